@@ -1,0 +1,127 @@
+//! What the guest kernel needs from the machine that it runs on: virtual time or a real KVM.
+//!
+//! The seam is the hardware's own: MSRs, LAPIC registers, HLT, hypercalls. A kernel that runs here takes exits where a
+//! real one does.
+
+#![expect(unsafe_code, reason = "the kernel's data are only as safe as the machine beneath: unsafe to implement")]
+
+use alloc::boxed::Box;
+use alloc::string::String;
+
+use holdfast_abi::StealTime;
+use holdfast_locks::{CpuId, Interrupts, Nodes, Paravirt};
+
+/// One virtual CPU of the machine, as the code that runs on it sees it. A value is only good until the caller blocks or
+/// is preempted by the guest's scheduler: afterwards ask [`Machine::cpu`] again.
+///
+/// # Safety
+/// As for [`Platform`](holdfast_locks::Platform); and an interrupt's handler runs only while interrupts are enabled.
+pub unsafe trait Cpu: Nodes + Paravirt + Interrupts {
+    /// Computes for `ns` nanoseconds of this CPU's undisturbed time. Enabled interrupts are taken meanwhile, and the
+    /// caller may then continue on another CPU.
+    fn compute(&self, ns: u64);
+    /// Enables interrupts; takes what is pending.
+    fn irq_enable(&self);
+    /// Masks interrupts.
+    fn irq_disable(&self);
+    /// Whether interrupts are enabled.
+    fn irqs_enabled(&self) -> bool;
+
+    /// CPUID: EAX, EBX, ECX, EDX.
+    fn cpuid(&self, leaf: u32) -> [u32; 4];
+    /// Writes a model-specific register. The guest knows which ones it has: an unknown one is a guest's fault.
+    fn wrmsr(&self, msr: u32, value: u64);
+    /// Reads a model-specific register.
+    fn rdmsr(&self, msr: u32) -> u64;
+    /// Writes a LAPIC register (memory-mapped; `offset` as in the manual: 0x300 is ICR low).
+    fn apic_write(&self, offset: u32, value: u32);
+    /// Reads a LAPIC register.
+    fn apic_read(&self, offset: u32) -> u32;
+    /// A hypercall with up to four arguments; the result is RAX.
+    fn hypercall(&self, number: u32, arguments: [u64; 4]) -> i64;
+
+    /// The steal-time record of `cpu`, shared with the host once its MSR is written.
+    fn steal_time(&self, cpu: CpuId) -> &StealTime;
+    /// The guest-physical address of that record, for the MSR.
+    fn steal_time_address(&self, cpu: CpuId) -> u64;
+
+    /// Tracepoint: the caller now holds `lock` (lockdep's `lock_acquired`).
+    fn lock_acquired(&self, lock: &Self::Word);
+    /// Tracepoint: the caller is about to release `lock`.
+    fn lock_released(&self, lock: &Self::Word);
+    /// Tracepoint: the caller waits for `target` to answer an IPI.
+    fn ipi_wait_begin(&self, target: CpuId);
+    /// Tracepoint: `target` has answered.
+    fn ipi_wait_end(&self, target: CpuId);
+    /// Tracepoint: from now on this CPU executes `mode`, which says whose time [`Cpu::compute`] and HLT spend.
+    fn executing(&self, mode: Mode);
+}
+
+/// Whose time a CPU spends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A task in user mode: preemptible, CPL 3.
+    User,
+    /// The kernel, on behalf of a task or an interrupt: CPL 0.
+    Kernel,
+    /// The idle loop.
+    Idle,
+}
+
+/// The machine: its CPUs, task contexts, and the world outside.
+///
+/// # Safety
+/// [`Machine::cpu`] must name the CPU that runs the caller, and [`Machine::switch`] must preserve all that the ABI's
+/// callee must preserve.
+pub unsafe trait Machine: Sized + 'static {
+    /// The CPU type.
+    type Cpu: Cpu;
+    /// A saved flow of control with a stack of its own.
+    type Context: 'static;
+
+    /// How many CPUs this machine has.
+    fn cpus(&self) -> u32;
+    /// The CPU that executes the caller.
+    fn cpu(&self) -> Self::Cpu;
+
+    /// Makes a context that runs `body` when it is first switched to. `body` must never return: its last act is to
+    /// switch away.
+    fn new_context(&self, body: Box<dyn FnOnce()>) -> Self::Context;
+    /// Context for a flow of control that runs already (a CPU's boot flow): filled by its first switch away.
+    fn empty_context(&self) -> Self::Context;
+    /// Saves the caller in `from` and continues `to`, with interrupts masked. Contexts are only ever continued once per
+    /// save.
+    fn switch(&self, from: &Self::Context, to: &Self::Context);
+    /// Gives back the stack of a context that nobody will continue; never the caller's own.
+    fn release_context(&self, context: Self::Context);
+
+    /// A seed for the random stream `purpose` of this guest: equal in equal runs, unrelated between purposes.
+    fn seed(&self, purpose: &str) -> u64;
+    /// Tells the world outside something.
+    fn report(&self, report: Report);
+}
+
+/// What a guest tells the world outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// The workload's measured interval begins now.
+    Begin,
+    /// The workload is done; its result is the time since `Begin`, or this many operations over that time.
+    Done {
+        /// Operations completed, for workloads that measure throughput.
+        operations: Option<u64>,
+    },
+    /// A named counter of the guest's, to be published with the results.
+    Counter(String, u64),
+    /// The guest cannot go on, and says why.
+    Panic(String),
+}
+
+/// What a machine boots: a kernel with its workload.
+pub trait GuestImage {
+    /// Runs on each CPU's boot flow, interrupts masked, CPU 0 first; never returns.
+    fn boot(&self, cpu: CpuId) -> !;
+    /// The machine delivers `vector`: runs on the interrupted flow's stack, interrupts masked; on return they are enabled
+    /// again.
+    fn interrupt(&self, vector: u8);
+}

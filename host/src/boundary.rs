@@ -1,0 +1,279 @@
+//! The boundary: what happens to the host, and what it wants done.
+
+/// Host time in nanoseconds since the machine's power-on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+/// A physical CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PcpuId(pub u32);
+
+/// A virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VmId(pub u32);
+
+/// A virtual CPU: dense over all VMs of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VcpuId(pub u32);
+
+/// A schedulable thread of the host: a vCPU's or any other task's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+/// What the exit information says of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestState {
+    /// RFLAGS.IF.
+    pub interrupts_enabled: bool,
+    /// Current privilege level, 0-3.
+    pub cpl: u8,
+}
+
+/// Why a vCPU left guest mode. Operands are the guest's: any value can come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// A host interrupt is pending on this pCPU.
+    ExternalInterrupt(HostInterrupt),
+    /// HLT.
+    Hlt,
+    /// VMCALL or VMMCALL: number and four arguments. Answered by [`Command::Reply`].
+    Hypercall {
+        /// RAX.
+        number: u64,
+        /// RBX, RCX, RDX, RSI.
+        arguments: [u64; 4],
+    },
+    /// CPUID; answered by [`Command::ReplyCpuid`].
+    Cpuid {
+        /// EAX.
+        leaf: u32,
+    },
+    /// RDMSR; answered by [`Command::Reply`], or a fault.
+    ReadMsr {
+        /// ECX.
+        msr: u32,
+    },
+    /// WRMSR.
+    WriteMsr {
+        /// ECX.
+        msr: u32,
+        /// EDX:EAX.
+        value: u64,
+    },
+    /// A store to the emulated LAPIC's page.
+    ApicWrite {
+        /// Offset in the page.
+        offset: u32,
+        /// The 32 bits stored.
+        value: u32,
+    },
+    /// A load from that page; answered by [`Command::Reply`].
+    ApicRead {
+        /// Offset in the page.
+        offset: u32,
+    },
+    /// The guest can take interrupts again, and the host asked to be told ([`Run::Guest`]'s `window`).
+    InterruptWindow,
+    /// Pause-loop exiting: PAUSE after PAUSE for longer than the window.
+    Pause,
+    /// The vCPU is done for ever: powered off, or crashed.
+    Shutdown,
+}
+
+/// What can interrupt a pCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostInterrupt {
+    /// The pCPU's timer, as last set by [`Command::Timer`].
+    Timer,
+    /// Another pCPU sent a reschedule IPI ([`Command::Ipi`]).
+    Reschedule,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The vCPU that runs on `pcpu` left guest mode. The pCPU executes host code until the next [`Command::Run`] for it.
+    Exit {
+        /// Where.
+        pcpu: PcpuId,
+        /// Why.
+        exit: Exit,
+        /// The guest's state.
+        guest: GuestState,
+    },
+    /// An interrupt came while `pcpu` was not in guest mode: it ran a task, polled, or was idle.
+    Interrupt {
+        /// Where.
+        pcpu: PcpuId,
+        /// Which.
+        interrupt: HostInterrupt,
+    },
+    /// The task that runs on `pcpu` (not a vCPU) sleeps, until a time or for ever.
+    TaskSleeps {
+        /// Where.
+        pcpu: PcpuId,
+        /// When it wants to run again.
+        until: Option<Nanos>,
+    },
+}
+
+/// What a pCPU does from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Enters guest mode.
+    Guest {
+        /// The vCPU to enter.
+        vcpu: VcpuId,
+        /// A vector to inject with this entry.
+        inject: Option<u8>,
+        /// Whether to exit with [`Exit::InterruptWindow`] as soon as the guest can take an interrupt.
+        window: bool,
+    },
+    /// Runs a host task that is no vCPU.
+    Task(TaskId),
+    /// Busily waits for a halted vCPU's wake-up (halt polling); ends by an interrupt or a further command.
+    Poll(VcpuId),
+    /// Nothing to run.
+    Idle,
+}
+
+/// A vCPU's life (`host.md` §1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VcpuState {
+    /// In guest mode.
+    InGuest,
+    /// On its pCPU, the host handles its exit.
+    HandlingExit,
+    /// Halted, its pCPU polls for its wake-up.
+    Polling,
+    /// Ready to run, another thread has its pCPU.
+    Preempted,
+    /// Halted, its thread sleeps.
+    Blocked,
+    /// Woken, not yet on a pCPU.
+    Woken,
+    /// Powered off or crashed.
+    Dead,
+}
+
+/// Host work that takes time, itemised as `host.md` §8 has it. A machine profile says how much each takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cost {
+    /// The in-kernel way out of and back into the guest around every handled exit (software prologue and epilogue).
+    ExitSoftware,
+    /// HLT handler.
+    Hlt,
+    /// Hypercall dispatch.
+    Hypercall,
+    /// CPUID emulation.
+    Cpuid,
+    /// MSR emulation.
+    Msr,
+    /// LAPIC page access: instruction fetch and decode, register emulation.
+    ApicAccess,
+    /// Building and delivering one interrupt to one LAPIC.
+    ApicDeliver,
+    /// Event injection at entry.
+    Inject,
+    /// Opening an interrupt window.
+    InterruptWindow,
+    /// Pause-exit handler, for each candidate looked at.
+    SpinCandidate,
+    /// A host interrupt's handler, without what it does.
+    HostInterrupt,
+    /// Scheduler tick.
+    Tick,
+    /// Programming the pCPU's timer.
+    TimerProgram,
+    /// Sending a reschedule IPI.
+    IpiSend,
+    /// Waking a thread (try_to_wake_up).
+    Wake,
+    /// Picking the next thread and switching to it, direct cost.
+    ContextSwitch,
+    /// One pass of load balancing.
+    Balance,
+    /// Loading or putting a vCPU (preempt notifiers).
+    VcpuLoad,
+    /// Updating the steal-time record.
+    StealTime,
+    /// Leaving the idle state.
+    IdleExit,
+}
+
+/// What the host wants done. For each pCPU, costs add up until the next [`Command::Run`] for it, which starts after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `pcpu` spends `cost`, `count` times, before its next `Run`.
+    Charge {
+        /// Where.
+        pcpu: PcpuId,
+        /// What.
+        cost: Cost,
+        /// How many times.
+        count: u32,
+    },
+    /// `pcpu` does this from now on, after what it has been charged.
+    Run {
+        /// Where.
+        pcpu: PcpuId,
+        /// What.
+        run: Run,
+    },
+    /// Sets the one timer of `pcpu`, replacing what was set; `None` stops it.
+    Timer {
+        /// Where.
+        pcpu: PcpuId,
+        /// When [`HostInterrupt::Timer`] shall come.
+        at: Option<Nanos>,
+    },
+    /// `from` sends `to` a reschedule IPI.
+    Ipi {
+        /// Sender.
+        from: PcpuId,
+        /// Receiver.
+        to: PcpuId,
+    },
+    /// The result of a hypercall (RAX), an MSR read (EDX:EAX) or a LAPIC read.
+    Reply {
+        /// Whose.
+        vcpu: VcpuId,
+        /// The value.
+        value: u64,
+    },
+    /// The result of CPUID.
+    ReplyCpuid {
+        /// Whose.
+        vcpu: VcpuId,
+        /// EAX, EBX, ECX, EDX.
+        value: [u32; 4],
+    },
+    /// The guest takes a general-protection fault for the instruction that exited.
+    Fault {
+        /// Whose.
+        vcpu: VcpuId,
+    },
+    /// Adds to the steal time of the record at `address`, under its version protocol, and clears `preempted`.
+    StealTime {
+        /// Whose.
+        vcpu: VcpuId,
+        /// Guest-physical address of the record.
+        address: u64,
+        /// Nanoseconds to add.
+        steal: u64,
+    },
+    /// Sets the preempted flag of the record at `address`.
+    SetPreempted {
+        /// Whose.
+        vcpu: VcpuId,
+        /// Guest-physical address of the record.
+        address: u64,
+    },
+    /// Tracepoint: `vcpu` is in `state` from now on.
+    State {
+        /// Whose.
+        vcpu: VcpuId,
+        /// What it is now.
+        state: VcpuState,
+    },
+}

@@ -1,0 +1,13 @@
+//! The hypervisor core and its host scheduler, as a step function: `(event, now)` in, commands appended to the caller's
+//! buffer. No clock, no I/O, no threads, no callbacks, so that virtual time, a fuzzer, a table-driven test or real exits
+//! can drive it.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod boundary;
+
+pub use boundary::{
+    Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
+};

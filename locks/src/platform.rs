@@ -1,0 +1,190 @@
+//! What a lock needs from the CPU beneath it.
+//!
+//! Capabilities are types. A lock that only needs atomics asks for [`Platform`]; one with queue nodes for [`Nodes`]; one
+//! that halts and kicks for [`Paravirt`]. A plain ticket lock therefore *cannot* kick.
+
+#![expect(unsafe_code, reason = "exclusion rests on what implements these traits: they are unsafe to implement")]
+
+use core::sync::atomic::Ordering;
+
+use crate::paravirt::WaitTable;
+use crate::queue::NodeTable;
+use crate::stats::Recorder;
+
+/// A CPU's number: dense, from 0. Not an APIC ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuId(pub u32);
+
+/// A shared 32-bit or pointer-sized memory word that only a [`Platform`] can operate on.
+pub trait Word<T> {
+    /// Makes a word that holds `value`.
+    fn new(value: T) -> Self;
+}
+
+/// How long [`Platform::wait_until`] may spin.
+///
+/// # Units
+/// Iterations of load, compare, PAUSE. What an iteration lasts depends on the CPU: about 14 cycles before Skylake, 145
+/// from Skylake on (`costs.md` §6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget(pub u32);
+
+impl Budget {
+    /// Wait for as long as it takes.
+    pub const UNBOUNDED: Budget = Budget(u32::MAX);
+}
+
+/// The CPU that executes the caller.
+///
+/// # Safety
+/// Mutual exclusion rests on an implementation: each operation must be atomic with respect to all others on the same
+/// word, and must order at least as strongly as the [`Ordering`] it is given. Two values that can run at the same time
+/// must return different [`Platform::cpu`] numbers, and a value must only be used on the CPU that it names.
+pub unsafe trait Platform {
+    /// A shared 32-bit word: lock words, queue links, flags.
+    type Word: Word<u32>;
+    /// A shared word that can hold a lock's [`key`](Platform::key).
+    type Address: Word<usize>;
+
+    /// This CPU's number.
+    fn cpu(&self) -> CpuId;
+
+    /// What identifies the lock `word`: its address, or a platform's own stable number. Never 0.
+    fn key(&self, word: &Self::Word) -> usize;
+
+    /// Loads `word`.
+    fn load(&self, word: &Self::Word, order: Ordering) -> u32;
+    /// Stores `value` to `word`.
+    fn store(&self, word: &Self::Word, value: u32, order: Ordering);
+    /// Stores to bits 0-7 and leaves the others, which other CPUs may be changing, as they are.
+    ///
+    /// Portable code may not mix access sizes on one word, so the default is a read-modify-write; a platform that owns
+    /// its machine code makes it a plain byte store.
+    fn store_low8(&self, word: &Self::Word, value: u8, order: Ordering);
+    /// Stores to bits 0-15 and leaves the others as they are; see [`Platform::store_low8`].
+    fn store_low16(&self, word: &Self::Word, value: u16, order: Ordering);
+    /// Exchanges the value of `word` for `value`.
+    fn swap(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
+    /// Stores `new` if `word` holds `current`; returns what it held, as `Err` if that was something else. Never fails
+    /// spuriously.
+    fn compare_exchange(
+        &self,
+        word: &Self::Word,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32>;
+    /// Adds, wrapping; returns the value before.
+    fn fetch_add(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
+    /// Sets bits; returns the value before.
+    fn fetch_or(&self, word: &Self::Word, bits: u32, order: Ordering) -> u32;
+    /// Keeps only `bits`; returns the value before.
+    fn fetch_and(&self, word: &Self::Word, bits: u32, order: Ordering) -> u32;
+
+    /// Loads an address word.
+    fn load_address(&self, word: &Self::Address, order: Ordering) -> usize;
+    /// Stores to an address word.
+    fn store_address(&self, word: &Self::Address, value: usize, order: Ordering);
+    /// [`Platform::compare_exchange`] on an address word.
+    fn compare_exchange_address(
+        &self,
+        word: &Self::Address,
+        current: usize,
+        new: usize,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<usize, usize>;
+
+    /// A memory fence.
+    fn fence(&self, order: Ordering);
+
+    /// One PAUSE that waits for nothing in particular (back-off).
+    fn relax(&self);
+
+    /// Waits until `until` accepts the value of `word`, for at most `budget` iterations: **the only way a lock waits**.
+    ///
+    /// Returns the accepted value, loaded with `order`, or as `Err` the last value seen. `until` must depend on nothing
+    /// but its argument: virtual time skips the spin and calls it only when the word is written. Interrupts that are
+    /// enabled are taken while waiting.
+    fn wait_until(
+        &self,
+        word: &Self::Word,
+        budget: Budget,
+        order: Ordering,
+        until: impl Fn(u32) -> bool,
+    ) -> Result<u32, u32> {
+        let mut spins = 0;
+        loop {
+            let value = self.load(word, order);
+            if until(value) {
+                return Ok(value);
+            }
+            if budget != Budget::UNBOUNDED {
+                if spins == budget.0 {
+                    return Err(value);
+                }
+                spins += 1;
+            }
+            self.relax();
+        }
+    }
+
+    /// Tracepoint: the caller has found the lock taken and begins to wait for it. In arrival order where the lock has one.
+    #[inline(always)]
+    fn contention_begin(&self, _lock: &Self::Word) {}
+    /// Tracepoint: the wait that [`Platform::contention_begin`] announced is over; the caller holds the lock.
+    #[inline(always)]
+    fn contention_end(&self, _lock: &Self::Word) {}
+}
+
+/// A CPU whose interrupts a lock can mask.
+///
+/// # Safety
+/// Between [`save`](Interrupts::irq_save) and the matching [`restore`](Interrupts::irq_restore) no interrupt handler may
+/// run on this CPU.
+pub unsafe trait Interrupts: Platform {
+    /// Whether interrupts were enabled; true means they were.
+    fn irq_save(&self) -> bool;
+    /// Restores what [`Interrupts::irq_save`] returned.
+    fn irq_restore(&self, enabled: bool);
+    /// Whether the caller is a non-maskable interrupt's handler, which must not halt.
+    fn in_nmi(&self) -> bool;
+}
+
+/// A CPU with queue nodes: four per CPU, one per context that can nest (task, softirq, hardirq, NMI).
+///
+/// # Safety
+/// All CPUs that share a lock must return the same table, with a place for each of their numbers.
+pub unsafe trait Nodes: Platform {
+    /// The queue nodes of all CPUs.
+    fn nodes(&self) -> &NodeTable<Self::Word>;
+}
+
+/// A virtual CPU: it can give its physical CPU back and be woken by another.
+///
+/// # Safety
+/// **Sticky kick**: a [`kick`](Paravirt::kick) that comes before its target halts makes the target's next halt return at
+/// once. All CPUs that share a lock must return the same [`waiting`](Paravirt::waiting) table.
+pub unsafe trait Paravirt: Interrupts {
+    /// Where the statistics go; `()` compiles them away.
+    type Recorder: Recorder;
+
+    /// Halts with interrupts masked (HLT): ends on a kick or an NMI, or for no reason.
+    fn halt_masked(&self);
+    /// Enables interrupts and halts as one indivisible step (`sti; hlt`); masks them again before it returns. Ends on a
+    /// kick or any interrupt, or for no reason.
+    fn halt_unmasked(&self);
+    /// Wakes `cpu` from its halt, now or when it next halts.
+    fn kick(&self, cpu: CpuId);
+    /// Whether the host has taken `cpu` off its physical CPU: a hint that may be stale.
+    fn is_preempted(&self, cpu: CpuId) -> bool;
+    /// Who halts for which lock.
+    fn waiting(&self) -> &WaitTable<Self::Word, Self::Address>;
+    /// How many iterations a waiter spins before it halts.
+    fn spin_threshold(&self) -> Budget;
+    /// Monotonic time in nanoseconds, for the statistics.
+    fn now_ns(&self) -> u64;
+    /// Where the statistics go.
+    fn recorder(&self) -> &Self::Recorder;
+}

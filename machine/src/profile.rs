@@ -1,0 +1,116 @@
+//! A machine profile: topology, and what everything costs, each with unit and source.
+
+use crate::time::Picos;
+
+/// Sockets, cores and threads. pCPUs are numbered thread first, then core, then socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Sockets; one last-level cache each.
+    pub sockets: u32,
+    /// Cores per socket.
+    pub cores: u32,
+    /// Hardware threads per core.
+    pub threads: u32,
+}
+
+impl Topology {
+    /// Number of pCPUs.
+    pub fn pcpus(&self) -> u32 {
+        self.sockets * self.cores * self.threads
+    }
+}
+
+/// Pause-loop exiting in hardware (`host.md` §3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ple {
+    /// Longest time between two PAUSEs of one loop.
+    pub gap: Picos,
+    /// How long a loop may last before it exits.
+    pub window: Picos,
+}
+
+/// What everything costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Load that hits this CPU's own copy of the line.
+    pub load_hit: Picos,
+    /// Store to a line that this CPU owns, or into the store buffer.
+    pub store: Picos,
+    /// Locked read-modify-write on a line that this CPU owns.
+    pub rmw_hit: Picos,
+    /// Full memory fence.
+    pub fence: Picos,
+    /// PAUSE.
+    pub pause: Picos,
+    /// Line transfer between two threads of one core.
+    pub transfer_core: Picos,
+    /// Line transfer between two cores of one socket.
+    pub transfer_socket: Picos,
+    /// Line transfer between two sockets.
+    pub transfer_cross: Picos,
+    /// For how long a line that is being read is busy for the next reader.
+    pub read_occupancy: Picos,
+    /// Interrupt entry and return inside a guest (IDT dispatch, registers, iret).
+    pub guest_interrupt: Picos,
+    /// Hardware exit and entry, bare.
+    pub exit_hardware: Picos,
+    /// In-kernel prologue and epilogue around each handled exit.
+    pub exit_software: Picos,
+    /// HLT handler.
+    pub hlt: Picos,
+    /// Hypercall dispatch.
+    pub hypercall: Picos,
+    /// CPUID emulation.
+    pub cpuid: Picos,
+    /// MSR emulation.
+    pub msr: Picos,
+    /// LAPIC page access: fetch, decode, register emulation.
+    pub apic_access: Picos,
+    /// Delivering one interrupt to one emulated LAPIC.
+    pub apic_deliver: Picos,
+    /// Event injection at entry.
+    pub inject: Picos,
+    /// Opening an interrupt window.
+    pub interrupt_window: Picos,
+    /// Pause-exit handler, for each candidate looked at.
+    pub spin_candidate: Picos,
+    /// Host interrupt: entry, handler, return.
+    pub host_interrupt: Picos,
+    /// Scheduler tick.
+    pub tick: Picos,
+    /// Programming the pCPU's timer.
+    pub timer_program: Picos,
+    /// Sending a host IPI.
+    pub ipi_send: Picos,
+    /// From a host IPI's sending to its arrival.
+    pub ipi_latency: Picos,
+    /// Waking a thread.
+    pub wake: Picos,
+    /// Direct cost of a context switch.
+    pub context_switch: Picos,
+    /// Indirect cost of a context switch: what the incoming thread pays to warm its caches.
+    pub cache_refill: Picos,
+    /// One pass of load balancing.
+    pub balance: Picos,
+    /// Loading or putting a vCPU.
+    pub vcpu_load: Picos,
+    /// Updating the steal-time record.
+    pub steal_time: Picos,
+    /// Leaving a pCPU's idle state.
+    pub idle_exit: Picos,
+}
+
+/// A machine profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Its name, as in `machines/NAME.toml`.
+    pub name: String,
+    /// Sockets, cores, threads.
+    pub topology: Topology,
+    /// Frequency of clock and time-stamp counter.
+    pub frequency_hz: u64,
+    /// What everything costs.
+    pub costs: Costs,
+    /// Pause-loop exiting, where the part has it.
+    pub ple: Option<Ple>,
+}

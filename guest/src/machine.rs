@@ -9,14 +9,14 @@ use alloc::boxed::Box;
 use alloc::string::String;
 
 use holdfast_abi::StealTime;
-use holdfast_locks::{CpuId, Interrupts, Nodes, Paravirt};
+use holdfast_locks::{CpuId, Interrupts, Nodes, Numa, Paravirt};
 
 /// One virtual CPU of the machine, as the code that runs on it sees it. A value is only good until the caller blocks or
 /// is preempted by the guest's scheduler: afterwards ask [`Machine::cpu`] again.
 ///
 /// # Safety
 /// As for [`Platform`](holdfast_locks::Platform); and an interrupt's handler runs only while interrupts are enabled.
-pub unsafe trait Cpu: Nodes + Paravirt + Interrupts {
+pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
     /// Computes for `ns` nanoseconds of this CPU's undisturbed time. Enabled interrupts are taken meanwhile, and the
     /// caller may then continue on another CPU.
     fn compute(&self, ns: u64);

@@ -11,8 +11,9 @@ mod paravirt;
 mod platform;
 mod queue;
 mod stats;
+mod subword;
 
 pub use paravirt::{LockWaiting, WaitTable};
-pub use platform::{Budget, CpuId, Interrupts, Nodes, Paravirt, Platform, Word};
+pub use platform::{Budget, CpuId, Interrupts, Nodes, Numa, Paravirt, Platform, Word};
 pub use queue::{NODES_PER_CPU, Node, NodeTable};
-pub use stats::Recorder;
+pub use stats::{Event, Recorder};

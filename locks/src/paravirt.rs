@@ -27,7 +27,12 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     pub fn new(cpus: usize) -> Self {
         WaitTable {
             cpus: (0..cpus.div_ceil(32)).map(|_| W::new(0)).collect(),
-            records: (0..cpus).map(|_| LockWaiting { lock: A::new(0), want: W::new(0) }).collect(),
+            records: (0..cpus)
+                .map(|_| LockWaiting {
+                    lock: A::new(0),
+                    want: W::new(0),
+                })
+                .collect(),
         }
     }
 

@@ -3,13 +3,17 @@
 //! Capabilities are types. A lock that only needs atomics asks for [`Platform`]; one with queue nodes for [`Nodes`]; one
 //! that halts and kicks for [`Paravirt`]. A plain ticket lock therefore *cannot* kick.
 
-#![expect(unsafe_code, reason = "exclusion rests on what implements these traits: they are unsafe to implement")]
+#![expect(
+    unsafe_code,
+    reason = "exclusion rests on what implements these traits: they are unsafe to implement"
+)]
 
 use core::sync::atomic::Ordering;
 
 use crate::paravirt::WaitTable;
 use crate::queue::NodeTable;
-use crate::stats::Recorder;
+use crate::stats::{Event, Recorder};
+use crate::subword::{self, BYTE1, HIGH16, LOW8, LOW16};
 
 /// A CPU's number: dense, from 0. Not an APIC ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +79,73 @@ pub unsafe trait Platform {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u32, u32>;
+    /// [`Platform::compare_exchange`] on bits 0-7 only.
+    ///
+    /// The portable default is a loop over the whole word. It fails only because of bits 0-7, as the byte instruction
+    /// would. This holds for each sub-word default below: a platform that owns its machine code replaces them all.
+    #[inline]
+    fn compare_exchange_low8(
+        &self,
+        word: &Self::Word,
+        current: u8,
+        new: u8,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u8, u8> {
+        subword::compare_exchange(
+            self,
+            word,
+            LOW8,
+            current.into(),
+            new.into(),
+            success,
+            failure,
+        )
+        .map(|before| before as u8)
+        .map_err(|found| found as u8)
+    }
+    /// [`Platform::compare_exchange`] on bits 0-15 only.
+    #[inline]
+    fn compare_exchange_low16(
+        &self,
+        word: &Self::Word,
+        current: u16,
+        new: u16,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u16, u16> {
+        subword::compare_exchange(
+            self,
+            word,
+            LOW16,
+            current.into(),
+            new.into(),
+            success,
+            failure,
+        )
+        .map(|before| before as u16)
+        .map_err(|found| found as u16)
+    }
+    /// [`Platform::swap`] on bits 0-7 only.
+    #[inline]
+    fn swap_low8(&self, word: &Self::Word, value: u8, order: Ordering) -> u8 {
+        subword::swap(self, word, LOW8, value.into(), order) as u8
+    }
+    /// [`Platform::swap`] on bits 0-15 only.
+    #[inline]
+    fn swap_low16(&self, word: &Self::Word, value: u16, order: Ordering) -> u16 {
+        subword::swap(self, word, LOW16, value.into(), order) as u16
+    }
+    /// [`Platform::swap`] on bits 16-31 only.
+    #[inline]
+    fn swap_high16(&self, word: &Self::Word, value: u16, order: Ordering) -> u16 {
+        (subword::swap(self, word, HIGH16, u32::from(value) << 16, order) >> 16) as u16
+    }
+    /// Stores to bits 8-15 and leaves the others as they are; see [`Platform::store_low8`].
+    #[inline]
+    fn store_byte1(&self, word: &Self::Word, value: u8, order: Ordering) {
+        subword::swap(self, word, BYTE1, u32::from(value) << 8, order);
+    }
     /// Adds, wrapping; returns the value before.
     fn fetch_add(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
     /// Sets bits; returns the value before.
@@ -130,6 +201,10 @@ pub unsafe trait Platform {
         }
     }
 
+    /// Counts `event` of a lock that has no [`Recorder`]: the native ones. A platform may forward it to its recorder.
+    #[inline(always)]
+    fn count(&self, _event: Event) {}
+
     /// Tracepoint: the caller has found the lock taken and begins to wait for it. In arrival order where the lock has one.
     #[inline(always)]
     fn contention_begin(&self, _lock: &Self::Word) {}
@@ -159,6 +234,21 @@ pub unsafe trait Interrupts: Platform {
 pub unsafe trait Nodes: Platform {
     /// The queue nodes of all CPUs.
     fn nodes(&self) -> &NodeTable<Self::Word>;
+}
+
+/// A CPU whose place in the machine's NUMA topology is known, for locks that prefer their own node.
+///
+/// Exclusion does not rest on it: a wrong answer costs time and fairness only.
+pub trait Numa: Nodes {
+    /// The NUMA node of `cpu`: dense, from 0, less than 65535.
+    fn numa_node(&self, cpu: CpuId) -> u32;
+    /// Monotonic time in nanoseconds: how long other nodes have been kept waiting.
+    fn monotonic_ns(&self) -> u64;
+    /// Whether the caller must not be kept waiting in favour of others: an interrupt's handler, interrupts masked, or a
+    /// real-time task.
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 /// A virtual CPU: it can give its physical CPU back and be woken by another.

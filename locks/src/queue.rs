@@ -28,7 +28,13 @@ pub struct NodeTable<W> {
 impl<W: Word<u32>> NodeTable<W> {
     /// Free nodes for `cpus` CPUs.
     pub fn new(cpus: usize) -> Self {
-        let node = |_| Node { next: W::new(0), locked: W::new(0), state: W::new(0) };
-        NodeTable { nodes: (0..cpus).map(|_| core::array::from_fn(node)).collect() }
+        let node = |_| Node {
+            next: W::new(0),
+            locked: W::new(0),
+            state: W::new(0),
+        };
+        NodeTable {
+            nodes: (0..cpus).map(|_| core::array::from_fn(node)).collect(),
+        }
     }
 }

@@ -4,5 +4,7 @@
 extern crate alloc;
 
 mod machine;
+mod sync;
 
 pub use machine::{Cpu, GuestImage, Machine, Mode, Report};
+pub use sync::LockKind;

@@ -3,7 +3,10 @@
 //! The seam is the hardware's own: MSRs, LAPIC registers, HLT, hypercalls. A kernel that runs here takes exits where a
 //! real one does.
 
-#![expect(unsafe_code, reason = "the kernel's data are only as safe as the machine beneath: unsafe to implement")]
+#![expect(
+    unsafe_code,
+    reason = "the kernel's data are only as safe as the machine beneath: unsafe to implement"
+)]
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -1,0 +1,53 @@
+//! What a guest boots with: kernel command line and workload.
+
+use holdfast_guest::LockKind;
+
+use crate::hog::Hog;
+use crate::kernbench::Kernbench;
+use crate::pgbench::Pgbench;
+
+/// A guest's kernel parameters and what it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Boot {
+    /// The spinlock algorithm asked for. A paravirtual one that the host does not support is replaced as the
+    /// boot-selection rule says.
+    pub lock: LockKind,
+    /// Timer interrupts per second of a busy CPU (`CONFIG_HZ`).
+    pub hz: u32,
+    /// Iterations that a paravirtual waiter spins before it halts. Linux: 2^15. It reaches the lock through
+    /// [`Paravirt::spin_threshold`](holdfast_locks::Paravirt::spin_threshold).
+    pub spin_threshold: u32,
+    /// `nopvspin`: do not use paravirtual spinlocks even if the host offers them.
+    pub nopvspin: bool,
+    /// `no-steal-acc`: do not register the steal-time record, so that nobody knows which vCPUs are preempted.
+    pub no_steal_acc: bool,
+    /// The program.
+    pub workload: Workload,
+}
+
+impl Default for Boot {
+    /// An idle guest with native ticket locks and a 1000 Hz tick.
+    fn default() -> Self {
+        Boot {
+            lock: LockKind::Ticket,
+            hz: 1000,
+            spin_threshold: 1 << 15,
+            nopvspin: false,
+            no_steal_acc: false,
+            workload: Workload::Idle,
+        }
+    }
+}
+
+/// A program with its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Workload {
+    /// Nothing: all CPUs idle.
+    Idle,
+    /// A busy loop on each CPU.
+    Hog(Hog),
+    /// A kernel build.
+    Kernbench(Kernbench),
+    /// PostgreSQL's benchmark.
+    Pgbench(Pgbench),
+}

@@ -30,7 +30,7 @@ pub struct Ple {
 }
 
 /// What everything costs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// Load that hits this CPU's own copy of the line.
     pub load_hit: Picos,

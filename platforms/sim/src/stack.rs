@@ -1,0 +1,117 @@
+//! Stacks for guest flows, cut from large mappings of which only touched pages cost memory.
+//!
+//! **Coloured**: the top of stack *i* is moved down by `i * 192 mod 4096` bytes, since page-aligned tops alias in the
+//! first-level cache and make switches many times slower.
+//! **Overflow is seen**: the lowest page of the first stacks cannot be touched, words above it that must stay zero are
+//! looked at when a flow ends, and the engine checks the stack pointer against [`Stack::limit`] whenever a flow waits.
+
+#![expect(unsafe_code, reason = "mapping memory for stacks")]
+
+use core::ptr;
+
+/// Address space per stack; what is touched is what costs.
+const STACK_BYTES: usize = 256 << 10;
+/// Room left below the limit at which the engine reports an overflow: what a guest function may use without waiting.
+const MARGIN_BYTES: usize = 64 << 10;
+const PAGE_BYTES: usize = 4096;
+const STACKS_PER_MAPPING: usize = 256;
+/// Each guard page splits a mapping, and a process may have about 65 thousand of those.
+const GUARDED_STACKS: usize = 8192;
+const COLOUR_STEP_BYTES: usize = 192;
+/// Words above the lowest page that nobody may ever write: fresh memory is zero, and reading it costs none.
+const CANARY_WORDS: usize = 64;
+
+/// One stack. Give it back to the [`Stacks`] that it came from.
+#[derive(Debug)]
+pub struct Stack {
+    bottom: usize,
+    colour: usize,
+}
+
+impl Stack {
+    /// One past the highest usable byte.
+    pub fn top(&self) -> usize {
+        self.bottom + STACK_BYTES - self.colour
+    }
+
+    /// A waiting flow's stack pointer must be above this.
+    pub fn limit(&self) -> usize {
+        self.bottom + MARGIN_BYTES
+    }
+
+    /// Whether the lowest bytes are still what they were.
+    pub fn canary_lives(&self) -> bool {
+        let canary = (self.bottom + PAGE_BYTES) as *const u64;
+        // SAFETY: the words are in this stack's mapping, which outlives it.
+        (0..CANARY_WORDS).all(|word| unsafe { canary.add(word).read_volatile() } == 0)
+    }
+}
+
+/// An arena of stacks.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    mappings: Vec<*mut u8>,
+    free: Vec<Stack>,
+    made: usize,
+}
+
+impl Stacks {
+    /// No stacks yet.
+    pub fn new() -> Stacks {
+        Stacks::default()
+    }
+
+    /// How many stacks were ever made.
+    pub fn made(&self) -> usize {
+        self.made
+    }
+
+    /// A stack that nobody uses.
+    pub fn take(&mut self) -> Stack {
+        if let Some(stack) = self.free.pop() {
+            return stack;
+        }
+        let index = self.made % STACKS_PER_MAPPING;
+        if index == 0 {
+            self.mappings.push(map(STACKS_PER_MAPPING * STACK_BYTES));
+        }
+        let mapping = *self.mappings.last().expect("just pushed if there was none");
+        let stack = Stack {
+            bottom: mapping as usize + index * STACK_BYTES,
+            colour: self.made * COLOUR_STEP_BYTES % PAGE_BYTES,
+        };
+        self.made += 1;
+        if self.made <= GUARDED_STACKS {
+            // SAFETY: the lowest page of a stack that nobody uses yet; losing access to it is the purpose.
+            let result = unsafe { libc::mprotect(stack.bottom as *mut _, PAGE_BYTES, libc::PROT_NONE) };
+            assert_eq!(result, 0, "cannot protect the guard page of a guest stack");
+        }
+        stack
+    }
+
+    /// Takes back a stack whose flow will never be continued.
+    pub fn give_back(&mut self, stack: Stack) {
+        self.free.push(stack);
+    }
+}
+
+impl Drop for Stacks {
+    fn drop(&mut self) {
+        for &mapping in &self.mappings {
+            // SAFETY: mapped by `map` with this length, and no flow runs on it any more: the run is over.
+            unsafe { libc::munmap(mapping.cast(), STACKS_PER_MAPPING * STACK_BYTES) };
+        }
+    }
+}
+
+fn map(bytes: usize) -> *mut u8 {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping wherever the kernel likes touches no memory of ours.
+    let mapping = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    assert!(mapping != libc::MAP_FAILED, "cannot map {bytes} bytes of guest stacks");
+    // Huge pages would make each touched stack cost two megabytes. Advice may be refused; it is only about memory.
+    // SAFETY: the mapping was made just now with this length.
+    unsafe { libc::madvise(mapping, bytes, libc::MADV_NOHUGEPAGE) };
+    mapping.cast()
+}

@@ -1,4 +1,15 @@
 //! The boundary: what happens to the host, and what it wants done.
+//!
+//! - **Order is time.** Commands take effect in the order in which they were appended. Each follows, in time, the
+//!   [`Command::Charge`]s that precede it for the pCPU whose event is being handled; so a [`Command::State`] or
+//!   [`Command::Ipi`] between two charges happens between them.
+//! - **One `Run` per event.** [`Host::handle`](crate::Host::handle) appends exactly one [`Command::Run`] for the event's
+//!   pCPU, last of all that concerns this pCPU. Other pCPUs hear of changes by [`Command::Ipi`]. The one exception is a
+//!   pCPU that polls for a halted vCPU: its loop sees changes in memory, so it may get charges and a `Run` at any event,
+//!   even before its own `Run::Poll` has begun (the newer `Run` replaces the older one).
+//! - **Host code is not interruptible.** Interrupts that come while a pCPU executes host code are to be delivered right
+//!   after its next `Run` begins: as an exit in guest mode, as [`Event::Interrupt`] otherwise.
+//! - **A fault precedes the guest's next step.** Replies and faults stand before the `Run` that enters their vCPU.
 
 /// Host time in nanoseconds since the machine's power-on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,8 +31,12 @@ pub struct VcpuId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u32);
 
+/// A task group (cgroup of the cpu controller). Group 0 is the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
 /// What the exit information says of the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GuestState {
     /// RFLAGS.IF.
     pub interrupts_enabled: bool,
@@ -30,7 +45,7 @@ pub struct GuestState {
 }
 
 /// Why a vCPU left guest mode. Operands are the guest's: any value can come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exit {
     /// A host interrupt is pending on this pCPU.
     ExternalInterrupt(HostInterrupt),
@@ -81,7 +96,7 @@ pub enum Exit {
 }
 
 /// What can interrupt a pCPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HostInterrupt {
     /// The pCPU's timer, as last set by [`Command::Timer`].
     Timer,
@@ -90,7 +105,7 @@ pub enum HostInterrupt {
 }
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The vCPU that runs on `pcpu` left guest mode. The pCPU executes host code until the next [`Command::Run`] for it.
     Exit {
@@ -118,7 +133,7 @@ pub enum Event {
 }
 
 /// What a pCPU does from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Run {
     /// Enters guest mode.
     Guest {
@@ -202,7 +217,7 @@ pub enum Cost {
 }
 
 /// What the host wants done. For each pCPU, costs add up until the next [`Command::Run`] for it, which starts after them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// `pcpu` spends `cost`, `count` times, before its next `Run`.
     Charge {
@@ -275,5 +290,15 @@ pub enum Command {
         vcpu: VcpuId,
         /// What it is now.
         state: VcpuState,
+    },
+    /// Tracepoint: a directed yield from `from` to `to` was tried (pause exit, or kick).
+    DirectedYield {
+        /// Who gives its time.
+        from: VcpuId,
+        /// Who shall get it.
+        to: VcpuId,
+        /// Whether the scheduler took it up. `from` then offers its pCPU, and `to` is preferred on its own: a hint, no
+        /// promise.
+        done: bool,
     },
 }

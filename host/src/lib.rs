@@ -7,7 +7,14 @@
 extern crate alloc;
 
 mod boundary;
+mod config;
+mod host;
 
 pub use boundary::{
-    Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
+    Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
 };
+pub use config::{
+    BalanceConfig, ConfigError, DomainConfig, Features, HostConfig, PauseExit, PcpuPlace, SchedulerKind, TaskConfig,
+    TickPhase, VmConfig, VmGroup,
+};
+pub use host::Host;

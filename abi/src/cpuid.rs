@@ -1,0 +1,45 @@
+//! CPUID leaves by which a guest finds its hypervisor and what it offers.
+//!
+//! Source: the kernel's KVM CPUID documentation; Intel SDM volume 2, CPUID, for the architectural bits.
+
+/// Leaf that every part has: EAX is the highest basic leaf.
+pub const BASIC: u32 = 0;
+/// Leaf with family, APIC ID (EBX bits 31:24) and feature bits.
+pub const FEATURES: u32 = 1;
+/// ECX of [`FEATURES`]: x2APIC is supported.
+pub const X2APIC: u32 = 1 << 21;
+/// ECX of [`FEATURES`]: the LAPIC timer has a TSC-deadline mode.
+pub const TSC_DEADLINE: u32 = 1 << 24;
+/// ECX of [`FEATURES`]: a hypervisor is present.
+pub const HYPERVISOR: u32 = 1 << 31;
+/// EDX of [`FEATURES`]: the time-stamp counter exists.
+pub const TSC: u32 = 1 << 4;
+/// EDX of [`FEATURES`]: model-specific registers exist.
+pub const MSR: u32 = 1 << 5;
+/// EDX of [`FEATURES`]: a local APIC exists.
+pub const APIC: u32 = 1 << 9;
+
+/// First hypervisor leaf: EAX is the highest one, EBX, ECX and EDX are [`KVM_SIGNATURE`].
+pub const HYPERVISOR_BASE: u32 = 0x4000_0000;
+/// KVM's feature leaf: EAX has the `KVM_FEATURE_` bits, EDX the hints.
+pub const KVM_FEATURES: u32 = 0x4000_0001;
+/// "KVMKVMKVM\0\0\0" as EBX, ECX, EDX.
+pub const KVM_SIGNATURE: [u32; 3] = [0x4b4d_564b, 0x564b_4d56, 0x4d];
+
+/// The steal-time record and its MSR ([`crate::msr::STEAL_TIME`]).
+pub const KVM_FEATURE_STEAL_TIME: u32 = 1 << 5;
+/// Memory bit in place of the APIC's EOI register.
+pub const KVM_FEATURE_PV_EOI: u32 = 1 << 6;
+/// HLT for a lock, and the hypercall that ends it ([`crate::hypercall::KICK_CPU`]).
+pub const KVM_FEATURE_PV_UNHALT: u32 = 1 << 7;
+/// TLB flush left to the host while a vCPU is preempted.
+pub const KVM_FEATURE_PV_TLB_FLUSH: u32 = 1 << 9;
+/// IPIs by hypercall ([`crate::hypercall::SEND_IPI`]).
+pub const KVM_FEATURE_PV_SEND_IPI: u32 = 1 << 11;
+/// The guest may switch off halt polling for itself ([`crate::msr::POLL_CONTROL`]).
+pub const KVM_FEATURE_POLL_CONTROL: u32 = 1 << 12;
+/// Directed yield by hypercall ([`crate::hypercall::SCHED_YIELD`]).
+pub const KVM_FEATURE_PV_SCHED_YIELD: u32 = 1 << 13;
+
+/// EDX of [`KVM_FEATURES`]: vCPUs are never preempted for an unbounded time.
+pub const KVM_HINTS_REALTIME: u32 = 1 << 0;

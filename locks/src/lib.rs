@@ -7,13 +7,33 @@
 
 extern crate alloc;
 
+mod backoff;
+mod guard;
+mod kind;
 mod paravirt;
 mod platform;
+mod pv_ticket;
 mod queue;
+mod raw;
+mod select;
 mod stats;
+mod steps;
 mod subword;
+mod tas;
+mod ticket;
+mod ttas;
 
+pub use backoff::{Backoff, Exponential, NoBackoff};
+pub use guard::{Guard, IrqGuard, SpinLock};
+pub use kind::{BootLock, LockKind, UnknownLock};
 pub use paravirt::{LockWaiting, WaitTable};
 pub use platform::{Budget, CpuId, Interrupts, Nodes, Numa, Paravirt, Platform, Word};
+pub use pv_ticket::PvTicket;
 pub use queue::{NODES_PER_CPU, Node, NodeTable};
-pub use stats::{Event, Recorder};
+pub use raw::{Exclusive, RawLock};
+pub use select::{Environment, Selection, select};
+pub use stats::{BUCKETS, Event, LockStats, PvTicketStats, Recorder, bucket};
+pub use steps::{AllSteps, Steps};
+pub use tas::Tas;
+pub use ticket::Ticket;
+pub use ttas::Ttas;

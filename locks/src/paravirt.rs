@@ -1,8 +1,11 @@
-//! Who halts for which lock: shared state of the paravirtual locks of one guest.
+//! Halting and kicking: who waits for which lock, shared by the paravirtual locks of one guest.
 
 use alloc::boxed::Box;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::platform::{CpuId, Word};
+use crate::platform::{CpuId, Paravirt, Platform, Word};
+use crate::stats::{Event, Recorder};
+use crate::steps::Steps;
 
 /// The registration record of one CPU (Linux: `struct kvm_lock_waiting`).
 #[derive(Debug)]
@@ -39,5 +42,95 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     /// The record of `cpu`.
     pub fn record(&self, cpu: CpuId) -> &LockWaiting<W, A> {
         &self.records[cpu.0 as usize]
+    }
+
+    /// Writes the caller's record and sets its bit. **Valid when seen**: who reads the key, then acquires, reads the
+    /// ticket that belongs to it or a later one; never an earlier.
+    pub(crate) fn publish<P>(&self, cpu: &P, key: usize, want: u32)
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        let record = self.record(cpu.cpu());
+        // ORDERING: Relaxed; the fence below keeps the new ticket from being seen under the old key.
+        cpu.store_address(&record.lock, 0, Relaxed);
+        // ORDERING: Release fence; pairs with the Acquire fence in `unlock_kick`: who reads the ticket stored next also
+        // sees the old key gone.
+        cpu.fence(Release);
+        // ORDERING: Relaxed; published by the key.
+        cpu.store(&record.want, want, Relaxed);
+        // ORDERING: Release; pairs with the Acquire fence in `unlock_kick`, between key and ticket.
+        cpu.store_address(&record.lock, key, Release);
+        let (word, bit) = self.bit(cpu.cpu());
+        // ORDERING: Relaxed; the caller announces itself on the lock with a Release, which publishes the bit.
+        cpu.fetch_or(word, bit, Relaxed);
+    }
+
+    /// Takes the caller's bit and record back.
+    pub(crate) fn withdraw<P>(&self, cpu: &P)
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        let (word, bit) = self.bit(cpu.cpu());
+        // ORDERING: Relaxed, both; who still sees them sends a needless kick.
+        cpu.fetch_and(word, !bit, Relaxed);
+        cpu.store_address(&self.record(cpu.cpu()).lock, 0, Relaxed);
+    }
+
+    fn bit(&self, cpu: CpuId) -> (&W, u32) {
+        (&self.cpus[cpu.0 as usize / 32], 1 << (cpu.0 % 32))
+    }
+}
+
+/// The time, if anybody wants to know it.
+pub(crate) fn clock<P: Paravirt>(cpu: &P) -> u64 {
+    if P::Recorder::ACTIVE { cpu.now_ns() } else { 0 }
+}
+
+/// Halts as the caller's interrupts were before it masked them; they are masked again on return.
+///
+/// **Nested wait**: with interrupts enabled, a handler may itself wait for a lock and overwrite the caller's record. Its
+/// interrupt ends this halt, and the caller then spins and registers again. That is sound only because enabling and
+/// halting are one step: in between, a handler could use up record and kick, and the halt would never end.
+pub(crate) fn halt<P: Paravirt, S: Steps>(cpu: &P, enabled: bool) {
+    if !enabled {
+        cpu.halt_masked();
+    } else if S::ATOMIC_HALT {
+        cpu.halt_unmasked();
+    } else {
+        cpu.irq_restore(true);
+        cpu.halt_unmasked();
+    }
+}
+
+/// Kicks the CPU that waits for ticket `want` of the lock `key`. Linux: `kvm_unlock_kick`.
+///
+/// Finding nobody is fine: that waiter has not announced itself yet and will look again. So is a kick too many.
+#[cold]
+pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32) {
+    cpu.recorder().add(Event::ReleasedSlow, 1);
+    let waiting = cpu.waiting();
+    for (index, word) in waiting.cpus.iter().enumerate() {
+        // ORDERING: Relaxed; the caller has acquired the announcement.
+        let mut bits = cpu.load(word, Relaxed);
+        while bits != 0 {
+            let target = CpuId(index as u32 * 32 + bits.trailing_zeros());
+            bits &= bits - 1;
+            let record = waiting.record(target);
+            // ORDERING: Relaxed; the fence below orders it before the ticket.
+            if cpu.load_address(&record.lock, Relaxed) != key {
+                continue;
+            }
+            // ORDERING: Acquire fence; pairs with the Release store of the key in `publish`. Weaker, an old ticket
+            // could be read under the new key, and the waiter be missed.
+            cpu.fence(Acquire);
+            // ORDERING: Relaxed; ordered by the fence.
+            if cpu.load(&record.want, Relaxed) == want {
+                cpu.recorder().add(Event::ReleasedSlowKicked, 1);
+                if S::KICK {
+                    cpu.kick(target);
+                }
+                return;
+            }
+        }
     }
 }

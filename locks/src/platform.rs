@@ -92,17 +92,9 @@ pub unsafe trait Platform {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u8, u8> {
-        subword::compare_exchange(
-            self,
-            word,
-            LOW8,
-            current.into(),
-            new.into(),
-            success,
-            failure,
-        )
-        .map(|before| before as u8)
-        .map_err(|found| found as u8)
+        subword::compare_exchange(self, word, LOW8, current.into(), new.into(), success, failure)
+            .map(|before| before as u8)
+            .map_err(|found| found as u8)
     }
     /// [`Platform::compare_exchange`] on bits 0-15 only.
     #[inline]
@@ -114,17 +106,9 @@ pub unsafe trait Platform {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u16, u16> {
-        subword::compare_exchange(
-            self,
-            word,
-            LOW16,
-            current.into(),
-            new.into(),
-            success,
-            failure,
-        )
-        .map(|before| before as u16)
-        .map_err(|found| found as u16)
+        subword::compare_exchange(self, word, LOW16, current.into(), new.into(), success, failure)
+            .map(|before| before as u16)
+            .map_err(|found| found as u16)
     }
     /// [`Platform::swap`] on bits 0-7 only.
     #[inline]

@@ -1,0 +1,159 @@
+//! The locks by name, and one word whose algorithm is chosen at boot.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::platform::{Nodes, Numa, Paravirt, Platform, Word};
+use crate::pv_ticket::PvTicket;
+use crate::raw::RawLock;
+use crate::tas::Tas;
+use crate::ticket::Ticket;
+use crate::ttas::Ttas;
+
+/// A spinlock algorithm. Every kind works on one word that is zero while free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// [`Tas`].
+    Tas,
+    /// [`Ttas`].
+    Ttas,
+    /// [`Ticket`].
+    Ticket,
+    /// [`PvTicket`].
+    PvTicket,
+}
+
+/// Calls `RawLock::$method` of the algorithm that `$kind` names.
+macro_rules! dispatch {
+    ($kind:expr, $method:ident, $cpu:expr, $word:expr) => {
+        match $kind {
+            LockKind::Tas => Tas::<crate::NoBackoff>::$method($cpu, $word),
+            LockKind::Ttas => Ttas::<crate::NoBackoff>::$method($cpu, $word),
+            LockKind::Ticket => Ticket::$method($cpu, $word),
+            LockKind::PvTicket => PvTicket::<crate::AllSteps>::$method($cpu, $word),
+        }
+    };
+}
+
+impl LockKind {
+    /// Every kind.
+    pub const ALL: &[LockKind] = &[LockKind::Tas, LockKind::Ttas, LockKind::Ticket, LockKind::PvTicket];
+
+    /// Its name in results, on the command line and in experiments.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LockKind::Tas => "tas",
+            LockKind::Ttas => "ttas",
+            LockKind::Ticket => "ticket",
+            LockKind::PvTicket => "pv-ticket",
+        }
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no lock has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownLock;
+
+impl fmt::Display for UnknownLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no such lock; expected one of")?;
+        for (index, kind) in LockKind::ALL.iter().enumerate() {
+            write!(f, "{}{kind}", if index == 0 { " " } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for UnknownLock {}
+
+impl FromStr for LockKind {
+    type Err = UnknownLock;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLock> {
+        LockKind::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.name() == name)
+            .ok_or(UnknownLock)
+    }
+}
+
+/// A lock whose algorithm is given with each call: a kernel chooses it once, at boot.
+///
+/// One algorithm per lock: all calls must be given the same [`LockKind`], or the lock excludes nobody. It carries no
+/// data, so that all calls are safe; whoever protects data with it must keep it private.
+#[derive(Debug, Default)]
+pub struct BootLock<W> {
+    word: W,
+}
+
+impl<W> BootLock<W> {
+    /// A lock over a word that the caller has made, which must be zero; usable in a `static`.
+    pub const fn from_word(word: W) -> Self {
+        BootLock { word }
+    }
+
+    /// A free lock.
+    pub fn new() -> Self
+    where
+        W: Word<u32>,
+    {
+        BootLock { word: W::new(0) }
+    }
+
+    /// The word, for tracepoints that name a lock by it. Not to be written.
+    pub fn word(&self) -> &W {
+        &self.word
+    }
+
+    /// Waits until this CPU holds the lock.
+    #[inline]
+    pub fn lock<P>(&self, kind: LockKind, cpu: &P)
+    where
+        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+    {
+        dispatch!(kind, lock, cpu, &self.word)
+    }
+
+    /// Takes the lock if that needs no waiting.
+    #[inline]
+    pub fn try_lock<P>(&self, kind: LockKind, cpu: &P) -> bool
+    where
+        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+    {
+        dispatch!(kind, try_lock, cpu, &self.word)
+    }
+
+    /// Releases the lock, which this CPU must hold: otherwise it excludes nobody any more. The lock may be freed by its
+    /// next holder before this returns.
+    #[inline]
+    pub fn unlock<P>(&self, kind: LockKind, cpu: &P)
+    where
+        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+    {
+        dispatch!(kind, unlock, cpu, &self.word)
+    }
+
+    /// Whether somebody held the lock a moment ago.
+    pub fn is_locked<P>(&self, kind: LockKind, cpu: &P) -> bool
+    where
+        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+    {
+        dispatch!(kind, is_locked, cpu, &self.word)
+    }
+
+    /// Whether somebody waited for the lock a moment ago; always false for kinds whose word does not tell.
+    pub fn is_contended<P>(&self, kind: LockKind, cpu: &P) -> bool
+    where
+        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+    {
+        dispatch!(kind, is_contended, cpu, &self.word)
+    }
+}

@@ -1,0 +1,54 @@
+//! What a lock algorithm is: operations on one word.
+//!
+//! The word is all that is stored, so an algorithm is a type without values, such as [`Ticket`](crate::Ticket). What it
+//! needs from its CPU is the bound of its implementation: [`Platform`], [`Nodes`](crate::Nodes),
+//! [`Paravirt`](crate::Paravirt).
+
+#![expect(
+    unsafe_code,
+    reason = "`Exclusive` promises exclusion, on which the guards' memory safety rests"
+)]
+
+use crate::backoff::Backoff;
+use crate::platform::{Paravirt, Platform};
+use crate::pv_ticket::PvTicket;
+use crate::steps::Steps;
+use crate::tas::Tas;
+use crate::ticket::Ticket;
+use crate::ttas::Ttas;
+
+/// A spinlock's algorithm over one word of `P`; zero is free.
+///
+/// All operations on one word must use the same algorithm. They are safe to call: a word that is unlocked by a CPU that
+/// does not hold it loses exclusion among those who use that word, no more. [`SpinLock`](crate::SpinLock) therefore
+/// keeps its word to itself.
+pub trait RawLock<P: Platform> {
+    /// Waits until the caller holds the lock.
+    fn lock(cpu: &P, word: &P::Word);
+    /// Takes the lock if that needs no waiting.
+    fn try_lock(cpu: &P, word: &P::Word) -> bool;
+    /// Releases the lock, which the caller must hold. Never touches `word` after the store that releases it: another
+    /// CPU may have freed its memory by then.
+    fn unlock(cpu: &P, word: &P::Word);
+    /// Whether somebody held the lock a moment ago.
+    fn is_locked(cpu: &P, word: &P::Word) -> bool;
+    /// Whether somebody waited for the lock a moment ago. Always false where the word does not tell.
+    fn is_contended(cpu: &P, word: &P::Word) -> bool;
+}
+
+/// A [`RawLock`] that keeps its promise.
+///
+/// # Safety
+/// **Exclusion**: from the return of `lock`, or of `try_lock` with true, until `unlock` is called, no other call returns
+/// so; and the next holder sees what was written before `unlock`.
+pub unsafe trait Exclusive<P: Platform>: RawLock<P> {}
+
+// SAFETY: **Exclusion** of `tas`: only who exchanges a 0 for a 1 holds it.
+unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Tas<B> {}
+// SAFETY: **Exclusion** of `ttas`, which is that of `tas`.
+unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Ttas<B> {}
+// SAFETY: **Exclusion** of `ticket`: one ticket is served, and it has one owner.
+unsafe impl<P: Platform> Exclusive<P> for Ticket {}
+// SAFETY: **Exclusion** of `pv_ticket`: as `ticket`; halting only delays a waiter. With steps left out, whoever
+// implemented `Steps` answers for it.
+unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}

@@ -1,0 +1,81 @@
+//! Test-and-set: the simplest lock, and the worst neighbour.
+//!
+//! | word | |
+//! |---|---|
+//! | 0 | free |
+//! | 1 | held |
+//!
+//! Every try is an exchange, so each waiter drags the line to itself whether or not the lock is free. Unfair: a waiter
+//! may starve. Immune to lock waiter preemption: whichever waiter runs, takes.
+//!
+//! **Exclusion**: only who exchanges a 0 for a 1 holds the lock, and only the holder stores 0.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::backoff::{Backoff, NoBackoff};
+use crate::platform::Platform;
+use crate::raw::RawLock;
+use crate::stats::Event;
+
+pub(crate) const FREE: u32 = 0;
+pub(crate) const HELD: u32 = 1;
+
+/// Test-and-set: every try is a read-modify-write.
+#[derive(Debug)]
+pub struct Tas<B = NoBackoff>(PhantomData<fn() -> B>);
+
+impl<P: Platform, B: Backoff> RawLock<P> for Tas<B> {
+    #[inline]
+    fn lock(cpu: &P, word: &P::Word) {
+        if !exchange(cpu, word) {
+            lock_slow::<P, B>(cpu, word);
+        }
+        cpu.count(Event::TasAcquired);
+    }
+
+    #[inline]
+    fn try_lock(cpu: &P, word: &P::Word) -> bool {
+        exchange(cpu, word)
+    }
+
+    #[inline]
+    fn unlock(cpu: &P, word: &P::Word) {
+        // ORDERING: Release; pairs with the Acquire of the next holder. Weaker, it could miss what this one wrote.
+        cpu.store(word, FREE, Release);
+    }
+
+    #[inline]
+    fn is_locked(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; the answer is out of date whatever the ordering.
+        cpu.load(word, Relaxed) != FREE
+    }
+
+    /// The word does not tell.
+    #[inline]
+    fn is_contended(_cpu: &P, _word: &P::Word) -> bool {
+        false
+    }
+}
+
+#[cold]
+fn lock_slow<P: Platform, B: Backoff>(cpu: &P, word: &P::Word) {
+    cpu.contention_begin(word);
+    let mut attempt = 0u32;
+    loop {
+        cpu.count(Event::TasFailed);
+        attempt = attempt.saturating_add(1);
+        B::wait(cpu, attempt);
+        if exchange(cpu, word) {
+            break;
+        }
+    }
+    cpu.contention_end(word);
+}
+
+#[inline]
+fn exchange<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+    // ORDERING: Acquire; pairs with the Release store in `unlock`. Weaker, the critical section could read what was
+    // there before the last one.
+    cpu.swap(word, HELD, Acquire) == FREE
+}

@@ -1,0 +1,88 @@
+//! Ticket lock: strictly first come, first served, and so fully exposed to the preemption of the next in line.
+//!
+//! ```text
+//!  31            16 15             0
+//! +----------------+----------------+
+//! | tail: next     | head: now      |
+//! | ticket to draw | serving        |
+//! +----------------+----------------+
+//! ```
+//!
+//! Free while head equals tail. The tail is in the high half, so that drawing a ticket, an addition to the whole word,
+//! carries out of the word and never into the head. Up to 65535 CPUs.
+//!
+//! - **One waiter per ticket**: a ticket is drawn by an atomic addition, and there are more tickets than CPUs.
+//! - **Exclusion**: the ticket that equals head holds the lock, and only its owner advances head.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::platform::{Budget, Platform};
+use crate::raw::RawLock;
+
+const TAIL_ONE: u32 = 1 << 16;
+
+const fn head(word: u32) -> u16 {
+    word as u16
+}
+
+const fn tail(word: u32) -> u16 {
+    (word >> 16) as u16
+}
+
+/// First come, first served.
+#[derive(Debug)]
+pub struct Ticket;
+
+impl<P: Platform> RawLock<P> for Ticket {
+    #[inline]
+    fn lock(cpu: &P, word: &P::Word) {
+        // ORDERING: Acquire; if the lock is free this takes it, and pairs with the Release store of head in `unlock`.
+        let drawn = cpu.fetch_add(word, TAIL_ONE, Acquire);
+        if head(drawn) != tail(drawn) {
+            wait_for_turn(cpu, word, tail(drawn));
+        }
+    }
+
+    #[inline]
+    fn try_lock(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; the exchange confirms it.
+        let seen = cpu.load(word, Relaxed);
+        // ORDERING: Acquire, as in `lock`. Relaxed on failure: nothing was taken.
+        head(seen) == tail(seen)
+            && cpu
+                .compare_exchange(word, seen, seen.wrapping_add(TAIL_ONE), Acquire, Relaxed)
+                .is_ok()
+    }
+
+    #[inline]
+    fn unlock(cpu: &P, word: &P::Word) {
+        // ORDERING: Relaxed; nobody but this CPU writes head while it holds the lock.
+        let mine = head(cpu.load(word, Relaxed));
+        // ORDERING: Release; pairs with the Acquire of the next ticket's owner. A half-word store, because the tail may be
+        // moving; no read-modify-write, because head is ours.
+        cpu.store_low16(word, mine.wrapping_add(1), Release);
+    }
+
+    #[inline]
+    fn is_locked(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; the answer is out of date whatever the ordering.
+        let seen = cpu.load(word, Relaxed);
+        head(seen) != tail(seen)
+    }
+
+    #[inline]
+    fn is_contended(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; the answer is out of date whatever the ordering.
+        let seen = cpu.load(word, Relaxed);
+        tail(seen).wrapping_sub(head(seen)) > 1
+    }
+}
+
+#[cold]
+fn wait_for_turn<P: Platform>(cpu: &P, word: &P::Word, mine: u16) {
+    cpu.contention_begin(word);
+    // ORDERING: Acquire; pairs with the Release store of head in `unlock`. Tickets drawn in between are
+    // read-modify-writes and so leave that release visible.
+    let _ = cpu.wait_until(word, Budget::UNBOUNDED, Acquire, |value| head(value) == mine);
+    cpu.contention_end(word);
+}

@@ -1,0 +1,73 @@
+//! Test-and-test-and-set: waits by reading, tries only what looks free. Linux's fallback in a guest whose host cannot
+//! be kicked (`virt_spin_lock`, there called test-and-set).
+//!
+//! Word, fairness and **Exclusion** as for [`tas`](crate::tas). While the lock is held each waiter reads its own copy of
+//! the line; a release invalidates all copies and draws as many tries as there are waiters.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::backoff::{Backoff, NoBackoff};
+use crate::platform::{Budget, Platform};
+use crate::raw::RawLock;
+use crate::stats::Event;
+use crate::tas::{FREE, HELD, Tas};
+
+/// Test-and-test-and-set: Linux's fallback under a hypervisor.
+#[derive(Debug)]
+pub struct Ttas<B = NoBackoff>(PhantomData<fn() -> B>);
+
+impl<P: Platform, B: Backoff> RawLock<P> for Ttas<B> {
+    #[inline]
+    fn lock(cpu: &P, word: &P::Word) {
+        if !exchange(cpu, word) {
+            lock_slow::<P, B>(cpu, word);
+        }
+        cpu.count(Event::TasAcquired);
+    }
+
+    #[inline]
+    fn try_lock(cpu: &P, word: &P::Word) -> bool {
+        !Self::is_locked(cpu, word) && exchange(cpu, word)
+    }
+
+    #[inline]
+    fn unlock(cpu: &P, word: &P::Word) {
+        Tas::<B>::unlock(cpu, word);
+    }
+
+    #[inline]
+    fn is_locked(cpu: &P, word: &P::Word) -> bool {
+        Tas::<B>::is_locked(cpu, word)
+    }
+
+    /// The word does not tell.
+    #[inline]
+    fn is_contended(_cpu: &P, _word: &P::Word) -> bool {
+        false
+    }
+}
+
+#[cold]
+fn lock_slow<P: Platform, B: Backoff>(cpu: &P, word: &P::Word) {
+    cpu.contention_begin(word);
+    let mut attempt = 0u32;
+    loop {
+        cpu.count(Event::TasFailed);
+        attempt = attempt.saturating_add(1);
+        B::wait(cpu, attempt);
+        // ORDERING: Relaxed; only the exchange that follows gives the lock.
+        let _ = cpu.wait_until(word, Budget::UNBOUNDED, Relaxed, |value| value == FREE);
+        if exchange(cpu, word) {
+            break;
+        }
+    }
+    cpu.contention_end(word);
+}
+
+/// Takes the lock if it is free, and leaves the line alone if it is not.
+#[inline]
+fn exchange<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+    // ORDERING: Acquire; pairs with the Release store in `tas::unlock`. Relaxed on failure: nothing was taken.
+    cpu.compare_exchange(word, FREE, HELD, Acquire, Relaxed).is_ok()
+}

@@ -1,1 +1,16 @@
-//! placeholder
+//! Experiments: read, run cases × variants × seeds, statistics, lost time, results.
+//!
+//! The way of an experiment: a TOML file becomes an [`Experiment`](experiment::Experiment), that with the user's options a
+//! [`Plan`](plan::Plan) of cells and seeds, a [run](run::run) of it [`Results`](results::Results), which are written, read,
+//! [compared](compare) and [explained](explain).
+#![forbid(unsafe_code)]
+
+pub mod amount;
+pub mod diagnostic;
+pub mod document;
+pub mod draft;
+pub mod experiment;
+pub mod keys;
+pub mod plan;
+pub mod profile;
+pub mod shipped;

@@ -1,0 +1,404 @@
+//! A TOML document as a tree of nodes that know their line and path.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::diagnostic::{Findings, Place, Problem, Problems, nearest, one_of};
+
+/// A value with the place where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The value.
+    pub value: Value,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// A TOML value. Dates have no use here: they are kept as their text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `true`, `false`.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A number with a fraction.
+    Float(f64),
+    /// A string.
+    Text(String),
+    /// An array.
+    Array(Vec<Node>),
+    /// A table, in the order of the text.
+    Table(Table),
+    /// What this reader does not take: a date, a number out of range; its text.
+    Other(String),
+}
+
+/// The entries of a table in the order of the text, each with its full path.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// Path of the table itself; empty for the document.
+    pub path: String,
+    /// Key and value.
+    pub entries: Vec<(String, Node)>,
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::Integer(value) => write!(f, "{value}"),
+            Value::Float(value) => write!(f, "{value:?}"),
+            Value::Text(value) => write!(f, "{value:?}"),
+            Value::Array(items) => {
+                let items: Vec<String> = items.iter().map(|item| item.value.to_string()).collect();
+                write!(f, "[{}]", items.join(", "))
+            }
+            Value::Table(table) => {
+                let keys: Vec<&str> = table.entries.iter().map(|(key, _)| key.as_str()).collect();
+                write!(f, "a table with {}", keys.join(", "))
+            }
+            Value::Other(text) => write!(f, "{text}"),
+        }
+    }
+}
+
+impl Node {
+    /// A value given outside of any file: `text` as TOML if it is that, else as a string, so that `--set vm.0.lock=tas`
+    /// needs no second pair of quotes.
+    pub fn from_option(option: &str, text: &str) -> Node {
+        let place = Place::whole(option);
+        let source = format!("value = {text}");
+        let value = match DeTable::parse(&source) {
+            Ok(table) if table.get_ref().len() == 1 => table
+                .get_ref()
+                .get("value")
+                .map(|value| convert(value.get_ref(), value.span(), "", &place.file, &Lines::default()).value),
+            _ => None,
+        };
+        Node {
+            value: value.unwrap_or_else(|| Value::Text(text.to_owned())),
+            place,
+        }
+    }
+}
+
+/// Parses `text`; `file` is what messages call it.
+///
+/// # Errors
+/// The first syntax error, with its line.
+pub fn parse(file: &str, text: &str) -> Result<Table, Problems> {
+    let file: Arc<str> = file.into();
+    let lines = Lines::of(text);
+    let document = DeTable::parse(text).map_err(|error| {
+        let span = error.span().unwrap_or(0..0);
+        let found = text
+            .get(span.clone())
+            .unwrap_or_default()
+            .lines()
+            .next()
+            .unwrap_or_default();
+        let found = if found.is_empty() {
+            "something else".to_owned()
+        } else {
+            format!("`{found}`")
+        };
+        Problem {
+            place: Place::new(&file, lines.line(span.start)),
+            key: String::new(),
+            found,
+            expected: format!("TOML: {}", error.message()),
+        }
+    })?;
+    match convert_table(document.get_ref(), "", &file, &lines) {
+        Value::Table(table) => Ok(table),
+        _ => unreachable!("a document is a table"),
+    }
+}
+
+/// Line numbers of a text.
+#[derive(Default)]
+struct Lines {
+    /// Offset of each line's first byte.
+    starts: Vec<usize>,
+}
+
+impl Lines {
+    fn of(text: &str) -> Lines {
+        let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Lines {
+            starts: std::iter::once(0).chain(breaks.map(|(offset, _)| offset + 1)).collect(),
+        }
+    }
+
+    /// The line of `offset`, from 1; 0 without a text.
+    fn line(&self, offset: usize) -> usize {
+        self.starts.partition_point(|start| *start <= offset)
+    }
+}
+
+fn convert_table(table: &DeTable<'_>, path: &str, file: &Arc<str>, lines: &Lines) -> Value {
+    let mut entries: Vec<(usize, String, Node)> = table
+        .iter()
+        .map(|(key, value)| {
+            let name = key.get_ref().to_string();
+            let path = join(path, &name);
+            // A table's own span starts at its first use: the key is the better place to point at.
+            let span = if value.get_ref().is_table() {
+                key.span()
+            } else {
+                value.span()
+            };
+            (
+                key.span().start,
+                name,
+                convert(value.get_ref(), span, &path, file, lines),
+            )
+        })
+        .collect();
+    // The parser sorts by key; the text's order is what the reader of a message knows.
+    entries.sort_by_key(|(start, _, _)| *start);
+    let entries = entries.into_iter().map(|(_, key, node)| (key, node)).collect();
+    Value::Table(Table {
+        path: path.to_owned(),
+        entries,
+    })
+}
+
+fn convert(value: &DeValue<'_>, span: Range<usize>, path: &str, file: &Arc<str>, lines: &Lines) -> Node {
+    let place = Place::new(file, lines.line(span.start));
+    let value = match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Boolean(value) => Value::Bool(*value),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| Value::Other(format!("{number}, out of range")), Value::Integer),
+        DeValue::Float(number) => number
+            .as_str()
+            .parse()
+            .map_or_else(|_| Value::Other(format!("{number}, not a number")), Value::Float),
+        DeValue::Datetime(date) => Value::Other(format!("the date {date}")),
+        DeValue::Array(items) => Value::Array(
+            items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| {
+                    let path = join(path, &index.to_string());
+                    convert(item.get_ref(), item.span(), &path, file, lines)
+                })
+                .collect(),
+        ),
+        DeValue::Table(table) => convert_table(table, path, file, lines),
+    };
+    Node { value, place }
+}
+
+/// `path.key`.
+pub(crate) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+/// Takes a table apart: each key is taken by its name, and what is left over is unknown.
+pub(crate) struct Reader<'t, 'f> {
+    table: &'t Table,
+    place: Place,
+    findings: &'f mut Findings,
+    taken: Vec<&'static str>,
+}
+
+impl<'t, 'f> Reader<'t, 'f> {
+    /// Starts on `table`, which stands at `place`.
+    pub(crate) fn new(table: &'t Table, place: Place, findings: &'f mut Findings) -> Self {
+        Reader {
+            table,
+            place,
+            findings,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Where problems go.
+    pub(crate) fn findings(&mut self) -> &mut Findings {
+        self.findings
+    }
+
+    /// The value of `key`, if it is there.
+    pub(crate) fn optional(&mut self, key: &'static str) -> Option<&'t Node> {
+        self.taken.push(key);
+        self.table
+            .entries
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, node)| node)
+    }
+
+    /// The string at `key`, if it is there.
+    pub(crate) fn optional_text(&mut self, key: &'static str) -> Option<&'t str> {
+        let node = self.optional(key)?;
+        match &node.value {
+            Value::Text(text) => Some(text),
+            other => {
+                self.findings
+                    .add(&node.place, join(&self.table.path, key), other.to_string(), "a string");
+                None
+            }
+        }
+    }
+
+    /// The string at `key`; its absence is a problem.
+    pub(crate) fn text(&mut self, key: &'static str) -> Option<&'t str> {
+        if !self.has(key) {
+            self.missing(key, "a string");
+        }
+        self.optional_text(key)
+    }
+
+    /// The number at `key`, if it is there.
+    pub(crate) fn optional_number(&mut self, key: &'static str) -> Option<f64> {
+        let node = self.optional(key)?;
+        let number = match &node.value {
+            Value::Integer(number) => Some(*number as f64),
+            Value::Float(number) if number.is_finite() => Some(*number),
+            _ => None,
+        };
+        if number.is_none() {
+            let path = join(&self.table.path, key);
+            self.findings.add(&node.place, path, node.value.to_string(), "a number");
+        }
+        number
+    }
+
+    /// The number at `key`; its absence is a problem.
+    pub(crate) fn number(&mut self, key: &'static str) -> Option<f64> {
+        if !self.has(key) {
+            self.missing(key, "a number");
+        }
+        self.optional_number(key)
+    }
+
+    /// `true` or `false` at `key`; `false` without it.
+    pub(crate) fn flag(&mut self, key: &'static str) -> bool {
+        match self.optional(key).map(|node| (&node.value, &node.place)) {
+            None => false,
+            Some((Value::Bool(flag), _)) => *flag,
+            Some((other, place)) => {
+                self.findings
+                    .add(place, join(&self.table.path, key), other.to_string(), "true or false");
+                false
+            }
+        }
+    }
+
+    /// The whole number at `key`, if it is there and within `min` to `max`.
+    pub(crate) fn whole(&mut self, key: &'static str, min: u32, max: u32) -> Option<u32> {
+        let node = self.optional(key)?;
+        let number = match &node.value {
+            Value::Integer(number) => u32::try_from(*number)
+                .ok()
+                .filter(|number| (min..=max).contains(number)),
+            _ => None,
+        };
+        if number.is_none() {
+            let expected = format!("a whole number from {min} to {max}");
+            self.findings.add(
+                &node.place,
+                join(&self.table.path, key),
+                node.value.to_string(),
+                expected,
+            );
+        }
+        number
+    }
+
+    /// What `text`, found at `key`, names among `choices`.
+    pub(crate) fn choose<T: Copy>(&mut self, key: &'static str, text: &str, choices: &[(&str, T)]) -> Option<T> {
+        let chosen = choices
+            .iter()
+            .find(|(name, _)| *name == text)
+            .map(|(_, choice)| *choice);
+        if chosen.is_none() {
+            let place = self.place_of(key);
+            let expected = one_of(text, choices.iter().map(|(name, _)| *name));
+            self.findings
+                .add(&place, join(&self.table.path, key), format!("{text:?}"), expected);
+        }
+        chosen
+    }
+
+    /// The table at `key`, if it is there.
+    pub(crate) fn optional_table(&mut self, key: &'static str) -> Option<(&'t Table, &'t Place)> {
+        let node = self.optional(key)?;
+        match &node.value {
+            Value::Table(table) => Some((table, &node.place)),
+            other => {
+                self.findings
+                    .add(&node.place, join(&self.table.path, key), other.to_string(), "a table");
+                None
+            }
+        }
+    }
+
+    /// The tables of the array at `key`; none without it.
+    pub(crate) fn tables(&mut self, key: &'static str) -> Vec<(&'t Table, &'t Place)> {
+        let Some(node) = self.optional(key) else {
+            return Vec::new();
+        };
+        let path = join(&self.table.path, key);
+        let Value::Array(items) = &node.value else {
+            self.findings.add(
+                &node.place,
+                path,
+                node.value.to_string(),
+                format!("tables, as [[{key}]]"),
+            );
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for item in items {
+            match &item.value {
+                Value::Table(table) => tables.push((table, &item.place)),
+                other => self
+                    .findings
+                    .add(&item.place, path.as_str(), other.to_string(), "a table"),
+            }
+        }
+        tables
+    }
+
+    /// Notes that `key` is missing.
+    pub(crate) fn missing(&mut self, key: &str, expected: &str) {
+        let path = join(&self.table.path, key);
+        self.findings.add(&self.place, path, "nothing", expected);
+    }
+
+    /// Where `key` stands, or else its table.
+    pub(crate) fn place_of(&self, key: &str) -> Place {
+        let entry = self.table.entries.iter().find(|(name, _)| name == key);
+        entry.map_or_else(|| self.place.clone(), |(_, node)| node.place.clone())
+    }
+
+    /// Whether `key` is there.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.entries.iter().any(|(name, _)| name == key)
+    }
+
+    /// Every key that was not asked for is a problem.
+    pub(crate) fn finish(self) {
+        for (name, node) in &self.table.entries {
+            if self.taken.iter().any(|known| known == name) {
+                continue;
+            }
+            let mut expected = format!("one of {}", self.taken.join(", "));
+            if let Some(meant) = nearest(name, self.taken.iter().copied()) {
+                expected.push_str(&format!("; did you mean `{meant}`?"));
+            }
+            let path = join(&self.table.path, name);
+            self.findings.add(&node.place, path, "an unknown key", expected);
+        }
+    }
+}

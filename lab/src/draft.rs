@@ -1,0 +1,221 @@
+//! A machine with its guests while keys are being set; checked as a whole when it becomes a configuration.
+
+use holdfast_host::HostConfig;
+use holdfast_machine::Topology;
+use holdfast_sim::{Config, HostTask, Vm};
+use holdfast_workloads::{Boot, Workload};
+
+use crate::diagnostic::{Findings, Place};
+use crate::keys::Affinity;
+use crate::profile::MachineProfile;
+
+/// Most guests of one host.
+pub const VMS_MAX: usize = 256;
+/// Most vCPUs of one guest: xAPIC IDs end at 254.
+pub const VCPUS_MAX: u32 = 254;
+/// Most vCPUs of all guests together.
+pub const TOTAL_VCPUS_MAX: u32 = 4096;
+/// Most host tasks.
+pub const TASKS_MAX: usize = 1024;
+
+/// A guest while keys are being set.
+#[derive(Clone, Debug)]
+pub struct DraftVm {
+    /// Its name.
+    pub name: String,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// pCPUs that the vCPUs may run on.
+    pub affinity: Affinity,
+    /// What the host tells and offers this guest.
+    pub host: holdfast_host::VmConfig,
+    /// Kernel parameters and workload.
+    pub boot: Boot,
+    /// Whether the run waits for it; `None`: if its workload ends.
+    pub measured: Option<bool>,
+}
+
+/// A configuration while keys are being set.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The hardware.
+    pub machine: MachineProfile,
+    /// The host's parameters.
+    pub host: HostConfig,
+    /// Guests.
+    pub vms: Vec<DraftVm>,
+    /// Host tasks.
+    pub tasks: Vec<HostTask>,
+    /// Virtual time after which an unfinished run is a failure.
+    pub limit_ns: u64,
+}
+
+impl DraftVm {
+    /// A guest of one vCPU that does nothing.
+    pub fn new(name: &str) -> DraftVm {
+        DraftVm {
+            name: name.to_owned(),
+            vcpus: 1,
+            affinity: Affinity::Same(Vec::new()),
+            host: holdfast_host::VmConfig::default(),
+            boot: Boot::default(),
+            measured: None,
+        }
+    }
+
+    /// Whether the run waits for it.
+    pub fn is_measured(&self) -> bool {
+        self.measured.unwrap_or(self.ends())
+    }
+
+    fn ends(&self) -> bool {
+        match self.boot.workload {
+            Workload::Idle | Workload::Hog(_) => false,
+            Workload::Kernbench(_) | Workload::Pgbench(_) => true,
+        }
+    }
+
+    fn build(self, scale: f64) -> Vm {
+        let measured = self.is_measured();
+        let affinity = match self.affinity {
+            Affinity::Same(cpus) if cpus.is_empty() => Vec::new(),
+            Affinity::Same(cpus) => vec![cpus; self.vcpus as usize],
+            Affinity::Each(sets) => sets,
+        };
+        let mut boot = self.boot;
+        boot.workload = scaled(boot.workload, scale);
+        Vm {
+            name: self.name,
+            vcpus: self.vcpus,
+            affinity,
+            host: self.host,
+            boot,
+            measured,
+        }
+    }
+}
+
+/// `workload` with `scale` of its work. Rates and sizes stay: only the amount shrinks.
+fn scaled(workload: Workload, scale: f64) -> Workload {
+    match workload {
+        Workload::Kernbench(mut parameters) => {
+            parameters.scale = scale;
+            Workload::Kernbench(parameters)
+        }
+        Workload::Pgbench(mut parameters) => {
+            // At least a few for each client, or the run would be all beginning and end.
+            let floor = u64::from(parameters.clients) * 10;
+            let wanted = (parameters.transactions as f64 * scale).round() as u64;
+            parameters.transactions = wanted.max(floor).min(parameters.transactions.max(floor));
+            Workload::Pgbench(parameters)
+        }
+        endless @ (Workload::Idle | Workload::Hog(_)) => endless,
+    }
+}
+
+impl Draft {
+    /// Checks what no single key can see, and makes the configuration. Problems go to `findings`; `place` finds where a
+    /// key was set.
+    pub(crate) fn build(self, scale: f64, place: &dyn Fn(&str) -> Place, findings: &mut Findings) -> Option<Config> {
+        let before = findings.count();
+        self.check_counts(place, findings);
+        self.check_affinity(place, findings);
+        let machine = self.machine.build();
+        if machine.is_none() {
+            let found = format!("{} Hz", self.machine.frequency_hz);
+            findings.add(
+                &place("machine.frequency_mhz"),
+                "machine.frequency_mhz",
+                found,
+                "a clock that all costs fit",
+            );
+        }
+        if findings.count() > before {
+            return None;
+        }
+        let machine = machine?;
+        // One clock: the guest's time-stamp counter is the machine's.
+        let host = HostConfig {
+            tsc_hz: machine.frequency_hz,
+            ..self.host
+        };
+        Some(Config {
+            machine,
+            host,
+            vms: self.vms.into_iter().map(|vm| vm.build(scale)).collect(),
+            tasks: self.tasks,
+            seed: 0,
+            execute_spins: false,
+            limit_ns: self.limit_ns,
+        })
+    }
+
+    fn check_counts(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+        let Topology {
+            sockets,
+            cores,
+            threads,
+        } = self.machine.topology;
+        let pcpus = u64::from(sockets) * u64::from(cores) * u64::from(threads);
+        if pcpus > u64::from(crate::profile::PCPUS_MAX) {
+            let found = format!("{sockets} x {cores} x {threads} = {pcpus} pCPUs");
+            let expected = format!("at most {} pCPUs", crate::profile::PCPUS_MAX);
+            findings.add(&place("machine.cores"), "machine", found, expected);
+        }
+        let vcpus: u32 = self.vms.iter().map(|vm| vm.vcpus).sum();
+        if vcpus > TOTAL_VCPUS_MAX {
+            let expected = format!("at most {TOTAL_VCPUS_MAX}");
+            findings.add(
+                &place("vm.*.vcpus"),
+                "vm.*.vcpus",
+                format!("{vcpus} vCPUs in all guests"),
+                expected,
+            );
+        }
+        for vm in self.vms.iter().filter(|vm| vm.is_measured() && !vm.ends()) {
+            let key = format!("vm.{}.measured", vm.name);
+            findings.add(
+                &place(&key),
+                &key,
+                "a measured guest whose workload never ends",
+                "kernbench or pgbench",
+            );
+        }
+        if !self.vms.iter().any(DraftVm::is_measured) {
+            let expected = "at least one guest whose workload ends and is measured: kernbench or pgbench";
+            findings.add(&place("vm.*.workload"), "vm", "no measured guest", expected);
+        }
+    }
+
+    fn check_affinity(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+        let pcpus = self.machine.topology.pcpus();
+        let mut check = |key: String, sets: &[Vec<u32>]| {
+            for cpu in sets.iter().flatten().filter(|cpu| **cpu >= pcpus) {
+                let expected = format!("pCPUs from 0 to {} of {}", pcpus.saturating_sub(1), self.machine.name);
+                findings.add(&place(&key), &key, format!("pCPU {cpu}"), expected);
+            }
+        };
+        for vm in &self.vms {
+            let key = format!("vm.{}.affinity", vm.name);
+            match &vm.affinity {
+                Affinity::Same(cpus) => check(key, std::slice::from_ref(cpus)),
+                Affinity::Each(sets) => check(key, sets),
+            }
+        }
+        for task in &self.tasks {
+            check(
+                format!("task.{}.affinity", task.name),
+                std::slice::from_ref(&task.affinity),
+            );
+        }
+        for vm in &self.vms {
+            if let Affinity::Each(sets) = &vm.affinity
+                && sets.len() != vm.vcpus as usize
+            {
+                let key = format!("vm.{}.affinity", vm.name);
+                let expected = format!("{}, one for each vCPU", vm.vcpus);
+                findings.add(&place(&key), &key, format!("{} sets of pCPUs", sets.len()), expected);
+            }
+        }
+    }
+}

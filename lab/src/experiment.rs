@@ -1,0 +1,429 @@
+//! An experiment file: its head, its settings layer by layer, and what was published.
+
+use crate::diagnostic::{Findings, Place, Problems};
+use crate::document::{self, Node, Reader, Table, Value, join};
+use crate::draft::{TASKS_MAX, VMS_MAX};
+use crate::keys::{Names, Setting};
+
+/// What an experiment measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Seconds from the workload's begin to its end.
+    Elapsed,
+    /// Operations per second.
+    Throughput,
+}
+
+impl Metric {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Elapsed => "elapsed",
+            Metric::Throughput => "throughput",
+        }
+    }
+
+    /// Whether less is better where nothing says otherwise.
+    fn better(self) -> Better {
+        match self {
+            Metric::Elapsed => Better::Lower,
+            Metric::Throughput => Better::Higher,
+        }
+    }
+}
+
+/// Which direction is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// Less.
+    Lower,
+    /// More.
+    Higher,
+}
+
+impl Better {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Better::Lower => "lower",
+            Better::Higher => "higher",
+        }
+    }
+}
+
+/// A named layer of settings.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Its name in the results.
+    pub name: String,
+    /// What it is, in a line.
+    pub title: Option<String>,
+    /// The settings.
+    pub settings: Vec<Setting>,
+}
+
+/// What a sweep multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// Each case is run with each value.
+    Cases,
+    /// Each variant is run with each value.
+    Variants,
+}
+
+/// One key with several values.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// The path.
+    pub key: String,
+    /// The values.
+    pub values: Vec<Node>,
+    /// What it multiplies.
+    pub axis: Axis,
+}
+
+/// A published figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// Case.
+    pub case: String,
+    /// Variant.
+    pub variant: String,
+    /// Guest.
+    pub vm: String,
+    /// Mean, in the experiment's unit.
+    pub mean: f64,
+    /// Standard deviation, if published.
+    pub sd: Option<f64>,
+    /// Number of runs, if published.
+    pub runs: Option<u32>,
+    /// Where it was published.
+    pub source: String,
+    /// Whether a workload's parameters were fixed on this row, so that it is no prediction.
+    pub calibrate: bool,
+}
+
+/// An experiment.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Its name.
+    pub name: String,
+    /// What messages call its file.
+    pub file: String,
+    /// What it shows, in a line.
+    pub title: String,
+    /// Where setup and figures come from.
+    pub source: Option<String>,
+    /// The setup in words.
+    pub setup: Option<String>,
+    /// What is compared.
+    pub metric: Metric,
+    /// Unit of the metric.
+    pub unit: String,
+    /// Which direction is better.
+    pub better: Better,
+    /// Runs of each cell.
+    pub seeds: u32,
+    /// Share of the full-size work.
+    pub scale: f64,
+    /// Names of guests and tasks.
+    pub names: Names,
+    /// Settings of the file itself.
+    pub base: Vec<Setting>,
+    /// Cases; one at least.
+    pub cases: Vec<Layer>,
+    /// Variants; one at least.
+    pub variants: Vec<Layer>,
+    /// Sweeps.
+    pub sweeps: Vec<Sweep>,
+    /// Published figures.
+    pub published: Vec<(Published, Place)>,
+}
+
+/// Most cases or variants of a file.
+const LAYERS_MAX: usize = 1000;
+/// Most seeds of an experiment.
+pub const SEEDS_MAX: u32 = 100_000;
+
+impl Experiment {
+    /// Reads an experiment; `file` is what messages call it. Settings are only checked when a
+    /// [plan](crate::plan::Plan) is made of them.
+    ///
+    /// # Errors
+    /// Everything that is wrong with its structure.
+    pub fn parse(file: &str, text: &str) -> Result<Experiment, Problems> {
+        let document = document::parse(file, text)?;
+        let mut findings = Findings::default();
+        let start = Place::new(&file.into(), 1);
+        let experiment = read(file, &document, &start, &mut findings);
+        findings
+            .conclude(experiment)
+            .map(|experiment| experiment.expect("an experiment without problems is whole"))
+    }
+}
+
+fn read(file: &str, document: &Table, start: &Place, findings: &mut Findings) -> Option<Experiment> {
+    let mut reader = Reader::new(document, start.clone(), findings);
+    let name = reader.text("name");
+    let title = reader.text("title");
+    let source = reader.optional_text("source").map(str::to_owned);
+    let setup = reader.optional_text("setup").map(|setup| setup.trim().to_owned());
+    let metric = match reader.text("metric") {
+        None => None,
+        Some(text) => reader.choose(
+            "metric",
+            text,
+            &[("elapsed", Metric::Elapsed), ("throughput", Metric::Throughput)],
+        ),
+    };
+    let unit = reader.optional_text("unit").map(str::to_owned);
+    let better = match reader.optional_text("better") {
+        None => metric.map(Metric::better),
+        Some(text) => reader.choose("better", text, &[("lower", Better::Lower), ("higher", Better::Higher)]),
+    };
+    let seeds = reader.whole("seeds", 1, SEEDS_MAX).unwrap_or(5);
+    let scale_place = reader.place_of("scale");
+    let scale = reader.optional_number("scale").unwrap_or(1.0);
+    if !(scale > 0.0 && scale <= 1.0) {
+        reader
+            .findings()
+            .add(&scale_place, "scale", scale.to_string(), "a number above 0, up to 1");
+    }
+
+    let mut names = Names::default();
+    let mut base = Vec::new();
+    if let Some(limit) = reader.optional("limit") {
+        base.push(Setting {
+            path: "limit".to_owned(),
+            node: limit.clone(),
+        });
+    }
+    for section in ["machine", "host", "guest"] {
+        if let Some((table, _)) = reader.optional_table(section) {
+            flatten(table, section, &mut base);
+        }
+    }
+    names.vms = instances(&mut reader, "vm", VMS_MAX, &mut base);
+    names.tasks = instances(&mut reader, "task", TASKS_MAX, &mut base);
+    if names.vms.is_empty() {
+        reader.missing("vm", "at least one guest, as [[vm]]");
+    }
+    let cases = layers(&mut reader, "cases");
+    let variants = layers(&mut reader, "variants");
+    let sweeps = sweeps(&mut reader);
+    let published = published(&mut reader, metric, unit.as_deref());
+    reader.finish();
+
+    let metric = metric?;
+    let default_unit = match metric {
+        Metric::Elapsed => "s",
+        Metric::Throughput => "1/s",
+    };
+    Some(Experiment {
+        name: name?.to_owned(),
+        file: file.to_owned(),
+        title: title?.to_owned(),
+        source,
+        setup,
+        metric,
+        unit: unit.unwrap_or_else(|| default_unit.to_owned()),
+        better: better?,
+        seeds,
+        scale,
+        names,
+        base,
+        cases,
+        variants,
+        sweeps,
+        published,
+    })
+}
+
+/// Every leaf of `table` as a setting: `{ a = { b = 1 } }` sets `PREFIX.a.b`.
+fn flatten(table: &Table, prefix: &str, settings: &mut Vec<Setting>) {
+    for (key, node) in &table.entries {
+        let path = join(prefix, key);
+        match &node.value {
+            Value::Table(inner) => flatten(inner, &path, settings),
+            _ => settings.push(Setting {
+                path,
+                node: node.clone(),
+            }),
+        }
+    }
+}
+
+/// The names of the guests or tasks under `key`; what they set goes to `base`.
+fn instances(reader: &mut Reader<'_, '_>, key: &'static str, max: usize, base: &mut Vec<Setting>) -> Vec<String> {
+    let tables = reader.tables(key);
+    let mut names: Vec<String> = Vec::new();
+    if let Some((_, place)) = tables.get(max) {
+        reader.findings().add(
+            place,
+            key,
+            format!("{} of them", tables.len()),
+            format!("at most {max}"),
+        );
+        return names;
+    }
+    for (index, (table, _)) in tables.into_iter().enumerate() {
+        let path = format!("{key}.{index}");
+        let name = table
+            .entries
+            .iter()
+            .find(|(name, _)| name == "name")
+            .map(|(_, node)| node);
+        let name = match name {
+            None => key.to_owned() + &index.to_string(),
+            Some(Node {
+                value: Value::Text(name),
+                ..
+            }) if is_name(name) && !names.contains(name) => name.clone(),
+            Some(node) => {
+                let expected = "a name of its own: letters, digits, - and _, not only digits";
+                reader
+                    .findings()
+                    .add(&node.place, format!("{path}.name"), node.value.to_string(), expected);
+                continue;
+            }
+        };
+        // Structure, not a setting: everything else is.
+        let mut rest = table.clone();
+        rest.entries.retain(|(name, _)| name != "name");
+        flatten(&rest, &path, base);
+        names.push(name);
+    }
+    names
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    plain && !name.is_empty() && !name.chars().all(|c| c.is_ascii_digit())
+}
+
+fn layers(reader: &mut Reader<'_, '_>, key: &'static str) -> Vec<Layer> {
+    let tables = reader.tables(key);
+    let mut layers: Vec<Layer> = Vec::new();
+    if let Some((_, place)) = tables.get(LAYERS_MAX) {
+        reader.findings().add(
+            place,
+            key,
+            format!("{} of them", tables.len()),
+            format!("at most {LAYERS_MAX}"),
+        );
+        return layers;
+    }
+    for (table, place) in tables {
+        let mut inner = Reader::new(table, place.clone(), reader.findings());
+        let name = inner.text("name").unwrap_or_default().to_owned();
+        let title = inner.optional_text("title").map(str::to_owned);
+        let mut settings = Vec::new();
+        if let Some((set, _)) = inner.optional_table("set") {
+            flatten(set, "", &mut settings);
+        }
+        let name_place = inner.place_of("name");
+        inner.finish();
+        if layers.iter().any(|layer| layer.name == name) {
+            reader.findings().add(
+                &name_place,
+                format!("{key}.name"),
+                format!("{name:?} twice"),
+                "a name of its own",
+            );
+        }
+        layers.push(Layer { name, title, settings });
+    }
+    if layers.is_empty() {
+        layers.push(Layer {
+            name: "default".to_owned(),
+            title: None,
+            settings: Vec::new(),
+        });
+    }
+    layers
+}
+
+fn sweeps(reader: &mut Reader<'_, '_>) -> Vec<Sweep> {
+    let mut sweeps = Vec::new();
+    for (table, place) in reader.tables("sweeps") {
+        let mut inner = Reader::new(table, place.clone(), reader.findings());
+        let key = inner.text("key");
+        let values = inner.optional("values");
+        let axis = match inner.optional_text("of") {
+            None => Some(Axis::Cases),
+            Some(text) => inner.choose("of", text, &[("cases", Axis::Cases), ("variants", Axis::Variants)]),
+        };
+        let values = match values.map(|node| (&node.value, &node.place)) {
+            Some((Value::Array(values), _)) if !values.is_empty() && values.len() <= LAYERS_MAX => Some(values.clone()),
+            Some((other, place)) => {
+                let expected = format!("1 to {LAYERS_MAX} values, as [1, 2, 4]");
+                inner
+                    .findings()
+                    .add(place, join(&table.path, "values"), other.to_string(), expected);
+                None
+            }
+            None => {
+                inner.missing("values", "values, as [1, 2, 4]");
+                None
+            }
+        };
+        inner.finish();
+        if let (Some(key), Some(values), Some(axis)) = (key, values, axis) {
+            sweeps.push(Sweep {
+                key: key.to_owned(),
+                values,
+                axis,
+            });
+        }
+    }
+    sweeps
+}
+
+fn published(reader: &mut Reader<'_, '_>, metric: Option<Metric>, unit: Option<&str>) -> Vec<(Published, Place)> {
+    let expected_unit = unit.unwrap_or(match metric {
+        Some(Metric::Throughput) => "1/s",
+        _ => "s",
+    });
+    let mut published = Vec::new();
+    for (table, place) in reader.tables("published") {
+        let mut inner = Reader::new(table, place.clone(), reader.findings());
+        let (case, variant, vm) = (inner.text("case"), inner.text("variant"), inner.text("vm"));
+        let (mean, sd) = (inner.number("mean"), inner.optional_number("sd"));
+        let runs = inner.whole("runs", 1, u32::MAX);
+        let (unit, source) = (inner.text("unit"), inner.text("source"));
+        let calibrate = inner.flag("calibrate");
+        let unit_place = inner.place_of("unit");
+        if let Some(unit) = unit.filter(|unit| *unit != expected_unit) {
+            let found = format!("{unit:?}");
+            inner.findings().add(
+                &unit_place,
+                join(&table.path, "unit"),
+                found,
+                format!("{expected_unit:?}"),
+            );
+        }
+        for (key, value, least) in [("mean", mean, f64::MIN_POSITIVE), ("sd", sd, 0.0)] {
+            if let Some(value) = value.filter(|value| *value < least) {
+                inner
+                    .findings()
+                    .add(place, join(&table.path, key), value.to_string(), "a positive number");
+            }
+        }
+        inner.finish();
+        if let (Some(case), Some(variant), Some(vm), Some(mean), Some(source)) = (case, variant, vm, mean, source) {
+            let (case, variant, vm) = (case.to_owned(), variant.to_owned(), vm.to_owned());
+            let row = Published {
+                case,
+                variant,
+                vm,
+                mean,
+                sd,
+                runs,
+                source: source.to_owned(),
+                calibrate,
+            };
+            published.push((row, place.clone()));
+        }
+    }
+    published
+}

@@ -1,0 +1,220 @@
+//! The reference of all keys, written from the table.
+
+use std::fmt::Write as _;
+
+use holdfast_host::{HostConfig, PauseExit, VmGroup};
+use holdfast_sim::HostTask;
+use holdfast_workloads::{Hog, Kernbench, Pgbench, Workload};
+
+use super::{KEYS, Key, Slot, Target};
+use crate::draft::{Draft, DraftVm};
+use crate::profile::COST_NAMES;
+use crate::shipped;
+
+/// What a key takes, and what it holds where nothing sets it.
+pub struct Described {
+    /// What it takes.
+    pub kind: String,
+    /// Its default as it would be written, or the rule that gives it.
+    pub default: String,
+}
+
+impl Key {
+    /// Describes the key from a fresh configuration.
+    pub fn describe(&self) -> Described {
+        let describe = |slot: Option<Slot<'_>>| {
+            slot.map(|slot| Described {
+                kind: slot.kind(self.range),
+                default: slot.show(),
+            })
+        };
+        let described = match self.target {
+            Target::Machine(target) => {
+                let mut machine = shipped::default_machine();
+                let kind = target(&mut machine).map(|slot| slot.kind(self.range));
+                kind.map(|kind| Described {
+                    kind,
+                    default: "the profile's".to_owned(),
+                })
+            }
+            Target::Cost => Some(Described {
+                kind: crate::amount::EXPECTED.to_owned(),
+                default: "the profile's".to_owned(),
+            }),
+            Target::Host(target) => [PauseExit::default(), PauseExit::Sleep { ns: 100_000 }]
+                .into_iter()
+                .find_map(|exit| {
+                    let mut host = HostConfig::default();
+                    if matches!(exit, PauseExit::Sleep { .. }) && target(&mut host).is_none() {
+                        host.pause_exit = exit;
+                    }
+                    describe(target(&mut host))
+                }),
+            Target::Vm(target) => fresh_vms().into_iter().find_map(|mut vm| describe(target(&mut vm))),
+            Target::Task(target) => describe(target(&mut fresh_task(""))),
+            Target::Run(target) => describe(target(&mut fresh_draft())),
+        };
+        let mut described = described.expect("some configuration has every key");
+        if self.path == "machine.profile" {
+            described = Described {
+                kind: "a shipped name or a TOML file".to_owned(),
+                default: format!("{:?}", shipped::DEFAULT_MACHINE),
+            };
+        }
+        described
+    }
+}
+
+/// Guests that between them have every key.
+fn fresh_vms() -> Vec<DraftVm> {
+    let with = |workload: Workload| {
+        let mut vm = DraftVm::new("");
+        vm.boot.workload = workload;
+        vm
+    };
+    let mut grouped = DraftVm::new("");
+    grouped.host.group = VmGroup::Own { shares: 1024 };
+    vec![
+        DraftVm::new(""),
+        grouped,
+        with(Workload::Hog(Hog::default())),
+        with(Workload::Kernbench(Kernbench::default())),
+        with(Workload::Pgbench(Pgbench::default())),
+    ]
+}
+
+/// A host task that never sleeps.
+pub(crate) fn fresh_task(name: &str) -> HostTask {
+    HostTask {
+        name: name.to_owned(),
+        nice: 0,
+        affinity: Vec::new(),
+        busy_ns: u64::MAX,
+        sleep_ns: 1_000_000,
+    }
+}
+
+/// Virtual time that a run may take unless its experiment says otherwise.
+pub(crate) const DEFAULT_LIMIT_NS: u64 = 100_000 * 1_000_000_000;
+
+fn fresh_draft() -> Draft {
+    Draft {
+        machine: shipped::default_machine(),
+        host: HostConfig::default(),
+        vms: Vec::new(),
+        tasks: Vec::new(),
+        limit_ns: DEFAULT_LIMIT_NS,
+    }
+}
+
+/// The reference as a Markdown page.
+pub fn markdown() -> String {
+    let mut page = String::from(INTRODUCTION);
+    let _ = writeln!(
+        page,
+        "\n## Keys\n\n| key | takes | default | meaning |\n| --- | --- | --- | --- |"
+    );
+    for key in KEYS {
+        let Described { kind, default } = key.describe();
+        let unit = if key.unit.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", key.unit)
+        };
+        let default = if default.starts_with("the ") {
+            default
+        } else {
+            format!("`{default}`")
+        };
+        let _ = writeln!(page, "| `{}` | {kind}{unit} | {default} | {} |", key.path, key.doc);
+    }
+    let _ = writeln!(
+        page,
+        "\n## Costs (`machine.costs.*`)\n\n| cost | meaning |\n| --- | --- |"
+    );
+    for (name, doc) in COST_NAMES {
+        let _ = writeln!(page, "| `{name}` | {doc} |");
+    }
+    page
+}
+
+const INTRODUCTION: &str = "\
+# Experiment files
+
+This page is written by `holdfast keys --format markdown` from the table that the parser itself uses; a test fails when it
+is stale.
+
+An experiment is one TOML file. `holdfast show NAME` prints a shipped one, ready to copy and edit; `holdfast run FILE`
+runs it. A key that is not listed here, a value of the wrong kind and a machine that cannot exist are errors that name
+file, line, key, what was found and what was expected.
+
+## Head
+
+| key | takes | default | meaning |
+| --- | --- | --- | --- |
+| `name` | a string | required | name of the experiment |
+| `title` | a string | required | what it shows, in a line |
+| `source` | a string | none | where its setup and its published figures come from |
+| `setup` | a string | none | the setup in words |
+| `metric` | `elapsed` or `throughput` | required | what is compared; elapsed is in seconds |
+| `unit` | a string | `1/s` | unit of throughput, for display |
+| `better` | `lower` or `higher` | by the metric | which direction is better |
+| `seeds` | a whole number | `5` | runs of each cell, unless `--seeds` says otherwise |
+| `scale` | a number above 0, up to 1 | `1` | share of the full-size work, unless `--scale` says otherwise |
+
+With `scale` below 1 each workload does that share of its work, and elapsed times are reported as full-size equivalents
+(elapsed time divided by scale), so that published figures can stand beside them. Throughput is a rate and needs no such
+step.
+
+## Sections
+
+`[machine]`, `[host]`, `[[vm]]` and `[[task]]` set the keys below; `[guest]` sets keys of all guests at once. Each `[[vm]]`
+and `[[task]]` has a `name`.
+
+`[[cases]]` and `[[variants]]` have a `name`, optionally a `title`, and `set`, a table of keys by path:
+`set = { \"vm.*.lock\" = \"pv-ticket\" }`. A path names a guest or task by its name, by its number from 0, or all of them by
+`*`. Every case is run with every variant, and every such cell with every seed; all cells see the same seeds. Later
+layers replace earlier ones: file, case, variant, sweep, `--set`. Within a layer a path with `*` yields to one that names
+its guest; a parameter of a workload that a `*` reaches but that runs something else is left alone.
+
+`[[sweeps]]` has `key`, `values` and optionally `of = \"cases\"` (the default) or `\"variants\"`: each case (or variant) is run
+with each value, and called `CASE key=value`.
+
+`[[published]]` has `case`, `variant`, `vm`, `mean`, `unit`, `source`, and optionally `sd`, `runs` and `calibrate = true`. A
+workload is calibrated on rows marked *calibrate* only; all other rows are only compared with.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_a_meaning_and_a_default() {
+        for key in KEYS {
+            let described = key.describe();
+            assert!(
+                !key.doc.is_empty() && !described.kind.is_empty() && !described.default.is_empty(),
+                "{}",
+                key.path
+            );
+        }
+    }
+
+    #[test]
+    fn keys_are_unique() {
+        let mut paths: Vec<&str> = KEYS.iter().map(|key| key.path).collect();
+        paths.sort_unstable();
+        let all = paths.len();
+        paths.dedup();
+        assert_eq!(paths.len(), all);
+    }
+
+    #[test]
+    fn the_reference_is_fresh() {
+        let shipped = include_str!("../../../docs/reference.md");
+        assert!(
+            shipped == markdown(),
+            "docs/reference.md is stale: cargo run -- keys --format markdown > docs/reference.md"
+        );
+    }
+}

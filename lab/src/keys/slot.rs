@@ -1,0 +1,300 @@
+//! The place in a configuration that a key sets: reads a value into it, says what it takes, shows what it holds.
+
+use crate::amount::{self, Amount, show_nanos};
+use crate::diagnostic::one_of;
+use crate::document::{Node, Value};
+
+/// Something chosen by name.
+pub trait Choice {
+    /// All names.
+    fn names(&self) -> Vec<&'static str>;
+    /// The current one's name.
+    fn name(&self) -> &'static str;
+    /// Chooses `name`; `false` if there is none.
+    fn choose(&mut self, name: &str) -> bool;
+}
+
+/// Implements [`Choice`] for an enum: each variant with its name.
+macro_rules! choices {
+    ($type:ty { $($name:literal => $value:pat => $make:expr,)* }) => {
+        impl $crate::keys::slot::Choice for $type {
+            fn names(&self) -> Vec<&'static str> {
+                vec![$($name),*]
+            }
+            fn name(&self) -> &'static str {
+                match self { $($value => $name,)* }
+            }
+            fn choose(&mut self, name: &str) -> bool {
+                *self = match name { $($name => $make,)* _ => return false };
+                true
+            }
+        }
+    };
+    ($type:ty { $($name:literal => $value:path,)* }) => {
+        choices!($type { $($name => $value => $value,)* });
+    };
+}
+pub(crate) use choices;
+
+/// Sets of pCPUs, one for each vCPU or one for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    /// Every vCPU may run on these; empty: on all.
+    Same(Vec<u32>),
+    /// One set for each vCPU.
+    Each(Vec<Vec<u32>>),
+}
+
+/// Where a key's value goes.
+pub enum Slot<'a> {
+    /// `true` or `false`.
+    Flag(&'a mut bool),
+    /// `true`, `false`, or left to a rule.
+    OptionalFlag(&'a mut Option<bool>),
+    /// A whole number.
+    U32(&'a mut u32),
+    /// A whole number.
+    U64(&'a mut u64),
+    /// A small whole number with a sign.
+    I8(&'a mut i8),
+    /// A whole number, or `"auto"`.
+    OptionalU32(&'a mut Option<u32>),
+    /// A number.
+    F64(&'a mut f64),
+    /// A time in nanoseconds.
+    Nanos(&'a mut u64),
+    /// A time in nanoseconds, or `"auto"`.
+    OptionalNanos(&'a mut Option<u64>),
+    /// A time in nanoseconds, or `"auto"` for one that never ends (`u64::MAX`).
+    NanosOrNever(&'a mut u64),
+    /// A frequency in hertz.
+    Hertz(&'a mut u64),
+    /// A name that was read already.
+    Name(&'a mut String),
+    /// A time that may be stated in cycles.
+    Amount(&'a mut Amount),
+    /// One of several names.
+    Choice(&'a mut dyn Choice),
+    /// pCPUs for each vCPU.
+    Affinity(&'a mut Affinity),
+    /// pCPUs.
+    Cpus(&'a mut Vec<u32>),
+}
+
+/// Smallest and largest number that a key takes.
+pub type Range = (f64, f64);
+
+impl Slot<'_> {
+    /// What this takes, for the reference.
+    pub fn kind(&self, range: Range) -> String {
+        let between = match range {
+            (min, max) if max == f64::INFINITY && min == f64::NEG_INFINITY => String::new(),
+            (min, max) if max == f64::INFINITY => format!(" from {min}"),
+            (min, max) => format!(" from {min} to {max}"),
+        };
+        match self {
+            Slot::Flag(_) => "true or false".to_owned(),
+            Slot::OptionalFlag(_) => "true, false or \"auto\"".to_owned(),
+            Slot::U32(_) | Slot::U64(_) | Slot::I8(_) => format!("a whole number{between}"),
+            Slot::OptionalU32(_) => format!("a whole number{between}, or \"auto\""),
+            Slot::F64(_) => format!("a number{between}"),
+            Slot::Nanos(_) => amount::EXPECTED_NO_CYCLES.to_owned(),
+            Slot::Hertz(_) => "a frequency with its unit, such as \"2.93 GHz\" or \"2930 MHz\"".to_owned(),
+            Slot::Name(_) => "a name".to_owned(),
+            Slot::OptionalNanos(_) | Slot::NanosOrNever(_) => format!("{}, or \"auto\"", amount::EXPECTED_NO_CYCLES),
+            Slot::Amount(_) => amount::EXPECTED.to_owned(),
+            Slot::Choice(choice) => format!("one of {}", choice.names().join(", ")),
+            Slot::Affinity(_) => {
+                "pCPUs for all vCPUs, as [0, 1, 2, 3] or \"0-3\", or a list of such for each vCPU; [] for all pCPUs"
+                    .to_owned()
+            }
+            Slot::Cpus(_) => "pCPUs, as [0, 1, 2, 3] or \"0-3\"; [] for all".to_owned(),
+        }
+    }
+
+    /// Sets the slot to `value`.
+    ///
+    /// # Errors
+    /// What was expected instead.
+    pub fn set(self, value: &Value, range: Range) -> Result<(), String> {
+        let expected = self.kind(range);
+        let whole = whole_number(value, range);
+        let done = match self {
+            Slot::Flag(slot) => put(slot, flag(value)),
+            Slot::OptionalFlag(slot) => put_optional(slot, value, flag(value)),
+            Slot::U32(slot) => put(slot, whole.and_then(|number| number.try_into().ok())),
+            Slot::U64(slot) => put(slot, whole.and_then(|number| number.try_into().ok())),
+            Slot::I8(slot) => put(slot, whole.and_then(|number| number.try_into().ok())),
+            Slot::OptionalU32(slot) => put_optional(slot, value, whole.and_then(|number| number.try_into().ok())),
+            Slot::F64(slot) => put(slot, number(value, range)),
+            Slot::Nanos(slot) => put(slot, nanos(value)),
+            Slot::OptionalNanos(slot) => put_optional(slot, value, nanos(value)),
+            Slot::NanosOrNever(slot) => match value {
+                Value::Text(text) if text == "auto" => put(slot, Some(u64::MAX)),
+                _ => put(slot, nanos(value).filter(|nanos| *nanos > 0)),
+            },
+            Slot::Hertz(slot) => put(slot, hertz(value)),
+            Slot::Name(_) => matches!(value, Value::Text(_)),
+            Slot::Amount(slot) => put(slot, Amount::of_value(value).filter(|a| crate::profile::is_cost(*a))),
+            Slot::Choice(slot) => {
+                let Value::Text(name) = value else { return Err(expected) };
+                if !slot.choose(name) {
+                    return Err(one_of(name, slot.names()));
+                }
+                true
+            }
+            Slot::Affinity(slot) => put(slot, affinity(value)),
+            Slot::Cpus(slot) => put(slot, cpus(value)),
+        };
+        if done { Ok(()) } else { Err(expected) }
+    }
+
+    /// What it holds, as it would be written.
+    pub fn show(&self) -> String {
+        let auto = || "\"auto\"".to_owned();
+        match self {
+            Slot::Flag(value) => value.to_string(),
+            Slot::OptionalFlag(value) => value.map_or_else(auto, |value| value.to_string()),
+            Slot::U32(value) => value.to_string(),
+            Slot::U64(value) => value.to_string(),
+            Slot::I8(value) => value.to_string(),
+            Slot::OptionalU32(value) => value.map_or_else(auto, |value| value.to_string()),
+            Slot::F64(value) => value.to_string(),
+            Slot::Nanos(value) => format!("\"{}\"", show_nanos(**value)),
+            Slot::OptionalNanos(value) => value.map_or_else(auto, |value| format!("\"{}\"", show_nanos(value))),
+            Slot::NanosOrNever(value) if **value == u64::MAX => auto(),
+            Slot::NanosOrNever(value) => format!("\"{}\"", show_nanos(**value)),
+            Slot::Hertz(value) => format!("\"{} MHz\"", **value as f64 / 1e6),
+            Slot::Name(name) => format!("{name:?}"),
+            Slot::Amount(value) => format!("\"{value}\""),
+            Slot::Choice(choice) => format!("\"{}\"", choice.name()),
+            Slot::Affinity(Affinity::Same(cpus)) => format!("{cpus:?}"),
+            Slot::Affinity(Affinity::Each(sets)) => format!("{sets:?}"),
+            Slot::Cpus(cpus) => format!("{cpus:?}"),
+        }
+    }
+}
+
+fn put<T>(slot: &mut T, value: Option<T>) -> bool {
+    value.map(|value| *slot = value).is_some()
+}
+
+fn put_optional<T>(slot: &mut Option<T>, raw: &Value, value: Option<T>) -> bool {
+    if matches!(raw, Value::Text(text) if text == "auto") {
+        *slot = None;
+        return true;
+    }
+    put(slot, value.map(Some))
+}
+
+fn flag(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(*flag),
+        _ => None,
+    }
+}
+
+fn number(value: &Value, (min, max): Range) -> Option<f64> {
+    let number = match value {
+        Value::Integer(number) => *number as f64,
+        Value::Float(number) => *number,
+        _ => return None,
+    };
+    (number.is_finite() && min <= number && number <= max).then_some(number)
+}
+
+fn whole_number(value: &Value, range: Range) -> Option<i64> {
+    match value {
+        Value::Integer(whole) => number(value, range).map(|_| *whole),
+        _ => None,
+    }
+}
+
+fn nanos(value: &Value) -> Option<u64> {
+    match value {
+        Value::Integer(nanos) => u64::try_from(*nanos).ok(),
+        _ => Amount::of_value(value)?.nanos(),
+    }
+}
+
+/// 1 MHz to 100 GHz.
+fn hertz(value: &Value) -> Option<u64> {
+    let Value::Text(text) = value else { return None };
+    let (number, factor) = match (text.trim().strip_suffix("GHz"), text.trim().strip_suffix("MHz")) {
+        (Some(number), _) => (number, 1e9),
+        (None, Some(number)) => (number, 1e6),
+        (None, None) => return None,
+    };
+    let hertz = number.trim().parse::<f64>().ok()? * factor;
+    (1e6..=1e11).contains(&hertz).then(|| hertz.round() as u64)
+}
+
+fn affinity(value: &Value) -> Option<Affinity> {
+    match value {
+        Value::Array(items) if items.iter().any(|item| !matches!(item.value, Value::Integer(_))) => {
+            let each = |item: &Node| match item.value {
+                // One number among lists: that vCPU is pinned there.
+                Value::Integer(cpu) => u32::try_from(cpu).ok().map(|cpu| vec![cpu]),
+                _ => cpus(&item.value),
+            };
+            items.iter().map(each).collect::<Option<Vec<_>>>().map(Affinity::Each)
+        }
+        _ => cpus(value).map(Affinity::Same),
+    }
+}
+
+/// A set of pCPUs, sorted: `[0, 1, 4]` or `"0-1,4"`.
+fn cpus(value: &Value) -> Option<Vec<u32>> {
+    let mut cpus = match value {
+        Value::Array(items) => items
+            .iter()
+            .map(|item| match item.value {
+                Value::Integer(cpu) => u32::try_from(cpu).ok(),
+                _ => None,
+            })
+            .collect::<Option<Vec<u32>>>()?,
+        Value::Integer(cpu) => vec![u32::try_from(*cpu).ok()?],
+        Value::Text(list) => cpu_list(list)?,
+        _ => return None,
+    };
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
+
+fn cpu_list(list: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        // Far beyond any machine: refused before it takes memory.
+        if last < first || last > 1 << 16 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_read_as_the_kernel_writes_them() {
+        let read = |text: &str| cpus(&Value::Text(text.to_owned()));
+        assert_eq!(read("0-2,5"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(read("3"), Some(vec![3]));
+        for wrong in ["", "a", "2-1", "0-", "-1", "0-99999999"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn out_of_range_is_refused_and_changes_nothing() {
+        let mut value = 7_u32;
+        let refused = Slot::U32(&mut value).set(&Value::Integer(300), (1.0, 254.0));
+        assert_eq!(refused, Err("a whole number from 1 to 254".to_owned()));
+        assert_eq!(value, 7);
+    }
+}

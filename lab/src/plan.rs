@@ -1,0 +1,382 @@
+//! What shall be run: cases × variants as configurations, and the seeds for each.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use holdfast_host::HostConfig;
+use holdfast_sim::Config;
+
+use crate::diagnostic::{Findings, Place, Problems, one_of};
+use crate::document::{Node, Value};
+use crate::draft::{Draft, DraftVm};
+use crate::experiment::{Axis, Experiment, Layer, SEEDS_MAX, Sweep};
+use crate::keys::{DEFAULT_LIMIT_NS, Effective, Setting, fresh_task};
+use crate::profile::MachineProfile;
+use crate::shipped;
+
+/// What the user changes of an experiment without editing it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Runs of each cell; `None`: the experiment's own.
+    pub seeds: Option<u32>,
+    /// The first seed.
+    pub first_seed: u64,
+    /// Share of the full-size work; `None`: the experiment's own.
+    pub scale: Option<f64>,
+    /// Keys set for all cells, as `key=value`.
+    pub set: Vec<String>,
+    /// Keys swept over, as `key=value,value`.
+    pub sweep: Vec<String>,
+    /// Only these cases; empty: all.
+    pub cases: Vec<String>,
+    /// Only these variants; empty: all.
+    pub variants: Vec<String>,
+    /// Executes every iteration of every spin.
+    pub no_skip: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            seeds: None,
+            first_seed: 1,
+            scale: None,
+            set: Vec::new(),
+            sweep: Vec::new(),
+            cases: Vec::new(),
+            variants: Vec::new(),
+            no_skip: false,
+        }
+    }
+}
+
+/// A case with a variant.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The case's name.
+    pub case: String,
+    /// The variant's name.
+    pub variant: String,
+    /// The machine with all that runs on it; its seed is still to be set.
+    pub config: Config,
+}
+
+/// What shall be run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// Cases × variants, case by case.
+    pub cells: Vec<Cell>,
+    /// Seeds: the same for every cell.
+    pub seeds: Vec<u64>,
+    /// Share of the full-size work.
+    pub scale: f64,
+    /// What the user changed.
+    pub options: Options,
+}
+
+/// Most runs of one plan.
+pub const RUNS_MAX: usize = 1_000_000;
+
+impl Plan {
+    /// Expands `experiment` as `options` say. Machine profiles that are no shipped ones are read from files, seen from
+    /// the experiment's folder.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the settings, or with a machine that they describe.
+    pub fn new(mut experiment: Experiment, options: &Options) -> Result<Plan, Problems> {
+        let mut findings = Findings::default();
+        let set = settings(&options.set, &mut findings);
+        let named = experiment.sweeps.len();
+        experiment
+            .sweeps
+            .extend(options.sweep.iter().filter_map(|text| sweep(text, &mut findings)));
+        let (seeds, scale) = amounts(&experiment, options, &mut findings);
+        let sweeps = &experiment.sweeps;
+        let cases = chosen(
+            expand(&experiment.cases, sweeps, Axis::Cases),
+            &options.cases,
+            "--case",
+            &mut findings,
+        );
+        let variants = chosen(
+            expand(&experiment.variants, sweeps, Axis::Variants),
+            &options.variants,
+            "--variant",
+            &mut findings,
+        );
+
+        let place = Place::whole(&experiment.file);
+        let runs = cases.len() * variants.len() * seeds.len();
+        if runs > RUNS_MAX {
+            findings.add(&place, "", format!("{runs} runs"), format!("at most {RUNS_MAX}"));
+            return findings.conclude(()).map(|()| unreachable!("a problem was added"));
+        }
+        let mut builder = Builder {
+            experiment: &experiment,
+            profiles: BTreeMap::new(),
+            findings: &mut findings,
+        };
+        let mut cells = Vec::new();
+        for case in &cases {
+            for variant in &variants {
+                if let Some(mut config) = builder.cell(case, variant, &set, scale) {
+                    config.execute_spins = options.no_skip;
+                    cells.push(Cell {
+                        case: case.name.clone(),
+                        variant: variant.name.clone(),
+                        config,
+                    });
+                }
+            }
+        }
+        // A published row must name a cell; those that the user's own choice leaves out are no mistake.
+        let whole = named == experiment.sweeps.len() && options.cases.is_empty() && options.variants.is_empty();
+        if whole {
+            check_published(&experiment, &cases, &variants, &mut findings);
+        }
+        findings.conclude(())?;
+        Ok(Plan {
+            experiment,
+            cells,
+            seeds,
+            scale,
+            options: options.clone(),
+        })
+    }
+
+    /// How many runs this is.
+    pub fn runs(&self) -> usize {
+        self.cells.len() * self.seeds.len()
+    }
+
+    /// The published figure of `vm` in a cell. A plan whose keys were changed still shows it: to compare with is the
+    /// user's choice.
+    pub fn published(&self, case: &str, variant: &str, vm: &str) -> Option<&crate::experiment::Published> {
+        let rows = self.experiment.published.iter().map(|(row, _)| row);
+        rows.into_iter()
+            .find(|row| row.case == case && row.variant == variant && row.vm == vm)
+    }
+}
+
+/// Makes configurations; each machine profile is read once.
+struct Builder<'e> {
+    experiment: &'e Experiment,
+    profiles: BTreeMap<String, Option<MachineProfile>>,
+    findings: &'e mut Findings,
+}
+
+impl Builder<'_> {
+    fn cell(&mut self, case: &Layer, variant: &Layer, set: &[Setting], scale: f64) -> Option<Config> {
+        let experiment = self.experiment;
+        let names = &experiment.names;
+        let mut effective = Effective::default();
+        for layer in [&experiment.base, &case.settings, &variant.settings, set] {
+            effective.layer(layer, names, self.findings);
+        }
+        let mut draft = Draft {
+            machine: self.profile(effective.profile())?,
+            host: HostConfig::default(),
+            vms: names.vms.iter().map(|name| DraftVm::new(name)).collect(),
+            tasks: names.tasks.iter().map(|name| fresh_task(name)).collect(),
+            limit_ns: DEFAULT_LIMIT_NS,
+        };
+        effective.apply(&mut draft, self.findings);
+        let file = Place::whole(&experiment.file);
+        let place = |path: &str| effective.place(path, names, &file);
+        draft.build(scale, &place, self.findings)
+    }
+
+    fn profile(&mut self, setting: Option<&Setting>) -> Option<MachineProfile> {
+        let Some(setting) = setting else {
+            return Some(shipped::default_machine());
+        };
+        let Value::Text(name) = &setting.node.value else {
+            let found = setting.node.value.to_string();
+            self.findings
+                .add(&setting.node.place, &setting.path, found, "a machine profile's name");
+            return None;
+        };
+        if let Some(known) = self.profiles.get(name) {
+            return known.clone();
+        }
+        let folder = Path::new(&self.experiment.file)
+            .parent()
+            .map(PathBuf::from)
+            .unwrap_or_default();
+        let read = |file: &str| -> io::Result<String> { std::fs::read_to_string(folder.join(file)) };
+        let profile = match shipped::machine(name, &setting.node.place, &read) {
+            Ok(profile) => Some(profile),
+            Err(problems) => {
+                self.findings.extend(problems);
+                None
+            }
+        };
+        self.profiles.insert(name.clone(), profile.clone());
+        profile
+    }
+}
+
+/// `--set key=value` as settings.
+fn settings(texts: &[String], findings: &mut Findings) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for text in texts {
+        let option = format!("--set {text}");
+        match text.split_once('=') {
+            Some((path, value)) if !path.trim().is_empty() => settings.push(Setting {
+                path: path.trim().to_owned(),
+                node: Node::from_option(&option, value.trim()),
+            }),
+            _ => findings.add(&Place::whole(&option), "", format!("{text:?}"), "key=value"),
+        }
+    }
+    settings
+}
+
+/// `--sweep key=value,value` as a sweep of cases.
+fn sweep(text: &str, findings: &mut Findings) -> Option<Sweep> {
+    let option = format!("--sweep {text}");
+    let parsed = text
+        .split_once('=')
+        .filter(|(key, values)| !key.trim().is_empty() && !values.trim().is_empty());
+    let Some((key, values)) = parsed else {
+        findings.add(&Place::whole(&option), "", format!("{text:?}"), "key=value,value");
+        return None;
+    };
+    let values = values
+        .split(',')
+        .map(|value| Node::from_option(&option, value.trim()))
+        .collect();
+    Some(Sweep {
+        key: key.trim().to_owned(),
+        values,
+        axis: Axis::Cases,
+    })
+}
+
+fn amounts(experiment: &Experiment, options: &Options, findings: &mut Findings) -> (Vec<u64>, f64) {
+    let count = options.seeds.unwrap_or(experiment.seeds);
+    if !(1..=SEEDS_MAX).contains(&count) {
+        findings.add(
+            &Place::whole("--seeds"),
+            "",
+            count.to_string(),
+            format!("1 to {SEEDS_MAX}"),
+        );
+    }
+    let last = options.first_seed.checked_add(u64::from(count));
+    if last.is_none() {
+        findings.add(
+            &Place::whole("--first-seed"),
+            "",
+            options.first_seed.to_string(),
+            "seeds below 2^64",
+        );
+    }
+    let scale = options.scale.unwrap_or(experiment.scale);
+    if !(scale > 0.0 && scale <= 1.0) {
+        findings.add(
+            &Place::whole("--scale"),
+            "",
+            scale.to_string(),
+            "a number above 0, up to 1",
+        );
+    }
+    let seeds = (0..u64::from(count.min(SEEDS_MAX))).map(|index| options.first_seed.saturating_add(index));
+    (seeds.collect(), scale)
+}
+
+/// `layers` with each value of each sweep over `axis`.
+fn expand(layers: &[Layer], sweeps: &[Sweep], axis: Axis) -> Vec<Layer> {
+    let mut expanded = layers.to_vec();
+    for sweep in sweeps.iter().filter(|sweep| sweep.axis == axis) {
+        if expanded.len() * sweep.values.len() > RUNS_MAX {
+            // Refused by the count of runs, before it takes memory.
+            continue;
+        }
+        let short = sweep.key.rsplit('.').next().unwrap_or(&sweep.key);
+        let twins = sweeps
+            .iter()
+            .filter(|other| other.key.rsplit('.').next() == Some(short))
+            .count();
+        let label = if twins > 1 { sweep.key.as_str() } else { short };
+        let mut swept = Vec::new();
+        for layer in &expanded {
+            for value in &sweep.values {
+                let mut layer = layer.clone();
+                let shown = match &value.value {
+                    Value::Text(text) => text.clone(),
+                    other => other.to_string(),
+                };
+                let step = format!("{label}={shown}");
+                layer.name = if layer.name == "default" {
+                    step
+                } else {
+                    format!("{} {step}", layer.name)
+                };
+                layer.settings.push(Setting {
+                    path: sweep.key.clone(),
+                    node: value.clone(),
+                });
+                swept.push(layer);
+            }
+        }
+        expanded = swept;
+    }
+    expanded
+}
+
+/// Those of `layers` that the user named.
+fn chosen(layers: Vec<Layer>, wanted: &[String], option: &str, findings: &mut Findings) -> Vec<Layer> {
+    for name in wanted {
+        if !layers.iter().any(|layer| layer.name == *name) {
+            let expected = one_of(name, layers.iter().map(|layer| layer.name.as_str()));
+            findings.add(&Place::whole(option), "", format!("{name:?}"), expected);
+        }
+    }
+    layers
+        .into_iter()
+        .filter(|layer| wanted.is_empty() || wanted.contains(&layer.name))
+        .collect()
+}
+
+fn check_published(experiment: &Experiment, cases: &[Layer], variants: &[Layer], findings: &mut Findings) {
+    let mut seen: Vec<(&str, &str, &str)> = Vec::new();
+    for (row, place) in &experiment.published {
+        let known = |name: &str, layers: &[Layer]| layers.iter().any(|layer| layer.name == name);
+        let vms = &experiment.names.vms;
+        if !known(&row.case, cases) {
+            let names = cases.iter().map(|layer| layer.name.as_str());
+            findings.add(
+                place,
+                "published.case",
+                format!("{:?}", row.case),
+                one_of(&row.case, names),
+            );
+        }
+        if !known(&row.variant, variants) {
+            let names = variants.iter().map(|layer| layer.name.as_str());
+            findings.add(
+                place,
+                "published.variant",
+                format!("{:?}", row.variant),
+                one_of(&row.variant, names),
+            );
+        }
+        if !vms.contains(&row.vm) {
+            let expected = one_of(&row.vm, vms.iter().map(String::as_str));
+            findings.add(place, "published.vm", format!("{:?}", row.vm), expected);
+        }
+        let cell = (row.case.as_str(), row.variant.as_str(), row.vm.as_str());
+        if seen.contains(&cell) {
+            let found = format!("{} / {} / {} twice", row.case, row.variant, row.vm);
+            findings.add(place, "published", found, "one row for each cell");
+        }
+        seen.push(cell);
+    }
+}
+
+#[cfg(test)]
+mod tests;

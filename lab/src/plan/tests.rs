@@ -1,0 +1,232 @@
+use holdfast_guest::LockKind;
+use holdfast_workloads::Workload;
+
+use super::*;
+
+const SMALL: &str = r#"
+name = "small"
+title = "two guests"
+metric = "elapsed"
+
+[guest]
+vcpus = 4
+lock = "ticket"
+
+[[vm]]
+name = "build"
+workload = "kernbench"
+
+[[vm]]
+name = "noise"
+vcpus = 2
+workload = "hog"
+
+[[variants]]
+name = "ticket"
+
+[[variants]]
+name = "pv"
+set = { "vm.*.lock" = "pv-ticket", "vm.noise.lock" = "tas" }
+"#;
+
+fn plan_with(text: &str, options: &Options) -> Result<Plan, Problems> {
+    Plan::new(Experiment::parse("small.toml", text)?, options)
+}
+
+fn plan(text: &str) -> Plan {
+    plan_with(text, &Options::default()).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// The message for `text`.
+fn complaint(text: &str) -> String {
+    plan_with(text, &Options::default())
+        .expect_err("a mistake is found")
+        .to_string()
+}
+
+#[test]
+fn every_shipped_experiment_is_valid() {
+    for shipped in shipped::EXPERIMENTS {
+        let experiment = Experiment::parse(shipped.file, shipped.text).unwrap_or_else(|problems| panic!("{problems}"));
+        assert_eq!(experiment.name, shipped.name);
+        assert!(experiment.source.is_some(), "{} says where it comes from", shipped.name);
+        let plan = Plan::new(experiment, &Options::default()).unwrap_or_else(|problems| panic!("{problems}"));
+        assert!(!plan.experiment.published.is_empty());
+    }
+}
+
+#[test]
+fn a_path_that_names_its_guest_wins_over_one_for_all() {
+    let plan = plan(SMALL);
+    let locks = |cell: usize| {
+        plan.cells[cell]
+            .config
+            .vms
+            .iter()
+            .map(|vm| vm.boot.lock)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(locks(0), [LockKind::Ticket, LockKind::Ticket]);
+    assert_eq!(locks(1), [LockKind::PvTicket, LockKind::Tas]);
+    let vcpus: Vec<u32> = plan.cells[0].config.vms.iter().map(|vm| vm.vcpus).collect();
+    assert_eq!(vcpus, [4, 2]);
+}
+
+#[test]
+fn later_layers_replace_earlier_ones() {
+    let options = Options {
+        set: vec!["vm.*.lock=ticket".to_owned()],
+        ..Options::default()
+    };
+    let plan = plan_with(SMALL, &options).expect("a valid option");
+    assert!(
+        plan.cells
+            .iter()
+            .flat_map(|cell| &cell.config.vms)
+            .all(|vm| vm.boot.lock == LockKind::Ticket)
+    );
+}
+
+#[test]
+fn only_what_ends_is_measured() {
+    let plan = plan(SMALL);
+    let measured: Vec<bool> = plan.cells[0].config.vms.iter().map(|vm| vm.measured).collect();
+    assert_eq!(measured, [true, false]);
+}
+
+#[test]
+fn scale_shrinks_the_work_only() {
+    let options = Options {
+        scale: Some(0.25),
+        ..Options::default()
+    };
+    let plan = plan_with(SMALL, &options).expect("a valid option");
+    let Workload::Kernbench(parameters) = &plan.cells[0].config.vms[0].boot.workload else {
+        panic!("kernbench")
+    };
+    assert_eq!(parameters.scale, 0.25);
+    assert_eq!(parameters.jobs, 20);
+}
+
+#[test]
+fn sweeps_multiply_cases() {
+    let options = Options {
+        sweep: vec!["guest.spin_threshold=1024,32768".to_owned()],
+        ..Options::default()
+    };
+    let plan = plan_with(SMALL, &options).expect("a valid option");
+    let cells: Vec<(&str, u32)> = plan
+        .cells
+        .iter()
+        .map(|cell| (cell.case.as_str(), cell.config.vms[0].boot.spin_threshold))
+        .collect();
+    let expected = [("spin_threshold=1024", 1024), ("spin_threshold=32768", 32768)];
+    assert_eq!(cells, [expected[0], expected[0], expected[1], expected[1]]);
+}
+
+#[test]
+fn cycles_follow_the_frequency() {
+    let text = SMALL.to_owned() + "[machine]\nfrequency = \"1 GHz\"\ncosts.pause = \"40 cycles\"\nple = true\n";
+    let machine = &plan(&text).cells[0].config.machine;
+    assert_eq!(machine.costs.pause.0, 40_000);
+    assert_eq!(machine.ple.map(|ple| ple.window.0), Some(4_096_000));
+    assert_eq!(plan(&text).cells[0].config.host.tsc_hz, 1_000_000_000);
+}
+
+#[test]
+fn messages_name_line_key_found_and_expected() {
+    let wrong = |from: &str, to: &str| complaint(&SMALL.replacen(from, to, 1));
+    assert_eq!(
+        wrong("lock = \"ticket\"", "lock = \"tickt\""),
+        "small.toml:8: guest.lock: found \"tickt\", expected one of tas, ticket, pv-ticket; did you mean \"ticket\"?"
+    );
+    assert_eq!(
+        wrong("vcpus = 4", "vcpus = 0"),
+        "small.toml:7: guest.vcpus: found 0, expected a whole number from 1 to 254"
+    );
+    assert_eq!(
+        wrong("vcpus = 2", "affinity = [99]"),
+        "small.toml:16: vm.noise.affinity: found pCPU 99, expected pCPUs from 0 to 15 of generic-x86"
+    );
+    assert_eq!(
+        wrong("vcpus = 2", "affinity = [[0], [1]]"),
+        "small.toml:16: vm.noise.affinity: found 2 sets of pCPUs, expected 4, one for each vCPU"
+    );
+    assert_eq!(
+        wrong("vcpus = 2", "vcpu = 2"),
+        "small.toml:16: vm.1.vcpu: found an unknown key, expected a known key; did you mean `vm.*.vcpus`? (`holdfast \
+         keys` lists all)"
+    );
+    assert_eq!(
+        wrong("\"vm.noise.lock\"", "\"vm.noize.lock\""),
+        "small.toml:24: vm.noize.lock: found an unknown key, expected a vm by its number or name: 0 (build), 1 (noise)"
+    );
+    assert_eq!(
+        wrong("workload = \"kernbench\"", "workload = \"idle\""),
+        "small.toml:12: vm: found no measured guest, expected at least one guest whose workload ends and is measured: \
+         kernbench or pgbench"
+    );
+    assert_eq!(
+        wrong("workload = \"hog\"", "workload = \"hog\"\nkernbench.jobs = 2"),
+        "small.toml:18: vm.1.kernbench.jobs: found a key that does not apply here, expected a guest with workload = \
+         \"kernbench\""
+    );
+}
+
+#[test]
+fn options_are_checked_as_files_are() {
+    for (set, message) in [
+        (
+            "vm.9.lock=tas",
+            "--set vm.9.lock=tas: vm.9.lock: found an unknown key, expected a vm by its number or name: 0 (build), 1 (noise)",
+        ),
+        ("nonsense", "--set nonsense: found \"nonsense\", expected key=value"),
+        (
+            "host.hz=x",
+            "--set host.hz=x: host.hz: found \"x\", expected a whole number from 10 to 10000",
+        ),
+    ] {
+        let options = Options {
+            set: vec![set.to_owned()],
+            ..Options::default()
+        };
+        assert_eq!(
+            plan_with(SMALL, &options).expect_err("a mistake is found").to_string(),
+            message
+        );
+    }
+}
+
+#[test]
+fn impossible_machines_are_refused() {
+    for (section, found) in [
+        ("[machine]\nsockets = 0", "found 0"),
+        (
+            "[machine]\nsockets = 200\ncores = 200",
+            "found 200 x 200 x 1 = 40000 pCPUs",
+        ),
+        ("[machine]\nprofile = \"xeon-x5571\"", "did you mean \"xeon-x5570\"?"),
+        (
+            "[machine]\ncosts.paus = \"1 ns\"",
+            "did you mean `machine.costs.pause`?",
+        ),
+        ("[machine]\ncosts.pause = 3", "found 3, expected a time with its unit"),
+        ("[machine]\nprofile = \"missing.toml\"", "found \"missing.toml\" ("),
+    ] {
+        let message = complaint(&format!("{SMALL}{section}\n"));
+        assert!(
+            message.contains(found) && message.starts_with("small.toml:"),
+            "{section}: {message}"
+        );
+    }
+}
+
+#[test]
+fn published_rows_must_name_a_cell() {
+    let row = "[[published]]\ncase = \"default\"\nvariant = \"tiket\"\nvm = \"build\"\nmean = 1\nunit = \"s\"\nsource = \"x\"\n";
+    let message = complaint(&format!("{SMALL}{row}"));
+    assert!(
+        message.contains("published.variant: found \"tiket\", expected one of ticket, pv"),
+        "{message}"
+    );
+}

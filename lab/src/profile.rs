@@ -1,0 +1,272 @@
+//! Machine profiles: read from TOML, every cost with its unit and its source.
+//!
+//! - **Complete.** A profile states every cost; nothing has a silent default.
+//! - **Sourced.** Every cost says where its value comes from, and whether that is uncertain: an estimate, a memory, or a
+//!   figure of another part.
+
+use holdfast_machine::{Costs, Picos, Ple, Profile, Topology};
+
+use crate::amount::{Amount, Unit};
+use crate::diagnostic::{Findings, Place, Problems};
+use crate::document::{self, Reader, Table};
+
+/// A cost as a profile states it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// How long it takes.
+    pub amount: Amount,
+    /// Where the value comes from.
+    pub source: String,
+    /// An estimate, a memory, or a figure of another part.
+    pub uncertain: bool,
+}
+
+/// A machine profile as it stands in its file: cycles are still cycles, so that another frequency can be set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MachineProfile {
+    /// Its name, as in `machines/NAME.toml`.
+    pub name: String,
+    /// What it is, in a line.
+    pub title: String,
+    /// Sockets, cores, threads.
+    pub topology: Topology,
+    /// Frequency of clock and time-stamp counter, in hertz.
+    pub frequency_hz: u64,
+    /// Whether pause-loop exiting is on.
+    pub ple: bool,
+    /// Longest time between two PAUSEs of one loop.
+    pub ple_gap: Cost,
+    /// How long a loop may last before it exits.
+    pub ple_window: Cost,
+    /// What everything costs.
+    pub costs: StatedCosts,
+}
+
+/// Writes the list of costs once: as a struct of stated costs, as the table of their names, and as the conversion to the
+/// machine's own [`Costs`]. A cost that the machine adds and this list lacks does not compile.
+macro_rules! costs {
+    ($($name:ident: $doc:literal,)*) => {
+        /// Every cost of the machine as its profile states it.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct StatedCosts {
+            $(#[doc = $doc] pub $name: Cost,)*
+        }
+
+        /// The name of every cost with what it is.
+        pub const COST_NAMES: &[(&str, &str)] = &[$((stringify!($name), $doc),)*];
+
+        impl StatedCosts {
+            /// The cost called `name`.
+            pub fn by_name(&mut self, name: &str) -> Option<&mut Cost> {
+                match name {
+                    $(stringify!($name) => Some(&mut self.$name),)*
+                    _ => None,
+                }
+            }
+
+            fn read(reader: &mut Reader<'_, '_>) -> Option<StatedCosts> {
+                // Each one is read before the first missing one ends it: all problems in one go.
+                $(let $name = read_cost(reader, stringify!($name));)*
+                Some(StatedCosts { $($name: $name?,)* })
+            }
+
+            fn build(&self, frequency_hz: u64) -> Option<Costs> {
+                Some(Costs { $($name: self.$name.amount.picos(frequency_hz)?,)* })
+            }
+        }
+    };
+}
+
+costs! {
+    load_hit: "load that hits this CPU's own copy of the line",
+    store: "store to a line that this CPU owns, or into the store buffer",
+    rmw_hit: "locked read-modify-write on a line that this CPU owns",
+    fence: "full memory fence",
+    pause: "PAUSE",
+    transfer_core: "line transfer between two threads of one core",
+    transfer_socket: "line transfer between two cores of one socket",
+    transfer_cross: "line transfer between two sockets",
+    read_occupancy: "how long a line that is being read is busy for the next reader",
+    guest_interrupt: "interrupt entry and return inside a guest",
+    exit_hardware: "hardware exit and entry, bare",
+    exit_software: "in-kernel way out and back in around each handled exit",
+    hlt: "HLT handler",
+    hypercall: "hypercall dispatch",
+    cpuid: "CPUID emulation",
+    msr: "MSR emulation",
+    apic_access: "LAPIC page access: fetch, decode, register emulation",
+    apic_deliver: "delivering one interrupt to one emulated LAPIC",
+    inject: "event injection at entry",
+    interrupt_window: "opening an interrupt window",
+    spin_candidate: "pause-exit handler, for each candidate looked at",
+    host_interrupt: "host interrupt: entry, handler, return",
+    tick: "scheduler tick",
+    timer_program: "programming the pCPU's timer",
+    ipi_send: "sending a host IPI",
+    ipi_latency: "from a host IPI's sending to its arrival",
+    wake: "waking a thread",
+    context_switch: "direct cost of a context switch",
+    cache_refill: "indirect cost of a context switch: warming the caches",
+    balance: "one pass of load balancing",
+    vcpu_load: "loading or putting a vCPU",
+    steal_time: "updating the steal-time record",
+    idle_exit: "leaving a pCPU's idle state",
+}
+
+/// The largest machine that can be asked for, in pCPUs: xAPIC IDs end at 254.
+pub const PCPUS_MAX: u32 = 254;
+
+impl MachineProfile {
+    /// Reads a profile; `file` is what messages call it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it: unknown keys, missing costs, wrong units.
+    pub fn parse(file: &str, text: &str) -> Result<MachineProfile, Problems> {
+        let document = document::parse(file, text)?;
+        let mut findings = Findings::default();
+        let profile = read_profile(&document, &Place::new(&file.into(), 1), &mut findings);
+        findings
+            .conclude(profile)
+            .map(|profile| profile.expect("a profile without problems has every part"))
+    }
+
+    /// The machine itself: cycles become time. `None` if a cost is beyond 2^64 ps at this frequency.
+    pub fn build(&self) -> Option<Profile> {
+        let picos = |cost: &Cost| cost.amount.picos(self.frequency_hz);
+        let ple = Ple {
+            gap: picos(&self.ple_gap)?,
+            window: picos(&self.ple_window)?,
+        };
+        Some(Profile {
+            name: self.name.clone(),
+            topology: self.topology,
+            frequency_hz: self.frequency_hz,
+            costs: self.costs.build(self.frequency_hz)?,
+            ple: self.ple.then_some(ple),
+        })
+    }
+}
+
+fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Option<MachineProfile> {
+    let mut reader = Reader::new(document, start.clone(), findings);
+    let name = reader.text("name");
+    let title = reader.text("title");
+    let topology = section(&mut reader, "topology", start, |reader| {
+        let mut count = |key| match reader.whole(key, 1, PCPUS_MAX) {
+            None if !reader.has(key) => {
+                reader.missing(key, "a whole number");
+                None
+            }
+            count => count,
+        };
+        let (sockets, cores, threads) = (count("sockets"), count("cores"), count("threads"));
+        Some(Topology {
+            sockets: sockets?,
+            cores: cores?,
+            threads: threads?,
+        })
+    });
+    let frequency_hz = section(&mut reader, "frequency", start, read_frequency);
+    let ple = section(&mut reader, "ple", start, |reader| {
+        let (gap, window) = (read_cost(reader, "gap"), read_cost(reader, "window"));
+        let enabled = reader.flag("enabled");
+        Some((enabled, gap?, window?))
+    });
+    let costs = section(&mut reader, "costs", start, StatedCosts::read);
+    reader.finish();
+    let (ple, ple_gap, ple_window) = ple?;
+    Some(MachineProfile {
+        name: name?.to_owned(),
+        title: title?.to_owned(),
+        topology: topology?,
+        frequency_hz: frequency_hz?,
+        ple,
+        ple_gap,
+        ple_window,
+        costs: costs?,
+    })
+}
+
+/// Reads the table at `key`, which must be there, with `read`.
+fn section<T>(
+    reader: &mut Reader<'_, '_>,
+    key: &'static str,
+    start: &Place,
+    read: impl FnOnce(&mut Reader<'_, '_>) -> Option<T>,
+) -> Option<T> {
+    let Some((table, place)) = reader.optional_table(key) else {
+        reader
+            .findings()
+            .add(start, key, "nothing", format!("the table [{key}]"));
+        return None;
+    };
+    let mut inner = Reader::new(table, place.clone(), reader.findings());
+    let value = read(&mut inner);
+    inner.finish();
+    value
+}
+
+fn read_frequency(reader: &mut Reader<'_, '_>) -> Option<u64> {
+    let place = reader.place_of("value");
+    let (value, unit) = (reader.number("value"), reader.text("unit"));
+    reader.text("source")?;
+    let (value, unit) = (value?, unit?);
+    let hertz = match unit {
+        "MHz" => value * 1e6,
+        "GHz" => value * 1e9,
+        other => {
+            reader
+                .findings()
+                .add(&place, "frequency.unit", format!("{other:?}"), "\"MHz\" or \"GHz\"");
+            return None;
+        }
+    };
+    if !(1e6..=1e11).contains(&hertz) {
+        reader
+            .findings()
+            .add(&place, "frequency", format!("{value} {unit}"), "1 MHz to 100 GHz");
+        return None;
+    }
+    Some(hertz.round() as u64)
+}
+
+fn read_cost(reader: &mut Reader<'_, '_>, key: &'static str) -> Option<Cost> {
+    let Some((table, place)) = reader.optional_table(key) else {
+        if reader.optional(key).is_none() {
+            reader.missing(key, "a cost: { value, unit, source }");
+        }
+        return None;
+    };
+    let mut inner = Reader::new(table, place.clone(), reader.findings());
+    let (value, unit, source) = (inner.number("value"), inner.text("unit"), inner.text("source"));
+    let uncertain = inner.flag("uncertain");
+    inner.finish();
+    let path = &table.path;
+    let unit_name = unit?;
+    let Some(unit) = Unit::by_name(unit_name).filter(|unit| *unit != Unit::Seconds) else {
+        reader.findings().add(
+            place,
+            format!("{path}.unit"),
+            format!("{unit_name:?}"),
+            "one of ps, ns, us, ms, cycles",
+        );
+        return None;
+    };
+    let Some(amount) = Amount::new(value?, unit).filter(|amount| is_cost(*amount)) else {
+        let found = format!("{} {unit_name}", value?);
+        reader.findings().add(place, format!("{path}.value"), found, "0 to 1 s");
+        return None;
+    };
+    Some(Cost {
+        amount,
+        source: source?.to_owned(),
+        uncertain,
+    })
+}
+
+/// No single cost is longer than a second: more is a unit gone wrong.
+pub(crate) fn is_cost(amount: Amount) -> bool {
+    amount
+        .picos(1_000_000_000)
+        .is_some_and(|picos| picos <= Picos(1_000_000_000_000))
+}

@@ -1,0 +1,91 @@
+//! The experiments and machine profiles that are part of the program.
+
+use crate::diagnostic::{Place, Problem, Problems};
+use crate::profile::MachineProfile;
+
+/// A file that is part of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shipped {
+    /// Its name, without `.toml`.
+    pub name: &'static str,
+    /// What messages call it.
+    pub file: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+macro_rules! shipped {
+    ($folder:literal: $($name:literal),*) => {
+        &[$(Shipped {
+            name: $name,
+            file: concat!($folder, "/", $name, ".toml"),
+            text: include_str!(concat!("../../", $folder, "/", $name, ".toml")),
+        }),*]
+    };
+}
+
+/// Published experiments.
+pub static EXPERIMENTS: &[Shipped] = shipped!("experiments": "kernbench-overcommit", "pgbench-overhead");
+
+/// Machine profiles.
+pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "generic-x86");
+
+/// The profile of an experiment that names none.
+pub const DEFAULT_MACHINE: &str = "generic-x86";
+
+/// The experiment that `holdfast run` runs without a name.
+pub const DEFAULT_EXPERIMENT: &str = "kernbench-overcommit";
+
+/// The shipped file called `name`.
+pub fn find(files: &'static [Shipped], name: &str) -> Option<&'static Shipped> {
+    files.iter().find(|file| file.name == name)
+}
+
+/// The profile of an experiment that names none.
+pub fn default_machine() -> MachineProfile {
+    let shipped = find(MACHINES, DEFAULT_MACHINE).expect("the default machine is shipped");
+    MachineProfile::parse(shipped.file, shipped.text).expect("a test parses every shipped profile")
+}
+
+/// The profile called `name`: a shipped one, or the text of a file that `read` gives.
+///
+/// # Errors
+/// What is wrong with the profile; an unknown name names `place`.
+pub(crate) fn machine(
+    name: &str,
+    place: &Place,
+    read: &dyn Fn(&str) -> std::io::Result<String>,
+) -> Result<MachineProfile, Problems> {
+    if let Some(shipped) = find(MACHINES, name) {
+        return MachineProfile::parse(shipped.file, shipped.text);
+    }
+    let wrong = |found: String| {
+        let known: Vec<&str> = MACHINES.iter().map(|machine| machine.name).collect();
+        let expected = crate::diagnostic::one_of(name, known.iter().copied());
+        Problem {
+            place: place.clone(),
+            key: "machine.profile".to_owned(),
+            found,
+            expected: format!("{expected}, or a TOML file"),
+        }
+    };
+    if !name.ends_with(".toml") {
+        return Err(wrong(format!("{name:?}")).into());
+    }
+    let text = read(name).map_err(|error| wrong(format!("{name:?} ({error})")))?;
+    MachineProfile::parse(name, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_profile_is_whole() {
+        for shipped in MACHINES {
+            let profile = MachineProfile::parse(shipped.file, shipped.text).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(profile.name, shipped.name);
+            assert!(profile.build().is_some());
+        }
+    }
+}

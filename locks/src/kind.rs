@@ -4,41 +4,55 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::platform::{Nodes, Numa, Paravirt, Platform, Word};
-use crate::pv_ticket::PvTicket;
 use crate::raw::RawLock;
-use crate::tas::Tas;
-use crate::ticket::Ticket;
-use crate::ttas::Ttas;
 
 /// A spinlock algorithm. Every kind works on one word that is zero while free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum LockKind {
-    /// [`Tas`].
+    /// [`Tas`](crate::Tas).
     Tas,
-    /// [`Ttas`].
+    /// [`Ttas`](crate::Ttas).
     Ttas,
-    /// [`Ticket`].
+    /// [`Ticket`](crate::Ticket).
     Ticket,
-    /// [`PvTicket`].
+    /// [`PvTicket`](crate::PvTicket).
     PvTicket,
 }
 
-/// Calls `RawLock::$method` of the algorithm that `$kind` names.
-macro_rules! dispatch {
-    ($kind:expr, $method:ident, $cpu:expr, $word:expr) => {
+/// Evaluates `$body` with `$algorithm` standing for the algorithm that `$kind` names.
+macro_rules! with_algorithm {
+    ($kind:expr, $algorithm:ident => $body:expr) => {
         match $kind {
-            LockKind::Tas => Tas::<crate::NoBackoff>::$method($cpu, $word),
-            LockKind::Ttas => Ttas::<crate::NoBackoff>::$method($cpu, $word),
-            LockKind::Ticket => Ticket::$method($cpu, $word),
-            LockKind::PvTicket => PvTicket::<crate::AllSteps>::$method($cpu, $word),
+            $crate::LockKind::Tas => {
+                type $algorithm = $crate::Tas;
+                $body
+            }
+            $crate::LockKind::Ttas => {
+                type $algorithm = $crate::Ttas;
+                $body
+            }
+            $crate::LockKind::Ticket => {
+                type $algorithm = $crate::Ticket;
+                $body
+            }
+            $crate::LockKind::PvTicket => {
+                type $algorithm = $crate::PvTicket;
+                $body
+            }
         }
     };
 }
+pub(crate) use with_algorithm;
 
 impl LockKind {
     /// Every kind.
     pub const ALL: &[LockKind] = &[LockKind::Tas, LockKind::Ttas, LockKind::Ticket, LockKind::PvTicket];
+
+    /// Whether waiters are served in the order of their arrival, always.
+    pub const fn is_fifo(self) -> bool {
+        matches!(self, LockKind::Ticket | LockKind::PvTicket)
+    }
 
     /// Its name in results, on the command line and in experiments.
     pub const fn name(self) -> &'static str {
@@ -119,7 +133,7 @@ impl<W> BootLock<W> {
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
     {
-        dispatch!(kind, lock, cpu, &self.word)
+        with_algorithm!(kind, L => L::lock(cpu, &self.word))
     }
 
     /// Takes the lock if that needs no waiting.
@@ -128,7 +142,7 @@ impl<W> BootLock<W> {
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
     {
-        dispatch!(kind, try_lock, cpu, &self.word)
+        with_algorithm!(kind, L => L::try_lock(cpu, &self.word))
     }
 
     /// Releases the lock, which this CPU must hold: otherwise it excludes nobody any more. The lock may be freed by its
@@ -138,7 +152,7 @@ impl<W> BootLock<W> {
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
     {
-        dispatch!(kind, unlock, cpu, &self.word)
+        with_algorithm!(kind, L => L::unlock(cpu, &self.word))
     }
 
     /// Whether somebody held the lock a moment ago.
@@ -146,7 +160,7 @@ impl<W> BootLock<W> {
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
     {
-        dispatch!(kind, is_locked, cpu, &self.word)
+        with_algorithm!(kind, L => L::is_locked(cpu, &self.word))
     }
 
     /// Whether somebody waited for the lock a moment ago; always false for kinds whose word does not tell.
@@ -154,6 +168,6 @@ impl<W> BootLock<W> {
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
     {
-        dispatch!(kind, is_contended, cpu, &self.word)
+        with_algorithm!(kind, L => L::is_contended(cpu, &self.word))
     }
 }

@@ -8,6 +8,7 @@
 extern crate alloc;
 
 mod backoff;
+pub mod conformance;
 mod guard;
 mod kind;
 mod paravirt;

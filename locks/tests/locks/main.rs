@@ -1,0 +1,8 @@
+//! The locks on two platforms: `steps`, which executes interleavings one by one on a single thread, and `threads`, the
+//! host's own.
+
+mod contract;
+mod explore;
+mod races;
+mod steps;
+mod threads;

@@ -1,0 +1,221 @@
+//! The races of the paravirtual locks, executed: every schedule with few preemptions passes, and with any one closing
+//! step left out some schedule hangs or admits two holders.
+//!
+//! Memory is sequentially consistent here: whether the orderings suffice is a question for a model checker.
+
+#![expect(unsafe_code, reason = "plants faults")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use holdfast_locks::conformance::Job;
+use holdfast_locks::{AllSteps, CpuId, Event, Platform, PvTicket, RawLock, Steps, Word};
+
+use crate::explore::{Random, RandomWalk, every_schedule, random_schedules};
+use crate::steps::{Machine, Setup, StepCpu, StepWord};
+
+/// Defines a set of steps with one left out.
+macro_rules! without {
+    ($fault:ident, $step:ident) => {
+        struct $fault;
+        // SAFETY: the tests protect no memory with these locks.
+        unsafe impl Steps for $fault {
+            const $step: bool = false;
+        }
+    };
+}
+without!(NoRecheck, RECHECK);
+without!(NoKick, KICK);
+without!(SplitHalt, ATOMIC_HALT);
+without!(CarryIntoTail, STOP_CARRY);
+
+fn job(body: impl FnOnce(&StepCpu) + Send + 'static) -> Job<StepCpu> {
+    Box::new(body)
+}
+
+/// A lock and a count of those inside.
+struct Checked {
+    word: StepWord,
+    inside: AtomicU32,
+}
+
+impl Checked {
+    fn new(word: u32) -> Arc<Self> {
+        Arc::new(Checked {
+            word: StepWord::new(word),
+            inside: AtomicU32::new(0),
+        })
+    }
+
+    fn with<L: RawLock<StepCpu>>(&self, cpu: &StepCpu, body: impl FnOnce()) {
+        L::lock(cpu, &self.word);
+        assert_eq!(self.inside.fetch_add(1, Relaxed), 0, "two holders");
+        cpu.relax();
+        body();
+        self.inside.fetch_sub(1, Relaxed);
+        L::unlock(cpu, &self.word);
+    }
+}
+
+/// Each CPU takes the lock once.
+fn contention<L: RawLock<StepCpu> + 'static>(cpus: u32, initial: u32) -> Vec<(CpuId, Job<StepCpu>)> {
+    let lock = Checked::new(initial);
+    let each = |cpu| {
+        let lock = Arc::clone(&lock);
+        (CpuId(cpu), job(move |cpu| lock.with::<L>(cpu, || ())))
+    };
+    (0..cpus).map(each).collect()
+}
+
+/// CPU 1 waits for a lock and is interrupted meanwhile by a handler that waits for another.
+fn interrupted_waiter<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<StepCpu>)> {
+    let (task, interrupt) = (Checked::new(0), Checked::new(0));
+    let waiter = Arc::clone(&task);
+    let holder = job(move |cpu| {
+        task.with::<L>(cpu, || {
+            let handler = Arc::clone(&interrupt);
+            interrupt.with::<L>(cpu, || {
+                cpu.interrupt(CpuId(1), job(move |cpu| handler.with::<L>(cpu, || ())));
+            });
+        });
+    });
+    vec![
+        (CpuId(0), holder),
+        (CpuId(1), job(move |cpu| waiter.with::<L>(cpu, || ()))),
+    ]
+}
+
+#[test]
+fn no_lost_kick_between_registration_and_unlock() {
+    let runs = every_schedule(Setup::new(2), 8, || contention::<PvTicket>(2, 0)).expect("no schedule hangs");
+    assert!(runs > 1000, "only {runs} schedules");
+    every_schedule(Setup::new(3), 3, || contention::<PvTicket>(3, 0)).expect("no schedule hangs");
+}
+
+#[test]
+fn without_the_recheck_a_kick_is_lost() {
+    every_schedule(Setup::new(2), 2, || contention::<PvTicket<NoRecheck>>(2, 0)).expect_err("the waiter sleeps on");
+}
+
+#[test]
+fn without_the_kick_the_waiter_sleeps_on() {
+    every_schedule(Setup::new(2), 1, || contention::<PvTicket<NoKick>>(2, 0)).expect_err("nobody wakes the waiter");
+}
+
+#[test]
+fn a_handler_may_use_up_the_record_of_the_waiter_it_interrupts() {
+    random_schedules(Setup::new(2), 20_000, interrupted_waiter::<PvTicket>).expect("no schedule hangs");
+}
+
+#[test]
+fn without_an_atomic_halt_the_used_up_record_is_missed() {
+    random_schedules(Setup::new(2), 20_000, interrupted_waiter::<PvTicket<SplitHalt>>)
+        .expect_err("the waiter halts without a record");
+}
+
+#[test]
+fn the_carry_of_a_wrapping_head_stays_out_of_the_tail() {
+    for initial in [0xfffe_fffe, 0xfffc_fffc, 0xfffe_ffff] {
+        every_schedule(Setup::new(3), 2, || contention::<PvTicket>(3, initial)).expect("no ticket is lost");
+    }
+    every_schedule(Setup::new(2), 2, || {
+        contention::<PvTicket<CarryIntoTail>>(2, 0xfffe_fffe)
+    })
+    .expect_err("a ticket that nobody drew is served");
+}
+
+/// Runs one schedule: each CPU runs on for as long as it can.
+fn run_in_turn(cpus: u32, jobs: Vec<(CpuId, Job<StepCpu>)>) -> std::rc::Rc<Machine> {
+    let in_turn = RandomWalk {
+        random: Random(0),
+        stride: u64::MAX,
+    };
+    let machine = Machine::new(Setup::new(cpus), Box::new(in_turn));
+    machine.run(jobs).expect("no deadlock");
+    machine
+}
+
+#[test]
+fn flag_is_cleared_by_the_next_lone_locker() {
+    // Bit 0 set, nobody holds or waits: what the last unlock after a halt leaves behind.
+    let lock = Checked::new(0x0008_0009);
+    let word = Arc::clone(&lock);
+    let machine = run_in_turn(
+        1,
+        vec![(
+            CpuId(0),
+            job(move |cpu| {
+                assert!(!PvTicket::<AllSteps>::is_locked(cpu, &word.word));
+                word.with::<PvTicket>(cpu, || assert_eq!(cpu.load(&word.word, Relaxed), 0x000a_0008));
+            }),
+        )],
+    );
+    assert_eq!(machine.stats.count(Event::ReleasedSlow), 0, "the scan was for nobody");
+}
+
+#[test]
+fn flag_is_cleared_by_try_lock() {
+    let lock = Checked::new(0xfffe_ffff);
+    run_in_turn(
+        1,
+        vec![(
+            CpuId(0),
+            job(move |cpu| {
+                assert!(PvTicket::<AllSteps>::try_lock(cpu, &lock.word));
+                assert_eq!(cpu.load(&lock.word, Relaxed), 0x0000_fffe);
+                PvTicket::<AllSteps>::unlock(cpu, &lock.word);
+                assert_eq!(cpu.load(&lock.word, Relaxed), 0);
+            }),
+        )],
+    );
+}
+
+#[test]
+fn a_waiter_in_an_nmi_does_not_halt() {
+    let lock = Checked::new(0);
+    let holder = Arc::clone(&lock);
+    let machine = run_in_turn(
+        2,
+        vec![
+            (
+                CpuId(0),
+                job(move |cpu| holder.with::<PvTicket>(cpu, || (0..50).for_each(|_| cpu.relax()))),
+            ),
+            (
+                CpuId(1),
+                job(move |cpu| cpu.nmi(|cpu| lock.with::<PvTicket>(cpu, || ()))),
+            ),
+        ],
+    );
+    assert_eq!(machine.halts(1), 0);
+    assert_eq!(machine.stats.count(Event::TakenSlow), 0);
+}
+
+#[test]
+fn statistics_add_up() {
+    let setup = Setup::new(4);
+    for seed in 0..200 {
+        let chooser = RandomWalk {
+            random: Random(seed),
+            stride: 3,
+        };
+        let machine = Machine::new(setup, Box::new(chooser));
+        machine.run(contention::<PvTicket>(4, 0)).expect("no deadlock");
+        let count = |event| machine.stats.count(event);
+        let halts: u32 = (0..4).map(|cpu| machine.halts(cpu)).sum();
+        assert_eq!(
+            count(Event::TakenSlow) - count(Event::TakenSlowPickup),
+            u64::from(halts),
+            "seed {seed}"
+        );
+        assert!(
+            count(Event::ReleasedSlowKicked) <= count(Event::ReleasedSlow),
+            "seed {seed}"
+        );
+        assert_eq!(
+            machine.stats.histogram().iter().sum::<u64>(),
+            count(Event::TakenSlow),
+            "seed {seed}"
+        );
+    }
+}

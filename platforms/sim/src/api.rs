@@ -133,12 +133,3 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
-
-/// Runs `config` to its end. Deterministic: equal configurations give equal outcomes, hash included.
-///
-/// # Errors
-/// [`Failure`] says why the run could not finish.
-pub fn run(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
-    let _ = (config, call_off);
-    unimplemented!()
-}

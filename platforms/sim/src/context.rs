@@ -9,6 +9,7 @@ use crate::stack::Stack;
 
 /// A saved flow: the stack pointer under which [`switch`] left its registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
 pub struct Saved(*mut u8);
 
 impl Saved {
@@ -29,10 +30,11 @@ pub fn prepare(stack: &Stack, body: Body) -> Saved {
     let body = Box::into_raw(Box::new(body));
     // The frame that `switch` pops: r15, r14, r13, r12, rbx, rbp, return address. `body` travels in r12.
     let top = stack.top() & !15;
-    let frame = (top - 80) as *mut usize;
+    // `enter` starts with the stack pointer 16 bytes below the top, aligned as a call wants it.
+    let frame = (top - 72) as *mut usize;
     let words = [0, 0, 0, body as usize, 0, 0, enter as *const () as usize, 0];
     for (index, word) in words.into_iter().enumerate() {
-        // SAFETY: the eight words end 16 bytes below the top of a stack that is mapped, ours alone, and in use by nobody.
+        // SAFETY: the eight words end 8 bytes below the top of a stack that is mapped, ours alone, and in use by nobody.
         unsafe { frame.add(index).write(word) };
     }
     Saved(frame.cast())

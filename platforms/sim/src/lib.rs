@@ -1,5 +1,29 @@
 //! Guest, host and machine joined in virtual time.
+//!
+//! Guest code really executes, on stacks of its own; each shared-memory operation, pause loop, HLT, hypercall and LAPIC
+//! access is where time is charged and another pCPU may run. The hypervisor is the `host` crate, the hardware the
+//! `machine` crate; this crate lets them meet, and keeps the ledger of where the vCPUs' time went.
 
+mod account;
 mod api;
+mod blame;
+mod cause;
+mod context;
+mod cpu;
+mod engine;
+mod exits;
+mod hash;
+mod ledger;
+mod park;
+mod pcpu;
+mod run;
+mod stack;
+mod vcpu;
+mod watch;
+mod word;
 
-pub use api::{CallOff, Config, Failure, HostTask, Outcome, TimeShare, Vm, VmOutcome, run};
+pub use api::{CallOff, Config, Failure, HostTask, Outcome, TimeShare, Vm, VmOutcome};
+pub use cause::Cause;
+pub use cpu::{SimContext, SimCpu, SimMachine};
+pub use run::{run, run_images};
+pub use word::{Shared, SimAddress, SimWord};

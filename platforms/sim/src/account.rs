@@ -1,0 +1,210 @@
+//! Accounting: what flows announce becomes entries in the ledgers, and waiting finds its culprit.
+
+use holdfast_machine::{LineId, Picos, Time};
+
+use crate::blame::{CULPRITS, Culprit, Mark};
+use crate::cause::Cause;
+use crate::engine::Engine;
+use crate::ledger::{Owed, STRETCHES};
+use crate::vcpu::Mode;
+
+/// The cause that each culprit makes of a spin.
+const SPIN_CAUSES: [Cause; CULPRITS] = [
+    Cause::SpinRunningHolder,
+    Cause::SpinPreemptedHolder,
+    Cause::SpinPreemptedWaiter,
+    Cause::CacheTransfer,
+];
+
+/// How far blame follows a holder that waits itself.
+const CHAIN_DEPTH: u32 = 4;
+
+impl Engine {
+    /// Enters all that `vcpu`, in guest mode, lived through up to now. While it waits for a lock that is left for later:
+    /// the lock's clock knows how the whole wait divides.
+    #[inline]
+    pub fn settle(&mut self, vcpu: u32) {
+        let this = &mut self.vcpus[vcpu as usize];
+        let span = self.now.since(this.ledger.cursor());
+        if span != Picos::ZERO && this.contending.is_none() {
+            self.settle_work(vcpu, span);
+        }
+    }
+
+    fn settle_work(&mut self, vcpu: u32, span: Picos) {
+        let mut lived = [(Cause::Useful, Picos::ZERO); STRETCHES];
+        let mut count = 0;
+        self.vcpus[vcpu as usize].owed.live(span, |cause, part| {
+            lived[count] = (cause, part);
+            count += 1;
+        });
+        for &(cause, part) in &lived[..count] {
+            self.enter(vcpu, cause, part);
+        }
+    }
+
+    /// Enters the wait for a lock that `vcpu` is in, up to now.
+    pub fn settle_wait(&mut self, vcpu: u32) {
+        let this = &mut self.vcpus[vcpu as usize];
+        let (Some(line), Some(mark)) = (this.contending, this.mark) else { return };
+        let clock = &self.records[line.0 as usize].lock.contended(self.now).clock;
+        for (cause, part) in SPIN_CAUSES.into_iter().zip(mark.since(clock, self.now)) {
+            this.ledger.enter(cause, Picos(part));
+        }
+        this.mark = Some(Mark::take(clock, self.now));
+    }
+
+    #[inline]
+    fn enter(&mut self, vcpu: u32, cause: Cause, part: Picos) {
+        let this = &mut self.vcpus[vcpu as usize];
+        match cause {
+            Cause::Useful | Cause::CriticalSection => {
+                let start = this.ledger.cursor();
+                this.ledger.enter(cause, part);
+                let user = this.mode == Mode::User;
+                self.note_work(vcpu, start, start + part, user);
+            }
+            Cause::IpiRunningTarget if this.ipi_target.is_some() => self.enter_ipi_wait(vcpu, part),
+            _ => this.ledger.enter(cause, part),
+        }
+    }
+
+    fn enter_ipi_wait(&mut self, vcpu: u32, part: Picos) {
+        let Some((target, before)) = self.vcpus[vcpu as usize].ipi_target else { return };
+        let off = self.vcpus[target as usize].off_time_at(self.now);
+        let behind_preempted = Picos((off - before).min(part.0));
+        let this = &mut self.vcpus[vcpu as usize];
+        this.ipi_target = Some((target, off));
+        this.ledger.enter(Cause::IpiPreemptedTarget, behind_preempted);
+        this.ledger.enter(Cause::IpiRunningTarget, part - behind_preempted);
+    }
+
+    fn note_work(&mut self, vcpu: u32, start: Time, end: Time, user: bool) {
+        let vm = self.vm_of(vcpu);
+        if start > vm.last_work {
+            vm.longest_stall = vm.longest_stall.max(start.since(vm.last_work));
+        }
+        vm.last_work = vm.last_work.max(end);
+        if user {
+            vm.last_user = vm.last_user.max(end);
+        }
+    }
+
+    /// `vcpu`, in guest mode, waits for a lock from now on, or again.
+    pub fn mark(&mut self, vcpu: u32) {
+        let this = &mut self.vcpus[vcpu as usize];
+        if let Some(line) = this.contending {
+            let clock = &self.records[line.0 as usize].lock.contended(self.now).clock;
+            this.mark = Some(Mark::take(clock, self.now));
+        }
+    }
+
+    /// `vcpu` begins to wait for the lock in `line`.
+    pub fn contention_begins(&mut self, vcpu: u32, line: LineId) {
+        self.settle(vcpu);
+        let this = &mut self.vcpus[vcpu as usize];
+        // From here on all of its time is waiting, that for the lock's own line included.
+        this.owed = Owed::NOTHING;
+        this.contending = Some(line);
+        self.records[line.0 as usize].lock.contended(self.now).waiters.push(vcpu);
+        self.refresh_blame(line, CHAIN_DEPTH);
+        self.mark(vcpu);
+        self.refresh_held(vcpu, CHAIN_DEPTH);
+    }
+
+    /// `vcpu` waits no longer for the lock in `line`.
+    pub fn contention_ends(&mut self, vcpu: u32, line: LineId) {
+        self.settle_wait(vcpu);
+        let now = self.now;
+        let this = &mut self.vcpus[vcpu as usize];
+        this.contending = None;
+        let pending = this.clock.since(now);
+        let fits = this.owed.push(Cause::CacheTransfer, pending);
+        assert!(fits, "a waiter owes nothing but its wait");
+        let contention = self.records[line.0 as usize].lock.contended(now);
+        contention.waiters.retain(|&waiter| waiter != vcpu);
+        self.refresh_blame(line, CHAIN_DEPTH);
+        self.refresh_held(vcpu, CHAIN_DEPTH);
+    }
+
+    /// `vcpu` holds the lock in `line`.
+    #[inline]
+    pub fn lock_acquired(&mut self, vcpu: u32, line: LineId) {
+        self.stats.acquisitions += 1;
+        self.vcpus[vcpu as usize].held.push(line);
+        let lock = &mut self.records[line.0 as usize].lock;
+        lock.set_holder(Some(vcpu));
+        if lock.has_waiters() {
+            self.refresh_blame(line, CHAIN_DEPTH);
+        }
+    }
+
+    /// `vcpu` releases the lock in `line`.
+    #[inline]
+    pub fn lock_released(&mut self, vcpu: u32, line: LineId) {
+        let held = &mut self.vcpus[vcpu as usize].held;
+        if let Some(index) = held.iter().rposition(|&other| other == line) {
+            held.remove(index);
+        }
+        let lock = &mut self.records[line.0 as usize].lock;
+        lock.set_holder(None);
+        if lock.has_waiters() {
+            self.refresh_blame(line, CHAIN_DEPTH);
+        }
+    }
+
+    /// `vcpu` lost or regained its pCPU.
+    pub fn running_changed(&mut self, vcpu: u32) {
+        self.refresh_held(vcpu, CHAIN_DEPTH);
+        if let Some(line) = self.vcpus[vcpu as usize].contending {
+            self.refresh_blame(line, CHAIN_DEPTH);
+        }
+    }
+
+    fn refresh_held(&mut self, vcpu: u32, depth: u32) {
+        for index in 0..self.vcpus[vcpu as usize].held.len() {
+            let line = self.vcpus[vcpu as usize].held[index];
+            if self.records[line.0 as usize].lock.has_waiters() {
+                self.refresh_blame(line, depth);
+            }
+        }
+    }
+
+    fn refresh_blame(&mut self, line: LineId, depth: u32) {
+        let culprit = self.culprit(line);
+        let now = self.now;
+        let contention = self.records[line.0 as usize].lock.contended(now);
+        if contention.clock.current() == culprit {
+            return;
+        }
+        contention.clock.set(culprit, now);
+        if depth == 0 {
+            return;
+        }
+        // Who waits here and holds other locks passes the blame on to those that wait for them.
+        for index in 0..contention.waiters.len() {
+            let Some(contention) = self.records[line.0 as usize].lock.contention() else { return };
+            let waiter = contention.waiters[index];
+            self.refresh_held(waiter, depth - 1);
+        }
+    }
+
+    fn culprit(&self, line: LineId) -> Culprit {
+        let lock = &self.records[line.0 as usize].lock;
+        let Some(holder) = lock.holder() else {
+            let first = lock.contention().and_then(|contention| contention.waiters.first());
+            return match first {
+                Some(&waiter) if !self.vcpus[waiter as usize].is_running() => Culprit::PreemptedWaiter,
+                _ => Culprit::HandOver,
+            };
+        };
+        let holder = &self.vcpus[holder as usize];
+        let awaited = holder.contending.and_then(|line| self.records[line.0 as usize].lock.contention());
+        match awaited.map(|contention| contention.clock.current()) {
+            Some(Culprit::PreemptedHolder | Culprit::PreemptedWaiter) => Culprit::PreemptedHolder,
+            Some(_) if holder.is_running() => Culprit::RunningHolder,
+            None if holder.is_running() => Culprit::RunningHolder,
+            _ => Culprit::PreemptedHolder,
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The engine: one run's whole state, and the loop that plays its events in order.
+//!
+//! Guest flows run on stacks of their own. A flow that has to wait for its turn switches straight to the flow whose turn
+//! it is; only what concerns the host comes back to the loop here.
+//!
+//! **Strict order**: shared-memory operations, exits and interrupts happen in the order of their keys; nothing else in
+//! one flow can be seen by another.
+//! **Meeting at the boundary**: guest and host meet in exits, entries and interrupts only (`exits.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use holdfast_abi::StealTime;
+use holdfast_guest::GuestImage;
+use holdfast_host::{Command, Exit, Host, TaskId, VmId};
+use holdfast_locks::{NodeTable, WaitTable};
+use holdfast_machine::{Costs, EventQueue, Key, LineId, Lines, Picos, Ple, Time};
+
+use crate::api::{CallOff, Failure};
+use crate::blame::LockRecord;
+use crate::context::Saved;
+use crate::hash::HistoryHash;
+use crate::pcpu::{Activity, Pcpu};
+use crate::stack::Stacks;
+use crate::vcpu::Vcpu;
+use crate::word::{SimAddress, SimWord};
+
+/// Class of interrupts and timers: before all else that happens at the same time.
+pub const CLASS_INTERRUPT: u8 = 0;
+/// Class of what pCPUs do.
+pub const CLASS_ACTIVITY: u8 = 1;
+
+/// What a guest is beside its vCPUs.
+pub struct Vm {
+    /// Its name.
+    pub name: String,
+    /// Its first vCPU's number among all.
+    pub first_vcpu: u32,
+    /// How many it has.
+    pub vcpus: u32,
+    /// Its kernel; there from just after construction.
+    pub image: Option<Box<dyn GuestImage>>,
+    /// Seed of its streams.
+    pub seed: u64,
+    /// Iterations before a paravirtual waiter halts.
+    pub spin_threshold: u32,
+    /// Steal-time records, one per vCPU.
+    pub steal_time: Box<[StealTime]>,
+    /// Queue nodes.
+    pub nodes: NodeTable<SimWord>,
+    /// Halted waiters.
+    pub waiting: WaitTable<SimWord, SimAddress>,
+    /// Lock statistics.
+    pub lock_stats: holdfast_locks::LockStats,
+    /// Whether the run waits for it.
+    pub measured: bool,
+    /// When its workload began and ended.
+    pub begun: Option<Time>,
+    /// When its workload was done.
+    pub done: Option<Time>,
+    /// Operations that it reported.
+    pub operations: Option<u64>,
+    /// Counters that it reported, and the machine's own.
+    pub counters: BTreeMap<String, u64>,
+    /// Until when one of its vCPUs last did useful or critical work.
+    pub last_work: Time,
+    /// Until when one of its vCPUs last computed in user mode.
+    pub last_user: Time,
+    /// The longest time without work.
+    pub longest_stall: Picos,
+    /// vCPUs that lost their pCPU while they held a lock.
+    pub preempted_holding: u64,
+    /// vCPUs that lost their pCPU while they waited for a lock.
+    pub preempted_waiting: u64,
+    /// Directed yields whose target held a lock.
+    pub yields_to_holder: u64,
+}
+
+/// A host task that is no vCPU.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// CPU time between two sleeps; `None`: never sleeps.
+    pub busy: Option<Picos>,
+    /// How long it sleeps.
+    pub sleep: Picos,
+    /// CPU time until its next sleep.
+    pub remaining: Picos,
+}
+
+/// What is kept of a cache line beside its place in the caches.
+#[derive(Clone, Debug, Default)]
+pub struct LineRecord {
+    /// The first vCPU whose spin on it is skipped.
+    pub parked: Option<u32>,
+    /// Who holds and who awaits the lock in it.
+    pub lock: LockRecord,
+}
+
+/// Counts of the engine's own work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineStats {
+    /// Ordered memory operations.
+    pub operations: u64,
+    /// Switches between flows.
+    pub switches: u64,
+    /// Spins that were skipped.
+    pub parks: u64,
+    /// Events handled by the loop.
+    pub events: u64,
+    /// Host steps.
+    pub host_steps: u64,
+    /// Lock acquisitions that guests announced.
+    pub acquisitions: u64,
+}
+
+/// One run.
+pub struct Engine {
+    /// Virtual time.
+    pub now: Time,
+    /// The next event of each slot: activities, timers, the watchdog, interrupts under way.
+    pub queue: EventQueue,
+    /// Cache lines.
+    pub lines: Lines,
+    /// What is kept of each line.
+    pub records: Vec<LineRecord>,
+    /// What everything costs.
+    pub costs: Costs,
+    /// Pause-loop exiting.
+    pub ple: Option<Ple>,
+    /// Physical CPUs.
+    pub pcpus: Vec<Pcpu>,
+    /// Virtual CPUs, by the host's numbers.
+    pub vcpus: Vec<Vcpu>,
+    /// Guests.
+    pub vms: Vec<Vm>,
+    /// Host tasks that are no vCPUs.
+    pub tasks: BTreeMap<TaskId, Task>,
+    /// The vCPU whose flow executes.
+    pub current: u32,
+    /// The loop's own flow, while another executes.
+    pub main: Saved,
+    /// Stacks of the guests' flows.
+    pub stacks: Stacks,
+    /// The hypervisor.
+    pub host: Host,
+    /// Buffer for the host's commands.
+    pub commands: Vec<Command>,
+    /// The executing flow leaves its guest for this.
+    pub exit: Option<Exit>,
+    /// The run cannot go on.
+    pub failure: Option<Failure>,
+    /// All measured guests are done.
+    pub finished: bool,
+    /// Hash of the history.
+    pub hash: HistoryHash,
+    /// Counts.
+    pub stats: EngineStats,
+    /// Execute spins instead of skipping them.
+    pub execute_spins: bool,
+    /// End of patience.
+    pub limit: Time,
+    /// Interrupts under way: their targets, by slot after the first.
+    pub ipi_targets: Vec<u32>,
+    /// Slots of interrupts that have arrived.
+    pub ipi_free: Vec<u32>,
+}
+
+impl Engine {
+    /// The slot of the timer of `pcpu`.
+    pub fn timer_slot(&self, pcpu: u32) -> u32 {
+        self.pcpus.len() as u32 + pcpu
+    }
+
+    /// The slot of the watchdog.
+    pub fn watchdog_slot(&self) -> u32 {
+        2 * self.pcpus.len() as u32
+    }
+
+    /// The slot of the first interrupt under way.
+    fn first_ipi_slot(&self) -> u32 {
+        self.watchdog_slot() + 1
+    }
+
+    /// A fresh line.
+    pub fn add_line(&mut self) -> LineId {
+        self.records.push(LineRecord::default());
+        self.lines.add()
+    }
+
+    /// The VM of `vcpu`.
+    #[inline]
+    pub fn vm_of(&mut self, vcpu: u32) -> &mut Vm {
+        &mut self.vms[self.vcpus[vcpu as usize].vm.0 as usize]
+    }
+
+    /// The number among all vCPUs of number `number` of `vm`.
+    pub fn vcpu_of(&self, vm: VmId, number: u32) -> u32 {
+        self.vms[vm.0 as usize].first_vcpu + number
+    }
+
+    /// An interrupt sets out for `pcpu` and arrives at `at`.
+    pub fn send_ipi(&mut self, pcpu: u32, at: Time) {
+        let index = self.ipi_free.pop().unwrap_or_else(|| {
+            self.ipi_targets.push(0);
+            self.ipi_targets.len() as u32 - 1
+        });
+        self.ipi_targets[index as usize] = pcpu;
+        let slot = self.first_ipi_slot() + index;
+        self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
+    }
+
+    /// Whose flow is to execute next: a vCPU's, if the next event is one's turn.
+    #[inline]
+    pub fn next_turn(&self) -> Option<(Time, u32)> {
+        let (key, slot) = self.queue.first()?;
+        match self.pcpus.get(slot as usize)?.activity {
+            Activity::Guest(vcpu) => Some((key.time(), vcpu)),
+            _ => None,
+        }
+    }
+
+    /// Plays one event that is no flow's turn.
+    pub fn play(&mut self, call_off: &CallOff) {
+        let Some((key, slot)) = self.queue.first() else {
+            self.failure = Some(Failure::Deadlock(self.describe_all()));
+            return;
+        };
+        self.stats.events += 1;
+        self.now = key.time();
+        let pcpus = self.pcpus.len() as u32;
+        self.queue.clear(slot);
+        if slot < pcpus {
+            self.activity_ends(slot);
+        } else if slot < self.watchdog_slot() {
+            self.interrupt(slot - pcpus, holdfast_host::HostInterrupt::Timer);
+        } else if slot == self.watchdog_slot() {
+            if call_off.load(Ordering::Relaxed) {
+                self.failure = Some(Failure::CalledOff);
+            }
+            self.watch();
+        } else {
+            let index = slot - self.first_ipi_slot();
+            self.ipi_free.push(index);
+            self.interrupt(self.ipi_targets[index as usize], holdfast_host::HostInterrupt::Reschedule);
+        }
+    }
+}

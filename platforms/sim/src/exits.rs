@@ -1,0 +1,343 @@
+//! The boundary between guest and host: exits, entries, interrupts, and what the host's commands do to the machine.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use holdfast_abi::StealTime;
+use holdfast_host::{Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
+use holdfast_machine::{Key, Picos, Time};
+
+use crate::api::Failure;
+use crate::cause::Cause;
+use crate::engine::{CLASS_ACTIVITY, Engine};
+use crate::pcpu::Activity;
+use crate::vcpu::Mode;
+
+impl Engine {
+    /// The flow of `vcpu`, which executes, leaves its guest.
+    pub fn leave_guest(&mut self, vcpu: u32, exit: Exit) {
+        let Some(pcpu) = self.vcpus[vcpu as usize].pcpu else {
+            self.failure = Some(Failure::Invalid(format!("vcpu {vcpu} exits and is not in its guest")));
+            return;
+        };
+        self.suspend(vcpu);
+        self.vcpus[vcpu as usize].out_cause = exit_cause(&exit);
+        self.host_exit(pcpu, vcpu, exit);
+    }
+
+    /// Stops `vcpu`, in guest mode, at this instant.
+    fn suspend(&mut self, vcpu: u32) {
+        self.unpark_for_stop(vcpu);
+        self.settle(vcpu);
+        self.settle_wait(vcpu);
+        let now = self.now;
+        let this = &mut self.vcpus[vcpu as usize];
+        this.remaining = this.clock.since(now);
+        this.pcpu = None;
+    }
+
+    fn host_exit(&mut self, pcpu: u32, vcpu: u32, exit: Exit) {
+        let this = &self.vcpus[vcpu as usize];
+        let guest = GuestState {
+            // A vector that was injected and not yet taken has entered its handler, which runs with interrupts masked.
+            interrupts_enabled: this.irqs_enabled && this.inject.is_none(),
+            cpl: if this.mode == Mode::User { 3 } else { 0 },
+        };
+        self.pcpus[pcpu as usize].charged += self.costs.exit_hardware;
+        self.step_host(pcpu, Event::Exit { pcpu: PcpuId(pcpu), exit, guest });
+    }
+
+    /// An interrupt reaches `pcpu`.
+    pub fn interrupt(&mut self, pcpu: u32, interrupt: HostInterrupt) {
+        let this = &mut self.pcpus[pcpu as usize];
+        match this.activity {
+            Activity::Host => match interrupt {
+                HostInterrupt::Timer => this.timer_pending = true,
+                HostInterrupt::Reschedule => this.reschedule_pending = true,
+            },
+            Activity::Guest(vcpu) => {
+                self.suspend(vcpu);
+                self.vcpus[vcpu as usize].out_cause = Cause::ExitInterrupt;
+                self.host_exit(pcpu, vcpu, Exit::ExternalInterrupt(interrupt));
+            }
+            Activity::Task(task) => {
+                let ran = self.now.since(this.task_since);
+                if let Some(task) = self.tasks.get_mut(&task) {
+                    task.remaining = Picos(task.remaining.0.saturating_sub(ran.0));
+                }
+                self.step_host(pcpu, Event::Interrupt { pcpu: PcpuId(pcpu), interrupt });
+            }
+            Activity::Idle | Activity::Poll => {
+                self.step_host(pcpu, Event::Interrupt { pcpu: PcpuId(pcpu), interrupt });
+            }
+        }
+    }
+
+    /// The host's step for something that happened on `pcpu`, which executes host code from now until its next `Run`.
+    fn step_host(&mut self, pcpu: u32, event: Event) {
+        self.stats.host_steps += 1;
+        self.pcpus[pcpu as usize].activity = Activity::Host;
+        let mut commands = std::mem::take(&mut self.commands);
+        self.host.handle(event, Nanos(self.now.nanos()), &mut commands);
+        self.obey(&mut commands);
+        self.commands = commands;
+    }
+
+    /// Starts the host.
+    pub fn start_host(&mut self) {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.host.start(Nanos(0), &mut commands);
+        self.obey(&mut commands);
+        self.commands = commands;
+    }
+
+    fn obey(&mut self, commands: &mut Vec<Command>) {
+        for command in commands.drain(..) {
+            match command {
+                Command::Charge { pcpu, cost, count } => {
+                    let cost = self.cost(cost).times(u64::from(count));
+                    self.pcpus[pcpu.0 as usize].charged += cost;
+                }
+                Command::Run { pcpu, run } => self.schedule_run(pcpu.0, run),
+                Command::Timer { pcpu, at } => self.set_timer(pcpu.0, at),
+                Command::Ipi { to, .. } => {
+                    let at = self.now + self.costs.ipi_latency;
+                    self.send_ipi(to.0, at);
+                }
+                Command::Reply { vcpu, value } => self.vcpus[vcpu.0 as usize].reply = value,
+                Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu.0 as usize].reply_cpuid = value,
+                Command::Fault { vcpu } => self.vcpus[vcpu.0 as usize].fault = true,
+                Command::StealTime { vcpu, address, steal } => self.update_steal_time(vcpu, address, steal),
+                Command::SetPreempted { vcpu, address } => {
+                    if let Some(record) = self.steal_record(vcpu, address) {
+                        record.preempted.store(StealTime::PREEMPTED, Relaxed);
+                    }
+                }
+                Command::State { vcpu, state } => self.set_state(vcpu.0, state),
+                Command::DirectedYield { to, done: true, .. } => {
+                    let to_holder = !self.vcpus[to.0 as usize].held.is_empty();
+                    self.vm_of(to.0).yields_to_holder += u64::from(to_holder);
+                }
+                Command::DirectedYield { .. } => {}
+            }
+        }
+    }
+
+    fn schedule_run(&mut self, pcpu: u32, run: Run) {
+        self.hash.add(self.now.0);
+        self.hash.add(u64::from(pcpu) << 40 | run_code(run));
+        let cold = self.costs.cache_refill;
+        let this = &mut self.pcpus[pcpu as usize];
+        let thread = match run {
+            Run::Guest { vcpu, .. } => Some(Run::Poll(vcpu)),
+            Run::Task(_) => Some(run),
+            Run::Poll(_) | Run::Idle => None,
+        };
+        if thread.is_some() && thread != this.warm_for {
+            this.charged += cold;
+            this.warm_for = thread;
+        }
+        this.activity = Activity::Host;
+        this.next = run;
+        let at = self.now + this.charged;
+        this.charged = Picos::ZERO;
+        self.queue.set(pcpu, Key::new(at, CLASS_ACTIVITY, pcpu));
+    }
+
+    fn set_timer(&mut self, pcpu: u32, at: Option<Nanos>) {
+        let slot = self.timer_slot(pcpu);
+        match at {
+            Some(at) => {
+                let at = Time::from_nanos(at.0).max(self.now);
+                self.queue.set(slot, Key::new(at, crate::engine::CLASS_INTERRUPT, slot));
+            }
+            None => self.queue.clear(slot),
+        }
+    }
+
+    /// What `pcpu` did came to its end: host work, or a task's busy time.
+    pub fn activity_ends(&mut self, pcpu: u32) {
+        let this = &mut self.pcpus[pcpu as usize];
+        match this.activity {
+            Activity::Host => self.begin(pcpu),
+            Activity::Task(id) => {
+                let mut until = None;
+                if let Some(task) = self.tasks.get_mut(&id) {
+                    task.remaining = task.busy.unwrap_or(Picos(u64::MAX));
+                    until = Some(Nanos((self.now + task.sleep).nanos()));
+                }
+                self.step_host(pcpu, Event::TaskSleeps { pcpu: PcpuId(pcpu), until });
+            }
+            Activity::Guest(_) | Activity::Idle | Activity::Poll => {
+                unreachable!("pcpu {pcpu} has an end event and is {:?}", this.activity)
+            }
+        }
+    }
+
+    /// `pcpu` does what the host told it to do next; an interrupt that waited comes right after.
+    fn begin(&mut self, pcpu: u32) {
+        let this = &mut self.pcpus[pcpu as usize];
+        let timer = std::mem::take(&mut this.timer_pending);
+        let reschedule = !timer && std::mem::take(&mut this.reschedule_pending);
+        match this.next {
+            Run::Guest { vcpu, inject, window } => {
+                this.activity = Activity::Guest(vcpu.0);
+                self.enter_guest(pcpu, vcpu.0, inject, window);
+            }
+            Run::Task(task) => {
+                this.activity = Activity::Task(task);
+                this.task_since = self.now;
+                let end = self.tasks.get(&task).map_or(Time::NEVER, |task| self.now + task.remaining);
+                if end != Time::NEVER {
+                    self.queue.set(pcpu, Key::new(end, CLASS_ACTIVITY, pcpu));
+                }
+            }
+            Run::Poll(_) => this.activity = Activity::Poll,
+            Run::Idle => this.activity = Activity::Idle,
+        }
+        if timer {
+            self.interrupt(pcpu, HostInterrupt::Timer);
+        } else if reschedule {
+            self.interrupt(pcpu, HostInterrupt::Reschedule);
+        }
+    }
+
+    fn enter_guest(&mut self, pcpu: u32, vcpu: u32, inject: Option<u8>, window: bool) {
+        let now = self.now;
+        let this = &mut self.vcpus[vcpu as usize];
+        assert!(this.pcpu.is_none(), "vcpu {vcpu} is entered on pcpu {pcpu} and is in its guest already");
+        this.ledger.enter_until(this.out_cause, now);
+        this.pcpu = Some(pcpu);
+        this.last_pcpu = pcpu;
+        this.clock = now + this.remaining;
+        this.remaining = Picos::ZERO;
+        this.window = window;
+        this.pauses.reset();
+        if inject.is_some() {
+            assert!(this.inject.is_none(), "vcpu {vcpu} gets a second vector before it took the first");
+            this.inject = inject;
+        }
+        let turn = if this.inject.is_some() { now } else { this.clock };
+        self.queue.set(pcpu, Key::new(turn, CLASS_ACTIVITY, pcpu));
+        self.mark(vcpu);
+    }
+
+    fn set_state(&mut self, vcpu: u32, state: VcpuState) {
+        self.hash.add(u64::from(vcpu) << 8 | state as u64);
+        let now = self.now;
+        let this = &mut self.vcpus[vcpu as usize];
+        let (before, was_running) = (this.state, this.is_running());
+        if this.pcpu.is_none() {
+            this.ledger.enter_until(this.out_cause, now);
+        }
+        this.state = state;
+        let lock_wait = this.contending.is_some();
+        this.out_cause = match state {
+            VcpuState::HandlingExit => this.out_cause,
+            VcpuState::InGuest if before == VcpuState::HandlingExit => this.out_cause,
+            VcpuState::InGuest => Cause::HostOverhead,
+            VcpuState::Polling | VcpuState::Blocked if lock_wait => Cause::HaltedForLock,
+            VcpuState::Polling | VcpuState::Blocked => Cause::Idle,
+            VcpuState::Preempted => Cause::Runnable,
+            VcpuState::Woken => Cause::WakeLatency,
+            VcpuState::Dead => Cause::Off,
+        };
+        if state == VcpuState::Preempted {
+            let (holding, waiting) = (!this.held.is_empty(), lock_wait);
+            let vm = self.vm_of(vcpu);
+            vm.preempted_holding += u64::from(holding);
+            vm.preempted_waiting += u64::from(waiting);
+        }
+        let this = &mut self.vcpus[vcpu as usize];
+        if this.is_running() != was_running {
+            match this.off_since.take() {
+                Some(since) => this.off_time += now.since(since).0,
+                None => this.off_since = Some(now),
+            }
+            self.running_changed(vcpu);
+        }
+    }
+
+    /// Brings every ledger up to now.
+    pub fn close_ledgers(&mut self) {
+        for vcpu in 0..self.vcpus.len() as u32 {
+            if self.vcpus[vcpu as usize].pcpu.is_some() {
+                self.suspend(vcpu);
+            } else {
+                let now = self.now;
+                let this = &mut self.vcpus[vcpu as usize];
+                this.ledger.enter_until(this.out_cause, now);
+            }
+        }
+    }
+
+    fn steal_record(&self, vcpu: VcpuId, address: u64) -> Option<&StealTime> {
+        let vm = &self.vms[self.vcpus[vcpu.0 as usize].vm.0 as usize];
+        let index = address.checked_sub(STEAL_TIME_BASE)? / size_of::<StealTime>() as u64;
+        vm.steal_time.get(usize::try_from(index).ok()?)
+    }
+
+    fn update_steal_time(&self, vcpu: VcpuId, address: u64, steal: u64) {
+        if let Some(record) = self.steal_record(vcpu, address) {
+            // One history, one thread: the version's odd phase is never seen, and is gone through all the same.
+            record.version.fetch_add(1, Relaxed);
+            record.steal.fetch_add(steal, Relaxed);
+            record.preempted.store(0, Relaxed);
+            record.version.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn cost(&self, cost: Cost) -> Picos {
+        let costs = &self.costs;
+        match cost {
+            Cost::ExitSoftware => costs.exit_software,
+            Cost::Hlt => costs.hlt,
+            Cost::Hypercall => costs.hypercall,
+            Cost::Cpuid => costs.cpuid,
+            Cost::Msr => costs.msr,
+            Cost::ApicAccess => costs.apic_access,
+            Cost::ApicDeliver => costs.apic_deliver,
+            Cost::Inject => costs.inject,
+            Cost::InterruptWindow => costs.interrupt_window,
+            Cost::SpinCandidate => costs.spin_candidate,
+            Cost::HostInterrupt => costs.host_interrupt,
+            Cost::Tick => costs.tick,
+            Cost::TimerProgram => costs.timer_program,
+            Cost::IpiSend => costs.ipi_send,
+            Cost::Wake => costs.wake,
+            Cost::ContextSwitch => costs.context_switch,
+            Cost::Balance => costs.balance,
+            Cost::VcpuLoad => costs.vcpu_load,
+            Cost::StealTime => costs.steal_time,
+            Cost::IdleExit => costs.idle_exit,
+        }
+    }
+}
+
+/// Where a guest's steal-time records lie in its memory, one after another.
+pub const STEAL_TIME_BASE: u64 = 0x10_0000;
+
+fn exit_cause(exit: &Exit) -> Cause {
+    match exit {
+        Exit::ExternalInterrupt(_) => Cause::ExitInterrupt,
+        Exit::Hlt => Cause::ExitHlt,
+        Exit::Hypercall { .. } => Cause::ExitHypercall,
+        Exit::Cpuid { .. } => Cause::ExitCpuid,
+        Exit::ReadMsr { .. } | Exit::WriteMsr { .. } => Cause::ExitMsr,
+        Exit::ApicWrite { .. } | Exit::ApicRead { .. } => Cause::ExitApic,
+        Exit::InterruptWindow => Cause::ExitWindow,
+        Exit::Pause => Cause::ExitPause,
+        Exit::Shutdown => Cause::Off,
+    }
+}
+
+fn run_code(run: Run) -> u64 {
+    match run {
+        Run::Idle => 0,
+        Run::Guest { vcpu, inject, window } => {
+            let vector = inject.map_or(0, |vector| u64::from(vector) | 0x100);
+            1 | u64::from(vcpu.0) << 3 | vector << 24 | u64::from(window) << 2
+        }
+        Run::Task(task) => 2 | u64::from(task.0) << 3,
+        Run::Poll(vcpu) => 3 | u64::from(vcpu.0) << 3,
+    }
+}

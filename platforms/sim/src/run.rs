@@ -1,0 +1,192 @@
+//! One run: builds the machine, plays it, and gathers what it gave.
+
+use std::collections::BTreeMap;
+
+use holdfast_abi::StealTime;
+use holdfast_guest::GuestImage;
+use holdfast_host::{Host, PcpuPlace, VmId};
+use holdfast_locks::{LockStats, NodeTable, WaitTable};
+use holdfast_machine::{EventQueue, Lines, Picos, Time, Topology};
+
+use crate::api::{CallOff, Config, Failure, Outcome, Vm as VmConfig, VmOutcome};
+use crate::cause::Cause;
+use crate::context::Saved;
+use crate::cpu::{SimMachine, boot_flow, play};
+use crate::engine::{Engine, EngineStats, Task, Vm};
+use crate::hash::HistoryHash;
+use crate::pcpu::Pcpu;
+use crate::stack::Stacks;
+use crate::vcpu::Vcpu;
+
+/// Runs `config` to its end. Deterministic: equal configurations give equal outcomes, hash included.
+///
+/// # Errors
+/// [`Failure`] says why the run could not finish.
+pub fn run(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+    run_images(config, call_off, |vm, machine| holdfast_workloads::image(machine, &vm.boot))
+}
+
+/// As [`run`], but with kernels of the caller's making: `image` builds one for each guest.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_images(
+    config: &Config,
+    call_off: &CallOff,
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<Outcome, Failure> {
+    let mut engine = build(config, image)?;
+    engine.start_host();
+    engine.set_watchdog();
+    play(&mut engine, call_off);
+    if let Some(failure) = engine.failure.take() {
+        return Err(failure);
+    }
+    Ok(gather(&mut engine))
+}
+
+fn build(
+    config: &Config,
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<Box<Engine>, Failure> {
+    let invalid = |what: &dyn std::fmt::Display| Failure::Invalid(what.to_string());
+    let topology = config.machine.topology;
+    let mut host = Host::new(&config.host, &places(&topology)).map_err(|error| invalid(&error))?;
+    let (mut vms, mut vcpus) = (Vec::new(), Vec::new());
+    for vm in &config.vms {
+        let id = host.add_vm(&vm.host, vm.vcpus, &vm.affinity).map_err(|error| invalid(&error))?;
+        vms.push(new_vm(vm, vcpus.len() as u32, config.seed));
+        vcpus.extend((0..vm.vcpus).map(|number| Vcpu::new(VmId(id.0), number)));
+    }
+    let mut tasks = BTreeMap::new();
+    for task in &config.tasks {
+        let wanted = holdfast_host::TaskConfig { nice: task.nice, affinity: task.affinity.clone(), group: None };
+        let id = host.add_task(&wanted).map_err(|error| invalid(&error))?;
+        let busy = (task.busy_ns != u64::MAX).then(|| Picos::from_nanos(task.busy_ns));
+        let remaining = busy.unwrap_or(Picos(u64::MAX));
+        tasks.insert(id, Task { busy, sleep: Picos::from_nanos(task.sleep_ns), remaining });
+    }
+    let mut engine = Box::new(Engine {
+        now: Time(0),
+        queue: EventQueue::new(),
+        lines: Lines::new(&topology, &config.machine.costs),
+        records: Vec::new(),
+        costs: config.machine.costs.clone(),
+        ple: config.machine.ple,
+        pcpus: vec![Pcpu::new(); topology.pcpus() as usize],
+        vcpus,
+        vms,
+        tasks,
+        current: 0,
+        main: Saved::NONE,
+        stacks: Stacks::new(),
+        host,
+        commands: Vec::new(),
+        exit: None,
+        failure: None,
+        finished: false,
+        hash: HistoryHash::new(),
+        stats: EngineStats::default(),
+        execute_spins: config.execute_spins,
+        limit: Time::from_nanos(config.limit_ns),
+        ipi_targets: Vec::new(),
+        ipi_free: Vec::new(),
+    });
+    boot(&mut engine, config, image);
+    Ok(engine)
+}
+
+/// Builds each guest's kernel, and the flows in which its vCPUs boot it.
+fn boot(engine: &mut Engine, config: &Config, image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>) {
+    let pointer: *mut Engine = engine;
+    for (index, vm) in config.vms.iter().enumerate() {
+        engine.current = engine.vms[index].first_vcpu;
+        let machine = SimMachine::new(pointer, index as u32);
+        engine.vms[index].image = Some(image(vm, machine));
+    }
+    for vcpu in 0..engine.vcpus.len() as u32 {
+        boot_flow(engine, vcpu);
+    }
+}
+
+fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
+    let vcpus = config.vcpus as usize;
+    Vm {
+        name: config.name.clone(),
+        first_vcpu,
+        vcpus: config.vcpus,
+        image: None,
+        seed,
+        spin_threshold: config.boot.spin_threshold,
+        steal_time: (0..vcpus).map(|_| StealTime::default()).collect(),
+        nodes: NodeTable::new(vcpus),
+        waiting: WaitTable::new(vcpus),
+        lock_stats: LockStats::new(),
+        measured: config.measured,
+        begun: None,
+        done: None,
+        operations: None,
+        counters: BTreeMap::new(),
+        last_work: Time(0),
+        last_user: Time(0),
+        longest_stall: Picos::ZERO,
+        preempted_holding: 0,
+        preempted_waiting: 0,
+        yields_to_holder: 0,
+    }
+}
+
+fn places(topology: &Topology) -> Vec<PcpuPlace> {
+    (0..topology.pcpus())
+        .map(|pcpu| PcpuPlace {
+            thread: pcpu % topology.threads,
+            core: pcpu / topology.threads % topology.cores,
+            socket: pcpu / topology.threads / topology.cores,
+        })
+        .collect()
+}
+
+fn gather(engine: &mut Engine) -> Outcome {
+    engine.close_ledgers();
+    let vms = (0..engine.vms.len() as u32).map(|vm| gather_vm(engine, vm)).collect();
+    let EngineStats { operations, switches, parks, events, host_steps, acquisitions } = engine.stats;
+    Outcome {
+        vms,
+        end_ns: engine.now.nanos(),
+        history_hash: engine.hash.value(),
+        engine: BTreeMap::from([
+            ("operations", operations),
+            ("switches", switches),
+            ("parks", parks),
+            ("events", events),
+            ("host_steps", host_steps),
+            ("acquisitions", acquisitions),
+        ]),
+    }
+}
+
+fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
+    let vm = &engine.vms[number as usize];
+    let mut lost_time_ps: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for vcpu in engine.vcpus.iter().filter(|vcpu| vcpu.vm.0 == number) {
+        for (cause, time) in Cause::ALL.into_iter().zip(vcpu.ledger.totals()) {
+            *lost_time_ps.entry(cause.name()).or_insert(0) += time;
+        }
+    }
+    let mut counters = vm.counters.clone();
+    counters.extend(engine.host.counters(VmId(number)).map(|(name, value)| (name.to_owned(), value)));
+    counters.extend(vm.lock_stats.iter().filter(|(_, value)| *value > 0).map(|(name, value)| (name.to_owned(), value)));
+    counters.insert("preempted_holding_lock".to_owned(), vm.preempted_holding);
+    counters.insert("preempted_waiting_for_lock".to_owned(), vm.preempted_waiting);
+    counters.insert("directed_yield_to_holder".to_owned(), vm.yields_to_holder);
+    let elapsed = vm.begun.zip(vm.done).map(|(begun, done)| done.since(begun).0 / 1000);
+    VmOutcome {
+        name: vm.name.clone(),
+        elapsed_ns: elapsed.filter(|_| vm.measured),
+        operations: vm.operations.filter(|_| vm.measured),
+        counters,
+        lost_time_ps,
+        vcpu_time_ps: engine.now.0 * u64::from(vm.vcpus),
+        longest_stall_ns: vm.longest_stall.0 / 1000,
+    }
+}

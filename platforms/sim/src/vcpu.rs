@@ -1,0 +1,201 @@
+//! A vCPU as the machine sees it: where it is, how far its flow has come, and what it waits for.
+
+use holdfast_host::{VcpuState, VmId};
+use holdfast_machine::{LineId, PauseHistory, Picos, Spin, Time};
+
+use crate::blame::Mark;
+use crate::cause::Cause;
+use crate::context::Saved;
+use crate::ledger::{Ledger, Owed};
+
+/// Whose time the guest says it spends (its own word for it: `guest::Mode`).
+pub use holdfast_guest::Mode;
+
+/// A spin that was skipped: the flow waits until a write to `line`, or until its loads are used up.
+#[derive(Clone, Copy, Debug)]
+pub struct Parked {
+    /// The line whose writes end it.
+    pub line: LineId,
+    /// Its loads, had it not been skipped.
+    pub spin: Spin,
+    /// When its flow is to continue as things stand: at its last load, or at the one before a pause exit.
+    pub until_load: u64,
+}
+
+/// What an interrupt's handler must not disturb.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupted {
+    remaining: Picos,
+    owed: Owed,
+    contending: Option<LineId>,
+    ipi_target: Option<(u32, u64)>,
+    mode: Mode,
+}
+
+/// A vCPU.
+#[derive(Debug)]
+pub struct Vcpu {
+    /// Its VM, and its number there (its APIC ID).
+    pub vm: VmId,
+    /// Its number in its VM, which is its APIC ID.
+    pub number: u32,
+    /// The pCPU whose guest it is, while it is one.
+    pub pcpu: Option<u32>,
+    /// The pCPU that it ran on last.
+    pub last_pcpu: u32,
+    /// What the host says of it.
+    pub state: VcpuState,
+
+    /// The flow that continues when its turn comes.
+    pub flow: Saved,
+    /// Stack pointers of that flow stay above this.
+    pub stack_limit: usize,
+    /// Up to when the flow has come: its own clock, ahead of the machine's.
+    pub clock: Time,
+    /// While it is out of its guest: what it had still to live through when it left.
+    pub remaining: Picos,
+    /// Set while its flow waits in a skipped spin.
+    pub parked: Option<Parked>,
+    /// The next vCPU parked on the same line.
+    pub next_parked: Option<u32>,
+    /// How many loads the last skipped spin saved; its flow takes note when it continues.
+    pub skipped_loads: u64,
+
+    /// RFLAGS.IF.
+    pub irqs_enabled: bool,
+    /// The host wants to know when interrupts can be taken again.
+    pub window: bool,
+    /// A vector to take as soon as the flow continues.
+    pub inject: Option<u8>,
+    /// The last hypercall, MSR or LAPIC read's answer.
+    pub reply: u64,
+    /// The last CPUID's answer.
+    pub reply_cpuid: [u32; 4],
+    /// The last instruction that exited gets a general-protection fault.
+    pub fault: bool,
+    /// The pause-loop detector.
+    pub pauses: PauseHistory,
+
+    /// Whose time the flow spends.
+    pub mode: Mode,
+    /// The lock that it waits for.
+    pub contending: Option<LineId>,
+    /// The locks that it holds, in the order of acquisition.
+    pub held: Vec<LineId>,
+    /// The vCPU whose answer it waits for, with that one's time off its pCPU when last looked at.
+    pub ipi_target: Option<(u32, u64)>,
+    /// The last reading of the clock of the lock that it waits for.
+    pub mark: Option<Mark>,
+    /// All its time.
+    pub ledger: Ledger,
+    /// What its flow has announced to spend.
+    pub owed: Owed,
+    /// Why it is out of its guest.
+    pub out_cause: Cause,
+    /// Picoseconds that it has been off its pCPU.
+    pub off_time: u64,
+    /// Since when it is off its pCPU, if it is.
+    pub off_since: Option<Time>,
+}
+
+impl Vcpu {
+    /// A vCPU before power-on.
+    pub fn new(vm: VmId, number: u32) -> Vcpu {
+        Vcpu {
+            vm,
+            number,
+            pcpu: None,
+            last_pcpu: u32::MAX,
+            state: VcpuState::Woken,
+            flow: Saved::NONE,
+            stack_limit: 0,
+            clock: Time(0),
+            remaining: Picos::ZERO,
+            parked: None,
+            next_parked: None,
+            skipped_loads: 0,
+            irqs_enabled: false,
+            window: false,
+            inject: None,
+            reply: 0,
+            reply_cpuid: [0; 4],
+            fault: false,
+            pauses: PauseHistory::default(),
+            mode: Mode::Kernel,
+            contending: None,
+            held: Vec::with_capacity(8),
+            ipi_target: None,
+            mark: None,
+            ledger: Ledger::new(),
+            owed: Owed::NOTHING,
+            out_cause: Cause::WakeLatency,
+            off_time: 0,
+            off_since: Some(Time(0)),
+        }
+    }
+
+    /// Whether it has a pCPU: in guest mode, or its exit is handled there.
+    #[inline]
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, VcpuState::InGuest | VcpuState::HandlingExit)
+    }
+
+    /// What computing means for it right now.
+    #[inline]
+    pub fn work(&self) -> Cause {
+        if !self.held.is_empty() {
+            Cause::CriticalSection
+        } else if self.mode == Mode::Idle {
+            Cause::Idle
+        } else {
+            Cause::Useful
+        }
+    }
+
+    /// What waiting means for it right now, unless for a lock.
+    #[inline]
+    pub fn wait(&self) -> Cause {
+        if self.ipi_target.is_some() {
+            Cause::IpiRunningTarget
+        } else {
+            self.work()
+        }
+    }
+
+    /// Announces `span` of waiting, which its clock already counts. A flow that waits owes little: there is room.
+    pub fn owe_wait(&mut self, span: Picos) {
+        if self.contending.is_none() {
+            let cause = self.wait();
+            assert!(self.owed.push(cause, span), "a waiting flow owes its last load and PAUSE only");
+        }
+    }
+
+    /// Picoseconds off its pCPU up to `now`.
+    pub fn off_time_at(&self, now: Time) -> u64 {
+        self.off_time + self.off_since.map_or(0, |since| now.since(since).0)
+    }
+
+    /// Sets the flow's affairs aside for an interrupt's handler, which starts at `now`.
+    pub fn set_aside(&mut self, now: Time) -> Interrupted {
+        let aside = Interrupted {
+            remaining: self.clock.since(now),
+            owed: self.owed,
+            contending: self.contending.take(),
+            ipi_target: self.ipi_target.take(),
+            mode: self.mode,
+        };
+        self.owed = Owed::NOTHING;
+        self.clock = now;
+        self.irqs_enabled = false;
+        aside
+    }
+
+    /// Takes them up again: on the vCPU where the handler ended, which need not be the one where it began.
+    pub fn take_up(&mut self, aside: Interrupted) {
+        self.clock += aside.remaining;
+        self.owed = aside.owed;
+        self.contending = aside.contending;
+        self.ipi_target = aside.ipi_target;
+        self.mode = aside.mode;
+    }
+}

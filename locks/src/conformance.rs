@@ -2,10 +2,19 @@
 //!
 //! A platform implements [`World`] and calls [`check`] for each [`LockKind`]. A property that does not hold panics in
 //! the job that finds out; a lost kick shows as a job that never ends, which is for the world to notice.
+//!
+//! **Words and atomics only**: what the suite's jobs share are the platform's words, spinlocks of plain data over them,
+//! and atomics. Jobs may therefore change threads where words may, and worlds on one thread need no such words.
+
+#![expect(
+    unsafe_code,
+    reason = "jobs change threads on platforms whose words may be shared between threads"
+)]
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -15,12 +24,39 @@ use crate::platform::{Budget, CpuId, Nodes, Numa, Paravirt, Platform, Word};
 use crate::raw::Exclusive;
 
 /// What one CPU does.
-pub type Job<C> = Box<dyn FnOnce(&C) + Send>;
+pub struct Job<C>(Box<dyn FnOnce(&C)>);
+
+// SAFETY: `new` takes only what is `Send`. Jobs from `of_suite` are made in this module and keep to **Words and atomics
+// only**: they are `Send` if words are `Send` and `Sync`.
+unsafe impl<C: Platform<Word: Send + Sync>> Send for Job<C> {}
+
+impl<C> Job<C> {
+    /// A job of a test's own.
+    pub fn new(body: impl FnOnce(&C) + Send + 'static) -> Self {
+        Job(Box::new(body))
+    }
+
+    /// See **Words and atomics only**.
+    fn of_suite(body: impl FnOnce(&C) + 'static) -> Self {
+        Job(Box::new(body))
+    }
+
+    /// Does it, on `cpu`.
+    pub fn run(self, cpu: &C) {
+        (self.0)(cpu);
+    }
+}
+
+impl<C> fmt::Debug for Job<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").finish_non_exhaustive()
+    }
+}
 
 /// CPUs of one machine, to run jobs on: host threads, contexts in virtual time, tasks of a model checker.
 pub trait World {
-    /// A CPU. Its words are shared by the jobs.
-    type Cpu: Nodes<Word: Send + Sync> + Paravirt + Numa + 'static;
+    /// A CPU.
+    type Cpu: Nodes + Paravirt + Numa + 'static;
 
     /// How many CPUs there are, at least two.
     fn cpus(&self) -> u32;
@@ -63,11 +99,11 @@ pub fn check<W: World>(world: &W, kind: LockKind) {
 /// Makes one job from a function for each of `cpus`, the function being given its CPU.
 fn on_each<C: Platform + 'static>(
     cpus: impl IntoIterator<Item = u32>,
-    body: impl Fn(&C) + Clone + Send + 'static,
+    body: impl Fn(&C) + Clone + 'static,
 ) -> Vec<(CpuId, Job<C>)> {
     let job = |number| {
         let body = body.clone();
-        (CpuId(number), Box::new(move |cpu: &C| body(cpu)) as Job<C>)
+        (CpuId(number), Job::of_suite(move |cpu: &C| body(cpu)))
     };
     cpus.into_iter().map(job).collect()
 }
@@ -176,7 +212,7 @@ where
 {
     let lock = Arc::new((WordOf::<W>::new(0), Gate(WordOf::<W>::new(0))));
     let other = Arc::clone(&lock);
-    let holder = Box::new(move |cpu: &W::Cpu| {
+    let holder = Job::of_suite(move |cpu: &W::Cpu| {
         let (word, gate) = &*lock;
         assert!(!L::is_locked(cpu, word), "a new lock is held");
         assert!(L::try_lock(cpu, word), "a free lock was refused");
@@ -187,7 +223,7 @@ where
         L::unlock(cpu, word);
         gate.open(cpu, 3);
     });
-    let other = Box::new(move |cpu: &W::Cpu| {
+    let other = Job::of_suite(move |cpu: &W::Cpu| {
         let (word, gate) = &*other;
         gate.pass(cpu, 1);
         assert!(!L::try_lock(cpu, word), "a held lock was given to a second CPU");
@@ -201,7 +237,7 @@ where
         L::unlock(cpu, word);
         assert!(!L::is_locked(cpu, word), "a released lock says it is held");
     });
-    world.run([(CpuId(0), holder as Job<W::Cpu>), (CpuId(1), other)].into());
+    world.run([(CpuId(0), holder), (CpuId(1), other)].into());
 }
 
 /// Waiters are served in the order of their arrival. Arrival is seen in the word, whatever the algorithm: it changes,
@@ -260,13 +296,13 @@ where
             gate: Gate(new()),
         });
         let waiter = Arc::clone(&shared);
-        let waiter = Box::new(move |cpu: &W::Cpu| {
+        let waiter = Job::of_suite(move |cpu: &W::Cpu| {
             waiter.gate.pass(cpu, 1);
             L::lock(cpu, &waiter.task_lock);
             L::unlock(cpu, &waiter.task_lock);
             waiter.gate.pass(cpu, 2);
         });
-        let holder = Box::new(move |cpu: &W::Cpu| {
+        let holder = Job::of_suite(move |cpu: &W::Cpu| {
             L::lock(cpu, &shared.task_lock);
             L::lock(cpu, &shared.interrupt_lock);
             shared.gate.open(cpu, 1);
@@ -275,7 +311,7 @@ where
             let interrupted = W::interrupt(
                 cpu,
                 CpuId(0),
-                Box::new(move |cpu| {
+                Job::of_suite(move |cpu| {
                     L::lock(cpu, &handler.interrupt_lock);
                     L::unlock(cpu, &handler.interrupt_lock);
                     handler.gate.open(cpu, 2);
@@ -288,7 +324,7 @@ where
                 shared.gate.open(cpu, 2);
             }
         });
-        world.run([(CpuId(0), waiter as Job<W::Cpu>), (CpuId(1), holder)].into());
+        world.run([(CpuId(0), waiter), (CpuId(1), holder)].into());
     }
 }
 

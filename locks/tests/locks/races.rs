@@ -30,7 +30,7 @@ without!(SplitHalt, ATOMIC_HALT);
 without!(CarryIntoTail, STOP_CARRY);
 
 fn job(body: impl FnOnce(&StepCpu) + Send + 'static) -> Job<StepCpu> {
-    Box::new(body)
+    Job::new(body)
 }
 
 /// A lock and a count of those inside.

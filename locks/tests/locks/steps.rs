@@ -153,7 +153,7 @@ impl Machine {
             let machine = Rc::clone(self);
             let body = move |yielder: &Yielder<(), ()>, ()| {
                 let cpu = StepCpu { id, machine, yielder };
-                job(&cpu);
+                job.run(&cpu);
                 cpu.take_interrupts();
             };
             flows.push((id.0, Some(Coroutine::new(body))));
@@ -233,7 +233,7 @@ impl StepCpu {
                 break;
             };
             self.state().irqs_enabled.set(false);
-            handler(self);
+            handler.run(self);
             self.state().irqs_enabled.set(true);
         }
     }

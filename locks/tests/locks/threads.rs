@@ -79,7 +79,7 @@ impl HostCpu {
             };
             if let Some(handler) = handler {
                 self.irqs_enabled.set(false);
-                handler(self);
+                handler.run(self);
                 self.irqs_enabled.set(true);
             }
         }
@@ -285,7 +285,7 @@ impl World for ThreadWorld {
                         machine,
                         irqs_enabled: true.into(),
                     };
-                    job(&cpu);
+                    job.run(&cpu);
                     cpu.take_interrupts();
                 });
             }

@@ -68,6 +68,11 @@ impl DraftVm {
         self.measured.unwrap_or(self.ends())
     }
 
+    /// Whether its workload counts operations, so that it has a throughput.
+    pub(crate) fn counts_operations(&self) -> bool {
+        matches!(self.boot.workload, Workload::Pgbench(_))
+    }
+
     fn ends(&self) -> bool {
         match self.boot.workload {
             Workload::Idle | Workload::Hog(_) => false,

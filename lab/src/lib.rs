@@ -6,11 +6,20 @@
 #![forbid(unsafe_code)]
 
 pub mod amount;
+pub mod collect;
+pub mod compare;
+pub mod determinism;
 pub mod diagnostic;
 pub mod document;
 pub mod draft;
 pub mod experiment;
+pub mod explain;
 pub mod keys;
 pub mod plan;
 pub mod profile;
+pub mod replay;
+pub mod results;
+pub mod run;
 pub mod shipped;
+pub mod stats;
+pub mod validate;

@@ -10,7 +10,7 @@ use holdfast_sim::Config;
 use crate::diagnostic::{Findings, Place, Problems, one_of};
 use crate::document::{Node, Value};
 use crate::draft::{Draft, DraftVm};
-use crate::experiment::{Axis, Experiment, Layer, SEEDS_MAX, Sweep};
+use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep};
 use crate::keys::{DEFAULT_LIMIT_NS, Effective, Setting, fresh_task};
 use crate::profile::MachineProfile;
 use crate::shipped;
@@ -154,7 +154,7 @@ impl Plan {
 
     /// The published figure of `vm` in a cell. A plan whose keys were changed still shows it: to compare with is the
     /// user's choice.
-    pub fn published(&self, case: &str, variant: &str, vm: &str) -> Option<&crate::experiment::Published> {
+    pub fn published(&self, case: &str, variant: &str, vm: &str) -> Option<&Published> {
         let rows = self.experiment.published.iter().map(|(row, _)| row);
         rows.into_iter()
             .find(|row| row.case == case && row.variant == variant && row.vm == vm)
@@ -186,6 +186,21 @@ impl Builder<'_> {
         effective.apply(&mut draft, self.findings);
         let file = Place::whole(&experiment.file);
         let place = |path: &str| effective.place(path, names, &file);
+        if experiment.metric == Metric::Throughput {
+            for vm in draft
+                .vms
+                .iter()
+                .filter(|vm| vm.is_measured() && !vm.counts_operations())
+            {
+                let key = format!("vm.{}.workload", vm.name);
+                self.findings.add(
+                    &place(&key),
+                    &key,
+                    "a workload without operations to count",
+                    "pgbench, or metric = \"elapsed\"",
+                );
+            }
+        }
         draft.build(scale, &place, self.findings)
     }
 

@@ -1,0 +1,199 @@
+//! From outcomes to results.
+
+use std::collections::BTreeMap;
+
+use holdfast_host::HostConfig;
+use holdfast_machine::Topology;
+use holdfast_sim::{Outcome, VmOutcome};
+
+use crate::experiment::Metric;
+use crate::plan::{Cell, Plan};
+use crate::replay;
+use crate::results::{Background, Case, FailedRun, PublishedFigure, Results, SCHEMA};
+use crate::run::Outcomes;
+use crate::stats::Summary;
+
+/// Gathers what `outcomes` say of `plan`. `target` is what the user calls the experiment: a name or a file.
+pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) -> Results {
+    let mut cases = Vec::new();
+    let mut background = Vec::new();
+    let mut failures = Vec::new();
+    for (index, cell) in plan.cells.iter().enumerate() {
+        let mut done: Vec<(u64, &Outcome)> = Vec::new();
+        for (position, seed) in plan.seeds.iter().enumerate() {
+            let error = match outcomes.get(index, position) {
+                None => continue,
+                Some(Ok(outcome)) => match unmeasured(plan, cell, outcome) {
+                    None => {
+                        done.push((*seed, outcome));
+                        continue;
+                    }
+                    Some(error) => error,
+                },
+                Some(Err(error)) => error.to_string(),
+            };
+            failures.push(FailedRun {
+                case: cell.case.clone(),
+                variant: cell.variant.clone(),
+                seed: *seed,
+                error,
+                replay: replay::one(plan, target, cell, *seed),
+            });
+        }
+        for (vm, config) in cell.config.vms.iter().enumerate() {
+            if config.measured {
+                cases.push(case(plan, cell, vm, &done));
+            } else {
+                background.push(beside(cell, vm, &done));
+            }
+        }
+    }
+    let mut machines: Vec<&str> = plan
+        .cells
+        .iter()
+        .map(|cell| cell.config.machine.name.as_str())
+        .collect();
+    machines.dedup();
+    Results {
+        schema: SCHEMA.to_owned(),
+        experiment: plan.experiment.name.clone(),
+        machine: machines.join(", "),
+        seeds: plan.seeds.clone(),
+        scale: plan.scale,
+        version: version.to_owned(),
+        command: replay::all(plan, target),
+        complete: outcomes.complete(),
+        cases,
+        background,
+        failures,
+    }
+}
+
+/// The metric's value, in its unit.
+fn sample(plan: &Plan, vm: &VmOutcome) -> Option<f64> {
+    let seconds = vm.elapsed_ns.filter(|elapsed| *elapsed > 0)? as f64 / 1e9;
+    match plan.experiment.metric {
+        Metric::Elapsed => Some(seconds / plan.scale),
+        Metric::Throughput => vm
+            .operations
+            .filter(|count| *count > 0)
+            .map(|count| count as f64 / seconds),
+    }
+}
+
+/// Which measured guest of a run that ended well has no value, if any.
+fn unmeasured(plan: &Plan, cell: &Cell, outcome: &Outcome) -> Option<String> {
+    let mut measured = cell
+        .config
+        .vms
+        .iter()
+        .zip(&outcome.vms)
+        .filter(|(config, _)| config.measured);
+    let (config, vm) = measured.find(|(_, vm)| sample(plan, vm).is_none())?;
+    let (elapsed, operations) = (vm.elapsed_ns, vm.operations);
+    let metric = plan.experiment.metric.name();
+    Some(format!(
+        "guest {}: no {metric}: found {elapsed:?} ns and {operations:?} operations",
+        config.name
+    ))
+}
+
+fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
+    let name = cell.config.vms[vm].name.as_str();
+    let samples: Vec<f64> = done
+        .iter()
+        .filter_map(|(_, outcome)| sample(plan, &outcome.vms[vm]))
+        .collect();
+    let summary = Summary::of(&samples);
+    let published = plan
+        .published(&cell.case, &cell.variant, name)
+        .map(|row| PublishedFigure {
+            mean: row.mean,
+            sd: row.sd,
+            runs: row.runs,
+            source: row.source.clone(),
+            calibrate: row.calibrate,
+        });
+    let vms = || done.iter().map(|(_, outcome)| &outcome.vms[vm]);
+    Case {
+        case: cell.case.clone(),
+        variant: cell.variant.clone(),
+        vm: name.to_owned(),
+        metric: plan.experiment.metric.name().to_owned(),
+        unit: plan.experiment.unit.clone(),
+        better: plan.experiment.better.name().to_owned(),
+        seeds: done.iter().map(|(seed, _)| *seed).collect(),
+        samples,
+        mean: summary.map(|summary| summary.mean),
+        sd: summary.and_then(|summary| summary.sd),
+        median: summary.map(|summary| summary.median),
+        min: summary.map(|summary| summary.min),
+        max: summary.map(|summary| summary.max),
+        published,
+        longest_stalls_ns: vms().map(|vm| vm.longest_stall_ns).collect(),
+        period_ns: period_ns(&cell.config.host, cell.config.machine.topology),
+        counters: counters(vms()),
+        lost_time: lost_time(vms()),
+        history_hash: hash(done),
+        history_hashes: done
+            .iter()
+            .map(|(_, outcome)| format!("{:016x}", outcome.history_hash))
+            .collect(),
+    }
+}
+
+fn beside(cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Background {
+    let vms = || done.iter().map(|(_, outcome)| &outcome.vms[vm]);
+    Background {
+        case: cell.case.clone(),
+        variant: cell.variant.clone(),
+        vm: cell.config.vms[vm].name.clone(),
+        counters: counters(vms()),
+        lost_time: lost_time(vms()),
+    }
+}
+
+/// Mean of each counter over the runs; one that a run lacks counts as 0 there.
+fn counters<'o>(vms: impl Iterator<Item = &'o VmOutcome> + Clone) -> BTreeMap<String, f64> {
+    let runs = vms.clone().count() as f64;
+    let mut sums: BTreeMap<String, u128> = BTreeMap::new();
+    for (name, value) in vms.flat_map(|vm| &vm.counters) {
+        *sums.entry(name.clone()).or_default() += u128::from(*value);
+    }
+    sums.into_iter().map(|(name, sum)| (name, sum as f64 / runs)).collect()
+}
+
+/// Shares of all vCPU time of all runs.
+fn lost_time<'o>(vms: impl Iterator<Item = &'o VmOutcome>) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, u128> = BTreeMap::new();
+    for (cause, picos) in vms.flat_map(|vm| &vm.lost_time_ps) {
+        *sums.entry((*cause).to_owned()).or_default() += u128::from(*picos);
+    }
+    let whole: u128 = sums.values().sum();
+    if whole == 0 {
+        return BTreeMap::new();
+    }
+    sums.into_iter()
+        .map(|(cause, sum)| (cause, sum as f64 / whole as f64))
+        .collect()
+}
+
+/// FNV-1a over the histories' hashes, in the order of the seeds.
+fn hash(done: &[(u64, &Outcome)]) -> String {
+    let bytes = done
+        .iter()
+        .flat_map(|(seed, outcome)| [*seed, outcome.history_hash])
+        .flat_map(u64::to_le_bytes);
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    format!("{:016x}", bytes.fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// The scheduling period of the host with all its scaling.
+fn period_ns(host: &HostConfig, topology: Topology) -> u64 {
+    let factor = if host.scale_by_pcpus {
+        1 + u64::from(topology.pcpus().clamp(1, 8).ilog2())
+    } else {
+        1
+    };
+    host.latency_ns.saturating_mul(factor)
+}

@@ -1,0 +1,200 @@
+//! Compares results: two files cell by cell, or the variants of one file within each case.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::results::{Case, Results};
+use crate::stats::{self, Comparison, Verdict};
+
+/// B against A.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Case.
+    pub case: String,
+    /// Variant of A.
+    pub variant_a: String,
+    /// Variant of B.
+    pub variant_b: String,
+    /// Guest.
+    pub vm: String,
+    /// `elapsed` or `throughput`.
+    pub metric: String,
+    /// Unit of the means.
+    pub unit: String,
+    /// Mean of A.
+    pub mean_a: Option<f64>,
+    /// Mean of B.
+    pub mean_b: Option<f64>,
+    /// What the samples prove; null if a side has none.
+    pub comparison: Option<Comparison>,
+    /// Whether B is proven better (`true`), proven worse (`false`), or neither.
+    pub better: Option<bool>,
+}
+
+impl Row {
+    fn new(a: &Case, b: &Case) -> Row {
+        let comparison = stats::compare(a.samples(), b.samples());
+        let lower_is_better = a.better == "lower";
+        let better = comparison.and_then(|comparison| match comparison.verdict {
+            Verdict::Lower => Some(lower_is_better),
+            Verdict::Higher => Some(!lower_is_better),
+            Verdict::Identical | Verdict::NoDifferenceProven | Verdict::TooFewSamples => None,
+        });
+        Row {
+            case: a.case.clone(),
+            variant_a: a.variant.clone(),
+            variant_b: b.variant.clone(),
+            vm: a.vm.clone(),
+            metric: a.metric.clone(),
+            unit: a.unit.clone(),
+            mean_a: a.mean,
+            mean_b: b.mean,
+            comparison,
+            better,
+        }
+    }
+}
+
+/// Two files side by side.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// `holdfast.comparison/1`.
+    pub schema: &'static str,
+    /// Cells that both have.
+    pub rows: Vec<Row>,
+    /// Cells that only one has, and other things that make the comparison doubtful.
+    pub remarks: Vec<String>,
+}
+
+/// Schema of a comparison.
+pub const SCHEMA: &str = "holdfast.comparison/1";
+
+/// Why two files cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompareError {
+    /// They have no cell in common.
+    NothingInCommon,
+    /// The same cell has another metric or unit.
+    OtherUnit(String),
+    /// The baseline asked for is no variant of the file.
+    UnknownVariant {
+        /// What was asked for.
+        found: String,
+        /// What there is.
+        known: String,
+    },
+}
+
+impl fmt::Display for CompareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CompareError::NothingInCommon => {
+                write!(
+                    f,
+                    "found no cell (case, variant, guest) that both files have, expected at least one"
+                )
+            }
+            CompareError::OtherUnit(what) => write!(f, "{what}"),
+            CompareError::UnknownVariant { found, known } => write!(f, "baseline: found {found:?}, expected {known}"),
+        }
+    }
+}
+
+impl std::error::Error for CompareError {}
+
+/// Compares `b` with `a`, cell by cell.
+///
+/// # Errors
+/// If they have nothing in common, or not in the same unit.
+pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
+    let mut remarks = doubts(a, b);
+    let mut rows = Vec::new();
+    for left in &a.cases {
+        let (case, variant, vm) = left.id();
+        let Some(right) = b.cases.iter().find(|right| right.id() == left.id()) else {
+            remarks.push(format!("only in A: {case} / {variant} / {vm}"));
+            continue;
+        };
+        if (&left.metric, &left.unit) != (&right.metric, &right.unit) {
+            let what = format!("{case} / {variant} / {vm}: found {} in {}", right.metric, right.unit);
+            return Err(CompareError::OtherUnit(format!(
+                "{what}, expected {} in {} as in A",
+                left.metric, left.unit
+            )));
+        }
+        rows.push(Row::new(left, right));
+    }
+    for right in b
+        .cases
+        .iter()
+        .filter(|right| !a.cases.iter().any(|left| left.id() == right.id()))
+    {
+        let (case, variant, vm) = right.id();
+        remarks.push(format!("only in B: {case} / {variant} / {vm}"));
+    }
+    if rows.is_empty() {
+        return Err(CompareError::NothingInCommon);
+    }
+    Ok(Compared {
+        schema: SCHEMA,
+        rows,
+        remarks,
+    })
+}
+
+/// What makes a comparison of `a` and `b` doubtful.
+fn doubts(a: &Results, b: &Results) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let mut differ = |what: &str, left: String, right: String| {
+        if left != right {
+            doubts.push(format!("{what} differs: {left} in A, {right} in B"));
+        }
+    };
+    differ("experiment", a.experiment.clone(), b.experiment.clone());
+    differ("machine", a.machine.clone(), b.machine.clone());
+    differ("scale", a.scale.to_string(), b.scale.to_string());
+    differ("version", a.version.clone(), b.version.clone());
+    for (name, results) in [("A", a), ("B", b)] {
+        if !results.complete {
+            doubts.push(format!("{name} was interrupted"));
+        }
+        if !results.failures.is_empty() {
+            doubts.push(format!("{name} has {} failed runs", results.failures.len()));
+        }
+    }
+    doubts
+}
+
+/// Compares the variants of one file with `baseline` (its first variant by default), within each case and guest.
+///
+/// # Errors
+/// If no variant is called so.
+pub fn variants(results: &Results, baseline: Option<&str>) -> Result<Compared, CompareError> {
+    let mut known: Vec<&str> = Vec::new();
+    for case in &results.cases {
+        if !known.contains(&case.variant.as_str()) {
+            known.push(&case.variant);
+        }
+    }
+    let base = baseline.or(known.first().copied()).unwrap_or_default();
+    if !known.contains(&base) && !(known.is_empty() && baseline.is_none()) {
+        let known = crate::diagnostic::one_of(base, known);
+        return Err(CompareError::UnknownVariant {
+            found: base.to_owned(),
+            known,
+        });
+    }
+    let mut rows = Vec::new();
+    for case in results.cases.iter().filter(|case| case.variant != base) {
+        let twin = |other: &&Case| other.case == case.case && other.vm == case.vm && other.variant == base;
+        if let Some(a) = results.cases.iter().find(twin) {
+            rows.push(Row::new(a, case));
+        }
+    }
+    Ok(Compared {
+        schema: SCHEMA,
+        rows,
+        remarks: Vec::new(),
+    })
+}

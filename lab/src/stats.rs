@@ -1,0 +1,299 @@
+//! Statistics of samples: what they are like, and whether two sets of them differ.
+//!
+//! Elapsed times and rates are positive, and under overcommit their noise multiplies (a convoy makes a run several times
+//! longer, not some seconds). So sets are compared by the *ratio* of their geometric means: Student's t on logarithms, at
+//! 95 % confidence, paired by seed where both sides ran the same seeds, else Welch's. Where the noise is small this is the
+//! same as a comparison of means.
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// What a set of samples is like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Sample standard deviation (n - 1); `None` for one sample.
+    pub sd: Option<f64>,
+    /// Median.
+    pub median: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Of `samples`; `None` if there are none.
+    pub fn of(samples: &[f64]) -> Option<Summary> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        };
+        let (mean, sd) = moments(&sorted);
+        Some(Summary {
+            mean,
+            sd,
+            median,
+            min,
+            max,
+        })
+    }
+}
+
+/// Mean and sample standard deviation of a set that is not empty.
+fn moments(samples: &[f64]) -> (f64, Option<f64>) {
+    let count = samples.len() as f64;
+    let mean = samples.iter().sum::<f64>() / count;
+    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+    (mean, (samples.len() > 1).then(|| (squares / (count - 1.0)).sqrt()))
+}
+
+/// How two sets were compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Paired by seed.
+    PairedT,
+    /// Welch's unequal-variances test.
+    WelchT,
+}
+
+/// What a comparison proves, at 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every pair of samples is equal, bit for bit.
+    Identical,
+    /// B is lower than A.
+    Lower,
+    /// B is higher than A.
+    Higher,
+    /// The interval contains 1.
+    NoDifferenceProven,
+    /// Fewer than two samples on a side: nothing can be said.
+    TooFewSamples,
+}
+
+/// B against A.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Geometric mean of B over that of A.
+    pub ratio: f64,
+    /// 95 % confidence interval of that ratio.
+    pub interval: Option<(f64, f64)>,
+    /// Mean of B over mean of A.
+    pub ratio_of_means: f64,
+    /// How.
+    pub method: Method,
+    /// Degrees of freedom.
+    pub freedom: f64,
+    /// What it proves.
+    pub verdict: Verdict,
+}
+
+/// Samples with the seed of each.
+#[derive(Clone, Copy, Debug)]
+pub struct Samples<'a> {
+    /// Seeds.
+    pub seeds: &'a [u64],
+    /// Samples, in the same order; positive.
+    pub values: &'a [f64],
+}
+
+const CONFIDENCE: f64 = 0.95;
+
+/// Compares `b` with `a`; `None` if a side has no sample, or one that is not positive.
+pub fn compare(a: Samples<'_>, b: Samples<'_>) -> Option<Comparison> {
+    let usable =
+        |samples: &[f64]| !samples.is_empty() && samples.iter().all(|sample| *sample > 0.0 && sample.is_finite());
+    if !usable(a.values) || !usable(b.values) {
+        return None;
+    }
+    let log = |samples: &[f64]| samples.iter().map(|sample| sample.ln()).collect::<Vec<f64>>();
+    let (log_a, log_b) = (log(a.values), log(b.values));
+    let paired = a.seeds == b.seeds;
+    let (ratio, error, freedom) = if paired {
+        paired_t(&log_a, &log_b)
+    } else {
+        welch(moments_of(&log_a), moments_of(&log_b))
+    };
+    let interval = error.map(|error| {
+        let reach = quantile(freedom) * error;
+        ((ratio - reach).exp(), (ratio + reach).exp())
+    });
+    let verdict = match interval {
+        _ if paired && a.values == b.values => Verdict::Identical,
+        None => Verdict::TooFewSamples,
+        Some((_, high)) if high < 1.0 => Verdict::Lower,
+        Some((low, _)) if low > 1.0 => Verdict::Higher,
+        Some(_) => Verdict::NoDifferenceProven,
+    };
+    let ratio_of_means = moments(b.values).0 / moments(a.values).0;
+    let method = if paired { Method::PairedT } else { Method::WelchT };
+    Some(Comparison {
+        ratio: ratio.exp(),
+        interval,
+        ratio_of_means,
+        method,
+        freedom,
+        verdict,
+    })
+}
+
+/// Mean difference, its standard error, degrees of freedom.
+fn paired_t(a: &[f64], b: &[f64]) -> (f64, Option<f64>, f64) {
+    let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
+    let (mean, sd) = moments(&differences);
+    let count = differences.len() as f64;
+    (mean, sd.map(|sd| sd / count.sqrt()), count - 1.0)
+}
+
+/// Mean, standard deviation and number of a set.
+#[derive(Clone, Copy, Debug)]
+pub struct Moments {
+    /// Mean.
+    pub mean: f64,
+    /// Sample standard deviation, if there is one.
+    pub sd: Option<f64>,
+    /// Number of samples.
+    pub count: f64,
+}
+
+fn moments_of(samples: &[f64]) -> Moments {
+    let (mean, sd) = moments(samples);
+    Moments {
+        mean,
+        sd,
+        count: samples.len() as f64,
+    }
+}
+
+/// Difference of means, its standard error, degrees of freedom (Welch and Satterthwaite).
+fn welch(a: Moments, b: Moments) -> (f64, Option<f64>, f64) {
+    let difference = b.mean - a.mean;
+    let (Some(sd_a), Some(sd_b)) = (a.sd, b.sd) else {
+        return (difference, None, 0.0);
+    };
+    let (va, vb) = (sd_a * sd_a / a.count, sd_b * sd_b / b.count);
+    let spread = va * va / (a.count - 1.0) + vb * vb / (b.count - 1.0);
+    let freedom = if spread > 0.0 {
+        (va + vb).powi(2) / spread
+    } else {
+        a.count + b.count - 2.0
+    };
+    (difference, Some((va + vb).sqrt()), freedom)
+}
+
+/// Compares published means, of which no samples are known.
+pub fn compare_published(a: Moments, b: Moments) -> Verdict {
+    let (difference, error, freedom) = welch(a, b);
+    match error.map(|error| quantile(freedom) * error) {
+        None => Verdict::TooFewSamples,
+        Some(reach) if difference > reach => Verdict::Higher,
+        Some(reach) if -difference > reach => Verdict::Lower,
+        Some(_) => Verdict::NoDifferenceProven,
+    }
+}
+
+/// Two-sided quantile of Student's t.
+fn quantile(freedom: f64) -> f64 {
+    // Below one degree of freedom (nearly equal zero variances) the interval is as wide as can be said.
+    let student =
+        StudentsT::new(0.0, 1.0, freedom.max(1.0)).expect("a positive scale and at least one degree of freedom");
+    student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples<'a>(seeds: &'a [u64], values: &'a [f64]) -> Samples<'a> {
+        Samples { seeds, values }
+    }
+
+    #[test]
+    fn summary_of_known_samples() {
+        let summary = Summary::of(&[4.0, 1.0, 3.0, 2.0]).expect("samples");
+        assert_eq!(
+            (summary.mean, summary.median, summary.min, summary.max),
+            (2.5, 2.5, 1.0, 4.0)
+        );
+        assert!((summary.sd.expect("four samples") - 1.290_994_448_735_805_6).abs() < 1e-12);
+        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(Summary::of(&[7.0]).expect("one").sd, None);
+    }
+
+    // Quantiles from tables of Student's t.
+    #[test]
+    fn quantiles_match_the_tables() {
+        for (freedom, expected) in [(1.0, 12.706), (4.0, 2.776), (18.0, 2.101), (1000.0, 1.962)] {
+            assert!(
+                (quantile(freedom) - expected).abs() < 1e-3,
+                "{freedom}: {}",
+                quantile(freedom)
+            );
+        }
+    }
+
+    // The published verdicts of pgbench: 10 runs each, 95 %.
+    #[test]
+    fn published_verdicts_are_reproduced() {
+        let m = |mean, sd| Moments {
+            mean,
+            sd: Some(sd),
+            count: 10.0,
+        };
+        assert_eq!(
+            compare_published(m(7594.97, 128.77), m(7434.93, 144.59)),
+            Verdict::Lower
+        );
+        assert_eq!(
+            compare_published(m(51993.5, 817.4), m(51946.6, 228.5)),
+            Verdict::NoDifferenceProven
+        );
+        assert_eq!(compare_published(m(50275.2, 616.8), m(51512.4, 469.2)), Verdict::Higher);
+    }
+
+    #[test]
+    fn noise_that_multiplies_hides_no_large_ratio() {
+        let seeds = [1, 2, 3, 4, 5];
+        // Means with their plain spread would prove nothing: B's worst run is longer than A's best.
+        let a = [100.0, 400.0, 900.0, 150.0, 2000.0];
+        let b = [20.0, 75.0, 200.0, 29.0, 390.0];
+        let comparison = compare(samples(&seeds, &a), samples(&seeds, &b)).expect("positive samples");
+        assert_eq!(comparison.method, Method::PairedT);
+        assert_eq!(comparison.verdict, Verdict::Lower);
+        let (low, high) = comparison.interval.expect("five pairs");
+        assert!(low < 0.2 && 0.2 < high && high < 0.25, "{low} {high}");
+    }
+
+    #[test]
+    fn equal_noise_proves_nothing() {
+        let a = [100.0, 110.0, 90.0];
+        let b = [105.0, 95.0, 102.0];
+        let comparison = compare(samples(&[1, 2, 3], &a), samples(&[4, 5, 6], &b)).expect("positive samples");
+        assert_eq!(
+            (comparison.method, comparison.verdict),
+            (Method::WelchT, Verdict::NoDifferenceProven)
+        );
+        let same = compare(samples(&[1, 2, 3], &a), samples(&[1, 2, 3], &a)).expect("positive samples");
+        assert_eq!(same.verdict, Verdict::Identical);
+    }
+
+    #[test]
+    fn one_sample_says_nothing() {
+        let comparison = compare(samples(&[1], &[3.0]), samples(&[1], &[4.0])).expect("positive samples");
+        assert_eq!(
+            (comparison.verdict, comparison.interval),
+            (Verdict::TooFewSamples, None)
+        );
+        assert!(compare(samples(&[], &[]), samples(&[1], &[4.0])).is_none());
+        assert!(compare(samples(&[1], &[0.0]), samples(&[1], &[4.0])).is_none());
+    }
+}

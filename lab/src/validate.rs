@@ -1,0 +1,217 @@
+//! Predicted against published.
+
+use serde::Serialize;
+
+use crate::results::{Case, Results};
+use crate::stats::{self, Moments, Verdict};
+
+/// A published figure beside its prediction.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Experiment.
+    pub experiment: String,
+    /// Case.
+    pub case: String,
+    /// Variant.
+    pub variant: String,
+    /// Guest.
+    pub vm: String,
+    /// Unit of the figures.
+    pub unit: String,
+    /// Predicted mean; null if every run failed.
+    pub predicted: Option<f64>,
+    /// Standard deviation of the prediction over its seeds.
+    pub predicted_sd: Option<f64>,
+    /// Published mean.
+    pub published: f64,
+    /// Published standard deviation.
+    pub published_sd: Option<f64>,
+    /// Predicted over published.
+    pub ratio: Option<f64>,
+    /// Whether the prediction is within one published standard deviation of the published mean.
+    pub inside_spread: Option<bool>,
+    /// Whether the workload was calibrated on this row, so that it is no prediction.
+    pub calibrate: bool,
+}
+
+/// What a prediction makes of a published order of two variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// The same.
+    Right,
+    /// A difference is published, and the runs prove none.
+    Unproven,
+    /// The other way round, or a difference where none is published.
+    Wrong,
+}
+
+/// Two variants of a case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OrderRow {
+    /// Experiment.
+    pub experiment: String,
+    /// Case.
+    pub case: String,
+    /// Guest.
+    pub vm: String,
+    /// The first variant.
+    pub variant_a: String,
+    /// The second.
+    pub variant_b: String,
+    /// Published mean of B over that of A.
+    pub published_ratio: f64,
+    /// Predicted mean of B over that of A.
+    pub predicted_ratio: f64,
+    /// Whether the order is right.
+    pub order: Order,
+}
+
+/// Predicted against published.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Validation {
+    /// `holdfast.validation/1`.
+    pub schema: &'static str,
+    /// Figures.
+    pub rows: Vec<Row>,
+    /// Orders of variants.
+    pub orders: Vec<OrderRow>,
+}
+
+/// Schema of a validation.
+pub const SCHEMA: &str = "holdfast.validation/1";
+
+/// Means that differ by less than this share count as equal where no number of runs is published.
+pub const TIE: f64 = 0.02;
+
+/// Sets predictions beside what was published.
+pub fn validate(all: &[Results]) -> Validation {
+    let mut validation = Validation {
+        schema: SCHEMA,
+        rows: Vec::new(),
+        orders: Vec::new(),
+    };
+    for results in all {
+        for case in &results.cases {
+            validation.rows.extend(row(&results.experiment, case));
+        }
+        for (index, a) in results.cases.iter().enumerate() {
+            for b in &results.cases[index + 1..] {
+                if a.case == b.case && a.vm == b.vm {
+                    validation.orders.extend(order(&results.experiment, a, b));
+                }
+            }
+        }
+    }
+    validation
+}
+
+fn row(experiment: &str, case: &Case) -> Option<Row> {
+    let published = case.published.as_ref()?;
+    Some(Row {
+        experiment: experiment.to_owned(),
+        case: case.case.clone(),
+        variant: case.variant.clone(),
+        vm: case.vm.clone(),
+        unit: case.unit.clone(),
+        predicted: case.mean,
+        predicted_sd: case.sd,
+        published: published.mean,
+        published_sd: published.sd,
+        ratio: case.ratio(),
+        inside_spread: case
+            .mean
+            .zip(published.sd)
+            .map(|(mean, sd)| (mean - published.mean).abs() <= sd),
+        calibrate: published.calibrate,
+    })
+}
+
+fn order(experiment: &str, a: &Case, b: &Case) -> Option<OrderRow> {
+    let (pub_a, pub_b) = (a.published.as_ref()?, b.published.as_ref()?);
+    let comparison = stats::compare(a.samples(), b.samples())?;
+    let published_ratio = pub_b.mean / pub_a.mean;
+    let published = match (pub_a.sd, pub_a.runs, pub_b.sd, pub_b.runs) {
+        (Some(sd_a), Some(runs_a), Some(sd_b), Some(runs_b)) => stats::compare_published(
+            Moments {
+                mean: pub_a.mean,
+                sd: Some(sd_a),
+                count: f64::from(runs_a),
+            },
+            Moments {
+                mean: pub_b.mean,
+                sd: Some(sd_b),
+                count: f64::from(runs_b),
+            },
+        ),
+        _ => by_means(published_ratio),
+    };
+    Some(OrderRow {
+        experiment: experiment.to_owned(),
+        case: a.case.clone(),
+        vm: a.vm.clone(),
+        variant_a: a.variant.clone(),
+        variant_b: b.variant.clone(),
+        published_ratio,
+        predicted_ratio: comparison.ratio_of_means,
+        order: judge(published, comparison.verdict, comparison.ratio_of_means),
+    })
+}
+
+/// An order by means alone.
+fn by_means(ratio: f64) -> Verdict {
+    match ratio {
+        ratio if ratio < 1.0 - TIE => Verdict::Lower,
+        ratio if ratio > 1.0 + TIE => Verdict::Higher,
+        _ => Verdict::NoDifferenceProven,
+    }
+}
+
+fn judge(published: Verdict, predicted: Verdict, ratio: f64) -> Order {
+    let directed = |verdict| matches!(verdict, Verdict::Lower | Verdict::Higher);
+    // One seed proves nothing, yet its direction is worth showing.
+    let predicted = if predicted == Verdict::TooFewSamples {
+        by_means(ratio)
+    } else {
+        predicted
+    };
+    if directed(published) {
+        return match predicted {
+            verdict if verdict == published => Order::Right,
+            verdict if directed(verdict) => Order::Wrong,
+            _ => Order::Unproven,
+        };
+    }
+    // A simulator proves differences that no real host could: those too small to matter are none.
+    if directed(predicted) && directed(by_means(ratio)) {
+        Order::Wrong
+    } else {
+        Order::Right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_right_only_if_proven() {
+        use Verdict::{Higher, Identical, Lower, NoDifferenceProven, TooFewSamples};
+        for (published, predicted, ratio, expected) in [
+            (Lower, Lower, 0.2, Order::Right),
+            (Lower, NoDifferenceProven, 0.9, Order::Unproven),
+            (Lower, Identical, 1.0, Order::Unproven),
+            (Lower, Higher, 1.2, Order::Wrong),
+            (Lower, TooFewSamples, 0.5, Order::Right),
+            (NoDifferenceProven, NoDifferenceProven, 1.3, Order::Right),
+            (NoDifferenceProven, Lower, 0.995, Order::Right),
+            (NoDifferenceProven, Lower, 0.9, Order::Wrong),
+        ] {
+            assert_eq!(
+                judge(published, predicted, ratio),
+                expected,
+                "{published:?} {predicted:?} {ratio}"
+            );
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A stand-in for the simulator: outcomes computed from the configuration, without running anything.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+
+use holdfast_guest::LockKind;
+use holdfast_lab::collect;
+use holdfast_lab::experiment::Experiment;
+use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::results::Results;
+use holdfast_lab::run::{self, Execution, Outcomes, Runner};
+use holdfast_sim::{CallOff, Config, Failure, Outcome, VmOutcome};
+
+/// Two cases, two variants, one measured guest, one neighbour.
+pub const EXPERIMENT: &str = r#"
+name = "fake"
+title = "two guests"
+metric = "elapsed"
+seeds = 3
+scale = 0.5
+
+[guest]
+vcpus = 2
+
+[[vm]]
+name = "build"
+workload = "kernbench"
+
+[[vm]]
+name = "noise"
+
+[[cases]]
+name = "quiet"
+
+[[cases]]
+name = "loud"
+set = { "vm.noise.workload" = "hog" }
+
+[[variants]]
+name = "ticket"
+set = { "vm.*.lock" = "ticket" }
+
+[[variants]]
+name = "tas"
+set = { "vm.*.lock" = "tas" }
+
+[[published]]
+case = "loud"
+variant = "ticket"
+vm = "build"
+mean = 20
+sd = 5
+unit = "s"
+source = "nowhere"
+"#;
+
+/// The plan of [`EXPERIMENT`].
+pub fn plan(options: &Options) -> Plan {
+    let experiment = Experiment::parse("fake.toml", EXPERIMENT).expect("a valid experiment");
+    Plan::new(experiment, options).expect("a valid plan")
+}
+
+/// Seconds that the stand-in gives: ticket 10 and tas 5, a tenth more for each seed.
+pub fn elapsed_ns(config: &Config) -> u64 {
+    let base: u64 = if config.vms[0].boot.lock == LockKind::Ticket {
+        10_000_000_000
+    } else {
+        5_000_000_000
+    };
+    base + base / 10 * config.seed
+}
+
+/// An outcome that depends on nothing but `config`.
+pub fn simulate(config: &Config, _call_off: &CallOff) -> Result<Outcome, Failure> {
+    let guest = |vm: &holdfast_sim::Vm| VmOutcome {
+        name: vm.name.clone(),
+        elapsed_ns: vm.measured.then(|| elapsed_ns(config)),
+        operations: None,
+        counters: BTreeMap::from([("kicks".to_owned(), config.seed)]),
+        lost_time_ps: BTreeMap::from([("useful", 3), ("idle", 1)]),
+        vcpu_time_ps: 4,
+        longest_stall_ns: config.seed * 40_000_000,
+    };
+    Ok(Outcome {
+        vms: config.vms.iter().map(guest).collect(),
+        end_ns: elapsed_ns(config),
+        history_hash: config.seed ^ elapsed_ns(config),
+        engine: BTreeMap::new(),
+    })
+}
+
+/// Runs `plan` on `jobs` threads.
+pub fn execute(plan: &Plan, runner: Runner<'_>, jobs: usize) -> Outcomes {
+    let jobs = NonZeroUsize::new(jobs).expect("at least one thread");
+    run::run(
+        plan,
+        Execution {
+            runner,
+            jobs,
+            call_off: &CallOff::new(false),
+            progress: &|_| {},
+        },
+    )
+}
+
+/// The results of the whole experiment.
+pub fn results() -> Results {
+    let plan = plan(&Options::default());
+    collect::results(&plan, &execute(&plan, &simulate, 1), "fake.toml", "test")
+}

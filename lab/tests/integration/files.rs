@@ -1,0 +1,94 @@
+//! Result files: written whole or not at all, read strictly.
+
+use std::fs;
+use std::path::Path;
+
+use holdfast_lab::results::{self, ReadError};
+use proptest::prelude::*;
+
+use crate::fake::results;
+
+#[test]
+fn what_is_written_is_read_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let written = results();
+    let path = written.write(&folder.path().join("new")).expect("a writable folder");
+    assert_eq!(
+        path.file_name().and_then(|name| name.to_str()),
+        Some("fake.results.json")
+    );
+    assert_eq!(results::read(&path).expect("a whole file"), written);
+}
+
+#[test]
+fn a_failed_write_leaves_nothing_and_spoils_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The name is taken by a folder: the last step fails.
+    fs::create_dir_all(folder.path().join("fake.results.json/in the way")).expect("a writable folder");
+    let error = results()
+        .write(folder.path())
+        .expect_err("a folder cannot be replaced by a file")
+        .to_string();
+    assert!(error.contains("fake.results.json: cannot write it"), "{error}");
+    let left: Vec<_> = fs::read_dir(folder.path())
+        .expect("readable")
+        .map(|entry| entry.expect("entry").file_name())
+        .collect();
+    assert_eq!(left, ["fake.results.json"], "no temporary file is left");
+    // A file stands where the folder should be.
+    let file = folder.path().join("file");
+    fs::write(&file, "x").expect("writable");
+    assert!(results().write(&file).is_err());
+    assert_eq!(fs::read_to_string(&file).expect("readable"), "x");
+}
+
+fn complaint(text: &str) -> String {
+    results::parse(Path::new("r.json"), text)
+        .expect_err("no result file")
+        .to_string()
+}
+
+#[test]
+fn what_is_no_result_file_is_named() {
+    let whole = results().to_json();
+    assert!(complaint("").starts_with("r.json:1: found the end of the file"));
+    let half = &whole[..whole.len() / 2];
+    assert!(complaint(half).contains("found the end of the file, expected more of a holdfast.results/1 document"));
+    assert_eq!(
+        complaint("{\"a\": 1}"),
+        "r.json: found no schema, expected a results file with \"schema\": \"holdfast.results/1\""
+    );
+    assert!(complaint(&whole.replace("results/1", "results/2")).contains("found \"schema\": \"holdfast.results/2\""));
+    assert!(complaint(&whole.replace("\"complete\"", "\"finished\"")).contains("unknown field `finished`"));
+    assert!(
+        complaint(&whole.replacen("22.0", "-22.0", 1)).contains("found the sample -22, expected a positive number")
+    );
+    assert!(complaint(&whole.replacen("0.75", "0.5", 1)).contains("lost_time that sums to 0.75, expected 1"));
+    let missing = results::read(Path::new("no/such/file")).expect_err("no file");
+    assert!(matches!(missing, ReadError::Io(..)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    /// Any cut and any changed byte gives an error or a document that is still consistent; never a panic.
+    #[test]
+    fn damaged_files_never_panic(cut in 0_usize..20_000, at in 0_usize..20_000, byte in 0_u8..128) {
+        let mut text = results().to_json().into_bytes();
+        let length = text.len();
+        text[at % length] = byte;
+        text.truncate(1 + cut % length);
+        if let Ok(text) = String::from_utf8(text) {
+            let _ = results::parse(Path::new("r.json"), &text);
+        }
+    }
+
+    /// A cut file is never taken for a whole one.
+    #[test]
+    fn truncated_files_are_refused(cut in 0_usize..20_000) {
+        let text = results().to_json();
+        let whole = text.trim_end().len();
+        let cut = &text[..cut % whole];
+        prop_assert!(results::parse(Path::new("r.json"), cut).is_err());
+    }
+}

@@ -1,0 +1,8 @@
+//! The lab with a stand-in for the simulator.
+
+mod fake;
+
+mod explained;
+mod files;
+mod mutations;
+mod runs;

@@ -1,0 +1,174 @@
+//! Running plans: order, failures, calling off, determinism.
+
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use holdfast_lab::collect;
+use holdfast_lab::determinism;
+use holdfast_lab::plan::Options;
+use holdfast_lab::run::{self, Execution};
+use holdfast_sim::{CallOff, Config, Failure, Outcome};
+
+use crate::fake::{elapsed_ns, execute, plan, results, simulate};
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let plan = plan(&Options::default());
+    // The later a run starts, the sooner it ends: with two threads they end out of order.
+    let slow = |config: &Config, call_off: &CallOff| {
+        std::thread::yield_now();
+        let rounds = (10 - config.seed) * 50_000;
+        std::hint::black_box((0..rounds).fold(0_u64, |sum, round| std::hint::black_box(sum ^ round)));
+        simulate(config, call_off)
+    };
+    let one = collect::results(&plan, &execute(&plan, &slow, 1), "fake.toml", "test");
+    let two = collect::results(&plan, &execute(&plan, &slow, 2), "fake.toml", "test");
+    assert_eq!(one.to_json(), two.to_json());
+}
+
+#[test]
+fn elapsed_times_are_full_size_equivalents() {
+    let results = results();
+    let first = &results.cases[0];
+    // 11, 12 and 13 s at half size.
+    assert_eq!(first.samples, [22.0, 24.0, 26.0]);
+    assert_eq!(
+        (first.mean, first.median, first.min, first.max),
+        (Some(24.0), Some(24.0), Some(22.0), Some(26.0))
+    );
+    assert_eq!(first.sd, Some(2.0));
+    assert!((first.lost_time["useful"] - 0.75).abs() < 1e-12);
+    assert_eq!(first.counters["kicks"], 2.0);
+}
+
+#[test]
+fn every_cell_sees_the_same_seeds() {
+    let options = Options {
+        first_seed: 40,
+        ..Options::default()
+    };
+    let plan = plan(&options);
+    let seen = Mutex::new(Vec::new());
+    execute(
+        &plan,
+        &|config: &Config, call_off: &CallOff| {
+            seen.lock().expect("no panic").push(config.seed);
+            simulate(config, call_off)
+        },
+        1,
+    );
+    // Seed by seed over all cells.
+    assert_eq!(
+        *seen.lock().expect("no panic"),
+        [40, 40, 40, 40, 41, 41, 41, 41, 42, 42, 42, 42]
+    );
+}
+
+#[test]
+fn a_failed_run_costs_only_itself_and_says_how_to_replay_it() {
+    let plan = plan(&Options {
+        set: vec!["host.hz=250".to_owned()],
+        ..Options::default()
+    });
+    let flawed = |config: &Config, call_off: &CallOff| match (config.seed, config.vms[1].measured) {
+        (2, _) if elapsed_ns(config) > 10_000_000_000 => Err(Failure::LostKick("vcpu 3".to_owned())),
+        (3, _) if elapsed_ns(config) > 10_000_000_000 => panic!("broken invariant"),
+        _ => simulate(config, call_off),
+    };
+    let results = collect::results(&plan, &execute(&plan, &flawed, 2), "fake.toml", "test");
+    let ticket = &results.cases[0];
+    assert_eq!(
+        (ticket.seeds.as_slice(), ticket.samples.as_slice()),
+        (&[1][..], &[22.0][..])
+    );
+    assert_eq!(results.cases[1].samples.len(), 3);
+    assert!(results.complete, "a failed run did come to an end");
+    let failed = &results.failures[0];
+    assert_eq!(failed.error, "lost kick: vcpu 3");
+    assert_eq!(
+        failed.replay,
+        "holdfast run fake.toml --seeds 1 --first-seed 2 --scale 0.5 --case quiet --variant ticket --set host.hz=250"
+    );
+    assert_eq!(
+        results.failures[1].error,
+        "internal error, please report it: broken invariant"
+    );
+}
+
+#[test]
+fn calling_off_keeps_what_is_done() {
+    let plan = plan(&Options::default());
+    let call_off = CallOff::new(false);
+    let stops = |config: &Config, call_off: &CallOff| {
+        if config.seed == 2 {
+            call_off.store(true, Ordering::Relaxed);
+            return Err(Failure::CalledOff);
+        }
+        simulate(config, call_off)
+    };
+    let jobs = NonZeroUsize::MIN;
+    let outcomes = run::run(
+        &plan,
+        Execution {
+            runner: &stops,
+            jobs,
+            call_off: &call_off,
+            progress: &|_| {},
+        },
+    );
+    let results = collect::results(&plan, &outcomes, "fake.toml", "test");
+    assert!(!results.complete);
+    assert!(results.failures.is_empty(), "a run that was called off has not failed");
+    for case in &results.cases {
+        assert_eq!(case.seeds, [1], "{} / {}", case.case, case.variant);
+    }
+}
+
+#[test]
+fn a_guest_without_a_result_is_a_failed_run() {
+    let plan = plan(&Options::default());
+    let silent = |config: &Config, call_off: &CallOff| {
+        let mut outcome = simulate(config, call_off)?;
+        outcome.vms[0].elapsed_ns = None;
+        Ok(outcome)
+    };
+    let results = collect::results(&plan, &execute(&plan, &silent, 1), "fake.toml", "test");
+    assert_eq!(results.failures.len(), 12);
+    assert_eq!(
+        results.failures[0].error,
+        "guest build: no elapsed: found None ns and None operations"
+    );
+    assert_eq!(results.cases[0].mean, None);
+}
+
+#[test]
+fn the_first_difference_is_named() {
+    let plan = plan(&Options::default());
+    let first = execute(&plan, &simulate, 1);
+    assert_eq!(
+        determinism::first_difference(&plan, &first, &execute(&plan, &simulate, 2)),
+        None
+    );
+    let differs = |change: &(dyn Fn(&mut Outcome) + Sync)| {
+        let changed = |config: &Config, call_off: &CallOff| {
+            let mut outcome = simulate(config, call_off)?;
+            if config.seed == 2 && elapsed_ns(config) < 10_000_000_000 {
+                change(&mut outcome);
+            }
+            Ok(outcome)
+        };
+        let second = execute(&plan, &changed, 1);
+        determinism::first_difference(&plan, &first, &second)
+            .expect("a difference")
+            .to_string()
+    };
+    assert_eq!(
+        differs(&|outcome| {
+            outcome.vms[1].counters.insert("kicks".to_owned(), 7);
+        }),
+        "case quiet, variant tas, seed 2: guest noise: counter kicks: 2, then 7"
+    );
+    assert!(differs(&|outcome| outcome.history_hash ^= 1).contains("history hash"));
+    assert!(differs(&|outcome| outcome.end_ns += 1).contains("end of the run, ns: 6000000000, then 6000000001"));
+}

@@ -69,6 +69,13 @@ impl EventQueue {
         self.heap.first().map(|entry| (entry.key, entry.slot))
     }
 
+    /// The key of the event after the first.
+    #[inline]
+    pub fn second(&self) -> Option<Key> {
+        let children = self.heap.get(1..self.heap.len().min(5))?;
+        children.iter().map(|entry| entry.key).min()
+    }
+
     /// When `slot`'s event happens, if it has one.
     pub fn key(&self, slot: u32) -> Option<Key> {
         match self.place.get(slot as usize) {
@@ -180,6 +187,9 @@ mod tests {
                 }
                 let least = model.iter().map(|(&slot, &key)| (key, slot)).min();
                 prop_assert_eq!(queue.first(), least);
+                let mut keys: Vec<Key> = model.values().copied().collect();
+                keys.sort();
+                prop_assert_eq!(queue.second(), keys.get(1).copied());
                 prop_assert_eq!(queue.len(), model.len());
                 for slot in 0..40 {
                     prop_assert_eq!(queue.key(slot), model.get(&slot).copied());

@@ -21,6 +21,8 @@ use crate::cause::Cause;
 use crate::context::{Body, Saved, prepare, switch};
 use crate::engine::{CLASS_ACTIVITY, Engine};
 use crate::exits::STEAL_TIME_BASE;
+use crate::park::{Resumption, Woken};
+use crate::probe::Probe;
 use crate::stack::Stack;
 use crate::word::{Shared, SimAddress, SimWord};
 
@@ -41,18 +43,19 @@ impl Handle {
         unsafe { &mut *self.0 }
     }
 
-    /// Executes the flow whose turn it is, until it is the caller's turn.
+    /// Executes the flows whose turn it is, until it is the caller's turn.
     #[inline]
     fn switch_away(&self) {
         let engine = self.engine();
-        let next = match engine.next_turn() {
+        match engine.next_turn() {
             Some((time, vcpu)) => {
                 engine.now = time;
-                Some(vcpu)
+                if vcpu != engine.current || engine.failure.is_some() {
+                    self.switch_to(Some(vcpu));
+                }
             }
-            None => None,
-        };
-        self.switch_to(next);
+            None => self.switch_to(None),
+        }
     }
 
     /// Switches from the flow that executes to that of `next`, or to the engine's loop.
@@ -226,13 +229,9 @@ impl Handle {
         if let Some(value) = new {
             word.set(value);
         }
+        engine.hash.add(engine.now.0 ^ u64::from(line.0) << 20 ^ u64::from(vcpu) << 52);
         if charge.moved {
-            engine.hash.add(engine.now.0 ^ u64::from(line.0) << 20 ^ u64::from(vcpu) << 52);
-            if access != Access::Load {
-                engine.wake_parked(line, vcpu);
-            }
-        } else if access != Access::Load {
-            engine.hash.add(engine.now.0 ^ u64::from(vcpu) << 52);
+            engine.invalidate(line, vcpu);
         }
         let this = &mut engine.vcpus[vcpu as usize];
         this.clock += charge.own + charge.transfer;
@@ -244,58 +243,86 @@ impl Handle {
         result
     }
 
+    /// One ordered load.
+    #[inline]
+    fn load<T: Copy>(&self, word: &Shared<T>) -> T {
+        self.order();
+        let engine = self.engine();
+        let vcpu = engine.current;
+        let line = word.line(engine);
+        let spent = engine.load(vcpu, line);
+        let this = &mut engine.vcpus[vcpu as usize];
+        this.clock += spent;
+        if this.waiting {
+            this.owe_wait(spent);
+        } else if this.contending.is_none() {
+            let hit = engine.costs.load_hit;
+            let own = this.work();
+            let fits = this.owed.push(own, hit) && this.owed.push(Cause::CacheTransfer, spent - hit);
+            debug_assert!(fits, "nothing was owed after the order");
+        }
+        word.get()
+    }
+
     /// Waits until `until` accepts the word, for at most `budget` PAUSEs.
     fn wait(&self, word: &SimWord, budget: Budget, until: impl Fn(u32) -> bool) -> Result<u32, u32> {
-        let mut left = if budget == Budget::UNBOUNDED { u64::MAX } else { u64::from(budget.0) };
+        self.set_waiting(true);
+        let result = self.spin(word, budget, until);
+        self.set_waiting(false);
+        result
+    }
+
+    fn set_waiting(&self, waiting: bool) {
+        let engine = self.engine();
+        engine.vcpus[engine.current as usize].waiting = waiting;
+    }
+
+    fn spin(&self, word: &SimWord, budget: Budget, until: impl Fn(u32) -> bool) -> Result<u32, u32> {
+        let endless = budget == Budget::UNBOUNDED;
+        let mut left = u64::from(budget.0);
+        let mut value = self.load(word);
         loop {
-            let value = self.operate(word, Access::Load, |value| (None, value));
             if until(value) {
                 return Ok(value);
             }
             if left == 0 {
                 return Err(value);
             }
-            if left != u64::MAX {
-                left -= 1;
-            }
             let seen = self.engine().now;
             self.pause();
+            left -= u64::from(!endless);
             let engine = self.engine();
             // Once time has passed, the word may have changed: look again before relying on being told.
             if engine.execute_spins || engine.now != seen {
+                value = self.load(word);
                 continue;
             }
-            let skipped = self.park(word, left.saturating_add(1));
-            if left != u64::MAX {
-                left -= skipped;
-            }
+            let loads = if endless { u64::MAX } else { left + 1 };
+            let resumption = self.park(word, loads, &until);
+            left -= if endless { 0 } else { resumption.passed };
+            value = match resumption.woken {
+                Woken::Read(value) => value,
+                Woken::Due => self.load(word),
+            };
         }
     }
 
-    /// Waits in a skipped spin; returns how many loads it would have executed.
-    fn park(&self, word: &SimWord, loads: u64) -> u64 {
+    /// Waits in a skipped spin.
+    fn park(&self, word: &SimWord, loads: u64, until: &dyn Fn(u32) -> bool) -> Resumption {
         let engine = self.engine();
         let line = word.line(engine);
         let vcpu = engine.current;
-        engine.park(vcpu, line, loads);
-        self.switch_away_parked();
+        // SAFETY: both outlive this call, and the park ends before it returns.
+        let probe = unsafe { Probe::new(word, until) };
+        engine.park(vcpu, line, loads, probe);
+        self.switch_away();
         let engine = self.engine();
         let vcpu = engine.current;
-        let skipped = engine.resume_parked(vcpu);
-        self.continued();
-        skipped
-    }
-
-    /// As [`Handle::switch_away`]; but the parked flow may itself be the next.
-    fn switch_away_parked(&self) {
-        let engine = self.engine();
-        if let Some((time, vcpu)) = engine.next_turn()
-            && vcpu == engine.current
-        {
-            engine.now = time;
-            return;
+        let resumption = engine.resume_parked(vcpu);
+        if resumption.woken == Woken::Due {
+            self.continued();
         }
-        self.switch_away();
+        resumption
     }
 
     /// One PAUSE, which may exit.
@@ -356,7 +383,7 @@ unsafe impl Platform for SimCpu {
 
     #[inline]
     fn load(&self, word: &SimWord, _: Ordering) -> u32 {
-        self.handle.operate(word, Access::Load, |value| (None, value))
+        self.handle.load(word)
     }
 
     #[inline]
@@ -452,7 +479,7 @@ unsafe impl Platform for SimCpu {
 
     #[inline]
     fn load_address(&self, word: &SimAddress, _: Ordering) -> usize {
-        self.handle.operate(word, Access::Load, |value| (None, value))
+        self.handle.load(word)
     }
 
     #[inline]

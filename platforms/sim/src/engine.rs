@@ -14,12 +14,13 @@ use holdfast_abi::StealTime;
 use holdfast_guest::GuestImage;
 use holdfast_host::{Command, Exit, Host, TaskId, VmId};
 use holdfast_locks::{NodeTable, WaitTable};
-use holdfast_machine::{Costs, EventQueue, Key, LineId, Lines, Picos, Ple, Time};
+use holdfast_machine::{Access, Costs, EventQueue, Key, LineId, Lines, Picos, Ple, Time};
 
 use crate::api::{CallOff, Failure};
 use crate::blame::LockRecord;
 use crate::context::Saved;
 use crate::hash::HistoryHash;
+use crate::park::Spinners;
 use crate::pcpu::{Activity, Pcpu};
 use crate::stack::Stacks;
 use crate::vcpu::Vcpu;
@@ -90,8 +91,8 @@ pub struct Task {
 /// What is kept of a cache line beside its place in the caches.
 #[derive(Clone, Debug, Default)]
 pub struct LineRecord {
-    /// The first vCPU whose spin on it is skipped.
-    pub parked: Option<u32>,
+    /// Whose spins on it are skipped; there once anybody's was.
+    pub spinners: Option<Spinners>,
     /// Who holds and who awaits the lock in it.
     pub lock: LockRecord,
 }
@@ -159,10 +160,19 @@ pub struct Engine {
     pub execute_spins: bool,
     /// End of patience.
     pub limit: Time,
-    /// Interrupts under way: their targets, by slot after the first.
-    pub ipi_targets: Vec<u32>,
-    /// Slots of interrupts that have arrived.
-    pub ipi_free: Vec<u32>,
+    /// What the slots behind the watchdog's are for.
+    pub spare_slots: Vec<Spare>,
+    /// Those whose interrupts have arrived.
+    pub free_slots: Vec<u32>,
+}
+
+/// What a slot behind the watchdog's is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Spare {
+    /// An interrupt on its way to this pCPU.
+    Interrupt(u32),
+    /// The next miss of those that spin on this line.
+    Line(LineId),
 }
 
 impl Engine {
@@ -176,9 +186,19 @@ impl Engine {
         2 * self.pcpus.len() as u32
     }
 
-    /// The slot of the first interrupt under way.
-    fn first_ipi_slot(&self) -> u32 {
+    /// The first slot behind the watchdog's.
+    fn first_spare_slot(&self) -> u32 {
         self.watchdog_slot() + 1
+    }
+
+    fn add_spare_slot(&mut self, spare: Spare) -> u32 {
+        self.spare_slots.push(spare);
+        self.first_spare_slot() + self.spare_slots.len() as u32 - 1
+    }
+
+    /// A slot for the misses on `line`.
+    pub fn add_line_slot(&mut self, line: LineId) -> u32 {
+        self.add_spare_slot(Spare::Line(line))
     }
 
     /// A fresh line.
@@ -200,23 +220,41 @@ impl Engine {
 
     /// An interrupt sets out for `pcpu` and arrives at `at`.
     pub fn send_ipi(&mut self, pcpu: u32, at: Time) {
-        let index = self.ipi_free.pop().unwrap_or_else(|| {
-            self.ipi_targets.push(0);
-            self.ipi_targets.len() as u32 - 1
-        });
-        self.ipi_targets[index as usize] = pcpu;
-        let slot = self.first_ipi_slot() + index;
+        let slot = self.free_slots.pop().unwrap_or_else(|| self.add_spare_slot(Spare::Interrupt(pcpu)));
+        let index = slot - self.first_spare_slot();
+        self.spare_slots[index as usize] = Spare::Interrupt(pcpu);
         self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
     }
 
-    /// Whose flow is to execute next: a vCPU's, if the next event is one's turn.
+    /// Whose flow is to execute next: a vCPU's, if the next event is one's turn. Spinners' misses are played on the way.
     #[inline]
-    pub fn next_turn(&self) -> Option<(Time, u32)> {
-        let (key, slot) = self.queue.first()?;
-        match self.pcpus.get(slot as usize)?.activity {
-            Activity::Guest(vcpu) => Some((key.time(), vcpu)),
-            _ => None,
+    pub fn next_turn(&mut self) -> Option<(Time, u32)> {
+        loop {
+            let (key, slot) = self.queue.first()?;
+            if let Some(pcpu) = self.pcpus.get(slot as usize) {
+                return match pcpu.activity {
+                    Activity::Guest(vcpu) => Some((key.time(), vcpu)),
+                    _ => None,
+                };
+            }
+            let index = slot.checked_sub(self.first_spare_slot())?;
+            match self.spare_slots[index as usize] {
+                Spare::Line(line) => self.play_misses(line),
+                Spare::Interrupt(_) => return None,
+            }
         }
+    }
+
+    /// `vcpu` loads `line` now; returns what it costs.
+    #[inline]
+    pub fn load(&mut self, vcpu: u32, line: LineId) -> Picos {
+        self.stats.operations += 1;
+        let pcpu = self.vcpus[vcpu as usize].last_pcpu;
+        let charge = self.lines.access(line, pcpu, Access::Load, self.now);
+        if charge.moved {
+            self.hash.add(self.now.0 ^ u64::from(line.0) << 20 ^ u64::from(vcpu) << 52);
+        }
+        charge.own + charge.transfer
     }
 
     /// Plays one event that is no flow's turn.
@@ -239,9 +277,11 @@ impl Engine {
             }
             self.watch();
         } else {
-            let index = slot - self.first_ipi_slot();
-            self.ipi_free.push(index);
-            self.interrupt(self.ipi_targets[index as usize], holdfast_host::HostInterrupt::Reschedule);
+            let index = slot - self.first_spare_slot();
+            if let Spare::Interrupt(pcpu) = self.spare_slots[index as usize] {
+                self.free_slots.push(slot);
+                self.interrupt(pcpu, holdfast_host::HostInterrupt::Reschedule);
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ mod hash;
 mod ledger;
 mod park;
 mod pcpu;
+mod probe;
 mod run;
 mod stack;
 mod vcpu;

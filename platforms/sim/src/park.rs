@@ -1,116 +1,248 @@
 //! Skipped spins: a flow that would only re-read an unchanged word parks on the word's line.
 //!
-//! **Exact**: a parked flow continues at a load that it would have executed, and leaves behind what the loads and PAUSEs
-//! in between would have left, so that histories with and without skipping are the same bit for bit.
+//! While nobody writes the line, a parked spin costs nothing. A write takes every spinner's copy away, and each then
+//! misses at its next load: those misses are real events, at the times and in the order in which the spinners would have
+//! executed them, but they are played for the spinners here, without waking their flows. A flow only continues when its
+//! wait is over, or when it has to do something else than spin.
+//!
+//! **Exact**: histories with and without skipping are the same bit for bit, ledgers included.
 
 use holdfast_machine::{Key, LineId, Picos, Spin, Time};
 
 use crate::engine::{CLASS_ACTIVITY, Engine};
-use crate::vcpu::Parked;
+use crate::probe::Probe;
+use crate::vcpu::Mode;
+
+/// A parked spin.
+#[derive(Clone, Copy, Debug)]
+pub struct Parked {
+    /// The line that it spins on.
+    pub line: LineId,
+    /// What ends it.
+    probe: Probe,
+    /// Its loads to come.
+    spin: Spin,
+    /// How many of them pass before its flow must act: give up, or exit for a pause loop.
+    until_load: u64,
+    /// Loads that passed since it parked.
+    passed: u64,
+    /// Its copy of the line is gone: the next load misses.
+    stale: bool,
+}
+
+/// Why a parked flow continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// Its next load is due.
+    Due,
+    /// A load was played for it, and this is what it read.
+    Read(u32),
+}
+
+/// What a flow that continues after a park must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumption {
+    /// Why.
+    pub woken: Woken,
+    /// Loads that passed meanwhile without ending the wait.
+    pub passed: u64,
+}
+
+/// The spinners on one line.
+#[derive(Clone, Debug, Default)]
+pub struct Spinners {
+    /// Whose copies are good, in no order.
+    quiet: Vec<u32>,
+    /// Whose next load misses, by descending key: the next one is the last.
+    stale: Vec<(Key, u32)>,
+    /// The queue's slot for the next miss.
+    slot: Option<u32>,
+}
 
 impl Engine {
-    /// From one load of a spin to the next while nobody writes the word.
-    pub fn spin_period(&self) -> Picos {
-        self.costs.load_hit + self.costs.pause
-    }
-
     /// Parks `vcpu`, whose next load of `line` is due at its clock and which may load `loads` times more.
-    pub fn park(&mut self, vcpu: u32, line: LineId, loads: u64) {
+    pub fn park(&mut self, vcpu: u32, line: LineId, loads: u64, probe: Probe) {
         self.stats.parks += 1;
-        let period = self.spin_period();
+        let period = self.costs.load_hit + self.costs.pause;
         let spin = Spin { next: self.vcpus[vcpu as usize].clock, period, loads };
-        let pauses = match &self.ple {
-            Some(ple) => {
-                let first = spin.next + self.costs.load_hit;
-                self.vcpus[vcpu as usize].pauses.pauses_before_exit(ple, first, period)
-            }
-            None => u64::MAX,
-        };
-        let until_load = pauses.min(spin.loads - 1);
-        let record = &mut self.records[line.0 as usize];
+        let parked = Parked { line, probe, spin, until_load: 0, passed: 0, stale: false };
+        self.vcpus[vcpu as usize].parked = Some(parked);
+        self.vcpus[vcpu as usize].resumption = None;
+        self.records[line.0 as usize].spinners.get_or_insert_default().quiet.push(vcpu);
+        self.plan_end(vcpu);
+    }
+
+    /// Finds when the flow of `vcpu` must act itself if nobody writes its line.
+    fn plan_end(&mut self, vcpu: u32) {
         let this = &mut self.vcpus[vcpu as usize];
-        this.parked = Some(Parked { line, spin, until_load });
-        this.next_parked = record.parked.replace(vcpu);
-        let Some(pcpu) = this.pcpu else { unreachable!("vcpu {vcpu} spins and is not in its guest") };
-        if until_load == u64::MAX - 1 || until_load == u64::MAX {
-            // Only a write or an interrupt ends it.
-            self.queue.set(pcpu, Key::new(Time::NEVER, CLASS_ACTIVITY, pcpu));
-        } else {
-            self.queue.set(pcpu, Key::new(spin.load_time(until_load), CLASS_ACTIVITY, pcpu));
-        }
+        let (Some(parked), Some(pcpu)) = (&mut this.parked, this.pcpu) else { return };
+        let spin = parked.spin;
+        let pauses = match &self.ple {
+            Some(ple) if this.mode != Mode::User => {
+                this.pauses.pauses_before_exit(ple, spin.next + self.costs.load_hit, spin.period)
+            }
+            _ => u64::MAX,
+        };
+        parked.until_load = pauses.min(spin.loads.saturating_sub(1));
+        let end = match parked.until_load {
+            endless if endless >= u64::MAX - 1 => Time::NEVER,
+            load => spin.load_time(load),
+        };
+        self.queue.set(pcpu, Key::new(end, CLASS_ACTIVITY, pcpu));
     }
 
-    /// `writer` took `line` away from all others now: who spins on it sees that at its next load.
+    /// `writer` took `line` away from all others now: who spins on it misses at its next load.
     #[inline]
-    pub fn wake_parked(&mut self, line: LineId, writer: u32) {
-        if self.records[line.0 as usize].parked.is_some() {
-            self.wake_all_parked(line, writer);
+    pub fn invalidate(&mut self, line: LineId, writer: u32) {
+        if self.records[line.0 as usize].spinners.is_some() {
+            self.invalidate_spinners(line, writer);
         }
     }
 
-    #[cold]
-    fn wake_all_parked(&mut self, line: LineId, writer: u32) {
-        let mut next = self.records[line.0 as usize].parked.take();
+    fn invalidate_spinners(&mut self, line: LineId, writer: u32) {
+        let Some(mut spinners) = self.records[line.0 as usize].spinners.take() else { return };
         let writer_pcpu = self.vcpus[writer as usize].last_pcpu;
-        while let Some(vcpu) = next {
-            next = self.vcpus[vcpu as usize].next_parked.take();
-            let this = &self.vcpus[vcpu as usize];
-            let (Some(parked), Some(pcpu)) = (this.parked, this.pcpu) else { unreachable!("vcpu {vcpu} is not parked") };
+        for vcpu in spinners.quiet.drain(..) {
+            let Some(pcpu) = self.vcpus[vcpu as usize].pcpu else { unreachable!("a parked vcpu is in its guest") };
             // Of loads at the very time of the write, those of lower pCPUs came first.
-            let loads = parked.spin.loads_before(self.now, pcpu < writer_pcpu);
-            self.unpark(vcpu, parked, loads);
-            let clock = self.vcpus[vcpu as usize].clock;
-            self.queue.set(pcpu, Key::new(clock, CLASS_ACTIVITY, pcpu));
+            let loads = self.loads_before(vcpu, pcpu < writer_pcpu);
+            let next = self.pass(vcpu, loads);
+            spinners.stale.push((Key::new(next, CLASS_ACTIVITY, pcpu), vcpu));
+        }
+        spinners.stale.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+        self.plan_miss(&mut spinners, line);
+        self.records[line.0 as usize].spinners = Some(spinners);
+    }
+
+    fn plan_miss(&mut self, spinners: &mut Spinners, line: LineId) {
+        match spinners.stale.last() {
+            Some(&(key, _)) => {
+                let slot = *spinners.slot.get_or_insert_with(|| self.add_line_slot(line));
+                self.queue.set(slot, key);
+            }
+            None => {
+                if let Some(slot) = spinners.slot {
+                    self.queue.clear(slot);
+                }
+            }
         }
     }
 
-    /// The flow of `vcpu` continues: if it was parked, all its loads but the last have passed. Returns how many.
-    pub fn resume_parked(&mut self, vcpu: u32) -> u64 {
-        if let Some(parked) = self.vcpus[vcpu as usize].parked {
-            self.unlink(vcpu, parked.line);
-            self.unpark(vcpu, parked, parked.until_load);
+    fn loads_before(&self, vcpu: u32, inclusive: bool) -> u64 {
+        let Some(parked) = &self.vcpus[vcpu as usize].parked else { return 0 };
+        parked.spin.loads_before(self.now, inclusive).min(parked.until_load)
+    }
+
+    /// Lets `loads` loads of a quiet spin pass, and makes it stale; returns when the next is due.
+    fn pass(&mut self, vcpu: u32, loads: u64) -> Time {
+        let this = &mut self.vcpus[vcpu as usize];
+        let Some(parked) = &mut this.parked else { unreachable!("vcpu {vcpu} is not parked") };
+        if let Some(ple) = &self.ple {
+            this.pauses.skip(ple, parked.spin.next + self.costs.load_hit, parked.spin.period, loads);
         }
-        std::mem::take(&mut self.vcpus[vcpu as usize].skipped_loads)
+        parked.spin.next = parked.spin.load_time(loads);
+        parked.passed += loads;
+        parked.until_load -= loads;
+        if parked.spin.loads != u64::MAX {
+            parked.spin.loads -= loads;
+        }
+        parked.stale = true;
+        parked.spin.next
+    }
+
+    /// Plays the misses on `line` that come before anything else. Returns whether a flow is now to continue.
+    pub fn play_misses(&mut self, line: LineId) {
+        let Some(mut spinners) = self.records[line.0 as usize].spinners.take() else { return };
+        while let Some(&(key, vcpu)) = spinners.stale.last() {
+            // The line's own event is the first; the misses play on while nothing else comes before them.
+            if self.queue.second().is_some_and(|other| other < key) {
+                break;
+            }
+            spinners.stale.pop();
+            self.now = key.time();
+            if self.miss(vcpu, line) {
+                spinners.quiet.push(vcpu);
+                self.plan_end(vcpu);
+            } else {
+                let Some(pcpu) = self.vcpus[vcpu as usize].pcpu else { unreachable!("a parked vcpu is in its guest") };
+                self.queue.set(pcpu, key);
+                break;
+            }
+        }
+        self.plan_miss(&mut spinners, line);
+        self.records[line.0 as usize].spinners = Some(spinners);
+    }
+
+    /// The next load of `vcpu`, now; returns whether it spins on.
+    fn miss(&mut self, vcpu: u32, line: LineId) -> bool {
+        let now = self.now;
+        let spent = self.load(vcpu, line);
+        let pause = self.costs.pause;
+        let this = &mut self.vcpus[vcpu as usize];
+        let Some(parked) = &mut this.parked else { unreachable!("vcpu {vcpu} is not parked") };
+        let (value, accepted) = parked.probe.look();
+        let mut ends = accepted || parked.spin.loads == 1;
+        if let Some(ple) = &self.ple
+            && this.mode != Mode::User
+            && !ends
+        {
+            ends = this.pauses.pauses_before_exit(ple, now + spent, Picos(1)) == 0;
+            if !ends {
+                this.pauses.pause(ple, now + spent);
+            }
+        }
+        if ends {
+            let passed = parked.passed;
+            this.parked = None;
+            this.resumption = Some(Resumption { woken: Woken::Read(value), passed });
+            let waited = (now + spent).since(this.clock);
+            this.clock = now + spent;
+            this.owe_wait(waited);
+            return false;
+        }
+        parked.passed += 1;
+        if parked.spin.loads != u64::MAX {
+            parked.spin.loads -= 1;
+        }
+        parked.spin.next = now + spent + pause;
+        parked.stale = false;
+        true
+    }
+
+    /// The flow of `vcpu` continues after a park.
+    pub fn resume_parked(&mut self, vcpu: u32) -> Resumption {
+        if let Some(parked) = self.vcpus[vcpu as usize].parked {
+            let loads = if parked.stale { 0 } else { parked.until_load };
+            self.unpark(vcpu, loads);
+        }
+        let resumption = self.vcpus[vcpu as usize].resumption.take();
+        resumption.expect("whoever ends a park says why")
     }
 
     /// `vcpu` is stopped now: its next load stands over.
     pub fn unpark_for_stop(&mut self, vcpu: u32) {
         if let Some(parked) = self.vcpus[vcpu as usize].parked {
-            self.unlink(vcpu, parked.line);
-            let loads = parked.spin.loads_before(self.now, false).min(parked.until_load);
-            self.unpark(vcpu, parked, loads);
+            let loads = if parked.stale { 0 } else { self.loads_before(vcpu, false) };
+            self.unpark(vcpu, loads);
         }
     }
 
-    fn unpark(&mut self, vcpu: u32, parked: Parked, loads: u64) {
-        let spent = parked.spin.period.times(loads);
-        let load_hit = self.costs.load_hit;
+    /// Takes `vcpu` off its line, at its next load but `loads`.
+    fn unpark(&mut self, vcpu: u32, loads: u64) {
+        let next = self.pass(vcpu, loads);
         let this = &mut self.vcpus[vcpu as usize];
-        this.parked = None;
-        this.skipped_loads = loads;
-        this.clock += spent;
-        this.owe_wait(spent);
-        if let Some(ple) = &self.ple {
-            this.pauses.skip(ple, parked.spin.next + load_hit, parked.spin.period, loads);
+        let Some(parked) = this.parked.take() else { unreachable!("vcpu {vcpu} is not parked") };
+        this.resumption = Some(Resumption { woken: Woken::Due, passed: parked.passed });
+        let waited = next.since(this.clock);
+        this.clock = next;
+        this.owe_wait(waited);
+        let Some(mut spinners) = self.records[parked.line.0 as usize].spinners.take() else { return };
+        if let Some(index) = spinners.quiet.iter().position(|&other| other == vcpu) {
+            spinners.quiet.swap_remove(index);
+        } else {
+            spinners.stale.retain(|&(_, other)| other != vcpu);
+            self.plan_miss(&mut spinners, parked.line);
         }
-    }
-
-    fn unlink(&mut self, vcpu: u32, line: LineId) {
-        let after = self.vcpus[vcpu as usize].next_parked.take();
-        let first = self.records[line.0 as usize].parked;
-        if first == Some(vcpu) {
-            self.records[line.0 as usize].parked = after;
-            return;
-        }
-        let mut at = first;
-        while let Some(other) = at {
-            let following = self.vcpus[other as usize].next_parked;
-            if following == Some(vcpu) {
-                self.vcpus[other as usize].next_parked = after;
-                return;
-            }
-            at = following;
-        }
-        unreachable!("vcpu {vcpu} is parked and not on its line's list")
+        self.records[parked.line.0 as usize].spinners = Some(spinners);
     }
 }

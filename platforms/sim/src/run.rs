@@ -89,8 +89,8 @@ fn build(
         stats: EngineStats::default(),
         execute_spins: config.execute_spins,
         limit: Time::from_nanos(config.limit_ns),
-        ipi_targets: Vec::new(),
-        ipi_free: Vec::new(),
+        spare_slots: Vec::new(),
+        free_slots: Vec::new(),
     });
     boot(&mut engine, config, image);
     Ok(engine)

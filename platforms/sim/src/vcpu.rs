@@ -1,26 +1,16 @@
 //! A vCPU as the machine sees it: where it is, how far its flow has come, and what it waits for.
 
 use holdfast_host::{VcpuState, VmId};
-use holdfast_machine::{LineId, PauseHistory, Picos, Spin, Time};
+use holdfast_machine::{LineId, PauseHistory, Picos, Time};
 
 use crate::blame::Mark;
 use crate::cause::Cause;
 use crate::context::Saved;
 use crate::ledger::{Ledger, Owed};
+use crate::park::{Parked, Resumption};
 
 /// Whose time the guest says it spends (its own word for it: `guest::Mode`).
 pub use holdfast_guest::Mode;
-
-/// A spin that was skipped: the flow waits until a write to `line`, or until its loads are used up.
-#[derive(Clone, Copy, Debug)]
-pub struct Parked {
-    /// The line whose writes end it.
-    pub line: LineId,
-    /// Its loads, had it not been skipped.
-    pub spin: Spin,
-    /// When its flow is to continue as things stand: at its last load, or at the one before a pause exit.
-    pub until_load: u64,
-}
 
 /// What an interrupt's handler must not disturb.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +20,7 @@ pub struct Interrupted {
     contending: Option<LineId>,
     ipi_target: Option<(u32, u64)>,
     mode: Mode,
+    waiting: bool,
 }
 
 /// A vCPU.
@@ -56,10 +47,10 @@ pub struct Vcpu {
     pub remaining: Picos,
     /// Set while its flow waits in a skipped spin.
     pub parked: Option<Parked>,
-    /// The next vCPU parked on the same line.
-    pub next_parked: Option<u32>,
-    /// How many loads the last skipped spin saved; its flow takes note when it continues.
-    pub skipped_loads: u64,
+    /// What its flow must know when it continues after that.
+    pub resumption: Option<Resumption>,
+    /// Its flow is inside a wait on a word: loads are part of the wait.
+    pub waiting: bool,
 
     /// RFLAGS.IF.
     pub irqs_enabled: bool,
@@ -112,8 +103,8 @@ impl Vcpu {
             clock: Time(0),
             remaining: Picos::ZERO,
             parked: None,
-            next_parked: None,
-            skipped_loads: 0,
+            resumption: None,
+            waiting: false,
             irqs_enabled: false,
             window: false,
             inject: None,
@@ -183,6 +174,7 @@ impl Vcpu {
             contending: self.contending.take(),
             ipi_target: self.ipi_target.take(),
             mode: self.mode,
+            waiting: std::mem::take(&mut self.waiting),
         };
         self.owed = Owed::NOTHING;
         self.clock = now;
@@ -197,5 +189,6 @@ impl Vcpu {
         self.contending = aside.contending;
         self.ipi_target = aside.ipi_target;
         self.mode = aside.mode;
+        self.waiting = aside.waiting;
     }
 }

@@ -174,19 +174,35 @@ impl Distances {
 
     /// From the farthest of all that must give up their copy.
     fn farthest(&self, owner: u32, sharers: &[u64], pcpu: u32) -> Picos {
-        let mut farthest = if owner == pcpu { Picos::ZERO } else { self.from(owner, pcpu) };
+        let from_owner = if owner == pcpu { Picos::ZERO } else { self.from(owner, pcpu) };
+        let socket = pcpu / self.per_socket * self.per_socket;
+        let core = pcpu / self.per_core * self.per_core;
+        let mut from_sharers = Picos::ZERO;
         for (word, &bits) in sharers.iter().enumerate() {
-            let mut bits = bits;
-            while bits != 0 && farthest < self.cross {
-                let other = word as u32 * 64 + bits.trailing_zeros();
-                if other != pcpu {
-                    farthest = farthest.max(self.from(other, pcpu));
-                }
-                bits &= bits - 1;
+            let first = word as u32 * 64;
+            let in_socket = bits & range_mask(first, socket, self.per_socket);
+            let in_core = bits & range_mask(first, core, self.per_core);
+            if bits != in_socket {
+                return self.cross.max(from_owner);
+            }
+            if in_socket != in_core {
+                from_sharers = from_sharers.max(self.socket);
+            } else if in_core & !range_mask(first, pcpu, 1) != 0 {
+                from_sharers = from_sharers.max(self.core);
             }
         }
-        farthest
+        from_sharers.max(from_owner)
     }
+}
+
+/// The bits of the word that starts at pCPU `first` that stand for pCPUs `start` to `start + count`.
+#[inline]
+fn range_mask(first: u32, start: u32, count: u32) -> u64 {
+    let below = |bit: u32| match bit.saturating_sub(first) {
+        bits @ 0..64 => (1u64 << bits) - 1,
+        _ => u64::MAX,
+    };
+    below(start + count) & !below(start)
 }
 
 #[cfg(test)]
@@ -231,6 +247,14 @@ mod tests {
         assert_eq!(lines.access(line, 2, Access::Load, Time(1000)).transfer, Picos(330));
         assert_eq!(lines.access(line, 3, Access::Load, Time(1000)).transfer, Picos(360));
         assert_eq!(lines.access(line, 3, Access::Load, Time(1400)).transfer, Picos::ZERO);
+    }
+
+    #[test]
+    fn range_masks_are_ranges() {
+        for (first, start, count) in [(0, 0, 1), (0, 60, 8), (64, 60, 8), (64, 0, 64), (64, 128, 3), (0, 0, 64)] {
+            let counted = (0..64).filter(|bit| (start..start + count).contains(&(first + bit)));
+            assert_eq!(range_mask(first, start, count), counted.fold(0, |mask, bit| mask | 1 << bit));
+        }
     }
 
     #[test]

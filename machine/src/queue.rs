@@ -25,6 +25,12 @@ impl Key {
         Time((self.0 >> 64) as u64)
     }
 
+    /// What decided between equal times and classes.
+    #[inline(always)]
+    pub const fn tie(self) -> u32 {
+        self.0 as u32
+    }
+
     /// The same place in the order of equal times, at another time.
     #[inline(always)]
     pub const fn at(self, time: Time) -> Key {

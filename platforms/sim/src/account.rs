@@ -5,7 +5,7 @@ use holdfast_machine::{LineId, Picos, Time};
 use crate::blame::{CULPRITS, Culprit, Mark};
 use crate::cause::Cause;
 use crate::engine::Engine;
-use crate::ledger::{Owed, STRETCHES};
+use crate::ledger::Owed;
 use crate::vcpu::Mode;
 
 /// The cause that each culprit makes of a spin.
@@ -32,13 +32,10 @@ impl Engine {
     }
 
     fn settle_work(&mut self, vcpu: u32, span: Picos) {
-        let mut lived = [(Cause::Useful, Picos::ZERO); STRETCHES];
-        let mut count = 0;
-        self.vcpus[vcpu as usize].owed.live(span, |cause, part| {
-            lived[count] = (cause, part);
-            count += 1;
-        });
-        for &(cause, part) in &lived[..count] {
+        let mut left = span;
+        while left != Picos::ZERO {
+            let (cause, part) = self.vcpus[vcpu as usize].owed.live(left);
+            left = left - part;
             self.enter(vcpu, cause, part);
         }
     }

@@ -8,23 +8,27 @@ use holdfast_machine::{Picos, Time};
 use crate::cause::Cause;
 
 /// Most stretches that a flow can owe.
-pub const STRETCHES: usize = 4;
+const STRETCHES: usize = 4;
 
 /// Stretches of guest time that a flow has announced and not yet lived through, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Owed {
     stretches: [(Cause, Picos); STRETCHES],
+    first: usize,
     count: usize,
 }
 
 impl Owed {
     /// Nothing.
-    pub const NOTHING: Owed = Owed { stretches: [(Cause::Useful, Picos::ZERO); STRETCHES], count: 0 };
+    pub const NOTHING: Owed = Owed { stretches: [(Cause::Useful, Picos::ZERO); STRETCHES], first: 0, count: 0 };
 
     /// Adds a stretch at the end; false if there is no room.
     #[inline]
     #[must_use]
     pub fn push(&mut self, cause: Cause, span: Picos) -> bool {
+        if span == Picos::ZERO {
+            return true;
+        }
         if self.count > 0 && self.stretches[self.count - 1].0 == cause {
             self.stretches[self.count - 1].1 += span;
         } else if self.count < STRETCHES {
@@ -36,28 +40,20 @@ impl Owed {
         true
     }
 
-    /// Takes what is lived through in the next `span` off the front, and tells `each` stretch of it.
+    /// Takes the first stretch, or as much of it as fits into `span`.
     #[inline]
-    pub fn live(&mut self, span: Picos, mut each: impl FnMut(Cause, Picos)) {
-        let mut left = span;
-        let mut done = 0;
-        while done < self.count && left != Picos::ZERO {
-            let (cause, owed) = self.stretches[done];
-            if owed <= left {
-                each(cause, owed);
-                left = left - owed;
-                done += 1;
-            } else {
-                each(cause, left);
-                self.stretches[done].1 = owed - left;
-                left = Picos::ZERO;
-            }
+    pub fn live(&mut self, span: Picos) -> (Cause, Picos) {
+        assert!(self.first < self.count, "a flow lived longer than it announced: {span:?}");
+        let (cause, owed) = self.stretches[self.first];
+        if owed > span {
+            self.stretches[self.first].1 = owed - span;
+            return (cause, span);
         }
-        assert!(left == Picos::ZERO, "a flow lived longer than it announced: {left:?}");
-        if done > 0 {
-            self.stretches.copy_within(done..self.count, 0);
-            self.count -= done;
+        self.first += 1;
+        if self.first == self.count {
+            (self.first, self.count) = (0, 0);
         }
+        (cause, owed)
     }
 }
 
@@ -114,10 +110,9 @@ mod tests {
         assert!(owed.push(Cause::Useful, Picos(10)));
         assert!(owed.push(Cause::Useful, Picos(5)));
         assert!(owed.push(Cause::CacheTransfer, Picos(7)));
-        let mut seen = Vec::new();
-        owed.live(Picos(12), |cause, span| seen.push((cause, span.0)));
-        owed.live(Picos(10), |cause, span| seen.push((cause, span.0)));
-        assert_eq!(seen, [(Cause::Useful, 12), (Cause::Useful, 3), (Cause::CacheTransfer, 7)]);
+        assert_eq!(owed.live(Picos(12)), (Cause::Useful, Picos(12)));
+        assert_eq!(owed.live(Picos(10)), (Cause::Useful, Picos(3)));
+        assert_eq!(owed.live(Picos(7)), (Cause::CacheTransfer, Picos(7)));
     }
 
     #[test]
@@ -135,6 +130,7 @@ mod tests {
     fn time_out_of_nowhere_is_caught() {
         let mut owed = Owed::NOTHING;
         assert!(owed.push(Cause::Useful, Picos(1)));
-        owed.live(Picos(2), |_, _| {});
+        owed.live(Picos(2));
+        owed.live(Picos(1));
     }
 }

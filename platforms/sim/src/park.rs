@@ -10,8 +10,12 @@
 use holdfast_machine::{Key, LineId, Picos, Spin, Time};
 
 use crate::engine::{CLASS_ACTIVITY, Engine};
+use crate::pcpu::Activity;
 use crate::probe::Probe;
 use crate::vcpu::Mode;
+
+/// As many loads as a spin without end may have.
+const ENDLESS: u64 = u64::MAX - 1;
 
 /// A parked spin.
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +57,8 @@ pub struct Resumption {
 pub struct Spinners {
     /// Whose copies are good, in no order.
     quiet: Vec<u32>,
-    /// Whose next load misses, by descending key: the next one is the last.
-    stale: Vec<(Key, u32)>,
+    /// Of those whose next load misses, the keys of that load, whose tie is their pCPU; descending: the next is the last.
+    stale: Vec<Key>,
     /// The queue's slot for the next miss.
     slot: Option<u32>,
 }
@@ -83,12 +87,13 @@ impl Engine {
             }
             _ => u64::MAX,
         };
-        parked.until_load = pauses.min(spin.loads.saturating_sub(1));
-        let end = match parked.until_load {
-            endless if endless >= u64::MAX - 1 => Time::NEVER,
-            load => spin.load_time(load),
-        };
-        self.queue.set(pcpu, Key::new(end, CLASS_ACTIVITY, pcpu));
+        let was_endless = parked.until_load == ENDLESS;
+        parked.until_load = pauses.min(spin.loads.saturating_sub(1)).min(ENDLESS);
+        if parked.until_load < ENDLESS {
+            self.queue.set(pcpu, Key::new(spin.load_time(parked.until_load), CLASS_ACTIVITY, pcpu));
+        } else if !was_endless {
+            self.queue.set(pcpu, Key::new(Time::NEVER, CLASS_ACTIVITY, pcpu));
+        }
     }
 
     /// `writer` took `line` away from all others now: who spins on it misses at its next load.
@@ -107,16 +112,16 @@ impl Engine {
             // Of loads at the very time of the write, those of lower pCPUs came first.
             let loads = self.loads_before(vcpu, pcpu < writer_pcpu);
             let next = self.pass(vcpu, loads);
-            spinners.stale.push((Key::new(next, CLASS_ACTIVITY, pcpu), vcpu));
+            spinners.stale.push(Key::new(next, CLASS_ACTIVITY, pcpu));
         }
-        spinners.stale.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+        spinners.stale.sort_unstable_by(|a, b| b.cmp(a));
         self.plan_miss(&mut spinners, line);
         self.records[line.0 as usize].spinners = Some(spinners);
     }
 
     fn plan_miss(&mut self, spinners: &mut Spinners, line: LineId) {
         match spinners.stale.last() {
-            Some(&(key, _)) => {
+            Some(&key) => {
                 let slot = *spinners.slot.get_or_insert_with(|| self.add_line_slot(line));
                 self.queue.set(slot, key);
             }
@@ -142,7 +147,9 @@ impl Engine {
         }
         parked.spin.next = parked.spin.load_time(loads);
         parked.passed += loads;
-        parked.until_load -= loads;
+        if parked.until_load != ENDLESS {
+            parked.until_load -= loads;
+        }
         if parked.spin.loads != u64::MAX {
             parked.spin.loads -= loads;
         }
@@ -153,18 +160,21 @@ impl Engine {
     /// Plays the misses on `line` that come before anything else. Returns whether a flow is now to continue.
     pub fn play_misses(&mut self, line: LineId) {
         let Some(mut spinners) = self.records[line.0 as usize].spinners.take() else { return };
-        while let Some(&(key, vcpu)) = spinners.stale.last() {
+        while let Some(&key) = spinners.stale.last() {
             // The line's own event is the first; the misses play on while nothing else comes before them.
             if self.queue.second().is_some_and(|other| other < key) {
                 break;
             }
             spinners.stale.pop();
             self.now = key.time();
+            let pcpu = key.tie();
+            let Activity::Guest(vcpu) = self.pcpus[pcpu as usize].activity else {
+                unreachable!("who spins on pcpu {pcpu} is in its guest")
+            };
             if self.miss(vcpu, line) {
                 spinners.quiet.push(vcpu);
                 self.plan_end(vcpu);
             } else {
-                let Some(pcpu) = self.vcpus[vcpu as usize].pcpu else { unreachable!("a parked vcpu is in its guest") };
                 self.queue.set(pcpu, key);
                 break;
             }
@@ -231,7 +241,7 @@ impl Engine {
     fn unpark(&mut self, vcpu: u32, loads: u64) {
         let next = self.pass(vcpu, loads);
         let this = &mut self.vcpus[vcpu as usize];
-        let Some(parked) = this.parked.take() else { unreachable!("vcpu {vcpu} is not parked") };
+        let (Some(parked), Some(pcpu)) = (this.parked.take(), this.pcpu) else { unreachable!("vcpu {vcpu} is not parked") };
         this.resumption = Some(Resumption { woken: Woken::Due, passed: parked.passed });
         let waited = next.since(this.clock);
         this.clock = next;
@@ -240,7 +250,7 @@ impl Engine {
         if let Some(index) = spinners.quiet.iter().position(|&other| other == vcpu) {
             spinners.quiet.swap_remove(index);
         } else {
-            spinners.stale.retain(|&(_, other)| other != vcpu);
+            spinners.stale.retain(|key| key.tie() != pcpu);
             self.plan_miss(&mut spinners, parked.line);
         }
         self.records[parked.line.0 as usize].spinners = Some(spinners);

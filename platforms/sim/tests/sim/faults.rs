@@ -1,0 +1,1 @@
+//! Faults planted in guests are reported, never run for ever.

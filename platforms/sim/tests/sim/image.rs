@@ -1,0 +1,159 @@
+//! A guest without a kernel: each vCPU runs one program, takes timer interrupts, and powers the machine off when all are
+//! done.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+
+use holdfast_abi::lapic;
+use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
+use holdfast_locks::{CpuId, Paravirt};
+use holdfast_machine::{Costs, Picos, Ple, Profile, Topology};
+use holdfast_sim::{Config, Failure, HostTask, Outcome, SimCpu, SimMachine, Vm, run_images};
+
+pub const TIMER_VECTOR: u8 = 0xef;
+
+/// What each vCPU runs, and what its timer interrupts do.
+pub type Program = Rc<dyn Fn(&SimCpu)>;
+
+pub struct Bare {
+    pub machine: SimMachine,
+    pub program: Program,
+    pub on_timer: Program,
+    /// Timer interrupts are this far apart; 0: none.
+    pub timer_ns: u32,
+    done: Rc<Cell<u32>>,
+}
+
+impl Bare {
+    pub fn new(machine: SimMachine, program: Program, on_timer: Program, timer_ns: u32) -> Bare {
+        Bare { machine, program, on_timer, timer_ns, done: Rc::default() }
+    }
+}
+
+impl GuestImage for Bare {
+    fn boot(&self, number: CpuId) -> ! {
+        let cpu = self.machine.cpu();
+        if number.0 == 0 {
+            self.machine.report(Report::Begin);
+        }
+        cpu.executing(Mode::Kernel);
+        if self.timer_ns > 0 {
+            cpu.apic_write(lapic::SVR, lapic::SVR_ENABLE | 0xff);
+            cpu.apic_write(lapic::TIMER_DIVIDE, 0b1011);
+            cpu.apic_write(lapic::LVT_TIMER, lapic::LVT_TIMER_ONE_SHOT | u32::from(TIMER_VECTOR));
+            cpu.apic_write(lapic::TIMER_INITIAL, self.timer_ns);
+            cpu.irq_enable();
+        }
+        (self.program)(&cpu);
+        cpu.irq_disable();
+        self.done.set(self.done.get() + 1);
+        if self.done.get() == self.machine.cpus() {
+            self.machine.report(Report::Done { operations: None });
+        }
+        loop {
+            cpu.halt_masked();
+        }
+    }
+
+    fn interrupt(&self, vector: u8) {
+        let cpu = self.machine.cpu();
+        assert_eq!(vector, TIMER_VECTOR);
+        (self.on_timer)(&cpu);
+        cpu.apic_write(lapic::TIMER_INITIAL, self.timer_ns);
+        cpu.apic_write(lapic::EOI, 0);
+    }
+}
+
+/// A machine of `cores` with round costs.
+pub fn profile(cores: u32, ple: bool) -> Profile {
+    let ns = Picos::from_nanos;
+    let costs = Costs {
+        load_hit: Picos(1365),
+        store: Picos(341),
+        rmw_hit: Picos(6826),
+        fence: Picos(6826),
+        pause: Picos(3413),
+        transfer_core: ns(8),
+        transfer_socket: ns(40),
+        transfer_cross: ns(110),
+        read_occupancy: ns(10),
+        guest_interrupt: ns(200),
+        exit_hardware: ns(400),
+        exit_software: ns(300),
+        hlt: ns(200),
+        hypercall: ns(100),
+        cpuid: ns(100),
+        msr: ns(200),
+        apic_access: ns(600),
+        apic_deliver: ns(200),
+        inject: ns(100),
+        interrupt_window: ns(100),
+        spin_candidate: ns(50),
+        host_interrupt: ns(300),
+        tick: ns(500),
+        timer_program: ns(100),
+        ipi_send: ns(200),
+        ipi_latency: ns(500),
+        wake: ns(700),
+        context_switch: ns(1000),
+        cache_refill: ns(2000),
+        balance: ns(1000),
+        vcpu_load: ns(200),
+        steal_time: ns(50),
+        idle_exit: ns(1000),
+        ..Costs::default()
+    };
+    let topology = Topology { sockets: if cores.is_multiple_of(2) { 2 } else { 1 }, cores: cores.div_ceil(2).max(1), threads: 1 };
+    let topology = if topology.pcpus() == cores { topology } else { Topology { sockets: 1, cores, threads: 1 } };
+    let ple = ple.then_some(Ple { gap: ns(44), window: ns(1400) });
+    Profile { name: "test".into(), topology, frequency_hz: 2_930_000_000, costs, ple }
+}
+
+/// One guest of `vcpus` on `pcpus`, beside `hogs` host tasks that compete.
+pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
+    let vm = Vm {
+        name: "guest".into(),
+        vcpus,
+        affinity: Vec::new(),
+        host: Default::default(),
+        boot: Default::default(),
+        measured: true,
+    };
+    let hog = |index: u32| HostTask {
+        name: format!("hog {index}"),
+        nice: 0,
+        affinity: Vec::new(),
+        busy_ns: 3_000_000 + u64::from(index) * 777_777,
+        sleep_ns: 500_000,
+    };
+    Config {
+        machine: profile(pcpus, false),
+        host: Default::default(),
+        vms: vec![vm],
+        tasks: (0..hogs).map(hog).collect(),
+        seed,
+        execute_spins: false,
+        limit_ns: 100_000_000_000,
+    }
+}
+
+/// Runs `program` on each vCPU.
+pub fn run_program(config: &Config, program: &Program, on_timer: &Program, timer_ns: u32) -> Result<Outcome, Failure> {
+    run_images(config, &AtomicBool::new(false), |_, machine| {
+        Box::new(Bare::new(machine, program.clone(), on_timer.clone(), timer_ns))
+    })
+}
+
+/// A small generator for test programs: splitmix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+}

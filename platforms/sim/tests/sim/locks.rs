@@ -1,0 +1,1 @@
+//! The locks' conformance suite in virtual time.

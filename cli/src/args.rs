@@ -1,0 +1,228 @@
+//! The command line.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use holdfast_lab::plan::Options;
+use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
+
+/// Version with the commit.
+pub const VERSION: &str = env!("HOLDFAST_VERSION");
+
+/// Locks, vCPU scheduling and interrupt delivery for virtual machines that share too few CPUs: run experiments in virtual
+/// time, and see where the time went.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version = VERSION, after_help = AFTER)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const AFTER: &str = "\
+Exit status: 0 done, 1 a run failed, 2 bad usage or input.
+
+Start with:
+  holdfast run                          the kernel build beside CPU hogs, ticket against PV ticket locks
+  holdfast show kernbench-overcommit    its file, ready to copy and edit
+  holdfast keys                         everything that an experiment can set";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run an experiment: cases × variants × seeds
+    Run(RunArgs),
+    /// List the shipped experiments and machine profiles
+    List(ListArgs),
+    /// Print a shipped experiment or machine profile, ready to copy and edit
+    Show(ShowArgs),
+    /// List every key that an experiment can set, with its default
+    Keys(KeysArgs),
+    /// Show where the time went, and whether a convoy took it
+    Explain(ExplainArgs),
+    /// Compare two result files, or the variants of one, with confidence intervals
+    Compare(CompareArgs),
+    /// Run the shipped experiments and set predicted beside published figures
+    Validate(ValidateArgs),
+}
+
+/// How output looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// Exactly one JSON document.
+    Json,
+}
+
+/// How the reference looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum KeysFormat {
+    /// For people.
+    #[default]
+    Table,
+    /// The page docs/reference.md.
+    Markdown,
+}
+
+/// What is run, and how much of it.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// Runs of each cell, with seeds counted up from --first-seed [default: the experiment's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: Option<u32>,
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub first_seed: u64,
+    /// Share of the full-size work, above 0 and up to 1; elapsed times are reported as full-size equivalents
+    /// [default: the experiment's]
+    #[arg(long, value_name = "S")]
+    pub scale: Option<f64>,
+    /// Set a key for all cells, as in --set vm.0.lock=tas or --set host.hz=250; see `holdfast keys`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Run each case with each of several values of a key, as in --sweep guest.spin_threshold=1024,32768
+    #[arg(long, value_name = "KEY=V1,V2")]
+    pub sweep: Vec<String>,
+    /// Only this case; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub case: Vec<String>,
+    /// Only this variant; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub variant: Vec<String>,
+    /// Execute every iteration of every spin instead of skipping it: slow, with the same history bit for bit
+    #[arg(long)]
+    pub no_skip: bool,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+}
+
+/// On how many threads.
+#[derive(Args, Debug)]
+pub struct JobsArgs {
+    /// Runs at the same time; results do not depend on it [default: one for each CPU]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+}
+
+impl PlanArgs {
+    /// As options of a plan.
+    pub fn options(&self) -> Options {
+        Options {
+            seeds: self.seeds,
+            first_seed: self.first_seed,
+            scale: self.scale,
+            set: self.set.clone(),
+            sweep: self.sweep.clone(),
+            cases: self.case.clone(),
+            variants: self.variant.clone(),
+            no_skip: self.no_skip,
+        }
+    }
+}
+
+impl JobsArgs {
+    /// How many threads.
+    pub fn count(&self) -> NonZeroUsize {
+        self.jobs
+            .or_else(|| std::thread::available_parallelism().ok())
+            .unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
+/// `holdfast run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// A shipped experiment (`holdfast list`), or a TOML file of your own
+    #[arg(default_value = DEFAULT_EXPERIMENT)]
+    pub experiment: String,
+    #[command(flatten)]
+    pub plan: PlanArgs,
+    /// How the results look on standard output
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// Write the results to DIR/EXPERIMENT.results.json
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Run everything twice and name the first thing that differs
+    #[arg(long)]
+    pub check_determinism: bool,
+}
+
+/// `holdfast list`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// How the list looks
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// `holdfast show`.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// A shipped experiment or machine profile
+    pub name: String,
+}
+
+/// `holdfast keys`.
+#[derive(Args, Debug)]
+pub struct KeysArgs {
+    /// Only keys that contain this
+    pub pattern: Option<String>,
+    /// How the list looks
+    #[arg(long, value_enum, default_value_t)]
+    pub format: KeysFormat,
+}
+
+/// `holdfast explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// A result file, or an experiment (shipped or a TOML file) that is then run
+    pub results: String,
+    #[command(flatten)]
+    pub plan: PlanArgs,
+    /// Show all counters
+    #[arg(long)]
+    pub counters: bool,
+    /// How the explanation looks
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// `holdfast compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// A result file
+    pub a: PathBuf,
+    /// Another one; without it the variants of A are compared with each other
+    pub b: Option<PathBuf>,
+    /// The variant that the others of A are compared with [default: its first]
+    #[arg(long, value_name = "VARIANT", conflicts_with = "b")]
+    pub baseline: Option<String>,
+    /// How the comparison looks
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// `holdfast validate`.
+#[derive(Args, Debug)]
+pub struct ValidateArgs {
+    /// Only these shipped experiments
+    pub experiments: Vec<String>,
+    /// Runs of each cell [default: each experiment's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: Option<u32>,
+    /// Share of the full-size work [default: each experiment's]
+    #[arg(long, value_name = "S")]
+    pub scale: Option<f64>,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+    /// Write each experiment's results to DIR
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// How the validation looks
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}

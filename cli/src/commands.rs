@@ -1,0 +1,9 @@
+//! One module for each command.
+
+pub mod compare;
+pub mod explain;
+pub mod keys;
+pub mod list;
+pub mod run;
+pub mod show;
+pub mod validate;

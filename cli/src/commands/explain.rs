@@ -1,0 +1,155 @@
+//! `holdfast explain`.
+
+use std::path::Path;
+
+use holdfast_lab::explain::{self, Explanation, Row, Stalls};
+use holdfast_lab::results::{self, Results};
+
+use super::run::finish;
+use crate::Done;
+use crate::args::{ExplainArgs, Format};
+use crate::experiment;
+use crate::output::{self, number, percent};
+
+/// Shows where the time went.
+pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
+    let (results, done) = load(args)?;
+    let explanation = explain::explain(&results);
+    if args.format == Format::Json {
+        output::json(&explanation)?;
+        return Ok(done);
+    }
+    output::line(&format!(
+        "{}: where the vCPUs' time went, per cent",
+        explanation.experiment
+    ))?;
+    let mut cases: Vec<&str> = explanation.rows.iter().map(|row| row.case.as_str()).collect();
+    cases.dedup();
+    for case in cases {
+        let rows: Vec<&Row> = explanation.rows.iter().filter(|row| row.case == case).collect();
+        output::line(&format!("\n{case}\n"))?;
+        output::line(&shares(&rows))?;
+        output::line(&counters(&rows, args.counters))?;
+    }
+    convoys(&explanation)?;
+    Ok(done)
+}
+
+/// Results from a file, or from a run.
+fn load(args: &ExplainArgs) -> anyhow::Result<(Results, Done)> {
+    let is_results = args.results.ends_with(".json") && Path::new(&args.results).exists();
+    if is_results {
+        return Ok((results::read(Path::new(&args.results))?, Done::Whole));
+    }
+    let results = experiment::results(&args.results, &args.plan.options(), args.plan.jobs.count())?;
+    let done = finish(&results);
+    Ok((results, done))
+}
+
+/// Column heads: variant and guest.
+fn heads(rows: &[&Row]) -> Vec<String> {
+    rows.iter().map(|row| format!("{} {}", row.variant, row.vm)).collect()
+}
+
+fn shares(rows: &[&Row]) -> String {
+    let heads = heads(rows);
+    let mut header = vec!["cause"];
+    header.extend(heads.iter().map(String::as_str));
+    let mut table = output::table(&header, 1);
+    // Causes by their largest share in this case: what matters stands on top.
+    let mut causes: Vec<(&str, f64)> = Vec::new();
+    for (cause, share) in rows.iter().flat_map(|row| &row.lost_time) {
+        match causes.iter_mut().find(|(known, _)| known == cause) {
+            Some((_, largest)) => *largest = largest.max(*share),
+            None => causes.push((cause, *share)),
+        }
+    }
+    causes.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+    for (cause, _) in causes.into_iter().filter(|(_, largest)| *largest > 0.0) {
+        let share = |row: &&Row| {
+            row.lost_time
+                .iter()
+                .find(|(name, _)| name == cause)
+                .map_or(0.0, |(_, share)| *share)
+        };
+        let cells = rows.iter().map(|row| percent(share(row)));
+        table.add_row(std::iter::once(cause.to_owned()).chain(cells));
+    }
+    table.to_string()
+}
+
+/// Counters that say whether a holder or a waiter lost its pCPU, and what was done about it.
+fn telling(name: &str) -> bool {
+    ["preempt", "kick", "halt", "yield"]
+        .iter()
+        .any(|part| name.contains(part))
+}
+
+fn counters(rows: &[&Row], all: bool) -> String {
+    let heads = heads(rows);
+    let mut header = vec!["per run"];
+    header.extend(heads.iter().map(String::as_str));
+    let mut table = output::table(&header, 1);
+    let mut names: Vec<&str> = rows
+        .iter()
+        .flat_map(|row| &row.counters)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names.into_iter().filter(|name| all || telling(name)) {
+        let value = |row: &&Row| {
+            row.counters
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| *value)
+        };
+        let cells = rows.iter().map(|row| value(row).map_or_else(|| "-".to_owned(), number));
+        table.add_row(std::iter::once(name.to_owned()).chain(cells));
+    }
+    format!("\n{table}")
+}
+
+fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
+    let milliseconds = |ns: u64| number(ns as f64 / 1e6);
+    output::line("\nConvoys\n")?;
+    let header = [
+        "case",
+        "variant",
+        "guest",
+        "runs",
+        "with a convoy",
+        "longest stall: median ms",
+        "max ms",
+        "period ms",
+    ];
+    let mut table = output::table(&header, 3);
+    for row in &explanation.rows {
+        let Some(Stalls {
+            runs,
+            convoys,
+            median_ns,
+            max_ns,
+            period_ns,
+        }) = row.stalls
+        else {
+            continue;
+        };
+        table.add_row([
+            row.case.clone(),
+            row.variant.clone(),
+            row.vm.clone(),
+            runs.to_string(),
+            convoys.to_string(),
+            milliseconds(median_ns),
+            milliseconds(max_ns),
+            milliseconds(period_ns),
+        ]);
+    }
+    output::line(&table.to_string())?;
+    output::line(&format!(
+        "\nA stall: no vCPU of the guest does useful work or runs while holding a lock. A preempted holder runs again within \
+         about one scheduling period; a stall longer than {} periods is a chain of preemptions: a convoy.",
+        explain::PERIODS
+    ))
+}

@@ -1,0 +1,38 @@
+//! `holdfast keys`.
+
+use holdfast_lab::keys::{self, KEYS};
+use holdfast_lab::profile::COST_NAMES;
+
+use crate::Done;
+use crate::args::{KeysArgs, KeysFormat};
+use crate::output;
+
+/// Lists what an experiment can set.
+pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
+    if args.format == KeysFormat::Markdown {
+        output::raw(&keys::markdown())?;
+        return Ok(Done::Whole);
+    }
+    let wanted = |path: &str| {
+        args.pattern
+            .as_ref()
+            .is_none_or(|pattern| path.contains(pattern.as_str()))
+    };
+    for key in KEYS.iter().filter(|key| wanted(key.path)) {
+        let described = key.describe();
+        let unit = if key.unit.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", key.unit)
+        };
+        output::line(&format!("{} = {}{unit}\n    {}", key.path, described.default, key.doc))?;
+        output::line(&format!("    takes {}", described.kind))?;
+    }
+    for (name, doc) in COST_NAMES {
+        let path = format!("machine.costs.{name}");
+        if wanted(&path) {
+            output::line(&format!("{path}\n    {doc}"))?;
+        }
+    }
+    Ok(Done::Whole)
+}

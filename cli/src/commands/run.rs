@@ -1,0 +1,142 @@
+//! `holdfast run`.
+
+use holdfast_lab::collect;
+use holdfast_lab::compare;
+use holdfast_lab::determinism::first_difference;
+use holdfast_lab::explain::Stalls;
+use holdfast_lab::plan::Plan;
+use holdfast_lab::results::{Case, Results};
+
+use super::compare::verdict;
+use crate::Done;
+use crate::args::{Format, RunArgs, VERSION};
+use crate::experiment;
+use crate::output::{self, number, optional};
+
+/// Runs an experiment and prints its results.
+pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
+    let plan = experiment::plan(&args.experiment, &args.plan.options())?;
+    let jobs = args.plan.jobs.count();
+    let outcomes = experiment::execute(&plan, jobs)?;
+    let results = collect::results(&plan, &outcomes, &args.experiment, VERSION);
+    let mut done = finish(&results);
+    if args.check_determinism && results.complete {
+        let again = experiment::execute(&plan, jobs)?;
+        match first_difference(&plan, &outcomes, &again) {
+            Some(difference) => {
+                eprintln!("error: not deterministic: {difference}");
+                done = Done::Failed;
+            }
+            None if again.complete() => eprintln!("deterministic: {} runs gave the same twice", plan.runs()),
+            None => done = Done::Failed,
+        }
+    }
+    // The file first: whatever happens to standard output, the results are kept.
+    if let Some(folder) = &args.out {
+        let path = results.write(folder)?;
+        eprintln!("results: {}", path.display());
+    }
+    match args.format {
+        Format::Json => output::raw(&results.to_json())?,
+        Format::Table => print(&plan, &results)?,
+    }
+    Ok(done)
+}
+
+/// Says what went wrong, with the command that replays it.
+pub fn finish(results: &Results) -> Done {
+    for failed in &results.failures {
+        let (case, variant, seed) = (&failed.case, &failed.variant, failed.seed);
+        eprintln!("error: case {case}, variant {variant}, seed {seed}: {}", failed.error);
+        eprintln!("replay with version {}: {}", results.version, failed.replay);
+    }
+    if !results.complete {
+        eprintln!("incomplete: interrupted before all runs were done");
+    }
+    if results.complete && results.failures.is_empty() {
+        Done::Whole
+    } else {
+        Done::Failed
+    }
+}
+
+fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
+    let experiment = &plan.experiment;
+    let (metric, unit) = (experiment.metric.name(), &experiment.unit);
+    output::line(&format!("{}: {}", experiment.name, experiment.title))?;
+    let runs = format!("{} cells x {} seeds", plan.cells.len(), plan.seeds.len());
+    output::line(&format!(
+        "machine {}, {runs}, scale {}, version {VERSION}\n",
+        results.machine, results.scale
+    ))?;
+    let mean = format!("{metric}, {unit}");
+    let header = [
+        "case",
+        "variant",
+        "guest",
+        &mean,
+        "sd",
+        "median",
+        "range",
+        "published (sd)",
+        "ratio",
+        "convoys",
+    ];
+    let mut table = output::table(&header, 3);
+    for case in &results.cases {
+        table.add_row(row(case));
+    }
+    output::line(&table.to_string())?;
+    let mut notes = String::new();
+    if results
+        .cases
+        .iter()
+        .filter_map(|case| case.published.as_ref())
+        .any(|published| published.calibrate)
+    {
+        notes.push_str("\n* The workload was calibrated on this figure: it is no prediction.");
+    }
+    if results.scale < 1.0 && metric == "elapsed" {
+        notes.push_str(&format!(
+            "\nElapsed times are full-size equivalents: measured time / {}.",
+            results.scale
+        ));
+    }
+    notes.push_str("\nConvoys: runs with a stall that no single preemption explains, of all runs.\n");
+    for row in compare::variants(results, None)?.rows {
+        let verdict = verdict(&row);
+        notes.push_str(&format!(
+            "\n{} {}: {} against {}: {verdict}",
+            row.case, row.vm, row.variant_b, row.variant_a
+        ));
+    }
+    output::line(&notes)
+}
+
+fn row(case: &Case) -> Vec<String> {
+    let published = case.published.as_ref().map_or_else(String::new, |published| {
+        let sd = published.sd.map_or_else(String::new, |sd| format!(" ({})", number(sd)));
+        format!(
+            "{}{sd}{}",
+            number(published.mean),
+            if published.calibrate { " *" } else { "" }
+        )
+    });
+    let range = match (case.min, case.max) {
+        (Some(min), Some(max)) => format!("{} - {}", number(min), number(max)),
+        _ => "-".to_owned(),
+    };
+    let convoys = Stalls::of(case).map_or_else(String::new, |stalls| format!("{} of {}", stalls.convoys, stalls.runs));
+    vec![
+        case.case.clone(),
+        case.variant.clone(),
+        case.vm.clone(),
+        optional(case.mean),
+        optional(case.sd),
+        optional(case.median),
+        range,
+        published,
+        case.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+        convoys,
+    ]
+}

@@ -167,6 +167,8 @@ pub enum VcpuState {
     Blocked,
     /// Woken, not yet on a pCPU.
     Woken,
+    /// Its thread sleeps after a pause exit, in the handler of 2.6.33 to 2.6.38.
+    PauseSleep,
     /// Powered off or crashed.
     Dead,
 }
@@ -239,7 +241,7 @@ pub enum Command {
     Timer {
         /// Where.
         pcpu: PcpuId,
-        /// When [`HostInterrupt::Timer`] shall come.
+        /// When [`HostInterrupt::Timer`] shall come; never before the present.
         at: Option<Nanos>,
     },
     /// `from` sends `to` a reschedule IPI.

@@ -1,18 +1,66 @@
-//! The host: construction and the step function.
+//! The host: what it consists of, and how it is built. Its step function is in `events.rs`.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::GroupId;
-use crate::boundary::{Command, Event, Nanos, PcpuId, Run, TaskId, VcpuId, VmId};
-use crate::config::{ConfigError, HostConfig, PcpuPlace, TaskConfig, VmConfig};
+use crate::boundary::{Command, GroupId, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId};
+use crate::config::{ConfigError, HostConfig, PcpuPlace, TaskConfig, TickPhase, VmConfig, VmGroup, in_range};
+use crate::counters::Counters;
+use crate::lapic::TimerBase;
+use crate::sched::{Mask, Scheduler, weight};
+use crate::step::Step;
+use crate::timer::Timers;
+use crate::vcpu::Vcpu;
+
+/// A pCPU, beside what the scheduler keeps of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Pcpu {
+    /// What it was last told to do; `None`: nothing yet.
+    pub(crate) doing: Option<Run>,
+    /// Offset of its ticks. Nanoseconds.
+    pub(crate) tick_phase: u64,
+    /// Its next tick; `None`: stopped, since it is idle.
+    pub(crate) tick_at: Option<u64>,
+    /// When its hardware timer is set to interrupt.
+    pub(crate) programmed: Option<u64>,
+}
+
+/// What a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThreadKind {
+    /// A vCPU's.
+    Vcpu(VcpuId),
+    /// Any other.
+    Plain,
+}
+
+/// A guest.
+#[derive(Clone, Debug)]
+pub(crate) struct Vm {
+    pub(crate) config: VmConfig,
+    /// Its first vCPU.
+    pub(crate) first: u32,
+    pub(crate) vcpus: u32,
+    /// Index of the vCPU that was last yielded to.
+    pub(crate) last_boosted: u32,
+}
 
 /// A host: hypervisor and scheduler.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Host {
-    pcpus: u32,
-    vms: u32,
-    vcpus: u32,
-    tasks: u32,
+    pub(crate) config: HostConfig,
+    pub(crate) timer_base: TimerBase,
+    /// Nanoseconds between two ticks.
+    pub(crate) tick_ns: u64,
+    pub(crate) sched: Scheduler,
+    pub(crate) timers: Timers,
+    pub(crate) pcpus: Vec<Pcpu>,
+    pub(crate) vms: Vec<Vm>,
+    pub(crate) vcpus: Vec<Vcpu>,
+    pub(crate) threads: Vec<ThreadKind>,
+    /// Polling pCPUs whose vCPU may have been woken: to be looked at before the step ends.
+    pub(crate) poll_kicks: Vec<u32>,
+    pub(crate) started: bool,
 }
 
 impl Host {
@@ -21,15 +69,65 @@ impl Host {
     /// # Errors
     /// [`ConfigError`] names the parameter that is out of range.
     pub fn new(config: &HostConfig, pcpus: &[PcpuPlace]) -> Result<Host, ConfigError> {
-        let _ = config;
-        if pcpus.is_empty() {
-            return Err(ConfigError::NoPcpus);
+        const SECOND: i64 = 1_000_000_000;
+        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        in_range("hz", i64::from(config.hz), 1, 10_000)?;
+        in_range("latency_ns", ns(config.latency_ns), 1, SECOND)?;
+        in_range("min_granularity_ns", ns(config.min_granularity_ns), 1, SECOND)?;
+        in_range("wakeup_granularity_ns", ns(config.wakeup_granularity_ns), 0, SECOND)?;
+        in_range("shares_window_ns", ns(config.shares_window_ns), 1, SECOND)?;
+        in_range("halt_poll_ns", ns(config.halt_poll_ns), 0, SECOND)?;
+        in_range("halt_poll_grow", ns(config.halt_poll_grow), 0, 1024)?;
+        in_range("halt_poll_grow_start_ns", ns(config.halt_poll_grow_start_ns), 0, SECOND)?;
+        in_range("tsc_hz", ns(config.tsc_hz), 1_000, 1_000 * SECOND)?;
+        in_range("apic_bus_hz", ns(config.apic_bus_hz), 1_000, 1_000 * SECOND)?;
+        in_range("min_timer_period_ns", ns(config.min_timer_period_ns), 1, SECOND)?;
+        let balance = &config.balance;
+        in_range("balance.nr_migrate", i64::from(balance.nr_migrate), 1, 1 << 20)?;
+        in_range("balance.migration_cost_ns", ns(balance.migration_cost_ns), 0, SECOND)?;
+        in_range("balance.smt_gain", ns(balance.smt_gain), 1, 1 << 20)?;
+        for level in [balance.smt, balance.cache, balance.package, balance.numa] {
+            in_range("balance min_interval_ms", ns(level.min_interval_ms), 1, 100_000)?;
+            in_range("balance max_interval_ms", ns(level.max_interval_ms), 1, 100_000)?;
+            in_range("balance busy_factor", ns(level.busy_factor), 1, 1024)?;
+            in_range("balance imbalance_pct", ns(level.imbalance_pct), 100, 1000)?;
+            in_range(
+                "balance load index",
+                level.busy_index.max(level.idle_index) as i64,
+                0,
+                5,
+            )?;
         }
+        let tick_ns = 1_000_000_000 / u64::from(config.hz);
+        let count = pcpus.len() as u64;
+        let phase = |pcpu: u64| match config.tick_phase {
+            TickPhase::Aligned => 0,
+            TickPhase::HalfSkewed => tick_ns / 2 / count * pcpu,
+            TickPhase::Spread => tick_ns * pcpu / count,
+        };
         Ok(Host {
-            pcpus: pcpus.len() as u32,
-            vms: 0,
-            vcpus: 0,
-            tasks: 0,
+            sched: Scheduler::new(config, pcpus)?,
+            timer_base: TimerBase {
+                tsc_hz: config.tsc_hz,
+                bus_hz: config.apic_bus_hz,
+                min_period_ns: config.min_timer_period_ns,
+            },
+            tick_ns,
+            timers: Timers::new(pcpus.len() as u32),
+            pcpus: (0..count)
+                .map(|pcpu| Pcpu {
+                    doing: None,
+                    tick_phase: phase(pcpu),
+                    tick_at: None,
+                    programmed: None,
+                })
+                .collect(),
+            config: config.clone(),
+            vms: Vec::new(),
+            vcpus: Vec::new(),
+            threads: Vec::new(),
+            poll_kicks: Vec::new(),
+            started: false,
         })
     }
 
@@ -38,8 +136,8 @@ impl Host {
     /// # Errors
     /// Unknown parent, shares out of range, or a host that runs.
     pub fn add_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
-        let _ = (parent, shares);
-        Ok(GroupId(0))
+        self.check_not_started()?;
+        self.sched.add_group(parent, shares)
     }
 
     /// Adds a VM of `vcpus` vCPUs. vCPU ids are dense in order of creation; the APIC ID of a vCPU is its index in its VM.
@@ -49,11 +147,51 @@ impl Host {
     /// # Errors
     /// [`ConfigError`], and nothing was added.
     pub fn add_vm(&mut self, vm: &VmConfig, vcpus: u32, affinity: &[Vec<u32>]) -> Result<VmId, ConfigError> {
-        let _ = (vm, affinity);
-        self.vcpus += vcpus;
-        self.tasks += vcpus;
-        self.vms += 1;
-        Ok(VmId(self.vms - 1))
+        self.check_not_started()?;
+        in_range("vcpus", i64::from(vcpus), 1, 1 << 16)?;
+        in_range("nice", i64::from(vm.nice), -20, 19)?;
+        in_range(
+            "halt_poll_cap_ns",
+            vm.halt_poll_cap_ns.unwrap_or(0) as i64,
+            0,
+            1_000_000_000,
+        )?;
+        if affinity.len() > vcpus as usize {
+            return Err(ConfigError::AffinityWithoutVcpu {
+                found: affinity.len(),
+                vcpus,
+            });
+        }
+        let mut masks = Vec::with_capacity(vcpus as usize);
+        for index in 0..vcpus as usize {
+            masks.push(self.mask(affinity.get(index).map_or(&[], Vec::as_slice))?);
+        }
+        let group = match vm.group {
+            VmGroup::Root => GroupId(0),
+            VmGroup::In(group) => {
+                self.sched.check_group(group)?;
+                group
+            }
+            VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } => self.sched.add_group(None, shares)?,
+        };
+        let id = VmId(self.vms.len() as u32);
+        let first = self.vcpus.len() as u32;
+        for (index, mask) in masks.into_iter().enumerate() {
+            let group = match vm.group {
+                VmGroup::OwnWithVcpuGroups { .. } => self.sched.add_group(Some(group), weight::NICE_0)?,
+                _ => group,
+            };
+            let vcpu = VcpuId(self.vcpus.len() as u32);
+            let task = self.add_thread(ThreadKind::Vcpu(vcpu), vm.nice, group, mask);
+            self.vcpus.push(Vcpu::new(vcpu, id, index as u32, task));
+        }
+        self.vms.push(Vm {
+            config: *vm,
+            first,
+            vcpus,
+            last_boosted: 0,
+        });
+        Ok(id)
     }
 
     /// Adds a host task that is no vCPU, runnable from [`Host::start`] on.
@@ -61,58 +199,108 @@ impl Host {
     /// # Errors
     /// [`ConfigError`], and nothing was added.
     pub fn add_task(&mut self, task: &TaskConfig) -> Result<TaskId, ConfigError> {
-        let _ = task;
-        self.tasks += 1;
-        Ok(TaskId(self.tasks - 1))
+        self.check_not_started()?;
+        in_range("nice", i64::from(task.nice), -20, 19)?;
+        let mask = self.mask(&task.affinity)?;
+        let group = task.group.unwrap_or(GroupId(0));
+        self.sched.check_group(group)?;
+        Ok(self.add_thread(ThreadKind::Plain, task.nice, group, mask))
     }
 
-    /// The vCPUs of `vm`, in the order of their APIC IDs.
-    pub fn vcpus(&self, vm: VmId) -> impl Iterator<Item = VcpuId> + use<> {
-        let _ = vm;
-        (0..self.vcpus).map(VcpuId)
+    fn add_thread(&mut self, kind: ThreadKind, nice: i8, group: GroupId, affinity: Option<Mask>) -> TaskId {
+        self.threads.push(kind);
+        self.timers.add_thread();
+        self.sched.add_thread(weight::of_nice(nice), group, affinity)
     }
 
-    /// Starts all pCPUs: the first [`Command::Run`] for each.
-    pub fn start(&mut self, now: Nanos, out: &mut Vec<Command>) {
-        let _ = now;
-        for pcpu in 0..self.pcpus {
-            let run = if pcpu < self.vcpus {
-                Run::Guest {
-                    vcpu: VcpuId(pcpu),
-                    inject: None,
-                    window: false,
-                }
-            } else {
-                Run::Idle
-            };
-            out.push(Command::Run {
-                pcpu: PcpuId(pcpu),
-                run,
-            });
+    fn check_not_started(&self) -> Result<(), ConfigError> {
+        if self.started {
+            Err(ConfigError::Started)
+        } else {
+            Ok(())
         }
     }
 
-    /// The host's step: `event` happened at `now`. Appends what is to be done to `out`.
-    ///
-    /// # Panics
-    /// If the caller breaks the boundary's contract (an exit from a pCPU that runs no vCPU, time going backwards). No
-    /// guest can cause a panic.
-    pub fn handle(&mut self, event: Event, now: Nanos, out: &mut Vec<Command>) {
-        let _ = now;
-        let pcpu = match event {
-            Event::Exit { pcpu, .. } | Event::Interrupt { pcpu, .. } | Event::TaskSleeps { pcpu, .. } => pcpu,
-        };
-        let run = Run::Guest {
-            vcpu: VcpuId(pcpu.0),
-            inject: None,
-            window: false,
-        };
-        out.push(Command::Run { pcpu, run });
+    /// An affinity list as a set; `None` for all.
+    fn mask(&self, affinity: &[u32]) -> Result<Option<Mask>, ConfigError> {
+        let pcpus = self.pcpus.len() as u32;
+        if let Some(&found) = affinity.iter().find(|&&pcpu| pcpu >= pcpus) {
+            return Err(ConfigError::UnknownPcpu { found, pcpus });
+        }
+        let mut mask = Mask::new(pcpus as usize);
+        affinity.iter().for_each(|&pcpu| mask.set(pcpu, true));
+        let all = affinity.is_empty() || mask.count() == pcpus;
+        Ok((!all).then_some(mask))
     }
 
-    /// Statistics of `vm`, by KVM's own names, summed over its vCPUs.
+    /// The vCPUs of `vm`, in the order of their APIC IDs.
+    ///
+    /// # Panics
+    /// If there is no such VM.
+    pub fn vcpus(&self, vm: VmId) -> impl Iterator<Item = VcpuId> + use<> {
+        let vm = &self.vms[vm.0 as usize];
+        (vm.first..vm.first + vm.vcpus).map(VcpuId)
+    }
+
+    /// Starts all threads and pCPUs: the first [`Command::Run`] for each pCPU. Threads are placed one after another as the
+    /// kernel places newly forked ones.
+    ///
+    /// # Panics
+    /// If the host runs already.
+    pub fn start(&mut self, now: Nanos, out: &mut Vec<Command>) {
+        assert!(!self.started, "a host can be started once");
+        self.started = true;
+        self.sched.begin(now.0);
+        out.extend(self.vcpus.iter().map(|vcpu| Command::State {
+            vcpu: vcpu.id,
+            state: VcpuState::Woken,
+        }));
+        // Nobody has to be interrupted yet: every pCPU picks its first thread below.
+        let mut unheard = vec![];
+        for task in 0..self.threads.len() as u32 {
+            self.sched
+                .start_thread(TaskId(task), &mut Step::new(now, PcpuId(0), &mut unheard));
+        }
+        for pcpu in 0..self.pcpus.len() as u32 {
+            let mut step = Step::new(now, PcpuId(pcpu), out);
+            self.reschedule(&mut step);
+            self.finish(&mut step);
+        }
+    }
+
+    /// Statistics of `vm`, by KVM's own names where it has them, summed over its vCPUs.
+    ///
+    /// # Panics
+    /// If there is no such VM.
     pub fn counters(&self, vm: VmId) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        let _ = vm;
-        [("exits", 0)].into_iter()
+        let mut sum = Counters::default();
+        for vcpu in self.vcpus(vm) {
+            sum.add(&self.vcpus[vcpu.0 as usize].counters);
+        }
+        sum.all()
+    }
+
+    /// Nanoseconds that `task` has run, as the scheduler has accounted for them so far.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn cpu_time(&self, task: TaskId) -> Nanos {
+        Nanos(self.sched.ran(task))
+    }
+
+    /// Nanoseconds for which `pcpu` has had nothing to run.
+    ///
+    /// # Panics
+    /// If there is no such pCPU.
+    pub fn idle_time(&self, pcpu: PcpuId) -> Nanos {
+        Nanos(self.sched.idle_ns(pcpu.0))
+    }
+
+    /// The thread of `vcpu`.
+    ///
+    /// # Panics
+    /// If there is no such vCPU.
+    pub fn thread(&self, vcpu: VcpuId) -> TaskId {
+        self.vcpus[vcpu.0 as usize].task
     }
 }

@@ -8,7 +8,24 @@ extern crate alloc;
 
 mod boundary;
 mod config;
+mod counters;
+mod cpuid;
+mod entry;
+mod events;
+mod exit;
+mod halt;
 mod host;
+mod hypercall;
+mod kick;
+mod lapic;
+mod migration;
+mod msr;
+mod sched;
+mod spin;
+mod steal_time;
+mod step;
+mod timer;
+mod vcpu;
 
 pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
@@ -18,3 +35,6 @@ pub use config::{
     TickPhase, VmConfig, VmGroup,
 };
 pub use host::Host;
+pub use lapic::SavedTimer;
+pub use migration::{RestoreError, SavedVcpu};
+pub use vcpu::MpState;

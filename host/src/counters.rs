@@ -1,0 +1,73 @@
+//! Statistics, by KVM's own names where KVM has them.
+
+/// Defines the counters of a vCPU: one field and one published name each.
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// What happened to one vCPU.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub(crate) struct Counters {
+            $($(#[doc = $doc])* pub(crate) $name: u64,)*
+        }
+
+        impl Counters {
+            /// Adds `other`.
+            pub(crate) fn add(&mut self, other: &Counters) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// Names and values.
+            pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Exits from guest mode, for whatever reason.
+    exits,
+    /// HLT exits.
+    halt_exits,
+    /// Wake-ups of the sleeping thread.
+    halt_wakeup,
+    /// Halts that polled.
+    halt_attempted_poll,
+    /// Halts whose polling saw the wake-up.
+    halt_successful_poll,
+    /// Nanoseconds of successful polling.
+    halt_poll_success_ns,
+    /// Nanoseconds of polling in vain.
+    halt_poll_fail_ns,
+    /// Nanoseconds asleep in halts.
+    halt_wait_ns,
+    /// Hypercalls.
+    hypercalls,
+    /// Exits by a host interrupt.
+    irq_exits,
+    /// Interrupts injected.
+    irq_injections,
+    /// Exits by an open interrupt window.
+    irq_window,
+    /// Requests to look for an interrupt to inject.
+    req_event,
+    /// LAPIC accesses and other instructions emulated.
+    insn_emulation,
+    /// Exits by a pause loop (ours: KVM counts them in tracepoints only).
+    pause_exits,
+    /// Directed yields tried.
+    directed_yield_attempted,
+    /// Directed yields done.
+    directed_yield_successful,
+    /// The thread lost its pCPU although it could have gone on, and the guest was told.
+    preemption_reported,
+    /// The same, without the guest being told.
+    preemption_other,
+    /// Kick hypercalls made (ours).
+    kicks_sent,
+    /// Kicks taken (ours).
+    kicks_received,
+    /// Interrupt commands of the LAPIC (ours).
+    ipis_sent,
+    /// Expiries of the LAPIC timer (ours).
+    apic_timer,
+}

@@ -1,0 +1,94 @@
+//! Entering the guest (§1.4): requests, interrupt injection, interrupt windows.
+
+use crate::boundary::{Cost, Run, VcpuId, VcpuState};
+use crate::host::Host;
+use crate::lapic::Action;
+use crate::step::Step;
+use crate::timer::Timer;
+use crate::vcpu::Mode;
+
+impl Host {
+    /// Processes the requests of `vcpu` and enters guest mode.
+    ///
+    /// A step is not interrupted, so the protocol's re-check of mode and requests after `IN_GUEST` has nothing to find: who
+    /// asks later sees the mode and sends an IPI.
+    pub(crate) fn enter(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
+        if core::mem::take(&mut self.at(vcpu).requests.steal_update) {
+            self.update_steal_time(vcpu, step);
+        }
+        let inject = self.inject(vcpu, step);
+        let at = self.at(vcpu);
+        at.mode = Mode::InGuest;
+        let window = at.window;
+        at.set_state(VcpuState::InGuest, step);
+        Run::Guest { vcpu, inject, window }
+    }
+
+    /// The vector to be injected with this entry. If there is one and the guest cannot take it, opens a window.
+    fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
+        let at = self.at(vcpu);
+        let event = core::mem::take(&mut at.requests.event);
+        let window = core::mem::take(&mut at.window);
+        if !event && !window {
+            return None;
+        }
+        let vector = at.apic.deliverable()?;
+        if at.guest.interrupts_enabled {
+            at.apic.take(vector);
+            at.counters.irq_injections += 1;
+            step.charge(Cost::Inject, 1);
+            // It was the highest: nothing else is deliverable before its EOI, which asks again.
+            return Some(vector);
+        }
+        at.window = true;
+        if !window {
+            step.charge(Cost::InterruptWindow, 1);
+        }
+        None
+    }
+
+    /// Carries out what a LAPIC access of `vcpu` asked for.
+    pub(crate) fn act(&mut self, vcpu: VcpuId, action: Action, step: &mut Step<'_>) {
+        match action {
+            Action::None => {}
+            Action::Event => self.request_event(vcpu),
+            Action::Send(message) => {
+                let at = self.at(vcpu);
+                at.counters.ipis_sent += 1;
+                let (vm, index) = (at.vm, at.index);
+                self.deliver(vm, index, &message, step);
+            }
+            Action::Timer => self.arm_apic_timer(vcpu, step.pcpu),
+        }
+    }
+
+    /// Brings the host timer of `vcpu` in line with its LAPIC's, on `pcpu`.
+    pub(crate) fn arm_apic_timer(&mut self, vcpu: VcpuId, pcpu: u32) {
+        let at = self.at(vcpu);
+        let (task, deadline) = (at.task, at.apic.timer.deadline);
+        match deadline {
+            Some(deadline) => self.timers.arm(Timer::Lapic(task), pcpu, deadline),
+            None => self.timers.cancel(Timer::Lapic(task)),
+        }
+    }
+
+    /// The LAPIC timer of `vcpu` has expired, on the executing pCPU.
+    pub(crate) fn apic_timer_expired(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let at = self.at(vcpu);
+        at.counters.apic_timer += 1;
+        let accepted = match at.apic.timer_expired(step.now) {
+            Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => at.apic.accept(vector),
+            Some(_) => {
+                at.apic.receive_error();
+                true
+            }
+            None => false,
+        };
+        self.arm_apic_timer(vcpu, step.pcpu);
+        if accepted {
+            step.charge(Cost::ApicDeliver, 1);
+            self.request_event(vcpu);
+            self.kick(vcpu, step);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The step function: what happened, and then what every pCPU concerned does next.
+//!
+//! - **One Run**: a step ends with one `Run` for the pCPU that executed it.
+//! - **Nothing is left over**: before that, its thread has been rescheduled if need be, its requests have been processed and
+//!   its timer is set.
+
+use alloc::vec::Vec;
+
+use crate::boundary::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
+use crate::host::{Host, ThreadKind};
+use crate::step::Step;
+use crate::timer::Timer;
+use crate::vcpu::Activity;
+
+/// What a vCPU's thread comes to when it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// This is what its pCPU does.
+    Run(Run),
+    /// It sleeps: the pCPU is free.
+    Sleep,
+    /// It got one step further, and may be preempted before the next.
+    Again,
+}
+
+impl Host {
+    /// The host's step: `event` happened at `now`. Appends what is to be done to `out`.
+    ///
+    /// # Panics
+    /// If the caller breaks the boundary's contract (an exit from a pCPU that runs no vCPU, time going backwards). No
+    /// guest can cause a panic.
+    pub fn handle(&mut self, event: Event, now: Nanos, out: &mut Vec<Command>) {
+        assert!(self.started, "an event before the host was started");
+        self.sched.begin(now.0);
+        let (Event::Exit { pcpu, .. } | Event::Interrupt { pcpu, .. } | Event::TaskSleeps { pcpu, .. }) = event;
+        let mut step = Step::new(now, pcpu, out);
+        match event {
+            Event::Exit { exit, guest, .. } => {
+                let Some(Run::Guest { vcpu, .. }) = self.pcpus[pcpu.0 as usize].doing else {
+                    panic!("exit on pcpu {}, which is not in guest mode", pcpu.0)
+                };
+                self.exit(vcpu, exit, guest, &mut step);
+            }
+            Event::Interrupt { interrupt, .. } => {
+                match self.pcpus[pcpu.0 as usize].doing {
+                    Some(Run::Guest { .. }) | None => {
+                        panic!(
+                            "interrupt on pcpu {}, which is in guest mode or has not started",
+                            pcpu.0
+                        )
+                    }
+                    Some(Run::Idle) => step.charge(Cost::IdleExit, 1),
+                    Some(Run::Task(_) | Run::Poll(_)) => {}
+                }
+                self.interrupt(interrupt, &mut step);
+            }
+            Event::TaskSleeps { until, .. } => {
+                let Some(Run::Task(task)) = self.pcpus[pcpu.0 as usize].doing else {
+                    panic!("sleep on pcpu {}, which runs no task", pcpu.0)
+                };
+                if let Some(until) = until {
+                    self.timers.arm(Timer::Sleep(task), pcpu.0, until.0.max(now.0));
+                }
+                self.sched.sleep(pcpu.0);
+                self.reschedule(&mut step);
+            }
+        }
+        self.finish(&mut step);
+        self.end_polls(now, out);
+    }
+
+    /// A host interrupt on the executing pCPU.
+    pub(crate) fn interrupt(&mut self, interrupt: HostInterrupt, step: &mut Step<'_>) {
+        match interrupt {
+            HostInterrupt::Timer => self.timer_interrupt(step),
+            HostInterrupt::Reschedule => {
+                step.charge(Cost::HostInterrupt, 1);
+                self.sched.interrupt(step.pcpu, step);
+            }
+        }
+    }
+
+    fn timer_interrupt(&mut self, step: &mut Step<'_>) {
+        let pcpu = step.pcpu;
+        self.pcpus[pcpu as usize].programmed = None;
+        let tick = self.pcpus[pcpu as usize].tick_at.is_some_and(|at| at <= step.now);
+        let timer = self.timers.next(pcpu).is_some_and(|at| at <= step.now);
+        // The end of polling is no interrupt: the polling loop reads the clock.
+        if tick || timer || self.poll_until(pcpu).is_none() {
+            step.charge(Cost::HostInterrupt, 1);
+        }
+        while let Some(timer) = self.timers.pop(pcpu, step.now) {
+            match timer {
+                Timer::Lapic(task) => {
+                    if let ThreadKind::Vcpu(vcpu) = self.threads[task.0 as usize] {
+                        self.apic_timer_expired(vcpu, step);
+                    }
+                }
+                Timer::Sleep(task) => match self.threads[task.0 as usize] {
+                    ThreadKind::Vcpu(vcpu) => {
+                        self.wake_thread(vcpu, step);
+                    }
+                    ThreadKind::Plain => {
+                        self.sched.wake(task, step);
+                    }
+                },
+            }
+        }
+        if tick {
+            self.pcpus[pcpu as usize].tick_at = Some(self.next_tick(pcpu, step.now));
+            self.sched.tick(pcpu, step);
+        }
+    }
+
+    /// The first tick of `pcpu` after `now`.
+    fn next_tick(&self, pcpu: u32, now: u64) -> u64 {
+        let phase = self.pcpus[pcpu as usize].tick_phase;
+        let passed = if now < phase {
+            return phase;
+        } else {
+            (now - phase) / self.tick_ns
+        };
+        phase + (passed + 1) * self.tick_ns
+    }
+
+    /// Until when `pcpu` polls, if it does.
+    fn poll_until(&self, pcpu: u32) -> Option<u64> {
+        match self.pcpus[pcpu as usize].doing {
+            Some(Run::Poll(vcpu)) => match self.vcpus[vcpu.0 as usize].activity {
+                Activity::Poll { until } => Some(until),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Has the scheduler pick who runs on the executing pCPU, and switches to it.
+    pub(crate) fn reschedule(&mut self, step: &mut Step<'_>) {
+        let pcpu = step.pcpu;
+        let prev = self.sched.current(pcpu);
+        let next = self.sched.schedule(pcpu, step);
+        if prev == next {
+            return;
+        }
+        if let Some(ThreadKind::Vcpu(vcpu)) = prev.map(|task| self.threads[task.0 as usize]) {
+            self.put(vcpu, step);
+        }
+        step.charge(Cost::ContextSwitch, 1);
+        if let Some(ThreadKind::Vcpu(vcpu)) = next.map(|task| self.threads[task.0 as usize]) {
+            self.load(vcpu, step);
+        }
+        match (prev, next) {
+            (None, Some(_)) => self.pcpus[pcpu as usize].tick_at = Some(self.next_tick(pcpu, step.now)),
+            (_, None) => self.pcpus[pcpu as usize].tick_at = None,
+            _ => {}
+        }
+    }
+
+    /// Ends a step: finds what the executing pCPU does now, sets its timer and says `Run`.
+    pub(crate) fn finish(&mut self, step: &mut Step<'_>) {
+        let run = loop {
+            if self.sched.need_resched(step.pcpu) && !self.polls(step.pcpu) {
+                self.reschedule(step);
+            }
+            let Some(task) = self.sched.current(step.pcpu) else {
+                break Run::Idle;
+            };
+            let ThreadKind::Vcpu(vcpu) = self.threads[task.0 as usize] else {
+                break Run::Task(task);
+            };
+            match self.resume(vcpu, step) {
+                Resume::Run(run) => break run,
+                Resume::Sleep => self.reschedule(step),
+                Resume::Again => {}
+            }
+        };
+        let pcpu = step.pcpu;
+        self.pcpus[pcpu as usize].doing = Some(run);
+        self.program_timer(step);
+        step.out.push(Command::Run {
+            pcpu: PcpuId(pcpu),
+            run,
+        });
+    }
+
+    /// Whether the thread on `pcpu` polls: it looks after rescheduling itself.
+    fn polls(&self, pcpu: u32) -> bool {
+        let Some(task) = self.sched.current(pcpu) else {
+            return false;
+        };
+        let ThreadKind::Vcpu(vcpu) = self.threads[task.0 as usize] else {
+            return false;
+        };
+        matches!(self.vcpus[vcpu.0 as usize].activity, Activity::Poll { .. })
+    }
+
+    /// The thread of `vcpu` has the executing pCPU: goes on with what it was doing.
+    fn resume(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
+        match self.at(vcpu).activity {
+            Activity::Run => Resume::Run(self.enter(vcpu, step)),
+            Activity::Poll { until } => self.poll(vcpu, until, step),
+            Activity::Block => self.try_unblock(vcpu, step),
+            Activity::PauseSleep => {
+                self.at(vcpu).activity = Activity::Run;
+                Resume::Again
+            }
+            Activity::Dead => Resume::Sleep,
+        }
+    }
+
+    /// Sets the executing pCPU's hardware timer to the first thing that is due.
+    fn program_timer(&mut self, step: &mut Step<'_>) {
+        let pcpu = step.pcpu;
+        let due = [
+            self.pcpus[pcpu as usize].tick_at,
+            self.poll_until(pcpu),
+            self.timers.next(pcpu),
+        ];
+        let at = due.into_iter().flatten().min().map(|at| at.max(step.now));
+        if at == self.pcpus[pcpu as usize].programmed {
+            return;
+        }
+        self.pcpus[pcpu as usize].programmed = at;
+        step.charge(Cost::TimerProgram, 1);
+        step.out.push(Command::Timer {
+            pcpu: PcpuId(pcpu),
+            at: at.map(Nanos),
+        });
+    }
+
+    /// Ends those polls that this step has given a reason to end: their loops see it in memory.
+    fn end_polls(&mut self, now: Nanos, out: &mut Vec<Command>) {
+        while let Some(pcpu) = self.poll_kicks.pop().or_else(|| self.sched.next_poll_end()) {
+            if self.poll_until(pcpu).is_some() {
+                self.finish(&mut Step::new(now, PcpuId(pcpu), out));
+            }
+        }
+    }
+
+    /// The thread of `vcpu` takes the executing pCPU (`kvm_arch_vcpu_load`, preempt notifier `sched_in`).
+    fn load(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        step.charge(Cost::VcpuLoad, 1);
+        let at = self.at(vcpu);
+        at.preempted = false;
+        at.ready = false;
+        at.requests.steal_update = true;
+        at.cpu = Some(step.pcpu);
+        at.set_state(VcpuState::HandlingExit, step);
+        let task = at.task;
+        // A timer expires where its vCPU runs: it comes along.
+        if let Some((pcpu, deadline)) = self.timers.armed(Timer::Lapic(task))
+            && pcpu != step.pcpu
+        {
+            self.timers.arm(Timer::Lapic(task), step.pcpu, deadline);
+        }
+    }
+
+    /// The thread of `vcpu` gives the executing pCPU away (`kvm_arch_vcpu_put`, preempt notifier `sched_out`).
+    fn put(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        step.charge(Cost::VcpuLoad, 1);
+        let reports = self.reports_preemption(vcpu);
+        let runnable = self.sched.is_runnable(self.vcpus[vcpu.0 as usize].task);
+        let at = self.at(vcpu);
+        if runnable {
+            at.preempted = true;
+            at.ready = true;
+            at.preempted_in_kernel = at.guest.cpl == 0;
+            if reports {
+                at.counters.preemption_reported += 1;
+            } else {
+                at.counters.preemption_other += 1;
+            }
+            at.set_state(VcpuState::Preempted, step);
+        }
+        if at.activity != Activity::Dead {
+            self.report_preempted(vcpu, step);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Exit dispatch: why the guest left, and who handles it.
+
+use holdfast_abi::lapic as reg;
+
+use crate::boundary::{Command, Cost, Exit, GuestState, VcpuId, VcpuState};
+use crate::host::Host;
+use crate::step::Step;
+use crate::timer::Timer;
+use crate::vcpu::{Activity, Mode};
+
+impl Host {
+    /// `vcpu` left guest mode on the executing pCPU.
+    pub(crate) fn exit(&mut self, vcpu: VcpuId, exit: Exit, guest: GuestState, step: &mut Step<'_>) {
+        let at = self.at(vcpu);
+        at.mode = Mode::Outside;
+        at.guest = guest;
+        at.counters.exits += 1;
+        at.set_state(VcpuState::HandlingExit, step);
+        step.charge(Cost::ExitSoftware, 1);
+        match exit {
+            Exit::ExternalInterrupt(interrupt) => {
+                self.at(vcpu).counters.irq_exits += 1;
+                self.interrupt(interrupt, step);
+            }
+            Exit::Hlt => self.begin_halt(vcpu, step),
+            Exit::Hypercall { number, arguments } => self.hypercall(vcpu, number, arguments, step),
+            Exit::Cpuid { leaf } => {
+                step.charge(Cost::Cpuid, 1);
+                let value = self.cpuid(vcpu, leaf);
+                step.out.push(Command::ReplyCpuid { vcpu, value });
+            }
+            Exit::ReadMsr { msr } => self.read_msr(vcpu, msr, step),
+            Exit::WriteMsr { msr, value } => self.write_msr(vcpu, msr, value, step),
+            Exit::ApicWrite { offset, value } => self.apic_write(vcpu, offset, value, step),
+            Exit::ApicRead { offset } => self.apic_read(vcpu, offset, step),
+            Exit::InterruptWindow => {
+                self.at(vcpu).counters.irq_window += 1;
+                self.request_event(vcpu);
+            }
+            Exit::Pause => self.on_spin(vcpu, step),
+            Exit::Shutdown => self.shutdown(vcpu, step),
+        }
+    }
+
+    fn apic_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
+        step.charge(Cost::ApicAccess, 1);
+        let (now, base) = (step.now, self.timer_base);
+        let at = self.at(vcpu);
+        at.counters.insn_emulation += 1;
+        // In x2APIC mode there is no page; what is written there goes nowhere.
+        if at.apic.is_x2apic() || offset as usize >= reg::PAGE_BYTES {
+            return;
+        }
+        let action = at.apic.write(offset, value, now, &base);
+        self.act(vcpu, action, step);
+    }
+
+    fn apic_read(&mut self, vcpu: VcpuId, offset: u32, step: &mut Step<'_>) {
+        step.charge(Cost::ApicAccess, 1);
+        let (now, base) = (step.now, self.timer_base);
+        let at = self.at(vcpu);
+        at.counters.insn_emulation += 1;
+        let nowhere = at.apic.is_x2apic() || offset as usize >= reg::PAGE_BYTES;
+        let value = if nowhere {
+            u32::MAX
+        } else {
+            at.apic.read(offset, now, &base)
+        };
+        step.out.push(Command::Reply {
+            vcpu,
+            value: u64::from(value),
+        });
+    }
+
+    /// `vcpu` is done for ever: its thread ends.
+    fn shutdown(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let at = self.at(vcpu);
+        at.activity = Activity::Dead;
+        at.steal.msr = 0;
+        let task = at.task;
+        at.set_state(VcpuState::Dead, step);
+        self.timers.cancel(Timer::Lapic(task));
+        self.timers.cancel(Timer::Sleep(task));
+        self.sched.exit(step.pcpu);
+        self.reschedule(step);
+    }
+}

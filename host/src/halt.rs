@@ -1,0 +1,132 @@
+//! HLT: polling, sleeping, and what ends both (§1.5).
+//!
+//! - **No lost kick**: a kick latched before or during a halt ends it; nothing but the end of a halt takes the latch away.
+
+use crate::boundary::{Cost, Run, VcpuId, VcpuState};
+use crate::events::Resume;
+use crate::host::Host;
+use crate::step::Step;
+use crate::vcpu::{Activity, HaltPoll, MpState};
+
+impl Host {
+    /// `vcpu` executed HLT.
+    pub(crate) fn begin_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        step.charge(Cost::Hlt, 1);
+        let cap = self.halt_poll_cap(vcpu);
+        let at = self.at(vcpu);
+        at.counters.halt_exits += 1;
+        at.mp_state = MpState::Halted;
+        at.halt.since = step.now;
+        at.halt.blocked_at = None;
+        at.halt.poll_ns = at.halt.poll_ns.min(cap);
+        if at.halt.poll_ns > 0 {
+            at.counters.halt_attempted_poll += 1;
+            at.activity = Activity::Poll {
+                until: step.now + at.halt.poll_ns,
+            };
+        } else {
+            at.activity = Activity::Block;
+        }
+    }
+
+    /// How long `vcpu` may poll at most.
+    fn halt_poll_cap(&self, vcpu: VcpuId) -> u64 {
+        let vm = self.vcpus[vcpu.0 as usize].vm;
+        self.vms[vm.0 as usize]
+            .config
+            .halt_poll_cap_ns
+            .unwrap_or(self.config.halt_poll_ns)
+    }
+
+    /// A look at the polling loop of `vcpu`.
+    pub(crate) fn poll(&mut self, vcpu: VcpuId, until: u64, step: &mut Step<'_>) -> Resume {
+        let alone = self.sched.runs_alone(step.pcpu) && !self.sched.need_resched(step.pcpu);
+        let at = self.at(vcpu);
+        let polled = step.now - at.halt.since;
+        if at.wake_condition() {
+            at.counters.halt_successful_poll += 1;
+            at.counters.halt_poll_success_ns += polled;
+            at.set_state(VcpuState::HandlingExit, step);
+            self.sched.set_polling(step.pcpu, false);
+            self.end_halt(vcpu, step);
+            return Resume::Again;
+        }
+        if alone && step.now < until {
+            at.set_state(VcpuState::Polling, step);
+            self.sched.set_polling(step.pcpu, true);
+            return Resume::Run(Run::Poll(vcpu));
+        }
+        at.counters.halt_poll_fail_ns += polled;
+        at.activity = Activity::Block;
+        self.sched.set_polling(step.pcpu, false);
+        self.block(vcpu, step);
+        Resume::Sleep
+    }
+
+    /// The thread of `vcpu` goes to sleep.
+    fn block(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let at = self.at(vcpu);
+        at.halt.blocked_at.get_or_insert(step.now);
+        at.set_state(VcpuState::Blocked, step);
+        self.sched.sleep(step.pcpu);
+    }
+
+    /// The thread of `vcpu` has been woken in a halt, or is about to sleep in one.
+    pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
+        let at = self.at(vcpu);
+        if at.wake_condition() {
+            self.end_halt(vcpu, step);
+            return Resume::Again;
+        }
+        self.block(vcpu, step);
+        Resume::Sleep
+    }
+
+    /// The halt of `vcpu` is over: the guest goes on behind its HLT.
+    fn end_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let cap = self.halt_poll_cap(vcpu);
+        let at = self.at(vcpu);
+        at.mp_state = MpState::Runnable;
+        at.pv_unhalted = false;
+        at.activity = Activity::Run;
+        if let Some(blocked_at) = at.halt.blocked_at {
+            at.counters.halt_wait_ns += step.now - blocked_at;
+        }
+        let halted = step.now - at.halt.since;
+        let halt = at.halt;
+        self.adjust_polling(vcpu, halt, halted, cap);
+    }
+
+    /// Adapts the polling time to a halt that took `halted` nanoseconds.
+    fn adjust_polling(&mut self, vcpu: VcpuId, halt: HaltPoll, halted: u64, cap: u64) {
+        let poll = halt.poll_ns;
+        let new = if cap == 0 {
+            0
+        } else if halted <= poll {
+            poll
+        } else if poll > 0 && halted > cap {
+            self.shrunk(poll)
+        } else if poll < cap && halted < cap {
+            self.grown(poll).min(cap)
+        } else {
+            poll
+        };
+        self.at(vcpu).halt.poll_ns = new;
+    }
+
+    fn grown(&self, poll: u64) -> u64 {
+        if self.config.halt_poll_grow == 0 {
+            return poll;
+        }
+        (poll * self.config.halt_poll_grow).max(self.config.halt_poll_grow_start_ns)
+    }
+
+    fn shrunk(&self, poll: u64) -> u64 {
+        let shrunk = poll.checked_div(self.config.halt_poll_shrink).unwrap_or(0);
+        if shrunk < self.config.halt_poll_grow_start_ns {
+            0
+        } else {
+            shrunk
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! The emulated local APIC (§5): registers, priorities, what a register access asks for.
+//!
+//! This is the register file alone: it knows no other vCPU. What an access wants done to the world is returned as an
+//! [`Action`]; [`deliver`] carries interrupts between LAPICs.
+//!
+//! - **Pending is never lost**: a vector in IRR stays there until it moves to ISR, or the LAPIC is reset.
+//! - **The guest cannot break it**: every offset and value has a meaning or is ignored.
+
+mod deliver;
+mod timer;
+
+#[cfg(test)]
+mod tests;
+
+use holdfast_abi::lapic as reg;
+use holdfast_abi::msr;
+
+pub(crate) use deliver::Message;
+use timer::LapicTimer;
+pub use timer::SavedTimer;
+pub(crate) use timer::TimerBase;
+
+/// Registers in the page, at a 16-byte stride.
+pub(crate) const REGISTERS: usize = 64;
+
+/// What a register access asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Nothing more.
+    None,
+    /// To look again for an interrupt to inject.
+    Event,
+    /// To send.
+    Send(Message),
+    /// To bring the host timer in line with the LAPIC's.
+    Timer,
+}
+
+/// A LAPIC.
+#[derive(Clone, Debug)]
+pub(crate) struct Lapic {
+    /// The page: register at offset `o` is `regs[o / 16]`.
+    regs: [u32; REGISTERS],
+    /// IA32_APIC_BASE.
+    base: u64,
+    id: u32,
+    /// Errors since ESR was last written.
+    errors: u32,
+    /// May be true although IRR is empty, never the other way round.
+    irr_pending: bool,
+    /// Lowest-priority interrupts accepted: the least loaded LAPIC takes the next.
+    pub(crate) arbitration: u32,
+    pub(crate) timer: LapicTimer,
+}
+
+impl Lapic {
+    /// A LAPIC after reset, with ID `id`; ID 0 is the bootstrap processor's.
+    pub(crate) fn new(id: u32) -> Lapic {
+        let mut lapic = Lapic {
+            regs: [0; REGISTERS],
+            base: msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE | if id == 0 { msr::APIC_BASE_BSP } else { 0 },
+            id,
+            errors: 0,
+            irr_pending: false,
+            arbitration: 0,
+            timer: LapicTimer::default(),
+        };
+        lapic.set(reg::ID, id << 24);
+        lapic.set(reg::VERSION, reg::VERSION_VALUE);
+        lapic.set(reg::DFR, reg::DFR_FLAT);
+        lapic.set(reg::SVR, 0xff);
+        for lvt in LVTS {
+            lapic.set(lvt, reg::LVT_MASKED);
+        }
+        lapic
+    }
+
+    fn get(&self, offset: u32) -> u32 {
+        self.regs[(offset / 16) as usize]
+    }
+
+    fn set(&mut self, offset: u32, value: u32) {
+        self.regs[(offset / 16) as usize] = value;
+    }
+
+    pub(crate) fn is_x2apic(&self) -> bool {
+        self.base & msr::APIC_BASE_X2APIC != 0
+    }
+
+    fn hardware_enabled(&self) -> bool {
+        self.base & msr::APIC_BASE_ENABLE != 0
+    }
+
+    /// Whether it takes interrupts: enabled by the base MSR and by SVR.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.hardware_enabled() && self.get(reg::SVR) & reg::SVR_ENABLE != 0
+    }
+
+    /// IA32_APIC_BASE.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Writes IA32_APIC_BASE: switches between off, xAPIC and x2APIC as the manual's state diagram has it. False if that
+    /// is a general-protection fault.
+    pub(crate) fn set_base(&mut self, value: u64) -> bool {
+        if !is_legal_base(value) {
+            return false;
+        }
+        let (enable, x2apic) = (value & msr::APIC_BASE_ENABLE != 0, value & msr::APIC_BASE_X2APIC != 0);
+        let legal = match (self.hardware_enabled(), self.is_x2apic()) {
+            (true, true) => x2apic || !enable,
+            (true, false) => true,
+            (false, _) => !x2apic,
+        };
+        if !legal {
+            return false;
+        }
+        if !enable && self.hardware_enabled() {
+            *self = Lapic {
+                base: self.base,
+                ..Lapic::new(self.id)
+            };
+        }
+        self.base = (self.base & msr::APIC_BASE_BSP) | (value & !msr::APIC_BASE_BSP);
+        if x2apic {
+            self.set(reg::ID, self.id);
+            // In x2APIC mode the logical ID is derived: cluster of 16, and one bit within.
+            self.set(reg::LDR, (self.id >> 4) << 16 | 1 << (self.id & 15));
+        } else {
+            self.set(reg::ID, self.id << 24);
+        }
+        true
+    }
+
+    /// Reads the register at `offset` of the page; what does not exist reads as 0.
+    pub(crate) fn read(&self, offset: u32, now: u64, config: &TimerBase) -> u32 {
+        match offset {
+            reg::PPR => self.ppr(),
+            reg::TIMER_CURRENT => self.timer_current(now, config),
+            _ if offset.is_multiple_of(16) && is_readable(offset) => self.get(offset),
+            _ => 0,
+        }
+    }
+
+    /// Writes `value` to the register at `offset` of the page; what cannot be written is ignored.
+    pub(crate) fn write(&mut self, offset: u32, value: u32, now: u64, config: &TimerBase) -> Action {
+        match offset {
+            reg::ID if !self.is_x2apic() => {
+                // The map from APIC ID to vCPU is fixed: a guest that renames itself only changes what it reads.
+                self.set(reg::ID, value & 0xff00_0000);
+                Action::None
+            }
+            reg::TPR => {
+                self.set(reg::TPR, value & 0xff);
+                Action::Event
+            }
+            reg::EOI => {
+                self.end_of_interrupt();
+                Action::Event
+            }
+            reg::LDR if !self.is_x2apic() => {
+                self.set(reg::LDR, value & 0xff00_0000);
+                Action::None
+            }
+            reg::DFR if !self.is_x2apic() => {
+                self.set(reg::DFR, value | 0x0fff_ffff);
+                Action::None
+            }
+            reg::SVR => {
+                self.write_spurious(value);
+                Action::Event
+            }
+            reg::ESR => {
+                let errors = core::mem::take(&mut self.errors);
+                self.set(reg::ESR, errors);
+                Action::None
+            }
+            reg::ICR_LOW => {
+                let value = value & !reg::ICR_BUSY;
+                self.set(reg::ICR_LOW, value);
+                self.command(value, self.destination())
+            }
+            reg::ICR_HIGH => {
+                self.set(
+                    reg::ICR_HIGH,
+                    if self.is_x2apic() { value } else { value & 0xff00_0000 },
+                );
+                Action::None
+            }
+            reg::LVT_TIMER => self.write_lvt_timer(value),
+            reg::LVT_THERMAL | reg::LVT_PERFORMANCE | reg::LVT_LINT0 | reg::LVT_LINT1 | reg::LVT_ERROR => {
+                let masked = if self.is_enabled() { 0 } else { reg::LVT_MASKED };
+                self.set(offset, value & LVT_WRITABLE | masked);
+                Action::None
+            }
+            reg::TIMER_INITIAL => self.write_timer_initial(value, now, config),
+            reg::TIMER_DIVIDE => self.write_timer_divide(value, now, config),
+            _ => Action::None,
+        }
+    }
+
+    /// Sends as x2APIC's 64-bit ICR asks.
+    pub(crate) fn write_icr(&mut self, value: u64) -> Action {
+        let (low, high) = (value as u32 & !reg::ICR_BUSY, (value >> 32) as u32);
+        self.set(reg::ICR_LOW, low);
+        self.set(reg::ICR_HIGH, high);
+        self.command(low, high)
+    }
+
+    /// x2APIC's 64-bit ICR.
+    pub(crate) fn icr(&self) -> u64 {
+        u64::from(self.get(reg::ICR_HIGH)) << 32 | u64::from(self.get(reg::ICR_LOW))
+    }
+
+    fn destination(&self) -> u32 {
+        let high = self.get(reg::ICR_HIGH);
+        if self.is_x2apic() { high } else { high >> 24 }
+    }
+
+    /// Sends as `low` of the ICR asks, to `destination`.
+    pub(crate) fn command(&mut self, low: u32, destination: u32) -> Action {
+        let message = Message::of_icr(low, destination, self.is_x2apic());
+        if message.has_illegal_vector() {
+            self.error(reg::ESR_SEND_ILLEGAL_VECTOR);
+            return Action::Event;
+        }
+        Action::Send(message)
+    }
+
+    fn write_spurious(&mut self, value: u32) {
+        self.set(reg::SVR, value & 0x3ff);
+        if !self.is_enabled() {
+            for lvt in LVTS {
+                let masked = self.get(lvt) | reg::LVT_MASKED;
+                self.set(lvt, masked);
+            }
+        }
+    }
+
+    /// Notes an error, and interrupts for it if the guest asked for that.
+    fn error(&mut self, error: u32) {
+        self.errors |= error;
+        let lvt = self.get(reg::LVT_ERROR);
+        if lvt & reg::LVT_MASKED == 0 && lvt as u8 >= reg::FIRST_LEGAL_VECTOR {
+            self.accept(lvt as u8);
+        }
+    }
+
+    /// Notes that a message with a vector below 16 came in.
+    pub(crate) fn receive_error(&mut self) {
+        self.error(reg::ESR_RECEIVE_ILLEGAL_VECTOR);
+    }
+
+    /// Takes an edge-triggered interrupt into IRR. False if it is ignored, or was pending already.
+    pub(crate) fn accept(&mut self, vector: u8) -> bool {
+        if !self.is_enabled() {
+            return false;
+        }
+        let (word, bit) = (irr_index(vector), 1 << (vector % 32));
+        self.regs[tmr_index(vector)] &= !bit;
+        let new = self.regs[word] & bit == 0;
+        self.regs[word] |= bit;
+        self.irr_pending = true;
+        new
+    }
+
+    /// The highest vector in the eight registers from `base`.
+    fn highest(&self, base: u32) -> Option<u8> {
+        let first = (base / 16) as usize;
+        (0..8usize).rev().find_map(|word| {
+            let bits = self.regs[first + word];
+            (bits != 0).then(|| (word as u32 * 32 + 31 - bits.leading_zeros()) as u8)
+        })
+    }
+
+    /// Processor priority: the task's, or the class of what is in service if that is higher.
+    fn ppr(&self) -> u32 {
+        let tpr = self.get(reg::TPR);
+        let in_service = u32::from(self.highest(reg::ISR).unwrap_or(0));
+        if tpr & 0xf0 >= in_service & 0xf0 {
+            tpr
+        } else {
+            in_service & 0xf0
+        }
+    }
+
+    /// The vector to be injected next, if any has a priority class above the processor's.
+    pub(crate) fn deliverable(&mut self) -> Option<u8> {
+        if !self.irr_pending || !self.is_enabled() {
+            return None;
+        }
+        let Some(vector) = self.highest(reg::IRR) else {
+            self.irr_pending = false;
+            return None;
+        };
+        (u32::from(vector) & 0xf0 > self.ppr() & 0xf0).then_some(vector)
+    }
+
+    /// The guest takes `vector`, which is deliverable.
+    pub(crate) fn take(&mut self, vector: u8) {
+        let bit = 1 << (vector % 32);
+        assert!(
+            self.regs[irr_index(vector)] & bit != 0,
+            "vector {vector} is taken without being requested"
+        );
+        self.regs[irr_index(vector)] &= !bit;
+        self.regs[isr_index(vector)] |= bit;
+    }
+
+    fn end_of_interrupt(&mut self) {
+        if let Some(vector) = self.highest(reg::ISR) {
+            self.regs[isr_index(vector)] &= !(1 << (vector % 32));
+        }
+    }
+
+    /// Logical destination register.
+    pub(crate) fn ldr(&self) -> u32 {
+        self.get(reg::LDR)
+    }
+
+    /// Whether the logical model is flat.
+    pub(crate) fn is_flat(&self) -> bool {
+        self.get(reg::DFR) == reg::DFR_FLAT
+    }
+
+    /// The register page as KVM_GET_LAPIC shows it: word `o / 16` is the register at offset `o`.
+    pub(crate) fn page(&self) -> [u32; REGISTERS] {
+        self.regs
+    }
+
+    /// Takes over a saved page, base MSR, and errors not yet seen by the guest.
+    pub(crate) fn load(&mut self, page: &[u32; REGISTERS], base: u64, errors: u32) {
+        self.regs = *page;
+        self.base = base;
+        self.errors = errors;
+        self.irr_pending = true;
+    }
+
+    /// Errors since ESR was last written.
+    pub(crate) fn errors(&self) -> u32 {
+        self.errors
+    }
+}
+
+/// Whether IA32_APIC_BASE can have this value. The page does not move (deliberately missing), and x2APIC mode needs an
+/// enabled LAPIC.
+pub(crate) fn is_legal_base(value: u64) -> bool {
+    let modes = msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC;
+    let place = value & !(modes | msr::APIC_BASE_BSP);
+    place == msr::APIC_BASE_ADDRESS && value & modes != msr::APIC_BASE_X2APIC
+}
+
+/// The local vector table.
+const LVTS: [u32; 6] = [
+    reg::LVT_TIMER,
+    reg::LVT_THERMAL,
+    reg::LVT_PERFORMANCE,
+    reg::LVT_LINT0,
+    reg::LVT_LINT1,
+    reg::LVT_ERROR,
+];
+
+/// What a guest can change in entries other than the timer's: vector, mode, polarity, trigger, mask.
+const LVT_WRITABLE: u32 = 0x1a7ff;
+
+fn irr_index(vector: u8) -> usize {
+    reg::IRR as usize / 16 + vector as usize / 32
+}
+
+fn isr_index(vector: u8) -> usize {
+    reg::ISR as usize / 16 + vector as usize / 32
+}
+
+fn tmr_index(vector: u8) -> usize {
+    reg::TMR as usize / 16 + vector as usize / 32
+}
+
+/// Whether the page has a register at `offset`, a multiple of 16.
+fn is_readable(offset: u32) -> bool {
+    matches!(
+        offset,
+        reg::ID | reg::VERSION | reg::TPR | reg::RRD | reg::LDR | reg::DFR | reg::SVR
+            | reg::ISR..=0x270 | reg::ESR | reg::ICR_LOW..=reg::TIMER_INITIAL | reg::TIMER_DIVIDE
+    )
+}

@@ -1,0 +1,139 @@
+//! A vCPU's state, saved and restored: what live migration carries to the other host.
+//!
+//! - **The latch travels**: a kick that the target has not used yet is part of the state, whether it came before or after
+//!   HLT. KVM's own interface folds it into `mp_state`, which has no room for the first case ([`SavedVcpu::as_kvm`]).
+
+use core::fmt;
+
+use crate::boundary::{GuestState, Nanos, VcpuId};
+use crate::host::Host;
+use crate::lapic::{REGISTERS, SavedTimer};
+use crate::timer::Timer;
+use crate::vcpu::{Activity, MpState};
+
+/// State of a vCPU between two entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedVcpu {
+    /// As the last exit left it. For a vCPU that was in guest mode the caller, who has its registers, must set this.
+    pub guest: GuestState,
+    /// Whether it has halted.
+    pub mp_state: MpState,
+    /// Whether a kick is latched.
+    pub pv_unhalted: bool,
+    /// The LAPIC's page, pending and in-service interrupts included: word `o / 16` is the register at offset `o`.
+    pub lapic: [u32; REGISTERS],
+    /// LAPIC errors that the guest has not read yet.
+    pub lapic_errors: u32,
+    /// IA32_APIC_BASE.
+    pub apic_base: u64,
+    /// The LAPIC timer.
+    pub timer: SavedTimer,
+    /// The steal-time MSR.
+    pub steal_time_msr: u64,
+}
+
+impl SavedVcpu {
+    /// The same state after a trip through KVM_GET_MP_STATE and KVM_SET_MP_STATE, which have no latch: a halted vCPU with a
+    /// latched kick reads as runnable, so its HLT returns; a kick latched *before* HLT is lost.
+    pub fn as_kvm(&self) -> SavedVcpu {
+        let mp_state = if self.pv_unhalted {
+            MpState::Runnable
+        } else {
+            self.mp_state
+        };
+        SavedVcpu {
+            mp_state,
+            pv_unhalted: false,
+            ..*self
+        }
+    }
+}
+
+/// Why a vCPU's state cannot be restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreError {
+    /// The host runs already.
+    Started,
+    /// No such vCPU.
+    UnknownVcpu(VcpuId),
+    /// IA32_APIC_BASE has a value that no guest can have written.
+    BadApicBase(u64),
+    /// The VM is not offered steal time, or the MSR has reserved bits set.
+    BadStealTime(u64),
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RestoreError::Started => write!(f, "cannot restore a vcpu: the host runs already"),
+            RestoreError::UnknownVcpu(vcpu) => write!(f, "cannot restore vcpu {}: there is no such vcpu", vcpu.0),
+            RestoreError::BadApicBase(value) => write!(f, "cannot restore apic base {value:#x}: not a legal mode"),
+            RestoreError::BadStealTime(value) => {
+                write!(
+                    f,
+                    "cannot restore steal-time msr {value:#x}: not offered, or reserved bits set"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for RestoreError {}
+
+impl Host {
+    /// The state of `vcpu` at `now`. It must not be in guest mode, or the caller must set [`SavedVcpu::guest`].
+    ///
+    /// # Panics
+    /// If there is no such vCPU.
+    pub fn save_vcpu(&self, vcpu: VcpuId, now: Nanos) -> SavedVcpu {
+        let at = &self.vcpus[vcpu.0 as usize];
+        SavedVcpu {
+            guest: at.guest,
+            mp_state: at.mp_state,
+            pv_unhalted: at.pv_unhalted,
+            lapic: at.apic.page(),
+            lapic_errors: at.apic.errors(),
+            apic_base: at.apic.base(),
+            timer: at.apic.save_timer(now.0),
+            steal_time_msr: at.steal.msr,
+        }
+    }
+
+    /// Gives `vcpu` of a host that has not started the state `saved`. `now` is the time at which it will be started.
+    ///
+    /// # Errors
+    /// [`RestoreError`]; saved state may come from anywhere and is checked.
+    pub fn restore_vcpu(&mut self, vcpu: VcpuId, saved: &SavedVcpu, now: Nanos) -> Result<(), RestoreError> {
+        if self.started {
+            return Err(RestoreError::Started);
+        }
+        if vcpu.0 as usize >= self.vcpus.len() {
+            return Err(RestoreError::UnknownVcpu(vcpu));
+        }
+        if !crate::lapic::is_legal_base(saved.apic_base) {
+            return Err(RestoreError::BadApicBase(saved.apic_base));
+        }
+        if saved.steal_time_msr != 0 && !self.register_steal_time(vcpu, saved.steal_time_msr) {
+            return Err(RestoreError::BadStealTime(saved.steal_time_msr));
+        }
+        let at = self.at(vcpu);
+        at.guest = saved.guest;
+        at.mp_state = saved.mp_state;
+        at.pv_unhalted = saved.pv_unhalted;
+        at.apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors);
+        at.apic.load_timer(&saved.timer, now.0);
+        at.activity = if saved.mp_state == MpState::Halted {
+            Activity::Block
+        } else {
+            Activity::Run
+        };
+        at.halt.since = now.0;
+        at.requests.event = true;
+        // It comes along to wherever the vCPU is loaded first.
+        let (task, deadline) = (at.task, at.apic.timer.deadline);
+        if let Some(deadline) = deadline {
+            self.timers.arm(Timer::Lapic(task), 0, deadline);
+        }
+        Ok(())
+    }
+}

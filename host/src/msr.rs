@@ -1,0 +1,102 @@
+//! Model-specific registers that guests may read and write; all others fault.
+
+use holdfast_abi::lapic as reg;
+use holdfast_abi::msr;
+
+use crate::boundary::{Command, Cost, VcpuId};
+use crate::host::Host;
+use crate::step::Step;
+
+impl Host {
+    /// RDMSR.
+    pub(crate) fn read_msr(&mut self, vcpu: VcpuId, msr: u32, step: &mut Step<'_>) {
+        step.charge(Cost::Msr, 1);
+        match self.msr_value(vcpu, msr, step.now) {
+            Some(value) => step.out.push(Command::Reply { vcpu, value }),
+            None => step.out.push(Command::Fault { vcpu }),
+        }
+    }
+
+    fn msr_value(&self, vcpu: VcpuId, msr: u32, now: u64) -> Option<u64> {
+        let at = &self.vcpus[vcpu.0 as usize];
+        let vm = &self.vms[at.vm.0 as usize];
+        match msr {
+            msr::TSC => Some(self.timer_base.tsc(now)),
+            msr::APIC_BASE => Some(at.apic.base()),
+            msr::TSC_DEADLINE => Some(at.apic.tsc_deadline()),
+            msr::STEAL_TIME if vm.config.steal_time => Some(at.steal.msr),
+            msr::X2APIC_BASE..=msr::X2APIC_LAST if at.apic.is_x2apic() => match msr {
+                msr::X2APIC_ICR => Some(at.apic.icr()),
+                _ => {
+                    let offset = (msr - msr::X2APIC_BASE) * 16;
+                    let exists = is_x2apic_readable(offset);
+                    exists.then(|| u64::from(at.apic.read(offset, now, &self.timer_base)))
+                }
+            },
+            _ => None,
+        }
+    }
+
+    /// WRMSR.
+    pub(crate) fn write_msr(&mut self, vcpu: VcpuId, msr: u32, value: u64, step: &mut Step<'_>) {
+        step.charge(Cost::Msr, 1);
+        let legal = match msr {
+            msr::APIC_BASE => {
+                let legal = self.at(vcpu).apic.set_base(value);
+                self.arm_apic_timer(vcpu, step.pcpu);
+                self.request_event(vcpu);
+                legal
+            }
+            msr::TSC_DEADLINE => {
+                let base = self.timer_base;
+                let action = self.at(vcpu).apic.write_tsc_deadline(value, step.now, &base);
+                self.act(vcpu, action, step);
+                true
+            }
+            msr::STEAL_TIME => self.register_steal_time(vcpu, value),
+            msr::X2APIC_BASE..=msr::X2APIC_LAST if self.at(vcpu).apic.is_x2apic() => {
+                self.write_x2apic(vcpu, msr, value, step)
+            }
+            _ => false,
+        };
+        if !legal {
+            step.out.push(Command::Fault { vcpu });
+        }
+    }
+
+    /// A write to the x2APIC range; false if that is a fault.
+    fn write_x2apic(&mut self, vcpu: VcpuId, msr: u32, value: u64, step: &mut Step<'_>) -> bool {
+        let base = self.timer_base;
+        let apic = &mut self.at(vcpu).apic;
+        let offset = (msr - msr::X2APIC_BASE) * 16;
+        let action = match msr {
+            msr::X2APIC_ICR => apic.write_icr(value),
+            msr::X2APIC_SELF_IPI if value <= 0xff => apic.command(reg::ICR_SHORTHAND_SELF | value as u32, 0),
+            // EOI and ESR take nothing but 0.
+            _ if matches!(offset, reg::EOI | reg::ESR) && value != 0 => return false,
+            _ if is_x2apic_writable(offset) && value <= u64::from(u32::MAX) => {
+                apic.write(offset, value as u32, step.now, &base)
+            }
+            _ => return false,
+        };
+        self.act(vcpu, action, step);
+        true
+    }
+}
+
+/// Registers that exist in x2APIC mode and can be read.
+fn is_x2apic_readable(offset: u32) -> bool {
+    matches!(
+        offset,
+        reg::ID | reg::VERSION | reg::TPR | reg::PPR | reg::LDR | reg::SVR | reg::ISR..=0x270 | reg::ESR
+            | reg::LVT_TIMER..=reg::TIMER_CURRENT | reg::TIMER_DIVIDE
+    )
+}
+
+/// Registers that exist in x2APIC mode and can be written, ICR and self-IPI apart.
+fn is_x2apic_writable(offset: u32) -> bool {
+    matches!(
+        offset,
+        reg::TPR | reg::EOI | reg::SVR | reg::ESR | reg::LVT_TIMER..=reg::TIMER_INITIAL | reg::TIMER_DIVIDE
+    )
+}

@@ -1,0 +1,228 @@
+//! Which group, and which of its pCPUs, has most to give (Linux 3.3: `find_busiest_group`, `find_busiest_queue`).
+
+use super::super::Scheduler;
+use super::super::topology::POWER;
+use super::Idleness;
+
+/// What a look at a domain says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Verdict {
+    /// Another pCPU of this one's group balances this domain.
+    NotMine,
+    /// Nothing to do.
+    Balanced,
+    /// Load `imbalance` should come here from this pCPU.
+    Pull { from: u32, imbalance: u64 },
+}
+
+/// A group as seen by a pass.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stats {
+    /// Load per capacity.
+    avg_load: u64,
+    /// Sum of the loads as history shows them.
+    load: u64,
+    /// Sum of the loads as they are.
+    weighted_load: u64,
+    nr_running: u64,
+    /// How many threads it can run well.
+    capacity: u64,
+    power: u64,
+    pcpus: u64,
+    idle_pcpus: u64,
+    /// Its pCPUs differ much among themselves.
+    uneven: bool,
+}
+
+impl Stats {
+    fn has_capacity(&self) -> bool {
+        self.capacity > self.nr_running
+    }
+
+    fn load_per_task(&self) -> u64 {
+        self.weighted_load.checked_div(self.nr_running).unwrap_or(0)
+    }
+}
+
+impl Scheduler {
+    /// Looks for the pCPU from which `pcpu` should pull in its domain number `level`.
+    pub(super) fn find_busiest(&self, pcpu: u32, level: usize, idle: Idleness) -> Verdict {
+        let domain = &self.topology.domains[pcpu as usize][level];
+        let span = &self.topology.spans[domain.span];
+        let index = match idle {
+            Idleness::Busy => span.config.busy_index,
+            Idleness::NewlyIdle => 0,
+            Idleness::Idle => span.config.idle_index,
+        };
+        // In a newly idle pass every pCPU may pull; otherwise one per group does it for all.
+        if idle != Idleness::NewlyIdle && !self.is_responsible(pcpu, span.group(domain.group)) {
+            return Verdict::NotMine;
+        }
+        let local = self.group_stats(domain.span, domain.group, index, true);
+        let (mut total_load, mut total_power) = (local.load, local.power);
+        let mut busiest: Option<(usize, Stats)> = None;
+        for group in span.groups_from(domain.group).skip(1) {
+            let stats = self.group_stats(domain.span, group, index, false);
+            total_load += stats.load;
+            total_power += stats.power;
+            let least = busiest.map_or(0, |(_, most)| most.avg_load);
+            if stats.avg_load > least && (stats.nr_running > stats.capacity || stats.uneven) {
+                busiest = Some((group, stats));
+            }
+        }
+        let Some((group, busiest)) = busiest.filter(|(_, stats)| stats.nr_running > 0) else {
+            return Verdict::Balanced;
+        };
+        let average = Self::per_power(total_load, total_power);
+        if !Self::worth_pulling(&local, &busiest, average, idle, span.config.imbalance_pct) {
+            return Verdict::Balanced;
+        }
+        let imbalance = self.imbalance(pcpu, &local, &busiest, average);
+        if imbalance == 0 {
+            return Verdict::Balanced;
+        }
+        match self.busiest_pcpu(span.group(group), imbalance) {
+            Some(from) => Verdict::Pull { from, imbalance },
+            None => Verdict::Balanced,
+        }
+    }
+
+    /// Whether `pcpu` balances for its group: it is the group's first idle pCPU, or, if none is idle, its first.
+    fn is_responsible(&self, pcpu: u32, group: &[u32]) -> bool {
+        let first_idle = group.iter().find(|&&at| self.rq(at).is_idle());
+        first_idle.or(group.first()) == Some(&pcpu)
+    }
+
+    fn group_stats(&self, span: usize, group: usize, index: usize, local: bool) -> Stats {
+        let span = &self.topology.spans[span];
+        let power = span.groups[group].power;
+        let mut stats = Stats {
+            power,
+            ..Stats::default()
+        };
+        let (mut most_load, mut least_load) = (0, u64::MAX);
+        let (mut most_running, mut least_running) = (0, u32::MAX);
+        for &at in span.group(group) {
+            if self.scratch.excluded.contains(&at) {
+                continue;
+            }
+            let load = if local {
+                self.target_load(at, index)
+            } else {
+                self.source_load(at, index)
+            };
+            let queue = self.rq(at);
+            stats.load += load;
+            stats.weighted_load += self.load(at);
+            stats.nr_running += u64::from(queue.nr_running);
+            stats.pcpus += 1;
+            stats.idle_pcpus += u64::from(queue.is_idle());
+            (most_load, least_load) = (most_load.max(load), least_load.min(load));
+            most_running = most_running.max(queue.nr_running);
+            least_running = least_running.min(queue.nr_running);
+        }
+        stats.avg_load = Self::per_power(stats.load, power);
+        stats.capacity = ((power + POWER / 2) / POWER).max(1);
+        if !local && stats.pcpus > 0 {
+            let spread = most_load.saturating_sub(least_load);
+            stats.uneven = spread >= stats.load_per_task() && most_running.saturating_sub(least_running) > 1;
+        }
+        stats
+    }
+
+    fn worth_pulling(local: &Stats, busiest: &Stats, average: u64, idle: Idleness, imbalance_pct: u64) -> bool {
+        if busiest.uneven {
+            return true;
+        }
+        if idle == Idleness::NewlyIdle && local.has_capacity() && !busiest.has_capacity() {
+            return true;
+        }
+        if local.avg_load >= busiest.avg_load || local.avg_load >= average {
+            return false;
+        }
+        if idle == Idleness::Idle {
+            // An idle pCPU takes whatever helps: unless there are idle ones over there as well, and no crowd.
+            let as_idle = local.idle_pcpus <= busiest.idle_pcpus + 1;
+            !(as_idle && busiest.nr_running <= busiest.pcpus)
+        } else {
+            100 * busiest.avg_load > imbalance_pct * local.avg_load
+        }
+    }
+
+    /// How much load to pull so that neither side ends up beyond the average.
+    fn imbalance(&self, pcpu: u32, local: &Stats, busiest: &Stats, average: u64) -> u64 {
+        let mut per_task = busiest.load_per_task();
+        if busiest.uneven {
+            per_task = per_task.min(average);
+        }
+        if busiest.avg_load < average {
+            return self.small_imbalance(pcpu, local, busiest, per_task);
+        }
+        let mut above_capacity = u64::MAX;
+        if !busiest.uneven {
+            // Taking more than the crowd beyond its capacity would only make idle pCPUs there.
+            let crowd = busiest.nr_running.saturating_sub(busiest.capacity);
+            above_capacity = Self::per_power(crowd * POWER, busiest.power);
+        }
+        let over = (busiest.avg_load - average).min(above_capacity);
+        let out = over * busiest.power;
+        let into = average.saturating_sub(local.avg_load) * local.power;
+        let imbalance = out.min(into) / POWER;
+        if imbalance < per_task {
+            self.small_imbalance(pcpu, local, busiest, per_task)
+        } else {
+            imbalance
+        }
+    }
+
+    /// Less than one thread too many: whether moving one gains capacity; its load, or 0.
+    fn small_imbalance(&self, pcpu: u32, local: &Stats, busiest: &Stats, per_task: u64) -> u64 {
+        let here_per_task = if local.nr_running > 0 {
+            local.load_per_task()
+        } else {
+            self.load_per_task(pcpu)
+        };
+        let factor = if local.nr_running > 0 && per_task > here_per_task {
+            1
+        } else {
+            2
+        };
+        let scaled = Self::per_power(per_task, busiest.power);
+        if (busiest.avg_load + scaled).saturating_sub(local.avg_load) >= scaled * factor {
+            return per_task;
+        }
+        let useful = |power: u64, per_task: u64, load: u64| power * per_task.min(load);
+        let before =
+            useful(busiest.power, per_task, busiest.avg_load) + useful(local.power, here_per_task, local.avg_load);
+        let there = useful(busiest.power, per_task, busiest.avg_load.saturating_sub(scaled));
+        let moved = busiest.avg_load.min(scaled) * busiest.power / local.power.max(1);
+        let here = useful(local.power, here_per_task, local.avg_load + moved);
+        if (there + here) / POWER > before / POWER {
+            per_task
+        } else {
+            0
+        }
+    }
+
+    /// The pCPU of `group` with most load per capacity that can give some.
+    fn busiest_pcpu(&self, group: &[u32], imbalance: u64) -> Option<u32> {
+        let mut busiest = None;
+        let mut most = 0;
+        for &at in group {
+            if self.scratch.excluded.contains(&at) {
+                continue;
+            }
+            let load = self.load(at);
+            let queue = self.rq(at);
+            // A single thread heavier than what is asked for stays where it is.
+            if queue.nr_running == 0 || (queue.nr_running == 1 && load > imbalance) {
+                continue;
+            }
+            let load = Self::per_power(load, self.topology.power[at as usize]);
+            if load > most {
+                (busiest, most) = (Some(at), load);
+            }
+        }
+        busiest
+    }
+}

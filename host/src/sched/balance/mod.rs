@@ -1,0 +1,247 @@
+//! Load balancing: when it happens, and one pass over one domain (§4.4).
+
+mod busiest;
+mod pull;
+
+use alloc::vec::Vec;
+
+use super::Scheduler;
+use super::weight::mul_div;
+use crate::boundary::Cost;
+use crate::step::Step;
+
+use busiest::Verdict;
+
+/// On whose behalf a pass is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Idleness {
+    /// A pCPU that runs nothing.
+    Idle,
+    /// A pCPU that runs something.
+    Busy,
+    /// A pCPU that has just run out of threads.
+    NewlyIdle,
+}
+
+/// Buffers that passes reuse.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scratch {
+    /// pCPUs found to have only pinned threads.
+    excluded: Vec<u32>,
+}
+
+/// What a pass over a domain did.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    moved: bool,
+    /// Whether it was this pCPU's to make; if not, domains above aren't either.
+    mine: bool,
+}
+
+impl Scheduler {
+    /// Ticks in `ms` milliseconds, at least one.
+    fn ticks(&self, ms: u64) -> u64 {
+        (ms * self.hz).div_ceil(1000).max(1)
+    }
+
+    /// What a tick on `pcpu` does for balancing.
+    pub(super) fn balance_at_tick(&mut self, pcpu: u32, tick: u64, step: &mut Step<'_>) {
+        if tick >= self.rq(pcpu).next_balance {
+            let idle = if self.rq(pcpu).curr.is_none() {
+                Idleness::Idle
+            } else {
+                Idleness::Busy
+            };
+            self.rebalance(pcpu, idle, tick, step);
+        }
+        if tick >= self.next_idle_balance && self.should_call_idle(pcpu) {
+            self.call_idle(step);
+        }
+    }
+
+    /// Whether `pcpu` has work that an idle pCPU could take: a second thread, or a busy sibling beside its own.
+    fn should_call_idle(&self, pcpu: u32) -> bool {
+        if self.rq(pcpu).nr_running >= 2 {
+            return true;
+        }
+        let levels = self.topology.cache_levels[pcpu as usize];
+        self.topology.domains[pcpu as usize][..levels].iter().any(|domain| {
+            let near = self.topology.spans[domain.span].group(domain.group);
+            near.iter().filter(|&&at| self.rq(at).curr.is_some()).take(2).count() > 1
+        })
+    }
+
+    /// Asks the first idle pCPU to balance for all idle ones, whose ticks are stopped.
+    fn call_idle(&mut self, step: &mut Step<'_>) {
+        let Some(idle) = self.idle.first() else { return };
+        self.next_idle_balance += 1;
+        let queue = self.rq_mut(idle);
+        if !queue.balance_idle && idle != step.pcpu {
+            queue.balance_idle = true;
+            step.ipi(idle);
+        }
+    }
+
+    /// Balances for all idle pCPUs that are due; `pcpu` is one of them and executes it.
+    pub(super) fn balance_for_idle(&mut self, pcpu: u32, step: &mut Step<'_>) {
+        let tick = self.jiffies();
+        let mut next = u64::MAX;
+        let mut from = 0;
+        while let Some(idle) = self.idle.first_from(from) {
+            from = idle + 1;
+            if self.rq(pcpu).need_resched {
+                // Work came; the next tick of a busy pCPU calls another one.
+                next = tick;
+                break;
+            }
+            if tick >= self.rq(idle).next_balance {
+                let load = self.load(idle);
+                self.rq_mut(idle).update_load(tick, load);
+                self.rebalance(idle, Idleness::Idle, tick, step);
+            }
+            next = next.min(self.rq(idle).next_balance);
+            if from >= self.pcpus() {
+                break;
+            }
+        }
+        self.next_idle_balance = next.max(tick + 1);
+    }
+
+    /// Balances those domains of `pcpu` that are due.
+    fn rebalance(&mut self, pcpu: u32, idle: Idleness, tick: u64, step: &mut Step<'_>) {
+        self.hierarchy.refresh_shares(pcpu);
+        let mut idle = idle;
+        let mut next = tick + 60 * self.hz;
+        let longest = (self.hz * u64::from(self.pcpus()) / 10).max(1);
+        for level in 0..self.topology.domains[pcpu as usize].len() {
+            let domain = &self.topology.domains[pcpu as usize][level];
+            let busy_factor = self.topology.spans[domain.span].config.busy_factor;
+            let factor = if idle == Idleness::Idle { 1 } else { busy_factor };
+            let interval = self.ticks(domain.interval_ms * factor).min(longest);
+            let due = domain.last_balance + interval;
+            let mut mine = true;
+            if tick >= due {
+                let pass = self.balance_domain(pcpu, level, idle, step);
+                if pass.moved {
+                    idle = Idleness::Busy;
+                }
+                mine = pass.mine;
+                self.topology.domains[pcpu as usize][level].last_balance = tick;
+            }
+            next = next.min(self.topology.domains[pcpu as usize][level].last_balance + interval);
+            if !mine {
+                break;
+            }
+        }
+        self.rq_mut(pcpu).next_balance = next;
+    }
+
+    /// `pcpu` has nothing to run: looks for a thread to pull, unless it is usually idle for a short time only.
+    pub(super) fn balance_newly_idle(&mut self, pcpu: u32, step: &mut Step<'_>) {
+        let now = self.now();
+        self.rq_mut(pcpu).idle_since = Some(now);
+        if self.rq(pcpu).avg_idle < self.migration_cost_ns {
+            return;
+        }
+        self.hierarchy.refresh_shares(pcpu);
+        for level in 0..self.topology.domains[pcpu as usize].len() {
+            if self.balance_domain(pcpu, level, Idleness::NewlyIdle, step).moved {
+                self.rq_mut(pcpu).idle_since = None;
+                return;
+            }
+        }
+    }
+
+    /// One pass for `pcpu` over its domain number `level`.
+    fn balance_domain(&mut self, pcpu: u32, level: usize, idle: Idleness, step: &mut Step<'_>) -> Pass {
+        step.charge(Cost::Balance, 1);
+        self.scratch.excluded.clear();
+        loop {
+            let (from, imbalance) = match self.find_busiest(pcpu, level, idle) {
+                Verdict::NotMine => {
+                    return Pass {
+                        moved: false,
+                        mine: false,
+                    };
+                }
+                Verdict::Balanced => {
+                    self.balanced(pcpu, level, true);
+                    return Pass {
+                        moved: false,
+                        mine: true,
+                    };
+                }
+                Verdict::Pull { from, imbalance } => (from, imbalance),
+            };
+            let pull = self.pull(pcpu, level, from, imbalance, step);
+            if pull.all_pinned && self.rq(from).nr_running > 1 {
+                self.scratch.excluded.push(from);
+                continue;
+            }
+            if pull.moved > 0 {
+                if pcpu != step.pcpu {
+                    self.resched(pcpu, step);
+                }
+                self.balanced(pcpu, level, false);
+                return Pass {
+                    moved: true,
+                    mine: true,
+                };
+            }
+            self.failed(pcpu, level, from, idle, step);
+            return Pass {
+                moved: false,
+                mine: true,
+            };
+        }
+    }
+
+    /// After a pass that found nothing to do (`stable`), or moved something.
+    fn balanced(&mut self, pcpu: u32, level: usize, stable: bool) {
+        let domain = &mut self.topology.domains[pcpu as usize][level];
+        let config = &self.topology.spans[domain.span].config;
+        domain.failed = 0;
+        if !stable {
+            domain.interval_ms = config.min_interval_ms;
+        } else if domain.interval_ms < config.max_interval_ms {
+            domain.interval_ms *= 2;
+        }
+    }
+
+    /// After a pass that found imbalance and could move nothing: after some of these, the running thread is pushed.
+    fn failed(&mut self, pcpu: u32, level: usize, from: u32, idle: Idleness, step: &mut Step<'_>) {
+        let domain = &mut self.topology.domains[pcpu as usize][level];
+        let config = &self.topology.spans[domain.span].config;
+        if idle == Idleness::NewlyIdle {
+            return;
+        }
+        domain.failed += 1;
+        domain.interval_ms = config.min_interval_ms;
+        if domain.failed <= config.cache_nice_tries + 2 {
+            return;
+        }
+        let movable = self
+            .rq(from)
+            .curr
+            .is_some_and(|curr| self.thread(curr).may_run_on(pcpu));
+        let domain = &mut self.topology.domains[pcpu as usize][level];
+        let config = &self.topology.spans[domain.span].config;
+        if !movable {
+            domain.interval_ms = (2 * domain.interval_ms).min(config.max_interval_ms);
+            return;
+        }
+        domain.failed = config.cache_nice_tries + 1;
+        if domain.interval_ms < config.max_interval_ms {
+            domain.interval_ms *= 2;
+        }
+        if self.rq(from).push_to.is_none() {
+            self.rq_mut(from).push_to = Some(pcpu);
+            self.resched(from, step);
+        }
+    }
+
+    /// `value` per capacity `power`, 1024 being a whole pCPU's.
+    fn per_power(value: u64, power: u64) -> u64 {
+        mul_div(value, super::topology::POWER, power)
+    }
+}

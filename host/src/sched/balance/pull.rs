@@ -1,0 +1,181 @@
+//! Moving threads between pCPUs: which may move, and by how much (Linux 3.3: `load_balance_fair`, `can_migrate_task`).
+
+use super::super::entity::{QueueId, Stands};
+use super::super::hierarchy::Departure;
+use super::super::policy::Arrival;
+use super::super::weight::mul_div;
+use super::super::{Scheduler, ThreadState};
+use crate::boundary::{Cost, TaskId};
+use crate::step::Step;
+
+/// What a pull did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pull {
+    pub(super) moved: u32,
+    /// Every thread that was looked at must stay on its pCPU.
+    pub(super) all_pinned: bool,
+}
+
+/// Why a thread stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stays {
+    Pinned,
+    Running,
+    CacheHot,
+}
+
+impl Scheduler {
+    /// Pulls up to `imbalance` of load from `from` to `pcpu`.
+    pub(super) fn pull(&mut self, pcpu: u32, level: usize, from: u32, imbalance: u64, step: &mut Step<'_>) -> Pull {
+        let mut pull = Pull {
+            moved: 0,
+            all_pinned: true,
+        };
+        if self.rq(from).nr_running <= 1 {
+            pull.all_pinned = false;
+            return pull;
+        }
+        let mut left = imbalance as i64;
+        let mut looks = self.nr_migrate;
+        let mut leaf = 0;
+        while let Some(&queue) = self.hierarchy.leaves[from as usize].get(leaf) {
+            leaf += 1;
+            if self.hierarchy.queue(queue).task_weight == 0 {
+                continue;
+            }
+            // The imbalance in terms of this queue's weights, and back.
+            let (whole, weight) = (
+                self.hierarchy.hierarchical_load(queue),
+                self.hierarchy.queue(queue).load,
+            );
+            let ask = mul_div(left as u64, weight, whole + 1);
+            let moved = self.pull_from(queue, ask, pcpu, level, &mut looks, &mut pull, step);
+            left -= mul_div(moved, whole, weight + 1) as i64;
+            if left <= 0 || looks == 0 {
+                break;
+            }
+        }
+        pull
+    }
+
+    /// Pulls up to `ask` of weight out of one queue; returns the weight moved.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the loop's own state, split off for its length only"
+    )]
+    fn pull_from(
+        &mut self,
+        queue: QueueId,
+        ask: u64,
+        pcpu: u32,
+        level: usize,
+        looks: &mut u32,
+        pull: &mut Pull,
+        step: &mut Step<'_>,
+    ) -> u64 {
+        let mut left = ask as i64;
+        let mut at = self.hierarchy.queue(queue).tasks;
+        while let Some(id) = at {
+            let entity = self.hierarchy.entity(id);
+            at = entity.list_next;
+            let Stands::Task(task) = entity.stands else {
+                panic!("a group in a list of threads")
+            };
+            if *looks == 0 {
+                break;
+            }
+            *looks -= 1;
+            let weight = entity.weight;
+            // Not if it overshoots by more than half of itself.
+            if (weight / 2) as i64 > left {
+                pull.all_pinned = false;
+                continue;
+            }
+            match self.stays(task, pcpu, level) {
+                Some(Stays::Pinned) => continue,
+                Some(Stays::Running | Stays::CacheHot) => {
+                    pull.all_pinned = false;
+                    continue;
+                }
+                None => {}
+            }
+            pull.all_pinned = false;
+            self.move_to(task, pcpu, step);
+            pull.moved += 1;
+            left -= weight as i64;
+            if left <= 0 {
+                break;
+            }
+        }
+        (ask as i64 - left) as u64
+    }
+
+    /// Why `task` may not move to `pcpu` in a pass over domain number `level` of `pcpu`.
+    fn stays(&self, task: TaskId, pcpu: u32, level: usize) -> Option<Stays> {
+        let thread = self.thread(task);
+        if !thread.may_run_on(pcpu) {
+            return Some(Stays::Pinned);
+        }
+        if thread.on_cpu {
+            return Some(Stays::Running);
+        }
+        let domain = &self.topology.domains[pcpu as usize][level];
+        let tries = self.topology.spans[domain.span].config.cache_nice_tries;
+        (domain.failed <= tries && self.is_cache_hot(task, pcpu)).then_some(Stays::CacheHot)
+    }
+
+    fn is_cache_hot(&self, task: TaskId, pcpu: u32) -> bool {
+        let id = self.thread(task).entity;
+        let entity = self.hierarchy.entity(id);
+        let queue = self.hierarchy.queue(entity.queue);
+        let buddy = queue.next == Some(id) || queue.last == Some(id);
+        if self.features.cache_hot_buddy && buddy && self.rq(pcpu).nr_running > 0 {
+            return true;
+        }
+        self.now() - entity.exec_start < self.migration_cost_ns
+    }
+
+    /// Moves a runnable thread that does not run.
+    fn move_to(&mut self, task: TaskId, pcpu: u32, step: &mut Step<'_>) {
+        assert!(!self.thread(task).on_cpu, "task {} cannot move while it runs", task.0);
+        assert_eq!(
+            self.thread(task).state,
+            ThreadState::Runnable,
+            "task {} cannot move",
+            task.0
+        );
+        let (entity, from, now) = (self.thread(task).entity, self.thread(task).pcpu, self.now());
+        self.hierarchy.dequeue(entity, Departure::Move);
+        self.rq_mut(from).nr_running -= 1;
+        let thread = self.thread_mut(task);
+        thread.run_delay += now - thread.queued_at;
+        self.rehome(task, pcpu);
+        self.activate(task, Arrival::Moved, step);
+    }
+
+    /// Active balancing: `from`, whose running thread has just been stopped for it, gives one thread to `to`.
+    pub(in super::super) fn push_one(&mut self, from: u32, to: u32, step: &mut Step<'_>) {
+        // The stopper thread comes and goes.
+        step.charge(Cost::ContextSwitch, 1);
+        let level = self.topology.domains[to as usize].iter().position(|domain| {
+            self.topology.domains[from as usize]
+                .iter()
+                .any(|other| other.span == domain.span)
+        });
+        let Some(level) = level else { return };
+        for leaf in 0..self.hierarchy.leaves[from as usize].len() {
+            let mut at = self.hierarchy.queue(self.hierarchy.leaves[from as usize][leaf]).tasks;
+            while let Some(id) = at {
+                let entity = self.hierarchy.entity(id);
+                at = entity.list_next;
+                let Stands::Task(task) = entity.stands else {
+                    panic!("a group in a list of threads")
+                };
+                if self.stays(task, to, level).is_none() {
+                    self.move_to(task, to, step);
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What is scheduled: entities (threads, and groups on one pCPU), the queues that hold them, and groups.
+//!
+//! A group has one entity and one queue per pCPU, made when first needed. A thread's entity stands in the queue of its
+//! group on its pCPU; that queue's own entity stands in the queue of the parent group, up to the pCPU's root queue.
+//!
+//! - **Running is out of the tree**: a queue's `curr` is on the queue (counted in `load` and `nr`) but not in its timeline.
+
+use alloc::vec::Vec;
+
+use super::timeline::Timeline;
+use crate::boundary::{GroupId, TaskId};
+
+/// Index of an entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct EntityId(pub(crate) u32);
+
+/// Index of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct QueueId(pub(crate) u32);
+
+/// What an entity stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stands {
+    /// A thread.
+    Task(TaskId),
+    /// A group on one pCPU: what runs is picked from this queue.
+    Group(QueueId),
+}
+
+/// A thread or a group, as its queue sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Entity {
+    pub(crate) stands: Stands,
+    /// The queue that it stands in when runnable.
+    pub(crate) queue: QueueId,
+    pub(crate) weight: u64,
+    /// Virtual runtime. Of a thread between two queues: relative to the queue's `min_vruntime`.
+    pub(crate) vruntime: u64,
+    /// On its queue, running or not.
+    pub(crate) on_rq: bool,
+    /// When its running was last accounted for. Nanoseconds.
+    pub(crate) exec_start: u64,
+    /// Nanoseconds run.
+    pub(crate) sum_exec: u64,
+    /// `sum_exec` when it was last picked.
+    pub(crate) prev_sum_exec: u64,
+    /// Neighbours in the queue's list of threads.
+    pub(crate) list_prev: Option<EntityId>,
+    pub(crate) list_next: Option<EntityId>,
+}
+
+impl Entity {
+    pub(crate) fn new(stands: Stands, queue: QueueId, weight: u64) -> Entity {
+        Entity {
+            stands,
+            queue,
+            weight,
+            vruntime: 0,
+            on_rq: false,
+            exec_start: 0,
+            sum_exec: 0,
+            prev_sum_exec: 0,
+            list_prev: None,
+            list_next: None,
+        }
+    }
+}
+
+/// Run queue of one group on one pCPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    pub(crate) pcpu: u32,
+    pub(crate) group: GroupId,
+    /// The entity by which this queue stands in its parent; `None` for a root queue.
+    pub(crate) entity: Option<EntityId>,
+    pub(crate) timeline: Timeline,
+    pub(crate) curr: Option<EntityId>,
+    /// Sum of the weights on the queue, `curr` included.
+    pub(crate) load: u64,
+    /// Entities on the queue, `curr` included.
+    pub(crate) nr: u32,
+    /// Never goes back; where newcomers are placed.
+    pub(crate) min_vruntime: u64,
+    /// Buddies: to be preferred, in this order, over the leftmost entity; and one to be passed over.
+    pub(crate) next: Option<EntityId>,
+    pub(crate) last: Option<EntityId>,
+    pub(crate) skip: Option<EntityId>,
+    /// First of the queue's runnable threads, the latest arrival first: what balancing walks.
+    pub(crate) tasks: Option<EntityId>,
+    /// Weight of the queue's runnable threads alone.
+    pub(crate) task_weight: u64,
+    /// Whether the pCPU's list of leaves has it.
+    pub(crate) listed: bool,
+    pub(crate) share: ShareHistory,
+}
+
+/// History of a group's load on one pCPU (§4.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShareHistory {
+    /// Load times time, over `period`.
+    pub(crate) load_sum: u64,
+    /// Nanoseconds that `load_sum` covers.
+    pub(crate) period: u64,
+    /// When it was last brought up to date.
+    pub(crate) stamp: u64,
+    /// When there was last any load.
+    pub(crate) last: u64,
+    /// What this queue adds to the group's total.
+    pub(crate) contribution: u64,
+    /// Time run since the last update.
+    pub(crate) unaccounted: u64,
+}
+
+impl Queue {
+    pub(crate) fn new(pcpu: u32, group: GroupId, entity: Option<EntityId>) -> Queue {
+        Queue {
+            pcpu,
+            group,
+            entity,
+            timeline: Timeline::default(),
+            curr: None,
+            load: 0,
+            nr: 0,
+            // Just before the wrap, as the kernel does it, so that a comparison that cannot wrap fails early.
+            min_vruntime: 0u64.wrapping_sub(1 << 20),
+            next: None,
+            last: None,
+            skip: None,
+            tasks: None,
+            task_weight: 0,
+            listed: false,
+            share: ShareHistory::default(),
+        }
+    }
+}
+
+/// A task group.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) parent: Option<GroupId>,
+    pub(crate) shares: u64,
+    /// Sum of its queues' contributions.
+    pub(crate) load: u64,
+    /// Its queue on each pCPU, where it has ever had a thread.
+    pub(crate) queues: Vec<Option<QueueId>>,
+}

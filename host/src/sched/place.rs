@@ -1,0 +1,174 @@
+//! Where a new or woken thread goes (§4.4).
+
+use super::Scheduler;
+use crate::boundary::TaskId;
+
+impl Scheduler {
+    /// Load of `pcpu` as its history of `index` shows it, guessing low: for where threads come from.
+    pub(super) fn source_load(&self, pcpu: u32, index: usize) -> u64 {
+        let now = self.load(pcpu);
+        if index == 0 || !self.features.lb_bias {
+            now
+        } else {
+            now.min(self.rq(pcpu).load[index - 1])
+        }
+    }
+
+    /// The same, guessing high: for where threads go.
+    pub(super) fn target_load(&self, pcpu: u32, index: usize) -> u64 {
+        let now = self.load(pcpu);
+        if index == 0 || !self.features.lb_bias {
+            now
+        } else {
+            now.max(self.rq(pcpu).load[index - 1])
+        }
+    }
+
+    /// Average weight of a runnable thread on `pcpu`, 0 if there is none.
+    pub(super) fn load_per_task(&self, pcpu: u32) -> u64 {
+        self.load(pcpu)
+            .checked_div(u64::from(self.rq(pcpu).nr_running))
+            .unwrap_or(0)
+    }
+
+    /// The pCPU on which `task`, woken from `waker`, shall run.
+    pub(super) fn place_woken(&self, task: TaskId, waker: u32) -> u32 {
+        let thread = self.thread(task);
+        let prev = thread.pcpu;
+        if thread.is_pinned() {
+            return prev;
+        }
+        let mut target = prev;
+        if self.features.affine_wakeups && thread.may_run_on(waker) {
+            let common = self.topology.domains[waker as usize].iter().find_map(|domain| {
+                let both = self.topology.domains[prev as usize]
+                    .iter()
+                    .any(|other| other.span == domain.span);
+                both.then(|| self.topology.spans[domain.span].config.imbalance_pct)
+            });
+            // Without any common domain there is nothing to weigh, and no reason to search either.
+            let pct = match common {
+                Some(pct) => pct,
+                None if waker == prev => 100,
+                None => return prev,
+            };
+            if waker == prev || self.wake_affine(task, waker, prev, pct) {
+                target = waker;
+            }
+            target = self.idle_sibling(task, target, waker);
+        }
+        if thread.may_run_on(target) {
+            target
+        } else {
+            self.fallback(task)
+        }
+    }
+
+    /// Some pCPU that `task` may run on.
+    fn fallback(&self, task: TaskId) -> u32 {
+        let thread = self.thread(task);
+        match &thread.affinity {
+            Some(mask) if !mask.has(thread.pcpu) => mask.first().expect("an affinity is never empty"),
+            _ => thread.pcpu,
+        }
+    }
+
+    /// Whether `waker` is as good a place for `task` as `prev`, by load.
+    fn wake_affine(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64) -> bool {
+        let (load, this_load) = (self.load(prev), self.load(waker));
+        if this_load == 0 {
+            return true;
+        }
+        let thread = self.thread(task);
+        let weight = self.hierarchy.entity(thread.entity).weight as i64;
+        let power = |pcpu: u32| self.topology.power[pcpu as usize] as i64;
+        let this_added = self.hierarchy.effective_load(thread.group, waker, weight, weight);
+        let prev_added = self.hierarchy.effective_load(thread.group, prev, 0, weight);
+        let this_side = 100 * power(prev) * (this_load as i64 + this_added);
+        let prev_side = (100 + (imbalance_pct as i64 - 100) / 2) * power(waker) * (load as i64 + prev_added);
+        if this_side <= prev_side {
+            return true;
+        }
+        this_load <= load && this_load + load <= self.load_per_task(waker)
+    }
+
+    /// An idle pCPU near `target`: itself, else a whole idle core, else an idle thread, under the same last-level cache.
+    fn idle_sibling(&self, task: TaskId, target: u32, waker: u32) -> u32 {
+        let thread = self.thread(task);
+        if (target == waker || target == thread.pcpu) && self.rq(target).is_idle() {
+            return target;
+        }
+        let levels = self.topology.cache_levels[target as usize];
+        for domain in self.topology.domains[target as usize][..levels].iter().rev() {
+            let span = &self.topology.spans[domain.span];
+            for group in span.groups_from(domain.group) {
+                let pcpus = span.group(group);
+                if pcpus.iter().all(|&pcpu| self.rq(pcpu).is_idle())
+                    && let Some(&allowed) = pcpus.iter().find(|&&pcpu| thread.may_run_on(pcpu))
+                {
+                    return allowed;
+                }
+            }
+        }
+        target
+    }
+
+    /// The pCPU on which `task`, created on `creator`, shall start: the idlest of the idlest group, level by level.
+    pub(super) fn place_new(&self, task: TaskId, creator: u32) -> u32 {
+        let thread = self.thread(task);
+        let mut pcpu = creator;
+        let mut levels = self.topology.domains[creator as usize].len();
+        while levels > 0 {
+            levels -= 1;
+            let domain = &self.topology.domains[pcpu as usize][levels];
+            let span = &self.topology.spans[domain.span];
+            let Some(group) = self.idlest_group(task, domain.span, domain.group) else {
+                continue;
+            };
+            let allowed = span.group(group).iter().filter(|&&at| thread.may_run_on(at));
+            let Some(&idlest) = allowed.min_by_key(|&&at| (self.load(at), at != pcpu)) else {
+                continue;
+            };
+            if idlest != pcpu {
+                pcpu = idlest;
+                // Down into the domains of the new place, those smaller than this one.
+                let size = span.pcpus.len();
+                let below = |state: &&super::topology::DomainState| self.topology.spans[state.span].pcpus.len() < size;
+                levels = self.topology.domains[pcpu as usize].iter().take_while(below).count();
+            }
+        }
+        if thread.may_run_on(pcpu) {
+            pcpu
+        } else {
+            self.fallback(task)
+        }
+    }
+
+    /// The group of `span` with the least load per capacity, if it is clearly less loaded than group `local`.
+    fn idlest_group(&self, task: TaskId, span: usize, local: usize) -> Option<usize> {
+        let thread = self.thread(task);
+        let span = &self.topology.spans[span];
+        let margin = 100 + (span.config.imbalance_pct - 100) / 2;
+        let mut idlest: Option<(u64, usize)> = None;
+        let mut this_load = 0;
+        for group in span.groups_from(local) {
+            let pcpus = span.group(group);
+            let may = pcpus.iter().any(|&pcpu| thread.may_run_on(pcpu));
+            let load: u64 = pcpus.iter().map(|&pcpu| self.load(pcpu)).sum();
+            let load = load * super::topology::POWER / span.groups[group].power.max(1);
+            if !may {
+                // Nothing to gain from a group that it cannot use; and one's own is then no reason to stay.
+                if group == local {
+                    this_load = u64::MAX / 1024;
+                }
+            } else if group == local {
+                this_load = load;
+            } else if idlest.is_none_or(|(least, _)| load < least) {
+                idlest = Some((load, group));
+            }
+        }
+        idlest
+            .filter(|&(least, _)| 100 * this_load > margin * least)
+            .map(|(_, group)| group)
+    }
+}

@@ -1,0 +1,259 @@
+//! Scheduling domains: which pCPUs share what, level by level (§4.4).
+//!
+//! A domain is a span of pCPUs divided into groups; each group is a span of the level below. pCPUs that share a domain
+//! share one [`Span`]; what balancing remembers per pCPU is in [`DomainState`].
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::config::{BalanceConfig, ConfigError, DomainConfig, PcpuPlace};
+
+/// Capacity of a pCPU that has its core for itself.
+pub(crate) const POWER: u64 = 1024;
+
+/// A group of a domain: a slice of the span's pCPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct SpanGroup {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    /// Sum of the capacities of its pCPUs.
+    pub(crate) power: u64,
+}
+
+/// A domain, shared by all pCPUs in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) config: DomainConfig,
+    /// pCPUs, group by group.
+    pub(crate) pcpus: Vec<u32>,
+    pub(crate) groups: Vec<SpanGroup>,
+}
+
+impl Span {
+    /// The pCPUs of group `index`.
+    pub(crate) fn group(&self, index: usize) -> &[u32] {
+        let group = &self.groups[index];
+        &self.pcpus[group.first..group.first + group.count]
+    }
+
+    /// The group indices, from `local` round.
+    pub(crate) fn groups_from(&self, local: usize) -> impl Iterator<Item = usize> + use<> {
+        let count = self.groups.len();
+        (0..count).map(move |step| (local + step) % count)
+    }
+}
+
+/// A pCPU's place in a domain, and what its balancing there remembers.
+#[derive(Clone, Debug)]
+pub(crate) struct DomainState {
+    pub(crate) span: usize,
+    /// The group that it belongs to.
+    pub(crate) group: usize,
+    /// When it last balanced. Ticks since power-on.
+    pub(crate) last_balance: u64,
+    /// Milliseconds.
+    pub(crate) interval_ms: u64,
+    pub(crate) failed: u32,
+}
+
+/// All domains of the host.
+#[derive(Clone, Debug)]
+pub(crate) struct Topology {
+    pub(crate) spans: Vec<Span>,
+    /// For each pCPU its domains, the smallest first.
+    pub(crate) domains: Vec<Vec<DomainState>>,
+    /// For each pCPU the number (from the bottom) of domains whose pCPUs share its last-level cache.
+    pub(crate) cache_levels: Vec<usize>,
+    /// For each pCPU its last-level cache.
+    pub(crate) cache: Vec<u32>,
+    /// For each pCPU its capacity.
+    pub(crate) power: Vec<u64>,
+}
+
+/// A level: its parameters and what the pCPUs of one span have in common.
+struct Level {
+    config: DomainConfig,
+    shares_cache: bool,
+    key: fn(&PcpuPlace) -> (u32, u32),
+}
+
+impl Topology {
+    pub(crate) fn new(places: &[PcpuPlace], config: &BalanceConfig) -> Result<Topology, ConfigError> {
+        if places.is_empty() {
+            return Err(ConfigError::NoPcpus);
+        }
+        let mut order: Vec<u32> = (0..places.len() as u32).collect();
+        order.sort_by_key(|&pcpu| (places[pcpu as usize], pcpu));
+        for pair in order.windows(2) {
+            if places[pair[0] as usize] == places[pair[1] as usize] {
+                return Err(ConfigError::SamePlace(places[pair[0] as usize]));
+            }
+        }
+        // Threads of a core share its capacity; they are neighbours in `order`.
+        let mut power = vec![POWER; places.len()];
+        let core = |pcpu: &u32| (places[*pcpu as usize].socket, places[*pcpu as usize].core);
+        for threads in order
+            .chunk_by(|a, b| core(a) == core(b))
+            .filter(|threads| threads.len() > 1)
+        {
+            for &pcpu in threads {
+                power[pcpu as usize] = config.smt_gain / threads.len() as u64;
+            }
+        }
+        let top = if config.sockets_are_nodes {
+            config.numa
+        } else {
+            config.package
+        };
+        let levels = [
+            Level {
+                config: config.smt,
+                shares_cache: true,
+
+                key: |place| (place.socket, place.core),
+            },
+            Level {
+                config: config.cache,
+                shares_cache: true,
+
+                key: |place| (place.socket, 0),
+            },
+            Level {
+                config: top,
+                shares_cache: false,
+
+                key: |_| (0, 0),
+            },
+        ];
+        let mut topology = Topology {
+            spans: Vec::new(),
+            domains: vec![Vec::new(); places.len()],
+            cache_levels: vec![0; places.len()],
+            cache: places.iter().map(|place| place.socket).collect(),
+            power,
+        };
+        // What each pCPU's next domain has as groups: at the bottom, single pCPUs.
+        let mut groups: Vec<Vec<u32>> = order.iter().map(|&pcpu| vec![pcpu]).collect();
+        for level in levels {
+            groups = topology.add_level(&level, groups, places);
+        }
+        Ok(topology)
+    }
+
+    /// Joins `groups` into the spans of `level`; returns the spans as the groups of the next level.
+    fn add_level(&mut self, level: &Level, groups: Vec<Vec<u32>>, places: &[PcpuPlace]) -> Vec<Vec<u32>> {
+        let key = |group: &Vec<u32>| (level.key)(&places[group[0] as usize]);
+        let mut spans = Vec::new();
+        let mut rest = groups.into_iter().peekable();
+        while let Some(first) = rest.next() {
+            let here = key(&first);
+            let mut members = vec![first];
+            while let Some(next) = rest.next_if(|group| key(group) == here) {
+                members.push(next);
+            }
+            spans.push(members.concat());
+            // A span of one group would balance nothing: it degenerates.
+            if members.len() > 1 {
+                self.add_span(level, &members);
+            }
+        }
+        spans
+    }
+
+    fn add_span(&mut self, level: &Level, members: &[Vec<u32>]) {
+        let index = self.spans.len();
+        let mut span = Span {
+            config: level.config,
+            pcpus: Vec::new(),
+            groups: Vec::new(),
+        };
+        for (group, pcpus) in members.iter().enumerate() {
+            let power = pcpus.iter().map(|&pcpu| self.power[pcpu as usize]).sum();
+            span.groups.push(SpanGroup {
+                first: span.pcpus.len(),
+                count: pcpus.len(),
+                power,
+            });
+            span.pcpus.extend(pcpus);
+            for &pcpu in pcpus {
+                self.domains[pcpu as usize].push(DomainState {
+                    span: index,
+                    group,
+                    last_balance: 0,
+                    interval_ms: level.config.min_interval_ms,
+                    failed: 0,
+                });
+                if level.shares_cache {
+                    self.cache_levels[pcpu as usize] += 1;
+                }
+            }
+        }
+        self.spans.push(span);
+    }
+
+    /// Whether two pCPUs share a last-level cache.
+    pub(crate) fn share_cache(&self, a: u32, b: u32) -> bool {
+        self.cache[a as usize] == self.cache[b as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+
+    fn places(sockets: u32, cores: u32, threads: u32) -> Vec<PcpuPlace> {
+        let mut places = Vec::new();
+        for socket in 0..sockets {
+            for core in 0..cores {
+                for thread in 0..threads {
+                    places.push(PcpuPlace { socket, core, thread });
+                }
+            }
+        }
+        places
+    }
+
+    fn topology(sockets: u32, cores: u32, threads: u32) -> Topology {
+        let config = HostConfig::default().balance;
+        Topology::new(&places(sockets, cores, threads), &config).expect("a valid topology")
+    }
+
+    #[test]
+    fn each_level_spans_what_it_shares() {
+        let topology = topology(2, 4, 2);
+        assert!(topology.domains.iter().all(|domains| domains.len() == 3));
+        let spans: Vec<_> = topology.domains[9]
+            .iter()
+            .map(|domain| topology.spans[domain.span].pcpus.len())
+            .collect();
+        assert_eq!(spans, [2, 8, 16]);
+        assert_eq!(topology.cache_levels[9], 2);
+        let core = &topology.spans[topology.domains[9][0].span];
+        assert_eq!(core.pcpus, [8, 9]);
+        assert_eq!(topology.domains[9][0].group, 1);
+        assert_eq!(topology.power[9], 589);
+    }
+
+    #[test]
+    fn levels_of_one_group_degenerate() {
+        assert!(topology(1, 1, 1).domains[0].is_empty());
+        assert_eq!(topology(1, 8, 1).domains[3].len(), 1);
+        assert_eq!(topology(4, 1, 1).domains[3].len(), 1);
+        assert_eq!(topology(4, 1, 1).cache_levels[3], 0);
+    }
+
+    #[test]
+    fn two_pcpus_cannot_share_a_place() {
+        let place = PcpuPlace {
+            socket: 0,
+            core: 0,
+            thread: 0,
+        };
+        let config = HostConfig::default().balance;
+        assert_eq!(
+            Topology::new(&[place, place], &config).err(),
+            Some(ConfigError::SamePlace(place))
+        );
+    }
+}

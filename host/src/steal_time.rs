@@ -1,0 +1,67 @@
+//! The steal-time record and its preempted flag (§1.9).
+
+use holdfast_abi::msr;
+
+use crate::boundary::{Command, Cost, VcpuId};
+use crate::host::Host;
+use crate::step::Step;
+use crate::vcpu::Steal;
+
+impl Host {
+    /// Writes the steal-time MSR of `vcpu`; false if that is a fault.
+    pub(crate) fn register_steal_time(&mut self, vcpu: VcpuId, value: u64) -> bool {
+        let vm = self.at(vcpu).vm;
+        if !self.vms[vm.0 as usize].config.steal_time || value & msr::STEAL_TIME_RESERVED != 0 {
+            return false;
+        }
+        let seen_ns = self.waited_ns(vcpu);
+        let at = self.at(vcpu);
+        // Time stolen before there was a record is nobody's.
+        at.steal = Steal {
+            msr: value,
+            seen_ns,
+            preempted: false,
+        };
+        at.requests.steal_update = true;
+        true
+    }
+
+    /// For how long the thread of `vcpu` was runnable and did not run, since ever. Nanoseconds.
+    fn waited_ns(&self, vcpu: VcpuId) -> u64 {
+        self.sched.run_delay(self.vcpus[vcpu.0 as usize].task)
+    }
+
+    /// Where the record of `vcpu` is, if it has one.
+    fn record(&self, vcpu: VcpuId) -> Option<u64> {
+        let value = self.vcpus[vcpu.0 as usize].steal.msr;
+        (value & msr::STEAL_TIME_ENABLE != 0).then_some(value & !(msr::STEAL_TIME_ENABLE | msr::STEAL_TIME_RESERVED))
+    }
+
+    /// Before entry: adds what was stolen since the last time, and clears the preempted flag.
+    pub(crate) fn update_steal_time(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let Some(address) = self.record(vcpu) else { return };
+        let delay = self.waited_ns(vcpu);
+        let at = self.at(vcpu);
+        let steal = delay - at.steal.seen_ns;
+        at.steal.seen_ns = delay;
+        at.steal.preempted = false;
+        step.charge(Cost::StealTime, 1);
+        step.out.push(Command::StealTime { vcpu, address, steal });
+    }
+
+    /// Whether the guest of `vcpu` is told of preemptions.
+    pub(crate) fn reports_preemption(&self, vcpu: VcpuId) -> bool {
+        let vm = &self.vms[self.vcpus[vcpu.0 as usize].vm.0 as usize];
+        vm.config.preempted_flag && self.record(vcpu).is_some()
+    }
+
+    /// `vcpu` has lost or given up its pCPU: its record says so, also when it has halted.
+    pub(crate) fn report_preempted(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        if !self.reports_preemption(vcpu) || self.at(vcpu).steal.preempted {
+            return;
+        }
+        let Some(address) = self.record(vcpu) else { return };
+        self.at(vcpu).steal.preempted = true;
+        step.out.push(Command::SetPreempted { vcpu, address });
+    }
+}

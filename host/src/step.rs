@@ -1,0 +1,44 @@
+//! One step of the host: the time, the pCPU that executes it, and where its commands go.
+
+use alloc::vec::Vec;
+
+use crate::boundary::{Command, Cost, Nanos, PcpuId};
+
+/// What code that runs within one step needs to know and to say.
+#[derive(Debug)]
+pub(crate) struct Step<'a> {
+    pub(crate) now: u64,
+    /// The pCPU that executes the step.
+    pub(crate) pcpu: u32,
+    pub(crate) out: &'a mut Vec<Command>,
+}
+
+impl<'a> Step<'a> {
+    pub(crate) fn new(now: Nanos, pcpu: PcpuId, out: &'a mut Vec<Command>) -> Step<'a> {
+        Step {
+            now: now.0,
+            pcpu: pcpu.0,
+            out,
+        }
+    }
+
+    /// Charges the executing pCPU.
+    pub(crate) fn charge(&mut self, cost: Cost, count: u32) {
+        if count > 0 {
+            self.out.push(Command::Charge {
+                pcpu: PcpuId(self.pcpu),
+                cost,
+                count,
+            });
+        }
+    }
+
+    /// Sends `to` a reschedule IPI.
+    pub(crate) fn ipi(&mut self, to: u32) {
+        self.charge(Cost::IpiSend, 1);
+        self.out.push(Command::Ipi {
+            from: PcpuId(self.pcpu),
+            to: PcpuId(to),
+        });
+    }
+}

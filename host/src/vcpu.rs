@@ -1,0 +1,184 @@
+//! A vCPU's data (§1.1, §1.2).
+
+use holdfast_abi::hypercall;
+
+use crate::boundary::{Command, GuestState, TaskId, VcpuId, VcpuState, VmId};
+use crate::counters::Counters;
+use crate::host::Host;
+use crate::lapic::Lapic;
+use crate::step::Step;
+
+/// Where the vCPU is relative to guest mode, for those who want it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// In host code, or its thread does not run: it will see requests before it enters.
+    Outside,
+    /// In guest mode: an IPI is needed to make it look.
+    InGuest,
+    /// In guest mode, and somebody has sent that IPI.
+    Exiting,
+}
+
+/// Whether the guest executes or has halted (KVM's `mp_state`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MpState {
+    /// It executes.
+    #[default]
+    Runnable,
+    /// It executed HLT and waits.
+    Halted,
+}
+
+/// What the vCPU's thread does when it has a pCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// It enters the guest.
+    Run,
+    /// It polls for the end of a halt, until then.
+    Poll {
+        /// Nanoseconds since power-on.
+        until: u64,
+    },
+    /// It sleeps, or has just been woken from sleeping, in a halt.
+    Block,
+    /// The same after a pause exit, in the handler of 2.6.33.
+    PauseSleep,
+    /// It has ended.
+    Dead,
+}
+
+/// Work to be done before the next entry (§1.7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Requests {
+    /// To look for an interrupt.
+    pub(crate) event: bool,
+    /// To bring the steal-time record up to date.
+    pub(crate) steal_update: bool,
+}
+
+/// A halt's polling time and what the present halt has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HaltPoll {
+    /// How long the next halt polls. Nanoseconds.
+    pub(crate) poll_ns: u64,
+    /// When the present halt began.
+    pub(crate) since: u64,
+    /// When its polling ended in vain.
+    pub(crate) blocked_at: Option<u64>,
+}
+
+/// The steal-time record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Steal {
+    /// The MSR.
+    pub(crate) msr: u64,
+    /// How much of the thread's waiting time has been reported. Nanoseconds.
+    pub(crate) seen_ns: u64,
+    /// The record's preempted flag is set, as far as the host did it.
+    pub(crate) preempted: bool,
+}
+
+/// A vCPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Vcpu {
+    pub(crate) id: VcpuId,
+    pub(crate) vm: VmId,
+    /// Its index in its VM, which is its APIC ID.
+    pub(crate) index: u32,
+    pub(crate) task: TaskId,
+    pub(crate) state: VcpuState,
+    pub(crate) activity: Activity,
+    pub(crate) mode: Mode,
+    pub(crate) requests: Requests,
+    /// As the last exit left it.
+    pub(crate) guest: GuestState,
+    pub(crate) mp_state: MpState,
+    /// A kick is latched: the present or the next halt ends at once.
+    pub(crate) pv_unhalted: bool,
+    /// Lost its pCPU while it could go on.
+    pub(crate) preempted: bool,
+    /// Would use a pCPU if given one.
+    pub(crate) ready: bool,
+    /// The guest was at CPL 0 when it was preempted.
+    pub(crate) preempted_in_kernel: bool,
+    /// Where it was last loaded.
+    pub(crate) cpu: Option<u32>,
+    /// Its last entry opened an interrupt window.
+    pub(crate) window: bool,
+    pub(crate) halt: HaltPoll,
+    pub(crate) steal: Steal,
+    pub(crate) apic: Lapic,
+    pub(crate) counters: Counters,
+}
+
+impl Vcpu {
+    pub(crate) fn new(id: VcpuId, vm: VmId, index: u32, task: TaskId) -> Vcpu {
+        Vcpu {
+            id,
+            vm,
+            index,
+            task,
+            state: VcpuState::Woken,
+            activity: Activity::Run,
+            mode: Mode::Outside,
+            requests: Requests::default(),
+            guest: GuestState {
+                interrupts_enabled: false,
+                cpl: 0,
+            },
+            mp_state: MpState::Runnable,
+            pv_unhalted: false,
+            preempted: false,
+            ready: true,
+            preempted_in_kernel: false,
+            cpu: None,
+            window: false,
+            halt: HaltPoll::default(),
+            steal: Steal::default(),
+            apic: Lapic::new(index),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Moves to `state` and says so.
+    pub(crate) fn set_state(&mut self, state: VcpuState, step: &mut Step<'_>) {
+        if self.state != state {
+            self.state = state;
+            step.out.push(Command::State { vcpu: self.id, state });
+        }
+    }
+
+    /// Whether a halt must end, or not begin (§1.5): a latched kick, or an interrupt that the guest would take.
+    pub(crate) fn wake_condition(&mut self) -> bool {
+        self.mp_state == MpState::Runnable
+            || self.pv_unhalted
+            || (self.guest.interrupts_enabled && self.apic.deliverable().is_some())
+    }
+
+    /// The guest's answer to a call that it may not make.
+    pub(crate) fn refuses_hypercall(&self) -> Option<i64> {
+        (self.guest.cpl != 0).then_some(hypercall::EPERM)
+    }
+}
+
+impl Host {
+    /// The vCPU with index `index` of `vm`.
+    pub(crate) fn vcpu(&self, vm: VmId, index: u32) -> &Vcpu {
+        &self.vcpus[self.vcpu_id(vm, index).0 as usize]
+    }
+
+    pub(crate) fn vcpu_id(&self, vm: VmId, index: u32) -> VcpuId {
+        VcpuId(self.vms[vm.0 as usize].first + index)
+    }
+
+    pub(crate) fn at(&mut self, vcpu: VcpuId) -> &mut Vcpu {
+        &mut self.vcpus[vcpu.0 as usize]
+    }
+
+    /// Asks `vcpu` to look for an interrupt before its next entry.
+    pub(crate) fn request_event(&mut self, vcpu: VcpuId) {
+        let at = self.at(vcpu);
+        at.requests.event = true;
+        at.counters.req_event += 1;
+    }
+}

@@ -1,0 +1,23 @@
+//! The Holdfast locks on host threads.
+//!
+//! A thread plays a CPU: it halts in a futex and is kicked out of it. The locks are those that run in the simulator and
+//! in a guest. Ordinary programs use them through `lock_api`:
+//!
+//! ```
+//! static EVENTS: lock_api::Mutex<holdfast_threads::RawPvTicket, u64> = lock_api::Mutex::new(0);
+//! *EVENTS.lock() += 1;
+//! ```
+
+mod cpu;
+mod exit;
+mod numa;
+mod park;
+mod raw;
+mod slot;
+mod spin;
+mod word;
+
+pub use cpu::{ThisThread, ThreadAddress, ThreadWord};
+pub use raw::*;
+pub use slot::{CPUS_MAX, ClaimError, claim};
+pub use spin::{SPIN_THRESHOLD_DEFAULT, set_spin_threshold, spin_threshold};

@@ -1,0 +1,66 @@
+//! Raw locks for `lock_api`.
+
+#![expect(unsafe_code, reason = "implements traits on whose exclusion memory safety rests")]
+
+use holdfast_locks::{Exclusive, PvTicket, RawLock, Tas, Ticket, Ttas};
+
+use crate::cpu::{ThisThread, ThreadWord};
+
+/// Nothing but algorithms that keep **Exclusion** may become raw locks.
+const fn assert_exclusive<L: Exclusive<ThisThread>>() {}
+
+/// Defines a raw lock for each algorithm.
+macro_rules! raw_locks {
+    ($($(#[$doc:meta])* $raw:ident = $algorithm:ty;)+) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        #[repr(transparent)]
+        pub struct $raw(ThreadWord);
+
+        const _: () = {
+            assert_exclusive::<$algorithm>();
+            assert!(size_of::<$raw>() == 4);
+            assert!(size_of::<lock_api::Mutex<$raw, ()>>() == 4);
+        };
+
+        // SAFETY: **Exclusion** of `$algorithm`, asserted above. The guard says nothing about where the lock is, nor
+        // does anybody else remember a lock that nobody waits for: it may be moved or dropped while held.
+        unsafe impl lock_api::RawMutex for $raw {
+            const INIT: Self = $raw(ThreadWord::ZERO);
+
+            type Guard = lock_api::GuardNoSend;
+
+            #[inline]
+            fn lock(&self) -> Self::Guard {
+                <$algorithm>::lock(&ThisThread::new(), &self.0);
+                lock_api::GuardNoSend::new()
+            }
+
+            #[inline]
+            fn try_lock(&self) -> Option<Self::Guard> {
+                <$algorithm>::try_lock(&ThisThread::new(), &self.0).then(lock_api::GuardNoSend::new)
+            }
+
+            #[inline]
+            unsafe fn unlock(&self, _guard: Self::Guard) {
+                <$algorithm>::unlock(&ThisThread::new(), &self.0);
+            }
+
+            #[inline]
+            fn is_locked(&self) -> bool {
+                <$algorithm>::is_locked(&ThisThread::new(), &self.0)
+            }
+        }
+    )+};
+}
+
+raw_locks! {
+    /// Test-and-set.
+    RawTas = Tas;
+    /// Test-and-test-and-set.
+    RawTtas = Ttas;
+    /// First come, first served; spins.
+    RawTicket = Ticket;
+    /// First come, first served; halts.
+    RawPvTicket = PvTicket;
+}

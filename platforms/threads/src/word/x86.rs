@@ -1,0 +1,175 @@
+//! Words of x86-64. See [`word`](super), **Total store order**.
+
+#![expect(unsafe_code, reason = "inline assembly on memory that other CPUs access")]
+
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering;
+
+/// A 32-bit word, also in parts.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Word(UnsafeCell<u32>);
+
+/// A pointer-sized word.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Address(UnsafeCell<usize>);
+
+// SAFETY: all accesses through `&self` are single machine instructions, atomic on aligned memory.
+unsafe impl Sync for Word {}
+// SAFETY: as for `Word`.
+unsafe impl Sync for Address {}
+
+/// Defines the operations of one size. No block is `readonly`, loads included: an acquire load must make the compiler
+/// forget what it has read before.
+macro_rules! accesses {
+    (
+        $value:ty, $pointer:ident, $memory:literal, $register:literal, $class:ident, $accumulator:tt;
+        $load:ident, $store:ident, $swap:ident, $compare_exchange:ident
+    ) => {
+        #[inline(always)]
+        #[allow(dead_code, reason = "not every size needs every operation")]
+        pub(crate) fn $load(&self, _order: Ordering) -> $value {
+            let value: $value;
+            // SAFETY: reads memory that `self` borrows, in one instruction.
+            unsafe {
+                asm!(concat!("mov {v", $register, "}, ", $memory, " ptr [{p}]"),
+                    p = in(reg) self.$pointer(), v = out($class) value,
+                    options(nostack, preserves_flags));
+            }
+            value
+        }
+
+        #[inline(always)]
+        #[allow(dead_code, reason = "not every size needs every operation")]
+        pub(crate) fn $store(&self, value: $value, order: Ordering) {
+            if order == Ordering::SeqCst {
+                self.$swap(value, order);
+                return;
+            }
+            // SAFETY: writes memory that `self` borrows, in one instruction.
+            unsafe {
+                asm!(concat!("mov ", $memory, " ptr [{p}], {v", $register, "}"),
+                    p = in(reg) self.$pointer(), v = in($class) value,
+                    options(nostack, preserves_flags));
+            }
+        }
+
+        #[inline(always)]
+        #[allow(dead_code, reason = "not every size needs every operation")]
+        pub(crate) fn $swap(&self, value: $value, _order: Ordering) -> $value {
+            let before: $value;
+            // SAFETY: exchanges memory that `self` borrows, in one instruction, which locks the bus by itself.
+            unsafe {
+                asm!(concat!("xchg ", $memory, " ptr [{p}], {v", $register, "}"),
+                    p = in(reg) self.$pointer(), v = inout($class) value => before,
+                    options(nostack, preserves_flags));
+            }
+            before
+        }
+
+        #[inline(always)]
+        #[allow(dead_code, reason = "not every size needs every operation")]
+        pub(crate) fn $compare_exchange(
+            &self,
+            current: $value,
+            new: $value,
+            _success: Ordering,
+            _failure: Ordering,
+        ) -> Result<$value, $value> {
+            let found: $value;
+            // SAFETY: exchanges memory that `self` borrows, in one locked instruction.
+            unsafe {
+                asm!(concat!("lock cmpxchg ", $memory, " ptr [{p}], {v", $register, "}"),
+                    p = in(reg) self.$pointer(), v = in($class) new, inout($accumulator) current => found,
+                    options(nostack));
+            }
+            if found == current { Ok(found) } else { Err(found) }
+        }
+    };
+}
+
+impl Word {
+    pub(crate) const fn new(value: u32) -> Self {
+        Word(UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    fn whole(&self) -> *mut u32 {
+        self.0.get()
+    }
+
+    #[inline(always)]
+    fn low16(&self) -> *mut u16 {
+        self.0.get().cast()
+    }
+
+    #[inline(always)]
+    fn high16(&self) -> *mut u16 {
+        self.low16().wrapping_add(1)
+    }
+
+    #[inline(always)]
+    fn low8(&self) -> *mut u8 {
+        self.0.get().cast()
+    }
+
+    #[inline(always)]
+    fn byte1(&self) -> *mut u8 {
+        self.low8().wrapping_add(1)
+    }
+
+    accesses!(u32, whole, "dword", ":e", reg, "eax"; load, store, swap, compare_exchange);
+    accesses!(u16, low16, "word", ":x", reg, "ax"; load_low16, store_low16, swap_low16, compare_exchange_low16);
+    accesses!(u16, high16, "word", ":x", reg, "ax"; load_high16, store_high16, swap_high16, compare_exchange_high16);
+    accesses!(u8, low8, "byte", "", reg_byte, "al"; load_low8, store_low8, swap_low8, compare_exchange_low8);
+    accesses!(u8, byte1, "byte", "", reg_byte, "al"; load_byte1, store_byte1, swap_byte1, compare_exchange_byte1);
+
+    #[inline(always)]
+    pub(crate) fn fetch_add(&self, value: u32, _order: Ordering) -> u32 {
+        let before: u32;
+        // SAFETY: adds to memory that `self` borrows, in one locked instruction.
+        unsafe {
+            asm!("lock xadd dword ptr [{p}], {v:e}",
+                p = in(reg) self.whole(), v = inout(reg) value => before,
+                options(nostack));
+        }
+        before
+    }
+
+    #[inline(always)]
+    pub(crate) fn fetch_or(&self, bits: u32, order: Ordering) -> u32 {
+        self.fetch_update(order, |value| value | bits)
+    }
+
+    #[inline(always)]
+    pub(crate) fn fetch_and(&self, bits: u32, order: Ordering) -> u32 {
+        self.fetch_update(order, |value| value & bits)
+    }
+
+    /// x86 has no OR or AND that tells what was there.
+    #[inline(always)]
+    fn fetch_update(&self, order: Ordering, update: impl Fn(u32) -> u32) -> u32 {
+        let mut seen = self.load(Ordering::Relaxed);
+        loop {
+            match self.compare_exchange(seen, update(seen), order, Ordering::Relaxed) {
+                Ok(before) => return before,
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+impl Address {
+    pub(crate) const fn new(value: usize) -> Self {
+        Address(UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    fn whole(&self) -> *mut usize {
+        self.0.get()
+    }
+
+    accesses!(usize, whole, "qword", ":r", reg, "rax"; load, store, swap, compare_exchange);
+}

@@ -1,10 +1,43 @@
-//! A guest kernel in miniature, generic over the machine beneath it.
+//! A guest kernel in miniature, generic over the machine beneath it: Linux 3.3 in spirit.
+//!
+//! It really schedules, really takes its locks, and really waits for other CPUs; what it keeps in its tables is as little
+//! as that needs. Every spinlock in it is the lock under test.
 #![no_std]
 
 extern crate alloc;
 
+mod apic;
+mod boot;
+mod class;
+mod costs;
+mod fs;
+mod handle;
+mod interrupt;
+mod ipc;
+mod kernel;
+mod local;
 mod machine;
+mod mm;
+mod os;
+mod percpu;
+mod process;
+mod program;
+mod report;
+mod sched;
+mod smp;
 mod sync;
+mod task;
+mod time;
+mod user;
+mod wait;
 
+pub use boot::image;
+pub use class::{Event, LockClass};
+pub use fs::FileId;
+pub use kernel::Config;
 pub use machine::{Cpu, GuestImage, Machine, Mode, Report};
-pub use sync::LockKind;
+pub use os::{Os, Touch};
+pub use process::{Executable, Exited, Fork};
+pub use program::{Limits, Program, Start};
+pub use task::TaskId;
+pub use user::{UserGuard, UserLock};

@@ -52,6 +52,11 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
     fn lock_acquired(&self, lock: &Self::Word);
     /// Tracepoint: the caller is about to release `lock`.
     fn lock_released(&self, lock: &Self::Word);
+    /// How many times a lock on this CPU has called
+    /// [`contention_begin`](holdfast_locks::Platform::contention_begin); 0 for ever where nobody counts.
+    fn contentions(&self) -> u64 {
+        0
+    }
     /// Tracepoint: the caller waits for `target` to answer an IPI.
     fn ipi_wait_begin(&self, target: CpuId);
     /// Tracepoint: `target` has answered.
@@ -75,7 +80,7 @@ pub enum Mode {
 ///
 /// # Safety
 /// [`Machine::cpu`] must name the CPU that runs the caller, and [`Machine::switch`] must preserve all that the ABI's
-/// callee must preserve.
+/// callee must preserve. Once the [`GuestImage`] is dropped no context of this machine runs or is continued.
 pub unsafe trait Machine: Sized + 'static {
     /// The CPU type.
     type Cpu: Cpu;

@@ -1,0 +1,190 @@
+//! Booting: features, the lock's choice, each CPU's start, the idle loop.
+
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+use holdfast_abi::{cpuid, msr};
+use holdfast_locks::{Budget, CpuId, Environment, LockKind, Paravirt, Platform, Selection, select};
+
+use crate::class::Event;
+use crate::handle::OwnedKernel;
+use crate::kernel::{Config, Kernel, OnCpu};
+use crate::machine::{Cpu, GuestImage, Machine, Mode};
+use crate::program::Program;
+use crate::{apic, costs, interrupt, process, sched, time};
+
+/// A kernel with its program, ready to boot on `machine`.
+pub fn image<M: Machine>(machine: M, config: Config, program: Box<dyn Program<M>>) -> Box<dyn GuestImage> {
+    Box::new(Image {
+        kernel: OwnedKernel::new(Kernel::new(machine, config, program)),
+    })
+}
+
+struct Image<M: Machine> {
+    kernel: OwnedKernel<M>,
+}
+
+impl<M: Machine> GuestImage for Image<M> {
+    fn boot(&self, cpu: CpuId) -> ! {
+        let kernel: &Kernel<M> = &self.kernel;
+        let on = kernel.on_cpu();
+        assert_eq!(on.index, cpu.0, "cpu {} boots as cpu {}", on.index, cpu.0);
+        kernel
+            .tasks
+            .get(on.current())
+            .ensure_context(|| kernel.machine.empty_context());
+        on.execute(Mode::Kernel);
+        start(&on);
+        idle(kernel)
+    }
+
+    fn interrupt(&self, vector: u8) {
+        interrupt::handle(&self.kernel, vector);
+    }
+}
+
+/// What the hypervisor offers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Features {
+    /// There is one.
+    hypervisor: bool,
+    /// EAX of the feature leaf; 0 unless the hypervisor is KVM.
+    kvm: u32,
+    /// EDX of it.
+    hints: u32,
+}
+
+impl Features {
+    fn read<M: Machine>(on: &OnCpu<'_, M>) -> Features {
+        if on.cpu.cpuid(cpuid::FEATURES)[2] & cpuid::HYPERVISOR == 0 {
+            return Features::default();
+        }
+        let signature = on.cpu.cpuid(cpuid::HYPERVISOR_BASE);
+        if signature[1..] != cpuid::KVM_SIGNATURE {
+            return Features {
+                hypervisor: true,
+                ..Features::default()
+            };
+        }
+        let leaf = on.cpu.cpuid(cpuid::KVM_FEATURES);
+        Features {
+            hypervisor: true,
+            kvm: leaf[0],
+            hints: leaf[3],
+        }
+    }
+
+    fn offers(self, feature: u32) -> bool {
+        self.kvm & feature != 0
+    }
+}
+
+/// What becomes of the lock asked for. A native or unfair one is taken at its word; a paravirtual one is for
+/// [`select`] to decide.
+fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
+    let native = match asked {
+        LockKind::PvTicket => LockKind::Ticket,
+        other => return other,
+    };
+    match select(environment) {
+        Selection::Paravirtual => asked,
+        Selection::Native => native,
+        Selection::TestAndSet => LockKind::Ttas,
+    }
+}
+
+fn environment<M: Machine>(on: &OnCpu<'_, M>) -> Environment {
+    let features = Features::read(on);
+    Environment {
+        hypervisor: features.hypervisor,
+        pv_unhalt: features.offers(cpuid::KVM_FEATURE_PV_UNHALT),
+        realtime_hint: features.hints & cpuid::KVM_HINTS_REALTIME != 0,
+        cpus: on.kernel.machine.cpus(),
+        nopvspin: on.kernel.config.nopvspin,
+    }
+}
+
+/// Brings this CPU up. Interrupts are masked.
+fn start<M: Machine>(on: &OnCpu<'_, M>) {
+    let kernel = on.kernel;
+    if on.index == 0 {
+        kernel.choose_lock(choose_lock(kernel.config.lock, environment(on)));
+        // ORDERING: Release pairs with the Acquire of the CPUs that wait for it below.
+        on.cpu.store(&kernel.booted, 1, Release);
+    } else {
+        let ready = on
+            .cpu
+            .wait_until(&kernel.booted, Budget::UNBOUNDED, Acquire, |booted| booted != 0);
+        assert!(ready.is_ok(), "an unbounded wait gave up");
+        on.cpu.fetch_add(&kernel.booted, 1, Release);
+    }
+    let features = Features::read(on);
+    if features.offers(cpuid::KVM_FEATURE_STEAL_TIME) && !kernel.config.no_steal_acc {
+        let address = on.cpu.steal_time_address(CpuId(on.index));
+        on.cpu.wrmsr(msr::STEAL_TIME, address | msr::STEAL_TIME_ENABLE);
+    }
+    apic::enable(on);
+    time::start_tick(on);
+    on.local.online.set(1);
+    if on.index == 0 {
+        process::create_first(on);
+    }
+}
+
+/// The idle task's life.
+fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
+    loop {
+        let on = kernel.on_cpu();
+        on.cpu.irq_disable();
+        on.work(costs::IDLE);
+        time::enter_idle(&on);
+        on.execute(Mode::Idle);
+        // Checked with interrupts masked, and `sti; hlt` is one step: an IPI that sets it ends the halt.
+        while on.local.need_resched.get() == 0 {
+            on.local.count(Event::Halts);
+            on.cpu.halt_unmasked();
+        }
+        on.execute(Mode::Kernel);
+        time::leave_idle(&on);
+        on.cpu.irq_enable();
+        sched::schedule(kernel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KVM: Environment = Environment {
+        hypervisor: true,
+        pv_unhalt: true,
+        realtime_hint: false,
+        cpus: 8,
+        nopvspin: false,
+    };
+
+    #[test]
+    fn only_paravirtual_locks_depend_on_the_host() {
+        for &kind in LockKind::ALL {
+            let with = choose_lock(kind, KVM);
+            let without = choose_lock(
+                kind,
+                Environment {
+                    pv_unhalt: false,
+                    ..KVM
+                },
+            );
+            assert_eq!(with, kind, "the host offers all that {kind} needs");
+            let is_paravirtual = kind.name().contains("pv");
+            assert_eq!(
+                without != kind,
+                is_paravirtual,
+                "{kind} becomes {without} on a host that cannot kick"
+            );
+        }
+        assert_eq!(
+            choose_lock(LockKind::PvTicket, Environment { nopvspin: true, ..KVM }),
+            LockKind::Ticket
+        );
+    }
+}

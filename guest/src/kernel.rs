@@ -1,0 +1,157 @@
+//! The kernel: its tables, and the view of it from a CPU.
+
+use alloc::boxed::Box;
+use core::cell::{Cell, OnceCell};
+
+use holdfast_locks::{LockKind, Paravirt, Platform, Word};
+
+use crate::class::LockClass;
+use crate::fs::FileSystem;
+use crate::handle::KernelRef;
+use crate::ipc::Ipc;
+use crate::machine::{Cpu, Machine, Mode};
+use crate::mm::Memory;
+use crate::percpu::PerCpu;
+use crate::program::{Limits, Program};
+use crate::sync::{SpinLock, WordOf};
+use crate::task::{TaskId, Tasks};
+use crate::time::TimeKeeper;
+
+/// A CPU's number as an index.
+pub(crate) type CpuIndex = u32;
+
+/// What the kernel boots with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The spinlock asked for.
+    pub lock: LockKind,
+    /// Timer interrupts per second of a busy CPU.
+    pub hz: u32,
+    /// `nopvspin`: no paravirtual spinlocks.
+    pub nopvspin: bool,
+    /// `no-steal-acc`: no steal-time record.
+    pub no_steal_acc: bool,
+    /// Whether the CPUs say that they share a last-level cache. A guest's do not by default: QEMU makes each vCPU a socket
+    /// of its own. Wake-ups across caches go through the target CPU's wake list and an IPI, and look for no idle
+    /// neighbour.
+    pub shared_cache: bool,
+}
+
+/// The kernel.
+pub(crate) struct Kernel<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) config: Config,
+    lock_kind: Cell<LockKind>,
+    me: OnceCell<KernelRef<M>>,
+    /// CPUs that have booted; CPU 0 sets it to 1 once the kernel can be used.
+    pub(crate) booted: WordOf<M>,
+    pub(crate) cpus: Box<[PerCpu<M>]>,
+    pub(crate) tasks: Tasks<M>,
+    pub(crate) memory: Memory<M>,
+    pub(crate) files: FileSystem<M>,
+    pub(crate) ipc: Ipc<M>,
+    pub(crate) time: TimeKeeper<M>,
+    /// `tasklist_lock`.
+    pub(crate) task_list: SpinLock<(), M>,
+    pub(crate) program: Box<dyn Program<M>>,
+}
+
+impl<M: Machine> Kernel<M> {
+    pub(crate) fn new(machine: M, config: Config, program: Box<dyn Program<M>>) -> Self {
+        let cpus = machine.cpus();
+        let limits: Limits = program.limits();
+        Kernel {
+            lock_kind: Cell::new(config.lock),
+            me: OnceCell::new(),
+            booted: WordOf::<M>::new(0),
+            cpus: (0..cpus).map(|cpu| PerCpu::new(cpu, cpus, TaskId(cpu))).collect(),
+            tasks: Tasks::new(cpus, limits.tasks),
+            memory: Memory::new(),
+            files: FileSystem::new(&limits),
+            ipc: Ipc::new(&limits),
+            time: TimeKeeper::new(config.hz),
+            task_list: SpinLock::new(LockClass::TaskList, ()),
+            program,
+            machine,
+            config,
+        }
+    }
+
+    pub(crate) fn introduce(&self, me: KernelRef<M>) {
+        assert!(self.me.set(me).is_ok(), "a kernel has two owners");
+    }
+
+    /// What a new flow of control holds.
+    pub(crate) fn handle(&self) -> KernelRef<M> {
+        *self.me.get().expect("a kernel runs before it has an owner")
+    }
+
+    /// The algorithm of every spinlock. Fixed before a second CPU runs.
+    #[inline(always)]
+    pub(crate) fn lock_kind(&self) -> LockKind {
+        self.lock_kind.get()
+    }
+
+    pub(crate) fn choose_lock(&self, kind: LockKind) {
+        self.lock_kind.set(kind);
+    }
+
+    /// Whether every CPU has started.
+    pub(crate) fn all_booted(&self) -> bool {
+        self.cpus.iter().all(|cpu| cpu.online.get() != 0)
+    }
+
+    /// The kernel as the CPU that executes the caller sees it: good until the caller blocks or can be preempted.
+    #[inline(always)]
+    pub(crate) fn on_cpu(&self) -> OnCpu<'_, M> {
+        let cpu = self.machine.cpu();
+        let index = cpu.cpu().0;
+        OnCpu {
+            kernel: self,
+            local: &self.cpus[index as usize],
+            cpu,
+            index,
+        }
+    }
+
+    /// Whether CPUs `one` and `other` share a last-level cache.
+    #[inline]
+    pub(crate) fn share_cache(&self, one: CpuIndex, other: CpuIndex) -> bool {
+        self.config.shared_cache || one == other
+    }
+}
+
+/// The kernel on a CPU.
+pub(crate) struct OnCpu<'k, M: Machine> {
+    pub(crate) kernel: &'k Kernel<M>,
+    pub(crate) local: &'k PerCpu<M>,
+    pub(crate) cpu: M::Cpu,
+    pub(crate) index: CpuIndex,
+}
+
+impl<M: Machine> OnCpu<'_, M> {
+    /// Kernel work of `ns` nanoseconds.
+    #[inline(always)]
+    pub(crate) fn work(&self, ns: u64) {
+        self.cpu.compute(ns);
+    }
+
+    /// The task that runs here.
+    #[inline(always)]
+    pub(crate) fn current(&self) -> TaskId {
+        TaskId(self.local.current.get())
+    }
+
+    /// Says whose time this CPU spends from now on.
+    #[inline(always)]
+    pub(crate) fn execute(&self, mode: Mode) {
+        self.local.set_mode(mode);
+        self.cpu.executing(mode);
+    }
+
+    /// Nanoseconds since boot.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u64 {
+        self.cpu.now_ns()
+    }
+}

@@ -1,0 +1,93 @@
+//! Plain memory: words that cost nothing beyond the compute time around them.
+//!
+//! What CPUs race for or wait on is a [`Word`](holdfast_locks::Word) and goes through the platform. Everything else is
+//! either touched by one CPU only, or under a lock, or is a hint that may be stale: a plain move on the CPU, and this.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A 64-bit value of one owner: a CPU, or whoever holds a lock. Others may read it as a hint.
+#[derive(Debug, Default)]
+pub(crate) struct Local(AtomicU64);
+
+impl Local {
+    pub(crate) const fn new(value: u64) -> Self {
+        Local(AtomicU64::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Adds without a locked instruction: only for the owner.
+    #[inline(always)]
+    pub(crate) fn add(&self, amount: u64) {
+        self.set(self.get().wrapping_add(amount));
+    }
+}
+
+/// A 32-bit [`Local`].
+#[derive(Debug, Default)]
+pub(crate) struct Local32(AtomicU32);
+
+impl Local32 {
+    pub(crate) const fn new(value: u32) -> Self {
+        Local32(AtomicU32::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, value: u32) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(&self, amount: u32) {
+        self.set(self.get().wrapping_add(amount));
+    }
+
+    #[inline(always)]
+    pub(crate) fn sub(&self, amount: u32) {
+        self.set(self.get().wrapping_sub(amount));
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_set(&self) -> bool {
+        self.get() != 0
+    }
+}
+
+/// A flag or state that one CPU writes and another must see in order: sequentially consistent.
+#[derive(Debug, Default)]
+pub(crate) struct Shared32(AtomicU32);
+
+impl Shared32 {
+    pub(crate) const fn new(value: u32) -> Self {
+        Shared32(AtomicU32::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, value: u32) {
+        self.0.store(value, Ordering::SeqCst);
+    }
+
+    /// Subtracts one with a locked instruction; returns what is left.
+    #[inline(always)]
+    pub(crate) fn decrement(&self) -> u32 {
+        self.0.fetch_sub(1, Ordering::SeqCst).wrapping_sub(1)
+    }
+}

@@ -1,0 +1,274 @@
+//! What a program sees of the kernel: system calls, and its own time.
+
+use holdfast_locks::CpuId;
+
+use crate::class::Event;
+use crate::costs;
+use crate::fs::{self, FileId};
+use crate::handle::KernelRef;
+use crate::kernel::OnCpu;
+use crate::machine::{Cpu, Machine, Mode, Report};
+use crate::mm::{self, Fault};
+use crate::process::{self, Executable, Exited, Fork};
+use crate::program::Start;
+use crate::{ipc, report, time};
+
+/// The kernel, for the task that calls.
+///
+/// Only [`Os::user`] and what is built on it run in user mode, where the task can be preempted. All else is the kernel on
+/// the task's behalf.
+pub struct Os<M: Machine> {
+    kernel: KernelRef<M>,
+}
+
+/// Memory that a stretch of user code touches for the first time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touch {
+    /// Pages of fresh memory.
+    pub anonymous: u32,
+    /// Pages of mapped files, all in the page cache.
+    pub file: u32,
+    /// Pages shared since a fork that are written.
+    pub copied: u32,
+}
+
+impl<M: Machine> Os<M> {
+    pub(crate) fn new(kernel: KernelRef<M>) -> Self {
+        Os { kernel }
+    }
+
+    fn on_cpu(&self) -> OnCpu<'_, M> {
+        self.kernel.on_cpu()
+    }
+
+    /// Enters a system call.
+    fn syscall(&self) -> OnCpu<'_, M> {
+        let on = self.on_cpu();
+        on.local.count(Event::Syscalls);
+        on.work(costs::SYSCALL);
+        on
+    }
+
+    // ---- time ----
+
+    /// Computes in user mode for `ns` nanoseconds of CPU time. Other tasks may run meanwhile.
+    pub fn user(&self, ns: u64) {
+        process::enter_user(&self.kernel);
+        self.kernel.machine.cpu().compute(ns);
+        self.on_cpu().execute(Mode::Kernel);
+    }
+
+    /// Computes in user mode for `ns` nanoseconds, evenly interrupted by the page faults of `touch`.
+    pub fn user_touching(&self, ns: u64, touch: Touch) {
+        let faults = touch.anonymous + touch.file + touch.copied;
+        let part = ns / (u64::from(faults) + 1);
+        let kinds = [
+            (touch.file, Fault::File),
+            (touch.copied, Fault::CopyOnWrite),
+            (touch.anonymous, Fault::Anonymous),
+        ];
+        for (count, kind) in kinds {
+            for _ in 0..count {
+                self.user(part);
+                mm::fault(&self.on_cpu(), kind);
+            }
+        }
+        self.user(ns - part * u64::from(faults));
+    }
+
+    /// Nanoseconds since boot.
+    pub fn now(&self) -> u64 {
+        self.on_cpu().now()
+    }
+
+    /// Sleeps for `ns` nanoseconds.
+    pub fn sleep(&self, ns: u64) {
+        self.syscall();
+        time::sleep(&self.kernel, ns);
+    }
+
+    // ---- processes ----
+
+    /// Creates a process; returns in the parent.
+    pub fn fork(&self, how: Fork, start: Start) {
+        self.syscall();
+        process::fork(&self.kernel, how, start);
+    }
+
+    /// Executes a program: from now on the task has an address space of its own.
+    pub fn exec(&self, executable: &Executable) {
+        self.syscall();
+        process::exec(&self.kernel, executable);
+    }
+
+    /// Waits until a child exits; `None` if there is none.
+    pub fn wait(&self) -> Option<Exited> {
+        self.syscall();
+        process::wait(&self.kernel, true)
+    }
+
+    /// Reaps a child if one has exited.
+    pub fn try_wait(&self) -> Option<Exited> {
+        self.syscall();
+        process::wait(&self.kernel, false)
+    }
+
+    /// From now on a child's death interrupts [`Os::read_pipe`].
+    pub fn handle_child_signals(&self) {
+        process::want_child_signal(&self.syscall());
+    }
+
+    /// Unmaps up to `pages` anonymous pages; waits until no CPU's TLB holds them.
+    pub fn unmap(&self, pages: u32) {
+        self.syscall();
+        mm::unmap_pages(&self.kernel, pages);
+    }
+
+    // ---- files ----
+
+    /// Opens an existing file whose path has `depth` components.
+    pub fn open(&self, file: FileId, depth: u32) {
+        fs::open(&self.syscall(), file, depth);
+    }
+
+    /// Tries to open a name that does not exist.
+    pub fn open_missing(&self, depth: u32) {
+        fs::look_up_missing(&self.syscall(), depth);
+    }
+
+    /// Asks for a file's status.
+    pub fn stat(&self, file: FileId, depth: u32) {
+        fs::stat(&self.syscall(), file, depth);
+    }
+
+    /// Closes a file.
+    pub fn close(&self, file: FileId) {
+        fs::close(&self.syscall(), file);
+    }
+
+    /// Reads `pages` pages from the page cache.
+    pub fn read(&self, pages: u32) {
+        fs::read(&self.syscall(), pages);
+    }
+
+    /// Appends `pages` pages to a file.
+    pub fn write(&self, file: FileId, pages: u32) {
+        self.syscall();
+        fs::write(&self.kernel, file, pages);
+    }
+
+    /// Creates a file in `directory` and opens it.
+    pub fn create(&self, directory: FileId, file: FileId, depth: u32) {
+        self.syscall();
+        fs::create(&self.kernel, directory, file, depth);
+    }
+
+    /// Removes a file from `directory`.
+    pub fn unlink(&self, directory: FileId, file: FileId, depth: u32) {
+        self.syscall();
+        fs::unlink(&self.kernel, directory, file, depth);
+    }
+
+    /// Renames a file within `directory`.
+    pub fn rename(&self, directory: FileId, file: FileId, depth: u32) {
+        self.syscall();
+        fs::rename(&self.kernel, directory, file, depth);
+    }
+
+    // ---- communication ----
+
+    /// Opens pipe `id`, empty, for `writers` writing processes.
+    pub fn open_pipe(&self, id: u32, writers: u32) {
+        self.syscall();
+        ipc::open_pipe(&self.kernel, id, writers);
+    }
+
+    /// Closes the caller's writing end.
+    pub fn close_pipe_writer(&self, id: u32) {
+        self.syscall();
+        ipc::close_pipe_writer(&self.kernel, id);
+    }
+
+    /// Reads up to `bytes` from a pipe; sleeps while it is empty. 0: no writer is left. `None`: interrupted by a child's
+    /// death.
+    pub fn read_pipe(&self, id: u32, bytes: u32) -> Option<u32> {
+        self.syscall();
+        ipc::read_pipe(&self.kernel, id, bytes)
+    }
+
+    /// Writes `bytes` to a pipe; sleeps while it is full.
+    pub fn write_pipe(&self, id: u32, bytes: u32) {
+        self.syscall();
+        ipc::write_pipe(&self.kernel, id, bytes);
+    }
+
+    /// Sends a message from `socket` to its peer.
+    pub fn send(&self, socket: u32, message: u32) {
+        self.syscall();
+        ipc::send(&self.kernel, socket, message);
+    }
+
+    /// Receives a message; sleeps until there is one.
+    pub fn receive(&self, socket: u32) -> u32 {
+        self.syscall();
+        ipc::receive(&self.kernel, socket)
+    }
+
+    /// Sleeps until `socket` has a message.
+    pub fn poll(&self, socket: u32) {
+        self.syscall();
+        ipc::poll(&self.kernel, socket);
+    }
+
+    /// Subtracts one from a SysV semaphore; sleeps while it is 0.
+    pub fn semaphore_down(&self, array: u32, index: u32) {
+        self.syscall();
+        ipc::semaphore_down(&self.kernel, array, index);
+    }
+
+    /// Adds one to a SysV semaphore.
+    pub fn semaphore_up(&self, array: u32, index: u32) {
+        self.syscall();
+        ipc::semaphore_up(&self.kernel, array, index);
+    }
+
+    // ---- the machine ----
+
+    /// How many CPUs there are.
+    pub fn cpus(&self) -> u32 {
+        self.kernel.machine.cpus()
+    }
+
+    /// Sleeps until all CPUs have booted.
+    pub fn wait_for_cpus(&self) {
+        while !self.kernel.all_booted() {
+            self.sleep(1_000_000);
+        }
+    }
+
+    /// The CPU that executes the caller at this moment.
+    pub fn cpu(&self) -> CpuId {
+        CpuId(self.on_cpu().index)
+    }
+
+    /// Seed of the random stream `purpose`.
+    pub fn seed(&self, purpose: &str) -> u64 {
+        self.kernel.machine.seed(purpose)
+    }
+
+    /// The measured interval begins.
+    pub fn begin(&self) {
+        self.kernel.machine.report(Report::Begin);
+    }
+
+    /// The measured interval ends: publishes the kernel's counters and the result.
+    pub fn done(&self, operations: Option<u64>) {
+        report::publish(&self.kernel);
+        self.kernel.machine.report(Report::Done { operations });
+    }
+
+    /// The kernel under the caller, for user-level locks.
+    pub(crate) fn here(&self) -> OnCpu<'_, M> {
+        self.on_cpu()
+    }
+}

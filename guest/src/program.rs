@@ -1,0 +1,52 @@
+//! What runs on the kernel: a program of tasks.
+
+use crate::machine::Machine;
+use crate::os::Os;
+
+/// What a task is started with. Its meaning is the program's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// What the task is; 0 is the first task.
+    pub role: u32,
+    /// Which one.
+    pub argument: u32,
+}
+
+/// How much of everything a program uses at most: the kernel's tables are made once, at boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Tasks alive at a time.
+    pub tasks: u32,
+    /// Files and directories.
+    pub files: u32,
+    /// Pipes.
+    pub pipes: u32,
+    /// Local sockets, connected in pairs: 0 with 1, 2 with 3.
+    pub sockets: u32,
+    /// SysV semaphore arrays.
+    pub semaphore_arrays: u32,
+    /// Semaphores per array.
+    pub semaphores: u32,
+}
+
+impl Default for Limits {
+    /// One task, nothing else.
+    fn default() -> Self {
+        Limits {
+            tasks: 1,
+            files: 0,
+            pipes: 0,
+            sockets: 0,
+            semaphore_arrays: 0,
+            semaphores: 0,
+        }
+    }
+}
+
+/// A program: what its tasks do. All tasks share it; what they change in it is theirs to protect.
+pub trait Program<M: Machine> {
+    /// What it needs.
+    fn limits(&self) -> Limits;
+    /// Runs a task; the task exits when this returns. The first one gets `Start::default()`.
+    fn run(&self, os: &Os<M>, start: Start);
+}

@@ -1,0 +1,34 @@
+//! What the kernel has counted, for the results.
+
+use alloc::format;
+
+use crate::class::{Event, LockClass};
+use crate::kernel::Kernel;
+use crate::machine::{Machine, Report};
+
+/// Publishes all counters, summed over the CPUs. Classes that were never taken are left out.
+pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
+    let counter = |name, value| kernel.machine.report(Report::Counter(name, value));
+    for &event in Event::ALL {
+        let total = kernel.cpus.iter().map(|cpu| cpu.events(event)).sum();
+        counter(format!("guest.{}", event.name()), total);
+    }
+    let (mut all_acquired, mut all_contended) = (0, 0);
+    for &class in LockClass::ALL {
+        let (mut acquired, mut contended) = (0, 0);
+        for cpu in &kernel.cpus {
+            let counts = cpu.locks(class);
+            acquired += counts.0;
+            contended += counts.1;
+        }
+        if acquired > 0 {
+            counter(format!("lock.{}.acquired", class.name()), acquired);
+            counter(format!("lock.{}.contended", class.name()), contended);
+        }
+        all_acquired += acquired;
+        all_contended += contended;
+    }
+    counter("lock.acquired".into(), all_acquired);
+    counter("lock.contended".into(), all_contended);
+    counter(format!("guest.lock.{}", kernel.lock_kind().name()), 1);
+}

@@ -1,0 +1,87 @@
+//! The scheduler: fair queueing per CPU after Linux 3.3's CFS, every task at nice 0.
+//!
+//! **One lock per switch**: the task that is switched away from takes its CPU's run-queue lock; the task that is switched
+//! to releases it ([`switch::finish`]). **Not in the kernel**: a task is preempted only where an interrupt finds it in
+//! user mode, and when it returns there; a kernel without `CONFIG_PREEMPT`.
+
+mod balance;
+mod place;
+mod queue;
+mod switch;
+mod tick;
+mod wake;
+
+pub(crate) use balance::{balance_others, idle_balance};
+pub(crate) use place::{fork_cpu, move_for_exec};
+pub(crate) use queue::RunQueue;
+pub(crate) use switch::{finish, schedule};
+pub(crate) use tick::{idle_helper, tick, wants_balance};
+pub(crate) use wake::{WakeHint, reschedule_ipi, start_task, wake};
+
+use crate::kernel::{Kernel, OnCpu};
+use crate::machine::Machine;
+
+/// Factor of the scheduler's times: 1 + log2 of the CPUs, at most 8 of them (`kernel/sched/fair.c`).
+pub(crate) fn scale(cpus: usize) -> u64 {
+    1 + u64::from(cpus.clamp(1, 8).ilog2())
+}
+
+/// `sysctl_sched_latency`, base: in this time each ready task runs once. Nanoseconds.
+pub(crate) const LATENCY: u64 = 6_000_000;
+/// `sysctl_sched_min_granularity`, base.
+pub(crate) const MIN_GRANULARITY: u64 = 750_000;
+/// `sysctl_sched_wakeup_granularity`, base.
+pub(crate) const WAKEUP_GRANULARITY: u64 = 1_000_000;
+/// `sysctl_sched_migration_cost`: a task that ran less than this ago is cache hot. Not scaled.
+pub(crate) const MIGRATION_COST: u64 = 500_000;
+/// `sched_nr_latency`: with more tasks the period grows.
+pub(crate) const LATENCY_TASKS: u64 = 8;
+
+/// The time that each of `tasks` ready tasks gets before the next one's turn.
+pub(crate) fn slice(cpus: usize, tasks: u32) -> u64 {
+    let tasks = u64::from(tasks.max(1));
+    let period = if tasks > LATENCY_TASKS {
+        tasks * MIN_GRANULARITY * scale(cpus)
+    } else {
+        LATENCY * scale(cpus)
+    };
+    period / tasks
+}
+
+/// Gives the CPU to others if the scheduler has been asked for: where the kernel allows it in the middle of its work.
+/// The caller may be on another CPU afterwards.
+#[inline]
+pub(crate) fn cond_resched<M: Machine>(kernel: &Kernel<M>) {
+    if kernel.on_cpu().local.need_resched.get() != 0 {
+        schedule(kernel);
+    }
+}
+
+/// Asks CPU `target` to call its scheduler. The caller holds its run queue's lock.
+pub(crate) fn ask_to_reschedule<M: Machine>(on: &OnCpu<'_, M>, target: u32) {
+    let asked = &on.kernel.cpus[target as usize].need_resched;
+    if asked.get() != 0 {
+        return;
+    }
+    asked.set(1);
+    if target != on.index {
+        on.local.count(crate::class::Event::RescheduleIpis);
+        crate::apic::send(on, target, crate::apic::RESCHEDULE_VECTOR);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_those_of_a_linux_of_that_size() {
+        // costs.md section 10: two tasks on 8 or more CPUs get 12 ms, three 8 ms, eight or more 3 ms.
+        assert_eq!(slice(8, 2), 12_000_000);
+        assert_eq!(slice(16, 3), 8_000_000);
+        assert_eq!(slice(8, 8), 3_000_000);
+        assert_eq!(slice(8, 20), 3_000_000);
+        assert_eq!(slice(1, 2), 3_000_000);
+        assert_eq!(slice(4, 1), 18_000_000);
+    }
+}

@@ -1,0 +1,79 @@
+//! Calls to other CPUs (`smp_call_function_many`), and the TLB shootdown that is made of them.
+//!
+//! **One call at a time**: the caller stays on its CPU, in the kernel and with interrupts enabled, until all have
+//! answered; so two CPUs can call each other.
+
+use alloc::collections::VecDeque;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use holdfast_locks::{Budget, CpuId, Platform};
+
+use crate::class::Event;
+use crate::kernel::{CpuIndex, OnCpu};
+use crate::machine::{Cpu, Machine};
+use crate::task::TaskId;
+use crate::{apic, costs, mm};
+
+/// What another CPU is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// Forget what the TLB holds of an address space.
+    FlushSpace(TaskId),
+}
+
+/// Calls that wait for a CPU.
+pub(crate) struct CallQueue {
+    calls: VecDeque<(Call, CpuIndex)>,
+}
+
+impl CallQueue {
+    pub(crate) fn new() -> Self {
+        CallQueue { calls: VecDeque::new() }
+    }
+}
+
+/// Makes each of `targets` do `call`, and waits until all have. The CPUs' set must not contain the caller's.
+pub(crate) fn call_many<M: Machine>(on: &OnCpu<'_, M>, targets: impl Iterator<Item = CpuIndex> + Clone, call: Call) {
+    debug_assert!(on.cpu.irqs_enabled(), "a call with interrupts masked can deadlock");
+    for target in targets.clone() {
+        on.cpu.store(&on.local.unanswered[target as usize], 1, Relaxed);
+        let was_empty = {
+            let mut queue = on.kernel.cpus[target as usize].calls.lock_irq(on);
+            on.work(costs::CALL_QUEUE);
+            queue.calls.push_back((call, on.index));
+            queue.calls.len() == 1
+        };
+        if was_empty {
+            on.local.count(Event::CallIpis);
+            apic::send(on, target, apic::CALL_VECTOR);
+        }
+    }
+    for target in targets {
+        let answer = &on.local.unanswered[target as usize];
+        on.cpu.ipi_wait_begin(CpuId(target));
+        // ORDERING: Acquire pairs with the Release in `call_ipi`: what the call did is done.
+        let answered = on
+            .cpu
+            .wait_until(answer, Budget::UNBOUNDED, Acquire, |waiting| waiting == 0);
+        assert!(answered.is_ok(), "an unbounded wait gave up");
+        on.cpu.ipi_wait_end(CpuId(target));
+    }
+}
+
+/// The call-function IPI's handler.
+pub(crate) fn call_ipi<M: Machine>(on: &OnCpu<'_, M>) {
+    loop {
+        let next = {
+            let mut queue = on.local.calls.lock(on);
+            on.work(costs::CALL_QUEUE);
+            queue.calls.pop_front()
+        };
+        let Some((call, from)) = next else { return };
+        match call {
+            Call::FlushSpace(space) => mm::flush_here(on, space),
+        }
+        // ORDERING: Release pairs with the Acquire in `call_many`.
+        on.cpu
+            .store(&on.kernel.cpus[from as usize].unanswered[on.index as usize], 0, Release);
+    }
+}

@@ -1,0 +1,94 @@
+//! Spinlocks of user programs in shared memory, as PostgreSQL has them (`s_lock`).
+//!
+//! Test-and-set with a bounded spin, then sleep: a user program can be preempted while it holds one, and knows it.
+
+#![expect(unsafe_code, reason = "a spinlock lends its value to the task that holds it")]
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use holdfast_locks::{Budget, Platform, Word};
+
+use crate::machine::Machine;
+use crate::os::Os;
+use crate::sync::WordOf;
+
+/// Iterations of one look at the lock.
+const LOOK: Budget = Budget(100);
+/// Looks before the task sleeps. PostgreSQL spins 100 to 1000 times, as it learns; this is the upper end.
+const LOOKS: u32 = 10;
+/// The first sleep. PostgreSQL: 1 ms, growing at random up to 1 s.
+const SLEEP_NS: u64 = 1_000_000;
+
+/// A value behind a user-level spinlock.
+pub struct UserLock<T, M: Machine> {
+    word: WordOf<M>,
+    value: UnsafeCell<T>,
+}
+
+/// The holder. Releases the lock when dropped.
+pub struct UserGuard<'a, T, M: Machine> {
+    lock: &'a UserLock<T, M>,
+    os: &'a Os<M>,
+}
+
+impl<T, M: Machine> UserLock<T, M> {
+    /// A free lock.
+    pub fn new(value: T) -> Self {
+        UserLock {
+            word: WordOf::<M>::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Takes the lock; sleeps now and then while it is taken.
+    pub fn lock<'a>(&'a self, os: &'a Os<M>) -> UserGuard<'a, T, M> {
+        // ORDERING: Acquire pairs with the Release of the last holder's unlock.
+        while os.here().cpu.swap(&self.word, 1, Acquire) != 0 {
+            self.wait(os);
+        }
+        UserGuard { lock: self, os }
+    }
+
+    #[cold]
+    fn wait(&self, os: &Os<M>) {
+        for _ in 0..LOOKS {
+            // ORDERING: Relaxed: a hint; the swap decides.
+            if os
+                .here()
+                .cpu
+                .wait_until(&self.word, LOOK, Relaxed, |value| value == 0)
+                .is_ok()
+            {
+                return;
+            }
+            os.user(0);
+        }
+        os.sleep(SLEEP_NS);
+    }
+}
+
+impl<T, M: Machine> Deref for UserGuard<'_, T, M> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: a guard is made only by the one who changed the word from 0 to 1, and it returns to 0 only when the
+        // guard is dropped: there is one guard at a time.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T, M: Machine> DerefMut for UserGuard<'_, T, M> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; the one guard is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T, M: Machine> Drop for UserGuard<'_, T, M> {
+    fn drop(&mut self) {
+        // ORDERING: Release pairs with the Acquire of the next holder.
+        self.os.here().cpu.store(&self.lock.word, 0, Release);
+    }
+}

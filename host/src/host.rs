@@ -280,20 +280,21 @@ impl Host {
         sum.all()
     }
 
-    /// Nanoseconds that `task` has run, as the scheduler has accounted for them so far.
+    /// How long `task` has had a pCPU until `now`. The time since power-on of all pCPUs is the sum over all tasks and of
+    /// all [`Host::idle_time`].
     ///
     /// # Panics
-    /// If there is no such task.
-    pub fn cpu_time(&self, task: TaskId) -> Nanos {
-        Nanos(self.sched.ran(task))
+    /// If there is no such task, or `now` is before the last event.
+    pub fn cpu_time(&self, task: TaskId, now: Nanos) -> Nanos {
+        Nanos(self.sched.ran(task, now.0))
     }
 
-    /// Nanoseconds for which `pcpu` has had nothing to run.
+    /// For how long `pcpu` has had nothing to run until `now`.
     ///
     /// # Panics
-    /// If there is no such pCPU.
-    pub fn idle_time(&self, pcpu: PcpuId) -> Nanos {
-        Nanos(self.sched.idle_ns(pcpu.0))
+    /// If there is no such pCPU, or `now` is before the last event.
+    pub fn idle_time(&self, pcpu: PcpuId, now: Nanos) -> Nanos {
+        Nanos(self.sched.idle_ns(pcpu.0, now.0))
     }
 
     /// The thread of `vcpu`.

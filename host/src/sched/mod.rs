@@ -212,17 +212,19 @@ impl Scheduler {
         self.thread(task).run_delay
     }
 
-    /// Nanoseconds that `task` ran, up to its last accounting.
-    pub(crate) fn ran(&self, task: TaskId) -> u64 {
-        self.hierarchy.entity(self.thread(task).entity).sum_exec
+    /// Nanoseconds that `task` ran until `now`.
+    pub(crate) fn ran(&self, task: TaskId, now: u64) -> u64 {
+        let thread = self.thread(task);
+        let entity = self.hierarchy.entity(thread.entity);
+        entity.sum_exec + if thread.on_cpu { now - entity.exec_start } else { 0 }
     }
 
-    /// Nanoseconds for which `pcpu` ran nothing, up to its last idle time's end.
-    pub(crate) fn idle_ns(&self, pcpu: u32) -> u64 {
+    /// Nanoseconds for which `pcpu` ran nothing until `now`.
+    pub(crate) fn idle_ns(&self, pcpu: u32, now: u64) -> u64 {
         let queue = self.rq(pcpu);
         queue.idle_ns
             + if queue.curr.is_none() {
-                self.now() - queue.idle_begin
+                now - queue.idle_begin
             } else {
                 0
             }

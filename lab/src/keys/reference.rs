@@ -114,7 +114,7 @@ pub fn markdown() -> String {
         page,
         "\n## Keys\n\n| key | takes | default | meaning |\n| --- | --- | --- | --- |"
     );
-    for key in KEYS {
+    for key in KEYS.iter() {
         let Described { kind, default } = key.describe();
         let unit = if key.unit.is_empty() {
             String::new()
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_meaning_and_a_default() {
-        for key in KEYS {
+        for key in KEYS.iter() {
             let described = key.describe();
             assert!(
                 !key.doc.is_empty() && !described.kind.is_empty() && !described.default.is_empty(),

@@ -1,0 +1,227 @@
+//! Keys of guests and of what they run.
+
+use holdfast_guest::LockKind;
+use holdfast_host::VmGroup;
+use holdfast_workloads::{Hog, Kernbench, Pgbench, Script, Workload};
+
+use super::{key, number};
+use crate::draft::VCPUS_MAX;
+use crate::keys::slot::{Choice, Slot, choices};
+use crate::keys::{Key, Target};
+
+choices!(LockKind {
+    "tas" => LockKind::Tas,
+    "ticket" => LockKind::Ticket,
+    "pv-ticket" => LockKind::PvTicket,
+});
+
+choices!(Script {
+    "tpc-b" => Script::TpcB,
+    "select-only" => Script::SelectOnly,
+});
+
+choices!(Workload {
+    "idle" => Workload::Idle => Workload::Idle,
+    "hog" => Workload::Hog(_) => Workload::Hog(Hog::default()),
+    "kernbench" => Workload::Kernbench(_) => Workload::Kernbench(Kernbench::default()),
+    "pgbench" => Workload::Pgbench(_) => Workload::Pgbench(Pgbench::default()),
+});
+
+/// Default `cpu.shares`.
+const SHARES: u64 = 1024;
+
+// Not by `choices!`: a group that exists by its number is nothing that a file can name.
+impl Choice for VmGroup {
+    fn names(&self) -> Vec<&'static str> {
+        vec!["root", "own", "own-with-vcpu-groups"]
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            VmGroup::Root => "root",
+            VmGroup::Own { .. } => "own",
+            VmGroup::OwnWithVcpuGroups { .. } => "own-with-vcpu-groups",
+            VmGroup::In(_) => "in",
+        }
+    }
+
+    fn choose(&mut self, name: &str) -> bool {
+        *self = match name {
+            "root" => VmGroup::Root,
+            "own" => VmGroup::Own { shares: SHARES },
+            "own-with-vcpu-groups" => VmGroup::OwnWithVcpuGroups { shares: SHARES },
+            _ => return false,
+        };
+        true
+    }
+}
+
+/// A place of a guest.
+macro_rules! vm {
+    ($slot:ident, $($field:ident).+) => { Target::Vm(|vm| Some(Slot::$slot(&mut vm.$($field).+))) };
+}
+
+/// A parameter of one workload.
+macro_rules! workload {
+    ($kind:ident, $slot:ident, $field:ident) => {
+        Target::Vm(|vm| match &mut vm.boot.workload {
+            Workload::$kind(parameters) => Some(Slot::$slot(&mut parameters.$field)),
+            _ => None,
+        })
+    };
+}
+
+/// What a guest is like, and what the host offers it.
+pub(super) static GUEST: &[Key] = &[
+    number(
+        "vm.*.vcpus",
+        "",
+        (1.0, VCPUS_MAX as f64),
+        "virtual CPUs",
+        vm!(U32, vcpus),
+    ),
+    key(
+        "vm.*.affinity",
+        "pCPUs that the vCPUs may run on",
+        vm!(Affinity, affinity),
+    ),
+    key(
+        "vm.*.measured",
+        "whether the run waits for this guest; \"auto\": if its workload ends",
+        vm!(OptionalFlag, measured),
+    ),
+    key("vm.*.lock", "the guest kernel's spinlock", vm!(Choice, boot.lock)),
+    number(
+        "vm.*.hz",
+        "1/s",
+        (10.0, 10_000.0),
+        "timer interrupts per second of a busy vCPU (CONFIG_HZ)",
+        vm!(U32, boot.hz),
+    ),
+    number(
+        "vm.*.spin_threshold",
+        "iterations",
+        (1.0, 4e9),
+        "iterations that a paravirtual waiter spins before it halts (SPIN_THRESHOLD)",
+        vm!(U32, boot.spin_threshold),
+    ),
+    key(
+        "vm.*.nopvspin",
+        "boot option nopvspin: no paravirtual spinlocks even if the host offers them",
+        vm!(Flag, boot.nopvspin),
+    ),
+    key(
+        "vm.*.no_steal_acc",
+        "boot option no-steal-acc: the guest does not register its steal-time record",
+        vm!(Flag, boot.no_steal_acc),
+    ),
+    key(
+        "vm.*.pv_unhalt",
+        "whether the host offers halt and kick for locks (KVM_FEATURE_PV_UNHALT)",
+        vm!(Flag, host.pv_unhalt),
+    ),
+    key(
+        "vm.*.steal_time",
+        "whether the host offers the steal-time record (KVM_FEATURE_STEAL_TIME)",
+        vm!(Flag, host.steal_time),
+    ),
+    key(
+        "vm.*.preempted_flag",
+        "whether the host keeps the record's preempted flag (since 4.10, uncertain)",
+        vm!(Flag, host.preempted_flag),
+    ),
+    key(
+        "vm.*.realtime_hint",
+        "whether the host says that vCPUs are never preempted for long (KVM_HINTS_REALTIME)",
+        vm!(Flag, host.realtime_hint),
+    ),
+    number(
+        "vm.*.nice",
+        "",
+        (-20.0, 19.0),
+        "nice level of the vCPU threads",
+        vm!(I8, host.nice),
+    ),
+    key(
+        "vm.*.cgroup",
+        "where the vCPU threads stand in the hierarchy of task groups",
+        vm!(Choice, host.group),
+    ),
+    number(
+        "vm.*.shares",
+        "",
+        (2.0, 262_144.0),
+        "cpu.shares of the guest's own task group; needs a cgroup other than \"root\"",
+        Target::Vm(|vm| match &mut vm.host.group {
+            VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } => Some(Slot::U64(shares)),
+            VmGroup::Root | VmGroup::In(_) => None,
+        }),
+    ),
+    key(
+        "vm.*.halt_poll_cap",
+        "halt-polling limit of this guest; \"auto\": host.halt_poll",
+        vm!(OptionalNanos, host.halt_poll_cap_ns),
+    ),
+];
+
+/// What a guest runs.
+pub(super) static WORKLOAD: &[Key] = &[
+    key("vm.*.workload", "what the guest runs", vm!(Choice, boot.workload)),
+    number(
+        "vm.*.hog.tasks",
+        "",
+        (1.0, 1e5),
+        "busy loops; \"auto\": one for each vCPU",
+        workload!(Hog, OptionalU32, tasks),
+    ),
+    number(
+        "vm.*.kernbench.jobs",
+        "",
+        (1.0, 1e4),
+        "job slots: make -j",
+        workload!(Kernbench, U32, jobs),
+    ),
+    number(
+        "vm.*.kernbench.user_cpu_seconds",
+        "s",
+        (1.0, 1e6),
+        "CPU time of user work in a full build; calibrated",
+        workload!(Kernbench, F64, user_cpu_seconds),
+    ),
+    number(
+        "vm.*.pgbench.clients",
+        "",
+        (1.0, 1e4),
+        "clients, each with a backend of its own",
+        workload!(Pgbench, U32, clients),
+    ),
+    key(
+        "vm.*.pgbench.script",
+        "which script the clients run",
+        workload!(Pgbench, Choice, script),
+    ),
+    number(
+        "vm.*.pgbench.scale_factor",
+        "",
+        (1.0, 1e5),
+        "rows in the branches table (pgbench -s)",
+        workload!(Pgbench, U32, scale_factor),
+    ),
+    number(
+        "vm.*.pgbench.transactions",
+        "",
+        (1.0, 1e12),
+        "transactions to complete over all clients, at scale 1",
+        workload!(Pgbench, U64, transactions),
+    ),
+    key(
+        "vm.*.pgbench.client_time",
+        "user time of the client for each statement; calibrated",
+        workload!(Pgbench, Nanos, client_ns),
+    ),
+    key(
+        "vm.*.pgbench.backend_time",
+        "mean user time of the backend for each statement; calibrated",
+        workload!(Pgbench, Nanos, backend_ns),
+    ),
+];

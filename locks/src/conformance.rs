@@ -89,7 +89,7 @@ pub fn check<W: World>(world: &W, kind: LockKind) {
     });
     match kind {
         // Head and tail a few tickets before they wrap.
-        LockKind::Ticket | LockKind::PvTicket => {
+        LockKind::Ticket | LockKind::PvTicket | LockKind::PreemptableTicket => {
             with_algorithm!(kind, L => ticket_wrap::<L, W>(world, 0xfffc_fffc));
         }
         _ => {}

@@ -6,62 +6,62 @@ use core::str::FromStr;
 use crate::platform::{Nodes, Numa, Paravirt, Platform, Word};
 use crate::raw::RawLock;
 
-/// A spinlock algorithm. Every kind works on one word that is zero while free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum LockKind {
-    /// [`Tas`](crate::Tas).
-    Tas,
-    /// [`Ttas`](crate::Ttas).
-    Ttas,
-    /// [`Ticket`](crate::Ticket).
-    Ticket,
-    /// [`PvTicket`](crate::PvTicket).
-    PvTicket,
-}
+/// Defines [`LockKind`] from one table, and `with_algorithm!`, which goes from a kind to its type.
+macro_rules! kinds {
+    ($dollar:tt $($kind:ident = $name:literal,)+) => {
+        /// A spinlock algorithm. Every kind works on one word that is zero while free.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum LockKind {
+            $(#[doc = concat!("[`", stringify!($kind), "`](crate::", stringify!($kind), ").")] $kind,)+
+        }
 
-/// Evaluates `$body` with `$algorithm` standing for the algorithm that `$kind` names.
-macro_rules! with_algorithm {
-    ($kind:expr, $algorithm:ident => $body:expr) => {
-        match $kind {
-            $crate::LockKind::Tas => {
-                type $algorithm = $crate::Tas;
-                $body
-            }
-            $crate::LockKind::Ttas => {
-                type $algorithm = $crate::Ttas;
-                $body
-            }
-            $crate::LockKind::Ticket => {
-                type $algorithm = $crate::Ticket;
-                $body
-            }
-            $crate::LockKind::PvTicket => {
-                type $algorithm = $crate::PvTicket;
-                $body
+        impl LockKind {
+            /// Every kind.
+            pub const ALL: &[LockKind] = &[$(LockKind::$kind),+];
+
+            /// Its name in results, on the command line and in experiments.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(LockKind::$kind => $name,)+
+                }
             }
         }
+
+        /// Evaluates `$body` with `$algorithm` standing for the algorithm that `$which` names.
+        macro_rules! with_algorithm {
+            ($dollar which:expr, $dollar algorithm:ident => $dollar body:expr) => {
+                match $dollar which {
+                    $($crate::LockKind::$kind => {
+                        type $dollar algorithm = $crate::$kind;
+                        $dollar body
+                    })+
+                }
+            };
+        }
+        pub(crate) use with_algorithm;
     };
 }
-pub(crate) use with_algorithm;
+
+kinds! {
+    $
+    Tas = "tas",
+    Ttas = "ttas",
+    Ticket = "ticket",
+    PvTicket = "pv-ticket",
+    Qspin = "qspin",
+    PvQspin = "pv-qspin",
+    UnfairQspin = "unfair-qspin",
+    UnfairPvQspin = "unfair-pv-qspin",
+    HybridPvQspin = "hybrid-pv-qspin",
+    CnaQspin = "cna-qspin",
+    PreemptableTicket = "preemptable-ticket",
+}
 
 impl LockKind {
-    /// Every kind.
-    pub const ALL: &[LockKind] = &[LockKind::Tas, LockKind::Ttas, LockKind::Ticket, LockKind::PvTicket];
-
     /// Whether waiters are served in the order of their arrival, always.
     pub const fn is_fifo(self) -> bool {
-        matches!(self, LockKind::Ticket | LockKind::PvTicket)
-    }
-
-    /// Its name in results, on the command line and in experiments.
-    pub const fn name(self) -> &'static str {
-        match self {
-            LockKind::Tas => "tas",
-            LockKind::Ttas => "ttas",
-            LockKind::Ticket => "ticket",
-            LockKind::PvTicket => "pv-ticket",
-        }
+        matches!(self, LockKind::Ticket | LockKind::PvTicket | LockKind::Qspin)
     }
 }
 

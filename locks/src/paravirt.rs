@@ -1,8 +1,10 @@
 //! Halting and kicking: who waits for which lock, shared by the paravirtual locks of one guest.
 
 use alloc::boxed::Box;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::hash::LockTable;
 use crate::platform::{CpuId, Paravirt, Platform, Word};
 use crate::stats::{Event, Recorder};
 use crate::steps::Steps;
@@ -14,15 +16,29 @@ pub struct LockWaiting<W, A> {
     pub lock: A,
     /// The ticket it waits for; valid while `lock` is not 0.
     pub want: W,
+    /// When it was last kicked, in nanoseconds, or 0: for the statistics.
+    kicked_at: AtomicU64,
 }
 
-/// The halted waiters of one guest: a bitmap of CPUs and a record for each.
+impl<W: Word<u32>, A: Word<usize>> LockWaiting<W, A> {
+    fn new() -> Self {
+        LockWaiting {
+            lock: A::new(0),
+            want: W::new(0),
+            kicked_at: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The halted waiters of one guest: for ticket locks a bitmap of CPUs and a record for each; for queued locks a hash
+/// table from lock to head of the queue.
 #[derive(Debug)]
 pub struct WaitTable<W, A> {
     /// Linux: `waiting_cpus`, 32 CPUs a word.
     pub cpus: Box<[W]>,
     /// One record per CPU.
     pub records: Box<[LockWaiting<W, A>]>,
+    pub(crate) locks: LockTable<W, A>,
 }
 
 impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
@@ -30,12 +46,8 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     pub fn new(cpus: usize) -> Self {
         WaitTable {
             cpus: (0..cpus.div_ceil(32)).map(|_| W::new(0)).collect(),
-            records: (0..cpus)
-                .map(|_| LockWaiting {
-                    lock: A::new(0),
-                    want: W::new(0),
-                })
-                .collect(),
+            records: (0..cpus).map(|_| LockWaiting::new()).collect(),
+            locks: LockTable::new(cpus),
         }
     }
 
@@ -100,6 +112,42 @@ pub(crate) fn halt<P: Paravirt, S: Steps>(cpu: &P, enabled: bool) {
         cpu.irq_restore(true);
         cpu.halt_unmasked();
     }
+}
+
+/// Halts unless `waits` says no when interrupts are masked. May return for no reason. Linux: `pv_wait`.
+pub(crate) fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> bool) {
+    if cpu.in_nmi() {
+        return;
+    }
+    let enabled = cpu.irq_save();
+    if waits() || !S::RETEST {
+        let start = clock(cpu);
+        // ORDERING: Relaxed, here and below; for the statistics.
+        let kicked_at = &cpu.waiting().record(cpu.cpu()).kicked_at;
+        kicked_at.store(0, Relaxed);
+        halt::<P, S>(cpu, enabled);
+        let end = clock(cpu);
+        cpu.recorder().blocked(end.saturating_sub(start));
+        match kicked_at.load(Relaxed) {
+            0 => {}
+            kicked_at => {
+                cpu.recorder().add(Event::PvKickWake, 1);
+                cpu.recorder().add(Event::PvLatencyWake, end.saturating_sub(kicked_at));
+            }
+        }
+    }
+    cpu.irq_restore(enabled);
+}
+
+/// Kicks `target`, which halts for a queued lock.
+pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
+    let start = clock(cpu);
+    // ORDERING: Relaxed; for the statistics.
+    cpu.waiting().record(target).kicked_at.store(start, Relaxed);
+    cpu.kick(target);
+    cpu.recorder().add(Event::PvKickUnlock, 1);
+    cpu.recorder()
+        .add(Event::PvLatencyKick, clock(cpu).saturating_sub(start));
 }
 
 /// Kicks the CPU that waits for ticket `want` of the lock `key`. Linux: `kvm_unlock_kick`.

@@ -1,40 +1,128 @@
 //! Queue nodes: what the queued locks spin on instead of the lock word.
+//!
+//! Nodes are static, four for each CPU, one for each context that can wait inside another. A node is named by a *code*:
+//! CPU and index, as they stand in the tail field of a lock word. Links between nodes are codes, never pointers.
 
 use alloc::boxed::Box;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::compiler_fence;
 
-use crate::platform::Word;
+use crate::layout::Layout;
+use crate::platform::{CpuId, Nodes, Platform, Word};
 
 /// Contexts that can nest on one CPU: task, softirq, hardirq, NMI.
 pub const NODES_PER_CPU: usize = 4;
 
 /// One waiter's place in a queue.
 #[derive(Debug)]
-pub struct Node<W> {
-    /// Encoded tail (CPU and index) of the successor, or 0.
+pub(crate) struct Node<W> {
+    /// Code of the successor, or 0.
     pub next: W,
-    /// Not 0 once the predecessor has handed over.
+    /// Not 0 once the predecessor has handed over. CNA: 1, or the code of the last waiter of the secondary queue.
     pub locked: W,
-    /// What the waiter's CPU is doing (paravirtual locks).
+    /// Paravirtual: what the waiter's CPU is doing. Unfair: how often the waiter tries to steal, as a mask.
     pub state: W,
+    /// Unfair: code of the predecessor. CNA: since when the secondary queue waits.
+    pub extra: W,
+    /// CNA: the NUMA node that the waiter counts as.
+    pub numa: W,
+}
+
+/// The nodes of one CPU, on cache lines of their own.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct CpuNodes<W> {
+    nodes: [Node<W>; NODES_PER_CPU],
+    /// How many of them are in use. Only its CPU touches it.
+    depth: W,
+    /// State of this CPU's random numbers (CNA).
+    pub random: W,
 }
 
 /// The queue nodes of all CPUs of one guest.
 #[derive(Debug)]
 pub struct NodeTable<W> {
-    /// `NODES_PER_CPU` nodes for each CPU.
-    pub nodes: Box<[[Node<W>; NODES_PER_CPU]]>,
+    cpus: Box<[CpuNodes<W>]>,
 }
 
 impl<W: Word<u32>> NodeTable<W> {
     /// Free nodes for `cpus` CPUs.
     pub fn new(cpus: usize) -> Self {
+        let zero = || W::new(0);
         let node = |_| Node {
-            next: W::new(0),
-            locked: W::new(0),
-            state: W::new(0),
+            next: zero(),
+            locked: zero(),
+            state: zero(),
+            extra: zero(),
+            numa: zero(),
+        };
+        let cpu = |_| CpuNodes {
+            nodes: core::array::from_fn(node),
+            depth: zero(),
+            random: zero(),
         };
         NodeTable {
-            nodes: (0..cpus).map(|_| core::array::from_fn(node)).collect(),
+            cpus: (0..cpus).map(cpu).collect(),
         }
     }
+
+    /// The nodes of `cpu`.
+    pub(crate) fn of(&self, cpu: CpuId) -> &CpuNodes<W> {
+        &self.cpus[cpu.0 as usize]
+    }
+
+    /// The node that `code` names.
+    pub(crate) fn at<L: Layout>(&self, code: u32) -> &Node<W> {
+        let (cpu, index) = L::decode(code);
+        &self.of(cpu).nodes[index]
+    }
+}
+
+/// A waiter: its node and the code of it.
+pub(crate) struct Waiter<'a, W> {
+    pub node: &'a Node<W>,
+    pub code: u32,
+}
+
+/// The levels of nesting on this CPU that were in use before the caller, who takes the next.
+///
+/// **Nested use**: an interrupt's handler that comes in between leaves the depth as it was. So plain loads and stores
+/// will do, as long as the compiler keeps them before and after what the level is used for.
+pub(crate) fn enter<P: Nodes>(cpu: &P) -> usize {
+    let depth = &cpu.nodes().of(cpu.cpu()).depth;
+    // ORDERING: Relaxed, both; only this CPU and its own interrupts use the depth.
+    let level = cpu.load(depth, Relaxed);
+    cpu.store(depth, level + 1, Relaxed);
+    // An interrupt must see the new depth before the node is used.
+    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    level as usize
+}
+
+/// Ends what [`enter`] began.
+pub(crate) fn leave<P: Nodes>(cpu: &P, level: usize) {
+    // The node must be out of use before an interrupt sees the old depth.
+    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    // ORDERING: Relaxed; as in `enter`.
+    cpu.store(&cpu.nodes().of(cpu.cpu()).depth, level as u32, Relaxed);
+}
+
+/// The node at `level`, ready to be queued, or none if all are in use.
+pub(crate) fn claim<L: Layout, P: Nodes>(cpu: &P, level: usize) -> Option<Waiter<'_, P::Word>> {
+    let node = cpu.nodes().of(cpu.cpu()).nodes.get(level)?;
+    // ORDERING: Relaxed, both; published by the exchange of the tail.
+    cpu.store(&node.locked, 0, Relaxed);
+    cpu.store(&node.next, 0, Relaxed);
+    Some(Waiter {
+        node,
+        code: L::encode(cpu.cpu(), level),
+    })
+}
+
+/// Waits for the successor, which is known to be on its way, and returns its code.
+pub(crate) fn successor<P: Platform>(cpu: &P, node: &Node<P::Word>) -> u32 {
+    use crate::platform::Budget;
+    use core::sync::atomic::Ordering::Acquire;
+    // ORDERING: Acquire; pairs with the Release store that linked it, after which its node may be used.
+    cpu.wait_until(&node.next, Budget::UNBOUNDED, Acquire, |next| next != 0)
+        .unwrap_or_else(|next| next)
 }

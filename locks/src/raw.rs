@@ -10,12 +10,19 @@
 )]
 
 use crate::backoff::Backoff;
-use crate::platform::{Paravirt, Platform};
+use crate::cna_qspin::CnaQspin;
+use crate::layout::Layout;
+use crate::platform::{Nodes, Numa, Paravirt, Platform};
+use crate::preemptable_ticket::PreemptableTicket;
+use crate::pv_qspin::PvQueued;
 use crate::pv_ticket::PvTicket;
+use crate::qspin::Qspin;
+use crate::steal::Stealing;
 use crate::steps::Steps;
 use crate::tas::Tas;
 use crate::ticket::Ticket;
 use crate::ttas::Ttas;
+use crate::unfair_qspin::UnfairQspin;
 
 /// A spinlock's algorithm over one word of `P`; zero is free.
 ///
@@ -52,3 +59,13 @@ unsafe impl<P: Platform> Exclusive<P> for Ticket {}
 // SAFETY: **Exclusion** of `pv_ticket`: as `ticket`; halting only delays a waiter. With steps left out, whoever
 // implemented `Steps` answers for it.
 unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}
+// SAFETY: **Exclusion** of `qspin`: three ways to set the locked byte, which exclude each other.
+unsafe impl<P: Nodes, L: Layout> Exclusive<P> for Qspin<L> {}
+// SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
+unsafe impl<P: Nodes + Paravirt, T: Stealing, L: Layout, S: Steps> Exclusive<P> for PvQueued<T, L, S> {}
+// SAFETY: **Exclusion** of `unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
+unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQspin<L> {}
+// SAFETY: **Exclusion** of `cna_qspin`, which is that of `qspin`: there is one head of the queue.
+unsafe impl<P: Numa, const T: u32, const S: u32> Exclusive<P> for CnaQspin<T, S> {}
+// SAFETY: **Exclusion** of `preemptable_ticket`: the hold bit has one setter.
+unsafe impl<P: Platform, const SHIFT: u32> Exclusive<P> for PreemptableTicket<SHIFT> {}

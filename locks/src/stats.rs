@@ -45,7 +45,7 @@ events! {
     /// PV ticket: of those, how many found one and kicked it.
     ReleasedSlowKicked = "released_slow_kicked",
 
-    /// PV queued: hash table probes by unlockers.
+    /// PV queued: entries of the hash table looked at to list a waiter.
     PvHashHops = "pv_hash_hops",
     /// PV queued: kicks sent by unlock.
     PvKickUnlock = "pv_kick_unlock",
@@ -160,7 +160,7 @@ impl LockStats {
     }
 
     /// Every counter under its published name. The three quotients of the queued locks are as Linux divides them, rounded
-    /// down: `pv_hash_hops` in hundredths of a probe per kick, the latencies in nanoseconds per kick and per wake-up.
+    /// down: `pv_hash_hops` in hundredths of an entry per kick, the latencies in nanoseconds per kick and per wake-up.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let counters = Event::ALL.iter().map(|&event| (event.name(), self.published(event)));
         counters.chain([("time_blocked", self.time_blocked_ns())])

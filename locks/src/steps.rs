@@ -28,6 +28,14 @@ pub unsafe trait Steps {
     /// Waiter: enable interrupts and halt in one indivisible step. Without: an interrupt in between may use up the
     /// record and the kick.
     const ATOMIC_HALT: bool = true;
+    /// Waiter in a queue: a full barrier between its announcement and its second look. Without: it may sleep for ever.
+    const HALT_FENCE: bool = true;
+    /// Owner: a full barrier between its handover and its look at the next waiter's state. Without: the same.
+    const HANDOVER_FENCE: bool = true;
+    /// Waiter: test once more, with interrupts masked, what it halts for. Without: it may halt after its kick was used.
+    const RETEST: bool = true;
+    /// Unlocker: take the lock off the hash table before it releases it. Without: another waiter may be kicked, or none.
+    const UNLIST_FIRST: bool = true;
     /// Unlocker: keep the carry of a wrapping head out of the tail. Without: tickets are lost after 32768 unlocks.
     const STOP_CARRY: bool = true;
     /// Unlocker: release what the critical section wrote.

@@ -1,0 +1,99 @@
+//! From a lock to the waiter whom its unlocker must kick.
+//!
+//! Open addressing with linear probing over a fixed table, in units of cache lines.
+//!
+//! - **Both succeed**: there are at least four entries per CPU. A CPU heads at most one queue at each level of nesting,
+//!   and a lock has at most one entry, because the unlocker removes it before it releases the lock. So there is always
+//!   room, and what was inserted is found.
+//! - Removal leaves holes: a lookup does not stop at an empty entry, only at the end of the table.
+
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::platform::{Platform, Word};
+
+/// Entries to a 64-byte cache line, with 64-bit addresses.
+const PER_LINE: usize = 4;
+/// A page of entries.
+const ENTRIES_MIN: usize = 256;
+
+#[derive(Debug)]
+struct Entry<W, A> {
+    /// The lock's key, or 0.
+    lock: A,
+    /// Code of the waiter's node; valid once the lock's byte says that it is listed.
+    node: W,
+}
+
+/// Who to kick, for each lock whose head of the queue halts.
+#[derive(Debug)]
+pub(crate) struct LockTable<W, A> {
+    entries: Box<[Entry<W, A>]>,
+}
+
+impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
+    pub fn new(cpus: usize) -> Self {
+        let entries = (4 * cpus)
+            .next_multiple_of(PER_LINE)
+            .max(ENTRIES_MIN)
+            .next_power_of_two();
+        LockTable {
+            entries: (0..entries)
+                .map(|_| Entry {
+                    lock: A::new(0),
+                    node: W::new(0),
+                })
+                .collect(),
+        }
+    }
+
+    /// The entries in the order in which `key` is looked for.
+    fn probe(&self, key: usize) -> impl Iterator<Item = &Entry<W, A>> {
+        let bits = self.entries.len().ilog2();
+        // Multiplicative (Fibonacci) hashing; the upper bits are the good ones.
+        let hash = ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize;
+        let first = hash & !(PER_LINE - 1);
+        let (wrapped, start) = self.entries.split_at(first);
+        start.iter().chain(wrapped)
+    }
+
+    /// Lists the waiter `node` for the lock `key`. Returns how many entries it looked at.
+    pub fn insert<P>(&self, cpu: &P, key: usize, node: u32) -> u64
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        for (hops, entry) in (1..).zip(self.probe(key)) {
+            // ORDERING: Acquire; pairs with the Release in `remove`: who emptied the entry has read its node before it
+            // is overwritten. The caller publishes the entry, by a release on the lock.
+            if cpu
+                .compare_exchange_address(&entry.lock, 0, key, Acquire, Relaxed)
+                .is_ok()
+            {
+                // ORDERING: Relaxed; published with the key.
+                cpu.store(&entry.node, node, Relaxed);
+                return hops;
+            }
+        }
+        panic!(
+            "no entry left among {} for one more halted queue head",
+            self.entries.len()
+        );
+    }
+
+    /// Takes the lock `key` off the table and returns its waiter. The caller must have acquired the insertion.
+    pub fn remove<P>(&self, cpu: &P, key: usize) -> u32
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        for entry in self.probe(key) {
+            // ORDERING: Relaxed, both; the caller has acquired the insertion.
+            if cpu.load_address(&entry.lock, Relaxed) == key {
+                let node = cpu.load(&entry.node, Relaxed);
+                // ORDERING: Release; pairs with the Acquire in `insert`: the node has been read.
+                cpu.store_address(&entry.lock, 0, Release);
+                return node;
+            }
+        }
+        panic!("lock {key:#x} says that its waiter is listed, and it is not");
+    }
+}

@@ -1,0 +1,182 @@
+//! How the word of a queued lock is divided.
+//!
+//! ```text
+//!             31        18 17 16 15      9   8   7      0
+//! Narrow     +------------+-----+---------+-----+--------+    fewer than 16384 CPUs
+//!            | CPU + 1    | idx | 0       | pend| locked |
+//!            +------------+-----+---------+-----+--------+
+//!             31              11 10   9     8   7      0
+//! Wide       +------------------+--------+-----+--------+    fewer than 2097152 CPUs
+//!            | CPU + 1          | idx    | pend| locked |
+//!            +------------------+--------+-----+--------+
+//! ```
+//!
+//! Locked and pending are at the same place in both. The *tail*, index and CPU + 1 in place, is 0 when nobody queues:
+//! that is why it holds the CPU + 1. The narrow layout keeps each field in bytes of its own, so that each can be stored
+//! alone; in the wide one what shares a byte with the tail needs a read-modify-write.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::platform::{CpuId, Platform};
+use crate::queue::NODES_PER_CPU;
+
+/// Value of the locked byte while the lock is held.
+pub(crate) const LOCKED: u32 = 1;
+/// The locked byte.
+pub(crate) const LOCKED_MASK: u32 = 0xff;
+/// The pending bit.
+pub(crate) const PENDING: u32 = 1 << 8;
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Narrow {}
+    impl Sealed for super::Wide {}
+}
+
+/// A layout of the lock word. Sealed: exclusion rests on it.
+pub trait Layout: sealed::Sealed {
+    /// Lowest bit of the tail.
+    const TAIL_SHIFT: u32;
+    /// The tail.
+    const TAIL_MASK: u32 = u32::MAX << Self::TAIL_SHIFT;
+    /// How many CPUs it has room for.
+    const CPUS_MAX: u32 = (1 << (30 - Self::TAIL_SHIFT)) - 1;
+
+    /// The code of a node.
+    #[inline]
+    fn encode(cpu: CpuId, index: usize) -> u32 {
+        assert!(
+            cpu.0 < Self::CPUS_MAX,
+            "CPU {} in a lock word with room for {}",
+            cpu.0,
+            Self::CPUS_MAX
+        );
+        ((cpu.0 + 1) << 2 | index as u32) << Self::TAIL_SHIFT
+    }
+
+    /// The node of a code, which must not be 0.
+    #[inline]
+    fn decode(code: u32) -> (CpuId, usize) {
+        let code = code >> Self::TAIL_SHIFT;
+        (CpuId((code >> 2) - 1), code as usize % NODES_PER_CPU)
+    }
+
+    /// Makes `code` the tail and returns the tail before. AcqRel.
+    fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32;
+    /// Sets pending, which only the caller may touch. Relaxed.
+    fn set_pending<P: Platform>(cpu: &P, word: &P::Word);
+    /// Clears pending, which the caller has set. Relaxed.
+    fn clear_pending<P: Platform>(cpu: &P, word: &P::Word);
+    /// The lock is free and pending is the caller's: takes the lock, clears pending. Relaxed.
+    fn take_as_pending<P: Platform>(cpu: &P, word: &P::Word);
+    /// Takes the lock and clears pending if the lock is free and pending set. Acquire.
+    fn try_take_as_pending<P: Platform>(cpu: &P, word: &P::Word) -> bool;
+}
+
+/// For fewer than 16384 CPUs: bytes and half-words.
+#[derive(Debug)]
+pub struct Narrow;
+
+impl Layout for Narrow {
+    const TAIL_SHIFT: u32 = 16;
+
+    #[inline]
+    fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
+        // ORDERING: AcqRel; see `Qspin`'s queue: publishes the caller's node, and shows it its predecessor's.
+        u32::from(cpu.swap_high16(word, (code >> 16) as u16, core::sync::atomic::Ordering::AcqRel)) << 16
+    }
+
+    #[inline]
+    fn set_pending<P: Platform>(cpu: &P, word: &P::Word) {
+        // ORDERING: Relaxed; it only keeps others from taking the lock, which needs an acquire of its own.
+        cpu.store_byte1(word, 1, Relaxed);
+    }
+
+    #[inline]
+    fn clear_pending<P: Platform>(cpu: &P, word: &P::Word) {
+        // ORDERING: Relaxed; as for `set_pending`.
+        cpu.store_byte1(word, 0, Relaxed);
+    }
+
+    #[inline]
+    fn take_as_pending<P: Platform>(cpu: &P, word: &P::Word) {
+        // ORDERING: Relaxed; the caller has acquired the lock by seeing it free.
+        cpu.store_low16(word, LOCKED as u16, Relaxed);
+    }
+
+    #[inline]
+    fn try_take_as_pending<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Acquire; pairs with the Release of the unlock that made it free.
+        cpu.compare_exchange_low16(word, PENDING as u16, LOCKED as u16, Acquire, Relaxed)
+            .is_ok()
+    }
+}
+
+/// For fewer than 2097152 CPUs.
+#[derive(Debug)]
+pub struct Wide;
+
+impl Layout for Wide {
+    const TAIL_SHIFT: u32 = 9;
+
+    #[inline]
+    fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
+        // ORDERING: AcqRel; see `Qspin`'s queue: publishes the caller's node, and shows it its predecessor's.
+        crate::subword::swap(cpu, word, Self::TAIL_MASK, code, core::sync::atomic::Ordering::AcqRel)
+    }
+
+    #[inline]
+    fn set_pending<P: Platform>(cpu: &P, word: &P::Word) {
+        // ORDERING: Relaxed; as in `Narrow`.
+        cpu.fetch_or(word, PENDING, Relaxed);
+    }
+
+    #[inline]
+    fn clear_pending<P: Platform>(cpu: &P, word: &P::Word) {
+        // ORDERING: Relaxed; as in `Narrow`.
+        cpu.fetch_and(word, !PENDING, Relaxed);
+    }
+
+    #[inline]
+    fn take_as_pending<P: Platform>(cpu: &P, word: &P::Word) {
+        // ORDERING: Relaxed; the caller has acquired the lock by seeing it free. One addition does both: no borrow,
+        // because pending is set, and no carry, because locked is 0.
+        cpu.fetch_add(word, LOCKED.wrapping_sub(PENDING), Relaxed);
+    }
+
+    #[inline]
+    fn try_take_as_pending<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+        let mask = PENDING | LOCKED_MASK;
+        // ORDERING: Acquire; pairs with the Release of the unlock that made it free.
+        crate::subword::compare_exchange(cpu, word, mask, PENDING, LOCKED, Acquire, Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes_round_trip<L: Layout>(cpus: [u32; 4]) {
+        for cpu in cpus {
+            for index in 0..NODES_PER_CPU {
+                let code = L::encode(CpuId(cpu), index);
+                assert_ne!(code, 0);
+                assert_eq!(code & !L::TAIL_MASK, 0, "code reaches out of the tail");
+                assert_eq!(L::decode(code), (CpuId(cpu), index));
+            }
+        }
+    }
+
+    #[test]
+    fn codes_name_the_first_and_the_last_cpu() {
+        codes_round_trip::<Narrow>([0, 1, 16381, 16382]);
+        codes_round_trip::<Wide>([0, 1, 1 << 20, (1 << 21) - 2]);
+        assert_eq!((Narrow::CPUS_MAX, Wide::CPUS_MAX), (16383, 2_097_151));
+    }
+
+    #[test]
+    #[should_panic(expected = "room for 16383")]
+    fn a_cpu_too_many_is_refused() {
+        Narrow::encode(CpuId(16383), 0);
+    }
+}

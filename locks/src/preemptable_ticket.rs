@@ -1,0 +1,126 @@
+//! Preemptable ticket lock (Ouyang and Lange, VEE 2013): tickets say when a waiter may try, a hold bit says who has it.
+//!
+//! ```text
+//!  31            16 15            1 0
+//! +----------------+---------------+-+
+//! | tail           | head          |H|   H: held
+//! +----------------+---------------+-+
+//! ```
+//!
+//! A waiter is *eligible* once its ticket is served, or once it has waited for a time proportional to its distance from
+//! the head: then those before it are presumed to be off their CPUs. Eligible waiters race for the hold bit. Each
+//! acquisition draws one ticket and each unlock serves one, whoever had it, so that a waiter may find its ticket passed:
+//! eligible, too. Needs nothing from the host. First come, first served unless somebody is preempted. Up to 16383 CPUs.
+//!
+//! **Exclusion**: only who sets the hold bit from 0 to 1 holds the lock, and only the holder clears it.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::platform::{Budget, Platform};
+use crate::raw::RawLock;
+
+const HELD: u16 = 1;
+const INC: u16 = 2;
+const TAIL_INC: u32 = (INC as u32) << 16;
+/// Distances from here on mean that head has passed the ticket.
+const PASSED: u16 = 1 << 14;
+
+/// Head without the hold bit.
+const fn serving(word: u32) -> u16 {
+    word as u16 & !HELD
+}
+
+const fn tail(word: u32) -> u16 {
+    (word >> 16) as u16
+}
+
+const fn is_held(word: u32) -> bool {
+    word as u16 & HELD != 0
+}
+
+/// First come, first served, as long as waiters are not preempted.
+///
+/// `SHIFT` is the binary logarithm of the PAUSEs that a waiter grants each one before it. Smaller is faster where there
+/// is preemption, and less fair where there is none.
+#[derive(Debug)]
+pub struct PreemptableTicket<const SHIFT: u32 = 8>;
+
+impl<P: Platform, const SHIFT: u32> RawLock<P> for PreemptableTicket<SHIFT> {
+    #[inline]
+    fn lock(cpu: &P, word: &P::Word) {
+        if !Self::try_lock(cpu, word) {
+            lock_slow::<P, SHIFT>(cpu, word);
+        }
+    }
+
+    #[inline]
+    fn try_lock(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; the exchange confirms it.
+        let seen = cpu.load(word, Relaxed);
+        let taken = seen.wrapping_add(TAIL_INC) | u32::from(HELD);
+        // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: nothing was taken.
+        !is_held(seen)
+            && serving(seen) == tail(seen)
+            && cpu.compare_exchange(word, seen, taken, Acquire, Relaxed).is_ok()
+    }
+
+    #[inline]
+    fn unlock(cpu: &P, word: &P::Word) {
+        // ORDERING: Relaxed; nobody but the holder changes head.
+        let head = cpu.load(word, Relaxed) as u16;
+        // Adding 1 clears the hold bit and serves the next ticket. A plain half-word store: while the bit is set, nobody
+        // else writes this half.
+        // ORDERING: Release; pairs with the Acquire of the next holder.
+        cpu.store_low16(word, head.wrapping_add(1), Release);
+    }
+
+    #[inline]
+    fn is_locked(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; the answer is out of date whatever the ordering.
+        is_held(cpu.load(word, Relaxed))
+    }
+
+    #[inline]
+    fn is_contended(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; the answer is out of date whatever the ordering.
+        let seen = cpu.load(word, Relaxed);
+        tail(seen).wrapping_sub(serving(seen)) > INC
+    }
+}
+
+#[cold]
+fn lock_slow<P: Platform, const SHIFT: u32>(cpu: &P, word: &P::Word) {
+    // ORDERING: Relaxed; a ticket gives nothing but a place.
+    let mut seen = cpu.fetch_add(word, TAIL_INC, Relaxed);
+    let mine = tail(seen);
+    cpu.contention_begin(word);
+    loop {
+        let head = serving(seen);
+        let distance = mine.wrapping_sub(head) / INC;
+        if distance != 0 && distance < PASSED {
+            let budget = Budget((u32::from(distance) << SHIFT).min(u32::MAX - 1));
+            // ORDERING: Relaxed; only the hold bit gives the lock.
+            if let Ok(moved) = cpu.wait_until(word, budget, Relaxed, |now| serving(now) != head) {
+                // The queue moves: everybody's time starts again.
+                seen = moved;
+                continue;
+            }
+        }
+        // ORDERING: Relaxed; as above.
+        let free_or_moved = |now| !is_held(now) || serving(now) != head;
+        seen = cpu
+            .wait_until(word, Budget::UNBOUNDED, Relaxed, free_or_moved)
+            .unwrap_or_else(|last| last);
+        // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: another was faster.
+        if serving(seen) == head
+            && cpu
+                .compare_exchange_low16(word, head, head | HELD, Acquire, Relaxed)
+                .is_ok()
+        {
+            break;
+        }
+        // ORDERING: Relaxed; where to wait from.
+        seen = cpu.load(word, Relaxed);
+    }
+    cpu.contention_end(word);
+}

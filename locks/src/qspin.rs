@@ -1,0 +1,279 @@
+//! Queued spinlock: waiters queue on nodes of their own, and the lock is still one word.
+//!
+//! The word is described in [`layout`](crate::layout). (tail, pending, locked):
+//!
+//! | word | |
+//! |---|---|
+//! | (0, 0, 0) | free |
+//! | (0, 0, 1) | held |
+//! | (0, 1, 1) | held, one waiter, which spins on the word and needs no node |
+//! | (0, 1, 0) | being handed to that waiter |
+//! | (n, *, 1) | held, waiters queue; n is the last |
+//! | (n, *, 0) | being handed to the head of the queue, or to the pending waiter before it |
+//!
+//! - **Exclusion**: the locked byte goes from 0 to 1 only by (a) the exchange of an all-zero word, (b) the owner of the
+//!   pending bit, (c) the head of the queue while pending is clear. Pending and tail each make (a) fail; pending is set
+//!   only when no tail is, and the head waits for it: (b) and (c) exclude each other.
+//! - **Handover**: who leaves the queue either finds itself last and clears the tail, or makes its successor the head.
+//! - First come, first served, once queued. The pending bit can be missed by a waiter that comes while another has it
+//!   and leaves; that one queues.
+//!
+//! This module also has the slow path that the paravirtual, unfair and NUMA-aware locks share: a [`Flavour`] replaces
+//! its waits and its handover.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PENDING};
+use crate::platform::{Budget, Nodes, Platform};
+use crate::queue::{Waiter, claim, enter, leave, successor};
+use crate::raw::RawLock;
+use crate::stats::Event;
+
+/// How long a newcomer waits for a handover to the pending waiter, which may repeat for ever. Linux on x86:
+/// `_Q_PENDING_LOOPS`.
+const HANDOVER_PATIENCE: Budget = Budget(1 << 9);
+
+/// Queued, native. `L` is the layout of its word: [`Narrow`], or [`Wide`](crate::Wide) for very many CPUs.
+#[derive(Debug)]
+pub struct Qspin<L = Narrow>(PhantomData<fn() -> L>);
+
+impl<P: Nodes, L: Layout> RawLock<P> for Qspin<L> {
+    #[inline]
+    fn lock(cpu: &P, word: &P::Word) {
+        // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: nothing was taken.
+        if let Err(seen) = cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed)
+            && !lock_pending::<P, L>(cpu, word, seen)
+        {
+            lock_queued::<P, Native<L>>(cpu, word);
+        }
+    }
+
+    #[inline]
+    fn try_lock(cpu: &P, word: &P::Word) -> bool {
+        try_lock(cpu, word)
+    }
+
+    #[inline]
+    fn unlock(cpu: &P, word: &P::Word) {
+        // ORDERING: Release; pairs with the Acquire of whoever takes the lock next. A byte store: the rest of the word
+        // belongs to the waiters.
+        cpu.store_low8(word, 0, Release);
+    }
+
+    #[inline]
+    fn is_locked(cpu: &P, word: &P::Word) -> bool {
+        is_locked(cpu, word)
+    }
+
+    #[inline]
+    fn is_contended(cpu: &P, word: &P::Word) -> bool {
+        is_contended(cpu, word)
+    }
+}
+
+/// Takes the lock if the whole word is zero.
+#[inline]
+pub(crate) fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+    // ORDERING: Relaxed load, only to spare the line; the exchange decides. Acquire: pairs with the Release of `unlock`.
+    cpu.load(word, Relaxed) == 0 && cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed).is_ok()
+}
+
+/// Any word but zero counts as held: with waiters but no holder it soon will be, and a `try_lock` would fail.
+#[inline]
+pub(crate) fn is_locked<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+    // ORDERING: Relaxed; the answer is out of date whatever the ordering.
+    cpu.load(word, Relaxed) != 0
+}
+
+#[inline]
+pub(crate) fn is_contended<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+    // ORDERING: Relaxed; the answer is out of date whatever the ordering.
+    cpu.load(word, Relaxed) & !LOCKED_MASK != 0
+}
+
+/// Waits without a node, if the caller is the first to wait. False: it must queue.
+#[cold]
+pub(crate) fn lock_pending<P: Nodes, L: Layout>(cpu: &P, word: &P::Word, mut seen: u32) -> bool {
+    if seen == PENDING {
+        // ORDERING: Relaxed; only what to try next depends on it.
+        let gone = cpu.wait_until(word, HANDOVER_PATIENCE, Relaxed, |now| now != PENDING);
+        seen = gone.unwrap_or_else(|last| last);
+    }
+    if seen & !LOCKED_MASK != 0 {
+        return false;
+    }
+    // ORDERING: Acquire; if the lock is free by now this takes it, and pairs with the Release in `unlock`.
+    let before = cpu.fetch_or(word, PENDING, Acquire);
+    if before & !LOCKED_MASK != 0 {
+        if before & PENDING == 0 {
+            L::clear_pending(cpu, word);
+        }
+        return false;
+    }
+    if before & LOCKED_MASK != 0 {
+        cpu.contention_begin(word);
+        // ORDERING: Acquire; pairs with the Release in `unlock`.
+        let _ = cpu.wait_until(word, Budget::UNBOUNDED, Acquire, |now| now & LOCKED_MASK == 0);
+        L::take_as_pending(cpu, word);
+        cpu.contention_end(word);
+    } else {
+        L::take_as_pending(cpu, word);
+    }
+    cpu.count(Event::LockPending);
+    true
+}
+
+/// How a waiter's time in the queue has ended.
+pub(crate) enum Turn {
+    /// It is the head, and now waits for the lock.
+    Head,
+    /// It is the head and has the lock.
+    HeadHolding,
+    /// It has the lock and has left the queue.
+    Left,
+}
+
+/// What a queued lock does differently from the others.
+pub(crate) trait Flavour<P: Nodes> {
+    /// The word.
+    type Layout: Layout;
+    /// Whether [`Flavour::try_lock`] may wait.
+    const TRY_WAITS: bool = false;
+    /// Whether this lock itself counts [`Event::LockSlowpath`], at the head of the queue.
+    const COUNTED_AT_HEAD: bool = false;
+
+    /// Counts an event where this lock's statistics go.
+    fn count(cpu: &P, event: Event) {
+        cpu.count(event);
+    }
+    /// Takes the lock past the queue, if that is allowed now.
+    fn try_lock(cpu: &P, word: &P::Word) -> bool {
+        try_lock(cpu, word)
+    }
+    /// Whether [`Flavour::try_lock`] is worth a try on this word.
+    fn may_take(word: u32) -> bool {
+        word == 0
+    }
+    /// Prepares the node before others can see it.
+    fn prepare(_cpu: &P, _me: &Waiter<'_, P::Word>) {}
+    /// The caller is about to be linked behind `previous`.
+    fn link(_cpu: &P, _me: &Waiter<'_, P::Word>, _previous: u32) {}
+    /// Waits behind `previous` to become the head of the queue.
+    fn wait_in_queue(cpu: &P, _word: &P::Word, me: &Waiter<'_, P::Word>, _previous: u32) -> Turn {
+        // ORDERING: Acquire; pairs with the Release of the handover.
+        let _ = cpu.wait_until(&me.node.locked, Budget::UNBOUNDED, Acquire, |locked| locked != 0);
+        Turn::Head
+    }
+    /// Waits at the head of the queue until the lock is the caller's. Returns the word, as it was when the caller saw it
+    /// free or, with the locked byte set, when it held the lock.
+    fn wait_at_head(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>) -> u32 {
+        // ORDERING: Acquire; pairs with the Release of the unlock.
+        cpu.wait_until(word, Budget::UNBOUNDED, Acquire, |now| {
+            now & (LOCKED_MASK | PENDING) == 0
+        })
+        .unwrap_or_else(|last| last)
+    }
+    /// The caller has the lock, and is last according to `seen`: takes its code off the word. False: somebody has queued
+    /// behind it.
+    fn clear_tail(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>, seen: u32) -> bool {
+        // ORDERING: Relaxed; the lock has been acquired already.
+        cpu.compare_exchange(word, seen, LOCKED, Relaxed, Relaxed).is_ok()
+    }
+    /// The caller has the lock and makes `next` the head of the queue.
+    fn hand_over(cpu: &P, _word: &P::Word, _me: &Waiter<'_, P::Word>, next: u32) {
+        // ORDERING: Release; pairs with the Acquire in `wait_in_queue`.
+        cpu.store(&cpu.nodes().at::<Self::Layout>(next).locked, 1, Release);
+    }
+}
+
+/// Nothing is different.
+struct Native<L>(PhantomData<L>);
+
+impl<P: Nodes, L: Layout> Flavour<P> for Native<L> {
+    type Layout = L;
+}
+
+/// Takes the lock through the queue.
+#[cold]
+pub(crate) fn lock_queued<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word) {
+    let level = enter(cpu);
+    if !F::COUNTED_AT_HEAD {
+        F::count(cpu, Event::LockSlowpath);
+    }
+    if F::TRY_WAITS {
+        cpu.contention_begin(word);
+    }
+    let waited = match claim::<F::Layout, P>(cpu, level) {
+        Some(me) => {
+            count_nesting::<P, F>(cpu, level);
+            F::prepare(cpu, &me);
+            // The node was cold: the lock may have become free meanwhile.
+            let taken = F::try_lock(cpu, word);
+            if !taken {
+                wait_through_queue::<P, F>(cpu, word, &me);
+            }
+            !taken
+        }
+        None => {
+            wait_without_node::<P, F>(cpu, word);
+            true
+        }
+    };
+    leave(cpu, level);
+    if waited || F::TRY_WAITS {
+        cpu.contention_end(word);
+    }
+}
+
+fn count_nesting<P: Nodes, F: Flavour<P>>(cpu: &P, level: usize) {
+    match level {
+        1 => F::count(cpu, Event::LockUseNode2),
+        2 => F::count(cpu, Event::LockUseNode3),
+        3 => F::count(cpu, Event::LockUseNode4),
+        _ => {}
+    }
+}
+
+/// All nodes of this CPU are in use: waits for a chance to take the lock past the queue.
+fn wait_without_node<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word) {
+    F::count(cpu, Event::LockNoNode);
+    if !F::TRY_WAITS {
+        cpu.contention_begin(word);
+    }
+    while !F::try_lock(cpu, word) {
+        // ORDERING: Relaxed; `try_lock` acquires.
+        let _ = cpu.wait_until(word, Budget::UNBOUNDED, Relaxed, F::may_take);
+    }
+}
+
+fn wait_through_queue<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) {
+    let previous = F::Layout::swap_tail(cpu, word, me.code);
+    if !F::TRY_WAITS {
+        cpu.contention_begin(word);
+    }
+    let mut turn = Turn::Head;
+    if previous != 0 {
+        F::link(cpu, me, previous);
+        // ORDERING: Release; pairs with the Acquire in `successor`: the predecessor may then write to the node.
+        cpu.store(&cpu.nodes().at::<F::Layout>(previous).next, me.code, Release);
+        turn = F::wait_in_queue(cpu, word, me, previous);
+    }
+    let seen = match turn {
+        Turn::Head => F::wait_at_head(cpu, word, me),
+        // ORDERING: Relaxed; the lock is held.
+        Turn::HeadHolding => cpu.load(word, Relaxed) | LOCKED,
+        Turn::Left => return,
+    };
+    let last = seen & F::Layout::TAIL_MASK == me.code;
+    if last && F::clear_tail(cpu, word, me, seen) {
+        return;
+    }
+    if seen & LOCKED_MASK == 0 {
+        // ORDERING: Relaxed; the lock has been acquired by seeing it free. A byte store: the tail moves, and a waiter
+        // may be trying the pending bit.
+        cpu.store_low8(word, LOCKED as u8, Relaxed);
+    }
+    let next = successor(cpu, me.node);
+    F::hand_over(cpu, word, me, next);
+}

@@ -1,0 +1,159 @@
+//! Unfair queued spinlock (Waiman Long's series of 2014): waiters queue, and may take the lock from within the queue.
+//!
+//! The word is that of [`Qspin`](crate::Qspin) without the pending bit, which would block stealing. Newcomers take a
+//! free lock whoever waits. A waiter behind the head tries now and then: one iteration in 8 directly behind the head, and
+//! half as often as its predecessor further back, down to one in 1024. The head tries whenever it sees the lock free. So
+//! the lock prefers those who have waited, and no descheduled waiter can hold it up.
+//!
+//! - **Exclusion**: the locked byte goes from 0 to 1 only by an exchange that returns 0.
+//! - **One surgeon**: only the holder of the lock changes links of the queue, a handover included. Newcomers append
+//!   themselves all the same: an exchange of the tail, then their predecessor's link.
+//! - **True neighbours**: for a waiter in the queue `extra` is its predecessor, as the holder of the lock sees it.
+//!
+//! Starvation is unlikely, not impossible.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow};
+use crate::platform::{Budget, Nodes};
+use crate::qspin::{Flavour, Turn, is_contended, lock_queued};
+use crate::queue::{Waiter, successor};
+use crate::raw::RawLock;
+use crate::steal::{Stealing, Unfair, take};
+
+/// One iteration in 8.
+const MASK_MIN: u32 = 7;
+/// One iteration in 1024.
+const MASK_MAX: u32 = 1023;
+
+/// Queued, unfair, native.
+#[derive(Debug)]
+pub struct UnfairQspin<L = Narrow>(PhantomData<L>);
+
+impl<P: Nodes, L: Layout> RawLock<P> for UnfairQspin<L> {
+    #[inline]
+    fn lock(cpu: &P, word: &P::Word) {
+        if !take(cpu, word) {
+            lock_queued::<P, Self>(cpu, word);
+        }
+    }
+
+    #[inline]
+    fn try_lock(cpu: &P, word: &P::Word) -> bool {
+        Unfair::try_lock(cpu, word)
+    }
+
+    #[inline]
+    fn unlock(cpu: &P, word: &P::Word) {
+        // ORDERING: Release; pairs with the Acquire in `take`, and shows the next holder what this one did to the queue.
+        cpu.store_low8(word, 0, Release);
+    }
+
+    #[inline]
+    fn is_locked(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; the answer is out of date whatever the ordering.
+        cpu.load(word, Relaxed) & LOCKED_MASK != 0
+    }
+
+    #[inline]
+    fn is_contended(cpu: &P, word: &P::Word) -> bool {
+        is_contended(cpu, word)
+    }
+}
+
+impl<P: Nodes, L: Layout> Flavour<P> for UnfairQspin<L> {
+    type Layout = L;
+
+    fn try_lock(cpu: &P, word: &P::Word) -> bool {
+        Unfair::try_lock(cpu, word)
+    }
+
+    fn may_take(word: u32) -> bool {
+        Unfair::may_steal(word)
+    }
+
+    fn prepare(cpu: &P, me: &Waiter<'_, P::Word>) {
+        // ORDERING: Relaxed; a hint.
+        cpu.store(&me.node.state, MASK_MIN, Relaxed);
+    }
+
+    fn link(cpu: &P, me: &Waiter<'_, P::Word>, previous: u32) {
+        // ORDERING: Relaxed; published with the link that follows: from then on only the holder of the lock changes it.
+        cpu.store(&me.node.extra, previous, Relaxed);
+    }
+
+    fn wait_in_queue(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, _previous: u32) -> Turn {
+        loop {
+            let iterations = Budget(adjust_mask::<P, L>(cpu, me) + 1);
+            // ORDERING: Acquire; pairs with the Release of the handover.
+            if cpu
+                .wait_until(&me.node.locked, iterations, Acquire, |locked| locked != 0)
+                .is_ok()
+            {
+                return Turn::Head;
+            }
+            if !Unfair::try_lock(cpu, word) {
+                continue;
+            }
+            // The last holder may have handed over just before.
+            // ORDERING: Relaxed; taking the lock has acquired what its holders wrote.
+            if cpu.load(&me.node.locked, Relaxed) != 0 {
+                return Turn::HeadHolding;
+            }
+            leave_queue::<P, L>(cpu, word, me);
+            return Turn::Left;
+        }
+    }
+
+    fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> u32 {
+        // Tells the successor that it is directly behind the head, if the queue was empty.
+        // ORDERING: Relaxed; a hint.
+        cpu.store(&me.node.locked, 1, Relaxed);
+        loop {
+            // ORDERING: Relaxed; taking the lock acquires.
+            let _ = cpu.wait_until(word, Budget::UNBOUNDED, Relaxed, Unfair::may_steal);
+            if take(cpu, word) {
+                // Successors may have left meanwhile, and the tail come back: the caller needs the word of now.
+                // ORDERING: Relaxed; the lock is held.
+                return cpu.load(word, Relaxed);
+            }
+        }
+    }
+}
+
+/// How often the caller may try, from where its predecessor stands now.
+fn adjust_mask<P: Nodes, L: Layout>(cpu: &P, me: &Waiter<'_, P::Word>) -> u32 {
+    // ORDERING: Relaxed, all; a hint. The predecessor may have left and queued elsewhere.
+    let previous = cpu.nodes().at::<L>(cpu.load(&me.node.extra, Relaxed));
+    let mask = if cpu.load(&previous.locked, Relaxed) != 0 {
+        MASK_MIN
+    } else {
+        (2 * cpu.load(&previous.state, Relaxed) + 1).min(MASK_MAX)
+    };
+    cpu.store(&me.node.state, mask, Relaxed);
+    mask
+}
+
+/// Takes the caller, who holds the lock and is not the head, out of the queue.
+fn leave_queue<P: Nodes, L: Layout>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) {
+    // ORDERING: Relaxed; **One surgeon**: the lock is held, so all earlier surgery is seen.
+    let previous_code = cpu.load(&me.node.extra, Relaxed);
+    let previous = cpu.nodes().at::<L>(previous_code);
+    // ORDERING: Release; pairs with the AcqRel exchange of a newcomer that finds `previous` as the tail and will store to
+    // its link: after the caller's own store there. Acquire costs nothing here, and keeps the surgery after it.
+    if cpu
+        .compare_exchange(word, me.code | LOCKED, previous_code | LOCKED, AcqRel, Relaxed)
+        .is_ok()
+    {
+        // The caller was last. A newcomer may have linked itself to `previous` already; its link stays.
+        // ORDERING: Relaxed; nothing is published.
+        let _ = cpu.compare_exchange(&previous.next, me.code, 0, Relaxed, Relaxed);
+        return;
+    }
+    let next = successor(cpu, me.node);
+    // ORDERING: Relaxed; the successor reads it when it holds the lock, or as a hint.
+    cpu.store(&cpu.nodes().at::<L>(next).extra, previous_code, Relaxed);
+    // ORDERING: Release; pairs with the Acquire in `successor`: whoever follows the link may write to the node.
+    cpu.store(&previous.next, next, Release);
+}

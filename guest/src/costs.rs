@@ -143,6 +143,8 @@ pub(crate) const DESCRIPTOR: u64 = 50;
 pub(crate) const OPEN: u64 = 500;
 /// The rest of close. [L]
 pub(crate) const CLOSE: u64 = 350;
+/// fstat. [L]
+pub(crate) const FILE_STATUS: u64 = 120;
 /// stat besides the look-up. [L]
 pub(crate) const STAT: u64 = 250;
 /// Reading from the page cache, per page: radix tree, copy. [L] 4096 bytes at 5-8 bytes per nanosecond.

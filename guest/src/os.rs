@@ -141,6 +141,11 @@ impl<M: Machine> Os<M> {
         fs::stat(&self.syscall(), file, depth);
     }
 
+    /// Asks for an open file's status (fstat).
+    pub fn status(&self) {
+        self.syscall().work(costs::FILE_STATUS);
+    }
+
     /// Closes a file.
     pub fn close(&self, file: FileId) {
         fs::close(&self.syscall(), file);

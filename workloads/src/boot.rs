@@ -1,6 +1,6 @@
 //! What a guest boots with: kernel command line and workload.
 
-use holdfast_guest::LockKind;
+use holdfast_locks::LockKind;
 
 use crate::hog::Hog;
 use crate::kernbench::Kernbench;
@@ -21,6 +21,10 @@ pub struct Boot {
     pub nopvspin: bool,
     /// `no-steal-acc`: do not register the steal-time record, so that nobody knows which vCPUs are preempted.
     pub no_steal_acc: bool,
+    /// Whether the vCPUs say in CPUID that they share a last-level cache. By default they do not: QEMU makes each vCPU a
+    /// socket of its own. The guest's scheduler then looks for no idle neighbour when a task wakes, and hands wake-ups for
+    /// other CPUs over by IPI.
+    pub shared_cache: bool,
     /// The program.
     pub workload: Workload,
 }
@@ -34,6 +38,7 @@ impl Default for Boot {
             spin_threshold: 1 << 15,
             nopvspin: false,
             no_steal_acc: false,
+            shared_cache: false,
             workload: Workload::Idle,
         }
     }

@@ -1,14 +1,49 @@
 //! CPU hogs: busy loops in user mode.
 
+use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
+
 /// Parameters of the CPU hogs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hog {
     /// How many busy loops; `None`: one per vCPU, as the published experiments run them.
     pub tasks: Option<u32>,
 }
 
-impl Default for Hog {
-    fn default() -> Self {
-        Hog { tasks: None }
+/// A stretch of busy looping; nothing happens between two.
+const STRETCH_NS: u64 = 1_000_000_000;
+
+/// Busy loops on a machine.
+pub(crate) struct Hogs {
+    count: u32,
+}
+
+impl Hogs {
+    pub(crate) fn new(hog: &Hog, cpus: u32) -> Self {
+        Hogs {
+            count: hog.tasks.unwrap_or(cpus),
+        }
+    }
+}
+
+impl<M: Machine> Program<M> for Hogs {
+    fn limits(&self) -> Limits {
+        Limits {
+            tasks: self.count.max(1),
+            ..Limits::default()
+        }
+    }
+
+    fn run(&self, os: &Os<M>, start: Start) {
+        if start == Start::default() {
+            os.wait_for_cpus();
+            for argument in 1..self.count {
+                os.fork(Fork::Share, Start { role: 1, argument });
+            }
+        }
+        if self.count > 0 {
+            loop {
+                os.user(STRETCH_NS);
+            }
+        }
     }
 }

@@ -1,4 +1,7 @@
 //! Programs over guest services: kernel build, PostgreSQL, CPU hogs.
+//!
+//! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that differ
+//! in a lock do the same work. **No machine**: a program sees system calls and its own time, nothing below.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -6,12 +9,13 @@ extern crate alloc;
 
 use alloc::boxed::Box;
 
-use holdfast_guest::{GuestImage, Machine};
+use holdfast_guest::{Config, GuestImage, Limits, Machine, Os, Program, Start};
 
 mod boot;
 mod hog;
 mod kernbench;
 mod pgbench;
+mod stream;
 
 pub use boot::{Boot, Workload};
 pub use hog::Hog;
@@ -20,6 +24,29 @@ pub use pgbench::{Pgbench, Script};
 
 /// A kernel with its workload, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
-    let _ = (machine, boot);
-    unimplemented!()
+    let config = Config {
+        lock: boot.lock,
+        hz: boot.hz,
+        nopvspin: boot.nopvspin,
+        no_steal_acc: boot.no_steal_acc,
+        shared_cache: boot.shared_cache,
+    };
+    let program: Box<dyn Program<M>> = match &boot.workload {
+        Workload::Idle => Box::new(Idle),
+        Workload::Hog(hog) => Box::new(hog::Hogs::new(hog, machine.cpus())),
+        Workload::Kernbench(kernbench) => Box::new(kernbench::Build::new(kernbench)),
+        Workload::Pgbench(pgbench) => Box::new(pgbench::Database::new(pgbench)),
+    };
+    holdfast_guest::image(machine, config, program)
+}
+
+/// Nothing to do.
+struct Idle;
+
+impl<M: Machine> Program<M> for Idle {
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
+    fn run(&self, _: &Os<M>, _: Start) {}
 }

@@ -1,0 +1,279 @@
+//! What a build consists of: how much of what, and where the numbers come from.
+//!
+//! # Sources
+//! - **[P]** Phoronix build-linux-kernel (4.13 defconfig), measured by M. Vermeulen (perf.mvermeulen.com/workloads/phoronix/
+//!   build-linux-kernel): 29 135 processes, 31.49 M minor faults, 1079 s user, 41 s system time: 1081 faults a process,
+//!   29 000 faults a second of user time.
+//! - **[K]** the kernel's build rules in 3.3 (scripts/Makefile.build, Kbuild.include): a shell, the compiler driver with
+//!   `-pipe` (compiler and assembler at once), fixdep, rm, mv for each object; one make and one `ld -r` per directory.
+//! - **[E]** estimates, to be held against a trace where one can be had.
+
+use holdfast_guest::{Executable, FileId};
+
+use super::Kernbench;
+use crate::stream::Stream;
+
+/// Compile units of a full build. [E] x86-64 defconfig of 3.3: about 1 900 objects.
+const UNITS: u32 = 1_900;
+/// Units per directory. [E] about 330 directories have objects of their own.
+const UNITS_PER_DIRECTORY: u32 = 6;
+/// Spread of a unit's user time (sigma of the logarithm). [E]
+const TIME_SPREAD: f64 = 0.6;
+/// Spread of counts. [E]
+const COUNT_SPREAD: f64 = 0.3;
+
+/// Shares of a build's user time. [E] for all: cc1 dominates every published profile of kernel builds.
+mod share {
+    /// cc1.
+    pub(super) const COMPILER: f64 = 0.845;
+    /// as.
+    pub(super) const ASSEMBLER: f64 = 0.055;
+    /// gcc.
+    pub(super) const DRIVER: f64 = 0.012;
+    /// The shell of a unit's rule.
+    pub(super) const SHELL: f64 = 0.012;
+    /// fixdep, rm, mv, each.
+    pub(super) const TOOL: f64 = 0.004;
+    /// Each directory's make.
+    pub(super) const DIRECTORY: f64 = 0.034;
+    /// Each directory's `ld -r`.
+    pub(super) const LINKER: f64 = 0.012;
+    /// The top make's preparations: serial.
+    pub(super) const PREPARE: f64 = 0.006;
+    /// Linking vmlinux three times (kallsyms), compressing: serial.
+    pub(super) const FINAL: f64 = 0.012;
+}
+
+/// Headers read by a unit. [E] dependency files of 3.x units name 300 to 500.
+const HEADERS: u32 = 400;
+/// Names tried in vain per header, in tenths: directories on the include path before the right one. [E]
+const MISSES_PER_TEN_HEADERS: u32 = 12;
+/// Pages of assembler source that go through the pipe. [E] 160 KB.
+const ASSEMBLY_PAGES: u32 = 40;
+/// Pages of an object file. [E] 60 KB without debug information.
+const OBJECT_PAGES: u32 = 15;
+
+/// Page faults of each process: anonymous and file pages. Their sum over a unit's seven processes is [P]'s rate for [P]'s
+/// user time: 29 000 × 0.136 s ≈ 3 950, plus 10 % since a 2012 machine's user second does less. [E] for the division.
+pub(super) mod faults {
+    use holdfast_guest::Touch;
+
+    const fn touch(anonymous: u32, file: u32, copied: u32) -> Touch {
+        Touch {
+            anonymous,
+            file,
+            copied,
+        }
+    }
+
+    pub(in super::super) const SHELL: Touch = touch(60, 130, 30);
+    pub(in super::super) const DRIVER: Touch = touch(90, 160, 0);
+    pub(in super::super) const COMPILER: Touch = touch(2_200, 700, 0);
+    pub(in super::super) const ASSEMBLER: Touch = touch(220, 180, 0);
+    pub(in super::super) const TOOL: Touch = touch(50, 90, 0);
+    pub(in super::super) const DIRECTORY: Touch = touch(700, 170, 0);
+    pub(in super::super) const LINKER: Touch = touch(900, 250, 0);
+}
+
+/// The files of a build, by number.
+pub(super) mod files {
+    /// libc and the loader, mapped by everything.
+    pub(in super::super) const LIBRARIES: u32 = 0;
+    pub(in super::super) const LIBRARY_COUNT: u32 = 2;
+    /// sh, gcc, cc1, as, ld, make, fixdep, rm, mv.
+    pub(in super::super) const PROGRAMS: u32 = 2;
+    pub(in super::super) const SHELL: u32 = PROGRAMS;
+    pub(in super::super) const DRIVER: u32 = PROGRAMS + 1;
+    pub(in super::super) const COMPILER: u32 = PROGRAMS + 2;
+    pub(in super::super) const ASSEMBLER: u32 = PROGRAMS + 3;
+    pub(in super::super) const LINKER: u32 = PROGRAMS + 4;
+    pub(in super::super) const MAKE: u32 = PROGRAMS + 5;
+    pub(in super::super) const TOOLS: u32 = PROGRAMS + 6;
+    /// The build's own scripts, read by every make.
+    pub(in super::super) const SCRIPTS: u32 = 16;
+    pub(in super::super) const SCRIPT_COUNT: u32 = 8;
+    /// Headers: the first ones are read by every unit, in the same order.
+    pub(in super::super) const HEADERS: u32 = 32;
+    pub(in super::super) const COMMON_HEADERS: u32 = 150;
+    pub(in super::super) const HEADER_COUNT: u32 = 1_200;
+    /// Directories that units are built in.
+    pub(in super::super) const DIRECTORIES: u32 = HEADERS + HEADER_COUNT;
+    pub(in super::super) const DIRECTORY_COUNT: u32 = 512;
+    /// Sources and objects of units, each used by one unit at a time.
+    pub(in super::super) const UNITS: u32 = DIRECTORIES + DIRECTORY_COUNT;
+    pub(in super::super) const UNIT_COUNT: u32 = 2_048;
+    pub(in super::super) const COUNT: u32 = UNITS + UNIT_COUNT;
+}
+
+/// How deep the files of a kernel tree lie below where look-ups start. [E]
+pub(super) const DEPTH: u32 = 4;
+/// Mappings of a shell, which fork copies. [E]
+pub(super) const SHELL_VMAS: u32 = 22;
+
+/// The mix for one build.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Mix {
+    /// Compile units of this build.
+    pub(super) units: u32,
+    /// Its directories.
+    pub(super) directories: u32,
+    /// User time of a full build divided by its units, nanoseconds.
+    unit_ns: f64,
+}
+
+/// One unit's work. Times in nanoseconds of user time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnitWork {
+    pub(super) shell_ns: u64,
+    pub(super) driver_ns: u64,
+    pub(super) compiler_ns: u64,
+    pub(super) assembler_ns: u64,
+    pub(super) tool_ns: u64,
+    pub(super) headers: u32,
+    pub(super) misses: u32,
+    pub(super) assembly_pages: u32,
+    pub(super) object_pages: u32,
+    pub(super) compiler_pages: u32,
+}
+
+impl Mix {
+    pub(super) fn new(parameters: &Kernbench) -> Self {
+        let scale = if parameters.scale > 0.0 {
+            parameters.scale.min(1.0)
+        } else {
+            1.0
+        };
+        let units = (libm::round(f64::from(UNITS) * scale) as u32).max(1);
+        let unit_ns = parameters.user_cpu_seconds.max(0.0) * 1e9 / f64::from(UNITS);
+        Mix {
+            units,
+            directories: units.div_ceil(UNITS_PER_DIRECTORY),
+            unit_ns,
+        }
+    }
+
+    /// The units of `directory`.
+    pub(super) fn units_of(&self, directory: u32) -> core::ops::Range<u32> {
+        let first = directory * UNITS_PER_DIRECTORY;
+        first..(first + UNITS_PER_DIRECTORY).min(self.units)
+    }
+
+    fn ns(&self, share: f64) -> u64 {
+        (self.unit_ns * share) as u64
+    }
+
+    /// User time of a directory's make.
+    pub(super) fn directory_ns(&self, directory: u32) -> u64 {
+        self.ns(share::DIRECTORY) * u64::from(self.units_of(directory).len() as u32)
+    }
+
+    /// User time of a directory's link.
+    pub(super) fn linker_ns(&self, directory: u32) -> u64 {
+        self.ns(share::LINKER) * u64::from(self.units_of(directory).len() as u32)
+    }
+
+    /// User time before the first directory.
+    pub(super) fn prepare_ns(&self) -> u64 {
+        self.ns(share::PREPARE) * u64::from(self.units)
+    }
+
+    /// User time after the last.
+    pub(super) fn final_ns(&self) -> u64 {
+        self.ns(share::FINAL) * u64::from(self.units)
+    }
+
+    /// The work of `unit`, the same in every run with these seeds. `seed` gives a stream's seed by its purpose.
+    pub(super) fn unit(&self, unit: u32, seed: impl Fn(&str) -> u64) -> UnitWork {
+        let mut times = Stream::new(seed("kernbench.user-time"), unit);
+        let mut counts = Stream::new(seed("kernbench.counts"), unit);
+        let size = times.log_normal(TIME_SPREAD);
+        let headers = counts.count(HEADERS, COUNT_SPREAD);
+        let sized = |mean: u32| libm::round(f64::from(mean) * size) as u32;
+        UnitWork {
+            shell_ns: times.time(self.ns(share::SHELL), 0.1),
+            driver_ns: times.time(self.ns(share::DRIVER), 0.1),
+            compiler_ns: (self.unit_ns * share::COMPILER * size) as u64,
+            assembler_ns: (self.unit_ns * share::ASSEMBLER * size) as u64,
+            tool_ns: times.time(self.ns(share::TOOL), 0.1),
+            headers,
+            misses: headers * MISSES_PER_TEN_HEADERS / 10,
+            assembly_pages: sized(ASSEMBLY_PAGES).max(1),
+            object_pages: sized(OBJECT_PAGES).max(1),
+            // Half of the compiler's pages come with any unit, half with its size.
+            compiler_pages: (faults::COMPILER.anonymous + sized(faults::COMPILER.anonymous)) / 2,
+        }
+    }
+}
+
+/// What exec of program file `file` maps.
+pub(super) fn executable(file: u32) -> Executable {
+    let (library_first, libraries) = (FileId(files::LIBRARIES), files::LIBRARY_COUNT);
+    Executable {
+        file: FileId(file),
+        library_first,
+        libraries,
+        pages: 12,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seed(purpose: &str) -> u64 {
+        purpose
+            .bytes()
+            .fold(1, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))
+    }
+
+    #[test]
+    fn shares_are_the_whole() {
+        let three_tools = 3.0 * share::TOOL;
+        let sum = share::COMPILER + share::ASSEMBLER + share::DRIVER + share::SHELL + three_tools + share::DIRECTORY;
+        let sum = sum + share::LINKER + share::PREPARE + share::FINAL;
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+    }
+
+    #[test]
+    fn user_time_adds_up_to_the_parameter() {
+        let parameters = Kernbench::default();
+        let mix = Mix::new(&parameters);
+        let units = (0..mix.units).map(|unit| {
+            let work = mix.unit(unit, seed);
+            work.shell_ns + work.driver_ns + work.compiler_ns + work.assembler_ns + 3 * work.tool_ns
+        });
+        let directories = (0..mix.directories).map(|directory| mix.directory_ns(directory) + mix.linker_ns(directory));
+        let total = units.sum::<u64>() + directories.sum::<u64>() + mix.prepare_ns() + mix.final_ns();
+        let ratio = total as f64 / (parameters.user_cpu_seconds * 1e9);
+        assert!((0.97..1.03).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn the_mix_does_not_depend_on_the_scale() {
+        let full = Mix::new(&Kernbench::default());
+        let tenth = Mix::new(&Kernbench {
+            scale: 0.1,
+            ..Kernbench::default()
+        });
+        assert_eq!(tenth.units, 190);
+        assert_eq!(full.unit(7, seed), tenth.unit(7, seed));
+        assert_eq!(full.directory_ns(3), tenth.directory_ns(3));
+        let ratio = full.final_ns() as f64 / tenth.final_ns() as f64;
+        assert!((ratio - 10.0).abs() < 1e-6, "{ratio}");
+    }
+
+    #[test]
+    fn every_unit_is_in_one_directory() {
+        for scale in [0.0005, 0.01, 0.37, 1.0] {
+            let mix = Mix::new(&Kernbench {
+                scale,
+                ..Kernbench::default()
+            });
+            let count: usize = (0..mix.directories)
+                .map(|directory| mix.units_of(directory).len())
+                .sum();
+            assert_eq!(count, mix.units as usize);
+            assert!(!mix.units_of(mix.directories - 1).is_empty());
+        }
+    }
+}

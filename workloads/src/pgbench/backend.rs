@@ -1,0 +1,159 @@
+//! A backend: executes one client's statements.
+
+use holdfast_guest::{FileId, Machine, Os};
+
+use super::Database;
+use super::client::backend_end;
+use super::lwlock::Hold;
+use super::mix::{self, held, lock, statement};
+use crate::stream::Stream;
+
+/// What a backend draws from.
+struct Streams {
+    times: Stream,
+    rows: Stream,
+    pages: Stream,
+}
+
+impl<M: Machine> Database<M> {
+    /// Backend `number`'s life.
+    pub(super) fn backend(&self, os: &Os<M>, number: u32) {
+        let stream = |purpose| Stream::new(os.seed(purpose), number);
+        let mut streams = Streams {
+            times: stream("pgbench.user-time"),
+            rows: stream("pgbench.rows"),
+            pages: stream("pgbench.pages"),
+        };
+        let socket = backend_end(number);
+        let mut branch = None;
+        loop {
+            let statement = os.receive(socket);
+            if statement == statement::TERMINATE {
+                return;
+            }
+            self.execute(os, number, statement, &mut streams, &mut branch);
+            os.send(socket, statement);
+        }
+    }
+
+    fn execute(&self, os: &Os<M>, backend: u32, statement: u32, streams: &mut Streams, branch: &mut Option<usize>) {
+        let parameters = &self.parameters;
+        let mean = parameters.backend_ns * mix::weight(parameters.script, statement) / 100;
+        let time = streams.times.time(mean, mix::TIME_SPREAD);
+        // Parsing and planning, then execution. [E] for the half.
+        os.user(time / 2);
+        self.with(os, backend, lock::INVALIDATION, Hold::Shared, 0);
+        match statement {
+            statement::BEGIN => {}
+            statement::END => self.commit(os, backend, branch),
+            _ => self.access(os, backend, statement, streams, branch),
+        }
+        os.user(time - time / 2);
+    }
+
+    /// A statement that looks up a row, and maybe changes it.
+    fn access(&self, os: &Os<M>, backend: u32, statement: u32, streams: &mut Streams, branch: &mut Option<usize>) {
+        for _ in 0..mix::SNAPSHOTS {
+            self.with(os, backend, lock::PROC_ARRAY, Hold::Shared, held::SNAPSHOT_NS);
+        }
+        self.lock_relations(os, backend, statement);
+        for level in 0..mix::BUFFERS {
+            self.read_buffer(os, backend, statement, level, &mut streams.pages);
+        }
+        if statement == statement::UPDATE_ACCOUNT {
+            // The transaction's first change gives it a number.
+            self.with(os, backend, lock::XID, Hold::Exclusive, held::COMMIT_NS);
+        }
+        if statement == statement::UPDATE_BRANCH {
+            let row = streams.rows.below(self.parameters.scale_factor.max(1)) as usize;
+            self.take_row(os, backend, row);
+            *branch = Some(row);
+        }
+        if statement != statement::SELECT {
+            let page = self.content_lock(&mut streams.pages, mix::BUFFERS);
+            self.take(os, backend, page, Hold::Exclusive);
+            self.insert_record(os, backend);
+            self.release(os, page);
+        }
+        // A look-up outside a transaction ends one: its locks go.
+        self.lock_relations(os, backend, statement);
+    }
+
+    /// The lock manager's entries of the table and its index: the same partitions for every client.
+    fn lock_relations(&self, os: &Os<M>, backend: u32, statement: u32) {
+        for relation in 0..mix::RELATIONS {
+            let partition = (statement * mix::RELATIONS + relation) % lock::PARTITIONS;
+            self.with(
+                os,
+                backend,
+                lock::MANAGER + partition as usize,
+                Hold::Exclusive,
+                held::MANAGER_NS,
+            );
+        }
+    }
+
+    /// Pins a page and reads it. The upper levels of an index are the same page for all.
+    fn read_buffer(&self, os: &Os<M>, backend: u32, statement: u32, level: u32, pages: &mut Stream) {
+        let is_root = level == 0;
+        let partition = if is_root {
+            statement
+        } else {
+            pages.below(lock::PARTITIONS)
+        } % lock::PARTITIONS;
+        self.with(os, backend, lock::BUFFERS + partition as usize, Hold::Shared, 0);
+        let content = if is_root {
+            lock::CONTENTS + statement as usize
+        } else {
+            self.content_lock(pages, level)
+        };
+        self.with(os, backend, content, Hold::Shared, held::PAGE_NS);
+    }
+
+    fn content_lock(&self, pages: &mut Stream, level: u32) -> usize {
+        // Few inner pages, many leaves: the hashed locks stand for them.
+        let spread = if level == 1 {
+            16
+        } else {
+            lock::CONTENTS_COUNT as u32 - 32
+        };
+        lock::CONTENTS + 16 + pages.below(spread) as usize
+    }
+
+    /// Inserts one record in the log; its number.
+    fn insert_record(&self, os: &Os<M>, backend: u32) -> u64 {
+        self.take(os, backend, lock::LOG_INSERT, Hold::Exclusive);
+        os.user(held::LOG_RECORD_NS);
+        let inserted = {
+            let mut log = self.log.lock(os);
+            log.inserted += 1;
+            log.inserted
+        };
+        self.release(os, lock::LOG_INSERT);
+        inserted
+    }
+
+    fn commit(&self, os: &Os<M>, backend: u32, branch: &mut Option<usize>) {
+        let record = self.insert_record(os, backend);
+        if self.parameters.flush_ns > 0 {
+            self.flush(os, backend, record);
+        }
+        self.with(os, backend, lock::STATUS, Hold::Exclusive, held::COMMIT_NS);
+        self.with(os, backend, lock::PROC_ARRAY, Hold::Exclusive, held::COMMIT_NS);
+        if let Some(row) = branch.take() {
+            self.release_row(os, row);
+        }
+    }
+
+    /// Makes the log durable up to `record`. Whoever gets the lock flushes for all who wait (group commit).
+    fn flush(&self, os: &Os<M>, backend: u32, record: u64) {
+        self.take(os, backend, lock::LOG_WRITE, Hold::Exclusive);
+        let log = *self.log.lock(os);
+        if log.flushed < record {
+            os.write(FileId(0), 1);
+            os.sleep(self.parameters.flush_ns);
+            self.log.lock(os).flushed = log.inserted;
+        }
+        self.release(os, lock::LOG_WRITE);
+    }
+}

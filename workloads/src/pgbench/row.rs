@@ -1,0 +1,56 @@
+//! Row locks: held from a transaction's update to its end.
+
+use alloc::collections::VecDeque;
+
+use holdfast_guest::{Machine, Os, UserLock};
+
+use super::Database;
+
+/// The lock of one row.
+pub(super) struct RowLock<M: Machine> {
+    state: UserLock<Row, M>,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    is_taken: bool,
+    /// Backends that wait for the transaction that has it, first come first.
+    queue: VecDeque<u32>,
+}
+
+impl<M: Machine> RowLock<M> {
+    pub(super) fn new() -> Self {
+        RowLock {
+            state: UserLock::new(Row::default()),
+        }
+    }
+}
+
+impl<M: Machine> Database<M> {
+    /// Takes the row of `branch` for the transaction of `backend`.
+    pub(super) fn take_row(&self, os: &Os<M>, backend: u32, branch: usize) {
+        {
+            let mut row = self.branches[branch].state.lock(os);
+            if !row.is_taken {
+                row.is_taken = true;
+                return;
+            }
+            row.queue.push_back(backend);
+        }
+        // The one who releases it hands it over.
+        self.sleep(os, backend);
+    }
+
+    /// The transaction that has the row of `branch` is over.
+    pub(super) fn release_row(&self, os: &Os<M>, branch: usize) {
+        let next = {
+            let mut row = self.branches[branch].state.lock(os);
+            let next = row.queue.pop_front();
+            row.is_taken = next.is_some();
+            next
+        };
+        if let Some(backend) = next {
+            self.wake(os, backend);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Random streams: one per purpose and work item, so that a change of mechanism does not reshuffle the work.
+
+/// A stream of pseudo-random numbers (SplitMix64: small, quick, and every seed is good).
+#[derive(Clone, Debug)]
+pub(crate) struct Stream(u64);
+
+impl Stream {
+    /// The stream of `item` among those of one purpose, whose seed is the machine's for that purpose.
+    pub(crate) fn new(purpose_seed: u64, item: u32) -> Self {
+        let mut stream = Stream(purpose_seed ^ u64::from(item).wrapping_mul(0xd6e8_feb8_6659_fd93));
+        stream.next();
+        stream
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in `0..bound`; 0 for an empty range.
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u32
+    }
+
+    /// Uniform in [0, 1).
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Log-normal with mean 1; `sigma` is the standard deviation of its logarithm.
+    pub(crate) fn log_normal(&mut self, sigma: f64) -> f64 {
+        // Box and Muller; 1 - u is never 0.
+        let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit()));
+        let normal = radius * libm::cos(2.0 * core::f64::consts::PI * self.unit());
+        libm::exp(sigma * normal - sigma * sigma / 2.0)
+    }
+
+    /// `mean` times a log-normal, as a count.
+    pub(crate) fn count(&mut self, mean: u32, sigma: f64) -> u32 {
+        let count = f64::from(mean) * self.log_normal(sigma);
+        libm::round(count.min(f64::from(u32::MAX / 2))) as u32
+    }
+
+    /// `mean` times a log-normal, as nanoseconds.
+    pub(crate) fn time(&mut self, mean_ns: u64, sigma: f64) -> u64 {
+        (mean_ns as f64 * self.log_normal(sigma)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_kept_whatever_the_spread() {
+        for sigma in [0.1, 0.5, 0.8] {
+            let mut stream = Stream::new(7, 0);
+            let n = 200_000;
+            let mean = (0..n).map(|_| stream.log_normal(sigma)).sum::<f64>() / f64::from(n);
+            assert!((mean - 1.0).abs() < 0.01, "sigma {sigma}: mean {mean}");
+        }
+    }
+
+    #[test]
+    fn items_have_streams_of_their_own() {
+        let first = |item| Stream::new(42, item).next();
+        assert_eq!(first(3), first(3));
+        assert_ne!(first(3), first(4));
+        assert_ne!(Stream::new(42, 3).next(), Stream::new(43, 3).next());
+    }
+
+    #[test]
+    fn below_reaches_all_and_no_more() {
+        let mut stream = Stream::new(1, 1);
+        let mut seen = [0; 5];
+        for _ in 0..5_000 {
+            seen[stream.below(5) as usize] += 1;
+        }
+        assert!(seen.iter().all(|&count| (800..1200).contains(&count)), "{seen:?}");
+        assert_eq!(stream.below(0), 0);
+    }
+}

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use holdfast_guest::LockKind;
 use holdfast_lab::collect;
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::results::Results;
 use holdfast_lab::run::{self, Execution, Outcomes, Runner};
+use holdfast_locks::LockKind;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, VmOutcome};
 
 /// Two cases, two variants, one measured guest, one neighbour.

@@ -1,7 +1,7 @@
 //! Keys of guests and of what they run.
 
-use holdfast_guest::LockKind;
 use holdfast_host::VmGroup;
+use holdfast_locks::LockKind;
 use holdfast_workloads::{Hog, Kernbench, Pgbench, Script, Workload};
 
 use super::{key, number};
@@ -9,11 +9,24 @@ use crate::draft::VCPUS_MAX;
 use crate::keys::slot::{Choice, Slot, choices};
 use crate::keys::{Key, Target};
 
-choices!(LockKind {
-    "tas" => LockKind::Tas,
-    "ticket" => LockKind::Ticket,
-    "pv-ticket" => LockKind::PvTicket,
-});
+// Not by `choices!`: the locks name themselves.
+impl Choice for LockKind {
+    fn names(&self) -> Vec<&'static str> {
+        LockKind::ALL.iter().map(|kind| kind.name()).collect()
+    }
+
+    fn name(&self) -> &'static str {
+        LockKind::name(*self)
+    }
+
+    fn choose(&mut self, name: &str) -> bool {
+        let Some(kind) = LockKind::ALL.iter().find(|kind| kind.name() == name) else {
+            return false;
+        };
+        *self = *kind;
+        true
+    }
+}
 
 choices!(Script {
     "tpc-b" => Script::TpcB,
@@ -114,6 +127,11 @@ pub(super) static GUEST: &[Key] = &[
         "vm.*.no_steal_acc",
         "boot option no-steal-acc: the guest does not register its steal-time record",
         vm!(Flag, boot.no_steal_acc),
+    ),
+    key(
+        "vm.*.shared_cache",
+        "whether the vCPUs say in CPUID that they share a last-level cache; QEMU's default is that they do not",
+        vm!(Flag, boot.shared_cache),
     ),
     key(
         "vm.*.pv_unhalt",

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 
+use anyhow::Context as _;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -14,8 +15,9 @@ pub fn line(text: &str) -> anyhow::Result<()> {
 /// Prints `text` as it is.
 pub fn raw(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
 }
 
 /// Prints exactly one JSON document.

@@ -1,0 +1,163 @@
+//! Bad usage and bad input: status 2, and a message that says what to do about it.
+
+use std::fs;
+
+use crate::command::{holdfast, holdfast_in};
+
+const EXPERIMENT: &str = r#"name = "mine"
+title = "one guest"
+metric = "elapsed"
+
+[[vm]]
+name = "build"
+workload = "kernbench"
+vcpus = 4
+"#;
+
+/// Runs an experiment file with `from` replaced by `to`; gives what it says.
+fn complaint(from: &str, to: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = EXPERIMENT.replacen(from, to, 1);
+    assert_ne!(text, EXPERIMENT, "{from:?} is in the text");
+    fs::write(folder.path().join("mine.toml"), text).expect("writable");
+    let ran = holdfast_in(folder.path(), &["run", "mine.toml"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{}", ran.err);
+    ran.err
+}
+
+#[test]
+fn a_bad_experiment_is_located() {
+    for (from, to, expected) in [
+        (
+            "vcpus = 4",
+            "vcpus = 0",
+            "error: mine.toml:8: vm.0.vcpus: found 0, expected a whole number from 1 to 254",
+        ),
+        (
+            "vcpus = 4",
+            "vcpus = \"four\"",
+            "mine.toml:8: vm.0.vcpus: found \"four\", expected a whole number",
+        ),
+        (
+            "vcpus = 4",
+            "affinity = \"0-99\"",
+            "mine.toml:8: vm.build.affinity: found pCPU 16, expected pCPUs from 0 to 15",
+        ),
+        (
+            "vcpus",
+            "vcpu",
+            "mine.toml:8: vm.0.vcpu: found an unknown key, expected a known key; did you mean `vm.*.vcpus`?",
+        ),
+        (
+            "\"kernbench\"",
+            "\"kernbenhc\"",
+            "mine.toml:7: vm.0.workload: found \"kernbenhc\", expected one of ",
+        ),
+        (
+            "\"elapsed\"",
+            "\"throughput\"",
+            "mine.toml:7: vm.build.workload: found a workload without operations to count",
+        ),
+        ("metric", "matric", "mine.toml:3: matric: found an unknown key"),
+        ("\"mine\"", "\"mine", "mine.toml:1: found "),
+        (
+            "[[vm]]",
+            "[[cases]]",
+            "mine.toml:1: vm: found nothing, expected at least one guest, as [[vm]]",
+        ),
+    ] {
+        let message = complaint(from, to);
+        assert!(message.contains(expected), "{to}: {message}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let message = complaint("vcpus = 4", "vcpus = 0\nlock = \"x\"\nhz = 0");
+    assert_eq!(message.lines().count(), 3, "{message}");
+}
+
+#[test]
+fn bad_usage_is_told() {
+    for (arguments, expected) in [
+        (
+            &["run", "kernbench-overcomit"][..],
+            "found \"kernbench-overcomit\", expected one of kernbench-overcommit",
+        ),
+        (&["run", "missing.toml"], "missing.toml: cannot read it"),
+        (
+            &["run", "--case", "4x"],
+            "--case: found \"4x\", expected one of 1x, 2x, 3x",
+        ),
+        (
+            &["run", "--variant", "qspin"],
+            "--variant: found \"qspin\", expected one of ticket, pv-ticket",
+        ),
+        (&["run", "--seeds", "0"], "--seeds"),
+        (&["run", "--jobs", "0"], "--jobs"),
+        (
+            &["run", "--scale", "2"],
+            "--scale: found 2, expected a number above 0, up to 1",
+        ),
+        (
+            &["run", "--scale", "nan"],
+            "--scale: found NaN, expected a number above 0, up to 1",
+        ),
+        (
+            &["run", "--set", "vm.build.vcpus=999"],
+            "--set vm.build.vcpus=999: vm.build.vcpus: found 999",
+        ),
+        (
+            &["run", "--first-seed", "18446744073709551615"],
+            "--first-seed: found 18446744073709551615, expected",
+        ),
+        (
+            &["run", "--sweep", "host.hz"],
+            "--sweep host.hz: found \"host.hz\", expected key=value,value",
+        ),
+        (
+            &["run", "--set", "host.hz=100", "--sweep", "nonsense=1"],
+            "nonsense: found an unknown key",
+        ),
+        (&["run", "--frobnicate"], "--frobnicate"),
+        (&["frobnicate"], "frobnicate"),
+        (
+            &["show", "nothing"],
+            "found \"nothing\", expected one of kernbench-overcommit",
+        ),
+        (&["validate", "nothing"], "found \"nothing\", expected one of"),
+        (&["compare", "missing.json"], "missing.json: cannot read it"),
+        (&["explain", "nothing"], "found \"nothing\", expected one of"),
+        (&[], "Usage"),
+    ] {
+        let ran = holdfast(arguments);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains(expected), "{arguments:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_machine_file_is_found_beside_its_experiment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let below = folder.path().join("below");
+    fs::create_dir(&below).expect("writable");
+    let machine = holdfast(&["show", "generic-x86"]).out.replacen("gap = {", "gop = {", 1);
+    fs::write(below.join("box.toml"), machine).expect("writable");
+    fs::write(
+        below.join("mine.toml"),
+        EXPERIMENT.to_owned() + "[machine]\nprofile = \"box.toml\"\n",
+    )
+    .expect("writable");
+    let ran = holdfast_in(folder.path(), &["run", "below/mine.toml"]);
+    assert_eq!(ran.status, 2);
+    assert!(
+        ran.err.contains("box.toml:") && ran.err.contains("ple.gop: found an unknown key"),
+        "{}",
+        ran.err
+    );
+    assert!(
+        ran.err.contains("ple.gap: found nothing, expected a cost"),
+        "{}",
+        ran.err
+    );
+}

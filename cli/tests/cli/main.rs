@@ -1,0 +1,9 @@
+//! The command as its users meet it: exit status, standard output, standard error, files.
+
+mod command;
+
+mod compared;
+mod input;
+mod output;
+mod runs;
+mod shipped;

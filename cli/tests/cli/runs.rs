@@ -1,0 +1,229 @@
+//! Running experiments.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::command::{holdfast, holdfast_in};
+
+/// The smallest run that is one.
+const SMALL: &[&str] = &["--seeds", "2", "--scale", "0.002", "--case", "1x"];
+
+fn with<'a>(first: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [first, SMALL, more].concat()
+}
+
+#[test]
+fn standard_output_is_one_json_document() {
+    let ran = holdfast(&with(&["run"], &["--format", "json"]));
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let results = ran.json();
+    assert_eq!(results["schema"], "holdfast.results/1");
+    assert_eq!(results["seeds"], serde_json::json!([1, 2]));
+    assert_eq!(results["complete"], true);
+    let cases = results["cases"].as_array().expect("a list");
+    assert_eq!(cases.len(), 2, "one case, two variants, one measured guest");
+    for case in cases {
+        assert_eq!(case["samples"].as_array().expect("a list").len(), 2);
+        assert!(case["published"]["mean"].is_number());
+        let shares = case["lost_time"].as_object().expect("an object").values();
+        let sum: f64 = shares.map(|share| share.as_f64().expect("a number")).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "lost time sums to {sum}");
+    }
+}
+
+#[test]
+fn results_are_the_same_on_any_number_of_threads() {
+    let one = holdfast(&with(&["run"], &["--format", "json", "--jobs", "1"]));
+    let two = holdfast(&with(&["run"], &["--format", "json", "--jobs", "2"]));
+    assert_eq!((one.status, two.status), (0, 0), "{}", one.err);
+    assert_eq!(one.out, two.out);
+}
+
+#[test]
+fn a_run_twice_is_the_same_twice() {
+    let ran = holdfast(&with(&["run", "--check-determinism"], &[]));
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(
+        ran.err.contains("deterministic: 4 runs gave the same twice"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn executed_spins_give_the_same_history() {
+    let hashes = |more: &[&str]| {
+        let ran = holdfast(&with(&["run", "--format", "json"], more));
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.json()["cases"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|case| case["history_hash"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(hashes(&[]), hashes(&["--no-skip"]));
+}
+
+#[test]
+fn a_failed_run_has_status_1_and_one_command_to_replay_it() {
+    let ran = holdfast(&[
+        "run",
+        "--seeds",
+        "1",
+        "--scale",
+        "0.002",
+        "--case",
+        "1x",
+        "--variant",
+        "ticket",
+        "--set",
+        "limit=1 us",
+    ]);
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.err
+            .contains("case 1x, variant ticket, seed 1: virtual-time limit reached"),
+        "{}",
+        ran.err
+    );
+    let replay = ran
+        .err
+        .lines()
+        .find(|line| line.starts_with("replay with version "))
+        .expect("a replay command");
+    let expected = "holdfast run kernbench-overcommit --seeds 1 --first-seed 1 --scale 0.002 --case 1x --variant ticket --set \
+                    'limit=1 us'";
+    assert!(replay.ends_with(expected), "{replay}");
+}
+
+#[test]
+fn results_are_written_and_the_table_shows_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ran = holdfast_in(folder.path(), &with(&["run"], &["--out", "made/here"]));
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.out.contains("| 1x   | ticket    | build |"), "{}", ran.out);
+    assert!(
+        ran.out
+            .contains("Elapsed times are full-size equivalents: measured time / 0.002."),
+        "{}",
+        ran.out
+    );
+    let left: Vec<_> = fs::read_dir(folder.path().join("made/here"))
+        .expect("a folder")
+        .collect();
+    assert_eq!(left.len(), 1, "the results and nothing else");
+    assert!(
+        folder
+            .path()
+            .join("made/here/kernbench-overcommit.results.json")
+            .is_file()
+    );
+}
+
+#[test]
+fn an_unwritable_folder_is_told_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("taken"), "x").expect("writable");
+    let ran = holdfast_in(
+        folder.path(),
+        &with(&["run"], &["--variant", "ticket", "--out", "taken"]),
+    );
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.err.contains("kernbench-overcommit.results.json: cannot write it"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(fs::read_to_string(folder.path().join("taken")).expect("readable"), "x");
+}
+
+#[test]
+fn validate_shows_every_published_figure() {
+    let ran = holdfast(&[
+        "validate",
+        "--seeds",
+        "1",
+        "--scale",
+        "0.002",
+        "--format",
+        "json",
+        "kernbench-overcommit",
+    ]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let validation = ran.json();
+    let rows = validation["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 6);
+    assert_eq!(rows.iter().filter(|row| row["calibrate"] == true).count(), 1);
+    assert_eq!(validation["orders"].as_array().expect("a list").len(), 3);
+}
+
+/// Whether the process `id` catches SIGINT by now.
+#[cfg(target_os = "linux")]
+fn catches_interrupts(id: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).expect("the process lives");
+    let caught = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:"))
+        .expect("Linux says it");
+    const SIGINT: u32 = 2;
+    u64::from_str_radix(caught.trim(), 16).expect("hexadecimal") & (1 << (SIGINT - 1)) != 0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interruption_keeps_what_is_done() {
+    // Far more than can be done before the signal comes.
+    let arguments = [
+        "run", "--seeds", "100000", "--scale", "0.002", "--case", "1x", "--format", "json", "--jobs", "1",
+    ];
+    let child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    while !catches_interrupts(child.id()) {
+        std::thread::yield_now();
+    }
+    let killed = Command::new("kill")
+        .args(["-s", "INT", &child.id().to_string()])
+        .status()
+        .expect("kill is there");
+    assert!(killed.success());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+    assert_eq!(results["complete"], false);
+    assert_eq!(results["failures"], serde_json::json!([]));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        message.contains("incomplete: interrupted before all runs were done"),
+        "{message}"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // A process that ignores SIGXFSZ meets its file size limit as an error: the disk is full.
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
+    let binary = env!("CARGO_BIN_EXE_holdfast");
+    let arguments = with(
+        &["-c", script, binary, "run"],
+        &["--variant", "ticket", "--out", "here"],
+    );
+    let output = Command::new("sh")
+        .current_dir(folder.path())
+        .args(arguments)
+        .output()
+        .expect("sh is there");
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        message.contains("kernbench-overcommit.results.json: cannot write it: "),
+        "{message}"
+    );
+    assert_eq!(fs::read_dir(folder.path().join("here")).expect("a folder").count(), 0);
+}

@@ -1,0 +1,59 @@
+//! The suite of `holdfast-locks`.
+
+use holdfast_locks::conformance::{self, Job, World};
+use holdfast_locks::{CpuId, LockKind, Platform};
+use holdfast_threads::{ThisThread, claim};
+
+/// Threads that are CPUs 0 to `cpus` - 1 of this process. One world at a time: the numbers are the process's.
+struct Threads {
+    cpus: u32,
+    rounds: u32,
+}
+
+impl World for Threads {
+    type Cpu = ThisThread;
+
+    fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    fn run(&self, jobs: Vec<(CpuId, Job<ThisThread>)>) {
+        let _turn = crate::numbers();
+        std::thread::scope(|scope| {
+            let start = |(number, job): (CpuId, Job<ThisThread>)| {
+                scope.spawn(move || {
+                    claim(number).expect("the number is free: earlier threads have ended");
+                    let cpu = ThisThread::new();
+                    assert_eq!(cpu.cpu(), number);
+                    job.run(&cpu);
+                })
+            };
+            let threads: Vec<_> = jobs.into_iter().map(start).collect();
+            // Joined one by one: a scope's end does not wait for threads to end, only for what they do.
+            for thread in threads {
+                thread.join().expect("no property is violated");
+            }
+        });
+    }
+}
+
+#[test]
+fn two_busy_threads_find_every_property_kept() {
+    for &kind in LockKind::ALL {
+        conformance::check(&Threads { cpus: 2, rounds: 200 }, kind);
+    }
+}
+
+/// More threads than CPUs: what only spins waits for slices to end, so few rounds.
+#[test]
+fn halting_locks_keep_every_property_overcommitted() {
+    for &kind in LockKind::ALL {
+        if kind.name().contains("pv") {
+            conformance::check(&Threads { cpus: 8, rounds: 100 }, kind);
+        }
+    }
+}

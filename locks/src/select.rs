@@ -61,6 +61,15 @@ impl Selection {
             Selection::Paravirtual => LockKind::PvTicket,
         }
     }
+
+    /// The lock of a kernel with queued locks (Linux since 4.15).
+    pub const fn queued(self) -> LockKind {
+        match self {
+            Selection::Native => LockKind::Qspin,
+            Selection::TestAndSet => LockKind::Ttas,
+            Selection::Paravirtual => LockKind::HybridPvQspin,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 mod contract;
 mod explore;
+mod queued;
 mod races;
+mod scenes;
 mod steps;
 mod threads;

@@ -6,13 +6,13 @@
 #![expect(unsafe_code, reason = "plants faults")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use holdfast_locks::conformance::Job;
-use holdfast_locks::{AllSteps, CpuId, Event, Platform, PvTicket, RawLock, Steps, Word};
+use holdfast_locks::{AllSteps, CpuId, Event, Platform, PvTicket, RawLock, Steps};
 
 use crate::explore::{Random, RandomWalk, every_schedule, random_schedules};
-use crate::steps::{Machine, Setup, StepCpu, StepWord};
+use crate::scenes::{Checked, contention, interrupted_waiter, job, run_in_turn};
+use crate::steps::{Machine, Setup};
 
 /// Defines a set of steps with one left out.
 macro_rules! without {
@@ -28,62 +28,6 @@ without!(NoRecheck, RECHECK);
 without!(NoKick, KICK);
 without!(SplitHalt, ATOMIC_HALT);
 without!(CarryIntoTail, STOP_CARRY);
-
-fn job(body: impl FnOnce(&StepCpu) + Send + 'static) -> Job<StepCpu> {
-    Job::new(body)
-}
-
-/// A lock and a count of those inside.
-struct Checked {
-    word: StepWord,
-    inside: AtomicU32,
-}
-
-impl Checked {
-    fn new(word: u32) -> Arc<Self> {
-        Arc::new(Checked {
-            word: StepWord::new(word),
-            inside: AtomicU32::new(0),
-        })
-    }
-
-    fn with<L: RawLock<StepCpu>>(&self, cpu: &StepCpu, body: impl FnOnce()) {
-        L::lock(cpu, &self.word);
-        assert_eq!(self.inside.fetch_add(1, Relaxed), 0, "two holders");
-        cpu.relax();
-        body();
-        self.inside.fetch_sub(1, Relaxed);
-        L::unlock(cpu, &self.word);
-    }
-}
-
-/// Each CPU takes the lock once.
-fn contention<L: RawLock<StepCpu> + 'static>(cpus: u32, initial: u32) -> Vec<(CpuId, Job<StepCpu>)> {
-    let lock = Checked::new(initial);
-    let each = |cpu| {
-        let lock = Arc::clone(&lock);
-        (CpuId(cpu), job(move |cpu| lock.with::<L>(cpu, || ())))
-    };
-    (0..cpus).map(each).collect()
-}
-
-/// CPU 1 waits for a lock and is interrupted meanwhile by a handler that waits for another.
-fn interrupted_waiter<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<StepCpu>)> {
-    let (task, interrupt) = (Checked::new(0), Checked::new(0));
-    let waiter = Arc::clone(&task);
-    let holder = job(move |cpu| {
-        task.with::<L>(cpu, || {
-            let handler = Arc::clone(&interrupt);
-            interrupt.with::<L>(cpu, || {
-                cpu.interrupt(CpuId(1), job(move |cpu| handler.with::<L>(cpu, || ())));
-            });
-        });
-    });
-    vec![
-        (CpuId(0), holder),
-        (CpuId(1), job(move |cpu| waiter.with::<L>(cpu, || ()))),
-    ]
-}
 
 #[test]
 fn no_lost_kick_between_registration_and_unlock() {
@@ -122,17 +66,6 @@ fn the_carry_of_a_wrapping_head_stays_out_of_the_tail() {
         contention::<PvTicket<CarryIntoTail>>(2, 0xfffe_fffe)
     })
     .expect_err("a ticket that nobody drew is served");
-}
-
-/// Runs one schedule: each CPU runs on for as long as it can.
-fn run_in_turn(cpus: u32, jobs: Vec<(CpuId, Job<StepCpu>)>) -> std::rc::Rc<Machine> {
-    let in_turn = RandomWalk {
-        random: Random(0),
-        stride: u64::MAX,
-    };
-    let machine = Machine::new(Setup::new(cpus), Box::new(in_turn));
-    machine.run(jobs).expect("no deadlock");
-    machine
 }
 
 #[test]

@@ -49,6 +49,9 @@ pub trait Chooser {
     }
 }
 
+/// Bounded waits in vain, after which a CPU lets others go first: a schedule that starves them shows nothing.
+const SPINS_MAX: u32 = 6;
+
 /// What the machine is like.
 #[derive(Clone, Copy)]
 pub struct Setup {
@@ -76,6 +79,8 @@ impl Setup {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Blocked {
     No,
+    /// Until another has taken a step, if another can: it spins, and only others can change what it sees.
+    Spinning,
     /// Until a word, which it identifies by address, is no longer this.
     Word(*const StepWord, u32),
     /// Until a kick.
@@ -91,6 +96,7 @@ struct CpuState {
     in_nmi: Cell<bool>,
     interrupts: RefCell<VecDeque<Job<StepCpu>>>,
     halts: Cell<u32>,
+    spins: Cell<u32>,
 }
 
 /// What the CPUs share.
@@ -104,6 +110,8 @@ pub struct Machine {
     steps: Cell<u64>,
 }
 
+type Flow = Coroutine<(), (), ()>;
+
 impl Machine {
     pub fn new(setup: Setup, chooser: Box<dyn Chooser>) -> Rc<Self> {
         let cpu = |_| CpuState {
@@ -113,6 +121,7 @@ impl Machine {
             in_nmi: Cell::new(false),
             interrupts: RefCell::default(),
             halts: Cell::new(0),
+            spins: Cell::new(0),
         };
         Rc::new(Machine {
             setup,
@@ -134,7 +143,7 @@ impl Machine {
         let state = &self.cpus[cpu as usize];
         let interrupted = !state.interrupts.borrow().is_empty();
         match state.blocked.get() {
-            Blocked::No => true,
+            Blocked::No | Blocked::Spinning => true,
             Blocked::Word(word, seen) => {
                 // SAFETY: the CPU that is blocked borrows the word until it takes its next step.
                 let now = unsafe { &*word }.0.load(Ordering::Relaxed);
@@ -147,7 +156,6 @@ impl Machine {
 
     /// Runs the jobs to their end, or to a deadlock, which it describes.
     pub fn run(self: &Rc<Self>, jobs: Vec<(CpuId, Job<StepCpu>)>) -> Result<(), String> {
-        type Flow = Coroutine<(), (), ()>;
         let mut flows: Vec<(u32, Option<Flow>)> = Vec::new();
         for (id, job) in jobs {
             let machine = Rc::clone(self);
@@ -160,18 +168,7 @@ impl Machine {
         }
         let mut current = 0;
         loop {
-            let ready = |&(index, (cpu, flow)): &(usize, &(u32, Option<Flow>))| {
-                (flow.is_some() && self.can_step(*cpu)).then_some(index)
-            };
-            let mut options: Vec<u32> = flows
-                .iter()
-                .enumerate()
-                .filter_map(|each| ready(&each))
-                .map(|index| index as u32)
-                .collect();
-            if let Some(position) = options.iter().position(|&index| index == current) {
-                options[..=position].rotate_right(1);
-            }
+            let options = self.options(&flows, current);
             self.steps.set(self.steps.get() + 1);
             current = match options.as_slice() {
                 [] if flows.iter().all(|(_, flow)| flow.is_none()) => return Ok(()),
@@ -182,6 +179,7 @@ impl Machine {
                 [only] => *only,
                 options => self.chooser.borrow_mut().choose(options),
             };
+            self.spinners_go_on();
             let (_, flow) = &mut flows[current as usize];
             if let CoroutineResult::Return(()) = flow.as_mut().expect("chosen among those that run").resume(()) {
                 *flow = None;
@@ -189,7 +187,35 @@ impl Machine {
         }
     }
 
-    fn give_up(&self, flows: impl Iterator<Item = (u32, Option<Coroutine<(), (), ()>>)>, what: &str) -> String {
+    /// Somebody takes a step, which those who spin may see.
+    fn spinners_go_on(&self) {
+        for cpu in &self.cpus {
+            if cpu.blocked.get() == Blocked::Spinning {
+                cpu.blocked.set(Blocked::No);
+            }
+        }
+    }
+
+    /// Who can take a step: first `current`, then the others in turn. Those who spin wait for those who do not.
+    fn options(&self, flows: &[(u32, Option<Flow>)], current: u32) -> Vec<u32> {
+        let count = flows.len() as u32;
+        let spins = |index: u32| self.cpus[flows[index as usize].0 as usize].blocked.get() == Blocked::Spinning;
+        let can_step = |&index: &u32| {
+            let (cpu, flow) = &flows[index as usize];
+            flow.is_some() && self.can_step(*cpu)
+        };
+        let first = current + u32::from(spins(current));
+        let mut options: Vec<u32> = (0..count)
+            .map(|offset| (first + offset) % count)
+            .filter(can_step)
+            .collect();
+        if options.iter().any(|&index| !spins(index)) {
+            options.retain(|&index| !spins(index));
+        }
+        options
+    }
+
+    fn give_up(&self, flows: impl Iterator<Item = (u32, Option<Flow>)>, what: &str) -> String {
         let mut blocked = Vec::new();
         for (cpu, flow) in flows {
             if let Some(flow) = flow {
@@ -358,7 +384,12 @@ unsafe impl Platform for StepCpu {
                 self.block(Blocked::Word(word, value));
                 self.take_interrupts();
             } else if spins == budget.0.min(2) {
-                // A longer spin only repeats this step.
+                // A longer spin only repeats this step. And who spins in vain again and again lets others go first.
+                let spins = &self.state().spins;
+                spins.set((spins.get() + 1) % SPINS_MAX);
+                if spins.get() == 0 {
+                    self.block(Blocked::Spinning);
+                }
                 return Err(value);
             }
             spins += 1;

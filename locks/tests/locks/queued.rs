@@ -1,0 +1,364 @@
+//! The queued locks, executed: races of the paravirtual ones, surgery on the unfair queue, order in the NUMA-aware one,
+//! nesting, and the variants that have no name of their own.
+
+#![expect(unsafe_code, reason = "plants faults")]
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
+use holdfast_locks::{
+    AllSteps, Budget, CnaQspin, CpuId, Event, Exclusive, Exponential, HybridPvQspin, Interrupts, Narrow, Paravirt,
+    Platform, PreemptableTicket, PvQspin, Qspin, RawLock, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, Wide,
+};
+
+use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};
+use crate::scenes::{Checked, contention, interrupted_waiter, job, run_in_turn};
+use crate::steps::{Machine, Setup, StepCpu};
+
+/// Defines a set of steps with one left out.
+macro_rules! without {
+    ($fault:ident, $step:ident) => {
+        struct $fault;
+        // SAFETY: the tests protect no memory with these locks.
+        unsafe impl Steps for $fault {
+            const $step: bool = false;
+        }
+    };
+}
+without!(NoRecheck, RECHECK);
+without!(NoKick, KICK);
+without!(NoRetest, RETEST);
+without!(ReleaseFirst, UNLIST_FIRST);
+without!(SplitHalt, ATOMIC_HALT);
+
+/// Each CPU takes the lock `rounds` times.
+fn rounds<L: RawLock<StepCpu> + 'static>(cpus: u32, rounds: u32) -> Vec<(CpuId, Job<StepCpu>)> {
+    let lock = Checked::new(0);
+    let each = |cpu| {
+        let lock = Arc::clone(&lock);
+        (
+            CpuId(cpu),
+            job(move |cpu| (0..rounds).for_each(|_| lock.with::<L>(cpu, || ()))),
+        )
+    };
+    (0..cpus).map(each).collect()
+}
+
+#[test]
+fn no_lost_kick_in_any_schedule() {
+    let two = Setup::new(2);
+    every_schedule(two, 4, || contention::<PvQspin>(2, 0)).expect("no schedule hangs");
+    every_schedule(two, 4, || contention::<HybridPvQspin>(2, 0)).expect("no schedule hangs");
+    every_schedule(two, 4, || contention::<UnfairPvQspin>(2, 0)).expect("no schedule hangs");
+    let three = Setup::new(3);
+    every_schedule(three, 2, || contention::<PvQspin>(3, 0)).expect("no schedule hangs");
+    every_schedule(three, 2, || contention::<HybridPvQspin>(3, 0)).expect("no schedule hangs");
+    every_schedule(three, 2, || contention::<UnfairPvQspin>(3, 0)).expect("no schedule hangs");
+}
+
+#[test]
+fn random_schedules_of_more_cpus_pass() {
+    for (cpus, runs) in [(3, 3000), (5, 1000)] {
+        let setup = Setup::new(cpus);
+        random_schedules(setup, runs, || rounds::<Qspin>(cpus, 3)).expect("qspin");
+        random_schedules(setup, runs, || rounds::<PvQspin>(cpus, 3)).expect("pv-qspin");
+        random_schedules(setup, runs, || rounds::<HybridPvQspin>(cpus, 3)).expect("hybrid-pv-qspin");
+        random_schedules(setup, runs, || rounds::<UnfairQspin>(cpus, 3)).expect("unfair-qspin");
+        random_schedules(setup, runs, || rounds::<UnfairPvQspin>(cpus, 3)).expect("unfair-pv-qspin");
+        let two_nodes = Setup { numa_nodes: 2, ..setup };
+        random_schedules(two_nodes, runs, || rounds::<CnaQspin<1_000_000, 0>>(cpus, 3)).expect("cna-qspin");
+        random_schedules(two_nodes, runs, || rounds::<CnaQspin<50_000, 0>>(cpus, 3)).expect("cna-qspin, flushing");
+    }
+}
+
+/// Some schedule among `runs` hangs or panics.
+fn fails<L: RawLock<StepCpu> + 'static>(what: &str, cpus: u32, times: u32, runs: u64) {
+    let search = || random_schedules(Setup::new(cpus), runs, || rounds::<L>(cpus, times));
+    let found = std::panic::catch_unwind(search);
+    assert!(!matches!(found, Ok(Ok(()))), "{what} goes unnoticed");
+}
+
+#[test]
+fn without_a_step_a_schedule_fails() {
+    fails::<PvQspin<Narrow, NoKick>>("a missing kick", 3, 1, 1000);
+    fails::<PvQspin<Narrow, NoRecheck>>("a missing re-check", 3, 2, 1000);
+    fails::<PvQspin<Narrow, NoRetest>>("a missing re-test", 3, 3, 20_000);
+    fails::<UnfairPvQspin<Narrow, ReleaseFirst>>("a release before the lock is unlisted", 4, 4, 20_000);
+}
+
+/// CPU 1 is about to halt for a lock, and is interrupted by a handler that halts for another; then both are released.
+fn interrupted_head<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<StepCpu>)> {
+    let (task, interrupt) = (Checked::new(0), Checked::new(0));
+    let waiter = Arc::clone(&task);
+    let holder = job(move |cpu| {
+        let listed = |word: u32| word & 0xff == 3;
+        L::lock(cpu, &task.word);
+        L::lock(cpu, &interrupt.word);
+        let _ = cpu.wait_until(&task.word, Budget::UNBOUNDED, Relaxed, listed);
+        let handler = Arc::clone(&interrupt);
+        cpu.interrupt(CpuId(1), job(move |cpu| handler.with::<L>(cpu, || ())));
+        let _ = cpu.wait_until(&interrupt.word, Budget::UNBOUNDED, Relaxed, listed);
+        L::unlock(cpu, &interrupt.word);
+        L::unlock(cpu, &task.word);
+    });
+    let waiter = job(move |cpu| {
+        let _ = cpu.wait_until(&waiter.word, Budget::UNBOUNDED, Relaxed, |word| word != 0);
+        waiter.with::<L>(cpu, || ());
+    });
+    vec![(CpuId(0), holder), (CpuId(1), waiter)]
+}
+
+#[test]
+fn interrupted_waiters_are_woken() {
+    let two = Setup::new(2);
+    random_schedules(two, 5000, interrupted_waiter::<PvQspin>).expect("no schedule hangs");
+    random_schedules(two, 5000, interrupted_waiter::<HybridPvQspin>).expect("no schedule hangs");
+    random_schedules(two, 5000, interrupted_waiter::<UnfairPvQspin>).expect("no schedule hangs");
+    random_schedules(two, 5000, interrupted_head::<PvQspin>).expect("no schedule hangs");
+    // Nodes and entries, unlike the ticket lock's record, are not shared with the handler; but the kick is.
+    random_schedules(two, 5000, interrupted_head::<PvQspin<Narrow, SplitHalt>>)
+        .expect_err("the handler's halt takes the waiter's kick");
+}
+
+/// Kicks that nobody asked for.
+fn with_stray_kicks<L: RawLock<StepCpu> + 'static>(cpus: u32) -> Vec<(CpuId, Job<StepCpu>)> {
+    let mut jobs = rounds::<L>(cpus, 3);
+    let kicker = job(move |cpu| {
+        let mut random = Random(u64::from(cpus));
+        for _ in 0..30 {
+            cpu.kick(CpuId(random.below(cpus.into()) as u32));
+        }
+    });
+    jobs.push((CpuId(cpus), kicker));
+    jobs
+}
+
+#[test]
+fn stray_kicks_cost_time_only() {
+    let setup = Setup::new(4);
+    random_schedules(setup, 2000, || with_stray_kicks::<holdfast_locks::PvTicket>(3)).expect("pv-ticket");
+    random_schedules(setup, 2000, || with_stray_kicks::<PvQspin>(3)).expect("pv-qspin");
+    random_schedules(setup, 2000, || with_stray_kicks::<HybridPvQspin>(3)).expect("hybrid-pv-qspin");
+    random_schedules(setup, 2000, || with_stray_kicks::<UnfairPvQspin>(3)).expect("unfair-pv-qspin");
+}
+
+fn conforms<L: Exclusive<StepCpu> + 'static>(setup: Setup) {
+    let world = StepWorld::new(setup);
+    exclusion::<L, _>(&world);
+    try_lock::<L, _>(&world);
+    no_lost_kick::<L, _>(&world);
+    nested_interrupt::<L, _>(&world);
+}
+
+#[test]
+fn variants_conform() {
+    let five = Setup::new(5);
+    conforms::<Tas<Exponential>>(five);
+    conforms::<Ttas<Exponential<64>>>(five);
+    conforms::<PreemptableTicket<0>>(five);
+    conforms::<Qspin<Wide>>(five);
+    fifo_order::<Qspin<Wide>, _>(&StepWorld::new(five));
+    conforms::<PvQspin<Wide>>(five);
+    conforms::<HybridPvQspin<Wide>>(five);
+    conforms::<UnfairPvQspin<Wide>>(five);
+    conforms::<UnfairQspin<Wide>>(five);
+    let numa = Setup { numa_nodes: 2, ..five };
+    conforms::<CnaQspin<1_000_000, 0>>(numa);
+    conforms::<CnaQspin<10_000, 0>>(numa);
+}
+
+/// Three CPUs contend: number 0, the highest that the layout has room for (or that memory allows), and one between.
+fn far_apart<L: RawLock<StepCpu> + 'static>(highest: u32) {
+    let lock = Checked::new(0);
+    let each = |cpu| {
+        let lock = Arc::clone(&lock);
+        (
+            CpuId(cpu),
+            job(move |cpu| (0..20).for_each(|_| lock.with::<L>(cpu, || ()))),
+        )
+    };
+    let chooser = RandomWalk {
+        random: Random(7),
+        stride: 2,
+    };
+    let machine = Machine::new(Setup::new(highest + 1), Box::new(chooser));
+    machine
+        .run([0, highest / 2, highest].map(each).into())
+        .expect("no deadlock");
+}
+
+#[test]
+fn first_and_highest_cpu_queue_together() {
+    far_apart::<Qspin>(16_382);
+    far_apart::<HybridPvQspin>(16_382);
+    far_apart::<UnfairQspin>(16_382);
+    far_apart::<Qspin<Wide>>(20_000);
+    far_apart::<PvQspin<Wide>>(20_000);
+}
+
+/// CPU 0 waits for a lock, is interrupted and waits for another, and so on, five levels deep; CPU 1 holds them all.
+fn five_levels<L: RawLock<StepCpu> + 'static>() -> std::rc::Rc<Machine> {
+    const LEVELS: usize = 5;
+    let locks: Arc<[_]> = (0..LEVELS).map(|_| Checked::new(0)).collect();
+    fn descend<L: RawLock<StepCpu> + 'static>(cpu: &StepCpu, locks: &Arc<[Arc<Checked>]>, level: usize) {
+        cpu.irq_restore(true);
+        locks[level].with::<L>(cpu, || ());
+    }
+    let held = Arc::clone(&locks);
+    let holder = job(move |cpu| {
+        for lock in &*held {
+            L::lock(cpu, &lock.word);
+        }
+        for level in 1..LEVELS {
+            (0..50).for_each(|_| cpu.relax());
+            let locks = Arc::clone(&held);
+            cpu.interrupt(CpuId(0), job(move |cpu| descend::<L>(cpu, &locks, level)));
+        }
+        (0..50).for_each(|_| cpu.relax());
+        for lock in held.iter().rev() {
+            L::unlock(cpu, &lock.word);
+        }
+    });
+    let waiter = job(move |cpu| {
+        // The holder takes all locks first.
+        let _ = cpu.wait_until(&locks[4].word, Budget::UNBOUNDED, Relaxed, |word| word != 0);
+        descend::<L>(cpu, &locks, 0);
+    });
+    let chooser = RandomWalk {
+        random: Random(3),
+        stride: 2,
+    };
+    let machine = Machine::new(Setup::new(2), Box::new(chooser));
+    machine
+        .run(vec![(CpuId(0), waiter), (CpuId(1), holder)])
+        .expect("no deadlock");
+    machine
+}
+
+#[test]
+fn the_fifth_level_of_nesting_waits_without_a_node() {
+    for machine in [
+        five_levels::<PvQspin>(),
+        five_levels::<HybridPvQspin>(),
+        five_levels::<UnfairQspin>(),
+    ] {
+        let count = |event| machine.stats.count(event);
+        let nested = [
+            Event::LockUseNode2,
+            Event::LockUseNode3,
+            Event::LockUseNode4,
+            Event::LockNoNode,
+        ]
+        .map(count);
+        assert_eq!(nested, [1, 1, 1, 1]);
+    }
+}
+
+/// CPU 0 holds the lock until CPUs 1 to `cpus` - 1 wait for it, in this order. Returns who got it after whom.
+fn order_of_service<L: RawLock<StepCpu> + 'static>(cpus: u32, numa_nodes: u32) -> Vec<u32> {
+    let lock = Checked::new(0);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let gate = Checked::new(0);
+    let each = |number| {
+        let (lock, order, gate) = (Arc::clone(&lock), Arc::clone(&order), Arc::clone(&gate));
+        let body = move |cpu: &StepCpu| {
+            if number > 0 {
+                let _ = cpu.wait_until(&gate.word, Budget::UNBOUNDED, Relaxed, |open| open >= number);
+            }
+            lock.with::<L>(cpu, || {
+                order.lock().unwrap().push(number);
+                for waiter in 1..if number == 0 { cpus } else { 0 } {
+                    let before = cpu.load(&lock.word, Relaxed);
+                    cpu.store(&gate.word, waiter, Relaxed);
+                    let _ = cpu.wait_until(&lock.word, Budget::UNBOUNDED, Relaxed, |now| now != before);
+                }
+                // Time for the head of the queue to look around.
+                (0..300).for_each(|_| cpu.relax());
+            });
+        };
+        (CpuId(number), job(body))
+    };
+    let chooser = RandomWalk {
+        random: Random(1),
+        stride: 2,
+    };
+    let setup = Setup {
+        numa_nodes,
+        ..Setup::new(cpus)
+    };
+    Machine::new(setup, Box::new(chooser))
+        .run((0..cpus).map(each).collect())
+        .expect("no deadlock");
+    let order = order.lock().unwrap();
+    order.clone()
+}
+
+#[test]
+fn waiters_of_the_holders_node_go_first() {
+    // CPU 1 waits at the pending bit. CPU 2 heads the queue: even CPUs are on its node. CPU 7 is last in the queue, and so
+    // never moved; but then it heads a queue of its own node.
+    assert_eq!(
+        order_of_service::<CnaQspin<{ u32::MAX }, 0>>(8, 2),
+        [0, 1, 2, 4, 6, 7, 3, 5]
+    );
+    assert_eq!(
+        order_of_service::<CnaQspin<{ u32::MAX }, 0>>(8, 1),
+        [0, 1, 2, 3, 4, 5, 6, 7]
+    );
+}
+
+#[test]
+fn other_nodes_go_first_after_the_threshold() {
+    // A step counts as a microsecond here: each critical section outlasts the threshold.
+    assert_eq!(order_of_service::<CnaQspin<50_000, 0>>(8, 2), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn statistics_of_the_queue_add_up() {
+    for seed in 0..300 {
+        let chooser = RandomWalk {
+            random: Random(seed),
+            stride: 3,
+        };
+        let machine = Machine::new(Setup::new(4), Box::new(chooser));
+        machine
+            .run(rounds::<PvQspin<Narrow, AllSteps>>(4, 3))
+            .expect("no deadlock");
+        let count = |event| machine.stats.count(event);
+        let halts: u32 = (0..4).map(|cpu| machine.halts(cpu)).sum();
+        // A wait may find its reason gone and not halt.
+        assert!(
+            count(Event::PvWaitHead) + count(Event::PvWaitNode) >= u64::from(halts),
+            "seed {seed}"
+        );
+        assert!(count(Event::PvWaitAgain) <= count(Event::PvWaitHead), "seed {seed}");
+        assert!(count(Event::PvWaitEarly) <= count(Event::PvWaitNode), "seed {seed}");
+        assert!(count(Event::PvKickWake) <= count(Event::PvKickUnlock), "seed {seed}");
+        assert!(
+            count(Event::LockSlowpath) + count(Event::PvLockStealing) <= 12,
+            "seed {seed}"
+        );
+        assert_eq!(count(Event::LockPending), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn two_contenders_of_the_native_lock_need_no_node() {
+    let machine = run_in_turn(2, {
+        let lock = Checked::new(0);
+        let waiter = Arc::clone(&lock);
+        let holder = job(move |cpu| {
+            lock.with::<Qspin>(cpu, || {
+                let _ = cpu.wait_until(&lock.word, Budget::UNBOUNDED, Relaxed, |now| now == 0x101);
+            });
+        });
+        let waiter = job(move |cpu| {
+            let _ = cpu.wait_until(&waiter.word, Budget::UNBOUNDED, Relaxed, |now| now == 1);
+            waiter.with::<Qspin>(cpu, || assert_eq!(cpu.load(&waiter.word, Relaxed), 1));
+        });
+        vec![(CpuId(0), holder), (CpuId(1), waiter)]
+    });
+    assert_eq!(machine.stats.count(Event::LockPending), 1);
+    assert_eq!(machine.stats.count(Event::LockSlowpath), 0);
+}

@@ -1,0 +1,78 @@
+//! What CPUs do in the tests.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use holdfast_locks::conformance::Job;
+use holdfast_locks::{CpuId, Platform, RawLock, Word};
+
+use crate::explore::{Random, RandomWalk};
+use crate::steps::{Machine, Setup, StepCpu, StepWord};
+
+pub fn job(body: impl FnOnce(&StepCpu) + Send + 'static) -> Job<StepCpu> {
+    Job::new(body)
+}
+
+/// A lock and a count of those inside.
+pub struct Checked {
+    pub word: StepWord,
+    inside: AtomicU32,
+}
+
+impl Checked {
+    pub fn new(word: u32) -> Arc<Self> {
+        Arc::new(Checked {
+            word: StepWord::new(word),
+            inside: AtomicU32::new(0),
+        })
+    }
+
+    pub fn with<L: RawLock<StepCpu>>(&self, cpu: &StepCpu, body: impl FnOnce()) {
+        L::lock(cpu, &self.word);
+        assert_eq!(self.inside.fetch_add(1, Relaxed), 0, "two holders");
+        cpu.relax();
+        body();
+        self.inside.fetch_sub(1, Relaxed);
+        L::unlock(cpu, &self.word);
+    }
+}
+
+/// Each CPU takes the lock once.
+pub fn contention<L: RawLock<StepCpu> + 'static>(cpus: u32, initial: u32) -> Vec<(CpuId, Job<StepCpu>)> {
+    let lock = Checked::new(initial);
+    let each = |cpu| {
+        let lock = Arc::clone(&lock);
+        (CpuId(cpu), job(move |cpu| lock.with::<L>(cpu, || ())))
+    };
+    (0..cpus).map(each).collect()
+}
+
+/// CPU 1 waits for a lock and is interrupted meanwhile by a handler that waits for another.
+pub fn interrupted_waiter<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<StepCpu>)> {
+    let (task, interrupt) = (Checked::new(0), Checked::new(0));
+    let waiter = Arc::clone(&task);
+    let holder = job(move |cpu| {
+        task.with::<L>(cpu, || {
+            let handler = Arc::clone(&interrupt);
+            interrupt.with::<L>(cpu, || {
+                cpu.interrupt(CpuId(1), job(move |cpu| handler.with::<L>(cpu, || ())));
+            });
+        });
+    });
+    vec![
+        (CpuId(0), holder),
+        (CpuId(1), job(move |cpu| waiter.with::<L>(cpu, || ()))),
+    ]
+}
+
+/// Runs one schedule: each CPU runs on for as long as it can.
+pub fn run_in_turn(cpus: u32, jobs: Vec<(CpuId, Job<StepCpu>)>) -> Rc<Machine> {
+    let in_turn = RandomWalk {
+        random: Random(0),
+        stride: u64::MAX,
+    };
+    let machine = Machine::new(Setup::new(cpus), Box::new(in_turn));
+    machine.run(jobs).expect("no deadlock");
+    machine
+}

@@ -1,0 +1,198 @@
+//! Who gets how much of the CPUs: shares by weight, groups, no starvation, conservation of time.
+
+use holdfast_host::{HostConfig, TaskConfig, TickPhase, VmConfig, VmGroup};
+use proptest::prelude::*;
+
+use crate::world::{Guest, World, places};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+/// Weight of a nice level, as far as these tests use them.
+fn weight(nice: i8) -> f64 {
+    1024.0 / 1.25f64.powi(i32::from(nice))
+}
+
+#[test]
+fn equal_threads_get_equal_time() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    for _ in 0..5 {
+        world.add_task(&TaskConfig::default(), u64::MAX, 0);
+    }
+    world.start();
+    world.run_until(10 * SECOND);
+    for index in 0..5 {
+        let share = world.cpu_time(world.plain[index].0) as f64 / (10 * SECOND) as f64;
+        assert!((share - 0.2).abs() < 0.01, "task {index}: {share}");
+    }
+}
+
+#[test]
+fn slices_are_a_latency_period_divided() {
+    // Eight pCPUs: latency 24 ms; two hogs pinned to one pCPU take turns of 12 ms, rounded up to the next tick.
+    let config = HostConfig {
+        hz: 1000,
+        ..HostConfig::default()
+    };
+    let mut world = World::new(&config, &places(1, 8, 1));
+    let vm = VmConfig {
+        steal_time: false,
+        ..VmConfig::default()
+    };
+    world.add_vm(&vm, &[vec![3], vec![3]], vec![Guest::hog(), Guest::hog()]);
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(2 * SECOND);
+    let mut switches: Vec<u64> = Vec::new();
+    for &(at, command) in world.trace.as_ref().expect("a trace") {
+        if let holdfast_host::Command::State {
+            state: holdfast_host::VcpuState::Preempted,
+            ..
+        } = command
+        {
+            switches.push(at);
+        }
+    }
+    let turns: Vec<u64> = switches
+        .windows(2)
+        .map(|pair| (pair[1] - pair[0]).div_ceil(MS))
+        .skip(4)
+        .collect();
+    assert!(turns.len() > 100, "{turns:?}");
+    assert!(turns.iter().all(|turn| (12..=13).contains(turn)), "{turns:?}");
+}
+
+#[test]
+fn a_group_shares_as_one() {
+    // Two VMs with groups of equal shares on one pCPU, one with four vCPUs, one with a single one: half and half.
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    let vm = VmConfig {
+        group: VmGroup::Own { shares: 1024 },
+        ..VmConfig::default()
+    };
+    world.add_vm(&vm, &[], (0..4).map(|_| Guest::hog()).collect());
+    world.add_vm(&vm, &[], vec![Guest::hog()]);
+    world.start();
+    world.run_until(10 * SECOND);
+    let single = world.vcpu_time(4) as f64 / (10 * SECOND) as f64;
+    assert!((single - 0.5).abs() < 0.02, "{single}");
+}
+
+#[test]
+fn shares_of_groups_hold_across_pcpus() {
+    // Four pCPUs; 1:3 by shares, both with a hog on each pCPU, in vCPU groups as libvirt makes them.
+    let mut world = World::new(&HostConfig::default(), &places(1, 4, 1));
+    for shares in [1024, 3072] {
+        let vm = VmConfig {
+            group: VmGroup::OwnWithVcpuGroups { shares },
+            ..VmConfig::default()
+        };
+        world.add_vm(&vm, &[], (0..4).map(|_| Guest::hog()).collect());
+    }
+    world.start();
+    world.run_until(20 * SECOND);
+    let lesser = (0..4).map(|vcpu| world.vcpu_time(vcpu)).sum::<u64>() as f64 / (80 * SECOND) as f64;
+    assert!((lesser - 0.25).abs() < 0.05, "{lesser}");
+}
+
+#[test]
+fn a_sleeper_preempts_a_hog_and_does_not_overtake_it_for_long() {
+    // One pCPU: wake-up granularity 1 ms, credit 3 ms.
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    let hog = world.add_task(&TaskConfig::default(), u64::MAX, 0);
+    let sleeper = world.add_task(&TaskConfig::default(), MS / 10, 10 * MS);
+    world.start();
+    world.run_until(10 * SECOND);
+    // It runs 0.1 ms in each 10.1 ms if it is never kept waiting.
+    let got = world.cpu_time(sleeper) as f64 / (10 * SECOND) as f64;
+    assert!((got - 0.1 / 10.1).abs() < 0.001, "{got}");
+    assert!(world.cpu_time(hog) > 98 * SECOND / 10);
+}
+
+#[test]
+fn time_is_conserved_with_aligned_ticks_too() {
+    let config = HostConfig {
+        tick_phase: TickPhase::Aligned,
+        hz: 250,
+        ..HostConfig::default()
+    };
+    let mut world = World::new(&config, &places(2, 2, 2));
+    for _ in 0..11 {
+        world.add_task(&TaskConfig::default(), 3 * MS, MS);
+    }
+    world.start();
+    world.run_until(SECOND);
+    assert_eq!(world.total_time(), 8 * SECOND);
+}
+
+#[derive(Clone, Debug)]
+struct Task {
+    nice: i8,
+    busy_us: u64,
+    sleep_us: u64,
+    affinity: Option<u32>,
+    grouped: bool,
+}
+
+fn task() -> impl Strategy<Value = Task> {
+    let affinity = prop_oneof![3 => Just(None), 1 => (0u32..4).prop_map(Some)];
+    (-5i8..6, 1u64..30_000, 0u64..30_000, affinity, any::<bool>()).prop_map(
+        |(nice, busy_us, sleep_us, affinity, grouped)| Task {
+            nice,
+            busy_us,
+            sleep_us,
+            affinity,
+            grouped,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Random sleepers: no nanosecond is lost or used twice, and nobody starves.
+    #[test]
+    fn time_is_conserved_and_nobody_starves(
+        tasks in proptest::collection::vec(task(), 1..20),
+        sockets in 1u32..3, cores in 1u32..3, threads in 1u32..3, hz in prop_oneof![Just(100u32), Just(250), Just(1000)],
+    ) {
+        let pcpus = sockets * cores * threads;
+        let config = HostConfig { hz, ..HostConfig::default() };
+        let mut world = World::new(&config, &places(sockets, cores, threads));
+        let group = world.host.add_group(None, 1024).expect("a group");
+        for task in &tasks {
+            let affinity = task.affinity.filter(|&pcpu| pcpu < pcpus).into_iter().collect();
+            let config = TaskConfig { nice: task.nice, affinity, group: task.grouped.then_some(group) };
+            world.add_task(&config, task.busy_us * 1_000, task.sleep_us * 1_000);
+        }
+        world.start();
+        let mut before = vec![0; tasks.len()];
+        // Long enough for the least share that the strategy can make: 1024 among twenty of nice -5.
+        for round in 1..=2u64 {
+            world.run_until(round * 20 * SECOND);
+            prop_assert_eq!(world.total_time(), world.now * u64::from(pcpus));
+            for (index, &(task, _)) in world.plain.iter().enumerate() {
+                let time = world.cpu_time(task);
+                prop_assert!(time > before[index], "task {} starves: {:?}", index, tasks[index]);
+                before[index] = time;
+            }
+        }
+    }
+
+    /// Hogs on one pCPU: time goes by weight.
+    #[test]
+    fn hogs_share_by_weight(levels in proptest::collection::vec(-5i8..6, 2..8)) {
+        let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+        for &nice in &levels {
+            world.add_task(&TaskConfig { nice, ..TaskConfig::default() }, u64::MAX, 0);
+        }
+        world.start();
+        world.run_until(40 * SECOND);
+        let whole: f64 = levels.iter().map(|&nice| weight(nice)).sum();
+        for (index, &nice) in levels.iter().enumerate() {
+            let got = world.cpu_time(world.plain[index].0) as f64 / (40 * SECOND) as f64;
+            let due = weight(nice) / whole;
+            prop_assert!((got / due - 1.0).abs() < 0.06, "nice {}: {} instead of {}", nice, got, due);
+        }
+    }
+}

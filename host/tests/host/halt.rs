@@ -1,0 +1,377 @@
+//! HLT, kicks, polling, steal time: what ends a halt and what does not.
+
+use holdfast_abi::{cpuid, hypercall, msr};
+use holdfast_host::{Exit, HostConfig, Run, TaskConfig, VcpuState, VmConfig};
+use proptest::prelude::*;
+
+use crate::world::{Guest, Op, Rng, World, places};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+pub fn kick(target: u64) -> Op {
+    Op::Exit(Exit::Hypercall {
+        number: hypercall::KICK_CPU,
+        arguments: [0, target, 0, 0],
+    })
+}
+
+/// A hypercall that only says that the guest got here.
+fn mark() -> Op {
+    Op::Exit(Exit::Hypercall {
+        number: 99,
+        arguments: [0; 4],
+    })
+}
+
+pub const HLT: Op = Op::Exit(Exit::Hlt);
+
+/// Two pCPUs, one vCPU on each.
+fn pair(config: &HostConfig, first: Vec<Op>, second: Vec<Op>) -> World {
+    let mut world = World::new(config, &places(1, 2, 1));
+    world.add_vm(
+        &VmConfig::default(),
+        &[vec![0], vec![1]],
+        vec![Guest::script(first), Guest::script(second)],
+    );
+    world.start();
+    world
+}
+
+#[test]
+fn a_kick_before_the_halt_ends_it_at_once() {
+    let mut world = pair(
+        &HostConfig::default(),
+        vec![kick(1)],
+        vec![Op::Compute(5 * MS), HLT, mark()],
+    );
+    world.run_until(5 * MS - 1);
+    assert!(world.save(1).pv_unhalted);
+    world.run_until(6 * MS);
+    assert_eq!(world.guests[1].replies.len(), 1, "the halt did not end");
+    assert!(!world.save(1).pv_unhalted, "the latch is used up");
+}
+
+#[test]
+fn a_kick_to_a_running_vcpu_ends_one_halt_only() {
+    let mut world = pair(
+        &HostConfig::default(),
+        vec![kick(1)],
+        vec![Op::Compute(MS), HLT, mark(), HLT, mark()],
+    );
+    world.run_until(50 * MS);
+    assert_eq!(world.guests[1].replies.len(), 1);
+    assert_eq!(world.guests[1].life, VcpuState::Blocked);
+}
+
+#[test]
+fn a_kick_wakes_a_sleeper() {
+    let mut world = pair(
+        &HostConfig::default(),
+        vec![Op::Compute(3 * MS), kick(1)],
+        vec![HLT, mark()],
+    );
+    world.run_until(2 * MS);
+    assert_eq!(world.guests[1].life, VcpuState::Blocked);
+    assert!(world.guests[1].preempted_flag || world.guests[1].stolen == 0);
+    assert_eq!(world.what(1), Run::Idle);
+    world.run_until(4 * MS);
+    assert_eq!(world.guests[1].replies.len(), 1);
+}
+
+#[test]
+fn a_kick_to_nobody_does_nothing() {
+    for target in [2, 255, u64::from(u32::MAX)] {
+        let mut world = pair(
+            &HostConfig::default(),
+            vec![Op::Compute(MS), kick(target), mark()],
+            vec![HLT, mark()],
+        );
+        world.run_until(20 * MS);
+        assert_eq!(world.guests[0].replies[0], 0, "target {target}");
+        assert_eq!(world.guests[1].life, VcpuState::Blocked, "target {target}");
+    }
+}
+
+#[test]
+fn hypercalls_are_answered_as_kvm_does() {
+    let cases: [(bool, u8, u64, i64); 6] = [
+        (true, 0, hypercall::KICK_CPU, 0),
+        (true, 3, hypercall::KICK_CPU, hypercall::EPERM),
+        (false, 0, hypercall::KICK_CPU, hypercall::ENOSYS),
+        (true, 0, 0, hypercall::ENOSYS),
+        (true, 0, u64::MAX, hypercall::ENOSYS),
+        (true, 255, 77, hypercall::EPERM),
+    ];
+    for (pv_unhalt, cpl, number, expected) in cases {
+        let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+        let call = Op::Exit(Exit::Hypercall {
+            number,
+            arguments: [0; 4],
+        });
+        let vm = VmConfig {
+            pv_unhalt,
+            ..VmConfig::default()
+        };
+        world.add_vm(&vm, &[], vec![Guest::script(vec![Op::Cpl(cpl), call])]);
+        world.start();
+        world.run_until(MS);
+        assert_eq!(
+            world.guests[0].replies,
+            [expected as u64],
+            "pv_unhalt {pv_unhalt}, cpl {cpl}, number {number}"
+        );
+    }
+}
+
+#[test]
+fn an_interrupt_does_not_end_a_halt_with_interrupts_masked() {
+    let ipi = [
+        Op::Compute(MS),
+        Op::Exit(Exit::ApicWrite {
+            offset: 0x310,
+            value: 1 << 24,
+        }),
+    ];
+    let ipi = [
+        ipi[0],
+        ipi[1],
+        Op::Exit(Exit::ApicWrite {
+            offset: 0x300,
+            value: 0x41,
+        }),
+    ];
+    let enable = Op::Exit(Exit::ApicWrite {
+        offset: 0xf0,
+        value: 0x1ff,
+    });
+    for masked in [true, false] {
+        let mut second = vec![enable];
+        second.extend((!masked).then_some(Op::Interrupts(true)));
+        second.extend([HLT, mark()]);
+        let mut world = pair(&HostConfig::default(), ipi.to_vec(), second);
+        world.run_until(20 * MS);
+        assert_eq!(world.guests[1].replies.is_empty(), masked, "masked {masked}");
+        assert_eq!(world.guests[1].injected.len(), usize::from(!masked), "masked {masked}");
+    }
+}
+
+fn polling(ns: u64) -> HostConfig {
+    HostConfig {
+        halt_poll_ns: ns,
+        halt_poll_shrink: 2,
+        ..HostConfig::default()
+    }
+}
+
+#[test]
+fn polling_grows_with_short_halts_and_then_catches_kicks() {
+    // Halts of 30 µs: the polling time grows 0, 10, 20, 40 µs, and from then on no halt sleeps.
+    let mut ring = vec![];
+    for _ in 0..50 {
+        ring.extend([Op::Compute(30 * US), kick(1), HLT]);
+    }
+    let mut other = vec![];
+    for _ in 0..50 {
+        other.extend([HLT, Op::Compute(30 * US), kick(0)]);
+    }
+    let mut world = pair(&polling(200 * US), ring, other);
+    let vm = holdfast_host::VmId(0);
+    world.run_until(20 * MS);
+    assert_eq!(world.counter(vm, "halt_exits"), 100);
+    assert!(
+        world.counter(vm, "halt_successful_poll") >= 90,
+        "{:?}",
+        world.host.counters(vm).collect::<Vec<_>>()
+    );
+    assert!(world.counter(vm, "halt_wakeup") <= 10);
+}
+
+#[test]
+fn polling_shrinks_after_a_long_halt() {
+    let mut second = vec![];
+    for _ in 0..6 {
+        second.extend([HLT, mark()]);
+    }
+    let mut first = vec![];
+    for wait in [15 * US, 15 * US, 15 * US, 5 * MS, 5 * MS, 5 * MS] {
+        first.extend([Op::Compute(wait), kick(1)]);
+    }
+    let mut world = pair(&polling(200 * US), first, second);
+    world.trace = Some(Vec::new());
+    world.run_until(100 * MS);
+    let vm = holdfast_host::VmId(0);
+    assert_eq!(world.guests[1].replies.len(), 6);
+    // At most the two halts after the growth polled in vain, the last ones did not poll at all.
+    assert!(world.counter(vm, "halt_poll_fail_ns") < 100 * US);
+}
+
+#[test]
+fn polling_stops_when_another_thread_wants_the_pcpu() {
+    // A first halt of 60 µs teaches the host to poll; in the second a task on the same pCPU wakes meanwhile.
+    let config = HostConfig {
+        halt_poll_grow_start_ns: MS,
+        ..polling(100 * MS)
+    };
+    let mut world = World::new(&config, &places(1, 2, 1));
+    let first = vec![Op::Compute(60 * US), kick(1)];
+    let second = vec![HLT, mark(), HLT, mark()];
+    world.add_vm(
+        &VmConfig::default(),
+        &[vec![0], vec![1]],
+        vec![Guest::script(first), Guest::script(second)],
+    );
+    let affinity = vec![1];
+    let task = world.add_task(
+        &TaskConfig {
+            affinity,
+            ..TaskConfig::default()
+        },
+        5 * US,
+        400 * US,
+    );
+    world.start();
+    let vm = holdfast_host::VmId(0);
+    world.run_until(390 * US);
+    assert_eq!(world.guests[1].life, VcpuState::Polling);
+    world.run_until(600 * US);
+    assert_eq!(
+        world.guests[1].life,
+        VcpuState::Blocked,
+        "the task must end the polling"
+    );
+    assert!(world.cpu_time(task) >= 10 * US);
+    assert_eq!(world.counter(vm, "halt_successful_poll"), 0);
+}
+
+#[test]
+fn steal_time_is_what_the_thread_waited() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    let address = 0x1000;
+    let register = Op::Exit(Exit::WriteMsr {
+        msr: msr::STEAL_TIME,
+        value: address | 1,
+    });
+    world.add_vm(
+        &VmConfig::default(),
+        &[],
+        vec![Guest::script(vec![register]), Guest::script(vec![register])],
+    );
+    world.start();
+    world.run_until(1_000 * MS);
+    for vcpu in 0..2 {
+        let waited = world.now - world.vcpu_time(vcpu);
+        let stolen = world.guests[vcpu as usize].stolen;
+        assert!(
+            waited.abs_diff(stolen) < 30 * MS,
+            "vcpu {vcpu}: waited {waited}, stolen {stolen}"
+        );
+        let preempted = world.guests[vcpu as usize].life == VcpuState::Preempted;
+        assert_eq!(world.guests[vcpu as usize].preempted_flag, preempted, "vcpu {vcpu}");
+    }
+}
+
+#[test]
+fn the_steal_time_register_faults_on_reserved_bits() {
+    for (offered, value, faults) in [
+        (true, 0x1001, 0),
+        (true, 0x1003, 1),
+        (true, 0x1021, 1),
+        (false, 0x1001, 1),
+    ] {
+        let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+        let vm = VmConfig {
+            steal_time: offered,
+            ..VmConfig::default()
+        };
+        let write = Op::Exit(Exit::WriteMsr {
+            msr: msr::STEAL_TIME,
+            value,
+        });
+        world.add_vm(&vm, &[], vec![Guest::script(vec![write])]);
+        world.start();
+        world.run_until(MS);
+        assert_eq!(world.guests[0].faults, faults, "{value:#x}, offered {offered}");
+    }
+}
+
+#[test]
+fn the_preempted_flag_is_set_in_a_halt() {
+    let register = Op::Exit(Exit::WriteMsr {
+        msr: msr::STEAL_TIME,
+        value: 0x1001,
+    });
+    let mut world = pair(
+        &HostConfig::default(),
+        vec![Op::Compute(5 * MS), kick(1)],
+        vec![register, HLT],
+    );
+    world.run_until(4 * MS);
+    assert!(world.guests[1].preempted_flag);
+    world.run_until(6 * MS);
+    assert!(!world.guests[1].preempted_flag);
+}
+
+#[test]
+fn cpuid_offers_what_the_vm_is_offered() {
+    for (pv_unhalt, steal_time, hint) in [(true, true, false), (false, true, true), (false, false, false)] {
+        let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+        let vm = VmConfig {
+            pv_unhalt,
+            steal_time,
+            realtime_hint: hint,
+            ..VmConfig::default()
+        };
+        let leaves = [cpuid::HYPERVISOR_BASE, cpuid::KVM_FEATURES, 0x1234];
+        world.add_vm(
+            &vm,
+            &[],
+            vec![Guest::script(
+                leaves.map(|leaf| Op::Exit(Exit::Cpuid { leaf })).to_vec(),
+            )],
+        );
+        world.trace = Some(Vec::new());
+        world.start();
+        world.run_until(MS);
+        let trace = world.trace.take().expect("a trace");
+        let replies: Vec<[u32; 4]> = trace
+            .iter()
+            .filter_map(|(_, command)| match command {
+                holdfast_host::Command::ReplyCpuid { value, .. } => Some(*value),
+                _ => None,
+            })
+            .collect();
+        let [ebx, ecx, edx] = cpuid::KVM_SIGNATURE;
+        assert_eq!(replies[0], [cpuid::KVM_FEATURES, ebx, ecx, edx]);
+        let features = u32::from(pv_unhalt) << 7 | u32::from(steal_time) << 5;
+        assert_eq!(replies[1], [features, 0, 0, u32::from(hint)]);
+        assert_eq!(replies[2], [0; 4]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Kicks and halts at random: nobody sleeps on a latched kick, ever; and the world goes on without a broken rule.
+    #[test]
+    fn no_wakeup_is_lost(seed: u64, vcpus in 1u32..7, pcpus in 1u32..5, poll in prop_oneof![Just(0u64), Just(50_000)], yields: bool) {
+        let config = HostConfig { halt_poll_ns: poll, kick_yields: yields, ..HostConfig::default() };
+        let mut world = World::new(&config, &places(1, pcpus, 1));
+        let guests = (0..vcpus).map(|vcpu| {
+            let mut rng = Rng(seed ^ u64::from(vcpu));
+            Guest::new(Box::new(move || match rng.below(4) {
+                0 => HLT,
+                1 => kick(rng.below(u64::from(vcpus))),
+                _ => Op::Compute(rng.below(300 * US)),
+            }))
+        });
+        let guests = guests.collect();
+        world.add_vm(&VmConfig::default(), &[], guests);
+        world.start();
+        for step in 1..200 {
+            world.run_until(step * MS / 4);
+            world.check_no_lost_wakeup();
+        }
+        prop_assert_eq!(world.total_time(), world.now * u64::from(pcpus));
+    }
+}

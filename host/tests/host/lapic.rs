@@ -1,0 +1,254 @@
+//! Emulated interrupts from end to end: IPIs, broadcasts, windows, timers.
+
+use holdfast_abi::{lapic as reg, msr};
+use holdfast_host::{Exit, HostConfig, VcpuState, VmConfig, VmId};
+
+use crate::world::{Guest, Op, World, places};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+fn apic(offset: u32, value: u32) -> Op {
+    Op::Exit(Exit::ApicWrite { offset, value })
+}
+
+/// What a kernel does first: enables its LAPIC, and interrupts.
+fn boot() -> Vec<Op> {
+    vec![apic(reg::SVR, 0x1ff), Op::Interrupts(true)]
+}
+
+/// Four vCPUs on four pCPUs; vCPU 0 sends as `ops` say after a millisecond, the others are `receiver`.
+fn send(ops: &[Op], receiver: impl Fn(u32) -> Vec<Op>) -> World {
+    let mut world = World::new(&HostConfig::default(), &places(1, 4, 1));
+    let mut sender = boot();
+    sender.push(Op::Compute(MS));
+    sender.extend(ops);
+    let mut guests = vec![Guest::script(sender)];
+    guests.extend((1..4).map(|vcpu| Guest::script(receiver(vcpu))));
+    let affinity: Vec<Vec<u32>> = (0..4).map(|pcpu| vec![pcpu]).collect();
+    world.add_vm(&VmConfig::default(), &affinity, guests);
+    world.start();
+    world.run_until(10 * MS);
+    world
+}
+
+fn received(world: &World) -> Vec<Vec<u8>> {
+    world.guests.iter().map(|guest| guest.injected.clone()).collect()
+}
+
+#[test]
+fn an_ipi_reaches_whom_it_names() {
+    let to = |shorthand: u32, low: u32, high: u32| vec![apic(reg::ICR_HIGH, high), apic(reg::ICR_LOW, shorthand | low)];
+    let cases: [(&str, Vec<Op>, [usize; 4]); 8] = [
+        ("physical", to(0, 0x41, 2 << 24), [0, 0, 1, 0]),
+        ("physical, nobody", to(0, 0x41, 9 << 24), [0, 0, 0, 0]),
+        ("broadcast", to(0, 0x41, 0xff << 24), [1, 1, 1, 1]),
+        ("self", to(reg::ICR_SHORTHAND_SELF, 0x41, 0), [1, 0, 0, 0]),
+        ("all", to(reg::ICR_SHORTHAND_ALL, 0x41, 0), [1, 1, 1, 1]),
+        ("others", to(reg::ICR_SHORTHAND_OTHERS, 0x41, 0), [0, 1, 1, 1]),
+        (
+            "logical flat",
+            to(0, reg::ICR_LOGICAL | 0x41, 0b1010 << 24),
+            [0, 1, 0, 1],
+        ),
+        (
+            "lowest priority",
+            to(0, reg::ICR_LOGICAL | 0x141, 0b1110 << 24),
+            [0, 1, 0, 0],
+        ),
+    ];
+    for (name, ops, expected) in cases {
+        let world = send(&ops, |vcpu| {
+            let mut ops = boot();
+            ops.push(apic(reg::LDR, 1 << vcpu << 24));
+            ops
+        });
+        let counts: Vec<usize> = received(&world).iter().map(Vec::len).collect();
+        assert_eq!(counts, expected, "{name}");
+    }
+}
+
+#[test]
+fn an_ipi_wakes_a_halted_vcpu() {
+    let world = send(&[apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 0x41)], |_| {
+        let mut ops = boot();
+        ops.push(Op::Exit(Exit::Hlt));
+        ops
+    });
+    assert!(world.guests.iter().all(|guest| guest.life == VcpuState::InGuest));
+    assert_eq!(received(&world)[1..], [[0x41], [0x41], [0x41]]);
+}
+
+#[test]
+fn a_masked_guest_gets_its_interrupts_through_a_window_highest_first() {
+    let ops = [
+        apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 0x35),
+        apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 0x85),
+        apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 0x35),
+    ];
+    let world = send(&ops, |_| {
+        vec![apic(reg::SVR, 0x1ff), Op::Compute(3 * MS), Op::Interrupts(true)]
+    });
+    assert_eq!(received(&world)[1..], [[0x85, 0x35], [0x85, 0x35], [0x85, 0x35]]);
+    assert!(world.counter(VmId(0), "irq_window") >= 3);
+}
+
+#[test]
+fn task_priority_holds_lower_classes_back() {
+    let ops = [
+        apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 0x35),
+        apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 0x55),
+    ];
+    let world = send(&ops, |_| {
+        let mut ops = vec![apic(reg::TPR, 0x40)];
+        ops.extend(boot());
+        ops.extend([Op::Compute(4 * MS), apic(reg::TPR, 0)]);
+        ops
+    });
+    assert_eq!(received(&world)[1..], [[0x55, 0x35], [0x55, 0x35], [0x55, 0x35]]);
+}
+
+#[test]
+fn vectors_below_16_are_errors_of_the_sender() {
+    let ops = [apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 3), apic(reg::ESR, 0)];
+    let read = Op::Exit(Exit::ApicRead { offset: reg::ESR });
+    let world = send(&[ops[0], ops[1], read], |_| boot());
+    assert_eq!(received(&world), [[0u8; 0]; 4]);
+    assert_eq!(world.guests[0].replies, [u64::from(reg::ESR_SEND_ILLEGAL_VECTOR)]);
+}
+
+#[test]
+fn the_unhalt_pseudo_mode_is_a_kick() {
+    let kick = apic(reg::ICR_LOW, reg::DeliveryMode::Unhalt.bits());
+    let world = send(&[apic(reg::ICR_HIGH, 2 << 24), kick], |_| vec![Op::Exit(Exit::Hlt)]);
+    let awake: Vec<bool> = world
+        .guests
+        .iter()
+        .map(|guest| guest.life == VcpuState::InGuest)
+        .collect();
+    assert_eq!(awake, [true, false, true, false]);
+}
+
+#[test]
+fn x2apic_sends_with_one_write() {
+    let enable = Op::Exit(Exit::WriteMsr {
+        msr: msr::APIC_BASE,
+        value: 0xfee0_0d00,
+    });
+    let svr = Op::Exit(Exit::WriteMsr {
+        msr: msr::X2APIC_BASE + 0xf,
+        value: 0x1ff,
+    });
+    let icr = |value| {
+        Op::Exit(Exit::WriteMsr {
+            msr: msr::X2APIC_ICR,
+            value,
+        })
+    };
+    // vCPU 3 by its physical ID, then 1 and 2 by their logical one.
+    let world = send(
+        &[
+            enable,
+            icr(3 << 32 | 0x41),
+            icr(0b110 << 32 | u64::from(reg::ICR_LOGICAL) | 0x42),
+        ],
+        |_| vec![enable, svr, Op::Interrupts(true)],
+    );
+    assert_eq!(received(&world), [vec![], vec![0x42], vec![0x42], vec![0x41]]);
+    assert_eq!(world.guests[0].faults, 0);
+}
+
+#[test]
+fn timers_fire_when_they_should() {
+    let divide_by_1 = apic(reg::TIMER_DIVIDE, 0xb);
+    let tsc = |ns: u64| ns * 2_930 / 1_000;
+    let cases: [(&str, Vec<Op>, usize); 5] = [
+        (
+            "one-shot",
+            vec![
+                apic(reg::LVT_TIMER, 0x60),
+                divide_by_1,
+                apic(reg::TIMER_INITIAL, 2_000_000),
+            ],
+            1,
+        ),
+        (
+            "masked",
+            vec![
+                apic(reg::LVT_TIMER, 0x1_0060),
+                divide_by_1,
+                apic(reg::TIMER_INITIAL, 2_000_000),
+            ],
+            0,
+        ),
+        (
+            "periodic",
+            vec![
+                apic(reg::LVT_TIMER, 0x2_0060),
+                divide_by_1,
+                apic(reg::TIMER_INITIAL, 1_000_000),
+            ],
+            9,
+        ),
+        (
+            "too fast",
+            vec![
+                apic(reg::LVT_TIMER, 0x2_0060),
+                divide_by_1,
+                apic(reg::TIMER_INITIAL, 10),
+            ],
+            19,
+        ),
+        (
+            "tsc deadline",
+            vec![
+                apic(reg::LVT_TIMER, 0x4_0060),
+                Op::Exit(Exit::WriteMsr {
+                    msr: msr::TSC_DEADLINE,
+                    value: tsc(5 * MS),
+                }),
+            ],
+            1,
+        ),
+    ];
+    for halts in [false, true] {
+        for (name, ops, expected) in &cases {
+            let mut world = World::new(&HostConfig::default(), &places(1, 2, 1));
+            let mut ops: std::collections::VecDeque<Op> = boot().into_iter().chain(ops.iter().copied()).collect();
+            let guest = Guest::new(Box::new(move || match ops.pop_front() {
+                Some(op) => op,
+                None if halts => Op::Exit(Exit::Hlt),
+                None => Op::Compute(100 * US),
+            }));
+            world.add_vm(&VmConfig::default(), &[], vec![guest]);
+            world.start();
+            world.run_until(10 * MS - 300 * US);
+            assert_eq!(world.guests[0].injected.len(), *expected, "{name}, halts {halts}");
+            assert!(world.guests[0].injected.iter().all(|&vector| vector == 0x60));
+        }
+    }
+}
+
+#[test]
+fn the_current_count_runs_down() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    let mut ops = boot();
+    ops.extend([
+        apic(reg::LVT_TIMER, 0x60),
+        apic(reg::TIMER_DIVIDE, 0xb),
+        apic(reg::TIMER_INITIAL, 2_000_000),
+    ]);
+    ops.extend([
+        Op::Compute(500 * US),
+        Op::Exit(Exit::ApicRead {
+            offset: reg::TIMER_CURRENT,
+        }),
+    ]);
+    world.add_vm(&VmConfig::default(), &[], vec![Guest::script(ops)]);
+    world.start();
+    world.run_until(MS);
+    let [count] = world.guests[0].replies[..] else {
+        panic!("{:?}", world.guests[0].replies)
+    };
+    assert!((1_450_000..1_500_000).contains(&count), "{count}");
+}

@@ -1,0 +1,10 @@
+//! The host on its own, driven through its boundary in virtual time.
+
+mod balance;
+mod fairness;
+mod halt;
+mod hostile;
+mod lapic;
+mod migration;
+mod spin;
+mod world;

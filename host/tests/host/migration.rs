@@ -1,0 +1,135 @@
+//! Live migration: what is saved on one host goes on on another.
+
+use holdfast_host::{HostConfig, Nanos, RestoreError, SavedVcpu, VcpuId, VmConfig, VmId};
+use proptest::prelude::*;
+
+use crate::halt::{HLT, kick};
+use crate::world::{Guest, Op, Rng, World, places};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// A ring of vCPUs with one token: whoever is kicked kicks the next. A lost kick stops it for ever.
+fn ring(seed: u64, vcpus: u64, pcpus: u32, config: &HostConfig) -> World {
+    let mut world = World::new(config, &places(1, pcpus, 1));
+    let guests = (0..vcpus).map(|vcpu| {
+        let mut rng = Rng(seed ^ vcpu);
+        let mut next = if vcpu == 0 { 2 } else { 0 };
+        Guest::new(Box::new(move || {
+            next += 1;
+            match (next - 1) % 4 {
+                0 => Op::Compute(1 + rng.below(40 * US)),
+                1 => HLT,
+                2 => Op::Compute(1 + rng.below(20 * US)),
+                _ => kick((vcpu + 1) % vcpus),
+            }
+        }))
+    });
+    world.add_vm(&VmConfig::default(), &[], guests.collect());
+    world
+}
+
+/// Moves all guests of `from` to a new host, their state by way of `carry`.
+fn migrate(
+    mut from: World,
+    vcpus: u64,
+    pcpus: u32,
+    config: &HostConfig,
+    carry: impl Fn(&SavedVcpu) -> SavedVcpu,
+) -> World {
+    from.freeze();
+    let mut to = ring(0, vcpus, pcpus, config);
+    let start = 3 * MS;
+    for vcpu in 0..vcpus as u32 {
+        let saved = carry(&from.save(vcpu));
+        to.host
+            .restore_vcpu(VcpuId(vcpu), &saved, Nanos(start))
+            .expect("a state that was saved");
+    }
+    to.guests = from.guests;
+    for guest in &mut to.guests {
+        guest.life = holdfast_host::VcpuState::Woken;
+    }
+    to.now = start;
+    to.start();
+    to
+}
+
+/// Whether the ring still turns on the new host.
+fn turns(mut world: World) -> bool {
+    let vm = VmId(0);
+    world.run_until(world.now + 20 * MS);
+    let before = world.counter(vm, "kicks_sent");
+    world.run_until(world.now + 20 * MS);
+    world.counter(vm, "kicks_sent") > before
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_latched_kick_survives_migration(seed: u64, vcpus in 2u64..5, pcpus in 1u32..4, at in 1u64..3_000, poll: bool) {
+        let config = HostConfig { halt_poll_ns: if poll { 50 * US } else { 0 }, ..HostConfig::default() };
+        let mut world = ring(seed, vcpus, pcpus, &config);
+        world.start();
+        world.run_until(at * US);
+        prop_assert!(turns(migrate(world, vcpus, pcpus, &config, |saved| *saved)));
+    }
+}
+
+/// What KVM_GET_MP_STATE cannot say: a kick that came just before HLT. Somewhere in the ring's life is a moment at which
+/// migration by `mp_state` alone hangs it, and the whole state does not.
+#[test]
+fn mp_state_alone_loses_a_kick_taken_before_the_halt() {
+    let config = HostConfig::default();
+    let moments = (1..400).map(|step| step * 2 * US);
+    let hung: Vec<u64> = moments
+        .filter(|&at| {
+            let mut world = ring(7, 2, 2, &config);
+            world.start();
+            world.run_until(at);
+            let latched = (0..2).any(|vcpu| world.save(vcpu).pv_unhalted);
+            let hangs = !turns(migrate(world, 2, 2, &config, SavedVcpu::as_kvm));
+            assert!(!hangs || latched, "hangs at {at} ns without a latched kick");
+            hangs
+        })
+        .collect();
+    assert!(
+        !hung.is_empty(),
+        "no moment was found at which the kick is latched before the halt"
+    );
+    for at in hung {
+        let mut world = ring(7, 2, 2, &config);
+        world.start();
+        world.run_until(at);
+        assert!(
+            turns(migrate(world, 2, 2, &config, |saved| *saved)),
+            "the whole state hangs too, at {at} ns"
+        );
+    }
+}
+
+#[test]
+fn foreign_state_is_checked() {
+    let config = HostConfig::default();
+    let mut world = ring(1, 2, 1, &config);
+    let good = world.save(0);
+    let bad_base = SavedVcpu {
+        apic_base: 0x400,
+        ..good
+    };
+    let bad_steal = SavedVcpu {
+        steal_time_msr: 0x1003,
+        ..good
+    };
+    let restore = |world: &mut World, vcpu, saved: &SavedVcpu| world.host.restore_vcpu(VcpuId(vcpu), saved, Nanos(0));
+    assert_eq!(restore(&mut world, 0, &bad_base), Err(RestoreError::BadApicBase(0x400)));
+    assert_eq!(
+        restore(&mut world, 0, &bad_steal),
+        Err(RestoreError::BadStealTime(0x1003))
+    );
+    assert_eq!(restore(&mut world, 9, &good), Err(RestoreError::UnknownVcpu(VcpuId(9))));
+    assert_eq!(restore(&mut world, 0, &good), Ok(()));
+    world.start();
+    assert_eq!(restore(&mut world, 0, &good), Err(RestoreError::Started));
+}

@@ -1,0 +1,624 @@
+//! A world around the host alone: pCPUs, timers and interrupts in virtual time, and small guests that exit.
+//!
+//! It keeps the boundary's contract from the other side, and checks that the host keeps its own: every batch of commands
+//! goes through [`World::check_run`] and [`World::apply`].
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use holdfast_host::{
+    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, SavedVcpu,
+    TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId,
+};
+
+/// Deterministic random numbers (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+}
+
+/// One thing that a guest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Computes.
+    Compute(u64),
+    /// Exits.
+    Exit(Exit),
+    /// STI, or CLI.
+    Interrupts(bool),
+    /// Changes its privilege level.
+    Cpl(u8),
+}
+
+/// What a guest vCPU does: asked for more whenever it has nothing left.
+pub type Program = Box<dyn FnMut() -> Op>;
+
+/// A guest vCPU.
+pub struct Guest {
+    program: Program,
+    /// Interrupt handlers and what else comes before the program goes on.
+    first: VecDeque<Op>,
+    /// What is left of the present computation.
+    left: u64,
+    pub state: GuestState,
+    window: bool,
+    pub life: VcpuState,
+    /// Vectors injected.
+    pub injected: Vec<u8>,
+    /// Replies received.
+    pub replies: Vec<u64>,
+    pub faults: u32,
+    /// Nanoseconds stolen, as the record says.
+    pub stolen: u64,
+    pub preempted_flag: bool,
+    /// Nanoseconds in guest mode.
+    pub ran: u64,
+}
+
+impl Guest {
+    /// A guest that runs `program`, interrupts masked, CPL 0.
+    pub fn new(program: Program) -> Guest {
+        Guest {
+            program,
+            first: VecDeque::new(),
+            left: 0,
+            state: GuestState {
+                interrupts_enabled: false,
+                cpl: 0,
+            },
+            window: false,
+            life: VcpuState::Woken,
+            injected: Vec::new(),
+            replies: Vec::new(),
+            faults: 0,
+            stolen: 0,
+            preempted_flag: false,
+            ran: 0,
+        }
+    }
+
+    /// A guest that computes for ever.
+    pub fn hog() -> Guest {
+        Guest::new(Box::new(|| Op::Compute(1_000_000)))
+    }
+
+    /// A guest that does `ops` and then computes for ever.
+    pub fn script(ops: Vec<Op>) -> Guest {
+        let mut ops = ops.into_iter();
+        Guest::new(Box::new(move || ops.next().unwrap_or(Op::Compute(1_000_000))))
+    }
+
+    /// How long it computes now, and the exit that comes then, if it is known already.
+    fn next(&mut self) -> (u64, Option<Exit>) {
+        loop {
+            if self.window && self.state.interrupts_enabled {
+                self.window = false;
+                return (0, Some(Exit::InterruptWindow));
+            }
+            if self.left > 0 {
+                return (self.left, None);
+            }
+            match self.first.pop_front().unwrap_or_else(|| (self.program)()) {
+                Op::Compute(ns) => self.left = ns.max(1),
+                Op::Exit(exit) => return (0, Some(exit)),
+                Op::Interrupts(enabled) => self.state.interrupts_enabled = enabled,
+                Op::Cpl(cpl) => self.state.cpl = cpl,
+            }
+        }
+    }
+
+    /// The guest takes `vector`: a handler that runs for a microsecond and signals its end.
+    fn take(&mut self, vector: u8) {
+        assert!(
+            self.state.interrupts_enabled,
+            "vector {vector} injected with interrupts masked"
+        );
+        self.injected.push(vector);
+        let left = std::mem::take(&mut self.left);
+        if left > 0 {
+            self.first.push_front(Op::Compute(left));
+        }
+        self.first.push_front(Op::Interrupts(true));
+        self.first
+            .push_front(Op::Exit(Exit::ApicWrite { offset: 0xb0, value: 0 }));
+        self.first.push_front(Op::Compute(1_000));
+        self.state.interrupts_enabled = false;
+    }
+}
+
+/// A host task that is no vCPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain {
+    pub busy_ns: u64,
+    pub sleep_ns: u64,
+    left: u64,
+}
+
+struct Pcpu {
+    run: Run,
+    /// When `run` begins; host code is executed until then.
+    begins: u64,
+    timer: Option<u64>,
+    /// Interrupts that wait for the end of host code.
+    pending: Vec<HostInterrupt>,
+    /// Counts `Run`s: events scheduled for an earlier one are void.
+    generation: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// Host code of this generation is over.
+    Begin(u64),
+    /// What runs in this generation has come to its exit, or its sleep.
+    Ends(u64),
+    Timer,
+    Ipi,
+}
+
+/// Everything.
+pub struct World {
+    pub host: Host,
+    pub now: u64,
+    pub guests: Vec<Guest>,
+    pub plain: Vec<(TaskId, Plain)>,
+    pcpus: Vec<Pcpu>,
+    queue: BinaryHeap<Reverse<(u64, u64, u32, What)>>,
+    sequence: u64,
+    out: Vec<Command>,
+    /// All commands with their times, if kept.
+    pub trace: Option<Vec<(u64, Command)>>,
+    /// The exit with which the guest on each pCPU will leave in its present run.
+    exits: Vec<Option<Exit>>,
+    /// Cost of each charge.
+    pub cost_ns: u64,
+    pub batches: u64,
+}
+
+/// `sockets` × `cores` × `threads` pCPUs.
+pub fn places(sockets: u32, cores: u32, threads: u32) -> Vec<PcpuPlace> {
+    let mut places = Vec::new();
+    for socket in 0..sockets {
+        for core in 0..cores {
+            for thread in 0..threads {
+                places.push(PcpuPlace { socket, core, thread });
+            }
+        }
+    }
+    places
+}
+
+impl World {
+    pub fn new(config: &HostConfig, places: &[PcpuPlace]) -> World {
+        let host = Host::new(config, places).expect("a valid host");
+        let pcpus = (0..places.len())
+            .map(|_| Pcpu {
+                run: Run::Idle,
+                begins: 0,
+                timer: None,
+                pending: Vec::new(),
+                generation: 0,
+            })
+            .collect();
+        World {
+            host,
+            now: 0,
+            guests: Vec::new(),
+            plain: Vec::new(),
+            pcpus,
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            out: Vec::new(),
+            trace: None,
+            exits: vec![None; places.len()],
+            cost_ns: 200,
+            batches: 0,
+        }
+    }
+
+    pub fn add_vm(&mut self, config: &VmConfig, affinity: &[Vec<u32>], guests: Vec<Guest>) -> VmId {
+        let vm = self
+            .host
+            .add_vm(config, guests.len() as u32, affinity)
+            .expect("a valid vm");
+        self.guests.extend(guests);
+        vm
+    }
+
+    pub fn add_task(&mut self, config: &TaskConfig, busy_ns: u64, sleep_ns: u64) -> TaskId {
+        let task = self.host.add_task(config).expect("a valid task");
+        self.plain.push((
+            task,
+            Plain {
+                busy_ns,
+                sleep_ns,
+                left: busy_ns,
+            },
+        ));
+        task
+    }
+
+    pub fn start(&mut self) {
+        let mut out = std::mem::take(&mut self.out);
+        self.host.start(Nanos(self.now), &mut out);
+        self.apply(&out);
+        out.clear();
+        self.out = out;
+    }
+
+    /// Runs until `end`.
+    pub fn run_until(&mut self, end: u64) {
+        while let Some(&Reverse((at, _, pcpu, what))) = self.queue.peek() {
+            if at > end {
+                break;
+            }
+            self.queue.pop();
+            assert!(at >= self.now, "the world's queue is in order");
+            self.now = at;
+            self.happens(pcpu, what);
+        }
+        self.now = end;
+    }
+
+    fn push(&mut self, at: u64, pcpu: u32, what: What) {
+        self.sequence += 1;
+        self.queue.push(Reverse((at, self.sequence, pcpu, what)));
+    }
+
+    fn happens(&mut self, pcpu: u32, what: What) {
+        let at = &mut self.pcpus[pcpu as usize];
+        match what {
+            What::Begin(generation) if generation == at.generation => {
+                if at.pending.is_empty() {
+                    self.begin(pcpu);
+                } else {
+                    let interrupt = at.pending.remove(0);
+                    self.interrupt(pcpu, interrupt);
+                }
+            }
+            What::Ends(generation) if generation == at.generation => self.ends(pcpu),
+            What::Timer if at.timer == Some(self.now) => {
+                at.timer = None;
+                self.arrives(pcpu, HostInterrupt::Timer);
+            }
+            What::Ipi => self.arrives(pcpu, HostInterrupt::Reschedule),
+            _ => {}
+        }
+    }
+
+    fn arrives(&mut self, pcpu: u32, interrupt: HostInterrupt) {
+        if self.now < self.pcpus[pcpu as usize].begins {
+            self.pcpus[pcpu as usize].pending.push(interrupt);
+            return;
+        }
+        self.stop(pcpu);
+        self.interrupt(pcpu, interrupt);
+    }
+
+    fn interrupt(&mut self, pcpu: u32, interrupt: HostInterrupt) {
+        let at = &self.pcpus[pcpu as usize];
+        let event = match at.run {
+            Run::Guest { vcpu, .. } => {
+                let guest = self.guests[vcpu.0 as usize].state;
+                Event::Exit {
+                    pcpu: PcpuId(pcpu),
+                    exit: Exit::ExternalInterrupt(interrupt),
+                    guest,
+                }
+            }
+            _ => Event::Interrupt {
+                pcpu: PcpuId(pcpu),
+                interrupt,
+            },
+        };
+        self.handle(event);
+    }
+
+    /// What runs on `pcpu` begins: finds out when it will end by itself.
+    fn begin(&mut self, pcpu: u32) {
+        let generation = self.pcpus[pcpu as usize].generation;
+        match self.pcpus[pcpu as usize].run {
+            Run::Guest { vcpu, .. } => {
+                let (after, exit) = self.guest(vcpu).next();
+                self.exits[pcpu as usize] = exit;
+                self.push(self.now + after, pcpu, What::Ends(generation));
+            }
+            Run::Task(task) => {
+                let plain = self.plain_of(task);
+                if plain.busy_ns != u64::MAX {
+                    let after = plain.left;
+                    self.push(self.now + after, pcpu, What::Ends(generation));
+                }
+            }
+            Run::Poll(_) | Run::Idle => {}
+        }
+    }
+
+    fn plain_of(&mut self, task: TaskId) -> &mut Plain {
+        let found = self.plain.iter_mut().find(|(id, _)| *id == task);
+        &mut found.expect("a task that was added").1
+    }
+
+    /// What runs on `pcpu` is interrupted: its progress is kept.
+    fn stop(&mut self, pcpu: u32) {
+        let at = &self.pcpus[pcpu as usize];
+        let ran = self.now - at.begins;
+        match at.run {
+            Run::Guest { vcpu, .. } => {
+                let undone = self.exits[pcpu as usize].take();
+                let guest = self.guest(vcpu);
+                guest.ran += ran;
+                guest.left = guest.left.saturating_sub(ran);
+                // The interrupt came first; the window is the host's to ask for again.
+                if let Some(exit) = undone.filter(|&exit| exit != Exit::InterruptWindow) {
+                    guest.first.push_front(Op::Exit(exit));
+                }
+            }
+            Run::Task(task) => {
+                let plain = self.plain_of(task);
+                plain.left = plain.left.saturating_sub(ran).max(1);
+            }
+            Run::Poll(_) | Run::Idle => {}
+        }
+    }
+
+    fn ends(&mut self, pcpu: u32) {
+        let at = &self.pcpus[pcpu as usize];
+        let ran = self.now - at.begins;
+        match at.run {
+            Run::Guest { vcpu, .. } => {
+                let exit = self.exits[pcpu as usize].take();
+                let guest = self.guest(vcpu);
+                guest.ran += ran;
+                guest.left = guest.left.saturating_sub(ran);
+                match exit {
+                    Some(exit) => {
+                        let guest = guest.state;
+                        self.handle(Event::Exit {
+                            pcpu: PcpuId(pcpu),
+                            exit,
+                            guest,
+                        });
+                    }
+                    // It only computed: the same run goes on.
+                    None => {
+                        self.pcpus[pcpu as usize].begins = self.now;
+                        self.begin(pcpu);
+                    }
+                }
+            }
+            Run::Task(task) => {
+                let until = self.now;
+                let plain = self.plain_of(task);
+                plain.left = plain.busy_ns;
+                let until = Some(Nanos(until + plain.sleep_ns));
+                self.handle(Event::TaskSleeps {
+                    pcpu: PcpuId(pcpu),
+                    until,
+                });
+            }
+            Run::Poll(_) | Run::Idle => {}
+        }
+    }
+
+    pub fn handle(&mut self, event: Event) {
+        let mut out = std::mem::take(&mut self.out);
+        self.host.handle(event, Nanos(self.now), &mut out);
+        let (Event::Exit { pcpu, .. } | Event::Interrupt { pcpu, .. } | Event::TaskSleeps { pcpu, .. }) = event;
+        self.check_run(pcpu, &out);
+        self.apply(&out);
+        out.clear();
+        self.out = out;
+        self.check_exclusive();
+    }
+
+    /// One `Run` for the event's pCPU; others only for pCPUs that poll; nothing for a pCPU behind its `Run`.
+    fn check_run(&mut self, pcpu: PcpuId, out: &[Command]) {
+        self.batches += 1;
+        let mut ran: Vec<PcpuId> = Vec::new();
+        for command in out {
+            match *command {
+                Command::Run { pcpu: at, .. } => {
+                    assert!(!ran.contains(&at), "two runs for pcpu {}: {out:?}", at.0);
+                    if at != pcpu {
+                        let polled = matches!(self.pcpus[at.0 as usize].run, Run::Poll(_));
+                        assert!(polled, "a run for pcpu {}, which did not poll: {out:?}", at.0);
+                    }
+                    ran.push(at);
+                }
+                Command::Charge { pcpu: at, .. } | Command::Timer { pcpu: at, .. } => {
+                    assert!(!ran.contains(&at), "a command behind the run of pcpu {}: {out:?}", at.0);
+                }
+                _ => {}
+            }
+        }
+        assert!(ran.contains(&pcpu), "no run for pcpu {}: {out:?}", pcpu.0);
+    }
+
+    fn apply(&mut self, out: &[Command]) {
+        if let Some(trace) = &mut self.trace {
+            trace.extend(out.iter().map(|&command| (self.now, command)));
+        }
+        let mut charged: Vec<(u32, u64)> = Vec::new();
+        for &command in out {
+            match command {
+                Command::Charge { pcpu, count, .. } => {
+                    let ns = self.cost_ns * u64::from(count);
+                    match charged.iter_mut().find(|(at, _)| *at == pcpu.0) {
+                        Some((_, sum)) => *sum += ns,
+                        None => charged.push((pcpu.0, ns)),
+                    }
+                }
+                Command::Run { pcpu, run } => {
+                    let ns = charged.iter().find(|(at, _)| *at == pcpu.0).map_or(0, |&(_, sum)| sum);
+                    self.run(pcpu.0, run, ns);
+                }
+                Command::Timer { pcpu, at } => {
+                    self.pcpus[pcpu.0 as usize].timer = at.map(|at| at.0);
+                    if let Some(at) = at {
+                        assert!(at.0 >= self.now, "pcpu {}: timer set to the past", pcpu.0);
+                        self.push(at.0, pcpu.0, What::Timer);
+                    }
+                }
+                Command::Ipi { from, to } => {
+                    assert_ne!(from, to, "an ipi to oneself");
+                    self.push(self.now + 1_000, to.0, What::Ipi);
+                }
+                Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
+                Command::ReplyCpuid { .. } | Command::DirectedYield { .. } => {}
+                Command::Fault { vcpu } => self.guest(vcpu).faults += 1,
+                Command::StealTime { vcpu, steal, .. } => {
+                    let guest = self.guest(vcpu);
+                    guest.stolen += steal;
+                    guest.preempted_flag = false;
+                }
+                Command::SetPreempted { vcpu, .. } => self.guest(vcpu).preempted_flag = true,
+                Command::State { vcpu, state } => {
+                    let before = self.guest(vcpu).life;
+                    assert!(is_legal(before, state), "vcpu {}: {before:?} to {state:?}", vcpu.0);
+                    self.guest(vcpu).life = state;
+                }
+            }
+        }
+    }
+
+    fn guest(&mut self, vcpu: VcpuId) -> &mut Guest {
+        &mut self.guests[vcpu.0 as usize]
+    }
+
+    fn run(&mut self, pcpu: u32, run: Run, ns: u64) {
+        match run {
+            Run::Guest { vcpu, inject, window } => {
+                let guest = self.guest(vcpu);
+                assert_eq!(
+                    guest.life,
+                    VcpuState::InGuest,
+                    "vcpu {} is entered without being said so",
+                    vcpu.0
+                );
+                guest.window = window;
+                if let Some(vector) = inject {
+                    assert!(vector >= 16, "vector {vector} injected");
+                    guest.take(vector);
+                }
+            }
+            Run::Poll(vcpu) => {
+                assert_eq!(
+                    self.guest(vcpu).life,
+                    VcpuState::Polling,
+                    "vcpu {} polls without being said so",
+                    vcpu.0
+                );
+            }
+            Run::Task(_) | Run::Idle => {}
+        }
+        let at = &mut self.pcpus[pcpu as usize];
+        // A run that replaces one that has not begun comes on top of its charges.
+        at.begins = at.begins.max(self.now) + ns;
+        at.run = run;
+        at.generation += 1;
+        let (begins, generation) = (at.begins, at.generation);
+        self.push(begins, pcpu, What::Begin(generation));
+    }
+
+    /// No two pCPUs run the same thread.
+    fn check_exclusive(&self) {
+        let mut tasks: Vec<TaskId> = self
+            .pcpus
+            .iter()
+            .filter_map(|pcpu| match pcpu.run {
+                Run::Guest { vcpu, .. } | Run::Poll(vcpu) => Some(self.host.thread(vcpu)),
+                Run::Task(task) => Some(task),
+                Run::Idle => None,
+            })
+            .collect();
+        tasks.sort();
+        let count = tasks.len();
+        tasks.dedup();
+        assert_eq!(tasks.len(), count, "a thread runs on two pcpus at {} ns", self.now);
+    }
+
+    pub fn what(&self, pcpu: u32) -> Run {
+        self.pcpus[pcpu as usize].run
+    }
+
+    /// Stops all guests where they are, with what they were about to do, so that they can go on elsewhere.
+    pub fn freeze(&mut self) {
+        for pcpu in 0..self.pcpus.len() as u32 {
+            if self.now >= self.pcpus[pcpu as usize].begins {
+                self.stop(pcpu);
+            }
+        }
+    }
+
+    /// The state of `vcpu`, after [`World::freeze`].
+    pub fn save(&self, vcpu: u32) -> SavedVcpu {
+        let mut saved = self.host.save_vcpu(VcpuId(vcpu), Nanos(self.now));
+        saved.guest = self.guests[vcpu as usize].state;
+        saved
+    }
+
+    /// Nobody sleeps who has a reason to run.
+    pub fn check_no_lost_wakeup(&self) {
+        for (vcpu, guest) in self.guests.iter().enumerate() {
+            let saved = self.save(vcpu as u32);
+            let asleep = guest.life == VcpuState::Blocked;
+            assert!(
+                !(asleep && saved.pv_unhalted),
+                "vcpu {vcpu} sleeps on a latched kick at {} ns",
+                self.now
+            );
+        }
+    }
+
+    pub fn counter(&self, vm: VmId, name: &str) -> u64 {
+        let found = self.host.counters(vm).find(|(at, _)| *at == name);
+        found.unwrap_or_else(|| panic!("no counter {name}")).1
+    }
+
+    pub fn cpu_time(&self, task: TaskId) -> u64 {
+        self.host.cpu_time(task, Nanos(self.now)).0
+    }
+
+    pub fn vcpu_time(&self, vcpu: u32) -> u64 {
+        self.cpu_time(self.host.thread(VcpuId(vcpu)))
+    }
+
+    /// Time of all tasks and all idle pCPUs.
+    pub fn total_time(&self) -> u64 {
+        let now = Nanos(self.now);
+        let vcpus = (0..self.guests.len() as u32)
+            .map(|vcpu| self.vcpu_time(vcpu))
+            .sum::<u64>();
+        let plain = self.plain.iter().map(|(task, _)| self.cpu_time(*task)).sum::<u64>();
+        let idle = (0..self.pcpus.len() as u32)
+            .map(|pcpu| self.host.idle_time(PcpuId(pcpu), now).0)
+            .sum::<u64>();
+        vcpus + plain + idle
+    }
+}
+
+/// The life of a vCPU, as the specification's table has it.
+fn is_legal(from: VcpuState, to: VcpuState) -> bool {
+    use VcpuState::*;
+    match from {
+        InGuest => matches!(to, HandlingExit),
+        HandlingExit => matches!(to, InGuest | Polling | Preempted | Blocked | PauseSleep | Dead),
+        Polling => matches!(to, HandlingExit | Blocked),
+        Preempted => matches!(to, HandlingExit),
+        Blocked | PauseSleep => matches!(to, Woken),
+        Woken => matches!(to, HandlingExit | Woken),
+        Dead => false,
+    }
+}

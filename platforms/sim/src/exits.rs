@@ -239,6 +239,7 @@ impl Engine {
             VcpuState::Polling | VcpuState::Blocked => Cause::Idle,
             VcpuState::Preempted => Cause::Runnable,
             VcpuState::Woken => Cause::WakeLatency,
+            VcpuState::PauseSleep => Cause::ExitPause,
             VcpuState::Dead => Cause::Off,
         };
         if state == VcpuState::Preempted {

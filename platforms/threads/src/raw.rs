@@ -2,7 +2,10 @@
 
 #![expect(unsafe_code, reason = "implements traits on whose exclusion memory safety rests")]
 
-use holdfast_locks::{Exclusive, PvTicket, RawLock, Tas, Ticket, Ttas};
+use holdfast_locks::{
+    CnaQspin, Exclusive, HybridPvQspin, PreemptableTicket, PvQspin, PvTicket, Qspin, RawLock, Tas, Ticket, Ttas,
+    UnfairPvQspin, UnfairQspin,
+};
 
 use crate::cpu::{ThisThread, ThreadWord};
 
@@ -55,12 +58,27 @@ macro_rules! raw_locks {
 }
 
 raw_locks! {
-    /// Test-and-set.
+    /// Test-and-set: every try is an exchange. Spins, unfair.
     RawTas = Tas;
-    /// Test-and-test-and-set.
+    /// Test-and-test-and-set: tries only what looks free. Spins, unfair.
     RawTtas = Ttas;
-    /// First come, first served; spins.
+    /// First come, first served. Spins.
     RawTicket = Ticket;
-    /// First come, first served; halts.
+    /// First come, first served. Halts.
     RawPvTicket = PvTicket;
+    /// Ticket order, but who waits for too long may overtake. Spins.
+    RawPreemptableTicket = PreemptableTicket;
+    /// Queued: each waiter spins on a line of its own.
+    RawQspin = Qspin;
+    /// Queued; halts.
+    RawPvQspin = PvQspin;
+    /// Queued, and anybody may overtake. Spins.
+    RawUnfairQspin = UnfairQspin;
+    /// Queued, and anybody may overtake. Halts.
+    RawUnfairPvQspin = UnfairPvQspin;
+    /// Queued, and newcomers may overtake while the head of the queue is not running. Halts. **The one to take** for
+    /// threads, which outnumber their CPUs sooner or later.
+    RawHybrid = HybridPvQspin;
+    /// Queued, and handed to waiters on the same NUMA node first. Spins.
+    RawCnaQspin = CnaQspin;
 }

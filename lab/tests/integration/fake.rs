@@ -77,9 +77,15 @@ pub fn simulate(config: &Config, _call_off: &CallOff) -> Result<Outcome, Failure
         elapsed_ns: vm.measured.then(|| elapsed_ns(config)),
         operations: None,
         counters: BTreeMap::from([("kicks".to_owned(), config.seed)]),
-        lost_time_ps: BTreeMap::from([("useful", 3), ("idle", 1)]),
-        vcpu_time_ps: 4,
+        // Half of the time is lost; spinning takes more of it with each seed.
+        lost_time_ps: BTreeMap::from([
+            ("useful", 50),
+            ("spin_preempted_waiter", 20 * config.seed),
+            ("idle", 50 - (20 * config.seed).min(50)),
+        ]),
+        vcpu_time_ps: (50 + 20 * config.seed).max(100),
         longest_stall_ns: config.seed * 40_000_000,
+        convoy: None,
     };
     Ok(Outcome {
         vms: config.vms.iter().map(guest).collect(),

@@ -45,10 +45,16 @@ impl Engine {
         let this = &mut self.vcpus[vcpu as usize];
         let (Some(line), Some(mark)) = (this.contending, this.mark) else { return };
         let clock = &self.records[line.0 as usize].lock.contended(self.now).clock;
-        for (cause, part) in SPIN_CAUSES.into_iter().zip(mark.since(clock, self.now)) {
+        let parts = mark.since(clock, self.now);
+        for (cause, part) in SPIN_CAUSES.into_iter().zip(parts) {
             this.ledger.enter(cause, Picos(part));
         }
         this.mark = Some(Mark::take(clock, self.now));
+        let behind_preempted = parts[Culprit::PreemptedHolder as usize] + parts[Culprit::PreemptedWaiter as usize];
+        if behind_preempted > 0 {
+            let now = self.now;
+            self.vm_of(vcpu).convoys.spun(now, behind_preempted);
+        }
     }
 
     #[inline]
@@ -78,6 +84,7 @@ impl Engine {
 
     fn note_work(&mut self, vcpu: u32, start: Time, end: Time, user: bool) {
         let vm = self.vm_of(vcpu);
+        vm.convoys.worked(end, end.since(start));
         if start > vm.last_work {
             vm.longest_stall = vm.longest_stall.max(start.since(vm.last_work));
         }

@@ -91,6 +91,17 @@ pub struct VmOutcome {
     /// The longest time for which no vCPU of this guest did useful work or held a lock while running, in nanoseconds: a
     /// convoy shows here.
     pub longest_stall_ns: u64,
+    /// The convoys that it fell into, if it did.
+    pub convoy: Option<Convoy>,
+}
+
+/// Time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on their own work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Convoy {
+    /// When the first one began, nanoseconds since power-on.
+    pub since_ns: u64,
+    /// How long all of them lasted together, in nanoseconds.
+    pub total_ns: u64,
 }
 
 /// Set by another thread to end a run early.

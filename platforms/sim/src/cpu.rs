@@ -814,7 +814,11 @@ unsafe impl Machine for SimMachine {
         let now = engine.now;
         let vm = &mut engine.vms[self.vm as usize];
         match report {
-            Report::Begin => vm.begun = Some(now),
+            Report::Begin => {
+                vm.begun = Some(now);
+                vm.last_work = now;
+                vm.longest_stall = Picos::ZERO;
+            }
             Report::Done { operations } => {
                 vm.done = Some(now);
                 vm.operations = operations;

@@ -19,6 +19,7 @@ use holdfast_machine::{Access, Costs, EventQueue, Key, LineId, Lines, Picos, Ple
 use crate::api::{CallOff, Failure};
 use crate::blame::LockRecord;
 use crate::context::Saved;
+use crate::convoy::ConvoyWatch;
 use crate::hash::HistoryHash;
 use crate::park::Spinners;
 use crate::pcpu::{Activity, Pcpu};
@@ -67,8 +68,10 @@ pub struct Vm {
     pub last_work: Time,
     /// Until when one of its vCPUs last computed in user mode.
     pub last_user: Time,
-    /// The longest time without work.
+    /// The longest time without work since its workload began.
     pub longest_stall: Picos,
+    /// Its convoys.
+    pub convoys: ConvoyWatch,
     /// vCPUs that lost their pCPU while they held a lock.
     pub preempted_holding: u64,
     /// vCPUs that lost their pCPU while they waited for a lock.

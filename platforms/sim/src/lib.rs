@@ -9,6 +9,7 @@ mod api;
 mod blame;
 mod cause;
 mod context;
+mod convoy;
 mod cpu;
 mod engine;
 mod exits;
@@ -23,7 +24,7 @@ mod vcpu;
 mod watch;
 mod word;
 
-pub use api::{CallOff, Config, Failure, HostTask, Outcome, TimeShare, Vm, VmOutcome};
+pub use api::{CallOff, Config, Convoy, Failure, HostTask, Outcome, TimeShare, Vm, VmOutcome};
 pub use cause::Cause;
 pub use cpu::{SimContext, SimCpu, SimMachine};
 pub use run::{run, run_images};

@@ -8,9 +8,10 @@ use holdfast_host::{Host, PcpuPlace, VmId};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{EventQueue, Lines, Picos, Time, Topology};
 
-use crate::api::{CallOff, Config, Failure, Outcome, Vm as VmConfig, VmOutcome};
+use crate::api::{CallOff, Config, Convoy, Failure, Outcome, Vm as VmConfig, VmOutcome};
 use crate::cause::Cause;
 use crate::context::Saved;
+use crate::convoy::ConvoyWatch;
 use crate::cpu::{SimMachine, boot_flow, play};
 use crate::engine::{Engine, EngineStats, Task, Vm};
 use crate::hash::HistoryHash;
@@ -130,6 +131,7 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         last_work: Time(0),
         last_user: Time(0),
         longest_stall: Picos::ZERO,
+        convoys: ConvoyWatch::default(),
         preempted_holding: 0,
         preempted_waiting: 0,
         yields_to_holder: 0,
@@ -188,5 +190,6 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
         lost_time_ps,
         vcpu_time_ps: engine.now.0 * u64::from(vm.vcpus),
         longest_stall_ns: vm.longest_stall.0 / 1000,
+        convoy: vm.convoys.found().map(|(since_ns, total_ns)| Convoy { since_ns, total_ns }),
     }
 }

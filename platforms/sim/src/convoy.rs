@@ -1,0 +1,72 @@
+//! When a guest fell into a convoy.
+//!
+//! A convoy: whoever is next in line for a lock has lost its pCPU, and before it is back the one after it has lost its
+//! own. It feeds on itself and is seen from outside only as slowness. Here it is seen in windows of virtual time: one in
+//! which the guest's vCPUs spend longer spinning behind vCPUs that are not running than on their own work.
+
+use holdfast_machine::{Picos, Time};
+
+/// Length of a window.
+const WINDOW: Picos = Picos::from_nanos(50_000_000);
+
+/// What is seen of a guest's convoys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConvoyWatch {
+    window: Time,
+    worked: u64,
+    spun: u64,
+    since: Option<Time>,
+    total: u64,
+}
+
+impl ConvoyWatch {
+    /// A vCPU worked for `span` up to `now`.
+    #[inline]
+    pub fn worked(&mut self, now: Time, span: Picos) {
+        self.advance(now);
+        self.worked += span.0;
+    }
+
+    /// A vCPU spun for `span` picoseconds up to `now` behind one that was not running.
+    pub fn spun(&mut self, now: Time, span: u64) {
+        self.advance(now);
+        self.spun += span;
+    }
+
+    /// Start of the first convoy, and the time spent in all of them, in nanoseconds.
+    pub fn found(&self) -> Option<(u64, u64)> {
+        Some((self.since?.nanos(), self.total / 1000))
+    }
+
+    #[inline]
+    fn advance(&mut self, now: Time) {
+        if now >= self.window + WINDOW {
+            self.close(now);
+        }
+    }
+
+    fn close(&mut self, now: Time) {
+        if self.spun > self.worked {
+            self.since.get_or_insert(self.window);
+            self.total += WINDOW.0;
+        }
+        self.window = Time(now.0 - now.0 % WINDOW.0);
+        (self.worked, self.spun) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_convoy_is_a_window_with_more_spinning_than_work() {
+        let mut watch = ConvoyWatch::default();
+        watch.worked(Time::from_nanos(10_000_000), Picos(100));
+        watch.spun(Time::from_nanos(20_000_000), 99);
+        watch.spun(Time::from_nanos(60_000_000), 5);
+        assert_eq!(watch.found(), None);
+        watch.worked(Time::from_nanos(160_000_000), Picos(1));
+        assert_eq!(watch.found(), Some((50_000_000, 50_000_000)));
+    }
+}

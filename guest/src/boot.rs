@@ -137,10 +137,10 @@ fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
         let on = kernel.on_cpu();
         on.cpu.irq_disable();
         on.work(costs::IDLE);
-        time::enter_idle(&on);
         on.execute(Mode::Idle);
         // Checked with interrupts masked, and `sti; hlt` is one step: an IPI that sets it ends the halt.
         while on.local.need_resched.get() == 0 {
+            time::enter_idle(&on);
             on.local.count(Event::Halts);
             on.cpu.halt_unmasked();
         }

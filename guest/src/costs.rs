@@ -63,11 +63,11 @@ pub(crate) const TLB_FLUSH: u64 = 100;
 // ---- memory ----
 
 /// Page fault: exception entry and exit, VMA look-up, page table walk. [L] page fault.
-pub(crate) const FAULT: u64 = 350;
-/// Zeroing a fresh page: 4096 bytes at 12-16 bytes per nanosecond. [E]
-pub(crate) const CLEAR_PAGE: u64 = 280;
+pub(crate) const FAULT: u64 = 650;
+/// Zeroing a fresh page: 4096 bytes at about 12 bytes per nanosecond, the page not in the cache. [E]
+pub(crate) const CLEAR_PAGE: u64 = 350;
 /// Copying a page (copy on write). [E]
-pub(crate) const COPY_PAGE: u64 = 450;
+pub(crate) const COPY_PAGE: u64 = 600;
 /// Taking a page from, or giving it to, this CPU's list. [E]
 pub(crate) const PAGE_LOCAL: u64 = 40;
 /// Pages moved between a CPU's list and the zone under one hold of the zone's lock. Linux: `pcp->batch` is 31 on a
@@ -82,7 +82,7 @@ pub(crate) const LRU_BATCH: u32 = 14;
 /// LRU list, per page, under its lock. [B] [E] 14 × 35 ns ≈ 0.5 µs a hold.
 pub(crate) const LRU_PER_PAGE: u64 = 35;
 /// Setting one page-table entry with its reverse mapping, under the page-table lock. [E]
-pub(crate) const SET_PTE: u64 = 60;
+pub(crate) const SET_PTE: u64 = 80;
 /// Unmapping: per page, under the page-table lock. [E]
 pub(crate) const ZAP_PTE: u64 = 25;
 /// Pages unmapped under one hold: a page table has 512 entries, mostly half empty. [E]
@@ -101,21 +101,21 @@ pub(crate) const SLAB_REFILL: u64 = 250;
 // ---- processes ----
 
 /// fork without page tables: task, stack, descriptors, credentials, scheduler. [L] fork+exit.
-pub(crate) const FORK: u64 = 25_000;
+pub(crate) const FORK: u64 = 40_000;
 /// fork: copying one VMA (`dup_mmap`, anon_vma). [E]
-pub(crate) const FORK_PER_VMA: u64 = 700;
+pub(crate) const FORK_PER_VMA: u64 = 900;
 /// vfork without its wait. [L] 20-40 µs for fork+exec by vfork less exec.
-pub(crate) const VFORK: u64 = 22_000;
+pub(crate) const VFORK: u64 = 35_000;
 /// Linking a task, under the task list's lock. [E]
 pub(crate) const TASK_LINK: u64 = 300;
 /// exec besides file operations and tearing down the old address space. [L] fork+exec less fork+exit.
-pub(crate) const EXEC: u64 = 90_000;
+pub(crate) const EXEC: u64 = 140_000;
 /// Mapping one segment or library: VMA, link to the file. [E]
-pub(crate) const MAP_VMA: u64 = 1_200;
+pub(crate) const MAP_VMA: u64 = 1_500;
 /// Linking or unlinking a VMA to its file under the file's `i_mmap_mutex`. [E]
 pub(crate) const MAP_LINK: u64 = 250;
 /// exit besides memory and files. [L] fork+exit.
-pub(crate) const EXIT: u64 = 18_000;
+pub(crate) const EXIT: u64 = 30_000;
 /// Notifying the parent, under the task list's lock. [E]
 pub(crate) const EXIT_NOTIFY: u64 = 500;
 /// Reaping a child, under the task list's lock. [E]
@@ -128,9 +128,9 @@ pub(crate) const WAIT: u64 = 800;
 // ---- files ----
 
 /// One component of a path in RCU walk: hash, compare, permissions. No lock. [L] stat of /usr/include/x.
-pub(crate) const PATH_COMPONENT: u64 = 110;
+pub(crate) const PATH_COMPONENT: u64 = 130;
 /// What a path look-up costs once: copying the name, audit, start of walk. [L]
-pub(crate) const PATH_START: u64 = 300;
+pub(crate) const PATH_START: u64 = 400;
 /// Taking or dropping a reference of a dentry, under its lock. [E] 20-50 ns
 pub(crate) const DENTRY_REFERENCE: u64 = 30;
 /// Linking or unlinking a dentry to its directory, under the directory's lock. [E]
@@ -140,24 +140,24 @@ pub(crate) const DENTRY_LRU: u64 = 60;
 /// Allocating or freeing a descriptor, under the file table's lock. [E]
 pub(crate) const DESCRIPTOR: u64 = 50;
 /// The rest of open. [L] open+close.
-pub(crate) const OPEN: u64 = 500;
+pub(crate) const OPEN: u64 = 700;
 /// The rest of close. [L]
-pub(crate) const CLOSE: u64 = 350;
+pub(crate) const CLOSE: u64 = 450;
 /// fstat. [L]
 pub(crate) const FILE_STATUS: u64 = 120;
 /// stat besides the look-up. [L]
 pub(crate) const STAT: u64 = 250;
-/// Reading from the page cache, per page: radix tree, copy. [L] 4096 bytes at 5-8 bytes per nanosecond.
-pub(crate) const READ_PAGE: u64 = 750;
+/// Reading from the page cache, per page: radix tree, copy. [L] 4096 bytes at 5-6 bytes per nanosecond.
+pub(crate) const READ_PAGE: u64 = 800;
 /// The rest of read. [L]
-pub(crate) const READ: u64 = 200;
+pub(crate) const READ: u64 = 300;
 /// Writing to the page cache, per page, without the locks' sections. [E]
-pub(crate) const WRITE_PAGE: u64 = 1_300;
+pub(crate) const WRITE_PAGE: u64 = 1_600;
 /// Inserting one page in a file's page cache, under `tree_lock`. [E]
 pub(crate) const PAGE_CACHE_INSERT: u64 = 120;
 /// Creating or removing a name: file system work outside the spinlocks, under the directory's mutex. [L] lmbench file
 /// create/delete 5-15 µs.
-pub(crate) const CREATE: u64 = 6_000;
+pub(crate) const CREATE: u64 = 8_000;
 /// The file system's journal, under its spinlock, per operation. [E]
 pub(crate) const JOURNAL: u64 = 300;
 /// All-inodes list, under its lock. [E]

@@ -145,7 +145,7 @@ impl<M: Machine> OnCpu<'_, M> {
     /// Says whose time this CPU spends from now on.
     #[inline(always)]
     pub(crate) fn execute(&self, mode: Mode) {
-        self.local.set_mode(mode);
+        self.local.set_mode(mode, self.now());
         self.cpu.executing(mode);
     }
 

@@ -39,8 +39,10 @@ pub(crate) struct PerCpu<M: Machine> {
     /// Not 0: this CPU takes part in scheduling.
     pub(crate) online: Shared32,
 
-    // Where the CPU is.
+    // Where the CPU is, and since when; how long it has been in each mode, nanoseconds.
     mode: Local32,
+    mode_since: Local,
+    mode_time: [Local; 3],
     /// Spinlocks held.
     pub(crate) preempt_count: Local32,
     /// Nesting of interrupt handlers.
@@ -90,6 +92,8 @@ impl<M: Machine> PerCpu<M> {
             balance_at: Local::new(0),
             online: Shared32::new(0),
             mode: Local32::new(Mode::Kernel as u32),
+            mode_since: Local::new(0),
+            mode_time: core::array::from_fn(|_| Local::default()),
             preempt_count: Local32::new(0),
             interrupts: Local32::new(0),
             timers: SpinLock::new(LockClass::TimerBase, Timers::new()),
@@ -111,9 +115,18 @@ impl<M: Machine> PerCpu<M> {
         self.mode.get() == mode as u32
     }
 
+    /// From `now` on this CPU's time is `mode`'s (`CONFIG_VIRT_CPU_ACCOUNTING`; what the host steals is in it).
     #[inline(always)]
-    pub(crate) fn set_mode(&self, mode: Mode) {
+    pub(crate) fn set_mode(&self, mode: Mode, now: u64) {
+        let since = self.mode_since.get();
+        self.mode_since.set(now);
+        self.mode_time[self.mode.get() as usize].add(now - since);
         self.mode.set(mode as u32);
+    }
+
+    /// Nanoseconds spent in `mode`, without the current stretch.
+    pub(crate) fn time_in(&self, mode: Mode) -> u64 {
+        self.mode_time[mode as usize].get()
     }
 
     #[inline(always)]

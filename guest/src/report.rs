@@ -4,7 +4,7 @@ use alloc::format;
 
 use crate::class::{Event, LockClass};
 use crate::kernel::Kernel;
-use crate::machine::{Machine, Report};
+use crate::machine::{Machine, Mode, Report};
 
 /// Publishes all counters, summed over the CPUs. Classes that were never taken are left out.
 pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
@@ -12,6 +12,10 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
     for &event in Event::ALL {
         let total = kernel.cpus.iter().map(|cpu| cpu.events(event)).sum();
         counter(format!("guest.{}", event.name()), total);
+    }
+    for (mode, name) in [(Mode::User, "user"), (Mode::Kernel, "system"), (Mode::Idle, "idle")] {
+        let total = kernel.cpus.iter().map(|cpu| cpu.time_in(mode)).sum();
+        counter(format!("guest.{name}_ns"), total);
     }
     let (mut all_acquired, mut all_contended) = (0, 0);
     for &class in LockClass::ALL {

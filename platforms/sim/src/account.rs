@@ -110,6 +110,7 @@ impl Engine {
         // From here on all of its time is waiting, that for the lock's own line included.
         this.owed = Owed::NOTHING;
         this.contending = Some(line);
+        this.contentions += 1;
         self.records[line.0 as usize].lock.contended(self.now).waiters.push(vcpu);
         self.refresh_blame(line, CHAIN_DEPTH);
         self.mark(vcpu);

@@ -651,6 +651,12 @@ unsafe impl Cpu for SimCpu {
         engine.vcpus[engine.current as usize].irqs_enabled
     }
 
+    #[inline]
+    fn contentions(&self) -> u64 {
+        let engine = self.engine();
+        engine.vcpus[engine.current as usize].contentions
+    }
+
     fn cpuid(&self, leaf: u32) -> [u32; 4] {
         self.handle.exit(Exit::Cpuid { leaf });
         let engine = self.engine();

@@ -71,6 +71,8 @@ pub struct Vcpu {
     pub mode: Mode,
     /// The lock that it waits for.
     pub contending: Option<LineId>,
+    /// How many times it has begun to wait for one.
+    pub contentions: u64,
     /// The locks that it holds, in the order of acquisition.
     pub held: Vec<LineId>,
     /// The vCPU whose answer it waits for, with that one's time off its pCPU when last looked at.
@@ -114,6 +116,7 @@ impl Vcpu {
             pauses: PauseHistory::default(),
             mode: Mode::Kernel,
             contending: None,
+            contentions: 0,
             held: Vec::with_capacity(8),
             ipi_target: None,
             mark: None,

@@ -21,8 +21,8 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Narrow, PENDING};
-use crate::platform::{Budget, Numa};
-use crate::qspin::{Flavour, Qspin, is_contended, is_locked, lock_pending, lock_queued, try_lock};
+use crate::platform::{Budget, Numa, wait_for};
+use crate::qspin::{Flavour, Qspin, is_contended, is_locked, lock_slow, try_lock};
 use crate::queue::{Node, Waiter};
 use crate::raw::RawLock;
 
@@ -45,10 +45,8 @@ impl<P: Numa, const T: u32, const S: u32> RawLock<P> for CnaQspin<T, S> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: nothing was taken.
-        if let Err(seen) = cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed)
-            && !lock_pending::<P, Word>(cpu, word, seen)
-        {
-            lock_queued::<P, Self>(cpu, word);
+        if let Err(seen) = cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed) {
+            lock_slow::<P, Self>(cpu, word, seen);
         }
     }
 
@@ -86,7 +84,7 @@ impl<P: Numa, const T: u32, const S: u32> Flavour<P> for CnaQspin<T, S> {
         cpu.store(&me.node.numa, numa, Relaxed);
     }
 
-    fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> u32 {
+    fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
         // ORDERING: Relaxed, all; **Head edits**: the caller is the head, and has acquired the handover.
         if cpu.load(&me.node.numa, Relaxed) == URGENT {
             cpu.store(&me.node.numa, cpu.numa_node(cpu.cpu()), Relaxed);
@@ -102,8 +100,7 @@ impl<P: Numa, const T: u32, const S: u32> Flavour<P> for CnaQspin<T, S> {
             let _ = cpu.wait_until(word, LOOK_INTERVAL, Relaxed, free);
         }
         // ORDERING: Acquire; pairs with the Release of the unlock.
-        cpu.wait_until(word, Budget::UNBOUNDED, Acquire, free)
-            .unwrap_or_else(|last| last)
+        Some(wait_for(cpu, word, Acquire, free))
     }
 
     fn clear_tail(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, seen: u32) -> bool {

@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::guard::SpinLock;
 use crate::kind::{LockKind, with_algorithm};
-use crate::platform::{Budget, CpuId, Nodes, Numa, Paravirt, Platform, Word};
+use crate::platform::{Budget, CpuId, Nodes, Numa, Paravirt, Platform, Word, wait_for};
 use crate::raw::Exclusive;
 
 /// What one CPU does.
@@ -201,7 +201,7 @@ impl<W: Word<u32>> Gate<W> {
 
     fn pass<P: Platform<Word = W>>(&self, cpu: &P, step: u32) {
         // ORDERING: Acquire; pairs with the Release in `open`.
-        let _ = cpu.wait_until(&self.0, Budget::UNBOUNDED, Acquire, |reached| reached >= step);
+        wait_for(cpu, &self.0, Acquire, |reached| reached >= step);
     }
 }
 
@@ -267,7 +267,7 @@ where
                 // ORDERING: Relaxed, both; only the change matters.
                 let before = cpu.load(lock, Relaxed) & !1;
                 gate.open(cpu, waiter);
-                let _ = cpu.wait_until(lock, Budget::UNBOUNDED, Relaxed, |now| now & !1 != before);
+                wait_for(cpu, lock, Relaxed, |now| now & !1 != before);
             }
         } else {
             gate.pass(cpu, me);

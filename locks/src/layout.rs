@@ -15,10 +15,11 @@
 //! that is why it holds the CPU + 1. The narrow layout keeps each field in bytes of its own, so that each can be stored
 //! alone; in the wide one what shares a byte with the tail needs a read-modify-write.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::platform::{CpuId, Platform};
 use crate::queue::NODES_PER_CPU;
+use crate::subword;
 
 /// Value of the locked byte while the lock is held.
 pub(crate) const LOCKED: u32 = 1;
@@ -31,6 +32,7 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Narrow {}
     impl Sealed for super::Wide {}
+    impl Sealed for super::Numerous {}
 }
 
 /// A layout of the lock word. Sealed: exclusion rests on it.
@@ -63,6 +65,10 @@ pub trait Layout: sealed::Sealed {
 
     /// Makes `code` the tail and returns the tail before. AcqRel.
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32;
+}
+
+/// A layout with a pending bit.
+pub trait PendingLayout: Layout {
     /// Sets pending, which only the caller may touch. Relaxed.
     fn set_pending<P: Platform>(cpu: &P, word: &P::Word);
     /// Clears pending, which the caller has set. Relaxed.
@@ -83,9 +89,11 @@ impl Layout for Narrow {
     #[inline]
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
         // ORDERING: AcqRel; see `Qspin`'s queue: publishes the caller's node, and shows it its predecessor's.
-        u32::from(cpu.swap_high16(word, (code >> 16) as u16, core::sync::atomic::Ordering::AcqRel)) << 16
+        u32::from(cpu.swap_high16(word, (code >> 16) as u16, AcqRel)) << 16
     }
+}
 
+impl PendingLayout for Narrow {
     #[inline]
     fn set_pending<P: Platform>(cpu: &P, word: &P::Word) {
         // ORDERING: Relaxed; it only keeps others from taking the lock, which needs an acquire of its own.
@@ -122,9 +130,11 @@ impl Layout for Wide {
     #[inline]
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
         // ORDERING: AcqRel; see `Qspin`'s queue: publishes the caller's node, and shows it its predecessor's.
-        crate::subword::swap(cpu, word, Self::TAIL_MASK, code, core::sync::atomic::Ordering::AcqRel)
+        subword::swap(cpu, word, Self::TAIL_MASK, code, AcqRel)
     }
+}
 
+impl PendingLayout for Wide {
     #[inline]
     fn set_pending<P: Platform>(cpu: &P, word: &P::Word) {
         // ORDERING: Relaxed; as in `Narrow`.
@@ -148,7 +158,28 @@ impl Layout for Wide {
     fn try_take_as_pending<P: Platform>(cpu: &P, word: &P::Word) -> bool {
         let mask = PENDING | LOCKED_MASK;
         // ORDERING: Acquire; pairs with the Release of the unlock that made it free.
-        crate::subword::compare_exchange(cpu, word, mask, PENDING, LOCKED, Acquire, Relaxed).is_ok()
+        subword::compare_exchange(cpu, word, mask, PENDING, LOCKED, Acquire, Relaxed).is_ok()
+    }
+}
+
+/// For fewer than 4194304 CPUs, without a pending bit.
+///
+/// ```text
+///  31              10 9    8 7      0
+/// +------------------+------+--------+
+/// | CPU + 1          | idx  | locked |
+/// +------------------+------+--------+
+/// ```
+#[derive(Debug)]
+pub struct Numerous;
+
+impl Layout for Numerous {
+    const TAIL_SHIFT: u32 = 8;
+
+    #[inline]
+    fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
+        // ORDERING: AcqRel; as in `Narrow`.
+        subword::swap(cpu, word, Self::TAIL_MASK, code, AcqRel)
     }
 }
 
@@ -171,7 +202,11 @@ mod tests {
     fn codes_name_the_first_and_the_last_cpu() {
         codes_round_trip::<Narrow>([0, 1, 16381, 16382]);
         codes_round_trip::<Wide>([0, 1, 1 << 20, (1 << 21) - 2]);
-        assert_eq!((Narrow::CPUS_MAX, Wide::CPUS_MAX), (16383, 2_097_151));
+        codes_round_trip::<Numerous>([0, 1, 1 << 21, (1 << 22) - 2]);
+        assert_eq!(
+            (Narrow::CPUS_MAX, Wide::CPUS_MAX, Numerous::CPUS_MAX),
+            (16383, 2_097_151, 4_194_303)
+        );
     }
 
     #[test]

@@ -197,6 +197,15 @@ pub unsafe trait Platform {
     fn contention_end(&self, _lock: &Self::Word) {}
 }
 
+/// Waits for as long as it takes; returns the accepted value.
+#[inline]
+pub(crate) fn wait_for<P: Platform>(cpu: &P, word: &P::Word, order: Ordering, until: impl Fn(u32) -> bool) -> u32 {
+    match cpu.wait_until(word, Budget::UNBOUNDED, order, until) {
+        Ok(accepted) => accepted,
+        Err(last) => panic!("an unbounded wait has given up at {last:#x}"),
+    }
+}
+
 /// A CPU whose interrupts a lock can mask.
 ///
 /// # Safety

@@ -16,7 +16,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::platform::{Budget, Platform};
+use crate::platform::{Budget, Platform, wait_for};
 use crate::raw::RawLock;
 
 const HELD: u16 = 1;
@@ -108,9 +108,7 @@ fn lock_slow<P: Platform, const SHIFT: u32>(cpu: &P, word: &P::Word) {
         }
         // ORDERING: Relaxed; as above.
         let free_or_moved = |now| !is_held(now) || serving(now) != head;
-        seen = cpu
-            .wait_until(word, Budget::UNBOUNDED, Relaxed, free_or_moved)
-            .unwrap_or_else(|last| last);
+        seen = wait_for(cpu, word, Relaxed, free_or_moved);
         // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: another was faster.
         if serving(seen) == head
             && cpu

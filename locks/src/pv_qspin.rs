@@ -30,7 +30,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow};
+use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PendingLayout};
 use crate::paravirt::{halt_while, kick};
 use crate::platform::{Budget, Nodes, Paravirt};
 use crate::qspin::{Flavour, Turn, is_contended, lock_queued};
@@ -63,7 +63,7 @@ pub type UnfairPvQspin<L = Narrow, S = AllSteps> = PvQueued<Unfair, L, S>;
 #[derive(Debug)]
 pub struct PvQueued<T, L = Narrow, S = AllSteps>(PhantomData<(T, L, S)>);
 
-impl<P: Nodes + Paravirt, T: Stealing, L: Layout, S: Steps> RawLock<P> for PvQueued<T, L, S> {
+impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> for PvQueued<T, L, S> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         if !T::fast_path(cpu, word) {
@@ -124,7 +124,7 @@ fn unlock_slow<P: Nodes + Paravirt, L: Layout, S: Steps>(cpu: &P, word: &P::Word
     }
 }
 
-impl<P: Nodes + Paravirt, T: Stealing, L: Layout, S: Steps> Flavour<P> for PvQueued<T, L, S> {
+impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> for PvQueued<T, L, S> {
     type Layout = L;
     const TRY_WAITS: bool = T::WAITS;
     const COUNTED_AT_HEAD: bool = true;
@@ -162,7 +162,7 @@ impl<P: Nodes + Paravirt, T: Stealing, L: Layout, S: Steps> Flavour<P> for PvQue
         }
     }
 
-    fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> u32 {
+    fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
         cpu.recorder().add(Event::LockSlowpath, 1);
         let state = &me.node.state;
         // ORDERING: Relaxed; `wait_in_queue` has acquired the owner's HASHED if there was one.
@@ -193,7 +193,7 @@ impl<P: Nodes + Paravirt, T: Stealing, L: Layout, S: Steps> Flavour<P> for PvQue
             halt_while::<P, S>(cpu, || cpu.load(word, Relaxed) as u8 == LISTED);
         }
         // ORDERING: Relaxed; the lock is held.
-        cpu.load(word, Relaxed) | LOCKED
+        Some(cpu.load(word, Relaxed) | LOCKED)
     }
 
     fn hand_over(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>, next: u32) {
@@ -279,7 +279,7 @@ fn halt_in_queue<P: Paravirt, S: Steps>(cpu: &P, me: &Node<P::Word>, early: bool
 }
 
 /// Spins for the lock at the head of the queue. False: long enough.
-fn spin_at_head<P: Paravirt, T: Stealing, L: Layout>(cpu: &P, word: &P::Word) -> bool {
+fn spin_at_head<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) -> bool {
     let threshold = cpu.spin_threshold();
     if T::HEAD_BLOCKS {
         L::set_pending(cpu, word);

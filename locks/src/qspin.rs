@@ -24,8 +24,8 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PENDING};
-use crate::platform::{Budget, Nodes, Platform};
+use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PENDING, PendingLayout};
+use crate::platform::{Budget, Nodes, Platform, wait_for};
 use crate::queue::{Waiter, claim, enter, leave, successor};
 use crate::raw::RawLock;
 use crate::stats::Event;
@@ -38,14 +38,12 @@ const HANDOVER_PATIENCE: Budget = Budget(1 << 9);
 #[derive(Debug)]
 pub struct Qspin<L = Narrow>(PhantomData<fn() -> L>);
 
-impl<P: Nodes, L: Layout> RawLock<P> for Qspin<L> {
+impl<P: Nodes, L: PendingLayout> RawLock<P> for Qspin<L> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: nothing was taken.
-        if let Err(seen) = cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed)
-            && !lock_pending::<P, L>(cpu, word, seen)
-        {
-            lock_queued::<P, Native<L>>(cpu, word);
+        if let Err(seen) = cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed) {
+            lock_slow::<P, Native<L>>(cpu, word, seen);
         }
     }
 
@@ -92,9 +90,15 @@ pub(crate) fn is_contended<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     cpu.load(word, Relaxed) & !LOCKED_MASK != 0
 }
 
-/// Waits without a node, if the caller is the first to wait. False: it must queue.
 #[cold]
-pub(crate) fn lock_pending<P: Nodes, L: Layout>(cpu: &P, word: &P::Word, mut seen: u32) -> bool {
+pub(crate) fn lock_slow<P: Nodes, F: Flavour<P, Layout: PendingLayout>>(cpu: &P, word: &P::Word, seen: u32) {
+    if !lock_pending::<P, F::Layout>(cpu, word, seen) {
+        lock_queued::<P, F>(cpu, word);
+    }
+}
+
+/// Waits without a node, if the caller is the first to wait. False: it must queue.
+fn lock_pending<P: Platform, L: PendingLayout>(cpu: &P, word: &P::Word, mut seen: u32) -> bool {
     if seen == PENDING {
         // ORDERING: Relaxed; only what to try next depends on it.
         let gone = cpu.wait_until(word, HANDOVER_PATIENCE, Relaxed, |now| now != PENDING);
@@ -114,7 +118,7 @@ pub(crate) fn lock_pending<P: Nodes, L: Layout>(cpu: &P, word: &P::Word, mut see
     if before & LOCKED_MASK != 0 {
         cpu.contention_begin(word);
         // ORDERING: Acquire; pairs with the Release in `unlock`.
-        let _ = cpu.wait_until(word, Budget::UNBOUNDED, Acquire, |now| now & LOCKED_MASK == 0);
+        wait_for(cpu, word, Acquire, |now| now & LOCKED_MASK == 0);
         L::take_as_pending(cpu, word);
         cpu.contention_end(word);
     } else {
@@ -157,22 +161,25 @@ pub(crate) trait Flavour<P: Nodes> {
     }
     /// Prepares the node before others can see it.
     fn prepare(_cpu: &P, _me: &Waiter<'_, P::Word>) {}
+    /// Becomes the tail of the queue, and returns the tail before. None: the caller has the lock instead, and is not in
+    /// the queue.
+    fn join(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
+        Some(Self::Layout::swap_tail(cpu, word, me.code))
+    }
     /// The caller is about to be linked behind `previous`.
     fn link(_cpu: &P, _me: &Waiter<'_, P::Word>, _previous: u32) {}
     /// Waits behind `previous` to become the head of the queue.
     fn wait_in_queue(cpu: &P, _word: &P::Word, me: &Waiter<'_, P::Word>, _previous: u32) -> Turn {
         // ORDERING: Acquire; pairs with the Release of the handover.
-        let _ = cpu.wait_until(&me.node.locked, Budget::UNBOUNDED, Acquire, |locked| locked != 0);
+        wait_for(cpu, &me.node.locked, Acquire, |locked| locked != 0);
         Turn::Head
     }
     /// Waits at the head of the queue until the lock is the caller's. Returns the word, as it was when the caller saw it
-    /// free or, with the locked byte set, when it held the lock.
-    fn wait_at_head(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>) -> u32 {
+    /// free or, with the locked byte set, when it held the lock. None: it has the lock and has left the queue.
+    fn wait_at_head(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>) -> Option<u32> {
         // ORDERING: Acquire; pairs with the Release of the unlock.
-        cpu.wait_until(word, Budget::UNBOUNDED, Acquire, |now| {
-            now & (LOCKED_MASK | PENDING) == 0
-        })
-        .unwrap_or_else(|last| last)
+        let free = |now| now & (LOCKED_MASK | PENDING) == 0;
+        Some(wait_for(cpu, word, Acquire, free))
     }
     /// The caller has the lock, and is last according to `seen`: takes its code off the word. False: somebody has queued
     /// behind it.
@@ -190,7 +197,7 @@ pub(crate) trait Flavour<P: Nodes> {
 /// Nothing is different.
 struct Native<L>(PhantomData<L>);
 
-impl<P: Nodes, L: Layout> Flavour<P> for Native<L> {
+impl<P: Nodes, L: PendingLayout> Flavour<P> for Native<L> {
     type Layout = L;
 }
 
@@ -209,11 +216,7 @@ pub(crate) fn lock_queued<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word) {
             count_nesting::<P, F>(cpu, level);
             F::prepare(cpu, &me);
             // The node was cold: the lock may have become free meanwhile.
-            let taken = F::try_lock(cpu, word);
-            if !taken {
-                wait_through_queue::<P, F>(cpu, word, &me);
-            }
-            !taken
+            !F::try_lock(cpu, word) && wait_through_queue::<P, F>(cpu, word, &me)
         }
         None => {
             wait_without_node::<P, F>(cpu, word);
@@ -243,12 +246,15 @@ fn wait_without_node<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word) {
     }
     while !F::try_lock(cpu, word) {
         // ORDERING: Relaxed; `try_lock` acquires.
-        let _ = cpu.wait_until(word, Budget::UNBOUNDED, Relaxed, F::may_take);
+        wait_for(cpu, word, Relaxed, F::may_take);
     }
 }
 
-fn wait_through_queue<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) {
-    let previous = F::Layout::swap_tail(cpu, word, me.code);
+/// Queues and waits. False: there was nothing to wait for.
+fn wait_through_queue<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> bool {
+    let Some(previous) = F::join(cpu, word, me) else {
+        return false;
+    };
     if !F::TRY_WAITS {
         cpu.contention_begin(word);
     }
@@ -262,9 +268,18 @@ fn wait_through_queue<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word, me: &Wai
     let seen = match turn {
         Turn::Head => F::wait_at_head(cpu, word, me),
         // ORDERING: Relaxed; the lock is held.
-        Turn::HeadHolding => cpu.load(word, Relaxed) | LOCKED,
-        Turn::Left => return,
+        Turn::HeadHolding => Some(cpu.load(word, Relaxed) | LOCKED),
+        Turn::Left => None,
     };
+    if let Some(seen) = seen {
+        leave_as_head::<P, F>(cpu, word, me, seen);
+    }
+    true
+}
+
+/// The caller is the head of the queue and has the lock, or the lock is free and only the caller may take it, as `seen`
+/// says: **Handover**.
+fn leave_as_head<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, seen: u32) {
     let last = seen & F::Layout::TAIL_MASK == me.code;
     if last && F::clear_tail(cpu, word, me, seen) {
         return;

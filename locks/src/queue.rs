@@ -4,11 +4,11 @@
 //! CPU and index, as they stand in the tail field of a lock word. Links between nodes are codes, never pointers.
 
 use alloc::boxed::Box;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::compiler_fence;
 
 use crate::layout::Layout;
-use crate::platform::{CpuId, Nodes, Platform, Word};
+use crate::platform::{CpuId, Nodes, Platform, Word, wait_for};
 
 /// Contexts that can nest on one CPU: task, softirq, hardirq, NMI.
 pub const NODES_PER_CPU: usize = 4;
@@ -94,14 +94,14 @@ pub(crate) fn enter<P: Nodes>(cpu: &P) -> usize {
     let level = cpu.load(depth, Relaxed);
     cpu.store(depth, level + 1, Relaxed);
     // An interrupt must see the new depth before the node is used.
-    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    compiler_fence(SeqCst);
     level as usize
 }
 
 /// Ends what [`enter`] began.
 pub(crate) fn leave<P: Nodes>(cpu: &P, level: usize) {
     // The node must be out of use before an interrupt sees the old depth.
-    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    compiler_fence(SeqCst);
     // ORDERING: Relaxed; as in `enter`.
     cpu.store(&cpu.nodes().of(cpu.cpu()).depth, level as u32, Relaxed);
 }
@@ -120,9 +120,6 @@ pub(crate) fn claim<L: Layout, P: Nodes>(cpu: &P, level: usize) -> Option<Waiter
 
 /// Waits for the successor, which is known to be on its way, and returns its code.
 pub(crate) fn successor<P: Platform>(cpu: &P, node: &Node<P::Word>) -> u32 {
-    use crate::platform::Budget;
-    use core::sync::atomic::Ordering::Acquire;
     // ORDERING: Acquire; pairs with the Release store that linked it, after which its node may be used.
-    cpu.wait_until(&node.next, Budget::UNBOUNDED, Acquire, |next| next != 0)
-        .unwrap_or_else(|next| next)
+    wait_for(cpu, &node.next, Acquire, |next| next != 0)
 }

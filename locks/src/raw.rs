@@ -11,7 +11,9 @@
 
 use crate::backoff::Backoff;
 use crate::cna_qspin::CnaQspin;
-use crate::layout::Layout;
+use crate::exchange_qspin::ExchangeQspin;
+use crate::layout::{Layout, PendingLayout};
+use crate::numerous_qspin::NumerousQspin;
 use crate::platform::{Nodes, Numa, Paravirt, Platform};
 use crate::preemptable_ticket::PreemptableTicket;
 use crate::pv_qspin::PvQueued;
@@ -60,12 +62,16 @@ unsafe impl<P: Platform> Exclusive<P> for Ticket {}
 // implemented `Steps` answers for it.
 unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}
 // SAFETY: **Exclusion** of `qspin`: three ways to set the locked byte, which exclude each other.
-unsafe impl<P: Nodes, L: Layout> Exclusive<P> for Qspin<L> {}
+unsafe impl<P: Nodes, L: PendingLayout> Exclusive<P> for Qspin<L> {}
 // SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
-unsafe impl<P: Nodes + Paravirt, T: Stealing, L: Layout, S: Steps> Exclusive<P> for PvQueued<T, L, S> {}
+unsafe impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Exclusive<P> for PvQueued<T, L, S> {}
 // SAFETY: **Exclusion** of `unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQspin<L> {}
 // SAFETY: **Exclusion** of `cna_qspin`, which is that of `qspin`: there is one head of the queue.
 unsafe impl<P: Numa, const T: u32, const S: u32> Exclusive<P> for CnaQspin<T, S> {}
+// SAFETY: **Exclusion** of `exchange_qspin`: the lock byte leaves 0 only by an exchange that returns 0.
+unsafe impl<P: Nodes> Exclusive<P> for ExchangeQspin {}
+// SAFETY: **Exclusion** of `numerous_qspin`: as before, and what is taken by accident is given back.
+unsafe impl<P: Nodes> Exclusive<P> for NumerousQspin {}
 // SAFETY: **Exclusion** of `preemptable_ticket`: the hold bit has one setter.
 unsafe impl<P: Platform, const SHIFT: u32> Exclusive<P> for PreemptableTicket<SHIFT> {}

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::layout::{LOCKED, LOCKED_MASK, PENDING};
-use crate::platform::{Budget, Platform};
+use crate::platform::{Platform, wait_for};
 use crate::qspin;
 
 mod sealed {
@@ -77,11 +77,7 @@ impl Stealing for Hybrid {
         let must_queue = |now: u32| now <= LOCKED_MASK || now & PENDING != 0;
         loop {
             // ORDERING: Relaxed; the exchange decides.
-            let seen = cpu
-                .wait_until(word, Budget::UNBOUNDED, Relaxed, |now| {
-                    Self::may_steal(now) || must_queue(now)
-                })
-                .unwrap_or_else(|last| last);
+            let seen = wait_for(cpu, word, Relaxed, |now| Self::may_steal(now) || must_queue(now));
             if Self::may_steal(seen) && take(cpu, word) {
                 return true;
             }

@@ -16,7 +16,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::platform::{Budget, Platform};
+use crate::platform::{Platform, wait_for};
 use crate::raw::RawLock;
 
 const TAIL_ONE: u32 = 1 << 16;
@@ -83,6 +83,6 @@ fn wait_for_turn<P: Platform>(cpu: &P, word: &P::Word, mine: u16) {
     cpu.contention_begin(word);
     // ORDERING: Acquire; pairs with the Release store of head in `unlock`. Tickets drawn in between are
     // read-modify-writes and so leave that release visible.
-    let _ = cpu.wait_until(word, Budget::UNBOUNDED, Acquire, |value| head(value) == mine);
+    wait_for(cpu, word, Acquire, |value| head(value) == mine);
     cpu.contention_end(word);
 }

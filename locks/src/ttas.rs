@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::backoff::{Backoff, NoBackoff};
-use crate::platform::{Budget, Platform};
+use crate::platform::{Platform, wait_for};
 use crate::raw::RawLock;
 use crate::stats::Event;
 use crate::tas::{FREE, HELD, Tas};
@@ -57,7 +57,7 @@ fn lock_slow<P: Platform, B: Backoff>(cpu: &P, word: &P::Word) {
         attempt = attempt.saturating_add(1);
         B::wait(cpu, attempt);
         // ORDERING: Relaxed; only the exchange that follows gives the lock.
-        let _ = cpu.wait_until(word, Budget::UNBOUNDED, Relaxed, |value| value == FREE);
+        wait_for(cpu, word, Relaxed, |value| value == FREE);
         if exchange(cpu, word) {
             break;
         }

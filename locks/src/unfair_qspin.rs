@@ -16,7 +16,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow};
-use crate::platform::{Budget, Nodes};
+use crate::platform::{Budget, Nodes, wait_for};
 use crate::qspin::{Flavour, Turn, is_contended, lock_queued};
 use crate::queue::{Waiter, successor};
 use crate::raw::RawLock;
@@ -106,17 +106,17 @@ impl<P: Nodes, L: Layout> Flavour<P> for UnfairQspin<L> {
         }
     }
 
-    fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> u32 {
+    fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
         // Tells the successor that it is directly behind the head, if the queue was empty.
         // ORDERING: Relaxed; a hint.
         cpu.store(&me.node.locked, 1, Relaxed);
         loop {
             // ORDERING: Relaxed; taking the lock acquires.
-            let _ = cpu.wait_until(word, Budget::UNBOUNDED, Relaxed, Unfair::may_steal);
+            wait_for(cpu, word, Relaxed, Unfair::may_steal);
             if take(cpu, word) {
                 // Successors may have left meanwhile, and the tail come back: the caller needs the word of now.
                 // ORDERING: Relaxed; the lock is held.
-                return cpu.load(word, Relaxed);
+                return Some(cpu.load(word, Relaxed));
             }
         }
     }

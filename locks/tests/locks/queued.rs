@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
 use holdfast_locks::{
-    AllSteps, Budget, CnaQspin, CpuId, Event, Exclusive, Exponential, HybridPvQspin, Interrupts, Narrow, Paravirt,
-    Platform, PreemptableTicket, PvQspin, Qspin, RawLock, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, Wide,
+    AllSteps, Budget, CnaQspin, CpuId, Event, ExchangeQspin, Exclusive, Exponential, HybridPvQspin, Interrupts, Narrow,
+    Numerous, NumerousQspin, Paravirt, Platform, PreemptableTicket, PvQspin, Qspin, RawLock, Steps, Tas, Ttas,
+    UnfairPvQspin, UnfairQspin, Wide,
 };
 
 use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};
@@ -46,12 +47,16 @@ fn rounds<L: RawLock<StepCpu> + 'static>(cpus: u32, rounds: u32) -> Vec<(CpuId, 
 }
 
 #[test]
-fn no_lost_kick_in_any_schedule() {
+fn no_lost_kick_or_handover_in_any_schedule() {
     let two = Setup::new(2);
     every_schedule(two, 4, || contention::<PvQspin>(2, 0)).expect("no schedule hangs");
     every_schedule(two, 4, || contention::<HybridPvQspin>(2, 0)).expect("no schedule hangs");
     every_schedule(two, 4, || contention::<UnfairPvQspin>(2, 0)).expect("no schedule hangs");
     let three = Setup::new(3);
+    every_schedule(three, 3, || contention::<Qspin>(3, 0)).expect("no schedule hangs");
+    every_schedule(three, 3, || contention::<ExchangeQspin>(3, 0)).expect("no schedule hangs");
+    every_schedule(three, 2, || contention::<NumerousQspin>(3, 0)).expect("no schedule hangs");
+    every_schedule(three, 2, || contention::<UnfairQspin>(3, 0)).expect("no schedule hangs");
     every_schedule(three, 2, || contention::<PvQspin>(3, 0)).expect("no schedule hangs");
     every_schedule(three, 2, || contention::<HybridPvQspin>(3, 0)).expect("no schedule hangs");
     every_schedule(three, 2, || contention::<UnfairPvQspin>(3, 0)).expect("no schedule hangs");
@@ -66,6 +71,8 @@ fn random_schedules_of_more_cpus_pass() {
         random_schedules(setup, runs, || rounds::<HybridPvQspin>(cpus, 3)).expect("hybrid-pv-qspin");
         random_schedules(setup, runs, || rounds::<UnfairQspin>(cpus, 3)).expect("unfair-qspin");
         random_schedules(setup, runs, || rounds::<UnfairPvQspin>(cpus, 3)).expect("unfair-pv-qspin");
+        random_schedules(setup, runs, || rounds::<ExchangeQspin>(cpus, 3)).expect("exchange");
+        random_schedules(setup, runs, || rounds::<NumerousQspin>(cpus, 3)).expect("numerous");
         let two_nodes = Setup { numa_nodes: 2, ..setup };
         random_schedules(two_nodes, runs, || rounds::<CnaQspin<1_000_000, 0>>(cpus, 3)).expect("cna-qspin");
         random_schedules(two_nodes, runs, || rounds::<CnaQspin<50_000, 0>>(cpus, 3)).expect("cna-qspin, flushing");
@@ -163,6 +170,10 @@ fn variants_conform() {
     conforms::<HybridPvQspin<Wide>>(five);
     conforms::<UnfairPvQspin<Wide>>(five);
     conforms::<UnfairQspin<Wide>>(five);
+    conforms::<UnfairQspin<Numerous>>(five);
+    conforms::<ExchangeQspin>(five);
+    conforms::<NumerousQspin>(five);
+    fifo_order::<NumerousQspin, _>(&StepWorld::new(five));
     let numa = Setup { numa_nodes: 2, ..five };
     conforms::<CnaQspin<1_000_000, 0>>(numa);
     conforms::<CnaQspin<10_000, 0>>(numa);

@@ -183,6 +183,9 @@ pub struct ExplainArgs {
     pub results: String,
     #[command(flatten)]
     pub plan: PlanArgs,
+    /// Show the guests that are not measured, too
+    #[arg(long)]
+    pub all: bool,
     /// Show all counters
     #[arg(long)]
     pub counters: bool,

@@ -130,6 +130,8 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         min: summary.map(|summary| summary.min),
         max: summary.map(|summary| summary.max),
         published,
+        work_shares: vms().map(|vm| share(vm, &WORK)).collect(),
+        preempted_spin_shares: vms().map(|vm| share(vm, &PREEMPTED_SPIN)).collect(),
         longest_stalls_ns: vms().map(|vm| vm.longest_stall_ns).collect(),
         period_ns: period_ns(&cell.config.host, cell.config.machine.topology),
         counters: counters(vms()),
@@ -161,6 +163,21 @@ fn counters<'o>(vms: impl Iterator<Item = &'o VmOutcome> + Clone) -> BTreeMap<St
         *sums.entry(name.clone()).or_default() += u128::from(*value);
     }
     sums.into_iter().map(|(name, sum)| (name, sum as f64 / runs)).collect()
+}
+
+/// The simulator's causes that are work.
+const WORK: [&str; 2] = ["useful", "critical_section"];
+/// The simulator's causes that are spinning behind a vCPU that is not running.
+const PREEMPTED_SPIN: [&str; 2] = ["spin_preempted_holder", "spin_preempted_waiter"];
+
+/// The share of `causes` in a guest's vCPU time; 0 if it has none.
+fn share(vm: &VmOutcome, causes: &[&str]) -> f64 {
+    let picos: u128 = causes
+        .iter()
+        .filter_map(|cause| vm.lost_time_ps.get(cause))
+        .map(|picos| u128::from(*picos))
+        .sum();
+    picos as f64 / vm.vcpu_time_ps.max(1) as f64
 }
 
 /// Shares of all vCPU time of all runs.

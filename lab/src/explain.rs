@@ -4,41 +4,58 @@ use serde::Serialize;
 
 use crate::results::{Case, Results};
 
-/// What the longest stalls of a cell's runs say.
+/// Whether a convoy took the time, run by run.
 ///
-/// A preempted lock holder gets its turn again within about one scheduling period. A stall that is longer than
-/// [`PERIODS`] of them is no single preemption: each new holder, or the next waiter in line, was preempted in turn. That is
-/// a convoy.
+/// Behind a preempted lock holder, or behind a preempted waiter whose turn it is, everyone else in line burns CPU time for
+/// nothing. Where that feeds on itself (the next in line is preempted before its turn comes) the guest spins longer than it
+/// works: such a run is a convoy. It comes and goes, so the runs of one cell can differ by an order of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Stalls {
+pub struct Convoys {
     /// Runs.
     pub runs: usize,
-    /// Runs with a convoy.
+    /// Runs whose vCPUs spent more time spinning behind preempted vCPUs than working.
     pub convoys: usize,
-    /// Median over the runs of the longest stall, nanoseconds.
-    pub median_ns: u64,
-    /// Longest stall of all, nanoseconds.
-    pub max_ns: u64,
-    /// The host scheduler's period, nanoseconds.
+    /// Smallest, median and largest time spun behind preempted vCPUs, for each unit of time worked.
+    pub spun_per_work: [f64; 3],
+    /// Median over the runs of the longest stall: no vCPU of the guest did useful work, or ran while holding a lock.
+    /// Nanoseconds of virtual time.
+    pub stall_median_ns: u64,
+    /// Longest stall of all runs, nanoseconds.
+    pub stall_max_ns: u64,
+    /// The host scheduler's period in nanoseconds, within which a preempted vCPU gets its turn again: a longer stall is a
+    /// chain of preemptions.
     pub period_ns: u64,
 }
 
-/// A stall is a convoy's from this many scheduling periods on.
-pub const PERIODS: u64 = 2;
-
-impl Stalls {
+impl Convoys {
     /// Of a cell; `None` without runs.
-    pub fn of(case: &Case) -> Option<Stalls> {
+    pub fn of(case: &Case) -> Option<Convoys> {
         let mut stalls = case.longest_stalls_ns.clone();
         stalls.sort_unstable();
-        let limit = case.period_ns.saturating_mul(PERIODS);
-        Some(Stalls {
+        let pairs = case.preempted_spin_shares.iter().zip(&case.work_shares);
+        let mut ratios: Vec<f64> = pairs
+            .map(|(spun, worked)| spun / worked.max(f64::MIN_POSITIVE))
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        let middle = stalls.len() / 2;
+        Some(Convoys {
             runs: stalls.len(),
-            convoys: stalls.iter().filter(|stall| **stall > limit).count(),
-            median_ns: *stalls.get(stalls.len() / 2)?,
-            max_ns: *stalls.last()?,
+            convoys: ratios.iter().filter(|ratio| **ratio > 1.0).count(),
+            spun_per_work: [*ratios.first()?, *ratios.get(middle)?, *ratios.last()?],
+            stall_median_ns: *stalls.get(middle)?,
+            stall_max_ns: *stalls.last()?,
             period_ns: case.period_ns,
         })
+    }
+
+    /// What the runs say, in words.
+    pub fn verdict(&self) -> &'static str {
+        match self.convoys {
+            0 if self.spun_per_work[2] < 0.1 => "no convoy",
+            0 => "no convoy, but time is lost behind preempted vCPUs",
+            convoys if convoys == self.runs => "convoy in every run",
+            _ => "convoy in some runs: it comes and goes",
+        }
     }
 }
 
@@ -57,8 +74,8 @@ pub struct Row {
     pub lost_time: Vec<(String, f64)>,
     /// Counters: mean of the runs.
     pub counters: Vec<(String, f64)>,
-    /// Stalls; null for a guest that is not measured.
-    pub stalls: Option<Stalls>,
+    /// Convoys; null for a guest that is not measured.
+    pub convoys: Option<Convoys>,
 }
 
 /// An experiment explained.
@@ -101,7 +118,7 @@ pub fn explain(results: &Results) -> Explanation {
                     .iter()
                     .map(|(name, value)| (name.clone(), *value))
                     .collect(),
-                stalls: Stalls::of(case),
+                convoys: Convoys::of(case),
             });
         }
         for beside in results
@@ -120,7 +137,7 @@ pub fn explain(results: &Results) -> Explanation {
                     .iter()
                     .map(|(name, value)| (name.clone(), *value))
                     .collect(),
-                stalls: None,
+                convoys: None,
             });
         }
     }

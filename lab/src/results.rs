@@ -77,6 +77,10 @@ pub struct Case {
     pub max: Option<f64>,
     /// What was published of this cell.
     pub published: Option<PublishedFigure>,
+    /// Share of the vCPUs' time that each sample spent working, in critical sections or outside.
+    pub work_shares: Vec<f64>,
+    /// Share of the vCPUs' time that each sample spun behind a preempted lock holder or a preempted waiter.
+    pub preempted_spin_shares: Vec<f64>,
     /// Longest stall of each sample in nanoseconds of virtual time: no vCPU of the guest did useful work or held a lock
     /// while running.
     pub longest_stalls_ns: Vec<u64>,

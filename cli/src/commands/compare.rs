@@ -69,5 +69,14 @@ pub fn verdict(row: &Row) -> String {
         (_, Some(true)) => "better",
         (_, _) => "worse",
     };
-    format!("x {:.3}{interval}: {judgement}{paired}", comparison.ratio)
+    format!("x {}{interval}: {judgement}{paired}", ratio(comparison.ratio))
+}
+
+/// A ratio with three decimals; where those say nothing, only its order.
+fn ratio(value: f64) -> String {
+    match value {
+        value if value < 0.001 => "<0.001".to_owned(),
+        value if value > 1000.0 => ">1000".to_owned(),
+        value => format!("{value:.3}"),
+    }
 }

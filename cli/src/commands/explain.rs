@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use holdfast_lab::explain::{self, Explanation, Row, Stalls};
+use holdfast_lab::explain::{self, Convoys, Explanation, Row};
 use holdfast_lab::results::{self, Results};
 
 use super::run::finish;
@@ -26,7 +26,8 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
     let mut cases: Vec<&str> = explanation.rows.iter().map(|row| row.case.as_str()).collect();
     cases.dedup();
     for case in cases {
-        let rows: Vec<&Row> = explanation.rows.iter().filter(|row| row.case == case).collect();
+        let shown = |row: &&Row| row.case == case && (row.measured || args.all);
+        let rows: Vec<&Row> = explanation.rows.iter().filter(shown).collect();
         output::line(&format!("\n{case}\n"))?;
         output::line(&shares(&rows))?;
         output::line(&counters(&rows, args.counters))?;
@@ -79,11 +80,17 @@ fn shares(rows: &[&Row]) -> String {
 }
 
 /// Counters that say whether a holder or a waiter lost its pCPU, and what was done about it.
-fn telling(name: &str) -> bool {
-    ["preempt", "kick", "halt", "yield"]
-        .iter()
-        .any(|part| name.contains(part))
-}
+const TELLING: [&str; 9] = [
+    "preempted_holding_lock",
+    "preempted_waiting_for_lock",
+    "halt_exits",
+    "pause_exits",
+    "kicks_sent",
+    "kicks_received",
+    "directed_yield_attempted",
+    "directed_yield_successful",
+    "directed_yield_to_holder",
+];
 
 fn counters(rows: &[&Row], all: bool) -> String {
     let heads = heads(rows);
@@ -97,7 +104,7 @@ fn counters(rows: &[&Row], all: bool) -> String {
         .collect();
     names.sort_unstable();
     names.dedup();
-    for name in names.into_iter().filter(|name| all || telling(name)) {
+    for name in names.into_iter().filter(|name| all || TELLING.contains(name)) {
         let value = |row: &&Row| {
             row.counters
                 .iter()
@@ -118,38 +125,43 @@ fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
         "variant",
         "guest",
         "runs",
-        "with a convoy",
-        "longest stall: median ms",
-        "max ms",
-        "period ms",
+        "convoys",
+        "spun per work",
+        "longest stalls, ms",
+        "verdict",
     ];
     let mut table = output::table(&header, 3);
     for row in &explanation.rows {
-        let Some(Stalls {
+        let Some(found) = row.convoys else { continue };
+        let Convoys {
             runs,
             convoys,
-            median_ns,
-            max_ns,
-            period_ns,
-        }) = row.stalls
-        else {
-            continue;
-        };
+            spun_per_work: [least, median, most],
+            stall_median_ns,
+            stall_max_ns,
+            ..
+        } = found;
         table.add_row([
             row.case.clone(),
             row.variant.clone(),
             row.vm.clone(),
             runs.to_string(),
             convoys.to_string(),
-            milliseconds(median_ns),
-            milliseconds(max_ns),
-            milliseconds(period_ns),
+            format!("{least:.2} / {median:.2} / {most:.2}"),
+            format!("{} / {}", milliseconds(stall_median_ns), milliseconds(stall_max_ns)),
+            found.verdict().to_owned(),
         ]);
     }
     output::line(&table.to_string())?;
+    let periods = explanation
+        .rows
+        .iter()
+        .filter_map(|row| row.convoys)
+        .map(|found| found.period_ns);
+    let period = milliseconds(periods.max().unwrap_or_default());
     output::line(&format!(
-        "\nA stall: no vCPU of the guest does useful work or runs while holding a lock. A preempted holder runs again within \
-         about one scheduling period; a stall longer than {} periods is a chain of preemptions: a convoy.",
-        explain::PERIODS
+        "\nSpun per work: time spun behind preempted holders and waiters for each unit of work; least, median and most of the \
+         runs. More than 1 is a convoy.\nLongest stall: nobody in the guest works, or runs while holding a lock; median and \
+         most of the runs. The host's scheduling period is {period} ms."
     ))
 }

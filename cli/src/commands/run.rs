@@ -3,7 +3,7 @@
 use holdfast_lab::collect;
 use holdfast_lab::compare;
 use holdfast_lab::determinism::first_difference;
-use holdfast_lab::explain::Stalls;
+use holdfast_lab::explain::Convoys;
 use holdfast_lab::plan::Plan;
 use holdfast_lab::results::{Case, Results};
 
@@ -102,7 +102,9 @@ fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
             results.scale
         ));
     }
-    notes.push_str("\nConvoys: runs with a stall that no single preemption explains, of all runs.\n");
+    notes.push_str(
+        "\nConvoys: runs that spun longer behind preempted vCPUs than they worked. More: holdfast explain.\n",
+    );
     for row in compare::variants(results, None)?.rows {
         let verdict = verdict(&row);
         notes.push_str(&format!(
@@ -126,7 +128,7 @@ fn row(case: &Case) -> Vec<String> {
         (Some(min), Some(max)) => format!("{} - {}", number(min), number(max)),
         _ => "-".to_owned(),
     };
-    let convoys = Stalls::of(case).map_or_else(String::new, |stalls| format!("{} of {}", stalls.convoys, stalls.runs));
+    let convoys = Convoys::of(case).map_or_else(String::new, |found| format!("{} of {}", found.convoys, found.runs));
     vec![
         case.case.clone(),
         case.variant.clone(),

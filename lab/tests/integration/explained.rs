@@ -65,22 +65,21 @@ fn files_that_differ_in_more_than_samples_are_remarked_on() {
 }
 
 #[test]
-fn long_stalls_are_convoys() {
+fn who_spins_longer_than_it_works_is_in_a_convoy() {
     let results = results();
     let explanation = explain::explain(&results);
-    let stalls = explanation.rows[0].stalls.expect("three runs");
-    // 40, 80 and 120 ms against twice 24 ms.
-    assert_eq!(
-        (stalls.runs, stalls.convoys, stalls.median_ns, stalls.max_ns),
-        (3, 2, 80_000_000, 120_000_000)
-    );
-    assert_eq!(stalls.period_ns, 24_000_000);
-    let background: Vec<bool> = explanation.rows.iter().map(|row| row.measured).collect();
-    assert_eq!(background, [true, false, true, false, true, false, true, false]);
-    assert_eq!(
-        explanation.rows[0].lost_time,
-        [("useful".to_owned(), 0.75), ("idle".to_owned(), 0.25)]
-    );
+    let convoys = explanation.rows[0].convoys.expect("three runs");
+    // 20, 40 and 60 of the time spun, 50 worked.
+    assert_eq!((convoys.runs, convoys.convoys, convoys.verdict()), (3, 1, "convoy in some runs: it comes and goes"));
+    for (ratio, expected) in convoys.spun_per_work.into_iter().zip([0.4, 0.8, 1.2]) {
+        assert!((ratio - expected).abs() < 1e-9, "{ratio} {expected}");
+    }
+    assert_eq!((convoys.stall_median_ns, convoys.stall_max_ns), (80_000_000, 120_000_000));
+    assert_eq!(convoys.period_ns, 24_000_000);
+    let measured: Vec<bool> = explanation.rows.iter().map(|row| row.measured).collect();
+    assert_eq!(measured, [true, false, true, false, true, false, true, false]);
+    let causes: Vec<&str> = explanation.rows[0].lost_time.iter().map(|(cause, _)| cause.as_str()).collect();
+    assert_eq!(causes, ["useful", "spin_preempted_waiter", "idle"]);
 }
 
 #[test]

@@ -38,7 +38,9 @@ fn elapsed_times_are_full_size_equivalents() {
         (Some(24.0), Some(24.0), Some(22.0), Some(26.0))
     );
     assert_eq!(first.sd, Some(2.0));
-    assert!((first.lost_time["useful"] - 0.75).abs() < 1e-12);
+    // Shares of all runs' time together: 100, 100 and 110.
+    assert!((first.lost_time["useful"] - 150.0 / 310.0).abs() < 1e-12);
+    assert!((first.lost_time.values().sum::<f64>() - 1.0).abs() < 1e-12);
     assert_eq!(first.counters["kicks"], 2.0);
 }
 

@@ -40,4 +40,4 @@ pub use os::{Os, Touch};
 pub use process::{Executable, Exited, Fork};
 pub use program::{Limits, Program, Start};
 pub use task::TaskId;
-pub use user::{UserGuard, UserLock};
+pub use user::{UserGuard, UserLine, UserLock};

@@ -33,6 +33,45 @@ pub struct UserGuard<'a, T, M: Machine> {
     os: &'a Os<M>,
 }
 
+/// A cache line of shared memory that programs read and write for what it holds, not to exclude each other: what it
+/// costs to have it is what counts.
+pub struct UserLine<M: Machine> {
+    word: WordOf<M>,
+}
+
+impl<M: Machine> UserLine<M> {
+    /// A line.
+    pub fn new() -> Self {
+        UserLine {
+            word: WordOf::<M>::new(0),
+        }
+    }
+
+    /// Reads it.
+    pub fn read(&self, os: &Os<M>) -> u32 {
+        // ORDERING: Relaxed, here and below: whoever relies on the contents holds a lock.
+        os.here().cpu.load(&self.word, Relaxed)
+    }
+
+    /// Reads it and writes it back.
+    pub fn change(&self, os: &Os<M>) {
+        let on = os.here();
+        let value = on.cpu.load(&self.word, Relaxed);
+        on.cpu.store(&self.word, value.wrapping_add(1), Relaxed);
+    }
+
+    /// Changes it with a locked instruction.
+    pub fn count(&self, os: &Os<M>) {
+        os.here().cpu.fetch_add(&self.word, 1, Relaxed);
+    }
+}
+
+impl<M: Machine> Default for UserLine<M> {
+    fn default() -> Self {
+        UserLine::new()
+    }
+}
+
 impl<T, M: Machine> UserLock<T, M> {
     /// A free lock.
     pub fn new(value: T) -> Self {

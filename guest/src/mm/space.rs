@@ -115,9 +115,8 @@ pub(crate) fn fault<M: Machine>(on: &OnCpu<'_, M>, kind: Fault) {
     }
     let mut tables = space_of(on.kernel, current_space(on)).tables.lock(on);
     match kind {
-        Fault::Anonymous => tables.anonymous += 1,
-        // The page counted is the copy; the one it replaces stays with the other side.
-        Fault::CopyOnWrite => {}
+        // The copy is a new page; what it replaces stays with the other side.
+        Fault::Anonymous | Fault::CopyOnWrite => tables.anonymous += 1,
         Fault::File => tables.file += 1,
     }
     let is_table_full = (tables.anonymous + tables.file).is_multiple_of(costs::PTES_PER_TABLE);
@@ -127,7 +126,7 @@ pub(crate) fn fault<M: Machine>(on: &OnCpu<'_, M>, kind: Fault) {
     if is_table_full {
         memory.take_page(on);
     }
-    if kind == Fault::Anonymous {
+    if kind != Fault::File {
         memory.lru_add(on);
     }
 }

@@ -2,7 +2,7 @@
 
 use holdfast_guest::{FileId, Fork, Machine, Os, Start, Touch};
 
-use super::mix::{DEPTH, SHELL_VMAS, UnitWork, executable, faults, files};
+use super::mix::{AFTER_FORK_NS, DEPTH, SHELL_VMAS, UnitWork, executable, faults, files};
 use super::{Build, role};
 use crate::stream::Stream;
 
@@ -55,7 +55,7 @@ impl<M: Machine> Build<M> {
 
     /// gcc: starts compiler and assembler with a pipe between them.
     pub(super) fn driver(&self, os: &Os<M>, unit: u32) {
-        os.exec(&executable(files::DRIVER));
+        exec_after_fork(os, files::DRIVER);
         os.user_touching(self.work(os, unit).driver_ns, faults::DRIVER);
         for _ in 0..12 {
             os.open_missing(DEPTH);
@@ -170,7 +170,7 @@ impl<M: Machine> Build<M> {
     /// fixdep, rm or mv.
     pub(super) fn tool(&self, os: &Os<M>, argument: u32) {
         let (unit, tool) = (argument / 3, argument % 3);
-        os.exec(&executable(files::TOOLS + tool));
+        exec_after_fork(os, files::TOOLS + tool);
         let work = self.work(os, unit);
         os.user_touching(work.tool_ns, faults::TOOL);
         let (directory, file) = (directory_of(unit), temporary_of(unit));
@@ -188,6 +188,19 @@ impl<M: Machine> Build<M> {
             _ => os.rename(directory, file, DEPTH),
         }
     }
+}
+
+/// A shell runs a command.
+fn fork_and_wait<M: Machine>(os: &Os<M>, start: Start) {
+    os.fork(Fork::Copy { vmas: SHELL_VMAS }, start);
+    os.user_touching(AFTER_FORK_NS, faults::AFTER_FORK);
+    os.wait();
+}
+
+/// A shell's child becomes the command.
+fn exec_after_fork<M: Machine>(os: &Os<M>, file: u32) {
+    os.user_touching(AFTER_FORK_NS, faults::AFTER_FORK);
+    os.exec(&executable(file));
 }
 
 /// The part of `total` that falls to step `index` of `steps`: all parts sum to `total`.

@@ -79,21 +79,20 @@ impl<M: Machine> Database<M> {
         self.lock_relations(os, backend, statement);
     }
 
-    /// The lock manager's entries of the table and its index: the same partitions for every client.
+    /// The lock manager's entries of the table and its index: the same partitions and lines for every client.
     fn lock_relations(&self, os: &Os<M>, backend: u32, statement: u32) {
         for relation in 0..mix::RELATIONS {
-            let partition = (statement * mix::RELATIONS + relation) % lock::PARTITIONS;
-            self.with(
-                os,
-                backend,
-                lock::MANAGER + partition as usize,
-                Hold::Exclusive,
-                held::MANAGER_NS,
-            );
+            let partition = lock::MANAGER + ((statement * mix::RELATIONS + relation) % lock::PARTITIONS) as usize;
+            self.take(os, backend, partition, Hold::Exclusive);
+            for line in &self.locks[partition].lines {
+                line.change(os);
+            }
+            os.user(held::MANAGER_NS);
+            self.release(os, partition);
         }
     }
 
-    /// Pins a page and reads it. The upper levels of an index are the same page for all.
+    /// Pins a page, reads it, unpins it. The upper levels of an index are the same page for all.
     fn read_buffer(&self, os: &Os<M>, backend: u32, statement: u32, level: u32, pages: &mut Stream) {
         let is_root = level == 0;
         let partition = if is_root {
@@ -101,13 +100,17 @@ impl<M: Machine> Database<M> {
         } else {
             pages.below(lock::PARTITIONS)
         } % lock::PARTITIONS;
-        self.with(os, backend, lock::BUFFERS + partition as usize, Hold::Shared, 0);
+        self.take(os, backend, lock::BUFFERS + partition as usize, Hold::Shared);
         let content = if is_root {
             lock::CONTENTS + statement as usize
         } else {
             self.content_lock(pages, level)
         };
+        let header = &self.locks[content].lines[0];
+        header.count(os);
+        self.release(os, lock::BUFFERS + partition as usize);
         self.with(os, backend, content, Hold::Shared, held::PAGE_NS);
+        header.count(os);
     }
 
     fn content_lock(&self, pages: &mut Stream, level: u32) -> usize {

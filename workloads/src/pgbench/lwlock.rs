@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use holdfast_guest::{Machine, Os, UserLock};
+use holdfast_guest::{Machine, Os, UserLine, UserLock};
 
 use super::Database;
 
@@ -18,7 +18,12 @@ pub(super) enum Hold {
 /// A lightweight lock.
 pub(super) struct LwLock<M: Machine> {
     state: UserLock<State, M>,
+    /// Lines of what it protects: hash chains and entries, or the header of a buffer.
+    pub(super) lines: [UserLine<M>; LINES],
 }
+
+/// Lines that a change under a lightweight lock of the lock manager writes: bucket, lock, holder, queue. [G] as in the mix
+pub(super) const LINES: usize = 4;
 
 #[derive(Debug, Default)]
 struct State {
@@ -62,6 +67,7 @@ impl<M: Machine> LwLock<M> {
     pub(super) fn new() -> Self {
         LwLock {
             state: UserLock::new(State::default()),
+            lines: core::array::from_fn(|_| UserLine::new()),
         }
     }
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod amount;
+pub mod bench;
 pub mod collect;
 pub mod compare;
 pub mod determinism;

@@ -12,7 +12,11 @@ fn main() {
     if !header.exists() {
         return;
     }
-    let compiled = cc::Build::new().file("src/ck.c").include(directory).opt_level(2).try_compile("holdfast_ck");
+    let compiled = cc::Build::new()
+        .file("src/ck.c")
+        .include(directory)
+        .opt_level(2)
+        .try_compile("holdfast_ck");
     match compiled {
         Ok(()) => println!("cargo::rustc-cfg=concurrency_kit"),
         Err(error) => println!("cargo::warning=Concurrency Kit is installed, but does not compile: {error}"),

@@ -24,7 +24,10 @@ fn key() -> libc::pthread_key_t {
         let mut key = 0;
         // SAFETY: `key` is ours to write, and `at_exit` has the type that is asked for.
         let error = unsafe { libc::pthread_key_create(&mut key, Some(at_exit)) };
-        assert_eq!(error, 0, "cannot learn when threads end: all thread-specific keys are in use");
+        assert_eq!(
+            error, 0,
+            "cannot learn when threads end: all thread-specific keys are in use"
+        );
         key
     })
 }

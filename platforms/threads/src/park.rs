@@ -56,6 +56,12 @@ fn futex(word: &AtomicU32, operation: i32, value: u32) {
     let timeout = ptr::null::<libc::timespec>();
     // SAFETY: the kernel only reads `word`, which is static; waiting without a time limit, and waking, need no more.
     unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, timeout);
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            operation | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            timeout,
+        );
     }
 }

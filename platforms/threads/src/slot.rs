@@ -8,8 +8,8 @@
 //! if a later destructor took a number anew.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_locks::CpuId;
 

@@ -1,11 +1,16 @@
 //! Concurrency Kit: its default spinlock (fetch-and-store) and its ticket lock. Calls, not inlined as in C.
+//!
+//! The types exist whether or not it was installed when this was compiled, so that who uses them needs no condition of
+//! its own; see [`INSTALLED`].
 
 #![expect(unsafe_code, reason = "calls C, and vouches for the exclusion of C's locks")]
 
 use core::cell::UnsafeCell;
-use core::ffi::c_uchar;
 
 use lock_api::{GuardNoSend, RawMutex};
+
+/// Whether Concurrency Kit was there. If not, these locks panic when locked.
+pub const INSTALLED: bool = cfg!(concurrency_kit);
 
 macro_rules! spinlocks {
     ($($(#[$doc:meta])* $name:ident([$word:ty; $words:literal]) =
@@ -14,12 +19,16 @@ macro_rules! spinlocks {
         #[repr(C)]
         pub struct $name(UnsafeCell<[$word; $words]>);
 
+        #[cfg(concurrency_kit)]
         unsafe extern "C" {
             fn $lock(lock: *mut [$word; $words]);
-            fn $trylock(lock: *mut [$word; $words]) -> c_uchar;
+            fn $trylock(lock: *mut [$word; $words]) -> u8;
             fn $unlock(lock: *mut [$word; $words]);
-            fn $locked(lock: *mut [$word; $words]) -> c_uchar;
+            fn $locked(lock: *mut [$word; $words]) -> u8;
         }
+
+        #[cfg(not(concurrency_kit))]
+        use missing::{$lock, $locked, $trylock, $unlock};
 
         // SAFETY: made to be used by several threads at the same time.
         unsafe impl Sync for $name {}
@@ -65,4 +74,20 @@ spinlocks! {
     /// `ck_spinlock_ticket_t`.
     TicketSpinlock([u32; 2]) =
         holdfast_ck_ticket_lock, holdfast_ck_ticket_trylock, holdfast_ck_ticket_unlock, holdfast_ck_ticket_locked;
+}
+
+/// What is called when there is nothing to call.
+#[cfg(not(concurrency_kit))]
+mod missing {
+    macro_rules! missing {
+        ($($name:ident)+) => {$(
+            pub(super) unsafe fn $name<T>(_lock: *mut T) -> u8 {
+                panic!("Concurrency Kit was not installed when this program was compiled");
+            }
+        )+};
+    }
+    missing!(
+        holdfast_ck_fas_lock holdfast_ck_fas_trylock holdfast_ck_fas_unlock holdfast_ck_fas_locked
+        holdfast_ck_ticket_lock holdfast_ck_ticket_trylock holdfast_ck_ticket_unlock holdfast_ck_ticket_locked
+    );
 }

@@ -1,11 +1,12 @@
 //! Locks of C libraries as raw locks of `lock_api`: what the Holdfast locks are measured beside.
 //!
-//! [`PthreadMutex`] and [`PthreadSpinlock`] are always there; [`ck`] only where Concurrency Kit is installed.
+//! [`PthreadMutex`] and [`PthreadSpinlock`] are always there; those of [`ck`] only where Concurrency Kit is installed.
 
 #![expect(unsafe_code, reason = "calls C, and vouches for the exclusion of C's locks")]
 
-#[cfg(concurrency_kit)]
 pub mod ck;
+
+pub mod clock;
 
 use core::cell::UnsafeCell;
 
@@ -56,8 +57,14 @@ unsafe impl RawMutex for PthreadMutex {
 }
 
 /// What `pthread_spin_init` writes: in glibc on x86, 1 is free; elsewhere, and in musl, 0.
-const FREE: libc::pthread_spinlock_t =
-    if cfg!(all(target_env = "gnu", any(target_arch = "x86_64", target_arch = "x86"))) { 1 } else { 0 };
+const FREE: libc::pthread_spinlock_t = if cfg!(all(
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "x86")
+)) {
+    1
+} else {
+    0
+};
 
 /// `pthread_spinlock_t`, private to the process.
 pub struct PthreadSpinlock(UnsafeCell<libc::pthread_spinlock_t>);
@@ -137,9 +144,9 @@ mod tests {
     fn each_lock_excludes() {
         excludes::<PthreadMutex>();
         excludes::<PthreadSpinlock>();
-        #[cfg(concurrency_kit)]
-        excludes::<ck::FasSpinlock>();
-        #[cfg(concurrency_kit)]
-        excludes::<ck::TicketSpinlock>();
+        if ck::INSTALLED {
+            excludes::<ck::FasSpinlock>();
+            excludes::<ck::TicketSpinlock>();
+        }
     }
 }

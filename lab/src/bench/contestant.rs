@@ -1,0 +1,157 @@
+//! The locks that are measured.
+
+use lock_api::RawMutex;
+
+use super::Origin;
+use super::contended::{self, Cell, Clock, Outcome};
+use super::uncontended;
+
+/// A lock around a counter.
+pub trait Lock: Sync + Sized {
+    /// A free lock.
+    fn new() -> Self;
+    /// Runs `section` while holding it.
+    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T;
+}
+
+impl<R: RawMutex + Sync> Lock for lock_api::Mutex<R, u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+    #[inline]
+    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
+        section(&mut self.lock())
+    }
+}
+
+impl Lock for std::sync::Mutex<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+    #[inline]
+    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
+        // What users write. Poisoning needs a panic in a section, and ours have none.
+        section(&mut self.lock().expect("no section panics"))
+    }
+}
+
+impl Lock for usync::Mutex<u64> {
+    fn new() -> Self {
+        usync::const_mutex(0)
+    }
+    #[inline]
+    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
+        section(&mut self.lock())
+    }
+}
+
+impl Lock for spin::mutex::SpinMutex<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+    #[inline]
+    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
+        section(&mut self.lock())
+    }
+}
+
+impl Lock for spin::mutex::TicketMutex<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+    #[inline]
+    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
+        section(&mut self.lock())
+    }
+}
+
+impl Lock for mcslock::raw::spins::Mutex<u64> {
+    fn new() -> Self {
+        Self::new(0)
+    }
+    #[inline]
+    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
+        let mut node = mcslock::raw::MutexNode::new();
+        self.lock_with_then(&mut node, section)
+    }
+}
+
+/// A row of the tables.
+pub struct Contestant {
+    /// Its name in results.
+    pub name: &'static str,
+    /// Whose it is.
+    pub origin: Origin,
+    /// How to measure it; missing where it is not installed.
+    pub measure: Option<Measure>,
+}
+
+/// The measurements of one lock type.
+#[derive(Clone, Copy)]
+pub struct Measure {
+    /// Nanoseconds for lock and unlock, without contention.
+    pub uncontended: fn(iterations: u32) -> f64,
+    /// One contended measurement.
+    pub contended: fn(&Cell, Clock) -> Outcome,
+}
+
+const fn measure<L: Lock>() -> Option<Measure> {
+    Some(Measure {
+        uncontended: uncontended::once::<L>,
+        contended: contended::once::<L>,
+    })
+}
+
+const fn ours<R: RawMutex + Sync>(name: &'static str) -> Contestant {
+    Contestant {
+        name,
+        origin: Origin::Holdfast,
+        measure: measure::<lock_api::Mutex<R, u64>>(),
+    }
+}
+
+const fn peer<L: Lock>(name: &'static str) -> Contestant {
+    Contestant {
+        name,
+        origin: Origin::Peer,
+        measure: measure::<L>(),
+    }
+}
+
+const fn concurrency_kit<R: RawMutex + Sync>(name: &'static str) -> Contestant {
+    let contestant = peer::<lock_api::Mutex<R, u64>>(name);
+    if holdfast_peers::ck::INSTALLED {
+        contestant
+    } else {
+        Contestant {
+            measure: None,
+            ..contestant
+        }
+    }
+}
+
+/// All of them.
+pub const CONTESTANTS: &[Contestant] = &[
+    ours::<holdfast_threads::RawTas>("tas"),
+    ours::<holdfast_threads::RawTtas>("ttas"),
+    ours::<holdfast_threads::RawTicket>("ticket"),
+    ours::<holdfast_threads::RawPvTicket>("pv-ticket"),
+    ours::<holdfast_threads::RawPreemptableTicket>("preemptable-ticket"),
+    ours::<holdfast_threads::RawQspin>("qspin"),
+    ours::<holdfast_threads::RawPvQspin>("pv-qspin"),
+    ours::<holdfast_threads::RawUnfairQspin>("unfair-qspin"),
+    ours::<holdfast_threads::RawUnfairPvQspin>("unfair-pv-qspin"),
+    ours::<holdfast_threads::RawHybrid>("hybrid-pv-qspin"),
+    ours::<holdfast_threads::RawCnaQspin>("cna-qspin"),
+    peer::<std::sync::Mutex<u64>>("std::sync::Mutex"),
+    peer::<lock_api::Mutex<parking_lot::RawMutex, u64>>("parking_lot::Mutex"),
+    peer::<lock_api::Mutex<parking_lot::RawFairMutex, u64>>("parking_lot::FairMutex"),
+    peer::<usync::Mutex<u64>>("usync::Mutex"),
+    peer::<spin::mutex::SpinMutex<u64>>("spin::SpinMutex"),
+    peer::<spin::mutex::TicketMutex<u64>>("spin::TicketMutex"),
+    peer::<mcslock::raw::spins::Mutex<u64>>("mcslock::raw"),
+    peer::<lock_api::Mutex<holdfast_peers::PthreadMutex, u64>>("pthread_mutex"),
+    peer::<lock_api::Mutex<holdfast_peers::PthreadSpinlock, u64>>("pthread_spinlock"),
+    concurrency_kit::<holdfast_peers::ck::FasSpinlock>("ck_spinlock_fas"),
+    concurrency_kit::<holdfast_peers::ck::TicketSpinlock>("ck_spinlock_ticket"),
+];

@@ -1,0 +1,57 @@
+//! Where figures were measured: without that they mean nothing.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::thread::available_parallelism;
+
+use serde::{Deserialize, Serialize};
+
+/// A machine, as far as this process sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The CPU's name for itself.
+    pub cpu: Option<String>,
+    /// CPUs that this process may use.
+    pub cpus: usize,
+    /// Operating system and version.
+    pub kernel: Option<String>,
+    /// Runnable threads, averaged over a minute, before anything was measured. Well above 0: others were at work, too.
+    pub load_before: Option<f64>,
+    /// The same afterwards: the benchmark's own load included.
+    pub load_after: Option<f64>,
+}
+
+impl Machine {
+    /// This one. What cannot be learnt is missing.
+    pub fn here() -> Machine {
+        Machine {
+            cpu: cpu(),
+            cpus: available_parallelism().map_or(1, NonZeroUsize::get),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+                .ok()
+                .map(|release| format!("Linux {}", release.trim())),
+            load_before: load(),
+            load_after: None,
+        }
+    }
+
+    /// Completes the description at the end of the run.
+    pub fn note_load_after(&mut self) {
+        self.load_after = load();
+    }
+}
+
+fn cpu() -> Option<String> {
+    let info = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg")
+        .ok()?
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()
+}

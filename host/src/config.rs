@@ -19,12 +19,13 @@ pub enum SchedulerKind {
 /// When the scheduler ticks of the pCPUs fall, relative to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TickPhase {
-    /// All at the same time: Linux's default (`skew_tick=0`).
+    /// All at the same time: Linux from 2.6.36, which removed the old skew, and the default (`skew_tick=0`) since 3.6
+    /// brought it back as an option. Slices end on ticks, so co-scheduled pCPUs keep their phases: it matters.
+    #[default]
     Aligned,
     /// Spread over the first half of a period, as `skew_tick=1` does it.
     HalfSkewed,
     /// Spread evenly over the whole period.
-    #[default]
     Spread,
 }
 

@@ -204,12 +204,12 @@ impl Handle {
     }
 
     /// Leaves the guest for an instruction that it may not execute.
-    fn fault(&self, what: &str) {
+    fn fault(&self, what: impl FnOnce() -> String) {
         let engine = self.engine();
         let this = &mut engine.vcpus[engine.current as usize];
         if std::mem::take(&mut this.fault) {
             let number = this.number;
-            let message = format!("general-protection fault on vcpu {number}: {what}");
+            let message = format!("general-protection fault on vcpu {number}: {}", what());
             engine.failure = Some(Failure::GuestPanic(message));
             self.switch_to(None);
         }
@@ -665,12 +665,12 @@ unsafe impl Cpu for SimCpu {
 
     fn wrmsr(&self, msr: u32, value: u64) {
         self.handle.exit(Exit::WriteMsr { msr, value });
-        self.handle.fault(&format!("wrmsr {msr:#x}, {value:#x}"));
+        self.handle.fault(|| format!("wrmsr {msr:#x}, {value:#x}"));
     }
 
     fn rdmsr(&self, msr: u32) -> u64 {
         self.handle.exit(Exit::ReadMsr { msr });
-        self.handle.fault(&format!("rdmsr {msr:#x}"));
+        self.handle.fault(|| format!("rdmsr {msr:#x}"));
         self.reply()
     }
 

@@ -163,6 +163,8 @@ pub struct Engine {
     pub execute_spins: bool,
     /// End of patience.
     pub limit: Time,
+    /// The timer that goes off, until the host sets it again.
+    pub firing: Option<u32>,
     /// What the slots behind the watchdog's are for.
     pub spare_slots: Vec<Spare>,
     /// Those whose interrupts have arrived.
@@ -269,12 +271,21 @@ impl Engine {
         self.stats.events += 1;
         self.now = key.time();
         let pcpus = self.pcpus.len() as u32;
-        self.queue.clear(slot);
         if slot < pcpus {
             self.activity_ends(slot);
-        } else if slot < self.watchdog_slot() {
+            return;
+        }
+        if slot < self.watchdog_slot() {
+            // Most timers are set again at once: only one that is not must be taken out.
+            self.firing = Some(slot);
             self.interrupt(slot - pcpus, holdfast_host::HostInterrupt::Timer);
-        } else if slot == self.watchdog_slot() {
+            if self.firing.take().is_some() {
+                self.queue.clear(slot);
+            }
+            return;
+        }
+        self.queue.clear(slot);
+        if slot == self.watchdog_slot() {
             if call_off.load(Ordering::Relaxed) {
                 self.failure = Some(Failure::CalledOff);
             }

@@ -145,6 +145,9 @@ impl Engine {
 
     fn set_timer(&mut self, pcpu: u32, at: Option<Nanos>) {
         let slot = self.timer_slot(pcpu);
+        if self.firing == Some(slot) {
+            self.firing = None;
+        }
         match at {
             Some(at) => {
                 let at = Time::from_nanos(at.0).max(self.now);
@@ -187,12 +190,16 @@ impl Engine {
                 this.activity = Activity::Task(task);
                 this.task_since = self.now;
                 let end = self.tasks.get(&task).map_or(Time::NEVER, |task| self.now + task.remaining);
-                if end != Time::NEVER {
-                    self.queue.set(pcpu, Key::new(end, CLASS_ACTIVITY, pcpu));
-                }
+                self.queue.set(pcpu, Key::new(end, CLASS_ACTIVITY, pcpu));
             }
-            Run::Poll(_) => this.activity = Activity::Poll,
-            Run::Idle => this.activity = Activity::Idle,
+            Run::Poll(_) => {
+                this.activity = Activity::Poll;
+                self.queue.clear(pcpu);
+            }
+            Run::Idle => {
+                this.activity = Activity::Idle;
+                self.queue.clear(pcpu);
+            }
         }
         if timer {
             self.interrupt(pcpu, HostInterrupt::Timer);

@@ -90,6 +90,7 @@ fn build(
         stats: EngineStats::default(),
         execute_spins: config.execute_spins,
         limit: Time::from_nanos(config.limit_ns),
+        firing: None,
         spare_slots: Vec::new(),
         free_slots: Vec::new(),
     });

@@ -1,5 +1,6 @@
 //! The program's version with the commit that it was built from: a failed run can only be replayed by the same source.
 
+use std::path::Path;
 use std::process::Command;
 
 /// Whatever can change how a run goes.
@@ -20,9 +21,12 @@ fn main() {
     for source in SOURCES {
         println!("cargo::rerun-if-changed=../{source}");
     }
-    // A commit changes no source, and yet the version.
-    println!("cargo::rerun-if-changed=../.git/HEAD");
-    println!("cargo::rerun-if-changed=../.git/logs/HEAD");
+    // A commit changes no source, and yet the version. (A file that is not there would make every build a new one.)
+    for file in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", file]).filter(|path| Path::new("..").join(path).exists()) {
+            println!("cargo::rerun-if-changed=../{path}");
+        }
+    }
     let version = env!("CARGO_PKG_VERSION");
     let version = match git(&["rev-parse", "--short=12", "HEAD"]) {
         // Without a repository (an archive) the number must do.

@@ -9,7 +9,7 @@ use holdfast_sim::{Outcome, VmOutcome};
 use crate::experiment::Metric;
 use crate::plan::{Cell, Plan};
 use crate::replay;
-use crate::results::{Background, Case, FailedRun, PublishedFigure, Results, SCHEMA};
+use crate::results::{Background, Case, ConvoyTimes, FailedRun, PublishedFigure, Results, SCHEMA};
 use crate::run::Outcomes;
 use crate::stats::Summary;
 
@@ -132,6 +132,10 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         published,
         work_shares: vms().map(|vm| share(vm, &WORK)).collect(),
         preempted_spin_shares: vms().map(|vm| share(vm, &PREEMPTED_SPIN)).collect(),
+        convoys: done
+            .iter()
+            .map(|(_, outcome)| convoy(&outcome.vms[vm], outcome.end_ns))
+            .collect(),
         longest_stalls_ns: vms().map(|vm| vm.longest_stall_ns).collect(),
         period_ns: period_ns(&cell.config.host, cell.config.machine.topology),
         counters: counters(vms()),
@@ -178,6 +182,14 @@ fn share(vm: &VmOutcome, causes: &[&str]) -> f64 {
         .map(|picos| u128::from(*picos))
         .sum();
     picos as f64 / vm.vcpu_time_ps.max(1) as f64
+}
+
+fn convoy(vm: &VmOutcome, end_ns: u64) -> Option<ConvoyTimes> {
+    let convoy = vm.convoy?;
+    Some(ConvoyTimes {
+        since_ns: convoy.since_ns,
+        share: convoy.total_ns as f64 / end_ns.max(1) as f64,
+    })
 }
 
 /// Shares of all vCPU time of all runs.

@@ -3,47 +3,46 @@
 use serde::Serialize;
 
 use crate::results::{Case, Results};
+use crate::stats::Summary;
 
-/// Whether a convoy took the time, run by run.
+/// Whether convoys took the time, run by run.
 ///
 /// Behind a preempted lock holder, or behind a preempted waiter whose turn it is, everyone else in line burns CPU time for
 /// nothing. Where that feeds on itself (the next in line is preempted before its turn comes) the guest spins longer than it
-/// works: such a run is a convoy. It comes and goes, so the runs of one cell can differ by an order of magnitude.
+/// works: that is a convoy. It comes and goes, so the runs of one cell can differ by an order of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Convoys {
     /// Runs.
     pub runs: usize,
-    /// Runs whose vCPUs spent more time spinning behind preempted vCPUs than working.
+    /// Runs that fell into a convoy at some time.
     pub convoys: usize,
-    /// Smallest, median and largest time spun behind preempted vCPUs, for each unit of time worked.
+    /// Share of the run spent in convoys: least, median and most of the runs.
+    pub shares: [f64; 3],
+    /// Time spun behind vCPUs that were not running, for each unit of time worked: least, median and most of the runs.
     pub spun_per_work: [f64; 3],
-    /// Median over the runs of the longest stall: no vCPU of the guest did useful work, or ran while holding a lock.
-    /// Nanoseconds of virtual time.
-    pub stall_median_ns: u64,
-    /// Longest stall of all runs, nanoseconds.
-    pub stall_max_ns: u64,
-    /// The host scheduler's period in nanoseconds, within which a preempted vCPU gets its turn again: a longer stall is a
-    /// chain of preemptions.
+    /// Longest stall: no vCPU of the guest did useful work, or ran while holding a lock. Least, median and most of the runs,
+    /// nanoseconds of virtual time.
+    pub stalls_ns: [u64; 3],
+    /// The host scheduler's period in nanoseconds, within which a preempted vCPU gets its turn again.
     pub period_ns: u64,
 }
 
 impl Convoys {
     /// Of a cell; `None` without runs.
     pub fn of(case: &Case) -> Option<Convoys> {
+        let shares = case
+            .convoys
+            .iter()
+            .map(|convoy| convoy.map_or(0.0, |convoy| convoy.share));
+        let pairs = case.preempted_spin_shares.iter().zip(&case.work_shares);
         let mut stalls = case.longest_stalls_ns.clone();
         stalls.sort_unstable();
-        let pairs = case.preempted_spin_shares.iter().zip(&case.work_shares);
-        let mut ratios: Vec<f64> = pairs
-            .map(|(spun, worked)| spun / worked.max(f64::MIN_POSITIVE))
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        let middle = stalls.len() / 2;
         Some(Convoys {
-            runs: stalls.len(),
-            convoys: ratios.iter().filter(|ratio| **ratio > 1.0).count(),
-            spun_per_work: [*ratios.first()?, *ratios.get(middle)?, *ratios.last()?],
-            stall_median_ns: *stalls.get(middle)?,
-            stall_max_ns: *stalls.last()?,
+            runs: case.convoys.len(),
+            convoys: case.convoys.iter().flatten().count(),
+            shares: spread(shares)?,
+            spun_per_work: spread(pairs.map(|(spun, worked)| spun / worked.max(f64::MIN_POSITIVE)))?,
+            stalls_ns: [*stalls.first()?, *stalls.get(stalls.len() / 2)?, *stalls.last()?],
             period_ns: case.period_ns,
         })
     }
@@ -53,10 +52,17 @@ impl Convoys {
         match self.convoys {
             0 if self.spun_per_work[2] < 0.1 => "no convoy",
             0 => "no convoy, but time is lost behind preempted vCPUs",
-            convoys if convoys == self.runs => "convoy in every run",
-            _ => "convoy in some runs: it comes and goes",
+            convoys if convoys < self.runs => "convoys in some runs",
+            _ if self.shares[0] > 0.5 => "convoys, most of the time, in every run",
+            _ => "convoys in every run",
         }
     }
+}
+
+/// Least, median and most; `None` without values.
+fn spread(values: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
+    let summary = Summary::of(&values.collect::<Vec<f64>>())?;
+    Some([summary.min, summary.median, summary.max])
 }
 
 /// A cell explained.

@@ -81,6 +81,8 @@ pub struct Case {
     pub work_shares: Vec<f64>,
     /// Share of the vCPUs' time that each sample spun behind a preempted lock holder or a preempted waiter.
     pub preempted_spin_shares: Vec<f64>,
+    /// The convoys of each sample; null without any.
+    pub convoys: Vec<Option<ConvoyTimes>>,
     /// Longest stall of each sample in nanoseconds of virtual time: no vCPU of the guest did useful work or held a lock
     /// while running.
     pub longest_stalls_ns: Vec<u64>,
@@ -94,6 +96,17 @@ pub struct Case {
     pub history_hash: String,
     /// Hash over the history of each sample.
     pub history_hashes: Vec<String>,
+}
+
+/// Windows of virtual time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on their
+/// own work.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConvoyTimes {
+    /// When the first one began, nanoseconds of virtual time since power-on.
+    pub since_ns: u64,
+    /// How long all of them lasted together, as a share of the run.
+    pub share: f64,
 }
 
 /// A published figure.

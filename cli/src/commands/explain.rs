@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use holdfast_lab::explain::{self, Convoys, Explanation, Row};
+use comfy_table::CellAlignment;
+use holdfast_lab::explain::{self, Explanation, Row};
 use holdfast_lab::results::{self, Results};
 
 use super::run::finish;
@@ -118,37 +119,33 @@ fn counters(rows: &[&Row], all: bool) -> String {
 }
 
 fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
-    let milliseconds = |ns: u64| number(ns as f64 / 1e6);
+    let milliseconds = |ns: u64| format!("{:.1}", ns as f64 / 1e6);
     output::line("\nConvoys\n")?;
     let header = [
         "case",
         "variant",
         "guest",
-        "runs",
         "convoys",
+        "share of run, %",
         "spun per work",
-        "longest stalls, ms",
+        "stalls, ms",
         "verdict",
     ];
     let mut table = output::table(&header, 3);
+    if let Some(verdict) = table.column_mut(7) {
+        verdict.set_cell_alignment(CellAlignment::Left);
+    }
+    let three = |values: [String; 3]| values.join(" / ");
     for row in &explanation.rows {
         let Some(found) = row.convoys else { continue };
-        let Convoys {
-            runs,
-            convoys,
-            spun_per_work: [least, median, most],
-            stall_median_ns,
-            stall_max_ns,
-            ..
-        } = found;
         table.add_row([
             row.case.clone(),
             row.variant.clone(),
             row.vm.clone(),
-            runs.to_string(),
-            convoys.to_string(),
-            format!("{least:.2} / {median:.2} / {most:.2}"),
-            format!("{} / {}", milliseconds(stall_median_ns), milliseconds(stall_max_ns)),
+            format!("{} of {}", found.convoys, found.runs),
+            three(found.shares.map(|share| format!("{:.0}", share * 100.0))),
+            three(found.spun_per_work.map(|ratio| format!("{ratio:.2}"))),
+            three(found.stalls_ns.map(milliseconds)),
             found.verdict().to_owned(),
         ]);
     }
@@ -160,8 +157,8 @@ fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
         .map(|found| found.period_ns);
     let period = milliseconds(periods.max().unwrap_or_default());
     output::line(&format!(
-        "\nSpun per work: time spun behind preempted holders and waiters for each unit of work; least, median and most of the \
-         runs. More than 1 is a convoy.\nLongest stall: nobody in the guest works, or runs while holding a lock; median and \
-         most of the runs. The host's scheduling period is {period} ms."
+        "\nLeast / median / most of the runs. Convoy: a time in which the guest's vCPUs spin longer behind vCPUs that are not \
+         running than they work.\nSpun per work: the same over the whole run. Stall: nobody in the guest works, or runs while \
+         holding a lock; the host's scheduling period is {period} ms."
     ))
 }

@@ -103,7 +103,7 @@ fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
         ));
     }
     notes.push_str(
-        "\nConvoys: runs that spun longer behind preempted vCPUs than they worked. More: holdfast explain.\n",
+        "\nConvoys: runs that at some time spun longer behind preempted vCPUs than they worked (holdfast explain).\n",
     );
     for row in compare::variants(results, None)?.rows {
         let verdict = verdict(&row);

@@ -164,9 +164,13 @@ file, line, key, what was found and what was expected.
 
 With `scale` below 1 each workload does that share of its work, and elapsed times are reported as full-size equivalents
 (elapsed time divided by scale), so that published figures can stand beside them. Throughput is a rate and needs no such
-step.
+step. A small run has more of a beginning and an end than a large one: what matters should be run at a larger scale, too.
 
 ## Sections
+
+A machine of your own is a profile with what you know better: `profile = \"generic-x86\"`, `sockets = 1`, `cores = 32`,
+`frequency = \"3.4 GHz\"`, `ple = true`, `costs.transfer_cross = \"120 ns\"`; or a whole profile in a file beside the
+experiment. Costs in cycles follow the frequency.
 
 `[machine]`, `[host]`, `[[vm]]` and `[[task]]` set the keys below; `[guest]` sets keys of all guests at once. Each `[[vm]]`
 and `[[task]]` has a `name`.

@@ -65,20 +65,28 @@ fn files_that_differ_in_more_than_samples_are_remarked_on() {
 }
 
 #[test]
-fn who_spins_longer_than_it_works_is_in_a_convoy() {
+fn convoys_are_counted_run_by_run() {
     let results = results();
     let explanation = explain::explain(&results);
     let convoys = explanation.rows[0].convoys.expect("three runs");
     // 20, 40 and 60 of the time spun, 50 worked.
-    assert_eq!((convoys.runs, convoys.convoys, convoys.verdict()), (3, 1, "convoy in some runs: it comes and goes"));
+    assert_eq!(
+        (convoys.runs, convoys.convoys, convoys.verdict()),
+        (3, 1, "convoys in some runs")
+    );
     for (ratio, expected) in convoys.spun_per_work.into_iter().zip([0.4, 0.8, 1.2]) {
         assert!((ratio - expected).abs() < 1e-9, "{ratio} {expected}");
     }
-    assert_eq!((convoys.stall_median_ns, convoys.stall_max_ns), (80_000_000, 120_000_000));
+    assert_eq!(convoys.shares, [0.0, 0.0, 0.25]);
+    assert_eq!(convoys.stalls_ns, [40_000_000, 80_000_000, 120_000_000]);
     assert_eq!(convoys.period_ns, 24_000_000);
     let measured: Vec<bool> = explanation.rows.iter().map(|row| row.measured).collect();
     assert_eq!(measured, [true, false, true, false, true, false, true, false]);
-    let causes: Vec<&str> = explanation.rows[0].lost_time.iter().map(|(cause, _)| cause.as_str()).collect();
+    let causes: Vec<&str> = explanation.rows[0]
+        .lost_time
+        .iter()
+        .map(|(cause, _)| cause.as_str())
+        .collect();
     assert_eq!(causes, ["useful", "spin_preempted_waiter", "idle"]);
 }
 

@@ -9,7 +9,7 @@ use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::results::Results;
 use holdfast_lab::run::{self, Execution, Outcomes, Runner};
 use holdfast_locks::LockKind;
-use holdfast_sim::{CallOff, Config, Failure, Outcome, VmOutcome};
+use holdfast_sim::{CallOff, Config, Convoy, Failure, Outcome, VmOutcome};
 
 /// Two cases, two variants, one measured guest, one neighbour.
 pub const EXPERIMENT: &str = r#"
@@ -85,7 +85,10 @@ pub fn simulate(config: &Config, _call_off: &CallOff) -> Result<Outcome, Failure
         ]),
         vcpu_time_ps: (50 + 20 * config.seed).max(100),
         longest_stall_ns: config.seed * 40_000_000,
-        convoy: None,
+        convoy: (config.seed == 3).then_some(Convoy {
+            since_ns: 50_000_000,
+            total_ns: elapsed_ns(config) / 4,
+        }),
     };
     Ok(Outcome {
         vms: config.vms.iter().map(guest).collect(),

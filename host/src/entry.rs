@@ -75,6 +75,8 @@ impl Host {
     /// The LAPIC timer of `vcpu` has expired, on the executing pCPU.
     pub(crate) fn apic_timer_expired(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.at(vcpu);
+        let elsewhere = at.mode == Mode::InGuest && at.cpu != Some(step.pcpu);
+        assert!(!elsewhere, "the timer of vcpu {} expires where it does not run", vcpu.0);
         at.counters.apic_timer += 1;
         let accepted = match at.apic.timer_expired(step.now) {
             Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => at.apic.accept(vector),

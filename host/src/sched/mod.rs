@@ -254,6 +254,12 @@ impl Scheduler {
         self.rehome(task, pcpu);
         let (entity, queue) = (self.thread(task).entity, self.queue_of(task));
         self.hierarchy.account(queue);
+        // A child begins where its parent is, or one slice behind the others if that is later.
+        let at = self.hierarchy.queue(queue);
+        let parent = at
+            .curr
+            .map_or(at.min_vruntime, |curr| self.hierarchy.entity(curr).vruntime);
+        self.hierarchy.entity_mut(entity).vruntime = parent;
         let policy = self.hierarchy.policy;
         let vruntime = policy.place(&self.hierarchy, queue, entity, Arrival::New);
         self.hierarchy.entity_mut(entity).vruntime = vruntime;

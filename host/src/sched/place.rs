@@ -57,11 +57,7 @@ impl Scheduler {
             }
             target = self.idle_sibling(task, target, waker);
         }
-        if thread.may_run_on(target) {
-            target
-        } else {
-            self.fallback(task)
-        }
+        target
     }
 
     /// Some pCPU that `task` may run on.

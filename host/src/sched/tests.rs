@@ -1,1 +1,448 @@
+//! The scheduler on its own: tables for each mechanism, and its invariants under random use.
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::boundary::{Command, Nanos, PcpuId};
+
+const MS: u64 = 1_000_000;
+
+/// A scheduler whose pCPUs do as they are told.
+struct Bench {
+    sched: Scheduler,
+    now: u64,
+    out: Vec<Command>,
+}
+
+impl Bench {
+    fn new(config: &HostConfig, sockets: u32, cores: u32) -> Bench {
+        let mut places = Vec::new();
+        for socket in 0..sockets {
+            places.extend((0..cores).map(|core| PcpuPlace {
+                socket,
+                core,
+                thread: 0,
+            }));
+        }
+        Bench {
+            sched: Scheduler::new(config, &places).expect("a valid scheduler"),
+            now: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// `count` threads of nice 0 in `group`, started.
+    fn threads(&mut self, group: GroupId, count: u32) -> Vec<TaskId> {
+        (0..count)
+            .map(|_| {
+                let task = self.sched.add_thread(weight::NICE_0, group, None);
+                self.on(0, |sched, step| sched.start_thread(task, step));
+                task
+            })
+            .collect()
+    }
+
+    fn on<R>(&mut self, pcpu: u32, act: impl FnOnce(&mut Scheduler, &mut Step<'_>) -> R) -> R {
+        self.sched.begin(self.now);
+        act(
+            &mut self.sched,
+            &mut Step::new(Nanos(self.now), PcpuId(pcpu), &mut self.out),
+        )
+    }
+
+    fn schedule(&mut self, pcpu: u32) -> Option<TaskId> {
+        self.on(pcpu, |sched, step| sched.schedule(pcpu, step))
+    }
+
+    fn vruntime(&self, task: TaskId) -> u64 {
+        self.sched.hierarchy.entity(self.sched.thread(task).entity).vruntime
+    }
+
+    fn min_vruntime(&self, pcpu: u32) -> u64 {
+        self.sched.hierarchy.queue(self.sched.hierarchy.root(pcpu)).min_vruntime
+    }
+}
+
+const ROOT: GroupId = GroupId(0);
+
+#[test]
+fn parameters_scale_with_pcpus() {
+    // §4.2: 1, 2, 4, 8 and more pCPUs.
+    let cases = [
+        (1, 6, 750, 1),
+        (2, 12, 1500, 2),
+        (3, 12, 1500, 2),
+        (4, 18, 2250, 3),
+        (8, 24, 3000, 4),
+        (64, 24, 3000, 4),
+    ];
+    for (pcpus, latency_ms, granularity_us, wakeup_ms) in cases {
+        let cfs = Cfs::new(&HostConfig::linux_3_3(), pcpus);
+        let scaled = (cfs.latency, cfs.min_granularity, cfs.wakeup_granularity, cfs.nr_latency);
+        assert_eq!(
+            scaled,
+            (latency_ms * MS, granularity_us * 1_000, wakeup_ms * MS, 8),
+            "{pcpus} pcpus"
+        );
+    }
+}
+
+#[test]
+fn slices_divide_the_period_at_every_level() {
+    // One pCPU: latency 6 ms, min granularity 0.75 ms. Threads in the root group, and in a group of equal weight.
+    let cases = [
+        (1, 0, 6_000_000),
+        (2, 0, 3_000_000),
+        (8, 0, 750_000),
+        (12, 0, 750_000),
+        (1, 1, 3_000_000),
+        (1, 3, 3_000_000),
+    ];
+    for (root, grouped, expected) in cases {
+        let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 1);
+        let group = bench.sched.add_group(None, 1024).expect("a group");
+        let first = bench.threads(ROOT, root)[0];
+        bench.threads(group, grouped);
+        let hierarchy = &bench.sched.hierarchy;
+        let slice = hierarchy.policy.slice(hierarchy, bench.sched.thread(first).entity);
+        assert!(
+            slice.abs_diff(expected) < 2_000,
+            "{root} and {grouped}: {slice}, expected {expected}"
+        );
+    }
+    // Three in the group, each a third of the group's half.
+    let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 1);
+    let group = bench.sched.add_group(None, 1024).expect("a group");
+    bench.threads(ROOT, 1);
+    let third = bench.threads(group, 3)[2];
+    let hierarchy = &bench.sched.hierarchy;
+    assert_eq!(hierarchy.policy.slice(hierarchy, bench.sched.thread(third).entity), MS);
+}
+
+#[test]
+fn a_sleeper_gets_half_a_period_of_credit_and_no_more() {
+    for (gentle, slept_ms, credit_ms) in [(true, 100, 3), (false, 100, 6), (true, 0, 0)] {
+        let mut config = HostConfig::linux_3_3();
+        config.features.gentle_fair_sleepers = gentle;
+        let mut bench = Bench::new(&config, 1, 1);
+        let tasks = bench.threads(ROOT, 2);
+        let sleeper = bench.schedule(0).expect("a thread");
+        bench.now += 6 * MS;
+        bench.on(0, |sched, _| sched.sleep(0));
+        let before = bench.vruntime(sleeper);
+        assert_ne!(bench.schedule(0), Some(sleeper));
+        bench.now += slept_ms * MS;
+        bench.on(0, |sched, step| {
+            sched.tick(0, step);
+            assert!(sched.wake(sleeper, step));
+        });
+        let min = bench.min_vruntime(0);
+        let credit = min.wrapping_sub(bench.vruntime(sleeper)) as i64;
+        if slept_ms > 0 {
+            assert_eq!(credit, credit_ms * MS as i64, "gentle {gentle}");
+        } else {
+            assert_eq!(bench.vruntime(sleeper), before, "who did not sleep gets nothing");
+        }
+        assert_eq!(tasks.len(), 2);
+    }
+}
+
+#[test]
+fn a_new_thread_starts_one_slice_late() {
+    for (debit, late) in [(true, 3 * MS), (false, 0)] {
+        let mut config = HostConfig::linux_3_3();
+        config.features.start_debit = debit;
+        let mut bench = Bench::new(&config, 1, 1);
+        bench.threads(ROOT, 1);
+        bench.schedule(0);
+        bench.now += MS;
+        bench.on(0, |sched, step| sched.tick(0, step));
+        let min = bench.min_vruntime(0);
+        let new = bench.threads(ROOT, 1)[0];
+        assert_eq!(bench.vruntime(new).wrapping_sub(min), late, "start debit {debit}");
+    }
+}
+
+#[test]
+fn a_waker_preempts_beyond_the_granularity_only() {
+    // One pCPU: 1 ms. The sleeper's credit is 3 ms, so it is the hog's advance that decides.
+    for (sleeper_ahead_ms, preempts) in [(0, true), (1, true), (3, false)] {
+        let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 1);
+        bench.threads(ROOT, 2);
+        let sleeper = bench.schedule(0).expect("a thread");
+        bench.on(0, |sched, _| sched.sleep(0));
+        bench.schedule(0).expect("the other one");
+        bench.now += 10 * MS;
+        bench.on(0, |sched, step| {
+            sched.tick(0, step);
+            let curr = sched.thread(sched.current(0).expect("the hog")).entity;
+            let entity = sched.thread(sleeper).entity;
+            let at = sched.hierarchy.entity(curr).vruntime;
+            // As if it had run: placed where it stands, without credit.
+            sched.hierarchy.entity_mut(entity).vruntime = at.wrapping_add(sleeper_ahead_ms * MS).wrapping_sub(3 * MS);
+            sched.rq_mut(0).need_resched = false;
+            sched.wake(sleeper, step);
+        });
+        assert_eq!(
+            bench.sched.need_resched(0),
+            preempts,
+            "{sleeper_ahead_ms} ms ahead of its credit"
+        );
+    }
+}
+
+#[test]
+fn buddies_are_picked_in_order_and_within_fairness() {
+    // Four threads at 0, 0.5, 0.6 and 9 ms of virtual time; granularity 1 ms.
+    let spread = [0, MS / 2, 6 * MS / 10, 9 * MS];
+    let cases: [(&str, [Option<usize>; 3], usize); 7] = [
+        ("leftmost", [None, None, None], 0),
+        ("next", [Some(1), None, None], 1),
+        ("next beyond fairness", [Some(3), None, None], 0),
+        ("last", [None, Some(2), None], 2),
+        ("next before last", [Some(1), Some(2), None], 1),
+        ("skip", [None, None, Some(0)], 1),
+        ("next although skip", [Some(0), None, Some(0)], 0),
+    ];
+    for (name, [next, last, skip], expected) in cases {
+        let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 1);
+        let tasks: Vec<TaskId> = (0..4)
+            .map(|_| bench.sched.add_thread(weight::NICE_0, ROOT, None))
+            .collect();
+        let entities: Vec<EntityId> = tasks.iter().map(|&task| bench.sched.thread(task).entity).collect();
+        for (&entity, vruntime) in entities.iter().zip(spread) {
+            bench.sched.hierarchy.entity_mut(entity).vruntime = vruntime;
+            bench.sched.hierarchy.enqueue(entity, Arrival::Moved);
+        }
+        for (mark, of) in [(Mark::Next, next), (Mark::Last, last), (Mark::Skip, skip)] {
+            if let Some(of) = of {
+                bench.sched.hierarchy.mark(entities[of], mark);
+            }
+        }
+        assert_eq!(bench.sched.hierarchy.pick(0), Some(tasks[expected]), "{name}");
+    }
+}
+
+#[test]
+fn a_skip_with_nobody_near_is_void() {
+    let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 1);
+    let tasks: Vec<TaskId> = (0..2)
+        .map(|_| bench.sched.add_thread(weight::NICE_0, ROOT, None))
+        .collect();
+    for (&task, vruntime) in tasks.iter().zip([0, 5 * MS]) {
+        let entity = bench.sched.thread(task).entity;
+        bench.sched.hierarchy.entity_mut(entity).vruntime = vruntime;
+        bench.sched.hierarchy.enqueue(entity, Arrival::Moved);
+    }
+    bench
+        .sched
+        .hierarchy
+        .mark(bench.sched.thread(tasks[0]).entity, Mark::Skip);
+    assert_eq!(bench.sched.hierarchy.pick(0), Some(tasks[0]));
+}
+
+#[test]
+fn yield_and_target_meet_where_their_groups_diverge() {
+    // What v6 of the directed-yield series had to fix: each vCPU alone in its group, both groups beneath one parent,
+    // which is then to be skipped and preferred at once.
+    let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 1);
+    let vm = bench.sched.add_group(None, 1024).expect("a group");
+    let groups: Vec<GroupId> = (0..2)
+        .map(|_| bench.sched.add_group(Some(vm), 1024).expect("a group"))
+        .collect();
+    bench.threads(ROOT, 1);
+    let vcpus: Vec<TaskId> = groups.iter().map(|&group| bench.threads(group, 1)[0]).collect();
+    // Let one of them run.
+    let mut running = bench.schedule(0).expect("a thread");
+    while !vcpus.contains(&running) {
+        bench.now += MS / 10;
+        bench.on(0, |sched, _| sched.yield_current(0));
+        running = bench.schedule(0).expect("a thread");
+    }
+    let target = *vcpus.iter().find(|&&vcpu| vcpu != running).expect("the other vcpu");
+    bench.now += 50_000;
+    let done = bench.on(0, |sched, step| sched.yield_to(0, target, step));
+    assert_eq!(done, YieldTo::Done);
+    assert_eq!(bench.schedule(0), Some(target));
+}
+
+#[test]
+fn a_yielder_gives_way_to_its_neighbour() {
+    // The target waits on the other pCPU; here the yielder deserves the pCPU most, and is passed over all the same.
+    let mut config = HostConfig::linux_3_3();
+    config.features.start_debit = false;
+    let mut bench = Bench::new(&config, 1, 2);
+    bench.threads(ROOT, 4);
+    bench.schedule(1);
+    let yielder = bench.schedule(0).expect("a thread");
+    for ns in [500_000, 1_000_000] {
+        bench.now += ns;
+        bench.schedule(0);
+    }
+    assert_eq!(
+        bench.sched.current(0),
+        Some(yielder),
+        "0.5 ms of virtual time against 1 ms"
+    );
+    bench.now += 10_000;
+    let there = bench
+        .sched
+        .threads
+        .iter()
+        .position(|thread| thread.pcpu == 1 && !thread.on_cpu);
+    let target = TaskId(there.expect("a thread that waits") as u32);
+    assert_eq!(
+        bench.on(0, |sched, step| sched.yield_to(0, target, step)),
+        YieldTo::Done
+    );
+    let next = bench.schedule(0).expect("a thread");
+    assert_ne!(next, yielder);
+    assert_eq!(bench.sched.thread(next).pcpu, 0);
+    assert_eq!(bench.schedule(1), Some(target));
+}
+
+#[test]
+fn yield_to_refuses_who_cannot_use_it() {
+    let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 2);
+    let tasks = bench.threads(ROOT, 4);
+    let running: Vec<TaskId> = (0..2).filter_map(|pcpu| bench.schedule(pcpu)).collect();
+    assert_eq!(
+        bench.on(0, |sched, step| sched.yield_to(0, running[1], step)),
+        YieldTo::Unsuitable,
+        "it runs"
+    );
+    assert_eq!(
+        bench.on(0, |sched, step| sched.yield_to(0, running[0], step)),
+        YieldTo::Unsuitable,
+        "itself"
+    );
+    bench.on(1, |sched, _| sched.sleep(1));
+    bench.schedule(1);
+    assert_eq!(
+        bench.on(0, |sched, step| sched.yield_to(0, running[1], step)),
+        YieldTo::Unsuitable,
+        "it sleeps"
+    );
+    let waits = tasks
+        .iter()
+        .find(|&&task| !bench.sched.thread(task).on_cpu && bench.sched.is_runnable(task));
+    let waits = *waits.expect("a thread that waits");
+    assert_eq!(bench.on(0, |sched, step| sched.yield_to(0, waits, step)), YieldTo::Done);
+}
+
+impl Scheduler {
+    /// Every invariant of the module's header, recomputed from scratch.
+    fn check(&self) {
+        let hierarchy = &self.hierarchy;
+        for (index, queue) in hierarchy.queues.iter().enumerate() {
+            let id = QueueId(index as u32);
+            let on: Vec<&Entity> = hierarchy
+                .entities
+                .iter()
+                .filter(|entity| entity.queue == id && entity.on_rq)
+                .collect();
+            assert_eq!(
+                queue.load,
+                on.iter().map(|entity| entity.weight).sum::<u64>(),
+                "load of queue {index}"
+            );
+            assert_eq!(queue.nr as usize, on.len(), "length of queue {index}");
+            let tasks = on.iter().filter(|entity| matches!(entity.stands, Stands::Task(_)));
+            assert_eq!(
+                queue.task_weight,
+                tasks.clone().map(|entity| entity.weight).sum::<u64>()
+            );
+            let listed = core::iter::successors(queue.tasks, |&at| hierarchy.entity(at).list_next).count();
+            assert_eq!(listed, tasks.count(), "list of threads of queue {index}");
+            if let Some(entity) = queue.entity {
+                assert_eq!(hierarchy.entity(entity).on_rq, queue.nr > 0, "entity of queue {index}");
+                let shares = hierarchy.groups[queue.group.0 as usize].shares;
+                assert!(
+                    (MIN_SHARES..=shares).contains(&hierarchy.entity(entity).weight),
+                    "weight of queue {index}"
+                );
+            }
+            for buddy in [queue.next, queue.last, queue.skip].into_iter().flatten() {
+                assert!(hierarchy.entity(buddy).on_rq, "a buddy that is not on queue {index}");
+            }
+        }
+        for (index, group) in hierarchy.groups.iter().enumerate() {
+            let queues = group.queues.iter().flatten();
+            let sum: u64 = queues.map(|&queue| hierarchy.queue(queue).share.contribution).sum();
+            assert_eq!(group.load, sum, "load of group {index}");
+        }
+        for pcpu in 0..self.pcpus() {
+            let here = |thread: &&Thread| thread.pcpu == pcpu && thread.state == ThreadState::Runnable;
+            let count = self.threads.iter().filter(here).count();
+            assert_eq!(self.rq(pcpu).nr_running as usize, count, "threads on pcpu {pcpu}");
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Pass(u64),
+    Tick,
+    Sleep,
+    Wake(usize),
+    Yield(usize),
+    Interrupt,
+    Schedule,
+}
+
+fn act() -> impl Strategy<Value = (u32, Act)> {
+    let act = prop_oneof![
+        (1u64..8_000_000).prop_map(Act::Pass),
+        Just(Act::Tick),
+        Just(Act::Sleep),
+        (0usize..12).prop_map(Act::Wake),
+        (0usize..12).prop_map(Act::Yield),
+        Just(Act::Interrupt),
+        Just(Act::Schedule),
+    ];
+    (0u32..6, act)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn invariants_hold_under_random_use(
+        sockets in 1u32..4, cores in 1u32..3, levels in proptest::collection::vec(0u32..4, 12),
+        acts in proptest::collection::vec(act(), 1..250),
+    ) {
+        let pcpus = sockets * cores;
+        let mut bench = Bench::new(&HostConfig::linux_3_3(), sockets, cores);
+        let upper = bench.sched.add_group(None, 1024).expect("a group");
+        let lower = bench.sched.add_group(Some(upper), 300).expect("a group");
+        let other = bench.sched.add_group(None, 2048).expect("a group");
+        let groups = [ROOT, upper, lower, other];
+        let tasks: Vec<TaskId> = levels.iter().map(|&level| bench.threads(groups[level as usize], 1)[0]).collect();
+        (0..pcpus).for_each(|pcpu| { bench.schedule(pcpu); });
+        for (pcpu, act) in acts {
+            let pcpu = pcpu % pcpus;
+            let least: Vec<u64> = bench.sched.hierarchy.queues.iter().map(|queue| queue.min_vruntime).collect();
+            match act {
+                Act::Pass(ns) => bench.now += ns,
+                Act::Tick => bench.on(pcpu, |sched, step| sched.tick(pcpu, step)),
+                Act::Sleep => {
+                    if bench.sched.current(pcpu).is_some() {
+                        bench.on(pcpu, |sched, step| { sched.sleep(pcpu); sched.schedule(pcpu, step); });
+                    }
+                }
+                Act::Wake(task) => { bench.on(pcpu, |sched, step| sched.wake(tasks[task], step)); }
+                Act::Yield(task) => {
+                    if bench.sched.current(pcpu).is_some() {
+                        bench.on(pcpu, |sched, step| { sched.yield_to(pcpu, tasks[task], step); });
+                    }
+                }
+                Act::Interrupt => bench.on(pcpu, |sched, step| sched.interrupt(pcpu, step)),
+                Act::Schedule => { bench.schedule(pcpu); }
+            }
+            bench.sched.check();
+            for (queue, before) in bench.sched.hierarchy.queues.iter().zip(least) {
+                prop_assert!(queue.min_vruntime.wrapping_sub(before) as i64 >= 0, "min_vruntime went back");
+            }
+        }
+    }
+}

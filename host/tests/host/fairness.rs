@@ -96,6 +96,24 @@ fn shares_of_groups_hold_across_pcpus() {
 }
 
 #[test]
+fn a_group_spread_wide_is_thin_everywhere() {
+    // Two VMs with equal shares on four pCPUs. One has a hog on each, the other a single one, on pCPU 0: there the first
+    // counts for a quarter of its shares only. So one VM gets 320 % of a pCPU and the other 80 %.
+    let mut world = World::new(&HostConfig::default(), &places(1, 4, 1));
+    let vm = VmConfig {
+        group: VmGroup::Own { shares: 1024 },
+        ..VmConfig::default()
+    };
+    let affinity: Vec<Vec<u32>> = (0..4).map(|pcpu| vec![pcpu]).collect();
+    world.add_vm(&vm, &affinity, (0..4).map(|_| Guest::hog()).collect());
+    world.add_vm(&vm, &[vec![0]], vec![Guest::hog()]);
+    world.start();
+    world.run_until(20 * SECOND);
+    let single = world.vcpu_time(4) as f64 / (20 * SECOND) as f64;
+    assert!((single - 0.8).abs() < 0.03, "{single}");
+}
+
+#[test]
 fn a_sleeper_preempts_a_hog_and_does_not_overtake_it_for_long() {
     // One pCPU: wake-up granularity 1 ms, credit 3 ms.
     let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));

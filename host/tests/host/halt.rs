@@ -188,6 +188,42 @@ fn polling_grows_with_short_halts_and_then_catches_kicks() {
 }
 
 #[test]
+fn a_polling_vcpu_sees_a_kick_at_once() {
+    // The first halt teaches the host to poll; the second is kicked after 300 µs, and ends then and not at a tick.
+    let config = HostConfig {
+        hz: 100,
+        halt_poll_grow_start_ns: MS,
+        ..polling(100 * MS)
+    };
+    let first = vec![Op::Compute(60 * US), kick(1), Op::Compute(300 * US), kick(1)];
+    let mut world = pair(&config, first, vec![HLT, mark(), HLT, mark()]);
+    world.run_until(360 * US);
+    assert_eq!(world.guests[1].life, VcpuState::Polling);
+    world.run_until(375 * US);
+    assert_eq!(world.guests[1].replies.len(), 2, "still {:?}", world.guests[1].life);
+    assert_eq!(world.counter(holdfast_host::VmId(0), "halt_successful_poll"), 1);
+}
+
+#[test]
+fn a_kick_reaches_another_socket() {
+    let mut world = World::new(
+        &HostConfig {
+            hz: 100,
+            ..HostConfig::default()
+        },
+        &places(2, 1, 1),
+    );
+    let guests = vec![
+        Guest::script(vec![Op::Compute(MS), kick(1)]),
+        Guest::script(vec![HLT, mark()]),
+    ];
+    world.add_vm(&VmConfig::default(), &[vec![0], vec![1]], guests);
+    world.start();
+    world.run_until(MS + 30 * US);
+    assert_eq!(world.guests[1].replies.len(), 1, "still {:?}", world.guests[1].life);
+}
+
+#[test]
 fn polling_shrinks_after_a_long_halt() {
     let mut second = vec![];
     for _ in 0..6 {
@@ -354,9 +390,9 @@ proptest! {
 
     /// Kicks and halts at random: nobody sleeps on a latched kick, ever; and the world goes on without a broken rule.
     #[test]
-    fn no_wakeup_is_lost(seed: u64, vcpus in 1u32..7, pcpus in 1u32..5, poll in prop_oneof![Just(0u64), Just(50_000)], yields: bool) {
+    fn no_wakeup_is_lost(seed: u64, vcpus in 1u32..7, sockets in 1u32..3, cores in 1u32..4, poll in prop_oneof![Just(0u64), Just(50_000)], yields: bool) {
         let config = HostConfig { halt_poll_ns: poll, kick_yields: yields, ..HostConfig::default() };
-        let mut world = World::new(&config, &places(1, pcpus, 1));
+        let mut world = World::new(&config, &places(sockets, cores, 1));
         let guests = (0..vcpus).map(|vcpu| {
             let mut rng = Rng(seed ^ u64::from(vcpu));
             Guest::new(Box::new(move || match rng.below(4) {
@@ -372,6 +408,6 @@ proptest! {
             world.run_until(step * MS / 4);
             world.check_no_lost_wakeup();
         }
-        prop_assert_eq!(world.total_time(), world.now * u64::from(pcpus));
+        prop_assert_eq!(world.total_time(), world.now * u64::from(sockets * cores));
     }
 }

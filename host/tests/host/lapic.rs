@@ -69,6 +69,27 @@ fn an_ipi_reaches_whom_it_names() {
 }
 
 #[test]
+fn an_ipi_interrupts_a_running_vcpu_at_once() {
+    let mut world = World::new(
+        &HostConfig {
+            hz: 100,
+            ..HostConfig::default()
+        },
+        &places(1, 2, 1),
+    );
+    let mut sender = boot();
+    sender.extend([Op::Compute(MS), apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 0x41)]);
+    world.add_vm(
+        &VmConfig::default(),
+        &[vec![0], vec![1]],
+        vec![Guest::script(sender), Guest::script(boot())],
+    );
+    world.start();
+    world.run_until(MS + 30 * US);
+    assert_eq!(world.guests[1].injected, [0x41]);
+}
+
+#[test]
 fn an_ipi_wakes_a_halted_vcpu() {
     let world = send(&[apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 0x41)], |_| {
         let mut ops = boot();
@@ -226,6 +247,38 @@ fn timers_fire_when_they_should() {
             assert_eq!(world.guests[0].injected.len(), *expected, "{name}, halts {halts}");
             assert!(world.guests[0].injected.iter().all(|&vector| vector == 0x60));
         }
+    }
+}
+
+#[test]
+fn a_timer_goes_where_its_vcpu_goes() {
+    // Eight vCPUs that halt until their timers tick, and threads that come and go, on four pCPUs: everything migrates.
+    let mut world = World::new(&HostConfig::default(), &places(2, 2, 1));
+    let guests = (0..8).map(|_| {
+        let mut ops: Vec<Op> = boot();
+        ops.extend([apic(reg::LVT_TIMER, 0x2_0060), apic(reg::TIMER_DIVIDE, 0xb)]);
+        ops.push(apic(reg::TIMER_INITIAL, 1_000_000));
+        let mut ops = ops.into_iter();
+        let mut halts = false;
+        Guest::new(Box::new(move || {
+            ops.next().unwrap_or_else(|| {
+                halts = !halts;
+                if halts {
+                    Op::Exit(Exit::Hlt)
+                } else {
+                    Op::Compute(700 * US)
+                }
+            })
+        }))
+    });
+    world.add_vm(&VmConfig::default(), &[], guests.collect());
+    for busy in 1..4 {
+        world.add_task(&holdfast_host::TaskConfig::default(), busy * 3 * MS, busy * 2 * MS);
+    }
+    world.start();
+    world.run_until(500 * MS);
+    for (vcpu, guest) in world.guests.iter().enumerate() {
+        assert!(guest.injected.len() > 50, "vcpu {vcpu}: {} ticks", guest.injected.len());
     }
 }
 

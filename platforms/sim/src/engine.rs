@@ -119,6 +119,8 @@ pub struct EngineStats {
 
 /// One run.
 pub struct Engine {
+    /// Tells the words of this run from those of others; of no influence on the history.
+    pub run: u32,
     /// Virtual time.
     pub now: Time,
     /// The next event of each slot: activities, timers, the watchdog, interrupts under way.

@@ -1,6 +1,7 @@
 //! One run: builds the machine, plays it, and gathers what it gave.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_abi::StealTime;
 use holdfast_guest::GuestImage;
@@ -67,7 +68,9 @@ fn build(
         let remaining = busy.unwrap_or(Picos(u64::MAX));
         tasks.insert(id, Task { busy, sleep: Picos::from_nanos(task.sleep_ns), remaining });
     }
+    static RUNS: AtomicU32 = AtomicU32::new(1);
     let mut engine = Box::new(Engine {
+        run: RUNS.fetch_add(1, Ordering::Relaxed),
         now: Time(0),
         queue: EventQueue::new(),
         lines: Lines::new(&topology, &config.machine.costs),

@@ -7,14 +7,13 @@ use holdfast_machine::LineId;
 
 use crate::engine::Engine;
 
-const UNPLACED: u32 = u32::MAX;
-
-/// A shared word. It gets a cache line of its own when it is first used, so that lines are numbered in the order of the
-/// history and not by addresses.
+/// A shared word. It gets a cache line of its own when a run first uses it, so that lines are numbered in the order of
+/// the history and not by addresses.
 #[derive(Debug)]
 pub struct Shared<T: Copy> {
     value: Cell<T>,
-    line: Cell<u32>,
+    /// The run that placed it and the line that it got, in the upper and lower half. Runs are numbered from 1.
+    place: Cell<u64>,
 }
 
 /// A shared 32-bit word.
@@ -24,7 +23,7 @@ pub type SimAddress = Shared<usize>;
 
 impl<T: Copy> Word<T> for Shared<T> {
     fn new(value: T) -> Self {
-        Shared { value: Cell::new(value), line: Cell::new(UNPLACED) }
+        Shared { value: Cell::new(value), place: Cell::new(0) }
     }
 }
 
@@ -44,16 +43,14 @@ impl<T: Copy> Shared<T> {
     /// Its line.
     #[inline(always)]
     pub fn line(&self, engine: &mut Engine) -> LineId {
-        match self.line.get() {
-            UNPLACED => self.place(engine),
-            line => LineId(line),
-        }
+        let place = self.place.get();
+        if (place >> 32) as u32 == engine.run { LineId(place as u32) } else { self.find_place(engine) }
     }
 
     #[cold]
-    fn place(&self, engine: &mut Engine) -> LineId {
+    fn find_place(&self, engine: &mut Engine) -> LineId {
         let line = engine.add_line();
-        self.line.set(line.0);
+        self.place.set(u64::from(engine.run) << 32 | u64::from(line.0));
         line
     }
 }

@@ -84,6 +84,15 @@ impl Features {
 fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
     let native = match asked {
         LockKind::PvTicket => LockKind::Ticket,
+        LockKind::PvQspin | LockKind::HybridPvQspin => LockKind::Qspin,
+        // Unfair without anybody's help.
+        LockKind::UnfairPvQspin => {
+            return if environment.pv_unhalt {
+                asked
+            } else {
+                LockKind::UnfairQspin
+            };
+        }
         other => return other,
     };
     match select(environment) {

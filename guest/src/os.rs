@@ -32,6 +32,26 @@ pub struct Touch {
     pub copied: u32,
 }
 
+impl Touch {
+    /// Fresh memory only.
+    pub const fn anonymous(pages: u32) -> Self {
+        Touch {
+            anonymous: pages,
+            file: 0,
+            copied: 0,
+        }
+    }
+
+    /// Files only.
+    pub const fn file(pages: u32) -> Self {
+        Touch {
+            anonymous: 0,
+            file: pages,
+            copied: 0,
+        }
+    }
+}
+
 impl<M: Machine> Os<M> {
     pub(crate) fn new(kernel: KernelRef<M>) -> Self {
         Os { kernel }

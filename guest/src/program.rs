@@ -12,6 +12,13 @@ pub struct Start {
     pub argument: u32,
 }
 
+impl Start {
+    /// Task `argument` of `role`.
+    pub const fn new(role: u32, argument: u32) -> Self {
+        Start { role, argument }
+    }
+}
+
 /// How much of everything a program uses at most: the kernel's tables are made once, at boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -158,10 +158,7 @@ impl<M: Machine> Task<M> {
 
     /// What it was started with.
     pub(crate) fn start(&self) -> Start {
-        Start {
-            role: self.start[0].get(),
-            argument: self.start[1].get(),
-        }
+        Start::new(self.start[0].get(), self.start[1].get())
     }
 }
 

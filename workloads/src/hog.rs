@@ -37,7 +37,7 @@ impl<M: Machine> Program<M> for Hogs {
         if start == Start::default() {
             os.wait_for_cpus();
             for argument in 1..self.count {
-                os.fork(Fork::Share, Start { role: 1, argument });
+                os.fork(Fork::Share, Start::new(1, argument));
             }
         }
         if self.count > 0 {

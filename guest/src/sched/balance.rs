@@ -18,7 +18,6 @@ const HOT_TRIES: u32 = 1;
 pub(crate) fn idle_balance<'a, M: Machine>(
     on: &'a OnCpu<'a, M>,
     queue: SpinGuard<'a, RunQueue, M>,
-    now: u64,
 ) -> SpinGuard<'a, RunQueue, M> {
     if queue.average_idle < MIGRATION_COST {
         return queue;
@@ -29,7 +28,7 @@ pub(crate) fn idle_balance<'a, M: Machine>(
     };
     let (mut mine, mut theirs) = lock_both(on, on.index, busiest);
     if mine.nobody_ready() && pull(on, &mut mine, busiest, &mut theirs, 1) > 0 {
-        super::switch::end_idle(&mut mine, now);
+        mine.idle_since = 0;
     }
     drop(theirs);
     mine
@@ -47,7 +46,6 @@ pub(crate) fn balance_others<M: Machine>(on: &OnCpu<'_, M>) {
         let moved = pull(on, &mut mine, busiest, &mut theirs, count);
         drop(theirs);
         if moved > 0 && mine.is_idle() {
-            super::switch::end_idle(&mut mine, on.now());
             ask_to_reschedule(on, on.index);
         }
     }

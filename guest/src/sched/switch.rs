@@ -29,7 +29,7 @@ pub(crate) fn schedule<M: Machine>(kernel: &Kernel<M>) {
     let previous = queue.current;
     put_previous(&on, &mut queue, previous, now);
     if queue.nobody_ready() {
-        queue = idle_balance(&on, queue, now);
+        queue = idle_balance(&on, queue);
     }
     let next = queue.take_first().unwrap_or(queue.idle);
     on.local.need_resched.set(0);
@@ -109,12 +109,16 @@ pub(crate) fn finish<M: Machine>(kernel: &Kernel<M>) {
     }
 }
 
-/// Notes that the CPU is idle no more, for the average that [`idle_balance`] goes by.
+/// A wake-up ends the CPU's idleness: the average that [`idle_balance`] goes by (`ttwu_do_wakeup`).
 pub(super) fn end_idle(queue: &mut RunQueue, now: u64) {
     if queue.idle_since == 0 {
         return;
     }
-    let idle = now.saturating_sub(queue.idle_since).min(2 * MIGRATION_COST);
-    queue.average_idle = (queue.average_idle * 7 + idle) / 8;
+    let (idle, most) = (now.saturating_sub(queue.idle_since), 2 * MIGRATION_COST);
+    queue.average_idle = if idle > most {
+        most
+    } else {
+        (queue.average_idle * 7 + idle) / 8
+    };
     queue.idle_since = 0;
 }

@@ -26,19 +26,23 @@ pub(crate) fn tick<M: Machine>(on: &OnCpu<'_, M>) {
     }
 }
 
-/// Whether this CPU's balancing is due; sets when it is due next. One every `cpus` milliseconds when idle, 32 times as
-/// rarely when busy (`sd->balance_interval`, `busy_factor`).
+/// Nanoseconds between two balancings of an idle CPU (`balance_interval` of a CPU domain in 3.3).
+const BALANCE_INTERVAL: u64 = 1_000_000;
+/// A busy CPU balances this many times as rarely (`busy_factor`).
+const BUSY_FACTOR: u64 = 64;
+
+/// Whether this CPU's balancing is due; sets when it is due next.
 pub(crate) fn wants_balance<M: Machine>(on: &OnCpu<'_, M>) -> bool {
     let now = on.now();
     if now < on.local.balance_at.get() {
         return false;
     }
-    let interval = 1_000_000 * on.kernel.cpus.len() as u64;
+    let is_idle = on.local.load.get() == 0;
     on.local.balance_at.set(
-        now + if on.local.load.get() == 0 {
-            interval
+        now + if is_idle {
+            BALANCE_INTERVAL
         } else {
-            32 * interval
+            BUSY_FACTOR * BALANCE_INTERVAL
         },
     );
     true

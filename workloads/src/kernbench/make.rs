@@ -67,13 +67,7 @@ impl<M: Machine> Build<M> {
         let mut slots = Slots::NEW;
         for directory in 0..self.mix.directories {
             slots.take(os);
-            os.fork(
-                Fork::Borrow,
-                Start {
-                    role: role::DIRECTORY,
-                    argument: directory,
-                },
-            );
+            os.fork(Fork::Borrow, Start::new(role::DIRECTORY, directory));
         }
         slots.drain(os);
         self.final_link(os);
@@ -115,30 +109,12 @@ impl<M: Machine> Build<M> {
                 os.open_missing(DEPTH);
             }
             os.stat(source, DEPTH);
-            os.user_touching(
-                time / 2 / count.max(1),
-                Touch {
-                    anonymous: 8,
-                    ..Touch::default()
-                },
-            );
+            os.user_touching(time / 2 / count.max(1), Touch::anonymous(8));
             slots.take(os);
-            os.fork(
-                Fork::Borrow,
-                Start {
-                    role: role::SHELL,
-                    argument: unit,
-                },
-            );
+            os.fork(Fork::Borrow, Start::new(role::SHELL, unit));
         }
         slots.drain(os);
-        os.fork(
-            Fork::Borrow,
-            Start {
-                role: role::LINKER,
-                argument: directory,
-            },
-        );
+        os.fork(Fork::Borrow, Start::new(role::LINKER, directory));
         os.wait();
     }
 

@@ -33,23 +33,9 @@ impl<M: Machine> Build<M> {
         os.exec(&executable(files::SHELL));
         let work = self.work(os, unit);
         os.user_touching(work.shell_ns, faults::SHELL);
-        os.fork(
-            Fork::Copy { vmas: SHELL_VMAS },
-            Start {
-                role: role::DRIVER,
-                argument: unit,
-            },
-        );
-        os.wait();
+        fork_and_wait(os, Start::new(role::DRIVER, unit));
         for tool in 0..3 {
-            os.fork(
-                Fork::Copy { vmas: SHELL_VMAS },
-                Start {
-                    role: role::TOOL,
-                    argument: unit * 3 + tool,
-                },
-            );
-            os.wait();
+            fork_and_wait(os, Start::new(role::TOOL, unit * 3 + tool));
         }
     }
 
@@ -62,20 +48,8 @@ impl<M: Machine> Build<M> {
         }
         let pipe = self.pipes.lock(os).pop().expect("one pipe per job slot");
         os.open_pipe(pipe, 1);
-        os.fork(
-            Fork::Borrow,
-            Start {
-                role: role::COMPILER | pipe << 8,
-                argument: unit,
-            },
-        );
-        os.fork(
-            Fork::Borrow,
-            Start {
-                role: role::ASSEMBLER | pipe << 8,
-                argument: unit,
-            },
-        );
+        os.fork(Fork::Borrow, Start::new(role::COMPILER | pipe << 8, unit));
+        os.fork(Fork::Borrow, Start::new(role::ASSEMBLER | pipe << 8, unit));
         os.wait();
         os.wait();
         self.pipes.lock(os).push(pipe);
@@ -88,23 +62,14 @@ impl<M: Machine> Build<M> {
         let start = faults::COMPILER.file;
         // Start-up touches the program; a third of the rest is reading headers, two thirds compiling. [E]
         let (start_ns, read_ns) = (work.compiler_ns / 20, work.compiler_ns * 3 / 10);
-        os.user_touching(
-            start_ns,
-            Touch {
-                file: start,
-                ..Touch::default()
-            },
-        );
+        os.user_touching(start_ns, Touch::file(start));
         let read_pages = work.compiler_pages / 3;
         self.read_headers(os, unit, &work, read_ns, read_pages);
         let compile_ns = work.compiler_ns - start_ns - read_ns;
         let writes = work.assembly_pages;
         let pages = work.compiler_pages - read_pages;
         for write in 0..writes {
-            let touch = Touch {
-                anonymous: part(pages, write, writes),
-                ..Touch::default()
-            };
+            let touch = Touch::anonymous(part(pages, write, writes));
             os.user_touching(compile_ns / u64::from(writes), touch);
             os.write_pipe(pipe, PIPE_WRITE);
         }
@@ -128,10 +93,7 @@ impl<M: Machine> Build<M> {
             os.status();
             os.read(2);
             os.close(header);
-            let touch = Touch {
-                anonymous: part(pages, index, headers),
-                ..Touch::default()
-            };
+            let touch = Touch::anonymous(part(pages, index, headers));
             os.user_touching(ns / u64::from(headers), touch);
         }
     }
@@ -141,13 +103,7 @@ impl<M: Machine> Build<M> {
         os.exec(&executable(files::ASSEMBLER));
         let work = self.work(os, unit);
         let (time, pages) = (work.assembler_ns, work.assembly_pages);
-        os.user_touching(
-            time / 4,
-            Touch {
-                file: faults::ASSEMBLER.file,
-                ..Touch::default()
-            },
-        );
+        os.user_touching(time / 4, Touch::file(faults::ASSEMBLER.file));
         let mut read = 0;
         while let Some(bytes @ 1..) = os.read_pipe(pipe, PIPE_WRITE) {
             let anonymous = part(faults::ASSEMBLER.anonymous, read.min(pages - 1), pages);

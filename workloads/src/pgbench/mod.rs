@@ -122,20 +122,8 @@ impl<M: Machine> Database<M> {
         os.wait_for_cpus();
         let clients = self.parameters.clients;
         for argument in 0..clients {
-            os.fork(
-                Fork::Copy { vmas: 60 },
-                Start {
-                    role: role::BACKEND,
-                    argument,
-                },
-            );
-            os.fork(
-                Fork::Copy { vmas: 30 },
-                Start {
-                    role: role::CLIENT,
-                    argument,
-                },
-            );
+            os.fork(Fork::Copy { vmas: 60 }, Start::new(role::BACKEND, argument));
+            os.fork(Fork::Copy { vmas: 30 }, Start::new(role::CLIENT, argument));
         }
         // Everybody waits at the start line by then.
         os.sleep(20_000_000);

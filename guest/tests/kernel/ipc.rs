@@ -1,0 +1,157 @@
+//! Pipes, sockets, semaphores, user-level locks: nothing is lost, nobody is forgotten.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use holdfast_guest::{Fork, Start, UserLock};
+use holdfast_sim::SimMachine;
+
+use crate::machine::{Setup, lead, run};
+
+/// With and without CPUs that others take away.
+fn setups() -> [Setup; 2] {
+    [
+        Setup::default(),
+        Setup {
+            hogs: 4,
+            ..Setup::default()
+        },
+    ]
+}
+
+#[test]
+fn a_pipe_loses_no_byte_and_has_an_end() {
+    for setup in setups() {
+        let (written, read) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
+        let (counted_in, counted_out) = (written.clone(), read.clone());
+        run(&setup, move |os, start| match (start.role, start.argument) {
+            (0, _) => {
+                os.open_pipe(0, 3);
+                lead(os, 6);
+            }
+            (_, writer @ 0..3) => {
+                for round in 0..200 {
+                    let bytes = 1 + (writer * 7_919 + round * 104_729) % 9_000;
+                    os.write_pipe(0, bytes);
+                    counted_in.set(counted_in.get() + u64::from(bytes));
+                    os.user(u64::from(bytes) * 3);
+                }
+                os.close_pipe_writer(0);
+            }
+            _ => {
+                while let Some(bytes @ 1..) = os.read_pipe(0, 5_000) {
+                    counted_out.set(counted_out.get() + u64::from(bytes));
+                    os.user(u64::from(bytes) * 2);
+                }
+            }
+        });
+        assert!(written.get() > 0);
+        assert_eq!(written.get(), read.get());
+    }
+}
+
+#[test]
+fn a_child_interrupts_a_read_that_would_block() {
+    let interrupted = Rc::new(Cell::new(0));
+    let noted = interrupted.clone();
+    run(&Setup::default(), move |os, start| {
+        if start.role == 1 {
+            return os.user(1_000_000);
+        }
+        os.wait_for_cpus();
+        os.begin();
+        os.handle_child_signals();
+        os.open_pipe(0, 1);
+        os.fork(Fork::Copy { vmas: 4 }, Start::new(1, 0));
+        assert_eq!(os.read_pipe(0, 1), None, "there is nothing to read");
+        assert!(os.try_wait().is_some(), "the child is dead");
+        noted.set(1);
+        os.done(None);
+    });
+    assert_eq!(interrupted.get(), 1);
+}
+
+#[test]
+fn messages_arrive_in_order() {
+    for setup in setups() {
+        run(&setup, |os, start| match (start.role, start.argument) {
+            (0, _) => lead(os, 4),
+            (_, client @ 0..2) => {
+                for message in 0..300 {
+                    os.send(2 * client, message);
+                    os.poll(2 * client);
+                    assert_eq!(os.receive(2 * client), message + 1);
+                    os.user(5_000);
+                }
+                os.send(2 * client, 1_000_000);
+            }
+            (_, server) => {
+                let socket = 2 * (server - 2) + 1;
+                let mut expected = 0;
+                loop {
+                    let message = os.receive(socket);
+                    if message == 1_000_000 {
+                        return;
+                    }
+                    assert_eq!(message, expected);
+                    expected += 1;
+                    os.user(10_000);
+                    os.send(socket, message + 1);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_semaphore_admits_as_many_as_it_counts() {
+    for setup in setups() {
+        let (inside, most) = (Rc::new(Cell::new(0u32)), Rc::new(Cell::new(0u32)));
+        let highest = most.clone();
+        run(&setup, move |os, start| {
+            if start.role == 0 {
+                os.semaphore_up(1, 2);
+                os.semaphore_up(1, 2);
+                return lead(os, 8);
+            }
+            for _ in 0..50 {
+                os.semaphore_down(1, 2);
+                inside.set(inside.get() + 1);
+                most.set(most.get().max(inside.get()));
+                os.user(20_000);
+                inside.set(inside.get() - 1);
+                os.semaphore_up(1, 2);
+                os.user(3_000);
+            }
+        });
+        assert_eq!(highest.get(), 2, "never more than two, and two at times");
+    }
+}
+
+#[test]
+fn a_user_lock_excludes_even_preempted_holders() {
+    for setup in setups() {
+        let lock: Rc<UserLock<(u64, bool), SimMachine>> = Rc::new(UserLock::new((0, false)));
+        let total = Rc::new(RefCell::new(0));
+        let sum = total.clone();
+        run(&setup, move |os, start| {
+            if start.role == 0 {
+                lead(os, 8);
+                *sum.borrow_mut() = lock.lock(os).0;
+                return;
+            }
+            for _ in 0..100 {
+                let mut value = lock.lock(os);
+                assert!(!value.1, "two tasks hold the lock");
+                value.1 = true;
+                value.0 += 1;
+                // Long enough to be preempted now and then.
+                os.user(30_000);
+                value.1 = false;
+                drop(value);
+                os.user(10_000);
+            }
+        });
+        let _ = total;
+    }
+}

@@ -1,0 +1,169 @@
+//! A machine for small programs.
+
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+
+use holdfast_guest::{Config as Kernel, Limits, Machine, Os, Program, Start};
+use holdfast_host::HostConfig;
+use holdfast_locks::LockKind;
+use holdfast_machine::{Costs, Picos, Profile, Topology};
+use holdfast_sim::{Config, Failure, Outcome, SimMachine, Vm, run_images};
+use holdfast_workloads::{Boot, Hog, Workload};
+
+/// What tasks do: called with the kernel and what the task was started with.
+pub type Body = Rc<dyn Fn(&Os<SimMachine>, Start)>;
+
+struct Small {
+    limits: Limits,
+    body: Body,
+}
+
+impl Program<SimMachine> for Small {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn run(&self, os: &Os<SimMachine>, start: Start) {
+        (self.body)(os, start);
+    }
+}
+
+/// How a program is run.
+#[derive(Clone)]
+pub struct Setup {
+    pub pcpus: u32,
+    pub vcpus: u32,
+    pub lock: LockKind,
+    pub shared_cache: bool,
+    /// Another guest burns this many vCPUs.
+    pub hogs: u32,
+    pub seed: u64,
+    pub limits: Limits,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let limits = Limits {
+            tasks: 64,
+            files: 8,
+            pipes: 4,
+            sockets: 8,
+            semaphore_arrays: 2,
+            semaphores: 4,
+        };
+        Setup {
+            pcpus: 4,
+            vcpus: 4,
+            lock: LockKind::Ticket,
+            shared_cache: false,
+            hogs: 0,
+            seed: 1,
+            limits,
+        }
+    }
+}
+
+fn profile(cores: u32) -> Profile {
+    let ns = Picos::from_nanos;
+    let costs = Costs {
+        load_hit: ns(1),
+        rmw_hit: ns(7),
+        pause: ns(3),
+        transfer_socket: ns(40),
+        guest_interrupt: ns(200),
+        exit_hardware: ns(400),
+        exit_software: ns(300),
+        msr: ns(200),
+        ipi_latency: ns(500),
+        wake: ns(700),
+        context_switch: ns(1000),
+        ..Costs::default()
+    };
+    let topology = Topology {
+        sockets: 1,
+        cores,
+        threads: 1,
+    };
+    Profile {
+        name: "test".into(),
+        topology,
+        frequency_hz: 3_000_000_000,
+        costs,
+        ple: None,
+    }
+}
+
+/// Runs `body` as every task of a guest.
+pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -> Result<Outcome, Failure> {
+    let vm = |name: &str, vcpus, workload, measured| Vm {
+        name: name.into(),
+        vcpus,
+        affinity: Vec::new(),
+        host: Default::default(),
+        boot: Boot {
+            lock: setup.lock,
+            workload,
+            ..Boot::default()
+        },
+        measured,
+    };
+    let mut vms = vec![vm("program", setup.vcpus, Workload::Idle, true)];
+    if setup.hogs > 0 {
+        vms.push(vm("hogs", setup.hogs, Workload::Hog(Hog::default()), false));
+    }
+    let config = Config {
+        machine: profile(setup.pcpus),
+        host: HostConfig::linux_3_3(),
+        vms,
+        tasks: Vec::new(),
+        seed: setup.seed,
+        execute_spins: false,
+        limit_ns: 100_000_000_000,
+    };
+    let body: Body = Rc::new(body);
+    run_images(&config, &AtomicBool::new(false), |vm, machine| {
+        if vm.name != "program" {
+            return holdfast_workloads::image(machine, &vm.boot);
+        }
+        let kernel = Kernel {
+            lock: setup.lock,
+            hz: 1000,
+            nopvspin: false,
+            no_steal_acc: false,
+            shared_cache: setup.shared_cache,
+        };
+        assert_eq!(machine.cpus(), setup.vcpus);
+        holdfast_guest::image(
+            machine,
+            kernel,
+            Box::new(Small {
+                limits: setup.limits,
+                body: body.clone(),
+            }),
+        )
+    })
+}
+
+/// As [`try_run`], of a program that finishes.
+pub fn run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -> Outcome {
+    try_run(setup, body).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// A counter of the program's guest.
+pub fn counter(outcome: &Outcome, name: &str) -> u64 {
+    outcome.vms[0].counters.get(name).copied().unwrap_or(0)
+}
+
+/// The first task of a program starts `count` others of role 1, each a process of its own, waits for them, and reports.
+pub fn lead(os: &Os<SimMachine>, count: u32) {
+    os.wait_for_cpus();
+    os.begin();
+    for argument in 0..count {
+        os.fork(holdfast_guest::Fork::Copy { vmas: 4 }, Start::new(1, argument));
+    }
+    for _ in 0..count {
+        assert!(os.wait().is_some(), "a child was lost");
+    }
+    assert!(os.wait().is_none(), "a child too many");
+    os.done(None);
+}

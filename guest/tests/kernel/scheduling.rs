@@ -1,0 +1,175 @@
+//! Who runs when, and where.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use holdfast_guest::{Fork, Start, Touch};
+use holdfast_locks::LockKind;
+
+use crate::machine::{Setup, counter, lead, run};
+
+/// Nanoseconds.
+const MS: u64 = 1_000_000;
+
+#[test]
+fn equal_tasks_get_equal_shares() {
+    let ends = Rc::new(RefCell::new(Vec::new()));
+    let noted = ends.clone();
+    let setup = Setup {
+        pcpus: 2,
+        vcpus: 2,
+        ..Setup::default()
+    };
+    let outcome = run(&setup, move |os, start| {
+        if start.role == 0 {
+            return lead(os, 6);
+        }
+        os.user(100 * MS);
+        noted.borrow_mut().push(os.now());
+    });
+    let elapsed = outcome.vms[0].elapsed_ns.expect("measured");
+    // Six tasks of 100 ms on two CPUs: 300 ms and what the kernel takes, and all end late.
+    assert!((300 * MS..315 * MS).contains(&elapsed), "{elapsed} ns");
+    let ends = ends.borrow();
+    let spread = ends.iter().max().unwrap() - ends.iter().min().unwrap();
+    assert!(spread < 60 * MS, "the first ended {spread} ns before the last");
+}
+
+#[test]
+fn a_sleeper_preempts_a_busy_task() {
+    let late = Rc::new(RefCell::new(0));
+    let noted = late.clone();
+    let setup = Setup {
+        pcpus: 1,
+        vcpus: 1,
+        ..Setup::default()
+    };
+    run(&setup, move |os, start| match (start.role, start.argument) {
+        (0, _) => lead(os, 2),
+        (_, 0) => os.user(500 * MS),
+        _ => {
+            for _ in 0..20 {
+                let before = os.now();
+                os.sleep(10 * MS);
+                let slept = os.now() - before;
+                assert!(slept >= 10 * MS, "woken after {slept} ns");
+                let mut late = noted.borrow_mut();
+                *late = (*late).max(slept - 10 * MS);
+            }
+        }
+    });
+    // It has slept longer than it ran: it is entitled to the CPU, after a wake-up granularity at most.
+    assert!(*late.borrow() < 2 * MS, "{} ns late", late.borrow());
+}
+
+#[test]
+fn idle_cpus_take_ready_tasks() {
+    for shared_cache in [false, true] {
+        let setup = Setup {
+            shared_cache,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, |os, start| {
+            if start.role == 0 {
+                return lead(os, 4);
+            }
+            for _ in 0..50 {
+                os.user(MS);
+                os.sleep(MS / 10);
+            }
+        });
+        let elapsed = outcome.vms[0].elapsed_ns.expect("measured");
+        assert!(
+            elapsed < 65 * MS,
+            "four tasks on four CPUs took {elapsed} ns for 55 ms each"
+        );
+    }
+}
+
+#[test]
+fn an_idle_cpu_stops_its_tick() {
+    let setup = Setup::default();
+    let outcome = run(&setup, |os, _| {
+        os.wait_for_cpus();
+        os.begin();
+        os.sleep(1_000 * MS);
+        os.done(None);
+    });
+    let ticks = counter(&outcome, "guest.ticks");
+    assert!(ticks < 40, "{ticks} ticks in an idle second of four CPUs");
+}
+
+#[test]
+fn a_busy_cpu_ticks_at_the_chosen_rate() {
+    let setup = Setup {
+        pcpus: 1,
+        vcpus: 1,
+        ..Setup::default()
+    };
+    let outcome = run(&setup, |os, _| {
+        os.begin();
+        os.user(1_000 * MS);
+        os.done(None);
+    });
+    let ticks = counter(&outcome, "guest.ticks");
+    assert!((995..=1_010).contains(&ticks), "{ticks} ticks in a second at 1000 Hz");
+}
+
+#[test]
+fn the_work_does_not_depend_on_the_lock() {
+    let work = |lock| {
+        let setup = Setup {
+            lock,
+            hogs: 4,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, |os, start| {
+            if start.role == 0 {
+                return lead(os, 8);
+            }
+            for _ in 0..200 {
+                os.user_touching(20_000, Touch::anonymous(3));
+                os.stat(holdfast_guest::FileId(1), 3);
+            }
+        });
+        assert_eq!(
+            counter(&outcome, &format!("guest.lock.{lock}")),
+            1,
+            "the kernel took another lock"
+        );
+        (
+            counter(&outcome, "guest.page_faults"),
+            counter(&outcome, "guest.lookups"),
+        )
+    };
+    for &lock in LockKind::ALL.iter().filter(|lock| !lock.name().contains("pv")) {
+        assert_eq!(work(lock), work(LockKind::Ticket), "{lock}");
+    }
+}
+
+#[test]
+fn same_seed_same_history() {
+    let run_once = |seed| {
+        let setup = Setup {
+            seed,
+            hogs: 4,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, |os, start| {
+            if start.role == 0 {
+                return lead(os, 6);
+            }
+            if start.role == 2 {
+                return;
+            }
+            for _ in 0..20 {
+                os.user(os.seed("work") % MS);
+                os.fork(Fork::Borrow, Start::new(2, 0));
+                os.wait();
+            }
+        });
+        outcome.history_hash
+    };
+    assert_eq!(run_once(1), run_once(1));
+    assert_ne!(run_once(1), run_once(2));
+}

@@ -1,0 +1,88 @@
+//! TLB shootdown.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use holdfast_guest::{Fork, Start, Touch};
+use holdfast_locks::LockKind;
+
+use crate::machine::{Setup, counter, run};
+
+/// Threads of one address space, each unmapping now and then.
+fn threads(setup: &Setup, rounds: u32) -> holdfast_sim::Outcome {
+    run(setup, move |os, start| {
+        if start.role == 0 {
+            os.wait_for_cpus();
+            os.begin();
+            for argument in 0..3 {
+                os.fork(Fork::Share, Start::new(1, argument));
+            }
+            while os.wait().is_some() {}
+            return os.done(None);
+        }
+        for _ in 0..rounds {
+            os.user_touching(40_000, Touch::anonymous(8));
+            os.unmap(8);
+        }
+    })
+}
+
+#[test]
+fn unmapping_waits_for_every_cpu_of_the_address_space() {
+    let outcome = threads(&Setup::default(), 50);
+    let shootdowns = counter(&outcome, "guest.shootdowns");
+    assert!(
+        shootdowns >= 100,
+        "{shootdowns} shootdowns of 150 unmaps by three threads"
+    );
+}
+
+#[test]
+fn shootdowns_end_although_cpus_are_preempted() {
+    for lock in [LockKind::Ticket, LockKind::PvTicket, LockKind::Qspin] {
+        let setup = Setup {
+            hogs: 8,
+            lock,
+            ..Setup::default()
+        };
+        let alone = threads(
+            &Setup {
+                lock,
+                ..Setup::default()
+            },
+            50,
+        );
+        let beside = threads(&setup, 50);
+        let waited = |outcome: &holdfast_sim::Outcome| {
+            let lost = &outcome.vms[0].lost_time_ps;
+            lost.iter()
+                .filter(|(name, _)| name.contains("ipi_preempted"))
+                .map(|(_, ps)| ps)
+                .sum::<u64>()
+        };
+        assert_eq!(waited(&alone), 0);
+        assert!(waited(&beside) > 0, "nobody waited for a preempted CPU's answer");
+    }
+}
+
+#[test]
+fn a_process_of_its_own_needs_no_shootdown() {
+    let checked = Rc::new(Cell::new(false));
+    let done = checked.clone();
+    let outcome = run(
+        &Setup {
+            vcpus: 1,
+            pcpus: 1,
+            ..Setup::default()
+        },
+        move |os, _| {
+            os.begin();
+            os.user_touching(100_000, Touch::anonymous(100));
+            os.unmap(100);
+            done.set(true);
+            os.done(None);
+        },
+    );
+    assert!(checked.get());
+    assert_eq!(counter(&outcome, "guest.shootdowns"), 0);
+}

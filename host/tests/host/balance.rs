@@ -1,6 +1,6 @@
 //! Load balancing and placement: threads find pCPUs, and pCPUs threads.
 
-use holdfast_host::{HostConfig, Nanos, PcpuId, TaskConfig, VmConfig};
+use holdfast_host::{HostConfig, Nanos, PcpuId, TaskConfig, TickPhase, VmConfig};
 
 use crate::world::{Guest, World, places};
 
@@ -61,6 +61,7 @@ fn an_idle_pcpu_pulls_at_once() {
     // Two hogs crowd pCPU 1 while pCPU 0 is taken; when it falls idle, ticks are too rare to bring one of them.
     let config = HostConfig {
         hz: 10,
+        tick_phase: TickPhase::Spread,
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 2, 1));
@@ -71,7 +72,7 @@ fn an_idle_pcpu_pulls_at_once() {
                 affinity,
                 ..TaskConfig::default()
             },
-            100 * MS,
+            130 * MS,
             1_000 * SECOND,
         );
     }

@@ -47,7 +47,11 @@ fn run<F: Fn(&SimCpu) + 'static>(config: &Config, program: F) -> Outcome {
     let program = Rc::new(program);
     let never = AtomicBool::new(false);
     let outcome = run_images(config, &never, |vm, machine| {
-        Box::new(Guest { machine, program: program.clone(), left: Cell::new(vm.vcpus) })
+        Box::new(Guest {
+            machine,
+            program: program.clone(),
+            left: Cell::new(vm.vcpus),
+        })
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"))
 }
@@ -155,9 +159,18 @@ fn events(c: &mut Criterion) {
             outcome.unwrap_or_else(|failure| panic!("{failure}"))
         };
         group.throughput(Throughput::Elements(play().engine["events"]));
-        group.bench_function(BenchmarkId::from_parameter(format!("{vcpus}_vcpus_on_{pcpus}")), |b| b.iter(play));
+        group.bench_function(BenchmarkId::from_parameter(format!("{vcpus}_vcpus_on_{pcpus}")), |b| {
+            b.iter(play)
+        });
     }
 }
 
-criterion_group!(benches, bare_queue, ordered_operations, uncontended_locks, contended_lock, events);
+criterion_group!(
+    benches,
+    bare_queue,
+    ordered_operations,
+    uncontended_locks,
+    contended_lock,
+    events
+);
 criterion_main!(benches);

@@ -43,7 +43,9 @@ impl Engine {
     /// Enters the wait for a lock that `vcpu` is in, up to now.
     pub fn settle_wait(&mut self, vcpu: u32) {
         let this = &mut self.vcpus[vcpu as usize];
-        let (Some(line), Some(mark)) = (this.contending, this.mark) else { return };
+        let (Some(line), Some(mark)) = (this.contending, this.mark) else {
+            return;
+        };
         let clock = &self.records[line.0 as usize].lock.contended(self.now).clock;
         let parts = mark.since(clock, self.now);
         for (cause, part) in SPIN_CAUSES.into_iter().zip(parts) {
@@ -73,7 +75,9 @@ impl Engine {
     }
 
     fn enter_ipi_wait(&mut self, vcpu: u32, part: Picos) {
-        let Some((target, before)) = self.vcpus[vcpu as usize].ipi_target else { return };
+        let Some((target, before)) = self.vcpus[vcpu as usize].ipi_target else {
+            return;
+        };
         let off = self.vcpus[target as usize].off_time_at(self.now);
         let behind_preempted = Picos((off - before).min(part.0));
         let this = &mut self.vcpus[vcpu as usize];
@@ -111,7 +115,11 @@ impl Engine {
         this.owed = Owed::NOTHING;
         this.contending = Some(line);
         this.contentions += 1;
-        self.records[line.0 as usize].lock.contended(self.now).waiters.push(vcpu);
+        self.records[line.0 as usize]
+            .lock
+            .contended(self.now)
+            .waiters
+            .push(vcpu);
         self.refresh_blame(line, CHAIN_DEPTH);
         self.mark(vcpu);
         self.refresh_held(vcpu, CHAIN_DEPTH);
@@ -188,7 +196,9 @@ impl Engine {
         }
         // Who waits here and holds other locks passes the blame on to those that wait for them.
         for index in 0..contention.waiters.len() {
-            let Some(contention) = self.records[line.0 as usize].lock.contention() else { return };
+            let Some(contention) = self.records[line.0 as usize].lock.contention() else {
+                return;
+            };
             let waiter = contention.waiters[index];
             self.refresh_held(waiter, depth - 1);
         }
@@ -204,7 +214,9 @@ impl Engine {
             };
         };
         let holder = &self.vcpus[holder as usize];
-        let awaited = holder.contending.and_then(|line| self.records[line.0 as usize].lock.contention());
+        let awaited = holder
+            .contending
+            .and_then(|line| self.records[line.0 as usize].lock.contention());
         match awaited.map(|contention| contention.clock.current()) {
             Some(Culprit::PreemptedHolder | Culprit::PreemptedWaiter) => Culprit::PreemptedHolder,
             Some(_) if holder.is_running() => Culprit::RunningHolder,

@@ -38,7 +38,11 @@ pub struct BlameClock {
 impl BlameClock {
     /// Starts at `now` with `culprit`.
     pub fn new(culprit: Culprit, now: Time) -> BlameClock {
-        BlameClock { passed: [0; CULPRITS], current: culprit, since: now }
+        BlameClock {
+            passed: [0; CULPRITS],
+            current: culprit,
+            since: now,
+        }
     }
 
     /// From `now` on it is `culprit`.
@@ -103,7 +107,10 @@ pub struct Contention {
 
 impl Default for LockRecord {
     fn default() -> Self {
-        LockRecord { holder: NOBODY, contention: None }
+        LockRecord {
+            holder: NOBODY,
+            contention: None,
+        }
     }
 }
 
@@ -135,14 +142,19 @@ impl LockRecord {
     /// The same, made at `now` if nobody waited before.
     pub fn contended(&mut self, now: Time) -> &mut Contention {
         self.contention.get_or_insert_with(|| {
-            Box::new(Contention { waiters: Vec::new(), clock: BlameClock::new(Culprit::HandOver, now) })
+            Box::new(Contention {
+                waiters: Vec::new(),
+                clock: BlameClock::new(Culprit::HandOver, now),
+            })
         })
     }
 
     /// Whether anybody waits.
     #[inline]
     pub fn has_waiters(&self) -> bool {
-        self.contention.as_ref().is_some_and(|contention| !contention.waiters.is_empty())
+        self.contention
+            .as_ref()
+            .is_some_and(|contention| !contention.waiters.is_empty())
     }
 }
 

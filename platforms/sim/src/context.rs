@@ -112,7 +112,11 @@ mod tests {
     fn a_flow_keeps_its_registers_across_switches() {
         let mut stacks = Stacks::new();
         let stack = stacks.take();
-        let mut pair = Pair { main: Saved::NONE, flow: Saved::NONE, seen: Vec::new() };
+        let mut pair = Pair {
+            main: Saved::NONE,
+            flow: Saved::NONE,
+            seen: Vec::new(),
+        };
         let shared = &raw mut pair;
         let body = move || {
             let mut value = 1.5f64;
@@ -136,7 +140,11 @@ mod tests {
     fn a_panic_is_caught_on_its_own_stack() {
         let mut stacks = Stacks::new();
         let stack = stacks.take();
-        let mut pair = Pair { main: Saved::NONE, flow: Saved::NONE, seen: Vec::new() };
+        let mut pair = Pair {
+            main: Saved::NONE,
+            flow: Saved::NONE,
+            seen: Vec::new(),
+        };
         let shared = &raw mut pair;
         let body = move || {
             let caught = std::panic::catch_unwind(|| panic!("over"));

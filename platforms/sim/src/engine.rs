@@ -227,7 +227,10 @@ impl Engine {
 
     /// An interrupt sets out for `pcpu` and arrives at `at`.
     pub fn send_ipi(&mut self, pcpu: u32, at: Time) {
-        let slot = self.free_slots.pop().unwrap_or_else(|| self.add_spare_slot(Spare::Interrupt(pcpu)));
+        let slot = self
+            .free_slots
+            .pop()
+            .unwrap_or_else(|| self.add_spare_slot(Spare::Interrupt(pcpu)));
         let index = slot - self.first_spare_slot();
         self.spare_slots[index as usize] = Spare::Interrupt(pcpu);
         self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
@@ -259,7 +262,8 @@ impl Engine {
         let pcpu = self.vcpus[vcpu as usize].last_pcpu;
         let charge = self.lines.access(line, pcpu, Access::Load, self.now);
         if charge.moved {
-            self.hash.add(self.now.0 ^ u64::from(line.0) << 20 ^ u64::from(vcpu) << 52);
+            self.hash
+                .add(self.now.0 ^ u64::from(line.0) << 20 ^ u64::from(vcpu) << 52);
         }
         charge.own + charge.transfer
     }

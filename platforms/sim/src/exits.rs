@@ -43,7 +43,14 @@ impl Engine {
             cpl: if this.mode == Mode::User { 3 } else { 0 },
         };
         self.pcpus[pcpu as usize].charged += self.costs.exit_hardware;
-        self.step_host(pcpu, Event::Exit { pcpu: PcpuId(pcpu), exit, guest });
+        self.step_host(
+            pcpu,
+            Event::Exit {
+                pcpu: PcpuId(pcpu),
+                exit,
+                guest,
+            },
+        );
     }
 
     /// An interrupt reaches `pcpu`.
@@ -64,10 +71,22 @@ impl Engine {
                 if let Some(task) = self.tasks.get_mut(&task) {
                     task.remaining = Picos(task.remaining.0.saturating_sub(ran.0));
                 }
-                self.step_host(pcpu, Event::Interrupt { pcpu: PcpuId(pcpu), interrupt });
+                self.step_host(
+                    pcpu,
+                    Event::Interrupt {
+                        pcpu: PcpuId(pcpu),
+                        interrupt,
+                    },
+                );
             }
             Activity::Idle | Activity::Poll => {
-                self.step_host(pcpu, Event::Interrupt { pcpu: PcpuId(pcpu), interrupt });
+                self.step_host(
+                    pcpu,
+                    Event::Interrupt {
+                        pcpu: PcpuId(pcpu),
+                        interrupt,
+                    },
+                );
             }
         }
     }
@@ -168,7 +187,13 @@ impl Engine {
                     task.remaining = task.busy.unwrap_or(Picos(u64::MAX));
                     until = Some(Nanos((self.now + task.sleep).nanos()));
                 }
-                self.step_host(pcpu, Event::TaskSleeps { pcpu: PcpuId(pcpu), until });
+                self.step_host(
+                    pcpu,
+                    Event::TaskSleeps {
+                        pcpu: PcpuId(pcpu),
+                        until,
+                    },
+                );
             }
             Activity::Guest(_) | Activity::Idle | Activity::Poll => {
                 unreachable!("pcpu {pcpu} has an end event and is {:?}", this.activity)
@@ -189,7 +214,10 @@ impl Engine {
             Run::Task(task) => {
                 this.activity = Activity::Task(task);
                 this.task_since = self.now;
-                let end = self.tasks.get(&task).map_or(Time::NEVER, |task| self.now + task.remaining);
+                let end = self
+                    .tasks
+                    .get(&task)
+                    .map_or(Time::NEVER, |task| self.now + task.remaining);
                 self.queue.set(pcpu, Key::new(end, CLASS_ACTIVITY, pcpu));
             }
             Run::Poll(_) => {
@@ -211,7 +239,10 @@ impl Engine {
     fn enter_guest(&mut self, pcpu: u32, vcpu: u32, inject: Option<u8>, window: bool) {
         let now = self.now;
         let this = &mut self.vcpus[vcpu as usize];
-        assert!(this.pcpu.is_none(), "vcpu {vcpu} is entered on pcpu {pcpu} and is in its guest already");
+        assert!(
+            this.pcpu.is_none(),
+            "vcpu {vcpu} is entered on pcpu {pcpu} and is in its guest already"
+        );
         this.ledger.enter_until(this.out_cause, now);
         this.pcpu = Some(pcpu);
         this.last_pcpu = pcpu;
@@ -220,7 +251,10 @@ impl Engine {
         this.window = window;
         this.pauses.reset();
         if inject.is_some() {
-            assert!(this.inject.is_none(), "vcpu {vcpu} gets a second vector before it took the first");
+            assert!(
+                this.inject.is_none(),
+                "vcpu {vcpu} gets a second vector before it took the first"
+            );
             this.inject = inject;
         }
         let turn = if this.inject.is_some() { now } else { this.clock };

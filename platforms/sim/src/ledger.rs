@@ -20,7 +20,11 @@ pub struct Owed {
 
 impl Owed {
     /// Nothing.
-    pub const NOTHING: Owed = Owed { stretches: [(Cause::Useful, Picos::ZERO); STRETCHES], first: 0, count: 0 };
+    pub const NOTHING: Owed = Owed {
+        stretches: [(Cause::Useful, Picos::ZERO); STRETCHES],
+        first: 0,
+        count: 0,
+    };
 
     /// Adds a stretch at the end; false if there is no room.
     #[inline]
@@ -43,7 +47,10 @@ impl Owed {
     /// Takes the first stretch, or as much of it as fits into `span`.
     #[inline]
     pub fn live(&mut self, span: Picos) -> (Cause, Picos) {
-        assert!(self.first < self.count, "a flow lived longer than it announced: {span:?}");
+        assert!(
+            self.first < self.count,
+            "a flow lived longer than it announced: {span:?}"
+        );
         let (cause, owed) = self.stretches[self.first];
         if owed > span {
             self.stretches[self.first].1 = owed - span;
@@ -67,7 +74,10 @@ pub struct Ledger {
 impl Ledger {
     /// Starts at power-on.
     pub fn new() -> Ledger {
-        Ledger { totals: [0; Cause::ALL.len()], cursor: Time(0) }
+        Ledger {
+            totals: [0; Cause::ALL.len()],
+            cursor: Time(0),
+        }
     }
 
     /// Up to where time is entered.

@@ -68,29 +68,48 @@ impl Engine {
     pub fn park(&mut self, vcpu: u32, line: LineId, loads: u64, probe: Probe) {
         self.stats.parks += 1;
         let period = self.costs.load_hit + self.costs.pause;
-        let spin = Spin { next: self.vcpus[vcpu as usize].clock, period, loads };
-        let parked = Parked { line, probe, spin, until_load: 0, passed: 0, stale: false };
+        let spin = Spin {
+            next: self.vcpus[vcpu as usize].clock,
+            period,
+            loads,
+        };
+        let parked = Parked {
+            line,
+            probe,
+            spin,
+            until_load: 0,
+            passed: 0,
+            stale: false,
+        };
         self.vcpus[vcpu as usize].parked = Some(parked);
         self.vcpus[vcpu as usize].resumption = None;
-        self.records[line.0 as usize].spinners.get_or_insert_default().quiet.push(vcpu);
+        self.records[line.0 as usize]
+            .spinners
+            .get_or_insert_default()
+            .quiet
+            .push(vcpu);
         self.plan_end(vcpu);
     }
 
     /// Finds when the flow of `vcpu` must act itself if nobody writes its line.
     fn plan_end(&mut self, vcpu: u32) {
         let this = &mut self.vcpus[vcpu as usize];
-        let (Some(parked), Some(pcpu)) = (&mut this.parked, this.pcpu) else { return };
+        let (Some(parked), Some(pcpu)) = (&mut this.parked, this.pcpu) else {
+            return;
+        };
         let spin = parked.spin;
         let pauses = match &self.ple {
             Some(ple) if this.mode != Mode::User => {
-                this.pauses.pauses_before_exit(ple, spin.next + self.costs.load_hit, spin.period)
+                this.pauses
+                    .pauses_before_exit(ple, spin.next + self.costs.load_hit, spin.period)
             }
             _ => u64::MAX,
         };
         let was_endless = parked.until_load == ENDLESS;
         parked.until_load = pauses.min(spin.loads.saturating_sub(1)).min(ENDLESS);
         if parked.until_load < ENDLESS {
-            self.queue.set(pcpu, Key::new(spin.load_time(parked.until_load), CLASS_ACTIVITY, pcpu));
+            self.queue
+                .set(pcpu, Key::new(spin.load_time(parked.until_load), CLASS_ACTIVITY, pcpu));
         } else if !was_endless {
             self.queue.set(pcpu, Key::new(Time::NEVER, CLASS_ACTIVITY, pcpu));
         }
@@ -105,10 +124,14 @@ impl Engine {
     }
 
     fn invalidate_spinners(&mut self, line: LineId, writer: u32) {
-        let Some(mut spinners) = self.records[line.0 as usize].spinners.take() else { return };
+        let Some(mut spinners) = self.records[line.0 as usize].spinners.take() else {
+            return;
+        };
         let writer_pcpu = self.vcpus[writer as usize].last_pcpu;
         for vcpu in spinners.quiet.drain(..) {
-            let Some(pcpu) = self.vcpus[vcpu as usize].pcpu else { unreachable!("a parked vcpu is in its guest") };
+            let Some(pcpu) = self.vcpus[vcpu as usize].pcpu else {
+                unreachable!("a parked vcpu is in its guest")
+            };
             // Of loads at the very time of the write, those of lower pCPUs came first.
             let loads = self.loads_before(vcpu, pcpu < writer_pcpu);
             let next = self.pass(vcpu, loads);
@@ -134,16 +157,21 @@ impl Engine {
     }
 
     fn loads_before(&self, vcpu: u32, inclusive: bool) -> u64 {
-        let Some(parked) = &self.vcpus[vcpu as usize].parked else { return 0 };
+        let Some(parked) = &self.vcpus[vcpu as usize].parked else {
+            return 0;
+        };
         parked.spin.loads_before(self.now, inclusive).min(parked.until_load)
     }
 
     /// Lets `loads` loads of a quiet spin pass, and makes it stale; returns when the next is due.
     fn pass(&mut self, vcpu: u32, loads: u64) -> Time {
         let this = &mut self.vcpus[vcpu as usize];
-        let Some(parked) = &mut this.parked else { unreachable!("vcpu {vcpu} is not parked") };
+        let Some(parked) = &mut this.parked else {
+            unreachable!("vcpu {vcpu} is not parked")
+        };
         if let Some(ple) = &self.ple {
-            this.pauses.skip(ple, parked.spin.next + self.costs.load_hit, parked.spin.period, loads);
+            this.pauses
+                .skip(ple, parked.spin.next + self.costs.load_hit, parked.spin.period, loads);
         }
         parked.spin.next = parked.spin.load_time(loads);
         parked.passed += loads;
@@ -159,7 +187,9 @@ impl Engine {
 
     /// Plays the misses on `line` that come before anything else. Returns whether a flow is now to continue.
     pub fn play_misses(&mut self, line: LineId) {
-        let Some(mut spinners) = self.records[line.0 as usize].spinners.take() else { return };
+        let Some(mut spinners) = self.records[line.0 as usize].spinners.take() else {
+            return;
+        };
         while let Some(&key) = spinners.stale.last() {
             // The line's own event is the first; the misses play on while nothing else comes before them.
             if self.queue.second().is_some_and(|other| other < key) {
@@ -189,7 +219,9 @@ impl Engine {
         let spent = self.load(vcpu, line);
         let pause = self.costs.pause;
         let this = &mut self.vcpus[vcpu as usize];
-        let Some(parked) = &mut this.parked else { unreachable!("vcpu {vcpu} is not parked") };
+        let Some(parked) = &mut this.parked else {
+            unreachable!("vcpu {vcpu} is not parked")
+        };
         let (value, accepted) = parked.probe.look();
         let mut ends = accepted || parked.spin.loads == 1;
         if let Some(ple) = &self.ple
@@ -204,7 +236,10 @@ impl Engine {
         if ends {
             let passed = parked.passed;
             this.parked = None;
-            this.resumption = Some(Resumption { woken: Woken::Read(value), passed });
+            this.resumption = Some(Resumption {
+                woken: Woken::Read(value),
+                passed,
+            });
             let waited = (now + spent).since(this.clock);
             this.clock = now + spent;
             this.owe_wait(waited);
@@ -232,7 +267,11 @@ impl Engine {
     /// `vcpu` is stopped now: its next load stands over.
     pub fn unpark_for_stop(&mut self, vcpu: u32) {
         if let Some(parked) = self.vcpus[vcpu as usize].parked {
-            let loads = if parked.stale { 0 } else { self.loads_before(vcpu, false) };
+            let loads = if parked.stale {
+                0
+            } else {
+                self.loads_before(vcpu, false)
+            };
             self.unpark(vcpu, loads);
         }
     }
@@ -241,12 +280,19 @@ impl Engine {
     fn unpark(&mut self, vcpu: u32, loads: u64) {
         let next = self.pass(vcpu, loads);
         let this = &mut self.vcpus[vcpu as usize];
-        let (Some(parked), Some(pcpu)) = (this.parked.take(), this.pcpu) else { unreachable!("vcpu {vcpu} is not parked") };
-        this.resumption = Some(Resumption { woken: Woken::Due, passed: parked.passed });
+        let (Some(parked), Some(pcpu)) = (this.parked.take(), this.pcpu) else {
+            unreachable!("vcpu {vcpu} is not parked")
+        };
+        this.resumption = Some(Resumption {
+            woken: Woken::Due,
+            passed: parked.passed,
+        });
         let waited = next.since(this.clock);
         this.clock = next;
         this.owe_wait(waited);
-        let Some(mut spinners) = self.records[parked.line.0 as usize].spinners.take() else { return };
+        let Some(mut spinners) = self.records[parked.line.0 as usize].spinners.take() else {
+            return;
+        };
         if let Some(index) = spinners.quiet.iter().position(|&other| other == vcpu) {
             spinners.quiet.swap_remove(index);
         } else {

@@ -1,6 +1,9 @@
 //! What a parked flow waits for, to be looked at by others in its stead.
 
-#![expect(unsafe_code, reason = "a parked flow's predicate and word are looked at through pointers into its stack")]
+#![expect(
+    unsafe_code,
+    reason = "a parked flow's predicate and word are looked at through pointers into its stack"
+)]
 
 use crate::word::SimWord;
 

@@ -13,9 +13,10 @@ use crate::api::{CallOff, Config, Convoy, Failure, Outcome, Vm as VmConfig, VmOu
 use crate::cause::Cause;
 use crate::context::Saved;
 use crate::convoy::ConvoyWatch;
-use crate::cpu::{SimMachine, boot_flow, play};
 use crate::engine::{Engine, EngineStats, Task, Vm};
+use crate::flow::{boot_flow, play};
 use crate::hash::HistoryHash;
+use crate::machine::SimMachine;
 use crate::pcpu::Pcpu;
 use crate::stack::Stacks;
 use crate::vcpu::Vcpu;
@@ -25,7 +26,9 @@ use crate::vcpu::Vcpu;
 /// # Errors
 /// [`Failure`] says why the run could not finish.
 pub fn run(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
-    run_images(config, call_off, |vm, machine| holdfast_workloads::image(machine, &vm.boot))
+    run_images(config, call_off, |vm, machine| {
+        holdfast_workloads::image(machine, &vm.boot)
+    })
 }
 
 /// As [`run`], but with kernels of the caller's making: `image` builds one for each guest.
@@ -56,17 +59,30 @@ fn build(
     let mut host = Host::new(&config.host, &places(&topology)).map_err(|error| invalid(&error))?;
     let (mut vms, mut vcpus) = (Vec::new(), Vec::new());
     for vm in &config.vms {
-        let id = host.add_vm(&vm.host, vm.vcpus, &vm.affinity).map_err(|error| invalid(&error))?;
+        let id = host
+            .add_vm(&vm.host, vm.vcpus, &vm.affinity)
+            .map_err(|error| invalid(&error))?;
         vms.push(new_vm(vm, vcpus.len() as u32, config.seed));
         vcpus.extend((0..vm.vcpus).map(|number| Vcpu::new(VmId(id.0), number)));
     }
     let mut tasks = BTreeMap::new();
     for task in &config.tasks {
-        let wanted = holdfast_host::TaskConfig { nice: task.nice, affinity: task.affinity.clone(), group: None };
+        let wanted = holdfast_host::TaskConfig {
+            nice: task.nice,
+            affinity: task.affinity.clone(),
+            group: None,
+        };
         let id = host.add_task(&wanted).map_err(|error| invalid(&error))?;
         let busy = (task.busy_ns != u64::MAX).then(|| Picos::from_nanos(task.busy_ns));
         let remaining = busy.unwrap_or(Picos(u64::MAX));
-        tasks.insert(id, Task { busy, sleep: Picos::from_nanos(task.sleep_ns), remaining });
+        tasks.insert(
+            id,
+            Task {
+                busy,
+                sleep: Picos::from_nanos(task.sleep_ns),
+                remaining,
+            },
+        );
     }
     static RUNS: AtomicU32 = AtomicU32::new(1);
     let mut engine = Box::new(Engine {
@@ -155,7 +171,14 @@ fn places(topology: &Topology) -> Vec<PcpuPlace> {
 fn gather(engine: &mut Engine) -> Outcome {
     engine.close_ledgers();
     let vms = (0..engine.vms.len() as u32).map(|vm| gather_vm(engine, vm)).collect();
-    let EngineStats { operations, switches, parks, events, host_steps, acquisitions } = engine.stats;
+    let EngineStats {
+        operations,
+        switches,
+        parks,
+        events,
+        host_steps,
+        acquisitions,
+    } = engine.stats;
     Outcome {
         vms,
         end_ns: engine.now.nanos(),
@@ -180,8 +203,18 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
         }
     }
     let mut counters = vm.counters.clone();
-    counters.extend(engine.host.counters(VmId(number)).map(|(name, value)| (name.to_owned(), value)));
-    counters.extend(vm.lock_stats.iter().filter(|(_, value)| *value > 0).map(|(name, value)| (name.to_owned(), value)));
+    counters.extend(
+        engine
+            .host
+            .counters(VmId(number))
+            .map(|(name, value)| (name.to_owned(), value)),
+    );
+    counters.extend(
+        vm.lock_stats
+            .iter()
+            .filter(|(_, value)| *value > 0)
+            .map(|(name, value)| (name.to_owned(), value)),
+    );
     counters.insert("preempted_holding_lock".to_owned(), vm.preempted_holding);
     counters.insert("preempted_waiting_for_lock".to_owned(), vm.preempted_waiting);
     counters.insert("directed_yield_to_holder".to_owned(), vm.yields_to_holder);
@@ -194,6 +227,9 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
         lost_time_ps,
         vcpu_time_ps: engine.now.0 * u64::from(vm.vcpus),
         longest_stall_ns: vm.longest_stall.0 / 1000,
-        convoy: vm.convoys.found().map(|(since_ns, total_ns)| Convoy { since_ns, total_ns }),
+        convoy: vm
+            .convoys
+            .found()
+            .map(|(since_ns, total_ns)| Convoy { since_ns, total_ns }),
     }
 }

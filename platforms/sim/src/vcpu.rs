@@ -160,7 +160,10 @@ impl Vcpu {
     pub fn owe_wait(&mut self, span: Picos) {
         if self.contending.is_none() {
             let cause = self.wait();
-            assert!(self.owed.push(cause, span), "a waiting flow owes its last load and PAUSE only");
+            assert!(
+                self.owed.push(cause, span),
+                "a waiting flow owes its last load and PAUSE only"
+            );
         }
     }
 

@@ -32,7 +32,10 @@ impl Engine {
             return;
         }
         let patience = |vm: &Vm| Time::from_nanos(vm.last_user.nanos() + PATIENCE_NS);
-        let stuck = self.vms.iter().position(|vm| vm.measured && vm.done.is_none() && self.now > patience(vm));
+        let stuck = self
+            .vms
+            .iter()
+            .position(|vm| vm.measured && vm.done.is_none() && self.now > patience(vm));
         if let Some(vm) = stuck {
             self.failure = Some(self.diagnose(vm as u32));
         }
@@ -43,9 +46,12 @@ impl Engine {
         let what = self.describe(vm);
         let mine = self.vcpus.iter().filter(|vcpu| vcpu.vm.0 == vm);
         let asleep = |state| matches!(state, VcpuState::Blocked | VcpuState::Polling);
-        let mut halted = mine.clone().filter(|vcpu| asleep(vcpu.state) && vcpu.contending.is_some());
+        let mut halted = mine
+            .clone()
+            .filter(|vcpu| asleep(vcpu.state) && vcpu.contending.is_some());
         let free = |vcpu: &crate::vcpu::Vcpu| {
-            vcpu.contending.is_some_and(|line| self.records[line.0 as usize].lock.holder().is_none())
+            vcpu.contending
+                .is_some_and(|line| self.records[line.0 as usize].lock.holder().is_none())
         };
         if halted.any(free) {
             Failure::LostKick(what)
@@ -61,12 +67,19 @@ impl Engine {
     /// Who waits for what in all guests.
     pub fn describe_all(&self) -> String {
         let measured = self.vms.iter().enumerate().filter(|(_, vm)| vm.measured);
-        measured.map(|(vm, _)| self.describe(vm as u32)).collect::<Vec<_>>().join("; ")
+        measured
+            .map(|(vm, _)| self.describe(vm as u32))
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     /// Who waits for what in a guest.
     fn describe(&self, vm: u32) -> String {
-        let mut text = format!("vm {} at {} ms:", self.vms[vm as usize].name, self.now.nanos() / 1_000_000);
+        let mut text = format!(
+            "vm {} at {} ms:",
+            self.vms[vm as usize].name,
+            self.now.nanos() / 1_000_000
+        );
         for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.vm.0 == vm) {
             let _ = write!(text, " vcpu {} {:?}", vcpu.number, vcpu.state);
             if let Some(line) = vcpu.contending {
@@ -82,7 +95,11 @@ impl Engine {
                 let _ = write!(text, " holds lock {}", line.0);
             }
             if let Some((target, _)) = vcpu.ipi_target {
-                let _ = write!(text, " awaits the answer of vcpu {}", self.vcpus[target as usize].number);
+                let _ = write!(
+                    text,
+                    " awaits the answer of vcpu {}",
+                    self.vcpus[target as usize].number
+                );
             }
             text.push(',');
         }

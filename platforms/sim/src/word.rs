@@ -23,7 +23,10 @@ pub type SimAddress = Shared<usize>;
 
 impl<T: Copy> Word<T> for Shared<T> {
     fn new(value: T) -> Self {
-        Shared { value: Cell::new(value), place: Cell::new(0) }
+        Shared {
+            value: Cell::new(value),
+            place: Cell::new(0),
+        }
     }
 }
 
@@ -44,7 +47,11 @@ impl<T: Copy> Shared<T> {
     #[inline(always)]
     pub fn line(&self, engine: &mut Engine) -> LineId {
         let place = self.place.get();
-        if (place >> 32) as u32 == engine.run { LineId(place as u32) } else { self.find_place(engine) }
+        if (place >> 32) as u32 == engine.run {
+            LineId(place as u32)
+        } else {
+            self.find_place(engine)
+        }
     }
 
     #[cold]

@@ -35,7 +35,13 @@ fn step(shared: &Shared, cpu: &SimCpu, kind: LockKind, random: &mut Random) {
     match random.next(8) {
         0 => cpu.compute(random.next(20_000)),
         1 => cpu.compute(random.next(300)),
-        2 | 3 => critical(shared, cpu, kind, random.next(shared.locks.len() as u64) as usize, random.next(3_000)),
+        2 | 3 => critical(
+            shared,
+            cpu,
+            kind,
+            random.next(shared.locks.len() as u64) as usize,
+            random.next(3_000),
+        ),
         4 => {
             cpu.fetch_add(word, 1, AcqRel);
         }
@@ -79,7 +85,8 @@ fn play(kind: LockKind, seed: u64, ple: bool, execute_spins: bool) -> Outcome {
     config.vms[0].boot.spin_threshold = 50 + random.next(1000) as u32;
     let (program, on_timer) = program(kind, seed, 400);
     let timer_ns = [0, 700_000, 1_500_000][random.next(3) as usize];
-    run_program(&config, &program, &on_timer, timer_ns).unwrap_or_else(|failure| panic!("{kind} seed {seed}: {failure}"))
+    run_program(&config, &program, &on_timer, timer_ns)
+        .unwrap_or_else(|failure| panic!("{kind} seed {seed}: {failure}"))
 }
 
 fn assert_same(one: &Outcome, other: &Outcome, what: &str) {
@@ -119,7 +126,11 @@ fn parts_of_lost_time_sum_to_the_whole() {
     for &kind in LockKind::ALL {
         for seed in 100..110 {
             for vm in play(kind, seed, false, false).vms {
-                assert_eq!(vm.lost_time_ps.values().sum::<u64>(), vm.vcpu_time_ps, "{kind} seed {seed}");
+                assert_eq!(
+                    vm.lost_time_ps.values().sum::<u64>(),
+                    vm.vcpu_time_ps,
+                    "{kind} seed {seed}"
+                );
             }
         }
     }

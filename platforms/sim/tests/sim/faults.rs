@@ -50,13 +50,17 @@ fn the_whole_lock_never_hangs() {
 
 #[test]
 fn without_its_recheck_a_lost_kick_is_reported() {
-    let lost = (0..40).filter_map(|seed| contend::<PvTicket<NoRecheck>>(seed, 300).err()).next();
+    let lost = (0..40)
+        .filter_map(|seed| contend::<PvTicket<NoRecheck>>(seed, 300).err())
+        .next();
     assert!(matches!(lost, Some(Failure::LostKick(_))), "{lost:?}");
 }
 
 #[test]
 fn without_its_kick_a_lost_kick_is_reported() {
-    let lost = (0..10).filter_map(|seed| contend::<PvTicket<NoKick>>(seed, 300).err()).next();
+    let lost = (0..10)
+        .filter_map(|seed| contend::<PvTicket<NoKick>>(seed, 300).err())
+        .next();
     assert!(matches!(lost, Some(Failure::LostKick(_))), "{lost:?}");
 }
 
@@ -99,7 +103,9 @@ fn a_deadlock_names_its_locks() {
         }
     });
     let result = run_program(&config(2, 2, 0, 1), &program, &(Rc::new(|_: &SimCpu| {}) as Program), 0);
-    let Err(Failure::Deadlock(what)) = result else { panic!("{:?}", result.map(|_| ())) };
+    let Err(Failure::Deadlock(what)) = result else {
+        panic!("{:?}", result.map(|_| ()))
+    };
     assert!(what.contains("awaits lock") && what.contains("held by vcpu"), "{what}");
 }
 
@@ -114,14 +120,20 @@ fn a_guest_that_gets_nowhere_is_reported() {
     let mut config = config(1, 1, 0, 1);
     config.limit_ns = 2_000_000_000;
     let result = run_program(&config, &program, &(Rc::new(|_: &SimCpu| {}) as Program), 0);
-    assert!(matches!(result, Err(Failure::Limit(_) | Failure::Livelock(_))), "{:?}", result.map(|_| ()));
+    assert!(
+        matches!(result, Err(Failure::Limit(_) | Failure::Livelock(_))),
+        "{:?}",
+        result.map(|_| ())
+    );
 }
 
 #[test]
 fn a_guest_panic_ends_the_run_with_its_message() {
     let program: Program = Rc::new(|_: &SimCpu| panic!("out of cheese"));
     let result = run_program(&config(1, 1, 0, 1), &program, &(Rc::new(|_: &SimCpu| {}) as Program), 0);
-    let Err(Failure::GuestPanic(what)) = result else { panic!("{:?}", result.map(|_| ())) };
+    let Err(Failure::GuestPanic(what)) = result else {
+        panic!("{:?}", result.map(|_| ()))
+    };
     assert!(what.contains("out of cheese"), "{what}");
 }
 
@@ -130,11 +142,19 @@ fn a_stack_overflow_is_reported() {
     fn deeper(cpu: &SimCpu, depth: u64) -> u64 {
         let frame = [depth; 256];
         cpu.compute(2_000);
-        if depth > 1_000_000 { 0 } else { deeper(cpu, depth + 1) + std::hint::black_box(frame)[3] }
+        if depth > 1_000_000 {
+            0
+        } else {
+            deeper(cpu, depth + 1) + std::hint::black_box(frame)[3]
+        }
     }
     let program: Program = Rc::new(|cpu: &SimCpu| {
         std::hint::black_box(deeper(cpu, 0));
     });
     let result = run_program(&config(2, 2, 0, 1), &program, &(Rc::new(|_: &SimCpu| {}) as Program), 0);
-    assert!(matches!(result, Err(Failure::StackOverflow(_))), "{:?}", result.map(|_| ()));
+    assert!(
+        matches!(result, Err(Failure::StackOverflow(_))),
+        "{:?}",
+        result.map(|_| ())
+    );
 }

@@ -27,7 +27,13 @@ pub struct Bare {
 
 impl Bare {
     pub fn new(machine: SimMachine, program: Program, on_timer: Program, timer_ns: u32) -> Bare {
-        Bare { machine, program, on_timer, timer_ns, done: Rc::default() }
+        Bare {
+            machine,
+            program,
+            on_timer,
+            timer_ns,
+            done: Rc::default(),
+        }
     }
 }
 
@@ -104,10 +110,31 @@ pub fn profile(cores: u32, ple: bool) -> Profile {
         idle_exit: ns(1000),
         ..Costs::default()
     };
-    let topology = Topology { sockets: if cores.is_multiple_of(2) { 2 } else { 1 }, cores: cores.div_ceil(2).max(1), threads: 1 };
-    let topology = if topology.pcpus() == cores { topology } else { Topology { sockets: 1, cores, threads: 1 } };
-    let ple = ple.then_some(Ple { gap: ns(44), window: ns(1400) });
-    Profile { name: "test".into(), topology, frequency_hz: 2_930_000_000, costs, ple }
+    let topology = Topology {
+        sockets: if cores.is_multiple_of(2) { 2 } else { 1 },
+        cores: cores.div_ceil(2).max(1),
+        threads: 1,
+    };
+    let topology = if topology.pcpus() == cores {
+        topology
+    } else {
+        Topology {
+            sockets: 1,
+            cores,
+            threads: 1,
+        }
+    };
+    let ple = ple.then_some(Ple {
+        gap: ns(44),
+        window: ns(1400),
+    });
+    Profile {
+        name: "test".into(),
+        topology,
+        frequency_hz: 2_930_000_000,
+        costs,
+        ple,
+    }
 }
 
 /// One guest of `vcpus` on `pcpus`, beside `hogs` host tasks that compete.

@@ -45,7 +45,12 @@ impl World for Virtual {
         let jobs = Rc::new(RefCell::new(jobs));
         let left = Rc::new(Cell::new(jobs.borrow().len()));
         let outcome = run_images(&config, &AtomicBool::new(false), |_, machine| {
-            Box::new(Jobs { machine, jobs: jobs.clone(), left: left.clone(), up: Cell::new(0) })
+            Box::new(Jobs {
+                machine,
+                jobs: jobs.clone(),
+                left: left.clone(),
+                up: Cell::new(0),
+            })
         });
         outcome.unwrap_or_else(|failure| panic!("{failure}"));
     }
@@ -77,7 +82,10 @@ impl GuestImage for Jobs {
             cpu.compute(10_000);
         }
         let mut jobs = self.jobs.borrow_mut();
-        let mine = jobs.iter().position(|(cpu, _)| *cpu == number).map(|index| jobs.swap_remove(index).1);
+        let mine = jobs
+            .iter()
+            .position(|(cpu, _)| *cpu == number)
+            .map(|index| jobs.swap_remove(index).1);
         drop(jobs);
         if let Some(job) = mine {
             job.run(&cpu);
@@ -108,7 +116,13 @@ impl GuestImage for Jobs {
 fn every_lock_keeps_its_contract_in_virtual_time() {
     for &kind in LockKind::ALL {
         for (vcpus, seed) in [(2, 1), (5, 100)] {
-            conformance::check(&Virtual { vcpus, seed: Cell::new(seed) }, kind);
+            conformance::check(
+                &Virtual {
+                    vcpus,
+                    seed: Cell::new(seed),
+                },
+                kind,
+            );
         }
     }
 }

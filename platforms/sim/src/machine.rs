@@ -1,0 +1,133 @@
+//! The guest's view of its machine: its CPUs, contexts for tasks, random streams, and the world outside.
+
+#![expect(
+    unsafe_code,
+    reason = "contexts are switched, and the machine's trait is unsafe to implement"
+)]
+
+use core::cell::Cell;
+
+use holdfast_guest::{Machine, Report};
+use holdfast_machine::Picos;
+
+use crate::api::Failure;
+use crate::context::{Body, Saved, prepare, switch};
+use crate::cpu::SimCpu;
+use crate::engine::Engine;
+use crate::flow::{Handle, run_flow};
+use crate::hash::stream_seed;
+use crate::stack::Stack;
+
+/// A guest's machine in virtual time.
+#[derive(Clone, Copy, Debug)]
+pub struct SimMachine {
+    handle: Handle,
+    vm: u32,
+}
+
+impl SimMachine {
+    /// The machine of guest `vm`.
+    ///
+    /// The engine must outlive it and not move; only code that the engine runs may use it.
+    pub(crate) fn new(engine: *mut Engine, vm: u32) -> SimMachine {
+        SimMachine {
+            handle: Handle::new(engine),
+            vm,
+        }
+    }
+}
+
+/// A saved flow of guest code, with the stack that it runs on unless that is a vCPU's own.
+#[derive(Debug)]
+pub struct SimContext {
+    saved: Cell<Saved>,
+    stack_limit: usize,
+    stack: Option<Stack>,
+}
+
+// SAFETY: `cpu` reads which vCPU executes; `switch` keeps the callee-saved registers (`context.rs`).
+unsafe impl Machine for SimMachine {
+    type Cpu = SimCpu;
+    type Context = SimContext;
+
+    fn cpus(&self) -> u32 {
+        self.handle.engine().vms[self.vm as usize].vcpus
+    }
+
+    #[inline]
+    fn cpu(&self) -> SimCpu {
+        let engine = self.handle.engine();
+        let number = engine.current - engine.vms[self.vm as usize].first_vcpu;
+        SimCpu::new(self.handle, self.vm, number)
+    }
+
+    fn new_context(&self, body: Body) -> SimContext {
+        let stack = self.handle.engine().stacks.take();
+        let handle = self.handle;
+        let saved = prepare(&stack, Box::new(move || run_flow(handle, body)));
+        SimContext {
+            saved: Cell::new(saved),
+            stack_limit: stack.limit(),
+            stack: Some(stack),
+        }
+    }
+
+    fn empty_context(&self) -> SimContext {
+        let engine = self.handle.engine();
+        let stack_limit = engine.vcpus[engine.current as usize].stack_limit;
+        SimContext {
+            saved: Cell::new(Saved::NONE),
+            stack_limit,
+            stack: None,
+        }
+    }
+
+    fn switch(&self, from: &SimContext, to: &SimContext) {
+        let engine = self.handle.engine();
+        engine.stats.switches += 1;
+        engine.vcpus[engine.current as usize].stack_limit = to.stack_limit;
+        let to = to.saved.replace(Saved::NONE);
+        assert!(to != Saved::NONE, "a context is continued that was never saved");
+        // SAFETY: `to` was prepared or saved by this function and was just taken out, so it is continued once; `from`
+        // belongs to the kernel, which keeps a task's context at its place until it is released.
+        unsafe { switch(from.saved.as_ptr(), to) };
+    }
+
+    fn release_context(&self, context: SimContext) {
+        if let Some(stack) = context.stack {
+            assert!(stack.canary_lives(), "a guest flow has overrun its stack");
+            self.handle.engine().stacks.give_back(stack);
+        }
+    }
+
+    fn seed(&self, purpose: &str) -> u64 {
+        stream_seed(self.handle.engine().vms[self.vm as usize].seed, self.vm, purpose)
+    }
+
+    fn report(&self, report: Report) {
+        self.handle.order();
+        let engine = self.handle.engine();
+        let now = engine.now;
+        let vm = &mut engine.vms[self.vm as usize];
+        match report {
+            Report::Begin => {
+                vm.begun = Some(now);
+                vm.last_work = now;
+                vm.longest_stall = Picos::ZERO;
+            }
+            Report::Done { operations } => {
+                vm.done = Some(now);
+                vm.operations = operations;
+                engine.finished = engine.vms.iter().all(|vm| !vm.measured || vm.done.is_some());
+                if engine.finished {
+                    self.handle.switch_to(None);
+                }
+            }
+            Report::Counter(name, value) => *vm.counters.entry(name).or_insert(0) += value,
+            Report::Panic(message) => {
+                engine.failure = Some(Failure::GuestPanic(message));
+                self.handle.switch_to(None);
+            }
+        }
+    }
+}

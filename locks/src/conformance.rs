@@ -179,6 +179,12 @@ where
             assert_eq!(inside.fetch_sub(1, Relaxed), 1, "two CPUs held the lock");
         }
     }));
+    world.run(on_each(0..1, |cpu: &W::Cpu| {
+        assert!(
+            cpu.waiting().is_idle(cpu),
+            "somebody is registered for a lock that nobody holds"
+        );
+    }));
     Arc::into_inner(lock).expect("all jobs are done").into_inner()
 }
 

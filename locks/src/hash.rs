@@ -47,6 +47,17 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
         }
     }
 
+    /// Whether no lock is listed, a moment ago.
+    pub fn is_empty<P>(&self, cpu: &P) -> bool
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        // ORDERING: Relaxed; the answer is out of date whatever the ordering.
+        self.entries
+            .iter()
+            .all(|entry| cpu.load_address(&entry.lock, Relaxed) == 0)
+    }
+
     /// The entries in the order in which `key` is looked for.
     fn probe(&self, key: usize) -> impl Iterator<Item = &Entry<W, A>> {
         let bits = self.entries.len().ilog2();

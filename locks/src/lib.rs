@@ -21,6 +21,7 @@ mod platform;
 mod preemptable_ticket;
 mod pv_qspin;
 mod pv_ticket;
+mod pv_wait;
 mod qspin;
 mod queue;
 mod raw;

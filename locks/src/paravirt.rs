@@ -56,6 +56,15 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
         &self.records[cpu.0 as usize]
     }
 
+    /// Whether nobody is registered and no lock listed: so it must be when nobody holds or waits for any lock.
+    pub fn is_idle<P>(&self, cpu: &P) -> bool
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        // ORDERING: Relaxed; whoever knows that the locks are idle has synchronised with their last users.
+        self.cpus.iter().all(|word| cpu.load(word, Relaxed) == 0) && self.locks.is_empty(cpu)
+    }
+
     /// Writes the caller's record and sets its bit. **Valid when seen**: who reads the key, then acquires, reads the
     /// ticket that belongs to it or a later one; never an earlier.
     pub(crate) fn publish<P>(&self, cpu: &P, key: usize, want: u32)

@@ -199,6 +199,7 @@ pub unsafe trait Platform {
 
 /// Waits for as long as it takes; returns the accepted value.
 #[inline]
+#[track_caller]
 pub(crate) fn wait_for<P: Platform>(cpu: &P, word: &P::Word, order: Ordering, until: impl Fn(u32) -> bool) -> u32 {
     match cpu.wait_until(word, Budget::UNBOUNDED, order, until) {
         Ok(accepted) => accepted,

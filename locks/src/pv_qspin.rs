@@ -28,27 +28,25 @@
 //! - **Word untouched after release**: after the store of 0 unlock uses only static nodes.
 
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PendingLayout};
-use crate::paravirt::{halt_while, kick};
-use crate::platform::{Budget, Nodes, Paravirt};
+use crate::layout::{LOCKED, Layout, Narrow, PendingLayout};
+use crate::paravirt::kick;
+use crate::platform::{Nodes, Paravirt};
+use crate::pv_wait;
 use crate::qspin::{Flavour, Turn, is_contended, lock_queued};
-use crate::queue::{Node, Waiter};
+use crate::queue::Waiter;
 use crate::raw::RawLock;
 use crate::stats::{Event, Recorder};
-use crate::steal::{Hybrid, StealOnce, Stealing, Unfair, take};
+use crate::steal::{Hybrid, StealOnce, Stealing, Unfair};
 use crate::steps::{AllSteps, Steps, unless_omitted};
 
 /// Value of the locked byte while the head of the queue is listed.
-const LISTED: u8 = 3;
+pub(crate) const LISTED: u8 = 3;
 
-const RUNNING: u32 = 0;
-const HALTED: u32 = 1;
-const HASHED: u32 = 2;
-
-/// How many iterations lie between two looks at the predecessor's state, which is on its cache line.
-const PREDECESSOR_INTERVAL: u32 = 256;
+pub(crate) const RUNNING: u32 = 0;
+pub(crate) const HALTED: u32 = 1;
+pub(crate) const HASHED: u32 = 2;
 
 /// Queued, paravirtual; a newcomer tries once to take the lock past the queue (Linux 4.5 to 4.14).
 pub type PvQspin<L = Narrow, S = AllSteps> = PvQueued<StealOnce, L, S>;
@@ -151,54 +149,20 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> fo
     }
 
     fn wait_in_queue(cpu: &P, _word: &P::Word, me: &Waiter<'_, P::Word>, previous: u32) -> Turn {
-        let previous = cpu.nodes().at::<L>(previous);
-        loop {
-            let early = match spin_in_queue(cpu, me.node, previous) {
-                Spin::Head => return Turn::Head,
-                Spin::Enough => false,
-                Spin::PredecessorHalted => true,
-            };
-            halt_in_queue::<P, S>(cpu, me.node, early);
-        }
+        pv_wait::in_queue::<P, S>(cpu, me.node, cpu.nodes().at::<L>(previous));
+        Turn::Head
     }
 
     fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
         cpu.recorder().add(Event::LockSlowpath, 1);
-        let state = &me.node.state;
-        // ORDERING: Relaxed; `wait_in_queue` has acquired the owner's HASHED if there was one.
-        let mut listed = cpu.load(state, Relaxed) == HASHED;
-        let mut again = false;
-        loop {
-            // ORDERING: Relaxed; the successor's hint.
-            cpu.store(state, RUNNING, Relaxed);
-            if spin_at_head::<P, T, L>(cpu, word) {
-                break;
-            }
-            // ORDERING: Relaxed; an entry goes only when an unlocker finds the 3, which then is gone as well.
-            if listed && T::LISTS_AGAIN && cpu.load(word, Relaxed) as u8 != LISTED {
-                listed = false;
-            }
-            if !listed {
-                if list_and_recheck::<P, S>(cpu, word, me.code) {
-                    break;
-                }
-                listed = true;
-            }
-            // ORDERING: Relaxed; the successor's hint.
-            cpu.store(state, HASHED, Relaxed);
-            cpu.recorder().add(Event::PvWaitHead, 1);
-            cpu.recorder().add(Event::PvWaitAgain, again.into());
-            again = true;
-            // ORDERING: Relaxed; taking the lock acquires.
-            halt_while::<P, S>(cpu, || cpu.load(word, Relaxed) as u8 == LISTED);
-        }
+        pv_wait::at_head::<P, T, L, S>(cpu, word, me);
         // ORDERING: Relaxed; the lock is held.
         Some(cpu.load(word, Relaxed) | LOCKED)
     }
 
     fn hand_over(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>, next: u32) {
         let node = cpu.nodes().at::<L>(next);
-        // ORDERING: Release; pairs with the Acquire in `spin_in_queue`.
+        // ORDERING: Release; pairs with the Acquire in `pv_wait`'s `spin_in_queue`.
         cpu.store(&node.locked, 1, Release);
         if S::HANDOVER_FENCE {
             // ORDERING: SeqCst fence; pairs with the one in `halt_in_queue`. **No lost kick, in the queue** is a store and
@@ -218,107 +182,4 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> fo
             cpu.recorder().add(Event::PvHashHops, hops);
         }
     }
-}
-
-/// How a spin in the queue ended.
-enum Spin {
-    /// The caller is the head.
-    Head,
-    /// The threshold is reached.
-    Enough,
-    /// The predecessor has given up: the caller's turn is far off.
-    PredecessorHalted,
-}
-
-fn spin_in_queue<P: Paravirt>(cpu: &P, me: &Node<P::Word>, previous: &Node<P::Word>) -> Spin {
-    let mut left = cpu.spin_threshold();
-    loop {
-        // ORDERING: Acquire, here and below; pairs with the Release of the handover.
-        if cpu.load(&me.locked, Acquire) != 0 {
-            return Spin::Head;
-        }
-        if left.0 == 0 {
-            return Spin::Enough;
-        }
-        // ORDERING: Relaxed; a hint.
-        if cpu.load(&previous.state, Relaxed) != RUNNING {
-            return Spin::PredecessorHalted;
-        }
-        let chunk = Budget(left.0.min(PREDECESSOR_INTERVAL));
-        if cpu.wait_until(&me.locked, chunk, Acquire, |locked| locked != 0).is_ok() {
-            return Spin::Head;
-        }
-        if left != Budget::UNBOUNDED {
-            left.0 -= chunk.0;
-        }
-    }
-}
-
-fn halt_in_queue<P: Paravirt, S: Steps>(cpu: &P, me: &Node<P::Word>, early: bool) {
-    // ORDERING: Relaxed; the fence below orders it.
-    cpu.store(&me.state, HALTED, Relaxed);
-    if S::HALT_FENCE {
-        // ORDERING: SeqCst fence; pairs with the one in `hand_over`.
-        cpu.fence(SeqCst);
-    }
-    // ORDERING: Relaxed; the fence above orders it, and the next spin acquires.
-    if !S::RECHECK || cpu.load(&me.locked, Relaxed) == 0 {
-        cpu.recorder().add(Event::PvWaitNode, 1);
-        cpu.recorder().add(Event::PvWaitEarly, early.into());
-        // ORDERING: Relaxed; whoever changes it will also kick.
-        halt_while::<P, S>(cpu, || cpu.load(&me.state, Relaxed) == HALTED);
-    }
-    // Failure means HASHED, which must stay: the head must know that it is listed.
-    // ORDERING: Acquire on failure; pairs with the Release in `hand_over`: the next look finds `locked` set. Weaker, the
-    // waiter could overwrite HASHED and be listed twice. Relaxed on success: this CPU's own value comes back.
-    let _ = cpu.compare_exchange(&me.state, HALTED, RUNNING, Relaxed, Acquire);
-    // ORDERING: Relaxed; for the statistics.
-    if P::Recorder::ACTIVE && cpu.load(&me.locked, Relaxed) == 0 {
-        cpu.recorder().add(Event::PvSpuriousWakeup, 1);
-    }
-}
-
-/// Spins for the lock at the head of the queue. False: long enough.
-fn spin_at_head<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) -> bool {
-    let threshold = cpu.spin_threshold();
-    if T::HEAD_BLOCKS {
-        L::set_pending(cpu, word);
-    }
-    // A stealer may have looked at pending just before it was set: hence the exchange, and the loop.
-    // ORDERING: Relaxed; the exchange acquires.
-    while cpu
-        .wait_until(word, threshold, Relaxed, |now| now & LOCKED_MASK == 0)
-        .is_ok()
-    {
-        let taken = if T::HEAD_BLOCKS {
-            L::try_take_as_pending(cpu, word)
-        } else {
-            take(cpu, word)
-        };
-        if taken {
-            return true;
-        }
-    }
-    if T::HEAD_BLOCKS {
-        L::clear_pending(cpu, word);
-    }
-    false
-}
-
-/// Lists the head of the queue, which will then halt. True: the lock was free, and is the caller's.
-fn list_and_recheck<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, code: u32) -> bool {
-    let table = &cpu.waiting().locks;
-    let key = cpu.key(word);
-    let hops = table.insert(cpu, key, code);
-    cpu.recorder().add(Event::PvHashHops, hops);
-    // ORDERING: Release pairs with the Acquire fence in `unlock_slow`: who sees the 3 sees the entry. Acquire pairs with
-    // the Release in `unlock`, if the lock is free.
-    let order = if S::ANNOUNCE_RELEASE { AcqRel } else { Acquire };
-    if cpu.swap_low8(word, LISTED, order) != 0 || !S::RECHECK {
-        return false;
-    }
-    // ORDERING: Relaxed; the lock is held, and only its owner looks at this byte.
-    cpu.store_low8(word, LOCKED as u8, Relaxed);
-    table.remove(cpu, key);
-    true
 }

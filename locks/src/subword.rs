@@ -14,6 +14,7 @@ pub(crate) const HIGH16: u32 = 0xffff_0000;
 
 /// Exchanges the bits of `mask` if they equal `current`; the result has only those bits.
 #[inline]
+#[track_caller]
 pub(crate) fn compare_exchange<P: Platform + ?Sized>(
     cpu: &P,
     word: &P::Word,
@@ -37,6 +38,7 @@ pub(crate) fn compare_exchange<P: Platform + ?Sized>(
 
 /// Exchanges the bits of `mask` for `new`; the result has only those bits.
 #[inline]
+#[track_caller]
 pub(crate) fn swap<P: Platform + ?Sized>(cpu: &P, word: &P::Word, mask: u32, new: u32, order: Ordering) -> u32 {
     // ORDERING: Relaxed; only a guess, which the exchange below confirms with the caller's ordering.
     let mut seen = cpu.load(word, Ordering::Relaxed);

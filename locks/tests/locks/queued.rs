@@ -373,3 +373,13 @@ fn two_contenders_of_the_native_lock_need_no_node() {
     assert_eq!(machine.stats.count(Event::LockPending), 1);
     assert_eq!(machine.stats.count(Event::LockSlowpath), 0);
 }
+
+#[test]
+fn a_head_that_is_overtaken_is_listed_once() {
+    let setup = Setup {
+        threshold: 0,
+        ..Setup::new(3)
+    };
+    every_schedule(setup, 3, || contention::<UnfairPvQspin>(3, 0)).expect("no schedule hangs or leaves an entry");
+    random_schedules(setup, 5_000, || rounds::<UnfairPvQspin>(3, 3)).expect("no schedule hangs or leaves an entry");
+}

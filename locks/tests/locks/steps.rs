@@ -171,7 +171,7 @@ impl Machine {
             let options = self.options(&flows, current);
             self.steps.set(self.steps.get() + 1);
             current = match options.as_slice() {
-                [] if flows.iter().all(|(_, flow)| flow.is_none()) => return Ok(()),
+                [] if flows.iter().all(|(_, flow)| flow.is_none()) => return self.nothing_left_behind(),
                 [] => return Err(self.give_up(flows.into_iter(), "deadlock")),
                 _ if self.steps.get() > self.setup.steps_max => {
                     return Err(self.give_up(flows.into_iter(), "livelock"));
@@ -184,6 +184,26 @@ impl Machine {
             if let CoroutineResult::Return(()) = flow.as_mut().expect("chosen among those that run").resume(()) {
                 *flow = None;
             }
+        }
+    }
+
+    /// A lock that stays listed in the hash table will mislead a later unlock.
+    fn nothing_left_behind(self: &Rc<Self>) -> Result<(), String> {
+        let idle = Rc::new(Cell::new(false));
+        let (machine, answer) = (Rc::clone(self), Rc::clone(&idle));
+        let mut flow = Flow::new(move |yielder: &Yielder<(), ()>, ()| {
+            let cpu = StepCpu {
+                id: CpuId(0),
+                machine,
+                yielder,
+            };
+            answer.set(cpu.waiting().is_idle(&cpu));
+        });
+        while let CoroutineResult::Yield(()) = flow.resume(()) {}
+        if idle.get() {
+            Ok(())
+        } else {
+            Err("a lock is still listed, or a CPU registered".to_owned())
         }
     }
 

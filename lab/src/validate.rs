@@ -30,6 +30,8 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// Whether the prediction is within one published standard deviation of the published mean.
     pub inside_spread: Option<bool>,
+    /// Whether that says anything: a spread as wide as its mean contains nearly every prediction.
+    pub spread_is_telling: bool,
     /// Whether the workload was calibrated on this row, so that it is no prediction.
     pub calibrate: bool,
 }
@@ -40,6 +42,8 @@ pub struct Row {
 pub enum Order {
     /// The same.
     Right,
+    /// The same, but the predicted difference is less than [`SLIGHT`] of the published one.
+    Slight,
     /// A difference is published, and the runs prove none.
     Unproven,
     /// The other way round, or a difference where none is published.
@@ -84,6 +88,10 @@ pub const SCHEMA: &str = "holdfast.validation/1";
 /// Means that differ by less than this share count as equal where no number of runs is published.
 pub const TIE: f64 = 0.02;
 
+/// A predicted difference below this share of the published one (of the ratios' logarithms) has the right direction and the
+/// wrong size.
+pub const SLIGHT: f64 = 0.25;
+
 /// Sets predictions beside what was published.
 pub fn validate(all: &[Results]) -> Validation {
     let mut validation = Validation {
@@ -123,6 +131,7 @@ fn row(experiment: &str, case: &Case) -> Option<Row> {
             .mean
             .zip(published.sd)
             .map(|(mean, sd)| (mean - published.mean).abs() <= sd),
+        spread_is_telling: published.sd.is_some_and(|sd| sd < published.mean),
         calibrate: published.calibrate,
     })
 }
@@ -154,7 +163,10 @@ fn order(experiment: &str, a: &Case, b: &Case) -> Option<OrderRow> {
         variant_b: b.variant.clone(),
         published_ratio,
         predicted_ratio: comparison.ratio_of_means,
-        order: judge(published, comparison.verdict, comparison.ratio_of_means),
+        order: judge(
+            (published, published_ratio),
+            (comparison.verdict, comparison.ratio_of_means),
+        ),
     })
 }
 
@@ -167,7 +179,7 @@ fn by_means(ratio: f64) -> Verdict {
     }
 }
 
-fn judge(published: Verdict, predicted: Verdict, ratio: f64) -> Order {
+fn judge((published, published_ratio): (Verdict, f64), (predicted, ratio): (Verdict, f64)) -> Order {
     let directed = |verdict| matches!(verdict, Verdict::Lower | Verdict::Higher);
     // One seed proves nothing, yet its direction is worth showing.
     let predicted = if predicted == Verdict::TooFewSamples {
@@ -177,6 +189,7 @@ fn judge(published: Verdict, predicted: Verdict, ratio: f64) -> Order {
     };
     if directed(published) {
         return match predicted {
+            verdict if verdict == published && ratio.ln().abs() < SLIGHT * published_ratio.ln().abs() => Order::Slight,
             verdict if verdict == published => Order::Right,
             verdict if directed(verdict) => Order::Wrong,
             _ => Order::Unproven,
@@ -197,8 +210,11 @@ mod tests {
     #[test]
     fn an_order_is_right_only_if_proven() {
         use Verdict::{Higher, Identical, Lower, NoDifferenceProven, TooFewSamples};
+        let published_ratio = |published| if published == Lower { 0.9 } else { 1.0 };
         for (published, predicted, ratio, expected) in [
             (Lower, Lower, 0.2, Order::Right),
+            (Lower, Lower, 0.96, Order::Right),
+            (Lower, Lower, 0.98, Order::Slight),
             (Lower, NoDifferenceProven, 0.9, Order::Unproven),
             (Lower, Identical, 1.0, Order::Unproven),
             (Lower, Higher, 1.2, Order::Wrong),
@@ -207,11 +223,8 @@ mod tests {
             (NoDifferenceProven, Lower, 0.995, Order::Right),
             (NoDifferenceProven, Lower, 0.9, Order::Wrong),
         ] {
-            assert_eq!(
-                judge(published, predicted, ratio),
-                expected,
-                "{published:?} {predicted:?} {ratio}"
-            );
+            let judged = judge((published, published_ratio(published)), (predicted, ratio));
+            assert_eq!(judged, expected, "{published:?} {predicted:?} {ratio}");
         }
     }
 }

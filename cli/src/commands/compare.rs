@@ -56,7 +56,7 @@ pub fn verdict(row: &Row) -> String {
     };
     let interval = comparison
         .interval
-        .map_or_else(String::new, |(low, high)| format!(" [{low:.3}, {high:.3}]"));
+        .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", ratio(low), ratio(high)));
     let paired = if comparison.method == Method::PairedT {
         ", paired by seed"
     } else {

@@ -66,7 +66,8 @@ fn print(validation: &Validation) -> anyhow::Result<()> {
     for row in &validation.rows {
         let inside = match (row.calibrate, row.inside_spread) {
             (true, _) => "calibrated",
-            (false, Some(true)) => "yes",
+            (false, Some(true)) if row.spread_is_telling => "yes",
+            (false, Some(true)) => "(yes)",
             (false, Some(false)) => "NO",
             (false, None) => "-",
         };
@@ -85,7 +86,10 @@ fn print(validation: &Validation) -> anyhow::Result<()> {
         ]);
     }
     output::line(&table.to_string())?;
-    output::line("\nInside: within one published standard deviation of the published mean.\n")?;
+    output::line(
+        "\nInside: within one published standard deviation of the published mean; in brackets where that is wider than the \
+         mean itself and so says little.\n",
+    )?;
     let header = [
         "experiment",
         "case",
@@ -108,6 +112,7 @@ fn print(validation: &Validation) -> anyhow::Result<()> {
             format!("{:.3}", row.predicted_ratio),
             match row.order {
                 Order::Right => "right".to_owned(),
+                Order::Slight => "right, but slight".to_owned(),
                 Order::Unproven => "not proven".to_owned(),
                 Order::Wrong => "WRONG".to_owned(),
             },
@@ -118,15 +123,18 @@ fn print(validation: &Validation) -> anyhow::Result<()> {
 }
 
 fn summary(validation: &Validation) -> String {
-    let predictions = || validation.rows.iter().filter(|row| !row.calibrate);
-    let inside = predictions().filter(|row| row.inside_spread == Some(true)).count();
+    let telling = || {
+        validation
+            .rows
+            .iter()
+            .filter(|row| !row.calibrate && row.spread_is_telling)
+    };
+    let inside = telling().filter(|row| row.inside_spread == Some(true)).count();
     let right = validation.orders.iter().filter(|row| row.order == Order::Right).count();
-    let figures = format!(
-        "{inside} of {} predictions inside the published spread",
-        predictions().count()
-    );
     format!(
-        "\n{figures}, {right} of {} orders of variants right.",
+        "\n{inside} of {} predictions inside a published spread that is telling; {right} of {} orders of variants right, in \
+         direction and size.",
+        telling().count(),
         validation.orders.len()
     )
 }

@@ -4,7 +4,6 @@
 //! means that the value was read on both sides of that version.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use crate::GroupId;
 
@@ -40,9 +39,56 @@ pub enum PauseExit {
         /// Longest sleep.
         ns: u64,
     },
-    /// Directed yield to another vCPU of the guest, as introduced in 2.6.39: two passes round the vCPUs, no filter but
-    /// "not halted, not in guest mode".
+    /// Directed yield to another vCPU of the guest, as introduced in 2.6.39: round the vCPUs from behind the one boosted
+    /// last, no filter but "not halted, not in guest mode"; with what [`HostConfig::yield_filters`] adds.
     DirectedYield2011,
+}
+
+/// What later kernels added to the choice of a directed yield's target (§3.3). Version numbers are from memory, uncertain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct YieldFilters {
+    /// 3.6: a vCPU that is itself in the handler is passed over every second time.
+    pub eligibility: bool,
+    /// 3.9: give up after so many candidates that say "both pCPUs have one thread only". 0: look at all.
+    pub tries: u32,
+    /// 3.10: only vCPUs that wait for a pCPU. Until 5.2 these are the preempted ones ([`YieldFilters::woken`]).
+    pub waiting: bool,
+    /// 5.3: vCPUs count as waiting also when they were just woken.
+    pub woken: bool,
+    /// 4.14: a preempted vCPU only if it was preempted in kernel mode, when the spinner spins in kernel mode.
+    pub in_kernel: bool,
+    /// 6.9: or if an interrupt is pending for it.
+    pub pending_interrupt: bool,
+}
+
+impl YieldFilters {
+    /// 2.6.39 to 3.5.
+    pub const NONE: YieldFilters = YieldFilters {
+        eligibility: false,
+        tries: 0,
+        waiting: false,
+        woken: false,
+        in_kernel: false,
+        pending_interrupt: false,
+    };
+    /// 3.10 to 4.13: 4.12 is one of these.
+    pub const LINUX_3_10: YieldFilters = YieldFilters {
+        eligibility: true,
+        tries: 3,
+        waiting: true,
+        ..YieldFilters::NONE
+    };
+    /// 4.14 to 5.2: 4.19 is one of these.
+    pub const LINUX_4_14: YieldFilters = YieldFilters {
+        in_kernel: true,
+        ..YieldFilters::LINUX_3_10
+    };
+    /// 6.9 and later.
+    pub const LINUX_6_9: YieldFilters = YieldFilters {
+        woken: true,
+        pending_interrupt: true,
+        ..YieldFilters::LINUX_4_14
+    };
 }
 
 /// Scheduler features that Linux can switch at run time (`sched_features`).
@@ -142,6 +188,8 @@ pub struct HostConfig {
     pub halt_poll_shrink: u64,
     /// What a pause exit does.
     pub pause_exit: PauseExit,
+    /// Filters on the targets of a pause exit's directed yield.
+    pub yield_filters: YieldFilters,
     /// Whether the kick hypercall tries a directed yield to its target: since 2021, not in 4.12.
     pub kick_yields: bool,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
@@ -202,6 +250,7 @@ impl HostConfig {
             halt_poll_grow_start_ns: 10_000,
             halt_poll_shrink: 0,
             pause_exit: PauseExit::DirectedYield2011,
+            yield_filters: YieldFilters::NONE,
             kick_yields: false,
             tsc_hz: 2_930_000_000,
             apic_bus_hz: 1_000_000_000,
@@ -241,6 +290,8 @@ pub enum VmGroup {
 pub struct VmConfig {
     /// Halting for a lock and the kick hypercall (`KVM_FEATURE_PV_UNHALT`).
     pub pv_unhalt: bool,
+    /// Directed yield by hypercall (`KVM_FEATURE_PV_SCHED_YIELD`, since 5.3).
+    pub pv_sched_yield: bool,
     /// The steal-time record.
     pub steal_time: bool,
     /// Whether the host keeps the record's preempted flag (since 4.10, uncertain).
@@ -259,6 +310,7 @@ impl Default for VmConfig {
     fn default() -> VmConfig {
         VmConfig {
             pv_unhalt: true,
+            pv_sched_yield: false,
             steal_time: true,
             preempted_flag: true,
             realtime_hint: false,
@@ -289,77 +341,4 @@ pub struct PcpuPlace {
     pub core: u32,
     /// Hardware thread within the core.
     pub thread: u32,
-}
-
-/// Why a host cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigError {
-    /// A host needs at least one pCPU.
-    NoPcpus,
-    /// Two pCPUs sit at the same place.
-    SamePlace(PcpuPlace),
-    /// A parameter is out of its range.
-    OutOfRange {
-        /// Its name.
-        name: &'static str,
-        /// What was found.
-        found: i64,
-        /// Lowest value allowed.
-        min: i64,
-        /// Highest value allowed.
-        max: i64,
-    },
-    /// An affinity names a pCPU that does not exist.
-    UnknownPcpu {
-        /// What was found.
-        found: u32,
-        /// How many there are.
-        pcpus: u32,
-    },
-    /// An affinity list has more entries than the VM has vCPUs.
-    AffinityWithoutVcpu {
-        /// Entries.
-        found: usize,
-        /// vCPUs.
-        vcpus: u32,
-    },
-    /// No such task group.
-    UnknownGroup(GroupId),
-    /// The host runs already.
-    Started,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::NoPcpus => write!(f, "host without pcpus: expected at least 1"),
-            ConfigError::SamePlace(place) => write!(
-                f,
-                "two pcpus at socket {}, core {}, thread {}: expected one",
-                place.socket, place.core, place.thread
-            ),
-            ConfigError::OutOfRange { name, found, min, max } => {
-                write!(f, "{name}: found {found}, expected {min} to {max}")
-            }
-            ConfigError::UnknownPcpu { found, pcpus } => {
-                write!(f, "affinity names pcpu {found}: expected 0 to {}", pcpus - 1)
-            }
-            ConfigError::AffinityWithoutVcpu { found, vcpus } => {
-                write!(f, "affinity for {found} vcpus, vm has {vcpus}")
-            }
-            ConfigError::UnknownGroup(group) => write!(f, "task group {} does not exist", group.0),
-            ConfigError::Started => write!(f, "host runs already: expected configuration before its start"),
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
-
-/// Checks `min <= found <= max` for the parameter `name`.
-pub(crate) fn in_range(name: &'static str, found: i64, min: i64, max: i64) -> Result<(), ConfigError> {
-    if (min..=max).contains(&found) {
-        Ok(())
-    } else {
-        Err(ConfigError::OutOfRange { name, found, min, max })
-    }
 }

@@ -18,6 +18,8 @@ impl Host {
         }
         let inject = self.inject(vcpu, step);
         let at = self.at(vcpu);
+        at.in_spin_loop = false;
+        at.dy_eligible = false;
         at.mode = Mode::InGuest;
         let window = at.window;
         at.set_state(VcpuState::InGuest, step);

@@ -4,8 +4,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::boundary::{Command, GroupId, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId};
-use crate::config::{ConfigError, HostConfig, PcpuPlace, TaskConfig, TickPhase, VmConfig, VmGroup, in_range};
+use crate::config::{HostConfig, PcpuPlace, TaskConfig, TickPhase, VmConfig, VmGroup};
 use crate::counters::Counters;
+use crate::error::{ConfigError, in_range};
 use crate::lapic::TimerBase;
 use crate::sched::{Mask, Scheduler, weight};
 use crate::step::Step;

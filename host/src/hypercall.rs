@@ -11,20 +11,27 @@ impl Host {
     pub(crate) fn hypercall(&mut self, vcpu: VcpuId, number: u64, arguments: [u64; 4], step: &mut Step<'_>) {
         step.charge(Cost::Hypercall, 1);
         let vm = self.at(vcpu).vm;
-        let offers_kick = self.vms[vm.0 as usize].config.pv_unhalt;
+        let offers = self.vms[vm.0 as usize].config;
         let at = self.at(vcpu);
         at.counters.hypercalls += 1;
-        let refused = at.refuses_hypercall();
-        let kicks = number == hypercall::KICK_CPU && offers_kick && refused.is_none();
-        let result = refused.unwrap_or(if kicks { 0 } else { hypercall::ENOSYS });
-        // The answer first: a kick may give the pCPU away before the guest is entered again.
+        let offered = match number {
+            hypercall::KICK_CPU => offers.pv_unhalt,
+            hypercall::SCHED_YIELD => offers.pv_sched_yield,
+            _ => false,
+        };
+        let error = at.refuses_hypercall().or((!offered).then_some(hypercall::ENOSYS));
+        // The answer first: what follows may give the pCPU away before the guest is entered again.
         step.out.push(Command::Reply {
             vcpu,
-            value: result as u64,
+            value: error.unwrap_or(0) as u64,
         });
-        if kicks {
-            // An APIC ID is 32 bits; the rest of the register is not looked at.
-            self.kick_hypercall(vcpu, arguments[1] as u32, step);
+        if error.is_some() {
+            return;
+        }
+        // An APIC ID is 32 bits; the rest of the register is not looked at.
+        match number {
+            hypercall::KICK_CPU => self.kick_hypercall(vcpu, arguments[1] as u32, step),
+            _ => self.yield_hypercall(vcpu, arguments[0] as u32, step),
         }
     }
 }

@@ -72,14 +72,21 @@ impl Host {
         }
         self.deliver(vm, index, &Message::unhalt(apic_id), step);
         if self.config.kick_yields {
-            self.yield_on_kick(vcpu, self.vcpu_id(vm, apic_id), step);
+            self.yield_hypercall(vcpu, apic_id, step);
         }
     }
 
-    /// The kicker offers its time to the vCPU that it kicked, if that one waits for a pCPU.
-    fn yield_on_kick(&mut self, vcpu: VcpuId, target: VcpuId, step: &mut Step<'_>) {
-        self.at(vcpu).counters.directed_yield_attempted += 1;
-        if self.sched.runs_alone(step.pcpu) || target == vcpu || !self.at(target).ready {
+    /// `vcpu` offers its time to the vCPU with `apic_id`, if there is one and it waits for a pCPU: `KVM_HC_SCHED_YIELD`,
+    /// and the end of a kick.
+    pub(crate) fn yield_hypercall(&mut self, vcpu: VcpuId, apic_id: u32, step: &mut Step<'_>) {
+        let at = self.at(vcpu);
+        at.counters.directed_yield_attempted += 1;
+        let vm = at.vm;
+        if self.sched.runs_alone(step.pcpu) || apic_id >= self.vms[vm.0 as usize].vcpus {
+            return;
+        }
+        let target = self.vcpu_id(vm, apic_id);
+        if target == vcpu || !self.at(target).ready {
             return;
         }
         step.charge(Cost::SpinCandidate, 1);

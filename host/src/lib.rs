@@ -11,6 +11,7 @@ mod config;
 mod counters;
 mod cpuid;
 mod entry;
+mod error;
 mod events;
 mod exit;
 mod halt;
@@ -31,9 +32,10 @@ pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
 };
 pub use config::{
-    BalanceConfig, ConfigError, DomainConfig, Features, HostConfig, PauseExit, PcpuPlace, SchedulerKind, TaskConfig,
-    TickPhase, VmConfig, VmGroup,
+    BalanceConfig, DomainConfig, Features, HostConfig, PauseExit, PcpuPlace, SchedulerKind, TaskConfig, TickPhase,
+    VmConfig, VmGroup, YieldFilters,
 };
+pub use error::ConfigError;
 pub use host::Host;
 pub use lapic::SavedTimer;
 pub use migration::{RestoreError, SavedVcpu};

@@ -15,7 +15,7 @@ impl Host {
         match self.config.pause_exit {
             PauseExit::None => {}
             PauseExit::Sleep { ns } => self.pause_sleep(vcpu, ns, step),
-            PauseExit::DirectedYield2011 => self.directed_yield_2011(vcpu, step),
+            PauseExit::DirectedYield2011 => self.yield_to_another(vcpu, step),
         }
     }
 
@@ -30,28 +30,61 @@ impl Host {
         self.reschedule(step);
     }
 
-    /// 2.6.39: round the vCPUs from behind the one boosted last; the first that the scheduler takes gets the boost.
-    fn directed_yield_2011(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+    /// 2.6.39 and later: round the vCPUs from behind the one boosted last; the first that the scheduler takes gets the
+    /// boost.
+    fn yield_to_another(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.at(vcpu);
-        let (vm, index) = (at.vm, at.index);
+        // Until it is entered again: as long as it has yielded, it is itself a candidate that only spins.
+        at.in_spin_loop = true;
+        let (vm, index, in_kernel) = (at.vm, at.index, at.guest.cpl == 0);
         let (count, last) = (self.vms[vm.0 as usize].vcpus, self.vms[vm.0 as usize].last_boosted);
+        let mut tries = self.config.yield_filters.tries;
         for candidate in (last + 1..count).chain(0..(last + 1).min(count)) {
             if candidate == index {
                 continue;
             }
             step.charge(Cost::SpinCandidate, 1);
             let target = self.vcpu_id(vm, candidate);
-            let at = self.at(target);
-            let waits = matches!(at.state, VcpuState::Blocked | VcpuState::PauseSleep | VcpuState::Dead);
-            if waits || at.state == VcpuState::InGuest {
+            if !self.is_candidate(target, in_kernel) {
                 continue;
             }
             self.at(vcpu).counters.directed_yield_attempted += 1;
-            if self.directed_yield(vcpu, target, step) {
+            let task = self.at(target).task;
+            if tries > 0 && self.sched.both_alone(step.pcpu, task) {
+                // No overcommit here: looking further would only keep the spinner from its lock.
+                tries -= 1;
+                if tries == 0 {
+                    return;
+                }
+            } else if self.directed_yield(vcpu, target, step) {
                 self.vms[vm.0 as usize].last_boosted = candidate;
                 return;
             }
         }
+    }
+
+    /// Whether the filters let `target` be tried.
+    fn is_candidate(&mut self, target: VcpuId, in_kernel: bool) -> bool {
+        let filters = self.config.yield_filters;
+        let at = self.at(target);
+        let sleeps = matches!(at.state, VcpuState::Blocked | VcpuState::PauseSleep | VcpuState::Dead);
+        if sleeps || at.state == VcpuState::InGuest {
+            return false;
+        }
+        let waits = at.preempted || (filters.woken && at.ready);
+        if filters.waiting && !waits {
+            return false;
+        }
+        let hopeless = at.preempted && in_kernel && !at.preempted_in_kernel;
+        if filters.in_kernel && hopeless && !(filters.pending_interrupt && at.apic.deliverable().is_some()) {
+            return false;
+        }
+        if !filters.eligibility || !at.in_spin_loop {
+            return true;
+        }
+        let eligible = at.dy_eligible;
+        at.dy_eligible = !eligible;
+        eligible
     }
 
     /// Yields from `vcpu`, which runs here, to `target`; the pCPU is rescheduled if the scheduler takes it up.
@@ -68,5 +101,34 @@ impl Host {
             self.reschedule(step);
         }
         done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HostConfig, PcpuPlace, VmConfig, YieldFilters};
+
+    #[test]
+    fn who_spins_itself_is_eligible_every_second_time() {
+        let config = HostConfig {
+            yield_filters: YieldFilters::LINUX_3_10,
+            ..HostConfig::default()
+        };
+        let place = PcpuPlace {
+            socket: 0,
+            core: 0,
+            thread: 0,
+        };
+        let mut host = Host::new(&config, &[place]).expect("a valid host");
+        host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
+        let vcpu = VcpuId(0);
+        host.at(vcpu).preempted = true;
+        let mut looks = |spins: bool| {
+            host.at(vcpu).in_spin_loop = spins;
+            [(); 4].map(|()| host.is_candidate(vcpu, true))
+        };
+        assert_eq!(looks(true), [false, true, false, true]);
+        assert_eq!(looks(false), [true; 4]);
     }
 }

@@ -101,6 +101,10 @@ pub(crate) struct Vcpu {
     pub(crate) ready: bool,
     /// The guest was at CPL 0 when it was preempted.
     pub(crate) preempted_in_kernel: bool,
+    /// It is in the handler of a pause exit, or has yielded there.
+    pub(crate) in_spin_loop: bool,
+    /// Although it is in that handler, it may be yielded to next time.
+    pub(crate) dy_eligible: bool,
     /// Where it was last loaded.
     pub(crate) cpu: Option<u32>,
     /// Its last entry opened an interrupt window.
@@ -131,6 +135,8 @@ impl Vcpu {
             preempted: false,
             ready: true,
             preempted_in_kernel: false,
+            in_spin_loop: false,
+            dy_eligible: false,
             cpu: None,
             window: false,
             halt: HaltPoll::default(),

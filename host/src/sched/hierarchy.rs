@@ -8,6 +8,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::buddy::Mark;
 use super::cfs::Cfs;
 use super::entity::{Entity, EntityId, Group, Queue, QueueId, Stands};
 use super::policy::{Arrival, Policy};
@@ -331,71 +332,10 @@ impl Hierarchy {
         reschedule
     }
 
-    /// The ancestors of `a` and `b` that stand in the same queue.
-    pub(crate) fn siblings(&self, a: EntityId, b: EntityId) -> (EntityId, EntityId) {
-        let (mut a, mut b) = (a, b);
-        let (mut depth_a, mut depth_b) = (self.path(a).count(), self.path(b).count());
-        while self.entity(a).queue != self.entity(b).queue {
-            if depth_a >= depth_b {
-                a = self.parent(a).expect("entities of one pcpu meet at its root queue");
-                depth_a -= 1;
-            }
-            if depth_b > depth_a {
-                b = self.parent(b).expect("entities of one pcpu meet at its root queue");
-                depth_b -= 1;
-            }
-        }
-        (a, b)
-    }
-
-    /// Sets `mark` for `entity` on every queue from its own to the root.
-    pub(crate) fn mark(&mut self, entity: EntityId, mark: Mark) {
-        let mut at = Some(entity);
-        while let Some(id) = at {
-            let queue = self.entity(id).queue;
-            *self.queue_mut(queue).marked(mark) = Some(id);
-            at = self.parent(id);
-        }
-    }
-
-    /// Clears the marks of `entity`, each as far up as it is the one marked.
-    pub(crate) fn clear_buddies(&mut self, entity: EntityId) {
-        for mark in [Mark::Next, Mark::Last, Mark::Skip] {
-            let mut at = Some(entity);
-            while let Some(id) = at {
-                let queue = self.entity(id).queue;
-                let marked = self.queue_mut(queue).marked(mark);
-                if *marked != Some(id) {
-                    break;
-                }
-                *marked = None;
-                at = self.parent(id);
-            }
-        }
-    }
-
     /// Virtual runtime of `entity` relative to its queue, for its next queue.
     pub(crate) fn make_relative(&mut self, entity: EntityId) {
         let min = self.queue(self.entity(entity).queue).min_vruntime;
         let entity = self.entity_mut(entity);
         entity.vruntime = entity.vruntime.wrapping_sub(min);
-    }
-}
-
-/// The marks of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    Next,
-    Last,
-    Skip,
-}
-
-impl Queue {
-    fn marked(&mut self, mark: Mark) -> &mut Option<EntityId> {
-        match mark {
-            Mark::Next => &mut self.next,
-            Mark::Last => &mut self.last,
-            Mark::Skip => &mut self.skip,
-        }
     }
 }

@@ -2,8 +2,13 @@
 
 use proptest::prelude::*;
 
+use super::balance::{Idleness, Verdict};
+use super::buddy::Mark;
+use super::entity::{EntityId, QueueId};
+use super::policy::Arrival;
 use super::*;
 use crate::boundary::{Command, Nanos, PcpuId};
+use crate::step::Step;
 
 const MS: u64 = 1_000_000;
 
@@ -328,6 +333,28 @@ fn yield_to_refuses_who_cannot_use_it() {
         .find(|&&task| !bench.sched.thread(task).on_cpu && bench.sched.is_runnable(task));
     let waits = *waits.expect("a thread that waits");
     assert_eq!(bench.on(0, |sched, step| sched.yield_to(0, waits, step)), YieldTo::Done);
+}
+
+#[test]
+fn sockets_are_balanced_before_one_is_full() {
+    // Of two sockets of four pCPUs each, one has two or three threads and the other is idle.
+    for (threads, pulls) in [(1, false), (2, true), (3, true)] {
+        let mut bench = Bench::new(&HostConfig::linux_3_3(), 2, 4);
+        for pcpu in 0..threads {
+            let mut only = Mask::new(8);
+            only.set(pcpu, true);
+            let task = bench.sched.add_thread(weight::NICE_0, ROOT, Some(only));
+            bench.on(0, |sched, step| sched.start_thread(task, step));
+            bench.schedule(pcpu);
+        }
+        let (this, sockets) = (4, 1);
+        let verdict = bench.sched.find_busiest(this, sockets, Idleness::NewlyIdle);
+        assert_eq!(
+            matches!(verdict, Verdict::Pull { .. }),
+            pulls,
+            "{threads} threads: {verdict:?}"
+        );
+    }
 }
 
 impl Scheduler {

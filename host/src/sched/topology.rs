@@ -6,7 +6,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::config::{BalanceConfig, ConfigError, DomainConfig, PcpuPlace};
+use crate::config::{BalanceConfig, DomainConfig, PcpuPlace};
+use crate::error::ConfigError;
 
 /// Capacity of a pCPU that has its core for itself.
 pub(crate) const POWER: u64 = 1024;
@@ -24,6 +25,8 @@ pub(crate) struct SpanGroup {
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) config: DomainConfig,
+    /// Threads are to spread over its groups even before one of them is full (`SD_PREFER_SIBLING` of the level below).
+    pub(crate) spreads: bool,
     /// pCPUs, group by group.
     pub(crate) pcpus: Vec<u32>,
     pub(crate) groups: Vec<SpanGroup>,
@@ -164,6 +167,7 @@ impl Topology {
         let index = self.spans.len();
         let mut span = Span {
             config: level.config,
+            spreads: !level.shares_cache,
             pcpus: Vec::new(),
             groups: Vec::new(),
         };

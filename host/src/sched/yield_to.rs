@@ -3,7 +3,9 @@
 //! A directed yield is a hint on both sides: the target is preferred on *its* pCPU as far as fairness allows, the yielder
 //! is passed over once on its own. Nothing migrates.
 
-use super::{Mark, Scheduler, ThreadState};
+use super::Scheduler;
+use super::buddy::Mark;
+use super::runqueue::ThreadState;
 use crate::boundary::TaskId;
 use crate::step::Step;
 
@@ -30,6 +32,11 @@ impl Scheduler {
             self.resched(there, step);
         }
         YieldTo::Done
+    }
+
+    /// Whether the running thread of `pcpu` and `target` have their pCPUs for themselves: then nobody waits for anybody.
+    pub(crate) fn both_alone(&self, pcpu: u32, target: TaskId) -> bool {
+        self.rq(pcpu).nr_running == 1 && self.rq(self.thread(target).pcpu).nr_running == 1
     }
 
     /// The running thread of `pcpu` asks to be passed over once, on every level. Nothing if it is alone.

@@ -95,13 +95,15 @@ fn a_kick_to_nobody_does_nothing() {
 
 #[test]
 fn hypercalls_are_answered_as_kvm_does() {
-    let cases: [(bool, u8, u64, i64); 6] = [
+    let cases: [(bool, u8, u64, i64); 8] = [
         (true, 0, hypercall::KICK_CPU, 0),
         (true, 3, hypercall::KICK_CPU, hypercall::EPERM),
         (false, 0, hypercall::KICK_CPU, hypercall::ENOSYS),
         (true, 0, 0, hypercall::ENOSYS),
         (true, 0, u64::MAX, hypercall::ENOSYS),
         (true, 255, 77, hypercall::EPERM),
+        (true, 0, hypercall::SCHED_YIELD, hypercall::ENOSYS),
+        (true, 0, hypercall::SEND_IPI, hypercall::ENOSYS),
     ];
     for (pv_unhalt, cpl, number, expected) in cases {
         let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));

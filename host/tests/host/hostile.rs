@@ -1,6 +1,6 @@
 //! Guests that try everything.
 
-use holdfast_host::{Exit, HostConfig, PauseExit, TaskConfig, VmConfig, VmGroup};
+use holdfast_host::{Exit, HostConfig, PauseExit, TaskConfig, VmConfig, VmGroup, YieldFilters};
 use proptest::prelude::*;
 
 use crate::world::{Guest, Op, World, places};
@@ -108,11 +108,17 @@ pub fn fuzz_one(data: &[u8]) {
         1 => PauseExit::Sleep { ns: 100_000 },
         _ => PauseExit::DirectedYield2011,
     };
+    let filters = if shape & 16 == 16 {
+        YieldFilters::LINUX_6_9
+    } else {
+        YieldFilters::NONE
+    };
     let polls = if shape & 1 == 1 { 50_000 } else { 0 };
     let config = HostConfig {
         pause_exit,
         halt_poll_ns: polls,
         kick_yields: shape & 2 == 2,
+        yield_filters: filters,
         ..HostConfig::default()
     };
     let mut world = World::new(
@@ -129,6 +135,7 @@ pub fn fuzz_one(data: &[u8]) {
         let config = VmConfig {
             group,
             pv_unhalt: bytes.byte() & 3 != 0,
+            pv_sched_yield: true,
             ..VmConfig::default()
         };
         let guests = (0..3).map(|_| {

@@ -1,6 +1,8 @@
 //! Pause exits: the three handlers.
 
-use holdfast_host::{Command, Exit, HostConfig, PauseExit, VcpuId, VcpuState, VmConfig, VmGroup, VmId};
+use std::collections::BTreeMap;
+
+use holdfast_host::{Command, Exit, HostConfig, PauseExit, VcpuId, VcpuState, VmConfig, VmGroup, VmId, YieldFilters};
 
 use crate::world::{Guest, Op, World, places};
 
@@ -162,4 +164,100 @@ fn halted_vcpus_are_not_yielded_to() {
     world.run_until(100 * MS);
     assert!(world.counter(VmId(0), "pause_exits") > 1000);
     assert_eq!(world.counter(VmId(0), "directed_yield_attempted"), 0);
+}
+
+/// Which vCPUs of one VM are yielded to by vCPU 0, which spins alone on pCPU 0, while the others share pCPU 1: hogs in
+/// kernel mode, in user mode, in user mode with an interrupt pending, and one that spins itself.
+fn targets(filters: YieldFilters) -> BTreeMap<u32, u32> {
+    let config = HostConfig {
+        pause_exit: PauseExit::DirectedYield2011,
+        yield_filters: filters,
+        ..HostConfig::default()
+    };
+    let mut world = World::new(&config, &places(1, 2, 1));
+    let enable = Op::Exit(Exit::ApicWrite {
+        offset: 0xf0,
+        value: 0x1ff,
+    });
+    let itself = Op::Exit(Exit::ApicWrite {
+        offset: 0x300,
+        value: 0x4_0041,
+    });
+    let guests = vec![
+        spinner(),
+        Guest::hog(),
+        Guest::script(vec![Op::Cpl(3)]),
+        Guest::script(vec![enable, Op::Cpl(3), itself]),
+        spinner(),
+    ];
+    let affinity = vec![vec![0], vec![1], vec![1], vec![1], vec![1]];
+    world.add_vm(&VmConfig::default(), &affinity, guests);
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(500 * MS);
+    let mut targets = BTreeMap::new();
+    for (at, command) in world.trace.take().expect("a trace") {
+        if let Command::DirectedYield {
+            from: VcpuId(0),
+            to,
+            done: true,
+        } = command
+            && at > 100 * MS
+        {
+            *targets.entry(to.0).or_default() += 1;
+        }
+    }
+    targets
+}
+
+#[test]
+fn filters_choose_who_is_yielded_to() {
+    let who = |filters| targets(filters).into_keys().collect::<Vec<u32>>();
+    assert_eq!(who(YieldFilters::NONE), [1, 2, 3, 4]);
+    assert_eq!(who(YieldFilters::LINUX_3_10), [1, 2, 3, 4]);
+    assert_eq!(who(YieldFilters::LINUX_4_14), [1, 4]);
+    assert_eq!(who(YieldFilters::LINUX_6_9), [1, 3, 4]);
+}
+
+#[test]
+fn a_spinner_that_yielded_is_passed_over_every_second_time() {
+    let to_spinner = |eligibility| {
+        let targets = targets(YieldFilters {
+            eligibility,
+            ..YieldFilters::NONE
+        });
+        f64::from(targets[&4]) / f64::from(targets.values().sum::<u32>())
+    };
+    let (without, with) = (to_spinner(false), to_spinner(true));
+    assert!(with < 0.8 * without, "{without}, {with}");
+}
+
+#[test]
+fn three_lonely_candidates_are_enough() {
+    // Seven halted vCPUs poll, each alone on its pCPU: with a budget the handler gives up, without it looks at all.
+    let looks = |tries| {
+        let config = HostConfig {
+            pause_exit: PauseExit::DirectedYield2011,
+            yield_filters: YieldFilters {
+                tries,
+                ..YieldFilters::NONE
+            },
+            halt_poll_ns: 100 * MS,
+            halt_poll_grow_start_ns: 50 * MS,
+            ..HostConfig::default()
+        };
+        let mut world = World::new(&config, &places(1, 8, 1));
+        // A short halt first: it teaches the host to poll.
+        let mut ops: Vec<Op> = vec![Op::Compute(60 * US)];
+        ops.extend((1..8).map(crate::halt::kick));
+        ops.extend([Op::Compute(5 * MS), Op::Exit(Exit::Pause)]);
+        let mut guests = vec![Guest::script(ops)];
+        guests.extend((0..7).map(|_| Guest::script(vec![crate::halt::HLT, crate::halt::HLT])));
+        world.add_vm(&VmConfig::default(), &[], guests);
+        world.start();
+        world.run_until(20 * MS);
+        assert!(world.guests[1..].iter().all(|guest| guest.life == VcpuState::Polling));
+        world.counter(VmId(0), "directed_yield_attempted")
+    };
+    assert_eq!((looks(0), looks(3)), (7, 3));
 }

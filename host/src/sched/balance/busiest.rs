@@ -5,8 +5,8 @@ use super::super::topology::POWER;
 use super::Idleness;
 
 /// What a look at a domain says.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Verdict {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sched) enum Verdict {
     /// Another pCPU of this one's group balances this domain.
     NotMine,
     /// Nothing to do.
@@ -30,15 +30,13 @@ struct Stats {
     power: u64,
     pcpus: u64,
     idle_pcpus: u64,
+    /// It could run more threads well than it has.
+    has_capacity: bool,
     /// Its pCPUs differ much among themselves.
     uneven: bool,
 }
 
 impl Stats {
-    fn has_capacity(&self) -> bool {
-        self.capacity > self.nr_running
-    }
-
     fn load_per_task(&self) -> u64 {
         self.weighted_load.checked_div(self.nr_running).unwrap_or(0)
     }
@@ -46,7 +44,7 @@ impl Stats {
 
 impl Scheduler {
     /// Looks for the pCPU from which `pcpu` should pull in its domain number `level`.
-    pub(super) fn find_busiest(&self, pcpu: u32, level: usize, idle: Idleness) -> Verdict {
+    pub(in crate::sched) fn find_busiest(&self, pcpu: u32, level: usize, idle: Idleness) -> Verdict {
         let domain = &self.topology.domains[pcpu as usize][level];
         let span = &self.topology.spans[domain.span];
         let index = match idle {
@@ -62,7 +60,10 @@ impl Scheduler {
         let (mut total_load, mut total_power) = (local.load, local.power);
         let mut busiest: Option<(usize, Stats)> = None;
         for group in span.groups_from(domain.group).skip(1) {
-            let stats = self.group_stats(domain.span, group, index, false);
+            let mut stats = self.group_stats(domain.span, group, index, false);
+            if span.spreads && local.has_capacity {
+                stats.capacity = stats.capacity.min(1);
+            }
             total_load += stats.load;
             total_power += stats.power;
             let least = busiest.map_or(0, |(_, most)| most.avg_load);
@@ -123,6 +124,7 @@ impl Scheduler {
         }
         stats.avg_load = Self::per_power(stats.load, power);
         stats.capacity = ((power + POWER / 2) / POWER).max(1);
+        stats.has_capacity = stats.capacity > stats.nr_running;
         if !local && stats.pcpus > 0 {
             let spread = most_load.saturating_sub(least_load);
             stats.uneven = spread >= stats.load_per_task() && most_running.saturating_sub(least_running) > 1;
@@ -134,7 +136,7 @@ impl Scheduler {
         if busiest.uneven {
             return true;
         }
-        if idle == Idleness::NewlyIdle && local.has_capacity() && !busiest.has_capacity() {
+        if idle == Idleness::NewlyIdle && local.has_capacity && !busiest.has_capacity {
             return true;
         }
         if local.avg_load >= busiest.avg_load || local.avg_load >= average {

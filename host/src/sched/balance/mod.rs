@@ -10,7 +10,7 @@ use super::weight::mul_div;
 use crate::boundary::Cost;
 use crate::step::Step;
 
-use busiest::Verdict;
+pub(super) use busiest::Verdict;
 
 /// On whose behalf a pass is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -139,6 +139,16 @@ impl<T: ?Sized, L, W> fmt::Debug for SpinLock<T, L, W> {
 
 /// The right to use the data, until it is dropped. Stays on the CPU that locked, which it needs to unlock: a
 /// paravirtual unlock kicks.
+///
+/// ```compile_fail,E0277
+/// use holdfast_locks::{Guard, Platform, Ticket};
+///
+/// fn send(_: impl Send) {}
+///
+/// fn to_another_cpu<P: Platform + Sync>(guard: Guard<'_, u64, Ticket, P>) where P::Word: Sync {
+///     send(guard);
+/// }
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard<'a, T: ?Sized, L: Exclusive<P>, P: Platform> {
     lock: &'a SpinLock<T, L, P::Word>,

@@ -108,3 +108,61 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
         panic!("lock {key:#x} says that its waiter is listed, and it is not");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::solo::{Solo, SoloWord};
+
+    type Table = LockTable<SoloWord<u32>, SoloWord<usize>>;
+
+    /// Keys as locks have them: addresses, a few bytes to many pages apart.
+    fn key(index: usize) -> usize {
+        0x7f00_0000_1000 + index * 4 + (index % 7) * 0x1_0000
+    }
+
+    #[test]
+    fn four_waiters_of_each_cpu_find_room() {
+        let table = Table::new(100);
+        assert_eq!(table.entries.len(), 512);
+        for index in 0..400 {
+            table.insert(&Solo, key(index), index as u32 + 1);
+        }
+        // In another order: 7 and 400 have no common factor.
+        for index in (0..400).map(|index| index * 7 % 400) {
+            assert_eq!(table.remove(&Solo, key(index)), index as u32 + 1);
+        }
+        assert!(table.is_empty(&Solo));
+    }
+
+    #[test]
+    fn a_hole_does_not_end_a_lookup() {
+        let table = Table::new(1);
+        let first = |key| core::ptr::from_ref(table.probe(key).next().unwrap());
+        let neighbours: Vec<usize> = (0..)
+            .map(key)
+            .filter(|&each| first(each) == first(key(0)))
+            .take(6)
+            .collect();
+        for (node, &lock) in (1..).zip(&neighbours) {
+            assert_eq!(
+                table.insert(&Solo, lock, node),
+                u64::from(node),
+                "the entries before are taken"
+            );
+        }
+        assert_eq!(table.remove(&Solo, neighbours[1]), 2);
+        assert_eq!(table.remove(&Solo, neighbours[5]), 6);
+        assert_eq!(table.insert(&Solo, neighbours[5], 7), 2, "the hole is used again");
+        assert_eq!(table.remove(&Solo, neighbours[5]), 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "no entry left among 256")]
+    fn one_waiter_too_many_is_refused() {
+        let table = Table::new(64);
+        (0..257).for_each(|index| _ = table.insert(&Solo, key(index), 1));
+    }
+}

@@ -171,3 +171,27 @@ impl<W> BootLock<W> {
         with_algorithm!(kind, L => L::is_contended(cpu, &self.word))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_kinds() {
+        for &kind in LockKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert_eq!("mcs".parse::<LockKind>(), Err(UnknownLock));
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        assert_eq!(
+            UnknownLock.to_string(),
+            "no such lock; expected one of tas, ttas, ticket, pv-ticket, qspin, pv-qspin, unfair-qspin, \
+             unfair-pv-qspin, hybrid-pv-qspin, cna-qspin, preemptable-ticket"
+        );
+    }
+}

@@ -3,6 +3,21 @@
 //! Every lock is one 32-bit word and an algorithm over a [`Platform`]: the CPU that runs the caller, which performs each
 //! memory operation, waits on a word, halts and kicks. The caller passes its CPU (`lock.lock(&cpu)`), so one source runs
 //! on host threads, under model checkers, in virtual time and in a real guest, with no `cfg` and no global.
+//!
+//! | lock | order | while it waits | needs |
+//! |---|---|---|---|
+//! | [`Tas`], [`Ttas`] | none | spins on the word | [`Platform`] |
+//! | [`Ticket`] | arrival | spins on the word | [`Platform`] |
+//! | [`PreemptableTicket`] | arrival, unless preempted | spins on the word | [`Platform`] |
+//! | [`PvTicket`] | arrival | spins, then halts | [`Paravirt`] |
+//! | [`Qspin`] | arrival | spins on a node | [`Nodes`] |
+//! | [`UnfairQspin`] | arrival, with chances to overtake | spins on a node | [`Nodes`] |
+//! | [`CnaQspin`] | own NUMA node first | spins on a node | [`Numa`] |
+//! | [`PvQspin`], [`HybridPvQspin`], [`UnfairPvQspin`] | arrival, with more and more overtaking | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
+//! | [`ExchangeQspin`], [`NumerousQspin`] | as [`Qspin`]; history, for comparison | spins on a node | [`Nodes`] |
+//!
+//! [`SpinLock`] puts data behind one of them and hands out guards. [`BootLock`] is a bare word whose algorithm is chosen
+//! at run time, by [`LockKind`]; [`select()`] chooses as Linux does. [`conformance`] is for those who write a platform.
 #![no_std]
 
 extern crate alloc;
@@ -26,6 +41,8 @@ mod qspin;
 mod queue;
 mod raw;
 mod select;
+#[cfg(test)]
+mod solo;
 mod stats;
 mod steal;
 mod steps;

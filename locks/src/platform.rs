@@ -249,7 +249,8 @@ pub trait Numa: Nodes {
 ///
 /// # Safety
 /// **Sticky kick**: a [`kick`](Paravirt::kick) that comes before its target halts makes the target's next halt return at
-/// once. All CPUs that share a lock must return the same [`waiting`](Paravirt::waiting) table.
+/// once. **Kick after write**: the halt that takes a kick, or several, acquires what their senders wrote before them. All
+/// CPUs that share a lock must return the same [`waiting`](Paravirt::waiting) table.
 pub unsafe trait Paravirt: Interrupts {
     /// Where the statistics go; `()` compiles them away.
     type Recorder: Recorder;

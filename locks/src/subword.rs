@@ -50,3 +50,64 @@ pub(crate) fn swap<P: Platform + ?Sized>(cpu: &P, word: &P::Word, mask: u32, new
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+    use crate::platform::{Platform, Word};
+    use crate::solo::{Solo, SoloWord};
+
+    const WORDS: [u32; 5] = [0, 0xffff_ffff, 0x1234_5678, 0x8000_0001, 0x00ff_ff00];
+
+    #[test]
+    fn parts_change_and_the_rest_stays() {
+        for before in WORDS {
+            let after = |change: fn(&SoloWord<u32>)| {
+                let word = SoloWord::new(before);
+                change(&word);
+                Solo.load(&word, Relaxed)
+            };
+            assert_eq!(
+                after(|word| _ = Solo.swap_low8(word, 0xab, AcqRel)),
+                before & !0xff | 0xab
+            );
+            assert_eq!(
+                after(|word| _ = Solo.swap_low16(word, 0xabcd, AcqRel)),
+                before & !0xffff | 0xabcd
+            );
+            assert_eq!(
+                after(|word| _ = Solo.swap_high16(word, 0xabcd, AcqRel)),
+                before & 0xffff | 0xabcd_0000
+            );
+            assert_eq!(
+                after(|word| Solo.store_byte1(word, 0xab, AcqRel)),
+                before & !0xff00 | 0xab00
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_there_is_returned() {
+        for before in WORDS {
+            let word = || SoloWord::new(before);
+            assert_eq!(Solo.swap_low8(&word(), 7, AcqRel), before as u8);
+            assert_eq!(Solo.swap_low16(&word(), 7, AcqRel), before as u16);
+            assert_eq!(Solo.swap_high16(&word(), 7, AcqRel), (before >> 16) as u16);
+            let (low8, low16) = (before as u8, before as u16);
+            assert_eq!(Solo.compare_exchange_low8(&word(), low8, 7, Acquire, Relaxed), Ok(low8));
+            assert_eq!(
+                Solo.compare_exchange_low8(&word(), low8 ^ 1, 7, Acquire, Relaxed),
+                Err(low8)
+            );
+            assert_eq!(
+                Solo.compare_exchange_low16(&word(), low16, 7, Acquire, Relaxed),
+                Ok(low16)
+            );
+            assert_eq!(
+                Solo.compare_exchange_low16(&word(), low16 ^ 1, 7, Acquire, Relaxed),
+                Err(low16)
+            );
+        }
+    }
+}

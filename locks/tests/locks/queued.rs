@@ -64,7 +64,7 @@ fn no_lost_kick_or_handover_in_any_schedule() {
 
 #[test]
 fn random_schedules_of_more_cpus_pass() {
-    for (cpus, runs) in [(3, 3000), (5, 1000)] {
+    for (cpus, runs) in [(3, 1500), (5, 500)] {
         let setup = Setup::new(cpus);
         random_schedules(setup, runs, || rounds::<Qspin>(cpus, 3)).expect("qspin");
         random_schedules(setup, runs, || rounds::<PvQspin>(cpus, 3)).expect("pv-qspin");

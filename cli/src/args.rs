@@ -43,6 +43,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Compare two result files, or the variants of one, with confidence intervals
     Compare(CompareArgs),
+    /// Measure the locks on this very machine, beside other people's
+    Bench(BenchArgs),
     /// Run the shipped experiments and set predicted beside published figures
     Validate(ValidateArgs),
 }
@@ -226,6 +228,29 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// How the validation looks
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// `holdfast bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Half a minute instead of some minutes; noisy
+    #[arg(long)]
+    pub quick: bool,
+    /// Numbers of threads, as in --threads 1,8
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Vec<u32>,
+    /// Lengths of the critical section in nanoseconds, as in --sections 100,5000
+    #[arg(long, value_name = "NS,NS", value_delimiter = ',')]
+    pub sections: Vec<u64>,
+    /// How often everything is repeated
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+    /// Only these locks, as in --locks ticket,qspin
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub locks: Vec<String>,
+    /// How the figures look
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }

@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub mod bench;
 pub mod compare;
 pub mod explain;
 pub mod keys;

@@ -5,6 +5,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 
 use holdfast_lab::collect;
+use holdfast_lab::diagnostic::one_of;
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::results::Results;
@@ -15,22 +16,27 @@ use crate::args::VERSION;
 use crate::progress::Bar;
 use crate::signal;
 
-/// Neither a shipped experiment nor a file.
+/// The user named something that there is not.
 #[derive(Debug)]
-pub struct UnknownExperiment {
+pub struct Unknown {
     found: String,
     expected: String,
     reason: Option<std::io::Error>,
 }
 
-impl UnknownExperiment {
-    /// Nothing shipped is called `name`.
-    pub fn nothing_shipped(name: &str) -> UnknownExperiment {
-        UnknownExperiment {
+impl Unknown {
+    /// `name` is none of `known`.
+    pub fn among<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Unknown {
+        Unknown {
             found: name.to_owned(),
+            expected: one_of(name, known),
             reason: None,
-            expected: names(&[EXPERIMENTS, MACHINES]),
         }
+    }
+
+    /// Nothing shipped is called `name`.
+    pub fn nothing_shipped(name: &str) -> Unknown {
+        Unknown::among(name, EXPERIMENTS.iter().chain(MACHINES).map(|shipped| shipped.name))
     }
 }
 
@@ -40,7 +46,7 @@ fn names(files: &[&[Shipped]]) -> String {
     format!("one of {}", names.join(", "))
 }
 
-impl fmt::Display for UnknownExperiment {
+impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
             Some(error) => write!(f, "{}: cannot read it: {error}", self.found),
@@ -49,7 +55,7 @@ impl fmt::Display for UnknownExperiment {
     }
 }
 
-impl std::error::Error for UnknownExperiment {}
+impl std::error::Error for Unknown {}
 
 /// Reads the experiment called `target`: a shipped name, or a file.
 pub fn load(target: &str) -> anyhow::Result<Experiment> {
@@ -63,7 +69,7 @@ pub fn load(target: &str) -> anyhow::Result<Experiment> {
             let is_file = target.ends_with(".toml") || target.contains('/');
             let reason = is_file.then_some(error);
             let expected = format!("{}, or a TOML file", names(&[EXPERIMENTS]));
-            return Err(UnknownExperiment {
+            return Err(Unknown {
                 found: target.to_owned(),
                 expected,
                 reason,

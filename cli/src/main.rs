@@ -20,7 +20,7 @@ use holdfast_lab::diagnostic::Problems;
 use holdfast_lab::results::ReadError;
 
 use crate::args::{Cli, Command};
-use crate::experiment::UnknownExperiment;
+use crate::experiment::Unknown;
 
 /// What a command came to, if nothing went wrong on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Keys(args) => commands::keys::keys(&args),
         Command::Explain(args) => commands::explain::explain(&args),
         Command::Compare(args) => commands::compare::compare(&args),
+        Command::Bench(args) => commands::bench::bench(&args),
         Command::Validate(args) => commands::validate::validate(&args),
     };
     ExitCode::from(status(outcome))
@@ -59,9 +60,7 @@ fn status(outcome: anyhow::Result<Done>) -> u8 {
         return 0;
     }
     eprintln!("error: {error:#}");
-    let bad_input = error.is::<Problems>()
-        || error.is::<ReadError>()
-        || error.is::<CompareError>()
-        || error.is::<UnknownExperiment>();
+    let bad_input =
+        error.is::<Problems>() || error.is::<ReadError>() || error.is::<CompareError>() || error.is::<Unknown>();
     if bad_input { 2 } else { 1 }
 }

@@ -147,7 +147,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
 }
 
 /// "one of a, b, c", with what was probably meant.
-pub(crate) fn one_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+pub fn one_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     let all: Vec<&str> = known.clone().into_iter().collect();
     let mut text = format!("one of {}", all.join(", "));
     if let Some(meant) = nearest(word, known) {

@@ -4,7 +4,7 @@ use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES};
 
 use crate::Done;
 use crate::args::ShowArgs;
-use crate::experiment::UnknownExperiment;
+use crate::experiment::Unknown;
 use crate::output;
 
 /// Prints a shipped file.
@@ -12,7 +12,7 @@ pub fn show(args: &ShowArgs) -> anyhow::Result<Done> {
     let found = shipped::find(EXPERIMENTS, &args.name).or_else(|| shipped::find(MACHINES, &args.name));
     match found {
         Some(shipped) => output::raw(shipped.text)?,
-        None => return Err(UnknownExperiment::nothing_shipped(&args.name).into()),
+        None => return Err(Unknown::nothing_shipped(&args.name).into()),
     }
     Ok(Done::Whole)
 }

@@ -7,7 +7,7 @@ use holdfast_lab::validate::{self, Order, Validation};
 use super::run::finish;
 use crate::Done;
 use crate::args::{Format, ValidateArgs};
-use crate::experiment::{self, UnknownExperiment};
+use crate::experiment::{self, Unknown};
 use crate::output::{self, number, optional};
 
 /// Sets predicted beside published figures.
@@ -17,7 +17,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
         names = EXPERIMENTS.iter().map(|shipped| shipped.name).collect();
     }
     if let Some(name) = names.iter().find(|name| shipped::find(EXPERIMENTS, name).is_none()) {
-        return Err(UnknownExperiment::nothing_shipped(name).into());
+        return Err(Unknown::nothing_shipped(name).into());
     }
     let options = Options {
         seeds: args.seeds,

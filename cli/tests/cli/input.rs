@@ -128,6 +128,8 @@ fn bad_usage_is_told() {
         (&["validate", "nothing"], "found \"nothing\", expected one of"),
         (&["compare", "missing.json"], "missing.json: cannot read it"),
         (&["explain", "nothing"], "found \"nothing\", expected one of"),
+        (&["bench", "--locks", "tickt"], "did you mean \"ticket\"?"),
+        (&["bench", "--threads", "0"], "--threads"),
         (&[], "Usage"),
     ] {
         let ran = holdfast(arguments);

@@ -97,6 +97,8 @@ struct CpuState {
     interrupts: RefCell<VecDeque<Job<StepCpu>>>,
     halts: Cell<u32>,
     spins: Cell<u32>,
+    /// Keys of the locks that it waits for, innermost last.
+    contending: RefCell<Vec<usize>>,
 }
 
 /// What the CPUs share.
@@ -122,6 +124,7 @@ impl Machine {
             interrupts: RefCell::default(),
             halts: Cell::new(0),
             spins: Cell::new(0),
+            contending: RefCell::default(),
         };
         Rc::new(Machine {
             setup,
@@ -189,6 +192,8 @@ impl Machine {
 
     /// A lock that stays listed in the hash table will mislead a later unlock.
     fn nothing_left_behind(self: &Rc<Self>) -> Result<(), String> {
+        let contending = self.cpus.iter().any(|cpu| !cpu.contending.borrow().is_empty());
+        assert!(!contending, "a wait that is over has not ended");
         let idle = Rc::new(Cell::new(false));
         let (machine, answer) = (Rc::clone(self), Rc::clone(&idle));
         let mut flow = Flow::new(move |yielder: &Yielder<(), ()>, ()| {
@@ -383,6 +388,13 @@ unsafe impl Platform for StepCpu {
     fn fence(&self, _: Ordering) {}
     fn relax(&self) {
         self.step();
+    }
+    fn contention_begin(&self, lock: &StepWord) {
+        self.state().contending.borrow_mut().push(self.key(lock));
+    }
+    fn contention_end(&self, lock: &StepWord) {
+        let begun = self.state().contending.borrow_mut().pop();
+        assert_eq!(begun, Some(self.key(lock)), "the end of a wait that has not begun");
     }
     fn count(&self, event: Event) {
         holdfast_locks::Recorder::add(&self.machine.stats, event, 1);

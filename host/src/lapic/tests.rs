@@ -1,1 +1,148 @@
+//! The register file on its own.
 
+use holdfast_abi::lapic as reg;
+use holdfast_abi::msr;
+use proptest::prelude::*;
+
+use super::*;
+
+const BASE: TimerBase = TimerBase {
+    tsc_hz: 2_000_000_000,
+    bus_hz: 1_000_000_000,
+    min_period_ns: 500_000,
+};
+
+fn enabled() -> Lapic {
+    let mut lapic = Lapic::new(3);
+    lapic.write(reg::SVR, 0x1ff, 0, &BASE);
+    lapic
+}
+
+#[test]
+fn the_base_register_follows_the_state_diagram() {
+    let (off, x, x2) = (0, msr::APIC_BASE_ENABLE, msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC);
+    let cases = [
+        (x, off, true),
+        (x, x, true),
+        (x, x2, true),
+        (x2, x2, true),
+        (x2, x, false),
+        (x2, off, true),
+        (off, x, true),
+        (off, x2, false),
+        (x, msr::APIC_BASE_X2APIC, false),
+        (x, x | 1 << 40, false),
+    ];
+    for (from, to, legal) in cases {
+        let mut lapic = Lapic::new(3);
+        assert!(lapic.set_base(msr::APIC_BASE_ADDRESS | from), "{from:#x}");
+        assert_eq!(
+            lapic.set_base(msr::APIC_BASE_ADDRESS | to),
+            legal,
+            "{from:#x} to {to:#x}"
+        );
+    }
+}
+
+#[test]
+fn ids_follow_the_mode() {
+    let mut lapic = Lapic::new(0x123);
+    assert_eq!(lapic.read(reg::ID, 0, &BASE), 0x2300_0000);
+    assert!(lapic.set_base(msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC));
+    assert_eq!(lapic.read(reg::ID, 0, &BASE), 0x123);
+    assert_eq!(lapic.read(reg::LDR, 0, &BASE), 0x12 << 16 | 1 << 3);
+}
+
+#[test]
+fn divide_configurations_are_the_manuals() {
+    let cases = [(0, 2), (1, 4), (2, 8), (3, 16), (8, 32), (9, 64), (10, 128), (11, 1)];
+    for (bits, divider) in cases {
+        let mut lapic = enabled();
+        lapic.write(reg::TIMER_DIVIDE, bits, 0, &BASE);
+        lapic.write(reg::TIMER_INITIAL, 1_000, 0, &BASE);
+        assert_eq!(lapic.timer.deadline, Some(1_000 * divider), "{bits}");
+        assert_eq!(lapic.read(reg::TIMER_CURRENT, 500 * divider, &BASE), 500, "{bits}");
+    }
+}
+
+#[test]
+fn a_late_periodic_timer_counts_once_and_keeps_its_phase() {
+    let mut lapic = enabled();
+    lapic.write(reg::LVT_TIMER, reg::LVT_TIMER_PERIODIC | 0x40, 0, &BASE);
+    lapic.write(reg::TIMER_DIVIDE, 11, 0, &BASE);
+    lapic.write(reg::TIMER_INITIAL, 1_000_000, 0, &BASE);
+    assert_eq!(lapic.timer_expired(3_400_000), Some(0x40));
+    assert_eq!(lapic.timer.deadline, Some(4_000_000));
+}
+
+#[test]
+fn software_disable_masks_and_ignores() {
+    let mut lapic = enabled();
+    lapic.write(reg::LVT_TIMER, 0x40, 0, &BASE);
+    lapic.write(reg::SVR, 0xff, 0, &BASE);
+    assert!(!lapic.accept(0x50));
+    assert_eq!(lapic.read(reg::LVT_TIMER, 0, &BASE) & reg::LVT_MASKED, reg::LVT_MASKED);
+    lapic.write(reg::SVR, 0x1ff, 0, &BASE);
+    assert_eq!(lapic.deliverable(), None);
+}
+
+#[test]
+fn errors_interrupt_if_asked_to() {
+    let mut lapic = enabled();
+    lapic.write(reg::LVT_ERROR, 0xfe, 0, &BASE);
+    lapic.receive_error();
+    assert_eq!(lapic.deliverable(), Some(0xfe));
+    assert_eq!(lapic.read(reg::ESR, 0, &BASE), 0, "latched by a write only");
+    lapic.write(reg::ESR, 0, 0, &BASE);
+    assert_eq!(lapic.read(reg::ESR, 0, &BASE), reg::ESR_RECEIVE_ILLEGAL_VECTOR);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Accept(u8),
+    Take,
+    Eoi,
+    Tpr(u8),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (16u8..=255).prop_map(Act::Accept),
+        2 => Just(Act::Take),
+        2 => Just(Act::Eoi),
+        1 => any::<u8>().prop_map(Act::Tpr),
+    ]
+}
+
+proptest! {
+    /// Against sets of vectors: the highest pending one is delivered if its class is above task's and service's.
+    #[test]
+    fn priorities_are_those_of_the_model(acts in proptest::collection::vec(act(), 0..200)) {
+        let mut lapic = enabled();
+        let (mut pending, mut serving, mut tpr) = (alloc::collections::BTreeSet::new(), alloc::collections::BTreeSet::new(), 0u8);
+        for act in acts {
+            match act {
+                Act::Accept(vector) => prop_assert_eq!(lapic.accept(vector), pending.insert(vector)),
+                Act::Take => {
+                    if let Some(vector) = lapic.deliverable() {
+                        lapic.take(vector);
+                        prop_assert!(pending.remove(&vector));
+                        serving.insert(vector);
+                    }
+                }
+                Act::Eoi => {
+                    lapic.write(reg::EOI, 0, 0, &BASE);
+                    serving.pop_last();
+                }
+                Act::Tpr(value) => {
+                    lapic.write(reg::TPR, u32::from(value), 0, &BASE);
+                    tpr = value;
+                }
+            }
+            let class = (tpr >> 4).max(serving.last().map_or(0, |vector: &u8| vector >> 4));
+            let expected = pending.last().copied().filter(|vector| vector >> 4 > class);
+            prop_assert_eq!(lapic.deliverable(), expected);
+            prop_assert_eq!(lapic.read(reg::PPR, 0, &BASE) >> 4, u32::from(class));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Small guests: programs of computing, exits, and what a kernel does with interrupts.
+
+use std::collections::VecDeque;
+
+use holdfast_host::{Exit, GuestState, VcpuState};
+
+/// Deterministic random numbers (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+}
+
+/// One thing that a guest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Computes.
+    Compute(u64),
+    /// Exits.
+    Exit(Exit),
+    /// STI, or CLI.
+    Interrupts(bool),
+    /// Changes its privilege level.
+    Cpl(u8),
+}
+
+/// What a guest vCPU does: asked for more whenever it has nothing left.
+pub type Program = Box<dyn FnMut() -> Op>;
+
+/// A guest vCPU.
+pub struct Guest {
+    program: Program,
+    /// Interrupt handlers and what else comes before the program goes on.
+    pub(super) first: VecDeque<Op>,
+    /// What is left of the present computation.
+    pub(super) left: u64,
+    pub state: GuestState,
+    pub(super) window: bool,
+    pub life: VcpuState,
+    /// Vectors injected.
+    pub injected: Vec<u8>,
+    /// Replies received.
+    pub replies: Vec<u64>,
+    pub faults: u32,
+    /// Nanoseconds stolen, as the record says.
+    pub stolen: u64,
+    pub preempted_flag: bool,
+    /// Nanoseconds in guest mode.
+    pub ran: u64,
+}
+
+impl Guest {
+    /// A guest that runs `program`, interrupts masked, CPL 0.
+    pub fn new(program: Program) -> Guest {
+        Guest {
+            program,
+            first: VecDeque::new(),
+            left: 0,
+            state: GuestState {
+                interrupts_enabled: false,
+                cpl: 0,
+            },
+            window: false,
+            life: VcpuState::Woken,
+            injected: Vec::new(),
+            replies: Vec::new(),
+            faults: 0,
+            stolen: 0,
+            preempted_flag: false,
+            ran: 0,
+        }
+    }
+
+    /// A guest that computes for ever.
+    pub fn hog() -> Guest {
+        Guest::new(Box::new(|| Op::Compute(1_000_000)))
+    }
+
+    /// A guest that does `ops` and then computes for ever.
+    pub fn script(ops: Vec<Op>) -> Guest {
+        let mut ops = ops.into_iter();
+        Guest::new(Box::new(move || ops.next().unwrap_or(Op::Compute(1_000_000))))
+    }
+
+    /// How long it computes now, and the exit that comes then, if it is known already.
+    pub(super) fn next(&mut self) -> (u64, Option<Exit>) {
+        loop {
+            if self.window && self.state.interrupts_enabled {
+                self.window = false;
+                return (0, Some(Exit::InterruptWindow));
+            }
+            if self.left > 0 {
+                return (self.left, None);
+            }
+            match self.first.pop_front().unwrap_or_else(|| (self.program)()) {
+                Op::Compute(ns) => self.left = ns.max(1),
+                Op::Exit(exit) => return (0, Some(exit)),
+                Op::Interrupts(enabled) => self.state.interrupts_enabled = enabled,
+                Op::Cpl(cpl) => self.state.cpl = cpl,
+            }
+        }
+    }
+
+    /// The guest takes `vector`: a handler that runs for a microsecond and signals its end.
+    pub(super) fn take(&mut self, vector: u8) {
+        assert!(
+            self.state.interrupts_enabled,
+            "vector {vector} injected with interrupts masked"
+        );
+        self.injected.push(vector);
+        let left = std::mem::take(&mut self.left);
+        if left > 0 {
+            self.first.push_front(Op::Compute(left));
+        }
+        self.first.push_front(Op::Interrupts(true));
+        self.first
+            .push_front(Op::Exit(Exit::ApicWrite { offset: 0xb0, value: 0 }));
+        self.first.push_front(Op::Compute(1_000));
+        self.state.interrupts_enabled = false;
+    }
+}

@@ -9,10 +9,10 @@ use crate::class::{Event, LockClass};
 use crate::costs;
 use crate::kernel::{Kernel, OnCpu};
 use crate::machine::Machine;
+use crate::mutex::Mutex;
 use crate::program::Limits;
 use crate::sync::SpinLock;
 use crate::time;
-use crate::wait::Mutex;
 
 /// A file or directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,6 +18,7 @@ mod kernel;
 mod local;
 mod machine;
 mod mm;
+mod mutex;
 mod os;
 mod percpu;
 mod process;

@@ -1,37 +1,33 @@
-//! Sleeping: wait queues, completions and mutexes.
+//! Sleeping: wait queues and completions.
 //!
 //! **No lost wake-up**: a sleeper joins the queue and says that it sleeps *before* it looks at its condition; a waker
 //! changes the condition *before* it looks at the queue.
-
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-
-use holdfast_locks::{Budget, Platform, Word};
 
 use crate::class::LockClass;
 use crate::costs;
 use crate::kernel::{Kernel, OnCpu};
 use crate::machine::Machine;
 use crate::sched::WakeHint;
-use crate::sync::{SpinLock, WordOf};
+use crate::sync::SpinLock;
 use crate::task::{TaskId, state};
 
 /// Tasks in a queue, linked through their slots; a task is in one queue at most.
 pub(crate) struct WaitList {
-    first: TaskId,
+    pub(crate) first: TaskId,
     last: TaskId,
 }
 
 impl WaitList {
-    const EMPTY: WaitList = WaitList {
+    pub(crate) const EMPTY: WaitList = WaitList {
         first: TaskId::NONE,
         last: TaskId::NONE,
     };
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.first == TaskId::NONE
     }
 
-    fn push<M: Machine>(&mut self, kernel: &Kernel<M>, id: TaskId) {
+    pub(crate) fn push<M: Machine>(&mut self, kernel: &Kernel<M>, id: TaskId) {
         let task = kernel.tasks.get(id);
         task.wait_next.set(TaskId::NONE.0);
         task.wait_previous.set(self.last.0);
@@ -44,7 +40,7 @@ impl WaitList {
         task.waiting.set(1);
     }
 
-    fn remove<M: Machine>(&mut self, kernel: &Kernel<M>, id: TaskId) {
+    pub(crate) fn remove<M: Machine>(&mut self, kernel: &Kernel<M>, id: TaskId) {
         let task = kernel.tasks.get(id);
         let (previous, next) = (TaskId(task.wait_previous.get()), TaskId(task.wait_next.get()));
         if previous == TaskId::NONE {
@@ -170,123 +166,5 @@ impl<M: Machine> Completion<M> {
         let mut state = self.state.lock_irq(on);
         state.1 += 1;
         wake_list(on, &mut state.0, 1, WakeHint::Plain);
-    }
-}
-
-/// A mutual exclusion that sleeps, after spinning while its owner runs (Linux 3.3's `struct mutex`).
-///
-/// It carries no data: what it protects is plain memory beside it.
-pub(crate) struct Mutex<M: Machine> {
-    /// 1 free, 0 taken, -1 taken and somebody may sleep.
-    count: WordOf<M>,
-    /// Id + 1 of the owner's task, for spinners; 0 none, or not told yet.
-    owner: WordOf<M>,
-    waiters: SpinLock<WaitList, M>,
-}
-
-const FREE: u32 = 1;
-const TAKEN: u32 = 0;
-const SLEEPERS: u32 = u32::MAX;
-/// Iterations between two looks at whether the owner still runs.
-const SPIN_BUDGET: Budget = Budget(64);
-
-impl<M: Machine> Mutex<M> {
-    pub(crate) fn new() -> Self {
-        Mutex {
-            count: WordOf::<M>::new(FREE),
-            owner: WordOf::<M>::new(0),
-            waiters: SpinLock::new(LockClass::MutexWait, WaitList::EMPTY),
-        }
-    }
-
-    /// Sleeps until the caller's task owns the mutex. The caller may be on another CPU afterwards.
-    pub(crate) fn lock(&self, kernel: &Kernel<M>) {
-        let on = kernel.on_cpu();
-        let id = on.current();
-        if !self.try_take(&on) && !self.spin(&on) {
-            self.sleep(kernel, id);
-        }
-        // ORDERING: Relaxed, here and below: a hint for spinners.
-        kernel.on_cpu().cpu.store(&self.owner, id.0 + 1, Relaxed);
-    }
-
-    fn try_take(&self, on: &OnCpu<'_, M>) -> bool {
-        // ORDERING: Acquire pairs with the Release in `unlock`: the last owner's writes are seen.
-        on.cpu
-            .compare_exchange(&self.count, FREE, TAKEN, Acquire, Relaxed)
-            .is_ok()
-    }
-
-    /// Spins while the owner runs; whether that gave the mutex.
-    fn spin(&self, on: &OnCpu<'_, M>) -> bool {
-        loop {
-            let owner = on.cpu.load(&self.owner, Relaxed);
-            if owner != 0 && !self.outlive(on, owner) {
-                return false;
-            }
-            if on.cpu.load(&self.count, Relaxed) == FREE && self.try_take(on) {
-                return true;
-            }
-            if owner == 0 && on.local.need_resched.get() != 0 {
-                return false;
-            }
-            on.cpu.relax();
-        }
-    }
-
-    /// Waits until `owner` is not the owner any more; false if it stopped running, or this CPU has something to do.
-    fn outlive(&self, on: &OnCpu<'_, M>, owner: u32) -> bool {
-        loop {
-            if on
-                .cpu
-                .wait_until(&self.owner, SPIN_BUDGET, Relaxed, |now| now != owner)
-                .is_ok()
-            {
-                return true;
-            }
-            let task = on.kernel.tasks.get(TaskId(owner - 1));
-            if on.cpu.load(&task.on_cpu, Relaxed) == 0 || on.local.need_resched.get() != 0 {
-                return false;
-            }
-        }
-    }
-
-    fn sleep(&self, kernel: &Kernel<M>, id: TaskId) {
-        let task = kernel.tasks.get(id);
-        loop {
-            let on = kernel.on_cpu();
-            let mut waiters = self.waiters.lock(&on);
-            on.work(costs::MUTEX_SLOW);
-            if task.waiting.get() == 0 {
-                waiters.push(kernel, id);
-            }
-            task.state.set(state::UNINTERRUPTIBLE);
-            // ORDERING: Acquire pairs with the Release in `unlock`.
-            if on.cpu.swap(&self.count, SLEEPERS, Acquire) == FREE {
-                task.state.set(state::RUNNING);
-                waiters.remove(kernel, id);
-                if waiters.is_empty() {
-                    on.cpu.store(&self.count, TAKEN, Relaxed);
-                }
-                return;
-            }
-            drop(waiters);
-            crate::sched::schedule(kernel);
-        }
-    }
-
-    /// Releases the mutex, which the caller's task owns.
-    pub(crate) fn unlock(&self, on: &OnCpu<'_, M>) {
-        on.cpu.store(&self.owner, 0, Relaxed);
-        // ORDERING: Release pairs with the Acquire of the next owner.
-        let before = on.cpu.fetch_add(&self.count, 1, Release);
-        if before != TAKEN {
-            let waiters = self.waiters.lock(on);
-            on.work(costs::MUTEX_SLOW);
-            on.cpu.store(&self.count, FREE, Release);
-            if !waiters.is_empty() {
-                crate::sched::wake(on, waiters.first, state::ASLEEP, WakeHint::Plain);
-            }
-        }
     }
 }

@@ -1,19 +1,17 @@
 //! Address spaces: page tables, faults, fork's copy, teardown, and who must be told when a translation goes.
 
-use core::sync::atomic::Ordering::SeqCst;
-
 use alloc::boxed::Box;
-use holdfast_locks::{Platform, Word};
+use holdfast_locks::Word;
 
+use super::tlb::flush_space;
 use crate::class::{Event, LockClass};
 use crate::costs;
 use crate::fs::{self, FileId};
-use crate::kernel::{CpuIndex, Kernel, OnCpu};
+use crate::kernel::{Kernel, OnCpu};
 use crate::local::Local32;
 use crate::machine::Machine;
 use crate::process::Executable;
 use crate::sched::cond_resched;
-use crate::smp::{self, Call};
 use crate::sync::{SpinLock, WordOf};
 use crate::task::TaskId;
 
@@ -22,7 +20,7 @@ pub(crate) struct AddressSpace<M: Machine> {
     /// `mm->page_table_lock`.
     tables: SpinLock<Tables, M>,
     /// CPUs whose TLB may hold its translations, 32 a word (`mm_cpumask`).
-    cpus: Box<[WordOf<M>]>,
+    pub(super) cpus: Box<[WordOf<M>]>,
     /// The executed file, the first library and how many: what is mapped of files. The owner's alone.
     files: [Local32; 3],
 }
@@ -78,21 +76,9 @@ impl<M: Machine> AddressSpace<M> {
         let executable = (file != NO_FILE).then_some(file);
         executable.into_iter().chain(first..first + count).map(FileId)
     }
-
-    fn mark(&self, on: &OnCpu<'_, M>) {
-        // ORDERING: SeqCst, here and below: either the flusher sees the mark, or this CPU loads the tables after the
-        // flusher changed them.
-        on.cpu
-            .fetch_or(&self.cpus[on.index as usize / 32], 1 << (on.index % 32), SeqCst);
-    }
-
-    fn unmark(&self, on: &OnCpu<'_, M>) {
-        on.cpu
-            .fetch_and(&self.cpus[on.index as usize / 32], !(1 << (on.index % 32)), SeqCst);
-    }
 }
 
-fn space_of<M: Machine>(kernel: &Kernel<M>, owner: TaskId) -> &AddressSpace<M> {
+pub(super) fn space_of<M: Machine>(kernel: &Kernel<M>, owner: TaskId) -> &AddressSpace<M> {
     &kernel.tasks.get(owner).own_space
 }
 
@@ -243,70 +229,4 @@ fn free<M: Machine>(kernel: &Kernel<M>, count: u32) {
         left -= batch;
         cond_resched(kernel);
     }
-}
-
-/// Makes every CPU forget what its TLB holds of `space` (`flush_tlb_mm`).
-fn flush_space<M: Machine>(on: &OnCpu<'_, M>, space: TaskId) {
-    let words = &space_of(on.kernel, space).cpus;
-    if TaskId(on.local.active_space.get()) == space {
-        on.work(costs::TLB_FLUSH);
-    }
-    for (index, word) in words.iter().enumerate() {
-        let base = index as u32 * 32;
-        let mut marked = on.cpu.load(word, SeqCst);
-        if on.index / 32 == index as u32 {
-            marked &= !(1 << (on.index % 32));
-        }
-        if marked != 0 {
-            on.local.count(Event::Shootdowns);
-            let targets = (0..32)
-                .filter(move |bit| marked & (1 << bit) != 0)
-                .map(move |bit| base + bit);
-            smp::call_many(on, targets, Call::FlushSpace(space));
-        }
-    }
-}
-
-/// A CPU's part of a shootdown. One that only kept the tables because nobody needed others drops them (`leave_mm`).
-pub(crate) fn flush_here<M: Machine>(on: &OnCpu<'_, M>, space: TaskId) {
-    if TaskId(on.local.active_space.get()) != space {
-        return;
-    }
-    if on.local.lazy_space.is_set() {
-        space_of(on.kernel, space).unmark(on);
-        on.local.active_space.set(kernel_space(on.index).0);
-    } else {
-        on.work(costs::TLB_FLUSH);
-    }
-}
-
-/// The idle task's, which maps nothing.
-fn kernel_space(cpu: CpuIndex) -> TaskId {
-    TaskId(cpu)
-}
-
-/// Loads the tables of `next`'s address space (`switch_mm`). An idle task borrows what is loaded.
-pub(crate) fn switch_space<M: Machine>(on: &OnCpu<'_, M>, next: TaskId) {
-    let (kernel, local) = (on.kernel, on.local);
-    if kernel.tasks.is_idle(next) {
-        local.lazy_space.set(1);
-        return;
-    }
-    let space = TaskId(kernel.tasks.get(next).space.get());
-    load_space(on, space);
-}
-
-/// Loads the tables of `space` on this CPU.
-pub(crate) fn load_space<M: Machine>(on: &OnCpu<'_, M>, space: TaskId) {
-    let local = on.local;
-    let active = TaskId(local.active_space.get());
-    local.lazy_space.set(0);
-    if active == space {
-        return;
-    }
-    if !on.kernel.tasks.is_idle(active) {
-        space_of(on.kernel, active).unmark(on);
-    }
-    local.active_space.set(space.0);
-    space_of(on.kernel, space).mark(on);
 }

@@ -27,7 +27,7 @@ fn a_pipe_loses_no_byte_and_has_an_end() {
         run(&setup, move |os, start| match (start.role, start.argument) {
             (0, _) => {
                 os.open_pipe(0, 3);
-                lead(os, 6);
+                lead(os, 8);
             }
             (_, writer @ 0..3) => {
                 for round in 0..200 {
@@ -77,11 +77,12 @@ fn messages_arrive_in_order() {
         run(&setup, |os, start| match (start.role, start.argument) {
             (0, _) => lead(os, 4),
             (_, client @ 0..2) => {
-                for message in 0..300 {
+                for message in 0..2_000 {
                     os.send(2 * client, message);
                     os.poll(2 * client);
                     assert_eq!(os.receive(2 * client), message + 1);
-                    os.user(5_000);
+                    // Every distance between one's question and the other's sleep.
+                    os.user(u64::from(message * 37 % 3_000));
                 }
                 os.send(2 * client, 1_000_000);
             }
@@ -95,7 +96,7 @@ fn messages_arrive_in_order() {
                     }
                     assert_eq!(message, expected);
                     expected += 1;
-                    os.user(10_000);
+                    os.user(u64::from(message * 53 % 2_000));
                     os.send(socket, message + 1);
                 }
             }

@@ -1,0 +1,547 @@
+//! A modelled CPU: the `Platform` of the locks over any checker.
+//!
+//! - **Every step is a choice**: each operation on a word, each halt, kick and look for interrupts is a point where the
+//!   checker may let another CPU go first. Nothing else is.
+//! - **Waits do not spin for ever**: an unbounded wait looks at its word once for each change of it; a bounded one looks
+//!   a few times and gives up. What is left out repeats a step without effect. A wait that nobody will end is reported.
+//! - **A kick orders as little as it may**: the halt that takes it acquires what was written before it, no more. Interrupts
+//!   order nothing.
+//! - **Sub-word operations are one step** on the whole word, as on a machine that has them.
+
+#![expect(unsafe_code, reason = "implements the platform traits")]
+
+use std::cell::Cell as StdCell;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use holdfast_locks::conformance::Job;
+use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable};
+
+use crate::checker::{Atomic, Checker, Rmw};
+use crate::fault::Role;
+use crate::machine::{CpuState, Machine, wake};
+use crate::trace::{self, Action};
+use crate::word::ModelWord;
+
+const LOW8: u32 = 0x0000_00ff;
+const BYTE1: u32 = 0x0000_ff00;
+const LOW16: u32 = 0x0000_ffff;
+const HIGH16: u32 = 0xffff_0000;
+
+/// A CPU of a [`Machine`], on the thread that plays it.
+pub struct Cpu<C: Checker> {
+    id: CpuId,
+    machine: Arc<Machine<C>>,
+    irqs_enabled: StdCell<bool>,
+    in_nmi: StdCell<bool>,
+    interrupts_taken: StdCell<u32>,
+    /// Bounded waits that ended in vain since the last that did not, or halt.
+    given_up: StdCell<u32>,
+    /// Turns without anybody's progress, and the progress then.
+    idle: StdCell<(u32, u64)>,
+    /// The progress at the last PAUSE.
+    paused_at: StdCell<u64>,
+    clock: StdCell<u64>,
+}
+
+impl<C: Checker> fmt::Debug for Cpu<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cpu").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl<C: Checker> Cpu<C> {
+    /// Does `job` as CPU `id`, and takes the interrupts that have arrived by then.
+    pub(crate) fn play(machine: Arc<Machine<C>>, id: CpuId, job: Job<Self>) {
+        let cpu = Cpu {
+            id,
+            machine,
+            irqs_enabled: true.into(),
+            in_nmi: false.into(),
+            interrupts_taken: 0.into(),
+            given_up: 0.into(),
+            idle: (0, 0).into(),
+            paused_at: u64::MAX.into(),
+            clock: 0.into(),
+        };
+        assert!(
+            cpu.state().thread.set(C::current()).is_ok(),
+            "CPU {} is played twice",
+            id.0
+        );
+        job.run(&cpu);
+        cpu.take_interrupts();
+    }
+
+    /// Runs `handler` as a non-maskable interrupt would, here and now.
+    pub fn nmi(&self, handler: impl FnOnce(&Self)) {
+        let enabled = self.irqs_enabled.replace(false);
+        self.in_nmi.set(true);
+        handler(self);
+        self.in_nmi.set(false);
+        self.irqs_enabled.set(enabled);
+    }
+
+    #[track_caller]
+    fn note(&self, action: Action) {
+        trace::note(self.id, action, Location::caller());
+    }
+
+    /// Posts an interrupt. On a machine without interrupts nothing happens.
+    #[track_caller]
+    pub fn interrupt(&self, target: CpuId, handler: Job<Self>) {
+        if !self.takes_interrupts() {
+            return;
+        }
+        self.note(Action::Post(target));
+        let target = &self.machine.cpus[target.0 as usize];
+        let handlers = &target.interrupts;
+        let _ = target.posted.rmw(Rmw::Add(1), Ordering::Relaxed, Ordering::Relaxed);
+        handlers.lock().expect("no holder panics").push_back(handler);
+        self.progressed();
+        wake(target);
+    }
+
+    pub(crate) fn takes_interrupts(&self) -> bool {
+        self.machine.setup.interrupts
+    }
+
+    fn state(&self) -> &CpuState<C> {
+        &self.machine.cpus[self.id.0 as usize]
+    }
+
+    fn progressed(&self) {
+        self.machine.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn has_interrupts(&self) -> bool {
+        !self.state().interrupts.lock().expect("no holder panics").is_empty()
+    }
+
+    /// Takes the interrupts that have arrived. How long one is under way is for the checker to explore.
+    fn take_interrupts(&self) {
+        if !self.takes_interrupts() {
+            return;
+        }
+        while self.irqs_enabled.get() && self.state().posted.load(Ordering::Relaxed) > self.interrupts_taken.get() {
+            let handler = self.state().interrupts.lock().expect("no holder panics").pop_front();
+            let handler = handler.expect("as many handlers as were posted");
+            self.interrupts_taken.set(self.interrupts_taken.get() + 1);
+            self.irqs_enabled.set(false);
+            self.note(Action::Handler);
+            handler.run(self);
+            self.note(Action::HandlerEnd);
+            self.irqs_enabled.set(true);
+        }
+    }
+
+    /// One turn for the others.
+    fn turn(&self) {
+        C::pause();
+        let Some(turns_max) = C::IDLE_TURNS_MAX else { return };
+        let progress = self.machine.progress.load(Ordering::Relaxed);
+        let (idle, seen) = self.idle.get();
+        let idle = if progress == seen { idle + 1 } else { 0 };
+        self.idle.set((idle, progress));
+        assert!(idle < turns_max, "no progress: CPU {} waits in vain", self.id.0);
+    }
+
+    /// Lets others go on before the caller tries the same again. Once may have effects of its own; twice repeats them.
+    fn pause(&self) {
+        let progress = self.machine.progress.load(Ordering::Relaxed);
+        if self.paused_at.replace(progress) == progress {
+            C::cut();
+        }
+        self.turn();
+    }
+
+    /// Sleeps for as long as `asleep` says, which must be woken when that changes.
+    fn sleep_while(&self, asleep: impl Fn() -> bool) {
+        while asleep() {
+            if C::IDLE_TURNS_MAX.is_some() {
+                self.turn();
+            } else {
+                C::sleep();
+            }
+        }
+    }
+
+    /// Waits for `word`, which held `value` when it was at `version`, to change, or for an interrupt that can be taken.
+    fn await_change(&self, word: &ModelWord<C>, value: u32, version: u32) {
+        C::cut();
+        if word.atomic.newest() != value {
+            // The look returned what was out of date; the next one will not.
+            self.turn();
+            return;
+        }
+        let state = self.state();
+        state.sleeps_on.store(word.number, Ordering::Relaxed);
+        let interruptible = self.takes_interrupts() && self.irqs_enabled.get();
+        self.sleep_while(|| {
+            word.version.load(Ordering::Relaxed) == version && !(interruptible && self.has_interrupts())
+        });
+        state.sleeps_on.store(0, Ordering::Relaxed);
+        if interruptible {
+            self.newest_posted();
+        }
+    }
+
+    /// A bounded wait ends in vain. Those who do nothing but wait again must let others go first.
+    fn give_up(&self) {
+        let given_up = self.given_up.get();
+        if given_up > 0 {
+            self.pause();
+        }
+        self.given_up.set(given_up + 1);
+    }
+
+    /// Sleeps until a kick, which it takes, or if `unmasked` until an interrupt, which it leaves.
+    #[track_caller]
+    fn halt(&self, unmasked: bool) {
+        let state = self.state();
+        state.halts.fetch_add(1, Ordering::Relaxed);
+        self.note(Action::Halt);
+        self.given_up.set(0);
+        let interruptible = unmasked && self.takes_interrupts();
+        if self.take_kick() || interruptible && self.newest_posted() > self.interrupts_taken.get() || self.chance() {
+            return;
+        }
+        C::cut();
+        self.sleep_while(|| !state.kicked.load(Ordering::Relaxed) && !(interruptible && self.has_interrupts()));
+        self.take_kick();
+    }
+
+    fn take_kick(&self) -> bool {
+        let state = self.state();
+        self.note(Action::Wake);
+        let order = if self.machine.setup.kick_orders {
+            Ordering::AcqRel
+        } else {
+            Ordering::Relaxed
+        };
+        let kicked = state.kick.rmw(Rmw::Swap(0), order, Ordering::Relaxed);
+        state.kicked.store(false, Ordering::Relaxed);
+        kicked == Ok(1)
+    }
+
+    /// How many interrupts were posted by now, whether or not they have arrived. Those have arrived for a later load.
+    fn newest_posted(&self) -> u32 {
+        let posted = self.state().posted.rmw(Rmw::Or(0), Ordering::Relaxed, Ordering::Relaxed);
+        posted.unwrap_or_else(|found| found)
+    }
+
+    fn chance(&self) -> bool {
+        match self.machine.setup.odds {
+            0 => false,
+            odds => C::chance(odds),
+        }
+    }
+
+    #[track_caller]
+    fn order(&self, role: Role, order: Ordering) -> Ordering {
+        let orderings = &self.machine.setup.orderings;
+        orderings
+            .of(Location::caller(), role, order)
+            .expect("only fences are left out")
+    }
+
+    #[track_caller]
+    fn rmw(&self, word: &ModelWord<C>, change: Rmw, success: Ordering, failure: Ordering) -> Result<u32, u32> {
+        let success = self.order(Role::Rmw, success);
+        let failure = self.order(Role::Failure, failure);
+        let result = word.atomic.rmw(change, success, failure);
+        self.note(Action::Rmw(word.number, change, result));
+        if let Ok(before) = result
+            && change.apply(before) != Some(before)
+        {
+            self.machine.changed(word);
+        }
+        self.take_interrupts();
+        result
+    }
+
+    /// A read-modify-write that cannot fail.
+    #[track_caller]
+    fn update(&self, word: &ModelWord<C>, change: Rmw, order: Ordering) -> u32 {
+        self.rmw(word, change, order, Ordering::Relaxed)
+            .unwrap_or_else(|before| before)
+    }
+
+    /// Exchanges the bits of `mask`; the result is all that the word held.
+    #[track_caller]
+    fn swap_bits(&self, word: &ModelWord<C>, mask: u32, new: u32, order: Ordering) -> u32 {
+        let current = None;
+        self.update(word, Rmw::Masked { mask, current, new }, order)
+    }
+
+    #[track_caller]
+    fn exchange_bits(
+        &self,
+        word: &ModelWord<C>,
+        mask: u32,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        let current = Some(current);
+        self.rmw(word, Rmw::Masked { mask, current, new }, success, failure)
+    }
+}
+
+/// A key as a word holds it.
+fn narrow(key: usize) -> u32 {
+    u32::try_from(key).expect("a key fits 32 bits")
+}
+
+// SAFETY: a checker's words are atomic and order as asked, all but where a test weakens one to see that it is caught;
+// `Machine::run` plays each CPU once, on one thread.
+unsafe impl<C: Checker> Platform for Cpu<C> {
+    type Word = ModelWord<C>;
+    type Address = ModelWord<C>;
+
+    fn cpu(&self) -> CpuId {
+        self.id
+    }
+    fn key(&self, word: &ModelWord<C>) -> usize {
+        word.number as usize
+    }
+    #[track_caller]
+    fn load(&self, word: &ModelWord<C>, order: Ordering) -> u32 {
+        let value = word.atomic.load(self.order(Role::Load, order));
+        self.note(Action::Load(word.number, value));
+        self.take_interrupts();
+        value
+    }
+    #[track_caller]
+    fn store(&self, word: &ModelWord<C>, value: u32, order: Ordering) {
+        let changed = word.atomic.store(value, self.order(Role::Store, order));
+        self.note(Action::Store(word.number, value));
+        if changed {
+            self.machine.changed(word);
+        }
+        self.take_interrupts();
+    }
+    #[track_caller]
+    fn store_low8(&self, word: &ModelWord<C>, value: u8, order: Ordering) {
+        self.swap_bits(word, LOW8, value.into(), order);
+    }
+    #[track_caller]
+    fn store_low16(&self, word: &ModelWord<C>, value: u16, order: Ordering) {
+        self.swap_bits(word, LOW16, value.into(), order);
+    }
+    #[track_caller]
+    fn store_byte1(&self, word: &ModelWord<C>, value: u8, order: Ordering) {
+        self.swap_bits(word, BYTE1, u32::from(value) << 8, order);
+    }
+    #[track_caller]
+    fn swap(&self, word: &ModelWord<C>, value: u32, order: Ordering) -> u32 {
+        self.update(word, Rmw::Swap(value), order)
+    }
+    #[track_caller]
+    fn swap_low8(&self, word: &ModelWord<C>, value: u8, order: Ordering) -> u8 {
+        self.swap_bits(word, LOW8, value.into(), order) as u8
+    }
+    #[track_caller]
+    fn swap_low16(&self, word: &ModelWord<C>, value: u16, order: Ordering) -> u16 {
+        self.swap_bits(word, LOW16, value.into(), order) as u16
+    }
+    #[track_caller]
+    fn swap_high16(&self, word: &ModelWord<C>, value: u16, order: Ordering) -> u16 {
+        (self.swap_bits(word, HIGH16, u32::from(value) << 16, order) >> 16) as u16
+    }
+    #[track_caller]
+    fn compare_exchange(
+        &self,
+        word: &ModelWord<C>,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        self.exchange_bits(word, u32::MAX, current, new, success, failure)
+    }
+    #[track_caller]
+    fn compare_exchange_low8(
+        &self,
+        word: &ModelWord<C>,
+        current: u8,
+        new: u8,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u8, u8> {
+        self.exchange_bits(word, LOW8, current.into(), new.into(), success, failure)
+            .map(|before| before as u8)
+            .map_err(|found| found as u8)
+    }
+    #[track_caller]
+    fn compare_exchange_low16(
+        &self,
+        word: &ModelWord<C>,
+        current: u16,
+        new: u16,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u16, u16> {
+        self.exchange_bits(word, LOW16, current.into(), new.into(), success, failure)
+            .map(|before| before as u16)
+            .map_err(|found| found as u16)
+    }
+    #[track_caller]
+    fn fetch_add(&self, word: &ModelWord<C>, value: u32, order: Ordering) -> u32 {
+        self.update(word, Rmw::Add(value), order)
+    }
+    #[track_caller]
+    fn fetch_or(&self, word: &ModelWord<C>, bits: u32, order: Ordering) -> u32 {
+        self.update(word, Rmw::Or(bits), order)
+    }
+    #[track_caller]
+    fn fetch_and(&self, word: &ModelWord<C>, bits: u32, order: Ordering) -> u32 {
+        self.update(word, Rmw::And(bits), order)
+    }
+    #[track_caller]
+    fn load_address(&self, word: &ModelWord<C>, order: Ordering) -> usize {
+        self.load(word, order) as usize
+    }
+    #[track_caller]
+    fn store_address(&self, word: &ModelWord<C>, value: usize, order: Ordering) {
+        self.store(word, narrow(value), order);
+    }
+    #[track_caller]
+    fn compare_exchange_address(
+        &self,
+        word: &ModelWord<C>,
+        current: usize,
+        new: usize,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<usize, usize> {
+        self.compare_exchange(word, narrow(current), narrow(new), success, failure)
+            .map(|before| before as usize)
+            .map_err(|found| found as usize)
+    }
+    #[track_caller]
+    fn fence(&self, order: Ordering) {
+        let orderings = &self.machine.setup.orderings;
+        if let Some(order) = orderings.of(Location::caller(), Role::Fence, order) {
+            self.note(Action::Fence(order));
+            C::fence(order);
+        }
+    }
+    fn relax(&self) {
+        self.pause();
+        self.take_interrupts();
+    }
+    #[track_caller]
+    fn wait_until(
+        &self,
+        word: &ModelWord<C>,
+        budget: Budget,
+        order: Ordering,
+        until: impl Fn(u32) -> bool,
+    ) -> Result<u32, u32> {
+        let order = self.order(Role::Wait, order);
+        let mut looks = budget.0.min(self.machine.setup.looks_max);
+        loop {
+            let value = word.atomic.load(order);
+            self.note(Action::Wait(word.number, value));
+            let version = word.version.load(Ordering::Relaxed);
+            if until(value) {
+                self.given_up.set(0);
+                return Ok(value);
+            }
+            if budget == Budget::UNBOUNDED {
+                self.await_change(word, value, version);
+            } else if looks == 0 {
+                self.give_up();
+                return Err(value);
+            } else {
+                looks -= 1;
+            }
+            self.take_interrupts();
+        }
+    }
+}
+
+// SAFETY: handlers only run in `take_interrupts`, on this thread, which asks whether interrupts are enabled.
+unsafe impl<C: Checker> Interrupts for Cpu<C> {
+    fn irq_save(&self) -> bool {
+        self.take_interrupts();
+        self.irqs_enabled.replace(false)
+    }
+    fn irq_restore(&self, enabled: bool) {
+        self.irqs_enabled.set(enabled);
+        self.take_interrupts();
+    }
+    fn in_nmi(&self) -> bool {
+        self.in_nmi.get()
+    }
+}
+
+// SAFETY: the machine's table has a place for each of its CPUs.
+unsafe impl<C: Checker> Nodes for Cpu<C> {
+    fn nodes(&self) -> &NodeTable<ModelWord<C>> {
+        &self.machine.nodes
+    }
+}
+
+impl<C: Checker> Numa for Cpu<C> {
+    fn numa_node(&self, cpu: CpuId) -> u32 {
+        cpu.0 % self.machine.setup.numa_nodes
+    }
+    fn monotonic_ns(&self) -> u64 {
+        self.now_ns()
+    }
+    fn is_urgent(&self) -> bool {
+        !self.irqs_enabled.get()
+    }
+}
+
+// SAFETY: `kicked` stays set until a halt takes it.
+unsafe impl<C: Checker> Paravirt for Cpu<C> {
+    type Recorder = ();
+
+    #[track_caller]
+    fn halt_masked(&self) {
+        self.halt(false);
+    }
+    #[track_caller]
+    fn halt_unmasked(&self) {
+        self.halt(true);
+        self.irqs_enabled.set(true);
+        if self.takes_interrupts() {
+            // What ended the halt has arrived.
+            self.newest_posted();
+        }
+        self.take_interrupts();
+        self.irqs_enabled.set(false);
+    }
+    #[track_caller]
+    fn kick(&self, cpu: CpuId) {
+        self.note(Action::Kick(cpu));
+        let target = &self.machine.cpus[cpu.0 as usize];
+        let _ = target.kick.rmw(Rmw::Swap(1), Ordering::Release, Ordering::Relaxed);
+        target.kicked.store(true, Ordering::Relaxed);
+        self.progressed();
+        wake(target);
+    }
+    fn is_preempted(&self, _: CpuId) -> bool {
+        self.chance()
+    }
+    fn waiting(&self) -> &WaitTable<ModelWord<C>, ModelWord<C>> {
+        &self.machine.waiting
+    }
+    fn spin_threshold(&self) -> Budget {
+        Budget(self.machine.setup.spin_threshold)
+    }
+    /// Counts its own readings, so that equal executions read equal times.
+    fn now_ns(&self) -> u64 {
+        self.clock.set(self.clock.get() + 1000);
+        self.clock.get()
+    }
+    fn recorder(&self) -> &() {
+        &()
+    }
+}

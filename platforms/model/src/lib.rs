@@ -1,0 +1,32 @@
+//! The locks under model checkers: the same source, every execution.
+//!
+//! | checker | memory | threads | search | finds |
+//! |---|---|---|---|---|
+//! | [`Loom`] | C11 without out-of-thin-air and load buffering | 2 or 3 | every execution, or all with few preemptions | missing orderings |
+//! | [`Shuttle`] | sequentially consistent | many | random and PCT schedules | odd schedules |
+//!
+//! A [`Checker`] supplies shared words and threads; [`Cpu`] is one `Platform` over any of them; a [`scenario`] is a small
+//! program over a lock, with what must hold. What a search may find wrong: a failed assertion, a data race on what the
+//! lock protects, a touched word whose memory is freed, and **no progress**, which is how a lost kick shows.
+//!
+//! The two disagree on purpose. Loom treats `SeqCst` accesses as `AcqRel` (its `SeqCst` fences are right), so handshakes
+//! are written with fences; Shuttle treats every access as `SeqCst`, so it judges no ordering. A lock must pass both, and
+//! a lock from which a necessary step or ordering was taken ([`fault`]) must fail one.
+
+mod catch;
+mod checker;
+mod cpu;
+pub mod fault;
+mod loom;
+mod machine;
+pub mod scenario;
+mod shuttle;
+mod trace;
+mod word;
+
+pub use checker::{Atomic, Cell, Checker, Explored, Failure, Rmw};
+pub use cpu::Cpu;
+pub use loom::{Bounds, Loom};
+pub use machine::{Machine, ModelWorld, Setup};
+pub use shuttle::{Schedules, Shuttle};
+pub use word::ModelWord;

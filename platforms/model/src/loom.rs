@@ -1,0 +1,276 @@
+//! Loom: every execution that its memory model allows.
+//!
+//! - **Stores to a word have one order**, that of their execution: loom orders two racing plain stores only in part, and
+//!   then lets a read-modify-write read either, as no memory does. So a store first looks at the newest value. Not
+//!   explored, therefore: racing stores whose order differs from that of their execution.
+//! - **Only touched words are modelled**: a machine has many hundred, an execution touches some dozen, and each costs. A
+//!   search that touches a further one starts again with it.
+
+#![expect(unsafe_code, reason = "loom's cell gives a pointer")]
+
+use std::cell::{Cell as StdCell, RefCell};
+use std::collections::BTreeSet;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU32 as StdAtomicU32, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Instant;
+
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::atomic::AtomicU32;
+
+use crate::catch::{catch, message};
+use crate::checker::{Atomic, Cell, Checker, Explored, Failure, Rmw};
+use crate::trace;
+use crate::word::restart_numbers;
+
+/// The checker of orderings.
+#[derive(Debug)]
+pub struct Loom;
+
+/// Which executions loom looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// How often a thread is preempted where it could have gone on; `None`: as often as can be.
+    pub preemptions: Option<usize>,
+    /// How many steps and loads an execution may have.
+    pub branches_max: usize,
+    /// How many executions the search may have. More is a failure, not an end: a search that has grown must be noticed.
+    pub executions_max: u64,
+}
+
+impl Bounds {
+    /// Every execution.
+    pub const ALL: Bounds = Bounds {
+        preemptions: None,
+        branches_max: 4000,
+        executions_max: 500_000,
+    };
+
+    /// Those with at most this many preemptions.
+    pub const fn preemptions(preemptions: usize) -> Self {
+        Bounds {
+            preemptions: Some(preemptions),
+            ..Self::ALL
+        }
+    }
+}
+
+thread_local! {
+    static EXECUTIONS: StdCell<u64> = const { StdCell::new(0) };
+    /// How many words this execution has made.
+    static WORDS: StdCell<u32> = const { StdCell::new(0) };
+    /// Which of them are touched by some execution.
+    static TOUCHED: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// Panics of an execution that touched a word for the first time.
+struct FirstTouch(u32);
+
+impl Checker for Loom {
+    const NAME: &'static str = "loom";
+    const IDLE_TURNS_MAX: Option<u32> = Some(64);
+    type Search = Bounds;
+    type Atomic = LoomWord;
+    type Cell = LoomCell;
+    type Join = ::loom::thread::JoinHandle<()>;
+    type Thread = ();
+
+    fn explore(search: &Bounds, body: impl Fn() + Send + Sync + 'static) -> Result<Explored, Failure> {
+        let start = Instant::now();
+        let body = Arc::new(body);
+        TOUCHED.take();
+        // The first search, which is short, finds most words.
+        for preemptions in [Some(1), search.preemptions] {
+            let mut builder = ::loom::model::Builder::new();
+            builder.preemption_bound = preemptions;
+            builder.max_branches = search.branches_max;
+            while let Err(payload) = search_once(&builder, search.executions_max, &body) {
+                match payload.downcast_ref() {
+                    Some(&FirstTouch(word)) => TOUCHED.with_borrow_mut(|touched| touched.insert(word)),
+                    None => {
+                        return Err(Failure {
+                            message: message(&*payload),
+                            execution: EXECUTIONS.get(),
+ trace: trace::render(),
+                        });
+                    }
+                };
+            }
+        }
+        Ok(Explored {
+            executions: EXECUTIONS.get(),
+            elapsed: start.elapsed(),
+        })
+    }
+
+    fn spawn(body: impl FnOnce() + Send + 'static) -> Self::Join {
+        ::loom::thread::spawn(body)
+    }
+    fn join(thread: Self::Join) {
+        thread.join().expect("a panic ends the execution");
+    }
+    fn current() {}
+    fn fence(order: Ordering) {
+        ::loom::sync::atomic::fence(order);
+    }
+    fn pause() {
+        ::loom::thread::yield_now();
+    }
+    fn cut() {
+        ::loom::skip_branch();
+    }
+    /// Loom's own blocking orders memory; this does not.
+    fn sleep() {
+        ::loom::thread::yield_now();
+    }
+    fn wake((): &()) {}
+    fn chance(_: u32) -> bool {
+        false
+    }
+}
+
+fn search_once(
+    builder: &::loom::model::Builder,
+    executions_max: u64,
+    body: &Arc<impl Fn() + Send + Sync + 'static>,
+) -> Result<(), Box<dyn std::any::Any + Send>> {
+    EXECUTIONS.set(0);
+    let body = Arc::clone(body);
+    catch(|| {
+        builder.check(move || {
+            EXECUTIONS.set(EXECUTIONS.get() + 1);
+            assert!(EXECUTIONS.get() <= executions_max, "the search has more than {executions_max} executions");
+            WORDS.set(0);
+            restart_numbers();
+            trace::clear();
+            body();
+        });
+    })
+}
+
+/// A word of loom's memory.
+#[derive(Debug)]
+pub struct LoomWord {
+    number: u32,
+    /// The value last written, for operations that loom lacks. A guess, which a compare-exchange confirms.
+    newest: StdAtomicU32,
+    /// `None` if it must not be touched: see **Only touched words**, and freed ones.
+    word: RwLock<Option<AtomicU32>>,
+}
+
+impl LoomWord {
+    fn with<R>(&self, operation: impl FnOnce(&AtomicU32) -> R) -> R {
+        let word = self.word.read().expect("no writer panics");
+        match &*word {
+            Some(word) => operation(word),
+            None if TOUCHED.with_borrow(|touched| touched.contains(&self.number)) => {
+                panic!("use after free: word {} is touched", self.number)
+            }
+            None => resume_unwind(Box::new(FirstTouch(self.number))),
+        }
+    }
+
+}
+
+/// Continues the step that the caller has begun: nobody goes first.
+fn same_step<R>(operation: impl FnOnce() -> R) -> R {
+    ::loom::stop_exploring();
+    let result = operation();
+    ::loom::explore();
+    result
+}
+
+impl Atomic for LoomWord {
+    fn new(value: u32) -> Self {
+        let number = WORDS.get();
+        WORDS.set(number + 1);
+        let touched = TOUCHED.with_borrow(|touched| touched.contains(&number));
+        LoomWord {
+            number,
+            newest: StdAtomicU32::new(value),
+            word: RwLock::new(touched.then(|| AtomicU32::new(value))),
+        }
+    }
+
+    fn load(&self, order: Ordering) -> u32 {
+        self.with(|word| word.load(order))
+    }
+
+    fn store(&self, value: u32, order: Ordering) -> bool {
+        self.with(|word| {
+            // See **Stores to a word have one order**.
+            let other = !self.newest();
+            let _ = word.compare_exchange(other, other, Ordering::Relaxed, Ordering::Relaxed);
+            same_step(|| word.store(value, order));
+        });
+        self.newest.swap(value, Ordering::Relaxed) != value
+    }
+
+    fn rmw(&self, change: Rmw, success: Ordering, failure: Ordering) -> Result<u32, u32> {
+        let result = self.with(|word| match change {
+            Rmw::Swap(new) => Ok(word.swap(new, success)),
+            Rmw::Add(by) => Ok(word.fetch_add(by, success)),
+            Rmw::Or(bits) => Ok(word.fetch_or(bits, success)),
+            Rmw::And(bits) => Ok(word.fetch_and(bits, success)),
+            Rmw::Masked { .. } => {
+                let guess = self.newest();
+                // If the guess is right and does not match, this must fail.
+                let (expected, new) = change.apply(guess).map_or((!guess, !guess), |new| (guess, new));
+                let first = word.compare_exchange(expected, new, success, failure);
+                match first {
+                    Ok(before) if expected == guess => Ok(before),
+                    Ok(found) | Err(found) => match change.apply(found) {
+                        None => Err(found),
+                        Some(new) => same_step(|| word.compare_exchange(found, new, success, failure)),
+                    },
+                }
+            }
+        });
+        if let Ok(before) = result
+            && let Some(new) = change.apply(before)
+        {
+            self.newest.store(new, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn newest(&self) -> u32 {
+        self.newest.load(Ordering::Relaxed)
+    }
+
+    fn free(&self) {
+        let mut word = self.word.try_write().expect("use after free: a word is about to be touched");
+        if let Some(word) = &mut *word {
+            // Fails if some operation was not ordered before.
+            word.with_mut(|_| ());
+        }
+        *word = None;
+        TOUCHED.with_borrow_mut(|touched| touched.insert(self.number));
+    }
+}
+
+/// Memory whose uses loom compares: two that are not ordered are a data race, in whatever order they are executed.
+#[derive(Debug)]
+pub struct LoomCell(UnsafeCell<u32>);
+
+// SAFETY: loom runs all threads of an execution on one thread of the host, and `update` and `get` do not yield between
+// the beginning and the end of a use.
+unsafe impl Send for LoomCell {}
+// SAFETY: as above.
+unsafe impl Sync for LoomCell {}
+
+impl Cell for LoomCell {
+    fn new(value: u32) -> Self {
+        LoomCell(UnsafeCell::new(value))
+    }
+
+    fn update(&self, change: impl FnOnce(u32) -> u32) {
+        // SAFETY: the pointer is valid as long as `self`, and nobody else uses it, as for `Sync`.
+        self.0.with_mut(|value| unsafe { *value = change(*value) });
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: as in `update`.
+        self.0.with(|value| unsafe { *value })
+    }
+}

@@ -1,0 +1,147 @@
+//! Small programs over a lock, and what must hold in every execution of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use holdfast_locks::conformance::Job;
+use holdfast_locks::{CpuId, RawLock, Word};
+
+use crate::checker::{Cell, Checker};
+use crate::cpu::Cpu;
+use crate::machine::{Machine, Setup};
+use crate::word::ModelWord;
+
+type Jobs<C> = Vec<(CpuId, Job<Cpu<C>>)>;
+
+/// A lock and the memory that it protects.
+struct Guarded<C: Checker> {
+    word: ModelWord<C>,
+    data: C::Cell,
+}
+
+impl<C: Checker> Guarded<C> {
+    fn new(word: u32) -> Arc<Self> {
+        Arc::new(Guarded {
+            word: Word::<u32>::new(word),
+            data: C::Cell::new(0),
+        })
+    }
+
+    /// Takes the lock and does something with the memory.
+    fn with<L: RawLock<Cpu<C>>>(&self, cpu: &Cpu<C>, inside: impl FnOnce()) {
+        L::lock(cpu, &self.word);
+        self.data.update(|count| count + 1);
+        inside();
+        L::unlock(cpu, &self.word);
+    }
+
+    /// Takes the lock if that needs no waiting.
+    fn try_with<L: RawLock<Cpu<C>>>(&self, cpu: &Cpu<C>) -> bool {
+        let taken = L::try_lock(cpu, &self.word);
+        if taken {
+            self.data.update(|count| count + 1);
+            L::unlock(cpu, &self.word);
+        }
+        taken
+    }
+}
+
+fn job<C: Checker>(cpu: u32, body: impl FnOnce(&Cpu<C>) + Send + 'static) -> (CpuId, Job<Cpu<C>>) {
+    (CpuId(cpu), Job::new(body))
+}
+
+/// Each CPU takes the lock `rounds` times: **exclusion**, and **no lost kick**. `initial` is a free word.
+pub fn contention<C: Checker, L: RawLock<Cpu<C>> + 'static>(
+    setup: &Setup,
+    rounds: u32,
+    initial: u32,
+) -> impl Fn() + Send + Sync + use<C, L> {
+    let setup = setup.clone();
+    move || {
+        let lock = Guarded::<C>::new(initial);
+        let each = |cpu| {
+            let lock = Arc::clone(&lock);
+            job(cpu, move |cpu| (0..rounds).for_each(|_| lock.with::<L>(cpu, || ())))
+        };
+        let jobs: Jobs<C> = (0..setup.cpus).map(each).collect();
+        Machine::new(&setup).run(jobs);
+        assert_eq!(lock.data.get(), rounds * setup.cpus, "updates under the lock were lost");
+    }
+}
+
+/// CPU 0 takes the lock, the others try to: what `try_lock` gives is as exclusive, and it leaves no trace where it fails.
+pub fn try_lock<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
+    let setup = setup.clone();
+    move || {
+        let lock = Guarded::<C>::new(0);
+        let taken = Arc::new(AtomicU32::new(0));
+        let first = Arc::clone(&lock);
+        let mut jobs: Jobs<C> = vec![job(0, move |cpu| first.with::<L>(cpu, || ()))];
+        jobs.extend((1..setup.cpus).map(|cpu| {
+            let (lock, taken) = (Arc::clone(&lock), Arc::clone(&taken));
+            job(cpu, move |cpu| {
+                taken.fetch_add(lock.try_with::<L>(cpu).into(), Ordering::Relaxed);
+            })
+        }));
+        let machine = Machine::new(&setup);
+        machine.run(jobs);
+        assert_eq!(
+            lock.data.get(),
+            1 + taken.load(Ordering::Relaxed),
+            "updates under the lock were lost"
+        );
+    }
+}
+
+/// Two CPUs take the lock; who is last frees its memory at once: **word untouched after release**.
+pub fn freed_at_once<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
+    let setup = setup.clone();
+    move || {
+        let lock = Guarded::<C>::new(0);
+        let each = |cpu| {
+            let lock = Arc::clone(&lock);
+            job(cpu, move |cpu| {
+                L::lock(cpu, &lock.word);
+                let mut uses = 0;
+                lock.data.update(|count| {
+                    uses = count + 1;
+                    uses
+                });
+                L::unlock(cpu, &lock.word);
+                if uses == 2 {
+                    lock.word.free();
+                }
+            })
+        };
+        Machine::new(&setup).run((0..2).map(each).collect());
+    }
+}
+
+/// CPU 1 waits for a lock and is interrupted by a handler that waits for another: **nested use**.
+pub fn interrupted_waiter<C: Checker, L: RawLock<Cpu<C>> + 'static>(
+    setup: &Setup,
+) -> impl Fn() + Send + Sync + use<C, L> {
+    let setup = Setup {
+        interrupts: true,
+        ..setup.clone()
+    };
+    move || {
+        let (task, interrupt) = (Guarded::<C>::new(0), Guarded::<C>::new(0));
+        let waiter = Arc::clone(&task);
+        let holder = Arc::clone(&task);
+        let held = Arc::clone(&interrupt);
+        let jobs: Jobs<C> = vec![
+            job(0, move |cpu| {
+                holder.with::<L>(cpu, || {
+                    let handler = Arc::clone(&held);
+                    held.with::<L>(cpu, || {
+                        cpu.interrupt(CpuId(1), Job::new(move |cpu| handler.with::<L>(cpu, || ())));
+                    });
+                });
+            }),
+            job(1, move |cpu| waiter.with::<L>(cpu, || ())),
+        ];
+        Machine::new(&setup).run(jobs);
+        assert_eq!(task.data.get(), 2, "updates under the lock were lost");
+    }
+}

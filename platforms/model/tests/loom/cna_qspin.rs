@@ -1,0 +1,36 @@
+//! NUMA-aware queued spinlock: neighbours on different nodes, every head sorts its queue.
+
+use holdfast_locks::CnaQspin;
+use holdfast_model::{Bounds, Loom, Setup, scenario};
+
+use crate::loom::{ALL, Lock, few};
+use crate::support::holds;
+
+suite! { "cna-qspin", CnaQspin<1_000_000, 0>:
+    two_cpus = ALL,
+    two_cpus_twice = few(6),
+    three_cpus = few(4),
+    four_cpus = few(2),
+    try_lock = ALL,
+    freed_at_once = ALL,
+    interrupted_waiter = ALL,
+}
+
+fn two_nodes<L: Lock>(name: &str, cpus: u32, bounds: Bounds) {
+    let setup = Setup {
+        numa_nodes: 2,
+        ..Setup::new(cpus)
+    };
+    let scenario = format!("{cpus} CPUs on 2 nodes");
+    holds::<Loom>(name, &scenario, bounds, scenario::contention::<Loom, L>(&setup, 1, 0));
+}
+
+#[test]
+fn waiters_of_another_node_are_passed_over() {
+    two_nodes::<CnaQspin<1_000_000, 0>>("cna-qspin", 4, few(2));
+}
+
+#[test]
+fn waiters_passed_over_for_too_long_go_first() {
+    two_nodes::<CnaQspin<0, 0>>("cna-qspin", 4, few(2));
+}

@@ -1,0 +1,83 @@
+//! Are the orderings enough? Few CPUs; every execution, or all with few preemptions.
+
+/// Defines the tests of a lock: one for each scenario, with its bounds.
+macro_rules! suite {
+    ($name:literal, $lock:ty: $($scenario:ident = $bounds:expr,)+) => {
+        $(#[test]
+        fn $scenario() {
+            crate::loom::$scenario::<$lock>($name, $bounds);
+        })+
+    };
+}
+
+mod cna_qspin;
+mod exchange_qspin;
+mod hybrid_pv_qspin;
+mod numerous_qspin;
+mod preemptable_ticket;
+mod pv_qspin;
+mod pv_ticket;
+mod qspin;
+mod tas;
+mod ticket;
+mod ttas;
+mod unfair_pv_qspin;
+mod unfair_qspin;
+
+use holdfast_locks::RawLock;
+use holdfast_model::{Bounds, Cpu, Loom, Setup, scenario};
+
+use crate::support::holds;
+
+/// A lock, as these tests need it.
+pub trait Lock: RawLock<Cpu<Loom>> + 'static {}
+impl<L: RawLock<Cpu<Loom>> + 'static> Lock for L {}
+
+const ALL: Bounds = Bounds::ALL;
+
+const fn few(preemptions: usize) -> Bounds {
+    Bounds::preemptions(preemptions)
+}
+
+fn two_cpus<L: Lock>(name: &str, bounds: Bounds) {
+    let body = scenario::contention::<Loom, L>(&Setup::new(2), 1, 0);
+    holds::<Loom>(name, "2 CPUs", bounds, body);
+}
+
+fn two_cpus_twice<L: Lock>(name: &str, bounds: Bounds) {
+    let body = scenario::contention::<Loom, L>(&Setup::new(2), 2, 0);
+    holds::<Loom>(name, "2 CPUs, twice", bounds, body);
+}
+
+fn three_cpus<L: Lock>(name: &str, bounds: Bounds) {
+    let body = scenario::contention::<Loom, L>(&Setup::new(3), 1, 0);
+    holds::<Loom>(name, "3 CPUs", bounds, body);
+}
+
+fn four_cpus<L: Lock>(name: &str, bounds: Bounds) {
+    let body = scenario::contention::<Loom, L>(&Setup::new(4), 1, 0);
+    holds::<Loom>(name, "4 CPUs", bounds, body);
+}
+
+fn try_lock<L: Lock>(name: &str, bounds: Bounds) {
+    let body = scenario::try_lock::<Loom, L>(&Setup::new(2));
+    holds::<Loom>(name, "try_lock", bounds, body);
+}
+
+fn freed_at_once<L: Lock>(name: &str, bounds: Bounds) {
+    let body = scenario::freed_at_once::<Loom, L>(&Setup::new(2));
+    holds::<Loom>(name, "freed at once", bounds, body);
+}
+
+fn interrupted_waiter<L: Lock>(name: &str, bounds: Bounds) {
+    let body = scenario::interrupted_waiter::<Loom, L>(&Setup::new(2));
+    holds::<Loom>(name, "interrupted waiter", bounds, body);
+}
+
+/// Head and tail shortly before they wrap. Bit 0 of the head is a flag in some ticket locks, and clear here.
+fn ticket_wrap<L: Lock>(name: &str, bounds: Bounds) {
+    for initial in [0xfffe_fffe, 0xfffc_fffc] {
+        let body = scenario::contention::<Loom, L>(&Setup::new(2), 2, initial);
+        holds::<Loom>(name, "tickets wrap", bounds, body);
+    }
+}

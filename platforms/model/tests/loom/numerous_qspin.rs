@@ -1,0 +1,15 @@
+//! Queued spinlock for very many CPUs.
+
+use holdfast_locks::NumerousQspin;
+
+use crate::loom::{ALL, few};
+
+suite! { "numerous-qspin", NumerousQspin:
+    two_cpus = ALL,
+    two_cpus_twice = few(5),
+    three_cpus = few(3),
+    four_cpus = few(2),
+    try_lock = ALL,
+    freed_at_once = ALL,
+    interrupted_waiter = few(4),
+}

@@ -1,0 +1,15 @@
+//! Unfair queued spinlock: waiters steal from within the queue.
+
+use holdfast_locks::UnfairQspin;
+
+use crate::loom::{ALL, few};
+
+suite! { "unfair-qspin", UnfairQspin:
+    two_cpus = ALL,
+    two_cpus_twice = few(4),
+    three_cpus = few(3),
+    four_cpus = few(2),
+    try_lock = ALL,
+    freed_at_once = ALL,
+    interrupted_waiter = few(4),
+}

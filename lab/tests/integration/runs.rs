@@ -2,28 +2,32 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_lab::collect;
 use holdfast_lab::determinism;
 use holdfast_lab::plan::Options;
 use holdfast_lab::run::{self, Execution};
 use holdfast_sim::{CallOff, Config, Failure, Outcome};
+use holdfast_workloads::Workload;
 
 use crate::fake::{elapsed_ns, execute, plan, results, simulate};
 
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     let plan = plan(&Options::default());
-    // The later a run starts, the sooner it ends: with two threads they end out of order.
-    let slow = |config: &Config, call_off: &CallOff| {
-        std::thread::yield_now();
-        let rounds = (10 - config.seed) * 50_000;
-        std::hint::black_box((0..rounds).fold(0_u64, |sum, round| std::hint::black_box(sum ^ round)));
+    let ended = AtomicUsize::new(0);
+    // The first run to start is not the first to end: it waits for two others.
+    let late = |config: &Config, call_off: &CallOff| {
+        let first = config.seed == 1 && elapsed_ns(config) > 10_000_000_000;
+        while first && config.vms[1].boot.workload == Workload::Idle && ended.load(Ordering::Acquire) < 2 {
+            std::thread::yield_now();
+        }
+        ended.fetch_add(1, Ordering::Release);
         simulate(config, call_off)
     };
-    let one = collect::results(&plan, &execute(&plan, &slow, 1), "fake.toml", "test");
-    let two = collect::results(&plan, &execute(&plan, &slow, 2), "fake.toml", "test");
+    let one = collect::results(&plan, &execute(&plan, &simulate, 1), "fake.toml", "test");
+    let two = collect::results(&plan, &execute(&plan, &late, 2), "fake.toml", "test");
     assert_eq!(one.to_json(), two.to_json());
 }
 

@@ -191,6 +191,7 @@ workload is calibrated on rows marked *calibrate* only; all other rows are only 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::{Item, slot};
 
     #[test]
     fn every_key_has_a_meaning_and_a_default() {
@@ -211,6 +212,51 @@ mod tests {
         let all = paths.len();
         paths.dedup();
         assert_eq!(paths.len(), all);
+    }
+
+    /// Each key with what it holds in each guest, task, or cost.
+    fn shown(draft: &mut Draft) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for item in items(draft) {
+            let path = format!("{} #{}", KEYS[item.key].path, item.instance);
+            all.extend(slot(draft, item).map(|slot| (path, slot.show())));
+        }
+        all
+    }
+
+    fn items(draft: &Draft) -> Vec<Item> {
+        let count = |key: &Key| match key.target {
+            Target::Vm(_) => draft.vms.len(),
+            Target::Task(_) => draft.tasks.len(),
+            Target::Cost => COST_NAMES.len(),
+            Target::Machine(_) | Target::Host(_) | Target::Run(_) => 1,
+        };
+        let keys = KEYS.iter().enumerate();
+        keys.flat_map(|(key, entry)| (0..count(entry)).map(move |instance| Item { key, instance }))
+            .collect()
+    }
+
+    // A lens copied and not adapted would show here.
+    #[test]
+    fn every_key_sets_itself_and_nothing_else() {
+        let mut draft = fresh_draft();
+        draft.vms = fresh_vms();
+        draft.tasks = vec![fresh_task("")];
+        draft.host.pause_exit = PauseExit::Sleep { ns: 100_000 };
+        for item in items(&draft) {
+            let mut changed = draft.clone();
+            if !slot(&mut changed, item).is_some_and(Slot::alter) {
+                continue;
+            }
+            let (before, after) = (shown(&mut draft), shown(&mut changed));
+            let differ: Vec<&String> = before
+                .iter()
+                .zip(&after)
+                .filter(|(before, after)| before != after)
+                .map(|(before, _)| &before.0)
+                .collect();
+            assert_eq!(differ, [&format!("{} #{}", KEYS[item.key].path, item.instance)]);
+        }
     }
 
     #[test]

@@ -149,6 +149,27 @@ impl Slot<'_> {
         if done { Ok(()) } else { Err(expected) }
     }
 
+    /// Makes it hold something else; `false` for a choice, which can change more than itself.
+    #[cfg(test)]
+    pub fn alter(self) -> bool {
+        match self {
+            Slot::Flag(value) => *value = !*value,
+            Slot::OptionalFlag(value) => *value = Some(!value.unwrap_or_default()),
+            Slot::U32(value) => *value += 1,
+            Slot::U64(value) | Slot::Nanos(value) | Slot::Hertz(value) => *value += 1,
+            Slot::NanosOrNever(value) => *value = 7,
+            Slot::I8(value) => *value += 1,
+            Slot::OptionalU32(value) => *value = Some(value.unwrap_or_default() + 1),
+            Slot::OptionalNanos(value) => *value = Some(value.unwrap_or_default() + 1),
+            Slot::F64(value) => *value += 1.0,
+            Slot::Amount(value) => *value = Amount::from_nanos(123_456),
+            Slot::Affinity(value) => *value = Affinity::Same(vec![1, 2]),
+            Slot::Cpus(value) => *value = vec![1, 2],
+            Slot::Choice(_) | Slot::Name(_) => return false,
+        }
+        true
+    }
+
     /// What it holds, as it would be written.
     pub fn show(&self) -> String {
         let auto = || "\"auto\"".to_owned();

@@ -41,6 +41,7 @@ mod qspin;
 mod queue;
 mod raw;
 mod select;
+mod sharing;
 #[cfg(test)]
 mod solo;
 mod stats;
@@ -68,6 +69,7 @@ pub use qspin::Qspin;
 pub use queue::{NODES_PER_CPU, NodeTable};
 pub use raw::{Exclusive, RawLock};
 pub use select::{Environment, Selection, select};
+pub use sharing::Sharing;
 pub use stats::{BUCKETS, Event, LockStats, PvTicketStats, Recorder, bucket};
 pub use steal::{Hybrid, StealOnce, Stealing, Unfair};
 pub use steps::{AllSteps, Steps};

@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering;
 
 use crate::paravirt::WaitTable;
 use crate::queue::NodeTable;
+use crate::sharing::Sharing;
 use crate::stats::{Event, Recorder};
 use crate::subword::{self, BYTE1, HIGH16, LOW8, LOW16};
 
@@ -30,7 +31,7 @@ pub trait Word<T> {
 /// # Units
 /// Iterations of load, compare, PAUSE. What an iteration lasts depends on the CPU: about 14 cycles before Skylake, 145
 /// from Skylake on (`costs.md` §6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Budget(pub u32);
 
 impl Budget {
@@ -129,6 +130,28 @@ pub unsafe trait Platform {
     #[inline]
     fn store_byte1(&self, word: &Self::Word, value: u8, order: Ordering) {
         subword::swap(self, word, BYTE1, u32::from(value) << 8, order);
+    }
+    /// Stores `new` to bits 0-7 if they hold `current`; else returns what they held. Atomic towards all but those
+    /// read-modify-writes of the same bits that [`Platform::settle`] does not follow: it may overwrite these.
+    ///
+    /// For an unlocker that hands over to nobody, and a waiter who, after announcing itself in the word, settles and looks
+    /// whether its announcement is still there. The default is the exchange that suits everybody.
+    #[inline]
+    fn compare_store_low8(&self, word: &Self::Word, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        self.compare_exchange_low8(word, current, new, order, Ordering::Relaxed)
+            .map(drop)
+    }
+    /// [`Platform::compare_store_low8`] on bits 0-15.
+    #[inline]
+    fn compare_store_low16(&self, word: &Self::Word, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        self.compare_exchange_low16(word, current, new, order, Ordering::Relaxed)
+            .map(drop)
+    }
+    /// Returns when each compare-store that another CPU has begun has stored, and this CPU sees it, or will compare again,
+    /// and see what this CPU wrote before. False: there are none, because compare-stores are exchanges.
+    #[inline]
+    fn settle(&self) -> bool {
+        false
     }
     /// Adds, wrapping; returns the value before.
     fn fetch_add(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
@@ -268,6 +291,20 @@ pub unsafe trait Paravirt: Interrupts {
     fn waiting(&self) -> &WaitTable<Self::Word, Self::Address>;
     /// How many iterations a waiter spins before it halts.
     fn spin_threshold(&self) -> Budget;
+    /// How a hybrid queued lock is shared between its queue and newcomers.
+    #[inline]
+    fn sharing(&self) -> Sharing {
+        Sharing::LINUX
+    }
+    /// The caller has just taken a hybrid lock past its queue, and holds it. True: it was the last to do so; nobody may
+    /// until the head of the queue has had its turn. This bounds overtaking even while the head is off its CPU.
+    #[inline]
+    fn overtook(&self) -> bool {
+        false
+    }
+    /// A courteous head of the queue was kicked and found the lock taken again: leaves it to the others for a while.
+    #[inline]
+    fn nap(&self) {}
     /// Monotonic time in nanoseconds, for the statistics.
     fn now_ns(&self) -> u64;
     /// Where the statistics go.

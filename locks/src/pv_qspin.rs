@@ -10,21 +10,23 @@
 //!
 //! | pending | |
 //! |---|---|
-//! | 1 | the head of the queue spins: no stealing (never set by [`Unfair`]) |
+//! | 1 | no stealing: the head of the queue spins, or has been overtaken for long enough (never set by [`Unfair`]) |
 //!
 //! | node's state | |
 //! |---|---|
-//! | running | |
+//! | running | not listed |
 //! | halted | behind the head, about to halt or halted |
-//! | hashed | listed, and about to halt or halted |
+//! | hashed | listed, or about to be |
 //!
 //! - **Exclusion**: the locked byte goes from 0 to non-zero only by an atomic exchange that returns 0.
 //! - **No lost kick, in the queue**: the waiter stores *halted* and then looks whether it has become the head; the owner
 //!   makes it the head and then looks whether it has halted. With a full barrier between store and look on both sides at
 //!   least one sees the other. The owner who sees *halted* lists the waiter; its own unlock will kick.
 //! - **No lost kick, at the head**: the head lists itself, then exchanges the locked byte for 3. If that returns 0 it has
-//!   the lock. Otherwise the owner's unlock, an exchange of the same byte, finds the 3 and kicks. The kick is sticky.
-//! - **One entry**: a lock is listed at most once. The unlocker takes it off before it releases the lock.
+//!   the lock. Otherwise the owner's unlock finds the 3 and kicks. The kick is sticky. Where unlock is not an exchange it may
+//!   overwrite the 3 unseen; so the head settles and looks again.
+//! - **One entry**: a lock is listed at most once. The unlocker takes it off, and says so in the node's state, before it
+//!   releases the lock; the head lists itself only in state running.
 //! - **Word untouched after release**: after the store of 0 unlock uses only static nodes.
 
 use core::marker::PhantomData;
@@ -80,7 +82,8 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
         // ORDERING: Release; pairs with the Acquire of whoever takes the lock next. Relaxed on failure: `unlock_slow`
         // has a fence.
         let release = unless_omitted(S::UNLOCK_RELEASE, Release);
-        if let Err(found) = cpu.compare_exchange_low8(word, LOCKED as u8, 0, release, Relaxed) {
+        // May overwrite a 3 that has just been stored: `pv_wait::list` sees to it.
+        if let Err(found) = cpu.compare_store_low8(word, LOCKED as u8, 0, release) {
             unlock_slow::<P, L, S>(cpu, word, key, found);
         }
     }
@@ -113,6 +116,9 @@ fn unlock_slow<P: Nodes + Paravirt, L: Layout, S: Steps>(cpu: &P, word: &P::Word
         cpu.store_low8(word, 0, Release);
     }
     let node = table.remove(cpu, key);
+    // The head cannot leave its node: this CPU holds the lock.
+    // ORDERING: Release; pairs with the Acquire in `pv_wait::at_head`: who sees the entry gone sees the 3, or what follows.
+    cpu.store(&cpu.nodes().at::<L>(node).state, RUNNING, Release);
     if S::UNLIST_FIRST {
         // ORDERING: Release; pairs with the Acquire of whoever takes the lock next, and shows it the entry gone.
         cpu.store_low8(word, 0, unless_omitted(S::UNLOCK_RELEASE, Release));
@@ -135,6 +141,11 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> fo
         let stolen = T::steal(cpu, word);
         if stolen {
             cpu.recorder().add(Event::PvLockStealing, 1);
+            if T::WAITS && cpu.overtook() {
+                // There is a queue, because there was, and none can leave it while this CPU holds the lock: its head will
+                // clear pending when it takes the lock.
+                L::set_pending(cpu, word);
+            }
         }
         stolen
     }
@@ -149,7 +160,7 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> fo
     }
 
     fn wait_in_queue(cpu: &P, _word: &P::Word, me: &Waiter<'_, P::Word>, previous: u32) -> Turn {
-        pv_wait::in_queue::<P, S>(cpu, me.node, cpu.nodes().at::<L>(previous));
+        pv_wait::in_queue::<P, T, S>(cpu, me.node, cpu.nodes().at::<L>(previous));
         Turn::Head
     }
 

@@ -71,7 +71,19 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
     fn unlock(cpu: &P, word: &P::Word) {
         let key = cpu.key(word);
         // ORDERING: Relaxed; nobody but this CPU changes the ticket being served. (The flag may change: it is ignored.)
-        let mine = serving(cpu.load(word, Relaxed));
+        let seen = cpu.load(word, Relaxed) as u16;
+        let mine = seen & !SLOW;
+        // Without the flag a half-word store will do, which carries nothing into the tail. It may overwrite a flag that has
+        // just been set: `lock_spinning` sees to it.
+        // ORDERING: Release; pairs with the Acquire of the next ticket's owner.
+        let release = unless_omitted(S::UNLOCK_RELEASE, Release);
+        if seen == mine
+            && cpu
+                .compare_store_low16(word, mine, mine.wrapping_add(INC), release)
+                .is_ok()
+        {
+            return;
+        }
         // Where head wraps, the addition carries into the tail; the owner knows its ticket and takes the carry back in the
         // same addition. The flag changes nothing: 0xfffe + 2 and 0xffff + 2 both carry one.
         let wraps = mine == u16::MAX - SLOW;
@@ -81,7 +93,7 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
             INC.into()
         };
         // ORDERING: Release; pairs with the Acquire of the next ticket's owner.
-        let before = cpu.fetch_add(word, step, unless_omitted(S::UNLOCK_RELEASE, Release));
+        let before = cpu.fetch_add(word, step, release);
         if before as u16 & SLOW != 0 {
             if S::LOOKUP_ACQUIRE {
                 // ORDERING: Acquire fence; after the read of the flag above, it pairs with the Release that set it.
@@ -153,10 +165,14 @@ fn lock_spinning<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, mine: u16) {
     // ORDERING: Release; pairs with the Acquire fence in `unlock`: who sees the flag sees the record and the bit.
     let announce = unless_omitted(S::ANNOUNCE_RELEASE, Release);
     cpu.fetch_or(word, SLOW.into(), announce);
+    let settled = cpu.settle();
     // ORDERING: Relaxed; coherence with the announcement above, on the same word, is what **No lost kick** needs.
     // The outer loop's Acquire load takes the lock.
-    if S::RECHECK && serving(cpu.load(word, Relaxed)) == mine {
+    let seen = cpu.load(word, Relaxed);
+    if S::RECHECK && serving(seen) == mine {
         cpu.recorder().add(Event::TakenSlowPickup, 1);
+    } else if settled && seen as u16 & SLOW == 0 {
+        // Overwritten by an unlocker that has not seen it. The line moves: spin again.
     } else {
         halt::<P, S>(cpu, enabled);
     }

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
-use crate::layout::{LOCKED, LOCKED_MASK, PendingLayout};
+use crate::layout::{LOCKED, LOCKED_MASK, PENDING, PendingLayout};
 use crate::paravirt::halt_while;
 use crate::platform::{Budget, Paravirt};
 use crate::pv_qspin::{HALTED, HASHED, LISTED, RUNNING};
@@ -17,9 +17,10 @@ use crate::steps::Steps;
 const PREDECESSOR_INTERVAL: u32 = 256;
 
 /// Waits behind `previous` to become the head of the queue.
-pub(crate) fn in_queue<P: Paravirt, S: Steps>(cpu: &P, me: &Node<P::Word>, previous: &Node<P::Word>) {
+pub(crate) fn in_queue<P: Paravirt, T: Stealing, S: Steps>(cpu: &P, me: &Node<P::Word>, previous: &Node<P::Word>) {
+    let threshold = cpu.spin_threshold().min(T::sharing(cpu).queued);
     loop {
-        let early = match spin_in_queue(cpu, me, previous) {
+        let early = match spin_in_queue(cpu, threshold, me, previous) {
             Spin::Head => return,
             Spin::Enough => false,
             Spin::PredecessorHalted => true,
@@ -38,8 +39,8 @@ enum Spin {
     PredecessorHalted,
 }
 
-fn spin_in_queue<P: Paravirt>(cpu: &P, me: &Node<P::Word>, previous: &Node<P::Word>) -> Spin {
-    let mut left = cpu.spin_threshold();
+fn spin_in_queue<P: Paravirt>(cpu: &P, threshold: Budget, me: &Node<P::Word>, previous: &Node<P::Word>) -> Spin {
+    let mut left = threshold;
     loop {
         // ORDERING: Acquire, here and below; pairs with the Release of the handover.
         if cpu.load(&me.locked, Acquire) != 0 {
@@ -86,29 +87,8 @@ fn halt_in_queue<P: Paravirt, S: Steps>(cpu: &P, me: &Node<P::Word>, early: bool
     }
 }
 
-/// What the head knows of its entry in the hash table. **One entry** rests on it.
-#[derive(PartialEq)]
-enum Listing {
-    /// There is none.
-    Absent,
-    /// The owner who handed over has made it, or is about to.
-    Promised,
-    /// The locked byte has been seen to be 3 since then.
-    Seen,
-}
-
-impl Listing {
-    /// What follows from the locked byte. An unlocker takes the entry off before it overwrites the 3.
-    fn given(self, locked: u8) -> Listing {
-        match (self, locked) {
-            (Listing::Absent, _) => Listing::Absent,
-            (_, LISTED) => Listing::Seen,
-            (Listing::Seen, _) => Listing::Absent,
-            // Not yet, or not any more: who knows.
-            (Listing::Promised, _) => Listing::Promised,
-        }
-    }
-}
+/// How often a courteous head lets others compete: before its first halt, and after it.
+const COURTESIES: u32 = 2;
 
 /// Waits at the head of the queue until the lock is the caller's.
 pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
@@ -116,78 +96,127 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
     word: &P::Word,
     me: &Waiter<'_, P::Word>,
 ) {
-    let state = &me.node.state;
-    // ORDERING: Relaxed; `halt_in_queue` has acquired the owner's HASHED if there was one.
-    let promised = cpu.load(state, Relaxed) == HASHED;
-    let mut listing = if promised { Listing::Promised } else { Listing::Absent };
+    let courtesy = T::sharing(cpu).courtesy;
+    // An unlocker writes RUNNING, then overwrites the 3: with another 3 in between, the head's own, that would be lost.
+    // ORDERING: Acquire; pairs with the Release of that RUNNING: who sees it sees the 3, or what came after. Relaxed for the
+    // byte, which publishes nothing.
+    let is_listed = || cpu.load(&me.node.state, Acquire) == HASHED || cpu.load(word, Relaxed) as u8 == LISTED;
+    // The owner who handed over to a halted waiter has listed it, or is about to.
+    let mut waits = u32::from(is_listed());
     let mut again = false;
     loop {
-        // ORDERING: Relaxed; the successor's hint.
-        cpu.store(state, RUNNING, Relaxed);
-        if spin_at_head::<P, T, L>(cpu, word) {
+        let courteous = courtesy.0 > 0 && waits < COURTESIES;
+        let taken = if courteous || !T::HEAD_BLOCKS {
+            compete::<P, L>(cpu, word, if courteous { courtesy } else { cpu.spin_threshold() })
+        } else {
+            spin_alone::<P, L>(cpu, word)
+        };
+        if taken {
             return;
         }
-        if T::LISTS_AGAIN {
-            // ORDERING: Acquire; pairs with the Release of the unlock that overwrote the 3: the entry is gone.
-            listing = listing.given(cpu.load(word, Acquire) as u8);
-        }
-        if listing == Listing::Absent {
-            if list_and_recheck::<P, S>(cpu, word, me.code) {
-                return;
+        if !is_listed() {
+            if courteous && waits > 0 {
+                cpu.nap();
+                waits += 1;
+                continue;
             }
-            listing = Listing::Seen;
+            if waits == 0 || T::LISTS_AGAIN || courtesy.0 > 0 {
+                match list::<P, S>(cpu, word, me) {
+                    Listing::Done => {}
+                    Listing::Overwritten => continue,
+                    Listing::LockTaken => return,
+                }
+            }
         }
-        // ORDERING: Relaxed; the successor's hint.
-        cpu.store(state, HASHED, Relaxed);
         cpu.recorder().add(Event::PvWaitHead, 1);
         cpu.recorder().add(Event::PvWaitAgain, again.into());
         again = true;
-        // ORDERING: Relaxed; taking the lock acquires.
-        halt_while::<P, S>(cpu, || cpu.load(word, Relaxed) as u8 == LISTED);
+        halt_while::<P, S>(cpu, is_listed);
+        waits += 1;
     }
 }
 
-/// Spins for the lock at the head of the queue. False: long enough.
-fn spin_at_head<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) -> bool {
-    let threshold = cpu.spin_threshold();
-    if T::HEAD_BLOCKS {
-        L::set_pending(cpu, word);
+/// Spins for the lock at the head of the queue, and takes it as anybody might. False: long enough.
+fn compete<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word, budget: Budget) -> bool {
+    let mut left = budget;
+    // ORDERING: Relaxed; the exchange acquires.
+    while let Ok(seen) = cpu.wait_until(word, left, Relaxed, |now| now & LOCKED_MASK == 0) {
+        // An overtaker may have set pending, while it held the lock.
+        let taken = if seen & PENDING == 0 {
+            take(cpu, word)
+        } else {
+            L::try_take_as_pending(cpu, word)
+        };
+        if taken {
+            return true;
+        }
+        // Each lost race is a spin, too.
+        if left != Budget::UNBOUNDED {
+            let Some(rest) = left.0.checked_sub(1) else {
+                return false;
+            };
+            left.0 = rest;
+        }
     }
+    false
+}
+
+/// Spins for the lock at the head of the queue, and keeps others from stealing it. False: long enough.
+fn spin_alone<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word) -> bool {
+    let threshold = cpu.spin_threshold();
+    L::set_pending(cpu, word);
     // A stealer may have looked at pending just before it was set: hence the exchange, and the loop.
     // ORDERING: Relaxed; the exchange acquires.
     while cpu
         .wait_until(word, threshold, Relaxed, |now| now & LOCKED_MASK == 0)
         .is_ok()
     {
-        let taken = if T::HEAD_BLOCKS {
-            L::try_take_as_pending(cpu, word)
-        } else {
-            take(cpu, word)
-        };
-        if taken {
+        if L::try_take_as_pending(cpu, word) {
             return true;
         }
     }
-    if T::HEAD_BLOCKS {
-        L::clear_pending(cpu, word);
-    }
+    L::clear_pending(cpu, word);
     false
 }
 
-/// Lists the head of the queue, which will then halt. True: the lock was free, and is the caller's.
-fn list_and_recheck<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, code: u32) -> bool {
+/// What came of a head's listing itself.
+enum Listing {
+    /// It is listed.
+    Done,
+    /// The lock was free, and is the caller's.
+    LockTaken,
+    /// An unlocker has overwritten the 3 without seeing it: the lock was released.
+    Overwritten,
+}
+
+/// Lists the head of the queue, which will then halt.
+fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Listing {
     let table = &cpu.waiting().locks;
     let key = cpu.key(word);
-    let hops = table.insert(cpu, key, code);
+    // ORDERING: Relaxed; published by the exchange below. Also the successor's hint.
+    cpu.store(&me.node.state, HASHED, Relaxed);
+    let hops = table.insert(cpu, key, me.code);
     cpu.recorder().add(Event::PvHashHops, hops);
     // ORDERING: Release pairs with the Acquire fence in `unlock_slow`: who sees the 3 sees the entry. Acquire pairs with
     // the Release in `unlock`, if the lock is free.
     let order = if S::ANNOUNCE_RELEASE { AcqRel } else { Acquire };
-    if cpu.swap_low8(word, LISTED, order) != 0 || !S::RECHECK {
-        return false;
-    }
-    // ORDERING: Relaxed; the lock is held, and only its owner looks at this byte.
-    cpu.store_low8(word, LOCKED as u8, Relaxed);
+    let outcome = if cpu.swap_low8(word, LISTED, order) == 0 && S::RECHECK {
+        // ORDERING: Relaxed; the lock is held, and only its owner looks at this byte.
+        cpu.store_low8(word, LOCKED as u8, Relaxed);
+        Listing::LockTaken
+    } else if cpu.settle() && is_overwritten(cpu, word, me.node) {
+        Listing::Overwritten
+    } else {
+        return Listing::Done;
+    };
     table.remove(cpu, key);
-    true
+    // ORDERING: Relaxed; only a hint from here on.
+    cpu.store(&me.node.state, RUNNING, Relaxed);
+    outcome
+}
+
+/// Whether the 3 is gone, and nobody has taken the entry off, which is done before the 3 goes.
+fn is_overwritten<P: Paravirt>(cpu: &P, word: &P::Word, me: &Node<P::Word>) -> bool {
+    // ORDERING: Acquire; pairs with the Release of the unlock that took the entry off: then its RUNNING is seen.
+    cpu.load(word, Acquire) as u8 != LISTED && cpu.load(&me.state, Relaxed) == HASHED
 }

@@ -3,8 +3,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::layout::{LOCKED, LOCKED_MASK, PENDING};
-use crate::platform::{Platform, wait_for};
+use crate::platform::{Paravirt, Platform};
 use crate::qspin;
+use crate::sharing::Sharing;
 
 mod sealed {
     pub trait Sealed {}
@@ -19,6 +20,10 @@ pub trait Stealing: sealed::Sealed {
     const HEAD_BLOCKS: bool;
     /// Whether [`Stealing::steal`] may wait.
     const WAITS: bool;
+    /// How the lock is shared between its queue and newcomers.
+    fn sharing<P: Paravirt>(_cpu: &P) -> Sharing {
+        Sharing::LINUX
+    }
     /// Whether a head that was kicked and overtaken halts again. In Linux it spins: with stealing blocked while it does,
     /// it is not overtaken for long.
     const LISTS_AGAIN: bool;
@@ -41,7 +46,7 @@ pub trait Stealing: sealed::Sealed {
         word & (LOCKED_MASK | PENDING) == 0
     }
     /// Try of the slow path, before it queues.
-    fn steal<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+    fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
         // ORDERING: Relaxed; the exchange decides.
         Self::may_steal(cpu.load(word, Relaxed)) && take(cpu, word)
     }
@@ -73,11 +78,17 @@ impl Stealing for Hybrid {
     const WAITS: bool = true;
     const LISTS_AGAIN: bool = false;
 
-    fn steal<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+    fn sharing<P: Paravirt>(cpu: &P) -> Sharing {
+        cpu.sharing()
+    }
+
+    fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
         let must_queue = |now: u32| now <= LOCKED_MASK || now & PENDING != 0;
+        let patience = cpu.sharing().newcomer;
         loop {
             // ORDERING: Relaxed; the exchange decides.
-            let seen = wait_for(cpu, word, Relaxed, |now| Self::may_steal(now) || must_queue(now));
+            let seen = cpu.wait_until(word, patience, Relaxed, |now| Self::may_steal(now) || must_queue(now));
+            let Ok(seen) = seen else { return false };
             if Self::may_steal(seen) && take(cpu, word) {
                 return true;
             }

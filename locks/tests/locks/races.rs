@@ -62,8 +62,9 @@ fn the_carry_of_a_wrapping_head_stays_out_of_the_tail() {
     for initial in [0xfffe_fffe, 0xfffc_fffc, 0xfffe_ffff] {
         every_schedule(Setup::new(3), 2, || contention::<PvTicket>(3, initial)).expect("no ticket is lost");
     }
-    every_schedule(Setup::new(2), 2, || {
-        contention::<PvTicket<CarryIntoTail>>(2, 0xfffe_fffe)
+    // Only a flagged head is advanced by an addition: somebody has to halt, and a third to draw a ticket afterwards.
+    every_schedule(Setup::new(3), 3, || {
+        contention::<PvTicket<CarryIntoTail>>(3, 0xfffe_fffe)
     })
     .expect_err("a ticket that nobody drew is served");
 }

@@ -3,20 +3,47 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use holdfast_guest::{Fork, Start, UserLock};
+use holdfast_guest::{FileId, Fork, Start, UserLock};
 use holdfast_sim::SimMachine;
 
-use crate::machine::{Setup, lead, run};
+use crate::machine::{Setup, counter, lead, run};
 
-/// With and without CPUs that others take away.
-fn setups() -> [Setup; 2] {
-    [
+/// With and without CPUs that others take away; with wake-ups on this CPU, and on idle neighbours.
+fn setups() -> [Setup; 4] {
+    let (near, far) = (
         Setup::default(),
         Setup {
-            hogs: 4,
+            shared_cache: true,
             ..Setup::default()
         },
+    );
+    [
+        near.clone(),
+        far.clone(),
+        Setup { hogs: 4, ..near },
+        Setup { hogs: 4, ..far },
     ]
+}
+
+#[test]
+fn writers_of_one_file_take_turns() {
+    // More tasks than CPUs: those who wait for the file must give their CPU up, and be woken.
+    for setup in setups() {
+        let setup = Setup { vcpus: 2, ..setup };
+        let outcome = run(&setup, |os, start| {
+            if start.role == 0 {
+                return lead(os, 8);
+            }
+            for _ in 0..300 {
+                os.write(FileId(3), 40);
+                os.user(5_000);
+            }
+        });
+        assert!(
+            counter(&outcome, "lock.mutex_wait.acquired") > 0,
+            "nobody slept for the file"
+        );
+    }
 }
 
 #[test]
@@ -72,6 +99,26 @@ fn a_child_interrupts_a_read_that_would_block() {
 }
 
 #[test]
+fn a_child_that_dies_before_the_read_interrupts_it_too() {
+    run(&Setup::default(), |os, start| {
+        if start.role == 1 {
+            return os.user(u64::from(start.argument) * 1_500);
+        }
+        os.wait_for_cpus();
+        os.begin();
+        os.handle_child_signals();
+        os.open_pipe(0, 1);
+        for argument in 0..200 {
+            os.fork(Fork::Copy { vmas: 4 }, Start::new(1, argument));
+            os.user(150_000);
+            assert_eq!(os.read_pipe(0, 1), None, "there is nothing to read");
+            assert!(os.try_wait().is_some(), "the child is dead");
+        }
+        os.done(None);
+    });
+}
+
+#[test]
 fn messages_arrive_in_order() {
     for setup in setups() {
         run(&setup, |os, start| match (start.role, start.argument) {
@@ -98,6 +145,7 @@ fn messages_arrive_in_order() {
                     expected += 1;
                     os.user(u64::from(message * 53 % 2_000));
                     os.send(socket, message + 1);
+                    os.user(u64::from(message * 59 % 12_000));
                 }
             }
         });

@@ -3,7 +3,11 @@
 //! Path look-ups are Linux 3.3's RCU walk: no lock on the way, the lock of the last component to take a reference.
 //! Names that do not exist cost no lock at all.
 
+mod change;
+
 use alloc::boxed::Box;
+
+pub(crate) use change::{create, rename, unlink, write};
 
 use crate::class::{Event, LockClass};
 use crate::costs;
@@ -129,95 +133,6 @@ pub(crate) fn close<M: Machine>(on: &OnCpu<'_, M>, id: FileId) {
 /// Reads `pages` pages that are in the page cache: under RCU, no lock.
 pub(crate) fn read<M: Machine>(on: &OnCpu<'_, M>, pages: u32) {
     on.work(costs::READ + costs::READ_PAGE * u64::from(pages));
-}
-
-/// Appends `pages` pages.
-pub(crate) fn write<M: Machine>(kernel: &Kernel<M>, id: FileId, pages: u32) {
-    let file = kernel.files.get(id);
-    file.mutex.lock(kernel);
-    let on = kernel.on_cpu();
-    for _ in 0..pages {
-        on.work(costs::WRITE_PAGE);
-        kernel.memory.take_page(&on);
-        {
-            let mut cached = file.cache.lock_irq(&on);
-            *cached += 1;
-            on.work(costs::PAGE_CACHE_INSERT);
-        }
-        kernel.memory.lru_add(&on);
-    }
-    journal(&on);
-    change_inode(&on, file);
-    file.mutex.unlock(&on);
-}
-
-fn journal<M: Machine>(on: &OnCpu<'_, M>) {
-    let _journal = on.kernel.files.journal.lock(on);
-    on.work(costs::JOURNAL);
-}
-
-fn change_inode<M: Machine>(on: &OnCpu<'_, M>, file: &File<M>) {
-    let _inode = file.inode.lock(on);
-    on.work(costs::INODE);
-}
-
-/// Changes a directory: file system work, and the name under the directory's lock.
-fn change_directory<M: Machine>(kernel: &Kernel<M>, directory: FileId, id: FileId, inodes: i64) {
-    let (directory, file) = (kernel.files.get(directory), kernel.files.get(id));
-    directory.mutex.lock(kernel);
-    let on = kernel.on_cpu();
-    kernel.memory.slab(&on, 4);
-    on.work(costs::CREATE);
-    {
-        let _names = directory.dentry.lock(&on);
-        let mut references = file.dentry.lock(&on);
-        *references += inodes;
-        on.work(costs::DENTRY_LINK);
-    }
-    {
-        let mut all = kernel.files.inodes.lock(&on);
-        *all += inodes;
-        on.work(costs::INODE_LIST);
-    }
-    journal(&on);
-    change_inode(&on, file);
-    directory.mutex.unlock(&on);
-}
-
-/// Creates and opens a file.
-pub(crate) fn create<M: Machine>(kernel: &Kernel<M>, directory: FileId, id: FileId, depth: u32) {
-    walk(&kernel.on_cpu(), depth, costs::OPEN);
-    change_directory(kernel, directory, id, 1);
-    descriptor(&kernel.on_cpu(), true);
-}
-
-/// Removes a name and, with it, the file and its cached pages.
-pub(crate) fn unlink<M: Machine>(kernel: &Kernel<M>, directory: FileId, id: FileId, depth: u32) {
-    walk(&kernel.on_cpu(), depth, 0);
-    change_directory(kernel, directory, id, -1);
-    let file = kernel.files.get(id);
-    let on = kernel.on_cpu();
-    {
-        let _unused = kernel.files.unused_names.lock(&on);
-        on.work(costs::DENTRY_LRU);
-    }
-    let mut left = core::mem::take(&mut *file.cache.lock_irq(&on));
-    while left > 0 {
-        let batch = left.min(costs::LRU_BATCH);
-        {
-            let _cache = file.cache.lock_irq(&on);
-            on.work(costs::PAGE_CACHE_INSERT * u64::from(batch));
-        }
-        kernel.memory.release_batch(&on, batch);
-        left -= batch;
-    }
-    time::queue_callback(&on);
-}
-
-/// Gives the file a new name in the same directory.
-pub(crate) fn rename<M: Machine>(kernel: &Kernel<M>, directory: FileId, id: FileId, depth: u32) {
-    walk(&kernel.on_cpu(), 2 * depth, costs::PATH_START);
-    change_directory(kernel, directory, id, 0);
 }
 
 /// Links or unlinks `count` mappings to their file.

@@ -79,7 +79,11 @@ impl Lines {
     /// A fresh line that no CPU has a copy of.
     pub fn add(&mut self) -> LineId {
         let id = LineId(self.lines.len() as u32);
-        self.lines.push(Line { busy_until: Time(0), owner: NOBODY, exclusive: false });
+        self.lines.push(Line {
+            busy_until: Time(0),
+            owner: NOBODY,
+            exclusive: false,
+        });
         self.sharers.resize(self.sharers.len() + self.words, 0);
         id
     }
@@ -104,14 +108,22 @@ impl Lines {
                 Access::Store => self.store,
                 Access::Rmw => self.rmw_hit,
             };
-            return Charge { own, transfer: Picos::ZERO, moved: false };
+            return Charge {
+                own,
+                transfer: Picos::ZERO,
+                moved: false,
+            };
         }
         let first = id.0 as usize * self.words;
         let sharers = &mut self.sharers[first..first + self.words];
         let (word, bit) = (pcpu as usize / 64, 1u64 << (pcpu % 64));
         if access == Access::Load {
             if sharers[word] & bit != 0 {
-                return Charge { own: self.load_hit, transfer: Picos::ZERO, moved: false };
+                return Charge {
+                    own: self.load_hit,
+                    transfer: Picos::ZERO,
+                    moved: false,
+                };
             }
             let start = line.busy_until.max(now);
             let latency = self.distances.from(line.owner, pcpu);
@@ -122,7 +134,11 @@ impl Lines {
             }
             sharers[word] |= bit;
             let transfer = (start + latency).since(now);
-            return Charge { own: self.load_hit, transfer, moved: true };
+            return Charge {
+                own: self.load_hit,
+                transfer,
+                moved: true,
+            };
         }
         let start = line.busy_until.max(now);
         let latency = self.distances.farthest(line.owner, sharers, pcpu);
@@ -132,8 +148,16 @@ impl Lines {
         sharers.fill(0);
         sharers[word] = bit;
         match access {
-            Access::Store => Charge { own: self.store, transfer: Picos::ZERO, moved: true },
-            _ => Charge { own: self.rmw_hit, transfer: (start + latency).since(now), moved: true },
+            Access::Store => Charge {
+                own: self.store,
+                transfer: Picos::ZERO,
+                moved: true,
+            },
+            _ => Charge {
+                own: self.rmw_hit,
+                transfer: (start + latency).since(now),
+                moved: true,
+            },
         }
     }
 }
@@ -174,7 +198,11 @@ impl Distances {
 
     /// From the farthest of all that must give up their copy.
     fn farthest(&self, owner: u32, sharers: &[u64], pcpu: u32) -> Picos {
-        let from_owner = if owner == pcpu { Picos::ZERO } else { self.from(owner, pcpu) };
+        let from_owner = if owner == pcpu {
+            Picos::ZERO
+        } else {
+            self.from(owner, pcpu)
+        };
         let socket = pcpu / self.per_socket * self.per_socket;
         let core = pcpu / self.per_core * self.per_core;
         let mut from_sharers = Picos::ZERO;
@@ -210,7 +238,11 @@ mod tests {
     use super::*;
 
     fn lines() -> (Lines, LineId) {
-        let topology = Topology { sockets: 2, cores: 2, threads: 1 };
+        let topology = Topology {
+            sockets: 2,
+            cores: 2,
+            threads: 1,
+        };
         let mut costs = Costs::default();
         costs.load_hit = Picos(1);
         costs.store = Picos(2);
@@ -228,7 +260,14 @@ mod tests {
         let (mut lines, line) = lines();
         lines.access(line, 0, Access::Rmw, Time(0));
         let charge = lines.access(line, 0, Access::Rmw, Time(1000));
-        assert_eq!(charge, Charge { own: Picos(20), transfer: Picos::ZERO, moved: false });
+        assert_eq!(
+            charge,
+            Charge {
+                own: Picos(20),
+                transfer: Picos::ZERO,
+                moved: false
+            }
+        );
     }
 
     #[test]
@@ -251,9 +290,19 @@ mod tests {
 
     #[test]
     fn range_masks_are_ranges() {
-        for (first, start, count) in [(0, 0, 1), (0, 60, 8), (64, 60, 8), (64, 0, 64), (64, 128, 3), (0, 0, 64)] {
+        for (first, start, count) in [
+            (0, 0, 1),
+            (0, 60, 8),
+            (64, 60, 8),
+            (64, 0, 64),
+            (64, 128, 3),
+            (0, 0, 64),
+        ] {
             let counted = (0..64).filter(|bit| (start..start + count).contains(&(first + bit)));
-            assert_eq!(range_mask(first, start, count), counted.fold(0, |mask, bit| mask | 1 << bit));
+            assert_eq!(
+                range_mask(first, start, count),
+                counted.fold(0, |mask, bit| mask | 1 << bit)
+            );
         }
     }
 

@@ -110,7 +110,9 @@ impl EventQueue {
 
     /// Removes `slot`'s event, if it has one.
     pub fn clear(&mut self, slot: u32) {
-        let Some(&place) = self.place.get(slot as usize) else { return };
+        let Some(&place) = self.place.get(slot as usize) else {
+            return;
+        };
         if place == ABSENT {
             return;
         }

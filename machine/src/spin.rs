@@ -29,7 +29,9 @@ impl Spin {
     /// How many loads come before `time`; or, if `inclusive`, not after it.
     #[inline]
     pub fn loads_before(&self, time: Time, inclusive: bool) -> u64 {
-        let Some(span) = time.0.checked_sub(self.next.0) else { return 0 };
+        let Some(span) = time.0.checked_sub(self.next.0) else {
+            return 0;
+        };
         let before = span.div_ceil(self.period.0.max(1));
         let exact = span.is_multiple_of(self.period.0.max(1));
         (before + u64::from(inclusive && exact)).min(self.loads - 1)

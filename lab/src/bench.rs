@@ -48,6 +48,9 @@ pub struct Settings {
     pub threads: Vec<u32>,
     /// Lengths of the critical section.
     pub sections_ns: Vec<u64>,
+    /// Keep each thread on one CPU, threads dealt to CPUs in turn. Otherwise the system places them, and two threads that
+    /// it puts on one CPU never meet.
+    pub pin: bool,
     /// Only these locks; all if empty.
     pub locks: Vec<String>,
 }
@@ -61,6 +64,7 @@ impl Settings {
             uncontended_iterations: 200_000,
             threads: vec![1, 2, 4, 8, 16, 32],
             sections_ns: vec![100, 5000],
+            pin: true,
             locks: Vec::new(),
         }
     }
@@ -131,6 +135,7 @@ fn fill(
                 threads,
                 work,
                 duration: Duration::from_millis(settings.cell_ms),
+                pin: settings.pin,
             };
             let rows = contended::measure(contestants, &cell, clock, settings.rounds, step)?;
             report.contended.push(Contended {

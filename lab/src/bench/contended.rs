@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use holdfast_peers::clock;
+use holdfast_peers::{affinity, clock};
 
 use crate::stats::Summary;
 
@@ -32,6 +32,8 @@ pub struct Cell {
     pub work: Work,
     /// For how long.
     pub duration: Duration,
+    /// Whether each thread stays on one CPU.
+    pub pin: bool,
 }
 
 /// From ticks to nanoseconds.
@@ -71,8 +73,12 @@ pub fn once<L: Lock>(cell: &Cell, clock: Clock) -> Outcome {
     let stop = &AtomicBool::new(false);
     let start = &Barrier::new(cell.threads as usize + 1);
     thread::scope(|scope| {
-        let spawn = |_| {
+        let spawn = |index| {
             scope.spawn(move || {
+                if cell.pin {
+                    // If refused, the system places this thread.
+                    affinity::pin(index as usize);
+                }
                 let mut waits = empty();
                 start.wait();
                 contend(lock, cell.work, stop, &mut waits);

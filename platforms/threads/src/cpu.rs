@@ -5,9 +5,10 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{self, Ordering};
 use std::sync::OnceLock;
+use std::thread;
 use std::time::Instant;
 
-use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable, Word};
+use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable, Word};
 
 use crate::slot::{self, CPUS_MAX};
 use crate::{numa, park, spin, word};
@@ -141,6 +142,17 @@ unsafe impl Platform for ThisThread {
         word.0.compare_exchange_low16(current, new, success, failure)
     }
     #[inline(always)]
+    fn compare_store_low8(&self, word: &ThreadWord, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        word.0.compare_store_low8(current, new, order)
+    }
+    #[inline(always)]
+    fn compare_store_low16(&self, word: &ThreadWord, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        word.0.compare_store_low16(current, new, order)
+    }
+    fn settle(&self) -> bool {
+        word::settle()
+    }
+    #[inline(always)]
     fn fetch_add(&self, word: &ThreadWord, value: u32, order: Ordering) -> u32 {
         word.0.fetch_add(value, order)
     }
@@ -180,6 +192,30 @@ unsafe impl Platform for ThisThread {
     #[inline(always)]
     fn relax(&self) {
         core::hint::spin_loop();
+    }
+    fn wait_until(
+        &self,
+        word: &ThreadWord,
+        budget: Budget,
+        order: Ordering,
+        until: impl Fn(u32) -> bool,
+    ) -> Result<u32, u32> {
+        let mut spins = 0u32;
+        loop {
+            let value = self.load(word, order);
+            if until(value) {
+                return Ok(value);
+            }
+            if budget != Budget::UNBOUNDED && spins >= budget.0 {
+                return Err(value);
+            }
+            spins = spins.wrapping_add(1);
+            if spins > spin::GIVE_WAY_AFTER && spins % 2 == 0 {
+                thread::yield_now();
+            } else {
+                self.relax();
+            }
+        }
     }
 }
 
@@ -233,10 +269,11 @@ unsafe impl Paravirt for ThisThread {
     type Recorder = ();
 
     fn halt_masked(&self) {
+        spin::end_streak();
         park::halt(slot::current());
     }
     fn halt_unmasked(&self) {
-        park::halt(slot::current());
+        self.halt_masked();
     }
     fn kick(&self, cpu: CpuId) {
         park::kick(cpu);
@@ -252,7 +289,18 @@ unsafe impl Paravirt for ThisThread {
     }
     #[inline]
     fn spin_threshold(&self) -> Budget {
-        spin::threshold()
+        spin::spin_threshold()
+    }
+    #[inline(always)]
+    fn sharing(&self) -> Sharing {
+        spin::SHARING
+    }
+    #[inline]
+    fn overtook(&self) -> bool {
+        spin::overtook()
+    }
+    fn nap(&self) {
+        spin::nap();
     }
     fn now_ns(&self) -> u64 {
         now_ns()

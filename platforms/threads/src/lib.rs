@@ -20,4 +20,5 @@ mod word;
 pub use cpu::{ThisThread, ThreadAddress, ThreadWord};
 pub use raw::*;
 pub use slot::{CPUS_MAX, ClaimError, claim};
-pub use spin::{SPIN_THRESHOLD_DEFAULT, set_spin_threshold, spin_threshold};
+pub use spin::{SPIN_THRESHOLD_DEFAULT, TURN_DEFAULT, set_spin_threshold, set_turn, spin_threshold, turn};
+pub use word::has_restartable_sequences;

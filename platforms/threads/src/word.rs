@@ -15,7 +15,25 @@ pub(crate) use x86::{Address, Word};
 pub(crate) use portable::{Address, Word};
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
+mod rseq;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub use rseq::has_restartable_sequences;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) use rseq::settle;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
+
+/// Compare-stores are exchanges: there is nothing to settle.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(crate) fn settle() -> bool {
+    false
+}
+
+/// Whether unlocks use restartable sequences in this process.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub fn has_restartable_sequences() -> bool {
+    false
+}
 
 #[cfg(any(test, not(all(target_arch = "x86_64", not(miri)))))]
 mod portable;

@@ -4,6 +4,7 @@
 
 #![expect(unsafe_code, reason = "calls C, and vouches for the exclusion of C's locks")]
 
+pub mod affinity;
 pub mod ck;
 
 pub mod clock;

@@ -82,6 +82,12 @@ impl Word {
             .map(|before| before as u16)
             .map_err(|found| found as u16)
     }
+    pub(crate) fn compare_store_low8(&self, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        self.compare_exchange_low8(current, new, order, Relaxed).map(drop)
+    }
+    pub(crate) fn compare_store_low16(&self, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        self.compare_exchange_low16(current, new, order, Relaxed).map(drop)
+    }
     pub(crate) fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.0.fetch_add(value, order)
     }

@@ -6,6 +6,8 @@ use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
+use super::rseq;
+
 /// A 32-bit word, also in parts.
 #[derive(Debug)]
 #[repr(transparent)]
@@ -125,6 +127,27 @@ impl Word {
     accesses!(u16, high16, "word", ":x", reg, "ax"; load_high16, store_high16, swap_high16, compare_exchange_high16);
     accesses!(u8, low8, "byte", "", reg_byte, "al"; load_low8, store_low8, swap_low8, compare_exchange_low8);
     accesses!(u8, byte1, "byte", "", reg_byte, "al"; load_byte1, store_byte1, swap_byte1, compare_exchange_byte1);
+
+    #[inline(always)]
+    pub(crate) fn compare_store_low8(&self, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        // SAFETY: `self` is borrowed, and accessed by machine instructions only.
+        if unsafe { rseq::compare_store8(self.low8(), current, new) } {
+            return Ok(());
+        }
+        // It held something else, or there are no restartable sequences: this finds out.
+        self.compare_exchange_low8(current, new, order, Ordering::Relaxed)
+            .map(drop)
+    }
+
+    #[inline(always)]
+    pub(crate) fn compare_store_low16(&self, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        // SAFETY: as above.
+        if unsafe { rseq::compare_store16(self.low16(), current, new) } {
+            return Ok(());
+        }
+        self.compare_exchange_low16(current, new, order, Ordering::Relaxed)
+            .map(drop)
+    }
 
     #[inline(always)]
     pub(crate) fn fetch_add(&self, value: u32, _order: Ordering) -> u32 {

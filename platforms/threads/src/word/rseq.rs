@@ -1,0 +1,144 @@
+//! Compare, then store, without a locked instruction: restartable sequences (`rseq(2)`).
+//!
+//! A locked instruction makes up most of an uncontended unlock. It is there for the rare waiter that announces itself in the
+//! word between the unlocker's compare and its store. So the unlocker compares and stores in a *restartable sequence*,
+//! which the kernel begins anew if it interrupts it, and the waiter, having announced itself, has the kernel interrupt all
+//! running threads of the process: [`settle`], by `membarrier(2)`, since Linux 5.10. After that each sequence has either
+//! stored, or compares again.
+//!
+//! The C library registers each thread's area with the kernel: glibc, since 2.35. Where it does not, or the kernel refuses,
+//! unlockers use the locked instruction. Both kinds may mix.
+
+#![expect(unsafe_code, reason = "inline assembly on the C library's rseq area; system calls")]
+
+use core::arch::asm;
+use core::ffi::CStr;
+use core::sync::atomic::AtomicIsize;
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+/// Nobody has asked yet.
+const UNKNOWN: isize = 0;
+/// There are no restartable sequences.
+const NONE: isize = 1;
+
+/// The area's distance from the thread pointer, or one of the above, which are none: the area is aligned, and not there.
+static AREA: AtomicIsize = AtomicIsize::new(UNKNOWN);
+
+/// Bytes of an area that has what is used here: the first version's.
+const AREA_BYTES_MIN: u32 = 20;
+
+/// The area's distance from the thread pointer if this process has restartable sequences.
+#[inline(always)]
+fn area() -> Option<isize> {
+    // ORDERING: Acquire; pairs with the Release in `look`: the process has registered for `settle`.
+    let area = match AREA.load(Acquire) {
+        UNKNOWN => look(),
+        area => area,
+    };
+    (area != NONE).then_some(area)
+}
+
+#[cold]
+fn look() -> isize {
+    let area = find().unwrap_or(NONE);
+    // ORDERING: Release; pairs with the Acquire in `area`. Threads that look at the same time find the same.
+    AREA.store(area, Release);
+    area
+}
+
+fn find() -> Option<isize> {
+    let offset = symbol(c"__rseq_offset")?;
+    let size = symbol(c"__rseq_size")?;
+    // SAFETY: glibc's manual says that this is a `ptrdiff_t`, and constant.
+    let offset = unsafe { *offset.cast::<isize>() };
+    // SAFETY: glibc's manual says that this is an `unsigned int`, and constant. 0: not registered.
+    let size = unsafe { *size.cast::<u32>() };
+    let usable = size >= AREA_BYTES_MIN && offset != UNKNOWN && offset % 4 == 0;
+    (usable && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ as i32)).then_some(offset)
+}
+
+fn symbol(name: &CStr) -> Option<*const libc::c_void> {
+    // SAFETY: `name` ends with 0.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!symbol.is_null()).then_some(symbol.cast_const())
+}
+
+fn membarrier(command: i32) -> bool {
+    // SAFETY: no memory is passed.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Whether unlocks use restartable sequences in this process.
+pub fn has_restartable_sequences() -> bool {
+    area().is_some()
+}
+
+/// Returns when each compare-store that another thread has begun has stored, or will compare again. False: there are none.
+pub(crate) fn settle() -> bool {
+    let any = area().is_some();
+    if any {
+        let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ as i32);
+        assert!(done, "membarrier fails after it was registered");
+    }
+    any
+}
+
+macro_rules! compare_store {
+    ($name:ident, $value:ty, $memory:literal, $class:ident, $modifier:literal) => {
+        /// Stores `new` if the memory holds `current`. True: it has. False: it held something else, or this thread has no
+        /// restartable sequences.
+        ///
+        /// # Safety
+        /// `memory` is valid, and accessed by machine instructions only.
+        #[inline(always)]
+        pub(crate) unsafe fn $name(memory: *mut $value, current: $value, new: $value) -> bool {
+            let Some(area) = area() else { return false };
+            let stored: u64;
+            // SAFETY: the area is this thread's (`cpu_id`, at 4, is negative if it is not registered). The kernel reads the
+            // descriptor, which is static; if it interrupts in [3, 4), it goes on at 6, which begins anew at 2.
+            unsafe {
+                asm!(
+                    // The descriptor: version and flags, start, length, where to go on.
+                    ".pushsection .data.rel.ro.holdfast_rseq, \"aw\"",
+                    ".balign 32",
+                    "7:",
+                    ".long 0, 0",
+                    ".quad 3f, 4f - 3f, 6f",
+                    ".popsection",
+                    // Before 6, the signature that glibc has registered, dressed up as an instruction.
+                    ".pushsection .text.unlikely.holdfast_rseq, \"ax\"",
+                    ".byte 0x0f, 0xb9, 0x3d",
+                    ".long 0x53053053",
+                    "6:",
+                    "jmp 2f",
+                    ".popsection",
+                    "xor {t:e}, {t:e}",
+                    "cmp dword ptr fs:[{area} + 4], {t:e}",
+                    "jl 5f",
+                    "2:",
+                    "lea {t}, [rip + 7b]",
+                    "mov qword ptr fs:[{area} + 8], {t}",
+                    "3:",
+                    concat!("cmp ", $memory, " ptr [{memory}], {current", $modifier, "}"),
+                    "jne 5f",
+                    concat!("mov ", $memory, " ptr [{memory}], {new", $modifier, "}"),
+                    "4:",
+                    "5:",
+                    "sete {t:l}",
+                    // No descriptor may be left behind: its library might be unloaded.
+                    "mov qword ptr fs:[{area} + 8], 0",
+                    t = out(reg) stored,
+                    area = in(reg) area,
+                    memory = in(reg) memory,
+                    current = in($class) current,
+                    new = in($class) new,
+                    options(nostack),
+                );
+            }
+            stored as u8 != 0
+        }
+    };
+}
+
+compare_store!(compare_store8, u8, "byte", reg_byte, "");
+compare_store!(compare_store16, u16, "word", reg, ":x");

@@ -4,5 +4,6 @@ mod fake;
 
 mod explained;
 mod files;
+mod house;
 mod mutations;
 mod runs;

@@ -33,10 +33,8 @@ pub fn prepare(stack: &Stack, body: Body) -> Saved {
     // `enter` starts with the stack pointer 16 bytes below the top, aligned as a call wants it.
     let frame = (top - 72) as *mut usize;
     let words = [0, 0, 0, body as usize, 0, 0, enter as *const () as usize, 0];
-    for (index, word) in words.into_iter().enumerate() {
-        // SAFETY: the eight words end 8 bytes below the top of a stack that is mapped, ours alone, and in use by nobody.
-        unsafe { frame.add(index).write(word) };
-    }
+    // SAFETY: the eight words end 8 bytes below the top of a stack that is mapped, ours alone, and in use by nobody.
+    unsafe { core::slice::from_raw_parts_mut(frame, words.len()) }.copy_from_slice(&words);
     Saved(frame.cast())
 }
 

@@ -1,10 +1,6 @@
 //! The guest's view of its CPU: memory operations, interrupts, halts and kicks, in virtual time.
 
 #![expect(unsafe_code, reason = "the platform's traits are unsafe to implement")]
-#![expect(
-    clippy::mut_from_ref,
-    reason = "the engine belongs to whichever flow executes, not to the handle"
-)]
 
 use core::sync::atomic::Ordering;
 

@@ -1,0 +1,95 @@
+//! The house as ARCHITECTURE.md describes it: which room may use which, and that what it names exists.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Every package with the packages of ours that it may depend on.
+const EDGES: &[(&str, &[&str])] = &[
+    ("abi", &[]),
+    ("locks", &[]),
+    ("machine", &[]),
+    ("guest", &["abi", "locks"]),
+    ("workloads", &["guest", "locks"]),
+    ("host", &["abi"]),
+    (
+        "platforms/sim",
+        &["abi", "guest", "host", "locks", "machine", "workloads"],
+    ),
+    ("platforms/threads", &["locks"]),
+    ("platforms/threads/capi", &["locks", "threads"]),
+    ("platforms/threads/peers", &[]),
+    ("platforms/model", &["locks"]),
+    (
+        "lab",
+        &["host", "locks", "machine", "peers", "sim", "threads", "workloads"],
+    ),
+    ("cli", &["lab"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn members() -> Vec<String> {
+    let workspace: toml::Table = read("Cargo.toml").parse().expect("the workspace's manifest is TOML");
+    let members = workspace["workspace"]["members"].as_array().expect("a list of members");
+    members
+        .iter()
+        .filter_map(|member| member.as_str().map(str::to_owned))
+        .collect()
+}
+
+fn dependencies(member: &str) -> Vec<String> {
+    let manifest: toml::Table = read(&format!("{member}/Cargo.toml"))
+        .parse()
+        .expect("a manifest is TOML");
+    let table = manifest
+        .get("dependencies")
+        .and_then(toml::Value::as_table)
+        .cloned()
+        .unwrap_or_default();
+    table
+        .keys()
+        .filter_map(|name| name.strip_prefix("holdfast-").map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn rooms_use_only_the_rooms_that_they_may() {
+    let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
+    for member in members() {
+        let may = allowed
+            .get(member.as_str())
+            .unwrap_or_else(|| panic!("{member} is not in the list of rooms"));
+        for used in dependencies(&member) {
+            assert!(
+                may.contains(&used.as_str()),
+                "{member} uses {used}: a new edge is a decision, written down"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_the_architecture_names_exists() {
+    let text = read("ARCHITECTURE.md");
+    for member in members() {
+        let last = member.rsplit('/').next().unwrap_or(&member);
+        assert!(
+            text.contains(&format!("{last}/")),
+            "ARCHITECTURE.md does not mention {member}"
+        );
+    }
+    let quoted = text.split('`').skip(1).step_by(2);
+    let paths = quoted.filter(|name| name.ends_with(".rs") && name.contains('/') && !name.contains(['{', '*', ' ']));
+    for path in paths {
+        assert!(
+            root().join(path).exists(),
+            "ARCHITECTURE.md names {path}, which does not exist"
+        );
+    }
+}

@@ -35,26 +35,23 @@ fn read(path: &str) -> String {
 }
 
 fn members() -> Vec<String> {
-    let workspace: toml::Table = read("Cargo.toml").parse().expect("the workspace's manifest is TOML");
-    let members = workspace["workspace"]["members"].as_array().expect("a list of members");
-    members
-        .iter()
-        .filter_map(|member| member.as_str().map(str::to_owned))
-        .collect()
+    let manifest = read("Cargo.toml");
+    let list = manifest
+        .split_once("members = [")
+        .and_then(|(_, rest)| rest.split_once(']'));
+    let (list, _) = list.expect("the workspace lists its members");
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
+/// The packages of ours under `[dependencies]`.
 fn dependencies(member: &str) -> Vec<String> {
-    let manifest: toml::Table = read(&format!("{member}/Cargo.toml"))
-        .parse()
-        .expect("a manifest is TOML");
-    let table = manifest
-        .get("dependencies")
-        .and_then(toml::Value::as_table)
-        .cloned()
-        .unwrap_or_default();
-    table
-        .keys()
-        .filter_map(|name| name.strip_prefix("holdfast-").map(str::to_owned))
+    let manifest = read(&format!("{member}/Cargo.toml"));
+    let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let section = section.take_while(|line| !line.starts_with('['));
+    let names = section.filter_map(|line| line.strip_prefix("holdfast-"));
+    names
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .map(str::to_owned)
         .collect()
 }
 

@@ -40,7 +40,7 @@ use crate::qspin::{Flavour, Turn, is_contended, lock_queued};
 use crate::queue::Waiter;
 use crate::raw::RawLock;
 use crate::stats::{Event, Recorder};
-use crate::steal::{Hybrid, StealOnce, Stealing, Unfair};
+use crate::steal::{Hybrid, StealOnce, Stealing, Unfair, take};
 use crate::steps::{AllSteps, Steps, unless_omitted};
 
 /// Value of the locked byte while the head of the queue is listed.
@@ -66,8 +66,15 @@ pub struct PvQueued<T, L = Narrow, S = AllSteps>(PhantomData<(T, L, S)>);
 impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> for PvQueued<T, L, S> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
-        if !T::fast_path(cpu, word) {
-            lock_queued::<P, Self>(cpu, word);
+        if let Err(seen) = T::fast_path(cpu, word) {
+            // A platform with courteous heads wants the lock to stay where it is for a while: so a word that was only
+            // missed because somebody queues is tried again at once.
+            let eager = T::WAITS && T::sharing(cpu).courtesy.0 > 0;
+            if eager && T::may_steal(seen) && take(cpu, word) {
+                stolen::<P, T, L>(cpu, word);
+            } else {
+                lock_queued::<P, Self>(cpu, word);
+            }
         }
     }
 
@@ -97,6 +104,17 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
     #[inline]
     fn is_contended(cpu: &P, word: &P::Word) -> bool {
         is_contended(cpu, word)
+    }
+}
+
+/// The caller has taken the lock past its queue.
+#[inline]
+fn stolen<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) {
+    cpu.recorder().add(Event::PvLockStealing, 1);
+    if T::WAITS && cpu.overtook() {
+        // There is a queue, because there was, and none can leave it while this CPU holds the lock. Its head will clear
+        // pending when it takes the lock.
+        L::set_pending(cpu, word);
     }
 }
 
@@ -138,16 +156,11 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> fo
     }
 
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
-        let stolen = T::steal(cpu, word);
-        if stolen {
-            cpu.recorder().add(Event::PvLockStealing, 1);
-            if T::WAITS && cpu.overtook() {
-                // There is a queue, because there was, and none can leave it while this CPU holds the lock: its head will
-                // clear pending when it takes the lock.
-                L::set_pending(cpu, word);
-            }
+        let taken = T::steal(cpu, word);
+        if taken {
+            stolen::<P, T, L>(cpu, word);
         }
-        stolen
+        taken
     }
 
     fn may_take(word: u32) -> bool {

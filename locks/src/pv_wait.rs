@@ -106,6 +106,9 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
     let mut again = false;
     loop {
         let courteous = courtesy.0 > 0 && waits < COURTESIES;
+        if courtesy.0 > 0 && waits == COURTESIES {
+            wake_successor::<P, L, S>(cpu, me.node);
+        }
         let taken = if courteous || !T::HEAD_BLOCKS {
             compete::<P, L>(cpu, word, if courteous { courtesy } else { cpu.spin_threshold() })
         } else {
@@ -121,9 +124,12 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
                 continue;
             }
             if waits == 0 || T::LISTS_AGAIN || courtesy.0 > 0 {
-                match list::<P, S>(cpu, word, me) {
+                match list::<P, S>(cpu, word, me, courtesy) {
                     Listing::Done => {}
-                    Listing::Overwritten => continue,
+                    Listing::Overwritten => {
+                        waits += 1;
+                        continue;
+                    }
                     Listing::LockTaken => return,
                 }
             }
@@ -133,6 +139,16 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
         again = true;
         halt_while::<P, S>(cpu, is_listed);
         waits += 1;
+    }
+}
+
+/// The head of the queue is about to take the lock: its successor had better be awake when it becomes the head. The kick costs
+/// less now than after, when it would delay whoever wants the lock.
+fn wake_successor<P: Paravirt, L: PendingLayout, S: Steps>(cpu: &P, me: &Node<P::Word>) {
+    // ORDERING: Relaxed; names a CPU, whose node is not touched.
+    let next = cpu.load(&me.next, Relaxed);
+    if next != 0 && S::KICK {
+        cpu.kick(L::decode(next).0);
     }
 }
 
@@ -190,7 +206,9 @@ enum Listing {
 }
 
 /// Lists the head of the queue, which will then halt.
-fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Listing {
+///
+/// A courteous head then waits for a little longer: where the lock is busy, it is unlisted at once, and need not settle.
+fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, courtesy: Budget) -> Listing {
     let table = &cpu.waiting().locks;
     let key = cpu.key(word);
     // ORDERING: Relaxed; published by the exchange below. Also the successor's hint.
@@ -204,7 +222,10 @@ fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>
         // ORDERING: Relaxed; the lock is held, and only its owner looks at this byte.
         cpu.store_low8(word, LOCKED as u8, Relaxed);
         Listing::LockTaken
-    } else if cpu.settle() && is_overwritten(cpu, word, me.node) {
+    } else if courtesy.0 > 0 && is_unlisted_within(cpu, word, courtesy) || cpu.settle() {
+        if !is_overwritten(cpu, word, me.node) {
+            return Listing::Done;
+        }
         Listing::Overwritten
     } else {
         return Listing::Done;
@@ -213,6 +234,11 @@ fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>
     // ORDERING: Relaxed; only a hint from here on.
     cpu.store(&me.node.state, RUNNING, Relaxed);
     outcome
+}
+
+fn is_unlisted_within<P: Paravirt>(cpu: &P, word: &P::Word, budget: Budget) -> bool {
+    // ORDERING: Relaxed; `is_overwritten` looks again.
+    cpu.wait_until(word, budget, Relaxed, |now| now as u8 != LISTED).is_ok()
 }
 
 /// Whether the 3 is gone, and nobody has taken the entry off, which is done before the 3 goes.

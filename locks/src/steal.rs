@@ -28,10 +28,11 @@ pub trait Stealing: sealed::Sealed {
     /// it is not overtaken for long.
     const LISTS_AGAIN: bool;
 
-    /// First try of `lock`.
-    fn fast_path<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+    /// First try of `lock`. Returns the word, as `Err` if the lock was not taken.
+    #[inline]
+    fn fast_path<P: Platform>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
         // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
-        cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed).is_ok()
+        cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed)
     }
     /// The lock's `try_lock`.
     fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {
@@ -108,8 +109,9 @@ impl Stealing for Unfair {
     const WAITS: bool = false;
     const LISTS_AGAIN: bool = true;
 
-    fn fast_path<P: Platform>(cpu: &P, word: &P::Word) -> bool {
-        take(cpu, word)
+    #[inline]
+    fn fast_path<P: Platform>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
+        if take(cpu, word) { Ok(0) } else { Err(LOCKED) }
     }
 
     fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {

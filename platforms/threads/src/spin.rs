@@ -22,7 +22,7 @@ use holdfast_locks::{Budget, Sharing};
 pub const SPIN_THRESHOLD_DEFAULT: Budget = Budget(192);
 
 /// The default of [`set_turn`].
-pub const TURN_DEFAULT: Duration = Duration::from_micros(500);
+pub const TURN_DEFAULT: Duration = Duration::from_millis(1);
 
 /// From this iteration of a wait on, every second one lets another thread have the CPU. About 1.6 us on a CPU whose PAUSE
 /// takes 25 ns: longer than a short critical section and the transfer of its lock.
@@ -66,7 +66,7 @@ pub fn set_turn(turn: Duration) {
 pub(crate) const SHARING: Sharing = Sharing {
     newcomer: Budget(40),
     queued: Budget(0),
-    courtesy: Budget(80),
+    courtesy: Budget(40),
 };
 
 /// The head of a queue leaves the lock to others for a while.

@@ -37,15 +37,19 @@ pub trait Checker: Sized + 'static {
 
     /// A memory fence.
     fn fence(order: Ordering);
-    /// The caller cannot go on before others have: lets them.
-    fn pause();
-    /// The caller waits, or repeats itself without effect: in another execution it comes to this point later, when it has
-    /// what it waits for. So what follows needs no exploration, only a look whether it ends.
-    fn cut();
+    /// Lets others go first: the caller is about to try the same again.
+    fn pause(thread: &Self::Thread);
     /// Blocks the caller until a [`wake`](Checker::wake), or not at all. May return for no reason. Orders no memory.
-    fn sleep();
+    fn sleep(thread: &Self::Thread);
     /// Ends a [`sleep`](Checker::sleep), now or the next. Orders no memory.
     fn wake(thread: &Self::Thread);
+    /// The caller has slept, and finds nothing changed.
+    fn slept_in_vain(thread: &Self::Thread);
+    /// The caller repeats itself without effect: in another execution it comes to this point later, when it has what it
+    /// waits for. So what follows needs no exploration, only a look whether it ends.
+    fn cut();
+    /// Continues the step that the caller has begun: in `operation` nobody goes first.
+    fn same_step<R>(operation: impl FnOnce() -> R) -> R;
     /// Whether something happens that happens once in `odds` times. A checker that only branches on schedules and loads
     /// says no.
     fn chance(odds: u32) -> bool;
@@ -66,6 +70,8 @@ pub trait Atomic: Send + Sync + 'static {
     fn rmw(&self, change: Rmw, success: Ordering, failure: Ordering) -> Result<u32, u32>;
     /// The value last written, for the checker's own use: no step of the program.
     fn newest(&self) -> u32;
+    /// Whether `accept`s some value that a load may return, as far as the checker knows. No step of the program.
+    fn may_read(&self, accept: impl Fn(u32) -> bool) -> bool;
     /// Ends the word's life: whatever touches it after, or was not ordered before, is a failure.
     fn free(&self);
 }

@@ -53,8 +53,8 @@ impl<C: Checker> fmt::Debug for Cpu<C> {
 }
 
 impl<C: Checker> Cpu<C> {
-    /// Does `job` as CPU `id`, and takes the interrupts that have arrived by then.
-    pub(crate) fn play(machine: Arc<Machine<C>>, id: CpuId, job: Job<Self>) {
+    /// CPU `id`, on the calling thread.
+    pub(crate) fn new(machine: Arc<Machine<C>>, id: CpuId) -> Self {
         let cpu = Cpu {
             id,
             machine,
@@ -66,13 +66,15 @@ impl<C: Checker> Cpu<C> {
             paused_at: u64::MAX.into(),
             clock: 0.into(),
         };
-        assert!(
-            cpu.state().thread.set(C::current()).is_ok(),
-            "CPU {} is played twice",
-            id.0
-        );
-        job.run(&cpu);
-        cpu.take_interrupts();
+        let is_first = cpu.state().thread.set(C::current()).is_ok();
+        assert!(is_first, "CPU {} is played twice", id.0);
+        cpu
+    }
+
+    /// Does `job`, and takes the interrupts that have arrived by then.
+    pub(crate) fn play(self, job: Job<Self>) {
+        job.run(&self);
+        self.take_interrupts();
     }
 
     /// Runs `handler` as a non-maskable interrupt would, here and now.
@@ -108,6 +110,10 @@ impl<C: Checker> Cpu<C> {
         self.machine.setup.interrupts
     }
 
+    fn thread(&self) -> &C::Thread {
+        self.state().thread.get().expect("set at the beginning of `play`")
+    }
+
     fn state(&self) -> &CpuState<C> {
         &self.machine.cpus[self.id.0 as usize]
     }
@@ -137,9 +143,8 @@ impl<C: Checker> Cpu<C> {
         }
     }
 
-    /// One turn for the others.
-    fn turn(&self) {
-        C::pause();
+    /// Fails the execution if nobody has made progress for many of the caller's turns.
+    fn count_turn(&self) {
         let Some(turns_max) = C::IDLE_TURNS_MAX else { return };
         let progress = self.machine.progress.load(Ordering::Relaxed);
         let (idle, seen) = self.idle.get();
@@ -154,34 +159,27 @@ impl<C: Checker> Cpu<C> {
         if self.paused_at.replace(progress) == progress {
             C::cut();
         }
-        self.turn();
+        C::pause(self.thread());
+        self.count_turn();
     }
 
     /// Sleeps for as long as `asleep` says, which must be woken when that changes.
     fn sleep_while(&self, asleep: impl Fn() -> bool) {
         while asleep() {
-            if C::IDLE_TURNS_MAX.is_some() {
-                self.turn();
-            } else {
-                C::sleep();
+            C::sleep(self.thread());
+            self.count_turn();
+            if asleep() {
+                C::slept_in_vain(self.thread());
             }
         }
     }
 
-    /// Waits for `word`, which held `value` when it was at `version`, to change, or for an interrupt that can be taken.
-    fn await_change(&self, word: &ModelWord<C>, value: u32, version: u32) {
-        C::cut();
-        if word.atomic.newest() != value {
-            // The look returned what was out of date; the next one will not.
-            self.turn();
-            return;
-        }
+    /// Waits for a value of `word` that `until` accepts, or for an interrupt that can be taken.
+    fn await_value(&self, word: &ModelWord<C>, until: impl Fn(u32) -> bool) {
         let state = self.state();
         state.sleeps_on.store(word.number, Ordering::Relaxed);
         let interruptible = self.takes_interrupts() && self.irqs_enabled.get();
-        self.sleep_while(|| {
-            word.version.load(Ordering::Relaxed) == version && !(interruptible && self.has_interrupts())
-        });
+        self.sleep_while(|| !until(word.atomic.newest()) && !(interruptible && self.has_interrupts()));
         state.sleeps_on.store(0, Ordering::Relaxed);
         if interruptible {
             self.newest_posted();
@@ -204,31 +202,28 @@ impl<C: Checker> Cpu<C> {
         state.halts.fetch_add(1, Ordering::Relaxed);
         self.note(Action::Halt);
         self.given_up.set(0);
-        let interruptible = unmasked && self.takes_interrupts();
-        if self.take_kick() || interruptible && self.newest_posted() > self.interrupts_taken.get() || self.chance() {
+        if self.chance() {
             return;
         }
-        C::cut();
-        self.sleep_while(|| !state.kicked.load(Ordering::Relaxed) && !(interruptible && self.has_interrupts()));
-        self.take_kick();
-    }
-
-    fn take_kick(&self) -> bool {
-        let state = self.state();
+        let interruptible = unmasked && self.takes_interrupts();
+        let kicked = || state.kicked.load(Ordering::Relaxed);
+        self.sleep_while(|| !kicked() && !(interruptible && self.has_interrupts()));
         self.note(Action::Wake);
         let order = if self.machine.setup.kick_orders {
             Ordering::AcqRel
         } else {
             Ordering::Relaxed
         };
-        let kicked = state.kick.rmw(Rmw::Swap(0), order, Ordering::Relaxed);
+        let _ = state.kick.rmw(Rmw::Swap(0), order, Ordering::Relaxed);
         state.kicked.store(false, Ordering::Relaxed);
-        kicked == Ok(1)
     }
 
     /// How many interrupts were posted by now, whether or not they have arrived. Those have arrived for a later load.
     fn newest_posted(&self) -> u32 {
-        let posted = self.state().posted.rmw(Rmw::Or(0), Ordering::Relaxed, Ordering::Relaxed);
+        let posted = self
+            .state()
+            .posted
+            .rmw(Rmw::Or(0), Ordering::Relaxed, Ordering::Relaxed);
         posted.unwrap_or_else(|found| found)
     }
 
@@ -288,6 +283,66 @@ impl<C: Checker> Cpu<C> {
     ) -> Result<u32, u32> {
         let current = Some(current);
         self.rmw(word, Rmw::Masked { mask, current, new }, success, failure)
+    }
+}
+
+// Compare-stores in two steps, and what waits for them.
+impl<C: Checker> Cpu<C> {
+    /// An exchange; or on a machine with compare-stores a comparison and then a store, which overwrites whatever these
+    /// bits have become meanwhile, unless a [`restart`](Cpu::restart_others) comes in between.
+    #[track_caller]
+    fn compare_store(
+        &self,
+        word: &ModelWord<C>,
+        mask: u32,
+        current: u32,
+        new: u32,
+        order: Ordering,
+    ) -> Result<(), u32> {
+        if !self.machine.setup.compare_stores {
+            let result = self.exchange_bits(word, mask, current, new, order, Ordering::Relaxed);
+            return result.map(drop);
+        }
+        let comparing = &self.state().comparing;
+        loop {
+            comparing.store(true, Ordering::Relaxed);
+            let found = self.load(word, Ordering::Relaxed) & mask;
+            if found != current {
+                comparing.store(false, Ordering::Relaxed);
+                return Err(found);
+            }
+            // The step before which others may go first: the store that follows belongs to it.
+            let restarts = &self.state().restarts;
+            let _ = restarts.rmw(Rmw::Or(0), Ordering::Acquire, Ordering::Relaxed);
+            if comparing.swap(false, Ordering::Relaxed) {
+                let order = self.order(Role::Rmw, order);
+                let current = None;
+                let before = C::same_step(|| {
+                    let before = word
+                        .atomic
+                        .rmw(Rmw::Masked { mask, current, new }, order, Ordering::Relaxed);
+                    let _ = restarts.rmw(Rmw::Or(0), Ordering::Release, Ordering::Relaxed);
+                    before
+                });
+                self.note(Action::Rmw(word.number, Rmw::Masked { mask, current, new }, before));
+                self.machine.changed(word);
+                self.take_interrupts();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes every CPU that has compared and not yet stored compare again, and see what this CPU has written. What others
+    /// have stored, this CPU sees. (Linux: `membarrier` with restart of sequences.)
+    fn restart_others(&self) {
+        C::fence(Ordering::SeqCst);
+        for (index, other) in self.machine.cpus.iter().enumerate() {
+            if index != self.id.0 as usize {
+                let _ = other.restarts.rmw(Rmw::Add(1), Ordering::AcqRel, Ordering::Relaxed);
+                other.comparing.store(false, Ordering::Relaxed);
+            }
+        }
+        C::fence(Ordering::SeqCst);
     }
 }
 
@@ -390,6 +445,22 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
             .map_err(|found| found as u16)
     }
     #[track_caller]
+    fn compare_store_low8(&self, word: &ModelWord<C>, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        self.compare_store(word, LOW8, current.into(), new.into(), order)
+            .map_err(|found| found as u8)
+    }
+    #[track_caller]
+    fn compare_store_low16(&self, word: &ModelWord<C>, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        self.compare_store(word, LOW16, current.into(), new.into(), order)
+            .map_err(|found| found as u16)
+    }
+    fn settle(&self) -> bool {
+        self.machine.setup.compare_stores && {
+            self.restart_others();
+            true
+        }
+    }
+    #[track_caller]
     fn fetch_add(&self, word: &ModelWord<C>, value: u32, order: Ordering) -> u32 {
         self.update(word, Rmw::Add(value), order)
     }
@@ -445,20 +516,29 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
         let order = self.order(Role::Wait, order);
         let mut looks = budget.0.min(self.machine.setup.looks_max);
         loop {
+            let newest_is_accepted = until(word.atomic.newest());
+            if budget == Budget::UNBOUNDED && !newest_is_accepted && !word.atomic.may_read(&until) {
+                // No look of many can be accepted before the word changes.
+                self.await_value(word, &until);
+            }
             let value = word.atomic.load(order);
             self.note(Action::Wait(word.number, value));
-            let version = word.version.load(Ordering::Relaxed);
             if until(value) {
                 self.given_up.set(0);
                 return Ok(value);
             }
-            if budget == Budget::UNBOUNDED {
-                self.await_change(word, value, version);
-            } else if looks == 0 {
-                self.give_up();
-                return Err(value);
-            } else {
+            if budget != Budget::UNBOUNDED {
+                if looks == 0 {
+                    self.give_up();
+                    return Err(value);
+                }
                 looks -= 1;
+            } else if until(word.atomic.newest()) {
+                // The look has returned what is out of date; in another execution it returns what is not.
+                C::cut();
+                C::pause(self.thread());
+            } else {
+                self.await_value(word, &until);
             }
             self.take_interrupts();
         }

@@ -1,8 +1,10 @@
 //! Loom: every execution that its memory model allows.
 //!
-//! - **Stores to a word have one order**, that of their execution: loom orders two racing plain stores only in part, and
-//!   then lets a read-modify-write read either, as no memory does. So a store first looks at the newest value. Not
-//!   explored, therefore: racing stores whose order differs from that of their execution.
+//! - **A store after a read-modify-write is later**: loom orders a plain store and another thread's exchange only in part,
+//!   and then lets the next exchange read either. No memory does, where the first exchange had read what the storing
+//!   thread wrote before: nothing comes in between. So such a store first looks at the newest value. Not explored,
+//!   therefore: a racing plain store that is older than an exchange executed before it. Plain stores that race with plain
+//!   stores are left to loom.
 //! - **Only touched words are modelled**: a machine has many hundred, an execution touches some dozen, and each costs. A
 //!   search that touches a further one starts again with it.
 
@@ -11,8 +13,8 @@
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicU32 as StdAtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32 as StdAtomicU32, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use ::loom::cell::UnsafeCell;
@@ -22,6 +24,8 @@ use crate::catch::{catch, message};
 use crate::checker::{Atomic, Cell, Checker, Explored, Failure, Rmw};
 use crate::trace;
 use crate::word::restart_numbers;
+
+mod turns;
 
 /// The checker of orderings.
 #[derive(Debug)]
@@ -73,7 +77,7 @@ impl Checker for Loom {
     type Atomic = LoomWord;
     type Cell = LoomCell;
     type Join = ::loom::thread::JoinHandle<()>;
-    type Thread = ();
+    type Thread = usize;
 
     fn explore(search: &Bounds, body: impl Fn() + Send + Sync + 'static) -> Result<Explored, Failure> {
         let start = Instant::now();
@@ -91,7 +95,7 @@ impl Checker for Loom {
                         return Err(Failure {
                             message: message(&*payload),
                             execution: EXECUTIONS.get(),
- trace: trace::render(),
+                            trace: trace::render(),
                         });
                     }
                 };
@@ -104,26 +108,48 @@ impl Checker for Loom {
     }
 
     fn spawn(body: impl FnOnce() + Send + 'static) -> Self::Join {
-        ::loom::thread::spawn(body)
+        let thread = turns::add_thread();
+        ::loom::thread::spawn(move || {
+            turns::start(thread);
+            body();
+            turns::set_alive(thread, false);
+        })
     }
     fn join(thread: Self::Join) {
+        turns::set_alive(turns::MAIN, false);
         thread.join().expect("a panic ends the execution");
+        turns::set_alive(turns::MAIN, true);
     }
-    fn current() {}
+    fn current() -> Self::Thread {
+        turns::current()
+    }
     fn fence(order: Ordering) {
         ::loom::sync::atomic::fence(order);
     }
-    fn pause() {
+    fn pause(&thread: &usize) {
+        turns::note_yield(thread);
         ::loom::thread::yield_now();
+    }
+    /// Loom's own blocking orders memory; this does not.
+    fn sleep(thread: &usize) {
+        Self::pause(thread);
+    }
+    fn wake(_: &usize) {}
+    /// Loom may give any thread that has yielded its turn in place of another's, again and again.
+    fn slept_in_vain(&thread: &usize) {
+        if turns::is_out_of_turn(thread) {
+            Self::cut();
+        }
     }
     fn cut() {
         ::loom::skip_branch();
     }
-    /// Loom's own blocking orders memory; this does not.
-    fn sleep() {
-        ::loom::thread::yield_now();
+    fn same_step<R>(operation: impl FnOnce() -> R) -> R {
+        ::loom::stop_exploring();
+        let result = operation();
+        ::loom::explore();
+        result
     }
-    fn wake((): &()) {}
     fn chance(_: u32) -> bool {
         false
     }
@@ -139,10 +165,14 @@ fn search_once(
     catch(|| {
         builder.check(move || {
             EXECUTIONS.set(EXECUTIONS.get() + 1);
-            assert!(EXECUTIONS.get() <= executions_max, "the search has more than {executions_max} executions");
+            assert!(
+                EXECUTIONS.get() <= executions_max,
+                "the search has more than {executions_max} executions"
+            );
             WORDS.set(0);
             restart_numbers();
             trace::clear();
+            turns::clear();
             body();
         });
     })
@@ -154,6 +184,10 @@ pub struct LoomWord {
     number: u32,
     /// The value last written, for operations that loom lacks. A guess, which a compare-exchange confirms.
     newest: StdAtomicU32,
+    /// All values that were written.
+    values: Mutex<Vec<u32>>,
+    /// The last write was a read-modify-write.
+    exchanged: AtomicBool,
     /// `None` if it must not be touched: see **Only touched words**, and freed ones.
     word: RwLock<Option<AtomicU32>>,
 }
@@ -169,15 +203,14 @@ impl LoomWord {
             None => resume_unwind(Box::new(FirstTouch(self.number))),
         }
     }
-
 }
 
-/// Continues the step that the caller has begun: nobody goes first.
-fn same_step<R>(operation: impl FnOnce() -> R) -> R {
-    ::loom::stop_exploring();
-    let result = operation();
-    ::loom::explore();
-    result
+impl LoomWord {
+    /// Whether `value` is another than before.
+    fn wrote(&self, value: u32) -> bool {
+        self.values.lock().expect("no holder panics").push(value);
+        self.newest.swap(value, Ordering::Relaxed) != value
+    }
 }
 
 impl Atomic for LoomWord {
@@ -188,6 +221,8 @@ impl Atomic for LoomWord {
         LoomWord {
             number,
             newest: StdAtomicU32::new(value),
+            values: Mutex::new(vec![value]),
+            exchanged: AtomicBool::new(false),
             word: RwLock::new(touched.then(|| AtomicU32::new(value))),
         }
     }
@@ -198,12 +233,16 @@ impl Atomic for LoomWord {
 
     fn store(&self, value: u32, order: Ordering) -> bool {
         self.with(|word| {
-            // See **Stores to a word have one order**.
+            if !self.exchanged.load(Ordering::Relaxed) {
+                return word.store(value, order);
+            }
+            // See **A store after a read-modify-write is later**. This exchange fails.
             let other = !self.newest();
             let _ = word.compare_exchange(other, other, Ordering::Relaxed, Ordering::Relaxed);
-            same_step(|| word.store(value, order));
+            Loom::same_step(|| word.store(value, order));
         });
-        self.newest.swap(value, Ordering::Relaxed) != value
+        self.exchanged.store(false, Ordering::Relaxed);
+        self.wrote(value)
     }
 
     fn rmw(&self, change: Rmw, success: Ordering, failure: Ordering) -> Result<u32, u32> {
@@ -221,7 +260,7 @@ impl Atomic for LoomWord {
                     Ok(before) if expected == guess => Ok(before),
                     Ok(found) | Err(found) => match change.apply(found) {
                         None => Err(found),
-                        Some(new) => same_step(|| word.compare_exchange(found, new, success, failure)),
+                        Some(new) => Loom::same_step(|| word.compare_exchange(found, new, success, failure)),
                     },
                 }
             }
@@ -229,7 +268,8 @@ impl Atomic for LoomWord {
         if let Ok(before) = result
             && let Some(new) = change.apply(before)
         {
-            self.newest.store(new, Ordering::Relaxed);
+            self.wrote(new);
+            self.exchanged.store(true, Ordering::Relaxed);
         }
         result
     }
@@ -238,8 +278,16 @@ impl Atomic for LoomWord {
         self.newest.load(Ordering::Relaxed)
     }
 
+    fn may_read(&self, accept: impl Fn(u32) -> bool) -> bool {
+        let values = self.values.lock().expect("no holder panics");
+        values.iter().any(|&value| accept(value))
+    }
+
     fn free(&self) {
-        let mut word = self.word.try_write().expect("use after free: a word is about to be touched");
+        let mut word = self
+            .word
+            .try_write()
+            .expect("use after free: a word is about to be touched");
         if let Some(word) = &mut *word {
             // Fails if some operation was not ordered before.
             word.with_mut(|_| ());

@@ -28,6 +28,8 @@ pub struct Setup {
     pub odds: u32,
     /// Whether a halt acquires what was written before the kick that it takes, as the contract has it.
     pub kick_orders: bool,
+    /// Whether a compare-store is a comparison and a store, in two steps, rather than an exchange.
+    pub compare_stores: bool,
     /// `node(cpu) = cpu % numa_nodes`.
     pub numa_nodes: u32,
     /// How often the conformance suite repeats what it tries.
@@ -46,6 +48,7 @@ impl Setup {
             interrupts: false,
             odds: 0,
             kick_orders: true,
+            compare_stores: false,
             numa_nodes: 1,
             rounds: 1,
             orderings: Orderings::AsWritten,
@@ -59,6 +62,10 @@ pub(crate) struct CpuState<C: Checker> {
     pub kick: C::Atomic,
     /// The same, for the sleeping thread, which may not look at modelled memory: the look would order something.
     pub kicked: AtomicBool,
+    /// Changed by who makes this CPU compare again, as a modelled word.
+    pub restarts: C::Atomic,
+    /// Has compared, and may store.
+    pub comparing: AtomicBool,
     /// How many interrupts were posted, as a modelled word: how long each is under way is explored.
     pub posted: C::Atomic,
     pub interrupts: Mutex<VecDeque<Job<Cpu<C>>>>,
@@ -92,6 +99,8 @@ impl<C: Checker> Machine<C> {
         let cpu = |_| CpuState {
             kick: C::Atomic::new(0),
             kicked: AtomicBool::new(false),
+            restarts: C::Atomic::new(0),
+            comparing: AtomicBool::new(false),
             posted: C::Atomic::new(0),
             interrupts: Mutex::default(),
             sleeps_on: AtomicU32::new(0),
@@ -110,14 +119,21 @@ impl<C: Checker> Machine<C> {
     /// Runs each job on its CPU, all at the same time, and returns when all are done. The first runs on the caller's
     /// thread.
     pub fn run(self: &Arc<Self>, jobs: Vec<(CpuId, Job<Cpu<C>>)>) {
+        self.run_after(|_| (), jobs);
+    }
+
+    /// Runs `prologue` on the first job's CPU, alone, and then the jobs.
+    pub fn run_after(self: &Arc<Self>, prologue: impl FnOnce(&Cpu<C>), jobs: Vec<(CpuId, Job<Cpu<C>>)>) {
         let mut jobs = jobs.into_iter();
-        let Some((first_id, first)) = jobs.next() else { return };
+        let Some((first, job)) = jobs.next() else { return };
+        let first = Cpu::new(Arc::clone(self), first);
+        prologue(&first);
         let start = |(id, job): (CpuId, Job<Cpu<C>>)| {
             let machine = Arc::clone(self);
-            C::spawn(move || Cpu::play(machine, id, job))
+            C::spawn(move || Cpu::new(machine, id).play(job))
         };
         let others: Vec<C::Join> = jobs.map(start).collect();
-        Cpu::play(Arc::clone(self), first_id, first);
+        first.play(job);
         others.into_iter().for_each(C::join);
     }
 
@@ -128,7 +144,6 @@ impl<C: Checker> Machine<C> {
 
     /// `word` has a new value.
     pub(crate) fn changed(&self, word: &ModelWord<C>) {
-        word.changed();
         self.progress.fetch_add(1, Ordering::Relaxed);
         for cpu in &self.cpus {
             if cpu.sleeps_on.load(Ordering::Relaxed) == word.number {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, RawLock, Word};
+use holdfast_locks::{CpuId, Paravirt, RawLock, Word};
 
 use crate::checker::{Cell, Checker};
 use crate::cpu::Cpu;
@@ -66,6 +66,74 @@ pub fn contention<C: Checker, L: RawLock<Cpu<C>> + 'static>(
         let jobs: Jobs<C> = (0..setup.cpus).map(each).collect();
         Machine::new(&setup).run(jobs);
         assert_eq!(lock.data.get(), rounds * setup.cpus, "updates under the lock were lost");
+    }
+}
+
+/// CPU 0 holds the lock before the others come: one preemption is enough for a queue of them all.
+pub fn queue<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
+    let setup = setup.clone();
+    move || queue_with::<C, L>(&setup, Vec::new())
+}
+
+/// As [`queue`], with a CPU more that kicks CPU 1 for no reason.
+pub fn stray_kick<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
+    let with_kicker = Setup {
+        cpus: setup.cpus + 1,
+        ..setup.clone()
+    };
+    let lockers = setup.cpus;
+    move || {
+        let kick = job(lockers, move |cpu: &Cpu<C>| cpu.kick(CpuId(lockers - 1)));
+        queue_with::<C, L>(&with_kicker, vec![kick]);
+    }
+}
+
+fn queue_with<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup, others: Jobs<C>) {
+    let lock = Guarded::<C>::new(0);
+    let lockers = setup.cpus - others.len() as u32;
+    let holder = Arc::clone(&lock);
+    let mut jobs: Jobs<C> = vec![job(0, move |cpu| {
+        holder.data.update(|count| count + 1);
+        L::unlock(cpu, &holder.word);
+    })];
+    jobs.extend((1..lockers).map(|cpu| {
+        let lock = Arc::clone(&lock);
+        job(cpu, move |cpu| lock.with::<L>(cpu, || ()))
+    }));
+    jobs.extend(others);
+    Machine::new(setup).run_after(|cpu| L::lock(cpu, &lock.word), jobs);
+    assert_eq!(lock.data.get(), lockers, "updates under the lock were lost");
+}
+
+/// CPU 0 holds two locks, for each of which another CPU waits; their waiters share an entry of the hash table.
+pub fn shared_entry<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
+    /// Of the locks, whose keys are their numbers. These share a line of a table with 256 entries.
+    const NUMBERS: [u32; 2] = [2, 36];
+    let setup = Setup {
+        cpus: 3,
+        ..setup.clone()
+    };
+    move || {
+        let locks: Vec<_> = (1..=NUMBERS[1]).map(|_| Guarded::<C>::new(0)).collect();
+        let [first, second] = NUMBERS.map(|number| Arc::clone(&locks[number as usize - 1]));
+        let held = [Arc::clone(&first), Arc::clone(&second)];
+        let mut jobs: Jobs<C> = vec![job(0, move |cpu| {
+            for lock in held {
+                lock.data.update(|count| count + 1);
+                L::unlock(cpu, &lock.word);
+            }
+        })];
+        for (cpu, lock) in [(1, &first), (2, &second)] {
+            let lock = Arc::clone(lock);
+            jobs.push(job(cpu, move |cpu| lock.with::<L>(cpu, || ())));
+        }
+        let take_both = |cpu: &Cpu<C>| [&first, &second].iter().for_each(|lock| L::lock(cpu, &lock.word));
+        Machine::new(&setup).run_after(take_both, jobs);
+        assert_eq!(
+            (first.data.get(), second.data.get()),
+            (2, 2),
+            "updates under the locks were lost"
+        );
     }
 }
 
@@ -143,5 +211,39 @@ pub fn interrupted_waiter<C: Checker, L: RawLock<Cpu<C>> + 'static>(
         ];
         Machine::new(&setup).run(jobs);
         assert_eq!(task.data.get(), 2, "updates under the lock were lost");
+    }
+}
+
+/// CPU 1 waits for one lock and then for another, for which CPU 2 waits with the ticket that CPU 1 had on the first:
+/// **valid when seen**. Who looks for CPU 2 must not take CPU 1's record for what it wants, half old and half new.
+pub fn equal_tickets<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
+    let setup = Setup {
+        cpus: 3,
+        ..setup.clone()
+    };
+    move || {
+        let (first, second) = (Guarded::<C>::new(0), Guarded::<C>::new(0));
+        let locks = [Arc::clone(&first), Arc::clone(&second)];
+        let holder = job(0, move |cpu: &Cpu<C>| {
+            let [first, second] = &locks;
+            L::lock(cpu, &second.word);
+            L::lock(cpu, &first.word);
+            first.data.update(|count| count + 1);
+            L::unlock(cpu, &first.word);
+            second.data.update(|count| count + 1);
+            L::unlock(cpu, &second.word);
+        });
+        let locks = [Arc::clone(&first), Arc::clone(&second)];
+        let both = job(1, move |cpu: &Cpu<C>| {
+            locks.iter().for_each(|lock| lock.with::<L>(cpu, || ()))
+        });
+        let waiter = Arc::clone(&second);
+        let waiter = job(2, move |cpu: &Cpu<C>| waiter.with::<L>(cpu, || ()));
+        Machine::new(&setup).run(vec![holder, both, waiter]);
+        assert_eq!(
+            (first.data.get(), second.data.get()),
+            (2, 3),
+            "updates under the locks were lost"
+        );
     }
 }

@@ -104,23 +104,38 @@ impl Checker for Shuttle {
         ::shuttle::thread::current()
     }
     fn fence(_: Ordering) {}
-    fn pause() {
+    fn pause(_: &Self::Thread) {
         ::shuttle::thread::yield_now();
     }
-    fn cut() {}
-    fn sleep() {
+    fn sleep(_: &Self::Thread) {
         ::shuttle::thread::park();
     }
     fn wake(thread: &Self::Thread) {
         thread.unpark();
+    }
+    fn slept_in_vain(_: &Self::Thread) {}
+    fn cut() {}
+    fn same_step<R>(operation: impl FnOnce() -> R) -> R {
+        let before = IN_STEP.replace(true);
+        let result = operation();
+        IN_STEP.set(before);
+        result
     }
     fn chance(odds: u32) -> bool {
         thread_rng().gen_range(0..odds) == 0
     }
 }
 
+thread_local! {
+    /// A step goes on: nobody goes first.
+    static IN_STEP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 /// Lets any thread go first.
 fn step() {
+    if IN_STEP.get() {
+        return;
+    }
     // An access to anything shared is a scheduling point.
     SchedulingPoint::new(false).load(Ordering::SeqCst);
 }
@@ -168,6 +183,10 @@ impl Atomic for ShuttleWord {
 
     fn newest(&self) -> u32 {
         self.value.load(Ordering::Relaxed)
+    }
+
+    fn may_read(&self, accept: impl Fn(u32) -> bool) -> bool {
+        accept(self.newest())
     }
 
     fn free(&self) {

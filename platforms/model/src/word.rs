@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_locks::Word;
 
@@ -18,8 +17,6 @@ thread_local! {
 pub struct ModelWord<C: Checker> {
     pub(crate) atomic: C::Atomic,
     pub(crate) number: u32,
-    /// Counts changes of the value, so that a sleeping waiter knows of one. Not part of the modelled memory.
-    pub(crate) version: AtomicU32,
 }
 
 impl<C: Checker> ModelWord<C> {
@@ -29,17 +26,12 @@ impl<C: Checker> ModelWord<C> {
         ModelWord {
             atomic: C::Atomic::new(value),
             number,
-            version: AtomicU32::new(0),
         }
     }
 
     /// Ends the word's life: whatever touches it after, or was not ordered before, is a failure.
     pub fn free(&self) {
         self.atomic.free();
-    }
-
-    pub(crate) fn changed(&self) {
-        self.version.fetch_add(1, Relaxed);
     }
 }
 

@@ -6,8 +6,8 @@ use crate::loom::{ALL, few};
 
 suite! { "preemptable-ticket", PreemptableTicket:
     two_cpus = ALL,
-    two_cpus_twice = few(4),
-    three_cpus = few(3),
+    two_cpus_twice = few(3),
+    three_cpus = few(2),
     try_lock = ALL,
     freed_at_once = ALL,
     interrupted_waiter = few(4),

@@ -6,10 +6,10 @@ use crate::loom::{ALL, few};
 
 suite! { "pv-ticket", PvTicket:
     two_cpus = ALL,
-    two_cpus_twice = few(4),
-    three_cpus = few(3),
+    two_cpus_twice = few(3),
+    three_cpus = few(2),
     try_lock = ALL,
     freed_at_once = ALL,
-    interrupted_waiter = few(3),
+    interrupted_waiter = few(2),
     ticket_wrap = few(3),
 }

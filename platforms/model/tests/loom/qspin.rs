@@ -7,9 +7,9 @@ mod narrow {
 
     suite! { "qspin", Qspin:
         two_cpus = ALL,
-        two_cpus_twice = few(6),
-        three_cpus = few(4),
-        four_cpus = few(2),
+        two_cpus_twice = few(4),
+        three_cpus = few(3),
+        four_cpus = few(0),
         try_lock = ALL,
         freed_at_once = ALL,
         interrupted_waiter = ALL,

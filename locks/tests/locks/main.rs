@@ -3,6 +3,7 @@
 
 mod contract;
 mod explore;
+mod hosted;
 mod queued;
 mod races;
 mod scenes;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use holdfast_locks::conformance::Job;
 use holdfast_locks::{
-    Budget, CpuId, Event, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable, Word,
+    Budget, CpuId, Event, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable, Word,
 };
 
 /// A memory word.
@@ -62,6 +62,10 @@ pub struct Setup {
     pub numa_nodes: u32,
     /// Steps after which a run counts as a livelock.
     pub steps_max: u64,
+    /// CPUs are like host threads: a compare-store is two steps, and the head of a hybrid lock's queue is courteous.
+    pub hosted: bool,
+    /// Whether settling does what it promises.
+    pub settles: bool,
 }
 
 impl Setup {
@@ -71,6 +75,16 @@ impl Setup {
             threshold: 1,
             numa_nodes: 1,
             steps_max: 2_000_000,
+            hosted: false,
+            settles: true,
+        }
+    }
+
+    /// CPUs like host threads.
+    pub fn hosted(cpus: u32) -> Self {
+        Setup {
+            hosted: true,
+            ..Setup::new(cpus)
         }
     }
 }
@@ -97,6 +111,10 @@ struct CpuState {
     interrupts: RefCell<VecDeque<Job<StepCpu>>>,
     halts: Cell<u32>,
     spins: Cell<u32>,
+    /// Somebody has settled: a compare-store must compare again.
+    compare_again: Cell<bool>,
+    /// Locks that it has taken past their queues.
+    overtakes: Cell<u32>,
     /// Keys of the locks that it waits for, innermost last.
     contending: RefCell<Vec<usize>>,
 }
@@ -124,6 +142,8 @@ impl Machine {
             interrupts: RefCell::default(),
             halts: Cell::new(0),
             spins: Cell::new(0),
+            compare_again: Cell::new(false),
+            overtakes: Cell::new(0),
             contending: RefCell::default(),
         };
         Rc::new(Machine {
@@ -307,6 +327,22 @@ impl StepCpu {
         self.state().irqs_enabled.set(enabled);
     }
 
+    /// Compares in one step and stores in another.
+    fn compare_store(&self, word: &StepWord, mask: u32, current: u32, new: u32) -> Result<(), u32> {
+        loop {
+            self.state().compare_again.set(false);
+            let seen = self.load(word, SC);
+            if seen & mask != current {
+                return Err(seen & mask);
+            }
+            self.step();
+            if !self.state().compare_again.get() {
+                word.0.store(word.0.load(SC) & !mask | new, SC);
+                return Ok(());
+            }
+        }
+    }
+
     fn halt(&self, why: Blocked) {
         self.state().halts.set(self.state().halts.get() + 1);
         let spurious = self.machine.chooser.borrow_mut().spurious();
@@ -353,6 +389,29 @@ unsafe impl Platform for StepCpu {
     fn compare_exchange(&self, word: &StepWord, current: u32, new: u32, _: Ordering, _: Ordering) -> Result<u32, u32> {
         self.step();
         word.0.compare_exchange(current, new, SC, SC)
+    }
+    fn compare_store_low8(&self, word: &StepWord, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        if self.machine.setup.hosted {
+            let stored = self.compare_store(word, 0xff, current.into(), new.into());
+            return stored.map_err(|found| found as u8);
+        }
+        self.compare_exchange_low8(word, current, new, order, order).map(drop)
+    }
+    fn compare_store_low16(&self, word: &StepWord, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        if self.machine.setup.hosted {
+            let stored = self.compare_store(word, 0xffff, current.into(), new.into());
+            return stored.map_err(|found| found as u16);
+        }
+        self.compare_exchange_low16(word, current, new, order, order).map(drop)
+    }
+    fn settle(&self) -> bool {
+        if self.machine.setup.hosted {
+            self.step();
+            for cpu in &self.machine.cpus {
+                cpu.compare_again.set(self.machine.setup.settles);
+            }
+        }
+        self.machine.setup.hosted
     }
     fn fetch_add(&self, word: &StepWord, value: u32, _: Ordering) -> u32 {
         self.step();
@@ -490,6 +549,25 @@ unsafe impl Paravirt for StepCpu {
     }
     fn spin_threshold(&self) -> Budget {
         Budget(self.machine.setup.threshold)
+    }
+    fn sharing(&self) -> Sharing {
+        if !self.machine.setup.hosted {
+            return Sharing::LINUX;
+        }
+        Sharing {
+            newcomer: Budget(1),
+            queued: Budget(0),
+            courtesy: Budget(1),
+        }
+    }
+    /// Every other time is the last.
+    fn overtook(&self) -> bool {
+        let overtakes = &self.state().overtakes;
+        overtakes.set(overtakes.get() + 1);
+        self.machine.setup.hosted && overtakes.get() % 2 == 0
+    }
+    fn nap(&self) {
+        self.block(Blocked::Spinning);
     }
     fn now_ns(&self) -> u64 {
         self.machine.steps.get()

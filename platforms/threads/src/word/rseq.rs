@@ -54,7 +54,7 @@ fn find() -> Option<isize> {
     // SAFETY: glibc's manual says that this is an `unsigned int`, and constant. 0: not registered.
     let size = unsafe { *size.cast::<u32>() };
     let usable = size >= AREA_BYTES_MIN && offset != UNKNOWN && offset % 4 == 0;
-    (usable && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ as i32)).then_some(offset)
+    (usable && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)).then_some(offset)
 }
 
 fn symbol(name: &CStr) -> Option<*const libc::c_void> {
@@ -77,7 +77,7 @@ pub fn has_restartable_sequences() -> bool {
 pub(crate) fn settle() -> bool {
     let any = area().is_some();
     if any {
-        let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ as i32);
+        let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ);
         assert!(done, "membarrier fails after it was registered");
     }
     any

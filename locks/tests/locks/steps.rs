@@ -564,7 +564,7 @@ unsafe impl Paravirt for StepCpu {
     fn overtook(&self) -> bool {
         let overtakes = &self.state().overtakes;
         overtakes.set(overtakes.get() + 1);
-        self.machine.setup.hosted && overtakes.get() % 2 == 0
+        self.machine.setup.hosted && overtakes.get().is_multiple_of(2)
     }
     fn nap(&self) {
         self.block(Blocked::Spinning);

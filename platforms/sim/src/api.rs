@@ -57,9 +57,6 @@ pub struct HostTask {
     pub sleep_ns: u64,
 }
 
-/// Where the vCPUs' time went: a share for each cause, by name. The shares sum to 1.
-pub type TimeShare = BTreeMap<&'static str, f64>;
-
 /// What one run gave.
 #[derive(Clone, Debug)]
 pub struct Outcome {

@@ -26,7 +26,7 @@ mod vcpu;
 mod watch;
 mod word;
 
-pub use api::{CallOff, Config, Convoy, Failure, HostTask, Outcome, TimeShare, Vm, VmOutcome};
+pub use api::{CallOff, Config, Convoy, Failure, HostTask, Outcome, Vm, VmOutcome};
 pub use cause::Cause;
 pub use cpu::SimCpu;
 pub use machine::{SimContext, SimMachine};

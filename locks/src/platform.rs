@@ -59,6 +59,11 @@ pub unsafe trait Platform {
 
     /// Loads `word`.
     fn load(&self, word: &Self::Word, order: Ordering) -> u32;
+    /// Loads bits 0-15.
+    #[inline]
+    fn load_low16(&self, word: &Self::Word, order: Ordering) -> u16 {
+        self.load(word, order) as u16
+    }
     /// Stores `value` to `word`.
     fn store(&self, word: &Self::Word, value: u32, order: Ordering);
     /// Stores to bits 0-7 and leaves the others, which other CPUs may be changing, as they are.
@@ -155,6 +160,12 @@ pub unsafe trait Platform {
     }
     /// Adds, wrapping; returns the value before.
     fn fetch_add(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
+    /// Adds to bits 16-31, wrapping. Returns the value before, but bits 0-15 may be newer: as they were then, or at any time
+    /// until this returns. Both were loaded with `order`.
+    #[inline]
+    fn fetch_add_high16(&self, word: &Self::Word, value: u16, order: Ordering) -> u32 {
+        self.fetch_add(word, u32::from(value) << 16, order)
+    }
     /// Sets bits; returns the value before.
     fn fetch_or(&self, word: &Self::Word, bits: u32, order: Ordering) -> u32;
     /// Keeps only `bits`; returns the value before.

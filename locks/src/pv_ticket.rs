@@ -51,7 +51,8 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         // ORDERING: Acquire; if the lock is free this takes it, and pairs with the Release in `unlock`.
-        let drawn = cpu.fetch_add(word, TAIL_INC, unless_omitted(S::LOCK_ACQUIRE, Acquire));
+        // A newer head is as good: it never passes a ticket that is waited for.
+        let drawn = cpu.fetch_add_high16(word, INC, unless_omitted(S::LOCK_ACQUIRE, Acquire));
         // The flag is part of this comparison on purpose: a flagged lock goes on to clear it.
         if drawn as u16 != tail(drawn) {
             lock_slow::<P, S>(cpu, word, drawn);
@@ -71,7 +72,7 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
     fn unlock(cpu: &P, word: &P::Word) {
         let key = cpu.key(word);
         // ORDERING: Relaxed; nobody but this CPU changes the ticket being served. (The flag may change: it is ignored.)
-        let seen = cpu.load(word, Relaxed) as u16;
+        let seen = cpu.load_low16(word, Relaxed);
         let mine = seen & !SLOW;
         // Without the flag a half-word store will do, which carries nothing into the tail. It may overwrite a flag that has
         // just been set: `lock_spinning` sees to it.

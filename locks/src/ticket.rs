@@ -37,7 +37,8 @@ impl<P: Platform> RawLock<P> for Ticket {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         // ORDERING: Acquire; if the lock is free this takes it, and pairs with the Release store of head in `unlock`.
-        let drawn = cpu.fetch_add(word, TAIL_ONE, Acquire);
+        // A newer head is as good: it never passes a ticket that is waited for.
+        let drawn = cpu.fetch_add_high16(word, 1, Acquire);
         if head(drawn) != tail(drawn) {
             wait_for_turn(cpu, word, tail(drawn));
         }
@@ -57,7 +58,7 @@ impl<P: Platform> RawLock<P> for Ticket {
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
         // ORDERING: Relaxed; nobody but this CPU writes head while it holds the lock.
-        let mine = head(cpu.load(word, Relaxed));
+        let mine = cpu.load_low16(word, Relaxed);
         // ORDERING: Release; pairs with the Acquire of the next ticket's owner. A half-word store, because the tail may be
         // moving; no read-modify-write, because head is ours.
         cpu.store_low16(word, mine.wrapping_add(1), Release);

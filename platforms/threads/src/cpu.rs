@@ -81,6 +81,10 @@ unsafe impl Platform for ThisThread {
         word.0.load(order)
     }
     #[inline(always)]
+    fn load_low16(&self, word: &ThreadWord, order: Ordering) -> u16 {
+        word.0.load_low16(order)
+    }
+    #[inline(always)]
     fn store(&self, word: &ThreadWord, value: u32, order: Ordering) {
         word.0.store(value, order);
     }
@@ -159,6 +163,10 @@ unsafe impl Platform for ThisThread {
     #[inline(always)]
     fn fetch_add(&self, word: &ThreadWord, value: u32, order: Ordering) -> u32 {
         word.0.fetch_add(value, order)
+    }
+    #[inline(always)]
+    fn fetch_add_high16(&self, word: &ThreadWord, value: u16, order: Ordering) -> u32 {
+        word.0.fetch_add_high16(value, order)
     }
     #[inline(always)]
     fn fetch_or(&self, word: &ThreadWord, bits: u32, order: Ordering) -> u32 {

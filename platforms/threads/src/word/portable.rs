@@ -27,6 +27,9 @@ impl Word {
     pub(crate) fn load(&self, order: Ordering) -> u32 {
         self.0.load(order)
     }
+    pub(crate) fn load_low16(&self, order: Ordering) -> u16 {
+        self.0.load(order) as u16
+    }
     pub(crate) fn store(&self, value: u32, order: Ordering) {
         self.0.store(value, order);
     }
@@ -90,6 +93,9 @@ impl Word {
     }
     pub(crate) fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.0.fetch_add(value, order)
+    }
+    pub(crate) fn fetch_add_high16(&self, value: u16, order: Ordering) -> u32 {
+        self.0.fetch_add(u32::from(value) << 16, order)
     }
     pub(crate) fn fetch_or(&self, bits: u32, order: Ordering) -> u32 {
         self.0.fetch_or(bits, order)

@@ -95,7 +95,7 @@ macro_rules! compare_store {
             let Some(area) = area() else { return false };
             let stored: u64;
             // SAFETY: the area is this thread's (`cpu_id`, at 4, is negative if it is not registered). The kernel reads the
-            // descriptor, which is static; if it interrupts in [3, 4), it goes on at 6, which begins anew at 2.
+            // descriptor, which is static and, by `keep_loaded`, stays. If it interrupts in [3, 4), it goes on at 6.
             unsafe {
                 asm!(
                     // The descriptor: version and flags, start, length, where to go on.
@@ -105,28 +105,28 @@ macro_rules! compare_store {
                     ".long 0, 0",
                     ".quad 3f, 4f - 3f, 6f",
                     ".popsection",
-                    // Before 6, the signature that glibc has registered, dressed up as an instruction.
+                    // Before 6, the signature that glibc has registered, dressed up as an instruction. Names the descriptor,
+                    // which the kernel forgets each time it interrupts, and begins anew.
                     ".pushsection .text.unlikely.holdfast_rseq, \"ax\"",
                     ".byte 0x0f, 0xb9, 0x3d",
                     ".long 0x53053053",
                     "6:",
-                    "jmp 2f",
+                    "mov qword ptr fs:[{area} + 8], {t}",
+                    "jmp 3f",
                     ".popsection",
                     "xor {t:e}, {t:e}",
                     "cmp dword ptr fs:[{area} + 4], {t:e}",
                     "jl 5f",
-                    "2:",
                     "lea {t}, [rip + 7b]",
-                    "mov qword ptr fs:[{area} + 8], {t}",
                     "3:",
+                    "cmp qword ptr fs:[{area} + 8], {t}",
+                    "jne 6b",
                     concat!("cmp ", $memory, " ptr [{memory}], {current", $modifier, "}"),
                     "jne 5f",
                     concat!("mov ", $memory, " ptr [{memory}], {new", $modifier, "}"),
                     "4:",
                     "5:",
                     "sete {t:l}",
-                    // No descriptor may be left behind: its library might be unloaded.
-                    "mov qword ptr fs:[{area} + 8], 0",
                     t = out(reg) stored,
                     area = in(reg) area,
                     memory = in(reg) memory,

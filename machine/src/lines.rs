@@ -165,6 +165,8 @@ impl Lines {
 /// How long a line travels between two pCPUs.
 #[derive(Clone, Debug)]
 struct Distances {
+    /// Core and socket of each pCPU.
+    places: Vec<(u32, u32)>,
     per_core: u32,
     per_socket: u32,
     core: Picos,
@@ -174,9 +176,13 @@ struct Distances {
 
 impl Distances {
     fn new(topology: &Topology, costs: &Costs) -> Distances {
+        let (per_core, per_socket) = (topology.threads, topology.threads * topology.cores);
         Distances {
-            per_core: topology.threads,
-            per_socket: topology.threads * topology.cores,
+            places: (0..topology.pcpus())
+                .map(|pcpu| (pcpu / per_core, pcpu / per_socket))
+                .collect(),
+            per_core,
+            per_socket,
             core: costs.transfer_core,
             socket: costs.transfer_socket,
             cross: costs.transfer_cross,
@@ -186,10 +192,12 @@ impl Distances {
     /// From `owner`, or from this socket's last-level cache where nobody is.
     fn from(&self, owner: u32, pcpu: u32) -> Picos {
         if owner == NOBODY || owner == pcpu {
-            self.socket
-        } else if owner / self.per_core == pcpu / self.per_core {
+            return self.socket;
+        }
+        let (theirs, mine) = (self.places[owner as usize], self.places[pcpu as usize]);
+        if theirs.0 == mine.0 {
             self.core
-        } else if owner / self.per_socket == pcpu / self.per_socket {
+        } else if theirs.1 == mine.1 {
             self.socket
         } else {
             self.cross
@@ -203,8 +211,8 @@ impl Distances {
         } else {
             self.from(owner, pcpu)
         };
-        let socket = pcpu / self.per_socket * self.per_socket;
-        let core = pcpu / self.per_core * self.per_core;
+        let (core, socket) = self.places[pcpu as usize];
+        let (core, socket) = (core * self.per_core, socket * self.per_socket);
         let mut from_sharers = Picos::ZERO;
         for (word, &bits) in sharers.iter().enumerate() {
             let first = word as u32 * 64;

@@ -57,10 +57,52 @@ pub struct Resumption {
 pub struct Spinners {
     /// Whose copies are good, in no order.
     quiet: Vec<u32>,
-    /// Of those whose next load misses, the keys of that load, whose tie is their pCPU; descending: the next is the last.
-    stale: Vec<Key>,
+    /// Those whose next load misses.
+    stale: Misses,
     /// The queue's slot for the next miss.
     slot: Option<u32>,
+}
+
+/// Loads that will miss, as integers that sort fast: picoseconds after `base` above the pCPU; descending, so that the
+/// next is the last.
+#[derive(Clone, Debug, Default)]
+struct Misses {
+    base: Time,
+    loads: Vec<u64>,
+}
+
+const PCPU_BITS: u32 = 20;
+
+impl Misses {
+    /// Counts from `base` on, which is not after any of the loads.
+    fn rebase(&mut self, base: Time) {
+        let shift = base.since(self.base).0 << PCPU_BITS;
+        self.loads.iter_mut().for_each(|load| *load -= shift);
+        self.base = base;
+    }
+
+    fn push(&mut self, time: Time, pcpu: u32) {
+        let offset = time.since(self.base).0;
+        assert!(
+            offset < 1 << (63 - PCPU_BITS),
+            "a spinner's next load is {offset} ps away"
+        );
+        self.loads.push(offset << PCPU_BITS | u64::from(pcpu));
+    }
+
+    fn sort(&mut self) {
+        self.loads.sort_unstable_by(|a, b| b.cmp(a));
+    }
+
+    fn next(&self) -> Option<Key> {
+        let load = *self.loads.last()?;
+        let pcpu = load as u32 & ((1 << PCPU_BITS) - 1);
+        Some(Key::new(self.base + Picos(load >> PCPU_BITS), CLASS_ACTIVITY, pcpu))
+    }
+
+    fn remove(&mut self, pcpu: u32) {
+        self.loads.retain(|&load| load as u32 & ((1 << PCPU_BITS) - 1) != pcpu);
+    }
 }
 
 impl Engine {
@@ -91,11 +133,11 @@ impl Engine {
         self.plan_end(vcpu);
     }
 
-    /// Finds when the flow of `vcpu` must act itself if nobody writes its line.
-    fn plan_end(&mut self, vcpu: u32) {
+    /// Finds when the flow of `vcpu` must act itself if nobody writes its line; says whether that changed the queue.
+    fn plan_end(&mut self, vcpu: u32) -> bool {
         let this = &mut self.vcpus[vcpu as usize];
         let (Some(parked), Some(pcpu)) = (&mut this.parked, this.pcpu) else {
-            return;
+            return false;
         };
         let spin = parked.spin;
         let pauses = match &self.ple {
@@ -107,12 +149,13 @@ impl Engine {
         };
         let was_endless = parked.until_load == ENDLESS;
         parked.until_load = pauses.min(spin.loads.saturating_sub(1)).min(ENDLESS);
-        if parked.until_load < ENDLESS {
-            self.queue
-                .set(pcpu, Key::new(spin.load_time(parked.until_load), CLASS_ACTIVITY, pcpu));
-        } else if !was_endless {
-            self.queue.set(pcpu, Key::new(Time::NEVER, CLASS_ACTIVITY, pcpu));
-        }
+        let end = match parked.until_load {
+            ENDLESS if was_endless => return false,
+            ENDLESS => Time::NEVER,
+            load => spin.load_time(load),
+        };
+        self.queue.set(pcpu, Key::new(end, CLASS_ACTIVITY, pcpu));
+        true
     }
 
     /// `writer` took `line` away from all others now: who spins on it misses at its next load.
@@ -127,6 +170,7 @@ impl Engine {
         let Some(mut spinners) = self.records[line.0 as usize].spinners.take() else {
             return;
         };
+        spinners.stale.rebase(self.now);
         let writer_pcpu = self.vcpus[writer as usize].last_pcpu;
         for vcpu in spinners.quiet.drain(..) {
             let Some(pcpu) = self.vcpus[vcpu as usize].pcpu else {
@@ -135,16 +179,16 @@ impl Engine {
             // Of loads at the very time of the write, those of lower pCPUs came first.
             let loads = self.loads_before(vcpu, pcpu < writer_pcpu);
             let next = self.pass(vcpu, loads);
-            spinners.stale.push(Key::new(next, CLASS_ACTIVITY, pcpu));
+            spinners.stale.push(next, pcpu);
         }
-        spinners.stale.sort_unstable_by(|a, b| b.cmp(a));
+        spinners.stale.sort();
         self.plan_miss(&mut spinners, line);
         self.records[line.0 as usize].spinners = Some(spinners);
     }
 
     fn plan_miss(&mut self, spinners: &mut Spinners, line: LineId) {
-        match spinners.stale.last() {
-            Some(&key) => {
+        match spinners.stale.next() {
+            Some(key) => {
                 let slot = *spinners.slot.get_or_insert_with(|| self.add_line_slot(line));
                 self.queue.set(slot, key);
             }
@@ -190,12 +234,13 @@ impl Engine {
         let Some(mut spinners) = self.records[line.0 as usize].spinners.take() else {
             return;
         };
-        while let Some(&key) = spinners.stale.last() {
-            // The line's own event is the first; the misses play on while nothing else comes before them.
-            if self.queue.second().is_some_and(|other| other < key) {
+        // The line's own event is the first; the misses play on while nothing else comes before them.
+        let mut bound = self.queue.second();
+        while let Some(key) = spinners.stale.next() {
+            if bound.is_some_and(|other| other < key) {
                 break;
             }
-            spinners.stale.pop();
+            spinners.stale.loads.pop();
             self.now = key.time();
             let pcpu = key.tie();
             let Activity::Guest(vcpu) = self.pcpus[pcpu as usize].activity else {
@@ -203,7 +248,9 @@ impl Engine {
             };
             if self.miss(vcpu, line) {
                 spinners.quiet.push(vcpu);
-                self.plan_end(vcpu);
+                if self.plan_end(vcpu) {
+                    bound = self.queue.second();
+                }
             } else {
                 self.queue.set(pcpu, key);
                 break;
@@ -296,7 +343,7 @@ impl Engine {
         if let Some(index) = spinners.quiet.iter().position(|&other| other == vcpu) {
             spinners.quiet.swap_remove(index);
         } else {
-            spinners.stale.retain(|key| key.tie() != pcpu);
+            spinners.stale.remove(pcpu);
             self.plan_miss(&mut spinners, parked.line);
         }
         self.records[parked.line.0 as usize].spinners = Some(spinners);

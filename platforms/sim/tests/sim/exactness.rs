@@ -8,7 +8,7 @@ use holdfast_guest::Cpu;
 use holdfast_locks::{BootLock, Budget, Interrupts, LockKind, Platform, Word};
 use holdfast_sim::{Outcome, SimCpu, SimWord};
 
-use crate::image::{Program, Random, config, profile, run_program};
+use crate::image::{Program, Random, coarsen, config, profile, run_program};
 
 /// Shared state of a random program.
 struct Shared {
@@ -33,8 +33,8 @@ fn critical(shared: &Shared, cpu: &SimCpu, kind: LockKind, index: usize, ns: u64
 fn step(shared: &Shared, cpu: &SimCpu, kind: LockKind, random: &mut Random) {
     let word = &shared.words[random.next(shared.words.len() as u64) as usize];
     match random.next(8) {
-        0 => cpu.compute(random.next(20_000)),
-        1 => cpu.compute(random.next(300)),
+        0 => cpu.compute(random.next(2_000) * 10),
+        1 => cpu.compute(random.next(30) * 10),
         2 | 3 => critical(
             shared,
             cpu,
@@ -81,6 +81,10 @@ fn play(kind: LockKind, seed: u64, ple: bool, execute_spins: bool) -> Outcome {
     let vcpus = 1 + random.next(6) as u32;
     let mut config = config(pcpus, vcpus, random.next(4) as u32, seed);
     config.machine = profile(pcpus, ple);
+    if seed % 2 == 1 {
+        // Ties hide faults: make many.
+        coarsen(&mut config.machine.costs);
+    }
     config.execute_spins = execute_spins;
     config.vms[0].boot.spin_threshold = 50 + random.next(1000) as u32;
     let (program, on_timer) = program(kind, seed, 400);

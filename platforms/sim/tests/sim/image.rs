@@ -137,6 +137,20 @@ pub fn profile(cores: u32, ple: bool) -> Profile {
     }
 }
 
+/// Memory costs of which all are multiples of ten nanoseconds: many things happen at the same time.
+pub fn coarsen(costs: &mut Costs) {
+    let ns = Picos::from_nanos;
+    costs.load_hit = ns(10);
+    costs.store = ns(10);
+    costs.rmw_hit = ns(20);
+    costs.fence = ns(10);
+    costs.pause = ns(10);
+    costs.transfer_core = ns(20);
+    costs.transfer_socket = ns(40);
+    costs.transfer_cross = ns(100);
+    costs.read_occupancy = ns(10);
+}
+
 /// One guest of `vcpus` on `pcpus`, beside `hogs` host tasks that compete.
 pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
     let vm = Vm {

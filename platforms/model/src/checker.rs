@@ -39,12 +39,14 @@ pub trait Checker: Sized + 'static {
     fn fence(order: Ordering);
     /// Lets others go first: the caller is about to try the same again.
     fn pause(thread: &Self::Thread);
-    /// Blocks the caller until a [`wake`](Checker::wake), or not at all. May return for no reason. Orders no memory.
+    /// Waits for somebody else's step, in a loop until the caller has what it waits for. Orders no memory.
     fn sleep(thread: &Self::Thread);
-    /// Ends a [`sleep`](Checker::sleep), now or the next. Orders no memory.
+    /// After a [`sleep`](Checker::sleep) that was in vain: whether to [`block`](Checker::block) from here on.
+    fn is_out_of_turn(thread: &Self::Thread) -> bool;
+    /// Blocks the caller until a [`wake`](Checker::wake), whose caller's writes it may acquire. May return for no reason.
+    fn block(thread: &Self::Thread);
+    /// Ends what [`block`](Checker::block) began, if it has.
     fn wake(thread: &Self::Thread);
-    /// The caller has slept, and finds nothing changed.
-    fn slept_in_vain(thread: &Self::Thread);
     /// The caller repeats itself without effect: in another execution it comes to this point later, when it has what it
     /// waits for. So what follows needs no exploration, only a look whether it ends.
     fn cut();

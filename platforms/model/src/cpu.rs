@@ -21,7 +21,7 @@ use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt
 
 use crate::checker::{Atomic, Checker, Rmw};
 use crate::fault::Role;
-use crate::machine::{CpuState, Machine, wake};
+use crate::machine::{CpuState, HALTED, Machine, wake};
 use crate::trace::{self, Action};
 use crate::word::ModelWord;
 
@@ -44,6 +44,8 @@ pub struct Cpu<C: Checker> {
     /// The progress at the last PAUSE.
     paused_at: StdCell<u64>,
     clock: StdCell<u64>,
+    /// Looks at memory after all is over: loads are no steps.
+    inspects: bool,
 }
 
 impl<C: Checker> fmt::Debug for Cpu<C> {
@@ -55,7 +57,19 @@ impl<C: Checker> fmt::Debug for Cpu<C> {
 impl<C: Checker> Cpu<C> {
     /// CPU `id`, on the calling thread.
     pub(crate) fn new(machine: Arc<Machine<C>>, id: CpuId) -> Self {
-        let cpu = Cpu {
+        let cpu = Cpu::unstarted(machine, id, false);
+        let is_first = cpu.state().thread.set(C::current()).is_ok();
+        assert!(is_first, "CPU {} is played twice", id.0);
+        cpu
+    }
+
+    /// Who looks at the memory of a machine whose CPUs have stopped.
+    pub(crate) fn inspector(machine: Arc<Machine<C>>) -> Self {
+        Cpu::unstarted(machine, CpuId(0), true)
+    }
+
+    fn unstarted(machine: Arc<Machine<C>>, id: CpuId, inspects: bool) -> Self {
+        Cpu {
             id,
             machine,
             irqs_enabled: true.into(),
@@ -65,10 +79,8 @@ impl<C: Checker> Cpu<C> {
             idle: (0, 0).into(),
             paused_at: u64::MAX.into(),
             clock: 0.into(),
-        };
-        let is_first = cpu.state().thread.set(C::current()).is_ok();
-        assert!(is_first, "CPU {} is played twice", id.0);
-        cpu
+            inspects,
+        }
     }
 
     /// Does `job`, and takes the interrupts that have arrived by then.
@@ -103,7 +115,9 @@ impl<C: Checker> Cpu<C> {
         let _ = target.posted.rmw(Rmw::Add(1), Ordering::Relaxed, Ordering::Relaxed);
         handlers.lock().expect("no holder panics").push_back(handler);
         self.progressed();
-        wake(target);
+        if target.sleeps_on.load(Ordering::Relaxed) != 0 {
+            wake(target);
+        }
     }
 
     pub(crate) fn takes_interrupts(&self) -> bool {
@@ -164,23 +178,32 @@ impl<C: Checker> Cpu<C> {
     }
 
     /// Sleeps for as long as `asleep` says, which must be woken when that changes.
-    fn sleep_while(&self, asleep: impl Fn() -> bool) {
+    ///
+    /// Without `orders` the caller acquires nothing. But where the checker gives it the turn of another, whose step would
+    /// have been explored, it blocks: then the checker knows that it cannot run, and tries all others in its place. In
+    /// these executions the wait acquires more than it may; what that hides is left to the others.
+    fn sleep_while(&self, on: u32, orders: bool, asleep: impl Fn() -> bool) {
+        let state = self.state();
+        state.sleeps_on.store(on, Ordering::Relaxed);
+        let mut blocks = orders;
         while asleep() {
-            C::sleep(self.thread());
-            self.count_turn();
-            if asleep() {
-                C::slept_in_vain(self.thread());
+            if blocks {
+                C::block(self.thread());
+            } else {
+                C::sleep(self.thread());
+                self.count_turn();
+                blocks = C::is_out_of_turn(self.thread());
             }
         }
+        state.sleeps_on.store(0, Ordering::Relaxed);
     }
 
     /// Waits for a value of `word` that `until` accepts, or for an interrupt that can be taken.
     fn await_value(&self, word: &ModelWord<C>, until: impl Fn(u32) -> bool) {
-        let state = self.state();
-        state.sleeps_on.store(word.number, Ordering::Relaxed);
         let interruptible = self.takes_interrupts() && self.irqs_enabled.get();
-        self.sleep_while(|| !until(word.atomic.newest()) && !(interruptible && self.has_interrupts()));
-        state.sleeps_on.store(0, Ordering::Relaxed);
+        self.sleep_while(word.number, false, || {
+            !(until(word.atomic.newest()) || interruptible && self.has_interrupts())
+        });
         if interruptible {
             self.newest_posted();
         }
@@ -207,13 +230,10 @@ impl<C: Checker> Cpu<C> {
         }
         let interruptible = unmasked && self.takes_interrupts();
         let kicked = || state.kicked.load(Ordering::Relaxed);
-        self.sleep_while(|| !kicked() && !(interruptible && self.has_interrupts()));
+        let orders = self.machine.setup.kick_orders;
+        self.sleep_while(HALTED, orders, || !(kicked() || interruptible && self.has_interrupts()));
         self.note(Action::Wake);
-        let order = if self.machine.setup.kick_orders {
-            Ordering::AcqRel
-        } else {
-            Ordering::Relaxed
-        };
+        let order = if orders { Ordering::AcqRel } else { Ordering::Relaxed };
         let _ = state.kick.rmw(Rmw::Swap(0), order, Ordering::Relaxed);
         state.kicked.store(false, Ordering::Relaxed);
     }
@@ -365,10 +385,17 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
     }
     #[track_caller]
     fn load(&self, word: &ModelWord<C>, order: Ordering) -> u32 {
+        if self.inspects {
+            return word.atomic.newest();
+        }
         let value = word.atomic.load(self.order(Role::Load, order));
         self.note(Action::Load(word.number, value));
         self.take_interrupts();
         value
+    }
+    #[track_caller]
+    fn load_low16(&self, word: &ModelWord<C>, order: Ordering) -> u16 {
+        self.load(word, order) as u16
     }
     #[track_caller]
     fn store(&self, word: &ModelWord<C>, value: u32, order: Ordering) {
@@ -463,6 +490,15 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
     #[track_caller]
     fn fetch_add(&self, word: &ModelWord<C>, value: u32, order: Ordering) -> u32 {
         self.update(word, Rmw::Add(value), order)
+    }
+    #[track_caller]
+    fn fetch_add_high16(&self, word: &ModelWord<C>, value: u16, order: Ordering) -> u32 {
+        let before = self.fetch_add(word, u32::from(value) << 16, order);
+        if !self.machine.setup.compare_stores {
+            return before;
+        }
+        // A half-word addition, and then a look at the other half.
+        before & HIGH16 | u32::from(self.load_low16(word, order))
     }
     #[track_caller]
     fn fetch_or(&self, word: &ModelWord<C>, bits: u32, order: Ordering) -> u32 {
@@ -605,7 +641,9 @@ unsafe impl<C: Checker> Paravirt for Cpu<C> {
         let _ = target.kick.rmw(Rmw::Swap(1), Ordering::Release, Ordering::Relaxed);
         target.kicked.store(true, Ordering::Relaxed);
         self.progressed();
-        wake(target);
+        if target.sleeps_on.load(Ordering::Relaxed) == HALTED {
+            wake(target);
+        }
     }
     fn is_preempted(&self, _: CpuId) -> bool {
         self.chance()

@@ -77,7 +77,7 @@ impl Checker for Loom {
     type Atomic = LoomWord;
     type Cell = LoomCell;
     type Join = ::loom::thread::JoinHandle<()>;
-    type Thread = usize;
+    type Thread = LoomThread;
 
     fn explore(search: &Bounds, body: impl Fn() + Send + Sync + 'static) -> Result<Explored, Failure> {
         let start = Instant::now();
@@ -120,25 +120,39 @@ impl Checker for Loom {
         thread.join().expect("a panic ends the execution");
         turns::set_alive(turns::MAIN, true);
     }
-    fn current() -> Self::Thread {
-        turns::current()
+    fn current() -> LoomThread {
+        LoomThread {
+            index: turns::current(),
+            handle: ::loom::thread::current(),
+            blocked: AtomicBool::new(false),
+        }
     }
     fn fence(order: Ordering) {
         ::loom::sync::atomic::fence(order);
     }
-    fn pause(&thread: &usize) {
-        turns::note_yield(thread);
+    fn pause(thread: &LoomThread) {
+        turns::note_yield(thread.index);
         ::loom::thread::yield_now();
     }
-    /// Loom's own blocking orders memory; this does not.
-    fn sleep(thread: &usize) {
+    /// A thread that yields orders nothing, but can run for all loom knows.
+    fn sleep(thread: &LoomThread) {
         Self::pause(thread);
     }
-    fn wake(_: &usize) {}
-    /// Loom may give any thread that has yielded its turn in place of another's, again and again.
-    fn slept_in_vain(&thread: &usize) {
-        if turns::is_out_of_turn(thread) {
-            Self::cut();
+    fn is_out_of_turn(thread: &LoomThread) -> bool {
+        turns::is_out_of_turn(thread.index)
+    }
+    /// A thread that is blocked cannot run, and loom tries all others in its place; but to be woken orders.
+    fn block(thread: &LoomThread) {
+        thread.blocked.store(true, Ordering::Relaxed);
+        turns::set_alive(thread.index, false);
+        ::loom::thread::park();
+        turns::set_alive(thread.index, true);
+        thread.blocked.store(false, Ordering::Relaxed);
+    }
+    fn wake(thread: &LoomThread) {
+        if thread.blocked.load(Ordering::Relaxed) {
+            turns::set_alive(thread.index, true);
+            thread.handle.unpark();
         }
     }
     fn cut() {
@@ -176,6 +190,14 @@ fn search_once(
             body();
         });
     })
+}
+
+/// A thread of loom's.
+#[derive(Debug)]
+pub struct LoomThread {
+    index: usize,
+    handle: ::loom::thread::Thread,
+    blocked: AtomicBool,
 }
 
 /// A word of loom's memory.
@@ -313,8 +335,11 @@ impl Cell for LoomCell {
     }
 
     fn update(&self, change: impl FnOnce(u32) -> u32) {
-        // SAFETY: the pointer is valid as long as `self`, and nobody else uses it, as for `Sync`.
-        self.0.with_mut(|value| unsafe { *value = change(*value) });
+        self.0.with_mut(|value| {
+            // SAFETY: the pointer is valid as long as `self`, and nobody else uses it, as for `Sync`.
+            let value = unsafe { &mut *value };
+            *value = change(*value);
+        });
     }
 
     fn get(&self) -> u32 {

@@ -28,7 +28,8 @@ pub struct Setup {
     pub odds: u32,
     /// Whether a halt acquires what was written before the kick that it takes, as the contract has it.
     pub kick_orders: bool,
-    /// Whether a compare-store is a comparison and a store, in two steps, rather than an exchange.
+    /// Whether the CPU has compare-stores, which are a comparison and then a store, and half-word additions: what is one
+    /// step otherwise is two.
     pub compare_stores: bool,
     /// `node(cpu) = cpu % numa_nodes`.
     pub numa_nodes: u32,
@@ -56,6 +57,9 @@ impl Setup {
     }
 }
 
+/// In place of a word's number.
+pub(crate) const HALTED: u32 = u32::MAX;
+
 /// What other CPUs do to a CPU.
 pub(crate) struct CpuState<C: Checker> {
     /// The sticky kick, as a modelled word: whose order among kicks and halts the checker explores.
@@ -69,7 +73,7 @@ pub(crate) struct CpuState<C: Checker> {
     /// How many interrupts were posted, as a modelled word: how long each is under way is explored.
     pub posted: C::Atomic,
     pub interrupts: Mutex<VecDeque<Job<Cpu<C>>>>,
-    /// The word whose change the CPU sleeps for, or 0.
+    /// The word whose change the CPU sleeps for, [`HALTED`], or 0.
     pub sleeps_on: AtomicU32,
     pub thread: OnceLock<C::Thread>,
     pub halts: AtomicU32,
@@ -135,6 +139,10 @@ impl<C: Checker> Machine<C> {
         let others: Vec<C::Join> = jobs.map(start).collect();
         first.play(job);
         others.into_iter().for_each(C::join);
+        assert!(
+            self.waiting.is_idle(&Cpu::inspector(Arc::clone(self))),
+            "a waiter's record is left behind"
+        );
     }
 
     /// How often `cpu` has halted.

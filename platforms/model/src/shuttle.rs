@@ -107,13 +107,18 @@ impl Checker for Shuttle {
     fn pause(_: &Self::Thread) {
         ::shuttle::thread::yield_now();
     }
-    fn sleep(_: &Self::Thread) {
+    fn sleep(thread: &Self::Thread) {
+        Self::block(thread);
+    }
+    fn is_out_of_turn(_: &Self::Thread) -> bool {
+        false
+    }
+    fn block(_: &Self::Thread) {
         ::shuttle::thread::park();
     }
     fn wake(thread: &Self::Thread) {
         thread.unpark();
     }
-    fn slept_in_vain(_: &Self::Thread) {}
     fn cut() {}
     fn same_step<R>(operation: impl FnOnce() -> R) -> R {
         let before = IN_STEP.replace(true);

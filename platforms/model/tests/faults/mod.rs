@@ -1,3 +1,13 @@
 //! Is a search any good? Faults are planted, one at a time, and must be found.
 
 mod orderings;
+
+use holdfast_locks::RawLock;
+use holdfast_model::{Checker, Cpu};
+
+/// The body of an execution.
+type Body = Box<dyn Fn() + Send + Sync>;
+
+/// A lock under checker `C`.
+pub trait Lock<C: Checker>: RawLock<Cpu<C>> + 'static {}
+impl<C: Checker, L: RawLock<Cpu<C>> + 'static> Lock<C> for L {}

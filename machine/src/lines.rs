@@ -251,13 +251,15 @@ mod tests {
             cores: 2,
             threads: 1,
         };
-        let mut costs = Costs::default();
-        costs.load_hit = Picos(1);
-        costs.store = Picos(2);
-        costs.rmw_hit = Picos(20);
-        costs.transfer_socket = Picos(100);
-        costs.transfer_cross = Picos(300);
-        costs.read_occupancy = Picos(30);
+        let costs = Costs {
+            load_hit: Picos(1),
+            store: Picos(2),
+            rmw_hit: Picos(20),
+            transfer_socket: Picos(100),
+            transfer_cross: Picos(300),
+            read_occupancy: Picos(30),
+            ..Costs::default()
+        };
         let mut lines = Lines::new(&topology, &costs);
         let line = lines.add();
         (lines, line)

@@ -86,6 +86,10 @@ pub unsafe extern "sysv64" fn switch(from: *mut Saved, to: Saved) {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one argument covers the switch and both fields that it is given"
+)]
 mod tests {
     use super::*;
     use crate::stack::Stacks;

@@ -108,7 +108,6 @@ pub fn profile(cores: u32, ple: bool) -> Profile {
         vcpu_load: ns(200),
         steal_time: ns(50),
         idle_exit: ns(1000),
-        ..Costs::default()
     };
     let topology = Topology {
         sockets: if cores.is_multiple_of(2) { 2 } else { 1 },

@@ -63,9 +63,11 @@ impl World for Virtual {
     }
 }
 
+type JobsByCpu = Vec<(CpuId, Job<SimCpu>)>;
+
 struct Jobs {
     machine: SimMachine,
-    jobs: Rc<RefCell<Vec<(CpuId, Job<SimCpu>)>>>,
+    jobs: Rc<RefCell<JobsByCpu>>,
     left: Rc<Cell<usize>>,
     up: Cell<u32>,
 }

@@ -35,5 +35,8 @@ pub fn has_restartable_sequences() -> bool {
     false
 }
 
+#[cfg(test)]
+mod tests;
+
 #[cfg(any(test, not(all(target_arch = "x86_64", not(miri)))))]
 mod portable;

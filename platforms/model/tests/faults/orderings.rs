@@ -54,12 +54,7 @@ fn try_lock<L: Lock<Loom>>() -> Trial {
 fn queue<L: Lock<Loom>>(cpus: u32, preemptions: usize) -> Trial {
     Trial::new(cpus, preemptions, |setup| Box::new(scenario::queue::<Loom, L>(setup)))
 }
-fn stray_kick<L: Lock<Loom>>() -> Trial {
-    Trial::new(3, 2, |setup| Box::new(scenario::stray_kick::<Loom, L>(setup)))
-}
-fn shared_entry<L: Lock<Loom>>() -> Trial {
-    Trial::new(3, 2, |setup| Box::new(scenario::shared_entry::<Loom, L>(setup)))
-}
+
 fn equal_tickets<L: Lock<Loom>>() -> Trial {
     Trial::new(3, 2, |setup| Box::new(scenario::equal_tickets::<Loom, L>(setup)))
 }
@@ -176,51 +171,4 @@ fn of_numerous_qspin() {
         reason: "a byte store is a read-modify-write here, which passes on an earlier release by itself",
     }];
     check(&["numerous_qspin.rs"], &[once::<L>(6), queue::<L>(3, 2)], &unfound);
-}
-
-#[test]
-fn of_unfair_qspin() {
-    type L = UnfairQspin;
-    check(
-        &["unfair_qspin.rs"],
-        &[once::<L>(6), try_lock::<L>(), queue::<L>(3, 2), queue::<L>(4, 1)],
-        &[],
-    );
-}
-
-#[test]
-fn of_cna_qspin() {
-    let two_nodes = |body: fn(&Setup) -> Body| {
-        let mut trial = Trial::new(4, 1, body);
-        trial.setup.numa_nodes = 2;
-        trial
-    };
-    type L = CnaQspin<1_000_000, 0>;
-    type Impatient = CnaQspin<0, 0>;
-    let trials = [
-        once::<L>(6),
-        queue::<L>(3, 2),
-        two_nodes(|setup| Box::new(scenario::queue::<Loom, L>(setup))),
-        two_nodes(|setup| Box::new(scenario::queue::<Loom, Impatient>(setup))),
-    ];
-    check(&["cna_qspin.rs"], &trials, &[]);
-}
-
-#[test]
-fn of_pv_queues() {
-    let mut trials = Vec::new();
-    macro_rules! add {
-        ($($lock:ty),+) => {$(
-            trials.extend([once::<$lock>(6), try_lock::<$lock>(), queue::<$lock>(3, 2), shared_entry::<$lock>()]);
-        )+};
-    }
-    add!(PvQspin, HybridPvQspin, UnfairPvQspin);
-    trials.push(twice::<PvQspin>(3));
-    trials.push(stray_kick::<PvQspin>());
-    trials.push(stray_kick::<UnfairPvQspin>());
-    check(
-        &["pv_qspin.rs", "pv_wait.rs", "hash.rs", "steal.rs", "layout.rs"],
-        &trials,
-        &[],
-    );
 }

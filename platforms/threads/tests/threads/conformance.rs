@@ -23,21 +23,14 @@ impl World for Threads {
 
     fn run(&self, jobs: Vec<(CpuId, Job<ThisThread>)>) {
         let _turn = crate::numbers();
-        std::thread::scope(|scope| {
-            let start = |(number, job): (CpuId, Job<ThisThread>)| {
-                scope.spawn(move || {
-                    claim(number).expect("the number is free: earlier threads have ended");
-                    let cpu = ThisThread::new();
-                    assert_eq!(cpu.cpu(), number);
-                    job.run(&cpu);
-                })
-            };
-            let threads: Vec<_> = jobs.into_iter().map(start).collect();
-            // Joined one by one: a scope's end does not wait for threads to end, only for what they do.
-            for thread in threads {
-                thread.join().expect("no property is violated");
+        crate::on_threads(jobs.into_iter().map(|(number, job)| {
+            move || {
+                claim(number).expect("the number is free: earlier threads have ended");
+                let cpu = ThisThread::new();
+                assert_eq!(cpu.cpu(), number);
+                job.run(&cpu);
             }
-        });
+        }));
     }
 }
 

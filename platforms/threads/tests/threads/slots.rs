@@ -16,17 +16,43 @@ fn numbers_are_unique_while_threads_run() {
     let _turn = crate::numbers();
     const THREADS: usize = 64;
     let (numbers, all) = (Mutex::new(BTreeSet::new()), Barrier::new(THREADS));
-    thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let mine = number();
-                assert!(mine < CPUS_MAX);
-                assert!(numbers.lock().unwrap().insert(mine), "CPU {mine} twice");
-                all.wait();
-                assert_eq!(number(), mine, "a thread keeps its number");
-            });
+    crate::on_threads((0..THREADS).map(|_| {
+        || {
+            let mine = number();
+            assert!(mine < CPUS_MAX);
+            assert!(numbers.lock().unwrap().insert(mine), "CPU {mine} twice");
+            all.wait();
+            assert_eq!(number(), mine, "a thread keeps its number");
         }
-    });
+    }));
+    let dense: BTreeSet<u32> = (0..THREADS as u32).collect();
+    assert_eq!(
+        numbers.into_inner().unwrap(),
+        dense,
+        "the lowest free numbers are taken"
+    );
+}
+
+/// Threads that take long to end: who waits for less than their end finds their numbers in use.
+#[test]
+fn a_thread_that_has_ended_has_given_its_number_back() {
+    struct Slow;
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            (0..100).for_each(|_| thread::yield_now());
+        }
+    }
+    thread_local!(static SLOW: Slow = const { Slow });
+    let _turn = crate::numbers();
+    for _ in 0..50 {
+        let claims = crate::on_threads((0..2).map(|cpu| {
+            move || {
+                SLOW.with(|_| ());
+                claim(CpuId(cpu))
+            }
+        }));
+        assert_eq!(claims, [Ok(()), Ok(())]);
+    }
 }
 
 /// One thread after another, more than there are numbers.

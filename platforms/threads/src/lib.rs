@@ -1,10 +1,10 @@
 //! The Holdfast locks on host threads.
 //!
 //! A thread plays a CPU: it halts in a futex and is kicked out of it. The locks are those that run in the simulator and
-//! in a guest. Ordinary programs use them through `lock_api`:
+//! in a guest. Ordinary programs use them through `lock_api`, 0.5 or 0.4, whichever they have; each lock takes 4 bytes:
 //!
 //! ```
-//! static EVENTS: lock_api::Mutex<holdfast_threads::RawPvTicket, u64> = lock_api::Mutex::new(0);
+//! static EVENTS: lock_api::Mutex<holdfast_threads::RawHybrid, u64> = lock_api::Mutex::new(0);
 //! *EVENTS.lock() += 1;
 //! ```
 

@@ -1,4 +1,4 @@
-//! Raw locks for `lock_api`.
+//! Raw locks for `lock_api`, 0.5 and 0.4: one type for each lock, which is a raw mutex of both.
 
 #![expect(unsafe_code, reason = "implements traits on whose exclusion memory safety rests")]
 
@@ -24,6 +24,7 @@ macro_rules! raw_locks {
             assert_exclusive::<$algorithm>();
             assert!(size_of::<$raw>() == 4);
             assert!(size_of::<lock_api::Mutex<$raw, ()>>() == 4);
+            assert!(size_of::<lock_api_04::Mutex<$raw, ()>>() == 4);
         };
 
         // SAFETY: **Exclusion** of `$algorithm`, asserted above. The guard says nothing about where the lock is, nor
@@ -52,6 +53,33 @@ macro_rules! raw_locks {
             #[inline]
             fn is_locked(&self) -> bool {
                 <$algorithm>::is_locked(&ThisThread::new(), &self.0)
+            }
+        }
+
+        // SAFETY: as above; this is the same lock. Its guards stay with their thread, too.
+        unsafe impl lock_api_04::RawMutex for $raw {
+            const INIT: Self = <$raw as lock_api::RawMutex>::INIT;
+
+            type GuardMarker = lock_api_04::GuardNoSend;
+
+            #[inline]
+            fn lock(&self) {
+                <$algorithm>::lock(&ThisThread::new(), &self.0);
+            }
+
+            #[inline]
+            fn try_lock(&self) -> bool {
+                <$algorithm>::try_lock(&ThisThread::new(), &self.0)
+            }
+
+            #[inline]
+            unsafe fn unlock(&self) {
+                <$algorithm>::unlock(&ThisThread::new(), &self.0);
+            }
+
+            #[inline]
+            fn is_locked(&self) -> bool {
+                lock_api::RawMutex::is_locked(self)
             }
         }
     )+};

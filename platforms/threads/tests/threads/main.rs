@@ -1,6 +1,7 @@
 //! The platform keeps the contract of its traits; the locks keep theirs on it.
 
 mod conformance;
+mod embedded;
 mod slots;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

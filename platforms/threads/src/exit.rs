@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use holdfast_locks::CpuId;
 
-use crate::slot;
+use crate::{loaded, slot};
 
 /// Has [`slot::give_back`] called when the calling thread ends. Only the last call of a thread counts.
 pub(crate) fn give_back_at_exit(cpu: CpuId) {
@@ -21,6 +21,8 @@ pub(crate) fn give_back_at_exit(cpu: CpuId) {
 fn key() -> libc::pthread_key_t {
     static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
     *KEY.get_or_init(|| {
+        // If it cannot be promised, as where nothing is loaded dynamically, there is nothing else to be done either.
+        loaded::keep_loaded();
         let mut key = 0;
         // SAFETY: `key` is ours to write, and `at_exit` has the type that is asked for.
         let error = unsafe { libc::pthread_key_create(&mut key, Some(at_exit)) };

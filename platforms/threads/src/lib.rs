@@ -10,6 +10,7 @@
 
 mod cpu;
 mod exit;
+mod loaded;
 mod numa;
 mod park;
 mod raw;

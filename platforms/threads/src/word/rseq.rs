@@ -16,12 +16,16 @@ use core::ffi::CStr;
 use core::sync::atomic::AtomicIsize;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
-/// Nobody has asked yet.
-const UNKNOWN: isize = 0;
-/// There are no restartable sequences.
-const NONE: isize = 1;
+use crate::loaded::keep_loaded;
 
-/// The area's distance from the thread pointer, or one of the above, which are none: the area is aligned, and not there.
+/// Nobody has asked yet.
+const UNKNOWN: isize = 1;
+/// There are no restartable sequences.
+const NONE: isize = 2;
+/// Bits that are 0 in the distance of an area, which is aligned, and in none of the above.
+const NOT_AN_AREA: isize = 3;
+
+/// The area's distance from the thread pointer, or one of the above.
 static AREA: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
 /// Bytes of an area that has what is used here: the first version's.
@@ -31,19 +35,22 @@ const AREA_BYTES_MIN: u32 = 20;
 #[inline(always)]
 fn area() -> Option<isize> {
     // ORDERING: Acquire; pairs with the Release in `look`: the process has registered for `settle`.
-    let area = match AREA.load(Acquire) {
+    match AREA.load(Acquire) {
+        area if area & NOT_AN_AREA == 0 => Some(area),
         UNKNOWN => look(),
-        area => area,
-    };
-    (area != NONE).then_some(area)
+        _ => None,
+    }
 }
 
 #[cold]
-fn look() -> isize {
-    let area = find().unwrap_or(NONE);
-    // ORDERING: Release; pairs with the Acquire in `area`. Threads that look at the same time find the same.
-    AREA.store(area, Release);
-    area
+fn look() -> Option<isize> {
+    let found = find().unwrap_or(NONE);
+    // ORDERING: Release; pairs with the Acquire in `area`. Acquire on failure, as there. **One answer**: of threads that look at
+    // the same time the first decides, or one might compare and store while another does not settle.
+    let area = AREA
+        .compare_exchange(UNKNOWN, found, Release, Acquire)
+        .map_or_else(|other| other, |_| found);
+    (area != NONE).then_some(area)
 }
 
 fn find() -> Option<isize> {
@@ -53,8 +60,8 @@ fn find() -> Option<isize> {
     let offset = unsafe { *offset.cast::<isize>() };
     // SAFETY: glibc's manual says that this is an `unsigned int`, and constant. 0: not registered.
     let size = unsafe { *size.cast::<u32>() };
-    let usable = size >= AREA_BYTES_MIN && offset != UNKNOWN && offset % 4 == 0;
-    (usable && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)).then_some(offset)
+    let usable = size >= AREA_BYTES_MIN && offset & NOT_AN_AREA == 0;
+    (usable && keep_loaded() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)).then_some(offset)
 }
 
 fn symbol(name: &CStr) -> Option<*const libc::c_void> {
@@ -77,10 +84,15 @@ pub fn has_restartable_sequences() -> bool {
 pub(crate) fn settle() -> bool {
     let any = area().is_some();
     if any {
-        let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ);
-        assert!(done, "membarrier fails after it was registered");
+        // A child's registration is its parent's, in the kernels that were looked at; `membarrier(2)` does not say so.
+        let again = || membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ) && interrupt_all();
+        assert!(interrupt_all() || again(), "membarrier fails after it was registered");
     }
     any
+}
+
+fn interrupt_all() -> bool {
+    membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ)
 }
 
 macro_rules! compare_store {
@@ -93,9 +105,10 @@ macro_rules! compare_store {
         #[inline(always)]
         pub(crate) unsafe fn $name(memory: *mut $value, current: $value, new: $value) -> bool {
             let Some(area) = area() else { return false };
-            let stored: u64;
-            // SAFETY: the area is this thread's (`cpu_id`, at 4, is negative if it is not registered). The kernel reads the
-            // descriptor, which is static and, by `keep_loaded`, stays. If it interrupts in [3, 4), it goes on at 6.
+            // SAFETY: the area is this thread's. It names the descriptor only if this thread has registered: what an ended
+            // thread has left there does not count, because glibc ends the process if a thread cannot register where another
+            // has. The kernel reads the descriptor, which is static and, by `keep_loaded`, stays. If it interrupts in [3, 4), it
+            // goes on at 6.
             unsafe {
                 asm!(
                     // The descriptor: version and flags, start, length, where to go on.
@@ -106,36 +119,35 @@ macro_rules! compare_store {
                     ".quad 3f, 4f - 3f, 6f",
                     ".popsection",
                     // Before 6, the signature that glibc has registered, dressed up as an instruction. Names the descriptor,
-                    // which the kernel forgets each time it interrupts, and begins anew.
+                    // which the kernel forgets each time it interrupts, and begins anew; unless `cpu_id`, at 4, is negative:
+                    // then this thread has not registered.
                     ".pushsection .text.unlikely.holdfast_rseq, \"ax\"",
                     ".byte 0x0f, 0xb9, 0x3d",
                     ".long 0x53053053",
                     "6:",
+                    "cmp dword ptr fs:[{area} + 4], 0",
+                    "jl {failed}",
                     "mov qword ptr fs:[{area} + 8], {t}",
                     "jmp 3f",
                     ".popsection",
-                    "xor {t:e}, {t:e}",
-                    "cmp dword ptr fs:[{area} + 4], {t:e}",
-                    "jl 5f",
                     "lea {t}, [rip + 7b]",
                     "3:",
                     "cmp qword ptr fs:[{area} + 8], {t}",
                     "jne 6b",
                     concat!("cmp ", $memory, " ptr [{memory}], {current", $modifier, "}"),
-                    "jne 5f",
+                    "jne {failed}",
                     concat!("mov ", $memory, " ptr [{memory}], {new", $modifier, "}"),
                     "4:",
-                    "5:",
-                    "sete {t:l}",
-                    t = out(reg) stored,
+                    t = out(reg) _,
                     area = in(reg) area,
                     memory = in(reg) memory,
                     current = in($class) current,
                     new = in($class) new,
+                    failed = label { return false },
                     options(nostack),
                 );
             }
-            stored as u8 != 0
+            true
         }
     };
 }

@@ -1,0 +1,107 @@
+//! C programs link with the header and the static library, and find their promises kept.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+/// What a C program has to link with besides the library; as the header says.
+const LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm"];
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Builds the static library, which `cargo test` does not; returns where it is.
+///
+/// In a target directory of its own: whoever runs the tests may be building at the same time, with other flags.
+fn library() -> &'static Path {
+    static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // Offline: the test itself was compiled from the same sources.
+        cargo.args([
+            "build",
+            "--lib",
+            "--locked",
+            "--offline",
+            "--message-format=json-render-diagnostics",
+        ]);
+        cargo.arg("--manifest-path").arg(here().join("Cargo.toml"));
+        cargo.arg("--target-dir").arg(target);
+        let messages = succeed(&mut cargo);
+        let artifact = messages.split('"').find(|text| text.ends_with("libholdfast.a"));
+        artifact
+            .unwrap_or_else(|| panic!("cargo has built no libholdfast.a:\n{messages}"))
+            .into()
+    });
+    &LIBRARY
+}
+
+/// Runs it; returns what it printed.
+#[track_caller]
+fn succeed(command: &mut Command) -> String {
+    let ran = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let Output { status, stdout, stderr } = &ran;
+    assert!(
+        status.success(),
+        "{command:?}: {status}\n{}",
+        String::from_utf8_lossy(stderr)
+    );
+    String::from_utf8_lossy(stdout).into_owned()
+}
+
+fn compiler() -> Command {
+    Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+}
+
+/// Whether there is a C compiler. Says so if not.
+fn has_compiler() -> bool {
+    let missing = compiler()
+        .arg("--version")
+        .output()
+        .is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    if missing {
+        println!("SKIPPED: there is no C compiler ($CC or cc)");
+    }
+    !missing
+}
+
+/// Compiles one C file of this folder.
+#[track_caller]
+fn compile(source: &str, into: &Path, arguments: &[&str], libraries: &[&Path]) {
+    let mut cc = compiler();
+    cc.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"])
+        .args(arguments);
+    cc.arg("-I").arg(here().join("include"));
+    cc.arg(here().join("tests/link").join(source))
+        .args(libraries)
+        .args(LIBRARIES);
+    succeed(cc.arg("-o").arg(into));
+}
+
+#[test]
+fn a_c_program_finds_every_promise_kept() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("lock");
+    compile("lock.c", &program, &[], &[library()]);
+    assert_eq!(succeed(&mut Command::new(program)), "all kept\n");
+}
+
+/// Threads that have used a lock name its code to the kernel and to the C library. So it stays when a plugin goes.
+#[test]
+fn a_plugin_with_the_library_can_be_unloaded() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (plugin, host) = (folder.path().join("plugin.so"), folder.path().join("host"));
+    compile("plugin.c", &plugin, &["-shared", "-fPIC"], &[library()]);
+    compile("host.c", &host, &[], &[]);
+    assert_eq!(succeed(Command::new(host).arg(plugin)), "all kept\n");
+}

@@ -131,6 +131,7 @@ fn start<M: Machine>(on: &OnCpu<'_, M>) {
     if features.offers(cpuid::KVM_FEATURE_STEAL_TIME) && !kernel.config.no_steal_acc {
         let address = on.cpu.steal_time_address(CpuId(on.index));
         on.cpu.wrmsr(msr::STEAL_TIME, address | msr::STEAL_TIME_ENABLE);
+        kernel.registers_steal_time.set(true);
     }
     apic::enable(on);
     time::start_tick(on);

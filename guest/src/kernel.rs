@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::cell::{Cell, OnceCell};
 
-use holdfast_locks::{LockKind, Paravirt, Platform, Word};
+use holdfast_locks::{LockKind, OsqTable, Paravirt, Platform, Word};
 
 use crate::class::LockClass;
 use crate::fs::FileSystem;
@@ -11,6 +11,7 @@ use crate::handle::KernelRef;
 use crate::ipc::Ipc;
 use crate::machine::{Cpu, Machine, Mode};
 use crate::mm::Memory;
+use crate::mutex::OwnerSpinning;
 use crate::percpu::PerCpu;
 use crate::program::{Limits, Program};
 use crate::sync::{SpinLock, WordOf};
@@ -35,6 +36,8 @@ pub struct Config {
     /// of its own. Wake-ups across caches go through the target CPU's wake list and an IPI, and look for no idle
     /// neighbour.
     pub shared_cache: bool,
+    /// Who spins for a mutex whose owner runs. The published kernels of 3.3 to 3.9 know neither queue nor preempted flag.
+    pub owner_spinning: OwnerSpinning,
 }
 
 /// The kernel.
@@ -51,6 +54,10 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) files: FileSystem<M>,
     pub(crate) ipc: Ipc<M>,
     pub(crate) time: TimeKeeper<M>,
+    /// Places of those who spin for mutexes in turn.
+    pub(crate) spinners: OsqTable<WordOf<M>>,
+    /// The CPUs have registered their steal-time records, so that `is_preempted` tells something.
+    pub(crate) registers_steal_time: Cell<bool>,
     /// `tasklist_lock`.
     pub(crate) task_list: SpinLock<(), M>,
     pub(crate) program: Box<dyn Program<M>>,
@@ -70,6 +77,8 @@ impl<M: Machine> Kernel<M> {
             files: FileSystem::new(&limits),
             ipc: Ipc::new(&limits),
             time: TimeKeeper::new(config.hz),
+            spinners: OsqTable::new(cpus as usize),
+            registers_steal_time: Cell::new(false),
             task_list: SpinLock::new(LockClass::TaskList, ()),
             program,
             machine,

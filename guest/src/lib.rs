@@ -37,6 +37,7 @@ pub use class::{Event, LockClass};
 pub use fs::FileId;
 pub use kernel::Config;
 pub use machine::{Cpu, GuestImage, Machine, Mode, Report};
+pub use mutex::OwnerSpinning;
 pub use os::{Os, Touch};
 pub use process::{Executable, Exited, Fork};
 pub use program::{Limits, Program, Start};

@@ -1,8 +1,11 @@
-//! Mutexes that sleep.
+//! Mutexes that sleep, after spinning while their owner runs.
+//!
+//! Who may spin, and what stops it, has changed over the years: [`OwnerSpinning`]. In a guest the difference is large: the
+//! task that owns the mutex is on a CPU as far as the guest's scheduler knows, and that CPU may be off its pCPU.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use holdfast_locks::{Budget, Platform, Word};
+use holdfast_locks::{Budget, CpuId, Osq, Paravirt, Platform, Word};
 
 use crate::class::LockClass;
 use crate::costs;
@@ -13,7 +16,22 @@ use crate::sync::{SpinLock, WordOf};
 use crate::task::{TaskId, state};
 use crate::wait::WaitList;
 
-/// A mutual exclusion that sleeps, after spinning while its owner runs (Linux 3.3's `struct mutex`).
+/// Who spins for a mutex whose owner runs, and what stops it. Versions from memory, uncertain by a release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnerSpinning {
+    /// Everybody at once, until the owner's task is taken off its CPU or the spinner must reschedule (2.6.30 to 3.9).
+    #[default]
+    Everyone,
+    /// As before, but one at a time: the others wait in a queue (3.10; from 3.15 on they may leave it when they must
+    /// reschedule, which is what is built here).
+    Queued,
+    /// As before, and spinner and queue also stop when the host says that the vCPU of the owner, or of the predecessor in
+    /// the queue, is preempted (4.10, `vcpu_is_preempted`).
+    PreemptionAware,
+}
+
+/// A mutual exclusion that sleeps, after spinning while its owner runs (Linux 3.3's `struct mutex`, with the queue of
+/// later ones).
 ///
 /// It carries no data: what it protects is plain memory beside it.
 pub(crate) struct Mutex<M: Machine> {
@@ -21,6 +39,8 @@ pub(crate) struct Mutex<M: Machine> {
     count: WordOf<M>,
     /// Id + 1 of the owner's task, for spinners; 0 none, or not told yet.
     owner: WordOf<M>,
+    /// Those who spin in turn.
+    spinners: Osq<WordOf<M>>,
     waiters: SpinLock<WaitList, M>,
 }
 
@@ -35,6 +55,7 @@ impl<M: Machine> Mutex<M> {
         Mutex {
             count: WordOf::<M>::new(FREE),
             owner: WordOf::<M>::new(0),
+            spinners: Osq::new(),
             waiters: SpinLock::new(LockClass::MutexWait, WaitList::EMPTY),
         }
     }
@@ -57,8 +78,26 @@ impl<M: Machine> Mutex<M> {
             .is_ok()
     }
 
-    /// Spins while the owner runs; whether that gave the mutex.
+    /// Spins while the owner runs, if it is the caller's turn; whether that gave the mutex.
     fn spin(&self, on: &OnCpu<'_, M>) -> bool {
+        if on.kernel.config.owner_spinning == OwnerSpinning::Everyone {
+            return self.spin_on_owner(on);
+        }
+        let owner = on.cpu.load(&self.owner, Relaxed);
+        if on.local.need_resched.get() != 0 || owner != 0 && !owner_runs(on, owner) {
+            return false;
+        }
+        let table = &on.kernel.spinners;
+        let leaves = |before: CpuId| on.local.need_resched.get() != 0 || sees_preempted(on, before);
+        if !self.spinners.lock(&on.cpu, table, leaves) {
+            return false;
+        }
+        let taken = self.spin_on_owner(on);
+        self.spinners.unlock(&on.cpu, table);
+        taken
+    }
+
+    fn spin_on_owner(&self, on: &OnCpu<'_, M>) -> bool {
         loop {
             let owner = on.cpu.load(&self.owner, Relaxed);
             if owner != 0 && !self.outlive(on, owner) {
@@ -84,8 +123,7 @@ impl<M: Machine> Mutex<M> {
             {
                 return true;
             }
-            let task = on.kernel.tasks.get(TaskId(owner - 1));
-            if on.cpu.load(&task.on_cpu, Relaxed) == 0 || on.local.need_resched.get() != 0 {
+            if !owner_runs(on, owner) || on.local.need_resched.get() != 0 {
                 return false;
             }
         }
@@ -129,4 +167,18 @@ impl<M: Machine> Mutex<M> {
             }
         }
     }
+}
+
+/// Whether `owner`, a task's id + 1, is on a CPU, and that CPU on a pCPU as far as this kernel looks (`owner_on_cpu`).
+fn owner_runs<M: Machine>(on: &OnCpu<'_, M>, owner: u32) -> bool {
+    let task = on.kernel.tasks.get(TaskId(owner - 1));
+    on.cpu.load(&task.on_cpu, Relaxed) != 0 && !sees_preempted(on, CpuId(task.cpu.get()))
+}
+
+/// Whether this kernel looks, and sees that the host has taken `cpu` off its pCPU. A hint: no more than time rests on it.
+fn sees_preempted<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId) -> bool {
+    let kernel = on.kernel;
+    kernel.config.owner_spinning == OwnerSpinning::PreemptionAware
+        && kernel.registers_steal_time.get()
+        && on.cpu.is_preempted(cpu)
 }

@@ -17,7 +17,7 @@
 //! | [`ExchangeQspin`], [`NumerousQspin`] | as [`Qspin`]; history, for comparison | spins on a node | [`Nodes`] |
 //!
 //! [`SpinLock`] puts data behind one of them and hands out guards. [`BootLock`] is a bare word whose algorithm is chosen
-//! at run time, by [`LockKind`]; [`select()`] chooses as Linux does. [`conformance`] is for those who write a platform.
+//! at run time, by [`LockKind`]; [`select()`] chooses as Linux does. [`Osq`] queues those who spin for a lock that sleeps. [`conformance`] is for those who write a platform.
 #![no_std]
 
 extern crate alloc;
@@ -31,6 +31,7 @@ mod hash;
 mod kind;
 mod layout;
 mod numerous_qspin;
+mod osq;
 mod paravirt;
 mod platform;
 mod preemptable_ticket;
@@ -60,6 +61,7 @@ pub use guard::{Guard, IrqGuard, SpinLock};
 pub use kind::{BootLock, LockKind, UnknownLock};
 pub use layout::{Layout, Narrow, Numerous, PendingLayout, Wide};
 pub use numerous_qspin::NumerousQspin;
+pub use osq::{Osq, OsqTable};
 pub use paravirt::{LockWaiting, WaitTable};
 pub use platform::{Budget, CpuId, Interrupts, Nodes, Numa, Paravirt, Platform, Word};
 pub use preemptable_ticket::PreemptableTicket;

@@ -42,6 +42,12 @@ pub unsafe trait Steps {
     const UNLOCK_RELEASE: bool = true;
     /// Locker: acquire what earlier critical sections wrote.
     const LOCK_ACQUIRE: bool = true;
+    /// Optimistic spinner that leaves its queue: see that it has become the head meanwhile. Without: it tries for ever.
+    const LEAVE_RECHECK: bool = true;
+    /// Optimistic spinner that leaves its queue: join its neighbours. Without: nobody hands over to those behind.
+    const LEAVE_RELINK: bool = true;
+    /// Optimistic spinner: take the successor off its node by an exchange. Without: the successor may leave meanwhile.
+    const TAKE_SUCCESSOR: bool = true;
 }
 
 /// Leaves nothing out.

@@ -1,5 +1,6 @@
 //! What a guest boots with: kernel command line and workload.
 
+use holdfast_guest::OwnerSpinning;
 use holdfast_locks::LockKind;
 
 use crate::hog::Hog;
@@ -25,6 +26,9 @@ pub struct Boot {
     /// socket of its own. The guest's scheduler then looks for no idle neighbour when a task wakes, and hands wake-ups for
     /// other CPUs over by IPI.
     pub shared_cache: bool,
+    /// Who spins for a sleeping lock whose owner runs. By default as the kernels of the published experiments (3.3 and
+    /// 3.14, the latter without its queue): nobody looks whether the owner's vCPU is preempted.
+    pub owner_spinning: OwnerSpinning,
     /// The program.
     pub workload: Workload,
 }
@@ -39,6 +43,7 @@ impl Default for Boot {
             nopvspin: false,
             no_steal_acc: false,
             shared_cache: false,
+            owner_spinning: OwnerSpinning::Everyone,
             workload: Workload::Idle,
         }
     }

@@ -19,6 +19,7 @@ mod stream;
 
 pub use boot::{Boot, Workload};
 pub use hog::Hog;
+pub use holdfast_guest::OwnerSpinning;
 pub use kernbench::Kernbench;
 pub use pgbench::{Pgbench, Script};
 
@@ -30,6 +31,7 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         nopvspin: boot.nopvspin,
         no_steal_acc: boot.no_steal_acc,
         shared_cache: boot.shared_cache,
+        owner_spinning: boot.owner_spinning,
     };
     let program: Box<dyn Program<M>> = match &boot.workload {
         Workload::Idle => Box::new(Idle),

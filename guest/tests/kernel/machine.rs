@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-use holdfast_guest::{Config as Kernel, Limits, Machine, Os, Program, Start};
+use holdfast_guest::{Config as Kernel, Limits, Machine, Os, OwnerSpinning, Program, Start};
 use holdfast_host::HostConfig;
 use holdfast_locks::LockKind;
 use holdfast_machine::{Costs, Picos, Profile, Topology};
@@ -35,6 +35,7 @@ pub struct Setup {
     pub vcpus: u32,
     pub lock: LockKind,
     pub shared_cache: bool,
+    pub owner_spinning: OwnerSpinning,
     /// Another guest burns this many vCPUs.
     pub hogs: u32,
     pub seed: u64,
@@ -56,6 +57,7 @@ impl Default for Setup {
             vcpus: 4,
             lock: LockKind::Ticket,
             shared_cache: false,
+            owner_spinning: OwnerSpinning::Everyone,
             hogs: 0,
             seed: 1,
             limits,
@@ -131,6 +133,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
             nopvspin: false,
             no_steal_acc: false,
             shared_cache: setup.shared_cache,
+            owner_spinning: setup.owner_spinning,
         };
         assert_eq!(machine.cpus(), setup.vcpus);
         holdfast_guest::image(

@@ -3,6 +3,7 @@
 
 mod ipc;
 mod machine;
+mod mutex;
 mod processes;
 mod scheduling;
 mod smp;

@@ -2,7 +2,7 @@
 
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
-use holdfast_workloads::{Hog, Kernbench, Pgbench, Script, Workload};
+use holdfast_workloads::{Hog, Kernbench, OwnerSpinning, Pgbench, Script, Workload};
 
 use super::{key, number};
 use crate::draft::VCPUS_MAX;
@@ -27,6 +27,12 @@ impl Choice for LockKind {
         true
     }
 }
+
+choices!(OwnerSpinning {
+    "everyone" => OwnerSpinning::Everyone,
+    "queued" => OwnerSpinning::Queued,
+    "preemption-aware" => OwnerSpinning::PreemptionAware,
+});
 
 choices!(Script {
     "tpc-b" => Script::TpcB,
@@ -132,6 +138,13 @@ pub(super) static GUEST: &[Key] = &[
         "vm.*.shared_cache",
         "whether the vCPUs say in CPUID that they share a last-level cache; QEMU's default is that they do not",
         vm!(Flag, boot.shared_cache),
+    ),
+    key(
+        "vm.*.owner_spinning",
+        "who spins for a mutex whose owner runs: \"everyone\" (Linux 2.6.30 to 3.9), one at a time (\"queued\", since 3.10), or \
+         also nobody while the host says that the owner's vCPU is preempted (\"preemption-aware\", since 4.10); uncertain by \
+         a release",
+        vm!(Choice, boot.owner_spinning),
     ),
     key(
         "vm.*.pv_unhalt",

@@ -14,6 +14,7 @@ mod cna_qspin;
 mod exchange_qspin;
 mod hybrid_pv_qspin;
 mod numerous_qspin;
+mod osq;
 mod preemptable_ticket;
 mod pv_qspin;
 mod pv_ticket;

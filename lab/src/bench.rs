@@ -35,6 +35,21 @@ pub enum Origin {
     Peer,
 }
 
+/// For how long later comers may take the lock before somebody who waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overtaking {
+    /// First come, first served.
+    Never,
+    /// For one turn of about so many nanoseconds for each waiter before it, and one for itself.
+    Turns {
+        /// A turn.
+        ns: u64,
+    },
+    /// For as long as it has bad luck: nothing is promised, or only on average.
+    Unbounded,
+}
+
 /// What is measured, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {

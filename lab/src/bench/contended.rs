@@ -16,6 +16,7 @@ use holdfast_peers::{affinity, clock};
 
 use crate::stats::Summary;
 
+use super::Origin;
 use super::contestant::{Contestant, Lock};
 use super::report::{ContendedRow, Waits, best_peer};
 use super::work::Work;
@@ -161,11 +162,23 @@ pub fn measure(
         }
     }
     let mut rows: Vec<_> = contestants.iter().zip(&outcomes).map(|(c, o)| row(c, o)).collect();
-    let best = best_peer(rows.iter().map(|row| (row.origin, row.per_second)), f64::max);
-    for row in &mut rows {
-        row.ratio = row.per_second.zip(best).map(|(rate, best)| rate / best);
-    }
+    compare(&mut rows);
     ControlFlow::Continue(rows)
+}
+
+/// Sets the ratios.
+fn compare(rows: &mut [ContendedRow]) {
+    let Some(best) = best_peer(rows.iter().map(|row| (row.origin, row.per_second)), f64::max) else {
+        return;
+    };
+    let mut peers = rows.iter().filter(|row| row.origin == Origin::Peer);
+    let best_waits = peers.find(|row| row.per_second == Some(best)).and_then(|row| row.wait);
+    for row in rows {
+        row.ratio = row.per_second.map(|rate| rate / best);
+        // No wait is shorter than what the clock resolves.
+        let by = |best: Waits| move |wait: Waits| wait.p999_ns.max(1) as f64 / best.p999_ns.max(1) as f64;
+        row.p999_ratio = best_waits.and_then(|best| row.wait.map(by(best)));
+    }
 }
 
 fn row(contestant: &Contestant, outcomes: &[Outcome]) -> ContendedRow {
@@ -180,6 +193,7 @@ fn row(contestant: &Contestant, outcomes: &[Outcome]) -> ContendedRow {
         per_second: median(|outcome| outcome.per_second),
         ratio: None,
         fairness: median(|outcome| outcome.fairness),
+        overtaking: contestant.overtaking,
         wait: outcomes
             .iter()
             .map(|outcome| outcome.waits.max_ns)
@@ -190,7 +204,56 @@ fn row(contestant: &Contestant, outcomes: &[Outcome]) -> ContendedRow {
                 p999_ns: wait(|outcome| outcome.waits.p999_ns as f64),
                 max_ns,
             }),
+        p999_ratio: None,
         drain_ns: outcomes.iter().map(|outcome| outcome.drain.as_nanos() as u64).max(),
         samples: outcomes.iter().map(|outcome| outcome.per_second).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Overtaking;
+
+    fn row(origin: Origin, per_second: f64, p999_ns: u64) -> ContendedRow {
+        ContendedRow {
+            lock: String::new(),
+            origin,
+            per_second: Some(per_second),
+            ratio: None,
+            fairness: None,
+            overtaking: Overtaking::Never,
+            wait: Some(Waits {
+                p50_ns: 0,
+                p99_ns: 0,
+                p999_ns,
+                max_ns: p999_ns,
+            }),
+            p999_ratio: None,
+            drain_ns: None,
+            samples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn waits_are_compared_with_the_peer_that_is_fastest() {
+        let mut rows = [
+            row(Origin::Holdfast, 30.0, 500),
+            row(Origin::Peer, 10.0, 1),
+            row(Origin::Peer, 20.0, 1000),
+        ];
+        compare(&mut rows);
+        let ratios = rows.map(|row| (row.ratio, row.p999_ratio));
+        assert_eq!(
+            ratios,
+            [(Some(1.5), Some(0.5)), (Some(0.5), Some(0.001)), (Some(1.0), Some(1.0))]
+        );
+    }
+
+    #[test]
+    fn without_peers_there_are_no_ratios() {
+        let mut rows = [row(Origin::Holdfast, 30.0, 500)];
+        compare(&mut rows);
+        assert_eq!((rows[0].ratio, rows[0].p999_ratio), (None, None));
     }
 }

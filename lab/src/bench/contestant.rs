@@ -2,9 +2,9 @@
 
 use lock_api::RawMutex;
 
-use super::Origin;
 use super::contended::{self, Cell, Clock, Outcome};
 use super::uncontended;
+use super::{Origin, Overtaking};
 
 /// A lock around a counter.
 pub trait Lock: Sync + Sized {
@@ -82,6 +82,8 @@ pub struct Contestant {
     pub name: &'static str,
     /// Whose it is.
     pub origin: Origin,
+    /// What its documentation, or its algorithm where that decides, promises to who waits.
+    pub overtaking: Overtaking,
     /// How to measure it; missing where it is not installed.
     pub measure: Option<Measure>,
 }
@@ -102,24 +104,26 @@ const fn measure<L: Lock>() -> Option<Measure> {
     })
 }
 
-const fn ours<R: RawMutex + Sync>(name: &'static str) -> Contestant {
+const fn ours<R: RawMutex + Sync>(name: &'static str, overtaking: Overtaking) -> Contestant {
     Contestant {
         name,
         origin: Origin::Holdfast,
+        overtaking,
         measure: measure::<lock_api::Mutex<R, u64>>(),
     }
 }
 
-const fn peer<L: Lock>(name: &'static str) -> Contestant {
+const fn peer<L: Lock>(name: &'static str, overtaking: Overtaking) -> Contestant {
     Contestant {
         name,
         origin: Origin::Peer,
+        overtaking,
         measure: measure::<L>(),
     }
 }
 
-const fn concurrency_kit<R: RawMutex + Sync>(name: &'static str) -> Contestant {
-    let contestant = peer::<lock_api::Mutex<R, u64>>(name);
+const fn concurrency_kit<R: RawMutex + Sync>(name: &'static str, overtaking: Overtaking) -> Contestant {
+    let contestant = peer::<lock_api::Mutex<R, u64>>(name, overtaking);
     if holdfast_peers::ck::INSTALLED {
         contestant
     } else {
@@ -130,28 +134,33 @@ const fn concurrency_kit<R: RawMutex + Sync>(name: &'static str) -> Contestant {
     }
 }
 
+/// The turn of a hybrid lock, which the benchmark leaves as it is.
+const TURN_NS: u64 = holdfast_threads::TURN_DEFAULT.as_nanos() as u64;
+/// The threshold of [`holdfast_locks::CnaQspin`], which `RawCnaQspin` leaves as it is.
+const CNA_TURN_NS: u64 = 1_000_000;
+
 /// All of them.
 pub const CONTESTANTS: &[Contestant] = &[
-    ours::<holdfast_threads::RawTas>("tas"),
-    ours::<holdfast_threads::RawTtas>("ttas"),
-    ours::<holdfast_threads::RawTicket>("ticket"),
-    ours::<holdfast_threads::RawPvTicket>("pv-ticket"),
-    ours::<holdfast_threads::RawPreemptableTicket>("preemptable-ticket"),
-    ours::<holdfast_threads::RawQspin>("qspin"),
-    ours::<holdfast_threads::RawPvQspin>("pv-qspin"),
-    ours::<holdfast_threads::RawUnfairQspin>("unfair-qspin"),
-    ours::<holdfast_threads::RawUnfairPvQspin>("unfair-pv-qspin"),
-    ours::<holdfast_threads::RawHybrid>("hybrid-pv-qspin"),
-    ours::<holdfast_threads::RawCnaQspin>("cna-qspin"),
-    peer::<std::sync::Mutex<u64>>("std::sync::Mutex"),
-    peer::<lock_api::Mutex<parking_lot::RawMutex, u64>>("parking_lot::Mutex"),
-    peer::<lock_api::Mutex<parking_lot::RawFairMutex, u64>>("parking_lot::FairMutex"),
-    peer::<usync::Mutex<u64>>("usync::Mutex"),
-    peer::<spin::mutex::SpinMutex<u64>>("spin::SpinMutex"),
-    peer::<spin::mutex::TicketMutex<u64>>("spin::TicketMutex"),
-    peer::<mcslock::raw::spins::Mutex<u64>>("mcslock::raw"),
-    peer::<lock_api::Mutex<holdfast_peers::PthreadMutex, u64>>("pthread_mutex"),
-    peer::<lock_api::Mutex<holdfast_peers::PthreadSpinlock, u64>>("pthread_spinlock"),
-    concurrency_kit::<holdfast_peers::ck::FasSpinlock>("ck_spinlock_fas"),
-    concurrency_kit::<holdfast_peers::ck::TicketSpinlock>("ck_spinlock_ticket"),
+    ours::<holdfast_threads::RawTas>("tas", Overtaking::Unbounded),
+    ours::<holdfast_threads::RawTtas>("ttas", Overtaking::Unbounded),
+    ours::<holdfast_threads::RawTicket>("ticket", Overtaking::Never),
+    ours::<holdfast_threads::RawPvTicket>("pv-ticket", Overtaking::Never),
+    ours::<holdfast_threads::RawPreemptableTicket>("preemptable-ticket", Overtaking::Unbounded),
+    ours::<holdfast_threads::RawQspin>("qspin", Overtaking::Never),
+    ours::<holdfast_threads::RawPvQspin>("pv-qspin", Overtaking::Unbounded),
+    ours::<holdfast_threads::RawUnfairQspin>("unfair-qspin", Overtaking::Unbounded),
+    ours::<holdfast_threads::RawUnfairPvQspin>("unfair-pv-qspin", Overtaking::Unbounded),
+    ours::<holdfast_threads::RawHybrid>("hybrid-pv-qspin", Overtaking::Turns { ns: TURN_NS }),
+    ours::<holdfast_threads::RawCnaQspin>("cna-qspin", Overtaking::Turns { ns: CNA_TURN_NS }),
+    peer::<std::sync::Mutex<u64>>("std::sync::Mutex", Overtaking::Unbounded),
+    peer::<lock_api::Mutex<parking_lot::RawMutex, u64>>("parking_lot::Mutex", Overtaking::Unbounded),
+    peer::<lock_api::Mutex<parking_lot::RawFairMutex, u64>>("parking_lot::FairMutex", Overtaking::Never),
+    peer::<usync::Mutex<u64>>("usync::Mutex", Overtaking::Unbounded),
+    peer::<spin::mutex::SpinMutex<u64>>("spin::SpinMutex", Overtaking::Unbounded),
+    peer::<spin::mutex::TicketMutex<u64>>("spin::TicketMutex", Overtaking::Never),
+    peer::<mcslock::raw::spins::Mutex<u64>>("mcslock::raw", Overtaking::Never),
+    peer::<lock_api::Mutex<holdfast_peers::PthreadMutex, u64>>("pthread_mutex", Overtaking::Unbounded),
+    peer::<lock_api::Mutex<holdfast_peers::PthreadSpinlock, u64>>("pthread_spinlock", Overtaking::Unbounded),
+    concurrency_kit::<holdfast_peers::ck::FasSpinlock>("ck_spinlock_fas", Overtaking::Unbounded),
+    concurrency_kit::<holdfast_peers::ck::TicketSpinlock>("ck_spinlock_ticket", Overtaking::Never),
 ];

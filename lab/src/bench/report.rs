@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Machine, Origin, Settings};
+use super::{Machine, Origin, Overtaking, Settings};
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "holdfast.bench/1";
@@ -81,8 +81,12 @@ pub struct ContendedRow {
     pub ratio: Option<f64>,
     /// The least lucky thread's acquisitions by the luckiest's: 1 is even, 0 starves.
     pub fairness: Option<f64>,
+    /// The bound on overtaking.
+    pub overtaking: Overtaking,
     /// How long threads waited for the lock.
     pub wait: Option<Waits>,
+    /// `wait.p999_ns` by that of the same peer as in `ratio`; above 1 waits longer.
+    pub p999_ratio: Option<f64>,
     /// How long it took, in the worst round, until all threads had got the lock once more after the end, in
     /// nanoseconds: large where a lock has collapsed.
     pub drain_ns: Option<u64>,

@@ -1,6 +1,6 @@
 //! The report as tables of text, for whoever prints them.
 
-use super::{Contended, ContendedRow, Report, Uncontended};
+use super::{Contended, ContendedRow, Overtaking, Report, Uncontended};
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,9 @@ fn contended(table: &Contended) -> Table {
             "p50",
             "p99",
             "p99.9",
+            "to its p99.9",
             "max",
+            "overtaken for",
         ],
         rows: table.rows.iter().map(contended_row).collect(),
     }
@@ -58,7 +60,7 @@ fn contended(table: &Contended) -> Table {
 fn contended_row(row: &ContendedRow) -> Vec<String> {
     let (Some(rate), Some(fairness), Some(wait)) = (row.per_second, row.fairness, row.wait) else {
         let mut cells = vec![row.lock.clone(), NOT_INSTALLED.into()];
-        cells.resize(8, String::new());
+        cells.resize(10, String::new());
         return cells;
     };
     vec![
@@ -69,7 +71,13 @@ fn contended_row(row: &ContendedRow) -> Vec<String> {
         time(wait.p50_ns),
         time(wait.p99_ns),
         time(wait.p999_ns),
+        ratio(row.p999_ratio),
         time(wait.max_ns),
+        match row.overtaking {
+            Overtaking::Never => "0".into(),
+            Overtaking::Turns { ns } => format!("{} a waiter", time(ns)),
+            Overtaking::Unbounded => "ever".into(),
+        },
     ]
 }
 

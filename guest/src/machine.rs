@@ -14,6 +14,8 @@ use alloc::string::String;
 use holdfast_abi::StealTime;
 use holdfast_locks::{CpuId, Interrupts, Nodes, Numa, Paravirt};
 
+use crate::class::LockClass;
+
 /// One virtual CPU of the machine, as the code that runs on it sees it. A value is only good until the caller blocks or
 /// is preempted by the guest's scheduler: afterwards ask [`Machine::cpu`] again.
 ///
@@ -50,6 +52,10 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
 
     /// Tracepoint: the caller now holds `lock` (lockdep's `lock_acquired`).
     fn lock_acquired(&self, lock: &Self::Word);
+    /// Tracepoint: what `lock`, which the caller now holds, protects.
+    fn lock_class(&self, lock: &Self::Word, class: LockClass) {
+        let _ = (lock, class);
+    }
     /// Tracepoint: the caller is about to release `lock`.
     fn lock_released(&self, lock: &Self::Word);
     /// How many times a lock on this CPU has called

@@ -71,6 +71,7 @@ impl<T, M: Machine> SpinLock<T, M> {
         let before = on.cpu.contentions();
         self.lock.lock(on.kernel.lock_kind(), &on.cpu);
         on.cpu.lock_acquired(self.lock.word());
+        on.cpu.lock_class(self.lock.word(), self.class);
         on.local.count_lock(self.class, on.cpu.contentions() != before);
     }
 

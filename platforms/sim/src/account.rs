@@ -42,10 +42,12 @@ impl Engine {
 
     /// Enters the wait for a lock that `vcpu` is in, up to now.
     pub fn settle_wait(&mut self, vcpu: u32) {
-        let this = &mut self.vcpus[vcpu as usize];
+        let this = &self.vcpus[vcpu as usize];
         let (Some(line), Some(mark)) = (this.contending, this.mark) else {
             return;
         };
+        self.record_wait(vcpu, line);
+        let this = &mut self.vcpus[vcpu as usize];
         let clock = &self.records[line.0 as usize].lock.contended(self.now).clock;
         let parts = mark.since(clock, self.now);
         for (cause, part) in SPIN_CAUSES.into_iter().zip(parts) {
@@ -61,6 +63,7 @@ impl Engine {
 
     #[inline]
     fn enter(&mut self, vcpu: u32, cause: Cause, part: Picos) {
+        self.record_work(vcpu, cause, part);
         let this = &mut self.vcpus[vcpu as usize];
         match cause {
             Cause::Useful | Cause::CriticalSection => {
@@ -185,6 +188,7 @@ impl Engine {
 
     fn refresh_blame(&mut self, line: LineId, depth: u32) {
         let culprit = self.culprit(line);
+        self.record_blame(line, culprit);
         let now = self.now;
         let contention = self.records[line.0 as usize].lock.contended(now);
         if contention.clock.current() == culprit {

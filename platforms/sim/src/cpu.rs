@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use holdfast_abi::StealTime;
-use holdfast_guest::{Cpu, Mode};
+use holdfast_guest::{Cpu, LockClass, Mode};
 use holdfast_host::Exit;
 use holdfast_locks::{Budget, CpuId, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable};
 use holdfast_machine::{Access, Picos};
@@ -390,6 +390,15 @@ unsafe impl Cpu for SimCpu {
         let engine = self.engine();
         let line = lock.line(engine);
         engine.lock_acquired(engine.current, line);
+    }
+
+    #[inline]
+    fn lock_class(&self, lock: &SimWord, class: LockClass) {
+        let engine = self.engine();
+        if engine.timeline.is_some() {
+            let line = lock.line(engine);
+            engine.record_class(line, class);
+        }
     }
 
     #[inline]

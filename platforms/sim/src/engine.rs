@@ -24,6 +24,7 @@ use crate::hash::HistoryHash;
 use crate::park::Spinners;
 use crate::pcpu::{Activity, Pcpu};
 use crate::stack::Stacks;
+use crate::timeline::Recorder;
 use crate::vcpu::Vcpu;
 use crate::word::{SimAddress, SimWord};
 
@@ -157,6 +158,8 @@ pub struct Engine {
     pub failure: Option<Failure>,
     /// All measured guests are done.
     pub finished: bool,
+    /// What is recorded of the history, if anything is.
+    pub timeline: Option<Box<Recorder>>,
     /// Hash of the history.
     pub hash: HistoryHash,
     /// Counts.
@@ -300,6 +303,7 @@ impl Engine {
             let index = slot - self.first_spare_slot();
             if let Spare::Interrupt(pcpu) = self.spare_slots[index as usize] {
                 self.free_slots.push(slot);
+                self.record_host_ipi_arrives(pcpu);
                 self.interrupt(pcpu, holdfast_host::HostInterrupt::Reschedule);
             }
         }

@@ -21,7 +21,9 @@ impl Engine {
         };
         self.suspend(vcpu);
         self.vcpus[vcpu as usize].out_cause = exit_cause(&exit);
+        self.record_exit(vcpu, &exit);
         self.host_exit(pcpu, vcpu, exit);
+        self.record_exit_handled();
     }
 
     /// Stops `vcpu`, in guest mode, at this instant.
@@ -95,6 +97,7 @@ impl Engine {
     fn step_host(&mut self, pcpu: u32, event: Event) {
         self.stats.host_steps += 1;
         self.pcpus[pcpu as usize].activity = Activity::Host;
+        self.record_host(pcpu, true);
         let mut commands = std::mem::take(&mut self.commands);
         self.host.handle(event, Nanos(self.now.nanos()), &mut commands);
         self.obey(&mut commands);
@@ -118,7 +121,8 @@ impl Engine {
                 }
                 Command::Run { pcpu, run } => self.schedule_run(pcpu.0, run),
                 Command::Timer { pcpu, at } => self.set_timer(pcpu.0, at),
-                Command::Ipi { to, .. } => {
+                Command::Ipi { from, to } => {
+                    self.record_host_ipi(from.0, to.0);
                     let at = self.now + self.costs.ipi_latency;
                     self.send_ipi(to.0, at);
                 }
@@ -132,11 +136,11 @@ impl Engine {
                     }
                 }
                 Command::State { vcpu, state } => self.set_state(vcpu.0, state),
-                Command::DirectedYield { to, done: true, .. } => {
+                Command::DirectedYield { from, to, done } => {
+                    self.record_yield(from.0, to.0, done);
                     let to_holder = !self.vcpus[to.0 as usize].held.is_empty();
-                    self.vm_of(to.0).yields_to_holder += u64::from(to_holder);
+                    self.vm_of(to.0).yields_to_holder += u64::from(done && to_holder);
                 }
-                Command::DirectedYield { .. } => {}
             }
         }
     }
@@ -157,6 +161,8 @@ impl Engine {
         }
         this.activity = Activity::Host;
         this.next = run;
+        self.record_run(pcpu, run);
+        let this = &mut self.pcpus[pcpu as usize];
         let at = self.now + this.charged;
         this.charged = Picos::ZERO;
         self.queue.set(pcpu, Key::new(at, CLASS_ACTIVITY, pcpu));
@@ -203,6 +209,7 @@ impl Engine {
 
     /// `pcpu` does what the host told it to do next; an interrupt that waited comes right after.
     fn begin(&mut self, pcpu: u32) {
+        self.record_host(pcpu, false);
         let this = &mut self.pcpus[pcpu as usize];
         let timer = std::mem::take(&mut this.timer_pending);
         let reschedule = !timer && std::mem::take(&mut this.reschedule_pending);
@@ -237,6 +244,10 @@ impl Engine {
     }
 
     fn enter_guest(&mut self, pcpu: u32, vcpu: u32, inject: Option<u8>, window: bool) {
+        self.record_out(vcpu);
+        if let Some(vector) = inject {
+            self.record_inject(vcpu, vector);
+        }
         let now = self.now;
         let this = &mut self.vcpus[vcpu as usize];
         assert!(
@@ -269,13 +280,14 @@ impl Engine {
         let (before, was_running) = (this.state, this.is_running());
         if this.pcpu.is_none() {
             this.ledger.enter_until(this.out_cause, now);
+            self.record_out(vcpu);
         }
+        let this = &mut self.vcpus[vcpu as usize];
         this.state = state;
         let lock_wait = this.contending.is_some();
         this.out_cause = match state {
-            VcpuState::HandlingExit => this.out_cause,
-            VcpuState::InGuest if before == VcpuState::HandlingExit => this.out_cause,
-            VcpuState::InGuest => Cause::HostOverhead,
+            VcpuState::HandlingExit | VcpuState::InGuest if was_running => this.out_cause,
+            VcpuState::HandlingExit | VcpuState::InGuest => Cause::HostOverhead,
             VcpuState::Polling | VcpuState::Blocked if lock_wait => Cause::HaltedForLock,
             VcpuState::Polling | VcpuState::Blocked => Cause::Idle,
             VcpuState::Preempted => Cause::Runnable,
@@ -289,6 +301,7 @@ impl Engine {
             vm.preempted_holding += u64::from(holding);
             vm.preempted_waiting += u64::from(waiting);
         }
+        self.record_state(vcpu, before);
         let this = &mut self.vcpus[vcpu as usize];
         if this.is_running() != was_running {
             match this.off_since.take() {
@@ -306,6 +319,7 @@ impl Engine {
                 self.suspend(vcpu);
             } else {
                 let now = self.now;
+                self.record_out(vcpu);
                 let this = &mut self.vcpus[vcpu as usize];
                 this.ledger.enter_until(this.out_cause, now);
             }

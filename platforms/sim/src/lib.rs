@@ -22,6 +22,7 @@ mod pcpu;
 mod probe;
 mod run;
 mod stack;
+pub mod timeline;
 mod vcpu;
 mod watch;
 mod word;
@@ -30,5 +31,5 @@ pub use api::{CallOff, Config, Convoy, Failure, HostTask, Outcome, Vm, VmOutcome
 pub use cause::Cause;
 pub use cpu::SimCpu;
 pub use machine::{SimContext, SimMachine};
-pub use run::{run, run_images};
+pub use run::{record, record_images, run, run_images};
 pub use word::{Shared, SimAddress, SimWord};

@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::flow::{Handle, run_flow};
 use crate::hash::stream_seed;
 use crate::stack::Stack;
+use crate::timeline::Happening;
 
 /// A guest's machine in virtual time.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +109,11 @@ unsafe impl Machine for SimMachine {
         self.handle.order();
         let engine = self.handle.engine();
         let now = engine.now;
+        match &report {
+            Report::Begin => engine.record_interval(self.vm, Happening::Begins),
+            Report::Done { .. } => engine.record_interval(self.vm, Happening::Done),
+            _ => {}
+        }
         let vm = &mut engine.vms[self.vm as usize];
         match report {
             Report::Begin => {

@@ -19,6 +19,7 @@ use crate::hash::HistoryHash;
 use crate::machine::SimMachine;
 use crate::pcpu::Pcpu;
 use crate::stack::Stacks;
+use crate::timeline::{Recorder, Timeline, Window};
 use crate::vcpu::Vcpu;
 
 /// Runs `config` to its end. Deterministic: equal configurations give equal outcomes, hash included.
@@ -40,14 +41,52 @@ pub fn run_images(
     call_off: &CallOff,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<Outcome, Failure> {
+    execute(&mut *build(config, image)?, call_off)
+}
+
+/// As [`run`], and records what happens within `window`: up to a failure, if there is one. The outcome is that of [`run`],
+/// bit for bit.
+///
+/// # Errors
+/// As [`run`], if the run cannot even begin.
+pub fn record(
+    config: &Config,
+    call_off: &CallOff,
+    window: Window,
+) -> Result<(Result<Outcome, Failure>, Timeline), Failure> {
+    record_images(config, call_off, window, |vm, machine| {
+        holdfast_workloads::image(machine, &vm.boot)
+    })
+}
+
+/// As [`record`], but with kernels of the caller's making.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_images(
+    config: &Config,
+    call_off: &CallOff,
+    window: Window,
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<(Result<Outcome, Failure>, Timeline), Failure> {
     let mut engine = build(config, image)?;
+    let names = config.tasks.iter().map(|task| task.name.clone());
+    let tasks = engine.tasks.keys().map(|task| task.0).zip(names).collect();
+    let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), tasks);
+    engine.timeline = Some(Box::new(recorder));
+    let outcome = execute(&mut engine, call_off);
+    let timeline = engine.take_timeline(outcome.is_ok());
+    Ok((outcome, timeline))
+}
+
+fn execute(engine: &mut Engine, call_off: &CallOff) -> Result<Outcome, Failure> {
     engine.start_host();
     engine.set_watchdog();
-    play(&mut engine, call_off);
-    if let Some(failure) = engine.failure.take() {
-        return Err(failure);
+    play(engine, call_off);
+    match engine.failure.take() {
+        Some(failure) => Err(failure),
+        None => Ok(gather(engine)),
     }
-    Ok(gather(&mut engine))
 }
 
 fn build(
@@ -105,6 +144,7 @@ fn build(
         exit: None,
         failure: None,
         finished: false,
+        timeline: None,
         hash: HistoryHash::new(),
         stats: EngineStats::default(),
         execute_spins: config.execute_spins,

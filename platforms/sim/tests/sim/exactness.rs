@@ -58,7 +58,7 @@ fn step(shared: &Shared, cpu: &SimCpu, kind: LockKind, random: &mut Random) {
     }
 }
 
-fn program(kind: LockKind, seed: u64, steps: u32) -> (Program, Program) {
+pub fn program(kind: LockKind, seed: u64, steps: u32) -> (Program, Program) {
     let shared = Rc::new(Shared {
         locks: (0..2).map(|_| BootLock::new()).collect(),
         words: (0..3).map(|_| SimWord::new(0)).collect(),

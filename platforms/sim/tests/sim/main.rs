@@ -5,3 +5,4 @@ mod exactness;
 mod faults;
 mod image;
 mod locks;
+mod timeline;

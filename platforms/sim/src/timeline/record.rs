@@ -1,0 +1,600 @@
+//! The recorder, and where the engine feeds it.
+
+use std::collections::BTreeMap;
+
+use holdfast_abi::{hypercall, lapic, msr};
+use holdfast_guest::LockClass;
+use holdfast_host::{Exit, Run, VcpuState};
+use holdfast_machine::{LineId, Picos, Time};
+
+use super::{
+    Behind, Doing, Flow, Happening, Lock, Moment, PcpuTimeline, Place, Span, Thread, Timeline, Track, VcpuTimeline,
+    Window,
+};
+use crate::blame::Culprit;
+use crate::cause::Cause;
+use crate::engine::Engine;
+use crate::vcpu::{Mode, Vcpu};
+
+/// Most spans and moments that are kept: some hundred megabytes.
+const RECORDS_MAX: usize = 6_000_000;
+
+/// One track under construction: its last span is still open.
+#[derive(Clone, Debug)]
+struct Open<T> {
+    spans: Vec<Span<T>>,
+    /// What goes on now, and since when; `None`: nothing.
+    what: Option<T>,
+    since: Time,
+}
+
+impl<T: Copy + PartialEq> Open<T> {
+    fn new(what: Option<T>) -> Self {
+        Open {
+            spans: Vec::new(),
+            what,
+            since: Time(0),
+        }
+    }
+
+    /// From `at` on it is `what`; returns whether a span was kept. What lies outside `from..to` is not.
+    fn set(&mut self, at: Time, what: Option<T>, from: Time, to: Time) -> bool {
+        if what == self.what {
+            return false;
+        }
+        let kept = self.close(at, from, to);
+        (self.what, self.since) = (what, at);
+        kept
+    }
+
+    /// If what goes on now went on until it began, it never stopped.
+    fn join(&mut self) {
+        if let Some(span) = self
+            .spans
+            .pop_if(|span| Some(span.what) == self.what && span.end == self.since)
+        {
+            self.since = span.start;
+        }
+    }
+
+    fn close(&mut self, at: Time, from: Time, to: Time) -> bool {
+        let (start, end) = (self.since.max(from), at.min(to));
+        match self.what {
+            Some(what) if start < end => {
+                self.spans.push(Span { start, end, what });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn finish(mut self, at: Time, from: Time, to: Time) -> Vec<Span<T>> {
+        self.close(at, from, to);
+        // A recording that became too long ended before what it has already.
+        self.spans.retain(|span| span.start < to);
+        self.spans.iter_mut().for_each(|span| span.end = span.end.min(to));
+        self.spans
+    }
+}
+
+/// What was sent and has not yet had all its effects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sent {
+    from: u32,
+    to: u32,
+    /// `None`: a kick.
+    vector: Option<u8>,
+    flow: u64,
+    at: Time,
+}
+
+/// A recording under way.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    from: Time,
+    to: Time,
+    truncated: bool,
+    count: usize,
+    tasks: Vec<(u32, String)>,
+    threads: Vec<Open<Thread>>,
+    host: Vec<Open<()>>,
+    places: Vec<Open<Place>>,
+    doings: Vec<Open<Doing>>,
+    /// Up to when each vCPU's doings are recorded: its ledger's cursor, or later while it spins.
+    recorded: Vec<Time>,
+    /// The last destination that each vCPU wrote to its LAPIC.
+    destinations: Vec<u32>,
+    moments: Vec<Moment>,
+    classes: BTreeMap<LineId, LockClass>,
+    behind: BTreeMap<LineId, Behind>,
+    sent: Vec<Sent>,
+    /// Yields to each vCPU since it last got a pCPU: from whom.
+    yields: Vec<Vec<(u32, u64)>>,
+    /// Reschedule IPIs on their way to each pCPU: from where.
+    ipis: Vec<Vec<(u32, u64)>>,
+    flows: u64,
+}
+
+impl Recorder {
+    /// Records what happens on `pcpus` and `vcpus` within `window`. `tasks` are the names of host tasks.
+    pub fn new(window: Window, pcpus: usize, vcpus: usize, tasks: Vec<(u32, String)>) -> Recorder {
+        Recorder {
+            from: Time::from_nanos(window.from_ns),
+            to: Time::from_nanos(window.to_ns),
+            truncated: false,
+            count: 0,
+            tasks,
+            threads: vec![Open::new(Some(Thread::Idle)); pcpus],
+            host: vec![Open::new(None); pcpus],
+            places: vec![Open::new(Some(Place::Woken)); vcpus],
+            doings: vec![Open::new(None); vcpus],
+            recorded: vec![Time(0); vcpus],
+            destinations: vec![0; vcpus],
+            moments: Vec::new(),
+            classes: BTreeMap::new(),
+            behind: BTreeMap::new(),
+            sent: Vec::new(),
+            yields: vec![Vec::new(); vcpus],
+            ipis: vec![Vec::new(); pcpus],
+            flows: 0,
+        }
+    }
+
+    fn count(&mut self, kept: bool, at: Time) {
+        self.count += usize::from(kept);
+        if self.count > RECORDS_MAX && !self.truncated {
+            self.truncated = true;
+            self.to = self.to.min(at);
+        }
+    }
+
+    fn lock(&self, line: LineId) -> Lock {
+        Lock {
+            line: line.0,
+            class: self.classes.get(&line).copied(),
+        }
+    }
+
+    fn thread(&mut self, at: Time, pcpu: u32, thread: Thread) {
+        let kept = self.threads[pcpu as usize].set(at, Some(thread), self.from, self.to);
+        self.count(kept, at);
+    }
+
+    fn host_code(&mut self, at: Time, pcpu: u32, executes: bool) {
+        let kept = self.host[pcpu as usize].set(at, executes.then_some(()), self.from, self.to);
+        self.count(kept, at);
+    }
+
+    fn place(&mut self, at: Time, vcpu: u32, place: Place) {
+        let kept = self.places[vcpu as usize].set(at, Some(place), self.from, self.to);
+        self.places[vcpu as usize].join();
+        self.count(kept, at);
+        if !matches!(place, Place::Running { .. }) {
+            // What it does in its next place is something else, even if that begins now.
+            let kept = self.doings[vcpu as usize].set(at, None, self.from, self.to);
+            self.count(kept, at);
+        }
+    }
+
+    /// From where the last entry ended up to `until` the vCPU did this.
+    fn did(&mut self, until: Time, vcpu: u32, doing: Option<Doing>) {
+        let start = std::mem::replace(&mut self.recorded[vcpu as usize], until);
+        if start < until {
+            let kept = self.doings[vcpu as usize].set(start, doing, self.from, self.to);
+            self.count(kept, start);
+        }
+    }
+
+    fn moment(&mut self, at: Time, track: Track, what: Happening, flow: Option<Flow>) {
+        if self.from <= at && at < self.to {
+            self.moments.push(Moment { at, track, what, flow });
+            self.count(true, at);
+        }
+    }
+
+    fn new_flow(&mut self) -> u64 {
+        self.flows += 1;
+        self.flows
+    }
+
+    /// The recording, up to `now`.
+    fn finish(mut self, now: Time) -> Timeline {
+        let (from, to) = (self.from, self.to.min(now));
+        self.moments.retain(|moment| moment.at < to);
+        // The clock of a flow that was stopped by a failure can be behind; equal times keep their order.
+        self.moments.sort_by_key(|moment| moment.at);
+        let mut links: BTreeMap<u64, u32> = BTreeMap::new();
+        for flow in self.moments.iter().filter_map(|moment| moment.flow) {
+            *links.entry(flow.id).or_default() += 1;
+        }
+        for moment in &mut self.moments {
+            moment.flow = moment.flow.filter(|flow| links[&flow.id] > 1);
+        }
+        let pcpus = self
+            .threads
+            .into_iter()
+            .zip(self.host)
+            .map(|(threads, host)| PcpuTimeline {
+                threads: threads.finish(to, from, to),
+                host: host.finish(to, from, to),
+            });
+        let vcpus = self.places.into_iter().zip(self.doings).zip(self.recorded);
+        let vcpus = vcpus.map(|((places, doings), recorded)| VcpuTimeline {
+            vm: 0,
+            number: 0,
+            places: places.finish(to, from, to),
+            doings: doings.finish(recorded.min(to), from, to),
+        });
+        Timeline {
+            from,
+            to,
+            end: now,
+            begun: Vec::new(),
+            truncated: self.truncated,
+            vms: Vec::new(),
+            tasks: self.tasks,
+            pcpus: pcpus.collect(),
+            vcpus: vcpus.collect(),
+            moments: self.moments,
+        }
+    }
+}
+
+/// Whom each bit of an IPI or a kick reaches, and with what.
+fn addressed(exit: &Exit, destination: u32) -> Option<(Vec<u32>, Option<u8>)> {
+    let fixed = |command: u64| {
+        let plain = command & u64::from(lapic::ICR_MODE | lapic::ICR_SHORTHAND | lapic::ICR_LOGICAL) == 0;
+        plain.then_some(Some(command as u8))
+    };
+    match *exit {
+        Exit::Hypercall {
+            number: hypercall::KICK_CPU,
+            arguments,
+        } => Some((vec![u32::try_from(arguments[1]).ok()?], None)),
+        Exit::Hypercall {
+            number: hypercall::SEND_IPI,
+            arguments: [low, high, first, command],
+        } => {
+            let bits = u128::from(high) << 64 | u128::from(low);
+            let first = u32::try_from(first).ok()?;
+            let targets = (0..u128::BITS).filter(|bit| bits >> bit & 1 != 0);
+            Some((targets.map(|bit| first.saturating_add(bit)).collect(), fixed(command)?))
+        }
+        Exit::WriteMsr {
+            msr: msr::X2APIC_ICR,
+            value,
+        } => Some((vec![(value >> 32) as u32], fixed(value & 0xffff_ffff)?)),
+        Exit::ApicWrite {
+            offset: lapic::ICR_LOW,
+            value,
+        } => Some((vec![destination >> 24], fixed(u64::from(value))?)),
+        _ => None,
+    }
+}
+
+/// Where the engine tells what happens. Each returns at once where nothing is recorded.
+impl Engine {
+    /// The lock in `line` is of `class`.
+    pub fn record_class(&mut self, line: LineId, class: LockClass) {
+        if let Some(recorder) = &mut self.timeline {
+            recorder.classes.insert(line, class);
+        }
+    }
+
+    /// `vcpu`, in guest mode, spends the next `part` of its ledger on `cause`.
+    #[inline]
+    pub fn record_work(&mut self, vcpu: u32, cause: Cause, part: Picos) {
+        if self.timeline.is_some() {
+            self.record_work_now(vcpu, cause, part);
+        }
+    }
+
+    #[cold]
+    fn record_work_now(&mut self, vcpu: u32, cause: Cause, part: Picos) {
+        let Some(recorder) = &mut self.timeline else { return };
+        let this = &self.vcpus[vcpu as usize];
+        let cause = if cause == Cause::CacheTransfer {
+            this.wait()
+        } else {
+            cause
+        };
+        let doing = match (cause, this.held.last(), this.ipi_target) {
+            (Cause::InterruptEntry, ..) => Doing::Interrupt,
+            (Cause::Idle, ..) => Doing::IdleLoop,
+            (Cause::IpiRunningTarget | Cause::IpiPreemptedTarget, _, Some((target, _))) => Doing::AwaitsIpi(target),
+            (Cause::CriticalSection, Some(&line), _) => Doing::Critical(recorder.lock(line)),
+            _ if this.mode == Mode::User => Doing::User,
+            _ => Doing::Kernel,
+        };
+        recorder.did(this.ledger.cursor() + part, vcpu, Some(doing));
+    }
+
+    /// `vcpu` waited for the lock in `line` up to now.
+    #[inline]
+    pub fn record_wait(&mut self, vcpu: u32, line: LineId) {
+        if let Some(recorder) = &mut self.timeline {
+            let behind = recorder.behind.get(&line).copied().unwrap_or(Behind::HandOver);
+            let lock = recorder.lock(line);
+            recorder.did(self.now, vcpu, Some(Doing::Spin { lock, behind }));
+        }
+    }
+
+    /// Whoever waits for the lock in `line` has `culprit` to blame from now on.
+    #[inline]
+    pub fn record_blame(&mut self, line: LineId, culprit: Culprit) {
+        if self.timeline.is_some() {
+            self.record_blame_now(line, culprit);
+        }
+    }
+
+    #[cold]
+    fn record_blame_now(&mut self, line: LineId, culprit: Culprit) {
+        let record = &self.records[line.0 as usize].lock;
+        let waiters = record.contention().map_or(&[][..], |contention| &contention.waiters);
+        let behind = match (culprit, record.holder(), waiters.first()) {
+            (Culprit::RunningHolder, Some(holder), _) => Behind::RunningHolder(holder),
+            (Culprit::PreemptedHolder, Some(holder), _) => Behind::PreemptedHolder(holder),
+            (Culprit::PreemptedWaiter, _, Some(&waiter)) => Behind::PreemptedWaiter(waiter),
+            _ => Behind::HandOver,
+        };
+        let Some(recorder) = &mut self.timeline else { return };
+        let before = recorder.behind.insert(line, behind).unwrap_or(Behind::HandOver);
+        if before == behind {
+            return;
+        }
+        let doing = Doing::Spin {
+            lock: recorder.lock(line),
+            behind: before,
+        };
+        for &waiter in waiters {
+            let this = &self.vcpus[waiter as usize];
+            if this.pcpu.is_some() && this.contending == Some(line) {
+                recorder.did(self.now, waiter, Some(doing));
+            }
+        }
+    }
+
+    /// `vcpu`, out of its guest, got nowhere up to now.
+    #[inline]
+    pub fn record_out(&mut self, vcpu: u32) {
+        if let Some(recorder) = &mut self.timeline {
+            let this = &self.vcpus[vcpu as usize];
+            let doing = this.is_running().then_some(Doing::Out(this.out_cause));
+            recorder.did(self.now, vcpu, doing);
+        }
+    }
+
+    /// `vcpu` left `before` for its present state.
+    #[inline]
+    pub fn record_state(&mut self, vcpu: u32, before: VcpuState) {
+        if self.timeline.is_some() {
+            self.record_state_now(vcpu, before);
+        }
+    }
+
+    #[cold]
+    fn record_state_now(&mut self, vcpu: u32, before: VcpuState) {
+        let Some(recorder) = &mut self.timeline else { return };
+        let now = self.now;
+        let this = &self.vcpus[vcpu as usize];
+        let lock = |line: Option<LineId>| line.map(|line| recorder.lock(line));
+        let place = match this.state {
+            VcpuState::InGuest | VcpuState::HandlingExit => match recorder.places[vcpu as usize].what {
+                Some(running @ Place::Running { .. }) => running,
+                // Which pCPU, its `Run` will tell.
+                _ => Place::Running { pcpu: u32::MAX },
+            },
+            VcpuState::Preempted => Place::Preempted {
+                holds: lock(this.held.last().copied()),
+                awaits: lock(this.contending),
+            },
+            VcpuState::Polling | VcpuState::Blocked => Place::Halted {
+                awaits: lock(this.contending),
+            },
+            VcpuState::Woken => Place::Woken,
+            VcpuState::PauseSleep => Place::PauseSleep,
+            VcpuState::Dead => Place::Off,
+        };
+        recorder.place(now, vcpu, place);
+        let asleep = |state| matches!(state, VcpuState::Polling | VcpuState::Blocked | VcpuState::PauseSleep);
+        if asleep(before) && !asleep(this.state) {
+            recorder.woken(now, vcpu);
+        }
+        if this.is_running() {
+            for (from, flow) in std::mem::take(&mut recorder.yields[vcpu as usize]) {
+                let flow = Flow { id: flow, ends: true };
+                recorder.moment(now, Track::Vcpu(vcpu), Happening::YieldedTo(from), Some(flow));
+            }
+        }
+    }
+
+    /// `pcpu` is whose `run` says, from now on.
+    #[inline]
+    pub fn record_run(&mut self, pcpu: u32, run: Run) {
+        let Some(recorder) = &mut self.timeline else { return };
+        let thread = match run {
+            Run::Guest { vcpu, .. } => Thread::Vcpu(vcpu.0),
+            Run::Poll(vcpu) => Thread::Poll(vcpu.0),
+            Run::Task(task) => Thread::Task(task.0),
+            Run::Idle => Thread::Idle,
+        };
+        recorder.thread(self.now, pcpu, thread);
+        if let Thread::Vcpu(vcpu) = thread {
+            let place = &mut recorder.places[vcpu as usize];
+            if place.what == Some(Place::Running { pcpu: u32::MAX }) {
+                place.what = Some(Place::Running { pcpu });
+                place.join();
+            } else {
+                recorder.place(self.now, vcpu, Place::Running { pcpu });
+            }
+        }
+    }
+
+    /// `pcpu` executes host code from now on, or no longer.
+    #[inline]
+    pub fn record_host(&mut self, pcpu: u32, executes: bool) {
+        if let Some(recorder) = &mut self.timeline {
+            recorder.host_code(self.now, pcpu, executes);
+        }
+    }
+
+    /// `vcpu` exits: what it sends to whom.
+    #[inline]
+    pub fn record_exit(&mut self, vcpu: u32, exit: &Exit) {
+        if self.timeline.is_some() {
+            self.record_exit_now(vcpu, exit);
+        }
+    }
+
+    #[cold]
+    fn record_exit_now(&mut self, vcpu: u32, exit: &Exit) {
+        let Some(recorder) = &mut self.timeline else { return };
+        if let Exit::ApicWrite {
+            offset: lapic::ICR_HIGH,
+            value,
+        } = *exit
+        {
+            recorder.destinations[vcpu as usize] = value;
+        }
+        let vm = &self.vms[self.vcpus[vcpu as usize].vm.0 as usize];
+        let Some((targets, vector)) = addressed(exit, recorder.destinations[vcpu as usize]) else {
+            return;
+        };
+        for number in targets.into_iter().filter(|number| *number < vm.vcpus) {
+            recorder.send(self.now, vcpu, vm.first_vcpu + number, vector);
+        }
+    }
+
+    /// The step that an exit began is over: kicks that woke nobody came early.
+    #[inline]
+    pub fn record_exit_handled(&mut self) {
+        let Some(recorder) = &mut self.timeline else { return };
+        let early = recorder.sent.extract_if(.., |sent| sent.vector.is_none());
+        for sent in early.collect::<Vec<Sent>>() {
+            let flow = Flow {
+                id: sent.flow,
+                ends: true,
+            };
+            let what = Happening::KickedEarly(sent.from);
+            recorder.moment(self.now, Track::Vcpu(sent.to), what, Some(flow));
+        }
+    }
+
+    /// `vcpu` is entered with `vector`.
+    #[inline]
+    pub fn record_inject(&mut self, vcpu: u32, vector: u8) {
+        let Some(recorder) = &mut self.timeline else { return };
+        let taken = |sent: &mut Sent| sent.to == vcpu && sent.vector == Some(vector);
+        let taken: Vec<Sent> = recorder.sent.extract_if(.., taken).collect();
+        for Sent { from, flow, .. } in taken {
+            let flow = Flow { id: flow, ends: true };
+            let what = Happening::TakesIpi { from, vector };
+            recorder.moment(self.now, Track::Vcpu(vcpu), what, Some(flow));
+        }
+    }
+
+    /// A directed yield was tried.
+    #[inline]
+    pub fn record_yield(&mut self, from: u32, to: u32, done: bool) {
+        let Some(recorder) = &mut self.timeline else { return };
+        let to_holder = !self.vcpus[to as usize].held.is_empty();
+        let what = Happening::Yield { to, done, to_holder };
+        let flow = done.then(|| recorder.new_flow());
+        let link = flow.map(|id| Flow { id, ends: false });
+        recorder.moment(self.now, Track::Vcpu(from), what, link);
+        if let Some(flow) = flow {
+            let yields = &mut recorder.yields[to as usize];
+            yields.retain(|(other, _)| *other != from);
+            yields.push((from, flow));
+        }
+    }
+
+    /// The host on pCPU `from` interrupts pCPU `to`.
+    #[inline]
+    pub fn record_host_ipi(&mut self, from: u32, to: u32) {
+        let Some(recorder) = &mut self.timeline else { return };
+        let id = recorder.new_flow();
+        let link = Some(Flow { id, ends: false });
+        recorder.moment(self.now, Track::Pcpu(from), Happening::HostIpi(to), link);
+        recorder.ipis[to as usize].push((from, id));
+    }
+
+    /// Such an interrupt arrives.
+    #[inline]
+    pub fn record_host_ipi_arrives(&mut self, pcpu: u32) {
+        let Some(recorder) = &mut self.timeline else { return };
+        if !recorder.ipis[pcpu as usize].is_empty() {
+            let (from, id) = recorder.ipis[pcpu as usize].remove(0);
+            let link = Some(Flow { id, ends: true });
+            recorder.moment(self.now, Track::Pcpu(pcpu), Happening::HostIpiArrives(from), link);
+        }
+    }
+
+    /// The measured interval of guest `vm` begins, or is done.
+    pub fn record_interval(&mut self, vm: u32, what: Happening) {
+        if let Some(recorder) = &mut self.timeline {
+            recorder.moment(self.now, Track::Vm(vm), what, None);
+        }
+    }
+
+    /// Takes the recording. `closed`: the ledgers are.
+    ///
+    /// # Panics
+    /// If nothing was recorded.
+    pub fn take_timeline(&mut self, closed: bool) -> Timeline {
+        if !closed {
+            // Who still spins is what a failure's picture is about.
+            for vcpu in 0..self.vcpus.len() as u32 {
+                let this = &self.vcpus[vcpu as usize];
+                if let (Some(line), Some(_)) = (this.contending, this.pcpu) {
+                    self.record_wait(vcpu, line);
+                }
+            }
+        }
+        let recorder = self.timeline.take().expect("a recorder was set");
+        let mut timeline = recorder.finish(self.now);
+        timeline.begun = self.vms.iter().map(|vm| vm.begun).collect();
+        timeline.vms = self.vms.iter().map(|vm| vm.name.clone()).collect();
+        for (track, Vcpu { vm, number, .. }) in timeline.vcpus.iter_mut().zip(&self.vcpus) {
+            (track.vm, track.number) = (vm.0, *number);
+        }
+        timeline
+    }
+}
+
+impl Recorder {
+    /// `from` kicks `to`, or sends it `vector`.
+    fn send(&mut self, at: Time, from: u32, to: u32, vector: Option<u8>) {
+        let flow = self.new_flow();
+        let what = match vector {
+            None => Happening::Kick(to),
+            Some(vector) => Happening::Ipi { to, vector },
+        };
+        self.moment(at, Track::Vcpu(from), what, Some(Flow { id: flow, ends: false }));
+        // Vectors that nobody takes must not pile up.
+        self.sent
+            .retain(|sent| (sent.from, sent.to, sent.vector) != (from, to, vector));
+        self.sent.push(Sent {
+            from,
+            to,
+            vector,
+            flow,
+            at,
+        });
+    }
+
+    /// `vcpu` was woken: by what was sent to it just now, if anything was.
+    fn woken(&mut self, at: Time, vcpu: u32) {
+        let Some(index) = self.sent.iter().rposition(|sent| (sent.to, sent.at) == (vcpu, at)) else {
+            return;
+        };
+        let Sent { from, vector, flow, .. } = self.sent[index];
+        // The vector is still to be taken; a kick has done its work.
+        let ends = vector.is_none();
+        if ends {
+            self.sent.remove(index);
+        }
+        let what = Happening::Woken { by: from, vector };
+        self.moment(at, Track::Vcpu(vcpu), what, Some(Flow { id: flow, ends }));
+    }
+}

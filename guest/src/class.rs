@@ -75,6 +75,8 @@ named! {
         SocketQueue = "sk_receive_queue",
         /// A SysV semaphore array's `sem_perm.lock`.
         IpcSemaphore = "ipc_sem",
+        /// A driver's own lock.
+        Driver = "driver",
     }
 }
 

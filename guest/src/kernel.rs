@@ -6,6 +6,7 @@ use core::cell::{Cell, OnceCell};
 use holdfast_locks::{LockKind, OsqTable, Paravirt, Platform, Word};
 
 use crate::class::LockClass;
+use crate::driver::Drivers;
 use crate::fs::FileSystem;
 use crate::handle::KernelRef;
 use crate::ipc::Ipc;
@@ -53,6 +54,7 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) memory: Memory<M>,
     pub(crate) files: FileSystem<M>,
     pub(crate) ipc: Ipc<M>,
+    pub(crate) drivers: Drivers<M>,
     pub(crate) time: TimeKeeper<M>,
     /// Places of those who spin for mutexes in turn.
     pub(crate) spinners: OsqTable<WordOf<M>>,
@@ -76,6 +78,7 @@ impl<M: Machine> Kernel<M> {
             memory: Memory::new(),
             files: FileSystem::new(&limits),
             ipc: Ipc::new(&limits),
+            drivers: Drivers::new(limits.drivers),
             time: TimeKeeper::new(config.hz),
             spinners: OsqTable::new(cpus as usize),
             registers_steal_time: Cell::new(false),

@@ -10,6 +10,7 @@ mod apic;
 mod boot;
 mod class;
 mod costs;
+mod driver;
 mod fs;
 mod handle;
 mod interrupt;

@@ -11,7 +11,7 @@ use crate::machine::{Cpu, Machine, Mode, Report};
 use crate::mm::{self, Fault};
 use crate::process::{self, Executable, Exited, Fork};
 use crate::program::Start;
-use crate::{ipc, report, time};
+use crate::{driver, ipc, report, time};
 
 /// The kernel, for the task that calls.
 ///
@@ -255,6 +255,13 @@ impl<M: Machine> Os<M> {
     pub fn semaphore_up(&self, array: u32, index: u32) {
         self.syscall();
         ipc::semaphore_up(&self.kernel, array, index);
+    }
+
+    // ---- drivers ----
+
+    /// Calls `driver`, which works for `held_ns` nanoseconds under its spinlock. Returns how many calls it had before.
+    pub fn call_driver(&self, driver: u32, held_ns: u64) -> u64 {
+        driver::call(&self.syscall(), driver, held_ns)
     }
 
     // ---- the machine ----

@@ -34,6 +34,8 @@ pub struct Limits {
     pub semaphore_arrays: u32,
     /// Semaphores per array.
     pub semaphores: u32,
+    /// Drivers, each with a spinlock of its own.
+    pub drivers: u32,
 }
 
 impl Default for Limits {
@@ -46,6 +48,7 @@ impl Default for Limits {
             sockets: 0,
             semaphore_arrays: 0,
             semaphores: 0,
+            drivers: 0,
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::profile::MachineProfile;
 
 /// Most guests of one host.
 pub const VMS_MAX: usize = 256;
-/// Most vCPUs of one guest: xAPIC IDs end at 254.
-pub const VCPUS_MAX: u32 = 254;
+/// Most vCPUs of one guest: as KVM has it on x86 (KVM_MAX_VCPUS); beyond 254 they need x2APIC IDs.
+pub const VCPUS_MAX: u32 = 1024;
 /// Most vCPUs of all guests together.
 pub const TOTAL_VCPUS_MAX: u32 = 4096;
 /// Most host tasks.
@@ -70,13 +70,13 @@ impl DraftVm {
 
     /// Whether its workload counts operations, so that it has a throughput.
     pub(crate) fn counts_operations(&self) -> bool {
-        matches!(self.boot.workload, Workload::Pgbench(_))
+        matches!(self.boot.workload, Workload::Pgbench(_) | Workload::Contend(_))
     }
 
     fn ends(&self) -> bool {
         match self.boot.workload {
             Workload::Idle | Workload::Hog(_) => false,
-            Workload::Kernbench(_) | Workload::Pgbench(_) => true,
+            Workload::Contend(_) | Workload::Kernbench(_) | Workload::Pgbench(_) => true,
         }
     }
 
@@ -108,14 +108,22 @@ fn scaled(workload: Workload, scale: f64) -> Workload {
             Workload::Kernbench(parameters)
         }
         Workload::Pgbench(mut parameters) => {
-            // At least a few for each client, or the run would be all beginning and end.
-            let floor = u64::from(parameters.clients) * 10;
-            let wanted = (parameters.transactions as f64 * scale).round() as u64;
-            parameters.transactions = wanted.max(floor).min(parameters.transactions.max(floor));
+            parameters.transactions = scaled_count(parameters.transactions, scale, parameters.clients);
             Workload::Pgbench(parameters)
+        }
+        Workload::Contend(mut parameters) => {
+            parameters.calls = scaled_count(parameters.calls, scale, parameters.tasks.unwrap_or(1));
+            Workload::Contend(parameters)
         }
         endless @ (Workload::Idle | Workload::Hog(_)) => endless,
     }
+}
+
+/// `scale` of `count` operations by `tasks`: at least a few for each, or the run would be all beginning and end.
+fn scaled_count(count: u64, scale: f64, tasks: u32) -> u64 {
+    let floor = u64::from(tasks) * 10;
+    let wanted = (count as f64 * scale).round() as u64;
+    wanted.max(floor).min(count.max(floor))
 }
 
 impl Draft {
@@ -183,11 +191,11 @@ impl Draft {
                 &place(&key),
                 &key,
                 "a measured guest whose workload never ends",
-                "kernbench or pgbench",
+                "one whose workload ends",
             );
         }
         if !self.vms.iter().any(DraftVm::is_measured) {
-            let expected = "at least one guest whose workload ends and is measured: kernbench or pgbench";
+            let expected = "at least one guest whose workload ends and is measured, such as kernbench";
             findings.add(&place("vm.*.workload"), "vm", "no measured guest", expected);
         }
     }

@@ -113,8 +113,8 @@ costs! {
     idle_exit: "leaving a pCPU's idle state",
 }
 
-/// The largest machine that can be asked for, in pCPUs: xAPIC IDs end at 254.
-pub const PCPUS_MAX: u32 = 254;
+/// The largest machine that can be asked for, in pCPUs.
+pub const PCPUS_MAX: u32 = 1024;
 
 impl MachineProfile {
     /// Reads a profile; `file` is what messages call it.

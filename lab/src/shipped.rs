@@ -24,8 +24,9 @@ macro_rules! shipped {
     };
 }
 
-/// Published experiments.
-pub static EXPERIMENTS: &[Shipped] = shipped!("experiments": "kernbench-overcommit", "pgbench-overhead");
+/// Experiments: published ones, and questions of our own.
+pub static EXPERIMENTS: &[Shipped] =
+    shipped!("experiments": "kernbench-overcommit", "pgbench-overhead", "lock-crossover");
 
 /// Machine profiles.
 pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "generic-x86");

@@ -3,6 +3,7 @@
 use holdfast_guest::OwnerSpinning;
 use holdfast_locks::LockKind;
 
+use crate::contend::Contend;
 use crate::hog::Hog;
 use crate::kernbench::Kernbench;
 use crate::pgbench::Pgbench;
@@ -56,6 +57,8 @@ pub enum Workload {
     Idle,
     /// A busy loop on each CPU.
     Hog(Hog),
+    /// Tasks that contend for one spinlock of the kernel.
+    Contend(Contend),
     /// A kernel build.
     Kernbench(Kernbench),
     /// PostgreSQL's benchmark.

@@ -1,4 +1,4 @@
-//! Programs over guest services: kernel build, PostgreSQL, CPU hogs.
+//! Programs over guest services: kernel build, PostgreSQL, CPU hogs, tasks that contend for one lock.
 //!
 //! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that differ
 //! in a lock do the same work. **No machine**: a program sees system calls and its own time, nothing below.
@@ -12,12 +12,14 @@ use alloc::boxed::Box;
 use holdfast_guest::{Config, GuestImage, Limits, Machine, Os, Program, Start};
 
 mod boot;
+mod contend;
 mod hog;
 mod kernbench;
 mod pgbench;
 mod stream;
 
 pub use boot::{Boot, Workload};
+pub use contend::Contend;
 pub use hog::Hog;
 pub use holdfast_guest::OwnerSpinning;
 pub use kernbench::Kernbench;
@@ -36,6 +38,7 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
     let program: Box<dyn Program<M>> = match &boot.workload {
         Workload::Idle => Box::new(Idle),
         Workload::Hog(hog) => Box::new(hog::Hogs::new(hog, machine.cpus())),
+        Workload::Contend(contend) => Box::new(contend::Contenders::new(contend, machine.cpus())),
         Workload::Kernbench(kernbench) => Box::new(kernbench::Build::new(kernbench)),
         Workload::Pgbench(pgbench) => Box::new(pgbench::Database::new(pgbench)),
     };

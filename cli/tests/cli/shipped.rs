@@ -14,7 +14,10 @@ fn what_is_listed_can_be_shown() {
             .map(|entry| entry["name"].as_str().expect("a name").to_owned())
             .collect()
     };
-    assert_eq!(names("experiments"), ["kernbench-overcommit", "pgbench-overhead"]);
+    assert_eq!(
+        names("experiments"),
+        ["kernbench-overcommit", "pgbench-overhead", "lock-crossover"]
+    );
     assert_eq!(names("machines"), ["xeon-x5570", "generic-x86"]);
     let table = holdfast(&["list"]);
     for name in names("experiments").into_iter().chain(names("machines")) {

@@ -51,6 +51,7 @@ impl Default for Setup {
             sockets: 8,
             semaphore_arrays: 2,
             semaphores: 4,
+            drivers: 0,
         };
         Setup {
             pcpus: 4,

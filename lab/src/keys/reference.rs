@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use holdfast_host::{HostConfig, PauseExit, VmGroup};
 use holdfast_sim::HostTask;
-use holdfast_workloads::{Hog, Kernbench, Pgbench, Workload};
+use holdfast_workloads::{Contend, Hog, Kernbench, Pgbench, Workload};
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
@@ -78,6 +78,7 @@ fn fresh_vms() -> Vec<DraftVm> {
         DraftVm::new(""),
         grouped,
         with(Workload::Hog(Hog::default())),
+        with(Workload::Contend(Contend::default())),
         with(Workload::Kernbench(Kernbench::default())),
         with(Workload::Pgbench(Pgbench::default())),
     ]

@@ -166,7 +166,7 @@ fn messages_name_line_key_found_and_expected() {
     assert_eq!(
         wrong("workload = \"kernbench\"", "workload = \"idle\""),
         "small.toml:12: vm: found no measured guest, expected at least one guest whose workload ends and is measured: \
-         kernbench or pgbench"
+         such as kernbench"
     );
     assert_eq!(
         wrong("workload = \"hog\"", "workload = \"hog\"\nkernbench.jobs = 2"),

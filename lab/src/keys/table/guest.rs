@@ -2,7 +2,7 @@
 
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
-use holdfast_workloads::{Hog, Kernbench, OwnerSpinning, Pgbench, Script, Workload};
+use holdfast_workloads::{Contend, Hog, Kernbench, OwnerSpinning, Pgbench, Script, Workload};
 
 use super::{key, number};
 use crate::draft::VCPUS_MAX;
@@ -42,6 +42,7 @@ choices!(Script {
 choices!(Workload {
     "idle" => Workload::Idle => Workload::Idle,
     "hog" => Workload::Hog(_) => Workload::Hog(Hog::default()),
+    "contend" => Workload::Contend(_) => Workload::Contend(Contend::default()),
     "kernbench" => Workload::Kernbench(_) => Workload::Kernbench(Kernbench::default()),
     "pgbench" => Workload::Pgbench(_) => Workload::Pgbench(Pgbench::default()),
 });
@@ -204,6 +205,30 @@ pub(super) static WORKLOAD: &[Key] = &[
         (1.0, 1e5),
         "busy loops; \"auto\": one for each vCPU",
         workload!(Hog, OptionalU32, tasks),
+    ),
+    number(
+        "vm.*.contend.tasks",
+        "",
+        (1.0, 1e5),
+        "tasks that contend for one lock; \"auto\": one for each vCPU",
+        workload!(Contend, OptionalU32, tasks),
+    ),
+    key(
+        "vm.*.contend.held",
+        "how long a call holds the lock",
+        workload!(Contend, Nanos, held_ns),
+    ),
+    key(
+        "vm.*.contend.think",
+        "mean user time of a task between two calls",
+        workload!(Contend, Nanos, think_ns),
+    ),
+    number(
+        "vm.*.contend.calls",
+        "",
+        (1.0, 1e12),
+        "calls to complete over all tasks, at scale 1",
+        workload!(Contend, U64, calls),
     ),
     number(
         "vm.*.kernbench.jobs",

@@ -1,0 +1,111 @@
+//! Tasks that contend for one spinlock of the kernel: each thinks in user mode, calls a driver, and again. Contention of a
+//! known size, where a study asks how many contenders a lock bears.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
+
+use crate::stream::Stream;
+
+/// Parameters of the contending tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contend {
+    /// Tasks; `None`: one per vCPU.
+    pub tasks: Option<u32>,
+    /// How long a call holds the lock, nanoseconds. Default 1 µs: most holds of kernel spinlocks are below 2^12 cycles (Zhai
+    /// 2009, commit 4b8d54f9726f).
+    pub held_ns: u64,
+    /// Mean user time between two calls, nanoseconds. Default 3 µs: four tasks keep the lock busy.
+    pub think_ns: u64,
+    /// Calls to complete over all tasks. Default 200 000.
+    pub calls: u64,
+}
+
+impl Default for Contend {
+    fn default() -> Self {
+        Contend {
+            tasks: None,
+            held_ns: 1_000,
+            think_ns: 3_000,
+            calls: 200_000,
+        }
+    }
+}
+
+/// Spread of the thinking times: of the logarithm.
+const THINK_SIGMA: f64 = 0.5;
+
+mod role {
+    pub(super) const FIRST: u32 = 0;
+    pub(super) const CONTENDER: u32 = 1;
+}
+
+/// The tasks and what is left to do.
+pub(crate) struct Contenders {
+    parameters: Contend,
+    tasks: u32,
+    /// Calls that nobody has begun. Plain memory: the benchmark's own book-keeping, of which each task has its share.
+    left: AtomicU64,
+}
+
+impl Contenders {
+    pub(crate) fn new(parameters: &Contend, cpus: u32) -> Self {
+        Contenders {
+            parameters: parameters.clone(),
+            tasks: parameters.tasks.unwrap_or(cpus).max(1),
+            left: AtomicU64::new(parameters.calls),
+        }
+    }
+
+    fn first<M: Machine>(&self, os: &Os<M>) {
+        os.wait_for_cpus();
+        for argument in 0..self.tasks {
+            os.fork(Fork::Share, Start::new(role::CONTENDER, argument));
+        }
+        // Everybody waits at the start line by then.
+        os.sleep(20_000_000);
+        os.begin();
+        for _ in 0..self.tasks {
+            os.semaphore_up(0, 0);
+        }
+        while os.wait().is_some() {}
+        let before = os.call_driver(0, 0);
+        assert_eq!(before, self.parameters.calls, "calls of the driver were lost");
+        os.done(Some(self.parameters.calls));
+    }
+
+    fn contend<M: Machine>(&self, os: &Os<M>, number: u32) {
+        let mut thinking = Stream::new(os.seed("contend.think"), number);
+        os.semaphore_down(0, 0);
+        while self.begin_call() {
+            os.user(thinking.time(self.parameters.think_ns, THINK_SIGMA));
+            os.call_driver(0, self.parameters.held_ns);
+        }
+    }
+
+    fn begin_call(&self) -> bool {
+        self.left
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+            .is_ok()
+    }
+}
+
+impl<M: Machine> Program<M> for Contenders {
+    fn limits(&self) -> Limits {
+        Limits {
+            tasks: 1 + self.tasks,
+            semaphore_arrays: 1,
+            semaphores: 1,
+            drivers: 1,
+            ..Limits::default()
+        }
+    }
+
+    fn run(&self, os: &Os<M>, start: Start) {
+        match start.role {
+            role::FIRST => self.first(os),
+            role::CONTENDER => self.contend(os, start.argument),
+            other => unreachable!("no contending task has role {other}"),
+        }
+    }
+}

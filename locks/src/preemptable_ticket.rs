@@ -26,14 +26,17 @@ const TAIL_INC: u32 = (INC as u32) << 16;
 const PASSED: u16 = 1 << 14;
 
 /// Head without the hold bit.
+#[inline]
 const fn serving(word: u32) -> u16 {
     word as u16 & !HELD
 }
 
+#[inline]
 const fn tail(word: u32) -> u16 {
     (word >> 16) as u16
 }
 
+#[inline]
 const fn is_held(word: u32) -> bool {
     word as u16 & HELD != 0
 }

@@ -35,10 +35,12 @@ const INC: u16 = 2;
 const TAIL_INC: u32 = (INC as u32) << 16;
 
 /// Head without the flag: the ticket being served.
+#[inline]
 const fn serving(word: u32) -> u16 {
     word as u16 & !SLOW
 }
 
+#[inline]
 const fn tail(word: u32) -> u16 {
     (word >> 16) as u16
 }

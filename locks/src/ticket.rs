@@ -21,10 +21,12 @@ use crate::raw::RawLock;
 
 const TAIL_ONE: u32 = 1 << 16;
 
+#[inline]
 const fn head(word: u32) -> u16 {
     word as u16
 }
 
+#[inline]
 const fn tail(word: u32) -> u16 {
     (word >> 16) as u16
 }

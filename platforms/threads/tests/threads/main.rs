@@ -2,6 +2,8 @@
 
 mod conformance;
 mod embedded;
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+mod instructions;
 mod slots;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

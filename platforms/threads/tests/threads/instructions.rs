@@ -1,0 +1,237 @@
+//! What lock and unlock execute when nobody else wants the lock: one locked instruction, and few others.
+//!
+//! A child process executes them one instruction at a time, by `ptrace(2)`. A restartable sequence never ends that way, because
+//! each stop begins it anew: so it is executed up to its end in one go.
+
+#![expect(unsafe_code, reason = "fork, ptrace")]
+
+use std::ptr;
+
+use holdfast_threads::*;
+use libc::{c_long, c_void, pid_t, user_regs_struct};
+use lock_api::RawMutex;
+
+/// A process that is stopped before its next instruction.
+struct Stepped(pid_t);
+
+/// What was executed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Executed {
+    instructions: u32,
+    locked: u32,
+    calls: u32,
+}
+
+const BREAKPOINT: u8 = 0xcc;
+
+impl Stepped {
+    /// A child that does `work` between two breakpoints, stopped after the first. None: the system does not let us.
+    fn before(work: fn()) -> Option<Stepped> {
+        // SAFETY: the child calls nothing but `work`, which uses no memory but its own, and system calls.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "cannot fork");
+        if child == 0 {
+            // SAFETY: no memory is passed. Refused: 2 says so.
+            if unsafe { libc::ptrace(libc::PTRACE_TRACEME) } != 0 {
+                // SAFETY: ends the child, and runs nothing that the parent has registered.
+                unsafe { libc::_exit(2) };
+            }
+            // SAFETY: stops for the parent, who traces.
+            unsafe { core::arch::asm!("int3") };
+            work();
+            // SAFETY: as above.
+            unsafe { core::arch::asm!("int3") };
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+        let child = Stepped(child);
+        if child.stops() {
+            return Some(child);
+        }
+        // It is gone: there is nothing to end.
+        core::mem::forget(child);
+        None
+    }
+
+    /// Waits for the child's next stop. False: it has ended.
+    fn stops(&self) -> bool {
+        let mut status = 0;
+        // SAFETY: `status` is ours to write.
+        let waited = unsafe { libc::waitpid(self.0, &mut status, 0) };
+        assert_eq!(waited, self.0, "the child is lost");
+        libc::WIFSTOPPED(status)
+    }
+
+    fn ptrace(&self, request: libc::c_uint, address: u64, data: *mut c_void) -> c_long {
+        // SAFETY: `data` is what `request` asks for.
+        unsafe { libc::ptrace(request, self.0, address as *mut c_void, data) }
+    }
+
+    fn registers(&self) -> user_regs_struct {
+        // SAFETY: all zero is a set of registers.
+        let mut registers: user_regs_struct = unsafe { core::mem::zeroed() };
+        let error = self.ptrace(libc::PTRACE_GETREGS, 0, (&raw mut registers).cast());
+        assert_eq!(error, 0, "cannot read registers");
+        registers
+    }
+
+    fn set_registers(&self, mut registers: user_regs_struct) {
+        let error = self.ptrace(libc::PTRACE_SETREGS, 0, (&raw mut registers).cast());
+        assert_eq!(error, 0, "cannot write registers");
+    }
+
+    fn word(&self, address: u64) -> u64 {
+        self.ptrace(libc::PTRACE_PEEKDATA, address, ptr::null_mut()) as u64
+    }
+
+    fn bytes(&self, address: u64, count: u64) -> Vec<u8> {
+        (0..count).map(|offset| self.word(address + offset) as u8).collect()
+    }
+
+    /// Executes until `address`, which is not the next instruction.
+    fn run_to(&self, address: u64) {
+        let word = self.word(address);
+        let broken = word & !0xff | u64::from(BREAKPOINT);
+        self.ptrace(libc::PTRACE_POKEDATA, address, broken as *mut c_void);
+        self.ptrace(libc::PTRACE_CONT, 0, ptr::null_mut());
+        assert!(self.stops(), "the child has ended early");
+        self.ptrace(libc::PTRACE_POKEDATA, address, word as *mut c_void);
+        let mut registers = self.registers();
+        assert_eq!(registers.rip, address + 1, "stopped somewhere else");
+        registers.rip = address;
+        self.set_registers(registers);
+    }
+
+    /// The end of the restartable sequence whose descriptor the instruction at `rip` loads the address of, if it is one.
+    fn sequence(&self, rip: u64, code: &[u8]) -> Option<u64> {
+        // lea r64, [rip + displacement]
+        let is_lea = code[0] & 0xf8 == 0x48 && code[1] == 0x8d && code[2] & 0xc7 == 0x05;
+        let next = rip + 7;
+        let displacement = is_lea.then(|| i32::from_le_bytes([code[3], code[4], code[5], code[6]]))?;
+        let descriptor = next.wrapping_add_signed(displacement.into());
+        let is_descriptor = self.word(descriptor) == 0 && self.word(descriptor + 8) == next;
+        is_descriptor.then(|| next + self.word(descriptor + 16))
+    }
+
+    /// Executes up to the second breakpoint.
+    fn count(self) -> Executed {
+        let mut executed = Executed::default();
+        loop {
+            let rip = self.registers().rip;
+            let code = self.bytes(rip, 8);
+            if code[0] == BREAKPOINT {
+                break;
+            }
+            executed.instructions += 1;
+            executed.locked += u32::from(is_locked(&code));
+            executed.calls += u32::from(is_call(&code));
+            if let Some(end) = self.sequence(rip, &code) {
+                // See `word/rseq.rs`: compare, branch, compare, branch, store.
+                executed.instructions += 5;
+                self.run_to(end);
+            } else {
+                self.ptrace(libc::PTRACE_SINGLESTEP, 0, ptr::null_mut());
+                assert!(self.stops(), "the child has ended early");
+            }
+        }
+        executed
+    }
+}
+
+impl Drop for Stepped {
+    fn drop(&mut self) {
+        // SAFETY: a child of ours that nobody has waited for.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+        // SAFETY: as above; its status is of no interest.
+        unsafe { libc::waitpid(self.0, ptr::null_mut(), 0) };
+    }
+}
+
+/// Whether an instruction locks the bus: by its prefix, or because it exchanges a register with memory.
+fn is_locked(code: &[u8]) -> bool {
+    let prefixes = code
+        .iter()
+        .take_while(|byte| matches!(byte, 0xf0 | 0x66 | 0x64 | 0x40..=0x4f));
+    let opcode = &code[prefixes.clone().count()..];
+    let is_exchange = matches!(opcode, [0x86 | 0x87, modrm, ..] if modrm >> 6 != 3);
+    prefixes.clone().any(|&byte| byte == 0xf0) || is_exchange
+}
+
+/// Whether an instruction calls, directly or through a pointer.
+fn is_call(code: &[u8]) -> bool {
+    matches!(code, [0xe8, ..]) || matches!(code, [0xff, modrm, ..] if modrm >> 3 & 7 == 2)
+}
+
+/// Lock and unlock of one kind.
+fn pair<R: RawMutex + 'static>() {
+    #[inline(never)]
+    fn on<R: RawMutex>(lock: &R) {
+        let guard = lock.lock();
+        // SAFETY: just locked.
+        unsafe { lock.unlock(guard) };
+    }
+    on(&R::INIT);
+}
+
+/// Does nothing: what is executed around lock and unlock.
+struct Nothing(#[expect(dead_code, reason = "takes as much room as a lock")] ThreadWord);
+
+// SAFETY: protects nothing.
+unsafe impl RawMutex for Nothing {
+    const INIT: Self = Nothing(ThreadWord::ZERO);
+    type Guard = lock_api::GuardNoSend;
+
+    fn lock(&self) -> Self::Guard {
+        // Or there would be nothing to call.
+        core::hint::black_box(self);
+        lock_api::GuardNoSend::new()
+    }
+    fn try_lock(&self) -> Option<Self::Guard> {
+        Some(self.lock())
+    }
+    unsafe fn unlock(&self, _guard: Self::Guard) {}
+    fn is_locked(&self) -> bool {
+        false
+    }
+}
+
+/// What lock and unlock execute. None: the system does not let us see.
+fn executed_by<R: RawMutex + 'static>() -> Option<Executed> {
+    let around = Stepped::before(pair::<Nothing>)?.count();
+    let mut executed = Stepped::before(pair::<R>)?.count();
+    assert_eq!(around.locked, 0);
+    executed.instructions -= around.instructions;
+    executed.calls -= around.calls;
+    Some(executed)
+}
+
+#[test]
+fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
+    // Looked up once in a process, not by the child.
+    let announced = if has_restartable_sequences() { 1 } else { 2 };
+    // The last column leaves room for another compiler's registers.
+    macro_rules! check {
+        ($($raw:ident: $locked:expr, $instructions_max:literal;)+) => {$(
+            let Some(executed) = executed_by::<$raw>() else {
+                println!("SKIPPED: the system does not let one process trace another");
+                return;
+            };
+            println!("{}: {executed:?}", stringify!($raw));
+            assert_eq!((executed.locked, executed.calls), ($locked, 0), "{}: {executed:?}", stringify!($raw));
+            assert!(executed.instructions <= $instructions_max, "{}: {executed:?}", stringify!($raw));
+        )+};
+    }
+    check! {
+        RawTas: 1, 8;
+        RawTtas: 1, 14;
+        RawTicket: 1, 16;
+        RawQspin: 1, 14;
+        RawCnaQspin: 1, 14;
+        RawUnfairQspin: 1, 14;
+        RawPreemptableTicket: 1, 24;
+        RawPvTicket: announced, 38;
+        RawPvQspin: announced, 26;
+        RawUnfairPvQspin: announced, 26;
+        RawHybrid: announced, 26;
+    }
+}

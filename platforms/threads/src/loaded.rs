@@ -13,6 +13,10 @@ use std::sync::OnceLock;
 pub(crate) fn keep_loaded() -> bool {
     static KEPT: OnceLock<bool> = OnceLock::new();
     *KEPT.get_or_init(|| {
+        if cfg!(miri) {
+            // Has no dynamic linker.
+            return true;
+        }
         let Some(here) = object((&raw const KEPT).cast()) else {
             return false;
         };

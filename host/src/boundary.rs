@@ -11,6 +11,8 @@
 //!   after its next `Run` begins: as an exit in guest mode, as [`Event::Interrupt`] otherwise.
 //! - **A fault precedes the guest's next step.** Replies and faults stand before the `Run` that enters their vCPU.
 
+use crate::spin::config::PauseControls;
+
 /// Host time in nanoseconds since the machine's power-on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
@@ -285,6 +287,18 @@ pub enum Command {
         vcpu: VcpuId,
         /// Guest-physical address of the record.
         address: u64,
+    },
+    /// The part's pause detection watches `vcpu` by these from its next entry on (`host.md` §3.1).
+    PauseControls {
+        /// Whose.
+        vcpu: VcpuId,
+        /// The control fields.
+        controls: PauseControls,
+    },
+    /// The PAUSE that exited is behind `vcpu`; without this it is executed again.
+    SkipPause {
+        /// Whose.
+        vcpu: VcpuId,
     },
     /// Tracepoint: `vcpu` is in `state` from now on.
     State {

@@ -6,6 +6,7 @@
 use alloc::vec::Vec;
 
 use crate::GroupId;
+use crate::spin::config::{PauseControls, PauseHandling};
 
 /// Which host scheduler runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,69 +27,6 @@ pub enum TickPhase {
     HalfSkewed,
     /// Spread evenly over the whole period.
     Spread,
-}
-
-/// What the host does when a guest's pause loop exits (§3.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PauseExit {
-    /// Nothing: the vCPU is entered again.
-    #[default]
-    None,
-    /// The vCPU sleeps until an event, at most this long. 2.6.33 to 2.6.38 used 100 µs.
-    Sleep {
-        /// Longest sleep.
-        ns: u64,
-    },
-    /// Directed yield to another vCPU of the guest, as introduced in 2.6.39: round the vCPUs from behind the one boosted
-    /// last, no filter but "not halted, not in guest mode"; with what [`HostConfig::yield_filters`] adds.
-    DirectedYield2011,
-}
-
-/// What later kernels added to the choice of a directed yield's target (§3.3). Version numbers are from memory, uncertain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct YieldFilters {
-    /// 3.6: a vCPU that is itself in the handler is passed over every second time.
-    pub eligibility: bool,
-    /// 3.9: give up after so many candidates that say "both pCPUs have one thread only". 0: look at all.
-    pub tries: u32,
-    /// 3.10: only vCPUs that wait for a pCPU. Until 5.2 these are the preempted ones ([`YieldFilters::woken`]).
-    pub waiting: bool,
-    /// 5.3: vCPUs count as waiting also when they were just woken.
-    pub woken: bool,
-    /// 4.14: a preempted vCPU only if it was preempted in kernel mode, when the spinner spins in kernel mode.
-    pub in_kernel: bool,
-    /// 6.9: or if an interrupt is pending for it.
-    pub pending_interrupt: bool,
-}
-
-impl YieldFilters {
-    /// 2.6.39 to 3.5.
-    pub const NONE: YieldFilters = YieldFilters {
-        eligibility: false,
-        tries: 0,
-        waiting: false,
-        woken: false,
-        in_kernel: false,
-        pending_interrupt: false,
-    };
-    /// 3.10 to 4.13: 4.12 is one of these.
-    pub const LINUX_3_10: YieldFilters = YieldFilters {
-        eligibility: true,
-        tries: 3,
-        waiting: true,
-        ..YieldFilters::NONE
-    };
-    /// 4.14 to 5.2: 4.19 is one of these.
-    pub const LINUX_4_14: YieldFilters = YieldFilters {
-        in_kernel: true,
-        ..YieldFilters::LINUX_3_10
-    };
-    /// 6.9 and later.
-    pub const LINUX_6_9: YieldFilters = YieldFilters {
-        woken: true,
-        pending_interrupt: true,
-        ..YieldFilters::LINUX_4_14
-    };
 }
 
 /// Scheduler features that Linux can switch at run time (`sched_features`).
@@ -186,12 +124,10 @@ pub struct HostConfig {
     pub halt_poll_grow_start_ns: u64,
     /// Divisor by which it shrinks; 0: to nothing at once.
     pub halt_poll_shrink: u64,
-    /// What a pause exit does.
-    pub pause_exit: PauseExit,
-    /// Filters on the targets of a pause exit's directed yield.
-    pub yield_filters: YieldFilters,
-    /// Whether the kick hypercall tries a directed yield to its target: since 2021, not in 4.12.
-    pub kick_yields: bool,
+    /// What is done about guests that spin.
+    pub pause: PauseHandling,
+    /// How the part is told to watch for them.
+    pub pause_controls: PauseControls,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
     pub tsc_hz: u64,
     /// Frequency that the emulated LAPIC timer's divider divides. KVM: 1 GHz.
@@ -249,9 +185,8 @@ impl HostConfig {
             halt_poll_grow: 2,
             halt_poll_grow_start_ns: 10_000,
             halt_poll_shrink: 0,
-            pause_exit: PauseExit::DirectedYield2011,
-            yield_filters: YieldFilters::NONE,
-            kick_yields: false,
+            pause: PauseHandling::DIRECTED_YIELD_2011,
+            pause_controls: PauseControls::INTEL,
             tsc_hz: 2_930_000_000,
             apic_bus_hz: 1_000_000_000,
             min_timer_period_ns: 500_000,

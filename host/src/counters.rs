@@ -54,6 +54,14 @@ counters! {
     insn_emulation,
     /// Exits by a pause loop (ours: KVM counts them in tracepoints only).
     pause_exits,
+    /// The window was larger after a pause exit (ours: KVM has a tracepoint).
+    pause_window_grown,
+    /// The window was smaller after waiting for a pCPU (ours).
+    pause_window_shrunk,
+    /// Windows at pause exits, summed: cycles or PAUSEs, as the part counts (ours).
+    pause_window_sum,
+    /// vCPUs looked at by pause exits (ours).
+    directed_yield_looks,
     /// Directed yields tried.
     directed_yield_attempted,
     /// Directed yields done.

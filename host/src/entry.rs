@@ -54,10 +54,20 @@ impl Host {
         match action {
             Action::None => {}
             Action::Event => self.request_event(vcpu),
+            Action::Ended(vector) => {
+                self.note_eoi(vcpu, vector);
+                self.request_event(vcpu);
+            }
             Action::Send(message) => {
                 let at = self.at(vcpu);
                 at.counters.ipis_sent += 1;
                 let (vm, index) = (at.vm, at.index);
+                if self.config.pause.filters.ipi_aware
+                    && let Some(only) = self.only_recipient(vm, &message)
+                {
+                    let receiver = self.vcpu_id(vm, only);
+                    self.note_ipi(vcpu, receiver, message.vector, step.now);
+                }
                 self.deliver(vm, index, &message, step);
             }
             Action::Timer => self.arm_apic_timer(vcpu, step.pcpu),

@@ -39,6 +39,8 @@ pub enum ConfigError {
     },
     /// No such task group.
     UnknownGroup(GroupId),
+    /// A parameter that multiplies or divides is 1.
+    FactorOfOne(&'static str),
     /// The host runs already.
     Started,
 }
@@ -62,6 +64,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "affinity for {found} vcpus, vm has {vcpus}")
             }
             ConfigError::UnknownGroup(group) => write!(f, "task group {} does not exist", group.0),
+            ConfigError::FactorOfOne(name) => write!(f, "{name}: found 1, expected 0 (back to the base) or 2 and more"),
             ConfigError::Started => write!(f, "host runs already: expected configuration before its start"),
         }
     }

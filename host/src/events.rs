@@ -241,12 +241,16 @@ impl Host {
     fn load(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::VcpuLoad, 1);
         let at = self.at(vcpu);
+        let again = at.cpu.is_some();
         at.preempted = false;
         at.ready = false;
         at.requests.steal_update = true;
         at.cpu = Some(step.pcpu);
         at.set_state(VcpuState::HandlingExit, step);
         let task = at.task;
+        if again {
+            self.shrink_pause_window(vcpu, step);
+        }
         // A timer expires where its vCPU runs: it comes along.
         if let Some((pcpu, deadline)) = self.timers.armed(Timer::Lapic(task))
             && pcpu != step.pcpu

@@ -99,6 +99,7 @@ impl Host {
                 5,
             )?;
         }
+        config.pause.check(&config.pause_controls)?;
         let tick_ns = 1_000_000_000 / u64::from(config.hz);
         let count = pcpus.len() as u64;
         let phase = |pcpu: u64| match config.tick_phase {
@@ -256,6 +257,7 @@ impl Host {
             vcpu: vcpu.id,
             state: VcpuState::Woken,
         }));
+        self.set_pause_controls(out);
         // Nobody has to be interrupted yet: every pCPU picks its first thread below.
         let mut unheard = vec![];
         for task in 0..self.threads.len() as u32 {
@@ -275,10 +277,13 @@ impl Host {
     /// If there is no such VM.
     pub fn counters(&self, vm: VmId) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let mut sum = Counters::default();
+        let mut window_max = 0;
         for vcpu in self.vcpus(vm) {
-            sum.add(&self.vcpus[vcpu.0 as usize].counters);
+            let vcpu = &self.vcpus[vcpu.0 as usize];
+            sum.add(&vcpu.counters);
+            window_max = window_max.max(u64::from(vcpu.pause_window_max));
         }
-        sum.all()
+        sum.all().chain([("pause_window_max", window_max)])
     }
 
     /// How long `task` has had a pCPU until `now`. The time since power-on of all pCPUs is the sum over all tasks and of

@@ -71,7 +71,7 @@ impl Host {
             return;
         }
         self.deliver(vm, index, &Message::unhalt(apic_id), step);
-        if self.config.kick_yields {
+        if self.config.pause.kick_yields {
             self.yield_hypercall(vcpu, apic_id, step);
         }
     }
@@ -86,7 +86,8 @@ impl Host {
             return;
         }
         let target = self.vcpu_id(vm, apic_id);
-        if target == vcpu || !self.at(target).ready {
+        let itself = target == vcpu && !self.config.pause.faults.self_kick_yields;
+        if itself || !(self.at(target).ready || target == vcpu) {
             return;
         }
         step.charge(Cost::SpinCandidate, 1);

@@ -32,11 +32,14 @@ pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
 };
 pub use config::{
-    BalanceConfig, DomainConfig, Features, HostConfig, PauseExit, PcpuPlace, SchedulerKind, TaskConfig, TickPhase,
-    VmConfig, VmGroup, YieldFilters,
+    BalanceConfig, DomainConfig, Features, HostConfig, PcpuPlace, SchedulerKind, TaskConfig, TickPhase, VmConfig,
+    VmGroup,
 };
 pub use error::ConfigError;
 pub use host::Host;
 pub use lapic::SavedTimer;
 pub use migration::{RestoreError, SavedVcpu};
+#[doc(hidden)]
+pub use spin::config::SpinFaults;
+pub use spin::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
 pub use vcpu::MpState;

@@ -6,6 +6,7 @@ use crate::boundary::{Command, GuestState, TaskId, VcpuId, VcpuState, VmId};
 use crate::counters::Counters;
 use crate::host::Host;
 use crate::lapic::Lapic;
+use crate::spin::IpiRecord;
 use crate::step::Step;
 
 /// Where the vCPU is relative to guest mode, for those who want it out.
@@ -105,6 +106,11 @@ pub(crate) struct Vcpu {
     pub(crate) in_spin_loop: bool,
     /// Although it is in that handler, it may be yielded to next time.
     pub(crate) dy_eligible: bool,
+    /// The window of its pause loops, as the part counts.
+    pub(crate) pause_window: u32,
+    /// The largest that it has been at a pause exit.
+    pub(crate) pause_window_max: u32,
+    pub(crate) ipi: IpiRecord,
     /// Where it was last loaded.
     pub(crate) cpu: Option<u32>,
     /// Its last entry opened an interrupt window.
@@ -137,6 +143,9 @@ impl Vcpu {
             preempted_in_kernel: false,
             in_spin_loop: false,
             dy_eligible: false,
+            pause_window: 0,
+            pause_window_max: 0,
+            ipi: IpiRecord::default(),
             cpu: None,
             window: false,
             halt: HaltPoll::default(),

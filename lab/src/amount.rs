@@ -81,6 +81,14 @@ impl Amount {
         (value.is_finite() && value >= 0.0).then_some(Amount { value, unit })
     }
 
+    /// Cycles of the machine's clock.
+    pub fn from_cycles(cycles: u32) -> Amount {
+        Amount {
+            value: f64::from(cycles),
+            unit: Unit::Cycles,
+        }
+    }
+
     /// Nanoseconds.
     pub fn from_nanos(nanos: u64) -> Amount {
         Amount {
@@ -103,6 +111,15 @@ impl Amount {
     pub fn picos(self, frequency_hz: u64) -> Option<Picos> {
         let picos = (self.value * self.unit.picos(frequency_hz)).round();
         (picos < u64::MAX as f64).then_some(Picos(picos as u64))
+    }
+
+    /// The same as a whole number of cycles of a clock of `frequency_hz`; `None` beyond 2^64.
+    pub fn cycles(self, frequency_hz: u64) -> Option<u64> {
+        let cycles = match self.unit {
+            Unit::Cycles => self.value.round(),
+            unit => (self.value * unit.picos(frequency_hz) / Unit::Cycles.picos(frequency_hz)).round(),
+        };
+        (cycles < u64::MAX as f64).then_some(cycles as u64)
     }
 
     /// The same as a whole number of nanoseconds; `None` for cycles, and beyond 2^64 ns.

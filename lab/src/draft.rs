@@ -7,7 +7,7 @@ use holdfast_workloads::{Boot, Workload};
 
 use crate::diagnostic::{Findings, Place};
 use crate::keys::Affinity;
-use crate::profile::MachineProfile;
+use crate::profile::{MachineProfile, PauseDetection};
 
 /// Most guests of one host.
 pub const VMS_MAX: usize = 256;
@@ -133,6 +133,7 @@ impl Draft {
         let before = findings.count();
         self.check_counts(place, findings);
         self.check_affinity(place, findings);
+        self.check_pauses(place, findings);
         let machine = self.machine.build();
         if machine.is_none() {
             let found = format!("{} Hz", self.machine.frequency_hz);
@@ -150,6 +151,7 @@ impl Draft {
         // One clock: the guest's time-stamp counter is the machine's.
         let host = HostConfig {
             tsc_hz: machine.frequency_hz,
+            pause_controls: self.machine.pauses.controls(machine.frequency_hz).unwrap_or_default(),
             ..self.host
         };
         Some(Config {
@@ -197,6 +199,70 @@ impl Draft {
         if !self.vms.iter().any(DraftVm::is_measured) {
             let expected = "at least one guest whose workload ends and is measured, such as kernbench";
             findings.add(&place("vm.*.workload"), "vm", "no measured guest", expected);
+        }
+    }
+
+    /// Whether pause loops can be told apart from other PAUSEs, and windows can move as they are told.
+    fn check_pauses(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+        let mut add = |key: &str, found: String, expected: &str| findings.add(&place(key), key, found, expected);
+        let hz = self.machine.frequency_hz;
+        let (base, most) = match &self.machine.pauses {
+            PauseDetection::Ple { gap, window, .. } => {
+                let most = u64::from(u32::MAX);
+                let (gap_cycles, cycles) = (gap.cycles(hz), window.cycles(hz));
+                let gap_cycles = gap_cycles.filter(|cycles| (1..most).contains(cycles));
+                if gap_cycles.is_none() {
+                    add(
+                        "machine.ple_gap",
+                        gap.to_string(),
+                        "1 to 4294967294 cycles of the machine's clock",
+                    );
+                }
+                // Where only the gap was set, that is what is wrong.
+                let unset = place("");
+                let blamed = place("machine.ple_window") == unset && place("machine.ple_gap") != unset;
+                match (gap_cycles, cycles.filter(|cycles| (1..=most).contains(cycles))) {
+                    (Some(low), Some(high)) if low < high => {}
+                    (Some(_), Some(_)) if blamed => {
+                        add(
+                            "machine.ple_gap",
+                            gap.to_string(),
+                            &format!("less than the window ({window})"),
+                        );
+                    }
+                    (None, Some(_)) => {}
+                    _ => {
+                        let expected = format!("more than the gap ({gap}), up to 4294967295 cycles");
+                        add("machine.ple_window", window.to_string(), &expected);
+                    }
+                }
+                (cycles.unwrap_or(most), most)
+            }
+            PauseDetection::Filter { count, threshold, .. } => {
+                let most = u64::from(u16::MAX);
+                if threshold.cycles(hz).is_none_or(|cycles| cycles > most) {
+                    add(
+                        "machine.pause_filter_threshold",
+                        threshold.to_string(),
+                        "0 to 65535 cycles",
+                    );
+                }
+                (u64::from(*count), most)
+            }
+        };
+        let rule = self.host.pause.window;
+        for (key, parameter) in [
+            ("host.pause_window.grow", rule.grow),
+            ("host.pause_window.shrink", rule.shrink),
+        ] {
+            if parameter == 1 {
+                let expected = "0, or 2 and more: a factor of 1 leaves the window as it is";
+                add(key, parameter.to_string(), expected);
+            }
+        }
+        if let Some(max) = rule.max.filter(|max| !(base..=most).contains(&u64::from(*max))) {
+            let expected = format!("{base} (the window that it starts from) to {most} (what the part's field holds)");
+            add("host.pause_window.max", max.to_string(), &expected);
         }
     }
 

@@ -4,7 +4,8 @@
 //! - **Sourced.** Every cost says where its value comes from, and whether that is uncertain: an estimate, a memory, or a
 //!   figure of another part.
 
-use holdfast_machine::{Costs, Picos, Ple, Profile, Topology};
+use holdfast_host::PauseControls;
+use holdfast_machine::{Costs, PauseHardware, Picos, Profile, Topology};
 
 use crate::amount::{Amount, Unit};
 use crate::diagnostic::{Findings, Place, Problems};
@@ -32,14 +33,82 @@ pub struct MachineProfile {
     pub topology: Topology,
     /// Frequency of clock and time-stamp counter, in hertz.
     pub frequency_hz: u64,
-    /// Whether pause-loop exiting is on.
-    pub ple: bool,
-    /// Longest time between two PAUSEs of one loop.
-    pub ple_gap: Cost,
-    /// How long a loop may last before it exits.
-    pub ple_window: Cost,
+    /// What detects pause loops, and how it is set.
+    pub pauses: PauseDetection,
     /// What everything costs.
     pub costs: StatedCosts,
+}
+
+/// What detects pause loops, by vendor.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PauseDetection {
+    /// Intel: pause-loop exiting.
+    Ple {
+        /// Whether it is on.
+        enabled: bool,
+        /// Longest time between two PAUSEs of one loop.
+        gap: Amount,
+        /// How long a loop may last before it exits.
+        window: Amount,
+    },
+    /// AMD: the pause filter.
+    Filter {
+        /// Whether it is on.
+        enabled: bool,
+        /// PAUSEs that pass.
+        count: u32,
+        /// Longest time between two PAUSEs of one loop; 0: all count.
+        threshold: Amount,
+    },
+}
+
+impl PauseDetection {
+    /// KVM's defaults for an Intel part.
+    pub fn intel(enabled: bool) -> PauseDetection {
+        PauseDetection::Ple {
+            enabled,
+            gap: Amount::from_cycles(128),
+            window: Amount::from_cycles(4096),
+        }
+    }
+
+    /// KVM's defaults for an AMD part.
+    pub fn amd(enabled: bool) -> PauseDetection {
+        PauseDetection::Filter {
+            enabled,
+            count: 3000,
+            threshold: Amount::from_cycles(128),
+        }
+    }
+
+    /// Whether it is on.
+    pub fn enabled(&self) -> bool {
+        match self {
+            PauseDetection::Ple { enabled, .. } | PauseDetection::Filter { enabled, .. } => *enabled,
+        }
+    }
+
+    /// What the host tells the part, in its own units; `None` if a time does not fit its field.
+    pub fn controls(&self, frequency_hz: u64) -> Option<PauseControls> {
+        let cycles = |amount: &Amount| u32::try_from(amount.cycles(frequency_hz)?).ok();
+        Some(match self {
+            PauseDetection::Ple { gap, window, .. } => PauseControls::Ple {
+                gap: cycles(gap)?,
+                window: cycles(window)?,
+            },
+            PauseDetection::Filter { count, threshold, .. } => PauseControls::Filter {
+                count: *count,
+                threshold: cycles(threshold)?,
+            },
+        })
+    }
+
+    fn hardware(&self) -> Option<PauseHardware> {
+        self.enabled().then_some(match self {
+            PauseDetection::Ple { .. } => PauseHardware::Ple,
+            PauseDetection::Filter { .. } => PauseHardware::Filter,
+        })
+    }
 }
 
 /// Writes the list of costs once: as a struct of stated costs, as the table of their names, and as the conversion to the
@@ -132,17 +201,12 @@ impl MachineProfile {
 
     /// The machine itself: cycles become time. `None` if a cost is beyond 2^64 ps at this frequency.
     pub fn build(&self) -> Option<Profile> {
-        let picos = |cost: &Cost| cost.amount.picos(self.frequency_hz);
-        let ple = Ple {
-            gap: picos(&self.ple_gap)?,
-            window: picos(&self.ple_window)?,
-        };
         Some(Profile {
             name: self.name.clone(),
             topology: self.topology,
             frequency_hz: self.frequency_hz,
             costs: self.costs.build(self.frequency_hz)?,
-            ple: self.ple.then_some(ple),
+            pause_hardware: self.pauses.hardware(),
         })
     }
 }
@@ -167,23 +231,54 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
         })
     });
     let frequency_hz = section(&mut reader, "frequency", start, read_frequency);
-    let ple = section(&mut reader, "ple", start, |reader| {
-        let (gap, window) = (read_cost(reader, "gap"), read_cost(reader, "window"));
-        let enabled = reader.flag("enabled");
-        Some((enabled, gap?, window?))
-    });
+    let pauses = read_pauses(&mut reader, start);
     let costs = section(&mut reader, "costs", start, StatedCosts::read);
     reader.finish();
-    let (ple, ple_gap, ple_window) = ple?;
     Some(MachineProfile {
         name: name?.to_owned(),
         title: title?.to_owned(),
         topology: topology?,
         frequency_hz: frequency_hz?,
-        ple,
-        ple_gap,
-        ple_window,
+        pauses: pauses?,
         costs: costs?,
+    })
+}
+
+/// Reads `[ple]` of an Intel part or `[pause_filter]` of an AMD part, each value with its source.
+fn read_pauses(reader: &mut Reader<'_, '_>, start: &Place) -> Option<PauseDetection> {
+    let (intel, amd) = (reader.has("ple"), reader.has("pause_filter"));
+    if intel && amd {
+        let place = reader.place_of("pause_filter");
+        let expected = "[ple] for an Intel part or [pause_filter] for an AMD part, not both";
+        reader.findings().add(&place, "pause_filter", "both", expected);
+    }
+    if !amd {
+        return section(reader, "ple", start, |reader| {
+            let (gap, window) = (read_cost(reader, "gap"), read_cost(reader, "window"));
+            let enabled = reader.flag("enabled");
+            Some(PauseDetection::Ple {
+                enabled,
+                gap: gap?.amount,
+                window: window?.amount,
+            })
+        });
+    }
+    section(reader, "pause_filter", start, |reader| {
+        let count = match reader.whole("count", 1, u32::from(u16::MAX)) {
+            None if !reader.has("count") => {
+                reader.missing("count", "a whole number of PAUSEs");
+                None
+            }
+            count => count,
+        };
+        reader.text("count_source");
+        let threshold = read_cost(reader, "threshold");
+        let enabled = reader.flag("enabled");
+        Some(PauseDetection::Filter {
+            enabled,
+            count: count?,
+            threshold: threshold?.amount,
+        })
     })
 }
 

@@ -2,13 +2,15 @@
 #![forbid(unsafe_code)]
 
 mod lines;
+mod pause;
 mod profile;
 mod queue;
 mod spin;
 mod time;
 
 pub use lines::{Access, Charge, LineId, Lines};
-pub use profile::{Costs, Ple, Profile, Topology};
+pub use pause::{PauseDetector, PauseHardware, PauseLimit};
+pub use profile::{Costs, Profile, Topology};
 pub use queue::{EventQueue, Key};
-pub use spin::{PauseHistory, Spin};
+pub use spin::Spin;
 pub use time::{Picos, Time};

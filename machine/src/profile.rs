@@ -1,5 +1,6 @@
 //! A machine profile: topology, and what everything costs, each with unit and source.
 
+use crate::pause::PauseHardware;
 use crate::time::Picos;
 
 /// Sockets, cores and threads. pCPUs are numbered thread first, then core, then socket.
@@ -18,15 +19,6 @@ impl Topology {
     pub fn pcpus(&self) -> u32 {
         self.sockets * self.cores * self.threads
     }
-}
-
-/// Pause-loop exiting in hardware (`host.md` §3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ple {
-    /// Longest time between two PAUSEs of one loop.
-    pub gap: Picos,
-    /// How long a loop may last before it exits.
-    pub window: Picos,
 }
 
 /// What everything costs.
@@ -111,6 +103,6 @@ pub struct Profile {
     pub frequency_hz: u64,
     /// What everything costs.
     pub costs: Costs,
-    /// Pause-loop exiting, where the part has it.
-    pub ple: Option<Ple>,
+    /// What detects pause loops, where the part has it and it is on. How it is set is the hypervisor's affair.
+    pub pause_hardware: Option<PauseHardware>,
 }

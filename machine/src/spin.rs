@@ -5,7 +5,6 @@
 //!
 //! **Exactness**: a spin that is executed load by load has its loads at the same times and leaves the same state.
 
-use crate::profile::Ple;
 use crate::time::{Picos, Time};
 
 /// The loads that a parked spin has still ahead.
@@ -47,64 +46,6 @@ impl Spin {
     }
 }
 
-/// What the pause-loop detector of a vCPU remembers (Intel's algorithm, `host.md` §3.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PauseHistory {
-    first: Option<Time>,
-    last: Time,
-}
-
-impl PauseHistory {
-    /// Forgets everything, as each VM entry does.
-    pub fn reset(&mut self) {
-        *self = PauseHistory::default();
-    }
-
-    /// A PAUSE at `time`: returns whether it exits.
-    #[inline]
-    pub fn pause(&mut self, ple: &Ple, time: Time) -> bool {
-        let first = match self.first {
-            Some(first) if time.since(self.last) <= ple.gap => first,
-            _ => time,
-        };
-        self.first = Some(first);
-        self.last = time;
-        time.since(first) > ple.window
-    }
-
-    /// How many of the PAUSEs at `next`, `next + period` … pass before one exits; `u64::MAX`: all do.
-    pub fn pauses_before_exit(&self, ple: &Ple, next: Time, period: Picos) -> u64 {
-        let first = match self.first {
-            Some(first) if next.since(self.last) <= ple.gap => first,
-            _ => next,
-        };
-        if period > ple.gap {
-            return if next.since(first) > ple.window { 0 } else { u64::MAX };
-        }
-        let end = first + ple.window;
-        match end.0.checked_sub(next.0) {
-            None => 0,
-            Some(span) => span / period.0.max(1) + 1,
-        }
-    }
-
-    /// Accounts for `count` PAUSEs that were skipped, at `next`, `next + period` …
-    pub fn skip(&mut self, ple: &Ple, next: Time, period: Picos, count: u64) {
-        if count == 0 {
-            return;
-        }
-        let last = next + period.times(count - 1);
-        let exits = self.pause(ple, next);
-        debug_assert!(!exits, "a skipped PAUSE does not exit");
-        if count > 1 {
-            if period > ple.gap {
-                self.first = Some(last);
-            }
-            self.last = last;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,39 +60,6 @@ mod tests {
                 .take_while(|&k| spin.load_time(k) < Time(at) || inclusive && spin.load_time(k) == Time(at))
                 .count() as u64;
             prop_assert_eq!(spin.loads_before(Time(at), inclusive), counted);
-        }
-
-        /// Skipping PAUSEs leaves what executing them leaves, and exits where executing them exits.
-        #[test]
-        fn skipped_pauses_are_executed_pauses(
-            gap in 1u64..40, window in 0u64..400, warm in proptest::collection::vec(1u64..60, 0..5),
-            lead in 1u64..60, period in 1u64..50, asked in 0u64..30,
-        ) {
-            let ple = Ple { gap: Picos(gap), window: Picos(window) };
-            let mut history = PauseHistory::default();
-            let mut now = Time(0);
-            for step in warm {
-                now += Picos(step);
-                if history.pause(&ple, now) {
-                    history.reset();
-                }
-            }
-            let next = now + Picos(lead);
-            let mut executed = history;
-            let mut passed = 0;
-            while passed < 1000 && !executed.pause(&ple, next + Picos(period).times(passed)) {
-                passed += 1;
-            }
-            let passes = history.pauses_before_exit(&ple, next, Picos(period));
-            prop_assert_eq!(passes.min(1000), passed);
-            let count = asked.min(passes);
-            let mut skipped = history;
-            skipped.skip(&ple, next, Picos(period), count);
-            let mut executed = history;
-            for k in 0..count {
-                executed.pause(&ple, next + Picos(period).times(k));
-            }
-            prop_assert_eq!(skipped, executed);
         }
     }
 }

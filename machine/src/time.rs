@@ -39,6 +39,13 @@ impl Picos {
         Picos(nanos.saturating_mul(1000))
     }
 
+    /// `cycles` of a clock of `frequency_hz`, rounded; saturating.
+    pub fn from_cycles(cycles: u64, frequency_hz: u64) -> Picos {
+        let hz = u128::from(frequency_hz.max(1));
+        let picos = (u128::from(cycles) * 1_000_000_000_000 + hz / 2) / hz;
+        Picos(u64::try_from(picos).unwrap_or(u64::MAX))
+    }
+
     /// This span `count` times, saturating.
     pub const fn times(self, count: u64) -> Picos {
         Picos(self.0.saturating_mul(count))

@@ -81,16 +81,21 @@ fn shares(rows: &[&Row]) -> String {
 }
 
 /// Counters that say whether a holder or a waiter lost its pCPU, and what was done about it.
-const TELLING: [&str; 9] = [
+const TELLING: [&str; 14] = [
     "preempted_holding_lock",
     "preempted_waiting_for_lock",
     "halt_exits",
     "pause_exits",
+    "pause_window_max",
     "kicks_sent",
     "kicks_received",
     "directed_yield_attempted",
     "directed_yield_successful",
     "directed_yield_to_holder",
+    "directed_yield_to_next_waiter",
+    "directed_yield_to_ipi_target",
+    "directed_yield_to_other_holder",
+    "directed_yield_holder_refused",
 ];
 
 fn counters(rows: &[&Row], all: bool) -> String {

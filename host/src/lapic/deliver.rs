@@ -79,6 +79,19 @@ impl Host {
         }
     }
 
+    /// The one vCPU that `message`, a fixed interrupt, is for; `None` if there are several or none.
+    pub(crate) fn only_recipient(&self, vm: VmId, message: &Message) -> Option<u32> {
+        let vcpus = self.vms[vm.0 as usize].vcpus;
+        if message.mode != DeliveryMode::Fixed || message.shorthand != reg::ICR_SHORTHAND_NONE {
+            return None;
+        }
+        if !message.logical {
+            return (!message.is_broadcast() && message.destination < vcpus).then_some(message.destination);
+        }
+        let mut meant = (0..vcpus).filter(|&at| self.matches_logical(vm, at, message));
+        meant.next().filter(|_| meant.next().is_none())
+    }
+
     fn deliver_logical(&mut self, vm: VmId, message: &Message, step: &mut Step<'_>) {
         let vcpus = self.vms[vm.0 as usize].vcpus;
         // x2APIC's logical IDs are derived from the physical ones: no search among the others.

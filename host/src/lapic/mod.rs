@@ -31,6 +31,8 @@ pub(crate) enum Action {
     None,
     /// To look again for an interrupt to inject.
     Event,
+    /// The same, since the guest has ended the interrupt with this vector.
+    Ended(u8),
     /// To send.
     Send(Message),
     /// To bring the host timer in line with the LAPIC's.
@@ -156,10 +158,10 @@ impl Lapic {
                 self.set(reg::TPR, value & 0xff);
                 Action::Event
             }
-            reg::EOI => {
-                self.end_of_interrupt();
-                Action::Event
-            }
+            reg::EOI => match self.end_of_interrupt() {
+                Some(vector) => Action::Ended(vector),
+                None => Action::Event,
+            },
             reg::LDR if !self.is_x2apic() => {
                 self.set(reg::LDR, value & 0xff00_0000);
                 Action::None

@@ -61,10 +61,11 @@ impl Lapic {
         self.regs[isr_index(vector)] |= bit;
     }
 
-    pub(super) fn end_of_interrupt(&mut self) {
-        if let Some(vector) = self.highest(reg::ISR) {
-            self.regs[isr_index(vector)] &= !(1 << (vector % 32));
-        }
+    /// Ends the interrupt in service, if there is one.
+    pub(super) fn end_of_interrupt(&mut self) -> Option<u8> {
+        let vector = self.highest(reg::ISR)?;
+        self.regs[isr_index(vector)] &= !(1 << (vector % 32));
+        Some(vector)
     }
 }
 

@@ -1,7 +1,7 @@
 //! HLT, kicks, polling, steal time: what ends a halt and what does not.
 
 use holdfast_abi::{cpuid, hypercall, msr};
-use holdfast_host::{Exit, HostConfig, Run, TaskConfig, VcpuState, VmConfig};
+use holdfast_host::{Exit, HostConfig, PauseHandling, Run, TaskConfig, VcpuState, VmConfig};
 use proptest::prelude::*;
 
 use crate::world::{Guest, Op, Rng, World, places};
@@ -393,7 +393,7 @@ proptest! {
     /// Kicks and halts at random: nobody sleeps on a latched kick, ever; and the world goes on without a broken rule.
     #[test]
     fn no_wakeup_is_lost(seed: u64, vcpus in 1u32..7, sockets in 1u32..3, cores in 1u32..4, poll in prop_oneof![Just(0u64), Just(50_000)], yields: bool) {
-        let config = HostConfig { halt_poll_ns: poll, kick_yields: yields, ..HostConfig::default() };
+        let config = HostConfig { halt_poll_ns: poll, pause: PauseHandling { kick_yields: yields, ..PauseHandling::NONE }, ..HostConfig::default() };
         let mut world = World::new(&config, &places(sockets, cores, 1));
         let guests = (0..vcpus).map(|vcpu| {
             let mut rng = Rng(seed ^ u64::from(vcpu));

@@ -1,6 +1,6 @@
 //! Guests that try everything.
 
-use holdfast_host::{Exit, HostConfig, PauseExit, TaskConfig, VmConfig, VmGroup, YieldFilters};
+use holdfast_host::{Exit, HostConfig, PauseHandling, TaskConfig, VmConfig, VmGroup};
 use proptest::prelude::*;
 
 use crate::world::{Guest, Op, World, places};
@@ -103,22 +103,14 @@ fn op(bytes: &mut Bytes<'_>) -> Op {
 pub fn fuzz_one(data: &[u8]) {
     let mut bytes = Bytes(data.iter());
     let shape = bytes.byte();
-    let pause_exit = match bytes.byte() % 3 {
-        0 => PauseExit::None,
-        1 => PauseExit::Sleep { ns: 100_000 },
-        _ => PauseExit::DirectedYield2011,
-    };
-    let filters = if shape & 16 == 16 {
-        YieldFilters::LINUX_6_9
-    } else {
-        YieldFilters::NONE
-    };
+    let presets = PauseHandling::PRESETS;
+    let mut pause = presets[usize::from(bytes.byte()) % presets.len()].1;
+    pause.kick_yields |= shape & 2 == 2;
+    pause.filters.ipi_aware = shape & 16 == 16;
     let polls = if shape & 1 == 1 { 50_000 } else { 0 };
     let config = HostConfig {
-        pause_exit,
         halt_poll_ns: polls,
-        kick_yields: shape & 2 == 2,
-        yield_filters: filters,
+        pause,
         ..HostConfig::default()
     };
     let mut world = World::new(

@@ -2,12 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_host::{Command, Exit, HostConfig, PauseExit, VcpuId, VcpuState, VmConfig, VmGroup, VmId, YieldFilters};
+use holdfast_host::{
+    Command, Exit, HostConfig, PauseExit, PauseHandling, VcpuId, VcpuState, VmConfig, VmGroup, VmId, YieldFilters,
+};
 
 use crate::world::{Guest, Op, World, places};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
+
+fn handling(exit: PauseExit, filters: YieldFilters) -> PauseHandling {
+    PauseHandling {
+        exit,
+        filters,
+        ..PauseHandling::NONE
+    }
+}
 
 /// Spins: a pause exit every 2 µs.
 fn spinner() -> Guest {
@@ -25,7 +35,7 @@ fn spinner() -> Guest {
 /// One pCPU, one VM of a spinner and a vCPU that has work to do.
 fn spin_beside_work(handler: PauseExit, group: VmGroup) -> World {
     let config = HostConfig {
-        pause_exit: handler,
+        pause: handling(handler, YieldFilters::NONE),
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 1, 1));
@@ -51,11 +61,11 @@ fn directed_yield_gives_the_spinners_time_to_the_preempted() {
             world.vcpu_time(1) as f64 / world.now as f64
         };
         let without = share(PauseExit::None);
-        let with = share(PauseExit::DirectedYield2011);
+        let with = share(PauseExit::DirectedYield);
         assert!((without - 0.5).abs() < 0.02, "{group:?}: {without}");
         // A yielder stays behind only as far as fairness allows: it is no free ride.
         assert!(with > 0.5, "{group:?}: {with}");
-        let world = spin_beside_work(PauseExit::DirectedYield2011, group);
+        let world = spin_beside_work(PauseExit::DirectedYield, group);
         assert!(world.counter(VmId(0), "directed_yield_successful") > 0, "{group:?}");
     }
 }
@@ -63,7 +73,7 @@ fn directed_yield_gives_the_spinners_time_to_the_preempted() {
 #[test]
 fn a_yield_hands_over_at_once() {
     let config = HostConfig {
-        pause_exit: PauseExit::DirectedYield2011,
+        pause: PauseHandling::DIRECTED_YIELD_2011,
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 1, 1));
@@ -104,7 +114,7 @@ fn a_yield_to_another_pcpu_preempts_there() {
     // The worker of VM 0 shares pCPU 1 with a hog of VM 1; the spinner on pCPU 0 gets it preferred over there.
     let share = |handler| {
         let config = HostConfig {
-            pause_exit: handler,
+            pause: handling(handler, YieldFilters::NONE),
             ..HostConfig::default()
         };
         let mut world = World::new(&config, &places(1, 2, 1));
@@ -116,7 +126,7 @@ fn a_yield_to_another_pcpu_preempts_there() {
         (world.vcpu_time(1) as f64 / world.now as f64, preemptions)
     };
     let (without, few) = share(PauseExit::None);
-    let (with, many) = share(PauseExit::DirectedYield2011);
+    let (with, many) = share(PauseExit::DirectedYield);
     assert!((without - 0.5).abs() < 0.02, "{without}");
     assert!(with >= without, "{with}");
     assert!(many > few + few / 4, "the hog must be preempted for it: {few}, {many}");
@@ -133,7 +143,7 @@ fn the_handler_of_2010_sleeps() {
 #[test]
 fn a_kick_ends_the_sleep_after_a_pause() {
     let config = HostConfig {
-        pause_exit: PauseExit::Sleep { ns: 500 * MS },
+        pause: handling(PauseExit::Sleep { ns: 500 * MS }, YieldFilters::NONE),
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 2, 1));
@@ -151,7 +161,7 @@ fn a_kick_ends_the_sleep_after_a_pause() {
 #[test]
 fn halted_vcpus_are_not_yielded_to() {
     let config = HostConfig {
-        pause_exit: PauseExit::DirectedYield2011,
+        pause: PauseHandling::DIRECTED_YIELD_2011,
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 2, 1));
@@ -170,8 +180,7 @@ fn halted_vcpus_are_not_yielded_to() {
 /// kernel mode, in user mode, in user mode with an interrupt pending, and one that spins itself.
 fn targets(filters: YieldFilters) -> BTreeMap<u32, u32> {
     let config = HostConfig {
-        pause_exit: PauseExit::DirectedYield2011,
-        yield_filters: filters,
+        pause: handling(PauseExit::DirectedYield, filters),
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 2, 1));
@@ -237,11 +246,14 @@ fn three_lonely_candidates_are_enough() {
     // Seven halted vCPUs poll, each alone on its pCPU: with a budget the handler gives up, without it looks at all.
     let looks = |tries| {
         let config = HostConfig {
-            pause_exit: PauseExit::DirectedYield2011,
-            yield_filters: YieldFilters {
-                tries,
-                ..YieldFilters::NONE
-            },
+            pause: handling(
+                PauseExit::DirectedYield,
+                YieldFilters {
+                    tries,
+                    undercommit: true,
+                    ..YieldFilters::NONE
+                },
+            ),
             halt_poll_ns: 100 * MS,
             halt_poll_grow_start_ns: 50 * MS,
             ..HostConfig::default()

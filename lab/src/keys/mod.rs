@@ -57,6 +57,12 @@ impl Key {
     fn needs(&self) -> String {
         match self.path.split('.').collect::<Vec<_>>()[..] {
             ["vm", _, workload, _] => format!("a guest with workload = \"{workload}\""),
+            ["machine", key] if key.starts_with("ple") => {
+                "a part by Intel (machine.vendor = \"intel\"); AMD's has machine.pause_filter keys".to_owned()
+            }
+            ["machine", key] if key.starts_with("pause_filter") => {
+                "a part by AMD (machine.vendor = \"amd\"); Intel's has machine.ple keys".to_owned()
+            }
             _ => self.doc.to_owned(),
         }
     }

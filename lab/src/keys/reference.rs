@@ -8,7 +8,7 @@ use holdfast_workloads::{Contend, Hog, Kernbench, Pgbench, Workload};
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
-use crate::profile::COST_NAMES;
+use crate::profile::{COST_NAMES, MachineProfile, PauseDetection};
 use crate::shipped;
 
 /// What a key takes, and what it holds where nothing sets it.
@@ -30,9 +30,10 @@ impl Key {
         };
         let described = match self.target {
             Target::Machine(target) => {
-                let mut machine = shipped::default_machine();
-                let kind = target(&mut machine).map(|slot| slot.kind(self.range));
-                kind.map(|kind| Described {
+                let mut kinds = fresh_machines()
+                    .into_iter()
+                    .filter_map(|mut machine| target(&mut machine).map(|slot| slot.kind(self.range)));
+                kinds.next().map(|kind| Described {
                     kind,
                     default: "the profile's".to_owned(),
                 })
@@ -46,7 +47,7 @@ impl Key {
                 .find_map(|exit| {
                     let mut host = HostConfig::default();
                     if matches!(exit, PauseExit::Sleep { .. }) && target(&mut host).is_none() {
-                        host.pause_exit = exit;
+                        host.pause.exit = exit;
                     }
                     describe(target(&mut host))
                 }),
@@ -63,6 +64,16 @@ impl Key {
         }
         described
     }
+}
+
+/// Machines that between them have every key.
+fn fresh_machines() -> [MachineProfile; 2] {
+    let intel = shipped::default_machine();
+    let amd = MachineProfile {
+        pauses: PauseDetection::amd(false),
+        ..intel.clone()
+    };
+    [intel, amd]
 }
 
 /// Guests that between them have every key.
@@ -243,13 +254,20 @@ mod tests {
         let mut draft = fresh_draft();
         draft.vms = fresh_vms();
         draft.tasks = vec![fresh_task("")];
-        draft.host.pause_exit = PauseExit::Sleep { ns: 100_000 };
-        for item in items(&draft) {
+        draft.host.pause.exit = PauseExit::Sleep { ns: 100_000 };
+        for machine in fresh_machines() {
+            draft.machine = machine;
+            check(&mut draft);
+        }
+    }
+
+    fn check(draft: &mut Draft) {
+        for item in items(draft) {
             let mut changed = draft.clone();
             if !slot(&mut changed, item).is_some_and(Slot::alter) {
                 continue;
             }
-            let (before, after) = (shown(&mut draft), shown(&mut changed));
+            let (before, after) = (shown(draft), shown(&mut changed));
             let differ: Vec<&String> = before
                 .iter()
                 .zip(&after)

@@ -25,7 +25,10 @@ macro_rules! choices {
                 match self { $($value => $name,)* }
             }
             fn choose(&mut self, name: &str) -> bool {
-                *self = match name { $($name => $make,)* _ => return false };
+                // What is chosen already keeps its parameters.
+                if self.name() != name {
+                    *self = match name { $($name => $make,)* _ => return false };
+                }
                 true
             }
         }

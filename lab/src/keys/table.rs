@@ -5,9 +5,9 @@ mod host;
 
 use std::sync::LazyLock;
 
-use super::slot::{Range, Slot};
+use super::slot::{Range, Slot, choices};
 use super::{Key, Target};
-use crate::profile::PCPUS_MAX;
+use crate::profile::{PCPUS_MAX, PauseDetection};
 
 /// All keys, in the order in which they are set.
 pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
@@ -51,6 +51,21 @@ pub(super) const fn number(
 macro_rules! machine {
     ($slot:ident, $($field:ident).+) => { Target::Machine(|machine| Some(Slot::$slot(&mut machine.$($field).+))) };
 }
+
+/// A place of the pause detection of one vendor.
+macro_rules! pauses {
+    ($vendor:ident, $slot:ident, $field:ident) => {
+        Target::Machine(|machine| match &mut machine.pauses {
+            PauseDetection::$vendor { $field, .. } => Some(Slot::$slot($field)),
+            _ => None,
+        })
+    };
+}
+
+choices!(PauseDetection {
+    "intel" => PauseDetection::Ple { .. } => PauseDetection::intel(false),
+    "amd" => PauseDetection::Filter { .. } => PauseDetection::amd(false),
+});
 
 /// A place of a host task.
 macro_rules! task {
@@ -97,16 +112,43 @@ static MACHINE: &[Key] = &[
         "clock of cores and time-stamp counter; costs in cycles follow it",
         machine!(Hertz, frequency_hz),
     ),
-    key("machine.ple", "whether pause-loop exiting is on", machine!(Flag, ple)),
+    key(
+        "machine.vendor",
+        "whose pause detection the part has: Intel's pause-loop exiting or AMD's pause filter; one that is not the profile's \
+         own gets KVM's defaults",
+        Target::Machine(|machine| Some(Slot::Choice(&mut machine.pauses))),
+    ),
+    key(
+        "machine.ple",
+        "whether pause-loop exiting is on (Intel)",
+        pauses!(Ple, Flag, enabled),
+    ),
     key(
         "machine.ple_gap",
-        "longest time between two PAUSEs of one loop",
-        machine!(Amount, ple_gap.amount),
+        "longest time between two PAUSEs of one loop (Intel; KVM's ple_gap)",
+        pauses!(Ple, Amount, gap),
     ),
     key(
         "machine.ple_window",
-        "how long a pause loop may last before it exits",
-        machine!(Amount, ple_window.amount),
+        "how long a pause loop may last before it exits (Intel; KVM's ple_window)",
+        pauses!(Ple, Amount, window),
+    ),
+    key(
+        "machine.pause_filter",
+        "whether the pause filter is on (AMD)",
+        pauses!(Filter, Flag, enabled),
+    ),
+    number(
+        "machine.pause_filter_count",
+        "PAUSEs",
+        (1.0, 65_535.0),
+        "PAUSEs of a loop that pass before one exits (AMD; KVM's pause_filter_count)",
+        pauses!(Filter, U32, count),
+    ),
+    key(
+        "machine.pause_filter_threshold",
+        "longest time between two PAUSEs of one loop; 0: all PAUSEs count (AMD; KVM's pause_filter_thresh)",
+        pauses!(Filter, Amount, threshold),
     ),
     key(
         "machine.costs.*",

@@ -1,4 +1,6 @@
+use holdfast_host::{PauseControls, PauseExit, YieldFilters};
 use holdfast_locks::LockKind;
+use holdfast_machine::PauseHardware;
 use holdfast_workloads::Workload;
 
 use super::*;
@@ -129,7 +131,9 @@ fn cycles_follow_the_frequency() {
     let text = SMALL.to_owned() + "[machine]\nfrequency = \"1 GHz\"\ncosts.pause = \"40 cycles\"\nple = true\n";
     let machine = &plan(&text).cells[0].config.machine;
     assert_eq!(machine.costs.pause.0, 40_000);
-    assert_eq!(machine.ple.map(|ple| ple.window.0), Some(4_096_000));
+    assert_eq!(machine.pause_hardware, Some(PauseHardware::Ple));
+    let controls = plan(&text).cells[0].config.host.pause_controls;
+    assert_eq!(controls, PauseControls::INTEL);
     assert_eq!(plan(&text).cells[0].config.host.tsc_hz, 1_000_000_000);
 }
 
@@ -221,6 +225,102 @@ fn impossible_machines_are_refused() {
             "{section}: {message}"
         );
     }
+}
+
+#[test]
+fn pause_windows_that_cannot_work_are_refused() {
+    for (section, message) in [
+        (
+            "[machine]\nple_gap = \"4096 cycles\"",
+            "machine.ple_gap: found 4096 cycles, expected less than the window (4096 cycles)",
+        ),
+        (
+            "[machine]\nple_gap = \"0 ns\"",
+            "machine.ple_gap: found 0 ns, expected 1 to 4294967294 cycles",
+        ),
+        (
+            "[machine]\nple_window = \"0 ns\"",
+            "machine.ple_window: found 0 ns, expected more than the gap (128 cycles)",
+        ),
+        (
+            "[machine]\nfrequency = \"90 GHz\"\nple_window = \"1 s\"",
+            "machine.ple_window: found 1 s, expected more than",
+        ),
+        (
+            "[host]\npause_window.grow = 1",
+            "host.pause_window.grow: found 1, expected 0, or 2 and more",
+        ),
+        (
+            "[host]\npause_window.shrink = 1",
+            "host.pause_window.shrink: found 1, expected 0, or 2 and more",
+        ),
+        (
+            "[host]\npause_window.grow = -2",
+            "host.pause_window.grow: found -2, expected a whole number from 0",
+        ),
+        (
+            "[host]\npause_window.max = 4000",
+            "host.pause_window.max: found 4000, expected 4096 (the window that it starts from)",
+        ),
+        (
+            "[machine]\nvendor = \"amd\"\n[host]\npause_window.max = 70000",
+            "host.pause_window.max: found 70000, expected 3000 (the window that it starts from) to 65535",
+        ),
+        (
+            "[machine]\nvendor = \"amd\"\npause_filter_count = 0",
+            "machine.pause_filter_count: found 0, expected a whole number from 1 to 65535",
+        ),
+        (
+            "[machine]\nvendor = \"amd\"\npause_filter_threshold = \"1 ms\"",
+            "machine.pause_filter_threshold: found 1 ms, expected 0 to 65535 cycles",
+        ),
+        (
+            "[machine]\nvendor = \"amd\"\nple = true",
+            "machine.ple: found a key that does not apply here, expected a part by Intel",
+        ),
+        (
+            "[machine]\npause_filter = true",
+            "machine.pause_filter: found a key that does not apply here, expected a part by AMD",
+        ),
+        (
+            "[host]\npause_exit = \"directed-yeild-2011\"",
+            "did you mean \"directed-yield-2011\"?",
+        ),
+        (
+            "[host]\npause_exit_sleep = \"1 ms\"",
+            "host.pause_exit_sleep: found a key that does not apply here",
+        ),
+    ] {
+        let found = complaint(&format!("{SMALL}{section}\n"));
+        assert!(
+            found.contains(message) && found.starts_with("small.toml:"),
+            "{section}: {found}"
+        );
+        let line: usize = found["small.toml:".len()..]
+            .split(':')
+            .next()
+            .and_then(|line| line.parse().ok())
+            .expect("a line");
+        assert!(line > SMALL.lines().count(), "{section}: {found}");
+    }
+}
+
+#[test]
+fn a_kernels_name_sets_all_switches_and_each_can_differ() {
+    let host = |section: &str| plan(&format!("{SMALL}[host]\n{section}\n")).cells[0].config.host.pause;
+    let later = host("pause_exit = \"linux-4.12\"");
+    assert_eq!(later.filters, YieldFilters::LINUX_3_10);
+    assert_eq!((later.window.grow, later.kick_yields), (2, false));
+    // The order in the file does not matter.
+    let mixed = host("yield.tries = 7\nkick_yields = true\npause_exit = \"linux-4.12\"");
+    assert_eq!(
+        (mixed.filters.tries, mixed.kick_yields, mixed.filters.preempted),
+        (7, true, true)
+    );
+    assert_eq!(
+        host("pause_exit = \"linux-2.6.37\"").exit,
+        PauseExit::Sleep { ns: 100_000 }
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use holdfast_abi::StealTime;
 use holdfast_guest::GuestImage;
 use holdfast_host::{Command, Exit, Host, TaskId, VmId};
 use holdfast_locks::{NodeTable, WaitTable};
-use holdfast_machine::{Access, Costs, EventQueue, Key, LineId, Lines, Picos, Ple, Time};
+use holdfast_machine::{Access, Costs, EventQueue, Key, LineId, Lines, PauseHardware, Picos, Time};
 
 use crate::api::{CallOff, Failure};
 use crate::blame::LockRecord;
@@ -27,6 +27,7 @@ use crate::stack::Stacks;
 use crate::timeline::Recorder;
 use crate::vcpu::Vcpu;
 use crate::word::{SimAddress, SimWord};
+use crate::yields::YieldWatch;
 
 /// Class of interrupts and timers: before all else that happens at the same time.
 pub const CLASS_INTERRUPT: u8 = 0;
@@ -77,8 +78,8 @@ pub struct Vm {
     pub preempted_holding: u64,
     /// vCPUs that lost their pCPU while they waited for a lock.
     pub preempted_waiting: u64,
-    /// Directed yields whose target held a lock.
-    pub yields_to_holder: u64,
+    /// Whom directed yields reached.
+    pub yields: YieldWatch,
 }
 
 /// A host task that is no vCPU.
@@ -132,8 +133,10 @@ pub struct Engine {
     pub records: Vec<LineRecord>,
     /// What everything costs.
     pub costs: Costs,
-    /// Pause-loop exiting.
-    pub ple: Option<Ple>,
+    /// What detects pause loops.
+    pub pause_hardware: Option<PauseHardware>,
+    /// Of clock and time-stamp counter.
+    pub frequency_hz: u64,
     /// Physical CPUs.
     pub pcpus: Vec<Pcpu>,
     /// Virtual CPUs, by the host's numbers.

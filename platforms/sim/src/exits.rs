@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use holdfast_abi::StealTime;
-use holdfast_host::{Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
-use holdfast_machine::{Key, Picos, Time};
+use holdfast_host::{
+    Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PauseControls, PcpuId, Run, VcpuId, VcpuState,
+};
+use holdfast_machine::{Key, PauseHardware, PauseLimit, Picos, Time};
 
 use crate::api::Failure;
 use crate::cause::Cause;
@@ -136,10 +138,14 @@ impl Engine {
                     }
                 }
                 Command::State { vcpu, state } => self.set_state(vcpu.0, state),
+                Command::PauseControls { vcpu, controls } => {
+                    let limit = self.pause_limit(controls);
+                    self.vcpus[vcpu.0 as usize].pauses.set(limit);
+                }
+                Command::SkipPause { vcpu } => self.vcpus[vcpu.0 as usize].skip_pause = true,
                 Command::DirectedYield { from, to, done } => {
                     self.record_yield(from.0, to.0, done);
-                    let to_holder = !self.vcpus[to.0 as usize].held.is_empty();
-                    self.vm_of(to.0).yields_to_holder += u64::from(done && to_holder);
+                    self.watch_yield(from.0, to.0, done);
                 }
             }
         }
@@ -260,7 +266,7 @@ impl Engine {
         this.clock = now + this.remaining;
         this.remaining = Picos::ZERO;
         this.window = window;
-        this.pauses.reset();
+        this.pauses.enter();
         if inject.is_some() {
             assert!(
                 this.inject.is_none(),
@@ -339,6 +345,22 @@ impl Engine {
             record.steal.fetch_add(steal, Relaxed);
             record.preempted.store(0, Relaxed);
             record.version.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The control fields in the machine's units. What the part does not have, it ignores.
+    fn pause_limit(&self, controls: PauseControls) -> PauseLimit {
+        let cycles = |cycles: u32| Picos::from_cycles(u64::from(cycles), self.frequency_hz);
+        match (self.pause_hardware, controls) {
+            (Some(PauseHardware::Ple), PauseControls::Ple { gap, window }) => PauseLimit::Ple {
+                gap: cycles(gap),
+                window: cycles(window),
+            },
+            (Some(PauseHardware::Filter), PauseControls::Filter { count, threshold }) => PauseLimit::Filter {
+                count: u64::from(count),
+                threshold: cycles(threshold),
+            },
+            _ => PauseLimit::Off,
         }
     }
 

@@ -331,17 +331,20 @@ impl Handle {
         resumption
     }
 
-    /// One PAUSE, which may exit.
+    /// One PAUSE, which may exit; then the host says whether it is executed again.
     pub fn pause(&self) {
-        let engine = self.engine();
-        let this = &mut engine.vcpus[engine.current as usize];
-        let time = this.clock;
-        let exits = match &engine.ple {
-            Some(ple) if this.mode != Mode::User => this.pauses.pause(ple, time),
-            _ => false,
-        };
-        if exits {
+        loop {
+            let engine = self.engine();
+            let this = &mut engine.vcpus[engine.current as usize];
+            let time = this.clock;
+            if !this.pauses.pause(this.mode != Mode::User, time) {
+                break;
+            }
             self.exit(Exit::Pause);
+            let engine = self.engine();
+            if std::mem::take(&mut engine.vcpus[engine.current as usize].skip_pause) {
+                return;
+            }
         }
         let engine = self.engine();
         let cause = engine.vcpus[engine.current as usize].wait();

@@ -26,6 +26,7 @@ pub mod timeline;
 mod vcpu;
 mod watch;
 mod word;
+mod yields;
 
 pub use api::{CallOff, Config, Convoy, Failure, HostTask, Outcome, Vm, VmOutcome};
 pub use cause::Cause;

@@ -140,13 +140,10 @@ impl Engine {
             return false;
         };
         let spin = parked.spin;
-        let pauses = match &self.ple {
-            Some(ple) if this.mode != Mode::User => {
-                this.pauses
-                    .pauses_before_exit(ple, spin.next + self.costs.load_hit, spin.period)
-            }
-            _ => u64::MAX,
-        };
+        let first = spin.next + self.costs.load_hit;
+        let pauses = this
+            .pauses
+            .pauses_before_exit(this.mode != Mode::User, first, spin.period);
         let was_endless = parked.until_load == ENDLESS;
         parked.until_load = pauses.min(spin.loads.saturating_sub(1)).min(ENDLESS);
         let end = match parked.until_load {
@@ -213,10 +210,9 @@ impl Engine {
         let Some(parked) = &mut this.parked else {
             unreachable!("vcpu {vcpu} is not parked")
         };
-        if let Some(ple) = &self.ple {
-            this.pauses
-                .skip(ple, parked.spin.next + self.costs.load_hit, parked.spin.period, loads);
-        }
+        let first = parked.spin.next + self.costs.load_hit;
+        this.pauses
+            .skip(this.mode != Mode::User, first, parked.spin.period, loads);
         parked.spin.next = parked.spin.load_time(loads);
         parked.passed += loads;
         if parked.until_load != ENDLESS {
@@ -271,13 +267,12 @@ impl Engine {
         };
         let (value, accepted) = parked.probe.look();
         let mut ends = accepted || parked.spin.loads == 1;
-        if let Some(ple) = &self.ple
-            && this.mode != Mode::User
-            && !ends
-        {
-            ends = this.pauses.pauses_before_exit(ple, now + spent, Picos(1)) == 0;
+        if !ends {
+            let in_kernel = this.mode != Mode::User;
+            // A PAUSE that exits is the flow's own to execute.
+            ends = this.pauses.pauses_before_exit(in_kernel, now + spent, Picos(1)) == 0;
             if !ends {
-                this.pauses.pause(ple, now + spent);
+                this.pauses.pause(in_kernel, now + spent);
             }
         }
         if ends {

@@ -21,6 +21,7 @@ use crate::pcpu::Pcpu;
 use crate::stack::Stacks;
 use crate::timeline::{Recorder, Timeline, Window};
 use crate::vcpu::Vcpu;
+use crate::yields::YieldWatch;
 
 /// Runs `config` to its end. Deterministic: equal configurations give equal outcomes, hash included.
 ///
@@ -131,7 +132,8 @@ fn build(
         lines: Lines::new(&topology, &config.machine.costs),
         records: Vec::new(),
         costs: config.machine.costs.clone(),
-        ple: config.machine.ple,
+        pause_hardware: config.machine.pause_hardware,
+        frequency_hz: config.machine.frequency_hz,
         pcpus: vec![Pcpu::new(); topology.pcpus() as usize],
         vcpus,
         vms,
@@ -194,7 +196,7 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         convoys: ConvoyWatch::default(),
         preempted_holding: 0,
         preempted_waiting: 0,
-        yields_to_holder: 0,
+        yields: YieldWatch::default(),
     }
 }
 
@@ -257,7 +259,7 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
     );
     counters.insert("preempted_holding_lock".to_owned(), vm.preempted_holding);
     counters.insert("preempted_waiting_for_lock".to_owned(), vm.preempted_waiting);
-    counters.insert("directed_yield_to_holder".to_owned(), vm.yields_to_holder);
+    counters.extend(vm.yields.counters().map(|(name, value)| (name.to_owned(), value)));
     let elapsed = vm.begun.zip(vm.done).map(|(begun, done)| done.since(begun).0 / 1000);
     VmOutcome {
         name: vm.name.clone(),

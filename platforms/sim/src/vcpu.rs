@@ -1,7 +1,7 @@
 //! A vCPU as the machine sees it: where it is, how far its flow has come, and what it waits for.
 
 use holdfast_host::{VcpuState, VmId};
-use holdfast_machine::{LineId, PauseHistory, Picos, Time};
+use holdfast_machine::{LineId, PauseDetector, Picos, Time};
 
 use crate::blame::Mark;
 use crate::cause::Cause;
@@ -65,7 +65,9 @@ pub struct Vcpu {
     /// The last instruction that exited gets a general-protection fault.
     pub fault: bool,
     /// The pause-loop detector.
-    pub pauses: PauseHistory,
+    pub pauses: PauseDetector,
+    /// The PAUSE that exited is not executed again.
+    pub skip_pause: bool,
 
     /// Whose time the flow spends.
     pub mode: Mode,
@@ -113,7 +115,8 @@ impl Vcpu {
             reply: 0,
             reply_cpuid: [0; 4],
             fault: false,
-            pauses: PauseHistory::default(),
+            pauses: PauseDetector::default(),
+            skip_pause: false,
             mode: Mode::Kernel,
             contending: None,
             contentions: 0,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use holdfast_host::{Exit, GuestState, VcpuState};
+use holdfast_host::{Exit, GuestState, PauseControls, VcpuState};
 
 /// Deterministic random numbers (splitmix64).
 #[derive(Clone, Debug)]
@@ -56,6 +56,8 @@ pub struct Guest {
     /// Nanoseconds stolen, as the record says.
     pub stolen: u64,
     pub preempted_flag: bool,
+    /// How the part watches its pause loops.
+    pub controls: PauseControls,
     /// Nanoseconds in guest mode.
     pub ran: u64,
 }
@@ -78,6 +80,7 @@ impl Guest {
             faults: 0,
             stolen: 0,
             preempted_flag: false,
+            controls: PauseControls::Off,
             ran: 0,
         }
     }

@@ -353,7 +353,9 @@ impl World {
                     self.push(self.now + 1_000, to.0, What::Ipi);
                 }
                 Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
-                Command::ReplyCpuid { .. } | Command::DirectedYield { .. } => {}
+                Command::ReplyCpuid { .. } | Command::SkipPause { .. } => {}
+                Command::PauseControls { vcpu, controls } => self.guest(vcpu).controls = controls,
+                Command::DirectedYield { from, to, .. } => assert_ne!(from, to, "vcpu {} yields to itself", from.0),
                 Command::Fault { vcpu } => self.guest(vcpu).faults += 1,
                 Command::StealTime { vcpu, steal, .. } => {
                     let guest = self.guest(vcpu);

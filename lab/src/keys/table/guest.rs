@@ -153,6 +153,11 @@ pub(super) static GUEST: &[Key] = &[
         vm!(Flag, host.pv_unhalt),
     ),
     key(
+        "vm.*.pv_sched_yield",
+        "whether the host offers directed yield by hypercall (KVM_FEATURE_PV_SCHED_YIELD, 5.3)",
+        vm!(Flag, host.pv_sched_yield),
+    ),
+    key(
         "vm.*.steal_time",
         "whether the host offers the steal-time record (KVM_FEATURE_STEAL_TIME)",
         vm!(Flag, host.steal_time),

@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::*;
 
 use holdfast_guest::Cpu;
+use holdfast_host::{PauseControls, PauseHandling};
 use holdfast_locks::{BootLock, Budget, Interrupts, LockKind, Platform, Word};
-use holdfast_sim::{Outcome, SimCpu, SimWord};
+use holdfast_machine::PauseHardware;
+use holdfast_sim::{Config, Outcome, SimCpu, SimWord};
 
 use crate::image::{Program, Random, coarsen, config, profile, run_program};
 
@@ -75,12 +77,30 @@ pub fn program(kind: LockKind, seed: u64, steps: u32) -> (Program, Program) {
     (Rc::new(run), Rc::new(on_timer))
 }
 
-fn play(kind: LockKind, seed: u64, ple: bool, execute_spins: bool) -> Outcome {
+/// Pause detection of either vendor, and all that hosts have done about it; windows short enough to be exceeded often.
+fn watch_pauses(config: &mut Config, pauses: Option<PauseHardware>, random: &mut Random) {
+    let presets = PauseHandling::PRESETS;
+    config.host.pause = presets[random.next(presets.len() as u64) as usize].1;
+    config.host.pause.filters.ipi_aware = random.next(4) == 0;
+    config.host.pause_controls = match pauses {
+        Some(PauseHardware::Filter) => PauseControls::Filter {
+            count: 20 + random.next(200) as u32,
+            threshold: 128,
+        },
+        _ => PauseControls::Ple {
+            gap: 128,
+            window: 500 + random.next(4_000) as u32,
+        },
+    };
+}
+
+fn play(kind: LockKind, seed: u64, pauses: Option<PauseHardware>, execute_spins: bool) -> Outcome {
     let mut random = Random(seed);
     let pcpus = 1 + random.next(4) as u32;
     let vcpus = 1 + random.next(6) as u32;
     let mut config = config(pcpus, vcpus, random.next(4) as u32, seed);
-    config.machine = profile(pcpus, ple);
+    config.machine = profile(pcpus, pauses);
+    watch_pauses(&mut config, pauses, &mut Random(seed ^ 0x9a));
     if seed % 2 == 1 {
         // Ties hide faults: make many.
         coarsen(&mut config.machine.costs);
@@ -106,10 +126,10 @@ fn assert_same(one: &Outcome, other: &Outcome, what: &str) {
 fn skipped_spins_are_executed_spins_bit_for_bit() {
     for &kind in LockKind::ALL {
         for seed in 0..12 {
-            let ple = seed % 3 == 2;
-            let skipped = play(kind, seed, ple, false);
-            let executed = play(kind, seed, ple, true);
-            assert_same(&skipped, &executed, &format!("{kind} seed {seed} ple {ple}"));
+            let pauses = [None, Some(PauseHardware::Ple), Some(PauseHardware::Filter)][seed as usize % 3];
+            let skipped = play(kind, seed, pauses, false);
+            let executed = play(kind, seed, pauses, true);
+            assert_same(&skipped, &executed, &format!("{kind} seed {seed} {pauses:?}"));
         }
     }
 }
@@ -117,10 +137,10 @@ fn skipped_spins_are_executed_spins_bit_for_bit() {
 #[test]
 fn equal_seeds_give_equal_histories() {
     for seed in 0..5 {
-        let once = play(LockKind::PvTicket, seed, false, false);
-        let twice = play(LockKind::PvTicket, seed, false, false);
+        let once = play(LockKind::PvTicket, seed, None, false);
+        let twice = play(LockKind::PvTicket, seed, None, false);
         assert_same(&once, &twice, "same seed");
-        let other = play(LockKind::PvTicket, seed + 1000, false, false);
+        let other = play(LockKind::PvTicket, seed + 1000, None, false);
         assert_ne!(once.history_hash, other.history_hash);
     }
 }
@@ -129,7 +149,7 @@ fn equal_seeds_give_equal_histories() {
 fn parts_of_lost_time_sum_to_the_whole() {
     for &kind in LockKind::ALL {
         for seed in 100..110 {
-            for vm in play(kind, seed, false, false).vms {
+            for vm in play(kind, seed, Some(PauseHardware::Ple), false).vms {
                 assert_eq!(
                     vm.lost_time_ps.values().sum::<u64>(),
                     vm.vcpu_time_ps,

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
 use holdfast_locks::{CpuId, Paravirt};
-use holdfast_machine::{Costs, Picos, Ple, Profile, Topology};
+use holdfast_machine::{Costs, PauseHardware, Picos, Profile, Topology};
 use holdfast_sim::{Config, Failure, HostTask, Outcome, SimCpu, SimMachine, Vm, run_images};
 
 pub const TIMER_VECTOR: u8 = 0xef;
@@ -72,7 +72,7 @@ impl GuestImage for Bare {
 }
 
 /// A machine of `cores` with round costs.
-pub fn profile(cores: u32, ple: bool) -> Profile {
+pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
     let ns = Picos::from_nanos;
     let costs = Costs {
         load_hit: Picos(1365),
@@ -123,16 +123,12 @@ pub fn profile(cores: u32, ple: bool) -> Profile {
             threads: 1,
         }
     };
-    let ple = ple.then_some(Ple {
-        gap: ns(44),
-        window: ns(1400),
-    });
     Profile {
         name: "test".into(),
         topology,
         frequency_hz: 2_930_000_000,
         costs,
-        ple,
+        pause_hardware,
     }
 }
 
@@ -168,7 +164,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         sleep_ns: 500_000,
     };
     Config {
-        machine: profile(pcpus, false),
+        machine: profile(pcpus, None),
         host: Default::default(),
         vms: vec![vm],
         tasks: (0..hogs).map(hog).collect(),

@@ -1,0 +1,313 @@
+//! What the host does about guests that spin: handlers, filters and windows, and what each kernel had of them (§3).
+//!
+//! Version numbers are from memory where §3.3 marks them so, uncertain. Dates of merges that were looked up: the directed
+//! yield March 2011 (commit 217ece6129f2), `ready` and the yield after a kick July 2019 (d73eb57b80b9, 266e85a5ec91).
+
+use crate::error::{ConfigError, in_range};
+
+/// What the host does when a guest's pause loop exits (§3.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PauseExit {
+    /// It does not ask for such exits at all. One that comes all the same is answered by entering the guest again.
+    #[default]
+    None,
+    /// The vCPU sleeps until an event, at most this long. 2.6.33 to 2.6.38 used 100 µs.
+    Sleep {
+        /// Longest sleep.
+        ns: u64,
+    },
+    /// Directed yield to another vCPU of the guest, as introduced in 2.6.39: round the vCPUs from behind the one boosted
+    /// last, no filter but "not halted, not in guest mode"; with what [`PauseHandling::filters`] adds.
+    DirectedYield,
+}
+
+/// What later kernels added to the choice of a directed yield's target (§3.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct YieldFilters {
+    /// 3.6: a vCPU that is itself in the handler is passed over every second time.
+    pub eligibility: bool,
+    /// 3.9: a yield is refused (−ESRCH) where the pCPUs of both have one thread only: nobody waits for anybody.
+    pub undercommit: bool,
+    /// 3.9: give up after so many such refusals. 0: look at all.
+    pub tries: u32,
+    /// 3.10: only vCPUs that wait for a pCPU. Until 5.2 these are the preempted ones ([`YieldFilters::ready`]).
+    pub preempted: bool,
+    /// 4.14: a preempted vCPU only if it was preempted in kernel mode, when the spinner spins in kernel mode.
+    pub in_kernel: bool,
+    /// 5.3: vCPUs count as waiting also when they were just woken.
+    pub ready: bool,
+    /// 6.9: one preempted in user mode all the same, if an interrupt is pending for it.
+    pub pending_interrupt: bool,
+    /// Proposed 2025 and 2026, in no kernel, uncertain (§3.4): the vCPU that the spinner has just sent an IPI comes first, an
+    /// interrupt pending for a vCPU makes it a candidate, and if nobody fits, whoever is preempted.
+    pub ipi_aware: bool,
+}
+
+impl YieldFilters {
+    /// 2.6.39 to 3.5.
+    pub const NONE: YieldFilters = YieldFilters {
+        eligibility: false,
+        undercommit: false,
+        tries: 0,
+        preempted: false,
+        in_kernel: false,
+        ready: false,
+        pending_interrupt: false,
+        ipi_aware: false,
+    };
+    /// 3.6 to 3.8.
+    pub const LINUX_3_6: YieldFilters = YieldFilters {
+        eligibility: true,
+        ..YieldFilters::NONE
+    };
+    /// 3.9.
+    pub const LINUX_3_9: YieldFilters = YieldFilters {
+        undercommit: true,
+        tries: 3,
+        ..YieldFilters::LINUX_3_6
+    };
+    /// 3.10 to 4.13: 4.12 is one of these.
+    pub const LINUX_3_10: YieldFilters = YieldFilters {
+        preempted: true,
+        ..YieldFilters::LINUX_3_9
+    };
+    /// 4.14 to 5.2: 4.19 is one of these.
+    pub const LINUX_4_14: YieldFilters = YieldFilters {
+        in_kernel: true,
+        ..YieldFilters::LINUX_3_10
+    };
+    /// 5.3 to 6.8.
+    pub const LINUX_5_3: YieldFilters = YieldFilters {
+        ready: true,
+        ..YieldFilters::LINUX_4_14
+    };
+    /// 6.9 and later.
+    pub const LINUX_6_9: YieldFilters = YieldFilters {
+        pending_interrupt: true,
+        ..YieldFilters::LINUX_5_3
+    };
+}
+
+/// How the window of a vCPU follows what it does (§3.2). Parameters below the window multiply and divide, others add and
+/// subtract; a parameter of 0 sets the window back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowRule {
+    /// Growth at each pause exit (`ple_window_grow`).
+    pub grow: u32,
+    /// Shrinking when the vCPU gets a pCPU again (`ple_window_shrink`).
+    pub shrink: u32,
+    /// Largest window; `None`: what the part's field holds (`ple_window_max`).
+    pub max: Option<u32>,
+}
+
+impl WindowRule {
+    /// Until 3.17: the window stays as it is.
+    pub const FIXED: WindowRule = WindowRule {
+        grow: 0,
+        shrink: 0,
+        max: None,
+    };
+    /// 3.18 and later.
+    pub const DYNAMIC: WindowRule = WindowRule {
+        grow: 2,
+        ..WindowRule::FIXED
+    };
+}
+
+/// What a part's pause detection is told, in its own units (§3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PauseControls {
+    /// No pause exits.
+    #[default]
+    Off,
+    /// Intel: VMCS fields 0x4020 and 0x4022, cycles of the time-stamp counter.
+    Ple {
+        /// Longest time between two PAUSEs of one loop.
+        gap: u32,
+        /// How long a loop may last.
+        window: u32,
+    },
+    /// AMD: VMCB fields 0x3e and 0x3c.
+    Filter {
+        /// PAUSEs that pass: 16 bits.
+        count: u32,
+        /// Longest time between two PAUSEs of one loop, cycles, 16 bits; 0: all count.
+        threshold: u32,
+    },
+}
+
+impl PauseControls {
+    /// KVM's defaults for Intel parts since 3.0 (2.6.37 had a gap of 41).
+    pub const INTEL: PauseControls = PauseControls::Ple { gap: 128, window: 4096 };
+    /// KVM's defaults for AMD parts.
+    pub const AMD: PauseControls = PauseControls::Filter {
+        count: 3000,
+        threshold: 128,
+    };
+
+    /// The largest window that the part's field holds.
+    pub fn window_max(&self) -> u32 {
+        match self {
+            PauseControls::Off | PauseControls::Ple { .. } => u32::MAX,
+            PauseControls::Filter { .. } => u32::from(u16::MAX),
+        }
+    }
+}
+
+/// What a host does about guests that spin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseHandling {
+    /// What a pause exit does.
+    pub exit: PauseExit,
+    /// Filters on the targets of its directed yield.
+    pub filters: YieldFilters,
+    /// How the window moves.
+    pub window: WindowRule,
+    /// 4.17: AMD's threshold is used, without which the window does not move there.
+    pub filter_threshold: bool,
+    /// AMD: the PAUSE that exited is skipped, as Intel's always was, instead of executed again. After 4.19; when is uncertain.
+    pub skips_amd_pause: bool,
+    /// The kick hypercall tries a directed yield to its target: since July 2019.
+    pub kick_yields: bool,
+    /// Faults planted by tests.
+    #[doc(hidden)]
+    pub faults: SpinFaults,
+}
+
+impl PauseHandling {
+    /// No pause exits.
+    pub const NONE: PauseHandling = PauseHandling {
+        exit: PauseExit::None,
+        filters: YieldFilters::NONE,
+        window: WindowRule::FIXED,
+        filter_threshold: false,
+        skips_amd_pause: false,
+        kick_yields: false,
+        faults: SpinFaults::NONE,
+    };
+    /// 2.6.33 to 2.6.38.
+    pub const SLEEP_2010: PauseHandling = PauseHandling {
+        exit: PauseExit::Sleep { ns: 100_000 },
+        ..PauseHandling::NONE
+    };
+    /// 2.6.39 to 3.5.
+    pub const DIRECTED_YIELD_2011: PauseHandling = PauseHandling {
+        exit: PauseExit::DirectedYield,
+        ..PauseHandling::NONE
+    };
+
+    const fn filtered(self, filters: YieldFilters) -> PauseHandling {
+        PauseHandling { filters, ..self }
+    }
+
+    /// What kernels did, by name, in the order of time; several names can mean the same.
+    pub const PRESETS: [(&str, PauseHandling); 15] = {
+        let first = PauseHandling::DIRECTED_YIELD_2011;
+        let dynamic = PauseHandling {
+            window: WindowRule::DYNAMIC,
+            ..first.filtered(YieldFilters::LINUX_3_10)
+        };
+        let threshold = PauseHandling {
+            filter_threshold: true,
+            ..dynamic.filtered(YieldFilters::LINUX_4_14)
+        };
+        let kicks = PauseHandling {
+            kick_yields: true,
+            ..threshold.filtered(YieldFilters::LINUX_5_3)
+        };
+        let skips = PauseHandling {
+            skips_amd_pause: true,
+            ..kicks.filtered(YieldFilters::LINUX_6_9)
+        };
+        [
+            ("none", PauseHandling::NONE),
+            ("sleep-100us", PauseHandling::SLEEP_2010),
+            ("directed-yield-2011", first),
+            ("linux-2.6.37", PauseHandling::SLEEP_2010),
+            ("linux-3.0", first),
+            ("linux-3.3", first),
+            ("linux-3.6", first.filtered(YieldFilters::LINUX_3_6)),
+            ("linux-3.9", first.filtered(YieldFilters::LINUX_3_9)),
+            ("linux-3.10", first.filtered(YieldFilters::LINUX_3_10)),
+            ("linux-3.18", dynamic),
+            ("linux-4.12", dynamic),
+            ("linux-4.19", threshold),
+            ("linux-5.4", kicks),
+            ("linux-6.6", kicks),
+            ("linux-6.12", skips),
+        ]
+    };
+
+    /// Checks this together with what the part is told.
+    ///
+    /// # Errors
+    /// A gap that no loop stays within, a window that no loop exceeds or that the part's field cannot hold, growth or
+    /// shrinking by a factor of 1.
+    pub(crate) fn check(&self, controls: &PauseControls) -> Result<(), ConfigError> {
+        let most = i64::from(controls.window_max());
+        let base = match *controls {
+            PauseControls::Off => 1,
+            PauseControls::Ple { gap, window } => {
+                in_range("pause gap", i64::from(gap), 1, most - 1)?;
+                in_range("pause window", i64::from(window), i64::from(gap) + 1, most)?;
+                window
+            }
+            PauseControls::Filter { count, threshold } => {
+                in_range("pause filter count", i64::from(count), 1, most)?;
+                in_range("pause filter threshold", i64::from(threshold), 0, most)?;
+                count
+            }
+        };
+        if let Some(max) = self.window.max {
+            in_range("largest pause window", i64::from(max), i64::from(base), most)?;
+        }
+        for (name, parameter) in [
+            ("growth of the pause window", self.window.grow),
+            ("shrinking of the pause window", self.window.shrink),
+        ] {
+            if parameter == 1 {
+                return Err(ConfigError::FactorOfOne(name));
+            }
+        }
+        if let PauseExit::Sleep { ns } = self.exit {
+            in_range("pause sleep", ns as i64, 1, 1_000_000_000)?;
+        }
+        Ok(())
+    }
+
+    /// The first preset that is the same, faults aside.
+    pub fn preset(&self) -> Option<&'static str> {
+        let same = |other: &PauseHandling| {
+            PauseHandling {
+                faults: other.faults,
+                ..*self
+            } == *other
+        };
+        let found = PauseHandling::PRESETS.iter().find(|(_, preset)| same(preset));
+        found.map(|(name, _)| *name)
+    }
+}
+
+/// Faults that tests plant, to see their own assertions fail.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpinFaults {
+    /// The round starts behind the same vCPU for ever.
+    pub last_boosted_stays: bool,
+    /// Who is in the handler itself is passed over every time.
+    pub eligibility_stays: bool,
+    /// The window stays as large as it has become.
+    pub window_stays: bool,
+    /// A kick to oneself yields to oneself.
+    pub self_kick_yields: bool,
+}
+
+impl SpinFaults {
+    /// None.
+    pub const NONE: SpinFaults = SpinFaults {
+        last_boosted_stays: false,
+        eligibility_stays: false,
+        window_stays: false,
+        self_kick_yields: false,
+    };
+}

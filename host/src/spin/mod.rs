@@ -1,0 +1,239 @@
+//! Pause exits: what to do with a vCPU that spins (§3.3).
+//!
+//! - **Bounded**: a pause exit looks at each other vCPU of the guest at most once, or twice with the relaxed pass of the
+//!   IPI-aware proposal.
+//! - **A hint**: a wrong pick costs time, never correctness.
+
+pub(crate) mod config;
+mod ipi;
+mod window;
+
+use crate::boundary::{Command, Cost, Nanos, VcpuId, VcpuState};
+use crate::host::Host;
+use crate::sched::YieldTo;
+use crate::step::Step;
+use crate::timer::Timer;
+use crate::vcpu::Activity;
+use config::{PauseControls, PauseExit};
+
+pub(crate) use ipi::IpiRecord;
+
+/// What came of trying one candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// The scheduler prefers it.
+    Boosted,
+    /// It cannot be yielded to (0).
+    Unsuitable,
+    /// Neither its pCPU nor the spinner's has anything else to run (−ESRCH).
+    Undercommitted,
+}
+
+/// A directed yield of a pause exit, candidate by candidate.
+#[derive(Clone, Copy, Debug)]
+struct Search {
+    spinner: VcpuId,
+    /// The spinner spins in kernel mode.
+    in_kernel: bool,
+    /// Undercommitted candidates until it gives up; 0: never.
+    tries: u32,
+    /// Nothing but "preempted" is asked of a candidate.
+    relaxed: bool,
+}
+
+impl Host {
+    /// `vcpu` has paused for longer than the window.
+    pub(crate) fn on_spin(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        self.at(vcpu).counters.pause_exits += 1;
+        self.grow_pause_window(vcpu, step);
+        let amd = matches!(self.config.pause_controls, PauseControls::Filter { .. });
+        if !amd || self.config.pause.skips_amd_pause {
+            step.out.push(Command::SkipPause { vcpu });
+        }
+        match self.config.pause.exit {
+            PauseExit::None => {}
+            PauseExit::Sleep { ns } => self.pause_sleep(vcpu, ns, step),
+            PauseExit::DirectedYield => self.yield_to_another(vcpu, step),
+        }
+    }
+
+    /// 2.6.33 to 2.6.38: sleep on one's own wait queue, in the hope that the lock holder gets the pCPU.
+    fn pause_sleep(&mut self, vcpu: VcpuId, ns: u64, step: &mut Step<'_>) {
+        let at = self.at(vcpu);
+        at.activity = Activity::PauseSleep;
+        let task = at.task;
+        at.set_state(VcpuState::PauseSleep, step);
+        self.timers.arm(Timer::Sleep(task), step.pcpu, Nanos(step.now + ns).0);
+        self.sched.sleep(step.pcpu);
+        self.reschedule(step);
+    }
+
+    /// 2.6.39 and later: round the vCPUs from behind the one boosted last; the first that the scheduler takes gets the
+    /// boost.
+    fn yield_to_another(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let filters = self.config.pause.filters;
+        let at = self.at(vcpu);
+        // Until it is entered again: as long as it has yielded, it is itself a candidate that only spins.
+        at.in_spin_loop = true;
+        let mut search = Search {
+            spinner: vcpu,
+            in_kernel: at.guest.cpl == 0,
+            tries: filters.tries,
+            relaxed: false,
+        };
+        if filters.ipi_aware
+            && let Some(receiver) = self.confirmed_receiver(vcpu, step.now)
+            && self.look(&mut search, receiver, step) == Some(Attempt::Boosted)
+        {
+            return;
+        }
+        if self.round(&mut search, step) || !filters.ipi_aware {
+            return;
+        }
+        search.relaxed = true;
+        self.round(&mut search, step);
+    }
+
+    /// One round over the guest's vCPUs; whether it is over, with a boost or by giving up.
+    fn round(&mut self, search: &mut Search, step: &mut Step<'_>) -> bool {
+        let (vm, index) = (self.at(search.spinner).vm, self.at(search.spinner).index);
+        let (count, last) = (self.vms[vm.0 as usize].vcpus, self.vms[vm.0 as usize].last_boosted);
+        for candidate in (last + 1..count).chain(0..(last + 1).min(count)) {
+            if candidate == index {
+                continue;
+            }
+            match self.look(search, candidate, step) {
+                Some(Attempt::Boosted) => return true,
+                // No overcommit here: looking further would only keep the spinner from its lock.
+                Some(Attempt::Undercommitted) if search.tries == 1 => return true,
+                Some(Attempt::Undercommitted) => search.tries = search.tries.saturating_sub(1),
+                Some(Attempt::Unsuitable) | None => {}
+            }
+        }
+        false
+    }
+
+    /// Looks at the vCPU with index `candidate`, and yields to it if the filters let it; `None` if they do not.
+    fn look(&mut self, search: &mut Search, candidate: u32, step: &mut Step<'_>) -> Option<Attempt> {
+        step.charge(Cost::SpinCandidate, 1);
+        let vm = self.at(search.spinner).vm;
+        let target = self.vcpu_id(vm, candidate);
+        self.at(search.spinner).counters.directed_yield_looks += 1;
+        if !self.is_candidate(target, search) {
+            return None;
+        }
+        self.at(search.spinner).counters.directed_yield_attempted += 1;
+        let task = self.at(target).task;
+        let handling = &self.config.pause;
+        if handling.filters.undercommit && self.sched.both_alone(step.pcpu, task) {
+            return Some(Attempt::Undercommitted);
+        }
+        let stays = handling.faults.last_boosted_stays;
+        if !self.directed_yield(search.spinner, target, step) {
+            return Some(Attempt::Unsuitable);
+        }
+        if !stays {
+            // The vCPU's index: the loop's own counter is another thing once the round has wrapped.
+            self.vms[vm.0 as usize].last_boosted = candidate;
+        }
+        Some(Attempt::Boosted)
+    }
+
+    /// Whether the filters let `target` be tried.
+    fn is_candidate(&mut self, target: VcpuId, search: &Search) -> bool {
+        let handling = self.config.pause;
+        let filters = handling.filters;
+        let at = self.at(target);
+        // Who has been woken waits no longer.
+        let sleeps = matches!(at.state, VcpuState::Blocked | VcpuState::PauseSleep | VcpuState::Dead);
+        if sleeps || at.state == VcpuState::InGuest {
+            return false;
+        }
+        if search.relaxed {
+            return at.preempted;
+        }
+        let waits = at.preempted || (filters.ready && at.ready);
+        if filters.preempted && !waits {
+            return false;
+        }
+        let hopeless = at.preempted && search.in_kernel && !at.preempted_in_kernel;
+        let interrupts = filters.pending_interrupt || filters.ipi_aware;
+        if filters.in_kernel && hopeless && !(interrupts && at.apic.deliverable().is_some()) {
+            return false;
+        }
+        if !filters.eligibility || !at.in_spin_loop {
+            return true;
+        }
+        let eligible = at.dy_eligible;
+        at.dy_eligible = !eligible && !handling.faults.eligibility_stays;
+        eligible
+    }
+
+    /// Yields from `vcpu`, which runs here, to `target`; the pCPU is rescheduled if the scheduler takes it up.
+    pub(crate) fn directed_yield(&mut self, vcpu: VcpuId, target: VcpuId, step: &mut Step<'_>) -> bool {
+        let task = self.at(target).task;
+        let done = self.sched.yield_to(step.pcpu, task, step) == YieldTo::Done;
+        step.out.push(Command::DirectedYield {
+            from: vcpu,
+            to: target,
+            done,
+        });
+        if done {
+            self.at(vcpu).counters.directed_yield_successful += 1;
+            self.reschedule(step);
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::config::{PauseHandling, SpinFaults, YieldFilters};
+    use super::*;
+    use crate::{HostConfig, PcpuPlace, VmConfig};
+
+    /// Four looks of the filter at a vCPU that is itself in the handler, or not.
+    fn looks(spins: bool, faults: SpinFaults) -> [bool; 4] {
+        let pause = PauseHandling {
+            filters: YieldFilters::LINUX_3_10,
+            faults,
+            ..PauseHandling::DIRECTED_YIELD_2011
+        };
+        let config = HostConfig {
+            pause,
+            ..HostConfig::default()
+        };
+        let place = PcpuPlace {
+            socket: 0,
+            core: 0,
+            thread: 0,
+        };
+        let mut host = Host::new(&config, &[place]).expect("a valid host");
+        host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
+        let vcpu = VcpuId(0);
+        host.at(vcpu).preempted = true;
+        host.at(vcpu).in_spin_loop = spins;
+        let search = Search {
+            spinner: vcpu,
+            in_kernel: true,
+            tries: 0,
+            relaxed: false,
+        };
+        [(); 4].map(|()| host.is_candidate(vcpu, &search))
+    }
+
+    #[test]
+    fn who_spins_itself_is_eligible_every_second_time() {
+        assert_eq!(looks(true, SpinFaults::NONE), [false, true, false, true]);
+        assert_eq!(looks(false, SpinFaults::NONE), [true; 4]);
+    }
+
+    #[test]
+    fn without_the_toggle_who_spins_itself_is_never_eligible() {
+        let faults = SpinFaults {
+            eligibility_stays: true,
+            ..SpinFaults::NONE
+        };
+        assert_eq!(looks(true, faults), [false; 4]);
+    }
+}

@@ -1,0 +1,154 @@
+//! The window of a vCPU's pause loops: it grows while yielding does not help, and shrinks when the vCPU has waited for a
+//! pCPU (§3.2).
+
+use alloc::vec::Vec;
+
+use super::config::{PauseControls, PauseExit, WindowRule};
+use crate::boundary::{Command, VcpuId};
+use crate::host::Host;
+use crate::step::Step;
+
+impl Host {
+    /// What the part is told before any vCPU runs; the handler's era decides.
+    pub(crate) fn base_controls(&self) -> PauseControls {
+        let handling = &self.config.pause;
+        match self.config.pause_controls {
+            _ if handling.exit == PauseExit::None => PauseControls::Off,
+            PauseControls::Filter { count, .. } if !handling.filter_threshold => {
+                PauseControls::Filter { count, threshold: 0 }
+            }
+            controls => controls,
+        }
+    }
+
+    /// Tells the part how to watch every vCPU.
+    pub(crate) fn set_pause_controls(&mut self, out: &mut Vec<Command>) {
+        let controls = self.base_controls();
+        let window = window_of(controls);
+        for vcpu in &mut self.vcpus {
+            vcpu.pause_window = window;
+            let vcpu = vcpu.id;
+            out.push(Command::PauseControls { vcpu, controls });
+        }
+    }
+
+    /// A pause loop of `vcpu` exits.
+    pub(super) fn grow_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let (base, max) = self.window_bounds();
+        let rule = self.config.pause.window;
+        let at = self.at(vcpu);
+        let old = at.pause_window;
+        at.counters.pause_window_sum += u64::from(old);
+        let new = grown(old, rule.grow, base, max);
+        at.counters.pause_window_grown += u64::from(new > old);
+        at.pause_window_max = at.pause_window_max.max(new.max(old));
+        self.move_pause_window(vcpu, new, step);
+    }
+
+    /// `vcpu` gets a pCPU again.
+    pub(crate) fn shrink_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let (base, _) = self.window_bounds();
+        let handling = self.config.pause;
+        let at = self.at(vcpu);
+        let old = at.pause_window;
+        let new = shrunk(old, handling.window.shrink, base);
+        if new == old || handling.faults.window_stays {
+            return;
+        }
+        at.counters.pause_window_shrunk += 1;
+        self.move_pause_window(vcpu, new, step);
+    }
+
+    /// Smallest and largest window.
+    fn window_bounds(&self) -> (u32, u32) {
+        let controls = self.base_controls();
+        let most = controls.window_max();
+        (
+            window_of(controls),
+            self.config.pause.window.max.unwrap_or(most).min(most),
+        )
+    }
+
+    fn move_pause_window(&mut self, vcpu: VcpuId, window: u32, step: &mut Step<'_>) {
+        let controls = match self.base_controls() {
+            PauseControls::Off => return,
+            PauseControls::Ple { gap, .. } => PauseControls::Ple { gap, window },
+            // AMD's moves only with a threshold.
+            PauseControls::Filter { threshold: 0, .. } => return,
+            PauseControls::Filter { threshold, .. } => PauseControls::Filter {
+                count: window,
+                threshold,
+            },
+        };
+        let at = self.at(vcpu);
+        if at.pause_window != window {
+            at.pause_window = window;
+            step.out.push(Command::PauseControls { vcpu, controls });
+        }
+    }
+}
+
+fn window_of(controls: PauseControls) -> u32 {
+    match controls {
+        PauseControls::Off => 0,
+        PauseControls::Ple { window, .. } => window,
+        PauseControls::Filter { count, .. } => count,
+    }
+}
+
+fn grown(window: u32, grow: u32, base: u32, max: u32) -> u32 {
+    let grown = match grow {
+        0 => u64::from(base),
+        factor if factor < base => u64::from(window) * u64::from(factor),
+        step => u64::from(window) + u64::from(step),
+    };
+    grown.min(u64::from(max)) as u32
+}
+
+fn shrunk(window: u32, shrink: u32, base: u32) -> u32 {
+    let shrunk = match shrink {
+        0 => base,
+        divisor if divisor < base => window / divisor,
+        step => window.saturating_sub(step),
+    };
+    shrunk.max(base)
+}
+
+impl WindowRule {
+    /// Whether the window ever moves.
+    pub fn moves(&self) -> bool {
+        self.grow > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn windows_move_as_the_parameters_say() {
+        assert_eq!(grown(4096, 2, 4096, u32::MAX), 8192);
+        assert_eq!(grown(u32::MAX / 2 + 1, 2, 4096, u32::MAX), u32::MAX);
+        assert_eq!(grown(8192, 0, 4096, u32::MAX), 4096);
+        assert_eq!(grown(4096, 5000, 4096, 65535), 9096);
+        assert_eq!(shrunk(65536, 0, 4096), 4096);
+        assert_eq!(shrunk(65536, 2, 4096), 32768);
+        assert_eq!(shrunk(5000, 2, 4096), 4096);
+        assert_eq!(shrunk(65536, 10_000, 4096), 55_536);
+    }
+
+    proptest! {
+        #[test]
+        fn windows_stay_within_their_bounds(
+            base in 1u32..100_000, above in any::<u32>(), moves in proptest::collection::vec(any::<(bool, u32)>(), 0..50),
+        ) {
+            let max = base.saturating_add(above);
+            let mut window = base;
+            for (grow, parameter) in moves {
+                window = if grow { grown(window, parameter, base, max) } else { shrunk(window, parameter, base) };
+                prop_assert!((base..=max).contains(&window));
+            }
+        }
+    }
+}

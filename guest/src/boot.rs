@@ -77,6 +77,15 @@ impl Features {
     fn offers(self, feature: u32) -> bool {
         self.kvm & feature != 0
     }
+
+    /// Whether calls to several CPUs end with a directed yield (`pv_sched_yield_supported`). Deliberately missing: MWAIT in
+    /// guests, which would forbid it.
+    fn may_yield(self, cpus: u32) -> bool {
+        self.offers(cpuid::KVM_FEATURE_PV_SCHED_YIELD)
+            && self.offers(cpuid::KVM_FEATURE_STEAL_TIME)
+            && self.hints & cpuid::KVM_HINTS_REALTIME == 0
+            && cpus > 1
+    }
 }
 
 /// What becomes of the lock asked for. A native or unfair one is taken at its word; a paravirtual one is for
@@ -118,6 +127,7 @@ fn start<M: Machine>(on: &OnCpu<'_, M>) {
     let kernel = on.kernel;
     if on.index == 0 {
         kernel.choose_lock(choose_lock(kernel.config.lock, environment(on)));
+        kernel.choose_yields(Features::read(on).may_yield(kernel.machine.cpus()));
         // ORDERING: Release pairs with the Acquire of the CPUs that wait for it below.
         on.cpu.store(&kernel.booted, 1, Release);
     } else {
@@ -172,6 +182,21 @@ mod tests {
         cpus: 8,
         nopvspin: false,
     };
+
+    #[test]
+    fn yields_need_the_feature_the_steal_time_record_and_a_host_that_preempts() {
+        let whole = Features {
+            hypervisor: true,
+            kvm: cpuid::KVM_FEATURE_PV_SCHED_YIELD | cpuid::KVM_FEATURE_STEAL_TIME,
+            hints: 0,
+        };
+        assert!(whole.may_yield(2));
+        assert!(!whole.may_yield(1));
+        let without = |kvm, hints| Features { kvm, hints, ..whole }.may_yield(2);
+        assert!(!without(cpuid::KVM_FEATURE_STEAL_TIME, 0));
+        assert!(!without(cpuid::KVM_FEATURE_PV_SCHED_YIELD, 0));
+        assert!(!without(whole.kvm, cpuid::KVM_HINTS_REALTIME));
+    }
 
     #[test]
     fn only_paravirtual_locks_depend_on_the_host() {

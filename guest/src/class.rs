@@ -97,6 +97,8 @@ named! {
         RescheduleIpis = "reschedule_ipis",
         /// Call-function IPIs sent.
         CallIpis = "call_ipis",
+        /// Directed yields after calls to several CPUs.
+        SchedYields = "pv_sched_yields",
         /// TLB shootdowns that had to wait for another CPU.
         Shootdowns = "shootdowns",
         /// Page faults.

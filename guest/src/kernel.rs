@@ -46,6 +46,8 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) machine: M,
     pub(crate) config: Config,
     lock_kind: Cell<LockKind>,
+    /// Whether preempted vCPUs are yielded to after a call to several (`pv_sched_yield`).
+    yields: Cell<bool>,
     me: OnceCell<KernelRef<M>>,
     /// CPUs that have booted; CPU 0 sets it to 1 once the kernel can be used.
     pub(crate) booted: WordOf<M>,
@@ -71,6 +73,7 @@ impl<M: Machine> Kernel<M> {
         let limits: Limits = program.limits();
         Kernel {
             lock_kind: Cell::new(config.lock),
+            yields: Cell::new(false),
             me: OnceCell::new(),
             booted: WordOf::<M>::new(0),
             cpus: (0..cpus).map(|cpu| PerCpu::new(cpu, cpus, TaskId(cpu))).collect(),
@@ -106,6 +109,15 @@ impl<M: Machine> Kernel<M> {
 
     pub(crate) fn choose_lock(&self, kind: LockKind) {
         self.lock_kind.set(kind);
+    }
+
+    /// Whether the host takes directed yields. Fixed before a second CPU runs.
+    pub(crate) fn yields(&self) -> bool {
+        self.yields.get()
+    }
+
+    pub(crate) fn choose_yields(&self, yields: bool) {
+        self.yields.set(yields);
     }
 
     /// Whether every CPU has started.

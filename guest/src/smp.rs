@@ -6,7 +6,8 @@
 use alloc::collections::VecDeque;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use holdfast_locks::{Budget, CpuId, Platform};
+use holdfast_abi::hypercall;
+use holdfast_locks::{Budget, CpuId, Paravirt, Platform};
 
 use crate::class::Event;
 use crate::kernel::{CpuIndex, OnCpu};
@@ -35,6 +36,7 @@ impl CallQueue {
 /// Makes each of `targets` do `call`, and waits until all have. The CPUs' set must not contain the caller's.
 pub(crate) fn call_many<M: Machine>(on: &OnCpu<'_, M>, targets: impl Iterator<Item = CpuIndex> + Clone, call: Call) {
     debug_assert!(on.cpu.irqs_enabled(), "a call with interrupts masked can deadlock");
+    let mut interrupted = 0;
     for target in targets.clone() {
         on.cpu.store(&on.local.unanswered[target as usize], 1, Relaxed);
         let was_empty = {
@@ -44,9 +46,14 @@ pub(crate) fn call_many<M: Machine>(on: &OnCpu<'_, M>, targets: impl Iterator<It
             queue.calls.len() == 1
         };
         if was_empty {
+            interrupted += 1;
             on.local.count(Event::CallIpis);
             apic::send(on, target, apic::CALL_VECTOR);
         }
+    }
+    // One target alone is called by another way, which does not yield.
+    if interrupted > 1 && on.kernel.yields() {
+        yield_to_preempted(on, targets.clone());
     }
     for target in targets {
         let answer = &on.local.unanswered[target as usize];
@@ -58,6 +65,20 @@ pub(crate) fn call_many<M: Machine>(on: &OnCpu<'_, M>, targets: impl Iterator<It
         assert!(answered.is_ok(), "an unbounded wait gave up");
         on.cpu.ipi_wait_end(CpuId(target));
     }
+}
+
+/// Gives this CPU's time to the first of `targets` that has work and no pCPU (`kvm_smp_send_call_func_ipi`): its answer will
+/// be awaited. Hints only.
+fn yield_to_preempted<M: Machine>(on: &OnCpu<'_, M>, mut targets: impl Iterator<Item = CpuIndex>) {
+    let kernel = on.kernel;
+    // A halted vCPU reads as preempted, too: only one that is not idle (5.18).
+    let waits = |target: &CpuIndex| kernel.cpus[*target as usize].load.get() > 0 && on.cpu.is_preempted(CpuId(*target));
+    let Some(target) = targets.find(waits) else { return };
+    on.local.count(Event::SchedYields);
+    let result = on
+        .cpu
+        .hypercall(hypercall::SCHED_YIELD as u32, [u64::from(target), 0, 0, 0]);
+    assert_eq!(result, 0, "a host that offers directed yields refuses one");
 }
 
 /// The call-function IPI's handler.

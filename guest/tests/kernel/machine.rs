@@ -92,7 +92,7 @@ fn profile(cores: u32) -> Profile {
         topology,
         frequency_hz: 3_000_000_000,
         costs,
-        ple: None,
+        pause_hardware: None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Guests that try everything.
 
-use holdfast_host::{Exit, HostConfig, PauseHandling, TaskConfig, VmConfig, VmGroup};
+use holdfast_host::{Exit, HostConfig, PauseHandling, TaskConfig, VmConfig, VmGroup, VmId};
 use proptest::prelude::*;
+use std::panic::catch_unwind;
 
 use crate::world::{Guest, Op, World, places};
 
@@ -69,10 +70,15 @@ fn op(bytes: &mut Bytes<'_>) -> Op {
             number: bytes.operand() % 16,
             arguments: std::array::from_fn(|_| bytes.operand()),
         }),
-        8 => Op::Exit(Exit::Hypercall {
-            number: 5,
-            arguments: [0, u64::from(bytes.byte()) % 8, 0, 0],
-        }),
+        8 => {
+            let target = u64::from(bytes.byte()) % 8;
+            let (number, arguments) = if bytes.byte() & 1 == 0 {
+                (5, [0, target, 0, 0])
+            } else {
+                (11, [target, 0, 0, 0])
+            };
+            Op::Exit(Exit::Hypercall { number, arguments })
+        }
         9 => Op::Exit(Exit::Cpuid {
             leaf: bytes.operand() as u32,
         }),
@@ -144,8 +150,133 @@ pub fn fuzz_one(data: &[u8]) {
         world.run_until(step * 500_000);
         world.check_no_lost_wakeup();
     }
+    check_yields_are_counted(&world);
     let pcpus = world.total_time() / world.now;
     assert_eq!(world.total_time(), pcpus * world.now, "time was lost or used twice");
+}
+
+/// However much a guest spins and kicks: what the host does for it is counted, and bounded by what it did.
+fn check_yields_are_counted(world: &World) {
+    for vm in [VmId(0), VmId(1)] {
+        let counter = |name| world.counter(vm, name);
+        let vcpus = world.host.vcpus(vm).count() as u64;
+        let (attempted, done) = (
+            counter("directed_yield_attempted"),
+            counter("directed_yield_successful"),
+        );
+        // With the relaxed pass two rounds, and the confirmed receiver before them.
+        let looks = counter("pause_exits") * (2 * (vcpus - 1) + 1);
+        assert!(counter("directed_yield_looks") <= looks);
+        assert!(attempted <= counter("directed_yield_looks") + counter("hypercalls"));
+        assert!(done <= attempted);
+        assert!(done <= counter("pause_exits") + counter("hypercalls"));
+    }
+}
+
+/// A guest that does `ops` again and again.
+fn for_ever(ops: Vec<Op>) -> Guest {
+    let mut at = 0;
+    Guest::new(Box::new(move || {
+        at = (at + 1) % ops.len();
+        ops[at]
+    }))
+}
+
+fn hypercall(number: u64, target: u64) -> Op {
+    let arguments = if number == 5 {
+        [0, target, 0, 0]
+    } else {
+        [target, 0, 0, 0]
+    };
+    Op::Exit(Exit::Hypercall { number, arguments })
+}
+
+/// What a guest can do about pauses and kicks and nothing else, without end.
+fn attacks() -> Vec<(&'static str, Vec<Op>)> {
+    vec![
+        ("pauses", vec![Op::Exit(Exit::Pause)]),
+        ("pauses in user mode", vec![Op::Cpl(3), Op::Exit(Exit::Pause)]),
+        ("kicks itself", vec![hypercall(5, 0), hypercall(5, 1), hypercall(5, 2)]),
+        (
+            "yields to itself",
+            vec![hypercall(11, 0), hypercall(11, 1), hypercall(11, 2)],
+        ),
+        (
+            "kicks strangers",
+            vec![hypercall(5, 3), hypercall(5, 254), hypercall(5, u64::MAX)],
+        ),
+        (
+            "yields to strangers",
+            vec![
+                hypercall(11, 3),
+                hypercall(11, u64::from(u32::MAX)),
+                hypercall(11, 1 << 32 | 1),
+            ],
+        ),
+        (
+            "all",
+            vec![
+                Op::Exit(Exit::Pause),
+                hypercall(5, 0),
+                hypercall(11, 7),
+                Op::Compute(100),
+                hypercall(11, 1),
+            ],
+        ),
+    ]
+}
+
+/// Two pCPUs, a guest of three vCPUs that does `ops` for ever, one of two hogs.
+fn attacked(ops: &[Op], pause: PauseHandling) -> World {
+    let config = HostConfig {
+        pause,
+        ..HostConfig::default()
+    };
+    let mut world = World::new(&config, &places(1, 2, 1));
+    world.cost_ns = 2_000;
+    let own = VmConfig {
+        group: VmGroup::Own { shares: 1024 },
+        pv_sched_yield: true,
+        ..VmConfig::default()
+    };
+    world.add_vm(&own, &[], (0..3).map(|_| for_ever(ops.to_vec())).collect());
+    world.add_vm(&own, &[], (0..2).map(|_| Guest::hog()).collect());
+    world.start();
+    world.run_until(200_000_000);
+    world
+}
+
+#[test]
+fn a_guest_that_pauses_or_kicks_for_ever_takes_only_its_share() {
+    let mut eras: Vec<(&str, PauseHandling)> = PauseHandling::PRESETS.to_vec();
+    eras.dedup_by_key(|(_, pause)| *pause);
+    let mut proposed = eras[eras.len() - 1].1;
+    proposed.filters.ipi_aware = true;
+    eras.push(("ipi-aware", proposed));
+    for (name, pause) in eras {
+        for (attack, ops) in attacks() {
+            let world = attacked(&ops, pause);
+            check_yields_are_counted(&world);
+            let share = (world.vcpu_time(3) + world.vcpu_time(4)) as f64 / (2 * world.now) as f64;
+            assert!(share > 0.4, "{attack} under {name}: the other guest got {share}");
+            let counted = world.counter(VmId(0), "pause_exits") + world.counter(VmId(0), "hypercalls");
+            assert!(counted > 100, "{attack} under {name}: {counted}");
+        }
+    }
+}
+
+#[test]
+fn a_kick_to_oneself_that_yields_is_seen() {
+    let mut pause = PauseHandling::DIRECTED_YIELD_2011;
+    pause.kick_yields = true;
+    let kicks = [hypercall(5, 0), hypercall(5, 1), hypercall(5, 2)];
+    attacked(&kicks, pause);
+    pause.faults.self_kick_yields = true;
+    let seen = catch_unwind(|| attacked(&kicks, pause))
+        .err()
+        .expect("the world sees it");
+    let message = seen.downcast_ref::<String>().expect("an assertion's message");
+    assert!(message.contains("yields to itself"), "{message}");
 }
 
 proptest! {

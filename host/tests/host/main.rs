@@ -7,4 +7,6 @@ mod hostile;
 mod lapic;
 mod migration;
 mod spin;
+mod windows;
 mod world;
+mod yields;

@@ -20,7 +20,7 @@ fn handling(exit: PauseExit, filters: YieldFilters) -> PauseHandling {
 }
 
 /// Spins: a pause exit every 2 µs.
-fn spinner() -> Guest {
+pub fn spinner() -> Guest {
     let mut pause = false;
     Guest::new(Box::new(move || {
         pause = !pause;

@@ -6,4 +6,5 @@ mod exactness;
 mod faults;
 mod image;
 mod locks;
+mod pause;
 mod timeline;

@@ -18,7 +18,7 @@ const TIMER_NS: u32 = 700_000;
 
 fn scene(seed: u64) -> Config {
     let mut config = config(2, 4, 1 + seed as u32 % 2, seed);
-    config.machine = profile(2, seed % 3 == 2);
+    config.machine = profile(2, (seed % 3 == 2).then_some(holdfast_machine::PauseHardware::Ple));
     config.vms[0].boot.spin_threshold = 300;
     config
 }

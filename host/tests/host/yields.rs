@@ -1,0 +1,133 @@
+//! Whom a pause exit yields to, over time: the round, the spinners' turns, the IPI that is not answered; and each with a
+//! fault planted.
+
+use holdfast_host::{Command, Exit, HostConfig, PauseHandling, SpinFaults, VcpuState, VmConfig, YieldFilters};
+
+use crate::spin::spinner;
+use crate::world::{Guest, Op, World, places};
+
+const MS: u64 = 1_000_000;
+
+fn host(pause: PauseHandling) -> HostConfig {
+    HostConfig {
+        pause,
+        ..HostConfig::default()
+    }
+}
+
+/// How often each of three hogs that share pCPU 1 was yielded to by a spinner on pCPU 0.
+fn boosts(faults: SpinFaults) -> Vec<u32> {
+    let pause = PauseHandling {
+        faults,
+        ..PauseHandling::DIRECTED_YIELD_2011
+    };
+    let mut world = World::new(&host(pause), &places(1, 2, 1));
+    let guests = vec![spinner(), Guest::hog(), Guest::hog(), Guest::hog()];
+    let affinity = vec![vec![0], vec![1], vec![1], vec![1]];
+    world.add_vm(&VmConfig::default(), &affinity, guests);
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(500 * MS);
+    let mut counts = vec![0; 4];
+    for (_, command) in world.trace.take().expect("a trace") {
+        if let Command::DirectedYield { to, done: true, .. } = command {
+            counts[to.0 as usize] += 1;
+        }
+    }
+    counts.split_off(1)
+}
+
+/// Nobody is passed over: the least boosted gets at least a third of what the most boosted gets.
+fn is_a_round(boosts: &[u32]) -> bool {
+    let (least, most) = (boosts.iter().min().copied(), boosts.iter().max().copied());
+    least
+        .zip(most)
+        .is_some_and(|(least, most)| least * 3 >= most && most > 10)
+}
+
+#[test]
+fn boosts_go_round_and_a_round_that_stands_still_is_seen() {
+    let whole = boosts(SpinFaults::NONE);
+    assert!(is_a_round(&whole), "{whole:?}");
+    let stuck = boosts(SpinFaults {
+        last_boosted_stays: true,
+        ..SpinFaults::NONE
+    });
+    assert!(!is_a_round(&stuck), "{stuck:?}");
+}
+
+/// Directed yields done among four vCPUs that all spin, on two pCPUs, to one that has itself yielded and not run since.
+fn yields_to_yielders(faults: SpinFaults) -> u64 {
+    let pause = PauseHandling {
+        filters: YieldFilters::LINUX_3_10,
+        faults,
+        ..PauseHandling::DIRECTED_YIELD_2011
+    };
+    let mut world = World::new(&host(pause), &places(1, 2, 1));
+    world.add_vm(&VmConfig::default(), &[], (0..4).map(|_| spinner()).collect());
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(100 * MS);
+    let (mut in_handler, mut count) = ([false; 4], 0);
+    for (_, command) in world.trace.take().expect("a trace") {
+        match command {
+            Command::DirectedYield { from, to, done: true } => {
+                count += u64::from(in_handler[to.0 as usize]);
+                in_handler[from.0 as usize] = true;
+            }
+            Command::State {
+                vcpu,
+                state: VcpuState::InGuest,
+            } => in_handler[vcpu.0 as usize] = false,
+            _ => {}
+        }
+    }
+    count
+}
+
+#[test]
+fn spinners_yield_to_spinners_and_an_eligibility_that_never_turns_is_seen() {
+    assert!(yields_to_yielders(SpinFaults::NONE) > 100);
+    let stuck = yields_to_yielders(SpinFaults {
+        eligibility_stays: true,
+        ..SpinFaults::NONE
+    });
+    assert_eq!(stuck, 0);
+}
+
+/// Whom vCPU 0 tries first after it has sent `receiver` an IPI and spins; all others share pCPU 1.
+fn first_candidate(receiver: u32, ipi_aware: bool) -> Option<u32> {
+    let mut pause = PauseHandling::DIRECTED_YIELD_2011;
+    pause.filters.ipi_aware = ipi_aware;
+    let mut world = World::new(&host(pause), &places(1, 2, 1));
+    let write = |offset, value| Op::Exit(Exit::ApicWrite { offset, value });
+    let enable = write(0xf0, 0x1ff);
+    let sender = vec![
+        enable,
+        Op::Compute(50 * MS),
+        write(0x310, receiver << 24),
+        write(0x300, 0x4041),
+        Op::Exit(Exit::Pause),
+    ];
+    let mut guests = vec![Guest::script(sender)];
+    guests.extend((0..4).map(|_| Guest::script(vec![enable])));
+    let affinity = vec![vec![0], vec![1], vec![1], vec![1], vec![1]];
+    world.add_vm(&VmConfig::default(), &affinity, guests);
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(60 * MS);
+    let trace = world.trace.take().expect("a trace");
+    trace.into_iter().find_map(|(_, command)| match command {
+        Command::DirectedYield { to, .. } => Some(to.0),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_unanswered_ipi_makes_its_receiver_the_first_candidate() {
+    let firsts = |aware| [1, 2, 3, 4].map(|receiver| first_candidate(receiver, aware) == Some(receiver));
+    let hits = |aware| firsts(aware).into_iter().filter(|hit| *hit).count();
+    // One of the four runs, and needs no yield.
+    assert_eq!(hits(true), 3);
+    assert!(hits(false) <= 1);
+}

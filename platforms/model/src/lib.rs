@@ -9,6 +9,17 @@
 //! program over a lock, with what must hold. What a search may find wrong: a failed assertion, a data race on what the
 //! lock protects, a touched word whose memory is freed, and **no progress**, which is how a lost kick shows.
 //!
+//! What the suite has explored, one line for each lock, what each ordering made weaker leads to, and who finds each step
+//! left out:
+//!
+//! ```sh
+//! cargo test -p holdfast-model -- --nocapture >searches
+//! awk '/^(loom|shuttle) .* executions/ { lock = substr($0, 10, 20); sub(/ executions.*/, ""); sum[lock] += $NF }
+//!      END { for (lock in sum) print lock, sum[lock] }' searches | sort
+//! grep '^loom.*->' searches
+//! grep '^fault' searches
+//! ```
+//!
 //! The two disagree on purpose. Loom treats `SeqCst` accesses as `AcqRel` (its `SeqCst` fences are right), so handshakes
 //! are written with fences; Shuttle treats every access as `SeqCst`, so it judges no ordering. A lock must pass both, and
 //! a lock from which a necessary step or ordering was taken ([`fault`]) must fail one.

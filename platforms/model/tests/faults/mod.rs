@@ -1,6 +1,7 @@
 //! Is a search any good? Faults are planted, one at a time, and must be found.
 
 mod orderings;
+mod steps;
 
 use holdfast_locks::RawLock;
 use holdfast_model::{Checker, Cpu};

@@ -1,0 +1,178 @@
+//! Every step that the locks' races are closed by, left out: loom or Shuttle must find each, and the table says which.
+//!
+//! Loom alone judges orderings; Shuttle goes further in schedules, interrupts and spurious ends of halts.
+
+#![expect(unsafe_code, reason = "plants faults")]
+
+use holdfast_locks::*;
+use holdfast_model::{Bounds, Checker, Loom, Schedules, Setup, Shuttle, scenario};
+
+use crate::faults::Lock;
+
+/// Defines a set of steps with one left out.
+macro_rules! without {
+    ($($fault:ident: $step:ident,)+) => {
+        $(struct $fault;
+        // SAFETY: what these locks protect is the checkers' own memory, which no fault can harm.
+        unsafe impl Steps for $fault {
+            const $step: bool = false;
+        })+
+    };
+}
+without! {
+    NoRecheck: RECHECK,
+    NoAnnounce: ANNOUNCE_RELEASE,
+    NoLookup: LOOKUP_ACQUIRE,
+    NoKick: KICK,
+    SplitHalt: ATOMIC_HALT,
+    NoHaltFence: HALT_FENCE,
+    NoHandoverFence: HANDOVER_FENCE,
+    NoRetest: RETEST,
+    LateUnlisting: UNLIST_FIRST,
+    CarryIntoTail: STOP_CARRY,
+    NoRelease: UNLOCK_RELEASE,
+    NoAcquire: LOCK_ACQUIRE,
+    NoLeaveRecheck: LEAVE_RECHECK,
+    NoRelink: LEAVE_RELINK,
+    LinkLeftInPlace: TAKE_SUCCESSOR,
+}
+
+/// Whether a checker finds something wrong.
+type Finds = fn() -> bool;
+
+fn fails<C: Checker>(search: &C::Search, body: impl Fn() + Send + Sync + 'static) -> bool {
+    C::explore(search, body).is_err()
+}
+
+fn few(preemptions: usize) -> Bounds {
+    Bounds::preemptions(preemptions)
+}
+
+/// Two CPUs, twice each.
+fn loom_twice<L: Lock<Loom>>() -> bool {
+    fails::<Loom>(&few(3), scenario::contention::<Loom, L>(&Setup::new(2), 2, 0))
+}
+fn loom_wrap<L: Lock<Loom>>() -> bool {
+    fails::<Loom>(&few(3), scenario::contention::<Loom, L>(&Setup::new(3), 1, 0xfffe_fffe))
+}
+fn loom_three<L: Lock<Loom>>() -> bool {
+    let queue = fails::<Loom>(&few(2), scenario::queue::<Loom, L>(&Setup::new(3)));
+    queue || fails::<Loom>(&few(2), scenario::contention::<Loom, L>(&Setup::new(3), 1, 0))
+}
+fn loom_spinners<S: Steps + 'static>() -> bool {
+    [0b010, 0b110].into_iter().any(|impatient| {
+        let body = scenario::optimistic_spinners::<Loom, S>(&Setup::new(3), 1, impatient);
+        fails::<Loom>(&few(2), body)
+    })
+}
+
+fn odd(cpus: u32) -> Setup {
+    Setup {
+        odds: 8,
+        ..Setup::new(cpus)
+    }
+}
+const SCHEDULES: Schedules = Schedules::random(3000);
+
+fn shuttle_twice<L: Lock<Shuttle>>() -> bool {
+    fails::<Shuttle>(&SCHEDULES, scenario::contention::<Shuttle, L>(&Setup::new(3), 2, 0))
+}
+fn shuttle_wrap<L: Lock<Shuttle>>() -> bool {
+    fails::<Shuttle>(
+        &SCHEDULES,
+        scenario::contention::<Shuttle, L>(&Setup::new(3), 2, 0xfffe_fffe),
+    )
+}
+fn shuttle_interrupted<L: Lock<Shuttle>>() -> bool {
+    fails::<Shuttle>(&SCHEDULES, scenario::interrupted_waiter::<Shuttle, L>(&Setup::new(2)))
+}
+fn shuttle_stray_kicks<L: Lock<Shuttle>>() -> bool {
+    fails::<Shuttle>(&SCHEDULES, scenario::contention::<Shuttle, L>(&odd(4), 3, 0))
+        || fails::<Shuttle>(&SCHEDULES, scenario::stray_kick::<Shuttle, L>(&Setup::new(3)))
+}
+fn shuttle_crowd<L: Lock<Shuttle>>() -> bool {
+    fails::<Shuttle>(
+        &Schedules::random(20_000),
+        scenario::contention::<Shuttle, L>(&odd(4), 4, 0),
+    )
+}
+fn shuttle_spinners<S: Steps + 'static>() -> bool {
+    [0b0010, 0b0110, 0b1110].into_iter().any(|impatient| {
+        let body = scenario::optimistic_spinners::<Shuttle, S>(&Setup::new(4), 2, impatient);
+        fails::<Shuttle>(&SCHEDULES, body)
+    })
+}
+fn not_asked() -> bool {
+    false
+}
+
+/// A lock, the step that it does without, and who finds out.
+struct Fault {
+    lock: &'static str,
+    step: &'static str,
+    loom: Finds,
+    shuttle: Finds,
+    /// Who must.
+    expected: (bool, bool),
+}
+
+macro_rules! faults {
+    ($($lock:literal $step:literal: $loom:expr => $by_loom:literal, $shuttle:expr => $by_shuttle:literal;)+) => {
+        &[$(Fault { lock: $lock, step: $step, loom: $loom, shuttle: $shuttle, expected: ($by_loom, $by_shuttle) }),+]
+    };
+}
+
+type Pv<S> = PvQspin<Narrow, S>;
+type HybridPv<S> = HybridPvQspin<Narrow, S>;
+
+static FAULTS: &[Fault] = faults! {
+    "pv-ticket" "re-check after the announcement": loom_twice::<PvTicket<NoRecheck>> => true, shuttle_twice::<PvTicket<NoRecheck>> => true;
+    "pv-ticket" "release of the announcement": loom_twice::<PvTicket<NoAnnounce>> => true, not_asked => false;
+    "pv-ticket" "acquire before the scan": loom_twice::<PvTicket<NoLookup>> => true, not_asked => false;
+    "pv-ticket" "kick": loom_twice::<PvTicket<NoKick>> => true, shuttle_twice::<PvTicket<NoKick>> => true;
+    "pv-ticket" "indivisible sti; hlt": not_asked => false, shuttle_interrupted::<PvTicket<SplitHalt>> => true;
+    "pv-ticket" "carry kept out of the tail": loom_wrap::<PvTicket<CarryIntoTail>> => true, shuttle_wrap::<PvTicket<CarryIntoTail>> => true;
+    "pv-ticket" "release of the unlock": loom_twice::<PvTicket<NoRelease>> => true, not_asked => false;
+    "pv-ticket" "acquire of the lock": loom_twice::<PvTicket<NoAcquire>> => true, not_asked => false;
+    "pv-qspin" "look at what the exchange for 3 returns": loom_twice::<Pv<NoRecheck>> => true, shuttle_twice::<Pv<NoRecheck>> => true;
+    "pv-qspin" "release of the 3": loom_twice::<Pv<NoAnnounce>> => true, not_asked => false;
+    "pv-qspin" "acquire after the failed exchange": loom_twice::<Pv<NoLookup>> => true, not_asked => false;
+    "pv-qspin" "kick": loom_twice::<Pv<NoKick>> => true, shuttle_twice::<Pv<NoKick>> => true;
+    "pv-qspin" "barrier of the waiter": loom_three::<Pv<NoHaltFence>> => true, not_asked => false;
+    "pv-qspin" "barrier of the handover": loom_three::<Pv<NoHandoverFence>> => true, not_asked => false;
+    "pv-qspin" "test once more with interrupts masked": not_asked => false, shuttle_stray_kicks::<Pv<NoRetest>> => true;
+    "unfair-pv-qspin" "entry off the table before the release": not_asked => false, shuttle_crowd::<UnfairPvQspin<Narrow, LateUnlisting>> => true;
+    "pv-qspin" "release of the unlock": loom_twice::<Pv<NoRelease>> => true, not_asked => false;
+    "hybrid-pv-qspin" "look at what the exchange for 3 returns": loom_twice::<HybridPv<NoRecheck>> => true, shuttle_twice::<HybridPv<NoRecheck>> => true;
+    "hybrid-pv-qspin" "kick": loom_twice::<HybridPv<NoKick>> => true, shuttle_twice::<HybridPv<NoKick>> => true;
+    "hybrid-pv-qspin" "release of the unlock": loom_twice::<HybridPv<NoRelease>> => true, not_asked => false;
+    "osq" "leaver looks whether it is the head": loom_spinners::<NoLeaveRecheck> => true, shuttle_spinners::<NoLeaveRecheck> => true;
+    "osq" "leaver joins its neighbours": loom_spinners::<NoRelink> => true, shuttle_spinners::<NoRelink> => true;
+    "osq" "successor taken by exchange": loom_spinners::<LinkLeftInPlace> => true, shuttle_spinners::<LinkLeftInPlace> => true;
+};
+
+fn word(found: bool) -> &'static str {
+    if found { "found" } else { "-" }
+}
+
+#[test]
+fn every_step_left_out_is_found() {
+    let mut mistakes = Vec::new();
+    for fault in FAULTS {
+        let found = ((fault.loom)(), (fault.shuttle)());
+        println!(
+            "fault    {:16} without {:42} loom {:6} shuttle {:6}",
+            fault.lock,
+            fault.step,
+            word(found.0),
+            word(found.1)
+        );
+        if found != fault.expected || found == (false, false) {
+            mistakes.push(format!("{} without {}: {found:?}", fault.lock, fault.step));
+        }
+    }
+    assert!(
+        mistakes.is_empty(),
+        "not as in the table (loom, shuttle): {mistakes:#?}"
+    );
+}

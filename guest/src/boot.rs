@@ -125,6 +125,7 @@ fn environment<M: Machine>(on: &OnCpu<'_, M>) -> Environment {
 /// Brings this CPU up. Interrupts are masked.
 fn start<M: Machine>(on: &OnCpu<'_, M>) {
     let kernel = on.kernel;
+    on.cpu.join_node(kernel.numa.node_of(on.index));
     if on.index == 0 {
         kernel.choose_lock(choose_lock(kernel.config.lock, environment(on)));
         kernel.choose_yields(Features::read(on).may_yield(kernel.machine.cpus()));

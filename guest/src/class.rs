@@ -65,8 +65,22 @@ named! {
         InodeList = "inode_sb_list",
         /// `mapping->tree_lock`: a file's page cache.
         PageCache = "tree_lock",
-        /// The file system's own: journal state, block groups.
+        /// The file system's own, where one lock stands for all.
         Journal = "journal",
+        /// ext4's `j_state_lock`, as its writers take it.
+        JournalState = "j_state_lock",
+        /// ext4's `j_list_lock`: the buffers of a journal.
+        JournalList = "j_list_lock",
+        /// ext4's `bgl_lock`: the bitmaps of a block group.
+        BlockGroup = "bgl_lock",
+        /// XFS's `xc_cil_lock`: changes that are to go to the log.
+        Cil = "xc_cil_lock",
+        /// XFS's `xa_lock`: what is in the log and not yet at its place.
+        Ail = "xa_lock",
+        /// XFS's `l_icloglock`: the log's buffers.
+        Iclog = "l_icloglock",
+        /// `semaphore.lock`.
+        Semaphore = "semaphore",
         /// `mutex.wait_lock`.
         MutexWait = "mutex_wait",
         /// `unix_state_lock`.

@@ -13,7 +13,8 @@
 //! - **[B]** bounded by published hold times: most kernel spinlock holds are below 2^12 cycles, 1.4 µs here (Zhai 2009,
 //!   commit 4b8d54f9726f, Nehalem-EX); the sample output in the kernel's lockstat documentation has average holds of
 //!   0.2-2 µs with the instrumentation's own cost included;
-//! - **[E]** an estimate from the instruction and cache-line count of the 3.3 source.
+//! - **[E]** an estimate from the instruction and cache-line count of the source;
+//! - **[C]** calibrated on the rows of an experiment that are marked so.
 
 /// System call entry and exit, including the return to user mode. [L] null call.
 pub(crate) const SYSCALL: u64 = 80;
@@ -160,6 +161,12 @@ pub(crate) const PAGE_CACHE_INSERT: u64 = 120;
 pub(crate) const CREATE: u64 = 8_000;
 /// The file system's journal, under its spinlock, per operation. [E]
 pub(crate) const JOURNAL: u64 = 300;
+/// Taking or giving a semaphore, under its lock. [E]
+pub(crate) const SEMAPHORE: u64 = 40;
+/// A journal's state, under its lock: one look or change. [E]
+pub(crate) const JOURNAL_STATE: u64 = 60;
+/// Writing a page to a RAM disk: bio, radix tree, copy of 4096 bytes. [E]
+pub(crate) const WRITE_BACK_PAGE: u64 = 1_800;
 /// All-inodes list, under its lock. [E]
 pub(crate) const INODE_LIST: u64 = 70;
 /// Inode state, under its lock. [E]
@@ -187,3 +194,59 @@ pub(crate) const SEMOP_HELD: u64 = 150;
 pub(crate) const SEMOP: u64 = 250;
 /// Mutex: owner bookkeeping in the slow path, under its wait lock. [E]
 pub(crate) const MUTEX_SLOW: u64 = 100;
+
+/// ext4 and jbd2.
+pub(crate) mod ext4 {
+    /// Starting and ending a handle, with the inode's way to the buffer, outside locks. [C]
+    pub(crate) const HANDLE: u64 = 5_400;
+    /// Getting write access to a buffer and marking it, outside the list's lock. [E]
+    pub(crate) const BUFFER: u64 = 350;
+    /// Filing one buffer, under `j_list_lock`. [C]
+    pub(crate) const LIST_HELD: u64 = 530;
+    /// Looking for blocks or an inode before the bits are set. [E]
+    pub(crate) const FIND_BLOCKS: u64 = 1_500;
+    /// Setting bits and counts of a group, under its lock. [E]
+    pub(crate) const GROUP_HELD: u64 = 300;
+    /// The orphan list, under its mutex, with the superblock or a neighbour's inode to be changed. [E]
+    pub(crate) const ORPHAN: u64 = 700;
+    /// Groups of a file system: 128 MB each, of a RAM disk of 2 GB. [E]
+    pub(crate) const GROUPS: u32 = 16;
+    /// Buffers of a `write` call: the inode's. [E], as all counts below, from the 3.14 source.
+    pub(crate) const WRITE_BUFFERS: u32 = 1;
+    /// Buffers of a change of names: directory block, two inodes.
+    pub(crate) const NAME_BUFFERS: u32 = 3;
+    /// Buffers of a creation: bitmap, group descriptor, inode, directory block, directory's inode.
+    pub(crate) const CREATE_BUFFERS: u32 = 5;
+    /// Buffers of a removal: as a creation's, block bitmap and its group's descriptor, superblock.
+    pub(crate) const REMOVE_BUFFERS: u32 = 8;
+    /// Buffers of an allocation: bitmap, group descriptor, inode.
+    pub(crate) const ALLOCATE_BUFFERS: u32 = 3;
+    /// A commit besides its buffers. [E]
+    pub(crate) const COMMIT: u64 = 8_000;
+    /// Writing one buffer to the journal on a RAM disk. [E]
+    pub(crate) const COMMIT_BUFFER: u64 = 2_500;
+    /// Different buffers in a commit at most: changes meet in the same few. [E]
+    pub(crate) const COMMIT_BUFFERS_MAX: u32 = 24;
+}
+
+/// XFS.
+pub(crate) mod xfs {
+    /// Allocating a transaction and reserving log space, outside locks. [E]
+    pub(crate) const RESERVE: u64 = 900;
+    /// Formatting the changes and committing them, outside locks. [E]
+    pub(crate) const COMMIT: u64 = 1_800;
+    /// Adding a transaction's items to the log's list, under `xc_cil_lock`. [E]
+    pub(crate) const CIL_HELD: u64 = 150;
+    /// What a commit's end moves on the list of items, under `xa_lock`. [E]
+    pub(crate) const AIL_HELD: u64 = 600;
+    /// What is done between locking an allocation group's header and committing: B-tree look-ups and changes. [E]
+    pub(crate) const HEADER_HELD: u64 = 2_500;
+    /// Allocation groups of a file system: `mkfs.xfs` makes four.
+    pub(crate) const GROUPS: u32 = 4;
+    /// Forcing the log besides its items. [E]
+    pub(crate) const PUSH: u64 = 8_000;
+    /// One item on its way to the log on a RAM disk. [E]
+    pub(crate) const PUSH_ITEM: u64 = 400;
+    /// Different items in a push at most. [E]
+    pub(crate) const PUSH_ITEMS_MAX: u32 = 64;
+}

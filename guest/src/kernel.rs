@@ -13,6 +13,7 @@ use crate::ipc::Ipc;
 use crate::machine::{Cpu, Machine, Mode};
 use crate::mm::Memory;
 use crate::mutex::OwnerSpinning;
+use crate::numa::NumaMap;
 use crate::percpu::PerCpu;
 use crate::program::{Limits, Program};
 use crate::sync::{SpinLock, WordOf};
@@ -52,6 +53,7 @@ pub(crate) struct Kernel<M: Machine> {
     /// CPUs that have booted; CPU 0 sets it to 1 once the kernel can be used.
     pub(crate) booted: WordOf<M>,
     pub(crate) cpus: Box<[PerCpu<M>]>,
+    pub(crate) numa: NumaMap,
     pub(crate) tasks: Tasks<M>,
     pub(crate) memory: Memory<M>,
     pub(crate) files: FileSystem<M>,
@@ -71,6 +73,7 @@ impl<M: Machine> Kernel<M> {
     pub(crate) fn new(machine: M, config: Config, program: Box<dyn Program<M>>) -> Self {
         let cpus = machine.cpus();
         let limits: Limits = program.limits();
+        let numa = NumaMap::read(&machine);
         Kernel {
             lock_kind: Cell::new(config.lock),
             yields: Cell::new(false),
@@ -78,7 +81,8 @@ impl<M: Machine> Kernel<M> {
             booted: WordOf::<M>::new(0),
             cpus: (0..cpus).map(|cpu| PerCpu::new(cpu, cpus, TaskId(cpu))).collect(),
             tasks: Tasks::new(cpus, limits.tasks),
-            memory: Memory::new(),
+            memory: Memory::new(numa.count()),
+            numa,
             files: FileSystem::new(&limits),
             ipc: Ipc::new(&limits),
             drivers: Drivers::new(limits.drivers),

@@ -50,6 +50,10 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
     /// The guest-physical address of that record, for the MSR.
     fn steal_time_address(&self, cpu: CpuId) -> u64;
 
+    /// From now on this CPU counts as one of NUMA node `node` (`numa_set_node`): what
+    /// [`Numa::numa_node`](holdfast_locks::Numa::numa_node) answers for it. Until then it is of node 0.
+    fn join_node(&self, node: u32);
+
     /// Tracepoint: the caller now holds `lock` (lockdep's `lock_acquired`).
     fn lock_acquired(&self, lock: &Self::Word);
     /// Tracepoint: what `lock`, which the caller now holds, protects.
@@ -97,6 +101,12 @@ pub unsafe trait Machine: Sized + 'static {
     fn cpus(&self) -> u32;
     /// The CPU that executes the caller.
     fn cpu(&self) -> Self::Cpu;
+    /// The proximity domain of the CPU with APIC ID `apic_id` in the firmware's table (ACPI SRAT); `None` without a table,
+    /// or for a CPU that is not in it.
+    fn proximity_domain(&self, apic_id: u32) -> Option<u32> {
+        let _ = apic_id;
+        None
+    }
 
     /// Makes a context that runs `body` when it is first switched to. `body` must never return: its last act is to
     /// switch away.

@@ -182,6 +182,19 @@ impl<M: Machine> Os<M> {
         fs::write(&self.kernel, file, pages);
     }
 
+    /// Writes `pages` pages of a file that it has already.
+    pub fn overwrite(&self, file: FileId, pages: u32) {
+        self.syscall();
+        fs::overwrite(&self.kernel, file, pages);
+    }
+
+    /// Returns when `pages` pages written to a file, and all that was changed on its volume before, are on the disk (fsync;
+    /// also the second half of a write with O_SYNC).
+    pub fn sync(&self, file: FileId, pages: u32) {
+        self.syscall();
+        fs::sync(&self.kernel, file, pages);
+    }
+
     /// Creates a file in `directory` and opens it.
     pub fn create(&self, directory: FileId, file: FileId, depth: u32) {
         self.syscall();
@@ -192,6 +205,12 @@ impl<M: Machine> Os<M> {
     pub fn unlink(&self, directory: FileId, file: FileId, depth: u32) {
         self.syscall();
         fs::unlink(&self.kernel, directory, file, depth);
+    }
+
+    /// Gives a file another name in `directory`, or takes one away that is not its last.
+    pub fn link(&self, directory: FileId, file: FileId, depth: u32) {
+        // What it changes, and the locks for it, are those of a rename.
+        self.rename(directory, file, depth);
     }
 
     /// Renames a file within `directory`.

@@ -1,5 +1,6 @@
 //! What runs on the kernel: a program of tasks.
 
+use crate::fs::Format;
 use crate::machine::Machine;
 use crate::os::Os;
 
@@ -26,6 +27,10 @@ pub struct Limits {
     pub tasks: u32,
     /// Files and directories.
     pub files: u32,
+    /// Mounted file systems; at least one. File `i` is on volume `i` modulo their number.
+    pub volumes: u32,
+    /// What they are.
+    pub format: Format,
     /// Pipes.
     pub pipes: u32,
     /// Local sockets, connected in pairs: 0 with 1, 2 with 3.
@@ -44,6 +49,8 @@ impl Default for Limits {
         Limits {
             tasks: 1,
             files: 0,
+            volumes: 1,
+            format: Format::Plain,
             pipes: 0,
             sockets: 0,
             semaphore_arrays: 0,

@@ -34,5 +34,6 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
     }
     counter("lock.acquired".into(), all_acquired);
     counter("lock.contended".into(), all_contended);
+    counter("guest.numa_nodes".into(), u64::from(kernel.numa.count()));
     counter(format!("guest.lock.{}", kernel.lock_kind().name()), 1);
 }

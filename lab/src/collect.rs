@@ -6,7 +6,7 @@ use holdfast_host::HostConfig;
 use holdfast_machine::Topology;
 use holdfast_sim::{Outcome, VmOutcome};
 
-use crate::experiment::Metric;
+use crate::experiment::{Metric, rate_seconds};
 use crate::plan::{Cell, Plan};
 use crate::replay;
 use crate::results::{Background, Case, ConvoyTimes, FailedRun, PublishedFigure, Results, SCHEMA};
@@ -77,7 +77,7 @@ fn sample(plan: &Plan, vm: &VmOutcome) -> Option<f64> {
         Metric::Throughput => vm
             .operations
             .filter(|count| *count > 0)
-            .map(|count| count as f64 / seconds),
+            .map(|count| count as f64 / seconds * rate_seconds(&plan.experiment.unit).unwrap_or(1.0)),
     }
 }
 

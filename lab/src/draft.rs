@@ -6,7 +6,7 @@ use holdfast_sim::{Config, HostTask, Vm};
 use holdfast_workloads::{Boot, Workload};
 
 use crate::diagnostic::{Findings, Place};
-use crate::keys::Affinity;
+use crate::keys::{Affinity, VirtualNodes};
 use crate::profile::{MachineProfile, PauseDetection};
 
 /// Most guests of one host.
@@ -27,6 +27,8 @@ pub struct DraftVm {
     pub vcpus: u32,
     /// pCPUs that the vCPUs may run on.
     pub affinity: Affinity,
+    /// NUMA nodes that the guest sees.
+    pub numa: VirtualNodes,
     /// What the host tells and offers this guest.
     pub host: holdfast_host::VmConfig,
     /// Kernel parameters and workload.
@@ -57,6 +59,7 @@ impl DraftVm {
             name: name.to_owned(),
             vcpus: 1,
             affinity: Affinity::Same(Vec::new()),
+            numa: VirtualNodes::One,
             host: holdfast_host::VmConfig::default(),
             boot: Boot::default(),
             measured: None,
@@ -70,18 +73,44 @@ impl DraftVm {
 
     /// Whether its workload counts operations, so that it has a throughput.
     pub(crate) fn counts_operations(&self) -> bool {
-        matches!(self.boot.workload, Workload::Pgbench(_) | Workload::Contend(_))
+        matches!(
+            self.boot.workload,
+            Workload::Pgbench(_) | Workload::Contend(_) | Workload::Aim7(_)
+        )
     }
 
     fn ends(&self) -> bool {
         match self.boot.workload {
             Workload::Idle | Workload::Hog(_) => false,
-            Workload::Contend(_) | Workload::Kernbench(_) | Workload::Pgbench(_) => true,
+            Workload::Contend(_) | Workload::Kernbench(_) | Workload::Pgbench(_) | Workload::Aim7(_) => true,
         }
     }
 
-    fn build(self, scale: f64) -> Vm {
+    /// The proximity domain of each vCPU; `None`: it follows the pinning, and the pCPUs of some vCPU are on several sockets.
+    fn domains(&self, topology: &Topology) -> Option<Vec<u32>> {
+        let all: Vec<u32> = (0..topology.pcpus()).collect();
+        let domain = |vcpu: usize| {
+            let pcpus = match &self.affinity {
+                Affinity::Same(cpus) => cpus,
+                Affinity::Each(sets) => &sets[vcpu],
+            };
+            let pcpus = if pcpus.is_empty() { &all } else { pcpus };
+            let first = topology.socket_of(pcpus[0]);
+            pcpus
+                .iter()
+                .all(|pcpu| topology.socket_of(*pcpu) == first)
+                .then_some(first)
+        };
+        match &self.numa {
+            VirtualNodes::One => Some(Vec::new()),
+            VirtualNodes::Pinned => (0..self.vcpus as usize).map(domain).collect(),
+            VirtualNodes::Each(nodes) => Some(nodes.clone()),
+        }
+    }
+
+    fn build(self, scale: f64, topology: &Topology) -> Vm {
         let measured = self.is_measured();
+        let domains = self.domains(topology).expect("checked");
         let affinity = match self.affinity {
             Affinity::Same(cpus) if cpus.is_empty() => Vec::new(),
             Affinity::Same(cpus) => vec![cpus; self.vcpus as usize],
@@ -93,6 +122,7 @@ impl DraftVm {
             name: self.name,
             vcpus: self.vcpus,
             affinity,
+            domains,
             host: self.host,
             boot,
             measured,
@@ -115,6 +145,11 @@ fn scaled(workload: Workload, scale: f64) -> Workload {
             parameters.calls = scaled_count(parameters.calls, scale, parameters.tasks.unwrap_or(1));
             Workload::Contend(parameters)
         }
+        Workload::Aim7(mut parameters) => {
+            let wanted = (f64::from(parameters.jobs) * scale).round() as u32;
+            parameters.jobs = wanted.max(1);
+            Workload::Aim7(parameters)
+        }
         endless @ (Workload::Idle | Workload::Hog(_)) => endless,
     }
 }
@@ -134,6 +169,9 @@ impl Draft {
         self.check_counts(place, findings);
         self.check_affinity(place, findings);
         self.check_pauses(place, findings);
+        if findings.count() == before {
+            self.check_numa(place, findings);
+        }
         let machine = self.machine.build();
         if machine.is_none() {
             let found = format!("{} Hz", self.machine.frequency_hz);
@@ -154,10 +192,11 @@ impl Draft {
             pause_controls: self.machine.pauses.controls(machine.frequency_hz).unwrap_or_default(),
             ..self.host
         };
+        let topology = machine.topology;
         Some(Config {
             machine,
             host,
-            vms: self.vms.into_iter().map(|vm| vm.build(scale)).collect(),
+            vms: self.vms.into_iter().map(|vm| vm.build(scale, &topology)).collect(),
             tasks: self.tasks,
             seed: 0,
             execute_spins: false,
@@ -294,6 +333,24 @@ impl Draft {
                 let key = format!("vm.{}.affinity", vm.name);
                 let expected = format!("{}, one for each vCPU", vm.vcpus);
                 findings.add(&place(&key), &key, format!("{} sets of pCPUs", sets.len()), expected);
+            }
+        }
+    }
+
+    /// Needs sound affinities.
+    fn check_numa(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+        for vm in &self.vms {
+            let key = format!("vm.{}.numa", vm.name);
+            if let VirtualNodes::Each(nodes) = &vm.numa
+                && nodes.len() != vm.vcpus as usize
+            {
+                let expected = format!("{}, one for each vCPU", vm.vcpus);
+                findings.add(&place(&key), &key, format!("{} nodes", nodes.len()), expected);
+            }
+            if vm.domains(&self.machine.topology).is_none() {
+                let found = "\"pinned\", and a vCPU that may run on several sockets";
+                let expected = format!("vm.{}.affinity that keeps each vCPU on one socket", vm.name);
+                findings.add(&place(&key), &key, found, expected);
             }
         }
     }

@@ -162,6 +162,15 @@ impl Experiment {
     }
 }
 
+/// The seconds in which `unit` of throughput counts operations.
+pub fn rate_seconds(unit: &str) -> Option<f64> {
+    match unit.rsplit_once('/')?.1 {
+        "s" => Some(1.0),
+        "min" => Some(60.0),
+        _ => None,
+    }
+}
+
 fn read(file: &str, document: &Table, start: &Place, findings: &mut Findings) -> Option<Experiment> {
     let mut reader = Reader::new(document, start.clone(), findings);
     let name = reader.text("name");
@@ -177,6 +186,14 @@ fn read(file: &str, document: &Table, start: &Place, findings: &mut Findings) ->
         ),
     };
     let unit = reader.optional_text("unit").map(str::to_owned);
+    if metric == Some(Metric::Throughput)
+        && let Some(unit) = &unit
+        && rate_seconds(unit).is_none()
+    {
+        let place = reader.place_of("unit");
+        let expected = "a unit that ends in /s or /min";
+        reader.findings().add(&place, "unit", format!("{unit:?}"), expected);
+    }
     let better = match reader.optional_text("better") {
         None => metric.map(Metric::better),
         Some(text) => reader.choose("better", text, &[("lower", Better::Lower), ("higher", Better::Higher)]),

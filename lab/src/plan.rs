@@ -197,7 +197,7 @@ impl Builder<'_> {
                     &place(&key),
                     &key,
                     "a workload without operations to count",
-                    "pgbench, or metric = \"elapsed\"",
+                    "pgbench or aim7, or metric = \"elapsed\"",
                 );
             }
         }

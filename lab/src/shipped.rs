@@ -26,10 +26,10 @@ macro_rules! shipped {
 
 /// Experiments: published ones, and questions of our own.
 pub static EXPERIMENTS: &[Shipped] =
-    shipped!("experiments": "kernbench-overcommit", "pgbench-overhead", "lock-crossover");
+    shipped!("experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "lock-crossover");
 
 /// Machine profiles.
-pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "generic-x86");
+pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "westmere-ex-8", "generic-x86");
 
 /// The profile of an experiment that names none.
 pub const DEFAULT_MACHINE: &str = "generic-x86";
@@ -87,6 +87,23 @@ mod tests {
             let profile = MachineProfile::parse(shipped.file, shipped.text).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(profile.name, shipped.name);
             assert!(profile.build().is_some());
+        }
+    }
+
+    // costs.md section 6, Westmere-EX: ticket 27.0 ns, qspinlock 27.4 ns, one task.
+    #[test]
+    fn uncontended_locks_cost_a_westmere_ex_what_was_published() {
+        let shipped = find(MACHINES, "westmere-ex-8").expect("it is shipped");
+        let profile = MachineProfile::parse(shipped.file, shipped.text).unwrap_or_else(|error| panic!("{error}"));
+        let costs = profile.build().expect("every cost fits").costs;
+        // Exchange and add, load of the own ticket, store; compare and exchange, store.
+        let ticket = costs.rmw_hit + costs.load_hit + costs.store;
+        let queued = costs.rmw_hit + costs.store;
+        for (took, published_ps) in [(ticket, 27_000), (queued, 27_400)] {
+            assert!(
+                took.0.abs_diff(published_ps) * 20 < published_ps,
+                "{took:?}, {published_ps} ps"
+            );
         }
     }
 }

@@ -19,6 +19,11 @@ impl Topology {
     pub fn pcpus(&self) -> u32 {
         self.sockets * self.cores * self.threads
     }
+
+    /// The socket, and with it the memory node, of `pcpu`.
+    pub fn socket_of(&self, pcpu: u32) -> u32 {
+        pcpu / (self.cores * self.threads)
+    }
 }
 
 /// What everything costs.

@@ -3,6 +3,7 @@
 use holdfast_guest::OwnerSpinning;
 use holdfast_locks::LockKind;
 
+use crate::aim7::Aim7;
 use crate::contend::Contend;
 use crate::hog::Hog;
 use crate::kernbench::Kernbench;
@@ -63,4 +64,6 @@ pub enum Workload {
     Kernbench(Kernbench),
     /// PostgreSQL's benchmark.
     Pgbench(Pgbench),
+    /// AIM7's disk mix.
+    Aim7(Aim7),
 }

@@ -1,4 +1,4 @@
-//! Programs over guest services: kernel build, PostgreSQL, CPU hogs, tasks that contend for one lock.
+//! Programs over guest services: kernel build, PostgreSQL, AIM7, CPU hogs, tasks that contend for one lock.
 //!
 //! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that differ
 //! in a lock do the same work. **No machine**: a program sees system calls and its own time, nothing below.
@@ -11,6 +11,7 @@ use alloc::boxed::Box;
 
 use holdfast_guest::{Config, GuestImage, Limits, Machine, Os, Program, Start};
 
+mod aim7;
 mod boot;
 mod contend;
 mod hog;
@@ -18,10 +19,11 @@ mod kernbench;
 mod pgbench;
 mod stream;
 
+pub use aim7::Aim7;
 pub use boot::{Boot, Workload};
 pub use contend::Contend;
 pub use hog::Hog;
-pub use holdfast_guest::OwnerSpinning;
+pub use holdfast_guest::{Format, OwnerSpinning};
 pub use kernbench::Kernbench;
 pub use pgbench::{Pgbench, Script};
 
@@ -40,6 +42,7 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         Workload::Hog(hog) => Box::new(hog::Hogs::new(hog, machine.cpus())),
         Workload::Contend(contend) => Box::new(contend::Contenders::new(contend, machine.cpus())),
         Workload::Kernbench(kernbench) => Box::new(kernbench::Build::new(kernbench)),
+        Workload::Aim7(aim7) => Box::new(aim7::Disk::new(aim7)),
         Workload::Pgbench(pgbench) => Box::new(pgbench::Database::new(pgbench)),
     };
     holdfast_guest::image(machine, config, program)

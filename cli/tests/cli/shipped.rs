@@ -16,9 +16,14 @@ fn what_is_listed_can_be_shown() {
     };
     assert_eq!(
         names("experiments"),
-        ["kernbench-overcommit", "pgbench-overhead", "lock-crossover"]
+        [
+            "kernbench-overcommit",
+            "pgbench-overhead",
+            "aim7-qspinlock",
+            "lock-crossover"
+        ]
     );
-    assert_eq!(names("machines"), ["xeon-x5570", "generic-x86"]);
+    assert_eq!(names("machines"), ["xeon-x5570", "westmere-ex-8", "generic-x86"]);
     let table = holdfast(&["list"]);
     for name in names("experiments").into_iter().chain(names("machines")) {
         assert!(table.out.contains(&name));

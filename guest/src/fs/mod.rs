@@ -1,13 +1,18 @@
-//! Files: names, descriptors, the page cache.
+//! Files: names, descriptors, the page cache, and the file systems beneath (`volume.rs`).
 //!
 //! Path look-ups are Linux 3.3's RCU walk: no lock on the way, the lock of the last component to take a reference.
 //! Names that do not exist cost no lock at all.
 
 mod change;
+mod commit;
+mod ext4;
+mod volume;
+mod xfs;
 
 use alloc::boxed::Box;
 
-pub(crate) use change::{create, rename, unlink, write};
+pub(crate) use change::{create, overwrite, rename, sync, unlink, write};
+pub use volume::Format;
 
 use crate::class::{Event, LockClass};
 use crate::costs;
@@ -17,8 +22,9 @@ use crate::mutex::Mutex;
 use crate::program::Limits;
 use crate::sync::SpinLock;
 use crate::time;
+use volume::{Change, Volume};
 
-/// A file or directory.
+/// A file or directory. It is on the volume with its number modulo that of the volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileId(pub u32);
 
@@ -43,7 +49,7 @@ pub(crate) struct FileSystem<M: Machine> {
     unused_names: SpinLock<(), M>,
     /// `inode_sb_list_lock`.
     inodes: SpinLock<i64, M>,
-    journal: SpinLock<(), M>,
+    volumes: Box<[Volume<M>]>,
 }
 
 impl<M: Machine> FileSystem<M> {
@@ -59,12 +65,23 @@ impl<M: Machine> FileSystem<M> {
             files: (0..limits.files).map(file).collect(),
             unused_names: SpinLock::new(LockClass::DentryLru, ()),
             inodes: SpinLock::new(LockClass::InodeList, 0),
-            journal: SpinLock::new(LockClass::Journal, ()),
+            volumes: (0..limits.volumes.max(1)).map(|_| Volume::new(limits.format)).collect(),
         }
     }
 
     fn get(&self, id: FileId) -> &File<M> {
         &self.files[id.0 as usize]
+    }
+
+    /// The volume that `id` is on, and its number there.
+    fn volume(&self, id: FileId) -> (&Volume<M>, u32) {
+        let volumes = self.volumes.len() as u32;
+        (&self.volumes[(id.0 % volumes) as usize], id.0 / volumes)
+    }
+
+    fn change(&self, kernel: &Kernel<M>, id: FileId, change: Change) {
+        let (volume, number) = self.volume(id);
+        volume.change(kernel, number, change);
     }
 }
 

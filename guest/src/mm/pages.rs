@@ -1,5 +1,7 @@
 //! The page allocator with its per-CPU lists, the LRU lists with their per-CPU batches, and slabs.
 
+use alloc::boxed::Box;
+
 use holdfast_locks::Interrupts;
 
 use crate::class::LockClass;
@@ -9,8 +11,14 @@ use crate::local::Local32;
 use crate::machine::Machine;
 use crate::sync::SpinLock;
 
-/// What all CPUs share: one zone of one node.
+/// What the CPUs share, node by node. A page goes back to the node of the CPU that frees it, which is where nearly all
+/// came from; no node runs out.
 pub(crate) struct Memory<M: Machine> {
+    nodes: Box<[Node<M>]>,
+}
+
+/// One zone of one node.
+struct Node<M: Machine> {
     /// `zone->lock`; the value counts the pages that CPUs have taken.
     zone: SpinLock<i64, M>,
     /// `zone->lru_lock`; the value counts the pages on the lists.
@@ -39,12 +47,20 @@ impl PageLists {
 }
 
 impl<M: Machine> Memory<M> {
-    pub(crate) fn new() -> Self {
-        Memory {
+    pub(crate) fn new(nodes: u32) -> Self {
+        let node = |_| Node {
             zone: SpinLock::new(LockClass::Zone, 0),
             lru: SpinLock::new(LockClass::Lru, 0),
             slab: SpinLock::new(LockClass::Slab, ()),
+        };
+        Memory {
+            nodes: (0..nodes).map(node).collect(),
         }
+    }
+
+    /// The node of the caller's CPU.
+    fn node(&self, on: &OnCpu<'_, M>) -> &Node<M> {
+        &self.nodes[on.kernel.numa.node_of(on.index) as usize]
     }
 
     /// Takes one page (`get_page_from_freelist`, order 0).
@@ -52,7 +68,7 @@ impl<M: Machine> Memory<M> {
         let masked = on.cpu.irq_save();
         let free = &on.local.pages.free;
         if free.get() == 0 {
-            let mut zone = self.zone.lock(on);
+            let mut zone = self.node(on).zone.lock(on);
             *zone += i64::from(costs::PAGE_BATCH);
             on.work(costs::ZONE_PER_PAGE * u64::from(costs::PAGE_BATCH));
             drop(zone);
@@ -70,7 +86,7 @@ impl<M: Machine> Memory<M> {
         free.add(count);
         on.work(costs::PAGE_LOCAL * u64::from(count));
         while free.get() >= costs::PAGE_HIGH {
-            let mut zone = self.zone.lock(on);
+            let mut zone = self.node(on).zone.lock(on);
             *zone -= i64::from(costs::PAGE_BATCH);
             on.work(costs::ZONE_PER_PAGE * u64::from(costs::PAGE_BATCH));
             drop(zone);
@@ -87,7 +103,7 @@ impl<M: Machine> Memory<M> {
             return;
         }
         added.set(0);
-        let mut lru = self.lru.lock_irq(on);
+        let mut lru = self.node(on).lru.lock_irq(on);
         *lru += i64::from(costs::LRU_BATCH);
         on.work(costs::LRU_PER_PAGE * u64::from(costs::LRU_BATCH));
     }
@@ -96,7 +112,7 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn release_batch(&self, on: &OnCpu<'_, M>, count: u32) {
         debug_assert!(count <= costs::LRU_BATCH);
         {
-            let mut lru = self.lru.lock_irq(on);
+            let mut lru = self.node(on).lru.lock_irq(on);
             *lru -= i64::from(count);
             on.work(costs::LRU_PER_PAGE * u64::from(count));
         }
@@ -110,7 +126,7 @@ impl<M: Machine> Memory<M> {
         objects.add(count);
         if objects.get() >= costs::SLAB_BATCH {
             objects.set(0);
-            let _node = self.slab.lock_irq(on);
+            let _node = self.node(on).slab.lock_irq(on);
             on.work(costs::SLAB_REFILL);
         }
     }

@@ -51,7 +51,7 @@ impl Default for Setup {
             sockets: 8,
             semaphore_arrays: 2,
             semaphores: 4,
-            drivers: 0,
+            ..Limits::default()
         };
         Setup {
             pcpus: 4,
@@ -102,6 +102,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         name: name.into(),
         vcpus,
         affinity: Vec::new(),
+        domains: Vec::new(),
         host: Default::default(),
         boot: Boot {
             lock: setup.lock,

@@ -1,6 +1,7 @@
 //! The kernel, held to its promises by small programs in virtual time.
 #![allow(missing_docs)]
 
+mod disks;
 mod ipc;
 mod machine;
 mod mutex;

@@ -17,7 +17,7 @@ use crate::profile::{COST_NAMES, MachineProfile};
 
 pub(crate) use reference::{DEFAULT_LIMIT_NS, fresh_task};
 pub use reference::{Described, markdown};
-pub use slot::{Affinity, Choice, Range, Slot};
+pub use slot::{Affinity, Choice, Range, Slot, VirtualNodes};
 pub use table::KEYS;
 
 use holdfast_sim::HostTask;

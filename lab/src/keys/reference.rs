@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use holdfast_host::{HostConfig, PauseExit, VmGroup};
 use holdfast_sim::HostTask;
-use holdfast_workloads::{Contend, Hog, Kernbench, Pgbench, Workload};
+use holdfast_workloads::{Aim7, Contend, Hog, Kernbench, Pgbench, Workload};
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
@@ -92,6 +92,7 @@ fn fresh_vms() -> Vec<DraftVm> {
         with(Workload::Contend(Contend::default())),
         with(Workload::Kernbench(Kernbench::default())),
         with(Workload::Pgbench(Pgbench::default())),
+        with(Workload::Aim7(Aim7::default())),
     ]
 }
 
@@ -169,7 +170,7 @@ file, line, key, what was found and what was expected.
 | `source` | a string | none | where its setup and its published figures come from |
 | `setup` | a string | none | the setup in words |
 | `metric` | `elapsed` or `throughput` | required | what is compared; elapsed is in seconds |
-| `unit` | a string | `1/s` | unit of throughput, for display |
+| `unit` | a string that ends in `/s` or `/min` | `1/s` | what throughput is counted in |
 | `better` | `lower` or `higher` | by the metric | which direction is better |
 | `seeds` | a whole number | `5` | runs of each cell, unless `--seeds` says otherwise |
 | `scale` | a number above 0, up to 1 | `1` | share of the full-size work, unless `--scale` says otherwise |

@@ -48,6 +48,20 @@ pub enum Affinity {
     Each(Vec<Vec<u32>>),
 }
 
+/// NUMA nodes that a guest's firmware tells it of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VirtualNodes {
+    /// All vCPUs are on one node; there is no table.
+    One,
+    /// Each vCPU is on a node that stands for the socket that it is pinned to.
+    Pinned,
+    /// A node for each vCPU.
+    Each(Vec<u32>),
+}
+
+/// Linux has up to 1024 nodes.
+const NODE_MAX: u32 = 1023;
+
 /// Where a key's value goes.
 pub enum Slot<'a> {
     /// `true` or `false`.
@@ -82,6 +96,8 @@ pub enum Slot<'a> {
     Affinity(&'a mut Affinity),
     /// pCPUs.
     Cpus(&'a mut Vec<u32>),
+    /// NUMA nodes of a guest.
+    Nodes(&'a mut VirtualNodes),
 }
 
 /// Smallest and largest number that a key takes.
@@ -110,6 +126,9 @@ impl Slot<'_> {
             Slot::Affinity(_) => {
                 "pCPUs for all vCPUs, as [0, 1, 2, 3] or \"0-3\", or a list of such for each vCPU; [] for all pCPUs"
                     .to_owned()
+            }
+            Slot::Nodes(_) => {
+                format!("\"one\", \"pinned\", or a node from 0 to {NODE_MAX} for each vCPU, as [0, 0, 1, 1]")
             }
             Slot::Cpus(_) => "pCPUs, as [0, 1, 2, 3] or \"0-3\"; [] for all".to_owned(),
         }
@@ -148,6 +167,7 @@ impl Slot<'_> {
             }
             Slot::Affinity(slot) => put(slot, affinity(value)),
             Slot::Cpus(slot) => put(slot, cpus(value)),
+            Slot::Nodes(slot) => put(slot, nodes(value)),
         };
         if done { Ok(()) } else { Err(expected) }
     }
@@ -168,6 +188,7 @@ impl Slot<'_> {
             Slot::Amount(value) => *value = Amount::from_nanos(123_456),
             Slot::Affinity(value) => *value = Affinity::Same(vec![1, 2]),
             Slot::Cpus(value) => *value = vec![1, 2],
+            Slot::Nodes(value) => *value = VirtualNodes::Pinned,
             Slot::Choice(_) | Slot::Name(_) => return false,
         }
         true
@@ -195,6 +216,9 @@ impl Slot<'_> {
             Slot::Affinity(Affinity::Same(cpus)) => format!("{cpus:?}"),
             Slot::Affinity(Affinity::Each(sets)) => format!("{sets:?}"),
             Slot::Cpus(cpus) => format!("{cpus:?}"),
+            Slot::Nodes(VirtualNodes::One) => "\"one\"".to_owned(),
+            Slot::Nodes(VirtualNodes::Pinned) => "\"pinned\"".to_owned(),
+            Slot::Nodes(VirtualNodes::Each(nodes)) => format!("{nodes:?}"),
         }
     }
 }
@@ -264,6 +288,19 @@ fn affinity(value: &Value) -> Option<Affinity> {
             items.iter().map(each).collect::<Option<Vec<_>>>().map(Affinity::Each)
         }
         _ => cpus(value).map(Affinity::Same),
+    }
+}
+
+fn nodes(value: &Value) -> Option<VirtualNodes> {
+    let node = |item: &Node| match item.value {
+        Value::Integer(node) => u32::try_from(node).ok().filter(|node| *node <= NODE_MAX),
+        _ => None,
+    };
+    match value {
+        Value::Text(text) if text == "one" => Some(VirtualNodes::One),
+        Value::Text(text) if text == "pinned" => Some(VirtualNodes::Pinned),
+        Value::Array(items) => items.iter().map(node).collect::<Option<_>>().map(VirtualNodes::Each),
+        _ => None,
     }
 }
 

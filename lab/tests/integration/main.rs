@@ -2,6 +2,7 @@
 
 mod fake;
 
+mod everywhere;
 mod explained;
 mod files;
 mod house;

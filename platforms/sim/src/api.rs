@@ -34,6 +34,8 @@ pub struct Vm {
     pub vcpus: u32,
     /// For each vCPU the pCPUs that it may run on; empty: all.
     pub affinity: Vec<Vec<u32>>,
+    /// For each vCPU the proximity domain that the firmware's table (ACPI SRAT) gives it; empty: there is no such table.
+    pub domains: Vec<u32>,
     /// What the host tells and offers this guest, and its share of the CPUs.
     pub host: holdfast_host::VmConfig,
     /// Kernel parameters and workload.

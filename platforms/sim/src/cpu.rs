@@ -252,8 +252,8 @@ unsafe impl Nodes for SimCpu {
 }
 
 impl Numa for SimCpu {
-    fn numa_node(&self, _: CpuId) -> u32 {
-        0
+    fn numa_node(&self, cpu: CpuId) -> u32 {
+        self.vm().numa_nodes[cpu.0 as usize].get()
     }
 
     fn monotonic_ns(&self) -> u64 {
@@ -383,6 +383,10 @@ unsafe impl Cpu for SimCpu {
 
     fn steal_time_address(&self, cpu: CpuId) -> u64 {
         STEAL_TIME_BASE + u64::from(cpu.0) * size_of::<StealTime>() as u64
+    }
+
+    fn join_node(&self, node: u32) {
+        self.vm().numa_nodes[self.number as usize].set(node);
     }
 
     #[inline]

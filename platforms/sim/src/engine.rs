@@ -7,6 +7,7 @@
 //! one flow can be seen by another.
 //! **Meeting at the boundary**: guest and host meet in exits, entries and interrupts only (`exits.rs`).
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -50,6 +51,10 @@ pub struct Vm {
     pub spin_threshold: u32,
     /// Steal-time records, one per vCPU.
     pub steal_time: Box<[StealTime]>,
+    /// The firmware's proximity domain of each vCPU; empty: no table.
+    pub domains: Box<[u32]>,
+    /// The NUMA node that each vCPU's kernel has told it to be of.
+    pub numa_nodes: Box<[Cell<u32>]>,
     /// Queue nodes.
     pub nodes: NodeTable<SimWord>,
     /// Halted waiters.

@@ -62,6 +62,11 @@ unsafe impl Machine for SimMachine {
         SimCpu::new(self.handle, self.vm, number)
     }
 
+    fn proximity_domain(&self, apic_id: u32) -> Option<u32> {
+        let domains = &self.handle.engine().vms[self.vm as usize].domains;
+        domains.get(apic_id as usize).copied()
+    }
+
     fn new_context(&self, body: Body) -> SimContext {
         let stack = self.handle.engine().stacks.take();
         let handle = self.handle;

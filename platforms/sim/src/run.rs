@@ -1,5 +1,6 @@
 //! One run: builds the machine, plays it, and gathers what it gave.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -99,6 +100,15 @@ fn build(
     let mut host = Host::new(&config.host, &places(&topology)).map_err(|error| invalid(&error))?;
     let (mut vms, mut vcpus) = (Vec::new(), Vec::new());
     for vm in &config.vms {
+        if !vm.domains.is_empty() && vm.domains.len() != vm.vcpus as usize {
+            let found = format!(
+                "{} proximity domains for {} vcpus of {}",
+                vm.domains.len(),
+                vm.vcpus,
+                vm.name
+            );
+            return Err(invalid(&found));
+        }
         let id = host
             .add_vm(&vm.host, vm.vcpus, &vm.affinity)
             .map_err(|error| invalid(&error))?;
@@ -182,6 +192,8 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         seed,
         spin_threshold: config.boot.spin_threshold,
         steal_time: (0..vcpus).map(|_| StealTime::default()).collect(),
+        domains: config.domains.clone().into(),
+        numa_nodes: vec![Cell::new(0); vcpus].into(),
         nodes: NodeTable::new(vcpus),
         waiting: WaitTable::new(vcpus),
         lock_stats: LockStats::new(),

@@ -2,7 +2,7 @@
 
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
-use holdfast_workloads::{Contend, Hog, Kernbench, OwnerSpinning, Pgbench, Script, Workload};
+use holdfast_workloads::{Aim7, Contend, Format, Hog, Kernbench, OwnerSpinning, Pgbench, Script, Workload};
 
 use super::{key, number};
 use crate::draft::VCPUS_MAX;
@@ -39,12 +39,19 @@ choices!(Script {
     "select-only" => Script::SelectOnly,
 });
 
+choices!(Format {
+    "plain" => Format::Plain,
+    "ext4" => Format::Ext4,
+    "xfs" => Format::Xfs,
+});
+
 choices!(Workload {
     "idle" => Workload::Idle => Workload::Idle,
     "hog" => Workload::Hog(_) => Workload::Hog(Hog::default()),
     "contend" => Workload::Contend(_) => Workload::Contend(Contend::default()),
     "kernbench" => Workload::Kernbench(_) => Workload::Kernbench(Kernbench::default()),
     "pgbench" => Workload::Pgbench(_) => Workload::Pgbench(Pgbench::default()),
+    "aim7" => Workload::Aim7(_) => Workload::Aim7(Aim7::default()),
 });
 
 /// Default `cpu.shares`.
@@ -104,6 +111,12 @@ pub(super) static GUEST: &[Key] = &[
         "vm.*.affinity",
         "pCPUs that the vCPUs may run on",
         vm!(Affinity, affinity),
+    ),
+    key(
+        "vm.*.numa",
+        "NUMA nodes that the guest's firmware tells of: all on one, those of the sockets that the vCPUs are pinned to, or as \
+         listed; QEMU's default is one",
+        vm!(Nodes, numa),
     ),
     key(
         "vm.*.measured",
@@ -284,5 +297,36 @@ pub(super) static WORKLOAD: &[Key] = &[
         "vm.*.pgbench.backend_time",
         "mean user time of the backend for each statement; calibrated",
         workload!(Pgbench, Nanos, backend_ns),
+    ),
+    number(
+        "vm.*.aim7.users",
+        "",
+        (1.0, 1e4),
+        "users, who all work at the same time",
+        workload!(Aim7, U32, users),
+    ),
+    number(
+        "vm.*.aim7.jobs",
+        "",
+        (1.0, 4095.0),
+        "jobs on each user's list, at scale 1",
+        workload!(Aim7, U32, jobs),
+    ),
+    key(
+        "vm.*.aim7.file_system",
+        "what the disks are formatted with; \"plain\" is none in particular",
+        workload!(Aim7, Choice, format),
+    ),
+    number(
+        "vm.*.aim7.disks",
+        "",
+        (1.0, 256.0),
+        "RAM disks, each with a file system of its own",
+        workload!(Aim7, U32, disks),
+    ),
+    key(
+        "vm.*.aim7.user_time",
+        "mean user time of a job; calibrated",
+        workload!(Aim7, Nanos, user_ns),
     ),
 ];

@@ -152,6 +152,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         name: "guest".into(),
         vcpus,
         affinity: Vec::new(),
+        domains: Vec::new(),
         host: Default::default(),
         boot: Default::default(),
         measured: true,

@@ -6,5 +6,7 @@ mod exactness;
 mod faults;
 mod image;
 mod locks;
+mod many;
+mod numa;
 mod pause;
 mod timeline;

@@ -1,0 +1,114 @@
+//! XFS as of Linux 3.14: which locks a change takes, and for how long.
+//!
+//! Log space is reserved without a lock, changes are gathered on per-transaction lists and enter the log's list in one
+//! short section; data are written without a transaction. What tasks meet at are an allocation group's header buffers,
+//! whose locks are semaphores: they sleep, wake, and hand over.
+
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering::Relaxed;
+
+use holdfast_locks::{Platform, Word};
+
+use super::commit::Commits;
+use super::volume::Change;
+use crate::class::LockClass;
+use crate::costs::xfs as costs;
+use crate::kernel::Kernel;
+use crate::machine::Machine;
+use crate::sched::cond_resched;
+use crate::semaphore::Semaphore;
+use crate::sync::{SpinLock, WordOf};
+
+/// One mounted XFS.
+pub(super) struct Xfs<M: Machine> {
+    /// The log's grant heads.
+    grant: WordOf<M>,
+    /// `xc_ctx_lock` as its readers take it: a reader-writer semaphore, of which they move the line.
+    context_readers: WordOf<M>,
+    /// `xc_cil_lock`.
+    cil: SpinLock<(), M>,
+    /// `xa_lock`: the list of what is in the log and not yet at its place.
+    ail: SpinLock<(), M>,
+    /// `l_icloglock`, with the forces of the log.
+    commits: Commits<M>,
+    groups: Box<[Group<M>]>,
+}
+
+/// The header buffers of an allocation group.
+struct Group<M: Machine> {
+    inodes: Semaphore<M>,
+    blocks: Semaphore<M>,
+}
+
+impl<M: Machine> Xfs<M> {
+    pub(super) fn new() -> Self {
+        let group = |_| Group {
+            inodes: Semaphore::new(),
+            blocks: Semaphore::new(),
+        };
+        Xfs {
+            grant: WordOf::<M>::new(0),
+            context_readers: WordOf::<M>::new(0),
+            cil: SpinLock::new(LockClass::Cil, ()),
+            ail: SpinLock::new(LockClass::Ail, ()),
+            commits: Commits::new(LockClass::Iclog),
+            groups: (0..costs::GROUPS).map(group).collect(),
+        }
+    }
+
+    /// Carries `change` out, for file number `file`.
+    pub(super) fn change(&self, kernel: &Kernel<M>, file: u32, change: Change) {
+        let group = &self.groups[(file % costs::GROUPS) as usize];
+        match change {
+            Change::Write => {}
+            Change::Rename => self.transaction(kernel, None),
+            Change::Create => self.transaction(kernel, Some(&group.inodes)),
+            Change::Remove => {
+                self.transaction(kernel, None);
+                // Inactivation: blocks, then the inode.
+                self.transaction(kernel, Some(&group.blocks));
+                self.transaction(kernel, Some(&group.inodes));
+            }
+            Change::Allocate => self.transaction(kernel, Some(&group.blocks)),
+        }
+    }
+
+    /// Returns when all changes made so far are in the log.
+    pub(super) fn force(&self, kernel: &Kernel<M>) {
+        self.commits.force(kernel, |kernel, items| {
+            kernel.on_cpu().work(costs::PUSH);
+            for _ in 0..items.min(costs::PUSH_ITEMS_MAX) {
+                kernel.on_cpu().work(costs::PUSH_ITEM);
+                cond_resched(kernel);
+            }
+            let on = kernel.on_cpu();
+            let _ail = self.ail.lock(&on);
+            on.work(costs::AIL_HELD);
+        });
+    }
+
+    /// `xfs_trans_reserve` to `xfs_trans_commit`; a header buffer stays locked until the end.
+    fn transaction(&self, kernel: &Kernel<M>, header: Option<&Semaphore<M>>) {
+        let on = kernel.on_cpu();
+        on.work(costs::RESERVE);
+        // ORDERING: Relaxed, all: what is counted is never relied on; the lines' journeys are what matters.
+        on.cpu.fetch_add(&self.grant, 1, Relaxed);
+        on.cpu.fetch_add(&self.grant, 1, Relaxed);
+        if let Some(header) = header {
+            header.down(kernel);
+            kernel.on_cpu().work(costs::HEADER_HELD);
+        }
+        let on = kernel.on_cpu();
+        on.work(costs::COMMIT);
+        on.cpu.fetch_add(&self.context_readers, 1, Relaxed);
+        {
+            let _cil = self.cil.lock(&on);
+            on.work(costs::CIL_HELD);
+        }
+        on.cpu.fetch_add(&self.context_readers, 1, Relaxed);
+        if let Some(header) = header {
+            header.up(&on);
+        }
+        self.commits.add(kernel, 1);
+    }
+}

@@ -1,0 +1,191 @@
+//! AIM7's disk mix: many users at once, each with a list of small jobs on RAM disks.
+//!
+//! A user is a process. All start together; the result is how many jobs all of them complete in a minute. A user's files are
+//! its own, but lie in a directory that it shares with others.
+//!
+//! **Work is conserved**: each user does its whole list, whatever the lock; what is reported is what was counted.
+
+mod job;
+mod mix;
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use holdfast_guest::{FileId, Fork, Format, Limits, Machine, Os, Program, Start};
+
+use crate::stream::Stream;
+use mix::{DIRECTORIES_OF_DISK, FILES_OF_USER, VMAS, deck};
+
+/// Parameters of AIM7's disk mix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aim7 {
+    /// Users. Default 2000.
+    pub users: u32,
+    /// Jobs on each user's list. Default 100; beyond the mix's 100 the list starts again.
+    pub jobs: u32,
+    /// What the disks are formatted with. Default [`Format::Xfs`].
+    pub format: Format,
+    /// RAM disks, each with a file system of its own, over which the users spread evenly. Default 2, an estimate: the
+    /// published run does not say.
+    pub disks: u32,
+    /// Mean user time of a job, nanoseconds. Calibration parameter: with the default and PV ticket locks XFS on the
+    /// westmere-ex-8 profile completes what was published.
+    pub user_ns: u64,
+}
+
+impl Default for Aim7 {
+    fn default() -> Self {
+        Aim7 {
+            users: 2_000,
+            jobs: 100,
+            format: Format::Xfs,
+            disks: 2,
+            user_ns: 203_000,
+        }
+    }
+}
+
+/// What a task is.
+mod role {
+    pub(super) const FIRST: u32 = 0;
+    pub(super) const USER: u32 = 1;
+}
+
+/// The semaphore that holds the users back until all are there.
+const START_LINE: (u32, u32) = (0, 0);
+
+/// A run of the mix.
+pub(crate) struct Disk {
+    parameters: Aim7,
+    /// Jobs that users have completed. Plain memory: each user would count for itself.
+    completed: AtomicU64,
+}
+
+impl Disk {
+    pub(crate) fn new(parameters: &Aim7) -> Self {
+        let mut parameters = parameters.clone();
+        parameters.disks = parameters.disks.clamp(1, parameters.users.max(1));
+        Disk {
+            parameters,
+            completed: AtomicU64::new(0),
+        }
+    }
+
+    /// Users of the fullest disk.
+    fn users_of_disk(&self) -> u32 {
+        self.parameters.users.div_ceil(self.parameters.disks)
+    }
+
+    fn disk_of(&self, user: u32) -> u32 {
+        user % self.parameters.disks
+    }
+
+    /// The directory that the user works in.
+    fn directory_of(&self, user: u32) -> FileId {
+        self.on_disk_of(user, user / self.parameters.disks % DIRECTORIES_OF_DISK)
+    }
+
+    /// File `row` of the user's disk: file `i` of all is on volume `i` modulo the volumes.
+    fn on_disk_of(&self, user: u32, row: u32) -> FileId {
+        FileId(row * self.parameters.disks + self.disk_of(user))
+    }
+
+    /// The user's file `number`, on its disk.
+    fn file_of(&self, user: u32, number: u32) -> FileId {
+        let row = DIRECTORIES_OF_DISK + number * self.users_of_disk() + user / self.parameters.disks;
+        self.on_disk_of(user, row)
+    }
+
+    fn first<M: Machine>(&self, os: &Os<M>) {
+        os.wait_for_cpus();
+        let users = self.parameters.users;
+        for user in 0..users {
+            os.fork(Fork::Copy { vmas: VMAS }, Start::new(role::USER, user));
+        }
+        // Everybody waits at the start line by then.
+        os.sleep(20_000_000);
+        os.begin();
+        for _ in 0..users {
+            os.semaphore_up(START_LINE.0, START_LINE.1);
+        }
+        while os.wait().is_some() {}
+        let (completed, given) = (
+            self.completed.load(Relaxed),
+            u64::from(users) * u64::from(self.parameters.jobs),
+        );
+        assert_eq!(completed, given, "jobs completed and jobs given");
+        os.done(Some(completed));
+    }
+
+    fn user<M: Machine>(&self, os: &Os<M>, user: u32) {
+        os.semaphore_down(START_LINE.0, START_LINE.1);
+        let mut order = Stream::new(os.seed("aim7.order"), user);
+        let mut list = deck(&mut order);
+        let mut next = 0;
+        for number in 0..self.parameters.jobs {
+            if next == list.len() {
+                (list, next) = (deck(&mut order), 0);
+            }
+            self.job(os, user, number, list[next]);
+            next += 1;
+            self.completed.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Disk {
+    fn needs(&self) -> Limits {
+        Limits {
+            tasks: 1 + self.parameters.users,
+            files: self.parameters.disks * (DIRECTORIES_OF_DISK + FILES_OF_USER * self.users_of_disk()),
+            volumes: self.parameters.disks,
+            format: self.parameters.format,
+            semaphore_arrays: 1,
+            semaphores: 1,
+            ..Limits::default()
+        }
+    }
+}
+
+impl<M: Machine> Program<M> for Disk {
+    fn limits(&self) -> Limits {
+        self.needs()
+    }
+
+    fn run(&self, os: &Os<M>, start: Start) {
+        match start.role {
+            role::FIRST => self.first(os),
+            role::USER => self.user(os, start.argument),
+            other => unreachable!("no process of AIM7 has role {other}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_user_has_files_of_its_own_on_its_own_disk() {
+        for (users, disks) in [(1, 1), (7, 3), (20, 8), (3, 8)] {
+            let disk = Disk::new(&Aim7 {
+                users,
+                disks,
+                ..Aim7::default()
+            });
+            let limits = disk.needs();
+            let mut seen: BTreeSet<u32> = (0..disk.parameters.disks * DIRECTORIES_OF_DISK).collect();
+            for user in 0..users {
+                let directory = disk.directory_of(user);
+                for number in 0..FILES_OF_USER {
+                    let file = disk.file_of(user, number);
+                    assert!(file.0 < limits.files);
+                    assert_eq!(file.0 % limits.volumes, directory.0 % limits.volumes);
+                    assert!(seen.insert(file.0), "file {} twice", file.0);
+                }
+            }
+        }
+    }
+}

@@ -10,3 +10,4 @@ mod many;
 mod numa;
 mod pause;
 mod timeline;
+mod torture;

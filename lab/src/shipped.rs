@@ -25,8 +25,7 @@ macro_rules! shipped {
 }
 
 /// Experiments: published ones, and questions of our own.
-pub static EXPERIMENTS: &[Shipped] =
-    shipped!("experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "lock-crossover");
+pub static EXPERIMENTS: &[Shipped] = shipped!("experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "lock-crossover", "directed-yield-grid");
 
 /// Machine profiles.
 pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "westmere-ex-8", "generic-x86");

@@ -20,7 +20,8 @@ fn what_is_listed_can_be_shown() {
             "kernbench-overcommit",
             "pgbench-overhead",
             "aim7-qspinlock",
-            "lock-crossover"
+            "lock-crossover",
+            "directed-yield-grid"
         ]
     );
     assert_eq!(names("machines"), ["xeon-x5570", "westmere-ex-8", "generic-x86"]);

@@ -349,16 +349,23 @@ impl Engine {
     }
 
     /// The control fields in the machine's units. What the part does not have, it ignores.
+    ///
+    /// The machine counts from one PAUSE's begin to the next one's, the part from its end (uncertain: manuals say "between
+    /// executions"). Else no loop would be one on a part whose PAUSE alone takes longer than KVM's gap of 128 cycles, and
+    /// directed yield was measured on those with that gap (Skylake, Linux commit d73eb57b80b9).
     fn pause_limit(&self, controls: PauseControls) -> PauseLimit {
         let cycles = |cycles: u32| Picos::from_cycles(u64::from(cycles), self.frequency_hz);
         match (self.pause_hardware, controls) {
             (Some(PauseHardware::Ple), PauseControls::Ple { gap, window }) => PauseLimit::Ple {
-                gap: cycles(gap),
+                gap: cycles(gap) + self.costs.pause,
                 window: cycles(window),
             },
             (Some(PauseHardware::Filter), PauseControls::Filter { count, threshold }) => PauseLimit::Filter {
                 count: u64::from(count),
-                threshold: cycles(threshold),
+                threshold: match threshold {
+                    0 => Picos::ZERO,
+                    _ => cycles(threshold) + self.costs.pause,
+                },
             },
             _ => PauseLimit::Off,
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use holdfast_guest::Cpu;
 use holdfast_host::{PauseControls, PauseExit, PauseHandling};
 use holdfast_locks::{BootLock, LockKind, Platform};
-use holdfast_machine::PauseHardware;
+use holdfast_machine::{PauseHardware, Picos};
 use holdfast_sim::{Config, Outcome, SimCpu, SimWord};
 
 use crate::image::{Program, Random, config, profile, run_program};
@@ -113,4 +113,13 @@ fn amd_sees_pause_loops_in_user_mode() {
     assert!(exits(PauseHardware::Filter, PauseControls::AMD) >= 12);
     // A host that sets the other vendor's fields sets nothing.
     assert_eq!(exits(PauseHardware::Filter, PauseControls::INTEL), 0);
+}
+
+/// From Skylake on PAUSE takes longer than KVM's gap.
+#[test]
+fn a_long_pause_does_not_hide_its_loop() {
+    let mut config = machine(4, 4, 0, 1, PauseHandling::DIRECTED_YIELD_2011);
+    config.machine.costs.pause = Picos::from_cycles(140, config.machine.frequency_hz);
+    let outcome = contend(&config, LockKind::Ticket, 100, 5_000, 5_000);
+    assert!(counter(&outcome, "pause_exits") > 50);
 }

@@ -45,6 +45,10 @@ pub enum Command {
     Compare(CompareArgs),
     /// Measure the locks on this very machine, beside other people's
     Bench(BenchArgs),
+    /// Make one self-contained HTML page of a result file
+    Report(ReportArgs),
+    /// Record a run as a timeline for ui.perfetto.dev
+    Trace(TraceArgs),
     /// Run the shipped experiments and set predicted beside published figures
     Validate(ValidateArgs),
 }
@@ -192,6 +196,52 @@ pub struct ExplainArgs {
     #[arg(long)]
     pub counters: bool,
     /// How the explanation looks
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// `holdfast report`.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    /// A result file
+    pub results: PathBuf,
+    /// The page [default: beside the result file, as .html]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// `holdfast trace`.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// A shipped experiment (`holdfast list`), or a TOML file of your own
+    #[arg(default_value = DEFAULT_EXPERIMENT)]
+    pub experiment: String,
+    /// The case [default: the experiment's first]
+    #[arg(long, value_name = "NAME")]
+    pub case: Option<String>,
+    /// The variant [default: the experiment's first]
+    #[arg(long, value_name = "NAME")]
+    pub variant: Option<String>,
+    /// The seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Share of the full-size work, above 0 and up to 1 [default: the experiment's]
+    #[arg(long, value_name = "S")]
+    pub scale: Option<f64>,
+    /// Set a key, as in --set vm.0.lock=tas or --set host.hz=250; see `holdfast keys`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Start of the recording in virtual time since power-on, as in --from "1.5 s" [default: just before the first convoy,
+    /// or else where the measured interval begins]
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+    /// Length of the recording in virtual time [default: 60 ms]
+    #[arg(long = "for", value_name = "TIME")]
+    pub span: Option<String>,
+    /// The file [default: EXPERIMENT-CASE-VARIANT-SEED.pftrace]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// `json`: what was recorded, as one document on standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }

@@ -5,6 +5,8 @@ pub mod compare;
 pub mod explain;
 pub mod keys;
 pub mod list;
+pub mod report;
 pub mod run;
 pub mod show;
+pub mod trace;
 pub mod validate;

@@ -18,6 +18,7 @@ use clap::Parser as _;
 use holdfast_lab::compare::CompareError;
 use holdfast_lab::diagnostic::Problems;
 use holdfast_lab::results::ReadError;
+use holdfast_lab::trace::TraceError;
 
 use crate::args::{Cli, Command};
 use crate::experiment::Unknown;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
         Command::Explain(args) => commands::explain::explain(&args),
         Command::Compare(args) => commands::compare::compare(&args),
         Command::Bench(args) => commands::bench::bench(&args),
+        Command::Report(args) => commands::report::report(&args),
+        Command::Trace(args) => commands::trace::trace(&args),
         Command::Validate(args) => commands::validate::validate(&args),
     };
     ExitCode::from(status(outcome))
@@ -60,7 +63,10 @@ fn status(outcome: anyhow::Result<Done>) -> u8 {
         return 0;
     }
     eprintln!("error: {error:#}");
-    let bad_input =
-        error.is::<Problems>() || error.is::<ReadError>() || error.is::<CompareError>() || error.is::<Unknown>();
+    let bad_input = error.is::<Problems>()
+        || error.is::<ReadError>()
+        || error.is::<CompareError>()
+        || error.is::<Unknown>()
+        || matches!(error.downcast_ref(), Some(TraceError::Input(_)));
     if bad_input { 2 } else { 1 }
 }

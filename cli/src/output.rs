@@ -7,6 +7,8 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
+pub use holdfast_lab::shown::{number, optional, percent};
+
 /// Prints `text` and a line break.
 pub fn line(text: &str) -> anyhow::Result<()> {
     raw(&format!("{text}\n"))
@@ -37,41 +39,4 @@ pub fn table(header: &[&str], texts: usize) -> Table {
         });
     }
     table
-}
-
-/// `value` with four significant digits, or as many as it has before its point.
-pub fn number(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return value.to_string();
-    }
-    let digits = value.abs().log10().floor() as i32;
-    let decimals = (3 - digits).clamp(0, 12) as usize;
-    format!("{value:.decimals$}")
-}
-
-/// A number that may be missing.
-pub fn optional(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), number)
-}
-
-/// A share in per cent.
-pub fn percent(share: f64) -> String {
-    match share * 100.0 {
-        0.0 => "-".to_owned(),
-        percent if percent < 0.05 => "<0.1".to_owned(),
-        percent => format!("{percent:.1}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_keep_four_digits() {
-        let shown: Vec<String> = [0.0, 0.001234567, 1.0, 38.1033, 778.622, 2399.11, 51993.5]
-            .map(number)
-            .to_vec();
-        assert_eq!(shown, ["0", "0.001235", "1.000", "38.10", "778.6", "2399", "51994"]);
-    }
 }

@@ -57,6 +57,8 @@ pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) ->
     Results {
         schema: SCHEMA.to_owned(),
         experiment: plan.experiment.name.clone(),
+        title: Some(plan.experiment.title.clone()),
+        definition: Some(plan.experiment.text.clone()),
         machine: machines.join(", "),
         seeds: plan.seeds.clone(),
         scale: plan.scale,

@@ -110,6 +110,8 @@ pub struct Experiment {
     pub name: String,
     /// What messages call its file.
     pub file: String,
+    /// The text of its file.
+    pub text: String,
     /// What it shows, in a line.
     pub title: String,
     /// Where setup and figures come from.
@@ -155,7 +157,7 @@ impl Experiment {
         let document = document::parse(file, text)?;
         let mut findings = Findings::default();
         let start = Place::new(&file.into(), 1);
-        let experiment = read(file, &document, &start, &mut findings);
+        let experiment = read(file, text, &document, &start, &mut findings);
         findings
             .conclude(experiment)
             .map(|experiment| experiment.expect("an experiment without problems is whole"))
@@ -171,7 +173,7 @@ pub fn rate_seconds(unit: &str) -> Option<f64> {
     }
 }
 
-fn read(file: &str, document: &Table, start: &Place, findings: &mut Findings) -> Option<Experiment> {
+fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut Findings) -> Option<Experiment> {
     let mut reader = Reader::new(document, start.clone(), findings);
     let name = reader.text("name");
     let title = reader.text("title");
@@ -239,6 +241,7 @@ fn read(file: &str, document: &Table, start: &Place, findings: &mut Findings) ->
     Some(Experiment {
         name: name?.to_owned(),
         file: file.to_owned(),
+        text: text.to_owned(),
         title: title?.to_owned(),
         source,
         setup,

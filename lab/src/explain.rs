@@ -84,6 +84,24 @@ pub struct Row {
     pub convoys: Option<Convoys>,
 }
 
+/// Counters that say whether a holder or a waiter lost its pCPU, and what was done about it.
+pub const TELLING: [&str; 14] = [
+    "preempted_holding_lock",
+    "preempted_waiting_for_lock",
+    "halt_exits",
+    "pause_exits",
+    "pause_window_max",
+    "kicks_sent",
+    "kicks_received",
+    "directed_yield_attempted",
+    "directed_yield_successful",
+    "directed_yield_to_holder",
+    "directed_yield_to_next_waiter",
+    "directed_yield_to_ipi_target",
+    "directed_yield_to_other_holder",
+    "directed_yield_holder_refused",
+];
+
 /// An experiment explained.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {

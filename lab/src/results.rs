@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::file::{self, WriteError};
 use crate::stats::{Samples, Summary};
 
 /// The schema that this program writes and reads.
@@ -25,6 +26,12 @@ pub struct Results {
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
+    /// What the experiment shows, in a line; null in files of older programs.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// The experiment's file, before the command's own changes; null in files of older programs.
+    #[serde(default)]
+    pub definition: Option<String>,
     /// Machine profile; several where the experiment varies it.
     pub machine: String,
     /// Seeds of every cell.
@@ -304,23 +311,6 @@ fn contradiction(results: &Results) -> Option<String> {
     None
 }
 
-/// Why a result file could not be written.
-#[derive(Debug)]
-pub struct WriteError {
-    /// Where it should have gone.
-    pub path: PathBuf,
-    /// Why not.
-    pub error: io::Error,
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: cannot write it: {}", self.path.display(), self.error)
-    }
-}
-
-impl std::error::Error for WriteError {}
-
 impl Results {
     /// The document, with a final line break.
     pub fn to_json(&self) -> String {
@@ -335,31 +325,7 @@ impl Results {
     /// What the file system says. Nothing is left behind then, and a file that was there stays.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, WriteError> {
         let path = folder.join(format!("{}.results.json", self.experiment));
-        let write = || -> io::Result<()> {
-            fs::create_dir_all(folder)?;
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(self.to_json().as_bytes())?;
-            // Without this a crash could leave the new name with nothing behind it.
-            file.as_file().sync_all()?;
-            // Created for its owner only: a result is an ordinary file.
-            set_ordinary_permissions(file.as_file())?;
-            file.persist(&path).map_err(|error| error.error)?;
-            Ok(())
-        };
-        match write() {
-            Ok(()) => Ok(path),
-            Err(error) => Err(WriteError { path, error }),
-        }
+        file::write(&path, self.to_json().as_bytes())?;
+        Ok(path)
     }
-}
-
-#[cfg(unix)]
-fn set_ordinary_permissions(file: &fs::File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn set_ordinary_permissions(_file: &fs::File) -> io::Result<()> {
-    Ok(())
 }

@@ -1,8 +1,8 @@
 //! `holdfast compare`.
 
-use holdfast_lab::compare::{self, Row};
+use holdfast_lab::compare;
 use holdfast_lab::results;
-use holdfast_lab::stats::{Method, Verdict};
+use holdfast_lab::shown::verdict;
 
 use crate::Done;
 use crate::args::{CompareArgs, Format};
@@ -47,36 +47,4 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<Done> {
         }
     }
     Ok(Done::Whole)
-}
-
-/// A comparison in words.
-pub fn verdict(row: &Row) -> String {
-    let Some(comparison) = row.comparison else {
-        return "no samples".to_owned();
-    };
-    let interval = comparison
-        .interval
-        .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", ratio(low), ratio(high)));
-    let paired = if comparison.method == Method::PairedT {
-        ", paired by seed"
-    } else {
-        ""
-    };
-    let judgement = match (comparison.verdict, row.better) {
-        (Verdict::Identical, _) => return "identical, sample by sample".to_owned(),
-        (Verdict::TooFewSamples, _) => "one sample proves nothing",
-        (Verdict::NoDifferenceProven, _) => "no difference proven",
-        (_, Some(true)) => "better",
-        (_, _) => "worse",
-    };
-    format!("x {}{interval}: {judgement}{paired}", ratio(comparison.ratio))
-}
-
-/// A ratio with three decimals; where those say nothing, only its order.
-fn ratio(value: f64) -> String {
-    match value {
-        value if value < 0.001 => "<0.001".to_owned(),
-        value if value > 1000.0 => ">1000".to_owned(),
-        value => format!("{value:.3}"),
-    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use comfy_table::CellAlignment;
-use holdfast_lab::explain::{self, Explanation, Row};
+use holdfast_lab::explain::{self, Explanation, Row, TELLING};
 use holdfast_lab::results::{self, Results};
 
 use super::run::finish;
@@ -79,24 +79,6 @@ fn shares(rows: &[&Row]) -> String {
     }
     table.to_string()
 }
-
-/// Counters that say whether a holder or a waiter lost its pCPU, and what was done about it.
-const TELLING: [&str; 14] = [
-    "preempted_holding_lock",
-    "preempted_waiting_for_lock",
-    "halt_exits",
-    "pause_exits",
-    "pause_window_max",
-    "kicks_sent",
-    "kicks_received",
-    "directed_yield_attempted",
-    "directed_yield_successful",
-    "directed_yield_to_holder",
-    "directed_yield_to_next_waiter",
-    "directed_yield_to_ipi_target",
-    "directed_yield_to_other_holder",
-    "directed_yield_holder_refused",
-];
 
 fn counters(rows: &[&Row], all: bool) -> String {
     let heads = heads(rows);

@@ -3,15 +3,14 @@
 use holdfast_lab::collect;
 use holdfast_lab::compare;
 use holdfast_lab::determinism::first_difference;
-use holdfast_lab::explain::Convoys;
 use holdfast_lab::plan::Plan;
-use holdfast_lab::results::{Case, Results};
+use holdfast_lab::results::Results;
+use holdfast_lab::shown::{self, verdict};
 
-use super::compare::verdict;
 use crate::Done;
 use crate::args::{Format, RunArgs, VERSION};
 use crate::experiment;
-use crate::output::{self, number, optional};
+use crate::output;
 
 /// Runs an experiment and prints its results.
 pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
@@ -69,22 +68,11 @@ fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
         "machine {}, {runs}, scale {}, version {VERSION}\n",
         results.machine, results.scale
     ))?;
-    let mean = format!("{metric}, {unit}");
-    let header = [
-        "case",
-        "variant",
-        "guest",
-        &mean,
-        "sd",
-        "median",
-        "range",
-        "published (sd)",
-        "ratio",
-        "convoys",
-    ];
+    let heads = shown::result_heads(metric, unit);
+    let header = heads.each_ref().map(String::as_str);
     let mut table = output::table(&header, 3);
     for case in &results.cases {
-        table.add_row(row(case));
+        table.add_row(shown::result_row(case));
     }
     output::line(&table.to_string())?;
     let mut notes = String::new();
@@ -113,32 +101,4 @@ fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
         ));
     }
     output::line(&notes)
-}
-
-fn row(case: &Case) -> Vec<String> {
-    let published = case.published.as_ref().map_or_else(String::new, |published| {
-        let sd = published.sd.map_or_else(String::new, |sd| format!(" ({})", number(sd)));
-        format!(
-            "{}{sd}{}",
-            number(published.mean),
-            if published.calibrate { " *" } else { "" }
-        )
-    });
-    let range = match (case.min, case.max) {
-        (Some(min), Some(max)) => format!("{} - {}", number(min), number(max)),
-        _ => "-".to_owned(),
-    };
-    let convoys = Convoys::of(case).map_or_else(String::new, |found| format!("{} of {}", found.convoys, found.runs));
-    vec![
-        case.case.clone(),
-        case.variant.clone(),
-        case.vm.clone(),
-        optional(case.mean),
-        optional(case.sd),
-        optional(case.median),
-        range,
-        published,
-        case.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}")),
-        convoys,
-    ]
 }

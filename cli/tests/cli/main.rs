@@ -5,5 +5,7 @@ mod command;
 mod compared;
 mod input;
 mod output;
+mod report;
 mod runs;
 mod shipped;
+mod trace;

@@ -1,0 +1,151 @@
+//! `holdfast trace`.
+
+use std::path::PathBuf;
+
+use holdfast_lab::file;
+use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::replay;
+use holdfast_lab::trace::{self, Reason, Traced, Wanted, milliseconds};
+use serde::Serialize;
+
+use crate::Done;
+use crate::args::{Format, TraceArgs, VERSION};
+use crate::experiment;
+use crate::output;
+use crate::signal;
+
+/// Schema of what is said of a recording.
+const SCHEMA: &str = "holdfast.trace/1";
+
+/// What was recorded, and where to.
+#[derive(Debug, Serialize)]
+struct Said<'t> {
+    schema: &'static str,
+    file: String,
+    experiment: &'t str,
+    case: &'t str,
+    variant: &'t str,
+    seed: u64,
+    scale: f64,
+    version: &'static str,
+    /// Nanoseconds of virtual time since power-on.
+    from_ns: u64,
+    to_ns: u64,
+    run_ends_ns: u64,
+    truncated: bool,
+    bytes: usize,
+    /// Of the whole run; null if it failed.
+    history_hash: Option<String>,
+    failure: Option<String>,
+}
+
+/// Records one run as a timeline.
+pub fn trace(args: &TraceArgs) -> anyhow::Result<Done> {
+    let options = Options {
+        seeds: Some(1),
+        first_seed: args.seed,
+        scale: args.scale,
+        set: args.set.clone(),
+        cases: args.case.iter().cloned().collect(),
+        variants: args.variant.iter().cloned().collect(),
+        ..Options::default()
+    };
+    let plan = experiment::plan(&args.experiment, &options)?;
+    let wanted = Wanted {
+        from: args.from.clone(),
+        span: args.span.clone(),
+    };
+    let traced = trace::trace(&plan, &wanted, signal::call_off()?)?;
+    let bytes = trace::encode(&traced.timeline);
+    let path = args.out.clone().unwrap_or_else(|| file_name(&plan));
+    file::write(&path, &bytes)?;
+    let said = said(&plan, &traced, path.display().to_string(), bytes.len());
+    explain(&said, &plan, &traced);
+    if args.format == Format::Json {
+        output::json(&said)?;
+    }
+    if let Some(failure) = &said.failure {
+        eprintln!("error: the run failed where the recording ends: {failure}");
+        let replay = replay::one(&plan, &args.experiment, &plan.cells[0], args.seed);
+        eprintln!("replay with version {VERSION}: {replay}");
+        return Ok(Done::Failed);
+    }
+    Ok(Done::Whole)
+}
+
+fn said<'t>(plan: &'t Plan, traced: &Traced, file: String, bytes: usize) -> Said<'t> {
+    let (cell, timeline) = (&plan.cells[0], &traced.timeline);
+    Said {
+        schema: SCHEMA,
+        file,
+        experiment: &plan.experiment.name,
+        case: &cell.case,
+        variant: &cell.variant,
+        seed: plan.seeds[0],
+        scale: plan.scale,
+        version: VERSION,
+        from_ns: timeline.from.nanos(),
+        to_ns: timeline.to.nanos(),
+        run_ends_ns: timeline.end.nanos(),
+        truncated: timeline.truncated,
+        bytes,
+        history_hash: traced
+            .outcome
+            .as_ref()
+            .ok()
+            .map(|outcome| format!("{:016x}", outcome.history_hash)),
+        failure: traced.outcome.as_ref().err().map(ToString::to_string),
+    }
+}
+
+/// Says what was recorded and how to look at it.
+fn explain(said: &Said<'_>, plan: &Plan, traced: &Traced) {
+    let whose = match traced.reason {
+        Reason::Convoy(vm) | Reason::Interval(vm) => format!(" (guest {})", traced.timeline.vms[vm]),
+        _ => String::new(),
+    };
+    eprintln!(
+        "{}: case {}, variant {}, seed {}, scale {}",
+        said.experiment, said.case, said.variant, said.seed, said.scale
+    );
+    if plan.cells.len() > 1 {
+        eprintln!(
+            "(the first of {} cells; choose another by --case and --variant)",
+            plan.cells.len()
+        );
+    }
+    eprintln!(
+        "recorded from {} to {}, {}{whose}; the run ends at {}",
+        milliseconds(said.from_ns),
+        milliseconds(said.to_ns),
+        traced.reason,
+        milliseconds(said.run_ends_ns)
+    );
+    if said.truncated {
+        eprintln!("the recording ends early: more happened than a browser can show (shorter: --for)");
+    }
+    eprintln!(
+        "timeline: {} ({:.1} MB); open https://ui.perfetto.dev and drop the file there: it stays on this machine",
+        said.file,
+        said.bytes as f64 / 1e6
+    );
+}
+
+/// A name that every file system takes, whatever the user calls things.
+fn file_name(plan: &Plan) -> PathBuf {
+    let cell = &plan.cells[0];
+    let name = format!(
+        "{}-{}-{}-{}",
+        plan.experiment.name, cell.case, cell.variant, plan.seeds[0]
+    );
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.=".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    let mut name: String = name.chars().map(plain).take(200).collect();
+    name.push_str(".pftrace");
+    PathBuf::from(name)
+}

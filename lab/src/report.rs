@@ -1,0 +1,283 @@
+//! A result file as one HTML page that needs nothing else: no network, no script, no font.
+//!
+//! - **Nothing foreign is executed**: every text of the results is escaped where it is put into the page (`maud` does it for
+//!   whatever is not marked otherwise), and the page's own policy forbids scripts and loading anything.
+//! - **Readable anywhere**: charts have their text at its own size and their marks at shares of the width, so that they fit
+//!   a phone; colours follow the reader's light or dark setting, and can be told apart without seeing all of them.
+
+mod chart;
+mod share;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::compare;
+use crate::explain::{self, Explanation, Row, TELLING};
+use crate::results::Results;
+use crate::shown::{number, percent, result_heads, result_row, verdict};
+
+const STYLE: &str = include_str!("report/style.css");
+/// Forbids the page to load or to execute anything.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+/// The page for `results`.
+pub fn html(results: &Results) -> String {
+    let explanation = explain::explain(results);
+    let title = results.title.as_deref().unwrap_or(&results.experiment);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={ "holdfast " (results.version) };
+                title { (results.experiment) " - holdfast" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    p class="kicker" { "holdfast · " (results.experiment) }
+                    h1 { (title) }
+                    p class="facts" {
+                        span { "machine " b { (results.machine) } }
+                        span { b { (results.seeds.len()) } " seeds" }
+                        span { "scale " b { (results.scale) } }
+                        span { "version " b { (results.version) } }
+                    }
+                }
+                main {
+                    (warnings(results))
+                    (summary(results))
+                    (chart::charts(results))
+                    (table(results))
+                    (share::bars(&explanation))
+                    (convoys(&explanation))
+                    (counters(&explanation))
+                    (definition(results))
+                    (provenance(results))
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn warnings(results: &Results) -> Markup {
+    html! {
+        @if !results.complete || !results.failures.is_empty() {
+            section class="warning" aria-label="What is missing" {
+                h2 { "Not all of it" }
+                @if !results.complete { p { "Interrupted before all runs were done." } }
+                @for failed in &results.failures {
+                    p { "Case " (failed.case) ", variant " (failed.variant) ", seed " (failed.seed) " failed: " (failed.error) }
+                    pre { (failed.replay) }
+                }
+            }
+        }
+    }
+}
+
+fn summary(results: &Results) -> Markup {
+    // Files with one variant have nothing to compare.
+    let rows = compare::variants(results, None)
+        .map(|compared| compared.rows)
+        .unwrap_or_default();
+    html! {
+        @if !rows.is_empty() {
+            section {
+                h2 { "In short" }
+                ul class="verdicts" {
+                    @for row in &rows {
+                        li {
+                            b { (row.case) } " · " (row.vm) ": " b { (row.variant_b) } " against " b { (row.variant_a) } ": "
+                            span class="figure" { (verdict(row)) }
+                        }
+                    }
+                }
+                p class="note" { "Ratios of geometric means, with their 95 % confidence interval." }
+            }
+        }
+    }
+}
+
+fn table(results: &Results) -> Markup {
+    let mut kinds: Vec<(&str, &str)> = results.cases.iter().map(|case| (&*case.metric, &*case.unit)).collect();
+    kinds.dedup();
+    let calibrated = results
+        .cases
+        .iter()
+        .any(|case| case.published.as_ref().is_some_and(|published| published.calibrate));
+    html! {
+        section {
+            h2 { "Results" }
+            @for (metric, unit) in kinds {
+                @let cases = results.cases.iter().filter(|case| (&*case.metric, &*case.unit) == (metric, unit));
+                (grid(
+                    &format!("{metric}, predicted beside published"),
+                    &result_heads(metric, unit),
+                    cases.map(|case| result_row(case).to_vec()),
+                    3,
+                ))
+            }
+            p class="note" {
+                @if calibrated { "* The workload was calibrated on this figure: it is no prediction. " }
+                @if results.scale < 1.0 && results.cases.iter().any(|case| case.metric == "elapsed") {
+                    "Elapsed times are full-size equivalents: measured time / " (results.scale) ". "
+                }
+                "Convoys: runs that at some time spun longer behind preempted vCPUs than they worked."
+            }
+        }
+    }
+}
+
+/// A table; the first `texts` columns are text, the others numbers.
+fn grid(caption: &str, heads: &[String], rows: impl Iterator<Item = Vec<String>>, texts: usize) -> Markup {
+    let kind = |index: usize| if index < texts { "text" } else { "number" };
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label=(caption) {
+            table {
+                caption { (caption) }
+                thead { tr { @for (index, head) in heads.iter().enumerate() { th scope="col" class=(kind(index)) { (head) } } } }
+                tbody {
+                    @for row in rows {
+                        tr { @for (index, cell) in row.iter().enumerate() { td class=(kind(index)) { (cell) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn convoys(explanation: &Explanation) -> Markup {
+    let heads = [
+        "case",
+        "variant",
+        "guest",
+        "verdict",
+        "convoys",
+        "share of run, %",
+        "spun per work",
+        "stalls, ms",
+    ];
+    let three = |values: [String; 3]| values.join(" / ");
+    let rows = explanation.rows.iter().filter_map(|row| {
+        let found = row.convoys?;
+        Some(vec![
+            row.case.clone(),
+            row.variant.clone(),
+            row.vm.clone(),
+            found.verdict().to_owned(),
+            format!("{} of {}", found.convoys, found.runs),
+            three(found.shares.map(|share| format!("{:.0}", share * 100.0))),
+            three(found.spun_per_work.map(|ratio| format!("{ratio:.2}"))),
+            three(found.stalls_ns.map(|stall| format!("{:.1}", stall as f64 / 1e6))),
+        ])
+    });
+    html! {
+        section {
+            h2 { "Convoys" }
+            (grid("Convoys: least / median / most of the runs", &heads.map(str::to_owned), rows, 4))
+            p class="note" {
+                "A convoy is a time in which the guest's vCPUs spin longer behind vCPUs that are not running than they work. \
+                 Spun per work: the same over the whole run. Stall: nobody in the guest works, or runs while holding a lock."
+            }
+        }
+    }
+}
+
+fn counters(explanation: &Explanation) -> Markup {
+    let rows: Vec<&Row> = explanation.rows.iter().filter(|row| row.measured).collect();
+    let mut names: Vec<&str> = rows
+        .iter()
+        .flat_map(|row| &row.counters)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let (telling, other): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| TELLING.contains(name));
+    html! {
+        section {
+            h2 { "Counters" }
+            (per_run("Per run, mean of the runs at this scale", &rows, &telling))
+            @if !other.is_empty() {
+                details { summary { "All others" } (per_run("Per run, mean of the runs at this scale", &rows, &other)) }
+            }
+        }
+    }
+}
+
+fn per_run(caption: &str, rows: &[&Row], names: &[&str]) -> Markup {
+    let heads = std::iter::once("counter".to_owned());
+    let heads: Vec<String> = heads.chain(rows.iter().map(|row| label(row))).collect();
+    let value = |row: &Row, name: &str| {
+        let found = row.counters.iter().find(|(known, _)| known == name);
+        found.map_or_else(|| "-".to_owned(), |(_, value)| number(*value))
+    };
+    let lines = names.iter().map(|name| {
+        std::iter::once((*name).to_owned())
+            .chain(rows.iter().map(|row| value(row, name)))
+            .collect()
+    });
+    grid(caption, &heads, lines, 1)
+}
+
+fn label(row: &Row) -> String {
+    format!("{} {} {}", row.case, row.variant, row.vm)
+}
+
+fn definition(results: &Results) -> Markup {
+    html! {
+        @if let Some(text) = &results.definition {
+            section {
+                h2 { "The experiment" }
+                details {
+                    summary { "Its file, as TOML" }
+                    pre { (text) }
+                }
+            }
+        }
+    }
+}
+
+fn provenance(results: &Results) -> Markup {
+    let seeds: Vec<String> = results.seeds.iter().map(ToString::to_string).collect();
+    let heads = ["case", "variant", "guest", "source of the published figure", "history"].map(str::to_owned);
+    let rows = results.cases.iter().map(|case| {
+        let source = case.published.as_ref().map(|published| published.source.clone());
+        vec![
+            case.case.clone(),
+            case.variant.clone(),
+            case.vm.clone(),
+            source.unwrap_or_default(),
+            case.history_hash.clone(),
+        ]
+    });
+    html! {
+        section {
+            h2 { "Provenance" }
+            dl {
+                dt { "Version" } dd { code { (results.version) } }
+                dt { "Machine profile" } dd { (results.machine) }
+                dt { "Seeds" } dd { (seeds.join(", ")) }
+                dt { "Scale" } dd { (results.scale) }
+                dt { "Schema" } dd { code { (results.schema) } }
+                dt { "The same again" } dd { pre { (results.command) } }
+            }
+            (grid("Histories: equal hashes mean equal runs, bit for bit", &heads, rows, 5))
+        }
+    }
+}
+
+/// `share` in words for a reader who cannot see it.
+fn spoken(name: &str, share: f64) -> String {
+    match percent(share).as_str() {
+        "-" => format!("{name} none"),
+        percent => format!("{name} {percent} %"),
+    }
+}
+
+/// `value` with its unit.
+fn spoken_number(value: f64, unit: &str) -> String {
+    format!("{} {unit}", number(value))
+}

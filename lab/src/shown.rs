@@ -1,0 +1,122 @@
+//! How numbers and results are shown, on the terminal and in reports.
+
+use crate::compare::Row;
+use crate::explain::Convoys;
+use crate::results::Case;
+use crate::stats::{Method, Verdict};
+
+/// `value` with four significant digits, or as many as it has before its point.
+pub fn number(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let digits = value.abs().log10().floor() as i32;
+    let decimals = (3 - digits).clamp(0, 12) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// A number that may be missing.
+pub fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), number)
+}
+
+/// A share in per cent.
+pub fn percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "-".to_owned(),
+        percent if percent < 0.05 => "<0.1".to_owned(),
+        percent => format!("{percent:.1}"),
+    }
+}
+
+/// Column heads of results of `metric` in `unit`; the first three columns are text.
+pub fn result_heads(metric: &str, unit: &str) -> [String; 10] {
+    let mean = format!("{metric}, {unit}");
+    [
+        "case",
+        "variant",
+        "guest",
+        &mean,
+        "sd",
+        "median",
+        "range",
+        "published (sd)",
+        "ratio",
+        "convoys",
+    ]
+    .map(str::to_owned)
+}
+
+/// A row of results.
+pub fn result_row(case: &Case) -> [String; 10] {
+    let published = case.published.as_ref().map_or_else(String::new, |published| {
+        let sd = published.sd.map_or_else(String::new, |sd| format!(" ({})", number(sd)));
+        format!(
+            "{}{sd}{}",
+            number(published.mean),
+            if published.calibrate { " *" } else { "" }
+        )
+    });
+    let range = match (case.min, case.max) {
+        (Some(min), Some(max)) => format!("{} - {}", number(min), number(max)),
+        _ => "-".to_owned(),
+    };
+    let convoys = Convoys::of(case).map_or_else(String::new, |found| format!("{} of {}", found.convoys, found.runs));
+    [
+        case.case.clone(),
+        case.variant.clone(),
+        case.vm.clone(),
+        optional(case.mean),
+        optional(case.sd),
+        optional(case.median),
+        range,
+        published,
+        case.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+        convoys,
+    ]
+}
+
+/// A comparison in words.
+pub fn verdict(row: &Row) -> String {
+    let Some(comparison) = row.comparison else {
+        return "no samples".to_owned();
+    };
+    let interval = comparison
+        .interval
+        .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", ratio(low), ratio(high)));
+    let paired = if comparison.method == Method::PairedT {
+        ", paired by seed"
+    } else {
+        ""
+    };
+    let judgement = match (comparison.verdict, row.better) {
+        (Verdict::Identical, _) => return "identical, sample by sample".to_owned(),
+        (Verdict::TooFewSamples, _) => "one sample proves nothing",
+        (Verdict::NoDifferenceProven, _) => "no difference proven",
+        (_, Some(true)) => "better",
+        (_, _) => "worse",
+    };
+    format!("x {}{interval}: {judgement}{paired}", ratio(comparison.ratio))
+}
+
+/// A ratio with three decimals; where those say nothing, only its order.
+fn ratio(value: f64) -> String {
+    match value {
+        value if value < 0.001 => "<0.001".to_owned(),
+        value if value > 1000.0 => ">1000".to_owned(),
+        value => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_four_digits() {
+        let shown: Vec<String> = [0.0, 0.001234567, 1.0, 38.1033, 778.622, 2399.11, 51993.5]
+            .map(number)
+            .to_vec();
+        assert_eq!(shown, ["0", "0.001235", "1.000", "38.10", "778.6", "2399", "51994"]);
+    }
+}

@@ -1,0 +1,199 @@
+//! A picture of a run: a timeline for ui.perfetto.dev.
+//!
+//! One run of one cell is recorded within a window of virtual time, so that files stay small. Where the user names no
+//! window, the run is made twice: once to find where the first convoy begins, and once to record that. Recording changes
+//! nothing, so both have the same history; that is checked.
+
+mod picture;
+mod proto;
+mod write;
+
+use std::fmt;
+
+use holdfast_sim::timeline::{Timeline, Window};
+use holdfast_sim::{CallOff, Config, Failure, Outcome};
+
+use crate::amount::Amount;
+use crate::diagnostic::{Place, Problem, Problems};
+use crate::plan::Plan;
+
+pub use write::encode;
+
+/// How much is recorded where the user does not say, nanoseconds of virtual time.
+pub const SPAN_NS: u64 = 60_000_000;
+/// How much of that comes before the beginning of a convoy, nanoseconds.
+const LEAD_NS: u64 = 10_000_000;
+/// Longest window, nanoseconds: what a browser can show.
+const SPAN_MAX_NS: u64 = 10_000_000_000;
+
+/// The window that the user asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wanted {
+    /// `--from`.
+    pub from: Option<String>,
+    /// `--for`.
+    pub span: Option<String>,
+}
+
+/// Why the window starts where it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The user said so.
+    Asked,
+    /// The first convoy of this guest begins there.
+    Convoy(usize),
+    /// The measured interval of this guest begins there; there was no convoy.
+    Interval(usize),
+    /// The run failed at its end.
+    Failure,
+    /// There was nothing to choose by.
+    PowerOn,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Asked => write!(f, "as asked for"),
+            Reason::Convoy(_) => write!(f, "just before the first convoy"),
+            Reason::Interval(_) => write!(f, "since there is no convoy: where the measured interval begins"),
+            Reason::Failure => write!(f, "just before its failure"),
+            Reason::PowerOn => write!(f, "at power-on"),
+        }
+    }
+}
+
+/// A recorded run.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// How the run ended.
+    pub outcome: Result<Outcome, Failure>,
+    /// What was recorded.
+    pub timeline: Timeline,
+    /// Why the window starts where it does.
+    pub reason: Reason,
+}
+
+/// Why there is no recording.
+#[derive(Debug)]
+pub enum TraceError {
+    /// The user asked for what cannot be.
+    Input(Problems),
+    /// The machine could not be built, or the run was called off.
+    Run(Failure),
+    /// Two runs of the same differed: our fault.
+    NotDeterministic,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TraceError::Input(problems) => problems.fmt(f),
+            TraceError::Run(failure) => failure.fmt(f),
+            TraceError::NotDeterministic => write!(f, "not deterministic: the run had another history when recorded"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+fn problem(option: &str, found: String, expected: String) -> TraceError {
+    TraceError::Input(Problems(vec![Problem {
+        place: Place::whole(option),
+        key: String::new(),
+        found,
+        expected,
+    }]))
+}
+
+fn nanos(option: &str, text: &str) -> Result<u64, TraceError> {
+    Amount::parse(text).and_then(Amount::nanos).ok_or_else(|| {
+        let expected = "a time with its unit (ns, us, ms or s), such as \"250 ms\"";
+        problem(option, format!("{text:?}"), expected.to_owned())
+    })
+}
+
+/// Runs the first cell of `plan` with its first seed, and records it.
+///
+/// # Errors
+/// [`TraceError`]. A run that fails is recorded up to there, and is no error.
+pub fn trace(plan: &Plan, wanted: &Wanted, call_off: &CallOff) -> Result<Traced, TraceError> {
+    let span = match &wanted.span {
+        None => SPAN_NS,
+        Some(text) => nanos("--for", text)?,
+    };
+    if !(1..=SPAN_MAX_NS).contains(&span) {
+        let found = format!("{:?}", wanted.span.as_deref().unwrap_or_default());
+        let expected = "more than nothing and at most 10 s of virtual time";
+        return Err(problem("--for", found, expected.to_owned()));
+    }
+    let config = Config {
+        seed: plan.seeds[0],
+        ..plan.cells[0].config.clone()
+    };
+    let record = |from_ns: u64, to_ns: u64| {
+        holdfast_sim::record(&config, call_off, Window { from_ns, to_ns }).map_err(TraceError::Run)
+    };
+    let Some(from) = &wanted.from else {
+        let (before, timeline) = record(0, 0)?;
+        called_off(&before)?;
+        let (from, reason) = interesting(&before, &timeline, span);
+        let (outcome, timeline) = record(from, from.saturating_add(span))?;
+        called_off(&outcome)?;
+        return match (&before, &outcome) {
+            (Ok(one), Ok(other)) if one.history_hash != other.history_hash => Err(TraceError::NotDeterministic),
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) => Err(TraceError::NotDeterministic),
+            _ => Ok(Traced {
+                outcome,
+                timeline,
+                reason,
+            }),
+        };
+    };
+    let start = nanos("--from", from)?;
+    let (outcome, timeline) = record(start, start.saturating_add(span))?;
+    called_off(&outcome)?;
+    if start >= timeline.end.nanos() {
+        let expected = format!("less than {}, where the run ends", milliseconds(timeline.end.nanos()));
+        return Err(problem("--from", format!("{from:?}"), expected));
+    }
+    Ok(Traced {
+        outcome,
+        timeline,
+        reason: Reason::Asked,
+    })
+}
+
+fn called_off(outcome: &Result<Outcome, Failure>) -> Result<(), TraceError> {
+    match outcome {
+        Err(Failure::CalledOff) => Err(TraceError::Run(Failure::CalledOff)),
+        _ => Ok(()),
+    }
+}
+
+/// `nanos` in milliseconds.
+pub fn milliseconds(nanos: u64) -> String {
+    format!("{:.3} ms", nanos as f64 / 1e6)
+}
+
+/// Where to look.
+fn interesting(outcome: &Result<Outcome, Failure>, timeline: &Timeline, span: u64) -> (u64, Reason) {
+    let end = timeline.end.nanos();
+    let (from, reason) = match outcome {
+        Err(_) => (end.saturating_sub(span), Reason::Failure),
+        Ok(outcome) => {
+            let convoys = outcome.vms.iter().enumerate();
+            let first = convoys.filter_map(|(vm, of)| Some((of.convoy?.since_ns, vm))).min();
+            let begun = timeline.begun.iter().enumerate();
+            let interval = begun
+                .filter_map(|(vm, begun)| Some((begun.as_ref()?.nanos(), vm)))
+                .min();
+            match (first, interval) {
+                (Some((since, vm)), _) => (since.saturating_sub(LEAD_NS), Reason::Convoy(vm)),
+                (None, Some((begun, vm))) => (begun, Reason::Interval(vm)),
+                (None, None) => (0, Reason::PowerOn),
+            }
+        }
+    };
+    // A convoy in the last moment still leaves something to see.
+    (from.min(end.saturating_sub(1)), reason)
+}

@@ -27,7 +27,7 @@ fn decoded(trace: &Path) -> Option<serde_json::Value> {
         return None;
     }
     let output = Command::new(&python)
-        .args(["-c", include_str!("perfetto.py")])
+        .args(["-c", include_str!("decode_trace.py")])
         .arg(trace)
         .output()
         .expect("Python starts");

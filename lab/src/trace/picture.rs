@@ -24,6 +24,8 @@ pub struct Track {
 pub struct Event {
     /// Nanoseconds since power-on.
     pub at: u64,
+    /// The order in which instants happened that have the same time, from 1; 0 for all else, which comes before them.
+    pub rank: usize,
     /// What.
     pub what: Mark,
 }
@@ -124,6 +126,7 @@ fn merge(mut slices: Vec<Slice>, instants: Vec<Event>) -> Vec<Event> {
             }
             events.push(Event {
                 at: end,
+                rank: 0,
                 what: Mark::End,
             });
         }
@@ -136,6 +139,7 @@ fn merge(mut slices: Vec<Slice>, instants: Vec<Event>) -> Vec<Event> {
         open.push(slice.end);
         events.push(Event {
             at: slice.start,
+            rank: 0,
             what: Mark::Begin(slice.name, slice.lock),
         });
     }
@@ -250,9 +254,11 @@ impl Artist<'_> {
     }
 
     fn instants(&self, owner: Owner) -> Vec<Event> {
-        let mine = self.0.moments.iter().filter(|moment| moment.track == owner);
-        mine.map(|moment| Event {
+        let moments = self.0.moments.iter().enumerate();
+        let mine = moments.filter(|(_, moment)| moment.track == owner);
+        mine.map(|(index, moment)| Event {
             at: moment.at.nanos(),
+            rank: index + 1,
             what: Mark::Instant(self.happening(moment.what), moment.flow),
         })
         .collect()
@@ -318,6 +324,7 @@ fn counted(from: u64, spans: &[(u64, u64)]) -> Vec<Event> {
         if count != before || events.is_empty() {
             events.push(Event {
                 at: at_once[0].0,
+                rank: 0,
                 what: Mark::Count(count),
             });
         }
@@ -343,6 +350,7 @@ mod tests {
     fn slices_nest_and_instants_keep_their_time() {
         let instant = |at| Event {
             at,
+            rank: 1,
             what: Mark::Instant("!".to_owned(), None),
         };
         let slices = vec![

@@ -37,19 +37,14 @@ pub fn encode(timeline: &Timeline) -> Vec<u8> {
         }),
         ..TracePacket::default()
     });
-    let mut order: Vec<(u64, usize, usize)> = Vec::new();
+    let mut order: Vec<(u64, usize, usize, usize)> = Vec::new();
     for (number, track) in tracks.iter().enumerate() {
-        order.extend(
-            track
-                .events
-                .iter()
-                .enumerate()
-                .map(|(index, event)| (event.at, number, index)),
-        );
+        let events = track.events.iter().enumerate();
+        order.extend(events.map(|(index, event)| (event.at, event.rank, number, index)));
     }
-    // Readers sort anyway; what happens at once on a track keeps its order.
+    // Readers sort by time, and otherwise keep this order: causes come before their effects at the same time.
     order.sort_unstable();
-    for (_, number, index) in order {
+    for (.., number, index) in order {
         writer.event(number, &tracks[number].events[index]);
     }
     writer.bytes
@@ -150,5 +145,49 @@ impl Writer {
         self.names.insert(name.to_owned(), iid);
         *new = Some(interned(iid, name));
         iid
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_machine::Time;
+    use holdfast_sim::timeline::{Flow, Happening, Moment, Track as Owner, VcpuTimeline};
+
+    use super::*;
+
+    #[test]
+    fn causes_stand_before_effects_at_the_same_time() {
+        let moment = |vcpu, what, ends| Moment {
+            at: Time(7_000),
+            track: Owner::Vcpu(vcpu),
+            what,
+            flow: Some(Flow { id: 9, ends }),
+        };
+        let vcpu = |number| VcpuTimeline {
+            number,
+            ..VcpuTimeline::default()
+        };
+        let timeline = Timeline {
+            from: Time(0),
+            to: Time(9_000),
+            end: Time(9_000),
+            begun: vec![None],
+            truncated: false,
+            vms: vec!["guest".to_owned()],
+            tasks: Vec::new(),
+            pcpus: Vec::new(),
+            vcpus: vec![vcpu(0), vcpu(1)],
+            moments: vec![
+                moment(1, Happening::Kick(0), false),
+                moment(0, Happening::Woken { by: 1, vector: None }, true),
+            ],
+        };
+        let trace = Trace::decode(&*encode(&timeline)).expect("what was encoded");
+        let events = trace.packet.iter().filter_map(|packet| packet.track_event.as_ref());
+        let links: Vec<(usize, usize)> = events
+            .map(|event| (event.flow_ids.len(), event.terminating_flow_ids.len()))
+            .filter(|links| *links != (0, 0))
+            .collect();
+        assert_eq!(links, [(1, 0), (0, 1)]);
     }
 }

@@ -91,6 +91,10 @@ named! {
         IpcSemaphore = "ipc_sem",
         /// A driver's own lock.
         Driver = "driver",
+        /// `futex_hash_bucket.lock`.
+        Futex = "futex_hash",
+        /// `eventpoll.lock`: what is ready, and who waits for it.
+        Epoll = "eventpoll",
     }
 }
 

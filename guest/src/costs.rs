@@ -250,3 +250,20 @@ pub(crate) mod xfs {
     /// Different items in a push at most. [E]
     pub(crate) const PUSH_ITEMS_MAX: u32 = 64;
 }
+// ---- futexes, streams, epoll ----
+
+/// futex: key and hash, per call. [E] 60-100 ns
+pub(crate) const FUTEX: u64 = 80;
+/// Looking at one waiter, or queueing oneself, under the bucket's lock. [E]
+pub(crate) const FUTEX_ENTRY: u64 = 40;
+/// Copying between user and kernel memory, picoseconds per byte: small copies that hit the cache, 5-6 bytes per
+/// nanosecond as for pages. [L]
+pub(crate) const COPY_BYTE_PS: u64 = 180;
+/// epoll_ctl besides the look at the file and the locks' sections. [E]
+pub(crate) const EPOLL_CTL: u64 = 250;
+/// epoll_wait besides the look at the file and the locks' sections: copying out one event. [E]
+pub(crate) const EPOLL_WAIT: u64 = 200;
+/// The look at one socket (`unix_poll`) for epoll, which needs no wait queue entry. [E]
+pub(crate) const EPOLL_LOOK: u64 = 80;
+/// Linking or unlinking a ready file, or a waiter, under the eventpoll's lock. [E]
+pub(crate) const EPOLL_LINK: u64 = 40;

@@ -40,6 +40,9 @@ pub struct Config {
     pub shared_cache: bool,
     /// Who spins for a mutex whose owner runs. The published kernels of 3.3 to 3.9 know neither queue nor preempted flag.
     pub owner_spinning: OwnerSpinning,
+    /// Whether a wake-up for a CPU of another cache is handed over to that CPU (`TTWU_QUEUE`, Linux 3.0 and later). Before,
+    /// the waker itself takes the run queue's lock of the CPU where the task slept, and then of the one where it goes.
+    pub ttwu_queue: bool,
 }
 
 /// The kernel.

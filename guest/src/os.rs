@@ -1,16 +1,20 @@
 //! What a program sees of the kernel: system calls, and its own time.
 
+use alloc::vec::Vec;
+
 use holdfast_locks::CpuId;
 
 use crate::class::Event;
 use crate::costs;
 use crate::fs::{self, FileId};
 use crate::handle::KernelRef;
+use crate::ipc::Events;
 use crate::kernel::OnCpu;
 use crate::machine::{Cpu, Machine, Mode, Report};
 use crate::mm::{self, Fault};
 use crate::process::{self, Executable, Exited, Fork};
 use crate::program::Start;
+use crate::sync::WordOf;
 use crate::{driver, ipc, report, time};
 
 /// The kernel, for the task that calls.
@@ -264,6 +268,41 @@ impl<M: Machine> Os<M> {
         ipc::poll(&self.kernel, socket);
     }
 
+    /// Writes as many of `items`, each of `item_bytes`, to the stream's peer as its buffer takes; never sleeps. How many.
+    pub fn write_stream(&self, stream: u32, items: &[u32], item_bytes: u32) -> usize {
+        self.syscall();
+        ipc::write_stream(&self.kernel, stream, items, item_bytes)
+    }
+
+    /// Reads what has arrived at `stream`, up to about `bytes`, and appends it to `into`; never sleeps. How many items.
+    pub fn read_stream(&self, stream: u32, bytes: u32, into: &mut Vec<u32>) -> usize {
+        self.syscall();
+        ipc::read_stream(&self.kernel, stream, bytes, into)
+    }
+
+    /// Says which `events` of `stream` make `epoll` report it, once (`EPOLLONESHOT`).
+    pub fn watch(&self, epoll: u32, stream: u32, events: Events) {
+        self.syscall();
+        ipc::epoll_control(&self.kernel, epoll, stream, events);
+    }
+
+    /// Sleeps until a watched stream is ready: which one, and for what. It is not watched any more.
+    pub fn wait_ready(&self, epoll: u32) -> (u32, Events) {
+        self.syscall();
+        ipc::epoll_wait(&self.kernel, epoll)
+    }
+
+    /// Sleeps until [`Os::futex_wake`] for `word`, unless that is not `expected` any more.
+    pub(crate) fn futex_wait(&self, word: &WordOf<M>, expected: u32) {
+        self.syscall();
+        ipc::futex_wait(&self.kernel, word, expected);
+    }
+
+    /// Wakes up to `count` tasks that sleep on `word`.
+    pub(crate) fn futex_wake(&self, word: &WordOf<M>, count: u32) {
+        ipc::futex_wake(&self.syscall(), word, count);
+    }
+
     /// Subtracts one from a SysV semaphore; sleeps while it is 0.
     pub fn semaphore_down(&self, array: u32, index: u32) {
         self.syscall();
@@ -310,6 +349,11 @@ impl<M: Machine> Os<M> {
     /// The measured interval begins.
     pub fn begin(&self) {
         self.kernel.machine.report(Report::Begin);
+    }
+
+    /// Publishes a counter of the program's with the results.
+    pub fn report(&self, name: &str, value: u64) {
+        self.kernel.machine.report(Report::Counter(name.into(), value));
     }
 
     /// The measured interval ends: publishes the kernel's counters and the result.

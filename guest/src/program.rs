@@ -35,6 +35,10 @@ pub struct Limits {
     pub pipes: u32,
     /// Local sockets, connected in pairs: 0 with 1, 2 with 3.
     pub sockets: u32,
+    /// Ends of stream connections, connected in pairs: 0 with 1, 2 with 3.
+    pub streams: u32,
+    /// epoll instances.
+    pub epolls: u32,
     /// SysV semaphore arrays.
     pub semaphore_arrays: u32,
     /// Semaphores per array.
@@ -53,6 +57,8 @@ impl Default for Limits {
             format: Format::Plain,
             pipes: 0,
             sockets: 0,
+            streams: 0,
+            epolls: 0,
             semaphore_arrays: 0,
             semaphores: 0,
             drivers: 0,

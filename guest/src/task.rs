@@ -72,6 +72,8 @@ pub(crate) struct Task<M: Machine> {
     pub(crate) wait_next: Local32,
     pub(crate) wait_previous: Local32,
     pub(crate) waiting: Shared32,
+    /// The futex that it sleeps on, under its bucket's lock.
+    pub(crate) futex: Local,
 
     /// Not 0: the semaphore operation that it sleeps for is done.
     pub(crate) granted: Shared32,
@@ -119,6 +121,7 @@ impl<M: Machine> Task<M> {
             wait_next: Local32::new(TaskId::NONE.0),
             wait_previous: Local32::new(TaskId::NONE.0),
             waiting: Shared32::new(0),
+            futex: Local::new(0),
             granted: Shared32::new(0),
             parent: Local32::new(TaskId::NONE.0),
             children: Local32::new(0),

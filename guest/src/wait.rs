@@ -114,7 +114,8 @@ impl<M: Machine> WaitQueue<M> {
     }
 }
 
-fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, count: u32, hint: WakeHint) {
+/// Wakes up to `count` tasks of `list`, whose lock the caller holds.
+pub(crate) fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, count: u32, hint: WakeHint) {
     let (mut id, mut left) = (list.first, count);
     while id != TaskId::NONE && left > 0 {
         let next = TaskId(on.kernel.tasks.get(id).wait_next.get());

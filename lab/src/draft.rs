@@ -75,14 +75,19 @@ impl DraftVm {
     pub(crate) fn counts_operations(&self) -> bool {
         matches!(
             self.boot.workload,
-            Workload::Pgbench(_) | Workload::Contend(_) | Workload::Aim7(_)
+            Workload::Pgbench(_) | Workload::Contend(_) | Workload::Aim7(_) | Workload::Amqp(_)
         )
     }
 
     fn ends(&self) -> bool {
         match self.boot.workload {
             Workload::Idle | Workload::Hog(_) => false,
-            Workload::Contend(_) | Workload::Kernbench(_) | Workload::Pgbench(_) | Workload::Aim7(_) => true,
+            Workload::Contend(_)
+            | Workload::Kernbench(_)
+            | Workload::Pgbench(_)
+            | Workload::Aim7(_)
+            | Workload::Amqp(_)
+            | Workload::Startup(_) => true,
         }
     }
 
@@ -149,6 +154,14 @@ fn scaled(workload: Workload, scale: f64) -> Workload {
             let wanted = (f64::from(parameters.jobs) * scale).round() as u32;
             parameters.jobs = wanted.max(1);
             Workload::Aim7(parameters)
+        }
+        Workload::Startup(mut parameters) => {
+            parameters.devices = scaled_count(u64::from(parameters.devices), scale, 1) as u32;
+            Workload::Startup(parameters)
+        }
+        Workload::Amqp(mut parameters) => {
+            parameters.messages = scaled_count(parameters.messages, scale, 10 * parameters.producers);
+            Workload::Amqp(parameters)
         }
         endless @ (Workload::Idle | Workload::Hog(_)) => endless,
     }

@@ -25,10 +25,13 @@ macro_rules! shipped {
 }
 
 /// Experiments: published ones, and questions of our own.
-pub static EXPERIMENTS: &[Shipped] = shipped!("experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "lock-crossover", "directed-yield-grid");
+pub static EXPERIMENTS: &[Shipped] = shipped!(
+    "experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "amqp-directed-yield", "boot-64",
+    "cgroup-imbalance", "lock-crossover", "directed-yield-grid"
+);
 
 /// Machine profiles.
-pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "westmere-ex-8", "generic-x86");
+pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "generic-x86");
 
 /// The profile of an experiment that names none.
 pub const DEFAULT_MACHINE: &str = "generic-x86";

@@ -4,10 +4,12 @@ use holdfast_guest::OwnerSpinning;
 use holdfast_locks::LockKind;
 
 use crate::aim7::Aim7;
+use crate::amqp::Amqp;
 use crate::contend::Contend;
 use crate::hog::Hog;
 use crate::kernbench::Kernbench;
 use crate::pgbench::Pgbench;
+use crate::startup::Startup;
 
 /// A guest's kernel parameters and what it runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +33,9 @@ pub struct Boot {
     /// Who spins for a sleeping lock whose owner runs. By default as the kernels of the published experiments (3.3 and
     /// 3.14, the latter without its queue): nobody looks whether the owner's vCPU is preempted.
     pub owner_spinning: OwnerSpinning,
+    /// Whether wake-ups across caches are handed over by IPI (Linux 3.0 and later). Before, the waker takes the other CPU's
+    /// run queue lock.
+    pub ttwu_queue: bool,
     /// The program.
     pub workload: Workload,
 }
@@ -46,6 +51,7 @@ impl Default for Boot {
             no_steal_acc: false,
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
+            ttwu_queue: true,
             workload: Workload::Idle,
         }
     }
@@ -66,4 +72,8 @@ pub enum Workload {
     Pgbench(Pgbench),
     /// AIM7's disk mix.
     Aim7(Aim7),
+    /// A message broker with its performance test.
+    Amqp(Amqp),
+    /// What drivers and udev do at boot.
+    Startup(Startup),
 }

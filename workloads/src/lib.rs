@@ -1,4 +1,5 @@
-//! Programs over guest services: kernel build, PostgreSQL, AIM7, CPU hogs, tasks that contend for one lock.
+//! Programs over guest services: kernel build, PostgreSQL, AIM7, message broker, booting, CPU hogs, tasks that contend for one
+//! lock.
 //!
 //! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that differ
 //! in a lock do the same work. **No machine**: a program sees system calls and its own time, nothing below.
@@ -12,20 +13,24 @@ use alloc::boxed::Box;
 use holdfast_guest::{Config, GuestImage, Limits, Machine, Os, Program, Start};
 
 mod aim7;
+mod amqp;
 mod boot;
 mod contend;
 mod hog;
 mod kernbench;
 mod pgbench;
+mod startup;
 mod stream;
 
 pub use aim7::Aim7;
+pub use amqp::Amqp;
 pub use boot::{Boot, Workload};
 pub use contend::Contend;
 pub use hog::Hog;
 pub use holdfast_guest::{Format, OwnerSpinning};
 pub use kernbench::Kernbench;
 pub use pgbench::{Pgbench, Script};
+pub use startup::Startup;
 
 /// A kernel with its workload, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
@@ -36,6 +41,7 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         no_steal_acc: boot.no_steal_acc,
         shared_cache: boot.shared_cache,
         owner_spinning: boot.owner_spinning,
+        ttwu_queue: boot.ttwu_queue,
     };
     let program: Box<dyn Program<M>> = match &boot.workload {
         Workload::Idle => Box::new(Idle),
@@ -44,6 +50,8 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         Workload::Kernbench(kernbench) => Box::new(kernbench::Build::new(kernbench)),
         Workload::Aim7(aim7) => Box::new(aim7::Disk::new(aim7)),
         Workload::Pgbench(pgbench) => Box::new(pgbench::Database::new(pgbench)),
+        Workload::Startup(startup) => Box::new(startup::Booting::new(startup, machine.cpus())),
+        Workload::Amqp(amqp) => Box::new(amqp::Messaging::new(amqp, machine.cpus())),
     };
     holdfast_guest::image(machine, config, program)
 }

@@ -20,11 +20,17 @@ fn what_is_listed_can_be_shown() {
             "kernbench-overcommit",
             "pgbench-overhead",
             "aim7-qspinlock",
+            "amqp-directed-yield",
+            "boot-64",
+            "cgroup-imbalance",
             "lock-crossover",
             "directed-yield-grid"
         ]
     );
-    assert_eq!(names("machines"), ["xeon-x5570", "westmere-ex-8", "generic-x86"]);
+    assert_eq!(
+        names("machines"),
+        ["xeon-x5570", "nehalem-ex", "westmere-ex-8", "generic-x86"]
+    );
     let table = holdfast(&["list"]);
     for name in names("experiments").into_iter().chain(names("machines")) {
         assert!(table.out.contains(&name));

@@ -28,7 +28,13 @@ pub(crate) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
     if task.state.get() & mask == 0 {
         return false;
     }
-    on.work(costs::WAKE);
+    if on.kernel.config.ttwu_queue {
+        on.work(costs::WAKE);
+    } else {
+        // Before 3.0 the lock of the run queue that it left serialises its wake-ups, and the choice of the next.
+        let _left = on.kernel.cpus[task.cpu.get() as usize].run_queue.lock(on);
+        on.work(costs::WAKE);
+    }
     on.local.count(Event::Wakeups);
     if task.queued.get() != 0 && wake_before_sleep(on, task) {
         return true;
@@ -48,7 +54,7 @@ pub(crate) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
         on.local.count(Event::Migrations);
     }
     task.cpu.set(target);
-    if on.kernel.share_cache(on.index, target) {
+    if !on.kernel.config.ttwu_queue || on.kernel.share_cache(on.index, target) {
         activate_woken(on, target, id);
     } else {
         hand_over(on, target, id, task);

@@ -8,8 +8,8 @@ use holdfast_sim::SimMachine;
 
 use crate::machine::{Setup, counter, lead, run};
 
-/// With and without CPUs that others take away; with wake-ups on this CPU, and on idle neighbours.
-fn setups() -> [Setup; 4] {
+/// With and without CPUs that others take away; with wake-ups on this CPU, and on idle neighbours; and as before 3.0.
+pub fn setups() -> [Setup; 5] {
     let (near, far) = (
         Setup::default(),
         Setup {
@@ -20,8 +20,16 @@ fn setups() -> [Setup; 4] {
     [
         near.clone(),
         far.clone(),
-        Setup { hogs: 4, ..near },
+        Setup {
+            hogs: 4,
+            ..near.clone()
+        },
         Setup { hogs: 4, ..far },
+        Setup {
+            hogs: 4,
+            ttwu_queue: false,
+            ..near
+        },
     ]
 }
 

@@ -36,6 +36,7 @@ pub struct Setup {
     pub lock: LockKind,
     pub shared_cache: bool,
     pub owner_spinning: OwnerSpinning,
+    pub ttwu_queue: bool,
     /// Another guest burns this many vCPUs.
     pub hogs: u32,
     pub seed: u64,
@@ -49,6 +50,8 @@ impl Default for Setup {
             files: 8,
             pipes: 4,
             sockets: 8,
+            streams: 8,
+            epolls: 2,
             semaphore_arrays: 2,
             semaphores: 4,
             ..Limits::default()
@@ -59,6 +62,7 @@ impl Default for Setup {
             lock: LockKind::Ticket,
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
+            ttwu_queue: true,
             hogs: 0,
             seed: 1,
             limits,
@@ -136,6 +140,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
             no_steal_acc: false,
             shared_cache: setup.shared_cache,
             owner_spinning: setup.owner_spinning,
+            ttwu_queue: setup.ttwu_queue,
         };
         assert_eq!(machine.cpus(), setup.vcpus);
         holdfast_guest::image(

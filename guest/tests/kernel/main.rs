@@ -6,5 +6,6 @@ mod ipc;
 mod machine;
 mod mutex;
 mod processes;
+mod pthread;
 mod scheduling;
 mod smp;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use holdfast_host::{HostConfig, PauseExit, VmGroup};
 use holdfast_sim::HostTask;
-use holdfast_workloads::{Aim7, Contend, Hog, Kernbench, Pgbench, Workload};
+use holdfast_workloads::{Aim7, Amqp, Contend, Hog, Kernbench, Pgbench, Startup, Workload};
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
@@ -93,6 +93,8 @@ fn fresh_vms() -> Vec<DraftVm> {
         with(Workload::Kernbench(Kernbench::default())),
         with(Workload::Pgbench(Pgbench::default())),
         with(Workload::Aim7(Aim7::default())),
+        with(Workload::Amqp(Amqp::default())),
+        with(Workload::Startup(Startup::default())),
     ]
 }
 

@@ -52,10 +52,9 @@ fn every_shipped_experiment_is_valid() {
         let experiment = Experiment::parse(shipped.file, shipped.text).unwrap_or_else(|problems| panic!("{problems}"));
         assert_eq!(experiment.name, shipped.name);
         assert!(experiment.source.is_some(), "{} says where it comes from", shipped.name);
+        // Some ask what nobody has published; figures that there are must name a cell, which the plan checks.
         let plan = Plan::new(experiment, &Options::default()).unwrap_or_else(|problems| panic!("{problems}"));
-        // A question of our own has nothing to be compared with.
-        let is_ours = ["lock-crossover", "directed-yield-grid"].contains(&shipped.name);
-        assert_eq!(plan.experiment.published.is_empty(), is_ours, "{}", shipped.name);
+        assert!(!plan.cells.is_empty());
     }
 }
 

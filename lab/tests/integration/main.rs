@@ -1,7 +1,8 @@
-//! The lab with a stand-in for the simulator.
+//! The lab with a stand-in for the simulator; shipped experiments, small, in the simulator itself.
 
 mod fake;
 
+mod directed_yield;
 mod everywhere;
 mod explained;
 mod files;

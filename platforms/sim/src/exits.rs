@@ -36,7 +36,10 @@ impl Engine {
         let now = self.now;
         let this = &mut self.vcpus[vcpu as usize];
         this.remaining = this.clock.since(now);
-        this.pcpu = None;
+        if let Some(pcpu) = this.pcpu.take() {
+            let pcpu = &mut self.pcpus[pcpu as usize];
+            pcpu.ran += now.since(pcpu.since);
+        }
     }
 
     fn host_exit(&mut self, pcpu: u32, vcpu: u32, exit: Exit) {
@@ -46,7 +49,11 @@ impl Engine {
             interrupts_enabled: this.irqs_enabled && this.inject.is_none(),
             cpl: if this.mode == Mode::User { 3 } else { 0 },
         };
-        self.pcpus[pcpu as usize].charged += self.costs.exit_hardware;
+        // An interrupt that waited for the host's work to end is taken there, before the guest is entered.
+        let is_entered = self.now > self.pcpus[pcpu as usize].since || !matches!(exit, Exit::ExternalInterrupt(_));
+        if is_entered {
+            self.pcpus[pcpu as usize].charged += self.costs.exit_hardware;
+        }
         self.step_host(
             pcpu,
             Event::Exit {
@@ -71,7 +78,8 @@ impl Engine {
                 self.host_exit(pcpu, vcpu, Exit::ExternalInterrupt(interrupt));
             }
             Activity::Task(task) => {
-                let ran = self.now.since(this.task_since);
+                let ran = self.now.since(this.since);
+                this.ran += ran;
                 if let Some(task) = self.tasks.get_mut(&task) {
                     task.remaining = Picos(task.remaining.0.saturating_sub(ran.0));
                 }
@@ -155,15 +163,19 @@ impl Engine {
         self.hash.add(self.now.0);
         self.hash.add(u64::from(pcpu) << 40 | run_code(run));
         let cold = self.costs.cache_refill;
+        let has_moved = match run {
+            Run::Guest { vcpu, .. } => self.vcpus[vcpu.0 as usize].last_pcpu != pcpu,
+            _ => false,
+        };
         let this = &mut self.pcpus[pcpu as usize];
         let thread = match run {
             Run::Guest { vcpu, .. } => Some(Run::Poll(vcpu)),
             Run::Task(_) => Some(run),
             Run::Poll(_) | Run::Idle => None,
         };
-        if thread.is_some() && thread != this.warm_for {
-            this.charged += cold;
-            this.warm_for = thread;
+        if let Some(thread) = thread {
+            let refill = this.warm(thread, has_moved, cold);
+            this.charged += refill;
         }
         this.activity = Activity::Host;
         this.next = run;
@@ -194,6 +206,7 @@ impl Engine {
         match this.activity {
             Activity::Host => self.begin(pcpu),
             Activity::Task(id) => {
+                this.ran += self.now.since(this.since);
                 let mut until = None;
                 if let Some(task) = self.tasks.get_mut(&id) {
                     task.remaining = task.busy.unwrap_or(Picos(u64::MAX));
@@ -219,6 +232,7 @@ impl Engine {
         let this = &mut self.pcpus[pcpu as usize];
         let timer = std::mem::take(&mut this.timer_pending);
         let reschedule = !timer && std::mem::take(&mut this.reschedule_pending);
+        this.since = self.now;
         match this.next {
             Run::Guest { vcpu, inject, window } => {
                 this.activity = Activity::Guest(vcpu.0);
@@ -226,7 +240,6 @@ impl Engine {
             }
             Run::Task(task) => {
                 this.activity = Activity::Task(task);
-                this.task_since = self.now;
                 let end = self
                     .tasks
                     .get(&task)

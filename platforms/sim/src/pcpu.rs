@@ -33,8 +33,12 @@ pub struct Pcpu {
     pub reschedule_pending: bool,
     /// Whose caches these are: the vCPU or task that it ran last.
     pub warm_for: Option<Run>,
-    /// When the task that runs started to.
-    pub task_since: Time,
+    /// Time spent in guests and tasks, in which lines are displaced.
+    pub ran: Picos,
+    /// Whom others displaced a short while ago, and what `ran` was then: their lines are not all gone.
+    displaced: Vec<(Run, Picos)>,
+    /// When the guest or task that runs started to.
+    pub since: Time,
 }
 
 impl Pcpu {
@@ -47,7 +51,47 @@ impl Pcpu {
             timer_pending: false,
             reschedule_pending: false,
             warm_for: None,
-            task_since: Time(0),
+            ran: Picos::ZERO,
+            displaced: Vec::new(),
+            since: Time(0),
         }
+    }
+    /// `thread` runs here from now on; what it has to fetch of its lines again, of `all`. Those who ran meanwhile have
+    /// displaced at most what they could fetch in that time.
+    pub fn warm(&mut self, thread: Run, has_moved: bool, all: Picos) -> Picos {
+        if self.warm_for == Some(thread) {
+            return Picos::ZERO;
+        }
+        let ran = self.ran;
+        self.displaced.retain(|(_, before)| ran - *before < all);
+        let found = self.displaced.iter().position(|(other, _)| *other == thread);
+        let lost = found.map(|index| ran - self.displaced.swap_remove(index).1);
+        if let Some(before) = self.warm_for.replace(thread) {
+            self.displaced.push((before, ran));
+        }
+        lost.filter(|_| !has_moved).unwrap_or(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_host::VcpuId;
+
+    #[test]
+    fn a_thread_loses_no_more_than_others_could_fetch() {
+        let all = Picos::from_nanos(20_000);
+        let (a, b) = (Run::Poll(VcpuId(0)), Run::Poll(VcpuId(1)));
+        let mut pcpu = Pcpu::new();
+        let mut warm = |thread, moved, ran| {
+            pcpu.ran += Picos::from_nanos(ran);
+            pcpu.warm(thread, moved, all)
+        };
+        assert_eq!(warm(a, true, 0), all, "the first time");
+        assert_eq!(warm(a, false, 50_000), Picos::ZERO, "nobody else ran meanwhile");
+        assert_eq!(warm(b, true, 10_000), all);
+        assert_eq!(warm(a, false, 3_000), Picos::from_nanos(3_000));
+        assert_eq!(warm(b, false, 27_000), all, "that is enough to displace everything");
+        assert_eq!(warm(a, true, 1_000), all, "it ran elsewhere");
     }
 }

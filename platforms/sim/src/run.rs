@@ -256,7 +256,17 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
             *lost_time_ps.entry(cause.name()).or_insert(0) += time;
         }
     }
+    let ran_ps: u64 = engine
+        .vcpus
+        .iter()
+        .filter(|vcpu| vcpu.vm.0 == number)
+        .map(|vcpu| engine.now.0 - vcpu.off_time_at(engine.now))
+        .sum();
     let mut counters = vm.counters.clone();
+    // CPU time as `top` shows it on the host, exits' handling included; 1000 is one pCPU.
+    counters.insert("cpu_time_ns".to_owned(), ran_ps / 1000);
+    let permille = u128::from(ran_ps) * 1000 / u128::from(engine.now.0.max(1));
+    counters.insert("cpu_permille".to_owned(), permille as u64);
     counters.extend(
         engine
             .host

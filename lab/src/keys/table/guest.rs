@@ -2,7 +2,9 @@
 
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
-use holdfast_workloads::{Aim7, Contend, Format, Hog, Kernbench, OwnerSpinning, Pgbench, Script, Workload};
+use holdfast_workloads::{
+    Aim7, Amqp, Contend, Format, Hog, Kernbench, OwnerSpinning, Pgbench, Script, Startup, Workload,
+};
 
 use super::{key, number};
 use crate::draft::VCPUS_MAX;
@@ -52,6 +54,8 @@ choices!(Workload {
     "kernbench" => Workload::Kernbench(_) => Workload::Kernbench(Kernbench::default()),
     "pgbench" => Workload::Pgbench(_) => Workload::Pgbench(Pgbench::default()),
     "aim7" => Workload::Aim7(_) => Workload::Aim7(Aim7::default()),
+    "amqp" => Workload::Amqp(_) => Workload::Amqp(Amqp::default()),
+    "boot" => Workload::Startup(_) => Workload::Startup(Startup::default()),
 });
 
 /// Default `cpu.shares`.
@@ -159,6 +163,12 @@ pub(super) static GUEST: &[Key] = &[
          also nobody while the host says that the owner's vCPU is preempted (\"preemption-aware\", since 4.10); uncertain by \
          a release",
         vm!(Choice, boot.owner_spinning),
+    ),
+    key(
+        "vm.*.ttwu_queue",
+        "whether the guest hands wake-ups across caches to the target CPU by IPI (Linux 3.0 and later); before, the waker \
+         takes that CPU's run queue lock",
+        vm!(Flag, boot.ttwu_queue),
     ),
     key(
         "vm.*.pv_unhalt",
@@ -328,5 +338,71 @@ pub(super) static WORKLOAD: &[Key] = &[
         "vm.*.aim7.user_time",
         "mean user time of a job; calibrated",
         workload!(Aim7, Nanos, user_ns),
+    ),
+    number(
+        "vm.*.amqp.producers",
+        "",
+        (1.0, 1e4),
+        "producing clients",
+        workload!(Amqp, U32, producers),
+    ),
+    number(
+        "vm.*.amqp.consumers",
+        "",
+        (1.0, 1e4),
+        "consuming clients",
+        workload!(Amqp, U32, consumers),
+    ),
+    number(
+        "vm.*.amqp.queues",
+        "",
+        (1.0, 1e4),
+        "queues, at most as many as producers or consumers",
+        workload!(Amqp, U32, queues),
+    ),
+    number(
+        "vm.*.amqp.workers",
+        "",
+        (1.0, 1e4),
+        "worker threads of the broker; \"auto\": one more than vCPUs",
+        workload!(Amqp, OptionalU32, workers),
+    ),
+    number(
+        "vm.*.amqp.payload",
+        "bytes",
+        (0.0, 4096.0),
+        "content of a message",
+        workload!(Amqp, U32, payload),
+    ),
+    number(
+        "vm.*.amqp.messages",
+        "",
+        (1.0, 4e9),
+        "messages over all producers, at scale 1",
+        workload!(Amqp, U64, messages),
+    ),
+    key(
+        "vm.*.amqp.message_time",
+        "user time of a message on its way through all programs, without its content; calibrated",
+        workload!(Amqp, Nanos, message_ns),
+    ),
+    number(
+        "vm.*.boot.devices",
+        "",
+        (1.0, 1e6),
+        "devices to be probed over all CPUs, at scale 1",
+        workload!(Startup, U32, devices),
+    ),
+    number(
+        "vm.*.boot.accesses",
+        "",
+        (0.0, 1e6),
+        "accesses to the PCI configuration space per device, each under its one spinlock",
+        workload!(Startup, U32, accesses),
+    ),
+    key(
+        "vm.*.boot.access_time",
+        "how long such an access holds the lock",
+        workload!(Startup, Nanos, access_ns),
     ),
 ];

@@ -1,0 +1,161 @@
+//! Stream connections between local processes (AF_UNIX streams), read and written without sleeping: epoll says when.
+//!
+//! What travels are items of the program's, each of so many bytes. **Conserved**: an item is in one buffer from its write
+//! until its read, and items leave in the order in which they came.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::epoll::{Events, Interest};
+use crate::class::LockClass;
+use crate::costs;
+use crate::kernel::{Kernel, OnCpu};
+use crate::machine::Machine;
+use crate::mutex::Mutex;
+use crate::sync::SpinLock;
+
+/// Bytes that a connection holds in one direction (`net.core.wmem_default` on x86-64).
+const BUFFER_BYTES: u32 = 124_928;
+/// Bytes of one socket buffer: what `unix_stream_sendmsg` allocates at most (`SKB_MAX_ALLOC`, 4 pages less a header).
+const SEGMENT_BYTES: u32 = 16_000;
+
+/// One end of a connection.
+pub(super) struct Stream<M: Machine> {
+    /// `unix_state_lock`.
+    state: SpinLock<(), M>,
+    /// `sk_receive_queue`: what has arrived.
+    queue: SpinLock<Arrived, M>,
+    /// `sk_wq`: epoll's callback is called under its lock.
+    wait: SpinLock<(), M>,
+    /// `u->readlock`.
+    reader: Mutex<M>,
+    pub(super) interest: Interest,
+}
+
+/// What waits to be read.
+#[derive(Default)]
+struct Arrived {
+    items: VecDeque<u32>,
+    /// Items and bytes of each socket buffer.
+    segments: VecDeque<(u32, u32)>,
+    bytes: u32,
+}
+
+impl Arrived {
+    fn push(&mut self, items: &[u32], bytes: u32) {
+        self.items.extend(items);
+        self.segments.push_back((items.len() as u32, bytes));
+        self.bytes += bytes;
+    }
+
+    /// Takes one socket buffer out; its bytes.
+    fn pop(&mut self, into: &mut Vec<u32>) -> Option<u32> {
+        let (items, bytes) = self.segments.pop_front()?;
+        into.extend(self.items.drain(..items as usize));
+        self.bytes -= bytes;
+        Some(bytes)
+    }
+}
+
+impl<M: Machine> Stream<M> {
+    pub(super) fn new() -> Self {
+        Stream {
+            state: SpinLock::new(LockClass::SocketState, ()),
+            queue: SpinLock::new(LockClass::SocketQueue, Arrived::default()),
+            wait: SpinLock::new(LockClass::WaitQueue, ()),
+            reader: Mutex::new(),
+            interest: Interest::new(),
+        }
+    }
+}
+
+/// What stream `id` is ready for (`unix_poll`): writable while a quarter of the buffer is in use at most.
+pub(super) fn ready<M: Machine>(on: &OnCpu<'_, M>, id: u32) -> Events {
+    on.work(costs::EPOLL_LOOK);
+    let bytes = |id: u32| on.kernel.ipc.streams[id as usize].queue.lock_irq(on).bytes;
+    Events {
+        readable: bytes(id) > 0,
+        writable: bytes(id ^ 1) <= BUFFER_BYTES / 4,
+    }
+}
+
+/// Calls back who watches stream `id` (`sock_def_readable`, `unix_write_space`).
+fn notify<M: Machine>(on: &OnCpu<'_, M>, id: u32, events: Events) {
+    let stream = &on.kernel.ipc.streams[id as usize];
+    let _entries = stream.wait.lock_irq(on);
+    on.work(costs::WAIT_QUEUE_ENTRY);
+    super::epoll::call_back(on, id, &stream.interest, events);
+}
+
+/// Writes as many of `items` to the peer of `from` as fit; how many.
+pub(crate) fn write_stream<M: Machine>(kernel: &Kernel<M>, from: u32, items: &[u32], item_bytes: u32) -> usize {
+    let item_bytes = item_bytes.clamp(1, SEGMENT_BYTES);
+    let to = from ^ 1;
+    let peer = &kernel.ipc.streams[to as usize];
+    let mut left = items;
+    while !left.is_empty() {
+        let on = kernel.on_cpu();
+        let room = BUFFER_BYTES - peer.queue.lock_irq(&on).bytes;
+        let fit = room.min(SEGMENT_BYTES) / item_bytes;
+        let (part, rest) = left.split_at(left.len().min(fit as usize));
+        if part.is_empty() {
+            break;
+        }
+        let bytes = part.len() as u32 * item_bytes;
+        on.work(costs::SOCKET_SEND + u64::from(bytes) * costs::COPY_BYTE_PS / 1000);
+        kernel.memory.slab(&on, 2);
+        {
+            let _state = peer.state.lock(&on);
+            on.work(costs::SOCKET_STATE);
+            let mut queue = peer.queue.lock_irq(&on);
+            on.work(costs::SOCKET_QUEUE);
+            queue.push(part, bytes);
+        }
+        notify(&on, to, Events::READ);
+        left = rest;
+    }
+    items.len() - left.len()
+}
+
+/// Reads whole socket buffers of stream `id` until `limit` bytes are reached; how many items.
+pub(crate) fn read_stream<M: Machine>(kernel: &Kernel<M>, id: u32, limit: u32, into: &mut Vec<u32>) -> usize {
+    let stream = &kernel.ipc.streams[id as usize];
+    let (before, mut bytes) = (into.len(), 0);
+    stream.reader.lock(kernel);
+    while bytes < limit {
+        let on = kernel.on_cpu();
+        let taken = {
+            let mut queue = stream.queue.lock_irq(&on);
+            on.work(costs::SOCKET_QUEUE);
+            queue.pop(into)
+        };
+        let Some(taken) = taken else { break };
+        on.work(costs::SOCKET_RECEIVE + u64::from(taken) * costs::COPY_BYTE_PS / 1000);
+        kernel.memory.slab(&on, 2);
+        bytes += taken;
+        // Freeing the buffer gives the writer its space back (`sock_wfree`).
+        if stream.queue.lock_irq(&on).bytes <= BUFFER_BYTES / 4 {
+            notify(&on, id ^ 1, Events::WRITE);
+        }
+    }
+    stream.reader.unlock(&kernel.on_cpu());
+    into.len() - before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_leave_whole_and_in_order() {
+        let mut arrived = Arrived::default();
+        arrived.push(&[1, 2, 3], 30);
+        arrived.push(&[4], 10);
+        let mut out = Vec::new();
+        assert_eq!(arrived.pop(&mut out), Some(30));
+        assert_eq!((out.as_slice(), arrived.bytes), (&[1, 2, 3][..], 10));
+        assert_eq!(arrived.pop(&mut out), Some(10));
+        assert_eq!(arrived.pop(&mut out), None);
+        assert_eq!((out.as_slice(), arrived.bytes), (&[1, 2, 3, 4][..], 0));
+    }
+}

@@ -1,0 +1,151 @@
+//! Futexes and what programs make of them; streams and epoll: nothing is lost, nobody is forgotten.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use holdfast_guest::{Events, UserCondition, UserMutex};
+use holdfast_sim::SimMachine;
+
+use crate::ipc::setups;
+use crate::machine::{counter, lead, run};
+
+type Mutex<T> = Rc<UserMutex<T, SimMachine>>;
+
+#[test]
+fn a_user_mutex_excludes_even_preempted_holders() {
+    for setup in setups() {
+        let mutex: Mutex<(u64, bool)> = Rc::new(UserMutex::new((0, false)));
+        let outcome = run(&setup, move |os, start| {
+            if start.role == 0 {
+                lead(os, 8);
+                assert_eq!(mutex.lock(os).0, 8 * 100);
+                return;
+            }
+            for round in 0..100 {
+                let mut value = mutex.lock(os);
+                assert!(!value.1, "two tasks hold the mutex");
+                value.1 = true;
+                value.0 += 1;
+                // Long enough to be preempted now and then.
+                os.user(30_000);
+                value.1 = false;
+                drop(value);
+                os.user(u64::from(start.argument * 37 + round) * 101 % 20_000);
+            }
+        });
+        assert!(
+            counter(&outcome, "lock.futex_hash.acquired") > 0,
+            "nobody slept for the mutex"
+        );
+    }
+}
+
+#[test]
+fn a_bounded_buffer_loses_no_item_and_forgets_no_waiter() {
+    const ITEMS: u32 = 400;
+    for setup in setups() {
+        let buffer: Mutex<VecDeque<u32>> = Rc::new(UserMutex::new(VecDeque::new()));
+        let (filled, drained) = (Rc::new(UserCondition::new()), Rc::new(UserCondition::new()));
+        let taken = Rc::new(RefCell::new(Vec::new()));
+        let got = taken.clone();
+        run(&setup, move |os, start| match (start.role, start.argument) {
+            (0, _) => lead(os, 8),
+            (_, producer @ 0..4) => {
+                for item in 0..ITEMS {
+                    os.user(u64::from(item * 7_919 + producer * 31) % 9_000);
+                    let mut queue = buffer.lock(os);
+                    while queue.len() >= 3 {
+                        queue = drained.wait(queue);
+                    }
+                    queue.push_back(producer * ITEMS + item);
+                    filled.signal(&queue);
+                }
+            }
+            (_, consumer) => {
+                for item in 0..ITEMS {
+                    let mut queue = buffer.lock(os);
+                    while queue.is_empty() {
+                        queue = filled.wait(queue);
+                    }
+                    got.borrow_mut().push(queue.pop_front().expect("not empty"));
+                    drained.signal(&queue);
+                    drop(queue);
+                    os.user(u64::from(item * 104_729 + consumer * 17) % 9_000);
+                }
+            }
+        });
+        let taken = taken.borrow();
+        let of = |producer: u32| taken.iter().filter(move |item| **item / ITEMS == producer);
+        for producer in 0..4 {
+            assert!(
+                of(producer).copied().eq(producer * ITEMS..(producer + 1) * ITEMS),
+                "the items of producer {producer} are neither lost, doubled nor reordered"
+            );
+        }
+    }
+}
+
+#[test]
+fn streams_conserve_what_they_carry_and_epoll_reports_every_arrival() {
+    const ITEMS: u32 = 3_000;
+    const BYTES: u32 = 700;
+    const STOP: u32 = u32::MAX;
+    for setup in setups() {
+        // Three writers; two readers share one epoll instance. Each stream's end stops its readers.
+        let seen: Rc<RefCell<[Vec<u32>; 3]>> = Rc::default();
+        let open = Rc::new(Cell::new(3));
+        let (arrived, left) = (seen.clone(), open.clone());
+        run(&setup, move |os, start| match (start.role, start.argument) {
+            (0, _) => {
+                for stream in 0..3 {
+                    os.watch(0, 2 * stream + 1, Events::READ);
+                }
+                os.watch(0, 7, Events::READ);
+                lead(os, 5);
+            }
+            (_, writer @ 0..3) => {
+                let items: Vec<u32> = (0..ITEMS).chain([STOP]).collect();
+                let mut next = 0;
+                while next < items.len() {
+                    let burst = (next % 97 + 1).min(items.len() - next);
+                    let written = os.write_stream(2 * writer, &items[next..next + burst], BYTES);
+                    next += written;
+                    os.user(u64::from(writer * 53 + next as u32) * 211 % 40_000);
+                    match written {
+                        0 if writer == 1 => {
+                            os.watch(1, 2 * writer, Events::WRITE);
+                            assert_eq!(os.wait_ready(1), (2 * writer, Events::WRITE));
+                        }
+                        0 => os.sleep(50_000),
+                        _ => {}
+                    }
+                }
+            }
+            _ => loop {
+                let (stream, events) = os.wait_ready(0);
+                assert!(events.readable, "only arrivals are watched for");
+                if stream == 7 {
+                    // The last stream has ended: the other reader must hear of it too.
+                    os.watch(0, 7, Events::READ);
+                    return;
+                }
+                let mut items = Vec::new();
+                os.read_stream(stream, 5_000, &mut items);
+                os.user(items.len() as u64 * 900);
+                arrived.borrow_mut()[stream as usize / 2].extend(&items);
+                if items.last() == Some(&STOP) {
+                    left.set(left.get() - 1);
+                    if left.get() == 0 {
+                        os.write_stream(6, &[STOP], BYTES);
+                    }
+                } else {
+                    os.watch(0, stream, Events::READ);
+                }
+            },
+        });
+        for arrived in seen.borrow().iter() {
+            assert!(arrived.iter().copied().eq((0..ITEMS).chain([STOP])));
+        }
+    }
+}

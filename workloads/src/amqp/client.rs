@@ -1,0 +1,160 @@
+//! Clients: one thread makes or takes messages, one talks to the broker.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use holdfast_guest::{Events, Fork, Machine, Os, Start, UserCondition, UserMutex};
+
+use super::mix::{self, Step};
+use super::{Messaging, role};
+use crate::stream::Stream;
+
+/// A producer's messages on their way to its connection.
+pub(super) struct Producing<M: Machine> {
+    outgoing: UserMutex<Outgoing, M>,
+    /// There is room for more.
+    drained: UserCondition<M>,
+}
+
+#[derive(Default)]
+struct Outgoing {
+    messages: Vec<u32>,
+    /// The thread that writes knows that there is something.
+    is_told: bool,
+    /// There will be no more.
+    is_closing: bool,
+}
+
+/// A consumer's messages on their way from its connection.
+pub(super) struct Consuming<M: Machine> {
+    /// How many it takes in all.
+    quota: u64,
+    incoming: UserMutex<VecDeque<u32>, M>,
+    arrived: UserCondition<M>,
+}
+
+impl<M: Machine> Producing<M> {
+    pub(super) fn new() -> Self {
+        Producing {
+            outgoing: UserMutex::new(Outgoing::default()),
+            drained: UserCondition::new(),
+        }
+    }
+}
+
+impl<M: Machine> Consuming<M> {
+    pub(super) fn new(quota: u64) -> Self {
+        Consuming {
+            quota,
+            incoming: UserMutex::new(VecDeque::new()),
+            arrived: UserCondition::new(),
+        }
+    }
+}
+
+/// The epoll instance of the client that has connection `number`.
+fn epoll_of(number: u32) -> u32 {
+    1 + number
+}
+
+impl<M: Machine> Messaging<M> {
+    /// Producer `number`: makes its messages.
+    pub(super) fn producer(&self, os: &Os<M>, number: u32) {
+        os.fork(Fork::Share, Start::new(role::PRODUCER_IO, number));
+        let client = &self.producing[number as usize];
+        let mut times = Stream::new(os.seed("amqp.producer"), number);
+        let bound = (mix::BOUND_BYTES / mix::wire_bytes(self.parameters.payload)).max(1) as usize;
+        os.semaphore_down(0, 0);
+        for message in 0..self.parameters.share(number) {
+            os.user(self.time(&mut times, Step::Produce));
+            let mut outgoing = client.outgoing.lock(os);
+            while outgoing.messages.len() >= bound {
+                outgoing = client.drained.wait(outgoing);
+            }
+            os.user(mix::CLIENT_HELD_NS);
+            outgoing.messages.push(message as u32);
+            self.tell(os, number, &mut outgoing);
+        }
+        {
+            let mut outgoing = client.outgoing.lock(os);
+            outgoing.is_closing = true;
+            self.tell(os, number, &mut outgoing);
+        }
+        os.wait();
+    }
+
+    fn tell(&self, os: &Os<M>, number: u32, outgoing: &mut Outgoing) {
+        if !outgoing.is_told {
+            outgoing.is_told = true;
+            os.watch(epoll_of(number), Self::client_end(number), Events::WRITE);
+        }
+    }
+
+    /// Writes what producer `number` makes.
+    pub(super) fn producer_io(&self, os: &Os<M>, number: u32) {
+        let client = &self.producing[number as usize];
+        let wire_bytes = mix::wire_bytes(self.parameters.payload);
+        let mut writing = Vec::new();
+        loop {
+            os.wait_ready(epoll_of(number));
+            os.user(mix::EVENT_NS);
+            if writing.is_empty() {
+                let mut outgoing = client.outgoing.lock(os);
+                core::mem::swap(&mut writing, &mut outgoing.messages);
+                client.drained.signal(&outgoing);
+            }
+            let written = os.write_stream(Self::client_end(number), &writing, wire_bytes);
+            writing.drain(..written);
+            let mut outgoing = client.outgoing.lock(os);
+            if !writing.is_empty() || !outgoing.messages.is_empty() {
+                os.watch(epoll_of(number), Self::client_end(number), Events::WRITE);
+            } else if outgoing.is_closing {
+                return;
+            } else {
+                outgoing.is_told = false;
+            }
+        }
+    }
+
+    /// Consumer `number`: takes its messages.
+    pub(super) fn consumer(&self, os: &Os<M>, number: u32) {
+        os.fork(Fork::Share, Start::new(role::CONSUMER_IO, number));
+        let client = &self.consuming[number as usize];
+        let mut times = Stream::new(os.seed("amqp.consumer"), number);
+        os.semaphore_down(0, 0);
+        for _ in 0..client.quota {
+            let mut incoming = client.incoming.lock(os);
+            while incoming.is_empty() {
+                incoming = client.arrived.wait(incoming);
+            }
+            os.user(mix::CLIENT_HELD_NS);
+            incoming.pop_front();
+            drop(incoming);
+            os.user(self.time(&mut times, Step::Consume));
+        }
+        os.wait();
+    }
+
+    /// Reads what consumer `number` takes.
+    pub(super) fn consumer_io(&self, os: &Os<M>, number: u32) {
+        let client = &self.consuming[number as usize];
+        let connection = self.parameters.producers + number;
+        let mut times = Stream::new(os.seed("amqp.receiver"), number);
+        let mut left = client.quota;
+        let mut arrived = Vec::new();
+        while left > 0 {
+            os.watch(epoll_of(connection), Self::client_end(connection), Events::READ);
+            os.wait_ready(epoll_of(connection));
+            os.user(mix::EVENT_NS);
+            os.read_stream(Self::client_end(connection), mix::BUFFER_BYTES, &mut arrived);
+            left -= arrived.len() as u64;
+            for message in arrived.drain(..) {
+                os.user(self.time(&mut times, Step::Receive));
+                let mut incoming = client.incoming.lock(os);
+                os.user(mix::CLIENT_HELD_NS);
+                incoming.push_back(message);
+                client.arrived.signal(&incoming);
+            }
+        }
+    }
+}

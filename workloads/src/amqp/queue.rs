@@ -1,0 +1,119 @@
+//! A queue of the broker's: messages, and the connections that wait for one.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+/// A message in the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    /// Who made it.
+    pub(super) producer: u32,
+    /// Its number among that one's.
+    pub(super) number: u32,
+    /// The worker whose memory it is in.
+    pub(super) arena: u32,
+    /// Where there.
+    pub(super) place: u32,
+}
+
+/// A queue. Its mutex is `Queue::messageLock`.
+pub(super) struct Queue {
+    messages: VecDeque<Message>,
+    /// Connections that found it empty, first come first.
+    waiting: VecDeque<u32>,
+    /// For each producer, how many of its messages have left.
+    left: Box<[u32]>,
+    entered: u64,
+    peak: u64,
+}
+
+impl Queue {
+    /// An empty queue at which connections `waiting` wait.
+    pub(super) fn new(producers: u32, waiting: impl Iterator<Item = u32>) -> Self {
+        Queue {
+            messages: VecDeque::new(),
+            waiting: waiting.collect(),
+            left: (0..producers).map(|_| 0).collect(),
+            entered: 0,
+            peak: 0,
+        }
+    }
+
+    /// Adds a message; a connection that waits for it, which does not any more.
+    pub(super) fn push(&mut self, message: Message) -> Option<u32> {
+        self.messages.push_back(message);
+        self.entered += 1;
+        self.peak = self.peak.max(self.messages.len() as u64);
+        self.waiting.pop_front()
+    }
+
+    /// The next message for `connection`, which waits if there is none.
+    pub(super) fn pop(&mut self, connection: u32) -> Option<Message> {
+        let Some(message) = self.messages.pop_front() else {
+            self.waiting.push_back(connection);
+            return None;
+        };
+        let left = &mut self.left[message.producer as usize];
+        assert_eq!(
+            message.number, *left,
+            "**FIFO**: the messages of producer {} leave in order",
+            message.producer
+        );
+        *left += 1;
+        Some(message)
+    }
+
+    /// How many messages have come.
+    pub(super) fn entered(&self) -> u64 {
+        self.entered
+    }
+
+    /// How many have gone.
+    pub(super) fn left(&self) -> u64 {
+        self.left.iter().copied().map(u64::from).sum()
+    }
+
+    /// The longest that it was.
+    pub(super) fn peak(&self) -> u64 {
+        self.peak
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::Stream;
+
+    #[test]
+    fn messages_are_conserved_and_nobody_waits_beside_one() {
+        for seed in 0..200 {
+            let mut random = Stream::new(seed, 0);
+            let mut queue = Queue::new(3, [7].into_iter());
+            let mut made = [0; 3];
+            let (mut waits, mut told) = (true, 0);
+            for _ in 0..300 {
+                if random.below(2) == 0 {
+                    let producer = random.below(3);
+                    let number = made[producer as usize];
+                    made[producer as usize] += 1;
+                    let message = Message {
+                        producer,
+                        number,
+                        arena: 0,
+                        place: 0,
+                    };
+                    if let Some(connection) = queue.push(message) {
+                        assert!(waits && connection == 7);
+                        waits = false;
+                        told += 1;
+                    }
+                } else if !waits {
+                    waits = queue.pop(7).is_none();
+                }
+                assert_eq!(queue.entered(), queue.left() + queue.messages.len() as u64);
+                assert!(!waits || queue.messages.is_empty(), "a message and a waiter beside it");
+            }
+            assert!(told > 0);
+        }
+    }
+}

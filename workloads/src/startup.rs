@@ -1,0 +1,159 @@
+//! What kernels and init do at boot on all CPUs at once: drivers probe their devices, and udev hears of each.
+//!
+//! Devices are found through the PCI configuration space, whose one spinlock (`pci_config_lock`) is held over each access;
+//! in a guest each access leaves for the emulator in user space. So the lock's holder runs, and works for longer than a
+//! pause loop may last: the case that a handler which only waits for a preempted holder gets wrong.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use holdfast_guest::{Executable, FileId, Fork, Limits, Machine, Os, Program, Start, Touch};
+
+use crate::stream::Stream;
+
+/// Parameters of the boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Startup {
+    /// Devices to be probed, over all CPUs. Default 512, an estimate: what a server's kernel reports through udev.
+    pub devices: u32,
+    /// Accesses to the configuration space per device. Default 64, an estimate: header, base addresses written and read back,
+    /// capabilities.
+    pub accesses: u32,
+    /// How long an access holds the lock, nanoseconds. Default 4 µs, an estimate: two exits to user space (address and data
+    /// ports), each about 2 500 cycles and the emulator's own work.
+    pub access_ns: u64,
+}
+
+impl Default for Startup {
+    fn default() -> Self {
+        Startup {
+            devices: 512,
+            accesses: 64,
+            access_ns: 4_000,
+        }
+    }
+}
+
+/// Work between two accesses. [E]
+const BETWEEN_NS: u64 = 300;
+/// Setting a device up, besides. [E] 0.1-1 ms
+const SETUP_NS: u64 = 500_000;
+const SETUP_SPREAD: f64 = 0.5;
+/// What udev's process for an event does: reading attributes, matching rules. [E]
+const RULES_NS: u64 = 300_000;
+const ATTRIBUTES: u32 = 10;
+/// One event of so many loads a module. [E]
+const MODULE_EVERY: u32 = 4;
+const DEPTH: u32 = 5;
+/// Mappings of udevd. [E]
+const VMAS: u32 = 40;
+
+/// The lock of the configuration space.
+const PCI_CONFIG: u32 = 0;
+
+/// Files: `/dev`, udev's database, modprobe and its library, then attributes and nodes by device.
+mod files {
+    pub(super) const DEV: u32 = 0;
+    pub(super) const DATABASE: u32 = 1;
+    pub(super) const MODPROBE: u32 = 2;
+    pub(super) const LIBRARY: u32 = 3;
+    pub(super) const DEVICES: u32 = 8;
+    pub(super) const DEVICE_COUNT: u32 = 256;
+}
+
+mod role {
+    pub(super) const FIRST: u32 = 0;
+    pub(super) const PROBER: u32 = 1;
+    pub(super) const EVENT: u32 = 2;
+}
+
+/// A kernel that boots.
+pub(crate) struct Booting {
+    parameters: Startup,
+    cpus: u32,
+    /// Devices that nobody has begun to probe. Plain memory: which device a thread gets has no cost of its own.
+    next: AtomicU32,
+}
+
+impl Booting {
+    pub(crate) fn new(parameters: &Startup, cpus: u32) -> Self {
+        Booting {
+            parameters: parameters.clone(),
+            cpus,
+            next: AtomicU32::new(0),
+        }
+    }
+
+    fn first<M: Machine>(&self, os: &Os<M>) {
+        os.begin();
+        os.wait_for_cpus();
+        for prober in 0..self.cpus {
+            os.fork(Fork::Copy { vmas: VMAS }, Start::new(role::PROBER, prober));
+        }
+        while os.wait().is_some() {}
+        os.done(None);
+    }
+
+    /// A thread that probes devices, as asynchronous probing has one for each CPU.
+    fn prober<M: Machine>(&self, os: &Os<M>) {
+        loop {
+            let device = self.next.fetch_add(1, Relaxed);
+            if device >= self.parameters.devices {
+                return;
+            }
+            for _ in 0..self.parameters.accesses {
+                os.call_driver(PCI_CONFIG, self.parameters.access_ns);
+                os.user(BETWEEN_NS);
+            }
+            let mut times = Stream::new(os.seed("boot.device"), device);
+            os.user(times.time(SETUP_NS, SETUP_SPREAD));
+            os.fork(Fork::Copy { vmas: VMAS }, Start::new(role::EVENT, device));
+            os.wait();
+        }
+    }
+
+    /// udev's process for `device`.
+    fn event<M: Machine>(&self, os: &Os<M>, device: u32) {
+        let file = FileId(files::DEVICES + device % files::DEVICE_COUNT);
+        for _ in 0..ATTRIBUTES {
+            os.open(file, DEPTH);
+            os.read(1);
+            os.close(file);
+            os.user(RULES_NS / u64::from(ATTRIBUTES));
+        }
+        if device.is_multiple_of(MODULE_EVERY) {
+            os.exec(&Executable {
+                file: FileId(files::MODPROBE),
+                library_first: FileId(files::LIBRARY),
+                libraries: 1,
+                pages: 20,
+            });
+            os.user_touching(RULES_NS, Touch::file(30));
+        }
+        os.create(FileId(files::DEV), file, 2);
+        os.close(file);
+        os.create(FileId(files::DATABASE), file, DEPTH);
+        os.write(file, 1);
+        os.close(file);
+        os.rename(FileId(files::DATABASE), file, DEPTH);
+    }
+}
+
+impl<M: Machine> Program<M> for Booting {
+    fn limits(&self) -> Limits {
+        Limits {
+            tasks: 1 + 2 * self.cpus,
+            files: files::DEVICES + files::DEVICE_COUNT,
+            drivers: 1,
+            ..Limits::default()
+        }
+    }
+
+    fn run(&self, os: &Os<M>, start: Start) {
+        match start.role {
+            role::FIRST => self.first(os),
+            role::PROBER => self.prober(os),
+            role::EVENT => self.event(os, start.argument),
+            other => unreachable!("no task of a boot has role {other}"),
+        }
+    }
+}

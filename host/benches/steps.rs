@@ -6,7 +6,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use holdfast_host::{
-    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, VmConfig, VmGroup,
+    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, SchedConfig,
+    SchedulerKind, VmConfig, VmGroup,
 };
 
 const GUEST: GuestState = GuestState {
@@ -14,7 +15,7 @@ const GUEST: GuestState = GuestState {
     cpl: 0,
 };
 
-fn host(pcpus: u32, vms: u32, vcpus: u32, group: VmGroup) -> Host {
+fn host(kind: SchedulerKind, pcpus: u32, vms: u32, vcpus: u32, group: VmGroup) -> Host {
     let places: Vec<PcpuPlace> = (0..pcpus)
         .map(|pcpu| PcpuPlace {
             socket: pcpu / 16,
@@ -22,7 +23,11 @@ fn host(pcpus: u32, vms: u32, vcpus: u32, group: VmGroup) -> Host {
             thread: 0,
         })
         .collect();
-    let mut host = Host::new(&HostConfig::default(), &places).expect("a valid host");
+    let config = HostConfig {
+        sched: SchedConfig::of(kind),
+        ..HostConfig::default()
+    };
+    let mut host = Host::new(&config, &places).expect("a valid host");
     for _ in 0..vms {
         host.add_vm(
             &VmConfig {
@@ -38,8 +43,8 @@ fn host(pcpus: u32, vms: u32, vcpus: u32, group: VmGroup) -> Host {
     host
 }
 
-/// Median cost of `event(pcpu)` on all pCPUs in turn, `ns` of host time apart.
-fn measure(name: &str, host: &mut Host, pcpus: u32, ns: u64, event: impl Fn(PcpuId) -> Event) {
+/// Median cost of `event(pcpu)` on all pCPUs in turn, `ns` of host time apart. Nanoseconds.
+fn measure(name: &str, host: &mut Host, pcpus: u32, ns: u64, event: impl Fn(PcpuId) -> Event) -> f64 {
     let mut out: Vec<Command> = Vec::with_capacity(1024);
     let mut now = 0;
     let mut batches: Vec<f64> = (0..51)
@@ -55,7 +60,9 @@ fn measure(name: &str, host: &mut Host, pcpus: u32, ns: u64, event: impl Fn(Pcpu
         })
         .collect();
     batches.sort_by(f64::total_cmp);
-    println!("{name:<44} {:>7.0} ns", batches[batches.len() / 2]);
+    let median = batches[batches.len() / 2];
+    println!("{name:<58} {median:>7.0} ns");
+    median
 }
 
 fn main() {
@@ -71,22 +78,33 @@ fn main() {
         number: 99,
         arguments: [0; 4],
     };
-    for (pcpus, vms, vcpus) in [(16, 1, 16), (16, 4, 16), (1024, 16, 256)] {
+    let kinds = [
+        SchedulerKind::Cfs2637,
+        SchedulerKind::Cfs33,
+        SchedulerKind::Cfs412,
+        SchedulerKind::Eevdf66,
+        SchedulerKind::Eevdf612,
+    ];
+    for kind in kinds {
         for (name, group) in [
             ("root", VmGroup::Root),
             ("vcpu groups", VmGroup::OwnWithVcpuGroups { shares: 1024 }),
         ] {
-            let shape = format!("{vms} × {vcpus} vcpus on {pcpus}, {name}");
-            let mut host = host(pcpus, vms, vcpus, group);
-            measure(&format!("hypercall, {shape}"), &mut host, pcpus, 1_000, exit(call));
-            let mut host = self::host(pcpus, vms, vcpus, group);
-            measure(
-                &format!("tick, {shape}"),
-                &mut host,
-                pcpus,
-                1_000_000 / u64::from(pcpus),
-                tick,
-            );
+            // Twice as many vCPUs as pCPUs, on machines of one size and 56 times that: the cost must not follow.
+            let shapes = [(8, 1, 16), (448, 8, 112)];
+            let costs = shapes.map(|(pcpus, vms, vcpus)| {
+                let shape = format!("{kind:?}, {vms} × {vcpus} vcpus on {pcpus}, {name}");
+                let mut one = host(kind, pcpus, vms, vcpus, group);
+                let hypercall = measure(&format!("hypercall, {shape}"), &mut one, pcpus, 1_000, exit(call));
+                let mut one = host(kind, pcpus, vms, vcpus, group);
+                let apart = 1_000_000 / u64::from(pcpus);
+                [
+                    hypercall,
+                    measure(&format!("tick, {shape}"), &mut one, pcpus, apart, tick),
+                ]
+            });
+            let ratio = |event: usize| costs[1][event] / costs[0][event];
+            println!("448 against 8 pcpus: hypercall {:.2}, tick {:.2}", ratio(0), ratio(1));
         }
     }
 }

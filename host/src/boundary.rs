@@ -173,6 +173,8 @@ pub enum VcpuState {
     PauseSleep,
     /// Powered off or crashed.
     Dead,
+    /// Ready to run, its task group's quota is spent.
+    Throttled,
 }
 
 /// Host work that takes time, itemised as `host.md` §8 has it. A machine profile says how much each takes.

@@ -6,15 +6,8 @@
 use alloc::vec::Vec;
 
 use crate::GroupId;
+use crate::sched::config::SchedConfig;
 use crate::spin::config::{PauseControls, PauseHandling};
-
-/// Which host scheduler runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SchedulerKind {
-    /// The completely fair scheduler as of Linux 3.3 (2.6.39 to 3.7 behave alike).
-    #[default]
-    Cfs33,
-}
 
 /// When the scheduler ticks of the pCPUs fall, relative to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,70 +22,6 @@ pub enum TickPhase {
     Spread,
 }
 
-/// Scheduler features that Linux can switch at run time (`sched_features`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Features {
-    /// A woken thread gets half a latency period of credit instead of a whole one.
-    pub gentle_fair_sleepers: bool,
-    /// A new thread starts one virtual slice late.
-    pub start_debit: bool,
-    /// A woken thread that may preempt does so.
-    pub wakeup_preemption: bool,
-    /// The thread woken last is favoured even if it did not preempt.
-    pub next_buddy: bool,
-    /// The thread preempted last is favoured.
-    pub last_buddy: bool,
-    /// Buddies count as cache-hot.
-    pub cache_hot_buddy: bool,
-    /// The waking pCPU is considered in wake placement.
-    pub affine_wakeups: bool,
-    /// A wake-up across last-level caches is queued and carried out by the target pCPU on an IPI.
-    pub ttwu_queue: bool,
-    /// Balancing compares loads biased by their history.
-    pub lb_bias: bool,
-}
-
-/// Parameters of one level of scheduling domains (§4.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DomainConfig {
-    /// Shortest interval between two balancing passes, in milliseconds.
-    pub min_interval_ms: u64,
-    /// Longest interval, in milliseconds.
-    pub max_interval_ms: u64,
-    /// By how much longer the interval is on a busy pCPU.
-    pub busy_factor: u64,
-    /// How much more load, in per cent of the own, makes the busiest group worth pulling from.
-    pub imbalance_pct: u64,
-    /// Failed passes before cache-hot threads are moved too.
-    pub cache_nice_tries: u32,
-    /// Index of the load history used on a busy pCPU: 0 is now, each further one is averaged over twice as many ticks.
-    pub busy_index: usize,
-    /// The same for an idle pCPU.
-    pub idle_index: usize,
-}
-
-/// Load balancing (§4.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BalanceConfig {
-    /// Threads of one core.
-    pub smt: DomainConfig,
-    /// Cores that share a last-level cache: one socket.
-    pub cache: DomainConfig,
-    /// Sockets of one memory node.
-    pub package: DomainConfig,
-    /// Memory nodes.
-    pub numa: DomainConfig,
-    /// Whether each socket is a memory node of its own.
-    pub sockets_are_nodes: bool,
-    /// Threads looked at in one pass.
-    pub nr_migrate: u32,
-    /// A thread that ran less than this long ago is cache-hot, and a pCPU that is idle for less than this on average does
-    /// not pull when it falls idle. Nanoseconds.
-    pub migration_cost_ns: u64,
-    /// What all threads of a core can do together, 1024 being one thread that has the core for itself.
-    pub smt_gain: u64,
-}
-
 /// Parameters of the host kernel and the hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
@@ -101,21 +30,7 @@ pub struct HostConfig {
     /// How the ticks of the pCPUs lie to each other.
     pub tick_phase: TickPhase,
     /// The host scheduler.
-    pub scheduler: SchedulerKind,
-    /// Period in which each runnable thread runs once, before scaling by the number of pCPUs. Nanoseconds.
-    pub latency_ns: u64,
-    /// Shortest slice, before scaling. Nanoseconds.
-    pub min_granularity_ns: u64,
-    /// By how much a woken thread must be behind to preempt, before scaling. Nanoseconds.
-    pub wakeup_granularity_ns: u64,
-    /// Whether the three values above are multiplied by `1 + log2(min(pCPUs, 8))`.
-    pub scale_by_pcpus: bool,
-    /// Window over which a group's load on one pCPU is averaged. Nanoseconds.
-    pub shares_window_ns: u64,
-    /// Features.
-    pub features: Features,
-    /// Balancing.
-    pub balance: BalanceConfig,
+    pub sched: SchedConfig,
     /// Longest time for which a halted vCPU's pCPU polls before its thread sleeps; 0: never. Nanoseconds.
     pub halt_poll_ns: u64,
     /// Factor by which the polling time grows.
@@ -140,47 +55,10 @@ pub struct HostConfig {
 impl HostConfig {
     /// Linux 3.3 (March 2012): no halt polling; directed yield exists, but acts only where the part has pause-loop exiting.
     pub fn linux_3_3() -> HostConfig {
-        let level = |min, max, busy, pct, tries, busy_index, idle_index| DomainConfig {
-            min_interval_ms: min,
-            max_interval_ms: max,
-            busy_factor: busy,
-            imbalance_pct: pct,
-            cache_nice_tries: tries,
-            busy_index,
-            idle_index,
-        };
         HostConfig {
             hz: 1000,
             tick_phase: TickPhase::default(),
-            scheduler: SchedulerKind::Cfs33,
-            latency_ns: 6_000_000,
-            min_granularity_ns: 750_000,
-            wakeup_granularity_ns: 1_000_000,
-            scale_by_pcpus: true,
-            shares_window_ns: 10_000_000,
-            features: Features {
-                gentle_fair_sleepers: true,
-                start_debit: true,
-                wakeup_preemption: true,
-                next_buddy: false,
-                last_buddy: true,
-                cache_hot_buddy: true,
-                affine_wakeups: true,
-                ttwu_queue: true,
-                lb_bias: true,
-            },
-            // Intervals, busy factors and percentages: §4.4, bracketed. Tries and history indices: from memory of
-            // that era's topology.h, uncertain.
-            balance: BalanceConfig {
-                smt: level(1, 2, 64, 110, 0, 0, 0),
-                cache: level(1, 4, 64, 125, 1, 2, 0),
-                package: level(1, 4, 64, 125, 1, 2, 1),
-                numa: level(8, 32, 32, 125, 2, 3, 2),
-                sockets_are_nodes: true,
-                nr_migrate: 32,
-                migration_cost_ns: 500_000,
-                smt_gain: 1178,
-            },
+            sched: SchedConfig::default(),
             halt_poll_ns: 0,
             halt_poll_grow: 2,
             halt_poll_grow_start_ns: 10_000,
@@ -200,10 +78,10 @@ impl Default for HostConfig {
     }
 }
 
-/// Where a guest's threads stand in the hierarchy of task groups.
+/// Which task groups are made for a guest, beneath [`VmConfig::parent`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VmGroup {
-    /// In the root group, beside all other threads.
+    /// None: its threads stand in the parent itself, by default the root group, beside all other threads.
     #[default]
     Root,
     /// In a group of the guest's own.
@@ -216,8 +94,15 @@ pub enum VmGroup {
         /// `cpu.shares` of the guest's group.
         shares: u64,
     },
-    /// In a group that exists.
-    In(GroupId),
+}
+
+/// How much CPU time a group may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Nanoseconds in each period, of all pCPUs together: 1 ms at least, a period of each pCPU at most.
+    pub quota_ns: u64,
+    /// Nanoseconds: 1 ms to 1 s.
+    pub period_ns: u64,
 }
 
 /// What a guest is offered.
@@ -235,8 +120,14 @@ pub struct VmConfig {
     pub realtime_hint: bool,
     /// Nice level of the vCPU threads, -20 to 19.
     pub nice: i8,
-    /// Task group of the vCPU threads.
+    /// Task groups of the vCPU threads.
     pub group: VmGroup,
+    /// The group in or beneath which they are; `None`: the root group.
+    pub parent: Option<GroupId>,
+    /// Quota of the guest's own group, if it has one.
+    pub quota: Option<Quota>,
+    /// Quota of each vCPU's group, if they have some.
+    pub vcpu_quota: Option<Quota>,
     /// Halt-polling limit of this guest instead of [`HostConfig::halt_poll_ns`]. Nanoseconds.
     pub halt_poll_cap_ns: Option<u64>,
 }
@@ -251,6 +142,9 @@ impl Default for VmConfig {
             realtime_hint: false,
             nice: 0,
             group: VmGroup::Root,
+            parent: None,
+            quota: None,
+            vcpu_quota: None,
             halt_poll_cap_ns: None,
         }
     }

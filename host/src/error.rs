@@ -41,6 +41,8 @@ pub enum ConfigError {
     UnknownGroup(GroupId),
     /// A parameter that multiplies or divides is 1.
     FactorOfOne(&'static str),
+    /// A quota, and a scheduler from before bandwidth control.
+    NoBandwidth,
     /// The host runs already.
     Started,
 }
@@ -65,6 +67,7 @@ impl fmt::Display for ConfigError {
             }
             ConfigError::UnknownGroup(group) => write!(f, "task group {} does not exist", group.0),
             ConfigError::FactorOfOne(name) => write!(f, "{name}: found 1, expected 0 (back to the base) or 2 and more"),
+            ConfigError::NoBandwidth => write!(f, "quota with a scheduler without bandwidth control: expected none"),
             ConfigError::Started => write!(f, "host runs already: expected configuration before its start"),
         }
     }

@@ -104,6 +104,7 @@ impl Host {
                         self.sched.wake(task, step);
                     }
                 },
+                Timer::Period(_) | Timer::Slack(_) => self.sched.bandwidth_timer(timer, step),
             }
         }
         if tick {
@@ -176,11 +177,33 @@ impl Host {
         };
         let pcpu = step.pcpu;
         self.pcpus[pcpu as usize].doing = Some(run);
+        self.note_throttling(step);
+        while let Some((timer, at)) = self.sched.next_timer() {
+            self.timers.arm(timer, pcpu, at);
+        }
         self.program_timer(step);
         step.out.push(Command::Run {
             pcpu: PcpuId(pcpu),
             run,
         });
+    }
+
+    /// Says of vCPUs whose threads wait that they are throttled, or are no longer.
+    fn note_throttling(&mut self, step: &mut Step<'_>) {
+        while let Some(task) = self.sched.next_throttle_change() {
+            let ThreadKind::Vcpu(vcpu) = self.threads[task.0 as usize] else {
+                continue;
+            };
+            let throttled = self.sched.is_throttled(task);
+            let at = self.at(vcpu);
+            let waits = match at.state {
+                VcpuState::Preempted | VcpuState::Woken if throttled => VcpuState::Throttled,
+                VcpuState::Throttled if !throttled && at.preempted => VcpuState::Preempted,
+                VcpuState::Throttled if !throttled => VcpuState::Woken,
+                _ => continue,
+            };
+            at.set_state(waits, step);
+        }
     }
 
     /// Whether the thread on `pcpu` polls: it looks after rescheduling itself.
@@ -263,7 +286,8 @@ impl Host {
     fn put(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::VcpuLoad, 1);
         let reports = self.reports_preemption(vcpu);
-        let runnable = self.sched.is_runnable(self.vcpus[vcpu.0 as usize].task);
+        let task = self.vcpus[vcpu.0 as usize].task;
+        let (runnable, throttled) = (self.sched.is_runnable(task), self.sched.is_throttled(task));
         let at = self.at(vcpu);
         if runnable {
             at.preempted = true;
@@ -274,7 +298,12 @@ impl Host {
             } else {
                 at.counters.preemption_other += 1;
             }
-            at.set_state(VcpuState::Preempted, step);
+            let waits = if throttled {
+                VcpuState::Throttled
+            } else {
+                VcpuState::Preempted
+            };
+            at.set_state(waits, step);
         }
         if at.activity != Activity::Dead {
             self.report_preempted(vcpu, step);

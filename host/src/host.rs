@@ -4,11 +4,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::boundary::{Command, GroupId, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId};
-use crate::config::{HostConfig, PcpuPlace, TaskConfig, TickPhase, VmConfig, VmGroup};
+use crate::config::{HostConfig, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
 use crate::lapic::TimerBase;
-use crate::sched::{Mask, Scheduler, weight};
+use crate::sched::{Mask, Scheduler, Throttling, weight};
 use crate::step::Step;
 use crate::timer::Timers;
 use crate::vcpu::Vcpu;
@@ -42,6 +42,8 @@ pub(crate) struct Vm {
     /// Its first vCPU.
     pub(crate) first: u32,
     pub(crate) vcpus: u32,
+    /// Task groups made for it.
+    pub(crate) groups: Vec<GroupId>,
     /// Index of the vCPU that was last yielded to.
     pub(crate) last_boosted: u32,
 }
@@ -73,32 +75,13 @@ impl Host {
         const SECOND: i64 = 1_000_000_000;
         let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         in_range("hz", i64::from(config.hz), 1, 10_000)?;
-        in_range("latency_ns", ns(config.latency_ns), 1, SECOND)?;
-        in_range("min_granularity_ns", ns(config.min_granularity_ns), 1, SECOND)?;
-        in_range("wakeup_granularity_ns", ns(config.wakeup_granularity_ns), 0, SECOND)?;
-        in_range("shares_window_ns", ns(config.shares_window_ns), 1, SECOND)?;
+        config.sched.check()?;
         in_range("halt_poll_ns", ns(config.halt_poll_ns), 0, SECOND)?;
         in_range("halt_poll_grow", ns(config.halt_poll_grow), 0, 1024)?;
         in_range("halt_poll_grow_start_ns", ns(config.halt_poll_grow_start_ns), 0, SECOND)?;
         in_range("tsc_hz", ns(config.tsc_hz), 1_000, 1_000 * SECOND)?;
         in_range("apic_bus_hz", ns(config.apic_bus_hz), 1_000, 1_000 * SECOND)?;
         in_range("min_timer_period_ns", ns(config.min_timer_period_ns), 1, SECOND)?;
-        let balance = &config.balance;
-        in_range("balance.nr_migrate", i64::from(balance.nr_migrate), 1, 1 << 20)?;
-        in_range("balance.migration_cost_ns", ns(balance.migration_cost_ns), 0, SECOND)?;
-        in_range("balance.smt_gain", ns(balance.smt_gain), 1, 1 << 20)?;
-        for level in [balance.smt, balance.cache, balance.package, balance.numa] {
-            in_range("balance min_interval_ms", ns(level.min_interval_ms), 1, 100_000)?;
-            in_range("balance max_interval_ms", ns(level.max_interval_ms), 1, 100_000)?;
-            in_range("balance busy_factor", ns(level.busy_factor), 1, 1024)?;
-            in_range("balance imbalance_pct", ns(level.imbalance_pct), 100, 1000)?;
-            in_range(
-                "balance load index",
-                level.busy_index.max(level.idle_index) as i64,
-                0,
-                5,
-            )?;
-        }
         config.pause.check(&config.pause_controls)?;
         let tick_ns = 1_000_000_000 / u64::from(config.hz);
         let count = pcpus.len() as u64;
@@ -139,7 +122,55 @@ impl Host {
     /// Unknown parent, shares out of range, or a host that runs.
     pub fn add_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
         self.check_not_started()?;
-        self.sched.add_group(parent, shares)
+        let group = self.sched.add_group(parent, shares)?;
+        self.timers.add_group();
+        Ok(group)
+    }
+
+    /// Limits the CPU time of `group`, which has no quota yet.
+    ///
+    /// # Errors
+    /// Unknown group, the root group, a quota out of range, a scheduler without bandwidth control, or a host that runs.
+    pub fn set_quota(&mut self, group: GroupId, quota: Quota) -> Result<(), ConfigError> {
+        self.check_not_started()?;
+        self.sched.check_group(group)?;
+        self.check_quota(Some(quota))?;
+        if group == GroupId(0) || self.sched.throttling(group, 0).is_some() {
+            return Err(ConfigError::UnknownGroup(group));
+        }
+        self.sched.set_quota(group, quota.quota_ns, quota.period_ns);
+        Ok(())
+    }
+
+    fn check_quota(&self, quota: Option<Quota>) -> Result<(), ConfigError> {
+        const MS: i64 = 1_000_000;
+        let Some(quota) = quota else { return Ok(()) };
+        if !self.config.sched.has_bandwidth() {
+            return Err(ConfigError::NoBandwidth);
+        }
+        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        in_range("period_ns", ns(quota.period_ns), MS, 1_000 * MS)?;
+        let most = ns(quota.period_ns) * self.pcpus.len() as i64;
+        in_range("quota_ns", ns(quota.quota_ns), MS, most)
+    }
+
+    /// What bandwidth control did to the groups made for `vm` until `now`, added up; `None` if none has a quota.
+    ///
+    /// # Panics
+    /// If there is no such VM.
+    pub fn vm_throttling(&self, vm: VmId, now: Nanos) -> Option<Throttling> {
+        let groups = self.vms[vm.0 as usize].groups.iter();
+        let all = groups.filter_map(|&group| self.throttling(group, now));
+        all.reduce(|sum, counts| Throttling {
+            periods: sum.periods + counts.periods,
+            throttled_periods: sum.throttled_periods + counts.throttled_periods,
+            throttled_ns: sum.throttled_ns + counts.throttled_ns,
+        })
+    }
+
+    /// What bandwidth control did to `group` until `now`; `None` without a quota.
+    pub fn throttling(&self, group: GroupId, now: Nanos) -> Option<Throttling> {
+        self.sched.throttling(group, now.0)
     }
 
     /// Adds a VM of `vcpus` vCPUs. vCPU ids are dense in order of creation; the APIC ID of a vCPU is its index in its VM.
@@ -168,20 +199,31 @@ impl Host {
         for index in 0..vcpus as usize {
             masks.push(self.mask(affinity.get(index).map_or(&[], Vec::as_slice))?);
         }
-        let group = match vm.group {
-            VmGroup::Root => GroupId(0),
-            VmGroup::In(group) => {
-                self.sched.check_group(group)?;
-                group
-            }
-            VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } => self.sched.add_group(None, shares)?,
+        let first_group = self.sched.groups();
+        let parent = vm.parent.unwrap_or(GroupId(0));
+        self.sched.check_group(parent)?;
+        self.check_quota(vm.quota)?;
+        self.check_quota(vm.vcpu_quota)?;
+        let (own, beneath) = match vm.group {
+            VmGroup::Root => (None, false),
+            VmGroup::Own { shares } => (Some(shares), false),
+            VmGroup::OwnWithVcpuGroups { shares } => (Some(shares), true),
+        };
+        if beneath {
+            // Before anything is added: there must be room beneath for the second level, too.
+            self.sched.check_depth(parent, 2)?;
+        }
+        let group = match own {
+            None => parent,
+            Some(shares) => self.add_limited_group(parent, shares, vm.quota)?,
         };
         let id = VmId(self.vms.len() as u32);
         let first = self.vcpus.len() as u32;
         for (index, mask) in masks.into_iter().enumerate() {
-            let group = match vm.group {
-                VmGroup::OwnWithVcpuGroups { .. } => self.sched.add_group(Some(group), weight::NICE_0)?,
-                _ => group,
+            let group = if beneath {
+                self.add_limited_group(group, weight::NICE_0, vm.vcpu_quota)?
+            } else {
+                group
             };
             let vcpu = VcpuId(self.vcpus.len() as u32);
             let task = self.add_thread(ThreadKind::Vcpu(vcpu), vm.nice, group, mask);
@@ -191,9 +233,23 @@ impl Host {
             config: *vm,
             first,
             vcpus,
+            groups: (first_group..self.sched.groups()).map(GroupId).collect(),
             last_boosted: 0,
         });
         Ok(id)
+    }
+
+    fn add_limited_group(
+        &mut self,
+        parent: GroupId,
+        shares: u64,
+        quota: Option<Quota>,
+    ) -> Result<GroupId, ConfigError> {
+        let group = self.add_group(Some(parent), shares)?;
+        if let Some(quota) = quota {
+            self.set_quota(group, quota)?;
+        }
+        Ok(group)
     }
 
     /// Adds a host task that is no vCPU, runnable from [`Host::start`] on.

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod boundary;
 mod config;
@@ -31,14 +33,13 @@ mod vcpu;
 pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
 };
-pub use config::{
-    BalanceConfig, DomainConfig, Features, HostConfig, PcpuPlace, SchedulerKind, TaskConfig, TickPhase, VmConfig,
-    VmGroup,
-};
+pub use config::{HostConfig, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 pub use error::ConfigError;
 pub use host::Host;
 pub use lapic::SavedTimer;
 pub use migration::{RestoreError, SavedVcpu};
+pub use sched::config::{BalanceConfig, DomainConfig, Features, SchedConfig, SchedulerKind, ShareRule, YieldRule};
+pub use sched::{GROUP_DEPTH_MAX, Throttling};
 #[doc(hidden)]
 pub use spin::config::SpinFaults;
 pub use spin::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};

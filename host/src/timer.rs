@@ -1,12 +1,12 @@
 //! Host timers: a queue per pCPU, multiplexed on the pCPU's one hardware timer.
 //!
-//! Each thread has two timers: its own sleep, and for a vCPU its LAPIC's. A timer is armed on one pCPU at a time and
-//! expires there; equal times expire in the order of arming.
+//! Each thread has two timers: its own sleep, and for a vCPU its LAPIC's; and each task group the two of its quota. A timer
+//! is armed on one pCPU at a time and expires there; equal times expire in the order of arming.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::boundary::TaskId;
+use crate::boundary::{GroupId, TaskId};
 
 /// A timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,22 +15,30 @@ pub(crate) enum Timer {
     Sleep(TaskId),
     /// The LAPIC timer of the vCPU whose thread this is.
     Lapic(TaskId),
+    /// A period of the group's quota ends.
+    Period(GroupId),
+    /// What was returned of the group's quota is to be handed out.
+    Slack(GroupId),
 }
 
 impl Timer {
     fn slot(self) -> usize {
-        match self {
-            Timer::Sleep(task) => task.0 as usize * 2,
-            Timer::Lapic(task) => task.0 as usize * 2 + 1,
-        }
+        let (number, kind) = match self {
+            Timer::Sleep(task) => (task.0, 0),
+            Timer::Lapic(task) => (task.0, 1),
+            Timer::Period(group) => (group.0, 2),
+            Timer::Slack(group) => (group.0, 3),
+        };
+        number as usize * 4 + kind
     }
 
     fn of_slot(slot: u32) -> Timer {
-        let task = TaskId(slot / 2);
-        if slot.is_multiple_of(2) {
-            Timer::Sleep(task)
-        } else {
-            Timer::Lapic(task)
+        let number = slot / 4;
+        match slot % 4 {
+            0 => Timer::Sleep(TaskId(number)),
+            1 => Timer::Lapic(TaskId(number)),
+            2 => Timer::Period(GroupId(number)),
+            _ => Timer::Slack(GroupId(number)),
         }
     }
 }
@@ -44,6 +52,8 @@ pub(crate) struct Timers {
     heaps: Vec<Vec<Entry>>,
     /// For each timer where it is armed: pCPU and position in its heap.
     slots: Vec<Option<(u32, usize)>>,
+    threads: u32,
+    groups: u32,
     armed: u64,
 }
 
@@ -51,14 +61,28 @@ impl Timers {
     pub(crate) fn new(pcpus: u32) -> Timers {
         Timers {
             heaps: vec![Vec::new(); pcpus as usize],
-            slots: Vec::new(),
+            // The root group is there from the start.
+            slots: vec![None; 4],
+            threads: 0,
+            groups: 1,
             armed: 0,
         }
     }
 
     /// Makes room for the timers of one more thread.
     pub(crate) fn add_thread(&mut self) {
-        self.slots.extend([None, None]);
+        self.threads += 1;
+        self.make_room();
+    }
+
+    /// Makes room for the timers of one more task group.
+    pub(crate) fn add_group(&mut self) {
+        self.groups += 1;
+        self.make_room();
+    }
+
+    fn make_room(&mut self) {
+        self.slots.resize(self.threads.max(self.groups) as usize * 4, None);
     }
 
     /// Arms `timer` on `pcpu` for `at`, wherever it was armed before.

@@ -174,7 +174,12 @@ fn counters<'o>(vms: impl Iterator<Item = &'o VmOutcome> + Clone) -> BTreeMap<St
 /// The simulator's causes that are work.
 const WORK: [&str; 2] = ["useful", "critical_section"];
 /// The simulator's causes that are spinning behind a vCPU that is not running.
-const PREEMPTED_SPIN: [&str; 2] = ["spin_preempted_holder", "spin_preempted_waiter"];
+const PREEMPTED_SPIN: [&str; 4] = [
+    "spin_preempted_holder",
+    "spin_preempted_waiter",
+    "spin_throttled_holder",
+    "spin_throttled_waiter",
+];
 
 /// The share of `causes` in a guest's vCPU time; 0 if it has none.
 fn share(vm: &VmOutcome, causes: &[&str]) -> f64 {
@@ -221,10 +226,5 @@ fn hash(done: &[(u64, &Outcome)]) -> String {
 
 /// The scheduling period of the host with all its scaling.
 fn period_ns(host: &HostConfig, topology: Topology) -> u64 {
-    let factor = if host.scale_by_pcpus {
-        1 + u64::from(topology.pcpus().clamp(1, 8).ilog2())
-    } else {
-        1
-    };
-    host.latency_ns.saturating_mul(factor)
+    host.sched.period_ns(topology.pcpus())
 }

@@ -6,6 +6,7 @@ use holdfast_sim::{Config, HostTask, Vm};
 use holdfast_workloads::{Boot, Workload};
 
 use crate::diagnostic::{Findings, Place};
+use crate::groups::{DraftGroup, Limit};
 use crate::keys::{Affinity, VirtualNodes};
 use crate::profile::{MachineProfile, PauseDetection};
 
@@ -29,6 +30,12 @@ pub struct DraftVm {
     pub affinity: Affinity,
     /// NUMA nodes that the guest sees.
     pub numa: VirtualNodes,
+    /// The task group in or beneath which its threads are; `None`: the root group.
+    pub group: Option<String>,
+    /// How much CPU time its own task group may have.
+    pub limit: Limit,
+    /// How much the group of each vCPU may have.
+    pub vcpu_limit: Limit,
     /// What the host tells and offers this guest.
     pub host: holdfast_host::VmConfig,
     /// Kernel parameters and workload.
@@ -44,6 +51,8 @@ pub struct Draft {
     pub machine: MachineProfile,
     /// The host's parameters.
     pub host: HostConfig,
+    /// Task groups.
+    pub groups: Vec<DraftGroup>,
     /// Guests.
     pub vms: Vec<DraftVm>,
     /// Host tasks.
@@ -60,6 +69,9 @@ impl DraftVm {
             vcpus: 1,
             affinity: Affinity::Same(Vec::new()),
             numa: VirtualNodes::One,
+            group: None,
+            limit: Limit::default(),
+            vcpu_limit: Limit::default(),
             host: holdfast_host::VmConfig::default(),
             boot: Boot::default(),
             measured: None,
@@ -128,7 +140,12 @@ impl DraftVm {
             vcpus: self.vcpus,
             affinity,
             domains,
-            host: self.host,
+            group: self.group,
+            host: holdfast_host::VmConfig {
+                quota: self.limit.quota(),
+                vcpu_quota: self.vcpu_limit.quota(),
+                ..self.host
+            },
             boot,
             measured,
         }
@@ -182,6 +199,7 @@ impl Draft {
         self.check_counts(place, findings);
         self.check_affinity(place, findings);
         self.check_pauses(place, findings);
+        self.check_groups(place, findings);
         if findings.count() == before {
             self.check_numa(place, findings);
         }
@@ -199,6 +217,7 @@ impl Draft {
             return None;
         }
         let machine = machine?;
+        let groups = self.ordered_groups();
         // One clock: the guest's time-stamp counter is the machine's.
         let host = HostConfig {
             tsc_hz: machine.frequency_hz,
@@ -209,6 +228,7 @@ impl Draft {
         Some(Config {
             machine,
             host,
+            groups,
             vms: self.vms.into_iter().map(|vm| vm.build(scale, &topology)).collect(),
             tasks: self.tasks,
             seed: 0,

@@ -3,6 +3,7 @@
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Node, Reader, Table, Value, join};
 use crate::draft::{TASKS_MAX, VMS_MAX};
+use crate::groups::GROUPS_MAX;
 use crate::keys::{Names, Setting};
 
 /// What an experiment measures.
@@ -223,6 +224,7 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
         }
     }
     names.vms = instances(&mut reader, "vm", VMS_MAX, &mut base);
+    names.groups = instances(&mut reader, "group", GROUPS_MAX, &mut base);
     names.tasks = instances(&mut reader, "task", TASKS_MAX, &mut base);
     if names.vms.is_empty() {
         reader.missing("vm", "at least one guest, as [[vm]]");
@@ -273,7 +275,7 @@ fn flatten(table: &Table, prefix: &str, settings: &mut Vec<Setting>) {
     }
 }
 
-/// The names of the guests or tasks under `key`; what they set goes to `base`.
+/// The names of the guests, groups or tasks under `key`; what they set goes to `base`.
 fn instances(reader: &mut Reader<'_, '_>, key: &'static str, max: usize, base: &mut Vec<Setting>) -> Vec<String> {
     let tables = reader.tables(key);
     let mut names: Vec<String> = Vec::new();
@@ -298,9 +300,9 @@ fn instances(reader: &mut Reader<'_, '_>, key: &'static str, max: usize, base: &
             Some(Node {
                 value: Value::Text(name),
                 ..
-            }) if is_name(name) && !names.contains(name) => name.clone(),
+            }) if is_name(name) && !names.contains(name) && (key, name.as_str()) != ("group", "root") => name.clone(),
             Some(node) => {
-                let expected = "a name of its own: letters, digits, - and _, not only digits";
+                let expected = "a name of its own: letters, digits, - and _, not only digits, and no group \"root\"";
                 reader
                     .findings()
                     .add(&node.place, format!("{path}.name"), node.value.to_string(), expected);

@@ -16,6 +16,7 @@ pub mod draft;
 pub mod experiment;
 pub mod explain;
 pub mod file;
+pub mod groups;
 pub mod keys;
 pub mod plan;
 pub mod profile;

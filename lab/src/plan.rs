@@ -11,6 +11,7 @@ use crate::diagnostic::{Findings, Place, Problems, one_of};
 use crate::document::{Node, Value};
 use crate::draft::{Draft, DraftVm};
 use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep};
+use crate::groups::DraftGroup;
 use crate::keys::{DEFAULT_LIMIT_NS, Effective, Setting, fresh_task};
 use crate::profile::MachineProfile;
 use crate::shipped;
@@ -179,6 +180,7 @@ impl Builder<'_> {
         let mut draft = Draft {
             machine: self.profile(effective.profile())?,
             host: HostConfig::default(),
+            groups: names.groups.iter().map(|name| DraftGroup::new(name)).collect(),
             vms: names.vms.iter().map(|name| DraftVm::new(name)).collect(),
             tasks: names.tasks.iter().map(|name| fresh_task(name)).collect(),
             limit_ns: DEFAULT_LIMIT_NS,

@@ -72,6 +72,53 @@ fn a_bad_experiment_is_located() {
 }
 
 #[test]
+fn a_bad_task_group_is_located() {
+    for (group, expected) in [
+        (
+            "shares = 0",
+            "error: mine.toml:7: group.0.shares: found 0, expected a whole number from 2 to 262144",
+        ),
+        (
+            "parent = \"a\"",
+            "mine.toml:7: group.a.parent: found a cycle: a beneath a, expected a group that does not stand beneath this one",
+        ),
+        ("parent = \"b\"", "mine.toml:7: group.a.parent: found \"b\", expected "),
+        (
+            "quota = \"0.5 ms\"",
+            "mine.toml:7: group.a.quota: found 500 us, expected 1 ms to 1600 ms",
+        ),
+        (
+            "quota = \"1601 ms\"",
+            "mine.toml:7: group.a.quota: found 1601 ms, expected 1 ms to 1600 ms",
+        ),
+        (
+            "quota = \"2 ms\"\nperiod = \"2 s\"",
+            "mine.toml:8: group.a.period: found 2 s, expected a period of 1 ms to 1 s",
+        ),
+        (
+            "quota = \"2 ms\"\n[host]\nscheduler = \"cfs-2.6.37\"",
+            "mine.toml:7: group.a.quota: found 2 ms, expected no quota with host.scheduler = \"cfs-2.6.37\"",
+        ),
+    ] {
+        let message = complaint("[[vm]]", &format!("[[group]]\nname = \"a\"\n{group}\n\n[[vm]]"));
+        assert!(message.contains(expected), "{group}: {message}");
+    }
+    let deep = |level: u32| match level {
+        0 => "[[group]]\nname = \"g0\"\n".to_owned(),
+        _ => format!("[[group]]\nname = \"g{level}\"\nparent = \"g{}\"\n", level - 1),
+    };
+    let groups: String = (0..33).map(deep).collect();
+    let message = complaint("[[vm]]", &format!("{groups}[[vm]]"));
+    let expected = "group.g32.parent: found 33 levels of task groups, expected at most 32 levels";
+    assert!(message.contains(expected), "{message}");
+    let message = complaint("vcpus = 4", "quota = \"10 ms\"");
+    assert!(
+        message.contains("mine.toml:8: vm.0.quota: found a key that does not apply here"),
+        "{message}"
+    );
+}
+
+#[test]
 fn all_problems_are_told_at_once() {
     let message = complaint("vcpus = 4", "vcpus = 0\nlock = \"x\"\nhz = 0");
     assert_eq!(message.lines().count(), 3, "{message}");

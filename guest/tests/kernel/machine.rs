@@ -107,6 +107,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         vcpus,
         affinity: Vec::new(),
         domains: Vec::new(),
+        group: None,
         host: Default::default(),
         boot: Boot {
             lock: setup.lock,
@@ -122,6 +123,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
     let config = Config {
         machine: profile(setup.pcpus),
         host: HostConfig::linux_3_3(),
+        groups: Vec::new(),
         vms,
         tasks: Vec::new(),
         seed: setup.seed,

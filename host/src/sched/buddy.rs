@@ -1,6 +1,7 @@
 //! Buddies: marks by which a queue prefers an entity, or passes it over, within the bounds of fairness (§4.2).
 
 use super::entity::{EntityId, Queue};
+use super::fault::Fault;
 use super::hierarchy::Hierarchy;
 
 /// The marks of a queue.
@@ -45,12 +46,15 @@ impl Hierarchy {
         while let Some(id) = at {
             let queue = self.entity(id).queue;
             *self.queue_mut(queue).marked(mark) = Some(id);
-            at = self.parent(id);
+            at = self.parent(id).filter(|_| !self.has(Fault::LevelSkipped));
         }
     }
 
     /// Clears the marks of `entity`, each as far up as it is the one marked.
     pub(crate) fn clear_buddies(&mut self, entity: EntityId) {
+        if self.has(Fault::BuddyKept) {
+            return;
+        }
         for mark in [Mark::Next, Mark::Last, Mark::Skip] {
             let mut at = Some(entity);
             while let Some(id) = at {

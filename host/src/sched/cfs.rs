@@ -1,13 +1,14 @@
-//! The completely fair scheduler as of Linux 3.3 (§4.2).
+//! The completely fair scheduler, Linux 2.6.37 to 4.12 (§4.2).
 //!
 //! Slices end on ticks only; a period in which everyone runs once; credit for sleepers; buddies bounded by fairness.
 
+use super::buddy::Mark;
+use super::config::{SchedConfig, SchedulerKind, YieldRule};
 use super::entity::{EntityId, QueueId};
 use super::hierarchy::Hierarchy;
-use super::policy::{Arrival, Policy, SliceEnd};
-use super::timeline::later;
+use super::policy::{Arrival, Departure, Policy, SliceEnd};
+use super::timeline::{before, later};
 use super::weight::{mul_div, scaled};
-use crate::config::HostConfig;
 
 /// Parameters, scaled to the number of pCPUs. Nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -19,15 +20,15 @@ pub(crate) struct Cfs {
     pub(crate) nr_latency: u64,
     gentle_fair_sleepers: bool,
     start_debit: bool,
+    yields: YieldRule,
+    /// The last buddy comes before the next one (2.6.37), which was to keep caches warm. Directed yield needs it the other
+    /// way round: a yielder and its target can share an ancestor, which is then both skip and next.
+    last_wins: bool,
 }
 
 impl Cfs {
-    pub(crate) fn new(config: &HostConfig, pcpus: u32) -> Cfs {
-        let factor = if config.scale_by_pcpus {
-            1 + u64::from(pcpus.min(8).ilog2())
-        } else {
-            1
-        };
+    pub(crate) fn new(config: &SchedConfig, pcpus: u32) -> Cfs {
+        let factor = config.factor(pcpus);
         let latency = config.latency_ns * factor;
         let min_granularity = config.min_granularity_ns * factor;
         Cfs {
@@ -37,6 +38,8 @@ impl Cfs {
             nr_latency: latency.div_ceil(min_granularity),
             gentle_fair_sleepers: config.features.gentle_fair_sleepers,
             start_debit: config.features.start_debit,
+            yields: config.yields,
+            last_wins: config.kind == SchedulerKind::Cfs2637,
         }
     }
 
@@ -69,24 +72,45 @@ impl Cfs {
 }
 
 impl Policy for Cfs {
-    fn place(self, on: &Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival) -> u64 {
-        let min = on.queue(queue).min_vruntime;
-        let start = match arrival {
-            Arrival::New if self.start_debit => min.wrapping_add(self.virtual_slice(on, entity)),
-            Arrival::New | Arrival::Moved => min,
-            Arrival::Woken | Arrival::GroupWoken => {
-                let credit = if self.gentle_fair_sleepers {
-                    self.latency / 2
-                } else {
-                    self.latency
-                };
-                min.wrapping_sub(credit)
-            }
-        };
-        later(on.entity(entity).vruntime, start)
+    fn averages(self) -> bool {
+        false
     }
 
-    fn pick(self, on: &Hierarchy, queue: QueueId) -> Option<EntityId> {
+    fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId) {
+        // A child begins where its parent is, or one slice behind the others if that is later.
+        let at = on.queue(queue);
+        let parent = at.curr.map_or(at.min_vruntime, |curr| on.entity(curr).vruntime);
+        let mut start = at.min_vruntime;
+        if self.start_debit {
+            start = start.wrapping_add(self.virtual_slice(on, entity));
+        }
+        on.entity_mut(entity).vruntime = later(parent, start);
+    }
+
+    fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival) {
+        if matches!(arrival, Arrival::New | Arrival::Moved) {
+            return;
+        }
+        let credit = if self.gentle_fair_sleepers {
+            self.latency / 2
+        } else {
+            self.latency
+        };
+        let start = on.queue(queue).min_vruntime.wrapping_sub(credit);
+        let entity = on.entity_mut(entity);
+        entity.vruntime = later(entity.vruntime, start);
+    }
+
+    fn leave(self, _on: &mut Hierarchy, _queue: QueueId, _entity: EntityId, _departure: Departure) -> bool {
+        true
+    }
+
+    fn charged(self, _on: &mut Hierarchy, _queue: QueueId, _curr: EntityId) -> bool {
+        // Slices end on ticks only.
+        false
+    }
+
+    fn pick(self, on: &Hierarchy, queue: QueueId, _prev: Option<EntityId>) -> Option<EntityId> {
         let at = on.queue(queue);
         let left = at.timeline.leftmost()?;
         let mut pick = left;
@@ -96,15 +120,20 @@ impl Policy for Cfs {
         {
             pick = second;
         }
-        // Next comes last of the three and so wins: a yielder and its target can share an ancestor, which is then both
-        // skip and next.
-        for buddy in [at.last, at.next].into_iter().flatten() {
+        let buddies = if self.last_wins {
+            [at.next, at.last]
+        } else {
+            [at.last, at.next]
+        };
+        for buddy in buddies.into_iter().flatten() {
             if self.fair_enough(on, buddy, left) {
                 pick = buddy;
             }
         }
         Some(pick)
     }
+
+    fn picked(self, _on: &mut Hierarchy, _entity: EntityId) {}
 
     fn tick(self, on: &Hierarchy, queue: QueueId, curr: EntityId) -> Option<SliceEnd> {
         let slice = self.slice(on, curr);
@@ -126,4 +155,30 @@ impl Policy for Cfs {
         let granularity = scaled(self.wakeup_granularity, on.entity(woken).weight);
         ahead > 0 && ahead > granularity as i64
     }
+
+    fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
+        let queue = on.entity(entity).queue;
+        if self.yields == YieldRule::Whole {
+            if !alone {
+                on.clear_buddies(entity);
+                on.account(queue);
+                on.mark(entity, Mark::Skip);
+            }
+            return;
+        }
+        // Whatever else waits for the pCPU in other groups: here it is alone, and the yield is over.
+        if on.queue(queue).nr == 1 {
+            return;
+        }
+        on.clear_buddies(entity);
+        on.account(queue);
+        if self.yields == YieldRule::OwnGroupCompat
+            && let Some(rightmost) = on.queue(queue).timeline.greatest()
+            && !before(rightmost, on.entity(entity).vruntime)
+        {
+            on.entity_mut(entity).vruntime = rightmost.wrapping_add(1);
+        }
+    }
+
+    fn reweigh(self, _on: &mut Hierarchy, _average: u64, _entity: EntityId, _weight: u64) {}
 }

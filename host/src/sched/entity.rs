@@ -7,6 +7,9 @@
 
 use alloc::vec::Vec;
 
+use super::average::Average;
+use super::bandwidth::{Bandwidth, LocalQuota};
+use super::pelt::Tracked;
 use super::timeline::Timeline;
 use crate::boundary::{GroupId, TaskId};
 
@@ -38,6 +41,17 @@ pub(crate) struct Entity {
     pub(crate) vruntime: u64,
     /// On its queue, running or not.
     pub(crate) on_rq: bool,
+    /// On its queue although it sleeps, until its lag is made up for (EEVDF).
+    pub(crate) delayed: bool,
+    /// Virtual deadline (EEVDF); relative to the virtual runtime while `deadline_is_relative`.
+    pub(crate) deadline: u64,
+    pub(crate) deadline_is_relative: bool,
+    /// The deadline with which it was picked last (EEVDF).
+    pub(crate) protected: Option<u64>,
+    /// Lag with which it left its queue (EEVDF). Virtual nanoseconds.
+    pub(crate) vlag: i64,
+    /// Its load.
+    pub(crate) tracked: Tracked,
     /// When its running was last accounted for. Nanoseconds.
     pub(crate) exec_start: u64,
     /// Nanoseconds run.
@@ -57,6 +71,12 @@ impl Entity {
             weight,
             vruntime: 0,
             on_rq: false,
+            delayed: false,
+            deadline: 0,
+            deadline_is_relative: false,
+            protected: None,
+            vlag: 0,
+            tracked: Tracked::default(),
             exec_start: 0,
             sum_exec: 0,
             prev_sum_exec: 0,
@@ -79,6 +99,14 @@ pub(crate) struct Queue {
     pub(crate) load: u64,
     /// Entities on the queue, `curr` included.
     pub(crate) nr: u32,
+    /// Threads that can run, here and beneath; not those beneath a throttled queue.
+    pub(crate) runnable: u32,
+    /// Average virtual runtime of the timeline, where the policy wants it.
+    pub(crate) average: Average,
+    /// Sum of the tracked loads on the queue.
+    pub(crate) tracked: Tracked,
+    /// What it has of its group's quota.
+    pub(crate) quota: LocalQuota,
     /// Never goes back; where newcomers are placed.
     pub(crate) min_vruntime: u64,
     /// Buddies: to be preferred, in this order, over the leftmost entity; and one to be passed over.
@@ -109,10 +137,14 @@ pub(crate) struct ShareHistory {
     pub(crate) contribution: u64,
     /// Time run since the last update.
     pub(crate) unaccounted: u64,
+    /// The load as a geometric average, for the rule that wants it.
+    pub(crate) tracked: Tracked,
 }
 
 impl Queue {
     pub(crate) fn new(pcpu: u32, group: GroupId, entity: Option<EntityId>) -> Queue {
+        // Just before the wrap, as the kernel does it, so that a comparison that cannot wrap fails early.
+        let origin = 0u64.wrapping_sub(1 << 20);
         Queue {
             pcpu,
             group,
@@ -121,8 +153,11 @@ impl Queue {
             curr: None,
             load: 0,
             nr: 0,
-            // Just before the wrap, as the kernel does it, so that a comparison that cannot wrap fails early.
-            min_vruntime: 0u64.wrapping_sub(1 << 20),
+            runnable: 0,
+            average: Average::new(origin),
+            tracked: Tracked::default(),
+            quota: LocalQuota::default(),
+            min_vruntime: origin,
             next: None,
             last: None,
             skip: None,
@@ -138,7 +173,9 @@ impl Queue {
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) parent: Option<GroupId>,
+    pub(crate) children: Vec<GroupId>,
     pub(crate) shares: u64,
+    pub(crate) bandwidth: Option<Bandwidth>,
     /// Sum of its queues' contributions.
     pub(crate) load: u64,
     /// Its queue on each pCPU, where it has ever had a thread.

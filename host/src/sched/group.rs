@@ -1,19 +1,44 @@
-//! Task groups: how a group's shares divide among the pCPUs on which it has threads (§4.1, 2.6.38 to 3.7).
+//! Task groups: how a group's shares divide among the pCPUs on which it has threads (§4.1).
 //!
 //! On each pCPU the group's entity weighs `shares * local load / total load`, where the total is the sum of averages that
-//! each pCPU contributes now and then: exact sums would need every pCPU's queue at every enqueue.
+//! each pCPU contributes now and then: exact sums would need every pCPU's queue at every enqueue. Until 2.6.37 the sums
+//! were exact, and weights old: a walk over all pCPUs made them anew, at most so often. Here each pCPU does that for its
+//! own queues, when the same time has passed for it: no pCPU looks at all others.
 
+use super::config::ShareRule;
 use super::entity::{EntityId, QueueId};
 use super::hierarchy::Hierarchy;
-use super::weight::mul_div;
+use super::policy::Policy;
+use super::weight::{NICE_0, mul_div};
 use crate::boundary::GroupId;
+use crate::error::{ConfigError, in_range};
 
 /// Least weight of a group's entity, and least `cpu.shares`.
 pub(crate) const MIN_SHARES: u64 = 2;
 /// Greatest `cpu.shares`.
 pub(crate) const MAX_SHARES: u64 = 1 << 18;
+/// Most levels of groups beneath the root. The kernel sets no limit; nobody nests deeper, and every event climbs them all.
+pub const GROUP_DEPTH_MAX: u32 = 32;
 
 impl Hierarchy {
+    /// Checks that a group may have `shares` and stand beneath `parent`.
+    pub(crate) fn check_place(&self, parent: GroupId, shares: u64) -> Result<(), ConfigError> {
+        in_range("shares", shares as i64, MIN_SHARES as i64, MAX_SHARES as i64)?;
+        self.check_depth(parent, 1)
+    }
+
+    /// Checks that `levels` more levels of groups may stand beneath `parent`.
+    pub(crate) fn check_depth(&self, parent: GroupId, levels: usize) -> Result<(), ConfigError> {
+        // The root is no level.
+        let above = core::iter::successors(Some(parent), |&at| self.group(at).parent).count() - 1;
+        in_range(
+            "levels of task groups",
+            (above + levels) as i64,
+            1,
+            i64::from(GROUP_DEPTH_MAX),
+        )
+    }
+
     /// Total load of the group of `queue`, with what `queue` has now in place of what it last contributed.
     fn group_load(&self, queue: QueueId) -> u64 {
         let at = self.queue(queue);
@@ -24,12 +49,37 @@ impl Hierarchy {
     fn group_weight(&self, queue: QueueId) -> u64 {
         let at = self.queue(queue);
         let shares = self.groups[at.group.0 as usize].shares;
-        mul_div(shares, at.load, self.group_load(queue)).clamp(MIN_SHARES, shares)
+        let load = match self.share_rule {
+            // As if there were a thread, so that the first one to come does not have to wait for the next walk.
+            ShareRule::Walk if at.load == 0 => NICE_0,
+            _ => at.load,
+        };
+        mul_div(shares, load, self.group_load(queue)).clamp(MIN_SHARES, shares)
     }
 
-    /// Gives the entity of `queue` the weight that its load deserves. Nothing for a root queue.
+    /// Replaces weight `old` by `new` in the load of `queue`.
+    pub(super) fn change_load(&mut self, queue: QueueId, old: u64, new: u64) {
+        let at = &mut self.queues[queue.0 as usize];
+        at.load = at.load - old + new;
+        if self.share_rule == ShareRule::Walk && at.entity.is_some() {
+            let group = &mut self.groups[at.group.0 as usize];
+            group.load = group.load - at.share.contribution + at.load;
+            at.share.contribution = at.load;
+        }
+    }
+
+    /// Gives the entity of `queue` the weight that its load deserves, after an event. Nothing for a root queue.
     pub(crate) fn update_shares(&mut self, queue: QueueId) {
+        if self.share_rule != ShareRule::Walk {
+            self.renew_shares(queue);
+        }
+    }
+
+    fn renew_shares(&mut self, queue: QueueId) {
         let Some(id) = self.queue(queue).entity else { return };
+        if self.queue(queue).quota.throttles > 0 {
+            return;
+        }
         let weight = self.group_weight(queue);
         let (old, parent, on_rq) = {
             let entity = self.entity(id);
@@ -38,23 +88,85 @@ impl Hierarchy {
         if weight == old {
             return;
         }
-        if on_rq {
-            if self.queue(parent).curr == Some(id) {
-                self.account(parent);
-            }
-            let at = self.queue_mut(parent);
-            at.load = at.load - old + weight;
-        }
-        self.entity_mut(id).weight = weight;
-    }
-
-    /// Brings the history of `queue`'s load up to now, and passes it on to the group if it is a window old (or `publish`).
-    pub(crate) fn update_share_history(&mut self, queue: QueueId, publish: bool) {
-        let (now, window) = (self.now, self.shares_window_ns);
-        let at = &mut self.queues[queue.0 as usize];
-        if at.entity.is_none() {
+        if !on_rq {
+            let entity = self.entity_mut(id);
+            entity.vlag = (i128::from(entity.vlag) * i128::from(old) / i128::from(weight)) as i64;
+            entity.weight = weight;
             return;
         }
+        let runs = self.queue(parent).curr == Some(id);
+        if runs {
+            self.account(parent);
+        }
+        if self.tracks {
+            self.track(parent);
+            let now = self.now;
+            self.entity_mut(id).tracked.advance(now, old);
+        }
+        let policy = self.policy;
+        if policy.averages() {
+            let average = self.average(parent);
+            if !runs {
+                self.tree_remove(parent, id);
+            }
+            policy.reweigh(self, average, id, weight);
+            self.entity_mut(id).weight = weight;
+            if !runs {
+                self.tree_insert(parent, id);
+            }
+        } else {
+            self.entity_mut(id).weight = weight;
+        }
+        self.change_load(parent, old, weight);
+    }
+
+    /// At a tick of the pCPU on which `queue` is the running one: its shares, if it is time for them.
+    pub(super) fn tick_shares(&mut self, queue: QueueId) {
+        let due = match self.share_rule {
+            ShareRule::Walk => self.now - self.queue(queue).share.stamp >= self.shares_window_ns,
+            ShareRule::Window => self.queue(queue).share.unaccounted >= self.shares_window_ns,
+            ShareRule::Geometric => true,
+        };
+        if due {
+            self.update_share_history(queue, false);
+            self.renew_shares(queue);
+            if self.share_rule == ShareRule::Walk {
+                self.queue_mut(queue).share.stamp = self.now;
+            }
+        }
+    }
+
+    /// Brings the history of `queue`'s load up to now, and passes it on to the group if that is worth while (or `publish`).
+    pub(crate) fn update_share_history(&mut self, queue: QueueId, publish: bool) {
+        if self.queues[queue.0 as usize].entity.is_none() {
+            return;
+        }
+        match self.share_rule {
+            ShareRule::Walk => {}
+            ShareRule::Window => self.update_window(queue, publish),
+            ShareRule::Geometric => {
+                let now = self.now;
+                let at = &mut self.queues[queue.0 as usize];
+                at.share.tracked.advance(now, at.load);
+                let average = at.share.tracked.load();
+                if publish || average.abs_diff(at.share.contribution) > at.share.contribution / 64 {
+                    self.contribute(queue, average);
+                }
+            }
+        }
+    }
+
+    /// `queue` adds `load` to its group's total from now on.
+    fn contribute(&mut self, queue: QueueId, load: u64) {
+        let at = &mut self.queues[queue.0 as usize];
+        let group = &mut self.groups[at.group.0 as usize];
+        group.load = group.load - at.share.contribution + load;
+        at.share.contribution = load;
+    }
+
+    fn update_window(&mut self, queue: QueueId, publish: bool) {
+        let (now, window) = (self.now, self.shares_window_ns);
+        let at = &mut self.queues[queue.0 as usize];
         let load = at.load;
         let share = &mut at.share;
         let mut delta = now - share.stamp;
@@ -75,9 +187,7 @@ impl Hierarchy {
             let average = share.load_sum / (share.period + 1);
             let old = share.contribution;
             if publish || average.abs_diff(old) > old / 8 {
-                share.contribution = average;
-                let group = &mut self.groups[at.group.0 as usize];
-                group.load = group.load - old + average;
+                self.contribute(queue, average);
             }
         }
         let share = &mut self.queues[queue.0 as usize].share;
@@ -92,9 +202,9 @@ impl Hierarchy {
         let mut at = 0;
         while let Some(&queue) = self.leaves[pcpu as usize].get(at) {
             self.update_share_history(queue, true);
-            self.update_shares(queue);
+            self.renew_shares(queue);
             let leaf = self.queue_mut(queue);
-            let idle = leaf.nr == 0 && leaf.share.load_sum == 0;
+            let idle = leaf.nr == 0 && leaf.share.load_sum == 0 && leaf.share.tracked.load() == 0;
             if idle && leaf.entity.is_some() {
                 leaf.listed = false;
                 self.leaves[pcpu as usize].swap_remove(at);
@@ -107,13 +217,30 @@ impl Hierarchy {
     /// The part of its pCPU's load that `queue` as a whole stands for.
     pub(crate) fn hierarchical_load(&self, queue: QueueId) -> u64 {
         match self.queue(queue).entity {
-            None => self.queue(queue).load,
+            None => self.queue_load(queue),
             Some(entity) => {
                 let parent = self.entity(entity).queue;
                 let above = self.hierarchical_load(parent);
-                mul_div(above, self.entity(entity).weight, self.queue(parent).load + 1)
+                mul_div(above, self.entity_load(entity), self.queue_load(parent) + 1)
             }
         }
+    }
+
+    /// The load of `queue` for balancing: as it is, or as tracked.
+    pub(crate) fn queue_load(&self, queue: QueueId) -> u64 {
+        let at = self.queue(queue);
+        if self.tracks { at.tracked.load() } else { at.load }
+    }
+
+    /// What `entity` adds to that.
+    pub(crate) fn entity_load(&self, entity: EntityId) -> u64 {
+        let at = self.entity(entity);
+        if !self.tracks {
+            return at.weight;
+        }
+        let mut tracked = at.tracked;
+        tracked.advance(self.now, if at.on_rq { at.weight } else { 0 });
+        tracked.load()
     }
 
     /// By how much the load of `pcpu` changes when weight `local` is added to `group` there while the group as a whole

@@ -1,29 +1,24 @@
-//! The hierarchy of queues: putting entities on and off at every level, accounting, buddies.
+//! The hierarchy of entities, queues and groups: who stands where, and what is asked of any place in it.
 //!
-//! What differs between schedulers (placement, picking, slices, preemption) is asked of the [`Policy`].
+//! What differs between schedulers (placement, picking, slices, preemption) is asked of the [`Policy`](super::policy::Policy).
 //!
 //! - **Load is the sum**: a queue's `load` and `nr` are the sum over its entities with `on_rq`.
-//! - **A child's queue is empty, or its entity stands in the parent.**
+//! - **A child's queue is empty or throttled, or its entity stands in the parent.**
+//! - **Runnable threads are counted**: a queue's `runnable` counts its threads that are not delayed, and what its children
+//!   count that are not throttled.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::buddy::Mark;
-use super::cfs::Cfs;
+use super::average::Average;
+use super::config::{SchedConfig, ShareRule};
 use super::entity::{Entity, EntityId, Group, Queue, QueueId, Stands};
-use super::policy::{Arrival, Policy};
-use super::timeline::{earlier, later};
-use super::weight::scaled;
+#[cfg(test)]
+use super::fault::Fault;
+use super::group::MIN_SHARES;
+use super::policy::{Policy, Rules};
 use crate::boundary::{GroupId, TaskId};
-
-/// How a thread's entity leaves its queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Departure {
-    /// It sleeps: its virtual runtime stays as it is until it is woken.
-    Sleep,
-    /// It moves to another queue: its virtual runtime becomes relative.
-    Move,
-}
+use crate::timer::Timer;
 
 /// All entities, queues and groups.
 #[derive(Clone, Debug)]
@@ -33,29 +28,73 @@ pub(crate) struct Hierarchy {
     pub(crate) groups: Vec<Group>,
     /// For each pCPU the group queues that have, or lately had, load.
     pub(crate) leaves: Vec<Vec<QueueId>>,
-    pub(crate) policy: Cfs,
+    pub(crate) policy: Rules,
+    pub(crate) share_rule: ShareRule,
     pub(crate) shares_window_ns: u64,
+    /// Whether loads are tracked.
+    pub(crate) tracks: bool,
+    /// Bandwidth: how much a queue draws at a time, and whether that expires.
+    pub(crate) quota_slice_ns: u64,
+    pub(crate) quota_expires: bool,
+    /// pCPUs with two runnable threads or more.
+    pub(crate) crowded_pcpus: u32,
+    /// pCPUs whose running thread has come to its end without their tick saying so: to be rescheduled.
+    pub(crate) overdue: Vec<u32>,
+    /// Threads whose group was throttled, or is no longer.
+    pub(crate) throttle_changes: Vec<TaskId>,
+    /// Timers to be armed.
+    pub(crate) timers: Vec<(Timer, u64)>,
     /// Now. Nanoseconds.
     pub(crate) now: u64,
+    #[cfg(test)]
+    pub(crate) fault: Option<Fault>,
 }
 
 impl Hierarchy {
-    pub(crate) fn new(pcpus: u32, policy: Cfs, shares_window_ns: u64) -> Hierarchy {
+    pub(crate) fn new(pcpus: u32, policy: Rules, config: &SchedConfig) -> Hierarchy {
         let root = GroupId(0);
         Hierarchy {
             entities: Vec::new(),
             queues: (0..pcpus).map(|pcpu| Queue::new(pcpu, root, None)).collect(),
             groups: vec![Group {
                 parent: None,
+                children: Vec::new(),
                 shares: super::weight::NICE_0,
+                bandwidth: None,
                 load: 0,
                 queues: (0..pcpus).map(|pcpu| Some(QueueId(pcpu))).collect(),
             }],
             leaves: vec![Vec::new(); pcpus as usize],
             policy,
-            shares_window_ns,
+            share_rule: config.shares,
+            shares_window_ns: match config.shares {
+                ShareRule::Walk => config.shares_ratelimit_ns * config.factor(pcpus),
+                ShareRule::Window | ShareRule::Geometric => config.shares_window_ns,
+            },
+            tracks: config.features.load_tracking,
+            quota_slice_ns: config.bandwidth_slice_ns,
+            quota_expires: config.features.bandwidth_expires,
+            crowded_pcpus: 0,
+            overdue: Vec::new(),
+            throttle_changes: Vec::new(),
+            timers: Vec::new(),
             now: 0,
+            #[cfg(test)]
+            fault: None,
         }
+    }
+
+    /// Whether a test has planted `fault`.
+    #[cfg(test)]
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether a test has planted `fault`: there is none outside of tests.
+    #[cfg(not(test))]
+    #[inline(always)]
+    pub(crate) fn has(&self, _fault: super::fault::Fault) -> bool {
+        false
     }
 
     pub(crate) fn entity(&self, id: EntityId) -> &Entity {
@@ -72,6 +111,14 @@ impl Hierarchy {
 
     pub(crate) fn queue_mut(&mut self, id: QueueId) -> &mut Queue {
         &mut self.queues[id.0 as usize]
+    }
+
+    pub(crate) fn group(&self, id: GroupId) -> &Group {
+        &self.groups[id.0 as usize]
+    }
+
+    pub(crate) fn group_mut(&mut self, id: GroupId) -> &mut Group {
+        &mut self.groups[id.0 as usize]
     }
 
     /// The root queue of `pcpu`.
@@ -91,245 +138,59 @@ impl Hierarchy {
 
     /// The queue of `group` on `pcpu`, made if it is not there yet.
     pub(crate) fn queue_of(&mut self, group: GroupId, pcpu: u32) -> QueueId {
-        if let Some(queue) = self.groups[group.0 as usize].queues[pcpu as usize] {
+        if let Some(queue) = self.group(group).queues[pcpu as usize] {
             return queue;
         }
-        let parent = self.groups[group.0 as usize].parent.unwrap_or(GroupId(0));
+        let parent = self.group(group).parent.unwrap_or(GroupId(0));
         let parent_queue = self.queue_of(parent, pcpu);
-        let queue = QueueId(self.queues.len() as u32);
+        let id = QueueId(self.queues.len() as u32);
         let entity = EntityId(self.entities.len() as u32);
-        self.entities.push(Entity::new(
-            Stands::Group(queue),
-            parent_queue,
-            super::group::MIN_SHARES,
-        ));
-        self.queues.push(Queue::new(pcpu, group, Some(entity)));
-        self.groups[group.0 as usize].queues[pcpu as usize] = Some(queue);
-        queue
-    }
-
-    /// Charges the running entity of `queue` for the time since it was last charged.
-    pub(crate) fn account(&mut self, queue: QueueId) {
-        let now = self.now;
-        let at = &mut self.queues[queue.0 as usize];
-        let Some(curr) = at.curr else { return };
-        let entity = &mut self.entities[curr.0 as usize];
-        let ran = now - entity.exec_start;
-        if ran == 0 {
-            return;
-        }
-        entity.exec_start = now;
-        entity.sum_exec += ran;
-        entity.vruntime = entity.vruntime.wrapping_add(scaled(ran, entity.weight));
-        at.share.unaccounted += ran;
-        self.advance_min_vruntime(queue);
-    }
-
-    fn advance_min_vruntime(&mut self, queue: QueueId) {
-        let at = &mut self.queues[queue.0 as usize];
-        let curr = at.curr.map(|curr| self.entities[curr.0 as usize].vruntime);
-        let to = match (curr, at.timeline.least()) {
-            (Some(curr), Some(least)) => earlier(curr, least),
-            (Some(only), None) | (None, Some(only)) => only,
-            (None, None) => return,
+        let weight = match self.share_rule {
+            // Until the next walk it has all of the group's shares.
+            ShareRule::Walk => self.group(group).shares,
+            ShareRule::Window | ShareRule::Geometric => MIN_SHARES,
         };
-        at.min_vruntime = later(at.min_vruntime, to);
+        self.entities.push(Entity::new(Stands::Group(id), parent_queue, weight));
+        let mut queue = Queue::new(pcpu, group, Some(entity));
+        queue.quota.enabled = self.group(group).bandwidth.is_some();
+        queue.quota.throttles = self.queue(parent_queue).quota.throttles;
+        self.queues.push(queue);
+        self.group_mut(group).queues[pcpu as usize] = Some(id);
+        id
     }
 
-    fn enqueue_entity(&mut self, id: EntityId, arrival: Arrival) {
-        let queue = self.entity(id).queue;
-        if matches!(arrival, Arrival::Woken | Arrival::Moved) {
-            let min = self.queue(queue).min_vruntime;
-            let entity = self.entity_mut(id);
-            entity.vruntime = entity.vruntime.wrapping_add(min);
-        }
-        self.account(queue);
-        self.update_share_history(queue, false);
-        self.add_load(queue, id);
-        self.update_shares(queue);
-        if matches!(arrival, Arrival::Woken | Arrival::GroupWoken) {
-            let policy = self.policy;
-            let vruntime = policy.place(self, queue, id, arrival);
-            self.entity_mut(id).vruntime = vruntime;
-        }
-        let vruntime = self.entity(id).vruntime;
-        self.entity_mut(id).on_rq = true;
-        let at = self.queue_mut(queue);
-        if at.curr != Some(id) {
-            at.timeline.insert(vruntime, id);
-        }
-        if !at.listed {
-            at.listed = true;
-            let pcpu = at.pcpu as usize;
-            self.leaves[pcpu].push(queue);
+    /// Average of the virtual runtimes on `queue`, the running entity included, where the policy wants it.
+    pub(crate) fn averaged(&self, queue: QueueId) -> Average {
+        let at = self.queue(queue);
+        match at.curr.map(|curr| self.entity(curr)) {
+            Some(curr) if curr.on_rq => at.average.with(curr),
+            _ => at.average,
         }
     }
 
-    fn dequeue_entity(&mut self, id: EntityId, departure: Departure) {
-        let queue = self.entity(id).queue;
-        self.account(queue);
-        self.clear_buddies(id);
-        let vruntime = self.entity(id).vruntime;
-        let at = self.queue_mut(queue);
-        if at.curr != Some(id) {
-            at.timeline.remove(vruntime, id);
-        }
-        self.entity_mut(id).on_rq = false;
-        self.update_share_history(queue, false);
-        self.sub_load(queue, id);
-        if departure == Departure::Move {
-            // Relative to the queue as it is before this entity's leaving moves its minimum.
-            let min = self.queue(queue).min_vruntime;
-            let entity = self.entity_mut(id);
-            entity.vruntime = entity.vruntime.wrapping_sub(min);
-        }
-        self.advance_min_vruntime(queue);
-        self.update_shares(queue);
+    /// The same as a virtual time: where a newcomer without lag is placed.
+    pub(crate) fn average(&self, queue: QueueId) -> u64 {
+        self.averaged(queue).value().unwrap_or(self.queue(queue).min_vruntime)
     }
 
-    /// Puts a thread's entity, and what of its ancestors is not there yet, on the queues.
-    pub(crate) fn enqueue(&mut self, task: EntityId, arrival: Arrival) {
-        let mut arrival = arrival;
-        let mut at = Some(task);
-        while let Some(id) = at {
-            if self.entity(id).on_rq {
-                break;
-            }
-            self.enqueue_entity(id, arrival);
-            arrival = Arrival::GroupWoken;
-            at = self.parent(id);
-        }
-        self.update_path(at);
-    }
-
-    /// Takes a thread's entity, and ancestors that are left without any, off the queues.
-    pub(crate) fn dequeue(&mut self, task: EntityId, departure: Departure) {
-        let mut at = Some(task);
-        let mut how = departure;
-        while let Some(id) = at {
-            self.dequeue_entity(id, how);
-            let parent = self.parent(id);
-            if self.queue(self.entity(id).queue).load > 0 {
-                // The group still has a claim on the slice that its sleeping member leaves.
-                if let (Departure::Sleep, Some(parent)) = (departure, parent) {
-                    self.mark(parent, Mark::Next);
-                }
-                self.update_path(parent);
-                return;
-            }
-            how = Departure::Sleep;
-            at = parent;
+    /// Puts an entity into its queue's timeline.
+    pub(super) fn tree_insert(&mut self, queue: QueueId, id: EntityId) {
+        let entity = &self.entities[id.0 as usize];
+        let at = &mut self.queues[queue.0 as usize];
+        at.timeline.insert(entity.vruntime, id);
+        if self.policy.averages() {
+            at.average.add(entity);
         }
     }
 
-    /// Brings shares up to date from `from` upwards, after something changed beneath.
-    fn update_path(&mut self, from: Option<EntityId>) {
-        let mut at = from;
-        while let Some(id) = at {
-            let queue = self.entity(id).queue;
-            self.update_share_history(queue, false);
-            self.update_shares(queue);
-            at = self.parent(id);
+    /// Takes an entity out of its queue's timeline.
+    pub(super) fn tree_remove(&mut self, queue: QueueId, id: EntityId) {
+        let entity = &self.entities[id.0 as usize];
+        let at = &mut self.queues[queue.0 as usize];
+        at.timeline.remove(entity.vruntime, id);
+        if self.policy.averages() {
+            at.average.sub(entity);
         }
-    }
-
-    fn add_load(&mut self, queue: QueueId, id: EntityId) {
-        let weight = self.entity(id).weight;
-        let is_task = matches!(self.entity(id).stands, Stands::Task(_));
-        let at = self.queue_mut(queue);
-        at.load += weight;
-        at.nr += 1;
-        if is_task {
-            at.task_weight += weight;
-            let head = at.tasks.replace(id);
-            self.entity_mut(id).list_next = head;
-            if let Some(head) = head {
-                self.entity_mut(head).list_prev = Some(id);
-            }
-        }
-    }
-
-    fn sub_load(&mut self, queue: QueueId, id: EntityId) {
-        let entity = self.entity_mut(id);
-        let (weight, is_task) = (entity.weight, matches!(entity.stands, Stands::Task(_)));
-        let (prev, next) = (entity.list_prev.take(), entity.list_next.take());
-        let at = self.queue_mut(queue);
-        at.load -= weight;
-        at.nr -= 1;
-        if is_task {
-            at.task_weight -= weight;
-            match prev {
-                Some(prev) => self.entity_mut(prev).list_next = next,
-                None => self.queue_mut(queue).tasks = next,
-            }
-            if let Some(next) = next {
-                self.entity_mut(next).list_prev = prev;
-            }
-        }
-    }
-
-    /// Picks the thread to run from the top down, and takes it and its ancestors out of the timelines.
-    pub(crate) fn pick(&mut self, pcpu: u32) -> Option<TaskId> {
-        let mut queue = self.root(pcpu);
-        loop {
-            let policy = self.policy;
-            let id = policy.pick(self, queue)?;
-            self.clear_buddies(id);
-            let now = self.now;
-            let entity = self.entity_mut(id);
-            entity.exec_start = now;
-            entity.prev_sum_exec = entity.sum_exec;
-            let (vruntime, stands) = (entity.vruntime, entity.stands);
-            let at = self.queue_mut(queue);
-            at.timeline.remove(vruntime, id);
-            at.curr = Some(id);
-            match stands {
-                Stands::Task(task) => return Some(task),
-                Stands::Group(child) => queue = child,
-            }
-        }
-    }
-
-    /// The running thread's entity goes back into the timelines, if it is still on its queue.
-    pub(crate) fn put(&mut self, task: EntityId) {
-        let mut at = Some(task);
-        while let Some(id) = at {
-            let queue = self.entity(id).queue;
-            if self.entity(id).on_rq {
-                self.account(queue);
-                let vruntime = self.entity(id).vruntime;
-                self.queue_mut(queue).timeline.insert(vruntime, id);
-            }
-            self.queue_mut(queue).curr = None;
-            at = self.parent(id);
-        }
-    }
-
-    /// The scheduler's tick for the running thread's entity: whether to reschedule.
-    pub(crate) fn tick(&mut self, task: EntityId) -> bool {
-        let mut reschedule = false;
-        let mut at = Some(task);
-        while let Some(id) = at {
-            let queue = self.entity(id).queue;
-            self.account(queue);
-            if self.queue(queue).share.unaccounted >= self.shares_window_ns {
-                self.update_share_history(queue, false);
-                self.update_shares(queue);
-            }
-            if self.queue(queue).nr > 1 {
-                let policy = self.policy;
-                match policy.tick(self, queue, id) {
-                    Some(super::policy::SliceEnd::Spent) => {
-                        self.clear_buddies(id);
-                        reschedule = true;
-                    }
-                    Some(super::policy::SliceEnd::Unfair) => reschedule = true,
-                    None => {}
-                }
-            }
-            at = self.parent(id);
-        }
-        reschedule
     }
 
     /// Virtual runtime of `entity` relative to its queue, for its next queue.
@@ -337,5 +198,17 @@ impl Hierarchy {
         let min = self.queue(self.entity(entity).queue).min_vruntime;
         let entity = self.entity_mut(entity);
         entity.vruntime = entity.vruntime.wrapping_sub(min);
+    }
+
+    /// `count` more threads (fewer if negative) can run on `queue`.
+    pub(super) fn count_runnable(&mut self, queue: QueueId, count: i64) {
+        let at = &mut self.queues[queue.0 as usize];
+        let before = at.runnable;
+        at.runnable = (i64::from(before) + count) as u32;
+        if at.entity.is_none() {
+            let crowded = |count: u32| i64::from(count >= 2);
+            let change = crowded(at.runnable) - crowded(before);
+            self.crowded_pcpus = (i64::from(self.crowded_pcpus) + change) as u32;
+        }
     }
 }

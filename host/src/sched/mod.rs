@@ -3,18 +3,31 @@
 //! - **One place**: a thread is on at most one queue, and runs on at most one pCPU.
 //! - **Time is conserved**: what threads ran and pCPUs idled sums to what passed.
 //! - **A tick is local**: it touches the ticking pCPU's queues only. Balancing, when due, looks at the pCPUs of one domain.
+//!
+//! What differs between kernels is in [`config`]. Left out, and the same in all of them: a balancing pass is 3.3's, with the
+//! loads of each era (neither the group types of 4.x nor the rewrite of 5.5); a group's tracked load follows its weight, and
+//! is not propagated to from beneath; no measured cost of newly idle passes; no `recent_used_cpu`; threads are throttled
+//! where they are, as it was until the mid-2020s, not at their return to the guest.
 
+mod average;
 mod balance;
+mod bandwidth;
 mod buddy;
 mod cfs;
+pub(crate) mod config;
+mod eevdf;
 mod entity;
+mod fault;
 mod group;
 mod hierarchy;
+mod levels;
 mod mask;
+mod pelt;
 mod place;
 mod policy;
 mod run;
 mod runqueue;
+mod scan;
 mod timeline;
 mod topology;
 pub(crate) mod weight;
@@ -26,25 +39,28 @@ mod tests;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use cfs::Cfs;
+use config::Features;
 use entity::{Entity, EntityId, Group, Stands};
-use group::{MAX_SHARES, MIN_SHARES};
 use hierarchy::Hierarchy;
-use runqueue::{RunQueue, Thread, ThreadState};
+use policy::Rules;
+use runqueue::{RunQueue, Thread, ThreadState, Wakes};
 use topology::Topology;
 
+pub use bandwidth::Throttling;
+pub use group::GROUP_DEPTH_MAX;
 pub(crate) use mask::Mask;
 pub(crate) use yield_to::YieldTo;
 
 use crate::boundary::{GroupId, TaskId};
-use crate::config::{Features, HostConfig, PcpuPlace};
-use crate::error::{ConfigError, in_range};
+use crate::config::{HostConfig, PcpuPlace};
+use crate::error::ConfigError;
 
 /// The host scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     features: Features,
     migration_cost_ns: u64,
+    scan_cost_ns: u64,
     nr_migrate: u32,
     hz: u64,
     hierarchy: Hierarchy,
@@ -53,6 +69,8 @@ pub(crate) struct Scheduler {
     threads: Vec<Thread>,
     /// pCPUs that run nothing; their ticks are stopped.
     idle: Mask,
+    /// Last-level caches of which some core may be wholly idle.
+    idle_cores: Mask,
     /// When a busy pCPU should next have one of them balance for all. Ticks since power-on.
     next_idle_balance: u64,
     /// Polling pCPUs whose queues grew: to be looked at before the step ends.
@@ -63,43 +81,59 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub(crate) fn new(config: &HostConfig, places: &[PcpuPlace]) -> Result<Scheduler, ConfigError> {
-        let topology = Topology::new(places, &config.balance)?;
+        let sched = &config.sched;
+        let topology = Topology::new(places, &sched.balance)?;
         let pcpus = places.len();
-        let cfs = Cfs::new(config, pcpus as u32);
+        let rules = Rules::new(sched, pcpus as u32, 1_000_000_000 / u64::from(config.hz));
         let queue = RunQueue {
-            avg_idle: 2 * config.balance.migration_cost_ns,
+            avg_idle: 2 * sched.balance.migration_cost_ns,
             ..RunQueue::default()
         };
         Ok(Scheduler {
-            features: config.features,
-            migration_cost_ns: config.balance.migration_cost_ns,
-            nr_migrate: config.balance.nr_migrate,
+            features: sched.features,
+            migration_cost_ns: sched.balance.migration_cost_ns,
+            scan_cost_ns: sched.balance.scan_cost_ns,
+            nr_migrate: sched.balance.nr_migrate,
             hz: u64::from(config.hz),
-            hierarchy: Hierarchy::new(pcpus as u32, cfs, config.shares_window_ns),
+            hierarchy: Hierarchy::new(pcpus as u32, rules, sched),
             topology,
             queues: vec![queue; pcpus],
             threads: Vec::new(),
             idle: Mask::new(pcpus),
+            idle_cores: Mask::new(places.iter().map(|place| place.socket as usize + 1).max().unwrap_or(0)),
             next_idle_balance: 0,
             poll_ends: Vec::new(),
             scratch: balance::Scratch::default(),
         })
     }
 
+    /// How many task groups there are, the root included.
+    pub(crate) fn groups(&self) -> u32 {
+        self.hierarchy.groups.len() as u32
+    }
+
     /// Adds a task group.
     pub(crate) fn add_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
-        in_range("shares", shares as i64, MIN_SHARES as i64, MAX_SHARES as i64)?;
         let parent = parent.unwrap_or(GroupId(0));
         self.check_group(parent)?;
+        self.hierarchy.check_place(parent, shares)?;
         let group = GroupId(self.hierarchy.groups.len() as u32);
+        self.hierarchy.group_mut(parent).children.push(group);
         let queues = vec![None; self.queues.len()];
         self.hierarchy.groups.push(Group {
             parent: Some(parent),
+            children: Vec::new(),
             shares,
+            bandwidth: None,
             load: 0,
             queues,
         });
         Ok(group)
+    }
+
+    /// Checks that `levels` more levels of groups may stand beneath `parent`.
+    pub(crate) fn check_depth(&self, parent: GroupId, levels: usize) -> Result<(), ConfigError> {
+        self.hierarchy.check_depth(parent, levels)
     }
 
     pub(crate) fn check_group(&self, group: GroupId) -> Result<(), ConfigError> {
@@ -131,6 +165,7 @@ impl Scheduler {
             on_cpu: false,
             queued_at: 0,
             run_delay: 0,
+            wakes: Wakes::default(),
         });
         task
     }
@@ -176,7 +211,18 @@ impl Scheduler {
 
     /// Weight of all that is runnable on `pcpu`.
     fn load(&self, pcpu: u32) -> u64 {
-        self.hierarchy.queue(self.hierarchy.root(pcpu)).load
+        self.hierarchy.queue_load(self.hierarchy.root(pcpu))
+    }
+
+    /// Threads that can run on `pcpu`, the running one included.
+    fn nr_running(&self, pcpu: u32) -> u32 {
+        self.hierarchy.queue(self.hierarchy.root(pcpu)).runnable
+    }
+
+    /// Whether nothing runs on `pcpu`, and nothing is about to.
+    fn is_idle(&self, pcpu: u32) -> bool {
+        let queue = self.rq(pcpu);
+        queue.curr.is_none() && queue.wake_list.is_empty() && self.nr_running(pcpu) == 0
     }
 
     /// Who runs on `pcpu`; `None`: idle.
@@ -190,7 +236,7 @@ impl Scheduler {
 
     /// Whether no thread but the running one wants `pcpu`.
     pub(crate) fn runs_alone(&self, pcpu: u32) -> bool {
-        self.rq(pcpu).nr_running <= 1
+        self.nr_running(pcpu) <= 1
     }
 
     /// Says whether `pcpu` polls for its halted vCPU.

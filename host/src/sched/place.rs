@@ -27,19 +27,18 @@ impl Scheduler {
     /// Average weight of a runnable thread on `pcpu`, 0 if there is none.
     pub(super) fn load_per_task(&self, pcpu: u32) -> u64 {
         self.load(pcpu)
-            .checked_div(u64::from(self.rq(pcpu).nr_running))
+            .checked_div(u64::from(self.nr_running(pcpu)))
             .unwrap_or(0)
     }
 
     /// The pCPU on which `task`, woken from `waker`, shall run.
-    pub(super) fn place_woken(&self, task: TaskId, waker: u32) -> u32 {
+    pub(super) fn place_woken(&mut self, task: TaskId, waker: u32) -> u32 {
         let thread = self.thread(task);
         let prev = thread.pcpu;
         if thread.is_pinned() {
             return prev;
         }
-        let mut target = prev;
-        if self.features.affine_wakeups && thread.may_run_on(waker) {
+        if self.features.affine_wakeups && thread.may_run_on(waker) && !self.wakes_widely(task, waker) {
             let common = self.topology.domains[waker as usize].iter().find_map(|domain| {
                 let both = self.topology.domains[prev as usize]
                     .iter()
@@ -52,12 +51,28 @@ impl Scheduler {
                 None if waker == prev => 100,
                 None => return prev,
             };
-            if waker == prev || self.wake_affine(task, waker, prev, pct) {
-                target = waker;
-            }
-            target = self.idle_sibling(task, target, waker);
+            let target = if waker == prev || self.wake_affine(task, waker, prev, pct) {
+                waker
+            } else {
+                prev
+            };
+            self.idle_near(task, target, waker)
+        } else if self.features.bounded_scan {
+            self.idle_near(task, prev, waker)
+        } else {
+            prev
         }
-        target
+    }
+
+    /// Whether `waker` wakes so many, and `task` or the waker so changingly, that they had better not be near each other.
+    fn wakes_widely(&self, task: TaskId, waker: u32) -> bool {
+        let Some(curr) = self.rq(waker).curr.filter(|_| self.features.wake_wide) else {
+            return false;
+        };
+        let (one, other) = (self.thread(curr).wakes.flips, self.thread(task).wakes.flips);
+        let (least, most) = (u64::from(one.min(other)), u64::from(one.max(other)));
+        let near = self.topology.cache_span(waker).map_or(1, |span| span.pcpus.len()) as u64;
+        least >= near && most >= least * near
     }
 
     /// Some pCPU that `task` may run on.
@@ -69,14 +84,35 @@ impl Scheduler {
         }
     }
 
-    /// Whether `waker` is as good a place for `task` as `prev`, by load.
+    /// Whether `waker` is as good a place for `task` as `prev`.
     fn wake_affine(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64) -> bool {
+        if self.features.wake_idle {
+            self.wake_affine_idle(task, waker, prev, imbalance_pct)
+        } else {
+            self.wake_affine_load(task, waker, prev, imbalance_pct)
+        }
+    }
+
+    /// 4.14 and later: by who is idle, and else by loads with `task` on either.
+    fn wake_affine_idle(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64) -> bool {
+        if self.is_idle(waker) && self.topology.share_cache(waker, prev) {
+            return !self.is_idle(prev);
+        }
+        let moved = self.hierarchy.entity_load(self.thread(task).entity);
+        let power = |pcpu: u32| self.topology.power[pcpu as usize];
+        let this_side = 100 * power(prev) * (self.load(waker) + moved);
+        let prev_side = (100 + (imbalance_pct - 100) / 2) * power(waker) * self.load(prev).saturating_sub(moved);
+        this_side < prev_side
+    }
+
+    /// Until 4.13: by load, what groups make of it included.
+    fn wake_affine_load(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64) -> bool {
         let (load, this_load) = (self.load(prev), self.load(waker));
         if this_load == 0 {
             return true;
         }
         let thread = self.thread(task);
-        let weight = self.hierarchy.entity(thread.entity).weight as i64;
+        let weight = self.hierarchy.entity_load(thread.entity) as i64;
         let power = |pcpu: u32| self.topology.power[pcpu as usize] as i64;
         let this_added = self.hierarchy.effective_load(thread.group, waker, weight, weight);
         let prev_added = self.hierarchy.effective_load(thread.group, prev, 0, weight);
@@ -88,10 +124,19 @@ impl Scheduler {
         this_load <= load && this_load + load <= self.load_per_task(waker)
     }
 
-    /// An idle pCPU near `target`: itself, else a whole idle core, else an idle thread, under the same last-level cache.
+    /// An idle pCPU near `target`, as far as the search for one goes.
+    fn idle_near(&mut self, task: TaskId, target: u32, waker: u32) -> u32 {
+        if self.features.bounded_scan {
+            self.scan_for_idle(task, target, waker)
+        } else {
+            self.idle_sibling(task, target, waker)
+        }
+    }
+
+    /// Until 4.11. An idle pCPU near `target`: itself, else a whole idle core, else an idle thread, under the same last-level cache.
     fn idle_sibling(&self, task: TaskId, target: u32, waker: u32) -> u32 {
         let thread = self.thread(task);
-        if (target == waker || target == thread.pcpu) && self.rq(target).is_idle() {
+        if (target == waker || target == thread.pcpu) && self.is_idle(target) {
             return target;
         }
         let levels = self.topology.cache_levels[target as usize];
@@ -99,7 +144,7 @@ impl Scheduler {
             let span = &self.topology.spans[domain.span];
             for group in span.groups_from(domain.group) {
                 let pcpus = span.group(group);
-                if pcpus.iter().all(|&pcpu| self.rq(pcpu).is_idle())
+                if pcpus.iter().all(|&pcpu| self.is_idle(pcpu))
                     && let Some(&allowed) = pcpus.iter().find(|&&pcpu| thread.may_run_on(pcpu))
                 {
                     return allowed;

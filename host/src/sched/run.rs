@@ -3,8 +3,7 @@
 use super::Scheduler;
 use super::buddy::Mark;
 use super::entity::QueueId;
-use super::hierarchy::Departure;
-use super::policy::{Arrival, Policy};
+use super::policy::{Arrival, Departure, Policy};
 use super::runqueue::ThreadState;
 use crate::boundary::{Cost, TaskId};
 use crate::step::Step;
@@ -34,17 +33,10 @@ impl Scheduler {
         self.rehome(task, pcpu);
         let (entity, queue) = (self.thread(task).entity, self.queue_of(task));
         self.hierarchy.account(queue);
-        // A child begins where its parent is, or one slice behind the others if that is later.
-        let at = self.hierarchy.queue(queue);
-        let parent = at
-            .curr
-            .map_or(at.min_vruntime, |curr| self.hierarchy.entity(curr).vruntime);
-        self.hierarchy.entity_mut(entity).vruntime = parent;
         let policy = self.hierarchy.policy;
-        let vruntime = policy.place(&self.hierarchy, queue, entity, Arrival::New);
-        self.hierarchy.entity_mut(entity).vruntime = vruntime;
+        policy.fork(&mut self.hierarchy, queue, entity);
         self.hierarchy.make_relative(entity);
-        self.activate(task, Arrival::Moved, step);
+        self.activate(task, Arrival::New, step);
     }
 
     fn queue_of(&self, task: TaskId) -> QueueId {
@@ -65,6 +57,16 @@ impl Scheduler {
             return false;
         }
         step.charge(Cost::Wake, 1);
+        if self.features.wake_wide
+            && let Some(waker) = self.rq(step.pcpu).curr
+        {
+            let (tick, hz) = (self.jiffies(), self.hz);
+            self.thread_mut(waker).wakes.record(task, tick, hz);
+        }
+        if self.hierarchy.entity(self.thread(task).entity).delayed {
+            self.wake_in_place(task, step);
+            return true;
+        }
         self.hierarchy.make_relative(self.thread(task).entity);
         let pcpu = self.place_woken(task, step.pcpu);
         if pcpu != self.thread(task).pcpu {
@@ -83,19 +85,34 @@ impl Scheduler {
         true
     }
 
+    /// Wakes a thread that sleeps and is still on its queue, delayed.
+    fn wake_in_place(&mut self, task: TaskId, step: &mut Step<'_>) {
+        self.hierarchy.wake_delayed(self.thread(task).entity);
+        self.became_runnable(task, Arrival::Woken, step);
+        self.settle(step);
+    }
+
+    /// `task` has come to its pCPU's queue.
+    fn became_runnable(&mut self, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
+        let (entity, pcpu, now) = (self.thread(task).entity, self.thread(task).pcpu, self.now());
+        let thread = self.thread_mut(task);
+        thread.state = ThreadState::Runnable;
+        thread.queued_at = now;
+        if self.hierarchy.is_throttled(entity) {
+            self.hierarchy.throttle_changes.push(task);
+            return;
+        }
+        if self.rq(pcpu).polling {
+            self.poll_ends.push(pcpu);
+        }
+        self.check_preempt(pcpu, task, arrival, step);
+    }
+
     /// Puts a thread on its pCPU's queue, and has it preempt if it may.
     pub(super) fn activate(&mut self, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
         let (entity, pcpu, now) = (self.thread(task).entity, self.thread(task).pcpu, self.now());
         self.hierarchy.enqueue(entity, arrival);
-        let thread = self.thread_mut(task);
-        thread.state = ThreadState::Runnable;
-        thread.queued_at = now;
-        let queue = self.rq_mut(pcpu);
-        queue.nr_running += 1;
-        if queue.polling {
-            self.poll_ends.push(pcpu);
-        }
-        self.check_preempt(pcpu, task, arrival, step);
+        self.became_runnable(task, arrival, step);
         let cap = 2 * self.migration_cost_ns;
         let queue = self.rq_mut(pcpu);
         if arrival == Arrival::Woken
@@ -109,6 +126,16 @@ impl Scheduler {
                 queue.avg_idle - queue.avg_idle / 8 + idle / 8
             };
         }
+        self.settle(step);
+    }
+
+    /// Reschedules pCPUs whose running thread came to the end of its slice or quota while something else was done.
+    pub(super) fn settle(&mut self, step: &mut Step<'_>) {
+        while let Some(pcpu) = self.hierarchy.overdue.pop() {
+            if self.rq(pcpu).curr.is_some() {
+                self.resched(pcpu, step);
+            }
+        }
     }
 
     /// Reschedules `pcpu` if `task`, just put on its queue, should run instead of what runs.
@@ -118,7 +145,7 @@ impl Scheduler {
         };
         let (curr, woken) = (self.thread(curr).entity, self.thread(task).entity);
         let crowded =
-            u64::from(self.hierarchy.queue(self.hierarchy.entity(curr).queue).nr) >= self.hierarchy.policy.nr_latency;
+            u64::from(self.hierarchy.queue(self.hierarchy.entity(curr).queue).nr) >= self.hierarchy.policy.crowd();
         let mut marked = false;
         if self.features.next_buddy && crowded && arrival == Arrival::Woken {
             self.hierarchy.mark(woken, Mark::Next);
@@ -155,9 +182,12 @@ impl Scheduler {
 
     fn leave(&mut self, pcpu: u32, state: ThreadState) {
         let task = self.rq(pcpu).curr.expect("only a running thread can go to sleep");
-        self.hierarchy.dequeue(self.thread(task).entity, Departure::Sleep);
+        let departure = match state {
+            ThreadState::Dead => Departure::Final,
+            _ => Departure::Sleep,
+        };
+        self.hierarchy.dequeue(self.thread(task).entity, departure);
         self.thread_mut(task).state = state;
-        self.rq_mut(pcpu).nr_running -= 1;
     }
 
     /// Picks who runs on `pcpu` from now on; may pull threads from elsewhere if there is nobody.
@@ -179,10 +209,11 @@ impl Scheduler {
         if let Some(to) = self.rq_mut(pcpu).push_to.take() {
             self.push_one(pcpu, to, step);
         }
-        if self.rq(pcpu).nr_running == 0 {
+        if self.nr_running(pcpu) == 0 {
             self.balance_newly_idle(pcpu, step);
         }
-        let next = self.hierarchy.pick(pcpu);
+        let prev = prev.map(|prev| self.thread(prev).entity);
+        let next = self.hierarchy.pick(pcpu, prev);
         if let Some(next) = next {
             let thread = self.thread_mut(next);
             thread.on_cpu = true;
@@ -192,6 +223,12 @@ impl Scheduler {
         queue.curr = next;
         queue.need_resched = false;
         self.idle.set(pcpu, next.is_none());
+        if next.is_none() {
+            self.note_idle_core(pcpu);
+        }
+        // Whoever was overdue here has been replaced.
+        self.hierarchy.overdue.retain(|&overdue| overdue != pcpu);
+        self.settle(step);
         next
     }
 
@@ -218,6 +255,7 @@ impl Scheduler {
         {
             self.resched(pcpu, step);
         }
+        self.settle(step);
         self.balance_at_tick(pcpu, jiffies, step);
     }
 }

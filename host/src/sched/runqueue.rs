@@ -14,8 +14,6 @@ pub(crate) const LOAD_INDICES: usize = 5;
 pub(crate) struct RunQueue {
     /// Who runs; `None`: idle.
     pub(crate) curr: Option<TaskId>,
-    /// Runnable threads, the running one included.
-    pub(crate) nr_running: u32,
     pub(crate) need_resched: bool,
     /// Threads that other pCPUs woke and left to this one to enqueue.
     pub(crate) wake_list: Vec<TaskId>,
@@ -39,14 +37,11 @@ pub(crate) struct RunQueue {
     pub(crate) idle_ns: u64,
     /// When the present idle time began.
     pub(crate) idle_begin: u64,
+    /// What a search for an idle pCPU on its behalf costs, on average. Nanoseconds.
+    pub(crate) avg_scan: u64,
 }
 
 impl RunQueue {
-    /// Nothing runs, nothing is about to.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.curr.is_none() && self.nr_running == 0 && self.wake_list.is_empty()
-    }
-
     /// Brings the load history up to `tick`; `load` is the weight on the queue now.
     pub(crate) fn update_load(&mut self, tick: u64, load: u64) {
         let missed = tick - self.load_tick;
@@ -100,6 +95,28 @@ pub(crate) enum ThreadState {
     Dead,
 }
 
+/// How often a thread wakes another one than before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wakes {
+    last: Option<TaskId>,
+    /// Halved once a second.
+    pub(crate) flips: u32,
+    decayed_at: u64,
+}
+
+impl Wakes {
+    /// It wakes `task` at `tick`; there are `hz` of these in a second.
+    pub(crate) fn record(&mut self, task: TaskId, tick: u64, hz: u64) {
+        if tick > self.decayed_at + hz {
+            self.flips /= 2;
+            self.decayed_at = tick;
+        }
+        if self.last.replace(task) != Some(task) {
+            self.flips += 1;
+        }
+    }
+}
+
 /// A thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Thread {
@@ -115,6 +132,8 @@ pub(crate) struct Thread {
     pub(crate) queued_at: u64,
     /// Nanoseconds for which it was runnable and did not run.
     pub(crate) run_delay: u64,
+    /// Whom it wakes.
+    pub(crate) wakes: Wakes,
 }
 
 impl Thread {

@@ -56,6 +56,16 @@ impl Timeline {
         self.sorted.len().checked_sub(2).map(|at| self.sorted[at].1)
     }
 
+    /// The greatest virtual runtime.
+    pub(crate) fn greatest(&self) -> Option<u64> {
+        self.sorted.first().map(|&(vruntime, _)| vruntime)
+    }
+
+    /// All of them from the leftmost on, each with its virtual runtime.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, EntityId)> + '_ {
+        self.sorted.iter().rev().copied()
+    }
+
     /// The least virtual runtime.
     pub(crate) fn least(&self) -> Option<u64> {
         self.sorted.last().map(|&(vruntime, _)| vruntime)

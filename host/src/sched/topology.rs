@@ -6,7 +6,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::config::{BalanceConfig, DomainConfig, PcpuPlace};
+use super::config::{BalanceConfig, DomainConfig};
+use crate::config::PcpuPlace;
 use crate::error::ConfigError;
 
 /// Capacity of a pCPU that has its core for itself.
@@ -27,6 +28,8 @@ pub(crate) struct Span {
     pub(crate) config: DomainConfig,
     /// Threads are to spread over its groups even before one of them is full (`SD_PREFER_SIBLING` of the level below).
     pub(crate) spreads: bool,
+    /// Its pCPUs are the threads of one core.
+    pub(crate) is_core: bool,
     /// pCPUs, group by group.
     pub(crate) pcpus: Vec<u32>,
     pub(crate) groups: Vec<SpanGroup>,
@@ -76,6 +79,9 @@ pub(crate) struct Topology {
 /// A level: its parameters and what the pCPUs of one span have in common.
 struct Level {
     config: DomainConfig,
+    /// Intervals are those of the span, not the level's own.
+    by_span: bool,
+    is_core: bool,
     shares_cache: bool,
     key: fn(&PcpuPlace) -> (u32, u32),
 }
@@ -111,20 +117,23 @@ impl Topology {
         let levels = [
             Level {
                 config: config.smt,
+                by_span: config.intervals_by_span,
+                is_core: true,
                 shares_cache: true,
-
                 key: |place| (place.socket, place.core),
             },
             Level {
                 config: config.cache,
+                by_span: config.intervals_by_span,
+                is_core: false,
                 shares_cache: true,
-
                 key: |place| (place.socket, 0),
             },
             Level {
                 config: top,
+                by_span: config.intervals_by_span,
+                is_core: false,
                 shares_cache: false,
-
                 key: |_| (0, 0),
             },
         ];
@@ -165,9 +174,15 @@ impl Topology {
 
     fn add_span(&mut self, level: &Level, members: &[Vec<u32>]) {
         let index = self.spans.len();
+        let mut domain = level.config;
+        if level.by_span {
+            domain.min_interval_ms = members.iter().map(|pcpus| pcpus.len() as u64).sum();
+            domain.max_interval_ms = 2 * domain.min_interval_ms;
+        }
         let mut span = Span {
-            config: level.config,
+            config: domain,
             spreads: !level.shares_cache,
+            is_core: level.is_core,
             pcpus: Vec::new(),
             groups: Vec::new(),
         };
@@ -184,7 +199,7 @@ impl Topology {
                     span: index,
                     group,
                     last_balance: 0,
-                    interval_ms: level.config.min_interval_ms,
+                    interval_ms: domain.min_interval_ms,
                     failed: 0,
                 });
                 if level.shares_cache {
@@ -193,6 +208,24 @@ impl Topology {
             }
         }
         self.spans.push(span);
+    }
+
+    /// The domain of all pCPUs that share the last-level cache of `pcpu`; `None` if it has it for itself.
+    pub(crate) fn cache_span(&self, pcpu: u32) -> Option<&Span> {
+        self.position(pcpu).map(|(span, _)| span)
+    }
+
+    /// The same, with the group in which `pcpu` is.
+    pub(crate) fn position(&self, pcpu: u32) -> Option<(&Span, usize)> {
+        let level = self.cache_levels[pcpu as usize].checked_sub(1)?;
+        let domain = &self.domains[pcpu as usize][level];
+        Some((&self.spans[domain.span], domain.group))
+    }
+
+    /// The domain of the threads of the core of `pcpu`; `None` if it has it for itself.
+    pub(crate) fn core_span(&self, pcpu: u32) -> Option<&Span> {
+        let domain = self.domains[pcpu as usize].first()?;
+        Some(&self.spans[domain.span]).filter(|span| span.is_core)
     }
 
     /// Whether two pCPUs share a last-level cache.
@@ -204,7 +237,7 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::HostConfig;
+    use crate::sched::config::SchedConfig;
 
     fn places(sockets: u32, cores: u32, threads: u32) -> Vec<PcpuPlace> {
         let mut places = Vec::new();
@@ -219,7 +252,7 @@ mod tests {
     }
 
     fn topology(sockets: u32, cores: u32, threads: u32) -> Topology {
-        let config = HostConfig::default().balance;
+        let config = SchedConfig::default().balance;
         Topology::new(&places(sockets, cores, threads), &config).expect("a valid topology")
     }
 
@@ -254,7 +287,7 @@ mod tests {
             core: 0,
             thread: 0,
         };
-        let config = HostConfig::default().balance;
+        let config = SchedConfig::default().balance;
         assert_eq!(
             Topology::new(&[place, place], &config).err(),
             Some(ConfigError::SamePlace(place))

@@ -1,10 +1,11 @@
-//! Giving the CPU away: yield, and directed yield (§4.2, the form of 2.6.39 and later).
+//! Giving the CPU away: yield, and directed yield (§4.2).
 //!
 //! A directed yield is a hint on both sides: the target is preferred on *its* pCPU as far as fairness allows, the yielder
 //! is passed over once on its own. Nothing migrates.
 
 use super::Scheduler;
 use super::buddy::Mark;
+use super::policy::Policy;
 use super::runqueue::ThreadState;
 use crate::boundary::TaskId;
 use crate::step::Step;
@@ -14,7 +15,7 @@ use crate::step::Step;
 pub(crate) enum YieldTo {
     /// The target is preferred, the yielder gives way.
     Done,
-    /// The target runs, or is not runnable.
+    /// The target runs, is not runnable, or is throttled; or the scheduler knows no directed yield.
     Unsuitable,
 }
 
@@ -22,7 +23,8 @@ impl Scheduler {
     /// The running thread of `pcpu` yields to `target`; the caller then calls [`Scheduler::schedule`] if it was done.
     pub(crate) fn yield_to(&mut self, pcpu: u32, target: TaskId, step: &mut Step<'_>) -> YieldTo {
         let to = self.thread(target);
-        if to.on_cpu || to.state != ThreadState::Runnable {
+        let waits = !to.on_cpu && to.state == ThreadState::Runnable;
+        if !waits || !self.features.yield_to || self.hierarchy.is_throttled(to.entity) {
             return YieldTo::Unsuitable;
         }
         let (there, entity) = (to.pcpu, to.entity);
@@ -36,18 +38,14 @@ impl Scheduler {
 
     /// Whether the running thread of `pcpu` and `target` have their pCPUs for themselves: then nobody waits for anybody.
     pub(crate) fn both_alone(&self, pcpu: u32, target: TaskId) -> bool {
-        self.rq(pcpu).nr_running == 1 && self.rq(self.thread(target).pcpu).nr_running == 1
+        self.nr_running(pcpu) == 1 && self.nr_running(self.thread(target).pcpu) == 1
     }
 
-    /// The running thread of `pcpu` asks to be passed over once, on every level. Nothing if it is alone.
+    /// The running thread of `pcpu` gives way, as far as the scheduler's rule for that goes.
     pub(crate) fn yield_current(&mut self, pcpu: u32) {
         let Some(curr) = self.rq(pcpu).curr else { return };
-        if self.runs_alone(pcpu) {
-            return;
-        }
-        let entity = self.thread(curr).entity;
-        self.hierarchy.clear_buddies(entity);
-        self.hierarchy.account(self.hierarchy.entity(entity).queue);
-        self.hierarchy.mark(entity, Mark::Skip);
+        let (entity, alone) = (self.thread(curr).entity, self.runs_alone(pcpu));
+        let policy = self.hierarchy.policy;
+        policy.give_way(&mut self.hierarchy, entity, alone);
     }
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Findings, Place, nearest};
 use crate::document::Node;
 use crate::draft::{Draft, DraftVm};
+use crate::groups::DraftGroup;
 use crate::profile::{COST_NAMES, MachineProfile};
 
 pub(crate) use reference::{DEFAULT_LIMIT_NS, fresh_task};
@@ -24,7 +25,7 @@ use holdfast_sim::HostTask;
 
 /// A key.
 pub struct Key {
-    /// Its path, `*` for the name or number of a guest or task.
+    /// Its path, `*` for the name or number of a group, guest or task.
     pub path: &'static str,
     /// What it means.
     pub doc: &'static str,
@@ -44,6 +45,8 @@ pub enum Target {
     Cost,
     /// Something of the host.
     Host(fn(&mut holdfast_host::HostConfig) -> Option<Slot<'_>>),
+    /// Something of a task group.
+    Group(fn(&mut DraftGroup) -> Option<Slot<'_>>),
     /// Something of a guest.
     Vm(fn(&mut DraftVm) -> Option<Slot<'_>>),
     /// Something of a host task.
@@ -73,7 +76,7 @@ impl Key {
 struct Item {
     /// Index in [`KEYS`].
     key: usize,
-    /// Guest, task or cost.
+    /// Group, guest, task or cost.
     instance: usize,
 }
 
@@ -89,6 +92,8 @@ pub struct Setting {
 /// The names that paths can use.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
+    /// Task groups.
+    pub groups: Vec<String>,
     /// Guests.
     pub vms: Vec<String>,
     /// Host tasks.
@@ -119,7 +124,7 @@ impl Names {
                 )),
             };
         }
-        for (prefix, names) in [("vm", &self.vms), ("task", &self.tasks)] {
+        for (prefix, names) in [("group", &self.groups), ("vm", &self.vms), ("task", &self.tasks)] {
             let Some(rest) = path.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')) else {
                 continue;
             };
@@ -136,7 +141,7 @@ impl Names {
     }
 }
 
-/// The guests or tasks that `text` names, and whether it is one.
+/// The groups, guests or tasks that `text` names, and whether it is one.
 fn instances(prefix: &str, text: &str, names: &[String]) -> Result<(Vec<usize>, bool), String> {
     if text == "*" {
         return Ok(((0..names.len()).collect(), false));
@@ -242,6 +247,7 @@ fn slot(draft: &mut Draft, item: Item) -> Option<Slot<'_>> {
                 .map(|cost| Slot::Amount(&mut cost.amount))
         }
         Target::Host(target) => target(&mut draft.host),
+        Target::Group(target) => target(&mut draft.groups[item.instance]),
         Target::Vm(target) => target(&mut draft.vms[item.instance]),
         Target::Task(target) => target(&mut draft.tasks[item.instance]),
         Target::Run(target) => target(draft),

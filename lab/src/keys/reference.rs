@@ -8,6 +8,7 @@ use holdfast_workloads::{Aim7, Amqp, Contend, Hog, Kernbench, Pgbench, Startup, 
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
+use crate::groups::DraftGroup;
 use crate::profile::{COST_NAMES, MachineProfile, PauseDetection};
 use crate::shipped;
 
@@ -51,6 +52,7 @@ impl Key {
                     }
                     describe(target(&mut host))
                 }),
+            Target::Group(target) => describe(target(&mut DraftGroup::new(""))),
             Target::Vm(target) => fresh_vms().into_iter().find_map(|mut vm| describe(target(&mut vm))),
             Target::Task(target) => describe(target(&mut fresh_task(""))),
             Target::Run(target) => describe(target(&mut fresh_draft())),
@@ -84,7 +86,7 @@ fn fresh_vms() -> Vec<DraftVm> {
         vm
     };
     let mut grouped = DraftVm::new("");
-    grouped.host.group = VmGroup::Own { shares: 1024 };
+    grouped.host.group = VmGroup::OwnWithVcpuGroups { shares: 1024 };
     vec![
         DraftVm::new(""),
         grouped,
@@ -104,6 +106,7 @@ pub(crate) fn fresh_task(name: &str) -> HostTask {
         name: name.to_owned(),
         nice: 0,
         affinity: Vec::new(),
+        group: None,
         busy_ns: u64::MAX,
         sleep_ns: 1_000_000,
     }
@@ -116,6 +119,7 @@ fn fresh_draft() -> Draft {
     Draft {
         machine: shipped::default_machine(),
         host: HostConfig::default(),
+        groups: Vec::new(),
         vms: Vec::new(),
         tasks: Vec::new(),
         limit_ns: DEFAULT_LIMIT_NS,
@@ -187,11 +191,12 @@ A machine of your own is a profile with what you know better: `profile = \"gener
 `frequency = \"3.4 GHz\"`, `ple = true`, `costs.transfer_cross = \"120 ns\"`; or a whole profile in a file beside the
 experiment. Costs in cycles follow the frequency.
 
-`[machine]`, `[host]`, `[[vm]]` and `[[task]]` set the keys below; `[guest]` sets keys of all guests at once. Each `[[vm]]`
-and `[[task]]` has a `name`.
+`[machine]`, `[host]`, `[[group]]`, `[[vm]]` and `[[task]]` set the keys below; `[guest]` sets keys of all guests at once. Each
+`[[group]]`, `[[vm]]` and `[[task]]` has a `name`. A `[[group]]` is a task group of the host: others, guests and tasks name it
+as their `parent`.
 
 `[[cases]]` and `[[variants]]` have a `name`, optionally a `title`, and `set`, a table of keys by path:
-`set = { \"vm.*.lock\" = \"pv-ticket\" }`. A path names a guest or task by its name, by its number from 0, or all of them by
+`set = { \"vm.*.lock\" = \"pv-ticket\" }`. A path names a group, guest or task by its name, by its number from 0, or all of them by
 `*`. Every case is run with every variant, and every such cell with every seed; all cells see the same seeds. Later
 layers replace earlier ones: file, case, variant, sweep, `--set`. Within a layer a path with `*` yields to one that names
 its guest; a parameter of a workload that a `*` reaches but that runs something else is left alone.
@@ -241,6 +246,7 @@ mod tests {
 
     fn items(draft: &Draft) -> Vec<Item> {
         let count = |key: &Key| match key.target {
+            Target::Group(_) => draft.groups.len(),
             Target::Vm(_) => draft.vms.len(),
             Target::Task(_) => draft.tasks.len(),
             Target::Cost => COST_NAMES.len(),
@@ -255,6 +261,7 @@ mod tests {
     #[test]
     fn every_key_sets_itself_and_nothing_else() {
         let mut draft = fresh_draft();
+        draft.groups = vec![DraftGroup::new("")];
         draft.vms = fresh_vms();
         draft.tasks = vec![fresh_task("")];
         draft.host.pause.exit = PauseExit::Sleep { ns: 100_000 };

@@ -88,6 +88,8 @@ pub enum Slot<'a> {
     Hertz(&'a mut u64),
     /// A name that was read already.
     Name(&'a mut String),
+    /// Name of a task group, or `"root"`.
+    Group(&'a mut Option<String>),
     /// A time that may be stated in cycles.
     Amount(&'a mut Amount),
     /// One of several names.
@@ -120,6 +122,7 @@ impl Slot<'_> {
             Slot::Nanos(_) => amount::EXPECTED_NO_CYCLES.to_owned(),
             Slot::Hertz(_) => "a frequency with its unit, such as \"2.93 GHz\" or \"2930 MHz\"".to_owned(),
             Slot::Name(_) => "a name".to_owned(),
+            Slot::Group(_) => "the name of a [[group]], or \"root\"".to_owned(),
             Slot::OptionalNanos(_) | Slot::NanosOrNever(_) => format!("{}, or \"auto\"", amount::EXPECTED_NO_CYCLES),
             Slot::Amount(_) => amount::EXPECTED.to_owned(),
             Slot::Choice(choice) => format!("one of {}", choice.names().join(", ")),
@@ -157,6 +160,7 @@ impl Slot<'_> {
             },
             Slot::Hertz(slot) => put(slot, hertz(value)),
             Slot::Name(_) => matches!(value, Value::Text(_)),
+            Slot::Group(slot) => put(slot, group(value)),
             Slot::Amount(slot) => put(slot, Amount::of_value(value).filter(|a| crate::profile::is_cost(*a))),
             Slot::Choice(slot) => {
                 let Value::Text(name) = value else { return Err(expected) };
@@ -185,6 +189,7 @@ impl Slot<'_> {
             Slot::OptionalU32(value) => *value = Some(value.unwrap_or_default() + 1),
             Slot::OptionalNanos(value) => *value = Some(value.unwrap_or_default() + 1),
             Slot::F64(value) => *value += 1.0,
+            Slot::Group(value) => *value = Some("other".to_owned()),
             Slot::Amount(value) => *value = Amount::from_nanos(123_456),
             Slot::Affinity(value) => *value = Affinity::Same(vec![1, 2]),
             Slot::Cpus(value) => *value = vec![1, 2],
@@ -211,6 +216,7 @@ impl Slot<'_> {
             Slot::NanosOrNever(value) => format!("\"{}\"", show_nanos(**value)),
             Slot::Hertz(value) => format!("\"{} MHz\"", **value as f64 / 1e6),
             Slot::Name(name) => format!("{name:?}"),
+            Slot::Group(name) => format!("{:?}", name.as_deref().unwrap_or("root")),
             Slot::Amount(value) => format!("\"{value}\""),
             Slot::Choice(choice) => format!("\"{}\"", choice.name()),
             Slot::Affinity(Affinity::Same(cpus)) => format!("{cpus:?}"),
@@ -238,6 +244,14 @@ fn put_optional<T>(slot: &mut Option<T>, raw: &Value, value: Option<T>) -> bool 
 fn flag(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(flag) => Some(*flag),
+        _ => None,
+    }
+}
+
+/// A group's name; it is looked up when all are known.
+fn group(value: &Value) -> Option<Option<String>> {
+    match value {
+        Value::Text(name) => Some(Some(name.clone()).filter(|name| name != "root")),
         _ => None,
     }
 }

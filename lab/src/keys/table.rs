@@ -11,10 +11,18 @@ use crate::profile::{PCPUS_MAX, PauseDetection};
 
 /// All keys, in the order in which they are set.
 pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
-    [RUN, MACHINE, host::HOST, guest::GUEST, guest::WORKLOAD, TASK]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        RUN,
+        MACHINE,
+        host::HOST,
+        host::GROUP,
+        guest::GUEST,
+        guest::WORKLOAD,
+        TASK,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 });
 
 pub(super) const ANY: Range = (0.0, f64::INFINITY);
@@ -164,6 +172,7 @@ static TASK: &[Key] = &[
         "pCPUs that the task may run on",
         task!(Cpus, affinity),
     ),
+    key("task.*.parent", "task group in which it is", task!(Group, group)),
     key(
         "task.*.busy",
         "CPU time between two sleeps; \"auto\": it never sleeps",

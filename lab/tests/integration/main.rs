@@ -9,3 +9,4 @@ mod files;
 mod house;
 mod mutations;
 mod runs;
+mod schedulers;

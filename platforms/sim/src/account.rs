@@ -14,6 +14,8 @@ const SPIN_CAUSES: [Cause; CULPRITS] = [
     Cause::SpinPreemptedHolder,
     Cause::SpinPreemptedWaiter,
     Cause::CacheTransfer,
+    Cause::SpinThrottledHolder,
+    Cause::SpinThrottledWaiter,
 ];
 
 /// How far blame follows a holder that waits itself.
@@ -54,7 +56,15 @@ impl Engine {
             this.ledger.enter(cause, Picos(part));
         }
         this.mark = Some(Mark::take(clock, self.now));
-        let behind_preempted = parts[Culprit::PreemptedHolder as usize] + parts[Culprit::PreemptedWaiter as usize];
+        let behind_preempted = [
+            Culprit::PreemptedHolder,
+            Culprit::PreemptedWaiter,
+            Culprit::ThrottledHolder,
+            Culprit::ThrottledWaiter,
+        ]
+        .map(|culprit| parts[culprit as usize])
+        .iter()
+        .sum();
         if behind_preempted > 0 {
             let now = self.now;
             self.vm_of(vcpu).convoys.spun(now, behind_preempted);
@@ -169,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// `vcpu` lost or regained its pCPU.
+    /// `vcpu` lost or regained its pCPU, or the right to one.
     pub fn running_changed(&mut self, vcpu: u32) {
         self.refresh_held(vcpu, CHAIN_DEPTH);
         if let Some(line) = self.vcpus[vcpu as usize].contending {
@@ -213,6 +223,7 @@ impl Engine {
         let Some(holder) = lock.holder() else {
             let first = lock.contention().and_then(|contention| contention.waiters.first());
             return match first {
+                Some(&waiter) if self.vcpus[waiter as usize].is_throttled() => Culprit::ThrottledWaiter,
                 Some(&waiter) if !self.vcpus[waiter as usize].is_running() => Culprit::PreemptedWaiter,
                 _ => Culprit::HandOver,
             };
@@ -223,8 +234,10 @@ impl Engine {
             .and_then(|line| self.records[line.0 as usize].lock.contention());
         match awaited.map(|contention| contention.clock.current()) {
             Some(Culprit::PreemptedHolder | Culprit::PreemptedWaiter) => Culprit::PreemptedHolder,
+            Some(Culprit::ThrottledHolder | Culprit::ThrottledWaiter) => Culprit::ThrottledHolder,
             Some(_) if holder.is_running() => Culprit::RunningHolder,
             None if holder.is_running() => Culprit::RunningHolder,
+            _ if holder.is_throttled() => Culprit::ThrottledHolder,
             _ => Culprit::PreemptedHolder,
         }
     }

@@ -13,6 +13,8 @@ pub struct Config {
     pub machine: Profile,
     /// The host kernel's and hypervisor's parameters.
     pub host: holdfast_host::HostConfig,
+    /// Task groups of the host, parents before what stands beneath them.
+    pub groups: Vec<Group>,
     /// Guests.
     pub vms: Vec<Vm>,
     /// Host tasks that are no vCPUs.
@@ -23,6 +25,19 @@ pub struct Config {
     pub execute_spins: bool,
     /// Virtual time after which an unfinished run is a failure.
     pub limit_ns: u64,
+}
+
+/// A task group of the host (cgroup of the cpu controller).
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// The group beneath which it stands; `None`: the root group.
+    pub parent: Option<String>,
+    /// `cpu.shares`, 2 to 262144.
+    pub shares: u64,
+    /// How much CPU time it may have.
+    pub quota: Option<holdfast_host::Quota>,
 }
 
 /// A guest.
@@ -36,6 +51,8 @@ pub struct Vm {
     pub affinity: Vec<Vec<u32>>,
     /// For each vCPU the proximity domain that the firmware's table (ACPI SRAT) gives it; empty: there is no such table.
     pub domains: Vec<u32>,
+    /// The task group in or beneath which its threads are; `None`: the root group.
+    pub group: Option<String>,
     /// What the host tells and offers this guest, and its share of the CPUs.
     pub host: holdfast_host::VmConfig,
     /// Kernel parameters and workload.
@@ -53,6 +70,8 @@ pub struct HostTask {
     pub nice: i8,
     /// pCPUs that it may run on; empty: all.
     pub affinity: Vec<u32>,
+    /// Its task group; `None`: the root group.
+    pub group: Option<String>,
     /// CPU time between two sleeps; `u64::MAX`: never sleeps.
     pub busy_ns: u64,
     /// How long it sleeps.

@@ -19,10 +19,14 @@ pub enum Culprit {
     PreemptedWaiter,
     /// Nobody holds the lock, and the longest waiter is about to take it.
     HandOver,
+    /// The holder, whose group's quota is spent, or that waits itself for one of whom this is so.
+    ThrottledHolder,
+    /// Nobody holds the lock, and the quota of the longest waiter's group is spent.
+    ThrottledWaiter,
 }
 
 /// Number of culprits.
-pub const CULPRITS: usize = 4;
+pub const CULPRITS: usize = 6;
 
 /// Picoseconds by culprit.
 pub type Reading = [u64; CULPRITS];
@@ -168,6 +172,6 @@ mod tests {
         let mark = Mark::take(&clock, Time(10));
         clock.set(Culprit::PreemptedHolder, Time(30));
         clock.set(Culprit::HandOver, Time(100));
-        assert_eq!(mark.since(&clock, Time(110)), [20, 70, 0, 10]);
+        assert_eq!(mark.since(&clock, Time(110)), [20, 70, 0, 10, 0, 0]);
     }
 }

@@ -14,6 +14,10 @@ pub enum Cause {
     SpinPreemptedHolder,
     /// Spinning for a free lock whose next owner in line has lost its pCPU, or is halted and not yet back.
     SpinPreemptedWaiter,
+    /// Spinning for a lock whose holder, or whoever that waits for in turn, may not run: its group's quota is spent.
+    SpinThrottledHolder,
+    /// Spinning for a free lock whose next owner in line may not run, for the same reason.
+    SpinThrottledWaiter,
     /// Waiting for the answer to an IPI from a vCPU that is running.
     IpiRunningTarget,
     /// Waiting for the answer to an IPI from a vCPU that has lost its pCPU.
@@ -24,6 +28,8 @@ pub enum Cause {
     Idle,
     /// Ready to run, preempted, another thread has its pCPU.
     Runnable,
+    /// Ready to run, but the quota of its task group is spent.
+    Throttled,
     /// Woken or kicked, waiting for a pCPU.
     WakeLatency,
     /// Waiting for cache lines.
@@ -54,17 +60,20 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order of their numbers.
-    pub const ALL: [Cause; 23] = [
+    pub const ALL: [Cause; 26] = [
         Cause::Useful,
         Cause::CriticalSection,
         Cause::SpinRunningHolder,
         Cause::SpinPreemptedHolder,
         Cause::SpinPreemptedWaiter,
+        Cause::SpinThrottledHolder,
+        Cause::SpinThrottledWaiter,
         Cause::IpiRunningTarget,
         Cause::IpiPreemptedTarget,
         Cause::HaltedForLock,
         Cause::Idle,
         Cause::Runnable,
+        Cause::Throttled,
         Cause::WakeLatency,
         Cause::CacheTransfer,
         Cause::InterruptEntry,
@@ -88,11 +97,14 @@ impl Cause {
             Cause::SpinRunningHolder => "spin_running_holder",
             Cause::SpinPreemptedHolder => "spin_preempted_holder",
             Cause::SpinPreemptedWaiter => "spin_preempted_waiter",
+            Cause::SpinThrottledHolder => "spin_throttled_holder",
+            Cause::SpinThrottledWaiter => "spin_throttled_waiter",
             Cause::IpiRunningTarget => "ipi_running_target",
             Cause::IpiPreemptedTarget => "ipi_preempted_target",
             Cause::HaltedForLock => "halted_for_lock",
             Cause::Idle => "idle",
             Cause::Runnable => "runnable",
+            Cause::Throttled => "throttled",
             Cause::WakeLatency => "wake_latency",
             Cause::CacheTransfer => "cache_transfer",
             Cause::InterruptEntry => "interrupt_entry",

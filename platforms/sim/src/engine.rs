@@ -83,6 +83,10 @@ pub struct Vm {
     pub preempted_holding: u64,
     /// vCPUs that lost their pCPU while they waited for a lock.
     pub preempted_waiting: u64,
+    /// Times that a vCPU was throttled while it held a lock.
+    pub throttled_holding: u64,
+    /// Times that a vCPU was throttled while it waited for a lock.
+    pub throttled_waiting: u64,
     /// Whom directed yields reached.
     pub yields: YieldWatch,
 }

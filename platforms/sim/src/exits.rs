@@ -296,7 +296,7 @@ impl Engine {
         self.hash.add(u64::from(vcpu) << 8 | state as u64);
         let now = self.now;
         let this = &mut self.vcpus[vcpu as usize];
-        let (before, was_running) = (this.state, this.is_running());
+        let (before, was_running, was_throttled) = (this.state, this.is_running(), this.is_throttled());
         if this.pcpu.is_none() {
             this.ledger.enter_until(this.out_cause, now);
             self.record_out(vcpu);
@@ -310,15 +310,23 @@ impl Engine {
             VcpuState::Polling | VcpuState::Blocked if lock_wait => Cause::HaltedForLock,
             VcpuState::Polling | VcpuState::Blocked => Cause::Idle,
             VcpuState::Preempted => Cause::Runnable,
+            VcpuState::Throttled => Cause::Throttled,
             VcpuState::Woken => Cause::WakeLatency,
             VcpuState::PauseSleep => Cause::ExitPause,
             VcpuState::Dead => Cause::Off,
         };
-        if state == VcpuState::Preempted {
-            let (holding, waiting) = (!this.held.is_empty(), lock_wait);
-            let vm = self.vm_of(vcpu);
-            vm.preempted_holding += u64::from(holding);
-            vm.preempted_waiting += u64::from(waiting);
+        let (holding, waiting) = (u64::from(!this.held.is_empty()), u64::from(lock_wait));
+        let vm = self.vm_of(vcpu);
+        match state {
+            VcpuState::Preempted if before != VcpuState::Throttled => {
+                vm.preempted_holding += holding;
+                vm.preempted_waiting += waiting;
+            }
+            VcpuState::Throttled => {
+                vm.throttled_holding += holding;
+                vm.throttled_waiting += waiting;
+            }
+            _ => {}
         }
         self.record_state(vcpu, before);
         let this = &mut self.vcpus[vcpu as usize];
@@ -327,6 +335,8 @@ impl Engine {
                 Some(since) => this.off_time += now.since(since).0,
                 None => this.off_since = Some(now),
             }
+            self.running_changed(vcpu);
+        } else if this.is_throttled() != was_throttled {
             self.running_changed(vcpu);
         }
     }

@@ -28,7 +28,7 @@ mod watch;
 mod word;
 mod yields;
 
-pub use api::{CallOff, Config, Convoy, Failure, HostTask, Outcome, Vm, VmOutcome};
+pub use api::{CallOff, Config, Convoy, Failure, Group, HostTask, Outcome, Vm, VmOutcome};
 pub use cause::Cause;
 pub use cpu::SimCpu;
 pub use machine::{SimContext, SimMachine};

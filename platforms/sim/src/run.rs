@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_abi::StealTime;
 use holdfast_guest::GuestImage;
-use holdfast_host::{Host, PcpuPlace, VmId};
+use holdfast_host::{GroupId, Host, Nanos, PcpuPlace, VmId};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{EventQueue, Lines, Picos, Time, Topology};
 
@@ -98,6 +98,11 @@ fn build(
     let invalid = |what: &dyn std::fmt::Display| Failure::Invalid(what.to_string());
     let topology = config.machine.topology;
     let mut host = Host::new(&config.host, &places(&topology)).map_err(|error| invalid(&error))?;
+    let groups = add_groups(&mut host, config)?;
+    let group = |name: &Option<String>| match name {
+        None => Ok(None),
+        Some(name) => find_group(&groups, name).map(Some),
+    };
     let (mut vms, mut vcpus) = (Vec::new(), Vec::new());
     for vm in &config.vms {
         if !vm.domains.is_empty() && vm.domains.len() != vm.vcpus as usize {
@@ -109,8 +114,12 @@ fn build(
             );
             return Err(invalid(&found));
         }
+        let wanted = holdfast_host::VmConfig {
+            parent: group(&vm.group)?,
+            ..vm.host
+        };
         let id = host
-            .add_vm(&vm.host, vm.vcpus, &vm.affinity)
+            .add_vm(&wanted, vm.vcpus, &vm.affinity)
             .map_err(|error| invalid(&error))?;
         vms.push(new_vm(vm, vcpus.len() as u32, config.seed));
         vcpus.extend((0..vm.vcpus).map(|number| Vcpu::new(VmId(id.0), number)));
@@ -120,7 +129,7 @@ fn build(
         let wanted = holdfast_host::TaskConfig {
             nice: task.nice,
             affinity: task.affinity.clone(),
-            group: None,
+            group: group(&task.group)?,
         };
         let id = host.add_task(&wanted).map_err(|error| invalid(&error))?;
         let busy = (task.busy_ns != u64::MAX).then(|| Picos::from_nanos(task.busy_ns));
@@ -169,6 +178,34 @@ fn build(
     Ok(engine)
 }
 
+/// Adds the task groups, parents before what stands beneath them.
+fn add_groups<'c>(host: &mut Host, config: &'c Config) -> Result<Vec<(&'c str, GroupId)>, Failure> {
+    let mut groups: Vec<(&str, GroupId)> = Vec::new();
+    for group in &config.groups {
+        let invalid =
+            |error: holdfast_host::ConfigError| Failure::Invalid(format!("task group {}: {error}", group.name));
+        let parent = match &group.parent {
+            None => None,
+            Some(name) => Some(find_group(&groups, name)?),
+        };
+        let id = host.add_group(parent, group.shares).map_err(invalid)?;
+        if let Some(quota) = group.quota {
+            host.set_quota(id, quota).map_err(invalid)?;
+        }
+        groups.push((&group.name, id));
+    }
+    Ok(groups)
+}
+
+fn find_group(groups: &[(&str, GroupId)], name: &str) -> Result<GroupId, Failure> {
+    let found = groups.iter().find(|(known, _)| *known == name);
+    found.map(|(_, id)| *id).ok_or_else(|| {
+        Failure::Invalid(format!(
+            "task group {name} does not exist, or comes later than what is in it"
+        ))
+    })
+}
+
 /// Builds each guest's kernel, and the flows in which its vCPUs boot it.
 fn boot(engine: &mut Engine, config: &Config, image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>) {
     let pointer: *mut Engine = engine;
@@ -208,6 +245,8 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         convoys: ConvoyWatch::default(),
         preempted_holding: 0,
         preempted_waiting: 0,
+        throttled_holding: 0,
+        throttled_waiting: 0,
         yields: YieldWatch::default(),
     }
 }
@@ -282,6 +321,14 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
     counters.insert("preempted_holding_lock".to_owned(), vm.preempted_holding);
     counters.insert("preempted_waiting_for_lock".to_owned(), vm.preempted_waiting);
     counters.extend(vm.yields.counters().map(|(name, value)| (name.to_owned(), value)));
+    let now = Nanos(engine.now.nanos());
+    if let Some(throttling) = engine.host.vm_throttling(VmId(number), now) {
+        counters.insert("throttled_holding_lock".to_owned(), vm.throttled_holding);
+        counters.insert("throttled_waiting_for_lock".to_owned(), vm.throttled_waiting);
+        counters.insert("bandwidth_periods".to_owned(), throttling.periods);
+        counters.insert("bandwidth_throttled_periods".to_owned(), throttling.throttled_periods);
+        counters.insert("bandwidth_throttled_ns".to_owned(), throttling.throttled_ns);
+    }
     let elapsed = vm.begun.zip(vm.done).map(|(begun, done)| done.since(begun).0 / 1000);
     VmOutcome {
         name: vm.name.clone(),

@@ -137,6 +137,12 @@ impl Vcpu {
         matches!(self.state, VcpuState::InGuest | VcpuState::HandlingExit)
     }
 
+    /// May not run: the quota of its task group is spent.
+    #[inline]
+    pub fn is_throttled(&self) -> bool {
+        self.state == VcpuState::Throttled
+    }
+
     /// What computing means for it right now.
     #[inline]
     pub fn work(&self) -> Cause {

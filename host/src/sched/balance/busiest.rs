@@ -90,7 +90,7 @@ impl Scheduler {
 
     /// Whether `pcpu` balances for its group: it is the group's first idle pCPU, or, if none is idle, its first.
     fn is_responsible(&self, pcpu: u32, group: &[u32]) -> bool {
-        let first_idle = group.iter().find(|&&at| self.rq(at).is_idle());
+        let first_idle = group.iter().find(|&&at| self.is_idle(at));
         first_idle.or(group.first()) == Some(&pcpu)
     }
 
@@ -112,15 +112,15 @@ impl Scheduler {
             } else {
                 self.source_load(at, index)
             };
-            let queue = self.rq(at);
+            let running = self.nr_running(at);
             stats.load += load;
             stats.weighted_load += self.load(at);
-            stats.nr_running += u64::from(queue.nr_running);
+            stats.nr_running += u64::from(running);
             stats.pcpus += 1;
-            stats.idle_pcpus += u64::from(queue.is_idle());
+            stats.idle_pcpus += u64::from(self.is_idle(at));
             (most_load, least_load) = (most_load.max(load), least_load.min(load));
-            most_running = most_running.max(queue.nr_running);
-            least_running = least_running.min(queue.nr_running);
+            most_running = most_running.max(running);
+            least_running = least_running.min(running);
         }
         stats.avg_load = Self::per_power(stats.load, power);
         stats.capacity = ((power + POWER / 2) / POWER).max(1);
@@ -215,9 +215,9 @@ impl Scheduler {
                 continue;
             }
             let load = self.load(at);
-            let queue = self.rq(at);
+            let running = self.nr_running(at);
             // A single thread heavier than what is asked for stays where it is.
-            if queue.nr_running == 0 || (queue.nr_running == 1 && load > imbalance) {
+            if running == 0 || (running == 1 && load > imbalance) {
                 continue;
             }
             let load = Self::per_power(load, self.topology.power[at as usize]);

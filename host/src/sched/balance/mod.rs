@@ -61,7 +61,7 @@ impl Scheduler {
 
     /// Whether `pcpu` has work that an idle pCPU could take: a second thread, or a busy sibling beside its own.
     fn should_call_idle(&self, pcpu: u32) -> bool {
-        if self.rq(pcpu).nr_running >= 2 {
+        if self.nr_running(pcpu) >= 2 {
             return true;
         }
         let levels = self.topology.cache_levels[pcpu as usize];
@@ -140,7 +140,8 @@ impl Scheduler {
     pub(super) fn balance_newly_idle(&mut self, pcpu: u32, step: &mut Step<'_>) {
         let now = self.now();
         self.rq_mut(pcpu).idle_since = Some(now);
-        if self.rq(pcpu).avg_idle < self.migration_cost_ns {
+        let hopeless = self.features.overload_gate && self.hierarchy.crowded_pcpus == 0;
+        if hopeless || self.rq(pcpu).avg_idle < self.migration_cost_ns {
             return;
         }
         self.hierarchy.refresh_shares(pcpu);
@@ -174,7 +175,7 @@ impl Scheduler {
                 Verdict::Pull { from, imbalance } => (from, imbalance),
             };
             let pull = self.pull(pcpu, level, from, imbalance, step);
-            if pull.all_pinned && self.rq(from).nr_running > 1 {
+            if pull.all_pinned && self.nr_running(from) > 1 {
                 self.scratch.excluded.push(from);
                 continue;
             }

@@ -1,8 +1,7 @@
 //! Moving threads between pCPUs: which may move, and by how much (Linux 3.3: `load_balance_fair`, `can_migrate_task`).
 
 use super::super::entity::{QueueId, Stands};
-use super::super::hierarchy::Departure;
-use super::super::policy::Arrival;
+use super::super::policy::{Arrival, Departure};
 use super::super::weight::mul_div;
 use super::super::{Scheduler, ThreadState};
 use crate::boundary::{Cost, TaskId};
@@ -21,6 +20,7 @@ pub(super) struct Pull {
 enum Stays {
     Pinned,
     Running,
+    Throttled,
     CacheHot,
 }
 
@@ -31,7 +31,7 @@ impl Scheduler {
             moved: 0,
             all_pinned: true,
         };
-        if self.rq(from).nr_running <= 1 {
+        if self.nr_running(from) <= 1 {
             pull.all_pinned = false;
             return pull;
         }
@@ -46,7 +46,7 @@ impl Scheduler {
             // The imbalance in terms of this queue's weights, and back.
             let (whole, weight) = (
                 self.hierarchy.hierarchical_load(queue),
-                self.hierarchy.queue(queue).load,
+                self.hierarchy.queue_load(queue),
             );
             let ask = mul_div(left as u64, weight, whole + 1);
             let moved = self.pull_from(queue, ask, pcpu, level, &mut looks, &mut pull, step);
@@ -85,7 +85,7 @@ impl Scheduler {
                 break;
             }
             *looks -= 1;
-            let weight = entity.weight;
+            let weight = self.hierarchy.entity_load(id);
             // Not if it overshoots by more than half of itself.
             if (weight / 2) as i64 > left {
                 pull.all_pinned = false;
@@ -93,7 +93,7 @@ impl Scheduler {
             }
             match self.stays(task, pcpu, level) {
                 Some(Stays::Pinned) => continue,
-                Some(Stays::Running | Stays::CacheHot) => {
+                Some(Stays::Running | Stays::Throttled | Stays::CacheHot) => {
                     pull.all_pinned = false;
                     continue;
                 }
@@ -119,9 +119,18 @@ impl Scheduler {
         if thread.on_cpu {
             return Some(Stays::Running);
         }
+        if self.hierarchy.is_throttled(thread.entity) || self.is_throttled_at(task, pcpu) {
+            return Some(Stays::Throttled);
+        }
         let domain = &self.topology.domains[pcpu as usize][level];
         let tries = self.topology.spans[domain.span].config.cache_nice_tries;
         (domain.failed <= tries && self.is_cache_hot(task, pcpu)).then_some(Stays::CacheHot)
+    }
+
+    /// Whether `task` would be throttled on `pcpu`.
+    fn is_throttled_at(&self, task: TaskId, pcpu: u32) -> bool {
+        let group = self.hierarchy.group(self.thread(task).group);
+        group.queues[pcpu as usize].is_some_and(|queue| self.hierarchy.queue(queue).quota.throttles > 0)
     }
 
     fn is_cache_hot(&self, task: TaskId, pcpu: u32) -> bool {
@@ -129,7 +138,7 @@ impl Scheduler {
         let entity = self.hierarchy.entity(id);
         let queue = self.hierarchy.queue(entity.queue);
         let buddy = queue.next == Some(id) || queue.last == Some(id);
-        if self.features.cache_hot_buddy && buddy && self.rq(pcpu).nr_running > 0 {
+        if self.features.cache_hot_buddy && buddy && self.nr_running(pcpu) > 0 {
             return true;
         }
         self.now() - entity.exec_start < self.migration_cost_ns
@@ -144,9 +153,8 @@ impl Scheduler {
             "task {} cannot move",
             task.0
         );
-        let (entity, from, now) = (self.thread(task).entity, self.thread(task).pcpu, self.now());
+        let (entity, now) = (self.thread(task).entity, self.now());
         self.hierarchy.dequeue(entity, Departure::Move);
-        self.rq_mut(from).nr_running -= 1;
         let thread = self.thread_mut(task);
         thread.run_delay += now - thread.queued_at;
         self.rehome(task, pcpu);

@@ -493,11 +493,15 @@ fn is_legal(from: VcpuState, to: VcpuState) -> bool {
     use VcpuState::*;
     match from {
         InGuest => matches!(to, HandlingExit),
-        HandlingExit => matches!(to, InGuest | Polling | Preempted | Blocked | PauseSleep | Dead),
+        HandlingExit => matches!(
+            to,
+            InGuest | Polling | Preempted | Throttled | Blocked | PauseSleep | Dead
+        ),
         Polling => matches!(to, HandlingExit | Blocked),
-        Preempted => matches!(to, HandlingExit),
+        Preempted => matches!(to, HandlingExit | Throttled),
+        Throttled => matches!(to, HandlingExit | Preempted | Woken),
         Blocked | PauseSleep => matches!(to, Woken),
-        Woken => matches!(to, HandlingExit | Woken),
+        Woken => matches!(to, HandlingExit | Woken | Throttled),
         Dead => false,
     }
 }

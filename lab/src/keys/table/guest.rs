@@ -61,7 +61,7 @@ choices!(Workload {
 /// Default `cpu.shares`.
 const SHARES: u64 = 1024;
 
-// Not by `choices!`: a group that exists by its number is nothing that a file can name.
+// Not by `choices!`: shares are kept where both have them.
 impl Choice for VmGroup {
     fn names(&self) -> Vec<&'static str> {
         vec!["root", "own", "own-with-vcpu-groups"]
@@ -72,7 +72,6 @@ impl Choice for VmGroup {
             VmGroup::Root => "root",
             VmGroup::Own { .. } => "own",
             VmGroup::OwnWithVcpuGroups { .. } => "own-with-vcpu-groups",
-            VmGroup::In(_) => "in",
         }
     }
 
@@ -90,6 +89,26 @@ impl Choice for VmGroup {
 /// A place of a guest.
 macro_rules! vm {
     ($slot:ident, $($field:ident).+) => { Target::Vm(|vm| Some(Slot::$slot(&mut vm.$($field).+))) };
+}
+
+/// A place of a guest that has a task group of its own.
+macro_rules! own {
+    ($slot:ident, $($field:ident).+) => {
+        Target::Vm(|vm| match vm.host.group {
+            VmGroup::Own { .. } | VmGroup::OwnWithVcpuGroups { .. } => Some(Slot::$slot(&mut vm.$($field).+)),
+            VmGroup::Root => None,
+        })
+    };
+}
+
+/// A place of a guest each of whose vCPUs has a task group of its own.
+macro_rules! vcpu {
+    ($slot:ident, $($field:ident).+) => {
+        Target::Vm(|vm| match vm.host.group {
+            VmGroup::OwnWithVcpuGroups { .. } => Some(Slot::$slot(&mut vm.$($field).+)),
+            VmGroup::Own { .. } | VmGroup::Root => None,
+        })
+    };
 }
 
 /// A parameter of one workload.
@@ -204,7 +223,7 @@ pub(super) static GUEST: &[Key] = &[
     ),
     key(
         "vm.*.cgroup",
-        "where the vCPU threads stand in the hierarchy of task groups",
+        "which task groups are made for the vCPU threads: none, one, or one and another beneath it for each vCPU",
         vm!(Choice, host.group),
     ),
     number(
@@ -214,8 +233,33 @@ pub(super) static GUEST: &[Key] = &[
         "cpu.shares of the guest's own task group; needs a cgroup other than \"root\"",
         Target::Vm(|vm| match &mut vm.host.group {
             VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } => Some(Slot::U64(shares)),
-            VmGroup::Root | VmGroup::In(_) => None,
+            VmGroup::Root => None,
         }),
+    ),
+    key(
+        "vm.*.parent",
+        "task group in or beneath which the vCPU threads are",
+        vm!(Group, group),
+    ),
+    key(
+        "vm.*.quota",
+        "CPU time of the guest's own task group in each period; needs a cgroup other than \"root\"; \"auto\": no limit",
+        own!(OptionalNanos, limit.quota_ns),
+    ),
+    key(
+        "vm.*.period",
+        "period of the guest's quota: 1 ms to 1 s",
+        own!(Nanos, limit.period_ns),
+    ),
+    key(
+        "vm.*.vcpu_quota",
+        "CPU time of each vCPU's task group in each period; needs cgroup = \"own-with-vcpu-groups\"; \"auto\": no limit",
+        vcpu!(OptionalNanos, vcpu_limit.quota_ns),
+    ),
+    key(
+        "vm.*.vcpu_period",
+        "period of the vCPUs' quotas: 1 ms to 1 s",
+        vcpu!(Nanos, vcpu_limit.period_ns),
     ),
     key(
         "vm.*.halt_poll_cap",

@@ -333,8 +333,8 @@ impl Engine {
         let waiters = record.contention().map_or(&[][..], |contention| &contention.waiters);
         let behind = match (culprit, record.holder(), waiters.first()) {
             (Culprit::RunningHolder, Some(holder), _) => Behind::RunningHolder(holder),
-            (Culprit::PreemptedHolder, Some(holder), _) => Behind::PreemptedHolder(holder),
-            (Culprit::PreemptedWaiter, _, Some(&waiter)) => Behind::PreemptedWaiter(waiter),
+            (Culprit::PreemptedHolder | Culprit::ThrottledHolder, Some(holder), _) => Behind::PreemptedHolder(holder),
+            (Culprit::PreemptedWaiter | Culprit::ThrottledWaiter, _, Some(&waiter)) => Behind::PreemptedWaiter(waiter),
             _ => Behind::HandOver,
         };
         let Some(recorder) = &mut self.timeline else { return };
@@ -384,7 +384,8 @@ impl Engine {
                 // Which pCPU, its `Run` will tell.
                 _ => Place::Running { pcpu: u32::MAX },
             },
-            VcpuState::Preempted => Place::Preempted {
+            // Who may not run for want of quota has lost its pCPU all the same.
+            VcpuState::Preempted | VcpuState::Throttled => Place::Preempted {
                 holds: lock(this.held.last().copied()),
                 awaits: lock(this.contending),
             },

@@ -153,6 +153,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         vcpus,
         affinity: Vec::new(),
         domains: Vec::new(),
+        group: None,
         host: Default::default(),
         boot: Default::default(),
         measured: true,
@@ -161,12 +162,14 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         name: format!("hog {index}"),
         nice: 0,
         affinity: Vec::new(),
+        group: None,
         busy_ns: 3_000_000 + u64::from(index) * 777_777,
         sleep_ns: 500_000,
     };
     Config {
         machine: profile(pcpus, None),
         host: Default::default(),
+        groups: Vec::new(),
         vms: vec![vm],
         tasks: (0..hogs).map(hog).collect(),
         seed,

@@ -236,18 +236,17 @@ fn machine(seed: u64, random: &mut Random) -> (Config, u32) {
         gap: 128,
         window: 4_000,
     };
-    // Not shorter: where each directed yield is obeyed at once, a spinner can throw two vCPUs of another pCPU out in turn, and
-    // neither executes an instruction, since switching takes as long as the spinner needs for its next yield.
-    config.host.latency_ns = 2_000_000;
-    config.host.min_granularity_ns = 500_000;
-    config.host.wakeup_granularity_ns = 100_000;
-    config.host.scale_by_pcpus = false;
+    config.host.sched.latency_ns = 2_000_000;
+    config.host.sched.min_granularity_ns = 500_000;
+    config.host.sched.wakeup_granularity_ns = 100_000;
+    config.host.sched.scale_by_pcpus = false;
     config.host.min_timer_period_ns = 10_000;
     config.tasks = (0..random.next(1 + u64::from(pcpus)))
         .map(|index| HostTask {
             name: format!("intruder {index}"),
             nice: -10,
             affinity: Vec::new(),
+            group: None,
             busy_ns: 3_000 + random.next(60_000),
             sleep_ns: 20_000 + random.next(300_000),
         })

@@ -1,11 +1,18 @@
 //! The scheduler on its own: tables for each mechanism, and its invariants under random use.
 
+mod fair;
+mod quota;
+mod rig;
+
 use proptest::prelude::*;
 
 use super::balance::{Idleness, Verdict};
 use super::buddy::Mark;
+use super::cfs::Cfs;
+use super::config::{SchedConfig, SchedulerKind, YieldRule};
 use super::entity::{EntityId, QueueId};
-use super::policy::Arrival;
+use super::group::MIN_SHARES;
+use super::policy::{Arrival, Policy};
 use super::*;
 use crate::boundary::{Command, Nanos, PcpuId};
 use crate::step::Step;
@@ -70,6 +77,13 @@ impl Bench {
 
 const ROOT: GroupId = GroupId(0);
 
+fn cfs(hierarchy: &Hierarchy) -> Cfs {
+    match hierarchy.policy {
+        Rules::Cfs(cfs) => cfs,
+        Rules::Eevdf(_) => panic!("not a cfs"),
+    }
+}
+
 #[test]
 fn parameters_scale_with_pcpus() {
     // §4.2: 1, 2, 4, 8 and more pCPUs.
@@ -82,7 +96,7 @@ fn parameters_scale_with_pcpus() {
         (64, 24, 3000, 4),
     ];
     for (pcpus, latency_ms, granularity_us, wakeup_ms) in cases {
-        let cfs = Cfs::new(&HostConfig::linux_3_3(), pcpus);
+        let cfs = Cfs::new(&SchedConfig::of(SchedulerKind::Cfs33), pcpus);
         let scaled = (cfs.latency, cfs.min_granularity, cfs.wakeup_granularity, cfs.nr_latency);
         assert_eq!(
             scaled,
@@ -109,7 +123,7 @@ fn slices_divide_the_period_at_every_level() {
         let first = bench.threads(ROOT, root)[0];
         bench.threads(group, grouped);
         let hierarchy = &bench.sched.hierarchy;
-        let slice = hierarchy.policy.slice(hierarchy, bench.sched.thread(first).entity);
+        let slice = cfs(hierarchy).slice(hierarchy, bench.sched.thread(first).entity);
         assert!(
             slice.abs_diff(expected) < 2_000,
             "{root} and {grouped}: {slice}, expected {expected}"
@@ -121,14 +135,14 @@ fn slices_divide_the_period_at_every_level() {
     bench.threads(ROOT, 1);
     let third = bench.threads(group, 3)[2];
     let hierarchy = &bench.sched.hierarchy;
-    assert_eq!(hierarchy.policy.slice(hierarchy, bench.sched.thread(third).entity), MS);
+    assert_eq!(cfs(hierarchy).slice(hierarchy, bench.sched.thread(third).entity), MS);
 }
 
 #[test]
 fn a_sleeper_gets_half_a_period_of_credit_and_no_more() {
     for (gentle, slept_ms, credit_ms) in [(true, 100, 3), (false, 100, 6), (true, 0, 0)] {
         let mut config = HostConfig::linux_3_3();
-        config.features.gentle_fair_sleepers = gentle;
+        config.sched.features.gentle_fair_sleepers = gentle;
         let mut bench = Bench::new(&config, 1, 1);
         let tasks = bench.threads(ROOT, 2);
         let sleeper = bench.schedule(0).expect("a thread");
@@ -156,7 +170,7 @@ fn a_sleeper_gets_half_a_period_of_credit_and_no_more() {
 fn a_new_thread_starts_one_slice_late() {
     for (debit, late) in [(true, 3 * MS), (false, 0)] {
         let mut config = HostConfig::linux_3_3();
-        config.features.start_debit = debit;
+        config.sched.features.start_debit = debit;
         let mut bench = Bench::new(&config, 1, 1);
         bench.threads(ROOT, 1);
         bench.schedule(0);
@@ -224,7 +238,7 @@ fn buddies_are_picked_in_order_and_within_fairness() {
                 bench.sched.hierarchy.mark(entities[of], mark);
             }
         }
-        assert_eq!(bench.sched.hierarchy.pick(0), Some(tasks[expected]), "{name}");
+        assert_eq!(bench.sched.hierarchy.pick(0, None), Some(tasks[expected]), "{name}");
     }
 }
 
@@ -243,7 +257,7 @@ fn a_skip_with_nobody_near_is_void() {
         .sched
         .hierarchy
         .mark(bench.sched.thread(tasks[0]).entity, Mark::Skip);
-    assert_eq!(bench.sched.hierarchy.pick(0), Some(tasks[0]));
+    assert_eq!(bench.sched.hierarchy.pick(0, None), Some(tasks[0]));
 }
 
 #[test]
@@ -275,7 +289,7 @@ fn yield_and_target_meet_where_their_groups_diverge() {
 fn a_yielder_gives_way_to_its_neighbour() {
     // The target waits on the other pCPU; here the yielder deserves the pCPU most, and is passed over all the same.
     let mut config = HostConfig::linux_3_3();
-    config.features.start_debit = false;
+    config.sched.features.start_debit = false;
     let mut bench = Bench::new(&config, 1, 2);
     bench.threads(ROOT, 4);
     bench.schedule(1);
@@ -357,6 +371,10 @@ fn sockets_are_balanced_before_one_is_full() {
     }
 }
 
+fn tasks_of(hierarchy: &Hierarchy, queue: &entity::Queue) -> usize {
+    core::iter::successors(queue.tasks, |&at| hierarchy.entity(at).list_next).count()
+}
+
 impl Scheduler {
     /// Every invariant of the module's header, recomputed from scratch.
     fn check(&self) {
@@ -374,20 +392,47 @@ impl Scheduler {
                 "load of queue {index}"
             );
             assert_eq!(queue.nr as usize, on.len(), "length of queue {index}");
-            let tasks = on.iter().filter(|entity| matches!(entity.stands, Stands::Task(_)));
+            let tasks = on
+                .iter()
+                .filter(|entity| matches!(entity.stands, Stands::Task(_)) && !entity.delayed);
             assert_eq!(
                 queue.task_weight,
                 tasks.clone().map(|entity| entity.weight).sum::<u64>()
             );
-            let listed = core::iter::successors(queue.tasks, |&at| hierarchy.entity(at).list_next).count();
-            assert_eq!(listed, tasks.count(), "list of threads of queue {index}");
+            assert_eq!(
+                tasks_of(hierarchy, queue),
+                tasks.count(),
+                "list of threads of queue {index}"
+            );
             if let Some(entity) = queue.entity {
-                assert_eq!(hierarchy.entity(entity).on_rq, queue.nr > 0, "entity of queue {index}");
+                let entity_at = hierarchy.entity(entity);
+                let stands = queue.nr > 0 && !queue.quota.throttled;
+                assert_eq!(
+                    entity_at.on_rq && !(entity_at.delayed && queue.nr == 0),
+                    stands,
+                    "entity of queue {index}"
+                );
                 let shares = hierarchy.groups[queue.group.0 as usize].shares;
                 assert!(
                     (MIN_SHARES..=shares).contains(&hierarchy.entity(entity).weight),
                     "weight of queue {index}"
                 );
+            }
+            let children = on.iter().filter_map(|entity| match entity.stands {
+                Stands::Group(child) => Some(hierarchy.queue(child).runnable),
+                Stands::Task(_) => None,
+            });
+            let count = tasks_of(hierarchy, queue) as u32 + children.sum::<u32>();
+            assert_eq!(queue.runnable, count, "runnable threads of queue {index}");
+            let stands = |entity: &&&Entity| {
+                queue
+                    .curr
+                    .is_none_or(|curr| !core::ptr::eq(hierarchy.entity(curr), **entity))
+            };
+            if hierarchy.policy.averages() {
+                let mut sum = average::Average::new(0u64.wrapping_sub(1 << 20));
+                on.iter().filter(stands).for_each(|entity| sum.add(entity));
+                assert_eq!(queue.average, sum, "average of queue {index}");
             }
             for buddy in [queue.next, queue.last, queue.skip].into_iter().flatten() {
                 assert!(hierarchy.entity(buddy).on_rq, "a buddy that is not on queue {index}");
@@ -399,9 +444,12 @@ impl Scheduler {
             assert_eq!(group.load, sum, "load of group {index}");
         }
         for pcpu in 0..self.pcpus() {
-            let here = |thread: &&Thread| thread.pcpu == pcpu && thread.state == ThreadState::Runnable;
+            let here = |thread: &&Thread| {
+                let waits = thread.pcpu == pcpu && thread.state == ThreadState::Runnable;
+                waits && !self.hierarchy.is_throttled(thread.entity)
+            };
             let count = self.threads.iter().filter(here).count();
-            assert_eq!(self.rq(pcpu).nr_running as usize, count, "threads on pcpu {pcpu}");
+            assert_eq!(self.nr_running(pcpu) as usize, count, "threads on pcpu {pcpu}");
         }
     }
 }

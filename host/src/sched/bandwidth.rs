@@ -1,0 +1,413 @@
+//! Bandwidth control: a group gets at most its quota of CPU time in each period (§4.5, Linux 3.2 and later).
+//!
+//! The group's pool is filled up at the begin of each period. A queue of the group draws from it slice by slice; one that
+//! runs dry while the pool is empty is *throttled*: its entity leaves the parent's queue, and its threads cannot run until
+//! the pool is filled up again, or another queue gives back what it does not need.
+//!
+//! - **Debt is paid**: what a queue ran beyond its slice, until somebody looked, comes out of its next one.
+//! - **No hoard**: a queue without threads keeps a millisecond at most.
+
+use alloc::vec::Vec;
+
+use super::Scheduler;
+use super::entity::{EntityId, QueueId, Stands};
+use super::fault::Fault;
+use super::hierarchy::Hierarchy;
+use super::policy::{Arrival, Departure};
+use crate::boundary::GroupId;
+use crate::step::Step;
+use crate::timer::Timer;
+
+/// What a queue without threads may keep (`min_cfs_rq_runtime`). Nanoseconds.
+const KEPT_NS: u64 = 1_000_000;
+/// How long after the first return what was returned is handed out (`cfs_bandwidth_slack_period`). Nanoseconds.
+const SLACK_NS: u64 = 5_000_000;
+/// Not if the next period begins within this time (`min_bandwidth_expiration`). Nanoseconds.
+const NEAR_NS: u64 = 2_000_000;
+
+/// A group's quota.
+#[derive(Clone, Debug)]
+pub(crate) struct Bandwidth {
+    /// Nanoseconds per period, of all pCPUs together.
+    pub(crate) quota_ns: u64,
+    /// Nanoseconds.
+    pub(crate) period_ns: u64,
+    /// What is left in the pool.
+    pool: u64,
+    /// When the present period ends, or the last one ended if the timer is not active.
+    ends: u64,
+    /// The period's timer runs.
+    active: bool,
+    /// Nothing was drawn in this period.
+    idle: bool,
+    /// Something was returned, and the timer that hands it out runs.
+    slack: bool,
+    /// Counts periods: slices of an earlier one may expire.
+    generation: u64,
+    /// Throttled queues, the first throttled first.
+    throttled: Vec<QueueId>,
+    pub(crate) counts: Throttling,
+}
+
+/// What bandwidth control did to a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttling {
+    /// Periods that began while the group had something to run (`nr_periods`).
+    pub periods: u64,
+    /// Periods at whose end some pCPU of the group was throttled (`nr_throttled`).
+    pub throttled_periods: u64,
+    /// Time for which its queues were throttled, summed over pCPUs (`throttled_time`). Nanoseconds.
+    pub throttled_ns: u64,
+}
+
+impl Bandwidth {
+    pub(crate) fn new(quota_ns: u64, period_ns: u64) -> Bandwidth {
+        Bandwidth {
+            quota_ns,
+            period_ns,
+            pool: 0,
+            ends: 0,
+            active: false,
+            idle: true,
+            slack: false,
+            generation: 0,
+            throttled: Vec::new(),
+            counts: Throttling::default(),
+        }
+    }
+
+    /// Begins a period.
+    fn fill(&mut self, faulty: bool) {
+        if !faulty {
+            self.pool = self.quota_ns;
+        }
+        self.generation += 1;
+    }
+}
+
+/// What one queue has of its group's quota.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LocalQuota {
+    /// Its group has a quota.
+    pub(crate) enabled: bool,
+    /// Its slice ran out, and there was no other.
+    pub(crate) throttled: bool,
+    /// How many of its own and its ancestors' queues on this pCPU are throttled.
+    pub(crate) throttles: u32,
+    /// What is left of its slice; below 0: debt. Nanoseconds.
+    left: i64,
+    /// The period in which it was drawn.
+    generation: u64,
+    /// Since when it is throttled.
+    since: u64,
+}
+
+impl Hierarchy {
+    /// Whether `entity` cannot run because of a quota.
+    pub(crate) fn is_throttled(&self, entity: EntityId) -> bool {
+        self.queue(self.entity(entity).queue).quota.throttles > 0
+    }
+
+    fn bandwidth_mut(&mut self, queue: QueueId) -> &mut Bandwidth {
+        let group = self.queue(queue).group;
+        let bandwidth = &mut self.groups[group.0 as usize].bandwidth;
+        bandwidth
+            .as_mut()
+            .expect("a queue with a quota belongs to a group with one")
+    }
+
+    /// Charges `queue` for `ran` nanoseconds; its pCPU is to be rescheduled if that was all it had.
+    pub(super) fn charge_quota(&mut self, queue: QueueId, ran: u64) {
+        if self.quota_expires {
+            let generation = self.bandwidth_mut(queue).generation;
+            let quota = &mut self.queue_mut(queue).quota;
+            if quota.generation != generation {
+                quota.left = quota.left.min(0);
+                quota.generation = generation;
+            }
+        }
+        let quota = &mut self.queue_mut(queue).quota;
+        quota.left -= ran as i64;
+        if quota.left > 0 || self.draw(queue) {
+            return;
+        }
+        let at = self.queue(queue);
+        if at.curr.is_some() {
+            let pcpu = at.pcpu;
+            self.overdue.push(pcpu);
+        }
+    }
+
+    /// Draws the next slice; whether there is something to run on.
+    fn draw(&mut self, queue: QueueId) -> bool {
+        let (now, slice, group) = (self.now, self.quota_slice_ns, self.queue(queue).group);
+        let left = self.queue(queue).quota.left;
+        let faulty = self.has(Fault::QuotaNotRefilled);
+        let bandwidth = self.bandwidth_mut(queue);
+        let mut timer = None;
+        if !bandwidth.active {
+            // After periods of rest: the old beat goes on.
+            let passed = now.saturating_sub(bandwidth.ends) / bandwidth.period_ns;
+            bandwidth.ends += (passed + 1) * bandwidth.period_ns;
+            bandwidth.fill(faulty && bandwidth.generation > 0);
+            bandwidth.active = true;
+            timer = Some(bandwidth.ends);
+        }
+        let wanted = (slice as i64 - left) as u64;
+        let drawn = wanted.min(bandwidth.pool);
+        bandwidth.pool -= drawn;
+        if drawn > 0 {
+            bandwidth.idle = false;
+        }
+        let generation = bandwidth.generation;
+        if let Some(at) = timer {
+            self.timers.push((Timer::Period(group), at));
+        }
+        let quota = &mut self.queue_mut(queue).quota;
+        quota.left += drawn as i64;
+        quota.generation = generation;
+        quota.left > 0
+    }
+
+    /// Throttles `queue` if it has nothing left and can get nothing.
+    pub(super) fn check_quota(&mut self, queue: QueueId) {
+        if self.queue(queue).quota.throttled {
+            return;
+        }
+        self.charge_quota(queue, 0);
+        if self.queue(queue).quota.left <= 0 {
+            self.throttle(queue);
+        }
+    }
+
+    fn throttle(&mut self, queue: QueueId) {
+        let now = self.now;
+        self.shift_throttles(queue, true);
+        let at = self.queue_mut(queue);
+        at.quota.throttled = true;
+        at.quota.since = now;
+        let (threads, entity) = (i64::from(at.runnable), at.entity);
+        self.bandwidth_mut(queue).throttled.push(queue);
+        let mut at = entity;
+        let mut leaves = true;
+        while let Some(id) = at {
+            if !self.entity(id).on_rq {
+                break;
+            }
+            if leaves {
+                self.dequeue_entity(id, Departure::Final);
+            }
+            let parent = self.entity(id).queue;
+            self.count_runnable(parent, -threads);
+            if self.queue(parent).load > 0 {
+                leaves = false;
+            }
+            at = self.parent(id);
+        }
+        self.count_path(entity.and_then(|entity| self.parent(entity)), 0);
+    }
+
+    fn unthrottle(&mut self, queue: QueueId) {
+        let now = self.now;
+        let at = self.queue_mut(queue);
+        at.quota.throttled = false;
+        let since = at.quota.since;
+        self.bandwidth_mut(queue).counts.throttled_ns += now - since;
+        self.shift_throttles(queue, false);
+        let at = self.queue(queue);
+        let (threads, mut enters, mut at) = (i64::from(at.runnable), at.load > 0, at.entity);
+        if !enters {
+            return;
+        }
+        while let Some(id) = at {
+            enters &= !self.entity(id).on_rq;
+            if self.entity(id).delayed {
+                self.end_delay(id);
+            }
+            if enters {
+                self.enqueue_entity(id, Arrival::GroupWoken);
+            }
+            let parent = self.entity(id).queue;
+            self.count_runnable(parent, threads);
+            if self.queue(parent).quota.throttled {
+                break;
+            }
+            at = self.parent(id);
+        }
+        self.count_path(self.queue(queue).entity, 0);
+    }
+
+    /// `queue` is throttled, or no longer, and with it all beneath.
+    fn shift_throttles(&mut self, queue: QueueId, more: bool) {
+        let at = self.queue_mut(queue);
+        let quota = &mut at.quota;
+        quota.throttles = if more { quota.throttles + 1 } else { quota.throttles - 1 };
+        let (changes, pcpu, group) = (quota.throttles == u32::from(more), at.pcpu, at.group);
+        if changes {
+            let mut thread = at.tasks;
+            while let Some(id) = thread {
+                if let Stands::Task(task) = self.entity(id).stands {
+                    self.throttle_changes.push(task);
+                }
+                thread = self.entity(id).list_next;
+            }
+        }
+        for index in 0..self.group(group).children.len() {
+            let child = self.group(group).children[index];
+            if let Some(queue) = self.group(child).queues[pcpu as usize] {
+                self.shift_throttles(queue, more);
+            }
+        }
+    }
+
+    /// `queue` has no threads any more: what it does not need goes back.
+    pub(super) fn return_quota(&mut self, queue: QueueId) {
+        let quota = self.queue(queue).quota;
+        if !quota.enabled || quota.throttled || self.has(Fault::SliceKept) {
+            return;
+        }
+        let surplus = quota.left - KEPT_NS as i64;
+        let (now, slice, expires, group) = (
+            self.now,
+            self.quota_slice_ns,
+            self.quota_expires,
+            self.queue(queue).group,
+        );
+        if surplus <= 0 {
+            return;
+        }
+        let bandwidth = self.bandwidth_mut(queue);
+        let mut timer = None;
+        if !expires || bandwidth.generation == quota.generation {
+            bandwidth.pool += surplus as u64;
+            let worth = bandwidth.pool > slice && !bandwidth.throttled.is_empty() && !bandwidth.slack;
+            if worth && bandwidth.ends >= now + SLACK_NS + NEAR_NS {
+                bandwidth.slack = true;
+                timer = Some(now + SLACK_NS);
+            }
+        }
+        if let Some(at) = timer {
+            self.timers.push((Timer::Slack(group), at));
+        }
+        self.queue_mut(queue).quota.left -= surplus;
+    }
+
+    /// Gives throttled queues of `group` as much as lets them run again, the first throttled first.
+    fn distribute(&mut self, group: GroupId) -> Vec<u32> {
+        let mut resumed = Vec::new();
+        while let Some(bandwidth) = self.groups[group.0 as usize].bandwidth.as_mut() {
+            let (Some(&queue), true) = (bandwidth.throttled.first(), bandwidth.pool > 0) else {
+                break;
+            };
+            let quota = &mut self.queues[queue.0 as usize].quota;
+            let given = ((1 - quota.left).max(0) as u64).min(bandwidth.pool);
+            bandwidth.pool -= given;
+            quota.left += given as i64;
+            quota.generation = bandwidth.generation;
+            if quota.left > 0 {
+                bandwidth.throttled.remove(0);
+                resumed.push(self.queue(queue).pcpu);
+                self.unthrottle(queue);
+            }
+        }
+        resumed
+    }
+
+    /// The timer of `group`'s period has expired.
+    fn period_ends(&mut self, group: GroupId) -> Vec<u32> {
+        let (now, faulty) = (self.now, self.has(Fault::QuotaNotRefilled));
+        let Some(bandwidth) = self.groups[group.0 as usize].bandwidth.as_mut() else {
+            return Vec::new();
+        };
+        let throttled = !bandwidth.throttled.is_empty();
+        bandwidth.counts.periods += 1;
+        if !throttled && bandwidth.idle {
+            bandwidth.active = false;
+            return Vec::new();
+        }
+        bandwidth.fill(faulty);
+        bandwidth.idle = !throttled;
+        bandwidth.counts.throttled_periods += u64::from(throttled);
+        while bandwidth.ends <= now {
+            bandwidth.ends += bandwidth.period_ns;
+        }
+        let ends = bandwidth.ends;
+        self.timers.push((Timer::Period(group), ends));
+        self.distribute(group)
+    }
+
+    /// The timer that hands out what was returned to `group` has expired.
+    fn slack_ends(&mut self, group: GroupId) -> Vec<u32> {
+        let (now, slice) = (self.now, self.quota_slice_ns);
+        let Some(bandwidth) = self.groups[group.0 as usize].bandwidth.as_mut() else {
+            return Vec::new();
+        };
+        bandwidth.slack = false;
+        if bandwidth.pool <= slice || bandwidth.ends < now + NEAR_NS {
+            return Vec::new();
+        }
+        self.distribute(group)
+    }
+
+    /// Time for which `queue` has been throttled so far.
+    fn throttled_since(&self, queue: QueueId, now: u64) -> u64 {
+        let quota = self.queue(queue).quota;
+        if quota.throttled { now - quota.since } else { 0 }
+    }
+}
+
+impl Scheduler {
+    /// Gives `group` a quota: nanoseconds in each period, of all pCPUs together.
+    pub(crate) fn set_quota(&mut self, group: GroupId, quota_ns: u64, period_ns: u64) {
+        self.hierarchy.group_mut(group).bandwidth = Some(Bandwidth::new(quota_ns, period_ns));
+        let queues = self.hierarchy.group(group).queues.clone();
+        for queue in queues.into_iter().flatten() {
+            self.hierarchy.queue_mut(queue).quota.enabled = true;
+        }
+    }
+
+    /// A timer of bandwidth control has expired.
+    pub(crate) fn bandwidth_timer(&mut self, timer: Timer, step: &mut Step<'_>) {
+        let resumed = match timer {
+            Timer::Period(group) => self.hierarchy.period_ends(group),
+            Timer::Slack(group) => self.hierarchy.slack_ends(group),
+            Timer::Sleep(_) | Timer::Lapic(_) => return,
+        };
+        for pcpu in resumed {
+            if self.rq(pcpu).polling {
+                self.poll_ends.push(pcpu);
+            }
+            // A pCPU that runs something finds out at its tick.
+            if self.rq(pcpu).curr.is_none() && self.nr_running(pcpu) > 0 {
+                self.resched(pcpu, step);
+            }
+        }
+        self.settle(step);
+    }
+
+    /// A timer that the scheduler wants armed.
+    pub(crate) fn next_timer(&mut self) -> Option<(Timer, u64)> {
+        self.hierarchy.timers.pop()
+    }
+
+    /// A thread that was throttled, or is no longer, since this was last asked for.
+    pub(crate) fn next_throttle_change(&mut self) -> Option<crate::boundary::TaskId> {
+        self.hierarchy.throttle_changes.pop()
+    }
+
+    /// Whether a runnable `task` cannot run because of a quota.
+    pub(crate) fn is_throttled(&self, task: crate::boundary::TaskId) -> bool {
+        self.hierarchy.is_throttled(self.thread(task).entity)
+    }
+
+    /// What bandwidth control did to `group` until `now`; `None` without a quota.
+    pub(crate) fn throttling(&self, group: GroupId, now: u64) -> Option<Throttling> {
+        let at = self.hierarchy.groups.get(group.0 as usize)?;
+        let mut counts = at.bandwidth.as_ref()?.counts;
+        let queues = at.queues.iter().flatten();
+        counts.throttled_ns += queues
+            .map(|&queue| self.hierarchy.throttled_since(queue, now))
+            .sum::<u64>();
+        Some(counts)
+    }
+}

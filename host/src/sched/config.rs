@@ -1,0 +1,393 @@
+//! Parameters of the host scheduler, and what they are in each kernel.
+//!
+//! A scheduler is its era's parameters: whoever chooses a [`SchedulerKind`] gets all of them, and may then change some.
+//! Section marks refer to the host specification; "bracketed" means that the value was read on both sides of that version.
+
+use crate::error::{ConfigError, in_range};
+
+/// Which host scheduler runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchedulerKind {
+    /// The completely fair scheduler of Linux 2.6.37: no directed yield, shares of groups recomputed now and then.
+    Cfs2637,
+    /// Of Linux 3.3 (2.6.39 to 3.7 behave alike): skip and next buddies, directed yield, bandwidth control.
+    #[default]
+    Cfs33,
+    /// Of Linux 4.12: load tracked per entity, bounded search for idle pCPUs.
+    Cfs412,
+    /// Earliest eligible virtual deadline first, as of Linux 6.6: directed yield has no effect.
+    Eevdf66,
+    /// As of Linux 6.12 with its stable fixes: delayed dequeue, and directed yield has an effect again.
+    Eevdf612,
+}
+
+/// What a yield does (§4.2, §4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum YieldRule {
+    /// Until 2.6.38: nothing at all for a thread that is alone in its group's queue, and otherwise only accounting.
+    OwnGroup,
+    /// The same with `sched_compat_yield`: the thread goes behind all others of its own group's queue.
+    OwnGroupCompat,
+    /// 2.6.39 and later: a thread that is not alone on its pCPU is passed over on every level (CFS), or its deadline is
+    /// pushed out by a slice (EEVDF).
+    Whole,
+}
+
+/// How a group's shares are divided among pCPUs (§4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareRule {
+    /// Until 2.6.37: recomputed now and then only, from all queues of the group.
+    Walk,
+    /// 2.6.38 to 3.7: recomputed at every enqueue and dequeue, against a total of averages over a window.
+    Window,
+    /// 3.8 and later: the same with geometric averages.
+    Geometric,
+}
+
+/// Scheduler features, most of which Linux can switch at run time (`sched_features`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// A woken thread gets half a latency period of credit instead of a whole one.
+    pub gentle_fair_sleepers: bool,
+    /// A new thread starts one virtual slice late.
+    pub start_debit: bool,
+    /// A woken thread that may preempt does so.
+    pub wakeup_preemption: bool,
+    /// The thread woken last is favoured even if it did not preempt.
+    pub next_buddy: bool,
+    /// The thread preempted last is favoured.
+    pub last_buddy: bool,
+    /// Buddies count as cache-hot.
+    pub cache_hot_buddy: bool,
+    /// The waking pCPU is considered in wake placement.
+    pub affine_wakeups: bool,
+    /// A wake-up across last-level caches is queued and carried out by the target pCPU on an IPI.
+    pub ttwu_queue: bool,
+    /// Balancing compares loads biased by their history.
+    pub lb_bias: bool,
+    /// Threads can yield to a thread of their choice (2.6.39 and later).
+    pub yield_to: bool,
+    /// Loads are geometric averages of what was runnable, by entity (3.8 and later).
+    pub load_tracking: bool,
+    /// A thread that wakes many others stays away from them (3.12 and later).
+    pub wake_wide: bool,
+    /// Wake placement first asks which of the two pCPUs is idle (4.14 and later).
+    pub wake_idle: bool,
+    /// The search for an idle pCPU is bounded by how long this one is idle on average (4.12 and later).
+    pub bounded_scan: bool,
+    /// A pCPU that falls idle looks for work only if some pCPU has more than one thread (3.19 and later).
+    pub overload_gate: bool,
+    /// Slices of bandwidth expire with their period (until 5.3).
+    pub bandwidth_expires: bool,
+    /// EEVDF: lag is kept across sleep and migration (`PLACE_LAG`).
+    pub place_lag: bool,
+    /// EEVDF: who runs is not replaced before its deadline or the loss of its lag (`RUN_TO_PARITY`).
+    pub run_to_parity: bool,
+    /// EEVDF: the next buddy is picked while it is eligible (`PICK_BUDDY`).
+    pub pick_buddy: bool,
+    /// EEVDF: who sleeps with negative lag stays queued until it has made up for it (`DELAY_DEQUEUE`).
+    pub delay_dequeue: bool,
+    /// EEVDF: nobody gains lag by being delayed (`DELAY_ZERO`).
+    pub delay_zero: bool,
+    /// EEVDF: deadlines move along with their threads (`PLACE_REL_DEADLINE`).
+    pub relative_deadline: bool,
+}
+
+/// Parameters of one level of scheduling domains (§4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DomainConfig {
+    /// Shortest interval between two balancing passes, in milliseconds.
+    pub min_interval_ms: u64,
+    /// Longest interval, in milliseconds.
+    pub max_interval_ms: u64,
+    /// By how much longer the interval is on a busy pCPU.
+    pub busy_factor: u64,
+    /// How much more load, in per cent of the own, makes the busiest group worth pulling from.
+    pub imbalance_pct: u64,
+    /// Failed passes before cache-hot threads are moved too.
+    pub cache_nice_tries: u32,
+    /// Index of the load history used on a busy pCPU: 0 is now, each further one is averaged over twice as many ticks.
+    pub busy_index: usize,
+    /// The same for an idle pCPU.
+    pub idle_index: usize,
+}
+
+/// Load balancing (§4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BalanceConfig {
+    /// Threads of one core.
+    pub smt: DomainConfig,
+    /// Cores that share a last-level cache: one socket.
+    pub cache: DomainConfig,
+    /// Sockets of one memory node.
+    pub package: DomainConfig,
+    /// Memory nodes.
+    pub numa: DomainConfig,
+    /// Whether each socket is a memory node of its own.
+    pub sockets_are_nodes: bool,
+    /// Whether intervals are as many milliseconds as the domain has pCPUs, to twice that, instead of the levels' own.
+    pub intervals_by_span: bool,
+    /// Threads looked at in one pass.
+    pub nr_migrate: u32,
+    /// A thread that ran less than this long ago is cache-hot, and a pCPU that is idle for less than this on average does
+    /// not pull when it falls idle. Nanoseconds.
+    pub migration_cost_ns: u64,
+    /// What all threads of a core can do together, 1024 being one thread that has the core for itself.
+    pub smt_gain: u64,
+    /// What a look at one pCPU in a bounded search for an idle one is taken to cost. Nanoseconds. The kernel measures it;
+    /// a guess.
+    pub scan_cost_ns: u64,
+}
+
+/// Parameters of the host scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedConfig {
+    /// Which it is.
+    pub kind: SchedulerKind,
+    /// CFS: period in which each runnable thread runs once, before scaling by the number of pCPUs. Nanoseconds.
+    pub latency_ns: u64,
+    /// CFS: shortest slice, before scaling. Nanoseconds.
+    pub min_granularity_ns: u64,
+    /// CFS: by how much a woken thread must be behind to preempt, before scaling. Nanoseconds.
+    pub wakeup_granularity_ns: u64,
+    /// EEVDF: the slice that a thread asks for, before scaling. Nanoseconds.
+    pub base_slice_ns: u64,
+    /// Whether the four values above are multiplied by `1 + log2(min(pCPUs, 8))`.
+    pub scale_by_pcpus: bool,
+    /// How a group's shares are divided among pCPUs.
+    pub shares: ShareRule,
+    /// Window over which a group's load on one pCPU is averaged. Nanoseconds.
+    pub shares_window_ns: u64,
+    /// How long a pCPU lets a group's shares be, with [`ShareRule::Walk`], before scaling. Nanoseconds.
+    pub shares_ratelimit_ns: u64,
+    /// How much of a group's quota a pCPU draws at a time. Nanoseconds.
+    pub bandwidth_slice_ns: u64,
+    /// What a yield does.
+    pub yields: YieldRule,
+    /// Features.
+    pub features: Features,
+    /// Balancing.
+    pub balance: BalanceConfig,
+}
+
+/// Intervals, busy factor and percentage: §4.4. Tries and history indices: from memory of each era's topology.h, uncertain.
+const fn level(
+    min: u64,
+    max: u64,
+    busy: u64,
+    pct: u64,
+    tries: u32,
+    busy_index: usize,
+    idle_index: usize,
+) -> DomainConfig {
+    DomainConfig {
+        min_interval_ms: min,
+        max_interval_ms: max,
+        busy_factor: busy,
+        imbalance_pct: pct,
+        cache_nice_tries: tries,
+        busy_index,
+        idle_index,
+    }
+}
+
+impl SchedConfig {
+    /// The scheduler `kind` with the parameters of its kernel.
+    pub fn of(kind: SchedulerKind) -> SchedConfig {
+        match kind {
+            SchedulerKind::Cfs2637 => SchedConfig::linux_2_6_37(),
+            SchedulerKind::Cfs33 => SchedConfig::linux_3_3(),
+            SchedulerKind::Cfs412 => SchedConfig::linux_4_12(),
+            SchedulerKind::Eevdf66 => SchedConfig::linux_6_6(),
+            SchedulerKind::Eevdf612 => SchedConfig::linux_6_12(),
+        }
+    }
+
+    fn linux_2_6_37() -> SchedConfig {
+        let later = SchedConfig::linux_3_3();
+        SchedConfig {
+            kind: SchedulerKind::Cfs2637,
+            shares: ShareRule::Walk,
+            yields: YieldRule::OwnGroup,
+            features: Features {
+                // From memory: queued wake-ups came with 3.0.
+                ttwu_queue: false,
+                yield_to: false,
+                ..later.features
+            },
+            ..later
+        }
+    }
+
+    fn linux_3_3() -> SchedConfig {
+        SchedConfig {
+            kind: SchedulerKind::Cfs33,
+            latency_ns: 6_000_000,
+            min_granularity_ns: 750_000,
+            wakeup_granularity_ns: 1_000_000,
+            base_slice_ns: 750_000,
+            scale_by_pcpus: true,
+            shares: ShareRule::Window,
+            shares_window_ns: 10_000_000,
+            shares_ratelimit_ns: 250_000,
+            bandwidth_slice_ns: 5_000_000,
+            yields: YieldRule::Whole,
+            features: Features {
+                gentle_fair_sleepers: true,
+                start_debit: true,
+                wakeup_preemption: true,
+                next_buddy: false,
+                last_buddy: true,
+                cache_hot_buddy: true,
+                affine_wakeups: true,
+                ttwu_queue: true,
+                lb_bias: true,
+                yield_to: true,
+                load_tracking: false,
+                wake_wide: false,
+                wake_idle: false,
+                bounded_scan: false,
+                overload_gate: false,
+                bandwidth_expires: true,
+                place_lag: false,
+                run_to_parity: false,
+                pick_buddy: false,
+                delay_dequeue: false,
+                delay_zero: false,
+                relative_deadline: false,
+            },
+            balance: BalanceConfig {
+                smt: level(1, 2, 64, 110, 0, 0, 0),
+                cache: level(1, 4, 64, 125, 1, 2, 0),
+                package: level(1, 4, 64, 125, 1, 2, 1),
+                numa: level(8, 32, 32, 125, 2, 3, 2),
+                sockets_are_nodes: true,
+                intervals_by_span: false,
+                nr_migrate: 32,
+                migration_cost_ns: 500_000,
+                smt_gain: 1178,
+                scan_cost_ns: 50,
+            },
+        }
+    }
+
+    fn linux_4_12() -> SchedConfig {
+        let before = SchedConfig::linux_3_3();
+        SchedConfig {
+            kind: SchedulerKind::Cfs412,
+            shares: ShareRule::Geometric,
+            features: Features {
+                load_tracking: true,
+                wake_wide: true,
+                bounded_scan: true,
+                overload_gate: true,
+                ..before.features
+            },
+            balance: BalanceConfig {
+                smt: level(2, 4, 32, 110, 0, 0, 0),
+                cache: level(8, 16, 32, 117, 1, 2, 0),
+                package: level(8, 16, 32, 125, 1, 2, 1),
+                numa: level(8, 16, 32, 125, 2, 3, 2),
+                intervals_by_span: true,
+                ..before.balance
+            },
+            ..before
+        }
+    }
+
+    fn linux_6_6() -> SchedConfig {
+        let before = SchedConfig::linux_4_12();
+        SchedConfig {
+            kind: SchedulerKind::Eevdf66,
+            features: Features {
+                // The average itself takes the place of biased histories (5.x); last buddies went with CFS.
+                lb_bias: false,
+                last_buddy: false,
+                wake_idle: true,
+                bandwidth_expires: false,
+                place_lag: true,
+                run_to_parity: true,
+                ..before.features
+            },
+            ..before
+        }
+    }
+
+    fn linux_6_12() -> SchedConfig {
+        let before = SchedConfig::linux_6_6();
+        SchedConfig {
+            kind: SchedulerKind::Eevdf612,
+            features: Features {
+                pick_buddy: true,
+                delay_dequeue: true,
+                delay_zero: true,
+                relative_deadline: true,
+                ..before.features
+            },
+            ..before
+        }
+    }
+
+    /// What times are multiplied by on a machine of `pcpus`.
+    pub fn factor(&self, pcpus: u32) -> u64 {
+        if self.scale_by_pcpus {
+            1 + u64::from(pcpus.clamp(1, 8).ilog2())
+        } else {
+            1
+        }
+    }
+
+    /// Checks all ranges.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        const SECOND: i64 = 1_000_000_000;
+        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        in_range("latency_ns", ns(self.latency_ns), 1, SECOND)?;
+        in_range("min_granularity_ns", ns(self.min_granularity_ns), 1, SECOND)?;
+        in_range("wakeup_granularity_ns", ns(self.wakeup_granularity_ns), 0, SECOND)?;
+        in_range("base_slice_ns", ns(self.base_slice_ns), 1, SECOND)?;
+        in_range("shares_window_ns", ns(self.shares_window_ns), 1, SECOND)?;
+        in_range("shares_ratelimit_ns", ns(self.shares_ratelimit_ns), 1, SECOND)?;
+        in_range("bandwidth_slice_ns", ns(self.bandwidth_slice_ns), 1, SECOND)?;
+        let balance = &self.balance;
+        in_range("balance.nr_migrate", i64::from(balance.nr_migrate), 1, 1 << 20)?;
+        in_range("balance.migration_cost_ns", ns(balance.migration_cost_ns), 0, SECOND)?;
+        in_range("balance.smt_gain", ns(balance.smt_gain), 1, 1 << 20)?;
+        in_range("balance.scan_cost_ns", ns(balance.scan_cost_ns), 0, SECOND)?;
+        for level in [balance.smt, balance.cache, balance.package, balance.numa] {
+            in_range("balance min_interval_ms", ns(level.min_interval_ms), 1, 100_000)?;
+            in_range("balance max_interval_ms", ns(level.max_interval_ms), 1, 100_000)?;
+            in_range("balance busy_factor", ns(level.busy_factor), 1, 1024)?;
+            in_range("balance imbalance_pct", ns(level.imbalance_pct), 100, 1000)?;
+            let index = level.busy_index.max(level.idle_index);
+            in_range("balance load index", index as i64, 0, 5)?;
+        }
+        Ok(())
+    }
+
+    /// Whether groups can have quotas: since 3.2.
+    pub fn has_bandwidth(&self) -> bool {
+        self.kind != SchedulerKind::Cfs2637
+    }
+
+    /// Whether it is EEVDF.
+    pub fn is_eevdf(&self) -> bool {
+        matches!(self.kind, SchedulerKind::Eevdf66 | SchedulerKind::Eevdf612)
+    }
+
+    /// The period in which every thread that does not sleep gets its turn, as long as there are few. Nanoseconds.
+    pub fn period_ns(&self, pcpus: u32) -> u64 {
+        let base = if self.is_eevdf() {
+            // As many slices as CFS's period has.
+            self.base_slice_ns.saturating_mul(8)
+        } else {
+            self.latency_ns
+        };
+        base.saturating_mul(self.factor(pcpus))
+    }
+}
+
+impl Default for SchedConfig {
+    fn default() -> SchedConfig {
+        SchedConfig::of(SchedulerKind::default())
+    }
+}

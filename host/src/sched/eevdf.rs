@@ -1,0 +1,208 @@
+//! Earliest eligible virtual deadline first, Linux 6.6 and later (§4.3).
+//!
+//! Who has had less than its due (non-negative *lag*: the queue's average virtual runtime less its own) is eligible; of
+//! these the one whose deadline comes first runs. A deadline is one slice of virtual time after the last one was met.
+//!
+//! Not here: slices of a thread's own (every thread asks for the base slice, so that a shorter one cannot cancel
+//! protection either), and the protection by a minimum slice that came after 6.12.
+
+use super::config::{SchedConfig, YieldRule};
+use super::entity::{EntityId, QueueId};
+use super::fault::Fault;
+use super::hierarchy::Hierarchy;
+use super::policy::{Arrival, Departure, Policy, SliceEnd};
+use super::timeline::before;
+use super::weight::scaled;
+
+/// Parameters. Nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Eevdf {
+    /// The slice that everyone asks for.
+    pub(crate) slice: u64,
+    tick: u64,
+    place_lag: bool,
+    run_to_parity: bool,
+    /// The next buddy is looked at when picking.
+    pick_buddy: bool,
+    delay_dequeue: bool,
+    pub(crate) delay_zero: bool,
+    relative_deadline: bool,
+    yields: YieldRule,
+}
+
+impl Eevdf {
+    pub(crate) fn new(config: &SchedConfig, pcpus: u32, tick: u64) -> Eevdf {
+        let features = config.features;
+        Eevdf {
+            slice: config.base_slice_ns * config.factor(pcpus),
+            tick,
+            place_lag: features.place_lag,
+            run_to_parity: features.run_to_parity,
+            pick_buddy: features.pick_buddy || features.next_buddy,
+            delay_dequeue: features.delay_dequeue,
+            delay_zero: features.delay_zero,
+            relative_deadline: features.relative_deadline,
+            yields: config.yields,
+        }
+    }
+
+    /// The farthest that the lag of an entity of `weight` is remembered. Virtual nanoseconds.
+    pub(crate) fn lag_limit(self, weight: u64) -> i64 {
+        scaled(self.slice + self.tick, weight) as i64
+    }
+
+    /// How far `entity` of `queue` is behind its due, within the limit. Virtual nanoseconds.
+    pub(crate) fn lag(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> i64 {
+        let limit = self.lag_limit(on.entity(entity).weight);
+        let lag = on.average(queue).wrapping_sub(on.entity(entity).vruntime) as i64;
+        lag.clamp(-limit, limit)
+    }
+
+    fn eligible(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> bool {
+        on.averaged(queue).reaches(on.entity(entity).vruntime)
+    }
+
+    /// Whether `curr` keeps the CPU as long as it is eligible: its deadline is still the one with which it was picked.
+    fn protects(self, on: &Hierarchy, curr: EntityId) -> bool {
+        self.run_to_parity && on.entity(curr).protected == Some(on.entity(curr).deadline)
+    }
+
+    /// The best of `queue`, `curr` included, which may be in the timeline or not.
+    fn best(self, on: &Hierarchy, queue: QueueId, curr: Option<EntityId>) -> Option<EntityId> {
+        let at = on.queue(queue);
+        let all = on.averaged(queue);
+        let curr = curr.filter(|&curr| on.entity(curr).on_rq);
+        let mut best = None;
+        if let Some(curr) = curr.filter(|&curr| all.reaches(on.entity(curr).vruntime)) {
+            if self.protects(on, curr) {
+                return Some(curr);
+            }
+            best = Some(curr);
+        }
+        // In the order of virtual runtimes the eligible ones come first.
+        for (vruntime, id) in at.timeline.iter() {
+            if !all.reaches(vruntime) {
+                break;
+            }
+            let sooner = |best: EntityId| before(on.entity(id).deadline, on.entity(best).deadline);
+            if best.is_none_or(sooner) {
+                best = Some(id);
+            }
+        }
+        best.or(at.timeline.leftmost()).or(curr)
+    }
+}
+
+impl Policy for Eevdf {
+    fn averages(self) -> bool {
+        true
+    }
+
+    fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId) {
+        let vruntime = on.average(queue);
+        let entity = on.entity_mut(entity);
+        entity.vruntime = vruntime;
+        entity.vlag = 0;
+    }
+
+    fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival) {
+        let average = on.average(queue);
+        let others = on.averaged(queue).weight();
+        let (weight, vlag) = (on.entity(entity).weight, on.entity(entity).vlag);
+        let mut lag = 0;
+        if self.place_lag && others > 0 && !on.has(Fault::LagLost) {
+            // Its coming moves the average towards it: so much more lag that afterwards it is what it was.
+            lag = (i128::from(vlag) * i128::from(others + weight) / i128::from(others)) as i64;
+        }
+        let mut slice = scaled(self.slice, weight);
+        if arrival == Arrival::New {
+            slice /= 2;
+        }
+        let entity = on.entity_mut(entity);
+        entity.vruntime = average.wrapping_sub(lag as u64);
+        if core::mem::take(&mut entity.deadline_is_relative) {
+            slice = entity.deadline;
+        }
+        entity.deadline = entity.vruntime.wrapping_add(slice);
+    }
+
+    fn leave(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, departure: Departure) -> bool {
+        let delays = self.delay_dequeue && departure == Departure::Sleep && !on.entity(entity).delayed;
+        if delays && !self.eligible(on, queue, entity) {
+            return false;
+        }
+        let mut lag = self.lag(on, queue, entity);
+        let relative = self.relative_deadline && departure == Departure::Move;
+        let zero = self.delay_zero;
+        let at = on.entity_mut(entity);
+        if core::mem::take(&mut at.delayed) && zero {
+            lag = lag.min(0);
+        }
+        at.vlag = lag;
+        if relative {
+            at.deadline = at.deadline.wrapping_sub(at.vruntime);
+            at.deadline_is_relative = true;
+        }
+        true
+    }
+
+    fn charged(self, on: &mut Hierarchy, queue: QueueId, curr: EntityId) -> bool {
+        let others = on.queue(queue).nr > 1;
+        let entity = on.entity_mut(curr);
+        if before(entity.vruntime, entity.deadline) {
+            return false;
+        }
+        entity.deadline = entity.vruntime.wrapping_add(scaled(self.slice, entity.weight));
+        others
+    }
+
+    fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId> {
+        let next = on.queue(queue).next.filter(|_| self.pick_buddy);
+        if let Some(next) = next.filter(|&next| self.eligible(on, queue, next)) {
+            return Some(next);
+        }
+        let prev = prev.and_then(|prev| on.path(prev).find(|&at| on.entity(at).queue == queue));
+        self.best(on, queue, prev)
+    }
+
+    fn picked(self, on: &mut Hierarchy, entity: EntityId) {
+        let entity = on.entity_mut(entity);
+        entity.protected = Some(entity.deadline);
+    }
+
+    fn tick(self, _on: &Hierarchy, _queue: QueueId, _curr: EntityId) -> Option<SliceEnd> {
+        // Slices end when time is charged.
+        None
+    }
+
+    fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool {
+        self.best(on, on.entity(curr).queue, Some(curr)) == Some(woken)
+    }
+
+    fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
+        let queue = on.entity(entity).queue;
+        let alone = alone || (self.yields != YieldRule::Whole && on.queue(queue).nr == 1);
+        if alone {
+            return;
+        }
+        on.clear_buddies(entity);
+        on.account(queue);
+        let entity = on.entity_mut(entity);
+        // On the thread's own level only: above, its group keeps its place.
+        entity.deadline = entity.deadline.wrapping_add(scaled(self.slice, entity.weight));
+    }
+
+    fn reweigh(self, on: &mut Hierarchy, average: u64, entity: EntityId, weight: u64) {
+        // Lag in real time, and what is left of the slice, stay: the average does not move.
+        let entity = on.entity_mut(entity);
+        let old = entity.weight;
+        let scale = |value: u64| (i128::from(value as i64) * i128::from(old) / i128::from(weight)) as i64 as u64;
+        let lag = scale(average.wrapping_sub(entity.vruntime));
+        let left = scale(entity.deadline.wrapping_sub(entity.vruntime));
+        // Protection follows the deadline.
+        let protects = entity.protected == Some(entity.deadline);
+        entity.vruntime = average.wrapping_sub(lag);
+        entity.deadline = entity.vruntime.wrapping_add(left);
+        entity.protected = protects.then_some(entity.deadline);
+    }
+}

@@ -1,0 +1,18 @@
+//! Faults that tests plant in the scheduler, to see that its properties catch them. None of them exists outside of tests.
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Buddies stay marked when what they mark is picked, or leaves.
+    BuddyKept,
+    /// A mark is set on the thread's own level only.
+    LevelSkipped,
+    /// A woken thread comes without the lag that it left with.
+    LagLost,
+    /// A period does not fill up its group's quota.
+    QuotaNotRefilled,
+    /// A pCPU that runs out of a group's threads keeps what it drew of the quota.
+    SliceKept,
+    /// A thread that leaves a group leaves its weight behind.
+    LoadKept,
+}

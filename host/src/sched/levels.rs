@@ -1,0 +1,374 @@
+//! Putting entities on and off at every level, accounting, picking.
+
+use super::buddy::Mark;
+use super::entity::{EntityId, QueueId, Stands};
+use super::fault::Fault;
+use super::hierarchy::Hierarchy;
+use super::policy::{Arrival, Departure, Policy, SliceEnd};
+use super::timeline::{earlier, later};
+use super::weight::scaled;
+use crate::boundary::TaskId;
+
+impl Hierarchy {
+    /// Charges the running entity of `queue` for the time since it was last charged.
+    pub(crate) fn account(&mut self, queue: QueueId) {
+        let now = self.now;
+        let at = &mut self.queues[queue.0 as usize];
+        let Some(curr) = at.curr else { return };
+        let entity = &mut self.entities[curr.0 as usize];
+        let ran = now - entity.exec_start;
+        if ran == 0 {
+            return;
+        }
+        entity.exec_start = now;
+        entity.sum_exec += ran;
+        entity.vruntime = entity.vruntime.wrapping_add(scaled(ran, entity.weight));
+        at.share.unaccounted += ran;
+        let (pcpu, enabled) = (at.pcpu, at.quota.enabled);
+        self.advance_min_vruntime(queue);
+        let policy = self.policy;
+        if policy.charged(self, queue, curr) {
+            self.clear_buddies(curr);
+            self.overdue.push(pcpu);
+        }
+        if enabled {
+            self.charge_quota(queue, ran);
+        }
+    }
+
+    fn advance_min_vruntime(&mut self, queue: QueueId) {
+        let at = &mut self.queues[queue.0 as usize];
+        let curr = at.curr.map(|curr| self.entities[curr.0 as usize].vruntime);
+        let to = match (curr, at.timeline.least()) {
+            (Some(curr), Some(least)) => earlier(curr, least),
+            (Some(only), None) | (None, Some(only)) => only,
+            (None, None) => return,
+        };
+        at.min_vruntime = later(at.min_vruntime, to);
+    }
+
+    pub(super) fn enqueue_entity(&mut self, id: EntityId, arrival: Arrival) {
+        let queue = self.entity(id).queue;
+        if arrival != Arrival::GroupWoken {
+            let min = self.queue(queue).min_vruntime;
+            let entity = self.entity_mut(id);
+            entity.vruntime = entity.vruntime.wrapping_add(min);
+        }
+        self.account(queue);
+        self.update_share_history(queue, false);
+        if self.tracks {
+            self.track(queue);
+            let now = self.now;
+            let entity = &mut self.entities[id.0 as usize];
+            entity.tracked.arrive(now, entity.weight);
+            let part = entity.tracked;
+            self.queue_mut(queue).tracked.add(part);
+        }
+        self.add_load(queue, id);
+        self.list_thread(queue, id);
+        self.update_shares(queue);
+        let policy = self.policy;
+        policy.arrive(self, queue, id, arrival);
+        self.entity_mut(id).on_rq = true;
+        if self.queue(queue).curr != Some(id) {
+            self.tree_insert(queue, id);
+        }
+        let at = self.queue_mut(queue);
+        if !at.listed {
+            at.listed = true;
+            let pcpu = at.pcpu as usize;
+            self.leaves[pcpu].push(queue);
+        }
+        if first_alone(self, queue) {
+            self.check_quota(queue);
+        }
+    }
+
+    /// Takes an entity off its queue; false if it stays, delayed.
+    pub(super) fn dequeue_entity(&mut self, id: EntityId, departure: Departure) -> bool {
+        let queue = self.entity(id).queue;
+        self.account(queue);
+        self.clear_buddies(id);
+        let was_listed = !self.entity(id).delayed;
+        let policy = self.policy;
+        if !policy.leave(self, queue, id, departure) {
+            self.unlist_thread(queue, id);
+            self.entity_mut(id).delayed = true;
+            return false;
+        }
+        if self.queue(queue).curr != Some(id) {
+            self.tree_remove(queue, id);
+        }
+        self.entity_mut(id).on_rq = false;
+        self.update_share_history(queue, false);
+        if self.tracks {
+            self.track(queue);
+            let now = self.now;
+            let entity = &mut self.entities[id.0 as usize];
+            entity.tracked.advance(now, entity.weight);
+            let part = entity.tracked;
+            self.queue_mut(queue).tracked.sub(part);
+        }
+        self.sub_load(queue, id);
+        if was_listed {
+            self.unlist_thread(queue, id);
+        }
+        if departure == Departure::Move {
+            // Relative to the queue as it is before this entity's leaving moves its minimum.
+            self.make_relative(id);
+        }
+        self.advance_min_vruntime(queue);
+        self.update_shares(queue);
+        if self.queue(queue).nr == 0 {
+            self.return_quota(queue);
+        }
+        true
+    }
+
+    /// Brings the sum of the tracked loads on `queue` up to now.
+    pub(super) fn track(&mut self, queue: QueueId) {
+        let now = self.now;
+        let at = self.queue_mut(queue);
+        at.tracked.advance(now, at.load);
+    }
+
+    /// Puts a thread's entity, and what of its ancestors is not there yet, on the queues.
+    pub(crate) fn enqueue(&mut self, task: EntityId, arrival: Arrival) {
+        let mut arrival = arrival;
+        let mut at = Some(task);
+        while let Some(id) = at {
+            if self.entity(id).on_rq {
+                if self.entity(id).delayed {
+                    self.end_delay(id);
+                }
+                break;
+            }
+            self.enqueue_entity(id, arrival);
+            let queue = self.entity(id).queue;
+            self.count_runnable(queue, 1);
+            if self.queue(queue).quota.throttled {
+                return;
+            }
+            arrival = Arrival::GroupWoken;
+            at = self.parent(id);
+        }
+        self.count_path(at, 1);
+    }
+
+    /// Takes a thread's entity, and ancestors that are left without any, off the queues.
+    pub(crate) fn dequeue(&mut self, task: EntityId, departure: Departure) {
+        self.dequeue_path(task, departure, 1);
+    }
+
+    /// The same for an entity beneath which `count` threads could run.
+    fn dequeue_path(&mut self, entity: EntityId, departure: Departure, count: i64) {
+        let mut at = Some(entity);
+        let mut how = departure;
+        while let Some(id) = at {
+            if !self.dequeue_entity(id, how) {
+                return self.count_path(Some(id), -count);
+            }
+            let queue = self.entity(id).queue;
+            self.count_runnable(queue, -count);
+            if self.queue(queue).quota.throttled {
+                return;
+            }
+            let parent = self.parent(id);
+            if self.queue(queue).load > 0 {
+                // The group still has a claim on the slice that its sleeping member leaves.
+                if let Some(parent) = parent
+                    && departure != Departure::Move
+                    && count > 0
+                    && self.queue(queue).quota.throttles == 0
+                {
+                    self.mark(parent, Mark::Next);
+                }
+                return self.count_path(parent, -count);
+            }
+            how = Departure::Sleep;
+            at = parent;
+        }
+    }
+
+    /// From `from` upwards `count` more threads can run, up to a queue that is throttled; shares are brought up to date.
+    pub(super) fn count_path(&mut self, from: Option<EntityId>, count: i64) {
+        let mut at = from;
+        while let Some(id) = at {
+            let queue = self.entity(id).queue;
+            self.count_runnable(queue, count);
+            self.update_share_history(queue, false);
+            self.update_shares(queue);
+            if self.queue(queue).quota.throttled {
+                return;
+            }
+            at = self.parent(id);
+        }
+    }
+
+    fn add_load(&mut self, queue: QueueId, id: EntityId) {
+        let weight = self.entity(id).weight;
+        self.queue_mut(queue).nr += 1;
+        self.change_load(queue, 0, weight);
+    }
+
+    fn sub_load(&mut self, queue: QueueId, id: EntityId) {
+        let weight = self.entity(id).weight;
+        self.queue_mut(queue).nr -= 1;
+        if !self.has(Fault::LoadKept) {
+            self.change_load(queue, weight, 0);
+        }
+    }
+
+    /// Adds a thread to its queue's list of those that can run; nothing for a group.
+    fn list_thread(&mut self, queue: QueueId, id: EntityId) {
+        if !matches!(self.entity(id).stands, Stands::Task(_)) {
+            return;
+        }
+        let weight = self.entity(id).weight;
+        let at = self.queue_mut(queue);
+        at.task_weight += weight;
+        let head = at.tasks.replace(id);
+        self.entity_mut(id).list_next = head;
+        if let Some(head) = head {
+            self.entity_mut(head).list_prev = Some(id);
+        }
+    }
+
+    fn unlist_thread(&mut self, queue: QueueId, id: EntityId) {
+        let entity = self.entity_mut(id);
+        if !matches!(entity.stands, Stands::Task(_)) {
+            return;
+        }
+        let weight = entity.weight;
+        let (prev, next) = (entity.list_prev.take(), entity.list_next.take());
+        self.queue_mut(queue).task_weight -= weight;
+        match prev {
+            Some(prev) => self.entity_mut(prev).list_next = next,
+            None => self.queue_mut(queue).tasks = next,
+        }
+        if let Some(next) = next {
+            self.entity_mut(next).list_prev = prev;
+        }
+    }
+
+    /// A delayed entity has a reason to run again: it goes on from where it stands, without lag that it gained.
+    pub(super) fn end_delay(&mut self, id: EntityId) {
+        let queue = self.entity(id).queue;
+        self.account(queue);
+        let ahead = self.average(queue).wrapping_sub(self.entity(id).vruntime) as i64 <= 0;
+        let runs = self.queue(queue).curr == Some(id);
+        if !ahead && self.policy.zeroes_delay() {
+            if !runs {
+                self.tree_remove(queue, id);
+            }
+            self.entity_mut(id).vlag = 0;
+            self.entity_mut(id).on_rq = false;
+            let policy = self.policy;
+            policy.arrive(self, queue, id, Arrival::Woken);
+            self.entity_mut(id).on_rq = true;
+            if !runs {
+                self.tree_insert(queue, id);
+            }
+        }
+        self.entity_mut(id).delayed = false;
+        self.list_thread(queue, id);
+    }
+
+    /// A thread that sleeps, delayed, is woken where it stands.
+    pub(crate) fn wake_delayed(&mut self, task: EntityId) {
+        self.end_delay(task);
+        self.count_path(Some(task), 1);
+    }
+
+    /// Picks the thread to run from the top down, and takes it and its ancestors out of the timelines. `prev` is the
+    /// thread that ran until now.
+    pub(crate) fn pick(&mut self, pcpu: u32, prev: Option<EntityId>) -> Option<TaskId> {
+        let (picked, task) = loop {
+            match self.find(pcpu, prev)? {
+                // Its lag is made up for: now it sleeps.
+                (id, _) if self.entity(id).delayed => self.dequeue_path(id, Departure::Final, 0),
+                (id, Stands::Task(task)) => break (id, task),
+                (_, Stands::Group(_)) => panic!("a group without threads that is not delayed"),
+            }
+        };
+        let (now, policy) = (self.now, self.policy);
+        let mut at = Some(picked);
+        while let Some(id) = at {
+            self.clear_buddies(id);
+            let entity = self.entity_mut(id);
+            entity.exec_start = now;
+            entity.prev_sum_exec = entity.sum_exec;
+            let queue = entity.queue;
+            self.tree_remove(queue, id);
+            self.queue_mut(queue).curr = Some(id);
+            policy.picked(self, id);
+            at = self.parent(id);
+        }
+        Some(task)
+    }
+
+    /// The thread that should run on `pcpu`, or a delayed entity that comes before.
+    fn find(&self, pcpu: u32, prev: Option<EntityId>) -> Option<(EntityId, Stands)> {
+        let mut queue = self.root(pcpu);
+        loop {
+            let id = self.policy.pick(self, queue, prev)?;
+            let entity = self.entity(id);
+            match entity.stands {
+                Stands::Group(child) if !entity.delayed => queue = child,
+                stands => return Some((id, stands)),
+            }
+        }
+    }
+
+    /// The running thread's entity goes back into the timelines, if it is still on its queue.
+    pub(crate) fn put(&mut self, task: EntityId) {
+        let mut at = Some(task);
+        while let Some(id) = at {
+            let queue = self.entity(id).queue;
+            if self.entity(id).on_rq {
+                self.account(queue);
+            }
+            if self.queue(queue).quota.enabled {
+                self.check_quota(queue);
+            }
+            self.queue_mut(queue).curr = None;
+            if self.entity(id).on_rq {
+                self.tree_insert(queue, id);
+            }
+            at = self.parent(id);
+        }
+    }
+
+    /// The scheduler's tick for the running thread's entity: whether to reschedule.
+    pub(crate) fn tick(&mut self, task: EntityId) -> bool {
+        let mut reschedule = false;
+        let mut at = Some(task);
+        while let Some(id) = at {
+            let queue = self.entity(id).queue;
+            self.account(queue);
+            if self.tracks {
+                self.track(queue);
+            }
+            self.tick_shares(queue);
+            if self.queue(queue).nr > 1 {
+                let policy = self.policy;
+                match policy.tick(self, queue, id) {
+                    Some(SliceEnd::Spent) => {
+                        self.clear_buddies(id);
+                        reschedule = true;
+                    }
+                    Some(SliceEnd::Unfair) => reschedule = true,
+                    None => {}
+                }
+            }
+            at = self.parent(id);
+        }
+        reschedule
+    }
+}
+
+/// Whether the first entity has just come to `queue`, which has a quota and nobody running.
+fn first_alone(on: &Hierarchy, queue: QueueId) -> bool {
+    let at = on.queue(queue);
+    at.quota.enabled && at.nr == 1 && at.curr.is_none()
+}

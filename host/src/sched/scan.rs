@@ -1,0 +1,94 @@
+//! The bounded search for an idle pCPU (§4.4, Linux 4.12 and later): what it may cost depends on how long the searching pCPU
+//! is idle on average, for that is the time that it has.
+
+use super::Scheduler;
+use crate::boundary::TaskId;
+
+impl Scheduler {
+    /// An idle pCPU near `target`: itself, else where `task` ran last, a whole idle core, any idle pCPU of the same
+    /// last-level cache as far as the search goes, or a sibling.
+    pub(super) fn scan_for_idle(&mut self, task: TaskId, target: u32, waker: u32) -> u32 {
+        if self.is_idle(target) {
+            return target;
+        }
+        let prev = self.thread(task).pcpu;
+        if prev != target && self.topology.share_cache(prev, target) && self.is_idle(prev) {
+            return prev;
+        }
+        let found = self.idle_core(task, target);
+        let found = found.or_else(|| self.idle_of_cache(task, target, waker));
+        found.or_else(|| self.idle_of_core(task, target)).unwrap_or(target)
+    }
+
+    /// A pCPU went idle: says so if with it the whole core did.
+    pub(super) fn note_idle_core(&mut self, pcpu: u32) {
+        if !self.features.bounded_scan {
+            return;
+        }
+        if let Some(core) = self.topology.core_span(pcpu)
+            && core.pcpus.iter().all(|&at| at == pcpu || self.is_idle(at))
+        {
+            let cache = self.topology.cache[pcpu as usize];
+            self.idle_cores.set(cache, true);
+        }
+    }
+
+    /// A whole idle core, where there are cores of several threads and one of them may be idle.
+    fn idle_core(&mut self, task: TaskId, target: u32) -> Option<u32> {
+        let cache = self.topology.cache[target as usize];
+        if !self.idle_cores.has(cache) || self.topology.core_span(target).is_none() {
+            return None;
+        }
+        let (span, from) = self.topology.position(target)?;
+        for group in span.groups_from(from) {
+            let core = span.group(group);
+            if core.iter().all(|&pcpu| self.is_idle(pcpu)) {
+                let allowed = core.iter().find(|&&pcpu| self.thread(task).may_run_on(pcpu));
+                if let Some(&pcpu) = allowed {
+                    return Some(pcpu);
+                }
+            }
+        }
+        self.idle_cores.set(cache, false);
+        None
+    }
+
+    /// Any idle pCPU that shares the last-level cache, among as many as `waker` has time to look at.
+    fn idle_of_cache(&mut self, task: TaskId, target: u32, waker: u32) -> Option<u32> {
+        let (span, group) = self.topology.position(target)?;
+        let pcpus = &span.pcpus;
+        let here = &span.groups[group];
+        let start = (here.first..here.first + here.count).find(|&at| pcpus[at] == target)?;
+        let queue = self.rq(waker);
+        let time = pcpus.len() as u64 * (queue.avg_idle / 512);
+        let most = if time > 4 * queue.avg_scan {
+            time.checked_div(queue.avg_scan).unwrap_or(u64::MAX)
+        } else {
+            4
+        };
+        let mut looked = 0;
+        let mut found = None;
+        for step in 0..pcpus.len() {
+            if looked == most {
+                break;
+            }
+            looked += 1;
+            let pcpu = pcpus[(start + step) % pcpus.len()];
+            if self.thread(task).may_run_on(pcpu) && self.is_idle(pcpu) {
+                found = Some(pcpu);
+                break;
+            }
+        }
+        let cost = looked * self.scan_cost_ns;
+        let queue = self.rq_mut(waker);
+        queue.avg_scan = queue.avg_scan - queue.avg_scan / 8 + cost / 8;
+        found
+    }
+
+    /// An idle thread of the core.
+    fn idle_of_core(&self, task: TaskId, target: u32) -> Option<u32> {
+        let core = &self.topology.core_span(target)?.pcpus;
+        let allowed = |pcpu: &&u32| self.thread(task).may_run_on(**pcpu) && self.is_idle(**pcpu);
+        core.iter().find(allowed).copied()
+    }
+}

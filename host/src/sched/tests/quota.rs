@@ -1,0 +1,133 @@
+//! Bandwidth control: a group gets its quota, never more than a slice per pCPU beyond it, and gets it in every period.
+
+use super::super::config::SchedulerKind;
+use super::super::fault::Fault;
+use super::rig::{ALL, Habit, Rig};
+use super::*;
+
+const PERIOD: u64 = 100 * MS;
+
+fn quota_kinds() -> impl Iterator<Item = SchedulerKind> {
+    ALL.into_iter().filter(|&kind| kind != SchedulerKind::Cfs2637)
+}
+
+/// What `tasks` got in each period of the first pool filling on, with what was left over.
+fn by_period(rig: &mut Rig, tasks: &[TaskId], periods: u64) -> Vec<u64> {
+    let mut before = 0;
+    (1..=periods)
+        .map(|period| {
+            rig.run_until(period * PERIOD);
+            let whole = tasks.iter().map(|&task| rig.ran(task)).sum::<u64>();
+            whole - core::mem::replace(&mut before, whole)
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
+
+    #[test]
+    fn a_quota_is_kept_and_had(
+        pcpus in 1u32..5, threads in 1u32..7, quota in 2u64..200, hz in prop_oneof![Just(250u32), Just(1000)],
+        nested in any::<bool>(), others in 0u32..4,
+    ) {
+        for kind in quota_kinds() {
+            let mut rig = Rig::new(kind, pcpus, hz);
+            rig.watch = Some(Scheduler::check);
+            let quota = (quota * MS).min(PERIOD * u64::from(pcpus));
+            let limited = rig.sched.add_group(None, 1024).expect("a group");
+            rig.sched.set_quota(limited, quota, PERIOD);
+            let group = if nested { rig.sched.add_group(Some(limited), 1024).expect("a group") } else { limited };
+            let tasks: Vec<TaskId> = (0..threads).map(|_| rig.add(0, group, None, Habit::HOG)).collect();
+            (0..others).for_each(|_| { rig.add(0, ROOT, None, Habit::HOG); });
+            let got = by_period(&mut rig, &tasks, 30);
+            // A slice, and what passes until the next tick, on each pCPU.
+            let slack = u64::from(pcpus) * (5 * MS + rig.tick);
+            for (period, &got) in got.iter().enumerate() {
+                prop_assert!(got <= quota + slack, "{:?}: {} of {} ns in period {}", kind, got, quota, period);
+            }
+            // Over many periods debt is paid.
+            let whole: u64 = got.iter().sum();
+            prop_assert!(whole <= 30 * quota + slack, "{:?}: {} ns in 30 periods of {}", kind, whole, quota);
+            // What it could use it had: alone, it uses as much as its threads can.
+            if others == 0 {
+                let can = quota.min(u64::from(threads.min(pcpus)) * PERIOD);
+                let least = (30 * can).saturating_sub(30 * slack.min(can / 2) + PERIOD * u64::from(pcpus));
+                prop_assert!(whole >= least, "{:?}: {} ns of {}, at least {}", kind, whole, 30 * can, least);
+            }
+            prop_assert_eq!(rig.whole(), rig.now * u64::from(pcpus));
+            // Who was throttled runs again in the next period.
+            prop_assert!(got[5..].iter().all(|&got| got > 0), "{:?}: {:?}", kind, got);
+        }
+    }
+}
+
+#[test]
+fn a_parents_quota_binds_its_children() {
+    for kind in quota_kinds() {
+        let mut rig = Rig::new(kind, 2, 1000);
+        rig.watch = Some(Scheduler::check);
+        let parent = rig.sched.add_group(None, 1024).expect("a group");
+        let child = rig.sched.add_group(Some(parent), 1024).expect("a group");
+        rig.sched.set_quota(parent, 20 * MS, PERIOD);
+        rig.sched.set_quota(child, 150 * MS, PERIOD);
+        let tasks: Vec<TaskId> = (0..4).map(|_| rig.add(0, child, None, Habit::HOG)).collect();
+        let got: u64 = by_period(&mut rig, &tasks, 20).iter().sum();
+        assert!(
+            (18 * 20 * MS..=20 * 20 * MS + 12 * MS).contains(&got),
+            "{kind:?}: {got}"
+        );
+    }
+}
+
+#[test]
+fn a_throttled_thread_is_no_target() {
+    let mut rig = Rig::new(SchedulerKind::Cfs33, 1, 1000);
+    let group = rig.sched.add_group(None, 1024).expect("a group");
+    rig.sched.set_quota(group, 10 * MS, PERIOD);
+    let limited = rig.add(0, group, None, Habit::HOG);
+    rig.add(0, ROOT, None, Habit::HOG);
+    rig.run_until(90 * MS);
+    assert!(rig.sched.is_throttled(limited));
+    assert_eq!(rig.sched.nr_running(0), 1, "who is throttled does not count");
+    assert_eq!(
+        rig.on(0, |sched, step| sched.yield_to(0, limited, step)),
+        YieldTo::Unsuitable
+    );
+    let counts = rig.sched.throttling(group, rig.now).expect("a quota");
+    assert!(counts.throttled_ns > 50 * MS, "{counts:?}");
+}
+
+#[test]
+fn what_one_pcpu_does_not_need_another_gets() {
+    // pCPU 0 draws a slice for a moment's work in every period; pCPU 1 could use all of the quota.
+    let got = |fault| {
+        let mut rig = Rig::new(SchedulerKind::Cfs33, 2, 1000).plant(fault);
+        let group = rig.sched.add_group(None, 1024).expect("a group");
+        rig.sched.set_quota(group, 12 * MS, PERIOD);
+        let hog = rig.add(0, group, Some(1), Habit::HOG);
+        let nap = Habit {
+            busy: 10_000,
+            sleep: 17 * MS,
+        };
+        rig.add(0, group, Some(0), nap);
+        rig.run_until(50 * PERIOD);
+        rig.ran(hog)
+    };
+    let (sound, faulty) = (got(None), got(Some(Fault::SliceKept)));
+    assert!(sound > 50 * 105 * MS / 10, "{sound}");
+    assert!(
+        faulty < 50 * 95 * MS / 10,
+        "a slice that was kept: {faulty}, against {sound}"
+    );
+}
+
+#[test]
+fn a_period_that_fills_nothing_shows() {
+    let mut rig = Rig::new(SchedulerKind::Cfs33, 1, 1000).plant(Some(Fault::QuotaNotRefilled));
+    let group = rig.sched.add_group(None, 1024).expect("a group");
+    rig.sched.set_quota(group, 10 * MS, PERIOD);
+    let task = rig.add(0, group, None, Habit::HOG);
+    let got = by_period(&mut rig, &[task], 5);
+    assert!(got[2..].iter().all(|&got| got == 0), "{got:?}");
+}

@@ -1,1 +1,163 @@
-//! x
+//! Does every schedule end well? More CPUs and rounds than loom can bear, spurious ends of halts, interrupts while waiting;
+//! random schedules, and priorities that change a few times (PCT). For every lock, and for the queue of optimistic spinners.
+
+use holdfast_locks::*;
+use holdfast_model::{Checker, ModelWorld, Schedules, Setup, Shuttle, scenario};
+
+use crate::faults::Lock;
+use crate::support::holds;
+
+/// Schedules of each scenario.
+const COUNT: usize = 1000;
+
+fn searches() -> [Schedules; 2] {
+    [Schedules::random(COUNT), Schedules::pct(3, COUNT)]
+}
+
+/// `cpus` CPUs whose halts end for no reason now and then, and whose neighbours seem preempted as often.
+fn odd(cpus: u32) -> Setup {
+    Setup {
+        odds: 8,
+        spin_threshold: 1,
+        numa_nodes: 2,
+        ..Setup::new(cpus)
+    }
+}
+
+fn interrupted(cpus: u32) -> Setup {
+    Setup {
+        interrupts: true,
+        rounds: 2,
+        ..odd(cpus)
+    }
+}
+
+/// What every lock promises, on any word that is free.
+fn keeps_its_promises<L: Lock<Shuttle>>(name: &str) {
+    for search in searches() {
+        let holds = |what: &str, body: Box<dyn Fn() + Send + Sync>| holds::<Shuttle>(name, what, search, body);
+        holds(
+            "6 CPUs, twice",
+            Box::new(scenario::contention::<Shuttle, L>(&odd(6), 2, 0)),
+        );
+        holds("queue of 5", Box::new(scenario::queue::<Shuttle, L>(&odd(5))));
+        holds("stray kick", Box::new(scenario::stray_kick::<Shuttle, L>(&odd(4))));
+        holds("shared entry", Box::new(scenario::shared_entry::<Shuttle, L>(&odd(3))));
+        holds(
+            "equal tickets",
+            Box::new(scenario::equal_tickets::<Shuttle, L>(&odd(3))),
+        );
+        holds("try_lock", Box::new(scenario::try_lock::<Shuttle, L>(&odd(4))));
+        holds(
+            "freed at once",
+            Box::new(scenario::freed_at_once::<Shuttle, L>(&odd(2))),
+        );
+        holds(
+            "interrupted waiter",
+            Box::new(scenario::interrupted_waiter::<Shuttle, L>(&odd(2))),
+        );
+    }
+}
+
+/// The suite that every platform runs.
+fn conforms(kind: LockKind) {
+    for search in searches() {
+        let setup = interrupted(3);
+        let body = move || conformance::check(&ModelWorld::<Shuttle>::new(&setup), kind);
+        let search = Schedules {
+            count: COUNT / 10,
+            ..search
+        };
+        holds::<Shuttle>(kind.name(), "conformance", search, body);
+    }
+}
+
+/// Tests of each lock by kind, and a proof that none is forgotten.
+macro_rules! suite {
+    ($($test:ident: $lock:ident,)+) => {
+        $(#[test]
+        fn $test() {
+            keeps_its_promises::<$lock>(LockKind::$lock.name());
+            conforms(LockKind::$lock);
+        })+
+
+        #[test]
+        fn every_kind_is_tried() {
+            let tried = [$(LockKind::$lock),+];
+            assert!(LockKind::ALL.iter().all(|kind| tried.contains(kind)));
+        }
+    };
+}
+
+suite! {
+    tas: Tas,
+    ttas: Ttas,
+    ticket: Ticket,
+    pv_ticket: PvTicket,
+    qspin: Qspin,
+    pv_qspin: PvQspin,
+    unfair_qspin: UnfairQspin,
+    unfair_pv_qspin: UnfairPvQspin,
+    hybrid_pv_qspin: HybridPvQspin,
+    cna_qspin: CnaQspin,
+    preemptable_ticket: PreemptableTicket,
+}
+
+#[test]
+fn exchange_qspin() {
+    keeps_its_promises::<ExchangeQspin>("exchange-qspin");
+}
+
+#[test]
+fn words_for_many_cpus() {
+    keeps_its_promises::<NumerousQspin>("numerous-qspin");
+    keeps_its_promises::<Qspin<Wide>>("qspin (wide)");
+}
+
+#[test]
+fn tickets_wrap() {
+    for search in searches() {
+        for initial in [0xfffe_fffe, 0xfffc_fffc] {
+            let body = scenario::contention::<Shuttle, Ticket>(&odd(4), 3, initial);
+            holds::<Shuttle>("ticket", "tickets wrap", search, body);
+            let body = scenario::contention::<Shuttle, PvTicket>(&odd(4), 3, initial);
+            holds::<Shuttle>("pv-ticket", "tickets wrap", search, body);
+        }
+    }
+}
+
+#[test]
+fn optimistic_spinners() {
+    for search in searches() {
+        for impatient in [0, 0b00010, 0b01110, 0b11111] {
+            let body = scenario::optimistic_spinners::<Shuttle, AllSteps>(&odd(5), 2, impatient);
+            holds::<Shuttle>("osq", &format!("5 CPUs, {impatient:b} leave"), search, body);
+        }
+    }
+}
+
+/// A lock that excludes nobody is found, by either way of choosing schedules.
+#[test]
+fn both_searches_see_a_lock_that_does_not_exclude() {
+    for search in searches() {
+        let body = scenario::contention::<Shuttle, Open>(&odd(3), 2, 0);
+        assert!(Shuttle::explore(&search, body).is_err(), "{search:?}");
+    }
+}
+
+/// Always open.
+struct Open;
+
+impl<P: Platform> RawLock<P> for Open {
+    fn lock(_: &P, _: &P::Word) {}
+    fn try_lock(_: &P, _: &P::Word) -> bool {
+        true
+    }
+    fn unlock(_: &P, _: &P::Word) {}
+    fn is_locked(_: &P, _: &P::Word) -> bool {
+        false
+    }
+    fn is_contended(_: &P, _: &P::Word) -> bool {
+        false
+    }
+}

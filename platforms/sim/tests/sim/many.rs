@@ -12,6 +12,9 @@ use holdfast_sim::{Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
 
 use crate::image::config;
 
+/// Between two arrivals; longer than a cache line's way through the machine.
+const ARRIVAL_NS: u64 = 500;
+
 /// Each vCPU takes the lock once; the last one ends the run.
 struct Crowd<L> {
     machine: SimMachine,
@@ -28,6 +31,8 @@ impl<L: RawLock<SimCpu>> GuestImage for Crowd<L> {
         if number.0 == 0 {
             self.machine.report(Report::Begin);
         }
+        // One after another: where the tail is exchanged by compare-and-swap, arriving all at once is quadratic.
+        cpu.compute(ARRIVAL_NS * u64::from(number.0));
         L::lock(&cpu, &self.word);
         assert_eq!(self.holder.replace(Some(number.0)), None, "two hold the lock");
         // Long enough for everybody to be there.

@@ -270,9 +270,12 @@ unsafe impl Paravirt for SimCpu {
     }
 
     fn halt_unmasked(&self) {
+        // STI's shadow reaches to the end of HLT: no interrupt comes between the two, not even while the flow waits for its
+        // turn. One would use up the kick that the halt is for.
+        self.handle.order();
         let engine = self.engine();
         engine.vcpus[engine.current as usize].irqs_enabled = true;
-        self.handle.exit(Exit::Hlt);
+        self.handle.leave(Exit::Hlt);
         self.irq_save();
     }
 

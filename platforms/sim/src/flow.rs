@@ -202,6 +202,11 @@ impl Handle {
     #[cold]
     pub fn exit(&self, exit: Exit) {
         self.order();
+        self.leave(exit);
+    }
+
+    /// As [`Handle::exit`], by a flow whose turn it is.
+    pub fn leave(&self, exit: Exit) {
         self.engine().exit = Some(exit);
         self.switch_to(None);
         self.continued();

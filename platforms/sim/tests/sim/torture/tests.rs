@@ -39,6 +39,13 @@ fn every_kind_is_tortured() {
     }
 }
 
+/// This seed once found an interrupt that came between STI and HLT and used up the kick.
+#[test]
+fn enabling_and_halting_are_one_step() {
+    let pv_ticket = ALGORITHMS.iter().find(|each| each.name == "pv-ticket").expect("a lock");
+    run(*pv_ticket, 51, Fault::None).unwrap_or_else(|what| panic!("{what}"));
+}
+
 #[test]
 fn equal_seeds_torture_alike() {
     let report = || run(ALGORITHMS[3], 0, Fault::None);

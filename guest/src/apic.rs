@@ -73,11 +73,17 @@ fn write<M: Machine>(on: &OnCpu<'_, M>, offset: u32, value: u32) {
 
 /// Ends the interrupt in service.
 pub(crate) fn end_of_interrupt<M: Machine>(on: &OnCpu<'_, M>) {
-    write(on, lapic::EOI, 0);
+    if on.kernel.machine.threads().is_none() {
+        write(on, lapic::EOI, 0);
+    }
 }
 
 /// Sends `vector` to CPU `target`, whose APIC ID is its number.
 pub(crate) fn send<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, vector: u8) {
+    if let Some(threads) = on.kernel.machine.threads() {
+        assert_eq!(vector, CALL_VECTOR, "only calls are this kernel's to send");
+        return threads.call(holdfast_locks::CpuId(target));
+    }
     let command = u32::from(vector) | lapic::ICR_SHORTHAND_NONE;
     if on.local.timer.x2apic.is_set() {
         on.cpu

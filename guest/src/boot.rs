@@ -38,6 +38,10 @@ impl<M: Machine> GuestImage for Image<M> {
         idle(kernel)
     }
 
+    fn preempt(&self) {
+        interrupt::preempt(&self.kernel);
+    }
+
     fn interrupt(&self, vector: u8) {
         interrupt::handle(&self.kernel, vector);
     }
@@ -144,8 +148,11 @@ fn start<M: Machine>(on: &OnCpu<'_, M>) {
         on.cpu.wrmsr(msr::STEAL_TIME, address | msr::STEAL_TIME_ENABLE);
         kernel.registers_steal_time.set(true);
     }
-    apic::enable(on);
-    time::start_tick(on);
+    // The scheduler beneath has the tick, and its kernel the interrupt controller.
+    if kernel.machine.threads().is_none() {
+        apic::enable(on);
+        time::start_tick(on);
+    }
     on.local.online.set(1);
     if on.index == 0 {
         process::create_first(on);
@@ -154,6 +161,12 @@ fn start<M: Machine>(on: &OnCpu<'_, M>) {
 
 /// The idle task's life.
 fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
+    if let Some(threads) = kernel.machine.threads() {
+        kernel.on_cpu().execute(Mode::Idle);
+        loop {
+            threads.idle();
+        }
+    }
     loop {
         let on = kernel.on_cpu();
         on.cpu.irq_disable();

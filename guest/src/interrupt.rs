@@ -34,6 +34,12 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
     }
 }
 
+/// The scheduler beneath wants the CPU of the task that executes the caller in user mode. Interrupts are masked.
+pub(crate) fn preempt<M: Machine>(kernel: &Kernel<M>) {
+    kernel.on_cpu().execute(Mode::Kernel);
+    return_to_user(kernel);
+}
+
 /// What an interrupt leaves for when interrupts are enabled again. The handler's own depth keeps it from nesting.
 fn softirq<M: Machine>(on: &OnCpu<'_, M>, vector: u8) {
     let kicked = on.local.balance_kick.get() != 0;
@@ -52,7 +58,7 @@ fn softirq<M: Machine>(on: &OnCpu<'_, M>, vector: u8) {
 fn return_to_user<M: Machine>(kernel: &Kernel<M>) {
     loop {
         let on = kernel.on_cpu();
-        if on.local.need_resched.get() == 0 {
+        if !on.wants_to_reschedule() {
             on.execute(Mode::User);
             return;
         }

@@ -76,6 +76,9 @@ impl<M: Machine> Kernel<M> {
     pub(crate) fn new(machine: M, config: Config, program: Box<dyn Program<M>>) -> Self {
         let cpus = machine.cpus();
         let limits: Limits = program.limits();
+        if let Some(threads) = machine.threads() {
+            threads.reserve(limits.tasks);
+        }
         let numa = NumaMap::read(&machine);
         Kernel {
             lock_kind: Cell::new(config.lock),
@@ -165,6 +168,15 @@ impl<M: Machine> OnCpu<'_, M> {
     #[inline(always)]
     pub(crate) fn work(&self, ns: u64) {
         self.cpu.compute(ns);
+    }
+
+    /// Whether the scheduler wants this CPU (`need_resched`).
+    #[inline(always)]
+    pub(crate) fn wants_to_reschedule(&self) -> bool {
+        match self.kernel.machine.threads() {
+            Some(threads) => threads.wants_to_reschedule(),
+            None => self.local.need_resched.get() != 0,
+        }
     }
 
     /// The task that runs here.

@@ -41,7 +41,7 @@ pub use class::{Event, LockClass};
 pub use fs::{FileId, Format};
 pub use ipc::Events;
 pub use kernel::Config;
-pub use machine::{Cpu, GuestImage, Machine, Mode, Report};
+pub use machine::{Cpu, GuestImage, Machine, Mode, Report, Threads};
 pub use mutex::OwnerSpinning;
 pub use os::{Os, Touch};
 pub use process::{Executable, Exited, Fork};

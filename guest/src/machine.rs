@@ -119,10 +119,45 @@ pub unsafe trait Machine: Sized + 'static {
     /// Gives back the stack of a context that nobody will continue; never the caller's own.
     fn release_context(&self, context: Self::Context);
 
+    /// The threads beneath this kernel's tasks, if they are scheduled by somebody else: a kernel on the machine itself, beside
+    /// virtual machines. `None`: it schedules its tasks on its CPUs itself.
+    fn threads(&self) -> Option<&dyn Threads<Self::Context>> {
+        None
+    }
+
     /// A seed for the random stream `purpose` of this guest: equal in equal runs, unrelated between purposes.
     fn seed(&self, purpose: &str) -> u64;
     /// Tells the world outside something.
     fn report(&self, report: Report);
+}
+
+/// The scheduler beneath a kernel on the machine itself: the one that schedules vCPUs as well. Each of the kernel's tasks is a
+/// thread; the kernel's CPUs are the machine's, and a thread is preempted only where it says so.
+///
+/// All but [`Threads::reserve`], [`Threads::wants_to_reschedule`] and [`Threads::call`] are calls of the thread that runs on
+/// this CPU. Those that can take the CPU away are made with interrupts masked and return with them masked, maybe on another
+/// CPU.
+pub trait Threads<C> {
+    /// Makes room for `count` threads, 0 and up; before any of them starts.
+    fn reserve(&self, count: u32);
+    /// Starts `thread` in `context`; one that has lived continues where its last life ended, or is about to end.
+    fn start(&self, thread: u32, context: &C);
+    /// Ends the sleep of `thread`, or its next one if it has not gone to sleep yet.
+    fn wake(&self, thread: u32);
+    /// Sleeps until woken, or until `until` nanoseconds.
+    fn sleep(&self, until: Option<u64>);
+    /// Ends; returns in the thread's next life.
+    fn end(&self);
+    /// Gives the CPU away if the scheduler wants it.
+    fn yield_cpu(&self);
+    /// Moves to the idlest CPU: an exec leaves nothing in the caches that is worth staying for.
+    fn execute(&self);
+    /// Whether the scheduler wants this CPU.
+    fn wants_to_reschedule(&self) -> bool;
+    /// Sends `target` the interrupt for calls, whatever runs there.
+    fn call(&self, target: CpuId);
+    /// A CPU's boot flow has nothing to do; returns after an interrupt that no thread was there to take.
+    fn idle(&self);
 }
 
 /// What a guest tells the world outside.
@@ -145,6 +180,14 @@ pub enum Report {
 pub trait GuestImage {
     /// Runs on each CPU's boot flow, interrupts masked, CPU 0 first; never returns.
     fn boot(&self, cpu: CpuId) -> !;
+    /// The scheduler beneath wants the CPU of the task in user mode that executes the caller ([`Threads`]). Interrupts are
+    /// masked; on return they are enabled again.
+    ///
+    /// # Panics
+    /// If the kernel has none beneath it.
+    fn preempt(&self) {
+        panic!("a kernel that schedules its tasks itself is told to");
+    }
     /// The machine delivers `vector`: runs on the interrupted flow's stack, interrupts masked; on return they are enabled
     /// again.
     fn interrupt(&self, vector: u8);

@@ -84,11 +84,11 @@ impl<M: Machine> Mutex<M> {
             return self.spin_on_owner(on);
         }
         let owner = on.cpu.load(&self.owner, Relaxed);
-        if on.local.need_resched.get() != 0 || owner != 0 && !owner_runs(on, owner) {
+        if on.wants_to_reschedule() || owner != 0 && !owner_runs(on, owner) {
             return false;
         }
         let table = &on.kernel.spinners;
-        let leaves = |before: CpuId| on.local.need_resched.get() != 0 || sees_preempted(on, before);
+        let leaves = |before: CpuId| on.wants_to_reschedule() || sees_preempted(on, before);
         if !self.spinners.lock(&on.cpu, table, leaves) {
             return false;
         }
@@ -106,7 +106,7 @@ impl<M: Machine> Mutex<M> {
             if on.cpu.load(&self.count, Relaxed) == FREE && self.try_take(on) {
                 return true;
             }
-            if owner == 0 && on.local.need_resched.get() != 0 {
+            if owner == 0 && on.wants_to_reschedule() {
                 return false;
             }
             on.cpu.relax();
@@ -123,7 +123,7 @@ impl<M: Machine> Mutex<M> {
             {
                 return true;
             }
-            if !owner_runs(on, owner) || on.local.need_resched.get() != 0 {
+            if !owner_runs(on, owner) || on.wants_to_reschedule() {
                 return false;
             }
         }

@@ -135,6 +135,9 @@ fn program<M: Machine>(on: &OnCpu<'_, M>, first_timer: u64) {
 pub(crate) fn sleep<M: Machine>(kernel: &Kernel<M>, ns: u64) {
     let on = kernel.on_cpu();
     let at = on.now() + ns;
+    if let Some(threads) = kernel.machine.threads() {
+        return sched::sleep_hosted(kernel, threads, at);
+    }
     let id = on.current();
     {
         let mut timers = on.local.timers.lock_irq(&on);

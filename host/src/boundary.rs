@@ -11,6 +11,8 @@
 //!   after its next `Run` begins: as an exit in guest mode, as [`Event::Interrupt`] otherwise.
 //! - **A fault precedes the guest's next step.** Replies and faults stand before the `Run` that enters their vCPU.
 
+#[cfg(doc)]
+use crate::config::TaskConfig;
 use crate::spin::config::PauseControls;
 
 /// Host time in nanoseconds since the machine's power-on.
@@ -104,6 +106,9 @@ pub enum HostInterrupt {
     Timer,
     /// Another pCPU sent a reschedule IPI ([`Command::Ipi`]).
     Reschedule,
+    /// A call from another CPU of the kernel that runs beside the guests; its own handler has dealt with it, and the host
+    /// only hears that the interrupt came.
+    Call,
 }
 
 /// What happened.
@@ -132,6 +137,54 @@ pub enum Event {
         /// When it wants to run again.
         until: Option<Nanos>,
     },
+    /// The task that runs on `pcpu` can be preempted now: it returns to user mode, or asks in the middle of its kernel's
+    /// work (`cond_resched`). For a [voluntary](TaskConfig) one there is no other occasion but its sleep.
+    TaskYields {
+        /// Where.
+        pcpu: PcpuId,
+    },
+    /// The task that runs on `pcpu` wakes `task`. One that has not gone to sleep yet will not.
+    TaskWakes {
+        /// Where.
+        pcpu: PcpuId,
+        /// Whom.
+        task: TaskId,
+    },
+    /// The task that runs on `pcpu` creates `task`, which starts on the idlest pCPU: for the first time, or anew after its
+    /// end. One that has not quite ended yet starts when it has.
+    TaskStarts {
+        /// Where.
+        pcpu: PcpuId,
+        /// Whom.
+        task: TaskId,
+    },
+    /// The task that runs on `pcpu` executes a program: its caches are worth nothing any more, so it moves to the idlest
+    /// pCPU.
+    TaskExecutes {
+        /// Where.
+        pcpu: PcpuId,
+    },
+    /// The task that runs on `pcpu` ends.
+    TaskEnds {
+        /// Where.
+        pcpu: PcpuId,
+    },
+}
+
+impl Event {
+    /// The pCPU on which it happened.
+    pub fn pcpu(&self) -> PcpuId {
+        match *self {
+            Event::Exit { pcpu, .. }
+            | Event::Interrupt { pcpu, .. }
+            | Event::TaskSleeps { pcpu, .. }
+            | Event::TaskYields { pcpu }
+            | Event::TaskWakes { pcpu, .. }
+            | Event::TaskStarts { pcpu, .. }
+            | Event::TaskExecutes { pcpu }
+            | Event::TaskEnds { pcpu } => pcpu,
+        }
+    }
 }
 
 /// What a pCPU does from now on.
@@ -308,6 +361,14 @@ pub enum Command {
         vcpu: VcpuId,
         /// What it is now.
         state: VcpuState,
+    },
+    /// Tracepoint: the [voluntary](TaskConfig) task `task` is runnable and waits for `pcpu`, until a [`Run::Task`] names it or
+    /// it waits elsewhere.
+    TaskWaits {
+        /// Who.
+        task: TaskId,
+        /// For what.
+        pcpu: PcpuId,
     },
     /// Tracepoint: a directed yield from `from` to `to` was tried (pause exit, or kick).
     DirectedYield {

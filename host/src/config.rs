@@ -159,6 +159,11 @@ pub struct TaskConfig {
     pub affinity: Vec<u32>,
     /// Its task group; `None`: the root group.
     pub group: Option<GroupId>,
+    /// It is preempted only where it says so ([`Event::TaskYields`](crate::Event::TaskYields)), as a task in the kernel of a
+    /// host without `CONFIG_PREEMPT`.
+    pub voluntary: bool,
+    /// It does not run before another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
+    pub dormant: bool,
 }
 
 /// Where a pCPU sits.

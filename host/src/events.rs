@@ -32,7 +32,7 @@ impl Host {
     pub fn handle(&mut self, event: Event, now: Nanos, out: &mut Vec<Command>) {
         assert!(self.started, "an event before the host was started");
         self.sched.begin(now.0);
-        let (Event::Exit { pcpu, .. } | Event::Interrupt { pcpu, .. } | Event::TaskSleeps { pcpu, .. }) = event;
+        let pcpu = event.pcpu();
         let mut step = Step::new(now, pcpu, out);
         match event {
             Event::Exit { exit, guest, .. } => {
@@ -54,15 +54,16 @@ impl Host {
                 }
                 self.interrupt(interrupt, &mut step);
             }
-            Event::TaskSleeps { until, .. } => {
+            Event::TaskSleeps { .. }
+            | Event::TaskYields { .. }
+            | Event::TaskWakes { .. }
+            | Event::TaskStarts { .. }
+            | Event::TaskExecutes { .. }
+            | Event::TaskEnds { .. } => {
                 let Some(Run::Task(task)) = self.pcpus[pcpu.0 as usize].doing else {
-                    panic!("sleep on pcpu {}, which runs no task", pcpu.0)
+                    panic!("{event:?} on pcpu {}, which runs no task", pcpu.0)
                 };
-                if let Some(until) = until {
-                    self.timers.arm(Timer::Sleep(task), pcpu.0, until.0.max(now.0));
-                }
-                self.sched.sleep(pcpu.0);
-                self.reschedule(&mut step);
+                self.task_event(task, event, &mut step);
             }
         }
         self.finish(&mut step);
@@ -77,6 +78,7 @@ impl Host {
                 step.charge(Cost::HostInterrupt, 1);
                 self.sched.interrupt(step.pcpu, step);
             }
+            HostInterrupt::Call => step.charge(Cost::HostInterrupt, 1),
         }
     }
 
@@ -100,7 +102,7 @@ impl Host {
                     ThreadKind::Vcpu(vcpu) => {
                         self.wake_thread(vcpu, step);
                     }
-                    ThreadKind::Plain => {
+                    ThreadKind::Plain | ThreadKind::Voluntary => {
                         self.sched.wake(task, step);
                     }
                 },
@@ -143,10 +145,15 @@ impl Host {
         if prev == next {
             return;
         }
-        if let Some(ThreadKind::Vcpu(vcpu)) = prev.map(|task| self.threads[task.0 as usize]) {
-            self.put(vcpu, step);
+        match prev.map(|task| (task, self.threads[task.0 as usize])) {
+            Some((_, ThreadKind::Vcpu(vcpu))) => self.put(vcpu, step),
+            Some((task, ThreadKind::Voluntary)) => self.report_waiting(task, step),
+            _ => {}
         }
-        step.charge(Cost::ContextSwitch, 1);
+        // A voluntary task's kernel counts what switching to it takes as its own time.
+        if next.is_none_or(|task| self.threads[task.0 as usize] != ThreadKind::Voluntary) {
+            step.charge(Cost::ContextSwitch, 1);
+        }
         if let Some(ThreadKind::Vcpu(vcpu)) = next.map(|task| self.threads[task.0 as usize]) {
             self.load(vcpu, step);
         }
@@ -160,7 +167,7 @@ impl Host {
     /// Ends a step: finds what the executing pCPU does now, sets its timer and says `Run`.
     pub(crate) fn finish(&mut self, step: &mut Step<'_>) {
         let run = loop {
-            if self.sched.need_resched(step.pcpu) && !self.polls(step.pcpu) {
+            if self.sched.need_resched(step.pcpu) && !self.polls(step.pcpu) && !self.is_voluntary(step.pcpu) {
                 self.reschedule(step);
             }
             let Some(task) = self.sched.current(step.pcpu) else {

@@ -10,6 +10,7 @@ use crate::error::{ConfigError, in_range};
 use crate::lapic::TimerBase;
 use crate::sched::{Mask, Scheduler, Throttling, weight};
 use crate::step::Step;
+use crate::task::Early;
 use crate::timer::Timers;
 use crate::vcpu::Vcpu;
 
@@ -31,8 +32,10 @@ pub(crate) struct Pcpu {
 pub(crate) enum ThreadKind {
     /// A vCPU's.
     Vcpu(VcpuId),
-    /// Any other.
+    /// A task that can be preempted anywhere.
     Plain,
+    /// A task that is preempted where it says so.
+    Voluntary,
 }
 
 /// A guest.
@@ -61,6 +64,10 @@ pub struct Host {
     pub(crate) vms: Vec<Vm>,
     pub(crate) vcpus: Vec<Vcpu>,
     pub(crate) threads: Vec<ThreadKind>,
+    /// For each thread what came before it was ready for it.
+    pub(crate) early: Vec<Option<Early>>,
+    /// Threads that [`Host::start`] leaves alone.
+    pub(crate) dormant: Vec<bool>,
     /// Polling pCPUs whose vCPU may have been woken: to be looked at before the step ends.
     pub(crate) poll_kicks: Vec<u32>,
     pub(crate) started: bool,
@@ -111,6 +118,8 @@ impl Host {
             vms: Vec::new(),
             vcpus: Vec::new(),
             threads: Vec::new(),
+            early: Vec::new(),
+            dormant: Vec::new(),
             poll_kicks: Vec::new(),
             started: false,
         })
@@ -262,11 +271,34 @@ impl Host {
         let mask = self.mask(&task.affinity)?;
         let group = task.group.unwrap_or(GroupId(0));
         self.sched.check_group(group)?;
-        Ok(self.add_thread(ThreadKind::Plain, task.nice, group, mask))
+        let kind = if task.voluntary {
+            ThreadKind::Voluntary
+        } else {
+            ThreadKind::Plain
+        };
+        let id = self.add_thread(kind, task.nice, group, mask);
+        self.sched.set_voluntary(id, task.voluntary);
+        self.dormant[id.0 as usize] = task.dormant;
+        Ok(id)
+    }
+
+    /// Has [`Host::start`] start `task`, which was added dormant.
+    ///
+    /// # Errors
+    /// A host that runs: there, a task starts another one.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn rouse(&mut self, task: TaskId) -> Result<(), ConfigError> {
+        self.check_not_started()?;
+        self.dormant[task.0 as usize] = false;
+        Ok(())
     }
 
     fn add_thread(&mut self, kind: ThreadKind, nice: i8, group: GroupId, affinity: Option<Mask>) -> TaskId {
         self.threads.push(kind);
+        self.early.push(None);
+        self.dormant.push(false);
         self.timers.add_thread();
         self.sched.add_thread(weight::of_nice(nice), group, affinity)
     }
@@ -316,7 +348,7 @@ impl Host {
         self.set_pause_controls(out);
         // Nobody has to be interrupted yet: every pCPU picks its first thread below.
         let mut unheard = vec![];
-        for task in 0..self.threads.len() as u32 {
+        for task in (0..self.threads.len() as u32).filter(|&task| !self.dormant[task as usize]) {
             self.sched
                 .start_thread(TaskId(task), &mut Step::new(now, PcpuId(0), &mut unheard));
         }
@@ -357,6 +389,15 @@ impl Host {
     /// If there is no such pCPU, or `now` is before the last event.
     pub fn idle_time(&self, pcpu: PcpuId, now: Nanos) -> Nanos {
         Nanos(self.sched.idle_ns(pcpu.0, now.0))
+    }
+
+    /// Whether the scheduler wants the task that runs on `pcpu` to give it up (`TIF_NEED_RESCHED`).
+    ///
+    /// # Panics
+    /// If there is no such pCPU.
+    #[inline]
+    pub fn wants_to_reschedule(&self, pcpu: PcpuId) -> bool {
+        self.sched.need_resched(pcpu.0)
     }
 
     /// The thread of `vcpu`.

@@ -27,6 +27,7 @@ mod sched;
 mod spin;
 mod steal_time;
 mod step;
+mod task;
 mod timer;
 mod vcpu;
 

@@ -42,6 +42,8 @@ pub struct DraftVm {
     pub boot: Boot,
     /// Whether the run waits for it; `None`: if its workload ends.
     pub measured: Option<bool>,
+    /// No guest: the kernel on the machine itself.
+    pub bare_metal: bool,
 }
 
 /// A configuration while keys are being set.
@@ -75,6 +77,7 @@ impl DraftVm {
             host: holdfast_host::VmConfig::default(),
             boot: Boot::default(),
             measured: None,
+            bare_metal: false,
         }
     }
 
@@ -127,7 +130,11 @@ impl DraftVm {
 
     fn build(self, scale: f64, topology: &Topology) -> Vm {
         let measured = self.is_measured();
-        let domains = self.domains(topology).expect("checked");
+        let domains = if self.bare_metal {
+            (0..topology.pcpus()).map(|pcpu| topology.socket_of(pcpu)).collect()
+        } else {
+            self.domains(topology).expect("checked")
+        };
         let affinity = match self.affinity {
             Affinity::Same(cpus) if cpus.is_empty() => Vec::new(),
             Affinity::Same(cpus) => vec![cpus; self.vcpus as usize],
@@ -137,7 +144,7 @@ impl DraftVm {
         boot.workload = scaled(boot.workload, scale);
         Vm {
             name: self.name,
-            vcpus: self.vcpus,
+            vcpus: if self.bare_metal { topology.pcpus() } else { self.vcpus },
             affinity,
             domains,
             group: self.group,
@@ -148,6 +155,7 @@ impl DraftVm {
             },
             boot,
             measured,
+            bare_metal: self.bare_metal,
         }
     }
 }
@@ -268,6 +276,7 @@ impl Draft {
                 "one whose workload ends",
             );
         }
+        self.check_bare_metal(place, findings);
         if !self.vms.iter().any(DraftVm::is_measured) {
             let expected = "at least one guest whose workload ends and is measured, such as kernbench";
             findings.add(&place("vm.*.workload"), "vm", "no measured guest", expected);
@@ -335,6 +344,25 @@ impl Draft {
         if let Some(max) = rule.max.filter(|max| !(base..=most).contains(&u64::from(*max))) {
             let expected = format!("{base} (the window that it starts from) to {most} (what the part's field holds)");
             add("host.pause_window.max", max.to_string(), &expected);
+        }
+    }
+
+    fn check_bare_metal(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+        let mut natives = self.vms.iter().filter(|vm| vm.bare_metal);
+        if let Some(vm) = natives.next()
+            && vm.affinity != Affinity::Same(Vec::new())
+        {
+            let key = format!("vm.{}.affinity", vm.name);
+            findings.add(
+                &place(&key),
+                &key,
+                "pCPUs for bare metal",
+                "none: it has the whole machine",
+            );
+        }
+        for vm in natives {
+            let key = format!("vm.{}.bare_metal", vm.name);
+            findings.add(&place(&key), &key, "true", "one kernel on the machine itself at most");
         }
     }
 

@@ -61,6 +61,8 @@ pub struct Layer {
     pub title: Option<String>,
     /// The settings.
     pub settings: Vec<Setting>,
+    /// For a case: the only variants that it is run with; `None`: all.
+    pub variants: Option<Vec<Node>>,
 }
 
 /// What a sweep multiplies.
@@ -344,6 +346,7 @@ fn layers(reader: &mut Reader<'_, '_>, key: &'static str) -> Vec<Layer> {
             flatten(set, "", &mut settings);
         }
         let name_place = inner.place_of("name");
+        let variants = if key == "cases" { only(&mut inner) } else { None };
         inner.finish();
         if layers.iter().any(|layer| layer.name == name) {
             reader.findings().add(
@@ -353,16 +356,50 @@ fn layers(reader: &mut Reader<'_, '_>, key: &'static str) -> Vec<Layer> {
                 "a name of its own",
             );
         }
-        layers.push(Layer { name, title, settings });
+        layers.push(Layer {
+            name,
+            title,
+            settings,
+            variants,
+        });
     }
     if layers.is_empty() {
         layers.push(Layer {
             name: "default".to_owned(),
             title: None,
             settings: Vec::new(),
+            variants: None,
         });
     }
     layers
+}
+
+/// The variants that a case names.
+fn only(reader: &mut Reader<'_, '_>) -> Option<Vec<Node>> {
+    let node = reader.optional("variants")?;
+    match &node.value {
+        Value::Array(names) if !names.is_empty() => Some(names.clone()),
+        other => {
+            let (place, found) = (node.place.clone(), other.to_string());
+            reader
+                .findings()
+                .add(&place, "cases.variants", found, "names of variants, as [\"a\", \"b\"]");
+            None
+        }
+    }
+}
+
+impl Layer {
+    /// Whether this case is run with `variant`.
+    pub(crate) fn admits(&self, variant: &str) -> bool {
+        // A sweep adds its values to the name, behind a blank.
+        let matches = |name: &String| {
+            let rest = variant.strip_prefix(name.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        let is_it = |node: &Node| matches!(&node.value, Value::Text(name) if matches(name));
+        self.variants.as_ref().is_none_or(|names| names.iter().any(is_it))
+    }
 }
 
 fn sweeps(reader: &mut Reader<'_, '_>) -> Vec<Sweep> {

@@ -115,6 +115,7 @@ impl Plan {
             findings.add(&place, "", format!("{runs} runs"), format!("at most {RUNS_MAX}"));
             return findings.conclude(()).map(|()| unreachable!("a problem was added"));
         }
+        check_admitted(&experiment, &mut findings);
         let mut builder = Builder {
             experiment: &experiment,
             profiles: BTreeMap::new(),
@@ -122,7 +123,7 @@ impl Plan {
         };
         let mut cells = Vec::new();
         for case in &cases {
-            for variant in &variants {
+            for variant in variants.iter().filter(|variant| case.admits(&variant.name)) {
                 if let Some(mut config) = builder.cell(case, variant, &set, scale) {
                     config.execute_spins = options.no_skip;
                     cells.push(Cell {
@@ -132,6 +133,15 @@ impl Plan {
                     });
                 }
             }
+        }
+        if cells.is_empty() && findings.count() == 0 {
+            let found = "no cell: the chosen cases are not run with the chosen variants";
+            findings.add(
+                &place,
+                "cases.variants",
+                found,
+                "a case and a variant that belong together",
+            );
         }
         // A published row must name a cell; those that the user's own choice leaves out are no mistake.
         let whole = named == experiment.sweeps.len() && options.cases.is_empty() && options.variants.is_empty();
@@ -357,6 +367,21 @@ fn chosen(layers: Vec<Layer>, wanted: &[String], option: &str, findings: &mut Fi
         .into_iter()
         .filter(|layer| wanted.is_empty() || wanted.contains(&layer.name))
         .collect()
+}
+
+/// The variants that cases name are variants of the file.
+fn check_admitted(experiment: &Experiment, findings: &mut Findings) {
+    for case in &experiment.cases {
+        for node in case.variants.iter().flatten() {
+            let known = experiment.variants.iter().map(|variant| variant.name.as_str());
+            let expected = match &node.value {
+                Value::Text(name) if known.clone().any(|other| other == name) => continue,
+                Value::Text(name) => one_of(name, known),
+                _ => "the name of a variant".to_owned(),
+            };
+            findings.add(&node.place, "cases.variants", node.value.to_string(), expected);
+        }
+    }
 }
 
 fn check_published(experiment: &Experiment, cases: &[Layer], variants: &[Layer], findings: &mut Findings) {

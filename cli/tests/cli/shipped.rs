@@ -24,12 +24,19 @@ fn what_is_listed_can_be_shown() {
             "boot-64",
             "cgroup-imbalance",
             "lock-crossover",
-            "directed-yield-grid"
+            "directed-yield-grid",
+            "kernel-build-contention"
         ]
     );
     assert_eq!(
         names("machines"),
-        ["xeon-x5570", "nehalem-ex", "westmere-ex-8", "generic-x86"]
+        [
+            "xeon-x5570",
+            "nehalem-ex",
+            "westmere-ex-8",
+            "broadwell-2x14",
+            "generic-x86"
+        ]
     );
     let table = holdfast(&["list"]);
     for name in names("experiments").into_iter().chain(names("machines")) {

@@ -125,7 +125,7 @@ fn prepare<M: Machine>(kernel: &Kernel<M>, child: &Task<M>, id: TaskId, parent: 
 /// The body of every context: one task after another of the slot `id`.
 fn task_main<M: Machine>(kernel: KernelRef<M>, id: TaskId) {
     let os = Os::new(kernel);
-    sched::finish(&kernel);
+    sched::finish(&kernel, id);
     loop {
         kernel.program.run(&os, kernel.tasks.get(id).start());
         exit::exit(&kernel);

@@ -72,12 +72,12 @@ fn idlest<M: Machine>(on: &OnCpu<'_, M>) -> CpuIndex {
 }
 
 /// The CPU for a new process.
-pub(crate) fn fork_cpu<M: Machine>(on: &OnCpu<'_, M>) -> CpuIndex {
+pub(super) fn fork_cpu<M: Machine>(on: &OnCpu<'_, M>) -> CpuIndex {
     idlest(on)
 }
 
 /// Moves the caller's task to the least loaded CPU, as exec does: its caches are worth nothing any more.
-pub(crate) fn move_for_exec<M: Machine>(kernel: &Kernel<M>) {
+pub(super) fn move_for_exec<M: Machine>(kernel: &Kernel<M>) {
     let on = kernel.on_cpu();
     let target = idlest(&on);
     if target == on.index {

@@ -12,16 +12,9 @@ use crate::sched::{MIGRATION_COST, RunQueue, idle_balance};
 use crate::sync::SpinGuard;
 use crate::task::{TaskId, state};
 
-/// Gives the CPU to the task whose turn it is. A caller that said that it sleeps returns when it is woken, maybe on
-/// another CPU; any other, when its turn comes again. Interrupts are enabled on return.
-pub(crate) fn schedule<M: Machine>(kernel: &Kernel<M>) {
+/// As [`schedule`](super::schedule), by this kernel's own run queues.
+pub(super) fn schedule<M: Machine>(kernel: &Kernel<M>) {
     let on = kernel.on_cpu();
-    assert_eq!(
-        on.local.preempt_count.get(),
-        0,
-        "task {} sleeps with a spinlock held",
-        on.current().0
-    );
     on.cpu.irq_disable();
     let mut queue = on.local.run_queue.lock(&on);
     on.work(costs::PICK);
@@ -90,7 +83,7 @@ fn switch<M: Machine>(on: &OnCpu<'_, M>, mut queue: SpinGuard<'_, RunQueue, M>, 
 }
 
 /// What the task that was switched to does first: releases the run queue and lets its predecessor go. Enables interrupts.
-pub(crate) fn finish<M: Machine>(kernel: &Kernel<M>) {
+pub(super) fn finish<M: Machine>(kernel: &Kernel<M>) {
     let on = kernel.on_cpu();
     let queue = on.local.run_queue.take_over(&on);
     let previous = TaskId(on.local.switched_from.get());

@@ -21,8 +21,8 @@ pub(crate) enum WakeHint {
     Sync,
 }
 
-/// Wakes `id` if it sleeps in a state of `mask`; whether it did.
-pub(crate) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: WakeHint) -> bool {
+/// As [`wake`](super::wake), by this kernel's own run queues.
+pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: WakeHint) -> bool {
     let task = on.kernel.tasks.get(id);
     let _serialised = task.wake_lock.lock_irq(on);
     if task.state.get() & mask == 0 {
@@ -145,7 +145,7 @@ fn check_preemption<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuIndex, queue: &mut Ru
 }
 
 /// Makes a new task ready to run on `target` (`wake_up_new_task`): in debt of a slice, so that forking gains nothing.
-pub(crate) fn start_task<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, id: TaskId) {
+pub(super) fn start_task<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, id: TaskId) {
     let task = on.kernel.tasks.get(id);
     let _serialised = task.wake_lock.lock_irq(on);
     let mut queue = on.kernel.cpus[target as usize].run_queue.lock(on);

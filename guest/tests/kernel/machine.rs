@@ -115,6 +115,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
             ..Boot::default()
         },
         measured,
+        bare_metal: false,
     };
     let mut vms = vec![vm("program", setup.vcpus, Workload::Idle, true)];
     if setup.hogs > 0 {

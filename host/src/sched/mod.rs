@@ -166,6 +166,8 @@ impl Scheduler {
             queued_at: 0,
             run_delay: 0,
             wakes: Wakes::default(),
+            voluntary: false,
+            started: false,
         });
         task
     }
@@ -252,6 +254,27 @@ impl Scheduler {
     /// Whether `task` runs or waits for its pCPU.
     pub(crate) fn is_runnable(&self, task: TaskId) -> bool {
         self.thread(task).state == ThreadState::Runnable
+    }
+
+    /// Says whether `task` is a voluntary one.
+    pub(crate) fn set_voluntary(&mut self, task: TaskId, voluntary: bool) {
+        self.thread_mut(task).voluntary = voluntary;
+    }
+
+    /// Whether `task` is on the queue of `pcpu` and does not run.
+    pub(crate) fn waits_for(&self, task: TaskId, pcpu: u32) -> bool {
+        let thread = self.thread(task);
+        thread.state == ThreadState::Runnable && thread.pcpu == pcpu && !thread.on_cpu
+    }
+
+    /// Whether `task` has not lived yet, or has ended.
+    pub(crate) fn can_start(&self, task: TaskId) -> bool {
+        let thread = self.thread(task);
+        match thread.state {
+            ThreadState::Dead => !thread.on_cpu,
+            ThreadState::Sleeping => !thread.started,
+            ThreadState::Waking | ThreadState::Runnable => false,
+        }
     }
 
     /// Nanoseconds for which `task` was runnable and did not run.

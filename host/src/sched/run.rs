@@ -5,7 +5,7 @@ use super::buddy::Mark;
 use super::entity::QueueId;
 use super::policy::{Arrival, Departure, Policy};
 use super::runqueue::ThreadState;
-use crate::boundary::{Cost, TaskId};
+use crate::boundary::{Command, Cost, PcpuId, TaskId};
 use crate::step::Step;
 
 impl Scheduler {
@@ -23,12 +23,8 @@ impl Scheduler {
 
     /// Starts a new thread on the idlest pCPU that it may run on.
     pub(crate) fn start_thread(&mut self, task: TaskId, step: &mut Step<'_>) {
-        assert_eq!(
-            self.thread(task).state,
-            ThreadState::Sleeping,
-            "task {} was started twice",
-            task.0
-        );
+        assert!(self.can_start(task), "task {} was started twice", task.0);
+        self.thread_mut(task).started = true;
         let pcpu = self.place_new(task, step.pcpu);
         self.rehome(task, pcpu);
         let (entity, queue) = (self.thread(task).entity, self.queue_of(task));
@@ -56,7 +52,9 @@ impl Scheduler {
         if self.thread(task).state != ThreadState::Sleeping {
             return false;
         }
-        step.charge(Cost::Wake, 1);
+        if !self.thread(task).voluntary {
+            step.charge(Cost::Wake, 1);
+        }
         if self.features.wake_wide
             && let Some(waker) = self.rq(step.pcpu).curr
         {
@@ -98,6 +96,12 @@ impl Scheduler {
         let thread = self.thread_mut(task);
         thread.state = ThreadState::Runnable;
         thread.queued_at = now;
+        if thread.voluntary {
+            step.out.push(Command::TaskWaits {
+                task,
+                pcpu: PcpuId(pcpu),
+            });
+        }
         if self.hierarchy.is_throttled(entity) {
             self.hierarchy.throttle_changes.push(task);
             return;
@@ -188,6 +192,26 @@ impl Scheduler {
         };
         self.hierarchy.dequeue(self.thread(task).entity, departure);
         self.thread_mut(task).state = state;
+    }
+
+    /// The running thread of the executing pCPU is worth nothing where it is (`sched_exec`): leaves for the idlest pCPU, if
+    /// that is another. To be followed by [`Scheduler::schedule`], and then by [`Scheduler::arrive`].
+    pub(crate) fn leave_for_exec(&mut self, task: TaskId, step: &mut Step<'_>) -> Option<u32> {
+        let (from, to) = (step.pcpu, self.place_new(task, step.pcpu));
+        if to == from {
+            return None;
+        }
+        // The stopper thread comes and goes.
+        step.charge(Cost::ContextSwitch, 1);
+        self.hierarchy.dequeue(self.thread(task).entity, Departure::Move);
+        self.thread_mut(task).state = ThreadState::Sleeping;
+        Some(to)
+    }
+
+    /// A thread that left for `to` is there.
+    pub(crate) fn arrive(&mut self, task: TaskId, to: u32, step: &mut Step<'_>) {
+        self.rehome(task, to);
+        self.activate(task, Arrival::Moved, step);
     }
 
     /// Picks who runs on `pcpu` from now on; may pull threads from elsewhere if there is nobody.

@@ -134,6 +134,11 @@ pub(crate) struct Thread {
     pub(crate) run_delay: u64,
     /// Whom it wakes.
     pub(crate) wakes: Wakes,
+    /// A task of a kernel that says where it can be preempted: the world is told where it waits, and that kernel accounts for
+    /// its wake-ups and for switching to it.
+    pub(crate) voluntary: bool,
+    /// It has lived.
+    pub(crate) started: bool,
 }
 
 impl Thread {

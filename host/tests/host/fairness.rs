@@ -180,7 +180,7 @@ proptest! {
         let group = world.host.add_group(None, 1024).expect("a group");
         for task in &tasks {
             let affinity = task.affinity.filter(|&pcpu| pcpu < pcpus).into_iter().collect();
-            let config = TaskConfig { nice: task.nice, affinity, group: task.grouped.then_some(group) };
+            let config = TaskConfig { nice: task.nice, affinity, group: task.grouped.then_some(group), ..TaskConfig::default() };
             world.add_task(&config, task.busy_us * 1_000, task.sleep_us * 1_000);
         }
         world.start();

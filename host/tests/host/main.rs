@@ -7,6 +7,7 @@ mod hostile;
 mod lapic;
 mod migration;
 mod spin;
+mod tasks;
 mod windows;
 mod world;
 mod yields;

@@ -197,7 +197,8 @@ as their `parent`.
 
 `[[cases]]` and `[[variants]]` have a `name`, optionally a `title`, and `set`, a table of keys by path:
 `set = { \"vm.*.lock\" = \"pv-ticket\" }`. A path names a group, guest or task by its name, by its number from 0, or all of them by
-`*`. Every case is run with every variant, and every such cell with every seed; all cells see the same seeds. Later
+`*`. Every case is run with every variant, or with those that its `variants` lists, and every such cell with every seed; all cells
+see the same seeds. Later
 layers replace earlier ones: file, case, variant, sweep, `--set`. Within a layer a path with `*` yields to one that names
 its guest; a parameter of a workload that a `*` reaches but that runs something else is left alone.
 

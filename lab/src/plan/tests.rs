@@ -369,3 +369,41 @@ fn published_rows_must_name_a_cell() {
         "{message}"
     );
 }
+
+#[test]
+fn a_case_can_name_its_variants() {
+    let cases = "[[cases]]\nname = \"a\"\nvariants = [\"pv\"]\n[[cases]]\nname = \"b\"\n";
+    let plan = plan(&format!("{SMALL}{cases}"));
+    let cells = plan
+        .cells
+        .iter()
+        .map(|cell| (cell.case.as_str(), cell.variant.as_str()));
+    assert_eq!(cells.collect::<Vec<_>>(), [("a", "pv"), ("b", "ticket"), ("b", "pv")]);
+    let unknown = complaint(&format!("{SMALL}{}", cases.replace("\"pv\"", "\"pw\"")));
+    assert!(
+        unknown.contains("cases.variants: found \"pw\", expected one of ticket, pv"),
+        "{unknown}"
+    );
+    let none = complaint(&format!("{SMALL}{}", cases.replace("[\"pv\"]", "[]")));
+    assert!(none.contains("cases.variants"), "{none}");
+    let options = Options {
+        cases: vec!["a".to_owned()],
+        variants: vec!["ticket".to_owned()],
+        ..Options::default()
+    };
+    let apart = plan_with(&format!("{SMALL}{cases}"), &options).expect_err("no cell");
+    assert!(apart.to_string().contains("found no cell"), "{apart}");
+}
+
+#[test]
+fn bare_metal_is_the_whole_machine_and_there_is_one() {
+    let bare = SMALL.replace("name = \"build\"", "name = \"build\"\nbare_metal = true");
+    let vm = &plan(&format!("{bare}[machine]\nsockets = 1\ncores = 6\n")).cells[0]
+        .config
+        .vms[0];
+    assert_eq!((vm.bare_metal, vm.vcpus), (true, 6));
+    let pinned = complaint(&bare.replace("bare_metal = true", "bare_metal = true\naffinity = [0]"));
+    assert!(pinned.contains("affinity: found pCPUs for bare metal"), "{pinned}");
+    let two = complaint(&bare.replace("workload = \"hog\"", "workload = \"hog\"\nbare_metal = true"));
+    assert!(two.contains("one kernel on the machine itself at most"), "{two}");
+}

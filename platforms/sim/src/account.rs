@@ -111,8 +111,13 @@ impl Engine {
         }
     }
 
-    /// `vcpu`, in guest mode, waits for a lock from now on, or again.
+    /// `vcpu`, in guest mode, waits for a lock or an answer from now on, or again.
     pub fn mark(&mut self, vcpu: u32) {
+        if let Some((target, _)) = self.vcpus[vcpu as usize].ipi_target {
+            // What its target was off for while it was out itself is not part of its wait.
+            let off = self.vcpus[target as usize].off_time_at(self.now);
+            self.vcpus[vcpu as usize].ipi_target = Some((target, off));
+        }
         let this = &mut self.vcpus[vcpu as usize];
         if let Some(line) = this.contending {
             let clock = &self.records[line.0 as usize].lock.contended(self.now).clock;

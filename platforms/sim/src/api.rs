@@ -40,7 +40,7 @@ pub struct Group {
     pub quota: Option<holdfast_host::Quota>,
 }
 
-/// A guest.
+/// A guest, or the kernel on the machine itself.
 #[derive(Clone, Debug)]
 pub struct Vm {
     /// Its name in the results.
@@ -59,6 +59,9 @@ pub struct Vm {
     pub boot: holdfast_workloads::Boot,
     /// The run ends when every measured guest is done.
     pub measured: bool,
+    /// No guest: this kernel runs on the pCPUs themselves, one of its CPUs on each, and its tasks are threads of the host's
+    /// scheduler. One at most; `vcpus` is the number of pCPUs and `affinity` empty.
+    pub bare_metal: bool,
 }
 
 /// A host task that is no vCPU: computes for `busy_ns`, sleeps for `sleep_ns`, for ever.

@@ -347,6 +347,11 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn cpuid(&self, leaf: u32) -> [u32; 4] {
+        let engine = self.engine();
+        if engine.vcpus[engine.current as usize].native {
+            // Not intercepted; and nothing in it says hypervisor.
+            return [0; 4];
+        }
         self.handle.exit(Exit::Cpuid { leaf });
         let engine = self.engine();
         engine.vcpus[engine.current as usize].reply_cpuid
@@ -418,6 +423,8 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn ipi_wait_begin(&self, target: CpuId) {
+        // The wait begins where the flow has come to, and so does the target's time off.
+        self.handle.order();
         let engine = self.engine();
         let vcpu = engine.current as usize;
         let target = engine.vcpu_of(engine.vcpus[vcpu].vm, target.0);
@@ -427,6 +434,8 @@ unsafe impl Cpu for SimCpu {
 
     fn ipi_wait_end(&self, _: CpuId) {
         let engine = self.engine();
+        // A skipped spin ends in one step: what its target was off for is to be told apart before the target is forgotten.
+        engine.settle(engine.current);
         engine.vcpus[engine.current as usize].ipi_target = None;
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use holdfast_abi::StealTime;
 use holdfast_guest::GuestImage;
-use holdfast_host::{Command, Exit, Host, TaskId, VmId};
+use holdfast_host::{Command, Exit, Host, HostInterrupt, TaskId, VmId};
 use holdfast_locks::{NodeTable, WaitTable};
 use holdfast_machine::{Access, Costs, EventQueue, Key, LineId, Lines, PauseHardware, Picos, Time};
 
@@ -22,6 +22,7 @@ use crate::blame::LockRecord;
 use crate::context::Saved;
 use crate::convoy::ConvoyWatch;
 use crate::hash::HistoryHash;
+use crate::native::{Call, Native};
 use crate::park::Spinners;
 use crate::pcpu::{Activity, Pcpu};
 use crate::stack::Stacks;
@@ -152,6 +153,8 @@ pub struct Engine {
     pub vcpus: Vec<Vcpu>,
     /// Guests.
     pub vms: Vec<Vm>,
+    /// The kernel on the machine itself, if there is one.
+    pub native: Option<Native>,
     /// Host tasks that are no vCPUs.
     pub tasks: BTreeMap<TaskId, Task>,
     /// The vCPU whose flow executes.
@@ -166,6 +169,8 @@ pub struct Engine {
     pub commands: Vec<Command>,
     /// The executing flow leaves its guest for this.
     pub exit: Option<Exit>,
+    /// The executing flow of the kernel on the machine itself makes this call.
+    pub call: Option<Call>,
     /// The run cannot go on.
     pub failure: Option<Failure>,
     /// All measured guests are done.
@@ -192,7 +197,7 @@ pub struct Engine {
 #[derive(Clone, Copy, Debug)]
 pub enum Spare {
     /// An interrupt on its way to this pCPU.
-    Interrupt(u32),
+    Interrupt(u32, HostInterrupt),
     /// The next miss of those that spin on this line.
     Line(LineId),
 }
@@ -240,14 +245,12 @@ impl Engine {
         self.vms[vm.0 as usize].first_vcpu + number
     }
 
-    /// An interrupt sets out for `pcpu` and arrives at `at`.
-    pub fn send_ipi(&mut self, pcpu: u32, at: Time) {
-        let slot = self
-            .free_slots
-            .pop()
-            .unwrap_or_else(|| self.add_spare_slot(Spare::Interrupt(pcpu)));
+    /// `interrupt` sets out for `pcpu` and arrives at `at`.
+    pub fn send_ipi(&mut self, pcpu: u32, interrupt: HostInterrupt, at: Time) {
+        let spare = Spare::Interrupt(pcpu, interrupt);
+        let slot = self.free_slots.pop().unwrap_or_else(|| self.add_spare_slot(spare));
         let index = slot - self.first_spare_slot();
-        self.spare_slots[index as usize] = Spare::Interrupt(pcpu);
+        self.spare_slots[index as usize] = spare;
         self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
     }
 
@@ -265,7 +268,7 @@ impl Engine {
             let index = slot.checked_sub(self.first_spare_slot())?;
             match self.spare_slots[index as usize] {
                 Spare::Line(line) => self.play_misses(line),
-                Spare::Interrupt(_) => return None,
+                Spare::Interrupt(..) => return None,
             }
         }
     }
@@ -299,7 +302,7 @@ impl Engine {
         if slot < self.watchdog_slot() {
             // Most timers are set again at once: only one that is not must be taken out.
             self.firing = Some(slot);
-            self.interrupt(slot - pcpus, holdfast_host::HostInterrupt::Timer);
+            self.interrupt(slot - pcpus, HostInterrupt::Timer);
             if self.firing.take().is_some() {
                 self.queue.clear(slot);
             }
@@ -313,10 +316,12 @@ impl Engine {
             self.watch();
         } else {
             let index = slot - self.first_spare_slot();
-            if let Spare::Interrupt(pcpu) = self.spare_slots[index as usize] {
+            if let Spare::Interrupt(pcpu, interrupt) = self.spare_slots[index as usize] {
                 self.free_slots.push(slot);
-                self.record_host_ipi_arrives(pcpu);
-                self.interrupt(pcpu, holdfast_host::HostInterrupt::Reschedule);
+                if interrupt == HostInterrupt::Reschedule {
+                    self.record_host_ipi_arrives(pcpu);
+                }
+                self.interrupt(pcpu, interrupt);
             }
         }
     }

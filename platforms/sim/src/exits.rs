@@ -11,7 +11,7 @@ use holdfast_machine::{Key, PauseHardware, PauseLimit, Picos, Time};
 use crate::api::Failure;
 use crate::cause::Cause;
 use crate::engine::{CLASS_ACTIVITY, Engine};
-use crate::pcpu::Activity;
+use crate::pcpu::{Activity, Handler, Interrupted};
 use crate::vcpu::Mode;
 
 impl Engine {
@@ -21,15 +21,23 @@ impl Engine {
             self.failure = Some(Failure::Invalid(format!("vcpu {vcpu} exits and is not in its guest")));
             return;
         };
+        if self.vcpus[vcpu as usize].native {
+            if exit == Exit::InterruptWindow {
+                self.native_window(vcpu);
+            } else {
+                self.failure = Some(Failure::Invalid(format!("{exit:?} on the machine itself")));
+            }
+            return;
+        }
         self.suspend(vcpu);
         self.vcpus[vcpu as usize].out_cause = exit_cause(&exit);
         self.record_exit(vcpu, &exit);
-        self.host_exit(pcpu, vcpu, exit);
+        self.host_exit(pcpu, vcpu, exit, self.costs.exit_hardware);
         self.record_exit_handled();
     }
 
     /// Stops `vcpu`, in guest mode, at this instant.
-    fn suspend(&mut self, vcpu: u32) {
+    pub fn suspend(&mut self, vcpu: u32) {
         self.unpark_for_stop(vcpu);
         self.settle(vcpu);
         self.settle_wait(vcpu);
@@ -42,7 +50,8 @@ impl Engine {
         }
     }
 
-    fn host_exit(&mut self, pcpu: u32, vcpu: u32, exit: Exit) {
+    /// `vcpu` has left its guest on `pcpu`, where the hardware still takes `hardware` for it.
+    pub fn host_exit(&mut self, pcpu: u32, vcpu: u32, exit: Exit, hardware: Picos) {
         let this = &self.vcpus[vcpu as usize];
         let guest = GuestState {
             // A vector that was injected and not yet taken has entered its handler, which runs with interrupts masked.
@@ -52,7 +61,7 @@ impl Engine {
         // An interrupt that waited for the host's work to end is taken there, before the guest is entered.
         let is_entered = self.now > self.pcpus[pcpu as usize].since || !matches!(exit, Exit::ExternalInterrupt(_));
         if is_entered {
-            self.pcpus[pcpu as usize].charged += self.costs.exit_hardware;
+            self.pcpus[pcpu as usize].charged += hardware;
         }
         self.step_host(
             pcpu,
@@ -68,20 +77,29 @@ impl Engine {
     pub fn interrupt(&mut self, pcpu: u32, interrupt: HostInterrupt) {
         let this = &mut self.pcpus[pcpu as usize];
         match this.activity {
-            Activity::Host => match interrupt {
-                HostInterrupt::Timer => this.timer_pending = true,
-                HostInterrupt::Reschedule => this.reschedule_pending = true,
-            },
+            Activity::Host => this.hold(interrupt),
+            Activity::Guest(cpu) if self.vcpus[cpu as usize].native => self.interrupt_native(pcpu, interrupt),
             Activity::Guest(vcpu) => {
                 self.suspend(vcpu);
                 self.vcpus[vcpu as usize].out_cause = Cause::ExitInterrupt;
-                self.host_exit(pcpu, vcpu, Exit::ExternalInterrupt(interrupt));
+                if interrupt == HostInterrupt::Call {
+                    let this = &mut self.pcpus[pcpu as usize];
+                    if self.now > this.since {
+                        this.charged += self.costs.exit_hardware.halved();
+                    }
+                    self.call_handler(pcpu, Interrupted::Guest(vcpu));
+                } else {
+                    self.host_exit(pcpu, vcpu, Exit::ExternalInterrupt(interrupt), self.costs.exit_hardware);
+                }
             }
             Activity::Task(task) => {
                 let ran = self.now.since(this.since);
                 this.ran += ran;
                 if let Some(task) = self.tasks.get_mut(&task) {
                     task.remaining = Picos(task.remaining.0.saturating_sub(ran.0));
+                }
+                if interrupt == HostInterrupt::Call {
+                    return self.call_handler(pcpu, Interrupted::Other);
                 }
                 self.step_host(
                     pcpu,
@@ -90,6 +108,12 @@ impl Engine {
                         interrupt,
                     },
                 );
+            }
+            Activity::Idle | Activity::Poll if interrupt == HostInterrupt::Call => {
+                if this.activity == Activity::Idle {
+                    this.charged += self.costs.idle_exit;
+                }
+                self.call_handler(pcpu, Interrupted::Other);
             }
             Activity::Idle | Activity::Poll => {
                 self.step_host(
@@ -104,7 +128,7 @@ impl Engine {
     }
 
     /// The host's step for something that happened on `pcpu`, which executes host code from now until its next `Run`.
-    fn step_host(&mut self, pcpu: u32, event: Event) {
+    pub fn step_host(&mut self, pcpu: u32, event: Event) {
         self.stats.host_steps += 1;
         self.pcpus[pcpu as usize].activity = Activity::Host;
         self.record_host(pcpu, true);
@@ -117,7 +141,7 @@ impl Engine {
     /// Starts the host.
     pub fn start_host(&mut self) {
         let mut commands = std::mem::take(&mut self.commands);
-        self.host.start(Nanos(0), &mut commands);
+        self.host.start(Nanos(self.now.nanos()), &mut commands);
         self.obey(&mut commands);
         self.commands = commands;
     }
@@ -134,7 +158,7 @@ impl Engine {
                 Command::Ipi { from, to } => {
                     self.record_host_ipi(from.0, to.0);
                     let at = self.now + self.costs.ipi_latency;
-                    self.send_ipi(to.0, at);
+                    self.send_ipi(to.0, HostInterrupt::Reschedule, at);
                 }
                 Command::Reply { vcpu, value } => self.vcpus[vcpu.0 as usize].reply = value,
                 Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu.0 as usize].reply_cpuid = value,
@@ -155,6 +179,7 @@ impl Engine {
                     self.record_yield(from.0, to.0, done);
                     self.watch_yield(from.0, to.0, done);
                 }
+                Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu.0),
             }
         }
     }
@@ -167,12 +192,22 @@ impl Engine {
             Run::Guest { vcpu, .. } => self.vcpus[vcpu.0 as usize].last_pcpu != pcpu,
             _ => false,
         };
-        let this = &mut self.pcpus[pcpu as usize];
         let thread = match run {
             Run::Guest { vcpu, .. } => Some(Run::Poll(vcpu)),
             Run::Task(_) => Some(run),
             Run::Poll(_) | Run::Idle => None,
         };
+        let task = match run {
+            Run::Task(task) => Some(task),
+            _ => None,
+        };
+        // A kernel's switches between its own tasks cost what its own switches cost: the same as in a guest.
+        let thread = match task.and_then(|task| self.native_thread(task)) {
+            Some(_) => self.native.as_ref().map(|native| Run::Task(native.task_of(0))),
+            None => thread,
+        };
+        self.native_chosen(pcpu, task);
+        let this = &mut self.pcpus[pcpu as usize];
         if let Some(thread) = thread {
             let refill = this.warm(thread, has_moved, cold);
             this.charged += refill;
@@ -228,12 +263,20 @@ impl Engine {
 
     /// `pcpu` does what the host told it to do next; an interrupt that waited comes right after.
     fn begin(&mut self, pcpu: u32) {
+        if let Handler::Due(interrupted) = self.pcpus[pcpu as usize].handler {
+            return self.enter_handler(pcpu, interrupted);
+        }
         self.record_host(pcpu, false);
+        let interrupt = self.pcpus[pcpu as usize].next_interrupt();
+        let next = self.pcpus[pcpu as usize].next;
+        let thread = match next {
+            Run::Task(task) => self.native_thread(task),
+            _ => None,
+        };
         let this = &mut self.pcpus[pcpu as usize];
-        let timer = std::mem::take(&mut this.timer_pending);
-        let reschedule = !timer && std::mem::take(&mut this.reschedule_pending);
         this.since = self.now;
-        match this.next {
+        match next {
+            Run::Task(_) if let Some(thread) = thread => self.enter_thread(pcpu, thread),
             Run::Guest { vcpu, inject, window } => {
                 this.activity = Activity::Guest(vcpu.0);
                 self.enter_guest(pcpu, vcpu.0, inject, window);
@@ -255,10 +298,8 @@ impl Engine {
                 self.queue.clear(pcpu);
             }
         }
-        if timer {
-            self.interrupt(pcpu, HostInterrupt::Timer);
-        } else if reschedule {
-            self.interrupt(pcpu, HostInterrupt::Reschedule);
+        if let Some(interrupt) = interrupt {
+            self.interrupt(pcpu, interrupt);
         }
     }
 

@@ -23,6 +23,7 @@ use crate::api::{CallOff, Failure};
 use crate::cause::Cause;
 use crate::context::{Body, prepare, switch};
 use crate::engine::{CLASS_ACTIVITY, Engine};
+use crate::native::{Call, PREEMPT};
 use crate::park::{Resumption, Woken};
 use crate::probe::Probe;
 use crate::word::{Shared, SimWord};
@@ -145,7 +146,12 @@ impl Handle {
         let engine = self.engine();
         let vcpu = engine.current;
         let now = engine.now;
-        let cost = engine.costs.guest_interrupt;
+        // The scheduler's wish comes with an interrupt that has been paid for.
+        let cost = if vector == PREEMPT {
+            Picos::ZERO
+        } else {
+            engine.costs.guest_interrupt
+        };
         let this = &mut engine.vcpus[vcpu as usize];
         let vm = this.vm.0 as usize;
         let aside = this.set_aside(now);
@@ -155,7 +161,12 @@ impl Handle {
         };
         let image: *const dyn GuestImage = &**image;
         // SAFETY: the image is boxed, set before the run and dropped after it; nobody changes it.
-        unsafe { (*image).interrupt(vector) };
+        let image = unsafe { &*image };
+        if vector == PREEMPT {
+            image.preempt();
+        } else {
+            image.interrupt(vector);
+        }
         self.order();
         let engine = self.engine();
         let vcpu = engine.current;
@@ -208,6 +219,14 @@ impl Handle {
     /// As [`Handle::exit`], by a flow whose turn it is.
     pub fn leave(&self, exit: Exit) {
         self.engine().exit = Some(exit);
+        self.switch_to(None);
+        self.continued();
+    }
+
+    /// Asks the scheduler beneath the kernel on the machine itself; maybe on another CPU when it is done.
+    pub fn call(&self, call: Call) {
+        self.order();
+        self.engine().call = Some(call);
         self.switch_to(None);
         self.continued();
     }
@@ -395,6 +414,10 @@ pub fn play(engine: &mut Engine, call_off: &CallOff) {
         }
         if let Some(exit) = engine.exit.take() {
             engine.leave_guest(engine.current, exit);
+            continue;
+        }
+        if let Some(call) = engine.call.take() {
+            engine.leave_native(engine.current, call);
             continue;
         }
         let Some((time, vcpu)) = engine.next_turn() else {

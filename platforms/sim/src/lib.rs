@@ -17,6 +17,7 @@ mod flow;
 mod hash;
 mod ledger;
 mod machine;
+mod native;
 mod park;
 mod pcpu;
 mod probe;

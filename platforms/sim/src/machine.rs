@@ -7,7 +7,9 @@
 
 use core::cell::Cell;
 
-use holdfast_guest::{Machine, Report};
+use holdfast_guest::{Machine, Report, Threads};
+use holdfast_host::{HostInterrupt, PcpuId};
+use holdfast_locks::CpuId;
 use holdfast_machine::Picos;
 
 use crate::api::Failure;
@@ -16,6 +18,7 @@ use crate::cpu::SimCpu;
 use crate::engine::Engine;
 use crate::flow::{Handle, run_flow};
 use crate::hash::stream_seed;
+use crate::native::{Call, Flow};
 use crate::stack::Stack;
 use crate::timeline::Happening;
 
@@ -24,16 +27,20 @@ use crate::timeline::Happening;
 pub struct SimMachine {
     handle: Handle,
     vm: u32,
+    native: bool,
 }
 
 impl SimMachine {
-    /// The machine of guest `vm`.
+    /// The machine of guest `vm`, or the real one for the kernel on it.
     ///
     /// The engine must outlive it and not move; only code that the engine runs may use it.
     pub(crate) fn new(engine: *mut Engine, vm: u32) -> SimMachine {
+        let handle = Handle::new(engine);
+        let native = handle.engine().native.as_ref();
         SimMachine {
-            handle: Handle::new(engine),
+            handle,
             vm,
+            native: native.is_some_and(|native| native.vm == vm),
         }
     }
 }
@@ -106,6 +113,11 @@ unsafe impl Machine for SimMachine {
         }
     }
 
+    #[inline(always)]
+    fn threads(&self) -> Option<&dyn Threads<SimContext>> {
+        if self.native { Some(self) } else { None }
+    }
+
     fn seed(&self, purpose: &str) -> u64 {
         stream_seed(self.handle.engine().vms[self.vm as usize].seed, self.vm, purpose)
     }
@@ -140,5 +152,68 @@ unsafe impl Machine for SimMachine {
                 self.handle.switch_to(None);
             }
         }
+    }
+}
+
+impl Threads<SimContext> for SimMachine {
+    fn reserve(&self, count: u32) {
+        self.handle.engine().native_reserve(count);
+    }
+
+    fn start(&self, thread: u32, context: &SimContext) {
+        self.handle.order();
+        let engine = self.handle.engine();
+        let saved = context.saved.replace(Saved::NONE);
+        if saved != Saved::NONE
+            && let Some(native) = &mut engine.native
+        {
+            native.threads[thread as usize].flow = Flow {
+                saved,
+                stack_limit: context.stack_limit,
+            };
+        }
+        if !engine.native_rouse(thread) {
+            self.handle.call(Call::Start(thread));
+        }
+    }
+
+    fn wake(&self, thread: u32) {
+        self.handle.call(Call::Wake(thread));
+    }
+
+    fn sleep(&self, until: Option<u64>) {
+        self.handle.call(Call::Sleep(until));
+    }
+
+    fn end(&self) {
+        self.handle.call(Call::End);
+    }
+
+    fn yield_cpu(&self) {
+        self.handle.call(Call::Yield);
+    }
+
+    fn execute(&self) {
+        self.handle.call(Call::Execute);
+    }
+
+    #[inline]
+    fn wants_to_reschedule(&self) -> bool {
+        let engine = self.handle.engine();
+        let pcpu = engine.vcpus[engine.current as usize].last_pcpu;
+        engine.host.wants_to_reschedule(PcpuId(pcpu))
+    }
+
+    fn call(&self, target: CpuId) {
+        let send = self.handle.engine().costs.ipi_send;
+        self.handle.work(send);
+        self.handle.order();
+        let engine = self.handle.engine();
+        let at = engine.now + engine.costs.ipi_latency;
+        engine.send_ipi(target.0, HostInterrupt::Call, at);
+    }
+
+    fn idle(&self) {
+        self.handle.call(Call::Idle);
     }
 }

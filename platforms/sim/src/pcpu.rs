@@ -1,6 +1,6 @@
 //! A pCPU: what it does now, and what it does next.
 
-use holdfast_host::{Run, TaskId};
+use holdfast_host::{HostInterrupt, Run, TaskId};
 use holdfast_machine::{Picos, Time};
 
 /// What a pCPU does.
@@ -18,6 +18,29 @@ pub enum Activity {
     Poll,
 }
 
+/// What a pCPU did when a call of the kernel on the machine itself came that no thread of that kernel could take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupted {
+    /// Nothing yet: it is powered on.
+    PowerOn,
+    /// It ran this vCPU.
+    Guest(u32),
+    /// Anything else.
+    Other,
+}
+
+/// How far the handling of such a call is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Handler {
+    /// There is none.
+    #[default]
+    None,
+    /// It runs as soon as the pCPU has left what it did.
+    Due(Interrupted),
+    /// It runs.
+    Runs(Interrupted),
+}
+
 /// A pCPU.
 #[derive(Clone, Debug)]
 pub struct Pcpu {
@@ -31,6 +54,10 @@ pub struct Pcpu {
     pub timer_pending: bool,
     /// A reschedule interrupt waits for the host's work to end.
     pub reschedule_pending: bool,
+    /// A call of the kernel on the machine itself waits for the host's work to end.
+    pub call_pending: bool,
+    /// The handler of such a call.
+    pub handler: Handler,
     /// Whose caches these are: the vCPU or task that it ran last.
     pub warm_for: Option<Run>,
     /// Time spent in guests and tasks, in which lines are displaced.
@@ -50,6 +77,8 @@ impl Pcpu {
             charged: Picos::ZERO,
             timer_pending: false,
             reschedule_pending: false,
+            call_pending: false,
+            handler: Handler::None,
             warm_for: None,
             ran: Picos::ZERO,
             displaced: Vec::new(),
@@ -70,6 +99,33 @@ impl Pcpu {
             self.displaced.push((before, ran));
         }
         lost.filter(|_| !has_moved).unwrap_or(all)
+    }
+
+    /// `interrupt` waits until it can be taken.
+    pub fn hold(&mut self, interrupt: HostInterrupt) {
+        match interrupt {
+            HostInterrupt::Timer => self.timer_pending = true,
+            HostInterrupt::Reschedule => self.reschedule_pending = true,
+            HostInterrupt::Call => self.call_pending = true,
+        }
+    }
+
+    /// Whether an interrupt waits.
+    pub fn is_interrupted(&self) -> bool {
+        self.timer_pending || self.reschedule_pending || self.call_pending
+    }
+
+    /// The next interrupt that waited.
+    pub fn next_interrupt(&mut self) -> Option<HostInterrupt> {
+        if std::mem::take(&mut self.timer_pending) {
+            Some(HostInterrupt::Timer)
+        } else if std::mem::take(&mut self.reschedule_pending) {
+            Some(HostInterrupt::Reschedule)
+        } else if std::mem::take(&mut self.call_pending) {
+            Some(HostInterrupt::Call)
+        } else {
+            None
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_abi::StealTime;
 use holdfast_guest::GuestImage;
-use holdfast_host::{GroupId, Host, Nanos, PcpuPlace, VmId};
+use holdfast_host::{GroupId, Host, Nanos, PcpuPlace, VmGroup, VmId};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{EventQueue, Lines, Picos, Time, Topology};
 
@@ -18,6 +18,7 @@ use crate::engine::{Engine, EngineStats, Task, Vm};
 use crate::flow::{boot_flow, play};
 use crate::hash::HistoryHash;
 use crate::machine::SimMachine;
+use crate::native::Native;
 use crate::pcpu::Pcpu;
 use crate::stack::Stacks;
 use crate::timeline::{Recorder, Timeline, Window};
@@ -43,7 +44,7 @@ pub fn run_images(
     call_off: &CallOff,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<Outcome, Failure> {
-    execute(&mut *build(config, image)?, call_off)
+    execute(&mut *build(config, image)?, config, call_off)
 }
 
 /// As [`run`], and records what happens within `window`: up to a failure, if there is one. The outcome is that of [`run`],
@@ -76,18 +77,18 @@ pub fn record_images(
     let tasks = engine.tasks.keys().map(|task| task.0).zip(names).collect();
     let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), tasks);
     engine.timeline = Some(Box::new(recorder));
-    let outcome = execute(&mut engine, call_off);
+    let outcome = execute(&mut engine, config, call_off);
     let timeline = engine.take_timeline(outcome.is_ok());
     Ok((outcome, timeline))
 }
 
-fn execute(engine: &mut Engine, call_off: &CallOff) -> Result<Outcome, Failure> {
-    engine.start_host();
+fn execute(engine: &mut Engine, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+    engine.power_on();
     engine.set_watchdog();
     play(engine, call_off);
     match engine.failure.take() {
         Some(failure) => Err(failure),
-        None => Ok(gather(engine)),
+        None => Ok(gather(engine, config)),
     }
 }
 
@@ -104,7 +105,7 @@ fn build(
         Some(name) => find_group(&groups, name).map(Some),
     };
     let (mut vms, mut vcpus) = (Vec::new(), Vec::new());
-    for vm in &config.vms {
+    for vm in in_order(config) {
         if !vm.domains.is_empty() && vm.domains.len() != vm.vcpus as usize {
             let found = format!(
                 "{} proximity domains for {} vcpus of {}",
@@ -114,22 +115,31 @@ fn build(
             );
             return Err(invalid(&found));
         }
+        let id = VmId(vms.len() as u32);
+        vms.push(new_vm(vm, vcpus.len() as u32, config.seed));
+        if vm.bare_metal {
+            vcpus.extend((0..vm.vcpus).map(|number| Vcpu::of_native(id, number)));
+            continue;
+        }
         let wanted = holdfast_host::VmConfig {
             parent: group(&vm.group)?,
             ..vm.host
         };
-        let id = host
+        let known = host
             .add_vm(&wanted, vm.vcpus, &vm.affinity)
             .map_err(|error| invalid(&error))?;
-        vms.push(new_vm(vm, vcpus.len() as u32, config.seed));
-        vcpus.extend((0..vm.vcpus).map(|number| Vcpu::new(VmId(id.0), number)));
+        assert_eq!(known, id, "host and engine number guests alike");
+        vcpus.extend((0..vm.vcpus).map(|number| Vcpu::new(id, number)));
     }
+    let beneath = config.vms.iter().find(|vm| vm.bare_metal).map(|vm| group(&vm.group));
+    let native = native(config, &mut host, beneath.transpose()?.flatten())?;
     let mut tasks = BTreeMap::new();
     for task in &config.tasks {
         let wanted = holdfast_host::TaskConfig {
             nice: task.nice,
             affinity: task.affinity.clone(),
             group: group(&task.group)?,
+            ..holdfast_host::TaskConfig::default()
         };
         let id = host.add_task(&wanted).map_err(|error| invalid(&error))?;
         let busy = (task.busy_ns != u64::MAX).then(|| Picos::from_nanos(task.busy_ns));
@@ -156,6 +166,7 @@ fn build(
         pcpus: vec![Pcpu::new(); topology.pcpus() as usize],
         vcpus,
         vms,
+        native,
         tasks,
         current: 0,
         main: Saved::NONE,
@@ -163,6 +174,7 @@ fn build(
         host,
         commands: Vec::new(),
         exit: None,
+        call: None,
         failure: None,
         finished: false,
         timeline: None,
@@ -206,10 +218,54 @@ fn find_group(groups: &[(&str, GroupId)], name: &str) -> Result<GroupId, Failure
     })
 }
 
+/// Guests first, as the host numbers them; then the kernel on the machine itself.
+fn in_order(config: &Config) -> impl Iterator<Item = &VmConfig> {
+    let guests = config.vms.iter().filter(|vm| !vm.bare_metal);
+    guests.chain(config.vms.iter().filter(|vm| vm.bare_metal))
+}
+
+/// The kernel on the machine itself, if there shall be one.
+fn native(config: &Config, host: &mut Host, parent: Option<GroupId>) -> Result<Option<Native>, Failure> {
+    let pcpus = config.machine.topology.pcpus();
+    let guests = config.vms.iter().filter(|vm| !vm.bare_metal);
+    let (number, first) = guests.fold((0, 0), |(number, first), vm| (number + 1, first + vm.vcpus));
+    let mut natives = config.vms.iter().filter(|vm| vm.bare_metal);
+    let Some(vm) = natives.next() else { return Ok(None) };
+    let name = &vm.name;
+    if let Some(other) = natives.next() {
+        let other = &other.name;
+        return Err(Failure::Invalid(format!(
+            "{name} and {other} cannot both have the machine itself"
+        )));
+    }
+    if vm.vcpus != pcpus || !vm.affinity.is_empty() {
+        let what = format!(
+            "{name}, on the machine itself, has its {pcpus} pCPUs, not {} vCPUs",
+            vm.vcpus
+        );
+        return Err(Failure::Invalid(what));
+    }
+    let group = match vm.host.group {
+        VmGroup::Root => parent,
+        VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } => {
+            let group = host.add_group(parent, shares);
+            Some(group.map_err(|error| Failure::Invalid(error.to_string()))?)
+        }
+    };
+    let task = holdfast_host::TaskConfig {
+        nice: vm.host.nice,
+        group,
+        voluntary: true,
+        dormant: true,
+        ..holdfast_host::TaskConfig::default()
+    };
+    Ok(Some(Native::new(number, first, pcpus, task)))
+}
+
 /// Builds each guest's kernel, and the flows in which its vCPUs boot it.
 fn boot(engine: &mut Engine, config: &Config, image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>) {
     let pointer: *mut Engine = engine;
-    for (index, vm) in config.vms.iter().enumerate() {
+    for (index, vm) in in_order(config).enumerate() {
         engine.current = engine.vms[index].first_vcpu;
         let machine = SimMachine::new(pointer, index as u32);
         engine.vms[index].image = Some(image(vm, machine));
@@ -261,9 +317,12 @@ fn places(topology: &Topology) -> Vec<PcpuPlace> {
         .collect()
 }
 
-fn gather(engine: &mut Engine) -> Outcome {
+fn gather(engine: &mut Engine, config: &Config) -> Outcome {
     engine.close_ledgers();
-    let vms = (0..engine.vms.len() as u32).map(|vm| gather_vm(engine, vm)).collect();
+    let mut gathered = in_order(config).zip(0..).collect::<Vec<_>>();
+    // As they were configured.
+    gathered.sort_by_key(|(vm, _)| config.vms.iter().position(|other| std::ptr::eq(*vm, other)));
+    let vms = gathered.iter().map(|&(_, number)| gather_vm(engine, number)).collect();
     let EngineStats {
         operations,
         switches,
@@ -303,15 +362,21 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
         .sum();
     let mut counters = vm.counters.clone();
     // CPU time as `top` shows it on the host, exits' handling included; 1000 is one pCPU.
-    counters.insert("cpu_time_ns".to_owned(), ran_ps / 1000);
-    let permille = u128::from(ran_ps) * 1000 / u128::from(engine.now.0.max(1));
+    let ran_ns = match &engine.native {
+        Some(native) if native.vm == number => {
+            let now = Nanos(engine.now.nanos());
+            let threads = (0..native.threads.len() as u32).map(|thread| native.task_of(thread));
+            threads.map(|thread| engine.host.cpu_time(thread, now).0).sum()
+        }
+        _ => {
+            let counted = engine.host.counters(VmId(number));
+            counters.extend(counted.map(|(name, value)| (name.to_owned(), value)));
+            ran_ps / 1000
+        }
+    };
+    counters.insert("cpu_time_ns".to_owned(), ran_ns);
+    let permille = u128::from(ran_ns) * 1_000_000 / u128::from(engine.now.0.max(1));
     counters.insert("cpu_permille".to_owned(), permille as u64);
-    counters.extend(
-        engine
-            .host
-            .counters(VmId(number))
-            .map(|(name, value)| (name.to_owned(), value)),
-    );
     counters.extend(
         vm.lock_stats
             .iter()
@@ -322,7 +387,8 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
     counters.insert("preempted_waiting_for_lock".to_owned(), vm.preempted_waiting);
     counters.extend(vm.yields.counters().map(|(name, value)| (name.to_owned(), value)));
     let now = Nanos(engine.now.nanos());
-    if let Some(throttling) = engine.host.vm_throttling(VmId(number), now) {
+    let is_guest = engine.native.as_ref().is_none_or(|native| native.vm != number);
+    if is_guest && let Some(throttling) = engine.host.vm_throttling(VmId(number), now) {
         counters.insert("throttled_holding_lock".to_owned(), vm.throttled_holding);
         counters.insert("throttled_waiting_for_lock".to_owned(), vm.throttled_waiting);
         counters.insert("bandwidth_periods".to_owned(), throttling.periods);

@@ -37,6 +37,9 @@ pub struct Vcpu {
     /// What the host says of it.
     pub state: VcpuState,
 
+    /// It is a CPU of the kernel on the machine itself (`native.rs`), not of a guest.
+    pub native: bool,
+
     /// The flow that continues when its turn comes.
     pub flow: Saved,
     /// Stack pointers of that flow stay above this.
@@ -102,6 +105,7 @@ impl Vcpu {
             pcpu: None,
             last_pcpu: u32::MAX,
             state: VcpuState::Woken,
+            native: false,
             flow: Saved::NONE,
             stack_limit: 0,
             clock: Time(0),
@@ -128,6 +132,18 @@ impl Vcpu {
             out_cause: Cause::WakeLatency,
             off_time: 0,
             off_since: Some(Time(0)),
+        }
+    }
+
+    /// CPU `number` of the kernel on the machine itself, which is `vm`.
+    pub fn of_native(vm: VmId, number: u32) -> Vcpu {
+        Vcpu {
+            native: true,
+            state: crate::native::STATE,
+            last_pcpu: number,
+            out_cause: Cause::Idle,
+            off_since: None,
+            ..Vcpu::new(vm, number)
         }
     }
 

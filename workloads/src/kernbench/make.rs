@@ -53,10 +53,20 @@ impl Slots {
 }
 
 impl<M: Machine> Build<M> {
-    /// The whole build.
+    /// The whole build, once or for ever.
     pub(super) fn top(&self, os: &Os<M>) {
         os.wait_for_cpus();
         os.begin();
+        self.build(os);
+        os.done(None);
+        if self.repeat {
+            loop {
+                self.build(os);
+            }
+        }
+    }
+
+    fn build(&self, os: &Os<M>) {
         os.exec(&executable(files::MAKE));
         os.handle_child_signals();
         os.open_pipe(JOB_SERVER, 1);
@@ -71,7 +81,6 @@ impl<M: Machine> Build<M> {
         }
         slots.drain(os);
         self.final_link(os);
-        os.done(None);
     }
 
     fn final_link(&self, os: &Os<M>) {

@@ -13,10 +13,10 @@ use holdfast_guest::{Executable, FileId};
 use super::Kernbench;
 use crate::stream::Stream;
 
-/// Compile units of a full build. [E] x86-64 defconfig of 3.3: about 1 900 objects.
-const UNITS: u32 = 1_900;
 /// Units per directory. [E] about 330 directories have objects of their own.
 const UNITS_PER_DIRECTORY: u32 = 6;
+/// The serial part of a defconfig build: `share::PREPARE` and `share::FINAL`.
+pub(super) const SERIAL: f64 = share::PREPARE + share::FINAL;
 /// Spread of a unit's user time (sigma of the logarithm). [E]
 const TIME_SPREAD: f64 = 0.6;
 /// Spread of counts. [E]
@@ -122,8 +122,10 @@ pub(super) struct Mix {
     pub(super) units: u32,
     /// Its directories.
     pub(super) directories: u32,
-    /// User time of a full build divided by its units, nanoseconds.
+    /// User time of a full build without its serial part, as if that were [`SERIAL`] of it, divided by its units; nanoseconds.
     unit_ns: f64,
+    /// The same of the serial part.
+    serial_unit_ns: f64,
 }
 
 /// One unit's work. Times in nanoseconds of user time.
@@ -148,12 +150,15 @@ impl Mix {
         } else {
             1.0
         };
-        let units = (libm::round(f64::from(UNITS) * scale) as u32).max(1);
-        let unit_ns = parameters.user_cpu_seconds.max(0.0) * 1e9 / f64::from(UNITS);
+        let full = f64::from(parameters.units.max(1));
+        let units = (libm::round(full * scale) as u32).max(1);
+        let unit_ns = parameters.user_cpu_seconds.max(0.0) * 1e9 / full;
+        let serial = parameters.serial_share.clamp(0.0, 1.0);
         Mix {
             units,
             directories: units.div_ceil(UNITS_PER_DIRECTORY),
-            unit_ns,
+            unit_ns: unit_ns * ((1.0 - serial) / (1.0 - SERIAL)),
+            serial_unit_ns: unit_ns * (serial / SERIAL),
         }
     }
 
@@ -179,12 +184,12 @@ impl Mix {
 
     /// User time before the first directory.
     pub(super) fn prepare_ns(&self) -> u64 {
-        self.ns(share::PREPARE) * u64::from(self.units)
+        (self.serial_unit_ns * share::PREPARE) as u64 * u64::from(self.units)
     }
 
     /// User time after the last.
     pub(super) fn final_ns(&self) -> u64 {
-        self.ns(share::FINAL) * u64::from(self.units)
+        (self.serial_unit_ns * share::FINAL) as u64 * u64::from(self.units)
     }
 
     /// The work of `unit`, the same in every run with these seeds. `seed` gives a stream's seed by its purpose.
@@ -251,6 +256,19 @@ mod tests {
         let total = units.sum::<u64>() + directories.sum::<u64>() + mix.prepare_ns() + mix.final_ns();
         let ratio = total as f64 / (parameters.user_cpu_seconds * 1e9);
         assert!((0.97..1.03).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn serial_work_is_taken_from_the_rest() {
+        let parameters = |serial_share| Kernbench {
+            serial_share,
+            ..Kernbench::default()
+        };
+        let (usual, less) = (Mix::new(&parameters(SERIAL)), Mix::new(&parameters(SERIAL / 2.0)));
+        assert_eq!(usual.unit(7, seed), Mix::new(&Kernbench::default()).unit(7, seed));
+        let serial = |mix: &Mix| (mix.prepare_ns() + mix.final_ns()) as f64;
+        assert!((serial(&usual) / serial(&less) - 2.0).abs() < 1e-3);
+        assert!(less.directory_ns(0) > usual.directory_ns(0));
     }
 
     #[test]

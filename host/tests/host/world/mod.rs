@@ -292,8 +292,7 @@ impl World {
     pub fn handle(&mut self, event: Event) {
         let mut out = std::mem::take(&mut self.out);
         self.host.handle(event, Nanos(self.now), &mut out);
-        let (Event::Exit { pcpu, .. } | Event::Interrupt { pcpu, .. } | Event::TaskSleeps { pcpu, .. }) = event;
-        self.check_run(pcpu, &out);
+        self.check_run(event.pcpu(), &out);
         self.apply(&out);
         out.clear();
         self.out = out;
@@ -353,7 +352,7 @@ impl World {
                     self.push(self.now + 1_000, to.0, What::Ipi);
                 }
                 Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
-                Command::ReplyCpuid { .. } | Command::SkipPause { .. } => {}
+                Command::ReplyCpuid { .. } | Command::SkipPause { .. } | Command::TaskWaits { .. } => {}
                 Command::PauseControls { vcpu, controls } => self.guest(vcpu).controls = controls,
                 Command::DirectedYield { from, to, .. } => assert_ne!(from, to, "vcpu {} yields to itself", from.0),
                 Command::Fault { vcpu } => self.guest(vcpu).faults += 1,

@@ -146,6 +146,12 @@ pub(super) static GUEST: &[Key] = &[
         "whether the run waits for this guest; \"auto\": if its workload ends",
         vm!(OptionalFlag, measured),
     ),
+    key(
+        "vm.*.bare_metal",
+        "no guest: this kernel runs on the machine itself, beside the guests, with all pCPUs for its CPUs and the host's \
+         scheduler for its own; what concerns guests and vCPUs (vcpus, hz, pv_unhalt, ...) does not apply to it",
+        vm!(Flag, bare_metal),
+    ),
     key("vm.*.lock", "the guest kernel's spinlock", vm!(Choice, boot.lock)),
     number(
         "vm.*.hz",
@@ -315,6 +321,25 @@ pub(super) static WORKLOAD: &[Key] = &[
         (1.0, 1e6),
         "CPU time of user work in a full build; calibrated",
         workload!(Kernbench, F64, user_cpu_seconds),
+    ),
+    number(
+        "vm.*.kernbench.units",
+        "",
+        (1.0, 1e6),
+        "compile units of a full build",
+        workload!(Kernbench, U32, units),
+    ),
+    number(
+        "vm.*.kernbench.serial_share",
+        "",
+        (0.0, 1.0),
+        "share of that time that is serial: preparations, linking and compressing the kernel",
+        workload!(Kernbench, F64, serial_share),
+    ),
+    key(
+        "vm.*.kernbench.repeat",
+        "builds again and again, so that who is measured beside it stays loaded; the first build is the result",
+        workload!(Kernbench, Flag, repeat),
     ),
     number(
         "vm.*.pgbench.clients",

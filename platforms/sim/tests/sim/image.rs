@@ -156,6 +156,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         group: None,
         host: Default::default(),
         boot: Default::default(),
+        bare_metal: false,
         measured: true,
     };
     let hog = |index: u32| HostTask {

@@ -7,6 +7,7 @@ mod faults;
 mod image;
 mod locks;
 mod many;
+mod native;
 mod numa;
 mod pause;
 mod timeline;

@@ -1,0 +1,141 @@
+//! Tasks that are no vCPUs and are preempted only where they say so: a kernel's own.
+
+use holdfast_host::{Command, Event, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, TaskConfig, TaskId};
+
+use crate::world::places;
+
+const MS: u64 = 1_000_000;
+const HERE: PcpuId = PcpuId(0);
+
+/// A host with `pcpus` and two voluntary tasks: the first runs on pCPU 0, the second may be dormant.
+struct Bench {
+    host: Host,
+    now: u64,
+    first: TaskId,
+    second: TaskId,
+}
+
+impl Bench {
+    fn new(pcpus: u32, second_is_dormant: bool) -> Bench {
+        let config = HostConfig::default();
+        let mut host = Host::new(&config, &places(1, pcpus, 1)).expect("a valid host");
+        let mut add = |dormant| {
+            let config = TaskConfig {
+                voluntary: true,
+                dormant,
+                ..TaskConfig::default()
+            };
+            host.add_task(&config).expect("a valid task")
+        };
+        let (mut first, mut second) = (add(false), add(second_is_dormant));
+        let mut out = Vec::new();
+        host.start(Nanos(0), &mut out);
+        let runs = |task| {
+            out.contains(&Command::Run {
+                pcpu: HERE,
+                run: Run::Task(task),
+            })
+        };
+        if runs(second) {
+            (first, second) = (second, first);
+        }
+        assert!(runs(first), "{out:?}");
+        Bench {
+            host,
+            now: 0,
+            first,
+            second,
+        }
+    }
+
+    /// What the event's pCPU does after `event`, and all commands.
+    fn step(&mut self, event: Event) -> (Run, Vec<Command>) {
+        let mut out = Vec::new();
+        self.host.handle(event, Nanos(self.now), &mut out);
+        let run = out.iter().find_map(|command| match command {
+            Command::Run { pcpu, run } if *pcpu == event.pcpu() => Some(*run),
+            _ => None,
+        });
+        (run.expect("every event has its run"), out)
+    }
+
+    /// Ticks for 100 ms; who runs then.
+    fn tick_long(&mut self) -> Run {
+        let mut run = Run::Idle;
+        for _ in 0..100 {
+            self.now += MS;
+            let interrupt = HostInterrupt::Timer;
+            run = self.step(Event::Interrupt { pcpu: HERE, interrupt }).0;
+        }
+        run
+    }
+}
+
+#[test]
+fn a_voluntary_task_keeps_its_pcpu_until_it_yields() {
+    let mut bench = Bench::new(1, false);
+    assert_eq!(bench.tick_long(), Run::Task(bench.first));
+    assert!(bench.host.wants_to_reschedule(HERE), "a slice is less than 100 ms");
+    let (run, out) = bench.step(Event::TaskYields { pcpu: HERE });
+    assert_eq!(run, Run::Task(bench.second));
+    let (task, pcpu) = (bench.first, HERE);
+    assert!(out.contains(&Command::TaskWaits { task, pcpu }), "{out:?}");
+    assert!(!bench.host.wants_to_reschedule(HERE));
+}
+
+#[test]
+fn a_yield_that_nobody_asked_for_changes_nothing() {
+    let mut bench = Bench::new(1, false);
+    let (run, _) = bench.step(Event::TaskYields { pcpu: HERE });
+    assert_eq!(run, Run::Task(bench.first));
+}
+
+#[test]
+fn no_wakeup_is_lost_before_its_sleep() {
+    let mut bench = Bench::new(2, false);
+    let (here, there) = (HERE, PcpuId(1));
+    // The second task, on the other pCPU, is about to sleep when the first wakes it.
+    let task = bench.second;
+    bench.step(Event::TaskWakes { pcpu: here, task });
+    let sleep = Event::TaskSleeps {
+        pcpu: there,
+        until: None,
+    };
+    assert_eq!(bench.step(sleep).0, Run::Task(task), "the wake-up was kept");
+    assert_eq!(bench.step(sleep).0, Run::Idle, "for one sleep only");
+    let (_, out) = bench.step(Event::TaskWakes { pcpu: here, task });
+    assert!(
+        out.iter()
+            .any(|command| matches!(command, Command::TaskWaits { task: who, .. } if *who == task))
+    );
+}
+
+#[test]
+fn a_task_lives_again_after_its_end_and_not_before() {
+    let mut bench = Bench::new(2, true);
+    let there = PcpuId(1);
+    let task = bench.second;
+    let waits = |out: &[Command]| out.contains(&Command::TaskWaits { task, pcpu: there });
+    assert!(waits(&bench.step(Event::TaskStarts { pcpu: HERE, task }).1));
+    let interrupt = HostInterrupt::Reschedule;
+    assert_eq!(
+        bench.step(Event::Interrupt { pcpu: there, interrupt }).0,
+        Run::Task(task)
+    );
+    // Its slot is given to a new task before it has quite ended.
+    let (_, out) = bench.step(Event::TaskStarts { pcpu: HERE, task });
+    assert!(!waits(&out), "it runs still");
+    let (run, out) = bench.step(Event::TaskEnds { pcpu: there });
+    assert!(run == Run::Task(task) || waits(&out), "{run:?} {out:?}");
+}
+
+#[test]
+fn an_exec_moves_to_an_idle_pcpu() {
+    let mut bench = Bench::new(2, true);
+    let (task, pcpu) = (bench.first, PcpuId(1));
+    let (run, out) = bench.step(Event::TaskExecutes { pcpu: HERE });
+    assert_eq!(run, Run::Idle, "it has left");
+    assert!(out.contains(&Command::TaskWaits { task, pcpu }), "{out:?}");
+    let interrupt = HostInterrupt::Reschedule;
+    assert_eq!(bench.step(Event::Interrupt { pcpu, interrupt }).0, Run::Task(task));
+}

@@ -1,0 +1,110 @@
+//! A kernel on the machine itself, beside a guest that runs the same.
+
+use std::sync::atomic::AtomicBool;
+
+use holdfast_locks::LockKind;
+use holdfast_sim::{Config, Failure, Outcome, Vm, run};
+use holdfast_workloads::{Boot, Kernbench, Workload};
+
+use crate::image::{coarsen, config};
+
+const PCPUS: u32 = 4;
+
+/// Two builds at the same time: one on the machine itself, one in a guest.
+fn both(seed: u64) -> Config {
+    let mut config = config(PCPUS, PCPUS, 0, seed);
+    if seed % 2 == 1 {
+        // Ties hide faults: make many.
+        coarsen(&mut config.machine.costs);
+    }
+    let build = Kernbench {
+        jobs: 6,
+        scale: 0.004,
+        user_cpu_seconds: 100.0,
+        ..Kernbench::default()
+    };
+    let boot = Boot {
+        lock: LockKind::PvQspin,
+        workload: Workload::Kernbench(build),
+        ..Boot::default()
+    };
+    config.vms[0].boot = boot;
+    let bare = Vm {
+        name: "bare".into(),
+        bare_metal: true,
+        ..config.vms[0].clone()
+    };
+    config.vms.insert(0, bare);
+    config
+}
+
+fn play(config: &Config) -> Outcome {
+    run(config, &AtomicBool::new(false)).unwrap_or_else(|failure| panic!("seed {}: {failure}", config.seed))
+}
+
+#[test]
+fn skipped_spins_are_executed_spins_bit_for_bit() {
+    for seed in 0..4 {
+        let mut config = both(seed);
+        let skipped = play(&config);
+        config.execute_spins = true;
+        let executed = play(&config);
+        assert_eq!(skipped.history_hash, executed.history_hash, "seed {seed}");
+        for (one, other) in skipped.vms.iter().zip(&executed.vms) {
+            assert_eq!(one.lost_time_ps, other.lost_time_ps, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn parts_of_lost_time_sum_to_the_whole_and_pcpus_are_not_shared_out_twice() {
+    for seed in 0..4 {
+        let outcome = play(&both(seed));
+        let mut cpu_time = 0;
+        for vm in &outcome.vms {
+            assert_eq!(vm.lost_time_ps.values().sum::<u64>(), vm.vcpu_time_ps, "{}", vm.name);
+            cpu_time += vm.counters["cpu_time_ns"];
+        }
+        assert_eq!(outcome.vms[0].vcpu_time_ps, outcome.vms[1].vcpu_time_ps);
+        assert!(cpu_time <= outcome.end_ns * u64::from(PCPUS));
+        let busy = cpu_time as f64 / (outcome.end_ns * u64::from(PCPUS)) as f64;
+        assert!(busy > 0.5, "two builds leave the machine idle: {busy}");
+    }
+}
+
+#[test]
+fn kernel_code_keeps_its_pcpu() {
+    for seed in 0..4 {
+        let outcome = play(&both(seed));
+        let bare = &outcome.vms[0];
+        assert_eq!(bare.counters["preempted_holding_lock"], 0);
+        assert_eq!(bare.counters["preempted_waiting_for_lock"], 0);
+        for cause in ["spin_preempted_holder", "spin_preempted_waiter", "halted_for_lock"] {
+            assert_eq!(bare.lost_time_ps[cause], 0, "{cause}");
+        }
+        let exits = bare.lost_time_ps.iter().filter(|(cause, _)| cause.starts_with("exit"));
+        assert_eq!(exits.map(|(_, time)| time).sum::<u64>(), 0, "nothing to exit from");
+        assert_eq!(
+            bare.counters["guest.lock.qspin"], 1,
+            "no hypervisor beneath: no paravirtual lock"
+        );
+    }
+}
+
+#[test]
+fn both_kernels_do_the_same_work() {
+    let outcome = play(&both(1));
+    for name in ["guest.forks", "guest.execs"] {
+        assert_eq!(outcome.vms[0].counters[name], outcome.vms[1].counters[name], "{name}");
+    }
+    let calls: u64 = outcome.vms.iter().map(|vm| vm.counters["guest.shootdowns"]).sum();
+    assert!(calls > 0, "nobody was called");
+}
+
+#[test]
+fn one_kernel_has_the_machine() {
+    let mut config = both(0);
+    config.vms[1].bare_metal = true;
+    let failure = run(&config, &AtomicBool::new(false)).expect_err("two kernels on one machine");
+    assert!(matches!(failure, Failure::Invalid(_)), "{failure}");
+}

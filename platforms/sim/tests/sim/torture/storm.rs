@@ -193,6 +193,8 @@ impl GuestImage for Storm {
 
     fn interrupt(&self, _: u8) {
         let cpu = self.cpu();
+        // It may have interrupted user mode, from which no hypercall is answered.
+        cpu.cpu.executing(Mode::Kernel);
         let nesting = &self.level[cpu.cpu().0 as usize];
         let level = nesting.get() + 1;
         nesting.set(level);

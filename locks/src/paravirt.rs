@@ -66,7 +66,7 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     }
 
     /// Writes the caller's record and sets its bit. **Valid when seen**: who reads the key, then acquires, reads the
-    /// ticket that belongs to it or a later one; never an earlier.
+    /// ticket that belongs to it or a later one; never an earlier. (A later one may be another lock's: see `unlock_kick`.)
     pub(crate) fn publish<P>(&self, cpu: &P, key: usize, want: u32)
     where
         P: Platform<Word = W, Address = A>,
@@ -162,6 +162,10 @@ pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
 /// Kicks the CPU that waits for ticket `want` of the lock `key`. Linux: `kvm_unlock_kick`.
 ///
 /// Finding nobody is fine: that waiter has not announced itself yet and will look again. So is a kick too many.
+///
+/// **Look on**: a match does not end the search. A waiter whose halt an interrupt has ended may overwrite its record while it
+/// is read: then its old key and its new ticket, of another lock, can look like the waiter that is meant. Who is meant has a
+/// record that stays, and is found all the same. (`kvm_unlock_kick` stops at the first match, and so can lose a kick.)
 #[cold]
 pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32) {
     cpu.recorder().add(Event::ReleasedSlow, 1);
@@ -186,7 +190,9 @@ pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32)
                 if S::KICK {
                     cpu.kick(target);
                 }
-                return;
+                if !S::LOOK_ON {
+                    return;
+                }
             }
         }
     }

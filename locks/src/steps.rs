@@ -25,6 +25,9 @@ pub unsafe trait Steps {
     const LOOKUP_ACQUIRE: bool = true;
     /// Unlocker: kick the waiter that it found. Without: it sleeps for ever.
     const KICK: bool = true;
+    /// Unlocker of a ticket lock: look on after a match, which may be half one record of a CPU and half its next. Without: a
+    /// CPU that waits for something else is kicked, and who should have been sleeps for ever.
+    const LOOK_ON: bool = true;
     /// Waiter: enable interrupts and halt in one indivisible step. Without: an interrupt in between may use up the
     /// record and the kick.
     const ATOMIC_HALT: bool = true;

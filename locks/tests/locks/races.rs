@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use holdfast_locks::{AllSteps, CpuId, Event, Platform, PvTicket, RawLock, Steps};
 
 use crate::explore::{Random, RandomWalk, every_schedule, random_schedules};
-use crate::scenes::{Checked, contention, interrupted_waiter, job, run_in_turn};
+use crate::scenes::{Checked, contention, equal_tickets, interrupted_waiter, job, run_in_turn};
 use crate::steps::{Machine, Setup};
 
 /// Defines a set of steps with one left out.
@@ -28,6 +28,7 @@ without!(NoRecheck, RECHECK);
 without!(NoKick, KICK);
 without!(SplitHalt, ATOMIC_HALT);
 without!(CarryIntoTail, STOP_CARRY);
+without!(StopAtFirst, LOOK_ON);
 
 #[test]
 fn no_lost_kick_between_registration_and_unlock() {
@@ -55,6 +56,20 @@ fn a_handler_may_use_up_the_record_of_the_waiter_it_interrupts() {
 fn without_an_atomic_halt_the_used_up_record_is_missed() {
     random_schedules(Setup::new(2), 20_000, interrupted_waiter::<PvTicket<SplitHalt>>)
         .expect_err("the waiter halts without a record");
+}
+
+/// Schedules of [`equal_tickets`]; a handful of them meet.
+const MEETINGS: u64 = 60_000;
+
+#[test]
+fn half_a_record_of_another_wait_misleads_nobody() {
+    random_schedules(Setup::new(4), MEETINGS, equal_tickets::<PvTicket>).expect("no schedule hangs");
+}
+
+#[test]
+fn a_search_that_stops_at_half_a_record_loses_a_kick() {
+    random_schedules(Setup::new(4), MEETINGS, equal_tickets::<PvTicket<StopAtFirst>>)
+        .expect_err("the first in line sleeps on");
 }
 
 #[test]

@@ -66,6 +66,32 @@ pub fn interrupted_waiter<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<St
     ]
 }
 
+/// CPUs 1 and 2 wait for a lock that CPU 0 releases, when CPU 1 is interrupted by a handler that waits for another lock,
+/// CPU 3's: with the ticket that CPU 2 has for the first.
+pub fn equal_tickets<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<StepCpu>)> {
+    /// Ticket 0 is being served, 2 is the next one drawn.
+    const HELD: u32 = 0x0002_0000;
+    let (task, interrupt) = (Checked::new(HELD), Checked::new(HELD));
+    let (one, two, handled) = (Arc::clone(&task), Arc::clone(&task), Arc::clone(&interrupt));
+    let release = |cpu: &StepCpu, lock: &Checked| {
+        (0..10).for_each(|_| cpu.relax());
+        L::unlock(cpu, &lock.word);
+    };
+    vec![
+        (CpuId(0), job(move |cpu| release(cpu, &task))),
+        (CpuId(1), job(move |cpu| one.with::<L>(cpu, || ()))),
+        (CpuId(2), job(move |cpu| two.with::<L>(cpu, || ()))),
+        (
+            CpuId(3),
+            job(move |cpu| {
+                (0..10).for_each(|_| cpu.relax());
+                cpu.interrupt(CpuId(1), job(move |cpu| handled.with::<L>(cpu, || ())));
+                release(cpu, &interrupt);
+            }),
+        ),
+    ]
+}
+
 /// Runs one schedule: each CPU runs on for as long as it can.
 pub fn run_in_turn(cpus: u32, jobs: Vec<(CpuId, Job<StepCpu>)>) -> Rc<Machine> {
     let in_turn = RandomWalk {

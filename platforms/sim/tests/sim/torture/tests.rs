@@ -39,11 +39,14 @@ fn every_kind_is_tortured() {
     }
 }
 
-/// This seed once found an interrupt that came between STI and HLT and used up the kick.
+/// Seeds that have found something: an interrupt between STI and HLT, and a kick for half a record. What a seed does depends
+/// on every cost in the machine, so that they may find nothing any more.
 #[test]
-fn enabling_and_halting_are_one_step() {
+fn what_was_found_stays_mended() {
     let pv_ticket = ALGORITHMS.iter().find(|each| each.name == "pv-ticket").expect("a lock");
-    run(*pv_ticket, 51, Fault::None).unwrap_or_else(|what| panic!("{what}"));
+    for seed in [66, 1310] {
+        run(*pv_ticket, seed, Fault::None).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
 }
 
 #[test]

@@ -182,7 +182,7 @@ pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32)
                 continue;
             }
             // ORDERING: Acquire fence; pairs with the Release store of the key in `publish`. Weaker, an old ticket
-            // could be read under the new key, and the waiter be missed.
+            // could be read under the new key, and a needless kick be sent.
             cpu.fence(Acquire);
             // ORDERING: Relaxed; ordered by the fence.
             if cpu.load(&record.want, Relaxed) == want {

@@ -102,6 +102,18 @@ pub const TELLING: [&str; 14] = [
     "directed_yield_holder_refused",
 ];
 
+/// The names of all counters of `rows`, in their order, each once.
+pub fn counter_names<'r>(rows: &[&'r Row]) -> Vec<&'r str> {
+    let mut names: Vec<&str> = rows
+        .iter()
+        .flat_map(|row| &row.counters)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 /// An experiment explained.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {

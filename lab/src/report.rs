@@ -188,13 +188,7 @@ fn convoys(explanation: &Explanation) -> Markup {
 
 fn counters(explanation: &Explanation) -> Markup {
     let rows: Vec<&Row> = explanation.rows.iter().filter(|row| row.measured).collect();
-    let mut names: Vec<&str> = rows
-        .iter()
-        .flat_map(|row| &row.counters)
-        .map(|(name, _)| name.as_str())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
+    let names = explain::counter_names(&rows);
     let (telling, other): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| TELLING.contains(name));
     html! {
         section {

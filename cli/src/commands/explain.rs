@@ -85,14 +85,10 @@ fn counters(rows: &[&Row], all: bool) -> String {
     let mut header = vec!["per run"];
     header.extend(heads.iter().map(String::as_str));
     let mut table = output::table(&header, 1);
-    let mut names: Vec<&str> = rows
-        .iter()
-        .flat_map(|row| &row.counters)
-        .map(|(name, _)| name.as_str())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    for name in names.into_iter().filter(|name| all || TELLING.contains(name)) {
+    for name in explain::counter_names(rows)
+        .into_iter()
+        .filter(|name| all || TELLING.contains(name))
+    {
         let value = |row: &&Row| {
             row.counters
                 .iter()

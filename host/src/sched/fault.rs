@@ -13,6 +13,4 @@ pub(crate) enum Fault {
     QuotaNotRefilled,
     /// A pCPU that runs out of a group's threads keeps what it drew of the quota.
     SliceKept,
-    /// A thread that leaves a group leaves its weight behind.
-    LoadKept,
 }

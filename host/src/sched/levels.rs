@@ -2,7 +2,6 @@
 
 use super::buddy::Mark;
 use super::entity::{EntityId, QueueId, Stands};
-use super::fault::Fault;
 use super::hierarchy::Hierarchy;
 use super::policy::{Arrival, Departure, Policy, SliceEnd};
 use super::timeline::{earlier, later};
@@ -214,9 +213,7 @@ impl Hierarchy {
     fn sub_load(&mut self, queue: QueueId, id: EntityId) {
         let weight = self.entity(id).weight;
         self.queue_mut(queue).nr -= 1;
-        if !self.has(Fault::LoadKept) {
-            self.change_load(queue, weight, 0);
-        }
+        self.change_load(queue, weight, 0);
     }
 
     /// Adds a thread to its queue's list of those that can run; nothing for a group.

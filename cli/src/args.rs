@@ -51,6 +51,8 @@ pub enum Command {
     Trace(TraceArgs),
     /// Run the shipped experiments and set predicted beside published figures
     Validate(ValidateArgs),
+    /// This host's real KVM
+    Kvm(KvmArgs),
 }
 
 /// How output looks.
@@ -301,6 +303,32 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub locks: Vec<String>,
     /// How the figures look
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// `holdfast kvm`.
+#[derive(Args, Debug)]
+pub struct KvmArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KvmCommand,
+}
+
+/// What to do with this host's KVM.
+#[derive(Debug, Subcommand)]
+pub enum KvmCommand {
+    /// Say what this host can do for guests that share its CPUs, what each lack means, and what to change
+    Doctor(DoctorArgs),
+}
+
+/// `holdfast kvm doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Look at the files beneath DIR as if it were the root directory: a copy of another machine's /proc and /sys
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// How the findings look
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod compare;
 pub mod explain;
 pub mod keys;
+pub mod kvm;
 pub mod list;
 pub mod report;
 pub mod run;

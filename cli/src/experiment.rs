@@ -34,6 +34,15 @@ impl Unknown {
         }
     }
 
+    /// `found` is not what was `expected`.
+    pub fn instead(found: impl Into<String>, expected: impl Into<String>) -> Unknown {
+        Unknown {
+            found: found.into(),
+            expected: expected.into(),
+            reason: None,
+        }
+    }
+
     /// Nothing shipped is called `name`.
     pub fn nothing_shipped(name: &str) -> Unknown {
         Unknown::among(name, EXPERIMENTS.iter().chain(MACHINES).map(|shipped| shipped.name))

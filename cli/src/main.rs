@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::Report(args) => commands::report::report(&args),
         Command::Trace(args) => commands::trace::trace(&args),
         Command::Validate(args) => commands::validate::validate(&args),
+        Command::Kvm(args) => commands::kvm::kvm(&args),
     };
     ExitCode::from(status(outcome))
 }

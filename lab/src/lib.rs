@@ -20,6 +20,7 @@ pub mod groups;
 pub mod keys;
 pub mod plan;
 pub mod profile;
+pub mod reality;
 pub mod replay;
 pub mod report;
 pub mod results;

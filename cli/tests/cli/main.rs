@@ -4,6 +4,7 @@ mod command;
 
 mod compared;
 mod input;
+mod kvm;
 mod output;
 mod report;
 mod runs;

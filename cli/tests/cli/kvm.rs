@@ -1,0 +1,55 @@
+//! `holdfast kvm`: what it says of a host.
+
+use std::fs;
+
+use crate::command::{holdfast, holdfast_in};
+
+#[test]
+fn the_doctor_looks_at_another_machines_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let parameters = folder.path().join("sys/module/kvm_amd/parameters");
+    fs::create_dir_all(&parameters).expect("writable");
+    fs::write(parameters.join("pause_filter_count"), "0\n").expect("writable");
+    fs::write(parameters.join("avic"), "Y\n").expect("writable");
+    let ran = holdfast_in(folder.path(), &["kvm", "doctor", "--root", ".", "--format", "json"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let report = ran.json();
+    assert_eq!(report["schema"], "holdfast.doctor/1");
+    let verdict = |name: &str| {
+        let checks = report["checks"].as_array().expect("a list");
+        let check = checks.iter().find(|check| check["name"] == name);
+        check.map(|check| check["verdict"].clone()).expect("looked at")
+    };
+    assert_eq!(verdict("pause-loop exiting"), "lacking");
+    assert_eq!(verdict("AVIC"), "good");
+    assert_eq!(verdict("/dev/kvm"), "lacking");
+
+    let ran = holdfast_in(folder.path(), &["kvm", "doctor", "--root", "."]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.out.contains("| pauses"), "{}", ran.out);
+    assert!(
+        ran.out
+            .contains("to change it: modprobe kvm_amd pause_filter_count=3000"),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn the_doctor_says_something_of_this_machine() {
+    let ran = holdfast(&["kvm", "doctor", "--format", "json"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.json()["checks"].as_array().is_some_and(|checks| checks.len() > 10));
+}
+
+#[test]
+fn a_root_that_is_no_directory_is_bad_input() {
+    let ran = holdfast(&["kvm", "doctor", "--root", "no-such-folder"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(
+        ran.err
+            .contains("found \"no-such-folder\", expected --root to be a directory"),
+        "{}",
+        ran.err
+    );
+}

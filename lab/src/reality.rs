@@ -1,0 +1,3 @@
+//! The real machine beneath this program: what it can do, what it costs, and what the locks do on it.
+
+pub mod doctor;

@@ -1,0 +1,87 @@
+//! What `/dev/kvm` itself says.
+
+use super::{Check, Verdict};
+
+/// What `/dev/kvm` said when it was asked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Probe {
+    /// Why it could not be opened; then nothing else is known.
+    pub refused: Option<String>,
+    /// KVM_GET_API_VERSION.
+    pub api_version: Option<i32>,
+    /// EAX of leaf 0x40000001 in KVM_GET_SUPPORTED_CPUID: what guests can be offered.
+    pub features: Option<u32>,
+    /// Simple ring-0 instructions that a small guest executed per second.
+    pub instructions_per_second: Option<f64>,
+    /// Why that is not known.
+    pub loop_failed: Option<String>,
+}
+
+/// Below this, in instructions a second, guests are interpreted: hardware executes them a hundred times as fast, and even an
+/// emulator that translates them does.
+const INTERPRETED_BELOW: f64 = 5e7;
+
+/// PV features that matter to guests that share CPUs: bit, name, what its lack means (Documentation/virt/kvm/x86/cpuid.rst).
+const FEATURES: [(u32, &str, &str); 6] = [
+    (
+        5,
+        "STEAL_TIME",
+        "guests do not know which of their vCPUs are preempted, nor how much time they lost",
+    ),
+    (
+        7,
+        "PV_UNHALT",
+        "no halting and kicking for locks: Linux guests fall back to test-and-set",
+    ),
+    (
+        6,
+        "PV_EOI",
+        "each end of interrupt is an exit where neither AVIC nor APICv is on",
+    ),
+    (9, "PV_TLB_FLUSH", "a TLB shootdown waits for vCPUs that are preempted"),
+    (11, "PV_SEND_IPI", "one exit for each target of an IPI to several"),
+    (
+        13,
+        "PV_SCHED_YIELD",
+        "who waits for an IPI's answer cannot yield to the vCPU that owes it",
+    ),
+];
+
+/// What guests are offered, and whether the hardware runs them.
+pub fn guest(probe: Option<&Probe>, checks: &mut Vec<Check>) {
+    let Some(probe) = probe.filter(|probe| probe.refused.is_none()) else {
+        return;
+    };
+    for (bit, name, lack) in FEATURES {
+        checks.push(match probe.features {
+            None => Check::new("guest", name, "not told", Verdict::Unknown),
+            Some(features) if features >> bit & 1 == 1 => Check::new("guest", name, "offered", Verdict::Good),
+            Some(_) => Check::new("guest", name, "not offered", Verdict::Lacking)
+                .means(lack)
+                .change("a newer host kernel, or the right vendor module"),
+        });
+    }
+    checks.push(speed(probe));
+}
+
+fn speed(probe: &Probe) -> Check {
+    let name = "guest kernel code";
+    match (probe.instructions_per_second, &probe.loop_failed) {
+        (Some(rate), _) if rate < INTERPRETED_BELOW => Check::new(
+            "guest",
+            name,
+            format!("{:.1} million instructions/s: interpreted", rate / 1e6),
+            Verdict::Lacking,
+        )
+        .means("good for functional tests only: no figure measured on this KVM says anything about another")
+        .change("measure on hardware, or in the test host"),
+        (Some(rate), _) => Check::new(
+            "guest",
+            name,
+            format!("{:.0} million instructions/s", rate / 1e6),
+            Verdict::Good,
+        ),
+        (None, Some(why)) => Check::new("guest", name, why.clone(), Verdict::Unknown),
+        (None, None) => Check::new("guest", name, "not measured", Verdict::Unknown),
+    }
+}

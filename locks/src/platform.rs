@@ -298,6 +298,13 @@ pub unsafe trait Paravirt: Interrupts {
     fn kick(&self, cpu: CpuId);
     /// Whether the host has taken `cpu` off its physical CPU: a hint that may be stale.
     fn is_preempted(&self, cpu: CpuId) -> bool;
+    /// Whether a waiter in a queue halts at once when the one before it [is preempted](Paravirt::is_preempted), as it does
+    /// when that one has halted. Linux 4.11 to 5.3: added by 75437bb304b2, taken back by 89340d0935c9, because one that gives
+    /// up makes all behind it give up.
+    #[inline]
+    fn halts_behind_preempted(&self) -> bool {
+        false
+    }
     /// Who halts for which lock.
     fn waiting(&self) -> &WaitTable<Self::Word, Self::Address>;
     /// How many iterations a waiter spins before it halts.

@@ -173,7 +173,11 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> fo
     }
 
     fn wait_in_queue(cpu: &P, _word: &P::Word, me: &Waiter<'_, P::Word>, previous: u32) -> Turn {
-        pv_wait::in_queue::<P, T, S>(cpu, me.node, cpu.nodes().at::<L>(previous));
+        let previous = pv_wait::Previous {
+            node: cpu.nodes().at::<L>(previous),
+            cpu: L::decode(previous).0,
+        };
+        pv_wait::in_queue::<P, T, S>(cpu, me.node, &previous);
         Turn::Head
     }
 

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use crate::layout::{LOCKED, LOCKED_MASK, PENDING, PendingLayout};
 use crate::paravirt::halt_while;
-use crate::platform::{Budget, Paravirt};
+use crate::platform::{Budget, CpuId, Paravirt};
 use crate::pv_qspin::{HALTED, HASHED, LISTED, RUNNING};
 use crate::queue::{Node, Waiter};
 use crate::stats::{Event, Recorder};
@@ -16,14 +16,32 @@ use crate::steps::Steps;
 /// How many iterations lie between two looks at the predecessor's state, which is on its cache line.
 const PREDECESSOR_INTERVAL: u32 = 256;
 
+/// Who comes before a waiter in the queue.
+pub(crate) struct Previous<'a, W> {
+    pub node: &'a Node<W>,
+    pub cpu: CpuId,
+}
+
+impl<W> Previous<'_, W> {
+    /// Whether its turn, and so that of whoever is behind it, is far off. Linux: `pv_wait_early`.
+    fn is_off<P: Paravirt<Word = W>>(&self, cpu: &P) -> bool {
+        // ORDERING: Relaxed; a hint.
+        cpu.load(&self.node.state, Relaxed) != RUNNING || cpu.halts_behind_preempted() && cpu.is_preempted(self.cpu)
+    }
+}
+
 /// Waits behind `previous` to become the head of the queue.
-pub(crate) fn in_queue<P: Paravirt, T: Stealing, S: Steps>(cpu: &P, me: &Node<P::Word>, previous: &Node<P::Word>) {
+pub(crate) fn in_queue<P: Paravirt, T: Stealing, S: Steps>(
+    cpu: &P,
+    me: &Node<P::Word>,
+    previous: &Previous<'_, P::Word>,
+) {
     let threshold = cpu.spin_threshold().min(T::sharing(cpu).queued);
     loop {
         let early = match spin_in_queue(cpu, threshold, me, previous) {
             Spin::Head => return,
             Spin::Enough => false,
-            Spin::PredecessorHalted => true,
+            Spin::PredecessorOff => true,
         };
         halt_in_queue::<P, S>(cpu, me, early);
     }
@@ -35,11 +53,16 @@ enum Spin {
     Head,
     /// The threshold is reached.
     Enough,
-    /// The predecessor has given up: the caller's turn is far off.
-    PredecessorHalted,
+    /// The predecessor has given up, or lost its CPU: the caller's turn is far off.
+    PredecessorOff,
 }
 
-fn spin_in_queue<P: Paravirt>(cpu: &P, threshold: Budget, me: &Node<P::Word>, previous: &Node<P::Word>) -> Spin {
+fn spin_in_queue<P: Paravirt>(
+    cpu: &P,
+    threshold: Budget,
+    me: &Node<P::Word>,
+    previous: &Previous<'_, P::Word>,
+) -> Spin {
     let mut left = threshold;
     loop {
         // ORDERING: Acquire, here and below; pairs with the Release of the handover.
@@ -49,9 +72,8 @@ fn spin_in_queue<P: Paravirt>(cpu: &P, threshold: Budget, me: &Node<P::Word>, pr
         if left.0 == 0 {
             return Spin::Enough;
         }
-        // ORDERING: Relaxed; a hint.
-        if cpu.load(&previous.state, Relaxed) != RUNNING {
-            return Spin::PredecessorHalted;
+        if previous.is_off(cpu) {
+            return Spin::PredecessorOff;
         }
         let chunk = Budget(left.0.min(PREDECESSOR_INTERVAL));
         if cpu.wait_until(&me.locked, chunk, Acquire, |locked| locked != 0).is_ok() {

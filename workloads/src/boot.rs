@@ -33,6 +33,10 @@ pub struct Boot {
     /// Who spins for a sleeping lock whose owner runs. By default as the kernels of the published experiments (3.3 and
     /// 3.14, the latter without its queue): nobody looks whether the owner's vCPU is preempted.
     pub owner_spinning: OwnerSpinning,
+    /// Whether a waiter in the queue of a paravirtual spinlock also halts when the vCPU before it is preempted (Linux 4.11 to
+    /// 5.3), which takes a host that keeps the preempted flag. It reaches the lock through
+    /// [`Paravirt::halts_behind_preempted`](holdfast_locks::Paravirt::halts_behind_preempted).
+    pub wait_early_preempted: bool,
     /// Whether wake-ups across caches are handed over by IPI (Linux 3.0 and later). Before, the waker takes the other CPU's
     /// run queue lock.
     pub ttwu_queue: bool,
@@ -51,6 +55,7 @@ impl Default for Boot {
             no_steal_acc: false,
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
+            wait_early_preempted: false,
             ttwu_queue: true,
             workload: Workload::Idle,
         }

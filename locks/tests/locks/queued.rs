@@ -355,6 +355,31 @@ fn statistics_of_the_queue_add_up() {
 }
 
 #[test]
+fn waiters_halt_at_once_behind_a_preempted_cpu_and_miss_no_kick() {
+    let mut early = 0;
+    for seed in 0..300 {
+        let chooser = RandomWalk {
+            random: Random(seed),
+            stride: 3,
+        };
+        // Nobody gives up for having waited long.
+        let setup = Setup {
+            threshold: Budget::UNBOUNDED.0,
+            preempted: true,
+            ..Setup::new(4)
+        };
+        let machine = Machine::new(setup, Box::new(chooser));
+        machine
+            .run(rounds::<PvQspin<Narrow, AllSteps>>(4, 3))
+            .expect("no deadlock");
+        let count = |event| machine.stats.count(event);
+        assert_eq!(count(Event::PvWaitEarly), count(Event::PvWaitNode), "seed {seed}");
+        early += count(Event::PvWaitEarly);
+    }
+    assert!(early > 300, "{early} early halts in 300 runs");
+}
+
+#[test]
 fn two_contenders_of_the_native_lock_need_no_node() {
     let machine = run_in_turn(2, {
         let lock = Checked::new(0);

@@ -66,6 +66,8 @@ pub struct Setup {
     pub hosted: bool,
     /// Whether settling does what it promises.
     pub settles: bool,
+    /// Every CPU looks preempted, and waiters behind such a one halt.
+    pub preempted: bool,
 }
 
 impl Setup {
@@ -77,6 +79,7 @@ impl Setup {
             steps_max: 2_000_000,
             hosted: false,
             settles: true,
+            preempted: false,
         }
     }
 
@@ -542,7 +545,10 @@ unsafe impl Paravirt for StepCpu {
         self.machine.cpus[cpu.0 as usize].kicked.set(true);
     }
     fn is_preempted(&self, _: CpuId) -> bool {
-        false
+        self.machine.setup.preempted
+    }
+    fn halts_behind_preempted(&self) -> bool {
+        self.machine.setup.preempted
     }
     fn waiting(&self) -> &WaitTable<StepWord, StepAddress> {
         &self.machine.waiting

@@ -293,6 +293,10 @@ unsafe impl Paravirt for SimCpu {
         self.steal_time(cpu).preempted.load(Ordering::Relaxed) & StealTime::PREEMPTED != 0
     }
 
+    fn halts_behind_preempted(&self) -> bool {
+        self.vm().wait_early_preempted
+    }
+
     fn waiting(&self) -> &WaitTable<SimWord, SimAddress> {
         &self.vm().waiting
     }

@@ -50,6 +50,8 @@ pub struct Vm {
     pub seed: u64,
     /// Iterations before a paravirtual waiter halts.
     pub spin_threshold: u32,
+    /// Whether a waiter in a queue halts behind a preempted one.
+    pub wait_early_preempted: bool,
     /// Steal-time records, one per vCPU.
     pub steal_time: Box<[StealTime]>,
     /// The firmware's proximity domain of each vCPU; empty: no table.

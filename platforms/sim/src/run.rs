@@ -284,6 +284,7 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         image: None,
         seed,
         spin_threshold: config.boot.spin_threshold,
+        wait_early_preempted: config.boot.wait_early_preempted,
         steal_time: (0..vcpus).map(|_| StealTime::default()).collect(),
         domains: config.domains.clone().into(),
         numa_nodes: vec![Cell::new(0); vcpus].into(),

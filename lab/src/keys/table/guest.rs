@@ -168,6 +168,12 @@ pub(super) static GUEST: &[Key] = &[
         vm!(U32, boot.spin_threshold),
     ),
     key(
+        "vm.*.wait_early_preempted",
+        "whether a waiter in the queue of a paravirtual spinlock halts at once behind a preempted vCPU, as it does behind a \
+         halted one (Linux 4.11 to 5.3); takes preempted_flag",
+        vm!(Flag, boot.wait_early_preempted),
+    ),
+    key(
         "vm.*.nopvspin",
         "boot option nopvspin: no paravirtual spinlocks even if the host offers them",
         vm!(Flag, boot.nopvspin),

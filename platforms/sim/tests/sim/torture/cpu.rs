@@ -412,6 +412,10 @@ unsafe impl Paravirt for Tortured {
     fn is_preempted(&self, cpu: CpuId) -> bool {
         self.cpu.is_preempted(cpu)
     }
+
+    fn halts_behind_preempted(&self) -> bool {
+        self.cpu.halts_behind_preempted()
+    }
     fn waiting(&self) -> &WaitTable<SimWord, SimAddress> {
         self.cpu.waiting()
     }

@@ -1,4 +1,5 @@
-//! What guest and host must agree on: CPUID leaves, MSRs, hypercalls, LAPIC registers, the steal-time record.
+//! What guest and host must agree on: CPUID leaves, MSRs, hypercalls, LAPIC and IOAPIC registers, MSIs, the
+//! steal-time record.
 //!
 //! Values are KVM's and the x86 manuals'; each module names its source. Nothing here executes: both sides only read it.
 //!
@@ -8,7 +9,9 @@
 
 pub mod cpuid;
 pub mod hypercall;
+pub mod ioapic;
 pub mod lapic;
+pub mod msi;
 pub mod msr;
 mod steal_time;
 

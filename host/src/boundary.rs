@@ -91,6 +91,22 @@ pub enum Exit {
         /// Offset in the page.
         offset: u32,
     },
+    /// A store to an address where no memory is, and no page of the emulated LAPIC: the I/O APIC's registers, or nothing.
+    MmioWrite {
+        /// Guest-physical address.
+        address: u64,
+        /// The bytes stored, zero-extended.
+        value: u64,
+        /// How many: 1, 2, 4 or 8.
+        bytes: u8,
+    },
+    /// A load from such an address; answered by [`Command::Reply`].
+    MmioRead {
+        /// Guest-physical address.
+        address: u64,
+        /// How many bytes: 1, 2, 4 or 8.
+        bytes: u8,
+    },
     /// The guest can take interrupts again, and the host asked to be told ([`Run::Guest`]'s `window`).
     InterruptWindow,
     /// Pause-loop exiting: PAUSE after PAUSE for longer than the window.
@@ -169,6 +185,29 @@ pub enum Event {
         /// Where.
         pcpu: PcpuId,
     },
+    /// A device of `vm` signals an interrupt by a message (irqfd): host work on `pcpu`, which runs a task (say, vhost's),
+    /// polls, or is idle. Goes to the LAPICs that address and data name; a message to elsewhere goes nowhere.
+    Msi {
+        /// Where the host's side of the device works.
+        pcpu: PcpuId,
+        /// Whose device it is.
+        vm: VmId,
+        /// Where the message is stored, as the guest set it up: any value can come.
+        address: u64,
+        /// What is stored: likewise.
+        data: u32,
+    },
+    /// A device of `vm` asserts its line to the I/O APIC, or does so no longer. Host work as for [`Event::Msi`].
+    Line {
+        /// Where the host's side of the device works.
+        pcpu: PcpuId,
+        /// Whose device it is.
+        vm: VmId,
+        /// The pin, 0-23: the host's own wiring.
+        pin: u32,
+        /// Whether the line is asserted from now on.
+        level: bool,
+    },
 }
 
 impl Event {
@@ -182,7 +221,9 @@ impl Event {
             | Event::TaskWakes { pcpu, .. }
             | Event::TaskStarts { pcpu, .. }
             | Event::TaskExecutes { pcpu }
-            | Event::TaskEnds { pcpu } => pcpu,
+            | Event::TaskEnds { pcpu }
+            | Event::Msi { pcpu, .. }
+            | Event::Line { pcpu, .. } => pcpu,
         }
     }
 }
@@ -354,6 +395,14 @@ pub enum Command {
     SkipPause {
         /// Whose.
         vcpu: VcpuId,
+    },
+    /// The guest has ended the interrupt of a [resampled](crate::Host::resample_line) pin, which counts as not asserted from
+    /// now on: the device asserts it anew if it still wants.
+    Resample {
+        /// Whose.
+        vm: VmId,
+        /// Which.
+        pin: u32,
     },
     /// Tracepoint: `vcpu` is in `state` from now on.
     State {

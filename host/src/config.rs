@@ -43,6 +43,9 @@ pub struct HostConfig {
     pub pause: PauseHandling,
     /// How the part is told to watch for them.
     pub pause_controls: PauseControls,
+    /// Which of several LAPICs takes a lowest-priority interrupt: that one which the vector's number picks (KVM's
+    /// `vector_hashing`, on by default since 4.5, uncertain); else the one that has taken the fewest.
+    pub vector_hashing: bool,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
     pub tsc_hz: u64,
     /// Frequency that the emulated LAPIC timer's divider divides. KVM: 1 GHz.
@@ -65,6 +68,7 @@ impl HostConfig {
             halt_poll_shrink: 0,
             pause: PauseHandling::DIRECTED_YIELD_2011,
             pause_controls: PauseControls::INTEL,
+            vector_hashing: false,
             tsc_hz: 2_930_000_000,
             apic_bus_hz: 1_000_000_000,
             min_timer_period_ns: 500_000,
@@ -116,6 +120,8 @@ pub struct VmConfig {
     pub steal_time: bool,
     /// Whether the host keeps the record's preempted flag (since 4.10, uncertain).
     pub preempted_flag: bool,
+    /// Destinations of 15 bits in MSIs (`KVM_FEATURE_MSI_EXT_DEST_ID`, since 5.12, uncertain).
+    pub msi_ext_dest_id: bool,
     /// The hint that vCPUs are never preempted for long.
     pub realtime_hint: bool,
     /// Nice level of the vCPU threads, -20 to 19.
@@ -139,6 +145,7 @@ impl Default for VmConfig {
             pv_sched_yield: false,
             steal_time: true,
             preempted_flag: true,
+            msi_ext_dest_id: false,
             realtime_hint: false,
             nice: 0,
             group: VmGroup::Root,

@@ -1,5 +1,7 @@
 //! Statistics, by KVM's own names where KVM has them.
 
+use crate::lapic::Origin;
+
 /// Defines the counters of a vCPU: one field and one published name each.
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
@@ -78,4 +80,21 @@ counters! {
     ipis_sent,
     /// Expiries of the LAPIC timer (ours).
     apic_timer,
+    /// Interrupts with a vector given to the LAPIC from elsewhere (ours: KVM has the tracepoint `kvm_apic_accept_irq`).
+    apic_accept_irq,
+    /// Those of them that came as MSIs (tracepoint `kvm_msi_set_irq`).
+    msi_set_irq,
+    /// Those of them that came from the I/O APIC (tracepoint `kvm_ioapic_set_irq`).
+    ioapic_set_irq,
+    /// Interrupts ended (tracepoint `kvm_eoi`).
+    eoi,
+}
+
+impl Counters {
+    /// The LAPIC was given an interrupt with a vector by `origin`.
+    pub(crate) fn count_accepted(&mut self, origin: Origin) {
+        self.apic_accept_irq += 1;
+        self.msi_set_irq += u64::from(origin == Origin::Msi);
+        self.ioapic_set_irq += u64::from(origin == Origin::Pin);
+    }
 }

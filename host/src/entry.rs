@@ -54,21 +54,26 @@ impl Host {
         match action {
             Action::None => {}
             Action::Event => self.request_event(vcpu),
-            Action::Ended(vector) => {
+            Action::Ended { vector, level } => {
                 self.note_eoi(vcpu, vector);
+                self.at(vcpu).counters.eoi += 1;
                 self.request_event(vcpu);
+                if level {
+                    let vm = self.at(vcpu).vm;
+                    self.ioapic_eoi(vm, vector, step);
+                }
             }
             Action::Send(message) => {
                 let at = self.at(vcpu);
                 at.counters.ipis_sent += 1;
-                let (vm, index) = (at.vm, at.index);
+                let vm = at.vm;
                 if self.config.pause.filters.ipi_aware
                     && let Some(only) = self.only_recipient(vm, &message)
                 {
                     let receiver = self.vcpu_id(vm, only);
                     self.note_ipi(vcpu, receiver, message.vector, step.now);
                 }
-                self.deliver(vm, index, &message, step);
+                self.deliver(vm, &message, step);
             }
             Action::Timer => self.arm_apic_timer(vcpu, step.pcpu),
         }
@@ -91,7 +96,7 @@ impl Host {
         assert!(!elsewhere, "the timer of vcpu {} expires where it does not run", vcpu.0);
         at.counters.apic_timer += 1;
         let accepted = match at.apic.timer_expired(step.now) {
-            Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => at.apic.accept(vector),
+            Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => at.apic.accept(vector, false),
             Some(_) => {
                 at.apic.receive_error();
                 true

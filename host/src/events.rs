@@ -6,8 +6,9 @@
 
 use alloc::vec::Vec;
 
-use crate::boundary::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
+use crate::boundary::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState, VmId};
 use crate::host::{Host, ThreadKind};
+use crate::lapic::Message;
 use crate::step::Step;
 use crate::timer::Timer;
 use crate::vcpu::Activity;
@@ -54,6 +55,14 @@ impl Host {
                 }
                 self.interrupt(interrupt, &mut step);
             }
+            Event::Msi { vm, address, data, .. } => {
+                self.begin_device_work(pcpu, &mut step);
+                self.msi(vm, address, data, &mut step);
+            }
+            Event::Line { vm, pin, level, .. } => {
+                self.begin_device_work(pcpu, &mut step);
+                self.set_line(vm, pin, level, &mut step);
+            }
             Event::TaskSleeps { .. }
             | Event::TaskYields { .. }
             | Event::TaskWakes { .. }
@@ -68,6 +77,26 @@ impl Host {
         }
         self.finish(&mut step);
         self.end_polls(now, out);
+    }
+
+    /// The host's side of a device works on `pcpu`, which is not in guest mode.
+    fn begin_device_work(&self, pcpu: PcpuId, step: &mut Step<'_>) {
+        match self.pcpus[pcpu.0 as usize].doing {
+            Some(Run::Idle) => step.charge(Cost::IdleExit, 1),
+            Some(Run::Task(_) | Run::Poll(_)) => {}
+            Some(Run::Guest { .. }) | None => panic!(
+                "a device's event on pcpu {}, which is in guest mode or has not started",
+                pcpu.0
+            ),
+        }
+    }
+
+    /// A device signals `data` at `address`.
+    fn msi(&mut self, vm: VmId, address: u64, data: u32, step: &mut Step<'_>) {
+        let extended = self.vms[vm.0 as usize].config.msi_ext_dest_id;
+        if let Some(message) = Message::of_msi(address, data, extended) {
+            self.deliver(vm, &message, step);
+        }
     }
 
     /// A host interrupt on the executing pCPU.
@@ -106,6 +135,7 @@ impl Host {
                         self.sched.wake(task, step);
                     }
                 },
+                Timer::Ioapic(vm) => self.ioapic_later(vm, step),
                 Timer::Period(_) | Timer::Slack(_) => self.sched.bandwidth_timer(timer, step),
             }
         }

@@ -33,6 +33,8 @@ impl Host {
             Exit::WriteMsr { msr, value } => self.write_msr(vcpu, msr, value, step),
             Exit::ApicWrite { offset, value } => self.apic_write(vcpu, offset, value, step),
             Exit::ApicRead { offset } => self.apic_read(vcpu, offset, step),
+            Exit::MmioWrite { address, value, bytes } => self.mmio_write(vcpu, address, value, bytes, step),
+            Exit::MmioRead { address, bytes } => self.mmio_read(vcpu, address, bytes, step),
             Exit::InterruptWindow => {
                 self.at(vcpu).counters.irq_window += 1;
                 self.request_event(vcpu);
@@ -51,7 +53,7 @@ impl Host {
         if at.apic.is_x2apic() || offset as usize >= reg::PAGE_BYTES {
             return;
         }
-        let action = at.apic.write(offset, value, now, &base);
+        let action = self.change_apic(vcpu, |apic| apic.write(offset, value, now, &base));
         self.act(vcpu, action, step);
     }
 

@@ -1,5 +1,6 @@
 //! The host: what it consists of, and how it is built. Its step function is in `events.rs`.
 
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -7,7 +8,8 @@ use crate::boundary::{Command, GroupId, Nanos, PcpuId, Run, TaskId, VcpuId, Vcpu
 use crate::config::{HostConfig, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
-use crate::lapic::TimerBase;
+use crate::ioapic::Ioapic;
+use crate::lapic::{RegisterPage, TimerBase};
 use crate::sched::{Mask, Scheduler, Throttling, weight};
 use crate::step::Step;
 use crate::task::Early;
@@ -49,6 +51,11 @@ pub(crate) struct Vm {
     pub(crate) groups: Vec<GroupId>,
     /// Index of the vCPU that was last yielded to.
     pub(crate) last_boosted: u32,
+    pub(crate) ioapic: Ioapic,
+    /// vCPUs whose APIC ID the guest has changed.
+    pub(crate) renamed: u32,
+    /// vCPUs whose LAPIC is in x2APIC mode.
+    pub(crate) x2apic: u32,
 }
 
 /// A host: hypervisor and scheduler.
@@ -244,6 +251,9 @@ impl Host {
             vcpus,
             groups: (first_group..self.sched.groups()).map(GroupId).collect(),
             last_boosted: 0,
+            ioapic: Ioapic::new(),
+            renamed: 0,
+            x2apic: 0,
         });
         Ok(id)
     }
@@ -398,6 +408,24 @@ impl Host {
     #[inline]
     pub fn wants_to_reschedule(&self, pcpu: PcpuId) -> bool {
         self.sched.need_resched(pcpu.0)
+    }
+
+    /// From now on an EOI of the guest ends the assertion of `pin` of `vm`'s I/O APIC, and the device hears of it
+    /// ([`Command::Resample`]).
+    ///
+    /// # Panics
+    /// If there is no such VM or pin.
+    pub fn resample_line(&mut self, vm: VmId, pin: u32) {
+        assert!(pin < holdfast_abi::ioapic::PINS, "an I/O APIC has no pin {pin}");
+        self.vms[vm.0 as usize].ioapic.resample(pin);
+    }
+
+    /// The LAPIC's register page of `vcpu`: the same one for the vCPU's whole life. It is AVIC's backing page.
+    ///
+    /// # Panics
+    /// If there is no such vCPU.
+    pub fn apic_page(&self, vcpu: VcpuId) -> &Arc<RegisterPage> {
+        self.vcpus[vcpu.0 as usize].apic.registers()
     }
 
     /// The thread of `vcpu`.

@@ -70,7 +70,7 @@ impl Host {
         if apic_id >= self.vms[vm.0 as usize].vcpus {
             return;
         }
-        self.deliver(vm, index, &Message::unhalt(apic_id), step);
+        self.deliver(vm, &Message::unhalt(index, apic_id), step);
         if self.config.pause.kick_yields {
             self.yield_hypercall(vcpu, apic_id, step);
         }

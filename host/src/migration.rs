@@ -116,11 +116,13 @@ impl Host {
         if saved.steal_time_msr != 0 && !self.register_steal_time(vcpu, saved.steal_time_msr) {
             return Err(RestoreError::BadStealTime(saved.steal_time_msr));
         }
+        self.change_apic(vcpu, |apic| {
+            apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors)
+        });
         let at = self.at(vcpu);
         at.guest = saved.guest;
         at.mp_state = saved.mp_state;
         at.pv_unhalted = saved.pv_unhalted;
-        at.apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors);
         at.apic.load_timer(&saved.timer, now.0);
         at.activity = if saved.mp_state == MpState::Halted {
             Activity::Block

@@ -42,7 +42,7 @@ impl Host {
         step.charge(Cost::Msr, 1);
         let legal = match msr {
             msr::APIC_BASE => {
-                let legal = self.at(vcpu).apic.set_base(value);
+                let legal = self.change_apic(vcpu, |apic| apic.set_base(value));
                 self.arm_apic_timer(vcpu, step.pcpu);
                 self.request_event(vcpu);
                 legal

@@ -61,7 +61,9 @@ impl Host {
                     self.start_task(task, step);
                 }
             }
-            Event::Exit { .. } | Event::Interrupt { .. } => unreachable!("no event of a task: {event:?}"),
+            Event::Exit { .. } | Event::Interrupt { .. } | Event::Msi { .. } | Event::Line { .. } => {
+                unreachable!("no event of a task: {event:?}")
+            }
         }
     }
 

@@ -1,12 +1,13 @@
 //! Host timers: a queue per pCPU, multiplexed on the pCPU's one hardware timer.
 //!
-//! Each thread has two timers: its own sleep, and for a vCPU its LAPIC's; and each task group the two of its quota. A timer
+//! Each thread has two timers: its own sleep, and for a vCPU its LAPIC's; each task group the two of its quota, and each VM
+//! that of its I/O APIC. A timer
 //! is armed on one pCPU at a time and expires there; equal times expire in the order of arming.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::boundary::{GroupId, TaskId};
+use crate::boundary::{GroupId, TaskId, VmId};
 
 /// A timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,12 @@ pub(crate) enum Timer {
     Period(GroupId),
     /// What was returned of the group's quota is to be handed out.
     Slack(GroupId),
+    /// Interrupts of the VM's I/O APIC were held back until now.
+    Ioapic(VmId),
 }
+
+/// Kinds of timers.
+const KINDS: usize = 5;
 
 impl Timer {
     fn slot(self) -> usize {
@@ -28,17 +34,19 @@ impl Timer {
             Timer::Lapic(task) => (task.0, 1),
             Timer::Period(group) => (group.0, 2),
             Timer::Slack(group) => (group.0, 3),
+            Timer::Ioapic(vm) => (vm.0, 4),
         };
-        number as usize * 4 + kind
+        number as usize * KINDS + kind
     }
 
     fn of_slot(slot: u32) -> Timer {
-        let number = slot / 4;
-        match slot % 4 {
+        let number = slot / KINDS as u32;
+        match slot % KINDS as u32 {
             0 => Timer::Sleep(TaskId(number)),
             1 => Timer::Lapic(TaskId(number)),
             2 => Timer::Period(GroupId(number)),
-            _ => Timer::Slack(GroupId(number)),
+            3 => Timer::Slack(GroupId(number)),
+            _ => Timer::Ioapic(VmId(number)),
         }
     }
 }
@@ -62,7 +70,7 @@ impl Timers {
         Timers {
             heaps: vec![Vec::new(); pcpus as usize],
             // The root group is there from the start.
-            slots: vec![None; 4],
+            slots: vec![None; KINDS],
             threads: 0,
             groups: 1,
             armed: 0,
@@ -82,7 +90,8 @@ impl Timers {
     }
 
     fn make_room(&mut self) {
-        self.slots.resize(self.threads.max(self.groups) as usize * 4, None);
+        // No VM is without a thread.
+        self.slots.resize(self.threads.max(self.groups) as usize * KINDS, None);
     }
 
     /// Arms `timer` on `pcpu` for `at`, wherever it was armed before.

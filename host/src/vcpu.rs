@@ -190,6 +190,19 @@ impl Host {
         &mut self.vcpus[vcpu.0 as usize]
     }
 
+    /// Has `change` do something to the LAPIC of `vcpu` that can give it another mode or ID.
+    pub(crate) fn change_apic<R>(&mut self, vcpu: VcpuId, change: impl FnOnce(&mut Lapic) -> R) -> R {
+        let at = self.at(vcpu);
+        let identity = |apic: &Lapic| (u32::from(apic.is_renamed()), u32::from(apic.is_x2apic()));
+        let before = identity(&at.apic);
+        let result = change(&mut at.apic);
+        let (after, vm) = (identity(&at.apic), at.vm);
+        let vm = &mut self.vms[vm.0 as usize];
+        vm.renamed = vm.renamed - before.0 + after.0;
+        vm.x2apic = vm.x2apic - before.1 + after.1;
+        result
+    }
+
     /// Asks `vcpu` to look for an interrupt before its next entry.
     pub(crate) fn request_event(&mut self, vcpu: VcpuId) {
         let at = self.at(vcpu);

@@ -1,169 +1,135 @@
-//! Carrying interrupts from one LAPIC to others: who is meant, and what accepting means.
+//! Carrying interrupts to LAPICs: who is meant, and what accepting means (§5).
+//!
+//! - **Only its own VM**: whatever a guest names, it is looked for among the VM's own LAPICs.
+//! - **Cost follows the receivers**: all are searched only where the ID says nothing about the place.
+
+use core::ops::Range;
 
 use holdfast_abi::lapic as reg;
 use holdfast_abi::lapic::DeliveryMode;
 
+use super::message::{Message, Origin};
 use crate::boundary::{Cost, VmId};
 use crate::host::Host;
 use crate::step::Step;
 
-/// An interrupt on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) vector: u8,
-    pub(crate) mode: DeliveryMode,
-    pub(crate) shorthand: u32,
-    pub(crate) logical: bool,
-    pub(crate) destination: u32,
-    /// The destination is as wide as x2APIC's.
-    pub(crate) wide: bool,
-}
-
-impl Message {
-    /// What an interrupt command asks for.
-    pub(crate) fn of_icr(low: u32, destination: u32, wide: bool) -> Message {
-        Message {
-            vector: low as u8,
-            mode: DeliveryMode::of(low),
-            shorthand: low & reg::ICR_SHORTHAND,
-            logical: low & reg::ICR_LOGICAL != 0,
-            destination,
-            wide,
-        }
-    }
-
-    /// The pseudo-interrupt that ends a halt, to one APIC ID.
-    pub(crate) fn unhalt(apic_id: u32) -> Message {
-        Message {
-            vector: 0,
-            mode: DeliveryMode::Unhalt,
-            shorthand: reg::ICR_SHORTHAND_NONE,
-            logical: false,
-            destination: apic_id,
-            wide: true,
-        }
-    }
-
-    /// Whether it carries a vector, and that is reserved for exceptions.
-    pub(crate) fn has_illegal_vector(&self) -> bool {
-        let carries = matches!(self.mode, DeliveryMode::Fixed | DeliveryMode::LowestPriority);
-        carries && self.vector < reg::FIRST_LEGAL_VECTOR
-    }
-
-    fn is_broadcast(&self) -> bool {
-        self.destination
-            == if self.wide {
-                reg::X2APIC_BROADCAST
-            } else {
-                reg::BROADCAST
-            }
-    }
-}
-
 impl Host {
-    /// Delivers `message` from the vCPU with index `sender` of `vm`.
-    pub(crate) fn deliver(&mut self, vm: VmId, sender: u32, message: &Message, step: &mut Step<'_>) {
-        let vcpus = self.vms[vm.0 as usize].vcpus;
-        match message.shorthand {
-            reg::ICR_SHORTHAND_SELF => self.accept(vm, sender, message, step),
-            reg::ICR_SHORTHAND_ALL => (0..vcpus).for_each(|to| self.accept(vm, to, message, step)),
-            reg::ICR_SHORTHAND_OTHERS => {
-                (0..vcpus)
-                    .filter(|&to| to != sender)
-                    .for_each(|to| self.accept(vm, to, message, step));
-            }
-            _ if message.logical => self.deliver_logical(vm, message, step),
-            _ if message.is_broadcast() => (0..vcpus).for_each(|to| self.accept(vm, to, message, step)),
-            _ if message.destination < vcpus => self.accept(vm, message.destination, message, step),
-            _ => {}
+    /// Delivers `message` within `vm`. Returns how many LAPICs have taken it.
+    pub(crate) fn deliver(&mut self, vm: VmId, message: &Message, step: &mut Step<'_>) -> u32 {
+        let candidates = self.candidates(vm, message);
+        if message.goes_to_one() {
+            let receiver = self.lowest_priority(vm, candidates, message);
+            return receiver.map_or(0, |to| u32::from(self.accept(vm, to, message, step)));
         }
+        let mut accepted = 0;
+        for to in candidates {
+            if self.is_addressed(vm, to, message) {
+                accepted += u32::from(self.accept(vm, to, message, step));
+            }
+        }
+        accepted
+    }
+
+    /// Indexes among which all are whom `message` can address.
+    fn candidates(&self, vm: VmId, message: &Message) -> Range<u32> {
+        let this = &self.vms[vm.0 as usize];
+        let (vcpus, destination) = (this.vcpus, message.destination);
+        let one = |index: u32| index.min(vcpus)..index.saturating_add(1).min(vcpus);
+        if let (reg::ICR_SHORTHAND_SELF, Origin::Vcpu(sender)) = (message.shorthand, message.origin) {
+            return one(sender);
+        }
+        if message.shorthand != reg::ICR_SHORTHAND_NONE || message.is_broadcast() {
+            return 0..vcpus;
+        }
+        if !message.logical {
+            return if this.renamed == 0 { one(destination) } else { 0..vcpus };
+        }
+        // x2APIC's logical IDs are derived from the physical ones: no search among the others.
+        if this.x2apic == vcpus {
+            let first = (destination >> 16).saturating_mul(16).min(vcpus);
+            return first..(first + 16).min(vcpus);
+        }
+        0..vcpus
+    }
+
+    /// Whether `message` is meant for the vCPU with index `at`. A LAPIC that is switched off hears nothing.
+    ///
+    /// How a destination is read depends on the receiver's mode, and a broadcast on the sender's: IDs of all widths agree as
+    /// long as all LAPICs are in one mode, as real systems have them.
+    fn is_addressed(&self, vm: VmId, at: u32, message: &Message) -> bool {
+        let apic = &self.vcpu(vm, at).apic;
+        if !apic.hardware_enabled() {
+            return false;
+        }
+        match (message.shorthand, message.origin) {
+            (reg::ICR_SHORTHAND_SELF, Origin::Vcpu(sender)) => at == sender,
+            (reg::ICR_SHORTHAND_ALL, _) => true,
+            (reg::ICR_SHORTHAND_OTHERS, Origin::Vcpu(sender)) => at != sender,
+            _ if message.is_broadcast() => true,
+            _ if message.logical => apic.has_logical_id(message.destination, message.wide),
+            _ => apic.has_physical_id(message.destination),
+        }
+    }
+
+    /// The one that takes an interrupt for all of the `candidates` which `message` addresses: those enabled by software.
+    fn lowest_priority(&self, vm: VmId, candidates: Range<u32>, message: &Message) -> Option<u32> {
+        let mut addressed =
+            candidates.filter(|&at| self.is_addressed(vm, at, message) && self.vcpu(vm, at).apic.is_enabled());
+        if !self.config.vector_hashing {
+            return addressed.min_by_key(|&at| self.vcpu(vm, at).apic.arbitration);
+        }
+        let count = addressed.clone().count();
+        addressed.nth(usize::from(message.vector).checked_rem(count)?)
     }
 
     /// The one vCPU that `message`, a fixed interrupt, is for; `None` if there are several or none.
     pub(crate) fn only_recipient(&self, vm: VmId, message: &Message) -> Option<u32> {
-        let vcpus = self.vms[vm.0 as usize].vcpus;
         if message.mode != DeliveryMode::Fixed || message.shorthand != reg::ICR_SHORTHAND_NONE {
             return None;
         }
-        if !message.logical {
-            return (!message.is_broadcast() && message.destination < vcpus).then_some(message.destination);
-        }
-        let mut meant = (0..vcpus).filter(|&at| self.matches_logical(vm, at, message));
+        let mut meant = self.candidates(vm, message);
+        let mut meant = meant.by_ref().filter(|&at| self.is_addressed(vm, at, message));
         meant.next().filter(|_| meant.next().is_none())
     }
 
-    fn deliver_logical(&mut self, vm: VmId, message: &Message, step: &mut Step<'_>) {
-        let vcpus = self.vms[vm.0 as usize].vcpus;
-        // x2APIC's logical IDs are derived from the physical ones: no search among the others.
-        let (from, to) = if message.wide && !message.is_broadcast() {
-            let first = (message.destination >> 16).saturating_mul(16).min(vcpus);
-            (first, (first + 16).min(vcpus))
-        } else {
-            (0, vcpus)
-        };
-        if message.mode != DeliveryMode::LowestPriority {
-            for at in from..to {
-                if self.matches_logical(vm, at, message) {
-                    self.accept(vm, at, message, step);
-                }
-            }
-            return;
-        }
-        let candidates = (from..to).filter(|&at| self.matches_logical(vm, at, message));
-        if let Some(least) = candidates.min_by_key(|&at| self.vcpu(vm, at).apic.arbitration) {
-            self.accept(vm, least, message, step);
-        }
-    }
-
-    /// Whether the logical destination of `message` names the vCPU with index `at`.
-    fn matches_logical(&self, vm: VmId, at: u32, message: &Message) -> bool {
-        let apic = &self.vcpu(vm, at).apic;
-        if message.is_broadcast() {
-            return true;
-        }
-        let (ldr, destination) = (apic.ldr(), message.destination);
-        match (message.wide, apic.is_x2apic()) {
-            (true, true) => ldr >> 16 == destination >> 16 && ldr & destination & 0xffff != 0,
-            (false, false) if apic.is_flat() => (ldr >> 24) & destination & 0xff != 0,
-            (false, false) => {
-                let (id, mask) = (ldr >> 24, destination & 0xff);
-                id >> 4 == mask >> 4 && id & mask & 0xf != 0
-            }
-            // Sender and receiver in different modes never match: no real guest mixes them.
-            _ => false,
-        }
-    }
-
-    /// The LAPIC of the vCPU with index `to` accepts `message`: pends it, and makes the vCPU look.
-    fn accept(&mut self, vm: VmId, to: u32, message: &Message, step: &mut Step<'_>) {
+    /// The LAPIC of the vCPU with index `to` is given `message`: pends it, and makes the vCPU look. Whether it took it.
+    fn accept(&mut self, vm: VmId, to: u32, message: &Message, step: &mut Step<'_>) -> bool {
         step.charge(Cost::ApicDeliver, 1);
         let id = self.vcpu_id(vm, to);
         let vcpu = &mut self.vcpus[id.0 as usize];
-        let news = match message.mode {
+        let (accepted, news) = match message.mode {
             DeliveryMode::Fixed | DeliveryMode::LowestPriority => {
-                vcpu.apic.arbitration += u32::from(message.mode == DeliveryMode::LowestPriority);
-                if message.has_illegal_vector() {
+                vcpu.apic.arbitration = vcpu
+                    .apic
+                    .arbitration
+                    .wrapping_add(u32::from(message.mode == DeliveryMode::LowestPriority));
+                vcpu.counters.count_accepted(message.origin);
+                if message.level && !message.assert {
+                    (false, false)
+                } else if message.has_illegal_vector() {
                     vcpu.apic.receive_error();
-                    true
+                    (false, true)
                 } else {
-                    vcpu.apic.accept(message.vector)
+                    let new = vcpu.apic.accept(message.vector, message.level);
+                    (vcpu.apic.is_enabled(), new)
                 }
             }
             DeliveryMode::Unhalt => {
                 vcpu.pv_unhalted = true;
                 vcpu.counters.kicks_received += 1;
-                true
+                (true, true)
             }
             // Deliberately missing: all vCPUs start running, and the boundary injects vectors only.
             DeliveryMode::Smi
             | DeliveryMode::Nmi
             | DeliveryMode::Init
             | DeliveryMode::Startup
-            | DeliveryMode::ExtInt => false,
+            | DeliveryMode::ExtInt => (false, false),
         };
         if news {
             self.request_event(id);
             self.kick(id, step);
         }
+        accepted
     }
 }

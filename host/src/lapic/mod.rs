@@ -7,16 +7,21 @@
 //! - **The guest cannot break it**: every offset and value has a meaning or is ignored.
 
 mod deliver;
+mod message;
+mod page;
 mod priority;
 mod timer;
 
 #[cfg(test)]
 mod tests;
 
+use alloc::sync::Arc;
+
 use holdfast_abi::lapic as reg;
 use holdfast_abi::msr;
 
-pub(crate) use deliver::Message;
+pub(crate) use message::{Message, Origin};
+pub use page::{ApicRegisters, RegisterPage};
 use timer::LapicTimer;
 pub use timer::SavedTimer;
 pub(crate) use timer::TimerBase;
@@ -32,7 +37,12 @@ pub(crate) enum Action {
     /// To look again for an interrupt to inject.
     Event,
     /// The same, since the guest has ended the interrupt with this vector.
-    Ended(u8),
+    Ended {
+        /// Which.
+        vector: u8,
+        /// It was level triggered: the I/O APIC has to hear of it.
+        level: bool,
+    },
     /// To send.
     Send(Message),
     /// To bring the host timer in line with the LAPIC's.
@@ -40,10 +50,10 @@ pub(crate) enum Action {
 }
 
 /// A LAPIC.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Lapic {
-    /// The page: register at offset `o` is `regs[o / 16]`.
-    regs: [u32; REGISTERS],
+    /// The registers, shared with whoever delivers into them. It stays the same page for the LAPIC's whole life.
+    page: Arc<RegisterPage>,
     /// IA32_APIC_BASE.
     base: u64,
     id: u32,
@@ -59,8 +69,8 @@ pub(crate) struct Lapic {
 impl Lapic {
     /// A LAPIC after reset, with ID `id`; ID 0 is the bootstrap processor's.
     pub(crate) fn new(id: u32) -> Lapic {
-        let mut lapic = Lapic {
-            regs: [0; REGISTERS],
+        let lapic = Lapic {
+            page: RegisterPage::shared(),
             base: msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE | if id == 0 { msr::APIC_BASE_BSP } else { 0 },
             id,
             errors: 0,
@@ -68,35 +78,55 @@ impl Lapic {
             arbitration: 0,
             timer: LapicTimer::default(),
         };
-        lapic.set(reg::ID, id << 24);
-        lapic.set(reg::VERSION, reg::VERSION_VALUE);
-        lapic.set(reg::DFR, reg::DFR_FLAT);
-        lapic.set(reg::SVR, 0xff);
-        for lvt in LVTS {
-            lapic.set(lvt, reg::LVT_MASKED);
-        }
+        lapic.reset_page();
         lapic
     }
 
-    fn get(&self, offset: u32) -> u32 {
-        self.regs[(offset / 16) as usize]
+    /// Gives all registers their values after reset, in xAPIC mode.
+    fn reset_page(&self) {
+        self.page.clear();
+        self.set(reg::ID, self.id << 24);
+        self.set(reg::VERSION, reg::VERSION_VALUE);
+        self.set(reg::DFR, reg::DFR_FLAT);
+        self.set(reg::SVR, 0xff);
+        for lvt in LVTS {
+            self.set(lvt, reg::LVT_MASKED);
+        }
     }
 
-    fn set(&mut self, offset: u32, value: u32) {
-        self.regs[(offset / 16) as usize] = value;
+    /// The page itself, for those who share it.
+    pub(crate) fn registers(&self) -> &Arc<RegisterPage> {
+        &self.page
+    }
+
+    fn get(&self, offset: u32) -> u32 {
+        self.page.load(offset)
+    }
+
+    fn set(&self, offset: u32, value: u32) {
+        self.page.store(offset, value);
     }
 
     pub(crate) fn is_x2apic(&self) -> bool {
         self.base & msr::APIC_BASE_X2APIC != 0
     }
 
-    fn hardware_enabled(&self) -> bool {
+    pub(crate) fn hardware_enabled(&self) -> bool {
         self.base & msr::APIC_BASE_ENABLE != 0
     }
 
     /// Whether it takes interrupts: enabled by the base MSR and by SVR.
     pub(crate) fn is_enabled(&self) -> bool {
         self.hardware_enabled() && self.get(reg::SVR) & reg::SVR_ENABLE != 0
+    }
+
+    /// Forgets everything but mode, place and identity.
+    fn reset(&mut self) {
+        self.errors = 0;
+        self.irr_pending = false;
+        self.arbitration = 0;
+        self.timer = LapicTimer::default();
+        self.reset_page();
     }
 
     /// IA32_APIC_BASE.
@@ -120,26 +150,27 @@ impl Lapic {
             return false;
         }
         if !enable && self.hardware_enabled() {
-            *self = Lapic {
-                base: self.base,
-                ..Lapic::new(self.id)
-            };
+            self.reset();
         }
         self.base = (self.base & msr::APIC_BASE_BSP) | (value & !msr::APIC_BASE_BSP);
         if x2apic {
-            self.set(reg::ID, self.id);
-            // In x2APIC mode the logical ID is derived: cluster of 16, and one bit within.
-            self.set(reg::LDR, (self.id >> 4) << 16 | 1 << (self.id & 15));
+            self.set_x2apic_ids();
         } else {
             self.set(reg::ID, self.id << 24);
         }
         true
     }
 
+    /// In x2APIC mode the logical ID is derived: cluster of 16, and one bit within.
+    fn set_x2apic_ids(&self) {
+        self.set(reg::ID, self.id);
+        self.set(reg::LDR, (self.id >> 4) << 16 | 1 << (self.id & 15));
+    }
+
     /// Reads the register at `offset` of the page; what does not exist reads as 0.
     pub(crate) fn read(&self, offset: u32, now: u64, config: &TimerBase) -> u32 {
         match offset {
-            reg::PPR => self.ppr(),
+            reg::PPR => self.page.processor_priority(),
             reg::TIMER_CURRENT => self.timer_current(now, config),
             _ if offset.is_multiple_of(16) && is_readable(offset) => self.get(offset),
             _ => 0,
@@ -150,7 +181,6 @@ impl Lapic {
     pub(crate) fn write(&mut self, offset: u32, value: u32, now: u64, config: &TimerBase) -> Action {
         match offset {
             reg::ID if !self.is_x2apic() => {
-                // The map from APIC ID to vCPU is fixed: a guest that renames itself only changes what it reads.
                 self.set(reg::ID, value & 0xff00_0000);
                 Action::None
             }
@@ -159,7 +189,10 @@ impl Lapic {
                 Action::Event
             }
             reg::EOI => match self.end_of_interrupt() {
-                Some(vector) => Action::Ended(vector),
+                Some(vector) => Action::Ended {
+                    vector,
+                    level: self.page.has(reg::TMR, vector),
+                },
                 None => Action::Event,
             },
             reg::LDR if !self.is_x2apic() => {
@@ -223,7 +256,7 @@ impl Lapic {
 
     /// Sends as `low` of the ICR asks, to `destination`.
     pub(crate) fn command(&mut self, low: u32, destination: u32) -> Action {
-        let message = Message::of_icr(low, destination, self.is_x2apic());
+        let message = Message::of_icr(self.id, low, destination, self.is_x2apic());
         if message.has_illegal_vector() {
             self.error(reg::ESR_SEND_ILLEGAL_VECTOR);
             return Action::Event;
@@ -246,7 +279,7 @@ impl Lapic {
         self.errors |= error;
         let lvt = self.get(reg::LVT_ERROR);
         if lvt & reg::LVT_MASKED == 0 && lvt as u8 >= reg::FIRST_LEGAL_VECTOR {
-            self.accept(lvt as u8);
+            self.accept(lvt as u8, false);
         }
     }
 
@@ -255,32 +288,67 @@ impl Lapic {
         self.error(reg::ESR_RECEIVE_ILLEGAL_VECTOR);
     }
 
-    /// Logical destination register.
-    pub(crate) fn ldr(&self) -> u32 {
-        self.get(reg::LDR)
+    /// Whether the guest has given it another ID, which xAPIC mode allows.
+    pub(crate) fn is_renamed(&self) -> bool {
+        !self.is_x2apic() && self.get(reg::ID) != self.id << 24
     }
 
-    /// Whether the logical model is flat.
-    pub(crate) fn is_flat(&self) -> bool {
-        self.get(reg::DFR) == reg::DFR_FLAT
+    /// Whether a physical `destination`, no broadcast, names it. IDs that xAPIC's register has no room for are known in full.
+    pub(super) fn has_physical_id(&self, destination: u32) -> bool {
+        if self.is_renamed() && destination <= 0xff {
+            self.get(reg::ID) >> 24 == destination
+        } else {
+            self.id == destination
+        }
+    }
+
+    /// Whether a logical `destination`, no broadcast, names it; `wide` is one of an x2APIC.
+    pub(super) fn has_logical_id(&self, destination: u32, wide: bool) -> bool {
+        let ldr = self.get(reg::LDR);
+        if self.is_x2apic() {
+            return ldr >> 16 == destination >> 16 && ldr & destination & 0xffff != 0;
+        }
+        let (id, mask) = (ldr >> 24, destination & 0xff);
+        if wide {
+            false
+        } else if self.get(reg::DFR) == reg::DFR_FLAT {
+            id & mask != 0
+        } else {
+            id >> 4 == mask >> 4 && id & mask & 0xf != 0
+        }
     }
 
     /// The register page as KVM_GET_LAPIC shows it: word `o / 16` is the register at offset `o`.
     pub(crate) fn page(&self) -> [u32; REGISTERS] {
-        self.regs
+        core::array::from_fn(|register| self.get(register as u32 * reg::STRIDE))
     }
 
     /// Takes over a saved page, base MSR, and errors not yet seen by the guest.
     pub(crate) fn load(&mut self, page: &[u32; REGISTERS], base: u64, errors: u32) {
-        self.regs = *page;
+        for (register, &value) in page.iter().enumerate() {
+            self.set(register as u32 * reg::STRIDE, value);
+        }
         self.base = base;
         self.errors = errors;
         self.irr_pending = true;
+        if self.is_x2apic() {
+            // Derived, whatever was saved.
+            self.set_x2apic_ids();
+        }
     }
 
     /// Errors since ESR was last written.
     pub(crate) fn errors(&self) -> u32 {
         self.errors
+    }
+}
+
+/// A copy has a page of its own.
+impl Clone for Lapic {
+    fn clone(&self) -> Lapic {
+        let page = RegisterPage::shared();
+        page.copy_from(&self.page);
+        Lapic { page, ..*self }
     }
 }
 

@@ -80,7 +80,7 @@ fn software_disable_masks_and_ignores() {
     let mut lapic = enabled();
     lapic.write(reg::LVT_TIMER, 0x40, 0, &BASE);
     lapic.write(reg::SVR, 0xff, 0, &BASE);
-    assert!(!lapic.accept(0x50));
+    assert!(!lapic.accept(0x50, false));
     assert_eq!(lapic.read(reg::LVT_TIMER, 0, &BASE) & reg::LVT_MASKED, reg::LVT_MASKED);
     lapic.write(reg::SVR, 0x1ff, 0, &BASE);
     assert_eq!(lapic.deliverable(), None);
@@ -122,7 +122,7 @@ proptest! {
         let (mut pending, mut serving, mut tpr) = (alloc::collections::BTreeSet::new(), alloc::collections::BTreeSet::new(), 0u8);
         for act in acts {
             match act {
-                Act::Accept(vector) => prop_assert_eq!(lapic.accept(vector), pending.insert(vector)),
+                Act::Accept(vector) => prop_assert_eq!(lapic.accept(vector, false), pending.insert(vector)),
                 Act::Take => {
                     if let Some(vector) = lapic.deliverable() {
                         lapic.take(vector);

@@ -1,6 +1,7 @@
 //! The host on its own, driven through its boundary in virtual time.
 
 mod balance;
+mod devices;
 mod fairness;
 mod halt;
 mod hostile;

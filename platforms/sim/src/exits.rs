@@ -179,6 +179,8 @@ impl Engine {
                     self.record_yield(from.0, to.0, done);
                     self.watch_yield(from.0, to.0, done);
                 }
+                // No device here has resampled lines.
+                Command::Resample { .. } => {}
                 Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu.0),
             }
         }
@@ -472,7 +474,9 @@ fn exit_cause(exit: &Exit) -> Cause {
         Exit::Hypercall { .. } => Cause::ExitHypercall,
         Exit::Cpuid { .. } => Cause::ExitCpuid,
         Exit::ReadMsr { .. } | Exit::WriteMsr { .. } => Cause::ExitMsr,
-        Exit::ApicWrite { .. } | Exit::ApicRead { .. } => Cause::ExitApic,
+        Exit::ApicWrite { .. } | Exit::ApicRead { .. } | Exit::MmioWrite { .. } | Exit::MmioRead { .. } => {
+            Cause::ExitApic
+        }
         Exit::InterruptWindow => Cause::ExitWindow,
         Exit::Pause => Cause::ExitPause,
         Exit::Shutdown => Cause::Off,

@@ -143,7 +143,7 @@ impl Rig {
                     self.push(at, What::Timer(true, group.0));
                 }
                 Timer::Slack(group) => self.push(at, What::Timer(false, group.0)),
-                Timer::Sleep(_) | Timer::Lapic(_) => panic!("a timer of the host's own"),
+                Timer::Sleep(_) | Timer::Lapic(_) | Timer::Ioapic(_) => panic!("a timer of the host's own"),
             }
         }
         while self.sched.next_throttle_change().is_some() {}

@@ -353,6 +353,7 @@ impl World {
                 }
                 Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
                 Command::ReplyCpuid { .. } | Command::SkipPause { .. } | Command::TaskWaits { .. } => {}
+                Command::Resample { .. } => {}
                 Command::PauseControls { vcpu, controls } => self.guest(vcpu).controls = controls,
                 Command::DirectedYield { from, to, .. } => assert_ne!(from, to, "vcpu {} yields to itself", from.0),
                 Command::Fault { vcpu } => self.guest(vcpu).faults += 1,
@@ -425,6 +426,10 @@ impl World {
         let count = tasks.len();
         tasks.dedup();
         assert_eq!(tasks.len(), count, "a thread runs on two pcpus at {} ns", self.now);
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now
     }
 
     pub fn what(&self, pcpu: u32) -> Run {

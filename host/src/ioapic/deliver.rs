@@ -1,0 +1,72 @@
+//! Between the I/O APIC's registers and the LAPICs: lines, accesses, and what follows from an EOI.
+
+use holdfast_abi::ioapic as reg;
+
+use super::AfterEnd;
+use crate::boundary::{Command, VmId};
+use crate::host::Host;
+use crate::lapic::Message;
+use crate::step::Step;
+use crate::timer::Timer;
+
+/// For so long an interrupt that ends and comes again without end is held back (KVM: a hundredth of a second).
+const LATER_NS: u64 = 10_000_000;
+
+impl Host {
+    /// The device at `pin` of `vm` asserts its line, or does so no longer.
+    pub(crate) fn set_line(&mut self, vm: VmId, pin: u32, level: bool, step: &mut Step<'_>) {
+        assert!(pin < reg::PINS, "an I/O APIC has no pin {pin}");
+        if self.vms[vm.0 as usize].ioapic.set_line(pin, level) {
+            self.send_pin(vm, pin, step);
+        }
+    }
+
+    /// Sends the interrupt of `pin`.
+    fn send_pin(&mut self, vm: VmId, pin: u32, step: &mut Step<'_>) {
+        let message = Message::of_entry(self.vms[vm.0 as usize].ioapic.entry(pin));
+        let accepted = self.deliver(vm, &message, step);
+        if message.level && accepted > 0 {
+            self.vms[vm.0 as usize].ioapic.taken(pin);
+        }
+    }
+
+    /// A store of `value` at `offset` of the I/O APIC's page of `vm`.
+    pub(crate) fn ioapic_write(&mut self, vm: VmId, offset: u32, value: u32, step: &mut Step<'_>) {
+        let ioapic = &mut self.vms[vm.0 as usize].ioapic;
+        match offset {
+            reg::SELECT => ioapic.select(value),
+            reg::WINDOW => {
+                if let Some(pin) = ioapic.write_selected(value).filter(|&pin| ioapic.wants_to_send(pin)) {
+                    self.send_pin(vm, pin, step);
+                }
+            }
+            reg::EOI => self.ioapic_eoi(vm, value as u8, step),
+            _ => {}
+        }
+    }
+
+    /// A LAPIC of `vm`, or the guest by the EOI register, has ended the level-triggered interrupt `vector`.
+    pub(crate) fn ioapic_eoi(&mut self, vm: VmId, vector: u8, step: &mut Step<'_>) {
+        for pin in self.vms[vm.0 as usize].ioapic.waiting_for_end(vector) {
+            let ioapic = &mut self.vms[vm.0 as usize].ioapic;
+            let after = ioapic.end(pin);
+            if ioapic.is_resampled(pin) {
+                step.out.push(Command::Resample { vm, pin });
+            }
+            match after {
+                AfterEnd::Nothing => {}
+                AfterEnd::Again => self.send_pin(vm, pin, step),
+                AfterEnd::Later => self.timers.arm(Timer::Ioapic(vm), step.pcpu, step.now + LATER_NS),
+            }
+        }
+    }
+
+    /// The time for which interrupts of `vm` were held back is over.
+    pub(crate) fn ioapic_later(&mut self, vm: VmId, step: &mut Step<'_>) {
+        for pin in 0..reg::PINS {
+            if self.vms[vm.0 as usize].ioapic.wants_to_send(pin) {
+                self.send_pin(vm, pin, step);
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The I/O APIC (§5): pins of devices, turned into interrupts as the redirection table says.
+//!
+//! This is the register file; [`deliver`] carries what it sends to the LAPICs.
+//!
+//! - **A level is not lost**: while a pin is asserted and no LAPIC serves it, its interrupt is sent whenever the entry allows.
+//! - **An edge counts once**: it is sent when the pin rises, or not at all if it is masked then (82093AA datasheet).
+//! - **The guest cannot break it**: every selector, offset and value has a meaning or is ignored.
+//!
+//! A line's level is what the device means, asserted or not: the polarity of the wire is stored and has no effect, as in KVM.
+
+mod deliver;
+
+#[cfg(test)]
+mod tests;
+
+use holdfast_abi::ioapic as reg;
+
+const PINS: usize = reg::PINS as usize;
+
+/// What a guest can write of a redirection entry.
+const WRITABLE: u64 = !(reg::ENTRY_STATUS | reg::ENTRY_REMOTE_IRR) & (0xff << reg::ENTRY_DESTINATION_SHIFT | 0x1_ffff);
+
+/// What follows from the end of a level-triggered interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterEnd {
+    /// Nothing.
+    Nothing,
+    /// The pin is still asserted: to be sent again.
+    Again,
+    /// The same, but not at once: the guest does nothing else any more.
+    Later,
+}
+
+/// An I/O APIC.
+#[derive(Clone, Debug)]
+pub(crate) struct Ioapic {
+    /// IOREGSEL.
+    select: u8,
+    id: u32,
+    entries: [u64; PINS],
+    /// Pins that are asserted.
+    asserted: u32,
+    /// Pins whose device is told of an EOI and asserts anew: there, the EOI ends the assertion (KVM's resampling irqfd).
+    resampled: u32,
+    /// For each pin how often in a row its interrupt was sent again at its end.
+    again: [u32; PINS],
+}
+
+/// So often in a row a level-triggered interrupt is sent again at its end before it is delayed (KVM,
+/// `IOAPIC_SUCCESSIVE_IRQ_MAX_COUNT`).
+const AGAIN_MAX: u32 = 10_000;
+
+impl Ioapic {
+    /// An I/O APIC after reset.
+    pub(crate) fn new() -> Ioapic {
+        Ioapic {
+            select: 0,
+            id: 0,
+            entries: [reg::ENTRY_MASKED; PINS],
+            asserted: 0,
+            resampled: 0,
+            again: [0; PINS],
+        }
+    }
+
+    /// Reads at `offset` of the page; what does not exist reads as 0.
+    pub(crate) fn read(&self, offset: u32) -> u32 {
+        match offset {
+            reg::SELECT => u32::from(self.select),
+            reg::WINDOW => self.read_selected(),
+            _ => 0,
+        }
+    }
+
+    fn read_selected(&self) -> u32 {
+        match u32::from(self.select) {
+            reg::ID | reg::ARBITRATION => self.id,
+            reg::VERSION => reg::VERSION_VALUE,
+            _ => match self.selected_entry() {
+                Some((pin, true)) => (self.entries[pin] >> 32) as u32,
+                Some((pin, false)) => self.entries[pin] as u32,
+                None => 0,
+            },
+        }
+    }
+
+    /// The pin whose redirection entry is selected, and whether it is the high half.
+    fn selected_entry(&self) -> Option<(usize, bool)> {
+        let half = u32::from(self.select).checked_sub(reg::REDIRECTION)?;
+        let pin = (half / 2) as usize;
+        (pin < PINS).then_some((pin, half % 2 == 1))
+    }
+
+    /// Selects a register.
+    pub(crate) fn select(&mut self, value: u32) {
+        self.select = value as u8;
+    }
+
+    /// Writes `value` to the selected register. Returns the pin whose entry that was.
+    pub(crate) fn write_selected(&mut self, value: u32) -> Option<u32> {
+        if u32::from(self.select) == reg::ID {
+            self.id = value & 0x0f00_0000;
+            return None;
+        }
+        let (pin, high) = self.selected_entry()?;
+        let (shift, mask) = if high {
+            (32, 0xffff_ffff << 32)
+        } else {
+            (0, 0xffff_ffff)
+        };
+        let entry = &mut self.entries[pin];
+        let writable = WRITABLE & mask;
+        *entry = *entry & !writable | u64::from(value) << shift & writable;
+        // Kernels switch to edge and back where there is no other way to end what no LAPIC will end.
+        if *entry & reg::ENTRY_LEVEL == 0 {
+            *entry &= !reg::ENTRY_REMOTE_IRR;
+        }
+        Some(pin as u32)
+    }
+
+    /// `pin` is asserted or not from now on. Returns whether there is something to be sent.
+    pub(crate) fn set_line(&mut self, pin: u32, level: bool) -> bool {
+        let bit = 1 << pin;
+        let rises = level && self.asserted & bit == 0;
+        if level {
+            self.asserted |= bit;
+        } else {
+            self.asserted &= !bit;
+        }
+        let entry = self.entries[pin as usize];
+        let edge = entry & reg::ENTRY_LEVEL == 0;
+        entry & reg::ENTRY_MASKED == 0 && if edge { rises } else { self.wants_to_send(pin) }
+    }
+
+    /// Whether the entry of `pin` is for level-triggered interrupts, unmasked, and such a one is to be sent.
+    pub(crate) fn wants_to_send(&self, pin: u32) -> bool {
+        const GATES: u64 = reg::ENTRY_LEVEL | reg::ENTRY_REMOTE_IRR | reg::ENTRY_MASKED;
+        self.entries[pin as usize] & GATES == reg::ENTRY_LEVEL && self.asserted >> pin & 1 == 1
+    }
+
+    /// The redirection entry of `pin`.
+    pub(crate) fn entry(&self, pin: u32) -> u64 {
+        self.entries[pin as usize]
+    }
+
+    /// A LAPIC has taken the level-triggered interrupt of `pin`.
+    pub(crate) fn taken(&mut self, pin: u32) {
+        self.entries[pin as usize] |= reg::ENTRY_REMOTE_IRR;
+    }
+
+    /// Pins that send `vector`, level triggered, and wait for its end.
+    pub(crate) fn waiting_for_end(&self, vector: u8) -> impl Iterator<Item = u32> + use<> {
+        const GATES: u64 = reg::ENTRY_VECTOR | reg::ENTRY_REMOTE_IRR;
+        let entries = self.entries;
+        let asked = u64::from(vector) | reg::ENTRY_REMOTE_IRR;
+        (0..reg::PINS).filter(move |&pin| entries[pin as usize] & GATES == asked)
+    }
+
+    /// The interrupt of `pin` has been ended.
+    pub(crate) fn end(&mut self, pin: u32) -> AfterEnd {
+        let at = pin as usize;
+        self.entries[at] &= !reg::ENTRY_REMOTE_IRR;
+        if self.is_resampled(pin) {
+            self.asserted &= !(1 << pin);
+        }
+        if !self.wants_to_send(pin) {
+            self.again[at] = 0;
+            return AfterEnd::Nothing;
+        }
+        self.again[at] += 1;
+        if self.again[at] == AGAIN_MAX {
+            self.again[at] = 0;
+            return AfterEnd::Later;
+        }
+        AfterEnd::Again
+    }
+
+    /// From now on the device at `pin` is told of an EOI, and asserts anew if it still wants.
+    pub(crate) fn resample(&mut self, pin: u32) {
+        self.resampled |= 1 << pin;
+    }
+
+    /// Whether the device at `pin` is told of an EOI.
+    pub(crate) fn is_resampled(&self, pin: u32) -> bool {
+        self.resampled >> pin & 1 == 1
+    }
+}

@@ -1,0 +1,119 @@
+//! Interrupts on their way to LAPICs: decoded from an interrupt command, an MSI or a redirection entry.
+
+use holdfast_abi::lapic as reg;
+use holdfast_abi::lapic::DeliveryMode;
+use holdfast_abi::{ioapic, msi};
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The vCPU with this index.
+    Vcpu(u32),
+    /// A device, by a message.
+    Msi,
+    /// A device, by a pin of the IOAPIC.
+    Pin,
+}
+
+/// An interrupt on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) origin: Origin,
+    pub(crate) vector: u8,
+    pub(crate) mode: DeliveryMode,
+    pub(crate) shorthand: u32,
+    pub(crate) logical: bool,
+    pub(crate) destination: u32,
+    /// The destination is as wide as x2APIC's.
+    pub(crate) wide: bool,
+    /// Level triggered; else edge.
+    pub(crate) level: bool,
+    /// Asserts, as all but INIT's de-assertion and a level-triggered interrupt's end do.
+    pub(crate) assert: bool,
+    /// A device asks for one receiver of the lowest priority, whatever the mode.
+    pub(crate) hint: bool,
+}
+
+impl Message {
+    /// What an interrupt command of the vCPU with index `sender` asks for.
+    pub(crate) fn of_icr(sender: u32, low: u32, destination: u32, wide: bool) -> Message {
+        Message {
+            origin: Origin::Vcpu(sender),
+            vector: low as u8,
+            mode: DeliveryMode::of(low),
+            shorthand: low & reg::ICR_SHORTHAND,
+            logical: low & reg::ICR_LOGICAL != 0,
+            destination,
+            wide,
+            level: low & reg::ICR_LEVEL != 0,
+            assert: low & reg::ICR_ASSERT != 0,
+            hint: false,
+        }
+    }
+
+    /// The pseudo-interrupt that ends a halt, from the vCPU with index `sender` to one APIC ID.
+    pub(crate) fn unhalt(sender: u32, apic_id: u32) -> Message {
+        Message::of_icr(sender, DeliveryMode::Unhalt.bits(), apic_id, true)
+    }
+
+    /// What `data` written to `address` signals; `None` if that is not the LAPICs' range. `extended`: the destination has
+    /// 15 bits.
+    pub(crate) fn of_msi(address: u64, data: u32, extended: bool) -> Option<Message> {
+        if address & msi::ADDRESS_FIXED != msi::ADDRESS {
+            return None;
+        }
+        let low = (address >> msi::ADDRESS_DESTINATION_SHIFT) as u32 & 0xff;
+        let high = (address >> msi::ADDRESS_EXTENDED_SHIFT) as u32 & 0x7f;
+        let high = if extended { high } else { 0 };
+        Some(Message {
+            origin: Origin::Msi,
+            vector: (data & msi::DATA_VECTOR) as u8,
+            mode: DeliveryMode::of(data),
+            shorthand: reg::ICR_SHORTHAND_NONE,
+            logical: address & msi::ADDRESS_LOGICAL != 0,
+            destination: high << 8 | low,
+            wide: high != 0,
+            level: data & msi::DATA_LEVEL != 0,
+            // KVM: a message that comes in is an assertion.
+            assert: true,
+            hint: address & msi::ADDRESS_REDIRECTION_HINT != 0,
+        })
+    }
+
+    /// What the redirection entry `entry` sends.
+    pub(crate) fn of_entry(entry: u64) -> Message {
+        Message {
+            origin: Origin::Pin,
+            vector: (entry & ioapic::ENTRY_VECTOR) as u8,
+            mode: DeliveryMode::of(entry as u32),
+            shorthand: reg::ICR_SHORTHAND_NONE,
+            logical: entry & ioapic::ENTRY_LOGICAL != 0,
+            destination: (entry >> ioapic::ENTRY_DESTINATION_SHIFT) as u32,
+            wide: false,
+            level: entry & ioapic::ENTRY_LEVEL != 0,
+            assert: true,
+            hint: false,
+        }
+    }
+
+    /// Whether it carries a vector, and that is reserved for exceptions.
+    pub(crate) fn has_illegal_vector(&self) -> bool {
+        let carries = matches!(self.mode, DeliveryMode::Fixed | DeliveryMode::LowestPriority);
+        carries && self.vector < reg::FIRST_LEGAL_VECTOR
+    }
+
+    /// Whether one of those addressed takes it for all.
+    pub(crate) fn goes_to_one(&self) -> bool {
+        self.hint || self.mode == DeliveryMode::LowestPriority
+    }
+
+    /// Whether the destination is the one that means all, in the sender's width; devices' is xAPIC's.
+    pub(crate) fn is_broadcast(&self) -> bool {
+        self.destination
+            == if self.wide {
+                reg::X2APIC_BROADCAST
+            } else {
+                reg::BROADCAST
+            }
+    }
+}

@@ -1,0 +1,172 @@
+//! The LAPIC's register page: 4 KiB in which each register is a 32-bit word at a 16-byte stride.
+//!
+//! The host's LAPIC code and the hardware that reads the page as AVIC's backing page share it, so every access is atomic and
+//! goes through `&self`. What IRR, ISR and TMR mean is written once, over [`ApicRegisters`], so that a model checker's words
+//! can stand in for [`RegisterPage`].
+//!
+//! - **A trigger mode precedes its request**: who finds a vector in IRR finds its TMR bit settled.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+
+use holdfast_abi::lapic as reg;
+
+/// Words of a LAPIC's page, by byte offset, and what the interrupt registers among them mean.
+///
+/// Implementations are shared by whoever delivers: read-modify-writes are atomic, and total-ordered as x86's locked
+/// instructions are. Offsets are those of [`holdfast_abi::lapic`]; a `field` is the first of eight registers (IRR, ISR, TMR).
+pub trait ApicRegisters {
+    /// Reads the register at `offset`, with acquire semantics.
+    fn load(&self, offset: u32) -> u32;
+    /// Writes it, with release semantics.
+    fn store(&self, offset: u32, value: u32);
+    /// Sets `bits` in it; what was there before.
+    fn fetch_or(&self, offset: u32, bits: u32) -> u32;
+    /// Keeps nothing but `bits` in it; what was there before.
+    fn fetch_and(&self, offset: u32, bits: u32) -> u32;
+
+    /// Whether `field` has `vector`.
+    fn has(&self, field: u32, vector: u8) -> bool {
+        self.load(field + offset_of(vector)) & bit_of(vector) != 0
+    }
+
+    /// Adds `vector` to `field`; whether it was missing.
+    fn insert(&self, field: u32, vector: u8) -> bool {
+        self.fetch_or(field + offset_of(vector), bit_of(vector)) & bit_of(vector) == 0
+    }
+
+    /// Takes `vector` out of `field`; whether it was there.
+    fn remove(&self, field: u32, vector: u8) -> bool {
+        self.fetch_and(field + offset_of(vector), !bit_of(vector)) & bit_of(vector) != 0
+    }
+
+    /// The highest vector of `field`.
+    fn highest(&self, field: u32) -> Option<u8> {
+        (0..8).rev().find_map(|word| {
+            let bits = self.load(field + word * reg::STRIDE);
+            (bits != 0).then(|| (word * 32 + 31 - bits.leading_zeros()) as u8)
+        })
+    }
+
+    /// Pends `vector` in IRR, and says in TMR whether it is level triggered; whether it was not pending yet.
+    fn request(&self, vector: u8, level: bool) -> bool {
+        if self.has(reg::TMR, vector) != level {
+            if level {
+                self.insert(reg::TMR, vector);
+            } else {
+                self.remove(reg::TMR, vector);
+            }
+        }
+        self.insert(reg::IRR, vector)
+    }
+
+    /// Processor priority: the task's, or the class of what is in service if that is higher.
+    fn processor_priority(&self) -> u32 {
+        let task = self.load(reg::TPR) & 0xff;
+        let in_service = u32::from(self.highest(reg::ISR).unwrap_or(0));
+        if task & 0xf0 >= in_service & 0xf0 {
+            task
+        } else {
+            in_service & 0xf0
+        }
+    }
+
+    /// The highest pending vector, if its priority class is above the processor's.
+    fn deliverable(&self) -> Option<u8> {
+        let vector = self.highest(reg::IRR)?;
+        (u32::from(vector) & 0xf0 > self.processor_priority() & 0xf0).then_some(vector)
+    }
+
+    /// Moves `vector` from IRR to ISR; false, and nothing is done, if it is not pending.
+    fn begin_service(&self, vector: u8) -> bool {
+        let pending = self.remove(reg::IRR, vector);
+        if pending {
+            self.insert(reg::ISR, vector);
+        }
+        pending
+    }
+
+    /// Ends the interrupt in service that has the highest vector.
+    fn end_service(&self) -> Option<u8> {
+        let vector = self.highest(reg::ISR)?;
+        self.remove(reg::ISR, vector);
+        Some(vector)
+    }
+}
+
+/// Where the bit of `vector` is, from the first of the eight registers on. Bytes.
+fn offset_of(vector: u8) -> u32 {
+    u32::from(vector) / 32 * reg::STRIDE
+}
+
+fn bit_of(vector: u8) -> u32 {
+    1 << (vector % 32)
+}
+
+/// A LAPIC's register page.
+#[repr(C, align(4096))]
+pub struct RegisterPage {
+    words: [AtomicU32; WORDS],
+}
+
+const WORDS: usize = reg::PAGE_BYTES / size_of::<u32>();
+
+const _: () = assert!(size_of::<RegisterPage>() == reg::PAGE_BYTES);
+
+impl RegisterPage {
+    /// A page of zeros, to be shared.
+    pub fn shared() -> Arc<RegisterPage> {
+        Arc::new(RegisterPage {
+            words: [const { AtomicU32::new(0) }; WORDS],
+        })
+    }
+
+    /// Writes zeros to all of it.
+    pub fn clear(&self) {
+        self.words.iter().for_each(|word| word.store(0, Release));
+    }
+
+    /// Takes over what `other` has.
+    pub fn copy_from(&self, other: &RegisterPage) {
+        for (to, from) in self.words.iter().zip(&other.words) {
+            to.store(from.load(Acquire), Release);
+        }
+    }
+
+    /// The word at `offset`; whatever lies outside wraps around, so that no offset is out of bounds.
+    fn word(&self, offset: u32) -> &AtomicU32 {
+        &self.words[offset as usize / size_of::<u32>() % WORDS]
+    }
+}
+
+impl ApicRegisters for RegisterPage {
+    fn load(&self, offset: u32) -> u32 {
+        self.word(offset).load(Acquire)
+    }
+
+    fn store(&self, offset: u32, value: u32) {
+        self.word(offset).store(value, Release);
+    }
+
+    fn fetch_or(&self, offset: u32, bits: u32) -> u32 {
+        self.word(offset).fetch_or(bits, SeqCst)
+    }
+
+    fn fetch_and(&self, offset: u32, bits: u32) -> u32 {
+        self.word(offset).fetch_and(bits, SeqCst)
+    }
+}
+
+impl fmt::Debug for RegisterPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let set = (0..reg::PAGE_BYTES as u32).step_by(reg::STRIDE as usize);
+        f.debug_map()
+            .entries(
+                set.map(|offset| (offset, self.load(offset)))
+                    .filter(|entry| entry.1 != 0),
+            )
+            .finish()
+    }
+}

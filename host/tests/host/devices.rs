@@ -1,0 +1,262 @@
+//! Interrupts of devices: MSIs and the I/O APIC's pins, through the LAPICs.
+
+use holdfast_abi::{ioapic, lapic as reg, msi, msr};
+use holdfast_host::{Event, Exit, HostConfig, PcpuId, VmConfig, VmId};
+
+use crate::world::{Guest, Op, World, places};
+
+const MS: u64 = 1_000_000;
+/// Runs nothing: there the devices work.
+const DEVICES: PcpuId = PcpuId(4);
+
+fn apic(offset: u32, value: u32) -> Op {
+    Op::Exit(Exit::ApicWrite { offset, value })
+}
+
+fn pin_register(register: u32, value: u32) -> [Op; 2] {
+    let store = |offset: u32, value: u32| {
+        Op::Exit(Exit::MmioWrite {
+            address: ioapic::ADDRESS + u64::from(offset),
+            value: u64::from(value),
+            bytes: 4,
+        })
+    };
+    [store(ioapic::SELECT, register), store(ioapic::WINDOW, value)]
+}
+
+/// Two VMs of two vCPUs, each on a pCPU of its own, after a millisecond; the first VM's vCPU 0 has done `ops`.
+fn world(config: &HostConfig, ops: &[Op]) -> World {
+    let mut world = World::new(config, &places(1, 5, 1));
+    for vm in 0..2u32 {
+        let affinity: Vec<Vec<u32>> = (0..2).map(|vcpu| vec![vm * 2 + vcpu]).collect();
+        let guests = (0..2u32).map(|vcpu| {
+            let mut all = vec![apic(reg::SVR, 0x1ff), apic(reg::LDR, 1 << (24 + vcpu))];
+            all.extend(ops.iter().filter(|_| vm == 0 && vcpu == 0));
+            all.push(Op::Interrupts(true));
+            Guest::script(all)
+        });
+        world.add_vm(&VmConfig::default(), &affinity, guests.collect());
+    }
+    world.start();
+    world.run_until(MS);
+    world
+}
+
+fn msi(world: &mut World, address: u64, data: u32) {
+    world.handle(Event::Msi {
+        pcpu: DEVICES,
+        vm: VmId(0),
+        address,
+        data,
+    });
+    let soon = world.now() + MS / 2;
+    world.run_until(soon);
+}
+
+fn line(world: &mut World, pin: u32, level: bool) {
+    world.handle(Event::Line {
+        pcpu: DEVICES,
+        vm: VmId(0),
+        pin,
+        level,
+    });
+    let soon = world.now() + MS / 2;
+    world.run_until(soon);
+}
+
+fn counts(world: &World) -> Vec<usize> {
+    world.guests.iter().map(|guest| guest.injected.len()).collect()
+}
+
+#[test]
+fn an_msi_reaches_whom_address_and_data_name_and_no_other_vm() {
+    let cases = [
+        ("physical", msi::address(1), 0x61, [0, 1, 0, 0]),
+        ("nobody", msi::address(7), 0x61, [0, 0, 0, 0]),
+        ("broadcast", msi::address(0xff), 0x61, [1, 1, 0, 0]),
+        ("logical", msi::address(0b11) | msi::ADDRESS_LOGICAL, 0x61, [1, 1, 0, 0]),
+        (
+            "redirection hint",
+            msi::address(0b11) | msi::ADDRESS_LOGICAL | msi::ADDRESS_REDIRECTION_HINT,
+            0x61,
+            [1, 0, 0, 0],
+        ),
+        ("vector below 16", msi::address(0), 0x0f, [0, 0, 0, 0]),
+        ("elsewhere", 0xfec0_0000, 0x61, [0, 0, 0, 0]),
+        ("above 4 GiB", 1 << 32 | msi::address(0), 0x61, [0, 0, 0, 0]),
+    ];
+    for (name, address, data, expected) in cases {
+        let mut world = world(&HostConfig::default(), &[]);
+        msi(&mut world, address, data);
+        assert_eq!(counts(&world), expected, "{name}");
+    }
+}
+
+#[test]
+fn vectors_spread_lowest_priority_messages_where_the_host_hashes() {
+    let address = msi::address(0b11) | msi::ADDRESS_LOGICAL;
+    for (hashing, expected) in [(true, [1, 3, 0, 0]), (false, [2, 2, 0, 0])] {
+        let config = HostConfig {
+            vector_hashing: hashing,
+            ..HostConfig::default()
+        };
+        let mut world = world(&config, &[]);
+        for vector in [0x61, 0x63, 0x65, 0x66] {
+            msi(&mut world, address, 1 << 8 | vector);
+        }
+        assert_eq!(counts(&world), expected, "hashing {hashing}");
+    }
+}
+
+#[test]
+fn an_msi_wakes_a_halted_vcpu() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 5, 1));
+    let ops = vec![apic(reg::SVR, 0x1ff), Op::Interrupts(true), Op::Exit(Exit::Hlt)];
+    world.add_vm(&VmConfig::default(), &[vec![0]], vec![Guest::script(ops)]);
+    world.start();
+    world.run_until(MS);
+    msi(&mut world, msi::address(0), 0x61);
+    assert_eq!(world.guests[0].injected, [0x61]);
+    assert_eq!(world.counter(VmId(0), "msi_set_irq"), 1);
+    assert_eq!(world.counter(VmId(0), "halt_wakeup"), 1);
+}
+
+#[test]
+fn extended_destinations_are_for_guests_that_are_offered_them() {
+    for (offered, expected) in [(false, 1), (true, 0)] {
+        let mut world = World::new(&HostConfig::default(), &places(1, 5, 1));
+        let config = VmConfig {
+            msi_ext_dest_id: offered,
+            ..VmConfig::default()
+        };
+        let ops = vec![apic(reg::SVR, 0x1ff), Op::Interrupts(true)];
+        world.add_vm(&config, &[vec![0]], vec![Guest::script(ops)]);
+        world.start();
+        world.run_until(MS);
+        msi(&mut world, msi::address(0) | 1 << msi::ADDRESS_EXTENDED_SHIFT, 0x61);
+        assert_eq!(counts(&world), [expected], "256 is not 0 where all 15 bits count");
+    }
+}
+
+#[test]
+fn a_guest_that_renames_its_lapic_is_found_under_the_new_id_only() {
+    let mut world = world(&HostConfig::default(), &[apic(reg::ID, 9 << 24)]);
+    msi(&mut world, msi::address(0), 0x61);
+    assert_eq!(counts(&world), [0; 4]);
+    msi(&mut world, msi::address(9), 0x61);
+    assert_eq!(counts(&world), [1, 0, 0, 0]);
+}
+
+#[test]
+fn overlapping_ids_all_hear() {
+    let mut world = world(
+        &HostConfig::default(),
+        &[apic(reg::ID, 1 << 24), apic(reg::LDR, 2 << 24)],
+    );
+    msi(&mut world, msi::address(1), 0x61);
+    msi(&mut world, msi::address(2) | msi::ADDRESS_LOGICAL, 0x62);
+    assert_eq!(counts(&world), [2, 2, 0, 0]);
+}
+
+#[test]
+fn an_edge_interrupts_once_and_only_while_unmasked() {
+    let open = pin_register(ioapic::REDIRECTION + 2 * 5, 0x61);
+    let mut world = world(&HostConfig::default(), &open);
+    for level in [true, true, false, true, false] {
+        line(&mut world, 5, level);
+    }
+    line(&mut world, 6, true);
+    assert_eq!(world.guests[0].injected, [0x61, 0x61]);
+    assert_eq!(world.counter(VmId(0), "ioapic_set_irq"), 2);
+    assert_eq!(counts(&world)[1..], [0; 3]);
+}
+
+#[test]
+fn a_level_interrupts_again_at_its_end_until_it_falls() {
+    let level = 0x61 | ioapic::ENTRY_LEVEL as u32;
+    let mut world = world(
+        &HostConfig::default(),
+        &pin_register(ioapic::REDIRECTION + 2 * 5, level),
+    );
+    line(&mut world, 5, true);
+    let while_up = world.guests[0].injected.len();
+    assert!(while_up > 10, "{while_up}");
+    line(&mut world, 5, false);
+    let after = world.guests[0].injected.len();
+    line(&mut world, 6, false);
+    assert_eq!(world.guests[0].injected.len(), after);
+    assert!(world.counter(VmId(0), "eoi") >= while_up as u64);
+}
+
+#[test]
+fn a_level_that_never_ends_leaves_the_guest_time_after_ten_thousand() {
+    let level = 0x61 | ioapic::ENTRY_LEVEL as u32;
+    let mut world = world(
+        &HostConfig::default(),
+        &pin_register(ioapic::REDIRECTION + 2 * 5, level),
+    );
+    world.handle(Event::Line {
+        pcpu: DEVICES,
+        vm: VmId(0),
+        pin: 5,
+        level: true,
+    });
+    // Far more than ten thousand rounds would fit.
+    let begin = world.now();
+    let (mut last, mut longest) = (begin, 0);
+    let mut seen = 0;
+    for at in (begin..begin + 200 * MS).step_by(50_000) {
+        world.run_until(at);
+        let now = world.guests[0].injected.len();
+        if now > seen {
+            (seen, last) = (now, at);
+        }
+        longest = longest.max(at - last);
+    }
+    assert!(seen > 10_000, "{seen}");
+    assert!((9 * MS..11 * MS).contains(&longest), "held back for {longest} ns");
+}
+
+#[test]
+fn the_eoi_register_of_the_ioapic_frees_a_level_that_no_lapic_ended() {
+    // vCPU 0's LAPIC takes it with interrupts masked for ever; the pin is freed and goes to the same vector's IRR again.
+    let level = 0x61 | ioapic::ENTRY_LEVEL as u32;
+    let mut ops: Vec<Op> = pin_register(ioapic::REDIRECTION + 2 * 5, level).to_vec();
+    ops.push(Op::Compute(2 * MS));
+    ops.push(Op::Exit(Exit::MmioWrite {
+        address: ioapic::ADDRESS + u64::from(ioapic::EOI),
+        value: 0x61,
+        bytes: 4,
+    }));
+    ops.push(Op::Exit(Exit::MmioRead {
+        address: ioapic::ADDRESS + u64::from(ioapic::WINDOW),
+        bytes: 4,
+    }));
+    ops.push(Op::Compute(100 * MS));
+    let mut world = world(&HostConfig::default(), &ops);
+    line(&mut world, 5, true);
+    line(&mut world, 5, false);
+    world.run_until(10 * MS);
+    assert_eq!(world.guests[0].replies, [u64::from(level)], "remote IRR is clear");
+}
+
+#[test]
+fn x2apic_guests_are_reached_by_devices_in_their_first_cluster() {
+    let enable = Op::Exit(Exit::WriteMsr {
+        msr: msr::APIC_BASE,
+        value: 0xfee0_0d00,
+    });
+    let mut world = World::new(&HostConfig::default(), &places(1, 5, 1));
+    let svr = Op::Exit(Exit::WriteMsr {
+        msr: msr::X2APIC_BASE + 0xf,
+        value: 0x1ff,
+    });
+    let guests = (0..2).map(|_| Guest::script(vec![enable, svr, Op::Interrupts(true)]));
+    world.add_vm(&VmConfig::default(), &[vec![0], vec![1]], guests.collect());
+    world.start();
+    world.run_until(MS);
+    msi(&mut world, msi::address(0b10) | msi::ADDRESS_LOGICAL, 0x61);
+    msi(&mut world, msi::address(0), 0x61);
+    msi(&mut world, msi::address(0xff), 0x71);
+    assert_eq!(counts(&world), [2, 2]);
+}

@@ -49,7 +49,7 @@ fn msi(world: &mut World, address: u64, data: u32) {
         address,
         data,
     });
-    let soon = world.now() + MS / 2;
+    let soon = world.now + MS / 2;
     world.run_until(soon);
 }
 
@@ -60,7 +60,7 @@ fn line(world: &mut World, pin: u32, level: bool) {
         pin,
         level,
     });
-    let soon = world.now() + MS / 2;
+    let soon = world.now + MS / 2;
     world.run_until(soon);
 }
 
@@ -202,7 +202,7 @@ fn a_level_that_never_ends_leaves_the_guest_time_after_ten_thousand() {
         level: true,
     });
     // Far more than ten thousand rounds would fit.
-    let begin = world.now();
+    let begin = world.now;
     let (mut last, mut longest) = (begin, 0);
     let mut seen = 0;
     for at in (begin..begin + 200 * MS).step_by(50_000) {

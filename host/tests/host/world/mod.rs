@@ -428,10 +428,6 @@ impl World {
         assert_eq!(tasks.len(), count, "a thread runs on two pcpus at {} ns", self.now);
     }
 
-    pub fn now(&self) -> u64 {
-        self.now
-    }
-
     pub fn what(&self, pcpu: u32) -> Run {
         self.pcpus[pcpu as usize].run
     }

@@ -43,3 +43,16 @@ pub const KVM_FEATURE_PV_SCHED_YIELD: u32 = 1 << 13;
 
 /// EDX of [`KVM_FEATURES`]: vCPUs are never preempted for an unbounded time.
 pub const KVM_HINTS_REALTIME: u32 = 1 << 0;
+
+/// AMD: leaf with the features of SVM.
+pub const SVM_FEATURES: u32 = 0x8000_000a;
+/// EDX of [`SVM_FEATURES`]: nested page tables.
+pub const SVM_NESTED_PAGING: u32 = 1 << 0;
+/// EDX of [`SVM_FEATURES`]: AVIC.
+pub const SVM_AVIC: u32 = 1 << 13;
+/// EDX of [`SVM_FEATURES`]: AVIC in x2APIC mode.
+pub const SVM_X2AVIC: u32 = 1 << 18;
+/// EDX of [`SVM_FEATURES`]: accesses to the extended local vector table are accelerated.
+pub const SVM_EXTENDED_LVT: u32 = 1 << 27;
+/// EDX of [`SVM_FEATURES`]: HLT exits only if no virtual interrupt is pending.
+pub const SVM_IDLE_HLT: u32 = 1 << 30;

@@ -35,3 +35,6 @@ pub const POLL_CONTROL: u32 = 0x4b56_4d05;
 pub const STEAL_TIME_ENABLE: u64 = 1;
 /// [`STEAL_TIME`]: bits that must be zero.
 pub const STEAL_TIME_RESERVED: u64 = 0x3e;
+
+/// AMD: rings the AVIC doorbell of the host CPU whose APIC ID is written (APM volume 2, section 15.29).
+pub const AVIC_DOORBELL: u32 = 0xc001_011b;

@@ -8,6 +8,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod avic;
 mod boundary;
 mod config;
 mod counters;

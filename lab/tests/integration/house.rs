@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const EDGES: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("locks", &[]),
-    ("machine", &[]),
+    ("machine", &["abi"]),
     ("guest", &["abi", "locks"]),
     ("workloads", &["guest", "locks"]),
     ("host", &["abi"]),
@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("platforms/threads", &["locks"]),
     ("platforms/threads/capi", &["locks", "threads"]),
     ("platforms/threads/peers", &[]),
-    ("platforms/model", &["locks"]),
+    ("platforms/model", &["abi", "host", "locks", "machine"]),
     (
         "lab",
         &["host", "locks", "machine", "peers", "sim", "threads", "workloads"],

@@ -24,6 +24,7 @@
 //! are written with fences; Shuttle treats every access as `SeqCst`, so it judges no ordering. A lock must pass both, and
 //! a lock from which a necessary step or ordering was taken ([`fault`]) must fail one.
 
+mod avic;
 mod catch;
 mod checker;
 mod cpu;
@@ -35,6 +36,7 @@ mod shuttle;
 mod trace;
 mod word;
 
+pub use avic::{AvicScenario, Sender, Waiting};
 pub use checker::{Atomic, Cell, Checker, Explored, Failure, Rmw};
 pub use cpu::Cpu;
 pub use loom::{Bounds, Loom};

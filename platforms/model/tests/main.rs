@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p holdfast-model -- --nocapture` prints what each search has explored.
 
+mod avic;
 mod faults;
 mod loom;
 mod shuttle;

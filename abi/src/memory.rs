@@ -1,0 +1,25 @@
+//! Physical memory that hardware and hypervisor both touch: LAPIC pages, APIC ID tables.
+//!
+//! A seam, not an agreement of guest and host: the hardware's algorithms and the hypervisor's are written over it, so that the
+//! same source runs in the simulator and under a model checker.
+
+/// Words of host-physical memory, shared by CPUs and devices. An address that is no memory gives `None`, or is ignored.
+///
+/// Loads acquire, stores release, read-modify-writes do both; nothing but [`Memory::fence`] orders a store before a later
+/// load.
+pub trait Memory {
+    /// Loads the aligned 32-bit word at `address`.
+    fn load32(&self, address: u64) -> Option<u32>;
+    /// Stores it.
+    fn store32(&self, address: u64, value: u32);
+    /// Sets `bits` in it, in one step; returns what it was.
+    fn set32(&self, address: u64, bits: u32) -> Option<u32>;
+    /// Clears `bits` in it, in one step; returns what it was.
+    fn clear32(&self, address: u64, bits: u32) -> Option<u32>;
+    /// Loads the aligned 64-bit word at `address`.
+    fn load64(&self, address: u64) -> Option<u64>;
+    /// Stores it.
+    fn store64(&self, address: u64, value: u64);
+    /// A full fence.
+    fn fence(&self);
+}

@@ -1,0 +1,196 @@
+//! The control area of AMD's virtual machine control block (VMCB): the fields that interrupts need.
+//!
+//! Source: AMD64 Architecture Programmer's Manual volume 2, appendix B "Layout of VMCB", and section 15.29 "Advanced
+//! Virtual Interrupt Controller"; offsets are bytes.
+
+use crate::avic::PAGE_ADDRESS;
+
+/// Intercepts of control-register writes: bit 16 + n is CR n (from memory).
+pub const INTERCEPT_CR: u32 = 0x00;
+/// [`INTERCEPT_CR`]: writes of CR8, the task priority.
+pub const INTERCEPT_CR8_WRITE: u32 = 1 << 24;
+/// Virtual interrupt control.
+pub const INT_CTL: u32 = 0x60;
+/// Why the guest was left.
+pub const EXIT_CODE: u32 = 0x70;
+/// First word about the exit.
+pub const EXIT_INFO_1: u32 = 0x78;
+/// Second word about the exit.
+pub const EXIT_INFO_2: u32 = 0x80;
+/// AVIC: where the guest's LAPIC page lies in guest-physical memory.
+pub const AVIC_APIC_BAR: u32 = 0x98;
+/// Which groups of fields have not changed since the last entry.
+pub const CLEAN: u32 = 0xc0;
+/// AVIC: host-physical address of this vCPU's backing page.
+pub const AVIC_BACKING_PAGE: u32 = 0xe0;
+/// AVIC: host-physical address of the VM's logical APIC ID table.
+pub const AVIC_LOGICAL_TABLE: u32 = 0xf0;
+/// AVIC: host-physical address of the VM's physical APIC ID table, and the highest index in it.
+pub const AVIC_PHYSICAL_TABLE: u32 = 0xf8;
+/// Bytes of the control area.
+pub const CONTROL_BYTES: usize = 1024;
+
+/// [`INT_CTL`]: the virtual task priority, bits 3:0.
+pub const V_TPR: u32 = 0xf;
+/// [`INT_CTL`]: a virtual interrupt is pending; ignored while AVIC is on.
+pub const V_IRQ: u32 = 1 << 8;
+/// [`INT_CTL`]: the virtual interrupt's priority, bits 19:16; ignored while AVIC is on.
+pub const V_INTR_PRIORITY: u32 = 0xf << 16;
+/// [`INT_CTL`]: the virtual interrupt ignores the virtual task priority; ignored while AVIC is on.
+pub const V_IGN_TPR: u32 = 1 << 20;
+/// [`INT_CTL`]: the guest's RFLAGS.IF masks virtual interrupts only.
+pub const V_INTR_MASKING: u32 = 1 << 24;
+/// [`INT_CTL`]: AVIC is in x2APIC mode.
+pub const X2APIC_MODE: u32 = 1 << 30;
+/// [`INT_CTL`]: AVIC is on.
+pub const AVIC_ENABLE: u32 = 1 << 31;
+/// [`CLEAN`]: the fields of AVIC: APIC BAR, backing page and both tables.
+pub const CLEAN_AVIC: u32 = 1 << 11;
+/// [`AVIC_PHYSICAL_TABLE`]: the highest index, xAPIC mode.
+pub const MAX_INDEX: u64 = 0xff;
+/// [`AVIC_PHYSICAL_TABLE`]: the highest index, x2APIC mode.
+pub const X2_MAX_INDEX: u64 = 0x1ff;
+/// [`AVIC_PHYSICAL_TABLE`]: the highest index, on parts with extended tables.
+pub const EXTENDED_MAX_INDEX: u64 = 0xfff;
+
+/// [`EXIT_CODE`]: an IPI that hardware could not deliver to all its targets.
+pub const EXIT_AVIC_INCOMPLETE_IPI: u64 = 0x401;
+/// [`EXIT_CODE`]: an access to a register that hardware does not accelerate.
+pub const EXIT_AVIC_NOACCEL: u64 = 0x402;
+
+/// A VMCB's control area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vmcb {
+    words: [u32; CONTROL_BYTES / 4],
+}
+
+impl Vmcb {
+    /// A control area of zeros: nothing intercepted, nothing on.
+    pub const fn new() -> Vmcb {
+        Vmcb {
+            words: [0; CONTROL_BYTES / 4],
+        }
+    }
+
+    /// The 32-bit field at `offset`.
+    ///
+    /// # Panics
+    /// If `offset` is not within the area.
+    #[inline]
+    pub const fn read32(&self, offset: u32) -> u32 {
+        self.words[(offset / 4) as usize]
+    }
+
+    /// The 64-bit field at `offset`.
+    ///
+    /// # Panics
+    /// If `offset` is not within the area.
+    #[inline]
+    pub const fn read64(&self, offset: u32) -> u64 {
+        let index = (offset / 4) as usize;
+        self.words[index] as u64 | (self.words[index + 1] as u64) << 32
+    }
+
+    /// Writes the 32-bit field at `offset`.
+    ///
+    /// # Panics
+    /// If `offset` is not within the area.
+    pub const fn write32(&mut self, offset: u32, value: u32) {
+        self.words[(offset / 4) as usize] = value;
+    }
+
+    /// Writes the 64-bit field at `offset`.
+    ///
+    /// # Panics
+    /// If `offset` is not within the area.
+    pub const fn write64(&mut self, offset: u32, value: u64) {
+        let index = (offset / 4) as usize;
+        self.words[index] = value as u32;
+        self.words[index + 1] = (value >> 32) as u32;
+    }
+
+    /// Whether AVIC is on.
+    #[inline]
+    pub const fn has_avic(&self) -> bool {
+        self.read32(INT_CTL) & AVIC_ENABLE != 0
+    }
+
+    /// Whether AVIC is on, in x2APIC mode.
+    #[inline]
+    pub const fn has_x2avic(&self) -> bool {
+        const BOTH: u32 = AVIC_ENABLE | X2APIC_MODE;
+        self.read32(INT_CTL) & BOTH == BOTH
+    }
+
+    /// Host-physical address of the backing page.
+    #[inline]
+    pub const fn backing_page(&self) -> u64 {
+        self.read64(AVIC_BACKING_PAGE) & PAGE_ADDRESS
+    }
+
+    /// Host-physical address of the logical APIC ID table.
+    #[inline]
+    pub const fn logical_table(&self) -> u64 {
+        self.read64(AVIC_LOGICAL_TABLE) & PAGE_ADDRESS
+    }
+
+    /// Host-physical address of the physical APIC ID table.
+    #[inline]
+    pub const fn physical_table(&self) -> u64 {
+        self.read64(AVIC_PHYSICAL_TABLE) & PAGE_ADDRESS
+    }
+
+    /// The highest index in the physical APIC ID table. In xAPIC mode only bits 7:0 count.
+    #[inline]
+    pub const fn max_index(&self) -> u32 {
+        let mask = if self.has_x2avic() {
+            EXTENDED_MAX_INDEX
+        } else {
+            MAX_INDEX
+        };
+        (self.read64(AVIC_PHYSICAL_TABLE) & mask) as u32
+    }
+}
+
+impl Default for Vmcb {
+    fn default() -> Vmcb {
+        Vmcb::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_where_the_manual_has_them() {
+        let fields = [INT_CTL, EXIT_CODE, EXIT_INFO_1, EXIT_INFO_2, AVIC_APIC_BAR, CLEAN];
+        assert_eq!(fields, [0x60, 0x70, 0x78, 0x80, 0x98, 0xc0]);
+        assert_eq!(
+            [AVIC_BACKING_PAGE, AVIC_LOGICAL_TABLE, AVIC_PHYSICAL_TABLE],
+            [0xe0, 0xf0, 0xf8]
+        );
+        assert_eq!((X2APIC_MODE, AVIC_ENABLE), (0x4000_0000, 0x8000_0000));
+        assert_eq!((V_TPR, V_IRQ, V_INTR_PRIORITY), (0xf, 0x100, 0xf_0000));
+        assert_eq!((V_IGN_TPR, V_INTR_MASKING, CLEAN_AVIC), (0x10_0000, 0x100_0000, 0x800));
+        assert_eq!((EXIT_AVIC_INCOMPLETE_IPI, EXIT_AVIC_NOACCEL), (0x401, 0x402));
+    }
+
+    #[test]
+    fn wide_fields_are_little_endian() {
+        let mut vmcb = Vmcb::new();
+        vmcb.write64(AVIC_PHYSICAL_TABLE, 0x000f_1234_5678_90fe);
+        assert_eq!(vmcb.read32(AVIC_PHYSICAL_TABLE), 0x5678_90fe);
+        assert_eq!(vmcb.physical_table(), 0x000f_1234_5678_9000);
+        assert_eq!(vmcb.max_index(), 0xfe);
+    }
+
+    #[test]
+    fn the_index_is_wider_in_x2apic_mode() {
+        let mut vmcb = Vmcb::new();
+        vmcb.write64(AVIC_PHYSICAL_TABLE, 0x1ff);
+        assert_eq!(vmcb.max_index(), 0xff);
+        vmcb.write32(INT_CTL, AVIC_ENABLE | X2APIC_MODE);
+        assert_eq!(vmcb.max_index(), 0x1ff);
+    }
+}

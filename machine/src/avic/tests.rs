@@ -1,0 +1,360 @@
+//! The hardware against what the manual says of it, over plain memory.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use holdfast_abi::avic::{IncompleteIpi, IpiFailure, LogicalEntry, PhysicalEntry, Unaccelerated};
+use holdfast_abi::lapic as reg;
+use holdfast_abi::{Memory, Vmcb, vmcb};
+use proptest::prelude::*;
+
+use super::*;
+
+const LOGICAL: u64 = 0x1000;
+const PHYSICAL: u64 = 0x2000;
+const PAGES: u64 = 0x10_0000;
+
+/// Pages that exist, in 32-bit words.
+#[derive(Default)]
+struct Ram {
+    words: RefCell<BTreeMap<u64, u32>>,
+    pages: u64,
+}
+
+impl Ram {
+    fn exists(&self, address: u64) -> bool {
+        (LOGICAL..PHYSICAL + 0x2000).contains(&address) || (PAGES..PAGES + self.pages * 4096).contains(&address)
+    }
+}
+
+impl Memory for Ram {
+    fn load32(&self, address: u64) -> Option<u32> {
+        assert_eq!(address % 4, 0, "{address:#x} is not aligned");
+        self.exists(address)
+            .then(|| self.words.borrow().get(&address).copied().unwrap_or(0))
+    }
+    fn store32(&self, address: u64, value: u32) {
+        if self.exists(address) {
+            self.words.borrow_mut().insert(address, value);
+        }
+    }
+    fn set32(&self, address: u64, bits: u32) -> Option<u32> {
+        let old = self.load32(address)?;
+        self.store32(address, old | bits);
+        Some(old)
+    }
+    fn clear32(&self, address: u64, bits: u32) -> Option<u32> {
+        let old = self.load32(address)?;
+        self.store32(address, old & !bits);
+        Some(old)
+    }
+    fn load64(&self, address: u64) -> Option<u64> {
+        let low = self.load32(address)?;
+        Some(u64::from(low) | u64::from(self.load32(address + 4)?) << 32)
+    }
+    fn store64(&self, address: u64, value: u64) {
+        self.store32(address, value as u32);
+        self.store32(address + 4, (value >> 32) as u32);
+    }
+    fn fence(&self) {}
+}
+
+fn page(id: u64) -> u64 {
+    PAGES + id * 4096
+}
+
+/// A VM of `vcpus`, flat, vCPU `n` with logical ID `1 << n`; all run, on host CPUs 16 and up.
+fn vm(vcpus: u64) -> Ram {
+    let ram = Ram {
+        pages: vcpus,
+        ..Ram::default()
+    };
+    for id in 0..vcpus {
+        let entry = PhysicalEntry::new(page(id)).on(16 + id as u32);
+        ram.store64(PHYSICAL + id * 8, entry.0);
+        ram.store32(page(id) + u64::from(reg::DFR), reg::DFR_FLAT);
+        if id < 8 {
+            ram.store32(LOGICAL + id * 4, LogicalEntry::new(id as u32).0);
+        }
+    }
+    ram
+}
+
+fn control(id: u64, max_index: u64) -> Vmcb {
+    let mut vmcb = Vmcb::new();
+    vmcb.write32(vmcb::INT_CTL, vmcb::AVIC_ENABLE);
+    vmcb.write64(vmcb::AVIC_BACKING_PAGE, page(id));
+    vmcb.write64(vmcb::AVIC_LOGICAL_TABLE, LOGICAL);
+    vmcb.write64(vmcb::AVIC_PHYSICAL_TABLE, PHYSICAL | max_index);
+    vmcb
+}
+
+fn avic<'m>(ram: &'m Ram, vmcb: &Vmcb) -> Avic<'m, Ram> {
+    Avic::new(ram, vmcb, AvicHardware::default()).expect("it is on")
+}
+
+/// Sends, and says who was rung, who has the vector pending, and the exit.
+fn send(ram: &Ram, sender: u64, icr: u64) -> (Vec<u32>, Vec<u64>, Option<IncompleteIpi>) {
+    let vmcb = control(sender, ram.pages - 1);
+    let avic = avic(ram, &vmcb);
+    let mut rung = Vec::new();
+    let exit = match avic.resolve(icr) {
+        Ok(targets) => avic.post(&targets, |host| rung.push(host)).exit,
+        Err(exit) => Some(exit),
+    };
+    let (word, bit) = bit_of(0, reg::IRR, icr as u8);
+    let pending = (0..ram.pages).filter(|&id| ram.load32(page(id) | word).unwrap_or(0) & bit != 0);
+    let pending = pending.collect();
+    (rung, pending, exit)
+}
+
+fn to(destination: u64, vector: u64) -> u64 {
+    destination << 56 | vector
+}
+
+#[test]
+fn the_access_matrix_is_the_specifications() {
+    use Access::{Accelerated, Direct, Fault, Trap};
+    let traps = [
+        reg::ID,
+        reg::RRD,
+        reg::LDR,
+        reg::DFR,
+        reg::SVR,
+        reg::ESR,
+        reg::LVT_TIMER,
+        reg::LVT_THERMAL,
+        reg::LVT_PERFORMANCE,
+        reg::LVT_LINT0,
+        reg::LVT_LINT1,
+        reg::LVT_ERROR,
+        reg::TIMER_INITIAL,
+        reg::TIMER_DIVIDE,
+    ];
+    for offset in (0..0x1000).step_by(16) {
+        let expected = match offset {
+            reg::TPR | reg::EOI | reg::ICR_LOW => (Direct, Accelerated),
+            reg::ICR_HIGH => (Direct, Direct),
+            _ if traps.contains(&offset) => (Direct, Trap),
+            reg::VERSION | reg::PPR | reg::ISR..=0x270 => (Direct, Fault),
+            _ => (Fault, Fault),
+        };
+        assert_eq!((access(offset, false), access(offset, true)), expected, "{offset:#x}");
+    }
+    assert_eq!(access(0x84, true), Fault);
+}
+
+#[test]
+fn a_trap_has_stored_the_value_and_a_fault_has_not() {
+    let ram = vm(1);
+    let vmcb = control(0, 0);
+    let avic = avic(&ram, &vmcb);
+    assert_eq!(
+        avic.write(reg::LDR, 0x0400_0000),
+        Written::Exit(Unaccelerated::new(reg::LDR, true, 0))
+    );
+    assert_eq!(avic.read(reg::LDR), Ok(0x0400_0000));
+    assert!(matches!(avic.write(reg::IRR, !0), Written::Exit(_)));
+    assert_eq!(avic.read(reg::IRR), Ok(0));
+    assert!(avic.read(reg::TIMER_CURRENT).is_err());
+}
+
+#[test]
+fn an_ipi_to_a_running_target_sets_irr_and_rings() {
+    let ram = vm(4);
+    assert_eq!(send(&ram, 0, to(2, 0xfd)), (vec![18], vec![2], None));
+}
+
+#[test]
+fn an_ipi_to_a_stopped_target_sets_irr_and_exits() {
+    let ram = vm(4);
+    ram.store64(PHYSICAL + 16, PhysicalEntry::new(page(2)).0);
+    let icr = to(2, 0xfd);
+    let exit = IncompleteIpi::new(icr, IpiFailure::TargetNotRunning, 2);
+    assert_eq!(send(&ram, 0, icr), (vec![], vec![2], Some(exit)));
+}
+
+#[test]
+fn broadcasts_skip_what_is_not_there() {
+    let ram = vm(4);
+    ram.store64(PHYSICAL + 8, 0);
+    let all = to(0xff, 0x40);
+    assert_eq!(send(&ram, 0, all), (vec![18, 19], vec![0, 2, 3], None));
+    let others = 0x41 | u64::from(reg::ICR_SHORTHAND_OTHERS);
+    assert_eq!(send(&ram, 3, others), (vec![16, 18], vec![0, 2], None));
+    let every = 0x42 | u64::from(reg::ICR_SHORTHAND_ALL);
+    assert_eq!(send(&ram, 3, every).1, vec![0, 2, 3]);
+    let itself = 0x43 | u64::from(reg::ICR_SHORTHAND_SELF);
+    assert_eq!(send(&ram, 3, itself), (vec![], vec![3], None));
+}
+
+#[test]
+fn logical_destinations_go_through_the_table() {
+    let ram = vm(4);
+    let logical = u64::from(reg::ICR_LOGICAL);
+    assert_eq!(
+        send(&ram, 0, to(0b1010, 0x50) | logical),
+        (vec![17, 19], vec![1, 3], None)
+    );
+    // One bit that leads nowhere stops all.
+    let (rung, pending, exit) = send(&ram, 0, to(0b1_0010, 0x51) | logical);
+    assert_eq!((rung, pending), (vec![], vec![]));
+    assert_eq!(exit.map(|exit| (exit.id(), exit.index())), Some((2, 4)));
+    // Clusters: number 1, member 0 is entry 4.
+    ram.store32(page(0) + u64::from(reg::DFR), 0x0fff_ffff);
+    ram.store32(LOGICAL + 16, LogicalEntry::new(3).0);
+    assert_eq!(send(&ram, 0, to(0x11, 0x52) | logical).1, vec![3]);
+    assert_eq!(send(&ram, 0, to(0xf1, 0x53) | logical).2.map(|exit| exit.id()), Some(2));
+}
+
+#[test]
+fn what_hardware_cannot_send_exits_with_the_reason() {
+    let ram = vm(2);
+    let id = |icr| send(&ram, 0, icr).2.map(|exit| exit.id());
+    for mode in 1..8 {
+        assert_eq!(id(to(1, 0x40 | mode << 8)), Some(0), "mode {mode}");
+    }
+    assert_eq!(id(to(1, 0x40 | u64::from(reg::ICR_LEVEL))), Some(0));
+    assert_eq!(id(to(9, 0x40)), Some(2));
+    assert_eq!(id(to(1, 0x0f)), Some(4));
+    ram.store64(PHYSICAL + 8, PhysicalEntry::new(0xdead_0000).on(3).0);
+    assert_eq!(id(to(1, 0x40)), Some(3));
+}
+
+#[test]
+fn the_erratum_acts_on_what_was_running_when_the_target_was_found() {
+    let ram = vm(2);
+    let vmcb = control(0, 1);
+    let part = AvicHardware {
+        erratum_1235: true,
+        ..AvicHardware::default()
+    };
+    let mut outcomes = Vec::new();
+    for hardware in [AvicHardware::default(), part] {
+        ram.store64(PHYSICAL + 8, PhysicalEntry::new(page(1)).on(5).0);
+        let avic = Avic::new(&ram, &vmcb, hardware).expect("it is on");
+        let targets = avic.resolve(to(1, 0x40)).expect("it is valid");
+        ram.store64(PHYSICAL + 8, PhysicalEntry::new(page(1)).0);
+        let mut rung = 0;
+        outcomes.push((avic.post(&targets, |_| rung += 1).exit.is_some(), rung));
+    }
+    assert_eq!(outcomes, [(true, 0), (false, 1)]);
+}
+
+#[test]
+fn x2apic_mode_needs_no_logical_table() {
+    let ram = vm(20);
+    let mut vmcb = control(0, 19);
+    vmcb.write32(vmcb::INT_CTL, vmcb::AVIC_ENABLE | vmcb::X2APIC_MODE);
+    let part = AvicHardware {
+        x2avic: true,
+        ..AvicHardware::default()
+    };
+    let avic = Avic::new(&ram, &vmcb, part).expect("it is on");
+    let icr = avic.write_icr(0x0001_000a_0000_0050 | u64::from(reg::ICR_LOGICAL));
+    let mut rung = Vec::new();
+    avic.post(&avic.resolve(icr).expect("both exist"), |host| rung.push(host));
+    assert_eq!(rung, [16 + 17, 16 + 19]);
+}
+
+#[test]
+fn level_interrupts_end_in_software() {
+    let ram = vm(1);
+    let vmcb = control(0, 0);
+    let avic = avic(&ram, &vmcb);
+    let (isr, bit) = bit_of(page(0), reg::ISR, 0x61);
+    ram.set32(isr, bit);
+    let (tmr, _) = bit_of(page(0), reg::TMR, 0x61);
+    ram.set32(tmr, bit);
+    let exit = Unaccelerated::new(reg::EOI, true, 0x61);
+    assert_eq!(avic.write(reg::EOI, 0), Written::Exit(exit));
+    assert_eq!(ram.load32(isr), Some(bit), "software clears it");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Send(u8),
+    Take,
+    Eoi,
+    Tpr(u8),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (16u8..=255).prop_map(Act::Send),
+        2 => Just(Act::Take),
+        2 => Just(Act::Eoi),
+        1 => any::<u8>().prop_map(Act::Tpr),
+    ]
+}
+
+proptest! {
+    /// Against sets of vectors: the highest pending one is taken if its class is above the task's and the service's.
+    #[test]
+    fn priorities_are_those_of_the_model(acts in proptest::collection::vec(act(), 0..200)) {
+        let ram = vm(1);
+        let vmcb = control(0, 0);
+        let avic = avic(&ram, &vmcb);
+        let (mut pending, mut serving, mut tpr) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new(), 0u8);
+        for act in acts {
+            match act {
+                Act::Send(vector) => {
+                    send(&ram, 0, u64::from(vector) | u64::from(reg::ICR_SHORTHAND_SELF));
+                    pending.insert(vector);
+                }
+                Act::Take => {
+                    if let Some(vector) = avic.pending() {
+                        avic.take(vector);
+                        prop_assert!(pending.remove(&vector));
+                        serving.insert(vector);
+                    }
+                }
+                Act::Eoi => {
+                    prop_assert_eq!(avic.write(reg::EOI, 0), Written::Evaluate);
+                    serving.pop_last();
+                }
+                Act::Tpr(value) => {
+                    prop_assert_eq!(avic.write(reg::TPR, u32::from(value)), Written::Evaluate);
+                    tpr = value;
+                }
+            }
+            let class = (tpr >> 4).max(serving.last().map_or(0, |vector: &u8| vector >> 4));
+            let expected = pending.last().copied().filter(|vector| vector >> 4 > class);
+            prop_assert_eq!(avic.pending(), expected);
+        }
+    }
+
+    /// Whatever the guest writes and whatever the tables hold: an exit or nothing, and no page but those of valid entries.
+    #[test]
+    fn nothing_reaches_a_page_that_the_tables_do_not_name(
+        icr in any::<u64>(),
+        entries in proptest::collection::vec(any::<u64>(), 8),
+        logical in proptest::collection::vec(any::<u32>(), 60),
+        dfr in any::<u32>(),
+        x2apic in any::<bool>(),
+    ) {
+        let ram = Ram { pages: 8, ..Ram::default() };
+        let named: Vec<u64> = entries.iter().enumerate().map(|(id, entry)| {
+            // Half of them valid, half of those with a page that exists.
+            let entry = PhysicalEntry(if entry & 1 == 0 { entry & !PAGE_ADDRESS | page(entry >> 13 & 7) } else { *entry });
+            ram.store64(PHYSICAL + id as u64 * 8, entry.0);
+            if entry.is_valid() { entry.backing_page() } else { 0 }
+        }).collect();
+        for (index, entry) in logical.iter().enumerate() {
+            ram.store32(LOGICAL + index as u64 * 4, *entry);
+        }
+        ram.store32(page(0) + u64::from(reg::DFR), dfr);
+        let before = ram.words.borrow().clone();
+        let mut vmcb = control(0, 7);
+        vmcb.write32(vmcb::INT_CTL, vmcb::AVIC_ENABLE | if x2apic { vmcb::X2APIC_MODE } else { 0 });
+        let avic = Avic::new(&ram, &vmcb, AvicHardware { x2avic: true, ..AvicHardware::default() }).expect("on");
+        if let Ok(targets) = avic.resolve(icr) {
+            avic.post(&targets, |_| {});
+        }
+        for (address, value) in ram.words.borrow().iter() {
+            let changed = before.get(address).copied().unwrap_or(0) != *value;
+            let at = address & PAGE_ADDRESS;
+            prop_assert!(!changed || at == page(0) || named.contains(&at), "{:#x} was written", address);
+        }
+    }
+}

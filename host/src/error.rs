@@ -43,6 +43,8 @@ pub enum ConfigError {
     FactorOfOne(&'static str),
     /// A quota, and a scheduler from before bandwidth control.
     NoBandwidth,
+    /// A directed yield that moves virtual deadlines, and a scheduler without any.
+    FavourWithoutEevdf,
     /// The host runs already.
     Started,
 }
@@ -68,6 +70,12 @@ impl fmt::Display for ConfigError {
             ConfigError::UnknownGroup(group) => write!(f, "task group {} does not exist", group.0),
             ConfigError::FactorOfOne(name) => write!(f, "{name}: found 1, expected 0 (back to the base) or 2 and more"),
             ConfigError::NoBandwidth => write!(f, "quota with a scheduler without bandwidth control: expected none"),
+            ConfigError::FavourWithoutEevdf => {
+                write!(
+                    f,
+                    "yield favour with a scheduler without virtual deadlines: expected none, or EEVDF"
+                )
+            }
             ConfigError::Started => write!(f, "host runs already: expected configuration before its start"),
         }
     }

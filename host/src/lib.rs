@@ -43,6 +43,7 @@ pub use host::Host;
 pub use lapic::{ApicRegisters, RegisterPage, SavedTimer};
 pub use migration::{RestoreError, SavedVcpu};
 pub use sched::config::{BalanceConfig, DomainConfig, Features, SchedConfig, SchedulerKind, ShareRule, YieldRule};
+pub use sched::favour::{FavourConfig, YieldFavour};
 pub use sched::{GROUP_DEPTH_MAX, Throttling};
 #[doc(hidden)]
 pub use spin::config::SpinFaults;

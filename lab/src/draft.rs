@@ -1,13 +1,13 @@
 //! A machine with its guests while keys are being set; checked as a whole when it becomes a configuration.
 
-use holdfast_host::HostConfig;
+use holdfast_host::{HostConfig, YieldFavour};
 use holdfast_machine::Topology;
 use holdfast_sim::{Config, HostTask, Vm};
 use holdfast_workloads::{Boot, Workload};
 
 use crate::diagnostic::{Findings, Place};
 use crate::groups::{DraftGroup, Limit};
-use crate::keys::{Affinity, VirtualNodes};
+use crate::keys::{Affinity, Choice, VirtualNodes};
 use crate::profile::{MachineProfile, PauseDetection};
 
 /// Most guests of one host.
@@ -207,6 +207,7 @@ impl Draft {
         self.check_counts(place, findings);
         self.check_affinity(place, findings);
         self.check_pauses(place, findings);
+        self.check_favour(place, findings);
         self.check_groups(place, findings);
         if findings.count() == before {
             self.check_numa(place, findings);
@@ -344,6 +345,20 @@ impl Draft {
         if let Some(max) = rule.max.filter(|max| !(base..=most).contains(&u64::from(*max))) {
             let expected = format!("{base} (the window that it starts from) to {most} (what the part's field holds)");
             add("host.pause_window.max", max.to_string(), &expected);
+        }
+    }
+
+    /// Whether there are the virtual deadlines that a directed yield is to move.
+    fn check_favour(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+        let (key, sched) = ("host.yield.favour", &self.host.sched);
+        if sched.favour.rule != YieldFavour::None && !sched.is_eevdf() {
+            let found = sched.favour.rule.name();
+            findings.add(
+                &place(key),
+                key,
+                found,
+                "none, or host.scheduler = \"eevdf-6.6\" or \"eevdf-6.12\"",
+            );
         }
     }
 

@@ -119,6 +119,55 @@ fn a_bad_task_group_is_located() {
 }
 
 #[test]
+fn a_bad_pause_window_is_located() {
+    for (keys, expected) in [
+        (
+            "[machine]\nple_gap = \"0 cycles\"",
+            "mine.toml:11: machine.ple_gap: found 0 cycles, expected 1 to 4294967294 cycles of the machine's clock",
+        ),
+        (
+            "[machine]\nple_window = \"128 cycles\"",
+            "mine.toml:11: machine.ple_window: found 128 cycles, expected more than the gap (128 cycles), up to 4294967295 cycles",
+        ),
+        (
+            "[machine]\nple_gap = \"5000 cycles\"",
+            "mine.toml:11: machine.ple_gap: found 5000 cycles, expected less than the window (4096 cycles)",
+        ),
+        (
+            "[machine]\npause_filter_count = 3000",
+            "mine.toml:11: machine.pause_filter_count: found a key that does not apply here, expected a part by AMD",
+        ),
+        (
+            "[machine]\nvendor = \"amd\"\npause_filter_count = 65536",
+            "mine.toml:12: machine.pause_filter_count: found 65536, expected a whole number from 1 to 65535",
+        ),
+        (
+            "[machine]\nvendor = \"amd\"\npause_filter_threshold = \"65536 cycles\"",
+            "mine.toml:12: machine.pause_filter_threshold: found 65536 cycles, expected 0 to 65535 cycles",
+        ),
+        (
+            "[host.pause_window]\ngrow = 1",
+            "mine.toml:11: host.pause_window.grow: found 1, expected 0, or 2 and more",
+        ),
+        (
+            "[host.pause_window]\nmax = 4095",
+            "mine.toml:11: host.pause_window.max: found 4095, expected 4096 (the window that it starts from) to 4294967295",
+        ),
+        (
+            "[host]\nscheduler = \"cfs-4.12\"\nyield.favour = \"lag-credit\"",
+            "mine.toml:12: host.yield.favour: found lag-credit, expected none, or host.scheduler = \"eevdf-6.6\"",
+        ),
+        (
+            "[host]\nyield.lag_credit = 0",
+            "mine.toml:11: host.yield.lag_credit: found 0, expected a whole number from 1 to 1000",
+        ),
+    ] {
+        let message = complaint("vcpus = 4\n", &format!("vcpus = 4\n\n{keys}\n"));
+        assert!(message.contains(expected), "{keys}: {message}");
+    }
+}
+
+#[test]
 fn all_problems_are_told_at_once() {
     let message = complaint("vcpus = 4", "vcpus = 0\nlock = \"x\"\nhz = 0");
     assert_eq!(message.lines().count(), 3, "{message}");

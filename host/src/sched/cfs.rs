@@ -158,7 +158,7 @@ impl Policy for Cfs {
 
     fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
         let queue = on.entity(entity).queue;
-        if self.yields == YieldRule::Whole {
+        if !self.yields.is_of_own_group() {
             if !alone {
                 on.clear_buddies(entity);
                 on.account(queue);

@@ -3,6 +3,7 @@
 //! A scheduler is its era's parameters: whoever chooses a [`SchedulerKind`] gets all of them, and may then change some.
 //! Section marks refer to the host specification; "bracketed" means that the value was read on both sides of that version.
 
+use super::favour::FavourConfig;
 use crate::error::{ConfigError, in_range};
 
 /// Which host scheduler runs.
@@ -31,6 +32,16 @@ pub enum YieldRule {
     /// 2.6.39 and later: a thread that is not alone on its pCPU is passed over on every level (CFS), or its deadline is
     /// pushed out by a slice (EEVDF).
     Whole,
+    /// The same with EEVDF's forfeit of 6.19: a thread that is eligible gives up the rest of its slice, as if it had run
+    /// it. Under CFS as [`YieldRule::Whole`].
+    Forfeit,
+}
+
+impl YieldRule {
+    /// Whether it looks at the queue of the thread's own group only.
+    pub(crate) fn is_of_own_group(self) -> bool {
+        matches!(self, YieldRule::OwnGroup | YieldRule::OwnGroupCompat)
+    }
 }
 
 /// How a group's shares are divided among pCPUs (§4.1).
@@ -164,6 +175,8 @@ pub struct SchedConfig {
     pub bandwidth_slice_ns: u64,
     /// What a yield does.
     pub yields: YieldRule,
+    /// What a directed yield does to virtual times beside its marks.
+    pub favour: FavourConfig,
     /// Features.
     pub features: Features,
     /// Balancing.
@@ -232,6 +245,7 @@ impl SchedConfig {
             shares_ratelimit_ns: 250_000,
             bandwidth_slice_ns: 5_000_000,
             yields: YieldRule::Whole,
+            favour: FavourConfig::NONE,
             features: Features {
                 gentle_fair_sleepers: true,
                 start_debit: true,
@@ -348,6 +362,7 @@ impl SchedConfig {
         in_range("shares_window_ns", ns(self.shares_window_ns), 1, SECOND)?;
         in_range("shares_ratelimit_ns", ns(self.shares_ratelimit_ns), 1, SECOND)?;
         in_range("bandwidth_slice_ns", ns(self.bandwidth_slice_ns), 1, SECOND)?;
+        self.favour.check(self.is_eevdf())?;
         let balance = &self.balance;
         in_range("balance.nr_migrate", i64::from(balance.nr_migrate), 1, 1 << 20)?;
         in_range("balance.migration_cost_ns", ns(balance.migration_cost_ns), 0, SECOND)?;

@@ -58,7 +58,8 @@ impl Eevdf {
         lag.clamp(-limit, limit)
     }
 
-    fn eligible(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> bool {
+    /// Whether `entity` of `queue` has had no more than its due.
+    pub(crate) fn eligible(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> bool {
         on.averaged(queue).reaches(on.entity(entity).vruntime)
     }
 
@@ -181,13 +182,20 @@ impl Policy for Eevdf {
 
     fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
         let queue = on.entity(entity).queue;
-        let alone = alone || (self.yields != YieldRule::Whole && on.queue(queue).nr == 1);
+        let alone = alone || (self.yields.is_of_own_group() && on.queue(queue).nr == 1);
         if alone {
             return;
         }
         on.clear_buddies(entity);
         on.account(queue);
+        let forfeits = self.yields == YieldRule::Forfeit;
+        if forfeits && !self.eligible(on, queue, entity) {
+            return;
+        }
         let entity = on.entity_mut(entity);
+        if forfeits {
+            entity.vruntime = entity.deadline;
+        }
         // On the thread's own level only: above, its group keeps its place.
         entity.deadline = entity.deadline.wrapping_add(scaled(self.slice, entity.weight));
     }

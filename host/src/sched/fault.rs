@@ -13,4 +13,10 @@ pub(crate) enum Fault {
     QuotaNotRefilled,
     /// A pCPU that runs out of a group's threads keeps what it drew of the quota.
     SliceKept,
+    /// Lag is credited beyond what anyone may have.
+    CreditUnbounded,
+    /// What is to be done once in an interval only is done at every directed yield.
+    FavourUnlimited,
+    /// A yield back to the yielder is no reason to push it less.
+    PairForgotten,
 }

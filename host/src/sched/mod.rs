@@ -18,6 +18,7 @@ pub(crate) mod config;
 mod eevdf;
 mod entity;
 mod fault;
+pub(crate) mod favour;
 mod group;
 mod hierarchy;
 mod levels;
@@ -41,6 +42,7 @@ use alloc::vec::Vec;
 
 use config::Features;
 use entity::{Entity, EntityId, Group, Stands};
+use favour::FavourConfig;
 use hierarchy::Hierarchy;
 use policy::Rules;
 use runqueue::{RunQueue, Thread, ThreadState, Wakes};
@@ -59,6 +61,9 @@ use crate::error::ConfigError;
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     features: Features,
+    favour: FavourConfig,
+    /// Whether the last directed yield moved virtual times.
+    favoured: bool,
     migration_cost_ns: u64,
     scan_cost_ns: u64,
     nr_migrate: u32,
@@ -91,6 +96,8 @@ impl Scheduler {
         };
         Ok(Scheduler {
             features: sched.features,
+            favour: sched.favour,
+            favoured: false,
             migration_cost_ns: sched.balance.migration_cost_ns,
             scan_cost_ns: sched.balance.scan_cost_ns,
             nr_migrate: sched.balance.nr_migrate,

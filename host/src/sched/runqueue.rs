@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::entity::EntityId;
+use super::favour::FavourRecord;
 use super::mask::Mask;
 use crate::boundary::{GroupId, TaskId};
 
@@ -39,6 +40,8 @@ pub(crate) struct RunQueue {
     pub(crate) idle_begin: u64,
     /// What a search for an idle pCPU on its behalf costs, on average. Nanoseconds.
     pub(crate) avg_scan: u64,
+    /// What a directed yield here last did beside its marks.
+    pub(crate) favours: FavourRecord,
 }
 
 impl RunQueue {

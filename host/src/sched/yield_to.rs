@@ -29,11 +29,20 @@ impl Scheduler {
         }
         let (there, entity) = (to.pcpu, to.entity);
         self.hierarchy.mark(entity, Mark::Next);
+        self.favoured = there == pcpu && self.favour(pcpu, target);
         self.yield_current(pcpu);
+        if there == pcpu {
+            self.insist(pcpu, step);
+        }
         if there != pcpu {
             self.resched(there, step);
         }
         YieldTo::Done
+    }
+
+    /// Whether the last directed yield that was done moved virtual times too.
+    pub(crate) fn favoured(&self) -> bool {
+        self.favoured
     }
 
     /// Whether the running thread of `pcpu` and `target` have their pCPUs for themselves: then nobody waits for anybody.

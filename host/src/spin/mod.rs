@@ -179,7 +179,9 @@ impl Host {
             done,
         });
         if done {
+            let favoured = u64::from(self.sched.favoured());
             self.at(vcpu).counters.directed_yield_successful += 1;
+            self.at(vcpu).counters.directed_yield_favoured += favoured;
             self.reschedule(step);
         }
         done

@@ -1,6 +1,8 @@
 //! Guests that try everything.
 
-use holdfast_host::{Exit, HostConfig, PauseHandling, TaskConfig, VmConfig, VmGroup, VmId};
+use holdfast_host::{
+    Exit, HostConfig, PauseHandling, SchedConfig, SchedulerKind, TaskConfig, VmConfig, VmGroup, VmId, YieldFavour,
+};
 use proptest::prelude::*;
 use std::panic::catch_unwind;
 
@@ -105,6 +107,31 @@ fn op(bytes: &mut Bytes<'_>) -> Op {
     }
 }
 
+/// One of the schedulers, the newest with any of the proposals too.
+fn scheduler(bytes: &mut Bytes<'_>) -> SchedConfig {
+    let (rules, byte) = (
+        [
+            YieldFavour::None,
+            YieldFavour::DeboosterV1,
+            YieldFavour::DeboosterV2,
+            YieldFavour::LagCredit,
+        ],
+        usize::from(bytes.byte()),
+    );
+    let kinds = [
+        SchedulerKind::Cfs33,
+        SchedulerKind::Cfs2637,
+        SchedulerKind::Cfs412,
+        SchedulerKind::Eevdf66,
+        SchedulerKind::Eevdf612,
+    ];
+    let mut sched = SchedConfig::of(kinds[byte % kinds.len()]);
+    if sched.is_eevdf() {
+        sched.favour.rule = rules[byte / kinds.len() % rules.len()];
+    }
+    sched
+}
+
 /// The entry of a fuzzer: any bytes make guests, and no guest may break the host or the boundary's contract.
 pub fn fuzz_one(data: &[u8]) {
     let mut bytes = Bytes(data.iter());
@@ -117,6 +144,7 @@ pub fn fuzz_one(data: &[u8]) {
     let config = HostConfig {
         halt_poll_ns: polls,
         pause,
+        sched: scheduler(&mut bytes),
         ..HostConfig::default()
     };
     let mut world = World::new(
@@ -169,6 +197,7 @@ fn check_yields_are_counted(world: &World) {
         assert!(counter("directed_yield_looks") <= looks);
         assert!(attempted <= counter("directed_yield_looks") + counter("hypercalls"));
         assert!(done <= attempted);
+        assert!(counter("directed_yield_favoured") <= done);
         assert!(done <= counter("pause_exits") + counter("hypercalls"));
     }
 }
@@ -228,8 +257,14 @@ fn attacks() -> Vec<(&'static str, Vec<Op>)> {
 
 /// Two pCPUs, a guest of three vCPUs that does `ops` for ever, one of two hogs.
 fn attacked(ops: &[Op], pause: PauseHandling) -> World {
+    attacked_under(ops, pause, SchedConfig::default())
+}
+
+/// The same under another scheduler than the usual one.
+fn attacked_under(ops: &[Op], pause: PauseHandling, sched: SchedConfig) -> World {
     let config = HostConfig {
         pause,
+        sched,
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 2, 1));
@@ -266,6 +301,25 @@ fn a_guest_that_pauses_or_kicks_for_ever_takes_only_its_share() {
 }
 
 #[test]
+fn proposals_that_move_virtual_times_bound_what_hostile_guests_take_where_all_can_move() {
+    let (_, pause) = PauseHandling::PRESETS[PauseHandling::PRESETS.len() - 1];
+    for rule in [
+        YieldFavour::DeboosterV1,
+        YieldFavour::DeboosterV2,
+        YieldFavour::LagCredit,
+    ] {
+        let mut sched = SchedConfig::of(SchedulerKind::Eevdf612);
+        sched.favour.rule = rule;
+        for (attack, ops) in attacks() {
+            let world = attacked_under(&ops, pause, sched);
+            check_yields_are_counted(&world);
+            let share = (world.vcpu_time(3) + world.vcpu_time(4)) as f64 / (2 * world.now) as f64;
+            assert!(share > 0.4, "{attack} under {rule:?}: the other guest got {share}");
+        }
+    }
+}
+
+#[test]
 fn a_kick_to_oneself_that_yields_is_seen() {
     let mut pause = PauseHandling::DIRECTED_YIELD_2011;
     pause.kick_yields = true;
@@ -285,5 +339,44 @@ proptest! {
     #[test]
     fn no_guest_breaks_the_host(data in proptest::collection::vec(any::<u8>(), 0..1500)) {
         fuzz_one(&data);
+    }
+}
+
+/// The share of a hog that shares a pCPU with another guest's two spinning vCPUs.
+fn share_beside_spinners(rule: YieldFavour, credit_pct: u64, group: VmGroup) -> f64 {
+    let (_, pause) = PauseHandling::PRESETS[PauseHandling::PRESETS.len() - 1];
+    let mut sched = SchedConfig::of(SchedulerKind::Eevdf612);
+    sched.favour.rule = rule;
+    sched.favour.credit_pct = credit_pct;
+    let config = HostConfig {
+        pause,
+        sched,
+        ..HostConfig::default()
+    };
+    let mut world = World::new(&config, &places(1, 1, 1));
+    let vm = VmConfig {
+        group,
+        ..VmConfig::default()
+    };
+    world.add_vm(&vm, &[], (0..2).map(|_| crate::spin::spinner()).collect());
+    world.add_vm(&vm, &[], vec![Guest::hog()]);
+    world.start();
+    world.run_until(2_000_000_000);
+    world.vcpu_time(2) as f64 / world.now as f64
+}
+
+#[test]
+fn two_vcpus_that_spin_for_ever_starve_their_neighbour_if_lag_is_credited_and_only_then() {
+    let own = VmGroup::Own { shares: 1024 };
+    for (group, due) in [(VmGroup::Root, 1.0 / 3.0), (own, 0.5)] {
+        for rule in [YieldFavour::None, YieldFavour::DeboosterV1, YieldFavour::DeboosterV2] {
+            let share = share_beside_spinners(rule, 25, group);
+            assert!(share > due - 0.01, "{rule:?} {group:?}: {share}");
+        }
+        // However little is credited: a flaw of the proposal as posted, not of the amount.
+        for credit_pct in [1, 25, 1000] {
+            let share = share_beside_spinners(YieldFavour::LagCredit, credit_pct, group);
+            assert!(share < 0.01, "{credit_pct} % {group:?}: {share}");
+        }
     }
 }

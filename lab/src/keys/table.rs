@@ -1,5 +1,6 @@
 //! The keys themselves, room by room.
 
+mod favour;
 mod guest;
 mod host;
 
@@ -15,6 +16,7 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         RUN,
         MACHINE,
         host::HOST,
+        favour::FAVOUR,
         host::GROUP,
         guest::GUEST,
         guest::WORKLOAD,

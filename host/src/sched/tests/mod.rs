@@ -1,6 +1,7 @@
 //! The scheduler on its own: tables for each mechanism, and its invariants under random use.
 
 mod fair;
+mod favour;
 mod quota;
 mod rig;
 

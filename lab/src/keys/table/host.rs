@@ -39,6 +39,7 @@ choices!(YieldRule {
     "own-group" => YieldRule::OwnGroup,
     "own-group-compat" => YieldRule::OwnGroupCompat,
     "whole" => YieldRule::Whole,
+    "forfeit" => YieldRule::Forfeit,
 });
 
 choices!(ShareRule {
@@ -146,7 +147,8 @@ pub(super) static HOST: &[Key] = &[
     key(
         "host.yield",
         "what a yield does: \"own-group\" (until 2.6.38) is nothing for a thread alone in its group, \"own-group-compat\" the \
-         same with sched_compat_yield, \"whole\" acts on all levels (CFS), or on the deadline (EEVDF)",
+         same with sched_compat_yield, \"whole\" acts on all levels (CFS), or on the deadline (EEVDF), \"forfeit\" ends an eligible thread's slice as if it \
+         had run it (EEVDF, 6.19)",
         host!(Choice, sched.yields),
     ),
     key(

@@ -1,0 +1,233 @@
+//! What directed yield was proposed to do beyond its marks, so that the preference lasts for more than one pick (§3.4).
+//!
+//! In no kernel: the *debooster* of November and December 2025 pushes the yielder back, the *lag credit* of June 2026 pulls the
+//! target forward. Both only where yielder and target share a run queue, both for EEVDF. Read from the posted series; what is
+//! marked so below is uncertain.
+//!
+//! - **Credit is lag that anyone may have**: never more than the algorithm's own bound. A push is not: it can leave the
+//!   yielder further behind than that, which is one reason why it was given up.
+//! - **Pushes are rare**: one on a pCPU in each interval.
+
+use super::Scheduler;
+use super::eevdf::Eevdf;
+use super::entity::{EntityId, QueueId};
+use super::fault::Fault;
+use super::hierarchy::Hierarchy;
+use super::policy::Rules;
+use super::weight::scaled;
+use crate::boundary::TaskId;
+use crate::error::{ConfigError, in_range};
+use crate::step::Step;
+
+/// What a directed yield does to virtual times beside its marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum YieldFavour {
+    /// Nothing: all kernels until now.
+    #[default]
+    None,
+    /// November 2025: the yielder is pushed back where it meets the target in the tree of groups, by a slice and a tenth more
+    /// than it is behind, at most six slices of two entities there and one of more than twelve. Each directed yield begins
+    /// the interval anew, so that a storm of them is pushed for once.
+    DeboosterV1,
+    /// December 2025: the same with an interval that passes, and with the threads beneath that place counted instead of the
+    /// entities.
+    DeboosterV2,
+    /// June 2026: target and ancestors that are not eligible are, afterwards, with lag to spare; the yielder loses the
+    /// protection of its slice, once in an interval.
+    LagCredit,
+}
+
+/// Parameters of [`YieldFavour`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FavourConfig {
+    /// What is done.
+    pub rule: YieldFavour,
+    /// Once in which time a pCPU pushes a yielder, or ends its protection. Nanoseconds.
+    pub interval_ns: u64,
+    /// Within which time a yield in the other direction pushes less. Nanoseconds.
+    pub reverse_ns: u64,
+    /// Lag credited for each entity queued, in per cent of a slice. How the posted margin grows is uncertain: only that it
+    /// does with the queue, that it lasts for several picks, and where it ends.
+    pub credit_pct: u64,
+}
+
+impl FavourConfig {
+    /// Nothing; with the parameters of the proposals for whoever chooses one.
+    pub const NONE: FavourConfig = FavourConfig {
+        rule: YieldFavour::None,
+        interval_ns: 6_000_000,
+        reverse_ns: 600_000,
+        credit_pct: 25,
+    };
+
+    /// Checks all ranges; `eevdf`: the scheduler is EEVDF.
+    pub(crate) fn check(&self, eevdf: bool) -> Result<(), ConfigError> {
+        const SECOND: i64 = 1_000_000_000;
+        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        in_range("yield favour interval", ns(self.interval_ns), 0, SECOND)?;
+        in_range("yield favour reverse", ns(self.reverse_ns), 0, SECOND)?;
+        in_range("yield credit per cent", ns(self.credit_pct), 1, 1_000)?;
+        if self.rule != YieldFavour::None && !eevdf {
+            return Err(ConfigError::FavourWithoutEevdf);
+        }
+        Ok(())
+    }
+}
+
+/// What the directed yields of a pCPU last did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FavourRecord {
+    /// When the interval began.
+    begun: Option<u64>,
+    /// Who was pushed for whom, and when.
+    pair: Option<(TaskId, TaskId, u64)>,
+}
+
+/// By how many halves of a slice a yielder is pushed at most where `queued` are.
+fn most_halves(queued: u32) -> u64 {
+    match queued {
+        0..=2 => 12,
+        3 => 8,
+        4..=6 => 5,
+        7..=8 => 4,
+        9..=12 => 3,
+        13.. => 2,
+    }
+}
+
+impl Scheduler {
+    /// Favours `target`, which waits on `pcpu`, over the thread that runs there; whether virtual times were moved.
+    pub(super) fn favour(&mut self, pcpu: u32, target: TaskId) -> bool {
+        let Rules::Eevdf(eevdf) = self.hierarchy.policy else {
+            return false;
+        };
+        let Some(yielder) = self.rq(pcpu).curr else {
+            return false;
+        };
+        match self.favour.rule {
+            YieldFavour::None => false,
+            YieldFavour::DeboosterV1 | YieldFavour::DeboosterV2 => self.push_back(eevdf, yielder, target),
+            YieldFavour::LagCredit => {
+                let entity = self.thread(target).entity;
+                eevdf.credit_path(&mut self.hierarchy, entity, self.favour.credit_pct)
+            }
+        }
+    }
+
+    /// After a credit: who yielded loses what protects it from being replaced.
+    pub(super) fn insist(&mut self, pcpu: u32, step: &mut Step<'_>) {
+        if self.favour.rule != YieldFavour::LagCredit || !self.interval_over(pcpu) {
+            return;
+        }
+        let mut at = self.rq(pcpu).curr.map(|curr| self.thread(curr).entity);
+        while let Some(id) = at {
+            self.hierarchy.entity_mut(id).protected = None;
+            at = self.hierarchy.parent(id);
+        }
+        self.resched(pcpu, step);
+    }
+
+    /// Whether the interval of `pcpu` is over, which then begins anew.
+    fn interval_over(&mut self, pcpu: u32) -> bool {
+        let (now, interval) = (self.now(), self.favour.interval_ns);
+        let unlimited = self.hierarchy.has(Fault::FavourUnlimited);
+        let restarts = self.favour.rule == YieldFavour::DeboosterV1;
+        let begun = &mut self.rq_mut(pcpu).favours.begun;
+        let over = begun.is_none_or(|begun| now - begun > interval) || unlimited;
+        if over || restarts {
+            *begun = Some(now);
+        }
+        over
+    }
+
+    /// Pushes `yielder` back for `target`, both on the same pCPU, on the level where they meet.
+    fn push_back(&mut self, eevdf: Eevdf, yielder: TaskId, target: TaskId) -> bool {
+        let pcpu = self.thread(yielder).pcpu;
+        if !self.interval_over(pcpu) {
+            return false;
+        }
+        let (from, to) = (self.thread(yielder).entity, self.thread(target).entity);
+        let (from, to) = self.hierarchy.siblings(from, to);
+        let queue = self.hierarchy.entity(from).queue;
+        self.hierarchy.account(queue);
+        let slice = scaled(eevdf.slice, self.hierarchy.entity(from).weight);
+        let ahead = self.hierarchy.entity(to).vruntime;
+        let gap = (ahead.wrapping_sub(self.hierarchy.entity(from).vruntime) as i64).max(0) as u64;
+        let mut push = slice + gap + gap / 10;
+        if self.is_reverse(pcpu, yielder, target) {
+            push = push.min(gap.max(slice));
+        }
+        let queued = match self.favour.rule {
+            YieldFavour::DeboosterV1 => self.hierarchy.queue(queue).nr,
+            _ => self.hierarchy.queue(queue).runnable,
+        };
+        let push = push.clamp(slice, slice * most_halves(queued) / 2);
+        // It runs, and is in no timeline.
+        let entity = self.hierarchy.entity_mut(from);
+        entity.vruntime = entity.vruntime.wrapping_add(push);
+        entity.deadline = entity.vruntime.wrapping_add(slice);
+        true
+    }
+
+    /// Whether `target` was lately pushed back for `yielder`; notes that it is now the other way round.
+    fn is_reverse(&mut self, pcpu: u32, yielder: TaskId, target: TaskId) -> bool {
+        let (now, within) = (self.now(), self.favour.reverse_ns);
+        let forgets = self.hierarchy.has(Fault::PairForgotten);
+        let last = self.rq_mut(pcpu).favours.pair.replace((yielder, target, now));
+        let reverse = |(from, to, at): (TaskId, TaskId, u64)| (from, to) == (target, yielder) && now - at <= within;
+        last.is_some_and(reverse) && !forgets
+    }
+}
+
+impl Eevdf {
+    /// Makes `task` and its ancestors eligible, with lag to spare; whether any was not.
+    fn credit_path(self, on: &mut Hierarchy, task: EntityId, credit_pct: u64) -> bool {
+        let mut credited = false;
+        let mut at = Some(task);
+        while let Some(id) = at {
+            let queue = on.entity(id).queue;
+            on.account(queue);
+            if !self.eligible(on, queue, id) {
+                self.credit(on, queue, id, credit_pct);
+                credited = true;
+            }
+            at = on.parent(id);
+        }
+        credited
+    }
+
+    /// Places `id` of `queue`, which is not alone there, where it has the lag that it is credited.
+    fn credit(self, on: &mut Hierarchy, queue: QueueId, id: EntityId, credit_pct: u64) {
+        let runs = on.queue(queue).curr == Some(id);
+        if !runs {
+            on.tree_remove(queue, id);
+        }
+        let others = if runs {
+            on.queue(queue).average
+        } else {
+            on.averaged(queue)
+        };
+        let (weight, old) = (on.entity(id).weight, on.entity(id).vruntime);
+        let step = scaled(self.slice, weight) as i64 * credit_pct as i64 / 100;
+        let mut lag = step * i64::from(on.queue(queue).nr);
+        if !on.has(Fault::CreditUnbounded) {
+            lag = lag.min(self.lag_limit(weight));
+        }
+        // Its coming moves the average towards it, as when a thread is placed.
+        let total = i128::from(others.weight() + weight);
+        let ahead = i128::from(lag) * total / i128::from(others.weight().max(1));
+        let entity = on.entity_mut(id);
+        if let Some(average) = others.value() {
+            entity.vruntime = average.wrapping_sub(ahead as u64);
+        }
+        if runs {
+            // In place, with what is left of its slice and its protection.
+            let moved = entity.vruntime.wrapping_sub(old);
+            entity.deadline = entity.deadline.wrapping_add(moved);
+            entity.protected = entity.protected.map(|until| until.wrapping_add(moved));
+        } else {
+            entity.deadline = entity.vruntime.wrapping_add(scaled(self.slice, weight));
+            on.tree_insert(queue, id);
+        }
+    }
+}

@@ -53,6 +53,8 @@ pub const TIMER_INITIAL: u32 = 0x380;
 pub const TIMER_CURRENT: u32 = 0x390;
 /// Timer: divide configuration, bits 3, 1 and 0.
 pub const TIMER_DIVIDE: u32 = 0x3e0;
+/// x2APIC mode only: sends the vector in bits 7:0 to the sender.
+pub const SELF_IPI: u32 = 0x3f0;
 /// Bytes from one register to the next.
 pub const STRIDE: u32 = 16;
 /// Bytes in the register page.

@@ -16,9 +16,12 @@ pub mod lapic;
 mod memory;
 pub mod msi;
 pub mod msr;
+pub mod posted;
 mod steal_time;
 pub mod vmcb;
+pub mod vmcs;
 
 pub use memory::Memory;
 pub use steal_time::StealTime;
 pub use vmcb::Vmcb;
+pub use vmcs::Vmcs;

@@ -1,4 +1,4 @@
-//! Physical memory that hardware and hypervisor both touch: LAPIC pages, APIC ID tables.
+//! Physical memory that hardware and hypervisor both touch: LAPIC pages, APIC ID tables, posted-interrupt descriptors.
 //!
 //! A seam, not an agreement of guest and host: the hardware's algorithms and the hypervisor's are written over it, so that the
 //! same source runs in the simulator and under a model checker.
@@ -20,6 +20,11 @@ pub trait Memory {
     fn load64(&self, address: u64) -> Option<u64>;
     /// Stores it.
     fn store64(&self, address: u64, value: u64);
+    /// Stores `new` in the aligned 64-bit word at `address` if it is `current`, in one step.
+    ///
+    /// # Errors
+    /// What it is instead.
+    fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>>;
     /// A full fence.
     fn fence(&self);
 }

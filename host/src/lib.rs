@@ -8,6 +8,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod apicv;
 pub mod avic;
 mod boundary;
 mod config;

@@ -1,6 +1,7 @@
 //! Simulated hardware in virtual time: cache lines, pause loops, the order of events, and what everything costs.
 #![forbid(unsafe_code)]
 
+pub mod apicv;
 pub mod avic;
 mod lines;
 mod pause;

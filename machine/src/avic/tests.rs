@@ -56,6 +56,13 @@ impl Memory for Ram {
         self.store32(address, value as u32);
         self.store32(address + 4, (value >> 32) as u32);
     }
+    fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>> {
+        let found = self.load64(address)?;
+        if found == current {
+            self.store64(address, new);
+        }
+        Some(if found == current { Ok(found) } else { Err(found) })
+    }
     fn fence(&self) {}
 }
 

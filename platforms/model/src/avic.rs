@@ -159,6 +159,9 @@ impl Memory for LoomMemory {
         assert_eq!(address, TABLE, "there is one entry");
         self.entry.store(value, Release);
     }
+    fn compare_exchange64(&self, address: u64, _: u64, _: u64) -> Option<Result<u64, u64>> {
+        panic!("nobody exchanges what is at {address:#x}");
+    }
     fn fence(&self) {
         fence(SeqCst);
     }
@@ -185,6 +188,9 @@ impl Memory for Unfenced<'_> {
     }
     fn store64(&self, address: u64, value: u64) {
         self.0.store64(address, value);
+    }
+    fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>> {
+        self.0.compare_exchange64(address, current, new)
     }
     fn fence(&self) {}
 }

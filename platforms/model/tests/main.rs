@@ -5,5 +5,6 @@
 mod avic;
 mod faults;
 mod loom;
+mod posting;
 mod shuttle;
 mod support;

@@ -1,0 +1,3 @@
+//! Intel's APICv and posted interrupts, driven (§7).
+
+pub mod posting;

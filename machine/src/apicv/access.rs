@@ -1,0 +1,132 @@
+//! What a guest's access to its LAPIC turns into.
+
+use holdfast_abi::lapic as reg;
+use holdfast_abi::lapic::DeliveryMode;
+use holdfast_abi::{Memory, vmcs};
+
+use super::{Apicv, Notification};
+
+/// The exits of APIC virtualization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exit {
+    /// Reason 44: an access that is not virtualized. Nothing is done; software emulates the instruction.
+    Access {
+        /// Where in the page.
+        offset: u32,
+        /// A write; else a read.
+        write: bool,
+    },
+    /// Reason 45: the interrupt with this vector has ended, and its device is to be told.
+    Eoi(u8),
+    /// Reason 56: the value is stored and the instruction done; software does the rest.
+    Write {
+        /// Where in the page.
+        offset: u32,
+    },
+}
+
+/// What comes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Nothing more.
+    Done,
+    /// An interrupt may now be taken ([`Apicv::pending`]).
+    Evaluate,
+    /// An IPI has been posted, and this goes out.
+    Notify(Notification),
+    /// An exit.
+    Exit(Exit),
+}
+
+impl<M: Memory> Apicv<'_, M> {
+    /// The guest reads the register at `offset`.
+    ///
+    /// # Errors
+    /// The exit by which software is asked to.
+    #[inline]
+    pub fn read(&self, offset: u32) -> Result<u32, Exit> {
+        // Without register virtualization TPR alone is read from the page.
+        let all = self.vmcs.secondary & vmcs::APIC_REGISTER_VIRTUALIZATION != 0;
+        let virtualized = if all {
+            offset.is_multiple_of(16) && vmcs::is_virtualized_read(offset)
+        } else {
+            offset == reg::TPR
+        };
+        if virtualized {
+            Ok(self.get(offset))
+        } else {
+            Err(Exit::Access { offset, write: false })
+        }
+    }
+
+    /// The guest writes `value` to the register at `offset`.
+    #[inline]
+    pub fn write(&mut self, offset: u32, value: u32) -> Written {
+        let all = self.vmcs.secondary & vmcs::APIC_REGISTER_VIRTUALIZATION != 0;
+        let by_delivery = matches!(offset, reg::TPR | reg::EOI | reg::ICR_LOW);
+        let by_registers = all && offset.is_multiple_of(16) && vmcs::is_virtualized_write(offset);
+        if !(by_delivery || by_registers) {
+            return Written::Exit(Exit::Access { offset, write: true });
+        }
+        match offset {
+            reg::TPR => {
+                self.set(reg::TPR, value & 0xff);
+                self.update_priority();
+                Written::Evaluate
+            }
+            reg::EOI => {
+                self.set(reg::EOI, 0);
+                self.end_of_interrupt()
+            }
+            reg::ICR_LOW => {
+                self.set(reg::ICR_LOW, value);
+                self.command(value, self.get(reg::ICR_HIGH) >> 24)
+            }
+            reg::ICR_HIGH => {
+                self.set(reg::ICR_HIGH, value);
+                Written::Done
+            }
+            _ => {
+                self.set(offset, value);
+                Written::Exit(Exit::Write { offset })
+            }
+        }
+    }
+
+    /// The guest writes the 64-bit ICR of x2APIC mode, which software does not intercept if hardware sends.
+    pub fn write_icr(&mut self, value: u64) -> Written {
+        let (low, high) = (value as u32, (value >> 32) as u32);
+        self.set(reg::ICR_LOW, low);
+        self.set(reg::ICR_HIGH, high);
+        self.command(low, high)
+    }
+
+    /// The guest writes x2APIC's self-IPI register.
+    pub fn write_self_ipi(&mut self, value: u32) -> Written {
+        // The upper bits must be 0 to be virtualized; so must the vector be a legal one.
+        if value >> 8 == 0 && value as u8 >= reg::FIRST_LEGAL_VECTOR {
+            self.self_ipi(value as u8)
+        } else {
+            Written::Exit(Exit::Write { offset: reg::SELF_IPI })
+        }
+    }
+
+    fn command(&mut self, low: u32, destination: u32) -> Written {
+        let traps = Written::Exit(Exit::Write { offset: reg::ICR_LOW });
+        let vector = low as u8;
+        let plain = DeliveryMode::of(low) == DeliveryMode::Fixed && low & reg::ICR_LEVEL == 0;
+        if !plain || vector < reg::FIRST_LEGAL_VECTOR {
+            return traps;
+        }
+        match low & reg::ICR_SHORTHAND {
+            reg::ICR_SHORTHAND_SELF => self.self_ipi(vector),
+            reg::ICR_SHORTHAND_NONE if low & reg::ICR_LOGICAL == 0 && self.vmcs.sends() => {
+                match self.send(destination, vector) {
+                    Some(sent) => sent.map_or(Written::Done, Written::Notify),
+                    None => traps,
+                }
+            }
+            _ => traps,
+        }
+    }
+}

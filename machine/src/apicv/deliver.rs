@@ -1,0 +1,109 @@
+//! Virtual interrupts: which one the guest takes next, its end, and what was posted meanwhile.
+
+use holdfast_abi::Memory;
+use holdfast_abi::lapic as reg;
+use holdfast_abi::posted::{self, Control};
+use holdfast_abi::vmcs::InterruptStatus;
+
+use super::{Apicv, Exit, Written};
+
+impl<M: Memory> Apicv<'_, M> {
+    fn requesting(&self) -> u8 {
+        self.vmcs.status.requesting()
+    }
+
+    fn servicing(&self) -> u8 {
+        self.vmcs.status.servicing()
+    }
+
+    fn set_status(&mut self, requesting: u8, servicing: u8) {
+        self.vmcs.status = InterruptStatus::new(requesting, servicing);
+    }
+
+    /// PPR virtualization.
+    pub(super) fn update_priority(&self) {
+        let task = self.get(reg::TPR) & 0xff;
+        let servicing = u32::from(self.servicing());
+        let priority = if task & 0xf0 >= servicing & 0xf0 {
+            task
+        } else {
+            servicing & 0xf0
+        };
+        self.set(reg::PPR, priority);
+    }
+
+    /// The vector that the guest takes as soon as it can be interrupted: at entry, at a notification, after EOI, a self-IPI or
+    /// a change of TPR or RFLAGS.IF.
+    pub fn pending(&self) -> Option<u8> {
+        let vector = self.requesting();
+        (u32::from(vector) & 0xf0 > self.get(reg::PPR) & 0xf0).then_some(vector)
+    }
+
+    /// The guest takes the [pending](Apicv::pending) interrupt, and only then: returns its vector.
+    pub fn take(&mut self) -> u8 {
+        let vector = self.requesting();
+        self.insert(reg::ISR, vector);
+        self.remove(reg::IRR, vector);
+        self.set(reg::PPR, u32::from(vector) & 0xf0);
+        self.set_status(self.highest(reg::IRR), vector);
+        vector
+    }
+
+    /// Entry: PPR follows from the page and SVI, before anything is evaluated.
+    pub fn enter(&mut self) {
+        self.update_priority();
+    }
+
+    /// EOI virtualization. With nothing in service SVI is 0: vector 0 ends.
+    pub(super) fn end_of_interrupt(&mut self) -> Written {
+        let vector = self.servicing();
+        self.remove(reg::ISR, vector);
+        self.set_status(self.requesting(), self.highest(reg::ISR));
+        self.update_priority();
+        if self.vmcs.exits_at_eoi(vector) {
+            Written::Exit(Exit::Eoi(vector))
+        } else {
+            Written::Evaluate
+        }
+    }
+
+    /// Self-IPI virtualization.
+    pub(super) fn self_ipi(&mut self, vector: u8) -> Written {
+        self.insert(reg::IRR, vector);
+        self.set_status(self.requesting().max(vector), self.servicing());
+        Written::Evaluate
+    }
+
+    /// A host interrupt with the notification vector came while the guest runs: what was posted becomes requested, without an
+    /// exit. False if `vector` is another one, which exits.
+    pub fn notified(&mut self, vector: u8) -> bool {
+        if !self.vmcs.has_posted() || vector != self.vmcs.notification_vector {
+            return false;
+        }
+        let descriptor = self.vmcs.descriptor;
+        // **ON before PIR**: who posts after this look at PIR finds ON clear and notifies again.
+        self.clear_on(descriptor);
+        let mut highest = self.requesting();
+        for word in 0..8u32 {
+            let address = descriptor + posted::PIR + u64::from(word) * 4;
+            let bits = self.memory.clear32(address, u32::MAX).unwrap_or(0);
+            if bits != 0 {
+                self.memory.set32(self.at(reg::IRR + word * 16), bits);
+                highest = highest.max((word * 32 + 31 - bits.leading_zeros()) as u8);
+            }
+        }
+        self.set_status(highest, self.servicing());
+        true
+    }
+
+    fn clear_on(&self, descriptor: u64) {
+        let address = descriptor + posted::CONTROL;
+        let mut control = self.memory.load64(address).unwrap_or(0);
+        while let Some(Err(now)) =
+            self.memory
+                .compare_exchange64(address, control, Control(control).without(Control::ON).0)
+        {
+            control = now;
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The hardware against what the manual says of it, over plain memory.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_abi::lapic as reg;
+use holdfast_abi::posted::{self, Control, PidPointer};
+use holdfast_abi::{Memory, Vmcs, vmcs};
+use proptest::prelude::*;
+
+use super::*;
+
+const TABLE: u64 = 0x1000;
+const DESCRIPTORS: u64 = 0x2000;
+const PAGES: u64 = 0x10_0000;
+
+/// Words of 32 bits; all memory exists.
+#[derive(Default)]
+struct Ram(RefCell<BTreeMap<u64, u32>>);
+
+impl Memory for Ram {
+    fn load32(&self, address: u64) -> Option<u32> {
+        assert_eq!(address % 4, 0, "{address:#x} is not aligned");
+        Some(self.0.borrow().get(&address).copied().unwrap_or(0))
+    }
+    fn store32(&self, address: u64, value: u32) {
+        self.0.borrow_mut().insert(address, value);
+    }
+    fn set32(&self, address: u64, bits: u32) -> Option<u32> {
+        let old = self.load32(address)?;
+        self.store32(address, old | bits);
+        Some(old)
+    }
+    fn clear32(&self, address: u64, bits: u32) -> Option<u32> {
+        let old = self.load32(address)?;
+        self.store32(address, old & !bits);
+        Some(old)
+    }
+    fn load64(&self, address: u64) -> Option<u64> {
+        Some(u64::from(self.load32(address)?) | u64::from(self.load32(address + 4)?) << 32)
+    }
+    fn store64(&self, address: u64, value: u64) {
+        self.store32(address, value as u32);
+        self.store32(address + 4, (value >> 32) as u32);
+    }
+    fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>> {
+        let found = self.load64(address)?;
+        if found != current {
+            return Some(Err(found));
+        }
+        self.store64(address, new);
+        Some(Ok(found))
+    }
+    fn fence(&self) {}
+}
+
+fn descriptor(vcpu: u64) -> u64 {
+    DESCRIPTORS + vcpu * posted::DESCRIPTOR_BYTES
+}
+
+/// A VM of 4, each running on host CPU 16 + its number.
+fn vm() -> Ram {
+    let ram = Ram::default();
+    for vcpu in 0..4 {
+        ram.store64(TABLE + vcpu * 8, PidPointer::new(descriptor(vcpu)).0);
+        let control = Control::new(posted::NOTIFICATION_VECTOR, 16 + vcpu as u32);
+        ram.store64(descriptor(vcpu) + posted::CONTROL, control.0);
+    }
+    ram
+}
+
+fn control(vcpu: u64) -> Vmcs {
+    Vmcs {
+        pin: vmcs::PIN_POSTED_INTERRUPTS,
+        secondary: vmcs::VIRTUALIZE_APIC_ACCESSES
+            | vmcs::APIC_REGISTER_VIRTUALIZATION
+            | vmcs::VIRTUAL_INTERRUPT_DELIVERY,
+        tertiary: vmcs::IPI_VIRTUALIZATION,
+        virtual_apic_page: PAGES + vcpu * 4096,
+        descriptor: descriptor(vcpu),
+        notification_vector: posted::NOTIFICATION_VECTOR,
+        pid_table: TABLE,
+        last_pid_index: 3,
+        ..Vmcs::default()
+    }
+}
+
+fn has(ram: &Ram, vcpu: u64, field: u32, vector: u8) -> bool {
+    let address = PAGES + vcpu * 4096 + u64::from(field + u32::from(vector) / 32 * 16);
+    ram.load32(address).is_some_and(|bits| bits >> (vector % 32) & 1 != 0)
+}
+
+fn send(ram: &Ram, vmcs: &mut Vmcs, destination: u32, low: u32) -> Written {
+    let mut apic = Apicv::new(ram, vmcs).expect("it is on");
+    assert_eq!(apic.write(reg::ICR_HIGH, destination << 24), Written::Done);
+    apic.write(reg::ICR_LOW, low)
+}
+
+#[test]
+fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
+    let ram = vm();
+    let (mut sender, mut target) = (control(0), control(2));
+    let notification = Notification {
+        vector: posted::NOTIFICATION_VECTOR,
+        destination: 18,
+    };
+    assert_eq!(send(&ram, &mut sender, 2, 0xfd), Written::Notify(notification));
+    assert_eq!(send(&ram, &mut sender, 2, 0x51), Written::Done, "one is on its way");
+    let mut apic = Apicv::new(&ram, &mut target).expect("it is on");
+    assert_eq!(apic.pending(), None);
+    assert!(apic.notified(posted::NOTIFICATION_VECTOR));
+    assert_eq!(apic.pending(), Some(0xfd));
+    assert_eq!(apic.take(), 0xfd);
+    assert_eq!(apic.pending(), None, "0x51 is of a lower class");
+    assert_eq!(apic.write(reg::EOI, 0), Written::Evaluate);
+    assert_eq!(apic.pending(), Some(0x51));
+    assert!(!has(&ram, 2, reg::ISR, 0xfd) && has(&ram, 2, reg::IRR, 0x51));
+    assert_eq!(
+        send(&ram, &mut sender, 2, 0x61),
+        Written::Notify(notification),
+        "the last was seen"
+    );
+}
+
+#[test]
+fn a_suppressed_notification_stays_posted() {
+    let ram = vm();
+    ram.set32(descriptor(1) + posted::CONTROL, Control::SN as u32);
+    assert_eq!(send(&ram, &mut control(0), 1, 0x31), Written::Done);
+    let (word, bit) = posted::place_of(0x31);
+    assert_eq!(ram.load32(descriptor(1) + word), Some(bit));
+    assert!(!Control(ram.load64(descriptor(1) + posted::CONTROL).expect("memory")).is_on());
+}
+
+#[test]
+fn a_sleeper_is_reached_by_the_vector_in_its_descriptor() {
+    let ram = vm();
+    ram.store64(
+        descriptor(3) + posted::CONTROL,
+        Control::new(posted::WAKEUP_VECTOR, 19).0,
+    );
+    let expected = Notification {
+        vector: posted::WAKEUP_VECTOR,
+        destination: 19,
+    };
+    assert_eq!(send(&ram, &mut control(0), 3, 0x31), Written::Notify(expected));
+}
+
+#[test]
+fn what_hardware_does_not_send_traps_with_the_value_stored() {
+    let ram = vm();
+    let trap = Written::Exit(Exit::Write { offset: reg::ICR_LOW });
+    let mut sender = control(0);
+    for low in [
+        0x0f,
+        0xfd | reg::ICR_SHORTHAND_OTHERS,
+        0xfd | reg::ICR_SHORTHAND_ALL,
+        0xfd | reg::ICR_LOGICAL,
+        0xfd | reg::DeliveryMode::Nmi.bits(),
+        0xfd | reg::ICR_LEVEL,
+    ] {
+        assert_eq!(send(&ram, &mut sender, 1, low), trap, "{low:#x}");
+        assert_eq!(ram.load32(PAGES + u64::from(reg::ICR_LOW)), Some(low));
+    }
+    assert_eq!(send(&ram, &mut sender, 4, 0xfd), trap, "beyond the table");
+    ram.store64(TABLE + 8, 0);
+    assert_eq!(send(&ram, &mut sender, 1, 0xfd), trap, "not valid");
+    sender.tertiary = 0;
+    assert_eq!(send(&ram, &mut sender, 2, 0xfd), trap, "not switched on");
+    assert_eq!(
+        send(&ram, &mut sender, 2, 0xfd | reg::ICR_SHORTHAND_SELF),
+        Written::Evaluate,
+        "self-IPIs come with delivery"
+    );
+    assert!(has(&ram, 0, reg::IRR, 0xfd));
+}
+
+#[test]
+fn an_eoi_of_a_level_interrupt_is_told() {
+    let ram = vm();
+    let mut vmcs = control(0);
+    vmcs.eoi_exit[1] = 1 << (0x51 - 64);
+    let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+    for (vector, end) in [(0x51, Written::Exit(Exit::Eoi(0x51))), (0x52, Written::Evaluate)] {
+        apic.write(reg::ICR_LOW, vector | reg::ICR_SHORTHAND_SELF);
+        assert_eq!(u32::from(apic.take()), vector);
+        assert_eq!(apic.write(reg::EOI, 0), end);
+    }
+}
+
+#[test]
+fn another_vector_is_no_notification() {
+    let ram = vm();
+    let mut vmcs = control(0);
+    let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+    assert!(!apic.notified(posted::WAKEUP_VECTOR));
+}
+
+/// What a guest and those who post to it do.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Post(u8),
+    Notify,
+    Take,
+    Write(u32, u32),
+    Read(u32),
+    Icr(u64),
+    SelfIpi(u32),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (16u8..).prop_map(Act::Post),
+        3 => Just(Act::Notify),
+        4 => Just(Act::Take),
+        2 => (0u32..16).prop_map(|class| Act::Write(reg::TPR, class << 4)),
+        4 => Just(Act::Write(reg::EOI, 0)),
+        1 => (any::<u32>(), any::<u32>()).prop_map(|(offset, value)| Act::Write(offset & 0xffc, value)),
+        1 => any::<u32>().prop_map(Act::Read),
+        1 => any::<u64>().prop_map(Act::Icr),
+        1 => any::<u32>().prop_map(Act::SelfIpi),
+    ]
+}
+
+proptest! {
+    /// Whatever a guest does: each vector posted is taken once for each time that it was not pending yet, none comes from
+    /// nowhere, each is above the priority of its time, and RVI and SVI are the page's.
+    #[test]
+    fn nothing_posted_is_lost_or_doubled(acts in proptest::collection::vec(act(), 1..200)) {
+        let ram = vm();
+        let mut vmcs = control(0);
+        let mut owed = BTreeSet::new();
+        for act in acts {
+            let own = post_of_own(&ram);
+            let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+            match act {
+                Act::Post(vector) => {
+                    post(&ram, descriptor(0), vector);
+                    owed.insert(vector);
+                }
+                Act::Notify => prop_assert!(apic.notified(posted::NOTIFICATION_VECTOR)),
+                Act::Take => if let Some(vector) = apic.pending() {
+                    prop_assert!(u32::from(vector) & 0xf0 > apic.get(reg::TPR) & 0xf0);
+                    prop_assert_eq!(apic.take(), vector);
+                    // Posted again before the hardware looked: owed once more.
+                    let expected = if own.contains(&vector) { owed.contains(&vector) } else { owed.remove(&vector) };
+                    prop_assert!(expected, "{:#x} from nowhere", vector);
+                },
+                Act::Write(offset, value) => note(&mut owed, apic.write(offset, value), &ram),
+                Act::Read(offset) => { let _ = apic.read(offset); }
+                Act::Icr(value) => note(&mut owed, apic.write_icr(value), &ram),
+                Act::SelfIpi(value) => note(&mut owed, apic.write_self_ipi(value), &ram),
+            }
+            let apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+            prop_assert_eq!(apic.vmcs.status.requesting(), apic.highest(reg::IRR));
+            prop_assert_eq!(apic.vmcs.status.servicing(), apic.highest(reg::ISR));
+        }
+        // In the end all that is owed is posted or requested, and nothing else is.
+        let own = post_of_own(&ram);
+        for vector in 16..=255u8 {
+            prop_assert_eq!(owed.contains(&vector), own.contains(&vector) || has(&ram, 0, reg::IRR, vector), "{:#x}", vector);
+        }
+    }
+}
+
+/// The vectors posted to vCPU 0 and not looked at.
+fn post_of_own(ram: &Ram) -> BTreeSet<u8> {
+    let is_posted = |vector: &u8| {
+        let (word, bit) = posted::place_of(*vector);
+        ram.load32(descriptor(0) + word).is_some_and(|bits| bits & bit != 0)
+    };
+    (0..=255).filter(is_posted).collect()
+}
+
+/// A self-IPI, or an IPI to itself, is owed.
+fn note(owed: &mut BTreeSet<u8>, _: Written, ram: &Ram) {
+    for vector in 16..=255 {
+        if has(ram, 0, reg::IRR, vector) {
+            owed.insert(vector);
+        }
+    }
+    owed.extend(post_of_own(ram));
+}

@@ -1,0 +1,92 @@
+//! No posted interrupt is lost, and each step that sees to it is needed.
+
+use holdfast_host::apicv::posting::PostingFaults;
+use holdfast_model::{Bounds, PostingScenario, Sender, Waiting};
+
+use Sender::{Hardware, Software};
+use Waiting::{Halts, Spins, SpinsAndMoves};
+
+const BOUNDED: Bounds = Bounds {
+    executions_max: 3_000_000,
+    ..Bounds::preemptions(2)
+};
+const ALL: Bounds = Bounds {
+    executions_max: 3_000_000,
+    ..Bounds::ALL
+};
+
+#[track_caller]
+fn holds(scenario: &PostingScenario, bounds: &Bounds) {
+    let what = format!("{:?}, {:?}", scenario.senders, scenario.waiting);
+    match scenario.explore(bounds) {
+        Ok(explored) => println!(
+            "loom     posting {what:37} {:8} executions {:7.2} s",
+            explored.executions,
+            explored.elapsed.as_secs_f64()
+        ),
+        Err(failure) => panic!("{what}: {failure}"),
+    }
+}
+
+/// Asserts that `fault` loses an interrupt of one of the `senders`.
+#[track_caller]
+fn loses(senders: &[Sender], waiting: Waiting, what: &str, fault: impl FnOnce(&mut PostingScenario)) {
+    let mut scenario = PostingScenario::new(senders, waiting);
+    fault(&mut scenario);
+    match scenario.explore(&BOUNDED) {
+        Ok(explored) => panic!("{what}: not noticed in {} executions", explored.executions),
+        Err(failure) => {
+            assert!(failure.message.contains("deadlock"), "{what}: {failure}");
+            println!(
+                "fault    posting {what:37} -> lost interrupt, execution {}",
+                failure.execution
+            );
+        }
+    }
+}
+
+#[test]
+fn no_interrupt_is_lost_by_one_sender() {
+    for sender in [Hardware, Software] {
+        for waiting in [Halts, Spins, SpinsAndMoves] {
+            holds(&PostingScenario::new(&[sender], waiting), &ALL);
+        }
+    }
+}
+
+#[test]
+fn no_interrupt_is_lost_by_two_senders_and_migration() {
+    for senders in [[Hardware, Hardware], [Hardware, Software], [Software, Software]] {
+        for waiting in [Halts, SpinsAndMoves] {
+            holds(&PostingScenario::new(&senders, waiting), &BOUNDED);
+        }
+    }
+}
+
+/// Plants the fault whose field is named.
+macro_rules! planted {
+    ($($test:ident: [$($sender:ident),+] $waiting:ident $field:ident,)+) => {
+        $(#[test]
+        fn $test() {
+            loses(&[$($sender),+], $waiting, stringify!($field), |scenario| {
+                scenario.faults = PostingFaults { $field: true, ..PostingFaults::default() };
+            });
+        })+
+    };
+}
+planted! {
+    a_load_that_does_not_fence_loses: [Hardware] SpinsAndMoves load_without_fence,
+    a_load_that_does_not_look_loses: [Hardware] SpinsAndMoves load_without_look,
+    a_destination_left_behind_loses: [Hardware] SpinsAndMoves stale_destination,
+    a_sleeper_with_the_runners_vector_loses: [Hardware] Halts block_keeps_vector,
+    a_sleeper_that_does_not_look_loses: [Hardware] Halts block_without_look,
+    a_sleeper_that_suppresses_loses: [Hardware] Halts block_suppresses,
+    emptying_before_clearing_loses: [Software, Hardware] Spins empty_before_clear,
+}
+
+#[test]
+fn hardware_that_does_not_fence_loses() {
+    loses(&[Hardware], SpinsAndMoves, "hardware_without_fence", |scenario| {
+        scenario.hardware_without_fence = true;
+    });
+}

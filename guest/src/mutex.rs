@@ -52,12 +52,18 @@ const SPIN_BUDGET: Budget = Budget(64);
 
 impl<M: Machine> Mutex<M> {
     pub(crate) fn new() -> Self {
-        Mutex {
+        let mutex = Mutex {
             count: WordOf::<M>::new(FREE),
             owner: WordOf::<M>::new(0),
             spinners: Osq::new(),
             waiters: SpinLock::new(LockClass::MutexWait, WaitList::EMPTY),
-        }
+        };
+        // 40 bytes in Linux: whoever spins for the owner, and whoever changes the count, move the same line.
+        let line = Word::<u32>::line(&mutex.count);
+        Word::<u32>::place(&mutex.owner, line);
+        mutex.spinners.place(line);
+        mutex.waiters.place(line);
+        mutex
     }
 
     /// Sleeps until the caller's task owns the mutex. The caller may be on another CPU afterwards.

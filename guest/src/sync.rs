@@ -9,7 +9,7 @@
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
-use holdfast_locks::{BootLock, Interrupts, Platform};
+use holdfast_locks::{BootLock, Interrupts, Line, Platform, Word};
 
 use crate::class::LockClass;
 use crate::kernel::OnCpu;
@@ -44,6 +44,11 @@ impl<T, M: Machine> SpinLock<T, M> {
             left_to: Local32::new(0),
             value: UnsafeCell::new(value),
         }
+    }
+
+    /// Says which line the lock's word lies on.
+    pub(crate) fn place(&self, line: Line) {
+        Word::<u32>::place(self.lock.word(), line);
     }
 
     /// Takes the lock. No interrupt handler may want it, unless interrupts are masked already.

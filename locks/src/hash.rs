@@ -37,14 +37,19 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
             .next_multiple_of(PER_LINE)
             .max(ENTRIES_MIN)
             .next_power_of_two();
-        LockTable {
-            entries: (0..entries)
-                .map(|_| Entry {
-                    lock: A::new(0),
-                    node: W::new(0),
-                })
-                .collect(),
+        let entry = |_| Entry {
+            lock: A::new(0),
+            node: W::new(0),
+        };
+        let entries: Box<[Entry<W, A>]> = (0..entries).map(entry).collect();
+        for entries in entries.chunks(PER_LINE) {
+            let line = entries[0].lock.line();
+            for entry in entries {
+                entry.lock.place(line);
+                entry.node.place(line);
+            }
         }
+        LockTable { entries }
     }
 
     /// Whether no lock is listed, a moment ago.

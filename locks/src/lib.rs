@@ -63,7 +63,7 @@ pub use layout::{Layout, Narrow, Numerous, PendingLayout, Wide};
 pub use numerous_qspin::NumerousQspin;
 pub use osq::{Osq, OsqTable};
 pub use paravirt::{LockWaiting, WaitTable};
-pub use platform::{Budget, CpuId, Interrupts, Nodes, Numa, Paravirt, Platform, Word};
+pub use platform::{Budget, CpuId, Interrupts, Line, Nodes, Numa, Paravirt, Platform, Word};
 pub use preemptable_ticket::PreemptableTicket;
 pub use pv_qspin::{HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin};
 pub use pv_ticket::PvTicket;

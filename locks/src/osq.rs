@@ -26,7 +26,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::platform::{Budget, CpuId, Platform, Word};
+use crate::platform::{Budget, CpuId, Line, Platform, Word};
 use crate::steps::{AllSteps, Steps};
 
 /// Iterations between two looks at whether to leave. Linux looks at each; a CPU that is off its pCPU stays off for far
@@ -53,10 +53,16 @@ pub struct OsqTable<W> {
 impl<W: Word<u32>> OsqTable<W> {
     /// Free nodes for `cpus` CPUs.
     pub fn new(cpus: usize) -> Self {
-        let node = |_| Node {
-            next: W::new(0),
-            prev: W::new(0),
-            locked: W::new(0),
+        let node = |_| {
+            let node = Node {
+                next: W::new(0),
+                prev: W::new(0),
+                locked: W::new(0),
+            };
+            let line = node.next.line();
+            node.prev.place(line);
+            node.locked.place(line);
+            node
         };
         OsqTable {
             nodes: (0..cpus).map(node).collect(),
@@ -97,6 +103,11 @@ impl<W: Word<u32>, S> Osq<W, S> {
             tail: W::new(0),
             steps: PhantomData,
         }
+    }
+
+    /// Says which line the queue's word lies on: that of the lock that it serves.
+    pub fn place(&self, line: Line) {
+        self.tail.place(line);
     }
 }
 

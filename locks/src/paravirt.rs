@@ -22,11 +22,13 @@ pub struct LockWaiting<W, A> {
 
 impl<W: Word<u32>, A: Word<usize>> LockWaiting<W, A> {
     fn new() -> Self {
-        LockWaiting {
+        let record = LockWaiting {
             lock: A::new(0),
             want: W::new(0),
             kicked_at: AtomicU64::new(0),
-        }
+        };
+        record.want.place(record.lock.line());
+        record
     }
 }
 

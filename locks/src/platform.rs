@@ -20,10 +20,27 @@ use crate::subword::{self, BYTE1, HIGH16, LOW8, LOW16};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuId(pub u32);
 
+/// A cache line, for words that are told which one they lie on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line(pub u32);
+
 /// A shared 32-bit or pointer-sized memory word that only a [`Platform`] can operate on.
 pub trait Word<T> {
     /// Makes a word that holds `value`.
     fn new(value: T) -> Self;
+
+    /// This word's line, for others to be [placed](Word::place) on.
+    ///
+    /// Words in memory lie where the layout puts them, and need neither of these. They are for platforms whose words are
+    /// larger than those that they stand for: what the layout says of 4 and 8 bytes, they must be told.
+    #[inline]
+    fn line(&self) -> Line {
+        Line(0)
+    }
+
+    /// Says that this word lies on `line`, before anybody operates on it. At most one word of a line is a lock.
+    #[inline]
+    fn place(&self, _line: Line) {}
 }
 
 /// How long [`Platform::wait_until`] may spin.

@@ -8,13 +8,15 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::compiler_fence;
 
 use crate::layout::Layout;
-use crate::platform::{CpuId, Nodes, Platform, Word, wait_for};
+use crate::platform::{CpuId, Line, Nodes, Platform, Word, wait_for};
 
 /// Contexts that can nest on one CPU: task, softirq, hardirq, NMI.
 pub const NODES_PER_CPU: usize = 4;
 
-/// One waiter's place in a queue.
+/// One waiter's place in a queue. Half a cache line, like Linux's `struct qnode` (5.0 and later; from 4.2 on the
+/// paravirtual state lay on a second line).
 #[derive(Debug)]
+#[repr(align(32))]
 pub(crate) struct Node<W> {
     /// Code of the successor, or 0.
     pub next: W,
@@ -26,15 +28,44 @@ pub(crate) struct Node<W> {
     pub extra: W,
     /// CNA: the NUMA node that the waiter counts as.
     pub numa: W,
+    /// In a CPU's first node: how many of them are in use. Only its CPU touches it.
+    depth: W,
 }
+
+impl<W: Word<u32>> Node<W> {
+    fn new() -> Self {
+        Node {
+            next: W::new(0),
+            locked: W::new(0),
+            state: W::new(0),
+            extra: W::new(0),
+            numa: W::new(0),
+            depth: W::new(0),
+        }
+    }
+
+    fn place(&self, line: Line) {
+        for word in [
+            &self.next,
+            &self.locked,
+            &self.state,
+            &self.extra,
+            &self.numa,
+            &self.depth,
+        ] {
+            word.place(line);
+        }
+    }
+}
+
+/// Nodes to a cache line of 64 bytes.
+const NODES_PER_LINE: usize = 2;
 
 /// The nodes of one CPU, on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct CpuNodes<W> {
     nodes: [Node<W>; NODES_PER_CPU],
-    /// How many of them are in use. Only its CPU touches it.
-    depth: W,
     /// State of this CPU's random numbers (CNA).
     pub random: W,
 }
@@ -48,22 +79,16 @@ pub struct NodeTable<W> {
 impl<W: Word<u32>> NodeTable<W> {
     /// Free nodes for `cpus` CPUs.
     pub fn new(cpus: usize) -> Self {
-        let zero = || W::new(0);
-        let node = |_| Node {
-            next: zero(),
-            locked: zero(),
-            state: zero(),
-            extra: zero(),
-            numa: zero(),
-        };
         let cpu = |_| CpuNodes {
-            nodes: core::array::from_fn(node),
-            depth: zero(),
-            random: zero(),
+            nodes: core::array::from_fn(|_| Node::new()),
+            random: W::new(0),
         };
-        NodeTable {
-            cpus: (0..cpus).map(cpu).collect(),
+        let cpus: Box<[CpuNodes<W>]> = (0..cpus).map(cpu).collect();
+        for nodes in cpus.iter().flat_map(|cpu| cpu.nodes.chunks(NODES_PER_LINE)) {
+            let line = nodes[0].next.line();
+            nodes.iter().for_each(|node| node.place(line));
         }
+        NodeTable { cpus }
     }
 
     /// The nodes of `cpu`.
@@ -89,7 +114,7 @@ pub(crate) struct Waiter<'a, W> {
 /// **Nested use**: an interrupt's handler that comes in between leaves the depth as it was. So plain loads and stores
 /// will do, as long as the compiler keeps them before and after what the level is used for.
 pub(crate) fn enter<P: Nodes>(cpu: &P) -> usize {
-    let depth = &cpu.nodes().of(cpu.cpu()).depth;
+    let depth = &cpu.nodes().of(cpu.cpu()).nodes[0].depth;
     // ORDERING: Relaxed, both; only this CPU and its own interrupts use the depth.
     let level = cpu.load(depth, Relaxed);
     cpu.store(depth, level + 1, Relaxed);
@@ -103,7 +128,7 @@ pub(crate) fn leave<P: Nodes>(cpu: &P, level: usize) {
     // The node must be out of use before an interrupt sees the old depth.
     compiler_fence(SeqCst);
     // ORDERING: Relaxed; as in `enter`.
-    cpu.store(&cpu.nodes().of(cpu.cpu()).depth, level as u32, Relaxed);
+    cpu.store(&cpu.nodes().of(cpu.cpu()).nodes[0].depth, level as u32, Relaxed);
 }
 
 /// The node at `level`, ready to be queued, or none if all are in use.

@@ -62,7 +62,7 @@ unsafe impl Platform for SimCpu {
     }
 
     fn key(&self, word: &SimWord) -> usize {
-        word.line(self.engine()).0 as usize + 1
+        word.line_in(self.engine()).0 as usize + 1
     }
 
     #[inline]
@@ -213,13 +213,13 @@ unsafe impl Platform for SimCpu {
 
     fn contention_begin(&self, lock: &SimWord) {
         let engine = self.engine();
-        let line = lock.line(engine);
+        let line = lock.line_in(engine);
         engine.contention_begins(engine.current, line);
     }
 
     fn contention_end(&self, lock: &SimWord) {
         let engine = self.engine();
-        let line = lock.line(engine);
+        let line = lock.line_in(engine);
         engine.contention_ends(engine.current, line);
     }
 }
@@ -404,7 +404,7 @@ unsafe impl Cpu for SimCpu {
     #[inline]
     fn lock_acquired(&self, lock: &SimWord) {
         let engine = self.engine();
-        let line = lock.line(engine);
+        let line = lock.line_in(engine);
         engine.lock_acquired(engine.current, line);
     }
 
@@ -412,7 +412,7 @@ unsafe impl Cpu for SimCpu {
     fn lock_class(&self, lock: &SimWord, class: LockClass) {
         let engine = self.engine();
         if engine.timeline.is_some() {
-            let line = lock.line(engine);
+            let line = lock.line_in(engine);
             engine.record_class(line, class);
         }
     }
@@ -422,7 +422,7 @@ unsafe impl Cpu for SimCpu {
         // What the section still owes is lived through while the lock is held.
         self.handle.order();
         let engine = self.engine();
-        let line = lock.line(engine);
+        let line = lock.line_in(engine);
         engine.lock_released(engine.current, line);
     }
 

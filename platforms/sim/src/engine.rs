@@ -143,6 +143,8 @@ pub struct Engine {
     pub lines: Lines,
     /// What is kept of each line.
     pub records: Vec<LineRecord>,
+    /// The lines that several words share, by the number of the words' group.
+    pub groups: BTreeMap<u32, LineId>,
     /// What everything costs.
     pub costs: Costs,
     /// What detects pause loops.
@@ -234,6 +236,19 @@ impl Engine {
     pub fn add_line(&mut self) -> LineId {
         self.records.push(LineRecord::default());
         self.lines.add()
+    }
+
+    /// The line of the words of `group`; a fresh one if there is none yet, or for group 0, which is none.
+    pub fn line_of_group(&mut self, group: u32) -> LineId {
+        if group == 0 {
+            return self.add_line();
+        }
+        if let Some(&line) = self.groups.get(&group) {
+            return line;
+        }
+        let line = self.add_line();
+        self.groups.insert(group, line);
+        line
     }
 
     /// The VM of `vcpu`.

@@ -250,7 +250,7 @@ impl Handle {
         let engine = self.engine();
         engine.stats.operations += 1;
         let vcpu = engine.current;
-        let line = word.line(engine);
+        let line = word.line_in(engine);
         let pcpu = engine.vcpus[vcpu as usize].last_pcpu;
         let charge = engine.lines.access(line, pcpu, access, engine.now);
         let (new, result) = change(word.get());
@@ -279,7 +279,7 @@ impl Handle {
         self.order();
         let engine = self.engine();
         let vcpu = engine.current;
-        let line = word.line(engine);
+        let line = word.line_in(engine);
         let spent = engine.load(vcpu, line);
         let this = &mut engine.vcpus[vcpu as usize];
         this.clock += spent;
@@ -340,7 +340,7 @@ impl Handle {
     /// Waits in a skipped spin.
     pub fn park(&self, word: &SimWord, loads: u64, until: &dyn Fn(u32) -> bool) -> Resumption {
         let engine = self.engine();
-        let line = word.line(engine);
+        let line = word.line_in(engine);
         let vcpu = engine.current;
         // SAFETY: both outlive this call, and the park ends before it returns.
         let probe = unsafe { Probe::new(word, until) };

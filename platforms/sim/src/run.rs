@@ -160,6 +160,7 @@ fn build(
         queue: EventQueue::new(),
         lines: Lines::new(&topology, &config.machine.costs),
         records: Vec::new(),
+        groups: BTreeMap::new(),
         costs: config.machine.costs.clone(),
         pause_hardware: config.machine.pause_hardware,
         frequency_hz: config.machine.frequency_hz,

@@ -66,6 +66,9 @@ pub fn program(kind: LockKind, seed: u64, steps: u32) -> (Program, Program) {
         words: (0..3).map(|_| SimWord::new(0)).collect(),
         inside: (0..2).map(|_| Cell::new(false)).collect(),
     });
+    // One of the words has a line of its own; the others share one, also with a lock.
+    let line = Word::<u32>::line(shared.locks[1].word());
+    shared.words[..2].iter().for_each(|word| word.place(line));
     let in_timer = shared.clone();
     let run = move |cpu: &SimCpu| {
         let mut random = Random(seed ^ u64::from(cpu.cpu().0) << 40);

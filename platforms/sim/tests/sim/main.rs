@@ -5,6 +5,7 @@ mod contend;
 mod exactness;
 mod faults;
 mod image;
+mod lines;
 mod locks;
 mod many;
 mod native;

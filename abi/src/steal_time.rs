@@ -20,6 +20,17 @@ pub struct StealTime {
 }
 
 impl StealTime {
+    /// A zeroed record; usable in a `static`.
+    pub const fn new() -> StealTime {
+        StealTime {
+            steal: AtomicU64::new(0),
+            version: AtomicU32::new(0),
+            flags: AtomicU32::new(0),
+            preempted: AtomicU8::new(0),
+            reserved: [0; 11],
+        }
+    }
+
     /// Bit 0 of `preempted`: the host has taken the vCPU off its CPU.
     pub const PREEMPTED: u8 = 1;
     /// Bit 1 of `preempted`: the guest asks for a TLB flush at the next entry.

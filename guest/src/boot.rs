@@ -94,7 +94,7 @@ impl Features {
 
 /// What becomes of the lock asked for. A native or unfair one is taken at its word; a paravirtual one is for
 /// [`select`] to decide.
-fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
+pub fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
     let native = match asked {
         LockKind::PvTicket => LockKind::Ticket,
         LockKind::PvQspin | LockKind::HybridPvQspin => LockKind::Qspin,

@@ -36,7 +36,7 @@ mod time;
 mod user;
 mod wait;
 
-pub use boot::image;
+pub use boot::{choose_lock, image};
 pub use class::{Event, LockClass};
 pub use fs::{FileId, Format};
 pub use ipc::Events;

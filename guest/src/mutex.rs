@@ -6,6 +6,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_locks::{Budget, CpuId, Osq, Paravirt, Platform, Word};
+use serde::{Deserialize, Serialize};
 
 use crate::class::LockClass;
 use crate::costs;
@@ -17,7 +18,7 @@ use crate::task::{TaskId, state};
 use crate::wait::WaitList;
 
 /// Who spins for a mutex whose owner runs, and what stops it. Versions from memory, uncertain by a release.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OwnerSpinning {
     /// Everybody at once, until the owner's task is taken off its CPU or the spinner must reschedule (2.6.30 to 3.9).
     #[default]

@@ -2,6 +2,7 @@
 
 use holdfast_guest::OwnerSpinning;
 use holdfast_locks::LockKind;
+use serde::{Deserialize, Serialize};
 
 use crate::aim7::Aim7;
 use crate::amqp::Amqp;
@@ -12,10 +13,11 @@ use crate::pgbench::Pgbench;
 use crate::startup::Startup;
 
 /// A guest's kernel parameters and what it runs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Boot {
     /// The spinlock algorithm asked for. A paravirtual one that the host does not support is replaced as the
     /// boot-selection rule says.
+    #[serde(with = "crate::lock_name")]
     pub lock: LockKind,
     /// Timer interrupts per second of a busy CPU (`CONFIG_HZ`).
     pub hz: u32,
@@ -63,7 +65,7 @@ impl Default for Boot {
 }
 
 /// A program with its parameters.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Workload {
     /// Nothing: all CPUs idle.
     Idle,

@@ -4,11 +4,12 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
+use serde::{Deserialize, Serialize};
 
 use crate::stream::Stream;
 
 /// Parameters of the contending tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contend {
     /// Tasks; `None`: one per vCPU.
     pub tasks: Option<u32>,

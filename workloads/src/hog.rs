@@ -1,9 +1,10 @@
 //! CPU hogs: busy loops in user mode.
 
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
+use serde::{Deserialize, Serialize};
 
 /// Parameters of the CPU hogs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hog {
     /// How many busy loops; `None`: one per vCPU, as the published experiments run them.
     pub tasks: Option<u32>,

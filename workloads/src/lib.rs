@@ -18,6 +18,7 @@ mod boot;
 mod contend;
 mod hog;
 mod kernbench;
+pub mod lock_name;
 mod pgbench;
 mod startup;
 mod stream;
@@ -31,6 +32,7 @@ pub use holdfast_guest::{Format, OwnerSpinning};
 pub use kernbench::Kernbench;
 pub use pgbench::{Pgbench, Script};
 pub use startup::Startup;
+pub use stream::stream_seed;
 
 /// A kernel with its workload, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {

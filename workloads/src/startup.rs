@@ -7,11 +7,12 @@
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_guest::{Executable, FileId, Fork, Limits, Machine, Os, Program, Start, Touch};
+use serde::{Deserialize, Serialize};
 
 use crate::stream::Stream;
 
 /// Parameters of the boot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Startup {
     /// Devices to be probed, over all CPUs. Default 512, an estimate: what a server's kernel reports through udev.
     pub devices: u32,

@@ -1,5 +1,26 @@
 //! Random streams: one per purpose and work item, so that a change of mechanism does not reshuffle the work.
 
+/// The seed of the random stream `purpose` of guest `guest`: unrelated between purposes, guests and seeds, and the same on every
+/// platform.
+pub fn stream_seed(seed: u64, guest: u32, purpose: &str) -> u64 {
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    add(&mut state, seed);
+    add(&mut state, u64::from(guest));
+    for chunk in purpose.as_bytes().chunks(8) {
+        let mut bytes = [0; 8];
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        add(&mut state, u64::from_le_bytes(bytes));
+    }
+    add(&mut state, purpose.len() as u64);
+    state
+}
+
+/// One multiplication and one fold: every bit of the state depends on every earlier word.
+fn add(state: &mut u64, word: u64) {
+    let product = u128::from(*state ^ word) * 0xa076_1d64_78bd_642f_u128;
+    *state = (product as u64) ^ ((product >> 64) as u64) ^ word.rotate_left(32);
+}
+
 /// A stream of pseudo-random numbers (SplitMix64: small, quick, and every seed is good).
 #[derive(Clone, Debug)]
 pub(crate) struct Stream(u64);
@@ -53,6 +74,20 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn purposes_guests_and_seeds_are_told_apart() {
+        let seeds = [
+            stream_seed(1, 0, "jobs"),
+            stream_seed(2, 0, "jobs"),
+            stream_seed(1, 1, "jobs"),
+            stream_seed(1, 0, "pages"),
+            stream_seed(1, 0, "jobs\0"),
+        ];
+        for (index, seed) in seeds.iter().enumerate() {
+            assert!(!seeds[..index].contains(seed));
+        }
+    }
 
     #[test]
     fn the_mean_is_kept_whatever_the_spread() {

@@ -1,5 +1,7 @@
 //! A mounted file system: what beneath the names and the page cache carries a change out.
 
+use serde::{Deserialize, Serialize};
+
 use super::ext4::Ext4;
 use super::xfs::Xfs;
 use crate::class::LockClass;
@@ -9,7 +11,7 @@ use crate::machine::Machine;
 use crate::sync::SpinLock;
 
 /// Which file system a volume is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
     /// One spinlock for all that a file system shares.
     #[default]

@@ -15,10 +15,17 @@ const EDGES: &[(&str, &[&str])] = &[
         "platforms/sim",
         &["abi", "guest", "host", "locks", "machine", "workloads"],
     ),
-    ("platforms/threads", &["locks"]),
+    ("platforms/words", &[]),
+    ("platforms/threads", &["locks", "words"]),
     ("platforms/threads/capi", &["locks", "threads"]),
     ("platforms/threads/peers", &[]),
     ("platforms/model", &["abi", "host", "locks", "machine"]),
+    ("platforms/kvm", &["locks", "protocol", "workloads"]),
+    ("platforms/kvm/protocol", &["locks", "workloads"]),
+    (
+        "platforms/kvm/image",
+        &["abi", "guest", "locks", "protocol", "words", "workloads"],
+    ),
     (
         "lab",
         &["host", "locks", "machine", "peers", "sim", "threads", "workloads"],

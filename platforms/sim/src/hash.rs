@@ -1,4 +1,4 @@
-//! The history's hash, and seeds derived from seeds.
+//! The history's hash.
 
 /// Folds 64-bit words into a hash, in order.
 #[derive(Clone, Copy, Debug)]
@@ -24,20 +24,6 @@ impl HistoryHash {
     }
 }
 
-/// The seed of the random stream `purpose` of guest `vm`: unrelated between purposes, guests and seeds.
-pub fn stream_seed(seed: u64, vm: u32, purpose: &str) -> u64 {
-    let mut hash = HistoryHash::new();
-    hash.add(seed);
-    hash.add(u64::from(vm));
-    for chunk in purpose.as_bytes().chunks(8) {
-        let mut bytes = [0; 8];
-        bytes[..chunk.len()].copy_from_slice(chunk);
-        hash.add(u64::from_le_bytes(bytes));
-    }
-    hash.add(purpose.len() as u64);
-    hash.value()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,19 +37,5 @@ mod tests {
         };
         assert_ne!(hash(&[1, 2]), hash(&[2, 1]));
         assert_ne!(hash(&[0]), hash(&[0, 0]));
-    }
-
-    #[test]
-    fn streams_are_told_apart() {
-        let seeds = [
-            stream_seed(1, 0, "jobs"),
-            stream_seed(2, 0, "jobs"),
-            stream_seed(1, 1, "jobs"),
-            stream_seed(1, 0, "pages"),
-            stream_seed(1, 0, "jobs\0"),
-        ];
-        for (index, seed) in seeds.iter().enumerate() {
-            assert!(!seeds[..index].contains(seed));
-        }
     }
 }

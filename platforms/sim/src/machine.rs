@@ -17,7 +17,6 @@ use crate::context::{Body, Saved, prepare, switch};
 use crate::cpu::SimCpu;
 use crate::engine::Engine;
 use crate::flow::{Handle, run_flow};
-use crate::hash::stream_seed;
 use crate::native::{Call, Flow};
 use crate::stack::Stack;
 use crate::timeline::Happening;
@@ -119,7 +118,7 @@ unsafe impl Machine for SimMachine {
     }
 
     fn seed(&self, purpose: &str) -> u64 {
-        stream_seed(self.handle.engine().vms[self.vm as usize].seed, self.vm, purpose)
+        holdfast_workloads::stream_seed(self.handle.engine().vms[self.vm as usize].seed, self.vm, purpose)
     }
 
     fn report(&self, report: Report) {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable, Word};
 
 use crate::slot::{self, CPUS_MAX};
+use crate::word::CompareStore;
 use crate::{numa, park, spin, word};
 
 /// A word that threads share.

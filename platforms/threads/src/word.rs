@@ -5,11 +5,12 @@
 //! into nor moves memory accesses across; elsewhere, and under Miri, words are atomics and parts are made of whole-word
 //! exchanges.
 //!
-//! **Total store order** (Intel SDM vol. 3A §9.2, AMD APM vol. 2 §7.2): each load acquires, each store releases, each
-//! locked instruction is a full fence. Only a sequentially consistent store needs more than `mov`.
+//! **Total store order**: see `holdfast_words`, which has the instructions.
+
+use core::sync::atomic::Ordering;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use x86::{Address, Word};
+pub(crate) use holdfast_words::{Address, Word};
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(crate) use portable::{Address, Word};
@@ -20,8 +21,12 @@ mod rseq;
 pub use rseq::has_restartable_sequences;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use rseq::settle;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod x86;
+
+/// Compare-stores: see [`Platform::compare_store_low8`](holdfast_locks::Platform::compare_store_low8).
+pub(crate) trait CompareStore {
+    fn compare_store_low8(&self, current: u8, new: u8, order: Ordering) -> Result<(), u8>;
+    fn compare_store_low16(&self, current: u16, new: u16, order: Ordering) -> Result<(), u16>;
+}
 
 /// Compare-stores are exchanges: there is nothing to settle.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -15,9 +15,10 @@ use holdfast_guest::{FileId, Fork, Format, Limits, Machine, Os, Program, Start};
 
 use crate::stream::Stream;
 use mix::{DIRECTORIES_OF_DISK, FILES_OF_USER, VMAS, deck};
+use serde::{Deserialize, Serialize};
 
 /// Parameters of AIM7's disk mix.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aim7 {
     /// Users. Default 2000.
     pub users: u32,

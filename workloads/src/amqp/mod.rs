@@ -23,9 +23,10 @@ use client::{Consuming, Producing};
 use connection::Connection;
 use heap::Arena;
 use queue::Queue;
+use serde::{Deserialize, Serialize};
 
 /// Parameters of the AMQP performance test.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Amqp {
     /// Producing clients. Default 4: the published run does not say, one for each vCPU. Uncertain.
     pub producers: u32,

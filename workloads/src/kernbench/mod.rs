@@ -12,9 +12,10 @@ use alloc::vec::Vec;
 use holdfast_guest::{Limits, Machine, Os, Program, Start, UserLock};
 
 use mix::{Mix, files};
+use serde::{Deserialize, Serialize};
 
 /// Parameters of kernbench.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernbench {
     /// Job slots: `make -j`. Default 20 (`kernbench -o 20`).
     pub jobs: u32,

@@ -16,9 +16,10 @@ use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start, UserLock};
 
 use lwlock::LwLock;
 use row::RowLock;
+use serde::{Deserialize, Serialize};
 
 /// Parameters of pgbench.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pgbench {
     /// Clients, each with a backend of its own. Default 8.
     pub clients: u32,
@@ -43,7 +44,7 @@ pub struct Pgbench {
 }
 
 /// pgbench's built-in scripts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Script {
     /// The default script: seven statements a transaction.
     TpcB,

@@ -3,6 +3,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use super::CompareStore;
+
 const LOW8: u32 = 0x0000_00ff;
 const BYTE1: u32 = 0x0000_ff00;
 const LOW16: u32 = 0x0000_ffff;
@@ -85,12 +87,6 @@ impl Word {
             .map(|before| before as u16)
             .map_err(|found| found as u16)
     }
-    pub(crate) fn compare_store_low8(&self, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
-        self.compare_exchange_low8(current, new, order, Relaxed).map(drop)
-    }
-    pub(crate) fn compare_store_low16(&self, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
-        self.compare_exchange_low16(current, new, order, Relaxed).map(drop)
-    }
     pub(crate) fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.0.fetch_add(value, order)
     }
@@ -123,6 +119,15 @@ impl Word {
         let update = |seen| (seen & mask == current).then_some(seen & !mask | new);
         let result = self.0.fetch_update(success, failure, update);
         result.map(|before| before & mask).map_err(|found| found & mask)
+    }
+}
+
+impl CompareStore for Word {
+    fn compare_store_low8(&self, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        self.compare_exchange_low8(current, new, order, Relaxed).map(drop)
+    }
+    fn compare_store_low16(&self, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        self.compare_exchange_low16(current, new, order, Relaxed).map(drop)
     }
 }
 

@@ -13,9 +13,12 @@
 
 use core::arch::asm;
 use core::ffi::CStr;
-use core::sync::atomic::AtomicIsize;
 use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::{AtomicIsize, Ordering};
 
+use holdfast_words::Word;
+
+use super::CompareStore;
 use crate::loaded::keep_loaded;
 
 /// Nobody has asked yet.
@@ -103,7 +106,7 @@ macro_rules! compare_store {
         /// # Safety
         /// `memory` is valid, and accessed by machine instructions only.
         #[inline(always)]
-        pub(crate) unsafe fn $name(memory: *mut $value, current: $value, new: $value) -> bool {
+        unsafe fn $name(memory: *mut $value, current: $value, new: $value) -> bool {
             let Some(area) = area() else { return false };
             // SAFETY: the area is this thread's. It names the descriptor only if this thread has registered: what an ended
             // thread has left there does not count, because glibc ends the process if a thread cannot register where another
@@ -154,3 +157,26 @@ macro_rules! compare_store {
 
 compare_store!(compare_store8, u8, "byte", reg_byte, "");
 compare_store!(compare_store16, u16, "word", reg, ":x");
+
+impl CompareStore for Word {
+    #[inline(always)]
+    fn compare_store_low8(&self, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        // SAFETY: `self` is borrowed, and accessed by machine instructions only.
+        if unsafe { compare_store8(self.low8(), current, new) } {
+            return Ok(());
+        }
+        // It held something else, or there are no restartable sequences: this finds out.
+        self.compare_exchange_low8(current, new, order, Ordering::Relaxed)
+            .map(drop)
+    }
+
+    #[inline(always)]
+    fn compare_store_low16(&self, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        // SAFETY: as above.
+        if unsafe { compare_store16(self.low16(), current, new) } {
+            return Ok(());
+        }
+        self.compare_exchange_low16(current, new, order, Ordering::Relaxed)
+            .map(drop)
+    }
+}

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use proptest::prelude::*;
 
-use super::portable;
+use super::{CompareStore, portable};
 
 /// An operation on a word.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,19 @@
-//! Words of x86-64. See [`word`](super), **Total store order**.
-
+//! Shared words of x86-64, and the machine instructions on them: what lock words are where Rust code is the CPU's own, on host
+//! threads and in a guest.
+//!
+//! A lock word is accessed in parts: byte, half-word, whole. Rust's memory model has no racing accesses of different
+//! sizes, x86 has. So *every* access to a word is an instruction of our own, which the compiler neither sees into nor moves
+//! memory accesses across.
+//!
+//! **Total store order** (Intel SDM vol. 3A §9.2, AMD APM vol. 2 §7.2): each load acquires, each store releases, each
+//! locked instruction is a full fence. Only a sequentially consistent store needs more than `mov`.
+#![no_std]
+#![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "inline assembly on memory that other CPUs access")]
 
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
-
-use super::rseq;
 
 /// A 32-bit word, also in parts.
 #[derive(Debug)]
@@ -30,9 +37,9 @@ macro_rules! accesses {
         $value:ty, $pointer:ident, $memory:literal, $register:literal, $class:ident, $accumulator:tt;
         $load:ident, $store:ident, $swap:ident, $compare_exchange:ident
     ) => {
+        /// Loads it.
         #[inline(always)]
-        #[allow(dead_code, reason = "not every size needs every operation")]
-        pub(crate) fn $load(&self, _order: Ordering) -> $value {
+        pub fn $load(&self, _order: Ordering) -> $value {
             let value: $value;
             // SAFETY: reads memory that `self` borrows, in one instruction.
             unsafe {
@@ -43,9 +50,9 @@ macro_rules! accesses {
             value
         }
 
+        /// Stores to it.
         #[inline(always)]
-        #[allow(dead_code, reason = "not every size needs every operation")]
-        pub(crate) fn $store(&self, value: $value, order: Ordering) {
+        pub fn $store(&self, value: $value, order: Ordering) {
             if order == Ordering::SeqCst {
                 self.$swap(value, order);
                 return;
@@ -58,9 +65,9 @@ macro_rules! accesses {
             }
         }
 
+        /// Exchanges it; returns what it held.
         #[inline(always)]
-        #[allow(dead_code, reason = "not every size needs every operation")]
-        pub(crate) fn $swap(&self, value: $value, _order: Ordering) -> $value {
+        pub fn $swap(&self, value: $value, _order: Ordering) -> $value {
             let before: $value;
             // SAFETY: exchanges memory that `self` borrows, in one instruction, which locks the bus by itself.
             unsafe {
@@ -71,9 +78,9 @@ macro_rules! accesses {
             before
         }
 
+        /// Stores `new` if it holds `current`; returns what it held, as `Err` if that was something else.
         #[inline(always)]
-        #[allow(dead_code, reason = "not every size needs every operation")]
-        pub(crate) fn $compare_exchange(
+        pub fn $compare_exchange(
             &self,
             current: $value,
             new: $value,
@@ -93,7 +100,8 @@ macro_rules! accesses {
 }
 
 impl Word {
-    pub(crate) const fn new(value: u32) -> Self {
+    /// A word that holds `value`.
+    pub const fn new(value: u32) -> Self {
         Word(UnsafeCell::new(value))
     }
 
@@ -102,8 +110,9 @@ impl Word {
         self.0.get()
     }
 
+    /// Bits 0-15, for instructions of the caller's own.
     #[inline(always)]
-    fn low16(&self) -> *mut u16 {
+    pub fn low16(&self) -> *mut u16 {
         self.0.get().cast()
     }
 
@@ -112,8 +121,9 @@ impl Word {
         self.low16().wrapping_add(1)
     }
 
+    /// Bits 0-7, for instructions of the caller's own.
     #[inline(always)]
-    fn low8(&self) -> *mut u8 {
+    pub fn low8(&self) -> *mut u8 {
         self.0.get().cast()
     }
 
@@ -128,29 +138,9 @@ impl Word {
     accesses!(u8, low8, "byte", "", reg_byte, "al"; load_low8, store_low8, swap_low8, compare_exchange_low8);
     accesses!(u8, byte1, "byte", "", reg_byte, "al"; load_byte1, store_byte1, swap_byte1, compare_exchange_byte1);
 
+    /// Adds, wrapping; returns the value before.
     #[inline(always)]
-    pub(crate) fn compare_store_low8(&self, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
-        // SAFETY: `self` is borrowed, and accessed by machine instructions only.
-        if unsafe { rseq::compare_store8(self.low8(), current, new) } {
-            return Ok(());
-        }
-        // It held something else, or there are no restartable sequences: this finds out.
-        self.compare_exchange_low8(current, new, order, Ordering::Relaxed)
-            .map(drop)
-    }
-
-    #[inline(always)]
-    pub(crate) fn compare_store_low16(&self, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
-        // SAFETY: as above.
-        if unsafe { rseq::compare_store16(self.low16(), current, new) } {
-            return Ok(());
-        }
-        self.compare_exchange_low16(current, new, order, Ordering::Relaxed)
-            .map(drop)
-    }
-
-    #[inline(always)]
-    pub(crate) fn fetch_add(&self, value: u32, _order: Ordering) -> u32 {
+    pub fn fetch_add(&self, value: u32, _order: Ordering) -> u32 {
         let before: u32;
         // SAFETY: adds to memory that `self` borrows, in one locked instruction.
         unsafe {
@@ -164,7 +154,7 @@ impl Word {
     /// Adds to one half, then loads the other. An addition to the whole would overlap a pending store to one half: that costs
     /// a tenth of an uncontended lock and unlock (measured on Zen 5).
     #[inline(always)]
-    pub(crate) fn fetch_add_high16(&self, value: u16, order: Ordering) -> u32 {
+    pub fn fetch_add_high16(&self, value: u16, order: Ordering) -> u32 {
         let before: u16;
         // SAFETY: adds to memory that `self` borrows, in one locked instruction.
         unsafe {
@@ -175,13 +165,15 @@ impl Word {
         u32::from(before) << 16 | u32::from(self.load_low16(order))
     }
 
+    /// Sets bits; returns the value before.
     #[inline(always)]
-    pub(crate) fn fetch_or(&self, bits: u32, order: Ordering) -> u32 {
+    pub fn fetch_or(&self, bits: u32, order: Ordering) -> u32 {
         self.fetch_update(order, |value| value | bits)
     }
 
+    /// Keeps only `bits`; returns the value before.
     #[inline(always)]
-    pub(crate) fn fetch_and(&self, bits: u32, order: Ordering) -> u32 {
+    pub fn fetch_and(&self, bits: u32, order: Ordering) -> u32 {
         self.fetch_update(order, |value| value & bits)
     }
 
@@ -199,7 +191,8 @@ impl Word {
 }
 
 impl Address {
-    pub(crate) const fn new(value: usize) -> Self {
+    /// A word that holds `value`.
+    pub const fn new(value: usize) -> Self {
         Address(UnsafeCell::new(value))
     }
 

@@ -1,0 +1,148 @@
+//! From a CPU's first instruction to its workload.
+
+#![expect(
+    unsafe_code,
+    reason = "the first code to run takes memory and CPU as the VMM left them"
+)]
+
+use alloc::boxed::Box;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use holdfast_abi::{cpuid, msr};
+use holdfast_guest::Cpu;
+use holdfast_locks::{CpuId, NodeTable, Paravirt, WaitTable};
+use holdfast_protocol::layout::{ORDERS, ORDERS_BYTES};
+use holdfast_protocol::{Message, Orders, Task, decode};
+
+use crate::calibrate::Pace;
+use crate::clock::Time;
+use crate::cpu::KvmCpu;
+use crate::hypervisor::Hypervisor;
+use crate::instructions::{self, stop};
+use crate::machine::KvmMachine;
+use crate::percpu::{self, PerCpu, Shared};
+use crate::{contend, fault, heap, interrupts, ring, tables};
+
+/// What CPU 0 has made ready for the others.
+static READY: AtomicPtr<Plan> = AtomicPtr::new(core::ptr::null_mut());
+/// CPUs that execute the workload.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
+struct Plan {
+    shared: &'static Shared,
+    task: Task,
+}
+
+/// CPU `number`'s first Rust code: on its boot stack, interrupts masked.
+///
+/// # Safety
+/// Called once on each CPU that the VMM starts, with its number, by the image's entry.
+pub unsafe extern "sysv64" fn main(number: u32) -> ! {
+    // SAFETY: this function's own contract.
+    let block = unsafe { percpu::enter(number) };
+    let plan = if number == 0 { prepare(block) } else { join(block) };
+    tables::load(block);
+    run(&KvmCpu::current(), plan)
+}
+
+fn orders() -> Orders {
+    let length = core::ptr::with_exposed_provenance::<u32>(ORDERS as usize);
+    // SAFETY: the VMM has mapped the orders' page, and written the length before it started this CPU.
+    let length = (unsafe { length.read_volatile() } as usize).min(ORDERS_BYTES as usize - 4);
+    // SAFETY: as above; nobody writes there any more.
+    let bytes = unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(ORDERS as usize + 4), length) };
+    match decode(bytes) {
+        Some(orders) => orders,
+        None => panic!("unreadable orders of {length} bytes: vmm and image are of different versions"),
+    }
+}
+
+fn prepare(block: &'static PerCpu) -> &'static Plan {
+    let orders = orders();
+    // SAFETY: what lies between is mapped memory that the VMM has left to the heap; nothing was allocated before.
+    unsafe { heap::begin(orders.heap as usize, orders.memory as usize) };
+    tables::fill_gates();
+    let time = Time::start(orders.clock, &block.clock);
+    let cpus = orders.cpus as usize;
+    let shared: &'static Shared = Box::leak(Box::new(Shared {
+        cpus: orders.cpus,
+        seed: orders.seed,
+        guest: orders.guest,
+        spin_threshold: spin_threshold(&orders.task),
+        hypervisor: Hypervisor::discover(),
+        time,
+        pace: Pace::measure(&time, &block.clock),
+        nodes: NodeTable::new(cpus),
+        waiting: WaitTable::new(cpus),
+    }));
+    percpu::share(block, shared);
+    if let Task::Kernel(boot) = &orders.task {
+        interrupts::deliver_to(holdfast_workloads::image(KvmMachine::new(shared), boot));
+    }
+    let task = orders.task;
+    let plan = Box::leak(Box::new(Plan { shared, task }));
+    // ORDERING: Release; pairs with the Acquire in `join`.
+    READY.store(plan, Release);
+    plan
+}
+
+fn join(block: &'static PerCpu) -> &'static Plan {
+    loop {
+        // ORDERING: Acquire; pairs with the Release in `prepare`: all that CPU 0 has made.
+        let plan = READY.load(Acquire);
+        // SAFETY: null or a leaked box.
+        if let Some(plan) = unsafe { plan.as_ref() } {
+            percpu::share(block, plan.shared);
+            plan.shared.time.join(&block.clock);
+            return plan;
+        }
+        core::hint::spin_loop();
+    }
+}
+
+fn spin_threshold(task: &Task) -> u32 {
+    match task {
+        Task::Kernel(boot) => boot.spin_threshold,
+        Task::Contention(contention) => contention.spin_threshold,
+        Task::Hog | Task::Fault(_) => 1 << 15,
+    }
+}
+
+fn run(cpu: &KvmCpu, plan: &'static Plan) -> ! {
+    let number = cpu.block().number.get();
+    let started = Message::Started {
+        cpu: number,
+        now_ns: cpu.now_ns(),
+    };
+    // ORDERING: AcqRel; the last one comes after the others' reports.
+    if STARTED.fetch_add(1, AcqRel) + 1 == plan.shared.cpus {
+        ring::report_now(&started);
+    } else {
+        ring::report(&started);
+    }
+    match &plan.task {
+        Task::Kernel(_) => match interrupts::image() {
+            Some(image) => image.boot(CpuId(number)),
+            None => unreachable!("cpu 0 has made the kernel"),
+        },
+        Task::Contention(contention) => {
+            register_steal_time(cpu);
+            contend::run(cpu, contention);
+        }
+        Task::Hog => loop {
+            instructions::spin(1 << 30);
+        },
+        Task::Fault(fault) => fault::commit(cpu, *fault),
+    }
+    stop()
+}
+
+/// Lends the host this CPU's record, as a kernel does: locks look at the preempted flag.
+fn register_steal_time(cpu: &KvmCpu) {
+    if cpu.shared().hypervisor.offers(cpuid::KVM_FEATURE_STEAL_TIME) {
+        let number = CpuId(cpu.block().number.get());
+        cpu.wrmsr(msr::STEAL_TIME, cpu.steal_time_address(number) | msr::STEAL_TIME_ENABLE);
+    }
+}

@@ -1,0 +1,195 @@
+//! Contexts: flows of control with stacks of their own, and the switch between two of them.
+
+#![expect(unsafe_code, reason = "switching stacks")]
+
+use alloc::alloc::{Layout, alloc, dealloc};
+use alloc::boxed::Box;
+use core::cell::Cell;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of a task's stack; interrupts run on it too.
+const STACK_BYTES: usize = 64 << 10;
+/// The top of stack *i* is this much times *i* lower than the block's end, within a page: aligned tops would share cache sets.
+const COLOUR_STEP: usize = 192;
+const PAGE: usize = 4096;
+/// Words at the bottom that nobody may write.
+const CANARY_WORDS: usize = 16;
+const CANARY: u64 = 0x5afe_57ac_5afe_57ac;
+
+/// What a fresh flow runs. It never returns: its last act is to switch away.
+pub(crate) type Body = Box<dyn FnOnce()>;
+
+/// A saved flow with the stack that it runs on, unless that is a CPU's boot stack.
+#[derive(Debug)]
+pub struct Context {
+    saved: Cell<*mut u8>,
+    stack: Option<Stack>,
+}
+
+#[derive(Debug)]
+struct Stack(NonNull<u8>);
+
+fn layout() -> Layout {
+    // Both constants are powers of two.
+    Layout::from_size_align(STACK_BYTES, 16).unwrap_or(Layout::new::<u8>())
+}
+
+impl Stack {
+    fn new() -> Stack {
+        // SAFETY: the layout has a size.
+        let block = unsafe { alloc(layout()) };
+        let Some(block) = NonNull::new(block) else {
+            panic!("out of memory: no {STACK_BYTES} bytes for a stack")
+        };
+        let canary = block.cast::<[u64; CANARY_WORDS]>();
+        // SAFETY: the lowest words of a block that is ours.
+        unsafe { canary.write([CANARY; CANARY_WORDS]) };
+        Stack(block)
+    }
+
+    fn canary_lives(&self) -> bool {
+        // SAFETY: written by `new`; nobody runs on the stack.
+        let words = unsafe { self.0.cast::<[u64; CANARY_WORDS]>().read() };
+        words == [CANARY; CANARY_WORDS]
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout.
+        unsafe { dealloc(self.0.as_ptr(), layout()) };
+    }
+}
+
+impl Context {
+    /// A flow that will run `body`.
+    pub(crate) fn new(body: Body) -> Context {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        // ORDERING: Relaxed; which colour a stack gets does not matter.
+        let colour = MADE.fetch_add(1, Relaxed) * COLOUR_STEP % PAGE;
+        let stack = Stack::new();
+        let body = Box::into_raw(Box::new(body));
+        // What `switch` pops: r15, r14, r13, r12, rbx, rbp, return address; then 0 where the flow's caller would be, so that
+        // backtraces end. `enter` starts with the stack pointer 16 bytes below the top, aligned as a call wants it.
+        let words = [0, 0, 0, body.expose_provenance(), 0, 0, enter as *const () as usize, 0];
+        let frame = stack.0.as_ptr().wrapping_add(STACK_BYTES - colour - 72);
+        // SAFETY: the eight words end 8 bytes below the top of a block that is ours, in use by nobody, far above its canary.
+        unsafe { frame.cast::<[usize; 8]>().write(words) };
+        Context {
+            saved: Cell::new(frame),
+            stack: Some(stack),
+        }
+    }
+
+    /// For a flow that runs already: filled by its first switch away.
+    pub(crate) const fn empty() -> Context {
+        Context {
+            saved: Cell::new(ptr::null_mut()),
+            stack: None,
+        }
+    }
+
+    /// Ends the life of a context that nobody will continue.
+    pub(crate) fn release(self) {
+        let overrun = self.stack.as_ref().is_some_and(|stack| !stack.canary_lives());
+        assert!(!overrun, "a flow has overrun its stack");
+    }
+}
+
+/// Saves the caller in `from` and continues `to`.
+///
+/// # Panics
+/// If `to` was not saved since it was last continued.
+#[inline]
+pub(crate) fn switch_contexts(from: &Context, to: &Context) {
+    let next = to.saved.replace(ptr::null_mut());
+    assert!(!next.is_null(), "a context is continued that was never saved");
+    // SAFETY: `next` was prepared by `new` or saved by `switch`, and was taken out just now, so it is continued once; its
+    // stack lives in its context until that is released. `from` stays at its place until its flow is continued.
+    unsafe { switch(from.saved.as_ptr(), next) };
+}
+
+/// First instructions of every flow.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn enter() {
+    core::arch::naked_asm!("mov rdi, r12", "xor ebp, ebp", "call {main}", "ud2", main = sym main)
+}
+
+extern "sysv64" fn main(body: *mut Body) -> ! {
+    // SAFETY: `Context::new` made it with `Box::into_raw`, and a flow starts once.
+    let body = unsafe { Box::from_raw(body) };
+    body();
+    panic!("a flow returned from its body")
+}
+
+/// # Safety
+/// As `switch_contexts` argues.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn switch(from: *mut *mut u8, to: *mut u8) {
+    // Callee-saved registers only; MXCSR and the x87 control word are never changed by the code that runs here.
+    core::arch::naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+    use core::cell::{OnceCell, RefCell};
+
+    use super::*;
+
+    #[test]
+    fn a_flow_keeps_its_registers_across_switches() {
+        struct Pair {
+            main: Context,
+            flow: OnceCell<Context>,
+            seen: RefCell<Vec<f64>>,
+        }
+        let pair: &'static Pair = Box::leak(Box::new(Pair {
+            main: Context::empty(),
+            flow: OnceCell::new(),
+            seen: RefCell::new(Vec::new()),
+        }));
+        let flow = || pair.flow.get().expect("made before the first switch");
+        let body = move || {
+            let mut value = 1.5f64;
+            loop {
+                value *= 2.0;
+                pair.seen.borrow_mut().push(value);
+                switch_contexts(flow(), &pair.main);
+            }
+        };
+        assert!(pair.flow.set(Context::new(Box::new(body))).is_ok());
+        for _ in 0..3 {
+            switch_contexts(&pair.main, flow());
+        }
+        assert_eq!(*pair.seen.borrow(), [3.0, 6.0, 12.0]);
+    }
+
+    #[test]
+    #[should_panic = "overrun its stack"]
+    fn an_overrun_is_seen_when_the_context_is_released() {
+        let context = Context::new(Box::new(|| ()));
+        let bottom = context.stack.as_ref().expect("it was just made").0;
+        // SAFETY: the lowest byte of a stack that nobody runs on.
+        unsafe { bottom.write(0) };
+        context.release();
+    }
+}

@@ -1,0 +1,373 @@
+//! A vCPU of a KVM guest, for the code that runs on it.
+
+#![expect(unsafe_code, reason = "the platform's traits are unsafe to implement")]
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{self, Relaxed};
+use core::sync::atomic::{compiler_fence, fence};
+
+use holdfast_abi::{StealTime, hypercall, lapic, msr};
+use holdfast_guest::{Cpu, LockClass, Mode};
+use holdfast_locks::{
+    Budget, CpuId, Event, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, Recorder, WaitTable,
+};
+
+use crate::instructions::{self, cli, interrupts_enabled, sti};
+use crate::percpu::{self, PerCpu, Shared};
+use crate::word::{KvmAddress, KvmWord};
+
+/// The vCPU that executes the caller. As good as its block: until the caller is switched to another CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct KvmCpu {
+    block: &'static PerCpu,
+    /// Not to be given to another CPU.
+    here: PhantomData<*const ()>,
+}
+
+impl KvmCpu {
+    /// The executing one.
+    #[inline(always)]
+    pub(crate) fn current() -> KvmCpu {
+        KvmCpu {
+            block: percpu::this(),
+            here: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn block(&self) -> &'static PerCpu {
+        self.block
+    }
+
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> &'static Shared {
+        self.block.shared()
+    }
+}
+
+// SAFETY: the words' operations are atomic, each with at least the ordering that it is given, by total store order
+// (`holdfast_words`). `cpu` is the number under which the executing CPU's block was entered.
+unsafe impl Platform for KvmCpu {
+    type Word = KvmWord;
+    type Address = KvmAddress;
+
+    #[inline(always)]
+    fn cpu(&self) -> CpuId {
+        CpuId(self.block.number.get())
+    }
+    #[inline(always)]
+    fn key(&self, word: &KvmWord) -> usize {
+        core::ptr::from_ref(word).addr()
+    }
+    #[inline(always)]
+    fn load(&self, word: &KvmWord, order: Ordering) -> u32 {
+        word.0.load(order)
+    }
+    #[inline(always)]
+    fn load_low16(&self, word: &KvmWord, order: Ordering) -> u16 {
+        word.0.load_low16(order)
+    }
+    #[inline(always)]
+    fn store(&self, word: &KvmWord, value: u32, order: Ordering) {
+        word.0.store(value, order);
+    }
+    #[inline(always)]
+    fn store_low8(&self, word: &KvmWord, value: u8, order: Ordering) {
+        word.0.store_low8(value, order);
+    }
+    #[inline(always)]
+    fn store_low16(&self, word: &KvmWord, value: u16, order: Ordering) {
+        word.0.store_low16(value, order);
+    }
+    #[inline(always)]
+    fn store_byte1(&self, word: &KvmWord, value: u8, order: Ordering) {
+        word.0.store_byte1(value, order);
+    }
+    #[inline(always)]
+    fn swap(&self, word: &KvmWord, value: u32, order: Ordering) -> u32 {
+        word.0.swap(value, order)
+    }
+    #[inline(always)]
+    fn swap_low8(&self, word: &KvmWord, value: u8, order: Ordering) -> u8 {
+        word.0.swap_low8(value, order)
+    }
+    #[inline(always)]
+    fn swap_low16(&self, word: &KvmWord, value: u16, order: Ordering) -> u16 {
+        word.0.swap_low16(value, order)
+    }
+    #[inline(always)]
+    fn swap_high16(&self, word: &KvmWord, value: u16, order: Ordering) -> u16 {
+        word.0.swap_high16(value, order)
+    }
+    #[inline(always)]
+    fn compare_exchange(
+        &self,
+        word: &KvmWord,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        word.0.compare_exchange(current, new, success, failure)
+    }
+    #[inline(always)]
+    fn compare_exchange_low8(
+        &self,
+        word: &KvmWord,
+        current: u8,
+        new: u8,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u8, u8> {
+        word.0.compare_exchange_low8(current, new, success, failure)
+    }
+    #[inline(always)]
+    fn compare_exchange_low16(
+        &self,
+        word: &KvmWord,
+        current: u16,
+        new: u16,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u16, u16> {
+        word.0.compare_exchange_low16(current, new, success, failure)
+    }
+    #[inline(always)]
+    fn fetch_add(&self, word: &KvmWord, value: u32, order: Ordering) -> u32 {
+        word.0.fetch_add(value, order)
+    }
+    #[inline(always)]
+    fn fetch_add_high16(&self, word: &KvmWord, value: u16, order: Ordering) -> u32 {
+        word.0.fetch_add_high16(value, order)
+    }
+    #[inline(always)]
+    fn fetch_or(&self, word: &KvmWord, bits: u32, order: Ordering) -> u32 {
+        word.0.fetch_or(bits, order)
+    }
+    #[inline(always)]
+    fn fetch_and(&self, word: &KvmWord, bits: u32, order: Ordering) -> u32 {
+        word.0.fetch_and(bits, order)
+    }
+
+    #[inline(always)]
+    fn load_address(&self, word: &KvmAddress, order: Ordering) -> usize {
+        word.0.load(order)
+    }
+    #[inline(always)]
+    fn store_address(&self, word: &KvmAddress, value: usize, order: Ordering) {
+        word.0.store(value, order);
+    }
+    #[inline(always)]
+    fn compare_exchange_address(
+        &self,
+        word: &KvmAddress,
+        current: usize,
+        new: usize,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<usize, usize> {
+        word.0.compare_exchange(current, new, success, failure)
+    }
+
+    #[inline(always)]
+    fn fence(&self, order: Ordering) {
+        // What words do is hidden from the compiler, which must not move memory accesses across either.
+        compiler_fence(order);
+        fence(order);
+    }
+    #[inline(always)]
+    fn relax(&self) {
+        core::hint::spin_loop();
+    }
+    #[inline]
+    fn wait_until(
+        &self,
+        word: &KvmWord,
+        budget: Budget,
+        order: Ordering,
+        until: impl Fn(u32) -> bool,
+    ) -> Result<u32, u32> {
+        let mut spins = 0u32;
+        loop {
+            let value = self.load(word, order);
+            if until(value) {
+                return Ok(value);
+            }
+            if budget != Budget::UNBOUNDED {
+                if spins == budget.0 {
+                    return Err(value);
+                }
+                spins += 1;
+            }
+            self.relax();
+        }
+    }
+
+    #[inline]
+    fn count(&self, event: Event) {
+        self.block.lock_stats.add(event, 1);
+    }
+
+    #[inline]
+    fn contention_begin(&self, _: &KvmWord) {
+        // ORDERING: Relaxed, here and in the other counters: statistics. One instruction, so that an interrupt loses none.
+        self.block.contentions.fetch_add(1, Relaxed);
+    }
+}
+
+// SAFETY: with the interrupt flag clear the CPU takes no interrupt; NMIs and exceptions end the guest.
+unsafe impl Interrupts for KvmCpu {
+    #[inline(always)]
+    fn irq_save(&self) -> bool {
+        let enabled = interrupts_enabled();
+        cli();
+        enabled
+    }
+    #[inline(always)]
+    fn irq_restore(&self, enabled: bool) {
+        if enabled {
+            sti();
+        }
+    }
+    #[inline(always)]
+    fn in_nmi(&self) -> bool {
+        false
+    }
+}
+
+// SAFETY: one table, with a place for each CPU that the VMM has started.
+unsafe impl Nodes for KvmCpu {
+    #[inline]
+    fn nodes(&self) -> &NodeTable<KvmWord> {
+        &self.shared().nodes
+    }
+}
+
+impl Numa for KvmCpu {
+    fn numa_node(&self, cpu: CpuId) -> u32 {
+        percpu::of(cpu.0).node.load(Relaxed)
+    }
+    fn monotonic_ns(&self) -> u64 {
+        self.now_ns()
+    }
+}
+
+// SAFETY: KVM keeps a kick until the target halts (`pv_unhalted`, `guest-locks.md` 8.3), and both its halt and its kick are
+// exits, which order memory as locked instructions do; where the host does not offer kicks no lock that needs them is chosen.
+// One waiting table.
+unsafe impl Paravirt for KvmCpu {
+    type Recorder = LockStats;
+
+    fn halt_masked(&self) {
+        self.block.halts.fetch_add(1, Relaxed);
+        instructions::hlt();
+    }
+    fn halt_unmasked(&self) {
+        self.block.halts.fetch_add(1, Relaxed);
+        instructions::sti_hlt_cli();
+    }
+    fn kick(&self, cpu: CpuId) {
+        self.block.kicks.fetch_add(1, Relaxed);
+        // APIC IDs are CPU numbers. An answer below zero means that nobody is kicked, ever: the host has lied in CPUID.
+        let result = self.hypercall(hypercall::KICK_CPU as u32, [0, u64::from(cpu.0), 0, 0]);
+        assert_eq!(result, 0, "a host that offers kicks refuses one");
+    }
+    #[inline]
+    fn is_preempted(&self, cpu: CpuId) -> bool {
+        self.steal_time(cpu).preempted.load(Relaxed) & StealTime::PREEMPTED != 0
+    }
+    #[inline]
+    fn waiting(&self) -> &WaitTable<KvmWord, KvmAddress> {
+        &self.shared().waiting
+    }
+    #[inline]
+    fn spin_threshold(&self) -> Budget {
+        Budget(self.shared().spin_threshold)
+    }
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.shared().time.now(&self.block.clock)
+    }
+    #[inline]
+    fn recorder(&self) -> &LockStats {
+        &self.block.lock_stats
+    }
+}
+
+// SAFETY: as for `Platform` and `Interrupts`.
+unsafe impl Cpu for KvmCpu {
+    #[inline]
+    fn compute(&self, ns: u64) {
+        self.shared().pace.run(ns);
+    }
+    #[inline(always)]
+    fn irq_enable(&self) {
+        sti();
+    }
+    #[inline(always)]
+    fn irq_disable(&self) {
+        cli();
+    }
+    #[inline(always)]
+    fn irqs_enabled(&self) -> bool {
+        interrupts_enabled()
+    }
+
+    fn cpuid(&self, leaf: u32) -> [u32; 4] {
+        instructions::cpuid(leaf)
+    }
+    fn wrmsr(&self, msr: u32, value: u64) {
+        // SAFETY: the guest kernel writes registers of the local APIC and of KVM; the memory that it lends the host by them
+        // is the record of `steal_time_address`.
+        unsafe { instructions::wrmsr(msr, value) };
+    }
+    fn rdmsr(&self, msr: u32) -> u64 {
+        instructions::rdmsr(msr)
+    }
+    fn apic_write(&self, offset: u32, value: u32) {
+        // SAFETY: the local APIC's page is mapped, and `offset` is that of one of its registers.
+        unsafe { apic_register(offset).write_volatile(value) };
+    }
+    fn apic_read(&self, offset: u32) -> u32 {
+        // SAFETY: as above.
+        unsafe { apic_register(offset).read_volatile() }
+    }
+    fn hypercall(&self, number: u32, arguments: [u64; 4]) -> i64 {
+        self.shared().hypervisor.call(number, arguments)
+    }
+
+    #[inline]
+    fn steal_time(&self, cpu: CpuId) -> &StealTime {
+        &percpu::of(cpu.0).steal_time
+    }
+    fn steal_time_address(&self, cpu: CpuId) -> u64 {
+        // Memory is mapped one to one.
+        core::ptr::from_ref(self.steal_time(cpu)).addr() as u64
+    }
+
+    fn join_node(&self, node: u32) {
+        self.block.node.store(node, Relaxed);
+    }
+
+    #[inline(always)]
+    fn lock_acquired(&self, _: &KvmWord) {}
+    #[inline(always)]
+    fn lock_class(&self, _: &KvmWord, _: LockClass) {}
+    #[inline(always)]
+    fn lock_released(&self, _: &KvmWord) {}
+    #[inline]
+    fn contentions(&self) -> u64 {
+        self.block.contentions.load(Relaxed)
+    }
+    #[inline(always)]
+    fn ipi_wait_begin(&self, _: CpuId) {}
+    #[inline(always)]
+    fn ipi_wait_end(&self, _: CpuId) {}
+    #[inline(always)]
+    fn executing(&self, _: Mode) {}
+}
+
+fn apic_register(offset: u32) -> *mut u32 {
+    debug_assert!((offset as usize) < lapic::PAGE_BYTES);
+    core::ptr::with_exposed_provenance_mut(msr::APIC_BASE_ADDRESS as usize + offset as usize)
+}

@@ -1,0 +1,106 @@
+//! The machine beneath the guest kernel.
+
+#![expect(unsafe_code, reason = "the machine's trait is unsafe to implement")]
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::String;
+use core::sync::atomic::Ordering::Relaxed;
+
+use holdfast_guest::{Machine, Report};
+use holdfast_locks::{Event, Paravirt};
+use holdfast_protocol::Message;
+
+use crate::context::{Body, Context, switch_contexts};
+use crate::cpu::KvmCpu;
+use crate::percpu::{self, Shared};
+use crate::ring;
+
+/// A KVM guest's machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KvmMachine {
+    shared: &'static Shared,
+}
+
+impl KvmMachine {
+    pub(crate) fn new(shared: &'static Shared) -> KvmMachine {
+        KvmMachine { shared }
+    }
+}
+
+// SAFETY: `cpu` reads the executing CPU's block through GS; `switch` keeps the callee-saved registers. The image is never
+// dropped.
+unsafe impl Machine for KvmMachine {
+    type Cpu = KvmCpu;
+    type Context = Context;
+
+    fn cpus(&self) -> u32 {
+        self.shared.cpus
+    }
+
+    #[inline(always)]
+    fn cpu(&self) -> KvmCpu {
+        KvmCpu::current()
+    }
+
+    fn new_context(&self, body: Box<dyn FnOnce()>) -> Context {
+        Context::new(body as Body)
+    }
+
+    fn empty_context(&self) -> Context {
+        Context::empty()
+    }
+
+    #[inline]
+    fn switch(&self, from: &Context, to: &Context) {
+        switch_contexts(from, to);
+    }
+
+    fn release_context(&self, context: Context) {
+        context.release();
+    }
+
+    fn seed(&self, purpose: &str) -> u64 {
+        holdfast_workloads::stream_seed(self.shared.seed, self.shared.guest, purpose)
+    }
+
+    fn report(&self, report: Report) {
+        let now_ns = self.cpu().now_ns();
+        match report {
+            Report::Begin => ring::report_now(&Message::Begin { now_ns }),
+            Report::Done { operations } => {
+                report_counters(self.shared);
+                ring::report_now(&Message::Done { now_ns, operations });
+            }
+            Report::Counter(name, value) => ring::report(&Message::Counter(name, value)),
+            Report::Panic(message) => ring::panicked(format_args!("{message}")),
+        }
+    }
+}
+
+/// Reports what locks and CPUs have counted, summed over the CPUs. Statistics: others may still be counting.
+pub(crate) fn report_counters(shared: &Shared) {
+    let cpus = || (0..shared.cpus).map(percpu::of);
+    let counter = |name: String, value: u64| {
+        if value > 0 {
+            ring::report(&Message::Counter(name, value));
+        }
+    };
+    for &event in Event::ALL {
+        let total = cpus().map(|cpu| cpu.lock_stats.count(event)).sum();
+        counter(event.name().to_owned(), total);
+    }
+    let blocked = cpus().map(|cpu| cpu.lock_stats.time_blocked_ns()).sum();
+    counter("time_blocked".to_owned(), blocked);
+    // ORDERING: Relaxed: statistics.
+    counter(
+        "guest.kicks".to_owned(),
+        cpus().map(|cpu| cpu.kicks.load(Relaxed)).sum(),
+    );
+    counter("guest.hlt".to_owned(), cpus().map(|cpu| cpu.halts.load(Relaxed)).sum());
+}
+
+/// An interrupt, and no kernel to take it.
+pub(crate) fn unexpected_interrupt(vector: u32) {
+    panic!("an interrupt of vector {vector} with nobody to handle it")
+}

@@ -1,0 +1,137 @@
+//! Where a guest is: registers, and a backtrace with names.
+
+use std::fmt;
+
+use holdfast_protocol::Crash;
+use kvm_bindings::{kvm_regs, kvm_sregs};
+use kvm_ioctls::VcpuFd;
+
+use crate::image::Image;
+use crate::memory::Memory;
+
+/// The longest backtrace.
+const FRAMES_MAX: usize = 48;
+const RFLAGS_IF: u64 = 1 << 9;
+
+/// One vCPU of a guest, as it was found.
+#[derive(Clone, Debug, Default)]
+pub struct GuestState {
+    /// The VM's name.
+    pub vm: String,
+    /// The vCPU.
+    pub vcpu: u32,
+    /// Its registers by name.
+    pub registers: Vec<(&'static str, u64)>,
+    /// Functions, innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// One function of a backtrace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The instruction, or the one after a call.
+    pub address: u64,
+    /// Its function, and how far in it; `None`: outside of all.
+    pub function: Option<(String, u64)>,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.function {
+            Some((name, offset)) => write!(f, "{:#x} {name}+{offset:#x}", self.address),
+            None => write!(f, "{:#x} ?", self.address),
+        }
+    }
+}
+
+impl fmt::Display for GuestState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} vcpu {}:", self.vm, self.vcpu)?;
+        for line in self.registers.chunks(4) {
+            let line: Vec<String> = line
+                .iter()
+                .map(|(name, value)| format!("{name:>6} {value:016x}"))
+                .collect();
+            writeln!(f, "  {}", line.join(" "))?;
+        }
+        for (number, frame) in self.frames.iter().enumerate() {
+            writeln!(f, "  #{number} {frame}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What `vcpu` executes now, or was doing when an exception came.
+pub(crate) fn capture(
+    vm: &str,
+    number: u32,
+    vcpu: &VcpuFd,
+    memory: &Memory,
+    image: &Image,
+    crash: Option<&Crash>,
+) -> GuestState {
+    let registers = vcpu.get_regs().unwrap_or_default();
+    let system = vcpu.get_sregs().unwrap_or_default();
+    let mut listed = list(&registers, &system);
+    let (mut rip, mut rbp) = (registers.rip, registers.rbp);
+    if let Some(crash) = crash {
+        // The guest's own words, which only choose what is shown.
+        (rip, rbp) = (crash.rip, crash.rbp);
+        listed = vec![
+            ("vector", crash.vector.into()),
+            ("error", crash.error),
+            ("rip", crash.rip),
+            ("rsp", crash.rsp),
+            ("rbp", crash.rbp),
+            ("rflags", crash.rflags),
+            ("cr2", crash.cr2),
+        ];
+    }
+    GuestState {
+        vm: vm.to_owned(),
+        vcpu: number,
+        registers: listed,
+        frames: backtrace(rip, rbp, memory, image),
+    }
+}
+
+fn list(registers: &kvm_regs, system: &kvm_sregs) -> Vec<(&'static str, u64)> {
+    vec![
+        ("rip", registers.rip),
+        ("rsp", registers.rsp),
+        ("rbp", registers.rbp),
+        ("rflags", registers.rflags),
+        ("rax", registers.rax),
+        ("rbx", registers.rbx),
+        ("rcx", registers.rcx),
+        ("rdx", registers.rdx),
+        ("rsi", registers.rsi),
+        ("rdi", registers.rdi),
+        ("cr2", system.cr2),
+        ("gs", system.gs.base),
+        ("if", (registers.rflags & RFLAGS_IF) / RFLAGS_IF),
+    ]
+}
+
+/// Follows frame pointers for as long as they lead upwards through memory.
+fn backtrace(rip: u64, mut rbp: u64, memory: &Memory, image: &Image) -> Vec<Frame> {
+    let frame = |address: u64| Frame {
+        address,
+        function: image.symbol(address).map(|(name, offset)| (name.to_owned(), offset)),
+    };
+    let mut frames = vec![frame(rip)];
+    while frames.len() < FRAMES_MAX && rbp.is_multiple_of(8) && rbp != 0 {
+        let Some(caller) = rbp.checked_add(8).and_then(|at| memory.word(at)) else {
+            break;
+        };
+        if caller == 0 {
+            break;
+        }
+        frames.push(frame(caller));
+        match memory.word(rbp) {
+            Some(next) if next > rbp => rbp = next,
+            _ => break,
+        }
+    }
+    frames
+}

@@ -1,0 +1,39 @@
+//! The Holdfast guest on a real KVM: a small VMM as a library, with the guest image inside.
+//!
+//! Guest kernel, workloads and locks are those of the simulator, unchanged; halts, kicks, directed yields and steal time are
+//! the host's own. A caller describes virtual machines, runs them together, and gets what guests and host have counted:
+//!
+//! ```no_run
+//! use holdfast_kvm::{Contention, Options, Task, Vm, run};
+//!
+//! let contended = Vm::new("vm1", 4, Task::Contention(Contention::default()));
+//! let report = run(&[contended], &Options::default())?;
+//! println!("{} acquisitions", report.vms[0].acquisitions());
+//! # Ok::<(), holdfast_kvm::Error>(())
+//! ```
+//!
+//! **No orphans**: when [`run`] returns, all vCPU threads have ended and all virtual machines are gone, whatever happened.
+//! **No trust**: what a guest writes is decoded with bounds; a hostile guest ends its run with an error.
+
+mod cpuid;
+mod crash;
+mod error;
+mod guest;
+mod image;
+mod memory;
+mod report;
+mod ring;
+mod run;
+mod stats;
+mod system;
+mod vcpu;
+mod vm;
+
+pub use crash::{Frame, GuestState};
+pub use error::Error;
+pub use holdfast_protocol::{Contention, Fault, Task};
+pub use image::{EMBEDDED, Image, ImageError};
+pub use report::{Report, VcpuReport, VmReport};
+pub use run::{Options, run};
+pub use system::{Host, pin_to};
+pub use vm::{Feature, Vm};

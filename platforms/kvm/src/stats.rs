@@ -1,0 +1,111 @@
+//! KVM's binary statistics: `KVM_GET_STATS_FD` (kernel documentation, virt/kvm/api, 4.133).
+//!
+//! ```text
+//! header: flags, name_size, num_desc, id_offset, desc_offset, data_offset    u32 each
+//! descriptor: flags u32, exponent s16, size u16, offset u32, bucket_size u32, name
+//! ```
+
+#![expect(unsafe_code, reason = "kvm-ioctls has no call for statistics")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+
+/// `_IO(KVMIO, 0xce)`.
+const KVM_GET_STATS_FD: libc::c_ulong = 0xaece;
+const HEADER_BYTES: usize = 24;
+const DESCRIPTOR_BYTES: usize = 16;
+/// The kernel has about sixty; what claims to be longer is not understood.
+const DESCRIPTORS_MAX: u32 = 4096;
+const NAME_BYTES_MAX: u32 = 256;
+
+/// One file of statistics: of a VM or of a vCPU.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    file: File,
+    known: Vec<Descriptor>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Descriptor {
+    name: String,
+    /// Where its value lies in the file.
+    at: u64,
+    /// How many values; more than one is a histogram.
+    values: u16,
+}
+
+impl Statistics {
+    /// Those of the VM or vCPU `of`; `None` before Linux 5.14.
+    pub(crate) fn of(of: &impl AsRawFd) -> Option<Statistics> {
+        // SAFETY: takes no argument, and gives a new descriptor or an error.
+        let fd = unsafe { libc::ioctl(of.as_raw_fd(), KVM_GET_STATS_FD, 0) };
+        if fd < 0 {
+            return None;
+        }
+        // SAFETY: just made by the kernel, and nobody else's.
+        let file = unsafe { File::from_raw_fd(fd) };
+        let known = describe(&file).ok()?;
+        Some(Statistics { file, known })
+    }
+
+    /// All values that are single numbers.
+    pub(crate) fn read(&self) -> BTreeMap<String, u64> {
+        let single = self.known.iter().filter(|descriptor| descriptor.values == 1);
+        let value = |descriptor: &Descriptor| {
+            let mut bytes = [0; 8];
+            self.file.read_exact_at(&mut bytes, descriptor.at).ok()?;
+            Some((descriptor.name.clone(), u64::from_le_bytes(bytes)))
+        };
+        single.filter_map(value).collect()
+    }
+}
+
+fn describe(file: &File) -> io::Result<Vec<Descriptor>> {
+    let mut header = [0; HEADER_BYTES];
+    file.read_exact_at(&mut header, 0)?;
+    let field = |index: usize| u32_at(&header, index * 4);
+    let (name_bytes, count, descriptors, data) = (field(1), field(2), field(4), field(5));
+    if count > DESCRIPTORS_MAX || name_bytes > NAME_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let stride = DESCRIPTOR_BYTES + name_bytes as usize;
+    let mut all = vec![0; stride * count as usize];
+    file.read_exact_at(&mut all, descriptors.into())?;
+    Ok(all.chunks_exact(stride).map(|bytes| descriptor(bytes, data)).collect())
+}
+
+fn descriptor(bytes: &[u8], data: u32) -> Descriptor {
+    let name = &bytes[DESCRIPTOR_BYTES..];
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Descriptor {
+        name: String::from_utf8_lossy(&name[..end]).into_owned(),
+        at: u64::from(data) + u64::from(u32_at(bytes, 8)),
+        values: u16::from_le_bytes([bytes[6], bytes[7]]),
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_says_where_its_value_is() {
+        let mut bytes = vec![0; DESCRIPTOR_BYTES];
+        bytes[6] = 1;
+        bytes[8] = 0x20;
+        bytes.extend(b"halt_exits\0\0\0");
+        let expected = Descriptor {
+            name: "halt_exits".to_owned(),
+            at: 0x120,
+            values: 1,
+        };
+        assert_eq!(descriptor(&bytes, 0x100), expected);
+    }
+}

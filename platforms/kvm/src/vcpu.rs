@@ -1,0 +1,154 @@
+//! One vCPU: its registers at the start, and the thread that runs it.
+
+#![expect(unsafe_code, reason = "signals and CPU affinity of threads")]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Once;
+use std::thread::JoinHandle;
+
+use holdfast_protocol::layout;
+use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state, kvm_regs, kvm_segment};
+use kvm_ioctls::{VcpuExit, VcpuFd};
+
+use crate::error::Error;
+
+const CR0_PE: u64 = 1;
+const CR0_MP: u64 = 1 << 1;
+const CR0_ET: u64 = 1 << 4;
+const CR0_NE: u64 = 1 << 5;
+const CR0_WP: u64 = 1 << 16;
+const CR0_PG: u64 = 1 << 31;
+const CR4_PAE: u64 = 1 << 5;
+const EFER_LME: u64 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+/// RFLAGS: the bit that always reads 1.
+const RFLAGS_FIXED: u64 = 1 << 1;
+
+/// Long mode, flat segments whose selectors are those that the image's own tables have.
+pub(crate) fn prepare(vcpu: &VcpuFd, number: u32, entry: u64, stack: u64) -> Result<(), Error> {
+    let refused = |what: &str| {
+        let tried = format!("set {what} of vcpu {number}");
+        move |error| Error::host(tried, error)
+    };
+    let mut system = vcpu.get_sregs().map_err(refused("system registers"))?;
+    let code = kvm_segment {
+        base: 0,
+        limit: u32::MAX,
+        selector: 0x08,
+        type_: 11,
+        present: 1,
+        s: 1,
+        l: 1,
+        g: 1,
+        ..kvm_segment::default()
+    };
+    let data = kvm_segment {
+        selector: 0x10,
+        type_: 3,
+        l: 0,
+        db: 1,
+        ..code
+    };
+    system.cs = code;
+    (system.ds, system.es, system.fs, system.gs, system.ss) = (data, data, data, data, data);
+    system.cr3 = layout::TABLES;
+    system.cr4 = CR4_PAE;
+    system.cr0 = CR0_PE | CR0_MP | CR0_ET | CR0_NE | CR0_WP | CR0_PG;
+    system.efer = EFER_LME | EFER_LMA;
+    vcpu.set_sregs(&system).map_err(refused("system registers"))?;
+    let registers = kvm_regs {
+        rip: entry,
+        rsp: stack,
+        rdi: number.into(),
+        rflags: RFLAGS_FIXED,
+        ..kvm_regs::default()
+    };
+    vcpu.set_regs(&registers).map_err(refused("registers"))?;
+    // All start at once: the guest's boot CPU has no INIT to send.
+    let runnable = kvm_mp_state {
+        mp_state: KVM_MP_STATE_RUNNABLE,
+    };
+    vcpu.set_mp_state(runnable).map_err(refused("state"))
+}
+
+/// How a vCPU left the guest.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// The guest rang the doorbell.
+    Doorbell,
+    /// A signal to the thread: look whether to stop.
+    Signal,
+    /// A triple fault.
+    TripleFault,
+    /// Something that no guest of ours does.
+    Unexpected(String),
+}
+
+/// Runs until the guest is left.
+pub(crate) fn run(vcpu: &mut VcpuFd) -> Exit {
+    match vcpu.run() {
+        Ok(VcpuExit::IoOut(layout::DOORBELL, _)) => Exit::Doorbell,
+        Ok(VcpuExit::IoOut(port, data)) => Exit::Unexpected(format!("output of {data:x?} to port {port:#x}")),
+        Ok(VcpuExit::IoIn(port, _)) => Exit::Unexpected(format!("input from port {port:#x}")),
+        Ok(VcpuExit::MmioRead(address, data)) => Exit::Unexpected(format!(
+            "read of {} bytes at {address:#x}, where nothing is",
+            data.len()
+        )),
+        Ok(VcpuExit::MmioWrite(address, data)) => {
+            Exit::Unexpected(format!("write of {data:x?} at {address:#x}, where nothing is"))
+        }
+        Ok(VcpuExit::Shutdown) => Exit::TripleFault,
+        Ok(VcpuExit::Intr) => Exit::Signal,
+        Ok(other) => Exit::Unexpected(format!("{other:?}")),
+        Err(error) => match io::Error::from(error).kind() {
+            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => Exit::Signal,
+            _ => Exit::Unexpected(format!("kvm cannot run it: {}", io::Error::from(error))),
+        },
+    }
+}
+
+/// The signal that makes a thread leave the guest.
+fn signal_number() -> libc::c_int {
+    libc::SIGRTMIN()
+}
+
+extern "C" fn on_signal(_: libc::c_int) {}
+
+/// Makes that signal do nothing but interrupt. Once per process.
+pub(crate) fn prepare_signal() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: all zeros is an action without flags and with an empty mask.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
+        // SAFETY: a valid action, whose handler does nothing. Without SA_RESTART: KVM_RUN ends with EINTR.
+        let result = unsafe { libc::sigaction(signal_number(), &raw const action, std::ptr::null_mut()) };
+        assert_eq!(result, 0, "the kernel knows its own real-time signals");
+    });
+}
+
+/// Makes `thread` leave the guest if it is in it. It may be about to enter: then this has to be said again.
+pub(crate) fn interrupt<T>(thread: &JoinHandle<T>) {
+    // SAFETY: the handle has not been joined, so the thread's id is valid, even if it has ended.
+    unsafe { libc::pthread_kill(thread.as_pthread_t(), signal_number()) };
+}
+
+/// Lets the calling thread run on `pcpus` only.
+pub(crate) fn pin_to(pcpus: &[u32]) -> io::Result<()> {
+    // SAFETY: all zeros is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    for &pcpu in pcpus {
+        if pcpu >= libc::CPU_SETSIZE as u32 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no pcpu {pcpu}")));
+        }
+        // SAFETY: the number is within the set.
+        unsafe { libc::CPU_SET(pcpu as usize, &mut set) };
+    }
+    // SAFETY: a valid set of the size given, for the calling thread.
+    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

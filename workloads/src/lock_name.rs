@@ -1,0 +1,37 @@
+//! Locks by their names, where parameters travel to another program (serde's `with`).
+
+use core::fmt;
+
+use holdfast_locks::LockKind;
+use serde::de::{Error, Visitor};
+use serde::{Deserializer, Serializer};
+
+/// Writes the name.
+///
+/// # Errors
+/// The serializer's.
+pub fn serialize<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.name())
+}
+
+/// Reads a name.
+///
+/// # Errors
+/// A name that no lock has; the deserializer's.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LockKind, D::Error> {
+    deserializer.deserialize_str(Name)
+}
+
+struct Name;
+
+impl Visitor<'_> for Name {
+    type Value = LockKind;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a lock")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<LockKind, E> {
+        name.parse().map_err(E::custom)
+    }
+}

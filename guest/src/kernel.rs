@@ -43,6 +43,8 @@ pub struct Config {
     /// Whether a wake-up for a CPU of another cache is handed over to that CPU (`TTWU_QUEUE`, Linux 3.0 and later). Before,
     /// the waker itself takes the run queue's lock of the CPU where the task slept, and then of the one where it goes.
     pub ttwu_queue: bool,
+    /// Whether tasks that wake many others leave them where they slept (`wake_wide`, Linux 3.12 and later, here as of 4.3).
+    pub wake_wide: bool,
 }
 
 /// The kernel.

@@ -67,6 +67,10 @@ pub(crate) struct Task<M: Machine> {
     pub(crate) move_to: Local32,
     /// Id + 1 of the next task in a CPU's wake list.
     pub(crate) wake_next: Local32,
+    /// Whom it woke last, how many times that was another one than before, and since when these count (`wakee_flips`).
+    pub(crate) last_wakee: Local32,
+    pub(crate) wakee_flips: Local32,
+    pub(crate) wakee_flips_since: Local,
 
     // The wait queue that it is in, under that queue's lock.
     pub(crate) wait_next: Local32,
@@ -118,6 +122,9 @@ impl<M: Machine> Task<M> {
             picked_at: Local::new(0),
             move_to: Local32::new(0),
             wake_next: Local32::new(0),
+            last_wakee: Local32::new(TaskId::NONE.0),
+            wakee_flips: Local32::new(0),
+            wakee_flips_since: Local::new(0),
             wait_next: Local32::new(TaskId::NONE.0),
             wait_previous: Local32::new(TaskId::NONE.0),
             waiting: Shared32::new(0),

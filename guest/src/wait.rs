@@ -6,6 +6,7 @@
 use crate::class::LockClass;
 use crate::costs;
 use crate::kernel::{Kernel, OnCpu};
+use crate::local::Shared32;
 use crate::machine::Machine;
 use crate::sched::WakeHint;
 use crate::sync::SpinLock;
@@ -60,12 +61,15 @@ impl WaitList {
 /// Tasks that wait for something (`wait_queue_head_t`).
 pub(crate) struct WaitQueue<M: Machine> {
     list: SpinLock<WaitList, M>,
+    /// Hint: how many are in it.
+    waiters: Shared32,
 }
 
 impl<M: Machine> WaitQueue<M> {
     pub(crate) fn new() -> Self {
         WaitQueue {
             list: SpinLock::new(LockClass::WaitQueue, WaitList::EMPTY),
+            waiters: Shared32::new(0),
         }
     }
 
@@ -77,6 +81,7 @@ impl<M: Machine> WaitQueue<M> {
         let mut list = self.list.lock_irq(on);
         if task.waiting.get() == 0 {
             list.push(on.kernel, id);
+            self.waiters.set(self.waiters.get() + 1);
         }
         task.state.set(sleep);
         on.work(costs::WAIT_QUEUE_LINK);
@@ -103,19 +108,27 @@ impl<M: Machine> WaitQueue<M> {
         let mut list = self.list.lock_irq(on);
         if on.kernel.tasks.get(id).waiting.get() != 0 {
             list.remove(on.kernel, id);
+            self.waiters.set(self.waiters.get() - 1);
         }
         on.work(costs::WAIT_QUEUE_LINK);
+    }
+
+    /// Nobody waits (`waitqueue_active`). For those who changed the condition before, in sight of all: under a lock that
+    /// waiters hold while they join, or by a [`Shared32`].
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiters.get() == 0
     }
 
     /// Wakes up to `count` tasks, first come first.
     pub(crate) fn wake(&self, on: &OnCpu<'_, M>, count: u32, hint: WakeHint) {
         let mut list = self.list.lock_irq(on);
-        wake_list(on, &mut list, count, hint);
+        let woken = wake_list(on, &mut list, count, hint);
+        self.waiters.set(self.waiters.get() - woken);
     }
 }
 
-/// Wakes up to `count` tasks of `list`, whose lock the caller holds.
-pub(crate) fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, count: u32, hint: WakeHint) {
+/// Wakes up to `count` tasks of `list`, whose lock the caller holds; how many.
+pub(crate) fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, count: u32, hint: WakeHint) -> u32 {
     let (mut id, mut left) = (list.first, count);
     while id != TaskId::NONE && left > 0 {
         let next = TaskId(on.kernel.tasks.get(id).wait_next.get());
@@ -126,6 +139,7 @@ pub(crate) fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, coun
         }
         id = next;
     }
+    count - left
 }
 
 /// Waits for an event that happens once per wait (`struct completion`).

@@ -98,6 +98,7 @@ impl DraftVm {
         match self.boot.workload {
             Workload::Idle | Workload::Hog(_) => false,
             Workload::Contend(_)
+            | Workload::Hackbench(_)
             | Workload::Kernbench(_)
             | Workload::Pgbench(_)
             | Workload::Aim7(_)
@@ -179,6 +180,10 @@ fn scaled(workload: Workload, scale: f64) -> Workload {
             let wanted = (f64::from(parameters.jobs) * scale).round() as u32;
             parameters.jobs = wanted.max(1);
             Workload::Aim7(parameters)
+        }
+        Workload::Hackbench(mut parameters) => {
+            parameters.loops = scaled_count(u64::from(parameters.loops), scale, 1) as u32;
+            Workload::Hackbench(parameters)
         }
         Workload::Startup(mut parameters) => {
             parameters.devices = scaled_count(u64::from(parameters.devices), scale, 1) as u32;

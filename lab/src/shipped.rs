@@ -27,12 +27,12 @@ macro_rules! shipped {
 /// Experiments: published ones, and questions of our own.
 pub static EXPERIMENTS: &[Shipped] = shipped!(
     "experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "amqp-directed-yield", "boot-64",
-    "cgroup-imbalance", "lock-crossover", "directed-yield-grid", "kernel-build-contention"
+    "cgroup-imbalance", "lock-crossover", "directed-yield-grid", "kernel-build-contention", "avic-hackbench"
 );
 
 /// Machine profiles.
 pub static MACHINES: &[Shipped] =
-    shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "broadwell-2x14", "generic-x86");
+    shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "broadwell-2x14", "carrizo-4", "generic-x86");
 
 /// The profile of an experiment that names none.
 pub const DEFAULT_MACHINE: &str = "generic-x86";

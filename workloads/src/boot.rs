@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::aim7::Aim7;
 use crate::amqp::Amqp;
 use crate::contend::Contend;
+use crate::hackbench::Hackbench;
 use crate::hog::Hog;
 use crate::kernbench::Kernbench;
 use crate::pgbench::Pgbench;
@@ -42,6 +43,8 @@ pub struct Boot {
     /// Whether wake-ups across caches are handed over by IPI (Linux 3.0 and later). Before, the waker takes the other CPU's
     /// run queue lock.
     pub ttwu_queue: bool,
+    /// Whether tasks that wake many others leave them on the CPUs where they slept (`wake_wide`, Linux 3.12 and later).
+    pub wake_wide: bool,
     /// The program.
     pub workload: Workload,
 }
@@ -59,6 +62,7 @@ impl Default for Boot {
             owner_spinning: OwnerSpinning::Everyone,
             wait_early_preempted: false,
             ttwu_queue: true,
+            wake_wide: false,
             workload: Workload::Idle,
         }
     }
@@ -73,6 +77,8 @@ pub enum Workload {
     Hog(Hog),
     /// Tasks that contend for one spinlock of the kernel.
     Contend(Contend),
+    /// Groups of senders and receivers.
+    Hackbench(Hackbench),
     /// A kernel build.
     Kernbench(Kernbench),
     /// PostgreSQL's benchmark.

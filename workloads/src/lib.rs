@@ -1,5 +1,5 @@
-//! Programs over guest services: kernel build, PostgreSQL, AIM7, message broker, booting, CPU hogs, tasks that contend for one
-//! lock.
+//! Programs over guest services: kernel build, PostgreSQL, AIM7, message broker, hackbench, booting, CPU hogs, tasks that
+//! contend for one lock.
 //!
 //! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that differ
 //! in a lock do the same work. **No machine**: a program sees system calls and its own time, nothing below.
@@ -16,6 +16,7 @@ mod aim7;
 mod amqp;
 mod boot;
 mod contend;
+mod hackbench;
 mod hog;
 mod kernbench;
 pub mod lock_name;
@@ -27,6 +28,7 @@ pub use aim7::Aim7;
 pub use amqp::Amqp;
 pub use boot::{Boot, Workload};
 pub use contend::Contend;
+pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::{Format, OwnerSpinning};
 pub use kernbench::Kernbench;
@@ -44,11 +46,13 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         shared_cache: boot.shared_cache,
         owner_spinning: boot.owner_spinning,
         ttwu_queue: boot.ttwu_queue,
+        wake_wide: boot.wake_wide,
     };
     let program: Box<dyn Program<M>> = match &boot.workload {
         Workload::Idle => Box::new(Idle),
         Workload::Hog(hog) => Box::new(hog::Hogs::new(hog, machine.cpus())),
         Workload::Contend(contend) => Box::new(contend::Contenders::new(contend, machine.cpus())),
+        Workload::Hackbench(hackbench) => Box::new(hackbench::Messaging::new(hackbench)),
         Workload::Kernbench(kernbench) => Box::new(kernbench::Build::new(kernbench)),
         Workload::Aim7(aim7) => Box::new(aim7::Disk::new(aim7)),
         Workload::Pgbench(pgbench) => Box::new(pgbench::Database::new(pgbench)),

@@ -25,7 +25,8 @@ fn what_is_listed_can_be_shown() {
             "cgroup-imbalance",
             "lock-crossover",
             "directed-yield-grid",
-            "kernel-build-contention"
+            "kernel-build-contention",
+            "avic-hackbench"
         ]
     );
     assert_eq!(
@@ -35,6 +36,7 @@ fn what_is_listed_can_be_shown() {
             "nehalem-ex",
             "westmere-ex-8",
             "broadwell-2x14",
+            "carrizo-4",
             "generic-x86"
         ]
     );

@@ -1,4 +1,13 @@
 //! Pipes.
+//!
+//! As in Linux before 5.5: a ring of pages; a small write goes into the last page as a whole, if it fits there, and else
+//! begins a page of its own; room is made page by page, when the last byte of one is read. All who wait are woken, readers
+//! and writers alike.
+//!
+//! **Whole** (`PIPE_BUF`): a write of at most a page is not torn by others'. **Conserved**: a byte is in one page from its
+//! write until its read.
+
+use core::array;
 
 use crate::costs;
 use crate::kernel::Kernel;
@@ -10,9 +19,79 @@ use crate::sched::{self, WakeHint};
 use crate::task::state;
 use crate::wait::WaitQueue;
 
-/// Bytes that a pipe holds: 16 pages.
-const PIPE_BYTES: u32 = 65_536;
+/// Pages that a pipe holds (`PIPE_DEF_BUFFERS`).
+const PAGES: u32 = 16;
 const PAGE_BYTES: u32 = 4_096;
+
+/// What a pipe holds. Under its mutex.
+struct Pages {
+    /// Where in each page the unread bytes begin and end.
+    spans: [(Local32, Local32); PAGES as usize],
+    first: Local32,
+    count: Local32,
+}
+
+impl Pages {
+    fn new() -> Self {
+        Pages {
+            spans: array::from_fn(|_| (Local32::new(0), Local32::new(0))),
+            first: Local32::new(0),
+            count: Local32::new(0),
+        }
+    }
+
+    fn clear(&self) {
+        self.count.set(0);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.get() == 0
+    }
+
+    /// Page `number` of those in use.
+    fn span(&self, number: u32) -> &(Local32, Local32) {
+        &self.spans[((self.first.get() + number) % PAGES) as usize]
+    }
+
+    /// Takes in as much of `bytes` as there is room for; how many.
+    fn put(&self, bytes: u32) -> u32 {
+        let mut left = bytes;
+        let odd = left % PAGE_BYTES;
+        if odd > 0 && !self.is_empty() {
+            let (_, end) = self.span(self.count.get() - 1);
+            if end.get() + odd <= PAGE_BYTES {
+                end.add(odd);
+                left -= odd;
+            }
+        }
+        while left > 0 && self.count.get() < PAGES {
+            let part = left.min(PAGE_BYTES);
+            let (begin, end) = self.span(self.count.get());
+            begin.set(0);
+            end.set(part);
+            self.count.add(1);
+            left -= part;
+        }
+        bytes - left
+    }
+
+    /// Takes up to `want` bytes out: how many, and whether a page became free.
+    fn take(&self, want: u32) -> (u32, bool) {
+        let (mut got, mut freed) = (0, false);
+        while got < want && !self.is_empty() {
+            let (begin, end) = self.span(0);
+            let part = (end.get() - begin.get()).min(want - got);
+            begin.add(part);
+            got += part;
+            if begin.get() == end.get() {
+                self.first.set((self.first.get() + 1) % PAGES);
+                self.count.sub(1);
+                freed = true;
+            }
+        }
+        (got, freed)
+    }
+}
 
 /// A pipe.
 pub(super) struct Pipe<M: Machine> {
@@ -20,7 +99,7 @@ pub(super) struct Pipe<M: Machine> {
     mutex: Mutex<M>,
     /// Readers and writers alike.
     wait: WaitQueue<M>,
-    bytes: Local32,
+    pages: Pages,
     writers: Local32,
 }
 
@@ -29,7 +108,7 @@ impl<M: Machine> Pipe<M> {
         Pipe {
             mutex: Mutex::new(),
             wait: WaitQueue::new(),
-            bytes: Local32::new(0),
+            pages: Pages::new(),
             writers: Local32::new(0),
         }
     }
@@ -39,7 +118,7 @@ impl<M: Machine> Pipe<M> {
 pub(crate) fn open_pipe<M: Machine>(kernel: &Kernel<M>, id: u32, writers: u32) {
     let pipe = &kernel.ipc.pipes[id as usize];
     pipe.mutex.lock(kernel);
-    pipe.bytes.set(0);
+    pipe.pages.clear();
     pipe.writers.set(writers);
     pipe.mutex.unlock(&kernel.on_cpu());
 }
@@ -60,13 +139,12 @@ pub(crate) fn read_pipe<M: Machine>(kernel: &Kernel<M>, id: u32, want: u32) -> O
     pipe.mutex.lock(kernel);
     loop {
         let on = kernel.on_cpu();
-        let there = pipe.bytes.get();
-        if there > 0 || pipe.writers.get() == 0 {
-            let got = there.min(want);
-            pipe.bytes.sub(got);
+        if !pipe.pages.is_empty() || pipe.writers.get() == 0 {
+            let (got, freed) = pipe.pages.take(want);
             on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(got) / u64::from(PAGE_BYTES));
             pipe.mutex.unlock(&on);
-            if there == PIPE_BYTES {
+            // Linux takes the wait queue's lock to find that nobody waits; one page of small messages has it once.
+            if freed && !pipe.wait.is_idle() {
                 pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
             }
             return Some(got);
@@ -90,13 +168,13 @@ pub(crate) fn write_pipe<M: Machine>(kernel: &Kernel<M>, id: u32, bytes: u32) {
     pipe.mutex.lock(kernel);
     loop {
         let on = kernel.on_cpu();
-        let part = left.min(PIPE_BYTES - pipe.bytes.get()).min(PAGE_BYTES.max(left));
+        let part = pipe.pages.put(left);
         if part > 0 {
             on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(part) / u64::from(PAGE_BYTES));
+            // Less than a page goes where there is room, or in the page that the pipe keeps for itself (`tmp_page`).
             if part >= PAGE_BYTES {
                 kernel.memory.take_page(&on);
             }
-            pipe.bytes.add(part);
             left -= part;
         }
         if left == 0 {
@@ -110,5 +188,57 @@ pub(crate) fn write_pipe<M: Machine>(kernel: &Kernel<M>, id: u32, bytes: u32) {
         sched::schedule(kernel);
         pipe.wait.finish(&kernel.on_cpu());
         pipe.mutex.lock(kernel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn small_writes_share_a_page_and_are_never_torn() {
+        let pages = Pages::new();
+        let messages = PAGES * (PAGE_BYTES / 100);
+        for number in 0..messages {
+            assert_eq!(pages.put(100), 100, "message {number}");
+        }
+        assert_eq!(pages.put(100), 0, "96 bytes are left in each page: no room for a whole message");
+        assert_eq!(pages.put(90), 90, "what fits in the last page goes there");
+        // Room comes page by page.
+        for _ in 1..40 {
+            assert_eq!(pages.take(100), (100, false));
+            assert_eq!(pages.put(100), 0);
+        }
+        assert_eq!(pages.take(100), (100, true));
+        assert_eq!(pages.put(100), 100);
+    }
+
+    #[test]
+    fn whatever_is_put_in_comes_out() {
+        let (pages, mut state) = (Pages::new(), 1u64);
+        let mut next = |bound: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32 % bound
+        };
+        let (mut inside, mut full) = (0, vec![]);
+        for round in 0..100_000 {
+            let bytes = [1, 100, 4_096, 10_000, 70_000][next(5) as usize] + next(50);
+            if next(2) == 0 {
+                let part = pages.put(bytes);
+                assert!(part == bytes || bytes > PAGE_BYTES || part == 0, "a write of {bytes} was torn");
+                inside += part;
+                full.extend((part == 0).then_some(round));
+            } else {
+                let (got, freed) = pages.take(bytes);
+                assert_eq!(got, bytes.min(inside), "in round {round}");
+                inside -= got;
+                assert!(inside > 0 || got == 0 || freed, "the last byte frees its page");
+            }
+            assert!(inside <= PAGES * PAGE_BYTES);
+            assert_eq!(pages.is_empty(), inside == 0);
+        }
+        assert!(!full.is_empty(), "it was never full");
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
         .wait_until(&task.on_cpu, Budget::UNBOUNDED, Acquire, |running| running == 0);
     assert!(off.is_ok(), "an unbounded wait gave up");
     task.state.set(state::WAKING);
-    let target = place::wake_cpu(on, task, hint);
+    let target = place::wake_cpu(on, id, hint);
     let from = &on.kernel.cpus[task.cpu.get() as usize];
     task.vruntime
         .set(task.vruntime.get().wrapping_sub(from.min_vruntime.get()));

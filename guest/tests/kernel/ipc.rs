@@ -8,8 +8,9 @@ use holdfast_sim::SimMachine;
 
 use crate::machine::{Setup, counter, lead, run};
 
-/// With and without CPUs that others take away; with wake-ups on this CPU, and on idle neighbours; and as before 3.0.
-pub fn setups() -> [Setup; 5] {
+/// With and without CPUs that others take away; with wake-ups on this CPU, and on idle neighbours; and as before 3.0; and where they
+/// slept.
+pub fn setups() -> [Setup; 6] {
     let (near, far) = (
         Setup::default(),
         Setup {
@@ -28,6 +29,11 @@ pub fn setups() -> [Setup; 5] {
         Setup {
             hogs: 4,
             ttwu_queue: false,
+            ..near.clone()
+        },
+        Setup {
+            hogs: 2,
+            wake_wide: true,
             ..near
         },
     ]
@@ -82,6 +88,68 @@ fn a_pipe_loses_no_byte_and_has_an_end() {
         });
         assert!(written.get() > 0);
         assert_eq!(written.get(), read.get());
+    }
+}
+
+#[test]
+fn small_writes_of_many_fill_a_pipe_and_all_arrive() {
+    // Faster writers than readers: who finds the pipe full sleeps, and one page that is read wakes them all.
+    for setup in setups() {
+        let read = Rc::new(Cell::new(0u64));
+        let counted = read.clone();
+        let outcome = run(&setup, move |os, start| match (start.role, start.argument) {
+            (0, _) => {
+                os.open_pipe(0, 5);
+                lead(os, 6);
+            }
+            (_, 0..5) => {
+                for _ in 0..1_000 {
+                    os.write_pipe(0, 100);
+                    os.user(50);
+                }
+                os.close_pipe_writer(0);
+            }
+            _ => {
+                while let Some(bytes @ 1..) = os.read_pipe(0, 100) {
+                    assert_eq!(bytes, 100, "messages of a page's length at most are whole");
+                    counted.set(counted.get() + 1);
+                    os.user(3_000);
+                }
+            }
+        });
+        assert_eq!(read.get(), 5_000);
+        assert!(counter(&outcome, "guest.wakeups") > 50, "the pipe was never full");
+    }
+}
+
+#[test]
+fn senders_sleep_while_a_socket_is_full_and_no_message_is_lost() {
+    for setup in setups() {
+        let (received, most) = (Rc::new(RefCell::new(vec![0u32; 4])), Rc::new(Cell::new(0u64)));
+        let (sent, noted, peak) = (Rc::new(Cell::new(0u64)), received.clone(), most.clone());
+        run(&setup, move |os, start| match (start.role, start.argument) {
+            (0, _) => lead(os, 5),
+            (_, sender @ 0..4) => {
+                for number in 0..800 {
+                    os.send(0, sender << 16 | number);
+                    sent.set(sent.get() + 1);
+                    os.user(50);
+                }
+            }
+            _ => {
+                for count in 1..=3_200 {
+                    let message = os.receive(1);
+                    let next = &mut noted.borrow_mut()[(message >> 16) as usize];
+                    assert_eq!(message & 0xffff, *next, "messages of one sender stay in order");
+                    *next += 1;
+                    peak.set(peak.get().max(sent.get().saturating_sub(count)));
+                    os.user(4_000);
+                }
+            }
+        });
+        assert_eq!(*received.borrow(), [800; 4]);
+        // The buffer's limit, and one more for each sender that looked before another one's message was in it.
+        assert!((270..=277 + 4).contains(&most.get()), "{} were on their way", most.get());
     }
 }
 

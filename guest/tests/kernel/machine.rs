@@ -37,6 +37,7 @@ pub struct Setup {
     pub shared_cache: bool,
     pub owner_spinning: OwnerSpinning,
     pub ttwu_queue: bool,
+    pub wake_wide: bool,
     /// Another guest burns this many vCPUs.
     pub hogs: u32,
     pub seed: u64,
@@ -63,6 +64,7 @@ impl Default for Setup {
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
             ttwu_queue: true,
+            wake_wide: false,
             hogs: 0,
             seed: 1,
             limits,
@@ -144,6 +146,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
             shared_cache: setup.shared_cache,
             owner_spinning: setup.owner_spinning,
             ttwu_queue: setup.ttwu_queue,
+        wake_wide: setup.wake_wide,
         };
         assert_eq!(machine.cpus(), setup.vcpus);
         holdfast_guest::image(

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use holdfast_host::{HostConfig, PauseExit, VmGroup};
 use holdfast_sim::HostTask;
-use holdfast_workloads::{Aim7, Amqp, Contend, Hog, Kernbench, Pgbench, Startup, Workload};
+use holdfast_workloads::{Aim7, Amqp, Contend, Hackbench, Hog, Kernbench, Pgbench, Startup, Workload};
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
@@ -96,6 +96,7 @@ fn fresh_vms() -> Vec<DraftVm> {
         with(Workload::Pgbench(Pgbench::default())),
         with(Workload::Aim7(Aim7::default())),
         with(Workload::Amqp(Amqp::default())),
+        with(Workload::Hackbench(Hackbench::default())),
         with(Workload::Startup(Startup::default())),
     ]
 }

@@ -12,6 +12,7 @@ const SMALL: &[(&str, &str, f64, &[&str])] = &[
     ("pgbench-overhead", "16", 0.001, &[]),
     ("aim7-qspinlock", "xfs", 0.02, &["vm.0.aim7.users=60"]),
     ("aim7-qspinlock", "ext4", 0.02, &["vm.0.aim7.users=60"]),
+    ("avic-hackbench", "4-vcpus", 0.0001, &["vm.0.hackbench.groups=2"]),
 ];
 
 fn plan(name: &str, options: Options) -> Plan {
@@ -49,6 +50,37 @@ fn every_lock_works_everywhere() {
                 "{name} {case}: the kernel boots with the lock that was asked for"
             );
         }
+    }
+}
+
+/// hackbench in two groups of six pairs, `loops` messages from each sender to each receiver.
+fn hackbench(case: &str, loops: u32, set: &[&str]) -> Outcome {
+    let loops = format!("vm.0.hackbench.loops={loops}");
+    let small = ["vm.0.hackbench.groups=2", "vm.0.hackbench.pairs=6", loops.as_str()];
+    run("avic-hackbench", case, 1.0, &[&small, set].concat())
+}
+
+#[test]
+fn hackbench_loses_no_message_whatever_it_goes_through() {
+    // The workload itself asserts that each receiver gets what was sent to it.
+    for channel in ["vm.0.hackbench.channel=pipes", "vm.0.hackbench.channel=sockets"] {
+        for kind in ["vm.0.hackbench.threads=true", "vm.0.hackbench.threads=false"] {
+            for case in ["2-vcpus", "4-vcpus"] {
+                let outcome = hackbench(case, 60, &[channel, kind]);
+                let messages = outcome.vms[0].counters.get("hackbench.messages");
+                assert_eq!(messages, Some(&(2 * 6 * 6 * 60)), "{case} {channel} {kind}");
+            }
+            let bare = hackbench("4-vcpus", 60, &[channel, kind, "vm.0.bare_metal=true"]);
+            assert_eq!(bare.vms[0].counters.get("hackbench.messages"), Some(&(2 * 6 * 6 * 60)));
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_of_hackbench() {
+    let hash = |channel: &str| hackbench("4-vcpus", 100, &[channel]).history_hash;
+    for channel in ["vm.0.hackbench.channel=pipes", "vm.0.hackbench.channel=sockets"] {
+        assert_eq!(hash(channel), hash(channel));
     }
 }
 

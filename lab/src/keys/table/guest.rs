@@ -3,7 +3,7 @@
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
 use holdfast_workloads::{
-    Aim7, Amqp, Contend, Format, Hog, Kernbench, OwnerSpinning, Pgbench, Script, Startup, Workload,
+    Aim7, Amqp, Contend, Format, Hackbench, Hog, Kernbench, OwnerSpinning, Pgbench, Script, Startup, Workload,
 };
 
 use super::{key, number};
@@ -55,6 +55,7 @@ choices!(Workload {
     "pgbench" => Workload::Pgbench(_) => Workload::Pgbench(Pgbench::default()),
     "aim7" => Workload::Aim7(_) => Workload::Aim7(Aim7::default()),
     "amqp" => Workload::Amqp(_) => Workload::Amqp(Amqp::default()),
+    "hackbench" => Workload::Hackbench(_) => Workload::Hackbench(Hackbench::default()),
     "boot" => Workload::Startup(_) => Workload::Startup(Startup::default()),
 });
 
@@ -200,6 +201,11 @@ pub(super) static GUEST: &[Key] = &[
         "whether the guest hands wake-ups across caches to the target CPU by IPI (Linux 3.0 and later); before, the waker \
          takes that CPU's run queue lock",
         vm!(Flag, boot.ttwu_queue),
+    ),
+    key(
+        "vm.*.wake_wide",
+        "whether tasks that wake many others leave them on the CPUs where they slept (wake_wide, Linux 3.12 and later)",
+        vm!(Flag, boot.wake_wide),
     ),
     key(
         "vm.*.pv_unhalt",

@@ -204,7 +204,11 @@ mod tests {
         for number in 0..messages {
             assert_eq!(pages.put(100), 100, "message {number}");
         }
-        assert_eq!(pages.put(100), 0, "96 bytes are left in each page: no room for a whole message");
+        assert_eq!(
+            pages.put(100),
+            0,
+            "96 bytes are left in each page: no room for a whole message"
+        );
         assert_eq!(pages.put(90), 90, "what fits in the last page goes there");
         // Room comes page by page.
         for _ in 1..40 {
@@ -219,7 +223,9 @@ mod tests {
     fn whatever_is_put_in_comes_out() {
         let (pages, mut state) = (Pages::new(), 1u64);
         let mut next = |bound: u32| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as u32 % bound
         };
         let (mut inside, mut full) = (0, vec![]);
@@ -227,7 +233,10 @@ mod tests {
             let bytes = [1, 100, 4_096, 10_000, 70_000][next(5) as usize] + next(50);
             if next(2) == 0 {
                 let part = pages.put(bytes);
-                assert!(part == bytes || bytes > PAGE_BYTES || part == 0, "a write of {bytes} was torn");
+                assert!(
+                    part == bytes || bytes > PAGE_BYTES || part == 0,
+                    "a write of {bytes} was torn"
+                );
                 inside += part;
                 full.extend((part == 0).then_some(round));
             } else {

@@ -43,7 +43,11 @@ fn is_wide<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, task: &Task<M>) -> bool {
         waker.last_wakee.set(id.0);
         waker.wakee_flips.add(1);
     }
-    let factor = if on.kernel.config.shared_cache { on.kernel.cpus.len() as u32 } else { 1 };
+    let factor = if on.kernel.config.shared_cache {
+        on.kernel.cpus.len() as u32
+    } else {
+        1
+    };
     many_to_many(waker.wakee_flips.get(), task.wakee_flips.get(), factor)
 }
 
@@ -125,7 +129,10 @@ mod tests {
     fn only_tasks_that_both_wake_many_are_left_where_they_slept() {
         assert!(!many_to_many(0, 1000, 1), "one that wakes nobody may come");
         assert!(many_to_many(1, 1, 1));
-        assert!(!many_to_many(3, 4, 4) && !many_to_many(4, 15, 4), "a cache that several share holds a few of them");
+        assert!(
+            !many_to_many(3, 4, 4) && !many_to_many(4, 15, 4),
+            "a cache that several share holds a few of them"
+        );
         assert!(many_to_many(4, 16, 4) && many_to_many(16, 4, 4));
     }
 }

@@ -149,7 +149,11 @@ fn senders_sleep_while_a_socket_is_full_and_no_message_is_lost() {
         });
         assert_eq!(*received.borrow(), [800; 4]);
         // The buffer's limit, and one more for each sender that looked before another one's message was in it.
-        assert!((270..=277 + 4).contains(&most.get()), "{} were on their way", most.get());
+        assert!(
+            (270..=277 + 4).contains(&most.get()),
+            "{} were on their way",
+            most.get()
+        );
     }
 }
 

@@ -146,7 +146,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
             shared_cache: setup.shared_cache,
             owner_spinning: setup.owner_spinning,
             ttwu_queue: setup.ttwu_queue,
-        wake_wide: setup.wake_wide,
+            wake_wide: setup.wake_wide,
         };
         assert_eq!(machine.cpus(), setup.vcpus);
         holdfast_guest::image(

@@ -10,9 +10,10 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
+use serde::{Deserialize, Serialize};
 
 /// What messages go through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Channel {
     /// Pipes (`hackbench -p`).
     #[default]
@@ -22,7 +23,7 @@ pub enum Channel {
 }
 
 /// Parameters of hackbench.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hackbench {
     /// What messages go through. Default pipes.
     pub channel: Channel,
@@ -37,7 +38,7 @@ pub struct Hackbench {
     /// Threads of one process instead of processes. Default false.
     pub threads: bool,
     /// User time around each system call, nanoseconds: the program's loop and the C library's. **The** calibration parameter.
-    /// Default: with the kernel before AVIC, on the carrizo-4 profile, see `avic-hackbench`.
+    /// Default: with the emulated local APIC on the carrizo-4 profile, 2 vCPUs take 273.76 s and 4 take 190.21 s.
     pub user_ns: u64,
 }
 
@@ -50,7 +51,7 @@ impl Default for Hackbench {
             loops: 100_000,
             bytes: 100,
             threads: false,
-            user_ns: 30,
+            user_ns: 68,
         }
     }
 }

@@ -13,6 +13,8 @@ use holdfast_host::{
 const GUEST: GuestState = GuestState {
     interrupts_enabled: true,
     cpl: 0,
+    cr8: 0,
+    undelivered: None,
 };
 
 fn host(kind: SchedulerKind, pcpus: u32, vms: u32, vcpus: u32, group: VmGroup) -> Host {

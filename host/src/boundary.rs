@@ -39,13 +39,17 @@ pub struct TaskId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
-/// What the exit information says of the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What the exit information says of the guest. The default is what INIT leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GuestState {
     /// RFLAGS.IF.
     pub interrupts_enabled: bool,
     /// Current privilege level, 0-3.
     pub cpl: u8,
+    /// CR8, bits 3:0 (SVM's V_TPR): what [`Command::SetCr8`] has set and the guest has not changed since.
+    pub cr8: u8,
+    /// The injected vector whose delivery this exit interrupted (SVM's EXITINTINFO): it is injected again.
+    pub undelivered: Option<u8>,
 }
 
 /// Why a vCPU left guest mode. Operands are the guest's: any value can come.
@@ -109,6 +113,13 @@ pub enum Exit {
     },
     /// The guest can take interrupts again, and the host asked to be told ([`Run::Guest`]'s `window`).
     InterruptWindow,
+    /// A write to CR8, while [`Command::InterceptCr8`] asks for it.
+    WriteCr8 {
+        /// The value; bits 3:0 count.
+        value: u64,
+    },
+    /// IRET, while a non-maskable interrupt that was injected had not ended: it has now.
+    Iret,
     /// Pause-loop exiting: PAUSE after PAUSE for longer than the window.
     Pause,
     /// The vCPU is done for ever: powered off, or crashed.
@@ -282,9 +293,9 @@ pub enum Cost {
     Hypercall,
     /// CPUID emulation.
     Cpuid,
-    /// MSR emulation.
+    /// MSR emulation, and that of CR8, which is one register of the LAPIC, too.
     Msr,
-    /// LAPIC page access: instruction fetch and decode, register emulation.
+    /// LAPIC or I/O APIC page access: instruction fetch and decode, register emulation.
     ApicAccess,
     /// Building and delivering one interrupt to one LAPIC.
     ApicDeliver,
@@ -314,6 +325,8 @@ pub enum Cost {
     StealTime,
     /// Leaving the idle state.
     IdleExit,
+    /// The way to the VMM's process and back, beyond what every exit takes.
+    UserspaceExit,
 }
 
 /// What the host wants done. For each pCPU, costs add up until the next [`Command::Run`] for it, which starts after them.
@@ -348,6 +361,39 @@ pub enum Command {
         from: PcpuId,
         /// Receiver.
         to: PcpuId,
+    },
+    /// `vcpu` takes a non-maskable interrupt with its next entry; its IRET is to be reported ([`Exit::Iret`]).
+    InjectNmi {
+        /// Whose.
+        vcpu: VcpuId,
+    },
+    /// CR8 of `vcpu` is `value` from its next entry on: the guest has changed its task priority by another way.
+    SetCr8 {
+        /// Whose.
+        vcpu: VcpuId,
+        /// Bits 3:0.
+        value: u8,
+    },
+    /// Whether writes of `vcpu` to CR8 exit ([`Exit::WriteCr8`]) from its next entry on: only while its task priority holds
+    /// a pending interrupt back.
+    InterceptCr8 {
+        /// Whose.
+        vcpu: VcpuId,
+        /// Whether they do; not so at first.
+        on: bool,
+    },
+    /// `vcpu` is reset as by INIT: whatever it did is gone, interrupts are masked. If it is no bootstrap processor, it waits
+    /// for [`Command::Startup`].
+    Init {
+        /// Whose.
+        vcpu: VcpuId,
+    },
+    /// `vcpu`, which INIT has reset, begins to execute in real mode at the page `vector`.
+    Startup {
+        /// Whose.
+        vcpu: VcpuId,
+        /// Bits 19:12 of the physical address.
+        vector: u8,
     },
     /// The result of a hypercall (RAX), an MSR read (EDX:EAX) or a LAPIC read.
     Reply {

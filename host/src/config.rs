@@ -120,6 +120,11 @@ pub struct VmConfig {
     pub steal_time: bool,
     /// Whether the host keeps the record's preempted flag (since 4.10, uncertain).
     pub preempted_flag: bool,
+    /// Only vCPU 0 runs from the start: the others wait for INIT and SIPI, as a real machine's do. Else all run.
+    pub waits_for_sipi: bool,
+    /// The I/O APIC is the VMM's (split irqchip, 4.5, uncertain; all that AVIC worked with until 5.5): accesses to its page, and
+    /// EOIs of its level-triggered interrupts, go to userspace and back.
+    pub split_irqchip: bool,
     /// Destinations of 15 bits in MSIs (`KVM_FEATURE_MSI_EXT_DEST_ID`, since 5.12, uncertain).
     pub msi_ext_dest_id: bool,
     /// The hint that vCPUs are never preempted for long.
@@ -145,6 +150,8 @@ impl Default for VmConfig {
             pv_sched_yield: false,
             steal_time: true,
             preempted_flag: true,
+            waits_for_sipi: false,
+            split_irqchip: false,
             msi_ext_dest_id: false,
             realtime_hint: false,
             nice: 0,

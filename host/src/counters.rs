@@ -88,6 +88,10 @@ counters! {
     msi_set_irq,
     /// Those of them that came from the I/O APIC (tracepoint `kvm_ioapic_set_irq`).
     ioapic_set_irq,
+    /// Non-maskable interrupts injected.
+    nmi_injections,
+    /// Ways to the VMM's process and back (tracepoint `kvm_userspace_exit`).
+    userspace_exits,
     /// Interrupts ended (tracepoint `kvm_eoi`).
     eoi,
 }

@@ -1,6 +1,6 @@
 //! Entering the guest (§1.4): requests, interrupt injection, interrupt windows.
 
-use crate::boundary::{Cost, Run, VcpuId, VcpuState};
+use crate::boundary::{Command, Cost, Run, VcpuId, VcpuState};
 use crate::host::Host;
 use crate::lapic::Action;
 use crate::step::Step;
@@ -17,6 +17,7 @@ impl Host {
             self.update_steal_time(vcpu, step);
         }
         let inject = self.inject(vcpu, step);
+        self.tell_cr8(vcpu, step);
         let at = self.at(vcpu);
         at.in_spin_loop = false;
         at.dy_eligible = false;
@@ -27,15 +28,32 @@ impl Host {
     }
 
     /// The vector to be injected with this entry. If there is one and the guest cannot take it, opens a window.
+    ///
+    /// One event fits an entry: first what the last entry did not get delivered, then a non-maskable interrupt.
     fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
         let at = self.at(vcpu);
         let event = core::mem::take(&mut at.requests.event);
         let window = core::mem::take(&mut at.window);
-        if !event && !window {
+        let again = at.pending.undelivered.take();
+        if !event && !window && again.is_none() {
             return None;
         }
-        let vector = at.apic.deliverable()?;
-        if at.guest.interrupts_enabled {
+        let nmi = again.is_none() && at.pending.has_nmi();
+        if nmi {
+            at.pending.nmis -= 1;
+            at.pending.nmi_blocked = true;
+            at.counters.nmi_injections += 1;
+            step.out.push(Command::InjectNmi { vcpu });
+        }
+        let busy = nmi || again.is_some();
+        step.charge(Cost::Inject, u32::from(busy));
+        let at = self.at(vcpu);
+        // A non-maskable interrupt that finds the slot taken comes when the window opens.
+        let vector = at.apic.deliverable();
+        if vector.is_none() && !(again.is_some() && at.pending.has_nmi()) {
+            return again;
+        }
+        if let Some(vector) = vector.filter(|_| at.guest.interrupts_enabled && !busy) {
             at.apic.take(vector);
             at.counters.irq_injections += 1;
             step.charge(Cost::Inject, 1);
@@ -46,7 +64,34 @@ impl Host {
         if !window {
             step.charge(Cost::InterruptWindow, 1);
         }
-        None
+        again
+    }
+
+    /// Brings CR8 in line with the LAPIC, and intercepts its writes while that is what an interrupt waits for.
+    fn tell_cr8(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let at = self.at(vcpu);
+        let value = at.apic.cr8();
+        if at.guest.cr8 != value {
+            at.guest.cr8 = value;
+            step.out.push(Command::SetCr8 { vcpu, value });
+        }
+        let on = at.apic.is_held_back_by_task();
+        if at.cr8_intercepted != on {
+            at.cr8_intercepted = on;
+            step.out.push(Command::InterceptCr8 { vcpu, on });
+        }
+    }
+
+    /// `vcpu` writes CR8; false if that is a fault.
+    pub(crate) fn write_cr8(&mut self, vcpu: VcpuId, value: u64, step: &mut Step<'_>) {
+        step.charge(Cost::Msr, 1);
+        if value > 0xf {
+            step.out.push(Command::Fault { vcpu });
+            return;
+        }
+        let at = self.at(vcpu);
+        at.apic.set_cr8(value as u8);
+        self.request_event(vcpu);
     }
 
     /// Carries out what a LAPIC access of `vcpu` asked for.
@@ -60,7 +105,7 @@ impl Host {
                 self.request_event(vcpu);
                 if level {
                     let vm = self.at(vcpu).vm;
-                    self.ioapic_eoi(vm, vector, step);
+                    self.lapic_eoi(vm, vcpu, vector, step);
                 }
             }
             Action::Send(message) => {

@@ -256,6 +256,9 @@ impl Host {
 
     /// The thread of `vcpu` has the executing pCPU: goes on with what it was doing.
     fn resume(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
+        if self.accept_events(vcpu, step) {
+            return Resume::Again;
+        }
         match self.at(vcpu).activity {
             Activity::Run => Resume::Run(self.enter(vcpu, step)),
             Activity::Poll { until } => self.poll(vcpu, until, step),

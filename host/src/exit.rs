@@ -1,7 +1,5 @@
 //! Exit dispatch: why the guest left, and who handles it.
 
-use holdfast_abi::lapic as reg;
-
 use crate::boundary::{Command, Cost, Exit, GuestState, VcpuId, VcpuState};
 use crate::host::Host;
 use crate::step::Step;
@@ -14,6 +12,7 @@ impl Host {
         let at = self.at(vcpu);
         at.mode = Mode::Outside;
         at.guest = guest;
+        at.take_from_exit();
         at.counters.exits += 1;
         at.set_state(VcpuState::HandlingExit, step);
         step.charge(Cost::ExitSoftware, 1);
@@ -39,39 +38,15 @@ impl Host {
                 self.at(vcpu).counters.irq_window += 1;
                 self.request_event(vcpu);
             }
+            Exit::WriteCr8 { value } => self.write_cr8(vcpu, value, step),
+            Exit::Iret => {
+                step.charge(Cost::InterruptWindow, 1);
+                self.at(vcpu).pending.nmi_blocked = false;
+                self.request_event(vcpu);
+            }
             Exit::Pause => self.on_spin(vcpu, step),
             Exit::Shutdown => self.shutdown(vcpu, step),
         }
-    }
-
-    fn apic_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
-        step.charge(Cost::ApicAccess, 1);
-        let (now, base) = (step.now, self.timer_base);
-        let at = self.at(vcpu);
-        at.counters.insn_emulation += 1;
-        // In x2APIC mode there is no page; what is written there goes nowhere.
-        if at.apic.is_x2apic() || offset as usize >= reg::PAGE_BYTES {
-            return;
-        }
-        let action = self.change_apic(vcpu, |apic| apic.write(offset, value, now, &base));
-        self.act(vcpu, action, step);
-    }
-
-    fn apic_read(&mut self, vcpu: VcpuId, offset: u32, step: &mut Step<'_>) {
-        step.charge(Cost::ApicAccess, 1);
-        let (now, base) = (step.now, self.timer_base);
-        let at = self.at(vcpu);
-        at.counters.insn_emulation += 1;
-        let nowhere = at.apic.is_x2apic() || offset as usize >= reg::PAGE_BYTES;
-        let value = if nowhere {
-            u32::MAX
-        } else {
-            at.apic.read(offset, now, &base)
-        };
-        step.out.push(Command::Reply {
-            vcpu,
-            value: u64::from(value),
-        });
     }
 
     /// `vcpu` is done for ever: its thread ends.

@@ -190,7 +190,8 @@ impl Host {
     }
 
     /// Adds a VM of `vcpus` vCPUs. vCPU ids are dense in order of creation; the APIC ID of a vCPU is its index in its VM.
-    /// All vCPUs are runnable from [`Host::start`] on, interrupts masked, CPL 0. `affinity` gives the pCPUs that
+    /// From [`Host::start`] on all vCPUs are runnable, or vCPU 0 alone ([`VmConfig::waits_for_sipi`]), interrupts masked, CPL 0.
+    /// `affinity` gives the pCPUs that
     /// each may run on; an empty or missing entry means all.
     ///
     /// # Errors
@@ -244,6 +245,9 @@ impl Host {
             let vcpu = VcpuId(self.vcpus.len() as u32);
             let task = self.add_thread(ThreadKind::Vcpu(vcpu), vm.nice, group, mask);
             self.vcpus.push(Vcpu::new(vcpu, id, index as u32, task));
+            if vm.waits_for_sipi && index > 0 {
+                self.await_init(vcpu);
+            }
         }
         self.vms.push(Vm {
             config: *vm,

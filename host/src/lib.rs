@@ -20,6 +20,7 @@ mod events;
 mod exit;
 mod halt;
 mod host;
+mod init;
 mod hypercall;
 mod ioapic;
 mod kick;
@@ -49,4 +50,4 @@ pub use sched::{GROUP_DEPTH_MAX, Throttling};
 #[doc(hidden)]
 pub use spin::config::SpinFaults;
 pub use spin::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
-pub use vcpu::MpState;
+pub use vcpu::{MpState, PendingEvents};

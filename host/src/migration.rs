@@ -5,11 +5,13 @@
 
 use core::fmt;
 
+use holdfast_abi::lapic::FIRST_LEGAL_VECTOR;
+
 use crate::boundary::{GuestState, Nanos, VcpuId};
 use crate::host::Host;
 use crate::lapic::{REGISTERS, SavedTimer};
 use crate::timer::Timer;
-use crate::vcpu::{Activity, MpState};
+use crate::vcpu::{Activity, MpState, PendingEvents};
 
 /// State of a vCPU between two entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct SavedVcpu {
     pub mp_state: MpState,
     /// Whether a kick is latched.
     pub pv_unhalted: bool,
+    /// NMI, INIT, SIPI, and an injection that was interrupted (KVM_GET_VCPU_EVENTS).
+    pub pending: PendingEvents,
     /// The LAPIC's page, pending and in-service interrupts included: word `o / 16` is the register at offset `o`.
     pub lapic: [u32; REGISTERS],
     /// LAPIC errors that the guest has not read yet.
@@ -58,6 +62,8 @@ pub enum RestoreError {
     UnknownVcpu(VcpuId),
     /// IA32_APIC_BASE has a value that no guest can have written.
     BadApicBase(u64),
+    /// Events are pending that no LAPIC can have accepted: this vector, or this many non-maskable interrupts.
+    BadPending(PendingEvents),
     /// The VM is not offered steal time, or the MSR has reserved bits set.
     BadStealTime(u64),
 }
@@ -68,6 +74,11 @@ impl fmt::Display for RestoreError {
             RestoreError::Started => write!(f, "cannot restore a vcpu: the host runs already"),
             RestoreError::UnknownVcpu(vcpu) => write!(f, "cannot restore vcpu {}: there is no such vcpu", vcpu.0),
             RestoreError::BadApicBase(value) => write!(f, "cannot restore apic base {value:#x}: not a legal mode"),
+            RestoreError::BadPending(pending) => write!(
+                f,
+                "cannot restore pending events: found {} nmis and undelivered vector {:?}, expected at most 2 and 16 to 255",
+                pending.nmis, pending.undelivered
+            ),
             RestoreError::BadStealTime(value) => {
                 write!(
                     f,
@@ -91,6 +102,7 @@ impl Host {
             guest: at.guest,
             mp_state: at.mp_state,
             pv_unhalted: at.pv_unhalted,
+            pending: at.pending,
             lapic: at.apic.page(),
             lapic_errors: at.apic.errors(),
             apic_base: at.apic.base(),
@@ -113,6 +125,9 @@ impl Host {
         if !crate::lapic::is_legal_base(saved.apic_base) {
             return Err(RestoreError::BadApicBase(saved.apic_base));
         }
+        if saved.pending.nmis > 2 || saved.pending.undelivered.is_some_and(|vector| vector < FIRST_LEGAL_VECTOR) {
+            return Err(RestoreError::BadPending(saved.pending));
+        }
         if saved.steal_time_msr != 0 && !self.register_steal_time(vcpu, saved.steal_time_msr) {
             return Err(RestoreError::BadStealTime(saved.steal_time_msr));
         }
@@ -124,10 +139,11 @@ impl Host {
         at.mp_state = saved.mp_state;
         at.pv_unhalted = saved.pv_unhalted;
         at.apic.load_timer(&saved.timer, now.0);
-        at.activity = if saved.mp_state == MpState::Halted {
-            Activity::Block
-        } else {
-            Activity::Run
+        at.pending = saved.pending;
+        at.guest.undelivered = None;
+        at.activity = match saved.mp_state {
+            MpState::Runnable => Activity::Run,
+            MpState::Halted | MpState::Uninitialized | MpState::InitReceived => Activity::Block,
         };
         at.halt.since = now.0;
         at.requests.event = true;

@@ -1,18 +1,45 @@
-//! Accesses to guest-physical addresses that are no memory: who is there, if anybody.
+//! Accesses to guest-physical addresses that are no memory: a LAPIC's page, the I/O APIC's, or nobody's.
 
-use holdfast_abi::ioapic;
+use holdfast_abi::lapic as reg;
+use holdfast_abi::{ioapic, msr};
 
 use crate::boundary::{Command, Cost, VcpuId};
 use crate::host::Host;
+use crate::lapic::Action;
 use crate::step::Step;
 
 impl Host {
+    /// A store to the page at which a LAPIC is after reset.
+    pub(crate) fn apic_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
+        let address = msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset));
+        self.mmio_write(vcpu, address, u64::from(value), 4, step);
+    }
+
+    /// A load from that page.
+    pub(crate) fn apic_read(&mut self, vcpu: VcpuId, offset: u32, step: &mut Step<'_>) {
+        self.mmio_read(vcpu, msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset)), 4, step);
+    }
+
     /// A store of `bytes` bytes at `address`.
     pub(crate) fn mmio_write(&mut self, vcpu: VcpuId, address: u64, value: u64, bytes: u8, step: &mut Step<'_>) {
         self.begin_mmio(vcpu, step);
+        if self.at(vcpu).apic.is_at(address) {
+            // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"); others go nowhere (KVM).
+            if bytes == 4 {
+                let (now, base) = (step.now, self.timer_base);
+                let offset = (address % reg::PAGE_BYTES as u64) as u32;
+                let action = self.change_apic(vcpu, |apic| apic.write(offset, value as u32, now, &base));
+                self.act(vcpu, action, step);
+            }
+            return;
+        }
         let vm = self.at(vcpu).vm;
-        // Registers are 32 bits wide; a narrower store is of the low bits (KVM), a wider one of two registers is none.
-        if let (Some(offset), 1 | 2 | 4) = (ioapic_offset(address), bytes) {
+        let offset = ioapic_offset(address);
+        if offset.is_none() || self.vms[vm.0 as usize].config.split_irqchip {
+            self.visit_userspace(vcpu, step);
+        }
+        // A narrower store is of the low bits (KVM), a wider one, of two registers, is none.
+        if let (Some(offset), 1 | 2 | 4) = (offset, bytes) {
             let value = value as u32 & (u32::MAX >> (32 - 8 * u32::from(bytes)));
             self.ioapic_write(vm, offset, value, step);
         }
@@ -21,10 +48,19 @@ impl Host {
     /// A load of `bytes` bytes from `address`.
     pub(crate) fn mmio_read(&mut self, vcpu: VcpuId, address: u64, bytes: u8, step: &mut Step<'_>) {
         self.begin_mmio(vcpu, step);
-        let vm = self.at(vcpu).vm;
-        let value = match ioapic_offset(address) {
-            Some(offset) => u64::from(self.vms[vm.0 as usize].ioapic.read(offset)),
-            None => u64::MAX,
+        let value = if self.at(vcpu).apic.is_at(address) {
+            u64::from(self.read_apic(vcpu, (address % reg::PAGE_BYTES as u64) as u32, bytes, step))
+        } else {
+            let vm = self.at(vcpu).vm;
+            let offset = ioapic_offset(address);
+            if offset.is_none() || self.vms[vm.0 as usize].config.split_irqchip {
+                self.visit_userspace(vcpu, step);
+            }
+            match offset {
+                Some(offset) => u64::from(self.vms[vm.0 as usize].ioapic.read(offset)),
+                // The bus has pull-ups.
+                None => u64::MAX,
+            }
         };
         let mask = match bytes {
             0..8 => (1 << (8 * u32::from(bytes))) - 1,
@@ -34,6 +70,20 @@ impl Host {
             vcpu,
             value: value & mask,
         });
+    }
+
+    /// `bytes` bytes from `offset` of the LAPIC's page on: within the 32 bits of one register, or nothing (KVM).
+    fn read_apic(&mut self, vcpu: VcpuId, offset: u32, bytes: u8, step: &mut Step<'_>) -> u32 {
+        let within = offset % reg::STRIDE;
+        if within + u32::from(bytes) > 4 {
+            return 0;
+        }
+        let register = offset - within;
+        let base = self.timer_base;
+        if self.at(vcpu).apic.note_access(register) != Action::None {
+            self.request_event(vcpu);
+        }
+        self.at(vcpu).apic.read(register, step.now, &base) >> (8 * within)
     }
 
     fn begin_mmio(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {

@@ -28,6 +28,10 @@ pub enum MpState {
     Runnable,
     /// It executed HLT and waits.
     Halted,
+    /// It has never run, and waits for INIT.
+    Uninitialized,
+    /// INIT has reset it, and it waits for SIPI.
+    InitReceived,
 }
 
 /// What the vCPU's thread does when it has a pCPU.
@@ -46,6 +50,33 @@ pub(crate) enum Activity {
     PauseSleep,
     /// It has ended.
     Dead,
+}
+
+/// What has come beside the LAPIC's registers, and how far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PendingEvents {
+    /// Non-maskable interrupts to be injected: at most two, or one while one is being handled.
+    pub nmis: u8,
+    /// A non-maskable interrupt is being handled: until IRET, no other is injected.
+    pub nmi_blocked: bool,
+    /// INIT.
+    pub init: bool,
+    /// SIPI, with its vector.
+    pub sipi: Option<u8>,
+    /// A vector that was injected and not delivered; ISR has it already.
+    pub undelivered: Option<u8>,
+}
+
+impl PendingEvents {
+    /// One more non-maskable interrupt. KVM keeps as many as hardware can: one that is handled, and one behind it.
+    pub(crate) fn add_nmi(&mut self) {
+        let most = if self.nmi_blocked { 1 } else { 2 };
+        self.nmis = (self.nmis + 1).min(most);
+    }
+
+    pub(crate) fn has_nmi(&self) -> bool {
+        self.nmis > 0 && !self.nmi_blocked
+    }
 }
 
 /// Work to be done before the next entry (§1.7).
@@ -94,6 +125,9 @@ pub(crate) struct Vcpu {
     /// As the last exit left it.
     pub(crate) guest: GuestState,
     pub(crate) mp_state: MpState,
+    pub(crate) pending: PendingEvents,
+    /// Writes to CR8 exit.
+    pub(crate) cr8_intercepted: bool,
     /// A kick is latched: the present or the next halt ends at once.
     pub(crate) pv_unhalted: bool,
     /// Lost its pCPU while it could go on.
@@ -132,11 +166,10 @@ impl Vcpu {
             activity: Activity::Run,
             mode: Mode::Outside,
             requests: Requests::default(),
-            guest: GuestState {
-                interrupts_enabled: false,
-                cpl: 0,
-            },
+            guest: GuestState::default(),
             mp_state: MpState::Runnable,
+            pending: PendingEvents::default(),
+            cr8_intercepted: false,
             pv_unhalted: false,
             preempted: false,
             ready: true,
@@ -163,11 +196,27 @@ impl Vcpu {
         }
     }
 
-    /// Whether a halt must end, or not begin (§1.5): a latched kick, or an interrupt that the guest would take.
+    /// Takes over what the exit information says beside the guest's state.
+    pub(crate) fn take_from_exit(&mut self) {
+        self.pending.undelivered = self.guest.undelivered.take();
+        if !self.cr8_intercepted {
+            self.apic.set_cr8(self.guest.cr8);
+        }
+    }
+
+    /// Whether waiting must end, or not begin (§1.5). For a halt: a latched kick, or an interrupt that the guest would take.
     pub(crate) fn wake_condition(&mut self) -> bool {
-        self.mp_state == MpState::Runnable
-            || self.pv_unhalted
-            || (self.guest.interrupts_enabled && self.apic.deliverable().is_some())
+        match self.mp_state {
+            MpState::Runnable => true,
+            MpState::Halted => {
+                self.pv_unhalted
+                    || self.pending.init
+                    || self.pending.has_nmi()
+                    || (self.guest.interrupts_enabled && self.apic.deliverable().is_some())
+            }
+            MpState::Uninitialized => self.pending.init,
+            MpState::InitReceived => self.pending.init || self.pending.sipi.is_some(),
+        }
     }
 
     /// The guest's answer to a call that it may not make.

@@ -180,6 +180,7 @@ costs! {
     vcpu_load: "loading or putting a vCPU",
     steal_time: "updating the steal-time record",
     idle_exit: "leaving a pCPU's idle state",
+    userspace_exit: "the way to the VMM's process and back, beyond what every exit takes",
 }
 
 /// The largest machine that can be asked for, in pCPUs.

@@ -95,6 +95,8 @@ pub struct Costs {
     pub steal_time: Picos,
     /// Leaving a pCPU's idle state.
     pub idle_exit: Picos,
+    /// The way to the VMM's process and back, beyond what every exit takes.
+    pub userspace_exit: Picos,
 }
 
 /// A machine profile.

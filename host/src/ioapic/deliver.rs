@@ -3,7 +3,7 @@
 use holdfast_abi::ioapic as reg;
 
 use super::AfterEnd;
-use crate::boundary::{Command, VmId};
+use crate::boundary::{Command, Cost, VcpuId, VmId};
 use crate::host::Host;
 use crate::lapic::Message;
 use crate::step::Step;
@@ -43,6 +43,20 @@ impl Host {
             reg::EOI => self.ioapic_eoi(vm, value as u8, step),
             _ => {}
         }
+    }
+
+    /// The LAPIC of `vcpu` has ended the level-triggered interrupt `vector`.
+    pub(crate) fn lapic_eoi(&mut self, vm: VmId, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
+        if self.vms[vm.0 as usize].config.split_irqchip && self.vms[vm.0 as usize].ioapic.owns(vector) {
+            self.visit_userspace(vcpu, step);
+        }
+        self.ioapic_eoi(vm, vector, step);
+    }
+
+    /// `vcpu` goes to the VMM's process and back.
+    pub(crate) fn visit_userspace(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        self.at(vcpu).counters.userspace_exits += 1;
+        step.charge(Cost::UserspaceExit, 1);
     }
 
     /// A LAPIC of `vm`, or the guest by the EOI register, has ended the level-triggered interrupt `vector`.

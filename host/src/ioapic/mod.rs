@@ -148,6 +148,13 @@ impl Ioapic {
         self.entries[pin as usize] |= reg::ENTRY_REMOTE_IRR;
     }
 
+    /// Whether some pin sends `vector`, level triggered: then its EOI is the VMM's business in a split irqchip.
+    pub(crate) fn owns(&self, vector: u8) -> bool {
+        const KIND: u64 = reg::ENTRY_VECTOR | reg::ENTRY_LEVEL;
+        let asked = u64::from(vector) | reg::ENTRY_LEVEL;
+        self.entries.iter().any(|entry| entry & KIND == asked)
+    }
+
     /// Pins that send `vector`, level triggered, and wait for its end.
     pub(crate) fn waiting_for_end(&self, vector: u8) -> impl Iterator<Item = u32> + use<> {
         const GATES: u64 = reg::ENTRY_VECTOR | reg::ENTRY_REMOTE_IRR;

@@ -119,12 +119,22 @@ impl Host {
                 vcpu.counters.kicks_received += 1;
                 (true, true)
             }
-            // Deliberately missing: all vCPUs start running, and the boundary injects vectors only.
-            DeliveryMode::Smi
-            | DeliveryMode::Nmi
-            | DeliveryMode::Init
-            | DeliveryMode::Startup
-            | DeliveryMode::ExtInt => (false, false),
+            DeliveryMode::Nmi => {
+                vcpu.pending.add_nmi();
+                (true, true)
+            }
+            // De-asserting INIT set arbitration IDs, long ago.
+            DeliveryMode::Init if message.level && !message.assert => (false, false),
+            DeliveryMode::Init => {
+                vcpu.pending.init = true;
+                (true, true)
+            }
+            DeliveryMode::Startup => {
+                vcpu.pending.sipi = Some(message.vector);
+                (true, true)
+            }
+            // No guest has a handler for SMIs (KVM without `CONFIG_KVM_SMM`), and there is no 8259 to ask for a vector.
+            DeliveryMode::Smi | DeliveryMode::ExtInt => (false, false),
         };
         if news {
             self.request_event(id);

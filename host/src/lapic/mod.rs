@@ -115,6 +115,17 @@ impl Lapic {
         self.base & msr::APIC_BASE_ENABLE != 0
     }
 
+    /// Whether it is the bootstrap processor's.
+    pub(crate) fn is_bootstrap(&self) -> bool {
+        self.base & msr::APIC_BASE_BSP != 0
+    }
+
+    /// Whether its page is at the guest-physical `address`: while it is in xAPIC mode.
+    pub(crate) fn is_at(&self, address: u64) -> bool {
+        let page = reg::PAGE_BYTES as u64 - 1;
+        self.hardware_enabled() && !self.is_x2apic() && (address ^ self.base) & PHYSICAL & !page == 0 && address <= PHYSICAL
+    }
+
     /// Whether it takes interrupts: enabled by the base MSR and by SVR.
     pub(crate) fn is_enabled(&self) -> bool {
         self.hardware_enabled() && self.get(reg::SVR) & reg::SVR_ENABLE != 0
@@ -127,6 +138,16 @@ impl Lapic {
         self.arbitration = 0;
         self.timer = LapicTimer::default();
         self.reset_page();
+    }
+
+    /// INIT: as after reset, but for mode, place and ID (SDM volume 3, "Local APIC State After an INIT Reset").
+    pub(crate) fn init(&mut self) {
+        let id = self.get(reg::ID);
+        self.reset();
+        self.set(reg::ID, id);
+        if self.is_x2apic() {
+            self.set_x2apic_ids();
+        }
     }
 
     /// IA32_APIC_BASE.
@@ -171,6 +192,7 @@ impl Lapic {
     pub(crate) fn read(&self, offset: u32, now: u64, config: &TimerBase) -> u32 {
         match offset {
             reg::PPR => self.page.processor_priority(),
+            reg::APR if !self.is_x2apic() => self.arbitration_priority(),
             reg::TIMER_CURRENT => self.timer_current(now, config),
             _ if offset.is_multiple_of(16) && is_readable(offset) => self.get(offset),
             _ => 0,
@@ -232,7 +254,7 @@ impl Lapic {
             }
             reg::TIMER_INITIAL => self.write_timer_initial(value, now, config),
             reg::TIMER_DIVIDE => self.write_timer_divide(value, now, config),
-            _ => Action::None,
+            _ => self.note_access(offset),
         }
     }
 
@@ -281,6 +303,15 @@ impl Lapic {
         if lvt & reg::LVT_MASKED == 0 && lvt as u8 >= reg::FIRST_LEGAL_VECTOR {
             self.accept(lvt as u8, false);
         }
+    }
+
+    /// Notes an access to `offset`, if no register is there.
+    pub(crate) fn note_access(&mut self, offset: u32) -> Action {
+        if !offset.is_multiple_of(reg::STRIDE) || is_register(offset) {
+            return Action::None;
+        }
+        self.error(reg::ESR_ILLEGAL_REGISTER);
+        Action::Event
     }
 
     /// Notes that a message with a vector below 16 came in.
@@ -352,12 +383,14 @@ impl Clone for Lapic {
     }
 }
 
-/// Whether IA32_APIC_BASE can have this value. The page does not move (deliberately missing), and x2APIC mode needs an
-/// enabled LAPIC.
+/// Guest-physical addresses: a guest without CPUID leaf 0x80000008 has 36 bits of them (SDM volume 2, CPUID).
+const PHYSICAL: u64 = (1 << 36) - 1;
+
+/// Whether IA32_APIC_BASE can have this value: the page can be anywhere, and x2APIC mode needs an enabled LAPIC.
 pub(crate) fn is_legal_base(value: u64) -> bool {
     let modes = msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC;
-    let place = value & !(modes | msr::APIC_BASE_BSP);
-    place == msr::APIC_BASE_ADDRESS && value & modes != msr::APIC_BASE_X2APIC
+    let reserved = (reg::PAGE_BYTES as u64 - 1) & !(modes | msr::APIC_BASE_BSP) | !PHYSICAL;
+    value & reserved == 0 && value & modes != msr::APIC_BASE_X2APIC
 }
 
 /// The local vector table.
@@ -372,6 +405,11 @@ const LVTS: [u32; 6] = [
 
 /// What a guest can change in entries other than the timer's: vector, mode, polarity, trigger, mask.
 const LVT_WRITABLE: u32 = 0x1a7ff;
+
+/// Whether there is a register at `offset` at all.
+fn is_register(offset: u32) -> bool {
+    is_readable(offset) || matches!(offset, reg::APR | reg::PPR | reg::EOI | reg::TIMER_CURRENT)
+}
 
 /// Whether the page has a register at `offset`, a multiple of 16.
 fn is_readable(offset: u32) -> bool {

@@ -17,7 +17,8 @@ impl Lapic {
 
     /// The vector to be injected next, if any has a priority class above the processor's.
     pub(crate) fn deliverable(&mut self) -> Option<u8> {
-        if !self.irr_pending || !self.is_enabled() {
+        // One that software has switched off accepts nothing, and keeps what it had accepted before for the processor.
+        if !self.irr_pending || !self.hardware_enabled() {
             return None;
         }
         let Some(vector) = self.page.highest(reg::IRR) else {
@@ -25,6 +26,39 @@ impl Lapic {
             return None;
         };
         (u32::from(vector) & 0xf0 > self.page.processor_priority() & 0xf0).then_some(vector)
+    }
+
+    /// Whether the task priority alone is reason enough that the highest pending vector waits.
+    pub(crate) fn is_held_back_by_task(&mut self) -> bool {
+        if !self.irr_pending || !self.hardware_enabled() {
+            return false;
+        }
+        let highest = self.page.highest(reg::IRR);
+        highest.is_some_and(|vector| vector >> 4 <= self.cr8())
+    }
+
+    /// CR8: the task priority's class.
+    pub(crate) fn cr8(&self) -> u8 {
+        (self.page.load(reg::TPR) >> 4) as u8 & 0xf
+    }
+
+    /// Takes over CR8, which the guest can have written. If it has not, the task priority's low bits stay.
+    pub(crate) fn set_cr8(&self, value: u8) {
+        if value & 0xf != self.cr8() {
+            self.page.store(reg::TPR, u32::from(value & 0xf) << 4);
+        }
+    }
+
+    /// Arbitration priority (SDM volume 3, "Arbitration Priority Register"; P6 processors have used it).
+    pub(super) fn arbitration_priority(&self) -> u32 {
+        let class = |vector: Option<u8>| u32::from(vector.unwrap_or(0)) & 0xf0;
+        let task = self.page.load(reg::TPR) & 0xff;
+        let (requested, in_service) = (class(self.page.highest(reg::IRR)), class(self.page.highest(reg::ISR)));
+        if task & 0xf0 >= requested && task & 0xf0 > in_service {
+            task
+        } else {
+            requested.max(task & 0xf0 & in_service)
+        }
     }
 
     /// The guest takes `vector`, which is deliverable.

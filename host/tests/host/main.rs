@@ -1,5 +1,6 @@
 //! The host on its own, driven through its boundary in virtual time.
 
+mod apic_model;
 mod balance;
 mod devices;
 mod fairness;

@@ -57,6 +57,8 @@ impl Engine {
             // A vector that was injected and not yet taken has entered its handler, which runs with interrupts masked.
             interrupts_enabled: this.irqs_enabled && this.inject.is_none(),
             cpl: if this.mode == Mode::User { 3 } else { 0 },
+            cr8: this.cr8,
+            undelivered: None,
         };
         // An interrupt that waited for the host's work to end is taken there, before the guest is entered.
         let is_entered = self.now > self.pcpus[pcpu as usize].since || !matches!(exit, Exit::ExternalInterrupt(_));
@@ -160,6 +162,13 @@ impl Engine {
                     let at = self.now + self.costs.ipi_latency;
                     self.send_ipi(to.0, HostInterrupt::Reschedule, at);
                 }
+                Command::InjectNmi { vcpu } => self.cannot(vcpu, "takes an NMI, which no kernel here has a handler for"),
+                Command::SetCr8 { vcpu, value } => self.vcpus[vcpu.0 as usize].cr8 = value,
+                // No kernel here writes CR8.
+                Command::InterceptCr8 { .. } => {}
+                Command::Init { vcpu } => self.init(vcpu.0),
+                // The image knows where its other CPUs begin.
+                Command::Startup { .. } => {}
                 Command::Reply { vcpu, value } => self.vcpus[vcpu.0 as usize].reply = value,
                 Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu.0 as usize].reply_cpuid = value,
                 Command::Fault { vcpu } => self.vcpus[vcpu.0 as usize].fault = true,
@@ -183,6 +192,18 @@ impl Engine {
                 Command::Resample { .. } => {}
                 Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu.0),
             }
+        }
+    }
+
+    /// The machine cannot do what the host asks of `vcpu`.
+    fn cannot(&mut self, vcpu: VcpuId, what: &str) {
+        self.failure = Some(Failure::Invalid(format!("vcpu {} {what}", vcpu.0)));
+    }
+
+    /// INIT resets `vcpu`, which has executed nothing since the last one: its flow stands at the kernel's entry.
+    fn init(&mut self, vcpu: u32) {
+        if self.vcpus[vcpu as usize].begun {
+            self.cannot(VcpuId(vcpu), "gets an INIT in the middle of its work, which no kernel here does");
         }
     }
 
@@ -318,6 +339,7 @@ impl Engine {
         );
         this.ledger.enter_until(this.out_cause, now);
         this.pcpu = Some(pcpu);
+        this.begun = true;
         this.last_pcpu = pcpu;
         this.clock = now + this.remaining;
         this.remaining = Picos::ZERO;
@@ -460,6 +482,7 @@ impl Engine {
             Cost::VcpuLoad => costs.vcpu_load,
             Cost::StealTime => costs.steal_time,
             Cost::IdleExit => costs.idle_exit,
+            Cost::UserspaceExit => costs.userspace_exit,
         }
     }
 }
@@ -473,11 +496,11 @@ fn exit_cause(exit: &Exit) -> Cause {
         Exit::Hlt => Cause::ExitHlt,
         Exit::Hypercall { .. } => Cause::ExitHypercall,
         Exit::Cpuid { .. } => Cause::ExitCpuid,
-        Exit::ReadMsr { .. } | Exit::WriteMsr { .. } => Cause::ExitMsr,
+        Exit::ReadMsr { .. } | Exit::WriteMsr { .. } | Exit::WriteCr8 { .. } => Cause::ExitMsr,
         Exit::ApicWrite { .. } | Exit::ApicRead { .. } | Exit::MmioWrite { .. } | Exit::MmioRead { .. } => {
             Cause::ExitApic
         }
-        Exit::InterruptWindow => Cause::ExitWindow,
+        Exit::InterruptWindow | Exit::Iret => Cause::ExitWindow,
         Exit::Pause => Cause::ExitPause,
         Exit::Shutdown => Cause::Off,
     }

@@ -57,6 +57,10 @@ pub struct Vcpu {
 
     /// RFLAGS.IF.
     pub irqs_enabled: bool,
+    /// CR8.
+    pub cr8: u8,
+    /// It has executed something since its last INIT.
+    pub begun: bool,
     /// The host wants to know when interrupts can be taken again.
     pub window: bool,
     /// A vector to take as soon as the flow continues.
@@ -114,6 +118,8 @@ impl Vcpu {
             resumption: None,
             waiting: false,
             irqs_enabled: false,
+            cr8: 0,
+            begun: false,
             window: false,
             inject: None,
             reply: 0,

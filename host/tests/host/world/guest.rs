@@ -50,6 +50,12 @@ pub struct Guest {
     pub life: VcpuState,
     /// Vectors injected.
     pub injected: Vec<u8>,
+    /// Non-maskable interrupts taken.
+    pub nmis: u32,
+    /// Times that INIT has reset it.
+    pub inits: u32,
+    /// Vectors of the SIPIs that have started it.
+    pub startups: Vec<u8>,
     /// Replies received.
     pub replies: Vec<u64>,
     pub faults: u32,
@@ -69,10 +75,10 @@ impl Guest {
             program,
             first: VecDeque::new(),
             left: 0,
-            state: GuestState {
-                interrupts_enabled: false,
-                cpl: 0,
-            },
+            state: GuestState::default(),
+            nmis: 0,
+            inits: 0,
+            startups: Vec::new(),
             window: false,
             life: VcpuState::Woken,
             injected: Vec::new(),
@@ -94,6 +100,15 @@ impl Guest {
     pub fn script(ops: Vec<Op>) -> Guest {
         let mut ops = ops.into_iter();
         Guest::new(Box::new(move || ops.next().unwrap_or(Op::Compute(1_000_000))))
+    }
+
+    /// INIT: what it was about to do is gone.
+    pub(super) fn init(&mut self) {
+        self.inits += 1;
+        self.first.clear();
+        self.left = 0;
+        self.state = GuestState::default();
+        self.window = false;
     }
 
     /// How long it computes now, and the exit that comes then, if it is known already.

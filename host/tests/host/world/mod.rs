@@ -353,7 +353,11 @@ impl World {
                 }
                 Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
                 Command::ReplyCpuid { .. } | Command::SkipPause { .. } | Command::TaskWaits { .. } => {}
-                Command::Resample { .. } => {}
+                Command::Resample { .. } | Command::InterceptCr8 { .. } => {}
+                Command::InjectNmi { vcpu } => self.guest(vcpu).nmis += 1,
+                Command::SetCr8 { vcpu, value } => self.guest(vcpu).state.cr8 = value,
+                Command::Init { vcpu } => self.guest(vcpu).init(),
+                Command::Startup { vcpu, vector } => self.guest(vcpu).startups.push(vector),
                 Command::PauseControls { vcpu, controls } => self.guest(vcpu).controls = controls,
                 Command::DirectedYield { from, to, .. } => assert_ne!(from, to, "vcpu {} yields to itself", from.0),
                 Command::Fault { vcpu } => self.guest(vcpu).faults += 1,

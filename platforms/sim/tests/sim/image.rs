@@ -108,6 +108,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         vcpu_load: ns(200),
         steal_time: ns(50),
         idle_exit: ns(1000),
+        userspace_exit: ns(1500),
     };
     let topology = Topology {
         sockets: if cores.is_multiple_of(2) { 2 } else { 1 },

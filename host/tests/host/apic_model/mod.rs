@@ -1,0 +1,112 @@
+//! Whoever delivers interrupts delivers the same ones, in the same order, as a plain model of the manual does.
+//!
+//! [`Reference`] is that model: sets of vectors, no exits, no pages. An implementation is whatever implements [`Delivers`]:
+//! here [`Emulated`], the host's LAPICs behind the host's own boundary. Hardware that delivers without exits plugs in beside
+//! it: implement [`Delivers`] for it and add it to [`agree`]'s callers, with the programs of [`program`].
+//!
+//! Programs are random, over several vCPUs of two VMs: register writes, interrupt commands, MSIs, lines, redirection entries,
+//! CR8, STI and CLI, HLT, mode switches. After every [`Act`] all come to rest: who can take an interrupt has taken it, into a
+//! handler that runs with interrupts masked until the program says otherwise.
+
+mod emulated;
+mod program;
+mod reference;
+mod tests;
+
+pub use emulated::{Emulated, Fault};
+pub use program::{Shape, decode};
+pub use reference::Reference;
+
+/// vCPUs of the first VM; those of the second are numbered behind them.
+pub const FIRST_VM: u32 = 4;
+/// vCPUs of both.
+pub const VCPUS: u32 = 6;
+
+/// How the system is set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup {
+    /// Lowest-priority interrupts go where the vector's number picks.
+    pub vector_hashing: bool,
+    /// The I/O APIC is in userspace: nothing else may come of that.
+    pub split_irqchip: bool,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// A vCPU stores to its LAPIC's page.
+    Page { vcpu: u32, offset: u32, value: u32 },
+    /// A vCPU writes a model-specific register.
+    Msr { vcpu: u32, msr: u32, value: u64 },
+    /// A vCPU writes CR8.
+    Cr8 { vcpu: u32, value: u8 },
+    /// A vCPU writes a register of its VM's I/O APIC.
+    Ioapic { vcpu: u32, register: u32, value: u32 },
+    /// A vCPU writes the I/O APIC's EOI register.
+    IoapicEoi { vcpu: u32, vector: u8 },
+    /// STI or CLI.
+    Interrupts { vcpu: u32, enabled: bool },
+    /// IRET from the handler of a non-maskable interrupt.
+    Iret { vcpu: u32 },
+    /// HLT.
+    Halt { vcpu: u32 },
+    /// The delivery of the next vector injected into this vCPU is interrupted once.
+    Disturb { vcpu: u32 },
+    /// A device signals.
+    Msi { vm: u32, address: u64, data: u32 },
+    /// A device asserts its line, or does so no longer.
+    Line { vm: u32, pin: u32, level: bool },
+}
+
+/// What a vCPU takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// An interrupt.
+    Vector(u8),
+    /// A non-maskable interrupt.
+    Nmi,
+    /// INIT.
+    Init,
+    /// SIPI.
+    Startup(u8),
+    /// A general-protection fault for the instruction that it executed.
+    Fault,
+}
+
+/// A system of LAPICs.
+pub trait Delivers {
+    /// `act` happens, and all come to rest. A vCPU that sleeps does nothing.
+    fn perform(&mut self, act: Act);
+    /// What each vCPU has taken since it was last asked.
+    fn taken(&mut self) -> Vec<Vec<Taken>>;
+    /// Whether `vcpu` sleeps: in HLT, or waiting for SIPI.
+    fn sleeps(&self, vcpu: u32) -> bool;
+    /// Vectors requested, in service, and marked as level triggered, of `vcpu`.
+    fn registers(&self, vcpu: u32) -> [Vec<u8>; 3];
+}
+
+/// Has `model` and `other` run `program`; the first difference, if there is one.
+pub fn agree(model: &mut dyn Delivers, other: &mut dyn Delivers, program: &[Act]) -> Result<usize, String> {
+    let mut taken = 0;
+    for (number, &act) in program.iter().enumerate() {
+        model.perform(act);
+        other.perform(act);
+        let (expected, found) = (model.taken(), other.taken());
+        let at = || format!("after {number}: {act:x?}");
+        if expected != found {
+            return Err(format!("{}: taken {found:x?}, expected {expected:x?}", at()));
+        }
+        taken += expected.iter().map(Vec::len).sum::<usize>();
+        for vcpu in 0..VCPUS {
+            let (expected, found) = (model.sleeps(vcpu), other.sleeps(vcpu));
+            if expected != found {
+                return Err(format!("{}: vcpu {vcpu} sleeps: {found}, expected {expected}", at()));
+            }
+            let (expected, found) = (model.registers(vcpu), other.registers(vcpu));
+            if expected != found {
+                return Err(format!("{}: vcpu {vcpu} has {found:x?}, expected {expected:x?}", at()));
+            }
+        }
+    }
+    Ok(taken)
+}

@@ -1,0 +1,533 @@
+//! The plain model: each LAPIC a few sets and numbers, read straight off the manual's chapter; what KVM decides where the
+//! manual leaves it open is said at that place.
+
+use std::collections::BTreeSet;
+
+use super::{Act, Delivers, FIRST_VM, Setup, Taken, VCPUS};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Off,
+    XApic,
+    X2Apic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Runs,
+    Halted,
+    AwaitsSipi,
+}
+
+#[derive(Clone, Debug)]
+struct Apic {
+    index: u32,
+    mode: Mode,
+    base: u64,
+    id: u32,
+    ldr: u32,
+    flat: bool,
+    enabled: bool,
+    tpr: u8,
+    irr: BTreeSet<u8>,
+    isr: BTreeSet<u8>,
+    tmr: BTreeSet<u8>,
+    icr_high: u32,
+    error_vector: Option<u8>,
+    error_lvt: u32,
+    arbitration: u32,
+    interrupts: bool,
+    life: Life,
+    /// The next halt ends at once.
+    kicked: bool,
+    nmis: u8,
+    in_nmi: bool,
+    taken: Vec<Taken>,
+}
+
+/// An interrupt.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    sender: Option<usize>,
+    low: u32,
+    logical: bool,
+    destination: u32,
+    wide: bool,
+    hint: bool,
+    /// A device's counts as asserted.
+    asserted: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pin {
+    entry: u64,
+    asserted: bool,
+}
+
+/// The system.
+pub struct Reference {
+    setup: Setup,
+    apics: Vec<Apic>,
+    pins: [[Pin; 24]; 2],
+    select: [u8; 2],
+}
+
+const LEVEL: u64 = 1 << 15;
+const MASKED: u64 = 1 << 16;
+const REMOTE_IRR: u64 = 1 << 14;
+
+impl Apic {
+    fn new(index: u32) -> Apic {
+        Apic {
+            index,
+            mode: Mode::XApic,
+            base: 0xfee0_0000,
+            id: index,
+            ldr: 0,
+            flat: true,
+            enabled: false,
+            tpr: 0,
+            irr: BTreeSet::new(),
+            isr: BTreeSet::new(),
+            tmr: BTreeSet::new(),
+            icr_high: 0,
+            error_vector: None,
+            error_lvt: 0x1_0000,
+            arbitration: 0,
+            interrupts: false,
+            life: Life::Runs,
+            kicked: false,
+            nmis: 0,
+            in_nmi: false,
+            taken: Vec::new(),
+        }
+    }
+
+    /// What INIT leaves: mode, place and ID.
+    fn reset(&mut self) {
+        *self = Apic {
+            mode: self.mode,
+            base: self.base,
+            id: self.id,
+            ldr: if self.mode == Mode::X2Apic { self.ldr } else { 0 },
+            taken: std::mem::take(&mut self.taken),
+            ..Apic::new(self.index)
+        };
+    }
+
+    fn class(&self) -> u8 {
+        (self.tpr >> 4).max(self.isr.last().map_or(0, |vector| vector >> 4))
+    }
+
+    fn deliverable(&self) -> Option<u8> {
+        let highest = *self.irr.last()?;
+        (self.mode != Mode::Off && highest >> 4 > self.class()).then_some(highest)
+    }
+
+    fn request(&mut self, vector: u8, level: bool) -> bool {
+        if !self.enabled || self.mode == Mode::Off {
+            return false;
+        }
+        self.irr.insert(vector);
+        if level {
+            self.tmr.insert(vector);
+        } else {
+            self.tmr.remove(&vector);
+        }
+        true
+    }
+
+    fn error(&mut self) {
+        if let Some(vector) = self.error_vector {
+            self.request(vector, false);
+        }
+    }
+
+    fn is_named(&self, message: &Message) -> bool {
+        let destination = message.destination;
+        let broadcast = destination == if message.wide { u32::MAX } else { 0xff };
+        if broadcast {
+            return true;
+        }
+        match (message.logical, self.mode) {
+            // IDs above what the register shows are known in full; a renamed one is known by its new name.
+            (false, Mode::XApic) if destination <= 0xff => self.id == destination,
+            (false, _) => self.index == destination,
+            (true, Mode::X2Apic) => {
+                let cluster = self.index >> 4;
+                let bit = 1 << (self.index & 15);
+                destination >> 16 == cluster && destination & bit != 0
+            }
+            // Real systems don't mix modes: an x2APIC's logical destination names no xAPIC.
+            (true, _) if message.wide => false,
+            (true, _) if self.flat => self.ldr & destination & 0xff != 0,
+            (true, _) => self.ldr >> 4 == destination >> 4 & 0xf && self.ldr & destination & 0xf != 0,
+        }
+    }
+}
+
+impl Reference {
+    pub fn new(setup: Setup) -> Reference {
+        let index = |vcpu: u32| if vcpu < FIRST_VM { vcpu } else { vcpu - FIRST_VM };
+        let pin = Pin {
+            entry: MASKED,
+            asserted: false,
+        };
+        Reference {
+            setup,
+            apics: (0..VCPUS).map(|vcpu| Apic::new(index(vcpu))).collect(),
+            pins: [[pin; 24]; 2],
+            select: [0; 2],
+        }
+    }
+
+    fn vm_of(at: usize) -> usize {
+        usize::from(at as u32 >= FIRST_VM)
+    }
+
+    fn members(vm: usize) -> std::ops::Range<usize> {
+        if vm == 0 {
+            0..FIRST_VM as usize
+        } else {
+            FIRST_VM as usize..VCPUS as usize
+        }
+    }
+
+    /// Returns how many have taken it.
+    fn send(&mut self, vm: usize, message: &Message) -> u32 {
+        let mode = message.low >> 8 & 7;
+        let named = |apic: &Apic, at: usize| {
+            apic.mode != Mode::Off
+                && match (message.low >> 18 & 3, message.sender) {
+                    (0, _) | (_, None) => apic.is_named(message),
+                    (1, Some(sender)) => at == sender,
+                    (2, _) => true,
+                    (_, Some(sender)) => at != sender,
+                }
+        };
+        let mut to: Vec<usize> = Self::members(vm).filter(|&at| named(&self.apics[at], at)).collect();
+        if mode == 1 || message.hint {
+            to.retain(|&at| self.apics[at].enabled);
+            if self.setup.vector_hashing && !to.is_empty() {
+                to = vec![to[usize::from(message.low as u8) % to.len()]];
+            } else if let Some(&least) = to.iter().min_by_key(|&&at| self.apics[at].arbitration) {
+                to = vec![least];
+            }
+        }
+        to.iter().map(|&at| u32::from(self.accept(at, message))).sum()
+    }
+
+    fn accept(&mut self, at: usize, message: &Message) -> bool {
+        let apic = &mut self.apics[at];
+        let level = message.low & 1 << 15 != 0;
+        let vector = message.low as u8;
+        match message.low >> 8 & 7 {
+            mode @ (0 | 1) => {
+                apic.arbitration += mode;
+                if level && !message.asserted {
+                    false
+                } else if vector < 16 {
+                    apic.error();
+                    false
+                } else {
+                    apic.request(vector, level)
+                }
+            }
+            // What is KVM's own ends a halt; nobody sees it otherwise.
+            3 => {
+                apic.kicked = true;
+                true
+            }
+            4 => {
+                apic.nmis = (apic.nmis + 1).min(if apic.in_nmi { 1 } else { 2 });
+                true
+            }
+            5 if level && !message.asserted => false,
+            5 => {
+                apic.reset();
+                apic.taken.push(Taken::Init);
+                if apic.index > 0 {
+                    apic.life = Life::AwaitsSipi;
+                }
+                true
+            }
+            6 => {
+                if apic.life == Life::AwaitsSipi {
+                    apic.life = Life::Runs;
+                    apic.taken.push(Taken::Startup(vector));
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn command(&mut self, at: usize, low: u32, destination: u32) {
+        let wide = self.apics[at].mode == Mode::X2Apic;
+        if matches!(low >> 8 & 7, 0 | 1) && (low as u8) < 16 {
+            return self.apics[at].error();
+        }
+        let message = Message {
+            sender: Some(at),
+            low,
+            logical: low & 1 << 11 != 0,
+            destination,
+            wide,
+            hint: false,
+            asserted: low & 1 << 14 != 0,
+        };
+        self.send(Self::vm_of(at), &message);
+    }
+
+    /// Registers that both modes have.
+    fn write(&mut self, at: usize, offset: u32, value: u32) {
+        let apic = &mut self.apics[at];
+        match offset {
+            0x80 => apic.tpr = value as u8,
+            0xb0 => self.end(at),
+            0xf0 => {
+                apic.enabled = value & 0x100 != 0;
+                if !apic.enabled {
+                    apic.error_lvt |= 0x1_0000;
+                    apic.error_vector = None;
+                }
+            }
+            0x370 => {
+                apic.error_lvt = value | if apic.enabled { 0 } else { 0x1_0000 };
+                let legal = apic.error_lvt & 0x1_0000 == 0 && value as u8 >= 16;
+                apic.error_vector = legal.then_some(value as u8);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, at: usize) {
+        let Some(vector) = self.apics[at].isr.pop_last() else {
+            return;
+        };
+        if self.apics[at].tmr.contains(&vector) {
+            self.end_pins(Self::vm_of(at), vector);
+        }
+    }
+
+    fn end_pins(&mut self, vm: usize, vector: u8) {
+        for pin in 0..24 {
+            let entry = &mut self.pins[vm][pin].entry;
+            if *entry as u8 == vector && *entry & REMOTE_IRR != 0 {
+                *entry &= !REMOTE_IRR;
+                self.offer(vm, pin);
+            }
+        }
+    }
+
+    /// Sends a level that is up, unmasked and not being served.
+    fn offer(&mut self, vm: usize, pin: usize) {
+        let Pin { entry, asserted } = self.pins[vm][pin];
+        if asserted && entry & LEVEL != 0 && entry & (MASKED | REMOTE_IRR) == 0 && self.send_pin(vm, entry) > 0 {
+            self.pins[vm][pin].entry |= REMOTE_IRR;
+        }
+    }
+
+    fn send_pin(&mut self, vm: usize, entry: u64) -> u32 {
+        let message = Message {
+            sender: None,
+            low: entry as u32 & 0x87ff,
+            logical: entry & 1 << 11 != 0,
+            destination: (entry >> 56) as u32,
+            wide: false,
+            hint: false,
+            asserted: true,
+        };
+        self.send(vm, &message)
+    }
+
+    fn line(&mut self, vm: usize, pin: usize, level: bool) {
+        let this = &mut self.pins[vm][pin];
+        let rises = level && !this.asserted;
+        this.asserted = level;
+        let entry = this.entry;
+        if entry & LEVEL != 0 {
+            self.offer(vm, pin);
+        } else if rises && entry & MASKED == 0 {
+            self.send_pin(vm, entry);
+        }
+    }
+
+    fn write_ioapic(&mut self, vm: usize, register: u32, value: u32) {
+        self.select[vm] = register as u8;
+        let Some(half) = (register & 0xff).checked_sub(0x10) else {
+            return;
+        };
+        let pin = (half / 2) as usize;
+        if pin >= 24 {
+            return;
+        }
+        let entry = &mut self.pins[vm][pin].entry;
+        *entry = if half % 2 == 1 {
+            *entry & 0xffff_ffff | u64::from(value >> 24) << 56
+        } else {
+            *entry & !0x1_afff | u64::from(value) & 0x1_afff
+        };
+        if *entry & LEVEL == 0 {
+            *entry &= !REMOTE_IRR;
+        }
+        self.offer(vm, pin);
+    }
+
+    fn write_base(&mut self, at: usize, value: u64) {
+        let apic = &mut self.apics[at];
+        let to = match value >> 10 & 3 {
+            0 => Some(Mode::Off),
+            2 => Some(Mode::XApic),
+            3 => Some(Mode::X2Apic),
+            _ => None,
+        };
+        let reserved = value & 0x2ff != 0 || value >> 36 != 0;
+        let legal = match (apic.mode, to) {
+            _ if reserved => false,
+            (_, None) => false,
+            (Mode::X2Apic, Some(to)) => to != Mode::XApic,
+            (Mode::Off, Some(to)) => to != Mode::X2Apic,
+            (Mode::XApic, _) => true,
+        };
+        let Some(to) = to.filter(|_| legal) else {
+            return apic.taken.push(Taken::Fault);
+        };
+        apic.base = value & !0xfff;
+        if to == Mode::Off && apic.mode != Mode::Off {
+            // Everything but what belongs to the processor is forgotten.
+            let before = apic.clone();
+            apic.mode = to;
+            apic.reset();
+            (apic.interrupts, apic.kicked) = (before.interrupts, before.kicked);
+            (apic.nmis, apic.in_nmi) = (before.nmis, before.in_nmi);
+        }
+        apic.mode = to;
+        // KVM: any write of the register undoes a renaming.
+        apic.id = apic.index;
+        if to == Mode::X2Apic {
+            // Derived; and the flat model is xAPIC's alone, but its register is kept.
+            apic.ldr = 1 << (apic.index & 15);
+        }
+    }
+
+    fn write_msr(&mut self, at: usize, msr: u32, value: u64) {
+        if msr == 0x1b {
+            // The bootstrap flag is not the guest's to change.
+            return self.write_base(at, value & !0x100);
+        }
+        let offset = msr.wrapping_sub(0x800).wrapping_mul(16);
+        let x2apic = self.apics[at].mode == Mode::X2Apic;
+        let narrow = value <= 0xffff_ffff;
+        match offset {
+            0x300 if x2apic => self.command(at, value as u32, (value >> 32) as u32),
+            0x3f0 if x2apic && value <= 0xff => self.command(at, 1 << 18 | value as u32, 0),
+            0xb0 if x2apic && value == 0 => self.write(at, offset, 0),
+            0x80 | 0xf0 | 0x370 if x2apic && narrow => self.write(at, offset, value as u32),
+            _ => self.apics[at].taken.push(Taken::Fault),
+        }
+    }
+
+    fn write_page(&mut self, at: usize, offset: u32, value: u32) {
+        let apic = &mut self.apics[at];
+        // The page is where the base says; programs store to where it is after reset.
+        if apic.mode != Mode::XApic || apic.base != 0xfee0_0000 {
+            return;
+        }
+        match offset {
+            0x20 => apic.id = value >> 24,
+            0xd0 => apic.ldr = value >> 24,
+            0xe0 => apic.flat = value >> 28 == 0xf,
+            0x310 => apic.icr_high = value & 0xff00_0000,
+            0x300 => {
+                let destination = apic.icr_high >> 24;
+                self.command(at, value, destination);
+            }
+            0x2f0 | 0x40 | 0x400..=0xff0 if offset % 16 == 0 => apic.error(),
+            _ => self.write(at, offset, value),
+        }
+    }
+
+    fn settle(&mut self) {
+        for apic in &mut self.apics {
+            let halted = apic.life == Life::Halted;
+            if halted && apic.kicked {
+                apic.life = Life::Runs;
+            }
+            if apic.life != Life::AwaitsSipi && apic.nmis > 0 && !apic.in_nmi {
+                apic.life = Life::Runs;
+                apic.nmis -= 1;
+                apic.in_nmi = true;
+                // The handler's gate masks interrupts.
+                apic.interrupts = false;
+                apic.taken.push(Taken::Nmi);
+            }
+            let vector = apic.deliverable().filter(|_| apic.interrupts);
+            if let Some(vector) = vector.filter(|_| apic.life != Life::AwaitsSipi) {
+                apic.life = Life::Runs;
+                apic.irr.remove(&vector);
+                apic.isr.insert(vector);
+                apic.interrupts = false;
+                apic.taken.push(Taken::Vector(vector));
+            }
+            // Whatever ends a halt uses the kick up.
+            if halted && apic.life == Life::Runs {
+                apic.kicked = false;
+            }
+        }
+    }
+}
+
+impl Delivers for Reference {
+    fn perform(&mut self, act: Act) {
+        let runs = |vcpu: u32| self.apics[vcpu as usize].life == Life::Runs;
+        match act {
+            Act::Page { vcpu, offset, value } if runs(vcpu) => self.write_page(vcpu as usize, offset, value),
+            Act::Msr { vcpu, msr, value } if runs(vcpu) => self.write_msr(vcpu as usize, msr, value),
+            Act::Cr8 { vcpu, value } if runs(vcpu) => {
+                let apic = &mut self.apics[vcpu as usize];
+                if apic.tpr >> 4 != value & 0xf {
+                    apic.tpr = value << 4;
+                }
+            }
+            Act::Ioapic { vcpu, register, value } if runs(vcpu) => {
+                self.write_ioapic(Self::vm_of(vcpu as usize), register, value);
+            }
+            Act::IoapicEoi { vcpu, vector } if runs(vcpu) => self.end_pins(Self::vm_of(vcpu as usize), vector),
+            Act::Interrupts { vcpu, enabled } if runs(vcpu) => self.apics[vcpu as usize].interrupts = enabled,
+            Act::Iret { vcpu } if runs(vcpu) => self.apics[vcpu as usize].in_nmi = false,
+            Act::Halt { vcpu } if runs(vcpu) => self.apics[vcpu as usize].life = Life::Halted,
+            Act::Msi { vm, address, data } if address >> 20 == 0xfee => {
+                let message = Message {
+                    sender: None,
+                    low: data & 0xc7ff,
+                    logical: address & 4 != 0,
+                    destination: (address >> 12) as u32 & 0xff,
+                    wide: false,
+                    hint: address & 8 != 0,
+                    asserted: true,
+                };
+                self.send(vm as usize, &message);
+            }
+            Act::Line { vm, pin, level } => self.line(vm as usize, pin as usize, level),
+            _ => {}
+        }
+        self.settle();
+    }
+
+    fn taken(&mut self) -> Vec<Vec<Taken>> {
+        self.apics
+            .iter_mut()
+            .map(|apic| std::mem::take(&mut apic.taken))
+            .collect()
+    }
+
+    fn sleeps(&self, vcpu: u32) -> bool {
+        self.apics[vcpu as usize].life != Life::Runs
+    }
+
+    fn registers(&self, vcpu: u32) -> [Vec<u8>; 3] {
+        let apic = &self.apics[vcpu as usize];
+        [&apic.irr, &apic.isr, &apic.tmr].map(|set| set.iter().copied().collect())
+    }
+}

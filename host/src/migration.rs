@@ -125,7 +125,12 @@ impl Host {
         if !crate::lapic::is_legal_base(saved.apic_base) {
             return Err(RestoreError::BadApicBase(saved.apic_base));
         }
-        if saved.pending.nmis > 2 || saved.pending.undelivered.is_some_and(|vector| vector < FIRST_LEGAL_VECTOR) {
+        if saved.pending.nmis > 2
+            || saved
+                .pending
+                .undelivered
+                .is_some_and(|vector| vector < FIRST_LEGAL_VECTOR)
+        {
             return Err(RestoreError::BadPending(saved.pending));
         }
         if saved.steal_time_msr != 0 && !self.register_steal_time(vcpu, saved.steal_time_msr) {

@@ -123,7 +123,10 @@ impl Lapic {
     /// Whether its page is at the guest-physical `address`: while it is in xAPIC mode.
     pub(crate) fn is_at(&self, address: u64) -> bool {
         let page = reg::PAGE_BYTES as u64 - 1;
-        self.hardware_enabled() && !self.is_x2apic() && (address ^ self.base) & PHYSICAL & !page == 0 && address <= PHYSICAL
+        self.hardware_enabled()
+            && !self.is_x2apic()
+            && (address ^ self.base) & PHYSICAL & !page == 0
+            && address <= PHYSICAL
     }
 
     /// Whether it takes interrupts: enabled by the base MSR and by SVR.

@@ -162,7 +162,9 @@ impl Engine {
                     let at = self.now + self.costs.ipi_latency;
                     self.send_ipi(to.0, HostInterrupt::Reschedule, at);
                 }
-                Command::InjectNmi { vcpu } => self.cannot(vcpu, "takes an NMI, which no kernel here has a handler for"),
+                Command::InjectNmi { vcpu } => {
+                    self.cannot(vcpu, "takes an NMI, which no kernel here has a handler for")
+                }
                 Command::SetCr8 { vcpu, value } => self.vcpus[vcpu.0 as usize].cr8 = value,
                 // No kernel here writes CR8.
                 Command::InterceptCr8 { .. } => {}
@@ -203,7 +205,10 @@ impl Engine {
     /// INIT resets `vcpu`, which has executed nothing since the last one: its flow stands at the kernel's entry.
     fn init(&mut self, vcpu: u32) {
         if self.vcpus[vcpu as usize].begun {
-            self.cannot(VcpuId(vcpu), "gets an INIT in the middle of its work, which no kernel here does");
+            self.cannot(
+                VcpuId(vcpu),
+                "gets an INIT in the middle of its work, which no kernel here does",
+            );
         }
     }
 

@@ -267,7 +267,11 @@ impl Delivers for Emulated {
         self.settle();
         if self.fault == Fault::StaleTmr {
             for vcpu in 0..VCPUS {
-                (0..8).for_each(|word| self.host.apic_page(VcpuId(vcpu)).store(reg::TMR + word * reg::STRIDE, 0));
+                (0..8).for_each(|word| {
+                    self.host
+                        .apic_page(VcpuId(vcpu))
+                        .store(reg::TMR + word * reg::STRIDE, 0)
+                });
             }
         }
     }

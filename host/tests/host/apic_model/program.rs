@@ -154,7 +154,7 @@ fn act(shape: Shape, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
             level: bytes.byte() & 1 == 1,
         }),
         27 => {
-            let low = bytes.interrupt() & !(1 << 14) ^ (1 << 15) * u32::from(bytes.byte() < 128);
+            let low = (bytes.interrupt() & !(1 << 14)) ^ (u32::from(bytes.byte() < 128) << 15);
             let (pin, masked) = (bytes.below(3), u32::from(bytes.byte() < 40) << 16);
             for (register, value) in [(17 + 2 * pin, bytes.destination() << 24), (16 + 2 * pin, low | masked)] {
                 program.push(Act::Ioapic { vcpu, register, value });
@@ -173,7 +173,11 @@ fn act(shape: Shape, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
             let start = bytes.byte();
             send(shape, vcpu, 0x4600 | u32::from(start), to, program);
             if start < 230 {
-                let to = if vcpu < FIRST_VM { to } else { to % (VCPUS - FIRST_VM) + FIRST_VM };
+                let to = if vcpu < FIRST_VM {
+                    to
+                } else {
+                    to % (VCPUS - FIRST_VM) + FIRST_VM
+                };
                 boot(shape, to, program);
             }
         }

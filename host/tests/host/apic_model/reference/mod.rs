@@ -1,62 +1,10 @@
 //! The plain model: each LAPIC a few sets and numbers, read straight off the manual's chapter; what KVM decides where the
 //! manual leaves it open is said at that place.
 
-use std::collections::BTreeSet;
+mod apic;
 
 use super::{Act, Delivers, FIRST_VM, Setup, Taken, VCPUS};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Off,
-    XApic,
-    X2Apic,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    Runs,
-    Halted,
-    AwaitsSipi,
-}
-
-#[derive(Clone, Debug)]
-struct Apic {
-    index: u32,
-    mode: Mode,
-    base: u64,
-    id: u32,
-    ldr: u32,
-    flat: bool,
-    enabled: bool,
-    tpr: u8,
-    irr: BTreeSet<u8>,
-    isr: BTreeSet<u8>,
-    tmr: BTreeSet<u8>,
-    icr_high: u32,
-    error_vector: Option<u8>,
-    error_lvt: u32,
-    arbitration: u32,
-    interrupts: bool,
-    life: Life,
-    /// The next halt ends at once.
-    kicked: bool,
-    nmis: u8,
-    in_nmi: bool,
-    taken: Vec<Taken>,
-}
-
-/// An interrupt.
-#[derive(Clone, Copy, Debug)]
-struct Message {
-    sender: Option<usize>,
-    low: u32,
-    logical: bool,
-    destination: u32,
-    wide: bool,
-    hint: bool,
-    /// A device's counts as asserted.
-    asserted: bool,
-}
+use apic::{Apic, Life, Message, Mode};
 
 #[derive(Clone, Copy, Debug)]
 struct Pin {
@@ -75,96 +23,6 @@ pub struct Reference {
 const LEVEL: u64 = 1 << 15;
 const MASKED: u64 = 1 << 16;
 const REMOTE_IRR: u64 = 1 << 14;
-
-impl Apic {
-    fn new(index: u32) -> Apic {
-        Apic {
-            index,
-            mode: Mode::XApic,
-            base: 0xfee0_0000,
-            id: index,
-            ldr: 0,
-            flat: true,
-            enabled: false,
-            tpr: 0,
-            irr: BTreeSet::new(),
-            isr: BTreeSet::new(),
-            tmr: BTreeSet::new(),
-            icr_high: 0,
-            error_vector: None,
-            error_lvt: 0x1_0000,
-            arbitration: 0,
-            interrupts: false,
-            life: Life::Runs,
-            kicked: false,
-            nmis: 0,
-            in_nmi: false,
-            taken: Vec::new(),
-        }
-    }
-
-    /// What INIT leaves: mode, place and ID.
-    fn reset(&mut self) {
-        *self = Apic {
-            mode: self.mode,
-            base: self.base,
-            id: self.id,
-            ldr: if self.mode == Mode::X2Apic { self.ldr } else { 0 },
-            taken: std::mem::take(&mut self.taken),
-            ..Apic::new(self.index)
-        };
-    }
-
-    fn class(&self) -> u8 {
-        (self.tpr >> 4).max(self.isr.last().map_or(0, |vector| vector >> 4))
-    }
-
-    fn deliverable(&self) -> Option<u8> {
-        let highest = *self.irr.last()?;
-        (self.mode != Mode::Off && highest >> 4 > self.class()).then_some(highest)
-    }
-
-    fn request(&mut self, vector: u8, level: bool) -> bool {
-        if !self.enabled || self.mode == Mode::Off {
-            return false;
-        }
-        self.irr.insert(vector);
-        if level {
-            self.tmr.insert(vector);
-        } else {
-            self.tmr.remove(&vector);
-        }
-        true
-    }
-
-    fn error(&mut self) {
-        if let Some(vector) = self.error_vector {
-            self.request(vector, false);
-        }
-    }
-
-    fn is_named(&self, message: &Message) -> bool {
-        let destination = message.destination;
-        let broadcast = destination == if message.wide { u32::MAX } else { 0xff };
-        if broadcast {
-            return true;
-        }
-        match (message.logical, self.mode) {
-            // IDs above what the register shows are known in full; a renamed one is known by its new name.
-            (false, Mode::XApic) if destination <= 0xff => self.id == destination,
-            (false, _) => self.index == destination,
-            (true, Mode::X2Apic) => {
-                let cluster = self.index >> 4;
-                let bit = 1 << (self.index & 15);
-                destination >> 16 == cluster && destination & bit != 0
-            }
-            // Real systems don't mix modes: an x2APIC's logical destination names no xAPIC.
-            (true, _) if message.wide => false,
-            (true, _) if self.flat => self.ldr & destination & 0xff != 0,
-            (true, _) => self.ldr >> 4 == destination >> 4 & 0xf && self.ldr & destination & 0xf != 0,
-        }
-    }
-}
 
 impl Reference {
     pub fn new(setup: Setup) -> Reference {
@@ -443,7 +301,7 @@ impl Reference {
                 let destination = apic.icr_high >> 24;
                 self.command(at, value, destination);
             }
-            0x2f0 | 0x40 | 0x400..=0xff0 if offset % 16 == 0 => apic.error(),
+            0x2f0 | 0x40 | 0x400..=0xff0 if offset.is_multiple_of(16) => apic.error(),
             _ => self.write(at, offset, value),
         }
     }

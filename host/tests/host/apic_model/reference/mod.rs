@@ -306,6 +306,11 @@ impl Reference {
         }
     }
 
+    fn hides_ioapic(&self, vcpu: u32) -> bool {
+        let apic = &self.apics[vcpu as usize];
+        apic.mode == Mode::XApic && apic.base == 0xfec0_0000
+    }
+
     fn settle(&mut self) {
         for apic in &mut self.apics {
             let halted = apic.life == Life::Halted;
@@ -347,6 +352,10 @@ impl Delivers for Reference {
                 if apic.tpr >> 4 != value & 0xf {
                     apic.tpr = value << 4;
                 }
+            }
+            // A LAPIC that is moved to the I/O APIC's place hides it; no register is at the offsets of its windows.
+            Act::Ioapic { vcpu, .. } | Act::IoapicEoi { vcpu, .. } if runs(vcpu) && self.hides_ioapic(vcpu) => {
+                self.apics[vcpu as usize].error();
             }
             Act::Ioapic { vcpu, register, value } if runs(vcpu) => {
                 self.write_ioapic(Self::vm_of(vcpu as usize), register, value);

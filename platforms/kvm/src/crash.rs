@@ -24,6 +24,8 @@ pub struct GuestState {
     pub registers: Vec<(&'static str, u64)>,
     /// Functions, innermost first.
     pub frames: Vec<Frame>,
+    /// KVM's statistics of the vCPU that are not 0.
+    pub stats: Vec<(String, u64)>,
 }
 
 /// One function of a backtrace.
@@ -56,6 +58,10 @@ impl fmt::Display for GuestState {
         }
         for (number, frame) in self.frames.iter().enumerate() {
             writeln!(f, "  #{number} {frame}")?;
+        }
+        let stats: Vec<String> = self.stats.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        if !stats.is_empty() {
+            writeln!(f, "  {}", stats.join(", "))?;
         }
         Ok(())
     }
@@ -92,6 +98,7 @@ pub(crate) fn capture(
         vcpu: number,
         registers: listed,
         frames: backtrace(rip, rbp, memory, image),
+        stats: Vec::new(),
     }
 }
 

@@ -81,6 +81,7 @@ impl Guest {
         for vcpu in 0..vm.vcpus {
             vcpus.push(create_vcpu(host, &fd, vm, vcpu, memory.boot_stack(vcpu), image)?);
         }
+        acquaint(&vcpus).map_err(refused("set its local apics"))?;
         let clock = match (host.has_steady_tsc(), vcpus.first().map(VcpuFd::get_tsc_khz)) {
             (true, Some(Ok(khz))) if khz > 0 => Clock::Tsc { khz },
             _ => Clock::Kvm,
@@ -164,6 +165,13 @@ impl Guest {
         self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// KVM's statistics of vCPU `number` that are not 0.
+    pub(crate) fn statistics(&self, number: u32) -> Vec<(String, u64)> {
+        let known = self.vcpu_statistics.get(number as usize).and_then(Option::as_ref);
+        let all = known.map(Statistics::read).unwrap_or_default();
+        all.into_iter().filter(|(_, value)| *value > 0).collect()
+    }
+
     /// What it did, with the host's own counts. Its threads have ended.
     pub(crate) fn report(self) -> VmReport {
         let statistics = self.statistics.as_ref().map(Statistics::read).unwrap_or_default();
@@ -214,6 +222,13 @@ fn check(host: &Host, vm: &Vm) -> Result<(), Error> {
         });
     }
     Ok(())
+}
+
+/// Has KVM take note of every local APIC. Its map from APIC IDs to vCPUs is made while a vCPU is created, without that one, and
+/// afterwards only when a guest changes its APICs (seen in Linux 6.1): kicks for the last vCPU would be lost without a word.
+/// Setting an APIC's state, be it to what it is, has the map made anew.
+fn acquaint(vcpus: &[VcpuFd]) -> Result<(), kvm_ioctls::Error> {
+    vcpus.iter().try_for_each(|vcpu| vcpu.set_lapic(&vcpu.get_lapic()?))
 }
 
 fn lend(fd: &VmFd, memory: &Memory) -> Result<(), kvm_ioctls::Error> {

@@ -183,7 +183,8 @@ impl Session {
             }
         }
         if self.show.load(Ordering::Relaxed) && !guest.done.load(Ordering::Acquire) {
-            let state = self.where_is(guest, number, &fd);
+            let mut state = self.where_is(guest, number, &fd);
+            state.stats = guest.statistics(number);
             self.lock().states.push(state);
         }
         if let Some((run_ns, wait_ns)) = scheduled() {

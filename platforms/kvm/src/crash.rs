@@ -59,7 +59,11 @@ impl fmt::Display for GuestState {
         for (number, frame) in self.frames.iter().enumerate() {
             writeln!(f, "  #{number} {frame}")?;
         }
-        let stats: Vec<String> = self.stats.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let stats: Vec<String> = self
+            .stats
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
         if !stats.is_empty() {
             writeln!(f, "  {}", stats.join(", "))?;
         }

@@ -170,6 +170,12 @@ pub enum Event {
         /// Where.
         pcpu: PcpuId,
     },
+    /// The task that runs on `pcpu` gives way to others that are runnable there, if the scheduler's rule lets it
+    /// (`sched_yield`).
+    TaskGivesWay {
+        /// Where.
+        pcpu: PcpuId,
+    },
     /// The task that runs on `pcpu` wakes `task`. One that has not gone to sleep yet will not.
     TaskWakes {
         /// Where.
@@ -229,6 +235,7 @@ impl Event {
             | Event::Interrupt { pcpu, .. }
             | Event::TaskSleeps { pcpu, .. }
             | Event::TaskYields { pcpu }
+            | Event::TaskGivesWay { pcpu }
             | Event::TaskWakes { pcpu, .. }
             | Event::TaskStarts { pcpu, .. }
             | Event::TaskExecutes { pcpu }

@@ -65,6 +65,7 @@ impl Host {
             }
             Event::TaskSleeps { .. }
             | Event::TaskYields { .. }
+            | Event::TaskGivesWay { .. }
             | Event::TaskWakes { .. }
             | Event::TaskStarts { .. }
             | Event::TaskExecutes { .. }

@@ -33,6 +33,10 @@ impl Host {
                 self.reschedule(step);
             }
             Event::TaskYields { .. } => self.yield_point(step),
+            Event::TaskGivesWay { .. } => {
+                self.sched.yield_current(step.pcpu);
+                self.reschedule(step);
+            }
             Event::TaskWakes { task: other, .. } => {
                 self.check_plain(other);
                 self.timers.cancel(Timer::Sleep(other));

@@ -173,6 +173,8 @@ costs! {
     timer_program: "programming the pCPU's timer",
     ipi_send: "sending a host IPI",
     ipi_latency: "from a host IPI's sending to its arrival",
+    syscall: "system call: the way in and out, and nothing in between",
+    futex: "finding a futex: its key, its bucket and that one's lock",
     wake: "waking a thread",
     context_switch: "direct cost of a context switch",
     cache_refill: "indirect cost of a context switch: warming the caches",

@@ -50,6 +50,7 @@ mod steal;
 mod steps;
 mod subword;
 mod tas;
+pub mod thread;
 mod ticket;
 mod ttas;
 mod unfair_qspin;

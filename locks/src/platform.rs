@@ -220,20 +220,7 @@ pub unsafe trait Platform {
         order: Ordering,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
-        let mut spins = 0;
-        loop {
-            let value = self.load(word, order);
-            if until(value) {
-                return Ok(value);
-            }
-            if budget != Budget::UNBOUNDED {
-                if spins == budget.0 {
-                    return Err(value);
-                }
-                spins += 1;
-            }
-            self.relax();
-        }
+        spin_until(self, word, budget, order, until)
     }
 
     /// Counts `event` of a lock that has no [`Recorder`]: the native ones. A platform may forward it to its recorder.
@@ -246,6 +233,31 @@ pub unsafe trait Platform {
     /// Tracepoint: the wait that [`Platform::contention_begin`] announced is over; the caller holds the lock.
     #[inline(always)]
     fn contention_end(&self, _lock: &Self::Word) {}
+}
+
+/// Load, compare, PAUSE: what [`Platform::wait_until`] is by default.
+#[inline]
+pub(crate) fn spin_until<P: Platform + ?Sized>(
+    cpu: &P,
+    word: &P::Word,
+    budget: Budget,
+    order: Ordering,
+    until: impl Fn(u32) -> bool,
+) -> Result<u32, u32> {
+    let mut spins = 0;
+    loop {
+        let value = cpu.load(word, order);
+        if until(value) {
+            return Ok(value);
+        }
+        if budget != Budget::UNBOUNDED {
+            if spins == budget.0 {
+                return Err(value);
+            }
+            spins += 1;
+        }
+        cpu.relax();
+    }
 }
 
 /// Waits for as long as it takes; returns the accepted value.

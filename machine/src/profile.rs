@@ -81,6 +81,10 @@ pub struct Costs {
     pub ipi_send: Picos,
     /// From a host IPI's sending to its arrival.
     pub ipi_latency: Picos,
+    /// System call: the way in and out, and nothing in between.
+    pub syscall: Picos,
+    /// Finding a futex: its key, its bucket and that one's lock.
+    pub futex: Picos,
     /// Waking a thread.
     pub wake: Picos,
     /// Direct cost of a context switch.

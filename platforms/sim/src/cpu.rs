@@ -37,6 +37,11 @@ impl SimCpu {
         self.handle.engine()
     }
 
+    /// What it executes with.
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
     fn vm(&self) -> &crate::engine::Vm {
         &self.engine().vms[self.vm as usize]
     }

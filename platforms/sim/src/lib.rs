@@ -21,8 +21,10 @@ mod native;
 mod park;
 mod pcpu;
 mod probe;
+mod process;
 mod run;
 mod stack;
+mod thread;
 pub mod timeline;
 mod vcpu;
 mod watch;
@@ -33,5 +35,7 @@ pub use api::{CallOff, Config, Convoy, Failure, Group, HostTask, Outcome, Vm, Vm
 pub use cause::Cause;
 pub use cpu::SimCpu;
 pub use machine::{SimContext, SimMachine};
+pub use process::{Waits, run_threads};
 pub use run::{record, record_images, run, run_images};
+pub use thread::SimThread;
 pub use word::{Shared, SimAddress, SimWord};

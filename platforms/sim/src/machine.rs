@@ -44,6 +44,13 @@ impl SimMachine {
     }
 }
 
+impl SimMachine {
+    /// What its flows execute with.
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+}
+
 /// A saved flow of guest code, with the stack that it runs on unless that is a vCPU's own.
 #[derive(Debug)]
 pub struct SimContext {

@@ -31,6 +31,8 @@ pub enum Call {
     Sleep(Option<u64>),
     /// It can be preempted.
     Yield,
+    /// It gives way (`sched_yield`).
+    GiveWay,
     /// It executes a program.
     Execute,
     /// It ends.
@@ -96,6 +98,8 @@ pub struct Native {
     first_task: u32,
     /// How the host is to schedule them.
     task: holdfast_host::TaskConfig,
+    /// For each thread the pCPUs that it may run on; none for the others: all.
+    pub affinities: Vec<Vec<u32>>,
 }
 
 impl Native {
@@ -116,6 +120,7 @@ impl Native {
             threads: Vec::new(),
             first_task: 0,
             task,
+            affinities: Vec::new(),
         }
     }
 
@@ -148,8 +153,12 @@ impl Engine {
 
     /// Makes room for `count` threads.
     pub fn native_reserve(&mut self, count: u32) {
-        let config = self.native().task.clone();
         for thread in 0..count {
+            let native = self.native();
+            let config = holdfast_host::TaskConfig {
+                affinity: native.affinities.get(thread as usize).cloned().unwrap_or_default(),
+                ..native.task.clone()
+            };
             match self.host.add_task(&config) {
                 Ok(task) if thread == 0 => self.native().first_task = task.0,
                 Ok(_) => {}
@@ -340,6 +349,7 @@ impl Engine {
                 until: until.map(Nanos),
             },
             Call::Yield => Event::TaskYields { pcpu: id },
+            Call::GiveWay => Event::TaskGivesWay { pcpu: id },
             Call::Execute => Event::TaskExecutes { pcpu: id },
             Call::End => Event::TaskEnds { pcpu: id },
         };

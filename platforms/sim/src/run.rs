@@ -47,6 +47,20 @@ pub fn run_images(
     execute(&mut *build(config, image)?, config, call_off)
 }
 
+/// As [`run_images`], where the kernel on the machine itself may have its threads run on these pCPUs only; empty: on all.
+pub(crate) fn run_pinned(
+    config: &Config,
+    call_off: &CallOff,
+    affinities: &[Vec<u32>],
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<Outcome, Failure> {
+    let mut engine = build(config, image)?;
+    if let Some(native) = &mut engine.native {
+        native.affinities = affinities.to_vec();
+    }
+    execute(&mut engine, config, call_off)
+}
+
 /// As [`run`], and records what happens within `window`: up to a failure, if there is one. The outcome is that of [`run`],
 /// bit for bit.
 ///

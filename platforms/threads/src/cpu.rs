@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Instant;
 
+use holdfast_locks::thread::{SHARING, Thread, wait_until};
 use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable, Word};
 
 use crate::slot::{self, CPUS_MAX};
@@ -213,22 +214,19 @@ unsafe impl Platform for ThisThread {
         order: Ordering,
         until: impl Fn(u32) -> bool,
     ) -> Result<u32, u32> {
-        let mut spins = 0u32;
-        loop {
-            let value = self.load(word, order);
-            if until(value) {
-                return Ok(value);
-            }
-            if budget != Budget::UNBOUNDED && spins >= budget.0 {
-                return Err(value);
-            }
-            spins = spins.wrapping_add(1);
-            if spins > spin::GIVE_WAY_AFTER && spins.is_multiple_of(2) {
-                thread::yield_now();
-            } else {
-                self.relax();
-            }
-        }
+        wait_until(self, word, budget, order, until)
+    }
+}
+
+impl Thread for ThisThread {
+    fn give_way(&self) {
+        thread::yield_now();
+    }
+    fn futex_wait(&self, word: &ThreadWord, value: u32) {
+        park::wait(word, value);
+    }
+    fn futex_wake(&self, word: &ThreadWord) {
+        park::wake(word);
     }
 }
 
@@ -283,13 +281,13 @@ unsafe impl Paravirt for ThisThread {
 
     fn halt_masked(&self) {
         spin::end_streak();
-        park::halt(slot::current());
+        park::halt(self, slot::current());
     }
     fn halt_unmasked(&self) {
         self.halt_masked();
     }
     fn kick(&self, cpu: CpuId) {
-        park::kick(cpu);
+        park::kick(self, cpu);
     }
     /// No host tells.
     #[inline(always)]
@@ -306,7 +304,7 @@ unsafe impl Paravirt for ThisThread {
     }
     #[inline(always)]
     fn sharing(&self) -> Sharing {
-        spin::SHARING
+        SHARING
     }
     #[inline]
     fn overtook(&self) -> bool {
@@ -324,7 +322,7 @@ unsafe impl Paravirt for ThisThread {
     }
 }
 
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }

@@ -101,6 +101,8 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         timer_program: ns(100),
         ipi_send: ns(200),
         ipi_latency: ns(500),
+        syscall: ns(100),
+        futex: ns(100),
         wake: ns(700),
         context_switch: ns(1000),
         cache_refill: ns(2000),

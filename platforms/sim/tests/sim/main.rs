@@ -11,5 +11,6 @@ mod many;
 mod native;
 mod numa;
 mod pause;
+mod threads;
 mod timeline;
 mod torture;

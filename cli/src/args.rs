@@ -49,10 +49,12 @@ pub enum Command {
     Report(ReportArgs),
     /// Record a run as a timeline for ui.perfetto.dev
     Trace(TraceArgs),
-    /// Run the shipped experiments and set predicted beside published figures
+    /// Set predictions beside published figures, or beside what this very machine does
     Validate(ValidateArgs),
     /// This host's real KVM
     Kvm(KvmArgs),
+    /// Measure this machine's few parameters and make a machine profile of them
+    Calibrate(CalibrateArgs),
 }
 
 /// How output looks.
@@ -267,8 +269,15 @@ pub struct CompareArgs {
 #[derive(Args, Debug)]
 pub struct ValidateArgs {
     /// Only these shipped experiments
+    #[arg(conflicts_with = "profile")]
     pub experiments: Vec<String>,
-    /// Runs of each cell [default: each experiment's]
+    /// What predictions are held against
+    #[arg(long, value_enum, default_value_t)]
+    pub against: Against,
+    /// With --against threads: this machine profile instead of one that is calibrated first
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<String>,
+    /// Runs of each cell; with --against threads, measurements of each [default: each experiment's, or 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: Option<u32>,
     /// Share of the full-size work [default: each experiment's]
@@ -280,6 +289,36 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// How the validation looks
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// What predictions are held against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Against {
+    /// What was published.
+    #[default]
+    Published,
+    /// The locks on this machine's threads.
+    Threads,
+}
+
+/// `holdfast calibrate`.
+#[derive(Args, Debug)]
+pub struct CalibrateArgs {
+    /// The profile that lends what cannot be measured here: a shipped one, or a file
+    #[arg(long, value_name = "PROFILE", default_value = holdfast_lab::shipped::DEFAULT_MACHINE)]
+    pub base: String,
+    /// Write the profile to FILE [default: after the figures on standard output]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Samples of each figure
+    #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(5..=100_000))]
+    pub samples: u32,
+    /// Make a profile even of a machine that is too noisy
+    #[arg(long)]
+    pub force: bool,
+    /// How the figures look
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }

@@ -1,11 +1,13 @@
 //! One module for each command.
 
 pub mod bench;
+pub mod calibrate;
 pub mod compare;
 pub mod explain;
 pub mod keys;
 pub mod kvm;
 pub mod list;
+pub mod reality;
 pub mod report;
 pub mod run;
 pub mod show;

@@ -43,6 +43,15 @@ impl Unknown {
         }
     }
 
+    /// The file `name` cannot be read.
+    pub fn unreadable(name: &str, reason: std::io::Error) -> Unknown {
+        Unknown {
+            found: name.to_owned(),
+            expected: String::new(),
+            reason: Some(reason),
+        }
+    }
+
     /// Nothing shipped is called `name`.
     pub fn nothing_shipped(name: &str) -> Unknown {
         Unknown::among(name, EXPERIMENTS.iter().chain(MACHINES).map(|shipped| shipped.name))

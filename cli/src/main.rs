@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => commands::trace::trace(&args),
         Command::Validate(args) => commands::validate::validate(&args),
         Command::Kvm(args) => commands::kvm::kvm(&args),
+        Command::Calibrate(args) => commands::calibrate::calibrate(&args),
     };
     ExitCode::from(status(outcome))
 }

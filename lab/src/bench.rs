@@ -23,7 +23,7 @@ pub use rows::{Table, tables};
 
 use contended::{Cell, Clock};
 use contestant::{CONTESTANTS, Contestant};
-use work::Work;
+pub(crate) use work::Work;
 
 /// Whose lock it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 
 pub mod amount;
 pub mod bench;
+pub mod calibrate;
 pub mod collect;
 pub mod compare;
 pub mod determinism;

@@ -174,6 +174,7 @@ costs! {
     ipi_send: "sending a host IPI",
     ipi_latency: "from a host IPI's sending to its arrival",
     syscall: "system call: the way in and out, and nothing in between",
+    sched_yield: "giving way besides the system call and the switch",
     futex: "finding a futex: its key, its bucket and that one's lock",
     wake: "waking a thread",
     context_switch: "direct cost of a context switch",

@@ -1,3 +1,8 @@
-//! The real machine beneath this program: what it can do, what it costs, and what the locks do on it.
+//! The real machine beneath this program: what it can do, and what the locks do on it, beside what the simulator predicts.
 
 pub mod doctor;
+mod hammer;
+pub mod judge;
+pub mod threads;
+
+pub use hammer::{Computes, Span};

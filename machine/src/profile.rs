@@ -83,6 +83,8 @@ pub struct Costs {
     pub ipi_latency: Picos,
     /// System call: the way in and out, and nothing in between.
     pub syscall: Picos,
+    /// Giving way (`sched_yield`) besides the system call and the switch, if there is one.
+    pub sched_yield: Picos,
     /// Finding a futex: its key, its bucket and that one's lock.
     pub futex: Picos,
     /// Waking a thread.

@@ -6,12 +6,16 @@ use holdfast_lab::validate::{self, Order, Validation};
 
 use super::run::finish;
 use crate::Done;
-use crate::args::{Format, ValidateArgs};
+use crate::args::{Against, Format, ValidateArgs};
 use crate::experiment::{self, Unknown};
 use crate::output::{self, number, optional};
 
 /// Sets predicted beside published figures.
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
+    match args.against {
+        Against::Published => {}
+        Against::Threads => return super::reality::threads(args),
+    }
     let mut names: Vec<&str> = args.experiments.iter().map(String::as_str).collect();
     if names.is_empty() {
         names = EXPERIMENTS.iter().map(|shipped| shipped.name).collect();

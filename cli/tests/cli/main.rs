@@ -2,6 +2,7 @@
 
 mod command;
 
+mod calibrate;
 mod compared;
 mod input;
 mod kvm;

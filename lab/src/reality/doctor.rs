@@ -18,7 +18,9 @@ use std::path::Path;
 use serde::Serialize;
 
 pub use files::Files;
+pub use machine::count as count_cpus;
 pub use probe::Probe;
+pub use scheduler::kernel_version;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "holdfast.doctor/1";

@@ -107,7 +107,7 @@ impl Image {
     /// A thread's whole life.
     fn live(thread: &SimThread, machine: SimMachine) -> ! {
         thread.arrive();
-        thread.to_user();
+        thread.return_to_user();
         (thread.process().body)(thread);
         loop {
             machine.cpu().irq_disable();
@@ -143,7 +143,7 @@ impl GuestImage for Image {
         let here = self.machine.cpu();
         here.executing(Mode::Kernel);
         let index = self.process.last[here.cpu().0 as usize].get();
-        self.thread(index).to_user();
+        self.thread(index).return_to_user();
     }
 
     /// Calls from other threads (`settle`) want the interrupt and nothing else.

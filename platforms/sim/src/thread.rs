@@ -9,7 +9,8 @@
 
 use core::sync::atomic::Ordering;
 
-use holdfast_guest::{Cpu, Machine, Mode, Threads};
+use holdfast_guest::{Cpu, Machine, Mode, Report, Threads};
+use holdfast_host::HostInterrupt;
 use holdfast_locks::thread::{NAP_DIVISOR, SHARING, Thread, wait_until};
 use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable};
 use holdfast_machine::{Access, Costs, Picos};
@@ -66,6 +67,11 @@ impl SimThread {
         self.here().compute(ns);
     }
 
+    /// A system call that does nothing.
+    pub fn call_kernel(&self) {
+        self.system_call(|| ());
+    }
+
     /// Sleeps for `ns` nanoseconds.
     pub fn sleep(&self, ns: u64) {
         self.system_call(|| {
@@ -76,9 +82,14 @@ impl SimThread {
         });
     }
 
-    /// Tells the world outside something.
-    pub fn report(&self, report: holdfast_guest::Report) {
-        self.machine.report(report);
+    /// The measured interval begins.
+    pub fn begin(&self) {
+        self.machine.report(Report::Begin);
+    }
+
+    /// It ends, and with it the run: so many operations were completed, where throughput is measured.
+    pub fn done(&self, operations: Option<u64>) {
+        self.machine.report(Report::Done { operations });
     }
 
     fn cost(&self, cost: impl Fn(&Costs) -> Picos) -> Picos {
@@ -92,12 +103,12 @@ impl SimThread {
         let entry = self.cost(|costs| costs.syscall);
         self.here().handle().work(entry);
         let result = call();
-        self.to_user();
+        self.return_to_user();
         result
     }
 
     /// Back in user mode, unless another thread is to run first.
-    pub(crate) fn to_user(&self) {
+    pub(crate) fn return_to_user(&self) {
         while self.machine.wants_to_reschedule() {
             self.away(|| self.machine.yield_cpu());
         }
@@ -207,9 +218,11 @@ unsafe impl Platform for SimThread {
         })
     }
 
-    /// Interrupts all CPUs that run other threads of the process, and waits for them (`membarrier`).
+    /// Interrupts all CPUs that run other threads of the process, and waits for them (`membarrier`). What sending costs is
+    /// part of the latency here: who waits cannot tell them apart.
     fn settle(&self) -> bool {
         self.system_call(|| {
+            self.here().handle().order();
             let mine = self.here().cpu().0;
             let mut waits = Picos::ZERO;
             for other in (0..self.machine.cpus()).filter(|&other| other != mine) {
@@ -217,7 +230,8 @@ unsafe impl Platform for SimThread {
                 let engine = handle.engine();
                 if engine.runs_native_thread(other) {
                     waits = engine.costs.ipi_latency + engine.costs.host_interrupt + engine.costs.transfer_socket;
-                    Threads::call(&self.machine, CpuId(other));
+                    let at = engine.now + engine.costs.ipi_latency;
+                    engine.send_ipi(other, HostInterrupt::Call, at);
                 }
             }
             self.here().handle().work(waits);
@@ -238,7 +252,11 @@ unsafe impl Platform for SimThread {
 
 impl Thread for SimThread {
     fn give_way(&self) {
-        self.system_call(|| self.away(|| self.machine.handle().call(Call::GiveWay)));
+        self.system_call(|| {
+            let pick = self.cost(|costs| costs.sched_yield);
+            self.here().handle().work(pick);
+            self.away(|| self.machine.handle().call(Call::GiveWay));
+        });
     }
 
     fn futex_wait(&self, word: &SimWord, value: u32) {

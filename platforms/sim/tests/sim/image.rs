@@ -102,6 +102,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         ipi_send: ns(200),
         ipi_latency: ns(500),
         syscall: ns(100),
+        sched_yield: ns(200),
         futex: ns(100),
         wake: ns(700),
         context_switch: ns(1000),

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use holdfast_guest::Report;
 use holdfast_host::{SchedConfig, SchedulerKind};
 use holdfast_locks::{BootLock, CpuId, LockKind, Paravirt, Platform, Word};
 use holdfast_sim::{Config, Failure, Outcome, SimThread, SimWord, Waits, run_threads};
@@ -47,7 +46,7 @@ fn contend(
     let (told, lock, begun) = (Rc::clone(&seen), BootLock::<SimWord>::new(), Cell::new(false));
     let body = move |thread: &SimThread| {
         if !begun.replace(true) {
-            thread.report(Report::Begin);
+            thread.begin();
         }
         for _ in 0..rounds {
             lock.lock(kind, thread);
@@ -60,9 +59,7 @@ fn contend(
         }
         told.ended.set(told.ended.get() + 1);
         if told.ended.get() == threads {
-            thread.report(Report::Done {
-                operations: Some(told.sections.get()),
-            });
+            thread.done(Some(told.sections.get()));
         }
     };
     let affinities: Vec<Vec<u32>> = (0..threads).map(|thread| vec![thread % PCPUS]).collect();
@@ -114,7 +111,7 @@ fn a_kick_before_the_halt_ends_it_at_once_and_none_is_lost() {
         let ping = SimWord::new(0);
         let body = move |thread: &SimThread| {
             if thread.index() == 0 {
-                thread.report(Report::Begin);
+                thread.begin();
             }
             let (mine, other) = (thread.index(), 1 - thread.index());
             for _ in 0..TURNS {
@@ -125,7 +122,7 @@ fn a_kick_before_the_halt_ends_it_at_once_and_none_is_lost() {
                 thread.kick(CpuId(other));
             }
             if thread.index() == 1 {
-                thread.report(Report::Done { operations: None });
+                thread.done(None);
             }
         };
         let config = machine(0, SchedulerKind::Eevdf612);
@@ -144,14 +141,14 @@ fn threads_that_give_way_share_a_cpu_evenly_and_quickly() {
     let counts = Rc::new([Cell::new(0u64), Cell::new(0u64)]);
     let told = Rc::clone(&counts);
     let body = move |thread: &SimThread| {
-        thread.report(Report::Begin);
+        thread.begin();
         for _ in 0..2000 {
             thread.compute(500);
             holdfast_locks::thread::Thread::give_way(thread);
             let mine = &told[thread.index() as usize];
             mine.set(mine.get() + 1);
         }
-        thread.report(Report::Done { operations: None });
+        thread.done(None);
     };
     let config = machine(0, SchedulerKind::Eevdf612);
     let outcome = run_threads(

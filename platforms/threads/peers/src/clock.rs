@@ -1,6 +1,6 @@
 //! A clock that is cheap enough to be read twice for each acquisition of a lock.
 
-#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "reads the time-stamp counter"))]
+#![expect(unsafe_code, reason = "reads the time-stamp counter; asks the C library")]
 
 use std::time::{Duration, Instant};
 
@@ -28,4 +28,14 @@ pub fn ns_per_tick() -> f64 {
     std::thread::sleep(Duration::from_millis(20));
     let (elapsed, last) = (start.elapsed(), ticks());
     elapsed.as_nanos() as f64 / (last - first) as f64
+}
+
+/// The period of the kernel's tick, in nanoseconds: how far apart two readings of the coarse clock are, which is brought up to
+/// date once in each. `None`: it does not tell.
+pub fn coarse_period_ns() -> Option<u64> {
+    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the system writes `resolution`.
+    let error = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
+    let ns = u64::try_from(resolution.tv_nsec).ok()?;
+    (error == 0 && resolution.tv_sec == 0 && ns > 0).then_some(ns)
 }

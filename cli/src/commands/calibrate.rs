@@ -1,0 +1,177 @@
+//! `holdfast calibrate`.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use anyhow::bail;
+use holdfast_lab::calibrate::{self, CalibrateError, Calibration, Settings};
+use holdfast_lab::file;
+use holdfast_lab::profile::MachineProfile;
+use holdfast_lab::shipped::{self, MACHINES};
+use indicatif::ProgressBar;
+
+use crate::Done;
+use crate::args::{CalibrateArgs, Format};
+use crate::experiment::Unknown;
+use crate::output;
+use crate::signal;
+
+/// Measures this machine's parameters and writes them as a profile.
+pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
+    let base = profile(&args.base)?;
+    if let Some(path) = args
+        .out
+        .as_deref()
+        .filter(|path| path.extension().is_none_or(|extension| extension != "toml"))
+    {
+        return Err(Unknown::instead(
+            path.display().to_string(),
+            "--out to end in .toml, as machine profiles do",
+        )
+        .into());
+    }
+    let settings = Settings {
+        samples: args.samples,
+        ..Settings::default()
+    };
+    let Some(calibration) = run(&settings, &base)? else {
+        return Ok(Done::Failed);
+    };
+    let noise = &calibration.noise;
+    if noise.is_useless() && !args.force {
+        bail!(
+            "the machine is too noisy to be calibrated: {:.0} % of a busy thread's time went to others, the longest gap is {:.1} ms; \
+             stop what else runs, or give --force",
+            noise.lost * 100.0,
+            noise.longest_ns as f64 / 1e6
+        );
+    }
+    let text = calibrate::to_toml(&calibration);
+    if let Some(path) = &args.out {
+        file::write(path, text.as_bytes())?;
+        eprintln!("{}", path.display());
+    }
+    match args.format {
+        Format::Json => output::json(&calibration)?,
+        Format::Table => {
+            show(&calibration)?;
+            if args.out.is_none() {
+                output::line(&format!("\n{text}"))?;
+            }
+        }
+    }
+    Ok(Done::Whole)
+}
+
+/// The machine profile called `name`: a shipped one, or a file.
+pub fn profile(name: &str) -> anyhow::Result<MachineProfile> {
+    if let Some(shipped) = shipped::find(MACHINES, name) {
+        return Ok(MachineProfile::parse(shipped.file, shipped.text)?);
+    }
+    match fs::read_to_string(Path::new(name)) {
+        Ok(text) => Ok(MachineProfile::parse(name, &text)?),
+        Err(error) if name.ends_with(".toml") => Err(Unknown::unreadable(name, error).into()),
+        Err(_) => Err(Unknown::among(name, MACHINES.iter().map(|machine| machine.name)).into()),
+    }
+}
+
+/// Measures, with progress on a terminal; `None` if it was called off.
+pub fn run(settings: &Settings, base: &MachineProfile) -> anyhow::Result<Option<Calibration>> {
+    let call_off = signal::call_off()?;
+    let bar = ProgressBar::new_spinner();
+    let calibration = calibrate::calibrate(settings, base, &mut |what| {
+        bar.set_message(format!("calibrating: {what}"));
+        bar.tick();
+        if call_off.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    bar.finish_and_clear();
+    match calibration {
+        Ok(calibration) => {
+            warn(&calibration);
+            Ok(Some(calibration))
+        }
+        Err(CalibrateError::CalledOff) => {
+            eprintln!("incomplete: interrupted before all was measured");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn warn(calibration: &Calibration) {
+    let noise = &calibration.noise;
+    if noise.is_noisy() {
+        eprintln!(
+            "warning: the machine is noisy: {:.1} % of a busy thread's time went to others, the longest gap is {:.1} ms",
+            noise.lost * 100.0,
+            noise.longest_ns as f64 / 1e6
+        );
+    }
+    if !calibration.host.hz_known {
+        eprintln!(
+            "warning: the kernel does not tell its tick; {} Hz is assumed",
+            calibration.host.hz
+        );
+    }
+}
+
+/// The figures, without the profile's text.
+pub fn show(calibration: &Calibration) -> anyhow::Result<()> {
+    let mut table = output::table(&["cost", "ns", "middle half of the samples, ns", "how"], 1);
+    for parameter in &calibration.parameters {
+        let samples = &parameter.samples;
+        table.add_row([
+            parameter.name.to_owned(),
+            output::number(parameter.ns),
+            format!(
+                "{} - {}",
+                output::number(samples.quarter_ns),
+                output::number(samples.three_quarters_ns)
+            ),
+            parameter.how.clone(),
+        ]);
+    }
+    output::line(&table.to_string())?;
+    let mut table = output::table(&["benchmark", "here, ns", "simulated, ns", "ratio"], 1);
+    for closure in &calibration.closure {
+        table.add_row([
+            closure.benchmark.to_owned(),
+            output::number(closure.measured_ns),
+            output::optional(closure.simulated_ns),
+            output::optional(closure.simulated_ns.map(|ns| ns / closure.measured_ns)),
+        ]);
+    }
+    output::line(&format!("\n{table}"))?;
+    let host = &calibration.host;
+    let slice = host.measured_slice.map_or_else(
+        || "not measured".to_owned(),
+        |slice| {
+            format!(
+                "{:.2} ms (middle half {:.2} to {:.2})",
+                slice.median_ns / 1e6,
+                slice.quarter_ns / 1e6,
+                slice.three_quarters_ns / 1e6
+            )
+        },
+    );
+    output::line(&format!(
+        "\nnoise: {:.2} % lost, longest gap {:.2} ms; scheduler {} at {} Hz, a slice as measured: {slice}\ncopied from {}: {}",
+        calibration.noise.lost * 100.0,
+        calibration.noise.longest_ns as f64 / 1e6,
+        host.scheduler,
+        host.hz,
+        calibration.base,
+        calibration.copied.join(", ")
+    ))?;
+    output::line("use it with `holdfast run --set machine.profile=FILE` and:")?;
+    for setting in &calibration.settings {
+        output::line(&format!("  --set \"{setting}\""))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! `holdfast calibrate` and `holdfast validate --against threads`: bad input. What they measure is for no test to say.
+
+use crate::command::{holdfast, holdfast_in};
+
+#[test]
+fn an_unknown_base_profile_is_answered_with_the_known_ones() {
+    let ran = holdfast(&["calibrate", "--base", "xeon-x5571"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(
+        ran.err.contains("found \"xeon-x5571\", expected one of ") && ran.err.contains("did you mean \"xeon-x5570\"?"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn a_profile_that_cannot_be_read_or_is_wrong_is_located() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ran = holdfast_in(folder.path(), &["calibrate", "--base", "mine.toml"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(ran.err.contains("mine.toml: cannot read it"), "{}", ran.err);
+    std::fs::write(folder.path().join("mine.toml"), "name = 3\n").expect("writable");
+    for arguments in [
+        ["calibrate", "--base", "mine.toml", "--samples", "5"].as_slice(),
+        ["validate", "--against", "threads", "--profile", "mine.toml"].as_slice(),
+    ] {
+        let ran = holdfast_in(folder.path(), arguments);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{arguments:?}");
+        assert!(
+            ran.err.contains("error: mine.toml:1: name: found 3, expected "),
+            "{}",
+            ran.err
+        );
+    }
+}
+
+#[test]
+fn a_profile_is_a_toml_file() {
+    let ran = holdfast(&["calibrate", "--out", "here.json"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(
+        ran.err.contains("found \"here.json\", expected --out to end in .toml"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn what_predictions_are_held_against_is_one_of_a_few() {
+    let ran = holdfast(&["validate", "--against", "nothing"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(
+        ran.err.contains("published") && ran.err.contains("threads"),
+        "{}",
+        ran.err
+    );
+    let ran = holdfast(&["validate", "--against", "threads", "--profile", "a.toml", "boot-64"]);
+    assert_eq!(ran.status, 2, "{}", ran.err);
+}

@@ -1,0 +1,90 @@
+//! The guest kernel and its workloads, which know nothing of KVM.
+
+use holdfast_kvm::{Feature, Options, Report, Task, Vm, run};
+use holdfast_locks::LockKind;
+use holdfast_workloads::{Aim7, Amqp, Boot, Contend, Kernbench, Pgbench, Startup, Workload};
+
+fn boot(vcpus: u32, lock: LockKind, workload: Workload, change: impl FnOnce(Vm) -> Vm) -> Report {
+    let boot = Boot {
+        lock,
+        workload,
+        ..Boot::default()
+    };
+    let task = Task::Kernel(boot);
+    let shown = format!("{task:?}");
+    run(&[change(Vm::new("vm1", vcpus, task))], &Options::default()).unwrap_or_else(|error| panic!("{shown}: {error}"))
+}
+
+fn calls(calls: u64) -> Workload {
+    Workload::Contend(Contend {
+        calls,
+        ..Contend::default()
+    })
+}
+
+#[test]
+#[ignore = "needs a real KVM"]
+fn the_kernel_runs_on_every_lock_and_its_kicks_are_hypercalls() {
+    for &lock in LockKind::ALL {
+        let report = boot(4, lock, calls(1_500), |vm| {
+            // Hypercalls that are no kicks would count, too.
+            vm.without(Feature::PvSchedYield)
+                .without(Feature::PvSendIpi)
+                .without(Feature::PvTlbFlush)
+        });
+        let vm = &report.vms[0];
+        assert_eq!(vm.operations, Some(1_500), "{lock}");
+        assert!(
+            vm.counters.contains_key(&format!("guest.lock.{lock}")),
+            "{lock}: {:?}",
+            vm.counters
+        );
+        let kicks = vm.counters.get("guest.kicks").copied().unwrap_or(0);
+        println!(
+            "{lock}: {:?} ns, {kicks} kicks, {} hypercalls",
+            vm.elapsed_ns,
+            vm.stat("hypercalls")
+        );
+        // Kicks after the report may follow.
+        assert!(vm.stat("hypercalls") >= kicks, "{lock}");
+    }
+}
+
+#[test]
+#[ignore = "needs a real KVM"]
+fn every_workload_runs_to_its_end() {
+    let workloads = [
+        Workload::Kernbench(Kernbench {
+            scale: 0.001,
+            ..Kernbench::default()
+        }),
+        Workload::Pgbench(Pgbench {
+            clients: 4,
+            transactions: 100,
+            ..Pgbench::default()
+        }),
+        Workload::Aim7(Aim7 {
+            users: 4,
+            jobs: 2,
+            ..Aim7::default()
+        }),
+        Workload::Amqp(Amqp {
+            messages: 200,
+            ..Amqp::default()
+        }),
+        Workload::Startup(Startup::default()),
+    ];
+    for workload in workloads {
+        let shown = format!("{workload:?}");
+        let report = boot(2, LockKind::PvQspin, workload, |vm| vm);
+        println!("{shown}: {:?} ns", report.vms[0].elapsed_ns);
+        assert!(report.vms[0].elapsed_ns.is_some_and(|ns| ns > 0), "{shown}");
+    }
+}
+
+#[test]
+#[ignore = "needs a real KVM"]
+fn memory_mapped_apics_do_where_x2apic_is_withheld() {
+    let report = boot(2, LockKind::PvTicket, calls(500), |vm| vm.without(Feature::X2apic));
+    assert_eq!(report.vms[0].operations, Some(500));
+}

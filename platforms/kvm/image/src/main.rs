@@ -15,6 +15,11 @@ static HEAP: Heap = Heap;
 #[unsafe(link_section = ".note.holdfast")]
 static MAGIC: [u8; 16] = holdfast_protocol::layout::MAGIC;
 
+/// Nothing calls them: they are kept for who looks at the machine code.
+#[used]
+#[unsafe(link_section = ".note.holdfast.probes")]
+static KEPT: &[(&str, holdfast_image::Probe)] = holdfast_image::PROBES;
+
 /// Every CPU starts here, in long mode, with its number in RDI and RSP at the top of its boot stack. SSE is switched on before
 /// any Rust code runs, since `core` uses it: CR0.EM off, CR0.MP on, CR4.OSFXSR and OSXMMEXCPT on (APM volume 2, 11.3).
 #[unsafe(naked)]

@@ -6,5 +6,6 @@
 mod contention;
 mod faults;
 mod kernel;
+mod machine_code;
 mod quiet;
 mod without;

@@ -1,0 +1,155 @@
+//! What an uncontended lock and unlock execute in the image, and what the same source does when it is compiled natively: the same
+//! accesses to memory.
+//!
+//! The image's code is mapped where it is linked to, and both are executed here one instruction at a time, by the trap flag.
+
+#![expect(unsafe_code, reason = "executes mapped machine code, single-stepped by signals")]
+
+use std::arch::asm;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use holdfast_image::{PROBES, Probe};
+use holdfast_kvm::Image;
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Register};
+
+const STEPS_MAX: usize = 400;
+const PAGE: u64 = 4096;
+
+/// Addresses of the instructions executed under the trap flag.
+static STEPS: [AtomicU64; STEPS_MAX] = [const { AtomicU64::new(0) }; STEPS_MAX];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// One at a time: the handler and its array are the process's.
+static TURN: Mutex<()> = Mutex::new(());
+
+extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel hands the interrupted thread's context to a handler that was installed with SA_SIGINFO.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    let rip = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    if let Some(place) = STEPS.get(COUNT.fetch_add(1, Relaxed)) {
+        place.store(rip, Relaxed);
+    }
+}
+
+/// Executes `function` on a free word; the addresses of its instructions.
+fn execute(function: usize) -> Vec<u64> {
+    // SAFETY: all zeros is an action without a mask.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = on_trap as *const () as libc::sighandler_t;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: a valid action; the handler uses atomics only.
+    let installed = unsafe { libc::sigaction(libc::SIGTRAP, &raw const action, ptr::null_mut()) };
+    assert_eq!(installed, 0, "the system has no SIGTRAP");
+    // A CPU is a pointer to its block, which lock and unlock do not look into when nobody else is there. Zeros, and enough.
+    let block = vec![0u64; 8192];
+    let cpu = block.as_ptr();
+    let word = 0u32;
+    COUNT.store(0, Relaxed);
+    // SAFETY: `function` has the type of a probe, mapped or our own; it takes and releases a free lock, whose word is ours. The
+    // trap flag is set for no longer than the call; the red zone is stepped over.
+    unsafe {
+        asm!(
+            "sub rsp, 128",
+            "pushfq",
+            "or qword ptr [rsp], 0x100",
+            "popfq",
+            "call {function}",
+            "pushfq",
+            "and qword ptr [rsp], -257",
+            "popfq",
+            "add rsp, 128",
+            function = in(reg) function,
+            in("rdi") &raw const cpu,
+            in("rsi") &raw const word,
+            clobber_abi("sysv64"),
+        );
+    }
+    let count = COUNT.load(Relaxed);
+    assert!((4..STEPS_MAX).contains(&count), "{count} instructions");
+    let steps = STEPS[..count].iter().map(|step| step.load(Relaxed));
+    // From the function's first instruction to its RET: what follows is ours.
+    steps.skip_while(|&rip| rip != function as u64).collect()
+}
+
+/// An access to memory other than the stack's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Access {
+    code: Code,
+    locked: bool,
+}
+
+/// What `steps` access, and how many instructions they are, up to the RET. `code` has the bytes at an address.
+fn accesses(steps: &[u64], code: impl Fn(u64) -> [u8; 15]) -> (Vec<Access>, usize) {
+    let mut infos = InstructionInfoFactory::new();
+    let (mut found, mut depth) = (Vec::new(), 0);
+    for (count, &rip) in steps.iter().enumerate() {
+        let bytes = code(rip);
+        let mut instruction = Instruction::default();
+        Decoder::with_ip(64, &bytes, rip, DecoderOptions::NONE).decode_out(&mut instruction);
+        match instruction.mnemonic() {
+            iced_x86::Mnemonic::Call => depth += 1,
+            iced_x86::Mnemonic::Ret if depth == 0 => return (found, count + 1),
+            iced_x86::Mnemonic::Ret => depth -= 1,
+            _ => {}
+        }
+        let on_stack = |register| matches!(register, Register::RSP | Register::RBP);
+        let used = infos.info(&instruction).used_memory();
+        if used.iter().any(|memory| !on_stack(memory.base())) {
+            found.push(Access {
+                code: instruction.code(),
+                locked: instruction.has_lock_prefix() || instruction.mnemonic() == iced_x86::Mnemonic::Xchg,
+            });
+        }
+    }
+    panic!("a probe does not return");
+}
+
+/// Maps the image's function where it is linked to.
+fn map(address: u64, code: &[u8]) {
+    let (start, end) = (
+        address / PAGE * PAGE,
+        (address + code.len() as u64).next_multiple_of(PAGE),
+    );
+    let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: below 4 MiB nothing of a position-independent process lies; earlier probes' pages are not needed any more.
+    let mapped = unsafe { libc::mmap(start as *mut c_void, (end - start) as usize, protection, flags, -1, 0) };
+    assert_eq!(mapped as u64, start, "cannot map {start:#x}");
+    // SAFETY: just mapped, and as long as that.
+    unsafe { ptr::copy_nonoverlapping(code.as_ptr(), address as *mut u8, code.len()) };
+}
+
+/// Bytes of code that can be read here.
+fn here(address: u64) -> [u8; 15] {
+    // SAFETY: an instruction was executed there, and code goes on for long enough behind it.
+    unsafe { (address as *const [u8; 15]).read_unaligned() }
+}
+
+#[test]
+fn locks_of_the_image_access_memory_as_natively_compiled_ones_do() {
+    let _turn = TURN.lock();
+    for &(name, native) in PROBES {
+        let image = Image::embedded();
+        let functions = image.functions(name);
+        let exact = functions
+            .iter()
+            .find(|(address, _)| image.symbol(*address) == Some((name, 0)));
+        let &(address, code) = exact.unwrap_or_else(|| panic!("the image has no {name}"));
+        map(address, code);
+        let (in_image, length) = accesses(&execute(address as usize), here);
+        let (natively, native_length) = accesses(&execute(native as Probe as *const () as usize), here);
+        println!("{name}: {length} instructions, natively {native_length}: {in_image:?}");
+        assert_eq!(in_image, natively, "{name}");
+        let locked = in_image.iter().filter(|access| access.locked).count();
+        let paravirtual = name.contains("_pv_");
+        assert_eq!(locked, if paravirtual { 2 } else { 1 }, "{name}: {in_image:?}");
+        // The image has frame pointers.
+        assert!(
+            length <= native_length + 8,
+            "{name}: {length} instructions, natively {native_length}"
+        );
+    }
+}

@@ -57,6 +57,33 @@ fn an_odd_hog_makes_its_rounds() {
 }
 
 #[test]
+fn threads_pinned_to_a_part_of_a_domain_do_not_make_rounds() {
+    // Six hogs on four pCPUs. Where these are the whole domain all get two thirds. In one of eight the average that pCPUs
+    // are compared with counts the idle ones, so that nobody is below it who may pull: as in Linux.
+    let shares = |cores| {
+        let mut world = World::new(&HostConfig::default(), &places(1, cores, 1));
+        for _ in 0..6 {
+            let affinity = vec![0, 1, 2, 3];
+            let config = TaskConfig {
+                affinity,
+                ..TaskConfig::default()
+            };
+            world.add_task(&config, u64::MAX, 0);
+        }
+        world.start();
+        world.run_until(60 * SECOND);
+        let share = |task| world.cpu_time(task) as f64 / (60 * SECOND) as f64;
+        let shares: Vec<f64> = world.plain.iter().map(|&(task, _)| share(task)).collect();
+        shares
+    };
+    let whole = shares(4);
+    assert!(whole.iter().all(|share| (0.55..0.78).contains(share)), "{whole:?}");
+    let part = shares(8);
+    let alone = part.iter().filter(|&&share| share > 0.95).count();
+    assert_eq!(alone, 2, "{part:?}");
+}
+
+#[test]
 fn an_idle_pcpu_pulls_at_once() {
     // Two hogs crowd pCPU 1 while pCPU 0 is taken; when it falls idle, ticks are too rare to bring one of them.
     let config = HostConfig {

@@ -8,7 +8,7 @@
 //!   `-pipe` (compiler and assembler at once), fixdep, rm, mv for each object; one make and one `ld -r` per directory.
 //! - **[E]** estimates, to be held against a trace where one can be had.
 
-use holdfast_guest::{Executable, FileId};
+use holdfast_guest::{Executable, FileId, Touch};
 
 use super::Kernbench;
 use crate::stream::Stream;
@@ -32,8 +32,8 @@ mod share {
     pub(super) const DRIVER: f64 = 0.012;
     /// The shell of a unit's rule.
     pub(super) const SHELL: f64 = 0.012;
-    /// fixdep, rm, mv, each.
-    pub(super) const TOOL: f64 = 0.004;
+    /// fixdep, rm, mv and other small programs, together.
+    pub(super) const TOOLS: f64 = 0.012;
     /// Each directory's make.
     pub(super) const DIRECTORY: f64 = 0.034;
     /// Each directory's `ld -r`.
@@ -48,14 +48,22 @@ mod share {
 const HEADERS: u32 = 400;
 /// Names tried in vain per header, in tenths: directories on the include path before the right one. [E]
 const MISSES_PER_TEN_HEADERS: u32 = 12;
+/// fixdep, rm, mv.
+pub(super) const TOOLS_MIN: u32 = 3;
+/// As many programs as [`files`] has room for beside them.
+pub(super) const TOOLS_MAX: u32 = 7;
+/// Page faults of a unit's processes as [`faults`] divides them: their default.
+pub(super) const UNIT_FAULTS: u32 = 4_800;
+
 /// Pages of assembler source that go through the pipe. [E] 160 KB.
 const ASSEMBLY_PAGES: u32 = 40;
 /// Pages of an object file. [E] 60 KB without debug information.
 const OBJECT_PAGES: u32 = 15;
 
-/// Page faults of each process: anonymous, file and copied pages. Their sum over a unit's seven processes is about 4 800;
-/// [P] has 1 081 for each of eleven processes a unit, with a compiler five years younger and units about twice as large.
-/// [E] for that halving and for the division among the processes.
+/// Page faults of each process: anonymous, file and copied pages. Their sum over a unit's seven processes is about
+/// [`UNIT_FAULTS`]; [P] has 1 081 for each of eleven processes a unit, with a compiler five years younger and units about
+/// twice as large. [E] for that halving and for the division among the processes. Where the parameters have another sum, all
+/// but those of forks are in proportion.
 pub(super) mod faults {
     use holdfast_guest::Touch;
 
@@ -126,6 +134,10 @@ pub(super) struct Mix {
     unit_ns: f64,
     /// The same of the serial part.
     serial_unit_ns: f64,
+    /// Page faults of a unit's processes.
+    unit_faults: u32,
+    /// Small programs for each unit.
+    pub(super) tools: u32,
 }
 
 /// One unit's work. Times in nanoseconds of user time.
@@ -159,6 +171,21 @@ impl Mix {
             directories: units.div_ceil(UNITS_PER_DIRECTORY),
             unit_ns: unit_ns * ((1.0 - serial) / (1.0 - SERIAL)),
             serial_unit_ns: unit_ns * (serial / SERIAL),
+            unit_faults: parameters.unit_faults,
+            tools: parameters.unit_tools.clamp(TOOLS_MIN, TOOLS_MAX),
+        }
+    }
+
+    fn scaled(&self, faults: u32) -> u32 {
+        (u64::from(faults) * u64::from(self.unit_faults) / u64::from(UNIT_FAULTS)) as u32
+    }
+
+    /// `touch` of a unit's process, for this build's compiler.
+    pub(super) fn touch(&self, touch: Touch) -> Touch {
+        Touch {
+            anonymous: self.scaled(touch.anonymous),
+            file: self.scaled(touch.file),
+            copied: self.scaled(touch.copied),
         }
     }
 
@@ -198,19 +225,20 @@ impl Mix {
         let mut counts = Stream::new(seed("kernbench.counts"), unit);
         let size = times.log_normal(TIME_SPREAD);
         let headers = counts.count(HEADERS, COUNT_SPREAD);
+        let compiler_pages = self.scaled(faults::COMPILER.anonymous);
         let sized = |mean: u32| libm::round(f64::from(mean) * size) as u32;
         UnitWork {
             shell_ns: times.time(self.ns(share::SHELL), 0.1),
             driver_ns: times.time(self.ns(share::DRIVER), 0.1),
             compiler_ns: (self.unit_ns * share::COMPILER * size) as u64,
             assembler_ns: (self.unit_ns * share::ASSEMBLER * size) as u64,
-            tool_ns: times.time(self.ns(share::TOOL), 0.1),
+            tool_ns: times.time(self.ns(share::TOOLS / f64::from(self.tools)), 0.1),
             headers,
             misses: headers * MISSES_PER_TEN_HEADERS / 10,
             assembly_pages: sized(ASSEMBLY_PAGES).max(1),
             object_pages: sized(OBJECT_PAGES).max(1),
             // Half of the compiler's pages come with any unit, half with its size.
-            compiler_pages: (faults::COMPILER.anonymous + sized(faults::COMPILER.anonymous)) / 2,
+            compiler_pages: (compiler_pages + sized(compiler_pages)) / 2,
         }
     }
 }
@@ -238,8 +266,7 @@ mod tests {
 
     #[test]
     fn shares_are_the_whole() {
-        let three_tools = 3.0 * share::TOOL;
-        let sum = share::COMPILER + share::ASSEMBLER + share::DRIVER + share::SHELL + three_tools + share::DIRECTORY;
+        let sum = share::COMPILER + share::ASSEMBLER + share::DRIVER + share::SHELL + share::TOOLS + share::DIRECTORY;
         let sum = sum + share::LINKER + share::PREPARE + share::FINAL;
         assert!((sum - 1.0).abs() < 1e-9, "{sum}");
     }
@@ -256,6 +283,38 @@ mod tests {
         let total = units.sum::<u64>() + directories.sum::<u64>() + mix.prepare_ns() + mix.final_ns();
         let ratio = total as f64 / (parameters.user_cpu_seconds * 1e9);
         assert!((0.97..1.03).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn faults_and_tools_are_those_asked_for_and_change_nothing_else() {
+        let usual = Mix::new(&Kernbench::default());
+        assert_eq!(usual.touch(faults::LINKER), faults::LINKER);
+        let grown = Mix::new(&Kernbench {
+            unit_faults: 2 * UNIT_FAULTS,
+            unit_tools: 6,
+            ..Kernbench::default()
+        });
+        assert_eq!(grown.touch(Touch::file(90)), Touch::file(180));
+        let (before, after) = (usual.unit(7, seed), grown.unit(7, seed));
+        assert!(after.compiler_pages.abs_diff(2 * before.compiler_pages) <= 2);
+        assert!((6 * after.tool_ns).abs_diff(3 * before.tool_ns) <= 6);
+        let ns = |work: UnitWork| [work.shell_ns, work.driver_ns, work.compiler_ns, work.assembler_ns];
+        assert_eq!((ns(before), before.headers), (ns(after), after.headers));
+    }
+
+    #[test]
+    fn processes_of_a_unit_have_the_faults_that_the_default_says() {
+        let Touch { anonymous, file, .. } = [faults::SHELL, faults::DRIVER, faults::COMPILER, faults::ASSEMBLER]
+            .into_iter()
+            .chain([faults::TOOL; TOOLS_MIN as usize])
+            .fold(Touch::default(), |sum, touch| Touch {
+                anonymous: sum.anonymous + touch.anonymous,
+                file: sum.file + touch.file,
+                copied: 0,
+            });
+        // Each of four forks copies on both sides, and each of seven execs maps arguments and stack.
+        let all = anonymous + file + 4 * 2 * faults::AFTER_FORK.copied + 7 * executable(0).pages;
+        assert!(all.abs_diff(UNIT_FAULTS) < UNIT_FAULTS / 20, "{all}");
     }
 
     #[test]

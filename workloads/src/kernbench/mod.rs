@@ -29,6 +29,12 @@ pub struct Kernbench {
     /// Share of `user_cpu_seconds` that is serial: preparations, linking and compressing the kernel. Default 0.018, of a
     /// defconfig build, an estimate; where most units are modules it is less.
     pub serial_share: f64,
+    /// Page faults of the processes that build one unit. Default 4800: about half of what a build of 4.13 took with a compiler
+    /// of 2017, an estimate for 2012 (see `mix.rs`).
+    pub unit_faults: u32,
+    /// Small programs run for each unit beside compiler and assembler, 3 to 7: fixdep, rm and mv in the rules of 3.3, which is
+    /// the default; in later ones also objtool, recordmcount and those of symbol versions. They share the time of the three.
+    pub unit_tools: u32,
     /// Builds again and again, so that whoever is measured beside it stays loaded. The first build is the result.
     pub repeat: bool,
 }
@@ -41,6 +47,8 @@ impl Default for Kernbench {
             user_cpu_seconds: 251.0,
             units: 1_900,
             serial_share: mix::SERIAL,
+            unit_faults: mix::UNIT_FAULTS,
+            unit_tools: mix::TOOLS_MIN,
             repeat: false,
         }
     }

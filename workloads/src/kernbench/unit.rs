@@ -2,7 +2,7 @@
 
 use holdfast_guest::{FileId, Fork, Machine, Os, Start, Touch};
 
-use super::mix::{AFTER_FORK_NS, DEPTH, SHELL_VMAS, UnitWork, executable, faults, files};
+use super::mix::{AFTER_FORK_NS, DEPTH, SHELL_VMAS, TOOLS_MAX, UnitWork, executable, faults, files};
 use super::{Build, role};
 use crate::stream::Stream;
 
@@ -32,17 +32,17 @@ impl<M: Machine> Build<M> {
     pub(super) fn shell(&self, os: &Os<M>, unit: u32) {
         os.exec(&executable(files::SHELL));
         let work = self.work(os, unit);
-        os.user_touching(work.shell_ns, faults::SHELL);
+        os.user_touching(work.shell_ns, self.mix.touch(faults::SHELL));
         fork_and_wait(os, Start::new(role::DRIVER, unit));
-        for tool in 0..3 {
-            fork_and_wait(os, Start::new(role::TOOL, unit * 3 + tool));
+        for tool in 0..self.mix.tools {
+            fork_and_wait(os, Start::new(role::TOOL, unit * TOOLS_MAX + tool));
         }
     }
 
     /// gcc: starts compiler and assembler with a pipe between them.
     pub(super) fn driver(&self, os: &Os<M>, unit: u32) {
         exec_after_fork(os, files::DRIVER);
-        os.user_touching(self.work(os, unit).driver_ns, faults::DRIVER);
+        os.user_touching(self.work(os, unit).driver_ns, self.mix.touch(faults::DRIVER));
         for _ in 0..12 {
             os.open_missing(DEPTH);
         }
@@ -59,7 +59,7 @@ impl<M: Machine> Build<M> {
     pub(super) fn compiler(&self, os: &Os<M>, unit: u32, pipe: u32) {
         os.exec(&executable(files::COMPILER));
         let work = self.work(os, unit);
-        let start = faults::COMPILER.file;
+        let start = self.mix.touch(faults::COMPILER).file;
         // Start-up touches the program; a third of the rest is reading headers, two thirds compiling. [E]
         let (start_ns, read_ns) = (work.compiler_ns / 20, work.compiler_ns * 3 / 10);
         os.user_touching(start_ns, Touch::file(start));
@@ -103,10 +103,11 @@ impl<M: Machine> Build<M> {
         os.exec(&executable(files::ASSEMBLER));
         let work = self.work(os, unit);
         let (time, pages) = (work.assembler_ns, work.assembly_pages);
-        os.user_touching(time / 4, Touch::file(faults::ASSEMBLER.file));
+        let touch = self.mix.touch(faults::ASSEMBLER);
+        os.user_touching(time / 4, Touch::file(touch.file));
         let mut read = 0;
         while let Some(bytes @ 1..) = os.read_pipe(pipe, PIPE_WRITE) {
-            let anonymous = part(faults::ASSEMBLER.anonymous, read.min(pages - 1), pages);
+            let anonymous = part(touch.anonymous, read.min(pages - 1), pages);
             os.user_touching(
                 time / 2 * u64::from(bytes) / u64::from(pages * PIPE_WRITE),
                 Touch {
@@ -123,12 +124,12 @@ impl<M: Machine> Build<M> {
         os.close(object);
     }
 
-    /// fixdep, rm or mv.
+    /// fixdep, rm, mv, or one that looks at the object file.
     pub(super) fn tool(&self, os: &Os<M>, argument: u32) {
-        let (unit, tool) = (argument / 3, argument % 3);
+        let (unit, tool) = (argument / TOOLS_MAX, argument % TOOLS_MAX);
         exec_after_fork(os, files::TOOLS + tool);
         let work = self.work(os, unit);
-        os.user_touching(work.tool_ns, faults::TOOL);
+        os.user_touching(work.tool_ns, self.mix.touch(faults::TOOL));
         let (directory, file) = (directory_of(unit), temporary_of(unit));
         match tool {
             0 => {
@@ -141,7 +142,12 @@ impl<M: Machine> Build<M> {
                 os.close(file);
             }
             1 => os.unlink(directory, file, DEPTH),
-            _ => os.rename(directory, file, DEPTH),
+            2 => os.rename(directory, file, DEPTH),
+            _ => {
+                os.open(object_of(unit), DEPTH);
+                os.read(work.object_pages);
+                os.close(object_of(unit));
+            }
         }
     }
 }

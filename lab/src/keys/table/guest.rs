@@ -348,6 +348,20 @@ pub(super) static WORKLOAD: &[Key] = &[
         "share of that time that is serial: preparations, linking and compressing the kernel",
         workload!(Kernbench, F64, serial_share),
     ),
+    number(
+        "vm.*.kernbench.unit_faults",
+        "",
+        (0.0, 1e6),
+        "page faults of the processes that build one unit: compilers grow",
+        workload!(Kernbench, U32, unit_faults),
+    ),
+    number(
+        "vm.*.kernbench.unit_tools",
+        "",
+        (3.0, 7.0),
+        "small programs run for each unit beside compiler and assembler: kernel build rules grow",
+        workload!(Kernbench, U32, unit_tools),
+    ),
     key(
         "vm.*.kernbench.repeat",
         "builds again and again, so that who is measured beside it stays loaded; the first build is the result",

@@ -28,11 +28,11 @@ pub const KVM_SIGNATURE: [u32; 3] = [0x4b4d_564b, 0x564b_4d56, 0x4d];
 
 /// The steal-time record and its MSR ([`crate::msr::STEAL_TIME`]).
 pub const KVM_FEATURE_STEAL_TIME: u32 = 1 << 5;
-/// Memory bit in place of the APIC's EOI register.
+/// Memory bit in place of the APIC's EOI register ([`crate::msr::PV_EOI`]).
 pub const KVM_FEATURE_PV_EOI: u32 = 1 << 6;
 /// HLT for a lock, and the hypercall that ends it ([`crate::hypercall::KICK_CPU`]).
 pub const KVM_FEATURE_PV_UNHALT: u32 = 1 << 7;
-/// TLB flush left to the host while a vCPU is preempted.
+/// TLB flush left to the host while a vCPU is preempted ([`crate::StealTime::FLUSH_TLB`]).
 pub const KVM_FEATURE_PV_TLB_FLUSH: u32 = 1 << 9;
 /// IPIs by hypercall ([`crate::hypercall::SEND_IPI`]).
 pub const KVM_FEATURE_PV_SEND_IPI: u32 = 1 << 11;

@@ -4,8 +4,11 @@
 
 /// Ends the next or the current HLT of a vCPU: argument 0 is flags (0), argument 1 the target's APIC ID.
 pub const KICK_CPU: u64 = 5;
-/// Sends one vector to up to 128 APIC IDs: bitmap low and high, APIC ID of bit 0, ICR.
+/// Sends one vector to up to [`SEND_IPI_IDS`] APIC IDs: bitmap low and high, APIC ID of bit 0, ICR. The result is how many
+/// have taken it.
 pub const SEND_IPI: u64 = 10;
+/// APIC IDs that one [`SEND_IPI`] reaches from a 64-bit kernel: two words of bits.
+pub const SEND_IPI_IDS: u32 = 128;
 /// Directed yield: argument 0 is the target's APIC ID.
 pub const SCHED_YIELD: u64 = 11;
 

@@ -28,6 +28,8 @@ pub const APIC_BASE_ADDRESS: u64 = 0xfee0_0000;
 
 /// KVM steal time: bits 63:6 the record's guest-physical address, bits 5:1 zero, bit 0 enable.
 pub const STEAL_TIME: u32 = 0x4b56_4d03;
+/// KVM end of interrupt by memory: bits 63:2 the word's guest-physical address, bit 1 zero, bit 0 enable.
+pub const PV_EOI: u32 = 0x4b56_4d04;
 /// KVM halt polling: bit 0 set (the default): the host may poll when this vCPU halts.
 pub const POLL_CONTROL: u32 = 0x4b56_4d05;
 
@@ -38,3 +40,11 @@ pub const STEAL_TIME_RESERVED: u64 = 0x3e;
 
 /// AMD: rings the AVIC doorbell of the host CPU whose APIC ID is written (APM volume 2, section 15.29).
 pub const AVIC_DOORBELL: u32 = 0xc001_011b;
+
+/// [`PV_EOI`]: the word is registered.
+pub const PV_EOI_ENABLE: u64 = 1;
+/// [`PV_EOI`]: bits that must be zero, since the word is aligned to 4 bytes.
+pub const PV_EOI_RESERVED: u64 = 2;
+/// Bit 0 of the word at [`PV_EOI`]'s address: set by the host, the interrupt in service needs no write to the APIC; the
+/// guest clears it in one instruction instead.
+pub const PV_EOI_BIT: u8 = 1;

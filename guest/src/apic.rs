@@ -5,6 +5,8 @@
 
 use holdfast_abi::{cpuid, lapic, msr};
 
+use crate::class::Event;
+use crate::ipi;
 use crate::kernel::{CpuIndex, OnCpu};
 use crate::local::{Local, Local32};
 use crate::machine::{Cpu, Machine};
@@ -32,6 +34,8 @@ pub(crate) struct Timer {
     /// What the hardware is set to; `u64::MAX`: off.
     programmed: Local,
     x2apic: Local32,
+    /// Not 0: the host has this CPU's word for ends of interrupts.
+    pub(crate) pv_eoi: Local32,
 }
 
 impl Timer {
@@ -41,17 +45,22 @@ impl Timer {
             tick_stopped: Local32::new(0),
             programmed: Local::new(u64::MAX),
             x2apic: Local32::new(0),
+            pv_eoi: Local32::new(0),
         }
     }
 }
 
 /// Switches this CPU's APIC on.
 pub(crate) fn enable<M: Machine>(on: &OnCpu<'_, M>) {
-    if on.cpu.cpuid(cpuid::FEATURES)[2] & cpuid::X2APIC != 0 {
+    if on.cpu.cpuid(cpuid::FEATURES)[2] & cpuid::X2APIC != 0 && !on.kernel.config.apic.nox2apic {
         let base = on.cpu.rdmsr(msr::APIC_BASE);
         on.cpu
             .wrmsr(msr::APIC_BASE, base | msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC);
         on.local.timer.x2apic.set(1);
+    }
+    if !is_x2apic(on) && ipi::is_flat(on) {
+        write(on, lapic::DFR, lapic::DFR_FLAT);
+        write(on, lapic::LDR, 1 << (24 + on.index));
     }
     write(on, lapic::SVR, lapic::SVR_ENABLE | SPURIOUS_VECTOR);
     write(on, lapic::TPR, 0);
@@ -73,9 +82,18 @@ fn write<M: Machine>(on: &OnCpu<'_, M>, offset: u32, value: u32) {
 
 /// Ends the interrupt in service.
 pub(crate) fn end_of_interrupt<M: Machine>(on: &OnCpu<'_, M>) {
-    if on.kernel.machine.threads().is_none() {
-        write(on, lapic::EOI, 0);
+    if on.kernel.machine.threads().is_some() {
+        return;
     }
+    if on.local.timer.pv_eoi.is_set() && on.cpu.take_pv_eoi() {
+        on.local.count(Event::PvEois);
+        return;
+    }
+    write(on, lapic::EOI, 0);
+}
+
+pub(crate) fn is_x2apic<M: Machine>(on: &OnCpu<'_, M>) -> bool {
+    on.local.timer.x2apic.is_set()
 }
 
 /// Sends `vector` to CPU `target`, whose APIC ID is its number.
@@ -84,10 +102,23 @@ pub(crate) fn send<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, vector: u8) 
         assert_eq!(vector, CALL_VECTOR, "only calls are this kernel's to send");
         return threads.call(holdfast_locks::CpuId(target));
     }
-    let command = u32::from(vector) | lapic::ICR_SHORTHAND_NONE;
-    if on.local.timer.x2apic.is_set() {
+    command(on, target, u32::from(vector) | lapic::ICR_SHORTHAND_NONE);
+}
+
+/// Sends the caller's own CPU `vector`.
+pub(crate) fn send_self<M: Machine>(on: &OnCpu<'_, M>, vector: u8) {
+    if is_x2apic(on) {
+        on.cpu.wrmsr(msr::X2APIC_SELF_IPI, u64::from(vector));
+    } else {
+        command(on, 0, u32::from(vector) | lapic::ICR_SHORTHAND_SELF);
+    }
+}
+
+/// Gives the APIC the interrupt command `low` for `destination`.
+pub(crate) fn command<M: Machine>(on: &OnCpu<'_, M>, destination: u32, low: u32) {
+    if is_x2apic(on) {
         on.cpu
-            .wrmsr(msr::X2APIC_ICR, u64::from(target) << 32 | u64::from(command));
+            .wrmsr(msr::X2APIC_ICR, u64::from(destination) << 32 | u64::from(low));
         return;
     }
     // The manual's order: not while the last command is on its way; destination first. An interrupt in between could
@@ -96,9 +127,11 @@ pub(crate) fn send<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, vector: u8) 
     while on.cpu.apic_read(lapic::ICR_LOW) & lapic::ICR_BUSY != 0 {
         holdfast_locks::Platform::relax(&on.cpu);
     }
-    let destination = u8::try_from(target).expect("an xAPIC reaches 255 CPUs");
-    on.cpu.apic_write(lapic::ICR_HIGH, lapic::icr_high(destination));
-    on.cpu.apic_write(lapic::ICR_LOW, command);
+    if low & lapic::ICR_SHORTHAND == lapic::ICR_SHORTHAND_NONE {
+        let destination = u8::try_from(destination).expect("an xAPIC reaches 255 CPUs");
+        on.cpu.apic_write(lapic::ICR_HIGH, lapic::icr_high(destination));
+    }
+    on.cpu.apic_write(lapic::ICR_LOW, low);
     holdfast_locks::Interrupts::irq_restore(&on.cpu, masked);
 }
 

@@ -8,7 +8,7 @@ use holdfast_locks::{Budget, CpuId, Environment, LockKind, Paravirt, Platform, S
 
 use crate::class::Event;
 use crate::handle::OwnedKernel;
-use crate::kernel::{Config, Kernel, OnCpu};
+use crate::kernel::{Assists, Config, Kernel, OnCpu};
 use crate::machine::{Cpu, GuestImage, Machine, Mode};
 use crate::program::Program;
 use crate::{apic, costs, interrupt, process, sched, time};
@@ -82,13 +82,16 @@ impl Features {
         self.kvm & feature != 0
     }
 
-    /// Whether calls to several CPUs end with a directed yield (`pv_sched_yield_supported`). Deliberately missing: MWAIT in
-    /// guests, which would forbid it.
-    fn may_yield(self, cpus: u32) -> bool {
-        self.offers(cpuid::KVM_FEATURE_PV_SCHED_YIELD)
-            && self.offers(cpuid::KVM_FEATURE_STEAL_TIME)
-            && self.hints & cpuid::KVM_HINTS_REALTIME == 0
-            && cpus > 1
+    /// What a kernel of `cpus` CPUs leaves to the host: `pv_sched_yield_supported`, `pv_tlb_flush_supported` and
+    /// `pv_ipi_supported`. Deliberately missing: MWAIT in guests, which would forbid the first two.
+    fn assists(self, cpus: u32) -> Assists {
+        let knows_preempted =
+            self.offers(cpuid::KVM_FEATURE_STEAL_TIME) && self.hints & cpuid::KVM_HINTS_REALTIME == 0 && cpus > 1;
+        Assists {
+            yields: knows_preempted && self.offers(cpuid::KVM_FEATURE_PV_SCHED_YIELD),
+            flushes: knows_preempted && self.offers(cpuid::KVM_FEATURE_PV_TLB_FLUSH),
+            ipis: cpus > 1 && self.offers(cpuid::KVM_FEATURE_PV_SEND_IPI),
+        }
     }
 }
 
@@ -126,13 +129,20 @@ fn environment<M: Machine>(on: &OnCpu<'_, M>) -> Environment {
     }
 }
 
+/// Without its records nobody knows who is preempted.
+fn assists<M: Machine>(kernel: &Kernel<M>, features: Features) -> Assists {
+    let mut assists = features.assists(kernel.machine.cpus());
+    assists.flushes &= !kernel.config.no_steal_acc;
+    assists
+}
+
 /// Brings this CPU up. Interrupts are masked.
 fn start<M: Machine>(on: &OnCpu<'_, M>) {
     let kernel = on.kernel;
     on.cpu.join_node(kernel.numa.node_of(on.index));
     if on.index == 0 {
         kernel.choose_lock(choose_lock(kernel.config.lock, environment(on)));
-        kernel.choose_yields(Features::read(on).may_yield(kernel.machine.cpus()));
+        kernel.choose_assists(assists(kernel, Features::read(on)));
         // ORDERING: Release pairs with the Acquire of the CPUs that wait for it below.
         on.cpu.store(&kernel.booted, 1, Release);
     } else {
@@ -143,6 +153,12 @@ fn start<M: Machine>(on: &OnCpu<'_, M>) {
         on.cpu.fetch_add(&kernel.booted, 1, Release);
     }
     let features = Features::read(on);
+    if features.offers(cpuid::KVM_FEATURE_PV_EOI)
+        && let Some(address) = on.cpu.pv_eoi_address()
+    {
+        on.cpu.wrmsr(msr::PV_EOI, address | msr::PV_EOI_ENABLE);
+        on.local.timer.pv_eoi.set(1);
+    }
     if features.offers(cpuid::KVM_FEATURE_STEAL_TIME) && !kernel.config.no_steal_acc {
         let address = on.cpu.steal_time_address(CpuId(on.index));
         on.cpu.wrmsr(msr::STEAL_TIME, address | msr::STEAL_TIME_ENABLE);
@@ -204,12 +220,36 @@ mod tests {
             kvm: cpuid::KVM_FEATURE_PV_SCHED_YIELD | cpuid::KVM_FEATURE_STEAL_TIME,
             hints: 0,
         };
-        assert!(whole.may_yield(2));
-        assert!(!whole.may_yield(1));
-        let without = |kvm, hints| Features { kvm, hints, ..whole }.may_yield(2);
+        assert!(whole.assists(2).yields);
+        assert!(!whole.assists(1).yields);
+        let without = |kvm, hints| Features { kvm, hints, ..whole }.assists(2).yields;
         assert!(!without(cpuid::KVM_FEATURE_STEAL_TIME, 0));
         assert!(!without(cpuid::KVM_FEATURE_PV_SCHED_YIELD, 0));
         assert!(!without(whole.kvm, cpuid::KVM_HINTS_REALTIME));
+    }
+
+    #[test]
+    fn each_assist_needs_its_own_bit() {
+        let assists = |kvm| {
+            let features = Features {
+                hypervisor: true,
+                kvm: kvm | cpuid::KVM_FEATURE_STEAL_TIME,
+                hints: 0,
+            };
+            let Assists { yields, flushes, ipis } = features.assists(2);
+            [yields, flushes, ipis]
+        };
+        assert_eq!(assists(0), [false; 3]);
+        assert_eq!(assists(cpuid::KVM_FEATURE_PV_SCHED_YIELD), [true, false, false]);
+        assert_eq!(assists(cpuid::KVM_FEATURE_PV_TLB_FLUSH), [false, true, false]);
+        assert_eq!(assists(cpuid::KVM_FEATURE_PV_SEND_IPI), [false, false, true]);
+        let alone = Features {
+            hypervisor: true,
+            kvm: u32::MAX,
+            hints: 0,
+        }
+        .assists(1);
+        assert_eq!(alone, Assists::default());
     }
 
     #[test]

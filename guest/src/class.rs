@@ -117,6 +117,10 @@ named! {
         CallIpis = "call_ipis",
         /// Directed yields after calls to several CPUs.
         SchedYields = "pv_sched_yields",
+        /// Ends of interrupts in memory instead of the APIC's register.
+        PvEois = "pv_eois",
+        /// TLB flushes of preempted vCPUs left to the host.
+        PvTlbFlushes = "pv_tlb_flushes",
         /// TLB shootdowns that had to wait for another CPU.
         Shootdowns = "shootdowns",
         /// Page faults.

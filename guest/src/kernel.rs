@@ -10,7 +10,9 @@ use crate::driver::Drivers;
 use crate::fs::FileSystem;
 use crate::handle::KernelRef;
 use crate::ipc::Ipc;
+use crate::ipi::ApicOptions;
 use crate::machine::{Cpu, Machine, Mode};
+use crate::mask::CPUS_MAX;
 use crate::mm::Memory;
 use crate::mutex::OwnerSpinning;
 use crate::numa::NumaMap;
@@ -45,6 +47,19 @@ pub struct Config {
     pub ttwu_queue: bool,
     /// Whether tasks that wake many others leave them where they slept (`wake_wide`, Linux 3.12 and later, here as of 4.3).
     pub wake_wide: bool,
+    /// How the APIC is used.
+    pub apic: ApicOptions,
+}
+
+/// What the host does for this kernel, as its CPUID says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Assists {
+    /// Preempted vCPUs are yielded to after a call to several (`pv_sched_yield`).
+    pub(crate) yields: bool,
+    /// The TLBs of preempted vCPUs are flushed by the host (`pv_tlb_flush`).
+    pub(crate) flushes: bool,
+    /// Interrupts for several CPUs are sent by hypercall (`pv_ipi`).
+    pub(crate) ipis: bool,
 }
 
 /// The kernel.
@@ -52,8 +67,7 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) machine: M,
     pub(crate) config: Config,
     lock_kind: Cell<LockKind>,
-    /// Whether preempted vCPUs are yielded to after a call to several (`pv_sched_yield`).
-    yields: Cell<bool>,
+    assists: Cell<Assists>,
     me: OnceCell<KernelRef<M>>,
     /// CPUs that have booted; CPU 0 sets it to 1 once the kernel can be used.
     pub(crate) booted: WordOf<M>,
@@ -77,6 +91,7 @@ pub(crate) struct Kernel<M: Machine> {
 impl<M: Machine> Kernel<M> {
     pub(crate) fn new(machine: M, config: Config, program: Box<dyn Program<M>>) -> Self {
         let cpus = machine.cpus();
+        assert!(cpus <= CPUS_MAX, "{cpus} cpus: at most {CPUS_MAX}");
         let limits: Limits = program.limits();
         if let Some(threads) = machine.threads() {
             threads.reserve(limits.tasks);
@@ -91,7 +106,7 @@ impl<M: Machine> Kernel<M> {
         let numa = NumaMap::read(&machine);
         Kernel {
             lock_kind: Cell::new(config.lock),
-            yields: Cell::new(false),
+            assists: Cell::new(Assists::default()),
             me: OnceCell::new(),
             booted: WordOf::<M>::new(0),
             cpus: (0..cpus).map(|cpu| PerCpu::new(cpu, cpus, TaskId(cpu))).collect(),
@@ -130,13 +145,14 @@ impl<M: Machine> Kernel<M> {
         self.lock_kind.set(kind);
     }
 
-    /// Whether the host takes directed yields. Fixed before a second CPU runs.
-    pub(crate) fn yields(&self) -> bool {
-        self.yields.get()
+    /// What the host does for this kernel. Fixed before a second CPU runs.
+    #[inline(always)]
+    pub(crate) fn assists(&self) -> Assists {
+        self.assists.get()
     }
 
-    pub(crate) fn choose_yields(&self, yields: bool) {
-        self.yields.set(yields);
+    pub(crate) fn choose_assists(&self, assists: Assists) {
+        self.assists.set(assists);
     }
 
     /// Whether every CPU has started.

@@ -10,6 +10,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use core::sync::atomic::Ordering;
 
 use holdfast_abi::StealTime;
 use holdfast_locks::{CpuId, Interrupts, Nodes, Numa, Paravirt};
@@ -49,6 +50,47 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
     fn steal_time(&self, cpu: CpuId) -> &StealTime;
     /// The guest-physical address of that record, for the MSR.
     fn steal_time_address(&self, cpu: CpuId) -> u64;
+
+    /// The state byte of that record: a hint, old as soon as it is read.
+    fn preempted_state(&self, cpu: CpuId) -> u8 {
+        self.steal_time(cpu).preempted.load(Ordering::Relaxed)
+    }
+    /// Asks the host to flush `cpu`'s TLB before it runs again: adds [`StealTime::FLUSH_TLB`] to the state byte of its record
+    /// if that still is `state`. False if it is not: then `cpu` may run already. A full barrier: what the caller has stored
+    /// before is seen by who finds the bit.
+    fn ask_for_flush(&self, cpu: CpuId, state: u8) -> bool {
+        // ORDERING: SeqCst: a full barrier, as the LOCK prefix makes it.
+        self.steal_time(cpu)
+            .preempted
+            .compare_exchange(state, state | StealTime::FLUSH_TLB, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
+    }
+    /// The guest-physical address of this CPU's word for ends of interrupts, for the MSR; `None` where the machine has no such
+    /// word.
+    fn pv_eoi_address(&self) -> Option<u64> {
+        None
+    }
+    /// Tests and clears bit 0 of that word in one instruction: whether it was set.
+    fn take_pv_eoi(&self) -> bool {
+        false
+    }
+
+    /// Loads the tables of address space `space` (CR3): this CPU's TLB is empty then. On machines whose kernel executes no user
+    /// code in address spaces of their own there is nothing to do, as for the next.
+    fn load_tables(&self, space: u32) {
+        let _ = space;
+    }
+    /// Empties this CPU's TLB.
+    fn flush_tlb(&self) {}
+    /// Tracepoint: translations have been taken out of the tables of `space`. A number for [`Cpu::tables_flushed`].
+    fn tables_changed(&self, space: u32) -> u64 {
+        let _ = space;
+        0
+    }
+    /// Tracepoint: from now on the caller takes it that no CPU uses what was taken out of `space` up to `change`.
+    fn tables_flushed(&self, space: u32, change: u64) {
+        let _ = (space, change);
+    }
 
     /// From now on this CPU counts as one of NUMA node `node` (`numa_set_node`): what
     /// [`Numa::numa_node`](holdfast_locks::Numa::numa_node) answers for it. Until then it is of node 0.

@@ -12,8 +12,9 @@ use holdfast_locks::{Budget, CpuId, Paravirt, Platform};
 use crate::class::Event;
 use crate::kernel::{CpuIndex, OnCpu};
 use crate::machine::{Cpu, Machine};
+use crate::mask::CpuMask;
 use crate::task::TaskId;
-use crate::{apic, costs, mm};
+use crate::{apic, costs, ipi, mm};
 
 /// What another CPU is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,38 +34,52 @@ impl CallQueue {
     }
 }
 
-/// Makes each of `targets` do `call`, and waits until all have. The CPUs' set must not contain the caller's.
-pub(crate) fn call_many<M: Machine>(on: &OnCpu<'_, M>, targets: impl Iterator<Item = CpuIndex> + Clone, call: Call) {
+/// Makes each of `targets` do `call`, and waits until all have. The set must not contain the caller's CPU.
+pub(crate) fn call_many<M: Machine>(on: &OnCpu<'_, M>, targets: &CpuMask, call: Call) {
     debug_assert!(on.cpu.irqs_enabled(), "a call with interrupts masked can deadlock");
-    let mut interrupted = 0;
-    for target in targets.clone() {
-        on.cpu.store(&on.local.unanswered[target as usize], 1, Relaxed);
-        let was_empty = {
-            let mut queue = on.kernel.cpus[target as usize].calls.lock_irq(on);
-            on.work(costs::CALL_QUEUE);
-            queue.calls.push_back((call, on.index));
-            queue.calls.len() == 1
-        };
-        if was_empty {
-            interrupted += 1;
+    // An interrupt for each goes out as soon as it is queued; one for several when all are.
+    let collects = ipi::collects(on);
+    let mut interrupted = CpuMask::EMPTY;
+    for target in targets.iter() {
+        if enqueue(on, target, call) {
+            interrupted.insert(target);
             on.local.count(Event::CallIpis);
-            apic::send(on, target, apic::CALL_VECTOR);
+            if !collects {
+                apic::send(on, target, apic::CALL_VECTOR);
+            }
         }
     }
+    if collects && !interrupted.is_empty() {
+        ipi::send_many(on, &interrupted, apic::CALL_VECTOR);
+    }
     // One target alone is called by another way, which does not yield.
-    if interrupted > 1 && on.kernel.yields() {
-        yield_to_preempted(on, targets.clone());
+    if interrupted.count() > 1 && on.kernel.assists().yields {
+        yield_to_preempted(on, targets.iter());
     }
-    for target in targets {
-        let answer = &on.local.unanswered[target as usize];
-        on.cpu.ipi_wait_begin(CpuId(target));
-        // ORDERING: Acquire pairs with the Release in `call_ipi`: what the call did is done.
-        let answered = on
-            .cpu
-            .wait_until(answer, Budget::UNBOUNDED, Acquire, |waiting| waiting == 0);
-        assert!(answered.is_ok(), "an unbounded wait gave up");
-        on.cpu.ipi_wait_end(CpuId(target));
+    for target in targets.iter() {
+        wait_for(on, target);
     }
+}
+
+/// Queues `call` for `target`; whether it must be told.
+fn enqueue<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, call: Call) -> bool {
+    on.cpu.store(&on.local.unanswered[target as usize], 1, Relaxed);
+    let mut queue = on.kernel.cpus[target as usize].calls.lock_irq(on);
+    on.work(costs::CALL_QUEUE);
+    queue.calls.push_back((call, on.index));
+    queue.calls.len() == 1
+}
+
+/// Waits until `target` has done the call of the caller's CPU.
+fn wait_for<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex) {
+    let answer = &on.local.unanswered[target as usize];
+    on.cpu.ipi_wait_begin(CpuId(target));
+    // ORDERING: Acquire pairs with the Release in `call_ipi`: what the call did is done.
+    let answered = on
+        .cpu
+        .wait_until(answer, Budget::UNBOUNDED, Acquire, |waiting| waiting == 0);
+    assert!(answered.is_ok(), "an unbounded wait gave up");
+    on.cpu.ipi_wait_end(CpuId(target));
 }
 
 /// Gives this CPU's time to the first of `targets` that has work and no pCPU (`kvm_smp_send_call_func_ipi`): its answer will

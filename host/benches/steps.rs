@@ -15,6 +15,7 @@ const GUEST: GuestState = GuestState {
     cpl: 0,
     cr8: 0,
     undelivered: None,
+    pv_eoi: false,
 };
 
 fn host(kind: SchedulerKind, pcpus: u32, vms: u32, vcpus: u32, group: VmGroup) -> Host {

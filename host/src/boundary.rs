@@ -50,6 +50,9 @@ pub struct GuestState {
     pub cr8: u8,
     /// The injected vector whose delivery this exit interrupted (SVM's EXITINTINFO): it is injected again.
     pub undelivered: Option<u8>,
+    /// Bit 0 of the byte that [`Command::PvEoi`] has set for this stay in guest mode: the exit tests and clears it in one
+    /// step. Without that command it is not looked at.
+    pub pv_eoi: bool,
 }
 
 /// Why a vCPU left guest mode. Operands are the guest's: any value can come.
@@ -330,6 +333,8 @@ pub enum Cost {
     VcpuLoad,
     /// Updating the steal-time record.
     StealTime,
+    /// Writing or reading the word for ends of interrupts without exit.
+    PvEoi,
     /// Leaving the idle state.
     IdleExit,
     /// The way to the VMM's process and back, beyond what every exit takes.
@@ -421,14 +426,28 @@ pub enum Command {
         /// Whose.
         vcpu: VcpuId,
     },
-    /// Adds to the steal time of the record at `address`, under its version protocol, and clears `preempted`.
+    /// Adds to the steal time of the record at `address`, under its version protocol, and exchanges `preempted` with 0 in one
+    /// step.
     StealTime {
+        /// Where a flush takes its time.
+        pcpu: PcpuId,
         /// Whose.
         vcpu: VcpuId,
         /// Guest-physical address of the record.
         address: u64,
         /// Nanoseconds to add.
         steal: u64,
+        /// If the exchange finds [`FLUSH_TLB`](holdfast_abi::StealTime::FLUSH_TLB), the part flushes the guest's translations
+        /// of this vCPU before it enters.
+        flush: bool,
+    },
+    /// Sets bit 0 of the byte at `address`, which is in the guest's memory. The next exit tests and clears it
+    /// ([`GuestState::pv_eoi`]).
+    PvEoi {
+        /// Whose.
+        vcpu: VcpuId,
+        /// Guest-physical address of the byte.
+        address: u64,
     },
     /// Sets the preempted flag of the record at `address`.
     SetPreempted {

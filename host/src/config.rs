@@ -116,6 +116,13 @@ pub struct VmConfig {
     pub pv_unhalt: bool,
     /// Directed yield by hypercall (`KVM_FEATURE_PV_SCHED_YIELD`, since 5.3).
     pub pv_sched_yield: bool,
+    /// IPIs by hypercall (`KVM_FEATURE_PV_SEND_IPI`, since 4.19).
+    pub pv_send_ipi: bool,
+    /// Ends of interrupts by a memory bit (`KVM_FEATURE_PV_EOI`, since 3.6).
+    pub pv_eoi: bool,
+    /// Flushing the TLB of preempted vCPUs on their behalf (`KVM_FEATURE_PV_TLB_FLUSH`, since 4.16). Of use only with the
+    /// preempted flag.
+    pub pv_tlb_flush: bool,
     /// The steal-time record.
     pub steal_time: bool,
     /// Whether the host keeps the record's preempted flag (since 4.10, uncertain).
@@ -139,8 +146,31 @@ pub struct VmConfig {
     pub quota: Option<Quota>,
     /// Quota of each vCPU's group, if they have some.
     pub vcpu_quota: Option<Quota>,
+    /// Bytes of guest memory, from address 0: words that the guest wants the host to use must lie within.
+    pub memory_bytes: u64,
     /// Halt-polling limit of this guest instead of [`HostConfig::halt_poll_ns`]. Nanoseconds.
     pub halt_poll_cap_ns: Option<u64>,
+    /// Faults planted by tests.
+    #[doc(hidden)]
+    pub faults: PvFaults,
+}
+
+/// Faults in what host and machine do for a guest, for tests that must see them.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PvFaults {
+    /// The bit that asks for a TLB flush is thrown away.
+    pub flush_lost: bool,
+    /// The record's state byte is read first and cleared later.
+    pub exchange_torn: bool,
+    /// An exit leaves the bit for ends of interrupts set.
+    pub pv_eoi_stays: bool,
+    /// The end of an interrupt is left to the guest although another one waits.
+    pub pv_eoi_hides_next: bool,
+    /// An end that the guest left in memory is not carried out.
+    pub pv_eoi_lost: bool,
+    /// IPIs by hypercall start one ID too high.
+    pub pv_ipi_shifted: bool,
 }
 
 impl Default for VmConfig {
@@ -148,6 +178,9 @@ impl Default for VmConfig {
         VmConfig {
             pv_unhalt: true,
             pv_sched_yield: false,
+            pv_send_ipi: false,
+            pv_eoi: false,
+            pv_tlb_flush: false,
             steal_time: true,
             preempted_flag: true,
             waits_for_sipi: false,
@@ -159,7 +192,9 @@ impl Default for VmConfig {
             parent: None,
             quota: None,
             vcpu_quota: None,
+            memory_bytes: 4 << 30,
             halt_poll_cap_ns: None,
+            faults: PvFaults::default(),
         }
     }
 }

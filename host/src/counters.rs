@@ -80,6 +80,10 @@ counters! {
     kicks_received,
     /// Interrupt commands of the LAPIC (ours).
     ipis_sent,
+    /// IPIs by hypercall: vCPUs that have taken one (ours).
+    pv_ipis_sent,
+    /// Interrupts whose end the guest left in memory (ours: KVM has a tracepoint).
+    pv_eoi,
     /// Expiries of the LAPIC timer (ours).
     apic_timer,
     /// Interrupts with a vector given to the LAPIC from elsewhere (ours: KVM has the tracepoint `kvm_apic_accept_irq`).

@@ -31,6 +31,9 @@ impl Host {
                 let bit = |offered: bool, feature: u32| if offered { feature } else { 0 };
                 let features = bit(vm.config.pv_unhalt, cpuid::KVM_FEATURE_PV_UNHALT)
                     | bit(vm.config.pv_sched_yield, cpuid::KVM_FEATURE_PV_SCHED_YIELD)
+                    | bit(vm.config.pv_send_ipi, cpuid::KVM_FEATURE_PV_SEND_IPI)
+                    | bit(vm.config.pv_eoi, cpuid::KVM_FEATURE_PV_EOI)
+                    | bit(vm.config.pv_tlb_flush, cpuid::KVM_FEATURE_PV_TLB_FLUSH)
                     | bit(vm.config.steal_time, cpuid::KVM_FEATURE_STEAL_TIME);
                 [features, 0, 0, bit(vm.config.realtime_hint, cpuid::KVM_HINTS_REALTIME)]
             }

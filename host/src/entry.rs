@@ -16,8 +16,12 @@ impl Host {
         if core::mem::take(&mut self.at(vcpu).requests.steal_update) {
             self.update_steal_time(vcpu, step);
         }
+        let looks = self.at(vcpu).requests.event || self.at(vcpu).window;
         let inject = self.inject(vcpu, step);
         self.tell_cr8(vcpu, step);
+        if looks {
+            self.offer_pv_eoi(vcpu, step);
+        }
         let at = self.at(vcpu);
         at.in_spin_loop = false;
         at.dy_eligible = false;

@@ -16,6 +16,8 @@ impl Host {
         at.counters.exits += 1;
         at.set_state(VcpuState::HandlingExit, step);
         step.charge(Cost::ExitSoftware, 1);
+        // Before the exit itself is handled, which may be the end of another interrupt.
+        self.collect_pv_eoi(vcpu, step);
         match exit {
             Exit::ExternalInterrupt(interrupt) => {
                 self.at(vcpu).counters.irq_exits += 1;

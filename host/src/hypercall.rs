@@ -17,9 +17,15 @@ impl Host {
         let offered = match number {
             hypercall::KICK_CPU => offers.pv_unhalt,
             hypercall::SCHED_YIELD => offers.pv_sched_yield,
+            hypercall::SEND_IPI => offers.pv_send_ipi,
             _ => false,
         };
         let error = at.refuses_hypercall().or((!offered).then_some(hypercall::ENOSYS));
+        if error.is_none() && number == hypercall::SEND_IPI {
+            let value = self.send_ipi_hypercall(vcpu, arguments, step) as u64;
+            step.out.push(Command::Reply { vcpu, value });
+            return;
+        }
         // The answer first: what follows may give the pCPU away before the guest is entered again.
         step.out.push(Command::Reply {
             vcpu,

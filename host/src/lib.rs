@@ -28,6 +28,8 @@ mod lapic;
 mod migration;
 mod mmio;
 mod msr;
+mod pv_eoi;
+mod pv_ipi;
 mod sched;
 mod spin;
 mod steal_time;
@@ -39,6 +41,8 @@ mod vcpu;
 pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
 };
+#[doc(hidden)]
+pub use config::PvFaults;
 pub use config::{HostConfig, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 pub use error::ConfigError;
 pub use host::Host;

@@ -34,6 +34,10 @@ pub struct SavedVcpu {
     pub timer: SavedTimer,
     /// The steal-time MSR.
     pub steal_time_msr: u64,
+    /// The MSR for ends of interrupts by memory.
+    pub pv_eoi_msr: u64,
+    /// It was in guest mode with that word's bit set; [`GuestState::pv_eoi`] then says whether it still was.
+    pub pv_eoi_pending: bool,
 }
 
 impl SavedVcpu {
@@ -66,6 +70,8 @@ pub enum RestoreError {
     BadPending(PendingEvents),
     /// The VM is not offered steal time, or the MSR has reserved bits set.
     BadStealTime(u64),
+    /// The VM is not offered ends of interrupts by memory, or the word is unaligned or not in memory.
+    BadPvEoi(u64),
 }
 
 impl fmt::Display for RestoreError {
@@ -83,6 +89,12 @@ impl fmt::Display for RestoreError {
                 write!(
                     f,
                     "cannot restore steal-time msr {value:#x}: not offered, or reserved bits set"
+                )
+            }
+            RestoreError::BadPvEoi(value) => {
+                write!(
+                    f,
+                    "cannot restore pv-eoi msr {value:#x}: not offered, or not an aligned word in memory"
                 )
             }
         }
@@ -108,6 +120,8 @@ impl Host {
             apic_base: at.apic.base(),
             timer: at.apic.save_timer(now.0),
             steal_time_msr: at.steal.msr,
+            pv_eoi_msr: at.pv_eoi.msr,
+            pv_eoi_pending: at.pv_eoi.pending,
         }
     }
 
@@ -139,11 +153,18 @@ impl Host {
         self.change_apic(vcpu, |apic| {
             apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors)
         });
+        if saved.pv_eoi_msr != 0 && !self.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
+            return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
+        }
         let at = self.at(vcpu);
         at.guest = saved.guest;
         at.mp_state = saved.mp_state;
         at.pv_unhalted = saved.pv_unhalted;
         at.apic.load_timer(&saved.timer, now.0);
+        if saved.pv_eoi_pending && !saved.guest.pv_eoi {
+            // What to do about it is asked for below, as for everything that is pending.
+            let _ = at.apic.end_unseen();
+        }
         at.pending = saved.pending;
         at.guest.undelivered = None;
         at.activity = match saved.mp_state {

@@ -25,6 +25,7 @@ impl Host {
             msr::APIC_BASE => Some(at.apic.base()),
             msr::TSC_DEADLINE => Some(at.apic.tsc_deadline()),
             msr::STEAL_TIME if vm.config.steal_time => Some(at.steal.msr),
+            msr::PV_EOI if vm.config.pv_eoi => Some(at.pv_eoi.msr),
             msr::X2APIC_BASE..=msr::X2APIC_LAST if at.apic.is_x2apic() => match msr {
                 msr::X2APIC_ICR => Some(at.apic.icr()),
                 _ => {
@@ -54,6 +55,7 @@ impl Host {
                 true
             }
             msr::STEAL_TIME => self.register_steal_time(vcpu, value),
+            msr::PV_EOI => self.register_pv_eoi(vcpu, value),
             msr::X2APIC_BASE..=msr::X2APIC_LAST if self.at(vcpu).apic.is_x2apic() => {
                 self.write_x2apic(vcpu, msr, value, step)
             }

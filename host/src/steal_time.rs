@@ -1,8 +1,8 @@
 //! The steal-time record and its preempted flag (§1.9).
 
-use holdfast_abi::msr;
+use holdfast_abi::{StealTime, msr};
 
-use crate::boundary::{Command, Cost, VcpuId};
+use crate::boundary::{Command, Cost, PcpuId, VcpuId};
 use crate::host::Host;
 use crate::step::Step;
 use crate::vcpu::Steal;
@@ -31,22 +31,40 @@ impl Host {
         self.sched.run_delay(self.vcpus[vcpu.0 as usize].task)
     }
 
-    /// Where the record of `vcpu` is, if it has one.
+    /// Where the record of `vcpu` is, if it has one. One that is not in memory is accepted, as KVM does it, and never
+    /// written.
     fn record(&self, vcpu: VcpuId) -> Option<u64> {
         let value = self.vcpus[vcpu.0 as usize].steal.msr;
-        (value & msr::STEAL_TIME_ENABLE != 0).then_some(value & !(msr::STEAL_TIME_ENABLE | msr::STEAL_TIME_RESERVED))
+        let address = value & !(msr::STEAL_TIME_ENABLE | msr::STEAL_TIME_RESERVED);
+        let usable =
+            value & msr::STEAL_TIME_ENABLE != 0 && self.has_memory(vcpu, address, size_of::<StealTime>() as u64);
+        usable.then_some(address)
+    }
+
+    /// Whether the guest of `vcpu` has memory at all `bytes` from `address` on.
+    pub(crate) fn has_memory(&self, vcpu: VcpuId, address: u64, bytes: u64) -> bool {
+        let memory = self.vms[self.vcpus[vcpu.0 as usize].vm.0 as usize].config.memory_bytes;
+        address.checked_add(bytes).is_some_and(|end| end <= memory)
     }
 
     /// Before entry: adds what was stolen since the last time, and clears the preempted flag.
     pub(crate) fn update_steal_time(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let Some(address) = self.record(vcpu) else { return };
         let delay = self.waited_ns(vcpu);
+        let vm = self.at(vcpu).vm;
+        let flush = self.vms[vm.0 as usize].config.pv_tlb_flush;
         let at = self.at(vcpu);
         let steal = delay - at.steal.seen_ns;
         at.steal.seen_ns = delay;
         at.steal.preempted = false;
         step.charge(Cost::StealTime, 1);
-        step.out.push(Command::StealTime { vcpu, address, steal });
+        step.out.push(Command::StealTime {
+            pcpu: PcpuId(step.pcpu),
+            vcpu,
+            address,
+            steal,
+            flush,
+        });
     }
 
     /// Whether the guest of `vcpu` is told of preemptions.

@@ -110,6 +110,15 @@ pub(crate) struct Steal {
     pub(crate) preempted: bool,
 }
 
+/// The word for ends of interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PvEoi {
+    /// The MSR.
+    pub(crate) msr: u64,
+    /// The vCPU is in guest mode with the bit set: the next exit tells whether the guest has cleared it.
+    pub(crate) pending: bool,
+}
+
 /// A vCPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Vcpu {
@@ -151,6 +160,7 @@ pub(crate) struct Vcpu {
     pub(crate) window: bool,
     pub(crate) halt: HaltPoll,
     pub(crate) steal: Steal,
+    pub(crate) pv_eoi: PvEoi,
     pub(crate) apic: Lapic,
     pub(crate) counters: Counters,
 }
@@ -183,6 +193,7 @@ impl Vcpu {
             window: false,
             halt: HaltPoll::default(),
             steal: Steal::default(),
+            pv_eoi: PvEoi::default(),
             apic: Lapic::new(index),
             counters: Counters::default(),
         }

@@ -182,6 +182,8 @@ costs! {
     balance: "one pass of load balancing",
     vcpu_load: "loading or putting a vCPU",
     steal_time: "updating the steal-time record",
+    pv_eoi: "reading or writing the guest's word for ends of interrupts, in the host",
+    tlb_flush: "flushing a guest's translations at its next entry, in the host",
     idle_exit: "leaving a pCPU's idle state",
     userspace_exit: "the way to the VMM's process and back, beyond what every exit takes",
 }

@@ -99,6 +99,10 @@ pub struct Costs {
     pub vcpu_load: Picos,
     /// Updating the steal-time record.
     pub steal_time: Picos,
+    /// Reading or writing the guest's word for ends of interrupts.
+    pub pv_eoi: Picos,
+    /// Flushing a guest's translations at its next entry.
+    pub tlb_flush: Picos,
     /// Leaving a pCPU's idle state.
     pub idle_exit: Picos,
     /// The way to the VMM's process and back, beyond what every exit takes.

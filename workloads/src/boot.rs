@@ -1,6 +1,6 @@
 //! What a guest boots with: kernel command line and workload.
 
-use holdfast_guest::OwnerSpinning;
+use holdfast_guest::{ApicOptions, OwnerSpinning};
 use holdfast_locks::LockKind;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,8 @@ pub struct Boot {
     pub ttwu_queue: bool,
     /// Whether tasks that wake many others leave them on the CPUs where they slept (`wake_wide`, Linux 3.12 and later).
     pub wake_wide: bool,
+    /// How the kernel uses its APIC. By default as Linux up to 5.3 in a KVM guest: x2APIC mode, CPUs addressed one by one.
+    pub apic: ApicOptions,
     /// The program.
     pub workload: Workload,
 }
@@ -63,6 +65,7 @@ impl Default for Boot {
             wait_early_preempted: false,
             ttwu_queue: true,
             wake_wide: false,
+            apic: ApicOptions::default(),
             workload: Workload::Idle,
         }
     }

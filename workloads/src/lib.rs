@@ -30,7 +30,7 @@ pub use boot::{Boot, Workload};
 pub use contend::Contend;
 pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
-pub use holdfast_guest::{Format, OwnerSpinning};
+pub use holdfast_guest::{ApicOptions, Format, OwnerSpinning};
 pub use kernbench::Kernbench;
 pub use pgbench::{Pgbench, Script};
 pub use startup::Startup;
@@ -47,6 +47,7 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         owner_spinning: boot.owner_spinning,
         ttwu_queue: boot.ttwu_queue,
         wake_wide: boot.wake_wide,
+        apic: boot.apic,
     };
     let program: Box<dyn Program<M>> = match &boot.workload {
         Workload::Idle => Box::new(Idle),

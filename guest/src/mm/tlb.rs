@@ -2,13 +2,15 @@
 
 use core::sync::atomic::Ordering::SeqCst;
 
-use holdfast_locks::Platform;
+use holdfast_abi::StealTime;
+use holdfast_locks::{CpuId, Platform};
 
 use super::space::{AddressSpace, space_of};
 use crate::class::Event;
 use crate::costs;
 use crate::kernel::{CpuIndex, OnCpu};
-use crate::machine::Machine;
+use crate::machine::{Cpu, Machine};
+use crate::mask::CpuMask;
 use crate::smp::{self, Call};
 use crate::task::TaskId;
 
@@ -26,26 +28,48 @@ impl<M: Machine> AddressSpace<M> {
     }
 }
 
-/// Makes every CPU forget what its TLB holds of `space` (`flush_tlb_mm`).
+/// Makes every CPU forget what its TLB holds of `space` (`flush_tlb_mm`): those that run at once, and those that the host
+/// has taken off their CPUs when they run again, if the host sees to that.
 pub(super) fn flush_space<M: Machine>(on: &OnCpu<'_, M>, space: TaskId) {
-    let words = &space_of(on.kernel, space).cpus;
+    let change = on.cpu.tables_changed(space.0);
     if TaskId(on.local.active_space.get()) == space {
-        on.work(costs::TLB_FLUSH);
+        empty(on);
     }
-    for (index, word) in words.iter().enumerate() {
-        let base = index as u32 * 32;
-        let mut marked = on.cpu.load(word, SeqCst);
-        if on.index / 32 == index as u32 {
-            marked &= !(1 << (on.index % 32));
+    let mut targets = CpuMask::EMPTY;
+    for (index, word) in space_of(on.kernel, space).cpus.iter().enumerate() {
+        targets.set_word(index, on.cpu.load(word, SeqCst));
+    }
+    targets.remove(on.index);
+    if !targets.is_empty() {
+        on.local.count(Event::Shootdowns);
+        if on.kernel.assists().flushes {
+            leave_preempted_to_host(on, &mut targets);
         }
-        if marked != 0 {
-            on.local.count(Event::Shootdowns);
-            let targets = (0..32)
-                .filter(move |bit| marked & (1 << bit) != 0)
-                .map(move |bit| base + bit);
-            smp::call_many(on, targets, Call::FlushSpace(space));
+        if !targets.is_empty() {
+            smp::call_many(on, &targets, Call::FlushSpace(space));
         }
     }
+    on.cpu.tables_flushed(space.0, change);
+}
+
+/// Takes those out of `targets` whose TLBs the host will flush before they run again (`kvm_flush_tlb_multi`).
+///
+/// **Flushed or called**: the host exchanges the state byte with 0 before it lets a vCPU run; so either it finds the bit that
+/// was added here, or the bit could not be added and the vCPU is called. The tables were changed before.
+fn leave_preempted_to_host<M: Machine>(on: &OnCpu<'_, M>, targets: &mut CpuMask) {
+    for target in targets.iter() {
+        let state = on.cpu.preempted_state(CpuId(target));
+        if state & StealTime::PREEMPTED != 0 && on.cpu.ask_for_flush(CpuId(target), state) {
+            targets.remove(target);
+            on.local.count(Event::PvTlbFlushes);
+        }
+    }
+}
+
+/// Empties this CPU's TLB.
+fn empty<M: Machine>(on: &OnCpu<'_, M>) {
+    on.work(costs::TLB_FLUSH);
+    on.cpu.flush_tlb();
 }
 
 /// A CPU's part of a shootdown. One that only kept the tables because nobody needed others drops them (`leave_mm`).
@@ -56,8 +80,9 @@ pub(crate) fn flush_here<M: Machine>(on: &OnCpu<'_, M>, space: TaskId) {
     if on.local.lazy_space.is_set() {
         space_of(on.kernel, space).unmark(on);
         on.local.active_space.set(kernel_space(on.index).0);
+        on.cpu.load_tables(kernel_space(on.index).0);
     } else {
-        on.work(costs::TLB_FLUSH);
+        empty(on);
     }
 }
 
@@ -90,4 +115,5 @@ pub(crate) fn load_space<M: Machine>(on: &OnCpu<'_, M>, space: TaskId) {
     }
     local.active_space.set(space.0);
     space_of(on.kernel, space).mark(on);
+    on.cpu.load_tables(space.0);
 }

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-use holdfast_guest::{Config as Kernel, Limits, Machine, Os, OwnerSpinning, Program, Start};
-use holdfast_host::HostConfig;
+use holdfast_guest::{ApicOptions, Config as Kernel, Limits, Machine, Os, OwnerSpinning, Program, Start};
+use holdfast_host::{HostConfig, VmConfig};
 use holdfast_locks::LockKind;
 use holdfast_machine::{Costs, Picos, Profile, Topology};
 use holdfast_sim::{Config, Failure, Outcome, SimMachine, Vm, run_images};
@@ -38,6 +38,9 @@ pub struct Setup {
     pub owner_spinning: OwnerSpinning,
     pub ttwu_queue: bool,
     pub wake_wide: bool,
+    pub apic: ApicOptions,
+    /// What the host offers.
+    pub host: VmConfig,
     /// Another guest burns this many vCPUs.
     pub hogs: u32,
     pub seed: u64,
@@ -65,6 +68,8 @@ impl Default for Setup {
             owner_spinning: OwnerSpinning::Everyone,
             ttwu_queue: true,
             wake_wide: false,
+            apic: ApicOptions::default(),
+            host: VmConfig::default(),
             hogs: 0,
             seed: 1,
             limits,
@@ -110,7 +115,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         affinity: Vec::new(),
         domains: Vec::new(),
         group: None,
-        host: Default::default(),
+        host: setup.host,
         boot: Boot {
             lock: setup.lock,
             workload,
@@ -147,6 +152,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
             owner_spinning: setup.owner_spinning,
             ttwu_queue: setup.ttwu_queue,
             wake_wide: setup.wake_wide,
+            apic: setup.apic,
         };
         assert_eq!(machine.cpus(), setup.vcpus);
         holdfast_guest::image(

@@ -61,6 +61,8 @@ pub(crate) struct Lapic {
     errors: u32,
     /// May be true although IRR is empty, never the other way round.
     irr_pending: bool,
+    /// The vector taken last, until an interrupt has ended: then the highest in service, and what the guest ends next.
+    last_taken: Option<u8>,
     /// Lowest-priority interrupts accepted: the least loaded LAPIC takes the next.
     pub(crate) arbitration: u32,
     pub(crate) timer: LapicTimer,
@@ -75,6 +77,7 @@ impl Lapic {
             id,
             errors: 0,
             irr_pending: false,
+            last_taken: None,
             arbitration: 0,
             timer: LapicTimer::default(),
         };
@@ -213,13 +216,7 @@ impl Lapic {
                 self.set(reg::TPR, value & 0xff);
                 Action::Event
             }
-            reg::EOI => match self.end_of_interrupt() {
-                Some(vector) => Action::Ended {
-                    vector,
-                    level: self.page.has(reg::TMR, vector),
-                },
-                None => Action::Event,
-            },
+            reg::EOI => self.ended(),
             reg::LDR if !self.is_x2apic() => {
                 self.set(reg::LDR, value & 0xff00_0000);
                 Action::None
@@ -258,6 +255,17 @@ impl Lapic {
             reg::TIMER_INITIAL => self.write_timer_initial(value, now, config),
             reg::TIMER_DIVIDE => self.write_timer_divide(value, now, config),
             _ => self.note_access(offset),
+        }
+    }
+
+    /// Ends the interrupt in service.
+    fn ended(&mut self) -> Action {
+        match self.end_of_interrupt() {
+            Some(vector) => Action::Ended {
+                vector,
+                level: self.page.has(reg::TMR, vector),
+            },
+            None => Action::Event,
         }
     }
 
@@ -369,6 +377,7 @@ impl Lapic {
             // Derived, whatever was saved.
             self.set_x2apic_ids();
         }
+        self.last_taken = None;
     }
 
     /// Errors since ESR was last written.

@@ -2,8 +2,8 @@
 
 use holdfast_abi::lapic as reg;
 
-use super::Lapic;
 use super::page::ApicRegisters;
+use super::{Action, Lapic};
 
 impl Lapic {
     /// Takes an interrupt into IRR. False if it is ignored, or was pending already.
@@ -65,10 +65,26 @@ impl Lapic {
     pub(crate) fn take(&mut self, vector: u8) {
         let pending = self.page.begin_service(vector);
         assert!(pending, "vector {vector} is taken without being requested");
+        self.last_taken = Some(vector);
     }
 
     /// Ends the interrupt in service, if there is one.
     pub(super) fn end_of_interrupt(&mut self) -> Option<u8> {
+        self.last_taken = None;
         self.page.end_service()
+    }
+
+    /// Whether the end of the interrupt in service needs nobody's attention: it is the one taken last, none is requested, and
+    /// no I/O APIC waits for its end (KVM: `apic_sync_pv_eoi_to_guest`).
+    /// `hides_next` is a fault planted by tests: nobody looks at what is requested.
+    pub(crate) fn can_end_unseen(&self, hides_next: bool) -> bool {
+        self.last_taken.is_some_and(|vector| {
+            (hides_next || self.page.highest(reg::IRR).is_none()) && !self.page.has(reg::TMR, vector)
+        })
+    }
+
+    /// The guest has ended that interrupt.
+    pub(crate) fn end_unseen(&mut self) -> Action {
+        self.ended()
     }
 }

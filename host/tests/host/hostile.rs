@@ -36,7 +36,7 @@ const OFFSETS: [u32; 20] = [
     0x20, 0x30, 0x80, 0x90, 0xa0, 0xb0, 0xd0, 0xe0, 0xf0, 0x100, 0x1f0, 0x200, 0x280, 0x300, 0x310, 0x320, 0x370,
     0x380, 0x390, 0x3e0,
 ];
-const MSRS: [u32; 14] = [
+const MSRS: [u32; 15] = [
     0x10,
     0x1b,
     0x6e0,
@@ -51,6 +51,7 @@ const MSRS: [u32; 14] = [
     0x838,
     0x83f,
     0x4b56_4d03,
+    0x4b56_4d04,
 ];
 
 /// One guest operation out of a few bytes.
@@ -74,10 +75,10 @@ fn op(bytes: &mut Bytes<'_>) -> Op {
         }),
         8 => {
             let target = u64::from(bytes.byte()) % 8;
-            let (number, arguments) = if bytes.byte() & 1 == 0 {
-                (5, [0, target, 0, 0])
-            } else {
-                (11, [target, 0, 0, 0])
+            let (number, arguments) = match bytes.byte() % 3 {
+                0 => (5, [0, target, 0, 0]),
+                1 => (11, [target, 0, 0, 0]),
+                _ => (10, [bytes.operand(), bytes.operand(), target, bytes.operand()]),
             };
             Op::Exit(Exit::Hypercall { number, arguments })
         }
@@ -102,6 +103,7 @@ fn op(bytes: &mut Bytes<'_>) -> Op {
             value: 0x1ff,
         }),
         18 => Op::Exit(Exit::ApicRead { offset: offset(bytes) }),
+        _ if bytes.byte() < 16 => Op::End,
         _ if bytes.byte() == 0 => Op::Exit(Exit::Shutdown),
         _ => Op::Exit(Exit::Pause),
     }
@@ -162,6 +164,9 @@ pub fn fuzz_one(data: &[u8]) {
             group,
             pv_unhalt: bytes.byte() & 3 != 0,
             pv_sched_yield: true,
+            pv_send_ipi: bytes.byte() & 3 != 0,
+            pv_eoi: bytes.byte() & 3 != 0,
+            pv_tlb_flush: true,
             ..VmConfig::default()
         };
         let guests = (0..3).map(|_| {
@@ -220,6 +225,13 @@ fn hypercall(number: u64, target: u64) -> Op {
     Op::Exit(Exit::Hypercall { number, arguments })
 }
 
+fn ipis(bits: u64, base: u64, icr: u64) -> Op {
+    Op::Exit(Exit::Hypercall {
+        number: 10,
+        arguments: [bits, bits, base, icr],
+    })
+}
+
 /// What a guest can do about pauses and kicks and nothing else, without end.
 fn attacks() -> Vec<(&'static str, Vec<Op>)> {
     vec![
@@ -243,8 +255,16 @@ fn attacks() -> Vec<(&'static str, Vec<Op>)> {
             ],
         ),
         (
+            "sends ipis to all",
+            vec![
+                ipis(u64::MAX, 0, 0x41),
+                ipis(u64::MAX, u64::from(u32::MAX) - 3, 0x1_0041),
+            ],
+        ),
+        (
             "all",
             vec![
+                ipis(7, 0, 0x300),
                 Op::Exit(Exit::Pause),
                 hypercall(5, 0),
                 hypercall(11, 7),
@@ -272,6 +292,7 @@ fn attacked_under(ops: &[Op], pause: PauseHandling, sched: SchedConfig) -> World
     let own = VmConfig {
         group: VmGroup::Own { shares: 1024 },
         pv_sched_yield: true,
+        pv_send_ipi: true,
         ..VmConfig::default()
     };
     world.add_vm(&own, &[], (0..3).map(|_| for_ever(ops.to_vec())).collect());

@@ -8,6 +8,7 @@ mod halt;
 mod hostile;
 mod lapic;
 mod migration;
+mod pv;
 mod spin;
 mod tasks;
 mod windows;

@@ -49,6 +49,7 @@ fn migrate(
     to.guests = from.guests;
     for guest in &mut to.guests {
         guest.life = holdfast_host::VcpuState::Woken;
+        guest.carried();
     }
     to.now = start;
     to.start();

@@ -3,6 +3,7 @@
 mod favour;
 mod guest;
 mod host;
+mod interrupts;
 mod ipc;
 
 use std::sync::LazyLock;
@@ -20,6 +21,7 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         favour::FAVOUR,
         host::GROUP,
         guest::GUEST,
+        interrupts::INTERRUPTS,
         guest::WORKLOAD,
         ipc::HACKBENCH,
         TASK,

@@ -143,6 +143,8 @@ pub enum Failure {
     GuestPanic(String),
     /// A guest flow of control used up its stack.
     StackOverflow(String),
+    /// A vCPU executes user code with translations that its kernel relied on being gone.
+    StaleTranslation(String),
     /// The configuration cannot be built.
     Invalid(String),
     /// Called off from outside.
@@ -158,6 +160,7 @@ impl fmt::Display for Failure {
             Failure::Limit(what) => write!(f, "virtual-time limit reached: {what}"),
             Failure::GuestPanic(what) => write!(f, "guest panic: {what}"),
             Failure::StackOverflow(what) => write!(f, "guest stack overflow: {what}"),
+            Failure::StaleTranslation(what) => write!(f, "stale translation: {what}"),
             Failure::Invalid(what) => write!(f, "invalid machine: {what}"),
             Failure::CalledOff => write!(f, "called off"),
         }

@@ -4,15 +4,15 @@
 
 use core::sync::atomic::Ordering;
 
-use holdfast_abi::StealTime;
+use holdfast_abi::{StealTime, msr::PV_EOI_BIT};
 use holdfast_guest::{Cpu, LockClass, Mode};
 use holdfast_host::Exit;
 use holdfast_locks::{Budget, CpuId, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable};
 use holdfast_machine::{Access, Picos};
 
 use crate::engine::Engine;
-use crate::exits::STEAL_TIME_BASE;
 use crate::flow::Handle;
+use crate::records::{PV_EOI_BASE, PV_EOI_STRIDE, STEAL_TIME_BASE};
 use crate::word::{SimAddress, SimWord};
 
 /// Guest time that a flow may run ahead of its last ordered operation before it lets others catch up, in picoseconds: an
@@ -402,6 +402,60 @@ unsafe impl Cpu for SimCpu {
         STEAL_TIME_BASE + u64::from(cpu.0) * size_of::<StealTime>() as u64
     }
 
+    fn preempted_state(&self, cpu: CpuId) -> u8 {
+        let hit = self.engine().costs.load_hit;
+        self.handle.work(hit);
+        self.steal_time(cpu).preempted.load(Ordering::Relaxed)
+    }
+
+    fn ask_for_flush(&self, cpu: CpuId, state: u8) -> bool {
+        // The host writes the record whenever it takes the vCPU off or puts it on: the line is there. Uncertain.
+        let transfer = self.engine().costs.transfer_socket;
+        self.handle.work(transfer);
+        self.handle.order();
+        let preempted = &self.steal_time(cpu).preempted;
+        let asked = state | StealTime::FLUSH_TLB;
+        preempted
+            .compare_exchange(state, asked, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn pv_eoi_address(&self) -> Option<u64> {
+        Some(PV_EOI_BASE + u64::from(self.number) * PV_EOI_STRIDE)
+    }
+
+    fn take_pv_eoi(&self) -> bool {
+        // No LOCK prefix: only this CPU and, while it is out of its guest, the host use the word.
+        let costs = &self.engine().costs;
+        let cost = costs.load_hit + costs.store;
+        self.handle.work(cost);
+        self.handle.order();
+        let word = &self.vm().pv_eoi[self.number as usize];
+        let found = word.get();
+        word.set(found & !PV_EOI_BIT);
+        found & PV_EOI_BIT != 0
+    }
+
+    #[inline]
+    fn load_tables(&self, space: u32) {
+        let engine = self.engine();
+        engine.load_tables(engine.current, space);
+    }
+
+    #[inline]
+    fn flush_tlb(&self) {
+        let engine = self.engine();
+        engine.flush_tlb(engine.current);
+    }
+
+    fn tables_changed(&self, space: u32) -> u64 {
+        self.engine().vms[self.vm as usize].spaces.change(space)
+    }
+
+    fn tables_flushed(&self, space: u32, change: u64) {
+        self.engine().vms[self.vm as usize].spaces.flushed(space, change);
+    }
+
     fn join_node(&self, node: u32) {
         self.vm().numa_nodes[self.number as usize].set(node);
     }
@@ -452,6 +506,7 @@ unsafe impl Cpu for SimCpu {
     fn executing(&self, mode: Mode) {
         let engine = self.engine();
         engine.vcpus[engine.current as usize].mode = mode;
+        engine.check_translations(engine.current);
     }
 }
 

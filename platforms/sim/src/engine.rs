@@ -13,12 +13,13 @@ use std::sync::atomic::Ordering;
 
 use holdfast_abi::StealTime;
 use holdfast_guest::GuestImage;
-use holdfast_host::{Command, Exit, Host, HostInterrupt, TaskId, VmId};
+use holdfast_host::{Command, Exit, Host, HostInterrupt, PvFaults, TaskId, VmId};
 use holdfast_locks::{NodeTable, WaitTable};
 use holdfast_machine::{Access, Costs, EventQueue, Key, LineId, Lines, PauseHardware, Picos, Time};
 
 use crate::api::{CallOff, Failure};
 use crate::blame::LockRecord;
+use crate::cause::Cause;
 use crate::context::Saved;
 use crate::convoy::ConvoyWatch;
 use crate::hash::HistoryHash;
@@ -27,6 +28,7 @@ use crate::park::Spinners;
 use crate::pcpu::{Activity, Pcpu};
 use crate::stack::Stacks;
 use crate::timeline::Recorder;
+use crate::tlb::Spaces;
 use crate::vcpu::Vcpu;
 use crate::word::{SimAddress, SimWord};
 use crate::yields::YieldWatch;
@@ -54,6 +56,14 @@ pub struct Vm {
     pub wait_early_preempted: bool,
     /// Steal-time records, one per vCPU.
     pub steal_time: Box<[StealTime]>,
+    /// Words for ends of interrupts, one per vCPU; the host uses bit 0.
+    pub pv_eoi: Box<[Cell<u8>]>,
+    /// Address spaces.
+    pub spaces: Spaces,
+    /// Faults planted by tests.
+    pub faults: PvFaults,
+    /// Exits while its workload was measured, by cause.
+    pub exits: [u64; Cause::ALL.len()],
     /// The firmware's proximity domain of each vCPU; empty: no table.
     pub domains: Box<[u32]>,
     /// The NUMA node that each vCPU's kernel has told it to be of.

@@ -1,10 +1,7 @@
 //! The boundary between guest and host: exits, entries, interrupts, and what the host's commands do to the machine.
 
-use std::sync::atomic::Ordering::Relaxed;
-
-use holdfast_abi::StealTime;
 use holdfast_host::{
-    Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PauseControls, PcpuId, Run, VcpuId, VcpuState,
+    Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PauseControls, PcpuId, Run, VcpuState,
 };
 use holdfast_machine::{Key, PauseHardware, PauseLimit, Picos, Time};
 
@@ -52,6 +49,8 @@ impl Engine {
 
     /// `vcpu` has left its guest on `pcpu`, where the hardware still takes `hardware` for it.
     pub fn host_exit(&mut self, pcpu: u32, vcpu: u32, exit: Exit, hardware: Picos) {
+        self.count_exit(vcpu);
+        let pv_eoi = self.take_pv_eoi(vcpu);
         let this = &self.vcpus[vcpu as usize];
         let guest = GuestState {
             // A vector that was injected and not yet taken has entered its handler, which runs with interrupts masked.
@@ -59,6 +58,7 @@ impl Engine {
             cpl: if this.mode == Mode::User { 3 } else { 0 },
             cr8: this.cr8,
             undelivered: None,
+            pv_eoi,
         };
         // An interrupt that waited for the host's work to end is taken there, before the guest is entered.
         let is_entered = self.now > self.pcpus[pcpu as usize].since || !matches!(exit, Exit::ExternalInterrupt(_));
@@ -73,6 +73,15 @@ impl Engine {
                 guest,
             },
         );
+    }
+
+    /// Counts an exit of `vcpu` for the cause that was entered for it, while its guest's workload is measured.
+    fn count_exit(&mut self, vcpu: u32) {
+        let cause = self.vcpus[vcpu as usize].out_cause;
+        let vm = self.vm_of(vcpu);
+        if vm.begun.is_some() && vm.done.is_none() {
+            vm.exits[cause as usize] += 1;
+        }
     }
 
     /// An interrupt reaches `pcpu`.
@@ -174,12 +183,20 @@ impl Engine {
                 Command::Reply { vcpu, value } => self.vcpus[vcpu.0 as usize].reply = value,
                 Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu.0 as usize].reply_cpuid = value,
                 Command::Fault { vcpu } => self.vcpus[vcpu.0 as usize].fault = true,
-                Command::StealTime { vcpu, address, steal } => self.update_steal_time(vcpu, address, steal),
-                Command::SetPreempted { vcpu, address } => {
-                    if let Some(record) = self.steal_record(vcpu, address) {
-                        record.preempted.store(StealTime::PREEMPTED, Relaxed);
+                Command::StealTime {
+                    pcpu,
+                    vcpu,
+                    address,
+                    steal,
+                    flush,
+                } => {
+                    let asked = self.update_steal_time(vcpu.0, address, steal);
+                    if asked && flush {
+                        self.flush_for_guest(pcpu.0, vcpu.0);
                     }
                 }
+                Command::PvEoi { vcpu, address } => self.set_pv_eoi(vcpu.0, address),
+                Command::SetPreempted { vcpu, address } => self.set_preempted(vcpu.0, address),
                 Command::State { vcpu, state } => self.set_state(vcpu.0, state),
                 Command::PauseControls { vcpu, controls } => {
                     let limit = self.pause_limit(controls);
@@ -342,6 +359,9 @@ impl Engine {
             this.pcpu.is_none(),
             "vcpu {vcpu} is entered on pcpu {pcpu} and is in its guest already"
         );
+        self.finish_torn_exchange(vcpu);
+        self.check_translations(vcpu);
+        let this = &mut self.vcpus[vcpu as usize];
         this.ledger.enter_until(this.out_cause, now);
         this.pcpu = Some(pcpu);
         this.begun = true;
@@ -425,22 +445,6 @@ impl Engine {
         }
     }
 
-    fn steal_record(&self, vcpu: VcpuId, address: u64) -> Option<&StealTime> {
-        let vm = &self.vms[self.vcpus[vcpu.0 as usize].vm.0 as usize];
-        let index = address.checked_sub(STEAL_TIME_BASE)? / size_of::<StealTime>() as u64;
-        vm.steal_time.get(usize::try_from(index).ok()?)
-    }
-
-    fn update_steal_time(&self, vcpu: VcpuId, address: u64, steal: u64) {
-        if let Some(record) = self.steal_record(vcpu, address) {
-            // One history, one thread: the version's odd phase is never seen, and is gone through all the same.
-            record.version.fetch_add(1, Relaxed);
-            record.steal.fetch_add(steal, Relaxed);
-            record.preempted.store(0, Relaxed);
-            record.version.fetch_add(1, Relaxed);
-        }
-    }
-
     /// The control fields in the machine's units. What the part does not have, it ignores.
     ///
     /// The machine counts from one PAUSE's begin to the next one's, the part from its end (uncertain: manuals say "between
@@ -486,14 +490,12 @@ impl Engine {
             Cost::Balance => costs.balance,
             Cost::VcpuLoad => costs.vcpu_load,
             Cost::StealTime => costs.steal_time,
+            Cost::PvEoi => costs.pv_eoi,
             Cost::IdleExit => costs.idle_exit,
             Cost::UserspaceExit => costs.userspace_exit,
         }
     }
 }
-
-/// Where a guest's steal-time records lie in its memory, one after another.
-pub const STEAL_TIME_BASE: u64 = 0x10_0000;
 
 fn exit_cause(exit: &Exit) -> Cause {
     match exit {

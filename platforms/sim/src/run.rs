@@ -22,6 +22,7 @@ use crate::native::Native;
 use crate::pcpu::Pcpu;
 use crate::stack::Stacks;
 use crate::timeline::{Recorder, Timeline, Window};
+use crate::tlb::Spaces;
 use crate::vcpu::Vcpu;
 use crate::yields::YieldWatch;
 
@@ -301,6 +302,10 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         spin_threshold: config.boot.spin_threshold,
         wait_early_preempted: config.boot.wait_early_preempted,
         steal_time: (0..vcpus).map(|_| StealTime::default()).collect(),
+        pv_eoi: vec![Cell::new(0); vcpus].into(),
+        spaces: Spaces::default(),
+        faults: config.host.faults,
+        exits: [0; Cause::ALL.len()],
         domains: config.domains.clone().into(),
         numa_nodes: vec![Cell::new(0); vcpus].into(),
         nodes: NodeTable::new(vcpus),
@@ -399,6 +404,11 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
             .filter(|(_, value)| *value > 0)
             .map(|(name, value)| (name.to_owned(), value)),
     );
+    if vm.begun.is_some() {
+        counters.insert("measured_exits".to_owned(), vm.exits.iter().sum());
+        let by_cause = Cause::ALL.into_iter().zip(vm.exits).filter(|(_, count)| *count > 0);
+        counters.extend(by_cause.map(|(cause, count)| (format!("measured_exits.{}", cause.name()), count)));
+    }
     counters.insert("preempted_holding_lock".to_owned(), vm.preempted_holding);
     counters.insert("preempted_waiting_for_lock".to_owned(), vm.preempted_waiting);
     counters.extend(vm.yields.counters().map(|(name, value)| (name.to_owned(), value)));

@@ -8,6 +8,7 @@ use crate::cause::Cause;
 use crate::context::Saved;
 use crate::ledger::{Ledger, Owed};
 use crate::park::{Parked, Resumption};
+use crate::tlb::Tlb;
 
 /// Whose time the guest says it spends (its own word for it: `guest::Mode`).
 pub use holdfast_guest::Mode;
@@ -71,6 +72,12 @@ pub struct Vcpu {
     pub reply_cpuid: [u32; 4],
     /// The last instruction that exited gets a general-protection fault.
     pub fault: bool,
+    /// Where the host has set a bit that the next exit takes back.
+    pub pv_eoi: Option<u64>,
+    /// A planted fault: the record whose state byte is cleared late.
+    pub torn: Option<u64>,
+    /// What its TLB holds.
+    pub tlb: Option<Tlb>,
     /// The pause-loop detector.
     pub pauses: PauseDetector,
     /// The PAUSE that exited is not executed again.
@@ -125,6 +132,9 @@ impl Vcpu {
             reply: 0,
             reply_cpuid: [0; 4],
             fault: false,
+            pv_eoi: None,
+            torn: None,
+            tlb: None,
             pauses: PauseDetector::default(),
             skip_pause: false,
             mode: Mode::Kernel,

@@ -33,6 +33,8 @@ pub enum Op {
     Interrupts(bool),
     /// Changes its privilege level.
     Cpl(u8),
+    /// Ends the interrupt in service: in memory if the host lets it, else by the register.
+    End,
 }
 
 /// What a guest vCPU does: asked for more whenever it has nothing left.
@@ -66,6 +68,16 @@ pub struct Guest {
     pub controls: PauseControls,
     /// Nanoseconds in guest mode.
     pub ran: u64,
+    /// The word for ends of interrupts.
+    pub pv_eoi: u8,
+    /// The host has set its bit in this stay in guest mode.
+    pub(super) pv_eoi_armed: bool,
+    /// A planted fault: exits leave the bit set.
+    pub pv_eoi_stays: bool,
+    /// Vectors in service, as a kernel sees it: the latest last.
+    pub in_service: Vec<u8>,
+    /// Ends in memory.
+    pub pv_ends: u32,
 }
 
 impl Guest {
@@ -88,6 +100,11 @@ impl Guest {
             preempted_flag: false,
             controls: PauseControls::Off,
             ran: 0,
+            pv_eoi: 0,
+            pv_eoi_armed: false,
+            pv_eoi_stays: false,
+            in_service: Vec::new(),
+            pv_ends: 0,
         }
     }
 
@@ -126,6 +143,14 @@ impl Guest {
                 Op::Exit(exit) => return (0, Some(exit)),
                 Op::Interrupts(enabled) => self.state.interrupts_enabled = enabled,
                 Op::Cpl(cpl) => self.state.cpl = cpl,
+                Op::End => {
+                    self.in_service.pop();
+                    if self.pv_eoi & 1 == 0 {
+                        return (0, Some(Exit::ApicWrite { offset: 0xb0, value: 0 }));
+                    }
+                    self.pv_eoi &= !1;
+                    self.pv_ends += 1;
+                }
             }
         }
     }
@@ -142,9 +167,24 @@ impl Guest {
             self.first.push_front(Op::Compute(left));
         }
         self.first.push_front(Op::Interrupts(true));
-        self.first
-            .push_front(Op::Exit(Exit::ApicWrite { offset: 0xb0, value: 0 }));
+        self.first.push_front(Op::End);
         self.first.push_front(Op::Compute(1_000));
+        self.in_service.push(vector);
         self.state.interrupts_enabled = false;
+    }
+
+    /// Its memory has come along to another host, which has taken over what its old one knew.
+    pub fn carried(&mut self) {
+        self.leave();
+    }
+
+    /// An exit tests and clears the bit that the host has set, if it has.
+    pub(super) fn leave(&mut self) -> GuestState {
+        let armed = std::mem::take(&mut self.pv_eoi_armed);
+        let pv_eoi = armed && self.pv_eoi & 1 == 1;
+        if armed && !self.pv_eoi_stays {
+            self.pv_eoi &= !1;
+        }
+        GuestState { pv_eoi, ..self.state }
     }
 }

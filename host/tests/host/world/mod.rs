@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use holdfast_host::{
-    Command, Event, Exit, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, SavedVcpu, TaskConfig,
-    TaskId, VcpuId, VcpuState, VmConfig, VmId,
+    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, SavedVcpu,
+    TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId,
 };
 
 pub use guest::{Guest, Op, Rng};
@@ -44,6 +44,9 @@ enum What {
     Ipi,
 }
 
+/// Memory of a guest by default.
+const MEMORY: u64 = 4 << 30;
+
 /// Everything.
 pub struct World {
     pub host: Host,
@@ -61,6 +64,8 @@ pub struct World {
     /// Cost of each charge.
     pub cost_ns: u64,
     pub batches: u64,
+    /// At every injection the LAPIC has in service what the guest has not ended yet.
+    pub checks_service: bool,
 }
 
 /// `sockets` × `cores` × `threads` pCPUs.
@@ -101,6 +106,7 @@ impl World {
             exits: vec![None; places.len()],
             cost_ns: 200,
             batches: 0,
+            checks_service: false,
         }
     }
 
@@ -187,7 +193,7 @@ impl World {
         let at = &self.pcpus[pcpu as usize];
         let event = match at.run {
             Run::Guest { vcpu, .. } => {
-                let guest = self.guests[vcpu.0 as usize].state;
+                let guest = self.guests[vcpu.0 as usize].leave();
                 Event::Exit {
                     pcpu: PcpuId(pcpu),
                     exit: Exit::ExternalInterrupt(interrupt),
@@ -261,7 +267,7 @@ impl World {
                 guest.left = guest.left.saturating_sub(ran);
                 match exit {
                     Some(exit) => {
-                        let guest = guest.state;
+                        let guest = guest.leave();
                         self.handle(Event::Exit {
                             pcpu: PcpuId(pcpu),
                             exit,
@@ -361,7 +367,17 @@ impl World {
                 Command::PauseControls { vcpu, controls } => self.guest(vcpu).controls = controls,
                 Command::DirectedYield { from, to, .. } => assert_ne!(from, to, "vcpu {} yields to itself", from.0),
                 Command::Fault { vcpu } => self.guest(vcpu).faults += 1,
-                Command::StealTime { vcpu, steal, .. } => {
+                Command::PvEoi { vcpu, address } => {
+                    assert!(address % 4 == 0 && address < MEMORY, "a word at {address:#x}");
+                    let guest = self.guest(vcpu);
+                    assert!(!guest.pv_eoi_armed, "vcpu {} is told twice", vcpu.0);
+                    guest.pv_eoi |= 1;
+                    guest.pv_eoi_armed = true;
+                }
+                Command::StealTime {
+                    vcpu, steal, address, ..
+                } => {
+                    assert!(address % 64 == 0 && address < MEMORY, "a record at {address:#x}");
                     let guest = self.guest(vcpu);
                     guest.stolen += steal;
                     guest.preempted_flag = false;
@@ -394,6 +410,9 @@ impl World {
                 if let Some(vector) = inject {
                     assert!(vector >= 16, "vector {vector} injected");
                     guest.take(vector);
+                    if self.checks_service {
+                        self.check_service(vcpu);
+                    }
                 }
             }
             Run::Poll(vcpu) => {
@@ -413,6 +432,14 @@ impl World {
         at.generation += 1;
         let (begins, generation) = (at.begins, at.generation);
         self.push(begins, pcpu, What::Begin(generation));
+    }
+
+    fn check_service(&self, vcpu: VcpuId) {
+        let page = self.host.save_vcpu(vcpu, Nanos(self.now)).lapic;
+        let mut wanted = self.guests[vcpu.0 as usize].in_service.clone();
+        wanted.sort_unstable();
+        let found: Vec<u8> = vectors(&page, 0x100).collect();
+        assert_eq!(found, wanted, "in service on vcpu {} at {} ns", vcpu.0, self.now);
     }
 
     /// No two pCPUs run the same thread.
@@ -448,7 +475,11 @@ impl World {
     /// The state of `vcpu`, after [`World::freeze`].
     pub fn save(&self, vcpu: u32) -> SavedVcpu {
         let mut saved = self.host.save_vcpu(VcpuId(vcpu), Nanos(self.now));
-        saved.guest = self.guests[vcpu as usize].state;
+        let guest = &self.guests[vcpu as usize];
+        saved.guest = GuestState {
+            pv_eoi: saved.pv_eoi_pending && guest.pv_eoi & 1 == 1,
+            ..guest.state
+        };
         saved
     }
 
@@ -490,6 +521,12 @@ impl World {
             .sum::<u64>();
         vcpus + plain + idle
     }
+}
+
+/// The vectors whose bits are set in the eight registers at `offset` of a LAPIC's page.
+pub fn vectors(page: &[u32; 64], offset: usize) -> impl Iterator<Item = u8> + use<> {
+    let words: [u32; 8] = std::array::from_fn(|word| page[offset / 16 + word]);
+    (0..=255u8).filter(move |vector| words[usize::from(vector / 32)] >> (vector % 32) & 1 == 1)
 }
 
 /// The life of a vCPU, as the specification's table has it.

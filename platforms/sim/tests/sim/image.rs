@@ -110,6 +110,8 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         balance: ns(1000),
         vcpu_load: ns(200),
         steal_time: ns(50),
+        pv_eoi: ns(20),
+        tlb_flush: ns(150),
         idle_exit: ns(1000),
         userspace_exit: ns(1500),
     };

@@ -1,0 +1,84 @@
+//! Sets of CPUs (`cpumask`).
+
+use crate::kernel::CpuIndex;
+
+/// CPUs of a set at most.
+pub(crate) const CPUS_MAX: u32 = 1024;
+const WORDS: usize = CPUS_MAX as usize / 32;
+
+/// A set of CPUs, iterated in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuMask {
+    words: [u32; WORDS],
+}
+
+impl CpuMask {
+    pub(crate) const EMPTY: CpuMask = CpuMask { words: [0; WORDS] };
+
+    /// The CPUs from 0 to `count` - 1.
+    pub(crate) fn first(count: u32) -> CpuMask {
+        let mut mask = CpuMask::EMPTY;
+        (0..count).for_each(|cpu| mask.insert(cpu));
+        mask
+    }
+
+    pub(crate) fn insert(&mut self, cpu: CpuIndex) {
+        self.words[cpu as usize / 32] |= 1 << (cpu % 32);
+    }
+
+    pub(crate) fn remove(&mut self, cpu: CpuIndex) {
+        self.words[cpu as usize / 32] &= !(1 << (cpu % 32));
+    }
+
+    /// Sets CPUs 32 × `word` to 32 × `word` + 31.
+    pub(crate) fn set_word(&mut self, word: usize, bits: u32) {
+        self.words[word] = bits;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words == [0; WORDS]
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = CpuIndex> + Clone + use<> {
+        let words = self.words;
+        (0..WORDS).flat_map(move |index| Bits(words[index]).map(move |bit| index as u32 * 32 + bit))
+    }
+}
+
+/// The set bits of a word, ascending.
+#[derive(Clone)]
+struct Bits(u32);
+
+impl Iterator for Bits {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let bit = (self.0 != 0).then(|| self.0.trailing_zeros())?;
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn a_set_has_what_was_put_in_and_not_taken_out() {
+        let mut mask = CpuMask::EMPTY;
+        assert!(mask.is_empty());
+        for cpu in [1023, 0, 31, 32, 700] {
+            mask.insert(cpu);
+        }
+        mask.remove(31);
+        assert_eq!(mask.iter().collect::<Vec<_>>(), [0, 32, 700, 1023]);
+        assert_eq!(mask.count(), 4);
+        assert_eq!(CpuMask::first(33).count(), 33);
+    }
+}

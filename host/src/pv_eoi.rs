@@ -1,0 +1,75 @@
+//! Ends of interrupts without an exit: a bit in the guest's memory in place of the LAPIC's register.
+//!
+//! Source: the kernel's KVM MSR documentation, `MSR_KVM_PV_EOI_EN`; spec "Guest-side paravirtual spinlocks" §8.4.
+//!
+//! - **One owner**: the bit is set only while its vCPU is in guest mode; the exit takes it back before anything else looks at
+//!   the LAPIC. So what is saved of a vCPU (migration) never has an end outstanding, unless it is saved in guest mode.
+//! - **Ended once**: a bit found clear ends the interrupt in service; a bit found set leaves that to the guest, which then
+//!   finds it clear and writes the register.
+//! - **An exit is still needed** where the host has to act on the end: another interrupt is requested, the one in service is
+//!   level-triggered, it is not known to be the one that the guest would end (nested, restored), or any other exit came in
+//!   between.
+
+use holdfast_abi::msr;
+
+use crate::boundary::{Command, Cost, VcpuId};
+use crate::config::PvFaults;
+use crate::host::Host;
+use crate::step::Step;
+use crate::vcpu::PvEoi;
+
+/// Bytes that the host uses of the word.
+const WORD_BYTES: u64 = 4;
+
+impl Host {
+    /// Writes the MSR of `vcpu`; false if that is a fault: not offered, unaligned, or outside the guest's memory.
+    pub(crate) fn register_pv_eoi(&mut self, vcpu: VcpuId, value: u64) -> bool {
+        let vm = self.at(vcpu).vm;
+        let address = value & !msr::PV_EOI_ENABLE;
+        let enables = value & msr::PV_EOI_ENABLE != 0;
+        let legal = self.vms[vm.0 as usize].config.pv_eoi
+            && value & msr::PV_EOI_RESERVED == 0
+            && (!enables || self.has_memory(vcpu, address, WORD_BYTES));
+        if legal {
+            // The exit for this write has taken the bit back.
+            self.at(vcpu).pv_eoi = PvEoi {
+                msr: value,
+                pending: false,
+            };
+        }
+        legal
+    }
+
+    /// Before entry: tells the guest of `vcpu` that it need not write the register, if the host can do without.
+    pub(crate) fn offer_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let faults = self.pv_faults(vcpu);
+        let at = self.at(vcpu);
+        let unseen = at.apic.can_end_unseen(faults.pv_eoi_hides_next);
+        if at.pv_eoi.msr & msr::PV_EOI_ENABLE == 0 || at.pv_eoi.pending || !unseen {
+            return;
+        }
+        at.pv_eoi.pending = true;
+        let address = at.pv_eoi.msr & !msr::PV_EOI_ENABLE;
+        step.charge(Cost::PvEoi, 1);
+        step.out.push(Command::PvEoi { vcpu, address });
+    }
+
+    /// After an exit: ends the interrupt in service if the guest has cleared the bit meanwhile.
+    pub(crate) fn collect_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let at = self.at(vcpu);
+        if !core::mem::take(&mut at.pv_eoi.pending) {
+            return;
+        }
+        let cleared = !at.guest.pv_eoi && !self.pv_faults(vcpu).pv_eoi_lost;
+        step.charge(Cost::PvEoi, 1);
+        if cleared {
+            let action = self.at(vcpu).apic.end_unseen();
+            self.at(vcpu).counters.pv_eoi += 1;
+            self.act(vcpu, action, step);
+        }
+    }
+
+    pub(crate) fn pv_faults(&self, vcpu: VcpuId) -> PvFaults {
+        self.vms[self.vcpus[vcpu.0 as usize].vm.0 as usize].config.faults
+    }
+}

@@ -1,0 +1,42 @@
+//! IPIs by hypercall: one vector to up to 128 APIC IDs (`KVM_HC_SEND_IPI`).
+//!
+//! Source: the kernel's KVM hypercall documentation; spec "Guest-side paravirtual spinlocks" §7.2.
+
+use holdfast_abi::{hypercall, lapic as reg};
+
+use crate::boundary::VcpuId;
+use crate::host::Host;
+use crate::lapic::Message;
+use crate::step::Step;
+
+impl Host {
+    /// `vcpu` sends as `arguments` say: bitmap low and high, APIC ID of bit 0, ICR. Answers how many have taken it, or an
+    /// error. Bits for IDs that do not exist are ignored; the IDs do not wrap.
+    pub(crate) fn send_ipi_hypercall(&mut self, vcpu: VcpuId, arguments: [u64; 4], step: &mut Step<'_>) -> i64 {
+        let [low, high, base, icr] = arguments;
+        // A register's upper half is not looked at where 32 bits are meant, as in KVM.
+        let shifted = u32::from(self.pv_faults(vcpu).pv_ipi_shifted);
+        let (base, icr) = ((base as u32).saturating_add(shifted), icr as u32);
+        if icr & (reg::ICR_LOGICAL | reg::ICR_SHORTHAND) != 0 {
+            return hypercall::EINVAL;
+        }
+        let (vm, sender) = (self.at(vcpu).vm, self.at(vcpu).index);
+        let this = &self.vms[vm.0 as usize];
+        // IDs are indexes, unless a guest has given its xAPICs others.
+        let ids = if this.renamed == 0 { this.vcpus } else { reg::BROADCAST };
+        let mut taken = 0;
+        for (bits, first) in [(low, Some(base)), (high, base.checked_add(u64::BITS))] {
+            let Some(first) = first else { continue };
+            let mut left = bits;
+            while left != 0 {
+                let id = first.checked_add(left.trailing_zeros());
+                left &= left - 1;
+                let Some(id) = id.filter(|id| *id < ids) else { break };
+                let message = Message::of_icr(sender, icr, id, true);
+                taken += self.deliver(vm, &message, step);
+            }
+        }
+        self.at(vcpu).counters.pv_ipis_sent += u64::from(taken);
+        i64::from(taken)
+    }
+}

@@ -182,7 +182,9 @@ mod tests {
     fn named(windows: &[Window]) -> Vec<u32> {
         let ids = |window: &Window| {
             let window = *window;
-            (0..128).filter_map(move |bit| (window.bits >> bit & 1 == 1).then(|| window.base + bit))
+            (0..128)
+                .filter(move |bit| window.bits >> bit & 1 == 1)
+                .map(move |bit| window.base + bit)
         };
         let mut all: Vec<u32> = windows.iter().flat_map(ids).collect();
         all.sort_unstable();

@@ -50,5 +50,6 @@ pub use os::{Os, Touch};
 pub use process::{Executable, Exited, Fork};
 pub use program::{Limits, Program, Start};
 pub use pthread::{UserCondition, UserMutex, UserMutexGuard};
+pub use smp::{Callees, Function};
 pub use task::TaskId;
 pub use user::{UserGuard, UserLine, UserLock};

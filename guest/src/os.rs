@@ -14,6 +14,7 @@ use crate::machine::{Cpu, Machine, Mode, Report};
 use crate::mm::{self, Fault};
 use crate::process::{self, Executable, Exited, Fork};
 use crate::program::Start;
+use crate::smp::{self, Callees, Function};
 use crate::sync::WordOf;
 use crate::{driver, ipc, report, time};
 
@@ -320,6 +321,14 @@ impl<M: Machine> Os<M> {
     /// Calls `driver`, which works for `held_ns` nanoseconds under its spinlock. Returns how many calls it had before.
     pub fn call_driver(&self, driver: u32, held_ns: u64) -> u64 {
         driver::call(&self.syscall(), driver, held_ns)
+    }
+
+    // ---- other CPUs ----
+
+    /// Has `callees` execute `function` in an interrupt's handler, and waits until all have (`smp_call_function_many`).
+    /// Appends how long after the call each had executed it, in nanoseconds and in the order of the CPUs.
+    pub fn call_cpus(&self, callees: Callees, function: Function, after_ns: &mut Vec<u64>) {
+        smp::execute(&self.syscall(), callees, function, after_ns);
     }
 
     // ---- the machine ----

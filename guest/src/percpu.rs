@@ -59,6 +59,9 @@ pub(crate) struct PerCpu<M: Machine> {
     /// For each CPU: 1 until it has answered this CPU's call.
     pub(crate) unanswered: Box<[WordOf<M>]>,
 
+    /// When this CPU last executed a [`Function`](crate::smp::Function), nanoseconds.
+    pub(crate) executed_at: Local,
+
     // Memory.
     pub(crate) pages: PageLists,
     /// The address space whose tables this CPU has loaded (task id), maybe lazily.
@@ -101,6 +104,7 @@ impl<M: Machine> PerCpu<M> {
             callbacks_until: Local::new(0),
             calls: SpinLock::new(LockClass::CallQueue, CallQueue::new()),
             unanswered: (0..cpus).map(|_| WordOf::<M>::new(0)).collect(),
+            executed_at: Local::new(0),
             pages: PageLists::new(),
             active_space: Local32::new(cpu),
             lazy_space: Local32::new(1),

@@ -4,6 +4,7 @@
 //! answered; so two CPUs can call each other.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_abi::hypercall;
@@ -14,13 +15,61 @@ use crate::kernel::{CpuIndex, OnCpu};
 use crate::machine::{Cpu, Machine};
 use crate::mask::CpuMask;
 use crate::task::TaskId;
-use crate::{apic, costs, ipi, mm};
+use crate::{apic, costs, driver, ipi, mm};
 
 /// What another CPU is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     /// Forget what the TLB holds of an address space.
     FlushSpace(TaskId),
+    /// Execute a function of a program's.
+    Execute(Function),
+}
+
+/// A kernel function that a program has other CPUs execute, in an interrupt's handler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Function {
+    /// The driver whose lock it takes, and for how many nanoseconds it holds that. Nobody else may call this driver with
+    /// interrupts enabled.
+    pub driver: Option<(u32, u64)>,
+}
+
+/// Who is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Callees {
+    /// The caller's own CPU.
+    Itself,
+    /// This one; not the caller's.
+    One(CpuId),
+    /// All but the caller's.
+    Others,
+}
+
+/// Has `callees` execute `function`, and waits until all have. Appends how long after the beginning each had, in nanoseconds
+/// and in the order of the CPUs.
+pub(crate) fn execute<M: Machine>(on: &OnCpu<'_, M>, callees: Callees, function: Function, after_ns: &mut Vec<u64>) {
+    let mut targets = CpuMask::EMPTY;
+    match callees {
+        Callees::Itself => targets.insert(on.index),
+        Callees::One(target) => targets.insert(target.0),
+        Callees::Others => {
+            targets = CpuMask::first(on.kernel.machine.cpus());
+            targets.remove(on.index);
+        }
+    }
+    let begun = on.now();
+    let call = Call::Execute(function);
+    if callees == Callees::Itself {
+        if enqueue(on, on.index, call) {
+            on.local.count(Event::CallIpis);
+            apic::send_self(on, apic::CALL_VECTOR);
+        }
+        wait_for(on, on.index);
+    } else {
+        call_many(on, &targets, call);
+    }
+    let executed = |cpu: CpuIndex| on.kernel.cpus[cpu as usize].executed_at.get();
+    after_ns.extend(targets.iter().map(|cpu| executed(cpu).saturating_sub(begun)));
 }
 
 /// Calls that wait for a CPU.
@@ -107,6 +156,12 @@ pub(crate) fn call_ipi<M: Machine>(on: &OnCpu<'_, M>) {
         let Some((call, from)) = next else { return };
         match call {
             Call::FlushSpace(space) => mm::flush_here(on, space),
+            Call::Execute(function) => {
+                if let Some((driver, held_ns)) = function.driver {
+                    driver::call(on, driver, held_ns);
+                }
+                on.local.executed_at.set(on.now());
+            }
         }
         // ORDERING: Release pairs with the Acquire in `call_many`.
         on.cpu

@@ -44,6 +44,8 @@ pub struct Setup {
     /// Another guest burns this many vCPUs.
     pub hogs: u32,
     pub seed: u64,
+    /// What a thread pays for cold caches when it gets a pCPU: the host is that long on its way into the guest.
+    pub cache_refill_ns: u64,
     pub limits: Limits,
 }
 
@@ -72,12 +74,13 @@ impl Default for Setup {
             host: VmConfig::default(),
             hogs: 0,
             seed: 1,
+            cache_refill_ns: 0,
             limits,
         }
     }
 }
 
-fn profile(cores: u32) -> Profile {
+fn profile(cores: u32, cache_refill_ns: u64) -> Profile {
     let ns = Picos::from_nanos;
     let costs = Costs {
         load_hit: ns(1),
@@ -91,6 +94,7 @@ fn profile(cores: u32) -> Profile {
         ipi_latency: ns(500),
         wake: ns(700),
         context_switch: ns(1000),
+        cache_refill: ns(cache_refill_ns),
         ..Costs::default()
     };
     let topology = Topology {
@@ -129,7 +133,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         vms.push(vm("hogs", setup.hogs, Workload::Hog(Hog::default()), false));
     }
     let config = Config {
-        machine: profile(setup.pcpus),
+        machine: profile(setup.pcpus, setup.cache_refill_ns),
         host: HostConfig::linux_3_3(),
         groups: Vec::new(),
         vms,

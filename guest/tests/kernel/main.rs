@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod disks;
+mod interrupts;
 mod ipc;
 mod machine;
 mod mutex;

@@ -453,7 +453,7 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn tables_flushed(&self, space: u32, change: u64) {
-        self.engine().vms[self.vm as usize].spaces.flushed(space, change);
+        self.engine().tables_flushed(self.vm, space, change);
     }
 
     fn join_node(&self, node: u32) {

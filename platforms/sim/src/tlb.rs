@@ -45,8 +45,7 @@ impl Spaces {
         self.at(space).changes
     }
 
-    /// The guest relies on nobody using what went up to `change`.
-    pub fn flushed(&mut self, space: u32, change: u64) {
+    fn flushed(&mut self, space: u32, change: u64) {
         let space = self.at(space);
         space.flushed = space.flushed.max(change);
     }
@@ -63,6 +62,17 @@ impl Engine {
     pub fn flush_tlb(&mut self, vcpu: u32) {
         if let Some(Tlb { space, .. }) = self.vcpus[vcpu as usize].tlb {
             self.load_tables(vcpu, space);
+        }
+    }
+
+    /// Guest `vm` relies, from now on, on nobody using what went from `space` up to `change`.
+    pub fn tables_flushed(&mut self, vm: u32, space: u32, change: u64) {
+        let vm = &mut self.vms[vm as usize];
+        vm.spaces.flushed(space, change);
+        for vcpu in vm.first_vcpu..vm.first_vcpu + vm.vcpus {
+            if self.vcpus[vcpu as usize].pcpu.is_some() {
+                self.check_translations(vcpu);
+            }
         }
     }
 

@@ -1,0 +1,179 @@
+//! Interrupts between CPUs, in every way that Linux sends them; ends in memory; TLBs that the host flushes.
+
+use holdfast_guest::{ApicOptions, Callees, Fork, Function, Limits, Start, Touch};
+use holdfast_host::{PvFaults, VmConfig};
+use holdfast_locks::CpuId;
+use holdfast_sim::{Failure, Outcome};
+
+use crate::machine::{Setup, counter, run, try_run};
+
+/// Every way of sending, by name.
+fn ways() -> Vec<(&'static str, ApicOptions, VmConfig)> {
+    let plain = ApicOptions::default();
+    let xapic = ApicOptions {
+        nox2apic: true,
+        ..plain
+    };
+    let host = VmConfig::default();
+    let pv_ipis = VmConfig {
+        pv_send_ipi: true,
+        ..host
+    };
+    vec![
+        ("x2apic", plain, host),
+        ("x2apic, cluster", ApicOptions { cluster: true, ..plain }, host),
+        (
+            "x2apic, shorthand",
+            ApicOptions {
+                shorthand: true,
+                ..plain
+            },
+            host,
+        ),
+        ("xapic", xapic, host),
+        (
+            "xapic, shorthand",
+            ApicOptions {
+                shorthand: true,
+                ..xapic
+            },
+            host,
+        ),
+        ("pv ipis", plain, pv_ipis),
+        ("pv ipis beside xapic", xapic, pv_ipis),
+    ]
+}
+
+const ROUNDS: u64 = 5;
+
+/// Calls to oneself, one and all others; everybody counts in the driver.
+fn calls(vcpus: u32, apic: ApicOptions, host: VmConfig) -> Outcome {
+    let setup = Setup {
+        pcpus: 4,
+        vcpus,
+        apic,
+        host,
+        limits: Limits {
+            drivers: 1,
+            ..Setup::default().limits
+        },
+        ..Setup::default()
+    };
+    run(&setup, move |os, _| {
+        os.wait_for_cpus();
+        os.begin();
+        let function = Function { driver: Some((0, 100)) };
+        let mut after = Vec::new();
+        for round in 0..ROUNDS as u32 {
+            os.call_cpus(Callees::Itself, function, &mut after);
+            let other = (os.cpu().0 + 1 + round % (vcpus - 1)) % vcpus;
+            os.call_cpus(Callees::One(CpuId(other)), function, &mut after);
+            os.call_cpus(Callees::Others, function, &mut after);
+        }
+        assert_eq!(after.len() as u64, ROUNDS * (2 + u64::from(vcpus) - 1));
+        assert!(after.iter().all(|&ns| ns > 0), "{after:?}");
+        assert_eq!(os.call_driver(0, 0), after.len() as u64, "calls were lost or doubled");
+        os.done(None);
+    })
+}
+
+#[test]
+fn calls_reach_exactly_the_named_whatever_the_way() {
+    for vcpus in [2, 4, 10, 40] {
+        for (way, apic, host) in ways() {
+            for pv_eoi in [false, true] {
+                let outcome = calls(vcpus, apic, VmConfig { pv_eoi, ..host });
+                let ends = counter(&outcome, "guest.pv_eois");
+                assert_eq!(ends > 0, pv_eoi, "{way}, {vcpus} vcpus: {ends} ends in memory");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_exit_calls_all_others_by_hypercall_shorthand_or_flat_destination() {
+    let sent = |outcome: &Outcome| counter(outcome, "ipis_sent");
+    for (way, apic, host) in ways() {
+        let (few, many) = (calls(4, apic, host), calls(7, apic, host));
+        // Reschedule interrupts apart, which vary a little.
+        let grows = sent(&many) > sent(&few) + ROUNDS;
+        assert_eq!(grows, way == "x2apic", "{way}: {} and {}", sent(&few), sent(&many));
+    }
+    let pv = calls(
+        40,
+        ApicOptions::default(),
+        VmConfig {
+            pv_send_ipi: true,
+            ..VmConfig::default()
+        },
+    );
+    assert_eq!(counter(&pv, "pv_ipis_sent"), ROUNDS * 39);
+}
+
+/// Three threads that unmap in turn beside a guest that burns the pCPUs.
+fn shoot(seed: u64, host: VmConfig) -> Result<Outcome, Failure> {
+    let setup = Setup {
+        hogs: 3,
+        seed,
+        cache_refill_ns: 20_000,
+        host,
+        ..Setup::default()
+    };
+    try_run(&setup, move |os, start| {
+        if start.role == 0 {
+            os.wait_for_cpus();
+            os.begin();
+            for argument in 0..3 {
+                os.fork(Fork::Share, Start::new(1, argument));
+            }
+            while os.wait().is_some() {}
+            return os.done(None);
+        }
+        let mut random = seed ^ u64::from(start.argument) << 32;
+        for _ in 0..300 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            os.user_touching(30_000 + (random >> 33) % 100_000, Touch::anonymous(8));
+            os.unmap(8);
+        }
+    })
+}
+
+fn flushing(faults: PvFaults) -> VmConfig {
+    VmConfig {
+        pv_tlb_flush: true,
+        faults,
+        ..VmConfig::default()
+    }
+}
+
+#[test]
+fn no_translation_is_used_after_its_unmapping_although_the_host_flushes() {
+    for seed in 0..4 {
+        let plain = shoot(seed, VmConfig::default()).expect("a whole kernel");
+        let flushed = shoot(seed, flushing(PvFaults::default())).expect("a whole kernel and a whole host");
+        assert!(counter(&flushed, "guest.pv_tlb_flushes") > 10, "seed {seed}");
+        let waited = |outcome: &Outcome| outcome.vms[0].lost_time_ps["ipi_preempted_target"];
+        assert!(waited(&flushed) * 4 < waited(&plain), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_lost_flush_bit_and_an_exchange_in_two_steps_are_seen() {
+    let none = PvFaults::default();
+    for faults in [
+        PvFaults {
+            flush_lost: true,
+            ..none
+        },
+        PvFaults {
+            exchange_torn: true,
+            ..none
+        },
+    ] {
+        let seen = (0..20).find_map(|seed| shoot(seed, flushing(faults)).err());
+        assert!(
+            matches!(seen, Some(Failure::StaleTranslation(_))),
+            "{faults:?}: {seen:?}"
+        );
+    }
+}

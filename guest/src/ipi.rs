@@ -4,6 +4,7 @@
 
 use holdfast_abi::{hypercall, lapic};
 use holdfast_locks::Interrupts;
+use serde::{Deserialize, Serialize};
 
 use crate::apic;
 use crate::kernel::OnCpu;
@@ -11,7 +12,7 @@ use crate::machine::{Cpu, Machine};
 use crate::mask::CpuMask;
 
 /// How this kernel uses its APIC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApicOptions {
     /// `nox2apic`: memory-mapped registers even where CPUID offers x2APIC mode.
     pub nox2apic: bool,

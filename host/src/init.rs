@@ -7,7 +7,7 @@ use crate::boundary::{Command, GuestState, VcpuId};
 use crate::host::Host;
 use crate::lapic::Action;
 use crate::step::Step;
-use crate::vcpu::{Activity, MpState, PendingEvents};
+use crate::vcpu::{Activity, MpState, PendingEvents, PvEoi};
 
 impl Host {
     /// `vcpu` of a host that has not started waits for INIT.
@@ -55,6 +55,7 @@ impl Host {
         at.pv_unhalted = false;
         at.window = false;
         at.steal.msr = 0;
+        at.pv_eoi = PvEoi::default();
         (at.mp_state, at.activity) = if at.apic.is_bootstrap() {
             (MpState::Runnable, Activity::Run)
         } else {

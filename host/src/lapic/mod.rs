@@ -141,6 +141,7 @@ impl Lapic {
     fn reset(&mut self) {
         self.errors = 0;
         self.irr_pending = false;
+        self.last_taken = None;
         self.arbitration = 0;
         self.timer = LapicTimer::default();
         self.reset_page();

@@ -1,7 +1,7 @@
 //! The boundary between guest and host: exits, entries, interrupts, and what the host's commands do to the machine.
 
 use holdfast_host::{
-    Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PauseControls, PcpuId, Run, VcpuState,
+    Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PauseControls, PcpuId, Run, VcpuId, VcpuState,
 };
 use holdfast_machine::{Key, PauseHardware, PauseLimit, Picos, Time};
 

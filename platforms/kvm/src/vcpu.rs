@@ -88,7 +88,31 @@ pub(crate) enum Exit {
 
 /// Runs until the guest is left.
 pub(crate) fn run(vcpu: &mut VcpuFd) -> Exit {
-    match vcpu.run() {
+    match enter(vcpu) {
+        Some(exit) => exit,
+        None => Exit::Unexpected(internal_error(vcpu)),
+    }
+}
+
+/// `KVM_INTERNAL_ERROR_EMULATION`.
+const EMULATION: u32 = 1;
+
+/// What KVM says of an error of its own.
+fn internal_error(vcpu: &mut VcpuFd) -> String {
+    // SAFETY: KVM has filled this part of the union, since it left the guest with `KVM_EXIT_INTERNAL_ERROR`.
+    let suberror = unsafe { vcpu.get_kvm_run().__bindgen_anon_1.internal.suberror };
+    match suberror {
+        EMULATION => "kvm cannot emulate the instruction: on a host that interprets kernel code, for lack of hardware \
+                      virtualization, guests of this kind do not run"
+            .to_owned(),
+        other => format!("an internal error of kvm, {other}"),
+    }
+}
+
+/// As [`run`]; `None` for an error of KVM's own.
+fn enter(vcpu: &mut VcpuFd) -> Option<Exit> {
+    Some(match vcpu.run() {
+        Ok(VcpuExit::InternalError) => return None,
         Ok(VcpuExit::IoOut(layout::DOORBELL, _)) => Exit::Doorbell,
         Ok(VcpuExit::IoOut(port, data)) => Exit::Unexpected(format!("output of {data:x?} to port {port:#x}")),
         Ok(VcpuExit::IoIn(port, _)) => Exit::Unexpected(format!("input from port {port:#x}")),
@@ -106,7 +130,7 @@ pub(crate) fn run(vcpu: &mut VcpuFd) -> Exit {
             io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => Exit::Signal,
             _ => Exit::Unexpected(format!("kvm cannot run it: {}", io::Error::from(error))),
         },
-    }
+    })
 }
 
 /// The signal that makes a thread leave the guest.

@@ -96,8 +96,7 @@ impl<M: Machine> Kernel<M> {
         if let Some(threads) = machine.threads() {
             threads.reserve(limits.tasks);
         }
-        // A parent may have reaped a task from which the CPU that it died on has yet to switch away: until then its slot is
-        // taken. One for each CPU, at most as many as there are.
+        // One on each CPU can be leaving.
         let leaving = if machine.threads().is_none() {
             cpus.min(limits.tasks)
         } else {
@@ -110,7 +109,7 @@ impl<M: Machine> Kernel<M> {
             me: OnceCell::new(),
             booted: WordOf::<M>::new(0),
             cpus: (0..cpus).map(|cpu| PerCpu::new(cpu, cpus, TaskId(cpu))).collect(),
-            tasks: Tasks::new(cpus, limits.tasks + leaving),
+            tasks: Tasks::new(cpus, limits.tasks, leaving),
             memory: Memory::new(numa.count()),
             numa,
             files: FileSystem::new(&limits),

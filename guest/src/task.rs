@@ -178,11 +178,15 @@ pub(crate) struct Tasks<M: Machine> {
     cpus: u32,
     /// First free slot, linked by `sibling`. Under the task list's lock.
     free: Local32,
+    /// Tasks that may still be made: unreaped ones count. Under the task list's lock.
+    room: Local32,
 }
 
 impl<M: Machine> Tasks<M> {
-    /// Slots for `cpus` idle tasks and `others`.
-    pub(crate) fn new(cpus: u32, others: u32) -> Self {
+    /// Slots for `cpus` idle tasks and at most `most` others at a time. A parent may have reaped a task from which the CPU that
+    /// it died on has yet to switch away: `leaving` more slots are for those.
+    pub(crate) fn new(cpus: u32, most: u32, leaving: u32) -> Self {
+        let others = most + leaving;
         let count = cpus + others;
         let all: Box<[Task<M>]> = (0..count).map(|index| Task::new(index, cpus)).collect();
         for index in cpus..count {
@@ -194,6 +198,7 @@ impl<M: Machine> Tasks<M> {
             all,
             cpus,
             free: Local32::new(free),
+            room: Local32::new(most),
         }
     }
 
@@ -219,11 +224,17 @@ impl<M: Machine> Tasks<M> {
     /// Takes a free slot. The caller holds the task list's lock.
     pub(crate) fn take_slot(&self) -> Option<TaskId> {
         let id = self.free.get();
-        if id == TaskId::NONE.0 {
+        if id == TaskId::NONE.0 || self.room.get() == 0 {
             return None;
         }
+        self.room.sub(1);
         self.free.set(self.all[id as usize].sibling.get());
         Some(TaskId(id))
+    }
+
+    /// A task was reaped: another one may be made. The caller holds the task list's lock.
+    pub(crate) fn reaped(&self) {
+        self.room.add(1);
     }
 
     /// Gives a slot back. The caller holds the task list's lock.

@@ -91,6 +91,7 @@ fn reap<M: Machine>(on: &OnCpu<'_, M>, parent: &Task<M>) -> Exited {
         let child = kernel.tasks.get(id);
         parent.dead_children.set(child.sibling.get());
         parent.children.sub(1);
+        kernel.tasks.reaped();
         let _signals = child.signal_lock.lock(on);
         on.work(costs::SIGNAL);
         let exited = Exited {

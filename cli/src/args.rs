@@ -274,10 +274,10 @@ pub struct ValidateArgs {
     /// What predictions are held against
     #[arg(long, value_enum, default_value_t)]
     pub against: Against,
-    /// With --against threads: this machine profile instead of one that is calibrated first
+    /// With --against threads or kvm: this machine profile instead of one that is calibrated first
     #[arg(long, value_name = "FILE")]
     pub profile: Option<String>,
-    /// Runs of each cell; with --against threads, measurements of each [default: each experiment's, or 3]
+    /// Runs of each cell; with --against threads or kvm, measurements of each [default: each experiment's, or 3, or 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: Option<u32>,
     /// Share of the full-size work [default: each experiment's]
@@ -301,6 +301,8 @@ pub enum Against {
     Published,
     /// The locks on this machine's threads.
     Threads,
+    /// The locks in guests on this machine's KVM.
+    Kvm,
 }
 
 /// `holdfast calibrate`.
@@ -359,6 +361,37 @@ pub struct KvmArgs {
 pub enum KvmCommand {
     /// Say what this host can do for guests that share its CPUs, what each lack means, and what to change
     Doctor(DoctorArgs),
+    /// Run an experiment's guests on this host's KVM, as far as its CPUs allow
+    Run(KvmRunArgs),
+}
+
+/// `holdfast kvm run`.
+#[derive(Args, Debug)]
+pub struct KvmRunArgs {
+    /// A shipped experiment (`holdfast list`), or a TOML file of your own
+    #[arg(default_value = DEFAULT_EXPERIMENT)]
+    pub experiment: String,
+    /// Runs of each cell [default: the experiment's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: Option<u32>,
+    /// Share of the full-size work, above 0 and up to 1 [default: the experiment's]
+    #[arg(long, value_name = "S")]
+    pub scale: Option<f64>,
+    /// Set a key for all cells, as in --set vm.0.lock=tas; see `holdfast keys`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Only this case; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub case: Vec<String>,
+    /// Only this variant; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub variant: Vec<String>,
+    /// How the results look on standard output
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// Write the results to DIR/EXPERIMENT.results.json
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// `holdfast kvm doctor`.

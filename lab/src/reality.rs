@@ -1,8 +1,10 @@
 //! The real machine beneath this program: what it can do, and what the locks do on it, beside what the simulator predicts.
 
 pub mod doctor;
+pub mod guests;
 mod hammer;
 pub mod judge;
+pub mod kvm;
 pub mod threads;
 
 pub use hammer::{Computes, Span};

@@ -1,4 +1,4 @@
-//! `holdfast validate --against threads`: predicted against measured on this very machine.
+//! `holdfast validate --against threads|kvm`: predicted against measured on this very machine.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -8,12 +8,12 @@ use holdfast_lab::bench::Machine;
 use holdfast_lab::calibrate::{self, Calibration, Host};
 use holdfast_lab::file;
 use holdfast_lab::reality::judge::{GOAL, Judgement, judge};
-use holdfast_lab::reality::threads::{self, Settings};
+use holdfast_lab::reality::{guests, threads};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::Done;
-use crate::args::{Format, ValidateArgs};
+use crate::args::{Against, Format, ValidateArgs};
 use crate::output;
 use crate::signal;
 
@@ -32,9 +32,13 @@ struct Report<'r> {
     judgement: &'r Judgement,
 }
 
-/// Runs the locks on host threads and in the simulator.
-pub fn threads(args: &ValidateArgs) -> anyhow::Result<Done> {
+/// Runs the locks on host threads, or in guests, and in the simulator.
+pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
     let begun = Instant::now();
+    let on_kvm = args.against == Against::Kvm;
+    if on_kvm {
+        holdfast_lab::reality::kvm::usable().map_err(anyhow::Error::msg)?;
+    }
     let given = args.profile.as_deref().map(super::calibrate::profile).transpose()?;
     let base = super::calibrate::profile(holdfast_lab::shipped::DEFAULT_MACHINE)?;
     let calibration = match given {
@@ -51,15 +55,11 @@ pub fn threads(args: &ValidateArgs) -> anyhow::Result<Done> {
         .as_ref()
         .or(calibration.as_ref().map(|calibration| &calibration.profile));
     let profile = profile.unwrap_or(&base);
-    let mut settings = Settings::default();
-    if let Some(rounds) = args.seeds {
-        settings.rounds = rounds;
-    }
     let call_off = signal::call_off()?;
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed} (about {eta} left)  {msg}");
     bar.set_style(style.expect("a valid template").progress_chars("=> "));
-    let rows = threads::compare(&settings, profile, &host, &mut |what, total| {
+    let mut step = |what: &str, total: u64| {
         bar.set_length(total);
         bar.inc(1);
         bar.set_message(what.to_owned());
@@ -68,13 +68,22 @@ pub fn threads(args: &ValidateArgs) -> anyhow::Result<Done> {
         } else {
             ControlFlow::Continue(())
         }
-    });
+    };
+    let rows = if on_kvm {
+        let mut settings = guests::Settings::default();
+        settings.rounds = args.seeds.unwrap_or(settings.rounds);
+        guests::compare(&settings, profile, &host, &mut step)?
+    } else {
+        let mut settings = threads::Settings::default();
+        settings.rounds = args.seeds.unwrap_or(settings.rounds);
+        threads::compare(&settings, profile, &host, &mut step)
+    };
     bar.finish_and_clear();
     let complete = !call_off.load(Ordering::Relaxed);
     let judgement = judge(rows);
     let report = Report {
         schema: "holdfast.reality/1",
-        against: "threads",
+        against: if on_kvm { "kvm" } else { "threads" },
         machine: Machine::here(),
         host: &host,
         calibration: calibration.as_ref(),
@@ -84,7 +93,11 @@ pub fn threads(args: &ValidateArgs) -> anyhow::Result<Done> {
         judgement: &judgement,
     };
     if let Some(folder) = &args.out {
-        let path = folder.join("reality-threads.json");
+        let path = folder.join(if on_kvm {
+            "reality-kvm.json"
+        } else {
+            "reality-threads.json"
+        });
         file::write(&path, serde_json::to_string_pretty(&report)?.as_bytes())?;
         eprintln!("{}", path.display());
     }
@@ -107,7 +120,7 @@ pub fn threads(args: &ValidateArgs) -> anyhow::Result<Done> {
 
 fn show(judgement: &Judgement) -> anyhow::Result<()> {
     let header = [
-        "threads",
+        "threads or vCPUs",
         "section, ns",
         "lock",
         "measured, 1/s",
@@ -140,7 +153,7 @@ fn show(judgement: &Judgement) -> anyhow::Result<()> {
     output::line(&table.to_string())?;
     let mut table = output::table(
         &[
-            "threads",
+            "threads or vCPUs",
             "section, ns",
             "median |log ratio|",
             "pairs told apart",

@@ -59,7 +59,8 @@ pub fn finish(results: &Results) -> Done {
     }
 }
 
-fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
+/// Prints results as tables.
+pub fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
     let experiment = &plan.experiment;
     let (metric, unit) = (experiment.metric.name(), &experiment.unit);
     output::line(&format!("{}: {}", experiment.name, experiment.title))?;

@@ -14,7 +14,7 @@ use crate::output::{self, number, optional};
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     match args.against {
         Against::Published => {}
-        Against::Threads => return super::reality::threads(args),
+        Against::Threads | Against::Kvm => return super::reality::check(args),
     }
     let mut names: Vec<&str> = args.experiments.iter().map(String::as_str).collect();
     if names.is_empty() {

@@ -53,3 +53,17 @@ fn a_root_that_is_no_directory_is_bad_input() {
         ran.err
     );
 }
+
+#[test]
+fn an_experiment_for_kvm_is_checked_before_kvm_is_asked_for() {
+    let ran = holdfast(&["kvm", "run", "no-such-experiment"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(
+        ran.err.contains("found \"no-such-experiment\", expected one of"),
+        "{}",
+        ran.err
+    );
+    let ran = holdfast(&["kvm", "run", "lock-crossover", "--set", "vm.contenders.lock=mcs"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(ran.err.contains("--set: vm.contenders.lock: found "), "{}", ran.err);
+}

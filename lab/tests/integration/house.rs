@@ -28,7 +28,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "lab",
-        &["host", "locks", "machine", "peers", "sim", "threads", "workloads"],
+        &[
+            "host",
+            "kvm",
+            "locks",
+            "machine",
+            "peers",
+            "sim",
+            "threads",
+            "workloads",
+        ],
     ),
     ("cli", &["lab"]),
 ];

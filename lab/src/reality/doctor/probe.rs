@@ -81,7 +81,9 @@ fn speed(probe: &Probe) -> Check {
             format!("{:.0} million instructions/s", rate / 1e6),
             Verdict::Good,
         ),
-        (None, Some(why)) => Check::new("guest", name, why.clone(), Verdict::Unknown),
+        (None, Some(why)) => Check::new("guest", name, why.clone(), Verdict::Lacking)
+            .means("a small guest of this program does not run to its end here")
+            .change("if the hardware has VMX or SVM: a newer kernel; else the test host"),
         (None, None) => Check::new("guest", name, "not measured", Verdict::Unknown),
     }
 }

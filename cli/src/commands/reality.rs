@@ -111,6 +111,10 @@ pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
             show(&judgement)?;
         }
     }
+    let retries: u32 = judgement.rows.iter().map(|row| row.retries).sum();
+    if retries > 0 {
+        eprintln!("warning: {retries} measurements failed and were repeated");
+    }
     if !complete {
         eprintln!("incomplete: interrupted before all was compared");
     }

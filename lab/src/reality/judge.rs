@@ -21,6 +21,8 @@ pub struct Row {
     pub measured: f64,
     /// Each round's.
     pub samples: Vec<f64>,
+    /// Measurements that failed and were repeated.
+    pub retries: u32,
 }
 
 impl Row {
@@ -149,6 +151,7 @@ mod tests {
             failure: None,
             measured: Summary::of(samples).map_or(0.0, |summary| summary.median),
             samples: samples.to_vec(),
+            retries: 0,
         }
     }
 

@@ -11,9 +11,16 @@
 //!   after its next `Run` begins: as an exit in guest mode, as [`Event::Interrupt`] otherwise.
 //! - **A fault precedes the guest's next step.** Replies and faults stand before the `Run` that enters their vCPU.
 
+mod cost;
+
+use holdfast_abi::avic::{IncompleteIpi, Unaccelerated};
+
+use crate::avic::Inhibit;
 #[cfg(doc)]
 use crate::config::TaskConfig;
 use crate::spin::config::PauseControls;
+
+pub use cost::Cost;
 
 /// Host time in nanoseconds since the machine's power-on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,6 +121,15 @@ pub enum Exit {
         /// How many bytes: 1, 2, 4 or 8.
         bytes: u8,
     },
+    /// AVIC: hardware could not deliver an IPI to all its targets (exit 0x401).
+    AvicIncompleteIpi(IncompleteIpi),
+    /// AVIC: an access to a register that hardware does not do alone (exit 0x402); reads are answered by [`Command::Reply`].
+    AvicNoAccel {
+        /// What the control block says.
+        exit: Unaccelerated,
+        /// What the instruction stores.
+        value: u32,
+    },
     /// The guest can take interrupts again, and the host asked to be told ([`Run::Guest`]'s `window`).
     InterruptWindow,
     /// A write to CR8, while [`Command::InterceptCr8`] asks for it.
@@ -125,6 +141,11 @@ pub enum Exit {
     Iret,
     /// Pause-loop exiting: PAUSE after PAUSE for longer than the window.
     Pause,
+    /// The guest begins (VMRUN), or ends, to run a guest of its own.
+    Nested {
+        /// Whether it runs one from now on.
+        runs: bool,
+    },
     /// The vCPU is done for ever: powered off, or crashed.
     Shutdown,
 }
@@ -217,6 +238,22 @@ pub enum Event {
         /// What is stored: likewise.
         data: u32,
     },
+    /// The VMM inhibits AVIC in `vm` for a reason, or does so no longer. Host work as for [`Event::Msi`].
+    Inhibit {
+        /// Where the VMM works.
+        pcpu: PcpuId,
+        /// Which VM.
+        vm: VmId,
+        /// Why.
+        reason: Inhibit,
+        /// Whether from now on, or no longer.
+        inhibited: bool,
+    },
+    /// AVIC's hardware has set a bit in the IRR of the vCPU for which `pcpu` polls: its loop sees it.
+    Posted {
+        /// Where.
+        pcpu: PcpuId,
+    },
     /// A device of `vm` asserts its line to the I/O APIC, or does so no longer. Host work as for [`Event::Msi`].
     Line {
         /// Where the host's side of the device works.
@@ -244,6 +281,8 @@ impl Event {
             | Event::TaskExecutes { pcpu }
             | Event::TaskEnds { pcpu }
             | Event::Msi { pcpu, .. }
+            | Event::Inhibit { pcpu, .. }
+            | Event::Posted { pcpu }
             | Event::Line { pcpu, .. } => pcpu,
         }
     }
@@ -290,55 +329,6 @@ pub enum VcpuState {
     Dead,
     /// Ready to run, its task group's quota is spent.
     Throttled,
-}
-
-/// Host work that takes time, itemised as `host.md` §8 has it. A machine profile says how much each takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cost {
-    /// The in-kernel way out of and back into the guest around every handled exit (software prologue and epilogue).
-    ExitSoftware,
-    /// HLT handler.
-    Hlt,
-    /// Hypercall dispatch.
-    Hypercall,
-    /// CPUID emulation.
-    Cpuid,
-    /// MSR emulation, and that of CR8, which is one register of the LAPIC, too.
-    Msr,
-    /// LAPIC or I/O APIC page access: instruction fetch and decode, register emulation.
-    ApicAccess,
-    /// Building and delivering one interrupt to one LAPIC.
-    ApicDeliver,
-    /// Event injection at entry.
-    Inject,
-    /// Opening an interrupt window.
-    InterruptWindow,
-    /// Pause-exit handler, for each candidate looked at.
-    SpinCandidate,
-    /// A host interrupt's handler, without what it does.
-    HostInterrupt,
-    /// Scheduler tick.
-    Tick,
-    /// Programming the pCPU's timer.
-    TimerProgram,
-    /// Sending a reschedule IPI.
-    IpiSend,
-    /// Waking a thread (try_to_wake_up).
-    Wake,
-    /// Picking the next thread and switching to it, direct cost.
-    ContextSwitch,
-    /// One pass of load balancing.
-    Balance,
-    /// Loading or putting a vCPU (preempt notifiers).
-    VcpuLoad,
-    /// Updating the steal-time record.
-    StealTime,
-    /// Writing or reading the word for ends of interrupts without exit.
-    PvEoi,
-    /// Leaving the idle state.
-    IdleExit,
-    /// The way to the VMM's process and back, beyond what every exit takes.
-    UserspaceExit,
 }
 
 /// What the host wants done. For each pCPU, costs add up until the next [`Command::Run`] for it, which starts after them.
@@ -406,6 +396,11 @@ pub enum Command {
         vcpu: VcpuId,
         /// Bits 19:12 of the physical address.
         vector: u8,
+    },
+    /// The AVIC doorbell of `to` is rung: a vCPU in guest mode there looks at its IRR, and nothing else happens.
+    Doorbell {
+        /// Receiver.
+        to: PcpuId,
     },
     /// The result of a hypercall (RAX), an MSR read (EDX:EAX) or a LAPIC read.
     Reply {

@@ -6,6 +6,7 @@
 use alloc::vec::Vec;
 
 use crate::GroupId;
+use crate::avic::{AvicConfig, Inhibits};
 use crate::sched::config::SchedConfig;
 use crate::spin::config::{PauseControls, PauseHandling};
 
@@ -46,6 +47,8 @@ pub struct HostConfig {
     /// Which of several LAPICs takes a lowest-priority interrupt: that one which the vector's number picks (KVM's
     /// `vector_hashing`, on by default since 4.5, uncertain); else the one that has taken the fewest.
     pub vector_hashing: bool,
+    /// AMD's interrupt controller for guests.
+    pub avic: AvicConfig,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
     pub tsc_hz: u64,
     /// Frequency that the emulated LAPIC timer's divider divides. KVM: 1 GHz.
@@ -69,6 +72,7 @@ impl HostConfig {
             pause: PauseHandling::DIRECTED_YIELD_2011,
             pause_controls: PauseControls::INTEL,
             vector_hashing: false,
+            avic: AvicConfig::default(),
             tsc_hz: 2_930_000_000,
             apic_bus_hz: 1_000_000_000,
             min_timer_period_ns: 500_000,
@@ -148,6 +152,10 @@ pub struct VmConfig {
     pub vcpu_quota: Option<Quota>,
     /// Bytes of guest memory, from address 0: words that the guest wants the host to use must lie within.
     pub memory_bytes: u64,
+    /// Whether AVIC virtualises its LAPICs, where the host uses it.
+    pub avic: bool,
+    /// What else keeps AVIC off for this guest from the start, where the host uses it.
+    pub apicv_inhibits: Inhibits,
     /// Halt-polling limit of this guest instead of [`HostConfig::halt_poll_ns`]. Nanoseconds.
     pub halt_poll_cap_ns: Option<u64>,
     /// Faults planted by tests.
@@ -193,6 +201,8 @@ impl Default for VmConfig {
             quota: None,
             vcpu_quota: None,
             memory_bytes: 4 << 30,
+            avic: true,
+            apicv_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,
             faults: PvFaults::default(),
         }

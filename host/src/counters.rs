@@ -86,6 +86,26 @@ counters! {
     pv_eoi,
     /// Expiries of the LAPIC timer (ours).
     apic_timer,
+    /// IPIs that AVIC left to software: not fixed and edge-triggered.
+    avic_incomplete_ipi_0,
+    /// IPIs for which AVIC found a target that does not run.
+    avic_incomplete_ipi_1,
+    /// IPIs for which AVIC found no target.
+    avic_incomplete_ipi_2,
+    /// IPIs for which AVIC found a bad backing page.
+    avic_incomplete_ipi_3,
+    /// IPIs with a vector below 16 under AVIC.
+    avic_incomplete_ipi_4,
+    /// Accesses to LAPIC registers that AVIC does not do alone.
+    avic_unaccelerated_access,
+    /// Searches for targets of an IPI that do not run.
+    avic_kick_vcpu_slowpath,
+    /// Doorbells rung by software for this vCPU.
+    avic_doorbell,
+    /// Entries of the IOMMU's log that were about this vCPU.
+    avic_ga_log,
+    /// Changes of what inhibits AVIC.
+    apicv_inhibit_changed,
     /// Interrupts with a vector given to the LAPIC from elsewhere (ours: KVM has the tracepoint `kvm_apic_accept_irq`).
     apic_accept_irq,
     /// Those of them that came as MSIs (tracepoint `kvm_msi_set_irq`).

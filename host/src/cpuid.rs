@@ -2,7 +2,7 @@
 
 use holdfast_abi::cpuid;
 
-use crate::boundary::VcpuId;
+use crate::boundary::{VcpuId, VmId};
 use crate::host::Host;
 
 impl Host {
@@ -18,7 +18,8 @@ impl Host {
             }
             cpuid::FEATURES => {
                 let logical = vm.vcpus.min(255) << 16;
-                let ecx = cpuid::X2APIC | cpuid::TSC_DEADLINE | cpuid::HYPERVISOR;
+                let x2apic = if self.offers_x2apic(at.vm) { cpuid::X2APIC } else { 0 };
+                let ecx = x2apic | cpuid::TSC_DEADLINE | cpuid::HYPERVISOR;
                 let edx = cpuid::TSC | cpuid::MSR | cpuid::APIC;
                 [0, (at.index & 0xff) << 24 | logical, ecx, edx]
             }
@@ -39,6 +40,13 @@ impl Host {
             }
             _ => [0; 4],
         }
+    }
+}
+
+impl Host {
+    /// Whether the vCPUs of `vm` can be in x2APIC mode: not while AVIC, without x2AVIC, virtualises their LAPICs.
+    pub(crate) fn offers_x2apic(&self, vm: VmId) -> bool {
+        self.vms[vm.0 as usize].avic.is_none() || self.config.avic.uses_x2avic()
     }
 }
 

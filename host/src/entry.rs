@@ -16,7 +16,9 @@ impl Host {
         if core::mem::take(&mut self.at(vcpu).requests.steal_update) {
             self.update_steal_time(vcpu, step);
         }
-        let looks = self.at(vcpu).requests.event || self.at(vcpu).window;
+        self.update_apicv(vcpu, step.pcpu);
+        // With AVIC the end of an interrupt takes no exit anyway, and IRR changes unseen.
+        let looks = (self.at(vcpu).requests.event || self.at(vcpu).window) && !self.is_avic_active(vcpu);
         let inject = self.inject(vcpu, step);
         self.tell_cr8(vcpu, step);
         if looks {
@@ -25,9 +27,9 @@ impl Host {
         let at = self.at(vcpu);
         at.in_spin_loop = false;
         at.dy_eligible = false;
-        at.mode = Mode::InGuest;
         let window = at.window;
         at.set_state(VcpuState::InGuest, step);
+        self.enter_mode(vcpu);
         Run::Guest { vcpu, inject, window }
     }
 
@@ -35,8 +37,12 @@ impl Host {
     ///
     /// One event fits an entry: first what the last entry did not get delivered, then a non-maskable interrupt.
     fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
+        let by_hardware = self.is_avic_active(vcpu);
         let at = self.at(vcpu);
         let event = core::mem::take(&mut at.requests.event);
+        if by_hardware {
+            return self.inject_beside_avic(vcpu, step);
+        }
         let window = core::mem::take(&mut at.window);
         let again = at.pending.undelivered.take();
         if !event && !window && again.is_none() {
@@ -71,15 +77,33 @@ impl Host {
         again
     }
 
+    /// VMRUN evaluates IRR: what is left to be injected is what the last entry did not get delivered, and non-maskable
+    /// interrupts.
+    fn inject_beside_avic(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
+        let at = self.at(vcpu);
+        at.window = false;
+        let again = at.pending.undelivered.take();
+        if again.is_none() && at.pending.has_nmi() {
+            at.pending.nmis -= 1;
+            at.pending.nmi_blocked = true;
+            at.counters.nmi_injections += 1;
+            step.charge(Cost::Inject, 1);
+            step.out.push(Command::InjectNmi { vcpu });
+        }
+        again
+    }
+
     /// Brings CR8 in line with the LAPIC, and intercepts its writes while that is what an interrupt waits for.
     fn tell_cr8(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let by_hardware = self.is_avic_active(vcpu);
         let at = self.at(vcpu);
         let value = at.apic.cr8();
-        if at.guest.cr8 != value {
+        if at.guest.cr8 != value && !by_hardware {
             at.guest.cr8 = value;
             step.out.push(Command::SetCr8 { vcpu, value });
         }
-        let on = at.apic.is_held_back_by_task();
+        // AVIC keeps CR8 and the page's TPR together, and evaluates when either changes.
+        let on = !by_hardware && at.apic.is_held_back_by_task();
         if at.cr8_intercepted != on {
             at.cr8_intercepted = on;
             step.out.push(Command::InterceptCr8 { vcpu, on });
@@ -141,11 +165,19 @@ impl Host {
     /// The LAPIC timer of `vcpu` has expired, on the executing pCPU.
     pub(crate) fn apic_timer_expired(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.at(vcpu);
-        let elsewhere = at.mode == Mode::InGuest && at.cpu != Some(step.pcpu);
+        let elsewhere = at.mode.get() == Mode::InGuest && at.cpu != Some(step.pcpu);
         assert!(!elsewhere, "the timer of vcpu {} expires where it does not run", vcpu.0);
         at.counters.apic_timer += 1;
         let accepted = match at.apic.timer_expired(step.now) {
-            Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => at.apic.accept(vector, false),
+            Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => {
+                let enabled = at.apic.is_enabled();
+                if enabled && self.avic_deliver(vcpu, vector, false, step) {
+                    step.charge(Cost::ApicDeliver, 1);
+                    self.arm_apic_timer(vcpu, step.pcpu);
+                    return;
+                }
+                self.at(vcpu).apic.accept(vector, false)
+            }
             Some(_) => {
                 at.apic.receive_error();
                 true

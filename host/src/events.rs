@@ -63,6 +63,19 @@ impl Host {
                 self.begin_device_work(pcpu, &mut step);
                 self.set_line(vm, pin, level, &mut step);
             }
+            Event::Inhibit {
+                vm, reason, inhibited, ..
+            } => {
+                self.begin_device_work(pcpu, &mut step);
+                self.set_apicv_inhibit(vm, reason, inhibited, &mut step);
+            }
+            Event::Posted { .. } => {
+                // The polling loop sees it in memory.
+                if self.poll_until(pcpu.0).is_some() {
+                    self.finish(&mut step);
+                }
+                return self.end_polls(now, out);
+            }
             Event::TaskSleeps { .. }
             | Event::TaskYields { .. }
             | Event::TaskGivesWay { .. }
@@ -310,6 +323,8 @@ impl Host {
         at.ready = false;
         at.requests.steal_update = true;
         at.cpu = Some(step.pcpu);
+        self.avic_load(vcpu, step.pcpu);
+        let at = self.at(vcpu);
         at.set_state(VcpuState::HandlingExit, step);
         let task = at.task;
         if again {
@@ -327,6 +342,7 @@ impl Host {
     fn put(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::VcpuLoad, 1);
         let reports = self.reports_preemption(vcpu);
+        self.avic_put(vcpu);
         let task = self.vcpus[vcpu.0 as usize].task;
         let (runnable, throttled) = (self.sched.is_runnable(task), self.sched.is_throttled(task));
         let at = self.at(vcpu);

@@ -10,7 +10,7 @@ impl Host {
     /// `vcpu` left guest mode on the executing pCPU.
     pub(crate) fn exit(&mut self, vcpu: VcpuId, exit: Exit, guest: GuestState, step: &mut Step<'_>) {
         let at = self.at(vcpu);
-        at.mode = Mode::Outside;
+        at.mode.set(Mode::Outside);
         at.guest = guest;
         at.take_from_exit();
         at.counters.exits += 1;
@@ -36,6 +36,9 @@ impl Host {
             Exit::ApicRead { offset } => self.apic_read(vcpu, offset, step),
             Exit::MmioWrite { address, value, bytes } => self.mmio_write(vcpu, address, value, bytes, step),
             Exit::MmioRead { address, bytes } => self.mmio_read(vcpu, address, bytes, step),
+            Exit::Nested { runs } => self.set_nested(vcpu, runs, step),
+            Exit::AvicIncompleteIpi(exit) => self.avic_incomplete_ipi(vcpu, exit, step),
+            Exit::AvicNoAccel { exit, value } => self.avic_unaccelerated(vcpu, exit, value, step),
             Exit::InterruptWindow => {
                 self.at(vcpu).counters.irq_window += 1;
                 self.request_event(vcpu);

@@ -59,6 +59,11 @@ impl Host {
         at.counters.halt_poll_fail_ns += polled;
         at.activity = Activity::Block;
         self.sched.set_polling(step.pcpu, false);
+        self.avic_blocking(vcpu);
+        if self.at(vcpu).wake_condition() {
+            self.end_halt(vcpu, step);
+            return Resume::Again;
+        }
         self.block(vcpu, step);
         Resume::Sleep
     }
@@ -73,6 +78,7 @@ impl Host {
 
     /// The thread of `vcpu` has been woken in a halt, or is about to sleep in one.
     pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
+        self.avic_blocking(vcpu);
         let at = self.at(vcpu);
         if at.wake_condition() {
             self.end_halt(vcpu, step);
@@ -85,6 +91,7 @@ impl Host {
     /// The halt of `vcpu` is over: the guest goes on behind its HLT.
     fn end_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let cap = self.halt_poll_cap(vcpu);
+        self.avic_unblocking(vcpu, step.pcpu);
         let at = self.at(vcpu);
         at.mp_state = MpState::Runnable;
         at.pv_unhalted = false;

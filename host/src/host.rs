@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::avic::VmAvic;
 use crate::boundary::{Command, GroupId, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId};
 use crate::config::{HostConfig, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 use crate::counters::Counters;
@@ -52,6 +53,8 @@ pub(crate) struct Vm {
     /// Index of the vCPU that was last yielded to.
     pub(crate) last_boosted: u32,
     pub(crate) ioapic: Ioapic,
+    /// `None` if the host does not use AVIC.
+    pub(crate) avic: Option<VmAvic>,
     /// vCPUs whose APIC ID the guest has changed.
     pub(crate) renamed: u32,
     /// vCPUs whose LAPIC is in x2APIC mode.
@@ -250,6 +253,7 @@ impl Host {
             }
         }
         self.vms.push(Vm {
+            avic: None,
             config: *vm,
             first,
             vcpus,
@@ -259,6 +263,7 @@ impl Host {
             renamed: 0,
             x2apic: 0,
         });
+        self.avic_init_vm(id);
         Ok(id)
     }
 

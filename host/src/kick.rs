@@ -5,7 +5,7 @@ use crate::host::Host;
 use crate::lapic::Message;
 use crate::step::Step;
 use crate::timer::Timer;
-use crate::vcpu::{Activity, Mode};
+use crate::vcpu::Activity;
 
 impl Host {
     /// Wakes the thread of `vcpu` if it sleeps in a halt or after a pause exit; false otherwise. Never an IPI to guest
@@ -47,12 +47,10 @@ impl Host {
         if self.wake_up(vcpu, step) {
             return;
         }
-        let at = self.at(vcpu);
         // The first to find it in guest mode sends the IPI; who comes later relies on that.
-        if at.mode == Mode::InGuest
-            && let Some(cpu) = at.cpu
+        if self.claim_exit(vcpu)
+            && let Some(cpu) = self.at(vcpu).cpu
         {
-            at.mode = Mode::Exiting;
             assert!(
                 cpu != step.pcpu,
                 "vcpu {} is in guest mode where the host executes",

@@ -38,6 +38,7 @@ mod task;
 mod timer;
 mod vcpu;
 
+pub use avic::{AvicConfig, AvicEnable, HostMemory, Inhibit, Inhibits, SvmPart};
 pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
 };

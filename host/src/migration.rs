@@ -173,6 +173,8 @@ impl Host {
         };
         at.halt.since = now.0;
         at.requests.event = true;
+        self.avic_restored(vcpu);
+        let at = self.at(vcpu);
         // It comes along to wherever the vCPU is loaded first.
         let (task, deadline) = (at.task, at.apic.timer.deadline);
         if let Some(deadline) = deadline {

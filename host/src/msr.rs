@@ -43,7 +43,10 @@ impl Host {
         step.charge(Cost::Msr, 1);
         let legal = match msr {
             msr::APIC_BASE => {
-                let legal = self.change_apic(vcpu, |apic| apic.set_base(value));
+                let vm = self.at(vcpu).vm;
+                let offered = value & msr::APIC_BASE_X2APIC == 0 || self.offers_x2apic(vm);
+                let legal = offered && self.change_apic(vcpu, |apic| apic.set_base(value));
+                self.avic_mode_changed(vcpu, step);
                 self.arm_apic_timer(vcpu, step.pcpu);
                 self.request_event(vcpu);
                 legal

@@ -65,7 +65,12 @@ impl Host {
                     self.start_task(task, step);
                 }
             }
-            Event::Exit { .. } | Event::Interrupt { .. } | Event::Msi { .. } | Event::Line { .. } => {
+            Event::Exit { .. }
+            | Event::Interrupt { .. }
+            | Event::Msi { .. }
+            | Event::Inhibit { .. }
+            | Event::Posted { .. }
+            | Event::Line { .. } => {
                 unreachable!("no event of a task: {event:?}")
             }
         }

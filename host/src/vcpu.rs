@@ -1,6 +1,11 @@
 //! A vCPU's data (§1.1, §1.2).
 
+use alloc::boxed::Box;
+use core::cell::Cell;
+
 use holdfast_abi::hypercall;
+
+use crate::avic::VcpuAvic;
 
 use crate::boundary::{Command, GuestState, TaskId, VcpuId, VcpuState, VmId};
 use crate::counters::Counters;
@@ -86,6 +91,15 @@ pub(crate) struct Requests {
     pub(crate) event: bool,
     /// To bring the steal-time record up to date.
     pub(crate) steal_update: bool,
+    /// To switch AVIC on or off.
+    pub(crate) apicv_update: bool,
+}
+
+impl Requests {
+    /// Whether there is one.
+    pub(crate) fn any(&self) -> bool {
+        self.event || self.steal_update || self.apicv_update
+    }
 }
 
 /// A halt's polling time and what the present halt has used.
@@ -129,7 +143,7 @@ pub(crate) struct Vcpu {
     pub(crate) task: TaskId,
     pub(crate) state: VcpuState,
     pub(crate) activity: Activity,
-    pub(crate) mode: Mode,
+    pub(crate) mode: Cell<Mode>,
     pub(crate) requests: Requests,
     /// As the last exit left it.
     pub(crate) guest: GuestState,
@@ -162,6 +176,8 @@ pub(crate) struct Vcpu {
     pub(crate) steal: Steal,
     pub(crate) pv_eoi: PvEoi,
     pub(crate) apic: Lapic,
+    /// `None` if the VM has no AVIC.
+    pub(crate) avic: Option<Box<VcpuAvic>>,
     pub(crate) counters: Counters,
 }
 
@@ -174,7 +190,7 @@ impl Vcpu {
             task,
             state: VcpuState::Woken,
             activity: Activity::Run,
-            mode: Mode::Outside,
+            mode: Cell::new(Mode::Outside),
             requests: Requests::default(),
             guest: GuestState::default(),
             mp_state: MpState::Runnable,
@@ -195,6 +211,7 @@ impl Vcpu {
             steal: Steal::default(),
             pv_eoi: PvEoi::default(),
             apic: Lapic::new(index),
+            avic: None,
             counters: Counters::default(),
         }
     }
@@ -210,13 +227,18 @@ impl Vcpu {
     /// Takes over what the exit information says beside the guest's state.
     pub(crate) fn take_from_exit(&mut self) {
         self.pending.undelivered = self.guest.undelivered.take();
-        if !self.cr8_intercepted {
+        let by_hardware = self.avic.as_ref().is_some_and(|avic| avic.vmcb.has_avic());
+        if !self.cr8_intercepted && !by_hardware {
             self.apic.set_cr8(self.guest.cr8);
         }
     }
 
     /// Whether waiting must end, or not begin (§1.5). For a halt: a latched kick, or an interrupt that the guest would take.
     pub(crate) fn wake_condition(&mut self) -> bool {
+        if self.avic.is_some() {
+            // Hardware sets IRR without a word.
+            self.apic.expect_requests();
+        }
         match self.mp_state {
             MpState::Runnable => true,
             MpState::Halted => {

@@ -4,8 +4,12 @@
 //! - **Sourced.** Every cost says where its value comes from, and whether that is uncertain: an estimate, a memory, or a
 //!   figure of another part.
 
+mod avic;
+
 use holdfast_host::PauseControls;
 use holdfast_machine::{Costs, PauseHardware, Picos, Profile, Topology};
+
+pub use avic::AvicProfile;
 
 use crate::amount::{Amount, Unit};
 use crate::diagnostic::{Findings, Place, Problems};
@@ -35,6 +39,8 @@ pub struct MachineProfile {
     pub frequency_hz: u64,
     /// What detects pause loops, and how it is set.
     pub pauses: PauseDetection,
+    /// AMD's interrupt controller for guests, where the part has it.
+    pub avic: Option<AvicProfile>,
     /// What everything costs.
     pub costs: StatedCosts,
 }
@@ -213,6 +219,10 @@ impl MachineProfile {
             frequency_hz: self.frequency_hz,
             costs: self.costs.build(self.frequency_hz)?,
             pause_hardware: self.pauses.hardware(),
+            avic: match &self.avic {
+                Some(avic) => Some(avic.build(self.frequency_hz)?),
+                None => None,
+            },
         })
     }
 }
@@ -238,6 +248,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     });
     let frequency_hz = section(&mut reader, "frequency", start, read_frequency);
     let pauses = read_pauses(&mut reader, start);
+    let avic = avic::read(&mut reader);
     let costs = section(&mut reader, "costs", start, StatedCosts::read);
     reader.finish();
     Some(MachineProfile {
@@ -246,6 +257,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
         topology: topology?,
         frequency_hz: frequency_hz?,
         pauses: pauses?,
+        avic: avic?,
         costs: costs?,
     })
 }

@@ -1,5 +1,6 @@
 //! A machine profile: topology, and what everything costs, each with unit and source.
 
+use crate::avic::AvicHardware;
 use crate::pause::PauseHardware;
 use crate::time::Picos;
 
@@ -109,6 +110,25 @@ pub struct Costs {
     pub userspace_exit: Picos,
 }
 
+/// AVIC of a part, and what it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AvicPart {
+    /// What it can do.
+    pub hardware: AvicHardware,
+    /// The part's family, by which hypervisors know its errata.
+    pub family: u32,
+    /// An access to a register that hardware does alone.
+    pub register: Picos,
+    /// An IPI, for each target: table lookup, IRR, doorbell.
+    pub ipi: Picos,
+    /// Ringing a doorbell by software (WRMSR).
+    pub doorbell: Picos,
+    /// From a doorbell's ringing to the evaluation in the guest.
+    pub doorbell_latency: Picos,
+    /// Handler of an exit, without what it sends or emulates.
+    pub exit: Picos,
+}
+
 /// A machine profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
@@ -122,4 +142,6 @@ pub struct Profile {
     pub costs: Costs,
     /// What detects pause loops, where the part has it and it is on. How it is set is the hypervisor's affair.
     pub pause_hardware: Option<PauseHardware>,
+    /// AMD's interrupt controller for guests, where the part has it. Whether it is used is the hypervisor's affair.
+    pub avic: Option<AvicPart>,
 }

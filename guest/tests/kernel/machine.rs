@@ -108,6 +108,7 @@ fn profile(cores: u32, cache_refill_ns: u64) -> Profile {
         frequency_hz: 3_000_000_000,
         costs,
         pause_hardware: None,
+        avic: None,
     }
 }
 

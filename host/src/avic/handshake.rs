@@ -70,8 +70,8 @@ pub struct AvicFaults {
     pub entry_without_look: bool,
     /// [`deactivate`] does not fence.
     pub deactivate_without_fence: bool,
-    /// A vCPU that was restored has no look at its IRR.
-    pub restored_without_look: bool,
+    /// The tables are not written anew for a vCPU that was restored.
+    pub restored_without_tables: bool,
 }
 
 /// A vCPU's backing page and its entry in the physical APIC ID table.

@@ -31,7 +31,7 @@ impl Host {
     }
 
     /// Indexes among which all are whom `message` can address.
-    fn candidates(&self, vm: VmId, message: &Message) -> Range<u32> {
+    pub(crate) fn candidates(&self, vm: VmId, message: &Message) -> Range<u32> {
         let this = &self.vms[vm.0 as usize];
         let (vcpus, destination) = (this.vcpus, message.destination);
         let one = |index: u32| index.min(vcpus)..index.saturating_add(1).min(vcpus);
@@ -56,7 +56,7 @@ impl Host {
     ///
     /// How a destination is read depends on the receiver's mode, and a broadcast on the sender's: IDs of all widths agree as
     /// long as all LAPICs are in one mode, as real systems have them.
-    fn is_addressed(&self, vm: VmId, at: u32, message: &Message) -> bool {
+    pub(crate) fn is_addressed(&self, vm: VmId, at: u32, message: &Message) -> bool {
         let apic = &self.vcpu(vm, at).apic;
         if !apic.hardware_enabled() {
             return false;
@@ -110,8 +110,12 @@ impl Host {
                     vcpu.apic.receive_error();
                     (false, true)
                 } else {
-                    let new = vcpu.apic.accept(message.vector, message.level);
-                    (vcpu.apic.is_enabled(), new)
+                    let enabled = vcpu.apic.is_enabled();
+                    if enabled && self.avic_deliver(id, message.vector, message.level, step) {
+                        return true;
+                    }
+                    let vcpu = &mut self.vcpus[id.0 as usize];
+                    (enabled, vcpu.apic.accept(message.vector, message.level))
                 }
             }
             DeliveryMode::Unhalt => {

@@ -15,6 +15,11 @@ impl Lapic {
         self.page.request(vector, level)
     }
 
+    /// IRR may have been written by others, and is looked at anew.
+    pub(crate) fn expect_requests(&mut self) {
+        self.irr_pending = true;
+    }
+
     /// The vector to be injected next, if any has a priority class above the processor's.
     pub(crate) fn deliverable(&mut self) -> Option<u8> {
         // One that software has switched off accepts nothing, and keeps what it had accepted before for the processor.

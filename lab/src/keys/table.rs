@@ -1,5 +1,6 @@
 //! The keys themselves, room by room.
 
+mod avic;
 mod favour;
 mod guest;
 mod host;
@@ -24,6 +25,7 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         interrupts::INTERRUPTS,
         guest::WORKLOAD,
         ipc::HACKBENCH,
+        avic::AVIC,
         TASK,
     ]
     .into_iter()

@@ -26,6 +26,13 @@ enum Others {
     Many(Vec<(u32, PhysicalEntry)>),
 }
 
+impl Targets {
+    /// How many they are.
+    pub fn count(&self) -> u32 {
+        u32::from(self.this) + self.others.list().len() as u32
+    }
+}
+
 /// What came of an IPI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Posted {

@@ -36,6 +36,8 @@ pub enum Cause {
     CacheTransfer,
     /// Taking an interrupt: IDT, registers, return.
     InterruptEntry,
+    /// LAPIC accesses and IPIs that hardware does without an exit.
+    VirtualApic,
     /// Exit for HLT.
     ExitHlt,
     /// Exit for a hypercall.
@@ -44,7 +46,7 @@ pub enum Cause {
     ExitMsr,
     /// Exit for CPUID.
     ExitCpuid,
-    /// Exit for a LAPIC register.
+    /// Exit for a LAPIC register, or an IPI that hardware could not deliver.
     ExitApic,
     /// Exit for a host interrupt: tick, timer, reschedule IPI.
     ExitInterrupt,
@@ -60,7 +62,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order of their numbers.
-    pub const ALL: [Cause; 26] = [
+    pub const ALL: [Cause; 27] = [
         Cause::Useful,
         Cause::CriticalSection,
         Cause::SpinRunningHolder,
@@ -77,6 +79,7 @@ impl Cause {
         Cause::WakeLatency,
         Cause::CacheTransfer,
         Cause::InterruptEntry,
+        Cause::VirtualApic,
         Cause::ExitHlt,
         Cause::ExitHypercall,
         Cause::ExitMsr,
@@ -108,6 +111,7 @@ impl Cause {
             Cause::WakeLatency => "wake_latency",
             Cause::CacheTransfer => "cache_transfer",
             Cause::InterruptEntry => "interrupt_entry",
+            Cause::VirtualApic => "virtual_apic",
             Cause::ExitHlt => "exit_hlt",
             Cause::ExitHypercall => "exit_hypercall",
             Cause::ExitMsr => "exit_msr",

@@ -367,21 +367,30 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn wrmsr(&self, msr: u32, value: u64) {
+        if self.handle.avic_wrmsr(msr, value) {
+            return;
+        }
         self.handle.exit(Exit::WriteMsr { msr, value });
         self.handle.fault(|| format!("wrmsr {msr:#x}, {value:#x}"));
     }
 
     fn rdmsr(&self, msr: u32) -> u64 {
+        if let Some(value) = self.handle.avic_rdmsr(msr) {
+            return value;
+        }
         self.handle.exit(Exit::ReadMsr { msr });
         self.handle.fault(|| format!("rdmsr {msr:#x}"));
         self.reply()
     }
 
     fn apic_write(&self, offset: u32, value: u32) {
-        self.handle.exit(Exit::ApicWrite { offset, value });
+        self.handle.apic_write(offset, value);
     }
 
     fn apic_read(&self, offset: u32) -> u32 {
+        if let Some(value) = self.handle.apic_read(offset) {
+            return value;
+        }
         self.handle.exit(Exit::ApicRead { offset });
         self.reply() as u32
     }

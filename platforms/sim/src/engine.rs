@@ -15,9 +15,10 @@ use holdfast_abi::StealTime;
 use holdfast_guest::GuestImage;
 use holdfast_host::{Command, Exit, Host, HostInterrupt, PvFaults, TaskId, VmId};
 use holdfast_locks::{NodeTable, WaitTable};
-use holdfast_machine::{Access, Costs, EventQueue, Key, LineId, Lines, PauseHardware, Picos, Time};
+use holdfast_machine::{Access, AvicPart, Costs, EventQueue, Key, LineId, Lines, PauseHardware, Picos, Time};
 
 use crate::api::{CallOff, Failure};
+use crate::avic::AvicCounts;
 use crate::blame::LockRecord;
 use crate::cause::Cause;
 use crate::context::Saved;
@@ -102,6 +103,8 @@ pub struct Vm {
     pub throttled_waiting: u64,
     /// Whom directed yields reached.
     pub yields: YieldWatch,
+    /// What AVIC did.
+    pub avic: AvicCounts,
 }
 
 /// A host task that is no vCPU.
@@ -159,6 +162,10 @@ pub struct Engine {
     pub costs: Costs,
     /// What detects pause loops.
     pub pause_hardware: Option<PauseHardware>,
+    /// AVIC, if the part has it.
+    pub avic: Option<AvicPart>,
+    /// Buffer for the doorbells of one IPI.
+    pub rung: Vec<u32>,
     /// Of clock and time-stamp counter.
     pub frequency_hz: u64,
     /// Physical CPUs.
@@ -212,6 +219,8 @@ pub struct Engine {
 pub enum Spare {
     /// An interrupt on its way to this pCPU.
     Interrupt(u32, HostInterrupt),
+    /// An AVIC doorbell on its way to this pCPU.
+    Doorbell(u32),
     /// The next miss of those that spin on this line.
     Line(LineId),
 }
@@ -274,11 +283,16 @@ impl Engine {
 
     /// `interrupt` sets out for `pcpu` and arrives at `at`.
     pub fn send_ipi(&mut self, pcpu: u32, interrupt: HostInterrupt, at: Time) {
-        let spare = Spare::Interrupt(pcpu, interrupt);
+        let slot = self.take_spare_slot(Spare::Interrupt(pcpu, interrupt));
+        self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
+    }
+
+    /// A slot for `spare`, which is free again once that has arrived.
+    pub fn take_spare_slot(&mut self, spare: Spare) -> u32 {
         let slot = self.free_slots.pop().unwrap_or_else(|| self.add_spare_slot(spare));
         let index = slot - self.first_spare_slot();
         self.spare_slots[index as usize] = spare;
-        self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
+        slot
     }
 
     /// Whose flow is to execute next: a vCPU's, if the next event is one's turn. Spinners' misses are played on the way.
@@ -295,7 +309,7 @@ impl Engine {
             let index = slot.checked_sub(self.first_spare_slot())?;
             match self.spare_slots[index as usize] {
                 Spare::Line(line) => self.play_misses(line),
-                Spare::Interrupt(..) => return None,
+                Spare::Interrupt(..) | Spare::Doorbell(_) => return None,
             }
         }
     }
@@ -343,12 +357,19 @@ impl Engine {
             self.watch();
         } else {
             let index = slot - self.first_spare_slot();
-            if let Spare::Interrupt(pcpu, interrupt) = self.spare_slots[index as usize] {
-                self.free_slots.push(slot);
-                if interrupt == HostInterrupt::Reschedule {
-                    self.record_host_ipi_arrives(pcpu);
+            match self.spare_slots[index as usize] {
+                Spare::Interrupt(pcpu, interrupt) => {
+                    self.free_slots.push(slot);
+                    if interrupt == HostInterrupt::Reschedule {
+                        self.record_host_ipi_arrives(pcpu);
+                    }
+                    self.interrupt(pcpu, interrupt);
                 }
-                self.interrupt(pcpu, interrupt);
+                Spare::Doorbell(pcpu) => {
+                    self.free_slots.push(slot);
+                    self.doorbell(pcpu);
+                }
+                Spare::Line(_) => {}
             }
         }
     }

@@ -1,12 +1,13 @@
 //! The boundary between guest and host: exits, entries, interrupts, and what the host's commands do to the machine.
 
 use holdfast_host::{
-    Command, Cost, Event, Exit, GuestState, HostInterrupt, Nanos, PauseControls, PcpuId, Run, VcpuId, VcpuState,
+    Command, Event, Exit, GuestState, HostInterrupt, Nanos, PauseControls, PcpuId, Run, VcpuId, VcpuState,
 };
 use holdfast_machine::{Key, PauseHardware, PauseLimit, Picos, Time};
 
 use crate::api::Failure;
 use crate::cause::Cause;
+use crate::costs::exit_cause;
 use crate::engine::{CLASS_ACTIVITY, Engine};
 use crate::pcpu::{Activity, Handler, Interrupted};
 use crate::vcpu::Mode;
@@ -180,6 +181,7 @@ impl Engine {
                 Command::Init { vcpu } => self.init(vcpu.0),
                 // The image knows where its other CPUs begin.
                 Command::Startup { .. } => {}
+                Command::Doorbell { to } => self.ring(to.0),
                 Command::Reply { vcpu, value } => self.vcpus[vcpu.0 as usize].reply = value,
                 Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu.0 as usize].reply_cpuid = value,
                 Command::Fault { vcpu } => self.vcpus[vcpu.0 as usize].fault = true,
@@ -377,6 +379,11 @@ impl Engine {
             );
             this.inject = inject;
         }
+        // VMRUN evaluates.
+        if let Some(vector) = self.evaluate(vcpu) {
+            self.vcpus[vcpu as usize].inject = Some(vector);
+        }
+        let this = &self.vcpus[vcpu as usize];
         let turn = if this.inject.is_some() { now } else { this.clock };
         self.queue.set(pcpu, Key::new(turn, CLASS_ACTIVITY, pcpu));
         self.mark(vcpu);
@@ -466,50 +473,6 @@ impl Engine {
             },
             _ => PauseLimit::Off,
         }
-    }
-
-    fn cost(&self, cost: Cost) -> Picos {
-        let costs = &self.costs;
-        match cost {
-            Cost::ExitSoftware => costs.exit_software,
-            Cost::Hlt => costs.hlt,
-            Cost::Hypercall => costs.hypercall,
-            Cost::Cpuid => costs.cpuid,
-            Cost::Msr => costs.msr,
-            Cost::ApicAccess => costs.apic_access,
-            Cost::ApicDeliver => costs.apic_deliver,
-            Cost::Inject => costs.inject,
-            Cost::InterruptWindow => costs.interrupt_window,
-            Cost::SpinCandidate => costs.spin_candidate,
-            Cost::HostInterrupt => costs.host_interrupt,
-            Cost::Tick => costs.tick,
-            Cost::TimerProgram => costs.timer_program,
-            Cost::IpiSend => costs.ipi_send,
-            Cost::Wake => costs.wake,
-            Cost::ContextSwitch => costs.context_switch,
-            Cost::Balance => costs.balance,
-            Cost::VcpuLoad => costs.vcpu_load,
-            Cost::StealTime => costs.steal_time,
-            Cost::PvEoi => costs.pv_eoi,
-            Cost::IdleExit => costs.idle_exit,
-            Cost::UserspaceExit => costs.userspace_exit,
-        }
-    }
-}
-
-fn exit_cause(exit: &Exit) -> Cause {
-    match exit {
-        Exit::ExternalInterrupt(_) => Cause::ExitInterrupt,
-        Exit::Hlt => Cause::ExitHlt,
-        Exit::Hypercall { .. } => Cause::ExitHypercall,
-        Exit::Cpuid { .. } => Cause::ExitCpuid,
-        Exit::ReadMsr { .. } | Exit::WriteMsr { .. } | Exit::WriteCr8 { .. } => Cause::ExitMsr,
-        Exit::ApicWrite { .. } | Exit::ApicRead { .. } | Exit::MmioWrite { .. } | Exit::MmioRead { .. } => {
-            Cause::ExitApic
-        }
-        Exit::InterruptWindow | Exit::Iret => Cause::ExitWindow,
-        Exit::Pause => Cause::ExitPause,
-        Exit::Shutdown => Cause::Off,
     }
 }
 

@@ -172,7 +172,12 @@ impl Handle {
         let vcpu = engine.current;
         engine.vcpus[vcpu as usize].take_up(aside);
         engine.mark(vcpu);
-        self.set_irqs(true);
+        // What AVIC has pending is taken by the caller's loop, not on top of this handler's frame.
+        engine.vcpus[vcpu as usize].irqs_enabled = true;
+        match engine.evaluate(vcpu) {
+            Some(vector) => engine.vcpus[vcpu as usize].inject = Some(vector),
+            None => self.set_irqs(true),
+        }
     }
 
     pub fn set_irqs(&self, enabled: bool) {
@@ -182,6 +187,8 @@ impl Handle {
         if enabled && this.window {
             this.window = false;
             self.exit(Exit::InterruptWindow);
+        } else if enabled {
+            self.interrupts_enabled();
         }
     }
 

@@ -6,10 +6,12 @@
 
 mod account;
 mod api;
+mod avic;
 mod blame;
 mod cause;
 mod context;
 mod convoy;
+mod costs;
 mod cpu;
 mod engine;
 mod exits;

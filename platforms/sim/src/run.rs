@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_abi::StealTime;
+use holdfast_abi::cpuid;
 use holdfast_guest::GuestImage;
-use holdfast_host::{GroupId, Host, Nanos, PcpuPlace, VmGroup, VmId};
+use holdfast_host::{GroupId, Host, Nanos, PcpuPlace, SvmPart, VmGroup, VmId};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{EventQueue, Lines, Picos, Time, Topology};
 
 use crate::api::{CallOff, Config, Convoy, Failure, Outcome, Vm as VmConfig, VmOutcome};
+use crate::avic::AvicCounts;
 use crate::cause::Cause;
 use crate::context::Saved;
 use crate::convoy::ConvoyWatch;
@@ -113,7 +115,7 @@ fn build(
 ) -> Result<Box<Engine>, Failure> {
     let invalid = |what: &dyn std::fmt::Display| Failure::Invalid(what.to_string());
     let topology = config.machine.topology;
-    let mut host = Host::new(&config.host, &places(&topology)).map_err(|error| invalid(&error))?;
+    let mut host = Host::new(&host_config(config), &places(&topology)).map_err(|error| invalid(&error))?;
     let groups = add_groups(&mut host, config)?;
     let group = |name: &Option<String>| match name {
         None => Ok(None),
@@ -178,6 +180,8 @@ fn build(
         groups: BTreeMap::new(),
         costs: config.machine.costs.clone(),
         pause_hardware: config.machine.pause_hardware,
+        avic: config.machine.avic,
+        rung: Vec::new(),
         frequency_hz: config.machine.frequency_hz,
         pcpus: vec![Pcpu::new(); topology.pcpus() as usize],
         vcpus,
@@ -204,6 +208,19 @@ fn build(
     });
     boot(&mut engine, config, image);
     Ok(engine)
+}
+
+/// The host's configuration, with what CPUID tells it of the part.
+fn host_config(config: &Config) -> holdfast_host::HostConfig {
+    let mut host = config.host.clone();
+    if let Some(part) = config.machine.avic {
+        let x2avic = if part.hardware.x2avic { cpuid::SVM_X2AVIC } else { 0 };
+        host.avic.part = SvmPart {
+            features: cpuid::SVM_NESTED_PAGING | cpuid::SVM_AVIC | x2avic,
+            family: part.family,
+        };
+    }
+    host
 }
 
 /// Adds the task groups, parents before what stands beneath them.
@@ -325,6 +342,7 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         throttled_holding: 0,
         throttled_waiting: 0,
         yields: YieldWatch::default(),
+        avic: AvicCounts::default(),
     }
 }
 
@@ -365,6 +383,12 @@ fn gather(engine: &mut Engine, config: &Config) -> Outcome {
             ("acquisitions", acquisitions),
         ]),
     }
+}
+
+/// Whether the host uses AVIC for guest `number`.
+fn is_avic_used(engine: &Engine, number: u32) -> bool {
+    let native = engine.native.as_ref().is_some_and(|native| native.vm == number);
+    !native && engine.host.apicv_inhibits(VmId(number)).is_some()
 }
 
 fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
@@ -411,6 +435,9 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
     }
     counters.insert("preempted_holding_lock".to_owned(), vm.preempted_holding);
     counters.insert("preempted_waiting_for_lock".to_owned(), vm.preempted_waiting);
+    if is_avic_used(engine, number) {
+        counters.extend(vm.avic.counters().map(|(name, value)| (name.to_owned(), value)));
+    }
     counters.extend(vm.yields.counters().map(|(name, value)| (name.to_owned(), value)));
     let now = Nanos(engine.now.nanos());
     let is_guest = engine.native.as_ref().is_none_or(|native| native.vm != number);

@@ -357,6 +357,8 @@ impl World {
                     assert_ne!(from, to, "an ipi to oneself");
                     self.push(self.now + 1_000, to.0, What::Ipi);
                 }
+                // These guests' machine has no AVIC.
+                Command::Doorbell { .. } => panic!("a doorbell without AVIC"),
                 Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
                 Command::ReplyCpuid { .. } | Command::SkipPause { .. } | Command::TaskWaits { .. } => {}
                 Command::Resample { .. } | Command::InterceptCr8 { .. } => {}

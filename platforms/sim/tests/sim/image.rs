@@ -135,6 +135,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         frequency_hz: 2_930_000_000,
         costs,
         pause_hardware,
+        avic: None,
     }
 }
 

@@ -1,6 +1,8 @@
 //! The simulator, held to its promises with small guests of its own.
 #![allow(missing_docs)]
 
+mod avic;
+mod avic_rig;
 mod contend;
 mod exactness;
 mod faults;
@@ -11,6 +13,7 @@ mod many;
 mod native;
 mod numa;
 mod pause;
+mod rig;
 mod threads;
 mod timeline;
 mod torture;

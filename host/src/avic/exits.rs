@@ -1,0 +1,106 @@
+//! The two exits of AVIC (§6.4).
+
+use holdfast_abi::avic::{IncompleteIpi, IpiFailure, Unaccelerated, is_trap};
+use holdfast_abi::lapic as reg;
+
+use crate::boundary::{Command, Cost, VcpuId};
+use crate::host::Host;
+use crate::lapic::Message;
+use crate::step::Step;
+
+impl Host {
+    /// Hardware could not deliver an IPI of `vcpu`. The instruction is done, and ICR holds what it wrote.
+    pub(crate) fn avic_incomplete_ipi(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
+        step.charge(Cost::AvicExit, 1);
+        let counters = &mut self.at(vcpu).counters;
+        match IpiFailure::of(exit.id()) {
+            Some(IpiFailure::InvalidType) => {
+                counters.avic_incomplete_ipi_0 += 1;
+                self.resend(vcpu, exit, step);
+            }
+            Some(IpiFailure::TargetNotRunning) => {
+                counters.avic_incomplete_ipi_1 += 1;
+                self.kick_targets(vcpu, exit, step);
+            }
+            Some(IpiFailure::InvalidTarget) => {
+                counters.avic_incomplete_ipi_2 += 1;
+                // One bad bit has aborted the whole multicast.
+                if self.config.avic.sends_to_invalid {
+                    self.resend(vcpu, exit, step);
+                }
+            }
+            Some(IpiFailure::InvalidBackingPage) => counters.avic_incomplete_ipi_3 += 1,
+            Some(IpiFailure::InvalidVector) | None => counters.avic_incomplete_ipi_4 += 1,
+        }
+    }
+
+    /// Sends in software what is in ICR; that also clears its busy bit.
+    fn resend(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
+        let (now, base) = (step.now, self.timer_base);
+        let apic = &mut self.at(vcpu).apic;
+        let action = if apic.is_x2apic() {
+            apic.write_icr(exit.info1)
+        } else {
+            apic.write(reg::ICR_LOW, exit.icr_low(), now, &base)
+        };
+        self.act(vcpu, action, step);
+    }
+
+    /// The IRRs of all targets are set: wakes those that sleep.
+    fn kick_targets(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
+        let at = self.at(vcpu);
+        at.counters.avic_kick_vcpu_slowpath += 1;
+        let (vm, index, wide) = (at.vm, at.index, at.apic.is_x2apic());
+        let destination = if wide { exit.icr_high() } else { exit.icr_high() >> 24 };
+        let message = Message::of_icr(index, exit.icr_low(), destination, wide);
+        for to in self.candidates(vm, &message) {
+            if to != index && self.is_addressed(vm, to, &message) {
+                let target = self.vcpu_id(vm, to);
+                self.avic_complete(target, step);
+            }
+        }
+    }
+
+    /// `vcpu` accessed a register that hardware does not do alone. `value` is what the instruction stores.
+    pub(crate) fn avic_unaccelerated(&mut self, vcpu: VcpuId, exit: Unaccelerated, value: u32, step: &mut Step<'_>) {
+        step.charge(Cost::AvicExit, 1);
+        self.at(vcpu).counters.avic_unaccelerated_access += 1;
+        let offset = exit.offset();
+        if !exit.is_write() {
+            return self.emulate_read(vcpu, offset, step);
+        }
+        if !is_trap(offset) {
+            // A fault: the instruction is fetched and decoded.
+            step.charge(Cost::ApicAccess, 1);
+            self.at(vcpu).counters.insn_emulation += 1;
+        }
+        self.complete_write(vcpu, offset, value, step);
+    }
+
+    fn emulate_read(&mut self, vcpu: VcpuId, offset: u32, step: &mut Step<'_>) {
+        step.charge(Cost::ApicAccess, 1);
+        let (now, base) = (step.now, self.timer_base);
+        let at = self.at(vcpu);
+        at.counters.insn_emulation += 1;
+        let value = u64::from(at.apic.read(offset, now, &base));
+        step.out.push(Command::Reply { vcpu, value });
+    }
+
+    /// What a write to the register at `offset` does beyond storing `value`.
+    fn complete_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
+        let (now, base) = (step.now, self.timer_base);
+        let at = self.at(vcpu);
+        let vm = at.vm;
+        // Hardware has stored an ID already, and nobody knows what was there before: counted anew, not by difference.
+        let action = at.apic.write(offset, value, now, &base);
+        if offset == reg::ID {
+            let renamed = self.vcpus(vm).filter(|id| self.vcpus[id.0 as usize].apic.is_renamed());
+            let renamed = renamed.count() as u32;
+            self.vms[vm.0 as usize].renamed = renamed;
+        }
+        self.act(vcpu, action, step);
+        if matches!(offset, reg::ID | reg::LDR | reg::DFR) {
+            self.avic_ids_changed(vm, step);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Load, put, blocking and unblocking, entry: IsRunning and mode over a vCPU's life (§1.3-1.5, §6.5).
+
+use super::handshake;
+use super::{HostMemory, Seen};
+use crate::boundary::VcpuId;
+use crate::host::Host;
+
+impl Host {
+    /// The thread of `vcpu` has taken `pcpu` (`avic_vcpu_load`).
+    pub(crate) fn avic_load(&self, vcpu: VcpuId, pcpu: u32) {
+        let Some(avic) = &self.vcpus[vcpu.0 as usize].avic else {
+            return;
+        };
+        if avic.active.get() {
+            let memory = HostMemory(self);
+            self.avic_tables(&memory, vcpu).load(pcpu, avic.blocking);
+        }
+    }
+
+    /// The thread of `vcpu` gives its pCPU away (`avic_vcpu_put`).
+    pub(crate) fn avic_put(&self, vcpu: VcpuId) {
+        if self.is_avic_active(vcpu) {
+            let memory = HostMemory(self);
+            self.avic_tables(&memory, vcpu).put();
+        }
+    }
+
+    /// `vcpu` is about to look whether its halt ends, and to sleep if not (`avic_vcpu_blocking`).
+    pub(crate) fn avic_blocking(&mut self, vcpu: VcpuId) {
+        let Some(avic) = &mut self.at(vcpu).avic else { return };
+        if core::mem::replace(&mut avic.blocking, true) || !avic.active.get() {
+            return;
+        }
+        let memory = HostMemory(self);
+        self.avic_tables(&memory, vcpu).blocking();
+    }
+
+    /// The halt of `vcpu`, which is on `pcpu`, is over (`avic_vcpu_unblocking`).
+    pub(crate) fn avic_unblocking(&mut self, vcpu: VcpuId, pcpu: u32) {
+        let Some(avic) = &mut self.at(vcpu).avic else { return };
+        if !core::mem::replace(&mut avic.blocking, false) || !avic.active.get() {
+            return;
+        }
+        let memory = HostMemory(self);
+        self.avic_tables(&memory, vcpu).unblocking(pcpu);
+    }
+
+    /// `vcpu` sets its mode and enters its guest. Requests that come in between would hold it back; within a step none can.
+    pub(crate) fn enter_mode(&self, vcpu: VcpuId) {
+        let seen = Seen(&self.vcpus[vcpu.0 as usize]);
+        let entered = handshake::enter(&HostMemory(self), &seen, self.config.avic.faults);
+        assert!(entered, "vcpu {} enters with a request", vcpu.0);
+    }
+
+    /// Claims the exit of `vcpu` from guest mode. Whether an IPI is to be sent.
+    pub(crate) fn claim_exit(&self, vcpu: VcpuId) -> bool {
+        handshake::kick(&HostMemory(self), &Seen(&self.vcpus[vcpu.0 as usize]))
+    }
+}

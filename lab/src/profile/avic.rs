@@ -1,0 +1,87 @@
+//! `[avic]` of a machine profile: whether the part has AMD's interrupt controller for guests, and what it takes.
+
+use holdfast_machine::AvicPart;
+use holdfast_machine::avic::AvicHardware;
+
+use super::{Cost, read_cost};
+use crate::diagnostic::Place;
+use crate::document::Reader;
+
+/// AVIC of a part, as a profile states it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AvicProfile {
+    /// The part's family, by which hosts know its errata.
+    pub family: u32,
+    /// Whether it can be in x2APIC mode.
+    pub x2avic: bool,
+    /// Whether it has erratum 1235.
+    pub erratum_1235: bool,
+    /// An access to a register that hardware does alone.
+    pub register: Cost,
+    /// An IPI, for each target.
+    pub ipi: Cost,
+    /// Ringing a doorbell by software.
+    pub doorbell: Cost,
+    /// From a doorbell's ringing to the evaluation in the guest.
+    pub doorbell_latency: Cost,
+    /// Handler of an exit.
+    pub exit: Cost,
+}
+
+impl AvicProfile {
+    /// The part itself; `None` if a cost is too large.
+    pub(super) fn build(&self, frequency_hz: u64) -> Option<AvicPart> {
+        let picos = |cost: &Cost| cost.amount.picos(frequency_hz);
+        Some(AvicPart {
+            hardware: AvicHardware {
+                x2avic: self.x2avic,
+                erratum_1235: self.erratum_1235,
+            },
+            family: self.family,
+            register: picos(&self.register)?,
+            ipi: picos(&self.ipi)?,
+            doorbell: picos(&self.doorbell)?,
+            doorbell_latency: picos(&self.doorbell_latency)?,
+            exit: picos(&self.exit)?,
+        })
+    }
+}
+
+/// Reads the table, if there is one; `None` after a mistake in it.
+pub(super) fn read(reader: &mut Reader<'_, '_>) -> Option<Option<AvicProfile>> {
+    let Some((table, place)) = reader.optional_table("avic") else {
+        return Some(None);
+    };
+    let place: Place = place.clone();
+    let mut inner = Reader::new(table, place, reader.findings());
+    let profile = read_table(&mut inner);
+    inner.finish();
+    profile.map(Some)
+}
+
+fn read_table(reader: &mut Reader<'_, '_>) -> Option<AvicProfile> {
+    let family = match reader.whole("family", 0, 0xff) {
+        None if !reader.has("family") => {
+            reader.missing("family", "the part's family, as a whole number");
+            None
+        }
+        family => family,
+    };
+    let (x2avic, erratum_1235) = (reader.flag("x2avic"), reader.flag("erratum_1235"));
+    reader.text("source");
+    let register = read_cost(reader, "register");
+    let ipi = read_cost(reader, "ipi");
+    let doorbell = read_cost(reader, "doorbell");
+    let doorbell_latency = read_cost(reader, "doorbell_latency");
+    let exit = read_cost(reader, "exit");
+    Some(AvicProfile {
+        family: family?,
+        x2avic,
+        erratum_1235,
+        register: register?,
+        ipi: ipi?,
+        doorbell: doorbell?,
+        doorbell_latency: doorbell_latency?,
+        exit: exit?,
+    })
+}

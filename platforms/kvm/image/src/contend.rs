@@ -28,7 +28,7 @@ static ENDED: AtomicU64 = AtomicU64::new(0);
 static READY: AtomicU32 = AtomicU32::new(0);
 static FINISHED: AtomicU32 = AtomicU32::new(0);
 
-/// Acquisitions between two looks at the clock.
+/// Acquisitions between two looks at the clock, where none had to wait.
 const LOOK_EVERY: u64 = 16;
 
 /// One CPU's part. Returns when all is reported, or it is others who will.
@@ -73,6 +73,8 @@ fn wait_for_all(cpu: &KvmCpu, kind: LockKind) -> u64 {
 fn contend(cpu: &KvmCpu, orders: &Contention, kind: LockKind, began: u64) -> Contended {
     let end = began.saturating_add(orders.duration_ns);
     let mut contended = Contended::default();
+    let waits = &cpu.block().contentions;
+    let mut waits_seen = waits.load(Relaxed);
     // ORDERING: Relaxed, here and below; that the time is over orders nothing.
     while !OVER.0.load(Relaxed) {
         let wanted = if orders.timed { cpu.now_ns() } else { 0 };
@@ -88,7 +90,10 @@ fn contend(cpu: &KvmCpu, orders: &Contention, kind: LockKind, began: u64) -> Con
         LOCK.0.unlock(kind, cpu);
         contended.acquisitions += 1;
         cpu.compute(orders.think_ns);
-        if contended.acquisitions.is_multiple_of(LOOK_EVERY) || orders.timed {
+        // A wait can have lasted long: where nobody gets anywhere, 16 acquisitions would be too late.
+        let waited = waits.load(Relaxed) != waits_seen;
+        if waited || contended.acquisitions.is_multiple_of(LOOK_EVERY) {
+            waits_seen = waits.load(Relaxed);
             let now = cpu.now_ns();
             if now >= end && !OVER.0.swap(true, Relaxed) {
                 ENDED.store(now, Relaxed);

@@ -348,6 +348,13 @@ unsafe impl Cpu for KvmCpu {
         core::ptr::from_ref(self.steal_time(cpu)).addr() as u64
     }
 
+    fn pv_eoi_address(&self) -> Option<u64> {
+        Some(core::ptr::from_ref(&self.block.pv_eoi).addr() as u64)
+    }
+    fn take_pv_eoi(&self) -> bool {
+        instructions::test_and_clear_bit0(&self.block.pv_eoi)
+    }
+
     fn join_node(&self, node: u32) {
         self.block.node.store(node, Relaxed);
     }

@@ -4,6 +4,7 @@
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, _rdtsc};
+use core::sync::atomic::AtomicU32;
 
 /// RFLAGS: interrupts are enabled.
 const INTERRUPT_FLAG: u64 = 1 << 9;
@@ -90,6 +91,18 @@ pub(crate) fn hlt() {
 pub(crate) fn sti_hlt_cli() {
     // SAFETY: as `sti`.
     unsafe { asm!("sti", "hlt", "cli", options(nostack, preserves_flags)) };
+}
+
+/// Tests and clears bit 0 of `word` in one instruction, without LOCK: for words that this CPU shares with nobody but the host
+/// while that is not executing the guest.
+pub(crate) fn test_and_clear_bit0(word: &AtomicU32) -> bool {
+    let was_set: u8;
+    // SAFETY: changes memory that `word` borrows, in one instruction, which no exit divides.
+    unsafe {
+        asm!("btr dword ptr [{word}], 0", "setc {was_set}", word = in(reg) word.as_ptr(), was_set = out(reg_byte) was_set,
+            options(nostack));
+    }
+    was_set != 0
 }
 
 /// Halts for ever.

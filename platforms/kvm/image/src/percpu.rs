@@ -52,6 +52,8 @@ pub(crate) struct PerCpu {
     pub(crate) node: AtomicU32,
     /// The host's record of stolen time.
     pub(crate) steal_time: StealTime,
+    /// The host's word for ends of interrupts (`MSR_KVM_PV_EOI_EN`).
+    pub(crate) pv_eoi: AtomicU32,
     /// The host's record of the time.
     pub(crate) clock: Record,
     /// Descriptor tables and the stacks of exceptions.
@@ -99,6 +101,7 @@ impl PerCpu {
             lock_stats: LockStats::new(),
             node: AtomicU32::new(0),
             steal_time: StealTime::new(),
+            pv_eoi: AtomicU32::new(0),
             clock: Record::new(),
             tables: UnsafeCell::new(Tables::new()),
         }

@@ -7,7 +7,7 @@
 //! All code runs at CPL 0, the workloads' user mode too: it is a matter of the kernel's own books. A host that asks whether a
 //! preempted vCPU was in kernel mode hears yes.
 //!
-//! **One CPU, one block**: GS points to the [`PerCpu`](percpu::PerCpu) of the executing CPU and never changes.
+//! **One CPU, one block**: GS points to the `PerCpu` of the executing CPU and never changes.
 //! **Interrupts leave IST stacks at once**: code compiled for the host's target uses the red zone, so handlers cannot start
 //! on the interrupted stack; but they can switch tasks, so they cannot stay on a stack per CPU either. The entry moves to
 //! below the interrupted flow's red zone before it calls anything.

@@ -212,6 +212,12 @@ pub struct ReportArgs {
     /// The page [default: beside the result file, as .html]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Write the charts as SVG files into this folder, instead of the page
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    pub svg: Option<PathBuf>,
+    /// Draw only cases whose names begin so; can be repeated
+    #[arg(long, value_name = "START", requires = "svg")]
+    pub case: Vec<String>,
 }
 
 /// `holdfast trace`.
@@ -245,6 +251,9 @@ pub struct TraceArgs {
     /// The file [default: EXPERIMENT-CASE-VARIANT-SEED.pftrace]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Draw the vCPUs of the recording as an SVG file, too
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// `json`: what was recorded, as one document on standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,

@@ -139,6 +139,9 @@ pub enum Exit {
     },
     /// IRET, while a non-maskable interrupt that was injected had not ended: it has now.
     Iret,
+    /// What only the VMM's user space can deal with, such as an access to a device that it emulates. The vCPU's thread
+    /// returns from `KVM_RUN` and is a task like any other, until one says [`Event::VcpuRuns`].
+    Userspace,
     /// Pause-loop exiting: PAUSE after PAUSE for longer than the window.
     Pause,
     /// The guest begins (VMRUN), or ends, to run a guest of its own.
@@ -226,6 +229,14 @@ pub enum Event {
         /// Where.
         pcpu: PcpuId,
     },
+    /// The task that runs on `pcpu`, a thread of the VMM, enters `KVM_RUN` for `vcpu`, which has left it by
+    /// [`Exit::Userspace`]: the thread that had it last, or another one.
+    VcpuRuns {
+        /// Where.
+        pcpu: PcpuId,
+        /// Which.
+        vcpu: VcpuId,
+    },
     /// A device of `vm` signals an interrupt by a message (irqfd): host work on `pcpu`, which runs a task (say, vhost's),
     /// polls, or is idle. Goes to the LAPICs that address and data name; a message to elsewhere goes nowhere.
     Msi {
@@ -280,6 +291,7 @@ impl Event {
             | Event::TaskStarts { pcpu, .. }
             | Event::TaskExecutes { pcpu }
             | Event::TaskEnds { pcpu }
+            | Event::VcpuRuns { pcpu, .. }
             | Event::Msi { pcpu, .. }
             | Event::Inhibit { pcpu, .. }
             | Event::Posted { pcpu }
@@ -325,6 +337,8 @@ pub enum VcpuState {
     Woken,
     /// Its thread sleeps after a pause exit, in the handler of 2.6.33 to 2.6.38.
     PauseSleep,
+    /// Out of `KVM_RUN`, in the VMM's user space; what its thread does there is not the vCPU's.
+    Userspace,
     /// Powered off or crashed.
     Dead,
     /// Ready to run, its task group's quota is spent.

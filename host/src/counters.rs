@@ -28,6 +28,8 @@ macro_rules! counters {
 counters! {
     /// Exits from guest mode, for whatever reason.
     exits,
+    /// Entries of `KVM_RUN` by another thread than the last (ours).
+    thread_changes,
     /// HLT exits.
     halt_exits,
     /// Wake-ups of the sleeping thread.

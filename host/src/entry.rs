@@ -155,7 +155,7 @@ impl Host {
     /// Brings the host timer of `vcpu` in line with its LAPIC's, on `pcpu`.
     pub(crate) fn arm_apic_timer(&mut self, vcpu: VcpuId, pcpu: u32) {
         let at = self.at(vcpu);
-        let (task, deadline) = (at.task, at.apic.timer.deadline);
+        let (task, deadline) = (at.timer, at.apic.timer.deadline);
         match deadline {
             Some(deadline) => self.timers.arm(Timer::Lapic(task), pcpu, deadline),
             None => self.timers.cancel(Timer::Lapic(task)),

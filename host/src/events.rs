@@ -76,6 +76,12 @@ impl Host {
                 }
                 return self.end_polls(now, out);
             }
+            Event::VcpuRuns { vcpu, .. } => {
+                let Some(Run::Task(task)) = self.pcpus[pcpu.0 as usize].doing else {
+                    panic!("a vcpu's run on pcpu {}, which runs no task", pcpu.0)
+                };
+                self.enter_run(task, vcpu, &mut step);
+            }
             Event::TaskSleeps { .. }
             | Event::TaskYields { .. }
             | Event::TaskGivesWay { .. }
@@ -137,7 +143,7 @@ impl Host {
         while let Some(timer) = self.timers.pop(pcpu, step.now) {
             match timer {
                 Timer::Lapic(task) => {
-                    if let ThreadKind::Vcpu(vcpu) = self.threads[task.0 as usize] {
+                    if let Some(vcpu) = self.first_threads[task.0 as usize] {
                         self.apic_timer_expired(vcpu, step);
                     }
                 }
@@ -200,6 +206,10 @@ impl Host {
         }
         if let Some(ThreadKind::Vcpu(vcpu)) = next.map(|task| self.threads[task.0 as usize]) {
             self.load(vcpu, step);
+            if self.vcpus[vcpu.0 as usize].ran {
+                self.shrink_pause_window(vcpu, step);
+            }
+            self.at(vcpu).ran = true;
         }
         match (prev, next) {
             (None, Some(_)) => self.pcpus[pcpu as usize].tick_at = Some(self.next_tick(pcpu, step.now)),
@@ -314,11 +324,10 @@ impl Host {
         }
     }
 
-    /// The thread of `vcpu` takes the executing pCPU (`kvm_arch_vcpu_load`, preempt notifier `sched_in`).
-    fn load(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+    /// `vcpu` takes the executing pCPU (`kvm_arch_vcpu_load`): its thread does, or comes from user space.
+    pub(crate) fn load(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::VcpuLoad, 1);
         let at = self.at(vcpu);
-        let again = at.cpu.is_some();
         at.preempted = false;
         at.ready = false;
         at.requests.steal_update = true;
@@ -326,10 +335,7 @@ impl Host {
         self.avic_load(vcpu, step.pcpu);
         let at = self.at(vcpu);
         at.set_state(VcpuState::HandlingExit, step);
-        let task = at.task;
-        if again {
-            self.shrink_pause_window(vcpu, step);
-        }
+        let task = at.timer;
         // A timer expires where its vCPU runs: it comes along.
         if let Some((pcpu, deadline)) = self.timers.armed(Timer::Lapic(task))
             && pcpu != step.pcpu

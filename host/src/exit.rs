@@ -49,6 +49,7 @@ impl Host {
                 self.at(vcpu).pending.nmi_blocked = false;
                 self.request_event(vcpu);
             }
+            Exit::Userspace => self.leave_run(vcpu, step),
             Exit::Pause => self.on_spin(vcpu, step),
             Exit::Shutdown => self.shutdown(vcpu, step),
         }
@@ -59,9 +60,9 @@ impl Host {
         let at = self.at(vcpu);
         at.activity = Activity::Dead;
         at.steal.msr = 0;
-        let task = at.task;
+        let (task, timer) = (at.task, at.timer);
         at.set_state(VcpuState::Dead, step);
-        self.timers.cancel(Timer::Lapic(task));
+        self.timers.cancel(Timer::Lapic(timer));
         self.timers.cancel(Timer::Sleep(task));
         self.sched.exit(step.pcpu);
         self.reschedule(step);

@@ -74,6 +74,10 @@ pub struct Host {
     pub(crate) vms: Vec<Vm>,
     pub(crate) vcpus: Vec<Vcpu>,
     pub(crate) threads: Vec<ThreadKind>,
+    /// For each thread the vCPU for which it was made.
+    pub(crate) first_threads: Vec<Option<VcpuId>>,
+    /// How many threads of each number have ended.
+    pub(crate) lives: Vec<u32>,
     /// For each thread what came before it was ready for it.
     pub(crate) early: Vec<Option<Early>>,
     /// Threads that [`Host::start`] leaves alone.
@@ -128,6 +132,8 @@ impl Host {
             vms: Vec::new(),
             vcpus: Vec::new(),
             threads: Vec::new(),
+            first_threads: Vec::new(),
+            lives: Vec::new(),
             early: Vec::new(),
             dormant: Vec::new(),
             poll_kicks: Vec::new(),
@@ -316,6 +322,11 @@ impl Host {
 
     fn add_thread(&mut self, kind: ThreadKind, nice: i8, group: GroupId, affinity: Option<Mask>) -> TaskId {
         self.threads.push(kind);
+        self.lives.push(0);
+        self.first_threads.push(match kind {
+            ThreadKind::Vcpu(vcpu) => Some(vcpu),
+            ThreadKind::Plain | ThreadKind::Voluntary => None,
+        });
         self.early.push(None);
         self.dormant.push(false);
         self.timers.add_thread();

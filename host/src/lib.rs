@@ -36,6 +36,7 @@ mod steal_time;
 mod step;
 mod task;
 mod timer;
+mod userspace;
 mod vcpu;
 
 pub use avic::{AvicConfig, AvicEnable, HostMemory, Inhibit, Inhibits, SvmPart};

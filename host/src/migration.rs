@@ -176,7 +176,7 @@ impl Host {
         self.avic_restored(vcpu);
         let at = self.at(vcpu);
         // It comes along to wherever the vCPU is loaded first.
-        let (task, deadline) = (at.task, at.apic.timer.deadline);
+        let (task, deadline) = (at.timer, at.apic.timer.deadline);
         if let Some(deadline) = deadline {
             self.timers.arm(Timer::Lapic(task), 0, deadline);
         }

@@ -31,6 +31,12 @@ impl Host {
         self.sched.run_delay(self.vcpus[vcpu.0 as usize].task)
     }
 
+    /// `vcpu` has another thread: what that one waited before is not the guest's.
+    pub(crate) fn count_waiting_anew(&mut self, vcpu: VcpuId) {
+        let waited = self.waited_ns(vcpu);
+        self.at(vcpu).steal.seen_ns = waited;
+    }
+
     /// Where the record of `vcpu` is, if it has one. One that is not in memory is accepted, as KVM does it, and never
     /// written.
     fn record(&self, vcpu: VcpuId) -> Option<u64> {

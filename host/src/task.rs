@@ -59,6 +59,7 @@ impl Host {
                 }
             }
             Event::TaskEnds { .. } => {
+                self.lives[task.0 as usize] += u32::from(!self.config.pause.faults.dead_threads_stay);
                 self.sched.exit(step.pcpu);
                 self.reschedule(step);
                 if self.early[task.0 as usize].take() == Some(Early::Start) {
@@ -70,6 +71,7 @@ impl Host {
             | Event::Msi { .. }
             | Event::Inhibit { .. }
             | Event::Posted { .. }
+            | Event::VcpuRuns { .. }
             | Event::Line { .. } => {
                 unreachable!("no event of a task: {event:?}")
             }

@@ -133,6 +133,15 @@ pub(crate) struct PvEoi {
     pub(crate) pending: bool,
 }
 
+/// A reference to a thread, which outlives it: numbers are given anew, lives are not (§1.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pid {
+    /// The thread's number.
+    pub(crate) task: TaskId,
+    /// How many threads had that number before.
+    pub(crate) life: u32,
+}
+
 /// A vCPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Vcpu {
@@ -140,7 +149,12 @@ pub(crate) struct Vcpu {
     pub(crate) vm: VmId,
     /// Its index in its VM, which is its APIC ID.
     pub(crate) index: u32,
+    /// The thread that has it in `KVM_RUN`, or had it last.
     pub(crate) task: TaskId,
+    /// The same as others find it, who may come when that thread is gone.
+    pub(crate) pid: Pid,
+    /// Number of its LAPIC's timer, whatever thread it has: that of its first one.
+    pub(crate) timer: TaskId,
     pub(crate) state: VcpuState,
     pub(crate) activity: Activity,
     pub(crate) mode: Cell<Mode>,
@@ -168,6 +182,8 @@ pub(crate) struct Vcpu {
     /// The largest that it has been at a pause exit.
     pub(crate) pause_window_max: u32,
     pub(crate) ipi: IpiRecord,
+    /// Its thread has had a pCPU for it: when it gets one again, the window shrinks.
+    pub(crate) ran: bool,
     /// Where it was last loaded.
     pub(crate) cpu: Option<u32>,
     /// Its last entry opened an interrupt window.
@@ -188,6 +204,8 @@ impl Vcpu {
             vm,
             index,
             task,
+            pid: Pid { task, life: 0 },
+            timer: task,
             state: VcpuState::Woken,
             activity: Activity::Run,
             mode: Cell::new(Mode::Outside),
@@ -205,6 +223,7 @@ impl Vcpu {
             pause_window: 0,
             pause_window_max: 0,
             ipi: IpiRecord::default(),
+            ran: false,
             cpu: None,
             window: false,
             halt: HaltPoll::default(),

@@ -6,6 +6,7 @@
 //!   a phone; colours follow the reader's light or dark setting, and can be told apart without seeing all of them.
 
 mod chart;
+mod drawing;
 mod share;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -15,7 +16,12 @@ use crate::explain::{self, Explanation, Row, TELLING};
 use crate::results::Results;
 use crate::shown::{number, percent, result_heads, result_row, verdict};
 
-const STYLE: &str = include_str!("report/style.css");
+/// Colours and marks, of pages and of drawings.
+const MARKS: &str = include_str!("report/marks.css");
+const STYLE: &str = concat!(include_str!("report/marks.css"), include_str!("report/style.css"));
+pub use drawing::{Drawing, drawings};
+pub(crate) use drawing::{LABELS, PLOT, frame, legend_of};
+
 /// Forbids the page to load or to execute anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 

@@ -31,8 +31,7 @@ pub static EXPERIMENTS: &[Shipped] = shipped!(
 );
 
 /// Machine profiles.
-pub static MACHINES: &[Shipped] =
-    shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "broadwell-2x14", "carrizo-4", "generic-x86");
+pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "broadwell-2x14", "carrizo-4", "epyc-rome", "generic-x86");
 
 /// The profile of an experiment that names none.
 pub const DEFAULT_MACHINE: &str = "generic-x86";

@@ -6,6 +6,7 @@
 
 mod picture;
 mod proto;
+mod svg;
 mod write;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use crate::amount::Amount;
 use crate::diagnostic::{Place, Problem, Problems};
 use crate::plan::Plan;
 
+pub use svg::svg;
 pub use write::encode;
 
 /// How much is recorded where the user does not say, nanoseconds of virtual time.

@@ -1,5 +1,9 @@
 //! `holdfast report`.
 
+use std::path::Path;
+
+use holdfast_lab::diagnostic::{Place, Problem, Problems};
+use holdfast_lab::results::Results;
 use holdfast_lab::{file, report, results};
 
 use crate::Done;
@@ -8,6 +12,9 @@ use crate::args::ReportArgs;
 /// Makes a page of a result file.
 pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
     let results = results::read(&args.results)?;
+    if let Some(folder) = &args.svg {
+        return draw(args, &results, folder);
+    }
     let page = report::html(&results);
     let path = match &args.out {
         Some(path) => path.clone(),
@@ -18,5 +25,27 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
         "report: {} (open it in any browser; it needs no network)",
         path.display()
     );
+    Ok(Done::Whole)
+}
+
+/// Writes the charts as files of their own.
+fn draw(args: &ReportArgs, results: &Results, folder: &Path) -> anyhow::Result<Done> {
+    let drawings = report::drawings(results, &args.case);
+    if drawings.is_empty() {
+        let mut names: Vec<&str> = results.cases.iter().map(|case| case.case.as_str()).collect();
+        names.dedup();
+        let problem = Problem {
+            place: Place::whole("--case"),
+            key: String::new(),
+            found: format!("{:?}", args.case),
+            expected: format!("the beginning of one of {}", names.join(", ")),
+        };
+        return Err(Problems(vec![problem]).into());
+    }
+    for drawing in drawings {
+        let path = folder.join(drawing.name).with_extension("svg");
+        file::write(&path, drawing.svg.as_bytes())?;
+        eprintln!("drawing: {}", path.display());
+    }
     Ok(Done::Whole)
 }

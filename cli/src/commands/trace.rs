@@ -59,6 +59,14 @@ pub fn trace(args: &TraceArgs) -> anyhow::Result<Done> {
     let bytes = trace::encode(&traced.timeline);
     let path = args.out.clone().unwrap_or_else(|| file_name(&plan));
     file::write(&path, &bytes)?;
+    if let Some(path) = &args.svg {
+        let title = format!(
+            "{}, {}, {}",
+            plan.experiment.name, plan.cells[0].case, plan.cells[0].variant
+        );
+        file::write(path, trace::svg(&title, &traced.timeline).as_bytes())?;
+        eprintln!("drawing: {}", path.display());
+    }
     let said = said(&plan, &traced, path.display().to_string(), bytes.len());
     explain(&said, &plan, &traced);
     if args.format == Format::Json {

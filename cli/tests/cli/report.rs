@@ -231,3 +231,45 @@ fn bad_results_are_told() {
     let lacking = complaint("lacking.json", Some("{\"schema\": \"holdfast.results/1\"}"));
     assert!(lacking.contains("missing field"), "{lacking}");
 }
+
+#[test]
+fn drawings_stand_alone_and_nothing_of_the_users_becomes_markup() {
+    let (folder, _page) = reported();
+    let ran = holdfast_in(folder.path(), &["report", "mine.results.json", "--svg", "drawn"]);
+    assert_eq!((ran.status, ran.out.as_str()), (0, ""), "{}", ran.err);
+    for name in ["mine-elapsed.svg", "mine-lost-time.svg"] {
+        let text = fs::read_to_string(folder.path().join("drawn").join(name)).expect("it is there");
+        assert!(text.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{name}");
+        for planted in [
+            "<script",
+            "<img",
+            "<iframe",
+            "\" onload",
+            "<a ",
+            "<link",
+            "@import",
+            "url(",
+        ] {
+            assert!(!text.contains(planted), "{name}: {planted}");
+        }
+        for tag in ["svg", "g", "text", "title", "style", "rect"] {
+            let opened = text.matches(&format!("<{tag} ")).count() + text.matches(&format!("<{tag}>")).count();
+            assert_eq!(opened, text.matches(&format!("</{tag}>")).count(), "{name}: {tag}");
+        }
+        assert!(
+            text.contains("prefers-color-scheme: dark"),
+            "{name} follows the reader's setting"
+        );
+    }
+    let none = holdfast_in(
+        folder.path(),
+        &["report", "mine.results.json", "--svg", "drawn", "--case", "zzz"],
+    );
+    assert_eq!(none.status, 2, "{}", none.err);
+    assert!(
+        none.err
+            .contains("--case: found [\"zzz\"], expected the beginning of one of"),
+        "{}",
+        none.err
+    );
+}

@@ -300,6 +300,8 @@ pub struct SpinFaults {
     pub window_stays: bool,
     /// A kick to oneself yields to oneself.
     pub self_kick_yields: bool,
+    /// A thread that has another one's number is taken for that one.
+    pub dead_threads_stay: bool,
 }
 
 impl SpinFaults {
@@ -309,5 +311,6 @@ impl SpinFaults {
         eligibility_stays: false,
         window_stays: false,
         self_kick_yields: false,
+        dead_threads_stay: false,
     };
 }

@@ -123,7 +123,9 @@ impl Host {
             return None;
         }
         self.at(search.spinner).counters.directed_yield_attempted += 1;
-        let task = self.at(target).task;
+        let Some(task) = self.thread_of(target) else {
+            return Some(Attempt::Unsuitable);
+        };
         let handling = &self.config.pause;
         if handling.filters.undercommit && self.sched.both_alone(step.pcpu, task) {
             return Some(Attempt::Undercommitted);
@@ -171,8 +173,8 @@ impl Host {
 
     /// Yields from `vcpu`, which runs here, to `target`; the pCPU is rescheduled if the scheduler takes it up.
     pub(crate) fn directed_yield(&mut self, vcpu: VcpuId, target: VcpuId, step: &mut Step<'_>) -> bool {
-        let task = self.at(target).task;
-        let done = self.sched.yield_to(step.pcpu, task, step) == YieldTo::Done;
+        let task = self.thread_of(target);
+        let done = task.is_some_and(|task| self.sched.yield_to(step.pcpu, task, step) == YieldTo::Done);
         step.out.push(Command::DirectedYield {
             from: vcpu,
             to: target,

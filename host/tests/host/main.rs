@@ -11,6 +11,7 @@ mod migration;
 mod pv;
 mod spin;
 mod tasks;
+mod userspace;
 mod windows;
 mod world;
 mod yields;

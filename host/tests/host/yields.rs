@@ -131,3 +131,33 @@ fn an_unanswered_ipi_makes_its_receiver_the_first_candidate() {
     assert_eq!(hits(true), 3);
     assert!(hits(false) <= 1);
 }
+
+/// All `vcpus` spin, on one pCPU: pause exits, candidates looked at, candidates charged for.
+fn search(vcpus: usize) -> (u64, u64, u64) {
+    let mut world = World::new(&host(PauseHandling::DIRECTED_YIELD_2011), &places(1, 1, 1));
+    world.add_vm(&VmConfig::default(), &[], (0..vcpus).map(|_| spinner()).collect());
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(20 * MS);
+    let trace = world.trace.take().expect("a trace");
+    let charged = trace.iter().map(|(_, command)| match command {
+        Command::Charge {
+            cost: holdfast_host::Cost::SpinCandidate,
+            count,
+            ..
+        } => u64::from(*count),
+        _ => 0,
+    });
+    let counter = |name| world.counter(holdfast_host::VmId(0), name);
+    (counter("pause_exits"), counter("directed_yield_looks"), charged.sum())
+}
+
+#[test]
+fn a_search_costs_as_many_looks_as_it_takes_however_large_the_guest_is() {
+    for vcpus in [2, 16, 128, 1024] {
+        let (exits, looks, charged) = search(vcpus);
+        assert!(exits > 1000, "{vcpus}: {exits}");
+        // Everyone else is preempted: the first candidate is the right one.
+        assert_eq!((looks, charged), (exits, exits), "{vcpus} vCPUs");
+    }
+}

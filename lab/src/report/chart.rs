@@ -6,24 +6,24 @@ use super::spoken_number;
 use crate::results::{Case, Results};
 
 /// Height of a row's drawing, pixels.
-const HEIGHT: f64 = 46.0;
+pub(super) const HEIGHT: f64 = 46.0;
 /// Where the samples are.
-const MIDDLE: f64 = 18.0;
+pub(super) const MIDDLE: f64 = 18.0;
 /// Where the published figure is.
 const BELOW: f64 = 36.0;
 /// From this ratio of the largest to the smallest value on, the axis is logarithmic.
 const WIDE: f64 = 12.0;
 
 /// From values to shares of the width, per cent.
-struct Axis {
+pub(super) struct Axis {
     low: f64,
     high: f64,
-    logarithmic: bool,
+    pub(super) logarithmic: bool,
 }
 
 impl Axis {
     /// An axis for all that `cases` show.
-    fn of(cases: &[&Case]) -> Option<Axis> {
+    pub(super) fn of(cases: &[&Case]) -> Option<Axis> {
         let figures = |case: &&Case| -> Vec<f64> {
             let published = case.published.as_ref().map(|published| published.mean);
             case.samples.iter().copied().chain(case.mean).chain(published).collect()
@@ -147,40 +147,47 @@ fn row(case: &Case, axis: &Axis, first: bool) -> Markup {
             div class="label" { b { (case.case) } " " (case.variant) " " span class="vm" { (case.vm) } }
             svg class="plot" width="100%" height=(HEIGHT) role="img" aria-label=(words) {
                 title { (words) }
-                @for tick in axis.ticks() {
-                    @let x = share(axis.at(tick));
-                    line class="grid" x1=(x) x2=(x) y1="0" y2=(HEIGHT) {}
+                (marks(case, axis, HEIGHT))
+            }
+        }
+    }
+}
+
+/// All that is drawn of `case`, on a grid of `height` pixels.
+pub(super) fn marks(case: &Case, axis: &Axis, height: f64) -> Markup {
+    html! {
+        @for tick in axis.ticks() {
+            @let x = share(axis.at(tick));
+            line class="grid" x1=(x) x2=(x) y1="0" y2=(height) {}
+        }
+        @if let (Some(mean), Some(sd)) = (case.mean, case.sd) {
+            line class="spread" x1=(share(axis.at(mean - sd))) x2=(share(axis.at(mean + sd))) y1=(MIDDLE) y2=(MIDDLE) {}
+        }
+        @for (index, sample) in case.samples.iter().enumerate() {
+            // Dots of equal samples must not hide each other.
+            @let y = MIDDLE + [0.0, -6.0, 6.0, -3.0, 3.0][index % 5];
+            circle class="dot" cx=(share(axis.at(*sample))) cy=(y) r="4.5" {
+                title {
+                    @if let Some(seed) = case.seeds.get(index) { "seed " (seed) ": " }
+                    (spoken_number(*sample, &case.unit))
                 }
-                @if let (Some(mean), Some(sd)) = (case.mean, case.sd) {
-                    line class="spread" x1=(share(axis.at(mean - sd))) x2=(share(axis.at(mean + sd))) y1=(MIDDLE) y2=(MIDDLE) {}
-                }
-                @for (index, sample) in case.samples.iter().enumerate() {
-                    // Dots of equal samples must not hide each other.
-                    @let y = MIDDLE + [0.0, -6.0, 6.0, -3.0, 3.0][index % 5];
-                    circle class="dot" cx=(share(axis.at(*sample))) cy=(y) r="4.5" {
-                        title {
-                            @if let Some(seed) = case.seeds.get(index) { "seed " (seed) ": " }
-                            (spoken_number(*sample, &case.unit))
-                        }
-                    }
-                }
-                @if let Some(mean) = case.mean {
-                    @let x = share(axis.at(mean));
-                    line class="mean" x1=(x) x2=(x) y1=(MIDDLE - 12.0) y2=(MIDDLE + 12.0) {
-                        title { "mean " (spoken_number(mean, &case.unit)) }
-                    }
-                }
-                @if let Some(published) = &case.published {
-                    @if let Some(sd) = published.sd {
-                        line class="published-spread" x1=(share(axis.at(published.mean - sd)))
-                            x2=(share(axis.at(published.mean + sd))) y1=(BELOW) y2=(BELOW) {}
-                    }
-                    // A nested drawing puts a shape of fixed size at a share of the width.
-                    svg x=(share(axis.at(published.mean))) y=(BELOW) overflow="visible" {
-                        path class={ "published" @if published.calibrate { " calibrated" } } d="M0 -6 L6 0 L0 6 L-6 0 Z" {
-                            title { "published " (spoken_number(published.mean, &case.unit)) ", " (published.source) }
-                        }
-                    }
+            }
+        }
+        @if let Some(mean) = case.mean {
+            @let x = share(axis.at(mean));
+            line class="mean" x1=(x) x2=(x) y1=(MIDDLE - 12.0) y2=(MIDDLE + 12.0) {
+                title { "mean " (spoken_number(mean, &case.unit)) }
+            }
+        }
+        @if let Some(published) = &case.published {
+            @if let Some(sd) = published.sd {
+                line class="published-spread" x1=(share(axis.at(published.mean - sd)))
+                    x2=(share(axis.at(published.mean + sd))) y1=(BELOW) y2=(BELOW) {}
+            }
+            // A nested drawing puts a shape of fixed size at a share of the width.
+            svg x=(share(axis.at(published.mean))) y=(BELOW) overflow="visible" {
+                path class={ "published" @if published.calibrate { " calibrated" } } d="M0 -6 L6 0 L0 6 L-6 0 Z" {
+                    title { "published " (spoken_number(published.mean, &case.unit)) ", " (published.source) }
                 }
             }
         }
@@ -191,11 +198,16 @@ fn scale(axis: &Axis, unit: &str) -> Markup {
     html! {
         div class="row axis" aria-hidden="true" {
             div class="label" {}
-            svg class="plot" width="100%" height="20" {
-                @for tick in axis.ticks() {
-                    text x=(share(axis.at(tick))) y="14" text-anchor=(anchor(axis.at(tick))) { (tick_text(tick)) " " (unit) }
-                }
-            }
+            svg class="plot" width="100%" height="20" { (numbers(axis, unit)) }
+        }
+    }
+}
+
+/// What the grid's lines stand for.
+pub(super) fn numbers(axis: &Axis, unit: &str) -> Markup {
+    html! {
+        @for tick in axis.ticks() {
+            text x=(share(axis.at(tick))) y="14" text-anchor=(anchor(axis.at(tick))) { (tick_text(tick)) " " (unit) }
         }
     }
 }
@@ -217,7 +229,8 @@ fn tick_text(tick: f64) -> String {
     format!("{tick:e}")
 }
 
-fn in_words(case: &Case) -> String {
+/// What the row of `case` says.
+pub(super) fn in_words(case: &Case) -> String {
     let mut words = format!("{} {} {}: ", case.case, case.variant, case.vm);
     match case.mean {
         Some(mean) => words.push_str(&format!("mean {}", spoken_number(mean, &case.unit))),

@@ -14,7 +14,7 @@ struct Group {
 }
 
 /// In the order of the bars: work first, then what costs work, then what costs nothing.
-const GROUPS: [Group; 10] = [
+const GROUPS: [Group; 11] = [
     Group {
         class: "c-useful",
         name: "useful work",
@@ -32,13 +32,13 @@ const GROUPS: [Group; 10] = [
     },
     Group {
         class: "c-holder",
-        name: "spinning behind a preempted holder",
-        causes: &["spin_preempted_holder"],
+        name: "spinning behind a preempted or throttled holder",
+        causes: &["spin_preempted_holder", "spin_throttled_holder"],
     },
     Group {
         class: "c-waiter",
-        name: "spinning behind a preempted waiter",
-        causes: &["spin_preempted_waiter"],
+        name: "spinning behind a preempted or throttled waiter",
+        causes: &["spin_preempted_waiter", "spin_throttled_waiter"],
     },
     Group {
         class: "c-ipi",
@@ -58,7 +58,12 @@ const GROUPS: [Group; 10] = [
     Group {
         class: "c-ready",
         name: "ready, without a pCPU",
-        causes: &["runnable", "wake_latency", "throttled"],
+        causes: &["runnable", "wake_latency"],
+    },
+    Group {
+        class: "c-throttled",
+        name: "throttled: the quota is spent",
+        causes: &["throttled"],
     },
     Group {
         class: "c-idle",
@@ -70,13 +75,13 @@ const GROUPS: [Group; 10] = [
 const REST: (&str, &str) = ("c-rest", "exits, interrupts and host code");
 
 /// A part of a bar.
-struct Part {
-    class: &'static str,
-    name: &'static str,
-    share: f64,
+pub(super) struct Part {
+    pub(super) class: &'static str,
+    pub(super) name: &'static str,
+    pub(super) share: f64,
 }
 
-fn parts(row: &Row) -> Vec<Part> {
+pub(super) fn parts(row: &Row) -> Vec<Part> {
     let of = |causes: &[&str]| -> f64 {
         let mine = row
             .lost_time
@@ -100,7 +105,7 @@ fn parts(row: &Row) -> Vec<Part> {
         share: rest.map(|(_, share)| share).sum(),
     };
     // Before what costs nobody anything.
-    parts.insert(GROUPS.len() - 2, rest);
+    parts.insert(GROUPS.len() - 3, rest);
     parts
 }
 
@@ -139,13 +144,31 @@ pub fn bars(explanation: &Explanation) -> Markup {
     }
 }
 
-fn bar(row: &Row, parts: &[Part], first: bool) -> Markup {
+/// What the bar of `row` says.
+pub(super) fn in_words(row: &Row, parts: &[Part]) -> String {
     let said: Vec<String> = parts
         .iter()
         .filter(|part| part.share > 0.0)
         .map(|part| spoken(part.name, part.share))
         .collect();
-    let words = format!("{} {} {}: {}", row.case, row.variant, row.vm, said.join(", "));
+    format!("{} {} {}: {}", row.case, row.variant, row.vm, said.join(", "))
+}
+
+fn bar(row: &Row, parts: &[Part], first: bool) -> Markup {
+    let words = in_words(row, parts);
+    html! {
+        div class={ "row" @if first { " first" } @if !row.measured { " beside" } } {
+            div class="label" { b { (row.case) } " " (row.variant) " " span class="vm" { (row.vm) } }
+            svg class="plot bar" width="100%" height="26" role="img" aria-label=(words) {
+                title { (words) }
+                (filling(parts, 26))
+            }
+        }
+    }
+}
+
+/// The parts of a bar of `height` pixels, side by side.
+pub(super) fn filling(parts: &[Part], height: u32) -> Markup {
     let mut at = 0.0;
     let places: Vec<(f64, &Part)> = parts
         .iter()
@@ -156,16 +179,10 @@ fn bar(row: &Row, parts: &[Part], first: bool) -> Markup {
         })
         .collect();
     html! {
-        div class={ "row" @if first { " first" } @if !row.measured { " beside" } } {
-            div class="label" { b { (row.case) } " " (row.variant) " " span class="vm" { (row.vm) } }
-            svg class="plot bar" width="100%" height="26" role="img" aria-label=(words) {
-                title { (words) }
-                @for (start, part) in places {
-                    @if part.share > 0.0 {
-                        rect class=(part.class) x=(format!("{:.4}%", start * 100.0)) width=(format!("{:.4}%", part.share * 100.0)) height="26" {
-                            title { (spoken(part.name, part.share)) }
-                        }
-                    }
+        @for (start, part) in places {
+            @if part.share > 0.0 {
+                rect class=(part.class) x=(format!("{:.4}%", start * 100.0)) width=(format!("{:.4}%", part.share * 100.0)) height=(height) {
+                    title { (spoken(part.name, part.share)) }
                 }
             }
         }

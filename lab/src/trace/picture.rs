@@ -196,12 +196,17 @@ impl Artist<'_> {
                 ..Track::default()
             });
         }
-        let counters: [(&str, Stretches); 2] = [
+        let counters: [(&str, Stretches); 3] = [
             ("spinning behind a vCPU without a pCPU", spins_behind_preempted),
             ("ready, without a pCPU", ready),
+            ("throttled", throttled),
         ];
         for (name, of) in counters {
             let spans: Vec<(u64, u64)> = mine().flat_map(|(_, vcpu)| of(vcpu)).collect();
+            if name == "throttled" && spans.is_empty() {
+                // Most guests have no quota.
+                continue;
+            }
             tracks.push(Track {
                 name: name.to_owned(),
                 description: "Number of vCPUs.",
@@ -220,6 +225,9 @@ impl Artist<'_> {
             Place::Preempted { holds: Some(lock), .. } => with("preempted, holds", lock),
             Place::Preempted { awaits: Some(lock), .. } => with("preempted, waits for", lock),
             Place::Preempted { .. } => ("preempted".to_owned(), None),
+            Place::Throttled { holds: Some(lock), .. } => with("throttled, holds", lock),
+            Place::Throttled { awaits: Some(lock), .. } => with("throttled, waits for", lock),
+            Place::Throttled { .. } => ("throttled".to_owned(), None),
             Place::Halted { awaits: Some(lock) } => with("halted, waits for", lock),
             Place::Halted { .. } => ("halted, idle".to_owned(), None),
             Place::Woken => ("woken, waits for a pCPU".to_owned(), None),
@@ -239,6 +247,8 @@ impl Artist<'_> {
                     Behind::RunningHolder(vcpu) => format!("behind {}, which holds it and runs", self.vcpu(vcpu)),
                     Behind::PreemptedHolder(vcpu) => format!("behind PREEMPTED HOLDER {}", self.vcpu(vcpu)),
                     Behind::PreemptedWaiter(vcpu) => format!("behind PREEMPTED WAITER {}", self.vcpu(vcpu)),
+                    Behind::ThrottledHolder(vcpu) => format!("behind THROTTLED HOLDER {}", self.vcpu(vcpu)),
+                    Behind::ThrottledWaiter(vcpu) => format!("behind THROTTLED WAITER {}", self.vcpu(vcpu)),
                     Behind::HandOver => "being handed over".to_owned(),
                 };
                 (format!("spins for {}, {behind}", class(lock)), Some(lock.line))
@@ -299,7 +309,7 @@ type Stretches = fn(&VcpuTimeline) -> Vec<(u64, u64)>;
 
 fn spins_behind_preempted(vcpu: &VcpuTimeline) -> Vec<(u64, u64)> {
     let spins = vcpu.doings.iter().filter(|span| match span.what {
-        Doing::Spin { behind, .. } => matches!(behind, Behind::PreemptedHolder(_) | Behind::PreemptedWaiter(_)),
+        Doing::Spin { behind, .. } => !matches!(behind, Behind::RunningHolder(_) | Behind::HandOver),
         _ => false,
     });
     spins.map(|span| (span.start.nanos(), span.end.nanos())).collect()
@@ -309,6 +319,12 @@ fn ready(vcpu: &VcpuTimeline) -> Vec<(u64, u64)> {
     let ready = |span: &&Span<Place>| matches!(span.what, Place::Preempted { .. } | Place::Woken);
     let ready = vcpu.places.iter().filter(ready);
     ready.map(|span| (span.start.nanos(), span.end.nanos())).collect()
+}
+
+fn throttled(vcpu: &VcpuTimeline) -> Vec<(u64, u64)> {
+    let throttled = |span: &&Span<Place>| matches!(span.what, Place::Throttled { .. });
+    let throttled = vcpu.places.iter().filter(throttled);
+    throttled.map(|span| (span.start.nanos(), span.end.nanos())).collect()
 }
 
 /// How many of `spans` there are at each time.

@@ -11,7 +11,11 @@ use holdfast_sim::CallOff;
 
 fn play(name: &str, options: &Options) -> Results {
     let file = shipped::find(shipped::EXPERIMENTS, name).expect("it is shipped");
-    let experiment = Experiment::parse(file.file, file.text).expect("a valid experiment");
+    play_text(name, file.text, options)
+}
+
+fn play_text(name: &str, text: &str, options: &Options) -> Results {
+    let experiment = Experiment::parse(name, text).expect("a valid experiment");
     let plan = Plan::new(experiment, options).expect("a valid plan");
     let call_off = CallOff::new(false);
     let execution = Execution {
@@ -102,4 +106,59 @@ fn whatever_the_broker_s_shape_each_message_produced_is_consumed() {
             assert_eq!(counter(&case, "amqp.consumed"), 2001.0, "{shape:?} {}", case.variant);
         }
     }
+}
+
+/// A guest whose vCPUs share the cores of two complexes of an EPYC with as many hogs.
+const ON_AN_EPYC: &str = r#"
+name = "epyc"
+title = "a pause filter"
+metric = "elapsed"
+limit = "2000 s"
+[machine]
+profile = "epyc-rome"
+sockets = 2
+threads = 1
+[host]
+pause_exit = "directed-yield-2011"
+[[vm]]
+name = "build"
+workload = "kernbench"
+vcpus = 8
+kernbench.jobs = 16
+[[vm]]
+name = "hogs"
+workload = "hog"
+vcpus = 8
+"#;
+
+/// Its pause exits under what `settings` say.
+fn filtered(settings: &[&str]) -> f64 {
+    let options = Options {
+        set: settings.iter().map(|setting| (*setting).to_owned()).collect(),
+        ..small(0.01, &[])
+    };
+    let results = play_text("epyc.toml", ON_AN_EPYC, &options);
+    results.cases.iter().map(|case| counter(case, "pause_exits")).sum()
+}
+
+#[test]
+fn amd_s_pause_filter_exits_more_often_the_fewer_pauses_pass_and_the_farther_apart_they_may_be() {
+    let threshold = "host.amd.filter_threshold=true";
+    let counts: Vec<f64> = ["300", "3000", "65535"]
+        .map(|count| filtered(&[threshold, &format!("machine.pause_filter_count={count}")]))
+        .to_vec();
+    assert!(
+        counts[0] > 2.0 * counts[1] && counts[1] > 2.0 * counts[2],
+        "by count: {counts:?}"
+    );
+    // A PAUSE takes 65 cycles, and a loop has more than that: within 1 cycle of the last one none is, within 128 all are.
+    let within = |cycles| {
+        let key = format!("machine.pause_filter_threshold={cycles} cycles");
+        filtered(&[threshold, "machine.pause_filter_count=300", &key])
+    };
+    assert_eq!(within(1), 0.0);
+    assert!(within(128) > 0.0);
+    // Without the threshold in use, all PAUSEs count, loops or not.
+    let all = filtered(&["host.amd.filter_threshold=false", "machine.pause_filter_count=300"]);
+    assert!(all >= within(128), "{all}");
 }

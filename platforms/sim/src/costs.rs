@@ -55,6 +55,7 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         | Exit::MmioWrite { .. }
         | Exit::MmioRead { .. } => Cause::ExitApic,
         Exit::Pause => Cause::ExitPause,
+        Exit::Userspace => Cause::HostOverhead,
         Exit::Nested { .. } => Cause::HostOverhead,
         Exit::Shutdown => Cause::Off,
     }

@@ -410,6 +410,8 @@ impl Engine {
             VcpuState::Throttled => Cause::Throttled,
             VcpuState::Woken => Cause::WakeLatency,
             VcpuState::PauseSleep => Cause::ExitPause,
+            // No device of a simulated guest is emulated in user space.
+            VcpuState::Userspace => Cause::HostOverhead,
             VcpuState::Dead => Cause::Off,
         };
         let (holding, waiting) = (u64::from(!this.held.is_empty()), u64::from(lock_wait));

@@ -122,6 +122,13 @@ pub enum Place {
         /// The lock that it waits for.
         awaits: Option<Lock>,
     },
+    /// Ready to run, and not let: its task group's quota is spent.
+    Throttled {
+        /// The lock that it took last and holds.
+        holds: Option<Lock>,
+        /// The lock that it waits for.
+        awaits: Option<Lock>,
+    },
     /// Halted.
     Halted {
         /// Until this lock's holder kicks it; `None`: idle.
@@ -170,6 +177,10 @@ pub enum Behind {
     PreemptedHolder(u32),
     /// The longest waiter, who has no pCPU, while the lock is free.
     PreemptedWaiter(u32),
+    /// As [`Behind::PreemptedHolder`], for want of its group's quota.
+    ThrottledHolder(u32),
+    /// As [`Behind::PreemptedWaiter`], for want of its group's quota.
+    ThrottledWaiter(u32),
     /// Nobody: the lock is being handed over.
     HandOver,
 }

@@ -538,8 +538,9 @@ fn is_legal(from: VcpuState, to: VcpuState) -> bool {
         InGuest => matches!(to, HandlingExit),
         HandlingExit => matches!(
             to,
-            InGuest | Polling | Preempted | Throttled | Blocked | PauseSleep | Dead
+            InGuest | Polling | Preempted | Throttled | Blocked | PauseSleep | Userspace | Dead
         ),
+        Userspace => matches!(to, HandlingExit),
         Polling => matches!(to, HandlingExit | Blocked),
         Preempted => matches!(to, HandlingExit | Throttled),
         Throttled => matches!(to, HandlingExit | Preempted | Woken),

@@ -333,8 +333,10 @@ impl Engine {
         let waiters = record.contention().map_or(&[][..], |contention| &contention.waiters);
         let behind = match (culprit, record.holder(), waiters.first()) {
             (Culprit::RunningHolder, Some(holder), _) => Behind::RunningHolder(holder),
-            (Culprit::PreemptedHolder | Culprit::ThrottledHolder, Some(holder), _) => Behind::PreemptedHolder(holder),
-            (Culprit::PreemptedWaiter | Culprit::ThrottledWaiter, _, Some(&waiter)) => Behind::PreemptedWaiter(waiter),
+            (Culprit::PreemptedHolder, Some(holder), _) => Behind::PreemptedHolder(holder),
+            (Culprit::ThrottledHolder, Some(holder), _) => Behind::ThrottledHolder(holder),
+            (Culprit::PreemptedWaiter, _, Some(&waiter)) => Behind::PreemptedWaiter(waiter),
+            (Culprit::ThrottledWaiter, _, Some(&waiter)) => Behind::ThrottledWaiter(waiter),
             _ => Behind::HandOver,
         };
         let Some(recorder) = &mut self.timeline else { return };
@@ -384,8 +386,11 @@ impl Engine {
                 // Which pCPU, its `Run` will tell.
                 _ => Place::Running { pcpu: u32::MAX },
             },
-            // Who may not run for want of quota has lost its pCPU all the same.
-            VcpuState::Preempted | VcpuState::Throttled => Place::Preempted {
+            VcpuState::Preempted => Place::Preempted {
+                holds: lock(this.held.last().copied()),
+                awaits: lock(this.contending),
+            },
+            VcpuState::Throttled => Place::Throttled {
                 holds: lock(this.held.last().copied()),
                 awaits: lock(this.contending),
             },
@@ -394,6 +399,8 @@ impl Engine {
             },
             VcpuState::Woken => Place::Woken,
             VcpuState::PauseSleep => Place::PauseSleep,
+            // The thread may have a pCPU; the vCPU has none.
+            VcpuState::Userspace => Place::PauseSleep,
             VcpuState::Dead => Place::Off,
         };
         recorder.place(now, vcpu, place);

@@ -259,3 +259,52 @@ fn a_window_shows_what_the_whole_shows_there() {
         assert_eq!(clip(&all.host, &part), one.host);
     }
 }
+
+/// A guest with a quota of two thirds of a pCPU.
+fn throttled(seed: u64) -> (Outcome, Timeline) {
+    let mut config = scene(seed);
+    config.vms[0].host.group = holdfast_host::VmGroup::Own { shares: 1024 };
+    config.vms[0].host.quota = Some(holdfast_host::Quota {
+        quota_ns: 2_000_000,
+        period_ns: 3_000_000,
+    });
+    let (program, on_timer) = program(LockKind::Ticket, seed, 400);
+    let (outcome, timeline) = record_images(&config, &AtomicBool::new(false), WHOLE, |_, machine| {
+        Box::new(Bare::new(machine, program.clone(), on_timer.clone(), TIMER_NS))
+    })
+    .expect("a machine that can be built");
+    (outcome.unwrap_or_else(|failure| panic!("{failure}")), timeline)
+}
+
+#[test]
+fn who_is_throttled_is_shown_as_throttled_and_as_nothing_else() {
+    let mut throttlings = 0;
+    for seed in 0..6 {
+        let (outcome, timeline) = throttled(seed);
+        whole(&timeline).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        let places = || timeline.vcpus.iter().flat_map(|vcpu| &vcpu.places);
+        let lasts = |wanted: &dyn Fn(&Place) -> bool| -> u64 {
+            let wanted = places().filter(|span| wanted(&span.what));
+            wanted.map(|span| span.end.since(span.start).0).sum()
+        };
+        let lost = &outcome.vms[0].lost_time_ps;
+        let shown = lasts(&|place| matches!(place, Place::Throttled { .. }));
+        throttlings += shown;
+        assert_eq!(shown, lost[Cause::Throttled.name()], "seed {seed}");
+        assert_eq!(
+            lasts(&|place| matches!(place, Place::Preempted { .. })),
+            lost[Cause::Runnable.name()],
+            "seed {seed}"
+        );
+        let doings = || timeline.vcpus.iter().flat_map(|vcpu| &vcpu.doings);
+        let behind = |wanted: &dyn Fn(&Behind) -> bool| -> u64 {
+            let wanted = doings().filter(|span| matches!(&span.what, Doing::Spin { behind, .. } if wanted(behind)));
+            wanted.map(|span| span.end.since(span.start).0).sum()
+        };
+        let of_holders = behind(&|behind| matches!(behind, Behind::ThrottledHolder(_)));
+        assert_eq!(of_holders, lost[Cause::SpinThrottledHolder.name()], "seed {seed}");
+        let of_waiters = behind(&|behind| matches!(behind, Behind::ThrottledWaiter(_)));
+        assert_eq!(of_waiters, lost[Cause::SpinThrottledWaiter.name()], "seed {seed}");
+    }
+    assert!(throttlings > 0, "nobody was throttled");
+}

@@ -1,0 +1,59 @@
+//! Leaving `KVM_RUN` and entering it again: which thread is a vCPU's (§1.3, §1.8).
+//!
+//! - **One writer**: only entering `KVM_RUN` says which thread is a vCPU's.
+//! - **Threads end**: who looks a vCPU's thread up later finds it, or nobody; never the thread that got its number.
+//!
+//! A real host's reader can also find the pointer's lock taken, and takes that for nobody. Steps are not concurrent: here
+//! it is always free.
+
+use crate::boundary::{Cost, TaskId, VcpuId, VcpuState};
+use crate::host::{Host, ThreadKind};
+use crate::step::Step;
+use crate::vcpu::Pid;
+
+impl Host {
+    /// The thread of `vcpu` returns from `KVM_RUN`: from here on it can be preempted without the vCPU being so.
+    pub(crate) fn leave_run(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        step.charge(Cost::UserspaceExit, 1);
+        step.charge(Cost::VcpuLoad, 1);
+        let at = self.at(vcpu);
+        at.counters.userspace_exits += 1;
+        at.set_state(VcpuState::Userspace, step);
+        let task = at.task;
+        self.threads[task.0 as usize] = ThreadKind::Plain;
+        self.avic_put(vcpu);
+        self.report_preempted(vcpu, step);
+    }
+
+    /// `task`, which runs on the executing pCPU, enters `KVM_RUN` for `vcpu`.
+    ///
+    /// # Panics
+    /// If `task` is no thread that can, or `vcpu` is in `KVM_RUN` already, or gone.
+    pub(crate) fn enter_run(&mut self, task: TaskId, vcpu: VcpuId, step: &mut Step<'_>) {
+        assert_eq!(
+            self.threads[task.0 as usize],
+            ThreadKind::Plain,
+            "task {} runs vcpu {}",
+            task.0,
+            vcpu.0
+        );
+        let life = self.lives[task.0 as usize];
+        let at = self.at(vcpu);
+        assert_eq!(at.state, VcpuState::Userspace, "vcpu {} has a thread", vcpu.0);
+        let pid = Pid { task, life };
+        if at.pid != pid {
+            at.pid = pid;
+            at.task = task;
+            at.counters.thread_changes += 1;
+            self.count_waiting_anew(vcpu);
+        }
+        self.threads[task.0 as usize] = ThreadKind::Vcpu(vcpu);
+        self.load(vcpu, step);
+    }
+
+    /// The thread of `vcpu`, if it is still there.
+    pub(crate) fn thread_of(&self, vcpu: VcpuId) -> Option<TaskId> {
+        let pid = self.vcpus[vcpu.0 as usize].pid;
+        (self.lives[pid.task.0 as usize] == pid.life).then_some(pid.task)
+    }
+}

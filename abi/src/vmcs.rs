@@ -63,7 +63,7 @@ impl InterruptStatus {
 
 /// What of a VMCS concerns interrupts. Its layout in memory is the processor's secret, so these are fields, named as
 /// the manual has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vmcs {
     /// Pin-based controls.
     pub pin: u32,

@@ -130,6 +130,18 @@ pub enum Exit {
         /// What the instruction stores.
         value: u32,
     },
+    /// APICv: a write to the register at this offset is stored, and its effect is the host's (exit reason 56).
+    ApicvWrite {
+        /// Offset in the page.
+        offset: u32,
+        /// The 32 bits stored.
+        value: u32,
+    },
+    /// APICv: a level-triggered interrupt has ended (exit reason 45).
+    ApicvEoi {
+        /// Its vector.
+        vector: u8,
+    },
     /// The guest can take interrupts again, and the host asked to be told ([`Run::Guest`]'s `window`).
     InterruptWindow,
     /// A write to CR8, while [`Command::InterceptCr8`] asks for it.
@@ -163,6 +175,8 @@ pub enum HostInterrupt {
     /// A call from another CPU of the kernel that runs beside the guests; its own handler has dealt with it, and the host
     /// only hears that the interrupt came.
     Call,
+    /// The wake-up vector of posted interrupts: something was posted for a vCPU that sleeps on this pCPU's list.
+    PostedWakeup,
 }
 
 /// What happened.
@@ -260,7 +274,8 @@ pub enum Event {
         /// Whether from now on, or no longer.
         inhibited: bool,
     },
-    /// AVIC's hardware has set a bit in the IRR of the vCPU for which `pcpu` polls: its loop sees it.
+    /// Hardware has set a bit in the IRR, or the descriptor, of the vCPU for which `pcpu` polls: its loop sees it. To be reported for
+    /// polling pCPUs; harmless for others.
     Posted {
         /// Where.
         pcpu: PcpuId,
@@ -409,6 +424,16 @@ pub enum Command {
         /// Whose.
         vcpu: VcpuId,
         /// Bits 19:12 of the physical address.
+        vector: u8,
+    },
+    /// `from` sends `to` an interrupt that says: something is posted. In guest mode hardware takes it without an exit if `vector`
+    /// is the notification vector, elsewhere it is nothing.
+    Notify {
+        /// Sender.
+        from: PcpuId,
+        /// Receiver.
+        to: PcpuId,
+        /// The vector.
         vector: u8,
     },
     /// The AVIC doorbell of `to` is rung: a vCPU in guest mode there looks at its IRR, and nothing else happens.

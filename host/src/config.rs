@@ -6,6 +6,7 @@
 use alloc::vec::Vec;
 
 use crate::GroupId;
+use crate::apicv::ApicvConfig;
 use crate::avic::{AvicConfig, Inhibits};
 use crate::sched::config::SchedConfig;
 use crate::spin::config::{PauseControls, PauseHandling};
@@ -49,6 +50,8 @@ pub struct HostConfig {
     pub vector_hashing: bool,
     /// AMD's interrupt controller for guests.
     pub avic: AvicConfig,
+    /// Intel's APIC virtualization.
+    pub apicv: ApicvConfig,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
     pub tsc_hz: u64,
     /// Frequency that the emulated LAPIC timer's divider divides. KVM: 1 GHz.
@@ -73,6 +76,7 @@ impl HostConfig {
             pause_controls: PauseControls::INTEL,
             vector_hashing: false,
             avic: AvicConfig::default(),
+            apicv: ApicvConfig::default(),
             tsc_hz: 2_930_000_000,
             apic_bus_hz: 1_000_000_000,
             min_timer_period_ns: 500_000,
@@ -154,6 +158,8 @@ pub struct VmConfig {
     pub memory_bytes: u64,
     /// Whether AVIC virtualises its LAPICs, where the host uses it.
     pub avic: bool,
+    /// Whether APICv virtualises its LAPICs, where the host uses it.
+    pub apicv: bool,
     /// What else keeps AVIC off for this guest from the start, where the host uses it.
     pub apicv_inhibits: Inhibits,
     /// Halt-polling limit of this guest instead of [`HostConfig::halt_poll_ns`]. Nanoseconds.
@@ -202,6 +208,7 @@ impl Default for VmConfig {
             vcpu_quota: None,
             memory_bytes: 4 << 30,
             avic: true,
+            apicv: true,
             apicv_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,
             faults: PvFaults::default(),

@@ -106,6 +106,14 @@ counters! {
     avic_doorbell,
     /// Entries of the IOMMU's log that were about this vCPU.
     avic_ga_log,
+    /// Notifications of posted interrupts that software has sent to this vCPU in guest mode.
+    posted_notifications,
+    /// Times that the wake-up vector has woken this vCPU.
+    posted_wakeups,
+    /// Writes to LAPIC registers that APICv left to software.
+    apicv_write,
+    /// Ends of level-triggered interrupts under APICv.
+    apicv_eoi,
     /// Changes of what inhibits AVIC.
     apicv_inhibit_changed,
     /// Interrupts with a vector given to the LAPIC from elsewhere (ours: KVM has the tracepoint `kvm_apic_accept_irq`).

@@ -17,8 +17,11 @@ impl Host {
             self.update_steal_time(vcpu, step);
         }
         self.update_apicv(vcpu, step.pcpu);
+        self.update_intel(vcpu);
         // With AVIC the end of an interrupt takes no exit anyway, and IRR changes unseen.
-        let looks = (self.at(vcpu).requests.event || self.at(vcpu).window) && !self.is_avic_active(vcpu);
+        let looks = (self.at(vcpu).requests.event || self.at(vcpu).window)
+            && !self.is_avic_active(vcpu)
+            && !self.is_apicv_active(vcpu);
         let inject = self.inject(vcpu, step);
         self.tell_cr8(vcpu, step);
         if looks {
@@ -30,6 +33,7 @@ impl Host {
         let window = at.window;
         at.set_state(VcpuState::InGuest, step);
         self.enter_mode(vcpu);
+        self.apicv_sync(vcpu);
         Run::Guest { vcpu, inject, window }
     }
 
@@ -37,7 +41,7 @@ impl Host {
     ///
     /// One event fits an entry: first what the last entry did not get delivered, then a non-maskable interrupt.
     fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-        let by_hardware = self.is_avic_active(vcpu);
+        let by_hardware = self.is_avic_active(vcpu) || self.is_apicv_active(vcpu);
         let at = self.at(vcpu);
         let event = core::mem::take(&mut at.requests.event);
         if by_hardware {
@@ -171,7 +175,7 @@ impl Host {
         let accepted = match at.apic.timer_expired(step.now) {
             Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => {
                 let enabled = at.apic.is_enabled();
-                if enabled && self.avic_deliver(vcpu, vector, false, step) {
+                if enabled && self.deliver_by_hardware(vcpu, vector, false, step) {
                     step.charge(Cost::ApicDeliver, 1);
                     self.arm_apic_timer(vcpu, step.pcpu);
                     return;

@@ -128,6 +128,10 @@ impl Host {
                 self.sched.interrupt(step.pcpu, step);
             }
             HostInterrupt::Call => step.charge(Cost::HostInterrupt, 1),
+            HostInterrupt::PostedWakeup => {
+                step.charge(Cost::HostInterrupt, 1);
+                self.posted_wakeup(step.pcpu, step);
+            }
         }
     }
 
@@ -333,6 +337,7 @@ impl Host {
         at.requests.steal_update = true;
         at.cpu = Some(step.pcpu);
         self.avic_load(vcpu, step.pcpu);
+        self.apicv_load(vcpu, step.pcpu);
         let at = self.at(vcpu);
         at.set_state(VcpuState::HandlingExit, step);
         let task = at.timer;
@@ -351,6 +356,7 @@ impl Host {
         self.avic_put(vcpu);
         let task = self.vcpus[vcpu.0 as usize].task;
         let (runnable, throttled) = (self.sched.is_runnable(task), self.sched.is_throttled(task));
+        self.apicv_put(vcpu, runnable);
         let at = self.at(vcpu);
         if runnable {
             at.preempted = true;

@@ -39,6 +39,8 @@ impl Host {
             Exit::Nested { runs } => self.set_nested(vcpu, runs, step),
             Exit::AvicIncompleteIpi(exit) => self.avic_incomplete_ipi(vcpu, exit, step),
             Exit::AvicNoAccel { exit, value } => self.avic_unaccelerated(vcpu, exit, value, step),
+            Exit::ApicvWrite { offset, value } => self.apicv_write(vcpu, offset, value, step),
+            Exit::ApicvEoi { vector } => self.apicv_eoi(vcpu, vector, step),
             Exit::InterruptWindow => {
                 self.at(vcpu).counters.irq_window += 1;
                 self.request_event(vcpu);

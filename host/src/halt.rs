@@ -41,6 +41,7 @@ impl Host {
     /// A look at the polling loop of `vcpu`.
     pub(crate) fn poll(&mut self, vcpu: VcpuId, until: u64, step: &mut Step<'_>) -> Resume {
         let alone = self.sched.runs_alone(step.pcpu) && !self.sched.need_resched(step.pcpu);
+        self.apicv_sync(vcpu);
         let at = self.at(vcpu);
         let polled = step.now - at.halt.since;
         if at.wake_condition() {
@@ -73,12 +74,14 @@ impl Host {
         let at = self.at(vcpu);
         at.halt.blocked_at.get_or_insert(step.now);
         at.set_state(VcpuState::Blocked, step);
+        self.apicv_block(vcpu, step.pcpu);
         self.sched.sleep(step.pcpu);
     }
 
     /// The thread of `vcpu` has been woken in a halt, or is about to sleep in one.
     pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
         self.avic_blocking(vcpu);
+        self.apicv_sync(vcpu);
         let at = self.at(vcpu);
         if at.wake_condition() {
             self.end_halt(vcpu, step);

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::apicv::VmApicv;
 use crate::avic::VmAvic;
 use crate::boundary::{Command, GroupId, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId};
 use crate::config::{HostConfig, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
@@ -55,6 +56,8 @@ pub(crate) struct Vm {
     pub(crate) ioapic: Ioapic,
     /// `None` if the host does not use AVIC.
     pub(crate) avic: Option<VmAvic>,
+    /// `None` if it has no APICv.
+    pub(crate) apicv: Option<VmApicv>,
     /// vCPUs whose APIC ID the guest has changed.
     pub(crate) renamed: u32,
     /// vCPUs whose LAPIC is in x2APIC mode.
@@ -84,6 +87,8 @@ pub struct Host {
     pub(crate) dormant: Vec<bool>,
     /// Polling pCPUs whose vCPU may have been woken: to be looked at before the step ends.
     pub(crate) poll_kicks: Vec<u32>,
+    /// For each pCPU, the vCPUs that went to sleep there and are woken by the wake-up vector of posted interrupts.
+    pub(crate) posted_sleepers: Vec<Vec<VcpuId>>,
     pub(crate) started: bool,
 }
 
@@ -137,6 +142,7 @@ impl Host {
             early: Vec::new(),
             dormant: Vec::new(),
             poll_kicks: Vec::new(),
+            posted_sleepers: vec![Vec::new(); pcpus.len()],
             started: false,
         })
     }
@@ -260,6 +266,7 @@ impl Host {
         }
         self.vms.push(Vm {
             avic: None,
+            apicv: None,
             config: *vm,
             first,
             vcpus,
@@ -270,6 +277,7 @@ impl Host {
             x2apic: 0,
         });
         self.avic_init_vm(id);
+        self.apicv_init_vm(id);
         Ok(id)
     }
 

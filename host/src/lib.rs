@@ -39,6 +39,7 @@ mod timer;
 mod userspace;
 mod vcpu;
 
+pub use apicv::{ApicvConfig, VmxPart};
 pub use avic::{AvicConfig, AvicEnable, HostMemory, Inhibit, Inhibits, SvmPart};
 pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,

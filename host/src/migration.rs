@@ -109,6 +109,8 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn save_vcpu(&self, vcpu: VcpuId, now: Nanos) -> SavedVcpu {
+        // What is posted travels in the page.
+        self.apicv_sync(vcpu);
         let at = &self.vcpus[vcpu.0 as usize];
         SavedVcpu {
             guest: at.guest,

@@ -5,6 +5,7 @@ use core::cell::Cell;
 
 use holdfast_abi::hypercall;
 
+use crate::apicv::VcpuApicv;
 use crate::avic::VcpuAvic;
 
 use crate::boundary::{Command, GuestState, TaskId, VcpuId, VcpuState, VmId};
@@ -194,6 +195,8 @@ pub(crate) struct Vcpu {
     pub(crate) apic: Lapic,
     /// `None` if the VM has no AVIC.
     pub(crate) avic: Option<Box<VcpuAvic>>,
+    /// `None` if the VM has no APICv.
+    pub(crate) apicv: Option<Box<VcpuApicv>>,
     pub(crate) counters: Counters,
 }
 
@@ -231,6 +234,7 @@ impl Vcpu {
             pv_eoi: PvEoi::default(),
             apic: Lapic::new(index),
             avic: None,
+            apicv: None,
             counters: Counters::default(),
         }
     }
@@ -254,7 +258,7 @@ impl Vcpu {
 
     /// Whether waiting must end, or not begin (§1.5). For a halt: a latched kick, or an interrupt that the guest would take.
     pub(crate) fn wake_condition(&mut self) -> bool {
-        if self.avic.is_some() {
+        if self.avic.is_some() || self.apicv.is_some() {
             // Hardware sets IRR without a word.
             self.apic.expect_requests();
         }
@@ -269,6 +273,11 @@ impl Vcpu {
             MpState::Uninitialized => self.pending.init,
             MpState::InitReceived => self.pending.init || self.pending.sipi.is_some(),
         }
+    }
+
+    /// Whether an interrupt is pending that it would take with interrupts enabled, or something is posted.
+    pub(crate) fn has_interrupt(&mut self) -> bool {
+        self.apicv.as_ref().is_some_and(|apicv| apicv.is_posted()) || self.apic.deliverable().is_some()
     }
 
     /// The guest's answer to a call that it may not make.

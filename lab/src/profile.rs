@@ -4,11 +4,13 @@
 //! - **Sourced.** Every cost says where its value comes from, and whether that is uncertain: an estimate, a memory, or a
 //!   figure of another part.
 
+mod apicv;
 mod avic;
 
 use holdfast_host::PauseControls;
 use holdfast_machine::{Costs, PauseHardware, Picos, Profile, Topology};
 
+pub use apicv::ApicvProfile;
 pub use avic::AvicProfile;
 
 use crate::amount::{Amount, Unit};
@@ -41,6 +43,8 @@ pub struct MachineProfile {
     pub pauses: PauseDetection,
     /// AMD's interrupt controller for guests, where the part has it.
     pub avic: Option<AvicProfile>,
+    /// Intel's counterpart, likewise.
+    pub apicv: Option<ApicvProfile>,
     /// What everything costs.
     pub costs: StatedCosts,
 }
@@ -223,6 +227,10 @@ impl MachineProfile {
                 Some(avic) => Some(avic.build(self.frequency_hz)?),
                 None => None,
             },
+            apicv: match &self.apicv {
+                Some(apicv) => Some(apicv.build(self.frequency_hz)?),
+                None => None,
+            },
         })
     }
 }
@@ -249,6 +257,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     let frequency_hz = section(&mut reader, "frequency", start, read_frequency);
     let pauses = read_pauses(&mut reader, start);
     let avic = avic::read(&mut reader);
+    let apicv = apicv::read(&mut reader);
     let costs = section(&mut reader, "costs", start, StatedCosts::read);
     reader.finish();
     Some(MachineProfile {
@@ -258,6 +267,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
         frequency_hz: frequency_hz?,
         pauses: pauses?,
         avic: avic?,
+        apicv: apicv?,
         costs: costs?,
     })
 }

@@ -129,6 +129,21 @@ pub struct AvicPart {
     pub exit: Picos,
 }
 
+/// Intel's APIC virtualization of a part, and what it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ApicvPart {
+    /// It can send IPIs, too (Sapphire Rapids and later).
+    pub ipiv: bool,
+    /// An access to a register that hardware does alone.
+    pub register: Picos,
+    /// An IPI: table lookup, descriptor, notification.
+    pub ipi: Picos,
+    /// Moving what is posted into the page, at a notification: adds to its latency.
+    pub processing: Picos,
+    /// Handler of an exit, without what it sends or emulates.
+    pub exit: Picos,
+}
+
 /// A machine profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
@@ -144,4 +159,6 @@ pub struct Profile {
     pub pause_hardware: Option<PauseHardware>,
     /// AMD's interrupt controller for guests, where the part has it. Whether it is used is the hypervisor's affair.
     pub avic: Option<AvicPart>,
+    /// Intel's counterpart, likewise.
+    pub apicv: Option<ApicvPart>,
 }

@@ -109,6 +109,7 @@ fn profile(cores: u32, cache_refill_ns: u64) -> Profile {
         costs,
         pause_hardware: None,
         avic: None,
+        apicv: None,
     }
 }
 

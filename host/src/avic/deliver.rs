@@ -7,6 +7,11 @@ use crate::host::Host;
 use crate::step::Step;
 
 impl Host {
+    /// Has hardware deliver `vector` to `vcpu`, whose LAPIC takes it. False if there is none that does.
+    pub(crate) fn deliver_by_hardware(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
+        self.avic_deliver(vcpu, vector, level, step) || self.apicv_deliver(vcpu, vector, level, step)
+    }
+
     /// Pends `vector` for `vcpu`, whose LAPIC takes it, and sees that it is noticed. False if `vcpu` has no AVIC.
     pub(crate) fn avic_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
         let at = &self.vcpus[vcpu.0 as usize];

@@ -1,9 +1,12 @@
-//! Host-physical memory as far as AVIC's hardware reads it: backing pages and APIC ID tables.
+//! Host-physical memory as far as hardware that delivers interrupts reads it: register pages, AVIC's APIC ID tables, Intel's
+//! descriptors and the tables that lead to them.
 //!
 //! ```text
 //! 0x001_0000_0000 + 4096 v     register page of vCPU v
 //! 0x100_0000_0000 + 32768 m    physical APIC ID table of VM m, up to 8 pages
 //! 0x200_0000_0000 + 4096 m     logical APIC ID table of VM m
+//! 0x300_0000_0000 + 64 v       posted-interrupt descriptor of vCPU v
+//! 0x400_0000_0000 + 32768 m    PID-pointer table of VM m
 //! ```
 //!
 //! Nothing else is there: an entry that names another address has a bad backing page.
@@ -12,6 +15,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use holdfast_abi::Memory;
+use holdfast_abi::posted::{self, PidPointer};
+
+use crate::apicv::VcpuApicv;
 
 use crate::boundary::{VcpuId, VmId};
 use crate::host::Host;
@@ -20,7 +26,8 @@ use crate::lapic::{ApicRegisters, RegisterPage};
 const PAGES: u64 = 0x001_0000_0000;
 const PHYSICAL_TABLES: u64 = 0x100_0000_0000;
 const LOGICAL_TABLES: u64 = 0x200_0000_0000;
-const END: u64 = 0x300_0000_0000;
+const DESCRIPTORS: u64 = 0x300_0000_0000;
+const PID_TABLES: u64 = 0x400_0000_0000;
 const PAGE_BYTES: u64 = 4096;
 const PHYSICAL_TABLE_BYTES: u64 = 8 * PAGE_BYTES;
 
@@ -37,6 +44,16 @@ pub(crate) const fn physical_table_address(vm: VmId) -> u64 {
 /// Host-physical address of the logical APIC ID table of `vm`.
 pub(crate) const fn logical_table_address(vm: VmId) -> u64 {
     LOGICAL_TABLES + vm.0 as u64 * PAGE_BYTES
+}
+
+/// Host-physical address of the posted-interrupt descriptor of `vcpu`.
+pub(crate) const fn descriptor_address(vcpu: VcpuId) -> u64 {
+    DESCRIPTORS + vcpu.0 as u64 * posted::DESCRIPTOR_BYTES
+}
+
+/// Host-physical address of the PID-pointer table of `vm`.
+pub(crate) const fn pid_table_address(vm: VmId) -> u64 {
+    PID_TABLES + vm.0 as u64 * PHYSICAL_TABLE_BYTES
 }
 
 /// The memory of a host, for hardware.
@@ -64,6 +81,53 @@ impl HostMemory<'_> {
         let index = offset % PHYSICAL_TABLE_BYTES / 8;
         vm.avic.as_ref()?.physical.get(index as usize)
     }
+
+    /// The vCPU whose descriptor is at `address`, and where in it that is.
+    fn descriptor(&self, address: u64) -> Option<(&VcpuApicv, u64)> {
+        let offset = address.checked_sub(DESCRIPTORS).filter(|_| address < PID_TABLES)?;
+        let vcpu = usize::try_from(offset / posted::DESCRIPTOR_BYTES).ok()?;
+        let apicv = self.0.vcpus.get(vcpu)?.apicv.as_ref()?;
+        Some((apicv, offset % posted::DESCRIPTOR_BYTES))
+    }
+
+    /// A word of PIR.
+    fn posted(&self, address: u64) -> Option<&AtomicU32> {
+        let (apicv, offset) = self.descriptor(address)?;
+        apicv.pir.get(usize::try_from((offset - posted::PIR) / 4).ok()?)
+    }
+
+    /// A descriptor's control word.
+    fn control(&self, address: u64) -> Option<&AtomicU64> {
+        let (apicv, offset) = self.descriptor(address)?;
+        (offset == posted::CONTROL).then_some(&apicv.control)
+    }
+
+    /// An entry of a PID-pointer table; what its pages have beyond is zero.
+    fn pid_pointer(&self, address: u64) -> Option<u64> {
+        let offset = address.checked_sub(PID_TABLES)?;
+        let vm = self.0.vms.get(usize::try_from(offset / PHYSICAL_TABLE_BYTES).ok()?)?;
+        let index = offset % PHYSICAL_TABLE_BYTES / PidPointer::BYTES;
+        let pids = &vm.apicv.as_ref()?.pids;
+        Some(pids.get(index as usize).map_or(0, |pointer| pointer.0))
+    }
+
+    /// A word of 32 bits outside the pages.
+    fn word(&self, address: u64) -> Option<&AtomicU32> {
+        if address < DESCRIPTORS {
+            self.logical(address)
+        } else {
+            self.posted(address)
+        }
+    }
+
+    /// A word of 64 bits.
+    fn double(&self, address: u64) -> Option<&AtomicU64> {
+        if address < DESCRIPTORS {
+            self.physical(address)
+        } else {
+            self.control(address)
+        }
+    }
 }
 
 impl Memory for HostMemory<'_> {
@@ -72,7 +136,7 @@ impl Memory for HostMemory<'_> {
         if address < PHYSICAL_TABLES {
             return Some(self.page(address)?.load((address % PAGE_BYTES) as u32));
         }
-        self.logical(address).map(|word| word.load(Acquire))
+        self.word(address).map(|word| word.load(Acquire))
     }
 
     fn store32(&self, address: u64, value: u32) {
@@ -80,7 +144,7 @@ impl Memory for HostMemory<'_> {
             if let Some(page) = self.page(address) {
                 page.store((address % PAGE_BYTES) as u32, value);
             }
-        } else if let Some(word) = self.logical(address) {
+        } else if let Some(word) = self.word(address) {
             word.store(value, Release);
         }
     }
@@ -89,31 +153,34 @@ impl Memory for HostMemory<'_> {
         if address < PHYSICAL_TABLES {
             return Some(self.page(address)?.fetch_or((address % PAGE_BYTES) as u32, bits));
         }
-        self.logical(address).map(|word| word.fetch_or(bits, AcqRel))
+        self.word(address).map(|word| word.fetch_or(bits, AcqRel))
     }
 
     fn clear32(&self, address: u64, bits: u32) -> Option<u32> {
         if address < PHYSICAL_TABLES {
             return Some(self.page(address)?.fetch_and((address % PAGE_BYTES) as u32, !bits));
         }
-        self.logical(address).map(|word| word.fetch_and(!bits, AcqRel))
+        self.word(address).map(|word| word.fetch_and(!bits, AcqRel))
     }
 
     #[inline]
     fn load64(&self, address: u64) -> Option<u64> {
+        if address >= PID_TABLES {
+            return self.pid_pointer(address);
+        }
         // What a table's pages have beyond its entries is zero.
-        let found = self.physical(address).map(|word| word.load(Acquire));
-        found.or((PHYSICAL_TABLES..END).contains(&address).then_some(0))
+        let found = self.double(address).map(|word| word.load(Acquire));
+        found.or((PHYSICAL_TABLES..DESCRIPTORS).contains(&address).then_some(0))
     }
 
     fn store64(&self, address: u64, value: u64) {
-        if let Some(word) = self.physical(address) {
+        if let Some(word) = self.double(address) {
             word.store(value, Release);
         }
     }
 
     fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>> {
-        let word = self.physical(address)?;
+        let word = self.double(address)?;
         Some(word.compare_exchange(current, new, AcqRel, Acquire))
     }
 

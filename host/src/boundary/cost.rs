@@ -51,4 +51,6 @@ pub enum Cost {
     Doorbell,
     /// Handler of an AVIC exit, without what it sends or emulates.
     AvicExit,
+    /// Handler of an exit of APIC virtualization, without what it sends or emulates.
+    ApicvExit,
 }

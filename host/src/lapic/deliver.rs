@@ -111,7 +111,7 @@ impl Host {
                     (false, true)
                 } else {
                     let enabled = vcpu.apic.is_enabled();
-                    if enabled && self.avic_deliver(id, message.vector, message.level, step) {
+                    if enabled && self.deliver_by_hardware(id, message.vector, message.level, step) {
                         return true;
                     }
                     let vcpu = &mut self.vcpus[id.0 as usize];

@@ -160,7 +160,7 @@ impl Host {
         }
         let hopeless = at.preempted && search.in_kernel && !at.preempted_in_kernel;
         let interrupts = filters.pending_interrupt || filters.ipi_aware;
-        if filters.in_kernel && hopeless && !(interrupts && at.apic.deliverable().is_some()) {
+        if filters.in_kernel && hopeless && !(interrupts && at.has_interrupt()) {
             return false;
         }
         if !filters.eligibility || !at.in_spin_loop {

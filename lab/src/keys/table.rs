@@ -1,5 +1,6 @@
 //! The keys themselves, room by room.
 
+mod apicv;
 mod avic;
 mod favour;
 mod guest;
@@ -26,6 +27,7 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         guest::WORKLOAD,
         ipc::HACKBENCH,
         avic::AVIC,
+        apicv::APICV,
         TASK,
     ]
     .into_iter()

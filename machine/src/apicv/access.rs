@@ -32,8 +32,8 @@ pub enum Written {
     Done,
     /// An interrupt may now be taken ([`Apicv::pending`]).
     Evaluate,
-    /// An IPI has been posted, and this goes out.
-    Notify(Notification),
+    /// An IPI has been posted, and this goes out, if anything.
+    Posted(Option<Notification>),
     /// An exit.
     Exit(Exit),
 }
@@ -121,10 +121,7 @@ impl<M: Memory> Apicv<'_, M> {
         match low & reg::ICR_SHORTHAND {
             reg::ICR_SHORTHAND_SELF => self.self_ipi(vector),
             reg::ICR_SHORTHAND_NONE if low & reg::ICR_LOGICAL == 0 && self.vmcs.sends() => {
-                match self.send(destination, vector) {
-                    Some(sent) => sent.map_or(Written::Done, Written::Notify),
-                    None => traps,
-                }
+                self.send(destination, vector).map_or(traps, Written::Posted)
             }
             _ => traps,
         }

@@ -104,8 +104,12 @@ fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
         vector: posted::NOTIFICATION_VECTOR,
         destination: 18,
     };
-    assert_eq!(send(&ram, &mut sender, 2, 0xfd), Written::Notify(notification));
-    assert_eq!(send(&ram, &mut sender, 2, 0x51), Written::Done, "one is on its way");
+    assert_eq!(send(&ram, &mut sender, 2, 0xfd), Written::Posted(Some(notification)));
+    assert_eq!(
+        send(&ram, &mut sender, 2, 0x51),
+        Written::Posted(None),
+        "one is on its way"
+    );
     let mut apic = Apicv::new(&ram, &mut target).expect("it is on");
     assert_eq!(apic.pending(), None);
     assert!(apic.notified(posted::NOTIFICATION_VECTOR));
@@ -117,7 +121,7 @@ fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
     assert!(!has(&ram, 2, reg::ISR, 0xfd) && has(&ram, 2, reg::IRR, 0x51));
     assert_eq!(
         send(&ram, &mut sender, 2, 0x61),
-        Written::Notify(notification),
+        Written::Posted(Some(notification)),
         "the last was seen"
     );
 }
@@ -126,7 +130,7 @@ fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
 fn a_suppressed_notification_stays_posted() {
     let ram = vm();
     ram.set32(descriptor(1) + posted::CONTROL, Control::SN as u32);
-    assert_eq!(send(&ram, &mut control(0), 1, 0x31), Written::Done);
+    assert_eq!(send(&ram, &mut control(0), 1, 0x31), Written::Posted(None));
     let (word, bit) = posted::place_of(0x31);
     assert_eq!(ram.load32(descriptor(1) + word), Some(bit));
     assert!(!Control(ram.load64(descriptor(1) + posted::CONTROL).expect("memory")).is_on());
@@ -143,7 +147,7 @@ fn a_sleeper_is_reached_by_the_vector_in_its_descriptor() {
         vector: posted::WAKEUP_VECTOR,
         destination: 19,
     };
-    assert_eq!(send(&ram, &mut control(0), 3, 0x31), Written::Notify(expected));
+    assert_eq!(send(&ram, &mut control(0), 3, 0x31), Written::Posted(Some(expected)));
 }
 
 #[test]

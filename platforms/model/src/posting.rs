@@ -222,8 +222,7 @@ impl World {
                 control.virtual_apic_page = PAGE + 0x1000;
                 let mut apic = Apicv::new(&memory, &mut control).expect("it is on");
                 match apic.write(lapic::ICR_LOW, u32::from(vector)) {
-                    Written::Notify(notification) => self.arrive(notification),
-                    Written::Done => {}
+                    Written::Posted(notification) => notification.into_iter().for_each(|it| self.arrive(it)),
                     other => panic!("an IPI to a vCPU in the table ends in {other:?}"),
                 }
             }

@@ -66,12 +66,17 @@ impl Engine {
 
     /// The vector that `vcpu`, in guest mode, takes now, if it can take one.
     pub fn evaluate(&mut self, vcpu: u32) -> Option<u8> {
-        self.avic?;
+        if self.avic.is_none() && self.apicv.is_none() {
+            return None;
+        }
         let this = &self.vcpus[vcpu as usize];
         if !this.irqs_enabled || this.inject.is_some() || this.native {
             return None;
         }
-        let vector = self.with_avic(vcpu, |avic| avic.pending().inspect(|&vector| avic.take(vector)))??;
+        let by_avic = self.with_avic(vcpu, |avic| avic.pending().inspect(|&vector| avic.take(vector)));
+        let Some(vector) = by_avic.flatten() else {
+            return self.evaluate_intel(vcpu);
+        };
         self.hash
             .add(self.now.0 ^ u64::from(vcpu) << 40 ^ u64::from(vector) << 56);
         self.vm_of(vcpu).avic.interrupts += 1;
@@ -110,7 +115,7 @@ impl Engine {
     }
 
     /// `vcpu`, in guest mode on `pcpu`, takes `vector` in the middle of what it does.
-    fn interrupt_guest(&mut self, pcpu: u32, vcpu: u32, vector: u8) {
+    pub fn interrupt_guest(&mut self, pcpu: u32, vcpu: u32, vector: u8) {
         self.suspend(vcpu);
         let now = self.now;
         self.pcpus[pcpu as usize].since = now;
@@ -130,7 +135,10 @@ impl Handle {
     pub fn apic_write(&self, offset: u32, value: u32) {
         let engine = self.engine();
         if engine.avic_part(engine.current).is_none_or(|(_, x2apic)| x2apic) {
-            return self.exit(Exit::ApicWrite { offset, value });
+            if !self.apicv_write(offset, value) {
+                self.exit(Exit::ApicWrite { offset, value });
+            }
+            return;
         }
         self.order();
         if !self.avic_write(offset, value) {
@@ -141,7 +149,9 @@ impl Handle {
     /// A load from it, unless hardware leaves that to the host.
     pub fn apic_read(&self, offset: u32) -> Option<u32> {
         let engine = self.engine();
-        let (part, _) = engine.avic_part(engine.current).filter(|(_, x2apic)| !x2apic)?;
+        let Some((part, _)) = engine.avic_part(engine.current).filter(|(_, x2apic)| !x2apic) else {
+            return self.apicv_read(offset);
+        };
         self.order();
         let engine = self.engine();
         let vcpu = engine.current;
@@ -280,11 +290,12 @@ impl Handle {
     #[inline]
     pub fn interrupts_enabled(&self) {
         let engine = self.engine();
-        if engine.avic.is_none() {
+        if engine.avic.is_none() && engine.apicv.is_none() {
             return;
         }
-        let pending = engine.with_avic(engine.current, |avic| avic.pending());
-        if pending.flatten().is_some() {
+        let vcpu = engine.current;
+        let pending = engine.with_avic(vcpu, |avic| avic.pending()).flatten();
+        if pending.is_some() || engine.is_pending_intel(vcpu) {
             self.take_pending();
         }
     }

@@ -34,6 +34,7 @@ impl Engine {
             Cost::IdleExit => costs.idle_exit,
             Cost::UserspaceExit => costs.userspace_exit,
             Cost::Doorbell => self.avic.map_or(Picos::ZERO, |part| part.doorbell),
+            Cost::ApicvExit => self.apicv.map_or(Picos::ZERO, |part| part.exit),
             Cost::AvicExit => self.avic.map_or(Picos::ZERO, |part| part.exit),
         }
     }
@@ -50,6 +51,8 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         Exit::InterruptWindow | Exit::Iret => Cause::ExitWindow,
         Exit::AvicIncompleteIpi(_)
         | Exit::AvicNoAccel { .. }
+        | Exit::ApicvWrite { .. }
+        | Exit::ApicvEoi { .. }
         | Exit::ApicWrite { .. }
         | Exit::ApicRead { .. }
         | Exit::MmioWrite { .. }

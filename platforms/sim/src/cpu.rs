@@ -367,7 +367,7 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn wrmsr(&self, msr: u32, value: u64) {
-        if self.handle.avic_wrmsr(msr, value) {
+        if self.handle.avic_wrmsr(msr, value) || self.handle.apicv_wrmsr(msr, value) {
             return;
         }
         self.handle.exit(Exit::WriteMsr { msr, value });
@@ -375,7 +375,7 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn rdmsr(&self, msr: u32) -> u64 {
-        if let Some(value) = self.handle.avic_rdmsr(msr) {
+        if let Some(value) = self.handle.avic_rdmsr(msr).or_else(|| self.handle.apicv_rdmsr(msr)) {
             return value;
         }
         self.handle.exit(Exit::ReadMsr { msr });

@@ -15,9 +15,12 @@ use holdfast_abi::StealTime;
 use holdfast_guest::GuestImage;
 use holdfast_host::{Command, Exit, Host, HostInterrupt, PvFaults, TaskId, VmId};
 use holdfast_locks::{NodeTable, WaitTable};
-use holdfast_machine::{Access, AvicPart, Costs, EventQueue, Key, LineId, Lines, PauseHardware, Picos, Time};
+use holdfast_machine::{
+    Access, ApicvPart, AvicPart, Costs, EventQueue, Key, LineId, Lines, PauseHardware, Picos, Time,
+};
 
 use crate::api::{CallOff, Failure};
+use crate::apicv::ApicvCounts;
 use crate::avic::AvicCounts;
 use crate::blame::LockRecord;
 use crate::cause::Cause;
@@ -105,6 +108,8 @@ pub struct Vm {
     pub yields: YieldWatch,
     /// What AVIC did.
     pub avic: AvicCounts,
+    /// What APICv did.
+    pub apicv: ApicvCounts,
 }
 
 /// A host task that is no vCPU.
@@ -164,6 +169,8 @@ pub struct Engine {
     pub pause_hardware: Option<PauseHardware>,
     /// AVIC, if the part has it.
     pub avic: Option<AvicPart>,
+    /// Intel's APIC virtualization, if the part has it.
+    pub apicv: Option<ApicvPart>,
     /// Buffer for the doorbells of one IPI.
     pub rung: Vec<u32>,
     /// Of clock and time-stamp counter.
@@ -221,6 +228,8 @@ pub enum Spare {
     Interrupt(u32, HostInterrupt),
     /// An AVIC doorbell on its way to this pCPU.
     Doorbell(u32),
+    /// A notification of posted interrupts, or their wake-up vector, on its way to this pCPU.
+    Notification(u32, u8),
     /// The next miss of those that spin on this line.
     Line(LineId),
 }
@@ -309,7 +318,7 @@ impl Engine {
             let index = slot.checked_sub(self.first_spare_slot())?;
             match self.spare_slots[index as usize] {
                 Spare::Line(line) => self.play_misses(line),
-                Spare::Interrupt(..) | Spare::Doorbell(_) => return None,
+                Spare::Interrupt(..) | Spare::Doorbell(_) | Spare::Notification(..) => return None,
             }
         }
     }
@@ -368,6 +377,10 @@ impl Engine {
                 Spare::Doorbell(pcpu) => {
                     self.free_slots.push(slot);
                     self.doorbell(pcpu);
+                }
+                Spare::Notification(pcpu, vector) => {
+                    self.free_slots.push(slot);
+                    self.notification(pcpu, vector);
                 }
                 Spare::Line(_) => {}
             }

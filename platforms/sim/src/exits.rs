@@ -182,6 +182,7 @@ impl Engine {
                 // The image knows where its other CPUs begin.
                 Command::Startup { .. } => {}
                 Command::Doorbell { to } => self.ring(to.0),
+                Command::Notify { to, vector, .. } => self.notify(to.0, vector),
                 Command::Reply { vcpu, value } => self.vcpus[vcpu.0 as usize].reply = value,
                 Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu.0 as usize].reply_cpuid = value,
                 Command::Fault { vcpu } => self.vcpus[vcpu.0 as usize].fault = true,
@@ -379,7 +380,8 @@ impl Engine {
             );
             this.inject = inject;
         }
-        // VMRUN evaluates.
+        // The entry evaluates.
+        self.take_notification(pcpu, vcpu);
         if let Some(vector) = self.evaluate(vcpu) {
             self.vcpus[vcpu as usize].inject = Some(vector);
         }

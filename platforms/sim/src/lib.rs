@@ -6,6 +6,7 @@
 
 mod account;
 mod api;
+mod apicv;
 mod avic;
 mod blame;
 mod cause;

@@ -56,6 +56,10 @@ pub struct Pcpu {
     pub reschedule_pending: bool,
     /// A call of the kernel on the machine itself waits for the host's work to end.
     pub call_pending: bool,
+    /// The wake-up vector of posted interrupts waits for the host's work to end.
+    pub wakeup_pending: bool,
+    /// Their notification vector came while the host worked: the guest that is entered next finds it.
+    pub notified: bool,
     /// The handler of such a call.
     pub handler: Handler,
     /// Whose caches these are: the vCPU or task that it ran last.
@@ -78,6 +82,8 @@ impl Pcpu {
             timer_pending: false,
             reschedule_pending: false,
             call_pending: false,
+            wakeup_pending: false,
+            notified: false,
             handler: Handler::None,
             warm_for: None,
             ran: Picos::ZERO,
@@ -107,12 +113,13 @@ impl Pcpu {
             HostInterrupt::Timer => self.timer_pending = true,
             HostInterrupt::Reschedule => self.reschedule_pending = true,
             HostInterrupt::Call => self.call_pending = true,
+            HostInterrupt::PostedWakeup => self.wakeup_pending = true,
         }
     }
 
     /// Whether an interrupt waits.
     pub fn is_interrupted(&self) -> bool {
-        self.timer_pending || self.reschedule_pending || self.call_pending
+        self.timer_pending || self.reschedule_pending || self.call_pending || self.wakeup_pending
     }
 
     /// The next interrupt that waited.
@@ -123,6 +130,8 @@ impl Pcpu {
             Some(HostInterrupt::Reschedule)
         } else if std::mem::take(&mut self.call_pending) {
             Some(HostInterrupt::Call)
+        } else if std::mem::take(&mut self.wakeup_pending) {
+            Some(HostInterrupt::PostedWakeup)
         } else {
             None
         }

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use holdfast_abi::StealTime;
 use holdfast_abi::cpuid;
 use holdfast_guest::GuestImage;
-use holdfast_host::{GroupId, Host, Nanos, PcpuPlace, SvmPart, VmGroup, VmId};
+use holdfast_host::{GroupId, Host, Nanos, PcpuPlace, SvmPart, VcpuId, VmGroup, VmId, VmxPart};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{EventQueue, Lines, Picos, Time, Topology};
 
 use crate::api::{CallOff, Config, Convoy, Failure, Outcome, Vm as VmConfig, VmOutcome};
+use crate::apicv::ApicvCounts;
 use crate::avic::AvicCounts;
 use crate::cause::Cause;
 use crate::context::Saved;
@@ -181,6 +182,7 @@ fn build(
         costs: config.machine.costs.clone(),
         pause_hardware: config.machine.pause_hardware,
         avic: config.machine.avic,
+        apicv: config.machine.apicv,
         rung: Vec::new(),
         frequency_hz: config.machine.frequency_hz,
         pcpus: vec![Pcpu::new(); topology.pcpus() as usize],
@@ -218,6 +220,12 @@ fn host_config(config: &Config) -> holdfast_host::HostConfig {
         host.avic.part = SvmPart {
             features: cpuid::SVM_NESTED_PAGING | cpuid::SVM_AVIC | x2avic,
             family: part.family,
+        };
+    }
+    if let Some(part) = config.machine.apicv {
+        host.apicv.part = VmxPart {
+            apicv: true,
+            ipiv: part.ipiv,
         };
     }
     host
@@ -343,6 +351,7 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         throttled_waiting: 0,
         yields: YieldWatch::default(),
         avic: AvicCounts::default(),
+        apicv: ApicvCounts::default(),
     }
 }
 
@@ -437,6 +446,9 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
     counters.insert("preempted_waiting_for_lock".to_owned(), vm.preempted_waiting);
     if is_avic_used(engine, number) {
         counters.extend(vm.avic.counters().map(|(name, value)| (name.to_owned(), value)));
+    }
+    if engine.host.vmcs(VcpuId(vm.first_vcpu)).is_some() {
+        counters.extend(vm.apicv.counters().map(|(name, value)| (name.to_owned(), value)));
     }
     counters.extend(vm.yields.counters().map(|(name, value)| (name.to_owned(), value)));
     let now = Nanos(engine.now.nanos());

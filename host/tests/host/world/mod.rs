@@ -359,6 +359,7 @@ impl World {
                 }
                 // These guests' machine has no AVIC.
                 Command::Doorbell { .. } => panic!("a doorbell without AVIC"),
+                Command::Notify { .. } => panic!("something is posted without APICv"),
                 Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
                 Command::ReplyCpuid { .. } | Command::SkipPause { .. } | Command::TaskWaits { .. } => {}
                 Command::Resample { .. } | Command::InterceptCr8 { .. } => {}

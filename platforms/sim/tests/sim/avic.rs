@@ -36,6 +36,8 @@ pub struct Storm {
     seed: u64,
     /// Under way, by vector, sender and receiver.
     sent: Vec<Cell<bool>>,
+    /// How many have switched their LAPIC on.
+    on: Cell<u32>,
     done: Rc<Cell<u32>>,
 }
 
@@ -92,8 +94,11 @@ impl GuestImage for Storm {
             self.machine.report(Report::Begin);
         }
         let mut random = Random(self.seed ^ u64::from(number.0) << 32);
-        // Everybody has switched its LAPIC on.
-        cpu.compute(200_000);
+        // An emulated LAPIC that is not on yet would lose what comes.
+        self.on.set(self.on.get() + 1);
+        while self.on.get() < self.machine.cpus() {
+            cpu.compute(200_000);
+        }
         if number.0 < self.askers {
             for _ in 0..self.rounds {
                 self.ask(&cpu, &mut random);
@@ -170,6 +175,7 @@ fn asked(config: &Config, rounds: u32, wait: Wait, askers: u32) -> Result<Outcom
             wait,
             seed: config.seed,
             sent: (0..pairs).map(|_| Cell::new(false)).collect(),
+            on: Cell::new(0),
             done: Rc::default(),
         })
     })

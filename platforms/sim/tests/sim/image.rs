@@ -136,6 +136,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         costs,
         pause_hardware,
         avic: None,
+        apicv: None,
     }
 }
 

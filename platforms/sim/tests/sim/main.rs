@@ -1,6 +1,7 @@
 //! The simulator, held to its promises with small guests of its own.
 #![allow(missing_docs)]
 
+mod apicv;
 mod avic;
 mod avic_rig;
 mod contend;

@@ -1,0 +1,86 @@
+//! Interrupts that software delivers to a vCPU with APICv, and the wake-up vector (`vmx_deliver_interrupt`).
+
+use holdfast_abi::{Memory, Vmcs, lapic as reg, posted};
+
+use crate::avic::memory::HostMemory;
+use crate::boundary::{Command, Cost, PcpuId, VcpuId};
+use crate::host::Host;
+use crate::lapic::ApicRegisters;
+use crate::step::Step;
+use crate::vcpu::Mode;
+
+impl Host {
+    /// Posts `vector` for `vcpu`, whose LAPIC takes it, and sees that it is noticed. False if hardware does not virtualise its
+    /// LAPIC.
+    pub(crate) fn apicv_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
+        if !self.is_apicv_active(vcpu) {
+            return false;
+        }
+        self.set_trigger_mode(vcpu, vector, level);
+        let memory = HostMemory(self);
+        if !self.descriptor(&memory, vcpu).post(vector) {
+            return true;
+        }
+        // Pairs with the fence between mode and ON at entry.
+        memory.fence();
+        let at = &self.vcpus[vcpu.0 as usize];
+        let (in_guest, cpu) = (at.mode.get() == Mode::InGuest, at.cpu);
+        match cpu {
+            Some(cpu) if in_guest => {
+                // On its own pCPU it is not in guest mode but about to enter, and looks.
+                assert!(
+                    cpu != step.pcpu,
+                    "vcpu {} is in guest mode where the host executes",
+                    vcpu.0
+                );
+                self.at(vcpu).counters.posted_notifications += 1;
+                step.charge(Cost::IpiSend, 1);
+                step.out.push(Command::Notify {
+                    from: PcpuId(step.pcpu),
+                    to: PcpuId(cpu),
+                    vector: posted::NOTIFICATION_VECTOR,
+                });
+            }
+            _ => {
+                self.wake_up(vcpu, step);
+            }
+        }
+        true
+    }
+
+    /// TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes; what comes in as
+    /// level-triggered has such a route.
+    fn set_trigger_mode(&mut self, vcpu: VcpuId, vector: u8, level: bool) {
+        let at = self.at(vcpu);
+        let page = at.apic.registers();
+        if level {
+            page.insert(reg::TMR, vector);
+        } else {
+            page.remove(reg::TMR, vector);
+        }
+        if let Some(apicv) = &at.apicv {
+            let mut control: Vmcs = apicv.vmcs.get();
+            let (word, bit) = (usize::from(vector / 64), 1u64 << (vector % 64));
+            control.eoi_exit[word] = if level {
+                control.eoi_exit[word] | bit
+            } else {
+                control.eoi_exit[word] & !bit
+            };
+            apicv.vmcs.set(control);
+        }
+    }
+
+    /// The wake-up vector came to `pcpu`: wakes the sleepers on its list for whom something is posted
+    /// (`pi_wakeup_handler`).
+    pub(crate) fn posted_wakeup(&mut self, pcpu: u32, step: &mut Step<'_>) {
+        let sleepers = core::mem::take(&mut self.posted_sleepers[pcpu as usize]);
+        for &vcpu in &sleepers {
+            let memory = HostMemory(self);
+            if self.descriptor(&memory, vcpu).control().is_on() {
+                self.at(vcpu).counters.posted_wakeups += 1;
+                self.wake_up(vcpu, step);
+            }
+        }
+        self.posted_sleepers[pcpu as usize] = sleepers;
+    }
+}

@@ -1,0 +1,64 @@
+//! `[apicv]` of a machine profile: whether the part has Intel's APIC virtualization, and what it takes.
+
+use holdfast_machine::ApicvPart;
+
+use super::{Cost, read_cost};
+use crate::diagnostic::Place;
+use crate::document::Reader;
+
+/// APIC virtualization of a part, as a profile states it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApicvProfile {
+    /// Whether it can send IPIs, too.
+    pub ipiv: bool,
+    /// An access to a register that hardware does alone.
+    pub register: Cost,
+    /// An IPI: table lookup, descriptor, notification.
+    pub ipi: Cost,
+    /// Moving what is posted into the page, at a notification.
+    pub processing: Cost,
+    /// Handler of an exit.
+    pub exit: Cost,
+}
+
+impl ApicvProfile {
+    /// The part itself; `None` if a cost is too large.
+    pub(super) fn build(&self, frequency_hz: u64) -> Option<ApicvPart> {
+        let picos = |cost: &Cost| cost.amount.picos(frequency_hz);
+        Some(ApicvPart {
+            ipiv: self.ipiv,
+            register: picos(&self.register)?,
+            ipi: picos(&self.ipi)?,
+            processing: picos(&self.processing)?,
+            exit: picos(&self.exit)?,
+        })
+    }
+}
+
+/// Reads the table, if there is one; `None` after a mistake in it.
+pub(super) fn read(reader: &mut Reader<'_, '_>) -> Option<Option<ApicvProfile>> {
+    let Some((table, place)) = reader.optional_table("apicv") else {
+        return Some(None);
+    };
+    let place: Place = place.clone();
+    let mut inner = Reader::new(table, place, reader.findings());
+    let profile = read_table(&mut inner);
+    inner.finish();
+    profile.map(Some)
+}
+
+fn read_table(reader: &mut Reader<'_, '_>) -> Option<ApicvProfile> {
+    let ipiv = reader.flag("ipiv");
+    reader.text("source");
+    let register = read_cost(reader, "register");
+    let ipi = read_cost(reader, "ipi");
+    let processing = read_cost(reader, "processing");
+    let exit = read_cost(reader, "exit");
+    Some(ApicvProfile {
+        ipiv,
+        register: register?,
+        ipi: ipi?,
+        processing: processing?,
+        exit: exit?,
+    })
+}

@@ -6,6 +6,7 @@ mod devices;
 mod fairness;
 mod halt;
 mod hostile;
+mod hostile_apic;
 mod lapic;
 mod migration;
 mod pv;

@@ -16,6 +16,7 @@ mod tests;
 pub use emulated::{Emulated, Fault};
 pub use program::{Shape, decode};
 pub use reference::Reference;
+pub use tests::compare;
 
 /// vCPUs of the first VM; those of the second are numbered behind them.
 pub const FIRST_VM: u32 = 4;

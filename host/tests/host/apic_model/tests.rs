@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::{Act, Emulated, Fault, Reference, Setup, Shape, agree, decode};
 use crate::world::Rng;
 
-fn compare(setup: Setup, shape: Shape, data: &[u8], fault: Fault) -> Result<usize, String> {
+/// What `data` as a program makes of both: how many interrupts were taken, or the shortest program that differs.
+pub fn compare(setup: Setup, shape: Shape, data: &[u8], fault: Fault) -> Result<usize, String> {
     let program = decode(shape, data);
     let differs = |program: &[Act]| agree(&mut Reference::new(setup), &mut Emulated::new(setup, fault), program);
     differs(&program).map_err(|_| shortest(&program, &differs))

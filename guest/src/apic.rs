@@ -5,8 +5,12 @@
 
 use holdfast_abi::{cpuid, lapic, msr};
 
+<<<<<<< HEAD
 use crate::class::Event;
 use crate::ipi;
+=======
+use crate::costs;
+>>>>>>> e9b97f1 (Guests can start their CPUs by INIT and SIPI, in virtual time as on hardware (vm.*.starts_cpus))
 use crate::kernel::{CpuIndex, OnCpu};
 use crate::local::{Local, Local32};
 use crate::machine::{Cpu, Machine};
@@ -105,6 +109,7 @@ pub(crate) fn send<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, vector: u8) 
     command(on, target, u32::from(vector) | lapic::ICR_SHORTHAND_NONE);
 }
 
+<<<<<<< HEAD
 /// Sends the caller's own CPU `vector`.
 pub(crate) fn send_self<M: Machine>(on: &OnCpu<'_, M>, vector: u8) {
     if is_x2apic(on) {
@@ -117,6 +122,23 @@ pub(crate) fn send_self<M: Machine>(on: &OnCpu<'_, M>, vector: u8) {
 /// Gives the APIC the interrupt command `low` for `destination`.
 pub(crate) fn command<M: Machine>(on: &OnCpu<'_, M>, destination: u32, low: u32) {
     if is_x2apic(on) {
+=======
+/// Starts CPU `target`, which begins at `page`: INIT, and SIPI twice (MultiProcessor Specification 1.4, B.4).
+pub(crate) fn start_cpu<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, page: u8) {
+    let init = lapic::DeliveryMode::Init.bits() | lapic::ICR_LEVEL;
+    command(on, target, init | lapic::ICR_ASSERT);
+    on.work(costs::INIT_DELAY);
+    command(on, target, init);
+    for _ in 0..2 {
+        command(on, target, lapic::DeliveryMode::Startup.bits() | u32::from(page));
+        on.work(costs::STARTUP_DELAY);
+    }
+}
+
+/// Writes `command` to the interrupt command register, for CPU `target`.
+fn command<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, command: u32) {
+    if on.local.timer.x2apic.is_set() {
+>>>>>>> e9b97f1 (Guests can start their CPUs by INIT and SIPI, in virtual time as on hardware (vm.*.starts_cpus))
         on.cpu
             .wrmsr(msr::X2APIC_ICR, u64::from(destination) << 32 | u64::from(low));
         return;

@@ -171,7 +171,24 @@ fn start<M: Machine>(on: &OnCpu<'_, M>) {
     }
     on.local.online.set(1);
     if on.index == 0 {
+        start_others(on);
         process::create_first(on);
+    }
+}
+
+/// CPU 0 starts the others, one after another, unless the machine does.
+fn start_others<M: Machine>(on: &OnCpu<'_, M>) {
+    let machine = &on.kernel.machine;
+    let Some(page) = machine.startup_page().filter(|_| machine.threads().is_none()) else {
+        return;
+    };
+    for target in 1..machine.cpus() {
+        apic::start_cpu(on, target, page);
+        // ORDERING: Acquire pairs with the Release of the CPU that comes up.
+        let up = on
+            .cpu
+            .wait_until(&on.kernel.booted, Budget::UNBOUNDED, Acquire, |booted| booted > target);
+        assert!(up.is_ok(), "an unbounded wait gave up");
     }
 }
 

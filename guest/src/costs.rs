@@ -250,6 +250,13 @@ pub(crate) mod xfs {
     /// Different items in a push at most. [E]
     pub(crate) const PUSH_ITEMS_MAX: u32 = 64;
 }
+// ---- starting CPUs ----
+
+/// Between INIT and its de-assertion (MultiProcessor Specification 1.4, B.4: 10 ms; Linux until 4.2 on all parts, uncertain).
+pub(crate) const INIT_DELAY: u64 = 10_000_000;
+/// After each SIPI (the same: 200 us; Linux waits 300 us and 200 us).
+pub(crate) const STARTUP_DELAY: u64 = 500_000;
+
 // ---- futexes, streams, epoll ----
 
 /// futex: key and hash, per call. [E] 60-100 ns

@@ -150,6 +150,12 @@ pub unsafe trait Machine: Sized + 'static {
         None
     }
 
+    /// Where the CPUs other than 0 begin if this kernel starts them itself, as on real hardware, by INIT and SIPI: the page
+    /// that SIPI names. `None`: the machine starts all CPUs.
+    fn startup_page(&self) -> Option<u8> {
+        None
+    }
+
     /// Makes a context that runs `body` when it is first switched to. `body` must never return: its last act is to
     /// switch away.
     fn new_context(&self, body: Box<dyn FnOnce()>) -> Self::Context;
@@ -220,7 +226,8 @@ pub enum Report {
 
 /// What a machine boots: a kernel with its workload.
 pub trait GuestImage {
-    /// Runs on each CPU's boot flow, interrupts masked, CPU 0 first; never returns.
+    /// Runs on each CPU's boot flow, interrupts masked, CPU 0 first; never returns. If the kernel starts the other CPUs itself
+    /// ([`Machine::startup_page`]), each one's flow begins with its SIPI.
     fn boot(&self, cpu: CpuId) -> !;
     /// The scheduler beneath wants the CPU of the task in user mode that executes the caller ([`Threads`]). Interrupts are
     /// masked; on return they are enabled again.

@@ -124,6 +124,8 @@ counters! {
     ioapic_set_irq,
     /// Non-maskable interrupts injected.
     nmi_injections,
+    /// INITs taken (ours).
+    init_received,
     /// Ways to the VMM's process and back (tracepoint `kvm_userspace_exit`).
     userspace_exits,
     /// Interrupts ended (tracepoint `kvm_eoi`).

@@ -45,6 +45,7 @@ impl Host {
     /// INIT: `vcpu` forgets all but its LAPIC's mode and place.
     fn reset(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.at(vcpu);
+        at.counters.init_received += 1;
         at.apic.init();
         at.guest = GuestState::default();
         // A SIPI may have come right behind.

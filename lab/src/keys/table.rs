@@ -7,6 +7,7 @@ mod guest;
 mod host;
 mod interrupts;
 mod ipc;
+mod irqchip;
 
 use std::sync::LazyLock;
 
@@ -21,6 +22,7 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         MACHINE,
         host::HOST,
         favour::FAVOUR,
+        irqchip::IRQCHIP,
         host::GROUP,
         guest::GUEST,
         interrupts::INTERRUPTS,

@@ -52,6 +52,8 @@ pub struct Vm {
     pub vcpus: u32,
     /// Its kernel; there from just after construction.
     pub image: Option<Box<dyn GuestImage>>,
+    /// CPU 0 of its kernel starts the others.
+    pub waits_for_sipi: bool,
     /// Seed of its streams.
     pub seed: u64,
     /// Iterations before a paravirtual waiter halts.

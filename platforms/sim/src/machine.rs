@@ -51,6 +51,9 @@ impl SimMachine {
     }
 }
 
+/// Where flows of other CPUs than 0 begin, as Linux's trampoline below 640 KiB. The image knows its entry; nothing is there.
+const STARTUP_PAGE: u8 = 0x9a;
+
 /// A saved flow of guest code, with the stack that it runs on unless that is a vCPU's own.
 #[derive(Debug)]
 pub struct SimContext {
@@ -78,6 +81,12 @@ unsafe impl Machine for SimMachine {
     fn proximity_domain(&self, apic_id: u32) -> Option<u32> {
         let domains = &self.handle.engine().vms[self.vm as usize].domains;
         domains.get(apic_id as usize).copied()
+    }
+
+    fn startup_page(&self) -> Option<u8> {
+        self.handle.engine().vms[self.vm as usize]
+            .waits_for_sipi
+            .then_some(STARTUP_PAGE)
     }
 
     fn new_context(&self, body: Body) -> SimContext {

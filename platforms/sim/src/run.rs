@@ -323,6 +323,7 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         first_vcpu,
         vcpus: config.vcpus,
         image: None,
+        waits_for_sipi: config.host.waits_for_sipi,
         seed,
         spin_threshold: config.boot.spin_threshold,
         wait_early_preempted: config.boot.wait_early_preempted,

@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use holdfast_host::{
-    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, MpState, Nanos, PcpuId, PcpuPlace, Run, SavedVcpu,
-    TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId,
+    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, MpState, Nanos, PcpuId, PcpuPlace, Run,
+    SavedVcpu, TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId,
 };
 
 pub use guest::{Guest, Op, Rng};

@@ -15,6 +15,7 @@ mod native;
 mod numa;
 mod pause;
 mod rig;
+mod startup;
 mod threads;
 mod timeline;
 mod torture;

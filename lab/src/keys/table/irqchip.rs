@@ -1,0 +1,26 @@
+//! Keys of guests' interrupt controllers.
+
+use super::key;
+use crate::keys::slot::Slot;
+use crate::keys::{Key, Target};
+
+/// Beside what the host offers.
+pub(super) static IRQCHIP: &[Key] = &[
+    key(
+        "vm.*.starts_cpus",
+        "whether the guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware; else all vCPUs run \
+         from power-on",
+        Target::Vm(|vm| Some(Slot::Flag(&mut vm.host.waits_for_sipi))),
+    ),
+    key(
+        "vm.*.split_irqchip",
+        "whether the I/O APIC is the VMM's: accesses to it, and ends of its level-triggered interrupts, go to userspace (split \
+         irqchip, 4.5, uncertain)",
+        Target::Vm(|vm| Some(Slot::Flag(&mut vm.host.split_irqchip))),
+    ),
+    key(
+        "host.vector_hashing",
+        "whether the vector's number picks who takes a lowest-priority interrupt (4.5, uncertain), else whoever has taken the fewest",
+        Target::Host(|host| Some(Slot::Flag(&mut host.vector_hashing))),
+    ),
+];

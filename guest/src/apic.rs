@@ -5,12 +5,9 @@
 
 use holdfast_abi::{cpuid, lapic, msr};
 
-<<<<<<< HEAD
 use crate::class::Event;
-use crate::ipi;
-=======
 use crate::costs;
->>>>>>> e9b97f1 (Guests can start their CPUs by INIT and SIPI, in virtual time as on hardware (vm.*.starts_cpus))
+use crate::ipi;
 use crate::kernel::{CpuIndex, OnCpu};
 use crate::local::{Local, Local32};
 use crate::machine::{Cpu, Machine};
@@ -109,20 +106,6 @@ pub(crate) fn send<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, vector: u8) 
     command(on, target, u32::from(vector) | lapic::ICR_SHORTHAND_NONE);
 }
 
-<<<<<<< HEAD
-/// Sends the caller's own CPU `vector`.
-pub(crate) fn send_self<M: Machine>(on: &OnCpu<'_, M>, vector: u8) {
-    if is_x2apic(on) {
-        on.cpu.wrmsr(msr::X2APIC_SELF_IPI, u64::from(vector));
-    } else {
-        command(on, 0, u32::from(vector) | lapic::ICR_SHORTHAND_SELF);
-    }
-}
-
-/// Gives the APIC the interrupt command `low` for `destination`.
-pub(crate) fn command<M: Machine>(on: &OnCpu<'_, M>, destination: u32, low: u32) {
-    if is_x2apic(on) {
-=======
 /// Starts CPU `target`, which begins at `page`: INIT, and SIPI twice (MultiProcessor Specification 1.4, B.4).
 pub(crate) fn start_cpu<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, page: u8) {
     let init = lapic::DeliveryMode::Init.bits() | lapic::ICR_LEVEL;
@@ -135,10 +118,18 @@ pub(crate) fn start_cpu<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, page: u
     }
 }
 
-/// Writes `command` to the interrupt command register, for CPU `target`.
-fn command<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, command: u32) {
-    if on.local.timer.x2apic.is_set() {
->>>>>>> e9b97f1 (Guests can start their CPUs by INIT and SIPI, in virtual time as on hardware (vm.*.starts_cpus))
+/// Sends the caller's own CPU `vector`.
+pub(crate) fn send_self<M: Machine>(on: &OnCpu<'_, M>, vector: u8) {
+    if is_x2apic(on) {
+        on.cpu.wrmsr(msr::X2APIC_SELF_IPI, u64::from(vector));
+    } else {
+        command(on, 0, u32::from(vector) | lapic::ICR_SHORTHAND_SELF);
+    }
+}
+
+/// Gives the APIC the interrupt command `low` for `destination`.
+pub(crate) fn command<M: Machine>(on: &OnCpu<'_, M>, destination: u32, low: u32) {
+    if is_x2apic(on) {
         on.cpu
             .wrmsr(msr::X2APIC_ICR, u64::from(destination) << 32 | u64::from(low));
         return;

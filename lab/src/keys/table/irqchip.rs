@@ -18,9 +18,11 @@ pub(super) static IRQCHIP: &[Key] = &[
          irqchip, 4.5, uncertain)",
         Target::Vm(|vm| Some(Slot::Flag(&mut vm.host.split_irqchip))),
     ),
-    key(
-        "host.vector_hashing",
-        "whether the vector's number picks who takes a lowest-priority interrupt (4.5, uncertain), else whoever has taken the fewest",
-        Target::Host(|host| Some(Slot::Flag(&mut host.vector_hashing))),
-    ),
 ];
+
+/// Beside the host's other parameters.
+pub(super) static DELIVERY: &[Key] = &[key(
+    "host.vector_hashing",
+    "whether the vector's number picks who takes a lowest-priority interrupt (4.5, uncertain), else whoever has taken the fewest",
+    Target::Host(|host| Some(Slot::Flag(&mut host.vector_hashing))),
+)];

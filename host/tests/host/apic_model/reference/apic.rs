@@ -39,6 +39,8 @@ pub(super) struct Apic {
     pub(super) life: Life,
     /// The next halt ends at once.
     pub(super) kicked: bool,
+    pub(super) init: bool,
+    pub(super) sipi: Option<u8>,
     pub(super) nmis: u8,
     pub(super) in_nmi: bool,
     pub(super) taken: Vec<Taken>,
@@ -78,6 +80,8 @@ impl Apic {
             interrupts: false,
             life: Life::Runs,
             kicked: false,
+            init: false,
+            sipi: None,
             nmis: 0,
             in_nmi: false,
             taken: Vec::new(),
@@ -94,6 +98,22 @@ impl Apic {
             taken: std::mem::take(&mut self.taken),
             ..Apic::new(self.index)
         };
+    }
+
+    /// What has come of INIT and SIPI.
+    pub(super) fn take_init(&mut self) {
+        let sipi = self.sipi.take();
+        if self.init {
+            self.reset();
+            self.taken.push(Taken::Init);
+            if self.index > 0 {
+                self.life = Life::AwaitsSipi;
+            }
+        }
+        if let Some(vector) = sipi.filter(|_| self.life == Life::AwaitsSipi) {
+            self.life = Life::Runs;
+            self.taken.push(Taken::Startup(vector));
+        }
     }
 
     pub(super) fn class(&self) -> u8 {

@@ -101,19 +101,13 @@ impl Reference {
                 true
             }
             5 if level && !message.asserted => false,
+            // Both are the processor's to take, between two instructions: what comes with them finds the LAPIC as it was.
             5 => {
-                apic.reset();
-                apic.taken.push(Taken::Init);
-                if apic.index > 0 {
-                    apic.life = Life::AwaitsSipi;
-                }
+                apic.init = true;
                 true
             }
             6 => {
-                if apic.life == Life::AwaitsSipi {
-                    apic.life = Life::Runs;
-                    apic.taken.push(Taken::Startup(vector));
-                }
+                apic.sipi = Some(vector);
                 true
             }
             _ => false,
@@ -313,6 +307,7 @@ impl Reference {
 
     fn settle(&mut self) {
         for apic in &mut self.apics {
+            apic.take_init();
             let halted = apic.life == Life::Halted;
             if halted && apic.kicked {
                 apic.life = Life::Runs;

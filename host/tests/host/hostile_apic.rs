@@ -141,7 +141,7 @@ fn fuzz(seed: u64) {
             Event::Msi {
                 pcpu: DEVICES,
                 vm: VmId(0),
-                address: address(&mut rng) ^ 8 * rng.below(2),
+                address: address(&mut rng) ^ (8 * rng.below(2)),
                 data: value(&mut rng) as u32,
             }
         } else {

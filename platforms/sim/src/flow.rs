@@ -172,11 +172,20 @@ impl Handle {
         let vcpu = engine.current;
         engine.vcpus[vcpu as usize].take_up(aside);
         engine.mark(vcpu);
-        // What AVIC has pending is taken by the caller's loop, not on top of this handler's frame.
+        self.end_interrupt();
+    }
+
+    /// IRET, by a flow whose turn it is. What waited for it comes now, before the rest of what was interrupted; the caller's
+    /// loop takes it, not a frame on top of this one: a stack must not grow with interrupts that follow one another.
+    fn end_interrupt(&self) {
+        let engine = self.engine();
+        let vcpu = engine.current;
         engine.vcpus[vcpu as usize].irqs_enabled = true;
-        match engine.evaluate(vcpu) {
-            Some(vector) => engine.vcpus[vcpu as usize].inject = Some(vector),
-            None => self.set_irqs(true),
+        if let Some(vector) = engine.evaluate(vcpu) {
+            engine.vcpus[vcpu as usize].inject = Some(vector);
+        } else if std::mem::take(&mut engine.vcpus[vcpu as usize].window) {
+            engine.exit = Some(Exit::InterruptWindow);
+            self.switch_to(None);
         }
     }
 

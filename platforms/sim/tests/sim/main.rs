@@ -8,6 +8,7 @@ mod contend;
 mod exactness;
 mod faults;
 mod image;
+mod interrupts;
 mod lines;
 mod locks;
 mod many;

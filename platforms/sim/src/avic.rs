@@ -294,6 +294,9 @@ impl Handle {
             return;
         }
         let vcpu = engine.current;
+        if engine.vcpus[vcpu as usize].native {
+            return;
+        }
         let pending = engine.with_avic(vcpu, |avic| avic.pending()).flatten();
         if pending.is_some() || engine.is_pending_intel(vcpu) {
             self.take_pending();

@@ -448,12 +448,12 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
     if is_avic_used(engine, number) {
         counters.extend(vm.avic.counters().map(|(name, value)| (name.to_owned(), value)));
     }
-    if engine.host.vmcs(VcpuId(vm.first_vcpu)).is_some() {
+    let is_guest = engine.native.as_ref().is_none_or(|native| native.vm != number);
+    if is_guest && engine.host.vmcs(VcpuId(vm.first_vcpu)).is_some() {
         counters.extend(vm.apicv.counters().map(|(name, value)| (name.to_owned(), value)));
     }
     counters.extend(vm.yields.counters().map(|(name, value)| (name.to_owned(), value)));
     let now = Nanos(engine.now.nanos());
-    let is_guest = engine.native.as_ref().is_none_or(|native| native.vm != number);
     if is_guest && let Some(throttling) = engine.host.vm_throttling(VmId(number), now) {
         counters.insert("throttled_holding_lock".to_owned(), vm.throttled_holding);
         counters.insert("throttled_waiting_for_lock".to_owned(), vm.throttled_waiting);

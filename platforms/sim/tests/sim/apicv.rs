@@ -8,7 +8,7 @@ use holdfast_sim::Config;
 use crate::avic::{Wait, counter, storm};
 use crate::image::config;
 
-fn part(ipiv: bool) -> ApicvPart {
+pub fn part(ipiv: bool) -> ApicvPart {
     ApicvPart {
         ipiv,
         register: Picos::from_nanos(10),

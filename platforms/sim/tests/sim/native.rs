@@ -102,6 +102,15 @@ fn both_kernels_do_the_same_work() {
 }
 
 #[test]
+fn a_kernel_on_the_machine_itself_uses_no_apic_virtualization() {
+    let mut config = both(0);
+    let without = play(&config).history_hash;
+    config.machine.avic = Some(crate::avic::part());
+    config.machine.apicv = Some(crate::apicv::part(true));
+    assert_eq!(play(&config).history_hash, without, "no host here uses either");
+}
+
+#[test]
 fn one_kernel_has_the_machine() {
     let mut config = both(0);
     config.vms[1].bare_metal = true;

@@ -1,7 +1,7 @@
 //! Predicted against measured on this very machine: the locks on host threads, and the same threads in virtual time.
 //!
 //! **One source**: lock, the way in which threads wait, and what they do between are the same code on both sides
-//! ([`holdfast_locks::thread`], [`Hammer`]), with the same parameters. The simulator's side is a machine profile that
+//! ([`holdfast_locks::thread`], `Hammer`), with the same parameters. The simulator's side is a machine profile that
 //! [`calibrate`](crate::calibrate) made without taking a lock.
 
 use std::cell::Cell;

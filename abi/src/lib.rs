@@ -18,6 +18,7 @@ pub mod msi;
 pub mod msr;
 pub mod posted;
 mod steal_time;
+pub mod virtio;
 pub mod vmcb;
 pub mod vmcs;
 

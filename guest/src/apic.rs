@@ -16,6 +16,8 @@ use crate::machine::{Cpu, Machine};
 pub(crate) const TIMER_VECTOR: u8 = 0xef;
 /// `CALL_FUNCTION_VECTOR`.
 pub(crate) const CALL_VECTOR: u8 = 0xfc;
+/// The network device's vector for received packets, below the system's as any device's is.
+pub(crate) const NETWORK_VECTOR: u8 = 0x41;
 /// `RESCHEDULE_VECTOR`.
 pub(crate) const RESCHEDULE_VECTOR: u8 = 0xfd;
 /// `SPURIOUS_APIC_VECTOR`.

@@ -87,6 +87,8 @@ named! {
         SocketState = "unix_state",
         /// `sk_receive_queue.lock`.
         SocketQueue = "sk_receive_queue",
+        /// `__netif_tx_lock`: a network device's transmit queue.
+        NetTransmit = "netif_tx",
         /// A SysV semaphore array's `sem_perm.lock`.
         IpcSemaphore = "ipc_sem",
         /// A driver's own lock.

@@ -274,3 +274,16 @@ pub(crate) const EPOLL_WAIT: u64 = 200;
 pub(crate) const EPOLL_LOOK: u64 = 80;
 /// Linking or unlinking a ready file, or a waiter, under the eventpoll's lock. [E]
 pub(crate) const EPOLL_LINK: u64 = 40;
+
+// ---- network ----
+
+/// TCP and IP for a small message, from `send` to the driver's queue, besides the system call. [E] 1.5-2.5 µs
+pub(crate) const TCP_SEND: u64 = 2_000;
+/// TCP and IP for a small packet, from the driver's poll to the socket, besides the wake-up. [E] 1.5-2.5 µs
+pub(crate) const TCP_RECEIVE: u64 = 2_000;
+/// `recv` besides waiting: the socket's lock, copying out. [E]
+pub(crate) const TCP_READ: u64 = 500;
+/// Adding a buffer to a virtqueue, or taking one out, with the driver's share. [E]
+pub(crate) const NET_QUEUE: u64 = 250;
+/// The device's interrupt handler besides entry and exit: the queue's callback, scheduling the poll. [E]
+pub(crate) const NET_INTERRUPT: u64 = 200;

@@ -3,7 +3,7 @@
 use crate::kernel::{Kernel, OnCpu};
 use crate::machine::{Cpu, Machine, Mode};
 use crate::sched;
-use crate::{apic, costs, smp, time};
+use crate::{apic, costs, net, smp, time};
 
 /// Handles `vector` on the stack of what it interrupted. Interrupts are masked, and will be enabled on return.
 pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
@@ -20,6 +20,7 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
         apic::TIMER_VECTOR => time::interrupt(&on),
         apic::RESCHEDULE_VECTOR => sched::reschedule_ipi(&on),
         apic::CALL_VECTOR => smp::call_ipi(&on),
+        apic::NETWORK_VECTOR => net::interrupt(&on),
         // Spurious or unknown: acknowledged, as Linux does.
         _ => {}
     }
@@ -49,6 +50,13 @@ fn softirq<M: Machine>(on: &OnCpu<'_, M>, vector: u8) {
         on.local.interrupts.add(1);
         on.cpu.irq_enable();
         sched::balance_others(on);
+        on.cpu.irq_disable();
+        on.local.interrupts.sub(1);
+    }
+    while net::take_pending(on) {
+        on.local.interrupts.add(1);
+        on.cpu.irq_enable();
+        net::poll(on);
         on.cpu.irq_disable();
         on.local.interrupts.sub(1);
     }

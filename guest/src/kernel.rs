@@ -15,6 +15,7 @@ use crate::machine::{Cpu, Machine, Mode};
 use crate::mask::CPUS_MAX;
 use crate::mm::Memory;
 use crate::mutex::OwnerSpinning;
+use crate::net::Net;
 use crate::numa::NumaMap;
 use crate::percpu::PerCpu;
 use crate::program::{Limits, Program};
@@ -78,6 +79,7 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) files: FileSystem<M>,
     pub(crate) ipc: Ipc<M>,
     pub(crate) drivers: Drivers<M>,
+    pub(crate) net: Net<M>,
     pub(crate) time: TimeKeeper<M>,
     /// Places of those who spin for mutexes in turn.
     pub(crate) spinners: OsqTable<WordOf<M>>,
@@ -115,6 +117,7 @@ impl<M: Machine> Kernel<M> {
             files: FileSystem::new(&limits),
             ipc: Ipc::new(&limits),
             drivers: Drivers::new(limits.drivers),
+            net: Net::new(),
             time: TimeKeeper::new(config.hz),
             spinners: OsqTable::new(cpus as usize),
             registers_steal_time: Cell::new(false),

@@ -46,6 +46,11 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
     /// A hypercall with up to four arguments; the result is RAX.
     fn hypercall(&self, number: u32, arguments: [u64; 4]) -> i64;
 
+    /// Writes to an I/O port. Where there are no devices behind ports, nothing happens.
+    fn port_write(&self, port: u16, value: u32) {
+        let _ = (port, value);
+    }
+
     /// The steal-time record of `cpu`, shared with the host once its MSR is written.
     fn steal_time(&self, cpu: CpuId) -> &StealTime;
     /// The guest-physical address of that record, for the MSR.
@@ -153,6 +158,11 @@ pub unsafe trait Machine: Sized + 'static {
     /// Where the CPUs other than 0 begin if this kernel starts them itself, as on real hardware, by INIT and SIPI: the page
     /// that SIPI names. `None`: the machine starts all CPUs.
     fn startup_page(&self) -> Option<u8> {
+        None
+    }
+
+    /// The memory that the driver shares with the network device; `None`: there is no such device.
+    fn network(&self) -> Option<&holdfast_abi::virtio::Network> {
         None
     }
 

@@ -16,7 +16,7 @@ use crate::process::{self, Executable, Exited, Fork};
 use crate::program::Start;
 use crate::smp::{self, Callees, Function};
 use crate::sync::WordOf;
-use crate::{driver, ipc, report, time};
+use crate::{driver, ipc, net, report, time};
 
 /// The kernel, for the task that calls.
 ///
@@ -314,6 +314,26 @@ impl<M: Machine> Os<M> {
     pub fn semaphore_up(&self, array: u32, index: u32) {
         self.syscall();
         ipc::semaphore_up(&self.kernel, array, index);
+    }
+
+    // ---- network ----
+
+    /// Opens the network device with its one connection.
+    pub fn open_network(&self) {
+        self.syscall();
+        net::open(&self.kernel);
+    }
+
+    /// Sends a small message over the network.
+    pub fn send_network(&self, message: u32) {
+        self.syscall();
+        net::send(&self.kernel, message);
+    }
+
+    /// Receives a message from the network; sleeps until there is one.
+    pub fn receive_network(&self) -> u32 {
+        self.syscall();
+        net::receive(&self.kernel)
     }
 
     // ---- drivers ----

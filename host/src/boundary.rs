@@ -142,6 +142,13 @@ pub enum Exit {
         /// Its vector.
         vector: u8,
     },
+    /// OUT to an I/O port. Where a device's doorbell is (ioeventfd), it wakes the device's thread; elsewhere nothing happens.
+    PortWrite {
+        /// The port.
+        port: u16,
+        /// What is written, zero-extended.
+        value: u32,
+    },
     /// The guest can take interrupts again, and the host asked to be told ([`Run::Guest`]'s `window`).
     InterruptWindow,
     /// A write to CR8, while [`Command::InterceptCr8`] asks for it.

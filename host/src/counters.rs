@@ -54,6 +54,8 @@ counters! {
     irq_window,
     /// Requests to look for an interrupt to inject.
     req_event,
+    /// Exits for I/O ports (KVM: `io_exits`).
+    io_exits,
     /// LAPIC accesses and other instructions emulated.
     insn_emulation,
     /// Exits by a pause loop (ours: KVM counts them in tracepoints only).

@@ -41,6 +41,7 @@ impl Host {
             Exit::AvicNoAccel { exit, value } => self.avic_unaccelerated(vcpu, exit, value, step),
             Exit::ApicvWrite { offset, value } => self.apicv_write(vcpu, offset, value, step),
             Exit::ApicvEoi { vector } => self.apicv_eoi(vcpu, vector, step),
+            Exit::PortWrite { port, .. } => self.port_write(vcpu, port, step),
             Exit::InterruptWindow => {
                 self.at(vcpu).counters.irq_window += 1;
                 self.request_event(vcpu);

@@ -58,6 +58,8 @@ pub(crate) struct Vm {
     pub(crate) avic: Option<VmAvic>,
     /// `None` if it has no APICv.
     pub(crate) apicv: Option<VmApicv>,
+    /// Ports at which devices are rung, and the threads that this wakes.
+    pub(crate) doorbells: Vec<(u16, TaskId)>,
     /// vCPUs whose APIC ID the guest has changed.
     pub(crate) renamed: u32,
     /// vCPUs whose LAPIC is in x2APIC mode.
@@ -273,6 +275,7 @@ impl Host {
             groups: (first_group..self.sched.groups()).map(GroupId).collect(),
             last_boosted: 0,
             ioapic: Ioapic::new(),
+            doorbells: Vec::new(),
             renamed: 0,
             x2apic: 0,
         });

@@ -28,6 +28,7 @@ mod lapic;
 mod migration;
 mod mmio;
 mod msr;
+pub mod net;
 mod pv_eoi;
 mod pv_ipi;
 mod sched;

@@ -3,7 +3,7 @@
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{ioapic, msr};
 
-use crate::boundary::{Command, Cost, VcpuId};
+use crate::boundary::{Command, Cost, TaskId, VcpuId, VmId};
 use crate::host::Host;
 use crate::lapic::Action;
 use crate::step::Step;
@@ -84,6 +84,27 @@ impl Host {
             self.request_event(vcpu);
         }
         self.at(vcpu).apic.read(register, step.now, &base) >> (8 * within)
+    }
+
+    /// OUT to `port`: rings whose doorbell is there.
+    pub(crate) fn port_write(&mut self, vcpu: VcpuId, port: u16, step: &mut Step<'_>) {
+        step.charge(Cost::PortWrite, 1);
+        let at = self.at(vcpu);
+        at.counters.io_exits += 1;
+        let vm = at.vm.0 as usize;
+        let bell = self.vms[vm].doorbells.iter().find(|(known, _)| *known == port);
+        if let Some(&(_, task)) = bell {
+            self.wake_task(task, step);
+        }
+    }
+
+    /// A write of `vm` to `port` wakes `task`, the thread of a device, from now on (ioeventfd).
+    ///
+    /// # Panics
+    /// If there is no such guest, or the task is a vCPU's thread.
+    pub fn add_doorbell(&mut self, vm: VmId, port: u16, task: TaskId) {
+        self.check_plain(task);
+        self.vms[vm.0 as usize].doorbells.push((port, task));
     }
 
     fn begin_mmio(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {

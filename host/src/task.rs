@@ -39,10 +39,7 @@ impl Host {
             }
             Event::TaskWakes { task: other, .. } => {
                 self.check_plain(other);
-                self.timers.cancel(Timer::Sleep(other));
-                if !self.sched.wake(other, step) {
-                    self.early[other.0 as usize] = Some(Early::Wake);
-                }
+                self.wake_task(other, step);
             }
             Event::TaskStarts { task: other, .. } => {
                 self.check_plain(other);
@@ -78,6 +75,14 @@ impl Host {
         }
     }
 
+    /// Ends the sleep of `task`, or its next one.
+    pub(crate) fn wake_task(&mut self, task: TaskId, step: &mut Step<'_>) {
+        self.timers.cancel(Timer::Sleep(task));
+        if !self.sched.wake(task, step) {
+            self.early[task.0 as usize] = Some(Early::Wake);
+        }
+    }
+
     /// The running task lets the scheduler have its way.
     fn yield_point(&mut self, step: &mut Step<'_>) {
         if self.sched.need_resched(step.pcpu) {
@@ -91,7 +96,7 @@ impl Host {
     }
 
     /// Tasks have only each other to wake: a vCPU's thread is the hypervisor's.
-    fn check_plain(&self, task: TaskId) {
+    pub(crate) fn check_plain(&self, task: TaskId) {
         let kind = self.threads[task.0 as usize];
         assert!(
             !matches!(kind, ThreadKind::Vcpu(_)),

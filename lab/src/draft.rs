@@ -90,7 +90,7 @@ impl DraftVm {
     pub(crate) fn counts_operations(&self) -> bool {
         matches!(
             self.boot.workload,
-            Workload::Pgbench(_) | Workload::Contend(_) | Workload::Aim7(_) | Workload::Amqp(_)
+            Workload::Pgbench(_) | Workload::Contend(_) | Workload::Aim7(_) | Workload::Amqp(_) | Workload::Netperf(_)
         )
     }
 
@@ -103,6 +103,8 @@ impl DraftVm {
             | Workload::Pgbench(_)
             | Workload::Aim7(_)
             | Workload::Amqp(_)
+            | Workload::Tar(_)
+            | Workload::Netperf(_)
             | Workload::Startup(_) => true,
         }
     }
@@ -184,6 +186,14 @@ fn scaled(workload: Workload, scale: f64) -> Workload {
         Workload::Hackbench(mut parameters) => {
             parameters.loops = scaled_count(u64::from(parameters.loops), scale, 1) as u32;
             Workload::Hackbench(parameters)
+        }
+        Workload::Tar(mut parameters) => {
+            parameters.files = scaled_count(u64::from(parameters.files), scale, 10) as u32;
+            Workload::Tar(parameters)
+        }
+        Workload::Netperf(mut parameters) => {
+            parameters.transactions = scaled_count(parameters.transactions, scale, 1);
+            Workload::Netperf(parameters)
         }
         Workload::Startup(mut parameters) => {
             parameters.devices = scaled_count(u64::from(parameters.devices), scale, 1) as u32;
@@ -383,6 +393,12 @@ impl Draft {
         for vm in natives {
             let key = format!("vm.{}.bare_metal", vm.name);
             findings.add(&place(&key), &key, "true", "one kernel on the machine itself at most");
+        }
+        let remote = |vm: &&DraftVm| vm.bare_metal && matches!(vm.boot.workload, Workload::Netperf(_));
+        for vm in self.vms.iter().filter(remote) {
+            let key = format!("vm.{}.bare_metal", vm.name);
+            let expected = "false: netperf's server is reached over a guest's network device";
+            findings.add(&place(&key), &key, "true, with the workload netperf", expected);
         }
     }
 

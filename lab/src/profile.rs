@@ -173,6 +173,7 @@ costs! {
     hypercall: "hypercall dispatch",
     cpuid: "CPUID emulation",
     msr: "MSR emulation",
+    port_write: "OUT to an I/O port: finding the device, signalling its eventfd",
     apic_access: "LAPIC page access: fetch, decode, register emulation",
     apic_deliver: "delivering one interrupt to one emulated LAPIC",
     inject: "event injection at entry",

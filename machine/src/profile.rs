@@ -62,6 +62,8 @@ pub struct Costs {
     pub cpuid: Picos,
     /// MSR emulation.
     pub msr: Picos,
+    /// OUT to an I/O port: finding the device, signalling its eventfd.
+    pub port_write: Picos,
     /// LAPIC page access: fetch, decode, register emulation.
     pub apic_access: Picos,
     /// Delivering one interrupt to one emulated LAPIC.

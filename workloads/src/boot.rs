@@ -10,8 +10,10 @@ use crate::contend::Contend;
 use crate::hackbench::Hackbench;
 use crate::hog::Hog;
 use crate::kernbench::Kernbench;
+use crate::netperf::Netperf;
 use crate::pgbench::Pgbench;
 use crate::startup::Startup;
+use crate::tar::Tar;
 
 /// A guest's kernel parameters and what it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,6 +92,10 @@ pub enum Workload {
     Aim7(Aim7),
     /// A message broker with its performance test.
     Amqp(Amqp),
+    /// Unpacking a compressed archive.
+    Tar(Tar),
+    /// Requests and answers over the network.
+    Netperf(Netperf),
     /// What drivers and udev do at boot.
     Startup(Startup),
 }

@@ -38,7 +38,8 @@ pub struct Hackbench {
     /// Threads of one process instead of processes. Default false.
     pub threads: bool,
     /// User time around each system call, nanoseconds: the program's loop and the C library's. **The** calibration parameter.
-    /// Default: with the emulated local APIC on the carrizo-4 profile, 2 vCPUs take 273.76 s and 4 take 190.21 s.
+    /// Default: such that avic-hackbench's vanilla rows (2 vCPUs 273.76 s, 4 vCPUs 190.21 s) are met on the carrizo-4 profile as
+    /// extrapolated from runs at a scale of 0.02; a full run has not been simulated.
     pub user_ns: u64,
 }
 

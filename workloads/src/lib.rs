@@ -1,4 +1,4 @@
-//! Programs over guest services: kernel build, PostgreSQL, AIM7, message broker, hackbench, booting, CPU hogs, tasks that
+//! Programs over guest services: kernel build, PostgreSQL, AIM7, message broker, hackbench, unpacking an archive, booting, CPU hogs, tasks that
 //! contend for one lock.
 //!
 //! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that differ
@@ -20,9 +20,11 @@ mod hackbench;
 mod hog;
 mod kernbench;
 pub mod lock_name;
+mod netperf;
 mod pgbench;
 mod startup;
 mod stream;
+mod tar;
 
 pub use aim7::Aim7;
 pub use amqp::Amqp;
@@ -32,9 +34,11 @@ pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::{ApicOptions, Format, OwnerSpinning};
 pub use kernbench::Kernbench;
+pub use netperf::Netperf;
 pub use pgbench::{Pgbench, Script};
 pub use startup::Startup;
 pub use stream::stream_seed;
+pub use tar::Tar;
 
 /// A kernel with its workload, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
@@ -58,6 +62,8 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         Workload::Aim7(aim7) => Box::new(aim7::Disk::new(aim7)),
         Workload::Pgbench(pgbench) => Box::new(pgbench::Database::new(pgbench)),
         Workload::Startup(startup) => Box::new(startup::Booting::new(startup, machine.cpus())),
+        Workload::Tar(tar) => Box::new(tar::Extraction::new(tar)),
+        Workload::Netperf(netperf) => Box::new(netperf::Client::new(netperf)),
         Workload::Amqp(amqp) => Box::new(amqp::Messaging::new(amqp, machine.cpus())),
     };
     holdfast_guest::image(machine, config, program)

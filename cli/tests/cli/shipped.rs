@@ -26,7 +26,9 @@ fn what_is_listed_can_be_shown() {
             "lock-crossover",
             "directed-yield-grid",
             "kernel-build-contention",
-            "avic-hackbench"
+            "avic-hackbench",
+            "avic-tar",
+            "avic-netperf"
         ]
     );
     assert_eq!(

@@ -172,7 +172,7 @@ pub(crate) fn write_pipe<M: Machine>(kernel: &Kernel<M>, id: u32, bytes: u32) {
         if part > 0 {
             on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(part) / u64::from(PAGE_BYTES));
             // Less than a page goes where there is room, or in the page that the pipe keeps for itself (`tmp_page`).
-            if part >= PAGE_BYTES {
+            for _ in 0..part / PAGE_BYTES {
                 kernel.memory.take_page(&on);
             }
             left -= part;

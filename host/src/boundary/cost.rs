@@ -13,6 +13,8 @@ pub enum Cost {
     Cpuid,
     /// MSR emulation, and that of CR8, which is one register of the LAPIC, too.
     Msr,
+    /// OUT to an I/O port: which device it is for, signalling its eventfd.
+    PortWrite,
     /// LAPIC or I/O APIC page access: instruction fetch and decode, register emulation.
     ApicAccess,
     /// Building and delivering one interrupt to one LAPIC.

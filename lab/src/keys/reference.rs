@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use holdfast_host::{HostConfig, PauseExit, VmGroup};
 use holdfast_sim::HostTask;
-use holdfast_workloads::{Aim7, Amqp, Contend, Hackbench, Hog, Kernbench, Pgbench, Startup, Workload};
+use holdfast_workloads::{Aim7, Amqp, Contend, Hackbench, Hog, Kernbench, Netperf, Pgbench, Startup, Tar, Workload};
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
@@ -97,6 +97,8 @@ fn fresh_vms() -> Vec<DraftVm> {
         with(Workload::Aim7(Aim7::default())),
         with(Workload::Amqp(Amqp::default())),
         with(Workload::Hackbench(Hackbench::default())),
+        with(Workload::Tar(Tar::default())),
+        with(Workload::Netperf(Netperf::default())),
         with(Workload::Startup(Startup::default())),
     ]
 }

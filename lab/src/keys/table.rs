@@ -29,6 +29,8 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         irqchip::IRQCHIP,
         guest::WORKLOAD,
         ipc::HACKBENCH,
+        ipc::TAR,
+        ipc::NETPERF,
         avic::AVIC,
         apicv::APICV,
         TASK,

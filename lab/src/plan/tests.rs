@@ -407,3 +407,13 @@ fn bare_metal_is_the_whole_machine_and_there_is_one() {
     let two = complaint(&bare.replace("workload = \"hog\"", "workload = \"hog\"\nbare_metal = true"));
     assert!(two.contains("one kernel on the machine itself at most"), "{two}");
 }
+
+#[test]
+fn netperf_has_no_network_device_on_the_machine_itself() {
+    let remote = SMALL.replace("workload = \"hog\"", "workload = \"netperf\"\nbare_metal = true");
+    let found = complaint(&remote);
+    assert!(
+        found.contains(".bare_metal: found true, with the workload netperf, expected false"),
+        "{found}"
+    );
+}

@@ -13,6 +13,8 @@ const SMALL: &[(&str, &str, f64, &[&str])] = &[
     ("aim7-qspinlock", "xfs", 0.02, &["vm.0.aim7.users=60"]),
     ("aim7-qspinlock", "ext4", 0.02, &["vm.0.aim7.users=60"]),
     ("avic-hackbench", "4-vcpus", 0.0001, &["vm.0.hackbench.groups=2"]),
+    ("avic-tar", "4-vcpus", 0.002, &[]),
+    ("avic-netperf", "1-vcpu", 0.0002, &[]),
 ];
 
 fn plan(name: &str, options: Options) -> Plan {
@@ -73,6 +75,51 @@ fn hackbench_loses_no_message_whatever_it_goes_through() {
             let bare = hackbench("4-vcpus", 60, &[channel, kind, "vm.0.bare_metal=true"]);
             assert_eq!(bare.vms[0].counters.get("hackbench.messages"), Some(&(2 * 6 * 6 * 60)));
         }
+    }
+}
+
+#[test]
+fn tar_creates_every_file_of_the_archive_in_guests_and_beside_them() {
+    // The workload itself asserts that what it reads from the pipe is the archive.
+    let hash = |set: &[&str]| {
+        let outcome = run("avic-tar", "4-vcpus", 0.005, set);
+        assert_eq!(outcome.vms[0].counters.get("tar.files"), Some(&260), "{set:?}");
+        outcome.history_hash
+    };
+    for set in [
+        &[] as &[&str],
+        &["vm.0.vcpus=1"],
+        &["vm.0.bare_metal=true"],
+        &["vm.0.tar.file_system=xfs"],
+    ] {
+        assert_eq!(hash(set), hash(set), "{set:?}: the same seed gives the same history");
+    }
+}
+
+#[test]
+fn every_request_is_answered_over_the_network() {
+    // The workload itself asserts that each answer is that to its request. A busy neighbour delays the host's threads.
+    let hash = |set: &[&str]| {
+        let outcome = run("avic-netperf", "1-vcpu", 0.001, set);
+        let vm = &outcome.vms[0];
+        assert_eq!(vm.operations, Some(1_300), "{set:?}");
+        assert!(
+            vm.counters["io_exits"] <= 1_300,
+            "{set:?}: a ring for each packet at most"
+        );
+        assert!(
+            vm.counters["io_exits"] > 600,
+            "{set:?}: the device sleeps most of the time"
+        );
+        outcome.history_hash
+    };
+    for set in [
+        &[] as &[&str],
+        &["vm.0.vcpus=3"],
+        &["host.halt_poll=0"],
+        &["machine.cores=1", "machine.threads=1"],
+    ] {
+        assert_eq!(hash(set), hash(set), "{set:?}: the same seed gives the same history");
     }
 }
 

@@ -48,6 +48,8 @@ pub enum Cause {
     ExitCpuid,
     /// Exit for a LAPIC register, or an IPI that hardware could not deliver.
     ExitApic,
+    /// Exit for an I/O port: a device's doorbell.
+    ExitPort,
     /// Exit for a host interrupt: tick, timer, reschedule IPI.
     ExitInterrupt,
     /// Exit for an interrupt window.
@@ -62,7 +64,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order of their numbers.
-    pub const ALL: [Cause; 27] = [
+    pub const ALL: [Cause; 28] = [
         Cause::Useful,
         Cause::CriticalSection,
         Cause::SpinRunningHolder,
@@ -85,6 +87,7 @@ impl Cause {
         Cause::ExitMsr,
         Cause::ExitCpuid,
         Cause::ExitApic,
+        Cause::ExitPort,
         Cause::ExitInterrupt,
         Cause::ExitWindow,
         Cause::ExitPause,
@@ -117,6 +120,7 @@ impl Cause {
             Cause::ExitMsr => "exit_msr",
             Cause::ExitCpuid => "exit_cpuid",
             Cause::ExitApic => "exit_apic",
+            Cause::ExitPort => "exit_port",
             Cause::ExitInterrupt => "exit_interrupt",
             Cause::ExitWindow => "exit_window",
             Cause::ExitPause => "exit_pause",

@@ -16,6 +16,7 @@ impl Engine {
             Cost::Hypercall => costs.hypercall,
             Cost::Cpuid => costs.cpuid,
             Cost::Msr => costs.msr,
+            Cost::PortWrite => costs.port_write,
             Cost::ApicAccess => costs.apic_access,
             Cost::ApicDeliver => costs.apic_deliver,
             Cost::Inject => costs.inject,
@@ -48,6 +49,7 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         Exit::Hypercall { .. } => Cause::ExitHypercall,
         Exit::Cpuid { .. } => Cause::ExitCpuid,
         Exit::ReadMsr { .. } | Exit::WriteMsr { .. } | Exit::WriteCr8 { .. } => Cause::ExitMsr,
+        Exit::PortWrite { .. } => Cause::ExitPort,
         Exit::InterruptWindow | Exit::Iret => Cause::ExitWindow,
         Exit::AvicIncompleteIpi(_)
         | Exit::AvicNoAccel { .. }

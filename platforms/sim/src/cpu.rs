@@ -403,6 +403,10 @@ unsafe impl Cpu for SimCpu {
         self.reply() as i64
     }
 
+    fn port_write(&self, port: u16, value: u32) {
+        self.handle.exit(Exit::PortWrite { port, value });
+    }
+
     fn steal_time(&self, cpu: CpuId) -> &StealTime {
         &self.vm().steal_time[cpu.0 as usize]
     }

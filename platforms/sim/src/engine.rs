@@ -28,6 +28,7 @@ use crate::context::Saved;
 use crate::convoy::ConvoyWatch;
 use crate::hash::HistoryHash;
 use crate::native::{Call, Native};
+use crate::net::Network;
 use crate::park::Spinners;
 use crate::pcpu::{Activity, Pcpu};
 use crate::stack::Stacks;
@@ -70,6 +71,8 @@ pub struct Vm {
     pub faults: PvFaults,
     /// Exits while its workload was measured, by cause.
     pub exits: [u64; Cause::ALL.len()],
+    /// The memory that its network driver shares with the device.
+    pub network: Box<holdfast_abi::virtio::Network>,
     /// The firmware's proximity domain of each vCPU; empty: no table.
     pub domains: Box<[u32]>,
     /// The NUMA node that each vCPU's kernel has told it to be of.
@@ -185,6 +188,8 @@ pub struct Engine {
     pub vms: Vec<Vm>,
     /// The kernel on the machine itself, if there is one.
     pub native: Option<Native>,
+    /// Guests' network devices.
+    pub networks: Vec<Network>,
     /// Host tasks that are no vCPUs.
     pub tasks: BTreeMap<TaskId, Task>,
     /// The vCPU whose flow executes.

@@ -290,6 +290,13 @@ impl Engine {
             Activity::Host => self.begin(pcpu),
             Activity::Task(id) => {
                 this.ran += self.now.since(this.since);
+                this.since = self.now;
+                if self.is_network_thread(id) {
+                    if let Some(task) = self.tasks.get_mut(&id) {
+                        task.remaining = Picos::ZERO;
+                    }
+                    return self.run_network_thread(pcpu, id);
+                }
                 let mut until = None;
                 if let Some(task) = self.tasks.get_mut(&id) {
                     task.remaining = task.busy.unwrap_or(Picos(u64::MAX));
@@ -321,6 +328,7 @@ impl Engine {
             Run::Task(task) => self.native_thread(task),
             _ => None,
         };
+        let is_network = matches!(next, Run::Task(task) if self.is_network_thread(task));
         let this = &mut self.pcpus[pcpu as usize];
         this.since = self.now;
         match next {
@@ -329,6 +337,7 @@ impl Engine {
                 this.activity = Activity::Guest(vcpu.0);
                 self.enter_guest(pcpu, vcpu.0, inject, window);
             }
+            Run::Task(task) if is_network => self.run_network_thread(pcpu, task),
             Run::Task(task) => {
                 this.activity = Activity::Task(task);
                 let end = self

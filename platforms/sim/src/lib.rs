@@ -21,6 +21,7 @@ mod hash;
 mod ledger;
 mod machine;
 mod native;
+mod net;
 mod park;
 mod pcpu;
 mod probe;

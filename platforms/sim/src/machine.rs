@@ -89,6 +89,12 @@ unsafe impl Machine for SimMachine {
             .then_some(STARTUP_PAGE)
     }
 
+    fn network(&self) -> Option<&holdfast_abi::virtio::Network> {
+        let engine = self.handle.engine();
+        let has = engine.networks.iter().any(|network| network.is_of(self.vm));
+        has.then(|| &*engine.vms[self.vm as usize].network)
+    }
+
     fn new_context(&self, body: Body) -> SimContext {
         let stack = self.handle.engine().stacks.take();
         let handle = self.handle;

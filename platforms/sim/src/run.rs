@@ -22,6 +22,7 @@ use crate::flow::{boot_flow, play};
 use crate::hash::HistoryHash;
 use crate::machine::SimMachine;
 use crate::native::Native;
+use crate::net::Network;
 use crate::pcpu::Pcpu;
 use crate::stack::Stacks;
 use crate::timeline::{Recorder, Timeline, Window};
@@ -152,6 +153,14 @@ fn build(
     let beneath = config.vms.iter().find(|vm| vm.bare_metal).map(|vm| group(&vm.group));
     let native = native(config, &mut host, beneath.transpose()?.flatten())?;
     let mut tasks = BTreeMap::new();
+    let mut networks = Vec::new();
+    for (vm, number) in in_order(config).zip(0..).filter(|(vm, _)| !vm.bare_metal) {
+        if matches!(vm.boot.workload, holdfast_workloads::Workload::Netperf(_)) {
+            let network = Network::new(&mut host, VmId(number))?;
+            tasks.extend(network.threads());
+            networks.push(network);
+        }
+    }
     for task in &config.tasks {
         let wanted = holdfast_host::TaskConfig {
             nice: task.nice,
@@ -189,6 +198,7 @@ fn build(
         vcpus,
         vms,
         native,
+        networks,
         tasks,
         current: 0,
         main: Saved::NONE,
@@ -332,6 +342,7 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         spaces: Spaces::default(),
         faults: config.host.faults,
         exits: [0; Cause::ALL.len()],
+        network: Box::default(),
         domains: config.domains.clone().into(),
         numa_nodes: vec![Cell::new(0); vcpus].into(),
         nodes: NodeTable::new(vcpus),

@@ -3,7 +3,8 @@
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
 use holdfast_workloads::{
-    Aim7, Amqp, Contend, Format, Hackbench, Hog, Kernbench, OwnerSpinning, Pgbench, Script, Startup, Workload,
+    Aim7, Amqp, Contend, Format, Hackbench, Hog, Kernbench, Netperf, OwnerSpinning, Pgbench, Script, Startup, Tar,
+    Workload,
 };
 
 use super::{key, number};
@@ -56,6 +57,8 @@ choices!(Workload {
     "aim7" => Workload::Aim7(_) => Workload::Aim7(Aim7::default()),
     "amqp" => Workload::Amqp(_) => Workload::Amqp(Amqp::default()),
     "hackbench" => Workload::Hackbench(_) => Workload::Hackbench(Hackbench::default()),
+    "tar" => Workload::Tar(_) => Workload::Tar(Tar::default()),
+    "netperf" => Workload::Netperf(_) => Workload::Netperf(Netperf::default()),
     "boot" => Workload::Startup(_) => Workload::Startup(Startup::default()),
 });
 

@@ -1,4 +1,4 @@
-//! Keys of workloads that test communication: hackbench.
+//! Keys of workloads that test communication: hackbench, tar, netperf.
 
 use holdfast_workloads::{Channel, Workload};
 
@@ -16,6 +16,26 @@ macro_rules! hackbench {
     ($slot:ident, $field:ident) => {
         Target::Vm(|vm| match &mut vm.boot.workload {
             Workload::Hackbench(parameters) => Some(Slot::$slot(&mut parameters.$field)),
+            _ => None,
+        })
+    };
+}
+
+/// A parameter of tar.
+macro_rules! tar {
+    ($slot:ident, $field:ident) => {
+        Target::Vm(|vm| match &mut vm.boot.workload {
+            Workload::Tar(parameters) => Some(Slot::$slot(&mut parameters.$field)),
+            _ => None,
+        })
+    };
+}
+
+/// A parameter of netperf.
+macro_rules! netperf {
+    ($slot:ident, $field:ident) => {
+        Target::Vm(|vm| match &mut vm.boot.workload {
+            Workload::Netperf(parameters) => Some(Slot::$slot(&mut parameters.$field)),
             _ => None,
         })
     };
@@ -63,7 +83,56 @@ pub(super) static HACKBENCH: &[Key] = &[
     ),
     key(
         "vm.*.hackbench.user_time",
-        "user time around each system call; calibrated",
+        "user time around each system call; calibrated on runs at scale 0.02, extrapolated",
         hackbench!(Nanos, user_ns),
+    ),
+];
+
+/// tar.
+pub(super) static TAR: &[Key] = &[
+    number(
+        "vm.*.tar.files",
+        "",
+        (1.0, 4e9),
+        "files in the archive, at scale 1",
+        tar!(U32, files),
+    ),
+    number(
+        "vm.*.tar.bytes",
+        "bytes",
+        (1.0, 1e8),
+        "mean size of a file",
+        tar!(U32, bytes),
+    ),
+    key(
+        "vm.*.tar.decompress_time",
+        "mean user time to decompress 8 KiB of output; calibrated",
+        tar!(Nanos, decompress_ns),
+    ),
+    key(
+        "vm.*.tar.file_time",
+        "user time of tar for a file",
+        tar!(Nanos, file_ns),
+    ),
+    key(
+        "vm.*.tar.file_system",
+        "what the disk is formatted with; \"plain\" is none in particular",
+        tar!(Choice, format),
+    ),
+];
+
+/// netperf.
+pub(super) static NETPERF: &[Key] = &[
+    number(
+        "vm.*.netperf.transactions",
+        "",
+        (1.0, 1e15),
+        "requests, each with its answer, at scale 1",
+        netperf!(U64, transactions),
+    ),
+    key(
+        "vm.*.netperf.user_time",
+        "user time for a transaction; calibrated",
+        netperf!(Nanos, user_ns),
     ),
 ];

@@ -90,6 +90,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         hlt: ns(200),
         hypercall: ns(100),
         cpuid: ns(100),
+        port_write: ns(200),
         msr: ns(200),
         apic_access: ns(600),
         apic_deliver: ns(200),

@@ -20,3 +20,4 @@ mod startup;
 mod threads;
 mod timeline;
 mod torture;
+mod virtio;

@@ -1,0 +1,130 @@
+//! A guest's network on the host: vhost's worker, the tap and the bridge, and a server behind it on the host itself.
+//!
+//! ```text
+//! guest ── transmit queue ── worker: tap, bridge, TCP ── socket ── server
+//!       ── receive queue ─── worker ── tap's queue ── server: TCP, bridge
+//! ```
+//!
+//! Worker and server are threads that the host's scheduler runs. Tap and bridge are none: as in Linux their code runs on
+//! whoever sends, a packet's receipt included. Each thread is a machine that says what it does next ([`Connection::worker`],
+//! [`Connection::server`]); who drives the host gives it time.
+//!
+//! **Conserved**: a packet is in one of the queues, or in the hands of one thread.
+
+mod costs;
+mod queue;
+
+use alloc::collections::VecDeque;
+
+use holdfast_abi::virtio::Network;
+
+pub use queue::DeviceQueue;
+
+/// What one of the threads does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Works for so many nanoseconds.
+    Work(u64),
+    /// Wakes the other thread.
+    WakeOther,
+    /// Signals the guest's interrupt for received packets (irqfd).
+    Signal,
+    /// Sleeps until it is woken.
+    Sleep,
+}
+
+/// What the worker has in its hands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Hands {
+    #[default]
+    Empty,
+    /// A packet from the guest, on its way to the server's socket.
+    FromGuest(u32),
+    /// A packet for the guest, on its way to its buffer.
+    ToGuest(u32),
+}
+
+/// One connection between a guest and a server on the host.
+#[derive(Clone, Debug, Default)]
+pub struct Connection {
+    receive: DeviceQueue,
+    transmit: DeviceQueue,
+    hands: Hands,
+    /// What the server has in its hands.
+    serving: Option<u32>,
+    /// The tap's queue: packets for the guest.
+    tap: VecDeque<u32>,
+    /// What waits at the server's socket.
+    socket: VecDeque<u32>,
+    served: u64,
+}
+
+impl Connection {
+    /// What vhost's worker does next.
+    pub fn worker(&mut self, network: &Network) -> Action {
+        loop {
+            match core::mem::take(&mut self.hands) {
+                Hands::FromGuest(packet) => {
+                    // Nobody wants an interrupt for what has been sent.
+                    self.transmit.push(&network.transmit, packet);
+                    self.socket.push_back(packet);
+                    return Action::WakeOther;
+                }
+                Hands::ToGuest(packet) => {
+                    if self.receive.push(&network.receive, packet) {
+                        return Action::Signal;
+                    }
+                }
+                Hands::Empty => {}
+            }
+            if let Some(packet) = self.transmit.pop(&network.transmit) {
+                self.hands = Hands::FromGuest(packet);
+                return Action::Work(costs::FROM_GUEST);
+            }
+            if let Some(action) = self.next_for_guest(network) {
+                return action;
+            }
+            if !self.transmit.enable(&network.transmit) {
+                return Action::Sleep;
+            }
+        }
+    }
+
+    /// Takes a packet from the tap if there is one, and a buffer for it.
+    fn next_for_guest(&mut self, network: &Network) -> Option<Action> {
+        let packet = *self.tap.front()?;
+        while self.receive.pop(&network.receive).is_none() {
+            // Without a buffer the packet waits until the guest rings.
+            if !self.receive.enable(&network.receive) {
+                return None;
+            }
+        }
+        self.tap.pop_front();
+        self.hands = Hands::ToGuest(packet);
+        Some(Action::Work(costs::TO_GUEST))
+    }
+
+    /// What the server does next: it answers each packet with one of its own.
+    pub fn server(&mut self) -> Action {
+        if let Some(packet) = self.serving.take() {
+            self.served += 1;
+            self.tap.push_back(packet);
+            return Action::WakeOther;
+        }
+        match self.socket.pop_front() {
+            Some(packet) => {
+                self.serving = Some(packet);
+                Action::Work(costs::SERVE)
+            }
+            None => Action::Sleep,
+        }
+    }
+
+    /// How many packets the server has answered.
+    pub fn served(&self) -> u64 {
+        self.served
+    }
+}
+
+#[cfg(test)]
+mod tests;

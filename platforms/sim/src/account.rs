@@ -5,8 +5,7 @@ use holdfast_machine::{LineId, Picos, Time};
 use crate::blame::{CULPRITS, Culprit, Mark};
 use crate::cause::Cause;
 use crate::engine::Engine;
-use crate::ledger::Owed;
-use crate::vcpu::Mode;
+use crate::ledger::{Owed, Stretch};
 
 /// The cause that each culprit makes of a spin.
 const SPIN_CAUSES: [Cause; CULPRITS] = [
@@ -36,9 +35,9 @@ impl Engine {
     fn settle_work(&mut self, vcpu: u32, span: Picos) {
         let mut left = span;
         while left != Picos::ZERO {
-            let (cause, part) = self.vcpus[vcpu as usize].owed.live(left);
-            left = left - part;
-            self.enter(vcpu, cause, part);
+            let lived = self.vcpus[vcpu as usize].owed.live(left);
+            left = left - lived.span;
+            self.enter(vcpu, lived);
         }
     }
 
@@ -72,18 +71,18 @@ impl Engine {
     }
 
     #[inline]
-    fn enter(&mut self, vcpu: u32, cause: Cause, part: Picos) {
-        self.record_work(vcpu, cause, part);
+    fn enter(&mut self, vcpu: u32, lived: Stretch) {
+        self.record_work(vcpu, lived);
+        let Stretch { cause, user, span } = lived;
         let this = &mut self.vcpus[vcpu as usize];
         match cause {
             Cause::Useful | Cause::CriticalSection => {
                 let start = this.ledger.cursor();
-                this.ledger.enter(cause, part);
-                let user = this.mode == Mode::User;
-                self.note_work(vcpu, start, start + part, user);
+                this.ledger.enter(cause, span);
+                self.note_work(vcpu, start, start + span, user);
             }
-            Cause::IpiRunningTarget if this.ipi_target.is_some() => self.enter_ipi_wait(vcpu, part),
-            _ => this.ledger.enter(cause, part),
+            Cause::IpiRunningTarget if this.ipi_target.is_some() => self.enter_ipi_wait(vcpu, span),
+            _ => this.ledger.enter(cause, span),
         }
     }
 
@@ -150,7 +149,7 @@ impl Engine {
         let this = &mut self.vcpus[vcpu as usize];
         this.contending = None;
         let pending = this.clock.since(now);
-        let fits = this.owed.push(Cause::CacheTransfer, pending);
+        let fits = this.owe(Cause::CacheTransfer, pending);
         assert!(fits, "a waiter owes nothing but its wait");
         let contention = self.records[line.0 as usize].lock.contended(now);
         contention.waiters.retain(|&waiter| waiter != vcpu);

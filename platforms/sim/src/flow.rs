@@ -206,13 +206,13 @@ impl Handle {
     pub fn spend(&self, cause: Cause, span: Picos) {
         let engine = self.engine();
         let this = &mut engine.vcpus[engine.current as usize];
-        if this.contending.is_some() || this.owed.push(cause, span) {
+        if this.contending.is_some() || this.owe(cause, span) {
             this.clock += span;
         } else {
             self.order();
             let engine = self.engine();
             let this = &mut engine.vcpus[engine.current as usize];
-            assert!(this.owed.push(cause, span), "all was lived through");
+            assert!(this.owe(cause, span), "all was lived through");
             this.clock += span;
         }
     }
@@ -283,7 +283,7 @@ impl Handle {
         this.clock += charge.own + charge.transfer;
         if this.contending.is_none() {
             let own = this.work();
-            let fits = this.owed.push(own, charge.own) && this.owed.push(Cause::CacheTransfer, charge.transfer);
+            let fits = this.owe(own, charge.own) && this.owe(Cause::CacheTransfer, charge.transfer);
             debug_assert!(fits, "nothing was owed after the order");
         }
         result
@@ -304,7 +304,7 @@ impl Handle {
         } else if this.contending.is_none() {
             let hit = engine.costs.load_hit;
             let own = this.work();
-            let fits = this.owed.push(own, hit) && this.owed.push(Cause::CacheTransfer, spent - hit);
+            let fits = this.owe(own, hit) && this.owe(Cause::CacheTransfer, spent - hit);
             debug_assert!(fits, "nothing was owed after the order");
         }
         word.get()

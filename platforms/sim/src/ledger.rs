@@ -8,12 +8,24 @@ use holdfast_machine::{Picos, Time};
 use crate::cause::Cause;
 
 /// Most stretches that a flow can owe.
-const STRETCHES: usize = 4;
+const STRETCHES: usize = 8;
+
+/// Guest time of one kind. The kind is that of when it was announced: by the time it has been lived through, the flow is
+/// ahead, and may spend its time otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// What it is spent on.
+    pub cause: Cause,
+    /// In user mode.
+    pub user: bool,
+    /// How long it is.
+    pub span: Picos,
+}
 
 /// Stretches of guest time that a flow has announced and not yet lived through, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Owed {
-    stretches: [(Cause, Picos); STRETCHES],
+    stretches: [Stretch; STRETCHES],
     first: usize,
     count: usize,
 }
@@ -21,7 +33,11 @@ pub struct Owed {
 impl Owed {
     /// Nothing.
     pub const NOTHING: Owed = Owed {
-        stretches: [(Cause::Useful, Picos::ZERO); STRETCHES],
+        stretches: [Stretch {
+            cause: Cause::Useful,
+            user: false,
+            span: Picos::ZERO,
+        }; STRETCHES],
         first: 0,
         count: 0,
     };
@@ -29,14 +45,16 @@ impl Owed {
     /// Adds a stretch at the end; false if there is no room.
     #[inline]
     #[must_use]
-    pub fn push(&mut self, cause: Cause, span: Picos) -> bool {
+    pub fn push(&mut self, stretch: Stretch) -> bool {
+        let Stretch { cause, user, span } = stretch;
         if span == Picos::ZERO {
             return true;
         }
-        if self.count > 0 && self.stretches[self.count - 1].0 == cause {
-            self.stretches[self.count - 1].1 += span;
+        let last = self.stretches[..self.count].last_mut();
+        if let Some(last) = last.filter(|last| last.cause == cause && last.user == user) {
+            last.span += span;
         } else if self.count < STRETCHES {
-            self.stretches[self.count] = (cause, span);
+            self.stretches[self.count] = stretch;
             self.count += 1;
         } else {
             return false;
@@ -46,21 +64,21 @@ impl Owed {
 
     /// Takes the first stretch, or as much of it as fits into `span`.
     #[inline]
-    pub fn live(&mut self, span: Picos) -> (Cause, Picos) {
+    pub fn live(&mut self, span: Picos) -> Stretch {
         assert!(
             self.first < self.count,
             "a flow lived longer than it announced: {span:?}"
         );
-        let (cause, owed) = self.stretches[self.first];
-        if owed > span {
-            self.stretches[self.first].1 = owed - span;
-            return (cause, span);
+        let owed = self.stretches[self.first];
+        if owed.span > span {
+            self.stretches[self.first].span = owed.span - span;
+            return Stretch { span, ..owed };
         }
         self.first += 1;
         if self.first == self.count {
             (self.first, self.count) = (0, 0);
         }
-        (cause, owed)
+        owed
     }
 }
 
@@ -114,32 +132,52 @@ impl Ledger {
 mod tests {
     use super::*;
 
+    fn stretch(cause: Cause, user: bool, span: u64) -> Stretch {
+        let span = Picos(span);
+        Stretch { cause, user, span }
+    }
+
     #[test]
     fn stretches_are_lived_in_order_and_in_parts() {
         let mut owed = Owed::NOTHING;
-        assert!(owed.push(Cause::Useful, Picos(10)));
-        assert!(owed.push(Cause::Useful, Picos(5)));
-        assert!(owed.push(Cause::CacheTransfer, Picos(7)));
-        assert_eq!(owed.live(Picos(12)), (Cause::Useful, Picos(12)));
-        assert_eq!(owed.live(Picos(10)), (Cause::Useful, Picos(3)));
-        assert_eq!(owed.live(Picos(7)), (Cause::CacheTransfer, Picos(7)));
+        assert!(owed.push(stretch(Cause::Useful, false, 10)));
+        assert!(owed.push(stretch(Cause::Useful, false, 5)));
+        assert!(owed.push(stretch(Cause::CacheTransfer, false, 7)));
+        assert_eq!(owed.live(Picos(12)), stretch(Cause::Useful, false, 12));
+        assert_eq!(owed.live(Picos(10)), stretch(Cause::Useful, false, 3));
+        assert_eq!(owed.live(Picos(7)), stretch(Cause::CacheTransfer, false, 7));
+    }
+
+    #[test]
+    fn user_time_stays_user_time_however_late_it_is_lived() {
+        let mut owed = Owed::NOTHING;
+        for (user, span) in [(false, 10), (true, 5), (true, 1), (false, 7)] {
+            assert!(owed.push(stretch(Cause::Useful, user, span)));
+        }
+        assert_eq!(owed.live(Picos(100)), stretch(Cause::Useful, false, 10));
+        assert_eq!(owed.live(Picos(4)), stretch(Cause::Useful, true, 4));
+        assert_eq!(owed.live(Picos(100)), stretch(Cause::Useful, true, 2));
+        assert_eq!(owed.live(Picos(100)), stretch(Cause::Useful, false, 7));
     }
 
     #[test]
     fn a_full_list_says_so() {
         let mut owed = Owed::NOTHING;
-        for cause in [Cause::Useful, Cause::Idle, Cause::Useful, Cause::Idle] {
-            assert!(owed.push(cause, Picos(1)));
+        for number in 0..STRETCHES {
+            let cause = [Cause::Useful, Cause::Idle][number % 2];
+            assert!(owed.push(stretch(cause, false, 1)));
         }
-        assert!(!owed.push(Cause::Useful, Picos(1)));
-        assert!(owed.push(Cause::Idle, Picos(1)), "the last stretch can still grow");
+        assert!(!owed.push(stretch(Cause::Useful, false, 1)));
+        assert!(!owed.push(stretch(Cause::Idle, true, 1)));
+        let last = stretch(Cause::Idle, false, 1);
+        assert!(owed.push(last), "the last stretch can still grow");
     }
 
     #[test]
     #[should_panic(expected = "lived longer")]
     fn time_out_of_nowhere_is_caught() {
         let mut owed = Owed::NOTHING;
-        assert!(owed.push(Cause::Useful, Picos(1)));
+        assert!(owed.push(stretch(Cause::Useful, false, 1)));
         owed.live(Picos(2));
         owed.live(Picos(1));
     }

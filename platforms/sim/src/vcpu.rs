@@ -6,7 +6,7 @@ use holdfast_machine::{LineId, PauseDetector, Picos, Time};
 use crate::blame::Mark;
 use crate::cause::Cause;
 use crate::context::Saved;
-use crate::ledger::{Ledger, Owed};
+use crate::ledger::{Ledger, Owed, Stretch};
 use crate::park::{Parked, Resumption};
 use crate::tlb::Tlb;
 
@@ -197,12 +197,20 @@ impl Vcpu {
         }
     }
 
+    /// Announces that the flow spends `span` on `cause`, in the mode that it is in; false if there is no room.
+    #[inline]
+    #[must_use]
+    pub fn owe(&mut self, cause: Cause, span: Picos) -> bool {
+        let user = self.mode == Mode::User;
+        self.owed.push(Stretch { cause, user, span })
+    }
+
     /// Announces `span` of waiting, which its clock already counts. A flow that waits owes little: there is room.
     pub fn owe_wait(&mut self, span: Picos) {
         if self.contending.is_none() {
             let cause = self.wait();
             assert!(
-                self.owed.push(cause, span),
+                self.owe(cause, span),
                 "a waiting flow owes its last load and PAUSE only"
             );
         }

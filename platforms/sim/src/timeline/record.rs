@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_abi::{hypercall, lapic, msr};
 use holdfast_guest::LockClass;
 use holdfast_host::{Exit, Run, VcpuState};
-use holdfast_machine::{LineId, Picos, Time};
+use holdfast_machine::{LineId, Time};
 
 use super::{
     Behind, Doing, Flow, Happening, Lock, Moment, PcpuTimeline, Place, Span, Thread, Timeline, Track, VcpuTimeline,
@@ -14,7 +14,8 @@ use super::{
 use crate::blame::Culprit;
 use crate::cause::Cause;
 use crate::engine::Engine;
-use crate::vcpu::{Mode, Vcpu};
+use crate::ledger::Stretch;
+use crate::vcpu::Vcpu;
 
 /// Most spans and moments that are kept: some hundred megabytes.
 const RECORDS_MAX: usize = 6_000_000;
@@ -281,32 +282,32 @@ impl Engine {
         }
     }
 
-    /// `vcpu`, in guest mode, spends the next `part` of its ledger on `cause`.
+    /// `vcpu`, in guest mode, has lived through the next stretch of its ledger.
     #[inline]
-    pub fn record_work(&mut self, vcpu: u32, cause: Cause, part: Picos) {
+    pub fn record_work(&mut self, vcpu: u32, lived: Stretch) {
         if self.timeline.is_some() {
-            self.record_work_now(vcpu, cause, part);
+            self.record_work_now(vcpu, lived);
         }
     }
 
     #[cold]
-    fn record_work_now(&mut self, vcpu: u32, cause: Cause, part: Picos) {
+    fn record_work_now(&mut self, vcpu: u32, lived: Stretch) {
         let Some(recorder) = &mut self.timeline else { return };
         let this = &self.vcpus[vcpu as usize];
-        let cause = if cause == Cause::CacheTransfer {
+        let cause = if lived.cause == Cause::CacheTransfer {
             this.wait()
         } else {
-            cause
+            lived.cause
         };
         let doing = match (cause, this.held.last(), this.ipi_target) {
             (Cause::InterruptEntry, ..) => Doing::Interrupt,
             (Cause::Idle, ..) => Doing::IdleLoop,
             (Cause::IpiRunningTarget | Cause::IpiPreemptedTarget, _, Some((target, _))) => Doing::AwaitsIpi(target),
             (Cause::CriticalSection, Some(&line), _) => Doing::Critical(recorder.lock(line)),
-            _ if this.mode == Mode::User => Doing::User,
+            _ if lived.user => Doing::User,
             _ => Doing::Kernel,
         };
-        recorder.did(this.ledger.cursor() + part, vcpu, Some(doing));
+        recorder.did(this.ledger.cursor() + lived.span, vcpu, Some(doing));
     }
 
     /// `vcpu` waited for the lock in `line` up to now.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use holdfast_guest::Cpu;
+use holdfast_guest::{Cpu, Mode};
 use holdfast_locks::{BootLock, Interrupts, LockKind, Paravirt, Platform, PvTicket, RawLock, Steps, Word};
 use holdfast_sim::{Failure, SimCpu, SimWord};
 
@@ -125,6 +125,37 @@ fn a_guest_that_gets_nowhere_is_reported() {
         "{:?}",
         result.map(|_| ())
     );
+}
+
+/// Guests enter user mode for moments: where nobody waits for anything meanwhile, that time is lived through only after they
+/// are back in the kernel.
+#[test]
+fn a_guest_that_is_in_user_mode_for_moments_gets_somewhere() {
+    let program: Program = Rc::new(|cpu: &SimCpu| {
+        for _ in 0..22_000 {
+            cpu.executing(Mode::User);
+            cpu.compute(68);
+            cpu.executing(Mode::Kernel);
+            cpu.compute(1_000_000);
+        }
+    });
+    let result = run_program(&config(1, 1, 0, 1), &program, &(Rc::new(|_: &SimCpu| {}) as Program), 0);
+    assert_eq!(result.map(|_| ()), Ok(()), "it is in user mode every millisecond");
+}
+
+/// The other way round: kernel work is none of the program's, whatever mode the guest has changed to before it is lived through.
+#[test]
+fn entering_user_mode_and_spending_no_time_there_is_no_progress() {
+    let program: Program = Rc::new(|cpu: &SimCpu| {
+        for _ in 0..60_000 {
+            cpu.compute(500_000);
+            cpu.executing(Mode::User);
+            cpu.executing(Mode::Kernel);
+        }
+    });
+    let result = run_program(&config(1, 1, 0, 1), &program, &(Rc::new(|_: &SimCpu| {}) as Program), 0);
+    let result = result.map(|_| ());
+    assert!(matches!(result, Err(Failure::Livelock(_))), "{result:?}");
 }
 
 #[test]

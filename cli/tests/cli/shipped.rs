@@ -39,6 +39,7 @@ fn what_is_listed_can_be_shown() {
             "westmere-ex-8",
             "broadwell-2x14",
             "carrizo-4",
+            "epyc-rome",
             "generic-x86"
         ]
     );

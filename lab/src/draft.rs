@@ -90,7 +90,13 @@ impl DraftVm {
     pub(crate) fn counts_operations(&self) -> bool {
         matches!(
             self.boot.workload,
-            Workload::Pgbench(_) | Workload::Contend(_) | Workload::Aim7(_) | Workload::Amqp(_) | Workload::Netperf(_)
+            Workload::Pgbench(_)
+                | Workload::Contend(_)
+                | Workload::Aim7(_)
+                | Workload::Amqp(_)
+                | Workload::Netperf(_)
+                | Workload::Ipi(_)
+                | Workload::Ebizzy(_)
         )
     }
 
@@ -98,6 +104,8 @@ impl DraftVm {
         match self.boot.workload {
             Workload::Idle | Workload::Hog(_) => false,
             Workload::Contend(_)
+            | Workload::Ipi(_)
+            | Workload::Ebizzy(_)
             | Workload::Hackbench(_)
             | Workload::Kernbench(_)
             | Workload::Pgbench(_)
@@ -182,6 +190,14 @@ fn scaled(workload: Workload, scale: f64) -> Workload {
             let wanted = (f64::from(parameters.jobs) * scale).round() as u32;
             parameters.jobs = wanted.max(1);
             Workload::Aim7(parameters)
+        }
+        Workload::Ipi(mut parameters) => {
+            parameters.calls = scaled_count(parameters.calls, scale, 1);
+            Workload::Ipi(parameters)
+        }
+        Workload::Ebizzy(mut parameters) => {
+            parameters.records = scaled_count(parameters.records, scale, parameters.threads.unwrap_or(1));
+            Workload::Ebizzy(parameters)
         }
         Workload::Hackbench(mut parameters) => {
             parameters.loops = scaled_count(u64::from(parameters.loops), scale, 1) as u32;

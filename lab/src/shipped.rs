@@ -27,7 +27,8 @@ macro_rules! shipped {
 /// Experiments: published ones, and questions of our own.
 pub static EXPERIMENTS: &[Shipped] = shipped!(
     "experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "amqp-directed-yield", "boot-64",
-    "cgroup-imbalance", "lock-crossover", "directed-yield-grid", "kernel-build-contention", "avic-hackbench", "avic-tar", "avic-netperf"
+    "cgroup-imbalance", "lock-crossover", "directed-yield-grid", "kernel-build-contention", "avic-hackbench", "avic-tar",
+    "avic-netperf", "ipi-bench", "ebizzy-tlb"
 );
 
 /// Machine profiles.

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::aim7::Aim7;
 use crate::amqp::Amqp;
 use crate::contend::Contend;
+use crate::ebizzy::Ebizzy;
 use crate::hackbench::Hackbench;
 use crate::hog::Hog;
+use crate::ipi::Ipi;
 use crate::kernbench::Kernbench;
 use crate::netperf::Netperf;
 use crate::pgbench::Pgbench;
@@ -84,6 +86,10 @@ pub enum Workload {
     Contend(Contend),
     /// Groups of senders and receivers.
     Hackbench(Hackbench),
+    /// Interrupts between CPUs.
+    Ipi(Ipi),
+    /// Threads that map, touch and unmap.
+    Ebizzy(Ebizzy),
     /// A kernel build.
     Kernbench(Kernbench),
     /// PostgreSQL's benchmark.

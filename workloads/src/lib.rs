@@ -16,8 +16,10 @@ mod aim7;
 mod amqp;
 mod boot;
 mod contend;
+mod ebizzy;
 mod hackbench;
 mod hog;
+mod ipi;
 mod kernbench;
 pub mod lock_name;
 mod netperf;
@@ -30,9 +32,11 @@ pub use aim7::Aim7;
 pub use amqp::Amqp;
 pub use boot::{Boot, Workload};
 pub use contend::Contend;
+pub use ebizzy::Ebizzy;
 pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::{ApicOptions, Format, OwnerSpinning};
+pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;
 pub use netperf::Netperf;
 pub use pgbench::{Pgbench, Script};
@@ -58,6 +62,8 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         Workload::Hog(hog) => Box::new(hog::Hogs::new(hog, machine.cpus())),
         Workload::Contend(contend) => Box::new(contend::Contenders::new(contend, machine.cpus())),
         Workload::Hackbench(hackbench) => Box::new(hackbench::Messaging::new(hackbench)),
+        Workload::Ipi(ipi) => Box::new(ipi::Calls::new(ipi, machine.cpus())),
+        Workload::Ebizzy(ebizzy) => Box::new(ebizzy::Searches::new(ebizzy, machine.cpus())),
         Workload::Kernbench(kernbench) => Box::new(kernbench::Build::new(kernbench)),
         Workload::Aim7(aim7) => Box::new(aim7::Disk::new(aim7)),
         Workload::Pgbench(pgbench) => Box::new(pgbench::Database::new(pgbench)),

@@ -28,7 +28,9 @@ fn what_is_listed_can_be_shown() {
             "kernel-build-contention",
             "avic-hackbench",
             "avic-tar",
-            "avic-netperf"
+            "avic-netperf",
+            "ipi-bench",
+            "ebizzy-tlb"
         ]
     );
     assert_eq!(

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use holdfast_host::{HostConfig, PauseExit, VmGroup};
 use holdfast_sim::HostTask;
-use holdfast_workloads::{Aim7, Amqp, Contend, Hackbench, Hog, Kernbench, Netperf, Pgbench, Startup, Tar, Workload};
+use holdfast_workloads::{
+    Aim7, Amqp, Contend, Ebizzy, Hackbench, Hog, Ipi, Kernbench, Netperf, Pgbench, Startup, Tar, Workload,
+};
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
@@ -92,6 +94,8 @@ fn fresh_vms() -> Vec<DraftVm> {
         grouped,
         with(Workload::Hog(Hog::default())),
         with(Workload::Contend(Contend::default())),
+        with(Workload::Ipi(Ipi::default())),
+        with(Workload::Ebizzy(Ebizzy::default())),
         with(Workload::Kernbench(Kernbench::default())),
         with(Workload::Pgbench(Pgbench::default())),
         with(Workload::Aim7(Aim7::default())),

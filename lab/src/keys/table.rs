@@ -2,6 +2,7 @@
 
 mod apicv;
 mod avic;
+mod calls;
 mod favour;
 mod guest;
 mod host;
@@ -28,6 +29,7 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         interrupts::INTERRUPTS,
         irqchip::IRQCHIP,
         guest::WORKLOAD,
+        calls::CALLS,
         ipc::HACKBENCH,
         ipc::TAR,
         ipc::NETPERF,

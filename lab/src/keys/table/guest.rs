@@ -3,8 +3,8 @@
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
 use holdfast_workloads::{
-    Aim7, Amqp, Contend, Format, Hackbench, Hog, Kernbench, Netperf, OwnerSpinning, Pgbench, Script, Startup, Tar,
-    Workload,
+    Aim7, Amqp, Contend, Ebizzy, Format, Hackbench, Hog, Ipi, Kernbench, Netperf, OwnerSpinning, Pgbench, Script,
+    Startup, Tar, Workload,
 };
 
 use super::{key, number};
@@ -52,6 +52,8 @@ choices!(Workload {
     "idle" => Workload::Idle => Workload::Idle,
     "hog" => Workload::Hog(_) => Workload::Hog(Hog::default()),
     "contend" => Workload::Contend(_) => Workload::Contend(Contend::default()),
+    "ipi" => Workload::Ipi(_) => Workload::Ipi(Ipi::default()),
+    "ebizzy" => Workload::Ebizzy(_) => Workload::Ebizzy(Ebizzy::default()),
     "kernbench" => Workload::Kernbench(_) => Workload::Kernbench(Kernbench::default()),
     "pgbench" => Workload::Pgbench(_) => Workload::Pgbench(Pgbench::default()),
     "aim7" => Workload::Aim7(_) => Workload::Aim7(Aim7::default()),

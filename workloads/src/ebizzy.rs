@@ -1,0 +1,112 @@
+//! ebizzy, which is what a web server's search does to memory: threads that each map a chunk, copy a record into it, search it and
+//! unmap it, over and over. Every unmapping is a TLB shootdown on all CPUs where threads of the process run.
+//!
+//! Sizes are from memory of ebizzy 0.3 with `-M`-like mapping of every chunk, and uncertain; user times are estimates.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start, Touch};
+use serde::{Deserialize, Serialize};
+
+use crate::stream::Stream;
+
+/// Parameters of ebizzy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ebizzy {
+    /// Threads; `None`: one per vCPU.
+    pub threads: Option<u32>,
+    /// Pages of a chunk. Default 64: 256 KiB.
+    pub pages: u32,
+    /// Mean user time of a record, copying and searching, without page faults. Nanoseconds. Default 60 µs: copying 256 KiB at
+    /// about 6 bytes per nanosecond, and a binary search.
+    pub record_ns: u64,
+    /// Records to process over all threads. Default 100 000.
+    pub records: u64,
+}
+
+impl Default for Ebizzy {
+    fn default() -> Self {
+        Ebizzy {
+            threads: None,
+            pages: 64,
+            record_ns: 60_000,
+            records: 100_000,
+        }
+    }
+}
+
+/// Spread of the records' times: of the logarithm.
+const RECORD_SIGMA: f64 = 0.3;
+
+mod role {
+    pub(super) const FIRST: u32 = 0;
+    pub(super) const THREAD: u32 = 1;
+}
+
+/// The threads and what is left to do.
+pub(crate) struct Searches {
+    parameters: Ebizzy,
+    threads: u32,
+    /// Records that nobody has begun. Plain memory: the benchmark's own book-keeping.
+    left: AtomicU64,
+}
+
+impl Searches {
+    pub(crate) fn new(parameters: &Ebizzy, cpus: u32) -> Self {
+        Searches {
+            parameters: parameters.clone(),
+            threads: parameters.threads.unwrap_or(cpus).max(1),
+            left: AtomicU64::new(parameters.records),
+        }
+    }
+
+    fn first<M: Machine>(&self, os: &Os<M>) {
+        os.wait_for_cpus();
+        for argument in 0..self.threads {
+            os.fork(Fork::Share, Start::new(role::THREAD, argument));
+        }
+        // Everybody waits at the start line by then.
+        os.sleep(20_000_000);
+        os.begin();
+        for _ in 0..self.threads {
+            os.semaphore_up(0, 0);
+        }
+        while os.wait().is_some() {}
+        os.done(Some(self.parameters.records));
+    }
+
+    fn search<M: Machine>(&self, os: &Os<M>, number: u32) {
+        let mut times = Stream::new(os.seed("ebizzy.record"), number);
+        os.semaphore_down(0, 0);
+        let chunk = Touch::anonymous(self.parameters.pages);
+        while self.begin_record() {
+            os.user_touching(times.time(self.parameters.record_ns, RECORD_SIGMA), chunk);
+            os.unmap(self.parameters.pages);
+        }
+    }
+
+    fn begin_record(&self) -> bool {
+        self.left
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+            .is_ok()
+    }
+}
+
+impl<M: Machine> Program<M> for Searches {
+    fn limits(&self) -> Limits {
+        Limits {
+            tasks: 1 + self.threads,
+            semaphore_arrays: 1,
+            semaphores: 1,
+            ..Limits::default()
+        }
+    }
+
+    fn run(&self, os: &Os<M>, start: Start) {
+        match start.role {
+            role::FIRST => self.first(os),
+            role::THREAD => self.search(os, start.argument),
+            other => unreachable!("no thread has role {other}"),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Interrupts between CPUs, one call after another: to oneself, to one, to all others, and to all others whose handlers take one
+//! lock. The kernel module of KVM's PV-IPI and IPI-virtualization patches measures the same (Linux commit 4180bf1b655a).
+
+use alloc::vec::Vec;
+
+use holdfast_guest::{Callees, Fork, Function, Limits, Machine, Os, Program, Start};
+use holdfast_locks::CpuId;
+use serde::{Deserialize, Serialize};
+
+/// Whom each call reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reach {
+    /// The caller's own CPU.
+    Itself,
+    /// One other CPU; the next one each time.
+    #[default]
+    Unicast,
+    /// All other CPUs.
+    Broadcast,
+    /// All other CPUs, whose handlers take one spinlock.
+    BroadcastLock,
+}
+
+/// Parameters of the calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ipi {
+    /// Whom each call reaches.
+    pub reach: Reach,
+    /// Whether the other CPUs are busy in user mode; else they are halted.
+    pub busy: bool,
+    /// Calls to make. Default 20 000.
+    pub calls: u64,
+}
+
+impl Default for Ipi {
+    fn default() -> Self {
+        Ipi {
+            reach: Reach::default(),
+            busy: true,
+            calls: 20_000,
+        }
+    }
+}
+
+/// A stretch of a busy CPU's loop; nothing happens between two.
+const STRETCH_NS: u64 = 1_000_000_000;
+/// Between two calls the caller comes to user mode, so that its own tasks and interrupts get their turn. Nanoseconds.
+const PAUSE_NS: u64 = 3_000;
+/// How long an idle CPU needs at most until it has halted. Nanoseconds.
+const HALT_NS: u64 = 3_000;
+
+mod role {
+    pub(super) const CALLER: u32 = 0;
+    pub(super) const BUSY: u32 = 1;
+}
+
+/// The calls of a guest.
+pub(crate) struct Calls {
+    parameters: Ipi,
+    cpus: u32,
+}
+
+impl Calls {
+    pub(crate) fn new(parameters: &Ipi, cpus: u32) -> Self {
+        Calls {
+            parameters: parameters.clone(),
+            cpus,
+        }
+    }
+
+    fn call<M: Machine>(&self, os: &Os<M>) {
+        os.wait_for_cpus();
+        if self.parameters.busy {
+            for argument in 1..self.cpus {
+                os.fork(Fork::Share, Start::new(role::BUSY, argument));
+            }
+        }
+        os.sleep(20_000_000);
+        let mut after_ns = Vec::new();
+        let begun_on = os.cpu();
+        let mut moved = 0;
+        os.begin();
+        for round in 0..self.parameters.calls {
+            moved += u64::from(os.cpu() != begun_on);
+            self.call_once(os, round, &mut after_ns);
+            os.user(if self.parameters.busy { PAUSE_NS } else { HALT_NS });
+        }
+        let operations = after_ns.len() as u64;
+        os.report("ipi_sender_moved", moved);
+        report_latency(os, after_ns);
+        os.done(Some(operations));
+    }
+
+    fn call_once<M: Machine>(&self, os: &Os<M>, round: u64, after_ns: &mut Vec<u64>) {
+        let plain = Function::default();
+        match self.parameters.reach {
+            Reach::Itself => os.call_cpus(Callees::Itself, plain, after_ns),
+            Reach::Broadcast => os.call_cpus(Callees::Others, plain, after_ns),
+            Reach::BroadcastLock => os.call_cpus(Callees::Others, Function { driver: Some((0, 0)) }, after_ns),
+            Reach::Unicast if self.cpus == 1 => os.call_cpus(Callees::Itself, plain, after_ns),
+            Reach::Unicast => {
+                let others = u64::from(self.cpus - 1);
+                let next = os.cpu().0 + 1 + (round % others) as u32;
+                os.call_cpus(Callees::One(CpuId(next % self.cpus)), plain, after_ns);
+            }
+        }
+    }
+}
+
+/// From the call to the end of the function on each CPU that was called.
+fn report_latency<M: Machine>(os: &Os<M>, mut after_ns: Vec<u64>) {
+    after_ns.sort_unstable();
+    let Some(last) = after_ns.len().checked_sub(1) else {
+        return;
+    };
+    let at = |permille: usize| after_ns[last * permille / 1000];
+    os.report("ipi_latency_p50_ns", at(500));
+    os.report("ipi_latency_p99_ns", at(990));
+    os.report("ipi_latency_max_ns", at(1000));
+    os.report(
+        "ipi_latency_mean_ns",
+        after_ns.iter().sum::<u64>() / after_ns.len() as u64,
+    );
+}
+
+impl<M: Machine> Program<M> for Calls {
+    fn limits(&self) -> Limits {
+        Limits {
+            tasks: self.cpus + 1,
+            drivers: 1,
+            ..Limits::default()
+        }
+    }
+
+    fn run(&self, os: &Os<M>, start: Start) {
+        match start.role {
+            role::CALLER => self.call(os),
+            role::BUSY => loop {
+                os.user(STRETCH_NS);
+            },
+            other => unreachable!("no task has role {other}"),
+        }
+    }
+}

@@ -17,9 +17,7 @@ impl Host {
             let action = at.apic.write_icr(at.apic.icr());
             return self.act(vcpu, action, step);
         }
-        let (now, base) = (step.now, self.timer_base);
-        let action = self.change_apic(vcpu, |apic| apic.write(offset, value, now, &base));
-        self.act(vcpu, action, step);
+        self.complete_write(vcpu, offset, value, step);
     }
 
     /// Reason 45: `vcpu` has ended the level-triggered interrupt with `vector`.

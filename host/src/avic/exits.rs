@@ -87,7 +87,7 @@ impl Host {
     }
 
     /// What a write to the register at `offset` does beyond storing `value`.
-    fn complete_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
+    pub(crate) fn complete_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         let (now, base) = (step.now, self.timer_base);
         let at = self.at(vcpu);
         let vm = at.vm;

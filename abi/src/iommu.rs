@@ -9,6 +9,13 @@
 
 use crate::avic::{GaTag, PAGE_ADDRESS};
 
+/// Status register; software clears its bits by writing ones.
+pub const STATUS: u32 = 0x2020;
+/// Status: the GA log was full when there was something for it. Nothing is logged until this is cleared and the log, which the
+/// part has switched off, is switched on again (`GALogRun`, bit 8, says whether it is; left out here).
+pub const STATUS_GA_OVERFLOW: u64 = 1 << 9;
+/// Status: the GA log has something new. The interrupt is sent when this becomes set.
+pub const STATUS_GA_INTERRUPT: u64 = 1 << 10;
 /// Register with the address of the GA log and its size.
 pub const GA_LOG_BASE: u32 = 0xe0;
 /// Register with the address where the IOMMU keeps the log's tail.
@@ -22,6 +29,34 @@ pub const GA_LOG_ENTRIES: usize = 512;
 /// Bytes of an entry.
 pub const GA_LOG_ENTRY_BYTES: usize = 8;
 
+/// Where in the log the entry after that at `offset` is, in bytes.
+pub const fn next_in_log(offset: u64) -> u64 {
+    (offset + GA_LOG_ENTRY_BYTES as u64) % (GA_LOG_ENTRIES * GA_LOG_ENTRY_BYTES) as u64
+}
+
+/// Where an IOMMU's registers, log and remap table lie: host-physical addresses. One entry for each device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// MMIO registers.
+    pub registers: u64,
+    /// The GA log.
+    pub log: u64,
+    /// The remap table.
+    pub table: u64,
+}
+
+impl Layout {
+    /// Address of the register at `offset`.
+    pub const fn register(&self, offset: u32) -> u64 {
+        self.registers + offset as u64
+    }
+
+    /// Address of the remap entry of `device`.
+    pub const fn entry(&self, device: u16) -> u64 {
+        self.table + device as u64 * RemapEntry::BYTES
+    }
+}
+
 /// A remap entry of 128 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemapEntry {
@@ -32,6 +67,8 @@ pub struct RemapEntry {
 }
 
 impl RemapEntry {
+    /// Bytes of an entry.
+    pub const BYTES: u64 = 16;
     /// Low: the entry counts.
     pub const VALID: u64 = 1;
     /// Low: faults are not logged.

@@ -286,9 +286,18 @@ pub struct ValidateArgs {
     /// With --against threads or kvm: this machine profile instead of one that is calibrated first
     #[arg(long, value_name = "FILE")]
     pub profile: Option<String>,
-    /// Runs of each cell; with --against threads or kvm, measurements of each [default: each experiment's, or 3, or 2]
+    /// Runs of each cell; with --against threads or kvm, measurements of each [default: each experiment's, or 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: Option<u32>,
+    /// With --against threads or kvm: only these locks, as in --locks ticket,pv-qspin
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub locks: Vec<String>,
+    /// With --against threads or kvm: numbers of threads or vCPUs, on two CPUs
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub contenders: Vec<u32>,
+    /// With --against threads or kvm: lengths of the critical section in nanoseconds
+    #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub sections: Vec<u64>,
     /// Share of the full-size work [default: each experiment's]
     #[arg(long, value_name = "S")]
     pub scale: Option<f64>,
@@ -326,6 +335,9 @@ pub struct CalibrateArgs {
     /// Samples of each figure
     #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(5..=100_000))]
     pub samples: u32,
+    /// Have guests on this host's KVM measure, too: what exits and kicks cost, and instructions in a guest
+    #[arg(long)]
+    pub kvm: bool,
     /// Make a profile even of a machine that is too noisy
     #[arg(long)]
     pub force: bool,
@@ -380,9 +392,28 @@ pub struct KvmRunArgs {
     /// A shipped experiment (`holdfast list`), or a TOML file of your own
     #[arg(default_value = DEFAULT_EXPERIMENT)]
     pub experiment: String,
+    /// Boot a stock Linux in the measured guests, whose workload must be `contend`: BZIMAGE, or this host's own kernel,
+    /// /boot/vmlinuz-RELEASE
+    #[arg(long, value_name = "BZIMAGE", num_args = 0..=1, require_equals = true)]
+    pub linux: Option<Option<PathBuf>>,
+    /// With --linux: the path of the kernel that threads call
+    #[arg(long, value_enum, default_value_t, requires = "linux")]
+    pub path: LinuxPath,
+    /// With --linux: more for the kernel's command line, as in --append=mitigations=off
+    #[arg(
+        long,
+        value_name = "OPTIONS",
+        default_value = "",
+        hide_default_value = true,
+        requires = "linux"
+    )]
+    pub append: String,
     /// Runs of each cell [default: the experiment's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: Option<u32>,
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub first_seed: u64,
     /// Share of the full-size work, above 0 and up to 1 [default: the experiment's]
     #[arg(long, value_name = "S")]
     pub scale: Option<f64>,
@@ -395,12 +426,25 @@ pub struct KvmRunArgs {
     /// Only this variant; can be given several times
     #[arg(long, value_name = "NAME")]
     pub variant: Vec<String>,
+    /// Record the host's tracepoints of sched and kvm as a timeline for ui.perfetto.dev; for a single run, and for root
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// How the results look on standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
     /// Write the results to DIR/EXPERIMENT.results.json
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+/// A path of Linux on which threads of a process meet at a spinlock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LinuxPath {
+    /// dup and close: the lock of the file table.
+    #[default]
+    Dup,
+    /// futex: the lock of a hash bucket.
+    Futex,
 }
 
 /// `holdfast kvm doctor`.

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use holdfast_lab::compare::CompareError;
 use holdfast_lab::diagnostic::Problems;
+use holdfast_lab::reality::linux::KernelError;
 use holdfast_lab::results::ReadError;
 use holdfast_lab::trace::TraceError;
 
@@ -69,6 +70,7 @@ fn status(outcome: anyhow::Result<Done>) -> u8 {
         || error.is::<ReadError>()
         || error.is::<CompareError>()
         || error.is::<Unknown>()
+        || error.is::<KernelError>()
         || matches!(error.downcast_ref(), Some(TraceError::Input(_)));
     if bad_input { 2 } else { 1 }
 }

@@ -157,6 +157,7 @@ pub(crate) fn set_timer<M: Machine>(on: &OnCpu<'_, M>, at: u64) {
         return;
     }
     timer.programmed.set(at);
+    on.local.count(Event::TimerPrograms);
     let count = match at {
         u64::MAX => 0,
         // 0 would switch it off: what is past comes at once. A far time comes in instalments.

@@ -162,7 +162,10 @@ fn start<M: Machine>(on: &OnCpu<'_, M>) {
     if features.offers(cpuid::KVM_FEATURE_STEAL_TIME) && !kernel.config.no_steal_acc {
         let address = on.cpu.steal_time_address(CpuId(on.index));
         on.cpu.wrmsr(msr::STEAL_TIME, address | msr::STEAL_TIME_ENABLE);
-        kernel.registers_steal_time.set(true);
+        // `kvm_spinlock_init` gave `vcpu_is_preempted` its body where it had chosen paravirtual locks, and only there (until 5.17 or
+        // so; later kernels do so wherever there is a record).
+        let paravirtual = select(environment(on)) == Selection::Paravirtual;
+        kernel.sees_preempted.set(paravirtual);
     }
     // The scheduler beneath has the tick, and its kernel the interrupt controller.
     if kernel.machine.threads().is_none() {

@@ -113,6 +113,8 @@ named! {
         Wakeups = "wakeups",
         /// Timer interrupts.
         Ticks = "ticks",
+        /// Times that the APIC's timer was set or switched off: an exit each, with AVIC as well.
+        TimerPrograms = "timer_programs",
         /// Reschedule IPIs sent.
         RescheduleIpis = "reschedule_ipis",
         /// Call-function IPIs sent.

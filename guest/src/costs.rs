@@ -1,8 +1,9 @@
 //! What the kernel's own work costs: hold times and per-operation times.
 //!
 //! # Units
-//! Nanoseconds of undisturbed time on a Xeon X5570 class CPU (Nehalem, 2.93 GHz); the machine scales them. What a lock
-//! operation, a cache line's transfer, an exit or an interrupt's entry costs is the machine's business and not in here.
+//! Nanoseconds of undisturbed time on a Xeon X5570 class CPU (Nehalem, 2.93 GHz), on every machine: a simulated one runs
+//! kernel code no faster or slower than that, whatever its clock, and a workload's calibration takes up the difference. What a
+//! lock operation, a cache line's transfer, an exit or an interrupt's entry costs is the machine's business and not in here.
 //!
 //! # Sources
 //! Direct measurements of a 3.3 kernel's sections on this part are not published. Each constant is therefore either

@@ -83,8 +83,9 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) time: TimeKeeper<M>,
     /// Places of those who spin for mutexes in turn.
     pub(crate) spinners: OsqTable<WordOf<M>>,
-    /// The CPUs have registered their steal-time records, so that `is_preempted` tells something.
-    pub(crate) registers_steal_time: Cell<bool>,
+    /// The kernel looks whose vCPU is preempted: its CPUs have registered their steal-time records, and it has paravirtual
+    /// locks.
+    pub(crate) sees_preempted: Cell<bool>,
     /// `tasklist_lock`.
     pub(crate) task_list: SpinLock<(), M>,
     pub(crate) program: Box<dyn Program<M>>,
@@ -120,7 +121,7 @@ impl<M: Machine> Kernel<M> {
             net: Net::new(),
             time: TimeKeeper::new(config.hz),
             spinners: OsqTable::new(cpus as usize),
-            registers_steal_time: Cell::new(false),
+            sees_preempted: Cell::new(false),
             task_list: SpinLock::new(LockClass::TaskList, ()),
             program,
             machine,

@@ -20,6 +20,7 @@ mod kernel;
 mod local;
 mod machine;
 mod mask;
+pub mod micro;
 mod mm;
 mod mutex;
 mod net;

@@ -27,7 +27,8 @@ pub enum OwnerSpinning {
     /// reschedule, which is what is built here).
     Queued,
     /// As before, and spinner and queue also stop when the host says that the vCPU of the owner, or of the predecessor in
-    /// the queue, is preempted (4.10, `vcpu_is_preempted`).
+    /// the queue, is preempted (4.10, `vcpu_is_preempted`). A kernel that the host offers no paravirtual locks does not look,
+    /// steal-time record or not: until 5.17 or so it is `kvm_spinlock_init` that makes it look.
     PreemptionAware,
 }
 
@@ -186,6 +187,6 @@ fn owner_runs<M: Machine>(on: &OnCpu<'_, M>, owner: u32) -> bool {
 fn sees_preempted<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId) -> bool {
     let kernel = on.kernel;
     kernel.config.owner_spinning == OwnerSpinning::PreemptionAware
-        && kernel.registers_steal_time.get()
+        && kernel.sees_preempted.get()
         && on.cpu.is_preempted(cpu)
 }

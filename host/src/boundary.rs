@@ -127,6 +127,8 @@ pub enum Exit {
     AvicNoAccel {
         /// What the control block says.
         exit: Unaccelerated,
+        /// Where in the page the instruction accesses, as its decoding has it: the control block names the register alone.
+        offset: u32,
         /// What the instruction stores.
         value: u32,
     },
@@ -182,6 +184,10 @@ pub enum HostInterrupt {
     /// A call from another CPU of the kernel that runs beside the guests; its own handler has dealt with it, and the host
     /// only hears that the interrupt came.
     Call,
+    /// A device's interrupt, with this vector of the host's.
+    Device(u8),
+    /// The IOMMU's, for its guest APIC log.
+    GaLog,
     /// The wake-up vector of posted interrupts: something was posted for a vCPU that sleeps on this pCPU's list.
     PostedWakeup,
 }
@@ -281,6 +287,16 @@ pub enum Event {
         /// Whether from now on, or no longer.
         inhibited: bool,
     },
+    /// A task sets where the thread of `vcpu` may run (`sched_setaffinity`; libvirt's vcpupin). Host work as for
+    /// [`Event::Msi`].
+    Affinity {
+        /// Where that task runs.
+        pcpu: PcpuId,
+        /// Whose thread.
+        vcpu: VcpuId,
+        /// The one pCPU where it may run from now on; `None`: all.
+        only: Option<PcpuId>,
+    },
     /// Hardware has set a bit in the IRR, or the descriptor, of the vCPU for which `pcpu` polls: its loop sees it. To be reported for
     /// polling pCPUs; harmless for others.
     Posted {
@@ -316,6 +332,7 @@ impl Event {
             | Event::VcpuRuns { pcpu, .. }
             | Event::Msi { pcpu, .. }
             | Event::Inhibit { pcpu, .. }
+            | Event::Affinity { pcpu, .. }
             | Event::Posted { pcpu }
             | Event::Line { pcpu, .. } => pcpu,
         }
@@ -516,6 +533,15 @@ pub enum Command {
         vm: VmId,
         /// Which.
         pin: u32,
+    },
+    /// Tracepoint (`kvm_apic_accept_irq`): the LAPIC of `vcpu` has accepted `vector`, which pends from now on. Only if
+    /// [`HostConfig::traces_interrupts`](crate::HostConfig::traces_interrupts) asks for it; what hardware delivers alone is not
+    /// reported.
+    AcceptIrq {
+        /// Whose.
+        vcpu: VcpuId,
+        /// Which.
+        vector: u8,
     },
     /// Tracepoint: `vcpu` is in `state` from now on.
     State {

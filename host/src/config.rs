@@ -52,6 +52,8 @@ pub struct HostConfig {
     pub avic: AvicConfig,
     /// Intel's APIC virtualization.
     pub apicv: ApicvConfig,
+    /// Whether the tracepoints of LAPICs are on ([`Command::AcceptIrq`](crate::Command::AcceptIrq)).
+    pub traces_interrupts: bool,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
     pub tsc_hz: u64,
     /// Frequency that the emulated LAPIC timer's divider divides. KVM: 1 GHz.
@@ -77,6 +79,7 @@ impl HostConfig {
             vector_hashing: false,
             avic: AvicConfig::default(),
             apicv: ApicvConfig::default(),
+            traces_interrupts: false,
             tsc_hz: 2_930_000_000,
             apic_bus_hz: 1_000_000_000,
             min_timer_period_ns: 500_000,
@@ -115,6 +118,17 @@ pub struct Quota {
     pub quota_ns: u64,
     /// Nanoseconds: 1 ms to 1 s.
     pub period_ns: u64,
+}
+
+/// A guest's network device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nic {
+    /// Software of the host: vhost, tap and bridge.
+    #[default]
+    Vhost,
+    /// Hardware with virtio's queues (vDPA), assigned: the guest rings it without an exit, and its interrupts go through the
+    /// IOMMU.
+    Assigned,
 }
 
 /// What a guest is offered.
@@ -160,6 +174,8 @@ pub struct VmConfig {
     pub avic: bool,
     /// Whether APICv virtualises its LAPICs, where the host uses it.
     pub apicv: bool,
+    /// What its network device is, if it has one.
+    pub nic: Nic,
     /// What else keeps AVIC off for this guest from the start, where the host uses it.
     pub apicv_inhibits: Inhibits,
     /// Halt-polling limit of this guest instead of [`HostConfig::halt_poll_ns`]. Nanoseconds.
@@ -209,6 +225,7 @@ impl Default for VmConfig {
             memory_bytes: 4 << 30,
             avic: true,
             apicv: true,
+            nic: Nic::default(),
             apicv_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,
             faults: PvFaults::default(),

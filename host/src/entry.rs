@@ -16,8 +16,10 @@ impl Host {
         if core::mem::take(&mut self.at(vcpu).requests.steal_update) {
             self.update_steal_time(vcpu, step);
         }
-        self.update_apicv(vcpu, step.pcpu);
-        self.update_intel(vcpu);
+        if core::mem::take(&mut self.at(vcpu).requests.apicv_update) {
+            self.update_apicv(vcpu, step.pcpu);
+            self.update_intel(vcpu);
+        }
         // With AVIC the end of an interrupt takes no exit anyway, and IRR changes unseen.
         let looks = (self.at(vcpu).requests.event || self.at(vcpu).window)
             && !self.is_avic_active(vcpu)
@@ -99,14 +101,14 @@ impl Host {
 
     /// Brings CR8 in line with the LAPIC, and intercepts its writes while that is what an interrupt waits for.
     fn tell_cr8(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let by_hardware = self.is_avic_active(vcpu);
+        let by_hardware = self.is_avic_active(vcpu) || self.is_apicv_active(vcpu);
         let at = self.at(vcpu);
         let value = at.apic.cr8();
         if at.guest.cr8 != value && !by_hardware {
             at.guest.cr8 = value;
             step.out.push(Command::SetCr8 { vcpu, value });
         }
-        // AVIC keeps CR8 and the page's TPR together, and evaluates when either changes.
+        // Hardware keeps CR8 and the page's TPR together, and evaluates when either changes.
         let on = !by_hardware && at.apic.is_held_back_by_task();
         if at.cr8_intercepted != on {
             at.cr8_intercepted = on;
@@ -175,6 +177,7 @@ impl Host {
         let accepted = match at.apic.timer_expired(step.now) {
             Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => {
                 let enabled = at.apic.is_enabled();
+                self.trace_accepted(vcpu, vector, step);
                 if enabled && self.deliver_by_hardware(vcpu, vector, false, step) {
                     step.charge(Cost::ApicDeliver, 1);
                     self.arm_apic_timer(vcpu, step.pcpu);

@@ -4,6 +4,7 @@
 //! - **Nothing is left over**: before that, its thread has been rescheduled if need be, its requests have been processed and
 //!   its timer is set.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::boundary::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState, VmId};
@@ -69,6 +70,13 @@ impl Host {
                 self.begin_device_work(pcpu, &mut step);
                 self.set_apicv_inhibit(vm, reason, inhibited, &mut step);
             }
+            Event::Affinity { vcpu, only, .. } => {
+                self.begin_device_work(pcpu, &mut step);
+                let task = self.at(vcpu).task;
+                let allowed = only.map_or(Vec::new(), |only| vec![only.0]);
+                let mask = self.mask(&allowed).unwrap_or_else(|error| panic!("{error}"));
+                self.sched.set_affinity(task, mask, &mut step);
+            }
             Event::Posted { .. } => {
                 // The polling loop sees it in memory.
                 if self.poll_until(pcpu.0).is_some() {
@@ -112,7 +120,7 @@ impl Host {
     }
 
     /// A device signals `data` at `address`.
-    fn msi(&mut self, vm: VmId, address: u64, data: u32, step: &mut Step<'_>) {
+    pub(crate) fn msi(&mut self, vm: VmId, address: u64, data: u32, step: &mut Step<'_>) {
         let extended = self.vms[vm.0 as usize].config.msi_ext_dest_id;
         if let Some(message) = Message::of_msi(address, data, extended) {
             self.deliver(vm, &message, step);
@@ -128,6 +136,8 @@ impl Host {
                 self.sched.interrupt(step.pcpu, step);
             }
             HostInterrupt::Call => step.charge(Cost::HostInterrupt, 1),
+            HostInterrupt::Device(vector) => self.device_interrupt(vector, step),
+            HostInterrupt::GaLog => self.ga_log_interrupt(step),
             HostInterrupt::PostedWakeup => {
                 step.charge(Cost::HostInterrupt, 1);
                 self.posted_wakeup(step.pcpu, step);

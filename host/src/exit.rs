@@ -38,7 +38,7 @@ impl Host {
             Exit::MmioRead { address, bytes } => self.mmio_read(vcpu, address, bytes, step),
             Exit::Nested { runs } => self.set_nested(vcpu, runs, step),
             Exit::AvicIncompleteIpi(exit) => self.avic_incomplete_ipi(vcpu, exit, step),
-            Exit::AvicNoAccel { exit, value } => self.avic_unaccelerated(vcpu, exit, value, step),
+            Exit::AvicNoAccel { exit, offset, value } => self.avic_unaccelerated(vcpu, exit, offset, value, step),
             Exit::ApicvWrite { offset, value } => self.apicv_write(vcpu, offset, value, step),
             Exit::ApicvEoi { vector } => self.apicv_eoi(vcpu, vector, step),
             Exit::PortWrite { port, .. } => self.port_write(vcpu, port, step),

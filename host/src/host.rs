@@ -5,7 +5,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::apicv::VmApicv;
-use crate::avic::VmAvic;
+use crate::avic::iommu::Iommu;
+use crate::avic::{Inhibits, VmAvic};
 use crate::boundary::{Command, GroupId, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId};
 use crate::config::{HostConfig, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 use crate::counters::Counters;
@@ -54,6 +55,8 @@ pub(crate) struct Vm {
     /// Index of the vCPU that was last yielded to.
     pub(crate) last_boosted: u32,
     pub(crate) ioapic: Ioapic,
+    /// Why hardware does not virtualise its LAPICs, whatever the host uses.
+    pub(crate) inhibits: Inhibits,
     /// `None` if the host does not use AVIC.
     pub(crate) avic: Option<VmAvic>,
     /// `None` if it has no APICv.
@@ -91,6 +94,7 @@ pub struct Host {
     pub(crate) poll_kicks: Vec<u32>,
     /// For each pCPU, the vCPUs that went to sleep there and are woken by the wake-up vector of posted interrupts.
     pub(crate) posted_sleepers: Vec<Vec<VcpuId>>,
+    pub(crate) iommu: Iommu,
     pub(crate) started: bool,
 }
 
@@ -145,6 +149,7 @@ impl Host {
             dormant: Vec::new(),
             poll_kicks: Vec::new(),
             posted_sleepers: vec![Vec::new(); pcpus.len()],
+            iommu: Iommu::default(),
             started: false,
         })
     }
@@ -267,6 +272,7 @@ impl Host {
             }
         }
         self.vms.push(Vm {
+            inhibits: vm.apicv_inhibits,
             avic: None,
             apicv: None,
             config: *vm,
@@ -344,7 +350,7 @@ impl Host {
         self.sched.add_thread(weight::of_nice(nice), group, affinity)
     }
 
-    fn check_not_started(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check_not_started(&self) -> Result<(), ConfigError> {
         if self.started {
             Err(ConfigError::Started)
         } else {
@@ -353,7 +359,7 @@ impl Host {
     }
 
     /// An affinity list as a set; `None` for all.
-    fn mask(&self, affinity: &[u32]) -> Result<Option<Mask>, ConfigError> {
+    pub(crate) fn mask(&self, affinity: &[u32]) -> Result<Option<Mask>, ConfigError> {
         let pcpus = self.pcpus.len() as u32;
         if let Some(&found) = affinity.iter().find(|&&pcpu| pcpu >= pcpus) {
             return Err(ConfigError::UnknownPcpu { found, pcpus });

@@ -5,7 +5,7 @@
 
 use crate::boundary::{Command, GuestState, VcpuId};
 use crate::host::Host;
-use crate::lapic::Action;
+use crate::lapic::{Action, Lapic};
 use crate::step::Step;
 use crate::vcpu::{Activity, MpState, PendingEvents, PvEoi};
 
@@ -46,7 +46,11 @@ impl Host {
     fn reset(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.at(vcpu);
         at.counters.init_received += 1;
-        at.apic.init();
+        let vm = at.vm;
+        self.change_apic(vcpu, Lapic::init);
+        self.apicv_forget(vcpu);
+        self.apic_ids_changed(vm, step);
+        let at = self.at(vcpu);
         at.guest = GuestState::default();
         // A SIPI may have come right behind.
         at.pending = PendingEvents {

@@ -47,7 +47,7 @@ pub use boundary::{
 };
 #[doc(hidden)]
 pub use config::PvFaults;
-pub use config::{HostConfig, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
+pub use config::{HostConfig, Nic, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 pub use error::ConfigError;
 pub use host::Host;
 pub use lapic::{ApicRegisters, RegisterPage, SavedTimer};

@@ -110,7 +110,7 @@ impl Host {
     /// If there is no such vCPU.
     pub fn save_vcpu(&self, vcpu: VcpuId, now: Nanos) -> SavedVcpu {
         // What is posted travels in the page.
-        self.apicv_sync(vcpu);
+        self.apicv_save(vcpu);
         let at = &self.vcpus[vcpu.0 as usize];
         SavedVcpu {
             guest: at.guest,
@@ -124,6 +124,18 @@ impl Host {
             steal_time_msr: at.steal.msr,
             pv_eoi_msr: at.pv_eoi.msr,
             pv_eoi_pending: at.pv_eoi.pending,
+        }
+    }
+
+    /// Statistics go on from where those of `before`, whose VMs come to this host, have stopped.
+    ///
+    /// # Panics
+    /// If it has other VMs than this one.
+    pub fn continue_counters(&mut self, before: &Host) {
+        assert_eq!(self.vcpus.len(), before.vcpus.len(), "not the same vms");
+        for (to, from) in self.vcpus.iter_mut().zip(&before.vcpus) {
+            to.counters = from.counters;
+            to.pause_window_max = from.pause_window_max;
         }
     }
 
@@ -175,7 +187,7 @@ impl Host {
         };
         at.halt.since = now.0;
         at.requests.event = true;
-        self.avic_restored(vcpu);
+        self.apicv_restored(vcpu);
         let at = self.at(vcpu);
         // It comes along to wherever the vCPU is loaded first.
         let (task, deadline) = (at.timer, at.apic.timer.deadline);

@@ -29,6 +29,8 @@ impl Host {
                 let (now, base) = (step.now, self.timer_base);
                 let offset = (address % reg::PAGE_BYTES as u64) as u32;
                 let action = self.change_apic(vcpu, |apic| apic.write(offset, value as u32, now, &base));
+                let vm = self.at(vcpu).vm;
+                self.apic_register_written(vm, offset, step);
                 self.act(vcpu, action, step);
             }
             return;

@@ -8,6 +8,30 @@ use crate::host::Host;
 use crate::step::Step;
 
 impl Host {
+    /// The register of the LAPIC of `vcpu` that is behind `msr`, if an access goes to the hardware that virtualises it (KVM's MSR
+    /// bitmaps); `None` if it exits.
+    ///
+    /// AVIC passes all but the timer's entry, whose deadline mode hardware does not know; APICv the writes that it virtualises.
+    ///
+    /// # Panics
+    /// If there is no such vCPU.
+    pub fn passes_msr(&self, vcpu: VcpuId, msr: u32, write: bool) -> Option<u32> {
+        if !(msr::X2APIC_BASE..=msr::X2APIC_LAST).contains(&msr) || !self.vcpus[vcpu.0 as usize].apic.is_x2apic() {
+            return None;
+        }
+        let offset = (msr - msr::X2APIC_BASE) * reg::STRIDE;
+        let absent = matches!(offset, reg::DFR | reg::ICR_HIGH) || offset >= 0x400;
+        let passes = if self.is_avic_active(vcpu) {
+            let own = matches!(offset, reg::RRD | reg::LVT_TIMER | reg::SELF_IPI);
+            !(own || write && matches!(offset, reg::ID | reg::LDR))
+        } else if self.is_apicv_active(vcpu) && write {
+            matches!(offset, reg::TPR | reg::EOI | reg::SELF_IPI) || offset == reg::ICR_LOW && self.config.apicv.sends()
+        } else {
+            self.is_apicv_active(vcpu) && !matches!(offset, reg::EOI | reg::SELF_IPI)
+        };
+        (passes && !absent).then_some(offset)
+    }
+
     /// RDMSR.
     pub(crate) fn read_msr(&mut self, vcpu: VcpuId, msr: u32, step: &mut Step<'_>) {
         step.charge(Cost::Msr, 1);
@@ -45,8 +69,7 @@ impl Host {
             msr::APIC_BASE => {
                 let vm = self.at(vcpu).vm;
                 let offered = value & msr::APIC_BASE_X2APIC == 0 || self.offers_x2apic(vm);
-                let legal = offered && self.change_apic(vcpu, |apic| apic.set_base(value));
-                self.avic_mode_changed(vcpu, step);
+                let legal = offered && self.write_apic_base(vcpu, value, step);
                 self.arm_apic_timer(vcpu, step.pcpu);
                 self.request_event(vcpu);
                 legal
@@ -67,6 +90,17 @@ impl Host {
         if !legal {
             step.out.push(Command::Fault { vcpu });
         }
+    }
+
+    /// IA32_APIC_BASE; false if that is a fault.
+    fn write_apic_base(&mut self, vcpu: VcpuId, value: u64, step: &mut Step<'_>) -> bool {
+        let was_on = self.at(vcpu).apic.hardware_enabled();
+        let legal = self.change_apic(vcpu, |apic| apic.set_base(value));
+        if was_on != self.at(vcpu).apic.hardware_enabled() {
+            self.apicv_forget(vcpu);
+        }
+        self.apic_mode_changed(vcpu, step);
+        legal
     }
 
     /// A write to the x2APIC range; false if that is a fault.

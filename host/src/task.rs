@@ -67,6 +67,7 @@ impl Host {
             | Event::Interrupt { .. }
             | Event::Msi { .. }
             | Event::Inhibit { .. }
+            | Event::Affinity { .. }
             | Event::Posted { .. }
             | Event::VcpuRuns { .. }
             | Event::Line { .. } => {

@@ -250,7 +250,8 @@ impl Vcpu {
     /// Takes over what the exit information says beside the guest's state.
     pub(crate) fn take_from_exit(&mut self) {
         self.pending.undelivered = self.guest.undelivered.take();
-        let by_hardware = self.avic.as_ref().is_some_and(|avic| avic.vmcb.has_avic());
+        let by_avic = self.avic.as_ref().is_some_and(|avic| avic.vmcb.has_avic());
+        let by_hardware = by_avic || self.apicv.as_ref().is_some_and(|apicv| apicv.is_active());
         if !self.cr8_intercepted && !by_hardware {
             self.apic.set_cr8(self.guest.cr8);
         }

@@ -2,18 +2,23 @@
 //!
 //! - **Measured or copied, and said so.** Each cost is the median of many short samples, with the spread of their middle half;
 //!   what cannot be measured from a program is copied from a named profile and stays uncertain.
-//! - **Parts of what was measured.** A program sees sums: a kick, a system call, a wake-up. Each is divided as the simulator
-//!   puts it together again, and then the same small benchmarks run in the simulator with the new profile
-//!   ([`Closure`]): what does not come out there was divided wrongly.
+//! - **Parts of what was measured.** A program sees sums: a kick, a system call, a wake-up. How they are made up the simulator
+//!   knows: the same small benchmarks run there, one after another, and each determines the one cost that those before it have
+//!   left open. All of them run once more with the new profile ([`Closure`]): what does not come out there was divided wrongly.
 //! - **No lock.** Nothing here takes one.
 
+mod fit;
+mod guest;
 mod memory;
 mod micro;
 mod noise;
+mod pauses;
 mod profile;
 mod sample;
 mod stage;
 mod system;
+#[cfg(test)]
+mod tests;
 
 use std::ops::ControlFlow;
 
@@ -41,6 +46,8 @@ pub struct Settings {
     pub samples: u32,
     /// For how long the machine is watched before and after, in milliseconds.
     pub watch_ms: u64,
+    /// Whether guests on this host's KVM measure, too: what exits and kicks cost, and instructions in a guest.
+    pub guests: bool,
 }
 
 impl Default for Settings {
@@ -48,6 +55,7 @@ impl Default for Settings {
         Settings {
             samples: 101,
             watch_ms: 500,
+            guests: false,
         }
     }
 }
@@ -154,14 +162,27 @@ pub fn calibrate(
     let before = noise::watch(settings.watch_ms);
     let host = Host::here();
     let mut parameters = memory::measure(settings.samples, &mut step)?;
-    let measured = system::measure(settings.samples, &before, &mut parameters, base, &mut step)?;
+    let readings = system::read(settings.samples, &before, &mut step)?;
+    parameters.extend(system::seen(&readings));
     step("how quiet the machine is")?;
     let after = noise::watch(settings.watch_ms);
     machine.note_load_after();
     let mut profile = profile::build(base, &parameters, &machine);
     step("the same benchmarks in the simulator")?;
-    profile::fit_transfer(&mut profile, &mut parameters, &host, &measured);
-    let closure = stage::closure(&profile, &host, &measured);
+    let divided = system::divide(&mut profile, &host, &readings.measured, &system::COSTS);
+    parameters.extend(divided);
+    let mut closure = stage::closure(&profile, &host, &readings.measured);
+    if settings.guests {
+        // A guest's figures take the place of a program's: what locks cost there is the subject then.
+        let found = guest::measure(settings.samples, &mut step)?;
+        step("the same benchmarks in simulated guests")?;
+        profile.pauses = pauses::of_this_host();
+        for parameter in guest::refine(&mut profile, &host, &found, &guest::COSTS) {
+            parameters.retain(|other| other.name != parameter.name);
+            parameters.push(parameter);
+        }
+        closure.extend(guest::closure(&profile, &host, &found));
+    }
     let copied = profile::copied(&parameters);
     Ok(Calibration {
         schema: SCHEMA,

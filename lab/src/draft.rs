@@ -184,6 +184,7 @@ fn scaled(workload: Workload, scale: f64) -> Workload {
         }
         Workload::Contend(mut parameters) => {
             parameters.calls = scaled_count(parameters.calls, scale, parameters.tasks.unwrap_or(1));
+            parameters.span_ns = parameters.span_ns.map(|ns| (ns as f64 * scale).round() as u64);
             Workload::Contend(parameters)
         }
         Workload::Aim7(mut parameters) => {

@@ -1,5 +1,7 @@
 //! What shall be run: cases × variants as configurations, and the seeds for each.
 
+mod hardware;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -196,6 +198,7 @@ impl Builder<'_> {
             limit_ns: DEFAULT_LIMIT_NS,
         };
         effective.apply(&mut draft, self.findings);
+        hardware::check(&draft, &|path| effective.set_at(path, names), self.findings);
         let file = Place::whole(&experiment.file);
         let place = |path: &str| effective.place(path, names, &file);
         if experiment.metric == Metric::Throughput {

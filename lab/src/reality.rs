@@ -5,6 +5,9 @@ pub mod guests;
 mod hammer;
 pub mod judge;
 pub mod kvm;
+pub mod linux;
 pub mod threads;
+pub mod tracing;
 
 pub use hammer::{Computes, Span};
+pub use holdfast_locks::LockKind;

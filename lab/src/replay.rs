@@ -59,7 +59,8 @@ fn finish(mut words: Vec<String>, options: &Options) -> String {
 }
 
 /// `word` as a shell takes it.
-fn quoted(word: &str) -> String {
+/// `word` as shells read it.
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,+:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -3,6 +3,7 @@
 
 pub mod apicv;
 pub mod avic;
+pub mod iommu;
 mod lines;
 mod pause;
 mod profile;

@@ -9,10 +9,15 @@
 use crate::time::Time;
 
 /// When a slot's event happens, relative to all others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u128);
 
 impl Key {
+    /// Not after any other.
+    const FIRST: Key = Key(0);
+    /// Not before any other.
+    const LAST: Key = Key(u128::MAX);
+
     /// An event at `time`. Of equal times the lower `class` comes first, then the lower `tie`.
     #[inline(always)]
     pub const fn new(time: Time, class: u8, tie: u32) -> Key {
@@ -51,6 +56,8 @@ const ABSENT: u32 = u32::MAX;
 pub struct EventQueue {
     heap: Vec<Entry>,
     place: Vec<u32>,
+    /// No event but the first comes before this: a first one that moves and stays before it needs no look at the heap.
+    bound: Key,
 }
 
 impl EventQueue {
@@ -90,9 +97,24 @@ impl EventQueue {
         }
     }
 
+    /// Moves `slot`'s event, and says whether it is the first of all.
+    #[inline(always)]
+    pub fn set_is_first(&mut self, slot: u32, key: Key) -> bool {
+        match self.heap.first_mut() {
+            Some(first) if first.slot == slot && key < self.bound => {
+                first.key = key;
+                true
+            }
+            _ => {
+                self.set(slot, key);
+                self.heap[0].slot == slot
+            }
+        }
+    }
+
     /// Sets `slot`'s event, replacing the one it had.
-    #[inline]
     pub fn set(&mut self, slot: u32, key: Key) {
+        self.bound = Key::FIRST;
         if slot as usize >= self.place.len() {
             self.place.resize(slot as usize + 1, ABSENT);
         }
@@ -116,6 +138,7 @@ impl EventQueue {
         if place == ABSENT {
             return;
         }
+        self.bound = Key::FIRST;
         self.place[slot as usize] = ABSENT;
         let last = self.heap.pop().expect("a slot with a place is in the heap");
         if last.slot == slot {
@@ -147,7 +170,10 @@ impl EventQueue {
             let first = hole * 4 + 1;
             let children = match self.heap.get(first..) {
                 Some(rest) if !rest.is_empty() => &rest[..rest.len().min(4)],
-                _ => break,
+                _ => {
+                    self.bound_first(hole, Key::LAST);
+                    break;
+                }
             };
             let mut least = 0;
             for child in 1..children.len() {
@@ -157,12 +183,21 @@ impl EventQueue {
             }
             let child = children[least];
             if entry.key <= child.key {
+                self.bound_first(hole, child.key);
                 break;
             }
             self.put(hole, child);
             hole = first + least;
         }
         self.put(hole, entry);
+    }
+
+    /// What stands at `hole` comes before `key`, and `key` before all beneath.
+    #[inline(always)]
+    fn bound_first(&mut self, hole: usize, key: Key) {
+        if hole == 0 {
+            self.bound = key;
+        }
     }
 
     #[inline(always)]
@@ -185,13 +220,20 @@ mod tests {
             let mut queue = EventQueue::new();
             let mut model: BTreeMap<u32, Key> = BTreeMap::new();
             for (slot, time, action) in steps {
+                // The first of all moves most often by far.
+                let slot = queue.first().filter(|_| action == 3).map_or(slot, |(_, first)| first);
                 if action == 0 {
                     queue.clear(slot);
                     model.remove(&slot);
                 } else {
                     let key = Key::new(Time(time), action, slot);
-                    queue.set(slot, key);
                     model.insert(slot, key);
+                    if action == 1 {
+                        queue.set(slot, key);
+                    } else {
+                        let is_first = queue.set_is_first(slot, key);
+                        prop_assert_eq!(is_first, model.values().min() == Some(&key));
+                    }
                 }
                 let least = model.iter().map(|(&slot, &key)| (key, slot)).min();
                 prop_assert_eq!(queue.first(), least);

@@ -1,4 +1,5 @@
-//! Builds the guest image, with the flags that freestanding code needs, and has it embedded in the library.
+//! Builds the guest image and the first process of Linux guests, with the flags that freestanding code needs, and has both
+//! embedded in the library.
 //!
 //! The stable host toolchain is enough. The image has a target directory of its own, which the outer build does not lock, and
 //! which all profiles of the outer build share.
@@ -31,8 +32,11 @@ fn main() {
     }
     println!("cargo::rerun-if-changed={}", here.join("build.rs").display());
     let built = build(&here, &target_directory(&out));
-    let image = out.join("image.elf");
-    std::fs::copy(&built, &image).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
+    for name in ["image", "init"] {
+        let from = built.join(name);
+        std::fs::copy(&from, out.join(name).with_extension("elf"))
+            .unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+    }
 }
 
 /// Beside the outer build's profiles: `target/kvm-image`.
@@ -46,6 +50,7 @@ fn target_directory(out: &Path) -> PathBuf {
         .map_or_else(|| out.join("image"), |target| target.join("kvm-image"))
 }
 
+/// Returns the folder of what was built.
 fn build(here: &Path, target_directory: &Path) -> PathBuf {
     let script = here.join("image/link.ld");
     let flags = [
@@ -73,6 +78,7 @@ fn build(here: &Path, target_directory: &Path) -> PathBuf {
             "--locked",
             "--features=boot",
             "--bin=image",
+            "--bin=init",
         ])
         .arg(format!("--target={TARGET}"))
         .arg("--manifest-path")
@@ -97,5 +103,5 @@ fn build(here: &Path, target_directory: &Path) -> PathBuf {
         .status()
         .unwrap_or_else(|error| panic!("cannot start cargo: {error}"));
     assert!(status.success(), "the guest image does not build");
-    target_directory.join(TARGET).join("release/image")
+    target_directory.join(TARGET).join("release")
 }

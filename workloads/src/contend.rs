@@ -20,6 +20,9 @@ pub struct Contend {
     pub think_ns: u64,
     /// Calls to complete over all tasks. Default 200 000.
     pub calls: u64,
+    /// For how long calls are begun, nanoseconds, where that and not a number of calls ends the run: a lock that collapses would
+    /// keep a fixed number of them for minutes. Those under way are completed and count. Default: `None`, as many as `calls`.
+    pub span_ns: Option<u64>,
 }
 
 impl Default for Contend {
@@ -29,6 +32,7 @@ impl Default for Contend {
             held_ns: 1_000,
             think_ns: 3_000,
             calls: 200_000,
+            span_ns: None,
         }
     }
 }
@@ -47,6 +51,8 @@ pub(crate) struct Contenders {
     tasks: u32,
     /// Calls that nobody has begun. Plain memory: the benchmark's own book-keeping, of which each task has its share.
     left: AtomicU64,
+    /// Calls that tasks that have ended made.
+    made: AtomicU64,
 }
 
 impl Contenders {
@@ -54,7 +60,11 @@ impl Contenders {
         Contenders {
             parameters: parameters.clone(),
             tasks: parameters.tasks.unwrap_or(cpus).max(1),
-            left: AtomicU64::new(parameters.calls),
+            left: AtomicU64::new(match parameters.span_ns {
+                Some(_) => u64::MAX,
+                None => parameters.calls,
+            }),
+            made: AtomicU64::new(0),
         }
     }
 
@@ -69,19 +79,26 @@ impl Contenders {
         for _ in 0..self.tasks {
             os.semaphore_up(0, 0);
         }
+        if let Some(span_ns) = self.parameters.span_ns {
+            os.sleep(span_ns);
+            self.left.store(0, Relaxed);
+        }
         while os.wait().is_some() {}
         let before = os.call_driver(0, 0);
-        assert_eq!(before, self.parameters.calls, "calls of the driver were lost");
-        os.done(Some(self.parameters.calls));
+        assert_eq!(before, self.made.load(Relaxed), "calls of the driver were lost");
+        os.done(Some(before));
     }
 
     fn contend<M: Machine>(&self, os: &Os<M>, number: u32) {
         let mut thinking = Stream::new(os.seed("contend.think"), number);
+        let mut made = 0;
         os.semaphore_down(0, 0);
         while self.begin_call() {
             os.user(thinking.time(self.parameters.think_ns, THINK_SIGMA));
             os.call_driver(0, self.parameters.held_ns);
+            made += 1;
         }
+        self.made.fetch_add(made, Relaxed);
     }
 
     fn begin_call(&self) -> bool {

@@ -35,6 +35,7 @@ pub use contend::Contend;
 pub use ebizzy::Ebizzy;
 pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
+pub use holdfast_guest::micro::{self, Micro};
 pub use holdfast_guest::{ApicOptions, Format, OwnerSpinning};
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;

@@ -34,8 +34,12 @@ pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
     }
     let settings = Settings {
         samples: args.samples,
+        guests: args.kvm,
         ..Settings::default()
     };
+    if args.kvm {
+        holdfast_lab::reality::kvm::usable().map_err(anyhow::Error::msg)?;
+    }
     let Some(calibration) = run(&settings, &base)? else {
         return Ok(Done::Failed);
     };

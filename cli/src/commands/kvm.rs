@@ -2,16 +2,19 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use holdfast_lab::bench::Machine;
-use holdfast_lab::collect;
 use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::reality::doctor::{self, Check, Report, Verdict};
-use holdfast_lab::reality::{self, kvm as here};
-use holdfast_lab::run::{self as runs, Execution};
+use holdfast_lab::reality::linux::{self, KernelPath, Linux};
+use holdfast_lab::reality::{self, kvm as here, tracing};
+use holdfast_lab::replay::quoted;
+use holdfast_lab::run::{self as runs, Execution, Runner};
+use holdfast_lab::{collect, file, trace};
 
 use crate::Done;
-use crate::args::{DoctorArgs, Format, KvmArgs, KvmCommand, KvmRunArgs, VERSION};
+use crate::args::{DoctorArgs, Format, KvmArgs, KvmCommand, KvmRunArgs, LinuxPath, VERSION};
 use crate::experiment::{self, Unknown};
 use crate::output;
 use crate::progress::Bar;
@@ -62,6 +65,7 @@ fn show(report: &Report) -> anyhow::Result<()> {
 fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
     let options = Options {
         seeds: args.seeds,
+        first_seed: args.first_seed,
         scale: args.scale,
         set: args.set.clone(),
         cases: args.case.clone(),
@@ -69,18 +73,57 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
         ..Options::default()
     };
     let plan = experiment::plan(&args.experiment, &options)?;
+    let path = match args.path {
+        LinuxPath::Dup => KernelPath::Dup,
+        LinuxPath::Futex => KernelPath::Futex,
+    };
+    let linux = args.linux.as_ref().map(|file| linux::read(file.as_deref(), path));
+    let linux = linux.transpose()?.map(|linux| Linux {
+        append: args.append.clone(),
+        ..linux
+    });
+    if args.trace.is_some() && plan.runs() > 1 {
+        let runs = format!("{} runs", plan.runs());
+        let expected = "a single one with --trace: choose by --case, --variant and --seeds 1";
+        return Err(Unknown::instead(runs, expected).into());
+    }
     here::usable().map_err(anyhow::Error::msg)?;
     eprintln!("on a real host these do not apply:");
-    for remark in here::remarks(&plan) {
+    for remark in here::remarks(&plan, linux.as_ref()) {
         eprintln!("  - {remark}");
     }
-    let mut results = execute(&plan, &args.experiment)?;
+    let recorded = Mutex::new(None);
+    let runner: Runner<'_> = &|config, call_off| match (&args.trace, &linux) {
+        (Some(_), linux) => {
+            let (outcome, timeline) = tracing::run(linux.as_ref(), config, call_off)?;
+            *recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeline);
+            Ok(outcome)
+        }
+        (None, Some(linux)) => here::run_linux(linux, config, call_off),
+        (None, None) => here::run_here(config, call_off),
+    };
+    let mut results = execute(&plan, &args.experiment, runner)?;
+    let recorded = recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let (Some(path), Some(timeline)) = (&args.trace, recorded) {
+        let bytes = trace::encode(&timeline);
+        file::write(path, &bytes)?;
+        eprintln!(
+            "timeline: {} ({:.1} MB); open https://ui.perfetto.dev and drop the file there: it stays on this machine",
+            path.display(),
+            bytes.len() as f64 / 1e6
+        );
+    }
     let machine = Machine::here();
     let (cpu, kernel) = (machine.cpu.unwrap_or_default(), machine.kernel.unwrap_or_default());
     results.machine = format!("this host: {cpu}, {} CPUs, {kernel}", machine.cpus);
-    results.command = results.command.replacen("holdfast run", "holdfast kvm run", 1);
+    let mut command = "holdfast kvm run".to_owned();
+    if let Some(linux) = &linux {
+        results.machine += &format!("; guests: stock Linux {}", linux.kernel.release());
+        command += &again(args);
+    }
+    results.command = results.command.replacen("holdfast run", &command, 1);
     for failed in &mut results.failures {
-        failed.replay = failed.replay.replacen("holdfast run", "holdfast kvm run", 1);
+        failed.replay = failed.replay.replacen("holdfast run", &command, 1);
     }
     let done = super::run::finish(&results);
     if let Some(folder) = &args.out {
@@ -93,13 +136,28 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
     Ok(done)
 }
 
-fn execute(plan: &Plan, target: &str) -> anyhow::Result<holdfast_lab::results::Results> {
+/// The options that say so again.
+fn again(args: &KvmRunArgs) -> String {
+    let file = args.linux.iter().flatten().next();
+    let file = file.map(|file| format!("={}", quoted(&file.display().to_string())));
+    let path = match args.path {
+        LinuxPath::Dup => "",
+        LinuxPath::Futex => " --path futex",
+    };
+    let append = match args.append.as_str() {
+        "" => String::new(),
+        more => format!(" --append={}", quoted(more)),
+    };
+    format!(" --linux{}{path}{append}", file.unwrap_or_default())
+}
+
+fn execute(plan: &Plan, target: &str, runner: Runner<'_>) -> anyhow::Result<holdfast_lab::results::Results> {
     let call_off = signal::call_off()?;
     let bar = Bar::new(plan);
     let outcomes = runs::run(
         plan,
         Execution {
-            runner: &here::run_here,
+            runner,
             // One at a time: they share the CPUs that they are to be measured on.
             jobs: NonZeroUsize::MIN,
             call_off,

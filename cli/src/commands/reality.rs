@@ -8,12 +8,13 @@ use holdfast_lab::bench::Machine;
 use holdfast_lab::calibrate::{self, Calibration, Host};
 use holdfast_lab::file;
 use holdfast_lab::reality::judge::{GOAL, Judgement, judge};
-use holdfast_lab::reality::{guests, threads};
+use holdfast_lab::reality::{LockKind, guests, threads};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::Done;
 use crate::args::{Against, Format, ValidateArgs};
+use crate::experiment::Unknown;
 use crate::output;
 use crate::signal;
 
@@ -39,11 +40,16 @@ pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
     if on_kvm {
         holdfast_lab::reality::kvm::usable().map_err(anyhow::Error::msg)?;
     }
+    let locks = args
+        .locks
+        .iter()
+        .map(|name| lock(name))
+        .collect::<Result<Vec<_>, _>>()?;
     let given = args.profile.as_deref().map(super::calibrate::profile).transpose()?;
     let base = super::calibrate::profile(holdfast_lab::shipped::DEFAULT_MACHINE)?;
     let calibration = match given {
         Some(_) => None,
-        None => match super::calibrate::run(&calibrate::Settings::default(), &base)? {
+        None => match super::calibrate::run(&calibration_settings(on_kvm), &base)? {
             None => return Ok(Done::Failed),
             found => found,
         },
@@ -72,10 +78,24 @@ pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
     let rows = if on_kvm {
         let mut settings = guests::Settings::default();
         settings.rounds = args.seeds.unwrap_or(settings.rounds);
+        narrow(
+            args,
+            &locks,
+            &mut settings.locks,
+            &mut settings.vcpus,
+            &mut settings.sections_ns,
+        );
         guests::compare(&settings, profile, &host, &mut step)?
     } else {
         let mut settings = threads::Settings::default();
         settings.rounds = args.seeds.unwrap_or(settings.rounds);
+        narrow(
+            args,
+            &locks,
+            &mut settings.locks,
+            &mut settings.threads,
+            &mut settings.sections_ns,
+        );
         threads::compare(&settings, profile, &host, &mut step)
     };
     bar.finish_and_clear();
@@ -113,13 +133,50 @@ pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
     }
     let retries: u32 = judgement.rows.iter().map(|row| row.retries).sum();
     if retries > 0 {
-        eprintln!("warning: {retries} measurements failed and were repeated");
+        eprintln!("warning: {retries} measurements failed and were repeated:");
+    }
+    for row in &judgement.rows {
+        for failure in &row.lost {
+            let first = failure.lines().next().unwrap_or_default();
+            eprintln!("  {}, {} ns, {}: {first}", row.threads, row.section_ns, row.lock);
+        }
     }
     if !complete {
         eprintln!("incomplete: interrupted before all was compared");
     }
     let failed = judgement.rows.iter().any(|row| row.predicted.is_none());
     Ok(if complete && !failed { Done::Whole } else { Done::Failed })
+}
+
+fn lock(name: &str) -> Result<LockKind, Unknown> {
+    name.parse()
+        .map_err(|_| Unknown::among(name, LockKind::ALL.iter().map(|kind| kind.name())))
+}
+
+fn calibration_settings(guests: bool) -> calibrate::Settings {
+    calibrate::Settings {
+        guests,
+        ..calibrate::Settings::default()
+    }
+}
+
+/// Restricts what is compared to what `args` name.
+fn narrow(
+    args: &ValidateArgs,
+    named: &[LockKind],
+    locks: &mut Vec<LockKind>,
+    contenders: &mut Vec<u32>,
+    sections: &mut Vec<u64>,
+) {
+    if !named.is_empty() {
+        *locks = named.to_vec();
+    }
+    if !args.contenders.is_empty() {
+        contenders.clone_from(&args.contenders);
+    }
+    if !args.sections.is_empty() {
+        sections.clone_from(&args.sections);
+    }
 }
 
 fn show(judgement: &Judgement) -> anyhow::Result<()> {

@@ -71,3 +71,41 @@ fn an_experiment_for_kvm_is_checked_before_kvm_is_asked_for() {
         ran.err
     );
 }
+
+#[test]
+fn a_kernel_that_cannot_be_booted_is_bad_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused = |kernel: &str, expected: &str| {
+        let ran = holdfast_in(
+            folder.path(),
+            &["kvm", "run", "linux-pvspin", &format!("--linux={kernel}")],
+        );
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{}", ran.err);
+        assert!(ran.err.contains(expected), "{}", ran.err);
+    };
+    refused("no-such-kernel", "no-such-kernel: cannot read it");
+    refused(".", ".: cannot read it");
+    fs::write(folder.path().join("script"), "#!/bin/sh\n".repeat(100)).expect("writable");
+    refused("script", "script: not a bzImage");
+    let mut kernel = vec![0; 0x400];
+    kernel[0x1f4] = 0xff;
+    kernel[0x1fe..0x208].copy_from_slice(b"\x55\xaa\xeb\x6aHdrS\x0f\x02");
+    (kernel[0x211], kernel[0x236]) = (1, 1);
+    fs::write(folder.path().join("part"), kernel).expect("writable");
+    refused("part", "part: truncated: 1024 bytes, of 6640 that its header tells of");
+    // What only Linux guests have is refused without them.
+    let ran = holdfast_in(folder.path(), &["kvm", "run", "linux-pvspin", "--path", "futex"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(ran.err.contains("--linux"), "{}", ran.err);
+}
+
+#[test]
+fn only_a_single_run_is_recorded() {
+    let ran = holdfast(&["kvm", "run", "linux-pvspin", "--seeds", "1", "--trace", "never.pftrace"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(
+        ran.err.contains("found \"6 runs\", expected a single one with --trace"),
+        "{}",
+        ran.err
+    );
+}

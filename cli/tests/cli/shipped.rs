@@ -30,7 +30,8 @@ fn what_is_listed_can_be_shown() {
             "avic-tar",
             "avic-netperf",
             "ipi-bench",
-            "ebizzy-tlb"
+            "ebizzy-tlb",
+            "linux-pvspin"
         ]
     );
     assert_eq!(

@@ -1,6 +1,7 @@
 //! Spinning for a mutex whose owner runs: all who want it get it, and what is spun away depends on who looks at what.
 
 use holdfast_guest::{FileId, OwnerSpinning};
+use holdfast_host::VmConfig;
 use holdfast_locks::LockKind;
 use holdfast_sim::Outcome;
 
@@ -8,7 +9,12 @@ use crate::machine::{Setup, lead, run};
 
 /// Eight tasks write one file, whose mutex is held for long enough that vCPUs lose their pCPU meanwhile.
 fn writers(owner_spinning: OwnerSpinning, hogs: u32) -> Outcome {
+    writers_offered(VmConfig::default(), owner_spinning, hogs)
+}
+
+fn writers_offered(host: VmConfig, owner_spinning: OwnerSpinning, hogs: u32) -> Outcome {
     let setup = Setup {
+        host,
         pcpus: 2,
         vcpus: 4,
         hogs,
@@ -57,4 +63,15 @@ fn who_does_not_look_at_the_preempted_flag_spins_for_owners_that_do_not_run() {
             "beside {hogs} hogs: {aware} ps busy with a look at the flag, {blind} ps without"
         );
     }
+}
+
+#[test]
+fn a_guest_that_is_offered_no_paravirtual_locks_does_not_look_at_the_flag() {
+    let host = VmConfig {
+        pv_unhalt: false,
+        ..VmConfig::default()
+    };
+    let blind = writers_offered(host, OwnerSpinning::Queued, 2);
+    let aware = writers_offered(host, OwnerSpinning::PreemptionAware, 2);
+    assert_eq!(busy(&aware), busy(&blind));
 }

@@ -4,7 +4,7 @@ use holdfast_abi::lapic as reg;
 
 use crate::boundary::{Cost, VcpuId};
 use crate::host::Host;
-use crate::lapic::Action;
+use crate::lapic::{Action, ApicRegisters};
 use crate::step::Step;
 
 impl Host {
@@ -17,13 +17,19 @@ impl Host {
             let action = at.apic.write_icr(at.apic.icr());
             return self.act(vcpu, action, step);
         }
+        if offset == reg::SELF_IPI && at.apic.is_x2apic() {
+            let action = at.apic.command(reg::ICR_SHORTHAND_SELF | value & 0xff, 0);
+            return self.act(vcpu, action, step);
+        }
         self.complete_write(vcpu, offset, value, step);
     }
 
-    /// Reason 45: `vcpu` has ended the level-triggered interrupt with `vector`.
+    /// Reason 45: `vcpu` has ended the interrupt with `vector`, whose end the bitmap asks for. It is level triggered unless the
+    /// LAPIC was reset since.
     pub(crate) fn apicv_eoi(&mut self, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
         step.charge(Cost::ApicvExit, 1);
         self.at(vcpu).counters.apicv_eoi += 1;
-        self.act(vcpu, Action::Ended { vector, level: true }, step);
+        let level = self.at(vcpu).apic.registers().has(reg::TMR, vector);
+        self.act(vcpu, Action::Ended { vector, level }, step);
     }
 }

@@ -55,6 +55,11 @@ pub(crate) struct VcpuApicv {
 }
 
 impl VcpuApicv {
+    /// Whether it is on.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active
+    }
+
     /// Whether something is posted that nobody has looked at.
     pub(crate) fn is_posted(&self) -> bool {
         Control(self.control.load(Acquire)).is_on()
@@ -135,6 +140,7 @@ impl Host {
                 last_pid_index: last,
                 ..Vmcs::default()
             };
+            self.at(vcpu).requests.apicv_update = true;
             self.at(vcpu).apicv = Some(Box::new(VcpuApicv {
                 vmcs: Cell::new(control),
                 pir: Default::default(),
@@ -144,6 +150,11 @@ impl Host {
             }));
         }
         self.vms[vm.0 as usize].apicv = Some(VmApicv { pids });
+    }
+
+    /// Whether `vector` is posted for `vcpu`, and not in IRR yet; not so if there is no such vCPU, or hardware posts nothing for it.
+    pub fn has_posted(&self, vcpu: VcpuId, vector: u8) -> bool {
+        self.descriptor(&HostMemory(self), vcpu).holds(vector)
     }
 
     /// The descriptor of `vcpu`.

@@ -76,6 +76,12 @@ impl<M: Memory> Descriptor<'_, M> {
         (0..8).all(|word| self.memory.load32(self.address + posted::PIR + word * 4).unwrap_or(0) == 0)
     }
 
+    /// Whether `vector` is posted.
+    pub fn holds(&self, vector: u8) -> bool {
+        let (word, bit) = posted::place_of(vector);
+        self.memory.load32(self.address + word).unwrap_or(0) & bit != 0
+    }
+
     /// Software posts `vector` (`vmx_deliver_posted_interrupt`). Whether the vCPU is to be told: notified if it is in guest
     /// mode, else woken. SN is for hardware: software tells all the same.
     pub fn post(&self, vector: u8) -> bool {
@@ -101,7 +107,14 @@ impl<M: Memory> Descriptor<'_, M> {
         if !self.faults.load_without_fence {
             self.memory.fence();
         }
-        if !self.faults.load_without_look && !self.is_empty() {
+        if !self.faults.load_without_look {
+            self.notice();
+        }
+    }
+
+    /// Sees to it that ON covers what was posted while notifications were suppressed.
+    pub fn notice(&self) {
+        if !self.is_empty() {
             self.update(|control| control.with(Control::ON));
         }
     }
@@ -124,6 +137,14 @@ impl<M: Memory> Descriptor<'_, M> {
             Control::new(vector, control.destination()).with(control.0 & Control::ON | kept)
         });
         !self.faults.block_without_look && before.is_on()
+    }
+
+    /// Forgets what is posted.
+    pub fn forget(&self) {
+        self.update(|control| control.without(Control::ON));
+        for word in 0..8 {
+            self.memory.clear32(self.address + posted::PIR + word * 4, u32::MAX);
+        }
     }
 
     /// Moves what is posted to IRR of the page at `page` (`vmx_sync_pir_to_irr`). The highest vector moved, if any.

@@ -28,11 +28,11 @@ impl Host {
     }
 
     /// The thread of `vcpu` is about to sleep, on `pcpu`. Without interrupts to wait for it stays where it is: nobody who posts
-    /// could end its halt.
+    /// could end its halt. Others post also to one that has not been entered yet, since it sleeps since it was restored.
     pub(crate) fn apicv_block(&mut self, vcpu: VcpuId, pcpu: u32) {
         let at = self.at(vcpu);
         let waits = at.guest.interrupts_enabled;
-        let Some(apicv) = at.apicv.as_mut().filter(|apicv| waits && apicv.active) else {
+        let Some(apicv) = at.apicv.as_mut().filter(|_| waits) else {
             return;
         };
         if apicv.listed.replace(pcpu).is_none() {
@@ -43,12 +43,11 @@ impl Host {
         assert!(!posted, "something was posted to vcpu {} within a step", vcpu.0);
     }
 
-    /// Switches APIC virtualization of `vcpu`, which is about to enter, to what it shall be. A LAPIC with another ID than its
-    /// vCPU's would get the IPIs of another: none of that VM's is virtualised then (APIC_ID_MODIFIED).
+    /// Switches APIC virtualization of `vcpu`, which is about to enter, to what it shall be.
     pub(crate) fn update_intel(&mut self, vcpu: VcpuId) {
         let at = &self.vcpus[vcpu.0 as usize];
         let Some(apicv) = &at.apicv else { return };
-        let wanted = at.apic.hardware_enabled() && self.vms[at.vm.0 as usize].renamed == 0;
+        let wanted = self.wants_apicv(vcpu);
         let by_mode = if at.apic.is_x2apic() {
             vmcs::VIRTUALIZE_X2APIC
         } else {
@@ -74,6 +73,23 @@ impl Host {
         at.window = false;
         at.apic.expect_requests();
         self.request_event(vcpu);
+    }
+
+    /// Moves all that was posted for `vcpu` to its page, also while it was preempted: it is saved where it stands.
+    pub(crate) fn apicv_save(&self, vcpu: VcpuId) {
+        if self.vcpus[vcpu.0 as usize].apicv.is_some() {
+            let memory = HostMemory(self);
+            self.descriptor(&memory, vcpu).notice();
+            self.apicv_sync(vcpu);
+        }
+    }
+
+    /// Forgets what is posted for `vcpu`, whose LAPIC is reset (`vmx_apicv_pre_state_restore`).
+    pub(crate) fn apicv_forget(&self, vcpu: VcpuId) {
+        if self.vcpus[vcpu.0 as usize].apicv.is_some() {
+            let memory = HostMemory(self);
+            self.descriptor(&memory, vcpu).forget();
+        }
     }
 
     /// Moves what is posted for `vcpu` to its page, and sets RVI and SVI by it.

@@ -3,7 +3,7 @@
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure, Unaccelerated, is_trap};
 use holdfast_abi::lapic as reg;
 
-use crate::boundary::{Command, Cost, VcpuId};
+use crate::boundary::{Cost, VcpuId};
 use crate::host::Host;
 use crate::lapic::Message;
 use crate::step::Step;
@@ -54,36 +54,32 @@ impl Host {
         let destination = if wide { exit.icr_high() } else { exit.icr_high() >> 24 };
         let message = Message::of_icr(index, exit.icr_low(), destination, wide);
         for to in self.candidates(vm, &message) {
-            if to != index && self.is_addressed(vm, to, &message) {
+            // Hardware has found x2APIC's logical IDs by the physical ones, whatever mode their LAPICs are in.
+            let by_id = wide && message.logical && message.names_x2apic(to);
+            if to != index && (by_id || self.is_addressed(vm, to, &message)) {
                 let target = self.vcpu_id(vm, to);
                 self.avic_complete(target, step);
             }
         }
     }
 
-    /// `vcpu` accessed a register that hardware does not do alone. `value` is what the instruction stores.
-    pub(crate) fn avic_unaccelerated(&mut self, vcpu: VcpuId, exit: Unaccelerated, value: u32, step: &mut Step<'_>) {
+    /// `vcpu` accessed a register that hardware does not do alone. `value` is what the instruction stores at `offset`.
+    pub(crate) fn avic_unaccelerated(
+        &mut self,
+        vcpu: VcpuId,
+        exit: Unaccelerated,
+        offset: u32,
+        value: u32,
+        step: &mut Step<'_>,
+    ) {
         step.charge(Cost::AvicExit, 1);
         self.at(vcpu).counters.avic_unaccelerated_access += 1;
-        let offset = exit.offset();
-        if !exit.is_write() {
-            return self.emulate_read(vcpu, offset, step);
+        // Faults: the instruction is fetched and decoded, and done as without AVIC.
+        match (exit.is_write(), is_trap(exit.offset()) && offset == exit.offset()) {
+            (true, true) => self.complete_write(vcpu, exit.offset(), value, step),
+            (true, false) => self.apic_write(vcpu, offset, value, step),
+            (false, _) => self.apic_read(vcpu, offset, step),
         }
-        if !is_trap(offset) {
-            // A fault: the instruction is fetched and decoded.
-            step.charge(Cost::ApicAccess, 1);
-            self.at(vcpu).counters.insn_emulation += 1;
-        }
-        self.complete_write(vcpu, offset, value, step);
-    }
-
-    fn emulate_read(&mut self, vcpu: VcpuId, offset: u32, step: &mut Step<'_>) {
-        step.charge(Cost::ApicAccess, 1);
-        let (now, base) = (step.now, self.timer_base);
-        let at = self.at(vcpu);
-        at.counters.insn_emulation += 1;
-        let value = u64::from(at.apic.read(offset, now, &base));
-        step.out.push(Command::Reply { vcpu, value });
     }
 
     /// What a write to the register at `offset` does beyond storing `value`.
@@ -99,8 +95,6 @@ impl Host {
             self.vms[vm.0 as usize].renamed = renamed;
         }
         self.act(vcpu, action, step);
-        if matches!(offset, reg::ID | reg::LDR | reg::DFR) {
-            self.avic_ids_changed(vm, step);
-        }
+        self.apic_register_written(vm, offset, step);
     }
 }

@@ -72,6 +72,14 @@ pub struct AvicFaults {
     pub deactivate_without_fence: bool,
     /// The tables are not written anew for a vCPU that was restored.
     pub restored_without_tables: bool,
+    /// Remap entries keep the host CPU of before ([`Remap::running`](super::remap::Remap::running)).
+    pub remap_keeps_destination: bool,
+    /// Remap entries keep IsRun ([`Remap::stopped`](super::remap::Remap::stopped)).
+    pub remap_stays_running: bool,
+    /// The IOMMU's log is not read ([`drain`](super::remap::drain)).
+    pub log_not_drained: bool,
+    /// Nobody is looked for whose entry a full log has lost.
+    pub overflow_ignored: bool,
 }
 
 /// A vCPU's backing page and its entry in the physical APIC ID table.

@@ -1,4 +1,4 @@
-//! Why AVIC is off for a VM or a vCPU, and how it is switched (§6.6).
+//! Why hardware does not virtualise the LAPICs of a VM or a vCPU, and how AVIC is switched (§6.6).
 //!
 //! The set of reasons belongs to the VM. Whoever makes it empty or not empty requests an update of all its vCPUs, and each
 //! switches itself before its next entry. (KVM's requester waits until they have left guest mode; here a step cannot wait, and
@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::step::Step;
 use holdfast_abi::vmcb;
 
-/// Why AVIC cannot be on.
+/// Why AVIC, and for some reasons APICv, cannot be on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Inhibit {
@@ -23,11 +23,11 @@ pub enum Inhibit {
     Hyperv,
     /// A debugger holds back interrupts.
     BlockIrq,
-    /// Two vCPUs with one physical APIC ID.
+    /// Two vCPUs with one physical APIC ID, as long as they have it.
     PhysicalIdAliased,
-    /// A guest gave a vCPU another APIC ID.
+    /// A guest gave a vCPU another APIC ID than its own, as long as it has it.
     ApicIdModified,
-    /// A guest moved a LAPIC's page.
+    /// A guest moved a LAPIC's page: for ever, as in KVM.
     ApicBaseModified,
     /// A nested guest runs (VM-wide, 5.6 to 5.18).
     Nested,
@@ -37,7 +37,7 @@ pub enum Inhibit {
     PitReinject,
     /// The VM's memory is encrypted.
     Sev,
-    /// Two vCPUs with one logical APIC ID, or an ID that is not one bit.
+    /// Two vCPUs with one logical APIC ID, an ID that is not one bit, or IDs in several models.
     LogicalIdAliased,
     /// An APIC ID beyond the table.
     PhysicalIdTooBig,
@@ -71,31 +71,66 @@ impl Inhibits {
             self.0 &= !(1 << reason as u8);
         }
     }
+
+    /// Those that also switch APICv off (`VMX_REQUIRED_APICV_INHIBITS`): it has other tables.
+    pub(crate) const fn of_apicv(self) -> Inhibits {
+        let mut relevant = Inhibits::NONE;
+        let mut at = 0;
+        while at < APICV.len() {
+            relevant.set(APICV[at], true);
+            at += 1;
+        }
+        Inhibits(self.0 & relevant.0)
+    }
 }
 
+const APICV: [Inhibit; 7] = [
+    Inhibit::Disabled,
+    Inhibit::Absent,
+    Inhibit::Hyperv,
+    Inhibit::BlockIrq,
+    Inhibit::PhysicalIdAliased,
+    Inhibit::ApicIdModified,
+    Inhibit::ApicBaseModified,
+];
+
 impl Host {
-    /// Why AVIC is off for `vm`; `None` if the host does not use it.
+    /// Why AVIC or APICv is off for `vm`; `None` if the host uses neither.
     ///
     /// # Panics
     /// If there is no such VM.
     pub fn apicv_inhibits(&self, vm: VmId) -> Option<Inhibits> {
-        self.vms[vm.0 as usize].avic.as_ref().map(|avic| avic.inhibits)
+        self.virtualizes(vm).then(|| self.vms[vm.0 as usize].inhibits)
     }
 
-    /// Adds `reason` to what inhibits AVIC in `vm`, or takes it out.
+    /// Whether the host uses hardware that virtualises the LAPICs of `vm`.
+    pub(crate) fn virtualizes(&self, vm: VmId) -> bool {
+        let this = &self.vms[vm.0 as usize];
+        this.avic.is_some() || this.apicv.is_some()
+    }
+
+    /// Why the LAPICs of `vm` are not virtualised by the hardware that the host uses.
+    fn inhibits(&self, vm: VmId) -> Inhibits {
+        let this = &self.vms[vm.0 as usize];
+        if this.avic.is_some() {
+            this.inhibits
+        } else {
+            this.inhibits.of_apicv()
+        }
+    }
+
+    /// Adds `reason` to what inhibits hardware in `vm`, or takes it out.
     pub(crate) fn set_apicv_inhibit(&mut self, vm: VmId, reason: Inhibit, inhibited: bool, step: &mut Step<'_>) {
-        let Some(avic) = &mut self.vms[vm.0 as usize].avic else {
-            return;
-        };
-        let before = avic.inhibits;
-        avic.inhibits.set(reason, inhibited);
-        let after = avic.inhibits;
-        if before == after {
+        let was_on = self.inhibits(vm).is_empty();
+        let all = &mut self.vms[vm.0 as usize].inhibits;
+        let before = *all;
+        all.set(reason, inhibited);
+        if *all == before || !self.virtualizes(vm) {
             return;
         }
         let first = self.vms[vm.0 as usize].first;
         self.at(VcpuId(first)).counters.apicv_inhibit_changed += 1;
-        if before.is_empty() == after.is_empty() {
+        if was_on == self.inhibits(vm).is_empty() {
             return;
         }
         for index in 0..self.vms[vm.0 as usize].vcpus {
@@ -121,18 +156,16 @@ impl Host {
         }
     }
 
-    /// Whether AVIC shall be on for `vcpu`.
-    fn wants_apicv(&self, vcpu: VcpuId) -> bool {
+    /// Whether hardware shall virtualise the LAPIC of `vcpu`.
+    pub(crate) fn wants_apicv(&self, vcpu: VcpuId) -> bool {
         let at = &self.vcpus[vcpu.0 as usize];
-        let (Some(avic), Some(vm)) = (&at.avic, &self.vms[at.vm.0 as usize].avic) else {
-            return false;
-        };
-        vm.inhibits.is_empty() && !avic.nested && at.apic.hardware_enabled()
+        let nested = at.avic.as_ref().is_some_and(|avic| avic.nested);
+        self.virtualizes(at.vm) && self.inhibits(at.vm).is_empty() && !nested && at.apic.hardware_enabled()
     }
 
     /// Switches AVIC of `vcpu`, outside guest mode on `pcpu`, to what it shall be (`kvm_vcpu_update_apicv`).
     pub(crate) fn update_apicv(&mut self, vcpu: VcpuId, pcpu: u32) {
-        if !core::mem::take(&mut self.at(vcpu).requests.apicv_update) {
+        if self.at(vcpu).avic.is_none() {
             return;
         }
         let (wanted, is) = (self.wants_apicv(vcpu), self.is_avic_active(vcpu));
@@ -162,6 +195,11 @@ impl Host {
                 self.rebuild_logical_table(vm);
             }
             self.at(vcpu).window = false;
+        }
+        if wanted {
+            self.iommu_activate(vcpu, pcpu);
+        } else {
+            self.iommu_deactivate(vcpu);
         }
         let memory = HostMemory(self);
         let (tables, seen) = (self.avic_tables(&memory, vcpu), Seen(&self.vcpus[vcpu.0 as usize]));

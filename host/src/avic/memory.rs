@@ -7,6 +7,9 @@
 //! 0x200_0000_0000 + 4096 m     logical APIC ID table of VM m
 //! 0x300_0000_0000 + 64 v       posted-interrupt descriptor of vCPU v
 //! 0x400_0000_0000 + 32768 m    PID-pointer table of VM m
+//! 0x500_0000_0000              registers of the IOMMU
+//! 0x501_0000_0000              its guest APIC log
+//! 0x502_0000_0000 + 16 d       remap entry of device d
 //! ```
 //!
 //! Nothing else is there: an entry that names another address has a bad backing page.
@@ -15,6 +18,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use holdfast_abi::Memory;
+use holdfast_abi::iommu::{self, Layout};
 use holdfast_abi::posted::{self, PidPointer};
 
 use crate::apicv::VcpuApicv;
@@ -28,8 +32,16 @@ const PHYSICAL_TABLES: u64 = 0x100_0000_0000;
 const LOGICAL_TABLES: u64 = 0x200_0000_0000;
 const DESCRIPTORS: u64 = 0x300_0000_0000;
 const PID_TABLES: u64 = 0x400_0000_0000;
+const IOMMU_BASE: u64 = 0x500_0000_0000;
 const PAGE_BYTES: u64 = 4096;
 const PHYSICAL_TABLE_BYTES: u64 = 8 * PAGE_BYTES;
+
+/// Where registers and tables of the IOMMU lie.
+pub(crate) const IOMMU: Layout = Layout {
+    registers: IOMMU_BASE,
+    log: IOMMU_BASE + 0x1_0000_0000,
+    table: IOMMU_BASE + 0x2_0000_0000,
+};
 
 /// Host-physical address of the register page of `vcpu`.
 pub(crate) const fn page_address(vcpu: VcpuId) -> u64 {
@@ -111,6 +123,24 @@ impl HostMemory<'_> {
         Some(pids.get(index as usize).map_or(0, |pointer| pointer.0))
     }
 
+    /// A word of the IOMMU's.
+    fn iommu(&self, address: u64) -> Option<&AtomicU64> {
+        const STATUS: u64 = IOMMU.register(iommu::STATUS);
+        const HEAD: u64 = IOMMU.register(iommu::GA_LOG_HEAD);
+        const TAIL: u64 = IOMMU.register(iommu::GA_LOG_TAIL);
+        let shared = &self.0.iommu;
+        match address {
+            STATUS => Some(&shared.status),
+            HEAD => Some(&shared.head),
+            TAIL => Some(&shared.tail),
+            _ if address >= IOMMU.table => shared.table.get(usize::try_from((address - IOMMU.table) / 8).ok()?),
+            _ => {
+                let offset = address.checked_sub(IOMMU.log)?;
+                shared.log.get(usize::try_from(offset / 8).ok()?)
+            }
+        }
+    }
+
     /// A word of 32 bits outside the pages.
     fn word(&self, address: u64) -> Option<&AtomicU32> {
         if address < DESCRIPTORS {
@@ -124,8 +154,10 @@ impl HostMemory<'_> {
     fn double(&self, address: u64) -> Option<&AtomicU64> {
         if address < DESCRIPTORS {
             self.physical(address)
-        } else {
+        } else if address < IOMMU_BASE {
             self.control(address)
+        } else {
+            self.iommu(address)
         }
     }
 }
@@ -165,7 +197,7 @@ impl Memory for HostMemory<'_> {
 
     #[inline]
     fn load64(&self, address: u64) -> Option<u64> {
-        if address >= PID_TABLES {
+        if (PID_TABLES..IOMMU_BASE).contains(&address) {
             return self.pid_pointer(address);
         }
         // What a table's pages have beyond its entries is zero.

@@ -1,6 +1,7 @@
 //! AMD's AVIC, driven: tables, IsRunning, exits, and when it is on at all (§6).
 //!
-//! [`handshake`] has the memory operations that senders and receivers agree by; the rest of this folder says when they happen.
+//! [`handshake`] has the memory operations that senders and receivers agree by, [`remap`] those of the IOMMU; the rest of this
+//! folder says when they happen.
 //!
 //! - **Only what the VM has**: tables name the pages of their own VM's vCPUs, whatever the guest writes.
 //! - **IsRunning means it** (`handshake`).
@@ -11,7 +12,9 @@ mod exits;
 pub mod handshake;
 mod ids;
 mod inhibit;
+pub(crate) mod iommu;
 pub(crate) mod memory;
+pub mod remap;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -39,8 +42,6 @@ pub use memory::HostMemory;
 pub(crate) struct VmAvic {
     /// Its number in GA tags: from 1, no two alike.
     pub(crate) number: u32,
-    /// Why it is off for the whole VM.
-    pub(crate) inhibits: Inhibits,
     /// The physical APIC ID table, an entry for each vCPU.
     physical: Box<[AtomicU64]>,
     /// The logical APIC ID table.
@@ -48,10 +49,9 @@ pub(crate) struct VmAvic {
 }
 
 impl VmAvic {
-    fn new(number: u32, vcpus: u32, inhibits: Inhibits) -> VmAvic {
+    fn new(number: u32, vcpus: u32) -> VmAvic {
         VmAvic {
             number,
-            inhibits,
             physical: (0..vcpus).map(|_| AtomicU64::new(0)).collect(),
             logical: (0..LOGICAL_ENTRIES).map(|_| AtomicU32::new(0)).collect(),
         }
@@ -61,7 +61,7 @@ impl VmAvic {
 /// A copy has tables of its own.
 impl Clone for VmAvic {
     fn clone(&self) -> VmAvic {
-        let copy = VmAvic::new(self.number, self.physical.len() as u32, self.inhibits);
+        let copy = VmAvic::new(self.number, self.physical.len() as u32);
         for (to, from) in copy.physical.iter().zip(&self.physical) {
             to.store(from.load(Acquire), Release);
         }
@@ -149,22 +149,16 @@ impl Host {
         if !config.is_used() {
             return;
         }
-        let (vcpus, mut inhibits) = {
-            let this = &self.vms[vm.0 as usize];
-            (this.vcpus, this.config.apicv_inhibits)
-        };
-        if !self.vms[vm.0 as usize].config.avic {
-            inhibits.set(Inhibit::Disabled, true);
-        }
+        let this = &mut self.vms[vm.0 as usize];
+        let vcpus = this.vcpus;
+        this.inhibits.set(Inhibit::Disabled, !this.config.avic);
         let max = if config.uses_x2avic() {
             X2_PHYSICAL_MAX
         } else {
             PHYSICAL_MAX
         };
-        if vcpus - 1 > max {
-            inhibits.set(Inhibit::PhysicalIdTooBig, true);
-        }
-        self.vms[vm.0 as usize].avic = Some(VmAvic::new(vm.0 + 1, vcpus, inhibits));
+        this.inhibits.set(Inhibit::PhysicalIdTooBig, vcpus - 1 > max);
+        this.avic = Some(VmAvic::new(vm.0 + 1, vcpus));
         let ids: Vec<VcpuId> = self.vcpus(vm).collect();
         for vcpu in ids {
             self.avic_init_vcpu(vm, vcpu, (vcpus - 1).min(max));

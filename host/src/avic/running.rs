@@ -14,12 +14,21 @@ impl Host {
         if avic.active.get() {
             let memory = HostMemory(self);
             self.avic_tables(&memory, vcpu).load(pcpu, avic.blocking);
+            if !avic.blocking {
+                self.iommu_running(vcpu, pcpu);
+            }
         }
     }
 
     /// The thread of `vcpu` gives its pCPU away (`avic_vcpu_put`).
     pub(crate) fn avic_put(&self, vcpu: VcpuId) {
         if self.is_avic_active(vcpu) {
+            // A preempted vCPU needs nobody to wake it.
+            let blocks = self.vcpus[vcpu.0 as usize]
+                .avic
+                .as_ref()
+                .is_some_and(|avic| avic.blocking);
+            self.iommu_stopped(vcpu, blocks);
             let memory = HostMemory(self);
             self.avic_tables(&memory, vcpu).put();
         }
@@ -31,6 +40,7 @@ impl Host {
         if core::mem::replace(&mut avic.blocking, true) || !avic.active.get() {
             return;
         }
+        self.iommu_stopped(vcpu, true);
         let memory = HostMemory(self);
         self.avic_tables(&memory, vcpu).blocking();
     }
@@ -41,6 +51,7 @@ impl Host {
         if !core::mem::replace(&mut avic.blocking, false) || !avic.active.get() {
             return;
         }
+        self.iommu_running(vcpu, pcpu);
         let memory = HostMemory(self);
         self.avic_tables(&memory, vcpu).unblocking(pcpu);
     }

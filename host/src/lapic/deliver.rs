@@ -9,7 +9,7 @@ use holdfast_abi::lapic as reg;
 use holdfast_abi::lapic::DeliveryMode;
 
 use super::message::{Message, Origin};
-use crate::boundary::{Cost, VmId};
+use crate::boundary::{Command, Cost, VcpuId, VmId};
 use crate::host::Host;
 use crate::step::Step;
 
@@ -92,6 +92,13 @@ impl Host {
         meant.next().filter(|_| meant.next().is_none())
     }
 
+    /// Tracepoint: `vcpu` accepts `vector`.
+    pub(crate) fn trace_accepted(&self, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
+        if self.config.traces_interrupts {
+            step.out.push(Command::AcceptIrq { vcpu, vector });
+        }
+    }
+
     /// The LAPIC of the vCPU with index `to` is given `message`: pends it, and makes the vCPU look. Whether it took it.
     fn accept(&mut self, vm: VmId, to: u32, message: &Message, step: &mut Step<'_>) -> bool {
         step.charge(Cost::ApicDeliver, 1);
@@ -111,6 +118,9 @@ impl Host {
                     (false, true)
                 } else {
                     let enabled = vcpu.apic.is_enabled();
+                    if enabled {
+                        self.trace_accepted(id, message.vector, step);
+                    }
                     if enabled && self.deliver_by_hardware(id, message.vector, message.level, step) {
                         return true;
                     }

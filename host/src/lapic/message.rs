@@ -96,6 +96,13 @@ impl Message {
         }
     }
 
+    /// Whether its logical destination, which is one of x2APIC's, has the bit of the LAPIC with ID `id`.
+    pub(crate) fn names_x2apic(&self, id: u32) -> bool {
+        self.shorthand == reg::ICR_SHORTHAND_NONE
+            && self.destination >> 16 == id >> 4
+            && self.destination & 1 << (id & 15) != 0
+    }
+
     /// Whether it carries a vector, and that is reserved for exceptions.
     pub(crate) fn has_illegal_vector(&self) -> bool {
         let carries = matches!(self.mode, DeliveryMode::Fixed | DeliveryMode::LowestPriority);

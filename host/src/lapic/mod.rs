@@ -123,6 +123,11 @@ impl Lapic {
         self.base & msr::APIC_BASE_BSP != 0
     }
 
+    /// Whether its page is where it is after reset.
+    pub(crate) fn is_at_home(&self) -> bool {
+        (self.base ^ msr::APIC_BASE_ADDRESS) & PHYSICAL & !(reg::PAGE_BYTES as u64 - 1) == 0
+    }
+
     /// Whether its page is at the guest-physical `address`: while it is in xAPIC mode.
     pub(crate) fn is_at(&self, address: u64) -> bool {
         let page = reg::PAGE_BYTES as u64 - 1;
@@ -179,6 +184,10 @@ impl Lapic {
         }
         if !enable && self.hardware_enabled() {
             self.reset();
+        }
+        if enable && !self.hardware_enabled() {
+            // Hardware that sends IPIs does not look whether their target is on.
+            (0..8).for_each(|word| self.set(reg::IRR + word * reg::STRIDE, 0));
         }
         self.base = (self.base & msr::APIC_BASE_BSP) | (value & !msr::APIC_BASE_BSP);
         if x2apic {
@@ -334,6 +343,15 @@ impl Lapic {
     /// Whether the guest has given it another ID, which xAPIC mode allows.
     pub(crate) fn is_renamed(&self) -> bool {
         !self.is_x2apic() && self.get(reg::ID) != self.id << 24
+    }
+
+    /// The physical destination that names it: see [`Lapic::has_physical_id`].
+    pub(crate) fn physical_id(&self) -> u32 {
+        if self.is_renamed() {
+            self.get(reg::ID) >> 24
+        } else {
+            self.id
+        }
     }
 
     /// Whether a physical `destination`, no broadcast, names it. IDs that xAPIC's register has no room for are known in full.

@@ -23,5 +23,13 @@ const USER: u64 = 300;
 pub(super) const FROM_GUEST: u64 = VHOST + BRIDGE + TCP;
 /// A packet from the tap's queue to the guest's buffer.
 pub(super) const TO_GUEST: u64 = VHOST;
+/// The driver of the host's own port, for a packet up or down. [E]
+const DRIVER: u64 = 700;
+
+/// A packet in a device that is hardware: fetching it from a queue over PCIe, switching it, storing it in another. [E]
+pub(super) const HARDWARE: u64 = 1_500;
+/// The server behind the host's own port of such a device: as [`SERVE`], with the packet's way up, which no worker has done, and
+/// without a bridge.
+pub(super) const SERVE_AT_PORT: u64 = 2 * SYSCALL + USER + 2 * (TCP + DRIVER);
 /// The server's answer, from its `recv` to the tap's queue.
 pub(super) const SERVE: u64 = 2 * SYSCALL + USER + TCP + BRIDGE;

@@ -9,6 +9,9 @@
 //! whoever sends, a packet's receipt included. Each thread is a machine that says what it does next ([`Connection::worker`],
 //! [`Connection::server`]); who drives the host gives it time.
 //!
+//! A device that is hardware ([`Connection::assigned`]) has no worker: the same machine says what the device does, and the server
+//! is woken by an interrupt of the host's own port.
+//!
 //! **Conserved**: a packet is in one of the queues, or in the hands of one thread.
 
 mod costs;
@@ -27,7 +30,7 @@ pub enum Action {
     Work(u64),
     /// Wakes the other thread.
     WakeOther,
-    /// Signals the guest's interrupt for received packets (irqfd).
+    /// Signals the guest's interrupt for received packets (irqfd, or a message of the device's).
     Signal,
     /// Sleeps until it is woken.
     Sleep,
@@ -57,9 +60,19 @@ pub struct Connection {
     /// What waits at the server's socket.
     socket: VecDeque<u32>,
     served: u64,
+    /// The device is hardware, and the server behind a port of the host's own.
+    assigned: bool,
 }
 
 impl Connection {
+    /// A connection by a device that is hardware: what [`Connection::worker`] does takes no CPU.
+    pub fn assigned() -> Connection {
+        Connection {
+            assigned: true,
+            ..Connection::default()
+        }
+    }
+
     /// What vhost's worker does next.
     pub fn worker(&mut self, network: &Network) -> Action {
         loop {
@@ -79,7 +92,7 @@ impl Connection {
             }
             if let Some(packet) = self.transmit.pop(&network.transmit) {
                 self.hands = Hands::FromGuest(packet);
-                return Action::Work(costs::FROM_GUEST);
+                return Action::Work(self.cost(costs::FROM_GUEST));
             }
             if let Some(action) = self.next_for_guest(network) {
                 return action;
@@ -101,7 +114,7 @@ impl Connection {
         }
         self.tap.pop_front();
         self.hands = Hands::ToGuest(packet);
-        Some(Action::Work(costs::TO_GUEST))
+        Some(Action::Work(self.cost(costs::TO_GUEST)))
     }
 
     /// What the server does next: it answers each packet with one of its own.
@@ -114,10 +127,19 @@ impl Connection {
         match self.socket.pop_front() {
             Some(packet) => {
                 self.serving = Some(packet);
-                Action::Work(costs::SERVE)
+                Action::Work(if self.assigned {
+                    costs::SERVE_AT_PORT
+                } else {
+                    costs::SERVE
+                })
             }
             None => Action::Sleep,
         }
+    }
+
+    /// What a packet takes that costs a worker `worker`.
+    fn cost(&self, worker: u64) -> u64 {
+        if self.assigned { costs::HARDWARE } else { worker }
     }
 
     /// How many packets the server has answered.

@@ -31,8 +31,17 @@ impl Scheduler {
             .unwrap_or(0)
     }
 
-    /// The pCPU on which `task`, woken from `waker`, shall run.
+    /// The pCPU on which `task`, woken from `waker`, shall run (`select_task_rq`).
     pub(super) fn place_woken(&mut self, task: TaskId, waker: u32) -> u32 {
+        let pcpu = self.prefer_woken(task, waker);
+        if self.thread(task).may_run_on(pcpu) {
+            pcpu
+        } else {
+            self.fallback(task)
+        }
+    }
+
+    fn prefer_woken(&mut self, task: TaskId, waker: u32) -> u32 {
         let thread = self.thread(task);
         let prev = thread.pcpu;
         if thread.is_pinned() {
@@ -76,7 +85,7 @@ impl Scheduler {
     }
 
     /// Some pCPU that `task` may run on.
-    fn fallback(&self, task: TaskId) -> u32 {
+    pub(super) fn fallback(&self, task: TaskId) -> u32 {
         let thread = self.thread(task);
         match &thread.affinity {
             Some(mask) if !mask.has(thread.pcpu) => mask.first().expect("an affinity is never empty"),

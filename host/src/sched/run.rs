@@ -1,10 +1,10 @@
 //! The life of a thread: it starts, sleeps, is woken, is picked, and is interrupted by ticks and other pCPUs.
 
-use super::Scheduler;
 use super::buddy::Mark;
 use super::entity::QueueId;
 use super::policy::{Arrival, Departure, Policy};
 use super::runqueue::ThreadState;
+use super::{Mask, Scheduler};
 use crate::boundary::{Command, Cost, PcpuId, TaskId};
 use crate::step::Step;
 
@@ -87,6 +87,7 @@ impl Scheduler {
     fn wake_in_place(&mut self, task: TaskId, step: &mut Step<'_>) {
         self.hierarchy.wake_delayed(self.thread(task).entity);
         self.became_runnable(task, Arrival::Woken, step);
+        self.leave_forbidden(task, step);
         self.settle(step);
     }
 
@@ -110,6 +111,35 @@ impl Scheduler {
             self.poll_ends.push(pcpu);
         }
         self.check_preempt(pcpu, task, arrival, step);
+    }
+
+    /// `task` may run on `affinity` only from now on (`set_cpus_allowed_ptr`), `None`: anywhere. One that runs elsewhere leaves at
+    /// once, one that waits elsewhere moves; one whose group is throttled moves when it next loses its pCPU.
+    pub(crate) fn set_affinity(&mut self, task: TaskId, affinity: Option<Mask>, step: &mut Step<'_>) {
+        self.thread_mut(task).affinity = affinity;
+        let thread = self.thread(task);
+        let (pcpu, entity) = (thread.pcpu, thread.entity);
+        if thread.state != ThreadState::Runnable || thread.may_run_on(pcpu) {
+            return;
+        }
+        if thread.on_cpu {
+            self.resched(pcpu, step);
+        } else if !self.hierarchy.is_throttled(entity) {
+            self.move_to(task, self.fallback(task), step);
+        }
+    }
+
+    /// Has `task`, which does not run, leave a pCPU on which it may not run.
+    fn leave_forbidden(&mut self, task: TaskId, step: &mut Step<'_>) {
+        let thread = self.thread(task);
+        if thread.state == ThreadState::Runnable
+            && !thread.may_run_on(thread.pcpu)
+            && !self.hierarchy.is_throttled(thread.entity)
+        {
+            // The stopper thread comes and goes.
+            step.charge(Cost::ContextSwitch, 1);
+            self.move_to(task, self.fallback(task), step);
+        }
     }
 
     /// Puts a thread on its pCPU's queue, and has it preempt if it may.
@@ -230,6 +260,9 @@ impl Scheduler {
         }
         self.rq_mut(pcpu).curr = None;
         self.rq_mut(pcpu).idle_begin = now;
+        if let Some(prev) = prev {
+            self.leave_forbidden(prev, step);
+        }
         if let Some(to) = self.rq_mut(pcpu).push_to.take() {
             self.push_one(pcpu, to, step);
         }
@@ -259,6 +292,9 @@ impl Scheduler {
     /// The handler of a reschedule IPI on `pcpu`, which executes the step.
     pub(crate) fn interrupt(&mut self, pcpu: u32, step: &mut Step<'_>) {
         while let Some(task) = self.rq_mut(pcpu).wake_list.pop() {
+            if !self.thread(task).may_run_on(pcpu) {
+                self.rehome(task, self.fallback(task));
+            }
             self.activate(task, Arrival::Woken, step);
         }
         if self.rq(pcpu).push_to.is_some() {

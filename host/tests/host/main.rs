@@ -1,16 +1,22 @@
 //! The host on its own, driven through its boundary in virtual time.
 
+mod affinity;
 mod apic_model;
 mod balance;
 mod devices;
 mod fairness;
 mod halt;
+mod hardware;
 mod hostile;
 mod hostile_apic;
+mod hostile_hardware;
+mod iommu;
 mod lapic;
 mod migration;
 mod pv;
+mod rig;
 mod spin;
+mod storm;
 mod tasks;
 mod userspace;
 mod windows;

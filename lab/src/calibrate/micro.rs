@@ -1,8 +1,8 @@
 //! Small benchmarks of what a program sees of machine and kernel, written once: they run on host threads and on simulated
 //! ones.
 
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use holdfast_locks::thread::Thread;
 use holdfast_locks::{CpuId, Paravirt, Word};
@@ -24,7 +24,7 @@ pub enum Micro {
     Line,
     /// Halting and kicking in turn on one CPU: from one's kick to the other's.
     KickHere,
-    /// The same on two CPUs.
+    /// From the kick of a thread that sleeps on another CPU to its next instruction.
     KickThere,
     /// The kick alone of a thread that sleeps on another CPU.
     KickCall,
@@ -53,7 +53,7 @@ impl Micro {
             Micro::WakeNobody => "wake nobody",
             Micro::Line => "word written in turn, two CPUs",
             Micro::KickHere => "kick in turn, one CPU",
-            Micro::KickThere => "kick in turn, two CPUs",
+            Micro::KickThere => "kick to awake, two CPUs",
             Micro::KickCall => "kick a sleeper on another CPU",
             Micro::Settle => "interrupt the other CPU",
         }
@@ -74,8 +74,8 @@ impl Micro {
             Micro::SystemCall | Micro::GiveWay | Micro::WakeNobody => 100,
             Micro::Line => 200,
             Micro::KickHere => 20,
-            Micro::KickThere | Micro::Settle => 5,
-            Micro::KickCall => 1,
+            Micro::Settle => 5,
+            Micro::KickCall | Micro::KickThere => 1,
         }
     }
 }
@@ -88,6 +88,8 @@ pub struct Bench<W> {
     word: W,
     /// Set when the first thread is done.
     ended: W,
+    /// When the thread that is kicked was last awake.
+    awake_ns: AtomicU64,
     /// Each thread's number as a CPU, plus 1.
     numbers: [AtomicU32; 2],
 }
@@ -100,6 +102,7 @@ impl<W: Word<u32>> Bench<W> {
             samples,
             word: W::new(0),
             ended: W::new(0),
+            awake_ns: AtomicU64::new(0),
             numbers: [const { AtomicU32::new(0) }; 2],
         }
     }
@@ -115,19 +118,17 @@ impl<W: Word<u32>> Bench<W> {
             (Micro::GiveWay, _) => self.time(thread, || thread.give_way()),
             (Micro::WakeNobody, _) => self.time(thread, || thread.futex_wake(&self.word)),
             (Micro::Line, role) => self.take_turns(thread, role, || (), || ()),
-            (Micro::KickHere | Micro::KickThere, role) => {
-                self.take_turns(thread, role, || thread.halt_masked(), || thread.kick(peer))
-            }
-            (Micro::KickCall, 0) => self.time_kicks(thread, peer),
+            (Micro::KickHere, role) => self.take_turns(thread, role, || thread.halt_masked(), || thread.kick(peer)),
+            (Micro::KickCall | Micro::KickThere, 0) => self.time_kicks(thread, peer),
             (Micro::Settle, 0) => self.time(thread, || {
                 thread.settle();
             }),
-            (Micro::KickCall, _) => self.halt_until_ended(thread),
+            (Micro::KickCall | Micro::KickThere, _) => self.halt_until_ended(thread),
             (Micro::Settle, _) => self.watch_gaps(thread),
         };
         if role == 0 {
             thread.store(&self.ended, 1, Release);
-            if self.micro == Micro::KickCall {
+            if matches!(self.micro, Micro::KickCall | Micro::KickThere) {
                 thread.kick(peer);
             }
         }
@@ -184,22 +185,30 @@ impl<W: Word<u32>> Bench<W> {
         samples
     }
 
-    /// Nanoseconds for each kick of a peer that has had time to fall asleep.
+    /// Nanoseconds for each kick of a peer that has had time to fall asleep: until the kick is done, or the peer is awake.
     fn time_kicks<T: Thread<Word = W> + Paravirt + Computes>(&self, thread: &T, peer: CpuId) -> Vec<f64> {
         /// Longer than it takes to fall asleep.
         const ASLEEP_NS: u64 = 60_000;
         let asleep = Span::lasting(ASLEEP_NS);
         let mut halts = 0;
-        let sample = |_| {
-            // Not before the peer was up since the last kick.
+        // Not before the peer was up since the last kick.
+        let mut await_peer = || {
             while thread.load(&self.word, Acquire) == halts {
                 thread.compute(asleep);
             }
             halts = thread.load(&self.word, Acquire);
+        };
+        await_peer();
+        let sample = |_| {
             thread.compute(asleep);
             let begin = thread.now_ns();
             thread.kick(peer);
-            (thread.now_ns() - begin) as f64
+            let done = thread.now_ns();
+            await_peer();
+            // ORDERING: Relaxed: the peer's count, which was acquired, came after.
+            let awake = self.awake_ns.load(Relaxed);
+            let end = if self.micro == Micro::KickCall { done } else { awake };
+            end.saturating_sub(begin) as f64
         };
         (0..self.samples).map(sample).collect()
     }
@@ -210,6 +219,8 @@ impl<W: Word<u32>> Bench<W> {
             halts += 1;
             thread.store(&self.word, halts, Release);
             thread.halt_masked();
+            // ORDERING: Relaxed: the count that follows releases it.
+            self.awake_ns.store(thread.now_ns(), Relaxed);
         }
         Vec::new()
     }

@@ -6,10 +6,6 @@ use std::fs;
 use holdfast_machine::Topology;
 use holdfast_peers::clock;
 
-use super::micro::Micro;
-use super::sample::Sampled;
-use super::stage::{Measured, simulated};
-use super::system::Host;
 use super::{Calibration, Parameter};
 use crate::amount::{Amount, Unit};
 use crate::bench::Machine;
@@ -59,7 +55,8 @@ pub fn build(base: &MachineProfile, parameters: &[Parameter], machine: &Machine)
     profile
 }
 
-fn put(profile: &mut MachineProfile, parameter: &Parameter) {
+/// Puts `parameter` into `profile`, as measured.
+pub fn put(profile: &mut MachineProfile, parameter: &Parameter) {
     if let Some(cost) = profile.costs.by_name(parameter.name) {
         *cost = Cost {
             amount: nanos(parameter.ns),
@@ -100,38 +97,6 @@ fn topology(cpus: u32) -> Topology {
         sockets: 1,
         cores: cpus.max(1),
         threads: 1,
-    }
-}
-
-/// Finds the line transfer with which the simulator's word changes hands as fast as the real one.
-///
-/// A hand-over is a store, whose ownership travels while the storer goes on, and the other side's miss: how the parts of that
-/// overlap is the simulator's cache model, so it is asked and not guessed at.
-pub fn fit_transfer(profile: &mut MachineProfile, parameters: &mut Vec<Parameter>, host: &Host, measured: &Measured) {
-    let Some(sampled) = measured.get(&Micro::Line) else {
-        return;
-    };
-    let (mut low, mut high) = (0.0, sampled.median_ns.max(1.0) * 2.0);
-    for _ in 0..12 {
-        let middle = f64::midpoint(low, high);
-        put(profile, &transfer(middle, *sampled));
-        match simulated(Micro::Line, 5, profile, host) {
-            Some(predicted) if predicted.median_ns < sampled.median_ns => low = middle,
-            Some(_) => high = middle,
-            None => return,
-        }
-    }
-    let found = transfer(high, *sampled);
-    put(profile, &found);
-    parameters.push(found);
-}
-
-fn transfer(ns: f64, sampled: Sampled) -> Parameter {
-    Parameter {
-        name: "transfer_socket",
-        ns,
-        how: "with which two CPUs that write a word in turn take as long in the simulator as here".to_owned(),
-        samples: sampled,
     }
 }
 
@@ -251,6 +216,8 @@ mod tests {
 
     use super::*;
     use crate::calibrate::noise::Noise;
+    use crate::calibrate::sample::Sampled;
+    use crate::calibrate::system::Host;
     use crate::shipped;
 
     fn calibration(cpu: String, ns: f64) -> Calibration {
@@ -283,7 +250,7 @@ mod tests {
             parameters,
             closure: Vec::new(),
             settings: vec!["host.base_slice=700 us".to_owned()],
-            host: Host::here(),
+            host: Host::of(None, None),
         }
     }
 

@@ -67,23 +67,30 @@ pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
     })
 }
 
-/// Runs `micro` in the simulator; `None` if it cannot run there.
+/// Runs `micro` in the simulator: what its first thread found; `None` if it cannot run there.
 pub fn simulated(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) -> Option<Sampled> {
+    let found = there(micro, samples, profile, host)?;
+    Sampled::of(found.into_iter().next()?)
+}
+
+/// As [`here`], in the simulator.
+pub fn there(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) -> Option<Vec<Vec<f64>>> {
     let config = machine_of(profile, host)?;
     let bench = Bench::<SimWord>::new(micro, samples);
-    let out = Rc::new(RefCell::new(Vec::new()));
+    let out = Rc::new(RefCell::new(vec![Vec::new(); micro.places().len()]));
     let told = Rc::clone(&out);
     let affinities: Vec<Vec<u32>> = micro.places().iter().map(|&cpu| vec![cpu as u32]).collect();
     let body = move |thread: &SimThread| {
-        let samples = bench.play(thread, thread.index() as usize);
-        if thread.index() == 0 {
-            told.borrow_mut().extend(samples);
+        let role = thread.index() as usize;
+        let samples = bench.play(thread, role);
+        told.borrow_mut()[role] = samples;
+        if role == 0 {
             thread.begin();
             thread.done(None);
         }
     };
     run_threads(&config, &AtomicBool::new(false), &affinities, waits(), body).ok()?;
-    Sampled::of(out.take())
+    Some(out.take())
 }
 
 /// All benchmarks on both sides.

@@ -8,13 +8,18 @@ use holdfast_host::{HostConfig, SchedConfig, SchedulerKind, TickPhase};
 use holdfast_peers::{affinity, clock};
 use serde::Serialize;
 
+use super::fit::fit_all;
 use super::micro::Micro;
 use super::noise::Noise;
+use super::pauses;
 use super::sample::Sampled;
 use super::stage::{self, Measured};
 use super::{CalibrateError, Parameter};
 use crate::profile::MachineProfile;
 use crate::reality::doctor::kernel_version;
+
+/// Samples in the simulator, where only the first few differ.
+const SIMULATED_SAMPLES: u32 = 9;
 
 /// How this machine's kernel schedules.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -51,17 +56,26 @@ impl Host {
     pub fn here() -> Host {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease");
         let kernel = kernel.ok().map(|release| release.trim().to_owned());
-        let version = kernel.as_deref().and_then(kernel_version);
-        let (kind, scheduler) = nearest(version);
         let period = clock::coarse_period_ns();
         let hz = period.and_then(|ns| u32::try_from(1_000_000_000 / ns.max(1)).ok());
+        let version = kernel.as_deref().and_then(kernel_version);
+        Host {
+            base_slice_ns: base_slice(version),
+            measured_slice: slice(),
+            ..Host::of(kernel, hz)
+        }
+    }
+
+    /// A kernel of which nothing is known but its release and its tick.
+    pub fn of(kernel: Option<String>, hz: Option<u32>) -> Host {
+        let (kind, scheduler) = nearest(kernel.as_deref().and_then(kernel_version));
         Host {
             kernel,
             scheduler,
             hz: hz.unwrap_or(250),
             hz_known: hz.is_some(),
-            base_slice_ns: base_slice(version),
-            measured_slice: slice(),
+            base_slice_ns: None,
+            measured_slice: None,
             kind,
         }
     }
@@ -77,6 +91,7 @@ impl Host {
             // The boot CPU and those that it starts set their ticks up at different times; virtual machines do, too.
             tick_phase: TickPhase::Spread,
             sched,
+            pause: pauses::handling(self.kernel.as_deref().and_then(kernel_version)),
             ..HostConfig::default()
         }
     }
@@ -169,133 +184,92 @@ fn involuntary() -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// Figures so far, and those of the base profile for what is no part of them.
-struct Parts<'p> {
-    parameters: &'p mut Vec<Parameter>,
-    base: &'p MachineProfile,
+/// What was read on this machine, from which the costs follow.
+#[derive(Clone, Debug)]
+pub struct Readings {
+    /// What each small benchmark came to.
+    pub measured: Measured,
+    /// How long the other CPU was interrupted for, in the benchmark that does so.
+    pub gaps: Option<Sampled>,
+    /// A switch between two threads.
+    pub switch: Sampled,
+    /// A busy thread's interrupts.
+    pub interrupts: Option<Sampled>,
 }
 
-impl Parts<'_> {
-    /// A cost in nanoseconds: measured, or the base profile's.
-    fn ns(&self, name: &str) -> f64 {
-        let measured = self.parameters.iter().find(|parameter| parameter.name == name);
-        measured.map_or_else(|| super::profile::base_ns(self.base, name), |parameter| parameter.ns)
-    }
-
-    /// `sampled` less the costs of `others` is `name`; never less than 0.
-    fn rest(&mut self, name: &'static str, how: &str, sampled: Sampled, others: &[(&'static str, f64)]) {
-        let known: f64 = others.iter().map(|(part, times)| self.ns(part) * times).sum();
-        let names: Vec<String> = others
-            .iter()
-            .map(|(part, times)| {
-                if *times == 1.0 {
-                    (*part).to_owned()
-                } else {
-                    format!("{times} {part}")
-                }
-            })
-            .collect();
-        let less = if names.is_empty() {
-            String::new()
-        } else {
-            format!(", less {}", names.join(", "))
-        };
-        self.parameters.push(Parameter {
-            name,
-            ns: (sampled.median_ns - known).max(0.0),
-            how: format!("{how}{less}"),
-            samples: sampled,
-        });
-    }
-}
-
-/// All small benchmarks, and the costs that follow from them, each less what the simulator charges beside it.
-pub fn measure(
+/// Runs all small benchmarks on this machine.
+///
+/// # Errors
+/// If it was stopped, or something cannot be measured.
+pub fn read(
     samples: u32,
     noise: &Noise,
-    parameters: &mut Vec<Parameter>,
-    base: &MachineProfile,
     step: &mut dyn FnMut(&str) -> Result<(), CalibrateError>,
-) -> Result<Measured, CalibrateError> {
-    let (mut measured, mut interrupted) = (Measured::new(), None);
+) -> Result<Readings, CalibrateError> {
+    let (mut measured, mut gaps) = (Measured::new(), None);
     for micro in Micro::ALL {
         step(micro.name())?;
         let mut found = stage::here(micro, samples).unwrap_or_default().into_iter();
         let first = found.next().and_then(Sampled::of);
         measured.insert(micro, first.ok_or(CalibrateError::Unmeasured(micro.name()))?);
         if micro == Micro::Settle {
-            interrupted = found.next().and_then(Sampled::of);
+            gaps = found.next().and_then(Sampled::of);
         }
     }
     step("switches")?;
     let alone = measured[&Micro::GiveWay];
-    let switch = switches(samples, alone.median_ns).ok_or(CalibrateError::Unmeasured("switches"))?;
-    let mut parts = Parts { parameters, base };
-    parts.rest("syscall", "getppid", measured[&Micro::SystemCall], &[]);
-    let yields = "sched_yield with nobody else on the CPU";
-    parts.rest("sched_yield", yields, alone, &[("syscall", 1.0)]);
-    parts.rest(
-        "futex",
-        "FUTEX_WAKE of nobody",
-        measured[&Micro::WakeNobody],
-        &[("syscall", 1.0)],
-    );
+    Ok(Readings {
+        measured,
+        gaps,
+        switch: switches(samples, alone.median_ns).ok_or(CalibrateError::Unmeasured("switches"))?,
+        interrupts: Sampled::of(noise.interrupts_ns.clone()),
+    })
+}
+
+/// The costs that were seen as they are.
+pub fn seen(readings: &Readings) -> Vec<Parameter> {
+    let parameter = |name, how: &str, samples: Sampled, less: f64| Parameter {
+        name,
+        ns: (samples.median_ns - less).max(0.0),
+        how: how.to_owned(),
+        samples,
+    };
     let switches = "two threads that give way on one CPU, by switch that the kernel counted";
-    parts.rest("context_switch", switches, switch, &[]);
-    // From kick to kick: the kicker's exchange and call, its own halt with one exchange before and one after, the switch.
-    let in_turn = [
-        ("rmw_hit", 3.0),
-        ("syscall", 2.0),
-        ("futex", 2.0),
-        ("context_switch", 1.0),
-    ];
-    parts.rest("wake", "kicks in turn on one CPU", measured[&Micro::KickHere], &in_turn);
-    let call = [("rmw_hit", 1.0), ("syscall", 1.0), ("futex", 1.0), ("wake", 1.0)];
-    parts.rest(
-        "ipi_send",
-        "kick of a sleeper on another CPU",
-        measured[&Micro::KickCall],
-        &call,
-    );
-    if let Some(gaps) = interrupted {
-        parts.rest(
-            "host_interrupt",
-            "gaps in a thread's time that calls from another CPU make",
-            gaps,
-            &[],
-        );
+    let mut seen = vec![parameter("context_switch", switches, readings.switch, 0.0)];
+    if let Some(gaps) = readings.gaps {
+        let how = "gaps in a thread's time that calls from another CPU make";
+        seen.push(parameter("host_interrupt", how, gaps, 0.0));
     }
-    let settle = [("syscall", 1.0), ("host_interrupt", 1.0), ("transfer_socket", 1.0)];
-    parts.rest(
-        "ipi_latency",
-        "membarrier while another CPU runs a thread",
-        measured[&Micro::Settle],
-        &settle,
-    );
-    // The call itself goes on after the interrupt was sent.
-    let there = [
-        ("rmw_hit", 2.0),
-        ("syscall", 1.0),
-        ("futex", 1.0),
-        ("wake", 1.0),
-        ("ipi_latency", 1.0),
-        ("host_interrupt", 1.0),
-    ];
-    parts.rest(
-        "idle_exit",
-        "kicks in turn on two CPUs",
-        measured[&Micro::KickThere],
-        &there,
-    );
-    if let Some(interrupts) = Sampled::of(noise.interrupts_ns.clone()) {
-        parts.rest(
-            "tick",
-            "gaps of 0.4 to 200 us in a busy thread's time",
-            interrupts,
-            &[("host_interrupt", 1.0)],
-        );
+    if let Some(interrupts) = readings.interrupts {
+        let how = "gaps of 0.4 to 200 us in a busy thread's time, less host_interrupt";
+        let handler = readings.gaps.map_or(0.0, |gaps| gaps.median_ns);
+        seen.push(parameter("tick", how, interrupts, handler));
     }
-    Ok(measured)
+    seen
+}
+
+/// Which cost each small benchmark determines, in the order in which they do: each depends on its own cost and those before it.
+pub const COSTS: [(Micro, &str); 8] = [
+    (Micro::SystemCall, "syscall"),
+    (Micro::GiveWay, "sched_yield"),
+    (Micro::WakeNobody, "futex"),
+    (Micro::Line, "transfer_socket"),
+    (Micro::KickHere, "wake"),
+    (Micro::KickCall, "ipi_send"),
+    (Micro::Settle, "ipi_latency"),
+    (Micro::KickThere, "idle_exit"),
+];
+
+/// Puts into `profile` what the small benchmarks say of it, by the costs that `costs` name, and returns that.
+pub fn divide(
+    profile: &mut MachineProfile,
+    host: &Host,
+    measured: &Measured,
+    costs: &[(Micro, &'static str)],
+) -> Vec<Parameter> {
+    fit_all(profile, costs, Micro::name, measured, |micro, profile| {
+        stage::simulated(micro, SIMULATED_SAMPLES, profile, host)
+    })
 }
 
 #[cfg(test)]

@@ -227,11 +227,16 @@ impl<'s> Effective<'s> {
         }
     }
 
-    /// Where the value of `path` was set; `default` if it was not.
-    pub(crate) fn place(&self, path: &str, names: &Names, default: &Place) -> Place {
+    /// Where the value of `path` was set, if it was.
+    pub(crate) fn set_at(&self, path: &str, names: &Names) -> Option<Place> {
         let items = names.resolve(path).map(|(items, _)| items).unwrap_or_default();
         let set = items.iter().find_map(|item| self.values.get(item));
-        set.map_or_else(|| default.clone(), |(setting, _)| setting.node.place.clone())
+        set.map(|(setting, _)| setting.node.place.clone())
+    }
+
+    /// Where the value of `path` was set; `default` if it was not.
+    pub(crate) fn place(&self, path: &str, names: &Names, default: &Place) -> Place {
+        self.set_at(path, names).unwrap_or_else(|| default.clone())
     }
 }
 

@@ -417,3 +417,35 @@ fn netperf_has_no_network_device_on_the_machine_itself() {
         "{found}"
     );
 }
+
+#[test]
+fn hardware_that_the_machine_lacks_is_not_silently_left_out() {
+    let with = |machine: &str, set: &str| {
+        let options = Options {
+            set: vec![format!("machine.profile=\"{machine}\""), set.to_owned()],
+            ..Options::default()
+        };
+        plan_with(SMALL, &options).map_err(|problems| problems.to_string())
+    };
+    for (machine, set, what) in [
+        ("xeon-x5570", "host.avic=\"on\"", "AVIC"),
+        ("xeon-x5570", "host.x2avic=true", "x2AVIC"),
+        ("carrizo-4", "host.x2avic=true", "x2AVIC"),
+        ("xeon-x5570", "host.apicv=true", "APICv"),
+        ("carrizo-4", "host.apicv=true", "APICv"),
+        ("xeon-x5570", "host.ipiv=true", "IPI virtualization"),
+    ] {
+        let complaint = with(machine, set).expect_err("the part has it not");
+        let said = format!("{what}, which machine \"{machine}\" has not");
+        assert!(complaint.contains(&said) && complaint.contains(set), "{complaint}");
+    }
+    for (machine, set) in [
+        ("xeon-x5570", "host.avic=\"auto\""),
+        ("xeon-x5570", "host.avic=\"off\""),
+        ("xeon-x5570", "host.ipiv=false"),
+        ("carrizo-4", "host.avic=\"on\""),
+        ("generic-x86", "host.ipiv=true"),
+    ] {
+        assert!(with(machine, set).is_ok(), "{machine}: {set}");
+    }
+}

@@ -1,9 +1,12 @@
 //! Predicted against measured on this host's real KVM: guests whose tasks contend for one lock of their kernel, on two CPUs.
 //!
 //! **One source**: both sides get the same configuration; kernel, workload and lock are the same code. The simulator's side has
-//! a machine profile; what only a guest can measure of it (exits, injection) is copied into a calibrated one.
+//! a machine profile that [`calibrate`](crate::calibrate) made, in guests too, without taking a lock.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use holdfast_host::HostConfig;
 use holdfast_locks::LockKind;
@@ -11,7 +14,7 @@ use holdfast_sim::{CallOff, Config, Failure, Outcome, run};
 use holdfast_workloads::{Boot, Contend, Workload};
 
 use super::judge::Row;
-use super::kvm::run_here;
+use super::kvm::{offer_what_is_here, run_within};
 use crate::calibrate::{Host, machine_of};
 use crate::profile::MachineProfile;
 use crate::stats::Summary;
@@ -25,10 +28,10 @@ pub struct Settings {
     pub sections_ns: Vec<u64>,
     /// The locks.
     pub locks: Vec<LockKind>,
-    /// How often each is measured.
+    /// How often each is measured, and how many histories are simulated.
     pub rounds: u32,
-    /// How long all sections of a run are together, in milliseconds.
-    pub work_ms: u64,
+    /// For how long calls are begun each time, and in the simulator, in milliseconds.
+    pub cell_ms: u64,
 }
 
 impl Default for Settings {
@@ -37,39 +40,44 @@ impl Default for Settings {
             vcpus: vec![2, 4, 8],
             sections_ns: vec![500, 5_000],
             locks: LockKind::ALL.to_vec(),
-            rounds: 2,
-            work_ms: 25,
+            rounds: 3,
+            cell_ms: 100,
         }
     }
 }
 
-/// Most calls of a run: those with short sections take as long for what is around them.
-const CALLS_MAX: u64 = 20_000;
+/// Real time after which a guest counts as lost: a hundred times what it takes.
+const LIMIT: Duration = Duration::from_secs(15);
+/// How often a measurement is repeated whose guest was lost, as nested and emulated hosts lose one now and then.
+const RETRIES_MAX: u32 = 2;
 
-/// Halt polling as this host has it.
-fn host_config(host: &Host) -> HostConfig {
+/// This host as far as its files tell: halt polling, and what its part is told of guests that spin.
+fn host_config(profile: &MachineProfile, host: &Host) -> HostConfig {
     let told = |name: &str| {
         let path = format!("/sys/module/kvm/parameters/{name}");
         std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
     };
     let own = host.config();
+    let controls = profile.pauses.controls(profile.frequency_hz);
     HostConfig {
         halt_poll_ns: told("halt_poll_ns").unwrap_or(own.halt_poll_ns),
         halt_poll_grow: told("halt_poll_ns_grow").unwrap_or(own.halt_poll_grow),
         halt_poll_grow_start_ns: told("halt_poll_ns_grow_start").unwrap_or(own.halt_poll_grow_start_ns),
         halt_poll_shrink: told("halt_poll_ns_shrink").unwrap_or(own.halt_poll_shrink),
+        pause_controls: controls.unwrap_or(own.pause_controls),
         ..own
     }
 }
 
-fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine: &Config, host: &Host) -> Config {
+/// One lock in one topology, as both sides are given it.
+fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine: &Config) -> Config {
     let mut config = machine.clone();
-    config.host = host_config(host);
     let vm = &mut config.vms[0];
     vm.name = "contenders".to_owned();
     vm.bare_metal = false;
     vm.vcpus = vcpus;
     vm.affinity = (0..vcpus).map(|vcpu| vec![vcpu % 2]).collect();
+    offer_what_is_here(&mut vm.host);
     vm.boot = Boot {
         lock: kind,
         hz: 250,
@@ -77,18 +85,29 @@ fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine
             tasks: None,
             held_ns,
             think_ns: held_ns,
-            calls: (settings.work_ms * 1_000_000 / held_ns.max(1)).min(CALLS_MAX),
+            span_ns: Some(settings.cell_ms * 1_000_000),
+            ..Contend::default()
         }),
         ..Boot::default()
     };
     config
 }
 
+/// A lock in a topology on its way to a row.
+struct Cell {
+    vcpus: u32,
+    section_ns: u64,
+    kind: LockKind,
+    config: Config,
+    samples: Vec<f64>,
+    lost: Vec<String>,
+}
+
 /// Measures and predicts. `step` is told what comes next, and how many steps there are; it may stop all of it, and then only
 /// what is complete is there.
 ///
 /// # Errors
-/// If a measurement fails: then no other would say anything either.
+/// If a measurement fails again and again: then no other would say anything either.
 pub fn compare(
     settings: &Settings,
     profile: &MachineProfile,
@@ -96,48 +115,102 @@ pub fn compare(
     step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
 ) -> Result<Vec<Row>, Failure> {
     let machine = machine_of(profile, host);
-    let machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
-    let cells = settings.vcpus.len() * settings.sections_ns.len() * settings.locks.len();
-    let total = cells as u64 * u64::from(settings.rounds + 1);
-    let never = CallOff::new(false);
+    let mut machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
+    machine.host = host_config(profile, host);
+    let topologies = settings.vcpus.len() * settings.sections_ns.len();
+    let total = (topologies * (settings.locks.len() * settings.rounds as usize + 1)) as u64;
     let mut rows = Vec::new();
     for &vcpus in &settings.vcpus {
         for &section_ns in &settings.sections_ns {
-            for &kind in &settings.locks {
-                let mut config = config(settings, kind, vcpus, section_ns, &machine, host);
-                let (mut samples, mut retries) = (Vec::new(), 0);
-                for round in 0..settings.rounds {
-                    if step(&format!("{vcpus} vCPUs, {section_ns} ns, {kind}"), total).is_break() {
+            let cell = |kind| Cell {
+                vcpus,
+                section_ns,
+                kind,
+                config: config(settings, kind, vcpus, section_ns, &machine),
+                samples: Vec::new(),
+                lost: Vec::new(),
+            };
+            let mut cells: Vec<Cell> = settings.locks.iter().map(|&kind| cell(kind)).collect();
+            for round in 0..settings.rounds {
+                for cell in &mut cells {
+                    let what = format!("{vcpus} vCPUs, {section_ns} ns, round {}: {}", round + 1, cell.kind);
+                    if step(&what, total).is_break() {
                         return Ok(rows);
                     }
-                    config.seed = u64::from(round) + 1;
-                    let mut sample = rate(run_here(&config, &never));
-                    if sample.is_err() {
-                        // Some hosts lose a guest now and then (nested and emulated ones do): once more, and it is counted.
-                        retries += 1;
-                        sample = rate(run_here(&config, &never));
-                    }
-                    samples.push(sample?);
+                    measure(cell, round)?;
                 }
-                if step(&format!("{vcpus} vCPUs, {section_ns} ns, {kind}, predicted"), total).is_break() {
-                    return Ok(rows);
-                }
-                config.seed = 1;
-                let predicted = rate(run(&config, &never));
-                rows.push(Row {
-                    threads: vcpus,
-                    section_ns,
-                    lock: kind.name().to_owned(),
-                    failure: predicted.as_ref().err().map(Failure::to_string),
-                    predicted: predicted.ok(),
-                    measured: Summary::of(&samples).map_or(0.0, |summary| summary.median),
-                    samples,
-                    retries,
-                });
             }
+            if step(&format!("{vcpus} vCPUs, {section_ns} ns, predicted"), total).is_break() {
+                return Ok(rows);
+            }
+            rows.extend(predict(cells, settings.rounds));
         }
     }
     Ok(rows)
+}
+
+fn measure(cell: &mut Cell, round: u32) -> Result<(), Failure> {
+    cell.config.seed = u64::from(round) + 1;
+    let mut tries = 0;
+    loop {
+        match rate(run_within(&cell.config, LIMIT, &CallOff::new(false))) {
+            Ok(sample) => {
+                cell.samples.push(sample);
+                return Ok(());
+            }
+            Err(failure) if tries == RETRIES_MAX => return Err(failure),
+            Err(failure) => {
+                tries += 1;
+                cell.lost.push(failure.to_string());
+            }
+        }
+    }
+}
+
+/// The rows of `cells`: for each the middle one of `histories` simulated ones, on all CPUs, since nothing is measured meanwhile.
+fn predict(cells: Vec<Cell>, histories: u32) -> Vec<Row> {
+    let next = AtomicUsize::new(0);
+    let jobs = cells.len() * histories as usize;
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let job = next.fetch_add(1, Ordering::Relaxed);
+            if job >= jobs {
+                return done;
+            }
+            let mut config = cells[job / histories as usize].config.clone();
+            config.seed = (job % histories as usize) as u64 + 1;
+            done.push((job, rate(run(&config, &CallOff::new(false)))));
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(jobs.max(1));
+    let mut predicted: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let joined = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("a simulation fails by its result"));
+        joined.flatten().collect()
+    });
+    predicted.sort_by_key(|(job, _)| *job);
+    let mut predicted = predicted.into_iter().map(|(_, rate)| rate);
+    let mut row = |cell: Cell| {
+        let rates: Result<Vec<f64>, Failure> = predicted.by_ref().take(histories as usize).collect();
+        Row {
+            threads: cell.vcpus,
+            section_ns: cell.section_ns,
+            lock: cell.kind.name().to_owned(),
+            failure: rates.as_ref().err().map(Failure::to_string),
+            predicted: rates
+                .ok()
+                .and_then(|rates| Summary::of(&rates))
+                .map(|summary| summary.median),
+            measured: Summary::of(&cell.samples).map_or(0.0, |summary| summary.median),
+            samples: cell.samples,
+            retries: cell.lost.len() as u32,
+            lost: cell.lost,
+        }
+    };
+    cells.into_iter().map(&mut row).collect()
 }
 
 /// Calls a second.

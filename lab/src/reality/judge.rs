@@ -23,6 +23,8 @@ pub struct Row {
     pub samples: Vec<f64>,
     /// Measurements that failed and were repeated.
     pub retries: u32,
+    /// How they failed.
+    pub lost: Vec<String>,
 }
 
 impl Row {
@@ -152,6 +154,7 @@ mod tests {
             measured: Summary::of(samples).map_or(0.0, |summary| summary.median),
             samples: samples.to_vec(),
             retries: 0,
+            lost: Vec::new(),
         }
     }
 

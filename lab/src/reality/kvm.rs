@@ -8,14 +8,19 @@ use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use holdfast_kvm::{Error, Feature, Host, Options, Report, Task, Vm, VmReport, run};
+use holdfast_host::VmConfig;
+use holdfast_kvm::{Error, Feature, Host, Linux, Options, Report, Task, Vm, VmReport, run};
 use holdfast_sim::{CallOff, Config, Failure, Outcome, VmOutcome};
+use holdfast_workloads::Workload;
 
 use super::doctor::Probe;
 use crate::plan::Plan;
 
 /// Real time after which guests that are not done count as hung.
 const LIMIT: Duration = Duration::from_secs(600);
+
+/// As [`LIMIT`], for Linux guests: where exits are dear they take half a minute to boot, and then measure for seconds.
+const LINUX_LIMIT: Duration = Duration::from_secs(180);
 
 /// CPUs that this process may use.
 fn cpus() -> u32 {
@@ -76,18 +81,54 @@ fn loop_speed() -> Probe {
 /// # Errors
 /// What went wrong, or what of it this host cannot have.
 pub fn run_here(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+    run_within(config, LIMIT, call_off)
+}
+
+/// As [`run_here`], where guests that are not done after `limit` of real time count as hung.
+///
+/// # Errors
+/// As [`run_here`].
+pub fn run_within(config: &Config, limit: Duration, call_off: &CallOff) -> Result<Outcome, Failure> {
+    run_with(None, config, limit, call_off)
+}
+
+/// As [`run_here`], with stock Linux in the measured guests: what they contend for is a lock of that kernel's own, on the path
+/// that `linux` says; tasks, calls and thinking times are the configuration's, and so is `nopvspin`.
+///
+/// # Errors
+/// As [`run_here`].
+pub fn run_linux(linux: &Linux, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+    run_with(Some(linux), config, LINUX_LIMIT, call_off)
+}
+
+fn run_with(linux: Option<&Linux>, config: &Config, limit: Duration, call_off: &CallOff) -> Result<Outcome, Failure> {
+    report_within(linux, config, limit, call_off).map(outcome)
+}
+
+/// What the VMM says of a run.
+pub(super) fn report(linux: Option<&Linux>, config: &Config, call_off: &CallOff) -> Result<Report, Failure> {
+    let limit = if linux.is_some() { LINUX_LIMIT } else { LIMIT };
+    report_within(linux, config, limit, call_off)
+}
+
+fn report_within(
+    linux: Option<&Linux>,
+    config: &Config,
+    limit: Duration,
+    call_off: &CallOff,
+) -> Result<Report, Failure> {
     let vms = config
         .vms
         .iter()
-        .map(|vm| describe(config, vm))
+        .map(|vm| describe(linux, config, vm))
         .collect::<Result<Vec<_>, _>>()?;
     let options = Options {
-        limit: LIMIT,
+        limit,
         call_off: Some(call_off),
         ..Options::default()
     };
     match run(&vms, &options) {
-        Ok(report) => Ok(outcome(report)),
+        Ok(report) => Ok(report),
         Err(Error::CalledOff) => Err(Failure::CalledOff),
         Err(
             error @ (Error::GuestPanic { .. }
@@ -100,7 +141,7 @@ pub fn run_here(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure>
     }
 }
 
-fn describe(config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
+fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
     if vm.bare_metal {
         let what = format!("{} has the machine itself, which is this host's own kernel's", vm.name);
         return Err(Failure::Invalid(what));
@@ -111,17 +152,16 @@ fn describe(config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
         let wanted = vm.affinity.get(vcpu).filter(|pcpus| !pcpus.is_empty());
         wanted.map_or_else(|| (0..most).collect(), |pcpus| folded(pcpus, most))
     };
-    let mut here = Vm::new(vm.name.clone(), vm.vcpus, Task::Kernel(vm.boot.clone()))
+    let payload = match linux.filter(|_| vm.measured) {
+        Some(linux) => Vm::linux(vm.name.clone(), vm.vcpus, contending(linux, vm)?),
+        None => Vm::new(vm.name.clone(), vm.vcpus, Task::Kernel(vm.boot.clone())),
+    };
+    let mut here = payload
         .pinned((0..vm.vcpus as usize).map(pins).collect())
         .seed(config.seed);
-    let offered = [
-        (vm.host.pv_unhalt, Feature::PvUnhalt),
-        (vm.host.steal_time, Feature::StealTime),
-        (vm.host.pv_sched_yield, Feature::PvSchedYield),
-    ];
-    for (_, feature) in offered.into_iter().filter(|(offered, _)| !offered) {
-        here = here.without(feature);
-    }
+    let mut offers = vm.host;
+    let withheld = features(&mut offers).into_iter().filter(|(offered, _)| !**offered);
+    here = withheld.fold(here, |here, (_, feature)| here.without(feature));
     if vm.host.realtime_hint {
         here = here.realtime();
     }
@@ -129,6 +169,41 @@ fn describe(config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
         here = here.halt_poll_ns(u32::try_from(ns).unwrap_or(u32::MAX));
     }
     Ok(if vm.measured { here } else { here.background() })
+}
+
+/// What of the guest's workload a stock Linux does.
+fn contending(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
+    let Workload::Contend(contend) = &vm.boot.workload else {
+        let what = format!("{}: a stock Linux guest runs no other workload than contend", vm.name);
+        return Err(Failure::Invalid(what));
+    };
+    Ok(Linux {
+        nopvspin: vm.boot.nopvspin,
+        threads: contend.tasks,
+        calls: contend.calls,
+        think_ns: contend.think_ns,
+        ..linux.clone()
+    })
+}
+
+/// What a guest is offered, by feature.
+fn features(offers: &mut VmConfig) -> [(&mut bool, Feature); 6] {
+    [
+        (&mut offers.pv_unhalt, Feature::PvUnhalt),
+        (&mut offers.steal_time, Feature::StealTime),
+        (&mut offers.pv_sched_yield, Feature::PvSchedYield),
+        (&mut offers.pv_send_ipi, Feature::PvSendIpi),
+        (&mut offers.pv_eoi, Feature::PvEoi),
+        (&mut offers.pv_tlb_flush, Feature::PvTlbFlush),
+    ]
+}
+
+/// Sets `offers` to all that this host's KVM has to offer; as it was, if there is none.
+pub fn offer_what_is_here(offers: &mut VmConfig) {
+    let Ok(host) = Host::open() else { return };
+    for (offered, feature) in features(offers) {
+        *offered = host.offers(feature);
+    }
 }
 
 /// `pcpus` on a host that has `most` CPUs.
@@ -139,7 +214,7 @@ fn folded(pcpus: &[u32], most: u32) -> Vec<u32> {
     folded
 }
 
-fn outcome(report: Report) -> Outcome {
+pub(super) fn outcome(report: Report) -> Outcome {
     Outcome {
         end_ns: report.elapsed.as_nanos() as u64,
         // A real host has no history that could be compared.
@@ -175,13 +250,21 @@ fn vm_outcome(vm: VmReport, elapsed: Duration) -> VmOutcome {
 }
 
 /// What of `plan` does not apply on a real host, or not as it stands there.
-pub fn remarks(plan: &Plan) -> Vec<String> {
+pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
     let mut remarks = vec![
         "the machine profile and all keys of `machine` and `host`: this machine and its own kernel take their place"
             .to_owned(),
         "lost time, convoys and stalls: a real host cannot tell; KVM's own counters are in the results".to_owned(),
         "seeds: guests draw from them, but no two runs of a real host are alike".to_owned(),
     ];
+    if let Some(linux) = linux {
+        remarks.push(format!(
+            "all keys of measured guests but vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.calls and what the \
+             host offers: Linux {} has its own locks, and a section is as long as its code; a guest measures for {:.0} s at most",
+            linux.kernel.release(),
+            linux.duration_ns as f64 / 1e9
+        ));
+    }
     let cells = || plan.cells.iter().map(|cell| &cell.config);
     let pcpus = cells().map(|config| config.machine.topology.pcpus()).max();
     let here = cpus();

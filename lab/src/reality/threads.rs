@@ -110,6 +110,7 @@ fn row(cell: Setup, samples: Vec<f64>, predicted: Result<f64, Failure>) -> Row {
         measured: Summary::of(&samples).map_or(0.0, |summary| summary.median),
         samples,
         retries: 0,
+        lost: Vec::new(),
     }
 }
 

@@ -26,16 +26,32 @@ fn plan(name: &str, options: Options) -> Plan {
 
 /// Runs one case with `set` and the first variant.
 fn run(name: &str, case: &str, scale: f64, set: &[&str]) -> Outcome {
+    run_options(name, case, &[], scale, set, 1)
+}
+
+/// As [`run`], with `variant`.
+pub(crate) fn run_variant(name: &str, case: &str, variant: &str, scale: f64, set: &[&str]) -> Outcome {
+    run_options(name, case, &[variant], scale, set, 1)
+}
+
+/// As [`run_variant`], with `seed`.
+pub(crate) fn run_seed(name: &str, case: &str, variant: &str, scale: f64, seed: u64) -> Outcome {
+    run_options(name, case, &[variant], scale, &[], seed)
+}
+
+fn run_options(name: &str, case: &str, variants: &[&str], scale: f64, set: &[&str], seed: u64) -> Outcome {
+    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     let options = Options {
         seeds: Some(1),
         scale: Some(scale),
-        set: set.iter().map(|set| (*set).to_owned()).collect(),
+        set: owned(set),
         cases: vec![case.to_owned()],
+        variants: owned(variants),
         ..Options::default()
     };
     let plan = plan(name, options);
     let mut config = plan.cells[0].config.clone();
-    config.seed = 1;
+    config.seed = seed;
     holdfast_sim::run(&config, &CallOff::new(false)).unwrap_or_else(|failure| panic!("{name} {set:?}: {failure}"))
 }
 

@@ -2,6 +2,7 @@
 
 mod fake;
 
+mod avic;
 mod directed_yield;
 mod everywhere;
 mod explained;

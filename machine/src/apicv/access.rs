@@ -93,6 +93,28 @@ impl<M: Memory> Apicv<'_, M> {
         }
     }
 
+    /// The guest writes `value` by WRMSR to the register at `offset`, which software lets pass; `None` if that faults, which
+    /// software says.
+    pub fn write_msr(&mut self, offset: u32, value: u64) -> Option<Written> {
+        match offset {
+            reg::ICR_LOW => Some(self.write_icr(value)),
+            reg::SELF_IPI if value <= 0xff => Some(self.write_self_ipi(value as u32)),
+            reg::EOI if value == 0 => Some(self.write(offset, 0)),
+            reg::TPR if value <= 0xff => Some(self.write(offset, value as u32)),
+            _ => None,
+        }
+    }
+
+    /// The guest reads the register at `offset` by RDMSR; `None` if hardware leaves that to software.
+    pub fn read_msr(&self, offset: u32) -> Option<u64> {
+        let low = u64::from(self.read(offset).ok()?);
+        let high = match offset {
+            reg::ICR_LOW => self.get(reg::ICR_HIGH),
+            _ => 0,
+        };
+        Some(u64::from(high) << 32 | low)
+    }
+
     /// The guest writes the 64-bit ICR of x2APIC mode, which software does not intercept if hardware sends.
     pub fn write_icr(&mut self, value: u64) -> Written {
         let (low, high) = (value as u32, (value >> 32) as u32);

@@ -47,6 +47,14 @@ pub const fn access(offset: u32, write: bool) -> Access {
     }
 }
 
+/// Whether hardware takes `value` by WRMSR for the register at `offset`, in x2APIC mode. Other values fault, and other registers
+/// are read-only: software is asked, and says so.
+pub const fn takes_msr(offset: u32, value: u64) -> bool {
+    let only_zero = matches!(offset, reg::EOI | reg::ESR);
+    let fits = value <= u32::MAX as u64 && !(only_zero && value != 0);
+    fits && matches!(access(offset, true), Access::Accelerated | Access::Trap)
+}
+
 /// What comes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
@@ -103,6 +111,16 @@ impl<M: Memory> Avic<'_, M> {
                 Written::Send(u64::from(self.get(reg::ICR_HIGH)) << 32 | u64::from(value))
             }
         }
+    }
+
+    /// The guest reads the register at `offset` by RDMSR; `None` if hardware leaves that to software.
+    pub fn read_msr(&self, offset: u32) -> Option<u64> {
+        let low = u64::from(self.read(offset).ok()?);
+        let high = match offset {
+            reg::ICR_LOW => self.get(reg::ICR_HIGH),
+            _ => 0,
+        };
+        Some(u64::from(high) << 32 | low)
     }
 
     /// The guest writes the 64-bit ICR of x2APIC mode; returns it, to be sent.

@@ -27,6 +27,21 @@ enum Others {
 }
 
 impl Targets {
+    /// The vector.
+    pub fn vector(&self) -> u8 {
+        self.icr as u8
+    }
+
+    /// Whether the sender is among them, by shorthand or broadcast.
+    pub fn include_sender(&self) -> bool {
+        self.this
+    }
+
+    /// Physical APIC IDs of the others.
+    pub fn others(&self) -> impl Iterator<Item = u32> {
+        self.others.list().iter().map(|&(id, _)| id)
+    }
+
     /// How many they are.
     pub fn count(&self) -> u32 {
         u32::from(self.this) + self.others.list().len() as u32

@@ -20,7 +20,7 @@ use holdfast_abi::avic::PAGE_ADDRESS;
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{Memory, Vmcb};
 
-pub use access::{Access, Written, access};
+pub use access::{Access, Written, access, takes_msr};
 pub use ipi::{Posted, Targets};
 
 /// What a part has of AVIC.
@@ -90,7 +90,7 @@ fn bit_of(page: u64, base: u32, vector: u8) -> (u64, u32) {
 }
 
 /// Pends `vector`, edge-triggered, in the page at `page`; false if that is not memory.
-fn request<M: Memory>(memory: &M, page: u64, vector: u8) -> bool {
+pub(crate) fn request<M: Memory>(memory: &M, page: u64, vector: u8) -> bool {
     let (irr, bit) = bit_of(page, reg::IRR, vector);
     if memory.set32(irr, bit).is_none() {
         return false;

@@ -2,8 +2,10 @@
 
 use holdfast_protocol::layout::VCPUS_MAX;
 use kvm_bindings::{CpuId, kvm_cpuid_entry2};
+use kvm_ioctls::Cap;
 
-use crate::vm::{Feature, Vm};
+use crate::Host;
+use crate::vm::{Feature, Payload, Vm};
 
 const FEATURES: u32 = 1;
 const TOPOLOGY: u32 = 0xb;
@@ -12,6 +14,7 @@ const KVM_FEATURES: u32 = 0x4000_0001;
 const AMD_EXTENDED_APIC_ID: u32 = 0x8000_001e;
 const HYPERVISOR: u32 = 1 << 31;
 const X2APIC: u32 = 1 << 21;
+const TSC_DEADLINE: u32 = 1 << 24;
 const HINTS_REALTIME: u32 = 1;
 
 impl Feature {
@@ -32,7 +35,7 @@ impl Feature {
 }
 
 /// Whether a guest of `host`'s can be offered `feature`.
-pub(crate) fn offers(host: &crate::Host, feature: Feature) -> bool {
+pub(crate) fn offers(host: &Host, feature: Feature) -> bool {
     match feature.bit() {
         Some(bit) => host.supported_cpuid(KVM_FEATURES)[0] & bit != 0,
         None => host.supported_cpuid(FEATURES)[2] & X2APIC != 0,
@@ -40,13 +43,17 @@ pub(crate) fn offers(host: &crate::Host, feature: Feature) -> bool {
 }
 
 /// CPUID of vCPU `number` of `vm`, from what the host supports. Each vCPU says that it is a socket of its own, as QEMU's do.
-pub(crate) fn of_vcpu(supported: &CpuId, vm: &Vm, number: u32) -> CpuId {
+pub(crate) fn of_vcpu(host: &Host, vm: &Vm, number: u32) -> CpuId {
     debug_assert!(number < VCPUS_MAX);
-    let mut cpuid = supported.clone();
-    cpuid
-        .as_mut_slice()
-        .iter_mut()
-        .for_each(|entry| adapt(entry, vm, number));
+    let mut cpuid = host.cpuid.clone();
+    // KVM has the timer's deadline mode wherever it has the timer, but lists it apart.
+    let deadline = matches!(vm.payload, Payload::Linux(_)) && host.kvm.check_extension(Cap::TscDeadlineTimer);
+    for entry in cpuid.as_mut_slice() {
+        adapt(entry, vm, number);
+        if entry.function == FEATURES && deadline {
+            entry.ecx |= TSC_DEADLINE;
+        }
+    }
     cpuid
 }
 

@@ -26,6 +26,8 @@ pub struct GuestState {
     pub frames: Vec<Frame>,
     /// KVM's statistics of the vCPU that are not 0.
     pub stats: Vec<(String, u64)>,
+    /// The last lines that the guest's kernel has printed: stock Linux guests.
+    pub console: Vec<String>,
 }
 
 /// One function of a backtrace.
@@ -67,7 +69,7 @@ impl fmt::Display for GuestState {
         if !stats.is_empty() {
             writeln!(f, "  {}", stats.join(", "))?;
         }
-        Ok(())
+        self.console.iter().try_for_each(|line| writeln!(f, "  | {line}"))
     }
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn capture(
     number: u32,
     vcpu: &VcpuFd,
     memory: &Memory,
-    image: &Image,
+    image: Option<&Image>,
     crash: Option<&Crash>,
 ) -> GuestState {
     let registers = vcpu.get_regs().unwrap_or_default();
@@ -102,7 +104,7 @@ pub(crate) fn capture(
         vcpu: number,
         registers: listed,
         frames: backtrace(rip, rbp, memory, image),
-        stats: Vec::new(),
+        ..GuestState::default()
     }
 }
 
@@ -125,10 +127,11 @@ fn list(registers: &kvm_regs, system: &kvm_sregs) -> Vec<(&'static str, u64)> {
 }
 
 /// Follows frame pointers for as long as they lead upwards through memory.
-fn backtrace(rip: u64, mut rbp: u64, memory: &Memory, image: &Image) -> Vec<Frame> {
+fn backtrace(rip: u64, mut rbp: u64, memory: &Memory, image: Option<&Image>) -> Vec<Frame> {
+    let symbol = |address: u64| image.and_then(|image| image.symbol(address));
     let frame = |address: u64| Frame {
         address,
-        function: image.symbol(address).map(|(name, offset)| (name.to_owned(), offset)),
+        function: symbol(address).map(|(name, offset)| (name.to_owned(), offset)),
     };
     let mut frames = vec![frame(rip)];
     while frames.len() < FRAMES_MAX && rbp.is_multiple_of(8) && rbp != 0 {

@@ -5,20 +5,22 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_protocol::{Clock, Crash, Message, Orders};
+use holdfast_protocol::{Clock, Crash, Message, Orders, Task};
 use kvm_bindings::{KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, kvm_enable_cap, kvm_userspace_memory_region};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestAddress, GuestMemoryBackend};
 
+use crate::cpuid;
 use crate::error::Error;
 use crate::image::Image;
+use crate::linux::{self, Ports};
 use crate::memory::Memory;
 use crate::report::{VcpuReport, VmReport};
 use crate::ring::Reader;
 use crate::stats::Statistics;
 use crate::system::Host;
-use crate::vm::Vm;
-use crate::{cpuid, vcpu};
+use crate::vcpu::{self, Start};
+use crate::vm::{Payload, Vm};
 
 /// Where hosts without unrestricted guests keep a task state (three pages below the BIOS, as QEMU does).
 const TSS_ADDRESS: usize = 0xfffb_d000;
@@ -28,8 +30,12 @@ pub(crate) struct Guest {
     pub(crate) vm: Vm,
     pub(crate) memory: Memory,
     pub(crate) told: Mutex<Told>,
+    /// All its vCPUs execute the workload, or it is not measured.
+    pub(crate) started: AtomicBool,
     /// Its measured workload is done, or it has none.
     pub(crate) done: AtomicBool,
+    /// Of a stock Linux guest.
+    pub(crate) ports: Option<Ports>,
     created: Instant,
     fd: VmFd,
     statistics: Option<Statistics>,
@@ -72,29 +78,21 @@ impl Guest {
             .map_err(refused("set the task state's address"))?;
         fd.create_irq_chip()
             .map_err(refused("create the interrupt controller"))?;
-        let memory = Memory::new(&vm.name, vm.memory_bytes, vm.vcpus, image)?;
+        let memory = Memory::map(&vm.name, vm.memory_bytes)?;
         lend(&fd, &memory).map_err(refused("lend it memory"))?;
         if let Some(ns) = vm.halt_poll_ns {
             enable(&fd, KVM_CAP_HALT_POLL, ns.into()).map_err(refused("limit its halt polling"))?;
         }
         let mut vcpus = Vec::new();
         for vcpu in 0..vm.vcpus {
-            vcpus.push(create_vcpu(host, &fd, vm, vcpu, memory.boot_stack(vcpu), image)?);
+            vcpus.push(create_vcpu(host, &fd, vm, vcpu)?);
+        }
+        match &vm.payload {
+            Payload::Image(task) => load_image(host, vm, number, task, &memory, image, &vcpus)?,
+            // Its boot CPU starts the others.
+            Payload::Linux(linux) => vcpu::prepare(&vcpus[0], 0, linux::load(&memory, vm, linux, tsc_khz(&vcpus)?)?)?,
         }
         acquaint(&vcpus).map_err(refused("set its local apics"))?;
-        let clock = match (host.has_steady_tsc(), vcpus.first().map(VcpuFd::get_tsc_khz)) {
-            (true, Some(Ok(khz))) if khz > 0 => Clock::Tsc { khz },
-            _ => Clock::Kvm,
-        };
-        memory.write_orders(&Orders {
-            cpus: vm.vcpus,
-            heap: memory.heap(),
-            memory: memory.end(),
-            clock,
-            seed: vm.seed,
-            guest: number,
-            task: vm.task.clone(),
-        })?;
         let guest = Guest {
             statistics: Statistics::of(&fd),
             vcpu_statistics: vcpus.iter().map(Statistics::of).collect(),
@@ -103,6 +101,8 @@ impl Guest {
                 ..Told::default()
             }),
             done: AtomicBool::new(!vm.measured),
+            started: AtomicBool::new(!vm.measured),
+            ports: matches!(vm.payload, Payload::Linux(_)).then(Ports::default),
             vm: vm.clone(),
             memory,
             created,
@@ -115,7 +115,10 @@ impl Guest {
     pub(crate) fn listen(&self) -> Result<Heard, Error> {
         let mut told = self.lock();
         let mut messages = Vec::new();
-        let drained = told.reader.drain(&self.memory.map, &mut messages);
+        let drained = match &self.ports {
+            Some(ports) => ports.drain(&mut messages),
+            None => told.reader.drain(&self.memory.map, &mut messages),
+        };
         for message in messages {
             if let Message::Panic { message, crash, .. } = message {
                 return Ok(Heard::Panic { message, crash });
@@ -130,11 +133,19 @@ impl Guest {
 
     fn take(&self, told: &mut Told, message: Message) {
         match message {
-            Message::Log(line) => told.log.push(line),
+            Message::Log(line) => {
+                if self.ports.is_some()
+                    && let Some(lock) = linux::lock_in(&line)
+                {
+                    told.counters.insert(format!("guest.lock.{lock}"), 1);
+                }
+                told.log.push(line);
+            }
             Message::Started { .. } => {
                 told.started += 1;
                 if told.started == self.vm.vcpus {
                     told.boot = Some(self.created.elapsed());
+                    self.started.store(true, Ordering::Release);
                 }
             }
             Message::Begin { now_ns } => told.begun_ns = Some(now_ns),
@@ -261,13 +272,49 @@ fn enable(fd: &VmFd, capability: u32, argument: u64) -> Result<(), kvm_ioctls::E
     })
 }
 
-fn create_vcpu(host: &Host, fd: &VmFd, vm: &Vm, number: u32, stack: u64, image: &Image) -> Result<VcpuFd, Error> {
+fn load_image(
+    host: &Host,
+    vm: &Vm,
+    number: u32,
+    task: &Task,
+    memory: &Memory,
+    image: &Image,
+    vcpus: &[VcpuFd],
+) -> Result<(), Error> {
+    let taken = memory.load(&vm.name, vm.vcpus, image)?;
+    for (number, vcpu) in (0..).zip(vcpus) {
+        let start = Start::image(image.entry, taken.boot_stack(number), number);
+        vcpu::prepare(vcpu, number, start)?;
+    }
+    let clock = match tsc_khz(vcpus) {
+        Ok(khz) if host.has_steady_tsc() && khz > 0 => Clock::Tsc { khz },
+        _ => Clock::Kvm,
+    };
+    memory.write_orders(&Orders {
+        cpus: vm.vcpus,
+        heap: taken.heap(),
+        memory: memory.end(),
+        clock,
+        seed: vm.seed,
+        guest: number,
+        task: task.clone(),
+    })
+}
+
+/// What the vCPUs' time-stamp counters count in a millisecond.
+fn tsc_khz(vcpus: &[VcpuFd]) -> Result<u32, Error> {
+    vcpus[0]
+        .get_tsc_khz()
+        .map_err(|error| Error::host("ask for the pace of the time-stamp counter", error))
+}
+
+fn create_vcpu(host: &Host, fd: &VmFd, vm: &Vm, number: u32) -> Result<VcpuFd, Error> {
     let refused = |what: &str| {
         let tried = format!("{}: {what} vcpu {number}", vm.name);
         move |error| Error::host(tried, error)
     };
     let vcpu = fd.create_vcpu(number.into()).map_err(refused("create"))?;
-    vcpu.set_cpuid2(&cpuid::of_vcpu(&host.cpuid, vm, number))
+    vcpu.set_cpuid2(&cpuid::of_vcpu(host, vm, number))
         .map_err(refused("set the cpuid of"))?;
     // Hypercalls of features that are withheld are refused, not only hidden. Older hosts cannot, and need not.
     if host.kvm.check_extension_raw(KVM_CAP_ENFORCE_PV_FEATURE_CPUID.into()) > 0 {
@@ -277,6 +324,5 @@ fn create_vcpu(host: &Host, fd: &VmFd, vm: &Vm, number: u32, stack: u64, image: 
             ..kvm_enable_cap::default()
         });
     }
-    vcpu::prepare(&vcpu, number, image.entry, stack)?;
     Ok(vcpu)
 }

@@ -20,6 +20,7 @@ mod crash;
 mod error;
 mod guest;
 mod image;
+mod linux;
 mod memory;
 mod report;
 mod ring;
@@ -31,8 +32,9 @@ mod vm;
 
 pub use crash::{Frame, GuestState};
 pub use error::Error;
-pub use holdfast_protocol::{Contention, Fault, Task};
+pub use holdfast_protocol::{Contention, Fault, KernelPath, Task};
 pub use image::{EMBEDDED, Image, ImageError};
+pub use linux::{BzImage, BzImageError, Linux};
 pub use report::{Report, VcpuReport, VmReport};
 pub use run::{Options, run};
 pub use system::{Host, pin_to};

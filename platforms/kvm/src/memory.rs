@@ -14,19 +14,24 @@ const UNCACHED: u64 = 1 << 4;
 const LARGE_BYTES: u64 = 2 << 20;
 const ENTRIES: u64 = 512;
 
-/// Guest memory with the image in it.
+/// Guest memory.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) map: GuestMemoryMmap,
     bytes: u64,
+}
+
+/// What of it the image and its boot stacks take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
     /// First byte after the image.
     boot_stacks: u64,
     vcpus: u32,
 }
 
 impl Memory {
-    /// Maps `bytes` and loads `image`.
-    pub(crate) fn new(vm: &str, bytes: u64, vcpus: u32, image: &Image) -> Result<Memory, Error> {
+    /// Maps `bytes`.
+    pub(crate) fn map(vm: &str, bytes: u64) -> Result<Memory, Error> {
         let whole = layout::MEMORY_MIN..=layout::MEMORY_END;
         if !whole.contains(&bytes) || !bytes.is_multiple_of(layout::PAGE) {
             return Err(Error::Invalid {
@@ -40,38 +45,36 @@ impl Memory {
                 std::io::Error::other(error),
             )
         })?;
-        let memory = Memory {
-            map,
-            bytes,
+        Ok(Memory { map, bytes })
+    }
+
+    /// Loads `image`.
+    pub(crate) fn load(&self, vm: &str, vcpus: u32, image: &Image) -> Result<Taken, Error> {
+        let taken = Taken {
             boot_stacks: image.end().next_multiple_of(layout::PAGE),
             vcpus,
         };
-        if memory.heap() >= bytes {
+        if taken.heap() >= self.bytes {
             return Err(Error::Invalid {
                 vm: vm.to_owned(),
-                what: format!("{bytes} bytes of memory: image and boot stacks need {}", memory.heap()),
+                what: format!(
+                    "{} bytes of memory: image and boot stacks need {}",
+                    self.bytes,
+                    taken.heap()
+                ),
             });
         }
         for segment in &image.segments {
-            memory.write(segment.address, &segment.content)?;
+            self.write(segment.address, &segment.content)?;
         }
-        memory.write_tables()?;
-        Ok(memory)
-    }
-
-    /// First byte of the heap.
-    pub(crate) fn heap(&self) -> u64 {
-        self.boot_stacks + u64::from(self.vcpus) * layout::BOOT_STACK
+        self.write_tables()?;
+        self.unmap_null()?;
+        Ok(taken)
     }
 
     /// One past the last byte.
     pub(crate) fn end(&self) -> u64 {
         self.bytes
-    }
-
-    /// Where the stack pointer of `vcpu` starts.
-    pub(crate) fn boot_stack(&self, vcpu: u32) -> u64 {
-        self.boot_stacks + u64::from(vcpu + 1) * layout::BOOT_STACK
     }
 
     /// Writes what the guest is to do.
@@ -86,7 +89,7 @@ impl Memory {
         self.write(layout::ORDERS + 4, &encoded)
     }
 
-    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
         self.map.write_slice(bytes, GuestAddress(address)).map_err(|error| {
             Error::host(
                 format!("write guest memory at {address:#x}"),
@@ -100,11 +103,11 @@ impl Memory {
         self.map.read_obj(GuestAddress(address)).ok()
     }
 
-    /// Page tables: 4 GiB one to one, without the first page. Memory ends before the devices' pages.
-    fn write_tables(&self) -> Result<(), Error> {
+    /// Page tables: 4 GiB one to one. Memory ends before the devices' pages.
+    pub(crate) fn write_tables(&self) -> Result<(), Error> {
         let table = |number: u64| layout::TABLES + number * layout::PAGE;
         let entry = |of: u64, index: u64, value: u64| self.write(of + index * 8, &value.to_le_bytes());
-        // 0: fourth level, 1: third, 2 to 5: second, 6: first, for the first 2 MiB.
+        // 0: fourth level, 1: third, 2 to 5: second.
         entry(table(0), 0, table(1) | PRESENT_WRITABLE)?;
         for gibibyte in 0..4 {
             entry(table(1), gibibyte, table(2 + gibibyte) | PRESENT_WRITABLE)?;
@@ -114,10 +117,28 @@ impl Memory {
                 entry(table(2 + gibibyte), index, address | LARGE | PRESENT_WRITABLE | caching)?;
             }
         }
-        entry(table(2), 0, table(6) | PRESENT_WRITABLE)?;
-        for index in 1..ENTRIES {
-            entry(table(6), index, (index * layout::PAGE) | PRESENT_WRITABLE)?;
-        }
         Ok(())
+    }
+
+    /// The first 2 MiB as pages, without the first one.
+    fn unmap_null(&self) -> Result<(), Error> {
+        let [second, first] = [2, 6].map(|number| layout::TABLES + number * layout::PAGE);
+        self.write(second, &(first | PRESENT_WRITABLE).to_le_bytes())?;
+        (1..ENTRIES).try_for_each(|index| {
+            let page = (index * layout::PAGE) | PRESENT_WRITABLE;
+            self.write(first + index * 8, &page.to_le_bytes())
+        })
+    }
+}
+
+impl Taken {
+    /// First byte of the heap.
+    pub(crate) fn heap(self) -> u64 {
+        self.boot_stacks + u64::from(self.vcpus) * layout::BOOT_STACK
+    }
+
+    /// Where the stack pointer of `vcpu` starts.
+    pub(crate) fn boot_stack(self, vcpu: u32) -> u64 {
+        self.boot_stacks + u64::from(vcpu + 1) * layout::BOOT_STACK
     }
 }

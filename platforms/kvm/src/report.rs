@@ -34,6 +34,8 @@ pub struct VmReport {
 /// What one vCPU did.
 #[derive(Clone, Debug, Default)]
 pub struct VcpuReport {
+    /// The host's number of its thread, as traces name it.
+    pub thread: u32,
     /// Bare contention: times that it took the lock within the interval.
     pub acquisitions: u64,
     /// Of these, how many had to wait.

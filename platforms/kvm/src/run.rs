@@ -6,12 +6,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use holdfast_protocol::Crash;
 use kvm_ioctls::VcpuFd;
 
 use crate::crash::{GuestState, capture};
 use crate::error::Error;
 use crate::guest::{Guest, Heard};
 use crate::image::Image;
+use crate::linux::Ports;
 use crate::report::Report;
 use crate::system::Host;
 use crate::vcpu::{Exit, interrupt, pin_to, prepare_signal};
@@ -38,6 +40,8 @@ impl Default for Options<'_> {
     }
 }
 
+/// What Linux prints when it panics.
+const PANIC: &str = "Kernel panic";
 /// How often the caller's wish to end the run is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often threads that are to end are told so: one that was about to enter the guest has missed the last time.
@@ -175,8 +179,9 @@ impl Session {
                 error,
             ));
         }
+        guest.lock().vcpus[number as usize].thread = own_number().unwrap_or(0);
         while !self.stop.load(Ordering::Acquire) {
-            let exit = crate::vcpu::run(&mut fd);
+            let exit = crate::vcpu::run(&mut fd, guest.ports.as_ref());
             if let Err(error) = self.handle(guest, number, &fd, exit) {
                 self.fail(error);
                 break;
@@ -194,15 +199,40 @@ impl Session {
     }
 
     fn where_is(&self, guest: &Guest, number: u32, fd: &VcpuFd) -> GuestState {
-        capture(&guest.vm.name, number, fd, &guest.memory, &self.image, None)
+        self.captured(guest, number, fd, None)
+    }
+
+    fn captured(&self, guest: &Guest, number: u32, fd: &VcpuFd, crash: Option<&Crash>) -> GuestState {
+        let image = guest.ports.is_none().then_some(&self.image);
+        let mut state = capture(&guest.vm.name, number, fd, &guest.memory, image, crash);
+        // Once is enough where all vCPUs are shown.
+        if let Some(ports) = guest
+            .ports
+            .as_ref()
+            .filter(|_| number == 0 || !self.show.load(Ordering::Relaxed))
+        {
+            state.console = ports.console();
+        }
+        state
+    }
+
+    /// Linux guests measure side by side: none begins before all are there.
+    fn start_together(&self) {
+        if self.guests.iter().all(|guest| guest.started.load(Ordering::Acquire)) {
+            self.guests
+                .iter()
+                .filter_map(|guest| guest.ports.as_ref())
+                .for_each(Ports::start);
+        }
     }
 
     fn handle(&self, guest: &Guest, number: u32, fd: &VcpuFd, exit: Exit) -> Result<(), Error> {
         let vm = guest.vm.name.clone();
         match exit {
-            Exit::Signal => Ok(()),
-            Exit::Doorbell => match guest.listen()? {
+            Exit::Signal | Exit::Answered => Ok(()),
+            Exit::Report => match guest.listen()? {
                 Heard::Nothing => {
+                    self.start_together();
                     if guest.done.load(Ordering::Acquire) {
                         // Under the lock, so that who waits either sees it or is woken.
                         drop(self.lock());
@@ -213,20 +243,21 @@ impl Session {
                 Heard::Panic { message, crash } => Err(Error::GuestPanic {
                     vm,
                     message,
-                    state: Box::new(capture(
-                        &guest.vm.name,
-                        number,
-                        fd,
-                        &guest.memory,
-                        &self.image,
-                        crash.as_ref(),
-                    )),
+                    state: Box::new(self.captured(guest, number, fd, crash.as_ref())),
                 }),
             },
-            Exit::TripleFault => Err(Error::TripleFault {
-                vm,
-                state: Box::new(self.where_is(guest, number, fd)),
-            }),
+            Exit::TripleFault => {
+                let state = Box::new(self.where_is(guest, number, fd));
+                // A Linux kernel that panics ends so, as it was told to.
+                Err(match state.console.iter().rev().find(|line| line.contains(PANIC)) {
+                    Some(line) => Error::GuestPanic {
+                        vm,
+                        message: line.clone(),
+                        state,
+                    },
+                    None => Error::TripleFault { vm, state },
+                })
+            }
             Exit::Unexpected(exit) => Err(Error::UnexpectedExit {
                 vm,
                 exit,
@@ -286,6 +317,12 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// The host's number of the calling thread.
+fn own_number() -> Option<u32> {
+    let link = fs::read_link("/proc/thread-self").ok()?;
+    link.file_name()?.to_str()?.parse().ok()
 }
 
 /// How long the calling thread was on a CPU, and ready and on none, in nanoseconds.

@@ -13,6 +13,7 @@ use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state, kvm_regs, kvm_segment};
 use kvm_ioctls::{VcpuExit, VcpuFd};
 
 use crate::error::Error;
+use crate::linux::Ports;
 
 const CR0_PE: u64 = 1;
 const CR0_MP: u64 = 1 << 1;
@@ -26,8 +27,34 @@ const EFER_LMA: u64 = 1 << 10;
 /// RFLAGS: the bit that always reads 1.
 const RFLAGS_FIXED: u64 = 1 << 1;
 
-/// Long mode, flat segments whose selectors are those that the image's own tables have.
-pub(crate) fn prepare(vcpu: &VcpuFd, number: u32, entry: u64, stack: u64) -> Result<(), Error> {
+/// Where and how a vCPU starts: in long mode, with flat segments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    pub(crate) entry: u64,
+    pub(crate) stack: u64,
+    /// RDI and RSI.
+    pub(crate) arguments: (u64, u64),
+    /// Of code and data.
+    pub(crate) selectors: (u16, u16),
+    /// Address and limit of the descriptor table; (0, 0): the guest brings its own before it loads a segment.
+    pub(crate) descriptors: (u64, u16),
+}
+
+impl Start {
+    /// The image's: the selectors are those that its own tables have.
+    pub(crate) fn image(entry: u64, stack: u64, number: u32) -> Start {
+        Start {
+            entry,
+            stack,
+            arguments: (number.into(), 0),
+            selectors: (0x08, 0x10),
+            descriptors: (0, 0),
+        }
+    }
+}
+
+/// Sets the registers of vCPU `number`, which then runs as soon as its thread does.
+pub(crate) fn prepare(vcpu: &VcpuFd, number: u32, start: Start) -> Result<(), Error> {
     let refused = |what: &str| {
         let tried = format!("set {what} of vcpu {number}");
         move |error| Error::host(tried, error)
@@ -36,7 +63,7 @@ pub(crate) fn prepare(vcpu: &VcpuFd, number: u32, entry: u64, stack: u64) -> Res
     let code = kvm_segment {
         base: 0,
         limit: u32::MAX,
-        selector: 0x08,
+        selector: start.selectors.0,
         type_: 11,
         present: 1,
         s: 1,
@@ -45,7 +72,7 @@ pub(crate) fn prepare(vcpu: &VcpuFd, number: u32, entry: u64, stack: u64) -> Res
         ..kvm_segment::default()
     };
     let data = kvm_segment {
-        selector: 0x10,
+        selector: start.selectors.1,
         type_: 3,
         l: 0,
         db: 1,
@@ -53,20 +80,22 @@ pub(crate) fn prepare(vcpu: &VcpuFd, number: u32, entry: u64, stack: u64) -> Res
     };
     system.cs = code;
     (system.ds, system.es, system.fs, system.gs, system.ss) = (data, data, data, data, data);
+    (system.gdt.base, system.gdt.limit) = start.descriptors;
     system.cr3 = layout::TABLES;
     system.cr4 = CR4_PAE;
     system.cr0 = CR0_PE | CR0_MP | CR0_ET | CR0_NE | CR0_WP | CR0_PG;
     system.efer = EFER_LME | EFER_LMA;
     vcpu.set_sregs(&system).map_err(refused("system registers"))?;
     let registers = kvm_regs {
-        rip: entry,
-        rsp: stack,
-        rdi: number.into(),
+        rip: start.entry,
+        rsp: start.stack,
+        rdi: start.arguments.0,
+        rsi: start.arguments.1,
         rflags: RFLAGS_FIXED,
         ..kvm_regs::default()
     };
     vcpu.set_regs(&registers).map_err(refused("registers"))?;
-    // All start at once: the guest's boot CPU has no INIT to send.
+    // The image's start all at once: its boot CPU has no INIT to send.
     let runnable = kvm_mp_state {
         mp_state: KVM_MP_STATE_RUNNABLE,
     };
@@ -76,8 +105,10 @@ pub(crate) fn prepare(vcpu: &VcpuFd, number: u32, entry: u64, stack: u64) -> Res
 /// How a vCPU left the guest.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// The guest rang the doorbell.
-    Doorbell,
+    /// The guest has reported something.
+    Report,
+    /// Something that the VMM has answered.
+    Answered,
     /// A signal to the thread: look whether to stop.
     Signal,
     /// A triple fault.
@@ -86,9 +117,9 @@ pub(crate) enum Exit {
     Unexpected(String),
 }
 
-/// Runs until the guest is left.
-pub(crate) fn run(vcpu: &mut VcpuFd) -> Exit {
-    match enter(vcpu) {
+/// Runs until the guest is left. `ports` are those of a Linux guest; the image has a doorbell only.
+pub(crate) fn run(vcpu: &mut VcpuFd, ports: Option<&Ports>) -> Exit {
+    match enter(vcpu, ports) {
         Some(exit) => exit,
         None => Exit::Unexpected(internal_error(vcpu)),
     }
@@ -110,10 +141,26 @@ fn internal_error(vcpu: &mut VcpuFd) -> String {
 }
 
 /// As [`run`]; `None` for an error of KVM's own.
-fn enter(vcpu: &mut VcpuFd) -> Option<Exit> {
-    Some(match vcpu.run() {
+fn enter(vcpu: &mut VcpuFd, ports: Option<&Ports>) -> Option<Exit> {
+    let exit = vcpu.run();
+    if let Some(ports) = ports {
+        match exit {
+            Ok(VcpuExit::IoOut(port, data)) if ports.output(port, data) => return Some(Exit::Report),
+            Ok(VcpuExit::IoIn(port, data)) => ports.input(port, data),
+            // As on a bus where nobody answers.
+            Ok(VcpuExit::MmioRead(_, data)) => data.fill(u8::MAX),
+            Ok(VcpuExit::IoOut(..) | VcpuExit::MmioWrite(..)) => {}
+            other => return classify(other),
+        }
+        return Some(Exit::Answered);
+    }
+    classify(exit)
+}
+
+fn classify(exit: Result<VcpuExit<'_>, kvm_ioctls::Error>) -> Option<Exit> {
+    Some(match exit {
         Ok(VcpuExit::InternalError) => return None,
-        Ok(VcpuExit::IoOut(layout::DOORBELL, _)) => Exit::Doorbell,
+        Ok(VcpuExit::IoOut(layout::DOORBELL, _)) => Exit::Report,
         Ok(VcpuExit::IoOut(port, data)) => Exit::Unexpected(format!("output of {data:x?} to port {port:#x}")),
         Ok(VcpuExit::IoIn(port, _)) => Exit::Unexpected(format!("input from port {port:#x}")),
         Ok(VcpuExit::MmioRead(address, data)) => Exit::Unexpected(format!(

@@ -2,6 +2,8 @@
 
 use holdfast_protocol::{Task, layout};
 
+use crate::linux::Linux;
+
 /// A paravirtual feature that the guest finds in CPUID, if the host has it and it is not withheld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
@@ -49,15 +51,33 @@ pub struct Vm {
     pub(crate) measured: bool,
     pub(crate) seed: u64,
     pub(crate) halt_poll_ns: Option<u32>,
-    pub(crate) task: Task,
+    pub(crate) payload: Payload,
+}
+
+/// What a VM runs.
+#[derive(Clone, Debug)]
+pub(crate) enum Payload {
+    /// The image, with this task.
+    Image(Task),
+    /// A stock Linux.
+    Linux(Linux),
 }
 
 impl Vm {
     /// A measured VM with `vcpus` vCPUs that may run everywhere, 512 MiB of memory (which costs only what is used), and all
     /// features that the host offers.
     pub fn new(name: impl Into<String>, vcpus: u32, task: Task) -> Vm {
+        Vm::with(name.into(), vcpus, Payload::Image(task))
+    }
+
+    /// As [`Vm::new`], with a stock Linux kernel.
+    pub fn linux(name: impl Into<String>, vcpus: u32, linux: Linux) -> Vm {
+        Vm::with(name.into(), vcpus, Payload::Linux(linux))
+    }
+
+    fn with(name: String, vcpus: u32, payload: Payload) -> Vm {
         Vm {
-            name: name.into(),
+            name,
             vcpus,
             pins: Vec::new(),
             memory_bytes: 512 << 20,
@@ -66,7 +86,7 @@ impl Vm {
             measured: true,
             seed: 1,
             halt_poll_ns: None,
-            task,
+            payload,
         }
     }
 

@@ -1,11 +1,11 @@
 //! Accounting: what flows announce becomes entries in the ledgers, and waiting finds its culprit.
 
-use holdfast_machine::{LineId, Picos, Time};
+use holdfast_machine::{LineId, Picos};
 
 use crate::blame::{CULPRITS, Culprit, Mark};
 use crate::cause::Cause;
 use crate::engine::Engine;
-use crate::ledger::{Owed, Stretch};
+use crate::ledger::Stretch;
 
 /// The cause that each culprit makes of a spin.
 const SPIN_CAUSES: [Cause; CULPRITS] = [
@@ -35,9 +35,25 @@ impl Engine {
     fn settle_work(&mut self, vcpu: u32, span: Picos) {
         let mut left = span;
         while left != Picos::ZERO {
-            let lived = self.vcpus[vcpu as usize].owed.live(left);
-            left = left - lived.span;
-            self.enter(vcpu, lived);
+            let this = &mut self.vcpus[vcpu as usize];
+            let vm = &mut self.vms[this.vm.0 as usize];
+            while left != Picos::ZERO {
+                let lived = this.owed.live(left);
+                left = left - lived.span;
+                if let Some(recorder) = &mut self.timeline {
+                    recorder.work(vcpu, this, lived);
+                }
+                let Stretch { cause, user, span } = lived;
+                if cause == Cause::IpiRunningTarget && this.ipi_target.is_some() {
+                    self.enter_ipi_wait(vcpu, span);
+                    break;
+                }
+                let start = this.ledger.cursor();
+                this.ledger.enter(cause, span);
+                if matches!(cause, Cause::Useful | Cause::CriticalSection) {
+                    vm.worked(start, span, user);
+                }
+            }
         }
     }
 
@@ -70,22 +86,6 @@ impl Engine {
         }
     }
 
-    #[inline]
-    fn enter(&mut self, vcpu: u32, lived: Stretch) {
-        self.record_work(vcpu, lived);
-        let Stretch { cause, user, span } = lived;
-        let this = &mut self.vcpus[vcpu as usize];
-        match cause {
-            Cause::Useful | Cause::CriticalSection => {
-                let start = this.ledger.cursor();
-                this.ledger.enter(cause, span);
-                self.note_work(vcpu, start, start + span, user);
-            }
-            Cause::IpiRunningTarget if this.ipi_target.is_some() => self.enter_ipi_wait(vcpu, span),
-            _ => this.ledger.enter(cause, span),
-        }
-    }
-
     fn enter_ipi_wait(&mut self, vcpu: u32, part: Picos) {
         let Some((target, before)) = self.vcpus[vcpu as usize].ipi_target else {
             return;
@@ -96,18 +96,6 @@ impl Engine {
         this.ipi_target = Some((target, off));
         this.ledger.enter(Cause::IpiPreemptedTarget, behind_preempted);
         this.ledger.enter(Cause::IpiRunningTarget, part - behind_preempted);
-    }
-
-    fn note_work(&mut self, vcpu: u32, start: Time, end: Time, user: bool) {
-        let vm = self.vm_of(vcpu);
-        vm.convoys.worked(end, end.since(start));
-        if start > vm.last_work {
-            vm.longest_stall = vm.longest_stall.max(start.since(vm.last_work));
-        }
-        vm.last_work = vm.last_work.max(end);
-        if user {
-            vm.last_user = vm.last_user.max(end);
-        }
     }
 
     /// `vcpu`, in guest mode, waits for a lock or an answer from now on, or again.
@@ -129,7 +117,7 @@ impl Engine {
         self.settle(vcpu);
         let this = &mut self.vcpus[vcpu as usize];
         // From here on all of its time is waiting, that for the lock's own line included.
-        this.owed = Owed::NOTHING;
+        this.owed.clear();
         this.contending = Some(line);
         this.contentions += 1;
         self.records[line.0 as usize]

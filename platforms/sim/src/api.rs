@@ -145,6 +145,10 @@ pub enum Failure {
     StackOverflow(String),
     /// A vCPU executes user code with translations that its kernel relied on being gone.
     StaleTranslation(String),
+    /// The audit of interrupts missed one.
+    LostInterrupt(String),
+    /// The audit of interrupts found one too many.
+    DoubledInterrupt(String),
     /// The configuration cannot be built.
     Invalid(String),
     /// Called off from outside.
@@ -161,6 +165,8 @@ impl fmt::Display for Failure {
             Failure::GuestPanic(what) => write!(f, "guest panic: {what}"),
             Failure::StackOverflow(what) => write!(f, "guest stack overflow: {what}"),
             Failure::StaleTranslation(what) => write!(f, "stale translation: {what}"),
+            Failure::LostInterrupt(what) => write!(f, "lost interrupt: {what}"),
+            Failure::DoubledInterrupt(what) => write!(f, "doubled interrupt: {what}"),
             Failure::Invalid(what) => write!(f, "invalid machine: {what}"),
             Failure::CalledOff => write!(f, "called off"),
         }

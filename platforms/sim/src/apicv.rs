@@ -4,7 +4,7 @@
 //! A notification is a host IPI: under way for a while, taken without an exit in guest mode, and once the host's work is
 //! done if it comes before an entry. Elsewhere its handler does nothing, and is not costed.
 
-use holdfast_abi::{lapic, msr, posted};
+use holdfast_abi::posted;
 use holdfast_host::{Event, Exit, HostInterrupt, HostMemory, PcpuId, VcpuId};
 use holdfast_machine::apicv::{Apicv, Exit as ApicvExit, Written};
 use holdfast_machine::{ApicvPart, Key, Picos};
@@ -65,13 +65,13 @@ impl Engine {
             .add(self.now.0 ^ u64::from(vcpu) << 40 ^ u64::from(vector) << 56);
         self.vm_of(vcpu).apicv.interrupts += 1;
         self.record_inject(vcpu, vector);
+        self.audit_taken(vcpu, vector);
         Some(vector)
     }
 
-    /// Whether a vector is pending for `vcpu`, in guest mode.
-    pub fn is_pending_intel(&self, vcpu: u32) -> bool {
-        let pending = self.with_apicv(vcpu, |apic| apic.pending());
-        pending.is_some_and(|(_, vector)| vector.is_some())
+    /// The vector that is pending for `vcpu`, in guest mode.
+    pub fn pending_intel(&self, vcpu: u32) -> Option<u8> {
+        self.with_apicv(vcpu, |apic| apic.pending())?.1
     }
 
     /// An interrupt with `vector`, of those about posted interrupts, sets out for `pcpu`.
@@ -137,7 +137,7 @@ impl Handle {
             return false;
         }
         self.order();
-        self.write_intel(|apic| apic.write(offset, value), value)
+        self.write_intel(|apic| Some(apic.write(offset, value)), value)
     }
 
     /// A load from it.
@@ -155,67 +155,41 @@ impl Handle {
         Some(value)
     }
 
-    /// WRMSR; false if it is to leave the guest. KVM passes through TPR, EOI and self-IPI, and ICR if hardware sends.
+    /// WRMSR; false if it is to leave the guest.
     pub fn apicv_wrmsr(&self, msr: u32, value: u64) -> bool {
-        let passed = match msr {
-            msr::X2APIC_ICR => true,
-            msr::X2APIC_SELF_IPI => value <= 0xff,
-            _ if msr == msr::X2APIC_BASE + lapic::TPR / 16 => value <= 0xff,
-            _ if msr == msr::X2APIC_BASE + lapic::EOI / 16 => value == 0,
-            _ => false,
-        };
-        if !passed || self.has_apicv() != Some(true) {
+        if self.has_apicv() != Some(true) {
             return false;
         }
         let engine = self.engine();
-        if msr == msr::X2APIC_ICR
-            && !engine
-                .host
-                .vmcs(VcpuId(engine.current))
-                .is_some_and(|control| control.sends())
-        {
+        let Some(offset) = engine.host.passes_msr(VcpuId(engine.current), msr, true) else {
             return false;
-        }
+        };
         self.order();
-        match msr {
-            msr::X2APIC_ICR => self.write_intel(|apic| apic.write_icr(value), value as u32),
-            msr::X2APIC_SELF_IPI => self.write_intel(|apic| apic.write_self_ipi(value as u32), value as u32),
-            _ => {
-                let offset = (msr - msr::X2APIC_BASE) * 16;
-                self.write_intel(|apic| apic.write(offset, value as u32), value as u32)
-            }
-        }
+        self.write_intel(|apic| apic.write_msr(offset, value), value as u32)
     }
 
     /// RDMSR; `None` if it is to leave the guest.
     pub fn apicv_rdmsr(&self, msr: u32) -> Option<u64> {
-        if !(msr::X2APIC_BASE..=msr::X2APIC_LAST).contains(&msr) || !self.has_apicv()? {
+        if !self.has_apicv()? {
             return None;
         }
-        let offset = (msr - msr::X2APIC_BASE) * 16;
-        if matches!(offset, lapic::EOI | lapic::DFR | lapic::ICR_HIGH | lapic::SELF_IPI) {
-            return None;
-        }
+        let engine = self.engine();
+        let offset = engine.host.passes_msr(VcpuId(engine.current), msr, false)?;
         self.order();
         let engine = self.engine();
         let vcpu = engine.current;
-        let read = |offset| engine.with_apicv(vcpu, |apic| apic.read(offset))?.1.ok();
-        let low = u64::from(read(offset)?);
-        let high = match offset {
-            lapic::ICR_LOW => u64::from(read(lapic::ICR_HIGH)?),
-            _ => 0,
-        };
-        let register = engine.apicv.map_or(Picos::ZERO, |part| part.register);
+        let (part, value) = engine.with_apicv(vcpu, |apic| apic.read_msr(offset))?;
+        let value = value?;
         engine.vm_of(vcpu).apicv.accesses += 1;
-        self.spend(Cause::VirtualApic, register);
-        Some(high << 32 | low)
+        self.spend(Cause::VirtualApic, part.register);
+        Some(value)
     }
 
     /// A write in hardware, at the flow's turn; false if APIC virtualization is off by now, or the write is an exit as ever.
-    fn write_intel(&self, write: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> Written, value: u32) -> bool {
+    fn write_intel(&self, write: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> Option<Written>, value: u32) -> bool {
         let engine = self.engine();
         let vcpu = engine.current;
-        let Some((part, written)) = engine.with_apicv(vcpu, write) else {
+        let Some((part, Some(written))) = engine.with_apicv(vcpu, write) else {
             return false;
         };
         engine.hash.add(engine.now.0 ^ u64::from(vcpu) << 28 ^ u64::from(value));
@@ -226,6 +200,7 @@ impl Handle {
                 self.take_pending();
             }
             Written::Posted(notification) => {
+                engine.audit_posted_intel(vcpu);
                 let counts = &mut engine.vm_of(vcpu).apicv;
                 counts.ipis_without_exit += 1;
                 counts.notifications += u64::from(notification.is_some());

@@ -3,9 +3,9 @@
 //! An IPI takes two turns: its targets are found, then their IRRs are set; between them time passes, in which a target may
 //! stop. A doorbell is under way for a while, and is lost on a pCPU that is not in guest mode.
 
-use holdfast_abi::{lapic, msr};
+use holdfast_abi::msr;
 use holdfast_host::{Event, Exit, HostMemory, PcpuId, Run, VcpuId};
-use holdfast_machine::avic::{Access, Avic, Targets, Written, access};
+use holdfast_machine::avic::{Avic, Targets, Written, takes_msr};
 use holdfast_machine::{AvicPart, Key, Picos};
 
 use crate::cause::Cause;
@@ -81,7 +81,14 @@ impl Engine {
             .add(self.now.0 ^ u64::from(vcpu) << 40 ^ u64::from(vector) << 56);
         self.vm_of(vcpu).avic.interrupts += 1;
         self.record_inject(vcpu, vector);
+        self.audit_taken(vcpu, vector);
         Some(vector)
+    }
+
+    /// The vector that hardware has `vcpu` take as soon as interrupts are enabled.
+    pub fn pending_in_hardware(&self, vcpu: u32) -> Option<u8> {
+        let by_avic = self.with_avic(vcpu, |avic| avic.pending()).flatten();
+        by_avic.or_else(|| self.pending_intel(vcpu))
     }
 
     /// A doorbell for `pcpu` sets out.
@@ -163,7 +170,7 @@ impl Handle {
                 Some(value)
             }
             Err(exit) => {
-                self.exit(Exit::AvicNoAccel { exit, value: 0 });
+                self.exit(Exit::AvicNoAccel { exit, offset, value: 0 });
                 let engine = self.engine();
                 Some(engine.vcpus[engine.current as usize].reply as u32)
             }
@@ -182,16 +189,10 @@ impl Handle {
             let written = engine.with_avic(engine.current, |avic| avic.write_icr(value));
             return written.is_some_and(|icr| self.send(icr));
         }
-        let Some(offset) = passed_through(msr) else {
+        let passed = engine.host.passes_msr(VcpuId(engine.current), msr, true);
+        let Some(offset) = passed.filter(|&offset| takes_msr(offset, value)) else {
             return false;
         };
-        // Values that fault do so in software.
-        let only_zero = matches!(offset, lapic::EOI | lapic::ESR);
-        let fits = value <= u64::from(u32::MAX) && !(only_zero && value != 0);
-        let does = matches!(access(offset, true), Access::Accelerated | Access::Trap);
-        if !fits || !does || matches!(offset, lapic::ID | lapic::LDR | lapic::DFR | lapic::RRD) {
-            return false;
-        }
         self.order();
         self.avic_write(offset, value as u32)
     }
@@ -200,22 +201,14 @@ impl Handle {
     pub fn avic_rdmsr(&self, msr: u32) -> Option<u64> {
         let engine = self.engine();
         let (part, _) = engine.avic_part(engine.current).filter(|(_, x2apic)| *x2apic)?;
-        let offset = passed_through(msr)?;
-        if matches!(offset, lapic::RRD | lapic::DFR | lapic::ICR_HIGH) {
-            return None;
-        }
+        let offset = engine.host.passes_msr(VcpuId(engine.current), msr, false)?;
         self.order();
         let engine = self.engine();
-        let read = |offset| engine.with_avic(engine.current, |avic| avic.read(offset))?.ok();
-        let low = u64::from(read(offset)?);
-        let high = match offset {
-            lapic::ICR_LOW => u64::from(read(lapic::ICR_HIGH)?),
-            _ => 0,
-        };
         let vcpu = engine.current;
+        let value = engine.with_avic(vcpu, |avic| avic.read_msr(offset))??;
         engine.vm_of(vcpu).avic.accesses += 1;
         self.spend(Cause::VirtualApic, part.register);
-        Some(high << 32 | low)
+        Some(value)
     }
 
     /// A write in hardware, at the flow's turn; false if AVIC is off by now.
@@ -241,7 +234,7 @@ impl Handle {
                 self.spend(Cause::VirtualApic, register);
                 return self.send(icr);
             }
-            Written::Exit(exit) => self.exit(Exit::AvicNoAccel { exit, value }),
+            Written::Exit(exit) => self.exit(Exit::AvicNoAccel { exit, offset, value }),
         }
         true
     }
@@ -276,6 +269,7 @@ impl Handle {
         rung.drain(..).for_each(|pcpu| engine.ring(pcpu));
         engine.rung = rung;
         let Some(posted) = posted else { return false };
+        engine.audit_posted(vcpu, targets);
         match posted.exit {
             Some(exit) => self.exit(Exit::AvicIncompleteIpi(exit)),
             None => engine.vm_of(vcpu).avic.ipis_without_exit += 1,
@@ -297,8 +291,7 @@ impl Handle {
         if engine.vcpus[vcpu as usize].native {
             return;
         }
-        let pending = engine.with_avic(vcpu, |avic| avic.pending()).flatten();
-        if pending.is_some() || engine.is_pending_intel(vcpu) {
+        if engine.pending_in_hardware(vcpu).is_some() {
             self.take_pending();
         }
     }
@@ -313,14 +306,4 @@ impl Handle {
             self.continued();
         }
     }
-}
-
-/// The register behind an MSR that KVM lets guests access under x2AVIC: all but the timer's entry, whose deadline mode hardware
-/// does not know, and what has no MSR.
-fn passed_through(msr: u32) -> Option<u32> {
-    if !(msr::X2APIC_BASE..=msr::X2APIC_LAST).contains(&msr) {
-        return None;
-    }
-    let offset = (msr - msr::X2APIC_BASE) * 16;
-    (offset != lapic::LVT_TIMER && offset < 0x400 && msr != msr::X2APIC_SELF_IPI).then_some(offset)
 }

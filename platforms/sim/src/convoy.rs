@@ -12,7 +12,8 @@ const WINDOW: Picos = Picos::from_nanos(50_000_000);
 /// What is seen of a guest's convoys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvoyWatch {
-    window: Time,
+    /// When the window ends.
+    ends: Time,
     worked: u64,
     spun: u64,
     since: Option<Time>,
@@ -40,17 +41,18 @@ impl ConvoyWatch {
 
     #[inline]
     fn advance(&mut self, now: Time) {
-        if now >= self.window + WINDOW {
+        if now >= self.ends {
             self.close(now);
         }
     }
 
+    #[cold]
     fn close(&mut self, now: Time) {
         if self.spun > self.worked {
-            self.since.get_or_insert(self.window);
+            self.since.get_or_insert(Time(self.ends.0 - WINDOW.0));
             self.total += WINDOW.0;
         }
-        self.window = Time(now.0 - now.0 % WINDOW.0);
+        self.ends = Time(now.0 - now.0 % WINDOW.0) + WINDOW;
         (self.worked, self.spun) = (0, 0);
     }
 }

@@ -280,6 +280,7 @@ unsafe impl Paravirt for SimCpu {
         self.handle.order();
         let engine = self.engine();
         engine.vcpus[engine.current as usize].irqs_enabled = true;
+        engine.audit_open(engine.current);
         self.handle.leave(Exit::Hlt);
         self.irq_save();
     }
@@ -404,7 +405,9 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn port_write(&self, port: u16, value: u32) {
-        self.handle.exit(Exit::PortWrite { port, value });
+        if !self.handle.ring_nic(port) {
+            self.handle.exit(Exit::PortWrite { port, value });
+        }
     }
 
     fn steal_time(&self, cpu: CpuId) -> &StealTime {

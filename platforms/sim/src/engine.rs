@@ -21,12 +21,15 @@ use holdfast_machine::{
 
 use crate::api::{CallOff, Failure};
 use crate::apicv::ApicvCounts;
+use crate::audit::Audit;
 use crate::avic::AvicCounts;
 use crate::blame::LockRecord;
 use crate::cause::Cause;
 use crate::context::Saved;
 use crate::convoy::ConvoyWatch;
 use crate::hash::HistoryHash;
+use crate::iommu::IommuCounts;
+use crate::migration::Migrations;
 use crate::native::{Call, Native};
 use crate::net::Network;
 use crate::park::Spinners;
@@ -115,6 +118,24 @@ pub struct Vm {
     pub avic: AvicCounts,
     /// What APICv did.
     pub apicv: ApicvCounts,
+    /// What the IOMMU did with its devices' interrupts.
+    pub iommu: IommuCounts,
+}
+
+impl Vm {
+    /// One of its vCPUs worked from `start` on for `span`.
+    #[inline]
+    pub fn worked(&mut self, start: Time, span: Picos, user: bool) {
+        let end = start + span;
+        self.convoys.worked(end, span);
+        if start > self.last_work {
+            self.longest_stall = self.longest_stall.max(start.since(self.last_work));
+        }
+        self.last_work = self.last_work.max(end);
+        if user {
+            self.last_user = self.last_user.max(end);
+        }
+    }
 }
 
 /// A host task that is no vCPU.
@@ -212,6 +233,10 @@ pub struct Engine {
     pub finished: bool,
     /// What is recorded of the history, if anything is.
     pub timeline: Option<Box<Recorder>>,
+    /// The books of all interrupts, if they are kept.
+    pub audit: Option<Box<Audit>>,
+    /// Live migrations to come, if any are.
+    pub migrations: Option<Box<Migrations>>,
     /// Hash of the history.
     pub hash: HistoryHash,
     /// Counts.
@@ -237,6 +262,14 @@ pub enum Spare {
     Doorbell(u32),
     /// A notification of posted interrupts, or their wake-up vector, on its way to this pCPU.
     Notification(u32, u8),
+    /// A vCPU is sent to another pCPU.
+    Move,
+    /// A network device that is hardware is ready for its next step, by its number.
+    Nic(u32),
+    /// All guests stop, to go on on another host.
+    Stop,
+    /// They go on there.
+    Resume,
     /// The next miss of those that spin on this line.
     Line(LineId),
 }
@@ -325,7 +358,13 @@ impl Engine {
             let index = slot.checked_sub(self.first_spare_slot())?;
             match self.spare_slots[index as usize] {
                 Spare::Line(line) => self.play_misses(line),
-                Spare::Interrupt(..) | Spare::Doorbell(_) | Spare::Notification(..) => return None,
+                Spare::Interrupt(..)
+                | Spare::Doorbell(_)
+                | Spare::Notification(..)
+                | Spare::Nic(_)
+                | Spare::Move
+                | Spare::Stop
+                | Spare::Resume => return None,
             }
         }
     }
@@ -388,6 +427,22 @@ impl Engine {
                 Spare::Notification(pcpu, vector) => {
                     self.free_slots.push(slot);
                     self.notification(pcpu, vector);
+                }
+                Spare::Nic(nic) => {
+                    self.free_slots.push(slot);
+                    self.step_nic(nic);
+                }
+                Spare::Move => {
+                    self.free_slots.push(slot);
+                    self.move_vcpu();
+                }
+                Spare::Stop => {
+                    self.free_slots.push(slot);
+                    self.stop_guests();
+                }
+                Spare::Resume => {
+                    self.free_slots.push(slot);
+                    self.resume_guests();
                 }
                 Spare::Line(_) => {}
             }

@@ -36,6 +36,7 @@ impl Engine {
 
     /// Stops `vcpu`, in guest mode, at this instant.
     pub fn suspend(&mut self, vcpu: u32) {
+        self.audit_exit(vcpu);
         self.unpark_for_stop(vcpu);
         self.settle(vcpu);
         self.settle_wait(vcpu);
@@ -210,6 +211,7 @@ impl Engine {
                     self.record_yield(from.0, to.0, done);
                     self.watch_yield(from.0, to.0, done);
                 }
+                Command::AcceptIrq { vcpu, vector } => self.audit_sent(vcpu.0, vector),
                 // No device here has resampled lines.
                 Command::Resample { .. } => {}
                 Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu.0),
@@ -233,6 +235,14 @@ impl Engine {
     }
 
     fn schedule_run(&mut self, pcpu: u32, run: Run) {
+        if let Run::Guest {
+            vcpu,
+            inject: Some(vector),
+            ..
+        } = run
+        {
+            self.audit_taken(vcpu.0, vector);
+        }
         self.hash.add(self.now.0);
         self.hash.add(u64::from(pcpu) << 40 | run_code(run));
         let cold = self.costs.cache_refill;
@@ -377,7 +387,7 @@ impl Engine {
         this.ledger.enter_until(this.out_cause, now);
         this.pcpu = Some(pcpu);
         this.begun = true;
-        this.last_pcpu = pcpu;
+        let has_moved = std::mem::replace(&mut this.last_pcpu, pcpu) != pcpu;
         this.clock = now + this.remaining;
         this.remaining = Picos::ZERO;
         this.window = window;
@@ -389,6 +399,7 @@ impl Engine {
             );
             this.inject = inject;
         }
+        self.audit_entry(has_moved);
         // The entry evaluates.
         self.take_notification(pcpu, vcpu);
         if let Some(vector) = self.evaluate(vcpu) {
@@ -400,7 +411,8 @@ impl Engine {
         self.mark(vcpu);
     }
 
-    fn set_state(&mut self, vcpu: u32, state: VcpuState) {
+    pub fn set_state(&mut self, vcpu: u32, state: VcpuState) {
+        self.audit_state(vcpu, state);
         self.hash.add(u64::from(vcpu) << 8 | state as u64);
         let now = self.now;
         let this = &mut self.vcpus[vcpu as usize];

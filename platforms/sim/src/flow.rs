@@ -103,9 +103,7 @@ impl Handle {
         let this = &engine.vcpus[vcpu as usize];
         let pcpu = this.pcpu.expect("a flow executes in its guest");
         let clock = this.clock;
-        engine.queue.set(pcpu, Key::new(clock, CLASS_ACTIVITY, pcpu));
-        let first = engine.queue.first();
-        if first.is_some_and(|(_, slot)| slot == pcpu) {
+        if engine.queue.set_is_first(pcpu, Key::new(clock, CLASS_ACTIVITY, pcpu)) {
             engine.now = clock;
             engine.settle(vcpu);
             return true;
@@ -181,6 +179,7 @@ impl Handle {
         let engine = self.engine();
         let vcpu = engine.current;
         engine.vcpus[vcpu as usize].irqs_enabled = true;
+        engine.audit_open(vcpu);
         if let Some(vector) = engine.evaluate(vcpu) {
             engine.vcpus[vcpu as usize].inject = Some(vector);
         } else if std::mem::take(&mut engine.vcpus[vcpu as usize].window) {
@@ -191,6 +190,9 @@ impl Handle {
 
     pub fn set_irqs(&self, enabled: bool) {
         let engine = self.engine();
+        if enabled {
+            engine.audit_open(engine.current);
+        }
         let this = &mut engine.vcpus[engine.current as usize];
         this.irqs_enabled = enabled;
         if enabled && this.window {

@@ -62,21 +62,28 @@ impl Owed {
         true
     }
 
+    /// Forgets all.
+    #[inline]
+    pub fn clear(&mut self) {
+        (self.first, self.count) = (0, 0);
+    }
+
     /// Takes the first stretch, or as much of it as fits into `span`.
     #[inline]
     pub fn live(&mut self, span: Picos) -> Stretch {
-        assert!(
-            self.first < self.count,
-            "a flow lived longer than it announced: {span:?}"
-        );
-        let owed = self.stretches[self.first];
+        let first = match self.stretches.get_mut(self.first) {
+            Some(first) if self.first < self.count => first,
+            _ => panic!("a flow lived longer than it announced: {span:?}"),
+        };
+        let owed = *first;
         if owed.span > span {
-            self.stretches[self.first].span = owed.span - span;
-            return Stretch { span, ..owed };
+            first.span = owed.span - span;
+            let Stretch { cause, user, .. } = owed;
+            return Stretch { cause, user, span };
         }
         self.first += 1;
         if self.first == self.count {
-            (self.first, self.count) = (0, 0);
+            self.clear();
         }
         owed
     }

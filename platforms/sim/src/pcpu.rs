@@ -58,6 +58,10 @@ pub struct Pcpu {
     pub call_pending: bool,
     /// The wake-up vector of posted interrupts waits for the host's work to end.
     pub wakeup_pending: bool,
+    /// Devices' interrupts wait for the host's work to end, in the order in which they came.
+    pub devices_pending: Vec<u8>,
+    /// The IOMMU's interrupt does.
+    pub ga_log_pending: bool,
     /// Their notification vector came while the host worked: the guest that is entered next finds it.
     pub notified: bool,
     /// The handler of such a call.
@@ -83,6 +87,8 @@ impl Pcpu {
             reschedule_pending: false,
             call_pending: false,
             wakeup_pending: false,
+            devices_pending: Vec::new(),
+            ga_log_pending: false,
             notified: false,
             handler: Handler::None,
             warm_for: None,
@@ -114,12 +120,16 @@ impl Pcpu {
             HostInterrupt::Reschedule => self.reschedule_pending = true,
             HostInterrupt::Call => self.call_pending = true,
             HostInterrupt::PostedWakeup => self.wakeup_pending = true,
+            HostInterrupt::Device(vector) if self.devices_pending.contains(&vector) => {}
+            HostInterrupt::Device(vector) => self.devices_pending.push(vector),
+            HostInterrupt::GaLog => self.ga_log_pending = true,
         }
     }
 
     /// Whether an interrupt waits.
     pub fn is_interrupted(&self) -> bool {
-        self.timer_pending || self.reschedule_pending || self.call_pending || self.wakeup_pending
+        let device = self.ga_log_pending || !self.devices_pending.is_empty();
+        self.timer_pending || self.reschedule_pending || self.call_pending || self.wakeup_pending || device
     }
 
     /// The next interrupt that waited.
@@ -132,6 +142,10 @@ impl Pcpu {
             Some(HostInterrupt::Call)
         } else if std::mem::take(&mut self.wakeup_pending) {
             Some(HostInterrupt::PostedWakeup)
+        } else if std::mem::take(&mut self.ga_log_pending) {
+            Some(HostInterrupt::GaLog)
+        } else if !self.devices_pending.is_empty() {
+            Some(HostInterrupt::Device(self.devices_pending.remove(0)))
         } else {
             None
         }

@@ -20,6 +20,7 @@ use crate::convoy::ConvoyWatch;
 use crate::engine::{Engine, EngineStats, Task, Vm};
 use crate::flow::{boot_flow, play};
 use crate::hash::HistoryHash;
+use crate::iommu::IommuCounts;
 use crate::machine::SimMachine;
 use crate::native::Native;
 use crate::net::Network;
@@ -101,7 +102,7 @@ pub fn record_images(
     Ok((outcome, timeline))
 }
 
-fn execute(engine: &mut Engine, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+pub(crate) fn execute(engine: &mut Engine, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
     engine.power_on();
     engine.set_watchdog();
     play(engine, call_off);
@@ -111,7 +112,7 @@ fn execute(engine: &mut Engine, config: &Config, call_off: &CallOff) -> Result<O
     }
 }
 
-fn build(
+pub(crate) fn build(
     config: &Config,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<Box<Engine>, Failure> {
@@ -156,7 +157,7 @@ fn build(
     let mut networks = Vec::new();
     for (vm, number) in in_order(config).zip(0..).filter(|(vm, _)| !vm.bare_metal) {
         if matches!(vm.boot.workload, holdfast_workloads::Workload::Netperf(_)) {
-            let network = Network::new(&mut host, VmId(number))?;
+            let network = Network::new(&mut host, VmId(number), vm.host.nic)?;
             tasks.extend(network.threads());
             networks.push(network);
         }
@@ -210,6 +211,8 @@ fn build(
         failure: None,
         finished: false,
         timeline: None,
+        audit: None,
+        migrations: None,
         hash: HistoryHash::new(),
         stats: EngineStats::default(),
         execute_spins: config.execute_spins,
@@ -364,6 +367,7 @@ fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
         yields: YieldWatch::default(),
         avic: AvicCounts::default(),
         apicv: ApicvCounts::default(),
+        iommu: IommuCounts::default(),
     }
 }
 
@@ -409,7 +413,8 @@ fn gather(engine: &mut Engine, config: &Config) -> Outcome {
 /// Whether the host uses AVIC for guest `number`.
 fn is_avic_used(engine: &Engine, number: u32) -> bool {
     let native = engine.native.as_ref().is_some_and(|native| native.vm == number);
-    !native && engine.host.apicv_inhibits(VmId(number)).is_some()
+    let first = VcpuId(engine.vms[number as usize].first_vcpu);
+    !native && engine.host.vmcb(first).is_some()
 }
 
 fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
@@ -462,6 +467,9 @@ fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
     let is_guest = engine.native.as_ref().is_none_or(|native| native.vm != number);
     if is_guest && engine.host.vmcs(VcpuId(vm.first_vcpu)).is_some() {
         counters.extend(vm.apicv.counters().map(|(name, value)| (name.to_owned(), value)));
+    }
+    if engine.has_assigned_nic(number) {
+        counters.extend(vm.iommu.counters().map(|(name, value)| (name.to_owned(), value)));
     }
     counters.extend(vm.yields.counters().map(|(name, value)| (name.to_owned(), value)));
     let now = Nanos(engine.now.nanos());

@@ -229,6 +229,9 @@ unsafe impl Platform for SimThread {
                 let handle = self.machine.handle();
                 let engine = handle.engine();
                 if engine.runs_native_thread(other) {
+                    handle.work(engine.costs.ipi_send);
+                    handle.order();
+                    let engine = handle.engine();
                     waits = engine.costs.ipi_latency + engine.costs.host_interrupt + engine.costs.transfer_socket;
                     let at = engine.now + engine.costs.ipi_latency;
                     engine.send_ipi(other, HostInterrupt::Call, at);

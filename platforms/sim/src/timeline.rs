@@ -9,6 +9,7 @@
 //! Waiting for cache lines belongs to whatever it delays. Whether work is the user's or the kernel's, and for which lock,
 //! is read when it is accounted: up to a microsecond after it changed.
 
+mod open;
 mod record;
 
 use holdfast_guest::LockClass;
@@ -16,6 +17,7 @@ use holdfast_machine::Time;
 
 use crate::cause::Cause;
 
+pub use open::Open;
 pub use record::Recorder;
 
 /// A stretch of virtual time, from `from` up to `to`.

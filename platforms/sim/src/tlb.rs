@@ -83,7 +83,8 @@ impl Engine {
         let (Mode::User, Some(Tlb { space, changes })) = (this.mode, this.tlb) else {
             return;
         };
-        let flushed = self.vm_of(vcpu).spaces.at(space).flushed;
+        // It is there: its tables have been loaded.
+        let flushed = self.vm_of(vcpu).spaces.0[space as usize].flushed;
         if changes < flushed {
             self.failure.get_or_insert_with(|| {
                 Failure::StaleTranslation(format!(

@@ -231,7 +231,7 @@ impl Vcpu {
             mode: self.mode,
             waiting: std::mem::take(&mut self.waiting),
         };
-        self.owed = Owed::NOTHING;
+        self.owed.clear();
         self.clock = now;
         self.irqs_enabled = false;
         aside

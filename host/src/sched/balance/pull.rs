@@ -145,7 +145,7 @@ impl Scheduler {
     }
 
     /// Moves a runnable thread that does not run.
-    fn move_to(&mut self, task: TaskId, pcpu: u32, step: &mut Step<'_>) {
+    pub(in super::super) fn move_to(&mut self, task: TaskId, pcpu: u32, step: &mut Step<'_>) {
         assert!(!self.thread(task).on_cpu, "task {} cannot move while it runs", task.0);
         assert_eq!(
             self.thread(task).state,

@@ -1,6 +1,6 @@
 //! Random programs, decoded from bytes: any bytes are one, so a fuzzer's input will do.
 
-use super::emulated::APIC_BASE;
+use super::driven::APIC_BASE;
 use super::{Act, FIRST_VM, VCPUS};
 
 /// What kind of guests write the program.

@@ -2,14 +2,19 @@
 
 use proptest::prelude::*;
 
-use super::{Act, Emulated, Fault, Reference, Setup, Shape, agree, decode};
+use super::{Act, Driven, Fault, Reference, Setup, Shape, agree, decode};
+use crate::hardware::{PARTS, Part};
 use crate::world::Rng;
 
 /// What `data` as a program makes of both: how many interrupts were taken, or the shortest program that differs.
-pub fn compare(setup: Setup, shape: Shape, data: &[u8], fault: Fault) -> Result<usize, String> {
+pub fn compare(setup: Setup, shape: Shape, data: &[u8]) -> Result<usize, String> {
     let program = decode(shape, data);
-    let differs = |program: &[Act]| agree(&mut Reference::new(setup), &mut Emulated::new(setup, fault), program);
+    let differs = |program: &[Act]| run(setup, Fault::None, program);
     differs(&program).map_err(|_| shortest(&program, &differs))
+}
+
+fn run(setup: Setup, fault: Fault, program: &[Act]) -> Result<usize, String> {
+    agree(&mut Reference::new(setup), &mut Driven::new(setup, fault), program)
 }
 
 /// The difference of a program from which no act can be left out, and that program.
@@ -43,49 +48,77 @@ fn random(rng: &mut Rng, bytes: usize) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn emulated_lapics_deliver_what_the_reference_does(
+    fn every_part_delivers_what_the_reference_does(
+        part in prop::sample::select(&PARTS[..]),
         shape in shapes(),
         vector_hashing in any::<bool>(),
         split_irqchip in any::<bool>(),
         data in proptest::collection::vec(any::<u8>(), 0..1500),
     ) {
-        let setup = Setup { vector_hashing, split_irqchip };
-        if let Err(difference) = compare(setup, shape, &data, Fault::None) {
+        let setup = Setup { vector_hashing, split_irqchip, part };
+        if let Err(difference) = compare(setup, shape, &data) {
             return Err(TestCaseError::fail(difference));
         }
     }
 }
 
-/// Enough programs of each shape to meet everything; interrupts taken in all of them.
-fn run(fault: Fault) -> Result<usize, String> {
+/// Enough programs of each shape to meet everything, and their interrupts.
+fn run_many(part: Part, fault: Fault) -> Result<usize, String> {
+    let setup = Setup {
+        part,
+        ..Setup::default()
+    };
     let mut rng = Rng(5);
     let mut taken = 0;
     for round in 0..60 {
         let shape = [Shape::XApic, Shape::X2Apic, Shape::Hostile][round % 3];
         let data = random(&mut rng, 1200);
-        taken += compare(Setup::default(), shape, &data, fault)?;
+        taken += run(setup, fault, &decode(shape, &data))?;
     }
     Ok(taken)
 }
 
 #[test]
 fn programs_have_many_interrupts_taken() {
-    let taken = run(Fault::None).expect("no difference");
-    assert!(taken > 1_500, "{taken}");
+    for part in PARTS {
+        let taken = run_many(part, Fault::None).unwrap_or_else(|difference| panic!("{part:?}: {difference}"));
+        assert!(taken > 1_500, "{part:?}: {taken}");
+    }
 }
 
 #[test]
 fn every_fault_planted_is_found() {
-    for fault in [
-        Fault::LostKick,
-        Fault::NoWindow,
-        Fault::ForgottenInjection,
-        Fault::NoCr8Intercept,
-        Fault::StaleCr8,
-        Fault::NoIret,
-        Fault::LostEoi,
-        Fault::StaleTmr,
+    use Part::{Apicv, Avic, Ipiv, X2Avic};
+    const EMULATED: &[Part] = &[Part::None];
+    const ALL: &[Part] = &[Avic, X2Avic, Apicv, Ipiv];
+    const AMD: &[Part] = &[Avic, X2Avic];
+    for (fault, parts) in [
+        (Fault::LostKick, EMULATED),
+        (Fault::LostKick, ALL),
+        (Fault::NoWindow, EMULATED),
+        (Fault::ForgottenInjection, EMULATED),
+        (Fault::ForgottenInjection, ALL),
+        (Fault::NoCr8Intercept, EMULATED),
+        (Fault::StaleCr8, EMULATED),
+        (Fault::NoIret, EMULATED),
+        (Fault::LostEoi, EMULATED),
+        (Fault::StaleTmr, EMULATED),
+        (Fault::LostSignal, ALL),
+        (Fault::LostNotRunning, AMD),
+        (Fault::LostInvalidTarget, AMD),
+        (Fault::LostLevelEoi, ALL),
+        (Fault::LostTrap, ALL),
+        (Fault::EoiOfLowest, ALL),
+        (Fault::LowestFirst, ALL),
+        (Fault::NoServicePriority, ALL),
+        (Fault::IrrLostAtInhibit, ALL),
+        (Fault::RunningWhileBlocked, AMD),
+        (Fault::IgnoresInvalidTarget, AMD),
+        (Fault::BlockKeepsVector, &[Ipiv]),
+        (Fault::BlockSuppresses, &[Ipiv]),
     ] {
-        assert!(run(fault).is_err(), "{fault:?} goes unnoticed");
+        for &part in parts {
+            assert!(run_many(part, fault).is_err(), "{fault:?} goes unnoticed with {part:?}");
+        }
     }
 }

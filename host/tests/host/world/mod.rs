@@ -362,7 +362,7 @@ impl World {
                 Command::Notify { .. } => panic!("something is posted without APICv"),
                 Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
                 Command::ReplyCpuid { .. } | Command::SkipPause { .. } | Command::TaskWaits { .. } => {}
-                Command::Resample { .. } | Command::InterceptCr8 { .. } => {}
+                Command::Resample { .. } | Command::InterceptCr8 { .. } | Command::AcceptIrq { .. } => {}
                 Command::InjectNmi { vcpu } => self.guest(vcpu).nmis += 1,
                 Command::SetCr8 { vcpu, value } => self.guest(vcpu).state.cr8 = value,
                 Command::Init { vcpu } => self.guest(vcpu).init(),

@@ -13,12 +13,12 @@ pub(super) static APICV: &[Key] = &[
     ),
     key(
         "host.apicv",
-        "whether the host uses APICv and posted interrupts where the part has them (kvm_intel's enable_apicv)",
+        "whether the host uses APICv and posted interrupts, which the part must have (kvm_intel's enable_apicv)",
         Target::Host(|host| Some(Slot::Flag(&mut host.apicv.enable))),
     ),
     key(
         "host.ipiv",
-        "whether it has hardware send IPIs, too, where the part can (kvm_intel's enable_ipiv)",
+        "whether it has hardware send IPIs, too; where the part can, unless it is set (kvm_intel's enable_ipiv)",
         Target::Host(|host| Some(Slot::Flag(&mut host.apicv.ipiv))),
     ),
     key(

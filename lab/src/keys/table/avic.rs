@@ -26,12 +26,12 @@ pub(super) static AVIC: &[Key] = &[
     ),
     key(
         "host.avic",
-        "whether the host uses AVIC where the part has it (kvm_amd's avic); auto: on Zen 4 and later, with x2AVIC",
+        "whether the host uses AVIC, which the part must have (kvm_amd's avic); auto: on Zen 4 and later, with x2AVIC",
         Target::Host(|host| Some(Slot::Choice(&mut host.avic.enable))),
     ),
     key(
         "host.x2avic",
-        "whether it uses x2AVIC, too, where the part has it; else guests under AVIC are not offered x2APIC",
+        "whether it uses x2AVIC, too, which the part must have; else guests under AVIC are not offered x2APIC",
         Target::Host(|host| Some(Slot::Flag(&mut host.avic.x2avic))),
     ),
     key(

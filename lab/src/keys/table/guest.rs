@@ -197,8 +197,8 @@ pub(super) static GUEST: &[Key] = &[
     key(
         "vm.*.owner_spinning",
         "who spins for a mutex whose owner runs: \"everyone\" (Linux 2.6.30 to 3.9), one at a time (\"queued\", since 3.10), or \
-         also nobody while the host says that the owner's vCPU is preempted (\"preemption-aware\", since 4.10); uncertain by \
-         a release",
+         also nobody while the host says that the owner's vCPU is preempted (\"preemption-aware\", since 4.10, where the host offers \
+         pv_unhalt); uncertain by a release",
         vm!(Choice, boot.owner_spinning),
     ),
     key(
@@ -324,6 +324,11 @@ pub(super) static WORKLOAD: &[Key] = &[
         (1.0, 1e12),
         "calls to complete over all tasks, at scale 1",
         workload!(Contend, U64, calls),
+    ),
+    key(
+        "vm.*.contend.span",
+        "for how long calls are begun, in place of a number of them, at scale 1; \"auto\": the number ends the run",
+        workload!(Contend, OptionalNanos, span_ns),
     ),
     number(
         "vm.*.kernbench.jobs",

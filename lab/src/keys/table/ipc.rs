@@ -83,7 +83,7 @@ pub(super) static HACKBENCH: &[Key] = &[
     ),
     key(
         "vm.*.hackbench.user_time",
-        "user time around each system call; calibrated on runs at scale 0.02, extrapolated",
+        "mean user time around each system call; calibrated at avic-hackbench's own scale",
         hackbench!(Nanos, user_ns),
     ),
 ];

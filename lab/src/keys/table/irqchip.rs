@@ -1,8 +1,15 @@
 //! Keys of guests' interrupt controllers.
 
+use holdfast_host::Nic;
+
 use super::key;
-use crate::keys::slot::Slot;
+use crate::keys::slot::{Slot, choices};
 use crate::keys::{Key, Target};
+
+choices!(Nic {
+    "vhost" => Nic::Vhost,
+    "assigned" => Nic::Assigned,
+});
 
 /// Beside what the host offers.
 pub(super) static IRQCHIP: &[Key] = &[
@@ -17,6 +24,12 @@ pub(super) static IRQCHIP: &[Key] = &[
         "whether the I/O APIC is the VMM's: accesses to it, and ends of its level-triggered interrupts, go to userspace (split \
          irqchip, 4.5, uncertain)",
         Target::Vm(|vm| Some(Slot::Flag(&mut vm.host.split_irqchip))),
+    ),
+    key(
+        "vm.*.nic",
+        "the guest's network device: vhost, with tap and bridge; or assigned hardware with virtio's queues (vDPA), rung without an \
+         exit, whose interrupts go through the IOMMU, under AVIC straight into the guest",
+        Target::Vm(|vm| Some(Slot::Choice(&mut vm.host.nic))),
     ),
 ];
 

@@ -30,6 +30,9 @@ static READY: AtomicPtr<Plan> = AtomicPtr::new(core::ptr::null_mut());
 /// CPUs that execute the workload.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
+/// Iterations between two looks at whether CPU 0 is ready: below a microsecond.
+const WAIT_ITERATIONS: u64 = 200;
+
 struct Plan {
     shared: &'static Shared,
     task: Task,
@@ -78,8 +81,13 @@ fn prepare(block: &'static PerCpu) -> &'static Plan {
         waiting: WaitTable::new(cpus),
     }));
     percpu::share(block, shared);
-    if let Task::Kernel(boot) = &orders.task {
-        interrupts::deliver_to(holdfast_workloads::image(KvmMachine::new(shared), boot));
+    let machine = KvmMachine::new(shared);
+    match &orders.task {
+        Task::Kernel(boot) => interrupts::deliver_to(holdfast_workloads::image(machine, boot)),
+        Task::Micro { micro, samples } => {
+            interrupts::deliver_to(holdfast_workloads::micro::micro(machine, *micro, *samples));
+        }
+        Task::Contention(_) | Task::Hog | Task::Fault(_) => {}
     }
     let task = orders.task;
     let plan = Box::leak(Box::new(Plan { shared, task }));
@@ -98,7 +106,8 @@ fn join(block: &'static PerCpu) -> &'static Plan {
             plan.shared.time.join(&block.clock);
             return plan;
         }
-        core::hint::spin_loop();
+        // Computing, as it will later: CPU 0 measures its pace beside that.
+        instructions::spin(WAIT_ITERATIONS);
     }
 }
 
@@ -106,7 +115,7 @@ fn spin_threshold(task: &Task) -> u32 {
     match task {
         Task::Kernel(boot) => boot.spin_threshold,
         Task::Contention(contention) => contention.spin_threshold,
-        Task::Hog | Task::Fault(_) => 1 << 15,
+        Task::Micro { .. } | Task::Hog | Task::Fault(_) => 1 << 15,
     }
 }
 
@@ -123,9 +132,9 @@ fn run(cpu: &KvmCpu, plan: &'static Plan) -> ! {
         ring::report(&started);
     }
     match &plan.task {
-        Task::Kernel(_) => match interrupts::image() {
+        Task::Kernel(_) | Task::Micro { .. } => match interrupts::image() {
             Some(image) => image.boot(CpuId(number)),
-            None => unreachable!("cpu 0 has made the kernel"),
+            None => unreachable!("cpu 0 has made what boots"),
         },
         Task::Contention(contention) => {
             register_steal_time(cpu);

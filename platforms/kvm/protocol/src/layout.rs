@@ -31,6 +31,11 @@ pub const MEMORY_MIN: u64 = 16 << 20;
 pub const BOOT_STACK: u64 = 64 << 10;
 /// The port whose write says: look at the ring.
 pub const DOORBELL: u16 = 0x5f0;
+/// Stock Linux guests: the port that takes messages, byte by byte: a little-endian `u32` length, then the encoding of a
+/// [`Message`](crate::Message).
+pub const REPORT: u16 = 0x5f4;
+/// Stock Linux guests: a byte read here is 0 until every measured guest of the run has come to its start line.
+pub const START_LINE: u16 = 0x5f8;
 /// The most vCPUs of one guest: what the locks' narrow layout and an APIC ID of 8 bits allow without more.
 pub const VCPUS_MAX: u32 = 254;
 /// In a note of the image's, which the VMM looks for: image and VMM speak the same version of this protocol.

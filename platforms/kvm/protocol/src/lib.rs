@@ -9,10 +9,12 @@
 extern crate alloc;
 
 pub mod layout;
+mod linux;
 mod message;
 mod ring;
 mod task;
 
+pub use linux::{Hammer, KernelPath};
 pub use message::{Contended, Crash, Message};
 pub use ring::{Corrupt, RING_HEADER_BYTES, RecordHeader, RingPosition, record_bytes};
 pub use task::{Clock, Contention, Fault, Orders, Task};

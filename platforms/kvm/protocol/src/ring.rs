@@ -36,8 +36,8 @@ impl core::fmt::Display for Corrupt {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Corrupt::Written(written) => write!(f, "its ring says that {written} bytes are written"),
-            Corrupt::Length(length) => write!(f, "a record in its ring says that it has {length} bytes"),
-            Corrupt::Payload => write!(f, "a record in its ring is no message"),
+            Corrupt::Length(length) => write!(f, "a record of its reports says that it has {length} bytes"),
+            Corrupt::Payload => write!(f, "a record of its reports is no message"),
         }
     }
 }

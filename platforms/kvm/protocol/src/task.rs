@@ -1,7 +1,7 @@
 //! What a guest is to do.
 
 use holdfast_locks::LockKind;
-use holdfast_workloads::Boot;
+use holdfast_workloads::{Boot, Micro};
 use serde::{Deserialize, Serialize};
 
 /// All that an image is told when it boots.
@@ -44,6 +44,13 @@ pub enum Task {
     Hog,
     /// The guest kernel with a workload.
     Kernel(Boot),
+    /// A small benchmark on bare CPUs.
+    Micro {
+        /// Which.
+        micro: Micro,
+        /// How many samples.
+        samples: u32,
+    },
     /// Something wrong, for tests of what the VMM makes of it.
     Fault(Fault),
 }

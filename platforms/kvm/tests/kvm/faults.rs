@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use holdfast_kvm::{Error, Fault, GuestState, Options, Task, Vm, run};
 
 /// Threads of vCPUs, and VMs, of this process.
-fn left() -> (usize, usize) {
+pub(crate) fn left() -> (usize, usize) {
     let names = |path: &str| fs::read_dir(path).into_iter().flatten().flatten();
     let threads = names("/proc/self/task").filter(|task| {
         let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();

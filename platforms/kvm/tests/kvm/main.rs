@@ -6,6 +6,9 @@
 mod contention;
 mod faults;
 mod kernel;
+mod linux;
 mod machine_code;
+mod paravirtual;
 mod quiet;
+mod tracing;
 mod without;

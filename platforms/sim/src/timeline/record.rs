@@ -7,9 +7,9 @@ use holdfast_guest::LockClass;
 use holdfast_host::{Exit, Run, VcpuState};
 use holdfast_machine::{LineId, Time};
 
+use super::open::Open;
 use super::{
-    Behind, Doing, Flow, Happening, Lock, Moment, PcpuTimeline, Place, Span, Thread, Timeline, Track, VcpuTimeline,
-    Window,
+    Behind, Doing, Flow, Happening, Lock, Moment, PcpuTimeline, Place, Thread, Timeline, Track, VcpuTimeline, Window,
 };
 use crate::blame::Culprit;
 use crate::cause::Cause;
@@ -19,64 +19,6 @@ use crate::vcpu::Vcpu;
 
 /// Most spans and moments that are kept: some hundred megabytes.
 const RECORDS_MAX: usize = 6_000_000;
-
-/// One track under construction: its last span is still open.
-#[derive(Clone, Debug)]
-struct Open<T> {
-    spans: Vec<Span<T>>,
-    /// What goes on now, and since when; `None`: nothing.
-    what: Option<T>,
-    since: Time,
-}
-
-impl<T: Copy + PartialEq> Open<T> {
-    fn new(what: Option<T>) -> Self {
-        Open {
-            spans: Vec::new(),
-            what,
-            since: Time(0),
-        }
-    }
-
-    /// From `at` on it is `what`; returns whether a span was kept. What lies outside `from..to` is not.
-    fn set(&mut self, at: Time, what: Option<T>, from: Time, to: Time) -> bool {
-        if what == self.what {
-            return false;
-        }
-        let kept = self.close(at, from, to);
-        (self.what, self.since) = (what, at);
-        kept
-    }
-
-    /// If what goes on now went on until it began, it never stopped.
-    fn join(&mut self) {
-        if let Some(span) = self
-            .spans
-            .pop_if(|span| Some(span.what) == self.what && span.end == self.since)
-        {
-            self.since = span.start;
-        }
-    }
-
-    fn close(&mut self, at: Time, from: Time, to: Time) -> bool {
-        let (start, end) = (self.since.max(from), at.min(to));
-        match self.what {
-            Some(what) if start < end => {
-                self.spans.push(Span { start, end, what });
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn finish(mut self, at: Time, from: Time, to: Time) -> Vec<Span<T>> {
-        self.close(at, from, to);
-        // A recording that became too long ended before what it has already.
-        self.spans.retain(|span| span.start < to);
-        self.spans.iter_mut().for_each(|span| span.end = span.end.min(to));
-        self.spans
-    }
-}
 
 /// What was sent and has not yet had all its effects.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -186,6 +128,24 @@ impl Recorder {
         }
     }
 
+    /// `this`, which is `vcpu` and in guest mode, has lived through the next stretch of its ledger.
+    #[cold]
+    pub fn work(&mut self, vcpu: u32, this: &Vcpu, lived: Stretch) {
+        let cause = match lived.cause {
+            Cause::CacheTransfer => this.wait(),
+            cause => cause,
+        };
+        let doing = match (cause, this.held.last(), this.ipi_target) {
+            (Cause::InterruptEntry, ..) => Doing::Interrupt,
+            (Cause::Idle, ..) => Doing::IdleLoop,
+            (Cause::IpiRunningTarget | Cause::IpiPreemptedTarget, _, Some((target, _))) => Doing::AwaitsIpi(target),
+            (Cause::CriticalSection, Some(&line), _) => Doing::Critical(self.lock(line)),
+            _ if lived.user => Doing::User,
+            _ => Doing::Kernel,
+        };
+        self.did(this.ledger.cursor() + lived.span, vcpu, Some(doing));
+    }
+
     fn moment(&mut self, at: Time, track: Track, what: Happening, flow: Option<Flow>) {
         if self.from <= at && at < self.to {
             self.moments.push(Moment { at, track, what, flow });
@@ -280,34 +240,6 @@ impl Engine {
         if let Some(recorder) = &mut self.timeline {
             recorder.classes.insert(line, class);
         }
-    }
-
-    /// `vcpu`, in guest mode, has lived through the next stretch of its ledger.
-    #[inline]
-    pub fn record_work(&mut self, vcpu: u32, lived: Stretch) {
-        if self.timeline.is_some() {
-            self.record_work_now(vcpu, lived);
-        }
-    }
-
-    #[cold]
-    fn record_work_now(&mut self, vcpu: u32, lived: Stretch) {
-        let Some(recorder) = &mut self.timeline else { return };
-        let this = &self.vcpus[vcpu as usize];
-        let cause = if lived.cause == Cause::CacheTransfer {
-            this.wait()
-        } else {
-            lived.cause
-        };
-        let doing = match (cause, this.held.last(), this.ipi_target) {
-            (Cause::InterruptEntry, ..) => Doing::Interrupt,
-            (Cause::Idle, ..) => Doing::IdleLoop,
-            (Cause::IpiRunningTarget | Cause::IpiPreemptedTarget, _, Some((target, _))) => Doing::AwaitsIpi(target),
-            (Cause::CriticalSection, Some(&line), _) => Doing::Critical(recorder.lock(line)),
-            _ if lived.user => Doing::User,
-            _ => Doing::Kernel,
-        };
-        recorder.did(this.ledger.cursor() + lived.span, vcpu, Some(doing));
     }
 
     /// `vcpu` waited for the lock in `line` up to now.

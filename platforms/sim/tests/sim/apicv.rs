@@ -19,7 +19,7 @@ pub fn part(ipiv: bool) -> ApicvPart {
 }
 
 /// A machine whose host uses APICv, with or without IPIs by hardware.
-fn apicv_config(ipiv: bool, pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
+pub fn apicv_config(ipiv: bool, pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
     let mut config = config(pcpus, vcpus, hogs, seed);
     config.machine.apicv = Some(part(ipiv));
     config.host.apicv.enable = true;

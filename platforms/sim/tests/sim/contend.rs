@@ -36,3 +36,30 @@ fn equal_seeds_contend_equally() {
     assert_eq!(hash(7), hash(7));
     assert_ne!(hash(7), hash(8));
 }
+
+#[test]
+fn a_span_ends_the_run_and_every_call_that_was_begun_counts() {
+    // As many pCPUs as vCPUs: what a collapsed lock does in a span is anybody's guess.
+    let spanned = |kind, span_ns| {
+        let mut config = config(2, 2, 1, 3);
+        let boot = &mut config.vms[0].boot;
+        boot.lock = kind;
+        boot.workload = Workload::Contend(Contend {
+            span_ns: Some(span_ns),
+            ..Contend::default()
+        });
+        let outcome = run(&config, &AtomicBool::new(false)).unwrap_or_else(|failure| panic!("{kind}: {failure}"));
+        let vm = &outcome.vms[0];
+        (vm.operations.unwrap_or(0), vm.elapsed_ns.unwrap_or(0))
+    };
+    for kind in [LockKind::Ticket, LockKind::PvQspin] {
+        let (calls, elapsed_ns) = spanned(kind, 40_000_000);
+        assert!(elapsed_ns >= 40_000_000, "{kind}: {elapsed_ns} ns");
+        assert!(elapsed_ns < 60_000_000, "{kind}: {elapsed_ns} ns");
+        let (more, _) = spanned(kind, 160_000_000);
+        assert!(
+            calls > 0 && more > 2 * calls,
+            "{kind}: {calls} calls, {more} in four times the span"
+        );
+    }
+}

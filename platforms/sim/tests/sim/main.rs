@@ -3,19 +3,19 @@
 
 mod apicv;
 mod avic;
-mod avic_rig;
 mod contend;
 mod exactness;
 mod faults;
 mod image;
 mod interrupts;
+mod iommu;
 mod lines;
 mod locks;
 mod many;
+mod migration;
 mod native;
 mod numa;
 mod pause;
-mod rig;
 mod startup;
 mod threads;
 mod timeline;

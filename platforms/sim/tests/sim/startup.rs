@@ -35,8 +35,9 @@ fn a_guest_starts_its_cpus_and_works_on_all_of_them() {
     assert_eq!(machine.counters["init_received"], 0);
     assert_eq!(guest.counters["init_received"], 7);
     // Each CPU is given its time: 10 ms between INIT and SIPI.
-    assert!(by_guest.end_ns > by_machine.end_ns + 60_000_000);
-    let ratio = guest.elapsed_ns.expect("measured") as f64 / machine.elapsed_ns.expect("measured") as f64;
+    let [elapsed, of_machine] = [guest, machine].map(|vm| vm.elapsed_ns.expect("measured"));
+    assert!(by_guest.end_ns - elapsed >= 70_000_000);
+    let ratio = elapsed as f64 / of_machine as f64;
     assert!((0.7..1.4).contains(&ratio), "the same work on as many CPUs: {ratio}");
 }
 

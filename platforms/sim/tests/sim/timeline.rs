@@ -260,15 +260,19 @@ fn a_window_shows_what_the_whole_shows_there() {
     }
 }
 
-/// A guest with a quota of two thirds of a pCPU.
+/// A guest with a quota of a third of its two pCPUs: one of them draws it all, and spins behind who is throttled on the other.
+///
+/// There are no pause exits: each directed yield would have the other pCPU look at the nanosecond that a queue is given when
+/// it is unthrottled, before its vCPU has entered the guest, and so for ever.
 fn throttled(seed: u64) -> (Outcome, Timeline) {
     let mut config = scene(seed);
+    config.machine = profile(2, None);
     config.vms[0].host.group = holdfast_host::VmGroup::Own { shares: 1024 };
     config.vms[0].host.quota = Some(holdfast_host::Quota {
         quota_ns: 2_000_000,
         period_ns: 3_000_000,
     });
-    let (program, on_timer) = program(LockKind::Ticket, seed, 400);
+    let (program, on_timer) = program(LockKind::Ticket, seed, 4_000);
     let (outcome, timeline) = record_images(&config, &AtomicBool::new(false), WHOLE, |_, machine| {
         Box::new(Bare::new(machine, program.clone(), on_timer.clone(), TIMER_NS))
     })
@@ -278,7 +282,7 @@ fn throttled(seed: u64) -> (Outcome, Timeline) {
 
 #[test]
 fn who_is_throttled_is_shown_as_throttled_and_as_nothing_else() {
-    let mut throttlings = 0;
+    let (mut throttlings, mut holders, mut waiters) = (0, 0, 0);
     for seed in 0..6 {
         let (outcome, timeline) = throttled(seed);
         whole(&timeline).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
@@ -305,6 +309,10 @@ fn who_is_throttled_is_shown_as_throttled_and_as_nothing_else() {
         assert_eq!(of_holders, lost[Cause::SpinThrottledHolder.name()], "seed {seed}");
         let of_waiters = behind(&|behind| matches!(behind, Behind::ThrottledWaiter(_)));
         assert_eq!(of_waiters, lost[Cause::SpinThrottledWaiter.name()], "seed {seed}");
+        holders += of_holders;
+        waiters += of_waiters;
     }
     assert!(throttlings > 0, "nobody was throttled");
+    assert!(holders > 0, "nobody spun behind a throttled holder");
+    assert!(waiters > 0, "nobody spun behind a throttled waiter");
 }

@@ -2,9 +2,11 @@
 //! manual leaves it open is said at that place.
 
 mod apic;
+mod hardware;
 
 use super::{Act, Delivers, FIRST_VM, Setup, Taken, VCPUS};
 use apic::{Apic, Life, Message, Mode};
+use hardware::Sent;
 
 #[derive(Clone, Copy, Debug)]
 struct Pin {
@@ -18,6 +20,8 @@ pub struct Reference {
     apics: Vec<Apic>,
     pins: [[Pin; 24]; 2],
     select: [u8; 2],
+    /// For each VM whether a LAPIC that is on was ever moved.
+    moved: [bool; 2],
 }
 
 const LEVEL: u64 = 1 << 15;
@@ -36,6 +40,7 @@ impl Reference {
             apics: (0..VCPUS).map(|vcpu| Apic::new(index(vcpu))).collect(),
             pins: [[pin; 24]; 2],
             select: [0; 2],
+            moved: [false; 2],
         }
     }
 
@@ -116,6 +121,11 @@ impl Reference {
 
     fn command(&mut self, at: usize, low: u32, destination: u32) {
         let wide = self.apics[at].mode == Mode::X2Apic;
+        match self.sent_by_hardware(at, low, destination) {
+            Sent::To(targets) => return targets.into_iter().for_each(|to| self.post(to, low as u8)),
+            Sent::Dropped => return,
+            Sent::BySoftware => {}
+        }
         if matches!(low >> 8 & 7, 0 | 1) && (low as u8) < 16 {
             return self.apics[at].error();
         }
@@ -231,7 +241,7 @@ impl Reference {
         let to = match value >> 10 & 3 {
             0 => Some(Mode::Off),
             2 => Some(Mode::XApic),
-            3 => Some(Mode::X2Apic),
+            3 if Self::offers_x2apic(self.setup) => Some(Mode::X2Apic),
             _ => None,
         };
         let reserved = value & 0x2ff != 0 || value >> 36 != 0;
@@ -246,6 +256,13 @@ impl Reference {
             return apic.taken.push(Taken::Fault);
         };
         apic.base = value & !0xfff;
+        if to != Mode::Off && apic.base != 0xfee0_0000 {
+            self.moved[Self::vm_of(at)] = true;
+        }
+        if to != Mode::Off && self.apics[at].mode == Mode::Off {
+            self.forget_what_came_while_off(at);
+        }
+        let apic = &mut self.apics[at];
         if to == Mode::Off && apic.mode != Mode::Off {
             // Everything but what belongs to the processor is forgotten.
             let before = apic.clone();
@@ -273,10 +290,24 @@ impl Reference {
         let narrow = value <= 0xffff_ffff;
         match offset {
             0x300 if x2apic => self.command(at, value as u32, (value >> 32) as u32),
-            0x3f0 if x2apic && value <= 0xff => self.command(at, 1 << 18 | value as u32, 0),
+            0x3f0 if x2apic && value <= 0xff => self.self_ipi(at, value as u8),
             0xb0 if x2apic && value == 0 => self.write(at, offset, 0),
             0x80 | 0xf0 | 0x370 if x2apic && narrow => self.write(at, offset, value as u32),
             _ => self.apics[at].taken.push(Taken::Fault),
+        }
+    }
+
+    /// x2APIC's self-IPI register: APICv has it whether hardware sends otherwise or not, AVIC leaves it to software.
+    fn self_ipi(&mut self, at: usize, vector: u8) {
+        if self.setup.part.is_intel() && vector >= 16 && self.is_on(at) {
+            return self.post(at, vector);
+        }
+        let error = vector < 16;
+        let apic = &mut self.apics[at];
+        if error {
+            apic.error();
+        } else {
+            apic.request(vector, false);
         }
     }
 
@@ -386,6 +417,10 @@ impl Delivers for Reference {
 
     fn sleeps(&self, vcpu: u32) -> bool {
         self.apics[vcpu as usize].life != Life::Runs
+    }
+
+    fn is_virtualised(&self, vcpu: u32) -> bool {
+        self.is_on(vcpu as usize)
     }
 
     fn registers(&self, vcpu: u32) -> [Vec<u8>; 3] {

@@ -1,39 +1,18 @@
-//! The host's emulated LAPICs, driven through the host's boundary: every access is an exit, every other pCPU hears by IPI.
+//! The host's LAPICs, driven through the host's boundary: emulated, where every access is an exit and every other pCPU hears by
+//! IPI; or virtualised by hardware, where little is.
 
 use std::collections::VecDeque;
 
 use holdfast_abi::lapic as reg;
-use holdfast_abi::{ioapic, msr};
+use holdfast_abi::{ioapic, msr, posted};
 use holdfast_host::{
-    ApicRegisters, Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, VcpuId,
-    VmConfig, VmId,
+    ApicRegisters, Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Inhibits, Nanos, PcpuId, Run,
+    VcpuId, VmConfig, VmId,
 };
 
-use super::{Act, Delivers, FIRST_VM, Setup, Taken, VCPUS};
+use super::{Act, Delivers, FIRST_VM, Fault, Setup, Taken, VCPUS};
+use crate::hardware::{self, Signal};
 use crate::world::places;
-
-/// What can be broken on purpose, between the host and what its commands do: the comparison has to notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// None.
-    None,
-    /// IPIs to other pCPUs are lost.
-    LostKick,
-    /// Interrupt windows do not exit.
-    NoWindow,
-    /// A vector whose delivery was interrupted is forgotten.
-    ForgottenInjection,
-    /// CR8 is never intercepted.
-    NoCr8Intercept,
-    /// CR8 as the guest left it is not reported.
-    StaleCr8,
-    /// The end of a non-maskable interrupt is not reported.
-    NoIret,
-    /// An EOI's value is taken for another register's.
-    LostEoi,
-    /// TMR is not told what is level triggered.
-    StaleTmr,
-}
 
 /// A vCPU's side that is hardware.
 #[derive(Clone, Debug, Default)]
@@ -46,24 +25,34 @@ struct Guest {
     taken: Vec<Taken>,
 }
 
+/// What is on its way to a pCPU.
+#[derive(Clone, Copy, Debug)]
+enum Coming {
+    Ipi(u32),
+    ByHardware(Signal),
+}
+
 /// A host whose vCPU `n` has pCPU `n` for itself; devices work on one more.
-pub struct Emulated {
+pub struct Driven {
     host: Host,
+    setup: Setup,
     fault: Fault,
     guests: Vec<Guest>,
     runs: Vec<Run>,
-    ipis: VecDeque<PcpuId>,
+    coming: VecDeque<Coming>,
     out: Vec<Command>,
 }
 
 const DEVICES: PcpuId = PcpuId(VCPUS);
 
-impl Emulated {
-    pub fn new(setup: Setup, fault: Fault) -> Emulated {
-        let config = HostConfig {
+impl Driven {
+    pub fn new(setup: Setup, fault: Fault) -> Driven {
+        let mut config = HostConfig {
             vector_hashing: setup.vector_hashing,
             ..HostConfig::default()
         };
+        setup.part.configure(&mut config);
+        fault.configure(&mut config);
         let mut host = Host::new(&config, &places(1, VCPUS + 1, 1)).expect("a valid host");
         let vm = VmConfig {
             split_irqchip: setup.split_irqchip,
@@ -73,12 +62,13 @@ impl Emulated {
             let affinity: Vec<Vec<u32>> = range.clone().map(|pcpu| vec![pcpu]).collect();
             host.add_vm(&vm, range.len() as u32, &affinity).expect("a valid vm");
         }
-        let mut this = Emulated {
+        let mut this = Driven {
             host,
+            setup,
             fault,
             guests: vec![Guest::default(); VCPUS as usize],
             runs: vec![Run::Idle; VCPUS as usize + 1],
-            ipis: VecDeque::new(),
+            coming: VecDeque::new(),
             out: Vec::new(),
         };
         let mut out = Vec::new();
@@ -96,7 +86,15 @@ impl Emulated {
         self.out = out;
     }
 
+    /// The hardware under `vcpu`.
+    fn hardware(&self, vcpu: u32) -> hardware::Guest<'_> {
+        hardware::Guest::new(&self.host, vcpu, self.setup.part.hardware())
+    }
+
     fn exit(&mut self, vcpu: u32, exit: Exit) {
+        if let Some(value) = self.hardware(vcpu).cr8() {
+            self.guests[vcpu as usize].state.cr8 = value;
+        }
         let mut guest = self.guests[vcpu as usize].state;
         if self.fault == Fault::StaleCr8 {
             guest.cr8 = 0;
@@ -110,6 +108,7 @@ impl Emulated {
 
     fn obey(&mut self, commands: &[Command]) {
         let mut disturbed = Vec::new();
+        let mut entered = Vec::new();
         for &command in commands {
             match command {
                 Command::Run { pcpu, run } => {
@@ -117,9 +116,15 @@ impl Emulated {
                     if let Run::Guest { vcpu, inject, window } = run {
                         assert_eq!(vcpu.0, pcpu.0, "each vCPU has its pCPU");
                         disturbed.extend(self.enter(vcpu, inject, window));
+                        entered.push(vcpu.0);
                     }
                 }
-                Command::Ipi { to, .. } => self.ipis.push_back(to),
+                Command::Ipi { to, .. } => self.coming.push_back(Coming::Ipi(to.0)),
+                Command::Doorbell { to } => self.coming.push_back(Coming::ByHardware(Signal::Doorbell(to.0))),
+                Command::Notify { to, vector, .. } => {
+                    let signal = Signal::Notification(to.0, vector);
+                    self.coming.push_back(Coming::ByHardware(signal));
+                }
                 Command::InjectNmi { vcpu } => {
                     let guest = &mut self.guests[vcpu.0 as usize];
                     assert!(!guest.in_nmi, "vcpu {} gets an NMI within an NMI", vcpu.0);
@@ -148,11 +153,82 @@ impl Emulated {
             }
         }
         for (vcpu, vector) in disturbed {
-            let guest = &mut self.guests[vcpu as usize];
-            guest.state.undelivered = (self.fault != Fault::ForgottenInjection).then_some(vector);
-            self.exit(vcpu, Exit::ExternalInterrupt(HostInterrupt::Call));
-            self.guests[vcpu as usize].state.undelivered = None;
+            self.disturb(vcpu, vector);
         }
+        for vcpu in entered {
+            self.hardware(vcpu).enter();
+            self.evaluate(vcpu);
+        }
+    }
+
+    /// The delivery of `vector` to `vcpu` is interrupted.
+    fn disturb(&mut self, vcpu: u32, vector: u8) {
+        let guest = &mut self.guests[vcpu as usize];
+        guest.state.undelivered = (self.fault != Fault::ForgottenInjection).then_some(vector);
+        self.exit(vcpu, Exit::ExternalInterrupt(HostInterrupt::Call));
+        self.guests[vcpu as usize].state.undelivered = None;
+    }
+
+    /// Hardware looks for an interrupt that `vcpu` can take.
+    fn evaluate(&mut self, vcpu: u32) {
+        if self.sleeps(vcpu) || !self.guests[vcpu as usize].state.interrupts_enabled {
+            return;
+        }
+        let Some(vector) = self.take(vcpu) else { return };
+        let guest = &mut self.guests[vcpu as usize];
+        if std::mem::take(&mut guest.disturb) {
+            return self.disturb(vcpu, vector);
+        }
+        guest.state.interrupts_enabled = false;
+        guest.taken.push(Taken::Vector(vector));
+    }
+
+    fn take(&self, vcpu: u32) -> Option<u8> {
+        let page = self.host.apic_page(VcpuId(vcpu));
+        let hardware = self.hardware(vcpu);
+        let requested: Vec<u8> = (16..=255).filter(|&vector| page.has(reg::IRR, vector)).collect();
+        let serving = page.highest(reg::ISR);
+        let instead = match self.fault {
+            _ if !hardware.is_on() => None,
+            Fault::LowestFirst => requested
+                .iter()
+                .find(|&&vector| serving.is_none_or(|above| vector >> 4 > above >> 4)),
+            Fault::NoServicePriority => requested
+                .last()
+                .filter(|&&vector| vector >> 4 > (page.load(reg::TPR) >> 4) as u8),
+            _ => None,
+        };
+        match instead {
+            Some(&vector) => {
+                page.begin_service(vector);
+                Some(vector)
+            }
+            None => hardware.take(),
+        }
+    }
+
+    /// Hardware has done an instruction of `vcpu`, but for `exit`.
+    fn finish(&mut self, vcpu: u32, exit: Option<Exit>, signals: Vec<Signal>) {
+        self.coming.extend(signals.into_iter().map(Coming::ByHardware));
+        match exit.filter(|exit| !self.fault.swallows(exit)) {
+            Some(exit) => self.exit(vcpu, exit),
+            None => self.evaluate(vcpu),
+        }
+    }
+
+    /// `vcpu` stores to its LAPIC's page.
+    fn write(&mut self, vcpu: u32, offset: u32, value: u32) {
+        let page = self.host.apic_page(VcpuId(vcpu));
+        let on = self.hardware(vcpu).is_on();
+        if on && self.fault == Fault::EoiOfLowest && offset == reg::EOI {
+            if let Some(lowest) = (0..=255).find(|&vector| page.has(reg::ISR, vector)) {
+                page.remove(reg::ISR, lowest);
+            }
+            return self.evaluate(vcpu);
+        }
+        let mut signals = Vec::new();
+        let exit = self.hardware(vcpu).write(offset, value, &mut signals);
+        self.finish(vcpu, exit, signals);
     }
 
     /// `vcpu` is entered. Returns the vector whose delivery is interrupted, if that shall be.
@@ -170,18 +246,11 @@ impl Emulated {
         None
     }
 
-    /// Until nobody has an IPI to hear of, or a window to leave by.
+    /// Until nobody has anything to hear of, or a window to leave by.
     fn settle(&mut self) {
         loop {
-            if let Some(to) = self.ipis.pop_front() {
-                if self.fault == Fault::LostKick {
-                    continue;
-                }
-                let interrupt = HostInterrupt::Reschedule;
-                match self.runs[to.0 as usize] {
-                    Run::Guest { vcpu, .. } => self.exit(vcpu.0, Exit::ExternalInterrupt(interrupt)),
-                    _ => self.handle(Event::Interrupt { pcpu: to, interrupt }),
-                }
+            if let Some(coming) = self.coming.pop_front() {
+                self.arrive(coming);
                 continue;
             }
             let open = |vcpu: &u32| {
@@ -191,6 +260,33 @@ impl Emulated {
             let Some(vcpu) = (0..VCPUS).find(open) else { return };
             self.guests[vcpu as usize].window = false;
             self.exit(vcpu, Exit::InterruptWindow);
+        }
+    }
+
+    fn arrive(&mut self, coming: Coming) {
+        match coming {
+            Coming::Ipi(_) if self.fault == Fault::LostKick => {}
+            Coming::ByHardware(_) if self.fault == Fault::LostSignal => {}
+            Coming::Ipi(to) => self.interrupt(to, HostInterrupt::Reschedule),
+            Coming::ByHardware(Signal::Doorbell(to)) => self.evaluate(to),
+            Coming::ByHardware(Signal::Notification(to, posted::WAKEUP_VECTOR)) => {
+                self.interrupt(to, HostInterrupt::PostedWakeup);
+            }
+            Coming::ByHardware(Signal::Notification(to, vector)) => {
+                if !self.sleeps(to) && self.hardware(to).notified(vector) {
+                    self.evaluate(to);
+                }
+            }
+        }
+    }
+
+    fn interrupt(&mut self, to: u32, interrupt: HostInterrupt) {
+        match self.runs[to as usize] {
+            Run::Guest { vcpu, .. } => self.exit(vcpu.0, Exit::ExternalInterrupt(interrupt)),
+            _ => self.handle(Event::Interrupt {
+                pcpu: PcpuId(to),
+                interrupt,
+            }),
         }
     }
 
@@ -210,19 +306,30 @@ impl Emulated {
         let guest = &mut self.guests[vcpu as usize];
         match act {
             Act::Page { offset: reg::EOI, .. } if self.fault == Fault::LostEoi => {}
-            Act::Page { offset, value, .. } => self.exit(vcpu, Exit::ApicWrite { offset, value }),
-            Act::Msr { msr, value, .. } => self.exit(vcpu, Exit::WriteMsr { msr, value }),
+            Act::Page { offset, value, .. } => self.write(vcpu, offset, value),
+            Act::Msr { msr, value, .. } => {
+                let mut signals = Vec::new();
+                let exit = self.hardware(vcpu).write_msr(msr, value, &mut signals);
+                self.finish(vcpu, exit, signals);
+            }
             Act::Cr8 { value, .. } if guest.cr8_intercepted => {
                 let value = u64::from(value);
                 self.exit(vcpu, Exit::WriteCr8 { value });
             }
-            Act::Cr8 { value, .. } => guest.state.cr8 = value,
+            Act::Cr8 { value, .. } => {
+                guest.state.cr8 = value;
+                self.hardware(vcpu).write_cr8(value);
+                self.evaluate(vcpu);
+            }
             Act::Ioapic { register, value, .. } => {
                 self.write_ioapic(vcpu, ioapic::SELECT, register);
                 self.write_ioapic(vcpu, ioapic::WINDOW, value);
             }
             Act::IoapicEoi { vector, .. } => self.write_ioapic(vcpu, ioapic::EOI, u32::from(vector)),
-            Act::Interrupts { enabled, .. } => guest.state.interrupts_enabled = enabled,
+            Act::Interrupts { enabled, .. } => {
+                guest.state.interrupts_enabled = enabled;
+                self.evaluate(vcpu);
+            }
             Act::Iret { .. } => {
                 if std::mem::take(&mut guest.in_nmi) && self.fault != Fault::NoIret {
                     self.exit(vcpu, Exit::Iret);
@@ -235,8 +342,9 @@ impl Emulated {
     }
 }
 
-impl Delivers for Emulated {
+impl Delivers for Driven {
     fn perform(&mut self, act: Act) {
+        let before: Vec<bool> = (0..VCPUS).map(|vcpu| self.hardware(vcpu).is_on()).collect();
         match act {
             Act::Msi { vm, address, data } => self.handle(Event::Msi {
                 pcpu: DEVICES,
@@ -265,6 +373,12 @@ impl Delivers for Emulated {
             }
         }
         self.settle();
+        for vcpu in (0..VCPUS).filter(|&vcpu| before[vcpu as usize]) {
+            if self.fault == Fault::IrrLostAtInhibit && !self.hardware(vcpu).is_on() {
+                let page = self.host.apic_page(VcpuId(vcpu));
+                (0..8).for_each(|word| page.store(reg::IRR + word * reg::STRIDE, 0));
+            }
+        }
         if self.fault == Fault::StaleTmr {
             for vcpu in 0..VCPUS {
                 (0..8).for_each(|word| {
@@ -289,7 +403,28 @@ impl Delivers for Emulated {
 
     fn registers(&self, vcpu: u32) -> [Vec<u8>; 3] {
         let page = self.host.apic_page(VcpuId(vcpu));
-        [reg::IRR, reg::ISR, reg::TMR].map(|field| (0..=255).filter(|&vector| page.has(field, vector)).collect())
+        let posted = self.hardware(vcpu).posted();
+        let has = |field| move |vector: &u8| page.has(field, *vector);
+        let all = 0..=255u8;
+        let requested = all
+            .clone()
+            .filter(|vector| has(reg::IRR)(vector) || posted.contains(vector));
+        [
+            requested.collect(),
+            all.clone().filter(has(reg::ISR)).collect(),
+            all.filter(has(reg::TMR)).collect(),
+        ]
+    }
+
+    fn is_virtualised(&self, vcpu: u32) -> bool {
+        self.hardware(vcpu).is_on()
+    }
+}
+
+impl Driven {
+    /// Why hardware does not virtualise the LAPICs of the first VM.
+    pub fn inhibits(&self) -> Inhibits {
+        self.host.apicv_inhibits(VmId(0)).unwrap_or_default()
     }
 }
 

@@ -1,0 +1,240 @@
+//! Short programs of what random ones seldom come to. What a guest does to the place, mode and IDs of its LAPICs switches hardware
+//! off, and on again where KVM does; the interrupts are the same all along.
+
+use holdfast_abi::{lapic as reg, msr};
+use holdfast_host::Inhibit;
+
+use super::{Act, Delivers, Driven, Fault, Reference, Setup, agree};
+use crate::hardware::{PARTS, Part};
+
+const HOME: u64 = msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE;
+
+fn page(vcpu: u32, offset: u32, value: u32) -> Act {
+    Act::Page { vcpu, offset, value }
+}
+
+fn base(vcpu: u32, value: u64) -> Act {
+    let msr = msr::APIC_BASE;
+    Act::Msr { vcpu, msr, value }
+}
+
+fn ipi(vcpu: u32, to: u32, vector: u32) -> [Act; 2] {
+    [page(vcpu, reg::ICR_HIGH, to << 24), page(vcpu, reg::ICR_LOW, vector)]
+}
+
+/// A host and the reference, which agree after each act.
+struct Both {
+    reference: Reference,
+    driven: Driven,
+}
+
+impl Both {
+    /// The LAPICs of the first VM are on, and nobody takes interrupts yet.
+    fn new(part: Part) -> Both {
+        let setup = Setup {
+            part,
+            ..Setup::default()
+        };
+        let mut both = Both {
+            reference: Reference::new(setup),
+            driven: Driven::new(setup, Fault::None),
+        };
+        both.run(&[0, 1, 2].map(|vcpu| page(vcpu, reg::SVR, reg::SVR_ENABLE | 0xff)));
+        both
+    }
+
+    /// How many interrupts are taken.
+    fn run(&mut self, acts: &[Act]) -> usize {
+        agree(&mut self.reference, &mut self.driven, acts).unwrap_or_else(|difference| panic!("{difference}"))
+    }
+
+    fn are_on(&self) -> bool {
+        (0..3).all(|vcpu| self.driven.is_virtualised(vcpu))
+    }
+}
+
+fn interrupts(vcpu: u32, enabled: bool) -> Act {
+    Act::Interrupts { vcpu, enabled }
+}
+
+#[test]
+fn a_moved_lapic_switches_hardware_off_for_good_and_loses_nothing() {
+    for part in &PARTS[1..] {
+        let mut both = Both::new(*part);
+        assert!(both.are_on(), "{part:?}");
+        // Requested by hardware, taken with LAPICs emulated.
+        assert_eq!(both.run(&ipi(0, 1, 0x41)), 0);
+        both.run(&[base(1, HOME ^ 1 << 20)]);
+        assert!(both.driven.inhibits().has(Inhibit::ApicBaseModified), "{part:?}");
+        assert!((0..3).all(|vcpu| !both.driven.is_virtualised(vcpu)), "{part:?}");
+        assert_eq!(both.run(&ipi(2, 1, 0x52)), 0);
+        assert_eq!(both.run(&[interrupts(1, true)]), 1, "{part:?}");
+        both.run(&[base(1, HOME)]);
+        assert_eq!(both.run(&[page(1, reg::EOI, 0), interrupts(1, true)]), 1, "{part:?}");
+        assert!(both.driven.inhibits().has(Inhibit::ApicBaseModified), "as in KVM");
+        assert!(!both.are_on());
+    }
+}
+
+#[test]
+fn an_id_that_another_has_switches_hardware_off_until_it_is_given_back() {
+    for part in &PARTS[1..] {
+        let mut both = Both::new(*part);
+        assert_eq!(both.run(&ipi(0, 1, 0x41)), 0);
+        both.run(&[page(1, reg::ID, 2 << 24)]);
+        let inhibits = both.driven.inhibits();
+        assert!(inhibits.has(Inhibit::PhysicalIdAliased) && inhibits.has(Inhibit::ApicIdModified));
+        assert!((0..3).all(|vcpu| !both.driven.is_virtualised(vcpu)), "{part:?}");
+        // Both with that ID get it.
+        both.run(&ipi(0, 2, 0x61));
+        assert_eq!(both.run(&[interrupts(2, true)]), 1, "{part:?}");
+        // An ID of its own, but another one.
+        both.run(&[page(1, reg::ID, 9 << 24)]);
+        let inhibits = both.driven.inhibits();
+        assert!(!inhibits.has(Inhibit::PhysicalIdAliased) && inhibits.has(Inhibit::ApicIdModified));
+        both.run(&[page(1, reg::ID, 1 << 24)]);
+        assert!(both.driven.inhibits().is_empty() && both.are_on(), "{part:?}");
+        assert_eq!(both.run(&[interrupts(1, true)]), 1, "0x61 by {part:?}");
+        assert_eq!(
+            both.run(&[page(1, reg::EOI, 0), interrupts(1, true)]),
+            1,
+            "0x41 by {part:?}"
+        );
+    }
+}
+
+#[test]
+fn renamed_lapics_are_counted_whoever_stores_the_id_and_however_they_are_reset() {
+    for part in PARTS {
+        let resets: [&[Act]; 3] = [
+            &[base(1, HOME & !msr::APIC_BASE_ENABLE), base(1, HOME)],
+            &[page(1, reg::ID, 1 << 24)],
+            &[base(1, HOME)],
+        ];
+        for reset in resets {
+            let mut both = Both::new(part);
+            both.run(&[page(1, reg::ID, 9 << 24), page(1, reg::ID, 7 << 24)]);
+            both.run(reset);
+            assert!(both.driven.inhibits().is_empty(), "{part:?}");
+            // Counted below zero or too often, it would be looked for by another ID.
+            both.run(&[page(1, reg::SVR, reg::SVR_ENABLE | 0xff), interrupts(1, true)]);
+            assert_eq!(both.run(&ipi(0, 1, 0x41)), 1, "{part:?}");
+        }
+    }
+}
+
+#[test]
+fn logical_ids_that_no_table_can_hold_switch_avic_off_until_they_are_changed() {
+    for part in [Part::Avic, Part::X2Avic] {
+        let mut both = Both::new(part);
+        let own = [page(0, reg::LDR, 1 << 24), page(1, reg::LDR, 2 << 24)];
+        both.run(&own);
+        assert!(both.are_on());
+        let several: [&[Act]; 3] = [
+            &[page(1, reg::LDR, 1 << 24)],
+            &[page(1, reg::LDR, 6 << 24)],
+            &[page(1, reg::DFR, 0)],
+        ];
+        for acts in several {
+            both.run(acts);
+            assert!(
+                both.driven.inhibits().has(Inhibit::LogicalIdAliased),
+                "{part:?}: {acts:?}"
+            );
+            assert!(!both.are_on());
+            both.run(&own);
+            both.run(&[page(1, reg::DFR, u32::MAX)]);
+            assert!(both.driven.inhibits().is_empty() && both.are_on(), "{part:?}: {acts:?}");
+        }
+    }
+}
+
+fn init(vcpu: u32, to: u32) -> [Act; 4] {
+    let [high, low] = ipi(vcpu, to, 0x4500);
+    let [_, start] = ipi(vcpu, to, 0x4608);
+    [high, low, start, page(to, reg::SVR, reg::SVR_ENABLE | 0xff)]
+}
+
+#[test]
+fn what_comes_while_a_lapic_is_off_is_forgotten_when_it_is_switched_on() {
+    for part in PARTS {
+        let mut both = Both::new(part);
+        both.run(&[base(1, HOME & !msr::APIC_BASE_ENABLE)]);
+        both.run(&ipi(0, 1, 0x41));
+        both.run(&[base(1, HOME), page(1, reg::SVR, reg::SVR_ENABLE | 0xff)]);
+        assert_eq!(both.run(&[interrupts(1, true)]), 0, "{part:?}");
+    }
+}
+
+/// Pin 0 of the I/O APIC is a level with vector 0x51, for LAPIC 1.
+fn level_to_1() -> [Act; 2] {
+    [(0x11, 1 << 24), (0x10, 1 << 15 | 0x51)].map(|(register, value)| Act::Ioapic {
+        vcpu: 0,
+        register,
+        value,
+    })
+}
+
+#[test]
+fn an_edge_is_no_level_although_its_vector_was_one_before_a_reset() {
+    for part in PARTS {
+        let mut both = Both::new(part);
+        both.run(&level_to_1());
+        let (vm, pin, level) = (0, 0, true);
+        both.run(&[interrupts(1, true)]);
+        assert_eq!(both.run(&[Act::Line { vm, pin, level }]), 1, "{part:?}");
+        // Nobody ends it: the I/O APIC waits.
+        both.run(&init(0, 1));
+        both.run(&[interrupts(1, true)]);
+        assert_eq!(both.run(&ipi(0, 1, 0x51)), 1, "{part:?}");
+        let after = [page(1, reg::EOI, 0), interrupts(1, true)];
+        assert_eq!(both.run(&after), 0, "{part:?}: nothing comes again");
+    }
+}
+
+#[test]
+fn clusters_keep_their_members_apart() {
+    for part in PARTS {
+        let mut both = Both::new(part);
+        both.run(&[0, 1, 2].map(|vcpu| page(vcpu, reg::DFR, 0)));
+        both.run(&[0, 1, 2].map(|vcpu| page(vcpu, reg::LDR, (vcpu << 4 | 1) << 24)));
+        both.run(&[1, 2].map(|vcpu| interrupts(vcpu, true)));
+        assert_eq!(both.run(&ipi(0, 0x21, reg::ICR_LOGICAL | 0x41)), 1, "{part:?}");
+    }
+}
+
+#[test]
+fn logical_ids_of_both_modes_switch_avic_off() {
+    let mut both = Both::new(Part::X2Avic);
+    both.run(&[page(1, reg::LDR, 2 << 24), base(0, HOME | msr::APIC_BASE_X2APIC)]);
+    assert!(both.driven.inhibits().has(Inhibit::LogicalIdAliased));
+    both.run(&[1, 2].map(|vcpu| base(vcpu, HOME | msr::APIC_BASE_X2APIC)));
+    assert!(both.driven.inhibits().is_empty() && both.are_on());
+}
+
+#[test]
+fn the_end_of_a_level_comes_to_the_ioapic() {
+    for part in PARTS {
+        let mut both = Both::new(part);
+        both.run(&level_to_1());
+        both.run(&[interrupts(1, true)]);
+        let (vm, pin, level) = (0, 0, true);
+        assert_eq!(both.run(&[Act::Line { vm, pin, level }]), 1, "{part:?}");
+        let end = [page(1, reg::EOI, 0), interrupts(1, true)];
+        assert_eq!(both.run(&end), 1, "{part:?}: it is still asserted");
+        let level = false;
+        assert_eq!(both.run(&[Act::Line { vm, pin, level }]), 0);
+        assert_eq!(both.run(&end), 0, "{part:?}");
+    }
+}
+
+#[test]
+fn an_interrupt_of_the_class_of_cr8_comes_when_that_falls() {
+    for part in PARTS {
+        let mut both = Both::new(part);
+        let cr8 = |value| Act::Cr8 { vcpu: 1, value };
+        both.run(&[cr8(4), interrupts(1, true)]);
+        assert_eq!(both.run(&ipi(0, 1, 0x41)), 0, "{part:?}");
+        assert_eq!(both.run(&[cr8(3)]), 1, "{part:?}");
+    }
+}

@@ -1,0 +1,157 @@
+//! What AVIC leaves of the exits that interrupts cost, in the experiments that are about it.
+
+use holdfast_sim::Outcome;
+
+use crate::everywhere::{run_seed, run_variant};
+
+/// The experiments, small: name, case, vCPUs, scale.
+const SMALL: &[(&str, &str, u64, f64)] = &[
+    ("avic-hackbench", "2-vcpus", 2, 0.0005),
+    ("avic-hackbench", "4-vcpus", 4, 0.0005),
+    ("avic-tar", "4-vcpus", 4, 0.005),
+    ("avic-netperf", "1-vcpu", 1, 0.001),
+];
+
+/// APIC registers that each CPU of the guest writes once, as it starts, and that hardware does not do alone: DFR, LDR, SVR, the
+/// timer's divisor and its vector.
+const WRITTEN_AT_BOOT: u64 = 5;
+
+fn count(outcome: &Outcome, name: &str) -> u64 {
+    outcome.vms[0].counters.get(name).copied().unwrap_or(0)
+}
+
+/// Exits of the measured interval for `cause`.
+fn exits(outcome: &Outcome, cause: &str) -> u64 {
+    count(outcome, &format!("measured_exits.exit_{cause}"))
+}
+
+/// What AVIC promises and the run did not keep. Each vCPU has a pCPU whenever it wants one, so that a target which does not run
+/// is halted.
+fn broken_promises(outcome: &Outcome, vcpus: u64) -> Vec<&'static str> {
+    let of_guest = count(outcome, "guest.reschedule_ipis") + count(outcome, "guest.call_ipis");
+    let (sent, halted) = (count(outcome, "avic_ipis"), count(outcome, "avic_incomplete_ipi_1"));
+    let timer = count(outcome, "guest.timer_programs");
+    let promises = [
+        ("hardware delivers interrupts", count(outcome, "avic_interrupts") > 0),
+        ("hardware sends every IPI", sent >= of_guest),
+        (
+            "an IPI to a running target takes no exit",
+            sent == count(outcome, "avic_ipis_without_exit") + halted && halted <= count(outcome, "halt_exits"),
+        ),
+        ("the end of an interrupt takes no exit", count(outcome, "eoi") == 0),
+        ("nobody waits for a window to inject", exits(outcome, "window") == 0),
+        ("no APIC register is an MSR", exits(outcome, "msr") == 0),
+        (
+            "only the timer's registers exit after boot",
+            count(outcome, "avic_unaccelerated_access") <= timer + vcpus * WRITTEN_AT_BOOT
+                && exits(outcome, "apic") <= timer + halted,
+        ),
+    ];
+    promises
+        .into_iter()
+        .filter(|(_, kept)| !kept)
+        .map(|(promise, _)| promise)
+        .collect()
+}
+
+#[test]
+fn avic_keeps_its_promises_in_every_experiment_about_it() {
+    for &(name, case, vcpus, scale) in SMALL {
+        let outcome = run_variant(name, case, "avic", scale, &[]);
+        assert_eq!(broken_promises(&outcome, vcpus), [""; 0], "{name} {case}");
+    }
+}
+
+#[test]
+fn exits_for_interrupts_fall_away_under_avic() {
+    for &(name, case, _, scale) in SMALL {
+        let avic = run_variant(name, case, "avic", scale, &[]);
+        for emulated in ["vanilla", "avic-off"] {
+            let emulated = run_variant(name, case, emulated, scale, &[]);
+            // Sending and ending are one exit each, and so is the timer, under AVIC too.
+            let by_register = exits(&emulated, "msr");
+            assert!(by_register > exits(&avic, "apic"), "{name} {case}");
+            assert!(by_register >= exits(&emulated, "window"), "{name} {case}");
+            assert!(
+                count(&emulated, "eoi") >= count(&emulated, "irq_injections"),
+                "{name} {case}: each end takes an exit"
+            );
+            assert!(
+                count(&avic, "measured_exits") < count(&emulated, "measured_exits"),
+                "{name} {case}"
+            );
+        }
+    }
+}
+
+#[test]
+fn avic_that_is_silently_not_active_is_noticed() {
+    // Seeded fault: the variant's name promises AVIC, and the host has it off.
+    for &(name, case, vcpus, scale) in SMALL {
+        let outcome = run_variant(name, case, "avic", scale, &["host.avic=off"]);
+        let broken = broken_promises(&outcome, vcpus);
+        assert!(
+            broken.contains(&"hardware delivers interrupts")
+                && broken.contains(&"the end of an interrupt takes no exit"),
+            "{name} {case}: {broken:?}"
+        );
+    }
+}
+
+#[test]
+fn an_idle_cpu_that_stops_its_tick_writes_the_timer_twice() {
+    // netperf's guest halts once for each transaction: what is left under AVIC, besides the halt and the doorbell of the device,
+    // is the tick that stops and starts again.
+    let outcome = run_variant("avic-netperf", "1-vcpu", "avic", 0.001, &[]);
+    let transactions = count(&outcome, "netperf.transactions");
+    let halts = exits(&outcome, "hlt");
+    assert!(halts.abs_diff(transactions) <= transactions / 100, "{halts} halts");
+    let timer = exits(&outcome, "apic");
+    assert!(
+        timer.abs_diff(2 * halts) <= halts / 50,
+        "{timer} APIC exits, {halts} halts"
+    );
+}
+
+#[test]
+fn an_assigned_device_takes_no_exit_under_avic() {
+    let run = |variant| run_variant("avic-netperf", "1-vcpu", variant, 0.001, &[]);
+    let (vhost, assigned) = (run("avic"), run("assigned-avic"));
+    let transactions = count(&assigned, "netperf.transactions");
+    assert_eq!(exits(&assigned, "port"), 0, "the guest rings the device itself");
+    assert!(exits(&vhost, "port") > transactions / 2);
+    assert!(count(&assigned, "iommu_posted") >= transactions);
+    assert_eq!(
+        count(&assigned, "iommu_posted"),
+        count(&assigned, "iommu_doorbells") + count(&assigned, "iommu_logged")
+    );
+    assert_eq!(count(&assigned, "irq_injections"), 0);
+    let by_host = run("assigned");
+    assert!(count(&by_host, "iommu_by_host") >= transactions);
+    assert_eq!(count(&by_host, "iommu_posted"), 0);
+}
+
+#[test]
+fn seeds_of_hackbench_are_different_runs() {
+    // Exactly equal times keep all tasks in step, and whatever they fall into is taken for what happens.
+    let hash = |seed| run_seed("avic-hackbench", "2-vcpus", "vanilla", 0.0001, seed).history_hash;
+    assert_eq!(hash(1), hash(1));
+    assert_ne!(hash(1), hash(2));
+}
+
+#[test]
+fn a_broadcast_to_sleepers_exits_for_each_unless_one_write_names_them_all() {
+    // 254 halted vCPUs, more than a flat destination has room for; few calls.
+    let broadcast = |variant| run_variant("ipi-bench", "255-vcpus", variant, 0.01, &[]);
+    let targets = |outcome: &Outcome| outcome.vms[0].operations.expect("it counts targets that were reached");
+    let each = broadcast("avic");
+    assert_eq!(count(&each, "avic_incomplete_ipi_1"), targets(&each));
+    let shorthand = broadcast("avic-shorthand");
+    assert_eq!(count(&shorthand, "avic_incomplete_ipi_1"), targets(&shorthand) / 254);
+    let hypercall = broadcast("pv-ipi");
+    assert_eq!(
+        exits(&hypercall, "hypercall"),
+        2 * targets(&hypercall) / 254,
+        "128 targets fit in one"
+    );
+}

@@ -1,0 +1,188 @@
+//! The I/O ports of a Linux guest: a serial port that only prints, and the ports by which our process reports.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdfast_protocol::layout::{REPORT, START_LINE};
+use holdfast_protocol::{Corrupt, Message, decode};
+
+/// The first serial port of a PC.
+const SERIAL: u16 = 0x3f8;
+const LINE_CONTROL: u16 = SERIAL + 3;
+const LINE_STATUS: u16 = SERIAL + 5;
+/// Line control: the first two registers are the divisor.
+const DIVISOR_LATCH: u8 = 1 << 7;
+/// Line status: the transmitter is empty, and so is its holding register.
+const TRANSMITTER_EMPTY: u8 = 1 << 6 | 1 << 5;
+/// What a read finds where nobody answers.
+const NOBODY: u8 = 0xff;
+
+/// What is kept of what a guest prints: a panic with its backtrace.
+const CONSOLE_BYTES: usize = 16 << 10;
+/// The longest message: ours are of some hundred bytes.
+const MESSAGE_BYTES_MAX: u32 = 16 << 10;
+
+/// What answers at a guest's ports.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    console: Mutex<Console>,
+    reported: Mutex<Vec<u8>>,
+    start: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Console {
+    line_control: u8,
+    tail: VecDeque<u8>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // A thread that panicked while it held this has ended the run already.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Ports {
+    /// The guest writes `data` to `port`. Whether it has told something.
+    pub(crate) fn output(&self, port: u16, data: &[u8]) -> bool {
+        match port {
+            SERIAL => lock(&self.console).print(data),
+            LINE_CONTROL => {
+                lock(&self.console).line_control = data.first().copied().unwrap_or_default();
+            }
+            REPORT => {
+                let mut reported = lock(&self.reported);
+                // What nobody has fetched by then cannot be a message.
+                if reported.len() <= 2 * MESSAGE_BYTES_MAX as usize {
+                    reported.extend(data);
+                }
+                return reported.len() >= 4;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// The guest reads from `port`.
+    pub(crate) fn input(&self, port: u16, data: &mut [u8]) {
+        let answer = match port {
+            LINE_STATUS => TRANSMITTER_EMPTY,
+            LINE_CONTROL => lock(&self.console).line_control,
+            // ORDERING: Relaxed; it only says when.
+            START_LINE => self.start.load(Ordering::Relaxed).into(),
+            _ => NOBODY,
+        };
+        data.fill(answer);
+    }
+
+    /// The guest may begin.
+    pub(crate) fn start(&self) {
+        self.start.store(true, Ordering::Relaxed);
+    }
+
+    /// Appends all messages that are whole.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: the guest is out of order. What came before is in `messages`.
+    pub(crate) fn drain(&self, messages: &mut Vec<Message>) -> Result<(), Corrupt> {
+        let mut reported = lock(&self.reported);
+        while let Some(length) = reported.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)) {
+            if length > MESSAGE_BYTES_MAX {
+                return Err(Corrupt::Length(length));
+            }
+            let end = 4 + length as usize;
+            let Some(payload) = reported.get(4..end) else { break };
+            messages.push(decode(payload).ok_or(Corrupt::Payload)?);
+            reported.drain(..end);
+        }
+        Ok(())
+    }
+
+    /// The last lines that the guest has printed.
+    pub(crate) fn console(&self) -> Vec<String> {
+        let console = lock(&self.console);
+        let bytes: Vec<u8> = console.tail.iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let printable = |line: &str| line.chars().filter(|c| !c.is_control()).collect::<String>();
+        text.lines()
+            .map(printable)
+            .filter(|line| !line.trim().is_empty())
+            .collect()
+    }
+}
+
+impl Console {
+    fn print(&mut self, data: &[u8]) {
+        if self.line_control & DIVISOR_LATCH != 0 {
+            return;
+        }
+        self.tail.extend(data);
+        let excess = self.tail.len().saturating_sub(CONSOLE_BYTES);
+        self.tail.drain(..excess);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_protocol::encode;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(message: &Message) -> Vec<u8> {
+        let payload = encode(message);
+        [&(payload.len() as u32).to_le_bytes()[..], &payload].concat()
+    }
+
+    #[test]
+    fn what_is_printed_is_kept_and_the_divisor_is_not_printed() {
+        let ports = Ports::default();
+        ports.output(LINE_CONTROL, &[DIVISOR_LATCH | 3]);
+        ports.output(SERIAL, &[1]);
+        ports.output(LINE_CONTROL, &[3]);
+        (0..10_000).for_each(|line| {
+            for byte in format!("line {line}\r\n").bytes() {
+                ports.output(SERIAL, &[byte]);
+            }
+        });
+        let lines = ports.console();
+        assert_eq!(lines.last().map(String::as_str), Some("line 9999"));
+        assert!(lines.iter().map(String::len).sum::<usize>() <= CONSOLE_BYTES);
+        let mut status = [0];
+        ports.input(LINE_STATUS, &mut status);
+        assert_eq!(status, [TRANSMITTER_EMPTY]);
+        let mut nothing = [0; 4];
+        ports.input(0xcf8, &mut nothing);
+        assert_eq!(nothing, [NOBODY; 4]);
+    }
+
+    #[test]
+    fn messages_come_whole_however_they_are_cut() {
+        let sent = [Message::Log("a line".to_owned()), Message::Begin { now_ns: 7 }];
+        let bytes: Vec<u8> = sent.iter().flat_map(record).collect();
+        for cut in 0..bytes.len() {
+            let (ports, mut messages) = (Ports::default(), Vec::new());
+            for part in [&bytes[..cut], &bytes[cut..]] {
+                if ports.output(REPORT, part) {
+                    ports.drain(&mut messages).expect("in order");
+                }
+            }
+            assert_eq!(messages, sent);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nonsense_is_refused_or_waited_for(parts in proptest::collection::vec(
+            proptest::collection::vec(any::<u8>(), 0..5000), 0..20)
+        ) {
+            let (ports, mut messages) = (Ports::default(), Vec::new());
+            for part in parts {
+                if ports.output(REPORT, &part) && ports.drain(&mut messages).is_err() {
+                    break;
+                }
+            }
+            prop_assert!(lock(&ports.reported).len() <= 3 * MESSAGE_BYTES_MAX as usize);
+        }
+    }
+}

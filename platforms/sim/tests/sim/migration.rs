@@ -1,0 +1,169 @@
+//! Live migration under hackbench: every interrupt that a LAPIC accepts is taken once, whatever delivers it and wherever its vCPU
+//! goes, and planted faults are found.
+
+use std::sync::atomic::AtomicBool;
+
+use holdfast_locks::LockKind;
+use holdfast_machine::AvicPart;
+use holdfast_sim::{Audited, Config, Failure, Fate, Journey, Migration, MigrationFaults, Move, Outcome, run_migrating};
+use holdfast_workloads::{Boot, Hackbench, Workload};
+
+use crate::apicv::apicv_config;
+use crate::avic::{avic_config, counter, part};
+use crate::image::{Random, config};
+
+/// hackbench in a guest of 4 vCPUs, on 4 pCPUs that it shares with three others.
+fn hackbench(mut config: Config, loops: u32) -> Config {
+    config.vms[0].boot = Boot {
+        lock: LockKind::PvQspin,
+        hz: 250,
+        wake_wide: true,
+        workload: Workload::Hackbench(Hackbench {
+            groups: 4,
+            pairs: 5,
+            loops,
+            ..Hackbench::default()
+        }),
+        ..Boot::default()
+    };
+    config.host.hz = 250;
+    config.limit_ns = 30_000_000_000;
+    config
+}
+
+fn avic(seed: u64) -> Config {
+    avic_config(4, 4, 3, seed)
+}
+
+fn x2avic(seed: u64) -> Config {
+    let mut config = avic(seed);
+    let mut part = part();
+    part.hardware.x2avic = true;
+    config.machine.avic = Some(AvicPart { family: 0x19, ..part });
+    config.host.avic.x2avic = true;
+    config
+}
+
+/// `count` migrations at random moments, and about as many moves between pCPUs.
+fn journey(count: usize, faults: MigrationFaults, seed: u64) -> Journey {
+    let mut random = Random(seed);
+    let migrations = (0..count).map(|_| Migration {
+        after_ns: 1 + random.next(600_000),
+        downtime_ns: random.next(200_000),
+    });
+    let migrations = migrations.collect();
+    let moves = (0..count).map(|_| Move {
+        after_ns: 1 + random.next(600_000),
+        vcpu: random.next(4) as u32,
+        to: random.next(4) as u32,
+    });
+    Journey {
+        migrations,
+        moves: moves.collect(),
+        faults,
+    }
+}
+
+fn travel(config: &Config, journey: &Journey) -> Result<(Outcome, Audited), Failure> {
+    run_migrating(config, &AtomicBool::new(false), journey, |vm, machine| {
+        holdfast_workloads::image(machine, &vm.boot)
+    })
+}
+
+/// `count` migrations in one run, none of which loses or doubles anything.
+fn all_arrive(config: Config, count: usize) -> (Outcome, Audited) {
+    // So much that it goes on for longer than they take.
+    let config = hackbench(config, count as u32 * 12);
+    let journey = journey(count, MigrationFaults::default(), config.seed);
+    let (outcome, audited) = travel(&config, &journey).unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(audited.migrations, count as u64, "hackbench ended first");
+    let mut all = Fate::default();
+    for (vector, fate) in &audited.by_vector {
+        println!("vector {vector:#x}: {fate:?}");
+        all.sent += fate.sent;
+        all.coalesced += fate.coalesced;
+        all.taken += fate.taken;
+    }
+    println!(
+        "{count} migrations, {} sent, {} moves, {all:?}, end {} ns",
+        audited.sent, audited.moves, outcome.end_ns
+    );
+    (outcome, audited)
+}
+
+#[test]
+fn live_migration_under_avic_loses_and_doubles_nothing() {
+    let (outcome, audited) = all_arrive(avic(1), 60);
+    assert!(counter(&outcome, "avic_ipis_without_exit") > 1000);
+    assert!(counter(&outcome, "avic_incomplete_ipi_1") > 10);
+    assert!(audited.moves > 30);
+}
+
+#[test]
+fn so_it_does_however_interrupts_are_delivered() {
+    let (outcome, _) = all_arrive(x2avic(2), 30);
+    assert!(counter(&outcome, "avic_ipis_without_exit") > 1000);
+    for sends in [true, false] {
+        let (outcome, _) = all_arrive(apicv_config(sends, 4, 4, 3, 3), 30);
+        assert!(counter(&outcome, "apicv_interrupts") > 200);
+    }
+    let (outcome, _) = all_arrive(config(4, 4, 3, 4), 30);
+    assert!(counter(&outcome, "irq_injections") > 200, "the emulated LAPIC");
+}
+
+/// The first failure of some runs with something left out.
+fn found(config: impl Fn(u64) -> Config, faults: MigrationFaults) -> Failure {
+    let run = |seed| travel(&hackbench(config(seed), 500), &journey(40, faults, seed));
+    let mut runs = (1..6).filter_map(|seed| run(seed).err());
+    runs.next().expect("the fault is found")
+}
+
+#[test]
+fn requests_that_stay_behind_are_found() {
+    let faults = MigrationFaults {
+        without_requests: true,
+        ..MigrationFaults::default()
+    };
+    let failure = found(avic, faults);
+    assert!(matches!(failure, Failure::LostInterrupt(_)), "{failure}");
+}
+
+#[test]
+fn a_sleeper_that_no_kick_reaches_any_more_is_found() {
+    let faults = MigrationFaults {
+        without_flags: true,
+        ..MigrationFaults::default()
+    };
+    let failure = found(avic, faults);
+    assert!(matches!(failure, Failure::LostInterrupt(_)), "{failure}");
+}
+
+#[test]
+fn a_vector_under_way_into_its_vcpu_that_stays_behind_is_found() {
+    let faults = MigrationFaults {
+        without_injection: true,
+        ..MigrationFaults::default()
+    };
+    let failure = found(|seed| config(4, 4, 3, seed), faults);
+    assert!(matches!(failure, Failure::LostInterrupt(_)), "{failure}");
+}
+
+#[test]
+fn a_host_id_of_before_the_move_is_found() {
+    let stale = |seed| {
+        let mut config = avic(seed);
+        config.host.avic.faults.stale_host_id = true;
+        config
+    };
+    let failure = found(stale, MigrationFaults::default());
+    assert!(matches!(failure, Failure::LostInterrupt(_)), "{failure}");
+}
+
+#[test]
+#[ignore = "the long form: a thousand migrations, and under AVIC, x2AVIC, Intel's counterparts and the emulated LAPIC each"]
+fn a_thousand_live_migrations_under_hackbench() {
+    let intel = |sends| apicv_config(sends, 4, 4, 3, 1);
+    for config in [avic(1), x2avic(1), intel(true), intel(false), config(4, 4, 3, 1)] {
+        all_arrive(config, 1000);
+    }
+}

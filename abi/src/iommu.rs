@@ -5,16 +5,19 @@
 //! high  7:0 vector  51:12 backing page  63:56 destination, high bits
 //! ```
 //!
-//! Source: AMD I/O Virtualization Technology Specification, "Interrupt Remapping Tables" and "Guest APIC Log".
+//! Source: AMD I/O Virtualization Technology Specification (48882), "Interrupt Remapping Tables" and "Guest APIC Log"; what of it
+//! could be compared agrees with Linux 6.17 (`amd_iommu_types.h`).
 
 use crate::avic::{GaTag, PAGE_ADDRESS};
 
 /// Status register; software clears its bits by writing ones.
 pub const STATUS: u32 = 0x2020;
-/// Status: the GA log was full when there was something for it. Nothing is logged until this is cleared and the log, which the
-/// part has switched off, is switched on again (`GALogRun`, bit 8, says whether it is; left out here).
+/// Status: the GA log was full when there was something for it. The part stops the log (`GALogRun`, bit 8, becomes 0), and nothing
+/// is logged until software has restarted it: logging off, this bit cleared, logging on again (§2.7.4). One bit stands for all
+/// of that here: the log is stopped as long as this is set. It can be set without [`STATUS_GA_INTERRUPT`].
 pub const STATUS_GA_OVERFLOW: u64 = 1 << 9;
-/// Status: the GA log has something new. The interrupt is sent when this becomes set.
+/// Status: the GA log has something new. An interrupt is sent when this or the bit of the overflow becomes set and neither was
+/// (that the two share one edge is an assumption; it sends the fewest interrupts).
 pub const STATUS_GA_INTERRUPT: u64 = 1 << 10;
 /// Register with the address of the GA log and its size.
 pub const GA_LOG_BASE: u32 = 0xe0;
@@ -24,15 +27,10 @@ pub const GA_LOG_TAIL_ADDRESS: u32 = 0xe8;
 pub const GA_LOG_HEAD: u32 = 0x2040;
 /// Register: where the IOMMU writes next, in bytes.
 pub const GA_LOG_TAIL: u32 = 0x2048;
-/// Entries in the log.
+/// Entries in Linux's log.
 pub const GA_LOG_ENTRIES: usize = 512;
 /// Bytes of an entry.
 pub const GA_LOG_ENTRY_BYTES: usize = 8;
-
-/// Where in the log the entry after that at `offset` is, in bytes.
-pub const fn next_in_log(offset: u64) -> u64 {
-    (offset + GA_LOG_ENTRY_BYTES as u64) % (GA_LOG_ENTRIES * GA_LOG_ENTRY_BYTES) as u64
-}
 
 /// Where an IOMMU's registers, log and remap table lie: host-physical addresses. One entry for each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +39,8 @@ pub struct Layout {
     pub registers: u64,
     /// The GA log.
     pub log: u64,
+    /// How many entries it has.
+    pub log_entries: usize,
     /// The remap table.
     pub table: u64,
 }
@@ -49,6 +49,11 @@ impl Layout {
     /// Address of the register at `offset`.
     pub const fn register(&self, offset: u32) -> u64 {
         self.registers + offset as u64
+    }
+
+    /// Where in the log the entry after that at `offset` is, in bytes.
+    pub const fn next_in_log(&self, offset: u64) -> u64 {
+        (offset + GA_LOG_ENTRY_BYTES as u64) % (self.log_entries * GA_LOG_ENTRY_BYTES) as u64
     }
 
     /// Address of the remap entry of `device`.
@@ -163,7 +168,7 @@ impl RemapEntry {
     }
 }
 
-/// An entry of the GA log: 31:0 tag, 47:32 device, 63:60 event code 1 (from memory).
+/// An entry of the GA log: 31:0 tag, 47:32 device, 63:60 kind, 1 for a guest's interrupt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GaLogEntry(pub u64);
 

@@ -25,6 +25,16 @@ pub trait Memory {
     /// # Errors
     /// What it is instead.
     fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>>;
+    /// Loads the aligned word of 128 bits at `address`, low half first, as devices read it: in one step. Memory that nobody
+    /// changes meanwhile may do it in two.
+    fn load128(&self, address: u64) -> Option<[u64; 2]> {
+        Some([self.load64(address)?, self.load64(address + 8)?])
+    }
+    /// Stores it, in one step (CMPXCHG16B); or in two, where nobody looks in between.
+    fn store128(&self, address: u64, [low, high]: [u64; 2]) {
+        self.store64(address + 8, high);
+        self.store64(address, low);
+    }
     /// A full fence.
     fn fence(&self);
 }

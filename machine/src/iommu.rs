@@ -5,10 +5,12 @@
 //!
 //! - **IRR first**: IRR is set before IsRun is read, which is not cached (Linux, `amd_iommu_update_ga`). The hypervisor clears
 //!   IsRun before it looks at IRR; so one of both sees the other.
-//! - **A log that is full loses entries, and says so**: then nothing is logged before the hypervisor has cleared the overflow.
+//! - **A log that is full loses entries, and says so**: then nothing is logged before the hypervisor has restarted the log.
 //!   IRR is set all the same.
-//! - **One interrupt for what is new**: the log's own interrupt is sent when its status bit becomes set; whoever clears that
-//!   bit looks at the log afterwards.
+//! - **One interrupt for what is new**: the log's own interrupt is sent when the first of its status bits becomes set; whoever
+//!   clears them looks at the log afterwards.
+//!
+//! Not known: whether an interrupt is logged whose IRR bit was set already. Here it is, since the vCPU may sleep all the same.
 
 use holdfast_abi::Memory;
 use holdfast_abi::avic::GaTag;
@@ -67,12 +69,8 @@ impl<'m, M: Memory> Iommu<'m, M> {
     }
 
     fn entry(&self, device: u16) -> RemapEntry {
-        let address = self.layout.entry(device);
-        let half = |address| self.memory.load64(address).unwrap_or(0);
-        RemapEntry {
-            low: half(address),
-            high: half(address + 8),
-        }
+        let [low, high] = self.memory.load128(self.layout.entry(device)).unwrap_or_default();
+        RemapEntry { low, high }
     }
 
     /// `device` signals its interrupt.
@@ -118,22 +116,22 @@ impl<'m, M: Memory> Iommu<'m, M> {
         }
         let head = self.memory.load64(register(iommu::GA_LOG_HEAD)).unwrap_or(0);
         let tail = self.memory.load64(register(iommu::GA_LOG_TAIL)).unwrap_or(0);
-        let next = iommu::next_in_log(tail);
+        let next = self.layout.next_in_log(tail);
         if next == head {
-            return self.raise(iommu::STATUS_GA_OVERFLOW | iommu::STATUS_GA_INTERRUPT);
+            return self.raise(iommu::STATUS_GA_OVERFLOW);
         }
         self.memory.store64(self.layout.log + tail, entry.0);
         self.memory.store64(register(iommu::GA_LOG_TAIL), next);
         self.raise(iommu::STATUS_GA_INTERRUPT)
     }
 
-    /// Sets `bits` of the status register. Whether the interrupt's was not set before.
+    /// Sets `bits` of the status register. Whether the interrupt is sent: neither of the log's was set before.
     fn raise(&self, bits: u64) -> bool {
         let address = self.layout.register(iommu::STATUS);
         let mut before = self.memory.load64(address).unwrap_or(0);
         while let Some(Err(now)) = self.memory.compare_exchange64(address, before, before | bits) {
             before = now;
         }
-        before & iommu::STATUS_GA_INTERRUPT == 0
+        before & (iommu::STATUS_GA_INTERRUPT | iommu::STATUS_GA_OVERFLOW) == 0
     }
 }

@@ -68,6 +68,8 @@ pub struct AvicFaults {
     pub active_before_mode: bool,
     /// [`enter`] does not look at requests after the mode is set.
     pub entry_without_look: bool,
+    /// [`enter`] does not fence.
+    pub entry_without_fence: bool,
     /// [`deactivate`] does not fence.
     pub deactivate_without_fence: bool,
     /// The tables are not written anew for a vCPU that was restored.
@@ -76,9 +78,13 @@ pub struct AvicFaults {
     pub remap_keeps_destination: bool,
     /// Remap entries keep IsRun ([`Remap::stopped`](super::remap::Remap::stopped)).
     pub remap_stays_running: bool,
+    /// Remap entries are told of a halt behind the fence ([`blocking`](super::remap::blocking)).
+    pub remap_after_fence: bool,
     /// The IOMMU's log is not read ([`drain`](super::remap::drain)).
     pub log_not_drained: bool,
-    /// Nobody is looked for whose entry a full log has lost.
+    /// The log's status bit is cleared after the log is read.
+    pub cleared_after_drain: bool,
+    /// Nobody is looked for whose entry a full log has lost: what Linux does.
     pub overflow_ignored: bool,
 }
 
@@ -204,7 +210,10 @@ pub fn complete(presence: &impl Presence, here: Option<u32>, faults: AvicFaults)
 /// The vCPU is about to enter its guest. False if it must not yet: a request came.
 pub fn enter(memory: &impl Memory, presence: &impl Presence, faults: AvicFaults) -> bool {
     presence.set_in_guest();
-    memory.fence();
+    // Pairs with the senders' fences between IRR and mode, and with the IOMMU's between IRR and IsRun.
+    if !faults.entry_without_fence {
+        memory.fence();
+    }
     faults.entry_without_look || !presence.has_request()
 }
 

@@ -14,7 +14,7 @@ use holdfast_abi::iommu::{GA_LOG_ENTRIES, Layout, RemapEntry};
 use holdfast_abi::lapic::DeliveryMode;
 
 use super::memory::{self, HostMemory};
-use super::remap::{self, Remap};
+use super::remap::{self, Remap, Woken};
 use crate::boundary::{Cost, TaskId, VcpuId, VmId};
 use crate::error::{ConfigError, in_range};
 use crate::host::Host;
@@ -136,18 +136,26 @@ impl Host {
             .map(|(device, _)| device)
     }
 
+    /// The remap entries of those.
+    pub(super) fn iommu_entries<'h>(
+        &'h self,
+        memory: &'h HostMemory<'h>,
+        vcpu: VcpuId,
+    ) -> impl Iterator<Item = Remap<'h, HostMemory<'h>>> {
+        self.posted_to(vcpu).map(move |device| self.remap(memory, device))
+    }
+
     /// `vcpu` runs on `pcpu` from now on.
     pub(super) fn iommu_running(&self, vcpu: VcpuId, pcpu: u32) {
         let memory = HostMemory(self);
-        self.posted_to(vcpu)
-            .for_each(|device| self.remap(&memory, device).running(pcpu));
+        self.iommu_entries(&memory, vcpu).for_each(|entry| entry.running(pcpu));
     }
 
-    /// `vcpu` does not run; `sleeps`: it is to be woken. Before AVIC's own bit, whose fence is for both.
+    /// `vcpu` does not run; `sleeps`: it is to be woken.
     pub(super) fn iommu_stopped(&self, vcpu: VcpuId, sleeps: bool) {
         let memory = HostMemory(self);
-        self.posted_to(vcpu)
-            .for_each(|device| self.remap(&memory, device).stopped(sleeps));
+        self.iommu_entries(&memory, vcpu)
+            .for_each(|entry| entry.stopped(sleeps));
     }
 
     /// AVIC of `vcpu`, which is outside guest mode on `pcpu`, is switched on: devices' interrupts for it alone need no host
@@ -216,27 +224,33 @@ impl Host {
     /// The log's interrupt came: wakes whom it names (`avic_ga_log_notifier`). If entries are missing, all who may be meant.
     pub(crate) fn ga_log_interrupt(&mut self, step: &mut Step<'_>) {
         step.charge(Cost::HostInterrupt, 1);
-        let mut tags = Vec::new();
+        let mut woken = Vec::new();
         let faults = self.config.avic.faults;
-        let overflow = remap::drain(&HostMemory(self), Host::IOMMU, faults, |entry| tags.push(entry.tag()));
-        for tag in tags {
-            let Some(vm) = tag.vm().checked_sub(1).map(VmId) else {
-                continue;
-            };
-            let known = self.vms.get(vm.0 as usize).is_some_and(|vm| tag.vcpu() < vm.vcpus);
-            if known {
-                let vcpu = self.vcpu_id(vm, tag.vcpu());
-                self.at(vcpu).counters.avic_ga_log += 1;
-                self.wake_up(vcpu, step);
-            }
-        }
-        if overflow && !faults.overflow_ignored {
-            let handlers = self.iommu.handlers.clone();
-            for handler in handlers {
-                if let Handler::Guest { posted: Some(vcpu), .. } = handler {
-                    self.wake_up(vcpu, step);
+        remap::drain(&HostMemory(self), Host::IOMMU, faults, |whom| woken.push(whom));
+        for whom in woken {
+            match whom {
+                Woken::Tagged(tag) => self.wake_tagged(tag, step),
+                Woken::Everyone => {
+                    for handler in self.iommu.handlers.clone() {
+                        if let Handler::Guest { posted: Some(vcpu), .. } = handler {
+                            self.wake_up(vcpu, step);
+                        }
+                    }
                 }
             }
+        }
+    }
+
+    /// Wakes the vCPU with `tag`, if there is one.
+    fn wake_tagged(&mut self, tag: GaTag, step: &mut Step<'_>) {
+        let Some(vm) = tag.vm().checked_sub(1).map(VmId) else {
+            return;
+        };
+        let known = self.vms.get(vm.0 as usize).is_some_and(|vm| tag.vcpu() < vm.vcpus);
+        if known {
+            let vcpu = self.vcpu_id(vm, tag.vcpu());
+            self.at(vcpu).counters.avic_ga_log += 1;
+            self.wake_up(vcpu, step);
         }
     }
 }

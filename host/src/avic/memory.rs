@@ -40,6 +40,7 @@ const PHYSICAL_TABLE_BYTES: u64 = 8 * PAGE_BYTES;
 pub(crate) const IOMMU: Layout = Layout {
     registers: IOMMU_BASE,
     log: IOMMU_BASE + 0x1_0000_0000,
+    log_entries: iommu::GA_LOG_ENTRIES,
     table: IOMMU_BASE + 0x2_0000_0000,
 };
 

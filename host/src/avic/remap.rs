@@ -2,16 +2,24 @@
 //!
 //! | IOMMU | then | host | then |
 //! |---|---|---|---|
-//! | IRR = 1 | reads IsRun: doorbell, or log | IsRun = 0, GALogIntr = 1 ([`Remap::stopped`]) | reads IRR, sleeps |
-//! | entry, then tail, then the status bit: interrupt if it was clear | | clears the status bit ([`drain`]) | reads tail |
+//! | IRR = 1 | reads IsRun: doorbell, or log | IsRun = 0, GALogIntr = 1 ([`blocking`]) | reads IRR, sleeps |
+//! | IRR = 1 | reads IsRun and GALogIntr: nobody is told | IsRun = 1 ([`Remap::running`]) | VMRUN evaluates IRR |
+//! | entry, then tail, then the status bit: interrupt if none was set | | clears the status bit ([`drain`]) | reads tail |
+//! | log full: sets the overflow's bit; nothing more is logged | | restarts the log ([`drain`]) | wakes all who may be meant |
 //!
 //! - **No lost interrupt**: in each row one side sees what the other has written.
 //! - **IsRun means it**: as IsRunning of AVIC's table, and set and cleared beside it.
+//!
+//! Destination, IsRun and GATag are not cached by the IOMMU, by its manual, and GALogIntr is not, by AMD's word (Linux 6.17,
+//! `amd_iommu_update_ga`). All else is: whoever changes that waits for an invalidation, behind which nothing that is under
+//! way goes by the entry of before (Linux, `modify_irte_ga`: flush and completion wait). A host's step needs no such wait, as
+//! nothing is under way then.
 
 use holdfast_abi::Memory;
+use holdfast_abi::avic::GaTag;
 use holdfast_abi::iommu::{self, GaLogEntry, Layout, RemapEntry};
 
-use super::handshake::AvicFaults;
+use super::handshake::{AvicFaults, Tables};
 
 /// The remap entry of a device.
 #[derive(Clone, Copy, Debug)]
@@ -27,17 +35,13 @@ pub struct Remap<'m, M> {
 
 impl<M: Memory> Remap<'_, M> {
     fn read(&self) -> RemapEntry {
-        let half = |address| self.memory.load64(address).unwrap_or(0);
-        RemapEntry {
-            low: half(self.address),
-            high: half(self.address + 8),
-        }
+        let [low, high] = self.memory.load128(self.address).unwrap_or_default();
+        RemapEntry { low, high }
     }
 
-    /// Writes `entry`. Linux does both halves in one step (CMPXCHG16B); here nobody looks between two stores of a host's step.
+    /// Writes `entry`, in one step.
     pub fn write(&self, entry: RemapEntry) {
-        self.memory.store64(self.address + 8, entry.high);
-        self.memory.store64(self.address, entry.low);
+        self.memory.store128(self.address, [entry.low, entry.high]);
     }
 
     /// The vCPU runs on the CPU with `host_id` (`amd_iommu_update_ga`).
@@ -59,29 +63,63 @@ impl<M: Memory> Remap<'_, M> {
     }
 }
 
-/// Reads what is new in the log of the IOMMU at `layout`, whose interrupt came (`iommu_poll_ga_log`). Whether it was full in the
-/// meantime: then it goes on from here, and entries are missing.
-pub fn drain<M: Memory>(memory: &M, layout: Layout, faults: AvicFaults, mut notify: impl FnMut(GaLogEntry)) -> bool {
+/// A vCPU with `tables` and the remap entries `entries` is about to look at its IRR and to sleep: its interrupts are logged from
+/// here on. The entries first, since the fence of [`Tables::blocking`] is for both. (Linux's CMPXCHG16B is a fence itself.)
+pub fn blocking<'m, M: Memory>(tables: &Tables<'m, M>, entries: impl Iterator<Item = Remap<'m, M>>) {
+    if tables.faults.remap_after_fence {
+        tables.blocking();
+    }
+    for entry in entries {
+        entry.stopped(true);
+    }
+    if !tables.faults.remap_after_fence {
+        tables.blocking();
+    }
+}
+
+/// Whom the log's interrupt is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The vCPU with this tag.
+    Tagged(GaTag),
+    /// All whose entries may be missing, behind those that are there.
+    Everyone,
+}
+
+/// The interrupt of the log of the IOMMU at `layout` came: says whom to wake (`iommu_poll_ga_log`), and restarts a log that was
+/// full (`amd_iommu_restart_ga_log`).
+///
+/// Whose entries were lost nobody knows, and all are woken who may be meant. Linux, up to 6.17 at least, wakes nobody: there such
+/// a vCPU sleeps until something else comes for it.
+pub fn drain<M: Memory>(memory: &M, layout: Layout, faults: AvicFaults, mut wake: impl FnMut(Woken)) {
     let status = layout.register(iommu::STATUS);
     // Before the log is read: what comes from here on interrupts again.
-    let seen = clear(memory, status, iommu::STATUS_GA_INTERRUPT);
-    memory.fence();
+    let mut seen = 0;
+    if !faults.cleared_after_drain {
+        seen = clear(memory, status, iommu::STATUS_GA_INTERRUPT);
+        memory.fence();
+    }
     let (head_at, tail_at) = (layout.register(iommu::GA_LOG_HEAD), layout.register(iommu::GA_LOG_TAIL));
     let mut head = memory.load64(head_at).unwrap_or(0);
     while !faults.log_not_drained && head != memory.load64(tail_at).unwrap_or(0) {
         let entry = GaLogEntry(memory.load64(layout.log + head).unwrap_or(0));
-        head = iommu::next_in_log(head);
+        head = layout.next_in_log(head);
         memory.store64(head_at, head);
         if entry.is_guest_interrupt() {
-            notify(entry);
+            wake(Woken::Tagged(entry.tag()));
         }
     }
-    let overflow = seen & iommu::STATUS_GA_OVERFLOW != 0;
-    if overflow {
-        // The log is switched off and on again (`iommu_ga_log_enable`).
-        clear(memory, status, iommu::STATUS_GA_OVERFLOW);
+    if faults.cleared_after_drain {
+        seen = clear(memory, status, iommu::STATUS_GA_INTERRUPT);
     }
-    overflow
+    if seen & iommu::STATUS_GA_OVERFLOW != 0 {
+        clear(memory, status, iommu::STATUS_GA_OVERFLOW);
+        // What was dropped until here is in IRR: pairs with the IOMMU's fence between IRR and the look at the status.
+        memory.fence();
+        if !faults.overflow_ignored {
+            wake(Woken::Everyone);
+        }
+    }
 }
 
 /// Clears `bits` of the register at `address`, as writing ones to it does; what it was.

@@ -1,7 +1,7 @@
 //! Load, put, blocking and unblocking, entry: IsRunning and mode over a vCPU's life (§1.3-1.5, §6.5).
 
-use super::handshake;
 use super::{HostMemory, Seen};
+use super::{handshake, remap};
 use crate::boundary::VcpuId;
 use crate::host::Host;
 
@@ -40,9 +40,8 @@ impl Host {
         if core::mem::replace(&mut avic.blocking, true) || !avic.active.get() {
             return;
         }
-        self.iommu_stopped(vcpu, true);
         let memory = HostMemory(self);
-        self.avic_tables(&memory, vcpu).blocking();
+        remap::blocking(&self.avic_tables(&memory, vcpu), self.iommu_entries(&memory, vcpu));
     }
 
     /// The halt of `vcpu`, which is on `pcpu`, is over (`avic_vcpu_unblocking`).

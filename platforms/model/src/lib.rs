@@ -29,6 +29,7 @@ mod catch;
 mod checker;
 mod cpu;
 pub mod fault;
+mod interrupts;
 mod loom;
 mod machine;
 mod posting;

@@ -7,20 +7,18 @@
 //!
 //! - **Only what races is modelled**: PIR and the control word. The virtual-APIC page is the vCPU's own: nobody else writes it.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool as StdAtomicBool, Ordering as StdOrdering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use ::loom::sync::Notify;
-use ::loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use ::loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+use ::loom::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use ::loom::sync::atomic::{AtomicU32, fence};
 use holdfast_abi::posted::{self, Control, PidPointer};
-use holdfast_abi::{Memory, Vmcs, lapic, vmcs};
+use holdfast_abi::{Vmcs, lapic, vmcs};
 use holdfast_host::apicv::posting::{Descriptor, PostingFaults};
 use holdfast_machine::apicv::{Apicv, Notification, Written};
 
 use crate::avic::{Sender, Waiting};
 use crate::checker::{Checker, Explored, Failure};
+use crate::interrupts::{Line, LoomMemory, Part, Waiter};
 use crate::loom::{Bounds, Loom};
 
 /// Host-physical address of the vCPU's descriptor.
@@ -83,72 +81,6 @@ impl PostingScenario {
     }
 }
 
-/// Memory: what races is loom's.
-struct LoomMemory {
-    pir: AtomicU32,
-    control: AtomicU64,
-    private: Mutex<BTreeMap<u64, u32>>,
-    fences: bool,
-}
-
-impl LoomMemory {
-    fn private(&self, address: u64, change: impl FnOnce(u32) -> u32) -> u32 {
-        let mut words = self.private.lock().expect("no holder panics");
-        let word = words.entry(address).or_insert(0);
-        std::mem::replace(word, change(*word))
-    }
-}
-
-impl Memory for LoomMemory {
-    fn load32(&self, address: u64) -> Option<u32> {
-        Some(match address {
-            PIR => self.pir.load(Acquire),
-            _ => self.private(address, |word| word),
-        })
-    }
-    fn store32(&self, address: u64, value: u32) {
-        assert_ne!(address, PIR, "PIR is changed bit by bit");
-        self.private(address, |_| value);
-    }
-    fn set32(&self, address: u64, bits: u32) -> Option<u32> {
-        Some(match address {
-            PIR => self.pir.fetch_or(bits, AcqRel),
-            _ => self.private(address, |word| word | bits),
-        })
-    }
-    fn clear32(&self, address: u64, bits: u32) -> Option<u32> {
-        Some(match address {
-            PIR => self.pir.fetch_and(!bits, AcqRel),
-            _ => self.private(address, |word| word & !bits),
-        })
-    }
-    fn load64(&self, address: u64) -> Option<u64> {
-        Some(match address {
-            CONTROL => self.control.load(Acquire),
-            TABLE => PidPointer::new(DESCRIPTOR).0,
-            _ => panic!("nothing reads {address:#x}"),
-        })
-    }
-    fn store64(&self, address: u64, _: u64) {
-        panic!("{address:#x} is changed by exchange");
-    }
-    fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>> {
-        assert_eq!(address, CONTROL, "there is one control word");
-        Some(self.control.compare_exchange(current, new, AcqRel, Acquire))
-    }
-    fn fence(&self) {
-        if self.fences {
-            fence(SeqCst);
-        }
-    }
-}
-
-/// A pCPU's lines from outside.
-struct Lines {
-    /// The notification vector.
-    notified: AtomicU32,
-}
-
 /// The vCPU, as others see it, and the pCPUs.
 struct World {
     scenario: PostingScenario,
@@ -157,36 +89,25 @@ struct World {
     cpu: AtomicU32,
     /// On the list of the sleepers of its pCPU.
     listed: AtomicU32,
-    /// 1 while its thread sleeps, or is about to.
-    sleeping: AtomicU32,
-    /// Says so to the thread itself, and orders nothing.
-    woken: StdAtomicBool,
-    /// Something came that the thread may wait for.
-    notify: Notify,
-    pcpus: [Lines; 2],
+    waiter: Waiter,
+    /// The notification vector came to this pCPU.
+    notified: [Line; 2],
 }
 
 impl World {
     fn new(scenario: &PostingScenario) -> World {
-        let lines = || Lines {
-            notified: AtomicU32::new(0),
-        };
         let control = Control::new(posted::NOTIFICATION_VECTOR, 0);
         World {
             scenario: scenario.clone(),
-            memory: LoomMemory {
-                pir: AtomicU32::new(0),
-                control: AtomicU64::new(control.0),
-                private: Mutex::default(),
-                fences: true,
-            },
+            memory: LoomMemory::default()
+                .with_bits(PIR)
+                .with_exchanged(CONTROL, control.0)
+                .with_constant(TABLE, PidPointer::new(DESCRIPTOR).0),
             in_guest: AtomicU32::new(0),
             cpu: AtomicU32::new(0),
             listed: AtomicU32::new(0),
-            sleeping: AtomicU32::new(0),
-            woken: StdAtomicBool::new(false),
-            notify: Notify::new(),
-            pcpus: [lines(), lines()],
+            waiter: Waiter::new(),
+            notified: [Line::new(), Line::new()],
         }
     }
 
@@ -210,11 +131,11 @@ impl World {
                 if self.in_guest.load(Acquire) == 1 {
                     self.ring(self.cpu.load(Acquire));
                 } else {
-                    self.wake();
+                    self.waiter.wake();
                 }
             }
             Sender::Hardware => {
-                let memory = Sending {
+                let memory = Part {
                     memory: &self.memory,
                     fences: !self.scenario.hardware_without_fence,
                 };
@@ -226,6 +147,7 @@ impl World {
                     other => panic!("an IPI to a vCPU in the table ends in {other:?}"),
                 }
             }
+            Sender::Device => unreachable!("the IOMMU posts as another vCPU does"),
         }
     }
 
@@ -241,57 +163,13 @@ impl World {
     /// The handler of the wake-up vector, on the pCPU that the vCPU's list belongs to.
     fn look_for_sleepers(&self) {
         if self.listed.load(Acquire) == 1 && self.descriptor().control().is_on() {
-            self.wake();
+            self.waiter.wake();
         }
     }
 
     fn ring(&self, pcpu: u32) {
-        self.pcpus[pcpu as usize].notified.swap(1, AcqRel);
-        self.notify.notify();
-    }
-
-    /// Wakes the vCPU's thread if it sleeps.
-    fn wake(&self) {
-        fence(SeqCst);
-        if self.sleeping.compare_exchange(1, 0, AcqRel, Relaxed).is_ok() {
-            self.woken.store(true, StdOrdering::Relaxed);
-            self.notify.notify();
-        }
-    }
-}
-
-/// The memory as hardware that posts accesses it.
-struct Sending<'m> {
-    memory: &'m LoomMemory,
-    fences: bool,
-}
-
-impl Memory for Sending<'_> {
-    fn load32(&self, address: u64) -> Option<u32> {
-        self.memory.load32(address)
-    }
-    fn store32(&self, address: u64, value: u32) {
-        self.memory.store32(address, value);
-    }
-    fn set32(&self, address: u64, bits: u32) -> Option<u32> {
-        self.memory.set32(address, bits)
-    }
-    fn clear32(&self, address: u64, bits: u32) -> Option<u32> {
-        self.memory.clear32(address, bits)
-    }
-    fn load64(&self, address: u64) -> Option<u64> {
-        self.memory.load64(address)
-    }
-    fn store64(&self, address: u64, value: u64) {
-        self.memory.store64(address, value);
-    }
-    fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>> {
-        self.memory.compare_exchange64(address, current, new)
-    }
-    fn fence(&self) {
-        if self.fences {
-            self.memory.fence();
-        }
+        self.notified[pcpu as usize].pull();
+        self.waiter.notify();
     }
 }
 
@@ -324,7 +202,7 @@ impl VcpuThread<'_> {
         let (mut taken, mut moved) = (0u32, false);
         loop {
             // Interrupts are masked: notifications that came before count for nothing, later ones wait for the entry.
-            world.pcpus[self.pcpu as usize].notified.swap(0, AcqRel);
+            world.notified[self.pcpu as usize].take();
             world.in_guest.store(1, Release);
             fence(SeqCst);
             self.sync(&mut control);
@@ -372,8 +250,8 @@ impl VcpuThread<'_> {
             Waiting::SpinsAndMoves | Waiting::Spins => {}
             Waiting::Deactivates | Waiting::DeactivatesAndMoves => unreachable!("posting has no such toggle"),
         }
-        while world.pcpus[self.pcpu as usize].notified.swap(0, AcqRel) == 0 {
-            world.notify.wait();
+        while !world.notified[self.pcpu as usize].take() {
+            world.waiter.wait();
         }
         let mut apic = Apicv::new(&world.memory, control).expect("it is on");
         apic.notified(posted::NOTIFICATION_VECTOR)
@@ -382,22 +260,18 @@ impl VcpuThread<'_> {
     /// HLT has exited.
     fn sleep(&mut self, control: &mut Vmcs) {
         let world = self.world;
-        // An exchange, as the kernel's `set_current_state` is on x86; loom orders no plain store after another's exchange.
-        world.sleeping.swap(1, AcqRel);
-        fence(SeqCst);
+        world.waiter.prepare(true);
         self.sync(control);
         if control.status.requesting() == 0 {
             world.listed.store(1, Release);
             if world.descriptor().block() {
                 world.look_for_sleepers();
             }
-            while !world.woken.swap(false, StdOrdering::Relaxed) {
-                world.notify.wait();
-            }
+            world.waiter.sleep();
             world.listed.store(0, Release);
             self.load(self.pcpu ^ 1);
         }
-        world.sleeping.swap(0, AcqRel);
+        world.waiter.finish();
     }
 }
 

@@ -2,6 +2,8 @@
 
 use holdfast_model::{AvicScenario, Bounds, Sender, Waiting};
 
+mod device;
+
 use Sender::{Hardware, Software};
 use Waiting::{Deactivates, Halts, Spins, SpinsAndMoves};
 

@@ -149,7 +149,10 @@ fn entering_user_mode_and_spending_no_time_there_is_no_progress() {
     let program: Program = Rc::new(|cpu: &SimCpu| {
         for _ in 0..60_000 {
             cpu.compute(500_000);
+            // Too short to be lived through at once; the exit from user mode comes behind it.
+            cpu.compute(500);
             cpu.executing(Mode::User);
+            cpu.kick(cpu.cpu());
             cpu.executing(Mode::Kernel);
         }
     });

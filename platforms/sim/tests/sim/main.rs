@@ -16,6 +16,7 @@ mod migration;
 mod native;
 mod numa;
 mod pause;
+mod refill;
 mod startup;
 mod threads;
 mod timeline;

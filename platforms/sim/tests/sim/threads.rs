@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use holdfast_host::{SchedConfig, SchedulerKind};
+use holdfast_locks::thread::Thread;
 use holdfast_locks::{BootLock, CpuId, LockKind, Paravirt, Platform, Word};
+use holdfast_machine::{Costs, Picos};
 use holdfast_sim::{Config, Failure, Outcome, SimThread, SimWord, Waits, run_threads};
 
 use crate::image::{coarsen, config};
@@ -144,7 +146,7 @@ fn threads_that_give_way_share_a_cpu_evenly_and_quickly() {
         thread.begin();
         for _ in 0..2000 {
             thread.compute(500);
-            holdfast_locks::thread::Thread::give_way(thread);
+            thread.give_way();
             let mine = &told[thread.index() as usize];
             mine.set(mine.get() + 1);
         }
@@ -161,4 +163,148 @@ fn threads_that_give_way_share_a_cpu_evenly_and_quickly() {
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
     let (one, other) = (counts[0].get(), counts[1].get());
     assert!(one.abs_diff(other) < 200, "{one} and {other}");
+}
+
+#[test]
+fn a_wake_up_ends_one_sleep_and_no_other() {
+    const TURNS: u32 = 100;
+    let word = SimWord::new(0);
+    let (sleeps, ends) = (Cell::new(0u32), Cell::new(0u32));
+    let body = move |thread: &SimThread| {
+        thread.begin();
+        for turn in 0..TURNS {
+            if thread.index() == 0 {
+                sleeps.set(sleeps.get() + 1);
+                thread.futex_wait(&word, 0);
+                ends.set(ends.get() + 1);
+            } else {
+                while sleeps.get() == turn {
+                    thread.compute(1_000);
+                }
+                // It is asleep by then, and has had the time to end another sleep for nothing.
+                thread.compute(50_000);
+                assert_eq!(ends.get(), turn, "nobody has woken it");
+                thread.futex_wake(&word);
+            }
+        }
+        if thread.index() == 0 {
+            thread.done(None);
+        }
+    };
+    let config = machine(0, SchedulerKind::Eevdf612);
+    let outcome = run_threads(
+        &config,
+        &AtomicBool::new(false),
+        &[vec![0], vec![1]],
+        Waits::default(),
+        body,
+    );
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_thread_that_never_calls_the_kernel_is_preempted() {
+    let done = Rc::new([Cell::new(0u32), Cell::new(0u32)]);
+    let told = Rc::clone(&done);
+    let body = move |thread: &SimThread| {
+        thread.begin();
+        for _ in 0..10_000 {
+            thread.compute(10_000);
+            let mine = &told[thread.index() as usize];
+            mine.set(mine.get() + 1);
+        }
+        thread.done(None);
+    };
+    let config = machine(0, SchedulerKind::Eevdf612);
+    let outcome = run_threads(
+        &config,
+        &AtomicBool::new(false),
+        &[vec![0], vec![0]],
+        Waits::default(),
+        body,
+    );
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    let least = done[0].get().min(done[1].get());
+    assert!(least > 9_000, "the other one got to {least} of 10000");
+}
+
+/// How many nanoseconds longer a turn of `body` takes for thread 0 when `cost` is 10 us more; the other thread does `beside`.
+fn dearer(
+    cost: impl Fn(&mut Costs) -> &mut Picos,
+    affinities: &[Vec<u32>],
+    body: impl Fn(&SimThread) + Copy + 'static,
+    beside: impl Fn(&SimThread) + Copy + 'static,
+) -> u64 {
+    const TURNS: u64 = 100;
+    let elapsed = |more_ns: u64| {
+        let mut config = machine(0, SchedulerKind::Eevdf612);
+        *cost(&mut config.machine.costs) += Picos::from_nanos(more_ns);
+        let ended = Rc::new(Cell::new(0));
+        let told = Rc::clone(&ended);
+        let lives = move |thread: &SimThread| {
+            if thread.index() > 0 {
+                loop {
+                    beside(thread);
+                }
+            }
+            thread.begin();
+            let begun = thread.now_ns();
+            for _ in 0..TURNS {
+                body(thread);
+            }
+            told.set(thread.now_ns() - begun);
+            thread.done(None);
+        };
+        let outcome = run_threads(&config, &AtomicBool::new(false), affinities, Waits::default(), lives);
+        outcome.unwrap_or_else(|failure| panic!("{failure}"));
+        ended.get()
+    };
+    (elapsed(10_000) - elapsed(0)) / TURNS
+}
+
+#[test]
+fn calls_and_switches_cost_what_the_machine_says() {
+    let (alone, beside, together) = ([vec![0]], [vec![0], vec![1]], [vec![0], vec![0]]);
+    let yields = |thread: &SimThread| thread.give_way();
+    let settles = |thread: &SimThread| {
+        thread.settle();
+    };
+    let computes = |thread: &SimThread| thread.compute(1_000);
+    let in_time = |ns: u64, wanted: std::ops::Range<u64>, what: &str| {
+        assert!(wanted.contains(&ns), "10 us more for {what}: {ns} ns");
+    };
+    let entry = dearer(
+        |costs| &mut costs.syscall,
+        &alone,
+        |thread| thread.call_kernel(),
+        computes,
+    );
+    in_time(entry, 10_000..10_100, "the entry");
+    let pick = dearer(|costs| &mut costs.sched_yield, &alone, yields, computes);
+    in_time(pick, 10_000..10_100, "sched_yield");
+    // Each gives way to the other: two switches a turn.
+    let switch = dearer(|costs| &mut costs.context_switch, &together, yields, yields);
+    in_time(switch, 19_000..21_000, "a switch");
+    let call = dearer(|costs| &mut costs.ipi_latency, &beside, settles, computes);
+    in_time(call, 10_000..10_500, "an interrupt's way");
+    let unheard = dearer(|costs| &mut costs.ipi_latency, &alone, settles, computes);
+    in_time(unheard, 0..1, "the way of an interrupt that nobody needs");
+}
+
+#[test]
+fn whoever_settles_interrupts_the_others() {
+    // Thread 0 computes, and loses time to the calls of thread 1.
+    let computes = |thread: &SimThread| thread.compute(100_000);
+    let settles = |thread: &SimThread| {
+        thread.settle();
+        thread.compute(50_000);
+    };
+    // (A kernel's interrupt entry costs what it costs in a guest.)
+    let lost = dearer(
+        |costs| &mut costs.guest_interrupt,
+        &[vec![0], vec![1]],
+        computes,
+        settles,
+    );
+    assert!((15_000..30_000).contains(&lost), "{lost} ns of 100 us");
 }

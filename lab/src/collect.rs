@@ -117,6 +117,12 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
             calibrate: row.calibrate,
         });
     let vms = || done.iter().map(|(_, outcome)| &outcome.vms[vm]);
+    // A real host cannot tell where the time went, and has no history: zeros would look as if it had told.
+    let told = || {
+        done.iter()
+            .filter(|(_, outcome)| !outcome.vms[vm].lost_time_ps.is_empty())
+    };
+    let vms_told = || told().map(|(_, outcome)| &outcome.vms[vm]);
     Case {
         case: cell.case.clone(),
         variant: cell.variant.clone(),
@@ -132,19 +138,21 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         min: summary.map(|summary| summary.min),
         max: summary.map(|summary| summary.max),
         published,
-        work_shares: vms().map(|vm| share(vm, &WORK)).collect(),
-        preempted_spin_shares: vms().map(|vm| share(vm, &PREEMPTED_SPIN)).collect(),
-        convoys: done
-            .iter()
+        work_shares: vms_told().map(|vm| share(vm, &WORK)).collect(),
+        preempted_spin_shares: vms_told().map(|vm| share(vm, &PREEMPTED_SPIN)).collect(),
+        convoys: told()
             .map(|(_, outcome)| convoy(&outcome.vms[vm], outcome.end_ns))
             .collect(),
-        longest_stalls_ns: vms().map(|vm| vm.longest_stall_ns).collect(),
+        longest_stalls_ns: vms_told().map(|vm| vm.longest_stall_ns).collect(),
         period_ns: period_ns(&cell.config.host, cell.config.machine.topology),
         counters: counters(vms()),
         lost_time: lost_time(vms()),
-        history_hash: hash(done),
-        history_hashes: done
-            .iter()
+        history_hash: if told().count() == done.len() {
+            hash(done)
+        } else {
+            String::new()
+        },
+        history_hashes: told()
             .map(|(_, outcome)| format!("{:016x}", outcome.history_hash))
             .collect(),
     }

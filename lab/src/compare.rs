@@ -143,6 +143,10 @@ pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
     })
 }
 
+/// What is to be known of samples that no simulator made.
+const REAL_HOST: &str =
+    "of a real host: no two runs there are alike, so seeds pair no samples, and what took the time is not recorded";
+
 /// What makes a comparison of `a` and `b` doubtful.
 fn doubts(a: &Results, b: &Results) -> Vec<String> {
     let mut doubts = Vec::new();
@@ -155,6 +159,12 @@ fn doubts(a: &Results, b: &Results) -> Vec<String> {
     differ("machine", a.machine.clone(), b.machine.clone());
     differ("scale", a.scale.to_string(), b.scale.to_string());
     differ("version", a.version.clone(), b.version.clone());
+    match (a.are_of_real_host(), b.are_of_real_host()) {
+        (false, false) => {}
+        (true, true) => doubts.push(format!("A and B are {REAL_HOST}")),
+        (true, false) => doubts.push(format!("A is {REAL_HOST}; B is simulated")),
+        (false, true) => doubts.push(format!("A is simulated; B is {REAL_HOST}")),
+    }
     for (name, results) in [("A", a), ("B", b)] {
         if !results.complete {
             doubts.push(format!("{name} was interrupted"));
@@ -193,9 +203,13 @@ pub fn variants(results: &Results, baseline: Option<&str>) -> Result<Compared, C
             rows.push(Row::new(a, case));
         }
     }
+    let mut remarks = Vec::new();
+    if results.are_of_real_host() {
+        remarks.push(format!("these are {REAL_HOST}"));
+    }
     Ok(Compared {
         schema: SCHEMA,
         rows,
-        remarks: Vec::new(),
+        remarks,
     })
 }

@@ -8,6 +8,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::{Findings, Place, Problem, Problems, nearest, one_of};
 
+/// Longest name that files are called after; file systems take 255 bytes, and more is put behind it.
+const FILE_NAME_BYTES_MAX: usize = 100;
+
 /// A value with the place where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -256,6 +259,35 @@ impl<'t, 'f> Reader<'t, 'f> {
             self.missing(key, "a string");
         }
         self.optional_text(key)
+    }
+
+    /// The string at `key`, which tables show: a terminal must not obey it, and it must be there to be chosen by.
+    pub(crate) fn shown_name(&mut self, key: &'static str) -> Option<&'t str> {
+        let fit = |text: &str| !text.is_empty() && !text.contains(char::is_control);
+        self.text_that(key, fit, "a name without control characters")
+    }
+
+    /// The string at `key`, after which files are called: it must not lead them to another folder.
+    pub(crate) fn file_name(&mut self, key: &'static str) -> Option<&'t str> {
+        let fit = |text: &str| {
+            let fits = (1..=FILE_NAME_BYTES_MAX).contains(&text.len()) && !text.starts_with('.');
+            fits && !text.contains(|c: char| c.is_control() || c == '/' || c == '\\')
+        };
+        self.text_that(
+            key,
+            fit,
+            "a name that files can have: up to 100 bytes, no / and no dot at its beginning",
+        )
+    }
+
+    fn text_that(&mut self, key: &'static str, fit: impl Fn(&str) -> bool, expected: &str) -> Option<&'t str> {
+        let text = self.text(key)?;
+        if !fit(text) {
+            let place = self.place_of(key);
+            self.findings
+                .add(&place, join(&self.table.path, key), format!("{text:?}"), expected);
+        }
+        Some(text)
     }
 
     /// The number at `key`, if it is there.

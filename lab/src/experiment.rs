@@ -178,7 +178,7 @@ pub fn rate_seconds(unit: &str) -> Option<f64> {
 
 fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut Findings) -> Option<Experiment> {
     let mut reader = Reader::new(document, start.clone(), findings);
-    let name = reader.text("name");
+    let name = reader.file_name("name");
     let title = reader.text("title");
     let source = reader.optional_text("source").map(str::to_owned);
     let setup = reader.optional_text("setup").map(|setup| setup.trim().to_owned());
@@ -339,7 +339,7 @@ fn layers(reader: &mut Reader<'_, '_>, key: &'static str) -> Vec<Layer> {
     }
     for (table, place) in tables {
         let mut inner = Reader::new(table, place.clone(), reader.findings());
-        let name = inner.text("name").unwrap_or_default().to_owned();
+        let name = inner.shown_name("name").unwrap_or_default().to_owned();
         let title = inner.optional_text("title").map(str::to_owned);
         let mut settings = Vec::new();
         if let Some((set, _)) = inner.optional_table("set") {

@@ -1,5 +1,7 @@
 //! Where the time went, and whether a convoy took it.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::results::{Case, Results};
@@ -28,8 +30,11 @@ pub struct Convoys {
 }
 
 impl Convoys {
-    /// Of a cell; `None` without runs.
+    /// Of a cell; `None` without runs, and for those of a real host: that none was recorded does not mean that there was none.
     pub fn of(case: &Case) -> Option<Convoys> {
+        if case.is_of_real_host() {
+            return None;
+        }
         let shares = case
             .convoys
             .iter()
@@ -65,6 +70,37 @@ fn spread(values: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     Some([summary.min, summary.median, summary.max])
 }
 
+/// What a real host tells of its guests' time: the accounts of the threads that its vCPUs are, from their start to their end.
+/// Who held or wanted a lock meanwhile it cannot know.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct HostTold {
+    /// Time that the vCPUs' threads ran, in seconds: in the guest, in exits, polling before they slept.
+    pub ran_s: f64,
+    /// Time that they were ready and had no CPU, in seconds.
+    pub ready_s: f64,
+    /// Time that they slept in halts, in seconds; null if KVM does not tell.
+    pub halted_s: Option<f64>,
+    /// Share of the time in which they wanted a CPU that went by without one.
+    pub without_cpu: f64,
+}
+
+impl HostTold {
+    fn of(counters: &BTreeMap<String, f64>) -> Option<HostTold> {
+        let seconds = |name: &str| counters.get(name).map(|ns| ns / 1e9);
+        let (ran_s, ready_s) = (seconds("cpu_time_ns")?, seconds("runnable_ns")?);
+        if ran_s <= 0.0 {
+            // The kernel keeps no account of threads.
+            return None;
+        }
+        Some(HostTold {
+            ran_s,
+            ready_s,
+            halted_s: seconds("kvm.vcpu.halt_wait_ns"),
+            without_cpu: ready_s / (ran_s + ready_s),
+        })
+    }
+}
+
 /// A cell explained.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
@@ -76,13 +112,53 @@ pub struct Row {
     pub vm: String,
     /// Whether the guest is measured.
     pub measured: bool,
-    /// Share of the vCPUs' time by cause, largest first; the shares sum to 1.
+    /// Share of the vCPUs' time by cause, largest first; the shares sum to 1. Empty on a real host.
     pub lost_time: Vec<(String, f64)>,
     /// Counters: mean of the runs.
     pub counters: Vec<(String, f64)>,
-    /// Convoys; null for a guest that is not measured.
+    /// Convoys; null for a guest that is not measured, and on a real host.
     pub convoys: Option<Convoys>,
+    /// What the host told, where it was a real one; null in the simulator, which knows all of it.
+    pub host_told: Option<HostTold>,
 }
+
+impl Row {
+    fn new(names: [&String; 3], lost_time: &BTreeMap<String, f64>, counters: &BTreeMap<String, f64>) -> Row {
+        let [case, variant, vm] = names.map(String::clone);
+        let mut lost_time: Vec<(String, f64)> =
+            lost_time.iter().map(|(cause, share)| (cause.clone(), *share)).collect();
+        lost_time.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        Row {
+            case,
+            variant,
+            vm,
+            measured: false,
+            host_told: HostTold::of(counters).filter(|_| lost_time.is_empty()),
+            lost_time,
+            counters: counters.iter().map(|(name, value)| (name.clone(), *value)).collect(),
+            convoys: None,
+        }
+    }
+}
+
+/// Counters of a real host that say what became of its guests' time: KVM's own, and those of the guest.
+pub const TELLING_OF_HOST: [&str; 15] = [
+    "guest.kicks",
+    "kvm.vcpu.directed_yield_attempted",
+    "kvm.vcpu.directed_yield_successful",
+    "kvm.vcpu.exits",
+    "kvm.vcpu.halt_exits",
+    "kvm.vcpu.halt_poll_fail_ns",
+    "kvm.vcpu.halt_poll_success_ns",
+    "kvm.vcpu.halt_wakeup",
+    "kvm.vcpu.hypercalls",
+    "kvm.vcpu.irq_injections",
+    "kvm.vcpu.preemption_other",
+    "kvm.vcpu.preemption_reported",
+    "kvm.vcpu.signal_exits",
+    "lock.acquired",
+    "lock.contended",
+];
 
 /// Counters that say whether a holder or a waiter lost its pCPU, and what was done about it.
 pub const TELLING: [&str; 14] = [
@@ -121,6 +197,8 @@ pub struct Explanation {
     pub schema: &'static str,
     /// Name of the experiment.
     pub experiment: String,
+    /// Whether a real host gave the results: then there are no lost time and no convoys, since none can be known.
+    pub of_real_host: bool,
     /// Cells in the order of the results; guests that are not measured after those that are.
     pub rows: Vec<Row>,
 }
@@ -133,60 +211,29 @@ pub fn explain(results: &Results) -> Explanation {
     let mut rows = Vec::new();
     let cells = results.cases.iter().map(|case| (&case.case, &case.variant));
     let mut seen: Vec<(&String, &String)> = Vec::new();
-    for (name, variant) in cells {
-        if seen.contains(&(name, variant)) {
+    for cell in cells {
+        if seen.contains(&cell) {
             continue;
         }
-        seen.push((name, variant));
-        for case in results
-            .cases
-            .iter()
-            .filter(|case| (&case.case, &case.variant) == (name, variant))
-        {
+        seen.push(cell);
+        for case in results.cases.iter().filter(|case| (&case.case, &case.variant) == cell) {
+            let names = [&case.case, &case.variant, &case.vm];
             rows.push(Row {
-                case: case.case.clone(),
-                variant: case.variant.clone(),
-                vm: case.vm.clone(),
                 measured: true,
-                lost_time: sorted(case.lost_time.iter()),
-                counters: case
-                    .counters
-                    .iter()
-                    .map(|(name, value)| (name.clone(), *value))
-                    .collect(),
                 convoys: Convoys::of(case),
+                ..Row::new(names, &case.lost_time, &case.counters)
             });
         }
-        for beside in results
-            .background
-            .iter()
-            .filter(|beside| (&beside.case, &beside.variant) == (name, variant))
-        {
-            rows.push(Row {
-                case: beside.case.clone(),
-                variant: beside.variant.clone(),
-                vm: beside.vm.clone(),
-                measured: false,
-                lost_time: sorted(beside.lost_time.iter()),
-                counters: beside
-                    .counters
-                    .iter()
-                    .map(|(name, value)| (name.clone(), *value))
-                    .collect(),
-                convoys: None,
-            });
+        let beside = results.background.iter();
+        for beside in beside.filter(|beside| (&beside.case, &beside.variant) == cell) {
+            let names = [&beside.case, &beside.variant, &beside.vm];
+            rows.push(Row::new(names, &beside.lost_time, &beside.counters));
         }
     }
     Explanation {
         schema: SCHEMA,
         experiment: results.experiment.clone(),
+        of_real_host: results.are_of_real_host(),
         rows,
     }
-}
-
-/// Largest share first; equal ones by name.
-fn sorted<'s>(shares: impl Iterator<Item = (&'s String, &'s f64)>) -> Vec<(String, f64)> {
-    let mut shares: Vec<(String, f64)> = shares.map(|(cause, share)| (cause.clone(), *share)).collect();
-    shares.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    shares
 }

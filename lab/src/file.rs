@@ -1,8 +1,8 @@
-//! Files that are whole or not there.
+//! Files that are whole or not there, and files of users, which may be anything.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Why a file could not be written.
@@ -22,25 +22,72 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// Writes `bytes` to `path`, which they replace; missing folders are made.
+/// More than anybody writes by hand, bytes.
+pub const TEXT_BYTES_MAX: u64 = 16 << 20;
+/// More than any results or kernel that this program reads, bytes.
+pub const BYTES_MAX: u64 = 1 << 30;
+
+/// Reads what is at `path`, if it is no more than `bytes_max`: a device can go on for ever.
+///
+/// # Errors
+/// What the file system says, or that it is more.
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let what = format!("more than {} MiB, which is no such file", bytes_max >> 20);
+        return Err(io::Error::new(ErrorKind::FileTooLarge, what));
+    }
+    Ok(bytes)
+}
+
+/// As [`read`], of UTF-8.
+///
+/// # Errors
+/// As [`read`], or that it is no UTF-8.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let what = |_| io::Error::new(ErrorKind::InvalidData, "it is no text in UTF-8");
+    String::from_utf8(read(path, bytes_max)?).map_err(what)
+}
+
+/// Where what is written to a path goes.
+enum Target {
+    /// To a file of this name, which is replaced as a whole.
+    File(PathBuf),
+    /// Into what is there: a device, a pipe. To replace it would take it away from everybody.
+    Stream(PathBuf),
+}
+
+impl Target {
+    fn of(path: &Path) -> io::Result<Target> {
+        match fs::metadata(path) {
+            Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
+            // A link stays one: the file that it names is written.
+            Ok(there) if there.is_file() => fs::canonicalize(path).map(Target::File),
+            Ok(_) => Ok(Target::Stream(path.to_owned())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Target::File(path.to_owned())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The folder of `path`.
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Writes `bytes` to `path`, which they replace; missing folders are made. A file that was there keeps its permissions, a new
+/// one has those that the user's mask leaves.
 ///
 /// # Errors
 /// What the file system says. Nothing is left behind then, and a file that was there stays.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let write = || -> io::Result<()> {
-        fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(bytes)?;
-        // Without this a crash could leave the new name with nothing behind it.
-        file.as_file().sync_all()?;
-        // Created for its owner only: what we write are ordinary files.
-        set_ordinary_permissions(file.as_file())?;
-        file.persist(path).map_err(|error| error.error)?;
-        Ok(())
+    let write = || match Target::of(path)? {
+        Target::File(path) => replace(&path, bytes),
+        Target::Stream(path) => OpenOptions::new().write(true).open(path)?.write_all(bytes),
     };
     write().map_err(|error| WriteError {
         path: path.to_owned(),
@@ -48,13 +95,139 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     })
 }
 
-#[cfg(unix)]
-fn set_ordinary_permissions(file: &fs::File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = folder(path);
+    fs::create_dir_all(folder).map_err(|error| match error.kind() {
+        // "File exists" of what is to be a folder.
+        ErrorKind::AlreadyExists => ErrorKind::NotADirectory.into(),
+        _ => error,
+    })?;
+    let mut file = new_in(folder)?;
+    file.write_all(bytes)?;
+    // Without this a crash could leave the new name with nothing behind it.
+    file.as_file().sync_all()?;
+    if let Ok(there) = fs::metadata(path) {
+        file.as_file().set_permissions(there.permissions())?;
+    }
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
 }
 
-#[cfg(not(unix))]
-fn set_ordinary_permissions(_file: &fs::File) -> io::Result<()> {
-    Ok(())
+/// An ordinary file of a name that nobody has; it is gone again unless it is kept.
+fn new_in(folder: &Path) -> io::Result<tempfile::NamedTempFile<File>> {
+    let mut new = tempfile::Builder::new();
+    // By default they are their owner's only. The system takes away what the user's mask forbids.
+    #[cfg(unix)]
+    new.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    new.tempfile_in(folder)
+}
+
+/// Whether [`write()`] to `path` can be expected to succeed. Hours of work should not end with a name that was mistyped at their
+/// beginning.
+///
+/// # Errors
+/// What stands in the way by now. Nothing is made or changed.
+pub fn check(path: &Path) -> Result<(), WriteError> {
+    let check = || match Target::of(path)? {
+        Target::File(path) => {
+            let above = folder(&path).ancestors().map(|folder| match folder {
+                folder if folder.as_os_str().is_empty() => Path::new("."),
+                folder => folder,
+            });
+            // Folders that are missing are made when there is something to put there.
+            let mut above = above.skip_while(|folder| !folder.exists());
+            let folder = above.next().unwrap_or(Path::new("."));
+            if !folder.is_dir() {
+                return Err(ErrorKind::NotADirectory.into());
+            }
+            new_in(folder).map(drop)
+        }
+        Target::Stream(path) => OpenOptions::new().write(true).open(path).map(drop),
+    };
+    check().map_err(|error| WriteError {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).expect("a folder");
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_device_is_written_to_and_stays_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (full, null) = (folder.path().join("full"), folder.path().join("null"));
+        symlink("/dev/full", &full).expect("writable");
+        symlink("/dev/null", &null).expect("writable");
+        let error = write(&full, b"x").expect_err("no space");
+        assert!(error.to_string().contains("No space left"), "{error}");
+        write(&null, b"x").expect("it takes all");
+        for link in [&full, &null] {
+            assert!(link.is_symlink(), "{}", link.display());
+        }
+        assert_eq!(names(folder.path()), ["full", "null"]);
+    }
+
+    #[test]
+    fn a_device_without_end_is_not_read_to_its_end() {
+        let error = read_text(Path::new("/dev/zero"), TEXT_BYTES_MAX).expect_err("too much");
+        assert!(error.to_string().contains("more than 16 MiB"), "{error}");
+        assert!(read(Path::new("/dev/null"), 0).expect("nothing").is_empty());
+        assert!(read_text(Path::new("/"), TEXT_BYTES_MAX).is_err());
+    }
+
+    #[test]
+    fn a_link_stays_one_and_its_file_keeps_its_permissions() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "old").expect("writable");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("ours");
+        symlink("file", &link).expect("writable");
+        write(&link, b"new").expect("writable");
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&file).expect("readable"), "new");
+        assert_eq!(fs::metadata(&file).expect("there").mode() & 0o777, 0o640);
+        assert_eq!(names(folder.path()), ["file", "link"]);
+    }
+
+    #[test]
+    fn a_new_file_has_the_permissions_of_any_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("other"), "x").expect("writable");
+        write(&folder.path().join("ours"), b"x").expect("writable");
+        let mode = |name: &str| fs::metadata(folder.path().join(name)).expect("there").mode();
+        assert_eq!(mode("ours"), mode("other"));
+    }
+
+    #[test]
+    fn a_check_finds_what_stands_in_the_way_and_makes_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("file"), "x").expect("writable");
+        check(&folder.path().join("new/er/file")).expect("folders can be made");
+        check(&folder.path().join("file")).expect("it is replaced");
+        check(Path::new("/dev/null")).expect("a device");
+        check(Path::new("here-and-now")).expect("the folder that we are in");
+        for (path, expected) in [
+            ("file/x", "not a directory"),
+            ("file/x/y", "not a directory"),
+            (".", "directory"),
+        ] {
+            let error = check(&folder.path().join(path)).expect_err(path).to_string();
+            assert!(error.to_lowercase().contains(expected), "{error}");
+        }
+        assert!(check(Path::new("/proc/x/y")).is_err(), "no file can be made there");
+        assert_eq!(names(folder.path()), ["file"]);
+    }
 }

@@ -13,6 +13,7 @@ use crate::diagnostic::{Findings, Place, Problems, one_of};
 use crate::document::{Node, Value};
 use crate::draft::{Draft, DraftVm};
 use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep};
+use crate::file;
 use crate::groups::DraftGroup;
 use crate::keys::{DEFAULT_LIMIT_NS, Effective, Setting, fresh_task};
 use crate::profile::MachineProfile;
@@ -236,7 +237,7 @@ impl Builder<'_> {
             .parent()
             .map(PathBuf::from)
             .unwrap_or_default();
-        let read = |file: &str| -> io::Result<String> { std::fs::read_to_string(folder.join(file)) };
+        let read = |file: &str| -> io::Result<String> { file::read_text(&folder.join(file), file::TEXT_BYTES_MAX) };
         let profile = match shipped::machine(name, &setting.node.place, &read) {
             Ok(profile) => Some(profile),
             Err(problems) => {

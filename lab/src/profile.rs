@@ -238,7 +238,7 @@ impl MachineProfile {
 
 fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Option<MachineProfile> {
     let mut reader = Reader::new(document, start.clone(), findings);
-    let name = reader.text("name");
+    let name = reader.shown_name("name");
     let title = reader.text("title");
     let topology = section(&mut reader, "topology", start, |reader| {
         let mut count = |key| match reader.whole(key, 1, PCPUS_MAX) {

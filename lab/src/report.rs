@@ -12,9 +12,9 @@ mod share;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::compare;
-use crate::explain::{self, Explanation, Row, TELLING};
+use crate::explain::{self, Explanation, Row, TELLING, TELLING_OF_HOST};
 use crate::results::Results;
-use crate::shown::{number, percent, result_heads, result_row, verdict};
+use crate::shown::{HOST_TOLD, convoys_note, host_told, number, percent, result_heads, result_row, verdict};
 
 /// Colours and marks, of pages and of drawings.
 const MARKS: &str = include_str!("report/marks.css");
@@ -46,7 +46,7 @@ pub fn html(results: &Results) -> String {
                     p class="kicker" { "holdfast · " (results.experiment) }
                     h1 { (title) }
                     p class="facts" {
-                        span { "machine " b { (results.machine) } }
+                        span { @if results.are_of_real_host() { "measured on " } @else { "machine " } b { (results.machine) } }
                         span { b { (results.seeds.len()) } " seeds" }
                         span { "scale " b { (results.scale) } }
                         span { "version " b { (results.version) } }
@@ -57,8 +57,12 @@ pub fn html(results: &Results) -> String {
                     (summary(results))
                     (chart::charts(results))
                     (table(results))
-                    (share::bars(&explanation))
-                    (convoys(&explanation))
+                    @if explanation.of_real_host {
+                        (threads_of_vcpus(&explanation))
+                    } @else {
+                        (share::bars(&explanation))
+                        (convoys(&explanation))
+                    }
                     (counters(&explanation))
                     (definition(results))
                     (provenance(results))
@@ -120,7 +124,7 @@ fn table(results: &Results) -> Markup {
             @for (metric, unit) in kinds {
                 @let cases = results.cases.iter().filter(|case| (&*case.metric, &*case.unit) == (metric, unit));
                 (grid(
-                    &format!("{metric}, predicted beside published"),
+                    &format!("{metric}, {} beside published", result_kind(results)),
                     &result_heads(metric, unit),
                     cases.map(|case| result_row(case).to_vec()),
                     3,
@@ -131,7 +135,7 @@ fn table(results: &Results) -> Markup {
                 @if results.scale < 1.0 && results.cases.iter().any(|case| case.metric == "elapsed") {
                     "Elapsed times are full-size equivalents: measured time / " (results.scale) ". "
                 }
-                "Convoys: runs that at some time spun longer behind preempted vCPUs than they worked."
+                (convoys_note(results.are_of_real_host()))
             }
         }
     }
@@ -151,6 +155,38 @@ fn grid(caption: &str, heads: &[String], rows: impl Iterator<Item = Vec<String>>
                     }
                 }
             }
+        }
+    }
+}
+
+/// How `results` came about.
+pub(crate) fn result_kind(results: &Results) -> &'static str {
+    if results.are_of_real_host() {
+        "measured"
+    } else {
+        "predicted"
+    }
+}
+
+/// What stands in place of lost time and convoys where nobody can know them.
+fn threads_of_vcpus(explanation: &Explanation) -> Markup {
+    let heads: Vec<String> = ["case", "variant", "guest"]
+        .iter()
+        .chain(&HOST_TOLD)
+        .map(ToString::to_string)
+        .collect();
+    let rows = explanation.rows.iter().filter_map(|row| {
+        let names = [row.case.clone(), row.variant.clone(), row.vm.clone()];
+        Some(names.into_iter().chain(host_told(&row.host_told?)).collect())
+    });
+    html! {
+        section {
+            h2 { "What a real host tells of the vCPUs' time" }
+            p class="note" {
+                "Not known, and not recorded: how much of it was work, critical sections or spinning, who held or wanted a lock when it \
+                 lost its CPU, and so whether there was a convoy."
+            }
+            (grid("The vCPUs' threads, from their start to their end; mean of the runs", &heads, rows, 3))
         }
     }
 }
@@ -195,7 +231,12 @@ fn convoys(explanation: &Explanation) -> Markup {
 fn counters(explanation: &Explanation) -> Markup {
     let rows: Vec<&Row> = explanation.rows.iter().filter(|row| row.measured).collect();
     let names = explain::counter_names(&rows);
-    let (telling, other): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| TELLING.contains(name));
+    let known: &[&str] = if explanation.of_real_host {
+        &TELLING_OF_HOST
+    } else {
+        &TELLING
+    };
+    let (telling, other): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| known.contains(name));
     html! {
         section {
             h2 { "Counters" }
@@ -250,7 +291,10 @@ fn provenance(results: &Results) -> Markup {
             case.variant.clone(),
             case.vm.clone(),
             source.unwrap_or_default(),
-            case.history_hash.clone(),
+            match case.is_of_real_host() {
+                true => "none: a real host".to_owned(),
+                false => case.history_hash.clone(),
+            },
         ]
     });
     html! {
@@ -258,7 +302,7 @@ fn provenance(results: &Results) -> Markup {
             h2 { "Provenance" }
             dl {
                 dt { "Version" } dd { code { (results.version) } }
-                dt { "Machine profile" } dd { (results.machine) }
+                dt { @if results.are_of_real_host() { "Machine" } @else { "Machine profile" } } dd { (results.machine) }
                 dt { "Seeds" } dd { (seeds.join(", ")) }
                 dt { "Scale" } dd { (results.scale) }
                 dt { "Schema" } dd { code { (results.schema) } }

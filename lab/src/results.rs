@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -84,7 +83,8 @@ pub struct Case {
     pub max: Option<f64>,
     /// What was published of this cell.
     pub published: Option<PublishedFigure>,
-    /// Share of the vCPUs' time that each sample spent working, in critical sections or outside.
+    /// Share of the vCPUs' time that each sample spent working, in critical sections or outside. This and what else only the
+    /// simulator knows is empty in results of a real host.
     pub work_shares: Vec<f64>,
     /// Share of the vCPUs' time that each sample spun behind a preempted lock holder or a preempted waiter.
     pub preempted_spin_shares: Vec<f64>,
@@ -93,13 +93,13 @@ pub struct Case {
     /// Longest stall of each sample in nanoseconds of virtual time: no vCPU of the guest did useful work or held a lock
     /// while running.
     pub longest_stalls_ns: Vec<u64>,
-    /// The host scheduler's period in nanoseconds: a runnable thread gets its turn within about that long.
+    /// The simulated host scheduler's period in nanoseconds: a runnable thread gets its turn within about that long.
     pub period_ns: u64,
     /// Counters of guest, locks, host and machine: mean of the samples, at this scale.
     pub counters: BTreeMap<String, f64>,
-    /// Where the vCPUs' time went, as fractions that sum to 1; empty without samples.
+    /// Where the vCPUs' time went, as fractions that sum to 1; empty without samples, and where a real host gave them.
     pub lost_time: BTreeMap<String, f64>,
-    /// Hash over the histories of all samples, hexadecimal.
+    /// Hash over the histories of all samples, hexadecimal; empty where there is no history: on a real host.
     pub history_hash: String,
     /// Hash over the history of each sample.
     pub history_hashes: Vec<String>,
@@ -170,7 +170,14 @@ impl Case {
         Samples {
             seeds: &self.seeds,
             values: &self.samples,
+            paired: !self.is_of_real_host(),
         }
+    }
+
+    /// Whether a real host gave the samples. It cannot know where its guests' time went, so nothing of that is recorded; files
+    /// of older programs have zeros in place of what is not known.
+    pub fn is_of_real_host(&self) -> bool {
+        !self.samples.is_empty() && self.lost_time.is_empty()
     }
 
     /// What the samples are like; `None` without any.
@@ -198,8 +205,8 @@ pub enum ReadError {
     Truncated(PathBuf, serde_json::Error),
     /// It is no JSON, or lacks what the schema has, or has what it lacks.
     Malformed(PathBuf, serde_json::Error),
-    /// It is something else, or of another version; what it says it is.
-    Foreign(PathBuf, String),
+    /// It is something else, or of another version; what it says it is, if it says so.
+    Foreign(PathBuf, Option<String>),
     /// It contradicts itself.
     Inconsistent(PathBuf, String),
 }
@@ -225,9 +232,13 @@ impl fmt::Display for ReadError {
                 )
             }
             ReadError::Foreign(path, found) => {
+                let found = match found {
+                    None => "no schema".to_owned(),
+                    Some(schema) => format!("\"schema\": {schema}{}", made_by(schema)),
+                };
                 write!(
                     f,
-                    "{}: found {found}, expected a results file with \"schema\": \"{SCHEMA}\"",
+                    "{}: found {found}, expected a results file with \"schema\": \"{SCHEMA}\", as `holdfast run --out DIR` writes it",
                     path.display()
                 )
             }
@@ -238,12 +249,32 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
+/// What else a document of ours with this schema, a JSON value, may be.
+fn made_by(schema: &str) -> &'static str {
+    let name = schema.trim_matches('"').split('/').next();
+    match name.unwrap_or_default() {
+        "holdfast.reality" => {
+            " (of `holdfast validate --against`: rates of this machine beside predicted ones; where the time of its threads went \
+             it could not know)"
+        }
+        "holdfast.bench" => " (of `holdfast bench`)",
+        "holdfast.calibration" => " (of `holdfast calibrate`)",
+        "holdfast.doctor" => " (of `holdfast kvm doctor`)",
+        "holdfast.explanation" => " (of `holdfast explain`, which needs the results themselves)",
+        "holdfast.comparison" => " (of `holdfast compare`, which needs the results themselves)",
+        "holdfast.validation" => " (of `holdfast validate`, whose results --out DIR keeps)",
+        "holdfast.trace" => " (of `holdfast trace`)",
+        "holdfast.list" => " (of `holdfast list`)",
+        _ => "",
+    }
+}
+
 /// Reads a result file.
 ///
 /// # Errors
 /// Whatever makes it something else than a whole result file of this schema.
 pub fn read(path: &Path) -> Result<Results, ReadError> {
-    let text = fs::read_to_string(path).map_err(|error| ReadError::Io(path.to_owned(), error))?;
+    let text = file::read_text(path, file::BYTES_MAX).map_err(|error| ReadError::Io(path.to_owned(), error))?;
     parse(path, &text)
 }
 
@@ -260,8 +291,8 @@ pub fn parse(path: &Path, text: &str) -> Result<Results, ReadError> {
     let document: serde_json::Value = serde_json::from_str(text).map_err(malformed)?;
     match document.get("schema") {
         Some(schema) if schema == SCHEMA => {}
-        Some(schema) => return Err(ReadError::Foreign(path.to_owned(), format!("\"schema\": {schema}"))),
-        None => return Err(ReadError::Foreign(path.to_owned(), "no schema".to_owned())),
+        Some(schema) => return Err(ReadError::Foreign(path.to_owned(), Some(schema.to_string()))),
+        None => return Err(ReadError::Foreign(path.to_owned(), None)),
     }
     let results: Results = serde_json::from_str(text).map_err(malformed)?;
     match contradiction(&results) {
@@ -278,37 +309,89 @@ fn contradiction(results: &Results) -> Option<String> {
             results.scale
         ));
     }
+    let beside = results.background.iter();
+    let beside = beside.flat_map(|beside| {
+        [&beside.case, &beside.variant, &beside.vm]
+            .into_iter()
+            .chain(beside.counters.keys())
+    });
+    if let Some(name) = beside.chain([&results.experiment]).find_map(|name| unprintable(name)) {
+        return Some(name);
+    }
     let mut seen = Vec::new();
     for case in &results.cases {
-        let row = format!("case {} / {} / {}", case.case, case.variant, case.vm);
         if seen.contains(&case.id()) {
-            return Some(format!("{row}: found twice, expected once"));
-        }
-        seen.push(case.id());
-        let lengths = [
-            case.samples.len(),
-            case.longest_stalls_ns.len(),
-            case.history_hashes.len(),
-        ];
-        if let Some(length) = lengths.into_iter().find(|length| *length != case.seeds.len()) {
+            let (name, variant, vm) = case.id();
             return Some(format!(
-                "{row}: found {} seeds for {length} samples, expected as many",
-                case.seeds.len()
+                "case {name:?} / {variant:?} / {vm:?}: found twice, expected once"
             ));
         }
-        if let Some(sample) = case
-            .samples
-            .iter()
-            .find(|sample| **sample <= 0.0 || !sample.is_finite())
-        {
-            return Some(format!("{row}: found the sample {sample}, expected a positive number"));
-        }
-        let sum: f64 = case.lost_time.values().sum();
-        if !case.lost_time.is_empty() && (sum - 1.0).abs() > 1e-6 {
-            return Some(format!("{row}: found lost_time that sums to {sum}, expected 1"));
+        seen.push(case.id());
+        if let Some(what) = contradiction_in(case) {
+            let (name, variant, vm) = case.id();
+            return Some(format!("case {name:?} / {variant:?} / {vm:?}: {what}"));
         }
     }
     None
+}
+
+/// What `case` by itself can get wrong.
+fn contradiction_in(case: &Case) -> Option<String> {
+    let names = [&case.case, &case.variant, &case.vm, &case.metric, &case.unit];
+    let names = names
+        .into_iter()
+        .chain(case.lost_time.keys())
+        .chain(case.counters.keys());
+    if let Some(name) = names.into_iter().find_map(|name| unprintable(name)) {
+        return Some(name);
+    }
+    if case.better != "lower" && case.better != "higher" {
+        return Some(format!(
+            "better: found {:?}, expected \"lower\" or \"higher\"",
+            case.better
+        ));
+    }
+    let seeds = case.seeds.len();
+    let known = [
+        case.work_shares.len(),
+        case.preempted_spin_shares.len(),
+        case.convoys.len(),
+        case.longest_stalls_ns.len(),
+        case.history_hashes.len(),
+    ];
+    // A real host knows nothing of these.
+    let known = known
+        .into_iter()
+        .filter(|length| *length > 0 || !case.is_of_real_host());
+    if let Some(length) = known.chain([case.samples.len()]).find(|length| *length != seeds) {
+        return Some(format!("found {seeds} seeds for {length} samples, expected as many"));
+    }
+    let positive = |value: f64| value > 0.0 && value.is_finite();
+    if let Some(sample) = case.samples.iter().find(|sample| !positive(**sample)) {
+        return Some(format!("found the sample {sample}, expected a positive number"));
+    }
+    if let Some(published) = case.published.as_ref().filter(|published| !positive(published.mean)) {
+        return Some(format!(
+            "published.mean: found {}, expected a positive number",
+            published.mean
+        ));
+    }
+    if let Some((cause, share)) = case.lost_time.iter().find(|(_, share)| !(0.0..=1.0).contains(*share)) {
+        return Some(format!(
+            "lost_time.{cause}: found {share}, expected a share from 0 to 1"
+        ));
+    }
+    let sum: f64 = case.lost_time.values().sum();
+    if !case.lost_time.is_empty() && (sum - 1.0).abs() > 1e-6 {
+        return Some(format!("found lost_time that sums to {sum}, expected 1"));
+    }
+    None
+}
+
+/// What is wrong with a name that a terminal would not show as it stands, or would obey.
+fn unprintable(name: &str) -> Option<String> {
+    name.contains(char::is_control)
+        .then(|| format!("found the name {name:?}, expected one without control characters"))
 }
 
 impl Results {
@@ -324,8 +407,18 @@ impl Results {
     /// # Errors
     /// What the file system says. Nothing is left behind then, and a file that was there stays.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, WriteError> {
-        let path = folder.join(format!("{}.results.json", self.experiment));
+        let path = path_in(folder, &self.experiment);
         file::write(&path, self.to_json().as_bytes())?;
         Ok(path)
     }
+
+    /// Whether a real host gave them, and not the simulator; so [`Case::is_of_real_host`].
+    pub fn are_of_real_host(&self) -> bool {
+        self.cases.iter().any(Case::is_of_real_host)
+    }
+}
+
+/// Where [`Results::write`] puts the results of `experiment`.
+pub fn path_in(folder: &Path, experiment: &str) -> PathBuf {
+    folder.join(format!("{experiment}.results.json"))
 }

@@ -1,7 +1,7 @@
 //! How numbers and results are shown, on the terminal and in reports.
 
 use crate::compare::Row;
-use crate::explain::Convoys;
+use crate::explain::{Convoys, HostTold};
 use crate::results::Case;
 use crate::stats::{Method, Verdict};
 
@@ -9,6 +9,10 @@ use crate::stats::{Method, Verdict};
 pub fn number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
+    }
+    // Beyond these neither table nor reader has room for all the zeros.
+    if !(1e-9..1e15).contains(&value.abs()) {
+        return format!("{value:.3e}");
     }
     let digits = value.abs().log10().floor() as i32;
     let decimals = (3 - digits).clamp(0, 12) as usize;
@@ -61,7 +65,11 @@ pub fn result_row(case: &Case) -> [String; 10] {
         (Some(min), Some(max)) => format!("{} - {}", number(min), number(max)),
         _ => "-".to_owned(),
     };
-    let convoys = Convoys::of(case).map_or_else(String::new, |found| format!("{} of {}", found.convoys, found.runs));
+    let convoys = match Convoys::of(case) {
+        Some(found) => format!("{} of {}", found.convoys, found.runs),
+        None if case.is_of_real_host() => "not known".to_owned(),
+        None => String::new(),
+    };
     [
         case.case.clone(),
         case.variant.clone(),
@@ -73,6 +81,33 @@ pub fn result_row(case: &Case) -> [String; 10] {
         published,
         case.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}")),
         convoys,
+    ]
+}
+
+/// What the column of convoys counts, for whoever reads a table of results; or why it does not.
+pub fn convoys_note(of_real_host: bool) -> &'static str {
+    if of_real_host {
+        "Convoys and lost time: a real host cannot know of them. `holdfast explain` shows what it does know."
+    } else {
+        "Convoys: runs that at some time spun longer behind preempted vCPUs than they worked (`holdfast explain`)."
+    }
+}
+
+/// What [`host_told`] shows.
+pub const HOST_TOLD: [&str; 4] = [
+    "ran, s",
+    "ready, without a CPU, s",
+    "of the time they wanted one, %",
+    "asleep in halts, s",
+];
+
+/// What a real host told of the vCPUs' threads.
+pub fn host_told(told: &HostTold) -> [String; 4] {
+    [
+        number(told.ran_s),
+        number(told.ready_s),
+        percent(told.without_cpu),
+        optional(told.halted_s),
     ]
 }
 
@@ -118,5 +153,6 @@ mod tests {
             .map(number)
             .to_vec();
         assert_eq!(shown, ["0", "0.001235", "1.000", "38.10", "778.6", "2399", "51994"]);
+        assert_eq!([1e300, -1e-300].map(number), ["1.000e300", "-1.000e-300"]);
     }
 }

@@ -104,6 +104,8 @@ pub struct Samples<'a> {
     pub seeds: &'a [u64],
     /// Samples, in the same order; positive.
     pub values: &'a [f64],
+    /// Whether the same seed makes samples of two sets alike: not on a real host, where chance does not come from seeds.
+    pub paired: bool,
 }
 
 const CONFIDENCE: f64 = 0.95;
@@ -117,7 +119,8 @@ pub fn compare(a: Samples<'_>, b: Samples<'_>) -> Option<Comparison> {
     }
     let log = |samples: &[f64]| samples.iter().map(|sample| sample.ln()).collect::<Vec<f64>>();
     let (log_a, log_b) = (log(a.values), log(b.values));
-    let paired = a.seeds == b.seeds;
+    let same_seeds = a.seeds == b.seeds;
+    let paired = same_seeds && a.paired && b.paired;
     let (ratio, error, freedom) = if paired {
         paired_t(&log_a, &log_b)
     } else {
@@ -128,7 +131,7 @@ pub fn compare(a: Samples<'_>, b: Samples<'_>) -> Option<Comparison> {
         ((ratio - reach).exp(), (ratio + reach).exp())
     });
     let verdict = match interval {
-        _ if paired && a.values == b.values => Verdict::Identical,
+        _ if same_seeds && a.values == b.values => Verdict::Identical,
         None => Verdict::TooFewSamples,
         Some((_, high)) if high < 1.0 => Verdict::Lower,
         Some((low, _)) if low > 1.0 => Verdict::Higher,
@@ -214,7 +217,11 @@ mod tests {
     use super::*;
 
     fn samples<'a>(seeds: &'a [u64], values: &'a [f64]) -> Samples<'a> {
-        Samples { seeds, values }
+        Samples {
+            seeds,
+            values,
+            paired: true,
+        }
     }
 
     #[test]
@@ -283,6 +290,28 @@ mod tests {
             (Method::WelchT, Verdict::NoDifferenceProven)
         );
         let same = compare(samples(&[1, 2, 3], &a), samples(&[1, 2, 3], &a)).expect("positive samples");
+        assert_eq!(same.verdict, Verdict::Identical);
+    }
+
+    #[test]
+    fn seeds_pair_no_samples_that_chance_made() {
+        let seeds = [1, 2, 3];
+        let (a, b) = ([10.0, 20.0, 30.0], [11.0, 22.0, 33.0]);
+        let simulated = compare(samples(&seeds, &a), samples(&seeds, &b)).expect("positive samples");
+        assert_eq!(
+            (simulated.method, simulated.verdict),
+            (Method::PairedT, Verdict::Higher)
+        );
+        let measured = Samples {
+            paired: false,
+            ..samples(&seeds, &b)
+        };
+        let mixed = compare(samples(&seeds, &a), measured).expect("positive samples");
+        assert_eq!(
+            (mixed.method, mixed.verdict),
+            (Method::WelchT, Verdict::NoDifferenceProven)
+        );
+        let same = compare(measured, measured).expect("positive samples");
         assert_eq!(same.verdict, Verdict::Identical);
     }
 

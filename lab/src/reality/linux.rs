@@ -9,6 +9,11 @@ use std::sync::Arc;
 use holdfast_kvm::{BzImage, BzImageError};
 pub use holdfast_kvm::{KernelPath, Linux};
 
+use crate::file;
+
+/// More than any kernel that distributions make, bytes.
+const BYTES_MAX: u64 = 256 << 20;
+
 /// Why there is no kernel to boot.
 #[derive(Debug)]
 pub enum KernelError {
@@ -35,15 +40,15 @@ fn own() -> PathBuf {
     PathBuf::from(format!("/boot/vmlinuz-{}", release.trim()))
 }
 
-/// Reads the kernel in `file`, or this host's own.
+/// Reads the kernel in the file `image`, or this host's own.
 ///
 /// # Errors
 /// [`KernelError`].
-pub fn read(file: Option<&Path>, path: KernelPath) -> Result<Linux, KernelError> {
-    let file = file.map_or_else(own, Path::to_owned);
-    match fs::read(&file).map(BzImage::parse) {
-        Err(error) => Err(KernelError::Unreadable(file, error)),
-        Ok(Err(error)) => Err(KernelError::Unusable(file, error)),
+pub fn read(image: Option<&Path>, path: KernelPath) -> Result<Linux, KernelError> {
+    let image = image.map_or_else(own, Path::to_owned);
+    match file::read(&image, BYTES_MAX).map(BzImage::parse) {
+        Err(error) => Err(KernelError::Unreadable(image, error)),
+        Ok(Err(error)) => Err(KernelError::Unusable(image, error)),
         Ok(Ok(kernel)) => Ok(Linux {
             path,
             ..Linux::new(Arc::new(kernel))

@@ -95,7 +95,7 @@ pub fn charts(results: &Results) -> Markup {
         @for (metric, unit, better) in kinds {
             @let cases: Vec<&Case> = results.cases.iter().filter(|case| case.metric == metric && case.unit == unit).collect();
             section {
-                h2 { "Predicted and published: " (metric) ", " (unit) }
+                h2 { (heading(results)) ": " (metric) ", " (unit) }
                 p class="note" { (better) " is better. Every sample is a dot." }
                 @if let Some(axis) = Axis::of(&cases) {
                     (legend(&cases))
@@ -112,6 +112,15 @@ pub fn charts(results: &Results) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// What stands beside each other.
+fn heading(results: &Results) -> &'static str {
+    if results.are_of_real_host() {
+        "Measured on a real host, and published"
+    } else {
+        "Predicted and published"
     }
 }
 

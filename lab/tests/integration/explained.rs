@@ -2,10 +2,13 @@
 
 use holdfast_lab::compare::{self, CompareError};
 use holdfast_lab::explain;
-use holdfast_lab::stats::Verdict;
+use holdfast_lab::report;
+use holdfast_lab::results::{self, Results};
+use holdfast_lab::shown;
+use holdfast_lab::stats::{Method, Verdict};
 use holdfast_lab::validate::validate;
 
-use crate::fake::results;
+use crate::fake::{self, results};
 
 #[test]
 fn variants_are_compared_within_their_case() {
@@ -98,4 +101,77 @@ fn predictions_stand_beside_what_was_published() {
     assert_eq!((row.predicted, row.published, row.ratio), (Some(24.0), 20.0, Some(1.2)));
     assert_eq!(row.inside_spread, Some(true));
     assert!(validation.orders.is_empty(), "an order needs two published variants");
+}
+
+/// Results of a real host: as they are collected now, and as a file of an older program has them.
+fn of_real_hosts() -> [Results; 2] {
+    let old = results::parse(std::path::Path::new("real-host.json"), fake::REAL_HOST);
+    [fake::results_of(&fake::measure), old.expect("a whole file")]
+}
+
+#[test]
+fn what_a_real_host_cannot_know_is_not_recorded() {
+    let measured = fake::results_of(&fake::measure);
+    for case in &measured.cases {
+        assert_eq!(case.samples.len(), 3);
+        assert!(case.convoys.is_empty() && case.longest_stalls_ns.is_empty() && case.lost_time.is_empty());
+        assert!(case.work_shares.is_empty() && case.preempted_spin_shares.is_empty());
+        assert_eq!((case.history_hash.as_str(), case.history_hashes.len()), ("", 0));
+    }
+    let again = results::parse(std::path::Path::new("measured.json"), &measured.to_json());
+    assert_eq!(again.expect("a whole file"), measured);
+}
+
+#[test]
+fn nothing_is_said_of_convoys_where_nobody_can_know() {
+    for results in of_real_hosts() {
+        let explanation = explain::explain(&results);
+        assert!(explanation.of_real_host);
+        assert!(explanation.rows.iter().all(|row| row.convoys.is_none()));
+        for told in explanation
+            .rows
+            .iter()
+            .map(|row| row.host_told.expect("the threads' accounts"))
+        {
+            assert!((0.0..1.0).contains(&told.without_cpu) && told.ran_s > 0.0, "{told:?}");
+        }
+        let row = shown::result_row(&results.cases[0]);
+        assert_eq!(row[9], "not known");
+        let page = report::html(&results);
+        for (words, said) in [
+            ("What a real host tells", true),
+            ("none: a real host", true),
+            ("no convoy", false),
+            ("0 of 2", false),
+            ("time went", false),
+            ("predicted", false),
+        ] {
+            assert_eq!(page.contains(words), said, "{words}");
+        }
+    }
+    let simulated = explain::explain(&results());
+    assert!(!simulated.of_real_host && simulated.rows.iter().all(|row| row.host_told.is_none()));
+    let told = explain::explain(&fake::results_of(&fake::measure)).rows[0].host_told;
+    assert_eq!(told.map(|told| (told.without_cpu, told.halted_s)), Some((0.25, None)));
+}
+
+#[test]
+fn runs_of_a_real_host_are_not_paired_by_seed() {
+    let (simulated, measured) = (results(), fake::results_of(&fake::measure));
+    let method = |a: &Results, b: &Results| {
+        let compared = compare::files(a, b).expect("the same cells");
+        (compared.rows[0].comparison.expect("samples").method, compared.remarks)
+    };
+    assert_eq!(method(&simulated, &simulated), (Method::PairedT, Vec::new()));
+    for (a, b, said) in [
+        (&simulated, &measured, "A is simulated; B is of a real host"),
+        (&measured, &simulated, "A is of a real host: "),
+        (&measured, &measured, "A and B are of a real host"),
+    ] {
+        let (method, remarks) = method(a, b);
+        assert_eq!(method, Method::WelchT);
+        assert!(remarks.iter().any(|remark| remark.contains(said)), "{remarks:?}");
+    }
+    let variants = compare::variants(&measured, None).expect("a first variant");
+    assert_eq!(variants.remarks.len(), 1, "{:?}", variants.remarks);
 }

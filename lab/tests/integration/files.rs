@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use holdfast_lab::results::{self, ReadError};
+use holdfast_lab::explain::explain;
+use holdfast_lab::results::{self, Case, ReadError};
+use holdfast_lab::{compare, report};
 use proptest::prelude::*;
 
 use crate::fake::results;
@@ -56,7 +58,8 @@ fn what_is_no_result_file_is_named() {
     assert!(complaint(half).contains("found the end of the file, expected more of a holdfast.results/1 document"));
     assert_eq!(
         complaint("{\"a\": 1}"),
-        "r.json: found no schema, expected a results file with \"schema\": \"holdfast.results/1\""
+        "r.json: found no schema, expected a results file with \"schema\": \"holdfast.results/1\", as `holdfast run --out DIR` \
+         writes it"
     );
     assert!(complaint(&whole.replace("results/1", "results/2")).contains("found \"schema\": \"holdfast.results/2\""));
     assert!(complaint(&whole.replace("\"complete\"", "\"finished\"")).contains("unknown field `finished`"));
@@ -66,8 +69,44 @@ fn what_is_no_result_file_is_named() {
     let mut leaky = results();
     leaky.cases[0].lost_time.insert("leak".to_owned(), 0.5);
     assert!(complaint(&leaky.to_json()).contains("lost_time that sums to 1.5, expected 1"));
+    let other = complaint("{\"schema\": \"holdfast.reality/1\"}");
+    assert!(
+        other.contains("found \"schema\": \"holdfast.reality/1\" (of `holdfast validate --against`: "),
+        "{other}"
+    );
     let missing = results::read(Path::new("no/such/file")).expect_err("no file");
     assert!(matches!(missing, ReadError::Io(..)));
+}
+
+#[test]
+fn a_file_that_contradicts_itself_is_refused() {
+    let refused = |change: &dyn Fn(&mut Case), expected: &str| {
+        let mut bad = results();
+        change(&mut bad.cases[0]);
+        let said = complaint(&bad.to_json());
+        assert!(said.starts_with("r.json: case ") && said.contains(expected), "{said}");
+    };
+    refused(&|case| case.convoys.truncate(1), "found 3 seeds for 1 samples");
+    refused(&|case| case.work_shares.clear(), "found 3 seeds for 0 samples");
+    refused(
+        &|case| case.better = "more".to_owned(),
+        "better: found \"more\", expected \"lower\"",
+    );
+    refused(
+        &|case| {
+            case.lost_time.insert("a".to_owned(), -1.0);
+            case.lost_time.insert("b".to_owned(), 1.0);
+        },
+        "lost_time.a: found -1, expected a share",
+    );
+    // A terminal would obey it.
+    refused(
+        &|case| case.vm = "\u{1b}[2J".to_owned(),
+        "found the name \"\\u{1b}[2J\", expected one without",
+    );
+    let mut bad = results();
+    bad.cases[2].published.as_mut().expect("published").mean = 0.0;
+    assert!(complaint(&bad.to_json()).contains("published.mean: found 0, expected a positive number"));
 }
 
 proptest! {
@@ -80,8 +119,9 @@ proptest! {
         let length = text.len();
         text[at % length] = byte;
         text.truncate(1 + cut % length);
-        if let Ok(text) = String::from_utf8(text) {
-            let _ = results::parse(Path::new("r.json"), &text);
+        let still = String::from_utf8(text).ok().and_then(|text| results::parse(Path::new("r.json"), &text).ok());
+        if let Some(still) = still {
+            let _ = (explain(&still), compare::files(&still, &results()), report::html(&still));
         }
     }
 

@@ -10,6 +10,7 @@ mod kvm;
 mod machine;
 mod probe;
 mod scheduler;
+mod statistics;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use serde::Serialize;
 
 pub use files::Files;
 pub use machine::count as count_cpus;
-pub use probe::Probe;
+pub use probe::{Probe, ask};
 pub use scheduler::kernel_version;
 
 /// Name and version of the schema.
@@ -54,7 +55,7 @@ impl Verdict {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What it is about: `kvm`, `pauses`, `interrupts`, `halting`, `guest`, `scheduler`, `machine`.
+    /// What it is about: `kvm`, `pauses`, `interrupts`, `halting`, `guest`, `scheduler`, `machine`, `statistics`.
     pub area: &'static str,
     /// What was looked at.
     pub name: &'static str,
@@ -123,6 +124,7 @@ pub fn examine(root: &Path, probe: Option<&Probe>) -> Report {
     probe::guest(probe, &mut checks);
     scheduler::examine(&files, &mut checks);
     machine::examine(&files, &mut checks);
+    statistics::examine(&files, probe, &mut checks);
     Report {
         schema: SCHEMA,
         root: root.display().to_string(),

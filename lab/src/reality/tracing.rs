@@ -22,7 +22,8 @@ use assemble::{VcpuThread, assemble};
 pub const TRACEFS: &str = "/sys/kernel/tracing";
 /// What is recorded of each CPU, KiB: some hundred thousand events, the newest.
 const BUFFER_KIB: u32 = 16 << 10;
-const EVENTS: [&str; 5] = [
+/// What is recorded.
+pub const EVENTS: [&str; 5] = [
     "sched/sched_switch",
     "sched/sched_waking",
     "kvm/kvm_entry",

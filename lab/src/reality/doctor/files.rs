@@ -1,6 +1,6 @@
 //! Small files of a machine, beneath a root directory.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,11 @@ impl Files {
     /// Whether there is a file or directory at `path`.
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
+    }
+
+    /// Whether what is at `path` can be opened for writing. Nothing is written.
+    pub fn writable(&self, path: &str) -> bool {
+        OpenOptions::new().write(true).open(self.path(path)).is_ok()
     }
 
     /// The text at `path`, without spaces at either end; `None` if it cannot be read. What is no UTF-8 is replaced.

@@ -1,4 +1,4 @@
-//! The machine beneath: CPUs, clocks, idle states, and where its own statistics are.
+//! The machine beneath: CPUs, clocks, idle states.
 
 use super::files::Files;
 use super::{Check, Verdict, kvm};
@@ -11,7 +11,6 @@ pub fn examine(files: &Files, checks: &mut Vec<Check>) {
     checks.push(threads(files));
     checks.push(clock(files));
     checks.push(idle(files));
-    checks.push(statistics(files));
 }
 
 /// How many CPUs a list such as `0-3,8` has; `None` if it is none.
@@ -66,20 +65,4 @@ fn idle(files: &Files) -> Check {
             .means("how deep an idle CPU sleeps is part of every wake-up; `holdfast calibrate` measures it"),
         None => Check::new("machine", "idle driver", "not told", Verdict::Unknown),
     }
-}
-
-fn statistics(files: &Files) -> Check {
-    let (debug, trace) = (
-        files.exists("/sys/kernel/debug/kvm"),
-        files.exists("/sys/kernel/tracing/events/kvm") || files.exists("/sys/kernel/debug/tracing/events/kvm"),
-    );
-    let found = match (debug, trace) {
-        (true, true) => "counters and tracepoints",
-        (true, false) => "counters, no tracepoints",
-        (false, true) => "tracepoints, no counters in debugfs",
-        (false, false) => "neither counters nor tracepoints",
-    };
-    let verdict = if debug && trace { Verdict::Good } else { Verdict::Note };
-    Check::new("machine", "KVM's own statistics", found, verdict)
-        .means("a KVM of 5.14 and later gives its counters to the program that runs the guest, whatever is mounted")
 }

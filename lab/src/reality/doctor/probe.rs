@@ -1,5 +1,9 @@
 //! What `/dev/kvm` itself says.
 
+use std::time::Duration;
+
+use holdfast_kvm::{Contention, Options, Report, Task, Vm, run};
+
 use super::{Check, Verdict};
 
 /// What `/dev/kvm` said when it was asked.
@@ -15,6 +19,36 @@ pub struct Probe {
     pub instructions_per_second: Option<f64>,
     /// Why that is not known.
     pub loop_failed: Option<String>,
+    /// Whether KVM told a small guest's statistics by file descriptor (KVM_CAP_BINARY_STATS_FD).
+    pub statistics: Option<bool>,
+}
+
+/// What this machine's own `/dev/kvm` says; where there is none, why.
+pub fn ask() -> Probe {
+    let probe = crate::reality::kvm::probe();
+    if probe.refused.is_some() || probe.loop_failed.is_some() {
+        return probe;
+    }
+    let contention = Contention {
+        duration_ns: 1_000_000,
+        ..Contention::default()
+    };
+    let options = Options {
+        limit: Duration::from_secs(20),
+        ..Options::default()
+    };
+    let report = run(&[Vm::new("statistics", 1, Task::Contention(contention))], &options);
+    let told = |report: Report| {
+        report
+            .vms
+            .iter()
+            .flat_map(|vm| &vm.vcpus)
+            .all(|vcpu| !vcpu.stats.is_empty())
+    };
+    Probe {
+        statistics: report.ok().map(told),
+        ..probe
+    }
 }
 
 /// Below this, in instructions a second, guests are interpreted: hardware executes them a hundred times as fast, and even an
@@ -49,9 +83,15 @@ const FEATURES: [(u32, &str, &str); 6] = [
 
 /// What guests are offered, and whether the hardware runs them.
 pub fn guest(probe: Option<&Probe>, checks: &mut Vec<Check>) {
-    let Some(probe) = probe.filter(|probe| probe.refused.is_none()) else {
+    let Some(probe) = probe else {
+        let check = Check::new("guest", OFFERS, "no file tells", Verdict::Unknown);
+        checks.push(check.change("run `holdfast kvm doctor` on that machine: its /dev/kvm tells"));
         return;
     };
+    if probe.refused.is_some() {
+        return;
+    }
+    checks.push(offers(probe));
     for (bit, name, lack) in FEATURES {
         checks.push(match probe.features {
             None => Check::new("guest", name, "not told", Verdict::Unknown),
@@ -62,6 +102,33 @@ pub fn guest(probe: Option<&Probe>, checks: &mut Vec<Check>) {
         });
     }
     checks.push(speed(probe));
+}
+
+/// What the check of all features together is called.
+const OFFERS: &str = "paravirtual features";
+
+/// How many there are, and which are withheld.
+fn offers(probe: &Probe) -> Check {
+    let Some(features) = probe.features else {
+        return Check::new("guest", OFFERS, "not told", Verdict::Unknown);
+    };
+    let withheld: Vec<&str> = FEATURES
+        .iter()
+        .filter(|(bit, _, _)| features >> bit & 1 == 0)
+        .map(|(_, name, _)| *name)
+        .collect();
+    let offered = FEATURES.len() - withheld.len();
+    let found = format!("{offered} of {} offered, {} withheld", FEATURES.len(), withheld.len());
+    if withheld.is_empty() {
+        return Check::new("guest", OFFERS, found, Verdict::Good);
+    }
+    Check::new(
+        "guest",
+        OFFERS,
+        format!("{found}: {}", withheld.join(", ")),
+        Verdict::Lacking,
+    )
+    .means("guests do without what is withheld; each is spoken of below")
 }
 
 fn speed(probe: &Probe) -> Check {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Every file that is read.
-const PATHS: [&str; 34] = [
+const PATHS: [&str; 38] = [
     "/dev/kvm",
     "/proc/cpuinfo",
     "/proc/sys/kernel/osrelease",
@@ -42,6 +42,10 @@ const PATHS: [&str; 34] = [
     "/sys/module/kvm_intel/parameters/ple_window_shrink",
     "/sys/module/kvm_intel/parameters/ple_window_max",
     "/sys/module/kvm_other/parameters/force",
+    "/sys/kernel/security/lockdown",
+    "/sys/kernel/tracing/tracing_on",
+    "/sys/kernel/tracing/events/kvm/kvm_entry",
+    "/sys/kernel/tracing/events/sched/sched_switch",
 ];
 
 /// What a machine with these files is found to be.
@@ -135,6 +139,81 @@ fn a_refused_device_says_why_and_offers_no_features() {
     );
     assert!(device.change.as_deref().is_some_and(|change| change.contains("group")));
     assert!(report.checks.iter().all(|check| check.area != "guest"));
+}
+
+#[test]
+fn paravirtual_features_are_counted_and_those_withheld_named() {
+    let offering = |features| Probe {
+        api_version: Some(12),
+        features: Some(features),
+        ..Probe::default()
+    };
+    let all = found(&[], Some(&offering(0x0100_7efb)));
+    let offers = check(&all, "paravirtual features");
+    assert_eq!(
+        (offers.verdict, offers.found.as_str()),
+        (Verdict::Good, "6 of 6 offered, 0 withheld")
+    );
+    // Without PV_UNHALT (bit 7) and PV_TLB_FLUSH (bit 9).
+    let some = found(&[], Some(&offering(0x0100_7efb & !(1 << 7 | 1 << 9))));
+    let offers = check(&some, "paravirtual features");
+    assert_eq!(offers.verdict, Verdict::Lacking);
+    assert_eq!(offers.found, "4 of 6 offered, 2 withheld: PV_UNHALT, PV_TLB_FLUSH");
+    assert!(check(&some, "PV_UNHALT").change.is_some());
+    // Another machine's files do not tell.
+    let copied = found(&[], None);
+    assert_eq!(check(&copied, "paravirtual features").verdict, Verdict::Unknown);
+}
+
+#[test]
+fn counters_are_judged_by_a_guest_or_else_by_the_version() {
+    let verdict = |release: &str, told| {
+        let probe = Probe {
+            statistics: told,
+            ..Probe::default()
+        };
+        let report = found(&[("/proc/sys/kernel/osrelease", release.as_bytes())], Some(&probe));
+        check(&report, "KVM's counters").verdict
+    };
+    assert_eq!(verdict("5.10.0-28-amd64", None), Verdict::Lacking);
+    assert_eq!(verdict("5.14.0", None), Verdict::Note);
+    assert_eq!(verdict("6.1.0", Some(false)), Verdict::Lacking);
+    assert_eq!(verdict("5.10.0", Some(true)), Verdict::Good);
+    assert_eq!(verdict("nonsense", None), Verdict::Unknown);
+}
+
+#[test]
+fn tracepoints_that_cannot_be_recorded_are_a_lack_with_its_remedy() {
+    let events = crate::reality::tracing::EVENTS.map(|event| format!("/sys/kernel/tracing/events/{event}/enable"));
+    let mut files: Vec<(&str, &[u8])> = vec![("/sys/kernel/tracing/tracing_on", b"1")];
+    files.extend(events.iter().map(|path| (path.as_str(), &b"0"[..])));
+    let tracing = |files: &[(&str, &[u8])], probe: Option<&Probe>| check(&found(files, probe), "tracepoints").clone();
+    let lacks = |check: Check, found: &str, change: &str| {
+        assert_eq!(check.verdict, Verdict::Lacking);
+        assert!(check.found.contains(found), "{}", check.found);
+        assert!(
+            check.change.as_deref().is_some_and(|told| told.contains(change)),
+            "{check:?}"
+        );
+        assert!(check.means.is_some_and(|means| means.contains("--trace")));
+    };
+    assert_eq!(tracing(&files, None).verdict, Verdict::Note);
+    assert_eq!(tracing(&files, Some(&Probe::default())).verdict, Verdict::Good);
+    lacks(tracing(&[], None), "no tracefs is mounted", "mount -t tracefs");
+    lacks(
+        tracing(&files[..3], None),
+        "3 of 5 missing: kvm/kvm_entry, kvm/kvm_exit, kvm/kvm_hypercall",
+        "load the KVM modules",
+    );
+    // A folder cannot be written to, whoever asks.
+    let folder: &[(&str, &[u8])] = &[("/sys/kernel/tracing/tracing_on/x", b"")];
+    lacks(tracing(folder, Some(&Probe::default())), "not for this user", "as root");
+    files.push(("/sys/kernel/security/lockdown", b"none integrity [confidentiality]\n"));
+    lacks(
+        tracing(&files, Some(&Probe::default())),
+        "locked down",
+        "lockdown=integrity",
+    );
 }
 
 fn contents() -> impl Strategy<Value = Vec<u8>> {

@@ -1,10 +1,11 @@
 //! Tortures the locks in virtual time: `cargo run --release -p holdfast-sim --example torture -- --seconds 600`.
 //!
 //! `--seconds N`: how long, wall-clock time (60). `--seed S --lock NAME`: only this, to replay a failure. Exit status 1: a
-//! violation, printed with the command that replays it.
+//! violation, printed with the command that replays it; 130: Ctrl-C, after which the runs that are done are summed up.
 #![allow(missing_docs)]
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[allow(dead_code, reason = "shared with the tests")]
@@ -68,7 +69,13 @@ impl Total {
     }
 }
 
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
 fn main() -> ExitCode {
+    if let Err(error) = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed)) {
+        eprintln!("torture: cannot install the handler for Ctrl-C: {error}");
+        return ExitCode::FAILURE;
+    }
     let given = match arguments() {
         Ok(given) => given,
         Err(what) => {
@@ -94,7 +101,8 @@ fn main() -> ExitCode {
                     return ExitCode::FAILURE;
                 }
             }
-            if given.seed.is_none() && Instant::now() >= end {
+            let interrupted = INTERRUPTED.load(Ordering::Relaxed);
+            if interrupted || (given.seed.is_none() && Instant::now() >= end) {
                 break 'seeds;
             }
         }
@@ -124,5 +132,9 @@ fn main() -> ExitCode {
         "no violation in {} runs",
         totals.iter().map(|total| total.runs).sum::<u64>()
     );
+    if INTERRUPTED.load(Ordering::Relaxed) {
+        println!("incomplete: interrupted");
+        return ExitCode::from(130);
+    }
     ExitCode::SUCCESS
 }

@@ -21,7 +21,8 @@ pub struct Cli {
 }
 
 const AFTER: &str = "\
-Exit status: 0 done, 1 a run failed, 2 bad usage or input.
+Exit status: 0 done, 1 a run failed, 2 bad usage or input, 77 SKIPPED: this machine lacks
+what it takes, 130 interrupted by Ctrl-C, which keeps what is done.
 
 Start with:
   holdfast run                          the kernel build beside CPU hogs, ticket against PV ticket locks
@@ -88,7 +89,7 @@ pub struct PlanArgs {
     pub first_seed: u64,
     /// Share of the full-size work, above 0 and up to 1; elapsed times are reported as full-size equivalents
     /// [default: the experiment's]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub scale: Option<f64>,
     /// Set a key for all cells, as in --set vm.0.lock=tas or --set host.hz=250; see `holdfast keys`
     #[arg(long, value_name = "KEY=VALUE")]
@@ -118,6 +119,11 @@ pub struct JobsArgs {
 }
 
 impl PlanArgs {
+    /// Whether the user said anything at all of what is to be run.
+    pub fn says_anything(&self) -> bool {
+        self.options() != Options::default() || self.jobs.jobs.is_some()
+    }
+
     /// As options of a plan.
     pub fn options(&self) -> Options {
         Options {
@@ -236,7 +242,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Share of the full-size work, above 0 and up to 1 [default: the experiment's]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub scale: Option<f64>,
     /// Set a key, as in --set vm.0.lock=tas or --set host.hz=250; see `holdfast keys`
     #[arg(long, value_name = "KEY=VALUE")]
@@ -299,7 +305,7 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub sections: Vec<u64>,
     /// Share of the full-size work [default: each experiment's]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub scale: Option<f64>,
     #[command(flatten)]
     pub jobs: JobsArgs,
@@ -356,7 +362,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Vec<u32>,
     /// Lengths of the critical section in nanoseconds, as in --sections 100,5000
-    #[arg(long, value_name = "NS,NS", value_delimiter = ',')]
+    #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub sections: Vec<u64>,
     /// How often everything is repeated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -415,7 +421,7 @@ pub struct KvmRunArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub first_seed: u64,
     /// Share of the full-size work, above 0 and up to 1 [default: the experiment's]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub scale: Option<f64>,
     /// Set a key for all cells, as in --set vm.0.lock=tas; see `holdfast keys`
     #[arg(long, value_name = "KEY=VALUE")]

@@ -1,101 +1,64 @@
 //! From what the user calls an experiment to its results.
 
-use std::fmt;
-use std::fs;
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
+use std::path::Path;
 
 use holdfast_lab::collect;
 use holdfast_lab::diagnostic::one_of;
 use holdfast_lab::experiment::Experiment;
+use holdfast_lab::file;
 use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::results::Results;
-use holdfast_lab::run::{self, Execution, Outcomes};
-use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES, Shipped};
+use holdfast_lab::run::{self, Execution, Outcomes, Runner};
+use holdfast_lab::shipped::{self, EXPERIMENTS, Shipped};
 
 use crate::args::VERSION;
 use crate::progress::Bar;
+use crate::refused::Refused;
 use crate::signal;
 
-/// The user named something that there is not.
-#[derive(Debug)]
-pub struct Unknown {
-    found: String,
-    expected: String,
-    reason: Option<std::io::Error>,
+/// The names of `files`.
+pub fn names(files: &'static [Shipped]) -> impl Iterator<Item = &'static str> + Clone {
+    files.iter().map(|shipped| shipped.name)
 }
 
-impl Unknown {
-    /// `name` is none of `known`.
-    pub fn among<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Unknown {
-        Unknown {
-            found: name.to_owned(),
-            expected: one_of(name, known),
-            reason: None,
+/// What is in the file that the user calls `target`; what is no file's name was meant as one of `known`, and that there is no
+/// such file would mislead.
+pub fn text_of(target: &str, known: &'static [Shipped]) -> Result<String, Refused> {
+    file::read_text(Path::new(target), file::TEXT_BYTES_MAX).map_err(|error| {
+        let is_file = [".toml", ".json"].iter().any(|end| target.ends_with(end)) || target.contains('/');
+        if is_file || (error.kind() != ErrorKind::NotFound && !target.is_empty()) {
+            return Refused::Unreadable(target.to_owned(), error);
         }
-    }
-
-    /// `found` is not what was `expected`.
-    pub fn instead(found: impl Into<String>, expected: impl Into<String>) -> Unknown {
-        Unknown {
-            found: found.into(),
-            expected: expected.into(),
-            reason: None,
-        }
-    }
-
-    /// The file `name` cannot be read.
-    pub fn unreadable(name: &str, reason: std::io::Error) -> Unknown {
-        Unknown {
-            found: name.to_owned(),
-            expected: String::new(),
-            reason: Some(reason),
-        }
-    }
-
-    /// Nothing shipped is called `name`.
-    pub fn nothing_shipped(name: &str) -> Unknown {
-        Unknown::among(name, EXPERIMENTS.iter().chain(MACHINES).map(|shipped| shipped.name))
-    }
+        let expected = format!("{}, or a TOML file", one_of(target, names(known)));
+        Refused::instead(format!("{target:?}"), expected)
+    })
 }
-
-/// All names of `files`.
-fn names(files: &[&[Shipped]]) -> String {
-    let names: Vec<&str> = files.iter().copied().flatten().map(|shipped| shipped.name).collect();
-    format!("one of {}", names.join(", "))
-}
-
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.reason {
-            Some(error) => write!(f, "{}: cannot read it: {error}", self.found),
-            None => write!(f, "found {:?}, expected {}", self.found, self.expected),
-        }
-    }
-}
-
-impl std::error::Error for Unknown {}
 
 /// Reads the experiment called `target`: a shipped name, or a file.
 pub fn load(target: &str) -> anyhow::Result<Experiment> {
     if let Some(shipped) = shipped::find(EXPERIMENTS, target) {
         return Ok(Experiment::parse(shipped.file, shipped.text)?);
     }
-    let text = match fs::read_to_string(target) {
-        Ok(text) => text,
-        Err(error) => {
-            // A bare word was meant as a name: that there is no such file would mislead.
-            let is_file = target.ends_with(".toml") || target.contains('/');
-            let reason = is_file.then_some(error);
-            let expected = format!("{}, or a TOML file", names(&[EXPERIMENTS]));
-            return Err(Unknown {
-                found: target.to_owned(),
-                expected,
-                reason,
-            }
-            .into());
-        }
-    };
+    let text = text_of(target, EXPERIMENTS)?;
+    if is_json(&text) {
+        let expected = "an experiment as TOML; results are read by `holdfast explain`, `compare` and `report`";
+        return Err(Refused::instead(format!("JSON in {target}"), expected).into());
+    }
     Ok(Experiment::parse(target, &text)?)
+}
+
+/// Whether `text` is meant as a JSON document: no TOML begins so.
+pub fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
+
+/// Whether `target` is to be read as results: by its name, or by what is in it.
+pub fn is_results(target: &str) -> bool {
+    let path = Path::new(target);
+    let begins = || file::read_text(path, file::BYTES_MAX).is_ok_and(|text| is_json(&text));
+    target.ends_with(".json") || (path.is_file() && begins())
 }
 
 /// The plan for `target`.
@@ -103,14 +66,19 @@ pub fn plan(target: &str, options: &Options) -> anyhow::Result<Plan> {
     Ok(Plan::new(load(target)?, options)?)
 }
 
-/// Runs `plan` in virtual time, with progress on a terminal; Ctrl-C ends it early.
+/// Runs `plan` in virtual time, with progress; Ctrl-C ends it early.
 pub fn execute(plan: &Plan, jobs: NonZeroUsize) -> anyhow::Result<Outcomes> {
+    execute_by(&run::simulate, plan, jobs)
+}
+
+/// As [`execute`], by `runner`.
+pub fn execute_by(runner: Runner<'_>, plan: &Plan, jobs: NonZeroUsize) -> anyhow::Result<Outcomes> {
     let call_off = signal::call_off()?;
-    let bar = Bar::new(plan);
+    let bar = Bar::of(plan);
     let outcomes = run::run(
         plan,
         Execution {
-            runner: &run::simulate,
+            runner,
             jobs,
             call_off,
             progress: &|done| bar.step(done),

@@ -3,17 +3,21 @@
 //! What was asked for goes to standard output; everything else (progress, remarks, errors) to standard error. Every outcome
 //! becomes an exit status in [`status`], and nowhere else.
 #![forbid(unsafe_code)]
+// They end the program where nobody can hear it: see `say!` and `output`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
 mod commands;
 mod experiment;
 mod output;
 mod progress;
+mod refused;
 mod signal;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser as _;
 use holdfast_lab::compare::CompareError;
 use holdfast_lab::diagnostic::Problems;
@@ -22,40 +26,68 @@ use holdfast_lab::results::ReadError;
 use holdfast_lab::trace::TraceError;
 
 use crate::args::{Cli, Command};
-use crate::experiment::Unknown;
+use crate::output::say;
+use crate::refused::{Refused, Skipped};
 
 /// What a command came to, if nothing went wrong on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// All of it.
     Whole,
-    /// A run failed, was called off, or was not the same twice.
+    /// A run failed, or was not the same twice.
     Failed,
+    /// Ctrl-C came before the end; what was done by then was kept.
+    Interrupted,
 }
 
+/// Exit status of what this machine cannot do, as test harnesses count it.
+const SKIPPED: u8 = 77;
+
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Run(args) => commands::run::run(&args),
-        Command::List(args) => commands::list::list(&args),
-        Command::Show(args) => commands::show::show(&args),
-        Command::Keys(args) => commands::keys::keys(&args),
-        Command::Explain(args) => commands::explain::explain(&args),
-        Command::Compare(args) => commands::compare::compare(&args),
-        Command::Bench(args) => commands::bench::bench(&args),
-        Command::Report(args) => commands::report::report(&args),
-        Command::Trace(args) => commands::trace::trace(&args),
-        Command::Validate(args) => commands::validate::validate(&args),
-        Command::Kvm(args) => commands::kvm::kvm(&args),
-        Command::Calibrate(args) => commands::calibrate::calibrate(&args),
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => command(&cli.command),
+        Err(error) if error.use_stderr() => {
+            // That nobody can hear what is wrong makes it no better.
+            let _ = error.print();
+            return ExitCode::from(2);
+        }
+        Err(help) => print(&help),
     };
     ExitCode::from(status(outcome))
 }
 
-/// The exit status: 0 done, 1 the run failed, 2 bad usage or input. (Bad options end earlier, also with 2.)
+fn command(command: &Command) -> anyhow::Result<Done> {
+    match command {
+        Command::Run(args) => commands::run::run(args),
+        Command::List(args) => commands::list::list(args),
+        Command::Show(args) => commands::show::show(args),
+        Command::Keys(args) => commands::keys::keys(args),
+        Command::Explain(args) => commands::explain::explain(args),
+        Command::Compare(args) => commands::compare::compare(args),
+        Command::Bench(args) => commands::bench::bench(args),
+        Command::Report(args) => commands::report::report(args),
+        Command::Trace(args) => commands::trace::trace(args),
+        Command::Validate(args) => commands::validate::validate(args),
+        Command::Kvm(args) => commands::kvm::kvm(args),
+        Command::Calibrate(args) => commands::calibrate::calibrate(args),
+    }
+}
+
+/// Prints help or the version, which were asked for as anything else is.
+fn print(help: &clap::Error) -> anyhow::Result<Done> {
+    help.print()
+        .and_then(|()| io::stdout().flush())
+        .context("cannot write to standard output")?;
+    Ok(Done::Whole)
+}
+
+/// The exit status: 0 done, 1 the run failed, 2 bad usage or input, 77 this machine cannot do it, 130 interrupted. (Bad options
+/// end earlier, also with 2.)
 fn status(outcome: anyhow::Result<Done>) -> u8 {
     let error = match outcome {
         Ok(Done::Whole) => return 0,
         Ok(Done::Failed) => return 1,
+        Ok(Done::Interrupted) => return signal::INTERRUPTED,
         Err(error) => error,
     };
     // Who reads us has seen enough (`| head`).
@@ -65,11 +97,15 @@ fn status(outcome: anyhow::Result<Done>) -> u8 {
     {
         return 0;
     }
-    eprintln!("error: {error:#}");
+    if let Some(skipped) = error.downcast_ref::<Skipped>() {
+        say!("SKIPPED: {skipped}");
+        return SKIPPED;
+    }
+    say!("error: {error:#}");
     let bad_input = error.is::<Problems>()
         || error.is::<ReadError>()
         || error.is::<CompareError>()
-        || error.is::<Unknown>()
+        || error.is::<Refused>()
         || error.is::<KernelError>()
         || matches!(error.downcast_ref(), Some(TraceError::Input(_)));
     if bad_input { 2 } else { 1 }

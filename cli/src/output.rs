@@ -1,13 +1,30 @@
-//! Standard output: tables, numbers, JSON.
+//! Standard output: tables, numbers, JSON. And standard error: [`say!`].
 
+use std::fmt;
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use anyhow::Context as _;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
+use holdfast_lab::file;
 use serde::Serialize;
 
+use crate::refused::Refused;
+
 pub use holdfast_lab::shown::{number, optional, percent};
+
+/// Says something to whoever watches, as `eprintln!` does; that nobody can hear it ends nothing.
+macro_rules! say {
+    ($($words:tt)*) => { $crate::output::to_standard_error(format_args!($($words)*)) };
+}
+pub(crate) use say;
+
+/// What [`say!`] does.
+pub fn to_standard_error(words: fmt::Arguments<'_>) {
+    // Results are worth more than remarks about them: a full disk or a reader that left must not cost them.
+    let _ = writeln!(io::stderr().lock(), "{words}");
+}
 
 /// Prints `text` and a line break.
 pub fn line(text: &str) -> anyhow::Result<()> {
@@ -25,6 +42,11 @@ pub fn raw(text: &str) -> anyhow::Result<()> {
 /// Prints exactly one JSON document.
 pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string_pretty(document)?)
+}
+
+/// Refuses `path` if no file can be written there: before the work, not after it.
+pub fn check(path: Option<&Path>) -> Result<(), Refused> {
+    path.map_or(Ok(()), |path| file::check(path).map_err(Refused::Unwritable))
 }
 
 /// A table as mails and Markdown take it. The first `texts` columns are text, the others numbers.

@@ -1,51 +1,207 @@
-//! Progress, on a terminal only.
+//! Progress on standard error: a bar on a terminal that can draw one, elsewhere a plain line now and then.
 
+use std::borrow::Cow;
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use holdfast_lab::plan::Plan;
 use holdfast_lab::run::Progress;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A progress bar on standard error; nothing where that is no terminal.
+use crate::output::say;
+
+/// How far some work has come, for whoever watches.
 pub struct Bar {
-    bar: ProgressBar,
+    shown: Shown,
     failed: AtomicU64,
 }
 
+enum Shown {
+    Drawn(ProgressBar),
+    Plain(Mutex<Plain>),
+}
+
 impl Bar {
-    /// For all runs of `plan`.
-    pub fn new(plan: &Plan) -> Bar {
-        let bar = ProgressBar::new(plan.runs() as u64);
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs  {elapsed} (about {eta} left)  {msg}");
-        bar.set_style(style.expect("a valid template").progress_chars("=> "));
-        bar.set_message(plan.experiment.name.clone());
-        // The clock goes on while a long run does not.
-        bar.enable_steady_tick(Duration::from_millis(500));
+    /// For work that is counted in `what`.
+    pub fn counted(what: &'static str) -> Bar {
+        let style = format!("{{bar:30}} {{pos}}/{{len}} {what}  {{elapsed}} (about {{eta}} left)  {{msg}}");
+        Bar::new(what, &style)
+    }
+
+    /// For work of which nobody knows how much it is.
+    pub fn uncounted(what: &'static str) -> Bar {
+        Bar::new(what, &format!("{{spinner}} {what}: {{msg}}"))
+    }
+
+    fn new(what: &'static str, style: &str) -> Bar {
+        let device = fs::read_link("/proc/self/fd/2").ok();
+        let drawn = io::stderr().is_terminal() && can_draw(std::env::var("TERM").ok().as_deref(), device.as_deref());
+        let shown = if drawn {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template(style);
+            bar.set_style(style.expect("a valid template").progress_chars("=> "));
+            // The clock goes on while a long step does not.
+            bar.enable_steady_tick(Duration::from_millis(500));
+            Shown::Drawn(bar)
+        } else {
+            Shown::Plain(Mutex::new(Plain::new(what)))
+        };
         Bar {
-            bar,
+            shown,
             failed: AtomicU64::new(0),
         }
     }
 
-    /// A run came to its end.
+    /// For all runs of `plan`.
+    pub fn of(plan: &Plan) -> Bar {
+        let bar = Bar::counted("runs");
+        bar.at(0, plan.runs() as u64, plan.experiment.name.clone());
+        bar
+    }
+
+    /// A run of the plan came to its end.
     pub fn step(&self, done: Progress<'_>) {
-        let failed = self
-            .failed
-            .fetch_add(u64::from(done.outcome.is_err()), Ordering::Relaxed);
-        let failed = failed + u64::from(done.outcome.is_err());
-        let failures = if failed > 0 {
-            format!(", {failed} failed")
-        } else {
-            String::new()
+        let failure = u64::from(done.outcome.is_err());
+        let failed = self.failed.fetch_add(failure, Ordering::Relaxed) + failure;
+        let failures = match failed {
+            0 => String::new(),
+            _ => format!(", {failed} failed"),
         };
-        self.bar
-            .set_message(format!("{} / {}{failures}", done.cell.case, done.cell.variant));
-        self.bar.inc(1);
+        let message = format!("{} / {}{failures}", done.cell.case, done.cell.variant);
+        self.at(done.done as u64, done.total as u64, message);
+    }
+
+    /// `done` of `total` steps are done, the last or next of which is `message`; a `total` of 0 is not known.
+    pub fn at<'m>(&self, done: u64, total: u64, message: impl Into<Cow<'m, str>>) {
+        let message = message.into();
+        match &self.shown {
+            Shown::Drawn(bar) => {
+                bar.set_length(total);
+                bar.set_position(done);
+                bar.set_message(message.into_owned());
+            }
+            Shown::Plain(plain) => {
+                let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
+                let elapsed = plain.begun.elapsed();
+                if let Some(line) = plain.line(elapsed, done, total, &message) {
+                    say!("{line}");
+                }
+            }
+        }
     }
 
     /// Takes the bar away.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        if let Shown::Drawn(bar) = &self.shown {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Whether a terminal called `term`, which is `device`, draws over what it has drawn, and fast enough. Serial lines send every
+/// frame of a bar, and whatever is behind them often keeps it.
+fn can_draw(term: Option<&str>, device: Option<&Path>) -> bool {
+    if matches!(term, None | Some("" | "dumb" | "unknown" | "serial")) {
+        return false;
+    }
+    const SERIAL: [&str; 5] = ["/dev/console", "/dev/ttyS", "/dev/ttyAMA", "/dev/ttyUSB", "/dev/hvc"];
+    let device = device.map_or(Cow::Borrowed(""), Path::to_string_lossy);
+    !SERIAL.iter().any(|line| device.starts_with(line))
+}
+
+/// Lines for those who only read: none for short work, and ever fewer for long work.
+struct Plain {
+    what: &'static str,
+    begun: Instant,
+    next: Duration,
+}
+
+/// Work that takes no longer says nothing.
+const FIRST: Duration = Duration::from_secs(10);
+
+impl Plain {
+    fn new(what: &'static str) -> Plain {
+        Plain {
+            what,
+            begun: Instant::now(),
+            next: FIRST,
+        }
+    }
+
+    /// What is said `elapsed` after the beginning, if anything.
+    fn line(&mut self, elapsed: Duration, done: u64, total: u64, message: &str) -> Option<String> {
+        if elapsed < self.next {
+            return None;
+        }
+        self.next = (elapsed * 3 / 2).max(elapsed + FIRST);
+        let took = seconds(elapsed);
+        if total == 0 {
+            return Some(format!("{}: {message}, {took}", self.what));
+        }
+        let left = match done {
+            0 => String::new(),
+            done => {
+                let left = elapsed.as_secs_f64() / done as f64 * total.saturating_sub(done) as f64;
+                format!(" (about {} left)", seconds(Duration::from_secs_f64(left.min(1e9))))
+            }
+        };
+        Some(format!("{done} of {total} {}, {took}{left}: {message}", self.what))
+    }
+}
+
+/// Whole seconds, minutes or hours.
+fn seconds(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_for_terminals_that_draw() {
+        let terminal = Some(Path::new("/dev/pts/3"));
+        assert!(can_draw(Some("xterm-256color"), terminal) && can_draw(Some("linux"), Some(Path::new("/dev/tty1"))));
+        for (term, device) in [
+            (None, "/dev/pts/3"),
+            (Some("dumb"), "/dev/pts/3"),
+            (Some("linux"), "/dev/console"),
+            (Some("vt220"), "/dev/ttyS0"),
+            (Some("vt220"), "/dev/hvc0"),
+        ] {
+            assert!(!can_draw(term, Some(Path::new(device))), "{term:?} {device}");
+        }
+    }
+
+    #[test]
+    fn plain_lines_are_few_and_short_work_has_none() {
+        let lines = |lasts: u64| -> Vec<String> {
+            let mut plain = Plain::new("runs");
+            let steps = (1..=lasts * 10).map(|done| (Duration::from_millis(done * 100), done));
+            steps
+                .filter_map(|(elapsed, done)| plain.line(elapsed, done, lasts * 10, "2x / ticket"))
+                .collect()
+        };
+        assert_eq!(lines(9), [""; 0]);
+        assert_eq!(lines(12), ["100 of 120 runs, 10 s (about 2 s left): 2x / ticket"]);
+        let hour = lines(3600);
+        assert!((8..=16).contains(&hour.len()), "{hour:#?}");
+        assert!(lines(100_000).len() <= 24);
+    }
+
+    #[test]
+    fn work_without_end_says_what_it_does() {
+        let mut plain = Plain::new("calibrating");
+        assert_eq!(plain.line(Duration::from_secs(9), 0, 0, "kicks"), None);
+        let line = plain.line(Duration::from_secs(200), 0, 0, "kicks");
+        assert_eq!(line.as_deref(), Some("calibrating: kicks, 3 min"));
     }
 }

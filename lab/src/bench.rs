@@ -13,6 +13,7 @@ mod uncontended;
 mod work;
 
 use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -115,8 +116,10 @@ pub struct Progress<'a> {
     pub what: &'a str,
 }
 
-/// Measures. `progress` is called after each measurement and may stop the run: then the report has what is complete.
-pub fn run(settings: &Settings, mut progress: impl FnMut(Progress<'_>) -> ControlFlow<()>) -> Report {
+/// Measures what the settings of `report` say, and enters each table there as soon as it is complete: whoever holds the other
+/// end has that much, whatever becomes of the rest. `progress` is called after each measurement and may stop the run.
+pub fn run(report: &Mutex<Report>, mut progress: impl FnMut(Progress<'_>) -> ControlFlow<()>) {
+    let settings = enter(report, |report| report.settings.clone());
     let contestants: Vec<&Contestant> = CONTESTANTS
         .iter()
         .filter(|contestant| settings.takes_part(contestant.name))
@@ -128,20 +131,26 @@ pub fn run(settings: &Settings, mut progress: impl FnMut(Progress<'_>) -> Contro
         done += 1;
         progress(Progress { done, total, what })
     };
-    let mut report = Report::new(settings, Machine::here());
-    // Stopped or not, the report has what was completed.
-    let _ = fill(&mut report, &contestants, &mut step);
-    report.machine.note_load_after();
-    report
+    let flow = fill(report, &settings, &contestants, &mut step);
+    enter(report, |report| {
+        report.complete = flow.is_continue();
+        report.machine.note_load_after();
+    });
+}
+
+/// Lets `change` at the report, of which a thread that panicked has spoilt nothing.
+fn enter<T>(report: &Mutex<Report>, change: impl FnOnce(&mut Report) -> T) -> T {
+    change(&mut report.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn fill(
-    report: &mut Report,
+    report: &Mutex<Report>,
+    settings: &Settings,
     contestants: &[&Contestant],
     step: &mut dyn FnMut(&str) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    let settings = report.settings.clone();
-    report.uncontended = Some(uncontended::measure(contestants, &settings, step)?);
+    let uncontended = uncontended::measure(contestants, settings, step)?;
+    enter(report, |report| report.uncontended = Some(uncontended));
     let clock = Clock::calibrated();
     for &section_ns in &settings.sections_ns {
         let work = Work::lasting(Duration::from_nanos(section_ns));
@@ -153,11 +162,12 @@ fn fill(
                 pin: settings.pin,
             };
             let rows = contended::measure(contestants, &cell, clock, settings.rounds, step)?;
-            report.contended.push(Contended {
+            let table = Contended {
                 threads,
                 section_ns,
                 rows,
-            });
+            };
+            enter(report, |report| report.contended.push(table));
         }
     }
     ControlFlow::Continue(())

@@ -8,13 +8,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use holdfast_sim::{Config, Failure, Outcome};
+use holdfast_sim::{Config, Outcome};
 
 use crate::plan::{Cell, Plan};
 
-pub use holdfast_sim::CallOff;
 /// The simulator, as a [`Runner`].
 pub use holdfast_sim::run as simulate;
+pub use holdfast_sim::{CallOff, Failure};
 
 /// What runs a configuration: the simulator, or a test's stand-in.
 pub type Runner<'r> = &'r (dyn Fn(&Config, &CallOff) -> Result<Outcome, Failure> + Sync);

@@ -2,34 +2,35 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use holdfast_lab::bench::{self, Settings};
-use indicatif::{ProgressBar, ProgressStyle};
+use holdfast_lab::bench::{self, Report, Settings};
 
 use crate::Done;
 use crate::args::{BenchArgs, Format};
-use crate::experiment::Unknown;
-use crate::output;
+use crate::output::{self, say};
+use crate::progress::Bar;
+use crate::refused::Refused;
 use crate::signal;
 
 /// Measures the locks on this machine.
 pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
-    let settings = settings(args)?;
-    let call_off = signal::call_off()?;
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} measurements  {elapsed} (about {eta} left)  {msg}");
-    bar.set_style(style.expect("a valid template").progress_chars("=> "));
-    let report = bench::run(&settings, |progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        bar.set_message(progress.what.to_owned());
-        if call_off.load(Ordering::Relaxed) {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    });
-    bar.finish_and_clear();
+    let report = Arc::new(Mutex::new(Report::new(settings(args)?)));
+    let filled = Arc::clone(&report);
+    let bar = Arc::new(Bar::counted("measurements"));
+    let shown = Arc::clone(&bar);
+    signal::unless_called_off(move |call_off| {
+        bench::run(&filled, |progress| {
+            shown.at(progress.done, progress.total, progress.what);
+            if call_off.load(Ordering::Relaxed) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+    })?;
+    bar.finish();
+    let report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match args.format {
         Format::Json => output::json(&report)?,
         Format::Table => {
@@ -40,9 +41,11 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
             }
         }
     }
-    if call_off.load(Ordering::Relaxed) {
-        eprintln!("incomplete: interrupted before all was measured");
-        return Ok(Done::Failed);
+    if !report.complete {
+        let tables = usize::from(report.uncontended.is_some()) + report.contended.len();
+        let all = 1 + report.settings.threads.len() * report.settings.sections_ns.len();
+        say!("incomplete: interrupted with {tables} of {all} tables measured");
+        return Ok(Done::Interrupted);
     }
     Ok(Done::Whole)
 }
@@ -54,7 +57,7 @@ fn settings(args: &BenchArgs) -> anyhow::Result<Settings> {
         .find(|name| bench::names().all(|known| known != name.as_str()))
     {
         let known: Vec<&str> = bench::names().collect();
-        return Err(Unknown::among(name, known.into_iter()).into());
+        return Err(Refused::among(name, known.into_iter()).into());
     }
     let mut settings = if args.quick {
         Settings::quick()

@@ -1,8 +1,7 @@
 //! `holdfast calibrate`.
 
-use std::fs;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::bail;
@@ -10,12 +9,13 @@ use holdfast_lab::calibrate::{self, CalibrateError, Calibration, Settings};
 use holdfast_lab::file;
 use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::shipped::{self, MACHINES};
-use indicatif::ProgressBar;
 
 use crate::Done;
 use crate::args::{CalibrateArgs, Format};
-use crate::experiment::Unknown;
-use crate::output;
+use crate::experiment::text_of;
+use crate::output::{self, say};
+use crate::progress::Bar;
+use crate::refused::{Refused, Skipped};
 use crate::signal;
 
 /// Measures this machine's parameters and writes them as a profile.
@@ -26,22 +26,20 @@ pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
         .as_deref()
         .filter(|path| path.extension().is_none_or(|extension| extension != "toml"))
     {
-        return Err(Unknown::instead(
-            path.display().to_string(),
-            "--out to end in .toml, as machine profiles do",
-        )
-        .into());
+        let found = format!("{:?}", path.display().to_string());
+        return Err(Refused::instead(found, "--out to end in .toml, as machine profiles do").into());
     }
+    output::check(args.out.as_deref())?;
     let settings = Settings {
         samples: args.samples,
         guests: args.kvm,
         ..Settings::default()
     };
     if args.kvm {
-        holdfast_lab::reality::kvm::usable().map_err(anyhow::Error::msg)?;
+        super::kvm::usable("calibrate --kvm")?;
     }
     let Some(calibration) = run(&settings, &base)? else {
-        return Ok(Done::Failed);
+        return Ok(Done::Interrupted);
     };
     let noise = &calibration.noise;
     if noise.is_useless() && !args.force {
@@ -55,7 +53,7 @@ pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
     let text = calibrate::to_toml(&calibration);
     if let Some(path) = &args.out {
         file::write(path, text.as_bytes())?;
-        eprintln!("{}", path.display());
+        say!("{}", path.display());
     }
     match args.format {
         Format::Json => output::json(&calibration)?,
@@ -74,51 +72,54 @@ pub fn profile(name: &str) -> anyhow::Result<MachineProfile> {
     if let Some(shipped) = shipped::find(MACHINES, name) {
         return Ok(MachineProfile::parse(shipped.file, shipped.text)?);
     }
-    match fs::read_to_string(Path::new(name)) {
-        Ok(text) => Ok(MachineProfile::parse(name, &text)?),
-        Err(error) if name.ends_with(".toml") => Err(Unknown::unreadable(name, error).into()),
-        Err(_) => Err(Unknown::among(name, MACHINES.iter().map(|machine| machine.name)).into()),
-    }
+    Ok(MachineProfile::parse(name, &text_of(name, MACHINES)?)?)
 }
 
-/// Measures, with progress on a terminal; `None` if it was called off.
+/// Measures, with progress; `None` if it was called off. Half a calibration is none: each figure needs those before it.
 pub fn run(settings: &Settings, base: &MachineProfile) -> anyhow::Result<Option<Calibration>> {
-    let call_off = signal::call_off()?;
-    let bar = ProgressBar::new_spinner();
-    let calibration = calibrate::calibrate(settings, base, &mut |what| {
-        bar.set_message(format!("calibrating: {what}"));
-        bar.tick();
-        if call_off.load(Ordering::Relaxed) {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    });
-    bar.finish_and_clear();
+    let (settings, base) = (*settings, base.clone());
+    let bar = Arc::new(Bar::uncounted("calibrating"));
+    let shown = Arc::clone(&bar);
+    let calibration = signal::unless_called_off(move |call_off| {
+        calibrate::calibrate(&settings, &base, &mut |what| {
+            shown.at(0, 0, what);
+            if call_off.load(Ordering::Relaxed) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })
+    })?;
+    bar.finish();
     match calibration {
-        Ok(calibration) => {
+        Some(Ok(calibration)) => {
             warn(&calibration);
             Ok(Some(calibration))
         }
-        Err(CalibrateError::CalledOff) => {
-            eprintln!("incomplete: interrupted before all was measured");
+        None | Some(Err(CalibrateError::CalledOff)) => {
+            say!("incomplete: interrupted before all was measured; a calibration is whole or none, so nothing is kept");
             Ok(None)
         }
-        Err(error) => Err(error.into()),
+        Some(Err(lack @ CalibrateError::OneCpu)) => Err(Skipped {
+            what: "calibration".to_owned(),
+            lack: lack.to_string(),
+        }
+        .into()),
+        Some(Err(error)) => Err(error.into()),
     }
 }
 
 fn warn(calibration: &Calibration) {
     let noise = &calibration.noise;
     if noise.is_noisy() {
-        eprintln!(
+        say!(
             "warning: the machine is noisy: {:.1} % of a busy thread's time went to others, the longest gap is {:.1} ms",
             noise.lost * 100.0,
             noise.longest_ns as f64 / 1e6
         );
     }
     if !calibration.host.hz_known {
-        eprintln!(
+        say!(
             "warning: the kernel does not tell its tick; {} Hz is assumed",
             calibration.host.hz
         );

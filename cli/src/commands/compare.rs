@@ -6,7 +6,7 @@ use holdfast_lab::shown::verdict;
 
 use crate::Done;
 use crate::args::{CompareArgs, Format};
-use crate::output::{self, optional};
+use crate::output::{self, optional, say};
 
 /// Compares two result files, or the variants of one.
 pub fn compare(args: &CompareArgs) -> anyhow::Result<Done> {
@@ -18,7 +18,7 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<Done> {
     match args.format {
         Format::Json => {
             for remark in &compared.remarks {
-                eprintln!("remark: {remark}");
+                say!("remark: {remark}");
             }
             output::json(&compared)?;
         }

@@ -3,14 +3,16 @@
 use std::path::Path;
 
 use comfy_table::CellAlignment;
-use holdfast_lab::explain::{self, Explanation, Row, TELLING};
+use holdfast_lab::explain::{self, Explanation, Row, TELLING, TELLING_OF_HOST};
 use holdfast_lab::results::{self, Results};
+use holdfast_lab::shown::{HOST_TOLD, host_told};
 
 use super::run::finish;
 use crate::Done;
 use crate::args::{ExplainArgs, Format};
 use crate::experiment;
 use crate::output::{self, number, percent};
+use crate::refused::Refused;
 
 /// Shows where the time went.
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
@@ -20,27 +22,70 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
         output::json(&explanation)?;
         return Ok(done);
     }
-    output::line(&format!(
-        "{}: where the vCPUs' time went, per cent",
-        explanation.experiment
-    ))?;
+    let title = if explanation.of_real_host {
+        "what a real host tells of the vCPUs' time"
+    } else {
+        "where the vCPUs' time went, per cent"
+    };
+    output::line(&format!("{}: {title}", explanation.experiment))?;
+    if explanation.of_real_host {
+        output::line(&format!("measured on {}\n\n{NOT_KNOWN}", results.machine))?;
+    }
     let mut cases: Vec<&str> = explanation.rows.iter().map(|row| row.case.as_str()).collect();
     cases.dedup();
     for case in cases {
         let shown = |row: &&Row| row.case == case && (row.measured || args.all);
         let rows: Vec<&Row> = explanation.rows.iter().filter(shown).collect();
         output::line(&format!("\n{case}\n"))?;
-        output::line(&shares(&rows))?;
-        output::line(&counters(&rows, args.counters))?;
+        if explanation.of_real_host {
+            output::line(&told(&rows))?;
+            output::line(&counters(&rows, &TELLING_OF_HOST, args.counters))?;
+        } else {
+            output::line(&shares(&rows))?;
+            output::line(&counters(&rows, &TELLING, args.counters))?;
+        }
     }
-    convoys(&explanation)?;
+    if explanation.of_real_host {
+        output::line(
+            "\nTimes are those of the vCPUs' threads, from their start to their end, booting included; mean of the runs. Ran: in the \
+             guest, in exits, or polling\nbefore a halt. Ready: preempted, or woken and not yet running.",
+        )?;
+    } else {
+        convoys(&explanation)?;
+    }
     Ok(done)
+}
+
+/// What no look from outside a guest tells.
+const NOT_KNOWN: &str = "\
+Not known: how much of it was work, critical sections or spinning, who held or wanted a lock when it lost its CPU, and so whether
+there was a convoy. A host cannot see that, and nothing of it is recorded. `holdfast run` of the same experiment can tell it of the
+simulator's guests.";
+
+/// The accounts of the vCPUs' threads.
+fn told(rows: &[&Row]) -> String {
+    let heads = heads(rows);
+    let mut header = vec!["of the vCPUs' threads"];
+    header.extend(heads.iter().map(String::as_str));
+    let mut table = output::table(&header, 1);
+    for (index, name) in HOST_TOLD.into_iter().enumerate() {
+        let cell = |row: &&Row| {
+            row.host_told
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |told| host_told(told)[index].clone())
+        };
+        table.add_row(std::iter::once(name.to_owned()).chain(rows.iter().map(cell)));
+    }
+    table.to_string()
 }
 
 /// Results from a file, or from a run.
 fn load(args: &ExplainArgs) -> anyhow::Result<(Results, Done)> {
-    let is_results = args.results.ends_with(".json") && Path::new(&args.results).exists();
-    if is_results {
+    if experiment::is_results(&args.results) {
+        if args.plan.says_anything() {
+            let options = "options of a run beside a result file";
+            return Err(Refused::misplaced(options, "an experiment, which is then run").into());
+        }
         return Ok((results::read(Path::new(&args.results))?, Done::Whole));
     }
     let results = experiment::results(&args.results, &args.plan.options(), args.plan.jobs.count())?;
@@ -80,14 +125,15 @@ fn shares(rows: &[&Row]) -> String {
     table.to_string()
 }
 
-fn counters(rows: &[&Row], all: bool) -> String {
+/// Those called in `telling`, or all.
+fn counters(rows: &[&Row], telling: &[&str], all: bool) -> String {
     let heads = heads(rows);
     let mut header = vec!["per run"];
     header.extend(heads.iter().map(String::as_str));
     let mut table = output::table(&header, 1);
     for name in explain::counter_names(rows)
         .into_iter()
-        .filter(|name| all || TELLING.contains(name))
+        .filter(|name| all || telling.contains(name))
     {
         let value = |row: &&Row| {
             row.counters

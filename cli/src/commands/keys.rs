@@ -6,9 +6,20 @@ use holdfast_lab::profile::COST_NAMES;
 use crate::Done;
 use crate::args::{KeysArgs, KeysFormat};
 use crate::output;
+use crate::refused::Refused;
 
 /// Lists what an experiment can set.
 pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
+    let all = KEYS.iter().map(|key| key.path.to_owned());
+    let mut all = all.chain(COST_NAMES.iter().map(|(name, _)| format!("machine.costs.{name}")));
+    if let Some(pattern) = &args.pattern {
+        if args.format == KeysFormat::Markdown {
+            return Err(Refused::misplaced("a pattern", "--format table").into());
+        }
+        if !all.any(|path| path.contains(pattern.as_str())) {
+            return Err(Refused::instead(format!("{pattern:?}"), "a part of a key (`holdfast keys` lists all)").into());
+        }
+    }
     if args.format == KeysFormat::Markdown {
         output::raw(&keys::markdown())?;
         return Ok(Done::Whole);

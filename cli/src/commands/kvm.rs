@@ -8,17 +8,17 @@ use holdfast_lab::bench::Machine;
 use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::reality::doctor::{self, Check, Report, Verdict};
 use holdfast_lab::reality::linux::{self, KernelPath, Linux};
-use holdfast_lab::reality::{self, kvm as here, tracing};
+use holdfast_lab::reality::{kvm as here, tracing};
 use holdfast_lab::replay::quoted;
-use holdfast_lab::run::{self as runs, Execution, Runner};
+use holdfast_lab::results;
+use holdfast_lab::run::Runner;
 use holdfast_lab::{collect, file, trace};
 
 use crate::Done;
 use crate::args::{DoctorArgs, Format, KvmArgs, KvmCommand, KvmRunArgs, LinuxPath, VERSION};
-use crate::experiment::{self, Unknown};
-use crate::output;
-use crate::progress::Bar;
-use crate::signal;
+use crate::experiment;
+use crate::output::{self, say};
+use crate::refused::{Refused, Skipped};
 
 /// What concerns this host's real KVM.
 pub fn kvm(args: &KvmArgs) -> anyhow::Result<Done> {
@@ -32,10 +32,11 @@ pub fn kvm(args: &KvmArgs) -> anyhow::Result<Done> {
 fn doctor(args: &DoctorArgs) -> anyhow::Result<Done> {
     let root = args.root.as_deref().unwrap_or(Path::new("/"));
     if !root.is_dir() {
-        return Err(Unknown::instead(root.display().to_string(), "--root to be a directory").into());
+        let found = format!("{:?}", root.display().to_string());
+        return Err(Refused::instead(found, "--root to be a directory").into());
     }
     // Only this machine has a /dev/kvm that can be asked.
-    let probe = args.root.is_none().then(reality::kvm::probe);
+    let probe = args.root.is_none().then(doctor::ask);
     let report = doctor::examine(root, probe.as_ref());
     match args.format {
         Format::Json => output::json(&report)?,
@@ -44,13 +45,22 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Done> {
     Ok(Done::Whole)
 }
 
+/// Longest finding that a table has room for, characters.
+const FOUND_MAX: usize = 60;
+
 fn show(report: &Report) -> anyhow::Result<()> {
     let mut table = output::table(&["about", "looked at", "found", "verdict"], 4);
+    let lacking = |check: &&Check| matches!(check.verdict, Verdict::Lacking | Verdict::Unknown);
     for check in &report.checks {
-        table.add_row([check.area, check.name, &check.found, check.verdict.name()]);
+        // Spoken of in full below.
+        let short = lacking(&check) && check.found.chars().count() > FOUND_MAX;
+        let found = match short {
+            true => check.found.chars().take(FOUND_MAX).chain("...".chars()).collect(),
+            false => check.found.clone(),
+        };
+        table.add_row([check.area, check.name, &found, check.verdict.name()]);
     }
     output::line(&table.to_string())?;
-    let lacking = |check: &&Check| matches!(check.verdict, Verdict::Lacking | Verdict::Unknown);
     for check in report.checks.iter().filter(lacking) {
         let means = check.means.as_deref().unwrap_or("nothing follows from it");
         output::line(&format!("\n{}: {}\n  {means}", check.name, check.found))?;
@@ -77,20 +87,27 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
         LinuxPath::Dup => KernelPath::Dup,
         LinuxPath::Futex => KernelPath::Futex,
     };
-    let linux = args.linux.as_ref().map(|file| linux::read(file.as_deref(), path));
+    let runs = counted(&plan);
+    let linux = args.linux.as_ref().map(|file| kernel(file.as_deref(), path, &runs));
     let linux = linux.transpose()?.map(|linux| Linux {
         append: args.append.clone(),
         ..linux
     });
     if args.trace.is_some() && plan.runs() > 1 {
-        let runs = format!("{} runs", plan.runs());
+        let runs = format!("\"{} runs\"", plan.runs());
         let expected = "a single one with --trace: choose by --case, --variant and --seeds 1";
-        return Err(Unknown::instead(runs, expected).into());
+        return Err(Refused::instead(runs, expected).into());
     }
-    here::usable().map_err(anyhow::Error::msg)?;
-    eprintln!("on a real host these do not apply:");
+    output::check(args.trace.as_deref())?;
+    let kept = args.out.as_deref();
+    output::check(
+        kept.map(|folder| results::path_in(folder, &plan.experiment.name))
+            .as_deref(),
+    )?;
+    usable(&runs)?;
+    say!("on a real host these do not apply:");
     for remark in here::remarks(&plan, linux.as_ref()) {
-        eprintln!("  - {remark}");
+        say!("  - {remark}");
     }
     let recorded = Mutex::new(None);
     let runner: Runner<'_> = &|config, call_off| match (&args.trace, &linux) {
@@ -102,16 +119,22 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
         (None, Some(linux)) => here::run_linux(linux, config, call_off),
         (None, None) => here::run_here(config, call_off),
     };
-    let mut results = execute(&plan, &args.experiment, runner)?;
+    // One at a time: they share the CPUs that they are to be measured on.
+    let outcomes = experiment::execute_by(runner, &plan, NonZeroUsize::MIN)?;
+    let mut results = collect::results(&plan, &outcomes, &args.experiment, VERSION);
     let recorded = recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut written = Ok(());
     if let (Some(path), Some(timeline)) = (&args.trace, recorded) {
         let bytes = trace::encode(&timeline);
-        file::write(path, &bytes)?;
-        eprintln!(
-            "timeline: {} ({:.1} MB); open https://ui.perfetto.dev and drop the file there: it stays on this machine",
-            path.display(),
-            bytes.len() as f64 / 1e6
-        );
+        // Should it fail: the results come first.
+        written = file::write(path, &bytes);
+        if written.is_ok() {
+            say!(
+                "timeline: {} ({:.1} MB); open https://ui.perfetto.dev and drop the file there: it stays on this machine",
+                path.display(),
+                bytes.len() as f64 / 1e6
+            );
+        }
     }
     let machine = Machine::here();
     let (cpu, kernel) = (machine.cpu.unwrap_or_default(), machine.kernel.unwrap_or_default());
@@ -126,14 +149,35 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
         failed.replay = failed.replay.replacen("holdfast run", &command, 1);
     }
     let done = super::run::finish(&results);
-    if let Some(folder) = &args.out {
-        eprintln!("results: {}", results.write(folder)?.display());
-    }
-    match args.format {
-        Format::Json => output::raw(&results.to_json())?,
-        Format::Table => super::run::print(&plan, &results)?,
-    }
+    super::run::show(&plan, &results, args.out.as_deref(), args.format)?;
+    written?;
     Ok(done)
+}
+
+/// How many runs of what.
+fn counted(plan: &Plan) -> String {
+    format!("{} runs of {}", plan.runs(), plan.experiment.name)
+}
+
+/// Whether there is a KVM for `what`.
+pub fn usable(what: &str) -> Result<(), Skipped> {
+    here::usable().map_err(|lack| Skipped {
+        what: what.to_owned(),
+        lack,
+    })
+}
+
+/// The kernel in `file`, or this host's own: that a host keeps none that can be booted and read is no mistake of the user's.
+fn kernel(file: Option<&Path>, path: KernelPath, runs: &str) -> anyhow::Result<Linux> {
+    match (linux::read(file, path), file) {
+        (Ok(linux), _) => Ok(linux),
+        (Err(error), Some(_)) => Err(error.into()),
+        (Err(error), None) => Err(Skipped {
+            what: runs.to_owned(),
+            lack: format!("this host's own kernel: {error}; name another by --linux=BZIMAGE"),
+        }
+        .into()),
+    }
 }
 
 /// The options that say so again.
@@ -149,21 +193,4 @@ fn again(args: &KvmRunArgs) -> String {
         more => format!(" --append={}", quoted(more)),
     };
     format!(" --linux{}{path}{append}", file.unwrap_or_default())
-}
-
-fn execute(plan: &Plan, target: &str, runner: Runner<'_>) -> anyhow::Result<holdfast_lab::results::Results> {
-    let call_off = signal::call_off()?;
-    let bar = Bar::new(plan);
-    let outcomes = runs::run(
-        plan,
-        Execution {
-            runner,
-            // One at a time: they share the CPUs that they are to be measured on.
-            jobs: NonZeroUsize::MIN,
-            call_off,
-            progress: &|done| bar.step(done),
-        },
-    );
-    bar.finish();
-    Ok(collect::results(plan, &outcomes, target, VERSION))
 }

@@ -1,21 +1,24 @@
 //! `holdfast validate --against threads|kvm`: predicted against measured on this very machine.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use holdfast_lab::bench::Machine;
 use holdfast_lab::calibrate::{self, Calibration, Host};
 use holdfast_lab::file;
-use holdfast_lab::reality::judge::{GOAL, Judgement, judge};
+use holdfast_lab::profile::MachineProfile;
+use holdfast_lab::reality::judge::{GOAL, Judgement, Row, judge};
 use holdfast_lab::reality::{LockKind, guests, threads};
-use indicatif::{ProgressBar, ProgressStyle};
+use holdfast_lab::run::Failure;
 use serde::Serialize;
 
 use crate::Done;
 use crate::args::{Against, Format, ValidateArgs};
-use crate::experiment::Unknown;
-use crate::output;
+use crate::output::{self, say};
+use crate::progress::Bar;
+use crate::refused::Refused;
 use crate::signal;
 
 /// What the check says, schema `holdfast.reality/1`.
@@ -37,8 +40,15 @@ struct Report<'r> {
 pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
     let begun = Instant::now();
     let on_kvm = args.against == Against::Kvm;
+    let file = if on_kvm {
+        "reality-kvm.json"
+    } else {
+        "reality-threads.json"
+    };
+    let path = args.out.as_ref().map(|folder| folder.join(file));
+    output::check(path.as_deref())?;
     if on_kvm {
-        holdfast_lab::reality::kvm::usable().map_err(anyhow::Error::msg)?;
+        super::kvm::usable("validate --against kvm")?;
     }
     let locks = args
         .locks
@@ -50,7 +60,7 @@ pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
     let calibration = match given {
         Some(_) => None,
         None => match super::calibrate::run(&calibration_settings(on_kvm), &base)? {
-            None => return Ok(Done::Failed),
+            None => return Ok(Done::Interrupted),
             found => found,
         },
     };
@@ -61,45 +71,8 @@ pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
         .as_ref()
         .or(calibration.as_ref().map(|calibration| &calibration.profile));
     let profile = profile.unwrap_or(&base);
-    let call_off = signal::call_off()?;
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed} (about {eta} left)  {msg}");
-    bar.set_style(style.expect("a valid template").progress_chars("=> "));
-    let mut step = |what: &str, total: u64| {
-        bar.set_length(total);
-        bar.inc(1);
-        bar.set_message(what.to_owned());
-        if call_off.load(Ordering::Relaxed) {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    };
-    let rows = if on_kvm {
-        let mut settings = guests::Settings::default();
-        settings.rounds = args.seeds.unwrap_or(settings.rounds);
-        narrow(
-            args,
-            &locks,
-            &mut settings.locks,
-            &mut settings.vcpus,
-            &mut settings.sections_ns,
-        );
-        guests::compare(&settings, profile, &host, &mut step)?
-    } else {
-        let mut settings = threads::Settings::default();
-        settings.rounds = args.seeds.unwrap_or(settings.rounds);
-        narrow(
-            args,
-            &locks,
-            &mut settings.locks,
-            &mut settings.threads,
-            &mut settings.sections_ns,
-        );
-        threads::compare(&settings, profile, &host, &mut step)
-    };
-    bar.finish_and_clear();
-    let complete = !call_off.load(Ordering::Relaxed);
+    let (rows, failure) = compare(args, &locks, profile, &host)?;
+    let complete = !signal::is_called_off();
     let judgement = judge(rows);
     let report = Report {
         schema: "holdfast.reality/1",
@@ -112,14 +85,11 @@ pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
         complete,
         judgement: &judgement,
     };
-    if let Some(folder) = &args.out {
-        let path = folder.join(if on_kvm {
-            "reality-kvm.json"
-        } else {
-            "reality-threads.json"
-        });
-        file::write(&path, serde_json::to_string_pretty(&report)?.as_bytes())?;
-        eprintln!("{}", path.display());
+    let text = serde_json::to_string_pretty(&report)?;
+    let written = path.map(|path| file::write(&path, text.as_bytes()).map(|()| path));
+    let written = written.transpose();
+    if let Ok(Some(path)) = &written {
+        say!("{}", path.display());
     }
     match args.format {
         Format::Json => output::json(&report)?,
@@ -133,24 +103,86 @@ pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
     }
     let retries: u32 = judgement.rows.iter().map(|row| row.retries).sum();
     if retries > 0 {
-        eprintln!("warning: {retries} measurements failed and were repeated:");
+        say!("warning: {retries} measurements failed and were repeated:");
     }
     for row in &judgement.rows {
         for failure in &row.lost {
             let first = failure.lines().next().unwrap_or_default();
-            eprintln!("  {}, {} ns, {}: {first}", row.threads, row.section_ns, row.lock);
+            say!("  {}, {} ns, {}: {first}", row.threads, row.section_ns, row.lock);
         }
     }
+    written?;
     if !complete {
-        eprintln!("incomplete: interrupted before all was compared");
+        say!(
+            "incomplete: interrupted before all was compared: {} rows are kept",
+            judgement.rows.len()
+        );
+        return Ok(Done::Interrupted);
     }
-    let failed = judgement.rows.iter().any(|row| row.predicted.is_none());
-    Ok(if complete && !failed { Done::Whole } else { Done::Failed })
+    if let Some(failure) = &failure {
+        say!("error: a measurement failed again and again: {failure}");
+    }
+    let failed = failure.is_some() || judgement.rows.iter().any(|row| row.predicted.is_none());
+    Ok(if failed { Done::Failed } else { Done::Whole })
 }
 
-fn lock(name: &str) -> Result<LockKind, Unknown> {
+/// The rows that came to their end, and what kept the others from it.
+fn compare(
+    args: &ValidateArgs,
+    locks: &[LockKind],
+    profile: &MachineProfile,
+    host: &Host,
+) -> anyhow::Result<(Vec<Row>, Option<Failure>)> {
+    let rows = Arc::new(Mutex::new(Vec::new()));
+    let bar = Arc::new(Bar::counted("steps"));
+    let (kept, shown) = (Arc::clone(&rows), Arc::clone(&bar));
+    let (profile, host) = (profile.clone(), host.clone());
+    let on_kvm = args.against == Against::Kvm;
+    let (mut of_guests, mut of_threads) = (guests::Settings::default(), threads::Settings::default());
+    if let Some(rounds) = args.seeds {
+        (of_guests.rounds, of_threads.rounds) = (rounds, rounds);
+    }
+    let settings = &mut of_guests;
+    narrow(
+        args,
+        locks,
+        &mut settings.locks,
+        &mut settings.vcpus,
+        &mut settings.sections_ns,
+    );
+    let settings = &mut of_threads;
+    narrow(
+        args,
+        locks,
+        &mut settings.locks,
+        &mut settings.threads,
+        &mut settings.sections_ns,
+    );
+    let outcome = signal::unless_called_off(move |call_off| {
+        let done = AtomicU64::new(0);
+        let step = &mut |what: &str, total: u64| {
+            shown.at(done.fetch_add(1, Ordering::Relaxed), total, what);
+            if call_off.load(Ordering::Relaxed) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let keep = &mut |row| kept.lock().unwrap_or_else(PoisonError::into_inner).push(row);
+        if on_kvm {
+            return guests::compare(&of_guests, &profile, &host, call_off, step, keep);
+        }
+        threads::compare(&of_threads, &profile, &host, call_off, step, keep);
+        Ok(())
+    })?;
+    bar.finish();
+    let rows = rows.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok((rows, outcome.and_then(Result::err)))
+}
+
+fn lock(name: &str) -> Result<LockKind, Refused> {
     name.parse()
-        .map_err(|_| Unknown::among(name, LockKind::ALL.iter().map(|kind| kind.name())))
+        .map_err(|_| Refused::among(name, LockKind::ALL.iter().map(|kind| kind.name())))
 }
 
 fn calibration_settings(guests: bool) -> calibrate::Settings {

@@ -8,6 +8,7 @@ use holdfast_lab::{file, report, results};
 
 use crate::Done;
 use crate::args::ReportArgs;
+use crate::output::{self, say};
 
 /// Makes a page of a result file.
 pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
@@ -15,13 +16,13 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
     if let Some(folder) = &args.svg {
         return draw(args, &results, folder);
     }
-    let page = report::html(&results);
     let path = match &args.out {
         Some(path) => path.clone(),
         None => args.results.with_extension("html"),
     };
-    file::write(&path, page.as_bytes())?;
-    eprintln!(
+    output::check(Some(&path))?;
+    file::write(&path, report::html(&results).as_bytes())?;
+    say!(
         "report: {} (open it in any browser; it needs no network)",
         path.display()
     );
@@ -44,8 +45,9 @@ fn draw(args: &ReportArgs, results: &Results, folder: &Path) -> anyhow::Result<D
     }
     for drawing in drawings {
         let path = folder.join(drawing.name).with_extension("svg");
+        output::check(Some(&path))?;
         file::write(&path, drawing.svg.as_bytes())?;
-        eprintln!("drawing: {}", path.display());
+        say!("drawing: {}", path.display());
     }
     Ok(Done::Whole)
 }

@@ -1,20 +1,24 @@
 //! `holdfast run`.
 
+use std::path::Path;
+
 use holdfast_lab::collect;
 use holdfast_lab::compare;
 use holdfast_lab::determinism::first_difference;
 use holdfast_lab::plan::Plan;
-use holdfast_lab::results::Results;
+use holdfast_lab::results::{Results, path_in};
 use holdfast_lab::shown::{self, verdict};
 
 use crate::Done;
 use crate::args::{Format, RunArgs, VERSION};
 use crate::experiment;
-use crate::output;
+use crate::output::{self, say};
 
 /// Runs an experiment and prints its results.
 pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
     let plan = experiment::plan(&args.experiment, &args.plan.options())?;
+    let kept = args.out.as_deref();
+    output::check(kept.map(|folder| path_in(folder, &plan.experiment.name)).as_deref())?;
     let jobs = args.plan.jobs.count();
     let outcomes = experiment::execute(&plan, jobs)?;
     let results = collect::results(&plan, &outcomes, &args.experiment, VERSION);
@@ -23,39 +27,49 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
         let again = experiment::execute(&plan, jobs)?;
         match first_difference(&plan, &outcomes, &again) {
             Some(difference) => {
-                eprintln!("error: not deterministic: {difference}");
+                say!("error: not deterministic: {difference}");
                 done = Done::Failed;
             }
-            None if again.complete() => eprintln!("deterministic: {} runs gave the same twice", plan.runs()),
-            None => done = Done::Failed,
+            None if again.complete() => say!("deterministic: {} runs gave the same twice", plan.runs()),
+            None => {
+                say!("incomplete: interrupted before all runs were repeated");
+                done = Done::Interrupted;
+            }
         }
     }
-    // The file first: whatever happens to standard output, the results are kept.
-    if let Some(folder) = &args.out {
-        let path = results.write(folder)?;
-        eprintln!("results: {}", path.display());
-    }
-    match args.format {
-        Format::Json => output::raw(&results.to_json())?,
-        Format::Table => print(&plan, &results)?,
-    }
+    show(&plan, &results, args.out.as_deref(), args.format)?;
     Ok(done)
+}
+
+/// Keeps `results` in `folder` and prints them: whatever happens to one of the two, the other one is done.
+pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: Format) -> anyhow::Result<()> {
+    let written = folder.map(|folder| results.write(folder)).transpose();
+    if let Ok(Some(path)) = &written {
+        say!("results: {}", path.display());
+    }
+    match format {
+        Format::Json => output::raw(&results.to_json())?,
+        Format::Table => print(plan, results)?,
+    }
+    Ok(written.map(drop)?)
 }
 
 /// Says what went wrong, with the command that replays it.
 pub fn finish(results: &Results) -> Done {
     for failed in &results.failures {
         let (case, variant, seed) = (&failed.case, &failed.variant, failed.seed);
-        eprintln!("error: case {case}, variant {variant}, seed {seed}: {}", failed.error);
-        eprintln!("replay with version {}: {}", results.version, failed.replay);
+        say!("error: case {case}, variant {variant}, seed {seed}: {}", failed.error);
+        say!("replay with version {}: {}", results.version, failed.replay);
     }
     if !results.complete {
-        eprintln!("incomplete: interrupted before all runs were done");
+        let done: usize = results.cases.iter().map(|case| case.samples.len()).sum();
+        let all = results.cases.len() * results.seeds.len();
+        say!("incomplete: interrupted before all runs were done: {done} of {all} samples are kept");
     }
-    if results.complete && results.failures.is_empty() {
-        Done::Whole
-    } else {
-        Done::Failed
+    match (results.complete, results.failures.is_empty()) {
+        (false, _) => Done::Interrupted,
+        (true, false) => Done::Failed,
+        (true, true) => Done::Whole,
     }
 }
 
@@ -91,9 +105,7 @@ pub fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
             results.scale
         ));
     }
-    notes.push_str(
-        "\nConvoys: runs that at some time spun longer behind preempted vCPUs than they worked (holdfast explain).\n",
-    );
+    notes.push_str(&format!("\n{}\n", shown::convoys_note(results.are_of_real_host())));
     for row in compare::variants(results, None)?.rows {
         let verdict = verdict(&row);
         notes.push_str(&format!(

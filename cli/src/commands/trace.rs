@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use holdfast_lab::file;
 use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::replay;
-use holdfast_lab::trace::{self, Reason, Traced, Wanted, milliseconds};
+use holdfast_lab::run::Failure;
+use holdfast_lab::trace::{self, Reason, TraceError, Traced, Wanted, milliseconds};
 use serde::Serialize;
 
 use crate::Done;
 use crate::args::{Format, TraceArgs, VERSION};
 use crate::experiment;
-use crate::output;
+use crate::output::{self, say};
 use crate::signal;
 
 /// Schema of what is said of a recording.
@@ -55,9 +56,17 @@ pub fn trace(args: &TraceArgs) -> anyhow::Result<Done> {
         from: args.from.clone(),
         span: args.span.clone(),
     };
-    let traced = trace::trace(&plan, &wanted, signal::call_off()?)?;
-    let bytes = trace::encode(&traced.timeline);
     let path = args.out.clone().unwrap_or_else(|| file_name(&plan));
+    output::check(Some(&path))?;
+    output::check(args.svg.as_deref())?;
+    let traced = match trace::trace(&plan, &wanted, signal::call_off()?) {
+        Err(TraceError::Run(Failure::CalledOff)) => {
+            say!("incomplete: interrupted before the run's end; nothing is written");
+            return Ok(Done::Interrupted);
+        }
+        traced => traced?,
+    };
+    let bytes = trace::encode(&traced.timeline);
     file::write(&path, &bytes)?;
     if let Some(path) = &args.svg {
         let title = format!(
@@ -65,7 +74,7 @@ pub fn trace(args: &TraceArgs) -> anyhow::Result<Done> {
             plan.experiment.name, plan.cells[0].case, plan.cells[0].variant
         );
         file::write(path, trace::svg(&title, &traced.timeline).as_bytes())?;
-        eprintln!("drawing: {}", path.display());
+        say!("drawing: {}", path.display());
     }
     let said = said(&plan, &traced, path.display().to_string(), bytes.len());
     explain(&said, &plan, &traced);
@@ -73,9 +82,9 @@ pub fn trace(args: &TraceArgs) -> anyhow::Result<Done> {
         output::json(&said)?;
     }
     if let Some(failure) = &said.failure {
-        eprintln!("error: the run failed where the recording ends: {failure}");
+        say!("error: the run failed where the recording ends: {failure}");
         let replay = replay::one(&plan, &args.experiment, &plan.cells[0], args.seed);
-        eprintln!("replay with version {VERSION}: {replay}");
+        say!("replay with version {VERSION}: {replay}");
         return Ok(Done::Failed);
     }
     Ok(Done::Whole)
@@ -112,17 +121,21 @@ fn explain(said: &Said<'_>, plan: &Plan, traced: &Traced) {
         Reason::Convoy(vm) | Reason::Interval(vm) => format!(" (guest {})", traced.timeline.vms[vm]),
         _ => String::new(),
     };
-    eprintln!(
+    say!(
         "{}: case {}, variant {}, seed {}, scale {}",
-        said.experiment, said.case, said.variant, said.seed, said.scale
+        said.experiment,
+        said.case,
+        said.variant,
+        said.seed,
+        said.scale
     );
     if plan.cells.len() > 1 {
-        eprintln!(
+        say!(
             "(the first of {} cells; choose another by --case and --variant)",
             plan.cells.len()
         );
     }
-    eprintln!(
+    say!(
         "recorded from {} to {}, {}{whose}; the run ends at {}",
         milliseconds(said.from_ns),
         milliseconds(said.to_ns),
@@ -130,9 +143,9 @@ fn explain(said: &Said<'_>, plan: &Plan, traced: &Traced) {
         milliseconds(said.run_ends_ns)
     );
     if said.truncated {
-        eprintln!("the recording ends early: more happened than a browser can show (shorter: --for)");
+        say!("the recording ends early: more happened than a browser can show (shorter: --for)");
     }
-    eprintln!(
+    say!(
         "timeline: {} ({:.1} MB); open https://ui.perfetto.dev and drop the file there: it stays on this machine",
         said.file,
         said.bytes as f64 / 1e6

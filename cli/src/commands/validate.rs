@@ -1,27 +1,35 @@
 //! `holdfast validate`.
 
 use holdfast_lab::plan::Options;
+use holdfast_lab::results::path_in;
 use holdfast_lab::shipped::{self, EXPERIMENTS};
 use holdfast_lab::validate::{self, Order, Validation};
 
 use super::run::finish;
 use crate::Done;
 use crate::args::{Against, Format, ValidateArgs};
-use crate::experiment::{self, Unknown};
-use crate::output::{self, number, optional};
+use crate::experiment;
+use crate::output::{self, number, optional, say};
+use crate::refused::Refused;
 
 /// Sets predicted beside published figures.
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
+    heeded(args)?;
     match args.against {
         Against::Published => {}
         Against::Threads | Against::Kvm => return super::reality::check(args),
     }
     let mut names: Vec<&str> = args.experiments.iter().map(String::as_str).collect();
     if names.is_empty() {
-        names = EXPERIMENTS.iter().map(|shipped| shipped.name).collect();
+        names = experiment::names(EXPERIMENTS).collect();
     }
     if let Some(name) = names.iter().find(|name| shipped::find(EXPERIMENTS, name).is_none()) {
-        return Err(Unknown::nothing_shipped(name).into());
+        return Err(Refused::among(name, experiment::names(EXPERIMENTS)).into());
+    }
+    if let Some(folder) = &args.out {
+        for name in &names {
+            output::check(Some(&path_in(folder, name)))?;
+        }
     }
     let options = Options {
         seeds: args.seeds,
@@ -30,13 +38,19 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     };
     let mut all = Vec::new();
     let mut done = Done::Whole;
+    let mut written = Ok(());
     for name in names {
         let results = experiment::results(name, &options, args.jobs.count())?;
-        if finish(&results) == Done::Failed {
-            done = Done::Failed;
+        match finish(&results) {
+            Done::Whole => {}
+            worse => done = worse,
         }
         if let Some(folder) = &args.out {
-            eprintln!("results: {}", results.write(folder)?.display());
+            match results.write(folder) {
+                Ok(path) => say!("results: {}", path.display()),
+                // What was predicted is shown all the same.
+                Err(error) => written = Err(error),
+            }
         }
         let complete = results.complete;
         all.push(results);
@@ -49,7 +63,31 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
         Format::Json => output::json(&validation)?,
         Format::Table => print(&validation)?,
     }
+    written?;
     Ok(done)
+}
+
+/// Refuses options that would change nothing.
+fn heeded(args: &ValidateArgs) -> Result<(), Refused> {
+    let of_reality = [
+        ("--profile", args.profile.is_some()),
+        ("--locks", !args.locks.is_empty()),
+        ("--contenders", !args.contenders.is_empty()),
+        ("--sections", !args.sections.is_empty()),
+    ];
+    let of_published = [
+        ("an experiment", !args.experiments.is_empty()),
+        ("--scale", args.scale.is_some()),
+        ("--jobs", args.jobs.jobs.is_some()),
+    ];
+    let (idle, with) = match args.against {
+        Against::Published => (&of_reality[..], "--against threads or kvm"),
+        Against::Threads | Against::Kvm => (&of_published[..], "--against published"),
+    };
+    match idle.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Refused::misplaced(option, with)),
+        None => Ok(()),
+    }
 }
 
 fn print(validation: &Validation) -> anyhow::Result<()> {

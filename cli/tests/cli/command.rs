@@ -1,8 +1,11 @@
 //! Runs the built command.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// What a command left behind.
 #[derive(Debug)]
@@ -21,12 +24,7 @@ pub fn holdfast_in<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Ran {
         .current_dir(folder)
         .args(arguments)
         .output();
-    let Output { status, stdout, stderr } = output.expect("the command starts");
-    Ran {
-        status: status.code().expect("no signal"),
-        out: String::from_utf8(stdout).expect("UTF-8"),
-        err: String::from_utf8(stderr).expect("UTF-8"),
-    }
+    Ran::of(output.expect("the command starts"))
 }
 
 /// Runs `holdfast ARGUMENTS`.
@@ -35,8 +33,87 @@ pub fn holdfast<S: AsRef<OsStr>>(arguments: &[S]) -> Ran {
 }
 
 impl Ran {
+    /// What `output` says.
+    pub fn of(output: Output) -> Ran {
+        Ran {
+            status: output.status.code().expect("no signal"),
+            out: String::from_utf8(output.stdout).expect("UTF-8"),
+            err: String::from_utf8(output.stderr).expect("UTF-8"),
+        }
+    }
+
     /// Standard output as the one JSON document that it must be.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
     }
+}
+
+/// Says, past the test harness, that a check could not be made.
+pub fn skipped(what: &str) {
+    use std::io::Write as _;
+    writeln!(std::io::stderr(), "SKIPPED: {what}").expect("standard error");
+}
+
+/// A program on its way.
+#[derive(Debug)]
+pub struct Running(Child);
+
+impl Running {
+    /// Starts `command`.
+    pub fn new(command: &mut Command) -> Running {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Running(child.expect("the command starts"))
+    }
+
+    /// A line of its status, without the name.
+    fn status(&self, name: &str) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("the process lives");
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.expect("Linux says it").trim().to_owned()
+    }
+
+    /// Waits until `ready` says so.
+    fn until(&self, what: &str, ready: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !ready() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what} does not happen");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until it would hear of Ctrl-C.
+    pub fn until_it_listens(&self) {
+        const SIGINT: u32 = 2;
+        self.until("catching SIGINT", || {
+            let caught = u64::from_str_radix(&self.status("SigCgt:"), 16).expect("hexadecimal");
+            caught & (1 << (SIGINT - 1)) != 0
+        });
+    }
+
+    /// Waits until it has so many threads.
+    pub fn until_it_has_threads(&self, count: u32) {
+        self.until("having that many threads", || {
+            self.status("Threads:").parse::<u32>().expect("a number") >= count
+        });
+    }
+
+    /// Sends Ctrl-C.
+    pub fn interrupt(&self) {
+        let killed = Command::new("kill")
+            .args(["-s", "INT", &self.0.id().to_string()])
+            .status();
+        assert!(killed.expect("kill is there").success());
+    }
+
+    /// What it leaves behind, and how long that took.
+    pub fn end(self) -> (Ran, Duration) {
+        let begun = Instant::now();
+        let output = self.0.wait_with_output().expect("it ends");
+        (Ran::of(output), begun.elapsed())
+    }
+}
+
+/// `holdfast ARGUMENTS`, started.
+pub fn start<S: AsRef<OsStr>>(arguments: &[S]) -> Running {
+    Running::new(Command::new(env!("CARGO_BIN_EXE_holdfast")).args(arguments))
 }

@@ -180,6 +180,14 @@ fn bad_usage_is_told() {
             &["run", "kernbench-overcomit"][..],
             "found \"kernbench-overcomit\", expected one of kernbench-overcommit",
         ),
+        (
+            &["run", "kernbench-overcomit"],
+            "did you mean \"kernbench-overcommit\"?",
+        ),
+        (&["run", ""], "found \"\", expected one of "),
+        (&["run", "."], ".: cannot read it: Is a directory"),
+        (&["run", "/dev/zero"], "/dev/zero: cannot read it: more than 16 MiB"),
+        (&["kvm", "run", "linux-pvspin", "--linux=/dev/zero"], "/dev/zero: "),
         (&["run", "missing.toml"], "missing.toml: cannot read it"),
         (
             &["run", "--case", "4x"],
@@ -194,6 +202,10 @@ fn bad_usage_is_told() {
         (
             &["run", "--scale", "2"],
             "--scale: found 2, expected a number above 0, up to 1",
+        ),
+        (
+            &["run", "--scale", "-1"],
+            "--scale: found -1, expected a number above 0, up to 1",
         ),
         (
             &["run", "--scale", "nan"],
@@ -221,9 +233,36 @@ fn bad_usage_is_told() {
             &["show", "nothing"],
             "found \"nothing\", expected one of kernbench-overcommit",
         ),
-        (&["validate", "nothing"], "found \"nothing\", expected one of"),
+        (
+            &["validate", "generic-x86"],
+            "found \"generic-x86\", expected one of kernbench-overcommit",
+        ),
+        (
+            &["validate", "--locks", "ticket"],
+            "found --locks, expected it only with --against",
+        ),
+        (
+            &["validate", "--against", "threads", "--scale", "0.1"],
+            "found --scale, expected it only with --against published",
+        ),
+        (
+            &["validate", "--against", "threads", "boot-64"],
+            "found an experiment, expected it only with --against published",
+        ),
+        (
+            &["keys", "no such key"],
+            "found \"no such key\", expected a part of a key",
+        ),
+        (
+            &["keys", "hz", "--format", "markdown"],
+            "found a pattern, expected it only with --format table",
+        ),
         (&["compare", "missing.json"], "missing.json: cannot read it"),
         (&["explain", "nothing"], "found \"nothing\", expected one of"),
+        (&["explain", "missing.json"], "missing.json: cannot read it"),
+        (&["explain", "."], ".: cannot read it: Is a directory"),
+        (&["calibrate", "--base", "."], ".: cannot read it: Is a directory"),
+        (&["bench", "--sections", "0"], "--sections"),
         (&["bench", "--locks", "tickt"], "did you mean \"ticket\"?"),
         (&["bench", "--threads", "0"], "--threads"),
         (&[], "Usage"),

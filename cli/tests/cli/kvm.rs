@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::command::{holdfast, holdfast_in};
+use crate::command::{Ran, holdfast, holdfast_in, skipped};
 
 #[test]
 fn the_doctor_looks_at_another_machines_files() {
@@ -108,4 +108,96 @@ fn only_a_single_run_is_recorded() {
         "{}",
         ran.err
     );
+}
+
+/// `holdfast ARGUMENTS` where opening /dev/kvm gives no KVM; `None` where that cannot be had.
+#[cfg(target_os = "linux")]
+fn without_kvm(arguments: &[&str]) -> Option<Ran> {
+    if !std::path::Path::new("/dev/kvm").exists() {
+        return Some(holdfast(arguments));
+    }
+    // Beneath this process only, something else is there.
+    let script = "mount --bind /dev/null /dev/kvm || exit 99; exec \"$0\" \"$@\"";
+    let output = std::process::Command::new("unshare")
+        .args([
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            env!("CARGO_BIN_EXE_holdfast"),
+        ])
+        .args(arguments)
+        .output();
+    let ran = Ran::of(output.ok()?);
+    (ran.status != 99 && !ran.err.starts_with("unshare: ")).then_some(ran)
+}
+
+/// What is said of runs that this machine cannot do.
+#[cfg(target_os = "linux")]
+fn assert_skipped(ran: &Ran, expected: &str) {
+    assert_eq!((ran.status, ran.out.as_str()), (77, ""), "{}", ran.err);
+    assert!(ran.err.starts_with(&format!("SKIPPED: {expected}: ")), "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn runs_are_counted_as_skipped_without_a_kvm() {
+    for (arguments, expected) in [
+        (
+            &["kvm", "run", "lock-crossover", "--case", "8-1x-4"][..],
+            "9 runs of lock-crossover",
+        ),
+        (&["calibrate", "--kvm"], "calibrate --kvm"),
+        (&["validate", "--against", "kvm"], "validate --against kvm"),
+    ] {
+        let Some(ran) = without_kvm(arguments) else {
+            skipped("what is skipped without a KVM: there is one, and it cannot be hidden");
+            return;
+        };
+        assert_skipped(&ran, expected);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn runs_are_counted_as_skipped_where_a_host_keeps_no_kernel_of_its_own() {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if std::path::Path::new(&format!("/boot/vmlinuz-{}", release.trim())).exists() {
+        skipped("a host without a kernel of its own: this one has it");
+        return;
+    }
+    let ran = holdfast(&[
+        "kvm",
+        "run",
+        "linux-pvspin",
+        "--linux",
+        "--seeds",
+        "1",
+        "--format",
+        "json",
+    ]);
+    assert_skipped(&ran, "6 runs of linux-pvspin");
+    assert!(
+        ran.err.contains("this host's own kernel: /boot/vmlinuz-")
+            && ran.err.contains("name another by --linux=BZIMAGE"),
+        "{}",
+        ran.err
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_machine_of_one_cpu_is_not_calibrated() {
+    let ran = std::process::Command::new("taskset")
+        .args(["-c", "0", env!("CARGO_BIN_EXE_holdfast"), "calibrate"])
+        .output();
+    let Ok(ran) = ran else {
+        skipped("calibration on one CPU: no `taskset` of util-linux");
+        return;
+    };
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(77), "{said}");
+    assert!(said.contains("SKIPPED: calibration: found one CPU"), "{said}");
 }

@@ -4,10 +4,18 @@ mod command;
 
 mod calibrate;
 mod compared;
+mod hostile;
 mod input;
+#[cfg(target_os = "linux")]
+mod interrupts;
 mod kvm;
 mod output;
+mod real_host;
 mod report;
 mod runs;
 mod shipped;
+#[cfg(target_os = "linux")]
+mod terminal;
+#[cfg(target_os = "linux")]
+mod testhost;
 mod trace;

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::command::holdfast_in;
-use crate::trace::skipped;
+use crate::command::{holdfast_in, skipped};
 
 /// What an attacker would call things: each would leave a mark in the page if it were executed or loaded.
 const HOSTILE: &str = r#"

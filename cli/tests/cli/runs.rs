@@ -1,7 +1,7 @@
 //! Running experiments.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::command::{holdfast, holdfast_in};
 
@@ -122,16 +122,17 @@ fn results_are_written_and_the_table_shows_them() {
 }
 
 #[test]
-fn an_unwritable_folder_is_told_and_left_alone() {
+fn an_unwritable_folder_is_told_before_anything_is_run() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("taken"), "x").expect("writable");
     let ran = holdfast_in(
         folder.path(),
         &with(&["run"], &["--variant", "ticket", "--out", "taken"]),
     );
-    assert_eq!(ran.status, 1);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
     assert!(
-        ran.err.contains("kernbench-overcommit.results.json: cannot write it"),
+        ran.err
+            .contains("taken/kernbench-overcommit.results.json: cannot write it: Not a directory"),
         "{}",
         ran.err
     );
@@ -158,54 +159,9 @@ fn validate_shows_every_published_figure() {
     assert_eq!(validation["orders"].as_array().expect("a list").len(), 3);
 }
 
-/// Whether the process `id` catches SIGINT by now.
-#[cfg(target_os = "linux")]
-fn catches_interrupts(id: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).expect("the process lives");
-    let caught = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigCgt:"))
-        .expect("Linux says it");
-    const SIGINT: u32 = 2;
-    u64::from_str_radix(caught.trim(), 16).expect("hexadecimal") & (1 << (SIGINT - 1)) != 0
-}
-
 #[cfg(target_os = "linux")]
 #[test]
-fn an_interruption_keeps_what_is_done() {
-    // Far more than can be done before the signal comes.
-    let arguments = [
-        "run", "--seeds", "100000", "--scale", "0.002", "--case", "1x", "--format", "json", "--jobs", "1",
-    ];
-    let child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    while !catches_interrupts(child.id()) {
-        std::thread::yield_now();
-    }
-    let killed = Command::new("kill")
-        .args(["-s", "INT", &child.id().to_string()])
-        .status()
-        .expect("kill is there");
-    assert!(killed.success());
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(1));
-    let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
-    assert_eq!(results["complete"], false);
-    assert_eq!(results["failures"], serde_json::json!([]));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        message.contains("incomplete: interrupted before all runs were done"),
-        "{message}"
-    );
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_full_disk_leaves_nothing_behind() {
+fn a_full_disk_leaves_nothing_behind_and_the_results_are_shown() {
     let folder = tempfile::tempdir().expect("a folder");
     // A process that ignores SIGXFSZ meets its file size limit as an error: the disk is full.
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
@@ -226,4 +182,5 @@ fn a_full_disk_leaves_nothing_behind() {
         "{message}"
     );
     assert_eq!(fs::read_dir(folder.path().join("here")).expect("a folder").count(), 0);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("| 1x   | ticket  | build |"));
 }

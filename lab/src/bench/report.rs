@@ -16,6 +16,8 @@ pub struct Report {
     pub machine: Machine,
     /// What was asked for.
     pub settings: Settings,
+    /// Whether all of it was measured: `false` after an interruption.
+    pub complete: bool,
     /// One thread alone; missing if the run was stopped before.
     pub uncontended: Option<Uncontended>,
     /// Several threads: one table for each number of threads and length of section.
@@ -23,12 +25,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing yet.
-    pub(super) fn new(settings: &Settings, machine: Machine) -> Report {
+    /// Nothing yet of what `settings` want, on this machine.
+    pub fn new(settings: Settings) -> Report {
         Report {
             schema: SCHEMA.to_owned(),
-            machine,
-            settings: settings.clone(),
+            machine: Machine::here(),
+            settings,
+            complete: false,
             uncontended: None,
             contended: Vec::new(),
         }

@@ -103,23 +103,24 @@ struct Cell {
     lost: Vec<String>,
 }
 
-/// Measures and predicts. `step` is told what comes next, and how many steps there are; it may stop all of it, and then only
-/// what is complete is there.
+/// Measures and predicts; `keep` is given each row as soon as it is complete. `step` is told what comes next, and how many
+/// steps there are; it may stop all of it, and `call_off` ends a measurement or a prediction, too.
 ///
 /// # Errors
-/// If a measurement fails again and again: then no other would say anything either.
+/// If a measurement fails again and again: then no other would say anything either. Or [`Failure::CalledOff`].
 pub fn compare(
     settings: &Settings,
     profile: &MachineProfile,
     host: &Host,
+    call_off: &CallOff,
     step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
-) -> Result<Vec<Row>, Failure> {
+    keep: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
     let machine = machine_of(profile, host);
     let mut machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
     machine.host = host_config(profile, host);
     let topologies = settings.vcpus.len() * settings.sections_ns.len();
     let total = (topologies * (settings.locks.len() * settings.rounds as usize + 1)) as u64;
-    let mut rows = Vec::new();
     for &vcpus in &settings.vcpus {
         for &section_ns in &settings.sections_ns {
             let cell = |kind| Cell {
@@ -135,30 +136,32 @@ pub fn compare(
                 for cell in &mut cells {
                     let what = format!("{vcpus} vCPUs, {section_ns} ns, round {}: {}", round + 1, cell.kind);
                     if step(&what, total).is_break() {
-                        return Ok(rows);
+                        return Err(Failure::CalledOff);
                     }
-                    measure(cell, round)?;
+                    measure(cell, round, call_off)?;
                 }
             }
             if step(&format!("{vcpus} vCPUs, {section_ns} ns, predicted"), total).is_break() {
-                return Ok(rows);
+                return Err(Failure::CalledOff);
             }
-            rows.extend(predict(cells, settings.rounds));
+            predict(cells, settings.rounds, call_off)?
+                .into_iter()
+                .for_each(&mut *keep);
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
-fn measure(cell: &mut Cell, round: u32) -> Result<(), Failure> {
+fn measure(cell: &mut Cell, round: u32, call_off: &CallOff) -> Result<(), Failure> {
     cell.config.seed = u64::from(round) + 1;
     let mut tries = 0;
     loop {
-        match rate(run_within(&cell.config, LIMIT, &CallOff::new(false))) {
+        match rate(run_within(&cell.config, LIMIT, call_off)) {
             Ok(sample) => {
                 cell.samples.push(sample);
                 return Ok(());
             }
-            Err(failure) if tries == RETRIES_MAX => return Err(failure),
+            Err(failure) if tries == RETRIES_MAX || failure == Failure::CalledOff => return Err(failure),
             Err(failure) => {
                 tries += 1;
                 cell.lost.push(failure.to_string());
@@ -168,7 +171,10 @@ fn measure(cell: &mut Cell, round: u32) -> Result<(), Failure> {
 }
 
 /// The rows of `cells`: for each the middle one of `histories` simulated ones, on all CPUs, since nothing is measured meanwhile.
-fn predict(cells: Vec<Cell>, histories: u32) -> Vec<Row> {
+///
+/// # Errors
+/// [`Failure::CalledOff`] and nothing else: rows say what else went wrong.
+fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<Row>, Failure> {
     let next = AtomicUsize::new(0);
     let jobs = cells.len() * histories as usize;
     let work = || {
@@ -180,7 +186,7 @@ fn predict(cells: Vec<Cell>, histories: u32) -> Vec<Row> {
             }
             let mut config = cells[job / histories as usize].config.clone();
             config.seed = (job % histories as usize) as u64 + 1;
-            done.push((job, rate(run(&config, &CallOff::new(false)))));
+            done.push((job, rate(run(&config, call_off))));
         }
     };
     let workers = thread::available_parallelism().map_or(1, usize::from).min(jobs.max(1));
@@ -191,6 +197,9 @@ fn predict(cells: Vec<Cell>, histories: u32) -> Vec<Row> {
             .map(|worker| worker.join().expect("a simulation fails by its result"));
         joined.flatten().collect()
     });
+    if predicted.iter().any(|(_, rate)| *rate == Err(Failure::CalledOff)) {
+        return Err(Failure::CalledOff);
+    }
     predicted.sort_by_key(|(job, _)| *job);
     let mut predicted = predicted.into_iter().map(|(_, rate)| rate);
     let mut row = |cell: Cell| {
@@ -210,7 +219,7 @@ fn predict(cells: Vec<Cell>, histories: u32) -> Vec<Row> {
             lost: cell.lost,
         }
     };
-    cells.into_iter().map(&mut row).collect()
+    Ok(cells.into_iter().map(&mut row).collect())
 }
 
 /// Calls a second.

@@ -60,15 +60,16 @@ struct Setup {
     span: Span,
 }
 
-/// Measures and predicts. `step` is told what comes next, and how many steps there are; it may stop all of it, and then only
-/// what is complete is there.
+/// Measures and predicts; `keep` is given each row as soon as it is complete. `step` is told what comes next, and how many
+/// steps there are; it may stop all of it, and `call_off` ends a prediction, too.
 pub fn compare(
     settings: &Settings,
     profile: &MachineProfile,
     host: &Host,
+    call_off: &CallOff,
     step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
-) -> Vec<Row> {
-    let mut rows = Vec::new();
+    keep: &mut dyn FnMut(Row),
+) {
     let topologies = settings.threads.len() * settings.sections_ns.len();
     let total = (topologies * settings.locks.len()) as u64 * u64::from(settings.rounds + 1);
     for &threads in &settings.threads {
@@ -80,24 +81,23 @@ pub fn compare(
                 for (&kind, samples) in settings.locks.iter().zip(&mut samples) {
                     let what = format!("{threads} threads, {section_ns} ns, round {}: {kind}", round + 1);
                     if step(&what, total).is_break() {
-                        return rows;
+                        return;
                     }
                     samples.push(measure(cell(kind), settings.cell_ms));
                 }
             }
             for (&kind, samples) in settings.locks.iter().zip(samples) {
                 if step(&format!("{threads} threads, {section_ns} ns, predicted: {kind}"), total).is_break() {
-                    return rows;
+                    return;
                 }
-                rows.push(row(
-                    cell(kind),
-                    samples,
-                    predict(cell(kind), settings.cell_ms, profile, host),
-                ));
+                let predicted = predict(cell(kind), settings.cell_ms, profile, host, call_off);
+                if predicted == Err(Failure::CalledOff) {
+                    return;
+                }
+                keep(row(cell(kind), samples, predicted));
             }
         }
     }
-    rows
 }
 
 fn row(cell: Setup, samples: Vec<f64>, predicted: Result<f64, Failure>) -> Row {
@@ -145,7 +145,13 @@ fn measure(cell: Setup, cell_ms: u64) -> f64 {
 }
 
 /// Acquisitions a second in the simulator: one thread more than there contends, as here.
-fn predict(cell: Setup, cell_ms: u64, profile: &MachineProfile, host: &Host) -> Result<f64, Failure> {
+fn predict(
+    cell: Setup,
+    cell_ms: u64,
+    profile: &MachineProfile,
+    host: &Host,
+    call_off: &CallOff,
+) -> Result<f64, Failure> {
     let machine =
         machine_of(profile, host).ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
     let hammer = Hammer::<SimWord>::new(cell.kind, cell.threads, cell.span, cell.span);
@@ -165,6 +171,6 @@ fn predict(cell: Setup, cell_ms: u64, profile: &MachineProfile, host: &Host) -> 
     };
     let mut affinities: Vec<Vec<u32>> = (0..cell.threads).map(|thread| vec![thread % CPUS]).collect();
     affinities.push(Vec::new());
-    run_threads(&machine, &CallOff::new(false), &affinities, waits(), body)?;
+    run_threads(&machine, call_off, &affinities, waits(), body)?;
     Ok(rate.get())
 }

@@ -1,0 +1,73 @@
+//! What cannot be done as it was asked for: the user's mistake, or this machine's lack.
+
+use std::fmt;
+use std::io;
+
+use holdfast_lab::diagnostic::one_of;
+use holdfast_lab::file::WriteError;
+
+/// The user's mistake: bad usage or input.
+#[derive(Debug)]
+pub enum Refused {
+    /// Something is not what was expected.
+    Instead {
+        /// What was found.
+        found: String,
+        /// What should have been there.
+        expected: String,
+    },
+    /// A file cannot be read.
+    Unreadable(String, io::Error),
+    /// A file could not be written, as far as can be seen beforehand.
+    Unwritable(WriteError),
+}
+
+impl Refused {
+    /// `found` is not what was `expected`.
+    pub fn instead(found: impl Into<String>, expected: impl Into<String>) -> Refused {
+        Refused::Instead {
+            found: found.into(),
+            expected: expected.into(),
+        }
+    }
+
+    /// `name` is none of `known`.
+    pub fn among<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Refused {
+        Refused::instead(format!("{name:?}"), one_of(name, known))
+    }
+
+    /// `option` is given where nothing heeds it; it has a meaning `with` something.
+    pub fn misplaced(option: &str, with: &str) -> Refused {
+        Refused::instead(option, format!("it only with {with}: it changes nothing here"))
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Instead { found, expected } => write!(f, "found {found}, expected {expected}"),
+            Refused::Unreadable(name, error) => write!(f, "{name}: cannot read it: {error}"),
+            Refused::Unwritable(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// This machine cannot do what was asked for, and nobody made a mistake: nothing was done, and nothing is wrong with what would have
+/// been.
+#[derive(Debug)]
+pub struct Skipped {
+    /// What was left out, with its number where it can be counted.
+    pub what: String,
+    /// What this machine lacks.
+    pub lack: String,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.lack)
+    }
+}
+
+impl std::error::Error for Skipped {}

@@ -354,6 +354,22 @@ fn read_frequency(reader: &mut Reader<'_, '_>) -> Option<u64> {
     Some(hertz.round() as u64)
 }
 
+/// Reads the table `key` with `read`, if there is one; `None` after a mistake in it.
+fn read_optional<T>(
+    reader: &mut Reader<'_, '_>,
+    key: &'static str,
+    read: impl FnOnce(&mut Reader<'_, '_>) -> Option<T>,
+) -> Option<Option<T>> {
+    let Some((table, place)) = reader.optional_table(key) else {
+        return Some(None);
+    };
+    let place: Place = place.clone();
+    let mut inner = Reader::new(table, place, reader.findings());
+    let found = read(&mut inner);
+    inner.finish();
+    found.map(Some)
+}
+
 fn read_cost(reader: &mut Reader<'_, '_>, key: &'static str) -> Option<Cost> {
     let Some((table, place)) = reader.optional_table(key) else {
         if reader.optional(key).is_none() {

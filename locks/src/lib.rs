@@ -54,6 +54,7 @@ pub mod thread;
 mod ticket;
 mod ttas;
 mod unfair_qspin;
+mod words;
 
 pub use backoff::{Backoff, Exponential, NoBackoff};
 pub use cna_qspin::CnaQspin;

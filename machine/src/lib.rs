@@ -8,6 +8,8 @@ mod lines;
 mod pause;
 mod profile;
 mod queue;
+#[cfg(test)]
+mod ram;
 mod spin;
 mod time;
 

@@ -2,8 +2,7 @@
 
 use holdfast_machine::ApicvPart;
 
-use super::{Cost, read_cost};
-use crate::diagnostic::Place;
+use super::{Cost, read_cost, read_optional};
 use crate::document::Reader;
 
 /// APIC virtualization of a part, as a profile states it.
@@ -37,14 +36,7 @@ impl ApicvProfile {
 
 /// Reads the table, if there is one; `None` after a mistake in it.
 pub(super) fn read(reader: &mut Reader<'_, '_>) -> Option<Option<ApicvProfile>> {
-    let Some((table, place)) = reader.optional_table("apicv") else {
-        return Some(None);
-    };
-    let place: Place = place.clone();
-    let mut inner = Reader::new(table, place, reader.findings());
-    let profile = read_table(&mut inner);
-    inner.finish();
-    profile.map(Some)
+    read_optional(reader, "apicv", read_table)
 }
 
 fn read_table(reader: &mut Reader<'_, '_>) -> Option<ApicvProfile> {

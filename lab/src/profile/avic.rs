@@ -3,8 +3,7 @@
 use holdfast_machine::AvicPart;
 use holdfast_machine::avic::AvicHardware;
 
-use super::{Cost, read_cost};
-use crate::diagnostic::Place;
+use super::{Cost, read_cost, read_optional};
 use crate::document::Reader;
 
 /// AVIC of a part, as a profile states it.
@@ -49,14 +48,7 @@ impl AvicProfile {
 
 /// Reads the table, if there is one; `None` after a mistake in it.
 pub(super) fn read(reader: &mut Reader<'_, '_>) -> Option<Option<AvicProfile>> {
-    let Some((table, place)) = reader.optional_table("avic") else {
-        return Some(None);
-    };
-    let place: Place = place.clone();
-    let mut inner = Reader::new(table, place, reader.findings());
-    let profile = read_table(&mut inner);
-    inner.finish();
-    profile.map(Some)
+    read_optional(reader, "avic", read_table)
 }
 
 fn read_table(reader: &mut Reader<'_, '_>) -> Option<AvicProfile> {

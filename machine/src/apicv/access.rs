@@ -5,6 +5,7 @@ use holdfast_abi::lapic::DeliveryMode;
 use holdfast_abi::{Memory, vmcs};
 
 use super::{Apicv, Notification};
+use crate::avic::by_msr;
 
 /// The exits of APIC virtualization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,12 +108,7 @@ impl<M: Memory> Apicv<'_, M> {
 
     /// The guest reads the register at `offset` by RDMSR; `None` if hardware leaves that to software.
     pub fn read_msr(&self, offset: u32) -> Option<u64> {
-        let low = u64::from(self.read(offset).ok()?);
-        let high = match offset {
-            reg::ICR_LOW => self.get(reg::ICR_HIGH),
-            _ => 0,
-        };
-        Some(u64::from(high) << 32 | low)
+        by_msr(offset, self.read(offset).ok(), || self.get(reg::ICR_HIGH))
     }
 
     /// The guest writes the 64-bit ICR of x2APIC mode, which software does not intercept if hardware sends.

@@ -1,7 +1,6 @@
 //! The hardware against what the manual says of it, over plain memory.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use holdfast_abi::lapic as reg;
 use holdfast_abi::posted::{self, Control, PidPointer};
@@ -9,50 +8,11 @@ use holdfast_abi::{Memory, Vmcs, vmcs};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ram::Ram;
 
 const TABLE: u64 = 0x1000;
 const DESCRIPTORS: u64 = 0x2000;
 const PAGES: u64 = 0x10_0000;
-
-/// Words of 32 bits; all memory exists.
-#[derive(Default)]
-struct Ram(RefCell<BTreeMap<u64, u32>>);
-
-impl Memory for Ram {
-    fn load32(&self, address: u64) -> Option<u32> {
-        assert_eq!(address % 4, 0, "{address:#x} is not aligned");
-        Some(self.0.borrow().get(&address).copied().unwrap_or(0))
-    }
-    fn store32(&self, address: u64, value: u32) {
-        self.0.borrow_mut().insert(address, value);
-    }
-    fn set32(&self, address: u64, bits: u32) -> Option<u32> {
-        let old = self.load32(address)?;
-        self.store32(address, old | bits);
-        Some(old)
-    }
-    fn clear32(&self, address: u64, bits: u32) -> Option<u32> {
-        let old = self.load32(address)?;
-        self.store32(address, old & !bits);
-        Some(old)
-    }
-    fn load64(&self, address: u64) -> Option<u64> {
-        Some(u64::from(self.load32(address)?) | u64::from(self.load32(address + 4)?) << 32)
-    }
-    fn store64(&self, address: u64, value: u64) {
-        self.store32(address, value as u32);
-        self.store32(address + 4, (value >> 32) as u32);
-    }
-    fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>> {
-        let found = self.load64(address)?;
-        if found != current {
-            return Some(Err(found));
-        }
-        self.store64(address, new);
-        Some(Ok(found))
-    }
-    fn fence(&self) {}
-}
 
 fn descriptor(vcpu: u64) -> u64 {
     DESCRIPTORS + vcpu * posted::DESCRIPTOR_BYTES
@@ -60,7 +20,7 @@ fn descriptor(vcpu: u64) -> u64 {
 
 /// A VM of 4, each running on host CPU 16 + its number.
 fn vm() -> Ram {
-    let ram = Ram::default();
+    let ram = Ram::new(|_| true);
     for vcpu in 0..4 {
         ram.store64(TABLE + vcpu * 8, PidPointer::new(descriptor(vcpu)).0);
         let control = Control::new(posted::NOTIFICATION_VECTOR, 16 + vcpu as u32);

@@ -115,12 +115,7 @@ impl<M: Memory> Avic<'_, M> {
 
     /// The guest reads the register at `offset` by RDMSR; `None` if hardware leaves that to software.
     pub fn read_msr(&self, offset: u32) -> Option<u64> {
-        let low = u64::from(self.read(offset).ok()?);
-        let high = match offset {
-            reg::ICR_LOW => self.get(reg::ICR_HIGH),
-            _ => 0,
-        };
-        Some(u64::from(high) << 32 | low)
+        by_msr(offset, self.read(offset).ok(), || self.get(reg::ICR_HIGH))
     }
 
     /// The guest writes the 64-bit ICR of x2APIC mode; returns it, to be sent.
@@ -129,4 +124,10 @@ impl<M: Memory> Avic<'_, M> {
         self.set(reg::ICR_LOW, value as u32);
         value
     }
+}
+
+/// What RDMSR gives for the register at `offset`, whose 32 bits are `low`: of x2APIC's registers only ICR has more.
+pub(crate) fn by_msr(offset: u32, low: Option<u32>, icr_high: impl FnOnce() -> u32) -> Option<u64> {
+    let high = if offset == reg::ICR_LOW { icr_high() } else { 0 };
+    Some(u64::from(high) << 32 | u64::from(low?))
 }

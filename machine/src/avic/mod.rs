@@ -20,6 +20,7 @@ use holdfast_abi::avic::PAGE_ADDRESS;
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{Memory, Vmcb};
 
+pub(crate) use access::by_msr;
 pub use access::{Access, Written, access, takes_msr};
 pub use ipi::{Posted, Targets};
 

@@ -1,81 +1,35 @@
 //! The hardware against what the manual says of it, over plain memory.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure, LogicalEntry, PhysicalEntry, Unaccelerated};
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{Memory, Vmcb, vmcb};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ram::Ram;
 
 const LOGICAL: u64 = 0x1000;
 const PHYSICAL: u64 = 0x2000;
 const PAGES: u64 = 0x10_0000;
 
-/// Pages that exist, in 32-bit words.
-#[derive(Default)]
-struct Ram {
-    words: RefCell<BTreeMap<u64, u32>>,
-    pages: u64,
-}
-
-impl Ram {
-    fn exists(&self, address: u64) -> bool {
-        (LOGICAL..PHYSICAL + 0x2000).contains(&address) || (PAGES..PAGES + self.pages * 4096).contains(&address)
-    }
-}
-
-impl Memory for Ram {
-    fn load32(&self, address: u64) -> Option<u32> {
-        assert_eq!(address % 4, 0, "{address:#x} is not aligned");
-        self.exists(address)
-            .then(|| self.words.borrow().get(&address).copied().unwrap_or(0))
-    }
-    fn store32(&self, address: u64, value: u32) {
-        if self.exists(address) {
-            self.words.borrow_mut().insert(address, value);
-        }
-    }
-    fn set32(&self, address: u64, bits: u32) -> Option<u32> {
-        let old = self.load32(address)?;
-        self.store32(address, old | bits);
-        Some(old)
-    }
-    fn clear32(&self, address: u64, bits: u32) -> Option<u32> {
-        let old = self.load32(address)?;
-        self.store32(address, old & !bits);
-        Some(old)
-    }
-    fn load64(&self, address: u64) -> Option<u64> {
-        let low = self.load32(address)?;
-        Some(u64::from(low) | u64::from(self.load32(address + 4)?) << 32)
-    }
-    fn store64(&self, address: u64, value: u64) {
-        self.store32(address, value as u32);
-        self.store32(address + 4, (value >> 32) as u32);
-    }
-    fn compare_exchange64(&self, address: u64, current: u64, new: u64) -> Option<Result<u64, u64>> {
-        let found = self.load64(address)?;
-        if found == current {
-            self.store64(address, new);
-        }
-        Some(if found == current { Ok(found) } else { Err(found) })
-    }
-    fn fence(&self) {}
-}
-
 fn page(id: u64) -> u64 {
     PAGES + id * 4096
 }
 
+/// The tables, and the pages of so many vCPUs.
+fn memory(pages: u64) -> Ram {
+    Ram::new(move |address| {
+        (LOGICAL..PHYSICAL + 0x2000).contains(&address) || (PAGES..PAGES + pages * 4096).contains(&address)
+    })
+}
+
+fn pages(ram: &Ram) -> u64 {
+    (0..).take_while(|&id| ram.load32(page(id)).is_some()).count() as u64
+}
+
 /// A VM of `vcpus`, flat, vCPU `n` with logical ID `1 << n`; all run, on host CPUs 16 and up.
 fn vm(vcpus: u64) -> Ram {
-    let ram = Ram {
-        pages: vcpus,
-        ..Ram::default()
-    };
+    let ram = memory(vcpus);
     for id in 0..vcpus {
         let entry = PhysicalEntry::new(page(id)).on(16 + id as u32);
         ram.store64(PHYSICAL + id * 8, entry.0);
@@ -102,7 +56,7 @@ fn avic<'m>(ram: &'m Ram, vmcb: &Vmcb) -> Avic<'m, Ram> {
 
 /// Sends, and says who was rung, who has the vector pending, and the exit.
 fn send(ram: &Ram, sender: u64, icr: u64) -> (Vec<u32>, Vec<u64>, Option<IncompleteIpi>) {
-    let vmcb = control(sender, ram.pages - 1);
+    let vmcb = control(sender, pages(ram) - 1);
     let avic = avic(ram, &vmcb);
     let mut rung = Vec::new();
     let exit = match avic.resolve(icr) {
@@ -110,7 +64,7 @@ fn send(ram: &Ram, sender: u64, icr: u64) -> (Vec<u32>, Vec<u64>, Option<Incompl
         Err(exit) => Some(exit),
     };
     let (word, bit) = bit_of(0, reg::IRR, icr as u8);
-    let pending = (0..ram.pages).filter(|&id| ram.load32(page(id) | word).unwrap_or(0) & bit != 0);
+    let pending = (0..pages(ram)).filter(|&id| ram.load32(page(id) | word).unwrap_or(0) & bit != 0);
     let pending = pending.collect();
     (rung, pending, exit)
 }
@@ -340,7 +294,7 @@ proptest! {
         dfr in any::<u32>(),
         x2apic in any::<bool>(),
     ) {
-        let ram = Ram { pages: 8, ..Ram::default() };
+        let ram = memory(8);
         let named: Vec<u64> = entries.iter().enumerate().map(|(id, entry)| {
             // Half of them valid, half of those with a page that exists.
             let entry = PhysicalEntry(if entry & 1 == 0 { entry & !PAGE_ADDRESS | page(entry >> 13 & 7) } else { *entry });

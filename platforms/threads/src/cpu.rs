@@ -74,83 +74,8 @@ unsafe impl Platform for ThisThread {
     fn cpu(&self) -> CpuId {
         slot::current()
     }
-    #[inline(always)]
-    fn key(&self, word: &ThreadWord) -> usize {
-        core::ptr::from_ref(word).addr()
-    }
-    #[inline(always)]
-    fn load(&self, word: &ThreadWord, order: Ordering) -> u32 {
-        word.0.load(order)
-    }
-    #[inline(always)]
-    fn load_low16(&self, word: &ThreadWord, order: Ordering) -> u16 {
-        word.0.load_low16(order)
-    }
-    #[inline(always)]
-    fn store(&self, word: &ThreadWord, value: u32, order: Ordering) {
-        word.0.store(value, order);
-    }
-    #[inline(always)]
-    fn store_low8(&self, word: &ThreadWord, value: u8, order: Ordering) {
-        word.0.store_low8(value, order);
-    }
-    #[inline(always)]
-    fn store_low16(&self, word: &ThreadWord, value: u16, order: Ordering) {
-        word.0.store_low16(value, order);
-    }
-    #[inline(always)]
-    fn store_byte1(&self, word: &ThreadWord, value: u8, order: Ordering) {
-        word.0.store_byte1(value, order);
-    }
-    #[inline(always)]
-    fn swap(&self, word: &ThreadWord, value: u32, order: Ordering) -> u32 {
-        word.0.swap(value, order)
-    }
-    #[inline(always)]
-    fn swap_low8(&self, word: &ThreadWord, value: u8, order: Ordering) -> u8 {
-        word.0.swap_low8(value, order)
-    }
-    #[inline(always)]
-    fn swap_low16(&self, word: &ThreadWord, value: u16, order: Ordering) -> u16 {
-        word.0.swap_low16(value, order)
-    }
-    #[inline(always)]
-    fn swap_high16(&self, word: &ThreadWord, value: u16, order: Ordering) -> u16 {
-        word.0.swap_high16(value, order)
-    }
-    #[inline(always)]
-    fn compare_exchange(
-        &self,
-        word: &ThreadWord,
-        current: u32,
-        new: u32,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u32, u32> {
-        word.0.compare_exchange(current, new, success, failure)
-    }
-    #[inline(always)]
-    fn compare_exchange_low8(
-        &self,
-        word: &ThreadWord,
-        current: u8,
-        new: u8,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u8, u8> {
-        word.0.compare_exchange_low8(current, new, success, failure)
-    }
-    #[inline(always)]
-    fn compare_exchange_low16(
-        &self,
-        word: &ThreadWord,
-        current: u16,
-        new: u16,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u16, u16> {
-        word.0.compare_exchange_low16(current, new, success, failure)
-    }
+    holdfast_locks::operations_of_words!(ThreadWord, ThreadAddress);
+
     #[inline(always)]
     fn compare_store_low8(&self, word: &ThreadWord, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
         word.0.compare_store_low8(current, new, order)
@@ -161,42 +86,6 @@ unsafe impl Platform for ThisThread {
     }
     fn settle(&self) -> bool {
         word::settle()
-    }
-    #[inline(always)]
-    fn fetch_add(&self, word: &ThreadWord, value: u32, order: Ordering) -> u32 {
-        word.0.fetch_add(value, order)
-    }
-    #[inline(always)]
-    fn fetch_add_high16(&self, word: &ThreadWord, value: u16, order: Ordering) -> u32 {
-        word.0.fetch_add_high16(value, order)
-    }
-    #[inline(always)]
-    fn fetch_or(&self, word: &ThreadWord, bits: u32, order: Ordering) -> u32 {
-        word.0.fetch_or(bits, order)
-    }
-    #[inline(always)]
-    fn fetch_and(&self, word: &ThreadWord, bits: u32, order: Ordering) -> u32 {
-        word.0.fetch_and(bits, order)
-    }
-
-    #[inline(always)]
-    fn load_address(&self, word: &ThreadAddress, order: Ordering) -> usize {
-        word.0.load(order)
-    }
-    #[inline(always)]
-    fn store_address(&self, word: &ThreadAddress, value: usize, order: Ordering) {
-        word.0.store(value, order);
-    }
-    #[inline(always)]
-    fn compare_exchange_address(
-        &self,
-        word: &ThreadAddress,
-        current: usize,
-        new: usize,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<usize, usize> {
-        word.0.compare_exchange(current, new, success, failure)
     }
 
     #[inline(always)]

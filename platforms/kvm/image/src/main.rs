@@ -4,8 +4,7 @@
 #![expect(unsafe_code, reason = "the entry, and memory functions that the compiler calls")]
 
 mod memory_functions;
-
-use core::panic::PanicInfo;
+mod panics;
 
 use holdfast_image::{Heap, main, panicked};
 
@@ -43,15 +42,4 @@ unsafe extern "sysv64" fn _start() -> ! {
         "ud2",
         main = sym main,
     )
-}
-
-#[panic_handler]
-fn panic(info: &PanicInfo<'_>) -> ! {
-    panicked(format_args!("{info}"))
-}
-
-/// The precompiled `alloc` has landing pads that name it. Nothing unwinds here: panics end the guest.
-#[unsafe(no_mangle)]
-extern "C" fn _Unwind_Resume() -> ! {
-    panicked(format_args!("something unwinds"))
 }

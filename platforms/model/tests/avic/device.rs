@@ -5,7 +5,8 @@ use holdfast_model::AvicScenario;
 use holdfast_model::Sender::{Device, Software};
 use holdfast_model::Waiting::{Deactivates, DeactivatesAndMoves, Halts, Spins, SpinsAndMoves};
 
-use super::{ALL, BOUNDED, faulty, holds, loses};
+use super::{faulty, holds, loses};
+use crate::support::{ALL, BOUNDED};
 
 #[test]
 fn no_interrupt_of_one_device_is_lost() {

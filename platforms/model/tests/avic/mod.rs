@@ -2,45 +2,21 @@
 
 use holdfast_model::{AvicScenario, Bounds, Sender, Waiting};
 
+use crate::support::{ALL, BOUNDED, loses_interrupts, loses_nothing};
+
 mod device;
 
 use Sender::{Hardware, Software};
 use Waiting::{Deactivates, Halts, Spins, SpinsAndMoves};
 
-/// Three threads in full would take hours: each may be preempted so often where it could go on.
-const BOUNDED: Bounds = Bounds {
-    executions_max: 3_000_000,
-    ..Bounds::preemptions(2)
-};
-const ALL: Bounds = Bounds {
-    executions_max: 3_000_000,
-    ..Bounds::ALL
-};
-
 #[track_caller]
 fn holds(what: &str, scenario: &AvicScenario, bounds: &Bounds) {
-    match scenario.explore(bounds) {
-        Ok(explored) => println!(
-            "loom     avic {what:40} {:8} executions {:7.2} s",
-            explored.executions,
-            explored.elapsed.as_secs_f64()
-        ),
-        Err(failure) => panic!("{what}: {failure}"),
-    }
+    loses_nothing("avic", what, scenario.explore(bounds));
 }
 
 #[track_caller]
 fn loses(what: &str, scenario: &AvicScenario) {
-    match scenario.explore(&BOUNDED) {
-        Ok(explored) => panic!("{what}: not noticed in {} executions", explored.executions),
-        Err(failure) => {
-            assert!(failure.message.contains("deadlock"), "{what}: {failure}");
-            println!(
-                "fault    avic {what:40} -> lost interrupt, execution {}",
-                failure.execution
-            );
-        }
-    }
+    loses_interrupts("avic", what, scenario.explore(&BOUNDED));
 }
 
 #[test]

@@ -3,29 +3,15 @@
 use holdfast_host::apicv::posting::PostingFaults;
 use holdfast_model::{Bounds, PostingScenario, Sender, Waiting};
 
+use crate::support::{ALL, BOUNDED, loses_interrupts, loses_nothing};
+
 use Sender::{Hardware, Software};
 use Waiting::{Halts, Spins, SpinsAndMoves};
-
-const BOUNDED: Bounds = Bounds {
-    executions_max: 3_000_000,
-    ..Bounds::preemptions(2)
-};
-const ALL: Bounds = Bounds {
-    executions_max: 3_000_000,
-    ..Bounds::ALL
-};
 
 #[track_caller]
 fn holds(scenario: &PostingScenario, bounds: &Bounds) {
     let what = format!("{:?}, {:?}", scenario.senders, scenario.waiting);
-    match scenario.explore(bounds) {
-        Ok(explored) => println!(
-            "loom     posting {what:37} {:8} executions {:7.2} s",
-            explored.executions,
-            explored.elapsed.as_secs_f64()
-        ),
-        Err(failure) => panic!("{what}: {failure}"),
-    }
+    loses_nothing("posting", &what, scenario.explore(bounds));
 }
 
 /// Asserts that `fault` loses an interrupt of one of the `senders`.
@@ -33,16 +19,7 @@ fn holds(scenario: &PostingScenario, bounds: &Bounds) {
 fn loses(senders: &[Sender], waiting: Waiting, what: &str, fault: impl FnOnce(&mut PostingScenario)) {
     let mut scenario = PostingScenario::new(senders, waiting);
     fault(&mut scenario);
-    match scenario.explore(&BOUNDED) {
-        Ok(explored) => panic!("{what}: not noticed in {} executions", explored.executions),
-        Err(failure) => {
-            assert!(failure.message.contains("deadlock"), "{what}: {failure}");
-            println!(
-                "fault    posting {what:37} -> lost interrupt, execution {}",
-                failure.execution
-            );
-        }
-    }
+    loses_interrupts("posting", what, scenario.explore(&BOUNDED));
 }
 
 #[test]

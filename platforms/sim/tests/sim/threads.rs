@@ -36,6 +36,13 @@ struct Seen {
     ended: Cell<u32>,
 }
 
+/// Threads on the pCPUs that `affinities` say, to the end.
+#[track_caller]
+fn play(config: &Config, affinities: &[Vec<u32>], body: impl Fn(&SimThread) + 'static) -> Outcome {
+    let outcome = run_threads(config, &AtomicBool::new(false), affinities, Waits::default(), body);
+    outcome.unwrap_or_else(|failure| panic!("{affinities:?}: {failure}"))
+}
+
 /// `threads` of them, pinned in turn, each `rounds` times in a section that `held_ns` long.
 fn contend(
     config: &Config,
@@ -127,9 +134,7 @@ fn a_kick_before_the_halt_ends_it_at_once_and_none_is_lost() {
                 thread.done(None);
             }
         };
-        let config = machine(0, SchedulerKind::Eevdf612);
-        let outcome = run_threads(&config, &AtomicBool::new(false), &affinities, Waits::default(), body);
-        let outcome = outcome.unwrap_or_else(|failure| panic!("{affinities:?}: {failure}"));
+        let outcome = play(&machine(0, SchedulerKind::Eevdf612), &affinities, body);
         assert!(
             outcome.vms[0]
                 .elapsed_ns
@@ -152,15 +157,7 @@ fn threads_that_give_way_share_a_cpu_evenly_and_quickly() {
         }
         thread.done(None);
     };
-    let config = machine(0, SchedulerKind::Eevdf612);
-    let outcome = run_threads(
-        &config,
-        &AtomicBool::new(false),
-        &[vec![0], vec![0]],
-        Waits::default(),
-        body,
-    );
-    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    play(&machine(0, SchedulerKind::Eevdf612), &[vec![0], vec![0]], body);
     let (one, other) = (counts[0].get(), counts[1].get());
     assert!(one.abs_diff(other) < 200, "{one} and {other}");
 }
@@ -191,15 +188,7 @@ fn a_wake_up_ends_one_sleep_and_no_other() {
             thread.done(None);
         }
     };
-    let config = machine(0, SchedulerKind::Eevdf612);
-    let outcome = run_threads(
-        &config,
-        &AtomicBool::new(false),
-        &[vec![0], vec![1]],
-        Waits::default(),
-        body,
-    );
-    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    play(&machine(0, SchedulerKind::Eevdf612), &[vec![0], vec![1]], body);
 }
 
 #[test]
@@ -215,15 +204,7 @@ fn a_thread_that_never_calls_the_kernel_is_preempted() {
         }
         thread.done(None);
     };
-    let config = machine(0, SchedulerKind::Eevdf612);
-    let outcome = run_threads(
-        &config,
-        &AtomicBool::new(false),
-        &[vec![0], vec![0]],
-        Waits::default(),
-        body,
-    );
-    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    play(&machine(0, SchedulerKind::Eevdf612), &[vec![0], vec![0]], body);
     let least = done[0].get().min(done[1].get());
     assert!(least > 9_000, "the other one got to {least} of 10000");
 }
@@ -255,8 +236,7 @@ fn dearer(
             told.set(thread.now_ns() - begun);
             thread.done(None);
         };
-        let outcome = run_threads(&config, &AtomicBool::new(false), affinities, Waits::default(), lives);
-        outcome.unwrap_or_else(|failure| panic!("{failure}"));
+        play(&config, affinities, lives);
         ended.get()
     };
     (elapsed(10_000) - elapsed(0)) / TURNS

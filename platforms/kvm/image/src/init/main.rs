@@ -15,13 +15,14 @@ extern crate alloc;
 mod bump;
 #[path = "../memory_functions.rs"]
 mod memory_functions;
+#[path = "../panics.rs"]
+mod panics;
 mod report;
 mod system;
 mod threads;
 
 use alloc::format;
 use alloc::string::String;
-use core::panic::PanicInfo;
 
 use holdfast_protocol::{Hammer, Message, decode};
 
@@ -103,15 +104,4 @@ fn measure(orders: &Hammer) {
             return;
         }
     }
-}
-
-#[panic_handler]
-fn panic(info: &PanicInfo<'_>) -> ! {
-    panicked(format_args!("{info}"))
-}
-
-/// The precompiled `alloc` has landing pads that name it. Nothing unwinds here: panics end the guest.
-#[unsafe(no_mangle)]
-extern "C" fn _Unwind_Resume() -> ! {
-    panicked(format_args!("something unwinds"))
 }

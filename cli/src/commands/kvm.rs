@@ -62,7 +62,7 @@ fn show(report: &Report) -> anyhow::Result<()> {
     }
     output::line(&table.to_string())?;
     for check in report.checks.iter().filter(lacking) {
-        let means = check.means.as_deref().unwrap_or("nothing follows from it");
+        let means = check.means.as_deref().unwrap_or_default();
         output::line(&format!("\n{}: {}\n  {means}", check.name, check.found))?;
         if let Some(change) = &check.change {
             output::line(&format!("  to change it: {change}"))?;

@@ -79,7 +79,8 @@ fn version(probe: &Probe) -> Check {
         Some(other) => Check::new("kvm", DEVICE, format!("API version {other}"), Verdict::Lacking)
             .means("programs must refuse any but 12")
             .change("a kernel newer than 2.6.22"),
-        None => Check::new("kvm", DEVICE, "opens, does not tell its version", Verdict::Unknown),
+        None => Check::new("kvm", DEVICE, "opens, does not tell its version", Verdict::Unknown)
+            .means("programs must refuse any but 12"),
     }
 }
 
@@ -102,7 +103,8 @@ fn has_flag(flags: &str, name: &str) -> bool {
 fn virtualization(files: &Files, vendor: Option<String>) -> Check {
     let name = "hardware virtualization";
     let Some(flags) = field(files, "flags") else {
-        return Check::new("kvm", name, "/proc/cpuinfo has no flags", Verdict::Unknown);
+        return Check::new("kvm", name, "/proc/cpuinfo has no flags", Verdict::Unknown)
+            .means("whether hardware runs the guests' kernel code is not known");
     };
     let vendor = vendor.unwrap_or_else(|| "unnamed vendor".to_owned());
     let within = if has_flag(&flags, "hypervisor") {
@@ -136,6 +138,10 @@ fn virtualization(files: &Files, vendor: Option<String>) -> Check {
     }
 }
 
+/// What it means that nobody tells.
+const NESTING_UNKNOWN: &str = "whether guests can run guests is not known";
+const PAUSES_UNKNOWN: &str = "spinning guests may burn their slices unseen";
+
 fn nested(files: &Files) -> Check {
     let Some((_, module)) = module(files).filter(|(module, _)| *module != Module::Other) else {
         return Check::new(
@@ -143,14 +149,15 @@ fn nested(files: &Files) -> Check {
             "nesting for guests",
             "unknown without its module",
             Verdict::Unknown,
-        );
+        )
+        .means(NESTING_UNKNOWN);
     };
     match files.switch(&parameter(&module, "nested")) {
         Some(true) => Check::new("kvm", "nesting for guests", "on", Verdict::Note),
         Some(false) => Check::new("kvm", "nesting for guests", "off", Verdict::Note)
             .means("guests cannot run guests")
             .change(format!("modprobe {module} nested=1")),
-        None => Check::new("kvm", "nesting for guests", "not told", Verdict::Unknown),
+        None => Check::new("kvm", "nesting for guests", "not told", Verdict::Unknown).means(NESTING_UNKNOWN),
     }
 }
 
@@ -168,7 +175,7 @@ pub fn pauses(files: &Files, checks: &mut Vec<Check>) {
                 (Some(0), _) | (_, Some(0)) => {
                     no_filter("PLE is off (ple_gap or ple_window 0)", &module, "ple_gap=128")
                 }
-                _ => Check::new("pauses", "pause-loop exiting", "not told", Verdict::Unknown),
+                _ => Check::new("pauses", "pause-loop exiting", "not told", Verdict::Unknown).means(PAUSES_UNKNOWN),
             }
         }
         Some((Module::Amd, module)) => {
@@ -180,7 +187,7 @@ pub fn pauses(files: &Files, checks: &mut Vec<Check>) {
                     &growth(files, &module, "pause_filter_count"),
                 ),
                 (Some(_), _) => no_filter("no pause filter (count 0)", &module, "pause_filter_count=3000"),
-                _ => Check::new("pauses", "pause-loop exiting", "not told", Verdict::Unknown),
+                _ => Check::new("pauses", "pause-loop exiting", "not told", Verdict::Unknown).means(PAUSES_UNKNOWN),
             }
         }
         _ => Check::new(
@@ -189,7 +196,7 @@ pub fn pauses(files: &Files, checks: &mut Vec<Check>) {
             "unknown without its module",
             Verdict::Unknown,
         )
-        .means("spinning guests may burn their slices unseen"),
+        .means(PAUSES_UNKNOWN),
     };
     checks.push(check);
 }
@@ -242,7 +249,8 @@ pub fn interrupts(files: &Files, checks: &mut Vec<Check>) {
             name,
             files.shown(&path).unwrap_or_else(|| "not told".to_owned()),
             Verdict::Unknown,
-        ),
+        )
+        .means("each IPI and each end of interrupt of a guest may be an exit, or several"),
     });
     let ipiv = "enable_ipiv";
     checks.push(match files.switch(&parameter(&module, ipiv)) {
@@ -273,6 +281,8 @@ pub fn halting(files: &Files, checks: &mut Vec<Check>) {
             Check::new("halting", "halt polling", found, Verdict::Good)
                 .means("a halted vCPU's CPU looks for a wake-up before it sleeps, unless another thread wants it")
         }
-        None => Check::new("halting", "halt polling", "not told", Verdict::Unknown),
+        None => Check::new("halting", "halt polling", "not told", Verdict::Unknown)
+            .means("whether the CPU of a halted vCPU looks for a wake-up before it sleeps is not known")
+            .change("modprobe kvm: its parameters are told when it is loaded"),
     });
 }

@@ -35,7 +35,8 @@ fn cpus(files: &Files) -> Check {
             "CPUs online",
             online.unwrap_or_else(|| "not told".to_owned()),
             Verdict::Unknown,
-        ),
+        )
+        .means("how many vCPUs share a CPU is not known"),
     }
 }
 
@@ -44,7 +45,8 @@ fn threads(files: &Files) -> Check {
         Some(true) => Check::new("machine", "hardware threads", "several for each core", Verdict::Note)
             .means("two CPUs may be one core: a spinner slows its neighbour down"),
         Some(false) => Check::new("machine", "hardware threads", "one for each core", Verdict::Good),
-        None => Check::new("machine", "hardware threads", "not told", Verdict::Unknown),
+        None => Check::new("machine", "hardware threads", "not told", Verdict::Unknown)
+            .means("two CPUs may be one core: a spinner would slow its neighbour down"),
     }
 }
 
@@ -55,7 +57,8 @@ fn clock(files: &Files) -> Check {
         Some(name) => Check::new("machine", "clock", name, Verdict::Lacking)
             .means("reading the time is slow or an exit: measurements disturb what they measure")
             .change("clocksource=tsc on the kernel's command line, where the counter is stable"),
-        None => Check::new("machine", "clock", "not told", Verdict::Unknown),
+        None => Check::new("machine", "clock", "not told", Verdict::Unknown)
+            .means("reading the time may be slow or an exit, and disturb what is measured"),
     }
 }
 
@@ -63,6 +66,7 @@ fn idle(files: &Files) -> Check {
     match files.shown("/sys/devices/system/cpu/cpuidle/current_driver") {
         Some(name) => Check::new("machine", "idle driver", name, Verdict::Note)
             .means("how deep an idle CPU sleeps is part of every wake-up; `holdfast calibrate` measures it"),
-        None => Check::new("machine", "idle driver", "not told", Verdict::Unknown),
+        None => Check::new("machine", "idle driver", "not told", Verdict::Unknown)
+            .means("how deep an idle CPU sleeps is not known; `holdfast calibrate` measures what a wake-up costs"),
     }
 }

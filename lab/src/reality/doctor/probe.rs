@@ -85,7 +85,11 @@ const FEATURES: [(u32, &str, &str); 6] = [
 pub fn guest(probe: Option<&Probe>, checks: &mut Vec<Check>) {
     let Some(probe) = probe else {
         let check = Check::new("guest", OFFERS, "no file tells", Verdict::Unknown);
-        checks.push(check.change("run `holdfast kvm doctor` on that machine: its /dev/kvm tells"));
+        checks.push(
+            check
+                .means(OFFERS_UNKNOWN)
+                .change("run `holdfast kvm doctor` on that machine: its /dev/kvm tells"),
+        );
         return;
     };
     if probe.refused.is_some() {
@@ -94,7 +98,7 @@ pub fn guest(probe: Option<&Probe>, checks: &mut Vec<Check>) {
     checks.push(offers(probe));
     for (bit, name, lack) in FEATURES {
         checks.push(match probe.features {
-            None => Check::new("guest", name, "not told", Verdict::Unknown),
+            None => Check::new("guest", name, "not told", Verdict::Unknown).means(format!("if it is withheld: {lack}")),
             Some(features) if features >> bit & 1 == 1 => Check::new("guest", name, "offered", Verdict::Good),
             Some(_) => Check::new("guest", name, "not offered", Verdict::Lacking)
                 .means(lack)
@@ -106,11 +110,12 @@ pub fn guest(probe: Option<&Probe>, checks: &mut Vec<Check>) {
 
 /// What the check of all features together is called.
 const OFFERS: &str = "paravirtual features";
+const OFFERS_UNKNOWN: &str = "which of them guests have to do without is not known";
 
 /// How many there are, and which are withheld.
 fn offers(probe: &Probe) -> Check {
     let Some(features) = probe.features else {
-        return Check::new("guest", OFFERS, "not told", Verdict::Unknown);
+        return Check::new("guest", OFFERS, "not told", Verdict::Unknown).means(OFFERS_UNKNOWN);
     };
     let withheld: Vec<&str> = FEATURES
         .iter()
@@ -151,6 +156,7 @@ fn speed(probe: &Probe) -> Check {
         (None, Some(why)) => Check::new("guest", name, why.clone(), Verdict::Lacking)
             .means("a small guest of this program does not run to its end here")
             .change("if the hardware has VMX or SVM: a newer kernel; else the test host"),
-        (None, None) => Check::new("guest", name, "not measured", Verdict::Unknown),
+        (None, None) => Check::new("guest", name, "not measured", Verdict::Unknown)
+            .means("whether guests run at the speed of hardware is not known"),
     }
 }

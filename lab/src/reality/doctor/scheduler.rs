@@ -27,12 +27,15 @@ pub fn examine(files: &Files, checks: &mut Vec<Check>) {
 fn scheduler(release: Option<String>, version: Option<(u32, u32)>) -> Check {
     let name = "scheduler";
     let Some((release, version)) = release.zip(version) else {
-        return Check::new("scheduler", name, "the kernel's version is not told", Verdict::Unknown);
+        return Check::new("scheduler", name, "the kernel's version is not told", Verdict::Unknown)
+            .means("whether directed yield has any effect is not known");
     };
     match version {
         (0..=1, _) | (2, 0..=5) => {
             let found = format!("Linux {release}: a version without directed yield");
             Check::new("scheduler", name, found, Verdict::Lacking)
+                .means("who spins behind a preempted vCPU is not helped")
+                .change("Linux 6.14 or later, or the newest 6.12")
         }
         (2..=5, _) | (6, 0..=5) => Check::new("scheduler", name, format!("CFS (Linux {release})"), Verdict::Good)
             .means("slices end on ticks; a directed yield is a hint that fairness bounds"),
@@ -45,6 +48,9 @@ fn scheduler(release: Option<String>, version: Option<(u32, u32)>) -> Check {
         _ => Check::new("scheduler", name, format!("EEVDF (Linux {release})"), Verdict::Good),
     }
 }
+
+/// Where the scheduler tells how it is set.
+const DEBUGFS: &str = "mount -t debugfs none /sys/kernel/debug, and look as root";
 
 /// Files of the slice, by era: name, path.
 const SLICES: [(&str, &str); 6] = [
@@ -64,7 +70,7 @@ fn slice(files: &Files) -> Check {
     if told.is_empty() {
         return Check::new("scheduler", "slices", "not told", Verdict::Unknown)
             .means("how long a preempted vCPU waits is not known; `holdfast calibrate` measures it")
-            .change("mount -t debugfs none /sys/kernel/debug, and look as root");
+            .change(DEBUGFS);
     }
     Check::new("scheduler", "slices", told.join(", "), Verdict::Note)
         .means("a vCPU that is preempted waits for about as long for each thread before it")
@@ -87,7 +93,10 @@ fn features(files: &Files) -> Check {
             )
         }
         None => Check::new("scheduler", "features", "not told", Verdict::Unknown)
-            .change("mount -t debugfs none /sys/kernel/debug, and look as root"),
+            .means(
+                "which rules of the scheduler are switched off, such as those for wake-ups that preempt, is not known",
+            )
+            .change(DEBUGFS),
     }
 }
 
@@ -116,7 +125,9 @@ fn tick(files: &Files) -> Check {
 fn preemption(files: &Files) -> Check {
     match files.shown("/sys/kernel/debug/sched/preempt") {
         Some(found) => Check::new("scheduler", "preemption", found, Verdict::Note),
-        None => Check::new("scheduler", "preemption", "not told", Verdict::Unknown),
+        None => Check::new("scheduler", "preemption", "not told", Verdict::Unknown)
+            .means("where a thread that is in the kernel can be preempted is not known")
+            .change(DEBUGFS),
     }
 }
 

@@ -66,7 +66,8 @@ fn counters(files: &Files, probe: Option<&Probe>) -> Check {
             .means(UNCOUNTED)
             .change("Linux 5.14 or later")
         }
-        _ => Check::new("statistics", name, "not told", Verdict::Unknown),
+        _ => Check::new("statistics", name, "not told", Verdict::Unknown)
+            .means(format!("where KVM has none, {UNCOUNTED}")),
     }
 }
 

@@ -235,6 +235,8 @@ proptest! {
         let borrowed: Vec<(&str, &[u8])> = files.iter().map(|(path, text)| (*path, text.as_slice())).collect();
         for check in found(&borrowed, None).checks {
             prop_assert!(!check.found.contains('\n'), "{}: {:?}", check.name, check.found);
+            let said = !matches!(check.verdict, Verdict::Lacking | Verdict::Unknown) || check.means.is_some();
+            prop_assert!(said, "{} is lacking, and what that means is not said", check.name);
         }
     }
 

@@ -5,6 +5,8 @@ mod apicv;
 mod avic;
 mod contend;
 mod exactness;
+#[cfg(target_os = "linux")]
+mod examples;
 mod faults;
 mod image;
 mod interrupts;

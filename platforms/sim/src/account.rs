@@ -33,26 +33,29 @@ impl Engine {
     }
 
     fn settle_work(&mut self, vcpu: u32, span: Picos) {
+        let target = self.vcpus[vcpu as usize].ipi_target;
+        let target_off = target.map_or(0, |(target, _)| self.vcpus[target as usize].off_time_at(self.now));
+        let this = &mut self.vcpus[vcpu as usize];
+        let vm = &mut self.vms[this.vm.0 as usize];
         let mut left = span;
         while left != Picos::ZERO {
-            let this = &mut self.vcpus[vcpu as usize];
-            let vm = &mut self.vms[this.vm.0 as usize];
-            while left != Picos::ZERO {
-                let lived = this.owed.live(left);
-                left = left - lived.span;
-                if let Some(recorder) = &mut self.timeline {
-                    recorder.work(vcpu, this, lived);
+            let lived = this.owed.live(left);
+            left = left - lived.span;
+            if let Some(recorder) = &mut self.timeline {
+                recorder.work(vcpu, this, lived);
+            }
+            let Stretch { cause, user, span } = lived;
+            match cause {
+                Cause::Useful | Cause::CriticalSection => {
+                    vm.worked(this.ledger.cursor(), span, user);
+                    this.ledger.enter(cause, span);
                 }
-                let Stretch { cause, user, span } = lived;
-                if cause == Cause::IpiRunningTarget && this.ipi_target.is_some() {
-                    self.enter_ipi_wait(vcpu, span);
-                    break;
+                Cause::IpiRunningTarget => {
+                    let behind_preempted = this.target_was_off(target_off).min(span);
+                    this.ledger.enter(Cause::IpiPreemptedTarget, behind_preempted);
+                    this.ledger.enter(cause, span - behind_preempted);
                 }
-                let start = this.ledger.cursor();
-                this.ledger.enter(cause, span);
-                if matches!(cause, Cause::Useful | Cause::CriticalSection) {
-                    vm.worked(start, span, user);
-                }
+                _ => this.ledger.enter(cause, span),
             }
         }
     }
@@ -84,18 +87,6 @@ impl Engine {
             let now = self.now;
             self.vm_of(vcpu).convoys.spun(now, behind_preempted);
         }
-    }
-
-    fn enter_ipi_wait(&mut self, vcpu: u32, part: Picos) {
-        let Some((target, before)) = self.vcpus[vcpu as usize].ipi_target else {
-            return;
-        };
-        let off = self.vcpus[target as usize].off_time_at(self.now);
-        let behind_preempted = Picos((off - before).min(part.0));
-        let this = &mut self.vcpus[vcpu as usize];
-        this.ipi_target = Some((target, off));
-        this.ledger.enter(Cause::IpiPreemptedTarget, behind_preempted);
-        this.ledger.enter(Cause::IpiRunningTarget, part - behind_preempted);
     }
 
     /// `vcpu`, in guest mode, waits for a lock or an answer from now on, or again.

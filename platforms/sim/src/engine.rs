@@ -251,6 +251,8 @@ pub struct Engine {
     pub spare_slots: Vec<Spare>,
     /// Those whose interrupts have arrived.
     pub free_slots: Vec<u32>,
+    /// Those of lines that have no misses to come.
+    pub free_line_slots: Vec<u32>,
 }
 
 /// What a slot behind the watchdog's is for.
@@ -295,9 +297,14 @@ impl Engine {
         self.first_spare_slot() + self.spare_slots.len() as u32 - 1
     }
 
-    /// A slot for the misses on `line`.
-    pub fn add_line_slot(&mut self, line: LineId) -> u32 {
-        self.add_spare_slot(Spare::Line(line))
+    /// A slot for the misses on `line`. Interrupts have others: of theirs, the numbers decide between equal times.
+    pub fn take_line_slot(&mut self, line: LineId) -> u32 {
+        let Some(slot) = self.free_line_slots.pop() else {
+            return self.add_spare_slot(Spare::Line(line));
+        };
+        let index = slot - self.first_spare_slot();
+        self.spare_slots[index as usize] = Spare::Line(line);
+        slot
     }
 
     /// A fresh line.

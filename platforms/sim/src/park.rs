@@ -59,7 +59,7 @@ pub struct Spinners {
     quiet: Vec<u32>,
     /// Those whose next load misses.
     stale: Misses,
-    /// The queue's slot for the next miss.
+    /// The queue's slot for the next miss, while there is one.
     slot: Option<u32>,
 }
 
@@ -186,12 +186,13 @@ impl Engine {
     fn plan_miss(&mut self, spinners: &mut Spinners, line: LineId) {
         match spinners.stale.next() {
             Some(key) => {
-                let slot = *spinners.slot.get_or_insert_with(|| self.add_line_slot(line));
+                let slot = *spinners.slot.get_or_insert_with(|| self.take_line_slot(line));
                 self.queue.set(slot, key);
             }
             None => {
-                if let Some(slot) = spinners.slot {
+                if let Some(slot) = spinners.slot.take() {
                     self.queue.clear(slot);
+                    self.free_line_slots.push(slot);
                 }
             }
         }

@@ -220,6 +220,7 @@ pub(crate) fn build(
         firing: None,
         spare_slots: Vec::new(),
         free_slots: Vec::new(),
+        free_line_slots: Vec::new(),
     });
     boot(&mut engine, config, image);
     Ok(engine)

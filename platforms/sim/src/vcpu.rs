@@ -216,6 +216,15 @@ impl Vcpu {
         }
     }
 
+    /// For how long, since the last look, the vCPU whose answer it waits for was off its pCPU: that has been off for `off`
+    /// picoseconds in all.
+    pub fn target_was_off(&mut self, off: u64) -> Picos {
+        let Some((_, before)) = &mut self.ipi_target else {
+            return Picos::ZERO;
+        };
+        Picos(off - std::mem::replace(before, off))
+    }
+
     /// Picoseconds off its pCPU up to `now`.
     pub fn off_time_at(&self, now: Time) -> u64 {
         self.off_time + self.off_since.map_or(0, |since| now.since(since).0)

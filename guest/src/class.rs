@@ -45,7 +45,7 @@ named! {
         Zone = "zone",
         /// `zone->lru_lock`: the page replacement lists.
         Lru = "lru",
-        /// `mm->page_table_lock`.
+        /// A page table's lock: one for each table, not for the address space (Linux 2.6.15 and later, four CPUs or more).
         PageTable = "page_table",
         /// SLUB's `kmem_cache_node.list_lock`.
         Slab = "slab",
@@ -83,6 +83,8 @@ named! {
         Semaphore = "semaphore",
         /// `mutex.wait_lock`.
         MutexWait = "mutex_wait",
+        /// `rw_semaphore.wait_lock`.
+        RwsemWait = "rwsem_wait",
         /// `unix_state_lock`.
         SocketState = "unix_state",
         /// `sk_receive_queue.lock`.

@@ -13,7 +13,7 @@ use crate::ipc::Ipc;
 use crate::ipi::ApicOptions;
 use crate::machine::{Cpu, Machine, Mode};
 use crate::mask::CPUS_MAX;
-use crate::mm::Memory;
+use crate::mm::{Memory, MmapLock};
 use crate::mutex::OwnerSpinning;
 use crate::net::Net;
 use crate::numa::NumaMap;
@@ -43,6 +43,8 @@ pub struct Config {
     pub shared_cache: bool,
     /// Who spins for a mutex whose owner runs. The published kernels of 3.3 to 3.9 know neither queue nor preempted flag.
     pub owner_spinning: OwnerSpinning,
+    /// What the lock of an address space keeps out.
+    pub mmap_lock: MmapLock,
     /// Whether a wake-up for a CPU of another cache is handed over to that CPU (`TTWU_QUEUE`, Linux 3.0 and later). Before,
     /// the waker itself takes the run queue's lock of the CPU where the task slept, and then of the one where it goes.
     pub ttwu_queue: bool,

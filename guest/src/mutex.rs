@@ -108,7 +108,7 @@ impl<M: Machine> Mutex<M> {
     fn spin_on_owner(&self, on: &OnCpu<'_, M>) -> bool {
         loop {
             let owner = on.cpu.load(&self.owner, Relaxed);
-            if owner != 0 && !self.outlive(on, owner) {
+            if owner != 0 && !outlive(on, &self.owner, owner) {
                 return false;
             }
             if on.cpu.load(&self.count, Relaxed) == FREE && self.try_take(on) {
@@ -118,22 +118,6 @@ impl<M: Machine> Mutex<M> {
                 return false;
             }
             on.cpu.relax();
-        }
-    }
-
-    /// Waits until `owner` is not the owner any more; false if it stopped running, or this CPU has something to do.
-    fn outlive(&self, on: &OnCpu<'_, M>, owner: u32) -> bool {
-        loop {
-            if on
-                .cpu
-                .wait_until(&self.owner, SPIN_BUDGET, Relaxed, |now| now != owner)
-                .is_ok()
-            {
-                return true;
-            }
-            if !owner_runs(on, owner) || on.wants_to_reschedule() {
-                return false;
-            }
         }
     }
 
@@ -177,14 +161,30 @@ impl<M: Machine> Mutex<M> {
     }
 }
 
+/// Waits until `word` does not name `owner` any more; false if that stopped running, or this CPU has something to do.
+pub(crate) fn outlive<M: Machine>(on: &OnCpu<'_, M>, word: &WordOf<M>, owner: u32) -> bool {
+    loop {
+        if on
+            .cpu
+            .wait_until(word, SPIN_BUDGET, Relaxed, |now| now != owner)
+            .is_ok()
+        {
+            return true;
+        }
+        if !owner_runs(on, owner) || on.wants_to_reschedule() {
+            return false;
+        }
+    }
+}
+
 /// Whether `owner`, a task's id + 1, is on a CPU, and that CPU on a pCPU as far as this kernel looks (`owner_on_cpu`).
-fn owner_runs<M: Machine>(on: &OnCpu<'_, M>, owner: u32) -> bool {
+pub(crate) fn owner_runs<M: Machine>(on: &OnCpu<'_, M>, owner: u32) -> bool {
     let task = on.kernel.tasks.get(TaskId(owner - 1));
     on.cpu.load(&task.on_cpu, Relaxed) != 0 && !sees_preempted(on, CpuId(task.cpu.get()))
 }
 
 /// Whether this kernel looks, and sees that the host has taken `cpu` off its pCPU. A hint: no more than time rests on it.
-fn sees_preempted<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId) -> bool {
+pub(crate) fn sees_preempted<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId) -> bool {
     let kernel = on.kernel;
     kernel.config.owner_spinning == OwnerSpinning::PreemptionAware
         && kernel.sees_preempted.get()

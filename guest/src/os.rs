@@ -95,7 +95,7 @@ impl<M: Machine> Os<M> {
         for (count, kind) in kinds {
             for _ in 0..count {
                 self.user(part);
-                mm::fault(&self.on_cpu(), kind);
+                mm::fault(&self.kernel, kind);
             }
         }
         self.user(ns - part * u64::from(faults));
@@ -143,10 +143,23 @@ impl<M: Machine> Os<M> {
         process::want_child_signal(&self.syscall());
     }
 
-    /// Unmaps up to `pages` anonymous pages; waits until no CPU's TLB holds them.
+    /// Maps `pages` of anonymous memory (mmap): what the caller touches from now on is there, until [`Os::unmap`].
+    pub fn map(&self, pages: u32) {
+        self.syscall();
+        mm::map(&self.kernel, pages);
+    }
+
+    /// Unmaps up to `pages` anonymous pages (munmap); waits until no CPU's TLB holds them.
     pub fn unmap(&self, pages: u32) {
         self.syscall();
-        mm::unmap_pages(&self.kernel, pages);
+        mm::unmap(&self.kernel, pages);
+    }
+
+    /// Gives up to `pages` anonymous pages back, whose addresses stay mapped (`madvise(MADV_DONTNEED)`); waits until no CPU's
+    /// TLB holds them.
+    pub fn discard(&self, pages: u32) {
+        self.syscall();
+        mm::discard(&self.kernel, pages);
     }
 
     // ---- files ----

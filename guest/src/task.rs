@@ -81,6 +81,8 @@ pub(crate) struct Task<M: Machine> {
 
     /// Not 0: the semaphore operation that it sleeps for is done.
     pub(crate) granted: Shared32,
+    /// Not 0: it waits for a reader-writer semaphore to write. Under the semaphore's queue lock.
+    pub(crate) wants_write: Local32,
 
     // Process. Under the task list's lock.
     pub(crate) parent: Local32,
@@ -100,6 +102,10 @@ pub(crate) struct Task<M: Machine> {
     /// Whose address space it uses: its own slot's or, after vfork, its parent's.
     pub(crate) space: Local32,
     pub(crate) own_space: AddressSpace<M>,
+    /// Which of the threads of its address space it is, in the order of their making.
+    pub(crate) thread: Local32,
+    /// Pages of the mapping that it works in; 0: it works in its heap.
+    pub(crate) mapped_pages: Local32,
     /// The parent of a vfork waits for this.
     pub(crate) released_parent: Completion<M>,
     /// Not 0: the parent waits until the child executes or exits.
@@ -130,6 +136,7 @@ impl<M: Machine> Task<M> {
             waiting: Shared32::new(0),
             futex: Local::new(0),
             granted: Shared32::new(0),
+            wants_write: Local32::new(0),
             parent: Local32::new(TaskId::NONE.0),
             children: Local32::new(0),
             dead_children: Shared32::new(TaskId::NONE.0),
@@ -143,6 +150,8 @@ impl<M: Machine> Task<M> {
             descriptors: Local32::new(0),
             space: Local32::new(index),
             own_space: AddressSpace::new(cpus),
+            thread: Local32::new(0),
+            mapped_pages: Local32::new(0),
             released_parent: Completion::new(),
             is_vfork: Local32::new(0),
             start: [Local32::new(0), Local32::new(0)],

@@ -1,6 +1,6 @@
 //! What a guest boots with: kernel command line and workload.
 
-use holdfast_guest::{ApicOptions, OwnerSpinning};
+use holdfast_guest::{ApicOptions, MmapLock, OwnerSpinning};
 use holdfast_locks::LockKind;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,9 @@ pub struct Boot {
     /// Who spins for a sleeping lock whose owner runs. By default as the kernels of the published experiments (3.3 and
     /// 3.14, the latter without its queue): nobody looks whether the owner's vCPU is preempted.
     pub owner_spinning: OwnerSpinning,
+    /// What the lock of an address space (`mmap_sem`) keeps out. By default as the kernels of the published experiments up to
+    /// 3.14: its waiters sleep, and unmapping keeps page faults out until the end.
+    pub mmap_lock: MmapLock,
     /// Whether a waiter in the queue of a paravirtual spinlock also halts when the vCPU before it is preempted (Linux 4.11 to
     /// 5.3), which takes a host that keeps the preempted flag. It reaches the lock through
     /// [`Paravirt::halts_behind_preempted`](holdfast_locks::Paravirt::halts_behind_preempted).
@@ -66,6 +69,7 @@ impl Default for Boot {
             no_steal_acc: false,
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
+            mmap_lock: MmapLock::Sleeping,
             wait_early_preempted: false,
             ttwu_queue: true,
             wake_wide: false,

@@ -1,7 +1,8 @@
-//! ebizzy, which is what a web server's search does to memory: threads that each map a chunk, copy a record into it, search it and
-//! unmap it, over and over. Every unmapping is a TLB shootdown on all CPUs where threads of the process run.
+//! ebizzy, which is what a web server's search does to memory: threads that each allocate a chunk, copy records into it, search
+//! it and free it, over and over. Freeing is a TLB shootdown on all CPUs where threads of the process run, and the page faults of
+//! all threads meet in the lock of their address space.
 //!
-//! Sizes are from memory of ebizzy 0.3 with `-M`-like mapping of every chunk, and uncertain; user times are estimates.
+//! The chunks' size and the loop are ebizzy 0.3's; user times are estimates.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,6 +11,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::stream::Stream;
 
+/// Where ebizzy's chunks come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Allocation {
+    /// The C library's heap (`ebizzy -M`). Each thread has an arena; when a chunk is freed, glibc keeps [`KEPT_PAGES`] of it and
+    /// gives the rest back with `madvise`, which reads the lock of the address space. Nobody writes it.
+    #[default]
+    Heap,
+    /// A mapping for each (`ebizzy -m`): mmap and munmap, both of which write it.
+    Mapping,
+}
+
+/// What glibc keeps of a heap's unused end: `M_TOP_PAD`, 128 KiB. As much must be unused before it looks (`M_TRIM_THRESHOLD`).
+const KEPT_PAGES: u32 = 32;
+
 /// Parameters of ebizzy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ebizzy {
@@ -17,6 +32,8 @@ pub struct Ebizzy {
     pub threads: Option<u32>,
     /// Pages of a chunk. Default 64: 256 KiB.
     pub pages: u32,
+    /// Where chunks come from.
+    pub allocation: Allocation,
     /// Mean user time of a record, copying and searching, without page faults. Nanoseconds. Default 60 µs: copying 256 KiB at
     /// about 6 bytes per nanosecond, and a binary search.
     pub record_ns: u64,
@@ -29,6 +46,7 @@ impl Default for Ebizzy {
         Ebizzy {
             threads: None,
             pages: 64,
+            allocation: Allocation::Heap,
             record_ns: 60_000,
             records: 100_000,
         }
@@ -78,10 +96,23 @@ impl Searches {
     fn search<M: Machine>(&self, os: &Os<M>, number: u32) {
         let mut times = Stream::new(os.seed("ebizzy.record"), number);
         os.semaphore_down(0, 0);
-        let chunk = Touch::anonymous(self.parameters.pages);
+        let pages = self.parameters.pages;
+        let beyond = pages.saturating_sub(KEPT_PAGES);
         while self.begin_record() {
-            os.user_touching(times.time(self.parameters.record_ns, RECORD_SIGMA), chunk);
-            os.unmap(self.parameters.pages);
+            let time = times.time(self.parameters.record_ns, RECORD_SIGMA);
+            match self.parameters.allocation {
+                Allocation::Heap => {
+                    os.user_touching(time, Touch::anonymous(beyond));
+                    if beyond > 0 {
+                        os.discard(beyond);
+                    }
+                }
+                Allocation::Mapping => {
+                    os.map(pages);
+                    os.user_touching(time, Touch::anonymous(pages));
+                    os.unmap(pages);
+                }
+            }
         }
     }
 

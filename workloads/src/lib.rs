@@ -32,11 +32,11 @@ pub use aim7::Aim7;
 pub use amqp::Amqp;
 pub use boot::{Boot, Workload};
 pub use contend::Contend;
-pub use ebizzy::Ebizzy;
+pub use ebizzy::{Allocation, Ebizzy};
 pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::micro::{self, Micro};
-pub use holdfast_guest::{ApicOptions, Format, OwnerSpinning};
+pub use holdfast_guest::{ApicOptions, Format, MmapLock, OwnerSpinning};
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;
 pub use netperf::Netperf;
@@ -54,6 +54,7 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         no_steal_acc: boot.no_steal_acc,
         shared_cache: boot.shared_cache,
         owner_spinning: boot.owner_spinning,
+        mmap_lock: boot.mmap_lock,
         ttwu_queue: boot.ttwu_queue,
         wake_wide: boot.wake_wide,
         apic: boot.apic,

@@ -31,6 +31,7 @@ fn what_is_listed_can_be_shown() {
             "avic-netperf",
             "ipi-bench",
             "ebizzy-tlb",
+            "ebizzy-wait-early",
             "linux-pvspin"
         ]
     );

@@ -15,7 +15,11 @@ use crate::sync::SpinLock;
 /// came from; no node runs out.
 pub(crate) struct Memory<M: Machine> {
     nodes: Box<[Node<M>]>,
+    /// Locks of the page tables in the area of mappings: each has its own in Linux, 64 tables (128 MiB) apart share one here.
+    tables: Box<[SpinLock<(), M>]>,
 }
+
+const TABLE_LOCKS: u32 = 64;
 
 /// One zone of one node.
 struct Node<M: Machine> {
@@ -55,7 +59,15 @@ impl<M: Machine> Memory<M> {
         };
         Memory {
             nodes: (0..nodes).map(node).collect(),
+            tables: (0..TABLE_LOCKS)
+                .map(|_| SpinLock::new(LockClass::PageTable, ()))
+                .collect(),
         }
+    }
+
+    /// The lock of page table `number` in the area of mappings.
+    pub(super) fn table_lock(&self, number: u32) -> &SpinLock<(), M> {
+        &self.tables[(number % TABLE_LOCKS) as usize]
     }
 
     /// The node of the caller's CPU.

@@ -1,8 +1,11 @@
 //! Address spaces: page tables, faults, fork's copy, teardown, and who must be told when a translation goes.
 
 use alloc::boxed::Box;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
 use holdfast_locks::Word;
 
+use super::lock::MmapLock;
 use super::tlb::flush_space;
 use crate::class::{Event, LockClass};
 use crate::costs;
@@ -11,14 +14,26 @@ use crate::kernel::{Kernel, OnCpu};
 use crate::local::Local32;
 use crate::machine::Machine;
 use crate::process::Executable;
+use crate::rwsem::RwSemaphore;
 use crate::sched::cond_resched;
 use crate::sync::{SpinLock, WordOf};
 use crate::task::TaskId;
 
-/// An address space. Each task's slot has one; threads and vfork children use another task's.
+/// An address space. Each task's slot has one; threads and vfork children use another task's, and of their own only what
+/// is each thread's: its page table and its mapping.
 pub(crate) struct AddressSpace<M: Machine> {
-    /// `mm->page_table_lock`.
-    tables: SpinLock<Tables, M>,
+    /// `mmap_sem`.
+    pub(super) semaphore: RwSemaphore<M>,
+    /// The lock of the page table where this slot's task allocates: the heap of a process, or a thread's arena, for each of
+    /// which the C library takes 64 MiB of addresses.
+    table: SpinLock<(), M>,
+    /// The word of this slot's mapping that page faults lock instead of the address space.
+    pub(super) mapping: WordOf<M>,
+    mapped: Mapped,
+    /// Whether somebody changes the mappings at this moment: nobody else may use them then.
+    changing: AtomicBool,
+    /// Threads that it has had besides the first.
+    threads: AtomicU32,
     /// CPUs whose TLB may hold its translations, 32 a word (`mm_cpumask`).
     pub(super) cpus: Box<[WordOf<M>]>,
     /// The executed file, the first library and how many: what is mapped of files. The owner's alone.
@@ -28,14 +43,17 @@ pub(crate) struct AddressSpace<M: Machine> {
 /// Mappings per executable or library: text, read-only data, data, bss.
 const SEGMENTS: u32 = 4;
 const NO_FILE: u32 = u32::MAX;
+/// Entries of a page table.
+const PAGES_OF_TABLE: u64 = 512;
 
-/// What is mapped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tables {
-    anonymous: u32,
-    file: u32,
+/// What is mapped, in pages. Linux counts in each task and adds that up every 64 pages (`SPLIT_RSS_COUNTING`), so that nobody
+/// waits for it.
+#[derive(Debug, Default)]
+struct Mapped {
+    anonymous: AtomicU32,
+    file: AtomicU32,
     /// Page-table pages.
-    tables: u32,
+    tables: AtomicU32,
 }
 
 /// Kinds of page fault.
@@ -52,7 +70,12 @@ pub(crate) enum Fault {
 impl<M: Machine> AddressSpace<M> {
     pub(crate) fn new(cpus: u32) -> Self {
         AddressSpace {
-            tables: SpinLock::new(LockClass::PageTable, Tables::default()),
+            semaphore: RwSemaphore::new(),
+            table: SpinLock::new(LockClass::PageTable, ()),
+            mapping: WordOf::<M>::new(0),
+            mapped: Mapped::default(),
+            changing: AtomicBool::new(false),
+            threads: AtomicU32::new(0),
             cpus: (0..cpus.div_ceil(32)).map(|_| WordOf::<M>::new(0)).collect(),
             files: [NO_FILE, 0, 0].map(Local32::new),
         }
@@ -71,6 +94,17 @@ impl<M: Machine> AddressSpace<M> {
         self.files[2].set(libraries);
     }
 
+    /// Waits until the caller alone may change the mappings. The caller may be on another CPU afterwards.
+    fn begin_change(&self, kernel: &Kernel<M>) {
+        self.lock_to_change(kernel);
+        assert!(!self.changing.swap(true, Relaxed), "two tasks change one address space");
+    }
+
+    /// The mappings are as they shall be: others may use them, and those that were changed are the caller's still to empty.
+    fn end_change(&self) {
+        self.changing.store(false, Relaxed);
+    }
+
     fn mapped_files(&self) -> impl Iterator<Item = FileId> + use<M> {
         let [file, first, count] = [0, 1, 2].map(|index| self.files[index].get());
         let executable = (file != NO_FILE).then_some(file);
@@ -86,10 +120,42 @@ fn current_space<M: Machine>(on: &OnCpu<'_, M>) -> TaskId {
     TaskId(on.kernel.tasks.get(on.current()).space.get())
 }
 
+/// What of an address space is the caller's task's own.
+pub(super) fn own_space<'k, M: Machine>(on: &OnCpu<'k, M>) -> &'k AddressSpace<M> {
+    space_of(on.kernel, on.current())
+}
+
+/// The task `id` becomes a thread of the address space that it uses; which one, the first being its main thread, 0.
+pub(crate) fn add_thread<M: Machine>(kernel: &Kernel<M>, id: TaskId) -> u32 {
+    let space = TaskId(kernel.tasks.get(id).space.get());
+    space_of(kernel, space).threads.fetch_add(1, Relaxed) + 1
+}
+
+/// The lock of the page table where the caller's task touches memory: that of its heap, or of the area of mappings, where
+/// equal mappings of threads lie one beside the other, several in a table.
+fn table_lock<'k, M: Machine>(on: &OnCpu<'k, M>) -> &'k SpinLock<(), M> {
+    let task = on.kernel.tasks.get(on.current());
+    match task.mapped_pages.get() {
+        0 => &task.own_space.table,
+        pages => {
+            let first = u64::from(task.thread.get()) * u64::from(pages);
+            on.kernel.memory.table_lock((first / PAGES_OF_TABLE) as u32)
+        }
+    }
+}
+
 /// Handles one page fault of the caller's task.
-pub(crate) fn fault<M: Machine>(on: &OnCpu<'_, M>, kind: Fault) {
+pub(crate) fn fault<M: Machine>(kernel: &Kernel<M>, kind: Fault) {
+    let on = kernel.on_cpu();
     on.local.count(Event::PageFaults);
-    let memory = &on.kernel.memory;
+    let space = space_of(kernel, current_space(&on));
+    space.lock_for_fault(kernel);
+    let on = kernel.on_cpu();
+    assert!(
+        kernel.config.mmap_lock == MmapLock::PerVma || !space.changing.load(Relaxed),
+        "a page fault finds an address space that is being changed"
+    );
+    let memory = &kernel.memory;
     let work = match kind {
         Fault::Anonymous => costs::CLEAR_PAGE,
         Fault::CopyOnWrite => costs::COPY_PAGE,
@@ -97,63 +163,63 @@ pub(crate) fn fault<M: Machine>(on: &OnCpu<'_, M>, kind: Fault) {
     };
     on.work(costs::FAULT + work);
     if kind != Fault::File {
-        memory.take_page(on);
+        memory.take_page(&on);
     }
-    let mut tables = space_of(on.kernel, current_space(on)).tables.lock(on);
-    match kind {
-        // The copy is a new page; what it replaces stays with the other side.
-        Fault::Anonymous | Fault::CopyOnWrite => tables.anonymous += 1,
-        Fault::File => tables.file += 1,
-    }
-    let is_table_full = (tables.anonymous + tables.file).is_multiple_of(costs::PTES_PER_TABLE);
-    tables.tables += u32::from(is_table_full);
-    on.work(costs::SET_PTE);
-    drop(tables);
+    let is_table_full = {
+        let _table = table_lock(&on).lock(&on);
+        on.work(costs::SET_PTE);
+        // A copy on write is a new page; what it replaces stays with the other side.
+        let (count, other) = match kind {
+            Fault::Anonymous | Fault::CopyOnWrite => (&space.mapped.anonymous, &space.mapped.file),
+            Fault::File => (&space.mapped.file, &space.mapped.anonymous),
+        };
+        (count.fetch_add(1, Relaxed) + 1 + other.load(Relaxed)).is_multiple_of(costs::PTES_PER_TABLE)
+    };
     if is_table_full {
-        memory.take_page(on);
+        space.mapped.tables.fetch_add(1, Relaxed);
+        memory.take_page(&on);
     }
     if kind != Fault::File {
-        memory.lru_add(on);
+        memory.lru_add(&on);
     }
+    space.unlock_after_fault(kernel);
 }
 
 /// Maps `count` anonymous pages of the caller's task at once, as exec does for arguments and stack.
-pub(crate) fn map_pages<M: Machine>(on: &OnCpu<'_, M>, count: u32) {
+pub(crate) fn map_pages<M: Machine>(kernel: &Kernel<M>, count: u32) {
     for _ in 0..count {
-        fault(on, Fault::Anonymous);
+        fault(kernel, Fault::Anonymous);
     }
 }
 
 /// Copies the caller's page tables to the new task `child` (`dup_mmap`): anonymous pages are shared until written.
 pub(crate) fn copy_space<M: Machine>(kernel: &Kernel<M>, child: TaskId, vmas: u32) {
+    let parent = current_space(&kernel.on_cpu());
+    let source = space_of(kernel, parent);
+    source.begin_change(kernel);
     let on = kernel.on_cpu();
-    let parent = current_space(&on);
-    let mut copied = 0;
     on.work(costs::FORK_PER_VMA * u64::from(vmas));
     kernel.memory.slab(&on, vmas);
-    let source = { *space_of(kernel, parent).tables.lock(&on) };
-    while copied < source.anonymous {
-        let batch = (source.anonymous - copied).min(costs::PTES_PER_TABLE);
+    let anonymous = source.mapped.anonymous.load(Relaxed);
+    let mut copied = 0;
+    while copied < anonymous {
+        let batch = (anonymous - copied).min(costs::PTES_PER_TABLE);
         kernel.memory.take_page(&on);
-        let _tables = space_of(kernel, parent).tables.lock(&on);
+        let _table = source.table.lock(&on);
         on.work(costs::COPY_PTE * u64::from(batch));
         copied += batch;
     }
-    {
-        let mut tables = space_of(kernel, child).tables.lock(&on);
-        *tables = Tables {
-            anonymous: 0,
-            file: 0,
-            tables: source.anonymous.div_ceil(costs::PTES_PER_TABLE),
-        };
-    }
+    let copy = space_of(kernel, child);
+    copy.mapped.anonymous.store(0, Relaxed);
+    copy.mapped.file.store(0, Relaxed);
+    copy.mapped
+        .tables
+        .store(anonymous.div_ceil(costs::PTES_PER_TABLE), Relaxed);
     // The parent's pages are read-only now.
     flush_space(&on, parent);
-    for (to, from) in space_of(kernel, child)
-        .files
-        .iter()
-        .zip(&space_of(kernel, parent).files)
-    {
+    source.end_change();
+    source.semaphore.write_unlock(&on);
+    for (to, from) in copy.files.iter().zip(&source.files) {
         to.set(from.get());
     }
     map_files(kernel, child);
@@ -179,41 +245,81 @@ pub(crate) fn unmap_files<M: Machine>(kernel: &Kernel<M>, owner: TaskId) {
     space.files[2].set(0);
 }
 
+/// Maps anonymous memory of the caller's task.
+pub(crate) fn map<M: Machine>(kernel: &Kernel<M>, count: u32) {
+    let space = space_of(kernel, current_space(&kernel.on_cpu()));
+    space.begin_change(kernel);
+    let on = kernel.on_cpu();
+    on.work(costs::MAP_ANONYMOUS);
+    kernel.memory.slab(&on, 1);
+    kernel.tasks.get(on.current()).mapped_pages.set(count);
+    space.end_change();
+    space.semaphore.write_unlock(&on);
+}
+
 /// Unmaps `count` anonymous pages of the caller's task (munmap, brk) and waits until no TLB holds them.
-pub(crate) fn unmap_pages<M: Machine>(kernel: &Kernel<M>, count: u32) {
+pub(crate) fn unmap<M: Machine>(kernel: &Kernel<M>, count: u32) {
+    let owner = current_space(&kernel.on_cpu());
+    let space = space_of(kernel, owner);
+    space.begin_change(kernel);
     let on = kernel.on_cpu();
-    let space = current_space(&on);
-    let count = count.min(space_of(kernel, space).tables.lock(&on).anonymous);
-    zap(kernel, space, count, 0);
-    flush_space(&kernel.on_cpu(), space);
+    on.work(costs::UNMAP_ANONYMOUS);
+    kernel.memory.slab(&on, 1);
+    space.end_change();
+    let downgrades = kernel.config.mmap_lock >= MmapLock::Downgrading;
+    if downgrades {
+        space.semaphore.downgrade(&on);
+    }
+    give_back(kernel, owner, count);
+    let on = kernel.on_cpu();
+    kernel.tasks.get(on.current()).mapped_pages.set(0);
+    if downgrades {
+        space.semaphore.read_unlock(&on);
+    } else {
+        space.semaphore.write_unlock(&on);
+    }
+}
+
+/// Gives `count` anonymous pages of the caller's task back and waits until no TLB holds them; the mapping stays.
+pub(crate) fn discard<M: Machine>(kernel: &Kernel<M>, count: u32) {
+    let owner = current_space(&kernel.on_cpu());
+    let space = space_of(kernel, owner);
+    space.semaphore.read(kernel);
+    kernel.on_cpu().work(costs::MADVISE);
+    give_back(kernel, owner, count);
+    space.semaphore.read_unlock(&kernel.on_cpu());
+}
+
+fn give_back<M: Machine>(kernel: &Kernel<M>, owner: TaskId, count: u32) {
+    let anonymous = &space_of(kernel, owner).mapped.anonymous;
+    let count = count.min(anonymous.load(Relaxed));
+    zap(kernel, count);
+    flush_space(&kernel.on_cpu(), owner);
     free(kernel, count);
-    let on = kernel.on_cpu();
-    space_of(kernel, space).tables.lock(&on).anonymous -= count;
+    anonymous.fetch_sub(count, Relaxed);
 }
 
 /// Tears the address space of `owner` down (`exit_mmap`); the caller's task is its last user.
 pub(crate) fn release_space<M: Machine>(kernel: &Kernel<M>, owner: TaskId) {
-    let on = kernel.on_cpu();
-    let Tables {
-        anonymous,
-        file,
-        tables,
-    } = *space_of(kernel, owner).tables.lock(&on);
-    zap(kernel, owner, anonymous, file);
+    let mapped = &space_of(kernel, owner).mapped;
+    let anonymous = mapped.anonymous.swap(0, Relaxed);
+    space_of(kernel, owner).threads.store(0, Relaxed);
+    zap(kernel, anonymous + mapped.file.swap(0, Relaxed));
     flush_space(&kernel.on_cpu(), owner);
     free(kernel, anonymous);
-    let on = kernel.on_cpu();
-    kernel.memory.give_pages(&on, tables);
-    *space_of(kernel, owner).tables.lock(&on) = Tables::default();
+    kernel
+        .memory
+        .give_pages(&kernel.on_cpu(), mapped.tables.swap(0, Relaxed));
 }
 
-fn zap<M: Machine>(kernel: &Kernel<M>, space: TaskId, anonymous: u32, file: u32) {
-    let mut left = anonymous + file;
+/// Takes `count` entries out of the page tables where the caller's task touches memory.
+fn zap<M: Machine>(kernel: &Kernel<M>, count: u32) {
+    let mut left = count;
     while left > 0 {
         let batch = left.min(costs::ZAP_BATCH);
         let on = kernel.on_cpu();
         {
-            let _tables = space_of(kernel, space).tables.lock(&on);
+            let _table = table_lock(&on).lock(&on);
             on.work(costs::ZAP_PTE * u64::from(batch));
         }
         left -= batch;

@@ -20,7 +20,7 @@ pub(crate) fn exec<M: Machine>(kernel: &Kernel<M>, executable: &Executable) {
     leave_space(kernel, id, task);
     task.own_space.set_files(executable);
     mm::map_files(kernel, id);
-    mm::map_pages(&kernel.on_cpu(), executable.pages);
+    mm::map_pages(kernel, executable.pages);
 }
 
 /// Ends the task's use of its old address space and starts its own.

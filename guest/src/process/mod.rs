@@ -84,6 +84,12 @@ pub(crate) fn fork<M: Machine>(kernel: &Kernel<M>, how: Fork, start: Start) -> T
     } else {
         child.space.set(kernel.tasks.get(parent).space.get());
     }
+    child.thread.set(if how == Fork::Share {
+        mm::add_thread(kernel, id)
+    } else {
+        0
+    });
+    child.mapped_pages.set(0);
     child.is_vfork.set(u32::from(how == Fork::Borrow));
     child.descriptors.set(kernel.tasks.get(parent).descriptors.get());
     let on = kernel.on_cpu();

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-use holdfast_guest::{ApicOptions, Config as Kernel, Limits, Machine, Os, OwnerSpinning, Program, Start};
+use holdfast_guest::{ApicOptions, Config as Kernel, Limits, Machine, MmapLock, Os, OwnerSpinning, Program, Start};
 use holdfast_host::{HostConfig, VmConfig};
 use holdfast_locks::LockKind;
 use holdfast_machine::{Costs, Picos, Profile, Topology};
@@ -36,6 +36,7 @@ pub struct Setup {
     pub lock: LockKind,
     pub shared_cache: bool,
     pub owner_spinning: OwnerSpinning,
+    pub mmap_lock: MmapLock,
     pub ttwu_queue: bool,
     pub wake_wide: bool,
     pub apic: ApicOptions,
@@ -68,6 +69,7 @@ impl Default for Setup {
             lock: LockKind::Ticket,
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
+            mmap_lock: MmapLock::Sleeping,
             ttwu_queue: true,
             wake_wide: false,
             apic: ApicOptions::default(),
@@ -156,6 +158,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
             no_steal_acc: false,
             shared_cache: setup.shared_cache,
             owner_spinning: setup.owner_spinning,
+            mmap_lock: setup.mmap_lock,
             ttwu_queue: setup.ttwu_queue,
             wake_wide: setup.wake_wide,
             apic: setup.apic,

@@ -5,6 +5,7 @@ mod disks;
 mod interrupts;
 mod ipc;
 mod machine;
+mod memory;
 mod mutex;
 mod processes;
 mod pthread;

@@ -22,7 +22,7 @@ fn threads(setup: &Setup, rounds: u32) -> holdfast_sim::Outcome {
         }
         for _ in 0..rounds {
             os.user_touching(40_000, Touch::anonymous(8));
-            os.unmap(8);
+            os.discard(8);
         }
     })
 }

@@ -75,6 +75,14 @@ fn a_throttled_lock_holder_is_a_cause_of_its_own() {
             "{name}: {:?}",
             vm.lost_time_ps
         );
+        // Whether a holder is throttled is chance: other quotas are other chances.
+        for quota in ["vm.build.quota=22 ms", "vm.build.quota=25 ms", "vm.build.quota=30 ms"] {
+            let outcome = play(&["vm.build.cgroup=own", quota, scheduler.as_str()]);
+            let lost = &outcome.vms[0].lost_time_ps;
+            for cause in ["spin_throttled_holder", "spin_throttled_waiter"] {
+                behind_throttled += lost.get(cause).copied().unwrap_or(0);
+            }
+        }
         let without = play(&[&scheduler]);
         assert_eq!(without.vms[0].lost_time_ps.get("throttled").copied().unwrap_or(0), 0);
     }

@@ -88,6 +88,8 @@ impl Engine {
             return self.interrupt(pcpu, HostInterrupt::PostedWakeup);
         }
         match self.pcpus[pcpu as usize].activity {
+            // The vCPU that it was for has left: the host's handler of the vector does nothing.
+            Activity::Guest(cpu) if self.vcpus[cpu as usize].native => {}
             Activity::Guest(vcpu) => {
                 let Some((_, true)) = self.with_apicv(vcpu, |apic| apic.notified(vector)) else {
                     return;

@@ -106,6 +106,8 @@ impl Engine {
             return;
         };
         match (this.activity, this.next) {
+            // The vCPU that it was for has left.
+            (Activity::Guest(cpu), _) if self.vcpus[cpu as usize].native => {}
             (Activity::Guest(vcpu), _) => {
                 if let Some(vector) = self.evaluate(vcpu) {
                     self.interrupt_guest(pcpu, vcpu, vector);

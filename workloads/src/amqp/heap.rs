@@ -84,7 +84,7 @@ impl<M: Machine> Messaging<M> {
         let mut arena = self.arenas[arena as usize].lock(os);
         let given = arena.free(place, bytes);
         if given > 0 {
-            os.unmap(given as u32);
+            os.discard(given as u32);
         }
     }
 }

@@ -53,8 +53,14 @@ pub(super) static CALLS: &[Key] = &[
         "vm.*.ebizzy.pages",
         "",
         (1.0, 1e5),
-        "pages that a thread maps, touches and unmaps for each record; uncertain",
+        "pages of a chunk that a thread allocates, copies into and frees for each record",
         workload!(Ebizzy, U32, pages),
+    ),
+    key(
+        "vm.*.ebizzy.allocation",
+        "where chunks come from: the C library's heap (\"heap\", ebizzy -M), which keeps 32 pages and gives back what is beyond \
+         (madvise), or a mapping each (\"mapping\", ebizzy -m: mmap, munmap)",
+        workload!(Ebizzy, Choice, allocation),
     ),
     key(
         "vm.*.ebizzy.record_time",

@@ -3,8 +3,8 @@
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
 use holdfast_workloads::{
-    Aim7, Amqp, Contend, Ebizzy, Format, Hackbench, Hog, Ipi, Kernbench, Netperf, OwnerSpinning, Pgbench, Script,
-    Startup, Tar, Workload,
+    Aim7, Allocation, Amqp, Contend, Ebizzy, Format, Hackbench, Hog, Ipi, Kernbench, MmapLock, Netperf, OwnerSpinning,
+    Pgbench, Script, Startup, Tar, Workload,
 };
 
 use super::{key, number};
@@ -35,6 +35,18 @@ choices!(OwnerSpinning {
     "everyone" => OwnerSpinning::Everyone,
     "queued" => OwnerSpinning::Queued,
     "preemption-aware" => OwnerSpinning::PreemptionAware,
+});
+
+choices!(MmapLock {
+    "sleeping" => MmapLock::Sleeping,
+    "spinning" => MmapLock::Spinning,
+    "downgrading" => MmapLock::Downgrading,
+    "per-vma" => MmapLock::PerVma,
+});
+
+choices!(Allocation {
+    "heap" => Allocation::Heap,
+    "mapping" => Allocation::Mapping,
 });
 
 choices!(Script {
@@ -200,6 +212,13 @@ pub(super) static GUEST: &[Key] = &[
          also nobody while the host says that the owner's vCPU is preempted (\"preemption-aware\", since 4.10, where the host offers \
          pv_unhalt); uncertain by a release",
         vm!(Choice, boot.owner_spinning),
+    ),
+    key(
+        "vm.*.mmap_lock",
+        "what the lock of an address space keeps out: waiters sleep, and unmapping holds it until the end (\"sleeping\", to Linux \
+         3.15); writers spin for a running writer (\"spinning\", 3.16); unmapping lets page faults in while it flushes TLBs \
+         (\"downgrading\", 4.20); page faults lock their mapping instead (\"per-vma\", 6.4)",
+        vm!(Choice, boot.mmap_lock),
     ),
     key(
         "vm.*.ttwu_queue",

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::AtomicBool;
 
+use holdfast_host::AvicEnable;
 use holdfast_locks::LockKind;
+use holdfast_machine::{AvicPart, Picos};
 use holdfast_sim::{Config, Failure, Outcome, Vm, run};
 use holdfast_workloads::{Boot, Kernbench, Workload};
 
@@ -108,6 +110,29 @@ fn a_kernel_on_the_machine_itself_uses_no_apic_virtualization() {
     config.machine.avic = Some(crate::avic::part());
     config.machine.apicv = Some(crate::apicv::part(true));
     assert_eq!(play(&config).history_hash, without, "no host here uses either");
+}
+
+#[test]
+fn what_was_meant_for_a_vcpu_does_nothing_to_a_kernel_that_has_its_pcpu_by_then() {
+    for seed in 0..6 {
+        for avic in [false, true] {
+            let mut config = both(seed);
+            // Long enough on its way for a switch in between.
+            let latency = Picos::from_nanos(20_000);
+            config.machine.costs.ipi_latency = latency;
+            if avic {
+                config.machine.avic = Some(AvicPart {
+                    doorbell_latency: latency,
+                    ..crate::avic::part()
+                });
+                config.host.avic.enable = AvicEnable::On;
+            } else {
+                config.machine.apicv = Some(crate::apicv::part(true));
+                config.host.apicv.enable = true;
+            }
+            play(&config);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! The lock of an address space, and the page tables' locks: who waits for whom when threads touch, map and give back.
+
+use holdfast_guest::{Fork, MmapLock, OwnerSpinning, Start, Touch};
+use holdfast_locks::LockKind;
+use holdfast_sim::Outcome;
+
+use crate::machine::{Setup, counter, run};
+
+const ALL: [MmapLock; 4] = [
+    MmapLock::Sleeping,
+    MmapLock::Spinning,
+    MmapLock::Downgrading,
+    MmapLock::PerVma,
+];
+const ROUNDS: u32 = 40;
+const PAGES: u32 = 16;
+
+/// Four threads of one address space; each maps, touches and unmaps, or touches its heap and gives that back.
+fn threads(setup: &Setup, maps: bool) -> Outcome {
+    run(setup, move |os, start| {
+        if start.role == 0 {
+            os.wait_for_cpus();
+            os.begin();
+            for argument in 0..4 {
+                os.fork(Fork::Share, Start::new(1, argument));
+            }
+            while os.wait().is_some() {}
+            return os.done(None);
+        }
+        for _ in 0..ROUNDS {
+            if maps {
+                os.map(PAGES);
+            }
+            os.user_touching(20_000, Touch::anonymous(PAGES));
+            if maps {
+                os.unmap(PAGES);
+            } else {
+                os.discard(PAGES);
+            }
+        }
+    })
+}
+
+fn with(mmap_lock: MmapLock) -> Setup {
+    Setup {
+        mmap_lock,
+        owner_spinning: OwnerSpinning::Queued,
+        ..Setup::default()
+    }
+}
+
+/// Time until all threads were done, in nanoseconds.
+fn elapsed(outcome: &Outcome) -> u64 {
+    outcome.vms[0].elapsed_ns.expect("a measured guest ends")
+}
+
+#[test]
+fn every_thread_gets_its_turn_whatever_the_lock_keeps_out() {
+    // That nobody changes mappings while others use them is asserted where they do.
+    for mmap_lock in ALL {
+        for (hogs, vcpus) in [(0, 4), (4, 4), (8, 2)] {
+            for maps in [false, true] {
+                let setup = Setup {
+                    hogs,
+                    vcpus,
+                    lock: LockKind::PvQspin,
+                    ..with(mmap_lock)
+                };
+                let faults = counter(&threads(&setup, maps), "guest.page_faults");
+                assert!(
+                    faults >= u64::from(4 * ROUNDS * PAGES),
+                    "{faults} page faults with {mmap_lock:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_only_fault_and_give_back_never_sleep_for_each_other() {
+    for mmap_lock in ALL {
+        let waits = counter(&threads(&with(mmap_lock), false), "lock.rwsem_wait.acquired");
+        assert_eq!(waits, 0, "{mmap_lock:?}");
+    }
+    let waits = counter(&threads(&with(MmapLock::Sleeping), true), "lock.rwsem_wait.acquired");
+    assert!(
+        waits > u64::from(ROUNDS),
+        "{waits} looks at the queue while four threads map and unmap"
+    );
+}
+
+#[test]
+fn page_faults_wait_for_unmapping_less_with_each_generation() {
+    let [sleeping, _, downgrading, per_vma] = ALL.map(|mmap_lock| elapsed(&threads(&with(mmap_lock), true)));
+    assert!(downgrading < sleeping, "{downgrading} ns against {sleeping} ns");
+    assert!(per_vma * 5 < downgrading * 4, "{per_vma} ns against {downgrading} ns");
+}
+
+#[test]
+fn threads_share_page_tables_where_their_mappings_are_neighbours_and_nowhere_else() {
+    let contended = |maps| counter(&threads(&with(MmapLock::PerVma), maps), "lock.page_table.contended");
+    assert_eq!(contended(false), 0, "each thread's heap has a table of its own");
+    assert!(contended(true) > 0, "four mappings of 16 pages lie in one table");
+}

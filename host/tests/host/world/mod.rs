@@ -1,18 +1,20 @@
 //! A world around the host alone: pCPUs, timers and interrupts in virtual time, and small guests that exit.
 //!
 //! It keeps the boundary's contract from the other side, and checks that the host keeps its own: every batch of commands
-//! goes through [`World::check_run`] and [`World::apply`].
+//! goes through `World::check_run` (`checks.rs`) and [`World::apply`].
 
+mod checks;
 mod guest;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use holdfast_host::{
-    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, MpState, Nanos, PcpuId, PcpuPlace, Run,
-    SavedVcpu, TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId,
+    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, SavedVcpu,
+    TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId,
 };
 
+use checks::is_legal;
 pub use guest::{Guest, Op, Rng};
 
 /// A host task that is no vCPU.
@@ -305,29 +307,6 @@ impl World {
         self.check_exclusive();
     }
 
-    /// One `Run` for the event's pCPU; others only for pCPUs that poll; nothing for a pCPU behind its `Run`.
-    fn check_run(&mut self, pcpu: PcpuId, out: &[Command]) {
-        self.batches += 1;
-        let mut ran: Vec<PcpuId> = Vec::new();
-        for command in out {
-            match *command {
-                Command::Run { pcpu: at, .. } => {
-                    assert!(!ran.contains(&at), "two runs for pcpu {}: {out:?}", at.0);
-                    if at != pcpu {
-                        let polled = matches!(self.pcpus[at.0 as usize].run, Run::Poll(_));
-                        assert!(polled, "a run for pcpu {}, which did not poll: {out:?}", at.0);
-                    }
-                    ran.push(at);
-                }
-                Command::Charge { pcpu: at, .. } | Command::Timer { pcpu: at, .. } => {
-                    assert!(!ran.contains(&at), "a command behind the run of pcpu {}: {out:?}", at.0);
-                }
-                _ => {}
-            }
-        }
-        assert!(ran.contains(&pcpu), "no run for pcpu {}: {out:?}", pcpu.0);
-    }
-
     fn apply(&mut self, out: &[Command]) {
         if let Some(trace) = &mut self.trace {
             trace.extend(out.iter().map(|&command| (self.now, command)));
@@ -437,31 +416,6 @@ impl World {
         self.push(begins, pcpu, What::Begin(generation));
     }
 
-    fn check_service(&self, vcpu: VcpuId) {
-        let page = self.host.save_vcpu(vcpu, Nanos(self.now)).lapic;
-        let mut wanted = self.guests[vcpu.0 as usize].in_service.clone();
-        wanted.sort_unstable();
-        let found: Vec<u8> = vectors(&page, 0x100).collect();
-        assert_eq!(found, wanted, "in service on vcpu {} at {} ns", vcpu.0, self.now);
-    }
-
-    /// No two pCPUs run the same thread.
-    fn check_exclusive(&self) {
-        let mut tasks: Vec<TaskId> = self
-            .pcpus
-            .iter()
-            .filter_map(|pcpu| match pcpu.run {
-                Run::Guest { vcpu, .. } | Run::Poll(vcpu) => Some(self.host.thread(vcpu)),
-                Run::Task(task) => Some(task),
-                Run::Idle => None,
-            })
-            .collect();
-        tasks.sort();
-        let count = tasks.len();
-        tasks.dedup();
-        assert_eq!(tasks.len(), count, "a thread runs on two pcpus at {} ns", self.now);
-    }
-
     pub fn what(&self, pcpu: u32) -> Run {
         self.pcpus[pcpu as usize].run
     }
@@ -484,20 +438,6 @@ impl World {
             ..guest.state
         };
         saved
-    }
-
-    /// Nobody sleeps who has a reason to run.
-    pub fn check_no_lost_wakeup(&self) {
-        for (vcpu, guest) in self.guests.iter().enumerate() {
-            let saved = self.save(vcpu as u32);
-            // Who waits for SIPI keeps a kick for later.
-            let asleep = guest.life == VcpuState::Blocked && saved.mp_state == MpState::Halted;
-            assert!(
-                !(asleep && saved.pv_unhalted),
-                "vcpu {vcpu} sleeps on a latched kick at {} ns",
-                self.now
-            );
-        }
     }
 
     pub fn counter(&self, vm: VmId, name: &str) -> u64 {
@@ -531,23 +471,4 @@ impl World {
 pub fn vectors(page: &[u32; 64], offset: usize) -> impl Iterator<Item = u8> + use<> {
     let words: [u32; 8] = std::array::from_fn(|word| page[offset / 16 + word]);
     (0..=255u8).filter(move |vector| words[usize::from(vector / 32)] >> (vector % 32) & 1 == 1)
-}
-
-/// The life of a vCPU, as the specification's table has it.
-fn is_legal(from: VcpuState, to: VcpuState) -> bool {
-    use VcpuState::*;
-    match from {
-        InGuest => matches!(to, HandlingExit),
-        HandlingExit => matches!(
-            to,
-            InGuest | Polling | Preempted | Throttled | Blocked | PauseSleep | Userspace | Dead
-        ),
-        Userspace => matches!(to, HandlingExit),
-        Polling => matches!(to, HandlingExit | Blocked),
-        Preempted => matches!(to, HandlingExit | Throttled),
-        Throttled => matches!(to, HandlingExit | Preempted | Woken),
-        Blocked | PauseSleep => matches!(to, Woken),
-        Woken => matches!(to, HandlingExit | Woken | Throttled),
-        Dead => false,
-    }
 }

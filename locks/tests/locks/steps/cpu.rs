@@ -1,0 +1,319 @@
+//! A CPU of the stepping machine: each operation on a word is a step.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use corosensei::Yielder;
+use holdfast_locks::conformance::Job;
+use holdfast_locks::{
+    Budget, CpuId, Event, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable,
+};
+
+use super::{Blocked, CpuState, Machine, SPINS_MAX, StepAddress, StepWord};
+
+/// A CPU of a [`Machine`], inside its coroutine.
+pub struct StepCpu {
+    pub(super) id: CpuId,
+    pub(super) machine: Rc<Machine>,
+    pub(super) yielder: *const Yielder<(), ()>,
+}
+
+impl StepCpu {
+    fn state(&self) -> &CpuState {
+        &self.machine.cpus[self.id.0 as usize]
+    }
+
+    /// Lets others go first, if the chooser wants; takes interrupts.
+    fn step(&self) {
+        self.block(Blocked::No);
+        self.take_interrupts();
+    }
+
+    fn block(&self, why: Blocked) {
+        self.state().blocked.set(why);
+        // SAFETY: a `StepCpu` lives inside its coroutine's body, which borrows the yielder.
+        unsafe { &*self.yielder }.suspend(());
+        self.state().blocked.set(Blocked::No);
+    }
+
+    pub(super) fn take_interrupts(&self) {
+        while self.state().irqs_enabled.get() {
+            let Some(handler) = self.state().interrupts.borrow_mut().pop_front() else {
+                break;
+            };
+            self.state().irqs_enabled.set(false);
+            handler.run(self);
+            self.state().irqs_enabled.set(true);
+        }
+    }
+
+    /// Posts an interrupt.
+    pub fn interrupt(&self, target: CpuId, handler: Job<StepCpu>) {
+        self.step();
+        self.machine.cpus[target.0 as usize]
+            .interrupts
+            .borrow_mut()
+            .push_back(handler);
+    }
+
+    /// Runs `handler` as a non-maskable interrupt would, here and now.
+    pub fn nmi(&self, handler: impl FnOnce(&StepCpu)) {
+        let enabled = self.state().irqs_enabled.replace(false);
+        self.state().in_nmi.set(true);
+        handler(self);
+        self.state().in_nmi.set(false);
+        self.state().irqs_enabled.set(enabled);
+    }
+
+    /// Compares in one step and stores in another.
+    fn compare_store(&self, word: &StepWord, mask: u32, current: u32, new: u32) -> Result<(), u32> {
+        loop {
+            self.state().compare_again.set(false);
+            let seen = self.load(word, SC);
+            if seen & mask != current {
+                return Err(seen & mask);
+            }
+            self.step();
+            if !self.state().compare_again.get() {
+                word.0.store(word.0.load(SC) & !mask | new, SC);
+                return Ok(());
+            }
+        }
+    }
+
+    fn halt(&self, why: Blocked) {
+        self.state().halts.set(self.state().halts.get() + 1);
+        let spurious = self.machine.chooser.borrow_mut().spurious();
+        if !spurious {
+            self.block(why);
+        }
+        self.state().kicked.set(false);
+    }
+}
+
+const SC: Ordering = Ordering::SeqCst;
+
+// SAFETY: one thread runs all CPUs, so every operation is atomic and sequentially consistent; each CPU has its number.
+unsafe impl Platform for StepCpu {
+    type Word = StepWord;
+    type Address = StepAddress;
+
+    fn cpu(&self) -> CpuId {
+        self.id
+    }
+    fn key(&self, word: &StepWord) -> usize {
+        std::ptr::from_ref(word).addr()
+    }
+    fn load(&self, word: &StepWord, _: Ordering) -> u32 {
+        self.step();
+        word.0.load(SC)
+    }
+    fn store(&self, word: &StepWord, value: u32, _: Ordering) {
+        self.step();
+        word.0.store(value, SC);
+    }
+    fn store_low8(&self, word: &StepWord, value: u8, _: Ordering) {
+        self.step();
+        word.0.store(word.0.load(SC) & !0xff | u32::from(value), SC);
+    }
+    fn store_low16(&self, word: &StepWord, value: u16, _: Ordering) {
+        self.step();
+        word.0.store(word.0.load(SC) & !0xffff | u32::from(value), SC);
+    }
+    fn swap(&self, word: &StepWord, value: u32, _: Ordering) -> u32 {
+        self.step();
+        word.0.swap(value, SC)
+    }
+    fn compare_exchange(&self, word: &StepWord, current: u32, new: u32, _: Ordering, _: Ordering) -> Result<u32, u32> {
+        self.step();
+        word.0.compare_exchange(current, new, SC, SC)
+    }
+    fn compare_store_low8(&self, word: &StepWord, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        if self.machine.setup.hosted {
+            let stored = self.compare_store(word, 0xff, current.into(), new.into());
+            return stored.map_err(|found| found as u8);
+        }
+        self.compare_exchange_low8(word, current, new, order, order).map(drop)
+    }
+    fn compare_store_low16(&self, word: &StepWord, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        if self.machine.setup.hosted {
+            let stored = self.compare_store(word, 0xffff, current.into(), new.into());
+            return stored.map_err(|found| found as u16);
+        }
+        self.compare_exchange_low16(word, current, new, order, order).map(drop)
+    }
+    fn settle(&self) -> bool {
+        if self.machine.setup.hosted {
+            self.step();
+            for cpu in &self.machine.cpus {
+                cpu.compare_again.set(self.machine.setup.settles);
+            }
+        }
+        self.machine.setup.hosted
+    }
+    fn fetch_add(&self, word: &StepWord, value: u32, _: Ordering) -> u32 {
+        self.step();
+        word.0.fetch_add(value, SC)
+    }
+    fn fetch_or(&self, word: &StepWord, bits: u32, _: Ordering) -> u32 {
+        self.step();
+        word.0.fetch_or(bits, SC)
+    }
+    fn fetch_and(&self, word: &StepWord, bits: u32, _: Ordering) -> u32 {
+        self.step();
+        word.0.fetch_and(bits, SC)
+    }
+    fn load_address(&self, word: &StepAddress, _: Ordering) -> usize {
+        self.step();
+        word.0.load(SC)
+    }
+    fn store_address(&self, word: &StepAddress, value: usize, _: Ordering) {
+        self.step();
+        word.0.store(value, SC);
+    }
+    fn compare_exchange_address(
+        &self,
+        word: &StepAddress,
+        current: usize,
+        new: usize,
+        _: Ordering,
+        _: Ordering,
+    ) -> Result<usize, usize> {
+        self.step();
+        word.0.compare_exchange(current, new, SC, SC)
+    }
+    fn fence(&self, _: Ordering) {}
+    fn relax(&self) {
+        self.step();
+    }
+    fn contention_begin(&self, lock: &StepWord) {
+        self.state().contending.borrow_mut().push(self.key(lock));
+    }
+    fn contention_end(&self, lock: &StepWord) {
+        let begun = self.state().contending.borrow_mut().pop();
+        assert_eq!(begun, Some(self.key(lock)), "the end of a wait that has not begun");
+    }
+    fn count(&self, event: Event) {
+        holdfast_locks::Recorder::add(&self.machine.stats, event, 1);
+    }
+    fn wait_until(
+        &self,
+        word: &StepWord,
+        budget: Budget,
+        order: Ordering,
+        until: impl Fn(u32) -> bool,
+    ) -> Result<u32, u32> {
+        let mut spins = 0;
+        loop {
+            let value = self.load(word, order);
+            if until(value) {
+                return Ok(value);
+            }
+            if budget == Budget::UNBOUNDED {
+                self.block(Blocked::Word(word, value));
+                self.take_interrupts();
+            } else if spins == budget.0.min(2) {
+                // A longer spin only repeats this step. And who spins in vain again and again lets others go first.
+                let spins = &self.state().spins;
+                spins.set((spins.get() + 1) % SPINS_MAX);
+                if spins.get() == 0 {
+                    self.block(Blocked::Spinning);
+                }
+                return Err(value);
+            }
+            spins += 1;
+        }
+    }
+}
+
+// SAFETY: handlers only run in `take_interrupts`, which asks whether interrupts are enabled.
+unsafe impl Interrupts for StepCpu {
+    fn irq_save(&self) -> bool {
+        self.step();
+        self.state().irqs_enabled.replace(false)
+    }
+    fn irq_restore(&self, enabled: bool) {
+        self.state().irqs_enabled.set(enabled);
+        self.step();
+    }
+    fn in_nmi(&self) -> bool {
+        self.state().in_nmi.get()
+    }
+}
+
+// SAFETY: the machine's table has a place for each of its CPUs.
+unsafe impl Nodes for StepCpu {
+    fn nodes(&self) -> &NodeTable<StepWord> {
+        &self.machine.nodes
+    }
+}
+
+impl Numa for StepCpu {
+    fn numa_node(&self, cpu: CpuId) -> u32 {
+        cpu.0 % self.machine.setup.numa_nodes
+    }
+    fn monotonic_ns(&self) -> u64 {
+        self.machine.steps.get() * 1000
+    }
+    fn is_urgent(&self) -> bool {
+        !self.state().irqs_enabled.get()
+    }
+}
+
+// SAFETY: `kicked` stays set until a halt takes it.
+unsafe impl Paravirt for StepCpu {
+    type Recorder = LockStats;
+
+    fn halt_masked(&self) {
+        self.step();
+        self.halt(Blocked::HaltMasked);
+    }
+    fn halt_unmasked(&self) {
+        self.step();
+        self.halt(Blocked::HaltUnmasked);
+        self.state().irqs_enabled.set(true);
+        self.take_interrupts();
+        self.state().irqs_enabled.set(false);
+    }
+    fn kick(&self, cpu: CpuId) {
+        self.step();
+        self.machine.cpus[cpu.0 as usize].kicked.set(true);
+    }
+    fn is_preempted(&self, _: CpuId) -> bool {
+        self.machine.setup.preempted
+    }
+    fn halts_behind_preempted(&self) -> bool {
+        self.machine.setup.preempted
+    }
+    fn waiting(&self) -> &WaitTable<StepWord, StepAddress> {
+        &self.machine.waiting
+    }
+    fn spin_threshold(&self) -> Budget {
+        Budget(self.machine.setup.threshold)
+    }
+    fn sharing(&self) -> Sharing {
+        if !self.machine.setup.hosted {
+            return Sharing::LINUX;
+        }
+        Sharing {
+            newcomer: Budget(1),
+            queued: Budget(0),
+            courtesy: Budget(1),
+        }
+    }
+    /// Every other time is the last.
+    fn overtook(&self) -> bool {
+        let overtakes = &self.state().overtakes;
+        overtakes.set(overtakes.get() + 1);
+        self.machine.setup.hosted && overtakes.get().is_multiple_of(2)
+    }
+    fn nap(&self) {
+        self.block(Blocked::Spinning);
+    }
+    fn now_ns(&self) -> u64 {
+        self.machine.steps.get()
+    }
+    fn recorder(&self) -> &LockStats {
+        &self.machine.stats
+    }
+}

@@ -29,6 +29,10 @@ pub enum Micro {
     Pause,
     /// A word that two CPUs write in turn: from one's store to the other's.
     Line,
+    /// Computing for a known time: whether a nanosecond of it is one.
+    Compute,
+    /// What the host takes of a vCPU that computes all the time: its ticks.
+    Taken,
     /// CPUID: the least that an exit can be.
     Cpuid,
     /// A hypercall of a number that nobody knows.
@@ -47,13 +51,15 @@ pub enum Micro {
 
 impl Micro {
     /// All of them.
-    pub const ALL: [Micro; 13] = [
+    pub const ALL: [Micro; 15] = [
         Micro::Load,
         Micro::Store,
         Micro::Exchange,
         Micro::Fence,
         Micro::Pause,
         Micro::Line,
+        Micro::Compute,
+        Micro::Taken,
         Micro::Cpuid,
         Micro::Hypercall,
         Micro::Msr,
@@ -72,6 +78,8 @@ impl Micro {
             Micro::Fence => "guest: fence after a store",
             Micro::Pause => "guest: PAUSE",
             Micro::Line => "guest: word written in turn, two CPUs",
+            Micro::Compute => "guest: computing for 5 us",
+            Micro::Taken => "guest: taken by the host in 20 ms",
             Micro::Cpuid => "guest: CPUID",
             Micro::Hypercall => "guest: unknown hypercall",
             Micro::Msr => "guest: end of no interrupt",
@@ -105,8 +113,8 @@ impl Micro {
             Micro::Load | Micro::Store | Micro::Exchange | Micro::Fence => 2000,
             Micro::Pause => 200,
             Micro::Line => 100,
-            Micro::Cpuid | Micro::Hypercall | Micro::Msr | Micro::SelfIpi | Micro::KickHere => 4,
-            Micro::KickCall | Micro::KickThere => 1,
+            Micro::Compute | Micro::Cpuid | Micro::Hypercall | Micro::Msr | Micro::SelfIpi | Micro::KickHere => 4,
+            Micro::KickCall | Micro::KickThere | Micro::Taken => 1,
         }
     }
 }
@@ -125,6 +133,12 @@ const SPURIOUS_VECTOR: u64 = 0xff;
 const NO_HYPERCALL: u32 = 0x4000;
 /// What a CPU that only computes does at a time.
 const STRETCH_NS: u64 = 100_000;
+/// What [`Micro::Compute`] asks for: as much as a long critical section.
+const COMPUTE_NS: u64 = 5_000;
+/// For how long [`Micro::Taken`] computes in a sample: hosts of 50 Hz and more have ticks meanwhile.
+const TAKEN_NS: u64 = 20_000_000;
+/// How long before a multiple of that each sample begins.
+const TAKEN_BEFORE_NS: u64 = 300_000;
 /// Longer than it takes to fall asleep, on hosts where exits take tens of microseconds, too.
 const ASLEEP_NS: u64 = 400_000;
 
@@ -179,6 +193,8 @@ impl<M: Machine> Bench<M> {
                 cpu.fence(SeqCst);
             }),
             (Micro::Pause, _) => self.time(cpu, || cpu.relax()),
+            (Micro::Compute, _) => self.time(cpu, || cpu.compute(COMPUTE_NS)),
+            (Micro::Taken, _) => self.time_taken(cpu),
             (Micro::Cpuid, _) => self.time(cpu, || {
                 black_box(cpu.cpuid(cpuid::BASIC));
             }),
@@ -218,6 +234,37 @@ impl<M: Machine> Bench<M> {
             let begin = cpu.now_ns();
             (0..count).for_each(|_| operation());
             (cpu.now_ns() - begin) * 1000 / u64::from(count)
+        };
+        (0..self.samples).map(sample).collect()
+    }
+
+    /// Picoseconds that parts of a long computing took beyond the usual, in sum: nothing else than what others took. From
+    /// one multiple of the length to the next, so that each sample has as many ticks; those come at multiples, too, and so samples
+    /// begin a little before.
+    fn time_taken(&self, cpu: &M::Cpu) -> Vec<u64> {
+        let mut parts = Vec::with_capacity((TAKEN_NS / COMPUTE_NS) as usize);
+        let number = |now: u64| (now + TAKEN_BEFORE_NS) / TAKEN_NS;
+        let mut compute_to_next = || {
+            let begin = cpu.now_ns();
+            let mut last = begin;
+            parts.clear();
+            while number(last) == number(begin) {
+                cpu.compute(COMPUTE_NS);
+                let now = cpu.now_ns();
+                parts.push(now - last);
+                last = now;
+            }
+            parts.sort_unstable();
+            // The mean of those that took hardly more than the middle one: in a median the clock's grain would count, thousands of
+            // times.
+            let longest = parts[parts.len() / 2] * 11 / 10;
+            let usual = &parts[..parts.partition_point(|&part| part <= longest)];
+            let undisturbed = usual.iter().sum::<u64>() * parts.len() as u64 / usual.len() as u64;
+            (last - begin).saturating_sub(undisturbed) * 1000
+        };
+        let sample = |_| {
+            compute_to_next();
+            compute_to_next()
         };
         (0..self.samples).map(sample).collect()
     }

@@ -5,10 +5,11 @@
 //! - **Parts of what was measured.** A program sees sums: a kick, a system call, a wake-up. How they are made up the simulator
 //!   knows: the same small benchmarks run there, one after another, and each determines the one cost that those before it have
 //!   left open. All of them run once more with the new profile ([`Closure`]): what does not come out there was divided wrongly.
-//! - **No lock.** Nothing here takes one.
+//! - **No contended lock.** Nothing here waits for one.
 
 mod fit;
 mod guest;
+mod kernel;
 mod memory;
 mod micro;
 mod noise;
@@ -174,7 +175,7 @@ pub fn calibrate(
     let mut closure = stage::closure(&profile, &host, &readings.measured);
     if settings.guests {
         // A guest's figures take the place of a program's: what locks cost there is the subject then.
-        let found = guest::measure(settings.samples, &mut step)?;
+        let found = guest::measure(settings.samples, &host, &mut step)?;
         step("the same benchmarks in simulated guests")?;
         profile.pauses = pauses::of_this_host();
         for parameter in guest::refine(&mut profile, &host, &found, &guest::COSTS) {

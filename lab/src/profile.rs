@@ -166,6 +166,7 @@ costs! {
     transfer_socket: "line transfer between two cores of one socket",
     transfer_cross: "line transfer between two sockets",
     read_occupancy: "how long a line that is being read is busy for the next reader",
+    guest_code: "the guest's own instructions around each stretch of computing; 0 where that stands for them, too",
     guest_interrupt: "interrupt entry and return inside a guest",
     exit_hardware: "hardware exit and entry, bare",
     exit_software: "in-kernel way out and back in around each handled exit",

@@ -48,6 +48,8 @@ pub struct Costs {
     pub transfer_cross: Picos,
     /// For how long a line that is being read is busy for the next reader.
     pub read_occupancy: Picos,
+    /// The guest's own instructions around a stretch of computing. 0 where the stretch stands for them, too.
+    pub guest_code: Picos,
     /// Interrupt entry and return inside a guest (IDT dispatch, registers, iret).
     pub guest_interrupt: Picos,
     /// Hardware exit and entry, bare.

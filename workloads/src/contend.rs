@@ -1,6 +1,7 @@
 //! Tasks that contend for one spinlock of the kernel: each thinks in user mode, calls a driver, and again. Contention of a
 //! known size, where a study asks how many contenders a lock bears.
 
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
@@ -39,6 +40,10 @@ impl Default for Contend {
 
 /// Spread of the thinking times: of the logarithm.
 const THINK_SIGMA: f64 = 0.5;
+
+/// How many of them each task draws before it starts, and then repeats: logarithms are slow where hardware does not compute them,
+/// and none are due while calls are counted.
+const THINK_TIMES: usize = 1024;
 
 mod role {
     pub(super) const FIRST: u32 = 0;
@@ -90,11 +95,15 @@ impl Contenders {
     }
 
     fn contend<M: Machine>(&self, os: &Os<M>, number: u32) {
-        let mut thinking = Stream::new(os.seed("contend.think"), number);
+        let mut stream = Stream::new(os.seed("contend.think"), number);
+        let times: Vec<u64> = (0..THINK_TIMES)
+            .map(|_| stream.time(self.parameters.think_ns, THINK_SIGMA))
+            .collect();
+        let mut thinking = times.iter().cycle();
         let mut made = 0;
         os.semaphore_down(0, 0);
         while self.begin_call() {
-            os.user(thinking.time(self.parameters.think_ns, THINK_SIGMA));
+            os.user(thinking.next().copied().unwrap_or(0));
             os.call_driver(0, self.parameters.held_ns);
             made += 1;
         }

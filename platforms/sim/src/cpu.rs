@@ -325,8 +325,8 @@ unsafe impl Paravirt for SimCpu {
 unsafe impl Cpu for SimCpu {
     #[inline]
     fn compute(&self, ns: u64) {
-        let span = Picos::from_nanos(ns);
-        self.handle.work(span);
+        let engine = self.engine();
+        self.handle.work(Picos::from_nanos(ns) + engine.costs.guest_code);
         let engine = self.engine();
         let this = &engine.vcpus[engine.current as usize];
         if this.clock.0 - engine.now.0 > AHEAD_PS {

@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use holdfast_abi::{cpuid, msr};
 use holdfast_guest::Cpu;
@@ -16,22 +16,26 @@ use holdfast_locks::{CpuId, NodeTable, Paravirt, WaitTable};
 use holdfast_protocol::layout::{ORDERS, ORDERS_BYTES};
 use holdfast_protocol::{Message, Orders, Task, decode};
 
-use crate::calibrate::Pace;
-use crate::clock::Time;
+use crate::clock::{Record, Time};
 use crate::cpu::KvmCpu;
 use crate::hypervisor::Hypervisor;
 use crate::instructions::{self, stop};
 use crate::machine::KvmMachine;
 use crate::percpu::{self, PerCpu, Shared};
-use crate::{contend, fault, heap, interrupts, ring, tables};
+use crate::{contend, fault, heap, interrupts, pace, ring, tables};
 
 /// What CPU 0 has made ready for the others.
 static READY: AtomicPtr<Plan> = AtomicPtr::new(core::ptr::null_mut());
+/// CPUs that compute while they wait for that.
+static WAITING: AtomicU32 = AtomicU32::new(0);
 /// CPUs that execute the workload.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// Iterations between two looks at whether CPU 0 is ready: below a microsecond.
 const WAIT_ITERATIONS: u64 = 200;
+
+/// For how long CPU 0 waits for the others before it measures its pace: some time slices of the host.
+const OTHERS_NS: u64 = 20_000_000;
 
 struct Plan {
     shared: &'static Shared,
@@ -69,6 +73,7 @@ fn prepare(block: &'static PerCpu) -> &'static Plan {
     tables::fill_gates();
     let time = Time::start(orders.clock, &block.clock);
     let cpus = orders.cpus as usize;
+    await_others(orders.cpus - 1, &time, &block.clock);
     let shared: &'static Shared = Box::leak(Box::new(Shared {
         cpus: orders.cpus,
         seed: orders.seed,
@@ -76,11 +81,11 @@ fn prepare(block: &'static PerCpu) -> &'static Plan {
         spin_threshold: spin_threshold(&orders.task),
         hypervisor: Hypervisor::discover(),
         time,
-        pace: Pace::measure(&time, &block.clock),
+        pace: pace::measure(|| time.now(&block.clock)),
         nodes: NodeTable::new(cpus),
         waiting: WaitTable::new(cpus),
     }));
-    percpu::share(block, shared);
+    block.begin(shared);
     let machine = KvmMachine::new(shared);
     match &orders.task {
         Task::Kernel(boot) => interrupts::deliver_to(holdfast_workloads::image(machine, boot)),
@@ -96,13 +101,24 @@ fn prepare(block: &'static PerCpu) -> &'static Plan {
     plan
 }
 
+/// Waits until `others` compute, or for as long as is bearable: the pace is to be that of a busy machine.
+fn await_others(others: u32, time: &Time, record: &Record) {
+    let begin = time.now(record);
+    // ORDERING: Relaxed; that they are there is all that is asked.
+    while WAITING.load(Relaxed) < others && time.now(record) - begin < OTHERS_NS {
+        instructions::spin(WAIT_ITERATIONS);
+    }
+}
+
 fn join(block: &'static PerCpu) -> &'static Plan {
+    // ORDERING: Relaxed; a count.
+    WAITING.fetch_add(1, Relaxed);
     loop {
         // ORDERING: Acquire; pairs with the Release in `prepare`: all that CPU 0 has made.
         let plan = READY.load(Acquire);
         // SAFETY: null or a leaked box.
         if let Some(plan) = unsafe { plan.as_ref() } {
-            percpu::share(block, plan.shared);
+            block.begin(plan.shared);
             plan.shared.time.join(&block.clock);
             return plan;
         }

@@ -189,7 +189,7 @@ unsafe impl Paravirt for KvmCpu {
 unsafe impl Cpu for KvmCpu {
     #[inline]
     fn compute(&self, ns: u64) {
-        self.shared().pace.run(ns);
+        self.block.pace.run(ns, || self.now_ns());
     }
     #[inline(always)]
     fn irq_enable(&self) {

@@ -17,7 +17,6 @@
 extern crate alloc;
 
 mod boot;
-mod calibrate;
 mod clock;
 mod contend;
 mod context;
@@ -28,6 +27,7 @@ mod hypervisor;
 mod instructions;
 mod interrupts;
 mod machine;
+mod pace;
 mod percpu;
 mod probe;
 mod ring;

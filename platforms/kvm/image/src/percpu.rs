@@ -8,6 +8,7 @@
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use holdfast_abi::StealTime;
@@ -15,11 +16,11 @@ use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_protocol::Contended;
 use holdfast_protocol::layout::VCPUS_MAX;
 
-use crate::calibrate::Pace;
 use crate::clock::{Record, Time};
 use crate::heap::FreeLists;
 use crate::hypervisor::Hypervisor;
 use crate::instructions::wrmsr;
+use crate::pace::Pace;
 use crate::tables::Tables;
 use crate::word::{KvmAddress, KvmWord};
 
@@ -36,6 +37,8 @@ pub(crate) struct PerCpu {
     pub(crate) number: Cell<u32>,
     /// What all share, once CPU 0 has made it.
     shared: AtomicPtr<Shared>,
+    /// How fast it executes.
+    pub(crate) pace: Pace,
     /// Free blocks of memory.
     pub(crate) free: FreeLists,
     /// Kicks sent.
@@ -75,7 +78,8 @@ pub(crate) struct Shared {
     pub(crate) spin_threshold: u32,
     pub(crate) hypervisor: Hypervisor,
     pub(crate) time: Time,
-    pub(crate) pace: Pace,
+    /// Where each CPU's pace begins.
+    pub(crate) pace: u64,
     pub(crate) nodes: NodeTable<KvmWord>,
     pub(crate) waiting: WaitTable<KvmWord, KvmAddress>,
 }
@@ -86,6 +90,7 @@ impl PerCpu {
             this: Cell::new(ptr::null()),
             number: Cell::new(0),
             shared: AtomicPtr::new(ptr::null_mut()),
+            pace: Pace::new(),
             free: FreeLists::new(),
             kicks: AtomicU64::new(0),
             halts: AtomicU64::new(0),
@@ -107,16 +112,23 @@ impl PerCpu {
         }
     }
 
+    /// Gives this CPU what all share.
+    pub(crate) fn begin(&self, shared: &'static Shared) {
+        // ORDERING: Relaxed; only this CPU reads it.
+        self.shared.store(ptr::from_ref(shared).cast_mut(), Relaxed);
+        self.pace.begin(shared.pace);
+    }
+
     /// What all CPUs share.
     ///
     /// # Panics
-    /// Before [`share`].
+    /// Before [`PerCpu::begin`].
     #[inline(always)]
     pub(crate) fn shared(&self) -> &'static Shared {
         // ORDERING: Relaxed; this CPU has stored it itself.
-        let shared = self.shared.load(core::sync::atomic::Ordering::Relaxed);
+        let shared = self.shared.load(Relaxed);
         debug_assert!(!shared.is_null(), "what the CPUs share is used before it is made");
-        // SAFETY: `share` stored a leaked box before this CPU ran anything that calls this.
+        // SAFETY: `begin` stored a leaked box before this CPU ran anything that calls this.
         unsafe { &*shared }
     }
 }
@@ -151,12 +163,4 @@ pub(crate) fn this() -> &'static PerCpu {
 #[inline]
 pub(crate) fn of(number: u32) -> &'static PerCpu {
     &CPUS[number as usize]
-}
-
-/// Gives this CPU what all share.
-pub(crate) fn share(block: &PerCpu, shared: &'static Shared) {
-    // ORDERING: Relaxed; only this CPU reads it.
-    block
-        .shared
-        .store(ptr::from_ref(shared).cast_mut(), core::sync::atomic::Ordering::Relaxed);
 }

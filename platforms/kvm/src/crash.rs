@@ -1,6 +1,7 @@
 //! Where a guest is: registers, and a backtrace with names.
 
 use std::fmt;
+use std::ops::Range;
 
 use holdfast_protocol::Crash;
 use kvm_bindings::{kvm_regs, kvm_sregs};
@@ -11,6 +12,8 @@ use crate::memory::Memory;
 
 /// The longest backtrace.
 const FRAMES_MAX: usize = 48;
+/// RIP after a reset (SDM volume 3, 11.1.4).
+const RESET_VECTOR: u64 = 0xfff0;
 const RFLAGS_IF: u64 = 1 << 9;
 
 /// One vCPU of a guest, as it was found.
@@ -24,6 +27,9 @@ pub struct GuestState {
     pub registers: Vec<(&'static str, u64)>,
     /// Functions, innermost first.
     pub frames: Vec<Frame>,
+    /// Whether those are what was left on its boot stack, some of it long returned: where KVM has reset the registers, as it does after a
+    /// triple fault on AMD (`shutdown_interception`), nothing else tells.
+    pub left_on_stack: bool,
     /// KVM's statistics of the vCPU that are not 0.
     pub stats: Vec<(String, u64)>,
     /// The last lines that the guest's kernel has printed: stock Linux guests.
@@ -57,6 +63,9 @@ impl fmt::Display for GuestState {
                 .map(|(name, value)| format!("{name:>6} {value:016x}"))
                 .collect();
             writeln!(f, "  {}", line.join(" "))?;
+        }
+        if self.left_on_stack && !self.frames.is_empty() {
+            writeln!(f, "  the registers were reset; what is left on its boot stack:")?;
         }
         for (number, frame) in self.frames.iter().enumerate() {
             writeln!(f, "  #{number} {frame}")?;
@@ -99,11 +108,16 @@ pub(crate) fn capture(
             ("cr2", crash.cr2),
         ];
     }
+    let left_on_stack = rip == RESET_VECTOR && image.is_some();
     GuestState {
         vm: vm.to_owned(),
         vcpu: number,
         registers: listed,
-        frames: backtrace(rip, rbp, memory, image),
+        frames: match image {
+            Some(image) if left_on_stack => scan(memory.boot_stack(image, number), memory, image),
+            _ => backtrace(rip, rbp, memory, image),
+        },
+        left_on_stack,
         ..GuestState::default()
     }
 }
@@ -124,6 +138,21 @@ fn list(registers: &kvm_regs, system: &kvm_sregs) -> Vec<(&'static str, u64)> {
         ("gs", system.gs.base),
         ("if", (registers.rflags & RFLAGS_IF) / RFLAGS_IF),
     ]
+}
+
+/// The outermost functions to whose code words of `stack` lead.
+fn scan(stack: Range<u64>, memory: &Memory, image: &Image) -> Vec<Frame> {
+    let words = stack.rev().step_by(8).filter_map(|last| memory.word(last - 7));
+    let leads = |address: u64| {
+        let (name, offset) = image.symbol(address)?;
+        Some(Frame {
+            address,
+            function: Some((name.to_owned(), offset)),
+        })
+    };
+    let mut frames: Vec<Frame> = words.filter_map(leads).take(FRAMES_MAX).collect();
+    frames.reverse();
+    frames
 }
 
 /// Follows frame pointers for as long as they lead upwards through memory.

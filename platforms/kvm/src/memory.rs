@@ -1,5 +1,7 @@
 //! Guest memory: the image, page tables, orders.
 
+use std::ops::Range;
+
 use holdfast_protocol::{Orders, encode, layout};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -48,12 +50,15 @@ impl Memory {
         Ok(Memory { map, bytes })
     }
 
+    /// The boot stack of `vcpu`, where `image` is loaded.
+    pub(crate) fn boot_stack(&self, image: &Image, vcpu: u32) -> Range<u64> {
+        let top = Taken::of(image, vcpu + 1).boot_stack(vcpu).min(self.bytes);
+        top.saturating_sub(layout::BOOT_STACK)..top
+    }
+
     /// Loads `image`.
     pub(crate) fn load(&self, vm: &str, vcpus: u32, image: &Image) -> Result<Taken, Error> {
-        let taken = Taken {
-            boot_stacks: image.end().next_multiple_of(layout::PAGE),
-            vcpus,
-        };
+        let taken = Taken::of(image, vcpus);
         if taken.heap() >= self.bytes {
             return Err(Error::Invalid {
                 vm: vm.to_owned(),
@@ -132,6 +137,13 @@ impl Memory {
 }
 
 impl Taken {
+    fn of(image: &Image, vcpus: u32) -> Taken {
+        Taken {
+            boot_stacks: image.end().next_multiple_of(layout::PAGE),
+            vcpus,
+        }
+    }
+
     /// First byte of the heap.
     pub(crate) fn heap(self) -> u64 {
         self.boot_stacks + u64::from(self.vcpus) * layout::BOOT_STACK

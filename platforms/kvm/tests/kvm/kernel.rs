@@ -1,8 +1,10 @@
 //! The guest kernel and its workloads, which know nothing of KVM.
 
-use holdfast_kvm::{Feature, Options, Report, Task, Vm, run};
+use holdfast_kvm::{Feature, Report, Task, Vm};
 use holdfast_locks::LockKind;
 use holdfast_workloads::{Aim7, Amqp, Boot, Contend, Kernbench, Pgbench, Startup, Workload};
+
+use crate::lost::run_or_once_more;
 
 fn boot(vcpus: u32, lock: LockKind, workload: Workload, change: impl FnOnce(Vm) -> Vm) -> Report {
     let boot = Boot {
@@ -12,7 +14,7 @@ fn boot(vcpus: u32, lock: LockKind, workload: Workload, change: impl FnOnce(Vm) 
     };
     let task = Task::Kernel(boot);
     let shown = format!("{task:?}");
-    run(&[change(Vm::new("vm1", vcpus, task))], &Options::default()).unwrap_or_else(|error| panic!("{shown}: {error}"))
+    run_or_once_more(&[change(Vm::new("vm1", vcpus, task))]).unwrap_or_else(|error| panic!("{shown}: {error}"))
 }
 
 fn calls(calls: u64) -> Workload {

@@ -7,6 +7,7 @@ mod contention;
 mod faults;
 mod kernel;
 mod linux;
+mod lost;
 mod machine_code;
 mod paravirtual;
 mod quiet;

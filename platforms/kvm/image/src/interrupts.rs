@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "entries are assembly")]
 
-use core::arch::global_asm;
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
@@ -16,108 +15,109 @@ use crate::{machine, ring};
 /// Bytes from one stub to the next.
 pub(crate) const STUB_BYTES: usize = 16;
 
-// One stub per vector: pushes an error code where the CPU has not (SDM volume 3, table 7-1: 8, 10 to 14, 17, 21, 29 and 30
-// have one) and the vector, and joins the others.
-//
-// An interrupt arrives on IST 1 with SS, RSP, RFLAGS, CS and RIP of what it interrupted. These are copied to below the
-// interrupted flow's red zone, and the entry goes on there, with interrupts still masked: nothing is left on IST 1. A copy of
-// RIP under RBP makes the entry a frame that backtraces can walk. Registers that Rust functions may change are saved, those
-// of SSE by FXSAVE.
-global_asm!(
-    ".pushsection .text.holdfast_entries, \"ax\"",
-    ".balign 16",
-    "holdfast_stubs:",
-    ".set vector, 0",
-    ".rept 256",
-    ".balign 16",
-    ".if vector < 32",
-    ".if !(vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21 || vector == 29 || vector == 30)",
-    "push 0",
-    ".endif",
-    "push vector",
-    "jmp holdfast_exception",
-    ".else",
-    "push vector",
-    "jmp holdfast_interrupt",
-    ".endif",
-    ".set vector, vector + 1",
-    ".endr",
-    ".balign 16",
-    "holdfast_interrupt:",
-    "push rax",
-    "push rcx",
-    // RCX, RAX, vector, RIP, CS, RFLAGS, RSP, SS.
-    "mov rcx, [rsp + 48]",
-    "sub rcx, 128",
-    "and rcx, -16",
-    "mov rax, [rsp + 56]",
-    "mov [rcx - 8], rax",
-    "mov rax, [rsp + 48]",
-    "mov [rcx - 16], rax",
-    "mov rax, [rsp + 40]",
-    "mov [rcx - 24], rax",
-    "mov rax, [rsp + 32]",
-    "mov [rcx - 32], rax",
-    "mov rax, [rsp + 24]",
-    "mov [rcx - 40], rax",
-    "mov rax, [rsp + 16]",
-    "mov [rcx - 48], rax",
-    "mov rax, [rsp + 8]",
-    "mov [rcx - 56], rax",
-    "mov rax, [rsp]",
-    "mov [rcx - 64], rax",
-    "lea rsp, [rcx - 64]",
-    "push [rsp + 24]",
-    "push rbp",
-    "mov rbp, rsp",
-    "push rdx",
-    "push rsi",
-    "push rdi",
-    "push r8",
-    "push r9",
-    "push r10",
-    "push r11",
-    "sub rsp, 520",
-    "fxsave64 [rsp]",
-    "mov edi, [rbp + 32]",
-    "cld",
-    "call {interrupt}",
-    "fxrstor64 [rsp]",
-    "add rsp, 520",
-    "pop r11",
-    "pop r10",
-    "pop r9",
-    "pop r8",
-    "pop rdi",
-    "pop rsi",
-    "pop rdx",
-    "pop rbp",
-    "add rsp, 8",
-    "pop rcx",
-    "pop rax",
-    "add rsp, 8",
-    "iretq",
-    ".balign 16",
-    "holdfast_exception:",
-    "mov rdi, rsp",
-    "mov rsi, rbp",
-    "and rsp, -16",
-    "cld",
-    "call {exception}",
-    "ud2",
-    ".popsection",
-    interrupt = sym interrupt,
-    exception = sym exception,
-);
-
-unsafe extern "C" {
-    #[link_name = "holdfast_stubs"]
-    static STUBS: u8;
+/// One stub per vector: pushes an error code where the CPU has not (SDM volume 3, table 7-1: 8, 10 to 14, 17, 21, 29 and 30
+/// have one) and the vector, and joins the others.
+///
+/// An interrupt arrives on IST 1 with SS, RSP, RFLAGS, CS and RIP of what it interrupted. These are copied to below the
+/// interrupted flow's red zone, and the entry goes on there, with interrupts still masked: nothing is left on IST 1. A copy of
+/// RIP under RBP makes the entry a frame that backtraces can walk. Registers that Rust functions may change are saved, those
+/// of SSE by FXSAVE.
+#[unsafe(naked)]
+unsafe extern "C" fn entries() {
+    core::arch::naked_asm!(
+        ".balign 16",
+        ".set vector, 0",
+        ".rept 256",
+        ".balign 16",
+        ".if vector < 32",
+        ".if !(vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21 || vector == 29 || vector == 30)",
+        "push 0",
+        ".endif",
+        "push vector",
+        "jmp holdfast_exception",
+        ".else",
+        "push vector",
+        "jmp holdfast_interrupt",
+        ".endif",
+        ".set vector, vector + 1",
+        ".endr",
+        ".balign 16",
+        "holdfast_interrupt:",
+        "push rax",
+        "push rcx",
+        // RCX, RAX, vector, RIP, CS, RFLAGS, RSP, SS.
+        "mov rcx, [rsp + 48]",
+        "sub rcx, 128",
+        "and rcx, -16",
+        "mov rax, [rsp + 56]",
+        "mov [rcx - 8], rax",
+        "mov rax, [rsp + 48]",
+        "mov [rcx - 16], rax",
+        "mov rax, [rsp + 40]",
+        "mov [rcx - 24], rax",
+        "mov rax, [rsp + 32]",
+        "mov [rcx - 32], rax",
+        "mov rax, [rsp + 24]",
+        "mov [rcx - 40], rax",
+        "mov rax, [rsp + 16]",
+        "mov [rcx - 48], rax",
+        "mov rax, [rsp + 8]",
+        "mov [rcx - 56], rax",
+        "mov rax, [rsp]",
+        "mov [rcx - 64], rax",
+        "lea rsp, [rcx - 64]",
+        "push [rsp + 24]",
+        "push rbp",
+        "mov rbp, rsp",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "sub rsp, 520",
+        "fxsave64 [rsp]",
+        "mov edi, [rbp + 32]",
+        "cld",
+        "call {interrupt}",
+        "fxrstor64 [rsp]",
+        "add rsp, 520",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rbp",
+        "add rsp, 8",
+        "pop rcx",
+        "pop rax",
+        "add rsp, 8",
+        "iretq",
+        ".balign 16",
+        "holdfast_exception:",
+        "mov rdi, rsp",
+        "mov rsi, rbp",
+        "and rsp, -16",
+        "cld",
+        "call {exception}",
+        "ud2",
+        interrupt = sym interrupt,
+        exception = sym exception,
+    )
 }
 
 /// The first stub.
 pub(crate) fn stubs() -> *const u8 {
-    &raw const STUBS
+    let first = entries as *const u8;
+    // The function lies in a section of its own, which is aligned as its code wants it.
+    assert!(
+        first.addr().is_multiple_of(STUB_BYTES),
+        "gates would lead between stubs"
+    );
+    first
 }
 
 /// Whose handler takes the interrupts.

@@ -84,6 +84,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         transfer_socket: ns(40),
         transfer_cross: ns(110),
         read_occupancy: ns(10),
+        guest_code: ns(0),
         guest_interrupt: ns(200),
         exit_hardware: ns(400),
         exit_software: ns(300),

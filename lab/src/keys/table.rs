@@ -1,5 +1,25 @@
 //! The keys themselves, room by room.
 
+/// A place of the host's configuration.
+macro_rules! host {
+    ($slot:ident, $($field:ident).+) => { Target::Host(|host| Some(Slot::$slot(&mut host.$($field).+))) };
+}
+
+/// A place of a guest.
+macro_rules! vm {
+    ($slot:ident, $($field:ident).+) => { Target::Vm(|vm| Some(Slot::$slot(&mut vm.$($field).+))) };
+}
+
+/// A parameter of one workload.
+macro_rules! workload {
+    ($kind:ident, $slot:ident, $field:ident) => {
+        Target::Vm(|vm| match &mut vm.boot.workload {
+            Workload::$kind(parameters) => Some(Slot::$slot(&mut parameters.$field)),
+            _ => None,
+        })
+    };
+}
+
 mod apicv;
 mod avic;
 mod calls;
@@ -9,6 +29,8 @@ mod host;
 mod interrupts;
 mod ipc;
 mod irqchip;
+mod sched;
+mod workload;
 
 use std::sync::LazyLock;
 
@@ -22,13 +44,15 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         RUN,
         MACHINE,
         host::HOST,
+        sched::SCHED,
+        host::GUESTS,
         favour::FAVOUR,
         irqchip::DELIVERY,
-        host::GROUP,
+        sched::GROUP,
         guest::GUEST,
         interrupts::INTERRUPTS,
         irqchip::IRQCHIP,
-        guest::WORKLOAD,
+        workload::WORKLOAD,
         calls::CALLS,
         ipc::HACKBENCH,
         ipc::TAR,

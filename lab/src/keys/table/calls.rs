@@ -13,16 +13,6 @@ choices!(Reach {
     "broadcast-lock" => Reach::BroadcastLock,
 });
 
-/// A parameter of one workload.
-macro_rules! workload {
-    ($kind:ident, $slot:ident, $field:ident) => {
-        Target::Vm(|vm| match &mut vm.boot.workload {
-            Workload::$kind(parameters) => Some(Slot::$slot(&mut parameters.$field)),
-            _ => None,
-        })
-    };
-}
-
 /// Interrupts and unmapping.
 pub(super) static CALLS: &[Key] = &[
     key(

@@ -1,11 +1,8 @@
-//! Keys of guests and of what they run.
+//! Keys of guests.
 
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
-use holdfast_workloads::{
-    Aim7, Allocation, Amqp, Contend, Ebizzy, Format, Hackbench, Hog, Ipi, Kernbench, MmapLock, Netperf, OwnerSpinning,
-    Pgbench, Script, Startup, Tar, Workload,
-};
+use holdfast_workloads::{MmapLock, OwnerSpinning};
 
 use super::{key, number};
 use crate::draft::VCPUS_MAX;
@@ -44,38 +41,6 @@ choices!(MmapLock {
     "per-vma" => MmapLock::PerVma,
 });
 
-choices!(Allocation {
-    "heap" => Allocation::Heap,
-    "mapping" => Allocation::Mapping,
-});
-
-choices!(Script {
-    "tpc-b" => Script::TpcB,
-    "select-only" => Script::SelectOnly,
-});
-
-choices!(Format {
-    "plain" => Format::Plain,
-    "ext4" => Format::Ext4,
-    "xfs" => Format::Xfs,
-});
-
-choices!(Workload {
-    "idle" => Workload::Idle => Workload::Idle,
-    "hog" => Workload::Hog(_) => Workload::Hog(Hog::default()),
-    "contend" => Workload::Contend(_) => Workload::Contend(Contend::default()),
-    "ipi" => Workload::Ipi(_) => Workload::Ipi(Ipi::default()),
-    "ebizzy" => Workload::Ebizzy(_) => Workload::Ebizzy(Ebizzy::default()),
-    "kernbench" => Workload::Kernbench(_) => Workload::Kernbench(Kernbench::default()),
-    "pgbench" => Workload::Pgbench(_) => Workload::Pgbench(Pgbench::default()),
-    "aim7" => Workload::Aim7(_) => Workload::Aim7(Aim7::default()),
-    "amqp" => Workload::Amqp(_) => Workload::Amqp(Amqp::default()),
-    "hackbench" => Workload::Hackbench(_) => Workload::Hackbench(Hackbench::default()),
-    "tar" => Workload::Tar(_) => Workload::Tar(Tar::default()),
-    "netperf" => Workload::Netperf(_) => Workload::Netperf(Netperf::default()),
-    "boot" => Workload::Startup(_) => Workload::Startup(Startup::default()),
-});
-
 /// Default `cpu.shares`.
 const SHARES: u64 = 1024;
 
@@ -104,11 +69,6 @@ impl Choice for VmGroup {
     }
 }
 
-/// A place of a guest.
-macro_rules! vm {
-    ($slot:ident, $($field:ident).+) => { Target::Vm(|vm| Some(Slot::$slot(&mut vm.$($field).+))) };
-}
-
 /// A place of a guest that has a task group of its own.
 macro_rules! own {
     ($slot:ident, $($field:ident).+) => {
@@ -125,16 +85,6 @@ macro_rules! vcpu {
         Target::Vm(|vm| match vm.host.group {
             VmGroup::OwnWithVcpuGroups { .. } => Some(Slot::$slot(&mut vm.$($field).+)),
             VmGroup::Own { .. } | VmGroup::Root => None,
-        })
-    };
-}
-
-/// A parameter of one workload.
-macro_rules! workload {
-    ($kind:ident, $slot:ident, $field:ident) => {
-        Target::Vm(|vm| match &mut vm.boot.workload {
-            Workload::$kind(parameters) => Some(Slot::$slot(&mut parameters.$field)),
-            _ => None,
         })
     };
 }
@@ -307,226 +257,5 @@ pub(super) static GUEST: &[Key] = &[
         "vm.*.halt_poll_cap",
         "halt-polling limit of this guest; \"auto\": host.halt_poll",
         vm!(OptionalNanos, host.halt_poll_cap_ns),
-    ),
-];
-
-/// What a guest runs.
-pub(super) static WORKLOAD: &[Key] = &[
-    key("vm.*.workload", "what the guest runs", vm!(Choice, boot.workload)),
-    number(
-        "vm.*.hog.tasks",
-        "",
-        (1.0, 1e5),
-        "busy loops; \"auto\": one for each vCPU",
-        workload!(Hog, OptionalU32, tasks),
-    ),
-    number(
-        "vm.*.contend.tasks",
-        "",
-        (1.0, 1e5),
-        "tasks that contend for one lock; \"auto\": one for each vCPU",
-        workload!(Contend, OptionalU32, tasks),
-    ),
-    key(
-        "vm.*.contend.held",
-        "how long a call holds the lock",
-        workload!(Contend, Nanos, held_ns),
-    ),
-    key(
-        "vm.*.contend.think",
-        "mean user time of a task between two calls",
-        workload!(Contend, Nanos, think_ns),
-    ),
-    number(
-        "vm.*.contend.calls",
-        "",
-        (1.0, 1e12),
-        "calls to complete over all tasks, at scale 1",
-        workload!(Contend, U64, calls),
-    ),
-    key(
-        "vm.*.contend.span",
-        "for how long calls are begun, in place of a number of them, at scale 1; \"auto\": the number ends the run",
-        workload!(Contend, OptionalNanos, span_ns),
-    ),
-    number(
-        "vm.*.kernbench.jobs",
-        "",
-        (1.0, 1e4),
-        "job slots: make -j",
-        workload!(Kernbench, U32, jobs),
-    ),
-    number(
-        "vm.*.kernbench.user_cpu_seconds",
-        "s",
-        (1.0, 1e6),
-        "CPU time of user work in a full build; calibrated",
-        workload!(Kernbench, F64, user_cpu_seconds),
-    ),
-    number(
-        "vm.*.kernbench.units",
-        "",
-        (1.0, 1e6),
-        "compile units of a full build",
-        workload!(Kernbench, U32, units),
-    ),
-    number(
-        "vm.*.kernbench.serial_share",
-        "",
-        (0.0, 1.0),
-        "share of that time that is serial: preparations, linking and compressing the kernel",
-        workload!(Kernbench, F64, serial_share),
-    ),
-    number(
-        "vm.*.kernbench.unit_faults",
-        "",
-        (0.0, 1e6),
-        "page faults of the processes that build one unit: compilers grow",
-        workload!(Kernbench, U32, unit_faults),
-    ),
-    number(
-        "vm.*.kernbench.unit_tools",
-        "",
-        (3.0, 7.0),
-        "small programs run for each unit beside compiler and assembler: kernel build rules grow",
-        workload!(Kernbench, U32, unit_tools),
-    ),
-    key(
-        "vm.*.kernbench.repeat",
-        "builds again and again, so that who is measured beside it stays loaded; the first build is the result",
-        workload!(Kernbench, Flag, repeat),
-    ),
-    number(
-        "vm.*.pgbench.clients",
-        "",
-        (1.0, 1e4),
-        "clients, each with a backend of its own",
-        workload!(Pgbench, U32, clients),
-    ),
-    key(
-        "vm.*.pgbench.script",
-        "which script the clients run",
-        workload!(Pgbench, Choice, script),
-    ),
-    number(
-        "vm.*.pgbench.scale_factor",
-        "",
-        (1.0, 1e5),
-        "rows in the branches table (pgbench -s)",
-        workload!(Pgbench, U32, scale_factor),
-    ),
-    number(
-        "vm.*.pgbench.transactions",
-        "",
-        (1.0, 1e12),
-        "transactions to complete over all clients, at scale 1",
-        workload!(Pgbench, U64, transactions),
-    ),
-    key(
-        "vm.*.pgbench.client_time",
-        "user time of the client for each statement; calibrated",
-        workload!(Pgbench, Nanos, client_ns),
-    ),
-    key(
-        "vm.*.pgbench.backend_time",
-        "mean user time of the backend for each statement; calibrated",
-        workload!(Pgbench, Nanos, backend_ns),
-    ),
-    number(
-        "vm.*.aim7.users",
-        "",
-        (1.0, 1e4),
-        "users, who all work at the same time",
-        workload!(Aim7, U32, users),
-    ),
-    number(
-        "vm.*.aim7.jobs",
-        "",
-        (1.0, 4095.0),
-        "jobs on each user's list, at scale 1",
-        workload!(Aim7, U32, jobs),
-    ),
-    key(
-        "vm.*.aim7.file_system",
-        "what the disks are formatted with; \"plain\" is none in particular",
-        workload!(Aim7, Choice, format),
-    ),
-    number(
-        "vm.*.aim7.disks",
-        "",
-        (1.0, 256.0),
-        "RAM disks, each with a file system of its own",
-        workload!(Aim7, U32, disks),
-    ),
-    key(
-        "vm.*.aim7.user_time",
-        "mean user time of a job; calibrated",
-        workload!(Aim7, Nanos, user_ns),
-    ),
-    number(
-        "vm.*.amqp.producers",
-        "",
-        (1.0, 1e4),
-        "producing clients",
-        workload!(Amqp, U32, producers),
-    ),
-    number(
-        "vm.*.amqp.consumers",
-        "",
-        (1.0, 1e4),
-        "consuming clients",
-        workload!(Amqp, U32, consumers),
-    ),
-    number(
-        "vm.*.amqp.queues",
-        "",
-        (1.0, 1e4),
-        "queues, at most as many as producers or consumers",
-        workload!(Amqp, U32, queues),
-    ),
-    number(
-        "vm.*.amqp.workers",
-        "",
-        (1.0, 1e4),
-        "worker threads of the broker; \"auto\": one more than vCPUs",
-        workload!(Amqp, OptionalU32, workers),
-    ),
-    number(
-        "vm.*.amqp.payload",
-        "bytes",
-        (0.0, 4096.0),
-        "content of a message",
-        workload!(Amqp, U32, payload),
-    ),
-    number(
-        "vm.*.amqp.messages",
-        "",
-        (1.0, 4e9),
-        "messages over all producers, at scale 1",
-        workload!(Amqp, U64, messages),
-    ),
-    key(
-        "vm.*.amqp.message_time",
-        "user time of a message on its way through all programs, without its content; calibrated",
-        workload!(Amqp, Nanos, message_ns),
-    ),
-    number(
-        "vm.*.boot.devices",
-        "",
-        (1.0, 1e6),
-        "devices to be probed over all CPUs, at scale 1",
-        workload!(Startup, U32, devices),
-    ),
-    number(
-        "vm.*.boot.accesses",
-        "",
-        (0.0, 1e6),
-        "accesses to the PCI configuration space per device, each under its one spinlock",
-        workload!(Startup, U32, accesses),
-    ),
-    key(
-        "vm.*.boot.access_time",
-        "how long such an access holds the lock",
-        workload!(Startup, Nanos, access_ns),
     ),
 ];

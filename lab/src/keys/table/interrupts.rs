@@ -4,11 +4,6 @@ use super::key;
 use crate::keys::slot::Slot;
 use crate::keys::{Key, Target};
 
-/// A place of a guest.
-macro_rules! vm {
-    ($slot:ident, $($field:ident).+) => { Target::Vm(|vm| Some(Slot::$slot(&mut vm.$($field).+))) };
-}
-
 /// Interrupts of a guest.
 pub(super) static INTERRUPTS: &[Key] = &[
     key(

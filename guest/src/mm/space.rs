@@ -100,6 +100,14 @@ impl<M: Machine> AddressSpace<M> {
         assert!(!self.changing.swap(true, Relaxed), "two tasks change one address space");
     }
 
+    /// For a page fault that keeps others from changing the mappings, when it begins and when it ends.
+    fn assert_unchanged(&self, kernel: &Kernel<M>) {
+        assert!(
+            kernel.config.mmap_lock == MmapLock::PerVma || !self.changing.load(Relaxed),
+            "an address space is changed during a page fault"
+        );
+    }
+
     /// The mappings are as they shall be: others may use them, and those that were changed are the caller's still to empty.
     fn end_change(&self) {
         self.changing.store(false, Relaxed);
@@ -151,10 +159,7 @@ pub(crate) fn fault<M: Machine>(kernel: &Kernel<M>, kind: Fault) {
     let space = space_of(kernel, current_space(&on));
     space.lock_for_fault(kernel);
     let on = kernel.on_cpu();
-    assert!(
-        kernel.config.mmap_lock == MmapLock::PerVma || !space.changing.load(Relaxed),
-        "a page fault finds an address space that is being changed"
-    );
+    space.assert_unchanged(kernel);
     let memory = &kernel.memory;
     let work = match kind {
         Fault::Anonymous => costs::CLEAR_PAGE,
@@ -182,6 +187,7 @@ pub(crate) fn fault<M: Machine>(kernel: &Kernel<M>, kind: Fault) {
     if kind != Fault::File {
         memory.lru_add(&on);
     }
+    space.assert_unchanged(kernel);
     space.unlock_after_fault(kernel);
 }
 

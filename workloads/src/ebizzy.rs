@@ -14,7 +14,7 @@ use crate::stream::Stream;
 /// Where ebizzy's chunks come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Allocation {
-    /// The C library's heap (`ebizzy -M`). Each thread has an arena; when a chunk is freed, glibc keeps [`KEPT_PAGES`] of it and
+    /// The C library's heap (`ebizzy -M`). Each thread has an arena; when a chunk is freed, glibc keeps 128 KiB of it and
     /// gives the rest back with `madvise`, which reads the lock of the address space. Nobody writes it.
     #[default]
     Heap,

@@ -1,6 +1,6 @@
 //! Every lock, bare, with fewer and more vCPUs than CPUs. The guest itself finds out whether the lock excludes.
 
-use holdfast_kvm::{Contention, Feature, Host, Task, Vm, VmReport};
+use holdfast_kvm::{Contention, Feature, Host, Options, Task, Vm, VmReport};
 use holdfast_locks::LockKind;
 
 use crate::lost::run_or_once_more;
@@ -8,7 +8,7 @@ use crate::quiet::is_quiet;
 
 fn contend(vcpus: u32, contention: Contention, change: impl FnOnce(Vm) -> Vm) -> VmReport {
     let vm = change(Vm::new("vm1", vcpus, Task::Contention(contention)));
-    let report = run_or_once_more(&[vm]).unwrap_or_else(|error| panic!("{contention:?}: {error}"));
+    let report = run_or_once_more(&[vm], &Options::default()).unwrap_or_else(|error| panic!("{contention:?}: {error}"));
     report.vms.into_iter().next().expect("one vm")
 }
 
@@ -128,7 +128,7 @@ fn several_vms_run_together_each_with_its_lock_beside_a_hog() {
         Vm::new("two", 2, Task::Contention(brief(LockKind::Ttas))),
         Vm::new("hog", 1, Task::Hog).background().memory(32 << 20),
     ];
-    let report = run_or_once_more(&vms).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_or_once_more(&vms, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
     let locks: Vec<bool> = ["pv-ticket", "ttas"]
         .iter()
         .zip(&report.vms)

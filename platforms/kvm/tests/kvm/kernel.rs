@@ -1,6 +1,6 @@
 //! The guest kernel and its workloads, which know nothing of KVM.
 
-use holdfast_kvm::{Feature, Report, Task, Vm};
+use holdfast_kvm::{Feature, Options, Report, Task, Vm};
 use holdfast_locks::LockKind;
 use holdfast_workloads::{Aim7, Amqp, Boot, Contend, Kernbench, Pgbench, Startup, Workload};
 
@@ -14,7 +14,8 @@ fn boot(vcpus: u32, lock: LockKind, workload: Workload, change: impl FnOnce(Vm) 
     };
     let task = Task::Kernel(boot);
     let shown = format!("{task:?}");
-    run_or_once_more(&[change(Vm::new("vm1", vcpus, task))]).unwrap_or_else(|error| panic!("{shown}: {error}"))
+    run_or_once_more(&[change(Vm::new("vm1", vcpus, task))], &Options::default())
+        .unwrap_or_else(|error| panic!("{shown}: {error}"))
 }
 
 fn calls(calls: u64) -> Workload {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_kvm::{Feature, Host, Task, Vm, VmReport};
+use holdfast_kvm::{Feature, Host, Options, Task, Vm, VmReport};
 use holdfast_locks::LockKind;
 use holdfast_workloads::{Boot, Ebizzy, Workload};
 
@@ -26,7 +26,7 @@ fn shootdowns(change: impl FnOnce(Vm) -> Vm) -> VmReport {
         ..Boot::default()
     };
     let vm = Vm::new("vm1", 4, Task::Kernel(boot)).pinned((0..4).map(|vcpu| vec![vcpu % 2]).collect());
-    let report = run_or_once_more(&[change(vm)]).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_or_once_more(&[change(vm)], &Options::default()).unwrap_or_else(|error| panic!("{error}"));
     report.vms.into_iter().next().expect("one vm")
 }
 

@@ -95,14 +95,7 @@ impl<M: Machine> Mutex<M> {
         if on.wants_to_reschedule() || owner != 0 && !owner_runs(on, owner) {
             return false;
         }
-        let table = &on.kernel.spinners;
-        let leaves = |before: CpuId| on.wants_to_reschedule() || sees_preempted(on, before);
-        if !self.spinners.lock(&on.cpu, table, leaves) {
-            return false;
-        }
-        let taken = self.spin_on_owner(on);
-        self.spinners.unlock(&on.cpu, table);
-        taken
+        in_turn(&self.spinners, on, || self.spin_on_owner(on))
     }
 
     fn spin_on_owner(&self, on: &OnCpu<'_, M>) -> bool {
@@ -183,8 +176,20 @@ pub(crate) fn owner_runs<M: Machine>(on: &OnCpu<'_, M>, owner: u32) -> bool {
     on.cpu.load(&task.on_cpu, Relaxed) != 0 && !sees_preempted(on, CpuId(task.cpu.get()))
 }
 
+/// What `spin` returns when it is the caller's turn in `queue`; `false` if it leaves before.
+pub(crate) fn in_turn<M: Machine>(queue: &Osq<WordOf<M>>, on: &OnCpu<'_, M>, spin: impl FnOnce() -> bool) -> bool {
+    let table = &on.kernel.spinners;
+    let leaves = |before: CpuId| on.wants_to_reschedule() || sees_preempted(on, before);
+    if !queue.lock(&on.cpu, table, leaves) {
+        return false;
+    }
+    let taken = spin();
+    queue.unlock(&on.cpu, table);
+    taken
+}
+
 /// Whether this kernel looks, and sees that the host has taken `cpu` off its pCPU. A hint: no more than time rests on it.
-pub(crate) fn sees_preempted<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId) -> bool {
+fn sees_preempted<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId) -> bool {
     let kernel = on.kernel;
     kernel.config.owner_spinning == OwnerSpinning::PreemptionAware
         && kernel.sees_preempted.get()

@@ -20,13 +20,13 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use holdfast_locks::{CpuId, Osq, Platform, Word};
+use holdfast_locks::{Osq, Platform, Word};
 
 use crate::class::LockClass;
 use crate::costs;
 use crate::kernel::{Kernel, OnCpu};
 use crate::machine::Machine;
-use crate::mutex::{outlive, owner_runs, sees_preempted};
+use crate::mutex::{in_turn, outlive, owner_runs};
 use crate::sched::{self, WakeHint};
 use crate::sync::{SpinLock, WordOf};
 use crate::task::{TaskId, state};
@@ -141,14 +141,7 @@ impl<M: Machine> RwSemaphore<M> {
         if on.wants_to_reschedule() || is_read || owner != 0 && !owner_runs(on, owner) {
             return false;
         }
-        let table = &on.kernel.spinners;
-        let leaves = |before: CpuId| on.wants_to_reschedule() || sees_preempted(on, before);
-        if !self.spinners.lock(&on.cpu, table, leaves) {
-            return false;
-        }
-        let taken = self.spin_on_owner(on);
-        self.spinners.unlock(&on.cpu, table);
-        taken
+        in_turn(&self.spinners, on, || self.spin_on_owner(on))
     }
 
     fn spin_on_owner(&self, on: &OnCpu<'_, M>) -> bool {

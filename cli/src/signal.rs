@@ -1,5 +1,6 @@
 //! Ctrl-C: the first ends the work and keeps what is done; the second ends the program.
 
+use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::process;
 use std::sync::OnceLock;
@@ -41,6 +42,15 @@ pub fn call_off() -> anyhow::Result<&'static CallOff> {
 /// Whether Ctrl-C came.
 pub fn is_called_off() -> bool {
     CALL_OFF.load(Ordering::Relaxed)
+}
+
+/// To go on, unless `call_off` says otherwise.
+pub fn unless(call_off: &CallOff) -> ControlFlow<()> {
+    if call_off.load(Ordering::Relaxed) {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
 }
 
 /// Has `work` done on another thread until Ctrl-C comes; `None` if it had not ended [`GRACE`] later. Threads that stand in a

@@ -1,7 +1,5 @@
 //! `holdfast bench`.
 
-use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_lab::bench::{self, Report, Settings};
@@ -22,11 +20,7 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
     signal::unless_called_off(move |call_off| {
         bench::run(&filled, |progress| {
             shown.at(progress.done, progress.total, progress.what);
-            if call_off.load(Ordering::Relaxed) {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            signal::unless(call_off)
         });
     })?;
     bar.finish();

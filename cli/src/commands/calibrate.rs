@@ -1,8 +1,6 @@
 //! `holdfast calibrate`.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use anyhow::bail;
 use holdfast_lab::calibrate::{self, CalibrateError, Calibration, Settings};
@@ -83,11 +81,7 @@ pub fn run(settings: &Settings, base: &MachineProfile) -> anyhow::Result<Option<
     let calibration = signal::unless_called_off(move |call_off| {
         calibrate::calibrate(&settings, &base, &mut |what| {
             shown.at(0, 0, what);
-            if call_off.load(Ordering::Relaxed) {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            signal::unless(call_off)
         })
     })?;
     bar.finish();

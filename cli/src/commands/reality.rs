@@ -1,6 +1,5 @@
 //! `holdfast validate --against threads|kvm`: predicted against measured on this very machine.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -162,11 +161,7 @@ fn compare(
         let done = AtomicU64::new(0);
         let step = &mut |what: &str, total: u64| {
             shown.at(done.fetch_add(1, Ordering::Relaxed), total, what);
-            if call_off.load(Ordering::Relaxed) {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            signal::unless(call_off)
         };
         let keep = &mut |row| kept.lock().unwrap_or_else(PoisonError::into_inner).push(row);
         if on_kvm {

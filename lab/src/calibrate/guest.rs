@@ -19,7 +19,7 @@ use super::stage::machine_of;
 use super::system::Host;
 use super::{CalibrateError, Closure, Parameter};
 use crate::profile::MachineProfile;
-use crate::reality::kvm::run_here;
+use crate::reality::kvm::run_within;
 use crate::shipped;
 
 /// A benchmark that runs in guests.
@@ -93,13 +93,13 @@ pub fn measure(
     host: &Host,
     step: &mut dyn FnMut(&str) -> Result<(), CalibrateError>,
 ) -> Result<Found, CalibrateError> {
+    let samples = samples.div_ceil(ROUNDS);
     let mut rounds: BTreeMap<Bench, Vec<Sampled>> = BTreeMap::new();
     for _ in 0..ROUNDS {
         for bench in Bench::all() {
             step(bench.name())?;
             // Once more where a guest was lost, as nested and emulated hosts do now and then.
-            let sampled =
-                here(bench, samples.div_ceil(ROUNDS), host).or_else(|| here(bench, samples.div_ceil(ROUNDS), host));
+            let sampled = here(bench, samples, host).or_else(|| here(bench, samples, host));
             let sampled = sampled.ok_or(CalibrateError::Unmeasured(bench.name()))?;
             rounds.entry(bench).or_default().push(sampled);
         }
@@ -117,7 +117,8 @@ fn here(bench: Bench, samples: u32, host: &Host) -> Option<Sampled> {
         Bench::Bare(micro) => bare(micro, samples),
         Bench::Call => {
             let config = kernel::config(&shipped::default_machine(), host)?;
-            let runs = (0..CALL_RUNS).filter_map(|_| kernel::time(&config, run_here));
+            let runs = (0..CALL_RUNS)
+                .filter_map(|_| kernel::time(&config, |config, call_off| run_within(config, LIMIT, call_off)));
             Sampled::of(runs.collect())
         }
     }

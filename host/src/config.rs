@@ -6,10 +6,10 @@
 use alloc::vec::Vec;
 
 use crate::GroupId;
-use crate::apicv::ApicvConfig;
-use crate::avic::{AvicConfig, Inhibits};
+use crate::interrupts::apicv::ApicvConfig;
+use crate::interrupts::avic::{AvicConfig, Inhibits};
+use crate::pause::config::{PauseControls, PauseHandling};
 use crate::sched::config::SchedConfig;
-use crate::spin::config::{PauseControls, PauseHandling};
 
 /// When the scheduler ticks of the pCPUs fall, relative to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Statistics, by KVM's own names where KVM has them.
 
-use crate::lapic::Origin;
+use crate::interrupts::lapic::Origin;
 
 /// Defines the counters of a vCPU: one field and one published name each.
 macro_rules! counters {

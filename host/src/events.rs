@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::boundary::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState, VmId};
 use crate::host::{Host, ThreadKind};
-use crate::lapic::Message;
+use crate::interrupts::lapic::Message;
 use crate::step::Step;
 use crate::timer::Timer;
 use crate::vcpu::Activity;

@@ -8,40 +8,21 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod apicv;
-pub mod avic;
 mod boundary;
 mod config;
 mod counters;
-mod cpuid;
-mod entry;
 mod error;
 mod events;
-mod exit;
-mod halt;
 mod host;
-mod hypercall;
-mod init;
-mod ioapic;
-mod kick;
-mod lapic;
-mod migration;
-mod mmio;
-mod msr;
+mod interrupts;
 pub mod net;
-mod pv_eoi;
-mod pv_ipi;
+mod pause;
 mod sched;
-mod spin;
-mod steal_time;
 mod step;
 mod task;
 mod timer;
-mod userspace;
 mod vcpu;
 
-pub use apicv::{ApicvConfig, VmxPart};
-pub use avic::{AvicConfig, AvicEnable, HostMemory, Inhibit, Inhibits, SvmPart};
 pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
 };
@@ -50,12 +31,15 @@ pub use config::PvFaults;
 pub use config::{HostConfig, Nic, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 pub use error::ConfigError;
 pub use host::Host;
-pub use lapic::{ApicRegisters, RegisterPage, SavedTimer};
-pub use migration::{RestoreError, SavedVcpu};
+pub use interrupts::apicv::{ApicvConfig, VmxPart};
+pub use interrupts::avic::{AvicConfig, AvicEnable, HostMemory, Inhibit, Inhibits, SvmPart};
+pub use interrupts::lapic::{ApicRegisters, RegisterPage, SavedTimer};
+pub use interrupts::{apicv, avic};
+#[doc(hidden)]
+pub use pause::config::SpinFaults;
+pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
 pub use sched::config::{BalanceConfig, DomainConfig, Features, SchedConfig, SchedulerKind, ShareRule, YieldRule};
 pub use sched::favour::{FavourConfig, YieldFavour};
 pub use sched::{GROUP_DEPTH_MAX, Throttling};
-#[doc(hidden)]
-pub use spin::config::SpinFaults;
-pub use spin::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
+pub use vcpu::migration::{RestoreError, SavedVcpu};
 pub use vcpu::{MpState, PendingEvents};

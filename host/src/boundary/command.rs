@@ -5,7 +5,7 @@ use super::{Cost, Nanos, PcpuId, TaskId, VcpuId, VmId};
 use super::{Event, Exit, GuestState, HostInterrupt};
 #[cfg(doc)]
 use crate::config::TaskConfig;
-use crate::spin::config::PauseControls;
+use crate::pause::config::PauseControls;
 
 /// What a pCPU does from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

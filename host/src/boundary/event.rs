@@ -3,9 +3,9 @@
 #[cfg(doc)]
 use super::Command;
 use super::{Exit, GuestState, HostInterrupt, Nanos, PcpuId, TaskId, VcpuId, VmId};
-use crate::avic::Inhibit;
 #[cfg(doc)]
 use crate::config::TaskConfig;
+use crate::interrupts::avic::Inhibit;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
 //! Interrupts that are posted: the hardware's algorithms (`machine/src/apicv`) and the hypervisor's side of them
-//! (`host/src/apicv/posting.rs`), the source that runs, under loom.
+//! (`host/src/interrupts/apicv/posting.rs`), the source that runs, under loom.
 //!
 //! One vCPU waits for one vector from each sender, halted or spinning, and moves to another pCPU on the way. What this file
 //! adds is what lies beneath: memory that loom orders, notifications, the wake-up handler, a thread that sleeps. So a lost

@@ -1,5 +1,5 @@
 //! Interrupts under AVIC: the hardware's algorithms (`machine/src/avic`, `machine/src/iommu.rs`) and the hypervisor's side of them
-//! (`host/src/avic/handshake.rs`, `host/src/avic/remap.rs`), the source that runs, under loom.
+//! (`host/src/interrupts/avic/handshake.rs`, `host/src/interrupts/avic/remap.rs`), the source that runs, under loom.
 //!
 //! One vCPU waits for one vector from each sender, halted or spinning, and moves to another pCPU on the way. What this folder
 //! adds is what lies beneath: memory that loom orders, doorbells, IPIs, a thread that sleeps. Nobody looks at IRR but VMRUN,

@@ -25,9 +25,9 @@ use holdfast_abi::posted::{Control, NOTIFICATION_VECTOR, PidPointer};
 use holdfast_abi::vmcs::InterruptStatus;
 use holdfast_abi::{Vmcs, vmcs};
 
-use crate::avic::memory::{self, HostMemory};
 use crate::boundary::{VcpuId, VmId};
 use crate::host::Host;
+use crate::interrupts::avic::memory::{self, HostMemory};
 use posting::Descriptor;
 
 pub use config::{ApicvConfig, VmxPart};

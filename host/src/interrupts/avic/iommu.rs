@@ -18,7 +18,7 @@ use super::remap::{self, Remap, Woken};
 use crate::boundary::{Cost, TaskId, VcpuId, VmId};
 use crate::error::{ConfigError, in_range};
 use crate::host::Host;
-use crate::lapic::Message;
+use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
 /// The host's vector of device 0; the others follow.

@@ -1,18 +1,28 @@
 //! A vCPU's data (§1.1, §1.2).
 
+mod cpuid;
+mod entry;
+mod exit;
+mod halt;
+mod hypercall;
+mod init;
+mod kick;
+pub(crate) mod migration;
+mod msr;
+mod steal_time;
+mod userspace;
+
 use alloc::boxed::Box;
 use core::cell::Cell;
 
-use holdfast_abi::hypercall;
-
-use crate::apicv::VcpuApicv;
-use crate::avic::VcpuAvic;
+use crate::interrupts::apicv::VcpuApicv;
+use crate::interrupts::avic::VcpuAvic;
 
 use crate::boundary::{Command, GuestState, TaskId, VcpuId, VcpuState, VmId};
 use crate::counters::Counters;
 use crate::host::Host;
-use crate::lapic::Lapic;
-use crate::spin::IpiRecord;
+use crate::interrupts::lapic::Lapic;
+use crate::pause::IpiRecord;
 use crate::step::Step;
 
 /// Where the vCPU is relative to guest mode, for those who want it out.
@@ -283,7 +293,7 @@ impl Vcpu {
 
     /// The guest's answer to a call that it may not make.
     pub(crate) fn refuses_hypercall(&self) -> Option<i64> {
-        (self.guest.cpl != 0).then_some(hypercall::EPERM)
+        (self.guest.cpl != 0).then_some(holdfast_abi::hypercall::EPERM)
     }
 }
 

@@ -5,7 +5,7 @@ use holdfast_abi::ioapic as reg;
 use super::AfterEnd;
 use crate::boundary::{Command, Cost, VcpuId, VmId};
 use crate::host::Host;
-use crate::lapic::Message;
+use crate::interrupts::lapic::Message;
 use crate::step::Step;
 use crate::timer::Timer;
 

@@ -9,7 +9,7 @@ use holdfast_abi::lapic as reg;
 use super::inhibit::Inhibit;
 use crate::boundary::{VcpuId, VmId};
 use crate::host::Host;
-use crate::lapic::ApicRegisters;
+use crate::interrupts::lapic::ApicRegisters;
 use crate::step::Step;
 
 impl Host {

@@ -9,7 +9,7 @@ use holdfast_abi::lapic::FIRST_LEGAL_VECTOR;
 
 use crate::boundary::{GuestState, Nanos, VcpuId};
 use crate::host::Host;
-use crate::lapic::{REGISTERS, SavedTimer};
+use crate::interrupts::lapic::{REGISTERS, SavedTimer};
 use crate::timer::Timer;
 use crate::vcpu::{Activity, MpState, PendingEvents};
 
@@ -150,7 +150,7 @@ impl Host {
         if vcpu.0 as usize >= self.vcpus.len() {
             return Err(RestoreError::UnknownVcpu(vcpu));
         }
-        if !crate::lapic::is_legal_base(saved.apic_base) {
+        if !crate::interrupts::lapic::is_legal_base(saved.apic_base) {
             return Err(RestoreError::BadApicBase(saved.apic_base));
         }
         if saved.pending.nmis > 2

@@ -2,7 +2,7 @@
 
 use crate::boundary::{Command, Cost, Run, VcpuId, VcpuState};
 use crate::host::Host;
-use crate::lapic::Action;
+use crate::interrupts::lapic::Action;
 use crate::step::Step;
 use crate::timer::Timer;
 use crate::vcpu::Mode;

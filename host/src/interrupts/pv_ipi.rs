@@ -6,7 +6,7 @@ use holdfast_abi::{hypercall, lapic as reg};
 
 use crate::boundary::VcpuId;
 use crate::host::Host;
-use crate::lapic::Message;
+use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
 impl Host {

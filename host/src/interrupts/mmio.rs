@@ -5,7 +5,7 @@ use holdfast_abi::{ioapic, msr};
 
 use crate::boundary::{Command, Cost, TaskId, VcpuId, VmId};
 use crate::host::Host;
-use crate::lapic::Action;
+use crate::interrupts::lapic::Action;
 use crate::step::Step;
 
 impl Host {

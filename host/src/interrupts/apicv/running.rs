@@ -3,10 +3,10 @@
 use holdfast_abi::vmcs::{self, InterruptStatus};
 use holdfast_abi::{Vmcs, lapic as reg};
 
-use crate::avic::memory::{HostMemory, page_address};
 use crate::boundary::VcpuId;
 use crate::host::Host;
-use crate::lapic::ApicRegisters;
+use crate::interrupts::avic::memory::{HostMemory, page_address};
+use crate::interrupts::lapic::ApicRegisters;
 
 impl Host {
     /// The thread of `vcpu` has taken `pcpu`.

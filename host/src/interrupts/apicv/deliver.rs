@@ -2,10 +2,10 @@
 
 use holdfast_abi::{Memory, Vmcs, lapic as reg, posted};
 
-use crate::avic::memory::HostMemory;
 use crate::boundary::{Command, Cost, PcpuId, VcpuId};
 use crate::host::Host;
-use crate::lapic::ApicRegisters;
+use crate::interrupts::avic::memory::HostMemory;
+use crate::interrupts::lapic::ApicRegisters;
 use crate::step::Step;
 use crate::vcpu::Mode;
 

@@ -21,11 +21,11 @@ use holdfast_abi::Memory;
 use holdfast_abi::iommu::{self, Layout};
 use holdfast_abi::posted::{self, PidPointer};
 
-use crate::apicv::VcpuApicv;
+use crate::interrupts::apicv::VcpuApicv;
 
 use crate::boundary::{VcpuId, VmId};
 use crate::host::Host;
-use crate::lapic::{ApicRegisters, RegisterPage};
+use crate::interrupts::lapic::{ApicRegisters, RegisterPage};
 
 const PAGES: u64 = 0x001_0000_0000;
 const PHYSICAL_TABLES: u64 = 0x100_0000_0000;

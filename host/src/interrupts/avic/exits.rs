@@ -5,7 +5,7 @@ use holdfast_abi::lapic as reg;
 
 use crate::boundary::{Cost, VcpuId};
 use crate::host::Host;
-use crate::lapic::Message;
+use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
 impl Host {

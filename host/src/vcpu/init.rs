@@ -5,7 +5,7 @@
 
 use crate::boundary::{Command, GuestState, VcpuId};
 use crate::host::Host;
-use crate::lapic::{Action, Lapic};
+use crate::interrupts::lapic::{Action, Lapic};
 use crate::step::Step;
 use crate::vcpu::{Activity, MpState, PendingEvents, PvEoi};
 

@@ -4,7 +4,7 @@ use holdfast_abi::lapic as reg;
 
 use crate::boundary::{Cost, VcpuId};
 use crate::host::Host;
-use crate::lapic::{Action, ApicRegisters};
+use crate::interrupts::lapic::{Action, ApicRegisters};
 use crate::step::Step;
 
 impl Host {

@@ -2,7 +2,7 @@
 
 use crate::boundary::{Cost, VcpuId, VcpuState};
 use crate::host::Host;
-use crate::lapic::Message;
+use crate::interrupts::lapic::Message;
 use crate::step::Step;
 use crate::timer::Timer;
 use crate::vcpu::Activity;

@@ -124,7 +124,7 @@ impl<M: Machine> PerCpu<M> {
     pub(crate) fn set_mode(&self, mode: Mode, now: u64) {
         let since = self.mode_since.get();
         self.mode_since.set(now);
-        self.mode_time[self.mode.get() as usize].add(now - since);
+        self.mode_time[self.mode.get() as usize].add(now.wrapping_sub(since));
         self.mode.set(mode as u32);
     }
 

@@ -60,13 +60,13 @@ impl PhysicalEntry {
     }
 
     /// The same vCPU, running on the CPU with `host_id`.
-    pub const fn on(self, host_id: u32) -> PhysicalEntry {
+    pub const fn running(self, host_id: u32) -> PhysicalEntry {
         let id = host_id as u64 & PhysicalEntry::HOST_ID;
         PhysicalEntry(self.0 & !PhysicalEntry::HOST_ID | id | PhysicalEntry::IS_RUNNING)
     }
 
     /// The same vCPU, not running.
-    pub const fn off(self) -> PhysicalEntry {
+    pub const fn stopped(self) -> PhysicalEntry {
         PhysicalEntry(self.0 & !PhysicalEntry::IS_RUNNING)
     }
 }
@@ -278,12 +278,12 @@ mod tests {
         let entry = PhysicalEntry::new(0x000a_bcde_f123_4567);
         assert_eq!(entry.0, 0x800a_bcde_f123_4000);
         assert!(entry.is_valid() && !entry.is_running());
-        let running = entry.on(0x1234);
+        let running = entry.running(0x1234);
         assert_eq!(running.0, 0xc00a_bcde_f123_4234);
         assert_eq!(running.host_id(), 0x234);
         assert_eq!(running.backing_page(), entry.backing_page());
-        assert_eq!(running.off().0, 0x800a_bcde_f123_4234);
-        assert_eq!(running.on(7).host_id(), 7);
+        assert_eq!(running.stopped().0, 0x800a_bcde_f123_4234);
+        assert_eq!(running.running(7).host_id(), 7);
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl RemapEntry {
     }
 
     /// Whether interrupts for a vCPU that does not run are logged.
-    pub const fn logs(self) -> bool {
+    pub const fn is_logged(self) -> bool {
         self.low & RemapEntry::GA_LOG_INTR != 0
     }
 
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(running.high, 0x0100_0001_2345_6051);
         assert_eq!(running.destination(), 0x0102_0304);
         assert_eq!(running.stopped(true).low & 0xff, 0x85);
-        assert!(!running.stopped(false).is_run() && !running.stopped(false).logs());
+        assert!(!running.stopped(false).is_run() && !running.stopped(false).is_logged());
         assert!(!RemapEntry::legacy(0x30, 3).is_guest());
     }
 

@@ -75,7 +75,7 @@ impl Control {
 }
 
 /// The word of PIR, from the descriptor's beginning, and the bit in it that `vector` has.
-pub const fn place_of(vector: u8) -> (u64, u32) {
+pub const fn pir_bit(vector: u8) -> (u64, u32) {
     (PIR + (vector as u64 / 32) * 4, 1 << (vector % 32))
 }
 
@@ -120,9 +120,9 @@ mod tests {
         assert_eq!(busy.0 & 3, 3);
         assert!(busy.is_on() && busy.is_suppressed() && !busy.without(Control::SN).is_suppressed());
         assert_eq!((busy.vector(), busy.destination()), (0xf1, 0x12));
-        assert_eq!(place_of(0), (0, 1));
-        assert_eq!(place_of(0xff), (28, 1 << 31));
-        assert_eq!(place_of(0x51), (8, 1 << 17));
+        assert_eq!(pir_bit(0), (0, 1));
+        assert_eq!(pir_bit(0xff), (28, 1 << 31));
+        assert_eq!(pir_bit(0x51), (8, 1 << 17));
     }
 
     #[test]

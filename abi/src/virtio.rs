@@ -63,6 +63,6 @@ pub struct Network {
 }
 
 /// Whether an index that went from `old` to `new` passed `event` (section 2.4.7.2 of the standard, `vring_need_event`).
-pub const fn passes(event: u16, new: u16, old: u16) -> bool {
+pub const fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

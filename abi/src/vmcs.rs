@@ -89,17 +89,17 @@ pub struct Vmcs {
 
 impl Vmcs {
     /// Whether hardware delivers virtual interrupts.
-    pub const fn delivers(&self) -> bool {
+    pub const fn delivers_interrupts(&self) -> bool {
         self.secondary & VIRTUAL_INTERRUPT_DELIVERY != 0
     }
 
     /// Whether hardware processes posted interrupts.
-    pub const fn has_posted(&self) -> bool {
+    pub const fn processes_posted(&self) -> bool {
         self.pin & PIN_POSTED_INTERRUPTS != 0
     }
 
     /// Whether hardware sends IPIs.
-    pub const fn sends(&self) -> bool {
+    pub const fn sends_ipis(&self) -> bool {
         self.tertiary & IPI_VIRTUALIZATION != 0
     }
 

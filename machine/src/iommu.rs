@@ -43,14 +43,14 @@ pub enum Delivery {
         tag: GaTag,
         /// The guest's vector.
         vector: u8,
-        /// Who is told.
-        told: Told,
+        /// Who is notice.
+        notice: Notice,
     },
 }
 
-/// Who is told of an interrupt that is in a guest's page.
+/// Who is notice of an interrupt that is in a guest's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notice {
     /// The vCPU: the doorbell of this host CPU is rung.
     Doorbell(u32),
     /// The hypervisor, by the log; whether the log's interrupt is sent.
@@ -59,7 +59,7 @@ pub enum Told {
         interrupt: bool,
     },
     /// Nobody: the vCPU will look.
-    Nobody,
+    None,
 }
 
 impl<'m, M: Memory> Iommu<'m, M> {
@@ -91,19 +91,19 @@ impl<'m, M: Memory> Iommu<'m, M> {
         // **IRR first**: pairs with the hypervisor's fence between clearing IsRun and looking at IRR.
         self.memory.fence();
         let now = self.entry(device);
-        let told = if now.is_run() {
-            Told::Doorbell(now.destination())
-        } else if now.logs() {
-            Told::Log {
+        let notice = if now.is_run() {
+            Notice::Doorbell(now.destination())
+        } else if now.is_logged() {
+            Notice::Log {
                 interrupt: self.log(GaLogEntry::new(now.tag(), device)),
             }
         } else {
-            Told::Nobody
+            Notice::None
         };
         Delivery::Guest {
             tag: entry.tag(),
             vector: entry.vector(),
-            told,
+            notice,
         }
     }
 

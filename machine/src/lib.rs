@@ -15,7 +15,7 @@ mod time;
 
 pub use lines::{Access, Charge, LineId, Lines};
 pub use pause::{PauseDetector, PauseHardware, PauseLimit};
-pub use profile::{ApicvPart, AvicPart, Costs, Profile, Topology};
+pub use profile::{ApicvModel, AvicModel, Costs, Profile, Topology};
 pub use queue::{EventQueue, Key};
 pub use spin::Spin;
 pub use time::{Picos, Time};

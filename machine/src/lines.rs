@@ -30,11 +30,11 @@ pub enum Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     /// How long the CPU is busy with the instruction itself.
-    pub own: Picos,
+    pub instruction: Picos,
     /// How long it then waits for the line.
     pub transfer: Picos,
     /// Whether the line's state changed.
-    pub moved: bool,
+    pub changed: bool,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -103,15 +103,15 @@ impl Lines {
     pub fn access(&mut self, id: LineId, pcpu: u32, access: Access, now: Time) -> Charge {
         let line = &mut self.lines[id.0 as usize];
         if line.owner == pcpu && line.exclusive {
-            let own = match access {
+            let instruction = match access {
                 Access::Load => self.load_hit,
                 Access::Store => self.store,
                 Access::Rmw => self.rmw_hit,
             };
             return Charge {
-                own,
+                instruction,
                 transfer: Picos::ZERO,
-                moved: false,
+                changed: false,
             };
         }
         let first = id.0 as usize * self.words;
@@ -120,9 +120,9 @@ impl Lines {
         if access == Access::Load {
             if sharers[word] & bit != 0 {
                 return Charge {
-                    own: self.load_hit,
+                    instruction: self.load_hit,
                     transfer: Picos::ZERO,
-                    moved: false,
+                    changed: false,
                 };
             }
             let start = line.busy_until.max(now);
@@ -135,9 +135,9 @@ impl Lines {
             sharers[word] |= bit;
             let transfer = (start + latency).since(now);
             return Charge {
-                own: self.load_hit,
+                instruction: self.load_hit,
                 transfer,
-                moved: true,
+                changed: true,
             };
         }
         let start = line.busy_until.max(now);
@@ -149,14 +149,14 @@ impl Lines {
         sharers[word] = bit;
         match access {
             Access::Store => Charge {
-                own: self.store,
+                instruction: self.store,
                 transfer: Picos::ZERO,
-                moved: true,
+                changed: true,
             },
             _ => Charge {
-                own: self.rmw_hit,
+                instruction: self.rmw_hit,
                 transfer: (start + latency).since(now),
-                moved: true,
+                changed: true,
             },
         }
     }
@@ -273,9 +273,9 @@ mod tests {
         assert_eq!(
             charge,
             Charge {
-                own: Picos(20),
+                instruction: Picos(20),
                 transfer: Picos::ZERO,
-                moved: false
+                changed: false
             }
         );
     }

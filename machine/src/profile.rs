@@ -116,7 +116,7 @@ pub struct Costs {
 
 /// AVIC of a part, and what it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AvicPart {
+pub struct AvicModel {
     /// What it can do.
     pub hardware: AvicHardware,
     /// The part's family, by which hypervisors know its errata.
@@ -135,7 +135,7 @@ pub struct AvicPart {
 
 /// Intel's APIC virtualization of a part, and what it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ApicvPart {
+pub struct ApicvModel {
     /// It can send IPIs, too (Sapphire Rapids and later).
     pub ipiv: bool,
     /// An access to a register that hardware does alone.
@@ -162,7 +162,7 @@ pub struct Profile {
     /// What detects pause loops, where the part has it and it is on. How it is set is the hypervisor's affair.
     pub pause_hardware: Option<PauseHardware>,
     /// AMD's interrupt controller for guests, where the part has it. Whether it is used is the hypervisor's affair.
-    pub avic: Option<AvicPart>,
+    pub avic: Option<AvicModel>,
     /// Intel's counterpart, likewise.
-    pub apicv: Option<ApicvPart>,
+    pub apicv: Option<ApicvModel>,
 }

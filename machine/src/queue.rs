@@ -127,7 +127,7 @@ impl EventQueue {
 
     /// Moves `slot`'s event, and says whether it is the first of all.
     #[inline(always)]
-    pub fn set_is_first(&mut self, slot: u32, key: Key) -> bool {
+    pub fn set_and_check_first(&mut self, slot: u32, key: Key) -> bool {
         let entry = Entry::new(key, slot);
         if self.first.slot() == slot && entry <= self.bound {
             self.first = entry;
@@ -258,7 +258,7 @@ mod tests {
                     if action == 1 {
                         queue.set(slot, key);
                     } else {
-                        let is_first = queue.set_is_first(slot, key);
+                        let is_first = queue.set_and_check_first(slot, key);
                         prop_assert_eq!(is_first, model.values().min() == Some(&key));
                     }
                 }

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicU16, fence};
 
-use holdfast_abi::virtio::{QUEUE_SIZE, Queue, passes};
+use holdfast_abi::virtio::{QUEUE_SIZE, Queue, need_event};
 
 /// What the driver knows of a queue. One caller at a time.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl DriverQueue {
         // ORDERING: Release pairs with the device's Acquire: who sees the index sees the entry.
         queue.available.store(new, Release);
         fence(SeqCst);
-        passes(queue.available_event.load(Relaxed), new, old)
+        need_event(queue.available_event.load(Relaxed), new, old)
     }
 
     /// How many buffers fit.

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::fence;
 
-use holdfast_abi::virtio::{QUEUE_SIZE, Queue, passes};
+use holdfast_abi::virtio::{QUEUE_SIZE, Queue, need_event};
 
 /// What the device knows of a queue.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ impl DeviceQueue {
         // ORDERING: Release pairs with the driver's Acquire.
         queue.used.store(new, Release);
         fence(SeqCst);
-        passes(queue.used_event.load(Relaxed), new, old)
+        need_event(queue.used_event.load(Relaxed), new, old)
     }
 
     /// Wants to be rung for whatever is offered next. Whether something is offered already, for which nobody will ring.

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::vec::Vec;
 
-use holdfast_abi::virtio::{Network, passes};
+use holdfast_abi::virtio::{Network, need_event};
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn an_event_is_passed_once() {
         (u16::MAX, u16::MAX, 0, true),
         (3, u16::MAX, 3, false),
     ] {
-        assert_eq!(passes(event, new, old), expected, "{event} between {old} and {new}");
+        assert_eq!(need_event(event, new, old), expected, "{event} between {old} and {new}");
     }
 }
 

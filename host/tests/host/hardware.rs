@@ -4,7 +4,7 @@
 use holdfast_abi::{Memory, lapic as reg, msr, posted};
 use holdfast_host::{ApicRegisters, Exit, Host, HostConfig, HostMemory, SvmPart, VcpuId, VmxPart};
 use holdfast_machine::apicv::{Apicv, Exit as ApicvExit};
-use holdfast_machine::avic::{Avic, AvicHardware, takes_msr};
+use holdfast_machine::avic::{Avic, AvicHardware, accepts_wrmsr};
 use holdfast_machine::{apicv, avic};
 
 /// What the part has, and the host uses.
@@ -128,7 +128,7 @@ impl<'h> Guest<'h> {
             return Vec::new();
         };
         let is_posted = |vector: &u8| {
-            let (word, bit) = posted::place_of(*vector);
+            let (word, bit) = posted::pir_bit(*vector);
             let bits = self.host.memory().load32(control.descriptor + word);
             bits.is_some_and(|bits| bits & bit != 0)
         };
@@ -177,7 +177,7 @@ impl<'h> Guest<'h> {
         {
             return self.send(icr, signals);
         }
-        if takes_msr(offset, value)
+        if accepts_wrmsr(offset, value)
             && let Some(written) = self.avic(|avic| avic.write(offset, value as u32))
         {
             return self.after_avic(written, offset, value as u32, signals);
@@ -209,11 +209,17 @@ impl<'h> Guest<'h> {
             || self.apicv(|apic| apic.write(reg::TPR, value)).is_some()
     }
 
-    fn after_avic(&self, written: avic::Written, offset: u32, value: u32, signals: &mut Vec<Signal>) -> Option<Exit> {
+    fn after_avic(
+        &self,
+        written: avic::WriteOutcome,
+        offset: u32,
+        value: u32,
+        signals: &mut Vec<Signal>,
+    ) -> Option<Exit> {
         match written {
-            avic::Written::Done | avic::Written::Evaluate => None,
-            avic::Written::Send(icr) => self.send(icr, signals),
-            avic::Written::Exit(exit) => Some(Exit::AvicNoAccel { exit, offset, value }),
+            avic::WriteOutcome::Done | avic::WriteOutcome::Evaluate => None,
+            avic::WriteOutcome::Send(icr) => self.send(icr, signals),
+            avic::WriteOutcome::Exit(exit) => Some(Exit::AvicNoAccel { exit, offset, value }),
         }
     }
 
@@ -231,15 +237,15 @@ impl<'h> Guest<'h> {
 }
 
 /// What Intel's hardware leaves to the host; the outer `None`: to be executed as without it.
-fn after_apicv(written: apicv::Written, value: u32, signals: &mut Vec<Signal>) -> Option<Option<Exit>> {
+fn after_apicv(written: apicv::WriteOutcome, value: u32, signals: &mut Vec<Signal>) -> Option<Option<Exit>> {
     Some(match written {
-        apicv::Written::Done | apicv::Written::Evaluate => None,
-        apicv::Written::Posted(notification) => {
+        apicv::WriteOutcome::Done | apicv::WriteOutcome::Evaluate => None,
+        apicv::WriteOutcome::Posted(notification) => {
             signals.extend(notification.map(|sent| Signal::Notification(sent.destination, sent.vector)));
             None
         }
-        apicv::Written::Exit(ApicvExit::Access { .. }) => return None,
-        apicv::Written::Exit(ApicvExit::Write { offset }) => Some(Exit::ApicvWrite { offset, value }),
-        apicv::Written::Exit(ApicvExit::Eoi(vector)) => Some(Exit::ApicvEoi { vector }),
+        apicv::WriteOutcome::Exit(ApicvExit::Access { .. }) => return None,
+        apicv::WriteOutcome::Exit(ApicvExit::Write { offset }) => Some(Exit::ApicvWrite { offset, value }),
+        apicv::WriteOutcome::Exit(ApicvExit::Eoi(vector)) => Some(Exit::ApicvEoi { vector }),
     })
 }

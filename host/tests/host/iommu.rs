@@ -5,7 +5,7 @@ use holdfast_abi::iommu::GA_LOG_ENTRIES;
 use holdfast_abi::{lapic, msi};
 use holdfast_host::avic::handshake::AvicFaults;
 use holdfast_host::{Event, HostConfig, Inhibit, PcpuId, Run, VcpuId, VmConfig, VmId};
-use holdfast_machine::iommu::{Delivery, Told};
+use holdfast_machine::iommu::{Delivery, Notice};
 
 use crate::hardware::Part;
 use crate::rig::{Cpu, Rig};
@@ -104,14 +104,14 @@ impl Waiters {
         }
         self.signalled += 1;
         match self.rig.device(device as u16) {
-            Delivery::Guest { told, .. } => {
+            Delivery::Guest { notice, .. } => {
                 self.posted += 1;
                 let vcpu = VcpuId(device);
                 let is_there = |pcpu: u32| match self.rig.runs[pcpu as usize] {
                     Run::Guest { vcpu: runs, .. } | Run::Poll(runs) => runs == vcpu,
                     _ => false,
                 };
-                self.misled += u64::from(matches!(told, Told::Doorbell(pcpu) if !is_there(pcpu)));
+                self.misled += u64::from(matches!(notice, Notice::Doorbell(pcpu) if !is_there(pcpu)));
             }
             Delivery::Host { .. } => self.by_host += 1,
             Delivery::Blocked => panic!("device {device} is assigned"),
@@ -238,9 +238,9 @@ fn survives_a_full_log(faults: AvicFaults) -> bool {
     assert!((0..2).all(|pcpu| waiters.rig.guest_on(pcpu).is_none()), "both sleep");
     // The host is slow to take the log's interrupt.
     waiters.rig.latency = 1_000_000;
-    let told = |interrupt| Told::Log { interrupt };
+    let told = |interrupt| Notice::Log { interrupt };
     for entry in 0..GA_LOG_ENTRIES as u32 + 88 {
-        let Delivery::Guest { told: found, .. } = waiters.rig.device(0) else {
+        let Delivery::Guest { notice: found, .. } = waiters.rig.device(0) else {
             panic!("AVIC is on")
         };
         assert_eq!(found, told(entry == 0), "one interrupt, whatever is lost");

@@ -7,7 +7,7 @@ use holdfast_host::{
     VmConfig, VmId,
 };
 use holdfast_machine::avic::AvicHardware;
-use holdfast_machine::iommu::{Delivery, Iommu, Told};
+use holdfast_machine::iommu::{Delivery, Iommu, Notice};
 
 use crate::hardware::{self, Signal};
 use crate::world::{Rng, places};
@@ -355,11 +355,11 @@ impl Rig {
         let coming = match delivery {
             Delivery::Host { vector, destination } => Coming::Interrupt(destination, HostInterrupt::Device(vector)),
             Delivery::Guest {
-                told: Told::Doorbell(host_id),
+                notice: Notice::Doorbell(host_id),
                 ..
             } => Coming::ByHardware(Signal::Doorbell(host_id)),
             Delivery::Guest {
-                told: Told::Log { interrupt: true },
+                notice: Notice::Log { interrupt: true },
                 ..
             } => Coming::Interrupt(0, HostInterrupt::GaLog),
             Delivery::Guest { .. } | Delivery::Blocked => return delivery,

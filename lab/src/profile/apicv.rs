@@ -1,6 +1,6 @@
 //! `[apicv]` of a machine profile: whether the part has Intel's APIC virtualization, and what it takes.
 
-use holdfast_machine::ApicvPart;
+use holdfast_machine::ApicvModel;
 
 use super::{Cost, read_cost, read_optional};
 use crate::document::Reader;
@@ -22,9 +22,9 @@ pub struct ApicvProfile {
 
 impl ApicvProfile {
     /// The part itself; `None` if a cost is too large.
-    pub(super) fn build(&self, frequency_hz: u64) -> Option<ApicvPart> {
+    pub(super) fn build(&self, frequency_hz: u64) -> Option<ApicvModel> {
         let picos = |cost: &Cost| cost.amount.picos(frequency_hz);
-        Some(ApicvPart {
+        Some(ApicvModel {
             ipiv: self.ipiv,
             register: picos(&self.register)?,
             ipi: picos(&self.ipi)?,

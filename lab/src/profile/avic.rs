@@ -1,6 +1,6 @@
 //! `[avic]` of a machine profile: whether the part has AMD's interrupt controller for guests, and what it takes.
 
-use holdfast_machine::AvicPart;
+use holdfast_machine::AvicModel;
 use holdfast_machine::avic::AvicHardware;
 
 use super::{Cost, read_cost, read_optional};
@@ -29,9 +29,9 @@ pub struct AvicProfile {
 
 impl AvicProfile {
     /// The part itself; `None` if a cost is too large.
-    pub(super) fn build(&self, frequency_hz: u64) -> Option<AvicPart> {
+    pub(super) fn build(&self, frequency_hz: u64) -> Option<AvicModel> {
         let picos = |cost: &Cost| cost.amount.picos(frequency_hz);
-        Some(AvicPart {
+        Some(AvicModel {
             hardware: AvicHardware {
                 x2avic: self.x2avic,
                 erratum_1235: self.erratum_1235,

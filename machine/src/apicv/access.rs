@@ -28,7 +28,7 @@ pub enum Exit {
 
 /// What comes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// Nothing more.
     Done,
     /// An interrupt may now be taken ([`Apicv::pending`]).
@@ -62,18 +62,18 @@ impl<M: Memory> Apicv<'_, M> {
 
     /// The guest writes `value` to the register at `offset`.
     #[inline]
-    pub fn write(&mut self, offset: u32, value: u32) -> Written {
+    pub fn write(&mut self, offset: u32, value: u32) -> WriteOutcome {
         let all = self.vmcs.secondary & vmcs::APIC_REGISTER_VIRTUALIZATION != 0;
         let by_delivery = matches!(offset, reg::TPR | reg::EOI | reg::ICR_LOW);
         let by_registers = all && offset.is_multiple_of(16) && vmcs::is_virtualized_write(offset);
         if !(by_delivery || by_registers) {
-            return Written::Exit(Exit::Access { offset, write: true });
+            return WriteOutcome::Exit(Exit::Access { offset, write: true });
         }
         match offset {
             reg::TPR => {
                 self.set(reg::TPR, value & 0xff);
                 self.update_priority();
-                Written::Evaluate
+                WriteOutcome::Evaluate
             }
             reg::EOI => {
                 self.set(reg::EOI, 0);
@@ -85,18 +85,18 @@ impl<M: Memory> Apicv<'_, M> {
             }
             reg::ICR_HIGH => {
                 self.set(reg::ICR_HIGH, value);
-                Written::Done
+                WriteOutcome::Done
             }
             _ => {
                 self.set(offset, value);
-                Written::Exit(Exit::Write { offset })
+                WriteOutcome::Exit(Exit::Write { offset })
             }
         }
     }
 
     /// The guest writes `value` by WRMSR to the register at `offset`, which software lets pass; `None` if that faults, which
     /// software says.
-    pub fn write_msr(&mut self, offset: u32, value: u64) -> Option<Written> {
+    pub fn write_msr(&mut self, offset: u32, value: u64) -> Option<WriteOutcome> {
         match offset {
             reg::ICR_LOW => Some(self.write_icr(value)),
             reg::SELF_IPI if value <= 0xff => Some(self.write_self_ipi(value as u32)),
@@ -112,7 +112,7 @@ impl<M: Memory> Apicv<'_, M> {
     }
 
     /// The guest writes the 64-bit ICR of x2APIC mode, which software does not intercept if hardware sends.
-    pub fn write_icr(&mut self, value: u64) -> Written {
+    pub fn write_icr(&mut self, value: u64) -> WriteOutcome {
         let (low, high) = (value as u32, (value >> 32) as u32);
         self.set(reg::ICR_LOW, low);
         self.set(reg::ICR_HIGH, high);
@@ -120,17 +120,17 @@ impl<M: Memory> Apicv<'_, M> {
     }
 
     /// The guest writes x2APIC's self-IPI register.
-    pub fn write_self_ipi(&mut self, value: u32) -> Written {
+    pub fn write_self_ipi(&mut self, value: u32) -> WriteOutcome {
         // The upper bits must be 0 to be virtualized; so must the vector be a legal one.
         if value >> 8 == 0 && value as u8 >= reg::FIRST_LEGAL_VECTOR {
             self.self_ipi(value as u8)
         } else {
-            Written::Exit(Exit::Write { offset: reg::SELF_IPI })
+            WriteOutcome::Exit(Exit::Write { offset: reg::SELF_IPI })
         }
     }
 
-    fn command(&mut self, low: u32, destination: u32) -> Written {
-        let traps = Written::Exit(Exit::Write { offset: reg::ICR_LOW });
+    fn command(&mut self, low: u32, destination: u32) -> WriteOutcome {
+        let traps = WriteOutcome::Exit(Exit::Write { offset: reg::ICR_LOW });
         let vector = low as u8;
         let plain = DeliveryMode::of(low) == DeliveryMode::Fixed && low & reg::ICR_LEVEL == 0;
         if !plain || vector < reg::FIRST_LEGAL_VECTOR {
@@ -138,8 +138,8 @@ impl<M: Memory> Apicv<'_, M> {
         }
         match low & reg::ICR_SHORTHAND {
             reg::ICR_SHORTHAND_SELF => self.self_ipi(vector),
-            reg::ICR_SHORTHAND_NONE if low & reg::ICR_LOGICAL == 0 && self.vmcs.sends() => {
-                self.send(destination, vector).map_or(traps, Written::Posted)
+            reg::ICR_SHORTHAND_NONE if low & reg::ICR_LOGICAL == 0 && self.vmcs.sends_ipis() => {
+                self.send(destination, vector).map_or(traps, WriteOutcome::Posted)
             }
             _ => traps,
         }

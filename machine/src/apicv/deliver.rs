@@ -5,7 +5,7 @@ use holdfast_abi::lapic as reg;
 use holdfast_abi::posted::{self, Control};
 use holdfast_abi::vmcs::InterruptStatus;
 
-use super::{Apicv, Exit, Written};
+use super::{Apicv, Exit, WriteOutcome};
 
 impl<M: Memory> Apicv<'_, M> {
     fn requesting(&self) -> u8 {
@@ -55,29 +55,29 @@ impl<M: Memory> Apicv<'_, M> {
     }
 
     /// EOI virtualization. With nothing in service SVI is 0: vector 0 ends.
-    pub(super) fn end_of_interrupt(&mut self) -> Written {
+    pub(super) fn end_of_interrupt(&mut self) -> WriteOutcome {
         let vector = self.servicing();
         self.remove(reg::ISR, vector);
         self.set_status(self.requesting(), self.highest(reg::ISR));
         self.update_priority();
         if self.vmcs.exits_at_eoi(vector) {
-            Written::Exit(Exit::Eoi(vector))
+            WriteOutcome::Exit(Exit::Eoi(vector))
         } else {
-            Written::Evaluate
+            WriteOutcome::Evaluate
         }
     }
 
     /// Self-IPI virtualization.
-    pub(super) fn self_ipi(&mut self, vector: u8) -> Written {
+    pub(super) fn self_ipi(&mut self, vector: u8) -> WriteOutcome {
         self.insert(reg::IRR, vector);
         self.set_status(self.requesting().max(vector), self.servicing());
-        Written::Evaluate
+        WriteOutcome::Evaluate
     }
 
     /// A host interrupt with the notification vector came while the guest runs: what was posted becomes requested, without an
     /// exit. False if `vector` is another one, which exits.
     pub fn notified(&mut self, vector: u8) -> bool {
-        if !self.vmcs.has_posted() || vector != self.vmcs.notification_vector {
+        if !self.vmcs.processes_posted() || vector != self.vmcs.notification_vector {
             return false;
         }
         let descriptor = self.vmcs.descriptor;

@@ -16,7 +16,7 @@ pub struct Notification {
 
 /// Posts `vector` into the descriptor at `descriptor`. Returns the interrupt to send, if one is needed.
 pub fn post<M: Memory>(memory: &M, descriptor: u64, vector: u8) -> Option<Notification> {
-    let (word, bit) = posted::place_of(vector);
+    let (word, bit) = posted::pir_bit(vector);
     // **PIR first**: pairs with the hypervisor's fence between clearing SN and looking at PIR.
     memory.set32(descriptor + word, bit)?;
     memory.fence();

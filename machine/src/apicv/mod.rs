@@ -23,7 +23,7 @@ mod tests;
 
 use holdfast_abi::{Memory, Vmcs};
 
-pub use access::{Exit, Written};
+pub use access::{Exit, WriteOutcome};
 pub use ipi::{Notification, post};
 
 /// APIC virtualization of one vCPU, as its VMCS sets it.
@@ -37,7 +37,7 @@ impl<'m, M: Memory> Apicv<'m, M> {
     /// APIC virtualization as `vmcs` sets it; `None` if hardware does not deliver interrupts.
     #[inline]
     pub fn new(memory: &'m M, vmcs: &'m mut Vmcs) -> Option<Apicv<'m, M>> {
-        vmcs.delivers().then_some(Apicv { memory, vmcs })
+        vmcs.delivers_interrupts().then_some(Apicv { memory, vmcs })
     }
 
     fn at(&self, offset: u32) -> u64 {

@@ -50,9 +50,9 @@ fn has(ram: &Ram, vcpu: u64, field: u32, vector: u8) -> bool {
     ram.load32(address).is_some_and(|bits| bits >> (vector % 32) & 1 != 0)
 }
 
-fn send(ram: &Ram, vmcs: &mut Vmcs, destination: u32, low: u32) -> Written {
+fn send(ram: &Ram, vmcs: &mut Vmcs, destination: u32, low: u32) -> WriteOutcome {
     let mut apic = Apicv::new(ram, vmcs).expect("it is on");
-    assert_eq!(apic.write(reg::ICR_HIGH, destination << 24), Written::Done);
+    assert_eq!(apic.write(reg::ICR_HIGH, destination << 24), WriteOutcome::Done);
     apic.write(reg::ICR_LOW, low)
 }
 
@@ -64,10 +64,13 @@ fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
         vector: posted::NOTIFICATION_VECTOR,
         destination: 18,
     };
-    assert_eq!(send(&ram, &mut sender, 2, 0xfd), Written::Posted(Some(notification)));
+    assert_eq!(
+        send(&ram, &mut sender, 2, 0xfd),
+        WriteOutcome::Posted(Some(notification))
+    );
     assert_eq!(
         send(&ram, &mut sender, 2, 0x51),
-        Written::Posted(None),
+        WriteOutcome::Posted(None),
         "one is on its way"
     );
     let mut apic = Apicv::new(&ram, &mut target).expect("it is on");
@@ -76,12 +79,12 @@ fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
     assert_eq!(apic.pending(), Some(0xfd));
     assert_eq!(apic.take(), 0xfd);
     assert_eq!(apic.pending(), None, "0x51 is of a lower class");
-    assert_eq!(apic.write(reg::EOI, 0), Written::Evaluate);
+    assert_eq!(apic.write(reg::EOI, 0), WriteOutcome::Evaluate);
     assert_eq!(apic.pending(), Some(0x51));
     assert!(!has(&ram, 2, reg::ISR, 0xfd) && has(&ram, 2, reg::IRR, 0x51));
     assert_eq!(
         send(&ram, &mut sender, 2, 0x61),
-        Written::Posted(Some(notification)),
+        WriteOutcome::Posted(Some(notification)),
         "the last was seen"
     );
 }
@@ -90,8 +93,8 @@ fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
 fn a_suppressed_notification_stays_posted() {
     let ram = vm();
     ram.set32(descriptor(1) + posted::CONTROL, Control::SN as u32);
-    assert_eq!(send(&ram, &mut control(0), 1, 0x31), Written::Posted(None));
-    let (word, bit) = posted::place_of(0x31);
+    assert_eq!(send(&ram, &mut control(0), 1, 0x31), WriteOutcome::Posted(None));
+    let (word, bit) = posted::pir_bit(0x31);
     assert_eq!(ram.load32(descriptor(1) + word), Some(bit));
     assert!(!Control(ram.load64(descriptor(1) + posted::CONTROL).expect("memory")).is_on());
 }
@@ -107,13 +110,16 @@ fn a_sleeper_is_reached_by_the_vector_in_its_descriptor() {
         vector: posted::WAKEUP_VECTOR,
         destination: 19,
     };
-    assert_eq!(send(&ram, &mut control(0), 3, 0x31), Written::Posted(Some(expected)));
+    assert_eq!(
+        send(&ram, &mut control(0), 3, 0x31),
+        WriteOutcome::Posted(Some(expected))
+    );
 }
 
 #[test]
 fn what_hardware_does_not_send_traps_with_the_value_stored() {
     let ram = vm();
-    let trap = Written::Exit(Exit::Write { offset: reg::ICR_LOW });
+    let trap = WriteOutcome::Exit(Exit::Write { offset: reg::ICR_LOW });
     let mut sender = control(0);
     for low in [
         0x0f,
@@ -133,7 +139,7 @@ fn what_hardware_does_not_send_traps_with_the_value_stored() {
     assert_eq!(send(&ram, &mut sender, 2, 0xfd), trap, "not switched on");
     assert_eq!(
         send(&ram, &mut sender, 2, 0xfd | reg::ICR_SHORTHAND_SELF),
-        Written::Evaluate,
+        WriteOutcome::Evaluate,
         "self-IPIs come with delivery"
     );
     assert!(has(&ram, 0, reg::IRR, 0xfd));
@@ -145,7 +151,10 @@ fn an_eoi_of_a_level_interrupt_is_told() {
     let mut vmcs = control(0);
     vmcs.eoi_exit[1] = 1 << (0x51 - 64);
     let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
-    for (vector, end) in [(0x51, Written::Exit(Exit::Eoi(0x51))), (0x52, Written::Evaluate)] {
+    for (vector, end) in [
+        (0x51, WriteOutcome::Exit(Exit::Eoi(0x51))),
+        (0x52, WriteOutcome::Evaluate),
+    ] {
         apic.write(reg::ICR_LOW, vector | reg::ICR_SHORTHAND_SELF);
         assert_eq!(u32::from(apic.take()), vector);
         assert_eq!(apic.write(reg::EOI, 0), end);
@@ -230,14 +239,14 @@ proptest! {
 /// The vectors posted to vCPU 0 and not looked at.
 fn post_of_own(ram: &Ram) -> BTreeSet<u8> {
     let is_posted = |vector: &u8| {
-        let (word, bit) = posted::place_of(*vector);
+        let (word, bit) = posted::pir_bit(*vector);
         ram.load32(descriptor(0) + word).is_some_and(|bits| bits & bit != 0)
     };
     (0..=255).filter(is_posted).collect()
 }
 
 /// A self-IPI, or an IPI to itself, is owed.
-fn note(owed: &mut BTreeSet<u8>, _: Written, ram: &Ram) {
+fn note(owed: &mut BTreeSet<u8>, _: WriteOutcome, ram: &Ram) {
     for vector in 16..=255 {
         if has(ram, 0, reg::IRR, vector) {
             owed.insert(vector);

@@ -49,7 +49,7 @@ pub const fn access(offset: u32, write: bool) -> Access {
 
 /// Whether hardware takes `value` by WRMSR for the register at `offset`, in x2APIC mode. Other values fault, and other registers
 /// are read-only: software is asked, and says so.
-pub const fn takes_msr(offset: u32, value: u64) -> bool {
+pub const fn accepts_wrmsr(offset: u32, value: u64) -> bool {
     let only_zero = matches!(offset, reg::EOI | reg::ESR);
     let fits = value <= u32::MAX as u64 && !(only_zero && value != 0);
     fits && matches!(access(offset, true), Access::Accelerated | Access::Trap)
@@ -57,7 +57,7 @@ pub const fn takes_msr(offset: u32, value: u64) -> bool {
 
 /// What comes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// Nothing more.
     Done,
     /// An interrupt may now be taken.
@@ -83,32 +83,32 @@ impl<M: Memory> Avic<'_, M> {
 
     /// The guest writes `value` to the register at `offset`.
     #[inline]
-    pub fn write(&self, offset: u32, value: u32) -> Written {
+    pub fn write(&self, offset: u32, value: u32) -> WriteOutcome {
         match access(offset, true) {
             Access::Direct => {
                 self.set(offset, value);
-                Written::Done
+                WriteOutcome::Done
             }
-            Access::Fault => Written::Exit(Unaccelerated::new(offset, true, 0)),
+            Access::Fault => WriteOutcome::Exit(Unaccelerated::new(offset, true, 0)),
             Access::Trap => {
                 self.set(offset, value);
-                Written::Exit(Unaccelerated::new(offset, true, 0))
+                WriteOutcome::Exit(Unaccelerated::new(offset, true, 0))
             }
             Access::Accelerated => self.accelerated(offset, value),
         }
     }
 
-    fn accelerated(&self, offset: u32, value: u32) -> Written {
+    fn accelerated(&self, offset: u32, value: u32) -> WriteOutcome {
         match offset {
             reg::TPR => {
                 self.set(reg::TPR, value & 0xff);
                 self.update_ppr();
-                Written::Evaluate
+                WriteOutcome::Evaluate
             }
             reg::EOI => self.end_of_interrupt(),
             _ => {
                 self.set(reg::ICR_LOW, value);
-                Written::Send(u64::from(self.get(reg::ICR_HIGH)) << 32 | u64::from(value))
+                WriteOutcome::Send(u64::from(self.get(reg::ICR_HIGH)) << 32 | u64::from(value))
             }
         }
     }

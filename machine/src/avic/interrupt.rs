@@ -4,7 +4,7 @@ use holdfast_abi::Memory;
 use holdfast_abi::avic::Unaccelerated;
 use holdfast_abi::lapic as reg;
 
-use super::access::Written;
+use super::access::WriteOutcome;
 use super::{Avic, bit_of};
 
 impl<M: Memory> Avic<'_, M> {
@@ -44,17 +44,17 @@ impl<M: Memory> Avic<'_, M> {
     }
 
     /// The guest writes EOI.
-    pub(super) fn end_of_interrupt(&self) -> Written {
+    pub(super) fn end_of_interrupt(&self) -> WriteOutcome {
         let Some(vector) = self.highest(reg::ISR) else {
-            return Written::Evaluate;
+            return WriteOutcome::Evaluate;
         };
         let (tmr, bit) = bit_of(self.page, reg::TMR, vector);
         if self.memory.load32(tmr).unwrap_or(0) & bit != 0 {
-            return Written::Exit(Unaccelerated::new(reg::EOI, true, vector));
+            return WriteOutcome::Exit(Unaccelerated::new(reg::EOI, true, vector));
         }
         let (isr, bit) = bit_of(self.page, reg::ISR, vector);
         self.memory.clear32(isr, bit);
         self.update_ppr();
-        Written::Evaluate
+        WriteOutcome::Evaluate
     }
 }

@@ -50,7 +50,7 @@ impl Targets {
 
 /// What came of an IPI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Posted {
+pub struct IpiOutcome {
     /// The sender has to look for an interrupt itself.
     pub evaluate: bool,
     /// How many IRRs were set.
@@ -167,9 +167,9 @@ impl<M: Memory> Avic<'_, M> {
     }
 
     /// Delivers to `targets`; `doorbell` is called with the host APIC ID of each that runs.
-    pub fn post(&self, targets: &Targets, mut doorbell: impl FnMut(u32)) -> Posted {
+    pub fn post(&self, targets: &Targets, mut doorbell: impl FnMut(u32)) -> IpiOutcome {
         let vector = targets.icr as u8;
-        let mut posted = Posted::default();
+        let mut posted = IpiOutcome::default();
         if targets.this {
             request(self.memory, self.page, vector);
             posted.evaluate = true;

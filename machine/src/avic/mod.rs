@@ -21,8 +21,8 @@ use holdfast_abi::lapic as reg;
 use holdfast_abi::{Memory, Vmcb};
 
 pub(crate) use access::by_msr;
-pub use access::{Access, Written, access, takes_msr};
-pub use ipi::{Posted, Targets};
+pub use access::{Access, WriteOutcome, accepts_wrmsr, access};
+pub use ipi::{IpiOutcome, Targets};
 
 /// What a part has of AVIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -31,7 +31,7 @@ fn pages(ram: &Ram) -> u64 {
 fn vm(vcpus: u64) -> Ram {
     let ram = memory(vcpus);
     for id in 0..vcpus {
-        let entry = PhysicalEntry::new(page(id)).on(16 + id as u32);
+        let entry = PhysicalEntry::new(page(id)).running(16 + id as u32);
         ram.store64(PHYSICAL + id * 8, entry.0);
         ram.store32(page(id) + u64::from(reg::DFR), reg::DFR_FLAT);
         if id < 8 {
@@ -112,10 +112,10 @@ fn a_trap_has_stored_the_value_and_a_fault_has_not() {
     let avic = avic(&ram, &vmcb);
     assert_eq!(
         avic.write(reg::LDR, 0x0400_0000),
-        Written::Exit(Unaccelerated::new(reg::LDR, true, 0))
+        WriteOutcome::Exit(Unaccelerated::new(reg::LDR, true, 0))
     );
     assert_eq!(avic.read(reg::LDR), Ok(0x0400_0000));
-    assert!(matches!(avic.write(reg::IRR, !0), Written::Exit(_)));
+    assert!(matches!(avic.write(reg::IRR, !0), WriteOutcome::Exit(_)));
     assert_eq!(avic.read(reg::IRR), Ok(0));
     assert!(avic.read(reg::TIMER_CURRENT).is_err());
 }
@@ -178,7 +178,7 @@ fn what_hardware_cannot_send_exits_with_the_reason() {
     assert_eq!(id(to(1, 0x40 | u64::from(reg::ICR_LEVEL))), Some(0));
     assert_eq!(id(to(9, 0x40)), Some(2));
     assert_eq!(id(to(1, 0x0f)), Some(4));
-    ram.store64(PHYSICAL + 8, PhysicalEntry::new(0xdead_0000).on(3).0);
+    ram.store64(PHYSICAL + 8, PhysicalEntry::new(0xdead_0000).running(3).0);
     assert_eq!(id(to(1, 0x40)), Some(3));
 }
 
@@ -192,7 +192,7 @@ fn the_erratum_acts_on_what_was_running_when_the_target_was_found() {
     };
     let mut outcomes = Vec::new();
     for hardware in [AvicHardware::default(), part] {
-        ram.store64(PHYSICAL + 8, PhysicalEntry::new(page(1)).on(5).0);
+        ram.store64(PHYSICAL + 8, PhysicalEntry::new(page(1)).running(5).0);
         let avic = Avic::new(&ram, &vmcb, hardware).expect("it is on");
         let targets = avic.resolve(to(1, 0x40)).expect("it is valid");
         ram.store64(PHYSICAL + 8, PhysicalEntry::new(page(1)).0);
@@ -228,7 +228,7 @@ fn level_interrupts_end_in_software() {
     let (tmr, _) = bit_of(page(0), reg::TMR, 0x61);
     ram.set32(tmr, bit);
     let exit = Unaccelerated::new(reg::EOI, true, 0x61);
-    assert_eq!(avic.write(reg::EOI, 0), Written::Exit(exit));
+    assert_eq!(avic.write(reg::EOI, 0), WriteOutcome::Exit(exit));
     assert_eq!(ram.load32(isr), Some(bit), "software clears it");
 }
 
@@ -271,11 +271,11 @@ proptest! {
                     }
                 }
                 Act::Eoi => {
-                    prop_assert_eq!(avic.write(reg::EOI, 0), Written::Evaluate);
+                    prop_assert_eq!(avic.write(reg::EOI, 0), WriteOutcome::Evaluate);
                     serving.pop_last();
                 }
                 Act::Tpr(value) => {
-                    prop_assert_eq!(avic.write(reg::TPR, u32::from(value)), Written::Evaluate);
+                    prop_assert_eq!(avic.write(reg::TPR, u32::from(value)), WriteOutcome::Evaluate);
                     tpr = value;
                 }
             }

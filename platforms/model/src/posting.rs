@@ -14,7 +14,7 @@ use ::loom::sync::atomic::{AtomicU32, fence};
 use holdfast_abi::posted::{self, Control, PidPointer};
 use holdfast_abi::{Vmcs, lapic, vmcs};
 use holdfast_host::apicv::posting::{Descriptor, PostingFaults};
-use holdfast_machine::apicv::{Apicv, Notification, Written};
+use holdfast_machine::apicv::{Apicv, Notification, WriteOutcome};
 
 use crate::avic::{Sender, Waiting};
 use crate::checker::{Checker, Explored, Failure};
@@ -143,7 +143,7 @@ impl World {
                 control.virtual_apic_page = PAGE + 0x1000;
                 let mut apic = Apicv::new(&memory, &mut control).expect("it is on");
                 match apic.write(lapic::ICR_LOW, u32::from(vector)) {
-                    Written::Posted(notification) => notification.into_iter().for_each(|it| self.arrive(it)),
+                    WriteOutcome::Posted(notification) => notification.into_iter().for_each(|it| self.arrive(it)),
                     other => panic!("an IPI to a vCPU in the table ends in {other:?}"),
                 }
             }

@@ -6,8 +6,8 @@
 
 use holdfast_abi::posted;
 use holdfast_host::{Event, Exit, HostInterrupt, HostMemory, PcpuId, VcpuId};
-use holdfast_machine::apicv::{Apicv, Exit as ApicvExit, Written};
-use holdfast_machine::{ApicvPart, Key, Picos};
+use holdfast_machine::apicv::{Apicv, Exit as ApicvExit, WriteOutcome};
+use holdfast_machine::{ApicvModel, Key, Picos};
 
 use crate::cause::Cause;
 use crate::engine::{CLASS_INTERRUPT, Engine, Spare};
@@ -48,7 +48,7 @@ impl Engine {
         &self,
         vcpu: u32,
         operation: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> R,
-    ) -> Option<(ApicvPart, R)> {
+    ) -> Option<(ApicvModel, R)> {
         let part = self.apicv?;
         let memory = self.host.memory();
         let mut control = self.host.vmcs(VcpuId(vcpu))?;
@@ -129,7 +129,7 @@ impl Handle {
         }
         let control = engine.host.vmcs(VcpuId(vcpu))?;
         control
-            .delivers()
+            .delivers_interrupts()
             .then_some(control.secondary & holdfast_abi::vmcs::VIRTUALIZE_X2APIC != 0)
     }
 
@@ -188,7 +188,11 @@ impl Handle {
     }
 
     /// A write in hardware, at the flow's turn; false if APIC virtualization is off by now, or the write is an exit as ever.
-    fn write_intel(&self, write: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> Option<Written>, value: u32) -> bool {
+    fn write_intel(
+        &self,
+        write: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> Option<WriteOutcome>,
+        value: u32,
+    ) -> bool {
         let engine = self.engine();
         let vcpu = engine.current;
         let Some((part, Some(written))) = engine.with_apicv(vcpu, write) else {
@@ -196,12 +200,12 @@ impl Handle {
         };
         engine.hash.add(engine.now.0 ^ u64::from(vcpu) << 28 ^ u64::from(value));
         match written {
-            Written::Done => self.spend(Cause::VirtualApic, part.register),
-            Written::Evaluate => {
+            WriteOutcome::Done => self.spend(Cause::VirtualApic, part.register),
+            WriteOutcome::Evaluate => {
                 self.spend(Cause::VirtualApic, part.register);
                 self.take_pending();
             }
-            Written::Posted(notification) => {
+            WriteOutcome::Posted(notification) => {
                 engine.audit_posted_intel(vcpu);
                 let counts = &mut engine.vm_of(vcpu).apicv;
                 counts.ipis_without_exit += 1;
@@ -212,12 +216,12 @@ impl Handle {
                 self.spend(Cause::VirtualApic, part.register + part.ipi);
                 return true;
             }
-            Written::Exit(ApicvExit::Access { .. }) => return false,
-            Written::Exit(ApicvExit::Write { offset }) => {
+            WriteOutcome::Exit(ApicvExit::Access { .. }) => return false,
+            WriteOutcome::Exit(ApicvExit::Write { offset }) => {
                 self.exit(Exit::ApicvWrite { offset, value });
                 return true;
             }
-            Written::Exit(ApicvExit::Eoi(vector)) => {
+            WriteOutcome::Exit(ApicvExit::Eoi(vector)) => {
                 self.exit(Exit::ApicvEoi { vector });
                 return true;
             }

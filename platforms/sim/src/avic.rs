@@ -5,8 +5,8 @@
 
 use holdfast_abi::msr;
 use holdfast_host::{Event, Exit, HostMemory, PcpuId, Run, VcpuId};
-use holdfast_machine::avic::{Avic, Targets, Written, takes_msr};
-use holdfast_machine::{AvicPart, Key, Picos};
+use holdfast_machine::avic::{Avic, Targets, WriteOutcome, accepts_wrmsr};
+use holdfast_machine::{AvicModel, Key, Picos};
 
 use crate::cause::Cause;
 use crate::engine::{CLASS_ACTIVITY, CLASS_INTERRUPT, Engine, Spare};
@@ -47,7 +47,7 @@ impl AvicCounts {
 impl Engine {
     /// What the part has, if the LAPIC of `vcpu` is virtualised at present; and whether in x2APIC mode.
     #[inline]
-    fn avic_part(&self, vcpu: u32) -> Option<(AvicPart, bool)> {
+    fn avic_part(&self, vcpu: u32) -> Option<(AvicModel, bool)> {
         let part = self.avic?;
         if self.vcpus[vcpu as usize].native {
             return None;
@@ -192,7 +192,7 @@ impl Handle {
             return written.is_some_and(|icr| self.send(icr));
         }
         let passed = engine.host.passes_msr(VcpuId(engine.current), msr, true);
-        let Some(offset) = passed.filter(|&offset| takes_msr(offset, value)) else {
+        let Some(offset) = passed.filter(|&offset| accepts_wrmsr(offset, value)) else {
             return false;
         };
         self.order();
@@ -225,18 +225,18 @@ impl Handle {
             .add(engine.now.0 ^ u64::from(offset) << 44 ^ u64::from(vcpu) << 28 ^ u64::from(value));
         let register = engine.avic.map_or(Picos::ZERO, |part| part.register);
         match written {
-            Written::Done | Written::Evaluate => {
+            WriteOutcome::Done | WriteOutcome::Evaluate => {
                 engine.vm_of(vcpu).avic.accesses += 1;
                 self.spend(Cause::VirtualApic, register);
-                if written == Written::Evaluate {
+                if written == WriteOutcome::Evaluate {
                     self.take_pending();
                 }
             }
-            Written::Send(icr) => {
+            WriteOutcome::Send(icr) => {
                 self.spend(Cause::VirtualApic, register);
                 return self.send(icr);
             }
-            Written::Exit(exit) => self.exit(Exit::AvicNoAccel { exit, offset, value }),
+            WriteOutcome::Exit(exit) => self.exit(Exit::AvicNoAccel { exit, offset, value }),
         }
         true
     }

@@ -16,7 +16,7 @@ use holdfast_guest::GuestImage;
 use holdfast_host::{Command, Exit, Host, HostInterrupt, PvFaults, TaskId, VmId};
 use holdfast_locks::{NodeTable, WaitTable};
 use holdfast_machine::{
-    Access, ApicvPart, AvicPart, Costs, EventQueue, Key, LineId, Lines, PauseHardware, Picos, Time,
+    Access, ApicvModel, AvicModel, Costs, EventQueue, Key, LineId, Lines, PauseHardware, Picos, Time,
 };
 
 use crate::api::{CallOff, Failure};
@@ -194,9 +194,9 @@ pub struct Engine {
     /// What detects pause loops.
     pub pause_hardware: Option<PauseHardware>,
     /// AVIC, if the part has it.
-    pub avic: Option<AvicPart>,
+    pub avic: Option<AvicModel>,
     /// Intel's APIC virtualization, if the part has it.
-    pub apicv: Option<ApicvPart>,
+    pub apicv: Option<ApicvModel>,
     /// Buffer for the doorbells of one IPI.
     pub rung: Vec<u32>,
     /// Of clock and time-stamp counter.
@@ -382,11 +382,11 @@ impl Engine {
         self.stats.operations += 1;
         let pcpu = self.vcpus[vcpu as usize].last_pcpu;
         let charge = self.lines.access(line, pcpu, Access::Load, self.now);
-        if charge.moved {
+        if charge.changed {
             self.hash
                 .add(self.now.0 ^ u64::from(line.0) << 20 ^ u64::from(vcpu) << 52);
         }
-        charge.own + charge.transfer
+        charge.instruction + charge.transfer
     }
 
     /// Plays one event that is no flow's turn.

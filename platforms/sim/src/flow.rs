@@ -103,7 +103,10 @@ impl Handle {
         let this = &engine.vcpus[vcpu as usize];
         let pcpu = this.pcpu.expect("a flow executes in its guest");
         let clock = this.clock;
-        if engine.queue.set_is_first(pcpu, Key::new(clock, CLASS_ACTIVITY, pcpu)) {
+        if engine
+            .queue
+            .set_and_check_first(pcpu, Key::new(clock, CLASS_ACTIVITY, pcpu))
+        {
             engine.now = clock;
             engine.settle(vcpu);
             return true;
@@ -278,14 +281,14 @@ impl Handle {
         engine
             .hash
             .add(engine.now.0 ^ u64::from(line.0) << 20 ^ u64::from(vcpu) << 52);
-        if charge.moved {
+        if charge.changed {
             engine.invalidate(line, vcpu);
         }
         let this = &mut engine.vcpus[vcpu as usize];
-        this.clock += charge.own + charge.transfer;
+        this.clock += charge.instruction + charge.transfer;
         if this.contending.is_none() {
             let own = this.work();
-            let fits = this.owe(own, charge.own) && this.owe(Cause::CacheTransfer, charge.transfer);
+            let fits = this.owe(own, charge.instruction) && this.owe(Cause::CacheTransfer, charge.transfer);
             debug_assert!(fits, "nothing was owed after the order");
         }
         result

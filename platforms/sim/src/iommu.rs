@@ -2,7 +2,7 @@
 //! or the host.
 
 use holdfast_host::{Host, HostInterrupt};
-use holdfast_machine::iommu::{Delivery, Iommu, Told};
+use holdfast_machine::iommu::{Delivery, Iommu, Notice};
 
 use crate::engine::Engine;
 
@@ -48,25 +48,25 @@ impl Engine {
                 let at = self.now + self.costs.ipi_latency;
                 self.send_ipi(destination, HostInterrupt::Device(vector), at);
             }
-            Delivery::Guest { tag, vector, told } => {
+            Delivery::Guest { tag, vector, notice } => {
                 counts.posted += 1;
                 if let Some(vm) = vm {
                     let target = self.vms[vm as usize].first_vcpu + tag.vcpu();
                     self.audit_sent(target, vector);
                 }
-                match told {
-                    Told::Doorbell(host_id) => {
+                match notice {
+                    Notice::Doorbell(host_id) => {
                         counts.doorbells += 1;
                         self.ring(host_id);
                     }
-                    Told::Log { interrupt } => {
+                    Notice::Log { interrupt } => {
                         counts.logged += 1;
                         if interrupt {
                             let at = self.now + self.costs.ipi_latency;
                             self.send_ipi(LOG_PCPU, HostInterrupt::GaLog, at);
                         }
                     }
-                    Told::Nobody => {}
+                    Notice::None => {}
                 }
             }
         }

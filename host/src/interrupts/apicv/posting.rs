@@ -78,14 +78,14 @@ impl<M: Memory> Descriptor<'_, M> {
 
     /// Whether `vector` is posted.
     pub fn holds(&self, vector: u8) -> bool {
-        let (word, bit) = posted::place_of(vector);
+        let (word, bit) = posted::pir_bit(vector);
         self.memory.load32(self.address + word).unwrap_or(0) & bit != 0
     }
 
     /// Software posts `vector` (`vmx_deliver_posted_interrupt`). Whether the vCPU is to be told: notified if it is in guest
     /// mode, else woken. SN is for hardware: software tells all the same.
     pub fn post(&self, vector: u8) -> bool {
-        let (word, bit) = posted::place_of(vector);
+        let (word, bit) = posted::pir_bit(vector);
         let before = self.memory.set32(self.address + word, bit);
         if before.is_none_or(|before| before & bit != 0) {
             return false;

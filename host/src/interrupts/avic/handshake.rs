@@ -111,19 +111,19 @@ impl<M: Memory> Tables<'_, M> {
 
     fn running(&self, host_id: u32) {
         let before = self.read();
-        let running = before.on(host_id);
+        let running = before.running(host_id);
         let entry = if self.faults.stale_host_id {
             PhysicalEntry(before.0 | PhysicalEntry::IS_RUNNING)
         } else if self.ipiv {
             running
         } else {
-            running.off()
+            running.stopped()
         };
         self.memory.store64(self.entry, entry.0);
     }
 
     fn stopped(&self) {
-        self.memory.store64(self.entry, self.read().off().0);
+        self.memory.store64(self.entry, self.read().stopped().0);
     }
 
     /// The vCPU's thread takes the pCPU with `host_id`. One that `blocks` stays not running: nobody but a wake-up ends its

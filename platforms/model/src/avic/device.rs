@@ -13,7 +13,7 @@ use ::loom::thread::JoinHandle;
 use holdfast_abi::avic::GaTag;
 use holdfast_abi::iommu::{self, GaLogEntry, Layout, RemapEntry};
 use holdfast_host::avic::remap::{self, Remap, Woken};
-use holdfast_machine::iommu::{Delivery, Iommu, Told};
+use holdfast_machine::iommu::{Delivery, Iommu, Notice};
 
 use super::{AvicScenario, PAGE, Sender, VECTOR, Waiting, World};
 use crate::interrupts::LoomMemory;
@@ -92,10 +92,10 @@ impl World {
             match self.deliver(device) {
                 Delivery::Blocked => panic!("the entry of device {device} is valid"),
                 Delivery::Host { .. } => self.send(Sender::Software, vector),
-                Delivery::Guest { told, .. } => match told {
-                    Told::Doorbell(host_id) => self.ring(host_id),
-                    Told::Log { interrupt: true } => handler = Some(self.interrupt_by_log(handler.take())),
-                    Told::Log { interrupt: false } | Told::Nobody => {}
+                Delivery::Guest { notice, .. } => match notice {
+                    Notice::Doorbell(host_id) => self.ring(host_id),
+                    Notice::Log { interrupt: true } => handler = Some(self.interrupt_by_log(handler.take())),
+                    Notice::Log { interrupt: false } | Notice::None => {}
                 },
             }
         }

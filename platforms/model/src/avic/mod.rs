@@ -188,8 +188,8 @@ impl World {
             doorbell: Line::new(),
             ipi: Line::new(),
         };
-        let first = PhysicalEntry::new(PAGE).on(0);
-        let first = if scenario.ipiv { first } else { first.off() };
+        let first = PhysicalEntry::new(PAGE).running(0);
+        let first = if scenario.ipiv { first } else { first.stopped() };
         let memory = LoomMemory::default().with_bits(IRR).with_stored(TABLE, first.0);
         let devices = Devices::new(scenario);
         World {

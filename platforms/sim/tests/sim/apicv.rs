@@ -2,14 +2,14 @@
 //! faults lose some.
 
 use holdfast_host::apicv::posting::PostingFaults;
-use holdfast_machine::{ApicvPart, Picos};
+use holdfast_machine::{ApicvModel, Picos};
 use holdfast_sim::Config;
 
 use crate::avic::{Wait, counter, storm};
 use crate::image::config;
 
-pub fn part(ipiv: bool) -> ApicvPart {
-    ApicvPart {
+pub fn part(ipiv: bool) -> ApicvModel {
+    ApicvModel {
         ipiv,
         register: Picos::from_nanos(10),
         ipi: Picos::from_nanos(50),

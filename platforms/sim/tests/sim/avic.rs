@@ -9,7 +9,7 @@ use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
 use holdfast_host::{AvicConfig, AvicEnable};
 use holdfast_locks::{CpuId, Paravirt, Platform};
 use holdfast_machine::avic::AvicHardware;
-use holdfast_machine::{AvicPart, Picos};
+use holdfast_machine::{AvicModel, Picos};
 use holdfast_sim::{Config, Failure, Outcome, SimCpu, SimMachine, run_images};
 
 use crate::image::{Random, config};
@@ -140,8 +140,8 @@ impl GuestImage for Storm {
 }
 
 /// A part with AVIC.
-pub fn part() -> AvicPart {
-    AvicPart {
+pub fn part() -> AvicModel {
+    AvicModel {
         hardware: AvicHardware::default(),
         family: 0x15,
         register: Picos::from_nanos(10),
@@ -236,7 +236,7 @@ fn histories_under_avic_are_reproducible() {
 fn erratum_1235_loses_ipis_and_the_workaround_none() {
     for seed in 0..3 {
         let mut config = avic_config(2, 2, 0, seed);
-        config.machine.avic = Some(AvicPart {
+        config.machine.avic = Some(AvicModel {
             hardware: AvicHardware {
                 erratum_1235: true,
                 ..AvicHardware::default()

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicBool;
 
 use holdfast_locks::LockKind;
-use holdfast_machine::AvicPart;
+use holdfast_machine::AvicModel;
 use holdfast_sim::{Audited, Config, Failure, Fate, Journey, Migration, MigrationFaults, Move, Outcome, run_migrating};
 use holdfast_workloads::{Boot, Hackbench, Workload};
 
@@ -39,7 +39,7 @@ fn x2avic(seed: u64) -> Config {
     let mut config = avic(seed);
     let mut part = part();
     part.hardware.x2avic = true;
-    config.machine.avic = Some(AvicPart { family: 0x19, ..part });
+    config.machine.avic = Some(AvicModel { family: 0x19, ..part });
     config.host.avic.x2avic = true;
     config
 }

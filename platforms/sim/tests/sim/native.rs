@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use holdfast_host::AvicEnable;
 use holdfast_locks::LockKind;
-use holdfast_machine::{AvicPart, Picos};
+use holdfast_machine::{AvicModel, Picos};
 use holdfast_sim::{Config, Failure, Outcome, Vm, run};
 use holdfast_workloads::{Boot, Kernbench, Workload};
 
@@ -121,7 +121,7 @@ fn what_was_meant_for_a_vcpu_does_nothing_to_a_kernel_that_has_its_pcpu_by_then(
             let latency = Picos::from_nanos(20_000);
             config.machine.costs.ipi_latency = latency;
             if avic {
-                config.machine.avic = Some(AvicPart {
+                config.machine.avic = Some(AvicModel {
                     doorbell_latency: latency,
                     ..crate::avic::part()
                 });

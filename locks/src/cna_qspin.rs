@@ -21,9 +21,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Narrow, PENDING};
-use crate::platform::{Budget, Numa, wait_for};
+use crate::platform::{Budget, wait_for};
 use crate::qspin::{Flavour, Qspin, is_contended, is_locked, lock_slow, try_lock};
-use crate::queue::{Node, Waiter};
+use crate::queue::{Node, Numa, Waiter};
 use crate::raw::RawLock;
 
 type Word = Narrow;

@@ -18,10 +18,12 @@ use core::fmt;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::exclusive::Exclusive;
 use crate::guard::SpinLock;
 use crate::kind::{LockKind, with_algorithm};
-use crate::platform::{Budget, CpuId, Nodes, Numa, Paravirt, Platform, Word, wait_for};
-use crate::raw::Exclusive;
+use crate::paravirt::Paravirt;
+use crate::platform::{Budget, CpuId, Platform, Word, wait_for};
+use crate::queue::{Nodes, Numa};
 
 /// What one CPU does.
 pub struct Job<C>(Box<dyn FnOnce(&C)>);

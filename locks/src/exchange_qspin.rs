@@ -25,9 +25,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Narrow};
-use crate::platform::{Nodes, wait_for};
+use crate::platform::wait_for;
 use crate::qspin::{Flavour, Qspin, is_contended, is_locked, lock_queued, try_lock};
-use crate::queue::Waiter;
+use crate::queue::{Nodes, Waiter};
 use crate::raw::RawLock;
 use crate::stats::Event;
 

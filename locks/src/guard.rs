@@ -10,8 +10,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
+use crate::exclusive::Exclusive;
 use crate::platform::{Interrupts, Platform, Word};
-use crate::raw::Exclusive;
 
 /// Data of type `T` behind a spinlock with algorithm `L` over a word `W`.
 ///

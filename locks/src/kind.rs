@@ -3,7 +3,9 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::platform::{Nodes, Numa, Paravirt, Platform, Word};
+use crate::paravirt::Paravirt;
+use crate::platform::{Platform, Word};
+use crate::queue::{Nodes, Numa};
 use crate::raw::RawLock;
 
 /// Defines [`LockKind`] from one table, and `with_algorithm!`, which goes from a kind to its type.

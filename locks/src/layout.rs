@@ -18,8 +18,10 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::platform::{CpuId, Platform};
-use crate::queue::NODES_PER_CPU;
 use crate::subword;
+
+/// Contexts that can nest on one CPU: task, softirq, hardirq, NMI.
+pub const NODES_PER_CPU: usize = 4;
 
 /// Value of the locked byte while the lock is held.
 pub(crate) const LOCKED: u32 = 1;

@@ -16,9 +16,9 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, Numerous};
-use crate::platform::{Nodes, wait_for};
+use crate::platform::wait_for;
 use crate::qspin::{Flavour, Qspin, is_contended, is_locked, lock_queued, try_lock};
-use crate::queue::{Waiter, successor};
+use crate::queue::{Nodes, Waiter, successor};
 use crate::raw::RawLock;
 use crate::steal::take;
 

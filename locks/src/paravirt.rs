@@ -5,9 +5,64 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::hash::LockTable;
-use crate::platform::{CpuId, Paravirt, Platform, Word};
+use crate::platform::{Budget, CpuId, Interrupts, Platform, Word};
+use crate::sharing::Sharing;
 use crate::stats::{Event, Recorder};
 use crate::steps::Steps;
+
+/// A virtual CPU: it can give its physical CPU back and be woken by another.
+///
+/// # Safety
+/// **Sticky kick**: a [`kick`](Paravirt::kick) that comes before its target halts makes the target's next halt return at
+/// once. **Kick after write**: the halt that takes a kick, or several, acquires what their senders wrote before them. All
+/// CPUs that share a lock must return the same [`waiting`](Paravirt::waiting) table.
+#[expect(
+    unsafe_code,
+    reason = "exclusion rests on what implements this trait: it is unsafe to implement"
+)]
+pub unsafe trait Paravirt: Interrupts {
+    /// Where the statistics go; `()` compiles them away.
+    type Recorder: Recorder;
+
+    /// Halts with interrupts masked (HLT): ends on a kick or an NMI, or for no reason.
+    fn halt_masked(&self);
+    /// Enables interrupts and halts as one indivisible step (`sti; hlt`); masks them again before it returns. Ends on a
+    /// kick or any interrupt, or for no reason.
+    fn halt_unmasked(&self);
+    /// Wakes `cpu` from its halt, now or when it next halts.
+    fn kick(&self, cpu: CpuId);
+    /// Whether the host has taken `cpu` off its physical CPU: a hint that may be stale.
+    fn is_preempted(&self, cpu: CpuId) -> bool;
+    /// Whether a waiter in a queue halts at once when the one before it [is preempted](Paravirt::is_preempted), as it does
+    /// when that one has halted. Linux 4.11 to 5.3: added by 75437bb304b2, taken back by 89340d0935c9, because one that gives
+    /// up makes all behind it give up.
+    #[inline]
+    fn halts_behind_preempted(&self) -> bool {
+        false
+    }
+    /// Who halts for which lock.
+    fn waiting(&self) -> &WaitTable<Self::Word, Self::Address>;
+    /// How many iterations a waiter spins before it halts.
+    fn spin_threshold(&self) -> Budget;
+    /// How a hybrid queued lock is shared between its queue and newcomers.
+    #[inline]
+    fn sharing(&self) -> Sharing {
+        Sharing::LINUX
+    }
+    /// The caller has just taken a hybrid lock past its queue, and holds it. True: it was the last to do so; nobody may
+    /// until the head of the queue has had its turn. This bounds overtaking even while the head is off its CPU.
+    #[inline]
+    fn overtook(&self) -> bool {
+        false
+    }
+    /// A courteous head of the queue was kicked and found the lock taken again: leaves it to the others for a while.
+    #[inline]
+    fn nap(&self) {}
+    /// Monotonic time in nanoseconds, for the statistics.
+    fn now_ns(&self) -> u64;
+    /// Where the statistics go.
+    fn recorder(&self) -> &Self::Recorder;
+}
 
 /// The registration record of one CPU (Linux: `struct kvm_lock_waiting`).
 #[derive(Debug)]

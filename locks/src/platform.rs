@@ -1,7 +1,7 @@
 //! What a lock needs from the CPU beneath it.
 //!
-//! Capabilities are types. A lock that only needs atomics asks for [`Platform`]; one with queue nodes for [`Nodes`]; one
-//! that halts and kicks for [`Paravirt`]. A plain ticket lock therefore *cannot* kick.
+//! Capabilities are types. A lock that only needs atomics asks for [`Platform`]; one with queue nodes for [`Nodes`](crate::Nodes); one
+//! that halts and kicks for [`Paravirt`](crate::Paravirt). A plain ticket lock therefore *cannot* kick.
 
 #![expect(
     unsafe_code,
@@ -10,10 +10,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::paravirt::WaitTable;
-use crate::queue::NodeTable;
-use crate::sharing::Sharing;
-use crate::stats::{Event, Recorder};
+use crate::stats::Event;
 use crate::subword::{self, BYTE1, HIGH16, LOW8, LOW16};
 
 /// A CPU's number: dense, from 0. Not an APIC ID.
@@ -223,7 +220,7 @@ pub unsafe trait Platform {
         spin_until(self, word, budget, order, until)
     }
 
-    /// Counts `event` of a lock that has no [`Recorder`]: the native ones. A platform may forward it to its recorder.
+    /// Counts `event` of a lock that has no [`Recorder`](crate::Recorder): the native ones. A platform may forward it to its recorder.
     #[inline(always)]
     fn count(&self, _event: Event) {}
 
@@ -282,78 +279,4 @@ pub unsafe trait Interrupts: Platform {
     fn irq_restore(&self, enabled: bool);
     /// Whether the caller is a non-maskable interrupt's handler, which must not halt.
     fn in_nmi(&self) -> bool;
-}
-
-/// A CPU with queue nodes: four per CPU, one per context that can nest (task, softirq, hardirq, NMI).
-///
-/// # Safety
-/// All CPUs that share a lock must return the same table, with a place for each of their numbers.
-pub unsafe trait Nodes: Platform {
-    /// The queue nodes of all CPUs.
-    fn nodes(&self) -> &NodeTable<Self::Word>;
-}
-
-/// A CPU whose place in the machine's NUMA topology is known, for locks that prefer their own node.
-///
-/// Exclusion does not rest on it: a wrong answer costs time and fairness only.
-pub trait Numa: Nodes {
-    /// The NUMA node of `cpu`: dense, from 0, less than 65535.
-    fn numa_node(&self, cpu: CpuId) -> u32;
-    /// Monotonic time in nanoseconds: how long other nodes have been kept waiting.
-    fn monotonic_ns(&self) -> u64;
-    /// Whether the caller must not be kept waiting in favour of others: an interrupt's handler, interrupts masked, or a
-    /// real-time task.
-    fn is_urgent(&self) -> bool {
-        false
-    }
-}
-
-/// A virtual CPU: it can give its physical CPU back and be woken by another.
-///
-/// # Safety
-/// **Sticky kick**: a [`kick`](Paravirt::kick) that comes before its target halts makes the target's next halt return at
-/// once. **Kick after write**: the halt that takes a kick, or several, acquires what their senders wrote before them. All
-/// CPUs that share a lock must return the same [`waiting`](Paravirt::waiting) table.
-pub unsafe trait Paravirt: Interrupts {
-    /// Where the statistics go; `()` compiles them away.
-    type Recorder: Recorder;
-
-    /// Halts with interrupts masked (HLT): ends on a kick or an NMI, or for no reason.
-    fn halt_masked(&self);
-    /// Enables interrupts and halts as one indivisible step (`sti; hlt`); masks them again before it returns. Ends on a
-    /// kick or any interrupt, or for no reason.
-    fn halt_unmasked(&self);
-    /// Wakes `cpu` from its halt, now or when it next halts.
-    fn kick(&self, cpu: CpuId);
-    /// Whether the host has taken `cpu` off its physical CPU: a hint that may be stale.
-    fn is_preempted(&self, cpu: CpuId) -> bool;
-    /// Whether a waiter in a queue halts at once when the one before it [is preempted](Paravirt::is_preempted), as it does
-    /// when that one has halted. Linux 4.11 to 5.3: added by 75437bb304b2, taken back by 89340d0935c9, because one that gives
-    /// up makes all behind it give up.
-    #[inline]
-    fn halts_behind_preempted(&self) -> bool {
-        false
-    }
-    /// Who halts for which lock.
-    fn waiting(&self) -> &WaitTable<Self::Word, Self::Address>;
-    /// How many iterations a waiter spins before it halts.
-    fn spin_threshold(&self) -> Budget;
-    /// How a hybrid queued lock is shared between its queue and newcomers.
-    #[inline]
-    fn sharing(&self) -> Sharing {
-        Sharing::LINUX
-    }
-    /// The caller has just taken a hybrid lock past its queue, and holds it. True: it was the last to do so; nobody may
-    /// until the head of the queue has had its turn. This bounds overtaking even while the head is off its CPU.
-    #[inline]
-    fn overtook(&self) -> bool {
-        false
-    }
-    /// A courteous head of the queue was kicked and found the lock taken again: leaves it to the others for a while.
-    #[inline]
-    fn nap(&self) {}
-    /// Monotonic time in nanoseconds, for the statistics.
-    fn now_ns(&self) -> u64;
-    /// Where the statistics go.
-    fn recorder(&self) -> &Self::Recorder;
 }

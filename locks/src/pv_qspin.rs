@@ -33,22 +33,14 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::layout::{LOCKED, Layout, Narrow, PendingLayout};
-use crate::paravirt::kick;
-use crate::platform::{Nodes, Paravirt};
-use crate::pv_wait;
+use crate::paravirt::{Paravirt, kick};
+use crate::pv_wait::{self, HALTED, HASHED, LISTED, RUNNING};
 use crate::qspin::{Flavour, Turn, is_contended, lock_queued};
-use crate::queue::Waiter;
+use crate::queue::{Nodes, Waiter};
 use crate::raw::RawLock;
 use crate::stats::{Event, Recorder};
 use crate::steal::{Hybrid, StealOnce, Stealing, Unfair, take};
 use crate::steps::{AllSteps, Steps, unless_omitted};
-
-/// Value of the locked byte while the head of the queue is listed.
-pub(crate) const LISTED: u8 = 3;
-
-pub(crate) const RUNNING: u32 = 0;
-pub(crate) const HALTED: u32 = 1;
-pub(crate) const HASHED: u32 = 2;
 
 /// Queued, paravirtual; a newcomer tries once to take the lock past the queue (Linux 4.5 to 4.14).
 pub type PvQspin<L = Narrow, S = AllSteps> = PvQueued<StealOnce, L, S>;

@@ -24,8 +24,8 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::paravirt::{clock, halt, unlock_kick};
-use crate::platform::{Paravirt, Platform};
+use crate::paravirt::{Paravirt, clock, halt, unlock_kick};
+use crate::platform::Platform;
 use crate::raw::RawLock;
 use crate::stats::{Event, Recorder};
 use crate::steps::{AllSteps, Steps, unless_omitted};

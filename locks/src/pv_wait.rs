@@ -5,13 +5,19 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use crate::layout::{LOCKED, LOCKED_MASK, PENDING, PendingLayout};
-use crate::paravirt::halt_while;
-use crate::platform::{Budget, CpuId, Paravirt};
-use crate::pv_qspin::{HALTED, HASHED, LISTED, RUNNING};
+use crate::paravirt::{Paravirt, halt_while};
+use crate::platform::{Budget, CpuId};
 use crate::queue::{Node, Waiter};
 use crate::stats::{Event, Recorder};
 use crate::steal::{Stealing, take};
 use crate::steps::Steps;
+
+/// Value of the locked byte while the head of the queue is listed.
+pub(crate) const LISTED: u8 = 3;
+
+pub(crate) const RUNNING: u32 = 0;
+pub(crate) const HALTED: u32 = 1;
+pub(crate) const HASHED: u32 = 2;
 
 /// How many iterations lie between two looks at the predecessor's state, which is on its cache line.
 const PREDECESSOR_INTERVAL: u32 = 256;

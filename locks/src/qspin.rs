@@ -25,8 +25,8 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PENDING, PendingLayout};
-use crate::platform::{Budget, Nodes, Platform, wait_for};
-use crate::queue::{Waiter, claim, enter, leave, successor};
+use crate::platform::{Budget, Platform, wait_for};
+use crate::queue::{Nodes, Waiter, claim, enter, leave, successor};
 use crate::raw::RawLock;
 use crate::stats::Event;
 

@@ -7,11 +7,8 @@ use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::compiler_fence;
 
-use crate::layout::Layout;
-use crate::platform::{CpuId, Line, Nodes, Platform, Word, wait_for};
-
-/// Contexts that can nest on one CPU: task, softirq, hardirq, NMI.
-pub const NODES_PER_CPU: usize = 4;
+use crate::layout::{Layout, NODES_PER_CPU};
+use crate::platform::{CpuId, Line, Platform, Word, wait_for};
 
 /// One waiter's place in a queue. Half a cache line, like Linux's `struct qnode` (5.0 and later; from 4.2 on the
 /// paravirtual state lay on a second line).
@@ -100,6 +97,34 @@ impl<W: Word<u32>> NodeTable<W> {
     pub(crate) fn at<L: Layout>(&self, code: u32) -> &Node<W> {
         let (cpu, index) = L::decode(code);
         &self.of(cpu).nodes[index]
+    }
+}
+
+/// A CPU with queue nodes: four per CPU, one per context that can nest (task, softirq, hardirq, NMI).
+///
+/// # Safety
+/// All CPUs that share a lock must return the same table, with a place for each of their numbers.
+#[expect(
+    unsafe_code,
+    reason = "exclusion rests on what implements this trait: it is unsafe to implement"
+)]
+pub unsafe trait Nodes: Platform {
+    /// The queue nodes of all CPUs.
+    fn nodes(&self) -> &NodeTable<Self::Word>;
+}
+
+/// A CPU whose place in the machine's NUMA topology is known, for locks that prefer their own node.
+///
+/// Exclusion does not rest on it: a wrong answer costs time and fairness only.
+pub trait Numa: Nodes {
+    /// The NUMA node of `cpu`: dense, from 0, less than 65535.
+    fn numa_node(&self, cpu: CpuId) -> u32;
+    /// Monotonic time in nanoseconds: how long other nodes have been kept waiting.
+    fn monotonic_ns(&self) -> u64;
+    /// Whether the caller must not be kept waiting in favour of others: an interrupt's handler, interrupts masked, or a
+    /// real-time task.
+    fn is_urgent(&self) -> bool {
+        false
     }
 }
 

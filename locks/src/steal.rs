@@ -3,7 +3,8 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::layout::{LOCKED, LOCKED_MASK, PENDING};
-use crate::platform::{Paravirt, Platform};
+use crate::paravirt::Paravirt;
+use crate::platform::Platform;
 use crate::qspin;
 use crate::sharing::Sharing;
 

@@ -16,9 +16,9 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow};
-use crate::platform::{Budget, Nodes, wait_for};
+use crate::platform::{Budget, wait_for};
 use crate::qspin::{Flavour, Turn, is_contended, lock_queued};
-use crate::queue::{Waiter, successor};
+use crate::queue::{Nodes, Waiter, successor};
 use crate::raw::RawLock;
 use crate::steal::{Stealing, Unfair, take};
 

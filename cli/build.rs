@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Whatever can change how a run goes.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "abi",
     "cli/src",
     "experiments",
@@ -14,6 +14,7 @@ const SOURCES: [&str; 10] = [
     "locks",
     "machine",
     "platforms/sim",
+    "real-host/src",
     "workloads",
 ];
 

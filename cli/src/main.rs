@@ -21,9 +21,9 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use holdfast_lab::compare::CompareError;
 use holdfast_lab::diagnostic::Problems;
-use holdfast_lab::reality::linux::KernelError;
 use holdfast_lab::results::ReadError;
 use holdfast_lab::trace::TraceError;
+use holdfast_real_host::linux::KernelError;
 
 use crate::args::{Cli, Command};
 use crate::output::say;

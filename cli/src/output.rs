@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::refused::Refused;
 
-pub use holdfast_lab::shown::{number, optional, percent};
+pub use holdfast_lab::display::{number, optional, percent};
 
 /// Says something to whoever watches, as `eprintln!` does; that nobody can hear it ends nothing.
 macro_rules! say {

@@ -6,12 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod amount;
-pub mod bench;
-pub mod calibrate;
 pub mod collect;
 pub mod compare;
 pub mod determinism;
 pub mod diagnostic;
+pub mod display;
 pub mod document;
 pub mod draft;
 pub mod experiment;
@@ -21,13 +20,11 @@ pub mod groups;
 pub mod keys;
 pub mod plan;
 pub mod profile;
-pub mod reality;
 pub mod replay;
 pub mod report;
 pub mod results;
 pub mod run;
 pub mod shipped;
-pub mod shown;
 pub mod stats;
 pub mod trace;
 pub mod validate;

@@ -12,9 +12,9 @@ mod share;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::compare;
+use crate::display::{HOST_TOLD, convoys_note, host_told, number, percent, result_heads, result_row, verdict};
 use crate::explain::{self, Explanation, Row, TELLING, TELLING_OF_HOST};
 use crate::results::Results;
-use crate::shown::{HOST_TOLD, convoys_note, host_told, number, percent, result_heads, result_row, verdict};
 
 /// Colours and marks, of pages and of drawings.
 const MARKS: &str = include_str!("report/marks.css");

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use holdfast_lab::bench::{self, Report, Settings};
+use holdfast_real_host::bench::{self, Report, Settings};
 
 use crate::Done;
 use crate::args::{BenchArgs, Format};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::bail;
-use holdfast_lab::calibrate::{self, CalibrateError, Calibration, Settings};
 use holdfast_lab::file;
 use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::shipped::{self, MACHINES};
+use holdfast_real_host::calibrate::{self, CalibrateError, Calibration, Settings};
 
 use crate::Done;
 use crate::args::{CalibrateArgs, Format};

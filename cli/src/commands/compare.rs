@@ -1,8 +1,8 @@
 //! `holdfast compare`.
 
 use holdfast_lab::compare;
+use holdfast_lab::display::verdict;
 use holdfast_lab::results;
-use holdfast_lab::shown::verdict;
 
 use crate::Done;
 use crate::args::{CompareArgs, Format};

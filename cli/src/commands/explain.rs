@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use comfy_table::CellAlignment;
+use holdfast_lab::display::{HOST_TOLD, host_told};
 use holdfast_lab::explain::{self, Explanation, Row, TELLING, TELLING_OF_HOST};
 use holdfast_lab::results::{self, Results};
-use holdfast_lab::shown::{HOST_TOLD, host_told};
 
 use super::run::finish;
 use crate::Done;

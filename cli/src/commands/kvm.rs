@@ -4,15 +4,15 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use holdfast_lab::bench::Machine;
 use holdfast_lab::plan::{Options, Plan};
-use holdfast_lab::reality::doctor::{self, Check, Report, Verdict};
-use holdfast_lab::reality::linux::{self, KernelPath, Linux};
-use holdfast_lab::reality::{kvm as here, tracing};
 use holdfast_lab::replay::quoted;
 use holdfast_lab::results;
 use holdfast_lab::run::Runner;
 use holdfast_lab::{collect, file, trace};
+use holdfast_real_host::doctor::{self, Check, Report, Verdict};
+use holdfast_real_host::linux::{self, KernelPath, Linux};
+use holdfast_real_host::machine::Machine;
+use holdfast_real_host::{kvm as here, tracing};
 
 use crate::Done;
 use crate::args::{DoctorArgs, Format, KvmArgs, KvmCommand, KvmRunArgs, LinuxPath, VERSION};

@@ -5,9 +5,9 @@ use std::path::Path;
 use holdfast_lab::collect;
 use holdfast_lab::compare;
 use holdfast_lab::determinism::first_difference;
+use holdfast_lab::display::{self, verdict};
 use holdfast_lab::plan::Plan;
 use holdfast_lab::results::{Results, path_in};
-use holdfast_lab::shown::{self, verdict};
 
 use crate::Done;
 use crate::args::{Format, RunArgs, VERSION};
@@ -83,11 +83,11 @@ pub fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
         "machine {}, {runs}, scale {}, version {VERSION}\n",
         results.machine, results.scale
     ))?;
-    let heads = shown::result_heads(metric, unit);
+    let heads = display::result_heads(metric, unit);
     let header = heads.each_ref().map(String::as_str);
     let mut table = output::table(&header, 3);
     for case in &results.cases {
-        table.add_row(shown::result_row(case));
+        table.add_row(display::result_row(case));
     }
     output::line(&table.to_string())?;
     let mut notes = String::new();
@@ -105,7 +105,7 @@ pub fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
             results.scale
         ));
     }
-    notes.push_str(&format!("\n{}\n", shown::convoys_note(results.are_of_real_host())));
+    notes.push_str(&format!("\n{}\n", display::convoys_note(results.are_of_real_host())));
     for row in compare::variants(results, None)?.rows {
         let verdict = verdict(&row);
         notes.push_str(&format!(

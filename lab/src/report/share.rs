@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use super::spoken;
+use crate::display::percent;
 use crate::explain::{Explanation, Row};
-use crate::shown::percent;
 
 /// A group of causes, its class in the style sheet and its name.
 struct Group {

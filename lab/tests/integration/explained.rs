@@ -1,10 +1,10 @@
 //! Comparing, explaining, validating.
 
 use holdfast_lab::compare::{self, CompareError};
+use holdfast_lab::display;
 use holdfast_lab::explain;
 use holdfast_lab::report;
 use holdfast_lab::results::{self, Results};
-use holdfast_lab::shown;
 use holdfast_lab::stats::{Method, Verdict};
 use holdfast_lab::validate::validate;
 
@@ -135,7 +135,7 @@ fn nothing_is_said_of_convoys_where_nobody_can_know() {
         {
             assert!((0.0..1.0).contains(&told.without_cpu) && told.ran_s > 0.0, "{told:?}");
         }
-        let row = shown::result_row(&results.cases[0]);
+        let row = display::result_row(&results.cases[0]);
         assert_eq!(row[9], "not known");
         let page = report::html(&results);
         for (words, said) in [

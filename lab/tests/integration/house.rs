@@ -26,11 +26,13 @@ const EDGES: &[(&str, &[&str])] = &[
         "platforms/kvm/image",
         &["abi", "guest", "locks", "protocol", "words", "workloads"],
     ),
+    ("lab", &["host", "locks", "machine", "sim", "workloads"]),
     (
-        "lab",
+        "real-host",
         &[
             "host",
             "kvm",
+            "lab",
             "locks",
             "machine",
             "peers",
@@ -39,7 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "workloads",
         ],
     ),
-    ("cli", &["lab"]),
+    ("cli", &["lab", "real-host"]),
 ];
 
 fn root() -> PathBuf {

@@ -1,0 +1,272 @@
+//! `holdfast validate --against threads|kvm`: predicted against measured on this very machine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use holdfast_lab::file;
+use holdfast_lab::profile::MachineProfile;
+use holdfast_lab::run::Failure;
+use holdfast_real_host::calibrate::{self, Calibration, Host};
+use holdfast_real_host::machine::Machine;
+use holdfast_real_host::validate::judge::{GOAL, Judgement, Row, judge};
+use holdfast_real_host::validate::{LockKind, guests, threads};
+use serde::Serialize;
+
+use crate::Done;
+use crate::args::{Against, Format, ValidateArgs};
+use crate::output::{self, say};
+use crate::progress::Bar;
+use crate::refused::Refused;
+use crate::signal;
+
+/// What the check says, schema `holdfast.reality/1`.
+#[derive(Serialize)]
+struct Report<'r> {
+    schema: &'static str,
+    against: &'static str,
+    machine: Machine,
+    host: &'r Host,
+    calibration: Option<&'r Calibration>,
+    profile: String,
+    seconds: f64,
+    complete: bool,
+    #[serde(flatten)]
+    judgement: &'r Judgement,
+}
+
+/// Runs the locks on host threads, or in guests, and in the simulator.
+pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
+    let begun = Instant::now();
+    let on_kvm = args.against == Against::Kvm;
+    let file = if on_kvm {
+        "reality-kvm.json"
+    } else {
+        "reality-threads.json"
+    };
+    let path = args.out.as_ref().map(|folder| folder.join(file));
+    output::check(path.as_deref())?;
+    if on_kvm {
+        super::kvm::usable("validate --against kvm")?;
+    }
+    let locks = args
+        .locks
+        .iter()
+        .map(|name| lock(name))
+        .collect::<Result<Vec<_>, _>>()?;
+    let given = args.profile.as_deref().map(super::calibrate::profile).transpose()?;
+    let base = super::calibrate::profile(holdfast_lab::shipped::DEFAULT_MACHINE)?;
+    let calibration = match given {
+        Some(_) => None,
+        None => match super::calibrate::run(&calibration_settings(on_kvm), &base)? {
+            None => return Ok(Done::Interrupted),
+            found => found,
+        },
+    };
+    let host = calibration
+        .as_ref()
+        .map_or_else(Host::here, |calibration| calibration.host.clone());
+    let profile = given
+        .as_ref()
+        .or(calibration.as_ref().map(|calibration| &calibration.profile));
+    let profile = profile.unwrap_or(&base);
+    let (rows, failure) = compare(args, &locks, profile, &host)?;
+    let complete = !signal::is_called_off();
+    let judgement = judge(rows);
+    let report = Report {
+        schema: "holdfast.reality/1",
+        against: if on_kvm { "kvm" } else { "threads" },
+        machine: Machine::here(),
+        host: &host,
+        calibration: calibration.as_ref(),
+        profile: profile.name.clone(),
+        seconds: begun.elapsed().as_secs_f64(),
+        complete,
+        judgement: &judgement,
+    };
+    let text = serde_json::to_string_pretty(&report)?;
+    let written = path.map(|path| file::write(&path, text.as_bytes()).map(|()| path));
+    let written = written.transpose();
+    if let Ok(Some(path)) = &written {
+        say!("{}", path.display());
+    }
+    match args.format {
+        Format::Json => output::json(&report)?,
+        Format::Table => {
+            if let Some(calibration) = &calibration {
+                super::calibrate::show(calibration)?;
+                output::line("")?;
+            }
+            show(&judgement)?;
+        }
+    }
+    let retries: u32 = judgement.rows.iter().map(|row| row.retries).sum();
+    if retries > 0 {
+        say!("warning: {retries} measurements failed and were repeated:");
+    }
+    for row in &judgement.rows {
+        for failure in &row.lost {
+            let first = failure.lines().next().unwrap_or_default();
+            say!("  {}, {} ns, {}: {first}", row.threads, row.section_ns, row.lock);
+        }
+    }
+    written?;
+    if !complete {
+        say!(
+            "incomplete: interrupted before all was compared: {} rows are kept",
+            judgement.rows.len()
+        );
+        return Ok(Done::Interrupted);
+    }
+    if let Some(failure) = &failure {
+        say!("error: a measurement failed again and again: {failure}");
+    }
+    let failed = failure.is_some() || judgement.rows.iter().any(|row| row.predicted.is_none());
+    Ok(if failed { Done::Failed } else { Done::Whole })
+}
+
+/// The rows that came to their end, and what kept the others from it.
+fn compare(
+    args: &ValidateArgs,
+    locks: &[LockKind],
+    profile: &MachineProfile,
+    host: &Host,
+) -> anyhow::Result<(Vec<Row>, Option<Failure>)> {
+    let rows = Arc::new(Mutex::new(Vec::new()));
+    let bar = Arc::new(Bar::counted("steps"));
+    let (kept, shown) = (Arc::clone(&rows), Arc::clone(&bar));
+    let (profile, host) = (profile.clone(), host.clone());
+    let on_kvm = args.against == Against::Kvm;
+    let (mut of_guests, mut of_threads) = (guests::Settings::default(), threads::Settings::default());
+    if let Some(rounds) = args.seeds {
+        (of_guests.rounds, of_threads.rounds) = (rounds, rounds);
+    }
+    let settings = &mut of_guests;
+    narrow(
+        args,
+        locks,
+        &mut settings.locks,
+        &mut settings.vcpus,
+        &mut settings.sections_ns,
+    );
+    let settings = &mut of_threads;
+    narrow(
+        args,
+        locks,
+        &mut settings.locks,
+        &mut settings.threads,
+        &mut settings.sections_ns,
+    );
+    let outcome = signal::unless_called_off(move |call_off| {
+        let done = AtomicU64::new(0);
+        let step = &mut |what: &str, total: u64| {
+            shown.at(done.fetch_add(1, Ordering::Relaxed), total, what);
+            signal::unless(call_off)
+        };
+        let keep = &mut |row| kept.lock().unwrap_or_else(PoisonError::into_inner).push(row);
+        if on_kvm {
+            return guests::compare(&of_guests, &profile, &host, call_off, step, keep);
+        }
+        threads::compare(&of_threads, &profile, &host, call_off, step, keep);
+        Ok(())
+    })?;
+    bar.finish();
+    let rows = rows.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok((rows, outcome.and_then(Result::err)))
+}
+
+fn lock(name: &str) -> Result<LockKind, Refused> {
+    name.parse()
+        .map_err(|_| Refused::among(name, LockKind::ALL.iter().map(|kind| kind.name())))
+}
+
+fn calibration_settings(guests: bool) -> calibrate::Settings {
+    calibrate::Settings {
+        guests,
+        ..calibrate::Settings::default()
+    }
+}
+
+/// Restricts what is compared to what `args` name.
+fn narrow(
+    args: &ValidateArgs,
+    named: &[LockKind],
+    locks: &mut Vec<LockKind>,
+    contenders: &mut Vec<u32>,
+    sections: &mut Vec<u64>,
+) {
+    if !named.is_empty() {
+        *locks = named.to_vec();
+    }
+    if !args.contenders.is_empty() {
+        contenders.clone_from(&args.contenders);
+    }
+    if !args.sections.is_empty() {
+        sections.clone_from(&args.sections);
+    }
+}
+
+fn show(judgement: &Judgement) -> anyhow::Result<()> {
+    let header = [
+        "threads or vCPUs",
+        "section, ns",
+        "lock",
+        "measured, 1/s",
+        "range",
+        "predicted, 1/s",
+        "ratio",
+        "log ratio",
+    ];
+    let mut table = output::table(&header, 3);
+    for row in &judgement.rows {
+        let range = row
+            .samples
+            .iter()
+            .copied()
+            .fold((f64::INFINITY, 0.0f64), |(low, high), sample| {
+                (low.min(sample), high.max(sample))
+            });
+        table.add_row([
+            row.threads.to_string(),
+            row.section_ns.to_string(),
+            row.lock.clone(),
+            output::number(row.measured),
+            format!("{} - {}", output::number(range.0), output::number(range.1)),
+            output::optional(row.predicted),
+            output::optional(row.predicted.map(|predicted| predicted / row.measured)),
+            row.log_ratio()
+                .map_or_else(|| "-".to_owned(), |log| format!("{log:+.2}")),
+        ]);
+    }
+    output::line(&table.to_string())?;
+    let mut table = output::table(
+        &[
+            "threads or vCPUs",
+            "section, ns",
+            "median |log ratio|",
+            "pairs told apart",
+            "in the right order",
+        ],
+        2,
+    );
+    for topology in &judgement.topologies {
+        table.add_row([
+            topology.threads.to_string(),
+            topology.section_ns.to_string(),
+            topology
+                .median_log_ratio
+                .map_or_else(|| "-".to_owned(), |log| format!("{log:.2}")),
+            topology.pairs.to_string(),
+            topology.pairs_right.to_string(),
+        ]);
+    }
+    output::line(&format!("\n{table}"))?;
+    let median = judgement
+        .median_log_ratio
+        .map_or_else(|| "-".to_owned(), |log| format!("{log:.2}"));
+    let verdict = if judgement.goal_reached { "reached" } else { "MISSED" };
+    output::line(&format!(
+        "\nmedian |log ratio| over all rows: {median}; the goal of ln {GOAL} = {:.2} is {verdict}",
+        GOAL.ln()
+    ))
+}

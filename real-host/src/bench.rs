@@ -1,0 +1,172 @@
+//! The locks on this very machine, beside their peers.
+//!
+//! Every contestant is measured in the same run, round-robin: round 1 of each, then round 2 of each, so that a disturbance
+//! hits all alike. Figures are medians over rounds. A row's ratio compares it with the best *peer* of its table: what
+//! somebody would use who does not use Holdfast.
+
+mod contended;
+mod contestant;
+mod report;
+mod rows;
+mod uncontended;
+
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use report::{Contended, ContendedRow, Report, SCHEMA, Uncontended, UncontendedRow, Waits};
+pub use rows::{Table, tables};
+
+use contended::{Cell, Clock};
+use contestant::{CONTESTANTS, Contestant};
+
+use crate::work::Work;
+
+/// Whose lock it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Of this project.
+    Holdfast,
+    /// Somebody else's.
+    Peer,
+}
+
+/// For how long later comers may take the lock before somebody who waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overtaking {
+    /// First come, first served.
+    Never,
+    /// For one turn of about so many nanoseconds for each waiter before it, and one for itself.
+    Turns {
+        /// A turn.
+        ns: u64,
+    },
+    /// For as long as it has bad luck: nothing is promised, or only on average.
+    Unbounded,
+}
+
+/// What is measured, and for how long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// How often everything is repeated.
+    pub rounds: u32,
+    /// How long each contended measurement of each round lasts.
+    pub cell_ms: u64,
+    /// Lock and unlock so many times in each uncontended measurement of each round.
+    pub uncontended_iterations: u32,
+    /// Numbers of threads.
+    pub threads: Vec<u32>,
+    /// Lengths of the critical section.
+    pub sections_ns: Vec<u64>,
+    /// Keep each thread on one CPU, threads dealt to CPUs in turn. Otherwise the system places them, and two threads that
+    /// it puts on one CPU never meet.
+    pub pin: bool,
+    /// Only these locks; all if empty.
+    pub locks: Vec<String>,
+}
+
+impl Settings {
+    /// A few minutes.
+    pub fn full() -> Self {
+        Settings {
+            rounds: 5,
+            cell_ms: 200,
+            uncontended_iterations: 200_000,
+            threads: vec![1, 2, 4, 8, 16, 32],
+            sections_ns: vec![100, 5000],
+            pin: true,
+            locks: Vec::new(),
+        }
+    }
+
+    /// Half a minute; noisy.
+    pub fn quick() -> Self {
+        Settings {
+            rounds: 3,
+            cell_ms: 50,
+            threads: vec![1, 2, 8, 32],
+            ..Settings::full()
+        }
+    }
+
+    fn takes_part(&self, name: &str) -> bool {
+        self.locks.is_empty() || self.locks.iter().any(|lock| lock == name)
+    }
+}
+
+/// The names of all contestants that [`Settings::locks`] can choose from.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CONTESTANTS.iter().map(|contestant| contestant.name)
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Measurements done.
+    pub done: u64,
+    /// Measurements in all.
+    pub total: u64,
+    /// What was measured last.
+    pub what: &'a str,
+}
+
+/// Measures what the settings of `report` say, and enters each table there as soon as it is complete: whoever holds the other
+/// end has that much, whatever becomes of the rest. `progress` is called after each measurement and may stop the run.
+pub fn run(report: &Mutex<Report>, mut progress: impl FnMut(Progress<'_>) -> ControlFlow<()>) {
+    let settings = enter(report, |report| report.settings.clone());
+    let contestants: Vec<&Contestant> = CONTESTANTS
+        .iter()
+        .filter(|contestant| settings.takes_part(contestant.name))
+        .collect();
+    let cells = settings.sections_ns.len() * settings.threads.len();
+    let total = (cells as u64 + 1) * u64::from(settings.rounds) * contestants.len() as u64;
+    let mut done = 0;
+    let mut step = |what: &str| {
+        done += 1;
+        progress(Progress { done, total, what })
+    };
+    let flow = fill(report, &settings, &contestants, &mut step);
+    enter(report, |report| {
+        report.complete = flow.is_continue();
+        report.machine.note_load_after();
+    });
+}
+
+/// Lets `change` at the report, of which a thread that panicked has spoilt nothing.
+fn enter<T>(report: &Mutex<Report>, change: impl FnOnce(&mut Report) -> T) -> T {
+    change(&mut report.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn fill(
+    report: &Mutex<Report>,
+    settings: &Settings,
+    contestants: &[&Contestant],
+    step: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let uncontended = uncontended::measure(contestants, settings, step)?;
+    enter(report, |report| report.uncontended = Some(uncontended));
+    let clock = Clock::calibrated();
+    for &section_ns in &settings.sections_ns {
+        let work = Work::lasting(Duration::from_nanos(section_ns));
+        for &threads in &settings.threads {
+            let cell = Cell {
+                threads,
+                work,
+                duration: Duration::from_millis(settings.cell_ms),
+                pin: settings.pin,
+            };
+            let rows = contended::measure(contestants, &cell, clock, settings.rounds, step)?;
+            let table = Contended {
+                threads,
+                section_ns,
+                rows,
+            };
+            enter(report, |report| report.contended.push(table));
+        }
+    }
+    ControlFlow::Continue(())
+}

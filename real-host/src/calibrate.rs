@@ -1,0 +1,200 @@
+//! `holdfast calibrate`: this machine's few parameters, by small benchmarks, as a machine profile.
+//!
+//! - **Measured or copied, and said so.** Each cost is the median of many short samples, with the spread of their middle half;
+//!   what cannot be measured from a program is copied from a named profile and stays uncertain.
+//! - **Parts of what was measured.** A program sees sums: a kick, a system call, a wake-up. How they are made up the simulator
+//!   knows: the same small benchmarks run there, one after another, and each determines the one cost that those before it have
+//!   left open. All of them run once more with the new profile ([`Closure`]): what does not come out there was divided wrongly.
+//! - **No contended lock.** Nothing here waits for one.
+
+mod fit;
+mod guest;
+mod kernel;
+mod memory;
+mod micro;
+mod noise;
+mod pauses;
+mod profile;
+mod sample;
+mod stage;
+mod system;
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+
+use holdfast_lab::profile::MachineProfile;
+use holdfast_locks::Budget;
+use holdfast_sim::Waits;
+use serde::Serialize;
+
+use crate::machine::Machine;
+
+pub use micro::Micro;
+pub use noise::Noise;
+pub use profile::to_toml;
+pub use sample::Sampled;
+pub use stage::machine_of;
+pub use system::Host;
+
+/// Name and version of the schema.
+pub const SCHEMA: &str = "holdfast.calibration/1";
+
+/// What is measured, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Samples of each figure.
+    pub samples: u32,
+    /// For how long the machine is watched before and after, in milliseconds.
+    pub watch_ms: u64,
+    /// Whether guests on this host's KVM measure, too: what exits and kicks cost, and instructions in a guest.
+    pub guests: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            samples: 101,
+            watch_ms: 500,
+            guests: false,
+        }
+    }
+}
+
+/// A measured parameter.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Parameter {
+    /// The cost's name in profiles.
+    pub name: &'static str,
+    /// Its value, in nanoseconds.
+    pub ns: f64,
+    /// How it was measured.
+    pub how: String,
+    /// What it was computed from.
+    pub samples: Sampled,
+}
+
+/// A small benchmark on the machine itself and in the simulator.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Closure {
+    /// Which.
+    pub benchmark: &'static str,
+    /// Nanoseconds here.
+    pub measured_ns: f64,
+    /// Nanoseconds in the simulator, with the profile that was made of all of them; null if it could not run there.
+    pub simulated_ns: Option<f64>,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Calibration {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The profile that lent what could not be measured.
+    pub base: String,
+    /// How quiet it was.
+    pub noise: Noise,
+    /// What was measured.
+    pub parameters: Vec<Parameter>,
+    /// Names of the costs that were copied.
+    pub copied: Vec<&'static str>,
+    /// The same benchmarks on both sides.
+    pub closure: Vec<Closure>,
+    /// The host's own settings.
+    pub host: Host,
+    /// What to give `--set` beside the profile.
+    pub settings: Vec<String>,
+    /// The profile.
+    #[serde(skip)]
+    pub profile: MachineProfile,
+}
+
+/// Why there is no calibration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CalibrateError {
+    /// Called off.
+    CalledOff,
+    /// Fewer than two CPUs may be used.
+    OneCpu,
+    /// Something could not be measured.
+    Unmeasured(&'static str),
+}
+
+impl std::fmt::Display for CalibrateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CalibrateError::CalledOff => write!(f, "called off"),
+            CalibrateError::OneCpu => write!(f, "found one CPU that this process may use, expected two at least"),
+            CalibrateError::Unmeasured(what) => write!(f, "cannot measure {what}: no sample came out"),
+        }
+    }
+}
+
+impl std::error::Error for CalibrateError {}
+
+/// How threads wait, here and in the simulator: what this process is set to.
+pub fn waits() -> Waits {
+    Waits {
+        spin_threshold: Budget(holdfast_threads::spin_threshold().0),
+        turn_ns: u64::try_from(holdfast_threads::turn().as_nanos()).unwrap_or(u64::MAX),
+    }
+}
+
+/// Measures, with `base` for what cannot be measured. `step` is told what comes next and may stop it.
+///
+/// # Errors
+/// If it was stopped, or this machine cannot be measured.
+pub fn calibrate(
+    settings: &Settings,
+    base: &MachineProfile,
+    step: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<Calibration, CalibrateError> {
+    let mut step = |what: &str| match step(what) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(CalibrateError::CalledOff),
+    };
+    let mut machine = Machine::here();
+    if machine.cpus < 2 {
+        return Err(CalibrateError::OneCpu);
+    }
+    step("how quiet the machine is")?;
+    let before = noise::watch(settings.watch_ms);
+    let host = Host::here();
+    let mut parameters = memory::measure(settings.samples, &mut step)?;
+    let readings = system::read(settings.samples, &before, &mut step)?;
+    parameters.extend(system::seen(&readings));
+    step("how quiet the machine is")?;
+    let after = noise::watch(settings.watch_ms);
+    machine.note_load_after();
+    let mut profile = profile::build(base, &parameters, &machine);
+    step("the same benchmarks in the simulator")?;
+    let divided = system::divide(&mut profile, &host, &readings.measured, &system::COSTS);
+    parameters.extend(divided);
+    let mut closure = stage::closure(&profile, &host, &readings.measured);
+    if settings.guests {
+        // A guest's figures take the place of a program's: what locks cost there is the subject then.
+        let found = guest::measure(settings.samples, &host, &mut step)?;
+        step("the same benchmarks in simulated guests")?;
+        profile.pauses = pauses::of_this_host();
+        for parameter in guest::refine(&mut profile, &host, &found, &guest::COSTS) {
+            parameters.retain(|other| other.name != parameter.name);
+            parameters.push(parameter);
+        }
+        closure.extend(guest::closure(&profile, &host, &found));
+    }
+    let copied = profile::copied(&parameters);
+    Ok(Calibration {
+        schema: SCHEMA,
+        machine,
+        base: base.name.clone(),
+        noise: before.worse(after),
+        copied,
+        parameters,
+        closure,
+        settings: host.settings(),
+        host,
+        profile,
+    })
+}

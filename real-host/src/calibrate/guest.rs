@@ -1,0 +1,196 @@
+//! What only a guest can measure of a machine and its host's KVM: exits, injection, kicks, and what instructions cost there.
+//!
+//! **One source**: the small benchmarks ([`holdfast_workloads::micro`]) run in a guest on this host's KVM and in the simulator,
+//! and one after another each of them determines the one cost that those before it have left open.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use holdfast_kvm::{Options, Task, Vm, run};
+use holdfast_lab::profile::MachineProfile;
+use holdfast_lab::shipped;
+use holdfast_sim::{Config, run_images};
+pub use holdfast_workloads::Micro;
+use holdfast_workloads::micro::{MEDIAN, QUARTER, THREE_QUARTERS, micro as image};
+
+use super::fit::fit_all;
+use super::kernel;
+use super::sample::Sampled;
+use super::stage::machine_of;
+use super::system::Host;
+use super::{CalibrateError, Closure, Parameter};
+use crate::kvm::run_within;
+
+/// A benchmark that runs in guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bench {
+    /// On bare CPUs.
+    Bare(Micro),
+    /// A system call of the guest kernel's.
+    Call,
+}
+
+impl Bench {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Bench> {
+        Micro::ALL.into_iter().map(Bench::Bare).chain([Bench::Call])
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bench::Bare(micro) => micro.name(),
+            Bench::Call => "guest kernel: a system call with a free spinlock",
+        }
+    }
+}
+
+/// What each benchmark came to.
+pub type Found = BTreeMap<Bench, Sampled>;
+
+/// Real time after which a guest that measures counts as hung.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Runs of [`Bench::Call`] in each round.
+const CALL_RUNS: u32 = 5;
+/// Guest memory: image, stacks, samples.
+const MEMORY_BYTES: u64 = 32 << 20;
+/// Samples in the simulator, where only the first few differ.
+const SIMULATED_SAMPLES: u32 = 9;
+
+/// Which cost each benchmark determines, in the order in which they do: each depends on its own cost and those before it. Kicking
+/// a vCPU that sleeps determines none: what it is made of is known by then, and whether it comes out says how well.
+///
+/// Sums that no guest can divide are left whole: the way out and back is in `exit_software`, and what an interrupt takes beside
+/// its exits in `apic_deliver`.
+pub const COSTS: [(Bench, &str); 14] = [
+    (Bench::Bare(Micro::Load), "load_hit"),
+    (Bench::Bare(Micro::Store), "store"),
+    (Bench::Bare(Micro::Exchange), "rmw_hit"),
+    (Bench::Bare(Micro::Fence), "fence"),
+    (Bench::Bare(Micro::Pause), "pause"),
+    (Bench::Bare(Micro::Line), "transfer_socket"),
+    (Bench::Bare(Micro::Cpuid), "exit_software"),
+    (Bench::Bare(Micro::Hypercall), "hypercall"),
+    (Bench::Bare(Micro::Msr), "msr"),
+    (Bench::Bare(Micro::Taken), "tick"),
+    (Bench::Bare(Micro::SelfIpi), "apic_deliver"),
+    (Bench::Bare(Micro::KickHere), "vcpu_load"),
+    (Bench::Bare(Micro::KickThere), "idle_exit"),
+    (Bench::Call, "guest_code"),
+];
+
+/// Times that all benchmarks are run, one after another: a CPU that other tenants slow down for seconds does not make one cost
+/// dear and the next one cheap.
+const ROUNDS: u32 = 3;
+
+/// Runs all benchmarks in guests on this host's KVM: of each the round whose median is the middle one.
+///
+/// # Errors
+/// If it was stopped, or a guest did not come to its end twice.
+pub fn measure(
+    samples: u32,
+    host: &Host,
+    step: &mut dyn FnMut(&str) -> Result<(), CalibrateError>,
+) -> Result<Found, CalibrateError> {
+    let samples = samples.div_ceil(ROUNDS);
+    let mut rounds: BTreeMap<Bench, Vec<Sampled>> = BTreeMap::new();
+    for _ in 0..ROUNDS {
+        for bench in Bench::all() {
+            step(bench.name())?;
+            // Once more where a guest was lost, as nested and emulated hosts do now and then.
+            let sampled = here(bench, samples, host).or_else(|| here(bench, samples, host));
+            let sampled = sampled.ok_or(CalibrateError::Unmeasured(bench.name()))?;
+            rounds.entry(bench).or_default().push(sampled);
+        }
+    }
+    let middle = |(bench, mut rounds): (Bench, Vec<Sampled>)| {
+        rounds.sort_by(|one, other| one.median_ns.total_cmp(&other.median_ns));
+        (bench, rounds.swap_remove(rounds.len() / 2))
+    };
+    Ok(rounds.into_iter().map(middle).collect())
+}
+
+/// Runs `bench` in guests on this host's KVM.
+fn here(bench: Bench, samples: u32, host: &Host) -> Option<Sampled> {
+    match bench {
+        Bench::Bare(micro) => bare(micro, samples),
+        Bench::Call => {
+            let config = kernel::config(&shipped::default_machine(), host)?;
+            let runs = (0..CALL_RUNS)
+                .filter_map(|_| kernel::time(&config, |config, call_off| run_within(config, LIMIT, call_off)));
+            Sampled::of(runs.collect())
+        }
+    }
+}
+
+/// Runs `micro` on the bare CPUs of a guest on this host's KVM.
+fn bare(micro: Micro, samples: u32) -> Option<Sampled> {
+    let places = micro.places();
+    let vm = Vm::new("measured", places.len() as u32, Task::Micro { micro, samples })
+        .pinned(places.iter().map(|&cpu| vec![cpu]).collect())
+        .memory(MEMORY_BYTES)
+        .halt_poll_ns(0);
+    let options = Options {
+        limit: LIMIT,
+        ..Options::default()
+    };
+    let report = run(&[vm], &options).ok()?;
+    sampled(samples, &report.vms[0].counters)
+}
+
+/// Runs `bench` in guests of the simulator.
+pub fn simulated(bench: Bench, samples: u32, profile: &MachineProfile, host: &Host) -> Option<Sampled> {
+    match bench {
+        Bench::Bare(micro) => {
+            let config = config(micro, profile, host)?;
+            let guest = |_: &holdfast_sim::Vm, machine| image(machine, micro, samples);
+            let outcome = run_images(&config, &AtomicBool::new(false), guest).ok()?;
+            sampled(samples, &outcome.vms[0].counters)
+        }
+        Bench::Call => Sampled::of(vec![kernel::time(&kernel::config(profile, host)?, holdfast_sim::run)?]),
+    }
+}
+
+fn config(micro: Micro, profile: &MachineProfile, host: &Host) -> Option<Config> {
+    let mut config = machine_of(profile, host)?;
+    let vm = &mut config.vms[0];
+    vm.name = "measured".to_owned();
+    vm.bare_metal = false;
+    vm.vcpus = micro.places().len() as u32;
+    vm.affinity = micro.places().iter().map(|&cpu| vec![cpu]).collect();
+    vm.host.halt_poll_cap_ns = Some(0);
+    Some(config)
+}
+
+fn sampled(samples: u32, counters: &BTreeMap<String, u64>) -> Option<Sampled> {
+    let ns = |name: &str| counters.get(name).map(|&picos| picos as f64 / 1000.0);
+    Some(Sampled {
+        count: samples as usize,
+        median_ns: ns(MEDIAN)?,
+        quarter_ns: ns(QUARTER)?,
+        three_quarters_ns: ns(THREE_QUARTERS)?,
+    })
+}
+
+/// Puts into `profile` what `found` says of it, by the costs that `costs` name, and returns that.
+pub fn refine(
+    profile: &mut MachineProfile,
+    host: &Host,
+    found: &Found,
+    costs: &[(Bench, &'static str)],
+) -> Vec<Parameter> {
+    fit_all(profile, costs, Bench::name, found, |bench, profile| {
+        simulated(bench, SIMULATED_SAMPLES, profile, host)
+    })
+}
+
+/// All benchmarks on both sides.
+pub fn closure(profile: &MachineProfile, host: &Host, found: &Found) -> Vec<Closure> {
+    let both = found.iter().map(|(&bench, sampled)| Closure {
+        benchmark: bench.name(),
+        measured_ns: sampled.median_ns,
+        simulated_ns: simulated(bench, SIMULATED_SAMPLES, profile, host).map(|sampled| sampled.median_ns),
+    });
+    both.collect()
+}

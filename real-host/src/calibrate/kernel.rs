@@ -1,0 +1,60 @@
+//! What only a guest kernel at work can tell of a host: what its own instructions take there.
+//!
+//! Virtual time has the kernel's work as stretches of computing, which stand for its instructions. Where instructions are slow (an
+//! emulated host executes a hundred million of them in a second) the guest's own ones come on top. The benchmark: a system call
+//! that takes and releases a spinlock that nobody else wants.
+
+use holdfast_host::VmConfig;
+use holdfast_lab::profile::MachineProfile;
+use holdfast_sim::{CallOff, Config, Failure, Outcome, Vm};
+use holdfast_workloads::{Boot, Contend, Hog, Workload};
+
+use super::stage::machine_of;
+use super::system::Host;
+use crate::kvm::offer_what_is_here;
+
+/// What both sides are given: a guest that makes calls on one CPU, beside one that computes on the other; `None` if a cost is
+/// beyond all measure.
+pub fn config(profile: &MachineProfile, host: &Host) -> Option<Config> {
+    let mut config = machine_of(profile, host)?;
+    let mut offers = VmConfig {
+        halt_poll_cap_ns: Some(0),
+        ..VmConfig::default()
+    };
+    offer_what_is_here(&mut offers);
+    let vm = |name: &str, pcpu: u32, workload: Workload| Vm {
+        name: name.to_owned(),
+        vcpus: 1,
+        affinity: vec![vec![pcpu]],
+        host: offers,
+        boot: Boot {
+            hz: host.hz,
+            workload,
+            ..Boot::default()
+        },
+        measured: pcpu == 0,
+        bare_metal: false,
+        ..config.vms[0].clone()
+    };
+    let calls = Contend {
+        tasks: Some(1),
+        held_ns: 0,
+        think_ns: 0,
+        // Some ticks of the host and of the guest: translations and caches are warm for most of it.
+        span_ns: Some(5_000_000_000 / u64::from(host.hz.max(1))),
+        ..Contend::default()
+    };
+    config.vms = vec![
+        vm("measured", 0, Workload::Contend(calls)),
+        vm("busy", 1, Workload::Hog(Hog::default())),
+    ];
+    Some(config)
+}
+
+/// Nanoseconds for a call, as `run` executes `config`.
+pub fn time(config: &Config, run: impl Fn(&Config, &CallOff) -> Result<Outcome, Failure>) -> Option<f64> {
+    let outcome = run(config, &CallOff::new(false)).ok()?;
+    let vm = &outcome.vms[0];
+    let calls = vm.operations.filter(|&calls| calls > 0)?;
+    Some(vm.elapsed_ns? as f64 / calls as f64)
+}

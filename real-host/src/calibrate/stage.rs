@@ -1,0 +1,104 @@
+//! Where small benchmarks run: on this machine's threads, or on simulated ones.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use holdfast_lab::profile::MachineProfile;
+use holdfast_peers::affinity;
+use holdfast_sim::{Config, SimThread, SimWord, Vm, run_threads};
+use holdfast_threads::{ThisThread, ThreadWord};
+
+use super::micro::{Bench, Micro};
+use super::sample::Sampled;
+use super::system::Host;
+use super::{Closure, waits};
+
+/// What each benchmark came to on this machine.
+pub type Measured = BTreeMap<Micro, Sampled>;
+
+/// Runs `micro` on this machine: what each of its threads found; `None` if nothing came out.
+pub fn here(micro: Micro, samples: u32) -> Option<Vec<Vec<f64>>> {
+    let bench = Bench::<ThreadWord>::new(micro, samples);
+    let bench = &bench;
+    thread::scope(|scope| {
+        let threads: Vec<_> = micro
+            .places()
+            .iter()
+            .enumerate()
+            .map(|(role, &cpu)| {
+                scope.spawn(move || {
+                    affinity::pin(cpu);
+                    bench.play(&ThisThread::new(), role)
+                })
+            })
+            .collect();
+        let found = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        found.collect::<Result<_, _>>().ok()
+    })
+}
+
+/// A program on the machine of `profile` under the scheduler of `host`, as the simulator wants it described; `None` if a cost is
+/// beyond all measure.
+pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
+    let machine = profile.build()?;
+    let program = Vm {
+        name: "program".to_owned(),
+        vcpus: machine.topology.pcpus(),
+        affinity: Vec::new(),
+        domains: Vec::new(),
+        group: None,
+        host: holdfast_host::VmConfig::default(),
+        boot: holdfast_workloads::Boot::default(),
+        measured: true,
+        bare_metal: true,
+    };
+    Some(Config {
+        machine,
+        host: host.config(),
+        groups: Vec::new(),
+        vms: vec![program],
+        tasks: Vec::new(),
+        seed: 1,
+        execute_spins: false,
+        limit_ns: 60_000_000_000,
+    })
+}
+
+/// Runs `micro` in the simulator: what its first thread found; `None` if it cannot run there.
+pub fn simulated(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) -> Option<Sampled> {
+    let found = there(micro, samples, profile, host)?;
+    Sampled::of(found.into_iter().next()?)
+}
+
+/// As [`here`], in the simulator.
+pub fn there(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) -> Option<Vec<Vec<f64>>> {
+    let config = machine_of(profile, host)?;
+    let bench = Bench::<SimWord>::new(micro, samples);
+    let out = Rc::new(RefCell::new(vec![Vec::new(); micro.places().len()]));
+    let told = Rc::clone(&out);
+    let affinities: Vec<Vec<u32>> = micro.places().iter().map(|&cpu| vec![cpu as u32]).collect();
+    let body = move |thread: &SimThread| {
+        let role = thread.index() as usize;
+        let samples = bench.play(thread, role);
+        told.borrow_mut()[role] = samples;
+        if role == 0 {
+            thread.begin();
+            thread.done(None);
+        }
+    };
+    run_threads(&config, &AtomicBool::new(false), &affinities, waits(), body).ok()?;
+    Some(out.take())
+}
+
+/// All benchmarks on both sides.
+pub fn closure(profile: &MachineProfile, host: &Host, measured: &Measured) -> Vec<Closure> {
+    let both = measured.iter().map(|(&micro, sampled)| Closure {
+        benchmark: micro.name(),
+        measured_ns: sampled.median_ns,
+        simulated_ns: simulated(micro, 21, profile, host).map(|sampled| sampled.median_ns),
+    });
+    both.collect()
+}

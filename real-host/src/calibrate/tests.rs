@@ -1,0 +1,179 @@
+//! Calibration of a machine whose profile is known: a simulated one. What was hidden has to come out again.
+
+use holdfast_lab::profile::MachineProfile;
+use holdfast_lab::shipped;
+
+use proptest::prelude::*;
+
+use super::fit::fit_all;
+use super::profile::put;
+use super::sample::Sampled;
+use super::stage::{Measured, simulated};
+use super::system::Host;
+use super::{Parameter, guest, micro, stage, system};
+
+/// Samples of a hidden machine: an odd number, whose middle one no tick has met.
+const SAMPLES: u32 = 21;
+
+fn host() -> Host {
+    Host::of(Some("6.1.0".to_owned()), Some(250))
+}
+
+fn cost(profile: &MachineProfile, name: &str) -> f64 {
+    super::profile::base_ns(profile, name)
+}
+
+/// What costs nothing in the base profile has so many nanoseconds in hidden ones, times a factor.
+const UNIT_NS: f64 = 100.0;
+
+/// The base profile, where each of `names` takes so many times as long.
+fn hidden(names: &[&'static str], factors: &[f64]) -> MachineProfile {
+    let mut profile = shipped::default_machine();
+    for (&name, factor) in names.iter().zip(factors) {
+        let base = cost(&profile, name);
+        let ns = if base > 0.0 { base } else { UNIT_NS } * factor;
+        let parameter = Parameter {
+            name,
+            ns,
+            how: "hidden".to_owned(),
+            samples: Sampled::of(vec![ns]).expect("a sample"),
+        };
+        put(&mut profile, &parameter);
+    }
+    profile
+}
+
+/// Costs that differ between two profiles by more than 3 % and 20 ns.
+fn differ<'n>(one: &MachineProfile, other: &MachineProfile, names: &[&'n str]) -> Vec<&'n str> {
+    let is_near = |name: &str| {
+        let (one, other) = (cost(one, name), cost(other, name));
+        (one - other).abs() <= (0.03 * one).max(20.0)
+    };
+    names.iter().copied().filter(|name| !is_near(name)).collect()
+}
+
+/// What the small benchmarks of a program come to on the machine of `profile`.
+fn programs(profile: &MachineProfile) -> Measured {
+    let sampled = |micro| simulated(micro, SAMPLES, profile, &host()).expect("it runs in the simulator");
+    micro::Micro::ALL.map(|micro| (micro, sampled(micro))).into()
+}
+
+/// What those of a guest come to.
+fn guests(profile: &MachineProfile) -> guest::Found {
+    let sampled = |bench| guest::simulated(bench, SAMPLES, profile, &host()).expect("it runs in the simulator");
+    guest::Bench::all().map(|bench| (bench, sampled(bench))).collect()
+}
+
+fn names<B: Copy>(costs: &[(B, &'static str)]) -> Vec<&'static str> {
+    costs.iter().map(|(_, name)| *name).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn what_a_program_sees_of_a_machine_gives_its_costs_back(
+        factors in proptest::collection::vec(0.4..3.0f64, system::COSTS.len())
+    ) {
+        let names = names(&system::COSTS);
+        let hidden = hidden(&names, &factors);
+        let mut found = shipped::default_machine();
+        let parameters = system::divide(&mut found, &host(), &programs(&hidden), &system::COSTS);
+        prop_assert_eq!(parameters.len(), names.len());
+        prop_assert_eq!(differ(&hidden, &found, &names), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn what_a_guest_sees_of_its_host_gives_its_costs_back(
+        factors in proptest::collection::vec(0.4..3.0f64, guest::COSTS.len())
+    ) {
+        let names = names(&guest::COSTS);
+        let hidden = hidden(&names, &factors);
+        let mut found = shipped::default_machine();
+        let parameters = guest::refine(&mut found, &host(), &guests(&hidden), &guest::COSTS);
+        prop_assert_eq!(parameters.len(), names.len());
+        prop_assert_eq!(differ(&hidden, &found, &names), Vec::<&str>::new());
+    }
+}
+
+/// `costs`, where the benchmarks `one` and `other` determine each other's cost.
+fn swapped<B: Copy>(costs: &[(B, &'static str)], one: usize, other: usize) -> Vec<(B, &'static str)> {
+    let mut swapped = costs.to_vec();
+    (swapped[one].1, swapped[other].1) = (costs[other].1, costs[one].1);
+    swapped
+}
+
+#[test]
+fn a_benchmark_that_determines_another_ones_cost_is_found_out() {
+    let hidden = hidden(
+        &names(&guest::COSTS),
+        &[
+            2.0, 1.5, 3.0, 2.5, 2.0, 1.5, 2.0, 3.0, 0.5, 2.0, 2.0, 1.5, 0.7, 3.0, 2.0,
+        ],
+    );
+    let found = guests(&hidden);
+    // Hypercall and MSR; PAUSE and line; the kernel's code and its interrupts.
+    for (one, other) in [(7, 8), (4, 5)] {
+        let mut profile = shipped::default_machine();
+        guest::refine(&mut profile, &host(), &found, &swapped(&guest::COSTS, one, other));
+        let names = names(&guest::COSTS);
+        assert_ne!(
+            differ(&hidden, &profile, &names),
+            Vec::<&str>::new(),
+            "{one} and {other}"
+        );
+    }
+}
+
+#[test]
+fn a_figure_that_is_ten_times_too_large_is_found_out() {
+    let hidden = shipped::default_machine();
+    for (index, (micro, _)) in system::COSTS.into_iter().enumerate() {
+        let mut measured = programs(&hidden);
+        let figure = measured.get_mut(&micro).expect("all were measured");
+        figure.median_ns *= 10.0;
+        let mut found = hidden.clone();
+        system::divide(&mut found, &host(), &measured, &system::COSTS);
+        let names = names(&system::COSTS);
+        assert!(
+            differ(&hidden, &found, &names).contains(&names[index]),
+            "{}",
+            micro.name()
+        );
+    }
+}
+
+#[test]
+fn what_does_not_run_or_does_not_matter_leaves_the_profile_as_it_was() {
+    let before = shipped::default_machine();
+    let found = programs(&before);
+    for answer in [None, Sampled::of(vec![1000.0])] {
+        let mut profile = before.clone();
+        let costs = [(micro::Micro::Line, "transfer_socket")];
+        let parameters = fit_all(&mut profile, &costs, micro::Micro::name, &found, |_, _| answer);
+        assert!(parameters.is_empty());
+        assert_eq!(profile, before);
+    }
+}
+
+#[test]
+fn kicking_a_sleeper_comes_out_without_being_asked() {
+    // The one benchmark that determines nothing.
+    let hidden = hidden(
+        &names(&guest::COSTS),
+        &[
+            1.0, 1.0, 2.0, 1.0, 1.0, 2.0, 3.0, 2.0, 2.0, 1.5, 2.0, 3.0, 2.0, 2.0, 2.0,
+        ],
+    );
+    let mut profile = shipped::default_machine();
+    let found = guests(&hidden);
+    guest::refine(&mut profile, &host(), &found, &guest::COSTS);
+    let closure = guest::closure(&profile, &host(), &found);
+    let kick = closure
+        .iter()
+        .find(|closure| closure.benchmark == guest::Bench::Bare(guest::Micro::KickCall).name());
+    let kick = kick.expect("it is among them");
+    let ratio = kick.simulated_ns.expect("it runs there") / kick.measured_ns;
+    assert!((ratio - 1.0).abs() < 0.05, "{kick:?}");
+    assert!(stage::closure(&profile, &host(), &Measured::new()).is_empty());
+}

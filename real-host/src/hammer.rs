@@ -1,0 +1,128 @@
+//! Threads that want one lock, again and again: written once, for host threads and for simulated ones.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use holdfast_locks::{BootLock, LockKind, Nodes, Numa, Paravirt, Platform, Word};
+use holdfast_sim::SimThread;
+use holdfast_threads::ThisThread;
+
+use crate::work::Work;
+
+/// Work of a known length.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// As long as this, undisturbed; in nanoseconds.
+    pub ns: u64,
+    work: Work,
+}
+
+impl Span {
+    /// Of `ns` nanoseconds on this CPU, at the clock rate that it has now.
+    pub fn lasting(ns: u64) -> Span {
+        Span {
+            ns,
+            work: Work::lasting(Duration::from_nanos(ns)),
+        }
+    }
+}
+
+/// A thread that can work for a while, and call its kernel for nothing.
+pub trait Computes {
+    /// Works.
+    fn compute(&self, span: Span);
+    /// A system call that does nothing.
+    fn call_kernel(&self);
+}
+
+impl Computes for ThisThread {
+    #[inline]
+    fn compute(&self, span: Span) {
+        let mut value = 0;
+        span.work.run(&mut value);
+    }
+
+    fn call_kernel(&self) {
+        // getppid, which the C library does not remember.
+        std::hint::black_box(std::os::unix::process::parent_id());
+    }
+}
+
+impl Computes for SimThread {
+    fn compute(&self, span: Span) {
+        SimThread::compute(self, span.ns);
+    }
+
+    fn call_kernel(&self) {
+        SimThread::call_kernel(self);
+    }
+}
+
+/// On lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Alone<T>(T);
+
+/// A lock, what it protects, and how often each thread had it.
+#[derive(Debug)]
+pub struct Hammer<W> {
+    kind: LockKind,
+    section: Span,
+    pause: Span,
+    lock: Alone<BootLock<W>>,
+    data: Alone<W>,
+    stop: Alone<W>,
+    counts: Box<[Alone<AtomicU64>]>,
+}
+
+impl<W: Word<u32>> Hammer<W> {
+    /// For so many threads: each holds the lock for `section` and then does without it for `pause`.
+    pub fn new(kind: LockKind, threads: u32, section: Span, pause: Span) -> Self {
+        Hammer {
+            kind,
+            section,
+            pause,
+            lock: Alone(BootLock::new()),
+            data: Alone(W::new(0)),
+            stop: Alone(W::new(0)),
+            counts: (0..threads).map(|_| Alone(AtomicU64::new(0))).collect(),
+        }
+    }
+
+    /// Thread `index`, until it is to stop.
+    pub fn contend<T>(&self, thread: &T, index: usize)
+    where
+        T: Nodes + Paravirt + Numa + Platform<Word = W> + Computes,
+    {
+        let mut count = 0;
+        // ORDERING: Relaxed, here and below: the lock orders what it protects, and a late look at the others harms nobody.
+        while thread.load(&self.stop.0, Relaxed) == 0 {
+            self.lock.0.lock(self.kind, thread);
+            let value = thread.load(&self.data.0, Relaxed);
+            thread.compute(self.section);
+            thread.store(&self.data.0, value.wrapping_add(1), Relaxed);
+            self.lock.0.unlock(self.kind, thread);
+            count += 1;
+            self.counts[index].0.store(count, Relaxed);
+            thread.compute(self.pause);
+        }
+    }
+
+    /// Has all threads stop; returns how often they had the lock until now.
+    pub fn stop<T: Platform<Word = W>>(&self, thread: &T) -> u64 {
+        let total = self.total();
+        thread.store(&self.stop.0, 1, Relaxed);
+        total
+    }
+
+    /// How often they had the lock.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().map(|count| count.0.load(Relaxed)).sum()
+    }
+
+    /// Whether each of them left its trace in what the lock protects: else it let two in at once. Once all have ended.
+    pub fn excluded<T: Platform<Word = W>>(&self, thread: &T) -> bool {
+        thread.load(&self.data.0, Relaxed) == self.total() as u32
+    }
+}

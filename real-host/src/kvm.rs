@@ -1,0 +1,302 @@
+//! Experiments on this host's real KVM: the same kernels and workloads, with the same parameters, as in the simulator.
+//!
+//! [`run_here`] is a [`Runner`](holdfast_lab::run::Runner) as the simulator is one, so that plans, results and everything that reads
+//! them are the same. What a configuration says of the machine and of the host's kernel cannot be had here: [`remarks`] tells.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use holdfast_host::VmConfig;
+use holdfast_kvm::{Error, Feature, Host, Linux, Options, Report, Task, Vm, VmReport, run};
+use holdfast_lab::plan::Plan;
+use holdfast_sim::{CallOff, Config, Failure, Outcome, VmOutcome};
+use holdfast_workloads::Workload;
+
+use crate::doctor::Probe;
+
+/// Real time after which guests that are not done count as hung.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// As [`LIMIT`], for Linux guests: where exits are dear they take half a minute to boot, and then measure for seconds.
+const LINUX_LIMIT: Duration = Duration::from_secs(180);
+
+/// CPUs that this process may use.
+fn cpus() -> u32 {
+    available_parallelism().map_or(1, NonZeroUsize::get) as u32
+}
+
+/// Whether guests can be run here.
+///
+/// # Errors
+/// Why not, and what to do about it.
+pub fn usable() -> Result<(), String> {
+    Host::open().map(drop).map_err(|error| error.to_string())
+}
+
+/// What `/dev/kvm` says when it is asked.
+pub fn probe() -> Probe {
+    match Host::open() {
+        Ok(host) => Probe {
+            api_version: Some(12),
+            features: Some(host.supported_cpuid(FEATURES_LEAF)[0]),
+            ..loop_speed()
+        },
+        Err(error) => Probe {
+            refused: Some(error.to_string()),
+            ..Probe::default()
+        },
+    }
+}
+
+/// KVM's paravirtual features (Documentation/virt/kvm/x86/cpuid.rst).
+const FEATURES_LEAF: u32 = 0x4000_0001;
+
+/// How fast a small guest gets on: a vCPU that takes and releases a lock that nobody else wants, which is some ten instructions.
+fn loop_speed() -> Probe {
+    const INSTRUCTIONS: f64 = 10.0;
+    let contention = holdfast_kvm::Contention {
+        duration_ns: 100_000_000,
+        ..holdfast_kvm::Contention::default()
+    };
+    let options = Options {
+        limit: Duration::from_secs(20),
+        ..Options::default()
+    };
+    match run(&[Vm::new("probe", 1, Task::Contention(contention))], &options) {
+        Ok(report) => Probe {
+            instructions_per_second: report.vms[0].per_second().map(|rate| rate * INSTRUCTIONS),
+            ..Probe::default()
+        },
+        Err(error) => Probe {
+            loop_failed: error.to_string().lines().next().map(str::to_owned),
+            ..Probe::default()
+        },
+    }
+}
+
+/// Runs `config` on this host's KVM.
+///
+/// # Errors
+/// What went wrong, or what of it this host cannot have.
+pub fn run_here(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+    run_within(config, LIMIT, call_off)
+}
+
+/// As [`run_here`], where guests that are not done after `limit` of real time count as hung.
+///
+/// # Errors
+/// As [`run_here`].
+pub fn run_within(config: &Config, limit: Duration, call_off: &CallOff) -> Result<Outcome, Failure> {
+    run_with(None, config, limit, call_off)
+}
+
+/// As [`run_here`], with stock Linux in the measured guests: what they contend for is a lock of that kernel's own, on the path
+/// that `linux` says; tasks, calls and thinking times are the configuration's, and so is `nopvspin`.
+///
+/// # Errors
+/// As [`run_here`].
+pub fn run_linux(linux: &Linux, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+    run_with(Some(linux), config, LINUX_LIMIT, call_off)
+}
+
+fn run_with(linux: Option<&Linux>, config: &Config, limit: Duration, call_off: &CallOff) -> Result<Outcome, Failure> {
+    report_within(linux, config, limit, call_off).map(outcome)
+}
+
+/// What the VMM says of a run.
+pub(super) fn report(linux: Option<&Linux>, config: &Config, call_off: &CallOff) -> Result<Report, Failure> {
+    let limit = if linux.is_some() { LINUX_LIMIT } else { LIMIT };
+    report_within(linux, config, limit, call_off)
+}
+
+fn report_within(
+    linux: Option<&Linux>,
+    config: &Config,
+    limit: Duration,
+    call_off: &CallOff,
+) -> Result<Report, Failure> {
+    let vms = config
+        .vms
+        .iter()
+        .map(|vm| describe(linux, config, vm))
+        .collect::<Result<Vec<_>, _>>()?;
+    let options = Options {
+        limit,
+        call_off: Some(call_off),
+        ..Options::default()
+    };
+    match run(&vms, &options) {
+        Ok(report) => Ok(report),
+        Err(Error::CalledOff) => Err(Failure::CalledOff),
+        Err(
+            error @ (Error::GuestPanic { .. }
+            | Error::TripleFault { .. }
+            | Error::UnexpectedExit { .. }
+            | Error::Corrupt { .. }),
+        ) => Err(Failure::GuestPanic(error.to_string())),
+        Err(error @ Error::Hang { .. }) => Err(Failure::Limit(error.to_string())),
+        Err(error) => Err(Failure::Invalid(error.to_string())),
+    }
+}
+
+fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
+    if vm.bare_metal {
+        let what = format!("{} has the machine itself, which is this host's own kernel's", vm.name);
+        return Err(Failure::Invalid(what));
+    }
+    // As far as this host's CPUs allow: pCPUs beyond them fall on those that there are, in turn.
+    let most = config.machine.topology.pcpus().min(cpus());
+    let pins = |vcpu: usize| {
+        let wanted = vm.affinity.get(vcpu).filter(|pcpus| !pcpus.is_empty());
+        wanted.map_or_else(|| (0..most).collect(), |pcpus| folded(pcpus, most))
+    };
+    let payload = match linux.filter(|_| vm.measured) {
+        Some(linux) => Vm::linux(vm.name.clone(), vm.vcpus, contending(linux, vm)?),
+        None => Vm::new(vm.name.clone(), vm.vcpus, Task::Kernel(vm.boot.clone())),
+    };
+    let mut here = payload
+        .pinned((0..vm.vcpus as usize).map(pins).collect())
+        .seed(config.seed);
+    let mut offers = vm.host;
+    let withheld = features(&mut offers).into_iter().filter(|(offered, _)| !**offered);
+    here = withheld.fold(here, |here, (_, feature)| here.without(feature));
+    if vm.host.realtime_hint {
+        here = here.realtime();
+    }
+    if let Some(ns) = vm.host.halt_poll_cap_ns {
+        here = here.halt_poll_ns(u32::try_from(ns).unwrap_or(u32::MAX));
+    }
+    Ok(if vm.measured { here } else { here.background() })
+}
+
+/// What of the guest's workload a stock Linux does.
+fn contending(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
+    let Workload::Contend(contend) = &vm.boot.workload else {
+        let what = format!("{}: a stock Linux guest runs no other workload than contend", vm.name);
+        return Err(Failure::Invalid(what));
+    };
+    Ok(Linux {
+        nopvspin: vm.boot.nopvspin,
+        threads: contend.tasks,
+        calls: contend.calls,
+        think_ns: contend.think_ns,
+        ..linux.clone()
+    })
+}
+
+/// What a guest is offered, by feature.
+fn features(offers: &mut VmConfig) -> [(&mut bool, Feature); 6] {
+    [
+        (&mut offers.pv_unhalt, Feature::PvUnhalt),
+        (&mut offers.steal_time, Feature::StealTime),
+        (&mut offers.pv_sched_yield, Feature::PvSchedYield),
+        (&mut offers.pv_send_ipi, Feature::PvSendIpi),
+        (&mut offers.pv_eoi, Feature::PvEoi),
+        (&mut offers.pv_tlb_flush, Feature::PvTlbFlush),
+    ]
+}
+
+/// Sets `offers` to all that this host's KVM has to offer; as it was, if there is none.
+pub fn offer_what_is_here(offers: &mut VmConfig) {
+    let Ok(host) = Host::open() else { return };
+    for (offered, feature) in features(offers) {
+        *offered = host.offers(feature);
+    }
+}
+
+/// `pcpus` on a host that has `most` CPUs.
+fn folded(pcpus: &[u32], most: u32) -> Vec<u32> {
+    let mut folded: Vec<u32> = pcpus.iter().map(|pcpu| pcpu % most.max(1)).collect();
+    folded.sort_unstable();
+    folded.dedup();
+    folded
+}
+
+pub(super) fn outcome(report: Report) -> Outcome {
+    Outcome {
+        end_ns: report.elapsed.as_nanos() as u64,
+        // A real host has no history that could be compared.
+        history_hash: 0,
+        engine: BTreeMap::new(),
+        vms: report
+            .vms
+            .into_iter()
+            .map(|vm| vm_outcome(vm, report.elapsed))
+            .collect(),
+    }
+}
+
+fn vm_outcome(vm: VmReport, elapsed: Duration) -> VmOutcome {
+    let mut counters = vm.counters.clone();
+    let sum = |figure: fn(&holdfast_kvm::VcpuReport) -> u64| vm.vcpus.iter().map(figure).sum::<u64>();
+    counters.insert("cpu_time_ns".to_owned(), sum(|vcpu| vcpu.run_ns));
+    counters.insert("runnable_ns".to_owned(), sum(|vcpu| vcpu.wait_ns));
+    for (name, value) in vm.vcpus.iter().flat_map(|vcpu| &vcpu.stats) {
+        *counters.entry(format!("kvm.vcpu.{name}")).or_insert(0) += value;
+    }
+    VmOutcome {
+        name: vm.name.clone(),
+        elapsed_ns: vm.elapsed_ns,
+        operations: vm.operations,
+        counters,
+        // Nobody on a real host can tell where all the time went.
+        lost_time_ps: BTreeMap::new(),
+        vcpu_time_ps: elapsed.as_nanos() as u64 * 1000 * vm.vcpus.len() as u64,
+        longest_stall_ns: 0,
+        convoy: None,
+    }
+}
+
+/// What of `plan` does not apply on a real host, or not as it stands there.
+pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
+    let mut remarks = vec![
+        "the machine profile and all keys of `machine` and `host`: this machine and its own kernel take their place"
+            .to_owned(),
+        "lost time, convoys and stalls: a real host cannot tell; KVM's own counters are in the results".to_owned(),
+        "seeds: guests draw from them, but no two runs of a real host are alike".to_owned(),
+    ];
+    if let Some(linux) = linux {
+        remarks.push(format!(
+            "all keys of measured guests but vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.calls and what the \
+             host offers: Linux {} has its own locks, and a section is as long as its code; a guest measures for {:.0} s at most",
+            linux.kernel.release(),
+            linux.duration_ns as f64 / 1e9
+        ));
+    }
+    let cells = || plan.cells.iter().map(|cell| &cell.config);
+    let pcpus = cells().map(|config| config.machine.topology.pcpus()).max();
+    let here = cpus();
+    if let Some(pcpus) = pcpus.filter(|&pcpus| pcpus > here) {
+        remarks.push(format!(
+            "{pcpus} pCPUs: this process may use {here}, which the guests' vCPUs share in turn"
+        ));
+    }
+    if cells().any(|config| !config.groups.is_empty() || config.vms.iter().any(|vm| vm.group.is_some())) {
+        remarks.push("task groups with their shares and quotas".to_owned());
+    }
+    if cells().any(|config| !config.tasks.is_empty()) {
+        remarks.push("host tasks that are no guests".to_owned());
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_vcpu_keeps_a_cpu_that_this_host_has(
+            pcpus in proptest::collection::vec(0u32..2000, 1..40), most in 0u32..70
+        ) {
+            let folded = folded(&pcpus, most);
+            prop_assert!(!folded.is_empty());
+            prop_assert!(folded.iter().all(|&pcpu| pcpu < most.max(1)));
+            prop_assert!(folded.is_sorted());
+        }
+    }
+}

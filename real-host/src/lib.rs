@@ -1,0 +1,14 @@
+//! Work on the real machine that this program runs on: lock benchmarks, calibration, guests on the host's KVM, recordings of
+//! the kernel's tracepoints, and comparison of measured locks with the simulator's predictions.
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod calibrate;
+pub mod doctor;
+mod hammer;
+pub mod kvm;
+pub mod linux;
+pub mod machine;
+pub mod tracing;
+pub mod validate;
+mod work;

@@ -1,0 +1,232 @@
+//! Predicted against measured on this host's real KVM: guests whose tasks contend for one lock of their kernel, on two CPUs.
+//!
+//! **One source**: both sides get the same configuration; kernel, workload and lock are the same code. The simulator's side has
+//! a machine profile that [`calibrate`](crate::calibrate) made, in guests too, without taking a lock.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use holdfast_host::HostConfig;
+use holdfast_lab::profile::MachineProfile;
+use holdfast_lab::stats::Summary;
+use holdfast_locks::LockKind;
+use holdfast_sim::{CallOff, Config, Failure, Outcome, run};
+use holdfast_workloads::{Boot, Contend, Workload};
+
+use super::judge::Row;
+use crate::calibrate::{Host, machine_of};
+use crate::kvm::{offer_what_is_here, run_within};
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Numbers of vCPUs, on two CPUs.
+    pub vcpus: Vec<u32>,
+    /// Lengths of the critical section in nanoseconds; each task then computes for as long on average.
+    pub sections_ns: Vec<u64>,
+    /// The locks.
+    pub locks: Vec<LockKind>,
+    /// How often each is measured, and how many histories are simulated.
+    pub rounds: u32,
+    /// For how long calls are begun each time, and in the simulator, in milliseconds.
+    pub cell_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            vcpus: vec![2, 4, 8],
+            sections_ns: vec![500, 5_000],
+            locks: LockKind::ALL.to_vec(),
+            rounds: 3,
+            cell_ms: 100,
+        }
+    }
+}
+
+/// Real time after which a guest counts as lost: a hundred times what it takes.
+const LIMIT: Duration = Duration::from_secs(15);
+/// How often a measurement is repeated whose guest was lost, as nested and emulated hosts lose one now and then.
+const RETRIES_MAX: u32 = 2;
+
+/// This host as far as its files tell: halt polling, and what its part is told of guests that spin.
+fn host_config(profile: &MachineProfile, host: &Host) -> HostConfig {
+    let told = |name: &str| {
+        let path = format!("/sys/module/kvm/parameters/{name}");
+        std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
+    };
+    let own = host.config();
+    let controls = profile.pauses.controls(profile.frequency_hz);
+    HostConfig {
+        halt_poll_ns: told("halt_poll_ns").unwrap_or(own.halt_poll_ns),
+        halt_poll_grow: told("halt_poll_ns_grow").unwrap_or(own.halt_poll_grow),
+        halt_poll_grow_start_ns: told("halt_poll_ns_grow_start").unwrap_or(own.halt_poll_grow_start_ns),
+        halt_poll_shrink: told("halt_poll_ns_shrink").unwrap_or(own.halt_poll_shrink),
+        pause_controls: controls.unwrap_or(own.pause_controls),
+        ..own
+    }
+}
+
+/// One lock in one topology, as both sides are given it.
+fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine: &Config) -> Config {
+    let mut config = machine.clone();
+    let vm = &mut config.vms[0];
+    vm.name = "contenders".to_owned();
+    vm.bare_metal = false;
+    vm.vcpus = vcpus;
+    vm.affinity = (0..vcpus).map(|vcpu| vec![vcpu % 2]).collect();
+    offer_what_is_here(&mut vm.host);
+    vm.boot = Boot {
+        lock: kind,
+        hz: 250,
+        workload: Workload::Contend(Contend {
+            tasks: None,
+            held_ns,
+            think_ns: held_ns,
+            span_ns: Some(settings.cell_ms * 1_000_000),
+            ..Contend::default()
+        }),
+        ..Boot::default()
+    };
+    config
+}
+
+/// A lock in a topology on its way to a row.
+struct Cell {
+    vcpus: u32,
+    section_ns: u64,
+    kind: LockKind,
+    config: Config,
+    samples: Vec<f64>,
+    lost: Vec<String>,
+}
+
+/// Measures and predicts; `keep` is given each row as soon as it is complete. `step` is told what comes next, and how many
+/// steps there are; it may stop all of it, and `call_off` ends a measurement or a prediction, too.
+///
+/// # Errors
+/// If a measurement fails again and again: then no other would say anything either. Or [`Failure::CalledOff`].
+pub fn compare(
+    settings: &Settings,
+    profile: &MachineProfile,
+    host: &Host,
+    call_off: &CallOff,
+    step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
+    keep: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
+    let machine = machine_of(profile, host);
+    let mut machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
+    machine.host = host_config(profile, host);
+    let topologies = settings.vcpus.len() * settings.sections_ns.len();
+    let total = (topologies * (settings.locks.len() * settings.rounds as usize + 1)) as u64;
+    for &vcpus in &settings.vcpus {
+        for &section_ns in &settings.sections_ns {
+            let cell = |kind| Cell {
+                vcpus,
+                section_ns,
+                kind,
+                config: config(settings, kind, vcpus, section_ns, &machine),
+                samples: Vec::new(),
+                lost: Vec::new(),
+            };
+            let mut cells: Vec<Cell> = settings.locks.iter().map(|&kind| cell(kind)).collect();
+            for round in 0..settings.rounds {
+                for cell in &mut cells {
+                    let what = format!("{vcpus} vCPUs, {section_ns} ns, round {}: {}", round + 1, cell.kind);
+                    if step(&what, total).is_break() {
+                        return Err(Failure::CalledOff);
+                    }
+                    measure(cell, round, call_off)?;
+                }
+            }
+            if step(&format!("{vcpus} vCPUs, {section_ns} ns, predicted"), total).is_break() {
+                return Err(Failure::CalledOff);
+            }
+            predict(cells, settings.rounds, call_off)?
+                .into_iter()
+                .for_each(&mut *keep);
+        }
+    }
+    Ok(())
+}
+
+fn measure(cell: &mut Cell, round: u32, call_off: &CallOff) -> Result<(), Failure> {
+    cell.config.seed = u64::from(round) + 1;
+    let mut tries = 0;
+    loop {
+        match rate(run_within(&cell.config, LIMIT, call_off)) {
+            Ok(sample) => {
+                cell.samples.push(sample);
+                return Ok(());
+            }
+            Err(failure) if tries == RETRIES_MAX || failure == Failure::CalledOff => return Err(failure),
+            Err(failure) => {
+                tries += 1;
+                cell.lost.push(failure.to_string());
+            }
+        }
+    }
+}
+
+/// The rows of `cells`: for each the middle one of `histories` simulated ones, on all CPUs, since nothing is measured meanwhile.
+///
+/// # Errors
+/// [`Failure::CalledOff`] and nothing else: rows say what else went wrong.
+fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<Row>, Failure> {
+    let next = AtomicUsize::new(0);
+    let jobs = cells.len() * histories as usize;
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let job = next.fetch_add(1, Ordering::Relaxed);
+            if job >= jobs {
+                return done;
+            }
+            let mut config = cells[job / histories as usize].config.clone();
+            config.seed = (job % histories as usize) as u64 + 1;
+            done.push((job, rate(run(&config, call_off))));
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(jobs.max(1));
+    let mut predicted: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let joined = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("a simulation fails by its result"));
+        joined.flatten().collect()
+    });
+    if predicted.iter().any(|(_, rate)| *rate == Err(Failure::CalledOff)) {
+        return Err(Failure::CalledOff);
+    }
+    predicted.sort_by_key(|(job, _)| *job);
+    let mut predicted = predicted.into_iter().map(|(_, rate)| rate);
+    let mut row = |cell: Cell| {
+        let rates: Result<Vec<f64>, Failure> = predicted.by_ref().take(histories as usize).collect();
+        Row {
+            threads: cell.vcpus,
+            section_ns: cell.section_ns,
+            lock: cell.kind.name().to_owned(),
+            failure: rates.as_ref().err().map(Failure::to_string),
+            predicted: rates
+                .ok()
+                .and_then(|rates| Summary::of(&rates))
+                .map(|summary| summary.median),
+            measured: Summary::of(&cell.samples).map_or(0.0, |summary| summary.median),
+            samples: cell.samples,
+            retries: cell.lost.len() as u32,
+            lost: cell.lost,
+        }
+    };
+    Ok(cells.into_iter().map(&mut row).collect())
+}
+
+/// Calls a second.
+fn rate(outcome: Result<Outcome, Failure>) -> Result<f64, Failure> {
+    let outcome = outcome?;
+    let vm = &outcome.vms[0];
+    let rate = vm.operations.zip(vm.elapsed_ns.filter(|&ns| ns > 0));
+    let rate = rate.map(|(calls, ns)| calls as f64 * 1e9 / ns as f64);
+    rate.ok_or_else(|| Failure::Invalid("the guest has not said how many calls it made".to_owned()))
+}

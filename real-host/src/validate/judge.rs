@@ -1,0 +1,200 @@
+//! Predicted against measured: ratios, and whether the prediction puts the locks in the right order.
+
+use holdfast_lab::stats::Summary;
+use serde::Serialize;
+
+/// A lock in one topology.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// How many threads or vCPUs, on two CPUs.
+    pub threads: u32,
+    /// How long each holds the lock, in nanoseconds.
+    pub section_ns: u64,
+    /// The lock.
+    pub lock: String,
+    /// Acquisitions a second that were predicted; null if the simulation failed.
+    pub predicted: Option<f64>,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// Acquisitions a second that were measured: median over the rounds.
+    pub measured: f64,
+    /// Each round's.
+    pub samples: Vec<f64>,
+    /// Measurements that failed and were repeated.
+    pub retries: u32,
+    /// How they failed.
+    pub lost: Vec<String>,
+}
+
+impl Row {
+    /// Natural logarithm of predicted over measured.
+    pub fn log_ratio(&self) -> Option<f64> {
+        let ratio = self.predicted? / self.measured;
+        (ratio > 0.0 && ratio.is_finite()).then(|| ratio.ln())
+    }
+
+    fn range(&self) -> Option<(f64, f64)> {
+        Summary::of(&self.samples).map(|summary| (summary.min, summary.max))
+    }
+
+    fn is_beside(&self, other: &Row) -> bool {
+        (self.threads, self.section_ns) == (other.threads, other.section_ns)
+    }
+}
+
+/// What all rows of one topology say together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Topology {
+    /// How many threads or vCPUs, on two CPUs.
+    pub threads: u32,
+    /// How long each holds the lock, in nanoseconds.
+    pub section_ns: u64,
+    /// Median of the absolute logarithms of predicted over measured.
+    pub median_log_ratio: Option<f64>,
+    /// Pairs of locks that the measurement tells apart: no sample of one is among those of the other, and the medians differ
+    /// by a tenth.
+    pub pairs: u32,
+    /// Those whose order the prediction has right.
+    pub pairs_right: u32,
+}
+
+/// The judgement.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judgement {
+    /// Each lock in each topology.
+    pub rows: Vec<Row>,
+    /// Each topology.
+    pub topologies: Vec<Topology>,
+    /// Median of the absolute logarithms of predicted over measured, over all rows.
+    pub median_log_ratio: Option<f64>,
+    /// At most what is aimed at: ln 1.5.
+    pub goal_reached: bool,
+}
+
+/// What is aimed at: half of the predictions within a factor of 1.5.
+pub const GOAL: f64 = 1.5;
+/// Medians that differ by less are equal.
+const EQUAL: f64 = 1.1;
+
+/// Judges `rows`.
+pub fn judge(rows: Vec<Row>) -> Judgement {
+    let mut topologies: Vec<Topology> = Vec::new();
+    for row in &rows {
+        let known = |topology: &Topology| (topology.threads, topology.section_ns) == (row.threads, row.section_ns);
+        if !topologies.iter().any(known) {
+            let beside: Vec<&Row> = rows.iter().filter(|other| other.is_beside(row)).collect();
+            topologies.push(topology(&beside));
+        }
+    }
+    let median = median(rows.iter());
+    Judgement {
+        goal_reached: median.is_some_and(|median| median <= GOAL.ln()),
+        median_log_ratio: median,
+        topologies,
+        rows,
+    }
+}
+
+fn median<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<f64> {
+    let logs: Vec<f64> = rows.filter_map(Row::log_ratio).map(f64::abs).collect();
+    Summary::of(&logs).map(|summary| summary.median)
+}
+
+fn topology(rows: &[&Row]) -> Topology {
+    let (mut pairs, mut right) = (0, 0);
+    for (index, one) in rows.iter().enumerate() {
+        for other in &rows[index + 1..] {
+            let Some(faster) = faster(one, other) else { continue };
+            let Some((a, b)) = one.predicted.zip(other.predicted) else {
+                continue;
+            };
+            pairs += 1;
+            right += u32::from((a > b) == faster);
+        }
+    }
+    Topology {
+        threads: rows[0].threads,
+        section_ns: rows[0].section_ns,
+        median_log_ratio: median(rows.iter().copied()),
+        pairs,
+        pairs_right: right,
+    }
+}
+
+/// Whether `one` was measured to be faster than `other`; `None`: they cannot be told apart.
+fn faster(one: &Row, other: &Row) -> Option<bool> {
+    let ((low, high), (other_low, other_high)) = (one.range()?, other.range()?);
+    let differ = (one.measured / other.measured).ln().abs() > EQUAL.ln();
+    if !differ {
+        return None;
+    }
+    if low > other_high {
+        Some(true)
+    } else if high < other_low {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row(lock: &str, predicted: f64, samples: &[f64]) -> Row {
+        Row {
+            threads: 4,
+            section_ns: 200,
+            lock: lock.to_owned(),
+            predicted: Some(predicted),
+            failure: None,
+            measured: Summary::of(samples).map_or(0.0, |summary| summary.median),
+            samples: samples.to_vec(),
+            retries: 0,
+            lost: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn locks_that_the_measurement_does_not_tell_apart_have_no_order() {
+        let rows = vec![
+            row("a", 1.0, &[100.0, 110.0, 120.0]),
+            row("b", 2.0, &[115.0, 130.0, 140.0]),
+            row("c", 9.0, &[10.0, 11.0, 12.0]),
+        ];
+        let judgement = judge(rows);
+        let topology = &judgement.topologies[0];
+        assert_eq!(
+            (topology.pairs, topology.pairs_right),
+            (2, 0),
+            "a and b overlap; c was predicted fastest"
+        );
+        assert!(!judgement.goal_reached);
+    }
+
+    #[test]
+    fn half_within_a_factor_of_one_and_a_half_is_the_goal() {
+        let rows = vec![
+            row("a", 149.0, &[100.0]),
+            row("b", 1000.0, &[100.0]),
+            row("c", 67.0, &[100.0]),
+        ];
+        let judgement = judge(rows);
+        assert!(judgement.goal_reached, "{:?}", judgement.median_log_ratio);
+        assert!((judgement.median_log_ratio.unwrap_or(0.0) - (100.0f64 / 67.0).ln()).abs() < 1e-9);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_was_measured_is_judged_without_panic_and_never_more_right_than_there_are_pairs(
+            figures in proptest::collection::vec((any::<f64>(), proptest::collection::vec(any::<f64>(), 0..4), 0u32..3), 0..12)
+        ) {
+            let rows = figures.iter().map(|(predicted, samples, threads)| Row { threads: *threads, ..row("x", *predicted, samples) });
+            for topology in judge(rows.collect()).topologies {
+                prop_assert!(topology.pairs_right <= topology.pairs);
+            }
+        }
+    }
+}

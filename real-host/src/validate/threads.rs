@@ -1,0 +1,176 @@
+//! Predicted against measured on this very machine: the locks on host threads, and the same threads in virtual time.
+//!
+//! **One source**: lock, the way in which threads wait, and what they do between are the same code on both sides
+//! ([`holdfast_locks::thread`], `Hammer`), with the same parameters. The simulator's side is a machine profile that
+//! [`calibrate`](crate::calibrate) made without taking a lock.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use holdfast_lab::profile::MachineProfile;
+use holdfast_lab::stats::Summary;
+use holdfast_locks::LockKind;
+use holdfast_peers::affinity;
+use holdfast_sim::{CallOff, Failure, SimThread, SimWord, run_threads};
+use holdfast_threads::{ThisThread, ThreadWord};
+
+use super::judge::Row;
+use crate::calibrate::{Host, machine_of, waits};
+use crate::hammer::{Hammer, Span};
+
+/// On how many CPUs.
+const CPUS: u32 = 2;
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Numbers of threads, dealt to two CPUs in turn.
+    pub threads: Vec<u32>,
+    /// Lengths of the critical section in nanoseconds; each thread then does without the lock for as long.
+    pub sections_ns: Vec<u64>,
+    /// The locks.
+    pub locks: Vec<LockKind>,
+    /// How often each is measured.
+    pub rounds: u32,
+    /// For how long each time, and in the simulator, in milliseconds.
+    pub cell_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            threads: vec![2, 4, 8],
+            sections_ns: vec![200, 5_000],
+            locks: LockKind::ALL.to_vec(),
+            rounds: 3,
+            cell_ms: 100,
+        }
+    }
+}
+
+/// One lock in one topology.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    kind: LockKind,
+    threads: u32,
+    span: Span,
+}
+
+/// Measures and predicts; `keep` is given each row as soon as it is complete. `step` is told what comes next, and how many
+/// steps there are; it may stop all of it, and `call_off` ends a prediction, too.
+pub fn compare(
+    settings: &Settings,
+    profile: &MachineProfile,
+    host: &Host,
+    call_off: &CallOff,
+    step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
+    keep: &mut dyn FnMut(Row),
+) {
+    let topologies = settings.threads.len() * settings.sections_ns.len();
+    let total = (topologies * settings.locks.len()) as u64 * u64::from(settings.rounds + 1);
+    for &threads in &settings.threads {
+        for &section_ns in &settings.sections_ns {
+            let span = Span::lasting(section_ns);
+            let cell = |kind| Setup { kind, threads, span };
+            let mut samples = vec![Vec::new(); settings.locks.len()];
+            for round in 0..settings.rounds {
+                for (&kind, samples) in settings.locks.iter().zip(&mut samples) {
+                    let what = format!("{threads} threads, {section_ns} ns, round {}: {kind}", round + 1);
+                    if step(&what, total).is_break() {
+                        return;
+                    }
+                    samples.push(measure(cell(kind), settings.cell_ms));
+                }
+            }
+            for (&kind, samples) in settings.locks.iter().zip(samples) {
+                if step(&format!("{threads} threads, {section_ns} ns, predicted: {kind}"), total).is_break() {
+                    return;
+                }
+                let predicted = predict(cell(kind), settings.cell_ms, profile, host, call_off);
+                if predicted == Err(Failure::CalledOff) {
+                    return;
+                }
+                keep(row(cell(kind), samples, predicted));
+            }
+        }
+    }
+}
+
+fn row(cell: Setup, samples: Vec<f64>, predicted: Result<f64, Failure>) -> Row {
+    Row {
+        threads: cell.threads,
+        section_ns: cell.span.ns,
+        lock: cell.kind.name().to_owned(),
+        failure: predicted.as_ref().err().map(Failure::to_string),
+        predicted: predicted.ok(),
+        measured: Summary::of(&samples).map_or(0.0, |summary| summary.median),
+        samples,
+        retries: 0,
+        lost: Vec::new(),
+    }
+}
+
+/// Acquisitions a second on host threads.
+///
+/// # Panics
+/// If the lock let two threads in at once.
+fn measure(cell: Setup, cell_ms: u64) -> f64 {
+    let hammer = &Hammer::<ThreadWord>::new(cell.kind, cell.threads, cell.span, cell.span);
+    let start = &Barrier::new(cell.threads as usize + 1);
+    let rate = thread::scope(|scope| {
+        for index in 0..cell.threads {
+            scope.spawn(move || {
+                // If refused, the system places this thread.
+                affinity::pin((index % CPUS) as usize);
+                start.wait();
+                hammer.contend(&ThisThread::new(), index as usize);
+            });
+        }
+        start.wait();
+        let (begin, before) = (Instant::now(), hammer.total());
+        thread::sleep(Duration::from_millis(cell_ms));
+        let total = hammer.stop(&ThisThread::new());
+        (total - before) as f64 / begin.elapsed().as_secs_f64()
+    });
+    assert!(
+        hammer.excluded(&ThisThread::new()),
+        "{} let two threads in at once",
+        cell.kind
+    );
+    rate
+}
+
+/// Acquisitions a second in the simulator: one thread more than there contends, as here.
+fn predict(
+    cell: Setup,
+    cell_ms: u64,
+    profile: &MachineProfile,
+    host: &Host,
+    call_off: &CallOff,
+) -> Result<f64, Failure> {
+    let machine =
+        machine_of(profile, host).ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
+    let hammer = Hammer::<SimWord>::new(cell.kind, cell.threads, cell.span, cell.span);
+    let rate = Rc::new(Cell::new(0.0));
+    let told = Rc::clone(&rate);
+    let body = move |thread: &SimThread| {
+        if thread.index() < cell.threads {
+            return hammer.contend(thread, thread.index() as usize);
+        }
+        thread.begin();
+        let (begin, before) = (holdfast_locks::Paravirt::now_ns(thread), hammer.total());
+        thread.sleep(cell_ms * 1_000_000);
+        let total = hammer.stop(thread);
+        let elapsed = (holdfast_locks::Paravirt::now_ns(thread) - begin) as f64 / 1e9;
+        told.set((total - before) as f64 / elapsed);
+        thread.done(Some(total - before));
+    };
+    let mut affinities: Vec<Vec<u32>> = (0..cell.threads).map(|thread| vec![thread % CPUS]).collect();
+    affinities.push(Vec::new());
+    run_threads(&machine, call_off, &affinities, waits(), body)?;
+    Ok(rate.get())
+}

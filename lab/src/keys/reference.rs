@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use holdfast_host::{HostConfig, PauseExit, VmGroup};
+use holdfast_host::{HostConfig, VmGroup};
 use holdfast_sim::HostTask;
 use holdfast_workloads::{
     Aim7, Amqp, Contend, Ebizzy, Hackbench, Hog, Ipi, Kernbench, Netperf, Pgbench, Startup, Tar, Workload,
@@ -45,15 +45,7 @@ impl Key {
                 kind: crate::amount::EXPECTED.to_owned(),
                 default: "the profile's".to_owned(),
             }),
-            Target::Host(target) => [PauseExit::default(), PauseExit::Sleep { ns: 100_000 }]
-                .into_iter()
-                .find_map(|exit| {
-                    let mut host = HostConfig::default();
-                    if matches!(exit, PauseExit::Sleep { .. }) && target(&mut host).is_none() {
-                        host.pause.exit = exit;
-                    }
-                    describe(target(&mut host))
-                }),
+            Target::Host(target) => describe(target(&mut HostConfig::default())),
             Target::Group(target) => describe(target(&mut DraftGroup::new(""))),
             Target::Vm(target) => fresh_vms().into_iter().find_map(|mut vm| describe(target(&mut vm))),
             Target::Task(target) => describe(target(&mut fresh_task(""))),
@@ -272,7 +264,6 @@ mod tests {
         draft.groups = vec![DraftGroup::new("")];
         draft.vms = fresh_vms();
         draft.tasks = vec![fresh_task("")];
-        draft.host.pause.exit = PauseExit::Sleep { ns: 100_000 };
         for machine in fresh_machines() {
             draft.machine = machine;
             check(&mut draft);

@@ -47,7 +47,6 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         sched::SCHED,
         host::GUESTS,
         favour::FAVOUR,
-        irqchip::DELIVERY,
         sched::GROUP,
         guest::GUEST,
         interrupts::INTERRUPTS,

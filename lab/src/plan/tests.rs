@@ -324,8 +324,8 @@ fn pause_windows_that_cannot_work_are_refused() {
             "did you mean \"directed-yield-2011\"?",
         ),
         (
-            "[host]\npause_exit_sleep = \"1 ms\"",
-            "host.pause_exit_sleep: found a key that does not apply here",
+            "[host]\nkick_yields = true",
+            "host.kick_yields: found an unknown key, expected a known key",
         ),
     ] {
         let found = complaint(&format!("{SMALL}{section}\n"));
@@ -349,9 +349,9 @@ fn a_kernels_name_sets_all_switches_and_each_can_differ() {
     assert_eq!(later.filters, YieldFilters::LINUX_3_10);
     assert_eq!((later.window.grow, later.kick_yields), (2, false));
     // The order in the file does not matter.
-    let mixed = host("yield.tries = 7\nkick_yields = true\npause_exit = \"linux-4.12\"");
+    let mixed = host("pause_window.grow = 7\nyield.ipi_aware = true\npause_exit = \"linux-4.12\"");
     assert_eq!(
-        (mixed.filters.tries, mixed.kick_yields, mixed.filters.preempted),
+        (mixed.window.grow, mixed.filters.ipi_aware, mixed.filters.preempted),
         (7, true, true)
     );
     assert_eq!(

@@ -7,11 +7,6 @@ use crate::keys::{Key, Target};
 /// APICv: the part, the host, guests.
 pub(super) static APICV: &[Key] = &[
     key(
-        "machine.ipiv",
-        "whether APICv can send IPIs, too (Sapphire Rapids and later); on parts with APICv",
-        Target::Machine(|machine| Some(Slot::Flag(&mut machine.apicv.as_mut()?.ipiv))),
-    ),
-    key(
         "host.apicv",
         "whether the host uses APICv and posted interrupts, which the part must have (kvm_intel's enable_apicv)",
         Target::Host(|host| Some(Slot::Flag(&mut host.apicv.enable))),

@@ -15,16 +15,6 @@ choices!(AvicEnable {
 /// AVIC: the part, the host, guests.
 pub(super) static AVIC: &[Key] = &[
     key(
-        "machine.x2avic",
-        "whether AVIC can be in x2APIC mode (Zen 4 and later); on parts with AVIC",
-        Target::Machine(|machine| Some(Slot::Flag(&mut machine.avic.as_mut()?.x2avic))),
-    ),
-    key(
-        "machine.erratum_1235",
-        "whether an IPI's sender may act on an IsRunning bit that is no longer set (family 17h); on parts with AVIC",
-        Target::Machine(|machine| Some(Slot::Flag(&mut machine.avic.as_mut()?.erratum_1235))),
-    ),
-    key(
         "host.avic",
         "whether the host uses AVIC, which the part must have (kvm_amd's avic); auto: on Zen 4 and later, with x2AVIC",
         Target::Host(|host| Some(Slot::Choice(&mut host.avic.enable))),
@@ -33,11 +23,6 @@ pub(super) static AVIC: &[Key] = &[
         "host.x2avic",
         "whether it uses x2AVIC, too, which the part must have; else guests under AVIC are not offered x2APIC",
         Target::Host(|host| Some(Slot::Flag(&mut host.avic.x2avic))),
-    ),
-    key(
-        "host.avic_workaround",
-        "whether hardware does not see IsRunning on families with erratum 1235 (enable_ipiv=0)",
-        Target::Host(|host| Some(Slot::Flag(&mut host.avic.works_around_1235))),
     ),
     key(
         "vm.*.avic",

@@ -29,16 +29,6 @@ pub(super) static FAVOUR: &[Key] = &[
          kernel. A pair of vCPUs that yield to each other with \"lag-credit\" starve whoever shares their pCPU",
         favour!(Choice, rule),
     ),
-    key(
-        "host.yield.favour_interval",
-        "once in which time a pCPU pushes a yielder, or ends the protection of its slice",
-        favour!(Nanos, interval_ns),
-    ),
-    key(
-        "host.yield.favour_reverse",
-        "within which time after a yield one in the other direction pushes less (debooster)",
-        favour!(Nanos, reverse_ns),
-    ),
     number(
         "host.yield.lag_credit",
         "% of a slice",

@@ -147,11 +147,6 @@ pub(super) static GUEST: &[Key] = &[
         vm!(Flag, boot.nopvspin),
     ),
     key(
-        "vm.*.no_steal_acc",
-        "boot option no-steal-acc: the guest does not register its steal-time record",
-        vm!(Flag, boot.no_steal_acc),
-    ),
-    key(
         "vm.*.shared_cache",
         "whether the vCPUs say in CPUID that they share a last-level cache; QEMU's default is that they do not",
         vm!(Flag, boot.shared_cache),

@@ -81,51 +81,6 @@ pub(super) static GUESTS: &[Key] = &[
         host!(Choice, pause),
     ),
     key(
-        "host.pause_exit_sleep",
-        "how long a pause exit sleeps at most, with host.pause_exit = \"sleep-100us\"",
-        Target::Host(|host| match &mut host.pause.exit {
-            PauseExit::Sleep { ns } => Some(Slot::Nanos(ns)),
-            PauseExit::None | PauseExit::DirectedYield => None,
-        }),
-    ),
-    key(
-        "host.yield.spin_loop_eligibility",
-        "a vCPU that is itself in the handler is yielded to every second time only (3.6)",
-        host!(Flag, pause.filters.eligibility),
-    ),
-    key(
-        "host.yield.undercommit",
-        "a yield is refused where both pCPUs have one thread only (-ESRCH, 3.9)",
-        host!(Flag, pause.filters.undercommit),
-    ),
-    number(
-        "host.yield.tries",
-        "",
-        (0.0, 1e6),
-        "such refusals after which the handler gives up (3 since 3.9); 0: it looks at all vCPUs",
-        host!(U32, pause.filters.tries),
-    ),
-    key(
-        "host.yield.preempted_only",
-        "only preempted vCPUs are yielded to (3.10)",
-        host!(Flag, pause.filters.preempted),
-    ),
-    key(
-        "host.yield.in_kernel",
-        "a spinner in kernel mode yields to no vCPU that was preempted in user mode (yield_to_kernel_mode, 4.14)",
-        host!(Flag, pause.filters.in_kernel),
-    ),
-    key(
-        "host.yield.ready",
-        "vCPUs that were just woken count as preempted (5.3)",
-        host!(Flag, pause.filters.ready),
-    ),
-    key(
-        "host.yield.pending_interrupt",
-        "one preempted in user mode is yielded to all the same if an interrupt is pending for it (6.9, uncertain)",
-        host!(Flag, pause.filters.pending_interrupt),
-    ),
-    key(
         "host.yield.ipi_aware",
         "the vCPU whose answer to an IPI is missing comes first (proposed 2025, in no kernel, uncertain)",
         host!(Flag, pause.filters.ipi_aware),
@@ -157,27 +112,5 @@ pub(super) static GUESTS: &[Key] = &[
         "host.amd.filter_threshold",
         "whether the host uses the pause filter's threshold, without which the window does not move (4.17)",
         host!(Flag, pause.filter_threshold),
-    ),
-    key(
-        "host.amd.skips_pause",
-        "whether the PAUSE that exited is skipped, as on Intel, instead of executed again (after 4.19, uncertain)",
-        host!(Flag, pause.skips_amd_pause),
-    ),
-    key(
-        "host.kick_yields",
-        "whether the kick hypercall tries a directed yield to its target (since July 2019)",
-        host!(Flag, pause.kick_yields),
-    ),
-    number(
-        "host.apic_bus_hz",
-        "Hz",
-        (1e6, 1e11),
-        "frequency that the emulated LAPIC timer divides",
-        host!(U64, apic_bus_hz),
-    ),
-    key(
-        "host.min_timer_period",
-        "shortest period of a periodic LAPIC timer (min_timer_period_us)",
-        host!(Nanos, min_timer_period_ns),
     ),
 ];

@@ -110,11 +110,6 @@ pub(super) static TAR: &[Key] = &[
         tar!(Nanos, decompress_ns),
     ),
     key(
-        "vm.*.tar.file_time",
-        "user time of tar for a file",
-        tar!(Nanos, file_ns),
-    ),
-    key(
         "vm.*.tar.file_system",
         "what the disk is formatted with; \"plain\" is none in particular",
         tar!(Choice, format),

@@ -32,10 +32,3 @@ pub(super) static IRQCHIP: &[Key] = &[
         Target::Vm(|vm| Some(Slot::Choice(&mut vm.host.nic))),
     ),
 ];
-
-/// Beside the host's other parameters.
-pub(super) static DELIVERY: &[Key] = &[key(
-    "host.vector_hashing",
-    "whether the vector's number picks who takes a lowest-priority interrupt (4.5, uncertain), else whoever has taken the fewest",
-    Target::Host(|host| Some(Slot::Flag(&mut host.vector_hashing))),
-)];

@@ -248,16 +248,4 @@ pub(super) static WORKLOAD: &[Key] = &[
         "devices to be probed over all CPUs, at scale 1",
         workload!(Startup, U32, devices),
     ),
-    number(
-        "vm.*.boot.accesses",
-        "",
-        (0.0, 1e6),
-        "accesses to the PCI configuration space per device, each under its one spinlock",
-        workload!(Startup, U32, accesses),
-    ),
-    key(
-        "vm.*.boot.access_time",
-        "how long such an access holds the lock",
-        workload!(Startup, Nanos, access_ns),
-    ),
 ];

@@ -1,0 +1,5 @@
+//! Delivery of interrupts by hardware: AVIC, APICv and the IOMMU.
+
+pub mod apicv;
+pub mod avic;
+pub mod iommu;

@@ -1,0 +1,239 @@
+//! The recorder; `feed.rs` is where the engine feeds it.
+
+mod feed;
+
+use std::collections::BTreeMap;
+
+use holdfast_guest::LockClass;
+use holdfast_machine::{LineId, Time};
+
+use super::open::Open;
+use super::{
+    Behind, Doing, Flow, Happening, Lock, Moment, PcpuTimeline, Place, Thread, Timeline, Track, VcpuTimeline, Window,
+};
+use crate::books::blame::Culprit;
+use crate::books::cause::Cause;
+use crate::books::ledger::Stretch;
+use crate::core::engine::Engine;
+use crate::cpus::vcpu::Vcpu;
+
+/// Most spans and moments that are kept: some hundred megabytes.
+const RECORDS_MAX: usize = 6_000_000;
+
+/// What was sent and has not yet had all its effects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sent {
+    from: u32,
+    to: u32,
+    /// `None`: a kick.
+    vector: Option<u8>,
+    flow: u64,
+    at: Time,
+}
+
+/// A recording under way.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    from: Time,
+    to: Time,
+    truncated: bool,
+    count: usize,
+    tasks: Vec<(u32, String)>,
+    threads: Vec<Open<Thread>>,
+    host: Vec<Open<()>>,
+    places: Vec<Open<Place>>,
+    doings: Vec<Open<Doing>>,
+    /// Up to when each vCPU's doings are recorded: its ledger's cursor, or later while it spins.
+    recorded: Vec<Time>,
+    /// The last destination that each vCPU wrote to its LAPIC.
+    destinations: Vec<u32>,
+    moments: Vec<Moment>,
+    classes: BTreeMap<LineId, LockClass>,
+    behind: BTreeMap<LineId, Behind>,
+    sent: Vec<Sent>,
+    /// Yields to each vCPU since it last got a pCPU: from whom.
+    yields: Vec<Vec<(u32, u64)>>,
+    /// Reschedule IPIs on their way to each pCPU: from where.
+    ipis: Vec<Vec<(u32, u64)>>,
+    flows: u64,
+}
+
+impl Recorder {
+    /// Records what happens on `pcpus` and `vcpus` within `window`. `tasks` are the names of host tasks.
+    pub fn new(window: Window, pcpus: usize, vcpus: usize, tasks: Vec<(u32, String)>) -> Recorder {
+        Recorder {
+            from: Time::from_nanos(window.from_ns),
+            to: Time::from_nanos(window.to_ns),
+            truncated: false,
+            count: 0,
+            tasks,
+            threads: vec![Open::new(Some(Thread::Idle)); pcpus],
+            host: vec![Open::new(None); pcpus],
+            places: vec![Open::new(Some(Place::Woken)); vcpus],
+            doings: vec![Open::new(None); vcpus],
+            recorded: vec![Time(0); vcpus],
+            destinations: vec![0; vcpus],
+            moments: Vec::new(),
+            classes: BTreeMap::new(),
+            behind: BTreeMap::new(),
+            sent: Vec::new(),
+            yields: vec![Vec::new(); vcpus],
+            ipis: vec![Vec::new(); pcpus],
+            flows: 0,
+        }
+    }
+
+    fn count(&mut self, kept: bool, at: Time) {
+        self.count += usize::from(kept);
+        if self.count > RECORDS_MAX && !self.truncated {
+            self.truncated = true;
+            self.to = self.to.min(at);
+        }
+    }
+
+    fn lock(&self, line: LineId) -> Lock {
+        Lock {
+            line: line.0,
+            class: self.classes.get(&line).copied(),
+        }
+    }
+
+    fn thread(&mut self, at: Time, pcpu: u32, thread: Thread) {
+        let kept = self.threads[pcpu as usize].set(at, Some(thread), self.from, self.to);
+        self.count(kept, at);
+    }
+
+    fn host_code(&mut self, at: Time, pcpu: u32, executes: bool) {
+        let kept = self.host[pcpu as usize].set(at, executes.then_some(()), self.from, self.to);
+        self.count(kept, at);
+    }
+
+    fn place(&mut self, at: Time, vcpu: u32, place: Place) {
+        let kept = self.places[vcpu as usize].set(at, Some(place), self.from, self.to);
+        self.places[vcpu as usize].join();
+        self.count(kept, at);
+        if !matches!(place, Place::Running { .. }) {
+            // What it does in its next place is something else, even if that begins now.
+            let kept = self.doings[vcpu as usize].set(at, None, self.from, self.to);
+            self.count(kept, at);
+        }
+    }
+
+    /// From where the last entry ended up to `until` the vCPU did this.
+    fn did(&mut self, until: Time, vcpu: u32, doing: Option<Doing>) {
+        let start = std::mem::replace(&mut self.recorded[vcpu as usize], until);
+        if start < until {
+            let kept = self.doings[vcpu as usize].set(start, doing, self.from, self.to);
+            self.count(kept, start);
+        }
+    }
+
+    /// `this`, which is `vcpu` and in guest mode, has lived through the next stretch of its ledger.
+    #[cold]
+    pub fn work(&mut self, vcpu: u32, this: &Vcpu, lived: Stretch) {
+        let cause = match lived.cause {
+            Cause::CacheTransfer => this.wait(),
+            cause => cause,
+        };
+        let doing = match (cause, this.held.last(), this.ipi_target) {
+            (Cause::InterruptEntry, ..) => Doing::Interrupt,
+            (Cause::Idle, ..) => Doing::IdleLoop,
+            (Cause::IpiRunningTarget | Cause::IpiPreemptedTarget, _, Some((target, _))) => Doing::AwaitsIpi(target),
+            (Cause::CriticalSection, Some(&line), _) => Doing::Critical(self.lock(line)),
+            _ if lived.user => Doing::User,
+            _ => Doing::Kernel,
+        };
+        self.did(this.ledger.cursor() + lived.span, vcpu, Some(doing));
+    }
+
+    fn moment(&mut self, at: Time, track: Track, what: Happening, flow: Option<Flow>) {
+        if self.from <= at && at < self.to {
+            self.moments.push(Moment { at, track, what, flow });
+            self.count(true, at);
+        }
+    }
+
+    fn new_flow(&mut self) -> u64 {
+        self.flows += 1;
+        self.flows
+    }
+
+    /// The recording, up to `now`.
+    fn finish(mut self, now: Time) -> Timeline {
+        let (from, to) = (self.from, self.to.min(now));
+        self.moments.retain(|moment| moment.at < to);
+        // The clock of a flow that was stopped by a failure can be behind; equal times keep their order.
+        self.moments.sort_by_key(|moment| moment.at);
+        let mut links: BTreeMap<u64, u32> = BTreeMap::new();
+        for flow in self.moments.iter().filter_map(|moment| moment.flow) {
+            *links.entry(flow.id).or_default() += 1;
+        }
+        for moment in &mut self.moments {
+            moment.flow = moment.flow.filter(|flow| links[&flow.id] > 1);
+        }
+        let pcpus = self
+            .threads
+            .into_iter()
+            .zip(self.host)
+            .map(|(threads, host)| PcpuTimeline {
+                threads: threads.finish(to, from, to),
+                host: host.finish(to, from, to),
+            });
+        let vcpus = self.places.into_iter().zip(self.doings).zip(self.recorded);
+        let vcpus = vcpus.map(|((places, doings), recorded)| VcpuTimeline {
+            vm: 0,
+            number: 0,
+            places: places.finish(to, from, to),
+            doings: doings.finish(recorded.min(to), from, to),
+        });
+        Timeline {
+            from,
+            to,
+            end: now,
+            begun: Vec::new(),
+            truncated: self.truncated,
+            vms: Vec::new(),
+            tasks: self.tasks,
+            pcpus: pcpus.collect(),
+            vcpus: vcpus.collect(),
+            moments: self.moments,
+        }
+    }
+}
+
+impl Recorder {
+    /// `from` kicks `to`, or sends it `vector`.
+    fn send(&mut self, at: Time, from: u32, to: u32, vector: Option<u8>) {
+        let flow = self.new_flow();
+        let what = match vector {
+            None => Happening::Kick(to),
+            Some(vector) => Happening::Ipi { to, vector },
+        };
+        self.moment(at, Track::Vcpu(from), what, Some(Flow { id: flow, ends: false }));
+        // Vectors that nobody takes must not pile up.
+        self.sent
+            .retain(|sent| (sent.from, sent.to, sent.vector) != (from, to, vector));
+        self.sent.push(Sent {
+            from,
+            to,
+            vector,
+            flow,
+            at,
+        });
+    }
+
+    /// `vcpu` was woken: by what was sent to it just now, if anything was.
+    fn woken(&mut self, at: Time, vcpu: u32) {
+        let Some(index) = self.sent.iter().rposition(|sent| (sent.to, sent.at) == (vcpu, at)) else {
+            return;
+        };
+        let Sent { from, vector, flow, .. } = self.sent[index];
+        // The vector is still to be taken; a kick has done its work.
+        let ends = vector.is_none();
+        if ends {
+            self.sent.remove(index);
+        }
+        let what = Happening::Woken { by: from, vector };
+        self.moment(at, Track::Vcpu(vcpu), what, Some(Flow { id: flow, ends }));
+    }
+}

@@ -1,0 +1,5 @@
+//! The engine: virtual time and the loop that plays its events.
+
+pub mod engine;
+pub mod failure;
+pub mod watchdog;

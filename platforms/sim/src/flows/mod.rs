@@ -1,0 +1,5 @@
+//! Flows of guest code: their stacks, the switch between them, and how they spend virtual time.
+
+pub mod context;
+pub mod flow;
+pub mod stack;

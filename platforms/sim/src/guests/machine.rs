@@ -1,0 +1,240 @@
+//! The guest's view of its machine: its CPUs, contexts for tasks, random streams, and the world outside.
+
+#![expect(
+    unsafe_code,
+    reason = "contexts are switched, and the machine's trait is unsafe to implement"
+)]
+
+use core::cell::Cell;
+
+use holdfast_guest::{Machine, Report, Threads};
+use holdfast_host::{HostInterrupt, PcpuId};
+use holdfast_locks::CpuId;
+use holdfast_machine::Picos;
+
+use crate::books::timeline::Happening;
+use crate::core::engine::Engine;
+use crate::core::failure::Failure;
+use crate::flows::context::{Body, Saved, prepare, switch};
+use crate::flows::flow::{Handle, run_flow};
+use crate::flows::stack::Stack;
+use crate::guests::cpu::SimCpu;
+use crate::guests::native::{Call, Flow};
+
+/// A guest's machine in virtual time.
+#[derive(Clone, Copy, Debug)]
+pub struct SimMachine {
+    handle: Handle,
+    vm: u32,
+    native: bool,
+}
+
+impl SimMachine {
+    /// The machine of guest `vm`, or the real one for the kernel on it.
+    ///
+    /// The engine must outlive it and not move; only code that the engine runs may use it.
+    pub(crate) fn new(engine: *mut Engine, vm: u32) -> SimMachine {
+        let handle = Handle::new(engine);
+        let native = handle.engine().native.as_ref();
+        SimMachine {
+            handle,
+            vm,
+            native: native.is_some_and(|native| native.vm == vm),
+        }
+    }
+}
+
+impl SimMachine {
+    /// What its flows execute with.
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+}
+
+/// Where flows of other CPUs than 0 begin, as Linux's trampoline below 640 KiB. The image knows its entry; nothing is there.
+const STARTUP_PAGE: u8 = 0x9a;
+
+/// A saved flow of guest code, with the stack that it runs on unless that is a vCPU's own.
+#[derive(Debug)]
+pub struct SimContext {
+    saved: Cell<Saved>,
+    stack_limit: usize,
+    stack: Option<Stack>,
+}
+
+// SAFETY: `cpu` reads which vCPU executes; `switch` keeps the callee-saved registers (`context.rs`).
+unsafe impl Machine for SimMachine {
+    type Cpu = SimCpu;
+    type Context = SimContext;
+
+    fn cpus(&self) -> u32 {
+        self.handle.engine().vms[self.vm as usize].vcpus
+    }
+
+    #[inline]
+    fn cpu(&self) -> SimCpu {
+        let engine = self.handle.engine();
+        let number = engine.current - engine.vms[self.vm as usize].first_vcpu;
+        SimCpu::new(self.handle, self.vm, number)
+    }
+
+    fn proximity_domain(&self, apic_id: u32) -> Option<u32> {
+        let domains = &self.handle.engine().vms[self.vm as usize].domains;
+        domains.get(apic_id as usize).copied()
+    }
+
+    fn startup_page(&self) -> Option<u8> {
+        self.handle.engine().vms[self.vm as usize]
+            .waits_for_sipi
+            .then_some(STARTUP_PAGE)
+    }
+
+    fn network(&self) -> Option<&holdfast_abi::virtio::Network> {
+        let engine = self.handle.engine();
+        let has = engine.networks.iter().any(|network| network.is_of(self.vm));
+        has.then(|| &*engine.vms[self.vm as usize].network)
+    }
+
+    fn new_context(&self, body: Body) -> SimContext {
+        let stack = self.handle.engine().stacks.take();
+        let handle = self.handle;
+        let saved = prepare(&stack, Box::new(move || run_flow(handle, body)));
+        SimContext {
+            saved: Cell::new(saved),
+            stack_limit: stack.limit(),
+            stack: Some(stack),
+        }
+    }
+
+    fn empty_context(&self) -> SimContext {
+        let engine = self.handle.engine();
+        let stack_limit = engine.vcpus[engine.current as usize].stack_limit;
+        SimContext {
+            saved: Cell::new(Saved::NONE),
+            stack_limit,
+            stack: None,
+        }
+    }
+
+    fn switch(&self, from: &SimContext, to: &SimContext) {
+        let engine = self.handle.engine();
+        engine.stats.switches += 1;
+        engine.vcpus[engine.current as usize].stack_limit = to.stack_limit;
+        let to = to.saved.replace(Saved::NONE);
+        assert!(to != Saved::NONE, "a context is continued that was never saved");
+        // SAFETY: `to` was prepared or saved by this function and was just taken out, so it is continued once; `from`
+        // belongs to the kernel, which keeps a task's context at its place until it is released.
+        unsafe { switch(from.saved.as_ptr(), to) };
+    }
+
+    fn release_context(&self, context: SimContext) {
+        if let Some(stack) = context.stack {
+            assert!(stack.canary_lives(), "a guest flow has overrun its stack");
+            self.handle.engine().stacks.give_back(stack);
+        }
+    }
+
+    #[inline(always)]
+    fn threads(&self) -> Option<&dyn Threads<SimContext>> {
+        if self.native { Some(self) } else { None }
+    }
+
+    fn seed(&self, purpose: &str) -> u64 {
+        holdfast_workloads::stream_seed(self.handle.engine().vms[self.vm as usize].seed, self.vm, purpose)
+    }
+
+    fn report(&self, report: Report) {
+        self.handle.order();
+        let engine = self.handle.engine();
+        let now = engine.now;
+        match &report {
+            Report::Begin => engine.record_interval(self.vm, Happening::Begins),
+            Report::Done { .. } => engine.record_interval(self.vm, Happening::Done),
+            _ => {}
+        }
+        let vm = &mut engine.vms[self.vm as usize];
+        match report {
+            Report::Begin => {
+                vm.begun = Some(now);
+                vm.last_work = now;
+                vm.longest_stall = Picos::ZERO;
+            }
+            Report::Done { operations } => {
+                vm.done = Some(now);
+                vm.operations = operations;
+                engine.finished = engine.vms.iter().all(|vm| !vm.measured || vm.done.is_some());
+                if engine.finished {
+                    self.handle.switch_to(None);
+                }
+            }
+            Report::Counter(name, value) => *vm.counters.entry(name).or_insert(0) += value,
+            Report::Panic(message) => {
+                engine.failure = Some(Failure::GuestPanic(message));
+                self.handle.switch_to(None);
+            }
+        }
+    }
+}
+
+impl Threads<SimContext> for SimMachine {
+    fn reserve(&self, count: u32) {
+        self.handle.engine().native_reserve(count);
+    }
+
+    fn start(&self, thread: u32, context: &SimContext) {
+        self.handle.order();
+        let engine = self.handle.engine();
+        let saved = context.saved.replace(Saved::NONE);
+        if saved != Saved::NONE
+            && let Some(native) = &mut engine.native
+        {
+            native.threads[thread as usize].flow = Flow {
+                saved,
+                stack_limit: context.stack_limit,
+            };
+        }
+        if !engine.native_rouse(thread) {
+            self.handle.call(Call::Start(thread));
+        }
+    }
+
+    fn wake(&self, thread: u32) {
+        self.handle.call(Call::Wake(thread));
+    }
+
+    fn sleep(&self, until: Option<u64>) {
+        self.handle.call(Call::Sleep(until));
+    }
+
+    fn end(&self) {
+        self.handle.call(Call::End);
+    }
+
+    fn yield_cpu(&self) {
+        self.handle.call(Call::Yield);
+    }
+
+    fn execute(&self) {
+        self.handle.call(Call::Execute);
+    }
+
+    #[inline]
+    fn wants_to_reschedule(&self) -> bool {
+        let engine = self.handle.engine();
+        let pcpu = engine.vcpus[engine.current as usize].last_pcpu;
+        engine.host.wants_to_reschedule(PcpuId(pcpu))
+    }
+
+    fn call(&self, target: CpuId) {
+        let send = self.handle.engine().costs.ipi_send;
+        self.handle.work(send);
+        self.handle.order();
+        let engine = self.handle.engine();
+        let at = engine.now + engine.costs.ipi_latency;
+        engine.send_ipi(target.0, HostInterrupt::Call, at);
+    }
+
+    fn idle(&self) {
+        self.handle.call(Call::Idle);
+    }
+}

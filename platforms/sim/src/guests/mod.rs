@@ -1,0 +1,9 @@
+//! What guest code sees: its CPU, its machine, its network device; kernels and threads on the machine itself.
+
+pub mod cpu;
+pub mod machine;
+pub mod migration;
+pub mod native;
+pub mod net;
+pub mod process;
+pub mod thread;

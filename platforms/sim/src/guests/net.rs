@@ -1,0 +1,221 @@
+//! A guest's network device: gives time to the host's threads behind it (`host/src/net`), and carries out what they do.
+//!
+//! A device that is hardware (`Nic::Assigned`) is nobody's thread: its steps are events of their own. The guest's notification
+//! port is the device's, and its interrupts go through the IOMMU (`iommu.rs`).
+//!
+//! **One step at a time**: between two steps of a thread the host's scheduler may run another one.
+
+use holdfast_abi::{msi, virtio};
+use holdfast_host::net::{Action, Connection};
+use holdfast_host::{ConfigError, Event, Host, Nic, PcpuId, TaskConfig, TaskId, VmId};
+use holdfast_machine::{Key, Picos, Time};
+
+use crate::core::engine::{CLASS_ACTIVITY, CLASS_INTERRUPT, Engine, Spare, Task};
+use crate::core::failure::Failure;
+use crate::cpus::pcpu::Activity;
+use crate::flows::flow::Handle;
+
+/// The vector of the guest's interrupt for received packets: what its driver has asked for.
+const VECTOR: u32 = 0x41;
+
+/// A store of the guest's to an assigned device's notification register, on its way out. [E] Nanoseconds.
+const RING_NS: u64 = 100;
+
+/// What is behind a connection's queues.
+#[derive(Clone, Copy, Debug)]
+enum Behind {
+    /// vhost's worker.
+    Worker(TaskId),
+    /// A device: its number, that of the host's own port, and whether it is at work.
+    Hardware { device: u16, port: u16, busy: bool },
+}
+
+/// A guest's network device, seen from the host.
+#[derive(Debug)]
+pub struct Network {
+    vm: VmId,
+    behind: Behind,
+    /// The server behind the bridge.
+    server: TaskId,
+    connection: Connection,
+}
+
+impl Network {
+    /// Gives guest `vm` a network device, with its threads.
+    ///
+    /// # Errors
+    /// If the host takes no more tasks.
+    pub fn new(host: &mut Host, vm: VmId, nic: Nic) -> Result<Network, Failure> {
+        let invalid = |error: ConfigError| Failure::Invalid(error.to_string());
+        let mut thread = || host.add_task(&TaskConfig::default()).map_err(invalid);
+        let (behind, server) = match nic {
+            Nic::Vhost => {
+                let (worker, server) = (thread()?, thread()?);
+                host.add_doorbell(vm, virtio::NOTIFY_PORT, worker);
+                (Behind::Worker(worker), server)
+            }
+            Nic::Assigned => {
+                let server = thread()?;
+                let device = host.assign_device(vm, msi::address(0), VECTOR).map_err(invalid)?;
+                let port = host.own_device(server).map_err(invalid)?;
+                let busy = false;
+                (Behind::Hardware { device, port, busy }, server)
+            }
+        };
+        let connection = match nic {
+            Nic::Vhost => Connection::default(),
+            Nic::Assigned => Connection::assigned(),
+        };
+        Ok(Network {
+            vm,
+            behind,
+            server,
+            connection,
+        })
+    }
+
+    /// The threads, as the engine knows host tasks: what they do is decided here.
+    pub fn threads(&self) -> impl Iterator<Item = (TaskId, Task)> {
+        let task = Task {
+            busy: Some(Picos::ZERO),
+            sleep: Picos::ZERO,
+            remaining: Picos::ZERO,
+        };
+        let worker = match self.behind {
+            Behind::Worker(worker) => Some(worker),
+            Behind::Hardware { .. } => None,
+        };
+        worker
+            .into_iter()
+            .chain([self.server])
+            .map(move |thread| (thread, task.clone()))
+    }
+
+    /// Whether it is guest `vm`'s.
+    pub fn is_of(&self, vm: u32) -> bool {
+        self.vm.0 == vm
+    }
+
+    fn has(&self, task: TaskId) -> bool {
+        task == self.server || matches!(self.behind, Behind::Worker(worker) if worker == task)
+    }
+}
+
+impl Engine {
+    /// Whether `task` is a thread behind a network device.
+    pub fn is_network_thread(&self, task: TaskId) -> bool {
+        self.networks.iter().any(|network| network.has(task))
+    }
+
+    /// The thread `task` behind a network device has `pcpu`: goes on with its work, or finds out what is next.
+    pub fn run_network_thread(&mut self, pcpu: u32, task: TaskId) {
+        let left = self.tasks.get(&task).map_or(Picos::ZERO, |task| task.remaining);
+        if left > Picos::ZERO {
+            return self.work_in_thread(pcpu, task, left);
+        }
+        let Some(nic) = self.networks.iter().position(|network| network.has(task)) else {
+            return;
+        };
+        let network = &mut self.networks[nic];
+        let (vm, is_worker) = (network.vm, task != network.server);
+        let action = if is_worker {
+            network.connection.worker(&self.vms[vm.0 as usize].network)
+        } else {
+            network.connection.server()
+        };
+        let other = match network.behind {
+            _ if is_worker => network.server,
+            Behind::Worker(worker) => worker,
+            Behind::Hardware { .. } if action == Action::WakeOther => {
+                self.wake_nic(nic as u32);
+                return self.run_network_thread(pcpu, task);
+            }
+            Behind::Hardware { .. } => network.server,
+        };
+        let id = PcpuId(pcpu);
+        let event = match action {
+            Action::Work(ns) => {
+                let span = Picos::from_nanos(ns);
+                if let Some(task) = self.tasks.get_mut(&task) {
+                    task.remaining = span;
+                }
+                return self.work_in_thread(pcpu, task, span);
+            }
+            Action::WakeOther => Event::TaskWakes { pcpu: id, task: other },
+            Action::Signal => Event::Msi {
+                pcpu: id,
+                vm,
+                address: msi::address(0),
+                data: VECTOR,
+            },
+            Action::Sleep => Event::TaskSleeps { pcpu: id, until: None },
+        };
+        self.step_host(pcpu, event);
+    }
+
+    /// The number of the assigned network device of `vm`, if it has one.
+    fn assigned_nic(&self, vm: u32) -> Option<usize> {
+        let is_assigned = |network: &Network| network.is_of(vm) && matches!(network.behind, Behind::Hardware { .. });
+        self.networks.iter().position(is_assigned)
+    }
+
+    /// Whether guest `vm` has an assigned network device.
+    pub fn has_assigned_nic(&self, vm: u32) -> bool {
+        self.assigned_nic(vm).is_some()
+    }
+
+    /// There is something for device `nic` to do.
+    fn wake_nic(&mut self, nic: u32) {
+        if let Behind::Hardware { busy, .. } = &mut self.networks[nic as usize].behind
+            && !std::mem::replace(busy, true)
+        {
+            self.nic_works(nic, Picos::ZERO);
+        }
+    }
+
+    fn nic_works(&mut self, nic: u32, span: Picos) {
+        let slot = self.take_spare_slot(Spare::Nic(nic));
+        self.queue.set(slot, Key::new(self.now + span, CLASS_INTERRUPT, slot));
+    }
+
+    /// Device `nic` has done a step, and does the next.
+    pub fn step_nic(&mut self, nic: u32) {
+        loop {
+            let network = &mut self.networks[nic as usize];
+            let Behind::Hardware { device, port, busy } = &mut network.behind else {
+                return;
+            };
+            let (device, port, vm) = (*device, *port, network.vm.0);
+            match network.connection.worker(&self.vms[vm as usize].network) {
+                Action::Work(ns) => return self.nic_works(nic, Picos::from_nanos(ns)),
+                Action::WakeOther => self.device_signals(port, None),
+                Action::Signal => self.device_signals(device, Some(vm)),
+                Action::Sleep => {
+                    *busy = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn work_in_thread(&mut self, pcpu: u32, task: TaskId, span: Picos) {
+        self.pcpus[pcpu as usize].activity = Activity::Task(task);
+        let end: Time = self.now + span;
+        self.queue.set(pcpu, Key::new(end, CLASS_ACTIVITY, pcpu));
+    }
+}
+
+impl Handle {
+    /// The guest writes to `port`; false if that is no register of an assigned device. The guest does not wait for it.
+    pub fn ring_nic(&self, port: u16) -> bool {
+        let engine = self.engine();
+        let vm = engine.vcpus[engine.current as usize].vm.0;
+        let Some(nic) = engine.assigned_nic(vm).filter(|_| port == virtio::NOTIFY_PORT) else {
+            return false;
+        };
+        self.work(Picos::from_nanos(RING_NS));
+        self.order();
+        self.engine().wake_nic(nic as u32);
+        true
+    }
+}

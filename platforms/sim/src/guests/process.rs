@@ -1,0 +1,158 @@
+//! A program on the machine itself: threads of the host's scheduler with nothing but system calls beneath them.
+//!
+//! The kernel's part is the host's scheduler and what its system calls cost ([`Costs`](holdfast_machine::Costs): `syscall`,
+//! `futex`, `wake`, `context_switch`). Threads are tasks of the host as those of a kernel on the machine itself are
+//! (`native.rs`): in user mode preempted wherever the scheduler wants, in a system call where it ends.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Threads};
+use holdfast_locks::thread::{Parker, SPIN_THRESHOLD, TURN_NS, Turns};
+use holdfast_locks::{Budget, CpuId, NodeTable, Platform, WaitTable, Word};
+
+use crate::guests::machine::{SimContext, SimMachine};
+use crate::guests::thread::SimThread;
+use crate::memory::word::{SimAddress, SimWord};
+
+/// For how long threads spin and overtake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// Iterations before a waiter halts.
+    pub spin_threshold: Budget,
+    /// For how long running threads may overtake the head of a hybrid lock's queue, nanoseconds.
+    pub turn_ns: u64,
+}
+
+impl Default for Waits {
+    fn default() -> Waits {
+        Waits {
+            spin_threshold: SPIN_THRESHOLD,
+            turn_ns: TURN_NS,
+        }
+    }
+}
+
+/// What the threads of a process share.
+pub(crate) struct Process {
+    pub(crate) waits: Waits,
+    pub(crate) nodes: NodeTable<SimWord>,
+    pub(crate) waiting: WaitTable<SimWord, SimAddress>,
+    pub(crate) parkers: Box<[Parker<SimWord>]>,
+    pub(crate) turns: Box<[Turns]>,
+    /// The thread that each pCPU executed last.
+    pub(crate) last: Box<[Cell<u32>]>,
+    /// Which thread sleeps on the word with this key: each has its own.
+    sleepers: RefCell<BTreeMap<usize, u32>>,
+    /// What each thread does.
+    body: Body,
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process")
+            .field("threads", &self.parkers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// No thread.
+const NOBODY: u32 = u32::MAX;
+
+impl Process {
+    pub(crate) fn new(threads: u32, pcpus: u32, waits: Waits, body: Body) -> Process {
+        Process {
+            waits,
+            nodes: NodeTable::new(threads as usize),
+            waiting: WaitTable::new(threads as usize),
+            parkers: (0..threads).map(|_| Parker::from_word(SimWord::new(0))).collect(),
+            turns: (0..threads).map(|_| Turns::new()).collect(),
+            last: (0..pcpus).map(|_| Cell::new(NOBODY)).collect(),
+            sleepers: RefCell::default(),
+            body,
+        }
+    }
+
+    /// `thread` is about to look whether it has to sleep on the word with this key.
+    pub(crate) fn queue(&self, key: usize, thread: u32) {
+        self.sleepers.borrow_mut().insert(key, thread);
+    }
+
+    /// Takes out who sleeps on the word with this key.
+    pub(crate) fn take(&self, key: usize) -> Option<u32> {
+        self.sleepers.borrow_mut().remove(&key)
+    }
+}
+
+/// What a thread does.
+pub(crate) type Body = Rc<dyn Fn(&SimThread)>;
+
+/// The program, as what the machine boots.
+pub(crate) struct Image {
+    machine: SimMachine,
+    /// Boxed: flows know where it is.
+    process: Box<Process>,
+    contexts: RefCell<Vec<SimContext>>,
+}
+
+impl Image {
+    /// The image of `process`, which `machine` boots.
+    pub(crate) fn new(machine: SimMachine, process: Process) -> Image {
+        Image {
+            machine,
+            process: Box::new(process),
+            contexts: RefCell::default(),
+        }
+    }
+
+    fn thread(&self, index: u32) -> SimThread {
+        SimThread::new(self.machine, &raw const *self.process, index)
+    }
+
+    /// A thread's whole life.
+    fn live(thread: &SimThread, machine: SimMachine) -> ! {
+        thread.arrive();
+        thread.return_to_user();
+        (thread.process().body)(thread);
+        loop {
+            machine.cpu().irq_disable();
+            machine.cpu().executing(Mode::Idle);
+            Threads::end(&machine);
+        }
+    }
+
+    fn start(&self) {
+        let threads = self.process.parkers.len() as u32;
+        self.machine.reserve(threads);
+        for index in 0..threads {
+            let (thread, machine) = (self.thread(index), self.machine);
+            let context = machine.new_context(Box::new(move || Image::live(&thread, machine)));
+            Threads::start(&self.machine, index, &context);
+            self.contexts.borrow_mut().push(context);
+        }
+    }
+}
+
+impl GuestImage for Image {
+    fn boot(&self, cpu: CpuId) -> ! {
+        if cpu.0 == 0 {
+            self.start();
+        }
+        self.machine.cpu().executing(Mode::Idle);
+        loop {
+            self.machine.idle();
+        }
+    }
+
+    fn preempt(&self) {
+        let here = self.machine.cpu();
+        here.executing(Mode::Kernel);
+        let index = self.process.last[here.cpu().0 as usize].get();
+        self.thread(index).return_to_user();
+    }
+
+    /// Calls from other threads (`settle`) want the interrupt and nothing else.
+    fn interrupt(&self, _: u8) {}
+}

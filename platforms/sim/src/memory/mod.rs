@@ -1,0 +1,7 @@
+//! Shared words and their cache lines, skipped spins, TLBs, and guest memory that the host writes.
+
+pub mod park;
+pub mod probe;
+pub mod records;
+pub mod tlb;
+pub mod word;

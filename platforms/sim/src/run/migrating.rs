@@ -1,0 +1,64 @@
+//! A run with live migrations and moves between pCPUs, in which all interrupts are audited.
+
+use holdfast_guest::GuestImage;
+use holdfast_host::Nic;
+
+use crate::books::audit::{Audit, Fate};
+use crate::core::failure::{CallOff, Failure};
+use crate::guests::machine::SimMachine;
+use crate::guests::migration::{Journey, Migrations};
+use crate::run::config::{Config, Vm as VmConfig};
+use crate::run::outcome::Outcome;
+
+/// What an audited run gave beside its outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audited {
+    /// Migrations done.
+    pub migrations: u64,
+    /// vCPUs sent to another pCPU.
+    pub sent: u64,
+    /// vCPUs entered on another pCPU than before.
+    pub moves: u64,
+    /// What became of each vector's interrupts, of all guests' vCPUs together.
+    pub by_vector: Vec<(u8, Fate)>,
+}
+
+/// As [`run_images`](crate::run_images), with live migrations and moves between pCPUs, and an audit of all interrupts.
+///
+/// # Errors
+/// As [`run_images`](crate::run_images), and [`Failure::LostInterrupt`] or [`Failure::DoubledInterrupt`] with the first that was
+/// found.
+pub fn run_migrating(
+    config: &Config,
+    call_off: &CallOff,
+    journey: &Journey,
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<(Outcome, Audited), Failure> {
+    if config.vms.iter().any(|vm| vm.bare_metal) {
+        let what = "a kernel on the machine itself cannot migrate".to_owned();
+        return Err(Failure::Invalid(what));
+    }
+    let assigned = config.vms.iter().any(|vm| vm.host.nic == Nic::Assigned);
+    if assigned && !journey.migrations.is_empty() {
+        let what = "a guest with an assigned device cannot migrate".to_owned();
+        return Err(Failure::Invalid(what));
+    }
+    let mut config = config.clone();
+    config.host.traces_interrupts = true;
+    let mut engine = crate::run::build::build(&config, image)?;
+    engine.audit = Some(Box::new(Audit::new(engine.vcpus.len())));
+    engine.migrations = Some(Box::new(Migrations::new(journey, engine.host.clone())));
+    engine.plan_migration();
+    engine.plan_move();
+    let outcome = crate::run::execute(&mut engine, &config, call_off)?;
+    let (Some(audit), Some(migrations)) = (&engine.audit, &engine.migrations) else {
+        unreachable!("both were set above")
+    };
+    let audited = Audited {
+        migrations: migrations.done(),
+        sent: migrations.sent(),
+        moves: audit.moves,
+        by_vector: audit.by_vector(),
+    };
+    Ok((outcome, audited))
+}

@@ -1,0 +1,101 @@
+//! One run: builds the machine, plays it, and gathers its outcome.
+
+mod build;
+pub mod config;
+mod gather;
+pub mod migrating;
+pub mod outcome;
+pub mod threads;
+
+use holdfast_guest::GuestImage;
+
+use crate::books::timeline::{Recorder, Timeline, Window};
+use crate::core::engine::Engine;
+use crate::core::failure::{CallOff, Failure};
+use crate::flows::flow::play;
+use crate::guests::machine::SimMachine;
+use build::build;
+use config::{Config, Vm as VmConfig};
+use gather::gather;
+use outcome::Outcome;
+
+/// Runs `config` to its end. Deterministic: equal configurations give equal outcomes, hash included.
+///
+/// # Errors
+/// [`Failure`] says why the run could not finish.
+pub fn run(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+    run_images(config, call_off, |vm, machine| {
+        holdfast_workloads::image(machine, &vm.boot)
+    })
+}
+
+/// As [`run`], but with kernels of the caller's making: `image` builds one for each guest.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_images(
+    config: &Config,
+    call_off: &CallOff,
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<Outcome, Failure> {
+    execute(&mut *build(config, image)?, config, call_off)
+}
+
+/// As [`run_images`], where the kernel on the machine itself may have its threads run on these pCPUs only; empty: on all.
+pub(crate) fn run_pinned(
+    config: &Config,
+    call_off: &CallOff,
+    affinities: &[Vec<u32>],
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<Outcome, Failure> {
+    let mut engine = build(config, image)?;
+    if let Some(native) = &mut engine.native {
+        native.affinities = affinities.to_vec();
+    }
+    execute(&mut engine, config, call_off)
+}
+
+/// As [`run`], and records what happens within `window`: up to a failure, if there is one. The outcome is that of [`run`],
+/// bit for bit.
+///
+/// # Errors
+/// As [`run`], if the run cannot even begin.
+pub fn record(
+    config: &Config,
+    call_off: &CallOff,
+    window: Window,
+) -> Result<(Result<Outcome, Failure>, Timeline), Failure> {
+    record_images(config, call_off, window, |vm, machine| {
+        holdfast_workloads::image(machine, &vm.boot)
+    })
+}
+
+/// As [`record`], but with kernels of the caller's making.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_images(
+    config: &Config,
+    call_off: &CallOff,
+    window: Window,
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<(Result<Outcome, Failure>, Timeline), Failure> {
+    let mut engine = build(config, image)?;
+    let names = config.tasks.iter().map(|task| task.name.clone());
+    let tasks = engine.tasks.keys().map(|task| task.0).zip(names).collect();
+    let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), tasks);
+    engine.timeline = Some(Box::new(recorder));
+    let outcome = execute(&mut engine, config, call_off);
+    let timeline = engine.take_timeline(outcome.is_ok());
+    Ok((outcome, timeline))
+}
+
+pub(crate) fn execute(engine: &mut Engine, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+    engine.power_on();
+    engine.set_watchdog();
+    play(engine, call_off);
+    match engine.failure.take() {
+        Some(failure) => Err(failure),
+        None => Ok(gather(engine, config)),
+    }
+}

@@ -13,8 +13,9 @@ use crate::avic::{GaTag, PAGE_ADDRESS};
 /// Status register; software clears its bits by writing ones.
 pub const STATUS: u32 = 0x2020;
 /// Status: the GA log was full when there was something for it. The part stops the log (`GALogRun`, bit 8, becomes 0), and nothing
-/// is logged until software has restarted it: logging off, this bit cleared, logging on again (§2.7.4). One bit stands for all
-/// of that here: the log is stopped as long as this is set. It can be set without [`STATUS_GA_INTERRUPT`].
+/// is logged until software has restarted it: logging off, this bit cleared, logging on again (section 2.7.4). One
+/// bit stands for all of that here: the log is stopped as long as this is set. It can be set without
+/// [`STATUS_GA_INTERRUPT`].
 pub const STATUS_GA_OVERFLOW: u64 = 1 << 9;
 /// Status: the GA log has something new. An interrupt is sent when this or the bit of the overflow becomes set and neither was
 /// (that the two share one edge is an assumption; it sends the fewest interrupts).

@@ -133,7 +133,8 @@ fn by_cluster<M: Machine>(on: &OnCpu<'_, M>, targets: &CpuMask, vector: u8) {
     }
 }
 
-/// APIC IDs for one hypercall: a window of 128 that slides down while all fit (§7.2).
+/// APIC IDs for one hypercall: a window of 128 that slides down while all fit
+/// (docs/spec/guest-locks.md, "Paravirtual helpers").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     /// Bit `i`: the ID `base + i`.

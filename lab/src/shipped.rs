@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    // costs.md section 6, Westmere-EX: ticket 27.0 ns, qspinlock 27.4 ns, one task.
+    // docs/spec/costs.md, "Atomics, PAUSE and locks", Westmere-EX: ticket 27.0 ns, qspinlock 27.4 ns, one task.
     #[test]
     fn uncontended_locks_cost_a_westmere_ex_what_was_published() {
         let shipped = find(MACHINES, "westmere-ex-8").expect("it is shipped");

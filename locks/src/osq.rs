@@ -17,9 +17,10 @@
 //! - **A link taken is put back**: who goes and has taken its successor off its own `next` links it to its predecessor;
 //!   the predecessor waits for that, as the tail is not its own.
 //!
-//! Leaving takes three steps (guest-locks.md §7.1). **A**: remove oneself from the predecessor. If that fails it has just
-//! handed over, or is leaving itself and will say who comes before it. **B**: find out who comes behind: nobody, then
-//! the tail goes back to the predecessor; or take the successor off one's own node. **C**: join the two.
+//! Leaving takes three steps (docs/spec/guest-locks.md, "Preempted flag and optimistic spinning"). **A**: remove
+//! oneself from the predecessor. If that fails it has just handed over, or is leaving itself and will say who comes
+//! before it. **B**: find out who comes behind: nobody, then the tail goes back to the predecessor; or take the
+//! successor off one's own node. **C**: join the two.
 
 use alloc::boxed::Box;
 use core::fmt;

@@ -44,7 +44,7 @@ pub trait Word<T> {
 ///
 /// # Units
 /// Iterations of load, compare, PAUSE. What an iteration lasts depends on the CPU: about 14 cycles before Skylake, 145
-/// from Skylake on (`costs.md` §6).
+/// from Skylake on (docs/spec/costs.md, "Atomics, PAUSE and locks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Budget(pub u32);
 

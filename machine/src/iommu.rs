@@ -1,5 +1,5 @@
-//! AMD's IOMMU, as far as it takes devices' interrupts: to a host CPU, or by guest mode straight into a guest (spec `host.md`
-//! §6.7).
+//! AMD's IOMMU, as far as it takes devices' interrupts: to a host CPU, or by guest mode straight into a guest
+//! (docs/spec/interrupts.md, "IOMMU interrupts").
 //!
 //! Registers, remap table and log are memory that the hypervisor shares, so nothing is kept here.
 //!

@@ -15,7 +15,7 @@ pub enum PauseHardware {
     Filter,
 }
 
-/// How a detector is set, as the hypervisor's control fields set it (`host.md` §3.1).
+/// How a detector is set, as the hypervisor's control fields set it (docs/spec/host.md, "Pause detection").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PauseLimit {
     /// No PAUSE exits.

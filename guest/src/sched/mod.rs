@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn slices_are_those_of_a_linux_of_that_size() {
-        // costs.md section 10: two tasks on 8 or more CPUs get 12 ms, three 8 ms, eight or more 3 ms.
+        // docs/spec/costs.md, "Host scheduler": two tasks on 8 or more CPUs get 12 ms, three 8 ms, eight or more 3 ms.
         assert_eq!(slice(8, 2), 12_000_000);
         assert_eq!(slice(16, 3), 8_000_000);
         assert_eq!(slice(8, 8), 3_000_000);

@@ -27,7 +27,7 @@ pub enum Run {
     Idle,
 }
 
-/// A vCPU's life (`host.md` §1.2).
+/// A vCPU's life (docs/spec/host.md, "vCPU states").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VcpuState {
     /// In guest mode.
@@ -182,7 +182,8 @@ pub enum Command {
         /// Guest-physical address of the record.
         address: u64,
     },
-    /// The part's pause detection watches `vcpu` by these from its next entry on (`host.md` §3.1).
+    /// The part's pause detection watches `vcpu` by these from its next entry on
+    /// (docs/spec/host.md, "Pause detection").
     PauseControls {
         /// Whose.
         vcpu: VcpuId,

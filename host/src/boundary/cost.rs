@@ -1,6 +1,7 @@
 //! What the host's work is made of.
 
-/// Host work that takes time, itemised as `host.md` §8 has it. A machine profile says how much each takes.
+/// Host work that takes time, itemized as in docs/spec/host.md, "Exit costs". A machine profile says how much each
+/// takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cost {
     /// The in-kernel way out of and back into the guest around every handled exit (software prologue and epilogue).

@@ -1,6 +1,7 @@
 //! Ends of interrupts without an exit: a bit in the guest's memory in place of the LAPIC's register.
 //!
-//! Source: the kernel's KVM MSR documentation, `MSR_KVM_PV_EOI_EN`; spec "Guest-side paravirtual spinlocks" §8.4.
+//! Source: the kernel's KVM MSR documentation, `MSR_KVM_PV_EOI_EN`; docs/spec/guest-host-interface.md, "End of
+//! interrupt by memory".
 //!
 //! - **One owner**: the bit is set only while its vCPU is in guest mode; the exit takes it back before anything else looks at
 //!   the LAPIC. So what is saved of a vCPU (migration) never has an end outstanding, unless it is saved in guest mode.

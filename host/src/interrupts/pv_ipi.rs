@@ -1,6 +1,6 @@
 //! IPIs by hypercall: one vector to up to 128 APIC IDs (`KVM_HC_SEND_IPI`).
 //!
-//! Source: the kernel's KVM hypercall documentation; spec "Guest-side paravirtual spinlocks" §7.2.
+//! Source: the kernel's KVM hypercall documentation; docs/spec/guest-host-interface.md, "IPIs by hypercall".
 
 use holdfast_abi::{hypercall, lapic as reg};
 

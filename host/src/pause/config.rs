@@ -1,11 +1,13 @@
-//! What the host does about guests that spin: handlers, filters and windows, and what each kernel had of them (§3).
+//! What the host does about guests that spin: handlers, filters and windows, and what each kernel had of them
+//! (docs/spec/host.md, "Pause exits").
 //!
-//! Version numbers are from memory where §3.3 marks them so, uncertain. Dates of merges that were looked up: the directed
-//! yield March 2011 (commit 217ece6129f2), `ready` and the yield after a kick July 2019 (d73eb57b80b9, 266e85a5ec91).
+//! Version numbers that docs/spec/host.md, "Pause exits", marks are from memory, uncertain. Dates of merges that were
+//! looked up: the directed yield March 2011 (commit 217ece6129f2), `ready` and the yield after a kick July 2019
+//! (d73eb57b80b9, 266e85a5ec91).
 
 use crate::error::{ConfigError, in_range};
 
-/// What the host does when a guest's pause loop exits (§3.3).
+/// What the host does when a guest's pause loop exits (docs/spec/host.md, "Pause exits").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PauseExit {
     /// It does not ask for such exits at all. One that comes all the same is answered by entering the guest again.
@@ -21,7 +23,7 @@ pub enum PauseExit {
     DirectedYield,
 }
 
-/// What later kernels added to the choice of a directed yield's target (§3.3).
+/// What later kernels added to the choice of a directed yield's target (docs/spec/host.md, "Pause exits").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct YieldFilters {
     /// 3.6: a vCPU that is itself in the handler is passed over every second time.
@@ -38,8 +40,9 @@ pub struct YieldFilters {
     pub ready: bool,
     /// 6.9: one preempted in user mode all the same, if an interrupt is pending for it.
     pub pending_interrupt: bool,
-    /// Proposed 2025 and 2026, in no kernel, uncertain (§3.4): the vCPU that the spinner has just sent an IPI comes first, an
-    /// interrupt pending for a vCPU makes it a candidate, and if nobody fits, whoever is preempted.
+    /// Proposed 2025 and 2026, in no kernel, uncertain (docs/spec/host.md, "Proposals of 2025 and 2026"): the vCPU
+    /// that the spinner has just sent an IPI comes first, an interrupt pending for a vCPU makes it a candidate, and
+    /// if nobody fits, whoever is preempted.
     pub ipi_aware: bool,
 }
 
@@ -88,8 +91,8 @@ impl YieldFilters {
     };
 }
 
-/// How the window of a vCPU follows what it does (§3.2). Parameters below the window multiply and divide, others add and
-/// subtract; a parameter of 0 sets the window back.
+/// How the window of a vCPU follows what it does (docs/spec/host.md, "Pause windows"). Parameters below the window
+/// multiply and divide, others add and subtract; a parameter of 0 sets the window back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowRule {
     /// Growth at each pause exit (`ple_window_grow`).
@@ -114,7 +117,7 @@ impl WindowRule {
     };
 }
 
-/// What a part's pause detection is told, in its own units (§3.1).
+/// What a part's pause detection is told, in its own units (docs/spec/host.md, "Pause detection").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PauseControls {
     /// No pause exits.

@@ -1,5 +1,5 @@
-//! Who has sent whom an IPI that is not answered yet: the IPI-aware directed yield proposed in 2025 and 2026 (§3.4). In no
-//! kernel, and read from posted patches: uncertain.
+//! Who has sent whom an IPI that is not answered yet: the IPI-aware directed yield proposed in 2025 and 2026
+//! (docs/spec/host.md, "Proposals of 2025 and 2026"). In no kernel, and read from posted patches: uncertain.
 //!
 //! Only what software delivers is seen, and only where one vCPU is meant.
 

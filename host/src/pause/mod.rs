@@ -1,4 +1,4 @@
-//! Pause exits: what to do with a vCPU that spins (§3.3).
+//! Pause exits: what to do with a vCPU that spins (docs/spec/host.md, "Pause exits").
 //!
 //! - **Bounded**: a pause exit looks at each other vCPU of the guest at most once, or twice with the relaxed pass of the
 //!   IPI-aware proposal.

@@ -1,5 +1,5 @@
 //! The window of a vCPU's pause loops: it grows while yielding does not help, and shrinks when the vCPU has waited for a
-//! pCPU (§3.2).
+//! pCPU (docs/spec/host.md, "Pause windows").
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,5 @@
-//! Bandwidth control: a group gets at most its quota of CPU time in each period (§4.5, Linux 3.2 and later).
+//! Bandwidth control: a group gets at most its quota of CPU time in each period
+//! (docs/spec/host.md, "Bandwidth control", Linux 3.2 and later).
 //!
 //! The group's pool is filled up at the begin of each period. A queue of the group draws from it slice by slice; one that
 //! runs dry while the pool is empty is *throttled*: its entity leaves the parent's queue, and its threads cannot run until

@@ -1,4 +1,5 @@
-//! Buddies: marks by which a queue prefers an entity, or passes it over, within the bounds of fairness (§4.2).
+//! Buddies: marks by which a queue prefers an entity, or passes it over, within the bounds of fairness
+//! (docs/spec/host.md, "Yield and directed yield").
 
 use super::entity::{EntityId, Queue};
 use super::fault::Fault;

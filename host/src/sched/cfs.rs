@@ -1,4 +1,4 @@
-//! The completely fair scheduler, Linux 2.6.37 to 4.12 (§4.2).
+//! The completely fair scheduler, Linux 2.6.37 to 4.12 (docs/spec/host.md, "CFS").
 //!
 //! Slices end on ticks only; a period in which everyone runs once; credit for sleepers; buddies bounded by fairness.
 

@@ -1,7 +1,7 @@
 //! Parameters of the host scheduler, and what they are in each kernel.
 //!
 //! A scheduler is its era's parameters: whoever chooses a [`SchedulerKind`] gets all of them, and may then change some.
-//! Section marks refer to the host specification; "bracketed" means that the value was read on both sides of that version.
+//! "Bracketed" means that the value was read on both sides of that version.
 
 use super::favour::FavourConfig;
 use crate::error::{ConfigError, in_range};
@@ -22,7 +22,7 @@ pub enum SchedulerKind {
     Eevdf612,
 }
 
-/// What a yield does (§4.2, §4.3).
+/// What a yield does (docs/spec/host.md, "CFS" and "EEVDF").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YieldRule {
     /// Until 2.6.38: nothing at all for a thread that is alone in its group's queue, and otherwise only accounting.
@@ -44,7 +44,7 @@ impl YieldRule {
     }
 }
 
-/// How a group's shares are divided among pCPUs (§4.1).
+/// How a group's shares are divided among pCPUs (docs/spec/host.md, "Weights and groups").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareRule {
     /// Until 2.6.37: recomputed now and then only, from all queues of the group.
@@ -104,7 +104,7 @@ pub struct Features {
     pub relative_deadline: bool,
 }
 
-/// Parameters of one level of scheduling domains (§4.4).
+/// Parameters of one level of scheduling domains (docs/spec/host.md, "Load balancing").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DomainConfig {
     /// Shortest interval between two balancing passes, in milliseconds.
@@ -123,7 +123,7 @@ pub struct DomainConfig {
     pub idle_index: usize,
 }
 
-/// Load balancing (§4.4).
+/// Load balancing (docs/spec/host.md, "Load balancing").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalanceConfig {
     /// Threads of one core.
@@ -183,7 +183,8 @@ pub struct SchedConfig {
     pub balance: BalanceConfig,
 }
 
-/// Intervals, busy factor and percentage: §4.4. Tries and history indices: from memory of each era's topology.h, uncertain.
+/// Intervals, busy factor and percentage: docs/spec/host.md, "Load balancing". Tries and history indices: from memory
+/// of each era's topology.h, uncertain.
 const fn level(
     min: u64,
     max: u64,

@@ -1,4 +1,4 @@
-//! Earliest eligible virtual deadline first, Linux 6.6 and later (§4.3).
+//! Earliest eligible virtual deadline first, Linux 6.6 and later (docs/spec/host.md, "EEVDF").
 //!
 //! Who has had less than its due (non-negative *lag*: the queue's average virtual runtime less its own) is eligible; of
 //! these the one whose deadline comes first runs. A deadline is one slice of virtual time after the last one was met.

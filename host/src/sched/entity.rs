@@ -122,7 +122,7 @@ pub(crate) struct Queue {
     pub(crate) share: ShareHistory,
 }
 
-/// History of a group's load on one pCPU (§4.1).
+/// History of a group's load on one pCPU (docs/spec/host.md, "Weights and groups").
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShareHistory {
     /// Load times time, over `period`.

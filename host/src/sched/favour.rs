@@ -1,4 +1,5 @@
-//! What directed yield was proposed to do beyond its marks, so that the preference lasts for more than one pick (§3.4).
+//! What directed yield was proposed to do beyond its marks, so that the preference lasts for more than one pick
+//! (docs/spec/host.md, "Proposals of 2025 and 2026").
 //!
 //! In no kernel: the *debooster* of November and December 2025 pushes the yielder back, the *lag credit* of June 2026 pulls the
 //! target forward. Both only where yielder and target share a run queue, both for EEVDF. Read from the posted series; what is

@@ -1,4 +1,5 @@
-//! Task groups: how a group's shares divide among the pCPUs on which it has threads (§4.1).
+//! Task groups: how a group's shares divide among the pCPUs on which it has threads
+//! (docs/spec/host.md, "Weights and groups").
 //!
 //! On each pCPU the group's entity weighs `shares * local load / total load`, where the total is the sum of averages that
 //! each pCPU contributes now and then: exact sums would need every pCPU's queue at every enqueue. Until 2.6.37 the sums

@@ -1,4 +1,4 @@
-//! Where a new or woken thread goes (§4.4).
+//! Where a new or woken thread goes (docs/spec/host.md, "Wake placement").
 
 use super::Scheduler;
 use crate::boundary::TaskId;

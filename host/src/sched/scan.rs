@@ -1,5 +1,5 @@
-//! The bounded search for an idle pCPU (§4.4, Linux 4.12 and later): what it may cost depends on how long the searching pCPU
-//! is idle on average, for that is the time that it has.
+//! The bounded search for an idle pCPU (docs/spec/host.md, "Wake placement", Linux 4.12 and later): what it may cost
+//! depends on how long the searching pCPU is idle on average, for that is the time that it has.
 
 use super::Scheduler;
 use crate::boundary::TaskId;

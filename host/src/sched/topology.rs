@@ -1,4 +1,4 @@
-//! Scheduling domains: which pCPUs share what, level by level (§4.4).
+//! Scheduling domains: which pCPUs share what, level by level (docs/spec/host.md, "Load balancing").
 //!
 //! A domain is a span of pCPUs divided into groups; each group is a span of the level below. pCPUs that share a domain
 //! share one [`Span`]; what balancing remembers per pCPU is in [`DomainState`].

@@ -1,4 +1,4 @@
-//! Weights: what a nice level is worth, and time scaled by weight (§4.1).
+//! Weights: what a nice level is worth, and time scaled by weight (docs/spec/host.md, "Weights and groups").
 
 /// Weight of nice 0.
 pub(crate) const NICE_0: u64 = 1024;

@@ -1,4 +1,4 @@
-//! Giving the CPU away: yield, and directed yield (§4.2).
+//! Giving the CPU away: yield, and directed yield (docs/spec/host.md, "Yield and directed yield").
 //!
 //! A directed yield is a hint on both sides: the target is preferred on *its* pCPU as far as fairness allows, the yielder
 //! is passed over once on its own. Nothing migrates.

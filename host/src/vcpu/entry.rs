@@ -1,4 +1,4 @@
-//! Entering the guest (§1.4): requests, interrupt injection, interrupt windows.
+//! Entering the guest (docs/spec/host.md, "Guest entry"): requests, interrupt injection, interrupt windows.
 
 use crate::boundary::{Command, Cost, Run, VcpuId, VcpuState};
 use crate::host::Host;

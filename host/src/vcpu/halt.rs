@@ -1,4 +1,4 @@
-//! HLT: polling, sleeping, and what ends both (§1.5).
+//! HLT: polling, sleeping, and what ends both (docs/spec/host.md, "Halt and polling").
 //!
 //! - **No lost kick**: a kick latched before or during a halt ends it; nothing but the end of a halt takes the latch away.
 

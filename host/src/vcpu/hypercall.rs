@@ -1,4 +1,4 @@
-//! Hypercalls (§2).
+//! Hypercalls (docs/spec/guest-host-interface.md, "Hypercalls").
 
 use holdfast_abi::hypercall;
 

@@ -1,4 +1,5 @@
-//! Waking a sleeping vCPU, kicking a running one, and the kick hypercall (§1.6, §2).
+//! Waking a sleeping vCPU, kicking a running one, and the kick hypercall
+//! (docs/spec/host.md, "Wake and kick" and "Kick hypercall").
 
 use crate::boundary::{Cost, VcpuId, VcpuState};
 use crate::host::Host;

@@ -1,4 +1,4 @@
-//! A vCPU's data (§1.1, §1.2).
+//! A vCPU's data (docs/spec/host.md, "vCPU states").
 
 mod cpuid;
 mod entry;
@@ -95,7 +95,7 @@ impl PendingEvents {
     }
 }
 
-/// Work to be done before the next entry (§1.7).
+/// Work to be done before the next entry (docs/spec/host.md, "Requests").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Requests {
     /// To look for an interrupt.
@@ -144,7 +144,8 @@ pub(crate) struct PvEoi {
     pub(crate) pending: bool,
 }
 
-/// A reference to a thread, which outlives it: numbers are given anew, lives are not (§1.8).
+/// A reference to a thread, which outlives it: numbers are given anew, lives are not
+/// (docs/spec/host.md, "Threads of vCPUs").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pid {
     /// The thread's number.
@@ -267,7 +268,8 @@ impl Vcpu {
         }
     }
 
-    /// Whether waiting must end, or not begin (§1.5). For a halt: a latched kick, or an interrupt that the guest would take.
+    /// Whether waiting must end, or not begin (docs/spec/host.md, "Halt and polling"). For a halt: a latched kick, or
+    /// an interrupt that the guest would take.
     pub(crate) fn wake_condition(&mut self) -> bool {
         if self.avic.is_some() || self.apicv.is_some() {
             // Hardware sets IRR without a word.

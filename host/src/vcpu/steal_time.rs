@@ -1,4 +1,4 @@
-//! The steal-time record and its preempted flag (§1.9).
+//! The steal-time record and its preempted flag (docs/spec/host.md, "Steal time").
 
 use holdfast_abi::{StealTime, msr};
 

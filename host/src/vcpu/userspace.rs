@@ -1,4 +1,5 @@
-//! Leaving `KVM_RUN` and entering it again: which thread is a vCPU's (§1.3, §1.8).
+//! Leaving `KVM_RUN` and entering it again: which thread is a vCPU's
+//! (docs/spec/host.md, "Load and put" and "Threads of vCPUs").
 //!
 //! - **One writer**: only entering `KVM_RUN` says which thread is a vCPU's.
 //! - **Threads end**: who looks a vCPU's thread up later finds it, or nobody; never the thread that got its number.

@@ -1,4 +1,5 @@
-//! vCPUs out of `KVM_RUN`, and threads that come and go: whom a directed yield finds (§1.8).
+//! vCPUs out of `KVM_RUN`, and threads that come and go: whom a directed yield finds
+//! (docs/spec/host.md, "Threads of vCPUs").
 
 use holdfast_host::{
     Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PauseHandling, PcpuId, Run, SpinFaults,

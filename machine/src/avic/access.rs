@@ -1,4 +1,4 @@
-//! Which register accesses hardware does by itself (spec `host.md` §6.2).
+//! Which register accesses hardware does by itself (docs/spec/interrupts.md, "AVIC register access").
 
 use holdfast_abi::Memory;
 use holdfast_abi::avic::{Unaccelerated, is_trap};

@@ -1,4 +1,4 @@
-//! Virtual interrupts: which one the guest takes next, and its end (spec `host.md` §6.3, *evaluation*).
+//! Virtual interrupts: which one the guest takes next, and its end (docs/spec/interrupts.md, "AVIC IPIs").
 
 use holdfast_abi::Memory;
 use holdfast_abi::avic::Unaccelerated;

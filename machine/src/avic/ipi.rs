@@ -1,4 +1,4 @@
-//! IPIs between vCPUs (spec `host.md` §6.3).
+//! IPIs between vCPUs (docs/spec/interrupts.md, "AVIC IPIs").
 //!
 //! Two steps, between which time passes: [`Avic::resolve`] finds the targets, [`Avic::post`] reaches them. A part with erratum
 //! 1235 reads IsRunning in the first.

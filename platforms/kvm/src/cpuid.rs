@@ -18,7 +18,7 @@ const TSC_DEADLINE: u32 = 1 << 24;
 const HINTS_REALTIME: u32 = 1;
 
 impl Feature {
-    /// Its bit in EAX of KVM's feature leaf (`guest-locks.md` 8.1).
+    /// Its bit in EAX of KVM's feature leaf (docs/spec/guest-host-interface.md, "CPUID").
     fn bit(self) -> Option<u32> {
         let bit = match self {
             Feature::StealTime => 5,

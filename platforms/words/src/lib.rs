@@ -5,8 +5,8 @@
 //! sizes, x86 has. So *every* access to a word is an instruction of our own, which the compiler neither sees into nor moves
 //! memory accesses across.
 //!
-//! **Total store order** (Intel SDM vol. 3A §9.2, AMD APM vol. 2 §7.2): each load acquires, each store releases, each
-//! locked instruction is a full fence. Only a sequentially consistent store needs more than `mov`.
+//! **Total store order** (Intel SDM volume 3A, section 9.2; AMD APM volume 2, section 7.2): each load acquires, each
+//! store releases, each locked instruction is a full fence. Only a sequentially consistent store needs more than `mov`.
 #![no_std]
 #![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "inline assembly on memory that other CPUs access")]

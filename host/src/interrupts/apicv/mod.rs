@@ -1,4 +1,4 @@
-//! Intel's APICv, posted interrupts and IPI virtualization, driven (§7).
+//! Intel's APICv, posted interrupts and IPI virtualization, driven (docs/spec/interrupts.md, "APICv").
 //!
 //! [`posting`] has the memory operations that senders and receivers agree by; the rest of this folder says when they happen.
 //!

@@ -1,4 +1,5 @@
-//! Posted interrupts, the hypervisor's side: the memory operations by which those who post and the vCPU agree (§7).
+//! Posted interrupts, the hypervisor's side: the memory operations by which those who post and the vCPU agree
+//! (docs/spec/interrupts.md, "Posted interrupts").
 //!
 //! | who posts | then | vCPU | then |
 //! |---|---|---|---|

@@ -1,4 +1,5 @@
-//! Load, put, sleep, entry: the descriptor over a vCPU's life (§7), and when hardware virtualises its LAPIC at all.
+//! Load, put, sleep, entry: the descriptor over a vCPU's life
+//! (docs/spec/interrupts.md, "Posted interrupts"), and when hardware virtualises its LAPIC at all.
 
 use holdfast_abi::vmcs::{self, InterruptStatus};
 use holdfast_abi::{Vmcs, lapic as reg};

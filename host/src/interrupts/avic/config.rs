@@ -1,4 +1,5 @@
-//! Whether the part has AVIC, and whether the host uses it (§6.1, §6.6).
+//! Whether the part has AVIC, and whether the host uses it (docs/spec/interrupts.md, "AVIC tables" and "AVIC
+//! activation").
 
 use holdfast_abi::cpuid;
 

@@ -1,4 +1,5 @@
-//! Interrupts that software delivers to a vCPU whose VM has AVIC (§6.5).
+//! Interrupts that software delivers to a vCPU whose VM has AVIC
+//! (docs/spec/interrupts.md, "AVIC injection and IsRunning").
 
 use super::handshake::{self, Notice};
 use super::{HostMemory, Seen};

@@ -1,4 +1,4 @@
-//! The two exits of AVIC (§6.4).
+//! The two exits of AVIC (docs/spec/interrupts.md, "AVIC exits").
 
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure, Unaccelerated, is_trap};
 use holdfast_abi::lapic as reg;

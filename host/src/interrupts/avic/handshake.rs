@@ -1,4 +1,5 @@
-//! Who tells whom: the memory operations by which senders of interrupts and the vCPUs that they are for agree (§1.4, §6.5).
+//! Who tells whom: the memory operations by which senders of interrupts and the vCPUs that they are for agree
+//! (docs/spec/host.md, "Guest entry"; docs/spec/interrupts.md, "AVIC injection and IsRunning").
 //!
 //! | sender | then | vCPU | then |
 //! |---|---|---|---|

@@ -1,4 +1,5 @@
-//! APIC IDs and places under AVIC and APICv: the logical table follows the guest's LDRs and DFRs, and what tables cannot express inhibits (§6.4, §6.6).
+//! APIC IDs and places under AVIC and APICv: the logical table follows the guest's LDRs and DFRs, and what tables
+//! cannot express inhibits (docs/spec/interrupts.md, "AVIC exits" and "AVIC activation").
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Release;

@@ -1,4 +1,5 @@
-//! Why hardware does not virtualise the LAPICs of a VM or a vCPU, and how AVIC is switched (§6.6).
+//! Why hardware does not virtualise the LAPICs of a VM or a vCPU, and how AVIC is switched
+//! (docs/spec/interrupts.md, "AVIC activation").
 //!
 //! The set of reasons belongs to the VM. Whoever makes it empty or not empty requests an update of all its vCPUs, and each
 //! switches itself before its next entry. (KVM's requester waits until they have left guest mode; here a step cannot wait, and

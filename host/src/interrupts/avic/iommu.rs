@@ -1,4 +1,5 @@
-//! Devices behind the IOMMU: their interrupts, by way of the host or straight into guests (§6.7).
+//! Devices behind the IOMMU: their interrupts, by way of the host or straight into guests
+//! (docs/spec/interrupts.md, "IOMMU interrupts").
 //!
 //! A device of a guest starts with a remap entry for the host, whose handler signals the guest's message (vfio and irqfd). While
 //! AVIC is on for the one vCPU that the message is for, the entry is in guest mode; it goes back when AVIC is inhibited.

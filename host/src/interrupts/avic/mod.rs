@@ -1,4 +1,4 @@
-//! AMD's AVIC, driven: tables, IsRunning, exits, and when it is on at all (§6).
+//! AMD's AVIC, driven: tables, IsRunning, exits, and when it is on at all (docs/spec/interrupts.md, "AVIC tables").
 //!
 //! [`handshake`] has the memory operations that senders and receivers agree by, [`remap`] those of the IOMMU; the rest of this
 //! folder says when they happen.

@@ -1,4 +1,5 @@
-//! Load, put, blocking and unblocking, entry: IsRunning and mode over a vCPU's life (§1.3-1.5, §6.5).
+//! Load, put, blocking and unblocking, entry: IsRunning and mode over a vCPU's life (docs/spec/host.md, "Load and
+//! put" and "Guest entry" and "Halt and polling"; docs/spec/interrupts.md, "AVIC injection and IsRunning").
 
 use super::{HostMemory, Seen};
 use super::{handshake, remap};

@@ -1,4 +1,5 @@
-//! The I/O APIC (§5): pins of devices, turned into interrupts as the redirection table says.
+//! The I/O APIC (docs/spec/interrupts.md, "I/O APIC"): pins of devices, turned into interrupts as the redirection
+//! table says.
 //!
 //! This is the register file; [`deliver`] carries what it sends to the LAPICs.
 //!

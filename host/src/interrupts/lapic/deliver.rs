@@ -1,4 +1,4 @@
-//! Carrying interrupts to LAPICs: who is meant, and what accepting means (§5).
+//! Carrying interrupts to LAPICs: who is meant, and what accepting means (docs/spec/interrupts.md, "Emulated LAPIC").
 //!
 //! - **Only its own VM**: whatever a guest names, it is looked for among the VM's own LAPICs.
 //! - **Cost follows the receivers**: all are searched only where the ID says nothing about the place.

@@ -1,4 +1,5 @@
-//! The emulated local APIC (§5): registers, priorities, what a register access asks for.
+//! The emulated local APIC (docs/spec/interrupts.md, "Emulated LAPIC"): registers, priorities, what a register access
+//! asks for.
 //!
 //! This is the register file alone: it knows no other vCPU. What an access wants done to the world is returned as an
 //! [`Action`]; [`deliver`] carries interrupts between LAPICs.

@@ -1,4 +1,4 @@
-//! Load balancing: when it happens, and one pass over one domain (§4.4).
+//! Load balancing: when it happens, and one pass over one domain (docs/spec/host.md, "Load balancing").
 
 mod busiest;
 mod pull;

@@ -88,7 +88,7 @@ fn cfs(hierarchy: &Hierarchy) -> Cfs {
 
 #[test]
 fn parameters_scale_with_pcpus() {
-    // §4.2: 1, 2, 4, 8 and more pCPUs.
+    // docs/spec/host.md, "CFS": 1, 2, 4, 8 and more pCPUs.
     let cases = [
         (1, 6, 750, 1),
         (2, 12, 1500, 2),

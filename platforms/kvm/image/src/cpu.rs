@@ -143,9 +143,9 @@ impl Numa for KvmCpu {
     }
 }
 
-// SAFETY: KVM keeps a kick until the target halts (`pv_unhalted`, `guest-locks.md` 8.3), and both its halt and its kick are
-// exits, which order memory as locked instructions do; where the host does not offer kicks no lock that needs them is chosen.
-// One waiting table.
+// SAFETY: KVM keeps a kick until the target halts (`pv_unhalted`, docs/spec/guest-host-interface.md, "Kick"), and
+// both its halt and its kick are exits, which order memory as locked instructions do; where the host does not offer
+// kicks no lock that needs them is chosen. One waiting table.
 unsafe impl Paravirt for KvmCpu {
     type Recorder = LockStats;
 

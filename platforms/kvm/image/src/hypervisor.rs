@@ -72,7 +72,8 @@ impl Hypervisor {
         }
     }
 
-    /// A hypercall (`guest-locks.md` 8.2: number and result in RAX, arguments in RBX, RCX, RDX, RSI).
+    /// A hypercall (docs/spec/guest-host-interface.md, "Hypercalls": number and result in RAX, arguments in RBX, RCX,
+    /// RDX, RSI).
     pub(crate) fn call(&self, number: u32, [a, b, c, d]: [u64; 4]) -> i64 {
         let result;
         // RBX is the compiler's own: the argument is exchanged for it, and back.

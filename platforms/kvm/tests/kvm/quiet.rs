@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// What counts as a gap in reading the clock.
 const GAP: Duration = Duration::from_micros(200);
-/// The share of a CPU that may be lost (`kvm-host.md`: quiet is 0.02).
+/// The share of a CPU that may be lost (a quiet machine loses 0.02).
 const LOST_MAX: f64 = 0.04;
 
 /// The largest share of a CPU that others took just now.

@@ -1,4 +1,4 @@
-//! Why a vCPU is not doing its own work: the parts of lost time (design §7).
+//! Why a vCPU is not doing its own work: the parts of lost time (docs/spec/virtual-time.md, "Lost time").
 
 /// What a stretch of a vCPU's time was spent on. Every picosecond of every vCPU has exactly one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

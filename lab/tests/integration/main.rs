@@ -4,6 +4,7 @@ mod fake;
 
 mod avic;
 mod directed_yield;
+mod documents;
 mod everywhere;
 mod explained;
 mod files;

@@ -1,15 +1,16 @@
-//! One module for each command.
+//! The commands, one module for each.
 
-pub mod bench;
-pub mod calibrate;
 pub mod compare;
 pub mod explain;
 pub mod keys;
-pub mod kvm;
 pub mod list;
+#[cfg(feature = "real-host")]
+pub mod real_host;
+#[cfg(not(feature = "real-host"))]
+#[path = "commands/without_real_host.rs"]
+pub mod real_host;
 pub mod report;
 pub mod run;
 pub mod show;
 pub mod trace;
 pub mod validate;
-pub mod validate_here;

@@ -23,7 +23,6 @@ use holdfast_lab::compare::CompareError;
 use holdfast_lab::diagnostic::Problems;
 use holdfast_lab::results::ReadError;
 use holdfast_lab::trace::TraceError;
-use holdfast_real_host::linux::KernelError;
 
 use crate::args::{Cli, Command};
 use crate::output::say;
@@ -64,12 +63,10 @@ fn command(command: &Command) -> anyhow::Result<Done> {
         Command::Keys(args) => commands::keys::keys(args),
         Command::Explain(args) => commands::explain::explain(args),
         Command::Compare(args) => commands::compare::compare(args),
-        Command::Bench(args) => commands::bench::bench(args),
         Command::Report(args) => commands::report::report(args),
         Command::Trace(args) => commands::trace::trace(args),
         Command::Validate(args) => commands::validate::validate(args),
-        Command::Kvm(args) => commands::kvm::kvm(args),
-        Command::Calibrate(args) => commands::calibrate::calibrate(args),
+        Command::RealHost(command) => commands::real_host::run(command),
     }
 }
 
@@ -106,7 +103,6 @@ fn status(outcome: anyhow::Result<Done>) -> u8 {
         || error.is::<ReadError>()
         || error.is::<CompareError>()
         || error.is::<Refused>()
-        || error.is::<KernelError>()
         || matches!(error.downcast_ref(), Some(TraceError::Input(_)));
     if bad_input { 2 } else { 1 }
 }

@@ -32,7 +32,8 @@ impl Bar {
         Bar::new(what, &style)
     }
 
-    /// For work of which nobody knows how much it is.
+    /// Creates the progress of work whose amount is not known.
+    #[cfg(feature = "real-host")]
     pub fn uncounted(what: &'static str) -> Bar {
         Bar::new(what, &format!("{{spinner}} {what}: {{msg}}"))
     }

@@ -1,10 +1,14 @@
 //! What cannot be done as it was asked for: the user's mistake, or this machine's lack.
 
+#[cfg(not(feature = "real-host"))]
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 
 use holdfast_lab::diagnostic::one_of;
 use holdfast_lab::file::WriteError;
+#[cfg(not(feature = "real-host"))]
+use holdfast_lab::replay::quoted;
 
 /// The user's mistake: bad usage or input.
 #[derive(Debug)]
@@ -20,6 +24,12 @@ pub enum Refused {
     Unreadable(String, io::Error),
     /// A file could not be written, as far as can be seen beforehand.
     Unwritable(WriteError),
+    /// A kernel cannot be booted.
+    #[cfg(feature = "real-host")]
+    Unbootable(String),
+    /// This build leaves out the command with these arguments.
+    #[cfg(not(feature = "real-host"))]
+    NotBuilt(Vec<OsString>),
 }
 
 impl Refused {
@@ -48,6 +58,20 @@ impl fmt::Display for Refused {
             Refused::Instead { found, expected } => write!(f, "found {found}, expected {expected}"),
             Refused::Unreadable(name, error) => write!(f, "{name}: cannot read it: {error}"),
             Refused::Unwritable(error) => error.fmt(f),
+            #[cfg(feature = "real-host")]
+            Refused::Unbootable(why) => f.write_str(why),
+            #[cfg(not(feature = "real-host"))]
+            Refused::NotBuilt(arguments) => {
+                write!(
+                    f,
+                    "this build leaves out the commands that run on the real machine; to build and run this one, type:\n  \
+                     cargo run --release --features real-host --"
+                )?;
+                for argument in arguments {
+                    write!(f, " {}", quoted(&argument.to_string_lossy()))?;
+                }
+                Ok(())
+            }
         }
     }
 }

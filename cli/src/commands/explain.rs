@@ -82,7 +82,7 @@ fn told(rows: &[&Row]) -> String {
 /// Results from a file, or from a run.
 fn load(args: &ExplainArgs) -> anyhow::Result<(Results, Done)> {
     if experiment::is_results(&args.results) {
-        if args.plan.says_anything() {
+        if args.plan.is_given() {
             let options = "options of a run beside a result file";
             return Err(Refused::misplaced(options, "an experiment, which is then run").into());
         }

@@ -17,7 +17,7 @@ use crate::output::{self, say};
 /// Runs an experiment and prints its results.
 pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
     let plan = experiment::plan(&args.experiment, &args.plan.options())?;
-    let kept = args.out.as_deref();
+    let kept = args.results.out.as_deref();
     output::check(kept.map(|folder| path_in(folder, &plan.experiment.name)).as_deref())?;
     let jobs = args.plan.jobs.count();
     let outcomes = experiment::execute(&plan, jobs)?;
@@ -37,7 +37,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
             }
         }
     }
-    show(&plan, &results, args.out.as_deref(), args.format)?;
+    show(&plan, &results, args.results.out.as_deref(), args.results.format)?;
     Ok(done)
 }
 

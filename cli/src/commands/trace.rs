@@ -45,8 +45,8 @@ pub fn trace(args: &TraceArgs) -> anyhow::Result<Done> {
     let options = Options {
         seeds: Some(1),
         first_seed: args.seed,
-        scale: args.scale,
-        set: args.set.clone(),
+        scale: args.changes.scale,
+        set: args.changes.set.clone(),
         cases: args.case.iter().cloned().collect(),
         variants: args.variant.iter().cloned().collect(),
         ..Options::default()

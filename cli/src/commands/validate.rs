@@ -17,7 +17,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     heeded(args)?;
     match args.against {
         Against::Published => {}
-        Against::Threads | Against::Kvm => return super::validate_here::check(args),
+        Against::Threads | Against::Kvm => return super::real_host::validate(args),
     }
     let mut names: Vec<&str> = args.experiments.iter().map(String::as_str).collect();
     if names.is_empty() {

@@ -122,14 +122,10 @@ fn output_that_cannot_be_written_is_refused_before_the_work() {
     for arguments in [
         &["run", "--out", "file"][..],
         &["validate", "--out", "file"],
-        &["validate", "--against", "threads", "--out", "file/x"],
         &["trace", "--out", "."],
         &["trace", "--svg", "file/x.svg"],
         &["report", "bad.json", "--out", "."],
         &["report", "bad.json", "--svg", "file"],
-        &["calibrate", "--out", "taken.toml"],
-        &["calibrate", "--out", "file/here.toml"],
-        &["kvm", "run", "lock-crossover", "--case", "8-1x-4", "--out", "file"],
     ] {
         let ran = holdfast_in(folder.path(), arguments);
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);

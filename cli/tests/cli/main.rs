@@ -2,14 +2,14 @@
 
 mod command;
 
-mod calibrate;
 mod compared;
+mod host_results;
 mod hostile;
 mod input;
 #[cfg(target_os = "linux")]
 mod interrupts;
-mod kvm;
 mod output;
+#[cfg(feature = "real-host")]
 mod real_host;
 mod report;
 mod runs;
@@ -19,3 +19,5 @@ mod terminal;
 #[cfg(target_os = "linux")]
 mod testhost;
 mod trace;
+#[cfg(not(feature = "real-host"))]
+mod without_real_host;

@@ -1,64 +1,46 @@
-//! Results of a real host: what is said of them, and what is not.
+//! Commands that run on the real machine.
+
+mod calibrate;
+#[cfg(target_os = "linux")]
+mod interrupts;
+mod kvm;
 
 use std::fs;
 
-use crate::command::holdfast_in;
-
-/// Two variants of `lock-crossover`, measured on the KVM of the test host.
-const REAL_HOST: &str = include_str!("../../../lab/tests/integration/real-host.json");
+use crate::command::{holdfast, holdfast_in};
 
 #[test]
-fn what_a_real_host_cannot_know_is_not_said() {
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join("kvm.json"), REAL_HOST).expect("writable");
-    let explained = holdfast_in(folder.path(), &["explain", "kvm.json"]);
-    assert_eq!((explained.status, explained.err.as_str()), (0, ""));
-    for said in [
-        "measured on this host: ",
-        "whether\nthere was a convoy. A host cannot see that",
-        "| ready, without a CPU, s",
-        "| kvm.vcpu.halt_exits",
+fn bad_usage_is_told() {
+    for (arguments, expected) in [
+        (&["kvm", "run", "linux-pvspin", "--linux=/dev/zero"][..], "/dev/zero: "),
+        (&["calibrate", "--base", "."], ".: cannot read it: Is a directory"),
+        (&["bench", "--sections", "0"], "--sections"),
+        (&["bench", "--locks", "tickt"], "did you mean \"ticket\"?"),
+        (&["bench", "--threads", "0"], "--threads"),
     ] {
-        assert!(explained.out.contains(said), "{said}: {}", explained.out);
+        let ran = holdfast(arguments);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains(expected), "{arguments:?}: {}", ran.err);
     }
-    for unsaid in ["no convoy", "0 of 2", "verdict", "| useful"] {
-        assert!(!explained.out.contains(unsaid), "{unsaid}: {}", explained.out);
-    }
-    let document = holdfast_in(folder.path(), &["explain", "kvm.json", "--format", "json"]).json();
-    assert_eq!(document["of_real_host"], true);
-    assert!(document["rows"][0]["convoys"].is_null());
-    assert!(document["rows"][0]["host_told"]["without_cpu"].is_number());
-
-    let compared = holdfast_in(folder.path(), &["compare", "kvm.json"]);
-    assert_eq!(compared.status, 0, "{}", compared.err);
-    assert!(
-        compared.out.contains("Remark: these are of a real host: "),
-        "{}",
-        compared.out
-    );
-    assert!(!compared.out.contains("paired by seed:"), "{}", compared.out);
-
-    let reported = holdfast_in(folder.path(), &["report", "kvm.json"]);
-    assert_eq!(reported.status, 0, "{}", reported.err);
-    let page = fs::read_to_string(folder.path().join("kvm.html")).expect("a page");
-    assert!(page.contains("What a real host tells") && !page.contains("no convoy"));
 }
 
 #[test]
-fn what_is_no_results_of_ours_is_called_what_it_is() {
+fn output_that_cannot_be_written_is_refused_before_the_work() {
     let folder = tempfile::tempdir().expect("a folder");
-    fs::write(
-        folder.path().join("threads.json"),
-        "{\"schema\": \"holdfast.reality/1\"}",
-    )
-    .expect("writable");
-    for command in ["explain", "compare", "report"] {
-        let ran = holdfast_in(folder.path(), &[command, "threads.json"]);
-        assert_eq!((ran.status, ran.out.as_str()), (2, ""));
-        assert!(
-            ran.err.contains("(of `holdfast validate --against`: ") && ran.err.contains("it could not know"),
-            "{}",
-            ran.err
-        );
+    fs::write(folder.path().join("file"), "precious").expect("writable");
+    fs::create_dir(folder.path().join("taken.toml")).expect("writable");
+    for arguments in [
+        &["validate", "--against", "threads", "--out", "file/x"][..],
+        &["calibrate", "--out", "taken.toml"],
+        &["calibrate", "--out", "file/here.toml"],
+        &["kvm", "run", "lock-crossover", "--case", "8-1x-4", "--out", "file"],
+    ] {
+        let ran = holdfast_in(folder.path(), arguments);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains(": cannot write it: "), "{arguments:?}: {}", ran.err);
     }
+    assert_eq!(
+        fs::read_to_string(folder.path().join("file")).expect("readable"),
+        "precious"
+    );
 }

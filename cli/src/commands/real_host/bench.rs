@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_real_host::bench::{self, Report, Settings};
 
+use super::worker;
 use crate::Done;
 use crate::args::{BenchArgs, Format};
 use crate::output::{self, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
-use crate::signal;
 
 /// Measures the locks on this machine.
 pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
@@ -17,10 +17,10 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
     let filled = Arc::clone(&report);
     let bar = Arc::new(Bar::counted("measurements"));
     let shown = Arc::clone(&bar);
-    signal::unless_called_off(move |call_off| {
+    worker::run(move |call_off| {
         bench::run(&filled, |progress| {
             shown.at(progress.done, progress.total, progress.what);
-            signal::unless(call_off)
+            worker::check(call_off)
         });
     })?;
     bar.finish();

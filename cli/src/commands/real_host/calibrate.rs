@@ -8,13 +8,13 @@ use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::shipped::{self, MACHINES};
 use holdfast_real_host::calibrate::{self, CalibrateError, Calibration, Settings};
 
+use super::worker;
 use crate::Done;
 use crate::args::{CalibrateArgs, Format};
 use crate::experiment::text_of;
 use crate::output::{self, say};
 use crate::progress::Bar;
 use crate::refused::{Refused, Skipped};
-use crate::signal;
 
 /// Measures this machine's parameters and writes them as a profile.
 pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
@@ -78,10 +78,10 @@ pub fn run(settings: &Settings, base: &MachineProfile) -> anyhow::Result<Option<
     let (settings, base) = (*settings, base.clone());
     let bar = Arc::new(Bar::uncounted("calibrating"));
     let shown = Arc::clone(&bar);
-    let calibration = signal::unless_called_off(move |call_off| {
+    let calibration = worker::run(move |call_off| {
         calibrate::calibrate(&settings, &base, &mut |what| {
             shown.at(0, 0, what);
-            signal::unless(call_off)
+            worker::check(call_off)
         })
     })?;
     bar.finish();

@@ -20,6 +20,8 @@ use crate::progress::Bar;
 use crate::refused::Refused;
 use crate::signal;
 
+use super::worker;
+
 /// What the check says, schema `holdfast.reality/1`.
 #[derive(Serialize)]
 struct Report<'r> {
@@ -36,7 +38,7 @@ struct Report<'r> {
 }
 
 /// Runs the locks on host threads, or in guests, and in the simulator.
-pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
+pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     let begun = Instant::now();
     let on_kvm = args.against == Against::Kvm;
     let file = if on_kvm {
@@ -71,7 +73,7 @@ pub fn check(args: &ValidateArgs) -> anyhow::Result<Done> {
         .or(calibration.as_ref().map(|calibration| &calibration.profile));
     let profile = profile.unwrap_or(&base);
     let (rows, failure) = compare(args, &locks, profile, &host)?;
-    let complete = !signal::is_called_off();
+    let complete = worker::check(signal::call_off()?).is_continue();
     let judgement = judge(rows);
     let report = Report {
         schema: "holdfast.reality/1",
@@ -157,11 +159,11 @@ fn compare(
         &mut settings.threads,
         &mut settings.sections_ns,
     );
-    let outcome = signal::unless_called_off(move |call_off| {
+    let outcome = worker::run(move |call_off| {
         let done = AtomicU64::new(0);
         let step = &mut |what: &str, total: u64| {
             shown.at(done.fetch_add(1, Ordering::Relaxed), total, what);
-            signal::unless(call_off)
+            worker::check(call_off)
         };
         let keep = &mut |row| kept.lock().unwrap_or_else(PoisonError::into_inner).push(row);
         if on_kvm {

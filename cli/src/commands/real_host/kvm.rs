@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::plan::Plan;
 use holdfast_lab::replay::quoted;
 use holdfast_lab::results;
 use holdfast_lab::run::Runner;
@@ -73,24 +73,19 @@ fn show(report: &Report) -> anyhow::Result<()> {
 
 /// Runs an experiment on this host's KVM.
 fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
-    let options = Options {
-        seeds: args.seeds,
-        first_seed: args.first_seed,
-        scale: args.scale,
-        set: args.set.clone(),
-        cases: args.case.clone(),
-        variants: args.variant.clone(),
-        ..Options::default()
-    };
-    let plan = experiment::plan(&args.experiment, &options)?;
-    let path = match args.path {
+    let plan = experiment::plan(&args.experiment, &args.selection.options())?;
+    let path = match args.linux.path {
         LinuxPath::Dup => KernelPath::Dup,
         LinuxPath::Futex => KernelPath::Futex,
     };
     let runs = counted(&plan);
-    let linux = args.linux.as_ref().map(|file| kernel(file.as_deref(), path, &runs));
+    let linux = args
+        .linux
+        .linux
+        .as_ref()
+        .map(|file| kernel(file.as_deref(), path, &runs));
     let linux = linux.transpose()?.map(|linux| Linux {
-        append: args.append.clone(),
+        append: args.linux.append.clone(),
         ..linux
     });
     if args.trace.is_some() && plan.runs() > 1 {
@@ -99,7 +94,7 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
         return Err(Refused::instead(runs, expected).into());
     }
     output::check(args.trace.as_deref())?;
-    let kept = args.out.as_deref();
+    let kept = args.results.out.as_deref();
     output::check(
         kept.map(|folder| results::path_in(folder, &plan.experiment.name))
             .as_deref(),
@@ -148,8 +143,8 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
     for failed in &mut results.failures {
         failed.replay = failed.replay.replacen("holdfast run", &command, 1);
     }
-    let done = super::run::finish(&results);
-    super::run::show(&plan, &results, args.out.as_deref(), args.format)?;
+    let done = crate::commands::run::finish(&results);
+    crate::commands::run::show(&plan, &results, args.results.out.as_deref(), args.results.format)?;
     written?;
     Ok(done)
 }
@@ -171,7 +166,7 @@ pub fn usable(what: &str) -> Result<(), Skipped> {
 fn kernel(file: Option<&Path>, path: KernelPath, runs: &str) -> anyhow::Result<Linux> {
     match (linux::read(file, path), file) {
         (Ok(linux), _) => Ok(linux),
-        (Err(error), Some(_)) => Err(error.into()),
+        (Err(error), Some(_)) => Err(Refused::Unbootable(error.to_string()).into()),
         (Err(error), None) => Err(Skipped {
             what: runs.to_owned(),
             lack: format!("this host's own kernel: {error}; name another by --linux=BZIMAGE"),
@@ -182,13 +177,13 @@ fn kernel(file: Option<&Path>, path: KernelPath, runs: &str) -> anyhow::Result<L
 
 /// The options that say so again.
 fn again(args: &KvmRunArgs) -> String {
-    let file = args.linux.iter().flatten().next();
+    let file = args.linux.linux.iter().flatten().next();
     let file = file.map(|file| format!("={}", quoted(&file.display().to_string())));
-    let path = match args.path {
+    let path = match args.linux.path {
         LinuxPath::Dup => "",
         LinuxPath::Futex => " --path futex",
     };
-    let append = match args.append.as_str() {
+    let append = match args.linux.append.as_str() {
         "" => String::new(),
         more => format!(" --append={}", quoted(more)),
     };

@@ -1,0 +1,141 @@
+//! Arguments of the commands that run on the real machine.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use holdfast_lab::shipped::{DEFAULT_EXPERIMENT, DEFAULT_MACHINE};
+
+use super::{Format, ResultArgs, SelectionArgs};
+
+/// A command that runs on the real machine.
+#[derive(Debug, Subcommand)]
+pub enum RealHostCommand {
+    /// Measure the locks on this machine and compare them with locks of other libraries
+    Bench(BenchArgs),
+    /// Measure this machine's costs and write them as a machine profile
+    Calibrate(CalibrateArgs),
+    /// Examine this host's KVM, or run an experiment's guests on it
+    Kvm(KvmArgs),
+}
+
+/// Arguments of `holdfast bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Take half a minute instead of some minutes; the figures are noisier
+    #[arg(long)]
+    pub quick: bool,
+    /// Numbers of threads, as in --threads 1,8
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Vec<u32>,
+    /// Lengths of the critical section in nanoseconds, as in --sections 100,5000
+    #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub sections: Vec<u64>,
+    /// Number of rounds; each round measures every lock once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+    /// Measure only these locks, as in --locks ticket,qspin
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub locks: Vec<String>,
+    /// Format of the figures
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Arguments of `holdfast calibrate`.
+#[derive(Args, Debug)]
+pub struct CalibrateArgs {
+    /// The profile that supplies the costs that cannot be measured here: a shipped profile, or a file
+    #[arg(long, value_name = "PROFILE", default_value = DEFAULT_MACHINE)]
+    pub base: String,
+    /// Write the profile to FILE [default: to standard output, after the figures]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Number of samples of each figure
+    #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(5..=100_000))]
+    pub samples: u32,
+    /// Also measure in guests on this host's KVM: exits, kicks, and instructions in a guest
+    #[arg(long)]
+    pub kvm: bool,
+    /// Make a profile even if the machine is too noisy
+    #[arg(long)]
+    pub force: bool,
+    /// Format of the figures
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Arguments of `holdfast kvm`.
+#[derive(Args, Debug)]
+pub struct KvmArgs {
+    /// The command to run.
+    #[command(subcommand)]
+    pub command: KvmCommand,
+}
+
+/// A command that uses this host's KVM.
+#[derive(Debug, Subcommand)]
+pub enum KvmCommand {
+    /// Check how well this host serves guests that share its CPUs, and say what to change
+    Doctor(DoctorArgs),
+    /// Run an experiment's guests on this host's KVM, as far as its CPUs allow
+    Run(KvmRunArgs),
+}
+
+/// Arguments of `holdfast kvm doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Use DIR as the root directory: a copy of another machine's /proc and /sys
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Format of the findings
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Arguments of `holdfast kvm run`.
+#[derive(Args, Debug)]
+pub struct KvmRunArgs {
+    /// A shipped experiment (`holdfast list`), or a TOML file
+    #[arg(default_value = DEFAULT_EXPERIMENT)]
+    pub experiment: String,
+    #[command(flatten)]
+    pub linux: LinuxArgs,
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+    /// Record the host's sched and kvm tracepoints as a timeline for ui.perfetto.dev; needs a single run, and root
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub results: ResultArgs,
+}
+
+/// A stock Linux in place of the guest kernel.
+#[derive(Args, Debug)]
+pub struct LinuxArgs {
+    /// Boot a stock Linux in the measured guests, whose workload must be `contend`: BZIMAGE, or by default this host's own
+    /// kernel, /boot/vmlinuz-RELEASE
+    #[arg(long, value_name = "BZIMAGE", num_args = 0..=1, require_equals = true)]
+    pub linux: Option<Option<PathBuf>>,
+    /// With --linux: the kernel path that the threads call
+    #[arg(long, value_enum, default_value_t, requires = "linux")]
+    pub path: LinuxPath,
+    /// With --linux: options to append to the kernel's command line, as in --append=mitigations=off
+    #[arg(
+        long,
+        value_name = "OPTIONS",
+        default_value = "",
+        hide_default_value = true,
+        requires = "linux"
+    )]
+    pub append: String,
+}
+
+/// A path of Linux on which the threads of a process contend for a spinlock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LinuxPath {
+    /// dup and close: the lock of the file table.
+    #[default]
+    Dup,
+    /// futex: the lock of a hash bucket.
+    Futex,
+}

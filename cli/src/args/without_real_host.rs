@@ -1,0 +1,24 @@
+//! The commands that run on the real machine, as a build without the feature `real-host` knows them: by name.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand};
+
+/// A command that runs on the real machine.
+#[derive(Debug, Subcommand)]
+pub enum RealHostCommand {
+    /// Measure the locks on this machine (not in this build)
+    Bench(AnyArgs),
+    /// Measure this machine's costs and write them as a machine profile (not in this build)
+    Calibrate(AnyArgs),
+    /// Examine this host's KVM, or run an experiment's guests on it (not in this build)
+    Kvm(AnyArgs),
+}
+
+/// Arguments that are not read: the answer to all of them is how to build the command.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub struct AnyArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _any: Vec<OsString>,
+}

@@ -1,0 +1,21 @@
+//! Commands that run on the real machine.
+
+mod bench;
+mod calibrate;
+mod kvm;
+mod predictions;
+mod worker;
+
+use crate::Done;
+use crate::args::RealHostCommand;
+
+pub use predictions::validate;
+
+/// Runs `command`.
+pub fn run(command: &RealHostCommand) -> anyhow::Result<Done> {
+    match command {
+        RealHostCommand::Bench(args) => bench::bench(args),
+        RealHostCommand::Calibrate(args) => calibrate::calibrate(args),
+        RealHostCommand::Kvm(args) => kvm::kvm(args),
+    }
+}

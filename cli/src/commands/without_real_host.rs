@@ -1,0 +1,19 @@
+//! The commands that run on the real machine, in a build without the feature `real-host`: each says how to build it.
+
+use crate::Done;
+use crate::args::{RealHostCommand, ValidateArgs};
+use crate::refused::Refused;
+
+/// Refuses every command.
+pub fn run(_: &RealHostCommand) -> anyhow::Result<Done> {
+    Err(not_built())
+}
+
+/// Refuses `holdfast validate --against threads` and `--against kvm`.
+pub fn validate(_: &ValidateArgs) -> anyhow::Result<Done> {
+    Err(not_built())
+}
+
+fn not_built() -> anyhow::Error {
+    Refused::NotBuilt(std::env::args_os().skip(1).collect()).into()
+}

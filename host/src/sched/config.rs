@@ -68,10 +68,6 @@ pub struct Features {
     pub next_buddy: bool,
     /// The thread preempted last is favoured.
     pub last_buddy: bool,
-    /// Buddies count as cache-hot.
-    pub cache_hot_buddy: bool,
-    /// The waking pCPU is considered in wake placement.
-    pub affine_wakeups: bool,
     /// A wake-up across last-level caches is queued and carried out by the target pCPU on an IPI.
     pub ttwu_queue: bool,
     /// Balancing compares loads biased by their history.
@@ -253,8 +249,6 @@ impl SchedConfig {
                 wakeup_preemption: true,
                 next_buddy: false,
                 last_buddy: true,
-                cache_hot_buddy: true,
-                affine_wakeups: true,
                 ttwu_queue: true,
                 lb_bias: true,
                 yield_to: true,

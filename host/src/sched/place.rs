@@ -47,7 +47,7 @@ impl Scheduler {
         if thread.is_pinned() {
             return prev;
         }
-        if self.features.affine_wakeups && thread.may_run_on(waker) && !self.wakes_widely(task, waker) {
+        if thread.may_run_on(waker) && !self.wakes_widely(task, waker) {
             let common = self.topology.domains[waker as usize].iter().find_map(|domain| {
                 let both = self.topology.domains[prev as usize]
                     .iter()

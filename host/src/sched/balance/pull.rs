@@ -138,7 +138,7 @@ impl Scheduler {
         let entity = self.hierarchy.entity(id);
         let queue = self.hierarchy.queue(entity.queue);
         let buddy = queue.next == Some(id) || queue.last == Some(id);
-        if self.features.cache_hot_buddy && buddy && self.nr_running(pcpu) > 0 {
+        if buddy && self.nr_running(pcpu) > 0 {
             return true;
         }
         self.now() - entity.exec_start < self.migration_cost_ns

@@ -126,12 +126,8 @@ pub struct BalanceConfig {
     pub smt: DomainConfig,
     /// Cores that share a last-level cache: one socket.
     pub cache: DomainConfig,
-    /// Sockets of one memory node.
-    pub package: DomainConfig,
     /// Memory nodes.
     pub numa: DomainConfig,
-    /// Whether each socket is a memory node of its own.
-    pub sockets_are_nodes: bool,
     /// Whether intervals are as many milliseconds as the domain has pCPUs, to twice that, instead of the levels' own.
     pub intervals_by_span: bool,
     /// Threads looked at in one pass.
@@ -139,8 +135,6 @@ pub struct BalanceConfig {
     /// A thread that ran less than this long ago is cache-hot, and a pCPU that is idle for less than this on average does
     /// not pull when it falls idle. Nanoseconds.
     pub migration_cost_ns: u64,
-    /// What all threads of a core can do together, 1024 being one thread that has the core for itself.
-    pub smt_gain: u64,
     /// What a look at one pCPU in a bounded search for an idle one is taken to cost. Nanoseconds. The kernel measures it;
     /// a guess.
     pub scan_cost_ns: u64,
@@ -268,13 +262,10 @@ impl SchedConfig {
             balance: BalanceConfig {
                 smt: level(1, 2, 64, 110, 0, 0, 0),
                 cache: level(1, 4, 64, 125, 1, 2, 0),
-                package: level(1, 4, 64, 125, 1, 2, 1),
                 numa: level(8, 32, 32, 125, 2, 3, 2),
-                sockets_are_nodes: true,
                 intervals_by_span: false,
                 nr_migrate: 32,
                 migration_cost_ns: 500_000,
-                smt_gain: 1178,
                 scan_cost_ns: 50,
             },
         }
@@ -295,7 +286,6 @@ impl SchedConfig {
             balance: BalanceConfig {
                 smt: level(2, 4, 32, 110, 0, 0, 0),
                 cache: level(8, 16, 32, 117, 1, 2, 0),
-                package: level(8, 16, 32, 125, 1, 2, 1),
                 numa: level(8, 16, 32, 125, 2, 3, 2),
                 intervals_by_span: true,
                 ..before.balance
@@ -361,9 +351,8 @@ impl SchedConfig {
         let balance = &self.balance;
         in_range("balance.nr_migrate", i64::from(balance.nr_migrate), 1, 1 << 20)?;
         in_range("balance.migration_cost_ns", ns(balance.migration_cost_ns), 0, SECOND)?;
-        in_range("balance.smt_gain", ns(balance.smt_gain), 1, 1 << 20)?;
         in_range("balance.scan_cost_ns", ns(balance.scan_cost_ns), 0, SECOND)?;
-        for level in [balance.smt, balance.cache, balance.package, balance.numa] {
+        for level in [balance.smt, balance.cache, balance.numa] {
             in_range("balance min_interval_ms", ns(level.min_interval_ms), 1, 100_000)?;
             in_range("balance max_interval_ms", ns(level.max_interval_ms), 1, 100_000)?;
             in_range("balance busy_factor", ns(level.busy_factor), 1, 1024)?;

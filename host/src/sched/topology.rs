@@ -13,6 +13,9 @@ use crate::error::ConfigError;
 /// Capacity of a pCPU that has its core for itself.
 pub(crate) const POWER: u64 = 1024;
 
+/// Capacity of all threads of a core together, where [`POWER`] is one thread that has the core for itself (`smt_gain`).
+const CORE_POWER: u64 = 1178;
+
 /// A group of a domain: a slice of the span's pCPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct SpanGroup {
@@ -106,14 +109,9 @@ impl Topology {
             .filter(|threads| threads.len() > 1)
         {
             for &pcpu in threads {
-                power[pcpu as usize] = config.smt_gain / threads.len() as u64;
+                power[pcpu as usize] = CORE_POWER / threads.len() as u64;
             }
         }
-        let top = if config.sockets_are_nodes {
-            config.numa
-        } else {
-            config.package
-        };
         let levels = [
             Level {
                 config: config.smt,
@@ -130,7 +128,7 @@ impl Topology {
                 key: |place| (place.socket, 0),
             },
             Level {
-                config: top,
+                config: config.numa,
                 by_span: config.intervals_by_span,
                 is_core: false,
                 shares_cache: false,

@@ -135,9 +135,6 @@ pub struct BalanceConfig {
     /// A thread that ran less than this long ago is cache-hot, and a pCPU that is idle for less than this on average does
     /// not pull when it falls idle. Nanoseconds.
     pub migration_cost_ns: u64,
-    /// What a look at one pCPU in a bounded search for an idle one is taken to cost. Nanoseconds. The kernel measures it;
-    /// a guess.
-    pub scan_cost_ns: u64,
 }
 
 /// Parameters of the host scheduler.
@@ -266,7 +263,6 @@ impl SchedConfig {
                 intervals_by_span: false,
                 nr_migrate: 32,
                 migration_cost_ns: 500_000,
-                scan_cost_ns: 50,
             },
         }
     }
@@ -351,7 +347,6 @@ impl SchedConfig {
         let balance = &self.balance;
         in_range("balance.nr_migrate", i64::from(balance.nr_migrate), 1, 1 << 20)?;
         in_range("balance.migration_cost_ns", ns(balance.migration_cost_ns), 0, SECOND)?;
-        in_range("balance.scan_cost_ns", ns(balance.scan_cost_ns), 0, SECOND)?;
         for level in [balance.smt, balance.cache, balance.numa] {
             in_range("balance min_interval_ms", ns(level.min_interval_ms), 1, 100_000)?;
             in_range("balance max_interval_ms", ns(level.max_interval_ms), 1, 100_000)?;

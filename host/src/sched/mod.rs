@@ -65,7 +65,6 @@ pub(crate) struct Scheduler {
     /// Whether the last directed yield moved virtual times.
     favoured: bool,
     migration_cost_ns: u64,
-    scan_cost_ns: u64,
     nr_migrate: u32,
     hz: u64,
     hierarchy: Hierarchy,
@@ -99,7 +98,6 @@ impl Scheduler {
             favour: sched.favour,
             favoured: false,
             migration_cost_ns: sched.balance.migration_cost_ns,
-            scan_cost_ns: sched.balance.scan_cost_ns,
             nr_migrate: sched.balance.nr_migrate,
             hz: u64::from(config.hz),
             hierarchy: Hierarchy::new(pcpus as u32, rules, sched),

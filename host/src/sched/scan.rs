@@ -4,6 +4,9 @@
 use super::Scheduler;
 use crate::boundary::TaskId;
 
+/// What a look at one pCPU in the bounded search costs, in nanoseconds. The kernel measures it; this is an estimate.
+const LOOK_NS: u64 = 50;
+
 impl Scheduler {
     /// An idle pCPU near `target`: itself, else where `task` ran last, a whole idle core, any idle pCPU of the same
     /// last-level cache as far as the search goes, or a sibling.
@@ -79,7 +82,7 @@ impl Scheduler {
                 break;
             }
         }
-        let cost = looked * self.scan_cost_ns;
+        let cost = looked * LOOK_NS;
         let queue = self.rq_mut(waker);
         queue.avg_scan = queue.avg_scan - queue.avg_scan / 8 + cost / 8;
         found

@@ -154,10 +154,6 @@ pub struct SchedConfig {
     pub scale_by_pcpus: bool,
     /// How a group's shares are divided among pCPUs.
     pub shares: ShareRule,
-    /// Window over which a group's load on one pCPU is averaged. Nanoseconds.
-    pub shares_window_ns: u64,
-    /// How long a pCPU lets a group's shares be, with [`ShareRule::Walk`], before scaling. Nanoseconds.
-    pub shares_ratelimit_ns: u64,
     /// How much of a group's quota a pCPU draws at a time. Nanoseconds.
     pub bandwidth_slice_ns: u64,
     /// What a yield does.
@@ -229,8 +225,6 @@ impl SchedConfig {
             base_slice_ns: 750_000,
             scale_by_pcpus: true,
             shares: ShareRule::Window,
-            shares_window_ns: 10_000_000,
-            shares_ratelimit_ns: 250_000,
             bandwidth_slice_ns: 5_000_000,
             yields: YieldRule::Whole,
             favour: FavourConfig::NONE,
@@ -340,8 +334,6 @@ impl SchedConfig {
         in_range("min_granularity_ns", ns(self.min_granularity_ns), 1, SECOND)?;
         in_range("wakeup_granularity_ns", ns(self.wakeup_granularity_ns), 0, SECOND)?;
         in_range("base_slice_ns", ns(self.base_slice_ns), 1, SECOND)?;
-        in_range("shares_window_ns", ns(self.shares_window_ns), 1, SECOND)?;
-        in_range("shares_ratelimit_ns", ns(self.shares_ratelimit_ns), 1, SECOND)?;
         in_range("bandwidth_slice_ns", ns(self.bandwidth_slice_ns), 1, SECOND)?;
         self.favour.check(self.is_eevdf())?;
         let balance = &self.balance;

@@ -20,6 +20,11 @@ use super::policy::{Policy, Rules};
 use crate::boundary::{GroupId, TaskId};
 use crate::timer::Timer;
 
+/// How long shares stay as they are under [`ShareRule::Walk`], before scaling (`sched_shares_ratelimit`).
+const SHARES_RATELIMIT_NS: u64 = 250_000;
+/// Window over which a group's load on one pCPU is averaged (`sched_shares_window`).
+const SHARES_WINDOW_NS: u64 = 10_000_000;
+
 /// All entities, queues and groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Hierarchy {
@@ -68,8 +73,8 @@ impl Hierarchy {
             policy,
             share_rule: config.shares,
             shares_window_ns: match config.shares {
-                ShareRule::Walk => config.shares_ratelimit_ns * config.factor(pcpus),
-                ShareRule::Window | ShareRule::Geometric => config.shares_window_ns,
+                ShareRule::Walk => SHARES_RATELIMIT_NS * config.factor(pcpus),
+                ShareRule::Window | ShareRule::Geometric => SHARES_WINDOW_NS,
             },
             tracks: config.features.load_tracking,
             quota_slice_ns: config.bandwidth_slice_ns,

@@ -56,8 +56,6 @@ pub struct HostConfig {
     pub traces_interrupts: bool,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
     pub tsc_hz: u64,
-    /// Frequency that the emulated LAPIC timer's divider divides. KVM: 1 GHz.
-    pub apic_bus_hz: u64,
     /// Shortest period of a periodic LAPIC timer, against guests that drown the host in timer interrupts. KVM
     /// (`min_timer_period_us`): 500 µs (200 µs since 4.7, uncertain).
     pub min_timer_period_ns: u64,
@@ -81,7 +79,6 @@ impl HostConfig {
             apicv: ApicvConfig::default(),
             traces_interrupts: false,
             tsc_hz: 2_930_000_000,
-            apic_bus_hz: 1_000_000_000,
             min_timer_period_ns: 500_000,
         }
     }

@@ -112,7 +112,6 @@ impl Host {
         in_range("halt_poll_grow", ns(config.halt_poll_grow), 0, 1024)?;
         in_range("halt_poll_grow_start_ns", ns(config.halt_poll_grow_start_ns), 0, SECOND)?;
         in_range("tsc_hz", ns(config.tsc_hz), 1_000, 1_000 * SECOND)?;
-        in_range("apic_bus_hz", ns(config.apic_bus_hz), 1_000, 1_000 * SECOND)?;
         in_range("min_timer_period_ns", ns(config.min_timer_period_ns), 1, SECOND)?;
         config.pause.check(&config.pause_controls)?;
         let tick_ns = 1_000_000_000 / u64::from(config.hz);
@@ -126,7 +125,6 @@ impl Host {
             sched: Scheduler::new(config, pcpus)?,
             timer_base: TimerBase {
                 tsc_hz: config.tsc_hz,
-                bus_hz: config.apic_bus_hz,
                 min_period_ns: config.min_timer_period_ns,
             },
             tick_ns,

@@ -8,7 +8,6 @@ use super::*;
 
 const BASE: TimerBase = TimerBase {
     tsc_hz: 2_000_000_000,
-    bus_hz: 1_000_000_000,
     min_period_ns: 500_000,
 };
 

@@ -4,11 +4,13 @@ use holdfast_abi::lapic as reg;
 
 use super::{Action, Lapic};
 
+/// Frequency that the divider of the emulated timer divides (KVM: 1 GHz).
+const BUS_HZ: u64 = 1_000_000_000;
+
 /// Frequencies and limits that timers are computed with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimerBase {
     pub(crate) tsc_hz: u64,
-    pub(crate) bus_hz: u64,
     pub(crate) min_period_ns: u64,
 }
 
@@ -26,7 +28,7 @@ impl TimerBase {
 
     /// Nanoseconds that `count` takes at divider `divider`.
     fn count_ns(&self, count: u32, divider: u64) -> u64 {
-        let ns = u128::from(count) * u128::from(divider) * 1_000_000_000 / u128::from(self.bus_hz);
+        let ns = u128::from(count) * u128::from(divider) * 1_000_000_000 / u128::from(BUS_HZ);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 }
@@ -119,7 +121,7 @@ impl Lapic {
         if self.timer_mode() == reg::LVT_TIMER_TSC_DEADLINE {
             return 0;
         }
-        let left = u128::from(deadline.saturating_sub(now)) * u128::from(config.bus_hz);
+        let left = u128::from(deadline.saturating_sub(now)) * u128::from(BUS_HZ);
         (left / 1_000_000_000 / u128::from(self.divider())) as u32
     }
 

@@ -16,24 +16,19 @@ use crate::stream::Stream;
 pub struct Startup {
     /// Devices to be probed, over all CPUs. Default 512, an estimate: what a server's kernel reports through udev.
     pub devices: u32,
-    /// Accesses to the configuration space per device. Default 64, an estimate: header, base addresses written and read back,
-    /// capabilities.
-    pub accesses: u32,
-    /// How long an access holds the lock, nanoseconds. Default 4 µs, an estimate: two exits to user space (address and data
-    /// ports), each about 2 500 cycles and the emulator's own work.
-    pub access_ns: u64,
 }
 
 impl Default for Startup {
     fn default() -> Self {
-        Startup {
-            devices: 512,
-            accesses: 64,
-            access_ns: 4_000,
-        }
+        Startup { devices: 512 }
     }
 }
 
+/// Accesses to the configuration space per device: header, base addresses written and read back, capabilities. An estimate.
+const ACCESSES: u32 = 64;
+/// How long an access holds the lock, in nanoseconds: two exits to user space (address and data ports), each about 2500
+/// cycles, and the emulator's own work. An estimate.
+const ACCESS_NS: u64 = 4_000;
 /// Work between two accesses. [E]
 const BETWEEN_NS: u64 = 300;
 /// Setting a device up, besides. [E] 0.1-1 ms
@@ -101,8 +96,8 @@ impl Booting {
             if device >= self.parameters.devices {
                 return;
             }
-            for _ in 0..self.parameters.accesses {
-                os.call_driver(PCI_CONFIG, self.parameters.access_ns);
+            for _ in 0..ACCESSES {
+                os.call_driver(PCI_CONFIG, ACCESS_NS);
                 os.user(BETWEEN_NS);
             }
             let mut times = Stream::new(os.seed("boot.device"), device);

@@ -81,11 +81,10 @@ impl Host {
             return 0;
         }
         let register = offset - within;
-        let base = self.timer_base;
         if self.at(vcpu).apic.note_access(register) != Action::None {
             self.request_event(vcpu);
         }
-        self.at(vcpu).apic.read(register, step.now, &base) >> (8 * within)
+        self.at(vcpu).apic.read(register, step.now) >> (8 * within)
     }
 
     /// OUT to `port`: rings whose doorbell is there.

@@ -55,7 +55,7 @@ impl Host {
                 _ => {
                     let offset = (msr - msr::X2APIC_BASE) * 16;
                     let exists = is_x2apic_readable(offset);
-                    exists.then(|| u64::from(at.apic.read(offset, now, &self.timer_base)))
+                    exists.then(|| u64::from(at.apic.read(offset, now)))
                 }
             },
             _ => None,

@@ -206,11 +206,11 @@ impl Lapic {
     }
 
     /// Reads the register at `offset` of the page; what does not exist reads as 0.
-    pub(crate) fn read(&self, offset: u32, now: u64, config: &TimerBase) -> u32 {
+    pub(crate) fn read(&self, offset: u32, now: u64) -> u32 {
         match offset {
             reg::PPR => self.page.processor_priority(),
             reg::APR if !self.is_x2apic() => self.arbitration_priority(),
-            reg::TIMER_CURRENT => self.timer_current(now, config),
+            reg::TIMER_CURRENT => self.timer_current(now),
             _ if offset.is_multiple_of(16) && is_readable(offset) => self.get(offset),
             _ => 0,
         }

@@ -116,7 +116,7 @@ impl Lapic {
         self.timer.deadline = Some(now.saturating_add(period));
     }
 
-    pub(super) fn timer_current(&self, now: u64, config: &TimerBase) -> u32 {
+    pub(super) fn timer_current(&self, now: u64) -> u32 {
         let Some(deadline) = self.timer.deadline else { return 0 };
         if self.timer_mode() == reg::LVT_TIMER_TSC_DEADLINE {
             return 0;

@@ -1,4 +1,4 @@
-//! AMD's Advanced Virtual Interrupt Controller: tables that hardware and hypervisor share, and what its exits say.
+//! AMD's Advanced Virtual Interrupt Controller (AVIC): the tables that hardware and hypervisor share, and its exits.
 //!
 //! ```text
 //! physical APIC ID table entry     63 V  62 IsRunning  61 (software)  51:12 backing page  11:0 host APIC ID
@@ -7,15 +7,17 @@
 //! NOACCEL         EXITINFO1        32 write  11:4 register           EXITINFO2  7:0 vector (EOI)
 //! ```
 //!
-//! Source: AMD64 Architecture Programmer's Manual volume 2, section 15.29; Linux `arch/x86/kvm/svm/avic.c` for bit 61.
+//! Source: AMD64 Architecture Programmer's Manual (APM) volume 2, section 15.29. Bit 61 is from Linux,
+//! `arch/x86/kvm/svm/avic.c`.
 
-/// Bits of an address of a page in tables and control fields: 51:12.
+/// The address bits, 51:12, of a page in AVIC's tables and control fields.
 pub const PAGE_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// Entries of the logical APIC ID table that can be used: flat 0 to 7, clusters 0 to 14 of 4.
+/// Number of usable entries in the logical APIC ID table. Flat mode uses 0 to 7; cluster mode has clusters 0 to 14 of 4
+/// entries each.
 pub const LOGICAL_ENTRIES: u32 = 60;
-/// Physical APIC IDs that an xAPIC can address; 255 means all.
+/// Highest physical APIC ID that an xAPIC can address; 255 is the broadcast.
 pub const PHYSICAL_MAX: u32 = 254;
-/// Physical APIC IDs of x2AVIC, without extended tables.
+/// Highest physical APIC ID under x2AVIC without extended tables.
 pub const X2_PHYSICAL_MAX: u32 = 511;
 
 /// An entry of the physical APIC ID table.
@@ -23,49 +25,51 @@ pub const X2_PHYSICAL_MAX: u32 = 511;
 pub struct PhysicalEntry(pub u64);
 
 impl PhysicalEntry {
-    /// Bytes of an entry.
+    /// Size of an entry in bytes.
     pub const BYTES: u64 = 8;
-    /// There is a vCPU with this APIC ID.
+    /// Set if a vCPU has this APIC ID.
     pub const VALID: u64 = 1 << 63;
-    /// The vCPU is in guest mode or soon will be, on the host APIC ID's CPU: a doorbell there reaches it.
+    /// Set while the vCPU is in guest mode, or is about to be, on the CPU with the entry's host APIC ID. A doorbell to
+    /// that CPU reaches the vCPU.
     pub const IS_RUNNING: u64 = 1 << 62;
-    /// KVM's own, in its copy of the entry: devices' interrupts shall be logged. Reserved in hardware.
+    /// Set in KVM's software copy of the entry if the IOMMU is to log device interrupts. The bit is reserved in
+    /// hardware.
     pub const GA_LOG_INTR: u64 = 1 << 61;
-    /// Host APIC ID; bits 7:0 on the first parts.
+    /// Mask of the host APIC ID. The first CPU models with AVIC use bits 7:0 only.
     pub const HOST_ID: u64 = 0xfff;
 
-    /// The entry of a vCPU that does not run, with its backing page at host-physical `page`.
+    /// Returns the entry of a stopped vCPU whose backing page is at the host-physical address `page`.
     pub const fn new(page: u64) -> PhysicalEntry {
         PhysicalEntry(PhysicalEntry::VALID | (page & PAGE_ADDRESS))
     }
 
-    /// Whether there is such a vCPU.
+    /// Returns whether a vCPU has this APIC ID.
     pub const fn is_valid(self) -> bool {
         self.0 & PhysicalEntry::VALID != 0
     }
 
-    /// Whether a doorbell reaches it.
+    /// Returns whether a doorbell reaches the vCPU.
     pub const fn is_running(self) -> bool {
         self.0 & PhysicalEntry::IS_RUNNING != 0
     }
 
-    /// Host-physical address of its backing page.
+    /// Returns the host-physical address of the backing page.
     pub const fn backing_page(self) -> u64 {
         self.0 & PAGE_ADDRESS
     }
 
-    /// Where it runs.
+    /// Returns the APIC ID of the host CPU that runs the vCPU, or that ran it last.
     pub const fn host_id(self) -> u32 {
         (self.0 & PhysicalEntry::HOST_ID) as u32
     }
 
-    /// The same vCPU, running on the CPU with `host_id`.
+    /// Returns the entry with the vCPU running on the host CPU with APIC ID `host_id`.
     pub const fn running(self, host_id: u32) -> PhysicalEntry {
         let id = host_id as u64 & PhysicalEntry::HOST_ID;
         PhysicalEntry(self.0 & !PhysicalEntry::HOST_ID | id | PhysicalEntry::IS_RUNNING)
     }
 
-    /// The same vCPU, not running.
+    /// Returns the entry with the vCPU stopped. The host APIC ID stays.
     pub const fn stopped(self) -> PhysicalEntry {
         PhysicalEntry(self.0 & !PhysicalEntry::IS_RUNNING)
     }
@@ -76,29 +80,29 @@ impl PhysicalEntry {
 pub struct LogicalEntry(pub u32);
 
 impl LogicalEntry {
-    /// Bytes of an entry.
+    /// Size of an entry in bytes.
     pub const BYTES: u64 = 4;
-    /// There is a vCPU with this logical ID.
+    /// Set if a vCPU has this logical ID.
     pub const VALID: u32 = 1 << 31;
 
-    /// The entry that leads to the vCPU with physical APIC ID `id`.
+    /// Returns the entry that names the vCPU with physical APIC ID `id`, 0 to 255.
     pub const fn new(id: u32) -> LogicalEntry {
         LogicalEntry(LogicalEntry::VALID | id & 0xff)
     }
 
-    /// Whether there is such a vCPU.
+    /// Returns whether a vCPU has this logical ID.
     pub const fn is_valid(self) -> bool {
         self.0 & LogicalEntry::VALID != 0
     }
 
-    /// Its physical APIC ID.
+    /// Returns the vCPU's physical APIC ID.
     pub const fn id(self) -> u32 {
         self.0 & 0xff
     }
 }
 
-/// The entry of the logical table for the one-hot logical ID `ldr` (bits 31:24 of LDR, shifted down); `None` if it has no bit
-/// or several, or is in cluster 15.
+/// Returns the index in the logical table of the one-hot logical ID `ldr` (bits 31:24 of LDR, shifted down). Returns
+/// `None` if `ldr` has no bit or several, or names cluster 15.
 pub const fn logical_index(ldr: u32, flat: bool) -> Option<u32> {
     let (base, bits) = if flat {
         (0, ldr & 0xff)
@@ -115,20 +119,20 @@ pub const fn logical_index(ldr: u32, flat: bool) -> Option<u32> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum IpiFailure {
-    /// Not fixed and edge-triggered, or a destination that hardware does not resolve.
+    /// The IPI is not fixed and edge-triggered, or hardware does not resolve its destination.
     InvalidType = 0,
-    /// At least one target does not run. Its IRR is set already.
+    /// At least one target does not run. Its IRR bit is already set.
     TargetNotRunning = 1,
-    /// A target that is not in the tables: nothing was delivered.
+    /// A target is not in the tables. Nothing was delivered.
     InvalidTarget = 2,
-    /// A backing page that is not memory: nothing was delivered.
+    /// A backing page is not memory. Nothing was delivered.
     InvalidBackingPage = 3,
-    /// A vector below 16.
+    /// The vector is below 16.
     InvalidVector = 4,
 }
 
 impl IpiFailure {
-    /// All of them, by number.
+    /// All failures, each at the index of its number.
     pub const ALL: [IpiFailure; 5] = [
         IpiFailure::InvalidType,
         IpiFailure::TargetNotRunning,
@@ -137,7 +141,7 @@ impl IpiFailure {
         IpiFailure::InvalidVector,
     ];
 
-    /// The failure with number `id`.
+    /// Returns the failure with number `id`, or `None` if the manual defines none.
     pub const fn of(id: u32) -> Option<IpiFailure> {
         if id < IpiFailure::ALL.len() as u32 {
             Some(IpiFailure::ALL[id as usize])
@@ -150,14 +154,14 @@ impl IpiFailure {
 /// EXITINFO1 and EXITINFO2 of an incomplete-IPI exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IncompleteIpi {
-    /// EXITINFO1: the ICR.
+    /// EXITINFO1: the guest's ICR.
     pub info1: u64,
-    /// EXITINFO2: why, and which entry.
+    /// EXITINFO2: the failure and the index of the table entry.
     pub info2: u64,
 }
 
 impl IncompleteIpi {
-    /// The exit for `icr`, because of `failure` at entry `index` of the table that was searched.
+    /// Returns the exit for `icr` with `failure` at entry `index` (0 to 511) of the searched table.
     pub const fn new(icr: u64, failure: IpiFailure, index: u32) -> IncompleteIpi {
         IncompleteIpi {
             info1: icr,
@@ -165,22 +169,22 @@ impl IncompleteIpi {
         }
     }
 
-    /// ICR, low half.
+    /// Returns the low half of the ICR.
     pub const fn icr_low(self) -> u32 {
         self.info1 as u32
     }
 
-    /// ICR, high half.
+    /// Returns the high half of the ICR.
     pub const fn icr_high(self) -> u32 {
         (self.info1 >> 32) as u32
     }
 
-    /// Number of the failure.
+    /// Returns the number of the failure. See [`IpiFailure::of`].
     pub const fn id(self) -> u32 {
         (self.info2 >> 32) as u32
     }
 
-    /// The table entry that failed; what it means for a multicast is uncertain.
+    /// Returns the index of the table entry that failed. Its meaning for a multicast is uncertain.
     pub const fn index(self) -> u32 {
         self.info2 as u32 & 0x1ff
     }
@@ -189,14 +193,15 @@ impl IncompleteIpi {
 /// EXITINFO1 and EXITINFO2 of an exit for an access that is not accelerated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unaccelerated {
-    /// EXITINFO1: register and direction.
+    /// EXITINFO1: the register and the direction of the access.
     pub info1: u64,
-    /// EXITINFO2: the vector, for EOI.
+    /// EXITINFO2: the vector in service if the register is EOI.
     pub info2: u64,
 }
 
 impl Unaccelerated {
-    /// The exit for an access to the register at `offset`; `vector` is what a write of EOI would end.
+    /// Returns the exit for an access to the register at `offset`. `vector` is the interrupt that a write to EOI would
+    /// end.
     pub const fn new(offset: u32, write: bool, vector: u8) -> Unaccelerated {
         Unaccelerated {
             info1: (write as u64) << 32 | (offset & 0xff0) as u64,
@@ -204,24 +209,25 @@ impl Unaccelerated {
         }
     }
 
-    /// The register, a multiple of 16.
+    /// Returns the register's offset in the LAPIC page, a multiple of 16.
     pub const fn offset(self) -> u32 {
         self.info1 as u32 & 0xff0
     }
 
-    /// Whether it is written.
+    /// Returns whether the access is a write.
     pub const fn is_write(self) -> bool {
         self.info1 >> 32 & 1 != 0
     }
 
-    /// The vector in service, for EOI.
+    /// Returns the vector in service if the register is EOI.
     pub const fn vector(self) -> u8 {
         self.info2 as u8
     }
 }
 
-/// Writes to these are completed by software after hardware has stored the value; others that are not accelerated are faults,
-/// and software emulates the instruction. EOI is one of these if the interrupt in service is level-triggered.
+/// Returns whether an unaccelerated write to the register at `offset` is a trap: hardware stores the value, then
+/// software completes the write. Other unaccelerated accesses are faults, and software emulates the instruction. A
+/// write to EOI traps if the interrupt in service is level-triggered.
 pub const fn is_trap(offset: u32) -> bool {
     use crate::lapic as reg;
     matches!(
@@ -245,25 +251,25 @@ pub const fn is_trap(offset: u32) -> bool {
     )
 }
 
-/// What tells the hypervisor, in the IOMMU's log, whose interrupt came: the VM's number and the vCPU's.
+/// The tag by which an entry of the IOMMU's log names a vCPU to the hypervisor: the numbers of VM and vCPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GaTag(pub u32);
 
 impl GaTag {
-    /// Bits of the vCPU's number; KVM has had 8, 9 and 12.
+    /// Width of the vCPU's number in bits. KVM has used 8, 9 and 12.
     pub const VCPU_BITS: u32 = 9;
 
-    /// The tag of vCPU `vcpu` of the VM with number `vm`.
+    /// Returns the tag of vCPU `vcpu` (0 to 511) of the VM with number `vm`.
     pub const fn new(vm: u32, vcpu: u32) -> GaTag {
         GaTag(vm << GaTag::VCPU_BITS | vcpu & ((1 << GaTag::VCPU_BITS) - 1))
     }
 
-    /// The VM's number.
+    /// Returns the VM's number.
     pub const fn vm(self) -> u32 {
         self.0 >> GaTag::VCPU_BITS
     }
 
-    /// The vCPU's number.
+    /// Returns the vCPU's number.
     pub const fn vcpu(self) -> u32 {
         self.0 & ((1 << GaTag::VCPU_BITS) - 1)
     }
@@ -305,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn exits_say_what_the_manual_has_them_say() {
+    fn exit_information_has_the_manuals_bits() {
         let exit = IncompleteIpi::new(0x0300_0000_0000_00fd, IpiFailure::InvalidTarget, 3);
         assert_eq!((exit.info1, exit.info2), (0x0300_0000_0000_00fd, 0x2_0000_0003));
         assert_eq!((exit.icr_low(), exit.icr_high()), (0xfd, 0x0300_0000));

@@ -1,12 +1,13 @@
-//! CPUID leaves by which a guest finds its hypervisor and what it offers.
+//! CPUID leaves by which a guest finds its hypervisor and the features on offer.
 //!
-//! Source: the kernel's KVM CPUID documentation; Intel SDM volume 2, CPUID, for the architectural bits.
+//! Sources: Linux `Documentation/virt/kvm/x86/cpuid.rst` and `arch/x86/include/uapi/asm/kvm_para.h` for KVM's leaves;
+//! Intel SDM volume 2, "CPUID", for the architectural bits; AMD APM volume 3, appendix E, for SVM's leaf.
 
-/// Leaf that every part has: EAX is the highest basic leaf.
+/// The leaf that every CPU has. EAX is the highest basic leaf.
 pub const BASIC: u32 = 0;
-/// Leaf with family, APIC ID (EBX bits 31:24) and feature bits.
+/// The leaf with family, APIC ID (EBX bits 31:24) and feature bits.
 pub const FEATURES: u32 = 1;
-/// ECX of [`FEATURES`]: x2APIC is supported.
+/// ECX of [`FEATURES`]: the LAPIC has an x2APIC mode.
 pub const X2APIC: u32 = 1 << 21;
 /// ECX of [`FEATURES`]: the LAPIC timer has a TSC-deadline mode.
 pub const TSC_DEADLINE: u32 = 1 << 24;
@@ -19,32 +20,32 @@ pub const MSR: u32 = 1 << 5;
 /// EDX of [`FEATURES`]: a local APIC exists.
 pub const APIC: u32 = 1 << 9;
 
-/// First hypervisor leaf: EAX is the highest one, EBX, ECX and EDX are [`KVM_SIGNATURE`].
+/// The first hypervisor leaf. EAX is the highest hypervisor leaf; EBX, ECX and EDX are [`KVM_SIGNATURE`] under KVM.
 pub const HYPERVISOR_BASE: u32 = 0x4000_0000;
-/// KVM's feature leaf: EAX has the `KVM_FEATURE_` bits, EDX the hints.
+/// KVM's feature leaf. EAX has the `KVM_FEATURE_` bits, EDX the hints.
 pub const KVM_FEATURES: u32 = 0x4000_0001;
-/// "KVMKVMKVM\0\0\0" as EBX, ECX, EDX.
+/// The text "KVMKVMKVM\0\0\0" as EBX, ECX, EDX.
 pub const KVM_SIGNATURE: [u32; 3] = [0x4b4d_564b, 0x564b_4d56, 0x4d];
 
-/// The steal-time record and its MSR ([`crate::msr::STEAL_TIME`]).
+/// EAX of [`KVM_FEATURES`]: the steal-time record and its MSR ([`crate::msr::STEAL_TIME`]).
 pub const KVM_FEATURE_STEAL_TIME: u32 = 1 << 5;
-/// Memory bit in place of the APIC's EOI register ([`crate::msr::PV_EOI`]).
+/// EAX of [`KVM_FEATURES`]: a bit in memory replaces the write to the LAPIC's EOI register ([`crate::msr::PV_EOI`]).
 pub const KVM_FEATURE_PV_EOI: u32 = 1 << 6;
-/// HLT for a lock, and the hypercall that ends it ([`crate::hypercall::KICK_CPU`]).
+/// EAX of [`KVM_FEATURES`]: a lock waiter may halt, and a hypercall ends its halt ([`crate::hypercall::KICK_CPU`]).
 pub const KVM_FEATURE_PV_UNHALT: u32 = 1 << 7;
-/// TLB flush left to the host while a vCPU is preempted ([`crate::StealTime::FLUSH_TLB`]).
+/// EAX of [`KVM_FEATURES`]: the host flushes the TLB of a preempted vCPU on request ([`crate::StealTime::FLUSH_TLB`]).
 pub const KVM_FEATURE_PV_TLB_FLUSH: u32 = 1 << 9;
-/// IPIs by hypercall ([`crate::hypercall::SEND_IPI`]).
+/// EAX of [`KVM_FEATURES`]: IPIs by hypercall ([`crate::hypercall::SEND_IPI`]).
 pub const KVM_FEATURE_PV_SEND_IPI: u32 = 1 << 11;
-/// The guest may switch off halt polling for itself ([`crate::msr::POLL_CONTROL`]).
+/// EAX of [`KVM_FEATURES`]: the guest may switch off the host's halt polling ([`crate::msr::POLL_CONTROL`]).
 pub const KVM_FEATURE_POLL_CONTROL: u32 = 1 << 12;
-/// Directed yield by hypercall ([`crate::hypercall::SCHED_YIELD`]).
+/// EAX of [`KVM_FEATURES`]: directed yield by hypercall ([`crate::hypercall::SCHED_YIELD`]).
 pub const KVM_FEATURE_PV_SCHED_YIELD: u32 = 1 << 13;
 
-/// EDX of [`KVM_FEATURES`]: vCPUs are never preempted for an unbounded time.
+/// EDX of [`KVM_FEATURES`]: no vCPU is ever preempted for an unbounded time.
 pub const KVM_HINTS_REALTIME: u32 = 1 << 0;
 
-/// AMD: leaf with the features of SVM.
+/// AMD's leaf with the features of SVM.
 pub const SVM_FEATURES: u32 = 0x8000_000a;
 /// EDX of [`SVM_FEATURES`]: nested page tables.
 pub const SVM_NESTED_PAGING: u32 = 1 << 0;

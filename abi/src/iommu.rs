@@ -1,69 +1,70 @@
-//! AMD's IOMMU, as far as it delivers interrupts into guests: remap entries in guest mode and the guest APIC (GA) log.
+//! The parts of AMD's IOMMU that deliver interrupts to guests: remap entries in guest mode and the guest APIC (GA) log.
 //!
 //! ```text
 //! low   0 valid  1 no fault  2 GALogIntr  6 IsRun  7 GuestMode  31:8 destination  63:32 GATag
 //! high  7:0 vector  51:12 backing page  63:56 destination, high bits
 //! ```
 //!
-//! Source: AMD I/O Virtualization Technology Specification (48882), "Interrupt Remapping Tables" and "Guest APIC Log"; what of it
-//! could be compared agrees with Linux 6.17 (`amd_iommu_types.h`).
+//! Source: AMD I/O Virtualization Technology Specification (document 48882), "Interrupt Remapping Tables" and "Guest
+//! APIC Log". The register offsets and bits that Linux 6.17 defines in `amd_iommu_types.h` agree.
 
 use crate::avic::{GaTag, PAGE_ADDRESS};
 
-/// Status register; software clears its bits by writing ones.
+/// Offset of the status register. Software clears its bits by writing ones.
 pub const STATUS: u32 = 0x2020;
-/// Status: the GA log was full when there was something for it. The part stops the log (`GALogRun`, bit 8, becomes 0), and nothing
-/// is logged until software has restarted it: logging off, this bit cleared, logging on again (section 2.7.4). One
-/// bit stands for all of that here: the log is stopped as long as this is set. It can be set without
-/// [`STATUS_GA_INTERRUPT`].
+/// Status bit: the GA log was full when the IOMMU had to add an entry. It can be set without [`STATUS_GA_INTERRUPT`].
+///
+/// The hardware then stops the log (`GALogRun`, bit 8, becomes 0). It logs nothing until software restarts the log:
+/// logging off, this bit cleared, logging on again (section 2.7.4 of the specification). Here this one bit represents
+/// the whole sequence: the log is stopped while it is set.
 pub const STATUS_GA_OVERFLOW: u64 = 1 << 9;
-/// Status: the GA log has something new. An interrupt is sent when this or the bit of the overflow becomes set and neither was
-/// (that the two share one edge is an assumption; it sends the fewest interrupts).
+/// Status bit: the GA log has new entries. The IOMMU sends an interrupt when this bit or [`STATUS_GA_OVERFLOW`] becomes
+/// set and neither was. That the two bits share one edge is an assumption; it sends the fewest interrupts.
 pub const STATUS_GA_INTERRUPT: u64 = 1 << 10;
-/// Register with the address of the GA log and its size.
+/// Offset of the register with the address and the size of the GA log.
 pub const GA_LOG_BASE: u32 = 0xe0;
-/// Register with the address where the IOMMU keeps the log's tail.
+/// Offset of the register with the address to which the IOMMU writes the log's tail.
 pub const GA_LOG_TAIL_ADDRESS: u32 = 0xe8;
-/// Register: where software reads next, in bytes.
+/// Offset of the head register: the byte in the log that software reads next.
 pub const GA_LOG_HEAD: u32 = 0x2040;
-/// Register: where the IOMMU writes next, in bytes.
+/// Offset of the tail register: the byte in the log that the IOMMU writes next.
 pub const GA_LOG_TAIL: u32 = 0x2048;
-/// Entries in Linux's log.
+/// Number of entries in Linux's log (`GA_LOG_ENTRIES`).
 pub const GA_LOG_ENTRIES: usize = 512;
-/// Bytes of an entry.
+/// Size of a log entry in bytes.
 pub const GA_LOG_ENTRY_BYTES: usize = 8;
 
-/// Where an IOMMU's registers, log and remap table lie: host-physical addresses. One entry for each device.
+/// Host-physical addresses of an IOMMU's registers, log and remap table. The table has one entry for each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// MMIO registers.
+    /// Address of the MMIO registers.
     pub registers: u64,
-    /// The GA log.
+    /// Address of the GA log.
     pub log: u64,
-    /// How many entries it has.
+    /// Number of entries in the log, at least 2.
     pub log_entries: usize,
-    /// The remap table.
+    /// Address of the remap table.
     pub table: u64,
 }
 
 impl Layout {
-    /// Address of the register at `offset`.
+    /// Returns the address of the register at `offset`.
     pub const fn register(&self, offset: u32) -> u64 {
         self.registers + offset as u64
     }
 
-    /// Where in the log the entry after that at `offset` is, in bytes.
+    /// Returns the offset in bytes of the log entry after the one at `offset`. The log wraps around.
     pub const fn next_in_log(&self, offset: u64) -> u64 {
         (offset + GA_LOG_ENTRY_BYTES as u64) % (self.log_entries * GA_LOG_ENTRY_BYTES) as u64
     }
 
-    /// Address of the remap entry of `device`.
+    /// Returns the address of `device`'s remap entry.
     pub const fn entry(&self, device: u16) -> u64 {
         self.table + device as u64 * RemapEntry::BYTES
     }
 }
 
-/// A remap entry of 128 bits.
+/// An entry of the interrupt remapping table, 128 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemapEntry {
     /// Bits 63:0.
@@ -73,20 +74,21 @@ pub struct RemapEntry {
 }
 
 impl RemapEntry {
-    /// Bytes of an entry.
+    /// Size of an entry in bytes.
     pub const BYTES: u64 = 16;
-    /// Low: the entry counts.
+    /// Bit of the low half: the entry is valid.
     pub const VALID: u64 = 1;
-    /// Low: faults are not logged.
+    /// Bit of the low half: faults are not logged.
     pub const NO_FAULT: u64 = 1 << 1;
-    /// Low, guest mode: log interrupts for a vCPU that does not run.
+    /// Bit of the low half in guest mode: interrupts for a stopped vCPU are logged.
     pub const GA_LOG_INTR: u64 = 1 << 2;
-    /// Low, guest mode: the vCPU runs where the destination says.
+    /// Bit of the low half in guest mode: the vCPU runs on the destination CPU.
     pub const IS_RUN: u64 = 1 << 6;
-    /// Low: interrupts go into a backing page.
+    /// Bit of the low half: the entry is in guest mode, and interrupts go into a backing page.
     pub const GUEST_MODE: u64 = 1 << 7;
 
-    /// The entry that sends `vector` of a device to the host CPU `destination`: no guest mode.
+    /// Returns the entry, not in guest mode, that sends a device's interrupt as `vector` to the host CPU with APIC ID
+    /// `destination`.
     pub const fn legacy(vector: u8, destination: u32) -> RemapEntry {
         RemapEntry {
             low: RemapEntry::VALID,
@@ -95,7 +97,7 @@ impl RemapEntry {
         .to(destination)
     }
 
-    /// The entry that writes `vector` into the backing page at host-physical `page`, of a vCPU that does not run.
+    /// Returns the guest-mode entry that sets `vector` in the backing page, at host-physical `page`, of a stopped vCPU.
     pub const fn guest(vector: u8, page: u64, tag: GaTag) -> RemapEntry {
         RemapEntry {
             low: RemapEntry::VALID | RemapEntry::GUEST_MODE | (tag.0 as u64) << 32,
@@ -110,7 +112,7 @@ impl RemapEntry {
         }
     }
 
-    /// The same, with the vCPU running on host CPU `destination`.
+    /// Returns the entry with the vCPU running on the host CPU with APIC ID `destination`.
     pub const fn running(self, destination: u32) -> RemapEntry {
         let entry = self.to(destination);
         RemapEntry {
@@ -119,7 +121,7 @@ impl RemapEntry {
         }
     }
 
-    /// The same, with the vCPU not running; `log`: it sleeps, and wants to be woken.
+    /// Returns the entry with the vCPU stopped. With `log` the IOMMU logs its interrupts, which wakes a sleeping vCPU.
     pub const fn stopped(self, log: bool) -> RemapEntry {
         let logs = if log { RemapEntry::GA_LOG_INTR } else { 0 };
         RemapEntry {
@@ -128,68 +130,68 @@ impl RemapEntry {
         }
     }
 
-    /// Whether it counts.
+    /// Returns whether the entry is valid.
     pub const fn is_valid(self) -> bool {
         self.low & RemapEntry::VALID != 0
     }
 
-    /// Whether it is in guest mode.
+    /// Returns whether the entry is in guest mode.
     pub const fn is_guest(self) -> bool {
         self.low & RemapEntry::GUEST_MODE != 0
     }
 
-    /// Whether the vCPU runs.
+    /// Returns whether the vCPU runs.
     pub const fn is_run(self) -> bool {
         self.low & RemapEntry::IS_RUN != 0
     }
 
-    /// Whether interrupts for a vCPU that does not run are logged.
+    /// Returns whether the IOMMU logs interrupts for the vCPU while it is stopped.
     pub const fn is_logged(self) -> bool {
         self.low & RemapEntry::GA_LOG_INTR != 0
     }
 
-    /// The host CPU.
+    /// Returns the APIC ID of the host CPU.
     pub const fn destination(self) -> u32 {
         (self.low >> 8 & 0xff_ffff) as u32 | (self.high >> 56 << 24) as u32
     }
 
-    /// Whom the log names.
+    /// Returns the tag that log entries for the vCPU carry.
     pub const fn tag(self) -> GaTag {
         GaTag((self.low >> 32) as u32)
     }
 
-    /// The vector.
+    /// Returns the vector.
     pub const fn vector(self) -> u8 {
         self.high as u8
     }
 
-    /// Host-physical address of the backing page.
+    /// Returns the host-physical address of the backing page.
     pub const fn backing_page(self) -> u64 {
         self.high & PAGE_ADDRESS
     }
 }
 
-/// An entry of the GA log: 31:0 tag, 47:32 device, 63:60 kind, 1 for a guest's interrupt.
+/// An entry of the GA log: tag in bits 31:0, device in bits 47:32, kind in bits 63:60 (1: interrupt for a guest).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GaLogEntry(pub u64);
 
 impl GaLogEntry {
-    /// An interrupt of `device` for the vCPU with `tag`.
+    /// Returns the entry for an interrupt of `device` to the vCPU with `tag`.
     pub const fn new(tag: GaTag, device: u16) -> GaLogEntry {
         GaLogEntry(1 << 60 | (device as u64) << 32 | tag.0 as u64)
     }
 
-    /// Whose interrupt.
+    /// Returns the tag of the target vCPU.
     pub const fn tag(self) -> GaTag {
         GaTag(self.0 as u32)
     }
 
-    /// Which device.
+    /// Returns the device that sent the interrupt.
     pub const fn device(self) -> u16 {
         (self.0 >> 32) as u16
     }
 
-    /// Whether it is about an interrupt for a guest at all.
+    /// Returns whether the entry reports an interrupt for a guest.
     pub const fn is_guest_interrupt(self) -> bool {
         self.0 >> 60 == 1
     }

@@ -1,9 +1,13 @@
-//! What guest and host must agree on (CPUID leaves, MSRs, hypercalls, LAPIC and IOAPIC registers, MSIs, the steal-time
-//! record), and what hypervisor and hardware must (VMCB, AVIC and IOMMU tables).
+//! Binary interfaces between guest and host, and between hypervisor and hardware.
 //!
-//! Values are KVM's and the x86 manuals'; each module names its source. Nothing here executes: both sides only read it.
+//! Guest and host share CPUID leaves, MSRs, hypercalls, LAPIC and I/O APIC registers, MSIs, the steal-time record and
+//! virtio queues. Hypervisor and hardware share VMCB, VMCS, posted-interrupt descriptors and the tables of AVIC and the
+//! IOMMU.
 //!
-//! **Invariant**: no dependency, and no type that one side could use to reach into the other.
+//! Values are those of KVM and of the x86 manuals; each module names its source. The crate has constants and layouts,
+//! and no behavior.
+//!
+//! **Invariant**: no dependency, and no type by which one side could reach into the other.
 #![no_std]
 #![forbid(unsafe_code)]
 

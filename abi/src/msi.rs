@@ -1,30 +1,30 @@
-//! Message-signalled interrupts: a store of 32 bits of data to an address of the LAPICs' range.
+//! Message-signaled interrupts (MSI): a device stores 32 bits of data to an address in the LAPICs' range.
 //!
-//! Source: Intel SDM volume 3, section "Message Signalled Interrupts"; the destination's further bits are KVM's
-//! `MSI_EXT_DEST_ID` (kernel documentation of the CPUID leaf 0x40000001).
+//! Sources: Intel SDM volume 3, section "Message Signalled Interrupts". The extended destination bits are KVM's
+//! `KVM_FEATURE_MSI_EXT_DEST_ID` (Linux `Documentation/virt/kvm/x86/cpuid.rst`).
 
-/// What bits 31:20 of the address are.
+/// The fixed bits of an MSI address.
 pub const ADDRESS: u64 = 0xfee0_0000;
-/// Bits of the address that must be those of [`ADDRESS`].
+/// Mask of the address bits that must equal those of [`ADDRESS`].
 pub const ADDRESS_FIXED: u64 = !0xf_ffff;
-/// Address: where the destination's 8 bits begin.
+/// Address: position of the destination's bits 7:0.
 pub const ADDRESS_DESTINATION_SHIFT: u32 = 12;
-/// Address: where the destination's bits 14:8 begin, for guests that are offered them.
+/// Address: position of the destination's bits 14:8, for guests to which KVM offers them.
 pub const ADDRESS_EXTENDED_SHIFT: u32 = 5;
-/// Address: redirection hint, the interrupt goes to that one of the destinations that has the lowest priority.
+/// Address bit: redirection hint. The interrupt goes to the CPU of the destination with the lowest priority.
 pub const ADDRESS_REDIRECTION_HINT: u64 = 1 << 3;
-/// Address: logical destination.
+/// Address bit: the destination is logical.
 pub const ADDRESS_LOGICAL: u64 = 1 << 2;
-/// Data: the vector.
+/// Data: the vector, bits 7:0.
 pub const DATA_VECTOR: u32 = 0xff;
-/// Data: delivery mode, bits 10:8, as in the LAPIC's interrupt command.
+/// Data: delivery mode, bits 10:8, encoded as [`crate::lapic::DeliveryMode`].
 pub const DATA_MODE: u32 = 7 << 8;
-/// Data: assert, for level-triggered interrupts.
+/// Data bit: assert, for level-triggered interrupts.
 pub const DATA_ASSERT: u32 = 1 << 14;
-/// Data: level triggered.
+/// Data bit: the interrupt is level-triggered.
 pub const DATA_LEVEL: u32 = 1 << 15;
 
-/// The address that signals the LAPIC with ID `destination`, by its physical ID.
+/// Returns the address of an MSI to the LAPIC with physical ID `destination`.
 pub const fn address(destination: u8) -> u64 {
     ADDRESS | (destination as u64) << ADDRESS_DESTINATION_SHIFT
 }

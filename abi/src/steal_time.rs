@@ -1,26 +1,27 @@
-//! The steal-time record: 64 bytes that a guest lends its host (KVM `struct kvm_steal_time`).
+//! The steal-time record: 64 bytes of guest memory that the host writes (KVM `struct kvm_steal_time`).
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-/// A vCPU's steal time and whether it is preempted. The guest zeroes and registers it; the host then keeps it up.
+/// A vCPU's stolen time and its preempted flag. The guest zeroes and registers the record; from then on the host
+/// updates it.
 ///
-/// Source: the kernel's KVM MSR documentation, `MSR_KVM_STEAL_TIME`.
+/// Source: Linux `Documentation/virt/kvm/x86/msr.rst`, `MSR_KVM_STEAL_TIME`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct StealTime {
-    /// Nanoseconds for which the vCPU was ready to run and did not.
+    /// Nanoseconds during which the vCPU was ready but did not run.
     pub steal: AtomicU64,
-    /// Odd while the host updates the record.
+    /// Version of the record, odd while the host updates it.
     pub version: AtomicU32,
-    /// Always 0 today.
+    /// Flags, of which KVM defines none: always 0.
     pub flags: AtomicU32,
-    /// [`StealTime::PREEMPTED`] and [`StealTime::FLUSH_TLB`].
+    /// The bits [`StealTime::PREEMPTED`] and [`StealTime::FLUSH_TLB`].
     pub preempted: AtomicU8,
     reserved: [u32; 11],
 }
 
 impl StealTime {
-    /// A zeroed record; usable in a `static`.
+    /// Returns a zeroed record.
     pub const fn new() -> StealTime {
         StealTime {
             steal: AtomicU64::new(0),
@@ -31,9 +32,9 @@ impl StealTime {
         }
     }
 
-    /// Bit 0 of `preempted`: the host has taken the vCPU off its CPU.
+    /// Bit 0 of `preempted` (`KVM_VCPU_PREEMPTED`): the host has preempted the vCPU.
     pub const PREEMPTED: u8 = 1;
-    /// Bit 1 of `preempted`: the guest asks for a TLB flush at the next entry.
+    /// Bit 1 of `preempted` (`KVM_VCPU_FLUSH_TLB`): the guest asks for a TLB flush at the vCPU's next entry.
     pub const FLUSH_TLB: u8 = 2;
 }
 

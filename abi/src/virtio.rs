@@ -1,40 +1,40 @@
-//! virtio network device: the queues that driver and device share, and where the driver rings.
+//! The virtio network device: the queues that driver and device share, and the port by which the driver notifies.
 //!
-//! Source: OASIS "Virtual I/O Device (VIRTIO) Version 1.0", sections 2.4 (virtqueues, with `VIRTIO_F_EVENT_IDX`) and 5.1. Left
-//! out: the descriptor table. A buffer is what its ring entry names, one descriptor each.
+//! Source: OASIS "Virtual I/O Device (VIRTIO) Version 1.0", sections 2.4 (virtqueues, with `VIRTIO_F_EVENT_IDX`) and
+//! 5.1. There is no descriptor table: each ring entry names one buffer, which has one descriptor.
 
 use core::sync::atomic::{AtomicU16, AtomicU32};
 
-/// Entries of a queue, a power of two.
+/// Number of entries in a queue, a power of two.
 pub const QUEUE_SIZE: usize = 256;
-/// The queue of received packets, by its number.
+/// Number of the queue of received packets.
 pub const RECEIVE: u16 = 0;
-/// The queue of packets to be sent.
+/// Number of the queue of packets to send.
 pub const TRANSMIT: u16 = 1;
-/// The I/O port that rings the device, to which the queue's number is written (a legacy PCI device's `QUEUE_NOTIFY`, where
-/// QEMU's firmware puts the first network card).
+/// The I/O port by which the driver notifies the device: it writes the queue's number. It is `QUEUE_NOTIFY` of a legacy
+/// PCI device, at the address that QEMU's firmware gives the first network card.
 pub const NOTIFY_PORT: u16 = 0xc050;
 
-/// One queue. Indices count on and wrap at 2^16; an index's entry is its remainder by [`QUEUE_SIZE`].
+/// One queue. Indices increase and wrap at 2^16; index `i` uses ring entry `i % QUEUE_SIZE`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Queue {
-    /// Driver's: the next buffer that it will offer.
+    /// Index of the next buffer that the driver will offer. Written by the driver.
     pub available: AtomicU16,
-    /// Driver's: it wants an interrupt when `used` passes this.
+    /// The driver wants an interrupt when `used` passes this index. Written by the driver.
     pub used_event: AtomicU16,
-    /// Device's: the next buffer that it will give back.
+    /// Index of the next buffer that the device will return. Written by the device.
     pub used: AtomicU16,
-    /// Device's: it wants to be rung when `available` passes this.
+    /// The device wants a notification when `available` passes this index. Written by the device.
     pub available_event: AtomicU16,
-    /// What the driver offers.
+    /// Ring of the buffers that the driver offers.
     pub offered: [AtomicU32; QUEUE_SIZE],
-    /// What the device has given back.
+    /// Ring of the buffers that the device has returned.
     pub returned: [AtomicU32; QUEUE_SIZE],
 }
 
 impl Queue {
-    /// An empty queue; usable in a `static`.
+    /// Returns an empty queue.
     pub const fn new() -> Queue {
         Queue {
             available: AtomicU16::new(0),
@@ -53,16 +53,17 @@ impl Default for Queue {
     }
 }
 
-/// The memory of a network device with one pair of queues.
+/// The shared memory of a network device with one pair of queues.
 #[derive(Debug, Default)]
 pub struct Network {
-    /// Packets to the guest.
+    /// Queue of packets to the guest.
     pub receive: Queue,
-    /// Packets from the guest.
+    /// Queue of packets from the guest.
     pub transmit: Queue,
 }
 
-/// Whether an index that went from `old` to `new` passed `event` (section 2.4.7.2 of the standard, `vring_need_event`).
+/// Returns whether an index that moved from `old` to `new` passed `event` (`vring_need_event`, section 2.4.7.2 of the
+/// standard).
 pub const fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

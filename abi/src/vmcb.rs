@@ -1,146 +1,147 @@
-//! The control area of AMD's virtual machine control block (VMCB): the fields that interrupts need.
+//! The control area of AMD's virtual machine control block (VMCB): the fields for interrupts.
 //!
 //! Source: AMD64 Architecture Programmer's Manual volume 2, appendix B "Layout of VMCB", and section 15.29 "Advanced
-//! Virtual Interrupt Controller"; offsets are bytes.
+//! Virtual Interrupt Controller". Offsets are in bytes.
 
 use crate::avic::PAGE_ADDRESS;
 
-/// Intercepts of control-register writes: bit 16 + n is CR n (from memory).
+/// Offset of the control-register intercepts: bit 16 + n is a write to CRn (not verified against the manual).
 pub const INTERCEPT_CR: u32 = 0x00;
-/// [`INTERCEPT_CR`]: writes of CR8, the task priority.
+/// [`INTERCEPT_CR`] bit: writes to CR8, the task priority.
 pub const INTERCEPT_CR8_WRITE: u32 = 1 << 24;
-/// Virtual interrupt control.
+/// Offset of the virtual interrupt control word.
 pub const INT_CTL: u32 = 0x60;
-/// Why the guest was left.
+/// Offset of EXITCODE, the reason of the exit.
 pub const EXIT_CODE: u32 = 0x70;
-/// First word about the exit.
+/// Offset of EXITINFO1, the first word about the exit.
 pub const EXIT_INFO_1: u32 = 0x78;
-/// Second word about the exit.
+/// Offset of EXITINFO2, the second word about the exit.
 pub const EXIT_INFO_2: u32 = 0x80;
-/// AVIC: where the guest's LAPIC page lies in guest-physical memory.
+/// Offset of AVIC's APIC BAR: the guest-physical address of the LAPIC page.
 pub const AVIC_APIC_BAR: u32 = 0x98;
-/// Which groups of fields have not changed since the last entry.
+/// Offset of the clean bits: the groups of fields that have not changed since the last entry.
 pub const CLEAN: u32 = 0xc0;
-/// AVIC: host-physical address of this vCPU's backing page.
+/// Offset of the host-physical address of this vCPU's AVIC backing page.
 pub const AVIC_BACKING_PAGE: u32 = 0xe0;
-/// AVIC: host-physical address of the VM's logical APIC ID table.
+/// Offset of the host-physical address of the VM's logical APIC ID table.
 pub const AVIC_LOGICAL_TABLE: u32 = 0xf0;
-/// AVIC: host-physical address of the VM's physical APIC ID table, and the highest index in it.
+/// Offset of the host-physical address of the VM's physical APIC ID table, with the table's highest index in the low
+/// bits.
 pub const AVIC_PHYSICAL_TABLE: u32 = 0xf8;
-/// Bytes of the control area.
+/// Size of the control area in bytes.
 pub const CONTROL_BYTES: usize = 1024;
 
-/// [`INT_CTL`]: the virtual task priority, bits 3:0.
+/// [`INT_CTL`] mask: the virtual task priority, bits 3:0.
 pub const V_TPR: u32 = 0xf;
-/// [`INT_CTL`]: a virtual interrupt is pending; ignored while AVIC is on.
+/// [`INT_CTL`] bit: a virtual interrupt is pending. Ignored while AVIC is on.
 pub const V_IRQ: u32 = 1 << 8;
-/// [`INT_CTL`]: the virtual interrupt's priority, bits 19:16; ignored while AVIC is on.
+/// [`INT_CTL`] mask: the virtual interrupt's priority, bits 19:16. Ignored while AVIC is on.
 pub const V_INTR_PRIORITY: u32 = 0xf << 16;
-/// [`INT_CTL`]: the virtual interrupt ignores the virtual task priority; ignored while AVIC is on.
+/// [`INT_CTL`] bit: the virtual interrupt ignores the virtual task priority. Ignored while AVIC is on.
 pub const V_IGN_TPR: u32 = 1 << 20;
-/// [`INT_CTL`]: the guest's RFLAGS.IF masks virtual interrupts only.
+/// [`INT_CTL`] bit: the guest's RFLAGS.IF masks virtual interrupts only.
 pub const V_INTR_MASKING: u32 = 1 << 24;
-/// [`INT_CTL`]: AVIC is in x2APIC mode.
+/// [`INT_CTL`] bit: AVIC is in x2APIC mode.
 pub const X2APIC_MODE: u32 = 1 << 30;
-/// [`INT_CTL`]: AVIC is on.
+/// [`INT_CTL`] bit: AVIC is on.
 pub const AVIC_ENABLE: u32 = 1 << 31;
-/// [`CLEAN`]: the fields of AVIC: APIC BAR, backing page and both tables.
+/// [`CLEAN`] bit: AVIC's fields are clean: APIC BAR, backing page and both tables.
 pub const CLEAN_AVIC: u32 = 1 << 11;
-/// [`AVIC_PHYSICAL_TABLE`]: the highest index, xAPIC mode.
+/// [`AVIC_PHYSICAL_TABLE`] mask: the highest index in xAPIC mode.
 pub const MAX_INDEX: u64 = 0xff;
-/// [`AVIC_PHYSICAL_TABLE`]: the highest index, x2APIC mode.
+/// [`AVIC_PHYSICAL_TABLE`] mask: the highest index in x2APIC mode.
 pub const X2_MAX_INDEX: u64 = 0x1ff;
-/// [`AVIC_PHYSICAL_TABLE`]: the highest index, on parts with extended tables.
+/// [`AVIC_PHYSICAL_TABLE`] mask: the highest index on CPU models with extended tables.
 pub const EXTENDED_MAX_INDEX: u64 = 0xfff;
 
-/// [`EXIT_CODE`]: an IPI that hardware could not deliver to all its targets.
+/// [`EXIT_CODE`] value: hardware could not deliver an IPI to all its targets.
 pub const EXIT_AVIC_INCOMPLETE_IPI: u64 = 0x401;
-/// [`EXIT_CODE`]: an access to a register that hardware does not accelerate.
+/// [`EXIT_CODE`] value: hardware does not accelerate a register access.
 pub const EXIT_AVIC_NOACCEL: u64 = 0x402;
 
-/// A VMCB's control area.
+/// The control area of a VMCB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vmcb {
     words: [u32; CONTROL_BYTES / 4],
 }
 
 impl Vmcb {
-    /// A control area of zeros: nothing intercepted, nothing on.
+    /// Returns a zeroed control area: no intercept and no feature is on.
     pub const fn new() -> Vmcb {
         Vmcb {
             words: [0; CONTROL_BYTES / 4],
         }
     }
 
-    /// The 32-bit field at `offset`.
+    /// Returns the 32-bit field at `offset`, a multiple of 4.
     ///
     /// # Panics
-    /// If `offset` is not within the area.
+    /// Panics if `offset` is not within the area.
     #[inline]
     pub const fn read32(&self, offset: u32) -> u32 {
         self.words[(offset / 4) as usize]
     }
 
-    /// The 64-bit field at `offset`.
+    /// Returns the 64-bit field at `offset`, a multiple of 4.
     ///
     /// # Panics
-    /// If `offset` is not within the area.
+    /// Panics if `offset` is not within the area.
     #[inline]
     pub const fn read64(&self, offset: u32) -> u64 {
         let index = (offset / 4) as usize;
         self.words[index] as u64 | (self.words[index + 1] as u64) << 32
     }
 
-    /// Writes the 32-bit field at `offset`.
+    /// Writes the 32-bit field at `offset`, a multiple of 4.
     ///
     /// # Panics
-    /// If `offset` is not within the area.
+    /// Panics if `offset` is not within the area.
     pub const fn write32(&mut self, offset: u32, value: u32) {
         self.words[(offset / 4) as usize] = value;
     }
 
-    /// Writes the 64-bit field at `offset`.
+    /// Writes the 64-bit field at `offset`, a multiple of 4.
     ///
     /// # Panics
-    /// If `offset` is not within the area.
+    /// Panics if `offset` is not within the area.
     pub const fn write64(&mut self, offset: u32, value: u64) {
         let index = (offset / 4) as usize;
         self.words[index] = value as u32;
         self.words[index + 1] = (value >> 32) as u32;
     }
 
-    /// Whether AVIC is on.
+    /// Returns whether AVIC is on.
     #[inline]
     pub const fn has_avic(&self) -> bool {
         self.read32(INT_CTL) & AVIC_ENABLE != 0
     }
 
-    /// Whether AVIC is on, in x2APIC mode.
+    /// Returns whether AVIC is on in x2APIC mode.
     #[inline]
     pub const fn has_x2avic(&self) -> bool {
         const BOTH: u32 = AVIC_ENABLE | X2APIC_MODE;
         self.read32(INT_CTL) & BOTH == BOTH
     }
 
-    /// Host-physical address of the backing page.
+    /// Returns the host-physical address of the backing page.
     #[inline]
     pub const fn backing_page(&self) -> u64 {
         self.read64(AVIC_BACKING_PAGE) & PAGE_ADDRESS
     }
 
-    /// Host-physical address of the logical APIC ID table.
+    /// Returns the host-physical address of the logical APIC ID table.
     #[inline]
     pub const fn logical_table(&self) -> u64 {
         self.read64(AVIC_LOGICAL_TABLE) & PAGE_ADDRESS
     }
 
-    /// Host-physical address of the physical APIC ID table.
+    /// Returns the host-physical address of the physical APIC ID table.
     #[inline]
     pub const fn physical_table(&self) -> u64 {
         self.read64(AVIC_PHYSICAL_TABLE) & PAGE_ADDRESS
     }
 
-    /// The highest index in the physical APIC ID table. In xAPIC mode only bits 7:0 count.
+    /// Returns the highest index in the physical APIC ID table. In xAPIC mode hardware uses bits 7:0 only.
     #[inline]
     pub const fn max_index(&self) -> u32 {
         let mask = if self.has_x2avic() {

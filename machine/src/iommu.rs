@@ -1,16 +1,19 @@
-//! AMD's IOMMU, as far as it takes devices' interrupts: to a host CPU, or by guest mode straight into a guest
-//! (docs/spec/interrupts.md, "IOMMU interrupts").
+//! The interrupt path of AMD's IOMMU: a device's interrupt goes to a host CPU, or in guest mode directly to a guest.
 //!
-//! Registers, remap table and log are memory that the hypervisor shares, so nothing is kept here.
+//! Registers, remap table and log are memory that the hypervisor shares, so the IOMMU has no state of its own.
 //!
-//! - **IRR first**: IRR is set before IsRun is read, which is not cached (Linux, `amd_iommu_update_ga`). The hypervisor clears
-//!   IsRun before it looks at IRR; so one of both sees the other.
-//! - **A log that is full loses entries, and says so**: then nothing is logged before the hypervisor has restarted the log.
-//!   IRR is set all the same.
-//! - **One interrupt for what is new**: the log's own interrupt is sent when the first of its status bits becomes set; whoever
-//!   clears them looks at the log afterwards.
+//! - **IRR first**: the IOMMU sets IRR before it reads IsRun, and does not cache IsRun (Linux, `amd_iommu_update_ga`).
+//!   The hypervisor clears IsRun before it reads IRR. So at least one of the two sees the other's store.
+//! - **Overflow is reported**: a full log loses entries and sets its overflow bit. Nothing is logged until the
+//!   hypervisor has restarted the log. IRR is set regardless.
+//! - **One interrupt per batch**: the log's interrupt is sent when the first of its status bits becomes set. The
+//!   hypervisor clears the bits before it reads the log.
 //!
-//! Not known: whether an interrupt is logged whose IRR bit was set already. Here it is, since the vCPU may sleep all the same.
+//! Uncertain: whether hardware logs an interrupt whose IRR bit was already set. Here it does, since the vCPU may be
+//! asleep.
+//!
+//! Source: AMD I/O Virtualization Technology Specification (document 48882), "Guest Virtual APIC". See
+//! docs/spec/interrupts.md, "IOMMU interrupts".
 
 use holdfast_abi::Memory;
 use holdfast_abi::avic::GaTag;
@@ -18,52 +21,52 @@ use holdfast_abi::iommu::{self, GaLogEntry, RemapEntry};
 
 use crate::avic::request;
 
-/// An IOMMU.
+/// An IOMMU over shared `memory`.
 #[derive(Clone, Copy, Debug)]
 pub struct Iommu<'m, M> {
     memory: &'m M,
     layout: iommu::Layout,
 }
 
-/// What became of a device's interrupt.
+/// The outcome of a device's interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Nothing: the entry is not valid, or names no page.
+    /// The interrupt is dropped: the entry is not valid, or its backing page is not memory.
     Blocked,
-    /// It goes to a host CPU.
+    /// The interrupt goes to a host CPU.
     Host {
         /// The host's vector.
         vector: u8,
         /// The host CPU's APIC ID.
         destination: u32,
     },
-    /// It is in a guest's page.
+    /// The interrupt is set in a guest's backing page.
     Guest {
-        /// Whose, as the hypervisor named it.
+        /// The target vCPU, as the hypervisor tagged it.
         tag: GaTag,
         /// The guest's vector.
         vector: u8,
-        /// Who is notice.
+        /// How the interrupt is announced.
         notice: Notice,
     },
 }
 
-/// Who is notice of an interrupt that is in a guest's page.
+/// How the IOMMU announces an interrupt that it has set in a guest's backing page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The vCPU: the doorbell of this host CPU is rung.
+    /// The IOMMU rings the doorbell of the host CPU with this APIC ID, where the vCPU runs.
     Doorbell(u32),
-    /// The hypervisor, by the log; whether the log's interrupt is sent.
+    /// The IOMMU adds an entry to its log, for the hypervisor.
     Log {
-        /// Else it has been sent already, and nobody has cleared its status bit since.
+        /// Whether the log's interrupt is sent. If not, it was sent earlier, and its status bit is still set.
         interrupt: bool,
     },
-    /// Nobody: the vCPU will look.
+    /// The IOMMU announces nothing. The vCPU checks IRR at its next entry.
     None,
 }
 
 impl<'m, M: Memory> Iommu<'m, M> {
-    /// The IOMMU whose registers and tables lie as `layout` says.
+    /// Returns the IOMMU whose registers and tables are at the addresses of `layout`.
     pub fn new(memory: &'m M, layout: iommu::Layout) -> Iommu<'m, M> {
         Iommu { memory, layout }
     }
@@ -73,7 +76,7 @@ impl<'m, M: Memory> Iommu<'m, M> {
         RemapEntry { low, high }
     }
 
-    /// `device` signals its interrupt.
+    /// Delivers the interrupt of `device`, the index of its remap entry.
     pub fn deliver(&self, device: u16) -> Delivery {
         let entry = self.entry(device);
         if !entry.is_valid() {
@@ -88,7 +91,7 @@ impl<'m, M: Memory> Iommu<'m, M> {
         if !request(self.memory, entry.backing_page(), entry.vector()) {
             return Delivery::Blocked;
         }
-        // **IRR first**: pairs with the hypervisor's fence between clearing IsRun and looking at IRR.
+        // **IRR first**: pairs with the hypervisor's fence between clearing IsRun and reading IRR.
         self.memory.fence();
         let now = self.entry(device);
         let notice = if now.is_run() {
@@ -107,7 +110,7 @@ impl<'m, M: Memory> Iommu<'m, M> {
         }
     }
 
-    /// Appends `entry` to the log. Whether the log's interrupt is to be sent.
+    /// Appends `entry` to the log. Returns whether the log's interrupt must be sent.
     fn log(&self, entry: GaLogEntry) -> bool {
         let register = |offset| self.layout.register(offset);
         let status = self.memory.load64(register(iommu::STATUS)).unwrap_or(0);
@@ -125,7 +128,8 @@ impl<'m, M: Memory> Iommu<'m, M> {
         self.raise(iommu::STATUS_GA_INTERRUPT)
     }
 
-    /// Sets `bits` of the status register. Whether the interrupt is sent: neither of the log's was set before.
+    /// Sets `bits` of the status register. Returns whether the log's interrupt must be sent: neither of its bits was
+    /// set before.
     fn raise(&self, bits: u64) -> bool {
         let address = self.layout.register(iommu::STATUS);
         let mut before = self.memory.load64(address).unwrap_or(0);

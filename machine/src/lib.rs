@@ -1,4 +1,7 @@
-//! Simulated hardware in virtual time: cache lines, pause loops, the order of events, and what everything costs.
+//! Simulated hardware in virtual time: cache lines, pause-loop detection, APIC virtualization, the event queue, and the
+//! costs of a machine profile.
+//!
+//! Nothing here waits or advances a clock. The caller passes the time and charges the costs.
 #![forbid(unsafe_code)]
 
 pub mod apicv;

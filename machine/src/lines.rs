@@ -1,49 +1,49 @@
-//! Cache lines: who has a copy, who may write, and until when the line is on its way.
+//! Cache lines: which CPUs hold a copy, which one may write, and when a transfer ends.
 //!
-//! The model is a directory at the grain of one access. A line is owned by its last writer and shared by those that read
-//! it since. An access by a CPU that lacks what it needs waits until the line is free, takes the distance's transfer time,
-//! and keeps the line busy: a write for the whole transfer, a read for the shorter time that the owner's cache needs to
-//! answer one reader. So a release broadcast to n spinners is served one after another, and a queue lock's hand-over, on a
-//! line of its own, is not.
+//! The model is a directory at the granularity of one access. A line is owned by its last writer and shared by the CPUs
+//! that have read it since. An access that misses waits until the line is free and takes the transfer time of the
+//! distance. It then keeps the line busy: a write for the whole transfer, a read for the shorter time in which the
+//! owner's cache answers one reader. So the n spinners on one line receive a release one after another. A queue lock's
+//! hand-over uses the successor's own line and does not queue.
 //!
-//! Deliberately missing: capacity and conflict evictions, prefetching, memory bandwidth.
+//! Deliberately absent: capacity and conflict evictions, prefetching, memory bandwidth.
 
 use crate::profile::{Costs, Topology};
 use crate::time::{Picos, Time};
 
-/// A cache line's number.
+/// The index of a cache line in [`Lines`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineId(pub u32);
 
-/// What an access does to a line.
+/// The kind of an access to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// A load: needs a copy.
+    /// A load, which needs a copy of the line.
     Load,
-    /// A plain store: needs the line alone, but the store buffer hides the wait from the storer.
+    /// A plain store, which needs exclusive ownership. The store buffer hides the wait from the CPU.
     Store,
-    /// A locked read-modify-write: needs the line alone, and waits for it.
+    /// A locked read-modify-write, which needs exclusive ownership and waits for it.
     Rmw,
 }
 
-/// What an access cost.
+/// The cost of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// How long the CPU is busy with the instruction itself.
+    /// Time of the instruction itself.
     pub instruction: Picos,
-    /// How long it then waits for the line.
+    /// Time that the CPU then waits for the line.
     pub transfer: Picos,
-    /// Whether the line's state changed.
+    /// Whether the access changed the line's state.
     pub changed: bool,
 }
 
-const NOBODY: u32 = u32::MAX;
+const NO_OWNER: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Line {
     busy_until: Time,
     owner: u32,
-    /// The owner is the only one with a copy.
+    /// Whether no other CPU has a copy.
     exclusive: bool,
 }
 
@@ -51,7 +51,7 @@ struct Line {
 #[derive(Clone, Debug)]
 pub struct Lines {
     lines: Vec<Line>,
-    /// `words` 64-bit words of sharers for each line, bit = pCPU.
+    /// Bit sets of the sharing pCPUs, `words` words for each line.
     sharers: Vec<u64>,
     words: usize,
     distances: Distances,
@@ -62,7 +62,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Lines for a machine of this shape and cost; none yet.
+    /// Returns an empty set of lines for a machine with this `topology` and these `costs`.
     pub fn new(topology: &Topology, costs: &Costs) -> Lines {
         Lines {
             lines: Vec::new(),
@@ -76,29 +76,29 @@ impl Lines {
         }
     }
 
-    /// A fresh line that no CPU has a copy of.
+    /// Adds a line that no CPU has a copy of. Returns its index.
     pub fn add(&mut self) -> LineId {
         let id = LineId(self.lines.len() as u32);
         self.lines.push(Line {
             busy_until: Time(0),
-            owner: NOBODY,
+            owner: NO_OWNER,
             exclusive: false,
         });
         self.sharers.resize(self.sharers.len() + self.words, 0);
         id
     }
 
-    /// How many lines there are.
+    /// Returns the number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no lines.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Performs `access` by `pcpu` at `now`. Calls must come in the order of their times.
+    /// Performs `access` to line `id` by `pcpu` at `now`. Calls must come in the order of their times.
     #[inline]
     pub fn access(&mut self, id: LineId, pcpu: u32, access: Access, now: Time) -> Charge {
         let line = &mut self.lines[id.0 as usize];
@@ -128,7 +128,7 @@ impl Lines {
             let start = line.busy_until.max(now);
             let latency = self.distances.from(line.owner, pcpu);
             line.busy_until = start + self.read_occupancy;
-            line.exclusive = line.owner == NOBODY;
+            line.exclusive = line.owner == NO_OWNER;
             if line.exclusive {
                 line.owner = pcpu;
             }
@@ -162,10 +162,10 @@ impl Lines {
     }
 }
 
-/// How long a line travels between two pCPUs.
+/// Transfer times between pairs of pCPUs.
 #[derive(Clone, Debug)]
 struct Distances {
-    /// Core and socket of each pCPU.
+    /// The core and the socket of each pCPU.
     places: Vec<(u32, u32)>,
     per_core: u32,
     per_socket: u32,
@@ -189,9 +189,10 @@ impl Distances {
         }
     }
 
-    /// From `owner`, or from this socket's last-level cache where nobody is.
+    /// Returns the transfer time from `owner` to `pcpu`. A line without an owner comes from the socket's last-level
+    /// cache.
     fn from(&self, owner: u32, pcpu: u32) -> Picos {
-        if owner == NOBODY || owner == pcpu {
+        if owner == NO_OWNER || owner == pcpu {
             return self.socket;
         }
         let (theirs, mine) = (self.places[owner as usize], self.places[pcpu as usize]);
@@ -204,7 +205,7 @@ impl Distances {
         }
     }
 
-    /// From the farthest of all that must give up their copy.
+    /// Returns the transfer time to `pcpu` from the farthest CPU that must give up its copy.
     fn farthest(&self, owner: u32, sharers: &[u64], pcpu: u32) -> Picos {
         let from_owner = if owner == pcpu {
             Picos::ZERO
@@ -231,7 +232,7 @@ impl Distances {
     }
 }
 
-/// The bits of the word that starts at pCPU `first` that stand for pCPUs `start` to `start + count`.
+/// Returns the mask of pCPUs `start..start + count` in the word whose bit 0 stands for pCPU `first`.
 #[inline]
 fn range_mask(first: u32, start: u32, count: u32) -> u64 {
     let below = |bit: u32| match bit.saturating_sub(first) {
@@ -324,6 +325,10 @@ mod tests {
         let store = lines.access(line, 0, Access::Store, Time(2000));
         assert_eq!(store.transfer, Picos::ZERO, "the store buffer hides it");
         let load = lines.access(line, 1, Access::Load, Time(2010));
-        assert_eq!(load.transfer, Picos(190), "until the store is through, then back");
+        assert_eq!(
+            load.transfer,
+            Picos(190),
+            "the rest of the store's transfer, then the way back"
+        );
     }
 }

@@ -1,40 +1,43 @@
-//! Pause-loop detection in hardware: what a PAUSE does to a vCPU's detector, and which of many PAUSEs exits.
+//! Pause-loop detection in hardware: the effect of a PAUSE on a vCPU's detector, and which PAUSE of a loop exits.
 //!
-//! - **Forgotten at entry**: an exit and the entry after it clear what was counted ([`PauseDetector::enter`]), whatever the
-//!   exit was for.
-//! - **Exactness**: skipping PAUSEs leaves what executing them leaves, and exits where executing them exits.
+//! - **Forgotten at entry**: every VM entry resets the detector ([`PauseDetector::enter`]), whatever the exit before it
+//!   was for.
+//! - **Exactness**: skipping PAUSEs leaves the state that executing them leaves, and exits at the same PAUSE.
+//!
+//! Sources: Intel SDM volume 3, section "Controls for PAUSE-Loop Exiting"; AMD APM volume 2, section 15.14.4 "Pause
+//! Intercept Filtering". See docs/spec/host.md, "Pause detection".
 
 use crate::time::{Picos, Time};
 
-/// What detects pause loops in a part.
+/// The kind of pause-loop detector in a CPU model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseHardware {
-    /// Intel's pause-loop exiting: times the loop, at CPL 0 only.
+    /// Intel's pause-loop exiting: limits the duration of a loop, at CPL 0 only.
     Ple,
-    /// AMD's pause filter: counts PAUSEs, at any CPL.
+    /// AMD's pause filter: limits the number of PAUSEs, at any CPL.
     Filter,
 }
 
-/// How a detector is set, as the hypervisor's control fields set it (docs/spec/host.md, "Pause detection").
+/// The limit that the hypervisor's control fields set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PauseLimit {
     /// No PAUSE exits.
     #[default]
     Off,
-    /// Intel (VMCS 0x4020 and 0x4022): PAUSEs no more than `gap` apart make a loop, and one that comes more than `window`
-    /// after the loop's first exits.
+    /// Intel (VMCS fields 0x4020 and 0x4022): PAUSEs at most `gap` apart form a loop. A PAUSE more than `window` after
+    /// the first of its loop exits.
     Ple {
         /// Longest time between two PAUSEs of one loop.
         gap: Picos,
-        /// How long a loop may last before it exits.
+        /// Longest duration of a loop that does not exit.
         window: Picos,
     },
-    /// AMD (VMCB 0x3e and 0x3c): an entry loads a counter, each PAUSE takes one from it, and the one that finds it at zero
-    /// exits; a PAUSE more than `threshold` after the last loads it anew instead.
+    /// AMD (VMCB offsets 0x3e and 0x3c): a VM entry loads the counter, and each PAUSE decrements it. A PAUSE that finds
+    /// it at zero exits. A PAUSE more than `threshold` after the last one reloads the counter instead.
     Filter {
-        /// PAUSEs that pass.
+        /// Number of PAUSEs that do not exit.
         count: u64,
-        /// Longest time between two PAUSEs of one loop; zero: all count, whenever they come.
+        /// Longest time between two PAUSEs of one loop. With zero every PAUSE counts, whatever its distance.
         threshold: Picos,
     },
 }
@@ -43,20 +46,20 @@ pub enum PauseLimit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PauseDetector {
     limit: PauseLimit,
-    /// Intel: the first PAUSE of the present loop. AMD: any value says that there was a PAUSE since the entry.
+    /// Intel: time of the first PAUSE of the current loop. AMD: `Some` if there was a PAUSE since the entry.
     first: Option<Time>,
     last: Time,
-    /// AMD: PAUSEs that still pass.
+    /// AMD: number of further PAUSEs that do not exit.
     left: u64,
 }
 
 impl PauseDetector {
-    /// Sets the limit; it is in force from the next entry on.
+    /// Sets the limit, which takes effect at the next entry.
     pub fn set(&mut self, limit: PauseLimit) {
         self.limit = limit;
     }
 
-    /// Forgets everything, as each VM entry does.
+    /// Resets the detector, as each VM entry does.
     pub fn enter(&mut self) {
         self.first = None;
         self.last = Time(0);
@@ -66,7 +69,7 @@ impl PauseDetector {
         };
     }
 
-    /// Whether a PAUSE in the kernel, or in user mode, does anything to it.
+    /// Returns whether the detector ignores PAUSEs in the kernel, or in user mode.
     fn ignores(&self, in_kernel: bool) -> bool {
         match self.limit {
             PauseLimit::Off => true,
@@ -75,7 +78,7 @@ impl PauseDetector {
         }
     }
 
-    /// A PAUSE at `time`: returns whether it exits.
+    /// Executes a PAUSE at `time`. Returns whether it exits.
     #[inline]
     pub fn pause(&mut self, in_kernel: bool, time: Time) -> bool {
         if self.ignores(in_kernel) {
@@ -86,7 +89,7 @@ impl PauseDetector {
         exits
     }
 
-    /// What a PAUSE at `time` leaves behind.
+    /// Updates the state for a PAUSE at `time`.
     fn count(&mut self, time: Time) {
         match self.limit {
             PauseLimit::Off => return,
@@ -103,7 +106,7 @@ impl PauseDetector {
         self.last = time;
     }
 
-    /// Intel: where the loop that a PAUSE at `time` belongs to began.
+    /// Intel: returns the start of the loop to which a PAUSE at `time` belongs.
     fn loop_start(&self, gap: Picos, time: Time) -> Time {
         match self.first {
             Some(first) if time.since(self.last) <= gap => first,
@@ -111,13 +114,14 @@ impl PauseDetector {
         }
     }
 
-    /// AMD: whether a PAUSE at `time` loads the counter anew. The first one after an entry, whose predecessor lies before
-    /// the exit, does so too (uncertain: the manual does not say).
+    /// AMD: returns whether a PAUSE at `time` reloads the counter. The first PAUSE after an entry does so too, since
+    /// its predecessor came before the exit. That is uncertain: the manual does not say.
     fn reloads(&self, threshold: Picos, time: Time) -> bool {
         threshold != Picos::ZERO && (self.first.is_none() || time.since(self.last) > threshold)
     }
 
-    /// How many of the PAUSEs at `next`, `next + period` … pass before one exits; `u64::MAX`: all do.
+    /// Returns how many of the PAUSEs at `next`, `next + period`, ... pass before one exits, or `u64::MAX` if none
+    /// exits.
     pub fn pauses_before_exit(&self, in_kernel: bool, next: Time, period: Picos) -> u64 {
         if self.ignores(in_kernel) {
             return u64::MAX;
@@ -149,7 +153,7 @@ impl PauseDetector {
         }
     }
 
-    /// Accounts for `count` PAUSEs that were skipped, at `next`, `next + period` … None of them exits.
+    /// Updates the state for `count` skipped PAUSEs at `next`, `next + period`, ..., of which none may exit.
     pub fn skip(&mut self, in_kernel: bool, next: Time, period: Picos, count: u64) {
         if count == 0 || self.ignores(in_kernel) {
             return;
@@ -213,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// Skipping PAUSEs leaves what executing them leaves, and exits where executing them exits.
+        /// Skipping PAUSEs leaves the state that executing them leaves, and exits at the same PAUSE.
         #[test]
         fn skipped_pauses_are_executed_pauses(
             limit in limits(), in_kernel: bool, warm in proptest::collection::vec(1u64..60, 0..9),
@@ -258,8 +262,8 @@ mod tests {
         }
     }
 
-    /// Times of the exits of a loop that pauses every `period` for `end`, entered again at each; `other` exits, for
-    /// something else, come every so often.
+    /// Returns the pause exits, each with the time of the entry before it, of a loop that pauses every `period` until
+    /// `end`. Every `other` there is an exit of another kind. With `clears` entries reset the detector.
     fn exits(limit: PauseLimit, period: u64, end: u64, other: u64, clears: bool) -> Vec<(u64, u64)> {
         let mut detector = entered(limit);
         let (mut entry, mut found) = (0, Vec::new());
@@ -278,14 +282,14 @@ mod tests {
         found
     }
 
-    /// No PAUSE exits within the window of the entry before it.
+    /// Returns whether no PAUSE exits within the window after an entry.
     fn is_forgotten_at_entry(exits: &[(u64, u64)]) -> bool {
         exits.iter().all(|(entry, exit)| exit - entry > 100)
     }
 
     #[test]
-    fn an_entry_forgets_the_loop_and_a_detector_that_does_not_is_seen() {
-        // Other exits come too often for a window to fill.
+    fn an_entry_forgets_the_loop_and_a_detector_that_does_not_is_caught() {
+        // The other exits come too often for a loop to fill the window.
         assert_eq!(exits(PLE, 5, 1_000, 50, true), []);
         assert!(is_forgotten_at_entry(&exits(PLE, 5, 1_000, 250, true)));
         assert_eq!(exits(filter(15, 10), 5, 1_000, 50, true), []);
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn intel_looks_at_the_kernel_only_and_amd_at_all() {
+    fn intel_detects_loops_in_the_kernel_only_and_amd_at_any_cpl() {
         for (limit, user_exits) in [(PLE, false), (filter(7, 10), true), (filter(7, 0), true)] {
             let mut detector = entered(limit);
             assert_eq!(
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_in_force_from_the_next_entry_on() {
+    fn a_limit_takes_effect_at_the_next_entry() {
         let mut detector = entered(filter(2, 0));
         detector.set(filter(5, 0));
         assert!(

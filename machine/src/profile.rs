@@ -1,168 +1,172 @@
-//! A machine profile: topology, and what everything costs, each with unit and source.
+//! A machine profile: topology, costs, pause-loop detection and APIC virtualization of one machine.
+//!
+//! The values come from `machines/NAME.toml`, where each has a unit and a source.
 
 use crate::avic::AvicHardware;
 use crate::pause::PauseHardware;
 use crate::time::Picos;
 
-/// Sockets, cores and threads. pCPUs are numbered thread first, then core, then socket.
+/// The numbers of sockets, cores and threads. pCPUs are numbered thread first, then core, then socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// Sockets; one last-level cache each.
+    /// Number of sockets, each with one last-level cache. At least 1.
     pub sockets: u32,
-    /// Cores per socket.
+    /// Number of cores per socket. At least 1.
     pub cores: u32,
-    /// Hardware threads per core.
+    /// Number of hardware threads per core. At least 1.
     pub threads: u32,
 }
 
 impl Topology {
-    /// Number of pCPUs.
+    /// Returns the number of pCPUs.
     pub fn pcpus(&self) -> u32 {
         self.sockets * self.cores * self.threads
     }
 
-    /// The socket, and with it the memory node, of `pcpu`.
+    /// Returns the socket of `pcpu`, which is also its memory node.
     pub fn socket_of(&self, pcpu: u32) -> u32 {
         pcpu / (self.cores * self.threads)
     }
 }
 
-/// What everything costs.
+/// The costs of a machine's operations, each the time of one operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// Load that hits this CPU's own copy of the line.
     pub load_hit: Picos,
-    /// Store to a line that this CPU owns, or into the store buffer.
+    /// Store to a line that this CPU owns, or into the store buffer. The transfer of the line is not included.
     pub store: Picos,
     /// Locked read-modify-write on a line that this CPU owns.
     pub rmw_hit: Picos,
     /// Full memory fence.
     pub fence: Picos,
-    /// PAUSE.
+    /// PAUSE instruction.
     pub pause: Picos,
     /// Line transfer between two threads of one core.
     pub transfer_core: Picos,
-    /// Line transfer between two cores of one socket.
+    /// Line transfer between two cores of one socket, or from the socket's last-level cache.
     pub transfer_socket: Picos,
     /// Line transfer between two sockets.
     pub transfer_cross: Picos,
-    /// For how long a line that is being read is busy for the next reader.
+    /// Time for which one reader keeps a line busy for the next reader.
     pub read_occupancy: Picos,
-    /// The guest's own instructions around a stretch of computing. 0 where the stretch stands for them, too.
+    /// The guest's own instructions around a stretch of computing. 0 if the stretch includes them.
     pub guest_code: Picos,
-    /// Interrupt entry and return inside a guest (IDT dispatch, registers, iret).
+    /// Interrupt entry and return inside a guest: IDT dispatch, saving and restoring registers, IRET. The handler is
+    /// not included.
     pub guest_interrupt: Picos,
-    /// Hardware exit and entry, bare.
+    /// VM exit and VM entry in hardware, together.
     pub exit_hardware: Picos,
-    /// In-kernel prologue and epilogue around each handled exit.
+    /// Host kernel's prologue and epilogue around the handler of each exit.
     pub exit_software: Picos,
-    /// HLT handler.
+    /// Handler of a HLT exit. Polling, blocking and the switch are not included.
     pub hlt: Picos,
-    /// Hypercall dispatch.
+    /// Dispatch of a hypercall. Its effect is charged separately.
     pub hypercall: Picos,
-    /// CPUID emulation.
+    /// Emulation of CPUID.
     pub cpuid: Picos,
-    /// MSR emulation.
+    /// Emulation of RDMSR or WRMSR.
     pub msr: Picos,
-    /// OUT to an I/O port: finding the device, signalling its eventfd.
+    /// Emulation of OUT to an I/O port: the search for the device and the signal to its eventfd.
     pub port_write: Picos,
-    /// LAPIC page access: fetch, decode, register emulation.
+    /// Emulation of an access to the LAPIC page: instruction fetch, decode and the register's effect.
     pub apic_access: Picos,
-    /// Delivering one interrupt to one emulated LAPIC.
+    /// Delivery of one interrupt to one emulated LAPIC, without waking or kicking its vCPU.
     pub apic_deliver: Picos,
-    /// Event injection at entry.
+    /// Injection of an event at a VM entry.
     pub inject: Picos,
-    /// Opening an interrupt window.
+    /// Request for an interrupt window. Also the handler of an IRET exit, which ends the blocking of NMIs.
     pub interrupt_window: Picos,
-    /// Pause-exit handler, for each candidate looked at.
+    /// Handler of a pause exit, for each candidate that it examines. Also the target's check in a directed-yield
+    /// hypercall.
     pub spin_candidate: Picos,
-    /// Host interrupt: entry, handler, return.
+    /// Host interrupt: entry, handler and return.
     pub host_interrupt: Picos,
-    /// Scheduler tick.
+    /// Handler of the scheduler tick, beyond [`Costs::host_interrupt`].
     pub tick: Picos,
-    /// Programming the pCPU's timer.
+    /// Write of the pCPU's timer.
     pub timer_program: Picos,
-    /// Sending a host IPI.
+    /// Time that the sender of a host IPI is busy.
     pub ipi_send: Picos,
-    /// From a host IPI's sending to its arrival.
+    /// Time from the sending of a host IPI to its arrival. The handler is not included.
     pub ipi_latency: Picos,
-    /// System call: the way in and out, and nothing in between.
+    /// Entry into and return from a system call. Its work is not included.
     pub syscall: Picos,
-    /// Giving way (`sched_yield`) besides the system call and the switch, if there is one.
+    /// Work of `sched_yield`. The system call and the context switch are not included.
     pub sched_yield: Picos,
-    /// Finding a futex: its key, its bucket and that one's lock.
+    /// Lookup of a futex: hash of its key, its bucket and the bucket's lock.
     pub futex: Picos,
-    /// Waking a thread.
+    /// Wakeup of a thread: its placement on a run queue. The IPI is not included.
     pub wake: Picos,
     /// Direct cost of a context switch.
     pub context_switch: Picos,
-    /// Indirect cost of a context switch: what the incoming thread pays to warm its caches.
+    /// Indirect cost of a context switch: the time in which the incoming thread refills its caches.
     pub cache_refill: Picos,
-    /// One pass of load balancing.
+    /// One pass of load balancing over a scheduling domain.
     pub balance: Picos,
-    /// Loading or putting a vCPU.
+    /// Loading a vCPU onto a pCPU, or putting it.
     pub vcpu_load: Picos,
-    /// Updating the steal-time record.
+    /// Update of a vCPU's steal-time record.
     pub steal_time: Picos,
-    /// Reading or writing the guest's word for ends of interrupts.
+    /// Host's read or write of the guest's paravirtual EOI word.
     pub pv_eoi: Picos,
-    /// Flushing a guest's translations at its next entry.
+    /// Flush of a guest's address translations at a VM entry.
     pub tlb_flush: Picos,
-    /// Leaving a pCPU's idle state.
+    /// Exit from a pCPU's idle state.
     pub idle_exit: Picos,
-    /// The way to the VMM's process and back, beyond what every exit takes.
+    /// Return to the VMM's process and back into the kernel, beyond the costs of every exit.
     pub userspace_exit: Picos,
 }
 
-/// AVIC of a part, and what it takes.
+/// AVIC of a CPU model, and the costs of its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AvicModel {
-    /// What it can do.
+    /// Features and errata that change the behavior of the hardware.
     pub hardware: AvicHardware,
-    /// The part's family, by which hypervisors know its errata.
+    /// CPU family, by which hypervisors recognize errata. For example 0x17 for Zen 1 and 2.
     pub family: u32,
-    /// An access to a register that hardware does alone.
+    /// Access to a register that hardware completes without an exit.
     pub register: Picos,
-    /// An IPI, for each target: table lookup, IRR, doorbell.
+    /// IPI sent by hardware, for each target: table lookup, IRR and doorbell.
     pub ipi: Picos,
-    /// Ringing a doorbell by software (WRMSR).
+    /// Doorbell rung by the hypervisor (WRMSR).
     pub doorbell: Picos,
-    /// From a doorbell's ringing to the evaluation in the guest.
+    /// Time from a doorbell's ringing to the target's evaluation of its IRR.
     pub doorbell_latency: Picos,
-    /// Handler of an exit, without what it sends or emulates.
+    /// Handler of an AVIC exit. The interrupts that it sends and the registers that it emulates are not included.
     pub exit: Picos,
 }
 
-/// Intel's APIC virtualization of a part, and what it takes.
+/// Intel's APIC virtualization of a CPU model, and the costs of its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApicvModel {
-    /// It can send IPIs, too (Sapphire Rapids and later).
+    /// Whether hardware can send IPIs (IPI virtualization, Sapphire Rapids and later).
     pub ipiv: bool,
-    /// An access to a register that hardware does alone.
+    /// Access to a register that hardware completes without an exit.
     pub register: Picos,
-    /// An IPI: table lookup, descriptor, notification.
+    /// IPI sent by hardware: table lookup, descriptor and notification.
     pub ipi: Picos,
-    /// Moving what is posted into the page, at a notification: adds to its latency.
+    /// Transfer of posted vectors to the virtual-APIC page. Adds to the latency of a notification.
     pub processing: Picos,
-    /// Handler of an exit, without what it sends or emulates.
+    /// Handler of an exit. The interrupts that it sends and the registers that it emulates are not included.
     pub exit: Picos,
 }
 
 /// A machine profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Its name, as in `machines/NAME.toml`.
+    /// Name of the profile, as in `machines/NAME.toml`.
     pub name: String,
-    /// Sockets, cores, threads.
+    /// Numbers of sockets, cores and threads.
     pub topology: Topology,
-    /// Frequency of clock and time-stamp counter.
+    /// Frequency of the core clock and of the time-stamp counter, in hertz.
     pub frequency_hz: u64,
-    /// What everything costs.
+    /// Costs of the machine's operations.
     pub costs: Costs,
-    /// What detects pause loops, where the part has it and it is on. How it is set is the hypervisor's affair.
+    /// The pause-loop detector, or `None` if the CPU model has none or it is off. The hypervisor sets its limits.
     pub pause_hardware: Option<PauseHardware>,
-    /// AMD's interrupt controller for guests, where the part has it. Whether it is used is the hypervisor's affair.
+    /// AMD's APIC virtualization, or `None` if the CPU model has none. The hypervisor decides whether to use it.
     pub avic: Option<AvicModel>,
-    /// Intel's counterpart, likewise.
+    /// Intel's APIC virtualization, or `None` if the CPU model has none. The hypervisor decides whether to use it.
     pub apicv: Option<ApicvModel>,
 }

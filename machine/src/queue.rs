@@ -1,30 +1,32 @@
-//! The event queue: a tournament among slots, one place per slot.
+//! The event queue: a tournament tree with one leaf per slot.
 //!
-//! A slot is something that has at most one next event: a pCPU's activity, its timer, an interrupt on its way. It is a
-//! leaf of a binary tree whose inner nodes are matches, won by the earlier of two events. A slot whose event moves plays
-//! its matches anew, one on each level, against opponents that are known beforehand: unlike in a heap, no branch depends
-//! on who wins.
+//! A slot has at most one next event: a pCPU's activity, its timer, an interrupt in flight. Slots are the leaves of a
+//! binary tree whose inner nodes are matches, each won by the earlier of two events. When a slot's event moves, its
+//! matches are replayed, one on each level. Their opponents are known in advance, so unlike in a heap no branch depends
+//! on the winner.
 //!
-//! **Total order**: events are ordered by `(time, class, tie)`. A key is unique as long as no two slots of one class
-//! have the same tie, so the order never depends on when an event was entered.
+//! **Total order**: events are ordered by `(time, class, tie)`. A key is unique if no two slots of one class have the
+//! same tie. So the order never depends on when an event was entered.
 //!
-//! **Matches of the first**: the slot whose event is the first of all wins all of its matches. While its event moves and
-//! stays the first, they are left as they are, with the event that it had when it won them.
+//! **Matches of the first**: the slot with the first event has won all of its matches. While its event moves and stays
+//! the first, its matches keep the event with which it won them. They are updated before any other slot replays.
 
 use crate::time::Time;
 
-/// Bits of a tie, and of a slot.
+/// Width of a tie and of a slot number in bits.
 const NUMBER_BITS: u32 = 28;
 const NUMBER_MASK: i128 = (1 << NUMBER_BITS) - 1;
-/// Bits below the time: class (7 bits), tie, slot. With the time's 64 they are not negative, nor too large to subtract.
+/// Number of bits below the time: class (7), tie, slot. With the time's 64 bits, an entry is never negative, and the
+/// difference of two entries never overflows.
 const TIME_SHIFT: u32 = 63;
 
-/// When a slot's event happens, relative to all others: time, class, tie; below these is room for the slot.
+/// The order of an event: time, class, tie. The lowest bits are zero and leave room for the slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(i128);
 
 impl Key {
-    /// An event at `time`. Of equal times the lower `class` (below 2^7) comes first, then the lower `tie` (below 2^28).
+    /// Returns the key of an event at `time`. Of equal times the lower `class` (below 2^7) comes first, then the lower
+    /// `tie` (below 2^28).
     #[inline(always)]
     pub const fn new(time: Time, class: u8, tie: u32) -> Key {
         debug_assert!(class < 1 << 7);
@@ -32,25 +34,25 @@ impl Key {
         Key((time.0 as i128) << TIME_SHIFT | (class as i128) << (2 * NUMBER_BITS) | (tie as i128) << NUMBER_BITS)
     }
 
-    /// When.
+    /// Returns the time of the event.
     #[inline(always)]
     pub const fn time(self) -> Time {
         Time((self.0 >> TIME_SHIFT) as u64)
     }
 
-    /// What decided between equal times and classes.
+    /// Returns the tie, which orders events of equal time and class.
     #[inline(always)]
     pub const fn tie(self) -> u32 {
         (self.0 >> NUMBER_BITS & NUMBER_MASK) as u32
     }
 }
 
-/// A slot's event: the key, and in its lowest bits the slot. Ordered as keys are.
+/// A slot's event: its key, with the slot in the lowest bits. Entries are ordered as their keys are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry(i128);
 
 impl Entry {
-    /// No event: after all of them, and of no slot.
+    /// The absence of an event. It comes after all events and belongs to no slot.
     const NONE: Entry = Entry(i128::MAX);
 
     #[inline(always)]
@@ -68,11 +70,11 @@ impl Entry {
         (self.0 & NUMBER_MASK) as u32
     }
 
-    /// The earlier of the two, by arithmetic: a branch on what cannot be foretold would take longer.
+    /// Returns the earlier entry. It is computed without a branch, which would be unpredictable.
     #[inline(always)]
     fn earlier(self, other: Entry) -> Entry {
         let difference = other.0 - self.0;
-        // All ones if `other` comes before.
+        // All ones if `other` is earlier.
         let sign = difference >> 127;
         Entry(self.0 + (difference & sign))
     }
@@ -83,14 +85,15 @@ impl Entry {
     }
 }
 
-/// The next event of each slot, and of these the first.
+/// The next event of each slot, and the first of these events.
 #[derive(Clone, Debug)]
 pub struct EventQueue {
-    /// The first of all.
+    /// The first event.
     first: Entry,
-    /// No event but the first comes before this: a first one that moves and is not behind it needs no match.
+    /// A lower bound of all events but the first. While the first event moves to at most this bound, it needs no match.
     bound: Entry,
-    /// The final at 1; the match above the nodes `2 * n` and `2 * n + 1` at `n`; in the second half the slots' events.
+    /// The tree: the final match at 1, the match above nodes `2 * n` and `2 * n + 1` at `n`, the slots' events in the
+    /// second half.
     nodes: Vec<Entry>,
 }
 
@@ -101,7 +104,7 @@ impl Default for EventQueue {
 }
 
 impl EventQueue {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub fn new() -> EventQueue {
         EventQueue {
             first: Entry::NONE,
@@ -110,13 +113,13 @@ impl EventQueue {
         }
     }
 
-    /// The first event's key and slot.
+    /// Returns the key and the slot of the first event, or `None` if there is no event.
     #[inline(always)]
     pub fn first(&self) -> Option<(Key, u32)> {
         self.first.event()
     }
 
-    /// The key of the event after the first.
+    /// Returns the key of the second event, or `None` if there are fewer than two events.
     #[inline]
     pub fn second(&self) -> Option<Key> {
         if self.first == Entry::NONE {
@@ -125,7 +128,7 @@ impl EventQueue {
         self.best_opponent().event().map(|(key, _)| key)
     }
 
-    /// Moves `slot`'s event, and says whether it is the first of all.
+    /// Sets the event of `slot` to `key`. Returns whether it is now the first event.
     #[inline(always)]
     pub fn set_and_check_first(&mut self, slot: u32, key: Key) -> bool {
         let entry = Entry::new(key, slot);
@@ -137,7 +140,10 @@ impl EventQueue {
         self.first.slot() == slot
     }
 
-    /// Sets `slot`'s event, replacing the one it had.
+    /// Sets the event of `slot` to `key`. Replaces its previous event.
+    ///
+    /// # Panics
+    /// Panics if `slot` is 2^28 or more.
     pub fn set(&mut self, slot: u32, key: Key) {
         let place = slot as usize + self.nodes.len() / 2;
         if place >= self.nodes.len() {
@@ -146,7 +152,7 @@ impl EventQueue {
         self.replace(slot, Entry::new(key, slot));
     }
 
-    /// Removes `slot`'s event, if it has one.
+    /// Removes the event of `slot`, if it has one.
     pub fn clear(&mut self, slot: u32) {
         if (slot as usize) < self.nodes.len() / 2 {
             self.replace(slot, Entry::NONE);
@@ -169,7 +175,7 @@ impl EventQueue {
         }
     }
 
-    /// `slot` has the event `entry` and plays its matches, up to one that ends as before.
+    /// Sets the event of `slot` to `entry` and replays its matches, up to the first whose winner does not change.
     #[inline]
     fn play(&mut self, slot: u32, entry: Entry) {
         let mut place = slot as usize + self.nodes.len() / 2;
@@ -185,7 +191,8 @@ impl EventQueue {
         }
     }
 
-    /// `slot`, which has won all of its matches, has the event `entry` and plays them anew. Returns who wins the final.
+    /// Sets the event of `slot`, which has won all of its matches, to `entry` and replays them all. Returns the winner
+    /// of the final.
     #[inline]
     fn play_all(&mut self, slot: u32, entry: Entry) -> Entry {
         let mut place = slot as usize + self.nodes.len() / 2;
@@ -199,14 +206,14 @@ impl EventQueue {
         winner
     }
 
-    /// Brings the matches of the first up to date.
+    /// Updates the matches that the first event's slot has won.
     fn play_first(&mut self) {
         if self.first != Entry::NONE {
             self.play(self.first.slot(), self.first);
         }
     }
 
-    /// The first of all events but the first: one that lost against it.
+    /// Returns the second event: the earliest that lost a match against the first.
     #[inline]
     fn best_opponent(&self) -> Entry {
         let mut place = self.first.slot() as usize + self.nodes.len() / 2;
@@ -218,10 +225,13 @@ impl EventQueue {
         best
     }
 
-    /// Makes room for `slot`.
+    /// Doubles the tree until it has a leaf for `slot`.
     #[cold]
     fn grow(&mut self, slot: u32) {
-        assert!(slot >> NUMBER_BITS == 0, "slot {slot} is out of range");
+        assert!(
+            slot >> NUMBER_BITS == 0,
+            "slot {slot} of the event queue is not below 2^{NUMBER_BITS}"
+        );
         self.play_first();
         let slots = (slot as usize + 1).next_power_of_two();
         let mut nodes = vec![Entry::NONE; 2 * slots];
@@ -241,13 +251,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Whatever is set, moved and cleared: the first event is the least, and none is lost.
+        /// After any sequence of sets, moves and clears the first event is the least, and no event is lost.
         #[test]
         fn first_is_least(steps in proptest::collection::vec((0u32..40, 0u64..50, 0u8..4), 1..400)) {
             let mut queue = EventQueue::new();
             let mut model: BTreeMap<u32, Key> = BTreeMap::new();
             for (slot, time, action) in steps {
-                // The first of all moves most often by far.
+                // As in a simulation, the first event moves most often.
                 let slot = queue.first().filter(|_| action == 3).map_or(slot, |(_, first)| first);
                 if action == 0 {
                     queue.clear(slot);

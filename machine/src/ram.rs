@@ -1,19 +1,19 @@
-//! Plain memory for tests of hardware.
+//! Plain memory for tests of the hardware.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use holdfast_abi::Memory;
 
-/// Words of 32 bits, zero at first.
+/// Memory of 32-bit words, which are initially zero.
 pub(crate) struct Ram {
     pub(crate) words: RefCell<BTreeMap<u64, u32>>,
-    /// Whether there is memory at this address.
+    /// Returns whether there is memory at an address.
     exists: Box<dyn Fn(u64) -> bool>,
 }
 
 impl Ram {
-    /// Memory where `exists` says so.
+    /// Returns memory at the addresses for which `exists` returns true.
     pub(crate) fn new(exists: impl Fn(u64) -> bool + 'static) -> Ram {
         Ram {
             words: RefCell::default(),

@@ -1,31 +1,32 @@
-//! Pause loops, skipped: where the loads of a spin would fall, without executing them.
+//! Skipped spin loops: the times of a spin's loads, computed without executing them.
 //!
-//! A spin is load, compare, PAUSE, again. Between two writes to its line every load hits and sees the same value, so the
-//! loop's future is an arithmetic sequence. A waiter parks on it; whoever writes the line asks which load sees the write.
+//! A spin repeats load, compare, PAUSE. Between two writes to its line every load hits and sees the same value, so the
+//! times of its loads form an arithmetic sequence. A waiter parks with this sequence. A writer of the line computes the
+//! first load that sees its write.
 //!
 //! **Exactness**: a spin that is executed load by load has its loads at the same times and leaves the same state.
 
 use crate::time::{Picos, Time};
 
-/// The loads that a parked spin has still ahead.
+/// The future loads of a parked spin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spin {
-    /// When the next load is due.
+    /// Time of the next load.
     pub next: Time,
-    /// From one load to the next: a hit and a PAUSE.
+    /// Time from one load to the next: a load that hits, and a PAUSE.
     pub period: Picos,
-    /// How many loads may still come; at the last one the waiter gives up or exits.
+    /// Number of future loads, at least 1; `u64::MAX` for no limit. At the last one the waiter gives up or exits.
     pub loads: u64,
 }
 
 impl Spin {
-    /// When the load after `count` others is due.
+    /// Returns the time of the load that follows `count` others.
     #[inline]
     pub fn load_time(&self, count: u64) -> Time {
         self.next + self.period.times(count)
     }
 
-    /// How many loads come before `time`; or, if `inclusive`, not after it.
+    /// Returns the number of loads before `time`, or at or before it if `inclusive`. The last load is never counted.
     #[inline]
     pub fn loads_before(&self, time: Time, inclusive: bool) -> u64 {
         let Some(span) = time.0.checked_sub(self.next.0) else {
@@ -36,7 +37,7 @@ impl Spin {
         (before + u64::from(inclusive && exact)).min(self.loads - 1)
     }
 
-    /// When the last load is due, or never.
+    /// Returns the time of the last load, or [`Time::NEVER`] if there is no limit.
     #[inline]
     pub fn last(&self) -> Time {
         match self.loads {
@@ -52,7 +53,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Counting loads by division is counting them one by one.
+        /// Counting loads by division gives the same number as counting them one by one.
         #[test]
         fn loads_before_counts_loads(next in 0u64..100, period in 1u64..20, loads in 1u64..30, at in 0u64..300, inclusive: bool) {
             let spin = Spin { next: Time(next), period: Picos(period), loads };

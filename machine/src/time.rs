@@ -1,8 +1,8 @@
-//! Virtual time: integers, in picoseconds, since cycles of gigahertz clocks are fractions of a nanosecond.
+//! Virtual time in integer picoseconds. A cycle of a gigahertz clock is a fraction of a nanosecond.
 
 use core::ops::{Add, AddAssign, Sub};
 
-/// A point in virtual time: picoseconds since power-on (2^64 ps are 213 days).
+/// A point in virtual time: picoseconds since power-on. The range of 2^64 ps is 213 days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -11,47 +11,47 @@ pub struct Time(pub u64);
 pub struct Picos(pub u64);
 
 impl Time {
-    /// Later than every event.
+    /// A time after every event.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// Nanoseconds since power-on, rounded down.
+    /// Returns the nanoseconds since power-on, rounded down.
     pub const fn nanos(self) -> u64 {
         self.0 / 1000
     }
 
-    /// The point `nanos` nanoseconds after power-on, or [`Time::NEVER`] beyond the range.
+    /// Returns the time `nanos` nanoseconds after power-on, or [`Time::NEVER`] if that is out of range.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos.saturating_mul(1000))
     }
 
-    /// The span since `earlier`, which must not be later.
+    /// Returns the span from `earlier` to this time. `earlier` must not be later.
     pub const fn since(self, earlier: Time) -> Picos {
         Picos(self.0 - earlier.0)
     }
 }
 
 impl Picos {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Picos = Picos(0);
 
-    /// A span of `nanos` nanoseconds, saturating.
+    /// Returns a span of `nanos` nanoseconds. Saturates.
     pub const fn from_nanos(nanos: u64) -> Picos {
         Picos(nanos.saturating_mul(1000))
     }
 
-    /// `cycles` of a clock of `frequency_hz`, rounded; saturating.
+    /// Returns the duration of `cycles` of a clock with `frequency_hz`, rounded to the nearest picosecond. Saturates.
     pub fn from_cycles(cycles: u64, frequency_hz: u64) -> Picos {
         let hz = u128::from(frequency_hz.max(1));
         let picos = (u128::from(cycles) * 1_000_000_000_000 + hz / 2) / hz;
         Picos(u64::try_from(picos).unwrap_or(u64::MAX))
     }
 
-    /// This span `count` times, saturating.
+    /// Returns this span times `count`. Saturates.
     pub const fn times(self, count: u64) -> Picos {
         Picos(self.0.saturating_mul(count))
     }
 
-    /// Half of this span, rounded down.
+    /// Returns half of this span, rounded down.
     pub const fn halved(self) -> Picos {
         Picos(self.0 / 2)
     }

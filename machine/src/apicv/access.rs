@@ -1,4 +1,4 @@
-//! What a guest's access to its LAPIC turns into.
+//! A guest's accesses to its LAPIC.
 
 use holdfast_abi::lapic as reg;
 use holdfast_abi::lapic::DeliveryMode;
@@ -7,46 +7,46 @@ use holdfast_abi::{Memory, vmcs};
 use super::{Apicv, Notification};
 use crate::avic::by_msr;
 
-/// The exits of APIC virtualization.
+/// An exit of APIC virtualization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exit {
-    /// Reason 44: an access that is not virtualized. Nothing is done; software emulates the instruction.
+    /// Reason 44: the access is not virtualized and has had no effect. Software emulates the instruction.
     Access {
-        /// Where in the page.
+        /// Offset of the register in the page, in bytes.
         offset: u32,
-        /// A write; else a read.
+        /// Whether the access is a write.
         write: bool,
     },
-    /// Reason 45: the interrupt with this vector has ended, and its device is to be told.
+    /// Reason 45: the interrupt with this vector has ended, and software notifies its device.
     Eoi(u8),
-    /// Reason 56: the value is stored and the instruction done; software does the rest.
+    /// Reason 56: the value is stored and the instruction complete. Software carries out the effect.
     Write {
-        /// Where in the page.
+        /// Offset of the register in the page, in bytes.
         offset: u32,
     },
 }
 
-/// What comes of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// Nothing more.
+    /// The write is complete.
     Done,
-    /// An interrupt may now be taken ([`Apicv::pending`]).
+    /// The write is complete, and may have made a pending interrupt deliverable ([`Apicv::pending`]).
     Evaluate,
-    /// An IPI has been posted, and this goes out, if anything.
+    /// The write has posted an IPI. The notification must be sent, if there is one.
     Posted(Option<Notification>),
-    /// An exit.
+    /// The write exits.
     Exit(Exit),
 }
 
 impl<M: Memory> Apicv<'_, M> {
-    /// The guest reads the register at `offset`.
+    /// Reads the register at `offset` for the guest.
     ///
     /// # Errors
-    /// The exit by which software is asked to.
+    /// Returns the exit if software must emulate the read.
     #[inline]
     pub fn read(&self, offset: u32) -> Result<u32, Exit> {
-        // Without register virtualization TPR alone is read from the page.
+        // Without register virtualization only TPR is read from the page.
         let all = self.vmcs.secondary & vmcs::APIC_REGISTER_VIRTUALIZATION != 0;
         let virtualized = if all {
             offset.is_multiple_of(16) && vmcs::is_virtualized_read(offset)
@@ -60,7 +60,7 @@ impl<M: Memory> Apicv<'_, M> {
         }
     }
 
-    /// The guest writes `value` to the register at `offset`.
+    /// Writes `value` to the register at `offset` for the guest.
     #[inline]
     pub fn write(&mut self, offset: u32, value: u32) -> WriteOutcome {
         let all = self.vmcs.secondary & vmcs::APIC_REGISTER_VIRTUALIZATION != 0;
@@ -94,8 +94,8 @@ impl<M: Memory> Apicv<'_, M> {
         }
     }
 
-    /// The guest writes `value` by WRMSR to the register at `offset`, which software lets pass; `None` if that faults, which
-    /// software says.
+    /// Writes `value` by WRMSR to the register at `offset` for the guest, if software does not intercept it. Returns
+    /// `None` if hardware leaves the write to software, which raises the fault.
     pub fn write_msr(&mut self, offset: u32, value: u64) -> Option<WriteOutcome> {
         match offset {
             reg::ICR_LOW => Some(self.write_icr(value)),
@@ -106,12 +106,13 @@ impl<M: Memory> Apicv<'_, M> {
         }
     }
 
-    /// The guest reads the register at `offset` by RDMSR; `None` if hardware leaves that to software.
+    /// Reads the register at `offset` by RDMSR for the guest, or returns `None` if hardware leaves the read to
+    /// software.
     pub fn read_msr(&self, offset: u32) -> Option<u64> {
         by_msr(offset, self.read(offset).ok(), || self.get(reg::ICR_HIGH))
     }
 
-    /// The guest writes the 64-bit ICR of x2APIC mode, which software does not intercept if hardware sends.
+    /// Writes the 64-bit ICR of x2APIC mode for the guest. Software does not intercept this MSR if hardware sends IPIs.
     pub fn write_icr(&mut self, value: u64) -> WriteOutcome {
         let (low, high) = (value as u32, (value >> 32) as u32);
         self.set(reg::ICR_LOW, low);
@@ -119,9 +120,9 @@ impl<M: Memory> Apicv<'_, M> {
         self.command(low, high)
     }
 
-    /// The guest writes x2APIC's self-IPI register.
+    /// Writes `value` to x2APIC's self-IPI register for the guest.
     pub fn write_self_ipi(&mut self, value: u32) -> WriteOutcome {
-        // The upper bits must be 0 to be virtualized; so must the vector be a legal one.
+        // Hardware virtualizes the write only if bits 31:8 are 0 and the vector is at least 16.
         if value >> 8 == 0 && value as u8 >= reg::FIRST_LEGAL_VECTOR {
             self.self_ipi(value as u8)
         } else {

@@ -1,4 +1,4 @@
-//! Virtual interrupts: which one the guest takes next, its end, and what was posted meanwhile.
+//! Virtual interrupts: the one that the guest takes next, its end, and the processing of posted ones.
 
 use holdfast_abi::Memory;
 use holdfast_abi::lapic as reg;
@@ -20,7 +20,7 @@ impl<M: Memory> Apicv<'_, M> {
         self.vmcs.status = InterruptStatus::new(requesting, servicing);
     }
 
-    /// PPR virtualization.
+    /// Carries out PPR virtualization: computes PPR from TPR and SVI.
     pub(super) fn update_priority(&self) {
         let task = self.get(reg::TPR) & 0xff;
         let servicing = u32::from(self.servicing());
@@ -32,14 +32,17 @@ impl<M: Memory> Apicv<'_, M> {
         self.set(reg::PPR, priority);
     }
 
-    /// The vector that the guest takes as soon as it can be interrupted: at entry, at a notification, after EOI, a self-IPI or
-    /// a change of TPR or RFLAGS.IF.
+    /// Returns the vector that the guest takes as soon as it can be interrupted, if there is one.
+    ///
+    /// Hardware evaluates this at VM entry, at a notification, and after EOI, a self-IPI or a change of TPR or
+    /// RFLAGS.IF.
     pub fn pending(&self) -> Option<u8> {
         let vector = self.requesting();
         (u32::from(vector) & 0xf0 > self.get(reg::PPR) & 0xf0).then_some(vector)
     }
 
-    /// The guest takes the [pending](Apicv::pending) interrupt, and only then: returns its vector.
+    /// Delivers the interrupt that is [pending](Apicv::pending) to the guest: moves it from IRR to ISR. Returns its
+    /// vector.
     pub fn take(&mut self) -> u8 {
         let vector = self.requesting();
         self.insert(reg::ISR, vector);
@@ -49,12 +52,12 @@ impl<M: Memory> Apicv<'_, M> {
         vector
     }
 
-    /// Entry: PPR follows from the page and SVI, before anything is evaluated.
+    /// Carries out VM entry: computes PPR, before any interrupt is evaluated.
     pub fn enter(&mut self) {
         self.update_priority();
     }
 
-    /// EOI virtualization. With nothing in service SVI is 0: vector 0 ends.
+    /// Carries out EOI virtualization. If no interrupt is in service SVI is 0, and vector 0 ends.
     pub(super) fn end_of_interrupt(&mut self) -> WriteOutcome {
         let vector = self.servicing();
         self.remove(reg::ISR, vector);
@@ -67,21 +70,21 @@ impl<M: Memory> Apicv<'_, M> {
         }
     }
 
-    /// Self-IPI virtualization.
+    /// Carries out self-IPI virtualization.
     pub(super) fn self_ipi(&mut self, vector: u8) -> WriteOutcome {
         self.insert(reg::IRR, vector);
         self.set_status(self.requesting().max(vector), self.servicing());
         WriteOutcome::Evaluate
     }
 
-    /// A host interrupt with the notification vector came while the guest runs: what was posted becomes requested, without an
-    /// exit. False if `vector` is another one, which exits.
+    /// Handles a host interrupt with `vector` while the guest runs. The notification vector moves the posted vectors to
+    /// IRR without an exit. Returns `false` for another vector, which exits.
     pub fn notified(&mut self, vector: u8) -> bool {
         if !self.vmcs.processes_posted() || vector != self.vmcs.notification_vector {
             return false;
         }
         let descriptor = self.vmcs.descriptor;
-        // **ON before PIR**: who posts after this look at PIR finds ON clear and notifies again.
+        // **ON before PIR**: a sender that posts after PIR is read below finds ON clear and notifies again.
         self.clear_on(descriptor);
         let mut highest = self.requesting();
         for word in 0..8u32 {

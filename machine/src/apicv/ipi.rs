@@ -1,23 +1,24 @@
-//! Posting: into a descriptor, by an IPI of a vCPU, by a device through the IOMMU, or by the hypervisor.
+//! Posting an interrupt to a descriptor. The sender is a vCPU (an IPI), a device (by the IOMMU) or the hypervisor.
 
 use holdfast_abi::posted::{self, Control, PidPointer};
 use holdfast_abi::{Memory, lapic};
 
 use super::Apicv;
 
-/// An interrupt that tells a host CPU to look into a descriptor.
+/// A notification: the interrupt by which a sender makes a host CPU process a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Notification {
-    /// NV.
+    /// Vector of the interrupt (NV).
     pub vector: u8,
-    /// NDST: the host APIC ID.
+    /// APIC ID of the target host CPU (NDST).
     pub destination: u32,
 }
 
-/// Posts `vector` into the descriptor at `descriptor`. Returns the interrupt to send, if one is needed.
+/// Posts `vector` to the descriptor at the host-physical address `descriptor`. Returns the notification to send, or
+/// `None` if none is needed.
 pub fn post<M: Memory>(memory: &M, descriptor: u64, vector: u8) -> Option<Notification> {
     let (word, bit) = posted::pir_bit(vector);
-    // **PIR first**: pairs with the hypervisor's fence between clearing SN and looking at PIR.
+    // **PIR first**: pairs with the hypervisor's fence between clearing SN and reading PIR.
     memory.set32(descriptor + word, bit)?;
     memory.fence();
     let address = descriptor + posted::CONTROL;
@@ -38,7 +39,8 @@ pub fn post<M: Memory>(memory: &M, descriptor: u64, vector: u8) -> Option<Notifi
 }
 
 impl<M: Memory> Apicv<'_, M> {
-    /// IPI virtualization: posts `vector` to the vCPU with physical APIC ID `id`. `None` if the table has none: software's.
+    /// Carries out IPI virtualization: posts `vector` to the vCPU with physical APIC ID `id`. Returns the notification
+    /// to send, or `None` if the table has no usable entry and software must send.
     pub(super) fn send(&mut self, id: u32, vector: u8) -> Option<Option<Notification>> {
         debug_assert!(vector >= lapic::FIRST_LEGAL_VECTOR);
         if id > u32::from(self.vmcs.last_pid_index) {

@@ -1,19 +1,20 @@
-//! Intel's APIC virtualization as hardware does it: register accesses, virtual-interrupt delivery, posted interrupts, IPIs
-//! from vCPU to vCPU.
+//! The hardware of Intel's APIC virtualization: register accesses, virtual-interrupt delivery, posted interrupts, IPIs
+//! between vCPUs.
 //!
-//! Written over [`Memory`], so that the source that runs in the simulator is the one that a model checker explores. Nothing
-//! here waits or takes time: who calls says when each step happens.
+//! It is written over [`Memory`], so the simulator and a model checker run the same source. Nothing here waits or takes
+//! time: the caller decides when each step happens.
 //!
-//! - **RVI and SVI are the page's**: after each step RVI is the highest vector of IRR that hardware knows of, SVI the highest of
-//!   ISR. Software that changes the page between exit and entry sets both.
-//! - **PIR first**: who posts sets the bit in PIR before it looks at SN and ON ([`post`]). The hypervisor clears SN before it
-//!   looks at PIR, so one of both sees the other.
-//! - **Nobody else's page**: a vCPU reaches only descriptors that its own VM's table names.
+//! - **RVI and SVI match the page**: after each step RVI is the highest vector in IRR that hardware knows of, SVI the
+//!   highest in ISR. Software that changes the page between exit and entry sets both.
+//! - **PIR first**: a sender sets the bit in PIR before it reads SN and ON ([`post`]). The hypervisor clears SN before
+//!   it reads PIR. So at least one of the two sees the other's store.
+//! - **Own table only**: a vCPU reaches only descriptors that its own VM's table names.
 //!
-//! Against AVIC: whoever posts writes the descriptor, never the page of a vCPU that runs; and there is no *IsRunning*: whoever
-//! sleeps is reached by another vector in its descriptor, so that the sender never exits.
+//! Unlike with AVIC, a sender writes the target's descriptor and never the page of a running vCPU. There is no
+//! *IsRunning* bit: the descriptor of a sleeping vCPU has another notification vector, so the sender never exits.
 //!
-//! Source: Intel SDM volume 3, chapter "APIC Virtualization and Virtual Interrupts"; all of it from memory.
+//! Source: Intel SDM volume 3, chapter "APIC Virtualization and Virtual Interrupts", not verified against the manual.
+//! See docs/spec/interrupts.md, "APICv".
 
 mod access;
 mod deliver;
@@ -26,7 +27,7 @@ use holdfast_abi::{Memory, Vmcs};
 pub use access::{Exit, WriteOutcome};
 pub use ipi::{Notification, post};
 
-/// APIC virtualization of one vCPU, as its VMCS sets it.
+/// APIC virtualization of one vCPU, as its VMCS configures it.
 #[derive(Debug)]
 pub struct Apicv<'m, M> {
     memory: &'m M,
@@ -34,7 +35,7 @@ pub struct Apicv<'m, M> {
 }
 
 impl<'m, M: Memory> Apicv<'m, M> {
-    /// APIC virtualization as `vmcs` sets it; `None` if hardware does not deliver interrupts.
+    /// Returns APIC virtualization as `vmcs` configures it, or `None` if hardware does not deliver interrupts.
     #[inline]
     pub fn new(memory: &'m M, vmcs: &'m mut Vmcs) -> Option<Apicv<'m, M>> {
         vmcs.delivers_interrupts().then_some(Apicv { memory, vmcs })
@@ -45,7 +46,7 @@ impl<'m, M: Memory> Apicv<'m, M> {
     }
 
     fn get(&self, offset: u32) -> u32 {
-        // A page that is not memory reads as nothing there.
+        // A page that is not memory reads as zeros.
         self.memory.load32(self.at(offset)).unwrap_or(0)
     }
 
@@ -53,7 +54,7 @@ impl<'m, M: Memory> Apicv<'m, M> {
         self.memory.store32(self.at(offset), value);
     }
 
-    /// The highest vector in the eight registers from `field` on; 0 if there is none, as RVI and SVI have it.
+    /// Returns the highest vector in the eight registers from `field`, or 0 if there is none, as RVI and SVI do.
     fn highest(&self, field: u32) -> u8 {
         let found = (0..8u32).rev().find_map(|word| {
             let bits = self.get(field + word * 16);

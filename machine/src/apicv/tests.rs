@@ -1,4 +1,4 @@
-//! The hardware against what the manual says of it, over plain memory.
+//! The hardware compared with its manual, over plain memory.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn descriptor(vcpu: u64) -> u64 {
     DESCRIPTORS + vcpu * posted::DESCRIPTOR_BYTES
 }
 
-/// A VM of 4, each running on host CPU 16 + its number.
+/// Returns the memory of a VM of 4 vCPUs, vCPU `n` running on host CPU `16 + n`.
 fn vm() -> Ram {
     let ram = Ram::new(|_| true);
     for vcpu in 0..4 {
@@ -71,7 +71,7 @@ fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
     assert_eq!(
         send(&ram, &mut sender, 2, 0x51),
         WriteOutcome::Posted(None),
-        "one is on its way"
+        "a notification is outstanding"
     );
     let mut apic = Apicv::new(&ram, &mut target).expect("it is on");
     assert_eq!(apic.pending(), None);
@@ -85,7 +85,7 @@ fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
     assert_eq!(
         send(&ram, &mut sender, 2, 0x61),
         WriteOutcome::Posted(Some(notification)),
-        "the last was seen"
+        "the last notification was processed"
     );
 }
 
@@ -117,7 +117,7 @@ fn a_sleeper_is_reached_by_the_vector_in_its_descriptor() {
 }
 
 #[test]
-fn what_hardware_does_not_send_traps_with_the_value_stored() {
+fn ipis_that_hardware_does_not_send_trap_with_the_value_stored() {
     let ram = vm();
     let trap = WriteOutcome::Exit(Exit::Write { offset: reg::ICR_LOW });
     let mut sender = control(0);
@@ -132,11 +132,11 @@ fn what_hardware_does_not_send_traps_with_the_value_stored() {
         assert_eq!(send(&ram, &mut sender, 1, low), trap, "{low:#x}");
         assert_eq!(ram.load32(PAGES + u64::from(reg::ICR_LOW)), Some(low));
     }
-    assert_eq!(send(&ram, &mut sender, 4, 0xfd), trap, "beyond the table");
+    assert_eq!(send(&ram, &mut sender, 4, 0xfd), trap, "after the end of the table");
     ram.store64(TABLE + 8, 0);
     assert_eq!(send(&ram, &mut sender, 1, 0xfd), trap, "not valid");
     sender.tertiary = 0;
-    assert_eq!(send(&ram, &mut sender, 2, 0xfd), trap, "not switched on");
+    assert_eq!(send(&ram, &mut sender, 2, 0xfd), trap, "IPI virtualization is off");
     assert_eq!(
         send(&ram, &mut sender, 2, 0xfd | reg::ICR_SHORTHAND_SELF),
         WriteOutcome::Evaluate,
@@ -146,7 +146,7 @@ fn what_hardware_does_not_send_traps_with_the_value_stored() {
 }
 
 #[test]
-fn an_eoi_of_a_level_interrupt_is_told() {
+fn an_eoi_of_a_level_interrupt_exits() {
     let ram = vm();
     let mut vmcs = control(0);
     vmcs.eoi_exit[1] = 1 << (0x51 - 64);
@@ -169,7 +169,7 @@ fn another_vector_is_no_notification() {
     assert!(!apic.notified(posted::WAKEUP_VECTOR));
 }
 
-/// What a guest and those who post to it do.
+/// An action of a guest or of a sender.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Post(u8),
@@ -196,47 +196,47 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever a guest does: each vector posted is taken once for each time that it was not pending yet, none comes from
-    /// nowhere, each is above the priority of its time, and RVI and SVI are the page's.
+    /// For any actions: each posted vector is taken once for each time that it was not pending yet, no other vector is
+    /// taken, each taken vector is above the priority at that time, and RVI and SVI match the page.
     #[test]
     fn nothing_posted_is_lost_or_doubled(acts in proptest::collection::vec(act(), 1..200)) {
         let ram = vm();
         let mut vmcs = control(0);
-        let mut owed = BTreeSet::new();
+        let mut outstanding = BTreeSet::new();
         for act in acts {
             let own = post_of_own(&ram);
             let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
             match act {
                 Act::Post(vector) => {
                     post(&ram, descriptor(0), vector);
-                    owed.insert(vector);
+                    outstanding.insert(vector);
                 }
                 Act::Notify => prop_assert!(apic.notified(posted::NOTIFICATION_VECTOR)),
                 Act::Take => if let Some(vector) = apic.pending() {
                     prop_assert!(u32::from(vector) & 0xf0 > apic.get(reg::TPR) & 0xf0);
                     prop_assert_eq!(apic.take(), vector);
-                    // Posted again before the hardware looked: owed once more.
-                    let expected = if own.contains(&vector) { owed.contains(&vector) } else { owed.remove(&vector) };
-                    prop_assert!(expected, "{:#x} from nowhere", vector);
+                    // Posted again before the notification was processed: it stays outstanding.
+                    let expected = if own.contains(&vector) { outstanding.contains(&vector) } else { outstanding.remove(&vector) };
+                    prop_assert!(expected, "vector {:#x} was never posted", vector);
                 },
-                Act::Write(offset, value) => note(&mut owed, apic.write(offset, value), &ram),
+                Act::Write(offset, value) => note(&mut outstanding, apic.write(offset, value), &ram),
                 Act::Read(offset) => { let _ = apic.read(offset); }
-                Act::Icr(value) => note(&mut owed, apic.write_icr(value), &ram),
-                Act::SelfIpi(value) => note(&mut owed, apic.write_self_ipi(value), &ram),
+                Act::Icr(value) => note(&mut outstanding, apic.write_icr(value), &ram),
+                Act::SelfIpi(value) => note(&mut outstanding, apic.write_self_ipi(value), &ram),
             }
             let apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
             prop_assert_eq!(apic.vmcs.status.requesting(), apic.highest(reg::IRR));
             prop_assert_eq!(apic.vmcs.status.servicing(), apic.highest(reg::ISR));
         }
-        // In the end all that is owed is posted or requested, and nothing else is.
+        // At the end the outstanding vectors are exactly those that are posted or requested.
         let own = post_of_own(&ram);
         for vector in 16..=255u8 {
-            prop_assert_eq!(owed.contains(&vector), own.contains(&vector) || has(&ram, 0, reg::IRR, vector), "{:#x}", vector);
+            prop_assert_eq!(outstanding.contains(&vector), own.contains(&vector) || has(&ram, 0, reg::IRR, vector), "{:#x}", vector);
         }
     }
 }
 
-/// The vectors posted to vCPU 0 and not looked at.
+/// Returns the vectors that are posted to vCPU 0 and not yet processed.
 fn post_of_own(ram: &Ram) -> BTreeSet<u8> {
     let is_posted = |vector: &u8| {
         let (word, bit) = posted::pir_bit(*vector);
@@ -245,12 +245,12 @@ fn post_of_own(ram: &Ram) -> BTreeSet<u8> {
     (0..=255).filter(is_posted).collect()
 }
 
-/// A self-IPI, or an IPI to itself, is owed.
-fn note(owed: &mut BTreeSet<u8>, _: WriteOutcome, ram: &Ram) {
+/// Adds the vectors of self-IPIs and of IPIs to vCPU 0 itself to the outstanding ones.
+fn note(outstanding: &mut BTreeSet<u8>, _: WriteOutcome, ram: &Ram) {
     for vector in 16..=255 {
         if has(ram, 0, reg::IRR, vector) {
-            owed.insert(vector);
+            outstanding.insert(vector);
         }
     }
-    owed.extend(post_of_own(ram));
+    outstanding.extend(post_of_own(ram));
 }

@@ -1,4 +1,5 @@
-//! Which register accesses hardware does by itself (docs/spec/interrupts.md, "AVIC register access").
+//! Register accesses: which ones hardware completes, and which ones exit (docs/spec/interrupts.md, "AVIC register
+//! access").
 
 use holdfast_abi::Memory;
 use holdfast_abi::avic::{Unaccelerated, is_trap};
@@ -6,22 +7,24 @@ use holdfast_abi::lapic as reg;
 
 use super::Avic;
 
-/// How an access ends.
+/// The way in which hardware handles a register access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Straight from or to the backing page.
+    /// Hardware reads or writes the backing page. The access has no other effect.
     Direct,
-    /// To the page, with the register's effect, all in hardware.
+    /// Hardware writes the backing page and carries out the register's effect.
     Accelerated,
-    /// The value is in the page and the instruction done; an exit lets software do the rest.
+    /// Hardware writes the backing page and completes the instruction. Then an exit lets software carry out the effect.
     Trap,
-    /// Nothing is done: software emulates the instruction.
+    /// Hardware changes nothing and exits. Software emulates the instruction.
     Fault,
 }
 
-/// How an access to the register at `offset` ends. EOI is a trap if the interrupt in service is level-triggered.
+/// Returns how hardware handles an access to the register at `offset`. EOI, accelerated here, traps if the interrupt in
+/// service is level-triggered.
 ///
-/// That APR, the timer's current count and extended registers fault on reads, and APR and PPR on writes, is from memory.
+/// Not verified against the manual: reads of APR, of the timer's current count and of extended registers fault, and so
+/// do writes to APR and PPR.
 pub const fn access(offset: u32, write: bool) -> Access {
     const DIRECT_READ: &[u32] = &[reg::VERSION, reg::TPR, reg::PPR, reg::ICR_HIGH];
     if !offset.is_multiple_of(16) || offset >= 0x400 {
@@ -47,32 +50,32 @@ pub const fn access(offset: u32, write: bool) -> Access {
     }
 }
 
-/// Whether hardware takes `value` by WRMSR for the register at `offset`, in x2APIC mode. Other values fault, and other registers
-/// are read-only: software is asked, and says so.
+/// Returns whether hardware accepts a WRMSR of `value` to the register at `offset` in x2APIC mode. Otherwise the WRMSR
+/// is left to software, which raises a fault for reserved values and read-only registers.
 pub const fn accepts_wrmsr(offset: u32, value: u64) -> bool {
     let only_zero = matches!(offset, reg::EOI | reg::ESR);
     let fits = value <= u32::MAX as u64 && !(only_zero && value != 0);
     fits && matches!(access(offset, true), Access::Accelerated | Access::Trap)
 }
 
-/// What comes of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// Nothing more.
+    /// The write is complete.
     Done,
-    /// An interrupt may now be taken.
+    /// The write is complete, and may have made a pending interrupt deliverable ([`Avic::pending`]).
     Evaluate,
-    /// An IPI goes out: the ICR, high half first.
+    /// The guest sends an IPI with this ICR: the high half in bits 63:32, the low half in bits 31:0.
     Send(u64),
-    /// An exit; whether the instruction is done is a matter of the register.
+    /// The write exits. [`Access`] tells whether the instruction is complete.
     Exit(Unaccelerated),
 }
 
 impl<M: Memory> Avic<'_, M> {
-    /// The guest reads the register at `offset`.
+    /// Reads the register at `offset` for the guest.
     ///
     /// # Errors
-    /// The exit by which software is asked to.
+    /// Returns the exit if software must emulate the read.
     #[inline]
     pub fn read(&self, offset: u32) -> Result<u32, Unaccelerated> {
         match access(offset, false) {
@@ -81,7 +84,7 @@ impl<M: Memory> Avic<'_, M> {
         }
     }
 
-    /// The guest writes `value` to the register at `offset`.
+    /// Writes `value` to the register at `offset` for the guest.
     #[inline]
     pub fn write(&self, offset: u32, value: u32) -> WriteOutcome {
         match access(offset, true) {
@@ -113,12 +116,13 @@ impl<M: Memory> Avic<'_, M> {
         }
     }
 
-    /// The guest reads the register at `offset` by RDMSR; `None` if hardware leaves that to software.
+    /// Reads the register at `offset` by RDMSR for the guest, or returns `None` if hardware leaves the read to
+    /// software.
     pub fn read_msr(&self, offset: u32) -> Option<u64> {
         by_msr(offset, self.read(offset).ok(), || self.get(reg::ICR_HIGH))
     }
 
-    /// The guest writes the 64-bit ICR of x2APIC mode; returns it, to be sent.
+    /// Writes the 64-bit ICR of x2APIC mode for the guest. Returns the ICR, to be sent.
     pub fn write_icr(&self, value: u64) -> u64 {
         self.set(reg::ICR_HIGH, (value >> 32) as u32);
         self.set(reg::ICR_LOW, value as u32);
@@ -126,7 +130,8 @@ impl<M: Memory> Avic<'_, M> {
     }
 }
 
-/// What RDMSR gives for the register at `offset`, whose 32 bits are `low`: of x2APIC's registers only ICR has more.
+/// Returns the RDMSR result for the register at `offset` with the low half `low`. Of x2APIC's registers only ICR has a
+/// high half.
 pub(crate) fn by_msr(offset: u32, low: Option<u32>, icr_high: impl FnOnce() -> u32) -> Option<u64> {
     let high = if offset == reg::ICR_LOW { icr_high() } else { 0 };
     Some(u64::from(high) << 32 | u64::from(low?))

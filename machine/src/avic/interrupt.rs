@@ -1,4 +1,4 @@
-//! Virtual interrupts: which one the guest takes next, and its end (docs/spec/interrupts.md, "AVIC IPIs").
+//! Virtual interrupts: the one that the guest takes next, and its end (docs/spec/interrupts.md, "AVIC IPIs").
 
 use holdfast_abi::Memory;
 use holdfast_abi::avic::Unaccelerated;
@@ -8,7 +8,7 @@ use super::access::WriteOutcome;
 use super::{Avic, bit_of};
 
 impl<M: Memory> Avic<'_, M> {
-    /// The highest vector in the eight registers from `base`.
+    /// Returns the highest vector in the eight registers from `base`.
     fn highest(&self, base: u32) -> Option<u8> {
         (0..8u32).rev().find_map(|word| {
             let bits = self.get(base + word * 16);
@@ -16,7 +16,7 @@ impl<M: Memory> Avic<'_, M> {
         })
     }
 
-    /// Processor priority.
+    /// Returns the processor priority.
     fn ppr(&self) -> u32 {
         let tpr = self.get(reg::TPR) & 0xff;
         let in_service = u32::from(self.highest(reg::ISR).unwrap_or(0)) & 0xf0;
@@ -27,14 +27,16 @@ impl<M: Memory> Avic<'_, M> {
         self.set(reg::PPR, self.ppr());
     }
 
-    /// The vector that the guest takes as soon as it can be interrupted: at VMRUN, at a doorbell, after EOI or a change of
-    /// TPR or RFLAGS.IF. Whether the LAPIC is enabled by software is not looked at (uncertain).
+    /// Returns the vector that the guest takes as soon as it can be interrupted, if there is one.
+    ///
+    /// Hardware evaluates this at VMRUN, at a doorbell, and after EOI or a change of TPR or RFLAGS.IF. It ignores the
+    /// LAPIC's software-enable bit (uncertain).
     pub fn pending(&self) -> Option<u8> {
         let vector = self.highest(reg::IRR)?;
         (u32::from(vector) & 0xf0 > self.ppr() & 0xf0).then_some(vector)
     }
 
-    /// The guest takes `vector`, which is [pending](Avic::pending).
+    /// Delivers `vector`, which is [pending](Avic::pending), to the guest: moves it from IRR to ISR.
     pub fn take(&self, vector: u8) {
         let (irr, bit) = bit_of(self.page, reg::IRR, vector);
         self.memory.clear32(irr, bit);
@@ -43,7 +45,7 @@ impl<M: Memory> Avic<'_, M> {
         self.update_ppr();
     }
 
-    /// The guest writes EOI.
+    /// Carries out the guest's write to EOI.
     pub(super) fn end_of_interrupt(&self) -> WriteOutcome {
         let Some(vector) = self.highest(reg::ISR) else {
             return WriteOutcome::Evaluate;

@@ -1,7 +1,7 @@
 //! IPIs between vCPUs (docs/spec/interrupts.md, "AVIC IPIs").
 //!
-//! Two steps, between which time passes: [`Avic::resolve`] finds the targets, [`Avic::post`] reaches them. A part with erratum
-//! 1235 reads IsRunning in the first.
+//! An IPI has two steps, between which time passes: [`Avic::resolve`] finds the targets, [`Avic::post`] delivers to
+//! them. A CPU model with erratum 1235 reads IsRunning in the first step.
 
 use holdfast_abi::Memory;
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure, LogicalEntry, PhysicalEntry};
@@ -10,11 +10,11 @@ use holdfast_abi::lapic::DeliveryMode;
 
 use super::{Avic, request};
 
-/// Whom an IPI is for, as resolved.
+/// The targets of an IPI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Targets {
     icr: u64,
-    /// The sender, by shorthand.
+    /// Whether the sender is a target, by shorthand or broadcast.
     this: bool,
     others: Others,
 }
@@ -27,43 +27,46 @@ enum Others {
 }
 
 impl Targets {
-    /// The vector.
+    /// Returns the vector.
     pub fn vector(&self) -> u8 {
         self.icr as u8
     }
 
-    /// Whether the sender is among them, by shorthand or broadcast.
+    /// Returns whether the sender is a target, by shorthand or broadcast.
     pub fn include_sender(&self) -> bool {
         self.this
     }
 
-    /// Physical APIC IDs of the others.
+    /// Returns the physical APIC IDs of the other targets.
     pub fn others(&self) -> impl Iterator<Item = u32> {
         self.others.list().iter().map(|&(id, _)| id)
     }
 
-    /// How many they are.
+    /// Returns the number of targets, the sender included.
     pub fn count(&self) -> u32 {
         u32::from(self.this) + self.others.list().len() as u32
     }
 }
 
-/// What came of an IPI.
+/// The outcome of an IPI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IpiOutcome {
-    /// The sender has to look for an interrupt itself.
+    /// Whether the sender must evaluate its own IRR ([`Avic::pending`]).
     pub evaluate: bool,
-    /// How many IRRs were set.
+    /// Number of targets whose IRR was set.
     pub targets: u32,
-    /// The exit, if there is one. The instruction is done.
+    /// The exit, if there is one. The instruction is complete.
     pub exit: Option<IncompleteIpi>,
 }
 
 impl<M: Memory> Avic<'_, M> {
-    /// Finds the targets of `icr`. In which order errors are checked is uncertain; a vector below 16 comes after the kind.
+    /// Finds the targets of `icr`.
+    ///
+    /// The order in which hardware checks for errors is uncertain. Here a vector below 16 is checked after the delivery
+    /// mode.
     ///
     /// # Errors
-    /// The exit; nothing has been delivered.
+    /// Returns the exit if hardware cannot send the IPI. Nothing has been delivered.
     pub fn resolve(&self, icr: u64) -> Result<Targets, IncompleteIpi> {
         let low = icr as u32;
         let fails = |failure, index| Err(IncompleteIpi::new(icr, failure, index));
@@ -106,19 +109,19 @@ impl<M: Memory> Avic<'_, M> {
         Ok(targets)
     }
 
-    /// The valid entry of `id`.
+    /// Returns the entry of physical APIC ID `id`, if it is valid.
     fn target(&self, id: u32) -> Option<PhysicalEntry> {
         let entry = (id <= self.max_index).then(|| self.entry(id))?;
         entry.is_valid().then_some(entry)
     }
 
-    /// All valid entries but the sender's own, known by its page.
+    /// Returns all valid entries but the sender's, which has its own backing page.
     fn all(&self) -> Others {
         let valid = (0..=self.max_index).filter_map(|id| Some((id, self.target(id)?)));
         Others::Many(valid.filter(|(_, entry)| entry.backing_page() != self.page).collect())
     }
 
-    /// The targets of a logical destination.
+    /// Returns the targets of a logical destination.
     fn logical(&self, icr: u64, destination: u32) -> Result<Others, IncompleteIpi> {
         let mut found = Vec::with_capacity(8);
         let mut add = |index: u32, id: Option<u32>| match id.and_then(|id| Some((id, self.target(id)?))) {
@@ -129,7 +132,7 @@ impl<M: Memory> Avic<'_, M> {
             None => Err(IncompleteIpi::new(icr, IpiFailure::InvalidTarget, index)),
         };
         if self.x2apic {
-            // Logical IDs of x2APIC are the physical ones: no table.
+            // Logical IDs in x2APIC mode are derived from the physical IDs. There is no table.
             for bit in (0..16).filter(|bit| destination >> bit & 1 != 0) {
                 let id = (destination >> 16) * 16 + bit;
                 add(id, Some(id))?;
@@ -148,7 +151,7 @@ impl<M: Memory> Avic<'_, M> {
         Ok(Others::Many(found))
     }
 
-    /// The physical ID that entry `index` of the logical table leads to.
+    /// Returns the physical ID in entry `index` of the logical table, if the entry is valid.
     fn logical_id(&self, index: u32) -> Option<u32> {
         let address = self.logical_table + u64::from(index) * LogicalEntry::BYTES;
         let entry = LogicalEntry(self.memory.load32(address).unwrap_or(0));
@@ -156,7 +159,7 @@ impl<M: Memory> Avic<'_, M> {
         exists.then(|| entry.id())
     }
 
-    /// Pages that are not memory stop an IPI before it reaches anybody.
+    /// Returns an error if a target's page is not memory. That stops an IPI before it reaches any target.
     fn check_pages(&self, targets: &Targets) -> Result<(), IncompleteIpi> {
         for &(id, entry) in targets.others.list() {
             if self.memory.load32(entry.backing_page() | u64::from(reg::IRR)).is_none() {
@@ -166,7 +169,7 @@ impl<M: Memory> Avic<'_, M> {
         Ok(())
     }
 
-    /// Delivers to `targets`; `doorbell` is called with the host APIC ID of each that runs.
+    /// Delivers to `targets`. Calls `doorbell` with the host APIC ID of each target that runs.
     pub fn post(&self, targets: &Targets, mut doorbell: impl FnMut(u32)) -> IpiOutcome {
         let vector = targets.icr as u8;
         let mut posted = IpiOutcome::default();
@@ -180,7 +183,7 @@ impl<M: Memory> Avic<'_, M> {
             request(self.memory, entry.backing_page(), vector);
         }
         posted.targets += others.len() as u32;
-        // **IRR first**: pairs with the hypervisor's fence between clearing IsRunning and looking at IRR.
+        // **IRR first**: pairs with the hypervisor's fence between clearing IsRunning and reading IRR.
         self.memory.fence();
         for &(id, before) in others {
             let now = if self.erratum_1235 { before } else { self.entry(id) };

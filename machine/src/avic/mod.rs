@@ -1,14 +1,14 @@
-//! AMD's AVIC as hardware does it: what a guest's LAPIC access turns into, IPIs between vCPUs, virtual interrupts.
+//! The hardware of AMD's AVIC: a guest's LAPIC accesses, IPIs between vCPUs, virtual interrupts.
 //!
-//! Written over [`Memory`], so that the source that runs in the simulator is the one that a model checker explores. Nothing
-//! here waits or takes time: who calls says when each step happens.
+//! It is written over [`Memory`], so the simulator and a model checker run the same source. Nothing here waits or takes
+//! time: the caller decides when each step happens.
 //!
-//! - **IRR first**: a target's IRR bit is set before it is read whether that target runs ([`Avic::post`]). The hypervisor
-//!   clears IsRunning before it looks at IRR; so one of both sees the other.
-//! - **Nobody else's page**: a vCPU reaches only pages that its own VM's tables name.
+//! - **IRR first**: a sender sets the target's IRR bit before it reads whether the target runs ([`Avic::post`]). The
+//!   hypervisor clears IsRunning before it reads IRR. So at least one of the two sees the other's store.
+//! - **Own tables only**: a vCPU reaches only pages that its own VM's tables name.
 //!
-//! Source: AMD64 Architecture Programmer's Manual volume 2, section 15.29; where the manual is silent, or was not at hand, the
-//! text says *uncertain*.
+//! Source: AMD64 Architecture Programmer's Manual volume 2, section 15.29. *Uncertain* marks what the manual leaves
+//! open or what was not verified against it. See docs/spec/interrupts.md, "AVIC tables".
 
 mod access;
 mod interrupt;
@@ -24,16 +24,16 @@ pub(crate) use access::by_msr;
 pub use access::{Access, WriteOutcome, accepts_wrmsr, access};
 pub use ipi::{IpiOutcome, Targets};
 
-/// What a part has of AVIC.
+/// The AVIC features and errata of a CPU model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AvicHardware {
-    /// It can be in x2APIC mode (Zen 4 and later).
+    /// Whether AVIC has an x2APIC mode (Zen 4 and later).
     pub x2avic: bool,
-    /// Erratum 1235 (family 17h): a sender may act on an IsRunning bit that is no longer set.
+    /// Whether the model has erratum 1235 (family 17h): a sender may act on a stale IsRunning bit.
     pub erratum_1235: bool,
 }
 
-/// AVIC of one vCPU, as its VMCB sets it.
+/// AVIC of one vCPU, as its VMCB configures it.
 #[derive(Clone, Copy, Debug)]
 pub struct Avic<'m, M> {
     memory: &'m M,
@@ -46,7 +46,7 @@ pub struct Avic<'m, M> {
 }
 
 impl<'m, M: Memory> Avic<'m, M> {
-    /// AVIC as `vmcb` sets it on a part that has `hardware`; `None` if it is off, or the part has none.
+    /// Returns AVIC as `vmcb` configures it on a CPU model with `hardware`, or `None` if `vmcb` has it off.
     #[inline]
     pub fn new(memory: &'m M, vmcb: &Vmcb, hardware: AvicHardware) -> Option<Avic<'m, M>> {
         if !vmcb.has_avic() {
@@ -63,14 +63,14 @@ impl<'m, M: Memory> Avic<'m, M> {
         })
     }
 
-    /// Whether the guest's LAPIC is in x2APIC mode.
+    /// Returns whether the guest's LAPIC is in x2APIC mode.
     #[inline]
     pub fn is_x2apic(&self) -> bool {
         self.x2apic
     }
 
     fn get(&self, offset: u32) -> u32 {
-        // A backing page that is not memory reads as nothing there.
+        // A backing page that is not memory reads as zeros.
         self.memory.load32(self.page | u64::from(offset)).unwrap_or(0)
     }
 
@@ -84,13 +84,14 @@ impl<'m, M: Memory> Avic<'m, M> {
     }
 }
 
-/// The register and the bit of `vector` in the set of eight registers from `base`, of the page at `page`.
+/// Returns the place of `vector` in the eight registers from offset `base` of the page at `page`: the register's
+/// address and the bit.
 fn bit_of(page: u64, base: u32, vector: u8) -> (u64, u32) {
     let register = base + u32::from(vector) / 32 * 16;
     (page & PAGE_ADDRESS | u64::from(register), 1 << (vector % 32))
 }
 
-/// Pends `vector`, edge-triggered, in the page at `page`; false if that is not memory.
+/// Makes the edge-triggered `vector` pending in the page at `page`. Returns `false` if the page is not memory.
 pub(crate) fn request<M: Memory>(memory: &M, page: u64, vector: u8) -> bool {
     let (irr, bit) = bit_of(page, reg::IRR, vector);
     if memory.set32(irr, bit).is_none() {

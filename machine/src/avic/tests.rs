@@ -1,4 +1,4 @@
-//! The hardware against what the manual says of it, over plain memory.
+//! The hardware compared with its manual, over plain memory.
 
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure, LogicalEntry, PhysicalEntry, Unaccelerated};
 use holdfast_abi::lapic as reg;
@@ -16,7 +16,7 @@ fn page(id: u64) -> u64 {
     PAGES + id * 4096
 }
 
-/// The tables, and the pages of so many vCPUs.
+/// Returns memory with the tables and the backing pages of `pages` vCPUs.
 fn memory(pages: u64) -> Ram {
     Ram::new(move |address| {
         (LOGICAL..PHYSICAL + 0x2000).contains(&address) || (PAGES..PAGES + pages * 4096).contains(&address)
@@ -27,7 +27,7 @@ fn pages(ram: &Ram) -> u64 {
     (0..).take_while(|&id| ram.load32(page(id)).is_some()).count() as u64
 }
 
-/// A VM of `vcpus`, flat, vCPU `n` with logical ID `1 << n`; all run, on host CPUs 16 and up.
+/// Returns the memory of a VM in flat mode whose vCPU `n` has logical ID `1 << n` and runs on host CPU `16 + n`.
 fn vm(vcpus: u64) -> Ram {
     let ram = memory(vcpus);
     for id in 0..vcpus {
@@ -54,7 +54,7 @@ fn avic<'m>(ram: &'m Ram, vmcb: &Vmcb) -> Avic<'m, Ram> {
     Avic::new(ram, vmcb, AvicHardware::default()).expect("it is on")
 }
 
-/// Sends, and says who was rung, who has the vector pending, and the exit.
+/// Sends `icr`. Returns the host CPUs whose doorbells rang, the vCPUs with the vector pending, and the exit.
 fn send(ram: &Ram, sender: u64, icr: u64) -> (Vec<u32>, Vec<u64>, Option<IncompleteIpi>) {
     let vmcb = control(sender, pages(ram) - 1);
     let avic = avic(ram, &vmcb);
@@ -136,7 +136,7 @@ fn an_ipi_to_a_stopped_target_sets_irr_and_exits() {
 }
 
 #[test]
-fn broadcasts_skip_what_is_not_there() {
+fn broadcasts_skip_invalid_entries() {
     let ram = vm(4);
     ram.store64(PHYSICAL + 8, 0);
     let all = to(0xff, 0x40);
@@ -157,11 +157,11 @@ fn logical_destinations_go_through_the_table() {
         send(&ram, 0, to(0b1010, 0x50) | logical),
         (vec![17, 19], vec![1, 3], None)
     );
-    // One bit that leads nowhere stops all.
+    // One bit without a valid entry stops the whole IPI.
     let (rung, pending, exit) = send(&ram, 0, to(0b1_0010, 0x51) | logical);
     assert_eq!((rung, pending), (vec![], vec![]));
     assert_eq!(exit.map(|exit| (exit.id(), exit.index())), Some((2, 4)));
-    // Clusters: number 1, member 0 is entry 4.
+    // Cluster mode: member 0 of cluster 1 is entry 4.
     ram.store32(page(0) + u64::from(reg::DFR), 0x0fff_ffff);
     ram.store32(LOGICAL + 16, LogicalEntry::new(3).0);
     assert_eq!(send(&ram, 0, to(0x11, 0x52) | logical).1, vec![3]);
@@ -169,7 +169,7 @@ fn logical_destinations_go_through_the_table() {
 }
 
 #[test]
-fn what_hardware_cannot_send_exits_with_the_reason() {
+fn ipis_that_hardware_cannot_send_exit_with_the_reason() {
     let ram = vm(2);
     let id = |icr| send(&ram, 0, icr).2.map(|exit| exit.id());
     for mode in 1..8 {
@@ -183,7 +183,7 @@ fn what_hardware_cannot_send_exits_with_the_reason() {
 }
 
 #[test]
-fn the_erratum_acts_on_what_was_running_when_the_target_was_found() {
+fn with_the_erratum_is_running_is_read_when_the_target_is_resolved() {
     let ram = vm(2);
     let vmcb = control(0, 1);
     let part = AvicHardware {
@@ -229,7 +229,7 @@ fn level_interrupts_end_in_software() {
     ram.set32(tmr, bit);
     let exit = Unaccelerated::new(reg::EOI, true, 0x61);
     assert_eq!(avic.write(reg::EOI, 0), WriteOutcome::Exit(exit));
-    assert_eq!(ram.load32(isr), Some(bit), "software clears it");
+    assert_eq!(ram.load32(isr), Some(bit), "only software clears the ISR bit");
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -250,7 +250,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Against sets of vectors: the highest pending one is taken if its class is above the task's and the service's.
+    /// As in a model with sets of vectors, the highest pending one is taken if its class is above those of TPR and of
+    /// ISR.
     #[test]
     fn priorities_are_those_of_the_model(acts in proptest::collection::vec(act(), 0..200)) {
         let ram = vm(1);
@@ -285,7 +286,7 @@ proptest! {
         }
     }
 
-    /// Whatever the guest writes and whatever the tables hold: an exit or nothing, and no page but those of valid entries.
+    /// For any guest writes and any tables: an exit or no effect, and no write to a page but those of valid entries.
     #[test]
     fn nothing_reaches_a_page_that_the_tables_do_not_name(
         icr in any::<u64>(),
@@ -296,7 +297,7 @@ proptest! {
     ) {
         let ram = memory(8);
         let named: Vec<u64> = entries.iter().enumerate().map(|(id, entry)| {
-            // Half of them valid, half of those with a page that exists.
+            // Half of the entries are valid, and half of these have a page that exists.
             let entry = PhysicalEntry(if entry & 1 == 0 { entry & !PAGE_ADDRESS | page(entry >> 13 & 7) } else { *entry });
             ram.store64(PHYSICAL + id as u64 * 8, entry.0);
             if entry.is_valid() { entry.backing_page() } else { 0 }

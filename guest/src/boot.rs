@@ -284,7 +284,7 @@ mod tests {
                 },
             );
             assert_eq!(with, kind, "the host offers all that {kind} needs");
-            let is_paravirtual = kind.name().contains("pv");
+            let is_paravirtual = kind.halts();
             assert_eq!(
                 without != kind,
                 is_paravirtual,

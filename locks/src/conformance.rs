@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::exclusive::Exclusive;
 use crate::guard::SpinLock;
-use crate::kind::{LockKind, with_algorithm};
+use crate::kind::{LockKind, match_kind, with_algorithm};
 use crate::paravirt::Paravirt;
 use crate::platform::{Budget, CpuId, Platform, Word, wait_for};
 use crate::queue::{Nodes, Numa};
@@ -89,12 +89,9 @@ pub fn check<W: World>(world: &W, kind: LockKind) {
             fifo_order::<L, W>(world);
         }
     });
-    match kind {
+    if kind.draws_tickets() {
         // Head and tail a few tickets before they wrap.
-        LockKind::Ticket | LockKind::PvTicket | LockKind::PreemptableTicket => {
-            with_algorithm!(kind, L => ticket_wrap::<L, W>(world, 0xfffc_fffc));
-        }
-        _ => {}
+        with_algorithm!(kind, L => ticket_wrap::<L, W>(world, 0xfffc_fffc));
     }
 }
 

@@ -8,62 +8,104 @@ use crate::platform::{Platform, Word};
 use crate::queue::{Nodes, Numa};
 use crate::raw::RawLock;
 
-/// Defines [`LockKind`] from one table, and `with_algorithm!`, which goes from a kind to its type.
+/// Calls the macro `$callback` with the list of all [`LockKind`]s, which is written here and nowhere else.
+///
+/// The callback gets the caller's own arguments in brackets, then for each kind an identifier for modules and functions,
+/// the name of its type, and its name in results. Tests of every lock, and tables with a row for each, are made this way:
+/// a new lock is in them as soon as it is in this list.
+///
+/// ```
+/// macro_rules! count_locks {
+///     ([] $($module:ident: $kind:ident = $name:literal,)+) => { [$($name),+].len() };
+/// }
+/// let count = holdfast_locks::for_each_lock_kind!(count_locks);
+/// assert_eq!(count, holdfast_locks::LockKind::ALL.len());
+/// ```
+#[macro_export]
+macro_rules! for_each_lock_kind {
+    ($callback:ident $($argument:tt)*) => {
+        $callback! {
+            [$($argument)*]
+            tas: Tas = "tas",
+            ttas: Ttas = "ttas",
+            ticket: Ticket = "ticket",
+            pv_ticket: PvTicket = "pv-ticket",
+            qspin: Qspin = "qspin",
+            pv_qspin: PvQspin = "pv-qspin",
+            unfair_qspin: UnfairQspin = "unfair-qspin",
+            unfair_pv_qspin: UnfairPvQspin = "unfair-pv-qspin",
+            hybrid_pv_qspin: HybridPvQspin = "hybrid-pv-qspin",
+            cna_qspin: CnaQspin = "cna-qspin",
+            preemptable_ticket: PreemptableTicket = "preemptable-ticket",
+        }
+    };
+}
+
+/// Defines [`LockKind`].
 macro_rules! kinds {
-    ($dollar:tt $($kind:ident = $name:literal,)+) => {
-        /// A spinlock algorithm. Every kind works on one word that is zero while free.
+    ([] $($module:ident: $kind:ident = $name:literal,)+) => {
+        /// A spinlock algorithm. Each kind works on one word, which is zero while the lock is free.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum LockKind {
-            $(#[doc = concat!("[`", stringify!($kind), "`](crate::", stringify!($kind), ").")] $kind,)+
+            $(#[doc = concat!("The algorithm [`", stringify!($kind), "`](crate::", stringify!($kind), ").")] $kind,)+
         }
 
         impl LockKind {
             /// Every kind.
             pub const ALL: &[LockKind] = &[$(LockKind::$kind),+];
 
-            /// Its name in results, on the command line and in experiments.
+            /// Returns the kind's name in results, on the command line and in experiments.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(LockKind::$kind => $name,)+
                 }
             }
         }
-
-        /// Evaluates `$body` with `$algorithm` standing for the algorithm that `$which` names.
-        macro_rules! with_algorithm {
-            ($dollar which:expr, $dollar algorithm:ident => $dollar body:expr) => {
-                match $dollar which {
-                    $($crate::LockKind::$kind => {
-                        type $dollar algorithm = $crate::$kind;
-                        $dollar body
-                    })+
-                }
-            };
-        }
-        pub(crate) use with_algorithm;
     };
 }
 
-kinds! {
-    $
-    Tas = "tas",
-    Ttas = "ttas",
-    Ticket = "ticket",
-    PvTicket = "pv-ticket",
-    Qspin = "qspin",
-    PvQspin = "pv-qspin",
-    UnfairQspin = "unfair-qspin",
-    UnfairPvQspin = "unfair-pv-qspin",
-    HybridPvQspin = "hybrid-pv-qspin",
-    CnaQspin = "cna-qspin",
-    PreemptableTicket = "preemptable-ticket",
+for_each_lock_kind!(kinds);
+
+/// Evaluates `$body` with `$algorithm` standing for the type of the kind `$which`.
+macro_rules! with_algorithm {
+    ($which:expr, $algorithm:ident => $body:expr) => {
+        $crate::for_each_lock_kind!(match_kind $which, $algorithm, $body)
+    };
 }
+pub(crate) use with_algorithm;
+
+macro_rules! match_kind {
+    ([$which:expr, $algorithm:ident, $body:expr] $($module:ident: $kind:ident = $name:literal,)+) => {
+        match $which {
+            $($crate::LockKind::$kind => {
+                type $algorithm = $crate::$kind;
+                $body
+            })+
+        }
+    };
+}
+pub(crate) use match_kind;
 
 impl LockKind {
-    /// Whether waiters are served in the order of their arrival, always.
+    /// Returns whether waiters are always served in the order of their arrival.
     pub const fn is_fifo(self) -> bool {
         matches!(self, LockKind::Ticket | LockKind::PvTicket | LockKind::Qspin)
+    }
+
+    /// Returns whether a waiter halts once it has spun for long enough, and the unlocker kicks it.
+    pub const fn halts(self) -> bool {
+        use LockKind::{HybridPvQspin, PvQspin, PvTicket, UnfairPvQspin};
+        matches!(self, PvTicket | PvQspin | UnfairPvQspin | HybridPvQspin)
+    }
+
+    /// Returns whether the word holds tickets, which wrap: bits 0-15 are the ticket being served, bits 16-31 the next one
+    /// to draw. In some of these locks bit 0 is a flag and tickets advance by 2.
+    pub const fn draws_tickets(self) -> bool {
+        matches!(
+            self,
+            LockKind::Ticket | LockKind::PvTicket | LockKind::PreemptableTicket
+        )
     }
 }
 

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 
 use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
 use holdfast_locks::{
-    AllSteps, Budget, CnaQspin, CpuId, Event, ExchangeQspin, Exclusive, Exponential, HybridPvQspin, Interrupts, Narrow,
-    Numerous, NumerousQspin, Paravirt, Platform, PreemptableTicket, PvQspin, Qspin, RawLock, Steps, Tas, Ttas,
-    UnfairPvQspin, UnfairQspin, Wide,
+    AllSteps, Budget, CnaQspin, CpuId, Event, ExchangeQspin, Exclusive, Exponential, HybridPvQspin, Interrupts,
+    LockKind, Narrow, Numerous, NumerousQspin, Paravirt, Platform, PreemptableTicket, PvQspin, Qspin, RawLock, Steps,
+    Tas, Ttas, UnfairPvQspin, UnfairQspin, Wide, for_each_lock_kind,
 };
 
 use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};
-use crate::scenes::{Checked, contention, interrupted_waiter, job, run_in_turn};
+use crate::scenes::{Checked, any, contention, for_each_kind, interrupted_waiter, job, rounds, run_in_turn};
 use crate::steps::{Machine, Setup, StepCpu};
 
 /// Defines a set of steps with one left out.
@@ -33,50 +33,42 @@ without!(NoRetest, RETEST);
 without!(ReleaseFirst, UNLIST_FIRST);
 without!(SplitHalt, ATOMIC_HALT);
 
-/// Each CPU takes the lock `rounds` times.
-fn rounds<L: RawLock<StepCpu> + 'static>(cpus: u32, rounds: u32) -> Vec<(CpuId, Job<StepCpu>)> {
-    let lock = Checked::new(0);
-    let each = |cpu| {
-        let lock = Arc::clone(&lock);
-        (
-            CpuId(cpu),
-            job(move |cpu| (0..rounds).for_each(|_| lock.with::<L>(cpu, || ()))),
-        )
-    };
-    (0..cpus).map(each).collect()
-}
-
 #[test]
 fn no_lost_kick_or_handover_in_any_schedule() {
-    let two = Setup::new(2);
-    every_schedule(two, 4, || contention::<PvQspin>(2, 0)).expect("no schedule hangs");
-    every_schedule(two, 4, || contention::<HybridPvQspin>(2, 0)).expect("no schedule hangs");
-    every_schedule(two, 4, || contention::<UnfairPvQspin>(2, 0)).expect("no schedule hangs");
+    fn every<L: RawLock<StepCpu> + 'static>(name: &str) {
+        every_schedule(Setup::new(2), 4, || contention::<L>(2, 0)).expect(name);
+        every_schedule(Setup::new(3), 2, || contention::<L>(3, 0)).expect(name);
+    }
+    /// A waiter for `Tas` tries again without waiting on the word: a schedule that never switches to the holder never ends.
+    fn waits(kind: LockKind) -> bool {
+        kind != LockKind::Tas
+    }
+    for_each_lock_kind!(for_each_kind waits, every);
     let three = Setup::new(3);
     every_schedule(three, 3, || contention::<Qspin>(3, 0)).expect("no schedule hangs");
     every_schedule(three, 3, || contention::<ExchangeQspin>(3, 0)).expect("no schedule hangs");
     every_schedule(three, 2, || contention::<NumerousQspin>(3, 0)).expect("no schedule hangs");
-    every_schedule(three, 2, || contention::<UnfairQspin>(3, 0)).expect("no schedule hangs");
-    every_schedule(three, 2, || contention::<PvQspin>(3, 0)).expect("no schedule hangs");
-    every_schedule(three, 2, || contention::<HybridPvQspin>(3, 0)).expect("no schedule hangs");
-    every_schedule(three, 2, || contention::<UnfairPvQspin>(3, 0)).expect("no schedule hangs");
 }
 
 #[test]
 fn random_schedules_of_more_cpus_pass() {
-    for (cpus, runs) in [(3, 1500), (5, 500)] {
-        let setup = Setup::new(cpus);
-        random_schedules(setup, runs, || rounds::<Qspin>(cpus, 3)).expect("qspin");
-        random_schedules(setup, runs, || rounds::<PvQspin>(cpus, 3)).expect("pv-qspin");
-        random_schedules(setup, runs, || rounds::<HybridPvQspin>(cpus, 3)).expect("hybrid-pv-qspin");
-        random_schedules(setup, runs, || rounds::<UnfairQspin>(cpus, 3)).expect("unfair-qspin");
-        random_schedules(setup, runs, || rounds::<UnfairPvQspin>(cpus, 3)).expect("unfair-pv-qspin");
-        random_schedules(setup, runs, || rounds::<ExchangeQspin>(cpus, 3)).expect("exchange");
-        random_schedules(setup, runs, || rounds::<NumerousQspin>(cpus, 3)).expect("numerous");
-        let two_nodes = Setup { numa_nodes: 2, ..setup };
-        random_schedules(two_nodes, runs, || rounds::<CnaQspin<1_000_000, 0>>(cpus, 3)).expect("cna-qspin");
-        random_schedules(two_nodes, runs, || rounds::<CnaQspin<50_000, 0>>(cpus, 3)).expect("cna-qspin, flushing");
+    fn random<L: RawLock<StepCpu> + 'static>(name: &str) {
+        random_on::<L>(1, name);
     }
+    fn random_on<L: RawLock<StepCpu> + 'static>(numa_nodes: u32, name: &str) {
+        for (cpus, runs) in [(3, 1500), (5, 500)] {
+            let setup = Setup {
+                numa_nodes,
+                ..Setup::new(cpus)
+            };
+            random_schedules(setup, runs, || rounds::<L>(cpus, 3)).expect(name);
+        }
+    }
+    for_each_lock_kind!(for_each_kind any, random);
+    random::<ExchangeQspin>("exchange-qspin");
+    random::<NumerousQspin>("numerous-qspin");
+    random_on::<CnaQspin<1_000_000, 0>>(2, "cna-qspin");
+    random_on::<CnaQspin<50_000, 0>>(2, "cna-qspin, flushing");
 }
 
 /// Some schedule among `runs` hangs or panics.
@@ -118,10 +110,11 @@ fn interrupted_head<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<StepCpu>
 
 #[test]
 fn interrupted_waiters_are_woken() {
+    fn random<L: RawLock<StepCpu> + 'static>(name: &str) {
+        random_schedules(Setup::new(2), 5000, interrupted_waiter::<L>).expect(name);
+    }
+    for_each_lock_kind!(for_each_kind LockKind::halts, random);
     let two = Setup::new(2);
-    random_schedules(two, 5000, interrupted_waiter::<PvQspin>).expect("no schedule hangs");
-    random_schedules(two, 5000, interrupted_waiter::<HybridPvQspin>).expect("no schedule hangs");
-    random_schedules(two, 5000, interrupted_waiter::<UnfairPvQspin>).expect("no schedule hangs");
     random_schedules(two, 5000, interrupted_head::<PvQspin>).expect("no schedule hangs");
     // Nodes and entries, unlike the ticket lock's record, are not shared with the handler; but the kick is.
     random_schedules(two, 5000, interrupted_head::<PvQspin<Narrow, SplitHalt>>)
@@ -143,11 +136,10 @@ fn with_stray_kicks<L: RawLock<StepCpu> + 'static>(cpus: u32) -> Vec<(CpuId, Job
 
 #[test]
 fn stray_kicks_cost_time_only() {
-    let setup = Setup::new(4);
-    random_schedules(setup, 2000, || with_stray_kicks::<holdfast_locks::PvTicket>(3)).expect("pv-ticket");
-    random_schedules(setup, 2000, || with_stray_kicks::<PvQspin>(3)).expect("pv-qspin");
-    random_schedules(setup, 2000, || with_stray_kicks::<HybridPvQspin>(3)).expect("hybrid-pv-qspin");
-    random_schedules(setup, 2000, || with_stray_kicks::<UnfairPvQspin>(3)).expect("unfair-pv-qspin");
+    fn random<L: RawLock<StepCpu> + 'static>(name: &str) {
+        random_schedules(Setup::new(4), 2000, || with_stray_kicks::<L>(3)).expect(name);
+    }
+    for_each_lock_kind!(for_each_kind LockKind::halts, random);
 }
 
 fn conforms<L: Exclusive<StepCpu> + 'static>(setup: Setup) {

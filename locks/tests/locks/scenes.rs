@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, Platform, RawLock, Word};
+use holdfast_locks::{CpuId, LockKind, Platform, RawLock, Word};
 
 use crate::explore::{Random, RandomWalk};
 use crate::steps::{Machine, Setup, StepCpu, StepWord};
@@ -91,6 +91,34 @@ pub fn equal_tickets<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<StepCpu
         ),
     ]
 }
+
+/// Each CPU takes the lock `times` times.
+pub fn rounds<L: RawLock<StepCpu> + 'static>(cpus: u32, times: u32) -> Vec<(CpuId, Job<StepCpu>)> {
+    let lock = Checked::new(0);
+    let each = |cpu| {
+        let lock = Arc::clone(&lock);
+        (
+            CpuId(cpu),
+            job(move |cpu| (0..times).for_each(|_| lock.with::<L>(cpu, || ()))),
+        )
+    };
+    (0..cpus).map(each).collect()
+}
+
+/// Accepts every kind.
+pub fn any(_: LockKind) -> bool {
+    true
+}
+
+/// Calls the generic function `$check` with the type of each kind for which `$applies` returns true, and the kind's name.
+macro_rules! for_each_kind {
+    ([$applies:expr, $check:ident] $($module:ident: $kind:ident = $name:literal,)+) => {$(
+        if $applies(holdfast_locks::LockKind::$kind) {
+            $check::<holdfast_locks::$kind>($name);
+        }
+    )+};
+}
+pub(crate) use for_each_kind;
 
 /// Runs one schedule: each CPU runs on for as long as it can.
 pub fn run_in_turn(cpus: u32, jobs: Vec<(CpuId, Job<StepCpu>)>) -> Rc<Machine> {

@@ -85,28 +85,38 @@ macro_rules! raw_locks {
     )+};
 }
 
-raw_locks! {
-    /// Test-and-set: every try is an exchange. Spins, unfair.
-    RawTas = Tas;
-    /// Test-and-test-and-set: tries only what looks free. Spins, unfair.
-    RawTtas = Ttas;
-    /// First come, first served. Spins.
-    RawTicket = Ticket;
-    /// First come, first served. Halts.
-    RawPvTicket = PvTicket;
-    /// Ticket order, but who waits for too long may overtake. Spins.
-    RawPreemptableTicket = PreemptableTicket;
-    /// Queued: each waiter spins on a line of its own.
-    RawQspin = Qspin;
-    /// Queued; halts.
-    RawPvQspin = PvQspin;
-    /// Queued, and anybody may overtake. Spins.
-    RawUnfairQspin = UnfairQspin;
-    /// Queued, and anybody may overtake. Halts.
-    RawUnfairPvQspin = UnfairPvQspin;
-    /// Queued, and newcomers may overtake while the head of the queue is not running. Halts. **The one to take** for
-    /// threads, which outnumber their CPUs sooner or later.
-    RawHybrid = HybridPvQspin;
-    /// Queued, and handed to waiters on the same NUMA node first. Spins.
-    RawCnaQspin = CnaQspin;
+/// Calls the macro `$callback` with the list of the raw locks: for each its documentation, its name and its algorithm.
+///
+/// Tests and benchmarks of every raw lock are made this way.
+#[macro_export]
+macro_rules! for_each_raw_lock {
+    ($callback:ident) => {
+        $callback! {
+            /// Test-and-set: every try is an exchange. Spins, unfair.
+            RawTas = Tas;
+            /// Test-and-test-and-set: tries only what looks free. Spins, unfair.
+            RawTtas = Ttas;
+            /// First come, first served. Spins.
+            RawTicket = Ticket;
+            /// First come, first served. Halts.
+            RawPvTicket = PvTicket;
+            /// Ticket order, but who waits for too long may overtake. Spins.
+            RawPreemptableTicket = PreemptableTicket;
+            /// Queued: each waiter spins on a line of its own.
+            RawQspin = Qspin;
+            /// Queued; halts.
+            RawPvQspin = PvQspin;
+            /// Queued, and anybody may overtake. Spins.
+            RawUnfairQspin = UnfairQspin;
+            /// Queued, and anybody may overtake. Halts.
+            RawUnfairPvQspin = UnfairPvQspin;
+            /// Queued, and newcomers may overtake while the head of the queue is not running. Halts. **The one to take** for
+            /// threads, which outnumber their CPUs sooner or later.
+            RawHybrid = HybridPvQspin;
+            /// Queued, and handed to waiters on the same NUMA node first. Spins.
+            RawCnaQspin = CnaQspin;
+        }
+    };
 }
+
+for_each_raw_lock!(raw_locks);

@@ -1,20 +1,10 @@
-//! NUMA-aware queued spinlock: neighbours on different nodes, every head sorts its queue.
+//! The NUMA-aware queued spinlock on two NUMA nodes, where every head sorts its queue.
 
 use holdfast_locks::CnaQspin;
 use holdfast_model::{Bounds, Loom, Setup, scenario};
 
-use crate::loom::{ALL, Lock, few};
+use crate::loom::{Lock, few};
 use crate::support::holds;
-
-suite! { "cna-qspin", CnaQspin<1_000_000, 0>:
-    two_cpus = ALL,
-    two_cpus_twice = few(4),
-    three_cpus = few(3),
-    four_cpus = few(0),
-    try_lock = ALL,
-    freed_at_once = ALL,
-    interrupted_waiter = ALL,
-}
 
 fn two_nodes<L: Lock>(name: &str, cpus: u32, bounds: Bounds) {
     let setup = Setup {

@@ -1,29 +1,9 @@
 //! Are the orderings enough? Few CPUs; every execution, or all with few preemptions.
 
-/// Defines the tests of a lock: one for each scenario, with its bounds.
-macro_rules! suite {
-    ($name:literal, $lock:ty: $($scenario:ident = $bounds:expr,)+) => {
-        $(#[test]
-        fn $scenario() {
-            crate::loom::$scenario::<$lock>($name, $bounds);
-        })+
-    };
-}
-
 mod cna_qspin;
-mod exchange_qspin;
-mod hybrid_pv_qspin;
-mod numerous_qspin;
+mod kinds;
 mod osq;
-mod preemptable_ticket;
-mod pv_qspin;
-mod pv_ticket;
-mod qspin;
-mod tas;
-mod ticket;
-mod ttas;
-mod unfair_pv_qspin;
-mod unfair_qspin;
+mod variants;
 
 use holdfast_locks::RawLock;
 use holdfast_model::{Bounds, Cpu, Loom, Setup, scenario};

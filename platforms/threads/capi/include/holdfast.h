@@ -1,24 +1,26 @@
 /*
  * A Holdfast lock for C programs: mutual exclusion between the threads of one process, in four bytes.
  *
- * The lock is the queued/unfair hybrid: while the head of its queue sleeps, running threads may take the lock past it, for a
- * bounded time; who waits for long sleeps in a futex. It is the one kind that stays fast with more threads than CPUs, and the
- * only kind here: four bytes have no room to remember another.
+ * The lock is the hybrid queued lock: waiting threads queue and sleep in a futex. While the head of the queue sleeps,
+ * running threads may take the lock ahead of it, for a bounded time (about 1 ms). Of the Holdfast locks it is the
+ * one that stays fast when threads outnumber CPUs. The library has no other kind: four bytes leave no room to record
+ * which kind a lock is.
  *
- * Link with libholdfast.a, and -lpthread -ldl -lm. Linux.
+ * Link with libholdfast.a and -lpthread -ldl -lm. Linux only.
  *
- *   - All bytes zero is a free lock. It needs no end: memory that holds a free lock may be reused or freed at once, also by
- *     whoever takes the lock next while the thread that has released it is still on its way out of holdfast_lock_unlock.
- *   - A lock may not be copied while it is held or waited for. It does not work between processes.
- *   - Not recursive: who holds a lock and locks it again waits for ever.
- *   - The thread that has locked unlocks.
- *   - Not from signal handlers.
- *   - After fork, the child may use the locks that no other thread of its parent held.
- *   - Up to 4096 threads can be waiting, or have waited and not ended, at the same time.
+ *   - A zeroed lock is unlocked. It needs no destructor: the memory of an unlocked lock may be reused or freed at once.
+ *     The next holder may free it, too, even if the previous holder has not yet returned from holdfast_lock_unlock.
+ *   - A lock must not be copied while it is held or waited for. It does not work between processes.
+ *   - A lock is not recursive: a thread that locks a lock it already holds waits forever.
+ *   - Only the thread that locked a lock may unlock it.
+ *   - The functions are not async-signal-safe: do not call them in signal handlers.
+ *   - After fork, the child may use every lock that no other thread of the parent held.
+ *   - A thread takes one of 4096 numbers the first time it has to wait, and returns it when it ends.
  *
- * Misuse that is noticed (unlocking a lock that is free, a thread too many, no memory for the queue) ends the process, by
- * abort(), with a message on standard error. Nothing is ever thrown or unwound into the caller. Misuse that is not noticed, such
- * as unlocking what another thread holds, ends the exclusion of that lock.
+ * If the library detects misuse or runs out of resources, it prints a message on standard error and calls abort().
+ * It does so if a lock is unlocked that is not held, if a 4097th thread has to wait, and if there is no memory for the
+ * queue. It cannot detect all misuse: unlocking a lock that another thread holds breaks mutual exclusion.
+ * No function throws, or unwinds into the caller.
  */
 #ifndef HOLDFAST_H
 #define HOLDFAST_H
@@ -30,24 +32,24 @@
 extern "C" {
 #endif
 
-/* A lock. Its content is the library's business. */
+/* A lock. Only the library reads or writes its content. */
 typedef struct holdfast_lock {
     uint32_t holdfast_word;
 } holdfast_lock_t;
 
-/* A free lock: holdfast_lock_t lock = HOLDFAST_LOCK_INIT; */
+/* Initializes an unlocked lock: holdfast_lock_t lock = HOLDFAST_LOCK_INIT; */
 #define HOLDFAST_LOCK_INIT { 0 }
 
-/* Makes a free lock of memory that is not one. Nobody may be using it. */
+/* Initializes the memory at lock as an unlocked lock. No thread may be using the memory as a lock. */
 void holdfast_lock_init(holdfast_lock_t *lock);
 
-/* Waits until the calling thread holds the lock. */
+/* Waits until the calling thread holds the lock. Without contention: one atomic exchange, no system call. */
 void holdfast_lock_lock(holdfast_lock_t *lock);
 
-/* Takes the lock if nobody holds it or waits for it; says whether it has. Never waits. */
+/* Takes the lock if no thread holds it or waits for it. Returns true if the lock was taken. Never waits. */
 bool holdfast_lock_trylock(holdfast_lock_t *lock);
 
-/* Releases the lock, which the calling thread must hold. */
+/* Releases the lock, which the calling thread must hold. Wakes the head of the queue if it sleeps. */
 void holdfast_lock_unlock(holdfast_lock_t *lock);
 
 #ifdef __cplusplus

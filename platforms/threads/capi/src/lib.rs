@@ -1,44 +1,44 @@
-//! What `include/holdfast.h` declares.
+//! The functions that `include/holdfast.h` declares.
 //!
-//! The lock is [`HybridPvQspin`]: threads outnumber their CPUs sooner or later, and no other kind bears it. A choice of kinds at
-//! initialisation would cost a branch in each operation, and room in the word that the queue needs.
+//! The lock is [`HybridPvQspin`]: of all kinds it alone stays fast when threads outnumber CPUs. A choice of kinds at
+//! initialization would cost a branch in each operation and bits of the word, which the queue needs.
 //!
-//! **No unwinding**: an `extern "C"` function that panics ends the process.
+//! **No unwinding**: a panic in an `extern "C"` function aborts the process.
 
 #![expect(unsafe_code, reason = "functions that C calls, on memory that C owns")]
 
 use holdfast_locks::{HybridPvQspin, RawLock};
 use holdfast_threads::{ThisThread, ThreadWord};
 
-/// `holdfast_lock_t`.
+/// The lock, `holdfast_lock_t` in C.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Lock(ThreadWord);
 
 const _: () = assert!(size_of::<Lock>() == 4 && align_of::<Lock>() == 4);
 
-/// Makes a free lock.
+/// Initializes an unlocked lock.
 ///
 /// # Safety
-/// `lock` points to 4 bytes, aligned to 4, that are this call's to write.
+/// `lock` must point to 4 bytes, aligned to 4, that only this call accesses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_lock_init(lock: *mut Lock) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that only this call accesses the memory.
     unsafe { lock.write(Lock(ThreadWord::ZERO)) };
 }
 
 /// Waits until the calling thread holds the lock.
 ///
 /// # Safety
-/// `lock` points to a lock, which stays one for the call's duration.
+/// `lock` must point to a lock, whose memory must stay valid until the call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_lock_lock(lock: *const Lock) {
-    // SAFETY: the caller's promise. Others only access it as this library does, atomically.
+    // SAFETY: the caller promises that it is a lock. Other threads access it only through this library, atomically.
     let lock = unsafe { &*lock };
     <HybridPvQspin>::lock(&ThisThread::new(), &lock.0);
 }
 
-/// Takes the lock if that needs no waiting.
+/// Takes the lock if that needs no waiting. Returns whether the lock was taken.
 ///
 /// # Safety
 /// As for [`holdfast_lock_lock`].
@@ -52,11 +52,11 @@ pub unsafe extern "C" fn holdfast_lock_trylock(lock: *const Lock) -> bool {
 /// Releases the lock.
 ///
 /// # Safety
-/// `lock` points to a lock that the calling thread holds: it stays one until it is released.
+/// `lock` must point to a lock that the calling thread holds. Its memory must stay valid until the lock is released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_lock_unlock(lock: *const Lock) {
-    // SAFETY: as in `holdfast_lock_lock`. Once released it may be gone, and is not used any more: **Word untouched after
-    // release**. (A reference to a type with interior mutability may outlive its memory.)
+    // SAFETY: as in `holdfast_lock_lock`. Once the lock is released its memory may be freed, and is not accessed any more:
+    // **Word untouched after release**. (A reference to a type with interior mutability may outlive its memory.)
     let lock = unsafe { &*lock };
     <HybridPvQspin>::unlock(&ThisThread::new(), &lock.0);
 }

@@ -23,7 +23,7 @@ macro_rules! excludes {
 }
 
 macro_rules! each_excludes {
-    ($($raw:ty)+) => {$(
+    ($($(#[$doc:meta])* $raw:ident = $algorithm:ty;)+) => {$(
         assert_eq!(size_of::<$raw>(), 4);
         excludes!(lock_api, $raw);
         excludes!(lock_api_04, $raw);
@@ -33,10 +33,7 @@ macro_rules! each_excludes {
 #[test]
 fn each_lock_excludes_under_both_versions_in_four_bytes() {
     let _turn = crate::numbers();
-    each_excludes!(
-        RawTas RawTtas RawTicket RawPvTicket RawPreemptableTicket RawQspin RawPvQspin RawUnfairQspin RawUnfairPvQspin RawHybrid
-        RawCnaQspin
-    );
+    for_each_raw_lock!(each_excludes);
 }
 
 /// What is written for one version may be handed to the other: it is the same lock.

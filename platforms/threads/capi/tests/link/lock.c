@@ -72,7 +72,7 @@ static void sleepers_are_woken(void)
     CHECK(count == 2L * PATIENT_ROUNDS);
 }
 
-static void initialised_is_free(void)
+static void initialized_is_free(void)
 {
     holdfast_lock_t made, written = HOLDFAST_LOCK_INIT;
     memset(&made, 0xff, sizeof made);
@@ -172,7 +172,7 @@ static void unlock_of_a_free_lock(void)
 
 int main(void)
 {
-    initialised_is_free();
+    initialized_is_free();
     trylock();
     exclusion();
     sleepers_are_woken();

@@ -1,0 +1,54 @@
+//! Algorithms without a kind of their own: other layouts of the word, other parameters, and the locks kept for comparison.
+
+/// Defines the tests of a variant: one for each scenario, with its bounds.
+macro_rules! suite {
+    ($module:ident: $name:literal, $lock:ty: $($scenario:ident = $bounds:expr,)+) => {
+        mod $module {
+            use holdfast_locks::*;
+
+            use crate::loom::{self, ALL, few};
+
+            $(#[test]
+            fn $scenario() {
+                loom::$scenario::<$lock>($name, $bounds);
+            })+
+        }
+    };
+}
+
+suite! { wide_qspin: "qspin (wide)", Qspin<Wide>:
+    two_cpus = ALL,
+    two_cpus_twice = few(4),
+    three_cpus = few(3),
+}
+
+suite! { exchange_qspin: "exchange-qspin", ExchangeQspin:
+    two_cpus = ALL,
+    two_cpus_twice = few(4),
+    three_cpus = few(3),
+    four_cpus = few(0),
+    try_lock = ALL,
+    freed_at_once = ALL,
+    interrupted_waiter = ALL,
+}
+
+suite! { numerous_qspin: "numerous-qspin", NumerousQspin:
+    two_cpus = ALL,
+    two_cpus_twice = few(4),
+    three_cpus = few(2),
+    four_cpus = few(0),
+    try_lock = ALL,
+    freed_at_once = ALL,
+    interrupted_waiter = few(4),
+}
+
+// Every head sorts its queue.
+suite! { cna_qspin: "cna-qspin (sorts)", CnaQspin<1_000_000, 0>:
+    two_cpus = ALL,
+    two_cpus_twice = few(4),
+    three_cpus = few(3),
+    four_cpus = few(0),
+    try_lock = ALL,
+    freed_at_once = ALL,
+    interrupted_waiter = ALL,
+}

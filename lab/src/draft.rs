@@ -83,38 +83,7 @@ impl DraftVm {
 
     /// Whether the run waits for it.
     pub fn is_measured(&self) -> bool {
-        self.measured.unwrap_or(self.ends())
-    }
-
-    /// Whether its workload counts operations, so that it has a throughput.
-    pub(crate) fn counts_operations(&self) -> bool {
-        matches!(
-            self.boot.workload,
-            Workload::Pgbench(_)
-                | Workload::Contend(_)
-                | Workload::Aim7(_)
-                | Workload::Amqp(_)
-                | Workload::Netperf(_)
-                | Workload::Ipi(_)
-                | Workload::Ebizzy(_)
-        )
-    }
-
-    fn ends(&self) -> bool {
-        match self.boot.workload {
-            Workload::Idle | Workload::Hog(_) => false,
-            Workload::Contend(_)
-            | Workload::Ipi(_)
-            | Workload::Ebizzy(_)
-            | Workload::Hackbench(_)
-            | Workload::Kernbench(_)
-            | Workload::Pgbench(_)
-            | Workload::Aim7(_)
-            | Workload::Amqp(_)
-            | Workload::Tar(_)
-            | Workload::Netperf(_)
-            | Workload::Startup(_) => true,
-        }
+        self.measured.unwrap_or(self.boot.workload.ends())
     }
 
     /// The proximity domain of each vCPU; `None`: it follows the pinning, and the pCPUs of some vCPU are on several sockets.
@@ -152,7 +121,7 @@ impl DraftVm {
             Affinity::Each(sets) => sets,
         };
         let mut boot = self.boot;
-        boot.workload = scaled(boot.workload, scale);
+        boot.workload.scale_work(scale);
         Vm {
             name: self.name,
             vcpus: if self.bare_metal { topology.pcpus() } else { self.vcpus },
@@ -169,66 +138,6 @@ impl DraftVm {
             bare_metal: self.bare_metal,
         }
     }
-}
-
-/// `workload` with `scale` of its work. Rates and sizes stay: only the amount shrinks.
-fn scaled(workload: Workload, scale: f64) -> Workload {
-    match workload {
-        Workload::Kernbench(mut parameters) => {
-            parameters.scale = scale;
-            Workload::Kernbench(parameters)
-        }
-        Workload::Pgbench(mut parameters) => {
-            parameters.transactions = scaled_count(parameters.transactions, scale, parameters.clients);
-            Workload::Pgbench(parameters)
-        }
-        Workload::Contend(mut parameters) => {
-            parameters.calls = scaled_count(parameters.calls, scale, parameters.tasks.unwrap_or(1));
-            parameters.span_ns = parameters.span_ns.map(|ns| (ns as f64 * scale).round() as u64);
-            Workload::Contend(parameters)
-        }
-        Workload::Aim7(mut parameters) => {
-            let wanted = (f64::from(parameters.jobs) * scale).round() as u32;
-            parameters.jobs = wanted.max(1);
-            Workload::Aim7(parameters)
-        }
-        Workload::Ipi(mut parameters) => {
-            parameters.calls = scaled_count(parameters.calls, scale, 1);
-            Workload::Ipi(parameters)
-        }
-        Workload::Ebizzy(mut parameters) => {
-            parameters.records = scaled_count(parameters.records, scale, parameters.threads.unwrap_or(1));
-            Workload::Ebizzy(parameters)
-        }
-        Workload::Hackbench(mut parameters) => {
-            parameters.loops = scaled_count(u64::from(parameters.loops), scale, 1) as u32;
-            Workload::Hackbench(parameters)
-        }
-        Workload::Tar(mut parameters) => {
-            parameters.files = scaled_count(u64::from(parameters.files), scale, 10) as u32;
-            Workload::Tar(parameters)
-        }
-        Workload::Netperf(mut parameters) => {
-            parameters.transactions = scaled_count(parameters.transactions, scale, 1);
-            Workload::Netperf(parameters)
-        }
-        Workload::Startup(mut parameters) => {
-            parameters.devices = scaled_count(u64::from(parameters.devices), scale, 1) as u32;
-            Workload::Startup(parameters)
-        }
-        Workload::Amqp(mut parameters) => {
-            parameters.messages = scaled_count(parameters.messages, scale, 10 * parameters.producers);
-            Workload::Amqp(parameters)
-        }
-        endless @ (Workload::Idle | Workload::Hog(_)) => endless,
-    }
-}
-
-/// `scale` of `count` operations by `tasks`: at least a few for each, or the run would be all beginning and end.
-fn scaled_count(count: u64, scale: f64, tasks: u32) -> u64 {
-    let floor = u64::from(tasks) * 10;
-    let wanted = (count as f64 * scale).round() as u64;
-    wanted.max(floor).min(count.max(floor))
 }
 
 impl Draft {
@@ -300,7 +209,11 @@ impl Draft {
                 expected,
             );
         }
-        for vm in self.vms.iter().filter(|vm| vm.is_measured() && !vm.ends()) {
+        for vm in self
+            .vms
+            .iter()
+            .filter(|vm| vm.is_measured() && !vm.boot.workload.ends())
+        {
             let key = format!("vm.{}.measured", vm.name);
             findings.add(
                 &place(&key),

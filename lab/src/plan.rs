@@ -206,7 +206,7 @@ impl Builder<'_> {
             for vm in draft
                 .vms
                 .iter()
-                .filter(|vm| vm.is_measured() && !vm.counts_operations())
+                .filter(|vm| vm.is_measured() && !vm.boot.workload.counts_operations())
             {
                 let key = format!("vm.{}.workload", vm.name);
                 self.findings.add(

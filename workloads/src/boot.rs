@@ -4,18 +4,7 @@ use holdfast_guest::{ApicOptions, MmapLock, OwnerSpinning};
 use holdfast_locks::LockKind;
 use serde::{Deserialize, Serialize};
 
-use crate::aim7::Aim7;
-use crate::amqp::Amqp;
-use crate::contend::Contend;
-use crate::ebizzy::Ebizzy;
-use crate::hackbench::Hackbench;
-use crate::hog::Hog;
-use crate::ipi::Ipi;
-use crate::kernbench::Kernbench;
-use crate::netperf::Netperf;
-use crate::pgbench::Pgbench;
-use crate::startup::Startup;
-use crate::tar::Tar;
+use crate::workload::Workload;
 
 /// A guest's kernel parameters and what it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,35 +66,4 @@ impl Default for Boot {
             workload: Workload::Idle,
         }
     }
-}
-
-/// A program with its parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Workload {
-    /// Nothing: all CPUs idle.
-    Idle,
-    /// A busy loop on each CPU.
-    Hog(Hog),
-    /// Tasks that contend for one spinlock of the kernel.
-    Contend(Contend),
-    /// Groups of senders and receivers.
-    Hackbench(Hackbench),
-    /// Interrupts between CPUs.
-    Ipi(Ipi),
-    /// Threads that map, touch and unmap.
-    Ebizzy(Ebizzy),
-    /// A kernel build.
-    Kernbench(Kernbench),
-    /// PostgreSQL's benchmark.
-    Pgbench(Pgbench),
-    /// AIM7's disk mix.
-    Aim7(Aim7),
-    /// A message broker with its performance test.
-    Amqp(Amqp),
-    /// Unpacking a compressed archive.
-    Tar(Tar),
-    /// Requests and answers over the network.
-    Netperf(Netperf),
-    /// What drivers and udev do at boot.
-    Startup(Startup),
 }

@@ -1,6 +1,7 @@
 //! Tasks that contend for one spinlock of the kernel: each thinks in user mode, calls a driver, and again. Contention of a
 //! known size, where a study asks how many contenders a lock bears.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,6 +9,7 @@ use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
 use serde::{Deserialize, Serialize};
 
 use crate::stream::Stream;
+use crate::workload::{Load, share_of};
 
 /// Parameters of the contending tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +116,19 @@ impl Contenders {
         self.left
             .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
             .is_ok()
+    }
+}
+
+impl Load for Contend {
+    const COUNTS_OPERATIONS: bool = true;
+
+    fn scale_work(&mut self, share: f64) {
+        self.calls = share_of(self.calls, share, self.tasks.unwrap_or(1));
+        self.span_ns = self.span_ns.map(|ns| libm::round(ns as f64 * share) as u64);
+    }
+
+    fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
+        Box::new(Contenders::new(self, cpus))
     }
 }
 

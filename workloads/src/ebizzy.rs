@@ -4,12 +4,14 @@
 //!
 //! The chunks' size and the loop are ebizzy 0.3's; user times are estimates.
 
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start, Touch};
 use serde::{Deserialize, Serialize};
 
 use crate::stream::Stream;
+use crate::workload::{Load, share_of};
 
 /// Where ebizzy's chunks come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +122,18 @@ impl Searches {
         self.left
             .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
             .is_ok()
+    }
+}
+
+impl Load for Ebizzy {
+    const COUNTS_OPERATIONS: bool = true;
+
+    fn scale_work(&mut self, share: f64) {
+        self.records = share_of(self.records, share, self.threads.unwrap_or(1));
+    }
+
+    fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
+        Box::new(Searches::new(self, cpus))
     }
 }
 

@@ -7,12 +7,14 @@
 //!
 //! **Conserved**: each receiver gets what the senders of its group have sent to it, no more and no less; it asserts that.
 
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
 use serde::{Deserialize, Serialize};
 
 use crate::stream::Stream;
+use crate::workload::{Load, share_of};
 
 /// What messages go through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,6 +222,16 @@ fn around(times: &mut Stream, mean_ns: u64) -> u64 {
 impl Hackbench {
     fn receivers(&self) -> u32 {
         self.groups * self.pairs
+    }
+}
+
+impl Load for Hackbench {
+    fn scale_work(&mut self, share: f64) {
+        self.loops = share_of(u64::from(self.loops), share, 1) as u32;
+    }
+
+    fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
+        Box::new(Messaging::new(self))
     }
 }
 

@@ -1,7 +1,11 @@
 //! CPU hogs: busy loops in user mode.
 
+use alloc::boxed::Box;
+
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
 use serde::{Deserialize, Serialize};
+
+use crate::workload::Load;
 
 /// Parameters of the CPU hogs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +27,16 @@ impl Hogs {
         Hogs {
             count: hog.tasks.unwrap_or(cpus),
         }
+    }
+}
+
+impl Load for Hog {
+    const ENDS: bool = false;
+
+    fn scale_work(&mut self, _: f64) {}
+
+    fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
+        Box::new(Hogs::new(self, cpus))
     }
 }
 

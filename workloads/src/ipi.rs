@@ -1,11 +1,14 @@
 //! Interrupts between CPUs, one call after another: to oneself, to one, to all others, and to all others whose handlers take one
 //! lock. The kernel module of KVM's PV-IPI and IPI-virtualization patches measures the same (Linux commit 4180bf1b655a).
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use holdfast_guest::{Callees, Fork, Function, Limits, Machine, Os, Program, Start};
 use holdfast_locks::CpuId;
 use serde::{Deserialize, Serialize};
+
+use crate::workload::{Load, share_of};
 
 /// Whom each call reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +124,18 @@ fn report_latency<M: Machine>(os: &Os<M>, mut after_ns: Vec<u64>) {
         "ipi_latency_mean_ns",
         after_ns.iter().sum::<u64>() / after_ns.len() as u64,
     );
+}
+
+impl Load for Ipi {
+    const COUNTS_OPERATIONS: bool = true;
+
+    fn scale_work(&mut self, share: f64) {
+        self.calls = share_of(self.calls, share, 1);
+    }
+
+    fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
+        Box::new(Calls::new(self, cpus))
+    }
 }
 
 impl<M: Machine> Program<M> for Calls {

@@ -10,7 +10,7 @@ extern crate alloc;
 
 use alloc::boxed::Box;
 
-use holdfast_guest::{Config, GuestImage, Limits, Machine, Os, Program, Start};
+use holdfast_guest::{Config, GuestImage, Machine};
 
 mod aim7;
 mod amqp;
@@ -27,10 +27,11 @@ mod pgbench;
 mod startup;
 mod stream;
 mod tar;
+mod workload;
 
 pub use aim7::Aim7;
 pub use amqp::Amqp;
-pub use boot::{Boot, Workload};
+pub use boot::Boot;
 pub use contend::Contend;
 pub use ebizzy::{Allocation, Ebizzy};
 pub use hackbench::{Channel, Hackbench};
@@ -44,6 +45,7 @@ pub use pgbench::{Pgbench, Script};
 pub use startup::Startup;
 pub use stream::stream_seed;
 pub use tar::Tar;
+pub use workload::Workload;
 
 /// A kernel with its workload, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
@@ -59,31 +61,6 @@ pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
         wake_wide: boot.wake_wide,
         apic: boot.apic,
     };
-    let program: Box<dyn Program<M>> = match &boot.workload {
-        Workload::Idle => Box::new(Idle),
-        Workload::Hog(hog) => Box::new(hog::Hogs::new(hog, machine.cpus())),
-        Workload::Contend(contend) => Box::new(contend::Contenders::new(contend, machine.cpus())),
-        Workload::Hackbench(hackbench) => Box::new(hackbench::Messaging::new(hackbench)),
-        Workload::Ipi(ipi) => Box::new(ipi::Calls::new(ipi, machine.cpus())),
-        Workload::Ebizzy(ebizzy) => Box::new(ebizzy::Searches::new(ebizzy, machine.cpus())),
-        Workload::Kernbench(kernbench) => Box::new(kernbench::Build::new(kernbench)),
-        Workload::Aim7(aim7) => Box::new(aim7::Disk::new(aim7)),
-        Workload::Pgbench(pgbench) => Box::new(pgbench::Database::new(pgbench)),
-        Workload::Startup(startup) => Box::new(startup::Booting::new(startup, machine.cpus())),
-        Workload::Tar(tar) => Box::new(tar::Extraction::new(tar)),
-        Workload::Netperf(netperf) => Box::new(netperf::Client::new(netperf)),
-        Workload::Amqp(amqp) => Box::new(amqp::Messaging::new(amqp, machine.cpus())),
-    };
+    let program = boot.workload.program(machine.cpus());
     holdfast_guest::image(machine, config, program)
-}
-
-/// Nothing to do.
-struct Idle;
-
-impl<M: Machine> Program<M> for Idle {
-    fn limits(&self) -> Limits {
-        Limits::default()
-    }
-
-    fn run(&self, _: &Os<M>, _: Start) {}
 }

@@ -5,8 +5,12 @@
 //!
 //! **Conserved**: the answer to a request has its number; the program asserts that.
 
+use alloc::boxed::Box;
+
 use holdfast_guest::{Limits, Machine, Os, Program, Start};
 use serde::{Deserialize, Serialize};
+
+use crate::workload::{Load, share_of};
 
 /// Parameters of TCP_RR.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +42,18 @@ impl Client {
         Client {
             parameters: parameters.clone(),
         }
+    }
+}
+
+impl Load for Netperf {
+    const COUNTS_OPERATIONS: bool = true;
+
+    fn scale_work(&mut self, share: f64) {
+        self.transactions = share_of(self.transactions, share, 1);
+    }
+
+    fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
+        Box::new(Client::new(self))
     }
 }
 

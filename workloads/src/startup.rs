@@ -4,12 +4,14 @@
 //! in a guest each access leaves for the emulator in user space. So the lock's holder runs, and works for longer than a
 //! pause loop may last: the case that a handler which only waits for a preempted holder gets wrong.
 
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_guest::{Executable, FileId, Fork, Limits, Machine, Os, Program, Start, Touch};
 use serde::{Deserialize, Serialize};
 
 use crate::stream::Stream;
+use crate::workload::{Load, share_of};
 
 /// Parameters of the boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +133,16 @@ impl Booting {
         os.write(file, 1);
         os.close(file);
         os.rename(FileId(files::DATABASE), file, DEPTH);
+    }
+}
+
+impl Load for Startup {
+    fn scale_work(&mut self, share: f64) {
+        self.devices = share_of(u64::from(self.devices), share, 1) as u32;
+    }
+
+    fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
+        Box::new(Booting::new(self, cpus))
     }
 }
 

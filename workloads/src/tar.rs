@@ -6,10 +6,13 @@
 //!
 //! **Conserved**: what is read from the pipe are the bytes of the archive; tar asserts that.
 
+use alloc::boxed::Box;
+
 use holdfast_guest::{Executable, FileId, Fork, Format, Limits, Machine, Os, Program, Start, Touch};
 use serde::{Deserialize, Serialize};
 
 use crate::stream::Stream;
+use crate::workload::{Load, share_of};
 
 /// Parameters of the extraction. Defaults: linux-4.3.3.tar.xz.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,6 +237,16 @@ impl Extraction {
         os.status();
         os.status();
         os.close(file);
+    }
+}
+
+impl Load for Tar {
+    fn scale_work(&mut self, share: f64) {
+        self.files = share_of(u64::from(self.files), share, 10) as u32;
+    }
+
+    fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
+        Box::new(Extraction::new(self))
     }
 }
 

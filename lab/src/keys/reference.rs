@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use holdfast_host::{HostConfig, VmGroup};
 use holdfast_sim::HostTask;
-use holdfast_workloads::{
-    Aim7, Amqp, Contend, Ebizzy, Hackbench, Hog, Ipi, Kernbench, Netperf, Pgbench, Startup, Tar, Workload,
-};
+use holdfast_workloads::Workload;
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
@@ -81,22 +79,9 @@ fn fresh_vms() -> Vec<DraftVm> {
     };
     let mut grouped = DraftVm::new("");
     grouped.host.group = VmGroup::OwnWithVcpuGroups { shares: 1024 };
-    vec![
-        DraftVm::new(""),
-        grouped,
-        with(Workload::Hog(Hog::default())),
-        with(Workload::Contend(Contend::default())),
-        with(Workload::Ipi(Ipi::default())),
-        with(Workload::Ebizzy(Ebizzy::default())),
-        with(Workload::Kernbench(Kernbench::default())),
-        with(Workload::Pgbench(Pgbench::default())),
-        with(Workload::Aim7(Aim7::default())),
-        with(Workload::Amqp(Amqp::default())),
-        with(Workload::Hackbench(Hackbench::default())),
-        with(Workload::Tar(Tar::default())),
-        with(Workload::Netperf(Netperf::default())),
-        with(Workload::Startup(Startup::default())),
-    ]
+    let mut vms: Vec<DraftVm> = Workload::all().into_iter().map(with).collect();
+    vms.insert(1, grouped);
+    vms
 }
 
 /// A host task that never sleeps.
@@ -232,6 +217,14 @@ mod tests {
         let all = paths.len();
         paths.dedup();
         assert_eq!(paths.len(), all);
+    }
+
+    #[test]
+    fn every_workload_with_parameters_has_keys_under_its_name() {
+        for workload in Workload::all().iter().filter(|workload| **workload != Workload::Idle) {
+            let prefix = format!("vm.*.{}.", workload.name());
+            assert!(KEYS.iter().any(|key| key.path.starts_with(&prefix)), "{prefix}");
+        }
     }
 
     /// Each key with what it holds in each guest, task, or cost.

@@ -8,12 +8,14 @@
 mod job;
 mod mix;
 
+use alloc::boxed::Box;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use holdfast_guest::{FileId, Fork, Format, Limits, Machine, Os, Program, Start};
 
 use crate::stream::Stream;
+use crate::workload::Load;
 use mix::{DIRECTORIES_OF_DISK, FILES_OF_USER, VMAS, deck};
 use serde::{Deserialize, Serialize};
 
@@ -145,6 +147,18 @@ impl Disk {
             semaphores: 1,
             ..Limits::default()
         }
+    }
+}
+
+impl Load for Aim7 {
+    const COUNTS_OPERATIONS: bool = true;
+
+    fn scale_work(&mut self, share: f64) {
+        self.jobs = (libm::round(f64::from(self.jobs) * share) as u32).max(1);
+    }
+
+    fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
+        Box::new(Disk::new(self))
     }
 }
 

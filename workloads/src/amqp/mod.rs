@@ -25,6 +25,8 @@ use heap::Arena;
 use queue::Queue;
 use serde::{Deserialize, Serialize};
 
+use crate::workload::{Load, share_of};
+
 /// Parameters of the AMQP performance test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Amqp {
@@ -190,6 +192,18 @@ impl Amqp {
 fn part(total: u64, index: u32, count: u32) -> u64 {
     let (index, count) = (u64::from(index), u64::from(count));
     total / count + u64::from(index < total % count)
+}
+
+impl Load for Amqp {
+    const COUNTS_OPERATIONS: bool = true;
+
+    fn scale_work(&mut self, share: f64) {
+        self.messages = share_of(self.messages, share, 10 * self.producers);
+    }
+
+    fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
+        Box::new(Messaging::new(self, cpus))
+    }
 }
 
 impl<M: Machine> Program<M> for Messaging<M> {

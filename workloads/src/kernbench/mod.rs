@@ -7,12 +7,15 @@ mod make;
 mod mix;
 mod unit;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use holdfast_guest::{Limits, Machine, Os, Program, Start, UserLock};
 
 use mix::{Mix, files};
 use serde::{Deserialize, Serialize};
+
+use crate::workload::Load;
 
 /// Parameters of kernbench.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,6 +90,16 @@ impl<M: Machine> Build<M> {
             repeat: parameters.repeat,
             pipes: UserLock::new((1..=jobs).rev().collect()),
         }
+    }
+}
+
+impl Load for Kernbench {
+    fn scale_work(&mut self, share: f64) {
+        self.scale = share;
+    }
+
+    fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
+        Box::new(Build::new(self))
     }
 }
 

@@ -18,6 +18,8 @@ use lwlock::LwLock;
 use row::RowLock;
 use serde::{Deserialize, Serialize};
 
+use crate::workload::{Load, share_of};
+
 /// Parameters of pgbench.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pgbench {
@@ -140,6 +142,18 @@ impl<M: Machine> Database<M> {
         }
         os.done(Some(self.parameters.transactions));
         while os.wait().is_some() {}
+    }
+}
+
+impl Load for Pgbench {
+    const COUNTS_OPERATIONS: bool = true;
+
+    fn scale_work(&mut self, share: f64) {
+        self.transactions = share_of(self.transactions, share, self.clients);
+    }
+
+    fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
+        Box::new(Database::new(self))
     }
 }
 

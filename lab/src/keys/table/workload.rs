@@ -1,12 +1,9 @@
 //! Keys of what guests do.
 
-use holdfast_workloads::{
-    Aim7, Allocation, Amqp, Contend, Ebizzy, Format, Hackbench, Hog, Ipi, Kernbench, Netperf, Pgbench, Script, Startup,
-    Tar, Workload,
-};
+use holdfast_workloads::{Allocation, Format, Script, Workload};
 
 use super::{key, number};
-use crate::keys::slot::{Slot, choices};
+use crate::keys::slot::{Choice, Slot, choices};
 use crate::keys::{Key, Target};
 
 choices!(Allocation {
@@ -25,21 +22,27 @@ choices!(Format {
     "xfs" => Format::Xfs,
 });
 
-choices!(Workload {
-    "idle" => Workload::Idle => Workload::Idle,
-    "hog" => Workload::Hog(_) => Workload::Hog(Hog::default()),
-    "contend" => Workload::Contend(_) => Workload::Contend(Contend::default()),
-    "ipi" => Workload::Ipi(_) => Workload::Ipi(Ipi::default()),
-    "ebizzy" => Workload::Ebizzy(_) => Workload::Ebizzy(Ebizzy::default()),
-    "kernbench" => Workload::Kernbench(_) => Workload::Kernbench(Kernbench::default()),
-    "pgbench" => Workload::Pgbench(_) => Workload::Pgbench(Pgbench::default()),
-    "aim7" => Workload::Aim7(_) => Workload::Aim7(Aim7::default()),
-    "amqp" => Workload::Amqp(_) => Workload::Amqp(Amqp::default()),
-    "hackbench" => Workload::Hackbench(_) => Workload::Hackbench(Hackbench::default()),
-    "tar" => Workload::Tar(_) => Workload::Tar(Tar::default()),
-    "netperf" => Workload::Netperf(_) => Workload::Netperf(Netperf::default()),
-    "boot" => Workload::Startup(_) => Workload::Startup(Startup::default()),
-});
+// Not by `choices!`: the workloads name themselves.
+impl Choice for Workload {
+    fn names(&self) -> Vec<&'static str> {
+        Workload::all().iter().map(Workload::name).collect()
+    }
+
+    fn name(&self) -> &'static str {
+        Workload::name(self)
+    }
+
+    fn choose(&mut self, name: &str) -> bool {
+        // A workload that is chosen already keeps its parameters.
+        if Workload::name(self) != name {
+            let Some(chosen) = Workload::all().into_iter().find(|workload| workload.name() == name) else {
+                return false;
+            };
+            *self = chosen;
+        }
+        true
+    }
+}
 
 /// What a guest runs.
 pub(super) static WORKLOAD: &[Key] = &[

@@ -7,11 +7,7 @@ use super::*;
 
 #[test]
 fn orders_survive_the_journey() {
-    for workload in [
-        holdfast_workloads::Workload::Idle,
-        holdfast_workloads::Workload::Kernbench(holdfast_workloads::Kernbench::default()),
-        holdfast_workloads::Workload::Contend(holdfast_workloads::Contend::default()),
-    ] {
+    for workload in holdfast_workloads::Workload::all() {
         let orders = Orders {
             cpus: 3,
             heap: 0x40_0000,

@@ -1,0 +1,129 @@
+//! The one list of workloads, and what each must say of itself.
+//!
+//! A new workload is a file with its parameters, which implement [`Load`], and a line of the list below.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use holdfast_guest::{Limits, Machine, Os, Program, Start};
+use serde::{Deserialize, Serialize};
+
+/// Parameters of a workload.
+pub(crate) trait Load: Default {
+    /// Whether the program ends by itself.
+    const ENDS: bool = true;
+    /// Whether the program counts operations, so that it has a throughput.
+    const COUNTS_OPERATIONS: bool = false;
+
+    /// Reduces the amount of work to `share` of it. Rates and sizes stay.
+    fn scale_work(&mut self, share: f64);
+
+    /// The program, for a machine of `cpus`.
+    fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>>;
+}
+
+/// Returns `share` of `count` operations by `tasks`, but at least ten for each task: a shorter run is all beginning and end.
+pub(crate) fn share_of(count: u64, share: f64, tasks: u32) -> u64 {
+    let floor = u64::from(tasks) * 10;
+    let wanted = libm::round(count as f64 * share) as u64;
+    wanted.max(floor).min(count.max(floor))
+}
+
+/// Defines [`Workload`].
+macro_rules! workloads {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
+        /// A program with its parameters.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub enum Workload {
+            /// Nothing: all CPUs are idle.
+            Idle,
+            $($(#[$doc])* $variant(crate::$variant),)+
+        }
+
+        impl Workload {
+            /// Every workload, with its default parameters.
+            pub fn all() -> Vec<Workload> {
+                vec![Workload::Idle, $(Workload::$variant(crate::$variant::default()),)+]
+            }
+
+            /// Returns its name in experiments and results.
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    Workload::Idle => "idle",
+                    $(Workload::$variant(_) => $name,)+
+                }
+            }
+
+            /// Returns whether the program ends by itself.
+            pub const fn ends(&self) -> bool {
+                match self {
+                    Workload::Idle => false,
+                    $(Workload::$variant(_) => <crate::$variant as Load>::ENDS,)+
+                }
+            }
+
+            /// Returns whether the program counts operations, so that it has a throughput.
+            pub const fn counts_operations(&self) -> bool {
+                match self {
+                    Workload::Idle => false,
+                    $(Workload::$variant(_) => <crate::$variant as Load>::COUNTS_OPERATIONS,)+
+                }
+            }
+
+            /// Reduces the amount of work to `share` of it. Rates and sizes stay.
+            pub fn scale_work(&mut self, share: f64) {
+                match self {
+                    Workload::Idle => {}
+                    $(Workload::$variant(parameters) => parameters.scale_work(share),)+
+                }
+            }
+
+            /// The program, for a machine of `cpus`.
+            pub(crate) fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
+                match self {
+                    Workload::Idle => Box::new(Idle),
+                    $(Workload::$variant(parameters) => parameters.program(cpus),)+
+                }
+            }
+        }
+    };
+}
+
+workloads! {
+    /// A busy loop on each CPU.
+    Hog = "hog",
+    /// Tasks that contend for one spinlock of the kernel.
+    Contend = "contend",
+    /// Interrupts between CPUs.
+    Ipi = "ipi",
+    /// Threads that map, touch and unmap.
+    Ebizzy = "ebizzy",
+    /// A kernel build.
+    Kernbench = "kernbench",
+    /// PostgreSQL's benchmark.
+    Pgbench = "pgbench",
+    /// AIM7's disk mix.
+    Aim7 = "aim7",
+    /// A message broker with its performance test.
+    Amqp = "amqp",
+    /// Groups of senders and receivers.
+    Hackbench = "hackbench",
+    /// Unpacking a compressed archive.
+    Tar = "tar",
+    /// Requests and answers over the network.
+    Netperf = "netperf",
+    /// What drivers and udev do at boot.
+    Startup = "boot",
+}
+
+/// A program that does nothing.
+struct Idle;
+
+impl<M: Machine> Program<M> for Idle {
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
+    fn run(&self, _: &Os<M>, _: Start) {}
+}

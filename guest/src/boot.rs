@@ -1,4 +1,4 @@
-//! Booting: features, the lock's choice, each CPU's start, the idle loop.
+//! Booting: the host's features, the choice of the lock, each CPU's start, and the idle loop.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -7,17 +7,53 @@ use holdfast_abi::{cpuid, msr};
 use holdfast_locks::{Budget, CpuId, Environment, LockKind, Paravirt, Platform, Selection, select};
 
 use crate::class::Event;
-use crate::handle::OwnedKernel;
-use crate::kernel::{Assists, Config, Kernel, OnCpu};
+use crate::config::{Assists, Config};
+use crate::cpu::{Chosen, System, ThisCpu};
+use crate::handle::{KernelRef, OwnedKernel};
+use crate::ids::TaskId;
+use crate::kernel::Kernel;
 use crate::machine::{Cpu, GuestImage, Machine, Mode};
+use crate::os::Os;
 use crate::program::Program;
-use crate::{apic, costs, interrupt, process, sched, time};
+use crate::sched::{OnCpu, TaskHooks};
+use crate::{costs, interrupt, sched};
 
-/// A kernel with its program, ready to boot on `machine`.
+/// Makes a kernel with its program, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, config: Config, program: Box<dyn Program<M>>) -> Box<dyn GuestImage> {
-    Box::new(Image {
-        kernel: OwnedKernel::new(Kernel::new(machine, config, program)),
-    })
+    let kernel = OwnedKernel::new(Kernel::new(machine, config, &program.limits()));
+    let running = Running {
+        kernel: kernel.reference(),
+        program,
+    };
+    kernel.sched.set_hooks(Box::new(running));
+    Box::new(Image { kernel })
+}
+
+/// The kernel and the program that its tasks run.
+struct Running<M: Machine> {
+    kernel: KernelRef<M>,
+    program: Box<dyn Program<M>>,
+}
+
+impl<M: Machine> TaskHooks<M> for Running<M> {
+    fn body(&self, id: TaskId) -> Box<dyn FnOnce()> {
+        let kernel = self.kernel;
+        Box::new(move || kernel.sched.hooks().run(id))
+    }
+
+    fn run(&self, id: TaskId) {
+        let kernel = self.kernel;
+        let os = Os::new(kernel);
+        sched::finish(&kernel.sched, id);
+        loop {
+            self.program.run(&os, kernel.processes.start_of(id));
+            kernel.processes.exit(&kernel.services());
+        }
+    }
+
+    fn left_dead(&self, on: &OnCpu<'_, M>, id: TaskId) {
+        self.kernel.processes.put_task(on, &self.kernel.memory, id);
+    }
 }
 
 struct Image<M: Machine> {
@@ -28,13 +64,10 @@ impl<M: Machine> GuestImage for Image<M> {
     fn boot(&self, cpu: CpuId) -> ! {
         let kernel: &Kernel<M> = &self.kernel;
         let on = kernel.on_cpu();
-        assert_eq!(on.index, cpu.0, "cpu {} boots as cpu {}", on.index, cpu.0);
-        kernel
-            .tasks
-            .get(on.current())
-            .ensure_context(|| kernel.machine.empty_context());
+        assert_eq!(on.id, cpu, "cpu {} boots as cpu {}", on.id.0, cpu.0);
+        on.current_task().ensure_context(|| kernel.machine().empty_context());
         on.execute(Mode::Kernel);
-        start(&on);
+        start(kernel, &on);
         idle(kernel)
     }
 
@@ -47,19 +80,19 @@ impl<M: Machine> GuestImage for Image<M> {
     }
 }
 
-/// What the hypervisor offers.
+/// The features that the hypervisor offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Features {
-    /// There is one.
+    /// There is a hypervisor.
     hypervisor: bool,
-    /// EAX of the feature leaf; 0 unless the hypervisor is KVM.
+    /// EAX of the feature leaf. 0 unless the hypervisor is KVM.
     kvm: u32,
-    /// EDX of it.
+    /// EDX of the feature leaf.
     hints: u32,
 }
 
 impl Features {
-    fn read<M: Machine>(on: &OnCpu<'_, M>) -> Features {
+    fn read<M: Machine>(on: &ThisCpu<'_, M>) -> Features {
         if on.cpu.cpuid(cpuid::FEATURES)[2] & cpuid::HYPERVISOR == 0 {
             return Features::default();
         }
@@ -118,86 +151,100 @@ pub fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
     }
 }
 
-fn environment<M: Machine>(on: &OnCpu<'_, M>) -> Environment {
+fn environment<M: Machine>(on: &ThisCpu<'_, M>) -> Environment {
     let features = Features::read(on);
     Environment {
         hypervisor: features.hypervisor,
         pv_unhalt: features.offers(cpuid::KVM_FEATURE_PV_UNHALT),
         realtime_hint: features.hints & cpuid::KVM_HINTS_REALTIME != 0,
-        cpus: on.kernel.machine.cpus(),
-        nopvspin: on.kernel.config.nopvspin,
+        cpus: on.system.cpu_count(),
+        nopvspin: on.system.config.nopvspin,
     }
 }
 
-/// Without its records nobody knows who is preempted.
-fn assists<M: Machine>(kernel: &Kernel<M>, features: Features) -> Assists {
-    let mut assists = features.assists(kernel.machine.cpus());
-    assists.flushes &= !kernel.config.no_steal_acc;
+/// The assists that this kernel uses. Without steal-time records it does not know which vCPUs are preempted.
+fn assists<M: Machine>(system: &System<M>, features: Features) -> Assists {
+    let mut assists = features.assists(system.cpu_count());
+    assists.flushes &= !system.config.no_steal_acc;
     assists
 }
 
 /// Brings this CPU up. Interrupts are masked.
-fn start<M: Machine>(on: &OnCpu<'_, M>) {
-    let kernel = on.kernel;
-    on.cpu.join_node(kernel.numa.node_of(on.index));
-    if on.index == 0 {
-        kernel.choose_lock(choose_lock(kernel.config.lock, environment(on)));
-        kernel.choose_assists(assists(kernel, Features::read(on)));
+fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
+    let system = on.system;
+    on.cpu.join_node(system.numa.node_of(on.id));
+    if on.id == CpuId(0) {
+        let lock = choose_lock(system.config.lock, environment(on));
+        let assists = assists(system, Features::read(on));
+        system.choose(Chosen {
+            lock,
+            assists,
+            ..system.chosen()
+        });
         // ORDERING: Release pairs with the Acquire of the CPUs that wait for it below.
         on.cpu.store(&kernel.booted, 1, Release);
     } else {
         let ready = on
             .cpu
             .wait_until(&kernel.booted, Budget::UNBOUNDED, Acquire, |booted| booted != 0);
-        assert!(ready.is_ok(), "an unbounded wait gave up");
+        assert!(ready.is_ok(), "an unbounded wait for cpu 0 ended early");
         on.cpu.fetch_add(&kernel.booted, 1, Release);
     }
+    register_with_host(on);
+    // For a kernel on the machine itself, the host has the tick and the interrupt controller.
+    if system.machine.threads().is_none() {
+        let nox2apic = system.config.apic.nox2apic;
+        on.local.apic.enable(&on.cpu, on.id, system.cpu_count(), nox2apic);
+        kernel.time.start_tick(on);
+    }
+    on.local.online.set(1);
+    if on.id == CpuId(0) {
+        start_others(kernel, on);
+        kernel.processes.create_first(on);
+    }
+}
+
+/// Registers what this CPU shares with the host: the paravirtual EOI word, and the steal-time record.
+fn register_with_host<M: Machine>(on: &ThisCpu<'_, M>) {
+    let system = on.system;
     let features = Features::read(on);
     if features.offers(cpuid::KVM_FEATURE_PV_EOI)
         && let Some(address) = on.cpu.pv_eoi_address()
     {
-        on.cpu.wrmsr(msr::PV_EOI, address | msr::PV_EOI_ENABLE);
-        on.local.timer.pv_eoi.set(1);
+        on.local.apic.enable_pv_eoi(&on.cpu, address);
     }
-    if features.offers(cpuid::KVM_FEATURE_STEAL_TIME) && !kernel.config.no_steal_acc {
-        let address = on.cpu.steal_time_address(CpuId(on.index));
+    if features.offers(cpuid::KVM_FEATURE_STEAL_TIME) && !system.config.no_steal_acc {
+        let address = on.cpu.steal_time_address(on.id);
         on.cpu.wrmsr(msr::STEAL_TIME, address | msr::STEAL_TIME_ENABLE);
-        // `kvm_spinlock_init` gave `vcpu_is_preempted` its body where it had chosen paravirtual locks, and only there (until 5.17 or
-        // so; later kernels do so wherever there is a record).
-        let paravirtual = select(environment(on)) == Selection::Paravirtual;
-        kernel.sees_preempted.set(paravirtual);
-    }
-    // The scheduler beneath has the tick, and its kernel the interrupt controller.
-    if kernel.machine.threads().is_none() {
-        apic::enable(on);
-        time::start_tick(on);
-    }
-    on.local.online.set(1);
-    if on.index == 0 {
-        start_others(on);
-        process::create_first(on);
+        // `kvm_spinlock_init` implemented `vcpu_is_preempted` only where it had chosen paravirtual locks (until about
+        // 5.17). Later kernels implement it wherever there is a steal-time record.
+        let sees_preempted = select(environment(on)) == Selection::Paravirtual;
+        system.choose(Chosen {
+            sees_preempted,
+            ..system.chosen()
+        });
     }
 }
 
-/// CPU 0 starts the others, one after another, unless the machine does.
-fn start_others<M: Machine>(on: &OnCpu<'_, M>) {
-    let machine = &on.kernel.machine;
+/// Starts the other CPUs from CPU 0, one after another, unless the machine does.
+fn start_others<M: Machine>(kernel: &Kernel<M>, on: &ThisCpu<'_, M>) {
+    let machine = &on.system.machine;
     let Some(page) = machine.startup_page().filter(|_| machine.threads().is_none()) else {
         return;
     };
     for target in 1..machine.cpus() {
-        apic::start_cpu(on, target, page);
+        on.local.apic.start_cpu(&on.cpu, CpuId(target), page);
         // ORDERING: Acquire pairs with the Release of the CPU that comes up.
         let up = on
             .cpu
-            .wait_until(&on.kernel.booted, Budget::UNBOUNDED, Acquire, |booted| booted > target);
-        assert!(up.is_ok(), "an unbounded wait gave up");
+            .wait_until(&kernel.booted, Budget::UNBOUNDED, Acquire, |booted| booted > target);
+        assert!(up.is_ok(), "an unbounded wait for cpu {target} ended early");
     }
 }
 
-/// The idle task's life.
+/// The idle loop.
 fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
-    if let Some(threads) = kernel.machine.threads() {
+    if let Some(threads) = kernel.machine().threads() {
         kernel.on_cpu().execute(Mode::Idle);
         loop {
             threads.idle();
@@ -208,16 +255,16 @@ fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
         on.cpu.irq_disable();
         on.work(costs::IDLE);
         on.execute(Mode::Idle);
-        // Checked with interrupts masked, and `sti; hlt` is one step: an IPI that sets it ends the halt.
+        // Checked with interrupts masked. `sti; hlt` is one step, so an IPI that sets the flag ends the halt.
         while on.local.need_resched.get() == 0 {
-            time::enter_idle(&on);
+            kernel.time.enter_idle(&on);
             on.local.count(Event::Halts);
             on.cpu.halt_unmasked();
         }
         on.execute(Mode::Kernel);
-        time::leave_idle(&on);
+        kernel.time.leave_idle(&on);
         on.cpu.irq_enable();
-        sched::schedule(kernel);
+        sched::schedule(&kernel.sched);
     }
 }
 

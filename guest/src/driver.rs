@@ -1,10 +1,10 @@
-//! Drivers: kernel services that one spinlock each serialises, and nothing else. Where a study wants contention of a known
-//! size, this is it; Linux's `locktorture` module does the same.
+//! Drivers: kernel services that each hold one spinlock for a given time. Studies use them for contention of a known size,
+//! as Linux's `locktorture` module does.
 
 use alloc::boxed::Box;
 
 use crate::class::LockClass;
-use crate::kernel::OnCpu;
+use crate::cpu::ThisCpu;
 use crate::machine::Machine;
 use crate::sync::SpinLock;
 
@@ -19,13 +19,13 @@ impl<M: Machine> Drivers<M> {
             calls: (0..count).map(|_| SpinLock::new(LockClass::Driver, 0)).collect(),
         }
     }
-}
 
-/// A call of `driver` that works for `held_ns` nanoseconds under its lock. Returns how many calls came before.
-pub(crate) fn call<M: Machine>(on: &OnCpu<'_, M>, driver: u32, held_ns: u64) -> u64 {
-    let mut calls = on.kernel.drivers.calls[driver as usize].lock(on);
-    on.work(held_ns);
-    let before = *calls;
-    *calls = before + 1;
-    before
+    /// Calls `driver`, which works for `held_ns` nanoseconds under its lock. Returns the number of earlier calls.
+    pub(crate) fn call(&self, on: &ThisCpu<'_, M>, driver: u32, held_ns: u64) -> u64 {
+        let mut calls = self.calls[driver as usize].lock(on);
+        on.work(held_ns);
+        let before = *calls;
+        *calls = before + 1;
+        before
+    }
 }

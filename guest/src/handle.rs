@@ -1,7 +1,7 @@
-//! Who owns the kernel, and how its flows of control find it.
+//! The kernel's owner, and how its flows of control refer to it.
 //!
-//! A task's stack is never unwound, so nothing that lives there may own a share of the kernel: it would never be given
-//! back. The image owns the kernel; flows hold a [`KernelRef`].
+//! A task's stack is never unwound, so a share of the kernel that it owned would never be released. The image owns the
+//! kernel, and flows of control hold a [`KernelRef`].
 
 #![expect(
     unsafe_code,
@@ -15,17 +15,20 @@ use core::ptr::NonNull;
 use crate::kernel::Kernel;
 use crate::machine::Machine;
 
-/// The one owner of a kernel.
+/// The only owner of a kernel.
 pub(crate) struct OwnedKernel<M: Machine>(NonNull<Kernel<M>>);
 
-/// The kernel, as a flow of control that it started holds it.
+/// A reference to the kernel for the flows of control that it starts.
 pub(crate) struct KernelRef<M: Machine>(NonNull<Kernel<M>>);
 
 impl<M: Machine> OwnedKernel<M> {
     pub(crate) fn new(kernel: Kernel<M>) -> Self {
-        let owned = OwnedKernel(NonNull::from(Box::leak(Box::new(kernel))));
-        owned.introduce(KernelRef(owned.0));
-        owned
+        OwnedKernel(NonNull::from(Box::leak(Box::new(kernel))))
+    }
+
+    /// A reference for the kernel itself and its flows of control, which must not be used elsewhere.
+    pub(crate) fn reference(&self) -> KernelRef<M> {
+        KernelRef(self.0)
     }
 }
 
@@ -33,15 +36,15 @@ impl<M: Machine> Deref for OwnedKernel<M> {
     type Target = Kernel<M>;
 
     fn deref(&self) -> &Kernel<M> {
-        // SAFETY: made from a leaked box, freed by nobody but `drop`; only shared references are ever made.
+        // SAFETY: the pointer is to a leaked box that only `drop` frees. Only shared references are ever made.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl<M: Machine> Drop for OwnedKernel<M> {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from a leaked box and this is its only owner. The flows that hold a `KernelRef` run
-        // no more: `Machine` promises that no context continues once its image is dropped.
+        // SAFETY: the pointer came from a leaked box and this is its only owner. The flows that hold a `KernelRef` no
+        // longer run: `Machine` promises that no context continues once its image is dropped.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -59,8 +62,8 @@ impl<M: Machine> Deref for KernelRef<M> {
 
     #[inline(always)]
     fn deref(&self) -> &Kernel<M> {
-        // SAFETY: held by the kernel itself and by its flows of control only, and these run only while the image, which
-        // owns the kernel, is alive (`Machine`'s contract).
+        // SAFETY: only the kernel itself and its flows of control hold a reference. They run only while the image, which
+        // owns the kernel, exists (`Machine`'s contract).
         unsafe { self.0.as_ref() }
     }
 }

@@ -1,11 +1,13 @@
-//! Interrupt entry and exit.
+//! Interrupt entry, dispatch and exit.
 
-use crate::kernel::{Kernel, OnCpu};
+use crate::apic;
+use crate::costs;
+use crate::kernel::Kernel;
 use crate::machine::{Cpu, Machine, Mode};
-use crate::sched;
-use crate::{apic, costs, net, smp, time};
+use crate::sched::{self, OnCpu};
+use crate::smp::Call;
 
-/// Handles `vector` on the stack of what it interrupted. Interrupts are masked, and will be enabled on return.
+/// Handles `vector` on the stack of the interrupted flow. Interrupts are masked, and will be enabled on return.
 pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
     let on = kernel.on_cpu();
     let from_user = on.local.is_in(Mode::User);
@@ -14,19 +16,19 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
         on.execute(Mode::Kernel);
     }
     on.local.interrupts.add(1);
-    apic::end_of_interrupt(&on);
+    on.end_of_interrupt();
     on.work(costs::IPI_HANDLER);
     match vector {
-        apic::TIMER_VECTOR => time::interrupt(&on),
+        apic::TIMER_VECTOR => kernel.time.interrupt(&on),
         apic::RESCHEDULE_VECTOR => sched::reschedule_ipi(&on),
-        apic::CALL_VECTOR => smp::call_ipi(&on),
-        apic::NETWORK_VECTOR => net::interrupt(&on),
-        // Spurious or unknown: acknowledged, as Linux does.
+        apic::CALL_VECTOR => kernel.calls.answer(&on, |call| do_call(kernel, &on, call)),
+        apic::NETWORK_VECTOR => kernel.net.interrupt(&on),
+        // Spurious or unknown vectors are only acknowledged, as in Linux.
         _ => {}
     }
     on.local.interrupts.sub(1);
     if on.local.interrupts.get() == 0 {
-        softirq(&on, vector);
+        softirq(kernel, &on, vector);
     }
     if from_user {
         return_to_user(kernel);
@@ -35,34 +37,48 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
     }
 }
 
-/// The scheduler beneath wants the CPU of the task that executes the caller in user mode. Interrupts are masked.
+/// Does `call` of another CPU.
+fn do_call<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, call: Call) {
+    match call {
+        Call::FlushSpace(space) => kernel.sched.tlbs.flush_here(on, space),
+        Call::Execute(function) => {
+            if let Some((driver, held_ns)) = function.driver {
+                kernel.drivers.call(on, driver, held_ns);
+            }
+        }
+    }
+}
+
+/// Gives up the CPU of the caller's task, which is in user mode, because the host's scheduler wants the CPU. Interrupts
+/// are masked.
 pub(crate) fn preempt<M: Machine>(kernel: &Kernel<M>) {
     kernel.on_cpu().execute(Mode::Kernel);
     return_to_user(kernel);
 }
 
-/// What an interrupt leaves for when interrupts are enabled again. The handler's own depth keeps it from nesting.
-fn softirq<M: Machine>(on: &OnCpu<'_, M>, vector: u8) {
-    let kicked = on.local.balance_kick.get() != 0;
+/// Does the work that an interrupt defers until interrupts are enabled again. The handler's depth prevents nesting.
+fn softirq<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, vector: u8) {
+    let balance_kick = &on.queue().balance_kick;
+    let kicked = balance_kick.get() != 0;
     let due = vector == apic::TIMER_VECTOR && sched::wants_balance(on);
     if kicked || due {
-        on.local.balance_kick.set(0);
+        balance_kick.set(0);
         on.local.interrupts.add(1);
         on.cpu.irq_enable();
         sched::balance_others(on);
         on.cpu.irq_disable();
         on.local.interrupts.sub(1);
     }
-    while net::take_pending(on) {
+    while kernel.net.take_pending() {
         on.local.interrupts.add(1);
         on.cpu.irq_enable();
-        net::poll(on);
+        kernel.net.poll(on, &kernel.memory);
         on.cpu.irq_disable();
         on.local.interrupts.sub(1);
     }
 }
 
-/// Calls the scheduler until it has nothing better, then continues in user mode, maybe on another CPU.
+/// Calls the scheduler until it no longer wants the CPU, then continues in user mode, maybe on another CPU.
 fn return_to_user<M: Machine>(kernel: &Kernel<M>) {
     loop {
         let on = kernel.on_cpu();
@@ -70,7 +86,7 @@ fn return_to_user<M: Machine>(kernel: &Kernel<M>) {
             on.execute(Mode::User);
             return;
         }
-        sched::schedule(kernel);
+        sched::schedule(&kernel.sched);
         kernel.on_cpu().cpu.irq_disable();
     }
 }

@@ -1,30 +1,15 @@
-//! Interrupts for several CPUs: by hypercall, shorthand, logical destination or one by one, as Linux chooses.
+//! Sending interrupts to CPUs: by hypercall, shorthand, logical destination or one by one, as Linux chooses.
 //!
-//! - **Exactly the named**: each CPU of the set gets the vector once, and nobody else does.
+//! - **Exactly the named CPUs**: each CPU of the set gets the vector once, and no other CPU gets it.
 
 use holdfast_abi::{hypercall, lapic};
-use holdfast_locks::Interrupts;
-use serde::{Deserialize, Serialize};
+use holdfast_locks::{CpuId, Interrupts};
 
-use crate::apic;
-use crate::kernel::OnCpu;
+use crate::apic::{CALL_VECTOR, is_flat};
+use crate::cpu::ThisCpu;
 use crate::machine::{Cpu, Machine};
 use crate::mask::CpuMask;
 
-/// How this kernel uses its APIC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApicOptions {
-    /// `nox2apic`: memory-mapped registers even where CPUID offers x2APIC mode.
-    pub nox2apic: bool,
-    /// x2APIC's clusters: one command for up to 16 CPUs. Linux does that only with an interrupt-remapping unit; without, as
-    /// KVM guests mostly are, it addresses CPUs physically, one by one.
-    pub cluster: bool,
-    /// The shorthand "all but self" for calls to all others (Linux 5.4 and later; for up to 8 CPUs in xAPIC mode always).
-    pub shorthand: bool,
-}
-
-/// xAPIC CPUs that a flat logical destination reaches.
-const FLAT_CPUS: u32 = 8;
 /// x2APIC CPUs in a cluster.
 const CLUSTER_CPUS: u32 = 16;
 
@@ -37,61 +22,71 @@ enum Method {
     Unicast,
 }
 
-fn method<M: Machine>(on: &OnCpu<'_, M>) -> Method {
-    if on.kernel.machine.threads().is_some() {
+fn method<M: Machine>(on: &ThisCpu<'_, M>) -> Method {
+    let (system, is_x2apic) = (on.system, on.local.apic.is_x2apic());
+    if system.machine.threads().is_some() {
         Method::Unicast
-    } else if on.kernel.assists().ipis {
+    } else if system.chosen().assists.ipis {
         Method::Hypercall
-    } else if !apic::is_x2apic(on) && is_flat(on) {
+    } else if !is_x2apic && is_flat(system.cpu_count()) {
         Method::Flat
-    } else if apic::is_x2apic(on) && on.kernel.config.apic.cluster {
+    } else if is_x2apic && system.config.apic.cluster {
         Method::Cluster
     } else {
         Method::Unicast
     }
 }
 
-/// Whether xAPIC CPUs have logical IDs in the flat model (`apic_flat`, against `apic_physflat`).
-pub(crate) fn is_flat<M: Machine>(on: &OnCpu<'_, M>) -> bool {
-    on.kernel.machine.cpus() <= FLAT_CPUS
+/// Sends `vector` to CPU `target`, whose APIC ID is its number.
+pub(crate) fn send<M: Machine>(on: &ThisCpu<'_, M>, target: CpuId, vector: u8) {
+    if let Some(threads) = on.system.machine.threads() {
+        assert_eq!(vector, CALL_VECTOR, "only call interrupts are this kernel's to send");
+        return threads.call(target);
+    }
+    command(on, target.0, u32::from(vector) | lapic::ICR_SHORTHAND_NONE);
 }
 
-/// Whether sending to several CPUs is more than sending to each: then it is worth collecting them.
-pub(crate) fn collects<M: Machine>(on: &OnCpu<'_, M>) -> bool {
-    on.kernel.machine.threads().is_none() && (method(on) != Method::Unicast || on.kernel.config.apic.shorthand)
+fn command<M: Machine>(on: &ThisCpu<'_, M>, destination: u32, low: u32) {
+    on.local.apic.command(&on.cpu, destination, low);
 }
 
-/// Sends `vector` to each of `targets`, which does not contain the caller's CPU.
-pub(crate) fn send_many<M: Machine>(on: &OnCpu<'_, M>, targets: &CpuMask, vector: u8) {
+/// Returns `true` if one send to several CPUs differs from one send to each, so that collecting targets is worthwhile.
+pub(crate) fn collects<M: Machine>(on: &ThisCpu<'_, M>) -> bool {
+    let system = on.system;
+    system.machine.threads().is_none() && (method(on) != Method::Unicast || system.config.apic.shorthand)
+}
+
+/// Sends `vector` to each of `targets`, which must not contain the caller's CPU.
+pub(crate) fn send_many<M: Machine>(on: &ThisCpu<'_, M>, targets: &CpuMask, vector: u8) {
     if targets.count() == 1 {
-        // Another way in Linux, too: `call_function_single_ipi`.
-        targets.iter().for_each(|target| apic::send(on, target, vector));
+        // Linux treats a single target separately, too: `call_function_single_ipi`.
+        targets.iter().for_each(|target| send(on, target, vector));
         return;
     }
-    let may_shorten = on.kernel.config.apic.shorthand || method(on) == Method::Flat;
+    let may_shorten = on.system.config.apic.shorthand || method(on) == Method::Flat;
     if may_shorten && is_all_others(on, targets) {
-        apic::command(on, 0, u32::from(vector) | lapic::ICR_SHORTHAND_OTHERS);
+        command(on, 0, u32::from(vector) | lapic::ICR_SHORTHAND_OTHERS);
         return;
     }
     match method(on) {
         Method::Hypercall => by_hypercall(on, targets, vector),
         Method::Cluster => by_cluster(on, targets, vector),
         Method::Flat => {
-            let bits = targets.iter().fold(0, |bits, target| bits | 1 << target);
-            apic::command(on, bits, u32::from(vector) | lapic::ICR_LOGICAL);
+            let bits = targets.iter().fold(0, |bits, target| bits | 1 << target.0);
+            command(on, bits, u32::from(vector) | lapic::ICR_LOGICAL);
         }
-        Method::Unicast => targets.iter().for_each(|target| apic::send(on, target, vector)),
+        Method::Unicast => targets.iter().for_each(|target| send(on, target, vector)),
     }
 }
 
-/// A shorthand reaches every CPU of the machine, so all must be up.
-fn is_all_others<M: Machine>(on: &OnCpu<'_, M>, targets: &CpuMask) -> bool {
-    targets.count() + 1 == on.kernel.machine.cpus() && on.kernel.all_booted()
+/// A shorthand reaches every CPU of the machine, so all CPUs must be up.
+fn is_all_others<M: Machine>(on: &ThisCpu<'_, M>, targets: &CpuMask) -> bool {
+    targets.count() + 1 == on.system.cpu_count() && on.system.all_booted()
 }
 
 /// `__send_ipi_mask` of Linux's KVM guest.
-fn by_hypercall<M: Machine>(on: &OnCpu<'_, M>, targets: &CpuMask, vector: u8) {
-    let masked = on.cpu.irq_save();
+fn by_hypercall<M: Machine>(on: &ThisCpu<'_, M>, targets: &CpuMask, vector: u8) {
+    let enabled = on.cpu.irq_save();
     let call = |window: Window| {
         let arguments = [
             window.bits as u64,
@@ -100,40 +95,43 @@ fn by_hypercall<M: Machine>(on: &OnCpu<'_, M>, targets: &CpuMask, vector: u8) {
             u64::from(vector),
         ];
         let taken = on.cpu.hypercall(hypercall::SEND_IPI as u32, arguments);
-        assert!(taken >= 0, "a host that offers IPIs by hypercall refuses one: {taken}");
+        assert!(
+            taken >= 0,
+            "the host offers IPIs by hypercall but refuses one with {taken}"
+        );
     };
     let mut window = Window::EMPTY;
     for target in targets.iter() {
-        if let Some(full) = window.add(target) {
+        if let Some(full) = window.add(target.0) {
             call(full);
         }
     }
     if window.bits != 0 {
         call(window);
     }
-    on.cpu.irq_restore(masked);
+    on.cpu.irq_restore(enabled);
 }
 
-fn by_cluster<M: Machine>(on: &OnCpu<'_, M>, targets: &CpuMask, vector: u8) {
-    let command = u32::from(vector) | lapic::ICR_LOGICAL;
+fn by_cluster<M: Machine>(on: &ThisCpu<'_, M>, targets: &CpuMask, vector: u8) {
+    let low = u32::from(vector) | lapic::ICR_LOGICAL;
     let mut pending: Option<(u32, u32)> = None;
     for target in targets.iter() {
-        let (cluster, bit) = (target / CLUSTER_CPUS, 1 << (target % CLUSTER_CPUS));
+        let (cluster, bit) = (target.0 / CLUSTER_CPUS, 1 << (target.0 % CLUSTER_CPUS));
         match &mut pending {
             Some((same, bits)) if *same == cluster => *bits |= bit,
             other => {
                 if let Some((done, bits)) = other.replace((cluster, bit)) {
-                    apic::command(on, done << 16 | bits, command);
+                    command(on, done << 16 | bits, low);
                 }
             }
         }
     }
     if let Some((cluster, bits)) = pending {
-        apic::command(on, cluster << 16 | bits, command);
+        command(on, cluster << 16 | bits, low);
     }
 }
 
-/// APIC IDs for one hypercall: a window of 128 that slides down while all fit
+/// APIC IDs for one hypercall: a window of 128 that slides down while all of them fit
 /// (docs/spec/guest-locks.md, "Paravirtual helpers").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
@@ -145,7 +143,7 @@ struct Window {
 impl Window {
     const EMPTY: Window = Window { bits: 0, base: 0 };
 
-    /// Adds `id`. If that does not fit: the window so far, which starts anew with `id`.
+    /// Adds `id`. If `id` does not fit, returns the window so far and starts a new one with `id`.
     fn add(&mut self, id: u32) -> Option<Window> {
         if self.bits == 0 {
             *self = Window { bits: 1, base: id };
@@ -205,8 +203,8 @@ mod tests {
                 .collect();
             let windows = windows(&ids);
             ids.sort_unstable();
-            // A window that was left may be entered again: the same CPU then gets a second, harmless call. Kernels add
-            // ascending IDs, once each.
+            // With unordered IDs a window may be opened twice, so that a CPU gets a second, harmless call. Kernels add
+            // each ID once, in ascending order.
             let mut named = named(&windows);
             named.dedup();
             ids.dedup();

@@ -1,7 +1,20 @@
-//! A guest kernel in miniature, generic over the machine beneath it: Linux 3.3 in spirit.
+//! A guest kernel in miniature, generic over the machine below it, modeled on Linux 3.3.
 //!
-//! It really schedules, really takes its locks, and really waits for other CPUs; what it keeps in its tables is as little
-//! as that needs. Every spinlock in it is the lock under test.
+//! The kernel really schedules, takes its locks and waits for other CPUs. Its tables contain only what that needs. Every
+//! spinlock in it is the lock under test.
+//!
+//! # Layers
+//! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
+//! - values: `costs`, `class`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, and the machine's interface (`machine`);
+//! - one CPU: `apic`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
+//! - spinlocks (`sync`), and what is under them: `task`, `tlb`, `driver`;
+//! - `sched`, and on it `wait`, `time`, `signal`, `smp`;
+//! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
+//! - `mm`, then `fs`, `ipc` and `net`, then `process`;
+//! - `kernel`, which puts them together, and its users: `boot`, `interrupt`, `os`, `report`.
+//!
+//! A lower layer calls a higher one only through `sched`'s `TaskHooks`, where a task begins and where a dead one is gone,
+//! and through the closure that interrupt dispatch gives to `smp`.
 #![no_std]
 
 extern crate alloc;
@@ -9,15 +22,20 @@ extern crate alloc;
 mod apic;
 mod boot;
 mod class;
+mod config;
 mod costs;
+mod cpu;
 mod driver;
 mod fs;
 mod handle;
+mod ids;
 mod interrupt;
 mod ipc;
 mod ipi;
 mod kernel;
+mod limits;
 mod local;
+pub mod lock_name;
 mod machine;
 mod mask;
 pub mod micro;
@@ -26,7 +44,6 @@ mod mutex;
 mod net;
 mod numa;
 mod os;
-mod percpu;
 mod process;
 mod program;
 mod pthread;
@@ -34,27 +51,28 @@ mod report;
 mod rwsem;
 mod sched;
 mod semaphore;
+mod signal;
 mod smp;
+mod spin;
 mod sync;
 mod task;
 mod time;
+mod tlb;
 mod user;
 mod wait;
 
 pub use boot::{choose_lock, image};
 pub use class::{Event, LockClass};
-pub use fs::{FileId, Format};
+pub use config::{ApicOptions, Config, MmapLock, OwnerSpinning};
+pub use fs::FileId;
+pub use ids::TaskId;
 pub use ipc::Events;
-pub use ipi::ApicOptions;
-pub use kernel::Config;
+pub use limits::{Format, Limits, Start};
 pub use machine::{Cpu, GuestImage, Machine, Mode, Report, Threads};
-pub use mm::MmapLock;
-pub use mutex::OwnerSpinning;
 pub use net::DriverQueue;
 pub use os::{Os, Touch};
 pub use process::{Executable, Exited, Fork};
-pub use program::{Limits, Program, Start};
+pub use program::Program;
 pub use pthread::{UserCondition, UserMutex, UserMutexGuard};
 pub use smp::{Callees, Function};
-pub use task::TaskId;
 pub use user::{UserGuard, UserLine, UserLock};

@@ -1,11 +1,12 @@
-//! Plain memory: words that cost nothing beyond the compute time around them.
+//! Plain memory: values whose access costs nothing beyond the compute time around it.
 //!
-//! What CPUs race for or wait on is a [`Word`](holdfast_locks::Word) and goes through the platform. Everything else is
-//! either touched by one CPU only, or under a lock, or is a hint that may be stale: a plain move on the CPU, and this.
+//! A value that CPUs race for or wait on is a [`Word`](holdfast_locks::Word) and goes through the platform. Every other
+//! value is used by one CPU only, or is under a lock, or is a hint that may be stale. Those are in here: a load or store
+//! of one is a plain move on the CPU.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A 64-bit value of one owner: a CPU, or whoever holds a lock. Others may read it as a hint.
+/// A 64-bit value with one owner: a CPU, or the holder of a lock. Others may read it as a hint.
 #[derive(Debug, Default)]
 pub(crate) struct Local(AtomicU64);
 
@@ -24,7 +25,7 @@ impl Local {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Adds without a locked instruction: only for the owner.
+    /// Adds without a locked instruction. Only the owner may call it.
     #[inline(always)]
     pub(crate) fn add(&self, amount: u64) {
         self.set(self.get().wrapping_add(amount));
@@ -85,7 +86,7 @@ impl Shared32 {
         self.0.store(value, Ordering::SeqCst);
     }
 
-    /// Subtracts one with a locked instruction; returns what is left.
+    /// Subtracts one with a locked instruction, and returns the remaining value.
     #[inline(always)]
     pub(crate) fn decrement(&self) -> u32 {
         self.0.fetch_sub(1, Ordering::SeqCst).wrapping_sub(1)

@@ -1,8 +1,8 @@
 //! Sets of CPUs (`cpumask`).
 
-use crate::kernel::CpuIndex;
+use holdfast_locks::CpuId;
 
-/// CPUs of a set at most.
+/// The most CPUs in a set.
 pub(crate) const CPUS_MAX: u32 = 1024;
 const WORDS: usize = CPUS_MAX as usize / 32;
 
@@ -15,22 +15,22 @@ pub(crate) struct CpuMask {
 impl CpuMask {
     pub(crate) const EMPTY: CpuMask = CpuMask { words: [0; WORDS] };
 
-    /// The CPUs from 0 to `count` - 1.
+    /// Returns the CPUs from 0 to `count` - 1.
     pub(crate) fn first(count: u32) -> CpuMask {
         let mut mask = CpuMask::EMPTY;
-        (0..count).for_each(|cpu| mask.insert(cpu));
+        (0..count).for_each(|cpu| mask.insert(CpuId(cpu)));
         mask
     }
 
-    pub(crate) fn insert(&mut self, cpu: CpuIndex) {
-        self.words[cpu as usize / 32] |= 1 << (cpu % 32);
+    pub(crate) fn insert(&mut self, cpu: CpuId) {
+        self.words[cpu.0 as usize / 32] |= 1 << (cpu.0 % 32);
     }
 
-    pub(crate) fn remove(&mut self, cpu: CpuIndex) {
-        self.words[cpu as usize / 32] &= !(1 << (cpu % 32));
+    pub(crate) fn remove(&mut self, cpu: CpuId) {
+        self.words[cpu.0 as usize / 32] &= !(1 << (cpu.0 % 32));
     }
 
-    /// Sets CPUs 32 × `word` to 32 × `word` + 31.
+    /// Replaces CPUs 32 × `word` to 32 × `word` + 31 by those whose bits are set.
     pub(crate) fn set_word(&mut self, word: usize, bits: u32) {
         self.words[word] = bits;
     }
@@ -43,13 +43,13 @@ impl CpuMask {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = CpuIndex> + Clone + use<> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = CpuId> + Clone + use<> {
         let words = self.words;
-        (0..WORDS).flat_map(move |index| Bits(words[index]).map(move |bit| index as u32 * 32 + bit))
+        (0..WORDS).flat_map(move |index| Bits(words[index]).map(move |bit| CpuId(index as u32 * 32 + bit)))
     }
 }
 
-/// The set bits of a word, ascending.
+/// The numbers of the set bits of a word, in ascending order.
 #[derive(Clone)]
 struct Bits(u32);
 
@@ -70,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_what_was_put_in_and_not_taken_out() {
+    fn a_set_contains_what_was_inserted_and_not_removed() {
         let mut mask = CpuMask::EMPTY;
         assert!(mask.is_empty());
         for cpu in [1023, 0, 31, 32, 700] {
-            mask.insert(cpu);
+            mask.insert(CpuId(cpu));
         }
-        mask.remove(31);
-        assert_eq!(mask.iter().collect::<Vec<_>>(), [0, 32, 700, 1023]);
+        mask.remove(CpuId(31));
+        assert_eq!(mask.iter().map(|cpu| cpu.0).collect::<Vec<_>>(), [0, 32, 700, 1023]);
         assert_eq!(mask.count(), 4);
         assert_eq!(CpuMask::first(33).count(), 33);
     }

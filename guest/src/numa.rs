@@ -1,27 +1,27 @@
-//! NUMA nodes, as the firmware's table tells them at boot (`arch/x86/mm/srat.c`).
+//! NUMA nodes, read from the firmware's table at boot (`arch/x86/mm/srat.c`).
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::kernel::CpuIndex;
+use holdfast_locks::CpuId;
+
+use crate::ids::CpuTable;
 use crate::machine::Machine;
 
-/// Which node each CPU belongs to. Nodes are dense, in the order in which the table's proximity domains first appear
+/// The node of each CPU. Nodes are numbered densely, in the order in which the table's proximity domains first appear
 /// (`acpi_map_pxm_to_node`).
-#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NumaMap {
-    nodes: Box<[u32]>,
+    nodes: CpuTable<u32>,
     count: u32,
 }
 
 impl NumaMap {
-    /// Reads the firmware's table. A CPU that it lacks is put on node 0; without a table all are.
+    /// Reads the firmware's table. A CPU that is missing from it is put on node 0. Without a table all CPUs are.
     pub(crate) fn read<M: Machine>(machine: &M) -> NumaMap {
         // A CPU's number is its APIC ID.
-        NumaMap::of_domains((0..machine.cpus()).map(|cpu| machine.proximity_domain(cpu)))
+        NumaMap::of_domains(machine.cpus(), |cpu| machine.proximity_domain(cpu.0))
     }
 
-    fn of_domains(domains: impl Iterator<Item = Option<u32>>) -> NumaMap {
+    fn of_domains(cpus: u32, domain_of: impl Fn(CpuId) -> Option<u32>) -> NumaMap {
         let mut known: Vec<u32> = Vec::new();
         let mut node_of = |domain: u32| {
             let node = known.iter().position(|other| *other == domain);
@@ -30,21 +30,21 @@ impl NumaMap {
                 known.len() - 1
             }) as u32
         };
-        let nodes = domains.map(|domain| domain.map_or(0, &mut node_of)).collect();
+        let nodes = CpuTable::new(cpus, |cpu| domain_of(cpu).map_or(0, &mut node_of));
         NumaMap {
             nodes,
             count: known.len().max(1) as u32,
         }
     }
 
-    /// How many nodes there are; at least one.
+    /// The number of nodes, at least one.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
     /// The node of `cpu`.
-    pub(crate) fn node_of(&self, cpu: CpuIndex) -> u32 {
-        self.nodes[cpu as usize]
+    pub(crate) fn node_of(&self, cpu: CpuId) -> u32 {
+        self.nodes[cpu]
     }
 }
 
@@ -55,9 +55,9 @@ mod tests {
     use super::*;
 
     fn nodes(domains: &[Option<u32>]) -> (Vec<u32>, u32) {
-        let map = NumaMap::of_domains(domains.iter().copied());
+        let map = NumaMap::of_domains(domains.len() as u32, |cpu| domains[cpu.0 as usize]);
         (
-            (0..domains.len() as u32).map(|cpu| map.node_of(cpu)).collect(),
+            (0..domains.len() as u32).map(|cpu| map.node_of(CpuId(cpu))).collect(),
             map.count(),
         )
     }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_the_table_lacks_is_on_node_0() {
+    fn a_cpu_missing_from_the_table_is_on_node_0() {
         assert_eq!(nodes(&[Some(4), None, Some(5)]), (vec![0, 0, 1], 2));
         assert_eq!(nodes(&[None, None]), (vec![0, 0], 1));
     }

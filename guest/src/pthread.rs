@@ -44,9 +44,13 @@ impl<T, M: Machine> UserMutex<T, M> {
 
     /// Takes the mutex; sleeps while it is taken.
     pub fn lock<'a>(&'a self, os: &'a Os<M>) -> UserMutexGuard<'a, T, M> {
-        let cpu = os.here().cpu;
+        let on = os.here();
         // ORDERING: Acquire, here and below, pairs with the Release of the last holder's unlock.
-        if cpu.compare_exchange(&self.word, FREE, TAKEN, Acquire, Relaxed).is_err() {
+        if on
+            .cpu
+            .compare_exchange(&self.word, FREE, TAKEN, Acquire, Relaxed)
+            .is_err()
+        {
             while os.here().cpu.swap(&self.word, CONTENDED, Acquire) != FREE {
                 os.futex_wait(&self.word, CONTENDED);
             }

@@ -1,4 +1,4 @@
-//! What the kernel has counted, for the results.
+//! Publishes the kernel's counters with the results.
 
 use alloc::format;
 
@@ -6,21 +6,22 @@ use crate::class::{Event, LockClass};
 use crate::kernel::Kernel;
 use crate::machine::{Machine, Mode, Report};
 
-/// Publishes all counters, summed over the CPUs. Classes that were never taken are left out.
+/// Publishes all counters, summed over the CPUs. Lock classes that were never taken are left out.
 pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
-    let counter = |name, value| kernel.machine.report(Report::Counter(name, value));
+    let system = &kernel.sched.system;
+    let counter = |name, value| system.machine.report(Report::Counter(name, value));
     for &event in Event::ALL {
-        let total = kernel.cpus.iter().map(|cpu| cpu.events(event)).sum();
+        let total = system.states().map(|cpu| cpu.events(event)).sum();
         counter(format!("guest.{}", event.name()), total);
     }
     for (mode, name) in [(Mode::User, "user"), (Mode::Kernel, "system"), (Mode::Idle, "idle")] {
-        let total = kernel.cpus.iter().map(|cpu| cpu.time_in(mode)).sum();
+        let total = system.states().map(|cpu| cpu.time_in(mode)).sum();
         counter(format!("guest.{name}_ns"), total);
     }
     let (mut all_acquired, mut all_contended) = (0, 0);
     for &class in LockClass::ALL {
         let (mut acquired, mut contended) = (0, 0);
-        for cpu in &kernel.cpus {
+        for cpu in system.states() {
             let counts = cpu.locks(class);
             acquired += counts.0;
             contended += counts.1;
@@ -34,6 +35,6 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
     }
     counter("lock.acquired".into(), all_acquired);
     counter("lock.contended".into(), all_contended);
-    counter("guest.numa_nodes".into(), u64::from(kernel.numa.count()));
-    counter(format!("guest.lock.{}", kernel.lock_kind().name()), 1);
+    counter("guest.numa_nodes".into(), u64::from(system.numa.count()));
+    counter(format!("guest.lock.{}", system.chosen().lock.name()), 1);
 }

@@ -1,22 +1,22 @@
-//! A semaphore for many readers or one writer, who sleep while they wait (`rw_semaphore`).
+//! Semaphores for many readers or one writer, whose waiters sleep (`rw_semaphore`).
 //!
 //! | `count` | |
 //! |---|---|
 //! | bit 0 | a writer holds it |
-//! | bit 1 | somebody sleeps in the queue |
-//! | bits 8 to 31 | readers that hold it, and those that have yet to see that they do not |
+//! | bit 1 | tasks sleep in the queue |
+//! | bits 8 to 31 | readers that hold it, and readers that have counted themselves but not checked the bits yet |
 //!
-//! Reading costs two locked instructions on one line, however many readers there are: what many threads of one process pay
-//! for page faults.
+//! Reading costs two locked instructions on one cache line, however many readers there are. Page faults of a process with
+//! many threads pay that.
 //!
-//! - **Exclusion**: a writer sets bit 0 only where nobody holds; a reader holds once it has counted itself and seen neither
-//!   bit, or was counted by the waker. A sleeper's bit keeps later readers out.
-//! - **No lost wake-up**: bit 1 changes under the queue's lock only. Who takes the last hold away and sees it wakes the queue;
-//!   who sets it looks afterwards whether anybody holds.
-//! - **One at a time**: of the queue, the first writer is woken and takes the semaphore itself, or loses it to one that is
-//!   awake; readers are granted it, all up to the first writer.
+//! - **Exclusion**: a writer sets bit 0 only where no task holds the semaphore. A reader holds it once it has counted
+//!   itself and seen neither bit, or once the waker has counted it. Bit 1 excludes later readers.
+//! - **No lost wakeup**: bit 1 changes only under the queue's lock. The task that ends the last hold and sees the bit
+//!   wakes the queue. The task that sets the bit checks afterwards whether the semaphore is held.
+//! - **Order**: if a writer is first in the queue, only it is woken, and it competes with tasks that are awake. If a reader
+//!   is first, all readers up to the first writer are granted the semaphore.
 //!
-//! Deliberately missing: the hand-off to a waiter of 4 ms, and readers that spin (Linux 5.3 and later).
+//! Deliberately missing: the hand-off to a waiter after 4 ms, and readers that spin (Linux 5.3 and later).
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -24,24 +24,24 @@ use holdfast_locks::{Osq, Platform, Word};
 
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::{Kernel, OnCpu};
+use crate::ids::TaskId;
 use crate::machine::Machine;
-use crate::mutex::{in_turn, outlive, owner_runs};
-use crate::sched::{self, WakeHint};
+use crate::sched::{self, OnCpu, Scheduler, WakeHint};
+use crate::spin::{in_turn, outlive, owner_runs};
 use crate::sync::{SpinLock, WordOf};
-use crate::task::{TaskId, state};
+use crate::task::state;
 use crate::wait::WaitList;
 
 const WRITER: u32 = 1;
 const WAITERS: u32 = 1 << 1;
 const READER: u32 = 1 << 8;
-/// Whoever holds it.
+/// The bits of all holders.
 const HELD: u32 = !WAITERS;
 
-/// The semaphore. It carries no data: what it protects is plain memory beside it.
+/// A reader-writer semaphore. It carries no data: it protects plain memory next to it.
 pub(crate) struct RwSemaphore<M: Machine> {
     count: WordOf<M>,
-    /// Id + 1 of the writer's task, for spinners; 0: none, or not told yet.
+    /// Id + 1 of the writer's task, for spinners. 0: there is no writer, or it is not set yet.
     owner: WordOf<M>,
     spinners: Osq<WordOf<M>>,
     waiters: SpinLock<WaitList, M>,
@@ -63,41 +63,42 @@ impl<M: Machine> RwSemaphore<M> {
         semaphore
     }
 
-    /// Sleeps until the caller's task may read (`down_read`). The caller may be on another CPU afterwards.
-    pub(crate) fn read(&self, kernel: &Kernel<M>) {
-        let on = kernel.on_cpu();
-        // ORDERING: Acquire pairs with the Release of the writer that left: its writes are seen.
+    /// Takes the semaphore for reading, and sleeps until that is possible (`down_read`). The caller may be on another CPU
+    /// afterwards.
+    pub(crate) fn read(&self, sched: &Scheduler<M>) {
+        let on = sched.on_cpu();
+        // ORDERING: Acquire pairs with the Release of the last writer, whose writes are seen.
         let before = on.cpu.fetch_add(&self.count, READER, Acquire);
         if before & (WRITER | WAITERS) != 0 {
-            self.read_slow(kernel);
+            self.read_slow(sched);
         }
     }
 
-    fn read_slow(&self, kernel: &Kernel<M>) {
-        let on = kernel.on_cpu();
+    fn read_slow(&self, sched: &Scheduler<M>) {
+        let on = sched.on_cpu();
         let id = on.current();
-        let task = kernel.tasks.get(id);
+        let task = sched.task(id);
         {
             let mut waiters = self.waiters.lock_irq(&on);
             on.work(costs::RWSEM_SLOW);
             let is_first = waiters.is_empty();
-            // ORDERING: Acquire, as above; the caller is still counted, so no writer can come in between.
+            // ORDERING: Acquire, as above. The caller is still counted, so no writer can take it in between.
             if is_first && on.cpu.load(&self.count, Acquire) & WRITER == 0 {
                 return;
             }
             task.wants_write.set(0);
             task.granted.set(0);
-            waiters.push(kernel, id);
+            waiters.push(&sched.tasks, id);
             task.state.set(state::UNINTERRUPTIBLE);
             let change = if is_first { WAITERS } else { 0 }.wrapping_sub(READER);
-            // ORDERING: Relaxed: nothing was read or written as a holder; the queue's lock orders the queue.
+            // ORDERING: Relaxed: the caller read and wrote nothing as a holder. The queue's lock orders the queue.
             let now = on.cpu.fetch_add(&self.count, change, Relaxed).wrapping_add(change);
             if now & HELD == 0 {
                 self.wake_first(&on, &mut waiters);
             }
         }
         while task.granted.get() == 0 {
-            sched::schedule(kernel);
+            sched::schedule(sched);
             task.state.set(state::UNINTERRUPTIBLE);
         }
         task.state.set(state::RUNNING);
@@ -105,7 +106,7 @@ impl<M: Machine> RwSemaphore<M> {
 
     /// Ends reading (`up_read`).
     pub(crate) fn read_unlock(&self, on: &OnCpu<'_, M>) {
-        // ORDERING: Release pairs with the Acquire of the next writer, who must not be seen by what this task has read.
+        // ORDERING: Release pairs with the Acquire of the next writer: this task's reads must not see its writes.
         let now = on
             .cpu
             .fetch_add(&self.count, READER.wrapping_neg(), Release)
@@ -115,26 +116,26 @@ impl<M: Machine> RwSemaphore<M> {
         }
     }
 
-    /// Sleeps until the caller's task alone holds it (`down_write`); spins before if `spins` and another writer runs. The
-    /// caller may be on another CPU afterwards.
-    pub(crate) fn write(&self, kernel: &Kernel<M>, spins: bool) {
-        let on = kernel.on_cpu();
+    /// Takes the semaphore for writing, and sleeps until that is possible (`down_write`). Spins before it sleeps if `spins`
+    /// is set and another writer runs. The caller may be on another CPU afterwards.
+    pub(crate) fn write(&self, sched: &Scheduler<M>, spins: bool) {
+        let on = sched.on_cpu();
         let id = on.current();
-        // ORDERING: Acquire pairs with the Release of those that left.
+        // ORDERING: Acquire pairs with the Release of the last holders.
         let is_free = on
             .cpu
             .compare_exchange(&self.count, 0, WRITER, Acquire, Relaxed)
             .is_ok();
         let is_taken = is_free || spins && self.spin(&on);
         if !is_taken {
-            self.write_slow(kernel, id);
+            self.write_slow(sched, id);
         }
         // ORDERING: Relaxed, here and below: a hint for spinners.
-        kernel.on_cpu().cpu.store(&self.owner, id.0 + 1, Relaxed);
+        sched.on_cpu().cpu.store(&self.owner, id.0 + 1, Relaxed);
     }
 
-    /// Spins in turn while a writer runs; whether that gave the semaphore. For readers nobody spins: who they are is not
-    /// known.
+    /// Spins in turn while a writer runs. Returns `true` if the caller has the semaphore. Waiters do not spin for readers,
+    /// because the semaphore does not record which tasks they are.
     fn spin(&self, on: &OnCpu<'_, M>) -> bool {
         let owner = on.cpu.load(&self.owner, Relaxed);
         let is_read = on.cpu.load(&self.count, Relaxed) & WRITER == 0;
@@ -161,9 +162,9 @@ impl<M: Machine> RwSemaphore<M> {
         }
     }
 
-    /// Takes the semaphore, past any queue, if nobody holds it and its count is still `count`.
+    /// Takes the semaphore ahead of the queue, if no task holds it and its count is still `count`.
     fn take_from(&self, on: &OnCpu<'_, M>, count: u32) -> bool {
-        // ORDERING: Acquire pairs with the Release of those that left.
+        // ORDERING: Acquire pairs with the Release of the last holders.
         count & HELD == 0
             && on
                 .cpu
@@ -171,29 +172,29 @@ impl<M: Machine> RwSemaphore<M> {
                 .is_ok()
     }
 
-    fn write_slow(&self, kernel: &Kernel<M>, id: TaskId) {
-        let task = kernel.tasks.get(id);
+    fn write_slow(&self, sched: &Scheduler<M>, id: TaskId) {
+        let task = sched.task(id);
         loop {
-            let on = kernel.on_cpu();
+            let on = sched.on_cpu();
             let mut waiters = self.waiters.lock_irq(&on);
             on.work(costs::RWSEM_SLOW);
             if task.waiting.get() == 0 {
                 task.wants_write.set(1);
-                waiters.push(kernel, id);
+                waiters.push(&sched.tasks, id);
             }
             task.state.set(state::UNINTERRUPTIBLE);
-            // ORDERING: Relaxed: the exchange that takes it acquires. Those that leave after this see the bit.
+            // ORDERING: Relaxed: the exchange that takes the semaphore acquires. Holders that leave after this see the bit.
             let before = on.cpu.fetch_or(&self.count, WAITERS, Relaxed);
             if self.take_from(&on, before | WAITERS) {
                 task.state.set(state::RUNNING);
-                waiters.remove(kernel, id);
+                waiters.remove(&sched.tasks, id);
                 if waiters.is_empty() {
                     on.cpu.fetch_and(&self.count, !WAITERS, Relaxed);
                 }
                 return;
             }
             drop(waiters);
-            sched::schedule(kernel);
+            sched::schedule(sched);
         }
     }
 
@@ -206,17 +207,17 @@ impl<M: Machine> RwSemaphore<M> {
         }
     }
 
-    /// The writer goes on as a reader (`downgrade_write`).
+    /// Makes the writer a reader (`downgrade_write`).
     pub(crate) fn downgrade(&self, on: &OnCpu<'_, M>) {
         on.cpu.store(&self.owner, 0, Relaxed);
-        // ORDERING: Release pairs with the Acquire of the readers that come in.
+        // ORDERING: Release pairs with the Acquire of the readers that take it next.
         let before = on.cpu.fetch_add(&self.count, READER - WRITER, Release);
         if before & WAITERS == 0 {
             return;
         }
         let mut waiters = self.waiters.lock_irq(on);
         on.work(costs::RWSEM_SLOW);
-        if !waiters.is_empty() && !on.kernel.tasks.get(waiters.first).wants_write.is_set() {
+        if !waiters.is_empty() && !on.sched.task(waiters.first).wants_write.is_set() {
             self.wake_first(on, &mut waiters);
         }
     }
@@ -227,19 +228,18 @@ impl<M: Machine> RwSemaphore<M> {
         self.wake_first(on, &mut waiters);
     }
 
-    /// Wakes the writer at the queue's head, or lets all readers up to the first writer in.
+    /// Wakes the writer at the queue's head, or grants the semaphore to all readers up to the first writer.
     fn wake_first(&self, on: &OnCpu<'_, M>, waiters: &mut WaitList) {
-        let kernel = on.kernel;
-        let is_reader = |id: TaskId| id != TaskId::NONE && !kernel.tasks.get(id).wants_write.is_set();
+        let is_reader = |id: TaskId| id != TaskId::NONE && !on.task(id).wants_write.is_set();
         if waiters.is_empty() {
             return;
         }
         if !is_reader(waiters.first) {
-            rouse(on, waiters.first);
+            wake_waiter(on, waiters.first);
             return;
         }
-        // One reader first: with it counted no writer can take the semaphore, unless one has already.
-        // ORDERING: Acquire, on behalf of those that are let in, who see it through the wake-up.
+        // One reader is counted first. After that no writer can take the semaphore, unless one has already.
+        // ORDERING: Acquire, on behalf of the granted readers. The wakeup passes it on to them.
         if on.cpu.fetch_add(&self.count, READER, Acquire) & WRITER != 0 {
             let change = READER.wrapping_neg();
             let now = on.cpu.fetch_add(&self.count, change, Relaxed).wrapping_add(change);
@@ -252,26 +252,26 @@ impl<M: Machine> RwSemaphore<M> {
         let mut id = waiters.first;
         while is_reader(id) {
             readers += 1;
-            id = TaskId(kernel.tasks.get(id).wait_next.get());
+            id = on.task(id).wait_next.get();
         }
         let is_last = id == TaskId::NONE;
         let change = (READER * (readers - 1)).wrapping_sub(if is_last { WAITERS } else { 0 });
-        // ORDERING: Relaxed: they are counted before they are woken, and the first was counted above.
+        // ORDERING: Relaxed: the readers are counted before they are woken, and the first was counted above.
         on.cpu.fetch_add(&self.count, change, Relaxed);
         for _ in 0..readers {
             let reader = waiters.first;
-            waiters.remove(kernel, reader);
-            kernel.tasks.get(reader).granted.set(1);
-            rouse(on, reader);
+            waiters.remove(&on.sched.tasks, reader);
+            on.task(reader).granted.set(1);
+            wake_waiter(on, reader);
         }
     }
 }
 
-/// Wakes a task of the queue, which may be the caller on its way to sleep.
-fn rouse<M: Machine>(on: &OnCpu<'_, M>, id: TaskId) {
+/// Wakes a task of the queue. It may be the caller, about to sleep.
+fn wake_waiter<M: Machine>(on: &OnCpu<'_, M>, id: TaskId) {
     on.work(costs::WAIT_QUEUE_ENTRY);
     if id == on.current() {
-        on.kernel.tasks.get(id).state.set(state::RUNNING);
+        on.sched.task(id).state.set(state::RUNNING);
     } else {
         sched::wake(on, id, state::ASLEEP, WakeHint::Plain);
     }

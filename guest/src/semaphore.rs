@@ -1,16 +1,15 @@
-//! Semaphores that sleep at once (Linux's `struct semaphore`): no spinning, first come first served.
+//! Semaphores whose waiters sleep at once (Linux's `struct semaphore`): no spinning, first come, first served.
 
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::{Kernel, OnCpu};
 use crate::machine::Machine;
-use crate::sched::{self, WakeHint};
+use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::WaitList;
 
-/// A semaphore that one task can hold. Releasing it hands it straight to the first who waits: nobody gets in between,
-/// however long the woken task takes to run.
+/// A semaphore that one task can hold. A release hands it directly to the first waiter: no other task can take it in
+/// between, however long the woken task takes to run.
 pub(crate) struct Semaphore<M: Machine> {
     /// `sem->lock`.
     state: SpinLock<State, M>,
@@ -32,11 +31,11 @@ impl<M: Machine> Semaphore<M> {
         }
     }
 
-    /// Sleeps until the caller's task has it. The caller may be on another CPU afterwards.
-    pub(crate) fn down(&self, kernel: &Kernel<M>) {
-        let on = kernel.on_cpu();
+    /// Takes the semaphore for the caller's task, and sleeps until it is free. The caller may be on another CPU afterwards.
+    pub(crate) fn down(&self, sched: &Scheduler<M>) {
+        let on = sched.on_cpu();
         let id = on.current();
-        let task = kernel.tasks.get(id);
+        let task = sched.task(id);
         {
             let mut state = self.state.lock_irq(&on);
             on.work(costs::SEMAPHORE);
@@ -45,12 +44,12 @@ impl<M: Machine> Semaphore<M> {
                 return;
             }
             task.granted.set(0);
-            state.waiters.push(kernel, id);
+            state.waiters.push(&sched.tasks, id);
             task.state.set(state::UNINTERRUPTIBLE);
         }
         loop {
-            sched::schedule(kernel);
-            // Said before the wake-up; a wake-up for another reason finds it unsaid.
+            sched::schedule(sched);
+            // Set before the wakeup. After a wakeup for another reason it is not set.
             if task.granted.get() != 0 {
                 return;
             }
@@ -62,7 +61,7 @@ impl<M: Machine> Semaphore<M> {
         }
     }
 
-    /// Gives it up.
+    /// Releases the semaphore.
     pub(crate) fn up(&self, on: &OnCpu<'_, M>) {
         let mut state = self.state.lock_irq(on);
         on.work(costs::SEMAPHORE);
@@ -71,8 +70,8 @@ impl<M: Machine> Semaphore<M> {
             return;
         }
         let first = state.waiters.first;
-        state.waiters.remove(on.kernel, first);
-        on.kernel.tasks.get(first).granted.set(1);
+        state.waiters.remove(&on.sched.tasks, first);
+        on.task(first).granted.set(1);
         sched::wake(on, first, state::ASLEEP, WakeHint::Plain);
     }
 }

@@ -1,170 +1,189 @@
-//! Calls to other CPUs (`smp_call_function_many`), and the TLB shootdown that is made of them.
+//! Calls to other CPUs (`smp_call_function_many`).
 //!
-//! **One call at a time**: the caller stays on its CPU, in the kernel and with interrupts enabled, until all have
-//! answered; so two CPUs can call each other.
+//! **One call at a time**: the caller stays on its CPU, in the kernel and with interrupts enabled, until all targets have
+//! answered. So two CPUs can call each other.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_abi::hypercall;
-use holdfast_locks::{Budget, CpuId, Paravirt, Platform};
+use holdfast_locks::{Budget, CpuId, Paravirt, Platform, Word};
 
-use crate::class::Event;
-use crate::kernel::{CpuIndex, OnCpu};
+use crate::class::{Event, LockClass};
+use crate::ids::{CpuTable, TaskId};
+use crate::local::Local;
 use crate::machine::{Cpu, Machine};
 use crate::mask::CpuMask;
-use crate::task::TaskId;
-use crate::{apic, costs, driver, ipi, mm};
+use crate::sched::OnCpu;
+use crate::sync::{SpinLock, WordOf};
+use crate::{apic, costs, ipi};
 
-/// What another CPU is to do.
+/// What the called CPU does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Forget what the TLB holds of an address space.
+    /// Flushes the TLB's entries of an address space.
     FlushSpace(TaskId),
-    /// Execute a function of a program's.
+    /// Executes a function for a program.
     Execute(Function),
 }
 
-/// A kernel function that a program has other CPUs execute, in an interrupt's handler.
+/// A kernel function that a program makes other CPUs execute, in an interrupt handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// The driver whose lock it takes, and for how many nanoseconds it holds that. Nobody else may call this driver with
-    /// interrupts enabled.
+    /// The driver whose lock the function takes, and for how many nanoseconds it holds the lock. No task may call this
+    /// driver with interrupts enabled.
     pub driver: Option<(u32, u64)>,
 }
 
-/// Who is called.
+/// Which CPUs are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callees {
     /// The caller's own CPU.
     Itself,
-    /// This one; not the caller's.
+    /// This CPU, which must not be the caller's.
     One(CpuId),
-    /// All but the caller's.
+    /// All CPUs but the caller's.
     Others,
 }
 
-/// Has `callees` execute `function`, and waits until all have. Appends how long after the beginning each had, in nanoseconds
-/// and in the order of the CPUs.
-pub(crate) fn execute<M: Machine>(on: &OnCpu<'_, M>, callees: Callees, function: Function, after_ns: &mut Vec<u64>) {
-    let mut targets = CpuMask::EMPTY;
-    match callees {
-        Callees::Itself => targets.insert(on.index),
-        Callees::One(target) => targets.insert(target.0),
-        Callees::Others => {
-            targets = CpuMask::first(on.kernel.machine.cpus());
-            targets.remove(on.index);
+/// The calls between all CPUs.
+pub(crate) struct Calls<M: Machine> {
+    cpus: CpuTable<CpuCalls<M>>,
+}
+
+struct CpuCalls<M: Machine> {
+    /// Calls that wait for this CPU, with their callers.
+    queue: SpinLock<VecDeque<(Call, CpuId)>, M>,
+    /// For each CPU: 1 until it has answered this CPU's call.
+    unanswered: CpuTable<WordOf<M>>,
+    /// When this CPU last executed a [`Function`], in nanoseconds.
+    executed_at: Local,
+}
+
+impl<M: Machine> Calls<M> {
+    pub(crate) fn new(cpus: u32) -> Self {
+        Calls {
+            cpus: CpuTable::new(cpus, |_| CpuCalls {
+                queue: SpinLock::new(LockClass::CallQueue, VecDeque::new()),
+                unanswered: CpuTable::new(cpus, |_| WordOf::<M>::new(0)),
+                executed_at: Local::new(0),
+            }),
         }
     }
-    let begun = on.now();
-    let call = Call::Execute(function);
-    if callees == Callees::Itself {
-        if enqueue(on, on.index, call) {
-            on.local.count(Event::CallIpis);
-            apic::send_self(on, apic::CALL_VECTOR);
-        }
-        wait_for(on, on.index);
-    } else {
-        call_many(on, &targets, call);
-    }
-    let executed = |cpu: CpuIndex| on.kernel.cpus[cpu as usize].executed_at.get();
-    after_ns.extend(targets.iter().map(|cpu| executed(cpu).saturating_sub(begun)));
-}
 
-/// Calls that wait for a CPU.
-pub(crate) struct CallQueue {
-    calls: VecDeque<(Call, CpuIndex)>,
-}
-
-impl CallQueue {
-    pub(crate) fn new() -> Self {
-        CallQueue { calls: VecDeque::new() }
-    }
-}
-
-/// Makes each of `targets` do `call`, and waits until all have. The set must not contain the caller's CPU.
-pub(crate) fn call_many<M: Machine>(on: &OnCpu<'_, M>, targets: &CpuMask, call: Call) {
-    debug_assert!(on.cpu.irqs_enabled(), "a call with interrupts masked can deadlock");
-    // An interrupt for each goes out as soon as it is queued; one for several when all are.
-    let collects = ipi::collects(on);
-    let mut interrupted = CpuMask::EMPTY;
-    for target in targets.iter() {
-        if enqueue(on, target, call) {
-            interrupted.insert(target);
-            on.local.count(Event::CallIpis);
-            if !collects {
-                apic::send(on, target, apic::CALL_VECTOR);
+    /// Makes `callees` execute `function`, and waits until all have. Appends for each, in the order of the CPUs, how many
+    /// nanoseconds after the beginning it was executed.
+    pub(crate) fn execute(&self, on: &OnCpu<'_, M>, callees: Callees, function: Function, after_ns: &mut Vec<u64>) {
+        let mut targets = CpuMask::EMPTY;
+        match callees {
+            Callees::Itself => targets.insert(on.id),
+            Callees::One(target) => targets.insert(target),
+            Callees::Others => {
+                targets = CpuMask::first(on.system.cpu_count());
+                targets.remove(on.id);
             }
         }
+        let begun = on.now();
+        let call = Call::Execute(function);
+        if callees == Callees::Itself {
+            if self.enqueue(on, on.id, call) {
+                on.local.count(Event::CallIpis);
+                on.local.apic.send_self(&on.cpu, apic::CALL_VECTOR);
+            }
+            self.wait_for(on, on.id);
+        } else {
+            self.call_many(on, &targets, call);
+        }
+        let executed = |cpu: CpuId| self.cpus[cpu].executed_at.get();
+        after_ns.extend(targets.iter().map(|cpu| executed(cpu).saturating_sub(begun)));
     }
-    if collects && !interrupted.is_empty() {
-        ipi::send_many(on, &interrupted, apic::CALL_VECTOR);
+
+    /// Makes each of `targets` do `call`, and waits until all have. The set must not contain the caller's CPU.
+    pub(crate) fn call_many(&self, on: &OnCpu<'_, M>, targets: &CpuMask, call: Call) {
+        debug_assert!(on.cpu.irqs_enabled(), "a call with interrupts masked can deadlock");
+        // Separate interrupts go out as soon as each call is queued. One interrupt for several CPUs goes out last.
+        let collects = ipi::collects(on);
+        let mut interrupted = CpuMask::EMPTY;
+        for target in targets.iter() {
+            if self.enqueue(on, target, call) {
+                interrupted.insert(target);
+                on.local.count(Event::CallIpis);
+                if !collects {
+                    ipi::send(on, target, apic::CALL_VECTOR);
+                }
+            }
+        }
+        if collects && !interrupted.is_empty() {
+            ipi::send_many(on, &interrupted, apic::CALL_VECTOR);
+        }
+        // Linux calls a single target on another path, which does not yield.
+        if interrupted.count() > 1 && on.system.chosen().assists.yields {
+            yield_to_preempted(on, targets.iter());
+        }
+        for target in targets.iter() {
+            self.wait_for(on, target);
+        }
     }
-    // One target alone is called by another way, which does not yield.
-    if interrupted.count() > 1 && on.kernel.assists().yields {
-        yield_to_preempted(on, targets.iter());
+
+    /// Queues `call` for `target`. Returns `true` if `target` needs an interrupt.
+    fn enqueue(&self, on: &OnCpu<'_, M>, target: CpuId, call: Call) -> bool {
+        on.cpu.store(&self.cpus[on.id].unanswered[target], 1, Relaxed);
+        let mut queue = self.cpus[target].queue.lock_irq(on);
+        on.work(costs::CALL_QUEUE);
+        queue.push_back((call, on.id));
+        queue.len() == 1
     }
-    for target in targets.iter() {
-        wait_for(on, target);
+
+    /// Waits until `target` has done the call of the caller's CPU.
+    fn wait_for(&self, on: &OnCpu<'_, M>, target: CpuId) {
+        let answer = &self.cpus[on.id].unanswered[target];
+        on.cpu.ipi_wait_begin(target);
+        // ORDERING: Acquire pairs with the Release in `answer`: what the call did is done.
+        let answered = on
+            .cpu
+            .wait_until(answer, Budget::UNBOUNDED, Acquire, |waiting| waiting == 0);
+        assert!(
+            answered.is_ok(),
+            "an unbounded wait for cpu {}'s answer ended early",
+            target.0
+        );
+        on.cpu.ipi_wait_end(target);
+    }
+
+    /// Handles the call-function IPI: does all calls that wait for this CPU, each by `act`.
+    pub(crate) fn answer(&self, on: &OnCpu<'_, M>, act: impl Fn(Call)) {
+        let here = &self.cpus[on.id];
+        loop {
+            let next = {
+                let mut queue = here.queue.lock(on);
+                on.work(costs::CALL_QUEUE);
+                queue.pop_front()
+            };
+            let Some((call, from)) = next else { return };
+            act(call);
+            if let Call::Execute(_) = call {
+                here.executed_at.set(on.now());
+            }
+            // ORDERING: Release pairs with the Acquire in `wait_for`.
+            on.cpu.store(&self.cpus[from].unanswered[on.id], 0, Release);
+        }
     }
 }
 
-/// Queues `call` for `target`; whether it must be told.
-fn enqueue<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex, call: Call) -> bool {
-    on.cpu.store(&on.local.unanswered[target as usize], 1, Relaxed);
-    let mut queue = on.kernel.cpus[target as usize].calls.lock_irq(on);
-    on.work(costs::CALL_QUEUE);
-    queue.calls.push_back((call, on.index));
-    queue.calls.len() == 1
-}
-
-/// Waits until `target` has done the call of the caller's CPU.
-fn wait_for<M: Machine>(on: &OnCpu<'_, M>, target: CpuIndex) {
-    let answer = &on.local.unanswered[target as usize];
-    on.cpu.ipi_wait_begin(CpuId(target));
-    // ORDERING: Acquire pairs with the Release in `call_ipi`: what the call did is done.
-    let answered = on
-        .cpu
-        .wait_until(answer, Budget::UNBOUNDED, Acquire, |waiting| waiting == 0);
-    assert!(answered.is_ok(), "an unbounded wait gave up");
-    on.cpu.ipi_wait_end(CpuId(target));
-}
-
-/// Gives this CPU's time to the first of `targets` that has work and no pCPU (`kvm_smp_send_call_func_ipi`): its answer will
-/// be awaited. Hints only.
-fn yield_to_preempted<M: Machine>(on: &OnCpu<'_, M>, mut targets: impl Iterator<Item = CpuIndex>) {
-    let kernel = on.kernel;
-    // A halted vCPU reads as preempted, too: only one that is not idle (5.18).
-    let waits = |target: &CpuIndex| kernel.cpus[*target as usize].load.get() > 0 && on.cpu.is_preempted(CpuId(*target));
+/// Gives this CPU's time to the first of `targets` that has work and whose vCPU is preempted
+/// (`kvm_smp_send_call_func_ipi`): the caller will wait for its answer. Uses hints only.
+fn yield_to_preempted<M: Machine>(on: &OnCpu<'_, M>, mut targets: impl Iterator<Item = CpuId>) {
+    // A halted vCPU reads as preempted, too, so an idle CPU is not a target (5.18).
+    let waits = |target: &CpuId| on.sched.load_of(*target) > 0 && on.cpu.is_preempted(*target);
     let Some(target) = targets.find(waits) else { return };
     on.local.count(Event::SchedYields);
     let result = on
         .cpu
-        .hypercall(hypercall::SCHED_YIELD as u32, [u64::from(target), 0, 0, 0]);
-    assert_eq!(result, 0, "a host that offers directed yields refuses one");
-}
-
-/// The call-function IPI's handler.
-pub(crate) fn call_ipi<M: Machine>(on: &OnCpu<'_, M>) {
-    loop {
-        let next = {
-            let mut queue = on.local.calls.lock(on);
-            on.work(costs::CALL_QUEUE);
-            queue.calls.pop_front()
-        };
-        let Some((call, from)) = next else { return };
-        match call {
-            Call::FlushSpace(space) => mm::flush_here(on, space),
-            Call::Execute(function) => {
-                if let Some((driver, held_ns)) = function.driver {
-                    driver::call(on, driver, held_ns);
-                }
-                on.local.executed_at.set(on.now());
-            }
-        }
-        // ORDERING: Release pairs with the Acquire in `call_many`.
-        on.cpu
-            .store(&on.kernel.cpus[from as usize].unanswered[on.index as usize], 0, Release);
-    }
+        .hypercall(hypercall::SCHED_YIELD as u32, [u64::from(target.0), 0, 0, 0]);
+    assert_eq!(
+        result, 0,
+        "the host offers directed yields but refuses one to cpu {}",
+        target.0
+    );
 }

@@ -1,188 +1,206 @@
 //! Time: the tick, its absence in idle, and timers that wake sleepers.
 //!
-//! As a high-resolution kernel does it: the tick is one more timer of its CPU, and every timer interrupt programs the
-//! next. All CPUs' ticks fall on the same moments (`skew_tick=0`).
+//! As in a high-resolution kernel, the tick is one more timer of its CPU, and every timer interrupt programs the next
+//! one. The ticks of all CPUs come at the same times (`skew_tick=0`).
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
 use crate::class::{Event, LockClass};
-use crate::kernel::{Kernel, OnCpu};
-use crate::local::Shared32;
+use crate::costs;
+use crate::cpu::ThisCpu;
+use crate::ids::{CpuTable, TaskId};
+use crate::local::{Local, Local32, Shared32};
 use crate::machine::Machine;
-use crate::sched::{self, WakeHint};
+use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
-use crate::task::{TaskId, state};
-use crate::{apic, costs};
+use crate::task::state;
 
-/// Ticks for which RCU callbacks keep the tick alive after they were queued: a grace period. [E]
+/// Ticks for which RCU callbacks keep the tick running after they were queued: a grace period. [E]
 const CALLBACK_TICKS: u64 = 3;
 
-/// Sleepers of one CPU: when, in which order they came, who.
-pub(crate) struct Timers {
+/// The kernel's time.
+pub(crate) struct Time<M: Machine> {
+    /// Nanoseconds per tick.
+    period: u64,
+    /// CPU + 1 that keeps the time of day. 0: the next CPU to tick takes over.
+    keeper: Shared32,
+    /// Ticks since boot.
+    xtime: SpinLock<u64, M>,
+    cpus: CpuTable<CpuTime<M>>,
+}
+
+/// What each CPU has of its own.
+struct CpuTime<M: Machine> {
+    timers: SpinLock<Timers, M>,
+    /// When the next tick is due, in nanoseconds.
+    next_tick: Local,
+    /// Not 0: this idle CPU has no tick.
+    tick_stopped: Local32,
+    /// Until when this CPU's RCU callbacks keep the tick running in idle, in nanoseconds.
+    callbacks_until: Local,
+}
+
+/// The sleepers of one CPU: wakeup time, order of arrival, task.
+struct Timers {
     heap: BinaryHeap<Reverse<(u64, u64, TaskId)>>,
     count: u64,
 }
 
 impl Timers {
-    pub(crate) fn new() -> Self {
-        Timers {
-            heap: BinaryHeap::new(),
-            count: 0,
-        }
-    }
-
+    /// When the first sleeper wakes up. `u64::MAX`: there is none.
     fn first(&self) -> u64 {
         self.heap.peek().map_or(u64::MAX, |Reverse((at, _, _))| *at)
     }
 }
 
-/// What the CPUs share.
-pub(crate) struct TimeKeeper<M: Machine> {
-    /// Nanoseconds per tick.
-    pub(crate) period: u64,
-    /// CPU + 1 that keeps the time of day; 0: the next to tick takes over.
-    keeper: Shared32,
-    /// Ticks since boot.
-    xtime: SpinLock<u64, M>,
-}
-
-impl<M: Machine> TimeKeeper<M> {
-    pub(crate) fn new(hz: u32) -> Self {
-        assert!((1..=10_000).contains(&hz), "a tick of {hz} Hz: expected 1 to 10000");
-        TimeKeeper {
+impl<M: Machine> Time<M> {
+    pub(crate) fn new(hz: u32, cpus: u32) -> Self {
+        assert!((1..=10_000).contains(&hz), "a tick of {hz} Hz: expected 1 to 10000 Hz");
+        let timers = || Timers {
+            heap: BinaryHeap::new(),
+            count: 0,
+        };
+        Time {
             period: 1_000_000_000 / u64::from(hz),
             keeper: Shared32::new(0),
             xtime: SpinLock::new(LockClass::Xtime, 0),
+            cpus: CpuTable::new(cpus, |_| CpuTime {
+                timers: SpinLock::new(LockClass::TimerBase, timers()),
+                next_tick: Local::new(0),
+                tick_stopped: Local32::new(0),
+                callbacks_until: Local::new(0),
+            }),
         }
+    }
+
+    /// Starts this CPU's tick. Interrupts are masked.
+    pub(crate) fn start_tick(&self, on: &ThisCpu<'_, M>) {
+        let at = next_tick(on.now(), self.period);
+        self.cpus[on.id].next_tick.set(at);
+        on.set_timer(at);
+    }
+
+    /// Handles the timer interrupt. Interrupts are masked.
+    pub(crate) fn interrupt(&self, on: &OnCpu<'_, M>) {
+        on.local.apic.timer_fired();
+        let now = on.now();
+        let here = &self.cpus[on.id];
+        if !here.tick_stopped.is_set() && now >= here.next_tick.get() {
+            self.tick(on);
+            here.next_tick.set(next_tick(now, self.period));
+        }
+        let first = here.wake_sleepers(on, now);
+        here.program(on, first);
+    }
+
+    fn tick(&self, on: &OnCpu<'_, M>) {
+        on.local.count(Event::Ticks);
+        let me = on.id.0 + 1;
+        if self.keeper.get() == 0 {
+            self.keeper.set(me);
+        }
+        if self.keeper.get() == me {
+            let mut ticks = self.xtime.lock(on);
+            *ticks += 1;
+            on.work(costs::XTIME);
+        }
+        on.work(costs::TICK);
+        sched::tick(on);
+        if let Some(helper) = sched::idle_helper(on) {
+            on.sched.queue_of(helper).balance_kick.set(1);
+            on.send_reschedule(helper);
+        }
+    }
+
+    /// Puts the caller's task to sleep for `ns` nanoseconds (`hrtimer_nanosleep`).
+    pub(crate) fn sleep(&self, sched: &Scheduler<M>, ns: u64) {
+        let on = sched.on_cpu();
+        let at = on.now() + ns;
+        if let Some(threads) = sched.system.machine.threads() {
+            return sched::sleep_hosted(sched, threads, at);
+        }
+        let id = on.current();
+        {
+            let mut timers = self.cpus[on.id].timers.lock_irq(&on);
+            on.work(costs::TIMER);
+            timers.count += 1;
+            let order = timers.count;
+            timers.heap.push(Reverse((at, order, id)));
+            on.task(id).state.set(state::UNINTERRUPTIBLE);
+            if at < on.local.apic.timer_setting() {
+                on.set_timer(at);
+            }
+        }
+        sched::schedule(sched);
+    }
+
+    /// Stops this CPU's tick when the CPU goes idle, unless RCU callbacks need it. Interrupts are masked.
+    pub(crate) fn enter_idle(&self, on: &ThisCpu<'_, M>) {
+        let here = &self.cpus[on.id];
+        if here.tick_stopped.is_set() || on.now() < here.callbacks_until.get() {
+            return;
+        }
+        here.tick_stopped.set(1);
+        if self.keeper.get() == on.id.0 + 1 {
+            self.keeper.set(0);
+        }
+        let first = here.timers.lock(on).first();
+        here.program(on, first);
+    }
+
+    /// Restarts this CPU's tick when the CPU has work again. Interrupts are masked.
+    pub(crate) fn leave_idle(&self, on: &ThisCpu<'_, M>) {
+        let here = &self.cpus[on.id];
+        if here.tick_stopped.is_set() {
+            here.tick_stopped.set(0);
+            here.next_tick.set(next_tick(on.now(), self.period));
+            let first = here.timers.lock(on).first();
+            here.program(on, first);
+        }
+    }
+
+    /// Keeps this CPU's tick running until an RCU grace period has passed, for a callback that the caller queues.
+    pub(crate) fn queue_callback(&self, on: &ThisCpu<'_, M>) {
+        self.cpus[on.id]
+            .callbacks_until
+            .set(on.now() + CALLBACK_TICKS * self.period);
     }
 }
 
-/// The next moment on the tick's grid after `now`.
+impl<M: Machine> CpuTime<M> {
+    /// Wakes the sleepers whose time has come. Returns when the next one wakes up.
+    fn wake_sleepers(&self, on: &OnCpu<'_, M>, now: u64) -> u64 {
+        loop {
+            let mut timers = self.timers.lock(on);
+            on.work(costs::TIMER);
+            match timers.heap.peek() {
+                Some(Reverse((at, _, _))) if *at <= now => {
+                    let Some(Reverse((_, _, id))) = timers.heap.pop() else {
+                        return u64::MAX;
+                    };
+                    drop(timers);
+                    sched::wake(on, id, state::ASLEEP, WakeHint::Plain);
+                }
+                _ => return timers.first(),
+            }
+        }
+    }
+
+    /// Sets the hardware timer for the tick or the first sleeper, whichever is earlier.
+    fn program(&self, on: &ThisCpu<'_, M>, first_timer: u64) {
+        let tick = if self.tick_stopped.is_set() {
+            u64::MAX
+        } else {
+            self.next_tick.get()
+        };
+        on.set_timer(tick.min(first_timer));
+    }
+}
+
+/// The first tick after `now`: a multiple of `period`.
 fn next_tick(now: u64, period: u64) -> u64 {
     (now / period + 1) * period
-}
-
-/// Starts this CPU's tick. Interrupts are masked.
-pub(crate) fn start_tick<M: Machine>(on: &OnCpu<'_, M>) {
-    let at = next_tick(on.now(), on.kernel.time.period);
-    on.local.timer.next_tick.set(at);
-    apic::set_timer(on, at);
-}
-
-/// The timer interrupt. Interrupts are masked.
-pub(crate) fn interrupt<M: Machine>(on: &OnCpu<'_, M>) {
-    apic::timer_fired(on);
-    let now = on.now();
-    let timer = &on.local.timer;
-    if !timer.tick_stopped.is_set() && now >= timer.next_tick.get() {
-        tick(on);
-        timer.next_tick.set(next_tick(now, on.kernel.time.period));
-    }
-    let first = wake_sleepers(on, now);
-    program(on, first);
-}
-
-fn tick<M: Machine>(on: &OnCpu<'_, M>) {
-    on.local.count(Event::Ticks);
-    let keeper = &on.kernel.time.keeper;
-    if keeper.get() == 0 {
-        keeper.set(on.index + 1);
-    }
-    if keeper.get() == on.index + 1 {
-        let mut ticks = on.kernel.time.xtime.lock(on);
-        *ticks += 1;
-        on.work(costs::XTIME);
-    }
-    on.work(costs::TICK);
-    sched::tick(on);
-    if let Some(helper) = sched::idle_helper(on) {
-        on.kernel.cpus[helper as usize].balance_kick.set(1);
-        on.local.count(Event::RescheduleIpis);
-        apic::send(on, helper, apic::RESCHEDULE_VECTOR);
-    }
-}
-
-/// Wakes whose time has come; when the next one's comes.
-fn wake_sleepers<M: Machine>(on: &OnCpu<'_, M>, now: u64) -> u64 {
-    loop {
-        let mut timers = on.local.timers.lock(on);
-        on.work(costs::TIMER);
-        match timers.heap.peek() {
-            Some(Reverse((at, _, _))) if *at <= now => {
-                let Some(Reverse((_, _, id))) = timers.heap.pop() else {
-                    return u64::MAX;
-                };
-                drop(timers);
-                sched::wake(on, id, state::ASLEEP, WakeHint::Plain);
-            }
-            _ => return timers.first(),
-        }
-    }
-}
-
-fn program<M: Machine>(on: &OnCpu<'_, M>, first_timer: u64) {
-    let timer = &on.local.timer;
-    let tick = if timer.tick_stopped.is_set() {
-        u64::MAX
-    } else {
-        timer.next_tick.get()
-    };
-    apic::set_timer(on, tick.min(first_timer));
-}
-
-/// Puts the caller's task to sleep for `ns` nanoseconds (`hrtimer_nanosleep`).
-pub(crate) fn sleep<M: Machine>(kernel: &Kernel<M>, ns: u64) {
-    let on = kernel.on_cpu();
-    let at = on.now() + ns;
-    if let Some(threads) = kernel.machine.threads() {
-        return sched::sleep_hosted(kernel, threads, at);
-    }
-    let id = on.current();
-    {
-        let mut timers = on.local.timers.lock_irq(&on);
-        on.work(costs::TIMER);
-        timers.count += 1;
-        let order = timers.count;
-        timers.heap.push(Reverse((at, order, id)));
-        kernel.tasks.get(id).state.set(state::UNINTERRUPTIBLE);
-        if at < apic::timer_setting(&on) {
-            apic::set_timer(&on, at);
-        }
-    }
-    sched::schedule(kernel);
-}
-
-/// The CPU goes idle: stops its tick if nothing needs it. Interrupts are masked.
-pub(crate) fn enter_idle<M: Machine>(on: &OnCpu<'_, M>) {
-    let timer = &on.local.timer;
-    if timer.tick_stopped.is_set() || on.now() < on.local.callbacks_until.get() {
-        return;
-    }
-    timer.tick_stopped.set(1);
-    if on.kernel.time.keeper.get() == on.index + 1 {
-        on.kernel.time.keeper.set(0);
-    }
-    let first = on.local.timers.lock(on).first();
-    program(on, first);
-}
-
-/// The CPU has work again: restarts the tick. Interrupts are masked.
-pub(crate) fn leave_idle<M: Machine>(on: &OnCpu<'_, M>) {
-    let timer = &on.local.timer;
-    if timer.tick_stopped.is_set() {
-        timer.tick_stopped.set(0);
-        timer.next_tick.set(next_tick(on.now(), on.kernel.time.period));
-        let first = on.local.timers.lock(on).first();
-        program(on, first);
-    }
-}
-
-/// The CPU has queued work for after an RCU grace period, which needs its tick.
-pub(crate) fn queue_callback<M: Machine>(on: &OnCpu<'_, M>) {
-    on.local
-        .callbacks_until
-        .set(on.now() + CALLBACK_TICKS * on.kernel.time.period);
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! Sleeping: wait queues and completions.
 //!
-//! **No lost wake-up**: a sleeper joins the queue and says that it sleeps *before* it looks at its condition; a waker
-//! changes the condition *before* it looks at the queue.
+//! **No lost wakeup**: a sleeper joins the queue and sets its state to asleep *before* it checks its condition. A waker
+//! changes the condition *before* it checks the queue.
 
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::{Kernel, OnCpu};
+use crate::ids::TaskId;
 use crate::local::Shared32;
 use crate::machine::Machine;
-use crate::sched::WakeHint;
+use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
-use crate::task::{TaskId, state};
+use crate::task::{Tasks, state};
 
-/// Tasks in a queue, linked through their slots; a task is in one queue at most.
+/// Tasks in a queue, linked through their slots. A task is in at most one queue.
 pub(crate) struct WaitList {
     pub(crate) first: TaskId,
     last: TaskId,
@@ -28,40 +28,42 @@ impl WaitList {
         self.first == TaskId::NONE
     }
 
-    pub(crate) fn push<M: Machine>(&mut self, kernel: &Kernel<M>, id: TaskId) {
-        let task = kernel.tasks.get(id);
-        task.wait_next.set(TaskId::NONE.0);
-        task.wait_previous.set(self.last.0);
+    /// Appends task `id`.
+    pub(crate) fn push<M: Machine>(&mut self, tasks: &Tasks<M>, id: TaskId) {
+        let task = tasks.get(id);
+        task.wait_next.set(TaskId::NONE);
+        task.wait_previous.set(self.last);
         if self.last == TaskId::NONE {
             self.first = id;
         } else {
-            kernel.tasks.get(self.last).wait_next.set(id.0);
+            tasks.get(self.last).wait_next.set(id);
         }
         self.last = id;
         task.waiting.set(1);
     }
 
-    pub(crate) fn remove<M: Machine>(&mut self, kernel: &Kernel<M>, id: TaskId) {
-        let task = kernel.tasks.get(id);
-        let (previous, next) = (TaskId(task.wait_previous.get()), TaskId(task.wait_next.get()));
+    /// Removes task `id`, which must be in the list.
+    pub(crate) fn remove<M: Machine>(&mut self, tasks: &Tasks<M>, id: TaskId) {
+        let task = tasks.get(id);
+        let (previous, next) = (task.wait_previous.get(), task.wait_next.get());
         if previous == TaskId::NONE {
             self.first = next;
         } else {
-            kernel.tasks.get(previous).wait_next.set(next.0);
+            tasks.get(previous).wait_next.set(next);
         }
         if next == TaskId::NONE {
             self.last = previous;
         } else {
-            kernel.tasks.get(next).wait_previous.set(previous.0);
+            tasks.get(next).wait_previous.set(previous);
         }
         task.waiting.set(0);
     }
 }
 
-/// Tasks that wait for something (`wait_queue_head_t`).
+/// A queue of tasks that wait for a condition (`wait_queue_head_t`).
 pub(crate) struct WaitQueue<M: Machine> {
     list: SpinLock<WaitList, M>,
-    /// Hint: how many are in it.
+    /// The number of tasks in the queue. A hint.
     waiters: Shared32,
 }
 
@@ -73,53 +75,54 @@ impl<M: Machine> WaitQueue<M> {
         }
     }
 
-    /// Joins the queue and says that the caller's task sleeps in `sleep`. Then look at the condition, then
-    /// [`schedule`](crate::sched::schedule), then [`finish`](WaitQueue::finish).
+    /// Adds the caller's task to the queue and sets its state to `sleep`. The caller then checks the condition, calls
+    /// [`schedule`](crate::sched::schedule) if it does not hold, and calls [`finish`](WaitQueue::finish).
     pub(crate) fn prepare(&self, on: &OnCpu<'_, M>, sleep: u32) {
         let id = on.current();
-        let task = on.kernel.tasks.get(id);
+        let task = on.task(id);
         let mut list = self.list.lock_irq(on);
         if task.waiting.get() == 0 {
-            list.push(on.kernel, id);
+            list.push(&on.sched.tasks, id);
             self.waiters.set(self.waiters.get() + 1);
         }
         task.state.set(sleep);
         on.work(costs::WAIT_QUEUE_LINK);
     }
 
-    /// Leaves the queue, woken or not.
+    /// Takes the caller's task out of the queue, whether or not it was woken.
     pub(crate) fn finish(&self, on: &OnCpu<'_, M>) {
         let id = on.current();
-        let task = on.kernel.tasks.get(id);
+        let task = on.task(id);
         task.state.set(state::RUNNING);
         if task.waiting.get() != 0 {
             self.leave(on, id);
         }
     }
 
-    /// Removes the caller's entry with the lock held, as poll must do even when it was woken.
+    /// Takes the caller's task out of the queue. Unlike [`finish`](WaitQueue::finish), takes the lock even if the task was
+    /// woken, as poll must do.
     pub(crate) fn finish_poll(&self, on: &OnCpu<'_, M>) {
         let id = on.current();
-        on.kernel.tasks.get(id).state.set(state::RUNNING);
+        on.task(id).state.set(state::RUNNING);
         self.leave(on, id);
     }
 
     fn leave(&self, on: &OnCpu<'_, M>, id: TaskId) {
         let mut list = self.list.lock_irq(on);
-        if on.kernel.tasks.get(id).waiting.get() != 0 {
-            list.remove(on.kernel, id);
+        if on.task(id).waiting.get() != 0 {
+            list.remove(&on.sched.tasks, id);
             self.waiters.set(self.waiters.get() - 1);
         }
         on.work(costs::WAIT_QUEUE_LINK);
     }
 
-    /// Nobody waits (`waitqueue_active`). For those who changed the condition before, in sight of all: under a lock that
-    /// waiters hold while they join, or by a [`Shared32`].
+    /// Returns `true` if no task waits (`waitqueue_active`). The caller must have changed the condition before, under a
+    /// lock that waiters hold while they join, or in a [`Shared32`].
     pub(crate) fn is_idle(&self) -> bool {
         self.waiters.get() == 0
     }
 
-    /// Wakes up to `count` tasks, first come first.
+    /// Wakes up to `count` tasks, in the order of their arrival.
     pub(crate) fn wake(&self, on: &OnCpu<'_, M>, count: u32, hint: WakeHint) {
         let mut list = self.list.lock_irq(on);
         let woken = wake_list(on, &mut list, count, hint);
@@ -127,14 +130,14 @@ impl<M: Machine> WaitQueue<M> {
     }
 }
 
-/// Wakes up to `count` tasks of `list`, whose lock the caller holds; how many.
+/// Wakes up to `count` tasks of `list`, whose lock the caller holds. Returns how many it woke.
 pub(crate) fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, count: u32, hint: WakeHint) -> u32 {
     let (mut id, mut left) = (list.first, count);
     while id != TaskId::NONE && left > 0 {
-        let next = TaskId(on.kernel.tasks.get(id).wait_next.get());
+        let next = on.task(id).wait_next.get();
         on.work(costs::WAIT_QUEUE_ENTRY);
-        if crate::sched::wake(on, id, state::ASLEEP, hint) {
-            list.remove(on.kernel, id);
+        if sched::wake(on, id, state::ASLEEP, hint) {
+            list.remove(&on.sched.tasks, id);
             left -= 1;
         }
         id = next;
@@ -142,44 +145,56 @@ pub(crate) fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, coun
     count - left
 }
 
-/// Waits for an event that happens once per wait (`struct completion`).
+/// An event that happens once per wait (`struct completion`).
 pub(crate) struct Completion<M: Machine> {
-    state: SpinLock<(WaitList, u32), M>,
+    state: SpinLock<Completed, M>,
+}
+
+struct Completed {
+    waiters: WaitList,
+    /// Completions that no wait has used yet.
+    unused: u32,
 }
 
 impl<M: Machine> Completion<M> {
     pub(crate) fn new() -> Self {
+        let state = Completed {
+            waiters: WaitList::EMPTY,
+            unused: 0,
+        };
         Completion {
-            state: SpinLock::new(LockClass::WaitQueue, (WaitList::EMPTY, 0)),
+            state: SpinLock::new(LockClass::WaitQueue, state),
         }
     }
 
-    /// Sleeps until [`Completion::complete`] has been called once more than waits have returned.
-    pub(crate) fn wait(&self, kernel: &Kernel<M>) {
+    /// Sleeps until [`Completion::complete`] has been called more often than waits have returned.
+    pub(crate) fn wait(&self, sched: &Scheduler<M>) {
         loop {
-            let on = kernel.on_cpu();
+            let on = sched.on_cpu();
             let id = on.current();
+            let task = on.task(id);
             let mut state = self.state.lock_irq(&on);
             on.work(costs::WAIT_QUEUE_LINK);
-            if state.1 > 0 {
-                state.1 -= 1;
-                if kernel.tasks.get(id).waiting.get() != 0 {
-                    state.0.remove(kernel, id);
+            if state.unused > 0 {
+                state.unused -= 1;
+                if task.waiting.get() != 0 {
+                    state.waiters.remove(&sched.tasks, id);
                 }
                 return;
             }
-            if kernel.tasks.get(id).waiting.get() == 0 {
-                state.0.push(kernel, id);
+            if task.waiting.get() == 0 {
+                state.waiters.push(&sched.tasks, id);
             }
-            kernel.tasks.get(id).state.set(crate::task::state::UNINTERRUPTIBLE);
+            task.state.set(state::UNINTERRUPTIBLE);
             drop(state);
-            crate::sched::schedule(kernel);
+            sched::schedule(sched);
         }
     }
 
+    /// Lets one wait return.
     pub(crate) fn complete(&self, on: &OnCpu<'_, M>) {
         let mut state = self.state.lock_irq(on);
-        state.1 += 1;
-        wake_list(on, &mut state.0, 1, WakeHint::Plain);
+        state.unused += 1;
+        wake_list(on, &mut state.waiters, 1, WakeHint::Plain);
     }
 }

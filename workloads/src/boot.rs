@@ -11,7 +11,7 @@ use crate::workload::Workload;
 pub struct Boot {
     /// The spinlock algorithm asked for. A paravirtual one that the host does not support is replaced as the
     /// boot-selection rule says.
-    #[serde(with = "crate::lock_name")]
+    #[serde(with = "holdfast_guest::lock_name")]
     pub lock: LockKind,
     /// Timer interrupts per second of a busy CPU (`CONFIG_HZ`).
     pub hz: u32,

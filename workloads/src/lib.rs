@@ -21,7 +21,7 @@ mod hackbench;
 mod hog;
 mod ipi;
 mod kernbench;
-pub mod lock_name;
+pub use holdfast_guest::lock_name;
 mod netperf;
 mod pgbench;
 mod startup;

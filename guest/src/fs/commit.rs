@@ -1,31 +1,45 @@
-//! Group commit: one task writes the journal for all that wait for it.
+//! The kinds of change, and group commit: one task writes the journal for all tasks that wait for it.
 //!
-//! Linux leaves the writing to a thread (`jbd2`) or a work queue (XFS); here the first who needs a commit does it, which
-//! saves one wake-up and one switch a commit.
+//! Linux leaves the writing to a thread (`jbd2`) or a work queue (XFS). Here the first task that needs a commit does it,
+//! which saves one wakeup and one switch for each commit.
 //!
-//! **No lost commit**: a change is part of the transaction that is open when it is made; a commit closes the open one
-//! before it writes, and says that it is done after.
+//! **No lost commit**: a change is part of the transaction that is open when the change is made. A commit closes the open
+//! transaction before it writes, and is marked done after it has written.
 
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::Kernel;
 use crate::machine::Machine;
-use crate::sched::{self, WakeHint};
+use crate::sched::{self, Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::WaitQueue;
 
+/// The kinds of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A `write` call: size and times of the inode.
+    Write,
+    /// A new file or directory.
+    Create,
+    /// A name is removed, and its file with it.
+    Remove,
+    /// A name is changed or added.
+    Rename,
+    /// Blocks for pages that had none.
+    Allocate,
+}
+
 /// The commits of one journal.
 pub(super) struct Commits<M: Machine> {
     state: SpinLock<State, M>,
-    /// Who waits for the commit that is under way.
+    /// The tasks that wait for the commit in progress.
     done: WaitQueue<M>,
 }
 
 struct State {
     /// The open transaction, from 1.
     open: u64,
-    /// The last one that is written.
+    /// The last transaction that is written.
     committed: u64,
     is_committing: bool,
     /// Changes in the open transaction.
@@ -33,7 +47,7 @@ struct State {
 }
 
 impl<M: Machine> Commits<M> {
-    /// A journal whose state is under a lock of `class`.
+    /// Makes a journal whose state is under a lock of `class`.
     pub(super) fn new(class: LockClass) -> Self {
         let state = State {
             open: 1,
@@ -48,30 +62,30 @@ impl<M: Machine> Commits<M> {
     }
 
     /// Counts `changes` in the open transaction, under the journal's state lock.
-    pub(super) fn add(&self, kernel: &Kernel<M>, changes: u32) {
-        let on = kernel.on_cpu();
+    pub(super) fn add(&self, sched: &Scheduler<M>, changes: u32) {
+        let on = sched.on_cpu();
         let mut state = self.state.lock(&on);
         state.changes += changes;
         on.work(costs::JOURNAL_STATE);
     }
 
-    /// Returns when all that was changed before is written. `write` writes so many changes.
-    pub(super) fn force(&self, kernel: &Kernel<M>, write: impl Fn(&Kernel<M>, u32)) {
-        let wanted = self.state.lock(&kernel.on_cpu()).open;
+    /// Returns when all changes made before are written. `write` writes the given number of changes.
+    pub(super) fn force(&self, sched: &Scheduler<M>, write: impl Fn(&Scheduler<M>, u32)) {
+        let wanted = self.state.lock(&sched.on_cpu()).open;
         loop {
-            match self.begin(kernel, wanted) {
+            match self.begin(sched, wanted) {
                 Step::Done => return,
                 Step::Write(changes) => {
-                    write(kernel, changes);
-                    self.end(kernel);
+                    write(sched, changes);
+                    self.end(sched);
                 }
-                Step::Wait => self.wait(kernel, wanted),
+                Step::Wait => self.wait(sched, wanted),
             }
         }
     }
 
-    fn begin(&self, kernel: &Kernel<M>, wanted: u64) -> Step {
-        let on = kernel.on_cpu();
+    fn begin(&self, sched: &Scheduler<M>, wanted: u64) -> Step {
+        let on = sched.on_cpu();
         let mut state = self.state.lock(&on);
         on.work(costs::JOURNAL_STATE);
         if state.committed >= wanted {
@@ -85,8 +99,8 @@ impl<M: Machine> Commits<M> {
         }
     }
 
-    fn end(&self, kernel: &Kernel<M>) {
-        let on = kernel.on_cpu();
+    fn end(&self, sched: &Scheduler<M>) {
+        let on = sched.on_cpu();
         {
             let mut state = self.state.lock(&on);
             on.work(costs::JOURNAL_STATE);
@@ -96,18 +110,18 @@ impl<M: Machine> Commits<M> {
         self.done.wake(&on, u32::MAX, WakeHint::Plain);
     }
 
-    /// Sleeps until the commit that is under way is done.
-    fn wait(&self, kernel: &Kernel<M>, wanted: u64) {
-        let on = kernel.on_cpu();
+    /// Sleeps until the commit in progress is done.
+    fn wait(&self, sched: &Scheduler<M>, wanted: u64) {
+        let on = sched.on_cpu();
         self.done.prepare(&on, state::UNINTERRUPTIBLE);
-        let goes_on = {
+        let is_in_progress = {
             let state = self.state.lock(&on);
             state.is_committing && state.committed < wanted
         };
-        if goes_on {
-            sched::schedule(kernel);
+        if is_in_progress {
+            sched::schedule(sched);
         }
-        self.done.finish(&kernel.on_cpu());
+        self.done.finish(&sched.on_cpu());
     }
 }
 

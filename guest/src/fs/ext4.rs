@@ -1,27 +1,25 @@
 //! ext4 and its journal, jbd2, as of Linux 3.14: which locks a change takes, and for how long.
 //!
-//! Every change of metadata, a `write` call's of the inode included, is a *handle* on the running transaction; every
-//! buffer that it touches is filed on the journal's one list. So spinlocks that all CPUs share are taken several times
-//! for each call; only truncation meets at a mutex.
+//! Every change of metadata is a *handle* on the running transaction, including the change of the inode by a `write` call.
+//! Every buffer that it touches is filed on the journal's one list. So each call takes spinlocks that all CPUs share
+//! several times. Only truncation takes a shared mutex.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
 
 use holdfast_locks::{Platform, Word};
 
-use super::commit::Commits;
-use super::volume::Change;
+use super::commit::{Change, Commits};
 use crate::class::LockClass;
 use crate::costs::ext4 as costs;
-use crate::kernel::Kernel;
 use crate::machine::Machine;
 use crate::mutex::Mutex;
-use crate::sched::cond_resched;
+use crate::sched::{Scheduler, cond_resched};
 use crate::sync::{SpinLock, WordOf};
 
 /// One mounted ext4.
 pub(super) struct Ext4<M: Machine> {
-    /// `j_state_lock` as its readers take it: a reader-writer lock, of which they move the line.
+    /// `j_state_lock` as its readers take it: a reader-writer lock, whose cache line they move.
     state_readers: WordOf<M>,
     /// The running transaction's counts of handles, updates and credits.
     updates: WordOf<M>,
@@ -48,80 +46,80 @@ impl<M: Machine> Ext4<M> {
         }
     }
 
-    /// Carries `change` out, for file number `file`.
-    pub(super) fn change(&self, kernel: &Kernel<M>, file: u32, change: Change) {
+    /// Carries out `change` of file number `file`.
+    pub(super) fn change(&self, sched: &Scheduler<M>, file: u32, change: Change) {
         match change {
-            Change::Write => self.handle(kernel, costs::WRITE_BUFFERS),
-            Change::Rename => self.handle(kernel, costs::NAME_BUFFERS),
+            Change::Write => self.handle(sched, costs::WRITE_BUFFERS),
+            Change::Rename => self.handle(sched, costs::NAME_BUFFERS),
             Change::Create => {
-                self.allocate(kernel, file);
-                self.handle(kernel, costs::CREATE_BUFFERS);
+                self.allocate(sched, file);
+                self.handle(sched, costs::CREATE_BUFFERS);
             }
             Change::Remove => {
-                self.orphan(kernel);
-                self.handle(kernel, costs::REMOVE_BUFFERS);
-                self.orphan(kernel);
-                self.allocate(kernel, file);
+                self.orphan(sched);
+                self.handle(sched, costs::REMOVE_BUFFERS);
+                self.orphan(sched);
+                self.allocate(sched, file);
             }
             Change::Allocate => {
-                self.allocate(kernel, file);
-                self.handle(kernel, costs::ALLOCATE_BUFFERS);
+                self.allocate(sched, file);
+                self.handle(sched, costs::ALLOCATE_BUFFERS);
             }
         }
     }
 
     /// Returns when all changes made so far are in the journal.
-    pub(super) fn force(&self, kernel: &Kernel<M>) {
-        self.commits.force(kernel, |kernel, buffers| {
-            kernel.on_cpu().work(costs::COMMIT);
-            // Many changes are to the same few buffers.
+    pub(super) fn force(&self, sched: &Scheduler<M>) {
+        self.commits.force(sched, |sched, buffers| {
+            sched.on_cpu().work(costs::COMMIT);
+            // Many changes concern the same few buffers.
             let buffers = buffers.min(costs::COMMIT_BUFFERS_MAX);
             for _ in 0..buffers {
-                self.file_buffer(kernel);
-                kernel.on_cpu().work(costs::COMMIT_BUFFER);
-                cond_resched(kernel);
+                self.file_buffer(sched);
+                sched.on_cpu().work(costs::COMMIT_BUFFER);
+                cond_resched(sched);
             }
-            // The transaction's buffers go to the list of those to be checkpointed, in one section.
-            let on = kernel.on_cpu();
+            // The transaction's buffers go to the checkpoint list, in one critical section.
+            let on = sched.on_cpu();
             let _list = self.list.lock(&on);
             on.work(costs::LIST_HELD * u64::from(buffers));
         });
     }
 
     /// `jbd2_journal_start` to `jbd2_journal_stop` with `buffers` between them.
-    fn handle(&self, kernel: &Kernel<M>, buffers: u32) {
-        let on = kernel.on_cpu();
+    fn handle(&self, sched: &Scheduler<M>, buffers: u32) {
+        let on = sched.on_cpu();
         on.work(costs::HANDLE);
-        // ORDERING: Relaxed, all: what is counted is never relied on; the lines' journeys are what matters.
+        // ORDERING: Relaxed, all: the counts are never used. Only the transfers of their cache lines matter.
         on.cpu.fetch_add(&self.state_readers, 1, Relaxed);
         on.cpu.fetch_add(&self.updates, 1, Relaxed);
         on.cpu.fetch_add(&self.state_readers, 1, Relaxed);
         for _ in 0..buffers {
             on.work(costs::BUFFER);
-            self.file_buffer(kernel);
+            self.file_buffer(sched);
         }
         on.cpu.fetch_add(&self.updates, 1, Relaxed);
-        self.commits.add(kernel, buffers);
+        self.commits.add(sched, buffers);
     }
 
-    fn file_buffer(&self, kernel: &Kernel<M>) {
-        let on = kernel.on_cpu();
+    fn file_buffer(&self, sched: &Scheduler<M>) {
+        let on = sched.on_cpu();
         let _list = self.list.lock(&on);
         on.work(costs::LIST_HELD);
     }
 
-    /// Sets or clears bits of the group that the file is in.
-    fn allocate(&self, kernel: &Kernel<M>, file: u32) {
-        let on = kernel.on_cpu();
+    /// Sets or clears bits of the file's block group.
+    fn allocate(&self, sched: &Scheduler<M>, file: u32) {
+        let on = sched.on_cpu();
         on.work(costs::FIND_BLOCKS);
         let _group = self.groups[(file % costs::GROUPS) as usize].lock(&on);
         on.work(costs::GROUP_HELD);
     }
 
-    /// Puts an inode on the list of those to be truncated after a crash, or takes it off.
-    fn orphan(&self, kernel: &Kernel<M>) {
-        self.orphans.lock(kernel);
-        let on = kernel.on_cpu();
+    /// Adds an inode to the list of inodes to be truncated after a crash, or removes it.
+    fn orphan(&self, sched: &Scheduler<M>) {
+        self.orphans.lock(sched);
+        let on = sched.on_cpu();
         on.work(costs::ORPHAN);
         self.orphans.unlock(&on);
     }

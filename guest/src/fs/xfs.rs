@@ -1,21 +1,19 @@
 //! XFS as of Linux 3.14: which locks a change takes, and for how long.
 //!
-//! Log space is reserved without a lock, changes are gathered on per-transaction lists and enter the log's list in one
-//! short section; data are written without a transaction. What tasks meet at are an allocation group's header buffers,
-//! whose locks are semaphores: they sleep, wake, and hand over.
+//! Log space is reserved without a lock. Changes are gathered on per-transaction lists, and enter the log's list in one
+//! short critical section. Data are written without a transaction. Tasks contend for the header buffers of an allocation
+//! group, whose locks are semaphores: their waiters sleep, and a release hands over.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
 
 use holdfast_locks::{Platform, Word};
 
-use super::commit::Commits;
-use super::volume::Change;
+use super::commit::{Change, Commits};
 use crate::class::LockClass;
 use crate::costs::xfs as costs;
-use crate::kernel::Kernel;
 use crate::machine::Machine;
-use crate::sched::cond_resched;
+use crate::sched::{Scheduler, cond_resched};
 use crate::semaphore::Semaphore;
 use crate::sync::{SpinLock, WordOf};
 
@@ -23,13 +21,13 @@ use crate::sync::{SpinLock, WordOf};
 pub(super) struct Xfs<M: Machine> {
     /// The log's grant heads.
     grant: WordOf<M>,
-    /// `xc_ctx_lock` as its readers take it: a reader-writer semaphore, of which they move the line.
+    /// `xc_ctx_lock` as its readers take it: a reader-writer semaphore, whose cache line they move.
     context_readers: WordOf<M>,
     /// `xc_cil_lock`.
     cil: SpinLock<(), M>,
-    /// `xa_lock`: the list of what is in the log and not yet at its place.
+    /// `xa_lock`: the list of changes that are in the log and not yet in place.
     ail: SpinLock<(), M>,
-    /// `l_icloglock`, with the forces of the log.
+    /// `l_icloglock`, with the commits of the log.
     commits: Commits<M>,
     groups: Box<[Group<M>]>,
 }
@@ -56,49 +54,49 @@ impl<M: Machine> Xfs<M> {
         }
     }
 
-    /// Carries `change` out, for file number `file`.
-    pub(super) fn change(&self, kernel: &Kernel<M>, file: u32, change: Change) {
+    /// Carries out `change` of file number `file`.
+    pub(super) fn change(&self, sched: &Scheduler<M>, file: u32, change: Change) {
         let group = &self.groups[(file % costs::GROUPS) as usize];
         match change {
             Change::Write => {}
-            Change::Rename => self.transaction(kernel, None),
-            Change::Create => self.transaction(kernel, Some(&group.inodes)),
+            Change::Rename => self.transaction(sched, None),
+            Change::Create => self.transaction(sched, Some(&group.inodes)),
             Change::Remove => {
-                self.transaction(kernel, None);
+                self.transaction(sched, None);
                 // Inactivation: blocks, then the inode.
-                self.transaction(kernel, Some(&group.blocks));
-                self.transaction(kernel, Some(&group.inodes));
+                self.transaction(sched, Some(&group.blocks));
+                self.transaction(sched, Some(&group.inodes));
             }
-            Change::Allocate => self.transaction(kernel, Some(&group.blocks)),
+            Change::Allocate => self.transaction(sched, Some(&group.blocks)),
         }
     }
 
     /// Returns when all changes made so far are in the log.
-    pub(super) fn force(&self, kernel: &Kernel<M>) {
-        self.commits.force(kernel, |kernel, items| {
-            kernel.on_cpu().work(costs::PUSH);
+    pub(super) fn force(&self, sched: &Scheduler<M>) {
+        self.commits.force(sched, |sched, items| {
+            sched.on_cpu().work(costs::PUSH);
             for _ in 0..items.min(costs::PUSH_ITEMS_MAX) {
-                kernel.on_cpu().work(costs::PUSH_ITEM);
-                cond_resched(kernel);
+                sched.on_cpu().work(costs::PUSH_ITEM);
+                cond_resched(sched);
             }
-            let on = kernel.on_cpu();
+            let on = sched.on_cpu();
             let _ail = self.ail.lock(&on);
             on.work(costs::AIL_HELD);
         });
     }
 
-    /// `xfs_trans_reserve` to `xfs_trans_commit`; a header buffer stays locked until the end.
-    fn transaction(&self, kernel: &Kernel<M>, header: Option<&Semaphore<M>>) {
-        let on = kernel.on_cpu();
+    /// `xfs_trans_reserve` to `xfs_trans_commit`. The header buffer stays locked until the end.
+    fn transaction(&self, sched: &Scheduler<M>, header: Option<&Semaphore<M>>) {
+        let on = sched.on_cpu();
         on.work(costs::RESERVE);
-        // ORDERING: Relaxed, all: what is counted is never relied on; the lines' journeys are what matters.
+        // ORDERING: Relaxed, all: the counts are never used. Only the transfers of their cache lines matter.
         on.cpu.fetch_add(&self.grant, 1, Relaxed);
         on.cpu.fetch_add(&self.grant, 1, Relaxed);
         if let Some(header) = header {
-            header.down(kernel);
-            kernel.on_cpu().work(costs::HEADER_HELD);
+            header.down(sched);
+            sched.on_cpu().work(costs::HEADER_HELD);
         }
-        let on = kernel.on_cpu();
+        let on = sched.on_cpu();
         on.work(costs::COMMIT);
         on.cpu.fetch_add(&self.context_readers, 1, Relaxed);
         {
@@ -109,6 +107,6 @@ impl<M: Machine> Xfs<M> {
         if let Some(header) = header {
             header.up(&on);
         }
-        self.commits.add(kernel, 1);
+        self.commits.add(sched, 1);
     }
 }

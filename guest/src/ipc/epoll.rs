@@ -1,26 +1,25 @@
-//! epoll: waiting for many streams at once, each reported to one waiter (`EPOLLONESHOT`).
+//! epoll: waiting for many streams at once. Each event is reported to one waiter (`EPOLLONESHOT`).
 //!
-//! **No lost event**: whoever arms a stream looks at it afterwards; whoever changes a stream calls back afterwards. **One
-//! waiter per event**: a report disarms the stream, under the eventpoll's lock.
+//! **No lost event**: a task that arms a stream checks the stream afterwards. A task that changes a stream calls back
+//! afterwards. **One waiter per event**: a report disarms the stream, under the eventpoll's lock.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use super::stream;
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::{Kernel, OnCpu};
 use crate::local::Local32;
 use crate::machine::Machine;
 use crate::mutex::Mutex;
-use crate::sched::{self, WakeHint};
+use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::{WaitList, wake_list};
 
-/// What a stream can be ready for, or watched for.
+/// The events that a stream can be ready for, or watched for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Something has arrived.
+    /// Data have arrived.
     pub readable: bool,
     /// There is room to write.
     pub writable: bool,
@@ -61,12 +60,12 @@ impl Events {
     }
 }
 
-/// A stream's entry in an epoll instance (`struct epitem`). Under that one's lock.
+/// A stream's entry in an epoll instance (`struct epitem`). Under that instance's lock.
 pub(super) struct Interest {
-    /// Number + 1 of the instance; 0: none.
+    /// Number + 1 of the instance. 0: none.
     epoll: Local32,
     events: Local32,
-    /// Not 0: in the list of those that may be ready.
+    /// Not 0: in the list of streams that may be ready.
     linked: Local32,
 }
 
@@ -80,9 +79,14 @@ impl Interest {
     }
 }
 
-/// An instance.
-pub(super) struct Epoll<M: Machine> {
-    /// `ep->mtx`: one at a time changes interests, or collects events.
+/// All epoll instances.
+pub(super) struct Epolls<M: Machine> {
+    instances: Box<[Epoll<M>]>,
+}
+
+/// One epoll instance.
+struct Epoll<M: Machine> {
+    /// `ep->mtx`: one task at a time changes interests, or collects events.
     mutex: Mutex<M>,
     /// `ep->lock`.
     state: SpinLock<State, M>,
@@ -91,25 +95,20 @@ pub(super) struct Epoll<M: Machine> {
 struct State {
     /// Streams that may be ready (`ep->rdllist`).
     ready: VecDeque<u32>,
-    /// Who waits (`ep->wq`), one of whom an event wakes.
+    /// The waiting tasks (`ep->wq`). An event wakes one of them.
     waiters: WaitList,
 }
 
-impl<M: Machine> Epoll<M> {
-    pub(super) fn new() -> Self {
-        let state = State {
-            ready: VecDeque::with_capacity(8),
-            waiters: WaitList::EMPTY,
-        };
-        Epoll {
-            mutex: Mutex::new(),
-            state: SpinLock::new(LockClass::Epoll, state),
-        }
-    }
+/// The streams, as epoll uses them.
+pub(super) trait Watched<M: Machine> {
+    /// The entry of stream `id`.
+    fn interest(&self, id: u32) -> &Interest;
+    /// Returns the events that stream `id` is ready for.
+    fn ready(&self, on: &OnCpu<'_, M>, id: u32) -> Events;
 }
 
 impl State {
-    /// Notes that stream `id` may be ready, and wakes one who waits.
+    /// Notes that stream `id` may be ready, and wakes one waiting task.
     fn link<M: Machine>(&mut self, on: &OnCpu<'_, M>, id: u32, interest: &Interest) {
         if !interest.linked.is_set() {
             interest.linked.set(1);
@@ -120,96 +119,114 @@ impl State {
     }
 }
 
-/// `ep_poll_callback`: `events` have come up at stream `id`. Called with the stream's wait queue locked.
-pub(super) fn call_back<M: Machine>(on: &OnCpu<'_, M>, id: u32, interest: &Interest, events: Events) {
-    let Some(epoll) = interest.epoll.get().checked_sub(1) else {
-        return;
-    };
-    let mut state = on.kernel.ipc.epolls[epoll as usize].state.lock_irq(on);
-    if Events::from_bits(interest.events.get()).and(events).any() {
-        state.link(on, id, interest);
-    }
-}
-
-/// EPOLL_CTL_ADD or MOD: from now on `events` of stream `id` are reported, once.
-pub(crate) fn epoll_control<M: Machine>(kernel: &Kernel<M>, epoll: u32, id: u32, events: Events) {
-    kernel.on_cpu().work(costs::EPOLL_CTL);
-    let instance = &kernel.ipc.epolls[epoll as usize];
-    let interest = &kernel.ipc.streams[id as usize].interest;
-    instance.mutex.lock(kernel);
-    let on = kernel.on_cpu();
-    {
-        let _state = instance.state.lock_irq(&on);
-        interest.epoll.set(epoll + 1);
-        interest.events.set(events.bits());
-    }
-    if stream::ready(&on, id).and(events).any() {
-        instance.state.lock_irq(&on).link(&on, id, interest);
-    }
-    instance.mutex.unlock(&on);
-}
-
-/// epoll_wait for one event: the stream, and what it is ready for.
-pub(crate) fn epoll_wait<M: Machine>(kernel: &Kernel<M>, epoll: u32) -> (u32, Events) {
-    let instance = &kernel.ipc.epolls[epoll as usize];
-    kernel.on_cpu().work(costs::EPOLL_WAIT);
-    loop {
-        sleep_until_linked(kernel, instance);
-        instance.mutex.lock(kernel);
-        let found = collect(&kernel.on_cpu(), instance);
-        instance.mutex.unlock(&kernel.on_cpu());
-        if let Some(event) = found {
-            return event;
-        }
-    }
-}
-
-/// Sleeps until a stream may be ready.
-fn sleep_until_linked<M: Machine>(kernel: &Kernel<M>, instance: &Epoll<M>) {
-    loop {
-        let on = kernel.on_cpu();
-        let id = on.current();
-        let task = kernel.tasks.get(id);
-        {
-            let mut state = instance.state.lock_irq(&on);
-            on.work(costs::EPOLL_LINK);
-            if !state.ready.is_empty() {
-                task.state.set(state::RUNNING);
-                if task.waiting.get() != 0 {
-                    state.waiters.remove(kernel, id);
-                }
-                return;
-            }
-            if task.waiting.get() == 0 {
-                state.waiters.push(kernel, id);
-            }
-            task.state.set(state::INTERRUPTIBLE);
-        }
-        sched::schedule(kernel);
-    }
-}
-
-/// Takes the first stream that is ready for what it is watched for, and disarms it (`ep_send_events`). The caller holds the
-/// mutex.
-fn collect<M: Machine>(on: &OnCpu<'_, M>, instance: &Epoll<M>) -> Option<(u32, Events)> {
-    let mut found = None;
-    while found.is_none() {
-        let Some(id) = instance.state.lock_irq(on).ready.pop_front() else {
-            break;
+impl<M: Machine> Epolls<M> {
+    pub(super) fn new(count: u32) -> Self {
+        let state = || State {
+            ready: VecDeque::with_capacity(8),
+            waiters: WaitList::EMPTY,
         };
-        let interest = &on.kernel.ipc.streams[id as usize].interest;
-        interest.linked.set(0);
-        let now = stream::ready(on, id);
-        let _state = instance.state.lock_irq(on);
-        let events = Events::from_bits(interest.events.get()).and(now);
-        if events.any() {
-            interest.events.set(0);
-            found = Some((id, events));
+        let instance = |_| Epoll {
+            mutex: Mutex::new(),
+            state: SpinLock::new(LockClass::Epoll, state()),
+        };
+        Epolls {
+            instances: (0..count).map(instance).collect(),
         }
     }
-    let mut state = instance.state.lock_irq(on);
-    if !state.ready.is_empty() {
-        wake_list(on, &mut state.waiters, 1, WakeHint::Plain);
+
+    /// `ep_poll_callback`: notes new `events` of stream `id`. Called with the stream's wait queue locked.
+    pub(super) fn call_back(&self, on: &OnCpu<'_, M>, id: u32, interest: &Interest, events: Events) {
+        let Some(epoll) = interest.epoll.get().checked_sub(1) else {
+            return;
+        };
+        let mut state = self.instances[epoll as usize].state.lock_irq(on);
+        if Events::from_bits(interest.events.get()).and(events).any() {
+            state.link(on, id, interest);
+        }
     }
-    found
+
+    /// EPOLL_CTL_ADD or MOD: from now on instance `epoll` reports `events` of stream `id`, once.
+    pub(super) fn watch(&self, sched: &Scheduler<M>, epoll: u32, streams: &impl Watched<M>, id: u32, events: Events) {
+        sched.on_cpu().work(costs::EPOLL_CTL);
+        let instance = &self.instances[epoll as usize];
+        let interest = streams.interest(id);
+        instance.mutex.lock(sched);
+        let on = sched.on_cpu();
+        {
+            let _state = instance.state.lock_irq(&on);
+            interest.epoll.set(epoll + 1);
+            interest.events.set(events.bits());
+        }
+        if streams.ready(&on, id).and(events).any() {
+            instance.state.lock_irq(&on).link(&on, id, interest);
+        }
+        instance.mutex.unlock(&on);
+    }
+
+    /// epoll_wait for one event: returns the stream, and the events that it is ready for.
+    pub(super) fn wait(&self, sched: &Scheduler<M>, epoll: u32, streams: &impl Watched<M>) -> (u32, Events) {
+        let instance = &self.instances[epoll as usize];
+        sched.on_cpu().work(costs::EPOLL_WAIT);
+        loop {
+            instance.sleep_until_linked(sched);
+            instance.mutex.lock(sched);
+            let found = instance.collect(&sched.on_cpu(), streams);
+            instance.mutex.unlock(&sched.on_cpu());
+            if let Some(event) = found {
+                return event;
+            }
+        }
+    }
+}
+
+impl<M: Machine> Epoll<M> {
+    /// Sleeps until a stream may be ready.
+    fn sleep_until_linked(&self, sched: &Scheduler<M>) {
+        loop {
+            let on = sched.on_cpu();
+            let id = on.current();
+            let task = on.task(id);
+            {
+                let mut state = self.state.lock_irq(&on);
+                on.work(costs::EPOLL_LINK);
+                if !state.ready.is_empty() {
+                    task.state.set(state::RUNNING);
+                    if task.waiting.get() != 0 {
+                        state.waiters.remove(&sched.tasks, id);
+                    }
+                    return;
+                }
+                if task.waiting.get() == 0 {
+                    state.waiters.push(&sched.tasks, id);
+                }
+                task.state.set(state::INTERRUPTIBLE);
+            }
+            sched::schedule(sched);
+        }
+    }
+
+    /// Takes the first stream that is ready for an event that it is watched for, and disarms it (`ep_send_events`). The
+    /// caller holds the mutex.
+    fn collect(&self, on: &OnCpu<'_, M>, streams: &impl Watched<M>) -> Option<(u32, Events)> {
+        let mut found = None;
+        while found.is_none() {
+            let Some(id) = self.state.lock_irq(on).ready.pop_front() else {
+                break;
+            };
+            let interest = streams.interest(id);
+            interest.linked.set(0);
+            let now = streams.ready(on, id);
+            let _state = self.state.lock_irq(on);
+            let events = Events::from_bits(interest.events.get()).and(now);
+            if events.any() {
+                interest.events.set(0);
+                found = Some((id, events));
+            }
+        }
+        let mut state = self.state.lock_irq(on);
+        if !state.ready.is_empty() {
+            wake_list(on, &mut state.waiters, 1, WakeHint::Plain);
+        }
+        found
+    }
 }

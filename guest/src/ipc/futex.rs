@@ -1,7 +1,7 @@
 //! Futexes: sleeping until a word of user memory changes.
 //!
-//! **No lost wake-up**: a sleeper looks at the word with its bucket locked, and queues before it unlocks; a waker changes
-//! the word before it locks the bucket.
+//! **No lost wakeup**: a sleeper checks the word with its bucket locked, and queues before it unlocks. A waker changes the
+//! word before it locks the bucket.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,83 +10,87 @@ use holdfast_locks::Platform;
 
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::{Kernel, OnCpu};
+use crate::ids::{TaskId, TaskTable};
+use crate::local::Local;
 use crate::machine::Machine;
-use crate::sched::{self, WakeHint};
+use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::{SpinLock, WordOf};
-use crate::task::{TaskId, state};
+use crate::task::state;
 use crate::wait::WaitList;
 
-/// Hash buckets: `FUTEX_HASHBITS` is 8 whatever the number of CPUs (until 3.13).
+/// Hash buckets: `FUTEX_HASHBITS` is 8 for any number of CPUs (until 3.13).
 const BUCKETS: usize = 256;
 
-/// Who sleeps on which word, by hash.
-pub(super) struct Futexes<M: Machine> {
+/// The sleepers, by the hash of their word.
+pub(crate) struct Futexes<M: Machine> {
     buckets: Box<[SpinLock<WaitList, M>]>,
+    /// The key of the word that each task sleeps on, under its bucket's lock.
+    keys: TaskTable<Local>,
 }
 
 impl<M: Machine> Futexes<M> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new(tasks: u32) -> Self {
         Futexes {
             buckets: (0..BUCKETS)
                 .map(|_| SpinLock::new(LockClass::Futex, WaitList::EMPTY))
                 .collect(),
+            keys: TaskTable::new(tasks, |_| Local::new(0)),
         }
     }
 
     fn bucket(&self, key: u64) -> &SpinLock<WaitList, M> {
-        // Fibonacci hashing for Linux's jhash: keys are dense here and addresses there.
+        // Fibonacci hashing instead of Linux's jhash: keys are dense numbers here, and addresses there.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
         &self.buckets[hash as usize % BUCKETS]
     }
-}
 
-/// FUTEX_WAIT on a private futex: sleeps until woken, unless `word` is not `expected`.
-pub(crate) fn futex_wait<M: Machine>(kernel: &Kernel<M>, word: &WordOf<M>, expected: u32) {
-    let on = kernel.on_cpu();
-    on.work(costs::FUTEX);
-    let key = on.cpu.key(word) as u64;
-    let task = kernel.tasks.get(on.current());
-    {
-        let mut bucket = kernel.ipc.futexes.bucket(key).lock(&on);
-        // ORDERING: Relaxed: the bucket's lock orders it against the waker's look at the queue.
-        if on.cpu.load(word, Relaxed) != expected {
-            return;
+    /// FUTEX_WAIT on a private futex: sleeps until woken. Returns at once if `word` does not contain `expected`.
+    pub(crate) fn wait(&self, sched: &Scheduler<M>, word: &WordOf<M>, expected: u32) {
+        let on = sched.on_cpu();
+        on.work(costs::FUTEX);
+        let key = on.cpu.key(word) as u64;
+        let id = on.current();
+        let task = on.task(id);
+        {
+            let mut bucket = self.bucket(key).lock(&on);
+            // ORDERING: Relaxed: the bucket's lock orders the load against the waker's check of the queue.
+            if on.cpu.load(word, Relaxed) != expected {
+                return;
+            }
+            on.work(costs::FUTEX_ENTRY);
+            self.keys[id].set(key);
+            task.state.set(state::INTERRUPTIBLE);
+            bucket.push(&sched.tasks, id);
         }
-        on.work(costs::FUTEX_ENTRY);
-        task.futex.set(key);
-        task.state.set(state::INTERRUPTIBLE);
-        bucket.push(kernel, on.current());
+        loop {
+            if task.waiting.get() != 0 {
+                sched::schedule(sched);
+            }
+            // The waker takes the entry out of the queue before it wakes the task.
+            if task.waiting.get() == 0 {
+                task.state.set(state::RUNNING);
+                return;
+            }
+            task.state.set(state::INTERRUPTIBLE);
+        }
     }
-    loop {
-        if task.waiting.get() != 0 {
-            sched::schedule(kernel);
-        }
-        // The waker takes the entry out of the queue before it wakes.
-        if task.waiting.get() == 0 {
-            task.state.set(state::RUNNING);
-            return;
-        }
-        task.state.set(state::INTERRUPTIBLE);
-    }
-}
 
-/// FUTEX_WAKE: wakes up to `count` who sleep on `word`, first come first. The wake-ups are under the bucket's lock (until
-/// 4.0).
-pub(crate) fn futex_wake<M: Machine>(on: &OnCpu<'_, M>, word: &WordOf<M>, count: u32) {
-    on.work(costs::FUTEX);
-    let key = on.cpu.key(word) as u64;
-    let mut bucket = on.kernel.ipc.futexes.bucket(key).lock(on);
-    let (mut id, mut left) = (bucket.first, count);
-    while id != TaskId::NONE && left > 0 {
-        let task = on.kernel.tasks.get(id);
-        let next = TaskId(task.wait_next.get());
-        on.work(costs::FUTEX_ENTRY);
-        if task.futex.get() == key {
-            bucket.remove(on.kernel, id);
-            sched::wake(on, id, state::ASLEEP, WakeHint::Plain);
-            left -= 1;
+    /// FUTEX_WAKE: wakes up to `count` tasks that sleep on `word`, in the order of their arrival. The wakeups are under the
+    /// bucket's lock (until 4.0).
+    pub(crate) fn wake(&self, on: &OnCpu<'_, M>, word: &WordOf<M>, count: u32) {
+        on.work(costs::FUTEX);
+        let key = on.cpu.key(word) as u64;
+        let mut bucket = self.bucket(key).lock(on);
+        let (mut id, mut left) = (bucket.first, count);
+        while id != TaskId::NONE && left > 0 {
+            let next = on.task(id).wait_next.get();
+            on.work(costs::FUTEX_ENTRY);
+            if self.keys[id].get() == key {
+                bucket.remove(&on.sched.tasks, id);
+                sched::wake(on, id, state::ASLEEP, WakeHint::Plain);
+                left -= 1;
+            }
+            id = next;
         }
-        id = next;
     }
 }

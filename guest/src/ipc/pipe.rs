@@ -1,29 +1,30 @@
 //! Pipes.
 //!
-//! As in Linux before 5.5: a ring of pages; a small write goes into the last page as a whole, if it fits there, and else
-//! begins a page of its own; room is made page by page, when the last byte of one is read. All who wait are woken, readers
-//! and writers alike.
+//! As in Linux before 5.5, a pipe is a ring of pages. A small write goes into the last page as a whole if it fits there,
+//! and otherwise begins a page of its own. A page becomes free when its last byte is read. A wakeup wakes all waiters,
+//! readers and writers alike.
 //!
-//! **Whole** (`PIPE_BUF`): a write of at most a page is not torn by others'. **Conserved**: a byte is in one page from its
-//! write until its read.
+//! **Whole** (`PIPE_BUF`): a write of at most one page is not split by others. **Conserved**: a byte is in one page from
+//! its write until its read.
 
+use alloc::boxed::Box;
 use core::array;
 
 use crate::costs;
-use crate::kernel::Kernel;
 use crate::local::Local32;
 use crate::machine::Machine;
+use crate::mm::Memory;
 use crate::mutex::Mutex;
-use crate::process;
-use crate::sched::{self, WakeHint};
+use crate::sched::{self, Scheduler, WakeHint};
+use crate::signal;
 use crate::task::state;
 use crate::wait::WaitQueue;
 
-/// Pages that a pipe holds (`PIPE_DEF_BUFFERS`).
+/// The most pages in a pipe (`PIPE_DEF_BUFFERS`).
 const PAGES: u32 = 16;
 const PAGE_BYTES: u32 = 4_096;
 
-/// What a pipe holds. Under its mutex.
+/// The contents of a pipe. Under its mutex.
 struct Pages {
     /// Where in each page the unread bytes begin and end.
     spans: [(Local32, Local32); PAGES as usize],
@@ -53,7 +54,7 @@ impl Pages {
         &self.spans[((self.first.get() + number) % PAGES) as usize]
     }
 
-    /// Takes in as much of `bytes` as there is room for; how many.
+    /// Puts in as many of `bytes` as there is room for, and returns how many.
     fn put(&self, bytes: u32) -> u32 {
         let mut left = bytes;
         let odd = left % PAGE_BYTES;
@@ -75,7 +76,7 @@ impl Pages {
         bytes - left
     }
 
-    /// Takes up to `want` bytes out: how many, and whether a page became free.
+    /// Takes up to `want` bytes out. Returns how many, and whether a page became free.
     fn take(&self, want: u32) -> (u32, bool) {
         let (mut got, mut freed) = (0, false);
         while got < want && !self.is_empty() {
@@ -93,9 +94,14 @@ impl Pages {
     }
 }
 
+/// All pipes.
+pub(crate) struct Pipes<M: Machine> {
+    pipes: Box<[Pipe<M>]>,
+}
+
 /// A pipe.
-pub(super) struct Pipe<M: Machine> {
-    /// The pipe's inode's `i_mutex`; protects the rest.
+struct Pipe<M: Machine> {
+    /// The pipe's inode's `i_mutex`, which protects the rest.
     mutex: Mutex<M>,
     /// Readers and writers alike.
     wait: WaitQueue<M>,
@@ -103,91 +109,95 @@ pub(super) struct Pipe<M: Machine> {
     writers: Local32,
 }
 
-impl<M: Machine> Pipe<M> {
-    pub(super) fn new() -> Self {
-        Pipe {
+impl<M: Machine> Pipes<M> {
+    pub(crate) fn new(count: u32) -> Self {
+        let pipe = |_| Pipe {
             mutex: Mutex::new(),
             wait: WaitQueue::new(),
             pages: Pages::new(),
             writers: Local32::new(0),
+        };
+        Pipes {
+            pipes: (0..count).map(pipe).collect(),
         }
     }
-}
 
-/// Opens a pipe for `writers` writing processes; empties it.
-pub(crate) fn open_pipe<M: Machine>(kernel: &Kernel<M>, id: u32, writers: u32) {
-    let pipe = &kernel.ipc.pipes[id as usize];
-    pipe.mutex.lock(kernel);
-    pipe.pages.clear();
-    pipe.writers.set(writers);
-    pipe.mutex.unlock(&kernel.on_cpu());
-}
-
-/// A writer closes the pipe; the last one's readers see its end.
-pub(crate) fn close_pipe_writer<M: Machine>(kernel: &Kernel<M>, id: u32) {
-    let pipe = &kernel.ipc.pipes[id as usize];
-    pipe.mutex.lock(kernel);
-    pipe.writers.sub(1);
-    let on = kernel.on_cpu();
-    pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
-    pipe.mutex.unlock(&on);
-}
-
-/// Reads up to `want` bytes; sleeps while there are none. 0: the end. `None`: a signal came instead.
-pub(crate) fn read_pipe<M: Machine>(kernel: &Kernel<M>, id: u32, want: u32) -> Option<u32> {
-    let pipe = &kernel.ipc.pipes[id as usize];
-    pipe.mutex.lock(kernel);
-    loop {
-        let on = kernel.on_cpu();
-        if !pipe.pages.is_empty() || pipe.writers.get() == 0 {
-            let (got, freed) = pipe.pages.take(want);
-            on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(got) / u64::from(PAGE_BYTES));
-            pipe.mutex.unlock(&on);
-            // Linux takes the wait queue's lock to find that nobody waits; one page of small messages has it once.
-            if freed && !pipe.wait.is_idle() {
-                pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
-            }
-            return Some(got);
-        }
-        pipe.wait.prepare(&on, state::INTERRUPTIBLE);
-        pipe.mutex.unlock(&on);
-        sched::schedule(kernel);
-        let on = kernel.on_cpu();
-        pipe.wait.finish(&on);
-        if process::take_signal(&on) {
-            return None;
-        }
-        pipe.mutex.lock(kernel);
+    /// Opens a pipe for `writers` writing processes, and empties it.
+    pub(crate) fn open(&self, sched: &Scheduler<M>, id: u32, writers: u32) {
+        let pipe = &self.pipes[id as usize];
+        pipe.mutex.lock(sched);
+        pipe.pages.clear();
+        pipe.writers.set(writers);
+        pipe.mutex.unlock(&sched.on_cpu());
     }
-}
 
-/// Writes `bytes`; sleeps while the pipe is full.
-pub(crate) fn write_pipe<M: Machine>(kernel: &Kernel<M>, id: u32, bytes: u32) {
-    let pipe = &kernel.ipc.pipes[id as usize];
-    let mut left = bytes;
-    pipe.mutex.lock(kernel);
-    loop {
-        let on = kernel.on_cpu();
-        let part = pipe.pages.put(left);
-        if part > 0 {
-            on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(part) / u64::from(PAGE_BYTES));
-            // Less than a page goes where there is room, or in the page that the pipe keeps for itself (`tmp_page`).
-            for _ in 0..part / PAGE_BYTES {
-                kernel.memory.take_page(&on);
-            }
-            left -= part;
-        }
-        if left == 0 {
-            pipe.mutex.unlock(&on);
-            pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
-            return;
-        }
+    /// Closes the pipe for one writer. Once the last writer has closed it, readers see its end.
+    pub(crate) fn close_writer(&self, sched: &Scheduler<M>, id: u32) {
+        let pipe = &self.pipes[id as usize];
+        pipe.mutex.lock(sched);
+        pipe.writers.sub(1);
+        let on = sched.on_cpu();
         pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
-        pipe.wait.prepare(&on, state::UNINTERRUPTIBLE);
         pipe.mutex.unlock(&on);
-        sched::schedule(kernel);
-        pipe.wait.finish(&kernel.on_cpu());
-        pipe.mutex.lock(kernel);
+    }
+
+    /// Reads up to `want` bytes, and sleeps while the pipe is empty. Returns 0 at the end, and `None` if a signal came
+    /// instead.
+    pub(crate) fn read(&self, sched: &Scheduler<M>, id: u32, want: u32) -> Option<u32> {
+        let pipe = &self.pipes[id as usize];
+        pipe.mutex.lock(sched);
+        loop {
+            let on = sched.on_cpu();
+            if !pipe.pages.is_empty() || pipe.writers.get() == 0 {
+                let (got, freed) = pipe.pages.take(want);
+                on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(got) / u64::from(PAGE_BYTES));
+                pipe.mutex.unlock(&on);
+                // Linux takes the wait queue's lock even if no task waits. With small messages that is once per page.
+                if freed && !pipe.wait.is_idle() {
+                    pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
+                }
+                return Some(got);
+            }
+            pipe.wait.prepare(&on, state::INTERRUPTIBLE);
+            pipe.mutex.unlock(&on);
+            sched::schedule(sched);
+            let on = sched.on_cpu();
+            pipe.wait.finish(&on);
+            if signal::take(&on) {
+                return None;
+            }
+            pipe.mutex.lock(sched);
+        }
+    }
+
+    /// Writes `bytes`, and sleeps while the pipe is full.
+    pub(crate) fn write(&self, sched: &Scheduler<M>, memory: &Memory<M>, id: u32, bytes: u32) {
+        let pipe = &self.pipes[id as usize];
+        let mut left = bytes;
+        pipe.mutex.lock(sched);
+        loop {
+            let on = sched.on_cpu();
+            let part = pipe.pages.put(left);
+            if part > 0 {
+                on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(part) / u64::from(PAGE_BYTES));
+                // Less than a page goes where there is room, or in the page that the pipe keeps for reuse (`tmp_page`).
+                for _ in 0..part / PAGE_BYTES {
+                    memory.take_page(&on);
+                }
+                left -= part;
+            }
+            if left == 0 {
+                pipe.mutex.unlock(&on);
+                pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
+                return;
+            }
+            pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
+            pipe.wait.prepare(&on, state::UNINTERRUPTIBLE);
+            pipe.mutex.unlock(&on);
+            sched::schedule(sched);
+            pipe.wait.finish(&sched.on_cpu());
+            pipe.mutex.lock(sched);
+        }
     }
 }
 

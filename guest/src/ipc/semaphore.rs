@@ -3,77 +3,91 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::Kernel;
+use crate::ids::TaskId;
+use crate::limits::Limits;
 use crate::machine::Machine;
-use crate::sched::{self, WakeHint};
-use crate::task::{TaskId, state};
+use crate::sched::{self, Scheduler, WakeHint};
+use crate::sync::SpinLock;
+use crate::task::state;
 
-/// A SysV semaphore array, with those who wait for it in their order.
-pub(super) struct Array {
+/// All SysV semaphores.
+pub(crate) struct SemaphoreArrays<M: Machine> {
+    arrays: Box<[SpinLock<Array, M>]>,
+}
+
+/// A SysV semaphore array, with the tasks that wait for it in the order of their arrival.
+struct Array {
     values: Box<[u32]>,
+    /// Each waiter with the index of its semaphore.
     waiters: VecDeque<(TaskId, u32)>,
 }
 
-impl Array {
-    pub(super) fn new(semaphores: u32) -> Self {
-        Array {
-            values: (0..semaphores).map(|_| 0).collect(),
+impl<M: Machine> SemaphoreArrays<M> {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let array = || Array {
+            values: (0..limits.semaphores).map(|_| 0).collect(),
             waiters: VecDeque::new(),
+        };
+        SemaphoreArrays {
+            arrays: (0..limits.semaphore_arrays)
+                .map(|_| SpinLock::new(LockClass::IpcSemaphore, array()))
+                .collect(),
         }
     }
-}
 
-/// Subtracts one from a semaphore; sleeps while it is 0. First come, first served.
-pub(crate) fn semaphore_down<M: Machine>(kernel: &Kernel<M>, array: u32, index: u32) {
-    let on = kernel.on_cpu();
-    let id = on.current();
-    let task = kernel.tasks.get(id);
-    on.work(costs::SEMOP);
-    {
-        let mut array = kernel.ipc.arrays[array as usize].lock(&on);
-        on.work(costs::SEMOP_HELD);
-        let value = &mut array.values[index as usize];
-        if *value > 0 {
-            *value -= 1;
-            return;
+    /// Subtracts one from a semaphore, and sleeps while it is 0. First come, first served.
+    pub(crate) fn down(&self, sched: &Scheduler<M>, array: u32, index: u32) {
+        let on = sched.on_cpu();
+        let id = on.current();
+        let task = on.task(id);
+        on.work(costs::SEMOP);
+        {
+            let mut array = self.arrays[array as usize].lock(&on);
+            on.work(costs::SEMOP_HELD);
+            let value = &mut array.values[index as usize];
+            if *value > 0 {
+                *value -= 1;
+                return;
+            }
+            task.granted.set(0);
+            task.state.set(state::INTERRUPTIBLE);
+            array.waiters.push_back((id, index));
         }
-        task.granted.set(0);
-        task.state.set(state::INTERRUPTIBLE);
-        array.waiters.push_back((id, index));
-    }
-    // The one who adds does this one's subtraction too, and says so before it wakes it.
-    loop {
-        sched::schedule(kernel);
-        if task.granted.get() != 0 {
-            return;
-        }
-        task.state.set(state::INTERRUPTIBLE);
-        if task.granted.get() != 0 {
-            task.state.set(state::RUNNING);
-            return;
-        }
-    }
-}
-
-/// Adds one to a semaphore, or lets the first who waits for it go.
-pub(crate) fn semaphore_up<M: Machine>(kernel: &Kernel<M>, array: u32, index: u32) {
-    let on = kernel.on_cpu();
-    on.work(costs::SEMOP);
-    let woken = {
-        let mut array = kernel.ipc.arrays[array as usize].lock(&on);
-        on.work(costs::SEMOP_HELD);
-        let waiter = array.waiters.iter().position(|&(_, waits_for)| waits_for == index);
-        match waiter {
-            Some(position) => array.waiters.remove(position).map(|(id, _)| id),
-            None => {
-                array.values[index as usize] += 1;
-                None
+        // The task that adds one also does this task's subtraction, and sets `granted` before it wakes this task.
+        loop {
+            sched::schedule(sched);
+            if task.granted.get() != 0 {
+                return;
+            }
+            task.state.set(state::INTERRUPTIBLE);
+            if task.granted.get() != 0 {
+                task.state.set(state::RUNNING);
+                return;
             }
         }
-    };
-    if let Some(id) = woken {
-        kernel.tasks.get(id).granted.set(1);
-        sched::wake(&on, id, state::ASLEEP, WakeHint::Plain);
+    }
+
+    /// Adds one to a semaphore, or lets the first task that waits for it continue.
+    pub(crate) fn up(&self, sched: &Scheduler<M>, array: u32, index: u32) {
+        let on = sched.on_cpu();
+        on.work(costs::SEMOP);
+        let woken = {
+            let mut array = self.arrays[array as usize].lock(&on);
+            on.work(costs::SEMOP_HELD);
+            let waiter = array.waiters.iter().position(|&(_, waits_for)| waits_for == index);
+            match waiter {
+                Some(position) => array.waiters.remove(position).map(|(id, _)| id),
+                None => {
+                    array.values[index as usize] += 1;
+                    None
+                }
+            }
+        };
+        if let Some(id) = woken {
+            on.task(id).granted.set(1);
+            sched::wake(&on, id, state::ASLEEP, WakeHint::Plain);
+        }
     }
 }

@@ -1,151 +1,170 @@
 //! Local stream sockets.
 //!
-//! What a socket has sent and its peer has not received counts against the sender's buffer; a sender whose buffer is full
-//! sleeps until the peer has emptied three quarters of it (`unix_writable`). **No lost message**: a message is in one
-//! receive queue from its sending until its receipt.
+//! A message that a socket has sent and its peer has not received counts against the sender's buffer. A sender whose
+//! buffer is full sleeps until the peer has emptied three quarters of it (`unix_writable`). **No lost message**: a message
+//! is in one receive queue from its sending until its receipt.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::{Kernel, OnCpu};
 use crate::local::Shared32;
 use crate::machine::Machine;
+use crate::mm::Memory;
 use crate::mutex::Mutex;
-use crate::sched::{self, WakeHint};
+use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::WaitQueue;
 
-/// Messages that a socket may have on their way: `net.core.wmem_default`, 212 992 bytes, at 768 bytes for a small message
-/// (`skb->truesize`: 512 bytes of data at least, and the buffer's head). Uncertain by a quarter.
+/// Messages that a socket may have in transit: `net.core.wmem_default`, 212 992 bytes, at 768 bytes for a small message
+/// (`skb->truesize`: at least 512 bytes of data, and the buffer's head). Uncertain by a quarter.
 const MESSAGES_MAX: u32 = 277;
-/// With at most so many, the sender is woken.
+/// With at most this many messages in transit, the sender is woken.
 const MESSAGES_WRITABLE: u32 = MESSAGES_MAX / 4;
 
+/// All sockets. Each is connected with the one whose number differs in bit 0.
+pub(crate) struct Sockets<M: Machine> {
+    sockets: Box<[Socket<M>]>,
+}
+
 /// One end of a connection.
-pub(super) struct Socket<M: Machine> {
+struct Socket<M: Machine> {
     state: SpinLock<(), M>,
     /// Messages that have arrived.
     queue: SpinLock<VecDeque<u32>, M>,
-    /// How many they are: what the peer has on its way. Written under the queue's lock.
+    /// The length of `queue`: what the peer has in transit. Written under the queue's lock.
     queued: Shared32,
     wait: WaitQueue<M>,
     /// `u->readlock`.
     reader: Mutex<M>,
 }
 
-impl<M: Machine> Socket<M> {
-    pub(super) fn new() -> Self {
-        Socket {
+impl<M: Machine> Sockets<M> {
+    pub(crate) fn new(count: u32) -> Self {
+        let socket = |_| Socket {
             state: SpinLock::new(LockClass::SocketState, ()),
             queue: SpinLock::new(LockClass::SocketQueue, VecDeque::with_capacity(4)),
             queued: Shared32::new(0),
             wait: WaitQueue::new(),
             reader: Mutex::new(),
+        };
+        Sockets {
+            sockets: (0..count.next_multiple_of(2)).map(socket).collect(),
         }
     }
-}
 
-/// Sends `message` from socket `from` to its peer; sleeps while too many are on their way.
-pub(crate) fn send<M: Machine>(kernel: &Kernel<M>, from: u32, message: u32) {
-    let peer = &kernel.ipc.sockets[(from ^ 1) as usize];
-    kernel.on_cpu().work(costs::SOCKET_SEND);
-    wait_for_room(kernel, from);
-    let on = kernel.on_cpu();
-    kernel.memory.slab(&on, 2);
-    {
-        let _state = peer.state.lock(&on);
-        on.work(costs::SOCKET_STATE);
-        let mut queue = peer.queue.lock_irq(&on);
-        queue.push_back(message);
-        peer.queued.set(queue.len() as u32);
-        on.work(costs::SOCKET_QUEUE);
+    fn get(&self, id: u32) -> &Socket<M> {
+        &self.sockets[id as usize]
     }
-    peer.wait.wake(&on, u32::MAX, WakeHint::Sync);
-}
 
-/// Sleeps while the buffer of socket `from` is full (`sock_wait_for_wmem`). The count needs no lock: it is an atomic of the
-/// socket's (`sk_wmem_alloc`), and several senders may overshoot together.
-fn wait_for_room<M: Machine>(kernel: &Kernel<M>, from: u32) {
-    let queued = &kernel.ipc.sockets[(from ^ 1) as usize].queued;
-    let is_full = || queued.get() >= MESSAGES_MAX;
-    let wait = &kernel.ipc.sockets[from as usize].wait;
-    while is_full() {
-        wait.prepare(&kernel.on_cpu(), state::INTERRUPTIBLE);
-        if is_full() {
-            sched::schedule(kernel);
+    fn peer(&self, id: u32) -> &Socket<M> {
+        self.get(id ^ 1)
+    }
+
+    /// Sends `message` from socket `from` to its peer, and sleeps while too many messages are in transit.
+    pub(crate) fn send(&self, sched: &Scheduler<M>, memory: &Memory<M>, from: u32, message: u32) {
+        let peer = self.peer(from);
+        sched.on_cpu().work(costs::SOCKET_SEND);
+        self.wait_for_room(sched, from);
+        let on = sched.on_cpu();
+        memory.slab(&on, 2);
+        {
+            let _state = peer.state.lock(&on);
+            on.work(costs::SOCKET_STATE);
+            let mut queue = peer.queue.lock_irq(&on);
+            queue.push_back(message);
+            peer.queued.set(queue.len() as u32);
+            on.work(costs::SOCKET_QUEUE);
         }
-        wait.finish(&kernel.on_cpu());
+        peer.wait.wake(&on, u32::MAX, WakeHint::Sync);
     }
-}
 
-fn take_message<M: Machine>(kernel: &Kernel<M>, socket: &Socket<M>) -> Option<u32> {
-    let on = kernel.on_cpu();
-    let mut queue = socket.queue.lock_irq(&on);
-    on.work(costs::SOCKET_QUEUE);
-    let message = queue.pop_front();
-    socket.queued.set(queue.len() as u32);
-    message
-}
-
-/// The message that was taken at socket `id` is freed: its sender may have room again (`sock_wfree`, `unix_write_space`).
-fn give_room<M: Machine>(on: &OnCpu<'_, M>, id: u32) {
-    let sender = &on.kernel.ipc.sockets[(id ^ 1) as usize].wait;
-    if on.kernel.ipc.sockets[id as usize].queued.get() <= MESSAGES_WRITABLE && !sender.is_idle() {
-        sender.wake(on, u32::MAX, WakeHint::Sync);
+    /// Sleeps while the buffer of socket `from` is full (`sock_wait_for_wmem`). The count needs no lock: in Linux it is an
+    /// atomic of the socket (`sk_wmem_alloc`), and several senders may overshoot together.
+    fn wait_for_room(&self, sched: &Scheduler<M>, from: u32) {
+        let queued = &self.peer(from).queued;
+        let is_full = || queued.get() >= MESSAGES_MAX;
+        let wait = &self.get(from).wait;
+        while is_full() {
+            wait.prepare(&sched.on_cpu(), state::INTERRUPTIBLE);
+            if is_full() {
+                sched::schedule(sched);
+            }
+            wait.finish(&sched.on_cpu());
+        }
     }
-}
 
-/// Receives a message at socket `id`; sleeps until there is one.
-pub(crate) fn receive<M: Machine>(kernel: &Kernel<M>, id: u32) -> u32 {
-    let socket = &kernel.ipc.sockets[id as usize];
-    socket.reader.lock(kernel);
-    loop {
-        if let Some(message) = take_message(kernel, socket) {
-            let on = kernel.on_cpu();
-            on.work(costs::SOCKET_RECEIVE);
-            kernel.memory.slab(&on, 2);
-            give_room(&on, id);
+    /// Wakes the sender of the message that socket `id` has received, if it has room again (`sock_wfree`,
+    /// `unix_write_space`).
+    fn give_room(&self, on: &OnCpu<'_, M>, id: u32) {
+        let sender = &self.peer(id).wait;
+        if self.get(id).queued.get() <= MESSAGES_WRITABLE && !sender.is_idle() {
+            sender.wake(on, u32::MAX, WakeHint::Sync);
+        }
+    }
+
+    /// Receives a message at socket `id`, and sleeps until there is one.
+    pub(crate) fn receive(&self, sched: &Scheduler<M>, memory: &Memory<M>, id: u32) -> u32 {
+        let socket = self.get(id);
+        socket.reader.lock(sched);
+        loop {
+            if let Some(message) = socket.take_message(&sched.on_cpu()) {
+                let on = sched.on_cpu();
+                on.work(costs::SOCKET_RECEIVE);
+                memory.slab(&on, 2);
+                self.give_room(&on, id);
+                socket.reader.unlock(&on);
+                return message;
+            }
+            let on = sched.on_cpu();
             socket.reader.unlock(&on);
-            return message;
+            {
+                let _state = socket.state.lock(&on);
+                on.work(costs::SOCKET_STATE);
+                socket.wait.prepare(&on, state::INTERRUPTIBLE);
+            }
+            let nothing_yet = socket.queue.lock_irq(&on).is_empty();
+            if nothing_yet {
+                sched::schedule(sched);
+            }
+            let on = sched.on_cpu();
+            socket.wait.finish(&on);
+            {
+                let _state = socket.state.lock(&on);
+                on.work(costs::SOCKET_STATE);
+            }
+            socket.reader.lock(sched);
         }
-        let on = kernel.on_cpu();
-        socket.reader.unlock(&on);
-        {
-            let _state = socket.state.lock(&on);
-            on.work(costs::SOCKET_STATE);
+    }
+
+    /// Sleeps until socket `id` has a message (poll, select).
+    pub(crate) fn poll(&self, sched: &Scheduler<M>, id: u32) {
+        let socket = self.get(id);
+        sched.on_cpu().work(costs::POLL);
+        loop {
+            let on = sched.on_cpu();
             socket.wait.prepare(&on, state::INTERRUPTIBLE);
+            let nothing_yet = socket.queue.lock_irq(&on).is_empty();
+            if nothing_yet {
+                sched::schedule(sched);
+            }
+            let on = sched.on_cpu();
+            socket.wait.finish_poll(&on);
+            if !nothing_yet {
+                return;
+            }
         }
-        let nothing_yet = socket.queue.lock_irq(&on).is_empty();
-        if nothing_yet {
-            sched::schedule(kernel);
-        }
-        let on = kernel.on_cpu();
-        socket.wait.finish(&on);
-        {
-            let _state = socket.state.lock(&on);
-            on.work(costs::SOCKET_STATE);
-        }
-        socket.reader.lock(kernel);
     }
 }
 
-/// Sleeps until socket `id` has a message (poll, select).
-pub(crate) fn poll<M: Machine>(kernel: &Kernel<M>, id: u32) {
-    let socket = &kernel.ipc.sockets[id as usize];
-    kernel.on_cpu().work(costs::POLL);
-    loop {
-        let on = kernel.on_cpu();
-        socket.wait.prepare(&on, state::INTERRUPTIBLE);
-        let nothing_yet = socket.queue.lock_irq(&on).is_empty();
-        if nothing_yet {
-            sched::schedule(kernel);
-        }
-        let on = kernel.on_cpu();
-        socket.wait.finish_poll(&on);
-        if !nothing_yet {
-            return;
-        }
+impl<M: Machine> Socket<M> {
+    fn take_message(&self, on: &OnCpu<'_, M>) -> Option<u32> {
+        let mut queue = self.queue.lock_irq(on);
+        on.work(costs::SOCKET_QUEUE);
+        let message = queue.pop_front();
+        self.queued.set(queue.len() as u32);
+        message
     }
 }

@@ -1,26 +1,39 @@
-//! Stream connections between local processes (AF_UNIX streams), read and written without sleeping: epoll says when.
+//! Stream connections between local processes (AF_UNIX streams). Reads and writes do not sleep: epoll reports when they are
+//! possible.
 //!
-//! What travels are items of the program's, each of so many bytes. **Conserved**: an item is in one buffer from its write
-//! until its read, and items leave in the order in which they came.
+//! A stream carries items of the program's, each of a given number of bytes. **Conserved**: an item is in one buffer from
+//! its write until its read, and items leave in the order in which they came.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::epoll::{Events, Interest};
+use super::epoll::{Epolls, Events, Interest, Watched};
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::{Kernel, OnCpu};
+use crate::limits::Limits;
 use crate::machine::Machine;
+use crate::mm::Memory;
 use crate::mutex::Mutex;
+use crate::sched::{OnCpu, Scheduler};
 use crate::sync::SpinLock;
 
 /// Bytes that a connection holds in one direction (`net.core.wmem_default` on x86-64).
 const BUFFER_BYTES: u32 = 124_928;
-/// Bytes of one socket buffer: what `unix_stream_sendmsg` allocates at most (`SKB_MAX_ALLOC`, 4 pages less a header).
+/// Bytes of one socket buffer: the most that `unix_stream_sendmsg` allocates (`SKB_MAX_ALLOC`, 4 pages less a header).
 const SEGMENT_BYTES: u32 = 16_000;
 
+/// All streams, with the epoll instances that watch them.
+pub(crate) struct Streams<M: Machine> {
+    ends: Ends<M>,
+    epolls: Epolls<M>,
+}
+
+/// The ends of all connections. Each is connected with the one whose number differs in bit 0.
+struct Ends<M: Machine>(Box<[Stream<M>]>);
+
 /// One end of a connection.
-pub(super) struct Stream<M: Machine> {
+struct Stream<M: Machine> {
     /// `unix_state_lock`.
     state: SpinLock<(), M>,
     /// `sk_receive_queue`: what has arrived.
@@ -29,10 +42,10 @@ pub(super) struct Stream<M: Machine> {
     wait: SpinLock<(), M>,
     /// `u->readlock`.
     reader: Mutex<M>,
-    pub(super) interest: Interest,
+    interest: Interest,
 }
 
-/// What waits to be read.
+/// The items that wait to be read.
 #[derive(Default)]
 struct Arrived {
     items: VecDeque<u32>,
@@ -48,7 +61,7 @@ impl Arrived {
         self.bytes += bytes;
     }
 
-    /// Takes one socket buffer out; its bytes.
+    /// Takes one socket buffer out, and returns its bytes.
     fn pop(&mut self, into: &mut Vec<u32>) -> Option<u32> {
         let (items, bytes) = self.segments.pop_front()?;
         into.extend(self.items.drain(..items as usize));
@@ -57,89 +70,123 @@ impl Arrived {
     }
 }
 
-impl<M: Machine> Stream<M> {
-    pub(super) fn new() -> Self {
-        Stream {
+impl<M: Machine> Watched<M> for Ends<M> {
+    fn interest(&self, id: u32) -> &Interest {
+        &self.0[id as usize].interest
+    }
+
+    /// `unix_poll`: a stream is writable while at most a quarter of the buffer is in use.
+    fn ready(&self, on: &OnCpu<'_, M>, id: u32) -> Events {
+        on.work(costs::EPOLL_LOOK);
+        let bytes = |id: u32| self.0[id as usize].queue.lock_irq(on).bytes;
+        Events {
+            readable: bytes(id) > 0,
+            writable: bytes(id ^ 1) <= BUFFER_BYTES / 4,
+        }
+    }
+}
+
+impl<M: Machine> Streams<M> {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let stream = |_| Stream {
             state: SpinLock::new(LockClass::SocketState, ()),
             queue: SpinLock::new(LockClass::SocketQueue, Arrived::default()),
             wait: SpinLock::new(LockClass::WaitQueue, ()),
             reader: Mutex::new(),
             interest: Interest::new(),
-        }
-    }
-}
-
-/// What stream `id` is ready for (`unix_poll`): writable while a quarter of the buffer is in use at most.
-pub(super) fn ready<M: Machine>(on: &OnCpu<'_, M>, id: u32) -> Events {
-    on.work(costs::EPOLL_LOOK);
-    let bytes = |id: u32| on.kernel.ipc.streams[id as usize].queue.lock_irq(on).bytes;
-    Events {
-        readable: bytes(id) > 0,
-        writable: bytes(id ^ 1) <= BUFFER_BYTES / 4,
-    }
-}
-
-/// Calls back who watches stream `id` (`sock_def_readable`, `unix_write_space`).
-fn notify<M: Machine>(on: &OnCpu<'_, M>, id: u32, events: Events) {
-    let stream = &on.kernel.ipc.streams[id as usize];
-    let _entries = stream.wait.lock_irq(on);
-    on.work(costs::WAIT_QUEUE_ENTRY);
-    super::epoll::call_back(on, id, &stream.interest, events);
-}
-
-/// Writes as many of `items` to the peer of `from` as fit; how many.
-pub(crate) fn write_stream<M: Machine>(kernel: &Kernel<M>, from: u32, items: &[u32], item_bytes: u32) -> usize {
-    let item_bytes = item_bytes.clamp(1, SEGMENT_BYTES);
-    let to = from ^ 1;
-    let peer = &kernel.ipc.streams[to as usize];
-    let mut left = items;
-    while !left.is_empty() {
-        let on = kernel.on_cpu();
-        let room = BUFFER_BYTES - peer.queue.lock_irq(&on).bytes;
-        let fit = room.min(SEGMENT_BYTES) / item_bytes;
-        let (part, rest) = left.split_at(left.len().min(fit as usize));
-        if part.is_empty() {
-            break;
-        }
-        let bytes = part.len() as u32 * item_bytes;
-        on.work(costs::SOCKET_SEND + u64::from(bytes) * costs::COPY_BYTE_PS / 1000);
-        kernel.memory.slab(&on, 2);
-        {
-            let _state = peer.state.lock(&on);
-            on.work(costs::SOCKET_STATE);
-            let mut queue = peer.queue.lock_irq(&on);
-            on.work(costs::SOCKET_QUEUE);
-            queue.push(part, bytes);
-        }
-        notify(&on, to, Events::READ);
-        left = rest;
-    }
-    items.len() - left.len()
-}
-
-/// Reads whole socket buffers of stream `id` until `limit` bytes are reached; how many items.
-pub(crate) fn read_stream<M: Machine>(kernel: &Kernel<M>, id: u32, limit: u32, into: &mut Vec<u32>) -> usize {
-    let stream = &kernel.ipc.streams[id as usize];
-    let (before, mut bytes) = (into.len(), 0);
-    stream.reader.lock(kernel);
-    while bytes < limit {
-        let on = kernel.on_cpu();
-        let taken = {
-            let mut queue = stream.queue.lock_irq(&on);
-            on.work(costs::SOCKET_QUEUE);
-            queue.pop(into)
         };
-        let Some(taken) = taken else { break };
-        on.work(costs::SOCKET_RECEIVE + u64::from(taken) * costs::COPY_BYTE_PS / 1000);
-        kernel.memory.slab(&on, 2);
-        bytes += taken;
-        // Freeing the buffer gives the writer its space back (`sock_wfree`).
-        if stream.queue.lock_irq(&on).bytes <= BUFFER_BYTES / 4 {
-            notify(&on, id ^ 1, Events::WRITE);
+        Streams {
+            ends: Ends((0..limits.streams.next_multiple_of(2)).map(stream).collect()),
+            epolls: Epolls::new(limits.epolls),
         }
     }
-    stream.reader.unlock(&kernel.on_cpu());
-    into.len() - before
+
+    /// Makes instance `epoll` report `events` of stream `id`, once.
+    pub(crate) fn watch(&self, sched: &Scheduler<M>, epoll: u32, id: u32, events: Events) {
+        self.epolls.watch(sched, epoll, &self.ends, id, events);
+    }
+
+    /// Sleeps until a stream that instance `epoll` watches is ready. Returns the stream and its events.
+    pub(crate) fn wait(&self, sched: &Scheduler<M>, epoll: u32) -> (u32, Events) {
+        self.epolls.wait(sched, epoll, &self.ends)
+    }
+
+    /// Calls back the epoll instance that watches stream `id` (`sock_def_readable`, `unix_write_space`).
+    fn notify(&self, on: &OnCpu<'_, M>, id: u32, events: Events) {
+        let stream = &self.ends.0[id as usize];
+        let _entries = stream.wait.lock_irq(on);
+        on.work(costs::WAIT_QUEUE_ENTRY);
+        self.epolls.call_back(on, id, &stream.interest, events);
+    }
+
+    /// Writes as many of `items` to the peer of `from` as fit, and returns how many.
+    pub(crate) fn write(
+        &self,
+        sched: &Scheduler<M>,
+        memory: &Memory<M>,
+        from: u32,
+        items: &[u32],
+        item_bytes: u32,
+    ) -> usize {
+        let item_bytes = item_bytes.clamp(1, SEGMENT_BYTES);
+        let to = from ^ 1;
+        let peer = &self.ends.0[to as usize];
+        let mut left = items;
+        while !left.is_empty() {
+            let on = sched.on_cpu();
+            let room = BUFFER_BYTES - peer.queue.lock_irq(&on).bytes;
+            let fit = room.min(SEGMENT_BYTES) / item_bytes;
+            let (part, rest) = left.split_at(left.len().min(fit as usize));
+            if part.is_empty() {
+                break;
+            }
+            let bytes = part.len() as u32 * item_bytes;
+            on.work(costs::SOCKET_SEND + u64::from(bytes) * costs::COPY_BYTE_PS / 1000);
+            memory.slab(&on, 2);
+            {
+                let _state = peer.state.lock(&on);
+                on.work(costs::SOCKET_STATE);
+                let mut queue = peer.queue.lock_irq(&on);
+                on.work(costs::SOCKET_QUEUE);
+                queue.push(part, bytes);
+            }
+            self.notify(&on, to, Events::READ);
+            left = rest;
+        }
+        items.len() - left.len()
+    }
+
+    /// Reads whole socket buffers of stream `id` until `limit` bytes are reached, and returns the number of items.
+    pub(crate) fn read(
+        &self,
+        sched: &Scheduler<M>,
+        memory: &Memory<M>,
+        id: u32,
+        limit: u32,
+        into: &mut Vec<u32>,
+    ) -> usize {
+        let stream = &self.ends.0[id as usize];
+        let (before, mut bytes) = (into.len(), 0);
+        stream.reader.lock(sched);
+        while bytes < limit {
+            let on = sched.on_cpu();
+            let taken = {
+                let mut queue = stream.queue.lock_irq(&on);
+                on.work(costs::SOCKET_QUEUE);
+                queue.pop(into)
+            };
+            let Some(taken) = taken else { break };
+            on.work(costs::SOCKET_RECEIVE + u64::from(taken) * costs::COPY_BYTE_PS / 1000);
+            memory.slab(&on, 2);
+            bytes += taken;
+            // Freeing the buffer gives the writer its space back (`sock_wfree`).
+            if stream.queue.lock_irq(&on).bytes <= BUFFER_BYTES / 4 {
+                self.notify(&on, id ^ 1, Events::WRITE);
+            }
+        }
+        stream.reader.unlock(&sched.on_cpu());
+        into.len() - before
+    }
 }
 
 #[cfg(test)]

@@ -1,60 +1,108 @@
-//! The lock of an address space (`mmap_sem`, later `mmap_lock`): whom it keeps out, as that has changed over the years.
+//! The lock of an address space (`mmap_sem`, later `mmap_lock`), whose use has changed over the years: [`MmapLock`].
 //!
-//! Page faults read it, and so does giving pages back (madvise); whatever changes the mappings writes. So threads that fault
-//! wait for each other's unmapping, TLB shootdown included; and where nobody writes, they still share the line of its count,
-//! which each fault changes twice.
+//! Page faults read it, and so does giving pages back (madvise). Every change of the mappings writes it. So threads that
+//! fault wait for each other's unmapping, TLB shootdown included. Where no thread writes, they still share the cache line
+//! of the count, which each fault changes twice.
 
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
-use holdfast_locks::Platform;
-use serde::{Deserialize, Serialize};
+use holdfast_locks::{Platform, Word};
 
-use super::space::{AddressSpace, own_space};
-use crate::kernel::Kernel;
+use crate::config::MmapLock;
 use crate::machine::Machine;
+use crate::rwsem::RwSemaphore;
+use crate::sched::{OnCpu, Scheduler};
+use crate::sync::WordOf;
 
-/// What the lock of an address space keeps out, and whether its waiters spin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum MmapLock {
-    /// Waiters sleep; unmapping holds it for writing until the end (to 3.15).
-    #[default]
-    Sleeping,
-    /// Those who want to write spin while a writer runs (3.16, 4fc828e24cd9).
-    Spinning,
-    /// As before, and unmapping holds it for reading once the mappings are gone, while pages are given back and TLBs emptied
-    /// (4.20, dd2283f2605e).
-    Downgrading,
-    /// As before, and page faults lock their own mapping instead (6.4, 0bff0aaea03e). Each thread's memory is a mapping of its
-    /// own here; neighbours that Linux would merge are not.
-    PerVma,
+/// The lock of one address space.
+pub(super) struct SpaceLock<M: Machine> {
+    /// `mmap_sem`.
+    semaphore: RwSemaphore<M>,
+    /// Set while a task changes the mappings, which no other task may use then. Checks the lock.
+    changing: AtomicBool,
 }
 
-impl<M: Machine> AddressSpace<M> {
-    /// Before a page fault of the caller's task. The caller may be on another CPU afterwards.
-    pub(super) fn lock_for_fault(&self, kernel: &Kernel<M>) {
-        if kernel.config.mmap_lock == MmapLock::PerVma {
-            let on = kernel.on_cpu();
-            // ORDERING: Acquire pairs with the Release in `unlock_after_fault`. Nobody else takes this mapping apart.
-            on.cpu.fetch_add(&own_space(&on).mapping, 1, Acquire);
-        } else {
-            self.semaphore.read(kernel);
+/// The lock of one mapping, which page faults take instead of the address space's with [`MmapLock::PerVma`].
+pub(super) struct MappingLock<M: Machine>(WordOf<M>);
+
+impl<M: Machine> MappingLock<M> {
+    pub(super) fn new() -> Self {
+        MappingLock(WordOf::<M>::new(0))
+    }
+}
+
+impl<M: Machine> SpaceLock<M> {
+    pub(super) fn new() -> Self {
+        SpaceLock {
+            semaphore: RwSemaphore::new(),
+            changing: AtomicBool::new(false),
         }
     }
 
-    /// After it.
-    pub(super) fn unlock_after_fault(&self, kernel: &Kernel<M>) {
-        let on = kernel.on_cpu();
-        if kernel.config.mmap_lock == MmapLock::PerVma {
+    /// Locks the address space, or `mapping`, for a page fault of the caller's task. The caller may be on another CPU
+    /// afterwards.
+    pub(super) fn lock_for_fault(&self, sched: &Scheduler<M>, mapping: &MappingLock<M>) {
+        if sched.system.config.mmap_lock == MmapLock::PerVma {
+            let on = sched.on_cpu();
+            // ORDERING: Acquire pairs with the Release in `unlock_after_fault`. Only the owner changes this mapping.
+            on.cpu.fetch_add(&mapping.0, 1, Acquire);
+        } else {
+            self.semaphore.read(sched);
+        }
+    }
+
+    /// Ends [`SpaceLock::lock_for_fault`].
+    pub(super) fn unlock_after_fault(&self, sched: &Scheduler<M>, mapping: &MappingLock<M>) {
+        let on = sched.on_cpu();
+        if on.system.config.mmap_lock == MmapLock::PerVma {
             // ORDERING: Release pairs with the Acquire in `lock_for_fault`.
-            on.cpu.fetch_add(&own_space(&on).mapping, u32::MAX, Release);
+            on.cpu.fetch_add(&mapping.0, u32::MAX, Release);
         } else {
             self.semaphore.read_unlock(&on);
         }
     }
 
-    /// Before the mappings change. The caller may be on another CPU afterwards.
-    pub(super) fn lock_to_change(&self, kernel: &Kernel<M>) {
+    /// Panics if the mappings are being changed. A page fault that excludes changes calls it when it begins and ends.
+    pub(super) fn assert_unchanged(&self, sched: &Scheduler<M>) {
+        assert!(
+            sched.system.config.mmap_lock == MmapLock::PerVma || !self.changing.load(Relaxed),
+            "an address space is changed during a page fault"
+        );
+    }
+
+    /// Waits until only the caller may change the mappings. The caller may be on another CPU afterwards.
+    pub(super) fn begin_change(&self, sched: &Scheduler<M>) {
         self.semaphore
-            .write(kernel, kernel.config.mmap_lock >= MmapLock::Spinning);
+            .write(sched, sched.system.config.mmap_lock >= MmapLock::Spinning);
+        assert!(!self.changing.swap(true, Relaxed), "two tasks change one address space");
+    }
+
+    /// Notes that the mappings are changed. The caller still holds the lock for writing, to free the pages.
+    pub(super) fn end_change(&self) {
+        self.changing.store(false, Relaxed);
+    }
+
+    pub(super) fn write_unlock(&self, on: &OnCpu<'_, M>) {
+        self.semaphore.write_unlock(on);
+    }
+
+    /// Keeps the lock only for reading, if the kernel does that while it frees pages. Returns `true` if so.
+    pub(super) fn downgrade_to_free(&self, on: &OnCpu<'_, M>) -> bool {
+        let downgrades = on.system.config.mmap_lock >= MmapLock::Downgrading;
+        if downgrades {
+            self.semaphore.downgrade(on);
+        }
+        downgrades
+    }
+
+    pub(super) fn read(&self, sched: &Scheduler<M>) {
+        self.semaphore.read(sched);
+    }
+
+    pub(super) fn read_unlock(&self, on: &OnCpu<'_, M>) {
+        self.semaphore.read_unlock(on);
     }
 }

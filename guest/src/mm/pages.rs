@@ -6,33 +6,36 @@ use holdfast_locks::Interrupts;
 
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::OnCpu;
+use crate::cpu::ThisCpu;
+use crate::ids::CpuTable;
 use crate::local::Local32;
 use crate::machine::Machine;
 use crate::sync::SpinLock;
 
-/// What the CPUs share, node by node. A page goes back to the node of the CPU that frees it, which is where nearly all
-/// came from; no node runs out.
+/// The free pages of the nodes and of the CPUs. A page goes back to the node of the CPU that frees it, where nearly all
+/// freed pages came from. No node runs out.
 pub(crate) struct Memory<M: Machine> {
     nodes: Box<[Node<M>]>,
-    /// Locks of the page tables in the area of mappings: each has its own in Linux, 64 tables (128 MiB) apart share one here.
+    /// Locks of the page tables in the area of mappings. Each table has its own lock in Linux. Here, tables that are 64
+    /// tables (128 MiB) apart share one.
     tables: Box<[SpinLock<(), M>]>,
+    cpus: CpuTable<PageLists>,
 }
 
 const TABLE_LOCKS: u32 = 64;
 
 /// One zone of one node.
 struct Node<M: Machine> {
-    /// `zone->lock`; the value counts the pages that CPUs have taken.
+    /// `zone->lock`. The value counts the pages that CPUs have taken.
     zone: SpinLock<i64, M>,
-    /// `zone->lru_lock`; the value counts the pages on the lists.
+    /// `zone->lru_lock`. The value counts the pages on the lists.
     lru: SpinLock<i64, M>,
-    /// One slab cache's node stands for the few that matter (files, dentries, VMAs, socket buffers).
+    /// One slab cache's node represents the few that matter (files, dentries, VMAs, socket buffers).
     slab: SpinLock<(), M>,
 }
 
 /// A CPU's own lists.
-pub(crate) struct PageLists {
+struct PageLists {
     free: Local32,
     /// Pages on their way to the LRU lists (`lru_add_pvecs`).
     lru_added: Local32,
@@ -40,18 +43,8 @@ pub(crate) struct PageLists {
     objects: Local32,
 }
 
-impl PageLists {
-    pub(crate) const fn new() -> Self {
-        PageLists {
-            free: Local32::new(0),
-            lru_added: Local32::new(0),
-            objects: Local32::new(0),
-        }
-    }
-}
-
 impl<M: Machine> Memory<M> {
-    pub(crate) fn new(nodes: u32) -> Self {
+    pub(crate) fn new(nodes: u32, cpus: u32) -> Self {
         let node = |_| Node {
             zone: SpinLock::new(LockClass::Zone, 0),
             lru: SpinLock::new(LockClass::Lru, 0),
@@ -62,6 +55,11 @@ impl<M: Machine> Memory<M> {
             tables: (0..TABLE_LOCKS)
                 .map(|_| SpinLock::new(LockClass::PageTable, ()))
                 .collect(),
+            cpus: CpuTable::new(cpus, |_| PageLists {
+                free: Local32::new(0),
+                lru_added: Local32::new(0),
+                objects: Local32::new(0),
+            }),
         }
     }
 
@@ -71,14 +69,14 @@ impl<M: Machine> Memory<M> {
     }
 
     /// The node of the caller's CPU.
-    fn node(&self, on: &OnCpu<'_, M>) -> &Node<M> {
-        &self.nodes[on.kernel.numa.node_of(on.index) as usize]
+    fn node(&self, on: &ThisCpu<'_, M>) -> &Node<M> {
+        &self.nodes[on.system.numa.node_of(on.id) as usize]
     }
 
     /// Takes one page (`get_page_from_freelist`, order 0).
-    pub(crate) fn take_page(&self, on: &OnCpu<'_, M>) {
-        let masked = on.cpu.irq_save();
-        let free = &on.local.pages.free;
+    pub(crate) fn take_page(&self, on: &ThisCpu<'_, M>) {
+        let enabled = on.cpu.irq_save();
+        let free = &self.cpus[on.id].free;
         if free.get() == 0 {
             let mut zone = self.node(on).zone.lock(on);
             *zone += i64::from(costs::PAGE_BATCH);
@@ -88,13 +86,13 @@ impl<M: Machine> Memory<M> {
         }
         free.sub(1);
         on.work(costs::PAGE_LOCAL);
-        on.cpu.irq_restore(masked);
+        on.cpu.irq_restore(enabled);
     }
 
-    /// Gives `count` pages back to this CPU's list, and full batches from there to the zone.
-    pub(crate) fn give_pages(&self, on: &OnCpu<'_, M>, count: u32) {
-        let masked = on.cpu.irq_save();
-        let free = &on.local.pages.free;
+    /// Returns `count` pages to this CPU's list, and full batches from there to the zone.
+    pub(crate) fn give_pages(&self, on: &ThisCpu<'_, M>, count: u32) {
+        let enabled = on.cpu.irq_save();
+        let free = &self.cpus[on.id].free;
         free.add(count);
         on.work(costs::PAGE_LOCAL * u64::from(count));
         while free.get() >= costs::PAGE_HIGH {
@@ -104,12 +102,12 @@ impl<M: Machine> Memory<M> {
             drop(zone);
             free.sub(costs::PAGE_BATCH);
         }
-        on.cpu.irq_restore(masked);
+        on.cpu.irq_restore(enabled);
     }
 
-    /// Puts a fresh page on the LRU lists, with its batch (`lru_cache_add`).
-    pub(crate) fn lru_add(&self, on: &OnCpu<'_, M>) {
-        let added = &on.local.pages.lru_added;
+    /// Puts a fresh page on the LRU lists, where it goes together with its batch (`lru_cache_add`).
+    pub(crate) fn lru_add(&self, on: &ThisCpu<'_, M>) {
+        let added = &self.cpus[on.id].lru_added;
         added.add(1);
         if added.get() < costs::LRU_BATCH {
             return;
@@ -121,7 +119,7 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Takes up to a batch of pages off the LRU lists and frees them (`release_pages`).
-    pub(crate) fn release_batch(&self, on: &OnCpu<'_, M>, count: u32) {
+    pub(crate) fn release_batch(&self, on: &ThisCpu<'_, M>, count: u32) {
         debug_assert!(count <= costs::LRU_BATCH);
         {
             let mut lru = self.node(on).lru.lock_irq(on);
@@ -132,9 +130,9 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Allocates or frees `count` slab objects.
-    pub(crate) fn slab(&self, on: &OnCpu<'_, M>, count: u32) {
+    pub(crate) fn slab(&self, on: &ThisCpu<'_, M>, count: u32) {
         on.work(costs::SLAB_LOCAL * u64::from(count));
-        let objects = &on.local.pages.objects;
+        let objects = &self.cpus[on.id].objects;
         objects.add(count);
         if objects.get() >= costs::SLAB_BATCH {
             objects.set(0);

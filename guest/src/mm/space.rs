@@ -1,53 +1,51 @@
-//! Address spaces: page tables, faults, fork's copy, teardown, and who must be told when a translation goes.
+//! Address spaces: page tables, faults, fork's copy, and teardown.
 
-use alloc::boxed::Box;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_locks::Word;
-
-use super::lock::MmapLock;
-use super::tlb::flush_space;
+use super::flush::flush_space;
+use super::lock::{MappingLock, SpaceLock};
+use super::pages::Memory;
 use crate::class::{Event, LockClass};
 use crate::costs;
-use crate::fs::{self, FileId};
-use crate::kernel::{Kernel, OnCpu};
+use crate::ids::{TaskId, TaskTable};
 use crate::local::Local32;
 use crate::machine::Machine;
-use crate::process::Executable;
-use crate::rwsem::RwSemaphore;
-use crate::sched::cond_resched;
-use crate::sync::{SpinLock, WordOf};
-use crate::task::TaskId;
+use crate::sched::{OnCpu, Scheduler, cond_resched};
+use crate::smp::Calls;
+use crate::sync::SpinLock;
 
-/// An address space. Each task's slot has one; threads and vfork children use another task's, and of their own only what
-/// is each thread's: its page table and its mapping.
-pub(crate) struct AddressSpace<M: Machine> {
-    /// `mmap_sem`.
-    pub(super) semaphore: RwSemaphore<M>,
-    /// The lock of the page table where this slot's task allocates: the heap of a process, or a thread's arena, for each of
-    /// which the C library takes 64 MiB of addresses.
-    table: SpinLock<(), M>,
-    /// The word of this slot's mapping that page faults lock instead of the address space.
-    pub(super) mapping: WordOf<M>,
-    mapped: Mapped,
-    /// Whether somebody changes the mappings at this moment: nobody else may use them then.
-    changing: AtomicBool,
-    /// Threads that it has had besides the first.
-    threads: AtomicU32,
-    /// CPUs whose TLB may hold its translations, 32 a word (`mm_cpumask`).
-    pub(super) cpus: Box<[WordOf<M>]>,
-    /// The executed file, the first library and how many: what is mapped of files. The owner's alone.
-    files: [Local32; 3],
+/// The address spaces. Each task's slot has one.
+pub(crate) struct Spaces<M: Machine> {
+    slots: TaskTable<AddressSpace<M>>,
 }
 
-/// Mappings per executable or library: text, read-only data, data, bss.
-const SEGMENTS: u32 = 4;
-const NO_FILE: u32 = u32::MAX;
+/// An address space. Threads and vfork children use another task's. Of their own slot they use only what each thread has:
+/// its page table and its mapping.
+struct AddressSpace<M: Machine> {
+    lock: SpaceLock<M>,
+    mapped: Mapped,
+    /// Threads that it has had besides the first.
+    threads: AtomicU32,
+    own: Own<M>,
+}
+
+/// What each thread has of its own.
+struct Own<M: Machine> {
+    /// The lock of the page table where the slot's task allocates: the heap of a process, or a thread's arena, for each of
+    /// which the C library reserves 64 MiB of addresses.
+    table: SpinLock<(), M>,
+    mapping: MappingLock<M>,
+    /// The number of this thread of its address space, in the order of creation. The main thread is 0.
+    thread: Local32,
+    /// Pages of the mapping that the thread works in. 0: it works in its heap.
+    mapped_pages: Local32,
+}
+
 /// Entries of a page table.
 const PAGES_OF_TABLE: u64 = 512;
 
-/// What is mapped, in pages. Linux counts in each task and adds that up every 64 pages (`SPLIT_RSS_COUNTING`), so that nobody
-/// waits for it.
+/// What is mapped, in pages. Linux counts in each task and sums up every 64 pages (`SPLIT_RSS_COUNTING`), so counting
+/// causes no waiting.
 #[derive(Debug, Default)]
 struct Mapped {
     anonymous: AtomicU32,
@@ -67,278 +65,246 @@ pub(crate) enum Fault {
     File,
 }
 
-impl<M: Machine> AddressSpace<M> {
-    pub(crate) fn new(cpus: u32) -> Self {
-        AddressSpace {
-            semaphore: RwSemaphore::new(),
-            table: SpinLock::new(LockClass::PageTable, ()),
-            mapping: WordOf::<M>::new(0),
-            mapped: Mapped::default(),
-            changing: AtomicBool::new(false),
-            threads: AtomicU32::new(0),
-            cpus: (0..cpus.div_ceil(32)).map(|_| WordOf::<M>::new(0)).collect(),
-            files: [NO_FILE, 0, 0].map(Local32::new),
+impl<M: Machine> Spaces<M> {
+    pub(crate) fn new(tasks: u32) -> Self {
+        Spaces {
+            slots: TaskTable::new(tasks, |_| AddressSpace {
+                lock: SpaceLock::new(),
+                mapped: Mapped::default(),
+                threads: AtomicU32::new(0),
+                own: Own {
+                    table: SpinLock::new(LockClass::PageTable, ()),
+                    mapping: MappingLock::new(),
+                    thread: Local32::new(0),
+                    mapped_pages: Local32::new(0),
+                },
+            }),
         }
     }
 
-    /// Notes what [`map_files`] is to map.
-    pub(crate) fn set_files(&self, executable: &Executable) {
-        let Executable {
-            file,
-            library_first,
-            libraries,
-            ..
-        } = *executable;
-        self.files[0].set(file.0);
-        self.files[1].set(library_first.0);
-        self.files[2].set(libraries);
+    /// Prepares the slot of the new task `id`, which uses its address space as its main thread.
+    pub(crate) fn start_process(&self, id: TaskId) {
+        let own = &self.slots[id].own;
+        own.thread.set(0);
+        own.mapped_pages.set(0);
     }
 
-    /// Waits until the caller alone may change the mappings. The caller may be on another CPU afterwards.
-    fn begin_change(&self, kernel: &Kernel<M>) {
-        self.lock_to_change(kernel);
-        assert!(!self.changing.swap(true, Relaxed), "two tasks change one address space");
+    /// Prepares the slot of the new task `id`, which is a thread of `space`.
+    pub(crate) fn start_thread(&self, id: TaskId, space: TaskId) {
+        let own = &self.slots[id].own;
+        own.thread.set(self.slots[space].threads.fetch_add(1, Relaxed) + 1);
+        own.mapped_pages.set(0);
     }
 
-    /// For a page fault that keeps others from changing the mappings, when it begins and when it ends.
-    fn assert_unchanged(&self, kernel: &Kernel<M>) {
-        assert!(
-            kernel.config.mmap_lock == MmapLock::PerVma || !self.changing.load(Relaxed),
-            "an address space is changed during a page fault"
-        );
-    }
-
-    /// The mappings are as they shall be: others may use them, and those that were changed are the caller's still to empty.
-    fn end_change(&self) {
-        self.changing.store(false, Relaxed);
-    }
-
-    fn mapped_files(&self) -> impl Iterator<Item = FileId> + use<M> {
-        let [file, first, count] = [0, 1, 2].map(|index| self.files[index].get());
-        let executable = (file != NO_FILE).then_some(file);
-        executable.into_iter().chain(first..first + count).map(FileId)
-    }
-}
-
-pub(super) fn space_of<M: Machine>(kernel: &Kernel<M>, owner: TaskId) -> &AddressSpace<M> {
-    &kernel.tasks.get(owner).own_space
-}
-
-fn current_space<M: Machine>(on: &OnCpu<'_, M>) -> TaskId {
-    TaskId(on.kernel.tasks.get(on.current()).space.get())
-}
-
-/// What of an address space is the caller's task's own.
-pub(super) fn own_space<'k, M: Machine>(on: &OnCpu<'k, M>) -> &'k AddressSpace<M> {
-    space_of(on.kernel, on.current())
-}
-
-/// The task `id` becomes a thread of the address space that it uses; which one, the first being its main thread, 0.
-pub(crate) fn add_thread<M: Machine>(kernel: &Kernel<M>, id: TaskId) -> u32 {
-    let space = TaskId(kernel.tasks.get(id).space.get());
-    space_of(kernel, space).threads.fetch_add(1, Relaxed) + 1
-}
-
-/// The lock of the page table where the caller's task touches memory: that of its heap, or of the area of mappings, where
-/// equal mappings of threads lie one beside the other, several in a table.
-fn table_lock<'k, M: Machine>(on: &OnCpu<'k, M>) -> &'k SpinLock<(), M> {
-    let task = on.kernel.tasks.get(on.current());
-    match task.mapped_pages.get() {
-        0 => &task.own_space.table,
-        pages => {
-            let first = u64::from(task.thread.get()) * u64::from(pages);
-            on.kernel.memory.table_lock((first / PAGES_OF_TABLE) as u32)
+    /// The lock of the page table where the caller's task touches memory. That is its heap's, or one in the area of
+    /// mappings, where equal mappings of threads are adjacent, several in a table.
+    fn table_lock<'a>(&'a self, on: &OnCpu<'_, M>, memory: &'a Memory<M>) -> &'a SpinLock<(), M> {
+        let own = &self.slots[on.current()].own;
+        match own.mapped_pages.get() {
+            0 => &own.table,
+            pages => {
+                let first = u64::from(own.thread.get()) * u64::from(pages);
+                memory.table_lock((first / PAGES_OF_TABLE) as u32)
+            }
         }
     }
 }
 
-/// Handles one page fault of the caller's task.
-pub(crate) fn fault<M: Machine>(kernel: &Kernel<M>, kind: Fault) {
-    let on = kernel.on_cpu();
-    on.local.count(Event::PageFaults);
-    let space = space_of(kernel, current_space(&on));
-    space.lock_for_fault(kernel);
-    let on = kernel.on_cpu();
-    space.assert_unchanged(kernel);
-    let memory = &kernel.memory;
-    let work = match kind {
-        Fault::Anonymous => costs::CLEAR_PAGE,
-        Fault::CopyOnWrite => costs::COPY_PAGE,
-        Fault::File => 0,
-    };
-    on.work(costs::FAULT + work);
-    if kind != Fault::File {
-        memory.take_page(&on);
+/// The address spaces, with everything that changing one needs.
+pub(crate) struct Mm<'k, M: Machine> {
+    pub(crate) sched: &'k Scheduler<M>,
+    pub(crate) calls: &'k Calls<M>,
+    pub(crate) memory: &'k Memory<M>,
+    pub(crate) spaces: &'k Spaces<M>,
+}
+
+impl<M: Machine> Clone for Mm<'_, M> {
+    fn clone(&self) -> Self {
+        *self
     }
-    let is_table_full = {
-        let _table = table_lock(&on).lock(&on);
-        on.work(costs::SET_PTE);
-        // A copy on write is a new page; what it replaces stays with the other side.
-        let (count, other) = match kind {
-            Fault::Anonymous | Fault::CopyOnWrite => (&space.mapped.anonymous, &space.mapped.file),
-            Fault::File => (&space.mapped.file, &space.mapped.anonymous),
+}
+
+impl<M: Machine> Copy for Mm<'_, M> {}
+
+impl<'k, M: Machine> Mm<'k, M> {
+    fn on_cpu(&self) -> OnCpu<'k, M> {
+        self.sched.on_cpu()
+    }
+
+    fn space(&self, owner: TaskId) -> &'k AddressSpace<M> {
+        &self.spaces.slots[owner]
+    }
+
+    /// The address space that the caller's task uses.
+    fn current(&self) -> TaskId {
+        self.sched.tlbs.space_of(self.sched.system.this_cpu().current())
+    }
+
+    fn flush(&self, on: &OnCpu<'_, M>, space: TaskId) {
+        flush_space(on, self.calls, space);
+    }
+
+    /// Handles one page fault of the caller's task.
+    pub(crate) fn fault(&self, kind: Fault) {
+        let (sched, memory) = (self.sched, self.memory);
+        let on = self.on_cpu();
+        on.local.count(Event::PageFaults);
+        let task = on.current();
+        let space = self.space(sched.tlbs.space_of(task));
+        let mapping = &self.space(task).own.mapping;
+        space.lock.lock_for_fault(sched, mapping);
+        let on = self.on_cpu();
+        space.lock.assert_unchanged(sched);
+        let work = match kind {
+            Fault::Anonymous => costs::CLEAR_PAGE,
+            Fault::CopyOnWrite => costs::COPY_PAGE,
+            Fault::File => 0,
         };
-        (count.fetch_add(1, Relaxed) + 1 + other.load(Relaxed)).is_multiple_of(costs::PTES_PER_TABLE)
-    };
-    if is_table_full {
-        space.mapped.tables.fetch_add(1, Relaxed);
-        memory.take_page(&on);
-    }
-    if kind != Fault::File {
-        memory.lru_add(&on);
-    }
-    space.assert_unchanged(kernel);
-    space.unlock_after_fault(kernel);
-}
-
-/// Maps `count` anonymous pages of the caller's task at once, as exec does for arguments and stack.
-pub(crate) fn map_pages<M: Machine>(kernel: &Kernel<M>, count: u32) {
-    for _ in 0..count {
-        fault(kernel, Fault::Anonymous);
-    }
-}
-
-/// Copies the caller's page tables to the new task `child` (`dup_mmap`): anonymous pages are shared until written.
-pub(crate) fn copy_space<M: Machine>(kernel: &Kernel<M>, child: TaskId, vmas: u32) {
-    let parent = current_space(&kernel.on_cpu());
-    let source = space_of(kernel, parent);
-    source.begin_change(kernel);
-    let on = kernel.on_cpu();
-    on.work(costs::FORK_PER_VMA * u64::from(vmas));
-    kernel.memory.slab(&on, vmas);
-    let anonymous = source.mapped.anonymous.load(Relaxed);
-    let mut copied = 0;
-    while copied < anonymous {
-        let batch = (anonymous - copied).min(costs::PTES_PER_TABLE);
-        kernel.memory.take_page(&on);
-        let _table = source.table.lock(&on);
-        on.work(costs::COPY_PTE * u64::from(batch));
-        copied += batch;
-    }
-    let copy = space_of(kernel, child);
-    copy.mapped.anonymous.store(0, Relaxed);
-    copy.mapped.file.store(0, Relaxed);
-    copy.mapped
-        .tables
-        .store(anonymous.div_ceil(costs::PTES_PER_TABLE), Relaxed);
-    // The parent's pages are read-only now.
-    flush_space(&on, parent);
-    source.end_change();
-    source.semaphore.write_unlock(&on);
-    for (to, from) in copy.files.iter().zip(&source.files) {
-        to.set(from.get());
-    }
-    map_files(kernel, child);
-}
-
-/// Links the mappings of `owner`'s files to the files.
-pub(crate) fn map_files<M: Machine>(kernel: &Kernel<M>, owner: TaskId) {
-    for file in space_of(kernel, owner).mapped_files() {
-        kernel.on_cpu().work(costs::MAP_VMA * u64::from(SEGMENTS));
-        kernel.memory.slab(&kernel.on_cpu(), SEGMENTS);
-        fs::link_mappings(kernel, file, SEGMENTS);
-    }
-}
-
-/// Unlinks them.
-pub(crate) fn unmap_files<M: Machine>(kernel: &Kernel<M>, owner: TaskId) {
-    let space = space_of(kernel, owner);
-    for file in space.mapped_files() {
-        kernel.memory.slab(&kernel.on_cpu(), SEGMENTS);
-        fs::link_mappings(kernel, file, SEGMENTS);
-    }
-    space.files[0].set(NO_FILE);
-    space.files[2].set(0);
-}
-
-/// Maps anonymous memory of the caller's task.
-pub(crate) fn map<M: Machine>(kernel: &Kernel<M>, count: u32) {
-    let space = space_of(kernel, current_space(&kernel.on_cpu()));
-    space.begin_change(kernel);
-    let on = kernel.on_cpu();
-    on.work(costs::MAP_ANONYMOUS);
-    kernel.memory.slab(&on, 1);
-    kernel.tasks.get(on.current()).mapped_pages.set(count);
-    space.end_change();
-    space.semaphore.write_unlock(&on);
-}
-
-/// Unmaps `count` anonymous pages of the caller's task (munmap, brk) and waits until no TLB holds them.
-pub(crate) fn unmap<M: Machine>(kernel: &Kernel<M>, count: u32) {
-    let owner = current_space(&kernel.on_cpu());
-    let space = space_of(kernel, owner);
-    space.begin_change(kernel);
-    let on = kernel.on_cpu();
-    on.work(costs::UNMAP_ANONYMOUS);
-    kernel.memory.slab(&on, 1);
-    space.end_change();
-    let downgrades = kernel.config.mmap_lock >= MmapLock::Downgrading;
-    if downgrades {
-        space.semaphore.downgrade(&on);
-    }
-    give_back(kernel, owner, count);
-    let on = kernel.on_cpu();
-    kernel.tasks.get(on.current()).mapped_pages.set(0);
-    if downgrades {
-        space.semaphore.read_unlock(&on);
-    } else {
-        space.semaphore.write_unlock(&on);
-    }
-}
-
-/// Gives `count` anonymous pages of the caller's task back and waits until no TLB holds them; the mapping stays.
-pub(crate) fn discard<M: Machine>(kernel: &Kernel<M>, count: u32) {
-    let owner = current_space(&kernel.on_cpu());
-    let space = space_of(kernel, owner);
-    space.semaphore.read(kernel);
-    kernel.on_cpu().work(costs::MADVISE);
-    give_back(kernel, owner, count);
-    space.semaphore.read_unlock(&kernel.on_cpu());
-}
-
-fn give_back<M: Machine>(kernel: &Kernel<M>, owner: TaskId, count: u32) {
-    let anonymous = &space_of(kernel, owner).mapped.anonymous;
-    let count = count.min(anonymous.load(Relaxed));
-    zap(kernel, count);
-    flush_space(&kernel.on_cpu(), owner);
-    free(kernel, count);
-    anonymous.fetch_sub(count, Relaxed);
-}
-
-/// Tears the address space of `owner` down (`exit_mmap`); the caller's task is its last user.
-pub(crate) fn release_space<M: Machine>(kernel: &Kernel<M>, owner: TaskId) {
-    let mapped = &space_of(kernel, owner).mapped;
-    let anonymous = mapped.anonymous.swap(0, Relaxed);
-    space_of(kernel, owner).threads.store(0, Relaxed);
-    zap(kernel, anonymous + mapped.file.swap(0, Relaxed));
-    flush_space(&kernel.on_cpu(), owner);
-    free(kernel, anonymous);
-    kernel
-        .memory
-        .give_pages(&kernel.on_cpu(), mapped.tables.swap(0, Relaxed));
-}
-
-/// Takes `count` entries out of the page tables where the caller's task touches memory.
-fn zap<M: Machine>(kernel: &Kernel<M>, count: u32) {
-    let mut left = count;
-    while left > 0 {
-        let batch = left.min(costs::ZAP_BATCH);
-        let on = kernel.on_cpu();
-        {
-            let _table = table_lock(&on).lock(&on);
-            on.work(costs::ZAP_PTE * u64::from(batch));
+        on.work(costs::FAULT + work);
+        if kind != Fault::File {
+            memory.take_page(&on);
         }
-        left -= batch;
-        cond_resched(kernel);
+        let is_table_full = {
+            let _table = self.spaces.table_lock(&on, memory).lock(&on);
+            on.work(costs::SET_PTE);
+            // A copy on write is a new page. The page that it replaces stays with the other process.
+            let (count, other) = match kind {
+                Fault::Anonymous | Fault::CopyOnWrite => (&space.mapped.anonymous, &space.mapped.file),
+                Fault::File => (&space.mapped.file, &space.mapped.anonymous),
+            };
+            (count.fetch_add(1, Relaxed) + 1 + other.load(Relaxed)).is_multiple_of(costs::PTES_PER_TABLE)
+        };
+        if is_table_full {
+            space.mapped.tables.fetch_add(1, Relaxed);
+            memory.take_page(&on);
+        }
+        if kind != Fault::File {
+            memory.lru_add(&on);
+        }
+        space.lock.assert_unchanged(sched);
+        space.lock.unlock_after_fault(sched, mapping);
     }
-}
 
-fn free<M: Machine>(kernel: &Kernel<M>, count: u32) {
-    let mut left = count;
-    while left > 0 {
-        let batch = left.min(costs::LRU_BATCH);
-        kernel.memory.release_batch(&kernel.on_cpu(), batch);
-        left -= batch;
-        cond_resched(kernel);
+    /// Maps `count` anonymous pages of the caller's task at once, as exec does for arguments and stack.
+    pub(crate) fn map_pages(&self, count: u32) {
+        for _ in 0..count {
+            self.fault(Fault::Anonymous);
+        }
+    }
+
+    /// Copies the caller's page tables to the new task `child` (`dup_mmap`). Anonymous pages are shared until written.
+    pub(crate) fn copy_space(&self, child: TaskId, vmas: u32) {
+        let memory = self.memory;
+        let parent = self.current();
+        let source = self.space(parent);
+        source.lock.begin_change(self.sched);
+        let on = self.on_cpu();
+        on.work(costs::FORK_PER_VMA * u64::from(vmas));
+        memory.slab(&on, vmas);
+        let anonymous = source.mapped.anonymous.load(Relaxed);
+        let mut copied = 0;
+        while copied < anonymous {
+            let batch = (anonymous - copied).min(costs::PTES_PER_TABLE);
+            memory.take_page(&on);
+            let _table = source.own.table.lock(&on);
+            on.work(costs::COPY_PTE * u64::from(batch));
+            copied += batch;
+        }
+        let copy = &self.space(child).mapped;
+        copy.anonymous.store(0, Relaxed);
+        copy.file.store(0, Relaxed);
+        copy.tables.store(anonymous.div_ceil(costs::PTES_PER_TABLE), Relaxed);
+        // The parent's pages are read-only now.
+        self.flush(&on, parent);
+        source.lock.end_change();
+        source.lock.write_unlock(&on);
+    }
+
+    /// Maps anonymous memory of the caller's task.
+    pub(crate) fn map(&self, count: u32) {
+        let space = self.space(self.current());
+        space.lock.begin_change(self.sched);
+        let on = self.on_cpu();
+        on.work(costs::MAP_ANONYMOUS);
+        self.memory.slab(&on, 1);
+        self.space(on.current()).own.mapped_pages.set(count);
+        space.lock.end_change();
+        space.lock.write_unlock(&on);
+    }
+
+    /// Unmaps `count` anonymous pages of the caller's task (munmap, brk), and waits until no TLB holds them.
+    pub(crate) fn unmap(&self, count: u32) {
+        let owner = self.current();
+        let space = self.space(owner);
+        space.lock.begin_change(self.sched);
+        let on = self.on_cpu();
+        on.work(costs::UNMAP_ANONYMOUS);
+        self.memory.slab(&on, 1);
+        space.lock.end_change();
+        let is_downgraded = space.lock.downgrade_to_free(&on);
+        self.give_back(owner, count);
+        let on = self.on_cpu();
+        self.space(on.current()).own.mapped_pages.set(0);
+        if is_downgraded {
+            space.lock.read_unlock(&on);
+        } else {
+            space.lock.write_unlock(&on);
+        }
+    }
+
+    /// Frees `count` anonymous pages of the caller's task, and waits until no TLB holds them. The mapping stays.
+    pub(crate) fn discard(&self, count: u32) {
+        let owner = self.current();
+        let space = self.space(owner);
+        space.lock.read(self.sched);
+        self.on_cpu().work(costs::MADVISE);
+        self.give_back(owner, count);
+        space.lock.read_unlock(&self.on_cpu());
+    }
+
+    fn give_back(&self, owner: TaskId, count: u32) {
+        let anonymous = &self.space(owner).mapped.anonymous;
+        let count = count.min(anonymous.load(Relaxed));
+        self.zap(count);
+        self.flush(&self.on_cpu(), owner);
+        self.free(count);
+        anonymous.fetch_sub(count, Relaxed);
+    }
+
+    /// Tears the address space of `owner` down (`exit_mmap`). The caller's task is its last user.
+    pub(crate) fn release_space(&self, owner: TaskId) {
+        let space = self.space(owner);
+        let mapped = &space.mapped;
+        let anonymous = mapped.anonymous.swap(0, Relaxed);
+        space.threads.store(0, Relaxed);
+        self.zap(anonymous + mapped.file.swap(0, Relaxed));
+        self.flush(&self.on_cpu(), owner);
+        self.free(anonymous);
+        self.memory.give_pages(&self.on_cpu(), mapped.tables.swap(0, Relaxed));
+    }
+
+    /// Takes `count` entries out of the page tables where the caller's task touches memory.
+    fn zap(&self, count: u32) {
+        let mut left = count;
+        while left > 0 {
+            let batch = left.min(costs::ZAP_BATCH);
+            let on = self.on_cpu();
+            {
+                let _table = self.spaces.table_lock(&on, self.memory).lock(&on);
+                on.work(costs::ZAP_PTE * u64::from(batch));
+            }
+            left -= batch;
+            cond_resched(self.sched);
+        }
+    }
+
+    fn free(&self, count: u32) {
+        let mut left = count;
+        while left > 0 {
+            let batch = left.min(costs::LRU_BATCH);
+            self.memory.release_batch(&self.on_cpu(), batch);
+            left -= batch;
+            cond_resched(self.sched);
+        }
     }
 }

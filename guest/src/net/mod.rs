@@ -1,11 +1,12 @@
 //! The network: a virtio-net driver, and one TCP connection with requests and answers.
 //!
-//! As Linux 4.x drives it: what has been sent is freed when the next packet is sent, without an interrupt; what arrives is
-//! polled for after the first interrupt (NAPI), until nothing comes any more. TCP is a cost; nothing is lost on this way, so
-//! nothing is sent twice.
+//! The driver works like that of Linux 4.x. Sent packets are freed when the next packet is sent, without an interrupt.
+//! After the first interrupt, arrived packets are polled for until no more come (NAPI). TCP is only a cost: no packet is
+//! lost on this network, so no packet is sent twice.
 //!
-//! **No lost packet**: who stops polling says that it wants an interrupt, and looks once more (`queue.rs`). **No lost
-//! interrupt**: one that comes while its CPU polls, or while it does other work after an interrupt, is noted and polled for.
+//! **No lost packet**: a CPU that stops polling first asks for an interrupt, and then checks once more (`queue.rs`). **No
+//! lost interrupt**: an interrupt that comes while its CPU polls, or does other work after an interrupt, is noted and
+//! polled for.
 
 mod queue;
 
@@ -17,11 +18,11 @@ pub use queue::DriverQueue;
 
 use crate::class::LockClass;
 use crate::costs;
-use crate::kernel::{Kernel, OnCpu};
+use crate::cpu::{System, ThisCpu};
 use crate::local::Shared32;
 use crate::machine::{Cpu, Machine};
-use crate::process;
-use crate::sched::{self, WakeHint};
+use crate::mm::Memory;
+use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::WaitQueue;
@@ -31,11 +32,19 @@ pub(crate) struct Net<M: Machine> {
     receive: DriverQueue,
     /// `__netif_tx_lock`.
     transmit: SpinLock<DriverQueue, M>,
-    /// `sk_lock` with the receive queue: what has arrived.
+    /// `sk_lock` with the receive queue: the messages that have arrived.
     arrived: SpinLock<VecDeque<u32>, M>,
     wait: WaitQueue<M>,
-    /// Not 0: packets may have arrived that nobody has polled for.
+    /// Not 0: packets may have arrived that no CPU has polled for.
     pending: Shared32,
+}
+
+/// Returns the device. Stops the machine if there is none.
+fn device<M: Machine>(system: &System<M>) -> &Network {
+    match system.machine.network() {
+        Some(network) => network,
+        None => system.panic("no network device was found".into()),
+    }
 }
 
 impl<M: Machine> Net<M> {
@@ -48,92 +57,81 @@ impl<M: Machine> Net<M> {
             pending: Shared32::new(0),
         }
     }
-}
 
-/// The device, for a caller that was told that there is one.
-fn device<M: Machine>(kernel: &Kernel<M>) -> &Network {
-    match kernel.machine.network() {
-        Some(network) => network,
-        None => process::panic(kernel, "no network device was found".into()),
-    }
-}
-
-/// Opens the device: offers buffers, and wants to know what arrives.
-pub(crate) fn open<M: Machine>(kernel: &Kernel<M>) {
-    let (on, device) = (kernel.on_cpu(), device(kernel));
-    let net = &kernel.net;
-    while net.receive.room() > 0 {
-        kernel.memory.take_page(&on);
-        net.receive.add(&device.receive, 0);
-    }
-    if net.receive.enable(&device.receive) {
-        net.pending.set(1);
-    }
-}
-
-/// Sends a small message.
-pub(crate) fn send<M: Machine>(kernel: &Kernel<M>, message: u32) {
-    let (on, device) = (kernel.on_cpu(), device(kernel));
-    on.work(costs::TCP_SEND);
-    kernel.memory.slab(&on, 2);
-    let queue = kernel.net.transmit.lock(&on);
-    while queue.take(&device.transmit).is_some() {
-        kernel.memory.slab(&on, 2);
-    }
-    on.work(costs::NET_QUEUE);
-    if queue.add(&device.transmit, message) {
-        on.cpu.port_write(virtio::NOTIFY_PORT, u32::from(virtio::TRANSMIT));
-    }
-}
-
-/// Receives a message; sleeps until there is one.
-pub(crate) fn receive<M: Machine>(kernel: &Kernel<M>) -> u32 {
-    let net = &kernel.net;
-    kernel.on_cpu().work(costs::TCP_READ);
-    loop {
-        let on = kernel.on_cpu();
-        if let Some(message) = net.arrived.lock_irq(&on).pop_front() {
-            return message;
+    /// Opens the device: offers receive buffers, and enables the interrupt.
+    pub(crate) fn open(&self, sched: &Scheduler<M>, memory: &Memory<M>) {
+        let (on, device) = (sched.on_cpu(), device(&sched.system));
+        while self.receive.room() > 0 {
+            memory.take_page(&on);
+            self.receive.add(&device.receive, 0);
         }
-        net.wait.prepare(&on, state::INTERRUPTIBLE);
-        let nothing_yet = net.arrived.lock_irq(&on).is_empty();
-        if nothing_yet {
-            sched::schedule(kernel);
+        if self.receive.enable(&device.receive) {
+            self.pending.set(1);
         }
-        net.wait.finish(&kernel.on_cpu());
     }
-}
 
-/// The device's interrupt (`skb_recv_done`).
-pub(crate) fn interrupt<M: Machine>(on: &OnCpu<'_, M>) {
-    on.work(costs::NET_INTERRUPT);
-    on.kernel.net.pending.set(1);
-}
-
-/// Whether packets are to be polled for; the caller does that next.
-pub(crate) fn take_pending<M: Machine>(on: &OnCpu<'_, M>) -> bool {
-    let pending = &on.kernel.net.pending;
-    pending.get() != 0 && {
-        pending.set(0);
-        true
+    /// Sends a small message.
+    pub(crate) fn send(&self, sched: &Scheduler<M>, memory: &Memory<M>, message: u32) {
+        let (on, device) = (sched.on_cpu(), device(&sched.system));
+        on.work(costs::TCP_SEND);
+        memory.slab(&on, 2);
+        let queue = self.transmit.lock(&on);
+        while queue.take(&device.transmit).is_some() {
+            memory.slab(&on, 2);
+        }
+        on.work(costs::NET_QUEUE);
+        if queue.add(&device.transmit, message) {
+            on.cpu.port_write(virtio::NOTIFY_PORT, u32::from(virtio::TRANSMIT));
+        }
     }
-}
 
-/// Takes in what has arrived, until nothing more does (`virtnet_poll`). Interrupts are enabled.
-pub(crate) fn poll<M: Machine>(on: &OnCpu<'_, M>) {
-    let (net, device) = (&on.kernel.net, device(on.kernel));
-    loop {
-        while let Some(message) = net.receive.take(&device.receive) {
-            on.work(costs::NET_QUEUE + costs::TCP_RECEIVE);
-            on.kernel.memory.slab(on, 2);
-            net.arrived.lock_irq(on).push_back(message);
-            net.wait.wake(on, u32::MAX, WakeHint::Sync);
-            if net.receive.add(&device.receive, 0) {
-                on.cpu.port_write(virtio::NOTIFY_PORT, u32::from(virtio::RECEIVE));
+    /// Receives a message, and sleeps until there is one.
+    pub(crate) fn receive(&self, sched: &Scheduler<M>) -> u32 {
+        sched.on_cpu().work(costs::TCP_READ);
+        loop {
+            let on = sched.on_cpu();
+            if let Some(message) = self.arrived.lock_irq(&on).pop_front() {
+                return message;
             }
+            self.wait.prepare(&on, state::INTERRUPTIBLE);
+            let nothing_yet = self.arrived.lock_irq(&on).is_empty();
+            if nothing_yet {
+                sched::schedule(sched);
+            }
+            self.wait.finish(&sched.on_cpu());
         }
-        if !net.receive.enable(&device.receive) {
-            return;
+    }
+
+    /// Handles the device's interrupt (`skb_recv_done`).
+    pub(crate) fn interrupt(&self, on: &ThisCpu<'_, M>) {
+        on.work(costs::NET_INTERRUPT);
+        self.pending.set(1);
+    }
+
+    /// Returns `true` if the caller must poll for packets now.
+    pub(crate) fn take_pending(&self) -> bool {
+        self.pending.get() != 0 && {
+            self.pending.set(0);
+            true
+        }
+    }
+
+    /// Receives packets until no more arrive (`virtnet_poll`). Interrupts are enabled.
+    pub(crate) fn poll(&self, on: &OnCpu<'_, M>, memory: &Memory<M>) {
+        let device = device(on.system);
+        loop {
+            while let Some(message) = self.receive.take(&device.receive) {
+                on.work(costs::NET_QUEUE + costs::TCP_RECEIVE);
+                memory.slab(on, 2);
+                self.arrived.lock_irq(on).push_back(message);
+                self.wait.wake(on, u32::MAX, WakeHint::Sync);
+                if self.receive.add(&device.receive, 0) {
+                    on.cpu.port_write(virtio::NOTIFY_PORT, u32::from(virtio::RECEIVE));
+                }
+            }
+            if !self.receive.enable(&device.receive) {
+                return;
+            }
         }
     }
 }

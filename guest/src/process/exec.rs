@@ -1,37 +1,97 @@
-//! exec.
+//! exec, and the files that it maps.
 
-use super::{Executable, release_parent};
+use super::table::{NO_FILE, Processes, Services};
 use crate::class::Event;
-use crate::kernel::Kernel;
+use crate::costs;
+use crate::fs::FileId;
+use crate::ids::TaskId;
 use crate::machine::Machine;
-use crate::task::{Task, TaskId};
-use crate::{costs, fs, mm, sched};
+use crate::sched;
 
-/// Makes the caller's task execute another program: tears down or gives back its address space, and maps a new one.
-pub(crate) fn exec<M: Machine>(kernel: &Kernel<M>, executable: &Executable) {
-    sched::move_for_exec(kernel);
-    let on = kernel.on_cpu();
-    on.local.count(Event::Execs);
-    let id = on.current();
-    let task = kernel.tasks.get(id);
-    fs::open_for_exec(&on, executable.file);
-    on.work(costs::EXEC);
-    kernel.memory.slab(&on, 12);
-    leave_space(kernel, id, task);
-    task.own_space.set_files(executable);
-    mm::map_files(kernel, id);
-    mm::map_pages(kernel, executable.pages);
+/// A program to execute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Executable {
+    /// The program's file.
+    pub file: FileId,
+    /// The first shared library's file. The others follow.
+    pub library_first: FileId,
+    /// The number of libraries.
+    pub libraries: u32,
+    /// Pages that exec itself touches: arguments, stack, bss.
+    pub pages: u32,
 }
 
-/// Ends the task's use of its old address space and starts its own.
-fn leave_space<M: Machine>(kernel: &Kernel<M>, id: TaskId, task: &Task<M>) {
-    if task.space.get() == id.0 {
-        mm::unmap_files(kernel, id);
-        mm::release_space(kernel, id);
-        return;
+/// Mappings per executable or library: text, read-only data, data, bss.
+const SEGMENTS: u32 = 4;
+
+impl<M: Machine> Processes<M> {
+    /// Makes the caller's task execute another program: tears down or returns its address space, and maps a new one.
+    pub(crate) fn exec(&self, with: &Services<'_, M>, executable: &Executable) {
+        let (mm, sched) = (&with.mm, with.mm.sched);
+        sched::move_for_exec(sched);
+        let on = sched.on_cpu();
+        on.local.count(Event::Execs);
+        let id = on.current();
+        with.files.open_for_exec(&on, mm.memory, executable.file);
+        on.work(costs::EXEC);
+        mm.memory.slab(&on, 12);
+        self.leave_space(with, id);
+        let Executable {
+            file,
+            library_first,
+            libraries,
+            pages,
+        } = *executable;
+        for (to, value) in self.slots[id]
+            .mapped_files
+            .iter()
+            .zip([file.0, library_first.0, libraries])
+        {
+            to.set(value);
+        }
+        self.map_files(with, id);
+        mm.map_pages(pages);
     }
-    task.space.set(id.0);
-    let on = kernel.on_cpu();
-    mm::load_space(&on, id);
-    release_parent(&on, task);
+
+    /// Ends the task's use of its old address space, and loads its own.
+    fn leave_space(&self, with: &Services<'_, M>, id: TaskId) {
+        let sched = with.mm.sched;
+        if sched.tlbs.space_of(id) == id {
+            self.unmap_files(with, id);
+            with.mm.release_space(id);
+            return;
+        }
+        sched.tlbs.set_space(id, id);
+        let on = sched.on_cpu();
+        sched.tlbs.load(&on, id);
+        self.slots[id].release_parent(&on);
+    }
+
+    fn files_of(&self, owner: TaskId) -> impl Iterator<Item = FileId> + use<M> {
+        let [file, first, count] = [0, 1, 2].map(|index| self.slots[owner].mapped_files[index].get());
+        let executable = (file != NO_FILE).then_some(file);
+        executable.into_iter().chain(first..first + count).map(FileId)
+    }
+
+    /// Links the mappings of `owner`'s files to the files.
+    pub(super) fn map_files(&self, with: &Services<'_, M>, owner: TaskId) {
+        let sched = with.mm.sched;
+        for file in self.files_of(owner) {
+            sched.on_cpu().work(costs::MAP_VMA * u64::from(SEGMENTS));
+            with.mm.memory.slab(&sched.on_cpu(), SEGMENTS);
+            with.files.link_mappings(sched, file, SEGMENTS);
+        }
+    }
+
+    /// Unlinks the mappings of `owner`'s files.
+    pub(super) fn unmap_files(&self, with: &Services<'_, M>, owner: TaskId) {
+        let sched = with.mm.sched;
+        for file in self.files_of(owner) {
+            with.mm.memory.slab(&sched.on_cpu(), SEGMENTS);
+            with.files.link_mappings(sched, file, SEGMENTS);
+        }
+        let mapped = &self.slots[owner].mapped_files;
+        mapped[0].set(NO_FILE);
+        mapped[2].set(0);
+    }
 }

@@ -1,38 +1,39 @@
-//! Tasks as threads of the scheduler beneath: a kernel on the machine itself, beside virtual machines.
+//! Tasks as threads of the host's scheduler: a kernel on the machine itself, next to virtual machines.
 //!
-//! **No lost wake-up**: a task decides under its own lock whether it still wants to sleep, and a waker decides under that
-//! lock whether to wake its thread; the thread may then be woken before it sleeps, which the scheduler beneath keeps.
-//! **A CPU's data are its running task's**: a task that leaves a CPU says so there, and says where it is when it is back.
+//! **No lost wakeup**: a task decides under its own lock whether it still wants to sleep, and a waker decides under that
+//! lock whether to wake its thread. The thread may then be woken before it sleeps; the host's scheduler remembers that.
+//! **A CPU's state is its running task's**: a task that leaves a CPU notes that there, and notes its CPU when it is back.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use holdfast_locks::Platform;
 
+use super::scheduler::{OnCpu, Scheduler};
 use crate::class::Event;
 use crate::costs;
-use crate::kernel::{Kernel, OnCpu};
+use crate::ids::TaskId;
 use crate::machine::{Cpu, Machine, Mode, Threads};
-use crate::task::{Task, TaskId, state};
+use crate::task::{Task, state};
 
-/// The scheduler beneath, for tasks of `M`.
-type Beneath<'a, M> = &'a dyn Threads<<M as Machine>::Context>;
+/// The host's scheduler, for tasks of `M`.
+type HostThreads<'a, M> = &'a dyn Threads<<M as Machine>::Context>;
 
-/// The thread of task `id`: idle tasks have none.
-fn thread<M: Machine>(kernel: &Kernel<M>, id: TaskId) -> u32 {
-    id.0 - kernel.cpus.len() as u32
+/// The thread of task `id`. Idle tasks have none.
+fn thread<M: Machine>(sched: &Scheduler<M>, id: TaskId) -> u32 {
+    id.0 - sched.cpu_count()
 }
 
-/// As [`schedule`](super::schedule).
-pub(super) fn schedule<M: Machine>(kernel: &Kernel<M>, threads: Beneath<'_, M>) {
-    let on = kernel.on_cpu();
+/// [`schedule`](super::schedule) for tasks that are threads of the host.
+pub(super) fn schedule<M: Machine>(sched: &Scheduler<M>, threads: HostThreads<'_, M>) {
+    let on = sched.on_cpu();
     on.cpu.irq_disable();
     let id = on.current();
-    let task = kernel.tasks.get(id);
+    let task = sched.task(id);
     on.work(costs::PICK);
-    let sleeps = says_that_it_sleeps(&on, task);
+    let sleeps = decide_to_sleep(&on, task);
     if sleeps == state::DEAD {
-        // Its slot may be given away from here on: a new life begins where this one ends.
-        crate::process::put_task(&on, id);
+        // The slot may be reused from here on: its next task begins where this one ends.
+        sched.hooks().left_dead(&on, id);
     }
     leave(&on, task);
     match sleeps {
@@ -40,12 +41,12 @@ pub(super) fn schedule<M: Machine>(kernel: &Kernel<M>, threads: Beneath<'_, M>) 
         state::DEAD => threads.end(),
         _ => threads.sleep(None),
     }
-    arrive(kernel, id);
+    arrive(sched, id);
 }
 
-/// What the task that calls the scheduler wants; from here on, who ends its sleep wakes its thread.
-fn says_that_it_sleeps<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) -> u32 {
-    let _serialised = task.wake_lock.lock_irq(on);
+/// Returns the state in which the caller's task leaves the CPU. From here on, a waker must wake its thread.
+fn decide_to_sleep<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) -> u32 {
+    let _serialized = task.wake_lock.lock_irq(on);
     let sleeps = task.state.get();
     if sleeps & state::INTERRUPTIBLE != 0 && task.signal_pending.get() != 0 {
         task.state.set(state::RUNNING);
@@ -61,41 +62,40 @@ fn says_that_it_sleeps<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) -> u32 {
 
 /// The running task is about to lose its CPU. Interrupts are masked.
 fn leave<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) {
-    // What it has loaded stays loaded until somebody else's tables are needed, or must not be wrong any more.
-    on.local.lazy_space.set(1);
-    // ORDERING: Release, for whoever concludes from 0 that the task does not run; spinners on a mutex do, as a hint.
+    on.sched.tlbs.enter_lazy(on.id);
+    // ORDERING: Release, for a reader that concludes from 0 that the task does not run. Spinners for a mutex do, as a hint.
     on.cpu.store(&task.on_cpu, 0, Release);
     on.execute(Mode::Idle);
 }
 
-/// Task `id` has a CPU, maybe another one than before. Enables interrupts.
-pub(super) fn arrive<M: Machine>(kernel: &Kernel<M>, id: TaskId) {
-    let on = kernel.on_cpu();
-    let task = kernel.tasks.get(id);
+/// Notes that task `id` has a CPU again, maybe another one than before. Enables interrupts.
+pub(super) fn arrive<M: Machine>(sched: &Scheduler<M>, id: TaskId) {
+    let on = sched.on_cpu();
+    let task = sched.task(id);
     on.execute(Mode::Kernel);
     let switched = on.current() != id;
-    if task.cpu.get() != on.index {
-        task.cpu.set(on.index);
+    if task.cpu.get() != on.id {
+        task.cpu.set(on.id);
         on.local.count(Event::Migrations);
     }
-    on.local.current.set(id.0);
+    on.local.current.set(id);
     // ORDERING: Relaxed: a hint.
     on.cpu.store(&task.on_cpu, 1, Relaxed);
     if switched {
         on.local.count(Event::ContextSwitches);
         on.work(costs::SWITCH);
     }
-    crate::mm::switch_space(&on, id);
+    sched.tlbs.switch_to(&on, id);
     on.cpu.irq_enable();
     if switched {
         on.work(costs::SWITCH_AFTER);
     }
 }
 
-/// As [`wake`](super::wake).
-pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, threads: Beneath<'_, M>, id: TaskId, mask: u32) -> bool {
-    let task = on.kernel.tasks.get(id);
-    let _serialised = task.wake_lock.lock_irq(on);
+/// [`wake`](super::wake) for tasks that are threads of the host.
+pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, threads: HostThreads<'_, M>, id: TaskId, mask: u32) -> bool {
+    let task = on.task(id);
+    let _serialized = task.wake_lock.lock_irq(on);
     if task.state.get() & mask == 0 {
         return false;
     }
@@ -105,39 +105,39 @@ pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, threads: Beneath<'_, M>, id: T
     if task.queued.get() == 0 {
         task.queued.set(1);
         on.work(costs::ENQUEUE);
-        threads.wake(thread(on.kernel, id));
+        threads.wake(thread(on.sched, id));
     }
     true
 }
 
-/// As [`start_task`](super::start_task): the scheduler beneath has the choice.
-pub(super) fn start<M: Machine>(on: &OnCpu<'_, M>, threads: Beneath<'_, M>, id: TaskId) {
-    let task = on.kernel.tasks.get(id);
-    let _serialised = task.wake_lock.lock_irq(on);
+/// [`start_task`](super::start_task) for tasks that are threads of the host, whose scheduler chooses the CPU.
+pub(super) fn start<M: Machine>(on: &OnCpu<'_, M>, threads: HostThreads<'_, M>, id: TaskId) {
+    let task = on.task(id);
+    let _serialized = task.wake_lock.lock_irq(on);
     task.state.set(state::RUNNING);
     task.queued.set(1);
     on.work(costs::ENQUEUE);
-    threads.start(thread(on.kernel, id), task.context());
+    threads.start(thread(on.sched, id), task.context());
 }
 
-/// As [`move_for_exec`](super::move_for_exec).
-pub(super) fn execute<M: Machine>(kernel: &Kernel<M>, threads: Beneath<'_, M>) {
-    away(kernel, || threads.execute());
+/// [`move_for_exec`](super::move_for_exec) for tasks that are threads of the host.
+pub(super) fn execute<M: Machine>(sched: &Scheduler<M>, threads: HostThreads<'_, M>) {
+    without_cpu(sched, || threads.execute());
 }
 
-/// The caller's task sleeps until `at` nanoseconds. Nobody else knows that it does, so nobody else wakes it.
-pub(crate) fn sleep<M: Machine>(kernel: &Kernel<M>, threads: Beneath<'_, M>, at: u64) {
-    kernel.on_cpu().work(costs::TIMER);
-    away(kernel, || threads.sleep(Some(at)));
+/// Puts the caller's task to sleep until `at` nanoseconds. Its state stays running, so no other task wakes it.
+pub(crate) fn sleep<M: Machine>(sched: &Scheduler<M>, threads: HostThreads<'_, M>, at: u64) {
+    sched.on_cpu().work(costs::TIMER);
+    without_cpu(sched, || threads.sleep(Some(at)));
 }
 
-/// `call`, in which the caller's task may lose its CPU.
-fn away<M: Machine>(kernel: &Kernel<M>, call: impl FnOnce()) {
-    let on = kernel.on_cpu();
+/// Makes `call`, in which the caller's task may lose its CPU.
+fn without_cpu<M: Machine>(sched: &Scheduler<M>, call: impl FnOnce()) {
+    let on = sched.on_cpu();
     on.cpu.irq_disable();
     let id = on.current();
     on.work(costs::PICK);
-    leave(&on, kernel.tasks.get(id));
+    leave(&on, sched.task(id));
     call();
-    arrive(kernel, id);
+    arrive(sched, id);
 }

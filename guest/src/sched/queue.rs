@@ -2,22 +2,66 @@
 
 use alloc::vec::Vec;
 
-use crate::kernel::{Kernel, OnCpu};
+use holdfast_locks::{CpuId, Word};
+
+use super::params::MIGRATION_COST;
+use crate::class::LockClass;
+use crate::cpu::idle_task;
+use crate::ids::{LocalId, TaskId};
+use crate::local::{Local, Local32, Shared32};
 use crate::machine::Machine;
-use crate::percpu::PerCpu;
-use crate::sched::MIGRATION_COST;
-use crate::task::{Task, TaskId};
+use crate::sync::{SpinLock, WordOf};
+use crate::task::{Task, Tasks};
+
+/// What the scheduler has of one CPU.
+pub(crate) struct CpuQueue<M: Machine> {
+    pub(crate) run_queue: SpinLock<RunQueue, M>,
+    pub(crate) hints: QueueHints,
+    /// The task that this CPU switched from last. Read by the task that it switched to.
+    pub(crate) switched_from: LocalId<TaskId>,
+    /// Tasks that other CPUs have woken for this one: id + 1 of the last, linked by [`Task::wake_next`].
+    pub(crate) wake_list: WordOf<M>,
+    /// Not 0: this CPU must balance on behalf of the idle ones.
+    pub(crate) balance_kick: Shared32,
+    /// When this CPU balances next, in nanoseconds.
+    pub(crate) balance_at: Local,
+}
+
+impl<M: Machine> CpuQueue<M> {
+    pub(crate) fn new(cpu: CpuId) -> Self {
+        let idle = idle_task(cpu);
+        CpuQueue {
+            run_queue: SpinLock::new(LockClass::RunQueue, RunQueue::new(idle)),
+            hints: QueueHints {
+                load: Local32::new(0),
+                min_vruntime: Local::new(0),
+            },
+            switched_from: LocalId::new(idle),
+            wake_list: WordOf::<M>::new(0),
+            balance_kick: Shared32::new(0),
+            balance_at: Local::new(0),
+        }
+    }
+}
+
+/// Copies of a run queue's values for CPUs that do not hold its lock.
+pub(crate) struct QueueHints {
+    /// Tasks that run or are ready here.
+    pub(crate) load: Local32,
+    /// The smallest virtual run time, for tasks on their way to or from this CPU.
+    pub(crate) min_vruntime: Local,
+}
 
 /// A ready task. The order is that in which tasks are picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Ready {
     vruntime: u64,
-    /// Who came first, for equal run times.
+    /// The order of arrival, for equal run times.
     arrival: u64,
     id: TaskId,
 }
 
-/// The tasks of one CPU: one that runs, and the ready ones in the order of their virtual run time.
+/// The tasks of one CPU: the running task, and the ready tasks in the order of their virtual run time.
 #[derive(Debug)]
 pub(crate) struct RunQueue {
     /// Sorted, next task last: few tasks are ready, and both ends are cheap.
@@ -28,9 +72,9 @@ pub(crate) struct RunQueue {
     /// Tasks that run or are ready, without the idle task.
     pub(crate) load: u32,
     pub(crate) min_vruntime: u64,
-    /// Since when the CPU has had nothing to run; 0: it has.
+    /// Since when the CPU has had nothing to run. 0: it has a task.
     pub(crate) idle_since: u64,
-    /// How long it is idle, on average (`rq->avg_idle`), nanoseconds.
+    /// How long the CPU is idle on average (`rq->avg_idle`), in nanoseconds.
     pub(crate) average_idle: u64,
     /// Balancing passes in a row that found only cache-hot tasks.
     pub(crate) balance_failures: u32,
@@ -51,13 +95,13 @@ impl RunQueue {
         }
     }
 
-    /// Whether the CPU has nothing to run.
+    /// Returns `true` if the CPU has nothing to run.
     pub(crate) fn is_idle(&self) -> bool {
         self.current == self.idle
     }
 
-    /// Whether no task waits for the CPU.
-    pub(crate) fn nobody_ready(&self) -> bool {
+    /// Returns `true` if no task waits for the CPU.
+    pub(crate) fn none_ready(&self) -> bool {
         self.ready.is_empty()
     }
 
@@ -66,7 +110,7 @@ impl RunQueue {
         self.ready.last().map(|ready| ready.vruntime)
     }
 
-    /// Makes `id` wait for the CPU.
+    /// Adds `id` to the tasks that wait for the CPU.
     pub(crate) fn insert(&mut self, id: TaskId, vruntime: u64) {
         let entry = Ready {
             vruntime,
@@ -78,56 +122,56 @@ impl RunQueue {
         self.ready.insert(position, entry);
     }
 
-    /// The task whose turn it is, taken out.
+    /// Takes out the task whose turn it is.
     pub(crate) fn take_first(&mut self) -> Option<TaskId> {
         self.ready.pop().map(|ready| ready.id)
     }
 
-    /// Takes out the ready task that has waited least (it is coldest for nobody, and due last), if `movable` agrees.
+    /// Takes out the ready task whose turn is last among those that `movable` accepts.
     pub(crate) fn take_for_move(&mut self, movable: impl Fn(TaskId) -> bool) -> Option<TaskId> {
         let position = self.ready.iter().position(|ready| movable(ready.id))?;
         Some(self.ready.remove(position).id)
     }
 
-    /// Moves `min_vruntime` up to what has been reached.
-    pub(crate) fn advance<M: Machine>(&mut self, local: &PerCpu<M>, current_vruntime: Option<u64>) {
+    /// Raises `min_vruntime` to the smallest virtual run time among the running and the ready tasks.
+    pub(crate) fn advance(&mut self, hints: &QueueHints, current_vruntime: Option<u64>) {
         let reached = match (current_vruntime, self.first_vruntime()) {
             (Some(current), Some(first)) => current.min(first),
             (Some(only), None) | (None, Some(only)) => only,
             (None, None) => return,
         };
         self.min_vruntime = self.min_vruntime.max(reached);
-        local.min_vruntime.set(self.min_vruntime);
+        hints.min_vruntime.set(self.min_vruntime);
     }
 
     /// Accounts the running task's time up to `now` (`update_curr`).
-    pub(crate) fn account<M: Machine>(&mut self, kernel: &Kernel<M>, local: &PerCpu<M>, now: u64) {
+    pub(crate) fn account<M: Machine>(&mut self, hints: &QueueHints, tasks: &Tasks<M>, now: u64) {
         if self.is_idle() {
             return;
         }
-        let task = kernel.tasks.get(self.current);
+        let task = tasks.get(self.current);
         let ran = now.saturating_sub(task.accounted_at.get());
         task.accounted_at.set(now);
         task.run_time.add(ran);
         task.vruntime.add(ran);
         let counted = (task.queued.get() != 0).then(|| task.vruntime.get());
-        self.advance(local, counted);
+        self.advance(hints, counted);
     }
 
-    /// Counts `task` in, ready to run.
-    pub(crate) fn enqueue<M: Machine>(&mut self, on: &OnCpu<'_, M>, cpu: u32, id: TaskId, task: &Task<M>) {
+    /// Counts `task`, ready to run, in this queue of `cpu`.
+    pub(crate) fn enqueue<M: Machine>(&mut self, hints: &QueueHints, cpu: CpuId, id: TaskId, task: &Task<M>) {
         task.queued.set(1);
         task.cpu.set(cpu);
         self.insert(id, task.vruntime.get());
         self.load += 1;
-        on.kernel.cpus[cpu as usize].load.set(self.load);
+        hints.load.set(self.load);
     }
 
-    /// Counts one task out.
-    pub(crate) fn dequeued<M: Machine>(&mut self, local: &PerCpu<M>, task: &Task<M>) {
+    /// Stops counting `task`.
+    pub(crate) fn dequeued<M: Machine>(&mut self, hints: &QueueHints, task: &Task<M>) {
         task.queued.set(0);
         self.load -= 1;
-        local.load.set(self.load);
+        hints.load.set(self.load);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Locks by their names, where parameters travel to another program (serde's `with`).
+//! Serializes a lock by its name (for serde's `with`), where parameters travel to another program.
 
 use core::fmt;
 
@@ -6,18 +6,18 @@ use holdfast_locks::LockKind;
 use serde::de::{Error, Visitor};
 use serde::{Deserializer, Serializer};
 
-/// Writes the name.
+/// Writes the lock's name.
 ///
 /// # Errors
-/// The serializer's.
+/// Fails if the serializer fails.
 pub fn serialize<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.name())
 }
 
-/// Reads a name.
+/// Reads a lock's name.
 ///
 /// # Errors
-/// A name that no lock has; the deserializer's.
+/// Fails if no lock has that name, or if the deserializer fails.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LockKind, D::Error> {
     deserializer.deserialize_str(Name)
 }

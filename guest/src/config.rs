@@ -1,0 +1,113 @@
+//! The kernel's parameters, and what the kernel finds at boot that the host does for it.
+
+use holdfast_locks::LockKind;
+use serde::{Deserialize, Serialize};
+
+/// The kernel's parameters: its configuration and its command line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// The spinlock algorithm asked for. A paravirtual lock that the host does not support is replaced as the
+    /// boot-selection rule says.
+    #[serde(with = "crate::lock_name")]
+    pub lock: LockKind,
+    /// Timer interrupts per second of a busy CPU (`CONFIG_HZ`).
+    pub hz: u32,
+    /// `nopvspin`: the kernel does not use paravirtual spinlocks even if the host offers them.
+    pub nopvspin: bool,
+    /// `no-steal-acc`: the kernel does not register steal-time records, so it cannot see which vCPUs are preempted.
+    pub no_steal_acc: bool,
+    /// Whether CPUID says that the vCPUs share a last-level cache. By default they do not: QEMU makes each vCPU a socket
+    /// of its own. Wakeups for a CPU with another cache then go through that CPU's wake list and an IPI, and the
+    /// scheduler does not look for an idle neighbor.
+    pub shared_cache: bool,
+    /// Which tasks spin for a sleeping lock whose owner runs. The default is that of the published experiments' kernels
+    /// (3.3 and 3.14, the latter without its queue): spinners do not check whether the owner's vCPU is preempted.
+    pub owner_spinning: OwnerSpinning,
+    /// What the lock of an address space (`mmap_sem`) excludes. The default is that of the published experiments'
+    /// kernels up to 3.14: its waiters sleep, and unmapping excludes page faults until the end.
+    pub mmap_lock: MmapLock,
+    /// Whether a wakeup for a CPU with another cache is handed over to that CPU by IPI (`TTWU_QUEUE`, Linux 3.0 and
+    /// later). Before, the waker itself takes the run-queue lock of the CPU where the task slept, and then that of the
+    /// CPU where the task goes.
+    pub ttwu_queue: bool,
+    /// Whether tasks that wake many others leave them on the CPUs where they slept (`wake_wide`, Linux 3.12 and later,
+    /// here as of 4.3).
+    pub wake_wide: bool,
+    /// How the kernel uses its APIC. The default is Linux up to 5.3 in a KVM guest: x2APIC mode, and one command for
+    /// each CPU.
+    pub apic: ApicOptions,
+}
+
+impl Default for Config {
+    /// Native ticket locks and a 1000 Hz tick.
+    fn default() -> Self {
+        Config {
+            lock: LockKind::Ticket,
+            hz: 1000,
+            nopvspin: false,
+            no_steal_acc: false,
+            shared_cache: false,
+            owner_spinning: OwnerSpinning::Everyone,
+            mmap_lock: MmapLock::Sleeping,
+            ttwu_queue: true,
+            wake_wide: false,
+            apic: ApicOptions::default(),
+        }
+    }
+}
+
+/// Which tasks spin for a mutex whose owner runs, and what stops them. Linux versions are from memory, uncertain by one
+/// release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OwnerSpinning {
+    /// All waiters at once, until the owner's task is taken off its CPU or the spinner must reschedule (2.6.30 to 3.9).
+    #[default]
+    Everyone,
+    /// As before, but one at a time: the others wait in a queue (3.10). Waiters may leave the queue when they must
+    /// reschedule (3.15).
+    Queued,
+    /// As before, but the spinner also stops when the host says that the owner's vCPU is preempted, and a queued waiter
+    /// when its predecessor's vCPU is (4.10, `vcpu_is_preempted`). A kernel without paravirtual locks does not check,
+    /// even with a steal-time record: until about 5.17, `kvm_spinlock_init` makes the kernel check.
+    PreemptionAware,
+}
+
+/// What the lock of an address space excludes, and whether its waiters spin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum MmapLock {
+    /// Waiters sleep. Unmapping holds the lock for writing until the end (to 3.15).
+    #[default]
+    Sleeping,
+    /// Waiting writers spin while a writer runs (3.16, 4fc828e24cd9).
+    Spinning,
+    /// As before, but unmapping holds the lock only for reading once the mappings are gone, while pages are freed and
+    /// TLBs flushed (4.20, dd2283f2605e).
+    Downgrading,
+    /// As before, but page faults lock their own mapping instead (6.4, 0bff0aaea03e). Each thread's memory is a mapping
+    /// of its own here. Linux would merge adjacent mappings.
+    PerVma,
+}
+
+/// How the kernel uses its APIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApicOptions {
+    /// `nox2apic`: memory-mapped registers even where CPUID offers x2APIC mode.
+    pub nox2apic: bool,
+    /// x2APIC clusters: one command for up to 16 CPUs. Linux uses them only with an interrupt-remapping unit. Without
+    /// one, as in most KVM guests, it addresses CPUs physically, one by one.
+    pub cluster: bool,
+    /// The shorthand "all but self" for calls to all other CPUs (Linux 5.4 and later). Up to 8 CPUs in xAPIC mode always
+    /// use it.
+    pub shorthand: bool,
+}
+
+/// What the host does for this kernel, as its CPUID says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Assists {
+    /// The kernel yields to preempted vCPUs after a call to several (`pv_sched_yield`).
+    pub(crate) yields: bool,
+    /// The host flushes the TLBs of preempted vCPUs (`pv_tlb_flush`).
+    pub(crate) flushes: bool,
+    /// Interrupts for several CPUs are sent by hypercall (`pv_ipi`).
+    pub(crate) ipis: bool,
+}

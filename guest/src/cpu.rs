@@ -1,0 +1,282 @@
+//! The lowest layer of the kernel: the machine, the boot parameters, each CPU's own state, and the CPU that runs the
+//! caller.
+//!
+//! Everything in here is lock-free: spinlocks are built on top of it.
+
+use alloc::string::String;
+use core::cell::Cell;
+
+use holdfast_locks::{CpuId, LockKind, Paravirt, Platform};
+
+use crate::apic::LocalApic;
+use crate::class::{Event, LockClass};
+use crate::config::{Assists, Config};
+use crate::ids::{CpuTable, LocalId, TaskId};
+use crate::local::{Local, Local32, Shared32};
+use crate::machine::{Cpu, Machine, Mode, Report};
+use crate::mask::CPUS_MAX;
+use crate::numa::NumaMap;
+
+/// The machine with the boot parameters and the state of its CPUs.
+pub(crate) struct System<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) config: Config,
+    pub(crate) numa: NumaMap,
+    cpus: CpuTable<CpuState>,
+    chosen: Cell<Chosen>,
+}
+
+/// What the kernel chose at boot, by the features that the host offers.
+#[derive(Clone, Copy)]
+pub(crate) struct Chosen {
+    /// The algorithm of every spinlock.
+    pub(crate) lock: LockKind,
+    pub(crate) assists: Assists,
+    /// The kernel checks whether a vCPU is preempted: its CPUs have registered their steal-time records, and it has
+    /// paravirtual locks.
+    pub(crate) sees_preempted: bool,
+}
+
+impl<M: Machine> System<M> {
+    pub(crate) fn new(machine: M, config: Config) -> Self {
+        let cpus = machine.cpus();
+        assert!(cpus <= CPUS_MAX, "a guest has {cpus} cpus: expected at most {CPUS_MAX}");
+        System {
+            numa: NumaMap::read(&machine),
+            cpus: CpuTable::new(cpus, |cpu| CpuState::new(idle_task(cpu))),
+            chosen: Cell::new(Chosen {
+                lock: config.lock,
+                assists: Assists::default(),
+                sees_preempted: false,
+            }),
+            machine,
+            config,
+        }
+    }
+
+    /// The CPU that executes the caller. The value is valid until the caller blocks or can be preempted.
+    #[inline(always)]
+    pub(crate) fn this_cpu(&self) -> ThisCpu<'_, M> {
+        let cpu = self.machine.cpu();
+        let id = cpu.cpu();
+        ThisCpu {
+            system: self,
+            local: &self.cpus[id],
+            cpu,
+            id,
+        }
+    }
+
+    /// The number of CPUs.
+    #[inline(always)]
+    pub(crate) fn cpu_count(&self) -> u32 {
+        self.cpus.count()
+    }
+
+    /// The state of `cpu`. Callers on other CPUs may use only what is documented as shared or as a hint.
+    #[inline(always)]
+    pub(crate) fn state_of(&self, cpu: CpuId) -> &CpuState {
+        &self.cpus[cpu]
+    }
+
+    /// The states of all CPUs, for statistics.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &CpuState> {
+        self.cpus.iter()
+    }
+
+    /// What was chosen at boot. It is final before a second CPU runs, except `sees_preempted`: each CPU sets it at its
+    /// start, all of them to the same value.
+    #[inline(always)]
+    pub(crate) fn chosen(&self) -> Chosen {
+        self.chosen.get()
+    }
+
+    pub(crate) fn choose(&self, chosen: Chosen) {
+        self.chosen.set(chosen);
+    }
+
+    /// Returns `true` if every CPU has started.
+    pub(crate) fn all_booted(&self) -> bool {
+        self.cpus.iter().all(|cpu| cpu.online.get() != 0)
+    }
+
+    /// Returns `true` if the two CPUs share a last-level cache.
+    #[inline]
+    pub(crate) fn share_cache(&self, one: CpuId, other: CpuId) -> bool {
+        self.config.shared_cache || one == other
+    }
+
+    /// Stops the machine with a message.
+    pub(crate) fn panic(&self, message: String) -> ! {
+        self.machine.report(Report::Panic(message));
+        let on = self.this_cpu();
+        on.cpu.irq_disable();
+        loop {
+            on.cpu.halt_masked();
+        }
+    }
+}
+
+/// The idle task of `cpu`. Idle tasks come first: task `i` is CPU `i`'s.
+#[inline(always)]
+pub(crate) fn idle_task(cpu: CpuId) -> TaskId {
+    TaskId(cpu.0)
+}
+
+/// The state of one CPU that needs no lock. Only that CPU uses it, except for hints and [`Shared32`]s.
+pub(crate) struct CpuState {
+    /// The task that runs here.
+    pub(crate) current: LocalId<TaskId>,
+    /// Not 0: the CPU must call the scheduler at the next chance (`TIF_NEED_RESCHED`). Written under the run queue's lock.
+    pub(crate) need_resched: Shared32,
+    /// Not 0: this CPU takes part in scheduling.
+    pub(crate) online: Shared32,
+    /// The number of spinlocks held.
+    pub(crate) preempt_count: Local32,
+    /// The nesting depth of interrupt handlers.
+    pub(crate) interrupts: Local32,
+    pub(crate) apic: LocalApic,
+    clock: ModeClock,
+    locks: [LockCounts; LockClass::COUNT],
+    events: [Local; Event::COUNT],
+}
+
+/// The CPU's mode, since when it is in it, and how long it has been in each mode, in nanoseconds.
+struct ModeClock {
+    mode: Local32,
+    since: Local,
+    spent: [Local; 3],
+}
+
+/// Acquisitions of one lock class on one CPU.
+#[derive(Default)]
+struct LockCounts {
+    acquired: Local,
+    contended: Local,
+}
+
+impl CpuState {
+    fn new(idle: TaskId) -> Self {
+        CpuState {
+            current: LocalId::new(idle),
+            need_resched: Shared32::new(0),
+            online: Shared32::new(0),
+            preempt_count: Local32::new(0),
+            interrupts: Local32::new(0),
+            apic: LocalApic::new(),
+            clock: ModeClock {
+                mode: Local32::new(Mode::Kernel as u32),
+                since: Local::new(0),
+                spent: core::array::from_fn(|_| Local::default()),
+            },
+            locks: core::array::from_fn(|_| LockCounts::default()),
+            events: core::array::from_fn(|_| Local::default()),
+        }
+    }
+
+    /// Returns `true` if the CPU spends its time in `mode`.
+    #[inline(always)]
+    pub(crate) fn is_in(&self, mode: Mode) -> bool {
+        self.clock.mode.get() == mode as u32
+    }
+
+    /// Accounts this CPU's time to `mode` from `now` on (`CONFIG_VIRT_CPU_ACCOUNTING`). Time that the host steals is
+    /// included.
+    #[inline(always)]
+    fn set_mode(&self, mode: Mode, now: u64) {
+        let clock = &self.clock;
+        let since = clock.since.get();
+        clock.since.set(now);
+        clock.spent[clock.mode.get() as usize].add(now.wrapping_sub(since));
+        clock.mode.set(mode as u32);
+    }
+
+    /// Nanoseconds spent in `mode`, without the current stretch.
+    pub(crate) fn time_in(&self, mode: Mode) -> u64 {
+        self.clock.spent[mode as usize].get()
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(&self, event: Event) {
+        self.events[event as usize].add(1);
+    }
+
+    #[inline(always)]
+    pub(crate) fn count_lock(&self, class: LockClass, contended: bool) {
+        let counts = &self.locks[class as usize];
+        counts.acquired.add(1);
+        if contended {
+            counts.contended.add(1);
+        }
+    }
+
+    /// How many times `event` happened on this CPU.
+    pub(crate) fn events(&self, event: Event) -> u64 {
+        self.events[event as usize].get()
+    }
+
+    /// The acquisitions and the contended acquisitions of `class` on this CPU.
+    pub(crate) fn locks(&self, class: LockClass) -> (u64, u64) {
+        let counts = &self.locks[class as usize];
+        (counts.acquired.get(), counts.contended.get())
+    }
+}
+
+/// The CPU that executes the caller, with its own state.
+pub(crate) struct ThisCpu<'k, M: Machine> {
+    pub(crate) system: &'k System<M>,
+    pub(crate) local: &'k CpuState,
+    pub(crate) cpu: M::Cpu,
+    pub(crate) id: CpuId,
+}
+
+impl<M: Machine> ThisCpu<'_, M> {
+    /// Does kernel work of `ns` nanoseconds.
+    #[inline(always)]
+    pub(crate) fn work(&self, ns: u64) {
+        self.cpu.compute(ns);
+    }
+
+    /// Returns `true` if the scheduler wants this CPU (`need_resched`).
+    #[inline(always)]
+    pub(crate) fn wants_to_reschedule(&self) -> bool {
+        match self.system.machine.threads() {
+            Some(threads) => threads.wants_to_reschedule(),
+            None => self.local.need_resched.get() != 0,
+        }
+    }
+
+    /// The task that runs here.
+    #[inline(always)]
+    pub(crate) fn current(&self) -> TaskId {
+        self.local.current.get()
+    }
+
+    /// Accounts this CPU's time to `mode` from now on.
+    #[inline(always)]
+    pub(crate) fn execute(&self, mode: Mode) {
+        self.local.set_mode(mode, self.now());
+        self.cpu.executing(mode);
+    }
+
+    /// Nanoseconds since boot.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u64 {
+        self.cpu.now_ns()
+    }
+
+    /// Ends the interrupt in service.
+    pub(crate) fn end_of_interrupt(&self) {
+        // A scheduler on the machine itself also has the interrupt controller.
+        if self.system.machine.threads().is_none() && self.local.apic.end_of_interrupt(&self.cpu) {
+            self.local.count(Event::PvEois);
+        }
+    }
+
+    /// Sets this CPU's timer for `at` nanoseconds, or switches it off for `u64::MAX`. Interrupts are masked.
+    pub(crate) fn set_timer(&self, at: u64) {
+        if self.local.apic.set_timer(&self.cpu, at) {
+            self.local.count(Event::TimerPrograms);
+        }
+    }
+}

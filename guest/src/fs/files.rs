@@ -1,0 +1,184 @@
+//! The files and what they share, and the calls that do not change them.
+
+use alloc::boxed::Box;
+
+use super::commit::Change;
+use super::volume::Volume;
+use crate::class::{Event, LockClass};
+use crate::costs;
+use crate::cpu::ThisCpu;
+use crate::ids::{TaskId, TaskTable};
+use crate::limits::Limits;
+use crate::local::Local32;
+use crate::machine::Machine;
+use crate::mm::Memory;
+use crate::mutex::Mutex;
+use crate::sched::Scheduler;
+use crate::sync::SpinLock;
+use crate::time::Time;
+
+/// A file or directory. It is on the volume with its number modulo the number of volumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileId(pub u32);
+
+/// Directory entry, inode and page cache of one file.
+pub(super) struct File<M: Machine> {
+    /// `d_lock`. The value counts references.
+    pub(super) dentry: SpinLock<i64, M>,
+    /// `i_lock`.
+    pub(super) inode: SpinLock<(), M>,
+    /// `tree_lock`. The value counts pages.
+    pub(super) cache: SpinLock<u32, M>,
+    /// `i_mutex`.
+    pub(super) mutex: Mutex<M>,
+    /// `i_mmap_mutex`.
+    mappings: Mutex<M>,
+}
+
+/// A task's open files.
+struct Descriptors<M: Machine> {
+    /// `files_struct.file_lock`.
+    lock: SpinLock<(), M>,
+    count: Local32,
+}
+
+/// All files, and what they share.
+pub(crate) struct FileSystem<M: Machine> {
+    files: Box<[File<M>]>,
+    descriptors: TaskTable<Descriptors<M>>,
+    /// `dcache_lru_lock`.
+    pub(super) unused_names: SpinLock<(), M>,
+    /// `inode_sb_list_lock`.
+    pub(super) inodes: SpinLock<i64, M>,
+    volumes: Box<[Volume<M>]>,
+}
+
+impl<M: Machine> FileSystem<M> {
+    pub(crate) fn new(limits: &Limits, tasks: u32) -> Self {
+        let file = |_| File {
+            dentry: SpinLock::new(LockClass::Dentry, 0),
+            inode: SpinLock::new(LockClass::Inode, ()),
+            cache: SpinLock::new(LockClass::PageCache, 0),
+            mutex: Mutex::new(),
+            mappings: Mutex::new(),
+        };
+        FileSystem {
+            files: (0..limits.files).map(file).collect(),
+            descriptors: TaskTable::new(tasks, |_| Descriptors {
+                lock: SpinLock::new(LockClass::Files, ()),
+                count: Local32::new(0),
+            }),
+            unused_names: SpinLock::new(LockClass::DentryLru, ()),
+            inodes: SpinLock::new(LockClass::InodeList, 0),
+            volumes: (0..limits.volumes.max(1)).map(|_| Volume::new(limits.format)).collect(),
+        }
+    }
+
+    pub(super) fn get(&self, id: FileId) -> &File<M> {
+        &self.files[id.0 as usize]
+    }
+
+    /// The volume that `id` is on, and the file's number there.
+    pub(super) fn volume(&self, id: FileId) -> (&Volume<M>, u32) {
+        let volumes = self.volumes.len() as u32;
+        (&self.volumes[(id.0 % volumes) as usize], id.0 / volumes)
+    }
+
+    /// Makes the volume of `id` carry out `change`.
+    pub(super) fn change(&self, sched: &Scheduler<M>, id: FileId, change: Change) {
+        let (volume, number) = self.volume(id);
+        volume.change(sched, number, change);
+    }
+
+    /// Adds or removes a descriptor of the caller's task.
+    pub(super) fn descriptor(&self, on: &ThisCpu<'_, M>, opened: bool) {
+        let descriptors = &self.descriptors[on.current()];
+        let _table = descriptors.lock.lock(on);
+        if opened {
+            descriptors.count.add(1)
+        } else {
+            descriptors.count.sub(1)
+        }
+        on.work(costs::DESCRIPTOR);
+    }
+
+    /// Gives the new task `child` as many descriptors as `parent` has.
+    pub(crate) fn copy_descriptors(&self, parent: TaskId, child: TaskId) {
+        self.descriptors[child].count.set(self.descriptors[parent].count.get());
+    }
+
+    /// Closes all files of the caller's task, which exits.
+    pub(crate) fn drop_descriptors(&self, on: &ThisCpu<'_, M>) {
+        let descriptors = &self.descriptors[on.current()];
+        let _table = descriptors.lock.lock(on);
+        on.work(costs::DESCRIPTOR);
+        descriptors.count.set(0);
+    }
+
+    /// Opens an existing file.
+    pub(crate) fn open(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, id: FileId, depth: u32) {
+        walk(on, depth, costs::OPEN);
+        memory.slab(on, 2);
+        reference(on, self.get(id), 1);
+        self.descriptor(on, true);
+    }
+
+    /// Opens a file for exec, which needs no descriptor.
+    pub(crate) fn open_for_exec(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, id: FileId) {
+        walk(on, 3, costs::OPEN);
+        memory.slab(on, 2);
+        let file = self.get(id);
+        reference(on, file, 1);
+        reference(on, file, -1);
+    }
+
+    /// Looks up a name that does not exist.
+    pub(crate) fn look_up_missing(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, depth: u32) {
+        walk(on, depth, 0);
+        memory.slab(on, 1);
+    }
+
+    pub(crate) fn stat(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, id: FileId, depth: u32) {
+        walk(on, depth, costs::STAT);
+        memory.slab(on, 1);
+        let file = self.get(id);
+        reference(on, file, 1);
+        reference(on, file, -1);
+    }
+
+    pub(crate) fn close(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, time: &Time<M>, id: FileId) {
+        self.descriptor(on, false);
+        on.work(costs::CLOSE);
+        reference(on, self.get(id), -1);
+        memory.slab(on, 1);
+        time.queue_callback(on);
+    }
+
+    /// Reads `pages` pages that are in the page cache: under RCU, without a lock.
+    pub(crate) fn read(&self, on: &ThisCpu<'_, M>, pages: u32) {
+        on.work(costs::READ + costs::READ_PAGE * u64::from(pages));
+    }
+
+    /// Links `count` mappings to their file, or unlinks them.
+    pub(crate) fn link_mappings(&self, sched: &Scheduler<M>, id: FileId, count: u32) {
+        let mappings = &self.get(id).mappings;
+        for _ in 0..count {
+            mappings.lock(sched);
+            let on = sched.on_cpu();
+            on.work(costs::MAP_LINK);
+            mappings.unlock(&on);
+        }
+    }
+}
+
+/// Walks `depth` path components, and does `extra` nanoseconds of work.
+pub(super) fn walk<M: Machine>(on: &ThisCpu<'_, M>, depth: u32, extra: u64) {
+    on.local.count(Event::Lookups);
+    on.work(costs::PATH_START + costs::PATH_COMPONENT * u64::from(depth) + extra);
+}
+
+fn reference<M: Machine>(on: &ThisCpu<'_, M>, file: &File<M>, change: i64) {
+    let mut references = file.dentry.lock(on);
+    *references += change;
+    on.work(costs::DENTRY_REFERENCE);
+}

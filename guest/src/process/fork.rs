@@ -1,0 +1,92 @@
+//! fork, and the first task.
+
+use super::table::{Processes, Services};
+use crate::class::Event;
+use crate::costs;
+use crate::cpu::idle_task;
+use crate::ids::TaskId;
+use crate::limits::Start;
+use crate::machine::Machine;
+use crate::sched::{self, OnCpu};
+use holdfast_locks::CpuId;
+
+/// What the parent shares with a new process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fork {
+    /// A copy: the parent continues at once, and memory is copied when either writes it.
+    Copy {
+        /// Mappings to copy.
+        vmas: u32,
+    },
+    /// The parent's address space, until the child executes a program or exits. The parent waits (vfork).
+    Borrow,
+    /// The parent's address space permanently: a thread.
+    Share,
+}
+
+impl<M: Machine> Processes<M> {
+    /// Creates a task that runs the program with `start`.
+    pub(crate) fn fork(&self, with: &Services<'_, M>, how: Fork, start: Start) {
+        let (mm, sched) = (&with.mm, with.mm.sched);
+        let on = sched.on_cpu();
+        on.local.count(Event::Forks);
+        let parent = on.current();
+        let id = self.take_slot(&on, parent);
+        let child = &self.slots[id];
+        self.prepare(&on, id, parent, start);
+        on.work(if how == Fork::Borrow { costs::VFORK } else { costs::FORK });
+        mm.memory.slab(&on, 8);
+        mm.memory.take_page(&on);
+        mm.memory.take_page(&on);
+        if let Fork::Copy { vmas } = how {
+            self.copy_space(with, id, vmas);
+        }
+        let space = match how {
+            Fork::Copy { .. } => id,
+            Fork::Borrow | Fork::Share => sched.tlbs.space_of(parent),
+        };
+        sched.tlbs.set_space(id, space);
+        match how {
+            Fork::Share => mm.spaces.start_thread(id, space),
+            Fork::Copy { .. } | Fork::Borrow => mm.spaces.start_process(id),
+        }
+        child.set_vfork(how == Fork::Borrow);
+        with.files.copy_descriptors(parent, id);
+        let on = sched.on_cpu();
+        let target = sched::fork_cpu(&on);
+        on.task(id).cpu.set(target);
+        sched::start_task(&on, target, id);
+        if how == Fork::Borrow {
+            child.wait_for_release(&on);
+        }
+    }
+
+    /// Copies the address space of the caller's task to `child`, with the mappings of its files.
+    fn copy_space(&self, with: &Services<'_, M>, child: TaskId, vmas: u32) {
+        let sched = with.mm.sched;
+        let parent = sched.tlbs.space_of(sched.system.this_cpu().current());
+        with.mm.copy_space(child, vmas);
+        let (to, from) = (&self.slots[child].mapped_files, &self.slots[parent].mapped_files);
+        for (to, from) in to.iter().zip(from) {
+            to.set(from.get());
+        }
+        self.map_files(with, child);
+    }
+
+    fn prepare(&self, on: &OnCpu<'_, M>, id: TaskId, parent: TaskId, start: Start) {
+        self.slots[id].init(parent, start);
+        let task = on.task(id);
+        task.signal_pending.set(0);
+        task.accounted_at.set(0);
+        task.ensure_context(|| on.system.machine.new_context(on.sched.hooks().body(id)));
+    }
+
+    /// Creates the first task. It is not forked, and its parent is the idle task of CPU 0.
+    pub(crate) fn create_first(&self, on: &OnCpu<'_, M>) {
+        let parent = idle_task(CpuId(0));
+        let id = self.take_slot(on, parent);
+        self.prepare(on, id, parent, Start::default());
+        on.sched.tlbs.set_space(id, id);
+        sched::start_task(on, on.id, id);
+    }
+}

@@ -1,0 +1,180 @@
+//! The table of processes: parents and children, and the free slots.
+
+use alloc::format;
+
+use crate::class::LockClass;
+use crate::costs;
+use crate::fs::FileSystem;
+use crate::ids::{LocalId, TaskId, TaskTable};
+use crate::limits::Start;
+use crate::local::{Local32, Shared32};
+use crate::machine::Machine;
+use crate::mm::{Memory, Mm};
+use crate::sched::OnCpu;
+use crate::sync::SpinLock;
+use crate::time::Time;
+use crate::wait::{Completion, WaitQueue};
+
+/// The subsystems that fork, exec and exit use.
+pub(crate) struct Services<'k, M: Machine> {
+    pub(crate) mm: Mm<'k, M>,
+    pub(crate) files: &'k FileSystem<M>,
+    pub(crate) time: &'k Time<M>,
+}
+
+/// All processes.
+pub(crate) struct Processes<M: Machine> {
+    pub(super) slots: TaskTable<Process<M>>,
+    /// `tasklist_lock`.
+    pub(super) list: SpinLock<FreeSlots, M>,
+}
+
+/// The slots that are free.
+pub(super) struct FreeSlots {
+    /// The first free slot. The others are linked by [`Process::sibling`].
+    first: TaskId,
+    /// Tasks that may still be created. Tasks that are not reaped yet count as existing.
+    room: u32,
+}
+
+/// What a task is as a process. Under the task list's lock, except where noted.
+pub(super) struct Process<M: Machine> {
+    pub(super) parent: LocalId<TaskId>,
+    pub(super) children: Local32,
+    /// Id of the first dead child to be reaped.
+    pub(super) dead_children: Shared32,
+    pub(super) sibling: LocalId<TaskId>,
+    /// The number of users that still need the slot: the scheduler, and the parent.
+    pub(super) references: Shared32,
+    pub(super) child_exit: WaitQueue<M>,
+    /// Not 0: the death of a child interrupts its sleeps (a SIGCHLD handler).
+    pub(super) wants_child_signal: Local32,
+    /// The parent of a vfork waits for this.
+    released_parent: Completion<M>,
+    /// Not 0: the parent waits until this child executes a program or exits.
+    is_vfork: Local32,
+    start: [Local32; 2],
+    /// The executed file, the first library, and the number of libraries: the files mapped in the slot's address space.
+    /// Used only by its owner.
+    pub(super) mapped_files: [Local32; 3],
+}
+
+/// The value of a process's executed file while there is none.
+pub(super) const NO_FILE: u32 = u32::MAX;
+
+impl<M: Machine> Process<M> {
+    fn new() -> Self {
+        Process {
+            parent: LocalId::new(TaskId::NONE),
+            children: Local32::new(0),
+            dead_children: Shared32::new(TaskId::NONE.0),
+            sibling: LocalId::new(TaskId::NONE),
+            references: Shared32::new(0),
+            child_exit: WaitQueue::new(),
+            wants_child_signal: Local32::new(0),
+            released_parent: Completion::new(),
+            is_vfork: Local32::new(0),
+            start: [Local32::new(0), Local32::new(0)],
+            mapped_files: [NO_FILE, 0, 0].map(Local32::new),
+        }
+    }
+
+    /// Initializes the slot of a new child of `parent`.
+    pub(super) fn init(&self, parent: TaskId, start: Start) {
+        self.start[0].set(start.role);
+        self.start[1].set(start.argument);
+        self.parent.set(parent);
+        self.references.set(2);
+        self.children.set(0);
+        self.dead_children.set(TaskId::NONE.0);
+        self.wants_child_signal.set(0);
+    }
+
+    /// What the task was started with.
+    pub(super) fn start(&self) -> Start {
+        Start::new(self.start[0].get(), self.start[1].get())
+    }
+
+    /// Notes whether the parent waits until this new child executes a program or exits.
+    pub(super) fn set_vfork(&self, is_vfork: bool) {
+        self.is_vfork.set(u32::from(is_vfork));
+    }
+
+    /// Sleeps, as the parent of a vfork, until [`Process::release_parent`].
+    pub(super) fn wait_for_release(&self, on: &OnCpu<'_, M>) {
+        self.released_parent.wait(on.sched);
+    }
+
+    /// Wakes the parent if it waits since a vfork.
+    pub(super) fn release_parent(&self, on: &OnCpu<'_, M>) {
+        if self.is_vfork.is_set() {
+            self.is_vfork.set(0);
+            self.released_parent.complete(on);
+        }
+    }
+}
+
+impl<M: Machine> Processes<M> {
+    /// Makes `tasks` slots, of which the first `cpus` are the idle tasks'. At most `most` of the others may exist at a
+    /// time. More slots are needed because a parent may have reaped a task from which its CPU has yet to switch away.
+    pub(crate) fn new(cpus: u32, tasks: u32, most: u32) -> Self {
+        let slots: TaskTable<Process<M>> = TaskTable::new(tasks, |_| Process::new());
+        for id in cpus + 1..tasks {
+            slots[TaskId(id - 1)].sibling.set(TaskId(id));
+        }
+        let first = if tasks > cpus { TaskId(cpus) } else { TaskId::NONE };
+        Processes {
+            slots,
+            list: SpinLock::new(LockClass::TaskList, FreeSlots { first, room: most }),
+        }
+    }
+
+    /// What task `id` was started with.
+    pub(crate) fn start_of(&self, id: TaskId) -> Start {
+        self.slots[id].start()
+    }
+
+    /// Takes a free slot for a child of `parent`. Stops the machine if there is none.
+    pub(super) fn take_slot(&self, on: &OnCpu<'_, M>, parent: TaskId) -> TaskId {
+        let mut list = self.list.lock_irq(on);
+        on.work(costs::TASK_LINK);
+        let id = list.first;
+        if id == TaskId::NONE || list.room == 0 {
+            on.system.panic(format!(
+                "fork: all task slots are taken; task {} wants one more",
+                parent.0
+            ));
+        }
+        list.room -= 1;
+        list.first = self.slots[id].sibling.get();
+        self.slots[parent].children.add(1);
+        id
+    }
+
+    /// Releases the scheduler's or the parent's use of the dead task `id`, and frees the slot with the last use.
+    pub(crate) fn put_task(&self, on: &OnCpu<'_, M>, memory: &Memory<M>, id: TaskId) {
+        if self.slots[id].references.decrement() == 0 {
+            self.free_task(on, memory, id);
+        }
+    }
+
+    pub(super) fn free_task(&self, on: &OnCpu<'_, M>, memory: &Memory<M>, id: TaskId) {
+        memory.give_pages(on, 2);
+        memory.slab(on, 4);
+        let mut list = self.list.lock_irq(on);
+        self.slots[id].sibling.set(list.first);
+        list.first = id;
+    }
+
+    /// From now on the death of a child interrupts the sleeps of the caller's task.
+    pub(crate) fn want_child_signal(&self, on: &OnCpu<'_, M>) {
+        self.slots[on.current()].wants_child_signal.set(1);
+    }
+}
+
+impl FreeSlots {
+    /// Lets one more task be created, after one was reaped.
+    pub(super) fn reaped(&mut self) {
+        self.room += 1;
+    }
+}

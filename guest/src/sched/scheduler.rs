@@ -1,0 +1,167 @@
+//! What the scheduler owns, and the CPU that executes the caller as the scheduler and all layers above it see it.
+
+use alloc::boxed::Box;
+use core::cell::OnceCell;
+use core::ops::Deref;
+
+use holdfast_locks::{CpuId, OsqTable};
+
+use super::queue::CpuQueue;
+use crate::apic;
+use crate::class::Event;
+use crate::cpu::{System, ThisCpu};
+use crate::ids::{CpuTable, TaskId};
+use crate::ipi;
+use crate::machine::Machine;
+use crate::sync::WordOf;
+use crate::task::{Task, Tasks};
+use crate::tlb::Tlbs;
+
+/// The tasks and the run queues, and what tasks need to sleep and wake.
+pub(crate) struct Scheduler<M: Machine> {
+    pub(crate) system: System<M>,
+    pub(crate) tasks: Tasks<M>,
+    pub(crate) tlbs: Tlbs<M>,
+    /// The CPUs' nodes in queues of tasks that spin for sleeping locks.
+    pub(crate) spinners: OsqTable<WordOf<M>>,
+    queues: CpuTable<CpuQueue<M>>,
+    hooks: OnceCell<Box<dyn TaskHooks<M>>>,
+}
+
+/// What the waker will do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WakeHint {
+    /// Nothing in particular.
+    Plain,
+    /// The waker will sleep soon, so the woken task may have its CPU (`WF_SYNC`).
+    Sync,
+}
+
+/// What the layers above do when a task begins and when it is gone.
+pub(crate) trait TaskHooks<M: Machine> {
+    /// Returns the body of the context for slot `id`. It calls [`TaskHooks::run`].
+    fn body(&self, id: TaskId) -> Box<dyn FnOnce()>;
+    /// Runs one task after another of the slot `id`; never returns.
+    fn run(&self, id: TaskId);
+    /// The scheduler no longer needs the dead task `id`.
+    fn left_dead(&self, on: &OnCpu<'_, M>, id: TaskId);
+}
+
+impl<M: Machine> Scheduler<M> {
+    /// Makes tables of `slots` tasks, of which the first are the idle tasks of the CPUs.
+    pub(crate) fn new(system: System<M>, slots: u32) -> Self {
+        let cpus = system.cpu_count();
+        Scheduler {
+            tasks: Tasks::new(cpus, slots),
+            tlbs: Tlbs::new(cpus, slots),
+            spinners: OsqTable::new(cpus as usize),
+            queues: CpuTable::new(cpus, CpuQueue::new),
+            hooks: OnceCell::new(),
+            system,
+        }
+    }
+
+    pub(crate) fn set_hooks(&self, hooks: Box<dyn TaskHooks<M>>) {
+        assert!(self.hooks.set(hooks).is_ok(), "the scheduler's hooks are set twice");
+    }
+
+    pub(crate) fn hooks(&self) -> &dyn TaskHooks<M> {
+        &**self.hooks.get().expect("the scheduler runs before its hooks are set")
+    }
+
+    /// The CPU that executes the caller. The value is valid until the caller blocks or can be preempted.
+    #[inline(always)]
+    pub(crate) fn on_cpu(&self) -> OnCpu<'_, M> {
+        OnCpu {
+            this: self.system.this_cpu(),
+            sched: self,
+        }
+    }
+
+    /// The task `id`.
+    #[inline(always)]
+    pub(crate) fn task(&self, id: TaskId) -> &Task<M> {
+        self.tasks.get(id)
+    }
+
+    /// The number of CPUs.
+    #[inline(always)]
+    pub(crate) fn cpu_count(&self) -> u32 {
+        self.queues.count()
+    }
+
+    /// What the scheduler has of `cpu`.
+    #[inline(always)]
+    pub(crate) fn queue_of(&self, cpu: CpuId) -> &CpuQueue<M> {
+        &self.queues[cpu]
+    }
+
+    /// The number of tasks that run or are ready on `cpu`. A hint.
+    #[inline(always)]
+    pub(crate) fn load_of(&self, cpu: CpuId) -> u32 {
+        self.queues[cpu].hints.load.get()
+    }
+
+    pub(crate) fn is_online(&self, cpu: CpuId) -> bool {
+        self.system.state_of(cpu).online.get() != 0
+    }
+
+    /// The CPUs other than `cpu`, in ascending order from `cpu` and around.
+    pub(crate) fn others(&self, cpu: CpuId) -> impl DoubleEndedIterator<Item = CpuId> + use<M> {
+        let cpus = self.cpu_count();
+        (1..cpus).map(move |step| CpuId((cpu.0 + step) % cpus))
+    }
+}
+
+/// The CPU that executes the caller, with the scheduler.
+pub(crate) struct OnCpu<'k, M: Machine> {
+    this: ThisCpu<'k, M>,
+    pub(crate) sched: &'k Scheduler<M>,
+}
+
+impl<'k, M: Machine> Deref for OnCpu<'k, M> {
+    type Target = ThisCpu<'k, M>;
+
+    #[inline(always)]
+    fn deref(&self) -> &ThisCpu<'k, M> {
+        &self.this
+    }
+}
+
+impl<'k, M: Machine> OnCpu<'k, M> {
+    /// What the scheduler has of this CPU.
+    #[inline(always)]
+    pub(crate) fn queue(&self) -> &'k CpuQueue<M> {
+        self.sched.queue_of(self.id)
+    }
+
+    /// The task `id`.
+    #[inline(always)]
+    pub(crate) fn task(&self, id: TaskId) -> &'k Task<M> {
+        self.sched.task(id)
+    }
+
+    /// The task that runs here.
+    #[inline(always)]
+    pub(crate) fn current_task(&self) -> &'k Task<M> {
+        self.sched.task(self.current())
+    }
+
+    /// Asks CPU `target` to call its scheduler. The caller holds the lock of that CPU's run queue.
+    pub(crate) fn ask_to_reschedule(&self, target: CpuId) {
+        let asked = &self.system.state_of(target).need_resched;
+        if asked.get() != 0 {
+            return;
+        }
+        asked.set(1);
+        if target != self.id {
+            self.send_reschedule(target);
+        }
+    }
+
+    /// Sends CPU `target` the reschedule IPI.
+    pub(crate) fn send_reschedule(&self, target: CpuId) {
+        self.local.count(Event::RescheduleIpis);
+        ipi::send(self, target, apic::RESCHEDULE_VECTOR);
+    }
+}

@@ -1,0 +1,154 @@
+//! Which address space's tables each CPU has loaded, and which CPUs may hold translations of each address space.
+//!
+//! An address space has the number of the task that owns its slot. A kernel thread or idle task has no user mappings: it
+//! keeps the tables of the last task (lazy mode), so that the next switch back needs no flush.
+
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering::SeqCst;
+
+use holdfast_locks::{CpuId, Platform, Word};
+
+use crate::costs;
+use crate::cpu::{ThisCpu, idle_task};
+use crate::ids::{CpuTable, LocalId, TaskId, TaskTable};
+use crate::local::Local32;
+use crate::machine::{Cpu, Machine};
+use crate::mask::CpuMask;
+use crate::sync::WordOf;
+
+/// The TLBs, as far as the kernel tracks them.
+pub(crate) struct Tlbs<M: Machine> {
+    cpus: CpuTable<Loaded>,
+    spaces: TaskTable<Space<M>>,
+}
+
+/// What one CPU has loaded.
+struct Loaded {
+    /// The address space whose tables this CPU has loaded.
+    active: LocalId<TaskId>,
+    /// Not 0: lazy mode. No user code runs in that address space now, so the CPU can simply drop its tables.
+    lazy: Local32,
+}
+
+/// What each task's slot has for address spaces.
+struct Space<M: Machine> {
+    /// The address space that this task uses: its own slot's or, for threads and after vfork, another task's.
+    used: LocalId<TaskId>,
+    /// The CPUs whose TLB may hold translations of this slot's address space, 32 a word (`mm_cpumask`).
+    holders: Box<[WordOf<M>]>,
+}
+
+impl<M: Machine> Tlbs<M> {
+    pub(crate) fn new(cpus: u32, tasks: u32) -> Self {
+        Tlbs {
+            cpus: CpuTable::new(cpus, |cpu| Loaded {
+                active: LocalId::new(idle_task(cpu)),
+                lazy: Local32::new(1),
+            }),
+            spaces: TaskTable::new(tasks, |id| Space {
+                used: LocalId::new(id),
+                holders: (0..cpus.div_ceil(32)).map(|_| WordOf::<M>::new(0)).collect(),
+            }),
+        }
+    }
+
+    /// The address space that `task` uses.
+    #[inline(always)]
+    pub(crate) fn space_of(&self, task: TaskId) -> TaskId {
+        self.spaces[task].used.get()
+    }
+
+    /// Makes `task` use the address space `space`. The tables are loaded at the next switch or [`Tlbs::load`].
+    pub(crate) fn set_space(&self, task: TaskId, space: TaskId) {
+        self.spaces[task].used.set(space);
+    }
+
+    fn is_idle(&self, task: TaskId) -> bool {
+        task.0 < self.cpus.count()
+    }
+
+    fn mark(&self, on: &ThisCpu<'_, M>, space: TaskId) {
+        let cpu = on.id.0;
+        // ORDERING: SeqCst, here and below: either the flusher sees the mark, or this CPU loads the tables after the
+        // flusher changed them.
+        on.cpu
+            .fetch_or(&self.spaces[space].holders[cpu as usize / 32], 1 << (cpu % 32), SeqCst);
+    }
+
+    fn unmark(&self, on: &ThisCpu<'_, M>, space: TaskId) {
+        let cpu = on.id.0;
+        on.cpu.fetch_and(
+            &self.spaces[space].holders[cpu as usize / 32],
+            !(1 << (cpu % 32)),
+            SeqCst,
+        );
+    }
+
+    /// The CPUs whose TLB may hold translations of `space`.
+    pub(crate) fn holders(&self, on: &ThisCpu<'_, M>, space: TaskId) -> CpuMask {
+        let mut holders = CpuMask::EMPTY;
+        for (index, word) in self.spaces[space].holders.iter().enumerate() {
+            holders.set_word(index, on.cpu.load(word, SeqCst));
+        }
+        holders
+    }
+
+    /// Returns `true` if this CPU has the tables of `space` loaded.
+    pub(crate) fn has_loaded(&self, cpu: CpuId, space: TaskId) -> bool {
+        self.cpus[cpu].active.get() == space
+    }
+
+    /// Does a CPU's share of a shootdown. A CPU in lazy mode drops the tables (`leave_mm`).
+    pub(crate) fn flush_here(&self, on: &ThisCpu<'_, M>, space: TaskId) {
+        if !self.has_loaded(on.id, space) {
+            return;
+        }
+        let loaded = &self.cpus[on.id];
+        if loaded.lazy.is_set() {
+            self.unmark(on, space);
+            // The idle task's address space maps nothing.
+            let kernel = idle_task(on.id);
+            loaded.active.set(kernel);
+            on.cpu.load_tables(kernel.0);
+        } else {
+            flush(on);
+        }
+    }
+
+    /// Puts this CPU in lazy mode: the loaded tables stay loaded until another task's are needed, or a flush comes.
+    pub(crate) fn enter_lazy(&self, cpu: CpuId) {
+        self.cpus[cpu].lazy.set(1);
+    }
+
+    /// Loads the tables of `next`'s address space (`switch_mm`). An idle task keeps the loaded tables.
+    #[inline]
+    pub(crate) fn switch_to(&self, on: &ThisCpu<'_, M>, next: TaskId) {
+        if self.is_idle(next) {
+            self.enter_lazy(on.id);
+        } else {
+            self.load(on, self.space_of(next));
+        }
+    }
+
+    /// Loads the tables of `space` on this CPU.
+    pub(crate) fn load(&self, on: &ThisCpu<'_, M>, space: TaskId) {
+        let loaded = &self.cpus[on.id];
+        let active = loaded.active.get();
+        loaded.lazy.set(0);
+        if active == space {
+            return;
+        }
+        if !self.is_idle(active) {
+            self.unmark(on, active);
+        }
+        loaded.active.set(space);
+        self.mark(on, space);
+        on.cpu.load_tables(space.0);
+    }
+}
+
+/// Flushes this CPU's TLB.
+pub(crate) fn flush<M: Machine>(on: &ThisCpu<'_, M>) {
+    on.work(costs::TLB_FLUSH);
+    on.cpu.flush_tlb();
+}

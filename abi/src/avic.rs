@@ -1,14 +1,13 @@
 //! AMD's Advanced Virtual Interrupt Controller (AVIC): the tables that hardware and hypervisor share, and its exits.
 //!
 //! ```text
-//! physical APIC ID table entry     63 V  62 IsRunning  61 (software)  51:12 backing page  11:0 host APIC ID
+//! physical APIC ID table entry     63 V  62 IsRunning  51:12 backing page  11:0 host APIC ID
 //! logical APIC ID table entry      31 V  7:0 guest physical APIC ID
 //! INCOMPLETE_IPI  EXITINFO1        63:32 ICR high  31:0 ICR low      EXITINFO2  63:32 id  8:0 index
 //! NOACCEL         EXITINFO1        32 write  11:4 register           EXITINFO2  7:0 vector (EOI)
 //! ```
 //!
-//! Source: AMD64 Architecture Programmer's Manual (APM) volume 2, section 15.29. Bit 61 is from Linux,
-//! `arch/x86/kvm/svm/avic.c`.
+//! Source: AMD64 Architecture Programmer's Manual (APM) volume 2, section 15.29.
 
 /// The address bits, 51:12, of a page in AVIC's tables and control fields.
 pub const PAGE_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -28,15 +27,12 @@ impl PhysicalEntry {
     /// Size of an entry in bytes.
     pub const BYTES: u64 = 8;
     /// Set if a vCPU has this APIC ID.
-    pub const VALID: u64 = 1 << 63;
+    const VALID: u64 = 1 << 63;
     /// Set while the vCPU is in guest mode, or is about to be, on the CPU with the entry's host APIC ID. A doorbell to
     /// that CPU reaches the vCPU.
     pub const IS_RUNNING: u64 = 1 << 62;
-    /// Set in KVM's software copy of the entry if the IOMMU is to log device interrupts. The bit is reserved in
-    /// hardware.
-    pub const GA_LOG_INTR: u64 = 1 << 61;
     /// Mask of the host APIC ID. The first CPU models with AVIC use bits 7:0 only.
-    pub const HOST_ID: u64 = 0xfff;
+    const HOST_ID: u64 = 0xfff;
 
     /// Returns the entry of a stopped vCPU whose backing page is at the host-physical address `page`.
     pub const fn new(page: u64) -> PhysicalEntry {
@@ -83,7 +79,7 @@ impl LogicalEntry {
     /// Size of an entry in bytes.
     pub const BYTES: u64 = 4;
     /// Set if a vCPU has this logical ID.
-    pub const VALID: u32 = 1 << 31;
+    const VALID: u32 = 1 << 31;
 
     /// Returns the entry that names the vCPU with physical APIC ID `id`, 0 to 255.
     pub const fn new(id: u32) -> LogicalEntry {
@@ -151,7 +147,7 @@ impl IpiFailure {
     }
 }
 
-/// EXITINFO1 and EXITINFO2 of an incomplete-IPI exit.
+/// EXITINFO1 and EXITINFO2 of an incomplete-IPI exit (EXITCODE 0x401).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IncompleteIpi {
     /// EXITINFO1: the guest's ICR.
@@ -190,7 +186,7 @@ impl IncompleteIpi {
     }
 }
 
-/// EXITINFO1 and EXITINFO2 of an exit for an access that is not accelerated.
+/// EXITINFO1 and EXITINFO2 of an exit for an access that is not accelerated (EXITCODE 0x402).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Unaccelerated {
     /// EXITINFO1: the register and the direction of the access.
@@ -257,7 +253,7 @@ pub struct GaTag(pub u32);
 
 impl GaTag {
     /// Width of the vCPU's number in bits. KVM has used 8, 9 and 12.
-    pub const VCPU_BITS: u32 = 9;
+    const VCPU_BITS: u32 = 9;
 
     /// Returns the tag of vCPU `vcpu` (0 to 511) of the VM with number `vm`.
     pub const fn new(vm: u32, vcpu: u32) -> GaTag {

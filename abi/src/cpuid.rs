@@ -37,7 +37,7 @@ pub const KVM_FEATURE_PV_UNHALT: u32 = 1 << 7;
 pub const KVM_FEATURE_PV_TLB_FLUSH: u32 = 1 << 9;
 /// EAX of [`KVM_FEATURES`]: IPIs by hypercall ([`crate::hypercall::SEND_IPI`]).
 pub const KVM_FEATURE_PV_SEND_IPI: u32 = 1 << 11;
-/// EAX of [`KVM_FEATURES`]: the guest may switch off the host's halt polling ([`crate::msr::POLL_CONTROL`]).
+/// EAX of [`KVM_FEATURES`]: the guest may switch off the host's halt polling (`MSR_KVM_POLL_CONTROL`).
 pub const KVM_FEATURE_POLL_CONTROL: u32 = 1 << 12;
 /// EAX of [`KVM_FEATURES`]: directed yield by hypercall ([`crate::hypercall::SCHED_YIELD`]).
 pub const KVM_FEATURE_PV_SCHED_YIELD: u32 = 1 << 13;
@@ -45,15 +45,9 @@ pub const KVM_FEATURE_PV_SCHED_YIELD: u32 = 1 << 13;
 /// EDX of [`KVM_FEATURES`]: no vCPU is ever preempted for an unbounded time.
 pub const KVM_HINTS_REALTIME: u32 = 1 << 0;
 
-/// AMD's leaf with the features of SVM.
-pub const SVM_FEATURES: u32 = 0x8000_000a;
-/// EDX of [`SVM_FEATURES`]: nested page tables.
+/// EDX of AMD's leaf 0x8000_000a: nested page tables.
 pub const SVM_NESTED_PAGING: u32 = 1 << 0;
-/// EDX of [`SVM_FEATURES`]: AVIC.
+/// EDX of AMD's leaf 0x8000_000a: AVIC.
 pub const SVM_AVIC: u32 = 1 << 13;
-/// EDX of [`SVM_FEATURES`]: AVIC in x2APIC mode.
+/// EDX of AMD's leaf 0x8000_000a: AVIC in x2APIC mode.
 pub const SVM_X2AVIC: u32 = 1 << 18;
-/// EDX of [`SVM_FEATURES`]: accesses to the extended local vector table are accelerated.
-pub const SVM_EXTENDED_LVT: u32 = 1 << 27;
-/// EDX of [`SVM_FEATURES`]: HLT exits only if no virtual interrupt is pending.
-pub const SVM_IDLE_HLT: u32 = 1 << 30;

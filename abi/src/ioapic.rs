@@ -31,14 +31,10 @@ pub const VERSION_VALUE: u32 = 0x0017_0020;
 
 /// Redirection entry: the vector, bits 7:0.
 pub const ENTRY_VECTOR: u64 = 0xff;
-/// Redirection entry: delivery mode, bits 10:8, encoded as [`crate::lapic::DeliveryMode`].
-pub const ENTRY_MODE: u64 = 7 << 8;
 /// Redirection entry: the destination is logical.
 pub const ENTRY_LOGICAL: u64 = 1 << 11;
 /// Redirection entry: delivery status, read-only.
 pub const ENTRY_STATUS: u64 = 1 << 12;
-/// Redirection entry: the pin is active when low.
-pub const ENTRY_ACTIVE_LOW: u64 = 1 << 13;
 /// Redirection entry: remote IRR, read-only. Set from a LAPIC's acceptance of the level-triggered interrupt to its EOI.
 pub const ENTRY_REMOTE_IRR: u64 = 1 << 14;
 /// Redirection entry: the pin is level-triggered.

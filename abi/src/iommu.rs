@@ -21,10 +21,6 @@ pub const STATUS_GA_OVERFLOW: u64 = 1 << 9;
 /// Status bit: the GA log has new entries. The IOMMU sends an interrupt when this bit or [`STATUS_GA_OVERFLOW`] becomes
 /// set and neither was. That the two bits share one edge is an assumption; it sends the fewest interrupts.
 pub const STATUS_GA_INTERRUPT: u64 = 1 << 10;
-/// Offset of the register with the address and the size of the GA log.
-pub const GA_LOG_BASE: u32 = 0xe0;
-/// Offset of the register with the address to which the IOMMU writes the log's tail.
-pub const GA_LOG_TAIL_ADDRESS: u32 = 0xe8;
 /// Offset of the head register: the byte in the log that software reads next.
 pub const GA_LOG_HEAD: u32 = 0x2040;
 /// Offset of the tail register: the byte in the log that the IOMMU writes next.
@@ -32,7 +28,7 @@ pub const GA_LOG_TAIL: u32 = 0x2048;
 /// Number of entries in Linux's log (`GA_LOG_ENTRIES`).
 pub const GA_LOG_ENTRIES: usize = 512;
 /// Size of a log entry in bytes.
-pub const GA_LOG_ENTRY_BYTES: usize = 8;
+const GA_LOG_ENTRY_BYTES: usize = 8;
 
 /// Host-physical addresses of an IOMMU's registers, log and remap table. The table has one entry for each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,15 +73,13 @@ impl RemapEntry {
     /// Size of an entry in bytes.
     pub const BYTES: u64 = 16;
     /// Bit of the low half: the entry is valid.
-    pub const VALID: u64 = 1;
-    /// Bit of the low half: faults are not logged.
-    pub const NO_FAULT: u64 = 1 << 1;
+    const VALID: u64 = 1;
     /// Bit of the low half in guest mode: interrupts for a stopped vCPU are logged.
-    pub const GA_LOG_INTR: u64 = 1 << 2;
+    const GA_LOG_INTR: u64 = 1 << 2;
     /// Bit of the low half in guest mode: the vCPU runs on the destination CPU.
-    pub const IS_RUN: u64 = 1 << 6;
+    const IS_RUN: u64 = 1 << 6;
     /// Bit of the low half: the entry is in guest mode, and interrupts go into a backing page.
-    pub const GUEST_MODE: u64 = 1 << 7;
+    const GUEST_MODE: u64 = 1 << 7;
 
     /// Returns the entry, not in guest mode, that sends a device's interrupt as `vector` to the host CPU with APIC ID
     /// `destination`.

@@ -17,10 +17,6 @@ pub const ADDRESS_REDIRECTION_HINT: u64 = 1 << 3;
 pub const ADDRESS_LOGICAL: u64 = 1 << 2;
 /// Data: the vector, bits 7:0.
 pub const DATA_VECTOR: u32 = 0xff;
-/// Data: delivery mode, bits 10:8, encoded as [`crate::lapic::DeliveryMode`].
-pub const DATA_MODE: u32 = 7 << 8;
-/// Data bit: assert, for level-triggered interrupts.
-pub const DATA_ASSERT: u32 = 1 << 14;
 /// Data bit: the interrupt is level-triggered.
 pub const DATA_LEVEL: u32 = 1 << 15;
 

@@ -31,17 +31,11 @@ pub const APIC_BASE_ADDRESS: u64 = 0xfee0_0000;
 pub const STEAL_TIME: u32 = 0x4b56_4d03;
 /// `MSR_KVM_PV_EOI_EN`: the guest-physical address of the EOI word in bits 63:2, zero in bit 1, enable in bit 0.
 pub const PV_EOI: u32 = 0x4b56_4d04;
-/// `MSR_KVM_POLL_CONTROL`: with bit 0 set, the default, the host may poll when this vCPU halts.
-pub const POLL_CONTROL: u32 = 0x4b56_4d05;
 
 /// [`STEAL_TIME`] bit: the record is registered.
 pub const STEAL_TIME_ENABLE: u64 = 1;
 /// [`STEAL_TIME`] bits that must be zero.
 pub const STEAL_TIME_RESERVED: u64 = 0x3e;
-
-/// AMD's doorbell register: a write rings the AVIC doorbell of the host CPU with the written APIC ID (APM volume 2,
-/// section 15.29).
-pub const AVIC_DOORBELL: u32 = 0xc001_011b;
 
 /// [`PV_EOI`] bit: the word is registered.
 pub const PV_EOI_ENABLE: u64 = 1;

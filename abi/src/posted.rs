@@ -91,7 +91,7 @@ impl PidPointer {
     /// Size of an entry in bytes.
     pub const BYTES: u64 = 8;
     /// Set if a vCPU has this APIC ID.
-    pub const VALID: u64 = 1;
+    const VALID: u64 = 1;
     /// The address bits, 51:6. A physical address has at most 52 bits.
     pub const ADDRESS: u64 = 0x000f_ffff_ffff_ffc0;
 

@@ -11,12 +11,6 @@ pub const INTERCEPT_CR: u32 = 0x00;
 pub const INTERCEPT_CR8_WRITE: u32 = 1 << 24;
 /// Offset of the virtual interrupt control word.
 pub const INT_CTL: u32 = 0x60;
-/// Offset of EXITCODE, the reason of the exit.
-pub const EXIT_CODE: u32 = 0x70;
-/// Offset of EXITINFO1, the first word about the exit.
-pub const EXIT_INFO_1: u32 = 0x78;
-/// Offset of EXITINFO2, the second word about the exit.
-pub const EXIT_INFO_2: u32 = 0x80;
 /// Offset of AVIC's APIC BAR: the guest-physical address of the LAPIC page.
 pub const AVIC_APIC_BAR: u32 = 0x98;
 /// Offset of the clean bits: the groups of fields that have not changed since the last entry.
@@ -29,10 +23,8 @@ pub const AVIC_LOGICAL_TABLE: u32 = 0xf0;
 /// bits.
 pub const AVIC_PHYSICAL_TABLE: u32 = 0xf8;
 /// Size of the control area in bytes.
-pub const CONTROL_BYTES: usize = 1024;
+const CONTROL_BYTES: usize = 1024;
 
-/// [`INT_CTL`] mask: the virtual task priority, bits 3:0.
-pub const V_TPR: u32 = 0xf;
 /// [`INT_CTL`] bit: a virtual interrupt is pending. Ignored while AVIC is on.
 pub const V_IRQ: u32 = 1 << 8;
 /// [`INT_CTL`] mask: the virtual interrupt's priority, bits 19:16. Ignored while AVIC is on.
@@ -48,16 +40,9 @@ pub const AVIC_ENABLE: u32 = 1 << 31;
 /// [`CLEAN`] bit: AVIC's fields are clean: APIC BAR, backing page and both tables.
 pub const CLEAN_AVIC: u32 = 1 << 11;
 /// [`AVIC_PHYSICAL_TABLE`] mask: the highest index in xAPIC mode.
-pub const MAX_INDEX: u64 = 0xff;
-/// [`AVIC_PHYSICAL_TABLE`] mask: the highest index in x2APIC mode.
-pub const X2_MAX_INDEX: u64 = 0x1ff;
+const MAX_INDEX: u64 = 0xff;
 /// [`AVIC_PHYSICAL_TABLE`] mask: the highest index on CPU models with extended tables.
-pub const EXTENDED_MAX_INDEX: u64 = 0xfff;
-
-/// [`EXIT_CODE`] value: hardware could not deliver an IPI to all its targets.
-pub const EXIT_AVIC_INCOMPLETE_IPI: u64 = 0x401;
-/// [`EXIT_CODE`] value: hardware does not accelerate a register access.
-pub const EXIT_AVIC_NOACCEL: u64 = 0x402;
+const EXTENDED_MAX_INDEX: u64 = 0xfff;
 
 /// The control area of a VMCB.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +72,7 @@ impl Vmcb {
     /// # Panics
     /// Panics if `offset` is not within the area.
     #[inline]
-    pub const fn read64(&self, offset: u32) -> u64 {
+    const fn read64(&self, offset: u32) -> u64 {
         let index = (offset / 4) as usize;
         self.words[index] as u64 | (self.words[index + 1] as u64) << 32
     }
@@ -165,16 +150,14 @@ mod tests {
 
     #[test]
     fn fields_are_where_the_manual_has_them() {
-        let fields = [INT_CTL, EXIT_CODE, EXIT_INFO_1, EXIT_INFO_2, AVIC_APIC_BAR, CLEAN];
-        assert_eq!(fields, [0x60, 0x70, 0x78, 0x80, 0x98, 0xc0]);
+        assert_eq!([INT_CTL, AVIC_APIC_BAR, CLEAN], [0x60, 0x98, 0xc0]);
         assert_eq!(
             [AVIC_BACKING_PAGE, AVIC_LOGICAL_TABLE, AVIC_PHYSICAL_TABLE],
             [0xe0, 0xf0, 0xf8]
         );
         assert_eq!((X2APIC_MODE, AVIC_ENABLE), (0x4000_0000, 0x8000_0000));
-        assert_eq!((V_TPR, V_IRQ, V_INTR_PRIORITY), (0xf, 0x100, 0xf_0000));
+        assert_eq!((V_IRQ, V_INTR_PRIORITY), (0x100, 0xf_0000));
         assert_eq!((V_IGN_TPR, V_INTR_MASKING, CLEAN_AVIC), (0x10_0000, 0x100_0000, 0x800));
-        assert_eq!((EXIT_AVIC_INCOMPLETE_IPI, EXIT_AVIC_NOACCEL), (0x401, 0x402));
     }
 
     #[test]

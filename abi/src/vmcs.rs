@@ -1,22 +1,7 @@
-//! Intel's virtual-machine control structure (VMCS): the fields and exit reasons for interrupts.
+//! Intel's virtual-machine control structure (VMCS): the controls and fields for interrupts.
 //!
 //! Source: Intel SDM volume 3, appendix B "Field Encoding in VMCS", appendix C "VMX Basic Exit Reasons" and chapter
-//! "APIC Virtualization and Virtual Interrupts". Constants that name a field are its encoding.
-
-/// Posted-interrupt notification vector.
-pub const NOTIFICATION_VECTOR: u32 = 0x0002;
-/// Last index in the PID-pointer table.
-pub const LAST_PID_INDEX: u32 = 0x0008;
-/// Guest interrupt status: RVI in bits 7:0, SVI in bits 15:8.
-pub const GUEST_INTERRUPT_STATUS: u32 = 0x0810;
-/// Host-physical address of the virtual-APIC page.
-pub const VIRTUAL_APIC_PAGE: u32 = 0x2012;
-/// Host-physical address of the posted-interrupt descriptor.
-pub const POSTED_DESCRIPTOR: u32 = 0x2016;
-/// EOI-exit bitmap, the first of four 64-bit fields.
-pub const EOI_EXIT_BITMAP: u32 = 0x201c;
-/// Host-physical address of the PID-pointer table.
-pub const PID_POINTER_TABLE: u32 = 0x2042;
+//! "APIC Virtualization and Virtual Interrupts".
 
 /// Pin-based control: process posted interrupts.
 pub const PIN_POSTED_INTERRUPTS: u32 = 1 << 7;
@@ -30,15 +15,6 @@ pub const APIC_REGISTER_VIRTUALIZATION: u32 = 1 << 8;
 pub const VIRTUAL_INTERRUPT_DELIVERY: u32 = 1 << 9;
 /// Tertiary control: IPIs to one vCPU do not exit.
 pub const IPI_VIRTUALIZATION: u64 = 1 << 4;
-
-/// Exit reason: the task priority fell below the threshold.
-pub const EXIT_TPR_BELOW_THRESHOLD: u32 = 43;
-/// Exit reason: an access to the LAPIC page is not virtualized. It has had no effect.
-pub const EXIT_APIC_ACCESS: u32 = 44;
-/// Exit reason: the guest ended an interrupt whose vector is in the EOI-exit bitmap. The EOI is complete.
-pub const EXIT_VIRTUALIZED_EOI: u32 = 45;
-/// Exit reason: a write to the LAPIC page is stored, and software must carry out its effect.
-pub const EXIT_APIC_WRITE: u32 = 56;
 
 /// Guest interrupt status: RVI in bits 7:0, SVI in bits 15:8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,19 +47,19 @@ pub struct Vmcs {
     pub secondary: u32,
     /// Tertiary processor-based controls.
     pub tertiary: u64,
-    /// Field [`GUEST_INTERRUPT_STATUS`].
+    /// Guest interrupt status (field 0x0810).
     pub status: InterruptStatus,
-    /// Field [`VIRTUAL_APIC_PAGE`], a host-physical address.
+    /// Host-physical address of the virtual-APIC page (field 0x2012).
     pub virtual_apic_page: u64,
-    /// Field [`POSTED_DESCRIPTOR`], a host-physical address aligned to 64 bytes.
+    /// Host-physical address of the posted-interrupt descriptor, aligned to 64 bytes (field 0x2016).
     pub descriptor: u64,
-    /// Field [`NOTIFICATION_VECTOR`].
+    /// Posted-interrupt notification vector (field 0x0002).
     pub notification_vector: u8,
-    /// Fields [`EOI_EXIT_BITMAP`]: bit `v % 64` of field `v / 64` stands for vector `v`.
+    /// EOI-exit bitmap (fields 0x201c to 0x2022): bit `v % 64` of word `v / 64` stands for vector `v`.
     pub eoi_exit: [u64; 4],
-    /// Field [`PID_POINTER_TABLE`], a host-physical address.
+    /// Host-physical address of the PID-pointer table (field 0x2042).
     pub pid_table: u64,
-    /// Field [`LAST_PID_INDEX`].
+    /// Last index in the PID-pointer table (field 0x0008).
     pub last_pid_index: u16,
 }
 

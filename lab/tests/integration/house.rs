@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("platforms/threads/capi", &["locks", "threads"]),
     ("platforms/threads/peers", &[]),
     ("platforms/model", &["abi", "host", "locks", "machine"]),
-    ("platforms/kvm", &["locks", "protocol", "workloads"]),
+    ("platforms/kvm", &["abi", "locks", "protocol", "workloads"]),
     ("platforms/kvm/protocol", &["locks", "workloads"]),
     (
         "platforms/kvm/image",

@@ -121,7 +121,7 @@ impl<M: Memory> Apicv<'_, M> {
     }
 
     /// Writes `value` to x2APIC's self-IPI register for the guest.
-    pub fn write_self_ipi(&mut self, value: u32) -> WriteOutcome {
+    pub(super) fn write_self_ipi(&mut self, value: u32) -> WriteOutcome {
         // Hardware virtualizes the write only if bits 31:8 are 0 and the vector is at least 16.
         if value >> 8 == 0 && value as u8 >= reg::FIRST_LEGAL_VECTOR {
             self.self_ipi(value as u8)

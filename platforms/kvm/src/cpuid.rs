@@ -1,5 +1,6 @@
-//! What guests find in CPUID.
+//! CPUID as guests see it.
 
+use holdfast_abi::cpuid::{self, FEATURES, HYPERVISOR, KVM_FEATURES, KVM_HINTS_REALTIME, TSC_DEADLINE, X2APIC};
 use holdfast_protocol::layout::VCPUS_MAX;
 use kvm_bindings::{CpuId, kvm_cpuid_entry2};
 use kvm_ioctls::Cap;
@@ -7,34 +8,30 @@ use kvm_ioctls::Cap;
 use crate::Host;
 use crate::vm::{Feature, Payload, Vm};
 
-const FEATURES: u32 = 1;
+/// Extended topology: EDX is the x2APIC ID (SDM volume 2, CPUID leaves 0BH and 1FH).
 const TOPOLOGY: u32 = 0xb;
 const TOPOLOGY_V2: u32 = 0x1f;
-const KVM_FEATURES: u32 = 0x4000_0001;
+/// AMD: EAX is the extended APIC ID (APM volume 3, CPUID leaf 8000_001E).
 const AMD_EXTENDED_APIC_ID: u32 = 0x8000_001e;
-const HYPERVISOR: u32 = 1 << 31;
-const X2APIC: u32 = 1 << 21;
-const TSC_DEADLINE: u32 = 1 << 24;
-const HINTS_REALTIME: u32 = 1;
 
 impl Feature {
-    /// Its bit in EAX of KVM's feature leaf (docs/spec/guest-host-interface.md, "CPUID").
+    /// Returns the bit in EAX of KVM's feature leaf, or `None` if the feature is not in that leaf
+    /// (docs/spec/guest-host-interface.md, "CPUID").
     fn bit(self) -> Option<u32> {
-        let bit = match self {
-            Feature::StealTime => 5,
-            Feature::PvEoi => 6,
-            Feature::PvUnhalt => 7,
-            Feature::PvTlbFlush => 9,
-            Feature::PvSendIpi => 11,
-            Feature::PollControl => 12,
-            Feature::PvSchedYield => 13,
+        Some(match self {
+            Feature::StealTime => cpuid::KVM_FEATURE_STEAL_TIME,
+            Feature::PvEoi => cpuid::KVM_FEATURE_PV_EOI,
+            Feature::PvUnhalt => cpuid::KVM_FEATURE_PV_UNHALT,
+            Feature::PvTlbFlush => cpuid::KVM_FEATURE_PV_TLB_FLUSH,
+            Feature::PvSendIpi => cpuid::KVM_FEATURE_PV_SEND_IPI,
+            Feature::PollControl => cpuid::KVM_FEATURE_POLL_CONTROL,
+            Feature::PvSchedYield => cpuid::KVM_FEATURE_PV_SCHED_YIELD,
             Feature::X2apic => return None,
-        };
-        Some(1 << bit)
+        })
     }
 }
 
-/// Whether a guest of `host`'s can be offered `feature`.
+/// Returns whether `host` can offer `feature` to its guests.
 pub(crate) fn offers(host: &Host, feature: Feature) -> bool {
     match feature.bit() {
         Some(bit) => host.supported_cpuid(KVM_FEATURES)[0] & bit != 0,
@@ -42,11 +39,12 @@ pub(crate) fn offers(host: &Host, feature: Feature) -> bool {
     }
 }
 
-/// CPUID of vCPU `number` of `vm`, from what the host supports. Each vCPU says that it is a socket of its own, as QEMU's do.
+/// Returns the CPUID leaves of vCPU `number` of `vm`, derived from those that the host supports. Each vCPU is a socket
+/// of its own, as QEMU's are by default.
 pub(crate) fn of_vcpu(host: &Host, vm: &Vm, number: u32) -> CpuId {
     debug_assert!(number < VCPUS_MAX);
     let mut cpuid = host.cpuid.clone();
-    // KVM has the timer's deadline mode wherever it has the timer, but lists it apart.
+    // KVM supports the LAPIC timer's deadline mode, but reports it as a capability and not in CPUID.
     let deadline = matches!(vm.payload, Payload::Linux(_)) && host.kvm.check_extension(Cap::TscDeadlineTimer);
     for entry in cpuid.as_mut_slice() {
         adapt(entry, vm, number);
@@ -71,7 +69,7 @@ fn adapt(entry: &mut kvm_cpuid_entry2, vm: &Vm, number: u32) {
         KVM_FEATURES => {
             let withheld = vm.withheld.iter().filter_map(|feature| feature.bit());
             entry.eax &= !withheld.fold(0, |bits, bit| bits | bit);
-            entry.edx = if vm.realtime { HINTS_REALTIME } else { 0 };
+            entry.edx = if vm.realtime { KVM_HINTS_REALTIME } else { 0 };
         }
         _ => {}
     }
@@ -95,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withheld_is_not_found_and_nothing_else_goes() {
+    fn only_withheld_features_are_missing() {
         let vm = Vm::new("vm", 2, Task::Hog)
             .without(Feature::PvUnhalt)
             .without(Feature::PvSendIpi);

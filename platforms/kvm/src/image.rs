@@ -9,7 +9,7 @@ use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, SymbolKind};
 
 /// The image that was built with this library.
-pub static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/image.elf"));
+static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/image.elf"));
 
 /// The largest image that is read: a hundred times what ours has.
 const IMAGE_BYTES_MAX: u64 = 64 << 20;

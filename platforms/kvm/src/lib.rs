@@ -33,7 +33,7 @@ mod vm;
 pub use crash::{Frame, GuestState};
 pub use error::Error;
 pub use holdfast_protocol::{Contention, Fault, KernelPath, Task};
-pub use image::{EMBEDDED, Image, ImageError};
+pub use image::{Image, ImageError};
 pub use linux::{BzImage, BzImageError, Linux};
 pub use report::{Report, VcpuReport, VmReport};
 pub use run::{Options, run};

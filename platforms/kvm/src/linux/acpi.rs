@@ -1,13 +1,13 @@
 //! The ACPI tables: what a kernel must know of CPUs and interrupt controllers (ACPI 6.4, chapter 5). The machine is of the
 //! reduced kind: no chip set of a PC, no legacy devices.
 
+use holdfast_abi::{ioapic, msr};
+
 /// Where the tables lie: in the BIOS's area, where kernels also look for the root pointer.
 pub(crate) const ADDRESS: u64 = 0xe_0000;
 /// The most that all take.
 pub(crate) const BYTES_MAX: u64 = 0x2_0000;
 
-const LAPIC_ADDRESS: u32 = 0xfee0_0000;
-const IO_APIC_ADDRESS: u32 = 0xfec0_0000;
 /// `HW_REDUCED_ACPI`.
 const FADT_REDUCED: u32 = 1 << 20;
 /// No VGA, no clock of CMOS.
@@ -74,7 +74,7 @@ fn fadt(dsdt: u64) -> Vec<u8> {
 
 fn madt(cpus: u32) -> Vec<u8> {
     let mut body = Vec::new();
-    body.extend(LAPIC_ADDRESS.to_le_bytes());
+    body.extend((msr::APIC_BASE_ADDRESS as u32).to_le_bytes());
     body.extend(0u32.to_le_bytes());
     for cpu in 0..cpus.min(X2APIC_FROM) {
         // Local APIC: processor, APIC ID, enabled.
@@ -82,7 +82,7 @@ fn madt(cpus: u32) -> Vec<u8> {
     }
     // I/O APIC: number, address, first interrupt.
     body.extend([1, 12, 0, 0]);
-    body.extend(IO_APIC_ADDRESS.to_le_bytes());
+    body.extend((ioapic::ADDRESS as u32).to_le_bytes());
     body.extend(0u32.to_le_bytes());
     table(*b"APIC", 4, &body)
 }

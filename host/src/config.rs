@@ -6,8 +6,9 @@
 use alloc::vec::Vec;
 
 use crate::GroupId;
+use crate::interrupts::Inhibits;
 use crate::interrupts::apicv::ApicvConfig;
-use crate::interrupts::avic::{AvicConfig, Inhibits};
+use crate::interrupts::avic::AvicConfig;
 use crate::pause::config::{PauseControls, PauseHandling};
 use crate::sched::config::SchedConfig;
 
@@ -174,7 +175,7 @@ pub struct VmConfig {
     /// What its network device is, if it has one.
     pub nic: Nic,
     /// What else keeps AVIC off for this guest from the start, where the host uses it.
-    pub apicv_inhibits: Inhibits,
+    pub apic_inhibits: Inhibits,
     /// Halt-polling limit of this guest instead of [`HostConfig::halt_poll_ns`]. Nanoseconds.
     pub halt_poll_cap_ns: Option<u64>,
     /// Faults planted by tests.
@@ -223,7 +224,7 @@ impl Default for VmConfig {
             avic: true,
             apicv: true,
             nic: Nic::default(),
-            apicv_inhibits: Inhibits::NONE,
+            apic_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,
             faults: PvFaults::default(),
         }
@@ -244,15 +245,4 @@ pub struct TaskConfig {
     pub voluntary: bool,
     /// It does not run before another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
     pub dormant: bool,
-}
-
-/// Where a pCPU sits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PcpuPlace {
-    /// Socket; one last-level cache each.
-    pub socket: u32,
-    /// Core within the socket.
-    pub core: u32,
-    /// Hardware thread within the core.
-    pub thread: u32,
 }

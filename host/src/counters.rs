@@ -73,7 +73,7 @@ counters! {
     /// Directed yields done.
     directed_yield_successful,
     /// Directed yields done that moved virtual times too (ours).
-    directed_yield_favoured,
+    directed_yield_favored,
     /// The thread lost its pCPU although it could have gone on, and the guest was told.
     preemption_reported,
     /// The same, without the guest being told.

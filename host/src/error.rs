@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::boundary::GroupId;
-use crate::config::PcpuPlace;
+use crate::boundary::PcpuPlace;
 
 /// Why a host cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum ConfigError {
     /// A quota, and a scheduler from before bandwidth control.
     NoBandwidth,
     /// A directed yield that moves virtual deadlines, and a scheduler without any.
-    FavourWithoutEevdf,
+    FavorWithoutEevdf,
     /// The host runs already.
     Started,
 }
@@ -70,10 +70,10 @@ impl fmt::Display for ConfigError {
             ConfigError::UnknownGroup(group) => write!(f, "task group {} does not exist", group.0),
             ConfigError::FactorOfOne(name) => write!(f, "{name}: found 1, expected 0 (back to the base) or 2 and more"),
             ConfigError::NoBandwidth => write!(f, "quota with a scheduler without bandwidth control: expected none"),
-            ConfigError::FavourWithoutEevdf => {
+            ConfigError::FavorWithoutEevdf => {
                 write!(
                     f,
-                    "yield favour with a scheduler without virtual deadlines: expected none, or EEVDF"
+                    "yield favor with a scheduler without virtual deadlines: expected none, or EEVDF"
                 )
             }
             ConfigError::Started => write!(f, "host runs already: expected configuration before its start"),

@@ -11,35 +11,44 @@ extern crate std;
 mod boundary;
 mod config;
 mod counters;
+mod dispatch;
 mod error;
 mod events;
+mod filling;
+mod guests;
 mod host;
+mod ids;
 mod interrupts;
 pub mod net;
 mod pause;
+mod pcpus;
 mod sched;
 mod step;
-mod task;
-mod timer;
+mod threads;
+mod timers;
 mod vcpu;
 
 pub use boundary::{
-    Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId,
+    Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, TaskId, VcpuId,
+    VcpuState, VmId,
 };
 #[doc(hidden)]
 pub use config::PvFaults;
-pub use config::{HostConfig, Nic, PcpuPlace, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
+pub use config::{HostConfig, Nic, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 pub use error::ConfigError;
 pub use host::Host;
+pub use ids::{Id, IdVec};
 pub use interrupts::apicv::{ApicvConfig, VmxPart};
-pub use interrupts::avic::{AvicConfig, AvicEnable, HostMemory, Inhibit, Inhibits, SvmPart};
+pub use interrupts::avic::{AvicConfig, AvicEnable, SvmPart};
 pub use interrupts::lapic::{ApicRegisters, RegisterPage, SavedTimer};
+pub use interrupts::memory::HostMemory;
+pub use interrupts::{Inhibit, Inhibits};
 pub use interrupts::{apicv, avic};
 #[doc(hidden)]
 pub use pause::config::SpinFaults;
 pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
 pub use sched::config::{BalanceConfig, DomainConfig, Features, SchedConfig, SchedulerKind, ShareRule, YieldRule};
-pub use sched::favour::{FavourConfig, YieldFavour};
+pub use sched::favor_config::{FavorConfig, YieldFavor};
 pub use sched::{GROUP_DEPTH_MAX, Throttling};
 pub use vcpu::migration::{RestoreError, SavedVcpu};
 pub use vcpu::{MpState, PendingEvents};

@@ -1,6 +1,6 @@
 //! A machine with its guests while keys are being set; checked as a whole when it becomes a configuration.
 
-use holdfast_host::{HostConfig, YieldFavour};
+use holdfast_host::{HostConfig, YieldFavor};
 use holdfast_machine::Topology;
 use holdfast_sim::{Config, HostTask, Vm};
 use holdfast_workloads::{Boot, Workload};
@@ -296,8 +296,8 @@ impl Draft {
     /// Whether there are the virtual deadlines that a directed yield is to move.
     fn check_favour(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
         let (key, sched) = ("host.yield.favour", &self.host.sched);
-        if sched.favour.rule != YieldFavour::None && !sched.is_eevdf() {
-            let found = sched.favour.rule.name();
+        if sched.favor.rule != YieldFavor::None && !sched.is_eevdf() {
+            let found = sched.favor.rule.name();
             findings.add(
                 &place(key),
                 key,

@@ -5,7 +5,7 @@ use super::Command;
 use super::{Exit, GuestState, HostInterrupt, Nanos, PcpuId, TaskId, VcpuId, VmId};
 #[cfg(doc)]
 use crate::config::TaskConfig;
-use crate::interrupts::avic::Inhibit;
+use crate::interrupts::Inhibit;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

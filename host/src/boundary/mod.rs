@@ -44,3 +44,14 @@ pub struct TaskId(pub u32);
 /// A task group (cgroup of the cpu controller). Group 0 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
+
+/// Where a pCPU sits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PcpuPlace {
+    /// Socket; one last-level cache each.
+    pub socket: u32,
+    /// Core within the socket.
+    pub core: u32,
+    /// Hardware thread within the core.
+    pub thread: u32,
+}

@@ -3,12 +3,12 @@
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{ioapic, msr};
 
-use crate::boundary::{Command, Cost, TaskId, VcpuId, VmId};
-use crate::host::Host;
+use crate::boundary::{Command, Cost, VcpuId};
+use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Action;
 use crate::step::Step;
 
-impl Host {
+impl InterruptWing<'_> {
     /// A store to the page at which a LAPIC is after reset.
     pub(crate) fn apic_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         let address = msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset));
@@ -23,21 +23,23 @@ impl Host {
     /// A store of `bytes` bytes at `address`.
     pub(crate) fn mmio_write(&mut self, vcpu: VcpuId, address: u64, value: u64, bytes: u8, step: &mut Step<'_>) {
         self.begin_mmio(vcpu, step);
-        if self.at(vcpu).apic.is_at(address) {
+        if self.guests.vcpu_mut(vcpu).apic.is_at(address) {
             // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"); others go nowhere (KVM).
             if bytes == 4 {
-                let (now, base) = (step.now, self.timer_base);
+                let (now, base) = (step.now, self.own.timer_base);
                 let offset = (address % reg::PAGE_BYTES as u64) as u32;
-                let action = self.change_apic(vcpu, |apic| apic.write(offset, value as u32, now, &base));
-                let vm = self.at(vcpu).vm;
+                let action = self
+                    .guests
+                    .change_apic(vcpu, |apic| apic.write(offset, value as u32, now, &base));
+                let vm = self.guests.vcpu_mut(vcpu).vm;
                 self.apic_register_written(vm, offset, step);
                 self.act(vcpu, action, step);
             }
             return;
         }
-        let vm = self.at(vcpu).vm;
+        let vm = self.guests.vcpu_mut(vcpu).vm;
         let offset = ioapic_offset(address);
-        if offset.is_none() || self.vms[vm.0 as usize].config.split_irqchip {
+        if offset.is_none() || self.guests.vms[vm].config.split_irqchip {
             self.visit_userspace(vcpu, step);
         }
         // A narrower store is of the low bits (KVM), a wider one, of two registers, is none.
@@ -50,16 +52,16 @@ impl Host {
     /// A load of `bytes` bytes from `address`.
     pub(crate) fn mmio_read(&mut self, vcpu: VcpuId, address: u64, bytes: u8, step: &mut Step<'_>) {
         self.begin_mmio(vcpu, step);
-        let value = if self.at(vcpu).apic.is_at(address) {
+        let value = if self.guests.vcpu_mut(vcpu).apic.is_at(address) {
             u64::from(self.read_apic(vcpu, (address % reg::PAGE_BYTES as u64) as u32, bytes, step))
         } else {
-            let vm = self.at(vcpu).vm;
+            let vm = self.guests.vcpu_mut(vcpu).vm;
             let offset = ioapic_offset(address);
-            if offset.is_none() || self.vms[vm.0 as usize].config.split_irqchip {
+            if offset.is_none() || self.guests.vms[vm].config.split_irqchip {
                 self.visit_userspace(vcpu, step);
             }
             match offset {
-                Some(offset) => u64::from(self.vms[vm.0 as usize].ioapic.read(offset)),
+                Some(offset) => u64::from(self.guests.vms[vm].ioapic.read(offset)),
                 // The bus has pull-ups.
                 None => u64::MAX,
             }
@@ -81,36 +83,15 @@ impl Host {
             return 0;
         }
         let register = offset - within;
-        if self.at(vcpu).apic.note_access(register) != Action::None {
-            self.request_event(vcpu);
+        if self.guests.vcpu_mut(vcpu).apic.note_access(register) != Action::None {
+            self.guests.request_event(vcpu);
         }
-        self.at(vcpu).apic.read(register, step.now) >> (8 * within)
-    }
-
-    /// OUT to `port`: rings whose doorbell is there.
-    pub(crate) fn port_write(&mut self, vcpu: VcpuId, port: u16, step: &mut Step<'_>) {
-        step.charge(Cost::PortWrite, 1);
-        let at = self.at(vcpu);
-        at.counters.io_exits += 1;
-        let vm = at.vm.0 as usize;
-        let bell = self.vms[vm].doorbells.iter().find(|(known, _)| *known == port);
-        if let Some(&(_, task)) = bell {
-            self.wake_task(task, step);
-        }
-    }
-
-    /// A write of `vm` to `port` wakes `task`, the thread of a device, from now on (ioeventfd).
-    ///
-    /// # Panics
-    /// If there is no such guest, or the task is a vCPU's thread.
-    pub fn add_doorbell(&mut self, vm: VmId, port: u16, task: TaskId) {
-        self.check_plain(task);
-        self.vms[vm.0 as usize].doorbells.push((port, task));
+        self.guests.vcpu_mut(vcpu).apic.read(register, step.now) >> (8 * within)
     }
 
     fn begin_mmio(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::ApicAccess, 1);
-        self.at(vcpu).counters.insn_emulation += 1;
+        self.guests.vcpu_mut(vcpu).counters.insn_emulation += 1;
     }
 }
 

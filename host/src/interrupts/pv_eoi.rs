@@ -15,25 +15,25 @@ use holdfast_abi::msr;
 
 use crate::boundary::{Command, Cost, VcpuId};
 use crate::config::PvFaults;
-use crate::host::Host;
+use crate::interrupts::InterruptWing;
 use crate::step::Step;
 use crate::vcpu::PvEoi;
 
 /// Bytes that the host uses of the word.
 const WORD_BYTES: u64 = 4;
 
-impl Host {
+impl InterruptWing<'_> {
     /// Writes the MSR of `vcpu`; false if that is a fault: not offered, unaligned, or outside the guest's memory.
     pub(crate) fn register_pv_eoi(&mut self, vcpu: VcpuId, value: u64) -> bool {
-        let vm = self.at(vcpu).vm;
+        let vm = self.guests.vcpu_mut(vcpu).vm;
         let address = value & !msr::PV_EOI_ENABLE;
         let enables = value & msr::PV_EOI_ENABLE != 0;
-        let legal = self.vms[vm.0 as usize].config.pv_eoi
+        let legal = self.guests.vms[vm].config.pv_eoi
             && value & msr::PV_EOI_RESERVED == 0
-            && (!enables || self.has_memory(vcpu, address, WORD_BYTES));
+            && (!enables || self.guests.has_memory(vcpu, address, WORD_BYTES));
         if legal {
             // The exit for this write has taken the bit back.
-            self.at(vcpu).pv_eoi = PvEoi {
+            self.guests.vcpu_mut(vcpu).pv_eoi = PvEoi {
                 msr: value,
                 pending: false,
             };
@@ -44,7 +44,7 @@ impl Host {
     /// Before entry: tells the guest of `vcpu` that it need not write the register, if the host can do without.
     pub(crate) fn offer_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let faults = self.pv_faults(vcpu);
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         let unseen = at.apic.can_end_unseen(faults.pv_eoi_hides_next);
         if at.pv_eoi.msr & msr::PV_EOI_ENABLE == 0 || at.pv_eoi.pending || !unseen {
             return;
@@ -57,20 +57,20 @@ impl Host {
 
     /// After an exit: ends the interrupt in service if the guest has cleared the bit meanwhile.
     pub(crate) fn collect_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         if !core::mem::take(&mut at.pv_eoi.pending) {
             return;
         }
         let cleared = !at.guest.pv_eoi && !self.pv_faults(vcpu).pv_eoi_lost;
         step.charge(Cost::PvEoi, 1);
         if cleared {
-            let action = self.at(vcpu).apic.end_unseen();
-            self.at(vcpu).counters.pv_eoi += 1;
+            let action = self.guests.vcpu_mut(vcpu).apic.end_unseen();
+            self.guests.vcpu_mut(vcpu).counters.pv_eoi += 1;
             self.act(vcpu, action, step);
         }
     }
 
     pub(crate) fn pv_faults(&self, vcpu: VcpuId) -> PvFaults {
-        self.vms[self.vcpus[vcpu.0 as usize].vm.0 as usize].config.faults
+        self.guests.vm_of(vcpu).config.faults
     }
 }

@@ -5,11 +5,11 @@
 use holdfast_abi::{hypercall, lapic as reg};
 
 use crate::boundary::VcpuId;
-use crate::host::Host;
+use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
-impl Host {
+impl InterruptWing<'_> {
     /// `vcpu` sends as `arguments` say: bitmap low and high, APIC ID of bit 0, ICR. Answers how many have taken it, or an
     /// error. Bits for IDs that do not exist are ignored; the IDs do not wrap.
     pub(crate) fn send_ipi_hypercall(&mut self, vcpu: VcpuId, arguments: [u64; 4], step: &mut Step<'_>) -> i64 {
@@ -20,8 +20,8 @@ impl Host {
         if icr & (reg::ICR_LOGICAL | reg::ICR_SHORTHAND) != 0 {
             return hypercall::EINVAL;
         }
-        let (vm, sender) = (self.at(vcpu).vm, self.at(vcpu).index);
-        let this = &self.vms[vm.0 as usize];
+        let (vm, sender) = (self.guests.vcpu_mut(vcpu).vm, self.guests.vcpu_mut(vcpu).index);
+        let this = &self.guests.vms[vm];
         // IDs are indexes, unless a guest has given its xAPICs others.
         let ids = if this.renamed == 0 { this.vcpus } else { reg::BROADCAST };
         let mut taken = 0;
@@ -36,7 +36,7 @@ impl Host {
                 taken += self.deliver(vm, &message, step);
             }
         }
-        self.at(vcpu).counters.pv_ipis_sent += u64::from(taken);
+        self.guests.vcpu_mut(vcpu).counters.pv_ipis_sent += u64::from(taken);
         i64::from(taken)
     }
 }

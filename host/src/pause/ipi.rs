@@ -4,41 +4,32 @@
 //! Only what software delivers is seen, and only where one vCPU is meant.
 
 use crate::boundary::VcpuId;
-use crate::host::Host;
+use crate::guests::Guests;
 
 /// How long a sent IPI counts. Nanoseconds.
 const RECENT_NS: u64 = 50_000_000;
 
-/// The last IPIs of a vCPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IpiRecord {
-    /// What it has sent: receiver's index, vector, time.
-    sent: Option<(u32, u8, u64)>,
-    /// What it has received: sender's index and vector.
-    received: Option<(u32, u8)>,
-}
-
-impl Host {
+impl Guests {
     /// `sender` has sent `vector` to `receiver` and to nobody else.
     pub(crate) fn note_ipi(&mut self, sender: VcpuId, receiver: VcpuId, vector: u8, now: u64) {
-        if !self.config.pause.filters.ipi_aware || sender == receiver {
+        if sender == receiver {
             return;
         }
-        let (from, to) = (self.at(sender).index, self.at(receiver).index);
-        self.at(sender).ipi.sent = Some((to, vector, now));
-        self.at(receiver).ipi.received = Some((from, vector));
+        let (from, to) = (self.vcpu_mut(sender).index, self.vcpu_mut(receiver).index);
+        self.vcpu_mut(sender).ipi.sent = Some((to, vector, now));
+        self.vcpu_mut(receiver).ipi.received = Some((from, vector));
     }
 
     /// `vcpu` ends the interrupt `vector`: who sent it waits no longer.
     pub(crate) fn note_eoi(&mut self, vcpu: VcpuId, vector: u8) {
-        let at = self.at(vcpu);
+        let at = self.vcpu_mut(vcpu);
         let Some((from, _)) = at.ipi.received.filter(|(_, received)| *received == vector) else {
             return;
         };
         at.ipi.received = None;
         let (vm, index) = (at.vm, at.index);
         let sender = self.vcpu_id(vm, from);
-        let sent = &mut self.at(sender).ipi.sent;
+        let sent = &mut self.vcpu_mut(sender).ipi.sent;
         if sent.is_some_and(|(to, sent, _)| (to, sent) == (index, vector)) {
             *sent = None;
         }
@@ -46,7 +37,7 @@ impl Host {
 
     /// The index of the vCPU from which `vcpu` may be waiting for an answer.
     pub(super) fn confirmed_receiver(&mut self, vcpu: VcpuId, now: u64) -> Option<u32> {
-        let (to, _, at) = self.at(vcpu).ipi.sent?;
+        let (to, _, at) = self.vcpu_mut(vcpu).ipi.sent?;
         (now - at <= RECENT_NS).then_some(to)
     }
 }

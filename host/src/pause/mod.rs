@@ -9,14 +9,12 @@ mod ipi;
 mod window;
 
 use crate::boundary::{Command, Cost, Nanos, VcpuId, VcpuState};
-use crate::host::Host;
 use crate::sched::YieldTo;
 use crate::step::Step;
-use crate::timer::Timer;
+use crate::timers::Timer;
 use crate::vcpu::Activity;
+use crate::vcpu::wing::{After, VcpuWing};
 use config::{PauseControls, PauseExit};
-
-pub(crate) use ipi::IpiRecord;
 
 /// What came of trying one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +25,17 @@ enum Attempt {
     Unsuitable,
     /// Neither its pCPU nor the spinner's has anything else to run (−ESRCH).
     Undercommitted,
+}
+
+/// How one round over the vCPUs of a VM ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RoundEnd {
+    /// A vCPU was boosted.
+    Boosted,
+    /// Too many candidates were undercommitted.
+    GaveUp,
+    /// No candidate was suitable.
+    Nothing,
 }
 
 /// A directed yield of a pause exit, candidate by candidate.
@@ -41,38 +50,40 @@ struct Search {
     relaxed: bool,
 }
 
-impl Host {
+impl VcpuWing<'_> {
     /// `vcpu` has paused for longer than the window.
-    pub(crate) fn on_spin(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        self.at(vcpu).counters.pause_exits += 1;
+    pub(crate) fn on_spin(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> After {
+        self.guests.vcpu_mut(vcpu).counters.pause_exits += 1;
         self.grow_pause_window(vcpu, step);
         let amd = matches!(self.config.pause_controls, PauseControls::Filter { .. });
         if !amd || self.config.pause.skips_amd_pause {
             step.out.push(Command::SkipPause { vcpu });
         }
         match self.config.pause.exit {
-            PauseExit::None => {}
+            PauseExit::None => After::Resume,
             PauseExit::Sleep { ns } => self.pause_sleep(vcpu, ns, step),
             PauseExit::DirectedYield => self.yield_to_another(vcpu, step),
         }
     }
 
     /// 2.6.33 to 2.6.38: sleep on one's own wait queue, in the hope that the lock holder gets the pCPU.
-    fn pause_sleep(&mut self, vcpu: VcpuId, ns: u64, step: &mut Step<'_>) {
-        let at = self.at(vcpu);
+    fn pause_sleep(&mut self, vcpu: VcpuId, ns: u64, step: &mut Step<'_>) -> After {
+        let at = self.guests.vcpu_mut(vcpu);
         at.activity = Activity::PauseSleep;
         let task = at.task;
         at.set_state(VcpuState::PauseSleep, step);
-        self.timers.arm(Timer::Sleep(task), step.pcpu, Nanos(step.now + ns).0);
-        self.sched.sleep(step.pcpu);
-        self.reschedule(step);
+        self.threads
+            .timers
+            .arm(Timer::Sleep(task), step.pcpu, Nanos(step.now + ns).0);
+        self.threads.sched.sleep(step.pcpu);
+        After::Reschedule
     }
 
     /// 2.6.39 and later: round the vCPUs from behind the one boosted last; the first that the scheduler takes gets the
     /// boost.
-    fn yield_to_another(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+    fn yield_to_another(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> After {
         let filters = self.config.pause.filters;
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         // Until it is entered again: as long as it has yielded, it is itself a candidate that only spins.
         at.in_spin_loop = true;
         let mut search = Search {
@@ -82,52 +93,60 @@ impl Host {
             relaxed: false,
         };
         if filters.ipi_aware
-            && let Some(receiver) = self.confirmed_receiver(vcpu, step.now)
+            && let Some(receiver) = self.guests.confirmed_receiver(vcpu, step.now)
             && self.look(&mut search, receiver, step) == Some(Attempt::Boosted)
         {
-            return;
+            return After::Reschedule;
         }
-        if self.round(&mut search, step) || !filters.ipi_aware {
-            return;
+        let mut end = self.round(&mut search, step);
+        if end == RoundEnd::Nothing && filters.ipi_aware {
+            search.relaxed = true;
+            end = self.round(&mut search, step);
         }
-        search.relaxed = true;
-        self.round(&mut search, step);
+        if end == RoundEnd::Boosted {
+            After::Reschedule
+        } else {
+            After::Resume
+        }
     }
 
-    /// One round over the guest's vCPUs; whether it is over, with a boost or by giving up.
-    fn round(&mut self, search: &mut Search, step: &mut Step<'_>) -> bool {
-        let (vm, index) = (self.at(search.spinner).vm, self.at(search.spinner).index);
-        let (count, last) = (self.vms[vm.0 as usize].vcpus, self.vms[vm.0 as usize].last_boosted);
+    /// Looks at each other vCPU of the VM once, until one is boosted or the search gives up.
+    fn round(&mut self, search: &mut Search, step: &mut Step<'_>) -> RoundEnd {
+        let (vm, index) = (
+            self.guests.vcpu_mut(search.spinner).vm,
+            self.guests.vcpu_mut(search.spinner).index,
+        );
+        let (count, last) = (self.guests.vms[vm].vcpus, self.guests.vms[vm].last_boosted);
         for candidate in (last + 1..count).chain(0..(last + 1).min(count)) {
             if candidate == index {
                 continue;
             }
             match self.look(search, candidate, step) {
-                Some(Attempt::Boosted) => return true,
+                Some(Attempt::Boosted) => return RoundEnd::Boosted,
                 // No overcommit here: looking further would only keep the spinner from its lock.
-                Some(Attempt::Undercommitted) if search.tries == 1 => return true,
+                Some(Attempt::Undercommitted) if search.tries == 1 => return RoundEnd::GaveUp,
                 Some(Attempt::Undercommitted) => search.tries = search.tries.saturating_sub(1),
                 Some(Attempt::Unsuitable) | None => {}
             }
         }
-        false
+        RoundEnd::Nothing
     }
 
     /// Looks at the vCPU with index `candidate`, and yields to it if the filters let it; `None` if they do not.
     fn look(&mut self, search: &mut Search, candidate: u32, step: &mut Step<'_>) -> Option<Attempt> {
         step.charge(Cost::SpinCandidate, 1);
-        let vm = self.at(search.spinner).vm;
-        let target = self.vcpu_id(vm, candidate);
-        self.at(search.spinner).counters.directed_yield_looks += 1;
+        let vm = self.guests.vcpu_mut(search.spinner).vm;
+        let target = self.guests.vcpu_id(vm, candidate);
+        self.guests.vcpu_mut(search.spinner).counters.directed_yield_looks += 1;
         if !self.is_candidate(target, search) {
             return None;
         }
-        self.at(search.spinner).counters.directed_yield_attempted += 1;
+        self.guests.vcpu_mut(search.spinner).counters.directed_yield_attempted += 1;
         let Some(task) = self.thread_of(target) else {
             return Some(Attempt::Unsuitable);
         };
         let handling = &self.config.pause;
-        if handling.filters.undercommit && self.sched.both_alone(step.pcpu, task) {
+        if handling.filters.undercommit && self.threads.sched.both_alone(step.pcpu, task) {
             return Some(Attempt::Undercommitted);
         }
         let stays = handling.faults.last_boosted_stays;
@@ -136,7 +155,7 @@ impl Host {
         }
         if !stays {
             // The vCPU's index: the loop's own counter is another thing once the round has wrapped.
-            self.vms[vm.0 as usize].last_boosted = candidate;
+            self.guests.vms[vm].last_boosted = candidate;
         }
         Some(Attempt::Boosted)
     }
@@ -145,7 +164,7 @@ impl Host {
     fn is_candidate(&mut self, target: VcpuId, search: &Search) -> bool {
         let handling = self.config.pause;
         let filters = handling.filters;
-        let at = self.at(target);
+        let at = self.guests.vcpu_mut(target);
         // Who has been woken waits no longer.
         let sleeps = matches!(at.state, VcpuState::Blocked | VcpuState::PauseSleep | VcpuState::Dead);
         if sleeps || at.state == VcpuState::InGuest {
@@ -171,20 +190,20 @@ impl Host {
         eligible
     }
 
-    /// Yields from `vcpu`, which runs here, to `target`; the pCPU is rescheduled if the scheduler takes it up.
+    /// Yields from `vcpu`, which runs here, to `target`; returns whether the scheduler took it up. The caller
+    /// then reschedules the pCPU.
     pub(crate) fn directed_yield(&mut self, vcpu: VcpuId, target: VcpuId, step: &mut Step<'_>) -> bool {
         let task = self.thread_of(target);
-        let done = task.is_some_and(|task| self.sched.yield_to(step.pcpu, task, step) == YieldTo::Done);
+        let done = task.is_some_and(|task| self.threads.sched.yield_to(step.pcpu, task, step) == YieldTo::Done);
         step.out.push(Command::DirectedYield {
             from: vcpu,
             to: target,
             done,
         });
         if done {
-            let favoured = u64::from(self.sched.favoured());
-            self.at(vcpu).counters.directed_yield_successful += 1;
-            self.at(vcpu).counters.directed_yield_favoured += favoured;
-            self.reschedule(step);
+            let favored = u64::from(self.threads.sched.favored());
+            self.guests.vcpu_mut(vcpu).counters.directed_yield_successful += 1;
+            self.guests.vcpu_mut(vcpu).counters.directed_yield_favored += favored;
         }
         done
     }
@@ -194,7 +213,7 @@ impl Host {
 mod tests {
     use super::config::{PauseHandling, SpinFaults, YieldFilters};
     use super::*;
-    use crate::{HostConfig, PcpuPlace, VmConfig};
+    use crate::{Host, HostConfig, PcpuPlace, VmConfig};
 
     /// Four looks of the filter at a vCPU that is itself in the handler, or not.
     fn looks(spins: bool, faults: SpinFaults) -> [bool; 4] {
@@ -215,15 +234,15 @@ mod tests {
         let mut host = Host::new(&config, &[place]).expect("a valid host");
         host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
         let vcpu = VcpuId(0);
-        host.at(vcpu).preempted = true;
-        host.at(vcpu).in_spin_loop = spins;
+        host.guests.vcpus[vcpu].preempted = true;
+        host.guests.vcpus[vcpu].in_spin_loop = spins;
         let search = Search {
             spinner: vcpu,
             in_kernel: true,
             tries: 0,
             relaxed: false,
         };
-        [(); 4].map(|()| host.is_candidate(vcpu, &search))
+        [(); 4].map(|()| host.vcpu_wing().is_candidate(vcpu, &search))
     }
 
     #[test]

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 
 use super::config::{PauseControls, PauseExit, WindowRule};
 use crate::boundary::{Command, VcpuId};
-use crate::host::Host;
 use crate::step::Step;
+use crate::vcpu::wing::VcpuWing;
 
-impl Host {
+impl VcpuWing<'_> {
     /// What the part is told before any vCPU runs; the handler's era decides.
     pub(crate) fn base_controls(&self) -> PauseControls {
         let handling = &self.config.pause;
@@ -25,7 +25,7 @@ impl Host {
     pub(crate) fn set_pause_controls(&mut self, out: &mut Vec<Command>) {
         let controls = self.base_controls();
         let window = window_of(controls);
-        for vcpu in &mut self.vcpus {
+        for vcpu in &mut self.guests.vcpus {
             vcpu.pause_window = window;
             let vcpu = vcpu.id;
             out.push(Command::PauseControls { vcpu, controls });
@@ -36,7 +36,7 @@ impl Host {
     pub(super) fn grow_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let (base, max) = self.window_bounds();
         let rule = self.config.pause.window;
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         let old = at.pause_window;
         at.counters.pause_window_sum += u64::from(old);
         let new = grown(old, rule.grow, base, max);
@@ -49,7 +49,7 @@ impl Host {
     pub(crate) fn shrink_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let (base, _) = self.window_bounds();
         let handling = self.config.pause;
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         let old = at.pause_window;
         let new = shrunk(old, handling.window.shrink, base);
         if new == old || handling.faults.window_stays {
@@ -80,7 +80,7 @@ impl Host {
                 threshold,
             },
         };
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         if at.pause_window != window {
             at.pause_window = window;
             step.out.push(Command::PauseControls { vcpu, controls });

@@ -1,7 +1,5 @@
 //! The weighted average of a queue's virtual runtimes, kept as sums so that no test for eligibility needs a division.
 
-use super::entity::Entity;
-
 /// Weighted sum of virtual runtimes, relative to a fixed origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Average {
@@ -25,21 +23,21 @@ impl Average {
         i128::from(vruntime.wrapping_sub(self.origin) as i64)
     }
 
-    /// Adds `entity` with the virtual runtime and weight that it has.
-    pub(crate) fn add(&mut self, entity: &Entity) {
-        self.sum += self.distance(entity.vruntime) * i128::from(entity.weight);
-        self.weight += entity.weight;
+    /// Adds an entity.
+    pub(crate) fn add(&mut self, vruntime: u64, weight: u64) {
+        self.sum += self.distance(vruntime) * i128::from(weight);
+        self.weight += weight;
     }
 
-    /// Takes `entity` away, which must be as it was added.
-    pub(crate) fn sub(&mut self, entity: &Entity) {
-        self.sum -= self.distance(entity.vruntime) * i128::from(entity.weight);
-        self.weight -= entity.weight;
+    /// Removes an entity, which must be as it was added.
+    pub(crate) fn sub(&mut self, vruntime: u64, weight: u64) {
+        self.sum -= self.distance(vruntime) * i128::from(weight);
+        self.weight -= weight;
     }
 
-    /// The same with `entity` added.
-    pub(crate) fn with(mut self, entity: &Entity) -> Average {
-        self.add(entity);
+    /// Returns the average with one more entity.
+    pub(crate) fn with(mut self, vruntime: u64, weight: u64) -> Average {
+        self.add(vruntime, weight);
         self
     }
 

@@ -1,17 +1,10 @@
 //! Buddies: marks by which a queue prefers an entity, or passes it over, within the bounds of fairness
 //! (docs/spec/host.md, "Yield and directed yield").
 
-use super::entity::{EntityId, Queue};
+use super::entity::{Mark, Queue};
 use super::fault::Fault;
 use super::hierarchy::Hierarchy;
-
-/// The marks of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    Next,
-    Last,
-    Skip,
-}
+use super::ids::EntityId;
 
 impl Queue {
     fn marked(&mut self, mark: Mark) -> &mut Option<EntityId> {

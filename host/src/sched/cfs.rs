@@ -2,10 +2,10 @@
 //!
 //! Slices end on ticks only; a period in which everyone runs once; credit for sleepers; buddies bounded by fairness.
 
-use super::buddy::Mark;
 use super::config::{SchedConfig, SchedulerKind, YieldRule};
-use super::entity::{EntityId, QueueId};
+use super::entity::Mark;
 use super::hierarchy::Hierarchy;
+use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure, Policy, SliceEnd};
 use super::timeline::{before, later};
 use super::weight::{mul_div, scaled};

@@ -3,7 +3,7 @@
 //! A scheduler is its era's parameters: whoever chooses a [`SchedulerKind`] gets all of them, and may then change some.
 //! "Bracketed" means that the value was read on both sides of that version.
 
-use super::favour::FavourConfig;
+use super::favor_config::FavorConfig;
 use crate::error::{ConfigError, in_range};
 
 /// Which host scheduler runs.
@@ -64,9 +64,9 @@ pub struct Features {
     pub start_debit: bool,
     /// A woken thread that may preempt does so.
     pub wakeup_preemption: bool,
-    /// The thread woken last is favoured even if it did not preempt.
+    /// The thread woken last is favored even if it did not preempt.
     pub next_buddy: bool,
-    /// The thread preempted last is favoured.
+    /// The thread preempted last is favored.
     pub last_buddy: bool,
     /// A wake-up across last-level caches is queued and carried out by the target pCPU on an IPI.
     pub ttwu_queue: bool,
@@ -159,7 +159,7 @@ pub struct SchedConfig {
     /// What a yield does.
     pub yields: YieldRule,
     /// What a directed yield does to virtual times beside its marks.
-    pub favour: FavourConfig,
+    pub favor: FavorConfig,
     /// Features.
     pub features: Features,
     /// Balancing.
@@ -227,7 +227,7 @@ impl SchedConfig {
             shares: ShareRule::Window,
             bandwidth_slice_ns: 5_000_000,
             yields: YieldRule::Whole,
-            favour: FavourConfig::NONE,
+            favor: FavorConfig::NONE,
             features: Features {
                 gentle_fair_sleepers: true,
                 start_debit: true,
@@ -335,7 +335,7 @@ impl SchedConfig {
         in_range("wakeup_granularity_ns", ns(self.wakeup_granularity_ns), 0, SECOND)?;
         in_range("base_slice_ns", ns(self.base_slice_ns), 1, SECOND)?;
         in_range("bandwidth_slice_ns", ns(self.bandwidth_slice_ns), 1, SECOND)?;
-        self.favour.check(self.is_eevdf())?;
+        self.favor.check(self.is_eevdf())?;
         let balance = &self.balance;
         in_range("balance.nr_migrate", i64::from(balance.nr_migrate), 1, 1 << 20)?;
         in_range("balance.migration_cost_ns", ns(balance.migration_cost_ns), 0, SECOND)?;

@@ -7,9 +7,9 @@
 //! protection either), and the protection by a minimum slice that came after 6.12.
 
 use super::config::{SchedConfig, YieldRule};
-use super::entity::{EntityId, QueueId};
 use super::fault::Fault;
 use super::hierarchy::Hierarchy;
+use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure, Policy, SliceEnd};
 use super::timeline::before;
 use super::weight::scaled;

@@ -8,18 +8,11 @@
 use alloc::vec::Vec;
 
 use super::average::Average;
-use super::bandwidth::{Bandwidth, LocalQuota};
+use super::ids::{EntityId, QueueId};
 use super::pelt::Tracked;
+use super::quota::{Bandwidth, LocalQuota};
 use super::timeline::Timeline;
 use crate::boundary::{GroupId, TaskId};
-
-/// Index of an entity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct EntityId(pub(crate) u32);
-
-/// Index of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct QueueId(pub(crate) u32);
 
 /// What an entity stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,4 +173,15 @@ pub(crate) struct Group {
     pub(crate) load: u64,
     /// Its queue on each pCPU, where it has ever had a thread.
     pub(crate) queues: Vec<Option<QueueId>>,
+}
+
+/// The marks of a queue, by which it prefers an entity or passes it over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Picked next, if that is fair.
+    Next,
+    /// Picked next as the entity that was preempted last, if that is fair.
+    Last,
+    /// Passed over once, if that is fair.
+    Skip,
 }

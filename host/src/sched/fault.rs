@@ -16,7 +16,7 @@ pub(crate) enum Fault {
     /// Lag is credited beyond what anyone may have.
     CreditUnbounded,
     /// What is to be done once in an interval only is done at every directed yield.
-    FavourUnlimited,
+    FavorUnlimited,
     /// A yield back to the yielder is no reason to push it less.
     PairForgotten,
 }

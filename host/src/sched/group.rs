@@ -7,15 +7,13 @@
 //! own queues, when the same time has passed for it: no pCPU looks at all others.
 
 use super::config::ShareRule;
-use super::entity::{EntityId, QueueId};
 use super::hierarchy::Hierarchy;
+use super::ids::{EntityId, QueueId};
 use super::policy::Policy;
-use super::weight::{NICE_0, mul_div};
+use super::weight::{MIN_SHARES, NICE_0, mul_div};
 use crate::boundary::GroupId;
 use crate::error::{ConfigError, in_range};
 
-/// Least weight of a group's entity, and least `cpu.shares`.
-pub(crate) const MIN_SHARES: u64 = 2;
 /// Greatest `cpu.shares`.
 pub(crate) const MAX_SHARES: u64 = 1 << 18;
 /// Most levels of groups beneath the root. The kernel sets no limit; nobody nests deeper, and every event climbs them all.

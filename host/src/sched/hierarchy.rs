@@ -12,13 +12,13 @@ use alloc::vec::Vec;
 
 use super::average::Average;
 use super::config::{SchedConfig, ShareRule};
-use super::entity::{Entity, EntityId, Group, Queue, QueueId, Stands};
+use super::entity::{Entity, Group, Queue, Stands};
 #[cfg(test)]
 use super::fault::Fault;
-use super::group::MIN_SHARES;
+use super::ids::{EntityId, QueueId};
 use super::policy::{Policy, Rules};
 use crate::boundary::{GroupId, TaskId};
-use crate::timer::Timer;
+use crate::timers::Timer;
 
 /// How long shares stay as they are under [`ShareRule::Walk`], before scaling (`sched_shares_ratelimit`).
 const SHARES_RATELIMIT_NS: u64 = 250_000;
@@ -153,7 +153,7 @@ impl Hierarchy {
         let weight = match self.share_rule {
             // Until the next walk it has all of the group's shares.
             ShareRule::Walk => self.group(group).shares,
-            ShareRule::Window | ShareRule::Geometric => MIN_SHARES,
+            ShareRule::Window | ShareRule::Geometric => super::weight::MIN_SHARES,
         };
         self.entities.push(Entity::new(Stands::Group(id), parent_queue, weight));
         let mut queue = Queue::new(pcpu, group, Some(entity));
@@ -168,7 +168,7 @@ impl Hierarchy {
     pub(crate) fn averaged(&self, queue: QueueId) -> Average {
         let at = self.queue(queue);
         match at.curr.map(|curr| self.entity(curr)) {
-            Some(curr) if curr.on_rq => at.average.with(curr),
+            Some(curr) if curr.on_rq => at.average.with(curr.vruntime, curr.weight),
             _ => at.average,
         }
     }
@@ -184,7 +184,7 @@ impl Hierarchy {
         let at = &mut self.queues[queue.0 as usize];
         at.timeline.insert(entity.vruntime, id);
         if self.policy.averages() {
-            at.average.add(entity);
+            at.average.add(entity.vruntime, entity.weight);
         }
     }
 
@@ -194,7 +194,7 @@ impl Hierarchy {
         let at = &mut self.queues[queue.0 as usize];
         at.timeline.remove(entity.vruntime, id);
         if self.policy.averages() {
-            at.average.sub(entity);
+            at.average.sub(entity.vruntime, entity.weight);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Putting entities on and off at every level, accounting, picking.
 
-use super::buddy::Mark;
-use super::entity::{EntityId, QueueId, Stands};
+use super::entity::Mark;
+use super::entity::Stands;
 use super::hierarchy::Hierarchy;
+use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure, Policy, SliceEnd};
 use super::timeline::{earlier, later};
 use super::weight::scaled;

@@ -18,14 +18,17 @@ pub(crate) mod config;
 mod eevdf;
 mod entity;
 mod fault;
-pub(crate) mod favour;
+mod favor;
+pub(crate) mod favor_config;
 mod group;
 mod hierarchy;
+mod ids;
 mod levels;
 mod mask;
 mod pelt;
 mod place;
 mod policy;
+mod quota;
 mod run;
 mod runqueue;
 mod scan;
@@ -40,30 +43,33 @@ mod tests;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use balance::Scratch;
 use config::Features;
-use entity::{Entity, EntityId, Group, Stands};
-use favour::FavourConfig;
+use entity::{Entity, Group, Stands};
+use favor_config::FavorConfig;
 use hierarchy::Hierarchy;
+use ids::EntityId;
 use policy::Rules;
 use runqueue::{RunQueue, Thread, ThreadState, Wakes};
 use topology::Topology;
 
-pub use bandwidth::Throttling;
 pub use group::GROUP_DEPTH_MAX;
 pub(crate) use mask::Mask;
+pub use quota::Throttling;
 pub(crate) use yield_to::YieldTo;
 
+use crate::boundary::PcpuPlace;
 use crate::boundary::{GroupId, TaskId};
-use crate::config::{HostConfig, PcpuPlace};
+use crate::config::HostConfig;
 use crate::error::ConfigError;
 
 /// The host scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     features: Features,
-    favour: FavourConfig,
+    favor: FavorConfig,
     /// Whether the last directed yield moved virtual times.
-    favoured: bool,
+    favored: bool,
     migration_cost_ns: u64,
     nr_migrate: u32,
     hz: u64,
@@ -80,7 +86,7 @@ pub(crate) struct Scheduler {
     /// Polling pCPUs whose queues grew: to be looked at before the step ends.
     poll_ends: Vec<u32>,
     /// Scratch of balancing.
-    scratch: balance::Scratch,
+    scratch: Scratch,
 }
 
 impl Scheduler {
@@ -95,8 +101,8 @@ impl Scheduler {
         };
         Ok(Scheduler {
             features: sched.features,
-            favour: sched.favour,
-            favoured: false,
+            favor: sched.favor,
+            favored: false,
             migration_cost_ns: sched.balance.migration_cost_ns,
             nr_migrate: sched.balance.nr_migrate,
             hz: u64::from(config.hz),
@@ -108,7 +114,7 @@ impl Scheduler {
             idle_cores: Mask::new(places.iter().map(|place| place.socket as usize + 1).max().unwrap_or(0)),
             next_idle_balance: 0,
             poll_ends: Vec::new(),
-            scratch: balance::Scratch::default(),
+            scratch: Scratch::default(),
         })
     }
 

@@ -6,8 +6,8 @@
 use super::cfs::Cfs;
 use super::config::SchedConfig;
 use super::eevdf::Eevdf;
-use super::entity::{EntityId, QueueId};
 use super::hierarchy::Hierarchy;
+use super::ids::{EntityId, QueueId};
 
 /// How an entity comes to its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Rules {
         }
     }
 
-    /// From how many entities on a queue is considered crowded: buddies are favoured then.
+    /// From how many entities on a queue is considered crowded: buddies are favored then.
     pub(crate) fn crowd(&self) -> u64 {
         match self {
             Rules::Cfs(cfs) => cfs.nr_latency,

@@ -1,7 +1,7 @@
 //! The life of a thread: it starts, sleeps, is woken, is picked, and is interrupted by ticks and other pCPUs.
 
-use super::buddy::Mark;
-use super::entity::QueueId;
+use super::entity::Mark;
+use super::ids::QueueId;
 use super::policy::{Arrival, Departure, Policy};
 use super::runqueue::ThreadState;
 use super::{Mask, Scheduler};

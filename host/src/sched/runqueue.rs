@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::entity::EntityId;
-use super::favour::FavourRecord;
+use super::favor_config::FavorRecord;
+use super::ids::EntityId;
 use super::mask::Mask;
 use crate::boundary::{GroupId, TaskId};
 
@@ -41,7 +41,7 @@ pub(crate) struct RunQueue {
     /// What a search for an idle pCPU on its behalf costs, on average. Nanoseconds.
     pub(crate) avg_scan: u64,
     /// What a directed yield here last did beside its marks.
-    pub(crate) favours: FavourRecord,
+    pub(crate) favors: FavorRecord,
 }
 
 impl RunQueue {

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::entity::EntityId;
+use super::ids::EntityId;
 
 /// Whether virtual time `a` is before `b`; virtual time may wrap.
 pub(crate) fn before(a: u64, b: u64) -> bool {

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::config::{BalanceConfig, DomainConfig};
-use crate::config::PcpuPlace;
+use crate::boundary::PcpuPlace;
 use crate::error::ConfigError;
 
 /// Capacity of a pCPU that has its core for itself.

@@ -3,6 +3,9 @@
 /// Weight of nice 0.
 pub(crate) const NICE_0: u64 = 1024;
 
+/// Least weight of a group's entity, and least `cpu.shares`.
+pub(crate) const MIN_SHARES: u64 = 2;
+
 /// Weight of each nice level from -20 to 19: a factor of about 1.25 per step, so that one step is about 10 % of a CPU
 /// between two threads. The figures are the kernel's (`prio_to_weight`).
 #[rustfmt::skip]

@@ -4,7 +4,7 @@
 //! is passed over once on its own. Nothing migrates.
 
 use super::Scheduler;
-use super::buddy::Mark;
+use super::entity::Mark;
 use super::policy::Policy;
 use super::runqueue::ThreadState;
 use crate::boundary::TaskId;
@@ -29,7 +29,7 @@ impl Scheduler {
         }
         let (there, entity) = (to.pcpu, to.entity);
         self.hierarchy.mark(entity, Mark::Next);
-        self.favoured = there == pcpu && self.favour(pcpu, target);
+        self.favored = there == pcpu && self.favor(pcpu, target);
         self.yield_current(pcpu);
         if there == pcpu {
             self.insist(pcpu, step);
@@ -41,8 +41,8 @@ impl Scheduler {
     }
 
     /// Whether the last directed yield that was done moved virtual times too.
-    pub(crate) fn favoured(&self) -> bool {
-        self.favoured
+    pub(crate) fn favored(&self) -> bool {
+        self.favored
     }
 
     /// Whether the running thread of `pcpu` and `target` have their pCPUs for themselves: then nobody waits for anybody.

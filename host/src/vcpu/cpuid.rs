@@ -2,14 +2,16 @@
 
 use holdfast_abi::cpuid;
 
-use crate::boundary::{VcpuId, VmId};
-use crate::host::Host;
+use crate::boundary::VcpuId;
+use crate::vcpu::wing::VcpuWing;
 
-impl Host {
+impl VcpuWing<'_> {
     /// EAX, EBX, ECX, EDX of `leaf` for `vcpu`; zeros for what does not exist.
-    pub(crate) fn cpuid(&self, vcpu: VcpuId, leaf: u32) -> [u32; 4] {
-        let at = &self.vcpus[vcpu.0 as usize];
-        let vm = &self.vms[at.vm.0 as usize];
+    pub(crate) fn cpuid(&mut self, vcpu: VcpuId, leaf: u32) -> [u32; 4] {
+        let vm = self.guests.vcpus[vcpu].vm;
+        let offers_x2apic = self.interrupts().offers_x2apic(vm);
+        let at = &self.guests.vcpus[vcpu];
+        let vm = &self.guests.vms[at.vm];
         match leaf {
             // "HoldfastHost", so that nobody takes it for a part whose errata and models it would know.
             cpuid::BASIC => {
@@ -18,7 +20,7 @@ impl Host {
             }
             cpuid::FEATURES => {
                 let logical = vm.vcpus.min(255) << 16;
-                let x2apic = if self.offers_x2apic(at.vm) { cpuid::X2APIC } else { 0 };
+                let x2apic = if offers_x2apic { cpuid::X2APIC } else { 0 };
                 let ecx = x2apic | cpuid::TSC_DEADLINE | cpuid::HYPERVISOR;
                 let edx = cpuid::TSC | cpuid::MSR | cpuid::APIC;
                 [0, (at.index & 0xff) << 24 | logical, ecx, edx]
@@ -40,13 +42,6 @@ impl Host {
             }
             _ => [0; 4],
         }
-    }
-}
-
-impl Host {
-    /// Whether the vCPUs of `vm` can be in x2APIC mode: not while AVIC, without x2AVIC, virtualises their LAPICs.
-    pub(crate) fn offers_x2apic(&self, vm: VmId) -> bool {
-        self.vms[vm.0 as usize].avic.is_none() || self.config.avic.uses_x2avic()
     }
 }
 

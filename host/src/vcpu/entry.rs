@@ -1,41 +1,36 @@
 //! Entering the guest (docs/spec/host.md, "Guest entry"): requests, interrupt injection, interrupt windows.
 
 use crate::boundary::{Command, Cost, Run, VcpuId, VcpuState};
-use crate::host::Host;
-use crate::interrupts::lapic::Action;
 use crate::step::Step;
-use crate::timer::Timer;
-use crate::vcpu::Mode;
+use crate::vcpu::wing::VcpuWing;
 
-impl Host {
+impl VcpuWing<'_> {
     /// Processes the requests of `vcpu` and enters guest mode.
     ///
     /// A step is not interrupted, so the protocol's re-check of mode and requests after `IN_GUEST` has nothing to find: who
     /// asks later sees the mode and sends an IPI.
     pub(crate) fn enter(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
-        if core::mem::take(&mut self.at(vcpu).requests.steal_update) {
+        if core::mem::take(&mut self.guests.vcpu_mut(vcpu).requests.steal_update) {
             self.update_steal_time(vcpu, step);
         }
-        if core::mem::take(&mut self.at(vcpu).requests.apicv_update) {
-            self.update_apicv(vcpu, step.pcpu);
-            self.update_intel(vcpu);
+        if core::mem::take(&mut self.guests.vcpu_mut(vcpu).requests.apic_update) {
+            self.interrupts().update(vcpu, step.pcpu);
         }
         // With AVIC the end of an interrupt takes no exit anyway, and IRR changes unseen.
-        let looks = (self.at(vcpu).requests.event || self.at(vcpu).window)
-            && !self.is_avic_active(vcpu)
-            && !self.is_apicv_active(vcpu);
+        let looks = (self.guests.vcpu_mut(vcpu).requests.event || self.guests.vcpu_mut(vcpu).window)
+            && !self.guests.vcpus[vcpu].virtualization.is_active();
         let inject = self.inject(vcpu, step);
         self.tell_cr8(vcpu, step);
         if looks {
-            self.offer_pv_eoi(vcpu, step);
+            self.interrupts().offer_pv_eoi(vcpu, step);
         }
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.in_spin_loop = false;
         at.dy_eligible = false;
         let window = at.window;
         at.set_state(VcpuState::InGuest, step);
-        self.enter_mode(vcpu);
-        self.apicv_sync(vcpu);
+        self.interrupts().enter_guest(vcpu);
+        self.interrupts().sync(vcpu);
         Run::Guest { vcpu, inject, window }
     }
 
@@ -43,8 +38,8 @@ impl Host {
     ///
     /// One event fits an entry: first what the last entry did not get delivered, then a non-maskable interrupt.
     fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-        let by_hardware = self.is_avic_active(vcpu) || self.is_apicv_active(vcpu);
-        let at = self.at(vcpu);
+        let by_hardware = self.guests.vcpus[vcpu].virtualization.is_active();
+        let at = self.guests.vcpu_mut(vcpu);
         let event = core::mem::take(&mut at.requests.event);
         if by_hardware {
             return self.inject_beside_avic(vcpu, step);
@@ -63,7 +58,7 @@ impl Host {
         }
         let busy = nmi || again.is_some();
         step.charge(Cost::Inject, u32::from(busy));
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         // A non-maskable interrupt that finds the slot taken comes when the window opens.
         let vector = at.apic.deliverable();
         if vector.is_none() && !(again.is_some() && at.pending.has_nmi()) {
@@ -86,7 +81,7 @@ impl Host {
     /// VMRUN evaluates IRR: what is left to be injected is what the last entry did not get delivered, and non-maskable
     /// interrupts.
     fn inject_beside_avic(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.window = false;
         let again = at.pending.undelivered.take();
         if again.is_none() && at.pending.has_nmi() {
@@ -101,8 +96,8 @@ impl Host {
 
     /// Brings CR8 in line with the LAPIC, and intercepts its writes while that is what an interrupt waits for.
     fn tell_cr8(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let by_hardware = self.is_avic_active(vcpu) || self.is_apicv_active(vcpu);
-        let at = self.at(vcpu);
+        let by_hardware = self.guests.vcpus[vcpu].virtualization.is_active();
+        let at = self.guests.vcpu_mut(vcpu);
         let value = at.apic.cr8();
         if at.guest.cr8 != value && !by_hardware {
             at.guest.cr8 = value;
@@ -123,79 +118,8 @@ impl Host {
             step.out.push(Command::Fault { vcpu });
             return;
         }
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.apic.set_cr8(value as u8);
-        self.request_event(vcpu);
-    }
-
-    /// Carries out what a LAPIC access of `vcpu` asked for.
-    pub(crate) fn act(&mut self, vcpu: VcpuId, action: Action, step: &mut Step<'_>) {
-        match action {
-            Action::None => {}
-            Action::Event => self.request_event(vcpu),
-            Action::Ended { vector, level } => {
-                self.note_eoi(vcpu, vector);
-                self.at(vcpu).counters.eoi += 1;
-                self.request_event(vcpu);
-                if level {
-                    let vm = self.at(vcpu).vm;
-                    self.lapic_eoi(vm, vcpu, vector, step);
-                }
-            }
-            Action::Send(message) => {
-                let at = self.at(vcpu);
-                at.counters.ipis_sent += 1;
-                let vm = at.vm;
-                if self.config.pause.filters.ipi_aware
-                    && let Some(only) = self.only_recipient(vm, &message)
-                {
-                    let receiver = self.vcpu_id(vm, only);
-                    self.note_ipi(vcpu, receiver, message.vector, step.now);
-                }
-                self.deliver(vm, &message, step);
-            }
-            Action::Timer => self.arm_apic_timer(vcpu, step.pcpu),
-        }
-    }
-
-    /// Brings the host timer of `vcpu` in line with its LAPIC's, on `pcpu`.
-    pub(crate) fn arm_apic_timer(&mut self, vcpu: VcpuId, pcpu: u32) {
-        let at = self.at(vcpu);
-        let (task, deadline) = (at.timer, at.apic.timer.deadline);
-        match deadline {
-            Some(deadline) => self.timers.arm(Timer::Lapic(task), pcpu, deadline),
-            None => self.timers.cancel(Timer::Lapic(task)),
-        }
-    }
-
-    /// The LAPIC timer of `vcpu` has expired, on the executing pCPU.
-    pub(crate) fn apic_timer_expired(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.at(vcpu);
-        let elsewhere = at.mode.get() == Mode::InGuest && at.cpu != Some(step.pcpu);
-        assert!(!elsewhere, "the timer of vcpu {} expires where it does not run", vcpu.0);
-        at.counters.apic_timer += 1;
-        let accepted = match at.apic.timer_expired(step.now) {
-            Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => {
-                let enabled = at.apic.is_enabled();
-                self.trace_accepted(vcpu, vector, step);
-                if enabled && self.deliver_by_hardware(vcpu, vector, false, step) {
-                    step.charge(Cost::ApicDeliver, 1);
-                    self.arm_apic_timer(vcpu, step.pcpu);
-                    return;
-                }
-                self.at(vcpu).apic.accept(vector, false)
-            }
-            Some(_) => {
-                at.apic.receive_error();
-                true
-            }
-            None => false,
-        };
-        self.arm_apic_timer(vcpu, step.pcpu);
-        if accepted {
-            step.charge(Cost::ApicDeliver, 1);
-            self.request_event(vcpu);
-            self.kick(vcpu, step);
-        }
+        self.guests.request_event(vcpu);
     }
 }

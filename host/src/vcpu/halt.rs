@@ -3,17 +3,16 @@
 //! - **No lost kick**: a kick latched before or during a halt ends it; nothing but the end of a halt takes the latch away.
 
 use crate::boundary::{Cost, Run, VcpuId, VcpuState};
-use crate::events::Resume;
-use crate::host::Host;
 use crate::step::Step;
+use crate::vcpu::wing::{Resume, VcpuWing};
 use crate::vcpu::{Activity, HaltPoll, MpState};
 
-impl Host {
+impl VcpuWing<'_> {
     /// `vcpu` executed HLT.
     pub(crate) fn begin_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::Hlt, 1);
         let cap = self.halt_poll_cap(vcpu);
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.counters.halt_exits += 1;
         at.mp_state = MpState::Halted;
         at.halt.since = step.now;
@@ -31,8 +30,8 @@ impl Host {
 
     /// How long `vcpu` may poll at most.
     fn halt_poll_cap(&self, vcpu: VcpuId) -> u64 {
-        let vm = self.vcpus[vcpu.0 as usize].vm;
-        self.vms[vm.0 as usize]
+        let vm = self.guests.vcpus[vcpu].vm;
+        self.guests.vms[vm]
             .config
             .halt_poll_cap_ns
             .unwrap_or(self.config.halt_poll_ns)
@@ -40,28 +39,28 @@ impl Host {
 
     /// A look at the polling loop of `vcpu`.
     pub(crate) fn poll(&mut self, vcpu: VcpuId, until: u64, step: &mut Step<'_>) -> Resume {
-        let alone = self.sched.runs_alone(step.pcpu) && !self.sched.need_resched(step.pcpu);
-        self.apicv_sync(vcpu);
-        let at = self.at(vcpu);
+        let alone = self.threads.sched.runs_alone(step.pcpu) && !self.threads.sched.need_resched(step.pcpu);
+        self.interrupts().sync(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         let polled = step.now - at.halt.since;
         if at.wake_condition() {
             at.counters.halt_successful_poll += 1;
             at.counters.halt_poll_success_ns += polled;
             at.set_state(VcpuState::HandlingExit, step);
-            self.sched.set_polling(step.pcpu, false);
+            self.threads.sched.set_polling(step.pcpu, false);
             self.end_halt(vcpu, step);
             return Resume::Again;
         }
         if alone && step.now < until {
             at.set_state(VcpuState::Polling, step);
-            self.sched.set_polling(step.pcpu, true);
+            self.threads.sched.set_polling(step.pcpu, true);
             return Resume::Run(Run::Poll(vcpu));
         }
         at.counters.halt_poll_fail_ns += polled;
         at.activity = Activity::Block;
-        self.sched.set_polling(step.pcpu, false);
-        self.avic_blocking(vcpu);
-        if self.at(vcpu).wake_condition() {
+        self.threads.sched.set_polling(step.pcpu, false);
+        self.interrupts().prepare_block(vcpu);
+        if self.guests.vcpu_mut(vcpu).wake_condition() {
             self.end_halt(vcpu, step);
             return Resume::Again;
         }
@@ -71,18 +70,18 @@ impl Host {
 
     /// The thread of `vcpu` goes to sleep.
     fn block(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.halt.blocked_at.get_or_insert(step.now);
         at.set_state(VcpuState::Blocked, step);
-        self.apicv_block(vcpu, step.pcpu);
-        self.sched.sleep(step.pcpu);
+        self.interrupts().block(vcpu, step.pcpu);
+        self.threads.sched.sleep(step.pcpu);
     }
 
     /// The thread of `vcpu` has been woken in a halt, or is about to sleep in one.
     pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
-        self.avic_blocking(vcpu);
-        self.apicv_sync(vcpu);
-        let at = self.at(vcpu);
+        self.interrupts().prepare_block(vcpu);
+        self.interrupts().sync(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         if at.wake_condition() {
             self.end_halt(vcpu, step);
             return Resume::Again;
@@ -94,8 +93,8 @@ impl Host {
     /// The halt of `vcpu` is over: the guest goes on behind its HLT.
     fn end_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let cap = self.halt_poll_cap(vcpu);
-        self.avic_unblocking(vcpu, step.pcpu);
-        let at = self.at(vcpu);
+        self.interrupts().unblock(vcpu, step.pcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.mp_state = MpState::Runnable;
         at.pv_unhalted = false;
         at.activity = Activity::Run;
@@ -121,7 +120,7 @@ impl Host {
         } else {
             poll
         };
-        self.at(vcpu).halt.poll_ns = new;
+        self.guests.vcpu_mut(vcpu).halt.poll_ns = new;
     }
 
     fn grown(&self, poll: u64) -> u64 {

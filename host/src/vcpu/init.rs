@@ -4,22 +4,15 @@
 //! - **SIPI is not**: it means something only to a vCPU that INIT has reset and no SIPI has started since.
 
 use crate::boundary::{Command, GuestState, VcpuId};
-use crate::host::Host;
 use crate::interrupts::lapic::{Action, Lapic};
 use crate::step::Step;
+use crate::vcpu::wing::VcpuWing;
 use crate::vcpu::{Activity, MpState, PendingEvents, PvEoi};
 
-impl Host {
-    /// `vcpu` of a host that has not started waits for INIT.
-    pub(crate) fn await_init(&mut self, vcpu: VcpuId) {
-        let at = self.at(vcpu);
-        at.mp_state = MpState::Uninitialized;
-        at.activity = Activity::Block;
-    }
-
+impl VcpuWing<'_> {
     /// Takes up what has come of INIT and SIPI for `vcpu`, which has the executing pCPU. True if that changed what it does.
     pub(crate) fn accept_events(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         if (!at.pending.init && at.pending.sipi.is_none()) || at.activity == Activity::Dead {
             return false;
         }
@@ -31,7 +24,7 @@ impl Host {
         if init {
             self.reset(vcpu, step);
         }
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         let sipi = at.pending.sipi.take();
         let Some(vector) = sipi.filter(|_| at.mp_state == MpState::InitReceived) else {
             return init;
@@ -44,13 +37,13 @@ impl Host {
 
     /// INIT: `vcpu` forgets all but its LAPIC's mode and place.
     fn reset(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.counters.init_received += 1;
         let vm = at.vm;
-        self.change_apic(vcpu, Lapic::init);
-        self.apicv_forget(vcpu);
-        self.apic_ids_changed(vm, step);
-        let at = self.at(vcpu);
+        self.guests.change_apic(vcpu, Lapic::init);
+        self.interrupts().forget(vcpu);
+        self.interrupts().apic_ids_changed(vm, step);
+        let at = self.guests.vcpu_mut(vcpu);
         at.guest = GuestState::default();
         // A SIPI may have come right behind.
         at.pending = PendingEvents {
@@ -69,6 +62,6 @@ impl Host {
         at.halt.since = step.now;
         at.halt.blocked_at = None;
         step.out.push(Command::Init { vcpu });
-        self.act(vcpu, Action::Timer, step);
+        self.interrupts().act(vcpu, Action::Timer, step);
     }
 }

@@ -8,9 +8,10 @@ use core::fmt;
 use holdfast_abi::lapic::FIRST_LEGAL_VECTOR;
 
 use crate::boundary::{GuestState, Nanos, VcpuId};
-use crate::host::Host;
+use crate::guests::Guests;
 use crate::interrupts::lapic::{REGISTERS, SavedTimer};
-use crate::timer::Timer;
+use crate::timers::Timer;
+use crate::vcpu::wing::VcpuWing;
 use crate::vcpu::{Activity, MpState, PendingEvents};
 
 /// State of a vCPU between two entries.
@@ -103,15 +104,10 @@ impl fmt::Display for RestoreError {
 
 impl core::error::Error for RestoreError {}
 
-impl Host {
-    /// The state of `vcpu` at `now`. It must not be in guest mode, or the caller must set [`SavedVcpu::guest`].
-    ///
-    /// # Panics
-    /// If there is no such vCPU.
-    pub fn save_vcpu(&self, vcpu: VcpuId, now: Nanos) -> SavedVcpu {
-        // What is posted travels in the page.
-        self.apicv_save(vcpu);
-        let at = &self.vcpus[vcpu.0 as usize];
+impl Guests {
+    /// Returns the state of `vcpu` at `now`.
+    pub(crate) fn save(&self, vcpu: VcpuId, now: Nanos) -> SavedVcpu {
+        let at = &self.vcpus[vcpu];
         SavedVcpu {
             guest: at.guest,
             mp_state: at.mp_state,
@@ -127,27 +123,24 @@ impl Host {
         }
     }
 
-    /// Statistics go on from where those of `before`, whose VMs come to this host, have stopped.
-    ///
-    /// # Panics
-    /// If it has other VMs than this one.
-    pub fn continue_counters(&mut self, before: &Host) {
-        assert_eq!(self.vcpus.len(), before.vcpus.len(), "not the same vms");
+    /// Takes over the statistics of `before`, which has the same VMs.
+    pub(crate) fn continue_counters(&mut self, before: &Guests) {
+        assert_eq!(
+            self.vcpus.len(),
+            before.vcpus.len(),
+            "cannot continue counters: not the same vms"
+        );
         for (to, from) in self.vcpus.iter_mut().zip(&before.vcpus) {
             to.counters = from.counters;
             to.pause_window_max = from.pause_window_max;
         }
     }
+}
 
-    /// Gives `vcpu` of a host that has not started the state `saved`. `now` is the time at which it will be started.
-    ///
-    /// # Errors
-    /// [`RestoreError`]; saved state may come from anywhere and is checked.
-    pub fn restore_vcpu(&mut self, vcpu: VcpuId, saved: &SavedVcpu, now: Nanos) -> Result<(), RestoreError> {
-        if self.started {
-            return Err(RestoreError::Started);
-        }
-        if vcpu.0 as usize >= self.vcpus.len() {
+impl VcpuWing<'_> {
+    /// Gives `vcpu` the state `saved`, which may come from anywhere and is checked.
+    pub(crate) fn restore(&mut self, vcpu: VcpuId, saved: &SavedVcpu, now: Nanos) -> Result<(), RestoreError> {
+        if self.guests.vcpus.get(vcpu).is_none() {
             return Err(RestoreError::UnknownVcpu(vcpu));
         }
         if !crate::interrupts::lapic::is_legal_base(saved.apic_base) {
@@ -164,13 +157,13 @@ impl Host {
         if saved.steal_time_msr != 0 && !self.register_steal_time(vcpu, saved.steal_time_msr) {
             return Err(RestoreError::BadStealTime(saved.steal_time_msr));
         }
-        self.change_apic(vcpu, |apic| {
+        self.guests.change_apic(vcpu, |apic| {
             apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors)
         });
-        if saved.pv_eoi_msr != 0 && !self.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
+        if saved.pv_eoi_msr != 0 && !self.interrupts().register_pv_eoi(vcpu, saved.pv_eoi_msr) {
             return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
         }
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.guest = saved.guest;
         at.mp_state = saved.mp_state;
         at.pv_unhalted = saved.pv_unhalted;
@@ -187,12 +180,12 @@ impl Host {
         };
         at.halt.since = now.0;
         at.requests.event = true;
-        self.apicv_restored(vcpu);
-        let at = self.at(vcpu);
+        self.interrupts().restored(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         // It comes along to wherever the vCPU is loaded first.
         let (task, deadline) = (at.timer, at.apic.timer.deadline);
         if let Some(deadline) = deadline {
-            self.timers.arm(Timer::Lapic(task), 0, deadline);
+            self.threads.timers.arm(Timer::Lapic(task), 0, deadline);
         }
         Ok(())
     }

@@ -6,23 +6,20 @@ mod exit;
 mod halt;
 mod hypercall;
 mod init;
-mod kick;
+mod load;
 pub(crate) mod migration;
 mod msr;
 mod steal_time;
 mod userspace;
+mod wake;
+pub(crate) mod wing;
 
-use alloc::boxed::Box;
 use core::cell::Cell;
-
-use crate::interrupts::apicv::VcpuApicv;
-use crate::interrupts::avic::VcpuAvic;
 
 use crate::boundary::{Command, GuestState, TaskId, VcpuId, VcpuState, VmId};
 use crate::counters::Counters;
-use crate::host::Host;
+use crate::interrupts::VcpuApic;
 use crate::interrupts::lapic::Lapic;
-use crate::pause::IpiRecord;
 use crate::step::Step;
 
 /// Where the vCPU is relative to guest mode, for those who want it out.
@@ -103,13 +100,13 @@ pub(crate) struct Requests {
     /// To bring the steal-time record up to date.
     pub(crate) steal_update: bool,
     /// To switch AVIC on or off.
-    pub(crate) apicv_update: bool,
+    pub(crate) apic_update: bool,
 }
 
 impl Requests {
     /// Whether there is one.
     pub(crate) fn any(&self) -> bool {
-        self.event || self.steal_update || self.apicv_update
+        self.event || self.steal_update || self.apic_update
     }
 }
 
@@ -144,14 +141,23 @@ pub(crate) struct PvEoi {
     pub(crate) pending: bool,
 }
 
-/// A reference to a thread, which outlives it: numbers are given anew, lives are not
+/// A reference to a thread, which outlives it: numbers are reused, a generation is not
 /// (docs/spec/host.md, "Threads of vCPUs").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pid {
     /// The thread's number.
     pub(crate) task: TaskId,
     /// How many threads had that number before.
-    pub(crate) life: u32,
+    pub(crate) generation: u32,
+}
+
+/// The last IPIs of a vCPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IpiRecord {
+    /// What it has sent: receiver's index, vector, time.
+    pub(crate) sent: Option<(u32, u8, u64)>,
+    /// What it has received: sender's index and vector.
+    pub(crate) received: Option<(u32, u8)>,
 }
 
 /// A vCPU.
@@ -204,10 +210,8 @@ pub(crate) struct Vcpu {
     pub(crate) steal: Steal,
     pub(crate) pv_eoi: PvEoi,
     pub(crate) apic: Lapic,
-    /// `None` if the VM has no AVIC.
-    pub(crate) avic: Option<Box<VcpuAvic>>,
-    /// `None` if the VM has no APICv.
-    pub(crate) apicv: Option<Box<VcpuApicv>>,
+    /// What virtualizes its LAPIC.
+    pub(crate) virtualization: VcpuApic,
     pub(crate) counters: Counters,
 }
 
@@ -218,7 +222,7 @@ impl Vcpu {
             vm,
             index,
             task,
-            pid: Pid { task, life: 0 },
+            pid: Pid { task, generation: 0 },
             timer: task,
             state: VcpuState::Woken,
             activity: Activity::Run,
@@ -244,8 +248,7 @@ impl Vcpu {
             steal: Steal::default(),
             pv_eoi: PvEoi::default(),
             apic: Lapic::new(index),
-            avic: None,
-            apicv: None,
+            virtualization: VcpuApic::Emulated,
             counters: Counters::default(),
         }
     }
@@ -261,17 +264,15 @@ impl Vcpu {
     /// Takes over what the exit information says beside the guest's state.
     pub(crate) fn take_from_exit(&mut self) {
         self.pending.undelivered = self.guest.undelivered.take();
-        let by_avic = self.avic.as_ref().is_some_and(|avic| avic.vmcb.has_avic());
-        let by_hardware = by_avic || self.apicv.as_ref().is_some_and(|apicv| apicv.is_active());
-        if !self.cr8_intercepted && !by_hardware {
+        if !self.cr8_intercepted && !self.virtualization.keeps_cr8() {
             self.apic.set_cr8(self.guest.cr8);
         }
     }
 
-    /// Whether waiting must end, or not begin (docs/spec/host.md, "Halt and polling"). For a halt: a latched kick, or
+    /// Returns whether waiting must end, or not begin (docs/spec/host.md, "Halt and polling"). For a halt: a latched kick, or
     /// an interrupt that the guest would take.
     pub(crate) fn wake_condition(&mut self) -> bool {
-        if self.avic.is_some() || self.apicv.is_some() {
+        if self.virtualization.is_hardware() {
             // Hardware sets IRR without a word.
             self.apic.expect_requests();
         }
@@ -290,7 +291,7 @@ impl Vcpu {
 
     /// Whether an interrupt is pending that it would take with interrupts enabled, or something is posted.
     pub(crate) fn has_interrupt(&mut self) -> bool {
-        self.apicv.as_ref().is_some_and(|apicv| apicv.is_posted()) || self.apic.deliverable().is_some()
+        self.virtualization.is_posted() || self.apic.deliverable().is_some()
     }
 
     /// The guest's answer to a call that it may not make.
@@ -299,37 +300,10 @@ impl Vcpu {
     }
 }
 
-impl Host {
-    /// The vCPU with index `index` of `vm`.
-    pub(crate) fn vcpu(&self, vm: VmId, index: u32) -> &Vcpu {
-        &self.vcpus[self.vcpu_id(vm, index).0 as usize]
-    }
-
-    pub(crate) fn vcpu_id(&self, vm: VmId, index: u32) -> VcpuId {
-        VcpuId(self.vms[vm.0 as usize].first + index)
-    }
-
-    pub(crate) fn at(&mut self, vcpu: VcpuId) -> &mut Vcpu {
-        &mut self.vcpus[vcpu.0 as usize]
-    }
-
-    /// Has `change` do something to the LAPIC of `vcpu` that can give it another mode or ID.
-    pub(crate) fn change_apic<R>(&mut self, vcpu: VcpuId, change: impl FnOnce(&mut Lapic) -> R) -> R {
-        let at = self.at(vcpu);
-        let identity = |apic: &Lapic| (u32::from(apic.is_renamed()), u32::from(apic.is_x2apic()));
-        let before = identity(&at.apic);
-        let result = change(&mut at.apic);
-        let (after, vm) = (identity(&at.apic), at.vm);
-        let vm = &mut self.vms[vm.0 as usize];
-        vm.renamed = vm.renamed - before.0 + after.0;
-        vm.x2apic = vm.x2apic - before.1 + after.1;
-        result
-    }
-
-    /// Asks `vcpu` to look for an interrupt before its next entry.
-    pub(crate) fn request_event(&mut self, vcpu: VcpuId) {
-        let at = self.at(vcpu);
-        at.requests.event = true;
-        at.counters.req_event += 1;
+impl Vcpu {
+    /// Sets up a vCPU of a host that has not started so that it waits for INIT.
+    pub(crate) fn await_init(&mut self) {
+        self.mp_state = MpState::Uninitialized;
+        self.activity = Activity::Block;
     }
 }

@@ -4,34 +4,10 @@ use holdfast_abi::lapic as reg;
 use holdfast_abi::msr;
 
 use crate::boundary::{Command, Cost, VcpuId};
-use crate::host::Host;
 use crate::step::Step;
+use crate::vcpu::wing::VcpuWing;
 
-impl Host {
-    /// The register of the LAPIC of `vcpu` that is behind `msr`, if an access goes to the hardware that virtualises it (KVM's MSR
-    /// bitmaps); `None` if it exits.
-    ///
-    /// AVIC passes all but the timer's entry, whose deadline mode hardware does not know; APICv the writes that it virtualises.
-    ///
-    /// # Panics
-    /// If there is no such vCPU.
-    pub fn passes_msr(&self, vcpu: VcpuId, msr: u32, write: bool) -> Option<u32> {
-        if !(msr::X2APIC_BASE..=msr::X2APIC_LAST).contains(&msr) || !self.vcpus[vcpu.0 as usize].apic.is_x2apic() {
-            return None;
-        }
-        let offset = (msr - msr::X2APIC_BASE) * reg::STRIDE;
-        let absent = matches!(offset, reg::DFR | reg::ICR_HIGH) || offset >= 0x400;
-        let passes = if self.is_avic_active(vcpu) {
-            let own = matches!(offset, reg::RRD | reg::LVT_TIMER | reg::SELF_IPI);
-            !(own || write && matches!(offset, reg::ID | reg::LDR))
-        } else if self.is_apicv_active(vcpu) && write {
-            matches!(offset, reg::TPR | reg::EOI | reg::SELF_IPI) || offset == reg::ICR_LOW && self.config.apicv.sends()
-        } else {
-            self.is_apicv_active(vcpu) && !matches!(offset, reg::EOI | reg::SELF_IPI)
-        };
-        (passes && !absent).then_some(offset)
-    }
-
+impl VcpuWing<'_> {
     /// RDMSR.
     pub(crate) fn read_msr(&mut self, vcpu: VcpuId, msr: u32, step: &mut Step<'_>) {
         step.charge(Cost::Msr, 1);
@@ -42,10 +18,10 @@ impl Host {
     }
 
     fn msr_value(&self, vcpu: VcpuId, msr: u32, now: u64) -> Option<u64> {
-        let at = &self.vcpus[vcpu.0 as usize];
-        let vm = &self.vms[at.vm.0 as usize];
+        let at = &self.guests.vcpus[vcpu];
+        let vm = &self.guests.vms[at.vm];
         match msr {
-            msr::TSC => Some(self.timer_base.tsc(now)),
+            msr::TSC => Some(self.interrupt_state.timer_base.tsc(now)),
             msr::APIC_BASE => Some(at.apic.base()),
             msr::TSC_DEADLINE => Some(at.apic.tsc_deadline()),
             msr::STEAL_TIME if vm.config.steal_time => Some(at.steal.msr),
@@ -67,22 +43,26 @@ impl Host {
         step.charge(Cost::Msr, 1);
         let legal = match msr {
             msr::APIC_BASE => {
-                let vm = self.at(vcpu).vm;
-                let offered = value & msr::APIC_BASE_X2APIC == 0 || self.offers_x2apic(vm);
+                let vm = self.guests.vcpu_mut(vcpu).vm;
+                let offered = value & msr::APIC_BASE_X2APIC == 0 || self.interrupts().offers_x2apic(vm);
                 let legal = offered && self.write_apic_base(vcpu, value, step);
-                self.arm_apic_timer(vcpu, step.pcpu);
-                self.request_event(vcpu);
+                self.interrupts().arm_apic_timer(vcpu, step.pcpu);
+                self.guests.request_event(vcpu);
                 legal
             }
             msr::TSC_DEADLINE => {
-                let base = self.timer_base;
-                let action = self.at(vcpu).apic.write_tsc_deadline(value, step.now, &base);
-                self.act(vcpu, action, step);
+                let base = self.interrupt_state.timer_base;
+                let action = self
+                    .guests
+                    .vcpu_mut(vcpu)
+                    .apic
+                    .write_tsc_deadline(value, step.now, &base);
+                self.interrupts().act(vcpu, action, step);
                 true
             }
             msr::STEAL_TIME => self.register_steal_time(vcpu, value),
-            msr::PV_EOI => self.register_pv_eoi(vcpu, value),
-            msr::X2APIC_BASE..=msr::X2APIC_LAST if self.at(vcpu).apic.is_x2apic() => {
+            msr::PV_EOI => self.interrupts().register_pv_eoi(vcpu, value),
+            msr::X2APIC_BASE..=msr::X2APIC_LAST if self.guests.vcpu_mut(vcpu).apic.is_x2apic() => {
                 self.write_x2apic(vcpu, msr, value, step)
             }
             _ => false,
@@ -94,19 +74,19 @@ impl Host {
 
     /// IA32_APIC_BASE; false if that is a fault.
     fn write_apic_base(&mut self, vcpu: VcpuId, value: u64, step: &mut Step<'_>) -> bool {
-        let was_on = self.at(vcpu).apic.hardware_enabled();
-        let legal = self.change_apic(vcpu, |apic| apic.set_base(value));
-        if was_on != self.at(vcpu).apic.hardware_enabled() {
-            self.apicv_forget(vcpu);
+        let was_on = self.guests.vcpu_mut(vcpu).apic.hardware_enabled();
+        let legal = self.guests.change_apic(vcpu, |apic| apic.set_base(value));
+        if was_on != self.guests.vcpu_mut(vcpu).apic.hardware_enabled() {
+            self.interrupts().forget(vcpu);
         }
-        self.apic_mode_changed(vcpu, step);
+        self.interrupts().apic_mode_changed(vcpu, step);
         legal
     }
 
     /// A write to the x2APIC range; false if that is a fault.
     fn write_x2apic(&mut self, vcpu: VcpuId, msr: u32, value: u64, step: &mut Step<'_>) -> bool {
-        let base = self.timer_base;
-        let apic = &mut self.at(vcpu).apic;
+        let base = self.interrupt_state.timer_base;
+        let apic = &mut self.guests.vcpu_mut(vcpu).apic;
         let offset = (msr - msr::X2APIC_BASE) * 16;
         let action = match msr {
             msr::X2APIC_ICR => apic.write_icr(value),
@@ -118,7 +98,7 @@ impl Host {
             }
             _ => return false,
         };
-        self.act(vcpu, action, step);
+        self.interrupts().act(vcpu, action, step);
         true
     }
 }

@@ -8,22 +8,23 @@
 //! it is always free.
 
 use crate::boundary::{Cost, TaskId, VcpuId, VcpuState};
-use crate::host::{Host, ThreadKind};
 use crate::step::Step;
+use crate::threads::ThreadKind;
 use crate::vcpu::Pid;
+use crate::vcpu::wing::VcpuWing;
 
-impl Host {
+impl VcpuWing<'_> {
     /// The thread of `vcpu` returns from `KVM_RUN`: from here on it can be preempted without the vCPU being so.
     pub(crate) fn leave_run(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::UserspaceExit, 1);
         step.charge(Cost::VcpuLoad, 1);
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.counters.userspace_exits += 1;
         at.set_state(VcpuState::Userspace, step);
         let task = at.task;
-        self.threads[task.0 as usize] = ThreadKind::Plain;
-        self.avic_put(vcpu);
-        self.report_preempted(vcpu, step);
+        self.threads.records[task].kind = ThreadKind::Plain;
+        self.interrupts().put(vcpu, false);
+        self.guests.report_preempted(vcpu, step);
     }
 
     /// `task`, which runs on the executing pCPU, enters `KVM_RUN` for `vcpu`.
@@ -32,29 +33,29 @@ impl Host {
     /// If `task` is no thread that can, or `vcpu` is in `KVM_RUN` already, or gone.
     pub(crate) fn enter_run(&mut self, task: TaskId, vcpu: VcpuId, step: &mut Step<'_>) {
         assert_eq!(
-            self.threads[task.0 as usize],
+            self.threads.records[task].kind,
             ThreadKind::Plain,
             "task {} runs vcpu {}",
             task.0,
             vcpu.0
         );
-        let life = self.lives[task.0 as usize];
-        let at = self.at(vcpu);
+        let generation = self.threads.records[task].generation;
+        let at = self.guests.vcpu_mut(vcpu);
         assert_eq!(at.state, VcpuState::Userspace, "vcpu {} has a thread", vcpu.0);
-        let pid = Pid { task, life };
+        let pid = Pid { task, generation };
         if at.pid != pid {
             at.pid = pid;
             at.task = task;
             at.counters.thread_changes += 1;
             self.count_waiting_anew(vcpu);
         }
-        self.threads[task.0 as usize] = ThreadKind::Vcpu(vcpu);
+        self.threads.records[task].kind = ThreadKind::Vcpu(vcpu);
         self.load(vcpu, step);
     }
 
     /// The thread of `vcpu`, if it is still there.
     pub(crate) fn thread_of(&self, vcpu: VcpuId) -> Option<TaskId> {
-        let pid = self.vcpus[vcpu.0 as usize].pid;
-        (self.lives[pid.task.0 as usize] == pid.life).then_some(pid.task)
+        let pid = self.guests.vcpus[vcpu].pid;
+        (self.threads.records[pid.task].generation == pid.generation).then_some(pid.task)
     }
 }

@@ -1,7 +1,7 @@
 //! Guests that try everything.
 
 use holdfast_host::{
-    Exit, HostConfig, PauseHandling, SchedConfig, SchedulerKind, TaskConfig, VmConfig, VmGroup, VmId, YieldFavour,
+    Exit, HostConfig, PauseHandling, SchedConfig, SchedulerKind, TaskConfig, VmConfig, VmGroup, VmId, YieldFavor,
 };
 use proptest::prelude::*;
 use std::panic::catch_unwind;
@@ -113,10 +113,10 @@ fn op(bytes: &mut Bytes<'_>) -> Op {
 fn scheduler(bytes: &mut Bytes<'_>) -> SchedConfig {
     let (rules, byte) = (
         [
-            YieldFavour::None,
-            YieldFavour::DeboosterV1,
-            YieldFavour::DeboosterV2,
-            YieldFavour::LagCredit,
+            YieldFavor::None,
+            YieldFavor::DeboosterV1,
+            YieldFavor::DeboosterV2,
+            YieldFavor::LagCredit,
         ],
         usize::from(bytes.byte()),
     );
@@ -129,7 +129,7 @@ fn scheduler(bytes: &mut Bytes<'_>) -> SchedConfig {
     ];
     let mut sched = SchedConfig::of(kinds[byte % kinds.len()]);
     if sched.is_eevdf() {
-        sched.favour.rule = rules[byte / kinds.len() % rules.len()];
+        sched.favor.rule = rules[byte / kinds.len() % rules.len()];
     }
     sched
 }
@@ -202,7 +202,7 @@ fn check_yields_are_counted(world: &World) {
         assert!(counter("directed_yield_looks") <= looks);
         assert!(attempted <= counter("directed_yield_looks") + counter("hypercalls"));
         assert!(done <= attempted);
-        assert!(counter("directed_yield_favoured") <= done);
+        assert!(counter("directed_yield_favored") <= done);
         assert!(done <= counter("pause_exits") + counter("hypercalls"));
     }
 }
@@ -324,13 +324,9 @@ fn a_guest_that_pauses_or_kicks_for_ever_takes_only_its_share() {
 #[test]
 fn proposals_that_move_virtual_times_bound_what_hostile_guests_take_where_all_can_move() {
     let (_, pause) = PauseHandling::PRESETS[PauseHandling::PRESETS.len() - 1];
-    for rule in [
-        YieldFavour::DeboosterV1,
-        YieldFavour::DeboosterV2,
-        YieldFavour::LagCredit,
-    ] {
+    for rule in [YieldFavor::DeboosterV1, YieldFavor::DeboosterV2, YieldFavor::LagCredit] {
         let mut sched = SchedConfig::of(SchedulerKind::Eevdf612);
-        sched.favour.rule = rule;
+        sched.favor.rule = rule;
         for (attack, ops) in attacks() {
             let world = attacked_under(&ops, pause, sched);
             check_yields_are_counted(&world);
@@ -364,11 +360,11 @@ proptest! {
 }
 
 /// The share of a hog that shares a pCPU with another guest's two spinning vCPUs.
-fn share_beside_spinners(rule: YieldFavour, credit_pct: u64, group: VmGroup) -> f64 {
+fn share_beside_spinners(rule: YieldFavor, credit_pct: u64, group: VmGroup) -> f64 {
     let (_, pause) = PauseHandling::PRESETS[PauseHandling::PRESETS.len() - 1];
     let mut sched = SchedConfig::of(SchedulerKind::Eevdf612);
-    sched.favour.rule = rule;
-    sched.favour.credit_pct = credit_pct;
+    sched.favor.rule = rule;
+    sched.favor.credit_pct = credit_pct;
     let config = HostConfig {
         pause,
         sched,
@@ -390,13 +386,13 @@ fn share_beside_spinners(rule: YieldFavour, credit_pct: u64, group: VmGroup) -> 
 fn two_vcpus_that_spin_for_ever_starve_their_neighbour_if_lag_is_credited_and_only_then() {
     let own = VmGroup::Own { shares: 1024 };
     for (group, due) in [(VmGroup::Root, 1.0 / 3.0), (own, 0.5)] {
-        for rule in [YieldFavour::None, YieldFavour::DeboosterV1, YieldFavour::DeboosterV2] {
+        for rule in [YieldFavor::None, YieldFavor::DeboosterV1, YieldFavor::DeboosterV2] {
             let share = share_beside_spinners(rule, 25, group);
             assert!(share > due - 0.01, "{rule:?} {group:?}: {share}");
         }
         // However little is credited: a flaw of the proposal as posted, not of the amount.
         for credit_pct in [1, 25, 1000] {
-            let share = share_beside_spinners(YieldFavour::LagCredit, credit_pct, group);
+            let share = share_beside_spinners(YieldFavor::LagCredit, credit_pct, group);
             assert!(share < 0.01, "{credit_pct} % {group:?}: {share}");
         }
     }

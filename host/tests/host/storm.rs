@@ -213,7 +213,7 @@ fn migrate(part: Part, migrations: u32) {
         for _ in 0..storm.random.below(120) {
             storm.step(true);
         }
-        let inhibits = storm.rig.host.apicv_inhibits(VmId(0));
+        let inhibits = storm.rig.host.apic_inhibits(VmId(0));
         assert!(inhibits.is_some_and(|inhibits| inhibits.is_empty()), "{part:?} is on");
         storm = storm.migrate();
         if migration % 50 == 0 {

@@ -3,27 +3,26 @@
 use holdfast_abi::{Memory, Vmcs, lapic as reg, posted};
 
 use crate::boundary::{Command, Cost, PcpuId, VcpuId};
-use crate::host::Host;
-use crate::interrupts::avic::memory::HostMemory;
+use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::ApicRegisters;
 use crate::step::Step;
 use crate::vcpu::Mode;
 
-impl Host {
+impl InterruptWing<'_> {
     /// Posts `vector` for `vcpu`, whose LAPIC takes it, and sees that it is noticed. False if hardware does not virtualise its
     /// LAPIC.
     pub(crate) fn apicv_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
-        if !self.is_apicv_active(vcpu) {
+        if !self.is_virtualized(vcpu) {
             return false;
         }
         self.set_trigger_mode(vcpu, vector, level);
-        let memory = HostMemory(self);
+        let memory = self.memory();
         if !self.descriptor(&memory, vcpu).post(vector) {
             return true;
         }
         // Pairs with the fence between mode and ON at entry.
         memory.fence();
-        let at = &self.vcpus[vcpu.0 as usize];
+        let at = &self.guests.vcpus[vcpu];
         let (in_guest, cpu) = (at.mode.get() == Mode::InGuest, at.cpu);
         match cpu {
             Some(cpu) if in_guest => {
@@ -33,7 +32,7 @@ impl Host {
                     "vcpu {} is in guest mode where the host executes",
                     vcpu.0
                 );
-                self.at(vcpu).counters.posted_notifications += 1;
+                self.guests.vcpu_mut(vcpu).counters.posted_notifications += 1;
                 step.charge(Cost::IpiSend, 1);
                 step.out.push(Command::Notify {
                     from: PcpuId(step.pcpu),
@@ -42,7 +41,7 @@ impl Host {
                 });
             }
             _ => {
-                self.wake_up(vcpu, step);
+                self.guests.wake_up(vcpu, self.threads, step);
             }
         }
         true
@@ -51,14 +50,14 @@ impl Host {
     /// TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes; what comes in as
     /// level-triggered has such a route.
     fn set_trigger_mode(&mut self, vcpu: VcpuId, vector: u8, level: bool) {
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         let page = at.apic.registers();
         if level {
             page.insert(reg::TMR, vector);
         } else {
             page.remove(reg::TMR, vector);
         }
-        if let Some(apicv) = &at.apicv {
+        if let Some(apicv) = at.virtualization.apicv() {
             let mut control: Vmcs = apicv.vmcs.get();
             let (word, bit) = (usize::from(vector / 64), 1u64 << (vector % 64));
             control.eoi_exit[word] = if level {
@@ -73,14 +72,14 @@ impl Host {
     /// The wake-up vector came to `pcpu`: wakes the sleepers on its list for whom something is posted
     /// (`pi_wakeup_handler`).
     pub(crate) fn posted_wakeup(&mut self, pcpu: u32, step: &mut Step<'_>) {
-        let sleepers = core::mem::take(&mut self.posted_sleepers[pcpu as usize]);
+        let sleepers = core::mem::take(&mut self.own.posted_sleepers[PcpuId(pcpu)]);
         for &vcpu in &sleepers {
-            let memory = HostMemory(self);
+            let memory = self.memory();
             if self.descriptor(&memory, vcpu).control().is_on() {
-                self.at(vcpu).counters.posted_wakeups += 1;
-                self.wake_up(vcpu, step);
+                self.guests.vcpu_mut(vcpu).counters.posted_wakeups += 1;
+                self.guests.wake_up(vcpu, self.threads, step);
             }
         }
-        self.posted_sleepers[pcpu as usize] = sleepers;
+        self.own.posted_sleepers[PcpuId(pcpu)] = sleepers;
     }
 }

@@ -3,15 +3,15 @@
 use holdfast_abi::lapic as reg;
 
 use crate::boundary::{Cost, VcpuId};
-use crate::host::Host;
+use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::{Action, ApicRegisters};
 use crate::step::Step;
 
-impl Host {
+impl InterruptWing<'_> {
     /// Reason 56: `vcpu` wrote `value` to the register at `offset`; the instruction is done, its effect is software's.
     pub(crate) fn apicv_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         step.charge(Cost::ApicvExit, 1);
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.counters.apicv_write += 1;
         if offset == reg::ICR_LOW && at.apic.is_x2apic() {
             let action = at.apic.write_icr(at.apic.icr());
@@ -28,8 +28,8 @@ impl Host {
     /// LAPIC was reset since.
     pub(crate) fn apicv_eoi(&mut self, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
         step.charge(Cost::ApicvExit, 1);
-        self.at(vcpu).counters.apicv_eoi += 1;
-        let level = self.at(vcpu).apic.registers().has(reg::TMR, vector);
+        self.guests.vcpu_mut(vcpu).counters.apicv_eoi += 1;
+        let level = self.guests.vcpu_mut(vcpu).apic.registers().has(reg::TMR, vector);
         self.act(vcpu, Action::Ended { vector, level }, step);
     }
 }

@@ -4,15 +4,15 @@ use holdfast_abi::avic::{IncompleteIpi, IpiFailure, Unaccelerated, is_trap};
 use holdfast_abi::lapic as reg;
 
 use crate::boundary::{Cost, VcpuId};
-use crate::host::Host;
+use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
-impl Host {
+impl InterruptWing<'_> {
     /// Hardware could not deliver an IPI of `vcpu`. The instruction is done, and ICR holds what it wrote.
     pub(crate) fn avic_incomplete_ipi(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
         step.charge(Cost::AvicExit, 1);
-        let counters = &mut self.at(vcpu).counters;
+        let counters = &mut self.guests.vcpu_mut(vcpu).counters;
         match IpiFailure::of(exit.id()) {
             Some(IpiFailure::InvalidType) => {
                 counters.avic_incomplete_ipi_0 += 1;
@@ -36,8 +36,8 @@ impl Host {
 
     /// Sends in software what is in ICR; that also clears its busy bit.
     fn resend(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
-        let (now, base) = (step.now, self.timer_base);
-        let apic = &mut self.at(vcpu).apic;
+        let (now, base) = (step.now, self.own.timer_base);
+        let apic = &mut self.guests.vcpu_mut(vcpu).apic;
         let action = if apic.is_x2apic() {
             apic.write_icr(exit.info1)
         } else {
@@ -48,7 +48,7 @@ impl Host {
 
     /// The IRRs of all targets are set: wakes those that sleep.
     fn kick_targets(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
-        let at = self.at(vcpu);
+        let at = self.guests.vcpu_mut(vcpu);
         at.counters.avic_kick_vcpu_slowpath += 1;
         let (vm, index, wide) = (at.vm, at.index, at.apic.is_x2apic());
         let destination = if wide { exit.icr_high() } else { exit.icr_high() >> 24 };
@@ -57,7 +57,7 @@ impl Host {
             // Hardware has found x2APIC's logical IDs by the physical ones, whatever mode their LAPICs are in.
             let by_id = wide && message.logical && message.names_x2apic(to);
             if to != index && (by_id || self.is_addressed(vm, to, &message)) {
-                let target = self.vcpu_id(vm, to);
+                let target = self.guests.vcpu_id(vm, to);
                 self.avic_complete(target, step);
             }
         }
@@ -73,7 +73,7 @@ impl Host {
         step: &mut Step<'_>,
     ) {
         step.charge(Cost::AvicExit, 1);
-        self.at(vcpu).counters.avic_unaccelerated_access += 1;
+        self.guests.vcpu_mut(vcpu).counters.avic_unaccelerated_access += 1;
         // Faults: the instruction is fetched and decoded, and done as without AVIC.
         match (exit.is_write(), is_trap(exit.offset()) && offset == exit.offset()) {
             (true, true) => self.complete_write(vcpu, exit.offset(), value, step),
@@ -84,15 +84,18 @@ impl Host {
 
     /// What a write to the register at `offset` does beyond storing `value`.
     pub(crate) fn complete_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
-        let (now, base) = (step.now, self.timer_base);
-        let at = self.at(vcpu);
+        let (now, base) = (step.now, self.own.timer_base);
+        let at = self.guests.vcpu_mut(vcpu);
         let vm = at.vm;
         // Hardware has stored an ID already, and nobody knows what was there before: counted anew, not by difference.
         let action = at.apic.write(offset, value, now, &base);
         if offset == reg::ID {
-            let renamed = self.vcpus(vm).filter(|id| self.vcpus[id.0 as usize].apic.is_renamed());
+            let renamed = self
+                .guests
+                .vcpus_of(vm)
+                .filter(|id| self.guests.vcpus[*id].apic.is_renamed());
             let renamed = renamed.count() as u32;
-            self.vms[vm.0 as usize].renamed = renamed;
+            self.guests.vms[vm].renamed = renamed;
         }
         self.act(vcpu, action, step);
         self.apic_register_written(vm, offset, step);

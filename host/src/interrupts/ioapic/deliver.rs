@@ -4,35 +4,35 @@ use holdfast_abi::ioapic as reg;
 
 use super::AfterEnd;
 use crate::boundary::{Command, Cost, VcpuId, VmId};
-use crate::host::Host;
+use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
-use crate::timer::Timer;
+use crate::timers::Timer;
 
 /// For so long an interrupt that ends and comes again without end is held back (KVM: a hundredth of a second).
 const LATER_NS: u64 = 10_000_000;
 
-impl Host {
+impl InterruptWing<'_> {
     /// The device at `pin` of `vm` asserts its line, or does so no longer.
     pub(crate) fn set_line(&mut self, vm: VmId, pin: u32, level: bool, step: &mut Step<'_>) {
         assert!(pin < reg::PINS, "an I/O APIC has no pin {pin}");
-        if self.vms[vm.0 as usize].ioapic.set_line(pin, level) {
+        if self.guests.vms[vm].ioapic.set_line(pin, level) {
             self.send_pin(vm, pin, step);
         }
     }
 
     /// Sends the interrupt of `pin`.
     fn send_pin(&mut self, vm: VmId, pin: u32, step: &mut Step<'_>) {
-        let message = Message::of_entry(self.vms[vm.0 as usize].ioapic.entry(pin));
+        let message = Message::of_entry(self.guests.vms[vm].ioapic.entry(pin));
         let accepted = self.deliver(vm, &message, step);
         if message.level && accepted > 0 {
-            self.vms[vm.0 as usize].ioapic.taken(pin);
+            self.guests.vms[vm].ioapic.taken(pin);
         }
     }
 
     /// A store of `value` at `offset` of the I/O APIC's page of `vm`.
     pub(crate) fn ioapic_write(&mut self, vm: VmId, offset: u32, value: u32, step: &mut Step<'_>) {
-        let ioapic = &mut self.vms[vm.0 as usize].ioapic;
+        let ioapic = &mut self.guests.vms[vm].ioapic;
         match offset {
             reg::SELECT => ioapic.select(value),
             reg::WINDOW => {
@@ -47,7 +47,7 @@ impl Host {
 
     /// The LAPIC of `vcpu` has ended the level-triggered interrupt `vector`.
     pub(crate) fn lapic_eoi(&mut self, vm: VmId, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
-        if self.vms[vm.0 as usize].config.split_irqchip && self.vms[vm.0 as usize].ioapic.owns(vector) {
+        if self.guests.vms[vm].config.split_irqchip && self.guests.vms[vm].ioapic.owns(vector) {
             self.visit_userspace(vcpu, step);
         }
         self.ioapic_eoi(vm, vector, step);
@@ -55,14 +55,14 @@ impl Host {
 
     /// `vcpu` goes to the VMM's process and back.
     pub(crate) fn visit_userspace(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        self.at(vcpu).counters.userspace_exits += 1;
+        self.guests.vcpu_mut(vcpu).counters.userspace_exits += 1;
         step.charge(Cost::UserspaceExit, 1);
     }
 
     /// A LAPIC of `vm`, or the guest by the EOI register, has ended the level-triggered interrupt `vector`.
     pub(crate) fn ioapic_eoi(&mut self, vm: VmId, vector: u8, step: &mut Step<'_>) {
-        for pin in self.vms[vm.0 as usize].ioapic.waiting_for_end(vector) {
-            let ioapic = &mut self.vms[vm.0 as usize].ioapic;
+        for pin in self.guests.vms[vm].ioapic.waiting_for_end(vector) {
+            let ioapic = &mut self.guests.vms[vm].ioapic;
             let after = ioapic.end(pin);
             if ioapic.is_resampled(pin) {
                 step.out.push(Command::Resample { vm, pin });
@@ -70,7 +70,10 @@ impl Host {
             match after {
                 AfterEnd::Nothing => {}
                 AfterEnd::Again => self.send_pin(vm, pin, step),
-                AfterEnd::Later => self.timers.arm(Timer::Ioapic(vm), step.pcpu, step.now + LATER_NS),
+                AfterEnd::Later => self
+                    .threads
+                    .timers
+                    .arm(Timer::Ioapic(vm), step.pcpu, step.now + LATER_NS),
             }
         }
     }
@@ -78,7 +81,7 @@ impl Host {
     /// The time for which interrupts of `vm` were held back is over.
     pub(crate) fn ioapic_later(&mut self, vm: VmId, step: &mut Step<'_>) {
         for pin in 0..reg::PINS {
-            if self.vms[vm.0 as usize].ioapic.wants_to_send(pin) {
+            if self.guests.vms[vm].ioapic.wants_to_send(pin) {
                 self.send_pin(vm, pin, step);
             }
         }

@@ -10,10 +10,10 @@ use holdfast_abi::lapic::DeliveryMode;
 
 use super::message::{Message, Origin};
 use crate::boundary::{Command, Cost, VcpuId, VmId};
-use crate::host::Host;
+use crate::interrupts::InterruptWing;
 use crate::step::Step;
 
-impl Host {
+impl InterruptWing<'_> {
     /// Delivers `message` within `vm`. Returns how many LAPICs have taken it.
     pub(crate) fn deliver(&mut self, vm: VmId, message: &Message, step: &mut Step<'_>) -> u32 {
         let candidates = self.candidates(vm, message);
@@ -32,7 +32,7 @@ impl Host {
 
     /// Indexes among which all are whom `message` can address.
     pub(crate) fn candidates(&self, vm: VmId, message: &Message) -> Range<u32> {
-        let this = &self.vms[vm.0 as usize];
+        let this = &self.guests.vms[vm];
         let (vcpus, destination) = (this.vcpus, message.destination);
         let one = |index: u32| index.min(vcpus)..index.saturating_add(1).min(vcpus);
         if let (reg::ICR_SHORTHAND_SELF, Origin::Vcpu(sender)) = (message.shorthand, message.origin) {
@@ -57,7 +57,7 @@ impl Host {
     /// How a destination is read depends on the receiver's mode, and a broadcast on the sender's: IDs of all widths agree as
     /// long as all LAPICs are in one mode, as real systems have them.
     pub(crate) fn is_addressed(&self, vm: VmId, at: u32, message: &Message) -> bool {
-        let apic = &self.vcpu(vm, at).apic;
+        let apic = &self.guests.vcpu_of(vm, at).apic;
         if !apic.hardware_enabled() {
             return false;
         }
@@ -73,10 +73,10 @@ impl Host {
 
     /// The one that takes an interrupt for all of the `candidates` which `message` addresses: those enabled by software.
     fn lowest_priority(&self, vm: VmId, candidates: Range<u32>, message: &Message) -> Option<u32> {
-        let mut addressed =
-            candidates.filter(|&at| self.is_addressed(vm, at, message) && self.vcpu(vm, at).apic.is_enabled());
+        let mut addressed = candidates
+            .filter(|&at| self.is_addressed(vm, at, message) && self.guests.vcpu_of(vm, at).apic.is_enabled());
         if !self.config.vector_hashing {
-            return addressed.min_by_key(|&at| self.vcpu(vm, at).apic.arbitration);
+            return addressed.min_by_key(|&at| self.guests.vcpu_of(vm, at).apic.arbitration);
         }
         let count = addressed.clone().count();
         addressed.nth(usize::from(message.vector).checked_rem(count)?)
@@ -102,8 +102,8 @@ impl Host {
     /// The LAPIC of the vCPU with index `to` is given `message`: pends it, and makes the vCPU look. Whether it took it.
     fn accept(&mut self, vm: VmId, to: u32, message: &Message, step: &mut Step<'_>) -> bool {
         step.charge(Cost::ApicDeliver, 1);
-        let id = self.vcpu_id(vm, to);
-        let vcpu = &mut self.vcpus[id.0 as usize];
+        let id = self.guests.vcpu_id(vm, to);
+        let vcpu = &mut self.guests.vcpus[id];
         let (accepted, news) = match message.mode {
             DeliveryMode::Fixed | DeliveryMode::LowestPriority => {
                 vcpu.apic.arbitration = vcpu
@@ -124,7 +124,7 @@ impl Host {
                     if enabled && self.deliver_by_hardware(id, message.vector, message.level, step) {
                         return true;
                     }
-                    let vcpu = &mut self.vcpus[id.0 as usize];
+                    let vcpu = &mut self.guests.vcpus[id];
                     (enabled, vcpu.apic.accept(message.vector, message.level))
                 }
             }
@@ -151,7 +151,7 @@ impl Host {
             DeliveryMode::Smi | DeliveryMode::ExtInt => (false, false),
         };
         if news {
-            self.request_event(id);
+            self.guests.request_event(id);
             self.kick(id, step);
         }
         accepted

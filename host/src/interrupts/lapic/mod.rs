@@ -7,6 +7,7 @@
 //! - **Pending is never lost**: a vector in IRR stays there until it moves to ISR, or the LAPIC is reset.
 //! - **The guest cannot break it**: every offset and value has a meaning or is ignored.
 
+mod act;
 mod deliver;
 mod message;
 mod page;

@@ -2,8 +2,7 @@
 
 mod busiest;
 mod pull;
-
-use alloc::vec::Vec;
+mod scratch;
 
 use super::Scheduler;
 use super::weight::mul_div;
@@ -11,6 +10,7 @@ use crate::boundary::Cost;
 use crate::step::Step;
 
 pub(super) use busiest::Verdict;
+pub(super) use scratch::Scratch;
 
 /// On whose behalf a pass is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +21,6 @@ pub(super) enum Idleness {
     Busy,
     /// A pCPU that has just run out of threads.
     NewlyIdle,
-}
-
-/// Buffers that passes reuse.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Scratch {
-    /// pCPUs found to have only pinned threads.
-    excluded: Vec<u32>,
 }
 
 /// What a pass over a domain did.

@@ -1,6 +1,7 @@
 //! Moving threads between pCPUs: which may move, and by how much (Linux 3.3: `load_balance_fair`, `can_migrate_task`).
 
-use super::super::entity::{QueueId, Stands};
+use super::super::entity::Stands;
+use super::super::ids::QueueId;
 use super::super::policy::{Arrival, Departure};
 use super::super::weight::mul_div;
 use super::super::{Scheduler, ThreadState};

@@ -1,7 +1,7 @@
 //! The scheduler on its own: tables for each mechanism, and its invariants under random use.
 
 mod fair;
-mod favour;
+mod favor;
 mod quota;
 mod random;
 mod rig;
@@ -9,12 +9,12 @@ mod rig;
 use proptest::prelude::*;
 
 use super::balance::{Idleness, Verdict};
-use super::buddy::Mark;
 use super::cfs::Cfs;
 use super::config::{SchedConfig, SchedulerKind, YieldRule};
-use super::entity::{EntityId, QueueId};
-use super::group::MIN_SHARES;
+use super::entity::Mark;
+use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Policy};
+use super::weight::MIN_SHARES;
 use super::*;
 use crate::boundary::{Command, Nanos, PcpuId};
 use crate::step::Step;

@@ -62,7 +62,9 @@ impl Scheduler {
             };
             if hierarchy.policy.averages() {
                 let mut sum = average::Average::new(0u64.wrapping_sub(1 << 20));
-                on.iter().filter(stands).for_each(|entity| sum.add(entity));
+                on.iter()
+                    .filter(stands)
+                    .for_each(|entity| sum.add(entity.vruntime, entity.weight));
                 assert_eq!(queue.average, sum, "average of queue {index}");
             }
             for buddy in [queue.next, queue.last, queue.skip].into_iter().flatten() {

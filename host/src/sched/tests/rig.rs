@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use super::super::config::{SchedConfig, SchedulerKind};
 use super::super::fault::Fault;
 use super::*;
-use crate::timer::Timer;
+use crate::timers::Timer;
 
 /// All schedulers.
 pub(super) const ALL: [SchedulerKind; 5] = [

@@ -424,7 +424,7 @@ impl Delivers for Driven {
 impl Driven {
     /// Why hardware does not virtualise the LAPICs of the first VM.
     pub fn inhibits(&self) -> Inhibits {
-        self.host.apicv_inhibits(VmId(0)).unwrap_or_default()
+        self.host.apic_inhibits(VmId(0)).unwrap_or_default()
     }
 }
 

@@ -1,22 +1,22 @@
 //! Keys of what directed yields do to virtual times, which was proposed in 2025 and 2026.
 
-use holdfast_host::YieldFavour;
+use holdfast_host::YieldFavor;
 
 use super::{key, number};
 use crate::keys::slot::{Slot, choices};
 use crate::keys::{Key, Target};
 
-choices!(YieldFavour {
-    "none" => YieldFavour::None,
-    "debooster-v1" => YieldFavour::DeboosterV1,
-    "debooster-v2" => YieldFavour::DeboosterV2,
-    "lag-credit" => YieldFavour::LagCredit,
+choices!(YieldFavor {
+    "none" => YieldFavor::None,
+    "debooster-v1" => YieldFavor::DeboosterV1,
+    "debooster-v2" => YieldFavor::DeboosterV2,
+    "lag-credit" => YieldFavor::LagCredit,
 });
 
 /// A place of these parameters.
 macro_rules! favour {
     ($slot:ident, $field:ident) => {
-        Target::Host(|host| Some(Slot::$slot(&mut host.sched.favour.$field)))
+        Target::Host(|host| Some(Slot::$slot(&mut host.sched.favor.$field)))
     };
 }
 

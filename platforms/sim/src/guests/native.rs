@@ -183,7 +183,7 @@ impl Engine {
             return false;
         }
         let task = self.native().task_of(thread);
-        let roused = self.host.rouse(task);
+        let roused = self.host.activate_task(task);
         assert!(roused.is_ok(), "a kernel that boots is there before the host");
         true
     }

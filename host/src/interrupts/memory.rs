@@ -21,10 +21,10 @@ use holdfast_abi::Memory;
 use holdfast_abi::iommu::{self, Layout};
 use holdfast_abi::posted::{self, PidPointer};
 
-use crate::interrupts::apicv::VcpuApicv;
-
+use super::apicv::VcpuApicv;
+use super::avic::Iommu;
 use crate::boundary::{VcpuId, VmId};
-use crate::host::Host;
+use crate::guests::Guests;
 use crate::interrupts::lapic::{ApicRegisters, RegisterPage};
 
 const PAGES: u64 = 0x001_0000_0000;
@@ -71,35 +71,55 @@ pub(crate) const fn pid_table_address(vm: VmId) -> u64 {
 
 /// The memory of a host, for hardware.
 #[derive(Clone, Copy, Debug)]
-pub struct HostMemory<'h>(pub(crate) &'h Host);
+pub struct HostMemory<'h> {
+    guests: &'h Guests,
+    iommu: &'h Iommu,
+}
+
+impl<'h> HostMemory<'h> {
+    #[inline]
+    pub(crate) fn new(guests: &'h Guests, iommu: &'h Iommu) -> HostMemory<'h> {
+        HostMemory { guests, iommu }
+    }
+
+    pub(super) fn guests(&self) -> &'h Guests {
+        self.guests
+    }
+}
 
 impl HostMemory<'_> {
     fn page(&self, address: u64) -> Option<&RegisterPage> {
         let offset = address.checked_sub(PAGES)?;
-        let vcpu = self.0.vcpus.get(usize::try_from(offset / PAGE_BYTES).ok()?)?;
+        let vcpu = self
+            .guests
+            .vcpus
+            .get(VcpuId(u32::try_from(offset / PAGE_BYTES).ok()?))?;
         Some(vcpu.apic.registers())
     }
 
     fn logical(&self, address: u64) -> Option<&AtomicU32> {
         let offset = address.checked_sub(LOGICAL_TABLES)?;
-        let vm = self.0.vms.get(usize::try_from(offset / PAGE_BYTES).ok()?)?;
-        vm.avic.as_ref()?.logical.get((offset % PAGE_BYTES / 4) as usize)
+        let vm = self.guests.vms.get(VmId(u32::try_from(offset / PAGE_BYTES).ok()?))?;
+        vm.apic.avic()?.logical.get((offset % PAGE_BYTES / 4) as usize)
     }
 
     fn physical(&self, address: u64) -> Option<&AtomicU64> {
         let offset = address
             .checked_sub(PHYSICAL_TABLES)
             .filter(|_| address < LOGICAL_TABLES)?;
-        let vm = self.0.vms.get(usize::try_from(offset / PHYSICAL_TABLE_BYTES).ok()?)?;
+        let vm = self
+            .guests
+            .vms
+            .get(VmId(u32::try_from(offset / PHYSICAL_TABLE_BYTES).ok()?))?;
         let index = offset % PHYSICAL_TABLE_BYTES / 8;
-        vm.avic.as_ref()?.physical.get(index as usize)
+        vm.apic.avic()?.physical.get(index as usize)
     }
 
     /// The vCPU whose descriptor is at `address`, and where in it that is.
     fn descriptor(&self, address: u64) -> Option<(&VcpuApicv, u64)> {
         let offset = address.checked_sub(DESCRIPTORS).filter(|_| address < PID_TABLES)?;
-        let vcpu = usize::try_from(offset / posted::DESCRIPTOR_BYTES).ok()?;
-        let apicv = self.0.vcpus.get(vcpu)?.apicv.as_ref()?;
+        let vcpu = VcpuId(u32::try_from(offset / posted::DESCRIPTOR_BYTES).ok()?);
+        let apicv = self.guests.vcpus.get(vcpu)?.virtualization.apicv()?;
         Some((apicv, offset % posted::DESCRIPTOR_BYTES))
     }
 
@@ -118,9 +138,12 @@ impl HostMemory<'_> {
     /// An entry of a PID-pointer table; what its pages have beyond is zero.
     fn pid_pointer(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(PID_TABLES)?;
-        let vm = self.0.vms.get(usize::try_from(offset / PHYSICAL_TABLE_BYTES).ok()?)?;
+        let vm = self
+            .guests
+            .vms
+            .get(VmId(u32::try_from(offset / PHYSICAL_TABLE_BYTES).ok()?))?;
         let index = offset % PHYSICAL_TABLE_BYTES / PidPointer::BYTES;
-        let pids = &vm.apicv.as_ref()?.pids;
+        let pids = &vm.apic.apicv()?.pids;
         Some(pids.get(index as usize).map_or(0, |pointer| pointer.0))
     }
 
@@ -129,7 +152,7 @@ impl HostMemory<'_> {
         const STATUS: u64 = IOMMU.register(iommu::STATUS);
         const HEAD: u64 = IOMMU.register(iommu::GA_LOG_HEAD);
         const TAIL: u64 = IOMMU.register(iommu::GA_LOG_TAIL);
-        let shared = &self.0.iommu;
+        let shared = &self.iommu;
         match address {
             STATUS => Some(&shared.status),
             HEAD => Some(&shared.head),

@@ -11,78 +11,14 @@
 
 use super::Scheduler;
 use super::eevdf::Eevdf;
-use super::entity::{EntityId, QueueId};
 use super::fault::Fault;
+use super::favor_config::YieldFavor;
 use super::hierarchy::Hierarchy;
+use super::ids::{EntityId, QueueId};
 use super::policy::Rules;
 use super::weight::scaled;
 use crate::boundary::TaskId;
-use crate::error::{ConfigError, in_range};
 use crate::step::Step;
-
-/// What a directed yield does to virtual times beside its marks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum YieldFavour {
-    /// Nothing: all kernels until now.
-    #[default]
-    None,
-    /// November 2025: the yielder is pushed back where it meets the target in the tree of groups, by a slice and a tenth more
-    /// than it is behind, at most six slices of two entities there and one of more than twelve. Each directed yield begins
-    /// the interval anew, so that a storm of them is pushed for once.
-    DeboosterV1,
-    /// December 2025: the same with an interval that passes, and with the threads beneath that place counted instead of the
-    /// entities.
-    DeboosterV2,
-    /// June 2026: target and ancestors that are not eligible are, afterwards, with lag to spare; the yielder loses the
-    /// protection of its slice, once in an interval.
-    LagCredit,
-}
-
-/// Parameters of [`YieldFavour`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FavourConfig {
-    /// What is done.
-    pub rule: YieldFavour,
-    /// Once in which time a pCPU pushes a yielder, or ends its protection. Nanoseconds.
-    pub interval_ns: u64,
-    /// Within which time a yield in the other direction pushes less. Nanoseconds.
-    pub reverse_ns: u64,
-    /// Lag credited for each entity queued, in per cent of a slice. How the posted margin grows is uncertain: only that it
-    /// does with the queue, that it lasts for several picks, and where it ends.
-    pub credit_pct: u64,
-}
-
-impl FavourConfig {
-    /// Nothing; with the parameters of the proposals for whoever chooses one.
-    pub const NONE: FavourConfig = FavourConfig {
-        rule: YieldFavour::None,
-        interval_ns: 6_000_000,
-        reverse_ns: 600_000,
-        credit_pct: 25,
-    };
-
-    /// Checks all ranges; `eevdf`: the scheduler is EEVDF.
-    pub(crate) fn check(&self, eevdf: bool) -> Result<(), ConfigError> {
-        const SECOND: i64 = 1_000_000_000;
-        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        in_range("yield favour interval", ns(self.interval_ns), 0, SECOND)?;
-        in_range("yield favour reverse", ns(self.reverse_ns), 0, SECOND)?;
-        in_range("yield credit per cent", ns(self.credit_pct), 1, 1_000)?;
-        if self.rule != YieldFavour::None && !eevdf {
-            return Err(ConfigError::FavourWithoutEevdf);
-        }
-        Ok(())
-    }
-}
-
-/// What the directed yields of a pCPU last did.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FavourRecord {
-    /// When the interval began.
-    begun: Option<u64>,
-    /// Who was pushed for whom, and when.
-    pair: Option<(TaskId, TaskId, u64)>,
-}
 
 /// By how many halves of a slice a yielder is pushed at most where `queued` are.
 fn most_halves(queued: u32) -> u64 {
@@ -97,27 +33,27 @@ fn most_halves(queued: u32) -> u64 {
 }
 
 impl Scheduler {
-    /// Favours `target`, which waits on `pcpu`, over the thread that runs there; whether virtual times were moved.
-    pub(super) fn favour(&mut self, pcpu: u32, target: TaskId) -> bool {
+    /// Favors `target`, which waits on `pcpu`, over the thread that runs there; whether virtual times were moved.
+    pub(super) fn favor(&mut self, pcpu: u32, target: TaskId) -> bool {
         let Rules::Eevdf(eevdf) = self.hierarchy.policy else {
             return false;
         };
         let Some(yielder) = self.rq(pcpu).curr else {
             return false;
         };
-        match self.favour.rule {
-            YieldFavour::None => false,
-            YieldFavour::DeboosterV1 | YieldFavour::DeboosterV2 => self.push_back(eevdf, yielder, target),
-            YieldFavour::LagCredit => {
+        match self.favor.rule {
+            YieldFavor::None => false,
+            YieldFavor::DeboosterV1 | YieldFavor::DeboosterV2 => self.push_back(eevdf, yielder, target),
+            YieldFavor::LagCredit => {
                 let entity = self.thread(target).entity;
-                eevdf.credit_path(&mut self.hierarchy, entity, self.favour.credit_pct)
+                eevdf.credit_path(&mut self.hierarchy, entity, self.favor.credit_pct)
             }
         }
     }
 
     /// After a credit: who yielded loses what protects it from being replaced.
     pub(super) fn insist(&mut self, pcpu: u32, step: &mut Step<'_>) {
-        if self.favour.rule != YieldFavour::LagCredit || !self.interval_over(pcpu) {
+        if self.favor.rule != YieldFavor::LagCredit || !self.interval_over(pcpu) {
             return;
         }
         let mut at = self.rq(pcpu).curr.map(|curr| self.thread(curr).entity);
@@ -130,10 +66,10 @@ impl Scheduler {
 
     /// Whether the interval of `pcpu` is over, which then begins anew.
     fn interval_over(&mut self, pcpu: u32) -> bool {
-        let (now, interval) = (self.now(), self.favour.interval_ns);
-        let unlimited = self.hierarchy.has(Fault::FavourUnlimited);
-        let restarts = self.favour.rule == YieldFavour::DeboosterV1;
-        let begun = &mut self.rq_mut(pcpu).favours.begun;
+        let (now, interval) = (self.now(), self.favor.interval_ns);
+        let unlimited = self.hierarchy.has(Fault::FavorUnlimited);
+        let restarts = self.favor.rule == YieldFavor::DeboosterV1;
+        let begun = &mut self.rq_mut(pcpu).favors.begun;
         let over = begun.is_none_or(|begun| now - begun > interval) || unlimited;
         if over || restarts {
             *begun = Some(now);
@@ -158,8 +94,8 @@ impl Scheduler {
         if self.is_reverse(pcpu, yielder, target) {
             push = push.min(gap.max(slice));
         }
-        let queued = match self.favour.rule {
-            YieldFavour::DeboosterV1 => self.hierarchy.queue(queue).nr,
+        let queued = match self.favor.rule {
+            YieldFavor::DeboosterV1 => self.hierarchy.queue(queue).nr,
             _ => self.hierarchy.queue(queue).runnable,
         };
         let push = push.clamp(slice, slice * most_halves(queued) / 2);
@@ -172,9 +108,9 @@ impl Scheduler {
 
     /// Whether `target` was lately pushed back for `yielder`; notes that it is now the other way round.
     fn is_reverse(&mut self, pcpu: u32, yielder: TaskId, target: TaskId) -> bool {
-        let (now, within) = (self.now(), self.favour.reverse_ns);
+        let (now, within) = (self.now(), self.favor.reverse_ns);
         let forgets = self.hierarchy.has(Fault::PairForgotten);
-        let last = self.rq_mut(pcpu).favours.pair.replace((yielder, target, now));
+        let last = self.rq_mut(pcpu).favors.pair.replace((yielder, target, now));
         let reverse = |(from, to, at): (TaskId, TaskId, u64)| (from, to) == (target, yielder) && now - at <= within;
         last.is_some_and(reverse) && !forgets
     }

@@ -4,18 +4,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::config::SchedConfig;
 use super::super::eevdf::Eevdf;
-use super::super::entity::EntityId;
 use super::super::fault::Fault;
-use super::super::favour::{FavourConfig, YieldFavour};
+use super::super::favor_config::{FavorConfig, YieldFavor};
+use super::super::ids::EntityId;
 use super::rig::{Habit, Rig};
 use super::*;
 
 const US: u64 = 1_000;
 
-fn config(rule: YieldFavour, change: impl FnOnce(&mut FavourConfig)) -> HostConfig {
+fn config(rule: YieldFavor, change: impl FnOnce(&mut FavorConfig)) -> HostConfig {
     let mut sched = SchedConfig::of(SchedulerKind::Eevdf612);
-    sched.favour.rule = rule;
-    change(&mut sched.favour);
+    sched.favor.rule = rule;
+    change(&mut sched.favor);
     HostConfig {
         hz: 1000,
         sched,
@@ -35,7 +35,7 @@ struct Yielded {
     /// Its target and the ancestors of that, and whether they were eligible before.
     path: Vec<(EntityId, bool)>,
     /// Virtual times were moved.
-    favoured: bool,
+    favored: bool,
     /// By how much the yielder was pushed where it meets the target.
     push: u64,
     /// By how much it was behind the target there.
@@ -70,7 +70,7 @@ fn yield_to(rig: &mut Rig, to: TaskId) -> Option<Yielded> {
         sched.resched(0, step);
         Some(Yielded {
             path,
-            favoured: after.favoured(),
+            favored: after.favored(),
             push: after.hierarchy.entity(at).vruntime.wrapping_sub(before),
             gap: gap.max(0) as u64,
             slice: weight::scaled(policy.slice, after.hierarchy.entity(at).weight),
@@ -130,7 +130,7 @@ fn check_credits(storm: &[(u64, Yielded)]) {
         }
         let any = yielded.path.iter().any(|(_, was_eligible)| !was_eligible);
         assert_eq!(
-            yielded.favoured, any,
+            yielded.favored, any,
             "a credit where none was due, or the other way round"
         );
     }
@@ -140,7 +140,7 @@ fn check_credits(storm: &[(u64, Yielded)]) {
 fn check_pushes(storm: &[(u64, Yielded)]) {
     for (_, yielded) in storm {
         let (push, slice) = (yielded.push, yielded.slice);
-        let range = if yielded.favoured { slice..=6 * slice } else { 0..=0 };
+        let range = if yielded.favored { slice..=6 * slice } else { 0..=0 };
         assert!(range.contains(&push), "pushed by {push}, {range:?} allowed");
     }
 }
@@ -164,22 +164,22 @@ proptest! {
     fn credited_lag_is_within_its_legal_bound_on_every_level(
         hogs in hogs(), rounds in rounds(), credit_pct in 1u64..300,
     ) {
-        let config = config(YieldFavour::LagCredit, |favour| favour.credit_pct = credit_pct);
+        let config = config(YieldFavor::LagCredit, |favor| favor.credit_pct = credit_pct);
         let storm = storm(&config, None, &hogs, &rounds);
         check_credits(&storm);
         check_interval(&storm, 6 * MS, |yielded| yielded.insisted);
-        prop_assert!(storm.iter().all(|(_, yielded)| yielded.push == 0 || yielded.favoured));
+        prop_assert!(storm.iter().all(|(_, yielded)| yielded.push == 0 || yielded.favored));
     }
 
     #[test]
     fn pushes_are_bounded_and_rare(
         hogs in hogs(), rounds in rounds(), interval in 0u64..8 * MS,
-        rule in prop_oneof![Just(YieldFavour::DeboosterV1), Just(YieldFavour::DeboosterV2)],
+        rule in prop_oneof![Just(YieldFavor::DeboosterV1), Just(YieldFavor::DeboosterV2)],
     ) {
-        let config = config(rule, |favour| favour.interval_ns = interval);
+        let config = config(rule, |favor| favor.interval_ns = interval);
         let storm = storm(&config, None, &hogs, &rounds);
         check_pushes(&storm);
-        check_interval(&storm, interval, |yielded| yielded.favoured);
+        check_interval(&storm, interval, |yielded| yielded.favored);
     }
 }
 
@@ -197,14 +197,14 @@ fn breaks(config: &HostConfig, fault: Option<Fault>, check: fn(&[(u64, Yielded)]
 
 #[test]
 fn planted_faults_break_the_bounds() {
-    let credit = config(YieldFavour::LagCredit, |favour| favour.credit_pct = 100);
-    let push = config(YieldFavour::DeboosterV2, |_| {});
+    let credit = config(YieldFavor::LagCredit, |favor| favor.credit_pct = 100);
+    let push = config(YieldFavor::DeboosterV2, |_| {});
     let insists = |storm: &[(u64, Yielded)]| check_interval(storm, 6 * MS, |yielded| yielded.insisted);
-    let pushes = |storm: &[(u64, Yielded)]| check_interval(storm, 6 * MS, |yielded| yielded.favoured);
+    let pushes = |storm: &[(u64, Yielded)]| check_interval(storm, 6 * MS, |yielded| yielded.favored);
     for (config, fault, check) in [
         (&credit, Fault::CreditUnbounded, check_credits as fn(&[(u64, Yielded)])),
-        (&credit, Fault::FavourUnlimited, insists),
-        (&push, Fault::FavourUnlimited, pushes),
+        (&credit, Fault::FavorUnlimited, insists),
+        (&push, Fault::FavorUnlimited, pushes),
     ] {
         assert!(!breaks(config, None, check));
         assert!(breaks(config, Some(fault), check), "{fault:?}");
@@ -213,7 +213,7 @@ fn planted_faults_break_the_bounds() {
 
 /// Two threads that yield to each other after `wait`, without an interval: pushes in slices, from the second on.
 fn ping_pong(wait: u64, fault: Option<Fault>) -> Vec<f64> {
-    let config = config(YieldFavour::DeboosterV2, |favour| favour.interval_ns = 0);
+    let config = config(YieldFavor::DeboosterV2, |favor| favor.interval_ns = 0);
     let rounds: Vec<(u64, usize)> = (0..40).map(|_| (wait, 0)).collect();
     let mut rig = Rig::with(&config, 1, 1).plant(fault);
     let tasks: Vec<TaskId> = (0..2).map(|_| rig.add(0, ROOT, None, Habit::HOG)).collect();
@@ -243,7 +243,7 @@ fn a_yield_back_within_the_window_pushes_less() {
 }
 
 /// Three hogs on one pCPU, of which two yield to each other every 100 µs: the share of the third.
-fn share_of_the_third(rule: YieldFavour, yields: YieldRule) -> f64 {
+fn share_of_the_third(rule: YieldFavor, yields: YieldRule) -> f64 {
     let mut config = config(rule, |_| {});
     config.sched.yields = yields;
     let mut rig = Rig::with(&config, 1, 1);
@@ -261,12 +261,12 @@ fn share_of_the_third(rule: YieldFavour, yields: YieldRule) -> f64 {
 #[test]
 fn whoever_shares_a_pcpu_with_a_pair_of_yielders_gets_its_part_unless_lag_is_credited() {
     for yields in [YieldRule::Whole, YieldRule::Forfeit] {
-        for rule in [YieldFavour::None, YieldFavour::DeboosterV1, YieldFavour::DeboosterV2] {
+        for rule in [YieldFavor::None, YieldFavor::DeboosterV1, YieldFavor::DeboosterV2] {
             let share = share_of_the_third(rule, yields);
             assert!(share > 0.33, "{rule:?}, {yields:?}: {share}");
         }
         // Each yield makes the other of the two eligible again, and an eligible buddy comes before everyone.
-        let share = share_of_the_third(YieldFavour::LagCredit, yields);
+        let share = share_of_the_third(YieldFavor::LagCredit, yields);
         assert!(share < 0.01, "the proposal starves nobody? {yields:?}: {share}");
     }
 }
@@ -277,17 +277,17 @@ fn a_storm_keeps_the_first_debooster_from_ever_pushing_again() {
     let rounds: Vec<(u64, usize)> = (0..1_000).map(|round| (500 * US, round)).collect();
     let pushes = |rule| {
         let storm = storm(&config(rule, |_| {}), None, &hogs, &rounds);
-        storm.iter().filter(|(_, yielded)| yielded.favoured).count()
+        storm.iter().filter(|(_, yielded)| yielded.favored).count()
     };
-    assert_eq!(pushes(YieldFavour::DeboosterV1), 1);
-    assert!(pushes(YieldFavour::DeboosterV2) > 50);
+    assert_eq!(pushes(YieldFavor::DeboosterV1), 1);
+    assert!(pushes(YieldFavor::DeboosterV2) > 50);
 }
 
 #[test]
 fn a_scheduler_without_deadlines_has_no_such_options() {
     for kind in [SchedulerKind::Cfs2637, SchedulerKind::Cfs33, SchedulerKind::Cfs412] {
         let mut sched = SchedConfig::of(kind);
-        sched.favour.rule = YieldFavour::LagCredit;
-        assert_eq!(sched.check(), Err(ConfigError::FavourWithoutEevdf), "{kind:?}");
+        sched.favor.rule = YieldFavor::LagCredit;
+        assert_eq!(sched.check(), Err(ConfigError::FavorWithoutEevdf), "{kind:?}");
     }
 }

@@ -1,0 +1,150 @@
+//! What a pCPU does next: switching threads, resuming a vCPU's thread, setting the timer, and the `Run` that ends a step.
+
+use alloc::vec::Vec;
+
+use crate::boundary::{Command, Cost, Nanos, PcpuId, Run, VcpuId, VcpuState};
+use crate::host::Host;
+use crate::step::Step;
+use crate::threads::ThreadKind;
+use crate::vcpu::Activity;
+use crate::vcpu::wing::Resume;
+
+impl Host {
+    /// Lets the scheduler pick a thread for the executing pCPU, and switches to it.
+    pub(crate) fn reschedule(&mut self, step: &mut Step<'_>) {
+        let pcpu = PcpuId(step.pcpu);
+        let prev = self.threads.sched.current(pcpu.0);
+        let next = self.threads.sched.schedule(pcpu.0, step);
+        if prev == next {
+            return;
+        }
+        match prev.map(|task| (task, self.threads.kind(task))) {
+            Some((_, ThreadKind::Vcpu(vcpu))) => self.vcpu_wing().put(vcpu, step),
+            Some((task, ThreadKind::Voluntary)) => self.threads.report_waiting(task, step),
+            _ => {}
+        }
+        // The kernel of a voluntary task counts the switch to it as its own time.
+        let kind = next.map(|task| self.threads.kind(task));
+        if kind != Some(ThreadKind::Voluntary) {
+            step.charge(Cost::ContextSwitch, 1);
+        }
+        if let Some(ThreadKind::Vcpu(vcpu)) = kind {
+            let mut wing = self.vcpu_wing();
+            wing.load(vcpu, step);
+            if wing.guests.vcpus[vcpu].ran {
+                wing.shrink_pause_window(vcpu, step);
+            }
+            self.guests.vcpus[vcpu].ran = true;
+        }
+        match (prev, next) {
+            (None, Some(_)) => self.pcpus.rows[pcpu].tick_at = Some(self.pcpus.next_tick(pcpu, step.now)),
+            (_, None) => self.pcpus.rows[pcpu].tick_at = None,
+            _ => {}
+        }
+    }
+
+    /// Ends a step: finds what the executing pCPU does now, sets its timer and appends its `Run`.
+    pub(crate) fn finish(&mut self, step: &mut Step<'_>) {
+        let run = loop {
+            let wants = self.threads.sched.need_resched(step.pcpu);
+            if wants && !self.polls(step.pcpu) && !self.threads.is_voluntary(step.pcpu) {
+                self.reschedule(step);
+            }
+            let Some(task) = self.threads.sched.current(step.pcpu) else {
+                break Run::Idle;
+            };
+            let ThreadKind::Vcpu(vcpu) = self.threads.kind(task) else {
+                break Run::Task(task);
+            };
+            match self.vcpu_wing().resume(vcpu, step) {
+                Resume::Run(run) => break run,
+                Resume::Sleep => self.reschedule(step),
+                Resume::Again => {}
+            }
+        };
+        let pcpu = PcpuId(step.pcpu);
+        self.pcpus.rows[pcpu].doing = Some(run);
+        self.note_throttling(step);
+        while let Some((timer, at)) = self.threads.sched.next_timer() {
+            self.threads.timers.arm(timer, pcpu.0, at);
+        }
+        self.program_timer(step);
+        step.out.push(Command::Run { pcpu, run });
+    }
+
+    /// Reports vCPUs whose waiting threads were throttled, or are no longer.
+    fn note_throttling(&mut self, step: &mut Step<'_>) {
+        while let Some(task) = self.threads.sched.next_throttle_change() {
+            let ThreadKind::Vcpu(vcpu) = self.threads.kind(task) else {
+                continue;
+            };
+            let throttled = self.threads.sched.is_throttled(task);
+            let at = self.guests.vcpu_mut(vcpu);
+            let waits = match at.state {
+                VcpuState::Preempted | VcpuState::Woken if throttled => VcpuState::Throttled,
+                VcpuState::Throttled if !throttled && at.preempted => VcpuState::Preempted,
+                VcpuState::Throttled if !throttled => VcpuState::Woken,
+                _ => continue,
+            };
+            at.set_state(waits, step);
+        }
+    }
+
+    /// Returns until when `pcpu` polls, or `None` if it does not.
+    pub(crate) fn poll_until(&self, pcpu: PcpuId) -> Option<u64> {
+        match self.pcpus.rows[pcpu].doing {
+            Some(Run::Poll(vcpu)) => self.poll_end_of(vcpu),
+            _ => None,
+        }
+    }
+
+    fn poll_end_of(&self, vcpu: VcpuId) -> Option<u64> {
+        match self.guests.vcpus[vcpu].activity {
+            Activity::Poll { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the thread on `pcpu` polls. The polling loop checks by itself whether it is to be rescheduled.
+    fn polls(&self, pcpu: u32) -> bool {
+        let current = self.threads.sched.current(pcpu).map(|task| self.threads.kind(task));
+        match current {
+            Some(ThreadKind::Vcpu(vcpu)) => self.poll_end_of(vcpu).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Sets the executing pCPU's hardware timer to the first time at which something is due.
+    fn program_timer(&mut self, step: &mut Step<'_>) {
+        let pcpu = PcpuId(step.pcpu);
+        let due = [
+            self.pcpus.rows[pcpu].tick_at,
+            self.poll_until(pcpu),
+            self.threads.timers.next(pcpu.0),
+        ];
+        let at = due.into_iter().flatten().min().map(|at| at.max(step.now));
+        if at == self.pcpus.rows[pcpu].programmed {
+            return;
+        }
+        self.pcpus.rows[pcpu].programmed = at;
+        step.charge(Cost::TimerProgram, 1);
+        step.out.push(Command::Timer {
+            pcpu,
+            at: at.map(Nanos),
+        });
+    }
+
+    /// Runs the polling loops to which this step has given a reason to end: they see it in memory.
+    pub(crate) fn end_polls(&mut self, now: Nanos, out: &mut Vec<Command>) {
+        while let Some(pcpu) = self
+            .guests
+            .poll_kicks
+            .pop()
+            .or_else(|| self.threads.sched.next_poll_end())
+        {
+            if self.poll_until(PcpuId(pcpu)).is_some() {
+                self.finish(&mut Step::new(now, PcpuId(pcpu), out));
+            }
+        }
+    }
+}

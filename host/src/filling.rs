@@ -1,0 +1,199 @@
+//! Filling a host before it starts: task groups, VMs and tasks.
+
+use alloc::vec::Vec;
+
+use crate::boundary::{GroupId, TaskId, VmId};
+use crate::config::{Quota, TaskConfig, VmConfig, VmGroup};
+use crate::error::{ConfigError, in_range};
+use crate::guests::Vm;
+use crate::host::Host;
+use crate::interrupts::VmApic;
+use crate::interrupts::ioapic::Ioapic;
+use crate::sched::{Mask, weight};
+use crate::threads::ThreadKind;
+use crate::vcpu::Vcpu;
+
+impl Host {
+    /// Adds a task group below `parent` (`None`: the root group), with `cpu.shares` of 2 to 262144.
+    ///
+    /// # Errors
+    /// Fails if the parent is unknown, the shares are out of range, or the host runs.
+    pub fn add_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
+        self.check_not_started()?;
+        let group = self.threads.sched.add_group(parent, shares)?;
+        self.threads.timers.add_group();
+        Ok(group)
+    }
+
+    /// Limits the CPU time of `group`, which has no quota yet.
+    ///
+    /// # Errors
+    /// Fails if the group is unknown or the root group, the quota is out of range, the scheduler has no bandwidth control, or
+    /// the host runs.
+    pub fn set_quota(&mut self, group: GroupId, quota: Quota) -> Result<(), ConfigError> {
+        self.check_not_started()?;
+        self.threads.sched.check_group(group)?;
+        self.check_quota(Some(quota))?;
+        if group == GroupId(0) || self.threads.sched.throttling(group, 0).is_some() {
+            return Err(ConfigError::UnknownGroup(group));
+        }
+        self.threads.sched.set_quota(group, quota.quota_ns, quota.period_ns);
+        Ok(())
+    }
+
+    fn check_quota(&self, quota: Option<Quota>) -> Result<(), ConfigError> {
+        const MS: i64 = 1_000_000;
+        let Some(quota) = quota else { return Ok(()) };
+        if !self.config.sched.has_bandwidth() {
+            return Err(ConfigError::NoBandwidth);
+        }
+        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        in_range("period_ns", ns(quota.period_ns), MS, 1_000 * MS)?;
+        let most = ns(quota.period_ns) * self.pcpus.rows.len() as i64;
+        in_range("quota_ns", ns(quota.quota_ns), MS, most)
+    }
+
+    /// Adds a VM of `vcpus` vCPUs.
+    ///
+    /// vCPU ids are dense in the order of creation. The APIC ID of a vCPU is its index in its VM. After [`Host::start`] all
+    /// vCPUs are runnable, or only vCPU 0 ([`VmConfig::waits_for_sipi`]), with interrupts masked and CPL 0. `affinity` gives
+    /// the pCPUs that each vCPU may run on; an empty or missing entry means all.
+    ///
+    /// # Errors
+    /// Fails with [`ConfigError`], and adds nothing.
+    pub fn add_vm(&mut self, vm: &VmConfig, vcpus: u32, affinity: &[Vec<u32>]) -> Result<VmId, ConfigError> {
+        self.check_not_started()?;
+        let masks = self.check_vm(vm, vcpus, affinity)?;
+        let first_group = self.threads.sched.groups();
+        let parent = vm.parent.unwrap_or(GroupId(0));
+        let (own, per_vcpu) = match vm.group {
+            VmGroup::Root => (None, false),
+            VmGroup::Own { shares } => (Some(shares), false),
+            VmGroup::OwnWithVcpuGroups { shares } => (Some(shares), true),
+        };
+        let group = match own {
+            None => parent,
+            Some(shares) => self.add_limited_group(parent, shares, vm.quota)?,
+        };
+        let id = self.guests.vms.next_id();
+        let first = self.guests.vcpus.len() as u32;
+        for (index, mask) in masks.into_iter().enumerate() {
+            let group = if per_vcpu {
+                self.add_limited_group(group, weight::NICE_0, vm.vcpu_quota)?
+            } else {
+                group
+            };
+            let vcpu = self.guests.vcpus.next_id();
+            let task = self.add_thread(ThreadKind::Vcpu(vcpu), vm.nice, group, mask);
+            let mut row = Vcpu::new(vcpu, id, index as u32, task);
+            if vm.waits_for_sipi && index > 0 {
+                row.await_init();
+            }
+            self.guests.vcpus.push(row);
+        }
+        self.guests.vms.push(Vm {
+            inhibits: vm.apic_inhibits,
+            apic: VmApic::Emulated,
+            config: *vm,
+            first,
+            vcpus,
+            groups: (first_group..self.threads.sched.groups()).map(GroupId).collect(),
+            last_boosted: 0,
+            ioapic: Ioapic::new(),
+            doorbells: Vec::new(),
+            renamed: 0,
+            x2apic: 0,
+        });
+        self.interrupts().init_vm(id);
+        Ok(id)
+    }
+
+    /// Checks all parameters of a VM, so that adding it cannot fail half-way. Returns the affinity of each vCPU.
+    fn check_vm(&self, vm: &VmConfig, vcpus: u32, affinity: &[Vec<u32>]) -> Result<Vec<Option<Mask>>, ConfigError> {
+        in_range("vcpus", i64::from(vcpus), 1, 1 << 16)?;
+        in_range("nice", i64::from(vm.nice), -20, 19)?;
+        let cap = vm.halt_poll_cap_ns.unwrap_or(0) as i64;
+        in_range("halt_poll_cap_ns", cap, 0, 1_000_000_000)?;
+        if affinity.len() > vcpus as usize {
+            return Err(ConfigError::AffinityWithoutVcpu {
+                found: affinity.len(),
+                vcpus,
+            });
+        }
+        let list = |index: usize| affinity.get(index).map_or(&[][..], Vec::as_slice);
+        let masks: Result<_, _> = (0..vcpus as usize).map(|index| self.mask(list(index))).collect();
+        let masks = masks?;
+        let parent = vm.parent.unwrap_or(GroupId(0));
+        self.threads.sched.check_group(parent)?;
+        self.check_quota(vm.quota)?;
+        self.check_quota(vm.vcpu_quota)?;
+        if matches!(vm.group, VmGroup::OwnWithVcpuGroups { .. }) {
+            self.threads.sched.check_depth(parent, 2)?;
+        }
+        Ok(masks)
+    }
+
+    fn add_limited_group(
+        &mut self,
+        parent: GroupId,
+        shares: u64,
+        quota: Option<Quota>,
+    ) -> Result<GroupId, ConfigError> {
+        let group = self.add_group(Some(parent), shares)?;
+        if let Some(quota) = quota {
+            self.set_quota(group, quota)?;
+        }
+        Ok(group)
+    }
+
+    /// Adds a host task that is not a vCPU. It is runnable after [`Host::start`], unless it is dormant.
+    ///
+    /// # Errors
+    /// Fails with [`ConfigError`], and adds nothing.
+    pub fn add_task(&mut self, task: &TaskConfig) -> Result<TaskId, ConfigError> {
+        self.check_not_started()?;
+        in_range("nice", i64::from(task.nice), -20, 19)?;
+        let mask = self.mask(&task.affinity)?;
+        let group = task.group.unwrap_or(GroupId(0));
+        self.threads.sched.check_group(group)?;
+        let kind = if task.voluntary {
+            ThreadKind::Voluntary
+        } else {
+            ThreadKind::Plain
+        };
+        let id = self.add_thread(kind, task.nice, group, mask);
+        self.threads.sched.set_voluntary(id, task.voluntary);
+        self.threads.records[id].dormant = task.dormant;
+        Ok(id)
+    }
+
+    /// Makes [`Host::start`] start `task`, which was added dormant.
+    ///
+    /// # Errors
+    /// Fails if the host runs. There, another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn activate_task(&mut self, task: TaskId) -> Result<(), ConfigError> {
+        self.check_not_started()?;
+        self.threads.records[task].dormant = false;
+        Ok(())
+    }
+
+    fn add_thread(&mut self, kind: ThreadKind, nice: i8, group: GroupId, affinity: Option<Mask>) -> TaskId {
+        self.threads.push(kind);
+        self.threads.sched.add_thread(weight::of_nice(nice), group, affinity)
+    }
+
+    /// Returns an affinity list as a set, or `None` if it allows all pCPUs.
+    pub(crate) fn mask(&self, affinity: &[u32]) -> Result<Option<Mask>, ConfigError> {
+        let pcpus = self.pcpus.rows.len() as u32;
+        if let Some(&found) = affinity.iter().find(|&&pcpu| pcpu >= pcpus) {
+            return Err(ConfigError::UnknownPcpu { found, pcpus });
+        }
+        let mut mask = Mask::new(pcpus as usize);
+        affinity.iter().for_each(|&pcpu| mask.set(pcpu, true));
+        let all = affinity.is_empty() || mask.count() == pcpus;
+        Ok((!all).then_some(mask))
+    }
+}

@@ -1,0 +1,97 @@
+//! The tables of VMs and vCPUs, and what concerns only them: lookup, wakeups and the records in guest memory.
+
+use alloc::vec::Vec;
+
+use crate::boundary::{GroupId, TaskId, VcpuId, VmId};
+use crate::config::VmConfig;
+use crate::ids::IdVec;
+use crate::interrupts::ioapic::Ioapic;
+use crate::interrupts::lapic::Lapic;
+use crate::interrupts::{Inhibits, VmApic};
+use crate::vcpu::Vcpu;
+
+/// A virtual machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Vm {
+    pub(crate) config: VmConfig,
+    /// The number of its first vCPU; the others follow.
+    pub(crate) first: u32,
+    pub(crate) vcpus: u32,
+    /// The task groups that were made for it.
+    pub(crate) groups: Vec<GroupId>,
+    /// Index of the vCPU that last received a directed yield.
+    pub(crate) last_boosted: u32,
+    pub(crate) ioapic: Ioapic,
+    /// Why hardware does not virtualize its LAPICs, whichever hardware the host uses.
+    pub(crate) inhibits: Inhibits,
+    /// What virtualizes its LAPICs, with the tables that hardware reads.
+    pub(crate) apic: VmApic,
+    /// Ports of device doorbells, and the thread that a write to each wakes.
+    pub(crate) doorbells: Vec<(u16, TaskId)>,
+    /// How many of its vCPUs have an APIC ID that the guest changed.
+    pub(crate) renamed: u32,
+    /// How many of its vCPUs have their LAPIC in x2APIC mode.
+    pub(crate) x2apic: u32,
+}
+
+/// All VMs and vCPUs of the host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guests {
+    pub(crate) vms: IdVec<VmId, Vm>,
+    pub(crate) vcpus: IdVec<VcpuId, Vcpu>,
+    /// pCPUs that poll for a vCPU to which a wakeup was sent. They are examined before the step ends.
+    pub(crate) poll_kicks: Vec<u32>,
+}
+
+impl Guests {
+    pub(crate) fn vcpu_mut(&mut self, vcpu: VcpuId) -> &mut Vcpu {
+        &mut self.vcpus[vcpu]
+    }
+
+    /// Returns the vCPU with index `index` of `vm`.
+    pub(crate) fn vcpu_of(&self, vm: VmId, index: u32) -> &Vcpu {
+        &self.vcpus[self.vcpu_id(vm, index)]
+    }
+
+    /// Returns the id of the vCPU with index `index` of `vm`.
+    pub(crate) fn vcpu_id(&self, vm: VmId, index: u32) -> VcpuId {
+        VcpuId(self.vms[vm].first + index)
+    }
+
+    /// Returns the vCPUs of `vm` in the order of their indexes.
+    pub(crate) fn vcpus_of(&self, vm: VmId) -> impl Iterator<Item = VcpuId> + use<> {
+        let vm = &self.vms[vm];
+        (vm.first..vm.first + vm.vcpus).map(VcpuId)
+    }
+
+    /// Returns the VM of `vcpu`.
+    pub(crate) fn vm_of(&self, vcpu: VcpuId) -> &Vm {
+        &self.vms[self.vcpus[vcpu].vm]
+    }
+
+    /// Applies `change` to the LAPIC of `vcpu`, and keeps the VM's counts of changed IDs and x2APIC modes in line with it.
+    pub(crate) fn change_apic<R>(&mut self, vcpu: VcpuId, change: impl FnOnce(&mut Lapic) -> R) -> R {
+        let at = &mut self.vcpus[vcpu];
+        let identity = |apic: &Lapic| (u32::from(apic.is_renamed()), u32::from(apic.is_x2apic()));
+        let before = identity(&at.apic);
+        let result = change(&mut at.apic);
+        let (after, vm) = (identity(&at.apic), at.vm);
+        let vm = &mut self.vms[vm];
+        vm.renamed = vm.renamed - before.0 + after.0;
+        vm.x2apic = vm.x2apic - before.1 + after.1;
+        result
+    }
+
+    /// Asks `vcpu` to evaluate its pending interrupts before its next entry.
+    pub(crate) fn request_event(&mut self, vcpu: VcpuId) {
+        let at = &mut self.vcpus[vcpu];
+        at.requests.event = true;
+        at.counters.req_event += 1;
+    }
+
+    /// Returns whether the guest of `vcpu` has memory at all `bytes` bytes from `address` on.
+    pub(crate) fn has_memory(&self, vcpu: VcpuId, address: u64, bytes: u64) -> bool {
+        let memory = self.vm_of(vcpu).config.memory_bytes;
+        address.checked_add(bytes).is_some_and(|end| end <= memory)
+    }
+}

@@ -1,0 +1,74 @@
+//! What APICv keeps for a VM and for a vCPU: the PID-pointer table, the control structure and the descriptor.
+
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use holdfast_abi::Vmcs;
+use holdfast_abi::posted::{Control, PidPointer};
+use holdfast_abi::vmcs::InterruptStatus;
+
+/// APIC virtualization of a VM: the PID-pointer table.
+#[derive(Clone, Debug)]
+pub(crate) struct VmApicv {
+    /// An entry for each vCPU.
+    pub(crate) pids: Vec<PidPointer>,
+}
+
+/// APIC virtualization of a vCPU.
+#[derive(Debug)]
+pub(crate) struct VcpuApicv {
+    /// The fields of its control structure that concern interrupts. Hardware changes the interrupt status in guest mode.
+    pub(super) vmcs: Cell<Vmcs>,
+    /// The descriptor's posted vectors.
+    pub(crate) pir: [AtomicU32; 8],
+    /// The descriptor's control word.
+    pub(crate) control: AtomicU64,
+    /// `apicv_active`.
+    pub(super) active: bool,
+    /// The pCPU on whose list of sleepers it is.
+    pub(super) listed: Option<u32>,
+}
+
+impl VcpuApicv {
+    /// Whether it is on.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Whether something is posted that nobody has looked at.
+    pub(crate) fn is_posted(&self) -> bool {
+        Control(self.control.load(Acquire)).is_on()
+    }
+}
+
+/// A copy has a descriptor of its own.
+impl Clone for VcpuApicv {
+    fn clone(&self) -> VcpuApicv {
+        let copy = VcpuApicv {
+            vmcs: self.vmcs.clone(),
+            pir: Default::default(),
+            control: AtomicU64::new(self.control.load(Acquire)),
+            active: self.active,
+            listed: self.listed,
+        };
+        for (to, from) in copy.pir.iter().zip(&self.pir) {
+            to.store(from.load(Acquire), Release);
+        }
+        copy
+    }
+}
+
+impl VcpuApicv {
+    /// Returns the control structure.
+    pub(crate) fn vmcs(&self) -> Vmcs {
+        self.vmcs.get()
+    }
+
+    /// Changes the guest interrupt status, as hardware does in guest mode.
+    pub(crate) fn set_status(&self, status: InterruptStatus) {
+        let before = self.vmcs.get();
+        self.vmcs.set(Vmcs { status, ..before });
+    }
+}

@@ -1,0 +1,72 @@
+//! AVIC's tables and control blocks when a VM is added (`avic_vm_init`, `avic_init_vcpu`).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::sync::atomic::Ordering::Release;
+
+use holdfast_abi::avic::{PHYSICAL_MAX, PhysicalEntry, X2_PHYSICAL_MAX};
+use holdfast_abi::{Vmcb, vmcb};
+
+use super::handshake::Tables;
+use super::state::{VcpuAvic, VmAvic};
+use crate::boundary::{VcpuId, VmId};
+use crate::interrupts::memory::{self, HostMemory};
+use crate::interrupts::{Inhibit, InterruptWing, VcpuApic, VmApic};
+
+impl InterruptWing<'_> {
+    /// Gives `vm`, which has just been added, AVIC if the host uses it (`avic_vm_init`, `avic_init_vcpu`).
+    pub(crate) fn avic_init_vm(&mut self, vm: VmId) {
+        let config = self.config.avic;
+        let this = &mut self.guests.vms[vm];
+        let vcpus = this.vcpus;
+        this.inhibits.set(Inhibit::Disabled, !this.config.avic);
+        let max = if config.uses_x2avic() {
+            X2_PHYSICAL_MAX
+        } else {
+            PHYSICAL_MAX
+        };
+        this.inhibits.set(Inhibit::PhysicalIdTooBig, vcpus - 1 > max);
+        this.apic = VmApic::Avic(VmAvic::new(vm.0 + 1, vcpus));
+        let ids: Vec<VcpuId> = self.guests.vcpus_of(vm).collect();
+        for vcpu in ids {
+            self.avic_init_vcpu(vm, vcpu, (vcpus - 1).min(max));
+        }
+    }
+
+    fn avic_init_vcpu(&mut self, vm: VmId, vcpu: VcpuId, max_index: u32) {
+        let mut control = Vmcb::new();
+        control.write64(vmcb::AVIC_BACKING_PAGE, memory::page_address(vcpu));
+        control.write64(vmcb::AVIC_LOGICAL_TABLE, memory::logical_table_address(vm));
+        let physical = memory::physical_table_address(vm) | u64::from(max_index);
+        control.write64(vmcb::AVIC_PHYSICAL_TABLE, physical);
+        control.write64(vmcb::AVIC_APIC_BAR, holdfast_abi::msr::APIC_BASE_ADDRESS);
+        let at = self.guests.vcpu_mut(vcpu);
+        at.virtualization = VcpuApic::Avic(Box::new(VcpuAvic {
+            vmcb: control,
+            active: Cell::new(false),
+            blocking: false,
+            nested: false,
+        }));
+        at.requests.apic_update = true;
+        let index = at.index;
+        if let Some(avic) = self.guests.vms[vm].apic.avic()
+            && index <= max_index
+        {
+            let entry = PhysicalEntry::new(memory::page_address(vcpu));
+            avic.physical[index as usize].store(entry.0, Release);
+        }
+    }
+
+    /// Backing page and table entry of `vcpu`.
+    pub(crate) fn avic_tables<'h>(&self, memory: &'h HostMemory<'h>, vcpu: VcpuId) -> Tables<'h, HostMemory<'h>> {
+        let at = &self.guests.vcpus[vcpu];
+        Tables {
+            memory,
+            page: memory::page_address(vcpu),
+            entry: memory::physical_table_address(at.vm) + u64::from(at.index) * PhysicalEntry::BYTES,
+            ipiv: self.config.avic.ipiv(),
+            faults: self.config.avic.faults,
+        }
+    }
+}

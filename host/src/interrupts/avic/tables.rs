@@ -1,0 +1,92 @@
+//! AVIC's logical APIC ID table, and switching AVIC of a vCPU on or off.
+
+use core::sync::atomic::Ordering::Release;
+
+use holdfast_abi::avic::{LOGICAL_ENTRIES, LogicalEntry, logical_index};
+use holdfast_abi::{lapic as reg, vmcb};
+
+use super::handshake;
+use super::seen::Seen;
+use crate::boundary::{VcpuId, VmId};
+use crate::interrupts::InterruptWing;
+use crate::interrupts::lapic::ApicRegisters;
+
+impl InterruptWing<'_> {
+    /// Writes the logical table anew. Whether two LAPICs would have the same entry, or one several, or their models differ:
+    /// then an entry means another destination for one sender than for the next.
+    pub(in crate::interrupts) fn rebuild_logical_table(&self, vm: VmId) -> bool {
+        let this = &self.guests.vms[vm];
+        let Some(avic) = this.apic.avic() else { return false };
+        let mut entries = [LogicalEntry::default(); LOGICAL_ENTRIES as usize];
+        let mut aliased = false;
+        let (mut model, any_x2apic) = (None, this.x2apic > 0);
+        for index in 0..this.vcpus {
+            let apic = &self.guests.vcpus[VcpuId(this.first + index)].apic;
+            let page = apic.registers();
+            let ldr = page.load(reg::LDR) >> 24;
+            if apic.is_x2apic() || ldr == 0 {
+                continue;
+            }
+            let flat = page.load(reg::DFR) == reg::DFR_FLAT;
+            aliased |= any_x2apic || *model.get_or_insert(flat) != flat;
+            match logical_index(ldr, flat) {
+                Some(entry) if !entries[entry as usize].is_valid() && index <= 0xff => {
+                    entries[entry as usize] = LogicalEntry::new(index);
+                }
+                _ => aliased = true,
+            }
+        }
+        for (word, entry) in avic.logical.iter().zip(entries) {
+            word.store(entry.0, Release);
+        }
+        aliased
+    }
+
+    /// Switches AVIC of `vcpu`, outside guest mode on `pcpu`, to what it shall be (`kvm_vcpu_avic_update`).
+    pub(crate) fn avic_update(&mut self, vcpu: VcpuId, pcpu: u32) {
+        let (wanted, is) = (self.wants_hardware(vcpu), self.is_virtualized(vcpu));
+        let x2apic = self.config.avic.uses_x2avic() && self.guests.vcpu_mut(vcpu).apic.is_x2apic();
+        if let Some(avic) = self.guests.vcpu_mut(vcpu).virtualization.avic_mut() {
+            let clear = vmcb::AVIC_ENABLE | vmcb::X2APIC_MODE | vmcb::V_IRQ | vmcb::V_INTR_PRIORITY | vmcb::V_IGN_TPR;
+            let set = match (wanted, x2apic) {
+                (true, true) => vmcb::AVIC_ENABLE | vmcb::X2APIC_MODE,
+                (true, false) => vmcb::AVIC_ENABLE,
+                (false, _) => 0,
+            };
+            let control = avic.vmcb.read32(vmcb::INT_CTL) & !clear | set;
+            avic.vmcb.write32(vmcb::INT_CTL, control | vmcb::V_INTR_MASKING);
+            // CR8 is the hardware's while AVIC is on.
+            let intercepts = avic.vmcb.read32(vmcb::INTERCEPT_CR) & !vmcb::INTERCEPT_CR8_WRITE;
+            avic.vmcb.write32(vmcb::INTERCEPT_CR, intercepts);
+            let clean = avic.vmcb.read32(vmcb::CLEAN) & !vmcb::CLEAN_AVIC;
+            avic.vmcb.write32(vmcb::CLEAN, clean);
+        }
+        if wanted == is {
+            return;
+        }
+        if wanted {
+            // IDs may have changed while nobody kept the tables.
+            let vm = self.guests.vcpu_mut(vcpu).vm;
+            if !self.config.avic.faults.restored_without_tables {
+                self.rebuild_logical_table(vm);
+            }
+            self.guests.vcpu_mut(vcpu).window = false;
+        }
+        if wanted {
+            self.iommu_activate(vcpu, pcpu);
+        } else {
+            self.iommu_deactivate(vcpu);
+        }
+        let memory = self.memory();
+        let (tables, seen) = (self.avic_tables(&memory, vcpu), Seen(&self.guests.vcpus[vcpu]));
+        if wanted {
+            handshake::activate(&tables, &seen, pcpu);
+        } else {
+            handshake::deactivate(&tables, &seen);
+        }
+        self.guests.vcpu_mut(vcpu).apic.expect_requests();
+        if !wanted {
+            self.guests.request_event(vcpu);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Exits for interrupt controllers: emulated accesses, and what the hardware of either vendor leaves to software.
+
+use super::InterruptWing;
+use crate::boundary::{Exit, VcpuId};
+use crate::step::Step;
+
+impl InterruptWing<'_> {
+    /// Handles `exit` of `vcpu`, which accessed an interrupt controller, an address without memory, or a port.
+    ///
+    /// # Panics
+    /// If another wing handles exits of this kind.
+    pub(crate) fn exit(&mut self, vcpu: VcpuId, exit: Exit, step: &mut Step<'_>) {
+        match exit {
+            Exit::ApicWrite { offset, value } => self.apic_write(vcpu, offset, value, step),
+            Exit::ApicRead { offset } => self.apic_read(vcpu, offset, step),
+            Exit::MmioWrite { address, value, bytes } => self.mmio_write(vcpu, address, value, bytes, step),
+            Exit::MmioRead { address, bytes } => self.mmio_read(vcpu, address, bytes, step),
+            Exit::Nested { runs } => self.set_nested(vcpu, runs, step),
+            Exit::AvicIncompleteIpi(exit) => self.avic_incomplete_ipi(vcpu, exit, step),
+            Exit::AvicNoAccel { exit, offset, value } => self.avic_unaccelerated(vcpu, exit, offset, value, step),
+            Exit::ApicvWrite { offset, value } => self.apicv_write(vcpu, offset, value, step),
+            Exit::ApicvEoi { vector } => self.apicv_eoi(vcpu, vector, step),
+            Exit::PortWrite { port, .. } => self.port_write(vcpu, port, step),
+            other => unreachable!("no exit of an interrupt controller: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a LAPIC access asks for is carried out, and the LAPIC timer runs on a timer of the host.
+
+use super::{Action, Message};
+use crate::boundary::{Cost, VcpuId, VmId};
+use crate::interrupts::InterruptWing;
+use crate::step::Step;
+use crate::timers::Timer;
+use crate::vcpu::Mode;
+
+impl InterruptWing<'_> {
+    /// A device signals `data` at `address`.
+    pub(crate) fn msi(&mut self, vm: VmId, address: u64, data: u32, step: &mut Step<'_>) {
+        let extended = self.guests.vms[vm].config.msi_ext_dest_id;
+        if let Some(message) = Message::of_msi(address, data, extended) {
+            self.deliver(vm, &message, step);
+        }
+    }
+
+    /// Carries out what a LAPIC access of `vcpu` asked for.
+    pub(crate) fn act(&mut self, vcpu: VcpuId, action: Action, step: &mut Step<'_>) {
+        match action {
+            Action::None => {}
+            Action::Event => self.guests.request_event(vcpu),
+            Action::Ended { vector, level } => {
+                self.guests.note_eoi(vcpu, vector);
+                self.guests.vcpu_mut(vcpu).counters.eoi += 1;
+                self.guests.request_event(vcpu);
+                if level {
+                    let vm = self.guests.vcpu_mut(vcpu).vm;
+                    self.lapic_eoi(vm, vcpu, vector, step);
+                }
+            }
+            Action::Send(message) => {
+                let at = self.guests.vcpu_mut(vcpu);
+                at.counters.ipis_sent += 1;
+                let vm = at.vm;
+                if self.config.pause.filters.ipi_aware
+                    && let Some(only) = self.only_recipient(vm, &message)
+                {
+                    let receiver = self.guests.vcpu_id(vm, only);
+                    self.guests.note_ipi(vcpu, receiver, message.vector, step.now);
+                }
+                self.deliver(vm, &message, step);
+            }
+            Action::Timer => self.arm_apic_timer(vcpu, step.pcpu),
+        }
+    }
+
+    /// Brings the host timer of `vcpu` in line with its LAPIC's, on `pcpu`.
+    pub(crate) fn arm_apic_timer(&mut self, vcpu: VcpuId, pcpu: u32) {
+        let at = self.guests.vcpu_mut(vcpu);
+        let (task, deadline) = (at.timer, at.apic.timer.deadline);
+        match deadline {
+            Some(deadline) => self.threads.timers.arm(Timer::Lapic(task), pcpu, deadline),
+            None => self.threads.timers.cancel(Timer::Lapic(task)),
+        }
+    }
+
+    /// The LAPIC timer of `vcpu` has expired, on the executing pCPU.
+    pub(crate) fn apic_timer_expired(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let at = self.guests.vcpu_mut(vcpu);
+        let elsewhere = at.mode.get() == Mode::InGuest && at.cpu != Some(step.pcpu);
+        assert!(!elsewhere, "the timer of vcpu {} expires where it does not run", vcpu.0);
+        at.counters.apic_timer += 1;
+        let accepted = match at.apic.timer_expired(step.now) {
+            Some(vector) if vector >= holdfast_abi::lapic::FIRST_LEGAL_VECTOR => {
+                let enabled = at.apic.is_enabled();
+                self.trace_accepted(vcpu, vector, step);
+                if enabled && self.deliver_by_hardware(vcpu, vector, false, step) {
+                    step.charge(Cost::ApicDeliver, 1);
+                    self.arm_apic_timer(vcpu, step.pcpu);
+                    return;
+                }
+                self.guests.vcpu_mut(vcpu).apic.accept(vector, false)
+            }
+            Some(_) => {
+                at.apic.receive_error();
+                true
+            }
+            None => false,
+        };
+        self.arm_apic_timer(vcpu, step.pcpu);
+        if accepted {
+            step.charge(Cost::ApicDeliver, 1);
+            self.guests.request_event(vcpu);
+            self.kick(vcpu, step);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What virtualizes a LAPIC: software, or the hardware of one of the two vendors.
+
+use alloc::boxed::Box;
+
+use super::apicv::{VcpuApicv, VmApicv};
+use super::avic::{VcpuAvic, VmAvic};
+
+/// What virtualizes the LAPICs of a VM, with the tables that hardware reads.
+#[derive(Clone, Debug)]
+pub(crate) enum VmApic {
+    /// Software alone.
+    Emulated,
+    /// AMD's AVIC.
+    Avic(VmAvic),
+    /// Intel's APICv with posted interrupts.
+    Apicv(VmApicv),
+}
+
+impl VmApic {
+    /// Returns whether the host uses hardware for the VM. Inhibit reasons may still keep it off.
+    pub(crate) fn is_hardware(&self) -> bool {
+        !matches!(self, VmApic::Emulated)
+    }
+
+    pub(super) fn avic(&self) -> Option<&VmAvic> {
+        match self {
+            VmApic::Avic(avic) => Some(avic),
+            VmApic::Emulated | VmApic::Apicv(_) => None,
+        }
+    }
+
+    pub(super) fn apicv(&self) -> Option<&VmApicv> {
+        match self {
+            VmApic::Apicv(apicv) => Some(apicv),
+            VmApic::Emulated | VmApic::Avic(_) => None,
+        }
+    }
+}
+
+/// What virtualizes the LAPIC of a vCPU, with the control structure that hardware reads.
+#[derive(Clone, Debug)]
+pub(crate) enum VcpuApic {
+    /// Software alone.
+    Emulated,
+    /// AMD's AVIC.
+    Avic(Box<VcpuAvic>),
+    /// Intel's APICv with posted interrupts.
+    Apicv(Box<VcpuApicv>),
+}
+
+impl VcpuApic {
+    /// Returns whether hardware may set IRR without software.
+    pub(crate) fn is_hardware(&self) -> bool {
+        !matches!(self, VcpuApic::Emulated)
+    }
+
+    /// Returns whether hardware virtualizes the LAPIC at present.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        match self {
+            VcpuApic::Emulated => false,
+            VcpuApic::Avic(avic) => avic.is_active(),
+            VcpuApic::Apicv(apicv) => apicv.is_active(),
+        }
+    }
+
+    /// Returns whether hardware kept CR8 and the task priority in line in the guest mode that has just ended.
+    pub(crate) fn keeps_cr8(&self) -> bool {
+        match self {
+            VcpuApic::Emulated => false,
+            VcpuApic::Avic(avic) => avic.vmcb.has_avic(),
+            VcpuApic::Apicv(apicv) => apicv.is_active(),
+        }
+    }
+
+    /// Returns whether an interrupt is posted that has not reached IRR.
+    pub(crate) fn is_posted(&self) -> bool {
+        matches!(self, VcpuApic::Apicv(apicv) if apicv.is_posted())
+    }
+
+    #[inline]
+    pub(super) fn avic(&self) -> Option<&VcpuAvic> {
+        match self {
+            VcpuApic::Avic(avic) => Some(avic),
+            VcpuApic::Emulated | VcpuApic::Apicv(_) => None,
+        }
+    }
+
+    pub(super) fn avic_mut(&mut self) -> Option<&mut VcpuAvic> {
+        match self {
+            VcpuApic::Avic(avic) => Some(avic),
+            VcpuApic::Emulated | VcpuApic::Apicv(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn apicv(&self) -> Option<&VcpuApicv> {
+        match self {
+            VcpuApic::Apicv(apicv) => Some(apicv),
+            VcpuApic::Emulated | VcpuApic::Avic(_) => None,
+        }
+    }
+
+    pub(super) fn apicv_mut(&mut self) -> Option<&mut VcpuApicv> {
+        match self {
+            VcpuApic::Apicv(apicv) => Some(apicv),
+            VcpuApic::Emulated | VcpuApic::Avic(_) => None,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! When hardware virtualizes the LAPICs of a VM or a vCPU, and what asks for a switch
+//! (docs/spec/interrupts.md, "AVIC activation").
+//!
+//! The set of inhibit reasons belongs to the VM. A change between empty and not empty requests an update of all its vCPUs,
+//! and each switches itself before its next entry. KVM's requester waits until all have left guest mode. A step cannot wait,
+//! and the handshakes do not need it.
+
+use super::{Inhibit, Inhibits, InterruptWing, VmApic};
+use crate::boundary::{VcpuId, VmId};
+use crate::step::Step;
+
+impl InterruptWing<'_> {
+    /// Whether the host uses hardware that virtualises the LAPICs of `vm`.
+    pub(crate) fn virtualizes(&self, vm: VmId) -> bool {
+        let this = &self.guests.vms[vm];
+        this.apic.is_hardware()
+    }
+
+    /// Why the LAPICs of `vm` are not virtualised by the hardware that the host uses.
+    fn inhibits(&self, vm: VmId) -> Inhibits {
+        let this = &self.guests.vms[vm];
+        match this.apic {
+            VmApic::Avic(_) => this.inhibits,
+            VmApic::Apicv(_) | VmApic::Emulated => this.inhibits.of_apicv(),
+        }
+    }
+
+    /// Adds `reason` to what inhibits hardware in `vm`, or takes it out.
+    pub(crate) fn set_inhibit(&mut self, vm: VmId, reason: Inhibit, inhibited: bool, step: &mut Step<'_>) {
+        let was_on = self.inhibits(vm).is_empty();
+        let all = &mut self.guests.vms[vm].inhibits;
+        let before = *all;
+        all.set(reason, inhibited);
+        if *all == before || !self.virtualizes(vm) {
+            return;
+        }
+        let first = self.guests.vms[vm].first;
+        self.guests.vcpu_mut(VcpuId(first)).counters.apicv_inhibit_changed += 1;
+        if was_on == self.inhibits(vm).is_empty() {
+            return;
+        }
+        for index in 0..self.guests.vms[vm].vcpus {
+            self.request_update(VcpuId(first + index), step);
+        }
+    }
+
+    /// `vcpu` begins or ends to run a guest of its own.
+    pub(crate) fn set_nested(&mut self, vcpu: VcpuId, nested: bool, step: &mut Step<'_>) {
+        if let Some(avic) = self.guests.vcpu_mut(vcpu).virtualization.avic_mut() {
+            avic.nested = nested;
+            self.request_update(vcpu, step);
+        }
+    }
+
+    /// `KVM_REQ_APICV_UPDATE`: no wake-up, since who sleeps will look.
+    fn request_update(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        self.guests.vcpu_mut(vcpu).requests.apic_update = true;
+        if self.claim_exit(vcpu)
+            && let Some(cpu) = self.guests.vcpu_mut(vcpu).cpu
+        {
+            step.ipi(cpu);
+        }
+    }
+
+    /// Whether hardware shall virtualise the LAPIC of `vcpu`.
+    pub(crate) fn wants_hardware(&self, vcpu: VcpuId) -> bool {
+        let at = &self.guests.vcpus[vcpu];
+        let nested = at.virtualization.avic().is_some_and(|avic| avic.nested);
+        self.virtualizes(at.vm) && self.inhibits(at.vm).is_empty() && !nested && at.apic.hardware_enabled()
+    }
+
+    /// Returns whether the vCPUs of `vm` can be in x2APIC mode. They cannot while AVIC without x2AVIC virtualizes LAPICs.
+    pub(crate) fn offers_x2apic(&self, vm: VmId) -> bool {
+        self.guests.vms[vm].apic.avic().is_none() || self.config.avic.uses_x2avic()
+    }
+}

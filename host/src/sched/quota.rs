@@ -1,0 +1,82 @@
+//! What bandwidth control keeps of a group and of a queue.
+
+use alloc::vec::Vec;
+
+use super::ids::QueueId;
+
+/// A group's quota.
+#[derive(Clone, Debug)]
+pub(crate) struct Bandwidth {
+    /// Nanoseconds per period, of all pCPUs together.
+    pub(crate) quota_ns: u64,
+    /// Nanoseconds.
+    pub(crate) period_ns: u64,
+    /// What is left in the pool.
+    pub(super) pool: u64,
+    /// When the present period ends, or the last one ended if the timer is not active.
+    pub(super) ends: u64,
+    /// The period's timer runs.
+    pub(super) active: bool,
+    /// Nothing was drawn in this period.
+    pub(super) idle: bool,
+    /// Something was returned, and the timer that hands it out runs.
+    pub(super) slack: bool,
+    /// Counts periods: slices of an earlier one may expire.
+    pub(super) generation: u64,
+    /// Throttled queues, the first throttled first.
+    pub(super) throttled: Vec<QueueId>,
+    pub(crate) counts: Throttling,
+}
+
+/// What bandwidth control did to a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttling {
+    /// Periods that began while the group had something to run (`nr_periods`).
+    pub periods: u64,
+    /// Periods at whose end some pCPU of the group was throttled (`nr_throttled`).
+    pub throttled_periods: u64,
+    /// Time for which its queues were throttled, summed over pCPUs (`throttled_time`). Nanoseconds.
+    pub throttled_ns: u64,
+}
+
+impl Bandwidth {
+    pub(crate) fn new(quota_ns: u64, period_ns: u64) -> Bandwidth {
+        Bandwidth {
+            quota_ns,
+            period_ns,
+            pool: 0,
+            ends: 0,
+            active: false,
+            idle: true,
+            slack: false,
+            generation: 0,
+            throttled: Vec::new(),
+            counts: Throttling::default(),
+        }
+    }
+
+    /// Begins a period.
+    pub(super) fn fill(&mut self, faulty: bool) {
+        if !faulty {
+            self.pool = self.quota_ns;
+        }
+        self.generation += 1;
+    }
+}
+
+/// What one queue has of its group's quota.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LocalQuota {
+    /// Its group has a quota.
+    pub(crate) enabled: bool,
+    /// Its slice ran out, and there was no other.
+    pub(crate) throttled: bool,
+    /// How many of its own and its ancestors' queues on this pCPU are throttled.
+    pub(crate) throttles: u32,
+    /// What is left of its slice; below 0: debt. Nanoseconds.
+    pub(super) left: i64,
+    /// The period in which it was drawn.
+    pub(super) generation: u64,
+    /// Since when it is throttled.
+    pub(super) since: u64,
+}

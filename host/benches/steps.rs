@@ -109,14 +109,7 @@ fn main() {
         number: 99,
         arguments: [0; 4],
     };
-    let kinds = [
-        SchedulerKind::Cfs2637,
-        SchedulerKind::Cfs33,
-        SchedulerKind::Cfs412,
-        SchedulerKind::Eevdf66,
-        SchedulerKind::Eevdf612,
-    ];
-    for kind in kinds {
+    for kind in SchedulerKind::ALL {
         let groups = VmGroup::OwnWithVcpuGroups { shares: 1024 };
         for (name, group, paired) in [
             ("root", VmGroup::Root, false),

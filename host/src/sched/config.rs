@@ -22,6 +22,28 @@ pub enum SchedulerKind {
     Eevdf612,
 }
 
+impl SchedulerKind {
+    /// Every scheduler, the oldest kernel first.
+    pub const ALL: [SchedulerKind; 5] = [
+        SchedulerKind::Cfs2637,
+        SchedulerKind::Cfs33,
+        SchedulerKind::Cfs412,
+        SchedulerKind::Eevdf66,
+        SchedulerKind::Eevdf612,
+    ];
+
+    /// Returns the scheduler's name in experiments.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SchedulerKind::Cfs2637 => "cfs-2.6.37",
+            SchedulerKind::Cfs33 => "cfs-3.3",
+            SchedulerKind::Cfs412 => "cfs-4.12",
+            SchedulerKind::Eevdf66 => "eevdf-6.6",
+            SchedulerKind::Eevdf612 => "eevdf-6.12",
+        }
+    }
+}
+
 /// What a yield does (docs/spec/host.md, "CFS" and "EEVDF").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YieldRule {

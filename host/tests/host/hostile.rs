@@ -120,13 +120,7 @@ fn scheduler(bytes: &mut Bytes<'_>) -> SchedConfig {
         ],
         usize::from(bytes.byte()),
     );
-    let kinds = [
-        SchedulerKind::Cfs33,
-        SchedulerKind::Cfs2637,
-        SchedulerKind::Cfs412,
-        SchedulerKind::Eevdf66,
-        SchedulerKind::Eevdf612,
-    ];
+    let kinds = SchedulerKind::ALL;
     let mut sched = SchedConfig::of(kinds[byte % kinds.len()]);
     if sched.is_eevdf() {
         sched.favor.rule = rules[byte / kinds.len() % rules.len()];

@@ -1,5 +1,6 @@
 //! The locks that are measured.
 
+use holdfast_locks::LockKind;
 use lock_api::RawMutex;
 
 use super::contended::{self, Cell, Clock, Outcome};
@@ -139,28 +140,34 @@ const TURN_NS: u64 = holdfast_threads::TURN_DEFAULT.as_nanos() as u64;
 /// The threshold of [`holdfast_locks::CnaQspin`], which `RawCnaQspin` leaves as it is.
 const CNA_TURN_NS: u64 = 1_000_000;
 
-/// All of them.
-pub const CONTESTANTS: &[Contestant] = &[
-    ours::<holdfast_threads::RawTas>("tas", Overtaking::Unbounded),
-    ours::<holdfast_threads::RawTtas>("ttas", Overtaking::Unbounded),
-    ours::<holdfast_threads::RawTicket>("ticket", Overtaking::Never),
-    ours::<holdfast_threads::RawPvTicket>("pv-ticket", Overtaking::Never),
-    ours::<holdfast_threads::RawPreemptableTicket>("preemptable-ticket", Overtaking::Unbounded),
-    ours::<holdfast_threads::RawQspin>("qspin", Overtaking::Never),
-    ours::<holdfast_threads::RawPvQspin>("pv-qspin", Overtaking::Unbounded),
-    ours::<holdfast_threads::RawUnfairQspin>("unfair-qspin", Overtaking::Unbounded),
-    ours::<holdfast_threads::RawUnfairPvQspin>("unfair-pv-qspin", Overtaking::Unbounded),
-    ours::<holdfast_threads::RawHybrid>("hybrid-pv-qspin", Overtaking::Turns { ns: TURN_NS }),
-    ours::<holdfast_threads::RawCnaQspin>("cna-qspin", Overtaking::Turns { ns: CNA_TURN_NS }),
-    peer::<std::sync::Mutex<u64>>("std::sync::Mutex", Overtaking::Unbounded),
-    peer::<lock_api::Mutex<parking_lot::RawMutex, u64>>("parking_lot::Mutex", Overtaking::Unbounded),
-    peer::<lock_api::Mutex<parking_lot::RawFairMutex, u64>>("parking_lot::FairMutex", Overtaking::Never),
-    peer::<usync::Mutex<u64>>("usync::Mutex", Overtaking::Unbounded),
-    peer::<spin::mutex::SpinMutex<u64>>("spin::SpinMutex", Overtaking::Unbounded),
-    peer::<spin::mutex::TicketMutex<u64>>("spin::TicketMutex", Overtaking::Never),
-    peer::<mcslock::raw::spins::Mutex<u64>>("mcslock::raw", Overtaking::Never),
-    peer::<lock_api::Mutex<holdfast_peers::PthreadMutex, u64>>("pthread_mutex", Overtaking::Unbounded),
-    peer::<lock_api::Mutex<holdfast_peers::PthreadSpinlock, u64>>("pthread_spinlock", Overtaking::Unbounded),
-    concurrency_kit::<holdfast_peers::ck::FasSpinlock>("ck_spinlock_fas", Overtaking::Unbounded),
-    concurrency_kit::<holdfast_peers::ck::TicketSpinlock>("ck_spinlock_ticket", Overtaking::Never),
-];
+/// What the algorithm of `kind` promises to a waiter.
+const fn overtaking(kind: LockKind) -> Overtaking {
+    match kind {
+        LockKind::HybridPvQspin => Overtaking::Turns { ns: TURN_NS },
+        LockKind::CnaQspin => Overtaking::Turns { ns: CNA_TURN_NS },
+        _ if kind.is_fifo() => Overtaking::Never,
+        _ => Overtaking::Unbounded,
+    }
+}
+
+/// Defines the list of all contestants: every raw lock of ours, then the peers.
+macro_rules! contestants {
+    ($($(#[$doc:meta])* $raw:ident = $kind:ident;)+) => {
+        /// Every contestant, ours first.
+        pub const CONTESTANTS: &[Contestant] = &[
+            $(ours::<holdfast_threads::$raw>(LockKind::$kind.name(), overtaking(LockKind::$kind)),)+
+            peer::<std::sync::Mutex<u64>>("std::sync::Mutex", Overtaking::Unbounded),
+            peer::<lock_api::Mutex<parking_lot::RawMutex, u64>>("parking_lot::Mutex", Overtaking::Unbounded),
+            peer::<lock_api::Mutex<parking_lot::RawFairMutex, u64>>("parking_lot::FairMutex", Overtaking::Never),
+            peer::<usync::Mutex<u64>>("usync::Mutex", Overtaking::Unbounded),
+            peer::<spin::mutex::SpinMutex<u64>>("spin::SpinMutex", Overtaking::Unbounded),
+            peer::<spin::mutex::TicketMutex<u64>>("spin::TicketMutex", Overtaking::Never),
+            peer::<mcslock::raw::spins::Mutex<u64>>("mcslock::raw", Overtaking::Never),
+            peer::<lock_api::Mutex<holdfast_peers::PthreadMutex, u64>>("pthread_mutex", Overtaking::Unbounded),
+            peer::<lock_api::Mutex<holdfast_peers::PthreadSpinlock, u64>>("pthread_spinlock", Overtaking::Unbounded),
+            concurrency_kit::<holdfast_peers::ck::FasSpinlock>("ck_spinlock_fas", Overtaking::Unbounded),
+            concurrency_kit::<holdfast_peers::ck::TicketSpinlock>("ck_spinlock_ticket", Overtaking::Never),
+        ];
+    };
+}
+holdfast_threads::for_each_raw_lock!(contestants);

@@ -41,13 +41,13 @@ pub struct Host {
 }
 
 /// The scheduler nearest to that of kernel `version`.
-fn nearest(version: Option<(u32, u32)>) -> (SchedulerKind, &'static str) {
+fn nearest(version: Option<(u32, u32)>) -> SchedulerKind {
     match version {
-        Some((2, _)) => (SchedulerKind::Cfs2637, "cfs-2.6.37"),
-        Some((3, _)) => (SchedulerKind::Cfs33, "cfs-3.3"),
-        Some((4 | 5, _) | (6, 0..=5)) => (SchedulerKind::Cfs412, "cfs-4.12"),
-        Some((6, 6..=11)) => (SchedulerKind::Eevdf66, "eevdf-6.6"),
-        _ => (SchedulerKind::Eevdf612, "eevdf-6.12"),
+        Some((2, _)) => SchedulerKind::Cfs2637,
+        Some((3, _)) => SchedulerKind::Cfs33,
+        Some((4 | 5, _) | (6, 0..=5)) => SchedulerKind::Cfs412,
+        Some((6, 6..=11)) => SchedulerKind::Eevdf66,
+        _ => SchedulerKind::Eevdf612,
     }
 }
 
@@ -68,10 +68,10 @@ impl Host {
 
     /// A kernel of which nothing is known but its release and its tick.
     pub fn of(kernel: Option<String>, hz: Option<u32>) -> Host {
-        let (kind, scheduler) = nearest(kernel.as_deref().and_then(kernel_version));
+        let kind = nearest(kernel.as_deref().and_then(kernel_version));
         Host {
             kernel,
-            scheduler,
+            scheduler: kind.name(),
             hz: hz.unwrap_or(250),
             hz_known: hz.is_some(),
             base_slice_ns: None,
@@ -287,7 +287,8 @@ mod tests {
             Some((6, 18)),
             Some((7, 2)),
         ] {
-            let (kind, name) = nearest(version);
+            let kind = nearest(version);
+            let name = kind.name();
             let host = Host {
                 kernel: None,
                 scheduler: name,

@@ -6,32 +6,19 @@ use super::{key, number};
 use crate::keys::slot::{Choice, Slot, choices};
 use crate::keys::{Key, Target};
 
-/// The schedulers, each with all parameters of its kernel.
-const SCHEDULERS: [(&str, SchedulerKind); 5] = [
-    ("cfs-2.6.37", SchedulerKind::Cfs2637),
-    ("cfs-3.3", SchedulerKind::Cfs33),
-    ("cfs-4.12", SchedulerKind::Cfs412),
-    ("eevdf-6.6", SchedulerKind::Eevdf66),
-    ("eevdf-6.12", SchedulerKind::Eevdf612),
-];
-
 // Not by `choices!`: choosing a scheduler sets all of its parameters, and these may be changed afterwards.
 impl Choice for SchedConfig {
     fn names(&self) -> Vec<&'static str> {
-        SCHEDULERS.iter().map(|(name, _)| *name).collect()
+        SchedulerKind::ALL.map(SchedulerKind::name).to_vec()
     }
 
     fn name(&self) -> &'static str {
-        let found = SCHEDULERS.iter().find(|(_, kind)| *kind == self.kind);
-        found.map_or("", |(name, _)| name)
+        self.kind.name()
     }
 
     fn choose(&mut self, name: &str) -> bool {
-        let Some((_, kind)) = SCHEDULERS.iter().find(|(known, _)| *known == name) else {
-            return false;
-        };
-        *self = SchedConfig::of(*kind);
-        true
+        let kind = SchedulerKind::ALL.into_iter().find(|kind| kind.name() == name);
+        kind.map(|kind| *self = SchedConfig::of(kind)).is_some()
     }
 }
 

@@ -29,21 +29,26 @@ impl Algorithm {
     }
 }
 
-/// Every lock, in both layouts where there are two.
-pub const ALGORITHMS: &[Algorithm] = &[
-    Algorithm::of::<Tas>("tas", Order::Any),
-    Algorithm::of::<Ttas>("ttas", Order::Any),
-    Algorithm::of::<Ticket>("ticket", Order::Arrival),
-    Algorithm::of::<PvTicket>("pv-ticket", Order::Arrival),
-    Algorithm::of::<Qspin>("qspin", Order::Arrival),
-    Algorithm::of::<Qspin<Wide>>("qspin (wide)", Order::Arrival),
-    Algorithm::of::<PvQspin>("pv-qspin", Order::Queue),
-    Algorithm::of::<PvQspin<Wide>>("pv-qspin (wide)", Order::Queue),
-    Algorithm::of::<UnfairQspin>("unfair-qspin", Order::Any),
-    Algorithm::of::<UnfairPvQspin>("unfair-pv-qspin", Order::Queue),
-    Algorithm::of::<HybridPvQspin>("hybrid-pv-qspin", Order::Any),
-    Algorithm::of::<CnaQspin<20_000, 1>>("cna-qspin", Order::Any),
-    Algorithm::of::<PreemptableTicket>("preemptable-ticket", Order::Any),
-    Algorithm::of::<ExchangeQspin>("exchange-qspin", Order::Any),
-    Algorithm::of::<NumerousQspin>("numerous-qspin", Order::Any),
-];
+/// In which order a kind serves its waiters.
+const fn order(kind: LockKind) -> Order {
+    match kind {
+        LockKind::PvQspin | LockKind::UnfairPvQspin => Order::Queue,
+        _ if kind.is_fifo() => Order::Arrival,
+        _ => Order::Any,
+    }
+}
+
+/// Defines the list of all algorithms: every kind, and variants that have no kind.
+macro_rules! algorithms {
+    ([] $($module:ident: $kind:ident = $name:literal,)+) => {
+        pub const ALGORITHMS: &[Algorithm] = &[
+            $(Algorithm::of::<$kind>($name, order(LockKind::$kind)),)+
+            Algorithm::of::<Qspin<Wide>>("qspin (wide)", Order::Arrival),
+            Algorithm::of::<PvQspin<Wide>>("pv-qspin (wide)", Order::Queue),
+            Algorithm::of::<CnaQspin<20_000, 1>>("cna-qspin (20 us)", Order::Any),
+            Algorithm::of::<ExchangeQspin>("exchange-qspin", Order::Any),
+            Algorithm::of::<NumerousQspin>("numerous-qspin", Order::Any),
+        ];
+    };
+}
+for_each_lock_kind!(algorithms);

@@ -29,16 +29,6 @@ fn no_lock_yields_under_torture() {
     }
 }
 
-#[test]
-fn every_kind_is_tortured() {
-    for kind in LockKind::ALL {
-        assert!(
-            ALGORITHMS.iter().any(|each| each.name == kind.name()),
-            "{kind} is spared"
-        );
-    }
-}
-
 /// Seeds that have found something: an interrupt between STI and HLT, and a kick for half a record. What a seed does depends
 /// on every cost in the machine, so that they may find nothing any more.
 #[test]

@@ -178,7 +178,7 @@ fn contending(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
         return Err(Failure::Invalid(what));
     };
     Ok(Linux {
-        nopvspin: vm.boot.nopvspin,
+        nopvspin: vm.boot.kernel.nopvspin,
         threads: contend.tasks,
         calls: contend.calls,
         think_ns: contend.think_ns,

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use holdfast_guest::{FileId, Format, Limits};
+use holdfast_guest::{Config, FileId, Format, Limits};
 use holdfast_locks::LockKind;
 
 use crate::machine::{Setup, counter, lead, run};
@@ -57,7 +57,10 @@ fn nobody_is_left_waiting_for_a_journal() {
             // Preempted holders stretch every section.
             for hogs in [0, 6] {
                 let (_, rounds) = files(&Setup {
-                    lock,
+                    kernel: Config {
+                        lock,
+                        ..Config::default()
+                    },
                     hogs,
                     ..setup(format)
                 });

@@ -1,6 +1,6 @@
 //! Interrupts between CPUs, in every way that Linux sends them; ends in memory; TLBs that the host flushes.
 
-use holdfast_guest::{ApicOptions, Callees, Fork, Function, Limits, Start, Touch};
+use holdfast_guest::{ApicOptions, Callees, Config, Fork, Function, Limits, Start, Touch};
 use holdfast_host::{PvFaults, VmConfig};
 use holdfast_locks::CpuId;
 use holdfast_sim::{Failure, Outcome};
@@ -51,7 +51,10 @@ fn calls(vcpus: u32, apic: ApicOptions, host: VmConfig) -> Outcome {
     let setup = Setup {
         pcpus: 4,
         vcpus,
-        apic,
+        kernel: Config {
+            apic,
+            ..Config::default()
+        },
         host,
         limits: Limits {
             drivers: 1,

@@ -3,18 +3,21 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use holdfast_guest::{FileId, Fork, Start, UserLock};
+use holdfast_guest::{Config, FileId, Fork, Start, UserLock};
 use holdfast_sim::SimMachine;
 
 use crate::machine::{Setup, counter, lead, run};
 
-/// With and without CPUs that others take away; with wake-ups on this CPU, and on idle neighbours; and as before 3.0; and where they
-/// slept.
+/// Setups with and without CPUs that another guest takes away. Wakeups are on this CPU, on idle neighbors, without the
+/// hand-over as before 3.0, and where the tasks slept.
 pub fn setups() -> [Setup; 6] {
     let (near, far) = (
         Setup::default(),
         Setup {
-            shared_cache: true,
+            kernel: Config {
+                shared_cache: true,
+                ..Config::default()
+            },
             ..Setup::default()
         },
     );
@@ -28,12 +31,18 @@ pub fn setups() -> [Setup; 6] {
         Setup { hogs: 4, ..far },
         Setup {
             hogs: 4,
-            ttwu_queue: false,
+            kernel: Config {
+                ttwu_queue: false,
+                ..Config::default()
+            },
             ..near.clone()
         },
         Setup {
             hogs: 2,
-            wake_wide: true,
+            kernel: Config {
+                wake_wide: true,
+                ..Config::default()
+            },
             ..near
         },
     ]

@@ -3,14 +3,13 @@
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-use holdfast_guest::{ApicOptions, Config as Kernel, Limits, Machine, MmapLock, Os, OwnerSpinning, Program, Start};
+use holdfast_guest::{Config as Kernel, Limits, Machine, Os, Program, Start};
 use holdfast_host::{HostConfig, VmConfig};
-use holdfast_locks::LockKind;
 use holdfast_machine::{Costs, Picos, Profile, Topology};
 use holdfast_sim::{Config, Failure, Outcome, SimMachine, Vm, run_images};
 use holdfast_workloads::{Boot, Hog, Workload};
 
-/// What tasks do: called with the kernel and what the task was started with.
+/// The body of every task, called with the kernel and what the task was started with.
 pub type Body = Rc<dyn Fn(&Os<SimMachine>, Start)>;
 
 struct Small {
@@ -33,19 +32,13 @@ impl Program<SimMachine> for Small {
 pub struct Setup {
     pub pcpus: u32,
     pub vcpus: u32,
-    pub lock: LockKind,
-    pub shared_cache: bool,
-    pub owner_spinning: OwnerSpinning,
-    pub mmap_lock: MmapLock,
-    pub ttwu_queue: bool,
-    pub wake_wide: bool,
-    pub apic: ApicOptions,
-    /// What the host offers.
+    pub kernel: Kernel,
+    /// The features that the host offers.
     pub host: VmConfig,
     /// Another guest burns this many vCPUs.
     pub hogs: u32,
     pub seed: u64,
-    /// What a thread pays for cold caches when it gets a pCPU: the host is that long on its way into the guest.
+    /// The time that a thread loses to cold caches when it gets a pCPU. The host delays its entry to the guest by that.
     pub cache_refill_ns: u64,
     pub limits: Limits,
 }
@@ -66,13 +59,7 @@ impl Default for Setup {
         Setup {
             pcpus: 4,
             vcpus: 4,
-            lock: LockKind::Ticket,
-            shared_cache: false,
-            owner_spinning: OwnerSpinning::Everyone,
-            mmap_lock: MmapLock::Sleeping,
-            ttwu_queue: true,
-            wake_wide: false,
-            apic: ApicOptions::default(),
+            kernel: Kernel::default(),
             host: VmConfig::default(),
             hogs: 0,
             seed: 1,
@@ -125,7 +112,10 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         group: None,
         host: setup.host,
         boot: Boot {
-            lock: setup.lock,
+            kernel: Kernel {
+                lock: setup.kernel.lock,
+                ..Kernel::default()
+            },
             workload,
             ..Boot::default()
         },
@@ -151,22 +141,10 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         if vm.name != "program" {
             return holdfast_workloads::image(machine, &vm.boot);
         }
-        let kernel = Kernel {
-            lock: setup.lock,
-            hz: 1000,
-            nopvspin: false,
-            no_steal_acc: false,
-            shared_cache: setup.shared_cache,
-            owner_spinning: setup.owner_spinning,
-            mmap_lock: setup.mmap_lock,
-            ttwu_queue: setup.ttwu_queue,
-            wake_wide: setup.wake_wide,
-            apic: setup.apic,
-        };
         assert_eq!(machine.cpus(), setup.vcpus);
         holdfast_guest::image(
             machine,
-            kernel,
+            setup.kernel.clone(),
             Box::new(Small {
                 limits: setup.limits,
                 body: body.clone(),

@@ -1,6 +1,6 @@
 //! The lock of an address space, and the page tables' locks: who waits for whom when threads touch, map and give back.
 
-use holdfast_guest::{Fork, MmapLock, OwnerSpinning, Start, Touch};
+use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Start, Touch};
 use holdfast_locks::LockKind;
 use holdfast_sim::Outcome;
 
@@ -43,8 +43,11 @@ fn threads(setup: &Setup, maps: bool) -> Outcome {
 
 fn with(mmap_lock: MmapLock) -> Setup {
     Setup {
-        mmap_lock,
-        owner_spinning: OwnerSpinning::Queued,
+        kernel: Config {
+            mmap_lock,
+            owner_spinning: OwnerSpinning::Queued,
+            ..Config::default()
+        },
         ..Setup::default()
     }
 }
@@ -60,12 +63,12 @@ fn every_thread_gets_its_turn_whatever_the_lock_keeps_out() {
     for mmap_lock in ALL {
         for (hogs, vcpus) in [(0, 4), (4, 4), (8, 2)] {
             for maps in [false, true] {
-                let setup = Setup {
+                let mut setup = Setup {
                     hogs,
                     vcpus,
-                    lock: LockKind::PvQspin,
                     ..with(mmap_lock)
                 };
+                setup.kernel.lock = LockKind::PvQspin;
                 let faults = counter(&threads(&setup, maps), "guest.page_faults");
                 assert!(
                     faults >= u64::from(4 * ROUNDS * PAGES),

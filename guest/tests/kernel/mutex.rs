@@ -1,6 +1,6 @@
 //! Spinning for a mutex whose owner runs: all who want it get it, and what is spun away depends on who looks at what.
 
-use holdfast_guest::{FileId, OwnerSpinning};
+use holdfast_guest::{Config, FileId, OwnerSpinning};
 use holdfast_host::VmConfig;
 use holdfast_locks::LockKind;
 use holdfast_sim::Outcome;
@@ -18,9 +18,12 @@ fn writers_offered(host: VmConfig, owner_spinning: OwnerSpinning, hogs: u32) -> 
         pcpus: 2,
         vcpus: 4,
         hogs,
-        owner_spinning,
-        // Whose waiters do not spin for vCPUs that are off: what is left is the mutex's.
-        lock: LockKind::HybridPvQspin,
+        kernel: Config {
+            owner_spinning,
+            // Its waiters do not spin for preempted vCPUs. The remaining waits are the mutex's.
+            lock: LockKind::HybridPvQspin,
+            ..Config::default()
+        },
         ..Setup::default()
     };
     run(&setup, |os, start| {

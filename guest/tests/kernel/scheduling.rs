@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use holdfast_guest::{Fork, Start, Touch};
+use holdfast_guest::{Config, Fork, Start, Touch};
 use holdfast_locks::LockKind;
 
 use crate::machine::{Setup, counter, lead, run};
@@ -121,7 +121,10 @@ fn idle_cpus_are_called_for_help() {
 fn idle_cpus_take_ready_tasks() {
     for shared_cache in [false, true] {
         let setup = Setup {
-            shared_cache,
+            kernel: Config {
+                shared_cache,
+                ..Config::default()
+            },
             ..Setup::default()
         };
         let outcome = run(&setup, |os, start| {
@@ -174,7 +177,10 @@ fn a_busy_cpu_ticks_at_the_chosen_rate() {
 fn the_work_does_not_depend_on_the_lock() {
     let work = |lock| {
         let setup = Setup {
-            lock,
+            kernel: Config {
+                lock,
+                ..Config::default()
+            },
             hogs: 4,
             ..Setup::default()
         };

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use holdfast_guest::{Fork, Start, Touch};
+use holdfast_guest::{Config, Fork, Start, Touch};
 use holdfast_locks::LockKind;
 
 use crate::machine::{Setup, counter, run};
@@ -40,18 +40,18 @@ fn unmapping_waits_for_every_cpu_of_the_address_space() {
 #[test]
 fn shootdowns_end_although_cpus_are_preempted() {
     for lock in [LockKind::Ticket, LockKind::PvTicket, LockKind::Qspin] {
-        let setup = Setup {
-            hogs: 8,
-            lock,
+        let alone = Setup {
+            kernel: Config {
+                lock,
+                ..Config::default()
+            },
             ..Setup::default()
         };
-        let alone = threads(
-            &Setup {
-                lock,
-                ..Setup::default()
-            },
-            50,
-        );
+        let setup = Setup {
+            hogs: 8,
+            ..alone.clone()
+        };
+        let alone = threads(&alone, 50);
         let beside = threads(&setup, 50);
         let waited = |outcome: &holdfast_sim::Outcome| {
             let lost = &outcome.vms[0].lost_time_ps;

@@ -66,7 +66,7 @@ fn a_path_that_names_its_guest_wins_over_one_for_all() {
             .config
             .vms
             .iter()
-            .map(|vm| vm.boot.lock)
+            .map(|vm| vm.boot.kernel.lock)
             .collect::<Vec<_>>()
     };
     assert_eq!(locks(0), [LockKind::Ticket, LockKind::Ticket]);
@@ -86,7 +86,7 @@ fn later_layers_replace_earlier_ones() {
         plan.cells
             .iter()
             .flat_map(|cell| &cell.config.vms)
-            .all(|vm| vm.boot.lock == LockKind::Ticket)
+            .all(|vm| vm.boot.kernel.lock == LockKind::Ticket)
     );
 }
 

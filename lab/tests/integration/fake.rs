@@ -62,7 +62,7 @@ pub fn plan(options: &Options) -> Plan {
 
 /// Seconds that the stand-in gives: ticket 10 and tas 5, a tenth more for each seed.
 pub fn elapsed_ns(config: &Config) -> u64 {
-    let base: u64 = if config.vms[0].boot.lock == LockKind::Ticket {
+    let base: u64 = if config.vms[0].boot.kernel.lock == LockKind::Ticket {
         10_000_000_000
     } else {
         5_000_000_000

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use holdfast_kvm::{Options, Report, Task, Vm, run};
-use holdfast_workloads::{Aim7, Amqp, Boot, Contend, Kernbench, Pgbench, Startup, Workload};
+use holdfast_workloads::{Aim7, Amqp, Boot, Contend, Kernbench, KernelConfig, Pgbench, Startup, Workload};
 
 const USAGE: &str =
     "usage: kernel contend|kernbench|pgbench|aim7|amqp|startup [--vcpus N] [--vms N] [--lock NAME] [--limit S]";
@@ -33,7 +33,10 @@ fn start(arguments: &[String]) -> Result<Result<Report, holdfast_kvm::Error>, St
     let (name, options) = arguments.split_first().ok_or("a workload expected")?;
     let mut boot = Boot {
         workload: workload(name)?,
-        lock: holdfast_locks::LockKind::PvTicket,
+        kernel: KernelConfig {
+            lock: holdfast_locks::LockKind::PvTicket,
+            ..KernelConfig::default()
+        },
         ..Boot::default()
     };
     let (mut vcpus, mut vms, mut limit) = (2, 1, 60);
@@ -50,7 +53,7 @@ fn start(arguments: &[String]) -> Result<Result<Report, holdfast_kvm::Error>, St
             "--vcpus" => vcpus = number()?,
             "--vms" => vms = number()?,
             "--limit" => limit = number()?,
-            "--lock" => boot.lock = value.parse().map_err(|error| format!("{name}: {error}"))?,
+            "--lock" => boot.kernel.lock = value.parse().map_err(|error| format!("{name}: {error}"))?,
             _ => return Err(format!("unknown option {name}")),
         }
     }

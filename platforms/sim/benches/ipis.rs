@@ -23,7 +23,7 @@ type Change = fn(&mut Config);
 
 /// Ways of sending.
 const WAYS: [(&str, Change); 7] = [
-    ("xapic", |config| config.vms[0].boot.apic.nox2apic = true),
+    ("xapic", |config| config.vms[0].boot.kernel.apic.nox2apic = true),
     ("x2apic", |_| {}),
     ("pv_ipi", |config| {
         config.vms[0].host.pv_send_ipi = true;
@@ -54,7 +54,7 @@ const WAYS: [(&str, Change); 7] = [
 fn config(change: Change, vcpus: u32, reach: Reach, busy: bool, calls: u64) -> Config {
     let mut config = image::config(vcpus, vcpus, 0, 1);
     config.vms[0].affinity = (0..vcpus).map(|vcpu| vec![vcpu]).collect();
-    config.vms[0].boot.hz = 250;
+    config.vms[0].boot.kernel.hz = 250;
     config.vms[0].boot.workload = Workload::Ipi(Ipi { reach, busy, calls });
     change(&mut config);
     config

@@ -7,7 +7,7 @@
 use holdfast_host::VmConfig;
 use holdfast_lab::profile::MachineProfile;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, Vm};
-use holdfast_workloads::{Boot, Contend, Hog, Workload};
+use holdfast_workloads::{Boot, Contend, Hog, KernelConfig, Workload};
 
 use super::stage::machine_of;
 use super::system::Host;
@@ -28,7 +28,10 @@ pub fn config(profile: &MachineProfile, host: &Host) -> Option<Config> {
         affinity: vec![vec![pcpu]],
         host: offers,
         boot: Boot {
-            hz: host.hz,
+            kernel: KernelConfig {
+                hz: host.hz,
+                ..KernelConfig::default()
+            },
             workload,
             ..Boot::default()
         },

@@ -13,7 +13,7 @@ use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::stats::Summary;
 use holdfast_locks::LockKind;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, run};
-use holdfast_workloads::{Boot, Contend, Workload};
+use holdfast_workloads::{Boot, Contend, KernelConfig, Workload};
 
 use super::judge::Row;
 use crate::calibrate::{Host, machine_of};
@@ -79,8 +79,11 @@ fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine
     vm.affinity = (0..vcpus).map(|vcpu| vec![vcpu % 2]).collect();
     offer_what_is_here(&mut vm.host);
     vm.boot = Boot {
-        lock: kind,
-        hz: 250,
+        kernel: KernelConfig {
+            lock: kind,
+            hz: 250,
+            ..KernelConfig::default()
+        },
         workload: Workload::Contend(Contend {
             tasks: None,
             held_ns,

@@ -120,13 +120,17 @@ pub(super) static GUEST: &[Key] = &[
          scheduler for its own; what concerns guests and vCPUs (vcpus, hz, pv_unhalt, ...) does not apply to it",
         vm!(Flag, bare_metal),
     ),
-    key("vm.*.lock", "the guest kernel's spinlock", vm!(Choice, boot.lock)),
+    key(
+        "vm.*.lock",
+        "the guest kernel's spinlock",
+        vm!(Choice, boot.kernel.lock),
+    ),
     number(
         "vm.*.hz",
         "1/s",
         (10.0, 10_000.0),
         "timer interrupts per second of a busy vCPU (CONFIG_HZ)",
-        vm!(U32, boot.hz),
+        vm!(U32, boot.kernel.hz),
     ),
     number(
         "vm.*.spin_threshold",
@@ -144,37 +148,37 @@ pub(super) static GUEST: &[Key] = &[
     key(
         "vm.*.nopvspin",
         "boot option nopvspin: no paravirtual spinlocks even if the host offers them",
-        vm!(Flag, boot.nopvspin),
+        vm!(Flag, boot.kernel.nopvspin),
     ),
     key(
         "vm.*.shared_cache",
         "whether the vCPUs say in CPUID that they share a last-level cache; QEMU's default is that they do not",
-        vm!(Flag, boot.shared_cache),
+        vm!(Flag, boot.kernel.shared_cache),
     ),
     key(
         "vm.*.owner_spinning",
         "who spins for a mutex whose owner runs: \"everyone\" (Linux 2.6.30 to 3.9), one at a time (\"queued\", since 3.10), or \
          also nobody while the host says that the owner's vCPU is preempted (\"preemption-aware\", since 4.10, where the host offers \
          pv_unhalt); uncertain by a release",
-        vm!(Choice, boot.owner_spinning),
+        vm!(Choice, boot.kernel.owner_spinning),
     ),
     key(
         "vm.*.mmap_lock",
         "what the lock of an address space keeps out: waiters sleep, and unmapping holds it until the end (\"sleeping\", to Linux \
          3.15); writers spin for a running writer (\"spinning\", 3.16); unmapping lets page faults in while it flushes TLBs \
          (\"downgrading\", 4.20); page faults lock their mapping instead (\"per-vma\", 6.4)",
-        vm!(Choice, boot.mmap_lock),
+        vm!(Choice, boot.kernel.mmap_lock),
     ),
     key(
         "vm.*.ttwu_queue",
         "whether the guest hands wake-ups across caches to the target CPU by IPI (Linux 3.0 and later); before, the waker \
          takes that CPU's run queue lock",
-        vm!(Flag, boot.ttwu_queue),
+        vm!(Flag, boot.kernel.ttwu_queue),
     ),
     key(
         "vm.*.wake_wide",
         "whether tasks that wake many others leave them on the CPUs where they slept (wake_wide, Linux 3.12 and later)",
-        vm!(Flag, boot.wake_wide),
+        vm!(Flag, boot.kernel.wake_wide),
     ),
     key(
         "vm.*.pv_unhalt",

@@ -9,19 +9,19 @@ pub(super) static INTERRUPTS: &[Key] = &[
     key(
         "vm.*.nox2apic",
         "boot option nox2apic: memory-mapped APIC registers although x2APIC mode is offered; an exit for each access",
-        vm!(Flag, boot.apic.nox2apic),
+        vm!(Flag, boot.kernel.apic.nox2apic),
     ),
     key(
         "vm.*.x2apic_cluster",
         "whether the guest sends one command for up to 16 CPUs in x2APIC mode; Linux does only with interrupt remapping, which \
          KVM guests mostly have not",
-        vm!(Flag, boot.apic.cluster),
+        vm!(Flag, boot.kernel.apic.cluster),
     ),
     key(
         "vm.*.ipi_shorthand",
         "whether calls to all other CPUs go out by the shorthand \"all but self\" (Linux 5.4; with nox2apic and up to 8 CPUs \
          always)",
-        vm!(Flag, boot.apic.shorthand),
+        vm!(Flag, boot.kernel.apic.shorthand),
     ),
     key(
         "vm.*.pv_eoi",

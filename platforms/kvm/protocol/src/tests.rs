@@ -16,7 +16,10 @@ fn orders_survive_the_journey() {
             seed: 7,
             guest: 1,
             task: Task::Kernel(holdfast_workloads::Boot {
-                lock: holdfast_locks::LockKind::HybridPvQspin,
+                kernel: holdfast_workloads::KernelConfig {
+                    lock: holdfast_locks::LockKind::HybridPvQspin,
+                    ..holdfast_workloads::KernelConfig::default()
+                },
                 workload,
                 ..holdfast_workloads::Boot::default()
             }),

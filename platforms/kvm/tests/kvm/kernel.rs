@@ -2,13 +2,16 @@
 
 use holdfast_kvm::{Feature, Options, Report, Task, Vm};
 use holdfast_locks::LockKind;
-use holdfast_workloads::{Aim7, Amqp, Boot, Contend, Kernbench, Pgbench, Startup, Workload};
+use holdfast_workloads::{Aim7, Amqp, Boot, Contend, Kernbench, KernelConfig, Pgbench, Startup, Workload};
 
 use crate::lost::run_or_once_more;
 
 fn boot(vcpus: u32, lock: LockKind, workload: Workload, change: impl FnOnce(Vm) -> Vm) -> Report {
     let boot = Boot {
-        lock,
+        kernel: KernelConfig {
+            lock,
+            ..KernelConfig::default()
+        },
         workload,
         ..Boot::default()
     };

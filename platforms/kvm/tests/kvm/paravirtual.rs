@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_kvm::{Feature, Host, Options, Task, Vm, VmReport};
 use holdfast_locks::LockKind;
-use holdfast_workloads::{Boot, Ebizzy, Workload};
+use holdfast_workloads::{Boot, Ebizzy, KernelConfig, Workload};
 
 use crate::lost::run_or_once_more;
 use crate::tracing::Tracing;
@@ -18,7 +18,10 @@ const SCHED_YIELD: u64 = 11;
 /// preempted.
 fn shootdowns(change: impl FnOnce(Vm) -> Vm) -> VmReport {
     let boot = Boot {
-        lock: LockKind::PvQspin,
+        kernel: KernelConfig {
+            lock: LockKind::PvQspin,
+            ..KernelConfig::default()
+        },
         workload: Workload::Ebizzy(Ebizzy {
             records: 400,
             ..Ebizzy::default()

@@ -11,7 +11,7 @@ use crate::image::config;
 fn play(kind: LockKind, seed: u64) -> Outcome {
     let mut config = config(2, 4, 1, seed);
     let boot = &mut config.vms[0].boot;
-    boot.lock = kind;
+    boot.kernel.lock = kind;
     boot.workload = Workload::Contend(Contend {
         tasks: Some(6),
         calls: 500,
@@ -43,7 +43,7 @@ fn a_span_ends_the_run_and_every_call_that_was_begun_counts() {
     let spanned = |kind, span_ns| {
         let mut config = config(2, 2, 1, 3);
         let boot = &mut config.vms[0].boot;
-        boot.lock = kind;
+        boot.kernel.lock = kind;
         boot.workload = Workload::Contend(Contend {
             span_ns: Some(span_ns),
             ..Contend::default()

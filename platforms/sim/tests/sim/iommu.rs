@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use holdfast_host::Nic;
 use holdfast_sim::{Audited, Config, Failure, Journey, Move, Outcome, run_migrating};
-use holdfast_workloads::{Boot, Netperf, Workload};
+use holdfast_workloads::{Boot, KernelConfig, Netperf, Workload};
 
 use crate::avic::{avic_config, counter};
 use crate::image::{Random, config};
@@ -16,7 +16,10 @@ const DRIVERS_VECTOR: u8 = 0x41;
 fn netperf(mut config: Config) -> Config {
     config.vms[0].host.nic = Nic::Assigned;
     config.vms[0].boot = Boot {
-        hz: 250,
+        kernel: KernelConfig {
+            hz: 250,
+            ..KernelConfig::default()
+        },
         workload: Workload::Netperf(Netperf {
             transactions: 400,
             user_ns: 5_000,

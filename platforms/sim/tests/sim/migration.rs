@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use holdfast_locks::LockKind;
 use holdfast_machine::AvicModel;
 use holdfast_sim::{Audited, Config, Failure, Fate, Journey, Migration, MigrationFaults, Move, Outcome, run_migrating};
-use holdfast_workloads::{Boot, Hackbench, Workload};
+use holdfast_workloads::{Boot, Hackbench, KernelConfig, Workload};
 
 use crate::apicv::apicv_config;
 use crate::avic::{avic_config, counter, part};
@@ -15,9 +15,12 @@ use crate::image::{Random, config};
 /// hackbench in a guest of 4 vCPUs, on 4 pCPUs that it shares with three others.
 fn hackbench(mut config: Config, loops: u32) -> Config {
     config.vms[0].boot = Boot {
-        lock: LockKind::PvQspin,
-        hz: 250,
-        wake_wide: true,
+        kernel: KernelConfig {
+            lock: LockKind::PvQspin,
+            hz: 250,
+            wake_wide: true,
+            ..KernelConfig::default()
+        },
         workload: Workload::Hackbench(Hackbench {
             groups: 4,
             pairs: 5,

@@ -6,7 +6,7 @@ use holdfast_host::AvicEnable;
 use holdfast_locks::LockKind;
 use holdfast_machine::{AvicModel, Picos};
 use holdfast_sim::{Config, Failure, Outcome, Vm, run};
-use holdfast_workloads::{Boot, Kernbench, Workload};
+use holdfast_workloads::{Boot, Kernbench, KernelConfig, Workload};
 
 use crate::image::{coarsen, config};
 
@@ -26,7 +26,10 @@ fn both(seed: u64) -> Config {
         ..Kernbench::default()
     };
     let boot = Boot {
-        lock: LockKind::PvQspin,
+        kernel: KernelConfig {
+            lock: LockKind::PvQspin,
+            ..KernelConfig::default()
+        },
         workload: Workload::Kernbench(build),
         ..Boot::default()
     };

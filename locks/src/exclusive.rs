@@ -1,4 +1,4 @@
-//! The promise of mutual exclusion, and why each lock keeps it.
+//! The promise of mutual exclusion, and for each lock the argument why it holds.
 
 #![expect(
     unsafe_code,
@@ -25,33 +25,34 @@ use crate::ticket::Ticket;
 use crate::ttas::Ttas;
 use crate::unfair_qspin::UnfairQspin;
 
-/// A [`RawLock`] that keeps its promise.
+/// A [`RawLock`] that guarantees mutual exclusion.
 ///
 /// # Safety
-/// **Exclusion**: from the return of `lock`, or of `try_lock` with true, until `unlock` is called, no other call returns
-/// so; and the next holder sees what was written before `unlock`.
+/// **Exclusion**: a CPU holds the lock from the return of `lock`, or of `try_lock` with `true`, until it calls `unlock`. At
+/// most one CPU holds the lock at a time. The next holder sees every write that the previous one made before `unlock`.
 pub unsafe trait Exclusive<P: Platform>: RawLock<P> {}
 
-// SAFETY: **Exclusion** of `tas`: only who exchanges a 0 for a 1 holds it.
+// SAFETY: **Exclusion** of `tas`: only a CPU that has exchanged a 0 for a 1 holds the lock.
 unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Tas<B> {}
-// SAFETY: **Exclusion** of `ttas`, which is that of `tas`.
+// SAFETY: **Exclusion** of `tas`: `ttas` takes the lock by an exchange of 0 for 1 as well.
 unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Ttas<B> {}
-// SAFETY: **Exclusion** of `ticket`: one ticket is served, and it has one owner.
+// SAFETY: **Exclusion** of `ticket`: one ticket is served at a time, and it has one owner.
 unsafe impl<P: Platform> Exclusive<P> for Ticket {}
-// SAFETY: **Exclusion** of `pv_ticket`: as `ticket`; halting only delays a waiter. With steps left out, whoever
-// implemented `Steps` answers for it.
+// SAFETY: **Exclusion** of `ticket`: halting only delays a waiter. If `S` leaves steps out, the unsafe implementation of
+// `Steps` answers for the consequences.
 unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}
-// SAFETY: **Exclusion** of `qspin`: three ways to set the locked byte, which exclude each other.
+// SAFETY: **Exclusion** of `qspin`: there are three ways to set the locked byte, and they exclude each other.
 unsafe impl<P: Nodes, L: PendingLayout> Exclusive<P> for Qspin<L> {}
 // SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Exclusive<P> for PvQueued<T, L, S> {}
 // SAFETY: **Exclusion** of `unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQspin<L> {}
-// SAFETY: **Exclusion** of `cna_qspin`, which is that of `qspin`: there is one head of the queue.
+// SAFETY: **Exclusion** of `qspin`: reordering the queue leaves it with one head at a time.
 unsafe impl<P: Numa, const T: u32, const S: u32> Exclusive<P> for CnaQspin<T, S> {}
 // SAFETY: **Exclusion** of `exchange_qspin`: the lock byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes> Exclusive<P> for ExchangeQspin {}
-// SAFETY: **Exclusion** of `numerous_qspin`: as before, and what is taken by accident is given back.
+// SAFETY: **Exclusion** of `numerous_qspin`: the locked byte leaves 0 only by an exchange. A CPU whose exchange took the
+// lock past its queue releases it before its call returns.
 unsafe impl<P: Nodes> Exclusive<P> for NumerousQspin {}
-// SAFETY: **Exclusion** of `preemptable_ticket`: the hold bit has one setter.
+// SAFETY: **Exclusion** of `preemptable_ticket`: only a CPU that has exchanged hold bit 0 for 1 holds the lock.
 unsafe impl<P: Platform, const SHIFT: u32> Exclusive<P> for PreemptableTicket<SHIFT> {}

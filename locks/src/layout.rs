@@ -1,4 +1,4 @@
-//! How the word of a queued lock is divided.
+//! Layouts of the word of a queued lock.
 //!
 //! ```text
 //!             31        18 17 16 15      9   8   7      0
@@ -11,17 +11,17 @@
 //!            +------------------+--------+-----+--------+
 //! ```
 //!
-//! Locked and pending are at the same place in both. The *tail*, index and CPU + 1 in place, is 0 when nobody queues:
-//! that is why it holds the CPU + 1. The narrow layout keeps each field in bytes of its own, so that each can be stored
-//! alone; in the wide one what shares a byte with the tail needs a read-modify-write.
+//! Both layouts have the locked byte and the pending bit at the same place. The *tail* is the field of CPU + 1 and index,
+//! in place. It holds CPU + 1 so that 0 means an empty queue. In the narrow layout each field has bytes of its own and can
+//! be stored alone. In the wide layout the pending bit shares a byte with the tail and needs a read-modify-write.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::platform::{CpuId, Platform};
 use crate::subword;
 
-/// Contexts that can nest on one CPU: task, softirq, hardirq, NMI.
-pub const NODES_PER_CPU: usize = 4;
+/// Number of contexts that can nest on one CPU: task, softirq, hardirq, NMI.
+pub(crate) const NODES_PER_CPU: usize = 4;
 
 /// Value of the locked byte while the lock is held.
 pub(crate) const LOCKED: u32 = 1;
@@ -37,16 +37,19 @@ mod sealed {
     impl Sealed for super::Numerous {}
 }
 
-/// A layout of the lock word. Sealed: exclusion rests on it.
+/// A layout of the lock word. The trait is sealed because exclusion rests on it.
 pub trait Layout: sealed::Sealed {
-    /// Lowest bit of the tail.
+    /// The lowest bit of the tail.
     const TAIL_SHIFT: u32;
-    /// The tail.
+    /// The bits of the tail.
     const TAIL_MASK: u32 = u32::MAX << Self::TAIL_SHIFT;
-    /// How many CPUs it has room for.
+    /// The number of CPUs that the tail can tell apart.
     const CPUS_MAX: u32 = (1 << (30 - Self::TAIL_SHIFT)) - 1;
 
-    /// The code of a node.
+    /// Returns the code of node `index` of `cpu`, as it stands in the tail.
+    ///
+    /// # Panics
+    /// If the word has no room for the CPU's number.
     #[inline]
     fn encode(cpu: CpuId, index: usize) -> u32 {
         assert!(
@@ -58,30 +61,30 @@ pub trait Layout: sealed::Sealed {
         ((cpu.0 + 1) << 2 | index as u32) << Self::TAIL_SHIFT
     }
 
-    /// The node of a code, which must not be 0.
+    /// Returns the CPU and the index of the node with this code, which must not be 0.
     #[inline]
     fn decode(code: u32) -> (CpuId, usize) {
         let code = code >> Self::TAIL_SHIFT;
         (CpuId((code >> 2) - 1), code as usize % NODES_PER_CPU)
     }
 
-    /// Makes `code` the tail and returns the tail before. AcqRel.
+    /// Replaces the tail by `code` and returns the previous tail. Ordering: AcqRel.
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32;
 }
 
 /// A layout with a pending bit.
 pub trait PendingLayout: Layout {
-    /// Sets pending, which only the caller may touch. Relaxed.
+    /// Sets the pending bit, which no other CPU may change at that time. Ordering: Relaxed.
     fn set_pending<P: Platform>(cpu: &P, word: &P::Word);
-    /// Clears pending, which the caller has set. Relaxed.
+    /// Clears the pending bit, which the caller has set. Ordering: Relaxed.
     fn clear_pending<P: Platform>(cpu: &P, word: &P::Word);
-    /// The lock is free and pending is the caller's: takes the lock, clears pending. Relaxed.
+    /// Takes the lock and clears the pending bit. The lock must be free and the caller must own the bit. Ordering: Relaxed.
     fn take_as_pending<P: Platform>(cpu: &P, word: &P::Word);
-    /// Takes the lock and clears pending if the lock is free and pending set. Acquire.
+    /// Takes the lock and clears the pending bit if the lock is free and the bit is set. Ordering: Acquire.
     fn try_take_as_pending<P: Platform>(cpu: &P, word: &P::Word) -> bool;
 }
 
-/// For fewer than 16384 CPUs: bytes and half-words.
+/// The layout for fewer than 16384 CPUs, whose fields are bytes and half-words (Linux: `_Q_PENDING_BITS` 8).
 #[derive(Debug)]
 pub struct Narrow;
 
@@ -90,7 +93,7 @@ impl Layout for Narrow {
 
     #[inline]
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
-        // ORDERING: AcqRel; see `Qspin`'s queue: publishes the caller's node, and shows it its predecessor's.
+        // ORDERING: AcqRel; Release publishes the caller's node, Acquire makes the predecessor's node visible to the caller.
         u32::from(cpu.swap_high16(word, (code >> 16) as u16, AcqRel)) << 16
     }
 }
@@ -98,7 +101,7 @@ impl Layout for Narrow {
 impl PendingLayout for Narrow {
     #[inline]
     fn set_pending<P: Platform>(cpu: &P, word: &P::Word) {
-        // ORDERING: Relaxed; it only keeps others from taking the lock, which needs an acquire of its own.
+        // ORDERING: Relaxed; the bit only keeps other CPUs from taking the lock. Taking it needs an Acquire of its own.
         cpu.store_byte1(word, 1, Relaxed);
     }
 
@@ -122,7 +125,7 @@ impl PendingLayout for Narrow {
     }
 }
 
-/// For fewer than 2097152 CPUs.
+/// The layout for fewer than 2097152 CPUs (Linux: `_Q_PENDING_BITS` 1, with `NR_CPUS` >= 16384).
 #[derive(Debug)]
 pub struct Wide;
 
@@ -131,7 +134,7 @@ impl Layout for Wide {
 
     #[inline]
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
-        // ORDERING: AcqRel; see `Qspin`'s queue: publishes the caller's node, and shows it its predecessor's.
+        // ORDERING: AcqRel; Release publishes the caller's node, Acquire makes the predecessor's node visible to the caller.
         subword::swap(cpu, word, Self::TAIL_MASK, code, AcqRel)
     }
 }
@@ -164,7 +167,7 @@ impl PendingLayout for Wide {
     }
 }
 
-/// For fewer than 4194304 CPUs, without a pending bit.
+/// The layout of [`NumerousQspin`](crate::NumerousQspin), for fewer than 4194304 CPUs, without a pending bit.
 ///
 /// ```text
 ///  31              10 9    8 7      0

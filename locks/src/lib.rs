@@ -1,23 +1,30 @@
 //! Spinlocks for virtual machines that share too few CPUs.
 //!
-//! Every lock is one 32-bit word and an algorithm over a [`Platform`]: the CPU that runs the caller, which performs each
-//! memory operation, waits on a word, halts and kicks. The caller passes its CPU (`lock.lock(&cpu)`), so one source runs
-//! on host threads, under model checkers, in virtual time and in a real guest, with no `cfg` and no global.
+//! A lock is one 32-bit word and an algorithm over a [`Platform`], which stands for the CPU that executes the caller. The
+//! platform performs each memory operation, waits on a word, halts and kicks. The caller passes its CPU
+//! (`lock.lock(&cpu)`). So the same source runs on host threads, under model checkers, in virtual time and in a real
+//! guest, without `cfg` and without globals.
 //!
 //! | lock | order | while it waits | needs |
 //! |---|---|---|---|
 //! | [`Tas`], [`Ttas`] | none | spins on the word | [`Platform`] |
 //! | [`Ticket`] | arrival | spins on the word | [`Platform`] |
-//! | [`PreemptableTicket`] | arrival, unless preempted | spins on the word | [`Platform`] |
+//! | [`PreemptableTicket`] | arrival, unless waiters are preempted | spins on the word | [`Platform`] |
 //! | [`PvTicket`] | arrival | spins, then halts | [`Paravirt`] |
 //! | [`Qspin`] | arrival | spins on a node | [`Nodes`] |
-//! | [`UnfairQspin`] | arrival, with chances to overtake | spins on a node | [`Nodes`] |
-//! | [`CnaQspin`] | own NUMA node first | spins on a node | [`Numa`] |
-//! | [`PvQspin`], [`HybridPvQspin`], [`UnfairPvQspin`] | arrival, with more and more overtaking | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
-//! | [`ExchangeQspin`], [`NumerousQspin`] | as [`Qspin`]; history, for comparison | spins on a node | [`Nodes`] |
+//! | [`UnfairQspin`] | arrival, but any CPU may overtake | spins on a node | [`Nodes`] |
+//! | [`CnaQspin`] | the holder's NUMA node first | spins on a node | [`Numa`] |
+//! | [`PvQspin`] | arrival, but a newcomer tries once to overtake | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
+//! | [`HybridPvQspin`] | as above, or free competition while the head of the queue is halted | likewise | likewise |
+//! | [`UnfairPvQspin`] | arrival, but any CPU may overtake | likewise | likewise |
+//! | [`ExchangeQspin`] | arrival, except between the first two contenders | spins on a node | [`Nodes`] |
+//! | [`NumerousQspin`] | arrival, on up to 4194303 CPUs | spins on a node | [`Nodes`] |
 //!
-//! [`SpinLock`] puts data behind one of them and hands out guards. [`BootLock`] is a bare word whose algorithm is chosen
-//! at run time, by [`LockKind`]; [`select()`] chooses as Linux does. [`Osq`] queues those who spin for a lock that sleeps. [`conformance`] is for those who write a platform.
+//! - [`SpinLock`] protects data with one of these locks and returns guards.
+//! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as Linux does.
+//! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
+//! - [`ExchangeQspin`] and [`NumerousQspin`] have no kind: they are proposed variants of [`Qspin`], kept for comparison.
+//! - [`conformance`] checks that a platform keeps the contract of these traits.
 #![no_std]
 
 extern crate alloc;
@@ -63,10 +70,10 @@ pub use exchange_qspin::ExchangeQspin;
 pub use exclusive::Exclusive;
 pub use guard::{Guard, IrqGuard, SpinLock};
 pub use kind::{BootLock, LockKind, UnknownLock};
-pub use layout::{Layout, NODES_PER_CPU, Narrow, Numerous, PendingLayout, Wide};
+pub use layout::{Layout, Narrow, Numerous, PendingLayout, Wide};
 pub use numerous_qspin::NumerousQspin;
 pub use osq::{Osq, OsqTable};
-pub use paravirt::{LockWaiting, Paravirt, WaitTable};
+pub use paravirt::{Paravirt, WaitTable};
 pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word};
 pub use preemptable_ticket::PreemptableTicket;
 pub use pv_qspin::{HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin};
@@ -76,7 +83,7 @@ pub use queue::{NodeTable, Nodes, Numa};
 pub use raw::RawLock;
 pub use select::{Environment, Selection, select};
 pub use sharing::Sharing;
-pub use stats::{BUCKETS, Event, LockStats, PvTicketStats, Recorder, bucket};
+pub use stats::{BUCKETS, Event, LockStats, Recorder, bucket};
 pub use steal::{Hybrid, StealOnce, Stealing, Unfair};
 pub use steps::{AllSteps, Steps};
 pub use tas::Tas;

@@ -1,4 +1,5 @@
-//! Halting and kicking: who waits for which lock, shared by the paravirtual locks of one guest.
+//! Halting and kicking: the trait of virtual CPUs, and the table of halted waiters that all paravirtual locks of a guest
+//! share.
 
 use alloc::boxed::Box;
 use core::sync::atomic::AtomicU64;
@@ -10,68 +11,72 @@ use crate::sharing::Sharing;
 use crate::stats::{Event, Recorder};
 use crate::steps::Steps;
 
-/// A virtual CPU: it can give its physical CPU back and be woken by another.
+/// A virtual CPU: it can halt, which frees its physical CPU, and be woken by another virtual CPU.
 ///
 /// # Safety
-/// **Sticky kick**: a [`kick`](Paravirt::kick) that comes before its target halts makes the target's next halt return at
-/// once. **Kick after write**: the halt that takes a kick, or several, acquires what their senders wrote before them. All
-/// CPUs that share a lock must return the same [`waiting`](Paravirt::waiting) table.
+/// - **Sticky kick**: if a [`kick`](Paravirt::kick) is sent before its target halts, the target's next halt returns at once.
+/// - **Kick after write**: a halt that ends by one or more kicks acquires what their senders wrote before the kicks.
+/// - All CPUs that share a lock must return the same [`waiting`](Paravirt::waiting) table.
 #[expect(
     unsafe_code,
     reason = "exclusion rests on what implements this trait: it is unsafe to implement"
 )]
 pub unsafe trait Paravirt: Interrupts {
-    /// Where the statistics go; `()` compiles them away.
+    /// The type that receives the statistics; `()` compiles them away.
     type Recorder: Recorder;
 
-    /// Halts with interrupts masked (HLT): ends on a kick or an NMI, or for no reason.
+    /// Halts with interrupts masked (HLT). Returns on a kick or an NMI, or for no reason.
     fn halt_masked(&self);
-    /// Enables interrupts and halts as one indivisible step (`sti; hlt`); masks them again before it returns. Ends on a
-    /// kick or any interrupt, or for no reason.
+    /// Enables interrupts and halts, as one indivisible step (`sti; hlt`). Returns on a kick or any interrupt, or for no
+    /// reason, with interrupts masked again.
     fn halt_unmasked(&self);
-    /// Wakes `cpu` from its halt, now or when it next halts.
+    /// Wakes `cpu` from its halt, or makes its next halt return at once.
     fn kick(&self, cpu: CpuId);
-    /// Whether the host has taken `cpu` off its physical CPU: a hint that may be stale.
+    /// Returns whether the host has preempted `cpu`. A hint that may be out of date.
     fn is_preempted(&self, cpu: CpuId) -> bool;
-    /// Whether a waiter in a queue halts at once when the one before it [is preempted](Paravirt::is_preempted), as it does
-    /// when that one has halted. Linux 4.11 to 5.3: added by 75437bb304b2, taken back by 89340d0935c9, because one that gives
-    /// up makes all behind it give up.
+    /// Returns whether a waiter in a queue halts at once if its predecessor [is preempted](Paravirt::is_preempted), as it
+    /// does if its predecessor has halted.
+    ///
+    /// So in Linux 4.11 to 5.3. Commit 75437bb304b2 added it. Commit 89340d0935c9 reverted it, because a waiter that gives
+    /// up makes all waiters behind it give up.
     #[inline]
     fn halts_behind_preempted(&self) -> bool {
         false
     }
-    /// Who halts for which lock.
+    /// Returns the table of halted waiters, which all CPUs of the guest share.
     fn waiting(&self) -> &WaitTable<Self::Word, Self::Address>;
-    /// How many iterations a waiter spins before it halts.
+    /// Returns for how many iterations a waiter spins before it halts. Linux: `SPIN_THRESHOLD`.
     fn spin_threshold(&self) -> Budget;
-    /// How a hybrid queued lock is shared between its queue and newcomers.
+    /// Returns how a hybrid queued lock is shared between its queue and newcomers.
     #[inline]
     fn sharing(&self) -> Sharing {
         Sharing::LINUX
     }
-    /// The caller has just taken a hybrid lock past its queue, and holds it. True: it was the last to do so; nobody may
-    /// until the head of the queue has had its turn. This bounds overtaking even while the head is off its CPU.
+    /// Called when the caller has just taken a hybrid lock past its queue, and holds it. If it returns `true`, no other CPU
+    /// may overtake the head of the queue until the head has held the lock. This bounds overtaking even while the head does
+    /// not run.
     #[inline]
     fn overtook(&self) -> bool {
         false
     }
-    /// A courteous head of the queue was kicked and found the lock taken again: leaves it to the others for a while.
+    /// Pauses the head of the queue, which was kicked and found the lock taken again: running CPUs may use the lock for a
+    /// while. Called only with a non-zero [`Sharing::head`].
     #[inline]
     fn nap(&self) {}
-    /// Monotonic time in nanoseconds, for the statistics.
+    /// Returns monotonic time in nanoseconds, for the statistics.
     fn now_ns(&self) -> u64;
-    /// Where the statistics go.
+    /// Returns the receiver of the statistics.
     fn recorder(&self) -> &Self::Recorder;
 }
 
 /// The registration record of one CPU (Linux: `struct kvm_lock_waiting`).
 #[derive(Debug)]
-pub struct LockWaiting<W, A> {
-    /// The lock's key, or 0: this CPU waits for none.
-    pub lock: A,
-    /// The ticket it waits for; valid while `lock` is not 0.
-    pub want: W,
-    /// When it was last kicked, in nanoseconds, or 0: for the statistics.
+struct LockWaiting<W, A> {
+    /// The key of the lock that this CPU waits for, or 0.
+    lock: A,
+    /// The ticket that this CPU waits for. Valid while `lock` is not 0.
+    want: W,
+    /// When this CPU was last kicked, in nanoseconds, or 0. For the statistics.
     kicked_at: AtomicU64,
 }
 
@@ -87,19 +92,21 @@ impl<W: Word<u32>, A: Word<usize>> LockWaiting<W, A> {
     }
 }
 
-/// The halted waiters of one guest: for ticket locks a bitmap of CPUs and a record for each; for queued locks a hash
-/// table from lock to head of the queue.
+/// The halted waiters of one guest.
+///
+/// For ticket locks it is a bitmap of CPUs with a record for each CPU, for queued locks a hash table from a lock to the head
+/// of its queue.
 #[derive(Debug)]
 pub struct WaitTable<W, A> {
-    /// Linux: `waiting_cpus`, 32 CPUs a word.
-    pub cpus: Box<[W]>,
-    /// One record per CPU.
-    pub records: Box<[LockWaiting<W, A>]>,
+    /// The CPUs that are registered, 32 in each word. Linux: `waiting_cpus`.
+    cpus: Box<[W]>,
+    /// One record for each CPU.
+    records: Box<[LockWaiting<W, A>]>,
     pub(crate) locks: LockTable<W, A>,
 }
 
 impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
-    /// An empty table for `cpus` CPUs.
+    /// Makes an empty table for `cpus` CPUs.
     pub fn new(cpus: usize) -> Self {
         WaitTable {
             cpus: (0..cpus.div_ceil(32)).map(|_| W::new(0)).collect(),
@@ -108,48 +115,50 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
         }
     }
 
-    /// The record of `cpu`.
-    pub fn record(&self, cpu: CpuId) -> &LockWaiting<W, A> {
+    /// Returns the record of `cpu`.
+    fn record(&self, cpu: CpuId) -> &LockWaiting<W, A> {
         &self.records[cpu.0 as usize]
     }
 
-    /// Whether nobody is registered and no lock listed: so it must be when nobody holds or waits for any lock.
+    /// Returns whether no CPU is registered and no lock is listed. It must be so when no CPU holds or waits for a lock.
     pub fn is_idle<P>(&self, cpu: &P) -> bool
     where
         P: Platform<Word = W, Address = A>,
     {
-        // ORDERING: Relaxed; whoever knows that the locks are idle has synchronised with their last users.
+        // ORDERING: Relaxed; a caller that knows the locks to be idle has synchronized with their last users.
         self.cpus.iter().all(|word| cpu.load(word, Relaxed) == 0) && self.locks.is_empty(cpu)
     }
 
-    /// Writes the caller's record and sets its bit. **Valid when seen**: who reads the key, then acquires, reads the
-    /// ticket that belongs to it or a later one; never an earlier. (A later one may be another lock's: see `unlock_kick`.)
+    /// Writes the caller's record and sets its bit.
+    ///
+    /// **Valid when seen**: an unlocker that reads the key, then acquires, reads the ticket that belongs to this key or a
+    /// later one, never an earlier one. (A later ticket may be for another lock: see `unlock_kick`.)
     pub(crate) fn publish<P>(&self, cpu: &P, key: usize, want: u32)
     where
         P: Platform<Word = W, Address = A>,
     {
         let record = self.record(cpu.cpu());
-        // ORDERING: Relaxed; the fence below keeps the new ticket from being seen under the old key.
+        // ORDERING: Relaxed; the fence below keeps the new ticket from being visible under the old key.
         cpu.store_address(&record.lock, 0, Relaxed);
-        // ORDERING: Release fence; pairs with the Acquire fence in `unlock_kick`: who reads the ticket stored next also
-        // sees the old key gone.
+        // ORDERING: Release fence; pairs with the Acquire fence in `unlock_kick`: an unlocker that reads the ticket stored
+        // next also sees that the old key is gone.
         cpu.fence(Release);
         // ORDERING: Relaxed; published by the key.
         cpu.store(&record.want, want, Relaxed);
         // ORDERING: Release; pairs with the Acquire fence in `unlock_kick`, between key and ticket.
         cpu.store_address(&record.lock, key, Release);
         let (word, bit) = self.bit(cpu.cpu());
-        // ORDERING: Relaxed; the caller announces itself on the lock with a Release, which publishes the bit.
+        // ORDERING: Relaxed; the caller then announces itself on the lock with a Release, which publishes the bit.
         cpu.fetch_or(word, bit, Relaxed);
     }
 
-    /// Takes the caller's bit and record back.
+    /// Clears the caller's bit and record.
     pub(crate) fn withdraw<P>(&self, cpu: &P)
     where
         P: Platform<Word = W, Address = A>,
     {
         let (word, bit) = self.bit(cpu.cpu());
-        // ORDERING: Relaxed, both; who still sees them sends a needless kick.
+        // ORDERING: Relaxed, both; an unlocker that still sees them sends a needless kick.
         cpu.fetch_and(word, !bit, Relaxed);
         cpu.store_address(&self.record(cpu.cpu()).lock, 0, Relaxed);
     }
@@ -159,16 +168,17 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     }
 }
 
-/// The time, if anybody wants to know it.
+/// Returns the time in nanoseconds, or 0 if the recorder keeps nothing.
 pub(crate) fn clock<P: Paravirt>(cpu: &P) -> u64 {
     if P::Recorder::ACTIVE { cpu.now_ns() } else { 0 }
 }
 
-/// Halts as the caller's interrupts were before it masked them; they are masked again on return.
+/// Halts with interrupts `enabled`, as they were before the caller masked them. They are masked again on return.
 ///
-/// **Nested wait**: with interrupts enabled, a handler may itself wait for a lock and overwrite the caller's record. Its
-/// interrupt ends this halt, and the caller then spins and registers again. That is sound only because enabling and
-/// halting are one step: in between, a handler could use up record and kick, and the halt would never end.
+/// **Nested wait**: with interrupts enabled, a handler may itself wait for a lock and overwrite the caller's record. The
+/// interrupt also ends this halt, and the caller then spins and registers again. This works only because enabling
+/// interrupts and halting are one step. Between two steps a handler could consume record and kick, and the halt would never
+/// end.
 pub(crate) fn halt<P: Paravirt, S: Steps>(cpu: &P, enabled: bool) {
     if !enabled {
         cpu.halt_masked();
@@ -180,7 +190,7 @@ pub(crate) fn halt<P: Paravirt, S: Steps>(cpu: &P, enabled: bool) {
     }
 }
 
-/// Halts unless `waits` says no when interrupts are masked. May return for no reason. Linux: `pv_wait`.
+/// Masks interrupts, then halts if `waits` still returns true. May return for no reason. Linux: `kvm_wait`.
 pub(crate) fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> bool) {
     if cpu.in_nmi() {
         return;
@@ -188,7 +198,7 @@ pub(crate) fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> boo
     let enabled = cpu.irq_save();
     if waits() || !S::RETEST {
         let start = clock(cpu);
-        // ORDERING: Relaxed, here and below; for the statistics.
+        // ORDERING: Relaxed, here and below; `kicked_at` is for the statistics only.
         let kicked_at = &cpu.waiting().record(cpu.cpu()).kicked_at;
         kicked_at.store(0, Relaxed);
         halt::<P, S>(cpu, enabled);
@@ -205,7 +215,7 @@ pub(crate) fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> boo
     cpu.irq_restore(enabled);
 }
 
-/// Kicks `target`, which halts for a queued lock.
+/// Kicks `target`, which halts for a queued lock. Linux: `pv_kick`.
 pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
     let start = clock(cpu);
     // ORDERING: Relaxed; for the statistics.
@@ -218,11 +228,13 @@ pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
 
 /// Kicks the CPU that waits for ticket `want` of the lock `key`. Linux: `kvm_unlock_kick`.
 ///
-/// Finding nobody is fine: that waiter has not announced itself yet and will look again. So is a kick too many.
+/// It is harmless to find no waiter: the waiter has not announced itself yet and will read the lock again. It is harmless to
+/// kick a CPU in vain, too.
 ///
-/// **Look on**: a match does not end the search. A waiter whose halt an interrupt has ended may overwrite its record while it
-/// is read: then its old key and its new ticket, of another lock, can look like the waiter that is meant. Who is meant has a
-/// record that stays, and is found all the same. (`kvm_unlock_kick` stops at the first match, and so can lose a kick.)
+/// **All matches are kicked**: a match does not end the search. A waiter whose halt was ended by an interrupt may overwrite
+/// its record while it is read. Then its old key and its new ticket, which is for another lock, can look like the wanted
+/// waiter. The record of the wanted waiter does not change, so the search still finds it. (`kvm_unlock_kick` stops at the
+/// first match and so can lose a kick.)
 #[cold]
 pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32) {
     cpu.recorder().add(Event::ReleasedSlow, 1);
@@ -238,8 +250,8 @@ pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32)
             if cpu.load_address(&record.lock, Relaxed) != key {
                 continue;
             }
-            // ORDERING: Acquire fence; pairs with the Release store of the key in `publish`. Weaker, an old ticket
-            // could be read under the new key, and a needless kick be sent.
+            // ORDERING: Acquire fence; pairs with the Release store of the key in `publish`. Without it, an old ticket could
+            // be read under the new key, and a needless kick would be sent.
             cpu.fence(Acquire);
             // ORDERING: Relaxed; ordered by the fence.
             if cpu.load(&record.want, Relaxed) == want {
@@ -247,7 +259,7 @@ pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32)
                 if S::KICK {
                     cpu.kick(target);
                 }
-                if !S::LOOK_ON {
+                if !S::KEEP_SEARCHING {
                     return;
                 }
             }

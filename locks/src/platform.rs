@@ -1,11 +1,12 @@
-//! What a lock needs from the CPU beneath it.
+//! What a lock needs from the CPU that executes it.
 //!
-//! Capabilities are types. A lock that only needs atomics asks for [`Platform`]; one with queue nodes for [`Nodes`](crate::Nodes); one
-//! that halts and kicks for [`Paravirt`](crate::Paravirt). A plain ticket lock therefore *cannot* kick.
+//! Capabilities are traits. A lock that needs only atomic operations requires [`Platform`], a lock with queue nodes
+//! [`Nodes`](crate::Nodes), and a lock that halts and kicks [`Paravirt`](crate::Paravirt). A plain ticket lock therefore
+//! *cannot* kick.
 
 #![expect(
     unsafe_code,
-    reason = "exclusion rests on what implements these traits: they are unsafe to implement"
+    reason = "exclusion rests on the implementations of these traits: they are unsafe to implement"
 )]
 
 use core::sync::atomic::Ordering;
@@ -13,11 +14,11 @@ use core::sync::atomic::Ordering;
 use crate::stats::Event;
 use crate::subword::{self, BYTE1, HIGH16, LOW8, LOW16};
 
-/// A CPU's number: dense, from 0. Not an APIC ID.
+/// The number of a CPU. Numbers are dense and start at 0; they are not APIC IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuId(pub u32);
 
-/// A cache line, for words that are told which one they lie on.
+/// The number of a simulated cache line, for words that are larger than the memory they stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line(pub u32);
 
@@ -26,16 +27,16 @@ pub trait Word<T> {
     /// Makes a word that holds `value`.
     fn new(value: T) -> Self;
 
-    /// This word's line, for others to be [placed](Word::place) on.
+    /// Returns this word's cache line, on which other words may be [placed](Word::place).
     ///
-    /// Words in memory lie where the layout puts them, and need neither of these. They are for platforms whose words are
-    /// larger than those that they stand for: what the layout says of 4 and 8 bytes, they must be told.
+    /// Words in memory need neither method: the memory layout decides. The methods are for platforms whose words are larger
+    /// than the 4 or 8 bytes that they stand for.
     #[inline]
     fn line(&self) -> Line {
         Line(0)
     }
 
-    /// Says that this word lies on `line`, before anybody operates on it. At most one word of a line is a lock.
+    /// Places this word on `line`. Must be called before any operation on the word. At most one word of a line may be a lock.
     #[inline]
     fn place(&self, _line: Line) {}
 }
@@ -49,26 +50,28 @@ pub trait Word<T> {
 pub struct Budget(pub u32);
 
 impl Budget {
-    /// Wait for as long as it takes.
+    /// No limit: the wait ends only when the predicate holds.
     pub const UNBOUNDED: Budget = Budget(u32::MAX);
 }
 
 /// The CPU that executes the caller.
 ///
 /// # Safety
-/// Mutual exclusion rests on an implementation: each operation must be atomic with respect to all others on the same
-/// word, and must order at least as strongly as the [`Ordering`] it is given. Two values that can run at the same time
-/// must return different [`Platform::cpu`] numbers, and a value must only be used on the CPU that it names.
+/// Mutual exclusion rests on the implementation.
+/// - Each operation must be atomic with respect to all others on the same word.
+/// - Each operation must order at least as strongly as the [`Ordering`] it is given.
+/// - Two values that can be in use at the same time must return different [`Platform::cpu`] numbers.
+/// - A value must only be used on the CPU that it names.
 pub unsafe trait Platform {
-    /// A shared 32-bit word: lock words, queue links, flags.
+    /// A shared 32-bit word: a lock word, a queue link, a flag.
     type Word: Word<u32>;
     /// A shared word that can hold a lock's [`key`](Platform::key).
     type Address: Word<usize>;
 
-    /// This CPU's number.
+    /// Returns this CPU's number.
     fn cpu(&self) -> CpuId;
 
-    /// What identifies the lock `word`: its address, or a platform's own stable number. Never 0.
+    /// Returns what identifies the lock `word`: its address, or another stable number. Never 0.
     fn key(&self, word: &Self::Word) -> usize;
 
     /// Loads `word`.
@@ -80,16 +83,16 @@ pub unsafe trait Platform {
     }
     /// Stores `value` to `word`.
     fn store(&self, word: &Self::Word, value: u32, order: Ordering);
-    /// Stores to bits 0-7 and leaves the others, which other CPUs may be changing, as they are.
+    /// Stores to bits 0-7 and keeps the other bits, which other CPUs may be changing.
     ///
-    /// Portable code may not mix access sizes on one word, so the default is a read-modify-write; a platform that owns
-    /// its machine code makes it a plain byte store.
+    /// Portable code must not mix access sizes on one word, so it needs a read-modify-write here. A platform with machine
+    /// code of its own makes this a plain byte store.
     fn store_low8(&self, word: &Self::Word, value: u8, order: Ordering);
-    /// Stores to bits 0-15 and leaves the others as they are; see [`Platform::store_low8`].
+    /// Stores to bits 0-15 and keeps the other bits; see [`Platform::store_low8`].
     fn store_low16(&self, word: &Self::Word, value: u16, order: Ordering);
-    /// Exchanges the value of `word` for `value`.
+    /// Stores `value` and returns the previous value.
     fn swap(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
-    /// Stores `new` if `word` holds `current`; returns what it held, as `Err` if that was something else. Never fails
+    /// Stores `new` if `word` holds `current`. Returns the previous value, as `Err` if it was not `current`. Never fails
     /// spuriously.
     fn compare_exchange(
         &self,
@@ -101,8 +104,8 @@ pub unsafe trait Platform {
     ) -> Result<u32, u32>;
     /// [`Platform::compare_exchange`] on bits 0-7 only.
     ///
-    /// The portable default is a loop over the whole word. It fails only because of bits 0-7, as the byte instruction
-    /// would. This holds for each sub-word default below: a platform that owns its machine code replaces them all.
+    /// The portable default is a loop over the whole word. Like the byte instruction, it fails only because of bits 0-7. A
+    /// platform with machine code of its own replaces this default and the other sub-word defaults below.
     #[inline]
     fn compare_exchange_low8(
         &self,
@@ -145,16 +148,18 @@ pub unsafe trait Platform {
     fn swap_high16(&self, word: &Self::Word, value: u16, order: Ordering) -> u16 {
         (subword::swap(self, word, HIGH16, u32::from(value) << 16, order) >> 16) as u16
     }
-    /// Stores to bits 8-15 and leaves the others as they are; see [`Platform::store_low8`].
+    /// Stores to bits 8-15 and keeps the other bits; see [`Platform::store_low8`].
     #[inline]
     fn store_byte1(&self, word: &Self::Word, value: u8, order: Ordering) {
         subword::swap(self, word, BYTE1, u32::from(value) << 8, order);
     }
-    /// Stores `new` to bits 0-7 if they hold `current`; else returns what they held. Atomic towards all but those
-    /// read-modify-writes of the same bits that [`Platform::settle`] does not follow: it may overwrite these.
+    /// Stores `new` to bits 0-7 if they hold `current`; otherwise returns the value found. It may overwrite a read-modify-write
+    /// of the same bits that happens between its compare and its store, unless [`Platform::settle`] follows that one. Towards
+    /// all other operations it is atomic.
     ///
-    /// For an unlocker that hands over to nobody, and a waiter who, after announcing itself in the word, settles and looks
-    /// whether its announcement is still there. The default is the exchange that suits everybody.
+    /// It is meant for an unlocker that sees no waiter. A waiter that has announced itself in the word must call
+    /// [`Platform::settle`], then check whether its announcement is still there. The default is an atomic compare-exchange,
+    /// which never overwrites.
     #[inline]
     fn compare_store_low8(&self, word: &Self::Word, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
         self.compare_exchange_low8(word, current, new, order, Ordering::Relaxed)
@@ -166,23 +171,25 @@ pub unsafe trait Platform {
         self.compare_exchange_low16(word, current, new, order, Ordering::Relaxed)
             .map(drop)
     }
-    /// Returns when each compare-store that another CPU has begun has stored, and this CPU sees it, or will compare again,
-    /// and see what this CPU wrote before. False: there are none, because compare-stores are exchanges.
+    /// Waits for the compare-stores that other CPUs have begun. On return each of them either has stored, visibly to this CPU,
+    /// or will compare again and see what this CPU wrote before.
+    ///
+    /// Returns `false` if there is nothing to wait for because compare-stores are exchanges.
     #[inline]
     fn settle(&self) -> bool {
         false
     }
-    /// Adds, wrapping; returns the value before.
+    /// Adds, wrapping, and returns the previous value.
     fn fetch_add(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
-    /// Adds to bits 16-31, wrapping. Returns the value before, but bits 0-15 may be newer: as they were then, or at any time
-    /// until this returns. Both were loaded with `order`.
+    /// Adds to bits 16-31, wrapping, and returns the previous value. Its bits 0-15 may be newer than the addition: they are
+    /// loaded at any time between the addition and the return. Both halves are loaded with `order`.
     #[inline]
     fn fetch_add_high16(&self, word: &Self::Word, value: u16, order: Ordering) -> u32 {
         self.fetch_add(word, u32::from(value) << 16, order)
     }
-    /// Sets bits; returns the value before.
+    /// Sets `bits` and returns the previous value.
     fn fetch_or(&self, word: &Self::Word, bits: u32, order: Ordering) -> u32;
-    /// Keeps only `bits`; returns the value before.
+    /// Clears all bits but `bits` and returns the previous value.
     fn fetch_and(&self, word: &Self::Word, bits: u32, order: Ordering) -> u32;
 
     /// Loads an address word.
@@ -199,17 +206,17 @@ pub unsafe trait Platform {
         failure: Ordering,
     ) -> Result<usize, usize>;
 
-    /// A memory fence.
+    /// Executes a memory fence.
     fn fence(&self, order: Ordering);
 
-    /// One PAUSE that waits for nothing in particular (back-off).
+    /// Executes one PAUSE, to back off.
     fn relax(&self);
 
     /// Waits until `until` accepts the value of `word`, for at most `budget` iterations: **the only way a lock waits**.
     ///
-    /// Returns the accepted value, loaded with `order`, or as `Err` the last value seen. `until` must depend on nothing
-    /// but its argument: virtual time skips the spin and calls it only when the word is written. Interrupts that are
-    /// enabled are taken while waiting.
+    /// Returns the accepted value, loaded with `order`, or as `Err` the last value seen. `until` must depend only on its
+    /// argument: virtual time skips the spin and calls `until` only when the word is written. If interrupts are enabled they
+    /// are taken during the wait.
     fn wait_until(
         &self,
         word: &Self::Word,
@@ -220,19 +227,20 @@ pub unsafe trait Platform {
         spin_until(self, word, budget, order, until)
     }
 
-    /// Counts `event` of a lock that has no [`Recorder`](crate::Recorder): the native ones. A platform may forward it to its recorder.
+    /// Counts an event of a native lock, which has no [`Recorder`](crate::Recorder). A platform may forward it to its recorder.
     #[inline(always)]
     fn count(&self, _event: Event) {}
 
-    /// Tracepoint: the caller has found the lock taken and begins to wait for it. In arrival order where the lock has one.
+    /// Tracepoint: the caller has found the lock taken and begins to wait for it. If the lock serves waiters in order of
+    /// arrival, this is called in that order.
     #[inline(always)]
     fn contention_begin(&self, _lock: &Self::Word) {}
-    /// Tracepoint: the wait that [`Platform::contention_begin`] announced is over; the caller holds the lock.
+    /// Tracepoint: the wait that began with [`Platform::contention_begin`] has ended, and the caller holds the lock.
     #[inline(always)]
     fn contention_end(&self, _lock: &Self::Word) {}
 }
 
-/// Load, compare, PAUSE: what [`Platform::wait_until`] is by default.
+/// Repeats load, compare, PAUSE: the default of [`Platform::wait_until`].
 #[inline]
 pub(crate) fn spin_until<P: Platform + ?Sized>(
     cpu: &P,
@@ -257,26 +265,26 @@ pub(crate) fn spin_until<P: Platform + ?Sized>(
     }
 }
 
-/// Waits for as long as it takes; returns the accepted value.
+/// Waits without limit and returns the accepted value.
 #[inline]
 #[track_caller]
 pub(crate) fn wait_for<P: Platform>(cpu: &P, word: &P::Word, order: Ordering, until: impl Fn(u32) -> bool) -> u32 {
     match cpu.wait_until(word, Budget::UNBOUNDED, order, until) {
         Ok(accepted) => accepted,
-        Err(last) => panic!("an unbounded wait has given up at {last:#x}"),
+        Err(last) => panic!("cannot wait without a limit: the platform gave up while the word was {last:#x}"),
     }
 }
 
 /// A CPU whose interrupts a lock can mask.
 ///
 /// # Safety
-/// Between [`save`](Interrupts::irq_save) and the matching [`restore`](Interrupts::irq_restore) no interrupt handler may
-/// run on this CPU.
+/// No interrupt handler may run on this CPU between [`irq_save`](Interrupts::irq_save) and the matching
+/// [`irq_restore`](Interrupts::irq_restore).
 pub unsafe trait Interrupts: Platform {
-    /// Whether interrupts were enabled; true means they were.
+    /// Masks interrupts. Returns whether they were enabled before.
     fn irq_save(&self) -> bool;
-    /// Restores what [`Interrupts::irq_save`] returned.
+    /// Restores the state that [`Interrupts::irq_save`] returned.
     fn irq_restore(&self, enabled: bool);
-    /// Whether the caller is a non-maskable interrupt's handler, which must not halt.
+    /// Returns whether the caller is a handler of a non-maskable interrupt, which must not halt.
     fn in_nmi(&self) -> bool;
 }

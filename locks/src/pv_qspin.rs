@@ -1,33 +1,35 @@
 //! Paravirtual queued spinlocks: waiters halt, and the unlocker kicks the head of the queue.
 //!
-//! The word is that of [`Qspin`](crate::Qspin), but:
+//! The word is that of [`Qspin`](crate::Qspin), with these differences:
 //!
 //! | locked byte | |
 //! |---|---|
 //! | 0 | free |
 //! | 1 | held |
-//! | 3 | held, and the head of the queue is *listed* in the hash table: unlock must kick it |
+//! | 3 | held, and the head of the queue is *listed* in the hash table: the unlocker must kick it |
 //!
 //! | pending | |
 //! |---|---|
-//! | 1 | no stealing: the head of the queue spins, or has been overtaken for long enough (never set by [`Unfair`]) |
+//! | 1 | stealing is blocked: the head of the queue spins, or has been overtaken for long enough (never in [`Unfair`]) |
 //!
 //! | node's state | |
 //! |---|---|
 //! | running | not listed |
-//! | halted | behind the head, about to halt or halted |
-//! | hashed | listed, or about to be |
+//! | halted | behind the head, halted or about to halt |
+//! | hashed | listed, or about to be listed |
 //!
 //! - **Exclusion**: the locked byte goes from 0 to non-zero only by an atomic exchange that returns 0.
-//! - **No lost kick, in the queue**: the waiter stores *halted* and then looks whether it has become the head; the owner
-//!   makes it the head and then looks whether it has halted. With a full barrier between store and look on both sides at
-//!   least one sees the other. The owner who sees *halted* lists the waiter; its own unlock will kick.
-//! - **No lost kick, at the head**: the head lists itself, then exchanges the locked byte for 3. If that returns 0 it has
-//!   the lock. Otherwise the owner's unlock finds the 3 and kicks. The kick is sticky. Where unlock is not an exchange it may
-//!   overwrite the 3 unseen; so the head settles and looks again.
-//! - **One entry**: a lock is listed at most once. The unlocker takes it off, and says so in the node's state, before it
-//!   releases the lock; the head lists itself only in state running.
-//! - **Word untouched after release**: after the store of 0 unlock uses only static nodes.
+//! - **No lost kick, in the queue**: the waiter stores *halted* and then checks whether it has become the head. The owner
+//!   makes it the head and then checks whether it has halted. Both sides have a full barrier between store and check, so at
+//!   least one of them sees the other. If the owner sees *halted* it lists the waiter, and its own unlock will kick.
+//! - **No lost kick, at the head**: the head lists itself, then exchanges the locked byte for 3. If the exchange returns 0
+//!   the head holds the lock. Otherwise the owner's unlock finds the 3 and kicks. The kick is sticky. If unlock is not an
+//!   exchange it may overwrite the 3 without seeing it; so the head settles and checks again.
+//! - **One entry**: a lock is listed at most once. The unlocker removes the entry and sets the node's state to running
+//!   before it releases the lock. The head lists itself only in state running.
+//! - **Word untouched after release**: after the store of 0 unlock accesses only static nodes.
+//!
+//! Sources: Linux `kernel/locking/qspinlock_paravirt.h`; the unfair lock is from Waiman Long's series of 2014.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -42,16 +44,16 @@ use crate::stats::{Event, Recorder};
 use crate::steal::{Hybrid, StealOnce, Stealing, Unfair, take};
 use crate::steps::{AllSteps, Steps, unless_omitted};
 
-/// Queued, paravirtual; a newcomer tries once to take the lock past the queue (Linux 4.5 to 4.14).
+/// A queued lock whose waiters halt. A newcomer tries once to take the lock past the queue (Linux 4.5 to 4.14).
 pub type PvQspin<L = Narrow, S = AllSteps> = PvQueued<StealOnce, L, S>;
-/// Queued and unfair by turns: while the head of the queue is not spinning, newcomers compete for the lock and do not
-/// queue (Linux since 4.15).
+/// A queued lock whose waiters halt, queued and unfair by turns. While the head of the queue does not spin, newcomers compete
+/// for the lock and do not queue (Linux since 4.15).
 pub type HybridPvQspin<L = Narrow, S = AllSteps> = PvQueued<Hybrid, L, S>;
-/// Queued, paravirtual, and whoever comes may take the lock at any time (Long's series of 2014, with the hash table that
-/// replaced its walk along the queue).
+/// A queued lock whose waiters halt and that any CPU may take past the queue at any time (Long's series of 2014, with the
+/// hash table that later replaced its walk along the queue).
 pub type UnfairPvQspin<L = Narrow, S = AllSteps> = PvQueued<Unfair, L, S>;
 
-/// A queued lock whose waiters halt; `T` says who may take it past the queue.
+/// A queued lock whose waiters halt. `T` decides which CPUs may take it past the queue.
 #[derive(Debug)]
 pub struct PvQueued<T, L = Narrow, S = AllSteps>(PhantomData<(T, L, S)>);
 
@@ -59,9 +61,9 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         if let Err(seen) = T::fast_path(cpu, word) {
-            // A platform with courteous heads wants the lock to stay where it is for a while: so a word that was only
-            // missed because somebody queues is tried again at once.
-            let eager = T::WAITS && T::sharing(cpu).courtesy.0 > 0;
+            // On a platform whose heads compete on equal terms the lock should stay with running CPUs for a while. So if the
+            // fast path failed only because CPUs queue, the caller tries again at once.
+            let eager = T::WAITS && T::sharing(cpu).head.0 > 0;
             if eager && T::may_steal(seen) && take(cpu, word) {
                 stolen::<P, T, L>(cpu, word);
             } else {
@@ -78,10 +80,9 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
         let key = cpu.key(word);
-        // ORDERING: Release; pairs with the Acquire of whoever takes the lock next. Relaxed on failure: `unlock_slow`
-        // has a fence.
+        // ORDERING: Release; pairs with the Acquire of the next holder. Relaxed on failure: `unlock_slow` has a fence.
         let release = unless_omitted(S::UNLOCK_RELEASE, Release);
-        // May overwrite a 3 that has just been stored: `pv_wait::list` sees to it.
+        // May overwrite a 3 that has just been stored: `pv_wait::list` checks for that.
         if let Err(found) = cpu.compare_store_low8(word, LOCKED as u8, 0, release) {
             unlock_slow::<P, L, S>(cpu, word, key, found);
         }
@@ -99,13 +100,13 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
     }
 }
 
-/// The caller has taken the lock past its queue.
+/// Counts a lock taken past its queue and, if the platform asks for it, blocks further stealing.
 #[inline]
 fn stolen<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) {
     cpu.recorder().add(Event::PvLockStealing, 1);
     if T::WAITS && cpu.overtook() {
-        // There is a queue, because there was, and none can leave it while this CPU holds the lock. Its head will clear
-        // pending when it takes the lock.
+        // There is still a queue: there was one, and no CPU can leave it while this CPU holds the lock. Its head will clear
+        // the pending bit when it takes the lock.
         L::set_pending(cpu, word);
     }
 }
@@ -114,11 +115,11 @@ fn stolen<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) {
 fn unlock_slow<P: Nodes + Paravirt, L: Layout, S: Steps>(cpu: &P, word: &P::Word, key: usize, found: u8) {
     assert!(
         found == LISTED,
-        "unlock of a lock whose locked byte is {found}: neither held (1) nor listed (3)"
+        "cannot unlock: the locked byte is {found}, neither 1 (held) nor 3 (held, with a listed waiter)"
     );
     if S::LOOKUP_ACQUIRE {
-        // ORDERING: Acquire fence; after the failed exchange, it pairs with the Release in `list_and_recheck`: the entry
-        // is there.
+        // ORDERING: Acquire fence; after the failed exchange it pairs with the Release in `pv_wait::list`: the entry is
+        // visible.
         cpu.fence(Acquire);
     }
     let table = &cpu.waiting().locks;
@@ -127,10 +128,10 @@ fn unlock_slow<P: Nodes + Paravirt, L: Layout, S: Steps>(cpu: &P, word: &P::Word
     }
     let node = table.remove(cpu, key);
     // The head cannot leave its node: this CPU holds the lock.
-    // ORDERING: Release; pairs with the Acquire in `pv_wait::at_head`: who sees the entry gone sees the 3, or what follows.
+    // ORDERING: Release; pairs with the Acquire in `pv_wait::at_head`: a head that sees RUNNING sees the 3, or a later value.
     cpu.store(&cpu.nodes().at::<L>(node).state, RUNNING, Release);
     if S::UNLIST_FIRST {
-        // ORDERING: Release; pairs with the Acquire of whoever takes the lock next, and shows it the entry gone.
+        // ORDERING: Release; pairs with the Acquire of the next holder, to which it also makes visible that the entry is gone.
         cpu.store_low8(word, 0, unless_omitted(S::UNLOCK_RELEASE, Release));
     }
     if S::KICK {
@@ -185,17 +186,17 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> fo
         // ORDERING: Release; pairs with the Acquire in `pv_wait`'s `spin_in_queue`.
         cpu.store(&node.locked, 1, Release);
         if S::HANDOVER_FENCE {
-            // ORDERING: SeqCst fence; pairs with the one in `halt_in_queue`. **No lost kick, in the queue** is a store and
-            // a load of another word on both sides: nothing weaker orders that.
+            // ORDERING: SeqCst fence; pairs with the one in `halt_in_queue`. **No lost kick, in the queue** needs a store
+            // ordered before a load of another word, on both sides: no weaker ordering provides that.
             cpu.fence(SeqCst);
         }
-        // ORDERING: Release; pairs with the Acquire in `halt_in_queue`: a waiter that finds itself HASHED is the head and
-        // sees it. Relaxed on failure: the waiter is awake.
+        // ORDERING: Release; pairs with the Acquire in `halt_in_queue`: a waiter that finds itself HASHED also sees that it is
+        // the head. Relaxed on failure: the waiter is awake.
         if cpu
             .compare_exchange(&node.state, HALTED, HASHED, Release, Relaxed)
             .is_ok()
         {
-            // Nobody is woken yet: the kick waits until the lock is free.
+            // The kick is sent later, when the lock is free.
             // ORDERING: Relaxed; read by this CPU's own unlock. The new head leaves the byte alone while HASHED.
             cpu.store_low8(word, LISTED, Relaxed);
             let hops = cpu.waiting().locks.insert(cpu, cpu.key(word), next);

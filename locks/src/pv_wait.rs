@@ -1,6 +1,6 @@
-//! How waiters of the paravirtual queued locks wait: behind the head, and at the head.
+//! The waits of the paravirtual queued locks: behind the head of the queue, and at the head.
 //!
-//! Names and invariants as in [`pv_qspin`](crate::pv_qspin).
+//! Names and invariants are those of [`pv_qspin`](crate::pv_qspin).
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
@@ -12,24 +12,26 @@ use crate::stats::{Event, Recorder};
 use crate::steal::{Stealing, take};
 use crate::steps::Steps;
 
-/// Value of the locked byte while the head of the queue is listed.
+/// The value of the locked byte while the head of the queue is listed.
 pub(crate) const LISTED: u8 = 3;
 
 pub(crate) const RUNNING: u32 = 0;
 pub(crate) const HALTED: u32 = 1;
 pub(crate) const HASHED: u32 = 2;
 
-/// How many iterations lie between two looks at the predecessor's state, which is on its cache line.
+/// The number of iterations between two looks at the predecessor's state, which is on the predecessor's cache line. Linux:
+/// `PV_PREV_CHECK_MASK`.
 const PREDECESSOR_INTERVAL: u32 = 256;
 
-/// Who comes before a waiter in the queue.
+/// The predecessor of a waiter in the queue.
 pub(crate) struct Previous<'a, W> {
     pub node: &'a Node<W>,
     pub cpu: CpuId,
 }
 
 impl<W> Previous<'_, W> {
-    /// Whether its turn, and so that of whoever is behind it, is far off. Linux: `pv_wait_early`.
+    /// Returns whether the predecessor is halted or preempted, so that its turn, and the turn of the waiter behind it, is far
+    /// off. Linux: `pv_wait_early`.
     fn is_off<P: Paravirt<Word = W>>(&self, cpu: &P) -> bool {
         // ORDERING: Relaxed; a hint.
         cpu.load(&self.node.state, Relaxed) != RUNNING || cpu.halts_behind_preempted() && cpu.is_preempted(self.cpu)
@@ -46,20 +48,20 @@ pub(crate) fn in_queue<P: Paravirt, T: Stealing, S: Steps>(
     loop {
         let early = match spin_in_queue(cpu, threshold, me, previous) {
             Spin::Head => return,
-            Spin::Enough => false,
+            Spin::ThresholdReached => false,
             Spin::PredecessorOff => true,
         };
         halt_in_queue::<P, S>(cpu, me, early);
     }
 }
 
-/// How a spin in the queue ended.
+/// The reason why a spin in the queue ended.
 enum Spin {
     /// The caller is the head.
     Head,
-    /// The threshold is reached.
-    Enough,
-    /// The predecessor has given up, or lost its CPU: the caller's turn is far off.
+    /// The caller has spun up to the threshold.
+    ThresholdReached,
+    /// The predecessor is halted or preempted: the caller's turn is far off.
     PredecessorOff,
 }
 
@@ -76,7 +78,7 @@ fn spin_in_queue<P: Paravirt>(
             return Spin::Head;
         }
         if left.0 == 0 {
-            return Spin::Enough;
+            return Spin::ThresholdReached;
         }
         if previous.is_off(cpu) {
             return Spin::PredecessorOff;
@@ -102,12 +104,12 @@ fn halt_in_queue<P: Paravirt, S: Steps>(cpu: &P, me: &Node<P::Word>, early: bool
     if !S::RECHECK || cpu.load(&me.locked, Relaxed) == 0 {
         cpu.recorder().add(Event::PvWaitNode, 1);
         cpu.recorder().add(Event::PvWaitEarly, early.into());
-        // ORDERING: Relaxed; whoever changes it will also kick.
+        // ORDERING: Relaxed; the CPU that changes it will also kick.
         halt_while::<P, S>(cpu, || cpu.load(&me.state, Relaxed) == HALTED);
     }
-    // Failure means HASHED, which must stay: the head must know that it is listed.
-    // ORDERING: Acquire on failure; pairs with the Release in `hand_over`: the next look finds `locked` set. Weaker, the
-    // waiter could overwrite HASHED and be listed twice. Relaxed on success: this CPU's own value comes back.
+    // Failure means HASHED, which must stay, so that the head knows that it is listed.
+    // ORDERING: Acquire on failure; pairs with the Release in `hand_over`: the next look finds `locked` set. If it were
+    // weaker, the waiter could overwrite HASHED and be listed twice. Relaxed on success: this CPU reads its own value.
     let _ = cpu.compare_exchange(&me.state, HALTED, RUNNING, Relaxed, Acquire);
     // ORDERING: Relaxed; for the statistics.
     if P::Recorder::ACTIVE && cpu.load(&me.locked, Relaxed) == 0 {
@@ -115,30 +117,32 @@ fn halt_in_queue<P: Paravirt, S: Steps>(cpu: &P, me: &Node<P::Word>, early: bool
     }
 }
 
-/// How often a courteous head lets others compete: before its first halt, and after it.
-const COURTESIES: u32 = 2;
+/// The number of waits in which a head with [`Sharing::head`](crate::Sharing::head) competes on equal terms: one before its
+/// first halt and one after it.
+const EQUAL_WAITS: u32 = 2;
 
-/// Waits at the head of the queue until the lock is the caller's.
+/// Waits at the head of the queue until the caller holds the lock.
 pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
     cpu: &P,
     word: &P::Word,
     me: &Waiter<'_, P::Word>,
 ) {
-    let courtesy = T::sharing(cpu).courtesy;
-    // An unlocker writes RUNNING, then overwrites the 3: with another 3 in between, the head's own, that would be lost.
-    // ORDERING: Acquire; pairs with the Release of that RUNNING: who sees it sees the 3, or what came after. Relaxed for the
-    // byte, which publishes nothing.
+    let shares = T::sharing(cpu).head;
+    // The byte counts, too: an unlocker writes RUNNING, then overwrites the 3. If the head stored its own 3 in between, that
+    // announcement would be lost.
+    // ORDERING: Acquire; pairs with the Release of that RUNNING: a head that sees RUNNING sees the 3, or a later value.
+    // Relaxed for the byte, which publishes nothing.
     let is_listed = || cpu.load(&me.node.state, Acquire) == HASHED || cpu.load(word, Relaxed) as u8 == LISTED;
-    // The owner who handed over to a halted waiter has listed it, or is about to.
+    // If the owner handed over to a halted waiter, it has listed this waiter or is about to.
     let mut waits = u32::from(is_listed());
     let mut again = false;
     loop {
-        let courteous = courtesy.0 > 0 && waits < COURTESIES;
-        if courtesy.0 > 0 && waits == COURTESIES {
+        let equal = shares.0 > 0 && waits < EQUAL_WAITS;
+        if shares.0 > 0 && waits == EQUAL_WAITS {
             wake_successor::<P, L, S>(cpu, me.node);
         }
-        let taken = if courteous || !T::HEAD_BLOCKS {
-            compete::<P, L>(cpu, word, if courteous { courtesy } else { cpu.spin_threshold() })
+        let taken = if equal || !T::HEAD_BLOCKS {
+            compete::<P, L>(cpu, word, if equal { shares } else { cpu.spin_threshold() })
         } else {
             spin_alone::<P, L>(cpu, word)
         };
@@ -146,13 +150,13 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
             return;
         }
         if !is_listed() {
-            if courteous && waits > 0 {
+            if equal && waits > 0 {
                 cpu.nap();
                 waits += 1;
                 continue;
             }
-            if waits == 0 || T::LISTS_AGAIN || courtesy.0 > 0 {
-                match list::<P, S>(cpu, word, me, courtesy) {
+            if waits == 0 || T::LISTS_AGAIN || shares.0 > 0 {
+                match list::<P, S>(cpu, word, me, shares) {
                     Listing::Done => {}
                     Listing::Overwritten => {
                         waits += 1;
@@ -170,22 +174,23 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
     }
 }
 
-/// The head of the queue is about to take the lock: its successor had better be awake when it becomes the head. The kick costs
-/// less now than after, when it would delay whoever wants the lock.
+/// Wakes the successor of a head that is about to take the lock, so that it runs when it becomes the head. The kick costs
+/// less now than later, when it would delay the CPUs that want the lock.
 fn wake_successor<P: Paravirt, L: PendingLayout, S: Steps>(cpu: &P, me: &Node<P::Word>) {
-    // ORDERING: Relaxed; names a CPU, whose node is not touched.
+    // ORDERING: Relaxed; the code only names a CPU, whose node is not accessed.
     let next = cpu.load(&me.next, Relaxed);
     if next != 0 && S::KICK {
         cpu.kick(L::decode(next).0);
     }
 }
 
-/// Spins for the lock at the head of the queue, and takes it as anybody might. False: long enough.
+/// Spins for the lock at the head of the queue, on equal terms with newcomers. Returns whether the caller holds the lock;
+/// `false` if the budget is spent.
 fn compete<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word, budget: Budget) -> bool {
     let mut left = budget;
     // ORDERING: Relaxed; the exchange acquires.
     while let Ok(seen) = cpu.wait_until(word, left, Relaxed, |now| now & LOCKED_MASK == 0) {
-        // An overtaker may have set pending, while it held the lock.
+        // A newcomer may have set the pending bit while it held the lock (`Paravirt::overtook`).
         let taken = if seen & PENDING == 0 {
             take(cpu, word)
         } else {
@@ -194,7 +199,7 @@ fn compete<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word, budget: Budge
         if taken {
             return true;
         }
-        // Each lost race is a spin, too.
+        // Each lost race counts as an iteration.
         if left != Budget::UNBOUNDED {
             let Some(rest) = left.0.checked_sub(1) else {
                 return false;
@@ -205,11 +210,12 @@ fn compete<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word, budget: Budge
     false
 }
 
-/// Spins for the lock at the head of the queue, and keeps others from stealing it. False: long enough.
+/// Spins for the lock at the head of the queue, with stealing blocked. Returns whether the caller holds the lock; `false` if
+/// the threshold is reached.
 fn spin_alone<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word) -> bool {
     let threshold = cpu.spin_threshold();
     L::set_pending(cpu, word);
-    // A stealer may have looked at pending just before it was set: hence the exchange, and the loop.
+    // A newcomer may have read the pending bit just before it was set: hence the exchange, and the loop.
     // ORDERING: Relaxed; the exchange acquires.
     while cpu
         .wait_until(word, threshold, Relaxed, |now| now & LOCKED_MASK == 0)
@@ -223,34 +229,35 @@ fn spin_alone<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word) -> bool {
     false
 }
 
-/// What came of a head's listing itself.
+/// The result of an attempt of the head to list itself.
 enum Listing {
-    /// It is listed.
+    /// The head is listed.
     Done,
-    /// The lock was free, and is the caller's.
+    /// The lock was free, and the head now holds it.
     LockTaken,
-    /// An unlocker has overwritten the 3 without seeing it: the lock was released.
+    /// An unlocker has released the lock and overwritten the 3 without seeing it.
     Overwritten,
 }
 
 /// Lists the head of the queue, which will then halt.
 ///
-/// A courteous head then waits for a little longer: where the lock is busy, it is unlisted at once, and need not settle.
-fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, courtesy: Budget) -> Listing {
+/// A head that competes on equal terms first spins for `shares` iterations: if the lock is busy, the next unlock removes the
+/// entry at once, and the head need not settle.
+fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, shares: Budget) -> Listing {
     let table = &cpu.waiting().locks;
     let key = cpu.key(word);
-    // ORDERING: Relaxed; published by the exchange below. Also the successor's hint.
+    // ORDERING: Relaxed; published by the exchange below. It is also a hint for the successor.
     cpu.store(&me.node.state, HASHED, Relaxed);
     let hops = table.insert(cpu, key, me.code);
     cpu.recorder().add(Event::PvHashHops, hops);
-    // ORDERING: Release pairs with the Acquire fence in `unlock_slow`: who sees the 3 sees the entry. Acquire pairs with
-    // the Release in `unlock`, if the lock is free.
+    // ORDERING: Release pairs with the Acquire fence in `unlock_slow`: an unlocker that sees the 3 sees the entry. Acquire
+    // pairs with the Release in `unlock` if the lock is free.
     let order = if S::ANNOUNCE_RELEASE { AcqRel } else { Acquire };
     let outcome = if cpu.swap_low8(word, LISTED, order) == 0 && S::RECHECK {
         // ORDERING: Relaxed; the lock is held, and only its owner looks at this byte.
         cpu.store_low8(word, LOCKED as u8, Relaxed);
         Listing::LockTaken
-    } else if courtesy.0 > 0 && is_unlisted_within(cpu, word, courtesy) || cpu.settle() {
+    } else if shares.0 > 0 && is_unlisted_within(cpu, word, shares) || cpu.settle() {
         if !is_overwritten(cpu, word, me.node) {
             return Listing::Done;
         }
@@ -269,8 +276,9 @@ fn is_unlisted_within<P: Paravirt>(cpu: &P, word: &P::Word, budget: Budget) -> b
     cpu.wait_until(word, budget, Relaxed, |now| now as u8 != LISTED).is_ok()
 }
 
-/// Whether the 3 is gone, and nobody has taken the entry off, which is done before the 3 goes.
+/// Returns whether the 3 was overwritten by an unlocker that had not seen it: the 3 is gone but the entry is still in the
+/// table. An unlocker that sees the 3 removes the entry before it overwrites the 3.
 fn is_overwritten<P: Paravirt>(cpu: &P, word: &P::Word, me: &Node<P::Word>) -> bool {
-    // ORDERING: Acquire; pairs with the Release of the unlock that took the entry off: then its RUNNING is seen.
+    // ORDERING: Acquire; pairs with the Release of the unlock that removed the entry: then its RUNNING is visible.
     cpu.load(word, Acquire) as u8 != LISTED && cpu.load(&me.state, Relaxed) == HASHED
 }

@@ -1,26 +1,27 @@
-//! What a lock algorithm is: operations on one word.
+//! The trait of lock algorithms, which operate on one word.
 //!
-//! The word is all that is stored, so an algorithm is a type without values, such as [`Ticket`](crate::Ticket). What it
-//! needs from its CPU is the bound of its implementation: [`Platform`], [`Nodes`](crate::Nodes),
+//! A lock stores nothing but its word. So an algorithm is a type without values, such as [`Ticket`](crate::Ticket). The
+//! bounds of its implementation state what it needs from the CPU: [`Platform`], [`Nodes`](crate::Nodes),
 //! [`Paravirt`](crate::Paravirt).
 
 use crate::platform::Platform;
 
-/// A spinlock's algorithm over one word of `P`; zero is free.
+/// A spinlock algorithm over one word of `P`. A word of zero is an unlocked lock.
 ///
-/// All operations on one word must use the same algorithm. They are safe to call: a word that is unlocked by a CPU that
-/// does not hold it loses exclusion among those who use that word, no more. [`SpinLock`](crate::SpinLock) therefore
-/// keeps its word to itself.
+/// All operations on one word must use the same algorithm. The operations are safe to call: if a CPU unlocks a word that it
+/// does not hold, the lock no longer excludes, and nothing else breaks. [`SpinLock`](crate::SpinLock) therefore keeps its
+/// word private.
 pub trait RawLock<P: Platform> {
     /// Waits until the caller holds the lock.
     fn lock(cpu: &P, word: &P::Word);
-    /// Takes the lock if that needs no waiting.
+    /// Takes the lock if that needs no waiting. Returns whether the caller now holds the lock.
     fn try_lock(cpu: &P, word: &P::Word) -> bool;
-    /// Releases the lock, which the caller must hold. Never touches `word` after the store that releases it: another
-    /// CPU may have freed its memory by then.
+    /// Releases the lock, which the caller must hold. Never accesses `word` after the store that releases the lock: by then
+    /// another CPU may have freed its memory.
     fn unlock(cpu: &P, word: &P::Word);
-    /// Whether somebody held the lock a moment ago.
+    /// Returns whether a CPU held the lock at some moment during the call.
     fn is_locked(cpu: &P, word: &P::Word) -> bool;
-    /// Whether somebody waited for the lock a moment ago. Always false where the word does not tell.
+    /// Returns whether a CPU waited for the lock at some moment during the call. Always `false` if the word does not show
+    /// waiters.
     fn is_contended(cpu: &P, word: &P::Word) -> bool;
 }

@@ -1,14 +1,13 @@
-//! Statistics as Linux publishes them, off at zero cost.
+//! Lock statistics as Linux publishes them. A platform that records none pays nothing for them.
 //!
-//! Counters are relaxed atomics of the host's own kind, not words of the platform: they order nothing, and cost no
-//! virtual time.
+//! Counters are ordinary relaxed atomics, not words of the platform: they order nothing and cost no virtual time.
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Defines [`Event`] with the names under which Linux shows the counters.
 macro_rules! events {
     ($($(#[doc = $doc:literal])+ $event:ident = $name:literal,)+) => {
-        /// What the locks count.
+        /// An event that the locks count.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         #[repr(u8)]
@@ -20,7 +19,7 @@ macro_rules! events {
             /// Every event, in the order of its declaration.
             pub const ALL: &[Event] = &[$(Event::$event),+];
 
-            /// The counter's published name.
+            /// Returns the name under which Linux publishes the counter.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Event::$event => $name,)+
@@ -38,26 +37,26 @@ events! {
 
     /// PV ticket: a waiter gave up spinning and announced that it will halt.
     TakenSlow = "taken_slow",
-    /// PV ticket: of those, how many found the lock theirs after all.
+    /// PV ticket: a waiter announced that it will halt, then found its ticket served.
     TakenSlowPickup = "taken_slow_pickup",
     /// PV ticket: unlocks that found the slow-path flag and looked for a waiter.
     ReleasedSlow = "released_slow",
-    /// PV ticket: of those, how many found one and kicked it.
+    /// PV ticket: unlocks that found a waiter and kicked it.
     ReleasedSlowKicked = "released_slow_kicked",
 
-    /// PV queued: entries of the hash table looked at to list a waiter.
+    /// PV queued: hash table entries visited to list a waiter.
     PvHashHops = "pv_hash_hops",
     /// PV queued: kicks sent by unlock.
     PvKickUnlock = "pv_kick_unlock",
-    /// PV queued: wake-ups whose latency is known.
+    /// PV queued: wakeups whose latency is known.
     PvKickWake = "pv_kick_wake",
     /// PV queued: nanoseconds spent in the kick itself.
     PvLatencyKick = "pv_latency_kick",
-    /// PV queued: nanoseconds from kick to awake.
+    /// PV queued: nanoseconds from a kick to the end of the halt.
     PvLatencyWake = "pv_latency_wake",
     /// PV queued: locks taken past the queue.
     PvLockStealing = "pv_lock_stealing",
-    /// PV queued: a waiter behind the head woke, and it was not its turn.
+    /// PV queued: a waiter behind the head woke before it had become the head.
     PvSpuriousWakeup = "pv_spurious_wakeup",
     /// PV queued: halts of a head after its first.
     PvWaitAgain = "pv_wait_again",
@@ -71,28 +70,28 @@ events! {
     LockPending = "lock_pending",
     /// Queued: acquisitions through the queue.
     LockSlowpath = "lock_slowpath",
-    /// Queued: queued in an interrupt of a queued task.
+    /// Queued: waits at the second level of nesting, in an interrupt of a CPU that already waited.
     LockUseNode2 = "lock_use_node2",
-    /// Queued: the third level of nesting.
+    /// Queued: waits at the third level of nesting.
     LockUseNode3 = "lock_use_node3",
-    /// Queued: the fourth.
+    /// Queued: waits at the fourth level of nesting.
     LockUseNode4 = "lock_use_node4",
-    /// Queued: all four nodes in use, so the waiter spun on the lock itself.
+    /// Queued: waits without a node, on the lock word itself, because all four nodes were in use.
     LockNoNode = "lock_no_node",
 }
 
-/// Receives what the paravirtual locks count.
+/// The receiver of what the paravirtual locks count.
 pub trait Recorder {
-    /// Whether anybody listens. If not, the locks do not read the clock either.
+    /// Whether the recorder keeps anything. If `false`, the locks do not read the clock either.
     const ACTIVE: bool = true;
 
     /// Adds `amount` to the counter of `event`.
     fn add(&self, event: Event, amount: u64);
-    /// A waiter was off its CPU for `ns` nanoseconds, from its decision to halt.
+    /// Records that a waiter was off its CPU for `ns` nanoseconds after its decision to halt.
     fn blocked(&self, ns: u64);
 }
 
-/// No statistics.
+/// Records nothing, at no cost.
 impl Recorder for () {
     const ACTIVE: bool = false;
 
@@ -102,11 +101,11 @@ impl Recorder for () {
     fn blocked(&self, _ns: u64) {}
 }
 
-/// Buckets of [`LockStats::histogram`].
+/// The number of buckets of [`LockStats::histogram`].
 pub const BUCKETS: usize = 31;
 
-/// The bucket of a wait of `ns` nanoseconds: its binary logarithm, rounded down; 0 ns counts as bucket 0; from 2^30 ns
-/// on, the last.
+/// Returns the bucket of a wait of `ns` nanoseconds: its binary logarithm, rounded down. A wait of 0 ns is in bucket 0,
+/// waits of 2^30 ns and more are in the last bucket.
 pub const fn bucket(ns: u64) -> usize {
     let log = match ns.checked_ilog2() {
         Some(log) => log as usize,
@@ -115,52 +114,43 @@ pub const fn bucket(ns: u64) -> usize {
     if log < BUCKETS { log } else { BUCKETS - 1 }
 }
 
-/// Counts everything: what Linux shows in debugfs under `kvm/spinlocks/` (PV ticket) and `lock_event_counts/` (queued).
+/// A recorder of all events, as Linux shows them in debugfs under `kvm/spinlocks/` (PV ticket, `arch/x86/kernel/kvm.c`)
+/// and `lock_event_counts/` (queued, `kernel/locking/lock_events_list.h`).
 #[derive(Debug)]
 pub struct LockStats {
     counters: [AtomicU64; Event::ALL.len()],
     time_blocked: AtomicU64,
     histogram: [AtomicU64; BUCKETS],
-    zero: AtomicU8,
 }
 
-/// The statistics of the PV ticket lock; the same type serves all locks.
-pub type PvTicketStats = LockStats;
-
 impl LockStats {
-    /// All zero.
+    /// Returns counters that are all zero.
     pub const fn new() -> Self {
         LockStats {
             counters: [const { AtomicU64::new(0) }; Event::ALL.len()],
             time_blocked: AtomicU64::new(0),
             histogram: [const { AtomicU64::new(0) }; BUCKETS],
-            zero: AtomicU8::new(0),
         }
     }
 
-    /// The counter of `event`.
+    /// Returns the counter of `event`.
     pub fn count(&self, event: Event) -> u64 {
         // ORDERING: Relaxed, here and below: statistics order nothing.
         self.counters[event as usize].load(Relaxed)
     }
 
-    /// Nanoseconds that waiters were off their CPUs, from the decision to halt.
+    /// Returns for how many nanoseconds waiters were off their CPUs, counted from the decision to halt.
     pub fn time_blocked_ns(&self) -> u64 {
         self.time_blocked.load(Relaxed)
     }
 
-    /// How many of those waits lasted how long; see [`bucket`].
+    /// Returns the number of those waits by length; see [`bucket`].
     pub fn histogram(&self) -> [u64; BUCKETS] {
         core::array::from_fn(|index| self.histogram[index].load(Relaxed))
     }
 
-    /// Asks for all to be cleared. As in Linux (`zero_stats`), the next update does it, and then counts.
-    pub fn zero_stats(&self) {
-        self.zero.store(1, Relaxed);
-    }
-
-    /// Every counter under its published name. The three quotients of the queued locks are as Linux divides them, rounded
-    /// down: `pv_hash_hops` in hundredths of an entry per kick, the latencies in nanoseconds per kick and per wake-up.
+    /// Returns every counter under its published name. Three counters of the queued locks are quotients, rounded down, as in
+    /// Linux: `pv_hash_hops` in hundredths of an entry per kick, the latencies in nanoseconds per kick and per wakeup.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let counters = Event::ALL.iter().map(|&event| (event.name(), self.published(event)));
         counters.chain([("time_blocked", self.time_blocked_ns())])
@@ -176,15 +166,6 @@ impl LockStats {
             _ => total,
         }
     }
-
-    fn zero_if_asked(&self) {
-        if self.zero.load(Relaxed) != 0 && self.zero.compare_exchange(1, 0, Relaxed, Relaxed).is_ok() {
-            let all = self.counters.iter().chain(&self.histogram).chain([&self.time_blocked]);
-            for counter in all {
-                counter.store(0, Relaxed);
-            }
-        }
-    }
 }
 
 impl Default for LockStats {
@@ -195,12 +176,10 @@ impl Default for LockStats {
 
 impl Recorder for LockStats {
     fn add(&self, event: Event, amount: u64) {
-        self.zero_if_asked();
         self.counters[event as usize].fetch_add(amount, Relaxed);
     }
 
     fn blocked(&self, ns: u64) {
-        self.zero_if_asked();
         self.time_blocked.fetch_add(ns, Relaxed);
         self.histogram[bucket(ns)].fetch_add(1, Relaxed);
     }
@@ -226,20 +205,6 @@ mod tests {
         }
         assert_eq!(bucket(1 << 30), 30);
         assert_eq!(bucket(u64::MAX), 30);
-    }
-
-    #[test]
-    fn zeroing_waits_for_the_next_update() {
-        let stats = LockStats::new();
-        stats.add(Event::TakenSlow, 3);
-        stats.blocked(1000);
-        stats.zero_stats();
-        assert_eq!(stats.count(Event::TakenSlow), 3);
-        stats.add(Event::ReleasedSlow, 1);
-        assert_eq!(stats.count(Event::TakenSlow), 0);
-        assert_eq!(stats.time_blocked_ns(), 0);
-        assert_eq!(stats.histogram(), [0; BUCKETS]);
-        assert_eq!(stats.count(Event::ReleasedSlow), 1);
     }
 
     #[test]

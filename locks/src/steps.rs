@@ -1,66 +1,74 @@
-//! Steps of the locks that tests leave out, to see that something then breaks.
+//! Steps of the locks that tests leave out, to prove that a checker then finds an error.
 //!
-//! A race is only closed if some checker finds it open once the closing step is gone. So the paravirtual locks ask a
-//! type for each re-check, ordering and kick that their correctness rests on. The answer is a constant: [`AllSteps`]
-//! costs nothing.
+//! A test of a race is only good if it fails once the step that closes the race is left out. So the paravirtual locks ask a
+//! type parameter before each re-check, ordering and kick that their correctness rests on. The answers are constants:
+//! [`AllSteps`] costs nothing.
 
 #![expect(
     unsafe_code,
-    reason = "a lock without one of its steps may not exclude: unsafe to ask for"
+    reason = "a lock that leaves a step out may not exclude: it is unsafe to ask for one"
 )]
 
 use core::sync::atomic::Ordering;
 
-/// Which steps a lock takes. All of them, unless a test plants a fault.
+/// The steps that a lock takes: all of them, unless a test plants a fault.
 ///
 /// # Safety
-/// A lock with a step left out may hang or admit two holders. Only for tests whose memory safety does not rest on it.
+/// A lock that leaves out a step may hang or admit two holders. Leave steps out only in tests whose memory safety does not
+/// rest on the lock.
 pub unsafe trait Steps {
-    /// Waiter: look again at what it waits for after it has announced that it will halt. Without: it may sleep for ever.
+    /// The waiter reads again what it waits for after it has announced that it will halt. Without this it may sleep forever.
     const RECHECK: bool = true;
-    /// Waiter: announce itself with a release, so that who sees the announcement sees the record. Without: the record
-    /// may be missed.
+    /// The waiter announces itself with a Release, so that an unlocker that sees the announcement also sees the record.
+    /// Without this the unlocker may miss the record.
     const ANNOUNCE_RELEASE: bool = true;
-    /// Unlocker: acquire before it looks for the waiter. Without: the record may be missed.
+    /// The unlocker acquires before it looks for the waiter. Without this it may miss the record.
     const LOOKUP_ACQUIRE: bool = true;
-    /// Unlocker: kick the waiter that it found. Without: it sleeps for ever.
+    /// The unlocker kicks the waiter that it found. Without this the waiter sleeps forever.
     const KICK: bool = true;
-    /// Unlocker of a ticket lock: look on after a match, which may be half one record of a CPU and half its next. Without: a
-    /// CPU that waits for something else is kicked, and who should have been sleeps for ever.
-    const LOOK_ON: bool = true;
-    /// Waiter: enable interrupts and halt in one indivisible step. Without: an interrupt in between may use up the
+    /// The unlocker of a ticket lock keeps searching after a match, which may be half of one record of a CPU and half of its
+    /// next record. Without this it may kick only a CPU that waits for another lock, and the real waiter sleeps forever.
+    const KEEP_SEARCHING: bool = true;
+    /// The waiter enables interrupts and halts in one indivisible step. Without this an interrupt in between may consume the
     /// record and the kick.
     const ATOMIC_HALT: bool = true;
-    /// Waiter in a queue: a full barrier between its announcement and its second look. Without: it may sleep for ever.
+    /// The waiter in a queue has a full barrier between its announcement and its second look. Without this it may sleep
+    /// forever.
     const HALT_FENCE: bool = true;
-    /// Owner: a full barrier between its handover and its look at the next waiter's state. Without: the same.
+    /// The owner has a full barrier between its handover and its look at the next waiter's state. Without this the next waiter
+    /// may sleep forever.
     const HANDOVER_FENCE: bool = true;
-    /// Waiter: test once more, with interrupts masked, what it halts for. Without: it may halt after its kick was used.
+    /// The waiter tests once more, with interrupts masked, whether it still has to halt. Without this it may halt after its
+    /// kick was consumed.
     const RETEST: bool = true;
-    /// Unlocker: take the lock off the hash table before it releases it. Without: another waiter may be kicked, or none.
+    /// The unlocker removes the lock from the hash table before it releases the lock. Without this it may kick another waiter,
+    /// or none.
     const UNLIST_FIRST: bool = true;
-    /// Unlocker: keep the carry of a wrapping head out of the tail. Without: tickets are lost after 32768 unlocks.
+    /// The unlocker keeps the carry of a wrapping head out of the tail. Without this tickets are lost after 32768 unlocks.
     const STOP_CARRY: bool = true;
-    /// Unlocker: release what the critical section wrote.
+    /// The unlocker releases what the critical section wrote.
     const UNLOCK_RELEASE: bool = true;
-    /// Locker: acquire what earlier critical sections wrote.
+    /// The new holder acquires what earlier critical sections wrote.
     const LOCK_ACQUIRE: bool = true;
-    /// Optimistic spinner that leaves its queue: see that it has become the head meanwhile. Without: it tries for ever.
+    /// An optimistic spinner that leaves its queue checks whether it has become the head meanwhile. Without this it tries
+    /// forever.
     const LEAVE_RECHECK: bool = true;
-    /// Optimistic spinner that leaves its queue: join its neighbours. Without: nobody hands over to those behind.
+    /// An optimistic spinner that leaves its queue links its neighbors. Without this the spinners behind it never become the
+    /// head.
     const LEAVE_RELINK: bool = true;
-    /// Optimistic spinner: take the successor off its node by an exchange. Without: the successor may leave meanwhile.
+    /// An optimistic spinner removes its successor from its node by an exchange. Without this the successor may leave
+    /// meanwhile.
     const TAKE_SUCCESSOR: bool = true;
 }
 
-/// Leaves nothing out.
+/// Every step: the default of all locks.
 #[derive(Debug)]
 pub struct AllSteps;
 
 // SAFETY: every step is taken.
 unsafe impl Steps for AllSteps {}
 
-/// `order`, or [`Ordering::Relaxed`] where a test has it left out.
+/// Returns `order`, or [`Ordering::Relaxed`] if a test leaves the ordering out.
 #[inline(always)]
 pub(crate) const fn unless_omitted(taken: bool, order: Ordering) -> Ordering {
     if taken { order } else { Ordering::Relaxed }

@@ -47,7 +47,7 @@ pub const NAP_DIVISOR: u64 = 4;
 pub const SHARING: Sharing = Sharing {
     newcomer: Budget(40),
     queued: Budget(0),
-    courtesy: Budget(40),
+    head: Budget(40),
 };
 
 /// A thread, with what it needs from the system beneath.

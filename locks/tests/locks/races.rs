@@ -28,7 +28,7 @@ without!(NoRecheck, RECHECK);
 without!(NoKick, KICK);
 without!(SplitHalt, ATOMIC_HALT);
 without!(CarryIntoTail, STOP_CARRY);
-without!(StopAtFirst, LOOK_ON);
+without!(StopAtFirst, KEEP_SEARCHING);
 
 #[test]
 fn no_lost_kick_between_registration_and_unlock() {

@@ -298,7 +298,7 @@ unsafe impl Paravirt for StepCpu {
         Sharing {
             newcomer: Budget(1),
             queued: Budget(0),
-            courtesy: Budget(1),
+            head: Budget(1),
         }
     }
     /// Every other time is the last.

@@ -1,8 +1,7 @@
-//! Builds the guest image and the first process of Linux guests, with the flags that freestanding code needs, and has both
-//! embedded in the library.
+//! Builds the guest image and the first process of Linux guests, both freestanding, for the library to embed.
 //!
-//! The stable host toolchain is enough. The image has a target directory of its own, which the outer build does not lock, and
-//! which all profiles of the outer build share.
+//! The stable host toolchain is enough. The image has its own target directory, which all profiles of the outer build
+//! share and which the outer build does not lock.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -39,7 +38,7 @@ fn main() {
     }
 }
 
-/// Beside the outer build's profiles: `target/kvm-image`.
+/// Returns the image's target directory, `target/kvm-image`, next to the folders of the outer build's profiles.
 fn target_directory(out: &Path) -> PathBuf {
     let profile = out
         .ancestors()
@@ -50,14 +49,14 @@ fn target_directory(out: &Path) -> PathBuf {
         .map_or_else(|| out.join("image"), |target| target.join("kvm-image"))
 }
 
-/// Returns the folder of what was built.
+/// Builds both binaries. Returns their folder.
 fn build(here: &Path, target_directory: &Path) -> PathBuf {
     let script = here.join("image/link.ld");
     let flags = [
         "-Crelocation-model=static",
         "-Cno-redzone=yes",
         "-Cforce-unwind-tables=no",
-        // Backtraces of a guest that is out of order follow them.
+        // The VMM's backtraces of a failed guest follow frame pointers.
         "-Cforce-frame-pointers=yes",
         "-Clinker=rust-lld",
         "-Clinker-flavor=ld.lld",
@@ -85,7 +84,7 @@ fn build(here: &Path, target_directory: &Path) -> PathBuf {
         .arg(here.join("image/Cargo.toml"))
         .arg("--target-dir")
         .arg(target_directory);
-    // The outer build's own flags, wrappers and profile are not for freestanding code.
+    // Flags, wrappers and profiles of the outer build do not fit freestanding code.
     for (name, _) in env::vars_os() {
         let Some(name) = name.to_str() else { continue };
         let outer =
@@ -102,6 +101,6 @@ fn build(here: &Path, target_directory: &Path) -> PathBuf {
     let status = cargo
         .status()
         .unwrap_or_else(|error| panic!("cannot start cargo: {error}"));
-    assert!(status.success(), "the guest image does not build");
+    assert!(status.success(), "cargo failed to build the guest image: {status}");
     target_directory.join(TARGET).join("release")
 }

@@ -1,4 +1,4 @@
-//! Where a guest is: registers, and a backtrace with names.
+//! The state of a vCPU: its registers, and a backtrace with function names.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,38 +10,39 @@ use kvm_ioctls::VcpuFd;
 use crate::image::Image;
 use crate::memory::Memory;
 
-/// The longest backtrace.
+/// Largest number of frames in a backtrace.
 const FRAMES_MAX: usize = 48;
-/// RIP after a reset (SDM volume 3, 11.1.4).
+/// RIP after a reset (SDM volume 3, section "First Instruction Executed").
 const RESET_VECTOR: u64 = 0xfff0;
 const RFLAGS_IF: u64 = 1 << 9;
 
-/// One vCPU of a guest, as it was found.
+/// The state of one vCPU.
 #[derive(Clone, Debug, Default)]
 pub struct GuestState {
-    /// The VM's name.
+    /// Name of the VM.
     pub vm: String,
-    /// The vCPU.
+    /// Number of the vCPU.
     pub vcpu: u32,
-    /// Its registers by name.
+    /// Names and values of its registers.
     pub registers: Vec<(&'static str, u64)>,
-    /// Functions, innermost first.
+    /// The backtrace, innermost function first.
     pub frames: Vec<Frame>,
-    /// Whether those are what was left on its boot stack, some of it long returned: where KVM has reset the registers, as it does after a
-    /// triple fault on AMD (`shutdown_interception`), nothing else tells.
+    /// Whether the frames are the return addresses left on the vCPU's boot stack. Some may be of functions that have
+    /// returned. KVM resets the registers after a triple fault on AMD (`shutdown_interception`), so there is no better
+    /// source.
     pub left_on_stack: bool,
     /// KVM's statistics of the vCPU that are not 0.
     pub stats: Vec<(String, u64)>,
-    /// The last lines that the guest's kernel has printed: stock Linux guests.
+    /// The last lines that a stock Linux guest's kernel has printed.
     pub console: Vec<String>,
 }
 
-/// One function of a backtrace.
+/// One frame of a backtrace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The instruction, or the one after a call.
+    /// Address of the interrupted instruction, or the return address of a call.
     pub address: u64,
-    /// Its function, and how far in it; `None`: outside of all.
+    /// Name of its function and the offset in it, or `None` if the address is in no function.
     pub function: Option<(String, u64)>,
 }
 
@@ -65,7 +66,10 @@ impl fmt::Display for GuestState {
             writeln!(f, "  {}", line.join(" "))?;
         }
         if self.left_on_stack && !self.frames.is_empty() {
-            writeln!(f, "  the registers were reset; what is left on its boot stack:")?;
+            writeln!(
+                f,
+                "  the registers were reset; return addresses left on the boot stack:"
+            )?;
         }
         for (number, frame) in self.frames.iter().enumerate() {
             writeln!(f, "  #{number} {frame}")?;
@@ -82,7 +86,7 @@ impl fmt::Display for GuestState {
     }
 }
 
-/// What `vcpu` executes now, or was doing when an exception came.
+/// Returns the state of `vcpu`: at the exception if there is a `crash`, otherwise now.
 pub(crate) fn capture(
     vm: &str,
     number: u32,
@@ -96,7 +100,7 @@ pub(crate) fn capture(
     let mut listed = list(&registers, &system);
     let (mut rip, mut rbp) = (registers.rip, registers.rbp);
     if let Some(crash) = crash {
-        // The guest's own words, which only choose what is shown.
+        // The guest claims these values. They only select what is displayed.
         (rip, rbp) = (crash.rip, crash.rbp);
         listed = vec![
             ("vector", crash.vector.into()),
@@ -140,7 +144,7 @@ fn list(registers: &kvm_regs, system: &kvm_sregs) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// The outermost functions to whose code words of `stack` lead.
+/// Returns the outermost functions to which words of `stack` point.
 fn scan(stack: Range<u64>, memory: &Memory, image: &Image) -> Vec<Frame> {
     let words = stack.rev().step_by(8).filter_map(|last| memory.word(last - 7));
     let leads = |address: u64| {
@@ -155,7 +159,7 @@ fn scan(stack: Range<u64>, memory: &Memory, image: &Image) -> Vec<Frame> {
     frames
 }
 
-/// Follows frame pointers for as long as they lead upwards through memory.
+/// Returns the backtrace from `rip`. Follows frame pointers while they increase and are in memory.
 fn backtrace(rip: u64, mut rbp: u64, memory: &Memory, image: Option<&Image>) -> Vec<Frame> {
     let symbol = |address: u64| image.and_then(|image| image.symbol(address));
     let frame = |address: u64| Frame {

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of a run.
 
 use std::fmt;
 use std::io;
@@ -9,81 +9,81 @@ use holdfast_protocol::Corrupt;
 use crate::crash::GuestState;
 use crate::image::ImageError;
 
-/// Why virtual machines did not run to their end. When one of these is returned, nothing of the run is left.
+/// The reason why virtual machines did not run to completion. After an error nothing of the run is left.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no `/dev/kvm`.
+    /// The host has no `/dev/kvm`.
     NoKvm,
-    /// `/dev/kvm` is there, but not for this user.
+    /// This user may not open `/dev/kvm`.
     NoPermission,
-    /// The host's KVM lacks what every run needs.
+    /// The host's KVM lacks this feature, which every run needs.
     Unsupported(&'static str),
-    /// A VM is to have more vCPUs than allowed.
+    /// A VM has no vCPU or more than the allowed number.
     TooManyVcpus {
-        /// Its name.
+        /// Name of the VM.
         vm: String,
-        /// vCPUs asked for.
+        /// Requested number of vCPUs.
         asked: u32,
-        /// vCPUs that this host and this VMM allow.
+        /// Largest number of vCPUs that this host and this VMM support.
         allowed: u32,
     },
-    /// The description of a VM makes no sense.
+    /// The description of a VM is invalid.
     Invalid {
-        /// Its name.
+        /// Name of the VM.
         vm: String,
-        /// What makes none.
+        /// The invalid part and its value.
         what: String,
     },
-    /// The guest image is not one.
+    /// The guest image is invalid.
     Image(ImageError),
-    /// The host refused something.
+    /// An operation of the host failed.
     Host {
-        /// What was tried.
+        /// The operation.
         tried: String,
-        /// Its answer.
+        /// The host's error.
         source: io::Error,
     },
-    /// A guest said that it cannot go on.
+    /// A guest panicked.
     GuestPanic {
-        /// Its name.
+        /// Name of the VM.
         vm: String,
-        /// What it said.
+        /// The guest's message.
         message: String,
-        /// Where it was.
+        /// State of the vCPU that panicked.
         state: Box<GuestState>,
     },
-    /// A guest took a triple fault.
+    /// A guest caused a triple fault.
     TripleFault {
-        /// Its name.
+        /// Name of the VM.
         vm: String,
-        /// Where it was.
+        /// State of the vCPU.
         state: Box<GuestState>,
     },
-    /// A vCPU left the guest in a way that this VMM knows no answer to.
+    /// A vCPU exited in a way that this VMM does not handle.
     UnexpectedExit {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// How.
+        /// The exit.
         exit: String,
-        /// Where it was.
+        /// State of the vCPU.
         state: Box<GuestState>,
     },
-    /// A guest wrote what cannot be read.
+    /// A guest's report is unreadable.
     Corrupt {
-        /// Its name.
+        /// Name of the VM.
         vm: String,
-        /// What.
+        /// The defect.
         what: Corrupt,
     },
     /// The time limit passed before the measured guests were done.
     Hang {
-        /// The limit.
+        /// The time limit.
         limit: Duration,
-        /// Where all vCPUs of the guests that were not done are.
+        /// States of all vCPUs of the guests that were not done.
         states: Vec<GuestState>,
     },
-    /// Called off by the caller.
+    /// The caller called the run off.
     CalledOff,
 }
 
@@ -101,12 +101,16 @@ impl fmt::Display for Error {
         match self {
             Error::NoKvm => write!(
                 f,
-                "there is no /dev/kvm: load kvm_amd or kvm_intel; in a virtual machine its host must allow nested virtualization"
+                "there is no /dev/kvm: load the module kvm_amd or kvm_intel; in a virtual machine, enable nested \
+                 virtualization on its host"
             ),
-            Error::NoPermission => write!(f, "no permission for /dev/kvm: join its group (kvm, as a rule)"),
-            Error::Unsupported(what) => write!(f, "the host's kvm lacks {what}"),
+            Error::NoPermission => write!(
+                f,
+                "no permission to open /dev/kvm: add this user to its group, usually kvm"
+            ),
+            Error::Unsupported(what) => write!(f, "the host's kvm does not support {what}"),
             Error::TooManyVcpus { vm, asked, allowed } => {
-                write!(f, "{vm}: {asked} vcpus asked for, {allowed} allowed here")
+                write!(f, "{vm}: {asked} vcpus requested, 1 to {allowed} supported here")
             }
             Error::Invalid { vm, what } => write!(f, "{vm}: {what}"),
             Error::Image(error) => write!(f, "guest image: {error}"),
@@ -114,12 +118,12 @@ impl fmt::Display for Error {
             Error::GuestPanic { vm, message, state } => write!(f, "{vm}: the guest panicked: {message}\n{state}"),
             Error::TripleFault { vm, state } => write!(f, "{vm}: triple fault in the guest\n{state}"),
             Error::UnexpectedExit { vm, exit, state } => write!(f, "{vm}: unexpected exit: {exit}\n{state}"),
-            Error::Corrupt { vm, what } => write!(f, "{vm}: the guest is out of order: {what}"),
+            Error::Corrupt { vm, what } => write!(f, "{vm}: unreadable report from the guest: {what}"),
             Error::Hang { limit, states } => {
-                write!(f, "no end after {:.1} s", limit.as_secs_f64())?;
+                write!(f, "the guests are not done after {:.1} s", limit.as_secs_f64())?;
                 states.iter().try_for_each(|state| write!(f, "\n{state}"))
             }
-            Error::CalledOff => write!(f, "called off"),
+            Error::CalledOff => write!(f, "the run was called off"),
         }
     }
 }

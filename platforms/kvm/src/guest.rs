@@ -1,4 +1,4 @@
-//! One VM of a run: what KVM has of it, and what it has told.
+//! One VM of a run: its KVM descriptors, its memory, and the content of its reports.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,19 +22,19 @@ use crate::system::Host;
 use crate::vcpu::{self, Start};
 use crate::vm::{Payload, Vm};
 
-/// Where hosts without unrestricted guests keep a task state (three pages below the BIOS, as QEMU does).
+/// Address of the task state of Intel hosts without unrestricted guests: three pages below the BIOS, as in QEMU.
 const TSS_ADDRESS: usize = 0xfffb_d000;
 
-/// A VM that runs.
+/// A running VM.
 pub(crate) struct Guest {
     pub(crate) vm: Vm,
     pub(crate) memory: Memory,
-    pub(crate) told: Mutex<Told>,
-    /// All its vCPUs execute the workload, or it is not measured.
+    pub(crate) reported: Mutex<Reported>,
+    /// Whether all vCPUs execute the workload. True from the start if the VM is not measured.
     pub(crate) started: AtomicBool,
-    /// Its measured workload is done, or it has none.
+    /// Whether the workload is complete. True from the start if the VM is not measured.
     pub(crate) done: AtomicBool,
-    /// Of a stock Linux guest.
+    /// The I/O ports of a stock Linux guest.
     pub(crate) ports: Option<Ports>,
     created: Instant,
     fd: VmFd,
@@ -42,9 +42,9 @@ pub(crate) struct Guest {
     vcpu_statistics: Vec<Option<Statistics>>,
 }
 
-/// What a guest has told.
+/// The content of a guest's reports so far.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     reader: Reader,
     started: u32,
     boot: Option<Duration>,
@@ -56,16 +56,15 @@ pub(crate) struct Told {
     pub(crate) vcpus: Vec<VcpuReport>,
 }
 
-/// What came of a look at the ring.
-pub(crate) enum Heard {
-    /// Nothing that ends the run.
-    Nothing,
-    /// The guest has given up.
-    Panic { message: String, crash: Option<Crash> },
+/// A guest's report that it cannot continue.
+pub(crate) struct GuestPanic {
+    pub(crate) message: String,
+    /// State that an exception interrupted, if there was one.
+    pub(crate) crash: Option<Crash>,
 }
 
 impl Guest {
-    /// Creates `vm`, number `number` of its run, with its vCPUs ready to start.
+    /// Creates `vm`, number `number` of its run. Returns it with its vCPUs, which are ready to start.
     pub(crate) fn create(host: &Host, vm: &Vm, number: u32, image: &Image) -> Result<(Guest, Vec<VcpuFd>), Error> {
         check(host, vm)?;
         let created = Instant::now();
@@ -75,11 +74,11 @@ impl Guest {
         };
         let fd = host.kvm.create_vm().map_err(refused("create the vm"))?;
         fd.set_tss_address(TSS_ADDRESS)
-            .map_err(refused("set the task state's address"))?;
+            .map_err(refused("set the address of the task state"))?;
         fd.create_irq_chip()
             .map_err(refused("create the interrupt controller"))?;
         let memory = Memory::map(&vm.name, vm.memory_bytes)?;
-        lend(&fd, &memory).map_err(refused("lend it memory"))?;
+        register_memory(&fd, &memory).map_err(refused("register its memory"))?;
         if let Some(ns) = vm.halt_poll_ns {
             enable(&fd, KVM_CAP_HALT_POLL, ns.into()).map_err(refused("limit its halt polling"))?;
         }
@@ -89,16 +88,16 @@ impl Guest {
         }
         match &vm.payload {
             Payload::Image(task) => load_image(host, vm, number, task, &memory, image, &vcpus)?,
-            // Its boot CPU starts the others.
+            // The boot CPU starts the others.
             Payload::Linux(linux) => vcpu::prepare(&vcpus[0], 0, linux::load(&memory, vm, linux, tsc_khz(&vcpus)?)?)?,
         }
-        acquaint(&vcpus).map_err(refused("set its local apics"))?;
+        rebuild_apic_map(&vcpus).map_err(refused("set its local apics"))?;
         let guest = Guest {
             statistics: Statistics::of(&fd),
             vcpu_statistics: vcpus.iter().map(Statistics::of).collect(),
-            told: Mutex::new(Told {
+            reported: Mutex::new(Reported {
                 vcpus: vec![VcpuReport::default(); vm.vcpus as usize],
-                ..Told::default()
+                ..Reported::default()
             }),
             done: AtomicBool::new(!vm.measured),
             started: AtomicBool::new(!vm.measured),
@@ -111,55 +110,55 @@ impl Guest {
         Ok((guest, vcpus))
     }
 
-    /// Reads what the guest has written since the last look.
-    pub(crate) fn listen(&self) -> Result<Heard, Error> {
-        let mut told = self.lock();
+    /// Reads the guest's new reports. Returns its panic if there is one.
+    pub(crate) fn read_reports(&self) -> Result<Option<GuestPanic>, Error> {
+        let mut reported = self.lock();
         let mut messages = Vec::new();
         let drained = match &self.ports {
             Some(ports) => ports.drain(&mut messages),
-            None => told.reader.drain(&self.memory.map, &mut messages),
+            None => reported.reader.drain(&self.memory.map, &mut messages),
         };
         for message in messages {
             if let Message::Panic { message, crash, .. } = message {
-                return Ok(Heard::Panic { message, crash });
+                return Ok(Some(GuestPanic { message, crash }));
             }
-            self.take(&mut told, message);
+            self.record(&mut reported, message);
         }
-        drained.map(|()| Heard::Nothing).map_err(|what| Error::Corrupt {
+        drained.map(|()| None).map_err(|what| Error::Corrupt {
             vm: self.vm.name.clone(),
             what,
         })
     }
 
-    fn take(&self, told: &mut Told, message: Message) {
+    fn record(&self, reported: &mut Reported, message: Message) {
         match message {
             Message::Log(line) => {
                 if self.ports.is_some()
                     && let Some(lock) = linux::lock_in(&line)
                 {
-                    told.counters.insert(format!("guest.lock.{lock}"), 1);
+                    reported.counters.insert(format!("guest.lock.{lock}"), 1);
                 }
-                told.log.push(line);
+                reported.log.push(line);
             }
             Message::Started { .. } => {
-                told.started += 1;
-                if told.started == self.vm.vcpus {
-                    told.boot = Some(self.created.elapsed());
+                reported.started += 1;
+                if reported.started == self.vm.vcpus {
+                    reported.boot = Some(self.created.elapsed());
                     self.started.store(true, Ordering::Release);
                 }
             }
-            Message::Begin { now_ns } => told.begun_ns = Some(now_ns),
+            Message::Begin { now_ns } => reported.begun_ns = Some(now_ns),
             Message::Done { now_ns, operations } => {
-                told.done_ns = Some(now_ns);
-                told.operations = operations;
+                reported.done_ns = Some(now_ns);
+                reported.operations = operations;
                 self.done.store(true, Ordering::Release);
             }
             Message::Counter(name, value) => {
-                let counter = told.counters.entry(name).or_default();
+                let counter = reported.counters.entry(name).or_default();
                 *counter = counter.saturating_add(value);
             }
             Message::Contended(contended) => {
-                if let Some(vcpu) = told.vcpus.get_mut(contended.cpu as usize) {
+                if let Some(vcpu) = reported.vcpus.get_mut(contended.cpu as usize) {
                     vcpu.acquisitions = contended.acquisitions;
                     vcpu.waits = contended.waits;
                     vcpu.kicks = contended.kicks;
@@ -171,19 +170,19 @@ impl Guest {
         }
     }
 
-    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, Told> {
-        // A thread that panicked while it held this has ended the run already.
-        self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, Reported> {
+        // A thread that panicked while it held the lock has already ended the run.
+        self.reported.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// KVM's statistics of vCPU `number` that are not 0.
+    /// Returns KVM's statistics of vCPU `number` that are not 0.
     pub(crate) fn statistics(&self, number: u32) -> Vec<(String, u64)> {
         let known = self.vcpu_statistics.get(number as usize).and_then(Option::as_ref);
         let all = known.map(Statistics::read).unwrap_or_default();
         all.into_iter().filter(|(_, value)| *value > 0).collect()
     }
 
-    /// What it did, with the host's own counts. Its threads have ended.
+    /// Returns the report of the VM, with the host's counts. The threads of its vCPUs must have ended.
     pub(crate) fn report(self) -> VmReport {
         let statistics = self.statistics.as_ref().map(Statistics::read).unwrap_or_default();
         let vcpu_statistics: Vec<_> = self
@@ -192,27 +191,28 @@ impl Guest {
             .map(|known| known.as_ref().map(Statistics::read).unwrap_or_default())
             .collect();
         drop(self.fd);
-        let mut told = self
-            .told
+        let mut reported = self
+            .reported
             .into_inner()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let nonzero = statistics.into_iter().filter(|(_, value)| *value > 0);
-        told.counters
+        reported
+            .counters
             .extend(nonzero.map(|(name, value)| (format!("kvm.{name}"), value)));
-        for (vcpu, stats) in told.vcpus.iter_mut().zip(vcpu_statistics) {
+        for (vcpu, stats) in reported.vcpus.iter_mut().zip(vcpu_statistics) {
             vcpu.stats = stats;
         }
         VmReport {
             name: self.vm.name,
-            boot: told.boot,
-            elapsed_ns: told
+            boot: reported.boot,
+            elapsed_ns: reported
                 .begun_ns
-                .zip(told.done_ns)
+                .zip(reported.done_ns)
                 .map(|(begun, done)| done.saturating_sub(begun)),
-            operations: told.operations,
-            counters: told.counters,
-            vcpus: told.vcpus,
-            log: told.log,
+            operations: reported.operations,
+            counters: reported.counters,
+            vcpus: reported.vcpus,
+            log: reported.log,
         }
     }
 }
@@ -229,20 +229,22 @@ fn check(host: &Host, vm: &Vm) -> Result<(), Error> {
     if vm.pins.len() > vm.vcpus as usize {
         return Err(Error::Invalid {
             vm: vm.name.clone(),
-            what: format!("pcpus given for {} vcpus of {}", vm.pins.len(), vm.vcpus),
+            what: format!("pcpus given for {} vcpus, but it has {}", vm.pins.len(), vm.vcpus),
         });
     }
     Ok(())
 }
 
-/// Has KVM take note of every local APIC. Its map from APIC IDs to vCPUs is made while a vCPU is created, without that one, and
-/// afterwards only when a guest changes its APICs (seen in Linux 6.1): kicks for the last vCPU would be lost without a word.
-/// Setting an APIC's state, be it to what it is, has the map made anew.
-fn acquaint(vcpus: &[VcpuFd]) -> Result<(), kvm_ioctls::Error> {
+/// Makes KVM rebuild its map from APIC IDs to vCPUs.
+///
+/// KVM builds the map while it creates a vCPU, without that vCPU, and later only when a guest changes its LAPICs
+/// (observed in Linux 6.1). So kicks for the last vCPU would be silently lost. Setting a LAPIC's state, even to the
+/// same value, rebuilds the map.
+fn rebuild_apic_map(vcpus: &[VcpuFd]) -> Result<(), kvm_ioctls::Error> {
     vcpus.iter().try_for_each(|vcpu| vcpu.set_lapic(&vcpu.get_lapic()?))
 }
 
-fn lend(fd: &VmFd, memory: &Memory) -> Result<(), kvm_ioctls::Error> {
+fn register_memory(fd: &VmFd, memory: &Memory) -> Result<(), kvm_ioctls::Error> {
     let address = memory
         .map
         .get_host_address(GuestAddress(0))
@@ -254,13 +256,13 @@ fn lend(fd: &VmFd, memory: &Memory) -> Result<(), kvm_ioctls::Error> {
         userspace_addr: address.addr() as u64,
         flags: 0,
     };
-    lend_region(fd, region)
+    register_region(fd, region)
 }
 
-#[expect(unsafe_code, reason = "the guest is lent this process's memory")]
-fn lend_region(fd: &VmFd, region: kvm_userspace_memory_region) -> Result<(), kvm_ioctls::Error> {
-    // SAFETY: the region is a mapping of its own, which lives in the same `Guest` as the VM and is accessed through
-    // vm-memory's volatile operations only.
+#[expect(unsafe_code, reason = "the guest accesses this process's memory")]
+fn register_region(fd: &VmFd, region: kvm_userspace_memory_region) -> Result<(), kvm_ioctls::Error> {
+    // SAFETY: the region is a separate mapping, which the same `Guest` owns as long as the VM, and which this process
+    // accesses only through vm-memory's volatile operations.
     unsafe { fd.set_user_memory_region(region) }
 }
 
@@ -301,11 +303,11 @@ fn load_image(
     })
 }
 
-/// What the vCPUs' time-stamp counters count in a millisecond.
+/// Returns the frequency of the vCPUs' time-stamp counters in kHz.
 fn tsc_khz(vcpus: &[VcpuFd]) -> Result<u32, Error> {
     vcpus[0]
         .get_tsc_khz()
-        .map_err(|error| Error::host("ask for the pace of the time-stamp counter", error))
+        .map_err(|error| Error::host("read the frequency of the time-stamp counter", error))
 }
 
 fn create_vcpu(host: &Host, fd: &VmFd, vm: &Vm, number: u32) -> Result<VcpuFd, Error> {
@@ -316,7 +318,8 @@ fn create_vcpu(host: &Host, fd: &VmFd, vm: &Vm, number: u32) -> Result<VcpuFd, E
     let vcpu = fd.create_vcpu(number.into()).map_err(refused("create"))?;
     vcpu.set_cpuid2(&cpuid::of_vcpu(host, vm, number))
         .map_err(refused("set the cpuid of"))?;
-    // Hypercalls of features that are withheld are refused, not only hidden. Older hosts cannot, and need not.
+    // KVM then also refuses the hypercalls of withheld features. Older hosts lack the capability and only hide the
+    // features.
     if host.kvm.check_extension_raw(KVM_CAP_ENFORCE_PV_FEATURE_CPUID.into()) > 0 {
         let _ = vcpu.enable_cap(&kvm_enable_cap {
             cap: KVM_CAP_ENFORCE_PV_FEATURE_CPUID,

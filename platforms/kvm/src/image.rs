@@ -1,4 +1,4 @@
-//! Guest images: ELF files as `platforms/kvm/image` links them.
+//! Guest images: the ELF files of `platforms/kvm/image`.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -8,64 +8,64 @@ use object::elf::{EM_X86_64, ET_EXEC, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, SymbolKind};
 
-/// The image that was built with this library.
+/// The image built with this library.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/image.elf"));
 
-/// The largest image that is read: a hundred times what ours has.
+/// Size of the largest accepted segment in bytes: about a hundred times the size of the embedded image.
 const IMAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Why a file is no guest image.
+/// The reason why a file is not a guest image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// It is no ELF file, or a part of one.
+    /// The file is not a complete ELF file.
     NotElf(String),
-    /// It is for another machine, or not linked to fixed addresses.
+    /// The file is for another architecture, or is not a static executable.
     Foreign,
-    /// It is no Holdfast image, or of another version of the protocol.
-    NotOurs,
-    /// A segment does not lie where images do.
-    Place {
-        /// Where it lies.
+    /// The file is not a Holdfast image, or is one with another version of the protocol.
+    NotHoldfast,
+    /// A segment is outside of the memory for images.
+    SegmentOutOfRange {
+        /// Address of the segment.
         address: u64,
-        /// How long it is.
+        /// Size of the segment in bytes.
         bytes: u64,
     },
-    /// A segment reaches beyond the end of the file.
+    /// The file ends within a segment.
     Truncated,
-    /// It begins to execute outside of its segments.
-    Entry(u64),
+    /// This entry point is outside of all segments.
+    EntryOutOfRange(u64),
 }
 
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ImageError::NotElf(why) => write!(f, "not a whole ELF file: {why}"),
+            ImageError::NotElf(why) => write!(f, "not a complete ELF file: {why}"),
             ImageError::Foreign => write!(f, "not a static x86-64 executable"),
-            ImageError::NotOurs => write!(
+            ImageError::NotHoldfast => write!(
                 f,
-                "not a holdfast image of this version: {} expected in it",
+                "not a holdfast image of this version: the text {} is missing",
                 String::from_utf8_lossy(&MAGIC)
             ),
-            ImageError::Place { address, bytes } => {
+            ImageError::SegmentOutOfRange { address, bytes } => {
                 write!(
                     f,
-                    "a segment of {bytes} bytes at {address:#x}: images lie from {IMAGE:#x} on"
+                    "segment of {bytes} bytes at {address:#x} is outside of {IMAGE:#x}..{MEMORY_END:#x}"
                 )
             }
-            ImageError::Truncated => write!(f, "truncated: a segment reaches beyond the end of the file"),
-            ImageError::Entry(entry) => write!(f, "its entry {entry:#x} lies outside of its segments"),
+            ImageError::Truncated => write!(f, "truncated: the file ends within a segment"),
+            ImageError::EntryOutOfRange(entry) => write!(f, "entry point {entry:#x} is outside of all segments"),
         }
     }
 }
 
 impl std::error::Error for ImageError {}
 
-/// A part of an image in memory.
+/// A contiguous range of an image in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) address: u64,
-    /// What it begins with; zeros follow up to `bytes`.
+    /// Content of the first bytes. Zeros follow up to `bytes`.
     pub(crate) content: Vec<u8>,
     pub(crate) bytes: u64,
 }
@@ -78,7 +78,7 @@ struct Symbol {
     name: String,
 }
 
-/// A guest image, checked.
+/// A valid guest image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub(crate) segments: Vec<Segment>,
@@ -87,19 +87,19 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image that was built with this library.
+    /// Returns the image built with this library.
     ///
     /// # Panics
-    /// Never: it is ours.
+    /// Panics if the embedded image is invalid, which is a defect of the build.
     pub fn embedded() -> &'static Image {
         static IMAGE: OnceLock<Image> = OnceLock::new();
         IMAGE.get_or_init(|| Image::parse(EMBEDDED).unwrap_or_else(|error| panic!("the embedded image: {error}")))
     }
 
-    /// Reads an ELF file.
+    /// Parses an ELF file.
     ///
     /// # Errors
-    /// [`ImageError`].
+    /// Returns an error if the file is not a guest image of this version.
     pub fn parse(file: &[u8]) -> Result<Image, ImageError> {
         let elf = ElfFile64::<Endianness>::parse(file).map_err(|error| ImageError::NotElf(error.to_string()))?;
         let (header, endian) = (elf.elf_header(), elf.endian());
@@ -117,7 +117,7 @@ impl Image {
             let fits = address >= IMAGE && bytes <= IMAGE_BYTES_MAX && end.is_some_and(|end| end <= MEMORY_END);
             let content = program.data(endian, file).map_err(|()| ImageError::Truncated)?;
             if !fits || content.len() as u64 > bytes {
-                return Err(ImageError::Place { address, bytes });
+                return Err(ImageError::SegmentOutOfRange { address, bytes });
             }
             segments.push(Segment {
                 address,
@@ -125,16 +125,16 @@ impl Image {
                 bytes,
             });
         }
-        let is_ours = |segment: &Segment| segment.content.windows(MAGIC.len()).any(|window| window == MAGIC);
-        if !segments.iter().any(is_ours) {
-            return Err(ImageError::NotOurs);
+        let has_magic = |segment: &Segment| segment.content.windows(MAGIC.len()).any(|window| window == MAGIC);
+        if !segments.iter().any(has_magic) {
+            return Err(ImageError::NotHoldfast);
         }
         let entry = header.e_entry(endian);
         if !segments
             .iter()
             .any(|segment| (segment.address..segment.address + segment.bytes).contains(&entry))
         {
-            return Err(ImageError::Entry(entry));
+            return Err(ImageError::EntryOutOfRange(entry));
         }
         Ok(Image {
             segments,
@@ -143,7 +143,7 @@ impl Image {
         })
     }
 
-    /// First byte after it.
+    /// Returns the address after the image's last byte.
     pub(crate) fn end(&self) -> u64 {
         self.segments
             .iter()
@@ -152,16 +152,16 @@ impl Image {
             .unwrap_or(IMAGE)
     }
 
-    /// The function that `address` lies in, and how far.
+    /// Returns the name of the function that contains `address`, and the offset in it.
     pub fn symbol(&self, address: u64) -> Option<(&str, u64)> {
         let after = self.symbols.partition_point(|symbol| symbol.address <= address);
         let symbol = self.symbols.get(after.checked_sub(1)?)?;
         let offset = address - symbol.address;
-        // At its very end: the address after a call that does not return.
+        // The end itself is the return address of a last call that does not return.
         (offset <= symbol.bytes).then_some((symbol.name.as_str(), offset))
     }
 
-    /// Address and machine code of the functions whose name contains `name`.
+    /// Returns the addresses and the machine code of the functions whose name contains `name`.
     pub fn functions(&self, name: &str) -> Vec<(u64, &[u8])> {
         let found = self.symbols.iter().filter(|symbol| symbol.name.contains(name));
         found
@@ -191,7 +191,7 @@ fn symbols(elf: &ElfFile64<'_, Endianness>) -> Vec<Symbol> {
     let mut symbols: Vec<Symbol> = named.collect();
     symbols.sort_by_key(|symbol| (symbol.address, symbol.bytes));
     symbols.dedup_by_key(|symbol| symbol.address);
-    // Functions of assembly have no size: they reach to the next one.
+    // Functions in assembly have no size. They extend to the next function.
     let starts: Vec<u64> = symbols.iter().skip(1).map(|symbol| symbol.address).collect();
     for (symbol, next) in symbols.iter_mut().zip(starts) {
         if symbol.bytes == 0 {

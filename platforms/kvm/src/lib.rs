@@ -1,7 +1,8 @@
-//! The Holdfast guest on a real KVM: a small VMM as a library, with the guest image inside.
+//! A small virtual machine monitor (VMM) that runs the Holdfast guest on a real KVM, as a library with the guest image
+//! embedded.
 //!
-//! Guest kernel, workloads and locks are those of the simulator, unchanged; halts, kicks, directed yields and steal time are
-//! the host's own. A caller describes virtual machines, runs them together, and gets what guests and host have counted:
+//! Guest kernel, workloads and locks are those of the simulator, unchanged. Halts, kicks, directed yields and steal
+//! time are KVM's. A caller describes virtual machines, runs them together, and gets the counts of guests and host:
 //!
 //! ```no_run
 //! use holdfast_kvm::{Contention, Options, Task, Vm, run};
@@ -12,8 +13,10 @@
 //! # Ok::<(), holdfast_kvm::Error>(())
 //! ```
 //!
-//! **No orphans**: when [`run`] returns, all vCPU threads have ended and all virtual machines are gone, whatever happened.
-//! **No trust**: what a guest writes is decoded with bounds; a hostile guest ends its run with an error.
+//! **No orphans**: when [`run`] returns, even with an error, all vCPU threads have ended and all virtual machines are
+//! gone.
+//!
+//! **No trust**: the VMM checks every length that a guest writes. A hostile guest ends its run with an error.
 
 mod cpuid;
 mod crash;

@@ -1,8 +1,8 @@
-//! Stock Linux guests: a distribution's kernel, booted by Linux's 64-bit boot protocol, with one process of ours that hammers a
-//! path of the kernel whose spinlock its threads share.
+//! Stock Linux guests: a distribution's kernel, booted by Linux's 64-bit boot protocol, and one process of this
+//! project, whose threads contend for one of the kernel's spinlocks.
 //!
-//! The kernel finds memory, CPUs and interrupt controllers in ACPI tables, a serial port to print on, and no other device. What
-//! it does to ports and addresses that nobody listens at has no effect, as on a PC.
+//! The kernel finds CPUs and interrupt controllers in ACPI tables, a serial port for its log, and no other device.
+//! Accesses to other ports and addresses have no effect, as on a PC.
 
 mod acpi;
 mod boot;
@@ -20,29 +20,29 @@ pub use bzimage::{BzImage, BzImageError};
 pub(crate) use boot::load;
 pub(crate) use ports::Ports;
 
-/// A stock Linux guest's kernel and what its process does.
+/// A stock Linux guest: its kernel and the parameters of its process.
 #[derive(Clone, Debug)]
 pub struct Linux {
     /// The kernel.
     pub kernel: Arc<BzImage>,
-    /// `nopvspin`: no paravirtual spinlocks, even if they are offered.
+    /// Whether the kernel gets the parameter `nopvspin`: no paravirtual spinlocks even if KVM offers them.
     pub nopvspin: bool,
-    /// More for its command line.
+    /// Further parameters for the kernel's command line.
     pub append: String,
-    /// Threads; `None`: one for each vCPU.
+    /// Number of threads, or `None` for one per vCPU.
     pub threads: Option<u32>,
-    /// What they call.
+    /// The path that the threads call.
     pub path: KernelPath,
-    /// The measured interval ends with this many calls,
+    /// Number of calls after which the measured interval ends, unless [`Linux::duration_ns`] ends it.
     pub calls: u64,
-    /// or after this long, nanoseconds, whatever comes first.
+    /// Longest duration of the measured interval in nanoseconds.
     pub duration_ns: u64,
-    /// How long a thread computes between two calls, nanoseconds.
+    /// Time that a thread computes between two calls, in nanoseconds.
     pub think_ns: u64,
 }
 
 impl Linux {
-    /// Threads that `dup` and `close` without pause for two seconds.
+    /// Returns a guest whose threads call `dup` and `close` without a pause for two seconds.
     pub fn new(kernel: Arc<BzImage>) -> Linux {
         Linux {
             kernel,
@@ -56,7 +56,8 @@ impl Linux {
         }
     }
 
-    /// What the kernel is told at boot. Output on the serial port from the first line to the last; when it panics, it resets.
+    /// Returns the kernel's command line. The kernel logs to the serial port from its first line on, and resets when it
+    /// panics.
     pub(crate) fn command_line(&self) -> String {
         let quiet = "quiet earlyprintk=ttyS0,115200,keep panic=-1 reboot=t nokaslr pci=off";
         let choice = if self.nopvspin { " nopvspin" } else { "" };
@@ -64,14 +65,16 @@ impl Linux {
     }
 }
 
-/// The spinlock that a kernel says it uses (`kvm_spinlock_init`, arch/x86/kernel/kvm.c), if `line` of its log is about that.
-/// What it calls PV spinlocks are queued ones whose newcomers may steal, since 4.14.
+/// Returns the spinlock that the kernel uses, if `line` of its log reports it (`kvm_spinlock_init`,
+/// arch/x86/kernel/kvm.c).
+///
+/// Since Linux 4.14 "PV spinlocks" are PV queued spinlocks with lock stealing.
 pub(crate) fn lock_in(line: &str) -> Option<LockKind> {
-    let (_, said) = line.split_once("PV spinlocks ")?;
-    match said {
-        _ if said.starts_with("enabled") => Some(LockKind::HybridPvQspin),
-        _ if said.contains("no host support") => Some(LockKind::Ttas),
-        _ if said.starts_with("disabled") => Some(LockKind::Qspin),
+    let (_, state) = line.split_once("PV spinlocks ")?;
+    match state {
+        _ if state.starts_with("enabled") => Some(LockKind::HybridPvQspin),
+        _ if state.contains("no host support") => Some(LockKind::Ttas),
+        _ if state.starts_with("disabled") => Some(LockKind::Qspin),
         _ => None,
     }
 }
@@ -81,8 +84,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_say_which_lock_they_use() {
-        let said = [
+    fn the_kernels_log_names_its_spinlock() {
+        let lines = [
             (
                 "<6>[    0.03] kvm-guest: PV spinlocks enabled",
                 Some(LockKind::HybridPvQspin),
@@ -101,7 +104,7 @@ mod tests {
             ),
             ("<6>[    0.03] PV qspinlock hash table entries: 256", None),
         ];
-        for (line, lock) in said {
+        for (line, lock) in lines {
             assert_eq!(lock_in(line), lock, "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! Guest memory: the image, page tables, orders.
+//! Guest memory, and its content at boot: image, page tables, orders.
 
 use std::ops::Range;
 
@@ -9,36 +9,41 @@ use crate::error::Error;
 use crate::image::Image;
 
 const PRESENT_WRITABLE: u64 = 0b11;
-/// Page-directory entry: a page of 2 MiB.
+/// Page-directory entry bit: a page of 2 MiB.
 const LARGE: u64 = 1 << 7;
-/// Page-table entry: not cached; for devices.
+/// Page-table entry bit: not cached, for devices.
 const UNCACHED: u64 = 1 << 4;
 const LARGE_BYTES: u64 = 2 << 20;
 const ENTRIES: u64 = 512;
 
-/// Guest memory.
+/// The memory of one guest, mapped into this process.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) map: GuestMemoryMmap,
     bytes: u64,
 }
 
-/// What of it the image and its boot stacks take.
+/// The range of guest memory that the image and its boot stacks occupy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
-    /// First byte after the image.
+    /// Address of the first boot stack, after the image.
     boot_stacks: u64,
     vcpus: u32,
 }
 
 impl Memory {
-    /// Maps `bytes`.
+    /// Maps `bytes` of memory for the VM named `vm`.
     pub(crate) fn map(vm: &str, bytes: u64) -> Result<Memory, Error> {
         let whole = layout::MEMORY_MIN..=layout::MEMORY_END;
         if !whole.contains(&bytes) || !bytes.is_multiple_of(layout::PAGE) {
             return Err(Error::Invalid {
                 vm: vm.to_owned(),
-                what: format!("{bytes} bytes of memory: expected {whole:?}, in pages"),
+                what: format!(
+                    "{bytes} bytes of memory, expected {} to {} in pages of {}",
+                    whole.start(),
+                    whole.end(),
+                    layout::PAGE
+                ),
             });
         }
         let map = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), bytes as usize)]).map_err(|error| {
@@ -50,20 +55,20 @@ impl Memory {
         Ok(Memory { map, bytes })
     }
 
-    /// The boot stack of `vcpu`, where `image` is loaded.
+    /// Returns the addresses of the boot stack of `vcpu` if `image` is loaded.
     pub(crate) fn boot_stack(&self, image: &Image, vcpu: u32) -> Range<u64> {
         let top = Taken::of(image, vcpu + 1).boot_stack(vcpu).min(self.bytes);
         top.saturating_sub(layout::BOOT_STACK)..top
     }
 
-    /// Loads `image`.
+    /// Loads `image` for `vcpus` vCPUs, with page tables.
     pub(crate) fn load(&self, vm: &str, vcpus: u32, image: &Image) -> Result<Taken, Error> {
         let taken = Taken::of(image, vcpus);
         if taken.heap() >= self.bytes {
             return Err(Error::Invalid {
                 vm: vm.to_owned(),
                 what: format!(
-                    "{} bytes of memory: image and boot stacks need {}",
+                    "{} bytes of memory, image and boot stacks need {}",
                     self.bytes,
                     taken.heap()
                 ),
@@ -77,12 +82,12 @@ impl Memory {
         Ok(taken)
     }
 
-    /// One past the last byte.
+    /// Returns the address after the last byte.
     pub(crate) fn end(&self) -> u64 {
         self.bytes
     }
 
-    /// Writes what the guest is to do.
+    /// Writes the guest's orders.
     pub(crate) fn write_orders(&self, orders: &Orders) -> Result<(), Error> {
         let encoded = encode(orders);
         assert!(
@@ -103,16 +108,16 @@ impl Memory {
         })
     }
 
-    /// The word at `address`, if there is memory.
+    /// Returns the 64-bit word at `address`, or `None` if there is no memory.
     pub(crate) fn word(&self, address: u64) -> Option<u64> {
         self.map.read_obj(GuestAddress(address)).ok()
     }
 
-    /// Page tables: 4 GiB one to one. Memory ends before the devices' pages.
+    /// Writes page tables that map 4 GiB one to one. Pages from [`layout::MEMORY_END`] on are devices' and uncached.
     pub(crate) fn write_tables(&self) -> Result<(), Error> {
         let table = |number: u64| layout::TABLES + number * layout::PAGE;
         let entry = |of: u64, index: u64, value: u64| self.write(of + index * 8, &value.to_le_bytes());
-        // 0: fourth level, 1: third, 2 to 5: second.
+        // Table 0 is of the fourth level, 1 of the third, 2 to 5 of the second.
         entry(table(0), 0, table(1) | PRESENT_WRITABLE)?;
         for gibibyte in 0..4 {
             entry(table(1), gibibyte, table(2 + gibibyte) | PRESENT_WRITABLE)?;
@@ -125,7 +130,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The first 2 MiB as pages, without the first one.
+    /// Replaces the first 2 MiB page by small pages, without the first one. A null pointer then faults.
     fn unmap_null(&self) -> Result<(), Error> {
         let [second, first] = [2, 6].map(|number| layout::TABLES + number * layout::PAGE);
         self.write(second, &(first | PRESENT_WRITABLE).to_le_bytes())?;
@@ -144,12 +149,12 @@ impl Taken {
         }
     }
 
-    /// First byte of the heap.
+    /// Returns the address of the heap.
     pub(crate) fn heap(self) -> u64 {
         self.boot_stacks + u64::from(self.vcpus) * layout::BOOT_STACK
     }
 
-    /// Where the stack pointer of `vcpu` starts.
+    /// Returns the initial stack pointer of `vcpu`.
     pub(crate) fn boot_stack(self, vcpu: u32) -> u64 {
         self.boot_stacks + u64::from(vcpu + 1) * layout::BOOT_STACK
     }

@@ -1,73 +1,76 @@
-//! What a run gave.
+//! The report of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What one run gave.
+/// The report of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Each VM, in the order given.
+    /// Reports of the VMs, in the order given.
     pub vms: Vec<VmReport>,
-    /// From the first VM's creation to the end of the last measured one.
+    /// Time from the first VM's creation to the end of the last measured one.
     pub elapsed: Duration,
 }
 
-/// What one VM did.
+/// The report of one VM.
 #[derive(Clone, Debug, Default)]
 pub struct VmReport {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// From `KVM_CREATE_VM` to the first instruction of the workload on the last of its vCPUs, on the host's clock.
+    /// Time from `KVM_CREATE_VM` until the last vCPU executes its first instruction of the workload, on the host's
+    /// clock.
     pub boot: Option<Duration>,
-    /// Nanoseconds of the guest's clock from the workload's begin to its end.
+    /// Duration of the workload in nanoseconds of the guest's clock.
     pub elapsed_ns: Option<u64>,
-    /// Operations completed in that interval, for workloads that measure throughput; acquisitions, for bare contention.
+    /// Number of operations completed in that interval: acquisitions for [`Task::Contention`](crate::Task::Contention),
+    /// `None` for workloads that do not measure throughput.
     pub operations: Option<u64>,
-    /// What the guest has counted, and of the host's statistics of the whole VM those that are not 0, as `kvm.NAME`.
+    /// The guest's counters, and as `kvm.NAME` the host's statistics of the whole VM that are not 0.
     pub counters: BTreeMap<String, u64>,
-    /// Each vCPU.
+    /// Reports of the vCPUs.
     pub vcpus: Vec<VcpuReport>,
-    /// What the guest has written for people.
+    /// Lines of the guest's log.
     pub log: Vec<String>,
 }
 
-/// What one vCPU did.
+/// The report of one vCPU. The first counts, up to the longest wait, are of
+/// [`Task::Contention`](crate::Task::Contention) only.
 #[derive(Clone, Debug, Default)]
 pub struct VcpuReport {
-    /// The host's number of its thread, as traces name it.
+    /// Thread ID of the vCPU on the host, as in traces.
     pub thread: u32,
-    /// Bare contention: times that it took the lock within the interval.
+    /// Number of acquisitions within the interval.
     pub acquisitions: u64,
-    /// Of these, how many had to wait.
+    /// Number of acquisitions that had to wait.
     pub waits: u64,
-    /// Hypercalls that kicked another vCPU.
+    /// Number of kick hypercalls.
     pub kicks: u64,
-    /// Halts.
+    /// Number of halts.
     pub halts: u64,
-    /// The longest of its waits, nanoseconds; 0 unless waits were timed.
+    /// Longest wait in nanoseconds, or 0 if waits were not timed.
     pub longest_wait_ns: u64,
-    /// KVM's own statistics of this vCPU (`halt_exits`, `directed_yield_attempted`, `hypercalls`, `exits` ...), cumulative
-    /// over its life.
+    /// KVM's statistics of this vCPU (`halt_exits`, `directed_yield_attempted`, `hypercalls`, `exits` ...) since its
+    /// creation.
     pub stats: BTreeMap<String, u64>,
-    /// Time that its thread was on a CPU, nanoseconds (`schedstat`).
+    /// Time that the thread was on a CPU, in nanoseconds (`schedstat`).
     pub run_ns: u64,
-    /// Time that its thread was ready and on none, nanoseconds (`schedstat`).
+    /// Time that the thread was ready but on no CPU, in nanoseconds (`schedstat`).
     pub wait_ns: u64,
 }
 
 impl VmReport {
-    /// Acquisitions of all vCPUs: bare contention.
+    /// Returns the number of acquisitions of all vCPUs.
     pub fn acquisitions(&self) -> u64 {
         self.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum()
     }
 
-    /// Acquisitions, or operations, per second of the measured interval.
+    /// Returns the operations per second of the measured interval, if they were counted.
     pub fn per_second(&self) -> Option<f64> {
         let elapsed = self.elapsed_ns.filter(|&ns| ns > 0)?;
         Some(self.operations? as f64 * 1e9 / elapsed as f64)
     }
 
-    /// Sum over the vCPUs of KVM's statistic `name`.
+    /// Returns the sum over the vCPUs of KVM's statistic `name`.
     pub fn stat(&self, name: &str) -> u64 {
         self.vcpus.iter().filter_map(|vcpu| vcpu.stats.get(name)).sum()
     }

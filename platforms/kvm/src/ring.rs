@@ -1,4 +1,4 @@
-//! Reading what a guest reports. See `holdfast_protocol`: nothing that the guest writes is believed.
+//! The VMM's side of a guest's ring (`holdfast_protocol`). It checks everything that the guest writes.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -16,12 +16,13 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Appends all messages that are there.
+    /// Moves all messages of the ring to the end of `messages`.
     ///
     /// # Errors
-    /// [`Corrupt`]: the guest is out of order. What came before is in `messages`.
+    /// Returns an error if the ring's content is invalid. `messages` then has the messages before it.
     pub(crate) fn drain(&mut self, memory: &GuestMemoryMmap, messages: &mut Vec<Message>) -> Result<(), Corrupt> {
-        // Once: what the guest claims later is for the next time. ORDERING: Acquire; pairs with the guest's Release.
+        // Read once: records that the guest adds later are for the next call.
+        // ORDERING: Acquire; pairs with the guest's Release, so that the records up to `written` are visible.
         let written: u64 = memory.load(WRITTEN, Acquire).map_err(|_| Corrupt::Written(0))?;
         loop {
             let pending = self.position.pending(written, RING_BYTES)?;
@@ -32,19 +33,20 @@ impl Reader {
             read(memory, self.position.read, &mut length)?;
             let length = u32::from_le_bytes(length);
             let next = self.position.step(length, pending)?;
-            // At most the ring's size, by `step`. Copied before it is decoded: the guest may change it meanwhile.
+            // `step` limits the length to the ring's size. The payload is copied first, since the guest may change it.
             let mut payload = vec![0; length as usize];
             read(memory, self.position.read + 4, &mut payload)?;
             messages.push(decode(&payload).ok_or(Corrupt::Payload)?);
             self.position = next;
         }
-        // ORDERING: Release; pairs with the guest's Acquire: it may overwrite what was read.
+        // ORDERING: Release; pairs with the guest's Acquire. If it were weaker, the guest could overwrite records
+        // before this CPU has read them.
         let stored = memory.store(self.position.read, READ, Release);
         stored.map_err(|_| Corrupt::Written(written))
     }
 }
 
-/// Copies from the ring, around its end.
+/// Copies the bytes at position `at` of the ring, which may continue at its start.
 fn read(memory: &GuestMemoryMmap, at: u64, into: &mut [u8]) -> Result<(), Corrupt> {
     let start = at % u64::from(RING_BYTES);
     let first = into.len().min((u64::from(RING_BYTES) - start) as usize);
@@ -67,7 +69,7 @@ mod tests {
         GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 20)]).expect("a megabyte")
     }
 
-    /// A guest's side, in order.
+    /// Writes `message` as a correct guest does.
     fn push(memory: &GuestMemoryMmap, message: &Message) {
         let written: u64 = memory.load(WRITTEN, Acquire).expect("mapped");
         let payload = encode(message);
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_in_their_order_around_the_ring() {
+    fn messages_arrive_in_order_when_the_ring_wraps() {
         let (memory, mut reader) = (memory(), Reader::default());
         for round in 0..3_000u64 {
             let sent = [
@@ -107,12 +109,12 @@ mod tests {
             let mut received = Vec::new();
             let first = reader.drain(&memory, &mut received);
             prop_assert!(received.len() as u64 <= u64::from(RING_BYTES) / 8);
-            // What was an error stays one.
+            // An invalid ring stays invalid.
             prop_assert_eq!(reader.drain(&memory, &mut received).is_err(), first.is_err());
         }
 
         #[test]
-        fn damage_behind_whole_messages_leaves_these(good in 1..20u64, bytes in proptest::collection::vec(any::<u8>(), 8..64)) {
+        fn messages_before_invalid_content_are_read(good in 1..20u64, bytes in proptest::collection::vec(any::<u8>(), 8..64)) {
             let (memory, mut reader) = (memory(), Reader::default());
             (0..good).for_each(|now_ns| push(&memory, &Message::Begin { now_ns }));
             let written: u64 = memory.load(WRITTEN, Acquire).expect("mapped");
@@ -121,7 +123,8 @@ mod tests {
             let mut received = Vec::new();
             let _ = reader.drain(&memory, &mut received);
             let whole: Vec<Message> = (0..good).map(|now_ns| Message::Begin { now_ns }).collect();
-            // A length that cannot be is found before any record is read; else those before it are there.
+            // An invalid `written` is found before any record is read. Otherwise the messages before the damage are
+            // read.
             prop_assert!(received.is_empty() || received.starts_with(&whole));
         }
     }

@@ -1,7 +1,7 @@
-//! Running virtual machines together.
+//! A run of virtual machines: their vCPU threads, the wait for their end, and their failures.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use kvm_ioctls::VcpuFd;
 
 use crate::crash::{GuestState, capture};
 use crate::error::Error;
-use crate::guest::{Guest, Heard};
+use crate::guest::Guest;
 use crate::image::Image;
 use crate::linux::Ports;
 use crate::report::Report;
@@ -19,14 +19,14 @@ use crate::system::Host;
 use crate::vcpu::{Exit, interrupt, pin_to, prepare_signal};
 use crate::vm::Vm;
 
-/// How to run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
-    /// The time after which guests that are not done count as hung. Default 60 s.
+    /// Time after which guests that are not done count as hung. Default: 60 s.
     pub limit: Duration,
-    /// Ends the run early when it becomes true.
+    /// Flag by which the caller calls the run off, checked every 20 ms.
     pub call_off: Option<&'a AtomicBool>,
-    /// The image to boot; default: [`Image::embedded`].
+    /// The image to boot. Default: [`Image::embedded`].
     pub image: Option<&'a Image>,
 }
 
@@ -40,17 +40,17 @@ impl Default for Options<'_> {
     }
 }
 
-/// What Linux prints when it panics.
+/// The text by which Linux logs a panic.
 const PANIC: &str = "Kernel panic";
-/// How often the caller's wish to end the run is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often threads that are to end are told so: one that was about to enter the guest has missed the last time.
-const TELL_EVERY: Duration = Duration::from_millis(2);
+/// Interval at which [`Options::call_off`] is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which threads are signaled to end. A thread that was about to enter the guest misses the first signal.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Runs `vms` together until all measured ones are done.
 ///
 /// # Errors
-/// [`Error`]; by then nothing of the run is left.
+/// Returns an error if a VM cannot be created, fails or does not end in time. Nothing of the run is left then.
 pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
     let host = Host::open()?;
     let image = match options.image {
@@ -71,10 +71,9 @@ pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
         state: Mutex::new(State::default()),
         changed: Condvar::new(),
         stop: AtomicBool::new(false),
-        show: AtomicBool::new(false),
-        running: AtomicU32::new(0),
+        capture_all: AtomicBool::new(false),
     });
-    // Ends the threads on each way out.
+    // Dropping this ends the threads, on every return.
     let mut threads = Threads {
         session: Arc::clone(&session),
         handles: Vec::new(),
@@ -87,11 +86,11 @@ pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
     let ended = session.wait(start, options);
     let elapsed = start.elapsed();
     session
-        .show
+        .capture_all
         .store(matches!(ended, Err(Error::Hang { .. })), Ordering::Relaxed);
     threads.end();
     drop(threads);
-    let session = Arc::into_inner(session).expect("all threads have ended, and with them their shares");
+    let session = Arc::into_inner(session).expect("all threads, which shared the session, have ended");
     let state = session.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = state.error {
         return Err(error);
@@ -111,22 +110,21 @@ pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
     })
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 struct Session {
     guests: Vec<Guest>,
     image: Image,
     state: Mutex<State>,
     changed: Condvar,
-    /// Threads shall end.
+    /// Set when all threads must end.
     stop: AtomicBool,
-    /// And say where their guests are.
-    show: AtomicBool,
-    running: AtomicU32,
+    /// Set before `stop` if ending threads must record the states of their vCPUs.
+    capture_all: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    /// The first thing that went wrong.
+    /// The first error.
     error: Option<Error>,
     states: Vec<GuestState>,
 }
@@ -140,14 +138,17 @@ impl Session {
         self.guests.iter().all(|guest| guest.done.load(Ordering::Acquire))
     }
 
-    /// Returns when the run is to end.
+    /// Waits until the guests are done or a thread has recorded an error.
+    ///
+    /// # Errors
+    /// Returns an error if the time limit passes or the caller calls the run off.
     fn wait(&self, start: Instant, options: &Options<'_>) -> Result<(), Error> {
         let mut state = self.lock();
         loop {
             if state.error.is_some() || self.is_done() {
                 return Ok(());
             }
-            if options.call_off.is_some_and(|wish| wish.load(Ordering::Relaxed)) {
+            if options.call_off.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
                 return Err(Error::CalledOff);
             }
             let left = options.limit.saturating_sub(start.elapsed());
@@ -157,7 +158,7 @@ impl Session {
                     states: Vec::new(),
                 });
             }
-            let waited = self.changed.wait_timeout(state, left.min(LOOK_EVERY));
+            let waited = self.changed.wait_timeout(state, left.min(CHECK_INTERVAL));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -167,8 +168,8 @@ impl Session {
         self.changed.notify_all();
     }
 
-    /// A vCPU's life.
-    fn live(&self, guest: usize, number: u32, mut fd: VcpuFd) {
+    /// Runs vCPU `number` of `guest` until the run ends.
+    fn run_vcpu(&self, guest: usize, number: u32, mut fd: VcpuFd) {
         let guest = &self.guests[guest];
         let pins = guest.vm.pins.get(number as usize).filter(|pins| !pins.is_empty());
         if let Some(pins) = pins
@@ -179,7 +180,7 @@ impl Session {
                 error,
             ));
         }
-        guest.lock().vcpus[number as usize].thread = own_number().unwrap_or(0);
+        guest.lock().vcpus[number as usize].thread = thread_id().unwrap_or(0);
         while !self.stop.load(Ordering::Acquire) {
             let exit = crate::vcpu::run(&mut fd, guest.ports.as_ref());
             if let Err(error) = self.handle(guest, number, &fd, exit) {
@@ -187,36 +188,32 @@ impl Session {
                 break;
             }
         }
-        if self.show.load(Ordering::Relaxed) && !guest.done.load(Ordering::Acquire) {
-            let mut state = self.where_is(guest, number, &fd);
+        if self.capture_all.load(Ordering::Relaxed) && !guest.done.load(Ordering::Acquire) {
+            let mut state = self.state_of(guest, number, &fd, None);
             state.stats = guest.statistics(number);
             self.lock().states.push(state);
         }
-        if let Some((run_ns, wait_ns)) = scheduled() {
+        if let Some((run_ns, wait_ns)) = schedstat() {
             let vcpu = &mut guest.lock().vcpus[number as usize];
             (vcpu.run_ns, vcpu.wait_ns) = (run_ns, wait_ns);
         }
     }
 
-    fn where_is(&self, guest: &Guest, number: u32, fd: &VcpuFd) -> GuestState {
-        self.captured(guest, number, fd, None)
-    }
-
-    fn captured(&self, guest: &Guest, number: u32, fd: &VcpuFd, crash: Option<&Crash>) -> GuestState {
+    fn state_of(&self, guest: &Guest, number: u32, fd: &VcpuFd, crash: Option<&Crash>) -> GuestState {
         let image = guest.ports.is_none().then_some(&self.image);
         let mut state = capture(&guest.vm.name, number, fd, &guest.memory, image, crash);
-        // Once is enough where all vCPUs are shown.
+        // The console is recorded once if all vCPUs are.
         if let Some(ports) = guest
             .ports
             .as_ref()
-            .filter(|_| number == 0 || !self.show.load(Ordering::Relaxed))
+            .filter(|_| number == 0 || !self.capture_all.load(Ordering::Relaxed))
         {
             state.console = ports.console();
         }
         state
     }
 
-    /// Linux guests measure side by side: none begins before all are there.
+    /// Lets the Linux guests begin once all guests of the run have started.
     fn start_together(&self) {
         if self.guests.iter().all(|guest| guest.started.load(Ordering::Acquire)) {
             self.guests
@@ -230,25 +227,25 @@ impl Session {
         let vm = guest.vm.name.clone();
         match exit {
             Exit::Signal | Exit::Answered => Ok(()),
-            Exit::Report => match guest.listen()? {
-                Heard::Nothing => {
+            Exit::Report => match guest.read_reports()? {
+                None => {
                     self.start_together();
                     if guest.done.load(Ordering::Acquire) {
-                        // Under the lock, so that who waits either sees it or is woken.
+                        // The lock orders this with `wait`, which then either sees `done` or is notified.
                         drop(self.lock());
                         self.changed.notify_all();
                     }
                     Ok(())
                 }
-                Heard::Panic { message, crash } => Err(Error::GuestPanic {
+                Some(panic) => Err(Error::GuestPanic {
                     vm,
-                    message,
-                    state: Box::new(self.captured(guest, number, fd, crash.as_ref())),
+                    message: panic.message,
+                    state: Box::new(self.state_of(guest, number, fd, panic.crash.as_ref())),
                 }),
             },
             Exit::TripleFault => {
-                let state = Box::new(self.where_is(guest, number, fd));
-                // A Linux kernel that panics ends so, as it was told to.
+                let state = Box::new(self.state_of(guest, number, fd, None));
+                // A Linux kernel with `reboot=t` resets by a triple fault when it panics.
                 Err(match state.console.iter().rev().find(|line| line.contains(PANIC)) {
                     Some(line) => Error::GuestPanic {
                         vm,
@@ -261,37 +258,30 @@ impl Session {
             Exit::Unexpected(exit) => Err(Error::UnexpectedExit {
                 vm,
                 exit,
-                state: Box::new(self.where_is(guest, number, fd)),
+                state: Box::new(self.state_of(guest, number, fd, None)),
             }),
         }
     }
 }
 
-/// The vCPU threads of a run. None is left when this is dropped.
+/// The vCPU threads of a run. Dropping this ends them all.
 struct Threads {
     session: Arc<Session>,
     handles: Vec<JoinHandle<()>>,
 }
 
 impl Threads {
-    /// Starts vCPU `number` of `guest`, in a thread named as QEMU names its own: what people look for in `perf` and `top`.
+    /// Starts the thread of vCPU `number` of `guest`. Its name is the one that QEMU uses, for `perf` and `top`.
     fn start(&mut self, guest: usize, number: u32, fd: VcpuFd) -> Result<(), Error> {
         let session = Arc::clone(&self.session);
-        session.running.fetch_add(1, Ordering::AcqRel);
-        let life = move || {
-            session.live(guest, number, fd);
-            session.running.fetch_sub(1, Ordering::AcqRel);
-        };
-        let started = Builder::new().name(format!("CPU {number}/KVM")).spawn(life);
-        let handle = started.map_err(|error| {
-            self.session.running.fetch_sub(1, Ordering::AcqRel);
-            Error::host(format!("start the thread of vcpu {number}"), error)
-        })?;
+        let body = move || session.run_vcpu(guest, number, fd);
+        let started = Builder::new().name(format!("CPU {number}/KVM")).spawn(body);
+        let handle = started.map_err(|error| Error::host(format!("start the thread of vcpu {number}"), error))?;
         self.handles.push(handle);
         Ok(())
     }
 
-    /// Ends all; returns when they have.
+    /// Ends all threads, and waits until they have ended.
     fn end(&mut self) {
         self.session.stop.store(true, Ordering::Release);
         while self.handles.iter().any(|thread| !thread.is_finished()) {
@@ -299,10 +289,10 @@ impl Threads {
                 .iter()
                 .filter(|thread| !thread.is_finished())
                 .for_each(interrupt);
-            std::thread::sleep(TELL_EVERY);
+            std::thread::sleep(SIGNAL_INTERVAL);
         }
         for handle in self.handles.drain(..) {
-            // A panic of ours in a vCPU's thread: the run cannot be trusted.
+            // After a panic of this VMM in a vCPU's thread the run's results are unreliable.
             let joined = handle.join();
             if let Err(panic) = joined
                 && !std::thread::panicking()
@@ -319,14 +309,14 @@ impl Drop for Threads {
     }
 }
 
-/// The host's number of the calling thread.
-fn own_number() -> Option<u32> {
+/// Returns the calling thread's ID on the host.
+fn thread_id() -> Option<u32> {
     let link = fs::read_link("/proc/thread-self").ok()?;
     link.file_name()?.to_str()?.parse().ok()
 }
 
-/// How long the calling thread was on a CPU, and ready and on none, in nanoseconds.
-fn scheduled() -> Option<(u64, u64)> {
+/// Returns the nanoseconds for which the calling thread was on a CPU, and for which it was ready but on no CPU.
+fn schedstat() -> Option<(u64, u64)> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut fields = text.split_whitespace().map_while(|field| field.parse().ok());
     Some((fields.next()?, fields.next()?))

@@ -1,4 +1,4 @@
-//! KVM's binary statistics: `KVM_GET_STATS_FD` (kernel documentation, virt/kvm/api, 4.133).
+//! KVM's binary statistics, `KVM_GET_STATS_FD` (Linux `Documentation/virt/kvm/api.rst`, 4.133).
 //!
 //! ```text
 //! header: flags, name_size, num_desc, id_offset, desc_offset, data_offset    u32 each
@@ -13,15 +13,15 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 
-/// `_IO(KVMIO, 0xce)`.
+/// The `ioctl` for the file of statistics, `_IO(KVMIO, 0xce)`.
 const KVM_GET_STATS_FD: libc::c_ulong = 0xaece;
 const HEADER_BYTES: usize = 24;
 const DESCRIPTOR_BYTES: usize = 16;
-/// The kernel has about sixty; what claims to be longer is not understood.
+/// Largest accepted number of descriptors. The kernel has about sixty.
 const DESCRIPTORS_MAX: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 256;
 
-/// One file of statistics: of a VM or of a vCPU.
+/// The file with the statistics of a VM or a vCPU.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     file: File,
@@ -31,27 +31,27 @@ pub(crate) struct Statistics {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Descriptor {
     name: String,
-    /// Where its value lies in the file.
+    /// Offset of the value in the file.
     at: u64,
-    /// How many values; more than one is a histogram.
+    /// Number of values. A histogram has more than one.
     values: u16,
 }
 
 impl Statistics {
-    /// Those of the VM or vCPU `of`; `None` before Linux 5.14.
+    /// Opens the statistics of the VM or vCPU `of`. Returns `None` on a host before Linux 5.14.
     pub(crate) fn of(of: &impl AsRawFd) -> Option<Statistics> {
-        // SAFETY: takes no argument, and gives a new descriptor or an error.
+        // SAFETY: the call takes no argument, accesses no memory, and returns a new descriptor or an error.
         let fd = unsafe { libc::ioctl(of.as_raw_fd(), KVM_GET_STATS_FD, 0) };
         if fd < 0 {
             return None;
         }
-        // SAFETY: just made by the kernel, and nobody else's.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         let file = unsafe { File::from_raw_fd(fd) };
         let known = describe(&file).ok()?;
         Some(Statistics { file, known })
     }
 
-    /// All values that are single numbers.
+    /// Returns all statistics with a single value.
     pub(crate) fn read(&self) -> BTreeMap<String, u64> {
         let single = self.known.iter().filter(|descriptor| descriptor.values == 1);
         let value = |descriptor: &Descriptor| {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_says_where_its_value_is() {
+    fn a_descriptor_locates_its_value() {
         let mut bytes = vec![0; DESCRIPTOR_BYTES];
         bytes[6] = 1;
         bytes[8] = 0x20;

@@ -1,4 +1,4 @@
-//! The host's KVM.
+//! The KVM of this host.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use crate::cpuid;
 use crate::error::Error;
 use crate::vm::Feature;
 
-/// The version that every KVM since 2.6.22 speaks.
+/// The API version of KVM since Linux 2.6.22.
 const API_VERSION: i32 = 12;
-/// Leaf and bit of EDX: the time-stamp counter never stops or changes its pace.
+/// CPUID leaf and bit of EDX: the time-stamp counter never stops and has a constant frequency.
 const CPUID_INVARIANT_TSC: (u32, u32) = (0x8000_0007, 1 << 8);
 
-/// `/dev/kvm`, opened and found to have what every run needs.
+/// An open `/dev/kvm` with the features that every run needs.
 #[derive(Debug)]
 pub struct Host {
     pub(crate) kvm: Kvm,
@@ -27,7 +27,7 @@ impl Host {
     /// Opens `/dev/kvm`.
     ///
     /// # Errors
-    /// [`Error::NoKvm`], [`Error::NoPermission`], [`Error::Unsupported`].
+    /// Returns [`Error::NoKvm`], [`Error::NoPermission`] or [`Error::Unsupported`] if this host cannot run guests.
     pub fn open() -> Result<Host, Error> {
         let kvm = Kvm::new().map_err(|error| match io::Error::from(error).kind() {
             io::ErrorKind::NotFound => Error::NoKvm,
@@ -35,13 +35,13 @@ impl Host {
             _ => Error::host("open /dev/kvm", error),
         })?;
         if kvm.get_api_version() != API_VERSION {
-            return Err(Error::Unsupported("version 12 of its interface"));
+            return Err(Error::Unsupported("version 12 of the kvm api"));
         }
         for (capability, name) in [
-            (Cap::Irqchip, "an interrupt controller in the kernel"),
-            (Cap::UserMemory, "memory regions of user space"),
-            (Cap::ExtCpuid, "settable CPUID"),
-            (Cap::MpState, "settable vcpu states"),
+            (Cap::Irqchip, "an in-kernel interrupt controller (KVM_CAP_IRQCHIP)"),
+            (Cap::UserMemory, "memory regions of user space (KVM_CAP_USER_MEMORY)"),
+            (Cap::ExtCpuid, "cpuid chosen by the vmm (KVM_CAP_EXT_CPUID)"),
+            (Cap::MpState, "vcpu states set by the vmm (KVM_CAP_MP_STATE)"),
         ] {
             if !kvm.check_extension(capability) {
                 return Err(Error::Unsupported(name));
@@ -49,28 +49,29 @@ impl Host {
         }
         let cpuid = kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(|error| Error::host("ask kvm for its cpuid", error))?;
+            .map_err(|error| Error::host("read the cpuid that kvm supports", error))?;
         Ok(Host { kvm, cpuid })
     }
 
-    /// The most vCPUs of one VM.
+    /// Returns the largest number of vCPUs of one VM.
     pub fn vcpus_max(&self) -> u32 {
         let most = u32::try_from(self.kvm.get_max_vcpus()).unwrap_or(u32::MAX);
         most.min(holdfast_protocol::layout::VCPUS_MAX)
     }
 
-    /// EAX, EBX, ECX, EDX of the CPUID leaf that a guest can be given; zeros if there is none.
+    /// Returns EAX, EBX, ECX and EDX of CPUID leaf `leaf` as KVM can offer it, or zeros if KVM has no such leaf.
     pub fn supported_cpuid(&self, leaf: u32) -> [u32; 4] {
         let entry = self.cpuid.as_slice().iter().find(|entry| entry.function == leaf);
         entry.map_or([0; 4], |entry| [entry.eax, entry.ebx, entry.ecx, entry.edx])
     }
 
-    /// Whether guests can be offered `feature`.
+    /// Returns whether this host can offer `feature` to guests.
     pub fn offers(&self, feature: Feature) -> bool {
         cpuid::offers(self, feature)
     }
 
-    /// Whether guests can tell the time by the time-stamp counter: it is invariant, or the host itself does so.
+    /// Returns whether guests can use the time-stamp counter as their clock: it is invariant, or the host itself uses
+    /// it.
     pub(crate) fn has_steady_tsc(&self) -> bool {
         let (leaf, bit) = CPUID_INVARIANT_TSC;
         let clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -79,10 +80,10 @@ impl Host {
     }
 }
 
-/// Lets the calling thread run on `pcpus` only.
+/// Pins the calling thread to `pcpus`.
 ///
 /// # Errors
-/// The kernel's: no such CPU, or not for this process.
+/// Returns an error if a CPU does not exist or is not allowed for this process.
 pub fn pin_to(pcpus: &[u32]) -> io::Result<()> {
     crate::vcpu::pin_to(pcpus)
 }

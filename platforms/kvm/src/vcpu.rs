@@ -1,4 +1,4 @@
-//! One vCPU: its registers at the start, and the thread that runs it.
+//! One vCPU: its initial registers, its exits, and the signal that ends its run.
 
 #![expect(unsafe_code, reason = "signals and CPU affinity of threads")]
 
@@ -24,24 +24,24 @@ const CR0_PG: u64 = 1 << 31;
 const CR4_PAE: u64 = 1 << 5;
 const EFER_LME: u64 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
-/// RFLAGS: the bit that always reads 1.
+/// The bit of RFLAGS that is always 1.
 const RFLAGS_FIXED: u64 = 1 << 1;
 
-/// Where and how a vCPU starts: in long mode, with flat segments.
+/// The initial state of a vCPU, in long mode with flat segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     pub(crate) entry: u64,
     pub(crate) stack: u64,
-    /// RDI and RSI.
+    /// Values of RDI and RSI.
     pub(crate) arguments: (u64, u64),
-    /// Of code and data.
+    /// Selectors of the code and the data segment.
     pub(crate) selectors: (u16, u16),
-    /// Address and limit of the descriptor table; (0, 0): the guest brings its own before it loads a segment.
+    /// Address and limit of the descriptor table, or (0, 0) if the guest loads its own before it loads a segment.
     pub(crate) descriptors: (u64, u16),
 }
 
 impl Start {
-    /// The image's: the selectors are those that its own tables have.
+    /// Returns the initial state of vCPU `number` of an image. The selectors are those of the image's own tables.
     pub(crate) fn image(entry: u64, stack: u64, number: u32) -> Start {
         Start {
             entry,
@@ -53,7 +53,7 @@ impl Start {
     }
 }
 
-/// Sets the registers of vCPU `number`, which then runs as soon as its thread does.
+/// Sets the registers of vCPU `number` and makes it runnable.
 pub(crate) fn prepare(vcpu: &VcpuFd, number: u32, start: Start) -> Result<(), Error> {
     let refused = |what: &str| {
         let tried = format!("set {what} of vcpu {number}");
@@ -95,29 +95,29 @@ pub(crate) fn prepare(vcpu: &VcpuFd, number: u32, start: Start) -> Result<(), Er
         ..kvm_regs::default()
     };
     vcpu.set_regs(&registers).map_err(refused("registers"))?;
-    // The image's start all at once: its boot CPU has no INIT to send.
+    // All vCPUs of an image start at once. Its boot CPU sends no INIT.
     let runnable = kvm_mp_state {
         mp_state: KVM_MP_STATE_RUNNABLE,
     };
     vcpu.set_mp_state(runnable).map_err(refused("state"))
 }
 
-/// How a vCPU left the guest.
+/// The reason why a vCPU left the guest.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The guest has reported something.
     Report,
-    /// Something that the VMM has answered.
+    /// The guest accessed a port or an address, which the VMM has emulated.
     Answered,
-    /// A signal to the thread: look whether to stop.
+    /// A signal interrupted the thread, which must check whether to stop.
     Signal,
-    /// A triple fault.
+    /// The guest caused a triple fault.
     TripleFault,
-    /// Something that no guest of ours does.
+    /// An exit that no correct guest causes.
     Unexpected(String),
 }
 
-/// Runs until the guest is left. `ports` are those of a Linux guest; the image has a doorbell only.
+/// Runs the guest until its next exit. `ports` are those of a Linux guest. The image has a doorbell only.
 pub(crate) fn run(vcpu: &mut VcpuFd, ports: Option<&Ports>) -> Exit {
     match enter(vcpu, ports) {
         Some(exit) => exit,
@@ -125,29 +125,29 @@ pub(crate) fn run(vcpu: &mut VcpuFd, ports: Option<&Ports>) -> Exit {
     }
 }
 
-/// `KVM_INTERNAL_ERROR_EMULATION`.
+/// The suberror `KVM_INTERNAL_ERROR_EMULATION`.
 const EMULATION: u32 = 1;
 
-/// What KVM says of an error of its own.
+/// Returns a description of KVM's internal error.
 fn internal_error(vcpu: &mut VcpuFd) -> String {
     // SAFETY: KVM has filled this part of the union, since it left the guest with `KVM_EXIT_INTERNAL_ERROR`.
     let suberror = unsafe { vcpu.get_kvm_run().__bindgen_anon_1.internal.suberror };
     match suberror {
-        EMULATION => "kvm cannot emulate the instruction: on a host that interprets kernel code, for lack of hardware \
-                      virtualization, guests of this kind do not run"
+        EMULATION => "kvm cannot emulate the instruction: a host without hardware virtualization, which interprets \
+                      kernel code, cannot run guests of this kind"
             .to_owned(),
-        other => format!("an internal error of kvm, {other}"),
+        other => format!("internal error of kvm, suberror {other}"),
     }
 }
 
-/// As [`run`]; `None` for an error of KVM's own.
+/// Runs the guest as [`run`] does. Returns `None` for an internal error of KVM.
 fn enter(vcpu: &mut VcpuFd, ports: Option<&Ports>) -> Option<Exit> {
     let exit = vcpu.run();
     if let Some(ports) = ports {
         match exit {
             Ok(VcpuExit::IoOut(port, data)) if ports.output(port, data) => return Some(Exit::Report),
             Ok(VcpuExit::IoIn(port, data)) => ports.input(port, data),
-            // As on a bus where nobody answers.
+            // As on a bus without a device at the address.
             Ok(VcpuExit::MmioRead(_, data)) => data.fill(u8::MAX),
             Ok(VcpuExit::IoOut(..) | VcpuExit::MmioWrite(..)) => {}
             other => return classify(other),
@@ -164,60 +164,64 @@ fn classify(exit: Result<VcpuExit<'_>, kvm_ioctls::Error>) -> Option<Exit> {
         Ok(VcpuExit::IoOut(port, data)) => Exit::Unexpected(format!("output of {data:x?} to port {port:#x}")),
         Ok(VcpuExit::IoIn(port, _)) => Exit::Unexpected(format!("input from port {port:#x}")),
         Ok(VcpuExit::MmioRead(address, data)) => Exit::Unexpected(format!(
-            "read of {} bytes at {address:#x}, where nothing is",
+            "read of {} bytes at {address:#x}, which has neither memory nor a device",
             data.len()
         )),
-        Ok(VcpuExit::MmioWrite(address, data)) => {
-            Exit::Unexpected(format!("write of {data:x?} at {address:#x}, where nothing is"))
-        }
+        Ok(VcpuExit::MmioWrite(address, data)) => Exit::Unexpected(format!(
+            "write of {data:x?} at {address:#x}, which has neither memory nor a device"
+        )),
         Ok(VcpuExit::Shutdown) => Exit::TripleFault,
         Ok(VcpuExit::Intr) => Exit::Signal,
         Ok(other) => Exit::Unexpected(format!("{other:?}")),
         Err(error) => match io::Error::from(error).kind() {
             io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => Exit::Signal,
-            _ => Exit::Unexpected(format!("kvm cannot run it: {}", io::Error::from(error))),
+            _ => Exit::Unexpected(format!("kvm cannot run the vcpu: {}", io::Error::from(error))),
         },
     })
 }
 
-/// The signal that makes a thread leave the guest.
+/// Returns the number of the signal that makes a thread leave the guest.
 fn signal_number() -> libc::c_int {
     libc::SIGRTMIN()
 }
 
 extern "C" fn on_signal(_: libc::c_int) {}
 
-/// Makes that signal do nothing but interrupt. Once per process.
+/// Installs a handler that does nothing, so that the signal only interrupts. Takes effect once per process.
 pub(crate) fn prepare_signal() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: all zeros is an action without flags and with an empty mask.
+        // SAFETY: a zeroed value is a valid action without flags and with an empty mask.
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
-        // SAFETY: a valid action, whose handler does nothing. Without SA_RESTART: KVM_RUN ends with EINTR.
+        // SAFETY: the action is valid, and its handler does nothing. Without SA_RESTART, KVM_RUN ends with EINTR.
         let result = unsafe { libc::sigaction(signal_number(), &raw const action, std::ptr::null_mut()) };
         assert_eq!(result, 0, "the kernel knows its own real-time signals");
     });
 }
 
-/// Makes `thread` leave the guest if it is in it. It may be about to enter: then this has to be said again.
+/// Makes `thread` leave the guest. A thread that is only about to enter misses the signal, so the caller must repeat
+/// it.
 pub(crate) fn interrupt<T>(thread: &JoinHandle<T>) {
     // SAFETY: the handle has not been joined, so the thread's id is valid, even if it has ended.
     unsafe { libc::pthread_kill(thread.as_pthread_t(), signal_number()) };
 }
 
-/// Lets the calling thread run on `pcpus` only.
+/// Pins the calling thread to `pcpus`.
 pub(crate) fn pin_to(pcpus: &[u32]) -> io::Result<()> {
-    // SAFETY: all zeros is the empty set.
+    // SAFETY: a zeroed value is the empty set.
     let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
     for &pcpu in pcpus {
         if pcpu >= libc::CPU_SETSIZE as u32 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no pcpu {pcpu}")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("pcpu {pcpu}, expected a number below {}", libc::CPU_SETSIZE),
+            ));
         }
-        // SAFETY: the number is within the set.
+        // SAFETY: the number is within the set, as checked above.
         unsafe { libc::CPU_SET(pcpu as usize, &mut set) };
     }
-    // SAFETY: a valid set of the size given, for the calling thread.
+    // SAFETY: the set is valid and has the given size. 0 means the calling thread.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

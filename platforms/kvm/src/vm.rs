@@ -1,32 +1,32 @@
-//! What a virtual machine is to be.
+//! The description of a virtual machine.
 
 use holdfast_protocol::{Task, layout};
 
 use crate::linux::Linux;
 
-/// A paravirtual feature that the guest finds in CPUID, if the host has it and it is not withheld.
+/// A feature that the guest finds in CPUID if the host supports it and the VM does not withhold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
-    /// `KVM_FEATURE_STEAL_TIME`: the steal-time record, and with it the preempted flag.
+    /// `KVM_FEATURE_STEAL_TIME`: the steal-time record with the preempted flag.
     StealTime,
-    /// `KVM_FEATURE_PV_EOI`.
+    /// `KVM_FEATURE_PV_EOI`: end of interrupt by a bit in memory.
     PvEoi,
-    /// `KVM_FEATURE_PV_UNHALT`: halting for a lock, and the kick. Without, guests use test-and-set locks.
+    /// `KVM_FEATURE_PV_UNHALT`: halting in lock slow paths, and the kick. Without it guests use test-and-set locks.
     PvUnhalt,
-    /// `KVM_FEATURE_PV_TLB_FLUSH`.
+    /// `KVM_FEATURE_PV_TLB_FLUSH`: deferred TLB flushes of preempted vCPUs.
     PvTlbFlush,
-    /// `KVM_FEATURE_PV_SEND_IPI`.
+    /// `KVM_FEATURE_PV_SEND_IPI`: IPIs by hypercall.
     PvSendIpi,
-    /// `KVM_FEATURE_POLL_CONTROL`.
+    /// `KVM_FEATURE_POLL_CONTROL`: the guest may switch off the host's halt polling.
     PollControl,
     /// `KVM_FEATURE_PV_SCHED_YIELD`: directed yield by hypercall.
     PvSchedYield,
-    /// The x2APIC. Without, guests use the memory-mapped registers.
+    /// The LAPIC's x2APIC mode. Without it guests use the memory-mapped registers.
     X2apic,
 }
 
 impl Feature {
-    /// Every feature.
+    /// All features.
     pub const ALL: [Feature; 8] = [
         Feature::StealTime,
         Feature::PvEoi,
@@ -39,7 +39,7 @@ impl Feature {
     ];
 }
 
-/// A virtual machine: its vCPUs, what it is offered, what it runs.
+/// A virtual machine: its vCPUs, its memory, its features and its payload.
 #[derive(Clone, Debug)]
 pub struct Vm {
     pub(crate) name: String,
@@ -54,23 +54,23 @@ pub struct Vm {
     pub(crate) payload: Payload,
 }
 
-/// What a VM runs.
+/// The software that a VM runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// The image, with this task.
+    /// The guest image with this task.
     Image(Task),
-    /// A stock Linux.
+    /// A stock Linux kernel.
     Linux(Linux),
 }
 
 impl Vm {
-    /// A measured VM with `vcpus` vCPUs that may run everywhere, 512 MiB of memory (which costs only what is used), and all
-    /// features that the host offers.
+    /// Returns a measured VM with `vcpus` unpinned vCPUs, 512 MiB of memory and all features that the host supports.
+    /// The host allocates memory when the guest first uses it.
     pub fn new(name: impl Into<String>, vcpus: u32, task: Task) -> Vm {
         Vm::with(name.into(), vcpus, Payload::Image(task))
     }
 
-    /// As [`Vm::new`], with a stock Linux kernel.
+    /// Returns a VM as [`Vm::new`] does, with a stock Linux kernel.
     pub fn linux(name: impl Into<String>, vcpus: u32, linux: Linux) -> Vm {
         Vm::with(name.into(), vcpus, Payload::Linux(linux))
     }
@@ -90,21 +90,21 @@ impl Vm {
         }
     }
 
-    /// For each vCPU the pCPUs that it may run on; vCPUs beyond the list, and those with an empty one, run everywhere.
+    /// Pins each vCPU to a list of pCPUs. vCPUs without a list, and those with an empty one, are not pinned.
     #[must_use]
     pub fn pinned(mut self, pins: Vec<Vec<u32>>) -> Vm {
         self.pins = pins;
         self
     }
 
-    /// Bytes of memory, [`layout::MEMORY_MIN`] to [`layout::MEMORY_END`].
+    /// Sets the size of the memory in bytes: [`layout::MEMORY_MIN`] to [`layout::MEMORY_END`], in whole pages.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Vm {
         self.memory_bytes = bytes;
         self
     }
 
-    /// Withholds `feature`.
+    /// Withholds `feature` from the guest.
     #[must_use]
     pub fn without(mut self, feature: Feature) -> Vm {
         self.withheld.push(feature);
@@ -118,33 +118,34 @@ impl Vm {
         self
     }
 
-    /// Runs for as long as the measured ones do; its workload need not end.
+    /// Makes this a background VM: it is not measured, and runs until the measured ones are done.
     #[must_use]
     pub fn background(mut self) -> Vm {
         self.measured = false;
         self
     }
 
-    /// The seed of the guest's random streams. Default 1.
+    /// Sets the seed of the guest's random streams. Default: 1.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Vm {
         self.seed = seed;
         self
     }
 
-    /// The host polls at most this long when one of its vCPUs halts, nanoseconds (`KVM_CAP_HALT_POLL`); default: the host's.
+    /// Limits the host's polling when a vCPU of this VM halts, in nanoseconds (`KVM_CAP_HALT_POLL`). Default: the
+    /// host's limit.
     #[must_use]
     pub fn halt_poll_ns(mut self, ns: u32) -> Vm {
         self.halt_poll_ns = Some(ns);
         self
     }
 
-    /// Its name.
+    /// Returns the VM's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many vCPUs it has.
+    /// Returns the number of vCPUs.
     pub fn vcpus(&self) -> u32 {
         self.vcpus
     }

@@ -92,7 +92,7 @@ fn a_kernel_that_cannot_be_booted_is_bad_input() {
     kernel[0x1fe..0x208].copy_from_slice(b"\x55\xaa\xeb\x6aHdrS\x0f\x02");
     (kernel[0x211], kernel[0x236]) = (1, 1);
     fs::write(folder.path().join("part"), kernel).expect("writable");
-    refused("part", "part: truncated: 1024 bytes, of 6640 that its header tells of");
+    refused("part", "part: truncated: 1024 bytes, but its header claims 6640");
     // What only Linux guests have is refused without them.
     let ran = holdfast_in(folder.path(), &["kvm", "run", "linux-pvspin", "--path", "futex"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));

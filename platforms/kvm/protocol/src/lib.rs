@@ -1,8 +1,7 @@
-//! What the VMM and the guest image must agree on: where things lie in guest memory, what the guest is to run, and what it
-//! reports.
+//! The protocol between the VMM and its guests: the layout of guest memory, the guest's orders, and its reports.
 //!
-//! The guest is trusted with nothing: the VMM decodes what it finds in the ring with bounds, and an unreadable message is an
-//! error of the guest's ([`decode`]).
+//! The VMM does not trust a guest. It checks every length in the ring, and treats an unreadable message ([`decode`]) as
+//! the guest's error.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -16,7 +15,7 @@ mod task;
 
 pub use linux::{Hammer, KernelPath};
 pub use message::{Contended, Crash, Message};
-pub use ring::{Corrupt, RING_HEADER_BYTES, RecordHeader, RingPosition, record_bytes};
+pub use ring::{Corrupt, RING_HEADER_BYTES, RingPosition, record_bytes};
 pub use task::{Clock, Contention, Fault, Orders, Task};
 
 use alloc::vec::Vec;
@@ -24,11 +23,11 @@ use serde::{Deserialize, Serialize};
 
 /// Encodes `value` for the other side.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    // Into a growing buffer, of types without maps or unsized sequences: nothing can fail.
+    // The buffer grows, and the types have no maps or sequences of unknown length. So encoding cannot fail.
     postcard::to_allocvec(value).unwrap_or_default()
 }
 
-/// Decodes what the other side encoded; `None` if that is not what `bytes` are.
+/// Decodes a value that the other side encoded. Returns `None` if `bytes` are not exactly one encoding.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Some(value),

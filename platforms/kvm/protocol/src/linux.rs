@@ -1,38 +1,40 @@
-//! What the first process of a stock Linux guest is to do.
+//! The orders of a stock Linux guest's first process.
 
 use serde::{Deserialize, Serialize};
 
-/// Threads of one process that call one path of the guest's kernel, whose spinlock they share, as often as they can.
+/// Threads of one process that call one path of the guest's kernel as often as they can, and so contend for its
+/// spinlock.
 ///
-/// The process finds this, encoded, in the file [`Hammer::FILE`] of its initial file system.
+/// The process reads the encoding of this from the file [`Hammer::FILE`] of its initial file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hammer {
-    /// The guest's CPUs: that many must have come up.
+    /// Number of the guest's CPUs. The process fails if another number has come up.
     pub cpus: u32,
-    /// Threads, up to [`Hammer::THREADS_MAX`].
+    /// Number of threads, 1 to [`Hammer::THREADS_MAX`].
     pub threads: u32,
-    /// What they call.
+    /// The path that the threads call.
     pub path: KernelPath,
-    /// The measured interval ends with this many calls of all threads together,
+    /// Number of calls, over all threads, after which the measured interval ends, unless [`Hammer::duration_ns`] ends
+    /// it.
     pub calls: u64,
-    /// or after this long, nanoseconds, whatever comes first.
+    /// Longest duration of the measured interval in nanoseconds.
     pub duration_ns: u64,
-    /// How long a thread computes between two calls, in cycles of the time-stamp counter.
+    /// Time that a thread computes between two calls, in cycles of the time-stamp counter.
     pub think_cycles: u64,
 }
 
 impl Hammer {
-    /// Where the process finds its orders.
+    /// Name of the file with the orders.
     pub const FILE: &str = "orders";
-    /// The most threads.
+    /// Largest number of threads.
     pub const THREADS_MAX: u32 = 512;
 }
 
-/// A path of the kernel on which threads of a process meet at a spinlock.
+/// A path of the kernel that takes a spinlock shared by the threads of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KernelPath {
-    /// `dup` and `close` of a descriptor: `files_struct.file_lock`, twice.
+    /// `dup` and `close` of a descriptor. Each takes `files_struct.file_lock`.
     Dup,
-    /// `futex(FUTEX_WAIT)` with a value that the word does not have: the lock of its hash bucket.
+    /// `futex(FUTEX_WAIT)` with a value that the word does not have. Takes the lock of the word's hash bucket.
     Futex,
 }

@@ -1,78 +1,78 @@
-//! What a guest reports.
+//! The messages by which a guest reports.
 
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// One report.
+/// A message. Times are in nanoseconds of the guest's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
-    /// For people.
+    /// A line of the guest's log.
     Log(String),
-    /// A CPU executes its first instruction of the workload; nanoseconds of the guest's clock.
+    /// A CPU executes its first instruction of the workload.
     Started {
-        /// Which.
+        /// Number of the CPU.
         cpu: u32,
-        /// When.
+        /// Time of the event.
         now_ns: u64,
     },
     /// The measured interval begins.
     Begin {
-        /// When.
+        /// Time of the event.
         now_ns: u64,
     },
-    /// The workload is done.
+    /// The workload is complete.
     Done {
-        /// When.
+        /// Time of the event.
         now_ns: u64,
-        /// Operations completed, for workloads that measure throughput.
+        /// Number of completed operations, for workloads that measure throughput.
         operations: Option<u64>,
     },
-    /// A named counter of the guest's.
+    /// The name and the value of a counter.
     Counter(String, u64),
-    /// What one CPU did of a [`Contention`](crate::Contention).
+    /// The counts of one CPU in a [`Contention`](crate::Contention).
     Contended(Contended),
-    /// The guest cannot go on.
+    /// The guest cannot continue.
     Panic {
-        /// The CPU.
+        /// Number of the CPU.
         cpu: u32,
-        /// Why.
+        /// Reason of the panic.
         message: String,
-        /// What an exception interrupted; `None`: the code itself gave up.
+        /// State that an exception interrupted, or `None` if the guest's code panicked.
         crash: Option<Crash>,
     },
 }
 
-/// What one CPU did of a [`Contention`](crate::Contention).
+/// The counts of one CPU in a [`Contention`](crate::Contention).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contended {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Times it took the lock within the interval.
+    /// Number of acquisitions within the interval.
     pub acquisitions: u64,
-    /// Of these, how many had to wait.
+    /// Number of acquisitions that had to wait.
     pub waits: u64,
-    /// Hypercalls that kicked another CPU, since boot.
+    /// Number of kick hypercalls since boot.
     pub kicks: u64,
-    /// Halts, since boot.
+    /// Number of halts since boot.
     pub halts: u64,
-    /// The longest time from wanting the lock to having it, nanoseconds; the CPU's own loss of its pCPU included.
+    /// Longest time from the call of `lock` to its return, in nanoseconds. Includes preemption of the waiter itself.
     pub longest_wait_ns: u64,
 }
 
-/// Registers of what an exception interrupted.
+/// The state that an exception interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crash {
-    /// Vector.
+    /// Vector of the exception.
     pub vector: u8,
-    /// Error code, 0 where there is none.
+    /// Error code, or 0 if the exception has none.
     pub error: u64,
-    /// Instruction.
+    /// Instruction pointer.
     pub rip: u64,
-    /// Stack.
+    /// Stack pointer.
     pub rsp: u64,
-    /// Frame.
+    /// Frame pointer.
     pub rbp: u64,
-    /// Flags.
+    /// Flags register.
     pub rflags: u64,
     /// Address of a page fault.
     pub cr2: u64,

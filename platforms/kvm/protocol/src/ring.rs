@@ -1,59 +1,57 @@
-//! The ring through which a guest reports: records in the order of their writing, in shared memory.
+//! The ring in shared memory through which a guest reports.
 //!
 //! ```text
-//! header: written u64 | read u64         bytes ever written by the guest, ever read by the VMM
+//! header: written u64 | read u64         total bytes written by the guest, total bytes read by the VMM
 //! record: length u32 | payload | padding to 8 bytes
 //! ```
-//! A record wraps around the end byte by byte. The guest's CPUs take turns; the VMM reads what lies between `read` and
-//! `written`, and believes neither `written` nor any length.
+//! A record that reaches the end continues at the start. The guest's CPUs write one after another. The VMM reads the
+//! bytes between `read` and `written`, and checks `written` and every length.
 
-/// Bytes before the records.
+/// Size of the ring's header in bytes.
 pub const RING_HEADER_BYTES: u64 = 16;
 
-/// A record's length field.
-pub type RecordHeader = u32;
-
-const HEADER: u64 = size_of::<RecordHeader>() as u64;
+/// Size of a record's length field.
+const HEADER: u64 = size_of::<u32>() as u64;
 const ALIGN: u64 = 8;
 
-/// Bytes that a record with a payload of `payload` bytes takes in the ring.
+/// Returns the size in bytes of a record whose payload has `payload` bytes.
 pub const fn record_bytes(payload: u64) -> u64 {
     (HEADER + payload).next_multiple_of(ALIGN)
 }
 
-/// The guest has written something into the ring that cannot be.
+/// The ring has invalid content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrupt {
-    /// More is written than the ring holds, or less than was read.
+    /// `written` exceeds the ring's size or is below the bytes read. The value is `written`.
     Written(u64),
-    /// A record longer than what is written.
+    /// A record is longer than the written bytes. The value is its length.
     Length(u32),
-    /// A record that says nothing this VMM understands.
+    /// A payload is not a message.
     Payload,
 }
 
 impl core::fmt::Display for Corrupt {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Corrupt::Written(written) => write!(f, "its ring says that {written} bytes are written"),
-            Corrupt::Length(length) => write!(f, "a record of its reports says that it has {length} bytes"),
-            Corrupt::Payload => write!(f, "a record of its reports is no message"),
+            Corrupt::Written(written) => write!(f, "its ring claims {written} bytes written"),
+            Corrupt::Length(length) => write!(f, "a record in its ring claims a length of {length} bytes"),
+            Corrupt::Payload => write!(f, "a record in its ring is not a message"),
         }
     }
 }
 
-/// Where a reader is in the ring.
+/// A reader's position in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingPosition {
-    /// Bytes ever read.
+    /// Total bytes read.
     pub read: u64,
 }
 
 impl RingPosition {
-    /// Bytes to be read, if `written`, which the guest claims, can be true for a ring of `capacity` bytes.
+    /// Returns the number of unread bytes. `written` is the guest's claim, `capacity` the size of the ring in bytes.
     ///
     /// # Errors
-    /// [`Corrupt::Written`].
+    /// Returns [`Corrupt::Written`] if `written` is impossible for this ring.
     pub fn pending(self, written: u64, capacity: u32) -> Result<u64, Corrupt> {
         let pending = written.wrapping_sub(self.read);
         if pending > u64::from(capacity) || !pending.is_multiple_of(ALIGN) {
@@ -62,11 +60,12 @@ impl RingPosition {
         Ok(pending)
     }
 
-    /// Steps over a record with a payload of `length` bytes, as the guest claims, of `pending` bytes to be read.
+    /// Returns the position after a record. `length` is the guest's claim for its payload, `pending` the number of
+    /// unread bytes.
     ///
     /// # Errors
-    /// [`Corrupt::Length`].
-    pub fn step(self, length: RecordHeader, pending: u64) -> Result<RingPosition, Corrupt> {
+    /// Returns [`Corrupt::Length`] if the record is longer than the unread bytes.
+    pub fn step(self, length: u32, pending: u64) -> Result<RingPosition, Corrupt> {
         let bytes = record_bytes(length.into());
         if bytes > pending {
             return Err(Corrupt::Length(length));

@@ -1,82 +1,82 @@
-//! What a guest is to do.
+//! The orders of the guest image.
 
 use holdfast_locks::LockKind;
 use holdfast_workloads::{Boot, Micro};
 use serde::{Deserialize, Serialize};
 
-/// All that an image is told when it boots.
+/// The orders that an image reads when it boots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Orders {
-    /// CPUs; their numbers are their APIC IDs.
+    /// Number of CPUs. Their numbers, from 0, are their APIC IDs.
     pub cpus: u32,
-    /// First byte after the image that is free for the heap.
+    /// Address of the first byte of the heap.
     pub heap: u64,
-    /// One past the last byte of memory.
+    /// Address after the last byte of memory.
     pub memory: u64,
-    /// The clock.
+    /// The clock that the guest reads.
     pub clock: Clock,
-    /// The seed of all random streams.
+    /// Seed of the random streams.
     pub seed: u64,
-    /// This guest's number among those of its run: its random streams are its own.
+    /// This guest's number in its run. It distinguishes the random streams of guests with the same seed.
     pub guest: u32,
-    /// What to do.
+    /// The task.
     pub task: Task,
 }
 
-/// What a guest reads the time from.
+/// The clock that a guest reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Clock {
-    /// The time-stamp counter, which counts this many kHz.
+    /// The time-stamp counter.
     Tsc {
-        /// Frequency.
+        /// Frequency of the counter in kHz.
         khz: u32,
     },
-    /// KVM's clock, for hosts whose counter stops or changes its pace.
+    /// KVM's clock, for hosts whose time-stamp counter stops or changes its frequency.
     Kvm,
 }
 
-/// What a guest is to do.
+/// The task of a guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Task {
-    /// Nothing but one lock, on bare CPUs.
+    /// Contention for one lock, without a kernel.
     Contention(Contention),
-    /// Busy loops on bare CPUs, for ever.
+    /// Busy loops on all CPUs, without a kernel and without an end.
     Hog,
     /// The guest kernel with a workload.
     Kernel(Boot),
-    /// A small benchmark on bare CPUs.
+    /// A microbenchmark without a kernel.
     Micro {
-        /// Which.
+        /// The benchmark.
         micro: Micro,
-        /// How many samples.
+        /// Number of samples.
         samples: u32,
     },
-    /// Something wrong, for tests of what the VMM makes of it.
+    /// A deliberate fault, for tests of the VMM.
     Fault(Fault),
 }
 
-/// Every CPU takes one lock, holds it, releases it, thinks, and again: contention without a kernel.
+/// Contention for one lock without a kernel: every CPU repeatedly takes the lock, holds it, releases it and computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contention {
-    /// The lock asked for; a paravirtual one is replaced as guest kernels do where the host does not support it.
+    /// The requested lock. As guest kernels do, the image replaces a paravirtual lock that the host does not support.
     #[serde(with = "holdfast_workloads::lock_name")]
     pub lock: LockKind,
-    /// How long each acquisition holds the lock, nanoseconds of undisturbed time.
+    /// Time for which each acquisition holds the lock, in nanoseconds of undisturbed execution.
     pub hold_ns: u64,
-    /// How long a CPU does something else between two, nanoseconds of undisturbed time.
+    /// Time between a release and the next acquisition, in nanoseconds of undisturbed execution.
     pub think_ns: u64,
-    /// How long to measure, nanoseconds.
+    /// Duration of the measured interval in nanoseconds.
     pub duration_ns: u64,
-    /// Iterations that a paravirtual waiter spins before it halts.
+    /// Number of iterations that a paravirtual waiter spins before it halts.
     pub spin_threshold: u32,
-    /// `nopvspin`.
+    /// Whether the kernel parameter `nopvspin` is set: no paravirtual spinlock.
     pub nopvspin: bool,
-    /// Whether each CPU times each of its waits, which costs two readings of the clock per acquisition.
+    /// Whether each CPU times its waits, at the cost of two readings of the clock for each acquisition.
     pub timed: bool,
 }
 
 impl Default for Contention {
-    /// A PV ticket lock, held for as short as can be, for a second.
+    /// Returns contention for a PV ticket lock with empty critical sections, for one second.
     fn default() -> Self {
         Contention {
             lock: LockKind::PvTicket,
@@ -90,21 +90,21 @@ impl Default for Contention {
     }
 }
 
-/// What a guest can do wrong.
+/// A deliberate fault of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
-    /// Its code panics.
+    /// The guest's code panics.
     Panic,
-    /// It uses an address that is not mapped.
+    /// The guest reads an address that is not mapped.
     PageFault,
-    /// It takes an exception without a table to handle it: a triple fault.
+    /// The guest raises an exception without an interrupt table, which ends in a triple fault.
     TripleFault,
-    /// It spins for ever with interrupts masked.
+    /// The guest spins without end, with interrupts masked.
     Hang,
-    /// It halts for ever with interrupts masked.
+    /// The guest halts with interrupts masked.
     Halt,
-    /// It writes nonsense into its ring.
+    /// The guest writes an impossible length to its ring.
     Ring,
-    /// It uses a port that nobody listens at.
+    /// The guest writes to an I/O port without a device.
     Port,
 }

@@ -10,14 +10,14 @@ fn the_embedded_image_is_whole_and_names_its_functions() {
 }
 
 #[test]
-fn a_foreign_file_is_told_apart() {
+fn a_foreign_file_is_refused() {
     assert!(matches!(Image::parse(b"#!/bin/sh\n"), Err(ImageError::NotElf(_))));
     let own = std::fs::read("/proc/self/exe").expect("a process can read its own file");
     let found = Image::parse(&own);
     assert!(
         matches!(
             found,
-            Err(ImageError::Foreign | ImageError::Place { .. } | ImageError::NotOurs)
+            Err(ImageError::Foreign | ImageError::SegmentOutOfRange { .. } | ImageError::NotHoldfast)
         ),
         "{:?}",
         found.err()
@@ -25,8 +25,8 @@ fn a_foreign_file_is_told_apart() {
 }
 
 #[test]
-fn a_truncated_image_is_told_wherever_it_ends() {
-    // What follows the segments is symbols: without them backtraces have no names, and it still boots.
+fn a_truncated_image_is_refused_or_lacks_only_symbols() {
+    // Symbols follow the segments. Without them the image still boots, and backtraces have no names.
     for bytes in (0..EMBEDDED.len()).step_by(997) {
         if let Err(error) = Image::parse(&EMBEDDED[..bytes]) {
             assert!(!error.to_string().is_empty());

@@ -1,23 +1,23 @@
-//! The ACPI tables: what a kernel must know of CPUs and interrupt controllers (ACPI 6.4, chapter 5). The machine is of the
-//! reduced kind: no chip set of a PC, no legacy devices.
+//! The ACPI tables that describe CPUs and interrupt controllers (ACPI 6.4, chapter 5). The machine is hardware-reduced:
+//! it has no chip set of a PC and no legacy devices.
 
 use holdfast_abi::{ioapic, msr};
 
-/// Where the tables lie: in the BIOS's area, where kernels also look for the root pointer.
+/// Address of the tables, in the BIOS area, where kernels also search for the root pointer.
 pub(crate) const ADDRESS: u64 = 0xe_0000;
-/// The most that all take.
+/// Size in bytes of the area reserved for the tables.
 pub(crate) const BYTES_MAX: u64 = 0x2_0000;
 
 /// `HW_REDUCED_ACPI`.
 const FADT_REDUCED: u32 = 1 << 20;
-/// No VGA, no clock of CMOS.
+/// The machine has no VGA and no CMOS clock.
 const FADT_ARCHITECTURE: u16 = 1 << 2 | 1 << 5;
 const FADT_BYTES: usize = 276;
 const HEADER_BYTES: usize = 36;
-/// Local x2APIC entries name APIC IDs from here on.
+/// The lowest APIC ID that needs a local x2APIC entry.
 const X2APIC_FROM: u32 = 255;
 
-/// All tables for `cpus` CPUs, the root pointer first.
+/// Returns all tables for `cpus` CPUs, the root pointer first.
 pub(crate) fn tables(cpus: u32) -> Vec<u8> {
     // The root pointer is 36 bytes long.
     let mut all = vec![0; 64];
@@ -37,7 +37,7 @@ pub(crate) fn tables(cpus: u32) -> Vec<u8> {
     all
 }
 
-/// A table with its header and checksum.
+/// Returns a table with its header and checksum.
 fn table(signature: [u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
     let mut table = Vec::with_capacity(HEADER_BYTES + body.len());
     table.extend(signature);
@@ -53,7 +53,7 @@ fn table(signature: [u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
     table
 }
 
-/// What makes all bytes sum to 0.
+/// Returns the byte that makes all bytes sum to 0.
 fn checksum(bytes: &[u8]) -> u8 {
     bytes
         .iter()
@@ -94,7 +94,7 @@ fn root_pointer(xsdt: u64) -> Vec<u8> {
     root.extend(*b"HOLDFA");
     root.push(2);
     root.extend(0u32.to_le_bytes());
-    // The first checksum is of what version 1 had.
+    // The first checksum covers the fields of ACPI 1.0.
     root[8] = checksum(&root);
     root.extend(36u32.to_le_bytes());
     root.extend(xsdt.to_le_bytes());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_found_one_from_another_and_sum_to_nothing() {
+    fn tables_refer_to_each_other_and_sum_to_zero() {
         for cpus in [1, 2, 254] {
             let all = tables(cpus);
             assert!(all.len() as u64 <= BYTES_MAX);

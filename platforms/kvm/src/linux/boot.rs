@@ -1,12 +1,12 @@
-//! Guest memory as a boot loader leaves it (kernel documentation, arch/x86/boot: "64-bit Boot Protocol").
+//! The memory that a boot loader prepares for Linux (Linux `Documentation/arch/x86/boot.rst`, "64-bit Boot Protocol").
 //!
 //! ```text
-//! 0x0000_6000  descriptor table: code and data of the boot protocol
+//! 0x0000_6000  descriptor table with the boot protocol's code and data segments
 //! 0x0000_7000  boot parameters
-//! 0x0001_0000  page tables: memory one to one
+//! 0x0001_0000  page tables, which map memory one to one
 //! 0x0002_0000  command line
 //! 0x000e_0000  ACPI tables
-//! 0x0100_0000  the kernel, as its header says
+//! 0x0100_0000  the kernel, at the address in its header
 //! ...          the initial file system, at the end of memory
 //! ```
 
@@ -20,23 +20,23 @@ use crate::memory::Memory;
 use crate::vcpu::Start;
 use crate::vm::Vm;
 
-/// The first process.
+/// The guest's first process, an ELF file.
 static INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/init.elf"));
 
 const DESCRIPTORS: u64 = 0x6000;
 const PARAMETERS: u64 = 0x7000;
 const COMMAND_LINE: u64 = 0x2_0000;
-/// Memory that a BIOS leaves below its own area.
+/// End of the memory below the BIOS area.
 const CONVENTIONAL_END: u64 = 0x9_fc00;
-/// Kernels lie above.
+/// Lowest address of a kernel.
 pub(crate) const LOW_END: u64 = 0x10_0000;
 
-/// `__BOOT_CS` and `__BOOT_DS`.
+/// Selectors of code and data: `__BOOT_CS` and `__BOOT_DS`.
 const ENTRY_SELECTORS: (u16, u16) = (0x10, 0x18);
-/// Code of 64 bits, data: both flat, present, of ring 0, accessed.
+/// Descriptors of a 64-bit code segment and a data segment: both flat, present, of ring 0, accessed.
 const ENTRY_DESCRIPTORS: [u64; 4] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
 
-/// Boot parameters ("zero page"): offsets.
+/// Offsets in the boot parameters ("zero page").
 mod parameter {
     pub(super) const RSDP: u64 = 0x70;
     pub(super) const E820_ENTRIES: u64 = 0x1e8;
@@ -47,12 +47,12 @@ mod parameter {
     pub(super) const E820: u64 = 0x2d0;
 }
 
-/// No boot loader that Linux knows.
+/// Number of a boot loader without an assigned number.
 const LOADER_UNDEFINED: u8 = 0xff;
 const E820_MEMORY: u32 = 1;
 const E820_RESERVED: u32 = 2;
 
-/// Fills `memory`; says where the first vCPU starts.
+/// Loads kernel, initial file system and boot data to `memory`. Returns the start state of the first vCPU.
 pub(crate) fn load(memory: &Memory, vm: &Vm, linux: &Linux, tsc_khz: u32) -> Result<Start, Error> {
     let refuse = |what: String| Error::Invalid {
         vm: vm.name.clone(),
@@ -61,26 +61,30 @@ pub(crate) fn load(memory: &Memory, vm: &Vm, linux: &Linux, tsc_khz: u32) -> Res
     let (kernel, orders) = (&linux.kernel, orders(vm, linux, tsc_khz));
     if orders.threads == 0 || orders.threads > Hammer::THREADS_MAX {
         return Err(refuse(format!(
-            "{} threads: 1 to {} expected",
+            "{} threads, expected 1 to {}",
             orders.threads,
             Hammer::THREADS_MAX
         )));
     }
     let files = archive(&[("init", INIT), (Hammer::FILE, &encode(&orders))]);
     let needed = kernel.address() + kernel.init_bytes() + files.len() as u64;
-    // As much again for what the kernel does with it.
+    // Twice the size, so that the kernel has room to work.
     let ramdisk = memory.end().checked_sub(files.len() as u64);
     let ramdisk = ramdisk.map(|at| at / layout::PAGE * layout::PAGE);
     let Some(ramdisk) = ramdisk.filter(|_| needed * 2 <= memory.end()) else {
         return Err(refuse(format!(
-            "{} bytes of memory: this kernel wants {} at least",
+            "{} bytes of memory, this kernel needs at least {}",
             memory.end(),
             needed * 2
         )));
     };
     let command_line = linux.command_line();
     if command_line.len() as u64 > u64::from(kernel.command_line_bytes()) {
-        return Err(refuse(format!("a command line of {} bytes", command_line.len())));
+        return Err(refuse(format!(
+            "a command line of {} bytes, this kernel accepts at most {}",
+            command_line.len(),
+            kernel.command_line_bytes()
+        )));
     }
     memory.write_tables()?;
     memory.write(DESCRIPTORS, &ENTRY_DESCRIPTORS.map(u64::to_le_bytes).concat())?;

@@ -1,8 +1,8 @@
-//! `bzImage`: the form in which x86 kernels are installed (kernel documentation, arch/x86/boot, "The Linux/x86 Boot Protocol").
+//! `bzImage`, the file format of installed x86 kernels (Linux `Documentation/arch/x86/boot.rst`).
 
 use std::fmt;
 
-/// The setup header and what lies before it; what follows is a program.
+/// Offset of the setup header. The other offsets are also from the start of the file.
 const HEADER: usize = 0x1f1;
 const HEADER_END_MIN: usize = 0x268;
 const BOOT_FLAG: usize = 0x1fe;
@@ -17,40 +17,40 @@ const PREFERRED_ADDRESS: usize = 0x258;
 const INIT_SIZE: usize = 0x260;
 
 const SECTOR: usize = 512;
-/// Sectors of setup where the field says 0.
+/// Number of setup sectors if the field is 0.
 const SETUP_SECTORS_DEFAULT: usize = 4;
-/// 2.12 (Linux 3.8): the 64-bit entry is told of.
+/// Version 2.12 (Linux 3.8), the first whose header announces the 64-bit entry.
 const VERSION_MIN: u16 = 0x020c;
 const LOADED_HIGH: u8 = 1;
-/// `XLF_KERNEL_64`: there is a 64-bit entry, 0x200 into the kernel.
+/// `XLF_KERNEL_64`: the kernel has a 64-bit entry.
 const KERNEL_64: u16 = 1;
-/// Where that is.
+/// Offset of the 64-bit entry in the kernel.
 const ENTRY_64: u64 = 0x200;
-/// Kernels are 10 MiB; this is for what claims to be one.
+/// Largest accepted end of a kernel in memory. Real kernels have about 10 MiB.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Why a file is no kernel that can be booted.
+/// The reason why a file is not a bootable kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BzImageError {
-    /// It has no setup header.
+    /// The file has no setup header.
     NotBzImage,
-    /// It has a header of this version.
-    Old(u16),
-    /// It has no 64-bit entry: a 32-bit kernel.
+    /// The header has this version, which is too old.
+    TooOld(u16),
+    /// The kernel has no 64-bit entry.
     Not64Bit,
-    /// Its header says that it is longer.
+    /// The file is shorter than its header claims.
     Truncated {
-        /// Bytes that it must have.
+        /// Expected size in bytes.
         expected: u64,
-        /// Bytes that it has.
+        /// Size in bytes of the file.
         found: u64,
     },
-    /// It wants to lie, or to unpack itself, where no guest has memory.
-    Place {
-        /// Where.
+    /// The kernel's load address, or its size after decompression, is outside of guest memory.
+    OutOfRange {
+        /// Load address.
         address: u64,
-        /// How much it needs there.
+        /// Size in bytes that the kernel needs there.
         bytes: u64,
     },
 }
@@ -58,19 +58,22 @@ pub enum BzImageError {
 impl fmt::Display for BzImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BzImageError::NotBzImage => write!(f, "not a bzImage: no setup header of Linux in it"),
-            BzImageError::Old(version) => write!(
+            BzImageError::NotBzImage => write!(f, "not a bzImage: the setup header of Linux is missing"),
+            BzImageError::TooOld(version) => write!(
                 f,
-                "boot protocol {}.{:02}: 2.12 or later expected, which kernels since 3.8 have",
+                "boot protocol {}.{:02}, expected 2.12 or later (linux 3.8)",
                 version >> 8,
                 version & 0xff
             ),
-            BzImageError::Not64Bit => write!(f, "a kernel without 64-bit entry"),
+            BzImageError::Not64Bit => write!(f, "a kernel without a 64-bit entry"),
             BzImageError::Truncated { expected, found } => {
-                write!(f, "truncated: {found} bytes, of {expected} that its header tells of")
+                write!(f, "truncated: {found} bytes, but its header claims {expected}")
             }
-            BzImageError::Place { address, bytes } => {
-                write!(f, "it needs {bytes} bytes at {address:#x}, where no guest has memory")
+            BzImageError::OutOfRange { address, bytes } => {
+                write!(
+                    f,
+                    "the kernel needs {bytes} bytes at {address:#x}, which is outside of guest memory"
+                )
             }
         }
     }
@@ -78,7 +81,7 @@ impl fmt::Display for BzImageError {
 
 impl std::error::Error for BzImageError {}
 
-/// A kernel, checked.
+/// A valid kernel.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BzImage {
     file: Vec<u8>,
@@ -93,10 +96,10 @@ impl fmt::Debug for BzImage {
 }
 
 impl BzImage {
-    /// Reads a `bzImage`.
+    /// Parses a `bzImage`.
     ///
     /// # Errors
-    /// [`BzImageError`].
+    /// Returns an error if the file is not a bootable 64-bit kernel.
     pub fn parse(file: Vec<u8>) -> Result<BzImage, BzImageError> {
         let is_boot = file.get(BOOT_FLAG..BOOT_FLAG + 2) == Some(&[0x55, 0xaa]);
         if !is_boot || file.get(MAGIC..MAGIC + 4) != Some(b"HdrS") {
@@ -110,11 +113,11 @@ impl BzImage {
         if file.len() < HEADER_END_MIN {
             return Err(truncated(HEADER_END_MIN));
         }
-        // The jump over the header tells where that ends.
+        // The header ends at the target of the jump over it.
         let header_end = MAGIC + usize::from(file[0x201]);
         let version = u16::from_le_bytes([file[VERSION], file[VERSION + 1]]);
         if version < VERSION_MIN {
-            return Err(BzImageError::Old(version));
+            return Err(BzImageError::TooOld(version));
         }
         let flags = u16::from_le_bytes([file[XLOAD_FLAGS], file[XLOAD_FLAGS + 1]]);
         if file[LOAD_FLAGS] & LOADED_HIGH == 0 || flags & KERNEL_64 == 0 {
@@ -141,17 +144,17 @@ impl BzImage {
             || address.saturating_add(bytes) > BYTES_MAX
             || bytes < image.kernel.len() as u64
         {
-            return Err(BzImageError::Place { address, bytes });
+            return Err(BzImageError::OutOfRange { address, bytes });
         }
         Ok(image)
     }
 
-    /// The kernel's release, as `uname -r` says it; empty if the file does not tell.
+    /// Returns the kernel's release, as `uname -r` prints it, or an empty string if the file has none.
     pub fn release(&self) -> String {
         let pointer = u16::from_le_bytes([self.file[RELEASE], self.file[RELEASE + 1]]);
         let text = match pointer {
             0 => &[],
-            // Seen from the magic's sector, and within the setup.
+            // The pointer counts from the second sector, and the text is within the setup sectors.
             _ => self.file[..self.kernel.start]
                 .get(SECTOR + usize::from(pointer)..)
                 .unwrap_or_default(),
@@ -160,32 +163,32 @@ impl BzImage {
         String::from_utf8_lossy(word).into_owned()
     }
 
-    /// The setup header, and where it lies in the boot parameters.
+    /// Returns the setup header and its offset in the boot parameters.
     pub(crate) fn header(&self) -> (u64, &[u8]) {
         (HEADER as u64, &self.file[HEADER..self.header_end])
     }
 
-    /// What is loaded at [`BzImage::address`].
+    /// Returns the bytes to load at [`BzImage::address`].
     pub(crate) fn kernel(&self) -> &[u8] {
         &self.file[self.kernel.clone()]
     }
 
-    /// Where it prefers to lie, and so need not move.
+    /// Returns the preferred load address, from which the kernel need not move.
     pub(crate) fn address(&self) -> u64 {
         u64_at(&self.file, PREFERRED_ADDRESS)
     }
 
-    /// Bytes from there that it needs before it knows the memory map.
+    /// Returns the number of bytes at the load address that the kernel needs before it reads the memory map.
     pub(crate) fn init_bytes(&self) -> u64 {
         u32_at(&self.file, INIT_SIZE).into()
     }
 
-    /// The first instruction.
+    /// Returns the address of the 64-bit entry.
     pub(crate) fn entry(&self) -> u64 {
         self.address() + ENTRY_64
     }
 
-    /// The longest command line.
+    /// Returns the length of the longest command line in bytes.
     pub(crate) fn command_line_bytes(&self) -> u32 {
         u32_at(&self.file, COMMAND_LINE_BYTES)
     }
@@ -205,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// As the kernel's own build makes them, with 4 KiB of program.
+    /// Returns a file with the layout that the kernel's build produces and 4 KiB of program.
     fn sample() -> Vec<u8> {
         let mut file = vec![0; 5 * SECTOR + 4096];
         file[HEADER] = 4;
@@ -228,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_one_is_taken_and_others_are_refused_by_what_they_are() {
-        let image = BzImage::parse(sample()).expect("whole");
+    fn a_kernel_is_parsed_and_other_files_are_refused_with_the_reason() {
+        let image = BzImage::parse(sample()).expect("complete");
         assert_eq!((image.entry(), image.kernel().len()), (0x100_0200, 4096));
         assert_eq!(image.header().1.len(), 0x26c - HEADER);
         assert_eq!(image.release(), "");
@@ -242,16 +245,16 @@ mod tests {
         );
         assert_eq!(BzImage::parse(Vec::new()), Err(BzImageError::NotBzImage));
         assert_eq!(BzImage::parse(b"\x7fELF".repeat(500)), Err(BzImageError::NotBzImage));
-        assert_eq!(changed(VERSION, &[0x0b, 2]), Err(BzImageError::Old(0x020b)));
+        assert_eq!(changed(VERSION, &[0x0b, 2]), Err(BzImageError::TooOld(0x020b)));
         assert_eq!(changed(XLOAD_FLAGS, &[0]), Err(BzImageError::Not64Bit));
         assert!(matches!(
             changed(PREFERRED_ADDRESS, &[0, 0, 0, 0, 1]),
-            Err(BzImageError::Place { .. })
+            Err(BzImageError::OutOfRange { .. })
         ));
     }
 
     #[test]
-    fn truncated_ones_say_what_is_missing() {
+    fn a_truncated_file_is_refused_with_both_sizes() {
         let whole = sample();
         for bytes in (0x206..whole.len() - 16).step_by(97) {
             let found = BzImage::parse(whole[..bytes].to_vec());
@@ -264,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_in_a_header_makes_it_panic(at in 0x1f1usize..0x270, bytes in proptest::collection::vec(any::<u8>(), 1..16)) {
+        fn no_header_makes_parsing_panic(at in 0x1f1usize..0x270, bytes in proptest::collection::vec(any::<u8>(), 1..16)) {
             if let Ok(image) = changed(at, &bytes) {
                 prop_assert!(image.release().len() < image.file.len());
                 prop_assert!(image.header().1.len() + HEADER <= image.file.len());

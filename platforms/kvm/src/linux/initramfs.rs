@@ -1,9 +1,9 @@
-//! The initial file system: a `cpio` archive (kernel documentation, driver-api/early-userspace/buffer-format).
+//! The initial file system: a `cpio` archive (Linux `Documentation/driver-api/early-userspace/buffer-format.rst`).
 
-/// `S_IFREG | 0755`.
+/// Mode of a regular executable file, `S_IFREG | 0755`.
 const MODE: u32 = 0o100_755;
 
-/// An archive of `files`, each a name and its content.
+/// Returns an archive of `files`, each a name and its content.
 pub(crate) fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (number, (name, content)) in (1..).zip(files) {
@@ -45,7 +45,7 @@ mod tests {
             .collect();
         assert_eq!(headers.len(), 3);
         assert!(headers.iter().all(|at| at % 4 == 0));
-        // 110 bytes of header, "init" with its end, padding.
+        // 110 bytes of header, "init" with its terminator, padding.
         assert_eq!(&archive[116..121], b"12345");
         assert_eq!(&archive[54..62], b"00000005");
     }

@@ -1,4 +1,4 @@
-//! The I/O ports of a Linux guest: a serial port that only prints, and the ports by which our process reports.
+//! The I/O ports of a Linux guest: a serial port for output, and the ports by which the guest's process reports.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,19 +11,19 @@ use holdfast_protocol::{Corrupt, Message, decode};
 const SERIAL: u16 = 0x3f8;
 const LINE_CONTROL: u16 = SERIAL + 3;
 const LINE_STATUS: u16 = SERIAL + 5;
-/// Line control: the first two registers are the divisor.
+/// Line control bit: the first two registers hold the baud rate divisor.
 const DIVISOR_LATCH: u8 = 1 << 7;
-/// Line status: the transmitter is empty, and so is its holding register.
+/// Line status: the transmitter and its holding register are empty.
 const TRANSMITTER_EMPTY: u8 = 1 << 6 | 1 << 5;
-/// What a read finds where nobody answers.
-const NOBODY: u8 = 0xff;
+/// The byte that a read from a port without a device returns.
+const NO_DEVICE: u8 = 0xff;
 
-/// What is kept of what a guest prints: a panic with its backtrace.
+/// Number of bytes kept of the guest's output: enough for a panic with its backtrace.
 const CONSOLE_BYTES: usize = 16 << 10;
-/// The longest message: ours are of some hundred bytes.
+/// Size of the longest accepted message in bytes. Real messages have a few hundred.
 const MESSAGE_BYTES_MAX: u32 = 16 << 10;
 
-/// What answers at a guest's ports.
+/// The devices at a guest's I/O ports.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     console: Mutex<Console>,
@@ -38,12 +38,12 @@ struct Console {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A thread that panicked while it held this has ended the run already.
+    // A thread that panicked while it held the lock has already ended the run.
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Ports {
-    /// The guest writes `data` to `port`. Whether it has told something.
+    /// Handles the guest's write of `data` to `port`. Returns whether a message may be complete.
     pub(crate) fn output(&self, port: u16, data: &[u8]) -> bool {
         match port {
             SERIAL => lock(&self.console).print(data),
@@ -52,7 +52,7 @@ impl Ports {
             }
             REPORT => {
                 let mut reported = lock(&self.reported);
-                // What nobody has fetched by then cannot be a message.
+                // A guest that exceeds this without a complete message is faulty. Its further bytes are dropped.
                 if reported.len() <= 2 * MESSAGE_BYTES_MAX as usize {
                     reported.extend(data);
                 }
@@ -63,27 +63,27 @@ impl Ports {
         false
     }
 
-    /// The guest reads from `port`.
+    /// Handles the guest's read from `port` into `data`.
     pub(crate) fn input(&self, port: u16, data: &mut [u8]) {
         let answer = match port {
             LINE_STATUS => TRANSMITTER_EMPTY,
             LINE_CONTROL => lock(&self.console).line_control,
-            // ORDERING: Relaxed; it only says when.
+            // ORDERING: Relaxed; the flag publishes no other data.
             START_LINE => self.start.load(Ordering::Relaxed).into(),
-            _ => NOBODY,
+            _ => NO_DEVICE,
         };
         data.fill(answer);
     }
 
-    /// The guest may begin.
+    /// Lets the guest begin its measured interval.
     pub(crate) fn start(&self) {
         self.start.store(true, Ordering::Relaxed);
     }
 
-    /// Appends all messages that are whole.
+    /// Moves all complete messages to the end of `messages`.
     ///
     /// # Errors
-    /// [`Corrupt`]: the guest is out of order. What came before is in `messages`.
+    /// Returns an error if the guest's data is invalid. `messages` then has the messages before it.
     pub(crate) fn drain(&self, messages: &mut Vec<Message>) -> Result<(), Corrupt> {
         let mut reported = lock(&self.reported);
         while let Some(length) = reported.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)) {
@@ -98,7 +98,7 @@ impl Ports {
         Ok(())
     }
 
-    /// The last lines that the guest has printed.
+    /// Returns the last lines that the guest has printed.
     pub(crate) fn console(&self) -> Vec<String> {
         let console = lock(&self.console);
         let bytes: Vec<u8> = console.tail.iter().copied().collect();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_kept_and_the_divisor_is_not_printed() {
+    fn the_console_keeps_output_and_ignores_the_divisor() {
         let ports = Ports::default();
         ports.output(LINE_CONTROL, &[DIVISOR_LATCH | 3]);
         ports.output(SERIAL, &[1]);
@@ -153,11 +153,11 @@ mod tests {
         assert_eq!(status, [TRANSMITTER_EMPTY]);
         let mut nothing = [0; 4];
         ports.input(0xcf8, &mut nothing);
-        assert_eq!(nothing, [NOBODY; 4]);
+        assert_eq!(nothing, [NO_DEVICE; 4]);
     }
 
     #[test]
-    fn messages_come_whole_however_they_are_cut() {
+    fn messages_are_complete_wherever_the_bytes_are_split() {
         let sent = [Message::Log("a line".to_owned()), Message::Begin { now_ns: 7 }];
         let bytes: Vec<u8> = sent.iter().flat_map(record).collect();
         for cut in 0..bytes.len() {
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nonsense_is_refused_or_waited_for(parts in proptest::collection::vec(
+        fn random_bytes_are_refused_or_kept_within_the_limit(parts in proptest::collection::vec(
             proptest::collection::vec(any::<u8>(), 0..5000), 0..20)
         ) {
             let (ports, mut messages) = (Ports::default(), Vec::new());

@@ -10,15 +10,15 @@ use crate::costs;
 use crate::local::{Local, Local32};
 use crate::machine::Cpu;
 
-/// `LOCAL_TIMER_VECTOR`.
+/// Linux's `LOCAL_TIMER_VECTOR`.
 pub(crate) const TIMER_VECTOR: u8 = 0xef;
-/// `CALL_FUNCTION_VECTOR`.
+/// Linux's `CALL_FUNCTION_VECTOR`.
 pub(crate) const CALL_VECTOR: u8 = 0xfc;
 /// The network device's vector for received packets. Like any device's, it is below the system's vectors.
 pub(crate) const NETWORK_VECTOR: u8 = 0x41;
-/// `RESCHEDULE_VECTOR`.
+/// Linux's `RESCHEDULE_VECTOR`.
 pub(crate) const RESCHEDULE_VECTOR: u8 = 0xfd;
-/// `SPURIOUS_APIC_VECTOR`.
+/// Linux's `SPURIOUS_APIC_VECTOR`.
 const SPURIOUS_VECTOR: u32 = 0xff;
 
 /// Nanoseconds per timer count: KVM's APIC bus runs at 1 GHz, and Linux divides it by 16.
@@ -122,8 +122,8 @@ impl LocalApic {
             cpu.wrmsr(msr::X2APIC_ICR, u64::from(destination) << 32 | u64::from(low));
             return;
         }
-        // The manual's order: wait until the last command is delivered, then write the destination first. Interrupts are
-        // masked because a handler could send a command between the two writes.
+        // The manual's order: wait until the last command is delivered, then write the destination first. Interrupts
+        // are masked because a handler could send a command between the two writes.
         let enabled = cpu.irq_save();
         while cpu.apic_read(lapic::ICR_LOW) & lapic::ICR_BUSY != 0 {
             cpu.relax();
@@ -136,8 +136,8 @@ impl LocalApic {
         cpu.irq_restore(enabled);
     }
 
-    /// Sets the timer for `at` nanoseconds, or switches it off for `u64::MAX`. Interrupts are masked. Returns `false` if
-    /// the timer was off already, so that no register was written.
+    /// Sets the timer for `at` nanoseconds, or switches it off for `u64::MAX`. Interrupts are masked. Returns `false`
+    /// if the timer was off already, so that no register was written.
     pub(crate) fn set_timer(&self, cpu: &impl Cpu, at: u64) -> bool {
         if at == u64::MAX && self.programmed.get() == u64::MAX {
             return false;

@@ -115,8 +115,8 @@ impl Features {
         self.kvm & feature != 0
     }
 
-    /// What a kernel of `cpus` CPUs leaves to the host: `pv_sched_yield_supported`, `pv_tlb_flush_supported` and
-    /// `pv_ipi_supported`. Deliberately missing: MWAIT in guests, which would forbid the first two.
+    /// The assists of the host that a kernel of `cpus` CPUs uses: `pv_sched_yield_supported`, `pv_tlb_flush_supported`
+    /// and `pv_ipi_supported`. Deliberately missing: MWAIT in guests, which would forbid the first two.
     fn assists(self, cpus: u32) -> Assists {
         let knows_preempted =
             self.offers(cpuid::KVM_FEATURE_STEAL_TIME) && self.hints & cpuid::KVM_HINTS_REALTIME == 0 && cpus > 1;
@@ -128,13 +128,12 @@ impl Features {
     }
 }
 
-/// What becomes of the lock asked for. A native or unfair one is taken at its word; a paravirtual one is for
-/// [`select`] to decide.
+/// Chooses the lock. Native and unfair locks are used as asked for. For paravirtual locks [`select`] decides.
 pub fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
     let native = match asked {
         LockKind::PvTicket => LockKind::Ticket,
         LockKind::PvQspin | LockKind::HybridPvQspin => LockKind::Qspin,
-        // Unfair without anybody's help.
+        // Without the host's help it is only unfair.
         LockKind::UnfairPvQspin => {
             return if environment.pv_unhalt {
                 asked

@@ -13,10 +13,10 @@ macro_rules! named {
         impl $type {
             /// Every member, in the order of its declaration.
             pub const ALL: &[$type] = &[$($type::$member),+];
-            /// How many there are.
+            /// The number of members.
             pub const COUNT: usize = $type::ALL.len();
 
-            /// The name in results.
+            /// Returns the name in results.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($type::$member => $name,)+
@@ -27,15 +27,15 @@ macro_rules! named {
 }
 
 named! {
-    /// What a spinlock protects. Names are Linux's.
+    /// What a spinlock protects. The names are those of Linux.
     LockClass {
         /// `rq->lock`: a CPU's run queue.
         RunQueue = "rq",
-        /// `p->pi_lock`: serialises wake-ups of one task.
+        /// `p->pi_lock`: serializes wakeups of one task.
         TaskWake = "pi_lock",
-        /// `wait_queue_head_t.lock`.
+        /// Linux's `wait_queue_head_t.lock`.
         WaitQueue = "wait_queue",
-        /// `hrtimer_cpu_base.lock`.
+        /// Linux's `hrtimer_cpu_base.lock`.
         TimerBase = "hrtimer_base",
         /// `call_single_queue.lock`: a CPU's queue of functions to call.
         CallQueue = "call_single_queue",
@@ -45,27 +45,28 @@ named! {
         Zone = "zone",
         /// `zone->lru_lock`: the page replacement lists.
         Lru = "lru",
-        /// A page table's lock: one for each table, not for the address space (Linux 2.6.15 and later, four CPUs or more).
+        /// A page table's lock: one for each table, not for the address space (Linux 2.6.15 and later, four CPUs or
+        /// more).
         PageTable = "page_table",
         /// SLUB's `kmem_cache_node.list_lock`.
         Slab = "slab",
-        /// `tasklist_lock`, a reader-writer lock in Linux, here for its writers only.
+        /// `tasklist_lock`, a reader-writer lock in Linux, of which only the writers are modeled.
         TaskList = "tasklist",
-        /// `sighand->siglock`.
+        /// Linux's `sighand->siglock`.
         Signal = "siglock",
-        /// `files_struct.file_lock`.
+        /// Linux's `files_struct.file_lock`.
         Files = "files",
-        /// `dentry->d_lock`.
+        /// Linux's `dentry->d_lock`.
         Dentry = "dentry",
-        /// `dcache_lru_lock`.
+        /// Linux's `dcache_lru_lock`.
         DentryLru = "dcache_lru",
-        /// `inode->i_lock`.
+        /// Linux's `inode->i_lock`.
         Inode = "inode",
         /// `inode_sb_list_lock` and `inode_hash_lock`: all inodes.
         InodeList = "inode_sb_list",
         /// `mapping->tree_lock`: a file's page cache.
         PageCache = "tree_lock",
-        /// The file system's own, where one lock stands for all.
+        /// The only lock of a plain file system.
         Journal = "journal",
         /// ext4's `j_state_lock`, as its writers take it.
         JournalState = "j_state_lock",
@@ -73,21 +74,21 @@ named! {
         JournalList = "j_list_lock",
         /// ext4's `bgl_lock`: the bitmaps of a block group.
         BlockGroup = "bgl_lock",
-        /// XFS's `xc_cil_lock`: changes that are to go to the log.
+        /// XFS's `xc_cil_lock`: changes that will go to the log.
         Cil = "xc_cil_lock",
-        /// XFS's `xa_lock`: what is in the log and not yet at its place.
+        /// XFS's `xa_lock`: changes that are in the log and not yet in place.
         Ail = "xa_lock",
         /// XFS's `l_icloglock`: the log's buffers.
         Iclog = "l_icloglock",
-        /// `semaphore.lock`.
+        /// Linux's `semaphore.lock`.
         Semaphore = "semaphore",
-        /// `mutex.wait_lock`.
+        /// Linux's `mutex.wait_lock`.
         MutexWait = "mutex_wait",
-        /// `rw_semaphore.wait_lock`.
+        /// Linux's `rw_semaphore.wait_lock`.
         RwsemWait = "rwsem_wait",
-        /// `unix_state_lock`.
+        /// Linux's `unix_state_lock`.
         SocketState = "unix_state",
-        /// `sk_receive_queue.lock`.
+        /// Linux's `sk_receive_queue.lock`.
         SocketQueue = "sk_receive_queue",
         /// `__netif_tx_lock`: a network device's transmit queue.
         NetTransmit = "netif_tx",
@@ -95,27 +96,27 @@ named! {
         IpcSemaphore = "ipc_sem",
         /// A driver's own lock.
         Driver = "driver",
-        /// `futex_hash_bucket.lock`.
+        /// Linux's `futex_hash_bucket.lock`.
         Futex = "futex_hash",
-        /// `eventpoll.lock`: what is ready, and who waits for it.
+        /// `eventpoll.lock`: the ready streams, and the waiting tasks.
         Epoll = "eventpoll",
     }
 }
 
 named! {
-    /// What the kernel counts, per CPU.
+    /// The events that the kernel counts on each CPU.
     Event {
         /// Context switches between different tasks, idle ones included.
         ContextSwitches = "context_switches",
-        /// Switches because a task's slice ended or a better one woke.
+        /// Switches because a task's slice ended or a task with less run time woke up.
         Preemptions = "guest_preemptions",
         /// Tasks moved to another CPU.
         Migrations = "migrations",
-        /// Wake-ups that found a sleeper.
+        /// Wakeups of a sleeping task.
         Wakeups = "wakeups",
         /// Timer interrupts.
         Ticks = "ticks",
-        /// Times that the APIC's timer was set or switched off: an exit each, with AVIC as well.
+        /// Times that the APIC timer was set or switched off. Each is an exit, also with AVIC.
         TimerPrograms = "timer_programs",
         /// Reschedule IPIs sent.
         RescheduleIpis = "reschedule_ipis",
@@ -123,7 +124,7 @@ named! {
         CallIpis = "call_ipis",
         /// Directed yields after calls to several CPUs.
         SchedYields = "pv_sched_yields",
-        /// Ends of interrupts in memory instead of the APIC's register.
+        /// Ends of interrupts through the paravirtual EOI word instead of the APIC register.
         PvEois = "pv_eois",
         /// TLB flushes of preempted vCPUs left to the host.
         PvTlbFlushes = "pv_tlb_flushes",
@@ -137,7 +138,7 @@ named! {
         Execs = "execs",
         /// System calls.
         Syscalls = "syscalls",
-        /// Path look-ups.
+        /// Path lookups.
         Lookups = "lookups",
         /// Times that the idle loop halted.
         Halts = "idle_halts",

@@ -16,8 +16,8 @@ pub struct Config {
     pub nopvspin: bool,
     /// `no-steal-acc`: the kernel does not register steal-time records, so it cannot see which vCPUs are preempted.
     pub no_steal_acc: bool,
-    /// Whether CPUID says that the vCPUs share a last-level cache. By default they do not: QEMU makes each vCPU a socket
-    /// of its own. Wakeups for a CPU with another cache then go through that CPU's wake list and an IPI, and the
+    /// Whether CPUID says that the vCPUs share a last-level cache. By default they do not: QEMU makes each vCPU a
+    /// socket of its own. Wakeups for a CPU with another cache then go through that CPU's wake list and an IPI, and the
     /// scheduler does not look for an idle neighbor.
     pub shared_cache: bool,
     /// Which tasks spin for a sleeping lock whose owner runs. The default is that of the published experiments' kernels
@@ -96,8 +96,8 @@ pub struct ApicOptions {
     /// x2APIC clusters: one command for up to 16 CPUs. Linux uses them only with an interrupt-remapping unit. Without
     /// one, as in most KVM guests, it addresses CPUs physically, one by one.
     pub cluster: bool,
-    /// The shorthand "all but self" for calls to all other CPUs (Linux 5.4 and later). Up to 8 CPUs in xAPIC mode always
-    /// use it.
+    /// The shorthand "all but self" for calls to all other CPUs (Linux 5.4 and later). Up to 8 CPUs in xAPIC mode
+    /// always use it.
     pub shorthand: bool,
 }
 

@@ -127,7 +127,8 @@ pub(crate) fn idle_task(cpu: CpuId) -> TaskId {
 pub(crate) struct CpuState {
     /// The task that runs here.
     pub(crate) current: LocalId<TaskId>,
-    /// Not 0: the CPU must call the scheduler at the next chance (`TIF_NEED_RESCHED`). Written under the run queue's lock.
+    /// Not 0: the CPU must call the scheduler at the next chance (`TIF_NEED_RESCHED`). Written under the run queue's
+    /// lock.
     pub(crate) need_resched: Shared32,
     /// Not 0: this CPU takes part in scheduling.
     pub(crate) online: Shared32,

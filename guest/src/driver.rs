@@ -1,5 +1,5 @@
-//! Drivers: kernel services that each hold one spinlock for a given time. Studies use them for contention of a known size,
-//! as Linux's `locktorture` module does.
+//! Drivers: kernel services that each hold one spinlock for a given time. Studies use them for contention of a known
+//! size, as Linux's `locktorture` module does.
 
 use alloc::boxed::Box;
 

@@ -62,8 +62,8 @@ impl<M: Machine> Deref for KernelRef<M> {
 
     #[inline(always)]
     fn deref(&self) -> &Kernel<M> {
-        // SAFETY: only the kernel itself and its flows of control hold a reference. They run only while the image, which
-        // owns the kernel, exists (`Machine`'s contract).
+        // SAFETY: only the kernel itself and its flows of control hold a reference. They run only while the image,
+        // which owns the kernel, exists (`Machine`'s contract).
         unsafe { self.0.as_ref() }
     }
 }

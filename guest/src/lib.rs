@@ -1,11 +1,12 @@
 //! A guest kernel in miniature, generic over the machine below it, modeled on Linux 3.3.
 //!
-//! The kernel really schedules, takes its locks and waits for other CPUs. Its tables contain only what that needs. Every
-//! spinlock in it is the lock under test.
+//! The kernel really schedules, takes its locks and waits for other CPUs. Its tables contain only what that needs.
+//! Every spinlock in it is the lock under test.
 //!
 //! # Layers
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
-//! - values: `costs`, `class`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, and the machine's interface (`machine`);
+//! - values: `costs`, `class`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, and the machine's interface
+//!   (`machine`);
 //! - one CPU: `apic`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
 //! - spinlocks (`sync`), and what is under them: `task`, `tlb`, `driver`;
 //! - `sched`, and on it `wait`, `time`, `signal`, `smp`;
@@ -13,8 +14,8 @@
 //! - `mm`, then `fs`, `ipc` and `net`, then `process`;
 //! - `kernel`, which puts them together, and its users: `boot`, `interrupt`, `os`, `report`.
 //!
-//! A lower layer calls a higher one only through `sched`'s `TaskHooks`, where a task begins and where a dead one is gone,
-//! and through the closure that interrupt dispatch gives to `smp`.
+//! A lower layer calls a higher one only through `sched`'s `TaskHooks`, where a task begins and where a dead one is
+//! gone, and through the closure that interrupt dispatch gives to `smp`.
 #![no_std]
 
 extern crate alloc;

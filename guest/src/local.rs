@@ -1,8 +1,8 @@
 //! Plain memory: values whose access costs nothing beyond the compute time around it.
 //!
 //! A value that CPUs race for or wait on is a [`Word`](holdfast_locks::Word) and goes through the platform. Every other
-//! value is used by one CPU only, or is under a lock, or is a hint that may be stale. Those are in here: a load or store
-//! of one is a plain move on the CPU.
+//! value is used by one CPU only, or is under a lock, or is a hint that may be stale. Those are in here: a load or
+//! store of one is a plain move on the CPU.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! Small benchmarks of what a guest sees of its CPUs and its host, on bare CPUs: no kernel, no tick, interrupts masked unless
-//! one is the subject. The figures from which a host's profile is made (`holdfast calibrate`).
+//! Small benchmarks of a guest's CPUs and its host, on bare CPUs: no kernel, no tick, and interrupts masked unless one
+//! is measured. `holdfast calibrate` makes a host's profile from the figures.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -17,7 +17,7 @@ use crate::machine::{Cpu, GuestImage, Machine, Report};
 /// A small benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Micro {
-    /// Loads that hit.
+    /// Loads that hit the cache.
     Load,
     /// Stores to one word.
     Store,
@@ -25,32 +25,32 @@ pub enum Micro {
     Exchange,
     /// Full fences, each after a store.
     Fence,
-    /// PAUSEs.
+    /// PAUSE instructions.
     Pause,
-    /// A word that two CPUs write in turn: from one's store to the other's.
+    /// A word that two CPUs write in turn: from the store of one CPU to the store of the other.
     Line,
-    /// Computing for a known time: whether a nanosecond of it is one.
+    /// Computing for a known time, to check the length of its nanoseconds.
     Compute,
-    /// What the host takes of a vCPU that computes all the time: its ticks.
+    /// Time that the host takes from a vCPU that always computes, mainly for its ticks.
     Taken,
-    /// CPUID: the least that an exit can be.
+    /// CPUID: the shortest exit.
     Cpuid,
-    /// A hypercall of a number that nobody knows.
+    /// A hypercall with an unknown number.
     Hypercall,
-    /// The end of an interrupt where none is in service: a write of an MSR.
+    /// The end of an interrupt while none is in service: a write of an MSR.
     Msr,
-    /// An interrupt to oneself, up to its end.
+    /// An interrupt to the same CPU, up to its end.
     SelfIpi,
-    /// The kick alone of a vCPU that has halted on another pCPU.
+    /// Only the kick of a vCPU that has halted on another pCPU.
     KickCall,
-    /// Halting and kicking in turn on one pCPU: from one's kick to the other's.
+    /// Halting and kicking in turn on one pCPU: from the kick of one vCPU to the kick of the other.
     KickHere,
     /// From the kick of a vCPU that has halted on another pCPU to its next instruction.
     KickThere,
 }
 
 impl Micro {
-    /// All of them.
+    /// All benchmarks.
     pub const ALL: [Micro; 15] = [
         Micro::Load,
         Micro::Store,
@@ -69,7 +69,7 @@ impl Micro {
         Micro::KickThere,
     ];
 
-    /// Its name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Micro::Load => "guest: load",
@@ -90,8 +90,8 @@ impl Micro {
         }
     }
 
-    /// The pCPU of each of its vCPUs. Those beyond the benchmark's own ones only compute: a core that two pCPUs share is then as
-    /// busy as it is where locks are contended, and all that is measured takes as long.
+    /// The pCPU of each vCPU. The vCPUs beyond [`Micro::players`] only compute, so that a core that two pCPUs share is
+    /// as busy as with contended locks, and the measured operations take as long.
     pub fn places(self) -> &'static [u32] {
         match self {
             Micro::KickHere => &[0, 0, 1],
@@ -99,7 +99,7 @@ impl Micro {
         }
     }
 
-    /// How many vCPUs take part.
+    /// The number of vCPUs that take part.
     fn players(self) -> u32 {
         match self {
             Micro::Line | Micro::KickCall | Micro::KickThere | Micro::KickHere => 2,
@@ -107,7 +107,7 @@ impl Micro {
         }
     }
 
-    /// Operations in one sample: some tens of microseconds, so that few samples are interrupted.
+    /// Operations in one sample: tens of microseconds, so that few samples are interrupted.
     fn operations(self) -> u32 {
         match self {
             Micro::Load | Micro::Store | Micro::Exchange | Micro::Fence => 2000,
@@ -119,30 +119,31 @@ impl Micro {
     }
 }
 
-/// The counter by which the median of the samples is reported, in picoseconds for an operation.
+/// The counter that reports the median of the samples, in picoseconds per operation.
 pub const MEDIAN: &str = "micro.median_ps";
-/// A quarter of the samples is shorter.
+/// The counter that reports the first quartile: a quarter of the samples is shorter.
 pub const QUARTER: &str = "micro.quarter_ps";
-/// A quarter of the samples is longer.
+/// The counter that reports the third quartile: a quarter of the samples is longer.
 pub const THREE_QUARTERS: &str = "micro.three_quarters_ps";
 
-/// Of the interrupt to oneself.
+/// The vector of [`Micro::SelfIpi`].
 const VECTOR: u8 = 0x51;
 const SPURIOUS_VECTOR: u64 = 0xff;
-/// A hypercall that no KVM has.
+/// The number of a hypercall that no KVM implements.
 const NO_HYPERCALL: u32 = 0x4000;
-/// What a CPU that only computes does at a time.
+/// How long a CPU that only computes does so at a time.
 const STRETCH_NS: u64 = 100_000;
-/// What [`Micro::Compute`] asks for: as much as a long critical section.
+/// The time that [`Micro::Compute`] computes: that of a long critical section.
 const COMPUTE_NS: u64 = 5_000;
-/// For how long [`Micro::Taken`] computes in a sample: hosts of 50 Hz and more have ticks meanwhile.
+/// The time of a sample of [`Micro::Taken`]. Hosts of 50 Hz and more have a tick in it.
 const TAKEN_NS: u64 = 20_000_000;
-/// How long before a multiple of that each sample begins.
+/// How long before a multiple of `TAKEN_NS` each sample begins.
 const TAKEN_BEFORE_NS: u64 = 300_000;
-/// Longer than it takes to fall asleep, on hosts where exits take tens of microseconds, too.
+/// Longer than a vCPU takes to halt, also on hosts where exits take tens of microseconds.
 const ASLEEP_NS: u64 = 400_000;
 
-/// An image that runs `micro`, so many samples, on `machine`, which has as many CPUs as [`Micro::places`]. CPU 0 reports.
+/// Makes an image that runs `samples` samples of `micro` on `machine`, which has as many CPUs as [`Micro::places`]. CPU
+/// 0 reports.
 pub fn micro<M: Machine>(machine: M, micro: Micro, samples: u32) -> Box<dyn GuestImage> {
     Box::new(Bench {
         machine,
@@ -162,11 +163,11 @@ struct Bench<M: Machine> {
     micro: Micro,
     samples: u32,
     word: WordOf<M>,
-    /// CPUs that are there.
+    /// The number of CPUs that have arrived.
     ready: WordOf<M>,
-    /// How often CPU 1 went to sleep.
+    /// How often CPU 1 halted.
     asleep: WordOf<M>,
-    /// When it was last awake. Plain memory: the benchmark's own book-keeping.
+    /// When CPU 1 was last awake. Plain memory: the benchmark's own bookkeeping.
     awake_ns: AtomicU64,
 }
 
@@ -188,7 +189,7 @@ impl<M: Machine> Bench<M> {
                 cpu.fetch_add(&self.word, 0, AcqRel);
             }),
             (Micro::Fence, _) => self.time(cpu, || {
-                // Fences with nothing between them may be made one.
+                // Without a store between them, fences could be merged.
                 cpu.store(&self.word, 0, Release);
                 cpu.fence(SeqCst);
             }),
@@ -219,7 +220,7 @@ impl<M: Machine> Bench<M> {
         }
     }
 
-    /// Waits until all CPUs are there.
+    /// Waits until all CPUs have arrived.
     fn meet(&self, cpu: &M::Cpu) {
         cpu.fetch_add(&self.ready, 1, AcqRel);
         while cpu.load(&self.ready, Acquire) < self.machine.cpus() {
@@ -238,9 +239,9 @@ impl<M: Machine> Bench<M> {
         (0..self.samples).map(sample).collect()
     }
 
-    /// Picoseconds that parts of a long computing took beyond the usual, in sum: nothing else than what others took. From
-    /// one multiple of the length to the next, so that each sample has as many ticks; those come at multiples, too, and so samples
-    /// begin a little before.
+    /// Measures how many picoseconds the pieces of a long computation took beyond the usual: the time that the host
+    /// took. A sample lasts from one multiple of its length to the next, so that each has the same number of ticks.
+    /// Ticks come at multiples, too, so samples begin a little before.
     fn time_taken(&self, cpu: &M::Cpu) -> Vec<u64> {
         let mut parts = Vec::with_capacity((TAKEN_NS / COMPUTE_NS) as usize);
         let number = |now: u64| (now + TAKEN_BEFORE_NS) / TAKEN_NS;
@@ -255,8 +256,8 @@ impl<M: Machine> Bench<M> {
                 last = now;
             }
             parts.sort_unstable();
-            // The mean of those that took hardly more than the middle one: in a median the clock's grain would count, thousands of
-            // times.
+            // The mean of the pieces that took little more than the median. With the median itself, the resolution of
+            // the clock would count thousands of times.
             let longest = parts[parts.len() / 2] * 11 / 10;
             let usual = &parts[..parts.partition_point(|&part| part <= longest)];
             let undisturbed = usual.iter().sum::<u64>() * parts.len() as u64 / usual.len() as u64;
@@ -269,7 +270,8 @@ impl<M: Machine> Bench<M> {
         (0..self.samples).map(sample).collect()
     }
 
-    /// Two CPUs change the word in turn; `wait` while it is the other's, `tell` when it is.
+    /// Changes the word in turn with another CPU. Calls `wait` while it is the other's turn, and `tell` when the turn
+    /// is given to the other.
     fn take_turns(&self, cpu: &M::Cpu, role: u32, wait: impl Fn(), tell: impl Fn()) -> Vec<u64> {
         let count = self.micro.operations();
         let (mut value, mut samples) = (role, Vec::new());
@@ -288,10 +290,11 @@ impl<M: Machine> Bench<M> {
         samples
     }
 
-    /// Picoseconds for each kick of a peer that has had time to fall asleep: until the kick is done, or the peer is awake.
+    /// Measures the picoseconds of each kick of a peer that has had time to halt: until the kick is done, or until the
+    /// peer is awake.
     fn time_kicks(&self, cpu: &M::Cpu, peer: CpuId) -> Vec<u64> {
         let mut halts = 0;
-        // Not before the peer was up since the last kick.
+        // Waits until the peer has been awake since the last kick.
         let mut await_peer = || {
             while cpu.load(&self.asleep, Acquire) == halts {
                 cpu.relax();
@@ -305,7 +308,7 @@ impl<M: Machine> Bench<M> {
             cpu.kick(peer);
             let done = cpu.now_ns();
             await_peer();
-            // ORDERING: Relaxed: the peer's count, which was acquired, came after.
+            // ORDERING: Relaxed: the peer wrote it before its count, which was acquired.
             let awake = self.awake_ns.load(Relaxed);
             let end = if self.micro == Micro::KickCall { done } else { awake };
             end.saturating_sub(begin) * 1000
@@ -313,12 +316,12 @@ impl<M: Machine> Bench<M> {
         (0..self.samples).map(sample).collect()
     }
 
-    /// Sleeps from kick to kick, to the end of the run.
+    /// Halts from kick to kick, until the end of the run.
     fn sleep(&self, cpu: &M::Cpu) -> ! {
         loop {
             cpu.fetch_add(&self.asleep, 1, AcqRel);
             cpu.halt_masked();
-            // ORDERING: Relaxed: the count that follows releases it.
+            // ORDERING: Relaxed: the increment of the count that follows releases it.
             self.awake_ns.store(cpu.now_ns(), Relaxed);
         }
     }
@@ -333,7 +336,7 @@ impl<M: Machine> Bench<M> {
     }
 }
 
-/// x2APIC mode, which every KVM offers, as kernels switch it on.
+/// Switches x2APIC mode on, which every KVM offers, as kernels do.
 fn enable_apic(cpu: &impl Cpu) {
     let base = cpu.rdmsr(msr::APIC_BASE);
     cpu.wrmsr(msr::APIC_BASE, base | msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC);
@@ -364,7 +367,7 @@ impl<M: Machine> GuestImage for Bench<M> {
     }
 
     fn interrupt(&self, vector: u8) {
-        assert_eq!(vector, VECTOR, "an interrupt that nobody sent");
+        assert_eq!(vector, VECTOR, "vector {vector:#x} was delivered but not sent");
         end_interrupt(&self.machine.cpu());
     }
 }

@@ -15,8 +15,8 @@ use crate::sync::{SpinLock, WordOf};
 use crate::task::state;
 use crate::wait::WaitList;
 
-/// A mutex whose waiters sleep, after spinning while the owner runs (Linux 3.3's `struct mutex`, with the queue of later
-/// versions).
+/// A mutex whose waiters sleep, after spinning while the owner runs (Linux 3.3's `struct mutex`, with the queue of
+/// later versions).
 ///
 /// It carries no data: it protects plain memory next to it.
 pub(crate) struct Mutex<M: Machine> {

@@ -20,8 +20,8 @@ use crate::sync::WordOf;
 
 /// The kernel, as the calling task uses it.
 ///
-/// Only [`Os::user`] and the functions built on it run in user mode, where the task can be preempted. Everything else is
-/// kernel work on the task's behalf.
+/// Only [`Os::user`] and the functions built on it run in user mode, where the task can be preempted. Everything else
+/// is kernel work on the task's behalf.
 pub struct Os<M: Machine> {
     kernel: KernelRef<M>,
 }
@@ -218,8 +218,8 @@ impl<M: Machine> Os<M> {
         self.kernel.files.overwrite(&self.kernel.sched, file, pages);
     }
 
-    /// Puts `pages` pages written to a file, and all earlier changes of its volume, on the disk (fsync, and the second half
-    /// of a write with O_SYNC).
+    /// Puts `pages` pages written to a file, and all earlier changes of its volume, on the disk (fsync, and the second
+    /// half of a write with O_SYNC).
     pub fn sync(&self, file: FileId, pages: u32) {
         self.syscall();
         self.kernel.files.sync(&self.kernel.sched, file, pages);
@@ -307,8 +307,8 @@ impl<M: Machine> Os<M> {
         self.kernel.sockets.poll(&self.kernel.sched, socket);
     }
 
-    /// Writes as many of `items`, each of `item_bytes`, to the stream's peer as its buffer takes, and returns how many. Never
-    /// sleeps.
+    /// Writes as many of `items`, each of `item_bytes`, to the stream's peer as its buffer takes, and returns how many.
+    /// Never sleeps.
     pub fn write_stream(&self, stream: u32, items: &[u32], item_bytes: u32) -> usize {
         self.syscall();
         let kernel = &self.kernel;
@@ -317,8 +317,8 @@ impl<M: Machine> Os<M> {
             .write(&kernel.sched, &kernel.memory, stream, items, item_bytes)
     }
 
-    /// Reads the items that have arrived at `stream`, up to about `bytes`, and appends them to `into`. Returns how many. Never
-    /// sleeps.
+    /// Reads the items that have arrived at `stream`, up to about `bytes`, and appends them to `into`. Returns how
+    /// many. Never sleeps.
     pub fn read_stream(&self, stream: u32, bytes: u32, into: &mut Vec<u32>) -> usize {
         self.syscall();
         let kernel = &self.kernel;

@@ -1,7 +1,7 @@
-//! Mutexes and condition variables of user programs, as NPTL makes them of futexes.
+//! Mutexes and condition variables of user programs, built on futexes like NPTL's.
 //!
-//! **Exclusion**: the value is reachable through a [`UserMutexGuard`] only, made by who changed the word from free.
-//! **No system call** while nobody waits.
+//! **Exclusion**: the value is reachable only through a [`UserMutexGuard`], which only the task gets that changed the
+//! word from free. **No system call** while no task waits.
 
 #![expect(unsafe_code, reason = "a mutex lends its value to the task that holds it")]
 
@@ -18,23 +18,24 @@ use crate::sync::WordOf;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody may sleep.
+/// Taken, and tasks may sleep for it.
 const CONTENDED: u32 = 2;
 
-/// A value behind a `pthread_mutex_t` of the default kind: it does not spin, and whoever comes first takes it.
+/// A value behind a `pthread_mutex_t` of the default kind: its waiters do not spin, and any task can take it when it is
+/// free.
 pub struct UserMutex<T, M: Machine> {
     word: WordOf<M>,
     value: UnsafeCell<T>,
 }
 
-/// The holder. Releases the mutex when dropped.
+/// The holder's access to the value. Dropping it releases the mutex.
 pub struct UserMutexGuard<'a, T, M: Machine> {
     mutex: &'a UserMutex<T, M>,
     os: &'a Os<M>,
 }
 
 impl<T, M: Machine> UserMutex<T, M> {
-    /// A free mutex.
+    /// Makes a free mutex.
     pub fn new(value: T) -> Self {
         UserMutex {
             word: WordOf::<M>::new(FREE),
@@ -42,7 +43,7 @@ impl<T, M: Machine> UserMutex<T, M> {
         }
     }
 
-    /// Takes the mutex; sleeps while it is taken.
+    /// Takes the mutex, and sleeps while it is taken.
     pub fn lock<'a>(&'a self, os: &'a Os<M>) -> UserMutexGuard<'a, T, M> {
         let on = os.here();
         // ORDERING: Acquire, here and below, pairs with the Release of the last holder's unlock.
@@ -63,15 +64,15 @@ impl<T, M: Machine> Deref for UserMutexGuard<'_, T, M> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: **Exclusion**: a guard is made only by who changed the word from FREE, and it returns to FREE only when
-        // the guard is dropped: there is one guard at a time.
+        // SAFETY: **Exclusion**: a guard is made only by the task that changed the word from FREE, and the word returns
+        // to FREE only when the guard is dropped. So there is one guard at a time.
         unsafe { &*self.mutex.value.get() }
     }
 }
 
 impl<T, M: Machine> DerefMut for UserMutexGuard<'_, T, M> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; the one guard is borrowed mutably.
+        // SAFETY: as in `deref`. The only guard is borrowed mutably.
         unsafe { &mut *self.mutex.value.get() }
     }
 }
@@ -86,16 +87,16 @@ impl<T, M: Machine> Drop for UserMutexGuard<'_, T, M> {
     }
 }
 
-/// A `pthread_cond_t`, used with one mutex: every call needs its guard.
+/// A `pthread_cond_t` that is used with one mutex, whose guard every call needs.
 pub struct UserCondition<M: Machine> {
     /// Changes with every signal.
     sequence: WordOf<M>,
-    /// Who waits and has not been signalled. Under the mutex.
+    /// The number of tasks that wait and have not been signaled. Under the mutex.
     waiters: Local32,
 }
 
 impl<M: Machine> UserCondition<M> {
-    /// Nobody waits.
+    /// Makes a condition variable for which no task waits.
     pub fn new() -> Self {
         UserCondition {
             sequence: WordOf::<M>::new(0),
@@ -103,24 +104,25 @@ impl<M: Machine> UserCondition<M> {
         }
     }
 
-    /// Releases the mutex, sleeps until signalled, takes it again. It may return without a signal: look at the condition.
+    /// Releases the mutex, sleeps until signaled, and takes the mutex again. It may return without a signal, so the
+    /// caller must check the condition.
     pub fn wait<'a, T>(&self, guard: UserMutexGuard<'a, T, M>) -> UserMutexGuard<'a, T, M> {
         let (mutex, os) = (guard.mutex, guard.os);
         self.waiters.add(1);
-        // ORDERING: Relaxed: the mutex is held; the futex compares again.
+        // ORDERING: Relaxed: the mutex is held, and the futex compares again.
         let sequence = os.here().cpu.load(&self.sequence, Relaxed);
         drop(guard);
         os.futex_wait(&self.sequence, sequence);
         mutex.lock(os)
     }
 
-    /// Wakes one who waits, if any.
+    /// Wakes one waiting task, if there is one.
     pub fn signal<T>(&self, guard: &UserMutexGuard<'_, T, M>) {
         if !self.waiters.is_set() {
             return;
         }
         self.waiters.sub(1);
-        // ORDERING: Relaxed: who waits compares under the futex's bucket lock, which the waker takes afterwards.
+        // ORDERING: Relaxed: a waiter compares under the futex's bucket lock, which the waker takes afterwards.
         guard.os.here().cpu.fetch_add(&self.sequence, 1, Relaxed);
         guard.os.futex_wake(&self.sequence, 1);
     }

@@ -6,15 +6,15 @@
 //! | bit 1 | tasks sleep in the queue |
 //! | bits 8 to 31 | readers that hold it, and readers that have counted themselves but not checked the bits yet |
 //!
-//! Reading costs two locked instructions on one cache line, however many readers there are. Page faults of a process with
-//! many threads pay that.
+//! Reading costs two locked instructions on one cache line, however many readers there are. Page faults of a process
+//! with many threads pay that.
 //!
 //! - **Exclusion**: a writer sets bit 0 only where no task holds the semaphore. A reader holds it once it has counted
 //!   itself and seen neither bit, or once the waker has counted it. Bit 1 excludes later readers.
 //! - **No lost wakeup**: bit 1 changes only under the queue's lock. The task that ends the last hold and sees the bit
 //!   wakes the queue. The task that sets the bit checks afterwards whether the semaphore is held.
-//! - **Order**: if a writer is first in the queue, only it is woken, and it competes with tasks that are awake. If a reader
-//!   is first, all readers up to the first writer are granted the semaphore.
+//! - **Order**: if a writer is first in the queue, only it is woken, and it competes with tasks that are awake. If a
+//!   reader is first, all readers up to the first writer are granted the semaphore.
 //!
 //! Deliberately missing: the hand-off to a waiter after 4 ms, and readers that spin (Linux 5.3 and later).
 
@@ -63,8 +63,8 @@ impl<M: Machine> RwSemaphore<M> {
         semaphore
     }
 
-    /// Takes the semaphore for reading, and sleeps until that is possible (`down_read`). The caller may be on another CPU
-    /// afterwards.
+    /// Takes the semaphore for reading, and sleeps until that is possible (`down_read`). The caller may be on another
+    /// CPU afterwards.
     pub(crate) fn read(&self, sched: &Scheduler<M>) {
         let on = sched.on_cpu();
         // ORDERING: Acquire pairs with the Release of the last writer, whose writes are seen.
@@ -116,8 +116,8 @@ impl<M: Machine> RwSemaphore<M> {
         }
     }
 
-    /// Takes the semaphore for writing, and sleeps until that is possible (`down_write`). Spins before it sleeps if `spins`
-    /// is set and another writer runs. The caller may be on another CPU afterwards.
+    /// Takes the semaphore for writing, and sleeps until that is possible (`down_write`). Spins before it sleeps if
+    /// `spins` is set and another writer runs. The caller may be on another CPU afterwards.
     pub(crate) fn write(&self, sched: &Scheduler<M>, spins: bool) {
         let on = sched.on_cpu();
         let id = on.current();
@@ -134,8 +134,8 @@ impl<M: Machine> RwSemaphore<M> {
         sched.on_cpu().cpu.store(&self.owner, id.0 + 1, Relaxed);
     }
 
-    /// Spins in turn while a writer runs. Returns `true` if the caller has the semaphore. Waiters do not spin for readers,
-    /// because the semaphore does not record which tasks they are.
+    /// Spins in turn while a writer runs. Returns `true` if the caller has the semaphore. Waiters do not spin for
+    /// readers, because the semaphore does not record which tasks they are.
     fn spin(&self, on: &OnCpu<'_, M>) -> bool {
         let owner = on.cpu.load(&self.owner, Relaxed);
         let is_read = on.cpu.load(&self.count, Relaxed) & WRITER == 0;
@@ -183,7 +183,8 @@ impl<M: Machine> RwSemaphore<M> {
                 waiters.push(&sched.tasks, id);
             }
             task.state.set(state::UNINTERRUPTIBLE);
-            // ORDERING: Relaxed: the exchange that takes the semaphore acquires. Holders that leave after this see the bit.
+            // ORDERING: Relaxed: the exchange that takes the semaphore acquires. Holders that leave after this see the
+            // bit.
             let before = on.cpu.fetch_or(&self.count, WAITERS, Relaxed);
             if self.take_from(&on, before | WAITERS) {
                 task.state.set(state::RUNNING);

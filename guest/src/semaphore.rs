@@ -11,7 +11,7 @@ use crate::wait::WaitList;
 /// A semaphore that one task can hold. A release hands it directly to the first waiter: no other task can take it in
 /// between, however long the woken task takes to run.
 pub(crate) struct Semaphore<M: Machine> {
-    /// `sem->lock`.
+    /// Linux's `sem->lock`.
     state: SpinLock<State, M>,
 }
 
@@ -31,7 +31,8 @@ impl<M: Machine> Semaphore<M> {
         }
     }
 
-    /// Takes the semaphore for the caller's task, and sleeps until it is free. The caller may be on another CPU afterwards.
+    /// Takes the semaphore for the caller's task, and sleeps until it is free. The caller may be on another CPU
+    /// afterwards.
     pub(crate) fn down(&self, sched: &Scheduler<M>) {
         let on = sched.on_cpu();
         let id = on.current();

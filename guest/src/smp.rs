@@ -1,7 +1,7 @@
 //! Calls to other CPUs (`smp_call_function_many`).
 //!
-//! **One call at a time**: the caller stays on its CPU, in the kernel and with interrupts enabled, until all targets have
-//! answered. So two CPUs can call each other.
+//! **One call at a time**: the caller stays on its CPU, in the kernel and with interrupts enabled, until all targets
+//! have answered. So two CPUs can call each other.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -72,8 +72,8 @@ impl<M: Machine> Calls<M> {
         }
     }
 
-    /// Makes `callees` execute `function`, and waits until all have. Appends for each, in the order of the CPUs, how many
-    /// nanoseconds after the beginning it was executed.
+    /// Makes `callees` execute `function`, and waits until all have. Appends for each, in the order of the CPUs, how
+    /// many nanoseconds after the beginning it was executed.
     pub(crate) fn execute(&self, on: &OnCpu<'_, M>, callees: Callees, function: Function, after_ns: &mut Vec<u64>) {
         let mut targets = CpuMask::EMPTY;
         match callees {

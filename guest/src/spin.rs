@@ -1,7 +1,8 @@
 //! Spinning for a sleeping lock while its owner runs, as mutexes and reader-writer semaphores do.
 //!
-//! Which waiters may spin, and what stops them, has changed over the years: [`OwnerSpinning`]. In a guest the difference is
-//! large: the guest's scheduler believes that the owner's task is on a CPU, but that vCPU may be preempted.
+//! Which waiters may spin, and what stops them, has changed over the years: [`OwnerSpinning`]. In a guest the
+//! difference is large: the guest's scheduler believes that the owner's task is on a CPU, but that vCPU may be
+//! preempted.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,8 +17,8 @@ use crate::sync::WordOf;
 /// Iterations between two checks whether the owner still runs.
 const SPIN_BUDGET: Budget = Budget(64);
 
-/// Waits until `word` no longer contains `owner`. Returns `false` if the owner stops running before, or if this CPU must
-/// reschedule.
+/// Waits until `word` no longer contains `owner`. Returns `false` if the owner stops running before, or if this CPU
+/// must reschedule.
 pub(crate) fn outlive<M: Machine>(on: &OnCpu<'_, M>, word: &WordOf<M>, owner: u32) -> bool {
     loop {
         if on
@@ -39,8 +40,8 @@ pub(crate) fn owner_runs<M: Machine>(on: &OnCpu<'_, M>, owner: u32) -> bool {
     on.cpu.load(&task.on_cpu, Relaxed) != 0 && !sees_preempted(on, task.cpu.get())
 }
 
-/// Waits for the caller's turn in `queue`, and then returns what `spin` returns. Returns `false` if the caller leaves the
-/// queue before its turn.
+/// Waits for the caller's turn in `queue`, and then returns what `spin` returns. Returns `false` if the caller leaves
+/// the queue before its turn.
 pub(crate) fn in_turn<M: Machine>(queue: &Osq<WordOf<M>>, on: &OnCpu<'_, M>, spin: impl FnOnce() -> bool) -> bool {
     let nodes = &on.sched.spinners;
     let leaves = |before: CpuId| on.wants_to_reschedule() || sees_preempted(on, before);

@@ -1,8 +1,8 @@
 //! The kernel's spinlocks: the locks under test, with data, a class, statistics and tracepoints.
 //!
 //! **Exclusion**: the value is reachable only through a [`SpinGuard`], and a guard exists only while its CPU holds the
-//! lock. **No sleep**: a CPU that holds a spinlock does not call the scheduler, which asserts this. The run queue's lock
-//! is the exception: the task that is switched to releases it ([`SpinLock::take_over`]).
+//! lock. **No sleep**: a CPU that holds a spinlock does not call the scheduler, which asserts this. The run queue's
+//! lock is the exception: the task that is switched to releases it ([`SpinLock::take_over`]).
 
 #![expect(unsafe_code, reason = "a spinlock lends its value to the CPU that holds it")]
 
@@ -110,8 +110,8 @@ impl<T, M: Machine> Deref for SpinGuard<'_, T, M> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: **Exclusion**: this guard's CPU holds the lock. A guard is made only by `acquire`'s callers, which took
-        // the lock, and once by `take_over` for each guard that `leave` forgot.
+        // SAFETY: **Exclusion**: this guard's CPU holds the lock. A guard is made only by `acquire`'s callers, which
+        // took the lock, and once by `take_over` for each guard that `leave` forgot.
         unsafe { &*self.lock.value.get() }
     }
 }

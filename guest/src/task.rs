@@ -1,7 +1,7 @@
 //! Tasks: what scheduling, waiting and signals need of each flow of control.
 //!
-//! Tasks are in one table for the whole run. A slot keeps its context and stack when its task dies, and the next task in
-//! that slot starts on them. Other subsystems have tables of their own for what they need of each task.
+//! Tasks are in one table for the whole run. A slot keeps its context and stack when its task dies, and the next task
+//! in that slot starts on them. Other subsystems have tables of their own for what they need of each task.
 
 use core::cell::OnceCell;
 

@@ -1,7 +1,7 @@
 //! Which address space's tables each CPU has loaded, and which CPUs may hold translations of each address space.
 //!
-//! An address space has the number of the task that owns its slot. A kernel thread or idle task has no user mappings: it
-//! keeps the tables of the last task (lazy mode), so that the next switch back needs no flush.
+//! An address space has the number of the task that owns its slot. A kernel thread or idle task has no user mappings:
+//! it keeps the tables of the last task (lazy mode), so that the next switch back needs no flush.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;

@@ -1,6 +1,6 @@
-//! Spinlocks of user programs in shared memory, as PostgreSQL has them (`s_lock`).
+//! Spinlocks of user programs in shared memory, like PostgreSQL's (`s_lock`).
 //!
-//! Test-and-set with a bounded spin, then sleep: a user program can be preempted while it holds one, and knows it.
+//! Test-and-set with a bounded spin, then sleep, because a user program can be preempted while it holds the lock.
 
 #![expect(unsafe_code, reason = "a spinlock lends its value to the task that holds it")]
 
@@ -14,11 +14,11 @@ use crate::machine::Machine;
 use crate::os::Os;
 use crate::sync::WordOf;
 
-/// Iterations of one look at the lock.
-const LOOK: Budget = Budget(100);
-/// Looks before the task sleeps. PostgreSQL spins 100 to 1000 times, as it learns; this is the upper end.
-const LOOKS: u32 = 10;
-/// The first sleep. PostgreSQL: 1 ms, growing at random up to 1 s.
+/// Iterations of one attempt.
+const ATTEMPT: Budget = Budget(100);
+/// Attempts before the task sleeps. PostgreSQL spins 100 to 1000 times, depending on past success. This is the maximum.
+const ATTEMPTS: u32 = 10;
+/// The time of a sleep. PostgreSQL's grows at random from 1 ms to 1 s.
 const SLEEP_NS: u64 = 1_000_000;
 
 /// A value behind a user-level spinlock.
@@ -27,40 +27,40 @@ pub struct UserLock<T, M: Machine> {
     value: UnsafeCell<T>,
 }
 
-/// The holder. Releases the lock when dropped.
+/// The holder's access to the value. Dropping it releases the lock.
 pub struct UserGuard<'a, T, M: Machine> {
     lock: &'a UserLock<T, M>,
     os: &'a Os<M>,
 }
 
-/// A cache line of shared memory that programs read and write for what it holds, not to exclude each other: what it
-/// costs to have it is what counts.
+/// A cache line of shared memory that programs read and write for its contents, not to exclude each other. Only the
+/// cost of its transfers matters.
 pub struct UserLine<M: Machine> {
     word: WordOf<M>,
 }
 
 impl<M: Machine> UserLine<M> {
-    /// A line.
+    /// Makes a line.
     pub fn new() -> Self {
         UserLine {
             word: WordOf::<M>::new(0),
         }
     }
 
-    /// Reads it.
+    /// Reads the line.
     pub fn read(&self, os: &Os<M>) -> u32 {
-        // ORDERING: Relaxed, here and below: whoever relies on the contents holds a lock.
+        // ORDERING: Relaxed, here and below: code that relies on the contents holds a lock.
         os.here().cpu.load(&self.word, Relaxed)
     }
 
-    /// Reads it and writes it back.
+    /// Reads the line and writes it back.
     pub fn change(&self, os: &Os<M>) {
         let on = os.here();
         let value = on.cpu.load(&self.word, Relaxed);
         on.cpu.store(&self.word, value.wrapping_add(1), Relaxed);
     }
 
-    /// Changes it with a locked instruction.
+    /// Changes the line with a locked instruction.
     pub fn count(&self, os: &Os<M>) {
         os.here().cpu.fetch_add(&self.word, 1, Relaxed);
     }
@@ -73,7 +73,7 @@ impl<M: Machine> Default for UserLine<M> {
 }
 
 impl<T, M: Machine> UserLock<T, M> {
-    /// A free lock.
+    /// Makes a free lock.
     pub fn new(value: T) -> Self {
         UserLock {
             word: WordOf::<M>::new(0),
@@ -81,7 +81,7 @@ impl<T, M: Machine> UserLock<T, M> {
         }
     }
 
-    /// Takes the lock; sleeps now and then while it is taken.
+    /// Takes the lock. Spins while it is taken, and sleeps between bounded spins.
     pub fn lock<'a>(&'a self, os: &'a Os<M>) -> UserGuard<'a, T, M> {
         // ORDERING: Acquire pairs with the Release of the last holder's unlock.
         while os.here().cpu.swap(&self.word, 1, Acquire) != 0 {
@@ -92,12 +92,12 @@ impl<T, M: Machine> UserLock<T, M> {
 
     #[cold]
     fn wait(&self, os: &Os<M>) {
-        for _ in 0..LOOKS {
-            // ORDERING: Relaxed: a hint; the swap decides.
+        for _ in 0..ATTEMPTS {
+            // ORDERING: Relaxed: a hint. The swap decides.
             if os
                 .here()
                 .cpu
-                .wait_until(&self.word, LOOK, Relaxed, |value| value == 0)
+                .wait_until(&self.word, ATTEMPT, Relaxed, |value| value == 0)
                 .is_ok()
             {
                 return;
@@ -112,15 +112,15 @@ impl<T, M: Machine> Deref for UserGuard<'_, T, M> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: a guard is made only by the one who changed the word from 0 to 1, and it returns to 0 only when the
-        // guard is dropped: there is one guard at a time.
+        // SAFETY: a guard is made only by a swap that changed the word from 0 to 1, and the word returns to 0 only when
+        // the guard is dropped. So there is one guard at a time.
         unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T, M: Machine> DerefMut for UserGuard<'_, T, M> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; the one guard is borrowed mutably.
+        // SAFETY: as in `deref`. The only guard is borrowed mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }

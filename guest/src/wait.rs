@@ -99,8 +99,8 @@ impl<M: Machine> WaitQueue<M> {
         }
     }
 
-    /// Takes the caller's task out of the queue. Unlike [`finish`](WaitQueue::finish), takes the lock even if the task was
-    /// woken, as poll must do.
+    /// Takes the caller's task out of the queue. Unlike [`finish`](WaitQueue::finish), takes the lock even if the task
+    /// was woken, as poll must do.
     pub(crate) fn finish_poll(&self, on: &OnCpu<'_, M>) {
         let id = on.current();
         on.task(id).state.set(state::RUNNING);

@@ -44,8 +44,8 @@ impl<M: Machine> FileSystem<M> {
         file.mutex.unlock(&on);
     }
 
-    /// Puts `pages` pages that were written, and all changes of the volume up to now, on the disk (fsync). The disk is a
-    /// RAM disk.
+    /// Puts `pages` pages that were written, and all changes of the volume up to now, on the disk (fsync). The disk is
+    /// a RAM disk.
     pub(crate) fn sync(&self, sched: &Scheduler<M>, id: FileId, pages: u32) {
         let file = self.get(id);
         file.mutex.lock(sched);

@@ -1,10 +1,10 @@
 //! The kinds of change, and group commit: one task writes the journal for all tasks that wait for it.
 //!
-//! Linux leaves the writing to a thread (`jbd2`) or a work queue (XFS). Here the first task that needs a commit does it,
-//! which saves one wakeup and one switch for each commit.
+//! Linux leaves the writing to a thread (`jbd2`) or a work queue (XFS). Here the first task that needs a commit does
+//! it, which saves one wakeup and one switch for each commit.
 //!
-//! **No lost commit**: a change is part of the transaction that is open when the change is made. A commit closes the open
-//! transaction before it writes, and is marked done after it has written.
+//! **No lost commit**: a change is part of the transaction that is open when the change is made. A commit closes the
+//! open transaction before it writes, and is marked done after it has written.
 
 use crate::class::LockClass;
 use crate::costs;

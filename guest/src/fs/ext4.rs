@@ -1,8 +1,8 @@
 //! ext4 and its journal, jbd2, as of Linux 3.14: which locks a change takes, and for how long.
 //!
-//! Every change of metadata is a *handle* on the running transaction, including the change of the inode by a `write` call.
-//! Every buffer that it touches is filed on the journal's one list. So each call takes spinlocks that all CPUs share
-//! several times. Only truncation takes a shared mutex.
+//! Every change of metadata is a *handle* on the running transaction, including the change of the inode by a `write`
+//! call. Every buffer that it touches is filed on the journal's one list. So each call takes spinlocks that all CPUs
+//! share several times. Only truncation takes a shared mutex.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
@@ -25,11 +25,11 @@ pub(super) struct Ext4<M: Machine> {
     updates: WordOf<M>,
     /// `j_state_lock` as its writers take it, with the commits.
     commits: Commits<M>,
-    /// `j_list_lock`.
+    /// Linux's `j_list_lock`.
     list: SpinLock<(), M>,
     /// `bgl_lock`: block and inode bitmaps, by group.
     groups: Box<[SpinLock<(), M>]>,
-    /// `s_orphan_lock`.
+    /// Linux's `s_orphan_lock`.
     orphans: Mutex<M>,
 }
 

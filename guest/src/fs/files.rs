@@ -25,19 +25,19 @@ pub struct FileId(pub u32);
 pub(super) struct File<M: Machine> {
     /// `d_lock`. The value counts references.
     pub(super) dentry: SpinLock<i64, M>,
-    /// `i_lock`.
+    /// Linux's `i_lock`.
     pub(super) inode: SpinLock<(), M>,
     /// `tree_lock`. The value counts pages.
     pub(super) cache: SpinLock<u32, M>,
-    /// `i_mutex`.
+    /// Linux's `i_mutex`.
     pub(super) mutex: Mutex<M>,
-    /// `i_mmap_mutex`.
+    /// Linux's `i_mmap_mutex`.
     mappings: Mutex<M>,
 }
 
 /// A task's open files.
 struct Descriptors<M: Machine> {
-    /// `files_struct.file_lock`.
+    /// Linux's `files_struct.file_lock`.
     lock: SpinLock<(), M>,
     count: Local32,
 }
@@ -46,9 +46,9 @@ struct Descriptors<M: Machine> {
 pub(crate) struct FileSystem<M: Machine> {
     files: Box<[File<M>]>,
     descriptors: TaskTable<Descriptors<M>>,
-    /// `dcache_lru_lock`.
+    /// Linux's `dcache_lru_lock`.
     pub(super) unused_names: SpinLock<(), M>,
-    /// `inode_sb_list_lock`.
+    /// Linux's `inode_sb_list_lock`.
     pub(super) inodes: SpinLock<i64, M>,
     volumes: Box<[Volume<M>]>,
 }

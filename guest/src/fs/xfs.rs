@@ -1,8 +1,8 @@
 //! XFS as of Linux 3.14: which locks a change takes, and for how long.
 //!
 //! Log space is reserved without a lock. Changes are gathered on per-transaction lists, and enter the log's list in one
-//! short critical section. Data are written without a transaction. Tasks contend for the header buffers of an allocation
-//! group, whose locks are semaphores: their waiters sleep, and a release hands over.
+//! short critical section. Data are written without a transaction. Tasks contend for the header buffers of an
+//! allocation group, whose locks are semaphores: their waiters sleep, and a release hands over.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,7 @@ pub(super) struct Xfs<M: Machine> {
     grant: WordOf<M>,
     /// `xc_ctx_lock` as its readers take it: a reader-writer semaphore, whose cache line they move.
     context_readers: WordOf<M>,
-    /// `xc_cil_lock`.
+    /// Linux's `xc_cil_lock`.
     cil: SpinLock<(), M>,
     /// `xa_lock`: the list of changes that are in the log and not yet in place.
     ail: SpinLock<(), M>,

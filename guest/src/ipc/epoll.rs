@@ -88,7 +88,7 @@ pub(super) struct Epolls<M: Machine> {
 struct Epoll<M: Machine> {
     /// `ep->mtx`: one task at a time changes interests, or collects events.
     mutex: Mutex<M>,
-    /// `ep->lock`.
+    /// Linux's `ep->lock`.
     state: SpinLock<State, M>,
 }
 

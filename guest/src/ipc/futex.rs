@@ -1,7 +1,7 @@
 //! Futexes: sleeping until a word of user memory changes.
 //!
-//! **No lost wakeup**: a sleeper checks the word with its bucket locked, and queues before it unlocks. A waker changes the
-//! word before it locks the bucket.
+//! **No lost wakeup**: a sleeper checks the word with its bucket locked, and queues before it unlocks. A waker changes
+//! the word before it locks the bucket.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::Relaxed;
@@ -75,8 +75,8 @@ impl<M: Machine> Futexes<M> {
         }
     }
 
-    /// FUTEX_WAKE: wakes up to `count` tasks that sleep on `word`, in the order of their arrival. The wakeups are under the
-    /// bucket's lock (until 4.0).
+    /// FUTEX_WAKE: wakes up to `count` tasks that sleep on `word`, in the order of their arrival. The wakeups are under
+    /// the bucket's lock (until 4.0).
     pub(crate) fn wake(&self, on: &OnCpu<'_, M>, word: &WordOf<M>, count: u32) {
         on.work(costs::FUTEX);
         let key = on.cpu.key(word) as u64;

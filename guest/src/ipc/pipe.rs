@@ -1,11 +1,11 @@
 //! Pipes.
 //!
-//! As in Linux before 5.5, a pipe is a ring of pages. A small write goes into the last page as a whole if it fits there,
-//! and otherwise begins a page of its own. A page becomes free when its last byte is read. A wakeup wakes all waiters,
-//! readers and writers alike.
+//! As in Linux before 5.5, a pipe is a ring of pages. A small write goes into the last page as a whole if it fits
+//! there, and otherwise begins a page of its own. A page becomes free when its last byte is read. A wakeup wakes all
+//! waiters, readers and writers alike.
 //!
-//! **Whole** (`PIPE_BUF`): a write of at most one page is not split by others. **Conserved**: a byte is in one page from
-//! its write until its read.
+//! **Whole** (`PIPE_BUF`): a write of at most one page is not split by others. **Conserved**: a byte is in one page
+//! from its write until its read.
 
 use alloc::boxed::Box;
 use core::array;

@@ -1,8 +1,8 @@
 //! Local stream sockets.
 //!
 //! A message that a socket has sent and its peer has not received counts against the sender's buffer. A sender whose
-//! buffer is full sleeps until the peer has emptied three quarters of it (`unix_writable`). **No lost message**: a message
-//! is in one receive queue from its sending until its receipt.
+//! buffer is full sleeps until the peer has emptied three quarters of it (`unix_writable`). **No lost message**: a
+//! message is in one receive queue from its sending until its receipt.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -37,7 +37,7 @@ struct Socket<M: Machine> {
     /// The length of `queue`: what the peer has in transit. Written under the queue's lock.
     queued: Shared32,
     wait: WaitQueue<M>,
-    /// `u->readlock`.
+    /// Linux's `u->readlock`.
     reader: Mutex<M>,
 }
 
@@ -81,8 +81,8 @@ impl<M: Machine> Sockets<M> {
         peer.wait.wake(&on, u32::MAX, WakeHint::Sync);
     }
 
-    /// Sleeps while the buffer of socket `from` is full (`sock_wait_for_wmem`). The count needs no lock: in Linux it is an
-    /// atomic of the socket (`sk_wmem_alloc`), and several senders may overshoot together.
+    /// Sleeps while the buffer of socket `from` is full (`sock_wait_for_wmem`). The count needs no lock: in Linux it is
+    /// an atomic of the socket (`sk_wmem_alloc`), and several senders may overshoot together.
     fn wait_for_room(&self, sched: &Scheduler<M>, from: u32) {
         let queued = &self.peer(from).queued;
         let is_full = || queued.get() >= MESSAGES_MAX;

@@ -1,8 +1,8 @@
-//! Stream connections between local processes (AF_UNIX streams). Reads and writes do not sleep: epoll reports when they are
-//! possible.
+//! Stream connections between local processes (AF_UNIX streams). Reads and writes do not sleep: epoll reports when they
+//! are possible.
 //!
-//! A stream carries items of the program's, each of a given number of bytes. **Conserved**: an item is in one buffer from
-//! its write until its read, and items leave in the order in which they came.
+//! A stream carries items of the program's, each of a given number of bytes. **Conserved**: an item is in one buffer
+//! from its write until its read, and items leave in the order in which they came.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -34,13 +34,13 @@ struct Ends<M: Machine>(Box<[Stream<M>]>);
 
 /// One end of a connection.
 struct Stream<M: Machine> {
-    /// `unix_state_lock`.
+    /// Linux's `unix_state_lock`.
     state: SpinLock<(), M>,
     /// `sk_receive_queue`: what has arrived.
     queue: SpinLock<Arrived, M>,
     /// `sk_wq`: epoll's callback is called under its lock.
     wait: SpinLock<(), M>,
-    /// `u->readlock`.
+    /// Linux's `u->readlock`.
     reader: Mutex<M>,
     interest: Interest,
 }

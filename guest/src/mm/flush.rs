@@ -10,8 +10,8 @@ use crate::sched::OnCpu;
 use crate::smp::{Call, Calls};
 use crate::tlb;
 
-/// Makes every CPU flush its translations of `space` (`flush_tlb_mm`). Preempted vCPUs flush them before they run again,
-/// if the host supports that. All other CPUs do at once.
+/// Makes every CPU flush its translations of `space` (`flush_tlb_mm`). Preempted vCPUs flush them before they run
+/// again, if the host supports that. All other CPUs do at once.
 pub(super) fn flush_space<M: Machine>(on: &OnCpu<'_, M>, calls: &Calls<M>, space: TaskId) {
     let tlbs = &on.sched.tlbs;
     let change = on.cpu.tables_changed(space.0);
@@ -34,8 +34,8 @@ pub(super) fn flush_space<M: Machine>(on: &OnCpu<'_, M>, calls: &Calls<M>, space
 
 /// Removes the CPUs from `targets` whose TLBs the host will flush before they run again (`kvm_flush_tlb_multi`).
 ///
-/// **Flushed or called**: the host exchanges the state byte with 0 before it lets a vCPU run. So either the host finds the
-/// bit that was added here, or the bit could not be added and the vCPU is called. The tables were changed before.
+/// **Flushed or called**: the host exchanges the state byte with 0 before it lets a vCPU run. So either the host finds
+/// the bit that was added here, or the bit could not be added and the vCPU is called. The tables were changed before.
 fn leave_preempted_to_host<M: Machine>(on: &OnCpu<'_, M>, targets: &mut CpuMask) {
     for target in targets.iter() {
         let state = on.cpu.preempted_state(target);

@@ -1,8 +1,8 @@
 //! The lock of an address space (`mmap_sem`, later `mmap_lock`), whose use has changed over the years: [`MmapLock`].
 //!
-//! Page faults read it, and so does giving pages back (madvise). Every change of the mappings writes it. So threads that
-//! fault wait for each other's unmapping, TLB shootdown included. Where no thread writes, they still share the cache line
-//! of the count, which each fault changes twice.
+//! Page faults read it, and so does giving pages back (madvise). Every change of the mappings writes it. So threads
+//! that fault wait for each other's unmapping, TLB shootdown included. Where no thread writes, they still share the
+//! cache line of the count, which each fault changes twice.
 
 use core::sync::atomic::{
     AtomicBool,
@@ -19,7 +19,7 @@ use crate::sync::WordOf;
 
 /// The lock of one address space.
 pub(super) struct SpaceLock<M: Machine> {
-    /// `mmap_sem`.
+    /// Linux's `mmap_sem`.
     semaphore: RwSemaphore<M>,
     /// Set while a task changes the mappings, which no other task may use then. Checks the lock.
     changing: AtomicBool,

@@ -19,8 +19,8 @@ pub(crate) struct Spaces<M: Machine> {
     slots: TaskTable<AddressSpace<M>>,
 }
 
-/// An address space. Threads and vfork children use another task's. Of their own slot they use only what each thread has:
-/// its page table and its mapping.
+/// An address space. Threads and vfork children use another task's. Of their own slot they use only what each thread
+/// has: its page table and its mapping.
 struct AddressSpace<M: Machine> {
     lock: SpaceLock<M>,
     mapped: Mapped,
@@ -31,8 +31,8 @@ struct AddressSpace<M: Machine> {
 
 /// What each thread has of its own.
 struct Own<M: Machine> {
-    /// The lock of the page table where the slot's task allocates: the heap of a process, or a thread's arena, for each of
-    /// which the C library reserves 64 MiB of addresses.
+    /// The lock of the page table where the slot's task allocates: the heap of a process, or a thread's arena, for each
+    /// of which the C library reserves 64 MiB of addresses.
     table: SpinLock<(), M>,
     mapping: MappingLock<M>,
     /// The number of this thread of its address space, in the order of creation. The main thread is 0.

@@ -1,12 +1,12 @@
 //! The network: a virtio-net driver, and one TCP connection with requests and answers.
 //!
 //! The driver works like that of Linux 4.x. Sent packets are freed when the next packet is sent, without an interrupt.
-//! After the first interrupt, arrived packets are polled for until no more come (NAPI). TCP is only a cost: no packet is
-//! lost on this network, so no packet is sent twice.
+//! After the first interrupt, arrived packets are polled for until no more come (NAPI). TCP is only a cost: no packet
+//! is lost on this network, so no packet is sent twice.
 //!
-//! **No lost packet**: a CPU that stops polling first asks for an interrupt, and then checks once more (`queue.rs`). **No
-//! lost interrupt**: an interrupt that comes while its CPU polls, or does other work after an interrupt, is noted and
-//! polled for.
+//! **No lost packet**: a CPU that stops polling first asks for an interrupt, and then checks once more (`queue.rs`).
+//! **No lost interrupt**: an interrupt that comes while its CPU polls, or does other work after an interrupt, is noted
+//! and polled for.
 
 mod queue;
 
@@ -30,7 +30,7 @@ use crate::wait::WaitQueue;
 /// The driver and its connection.
 pub(crate) struct Net<M: Machine> {
     receive: DriverQueue,
-    /// `__netif_tx_lock`.
+    /// Linux's `__netif_tx_lock`.
     transmit: SpinLock<DriverQueue, M>,
     /// `sk_lock` with the receive queue: the messages that have arrived.
     arrived: SpinLock<VecDeque<u32>, M>,

@@ -51,8 +51,8 @@ impl DriverQueue {
         Some(queue.returned[usize::from(next) % QUEUE_SIZE].load(Relaxed))
     }
 
-    /// Asks for an interrupt when the device returns the next buffer. Returns `true` if the device has returned one already,
-    /// for which no interrupt will come.
+    /// Asks for an interrupt when the device returns the next buffer. Returns `true` if the device has returned one
+    /// already, for which no interrupt will come.
     #[must_use]
     pub fn enable(&self, queue: &Queue) -> bool {
         let next = self.used.load(Relaxed);

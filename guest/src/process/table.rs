@@ -25,7 +25,7 @@ pub(crate) struct Services<'k, M: Machine> {
 /// All processes.
 pub(crate) struct Processes<M: Machine> {
     pub(super) slots: TaskTable<Process<M>>,
-    /// `tasklist_lock`.
+    /// Linux's `tasklist_lock`.
     pub(super) list: SpinLock<FreeSlots, M>,
 }
 

@@ -13,11 +13,12 @@ use crate::ids::TaskId;
 use crate::machine::Machine;
 use crate::sync::SpinGuard;
 
-/// After this many passes that found only cache-hot tasks, a cache-hot task is moved (`cache_nice_tries` of a CPU domain).
+/// After this many passes that found only cache-hot tasks, a cache-hot task is moved (`cache_nice_tries` of a CPU
+/// domain).
 const HOT_TRIES: u32 = 1;
 
-/// Pulls a task before the CPU goes idle (`idle_balance`), unless the CPU is usually idle only for a short time. `queue`
-/// is this CPU's run queue. The result is the guard of the same queue.
+/// Pulls a task before the CPU goes idle (`idle_balance`), unless the CPU is usually idle only for a short time.
+/// `queue` is this CPU's run queue. The result is the guard of the same queue.
 pub(crate) fn idle_balance<'a, M: Machine>(
     on: &'a OnCpu<'a, M>,
     queue: SpinGuard<'a, RunQueue, M>,

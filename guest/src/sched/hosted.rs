@@ -1,8 +1,9 @@
 //! Tasks as threads of the host's scheduler: a kernel on the machine itself, next to virtual machines.
 //!
-//! **No lost wakeup**: a task decides under its own lock whether it still wants to sleep, and a waker decides under that
-//! lock whether to wake its thread. The thread may then be woken before it sleeps; the host's scheduler remembers that.
-//! **A CPU's state is its running task's**: a task that leaves a CPU notes that there, and notes its CPU when it is back.
+//! **No lost wakeup**: a task decides under its own lock whether it still wants to sleep, and a waker decides under
+//! that lock whether to wake its thread. The thread may then be woken before it sleeps; the host's scheduler remembers
+//! that. **A CPU's state is its running task's**: a task that leaves a CPU notes that there, and notes its CPU when it
+//! is back.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -63,7 +64,8 @@ fn decide_to_sleep<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) -> u32 {
 /// The running task is about to lose its CPU. Interrupts are masked.
 fn leave<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) {
     on.sched.tlbs.enter_lazy(on.id);
-    // ORDERING: Release, for a reader that concludes from 0 that the task does not run. Spinners for a mutex do, as a hint.
+    // ORDERING: Release, for a reader that concludes from 0 that the task does not run. Spinners for a mutex do, as a
+    // hint.
     on.cpu.store(&task.on_cpu, 0, Release);
     on.execute(Mode::Idle);
 }

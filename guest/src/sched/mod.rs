@@ -1,11 +1,11 @@
 //! The scheduler: fair queueing per CPU like Linux 3.3's CFS, with every task at nice 0.
 //!
-//! **One lock per switch**: the task that is switched away from takes its CPU's run-queue lock. The task that is switched
-//! to releases it (`switch::finish`). **No kernel preemption**: a task is preempted only where an interrupt finds it in
-//! user mode, and when it returns there, as in a kernel without `CONFIG_PREEMPT`.
+//! **One lock per switch**: the task that is switched away from takes its CPU's run-queue lock. The task that is
+//! switched to releases it (`switch::finish`). **No kernel preemption**: a task is preempted only where an interrupt
+//! finds it in user mode, and when it returns there, as in a kernel without `CONFIG_PREEMPT`.
 //!
-//! A kernel on the machine itself (`hosted.rs`) leaves all this to the scheduler below it, which also schedules vCPUs. The
-//! functions of this file hide the difference from their callers.
+//! A kernel on the machine itself (`hosted.rs`) leaves all this to the scheduler below it, which also schedules vCPUs.
+//! The functions of this file hide the difference from their callers.
 
 mod balance;
 mod hosted;
@@ -29,8 +29,8 @@ use crate::costs;
 use crate::ids::TaskId;
 use crate::machine::Machine;
 
-/// Gives the CPU to the task whose turn it is. A caller that has set its state to asleep returns when it is woken, maybe
-/// on another CPU. Any other caller returns when its turn comes again. Interrupts are enabled on return.
+/// Gives the CPU to the task whose turn it is. A caller that has set its state to asleep returns when it is woken,
+/// maybe on another CPU. Any other caller returns when its turn comes again. Interrupts are enabled on return.
 pub(crate) fn schedule<M: Machine>(sched: &Scheduler<M>) {
     let on = sched.on_cpu();
     assert_eq!(

@@ -51,7 +51,7 @@ fn files(setup: &Setup) -> (holdfast_sim::Outcome, u32) {
 }
 
 #[test]
-fn nobody_is_left_waiting_for_a_journal() {
+fn no_task_is_left_waiting_for_a_journal() {
     for format in [Format::Plain, Format::Ext4, Format::Xfs] {
         for lock in [LockKind::Ticket, LockKind::PvQspin] {
             // Preempted holders stretch every section.
@@ -88,7 +88,7 @@ fn file_systems_meet_at_locks_of_their_own() {
 
 #[test]
 fn xfs_sleeps_where_ext4_spins() {
-    // One disk: everybody meets at one journal, or at one allocation group's headers.
+    // One disk: all tasks contend for one journal, or for one allocation group's headers.
     let crowded = |format| {
         let mut setup = setup(format);
         setup.limits.volumes = 1;

@@ -40,13 +40,13 @@ fn ways() -> Vec<(&'static str, ApicOptions, VmConfig)> {
             host,
         ),
         ("pv ipis", plain, pv_ipis),
-        ("pv ipis beside xapic", xapic, pv_ipis),
+        ("pv ipis and xapic", xapic, pv_ipis),
     ]
 }
 
 const ROUNDS: u64 = 5;
 
-/// Calls to oneself, one and all others; everybody counts in the driver.
+/// Calls to the caller itself, to one and to all other CPUs. Each call counts in the driver.
 fn calls(vcpus: u32, apic: ApicOptions, host: VmConfig) -> Outcome {
     let setup = Setup {
         pcpus: 4,
@@ -113,7 +113,7 @@ fn one_exit_calls_all_others_by_hypercall_shorthand_or_flat_destination() {
     assert_eq!(counter(&pv, "pv_ipis_sent"), ROUNDS * 39);
 }
 
-/// Three threads that unmap in turn beside a guest that burns the pCPUs.
+/// Runs three threads that unmap in turn, next to a guest that burns the pCPUs.
 fn shoot(seed: u64, host: VmConfig) -> Result<Outcome, Failure> {
     let setup = Setup {
         hogs: 3,

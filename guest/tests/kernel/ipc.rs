@@ -1,4 +1,4 @@
-//! Pipes, sockets, semaphores, user-level locks: nothing is lost, nobody is forgotten.
+//! Pipes, sockets, semaphores, user-level locks: no data are lost, and no waiter is forgotten.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -64,7 +64,7 @@ fn writers_of_one_file_take_turns() {
         });
         assert!(
             counter(&outcome, "lock.mutex_wait.acquired") > 0,
-            "nobody slept for the file"
+            "no task slept for the file"
         );
     }
 }

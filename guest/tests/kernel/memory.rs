@@ -59,7 +59,7 @@ fn elapsed(outcome: &Outcome) -> u64 {
 
 #[test]
 fn every_thread_gets_its_turn_whatever_the_lock_keeps_out() {
-    // That nobody changes mappings while others use them is asserted where they do.
+    // The kernel itself asserts that no task changes mappings while others use them.
     for mmap_lock in ALL {
         for (hogs, vcpus) in [(0, 4), (4, 4), (8, 2)] {
             for maps in [false, true] {
@@ -100,7 +100,7 @@ fn page_faults_wait_for_unmapping_less_with_each_generation() {
 }
 
 #[test]
-fn threads_share_page_tables_where_their_mappings_are_neighbours_and_nowhere_else() {
+fn threads_share_page_tables_only_where_their_mappings_are_adjacent() {
     let contended = |maps| counter(&threads(&with(MmapLock::PerVma), maps), "lock.page_table.contended");
     assert_eq!(contended(false), 0, "each thread's heap has a table of its own");
     assert!(contended(true) > 0, "four mappings of 16 pages lie in one table");

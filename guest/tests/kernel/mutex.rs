@@ -43,7 +43,7 @@ fn busy(outcome: &Outcome) -> u64 {
 }
 
 #[test]
-fn every_writer_gets_its_turn_whoever_may_spin() {
+fn every_writer_gets_its_turn_with_any_owner_spinning() {
     for owner_spinning in [
         OwnerSpinning::Everyone,
         OwnerSpinning::Queued,
@@ -63,7 +63,7 @@ fn who_does_not_look_at_the_preempted_flag_spins_for_owners_that_do_not_run() {
         let aware = busy(&writers(OwnerSpinning::PreemptionAware, hogs));
         assert!(
             aware * 5 < blind * 4,
-            "beside {hogs} hogs: {aware} ps busy with a look at the flag, {blind} ps without"
+            "with {hogs} hogs: {aware} ps busy if spinners check the preempted flag, {blind} ps if not"
         );
     }
 }

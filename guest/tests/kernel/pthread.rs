@@ -1,4 +1,4 @@
-//! Futexes and what programs make of them; streams and epoll: nothing is lost, nobody is forgotten.
+//! Futexes with the locks on top of them, streams and epoll: no data are lost, and no waiter is forgotten.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ fn a_user_mutex_excludes_even_preempted_holders() {
         });
         assert!(
             counter(&outcome, "lock.futex_hash.acquired") > 0,
-            "nobody slept for the mutex"
+            "no task slept for the mutex"
         );
     }
 }

@@ -52,7 +52,7 @@ fn shootdowns_end_although_cpus_are_preempted() {
             ..alone.clone()
         };
         let alone = threads(&alone, 50);
-        let beside = threads(&setup, 50);
+        let next_to_hogs = threads(&setup, 50);
         let waited = |outcome: &holdfast_sim::Outcome| {
             let lost = &outcome.vms[0].lost_time_ps;
             lost.iter()
@@ -61,7 +61,7 @@ fn shootdowns_end_although_cpus_are_preempted() {
                 .sum::<u64>()
         };
         assert_eq!(waited(&alone), 0);
-        assert!(waited(&beside) > 0, "nobody waited for a preempted CPU's answer");
+        assert!(waited(&next_to_hogs) > 0, "no CPU waited for a preempted CPU's answer");
     }
 }
 

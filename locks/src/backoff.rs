@@ -1,14 +1,14 @@
-//! How long a test-and-set lock stays away from a lock that it found taken.
+//! Back-off policies: the wait of a test-and-set lock between two tries.
 
 use crate::platform::Platform;
 
-/// A policy for the time between two tries.
+/// A policy for the time between two tries of a test-and-set lock.
 pub trait Backoff {
-    /// Waits before try number `attempt` (from 1).
+    /// Waits before try number `attempt`, which counts from 1.
     fn wait<P: Platform>(cpu: &P, attempt: u32);
 }
 
-/// One PAUSE between two tries, as Linux does.
+/// One PAUSE between two tries, as in Linux.
 #[derive(Debug)]
 pub struct NoBackoff;
 
@@ -19,11 +19,21 @@ impl Backoff for NoBackoff {
     }
 }
 
-/// Twice as long after each failure, up to `MAX` PAUSEs; between half of that and all of it, so that those who failed
-/// together do not come back together. Less line traffic, slower takeover.
+/// Exponential back-off: the limit doubles after each failure, up to `MAX` PAUSEs.
+///
+/// The wait is between half of the limit and all of it, so that CPUs that failed together do not try together again. It
+/// causes less cache-line traffic than [`NoBackoff`], and the lock stays free for longer before a waiter takes it.
+///
+/// ```
+/// use holdfast_locks::{Exponential, Platform, SpinLock, Tas};
+///
+/// fn count<P: Platform>(cpu: &P, events: &SpinLock<u64, Tas<Exponential<256>>, P::Word>) {
+///     *events.lock(cpu) += 1;
+/// }
+/// ```
 ///
 /// # Units
-/// PAUSEs. The default limit of 1024 is a suggestion from memory, not a measured optimum.
+/// PAUSEs. The default limit of 1024 is not a measured optimum.
 #[derive(Debug)]
 pub struct Exponential<const MAX: u32 = 1024>;
 
@@ -36,7 +46,7 @@ impl<const MAX: u32> Backoff for Exponential<MAX> {
     }
 }
 
-/// Spreads CPUs and attempts evenly without state: one round of a multiplicative hash.
+/// Returns a number that spreads CPUs and attempts evenly, without state: one round of a multiplicative hash.
 fn jitter(cpu: u32, attempt: u32) -> u32 {
     let mixed = (u64::from(cpu) << 32 | u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as u32

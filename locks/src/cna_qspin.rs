@@ -1,8 +1,8 @@
-//! Compact NUMA-aware queued spinlock (Dice and Kogan; versions 13 to 15 of the Linux series): hands the lock to waiters
-//! on the holder's NUMA node first.
+//! Compact NUMA-aware queued spinlock (Dice and Kogan, EuroSys 2019; versions 13 to 15 of the Linux series): it hands
+//! the lock to waiters on the holder's NUMA node first.
 //!
-//! The word, and all but the handover, is that of [`Qspin`](crate::Qspin). While it waits for the lock, the head of the
-//! queue moves waiters of other nodes from behind it to a *secondary queue*, which is a ring. A node's `locked`:
+//! It is [`Qspin`](crate::Qspin) with another handover. While the head of the queue waits for the lock, it moves
+//! waiters of other nodes from behind it to a *secondary queue*, which is a ring. The field `locked` of a node:
 //!
 //! | value | |
 //! |---|---|
@@ -10,34 +10,34 @@
 //! | 1 | head of the queue; no secondary queue |
 //! | code | head of the queue; the secondary queue ends at this node, whose `next` is its first |
 //!
-//! - **Exclusion**: as for [`qspin`](crate::qspin): whatever the order, one waiter at a time is the head.
-//! - **Head edits**: only the head of the queue changes links other than its own to its predecessor, and its handover, a
-//!   release, publishes that.
-//! - **Last stays**: the last waiter is never moved, so that the tail in the word stays true.
+//! - **Exclusion**: as for [`qspin`](crate::qspin). Whatever the order, one waiter at a time is the head.
+//! - **Head edits**: a newcomer stores only its predecessor's link to itself. All other changes of links are made by
+//!   the head of the queue, and its handover, a release, publishes them.
+//! - **Last stays**: the last waiter is never moved, so the tail in the word stays correct.
 //! - **Bounded delay**: once the secondary queue has waited for longer than a threshold, it goes first.
 //!
-//! Without paravirtual waits, hence for bare metal and for guests whose vCPUs are not preempted.
+//! The lock has no paravirtual waits. It is meant for bare metal and for guests whose vCPUs are not preempted.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Narrow, PENDING};
 use crate::platform::{Budget, wait_for};
-use crate::qspin::{Flavour, Qspin, is_contended, is_locked, lock_slow, try_lock};
+use crate::qspin::{Flavor, Qspin, is_contended, is_locked, lock_slow, try_lock};
 use crate::queue::{Node, Numa, Waiter};
 use crate::raw::RawLock;
 
 type Word = Narrow;
 
-/// The node of a waiter that must not be kept waiting in favour of others.
+/// The NUMA node of a waiter that must not wait in favor of other nodes.
 const URGENT: u32 = 0xffff;
-/// How many iterations the head waits for the lock between two looks at its queue. Linux looks at each; the waiters that
-/// are there do not change so fast.
+/// For how many iterations the head waits for the lock between two checks of its queue. Linux checks in each iteration,
+/// but the queue does not change so fast.
 const LOOK_INTERVAL: Budget = Budget(16);
 
-/// Queued, NUMA-aware.
+/// A queued lock that prefers waiters on the holder's NUMA node.
 ///
-/// `THRESHOLD_NS`: how long the waiters of other nodes may be passed over. `SHUFFLE_BITS`: without a secondary queue, only
-/// one head in 2^`SHUFFLE_BITS` looks for waiters to move.
+/// `THRESHOLD_NS` is for how many nanoseconds the waiters of other nodes may be passed over. `SHUFFLE_BITS`: without a
+/// secondary queue, only one head in 2^`SHUFFLE_BITS` looks for waiters to move.
 #[derive(Debug)]
 pub struct CnaQspin<const THRESHOLD_NS: u32 = 1_000_000, const SHUFFLE_BITS: u32 = 7>;
 
@@ -71,7 +71,7 @@ impl<P: Numa, const T: u32, const S: u32> RawLock<P> for CnaQspin<T, S> {
     }
 }
 
-impl<P: Numa, const T: u32, const S: u32> Flavour<P> for CnaQspin<T, S> {
+impl<P: Numa, const T: u32, const S: u32> Flavor<P> for CnaQspin<T, S> {
     type Layout = Word;
 
     fn prepare(cpu: &P, me: &Waiter<'_, P::Word>) {
@@ -95,7 +95,7 @@ impl<P: Numa, const T: u32, const S: u32> Flavour<P> for CnaQspin<T, S> {
             None => draw::<P, S>(cpu),
         };
         let free = |now: u32| now & (LOCKED_MASK | PENDING) == 0;
-        // The time that the head would only spin, it sorts.
+        // The head sorts its queue during the time in which it would only spin.
         while sort && !free(cpu.load(word, Relaxed)) && move_next(cpu, me) {
             let _ = cpu.wait_until(word, LOOK_INTERVAL, Relaxed, free);
         }
@@ -108,7 +108,7 @@ impl<P: Numa, const T: u32, const S: u32> Flavour<P> for CnaQspin<T, S> {
             // ORDERING: Relaxed; the lock has been acquired already.
             return cpu.compare_exchange(word, seen, LOCKED, Relaxed, Relaxed).is_ok();
         };
-        // The queue is empty but for the caller: the secondary queue takes its place.
+        // The caller is the only CPU in the queue: the secondary queue takes its place.
         let last = cpu.nodes().at::<Word>(last_code);
         // ORDERING: Relaxed, both; **Head edits**.
         let first = cpu.load(&last.next, Relaxed);
@@ -119,7 +119,7 @@ impl<P: Numa, const T: u32, const S: u32> Flavour<P> for CnaQspin<T, S> {
             .compare_exchange(word, seen, last_code | LOCKED, Release, Relaxed)
             .is_err()
         {
-            // Somebody has queued behind the caller. ORDERING: Relaxed; the ring is private to the head.
+            // A newcomer has queued behind the caller. ORDERING: Relaxed; the ring is private to the head.
             cpu.store(&last.next, first, Relaxed);
             return false;
         }
@@ -139,7 +139,7 @@ impl<P: Numa, const T: u32, const S: u32> Flavour<P> for CnaQspin<T, S> {
             return make_head(cpu, first, 1);
         }
         let heir = cpu.nodes().at::<Word>(next);
-        // The preference outlives its owner, even if the heir is on another node.
+        // The preferred node stays the same, even if the next head is on another node.
         // ORDERING: Relaxed, all; the handover publishes them.
         cpu.store(&heir.numa, cpu.load(&me.node.numa, Relaxed), Relaxed);
         cpu.store(&heir.extra, cpu.load(&me.node.extra, Relaxed), Relaxed);
@@ -147,7 +147,7 @@ impl<P: Numa, const T: u32, const S: u32> Flavour<P> for CnaQspin<T, S> {
     }
 }
 
-/// The code of the last waiter in the head's secondary queue.
+/// Returns the code of the last waiter in the head's secondary queue.
 fn secondary<P: Numa>(cpu: &P, head: &Node<P::Word>) -> Option<u32> {
     // ORDERING: Relaxed; the head's own.
     let locked = cpu.load(&head.locked, Relaxed);
@@ -159,19 +159,19 @@ fn make_head<P: Numa>(cpu: &P, code: u32, secondary: u32) {
     cpu.store(&cpu.nodes().at::<Word>(code).locked, secondary, Release);
 }
 
-/// Time in units of 1.024 microseconds, which wraps after 73 minutes.
+/// Returns the time in units of 1.024 microseconds, which wraps after 73 minutes.
 fn ticks<P: Numa>(cpu: &P) -> u32 {
     (cpu.monotonic_ns() >> 10) as u32
 }
 
-/// Whether the secondary queue has waited for long enough.
+/// Returns whether the secondary queue has waited for longer than the threshold.
 fn overdue<P: Numa, const THRESHOLD_NS: u32>(cpu: &P, head: &Node<P::Word>) -> bool {
     // ORDERING: Relaxed; the head's own.
     ticks(cpu).wrapping_sub(cpu.load(&head.extra, Relaxed)) >= THRESHOLD_NS >> 10
 }
 
-/// Moves the waiter behind the head to the secondary queue if it is on another node. False: the order is as it should
-/// be, and will stay so.
+/// Moves the waiter behind the head to the secondary queue if it is on another node. Returns `false` if that waiter
+/// should stay, so that there is nothing more to do for this head.
 fn move_next<P: Numa>(cpu: &P, me: &Waiter<'_, P::Word>) -> bool {
     // ORDERING: Acquire; pairs with the Release of the link: the waiter's node may be read.
     let next_code = cpu.load(&me.node.next, Acquire);
@@ -209,10 +209,10 @@ fn move_next<P: Numa>(cpu: &P, me: &Waiter<'_, P::Word>) -> bool {
     true
 }
 
-/// True once in 2^`BITS` calls, at random (Marsaglia's xorshift, one stream a CPU).
+/// Returns true once in 2^`BITS` calls, at random (Marsaglia's xorshift, one stream for each CPU).
 fn draw<P: Numa, const BITS: u32>(cpu: &P) -> bool {
     let state = &cpu.nodes().of(cpu.cpu()).random;
-    // ORDERING: Relaxed, both; only this CPU uses it. An interrupt in between repeats a number.
+    // ORDERING: Relaxed, both; only this CPU uses it. If an interrupt draws in between, a number is repeated.
     let mut random = match cpu.load(state, Relaxed) {
         0 => cpu.cpu().0.wrapping_mul(0x9e37_79b9) | 1,
         state => state,

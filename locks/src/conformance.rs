@@ -1,10 +1,11 @@
-//! The contract between locks and platforms, as properties that any platform can run.
+//! The contract between locks and platforms, as properties that any platform can test.
 //!
-//! A platform implements [`World`] and calls [`check`] for each [`LockKind`]. A property that does not hold panics in
-//! the job that finds out; a lost kick shows as a job that never ends, which is for the world to notice.
+//! A platform implements [`World`] and calls [`check`] for each [`LockKind`]. If a property does not hold, the job that
+//! detects it panics. A lost kick shows as a job that never ends, which the world must detect.
 //!
-//! **Words and atomics only**: what the suite's jobs share are the platform's words, spinlocks of plain data over them,
-//! and atomics. Jobs may therefore change threads where words may, and worlds on one thread need no such words.
+//! **Words and atomics only**: the suite's jobs share only the platform's words, spinlocks of plain data over these
+//! words, and atomics. So a job may move to another thread if the words may. A world on one thread does not need such
+//! words.
 
 #![expect(
     unsafe_code,
@@ -25,25 +26,25 @@ use crate::paravirt::Paravirt;
 use crate::platform::{Budget, CpuId, Platform, Word, wait_for};
 use crate::queue::{Nodes, Numa};
 
-/// What one CPU does.
+/// The work of one CPU.
 pub struct Job<C>(Box<dyn FnOnce(&C)>);
 
-// SAFETY: `new` takes only what is `Send`. Jobs from `of_suite` are made in this module and keep to **Words and atomics
-// only**: they are `Send` if words are `Send` and `Sync`.
+// SAFETY: `new` takes only closures that are `Send`. Closures given to `of_suite` are made in this module and share
+// **Words and atomics only**: they are `Send` if words are `Send` and `Sync`.
 unsafe impl<C: Platform<Word: Send + Sync>> Send for Job<C> {}
 
 impl<C> Job<C> {
-    /// A job of a test's own.
+    /// Makes a job of the caller's own.
     pub fn new(body: impl FnOnce(&C) + Send + 'static) -> Self {
         Job(Box::new(body))
     }
 
-    /// See **Words and atomics only**.
+    /// Makes a job of this suite, whose `body` must share **Words and atomics only**.
     fn of_suite(body: impl FnOnce(&C) + 'static) -> Self {
         Job(Box::new(body))
     }
 
-    /// Does it, on `cpu`.
+    /// Runs the job on `cpu`.
     pub fn run(self, cpu: &C) {
         (self.0)(cpu);
     }
@@ -55,20 +56,20 @@ impl<C> fmt::Debug for Job<C> {
     }
 }
 
-/// CPUs of one machine, to run jobs on: host threads, contexts in virtual time, tasks of a model checker.
+/// The CPUs of one machine, on which jobs run: host threads, contexts in virtual time, or tasks of a model checker.
 pub trait World {
-    /// A CPU.
+    /// The type of a CPU.
     type Cpu: Nodes + Paravirt + Numa + 'static;
 
-    /// How many CPUs there are, at least two.
+    /// Returns the number of CPUs, at least two.
     fn cpus(&self) -> u32;
-    /// How often the properties repeat what they try.
+    /// Returns how often the properties repeat their attempts.
     fn rounds(&self) -> u32;
-    /// Runs each job on its CPU, all at the same time, with interrupts enabled; returns when all are done. No CPU is
-    /// named twice. What earlier runs did to the CPUs, such as kicks still pending, may remain.
+    /// Runs each job on its CPU, all at the same time, with interrupts enabled. Returns when all jobs have ended. No
+    /// CPU is named twice. Effects of earlier runs on the CPUs, such as pending kicks, may remain.
     fn run(&self, jobs: Vec<(CpuId, Job<Self::Cpu>)>);
-    /// Interrupts `target`, which runs `handler` with interrupts masked as soon as it has them enabled. Called on
-    /// another CPU of this world. False: this world has no interrupts.
+    /// Interrupts `target`, which runs `handler` with interrupts masked as soon as its interrupts are enabled. Called
+    /// on another CPU of this world. Returns `false` if this world has no interrupts.
     fn interrupt(cpu: &Self::Cpu, target: CpuId, handler: Job<Self::Cpu>) -> bool {
         let _ = (cpu, target, handler);
         false
@@ -77,7 +78,10 @@ pub trait World {
 
 type WordOf<W> = <<W as World>::Cpu as Platform>::Word;
 
-/// All properties that `kind` promises.
+/// Checks all properties that `kind` promises.
+///
+/// # Panics
+/// If a property does not hold.
 pub fn check<W: World>(world: &W, kind: LockKind) {
     with_algorithm!(kind, L => {
         exclusion::<L, W>(world);
@@ -95,7 +99,7 @@ pub fn check<W: World>(world: &W, kind: LockKind) {
     }
 }
 
-/// Makes one job from a function for each of `cpus`, the function being given its CPU.
+/// Makes one job for each of `cpus` from one function.
 fn on_each<C: Platform + 'static>(
     cpus: impl IntoIterator<Item = u32>,
     body: impl Fn(&C) + Clone + 'static,
@@ -113,7 +117,8 @@ fn pause<P: Platform>(cpu: &P, times: u32) {
     }
 }
 
-/// No two CPUs hold the lock at once, and each sees what those before it wrote: CPUs 0 and highest included.
+/// Checks that no two CPUs hold the lock at the same time and that each holder sees what the previous ones wrote. CPU 0
+/// and the highest CPU also contend on their own.
 pub fn exclusion<L, W: World>(world: &W)
 where
     L: Exclusive<W::Cpu> + 'static,
@@ -130,7 +135,7 @@ where
     assert_eq!(total, both, "updates of first and last CPU were lost");
 }
 
-/// Tickets wrap without losing one. `initial` is a free word shortly before the wrap.
+/// Checks that no ticket is lost when tickets wrap. `initial` is the word of a free lock shortly before the wrap.
 pub fn ticket_wrap<L, W: World>(world: &W, initial: u32)
 where
     L: Exclusive<W::Cpu> + 'static,
@@ -144,7 +149,7 @@ where
     );
 }
 
-/// Waiters that had time to halt are woken, all of them.
+/// Checks that all waiters that had time to halt are woken.
 pub fn no_lost_kick<L, W: World>(world: &W)
 where
     L: Exclusive<W::Cpu> + 'static,
@@ -159,8 +164,8 @@ where
     );
 }
 
-/// `cpus` take the lock `rounds` times each and keep it for `hold` PAUSEs, `u32::MAX` standing for longer than a waiter
-/// spins. Returns how many updates the lock's data saw.
+/// Lets each of `cpus` take the lock `rounds` times and hold it for `hold` PAUSEs. `u32::MAX` stands for longer than a
+/// waiter spins. Returns the number of updates that the lock's data received.
 fn contend<L, W: World>(world: &W, cpus: impl IntoIterator<Item = u32>, word: WordOf<W>, rounds: u32, hold: u32) -> u64
 where
     L: Exclusive<W::Cpu> + 'static,
@@ -181,13 +186,13 @@ where
     world.run(on_each(0..1, |cpu: &W::Cpu| {
         assert!(
             cpu.waiting().is_idle(cpu),
-            "somebody is registered for a lock that nobody holds"
+            "a waiter is registered or listed although no CPU holds or waits for a lock"
         );
     }));
     Arc::into_inner(lock).expect("all jobs are done").into_inner()
 }
 
-/// How long a waiter spins before it halts; a guess if it never does.
+/// Returns for how many iterations a waiter spins before it halts, or a small number if it never halts.
 fn spins<P: Paravirt>(cpu: &P) -> u32 {
     match cpu.spin_threshold() {
         Budget::UNBOUNDED => 16,
@@ -195,12 +200,12 @@ fn spins<P: Paravirt>(cpu: &P) -> u32 {
     }
 }
 
-/// A word on which jobs wait for each other.
+/// A step counter by which jobs wait for each other.
 struct Gate<W>(W);
 
 impl<W: Word<u32>> Gate<W> {
     fn open<P: Platform<Word = W>>(&self, cpu: &P, step: u32) {
-        // ORDERING: Release; pairs with the Acquire in `pass`: what came before this step is over for those after it.
+        // ORDERING: Release; pairs with the Acquire in `pass`: a job that passes sees all writes from before this step.
         cpu.store(&self.0, step, Release);
     }
 
@@ -210,7 +215,7 @@ impl<W: Word<u32>> Gate<W> {
     }
 }
 
-/// A free lock can be taken without waiting, a held one cannot, from the holder's CPU or any other.
+/// Checks that `try_lock` takes a free lock and fails on a held lock, on the holder's CPU and on another.
 pub fn try_lock<L, W: World>(world: &W)
 where
     L: Exclusive<W::Cpu> + 'static,
@@ -222,7 +227,7 @@ where
         assert!(!L::is_locked(cpu, word), "a new lock is held");
         assert!(L::try_lock(cpu, word), "a free lock was refused");
         assert!(!L::try_lock(cpu, word), "a held lock was given to its holder again");
-        assert!(L::is_locked(cpu, word), "a held lock says it is free");
+        assert!(L::is_locked(cpu, word), "a held lock reports that it is free");
         gate.open(cpu, 1);
         gate.pass(cpu, 2);
         L::unlock(cpu, word);
@@ -237,16 +242,16 @@ where
         assert!(L::try_lock(cpu, word), "a released lock was refused");
         assert!(
             !L::is_contended(cpu, word),
-            "a lock that nobody waits for says it is contended"
+            "a lock without waiters reports that it is contended"
         );
         L::unlock(cpu, word);
-        assert!(!L::is_locked(cpu, word), "a released lock says it is held");
+        assert!(!L::is_locked(cpu, word), "a released lock reports that it is held");
     });
     world.run([(CpuId(0), holder), (CpuId(1), other)].into());
 }
 
-/// Waiters are served in the order of their arrival. Arrival is seen in the word, whatever the algorithm: it changes,
-/// bit 0 apart, which is held or a flag.
+/// Checks that waiters are served in the order of their arrival. Whatever the algorithm, an arrival changes the word.
+/// Bit 0 is ignored: it means held, or is a flag.
 pub fn fifo_order<L, W: World>(world: &W)
 where
     L: Exclusive<W::Cpu> + 'static,
@@ -283,7 +288,7 @@ where
     }));
 }
 
-/// A waiter that is interrupted, halted or not, by a handler that waits for another lock is still woken.
+/// Checks that a waiter is still woken if it is interrupted, halted or not, by a handler that waits for another lock.
 pub fn nested_interrupt<L, W: World>(world: &W)
 where
     L: Exclusive<W::Cpu> + 'static,
@@ -333,12 +338,12 @@ where
     }
 }
 
-/// Unlock does not write to the lock once another CPU can hold it: that CPU may have freed it.
+/// Checks that `unlock` does not write to the lock once another CPU can hold it: that CPU may have freed the lock.
 pub fn word_untouched_after_release<L, W: World>(world: &W)
 where
     L: Exclusive<W::Cpu> + 'static,
 {
-    /// What the memory is used for next.
+    /// The next content of the lock's memory.
     const REUSED: u32 = 0x5eed_5eed;
     struct Short<Wd> {
         lock: Wd,
@@ -356,7 +361,7 @@ where
             let last = uses.fetch_add(1, Relaxed) == 1;
             L::unlock(cpu, lock);
             if last {
-                // ORDERING: Relaxed; the lock is over.
+                // ORDERING: Relaxed; the lock is no longer used.
                 cpu.store(lock, REUSED, Relaxed);
             }
         }

@@ -1,5 +1,5 @@
-//! Queued spinlock with a two-contender exchange (Waiman Long's x86 series of 2014, before the pending bit): the second
-//! contender waits without a node, and may swap places with a third.
+//! Queued spinlock with an exchange for two contenders (Waiman Long's x86 series of 2014, before the pending bit): the
+//! second contender waits without a node, and a third one may overtake it.
 //!
 //! ```text
 //!  31        18 17 16 15     8 7      0
@@ -8,25 +8,26 @@
 //! +------------+-----+--------+--------+
 //! ```
 //!
-//! A contender that finds the lock held or awaited, and no queue, exchanges lock and wait for (1, 1). What was there:
+//! If a contender finds no queue, but the lock held or a waiter, it exchanges lock and wait for (1, 1). The previous
+//! values decide:
 //!
 //! | lock, wait | |
 //! |---|---|
-//! | 0, 0 | the lock is the caller's, and wait was set in error |
+//! | 0, 0 | the caller holds the lock, and has set wait in error |
 //! | 1, 0 | the caller is the waiter |
-//! | 0, 1 | the lock is the caller's, past the waiter, who stays one |
-//! | 1, 1 | nothing has changed: to the queue |
+//! | 0, 1 | the caller holds the lock and has overtaken the waiter, which keeps waiting |
+//! | 1, 1 | nothing has changed: the caller queues |
 //!
 //! - **Exclusion**: the lock byte goes from 0 to 1 only by an atomic exchange that returns 0.
-//! - **One waiter**: the wait byte has an owner from 1, 0 to its exchange of (0, 1) for (1, 0). Set in error it has none,
-//!   and who set it clears it.
-//! - Three or more contenders are served in order; the waiter comes before the queue.
+//! - **One waiter**: the CPU that found (1, 0) owns the wait byte until it exchanges (0, 1) for (1, 0). If the byte was
+//!   set in error it has no owner, and the CPU that set it clears it.
+//! - Queued contenders are served in order, after the waiter.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Narrow};
 use crate::platform::wait_for;
-use crate::qspin::{Flavour, Qspin, is_contended, is_locked, lock_queued, try_lock};
+use crate::qspin::{Flavor, Qspin, is_contended, is_locked, lock_queued, try_lock};
 use crate::queue::{Nodes, Waiter};
 use crate::raw::RawLock;
 use crate::stats::Event;
@@ -34,7 +35,21 @@ use crate::stats::Event;
 const WAITING: u32 = 1 << 8;
 const BOTH: u16 = (LOCKED | WAITING) as u16;
 
-/// Queued, with an exchange for two contenders.
+/// A queued lock with an exchange for two contenders, kept for comparison with [`Qspin`](crate::Qspin).
+///
+/// It is an API for embedders and experiments: no [`LockKind`](crate::LockKind) names it. For fewer than 16384 CPUs.
+///
+/// ```
+/// use holdfast_locks::{ExchangeQspin, Nodes, SpinLock};
+///
+/// fn count<P: Nodes>(cpu: &P, events: &SpinLock<u64, ExchangeQspin, P::Word>) {
+///     *events.lock(cpu) += 1;
+/// }
+/// ```
+///
+/// # Cost
+/// Two contenders share only the lock's cache line. A waiter may be overtaken once by each newcomer that finds the lock
+/// free.
 #[derive(Debug)]
 pub struct ExchangeQspin;
 
@@ -76,7 +91,7 @@ fn lock_slow<P: Nodes>(cpu: &P, word: &P::Word, seen: u32) {
     // ORDERING: Acquire; if the lock is free this takes it, and pairs with the Release in `unlock`.
     match u32::from(cpu.swap_low16(word, BOTH, Acquire)) {
         0 => {
-            // ORDERING: Relaxed; nobody waits on it.
+            // ORDERING: Relaxed; no CPU waits for it.
             cpu.store_byte1(word, 0, Relaxed);
         }
         LOCKED => {
@@ -90,7 +105,7 @@ fn lock_slow<P: Nodes>(cpu: &P, word: &P::Word, seen: u32) {
     cpu.count(Event::LockPending);
 }
 
-/// The caller owns the wait byte: waits until it has the lock.
+/// Waits as the owner of the wait byte until the caller holds the lock.
 fn wait_alone<P: Nodes>(cpu: &P, word: &P::Word) {
     loop {
         // ORDERING: Relaxed; the exchange acquires.
@@ -105,7 +120,7 @@ fn wait_alone<P: Nodes>(cpu: &P, word: &P::Word) {
     }
 }
 
-impl<P: Nodes> Flavour<P> for ExchangeQspin {
+impl<P: Nodes> Flavor<P> for ExchangeQspin {
     type Layout = Narrow;
 
     fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
@@ -114,8 +129,8 @@ impl<P: Nodes> Flavour<P> for ExchangeQspin {
         loop {
             // ORDERING: Relaxed; the exchanges acquire.
             let seen = wait_for(cpu, word, Relaxed, |now| free(now) || now == alone);
-            // ORDERING: Relaxed on success for the second: it takes no lock, only the wait byte for the tail. Acquire for
-            // the others; pairs with the Release in `unlock`.
+            // ORDERING: Acquire for the first and the last exchange; pairs with the Release in `unlock`. Relaxed for
+            // the second: it does not take the lock but only replaces the tail by the wait byte.
             if seen == me.code {
                 if cpu.compare_exchange(word, seen, LOCKED, Acquire, Relaxed).is_ok() {
                     return None;

@@ -28,8 +28,9 @@ use crate::unfair_qspin::UnfairQspin;
 /// A [`RawLock`] that guarantees mutual exclusion.
 ///
 /// # Safety
-/// **Exclusion**: a CPU holds the lock from the return of `lock`, or of `try_lock` with `true`, until it calls `unlock`. At
-/// most one CPU holds the lock at a time. The next holder sees every write that the previous one made before `unlock`.
+/// **Exclusion**: a CPU holds the lock from the return of `lock`, or of `try_lock` with `true`, until it calls
+/// `unlock`. At most one CPU holds the lock at a time. The next holder sees every write that the previous one made
+/// before `unlock`.
 pub unsafe trait Exclusive<P: Platform>: RawLock<P> {}
 
 // SAFETY: **Exclusion** of `tas`: only a CPU that has exchanged a 0 for a 1 holds the lock.
@@ -38,8 +39,8 @@ unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Tas<B> {}
 unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Ttas<B> {}
 // SAFETY: **Exclusion** of `ticket`: one ticket is served at a time, and it has one owner.
 unsafe impl<P: Platform> Exclusive<P> for Ticket {}
-// SAFETY: **Exclusion** of `ticket`: halting only delays a waiter. If `S` leaves steps out, the unsafe implementation of
-// `Steps` answers for the consequences.
+// SAFETY: **Exclusion** of `ticket`: halting only delays a waiter. If `S` leaves steps out, the unsafe implementation
+// of `Steps` answers for the consequences.
 unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}
 // SAFETY: **Exclusion** of `qspin`: there are three ways to set the locked byte, and they exclude each other.
 unsafe impl<P: Nodes, L: PendingLayout> Exclusive<P> for Qspin<L> {}
@@ -51,8 +52,8 @@ unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQspin<L> {}
 unsafe impl<P: Numa, const T: u32, const S: u32> Exclusive<P> for CnaQspin<T, S> {}
 // SAFETY: **Exclusion** of `exchange_qspin`: the lock byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes> Exclusive<P> for ExchangeQspin {}
-// SAFETY: **Exclusion** of `numerous_qspin`: the locked byte leaves 0 only by an exchange. A CPU whose exchange took the
-// lock past its queue releases it before its call returns.
+// SAFETY: **Exclusion** of `numerous_qspin`: the locked byte leaves 0 only by an exchange. A CPU whose exchange took
+// the lock past its queue releases it before its call returns.
 unsafe impl<P: Nodes> Exclusive<P> for NumerousQspin {}
 // SAFETY: **Exclusion** of `preemptable_ticket`: only a CPU that has exchanged hold bit 0 for 1 holds the lock.
 unsafe impl<P: Platform, const SHIFT: u32> Exclusive<P> for PreemptableTicket<SHIFT> {}

@@ -1,7 +1,9 @@
-//! Data behind a lock: the container, its guard, and all of this crate's unsafe code over memory.
+//! Data protected by a lock: the container and its guard. This is the only module of the crate that accesses memory by
+//! unsafe code.
 //!
-//! **Guarded access**: a reference to the data exists only through a guard; a guard exists only between `lock` (or a
-//! successful `try_lock`) and `unlock` of its lock; by **Exclusion** of [`Exclusive`] there is one guard at a time.
+//! **Guarded access**: a reference to the data exists only through a guard. A guard exists only between `lock` (or a
+//! successful `try_lock`) and `unlock` of its lock. By **Exclusion** of [`Exclusive`] there is at most one guard at a
+//! time.
 
 #![expect(unsafe_code, reason = "hands out references to the data that the lock protects")]
 
@@ -13,7 +15,7 @@ use core::ops::{Deref, DerefMut};
 use crate::exclusive::Exclusive;
 use crate::platform::{Interrupts, Platform, Word};
 
-/// Data of type `T` behind a spinlock with algorithm `L` over a word `W`.
+/// Data of type `T` protected by a spinlock with algorithm `L` over a word `W`.
 ///
 /// The caller passes the CPU that it runs on:
 ///
@@ -30,11 +32,11 @@ pub struct SpinLock<T: ?Sized, L, W> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: by **Guarded access** the data is used by one CPU at a time, which is a transfer from CPU to CPU: `T: Send`.
+// SAFETY: by **Guarded access** one CPU at a time uses the data, which so moves from CPU to CPU: this needs `T: Send`.
 unsafe impl<T: ?Sized + Send, L, W: Sync> Sync for SpinLock<T, L, W> {}
 
 impl<T, L, W> SpinLock<T, L, W> {
-    /// A lock over a word that the caller has made, which must be zero; usable in a `static`.
+    /// Makes a lock over `word`, which must be zero. Usable in a `static`.
     pub const fn from_word(word: W, data: T) -> Self {
         SpinLock {
             word,
@@ -43,7 +45,7 @@ impl<T, L, W> SpinLock<T, L, W> {
         }
     }
 
-    /// A free lock.
+    /// Makes an unlocked lock.
     pub fn new(data: T) -> Self
     where
         W: Word<u32>,
@@ -51,7 +53,7 @@ impl<T, L, W> SpinLock<T, L, W> {
         Self::from_word(W::new(0), data)
     }
 
-    /// The data, out of its lock.
+    /// Consumes the lock and returns the data.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
@@ -73,7 +75,7 @@ impl<T: ?Sized, L, W> SpinLock<T, L, W> {
         }
     }
 
-    /// Takes the lock if that needs no waiting.
+    /// Takes the lock if that needs no waiting. Returns `None` if the lock was not taken.
     #[inline]
     pub fn try_lock<'a, P>(&'a self, cpu: &'a P) -> Option<Guard<'a, T, L, P>>
     where
@@ -88,8 +90,10 @@ impl<T: ?Sized, L, W> SpinLock<T, L, W> {
         })
     }
 
-    /// Masks interrupts, then waits for the lock: for locks that interrupt handlers take, too. The guard restores
-    /// interrupts after it has released the lock; guards must be dropped in the reverse order of their making.
+    /// Masks interrupts, then waits for the lock. It is meant for locks that interrupt handlers take, too.
+    ///
+    /// The guard restores interrupts after it has released the lock. Guards must be dropped in the reverse order of
+    /// their creation.
     #[inline]
     pub fn lock_irqsave<'a, P>(&'a self, cpu: &'a P) -> IrqGuard<'a, T, L, P>
     where
@@ -106,7 +110,7 @@ impl<T: ?Sized, L, W> SpinLock<T, L, W> {
         }
     }
 
-    /// Whether somebody held the lock a moment ago.
+    /// Returns whether a CPU held the lock at some moment during the call.
     pub fn is_locked<P>(&self, cpu: &P) -> bool
     where
         P: Platform<Word = W>,
@@ -115,7 +119,8 @@ impl<T: ?Sized, L, W> SpinLock<T, L, W> {
         L::is_locked(cpu, &self.word)
     }
 
-    /// Whether somebody waited for the lock a moment ago; always false if its word does not tell.
+    /// Returns whether a CPU waited for the lock at some moment during the call. Always `false` if the word does not
+    /// show waiters.
     pub fn is_contended<P>(&self, cpu: &P) -> bool
     where
         P: Platform<Word = W>,
@@ -124,7 +129,7 @@ impl<T: ?Sized, L, W> SpinLock<T, L, W> {
         L::is_contended(cpu, &self.word)
     }
 
-    /// The data; exclusive access needs no lock.
+    /// Returns the data. An exclusive borrow needs no locking.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
@@ -132,12 +137,12 @@ impl<T: ?Sized, L, W> SpinLock<T, L, W> {
 
 impl<T: ?Sized, L, W> fmt::Debug for SpinLock<T, L, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The data would need a CPU to lock with.
+        // Showing the data would need a CPU that takes the lock.
         f.debug_struct("SpinLock").finish_non_exhaustive()
     }
 }
 
-/// The right to use the data, until it is dropped. Stays on the CPU that locked, which it needs to unlock: a
+/// Access to the data, until the guard is dropped. It stays on the CPU that took the lock, which it needs for unlock: a
 /// paravirtual unlock kicks.
 ///
 /// ```compile_fail,E0277
@@ -153,11 +158,12 @@ impl<T: ?Sized, L, W> fmt::Debug for SpinLock<T, L, W> {
 pub struct Guard<'a, T: ?Sized, L: Exclusive<P>, P: Platform> {
     lock: &'a SpinLock<T, L, P::Word>,
     cpu: &'a P,
-    /// Another CPU may not unlock.
+    /// Makes the guard `!Send`: another CPU must not unlock.
     not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives shared references to the data, `T: Sync`, and to its CPU, `P: Sync`, whatever `not_send`.
+// SAFETY: a shared guard gives only shared references to the data, which need `T: Sync`, and to its CPU, which need
+// `P: Sync`. `not_send` has no content.
 unsafe impl<T: ?Sized + Sync, L: Exclusive<P>, P: Platform + Sync> Sync for Guard<'_, T, L, P> {}
 
 impl<T: ?Sized, L: Exclusive<P>, P: Platform> Deref for Guard<'_, T, L, P> {
@@ -165,7 +171,8 @@ impl<T: ?Sized, L: Exclusive<P>, P: Platform> Deref for Guard<'_, T, L, P> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: **Guarded access**: this guard exists, so no other does, and its mutable borrow is not in use.
+        // SAFETY: **Guarded access**: this guard is the only one, and it is borrowed here, so not mutably borrowed
+        // elsewhere.
         unsafe { &*self.lock.data.get() }
     }
 }
@@ -173,7 +180,7 @@ impl<T: ?Sized, L: Exclusive<P>, P: Platform> Deref for Guard<'_, T, L, P> {
 impl<T: ?Sized, L: Exclusive<P>, P: Platform> DerefMut for Guard<'_, T, L, P> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: **Guarded access**: this guard exists, so no other does, and it is borrowed mutably.
+        // SAFETY: **Guarded access**: this guard is the only one, and it is mutably borrowed here.
         unsafe { &mut *self.lock.data.get() }
     }
 }
@@ -191,7 +198,7 @@ impl<T: ?Sized + fmt::Debug, L: Exclusive<P>, P: Platform> fmt::Debug for Guard<
     }
 }
 
-/// A [`Guard`] that also keeps interrupts masked.
+/// A [`Guard`] that also keeps interrupts masked; see [`SpinLock::lock_irqsave`].
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct IrqGuard<'a, T: ?Sized, L: Exclusive<P>, P: Interrupts> {
     // Fields are dropped in this order: first the lock, then the mask.

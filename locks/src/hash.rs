@@ -1,31 +1,32 @@
-//! From a lock to the waiter whom its unlocker must kick.
+//! The table from a lock to the waiter that its unlocker must kick (Linux: `pv_lock_hash` in
+//! `kernel/locking/qspinlock_paravirt.h`).
 //!
-//! Open addressing with linear probing over a fixed table, in units of cache lines.
+//! A table of fixed size with open addressing and linear probing, in units of cache lines.
 //!
-//! - **Both succeed**: there are at least four entries per CPU. A CPU heads at most one queue at each level of nesting,
-//!   and a lock has at most one entry, because the unlocker removes it before it releases the lock. So there is always
-//!   room, and what was inserted is found.
-//! - Removal leaves holes: a lookup does not stop at an empty entry, only at the end of the table.
+//! - **Both succeed**: insertion always finds room, and lookup finds what was inserted. There are at least four entries
+//!   for each CPU. A CPU heads at most one queue at each of its four levels of nesting. A lock has at most one entry,
+//!   because the unlocker removes it before it releases the lock.
+//! - Removal leaves holes, so a lookup does not stop at an empty entry but only at the end of the table.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::{Platform, Word};
 
-/// Entries to a 64-byte cache line, with 64-bit addresses.
+/// The number of entries on a cache line of 64 bytes, with 64-bit addresses.
 const PER_LINE: usize = 4;
-/// A page of entries.
+/// The smallest number of entries: a page of 4 KiB.
 const ENTRIES_MIN: usize = 256;
 
 #[derive(Debug)]
 struct Entry<W, A> {
-    /// The lock's key, or 0.
+    /// The key of the lock, or 0 if the entry is empty.
     lock: A,
-    /// Code of the waiter's node; valid once the lock's byte says that it is listed.
+    /// The code of the waiter's node. Valid once the locked byte says that the waiter is listed.
     node: W,
 }
 
-/// Who to kick, for each lock whose head of the queue halts.
+/// The listed waiters: for each lock whose head of the queue halts, the node of that head.
 #[derive(Debug)]
 pub(crate) struct LockTable<W, A> {
     entries: Box<[Entry<W, A>]>,
@@ -52,7 +53,7 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
         LockTable { entries }
     }
 
-    /// Whether no lock is listed, a moment ago.
+    /// Returns whether the table has no entry.
     pub fn is_empty<P>(&self, cpu: &P) -> bool
     where
         P: Platform<Word = W, Address = A>,
@@ -63,24 +64,24 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
             .all(|entry| cpu.load_address(&entry.lock, Relaxed) == 0)
     }
 
-    /// The entries in the order in which `key` is looked for.
+    /// Returns the entries in the order in which `key` is looked up.
     fn probe(&self, key: usize) -> impl Iterator<Item = &Entry<W, A>> {
         let bits = self.entries.len().ilog2();
-        // Multiplicative (Fibonacci) hashing; the upper bits are the good ones.
+        // Multiplicative (Fibonacci) hashing, whose upper bits are the well-mixed ones.
         let hash = ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize;
         let first = hash & !(PER_LINE - 1);
         let (wrapped, start) = self.entries.split_at(first);
         start.iter().chain(wrapped)
     }
 
-    /// Lists the waiter `node` for the lock `key`. Returns how many entries it looked at.
+    /// Lists the waiter `node` for the lock `key`. Returns how many entries it visited.
     pub fn insert<P>(&self, cpu: &P, key: usize, node: u32) -> u64
     where
         P: Platform<Word = W, Address = A>,
     {
         for (hops, entry) in (1..).zip(self.probe(key)) {
-            // ORDERING: Acquire; pairs with the Release in `remove`: who emptied the entry has read its node before it
-            // is overwritten. The caller publishes the entry, by a release on the lock.
+            // ORDERING: Acquire; pairs with the Release in `remove`: the CPU that emptied the entry has read its node
+            // before this CPU overwrites it. The caller publishes the entry by a release on the lock.
             if cpu
                 .compare_exchange_address(&entry.lock, 0, key, Acquire, Relaxed)
                 .is_ok()
@@ -91,12 +92,13 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
             }
         }
         panic!(
-            "no entry left among {} for one more halted queue head",
+            "cannot list a queue head that halts for lock {key:#x}: no entry left among {}",
             self.entries.len()
         );
     }
 
-    /// Takes the lock `key` off the table and returns its waiter. The caller must have acquired the insertion.
+    /// Removes the entry of the lock `key` and returns the code of its waiter. The caller must have acquired the
+    /// insertion.
     pub fn remove<P>(&self, cpu: &P, key: usize) -> u32
     where
         P: Platform<Word = W, Address = A>,
@@ -110,7 +112,7 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
                 return node;
             }
         }
-        panic!("lock {key:#x} says that its waiter is listed, and it is not");
+        panic!("cannot kick the waiter of lock {key:#x}: the locked byte says that it is listed, but it has no entry");
     }
 }
 
@@ -123,7 +125,7 @@ mod tests {
 
     type Table = LockTable<SoloWord<u32>, SoloWord<usize>>;
 
-    /// Keys as locks have them: addresses, a few bytes to many pages apart.
+    /// Returns a key like those of real locks: addresses that are a few bytes to many pages apart.
     fn key(index: usize) -> usize {
         0x7f00_0000_1000 + index * 4 + (index % 7) * 0x1_0000
     }
@@ -135,7 +137,7 @@ mod tests {
         for index in 0..400 {
             table.insert(&Solo, key(index), index as u32 + 1);
         }
-        // In another order: 7 and 400 have no common factor.
+        // In another order: 7 and 400 have no common divisor.
         for index in (0..400).map(|index| index * 7 % 400) {
             assert_eq!(table.remove(&Solo, key(index)), index as u32 + 1);
         }
@@ -155,12 +157,16 @@ mod tests {
             assert_eq!(
                 table.insert(&Solo, lock, node),
                 u64::from(node),
-                "the entries before are taken"
+                "earlier entries should be in use"
             );
         }
         assert_eq!(table.remove(&Solo, neighbours[1]), 2);
         assert_eq!(table.remove(&Solo, neighbours[5]), 6);
-        assert_eq!(table.insert(&Solo, neighbours[5], 7), 2, "the hole is used again");
+        assert_eq!(
+            table.insert(&Solo, neighbours[5], 7),
+            2,
+            "the hole should be used again"
+        );
         assert_eq!(table.remove(&Solo, neighbours[5]), 7);
     }
 

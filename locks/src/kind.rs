@@ -1,4 +1,4 @@
-//! The locks by name, and one word whose algorithm is chosen at boot.
+//! The list of lock kinds, and a lock whose kind is chosen at boot.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,9 +10,9 @@ use crate::raw::RawLock;
 
 /// Calls the macro `$callback` with the list of all [`LockKind`]s, which is written here and nowhere else.
 ///
-/// The callback gets the caller's own arguments in brackets, then for each kind an identifier for modules and functions,
-/// the name of its type, and its name in results. Tests of every lock, and tables with a row for each, are made this way:
-/// a new lock is in them as soon as it is in this list.
+/// The callback gets the caller's own arguments in brackets, then for each kind an identifier for modules and
+/// functions, the name of its type, and its name in results. Tests of every lock, and tables with a row for each, are
+/// made this way: a new lock is in them as soon as it is in this list.
 ///
 /// ```
 /// macro_rules! count_locks {
@@ -99,8 +99,8 @@ impl LockKind {
         matches!(self, PvTicket | PvQspin | UnfairPvQspin | HybridPvQspin)
     }
 
-    /// Returns whether the word holds tickets, which wrap: bits 0-15 are the ticket being served, bits 16-31 the next one
-    /// to draw. In some of these locks bit 0 is a flag and tickets advance by 2.
+    /// Returns whether the word holds tickets, which wrap: bits 0-15 are the ticket being served, bits 16-31 the next
+    /// one to draw. In some of these locks bit 0 is a flag and tickets advance by 2.
     pub const fn draws_tickets(self) -> bool {
         matches!(
             self,
@@ -115,7 +115,7 @@ impl fmt::Display for LockKind {
     }
 }
 
-/// A name that no lock has.
+/// The error for a name that no lock has. Its message lists the names of all locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownLock;
 
@@ -143,22 +143,32 @@ impl FromStr for LockKind {
     }
 }
 
-/// A lock whose algorithm is given with each call: a kernel chooses it once, at boot.
+/// A lock whose algorithm is an argument of each call: a kernel chooses it once, at boot.
 ///
-/// One algorithm per lock: all calls must be given the same [`LockKind`], or the lock excludes nobody. It carries no
-/// data, so that all calls are safe; whoever protects data with it must keep it private.
+/// All calls for one lock must be given the same [`LockKind`], or the lock does not exclude. The lock carries no data,
+/// so all calls are safe. A type that protects data with it must keep the lock private.
+///
+/// ```
+/// use holdfast_locks::{BootLock, LockKind, Nodes, Numa, Paravirt, Platform};
+///
+/// fn with<P: Nodes + Numa + Paravirt>(cpu: &P, kind: LockKind, lock: &BootLock<P::Word>, body: impl FnOnce()) {
+///     lock.lock(kind, cpu);
+///     body();
+///     lock.unlock(kind, cpu);
+/// }
+/// ```
 #[derive(Debug, Default)]
 pub struct BootLock<W> {
     word: W,
 }
 
 impl<W> BootLock<W> {
-    /// A lock over a word that the caller has made, which must be zero; usable in a `static`.
+    /// Makes a lock over `word`, which must be zero. Usable in a `static`.
     pub const fn from_word(word: W) -> Self {
         BootLock { word }
     }
 
-    /// A free lock.
+    /// Makes an unlocked lock.
     pub fn new() -> Self
     where
         W: Word<u32>,
@@ -166,7 +176,7 @@ impl<W> BootLock<W> {
         BootLock { word: W::new(0) }
     }
 
-    /// The word, for tracepoints that name a lock by it. Not to be written.
+    /// Returns the word, by which tracepoints name a lock. The caller must not write it.
     pub fn word(&self) -> &W {
         &self.word
     }
@@ -180,7 +190,7 @@ impl<W> BootLock<W> {
         with_algorithm!(kind, L => L::lock(cpu, &self.word))
     }
 
-    /// Takes the lock if that needs no waiting.
+    /// Takes the lock if that needs no waiting. Returns whether this CPU now holds it.
     #[inline]
     pub fn try_lock<P>(&self, kind: LockKind, cpu: &P) -> bool
     where
@@ -189,8 +199,8 @@ impl<W> BootLock<W> {
         with_algorithm!(kind, L => L::try_lock(cpu, &self.word))
     }
 
-    /// Releases the lock, which this CPU must hold: otherwise it excludes nobody any more. The lock may be freed by its
-    /// next holder before this returns.
+    /// Releases the lock, which this CPU must hold: otherwise the lock no longer excludes. The next holder may free the
+    /// lock before this call returns.
     #[inline]
     pub fn unlock<P>(&self, kind: LockKind, cpu: &P)
     where
@@ -199,7 +209,7 @@ impl<W> BootLock<W> {
         with_algorithm!(kind, L => L::unlock(cpu, &self.word))
     }
 
-    /// Whether somebody held the lock a moment ago.
+    /// Returns whether a CPU held the lock at some moment during the call.
     pub fn is_locked<P>(&self, kind: LockKind, cpu: &P) -> bool
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
@@ -207,7 +217,8 @@ impl<W> BootLock<W> {
         with_algorithm!(kind, L => L::is_locked(cpu, &self.word))
     }
 
-    /// Whether somebody waited for the lock a moment ago; always false for kinds whose word does not tell.
+    /// Returns whether a CPU waited for the lock at some moment during the call. Always `false` for kinds whose word
+    /// does not show waiters.
     pub fn is_contended<P>(&self, kind: LockKind, cpu: &P) -> bool
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,

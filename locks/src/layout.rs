@@ -11,9 +11,10 @@
 //!            +------------------+--------+-----+--------+
 //! ```
 //!
-//! Both layouts have the locked byte and the pending bit at the same place. The *tail* is the field of CPU + 1 and index,
-//! in place. It holds CPU + 1 so that 0 means an empty queue. In the narrow layout each field has bytes of its own and can
-//! be stored alone. In the wide layout the pending bit shares a byte with the tail and needs a read-modify-write.
+//! Both layouts have the locked byte and the pending bit at the same place. The *tail* is the field of CPU + 1 and
+//! index, in place. It holds CPU + 1 so that 0 means an empty queue. In the narrow layout each field has bytes of its
+//! own and can be stored alone. In the wide layout the pending bit shares a byte with the tail and needs a
+//! read-modify-write.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -78,7 +79,8 @@ pub trait PendingLayout: Layout {
     fn set_pending<P: Platform>(cpu: &P, word: &P::Word);
     /// Clears the pending bit, which the caller has set. Ordering: Relaxed.
     fn clear_pending<P: Platform>(cpu: &P, word: &P::Word);
-    /// Takes the lock and clears the pending bit. The lock must be free and the caller must own the bit. Ordering: Relaxed.
+    /// Takes the lock and clears the pending bit. The lock must be free and the caller must own the bit. Ordering:
+    /// Relaxed.
     fn take_as_pending<P: Platform>(cpu: &P, word: &P::Word);
     /// Takes the lock and clears the pending bit if the lock is free and the bit is set. Ordering: Acquire.
     fn try_take_as_pending<P: Platform>(cpu: &P, word: &P::Word) -> bool;
@@ -93,7 +95,8 @@ impl Layout for Narrow {
 
     #[inline]
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
-        // ORDERING: AcqRel; Release publishes the caller's node, Acquire makes the predecessor's node visible to the caller.
+        // ORDERING: AcqRel; Release publishes the caller's node, Acquire makes the predecessor's node visible to the
+        // caller.
         u32::from(cpu.swap_high16(word, (code >> 16) as u16, AcqRel)) << 16
     }
 }
@@ -134,7 +137,8 @@ impl Layout for Wide {
 
     #[inline]
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
-        // ORDERING: AcqRel; Release publishes the caller's node, Acquire makes the predecessor's node visible to the caller.
+        // ORDERING: AcqRel; Release publishes the caller's node, Acquire makes the predecessor's node visible to the
+        // caller.
         subword::swap(cpu, word, Self::TAIL_MASK, code, AcqRel)
     }
 }

@@ -1,7 +1,7 @@
 //! Spinlocks for virtual machines that share too few CPUs.
 //!
-//! A lock is one 32-bit word and an algorithm over a [`Platform`], which stands for the CPU that executes the caller. The
-//! platform performs each memory operation, waits on a word, halts and kicks. The caller passes its CPU
+//! A lock is one 32-bit word and an algorithm over a [`Platform`], which stands for the CPU that executes the caller.
+//! The platform performs each memory operation, waits on a word, halts and kicks. The caller passes its CPU
 //! (`lock.lock(&cpu)`). So the same source runs on host threads, under model checkers, in virtual time and in a real
 //! guest, without `cfg` and without globals.
 //!
@@ -14,16 +14,18 @@
 //! | [`Qspin`] | arrival | spins on a node | [`Nodes`] |
 //! | [`UnfairQspin`] | arrival, but any CPU may overtake | spins on a node | [`Nodes`] |
 //! | [`CnaQspin`] | the holder's NUMA node first | spins on a node | [`Numa`] |
-//! | [`PvQspin`] | arrival, but a newcomer tries once to overtake | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
+//! | [`PvQspin`] | arrival, but a newcomer may overtake once | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
 //! | [`HybridPvQspin`] | as above, or free competition while the head of the queue is halted | likewise | likewise |
 //! | [`UnfairPvQspin`] | arrival, but any CPU may overtake | likewise | likewise |
 //! | [`ExchangeQspin`] | arrival, except between the first two contenders | spins on a node | [`Nodes`] |
 //! | [`NumerousQspin`] | arrival, on up to 4194303 CPUs | spins on a node | [`Nodes`] |
 //!
 //! - [`SpinLock`] protects data with one of these locks and returns guards.
-//! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as Linux does.
+//! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
+//!   Linux does.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
-//! - [`ExchangeQspin`] and [`NumerousQspin`] have no kind: they are proposed variants of [`Qspin`], kept for comparison.
+//! - [`ExchangeQspin`] and [`NumerousQspin`] have no kind: they are proposed variants of [`Qspin`], kept for
+//!   comparison.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 #![no_std]
 

@@ -1,28 +1,39 @@
-//! Queued spinlock for very many CPUs (Waiman Long's series of 2014, its mode for 16384 CPUs and more): joining the queue
-//! exchanges the whole word.
+//! Queued spinlock for very many CPUs (Waiman Long's series of 2014, its mode for 16384 CPUs and more): a CPU joins the
+//! queue by exchanging the whole word.
 //!
-//! The word is described at [`Numerous`](crate::Numerous). A newcomer exchanges it for (its code, locked), whatever was
-//! there, and so may lock a free lock by accident:
+//! The word is described at [`Numerous`](crate::Numerous). A newcomer exchanges it for (its code, locked), whatever its
+//! previous value, and so may lock a free lock by accident:
 //!
-//! | what was there | |
+//! | previous value | |
 //! |---|---|
-//! | free, no queue | the lock is the newcomer's |
-//! | free, a queue | the lock belongs to the head of the queue: the newcomer unlocks again, and queues |
+//! | free, no queue | the newcomer holds the lock |
+//! | free, a queue | the lock belongs to the head of the queue: the newcomer unlocks it again and queues |
 //! | locked | the newcomer queues |
 //!
-//! **Exclusion**: the locked byte goes from 0 to 1 only by an atomic exchange. Whose exchange returned 0 holds the lock, or
-//! gives it back before it does anything else.
+//! **Exclusion**: the locked byte goes from 0 to 1 only by an atomic exchange. The CPU whose exchange returned 0 holds
+//! the lock, or releases it before it does anything else.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, Numerous};
 use crate::platform::wait_for;
-use crate::qspin::{Flavour, Qspin, is_contended, is_locked, lock_queued, try_lock};
+use crate::qspin::{Flavor, Qspin, is_contended, is_locked, lock_queued, try_lock};
 use crate::queue::{Nodes, Waiter, successor};
 use crate::raw::RawLock;
 use crate::steal::take;
 
-/// Queued, for fewer than 4194304 CPUs.
+/// A queued lock for fewer than 4194304 CPUs, kept for comparison with [`Qspin`](crate::Qspin) and its layout
+/// [`Wide`](crate::Wide).
+///
+/// It is an API for embedders and experiments: no [`LockKind`](crate::LockKind) names it.
+///
+/// ```
+/// use holdfast_locks::{Nodes, NumerousQspin, SpinLock};
+///
+/// fn count<P: Nodes>(cpu: &P, events: &SpinLock<u64, NumerousQspin, P::Word>) {
+///     *events.lock(cpu) += 1;
+/// }
+/// ```
 #[derive(Debug)]
 pub struct NumerousQspin;
 
@@ -56,12 +67,12 @@ impl<P: Nodes> RawLock<P> for NumerousQspin {
     }
 }
 
-impl<P: Nodes> Flavour<P> for NumerousQspin {
+impl<P: Nodes> Flavor<P> for NumerousQspin {
     type Layout = Numerous;
 
     fn join(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
-        // ORDERING: AcqRel; publishes the node and shows the predecessor's, as any exchange of the tail. If it takes a
-        // free lock, Acquire pairs with the Release in `unlock`.
+        // ORDERING: AcqRel; as for any exchange of the tail, Release publishes the node and Acquire makes the
+        // predecessor's node visible. If the exchange takes a free lock, Acquire pairs with the Release in `unlock`.
         let before = cpu.swap(word, me.code | LOCKED, AcqRel);
         let previous = before & Numerous::TAIL_MASK;
         if before == 0 {
@@ -75,7 +86,7 @@ impl<P: Nodes> Flavour<P> for NumerousQspin {
             return None;
         }
         if before & LOCKED_MASK == 0 {
-            // ORDERING: Release; passes on what the exchange has acquired, to whoever sees the lock free here.
+            // ORDERING: Release; passes on what the exchange has acquired to the CPU that sees the lock free here.
             cpu.store_low8(word, 0, Release);
         }
         Some(previous)
@@ -86,7 +97,7 @@ impl<P: Nodes> Flavour<P> for NumerousQspin {
             // ORDERING: Relaxed; the exchanges acquire.
             let seen = wait_for(cpu, word, Relaxed, |now| now & LOCKED_MASK == 0);
             if seen == me.code {
-                // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: somebody joined.
+                // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: another CPU has joined.
                 if cpu.compare_exchange(word, seen, LOCKED, Acquire, Relaxed).is_ok() {
                     return None;
                 }

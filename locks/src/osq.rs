@@ -1,26 +1,29 @@
-//! Queue of optimistic spinners (Linux: OSQ): those who spin for a lock that sleeps, one of them at a time on the lock
-//! itself, and any of them free to leave.
+//! Queue of optimistic spinners (Linux: `kernel/locking/osq_lock.c`): the CPUs that spin for a sleeping lock. One of
+//! them at a time spins on the lock itself, and any of them may leave the queue.
 //!
-//! A mutex whose owner runs is worth spinning for, but not by everybody at once. The queue's head spins on the mutex; the
-//! others spin on nodes of their own, one for each CPU, and go to sleep instead when they have something better to do or
-//! when the CPU before them is off: it will not hand over soon.
+//! It is worth spinning for a mutex whose owner runs, but not by all CPUs at once. The head of the queue spins on the
+//! mutex. The others spin on nodes of their own, one for each CPU. A spinner leaves and goes to sleep if its CPU has
+//! other work, or if the CPU before it is preempted and so will not hand over soon.
 //!
 //! | word | |
 //! |---|---|
-//! | `tail` | CPU + 1 of the last in the queue; 0: empty |
-//! | `next`, `prev` | CPU + 1 of the neighbours; `next` 0: none, or not linked yet, or taken away |
-//! | `locked` | not 0: this CPU is the head |
+//! | `tail` | CPU + 1 of the last CPU in the queue, or 0 if the queue is empty |
+//! | `next`, `prev` | CPU + 1 of the neighbors; `next` is 0 if there is none, it is not linked yet, or it was removed |
+//! | `locked` | not 0 if this CPU is the head |
 //!
-//! - **One head**: the exchange of the tail that finds 0, or a store to `locked` by the head before, makes a head.
-//! - **One pointer**: a node is in `next` of at most one other, and who removes it from there, by an exchange, alone may
-//!   hand over to it, or go: its owner leaves only after it has removed itself.
-//! - **A link taken is put back**: who goes and has taken its successor off its own `next` links it to its predecessor;
-//!   the predecessor waits for that, as the tail is not its own.
+//! - **One head**: a CPU becomes the head if its exchange of the tail finds 0, or if the previous head stores to its
+//!   `locked`.
+//! - **One pointer**: a node is in `next` of at most one other node. Only the CPU that removes it from there, by an
+//!   exchange, may hand over to the node's owner or let it leave. The owner leaves only after it has removed itself.
+//! - **A removed link is replaced**: a CPU that leaves and has removed its successor from its own `next` links the
+//!   successor to its predecessor. The predecessor waits for that link, because the tail does not name it.
 //!
-//! Leaving takes three steps (docs/spec/guest-locks.md, "Preempted flag and optimistic spinning"). **A**: remove
-//! oneself from the predecessor. If that fails it has just handed over, or is leaving itself and will say who comes
-//! before it. **B**: find out who comes behind: nobody, then the tail goes back to the predecessor; or take the
-//! successor off one's own node. **C**: join the two.
+//! A CPU leaves in three steps (docs/spec/guest-locks.md, "Preempted flag and optimistic spinning"):
+//!
+//! - **A**: It removes itself from its predecessor's `next`. If that fails the predecessor has just handed over, or is
+//!   itself leaving and will store its own predecessor to `prev`.
+//! - **B**: It removes the successor from its own node. If there is none it sets the tail back to the predecessor.
+//! - **C**: It links successor and predecessor.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -30,13 +33,13 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::platform::{Budget, CpuId, Line, Platform, Word};
 use crate::steps::{AllSteps, Steps};
 
-/// Iterations between two looks at whether to leave. Linux looks at each; a CPU that is off its pCPU stays off for far
-/// longer.
+/// The number of iterations between two checks whether to leave. Linux checks in each iteration, but a preempted CPU
+/// stays preempted for far longer.
 const LOOK_INTERVAL: Budget = Budget(64);
-/// Iterations on one of two words, either of which may change, before the other is looked at.
+/// The number of iterations on one of two words before the other is checked. Either may change.
 const ALTERNATION: Budget = Budget(8);
 
-/// A CPU's place in a queue.
+/// The place of a CPU in a queue.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Node<W> {
@@ -45,14 +48,15 @@ struct Node<W> {
     locked: W,
 }
 
-/// The nodes of all CPUs of one guest. A CPU is in one queue at a time: it must not be interrupted by somebody who queues.
+/// The nodes of all CPUs of one guest. A CPU is in one queue at a time, so it must not be interrupted by code that
+/// queues.
 #[derive(Debug)]
 pub struct OsqTable<W> {
     nodes: Box<[Node<W>]>,
 }
 
 impl<W: Word<u32>> OsqTable<W> {
-    /// Free nodes for `cpus` CPUs.
+    /// Makes unused nodes for `cpus` CPUs, 64 bytes for each.
     pub fn new(cpus: usize) -> Self {
         let node = |_| {
             let node = Node {
@@ -79,7 +83,7 @@ const fn encode(cpu: CpuId) -> u32 {
     cpu.0 + 1
 }
 
-/// A queue of optimistic spinners. `S` plants faults in tests.
+/// A queue of optimistic spinners: one word. `S` plants faults in tests.
 pub struct Osq<W, S = AllSteps> {
     tail: W,
     steps: PhantomData<fn() -> S>,
@@ -98,7 +102,7 @@ impl<W: Word<u32>, S> Default for Osq<W, S> {
 }
 
 impl<W: Word<u32>, S> Osq<W, S> {
-    /// An empty queue.
+    /// Makes an empty queue.
     pub fn new() -> Self {
         Osq {
             tail: W::new(0),
@@ -106,15 +110,15 @@ impl<W: Word<u32>, S> Osq<W, S> {
         }
     }
 
-    /// Says which line the queue's word lies on: that of the lock that it serves.
+    /// Places the queue's word on a cache line: that of the sleeping lock.
     pub fn place(&self, line: Line) {
         self.tail.place(line);
     }
 }
 
 impl<W: Word<u32>, S: Steps> Osq<W, S> {
-    /// Queues, and waits to become the head. False: `leaves`, which is given the CPU before this one, has said so now and
-    /// then, and the caller is not in the queue.
+    /// Queues and waits to become the head. From time to time it calls `leaves` with the CPU before this one. Returns
+    /// `true` if the caller is the head, or `false` if `leaves` returned true and the caller has left the queue.
     pub fn lock<P>(&self, cpu: &P, table: &OsqTable<W>, leaves: impl Fn(CpuId) -> bool) -> bool
     where
         P: Platform<Word = W>,
@@ -124,13 +128,13 @@ impl<W: Word<u32>, S: Steps> Osq<W, S> {
         // ORDERING: Relaxed, both; published by the exchange of the tail.
         cpu.store(&me.next, 0, Relaxed);
         cpu.store(&me.locked, 0, Relaxed);
-        // ORDERING: Release publishes the node. Acquire pairs with the Release of the head that left the queue empty, or of
-        // the predecessor's own exchange: its node may be written to.
+        // ORDERING: Release publishes the node. Acquire pairs with the Release of the head that left the queue empty,
+        // or with that of the predecessor's own exchange, after which its node may be written to.
         let previous = cpu.swap(&self.tail, code, AcqRel);
         if previous == 0 {
             return true;
         }
-        // ORDERING: Relaxed; published with the link: from then on only a predecessor that leaves changes it.
+        // ORDERING: Relaxed; published with the link. From then on only a predecessor that leaves changes it.
         cpu.store(&me.prev, previous, Relaxed);
         // ORDERING: Release; pairs with the Acquire of the exchange that takes the link.
         cpu.store(&table.at(previous).next, code, Release);
@@ -150,18 +154,18 @@ impl<W: Word<u32>, S: Steps> Osq<W, S> {
         }
     }
 
-    /// The head goes, and makes its successor the head.
+    /// Removes the caller, which must be the head, from the queue and makes its successor the head.
     pub fn unlock<P>(&self, cpu: &P, table: &OsqTable<W>)
     where
         P: Platform<Word = W>,
     {
         if let Some(next) = self.take_successor(cpu, table, 0) {
-            // ORDERING: Release; pairs with the Acquire in `lock` and `leave`: the next head sees what this one did.
+            // ORDERING: Release; pairs with the Acquire in `lock` and `leave`: the next head sees what this head wrote.
             cpu.store(&table.at(next).locked, 1, Release);
         }
     }
 
-    /// Whether the queue was empty a moment ago.
+    /// Returns whether the queue was empty at some moment during the call.
     pub fn is_empty<P>(&self, cpu: &P) -> bool
     where
         P: Platform<Word = W>,
@@ -170,7 +174,7 @@ impl<W: Word<u32>, S: Steps> Osq<W, S> {
         cpu.load(&self.tail, Relaxed) == 0
     }
 
-    /// Takes the caller out of the queue. True: too late, it has become the head.
+    /// Removes the caller from the queue. Returns `true` if it was too late and the caller has become the head.
     fn leave<P>(&self, cpu: &P, table: &OsqTable<W>) -> bool
     where
         P: Platform<Word = W>,
@@ -179,10 +183,11 @@ impl<W: Word<u32>, S: Steps> Osq<W, S> {
         let me = table.at(code);
         // Step A.
         let previous = loop {
-            // ORDERING: Acquire; pairs with the Release of a predecessor that left: its own predecessor's node may be used.
+            // ORDERING: Acquire; pairs with the Release of a predecessor that left, after which the node of the
+            // predecessor's own predecessor may be accessed.
             let previous = cpu.load(&me.prev, Acquire);
-            // ORDERING: Relaxed on both; **One pointer**: it only says who may go on. What a predecessor left behind is
-            // published by `prev`, what this CPU leaves behind by step B or C.
+            // ORDERING: Relaxed on both; by **One pointer** it only decides which CPU may continue. `prev` publishes
+            // what a predecessor has written; step B or C publishes what this CPU writes.
             if cpu
                 .compare_exchange(&table.at(previous).next, code, 0, Relaxed, Relaxed)
                 .is_ok()
@@ -199,17 +204,18 @@ impl<W: Word<u32>, S: Steps> Osq<W, S> {
         let Some(next) = self.take_successor(cpu, table, previous) else {
             return false;
         };
-        // Step C. In this order: linked, the successor may itself leave, and needs to know its predecessor.
+        // Step C. In this order: once linked, the successor may itself leave, and then needs to know its predecessor.
         // ORDERING: Release; pairs with the Acquire in step A of the successor.
         cpu.store(&table.at(next).prev, previous, Release);
         if S::LEAVE_RELINK {
-            // ORDERING: Release; pairs with the Acquire of whoever takes the link.
+            // ORDERING: Release; pairs with the Acquire of the exchange that removes the link.
             cpu.store(&table.at(previous).next, next, Release);
         }
         false
     }
 
-    /// The successor, which is on its way or has left; in the latter case the tail goes to `previous`, and there is none.
+    /// Removes the successor from the caller's node and returns it. Waits for its link if it is not linked yet. Returns
+    /// `None` if there is no successor; then `previous` is the new tail.
     fn take_successor<P>(&self, cpu: &P, table: &OsqTable<W>, previous: u32) -> Option<u32>
     where
         P: Platform<Word = W>,
@@ -217,8 +223,9 @@ impl<W: Word<u32>, S: Steps> Osq<W, S> {
         let code = encode(cpu.cpu());
         let me = table.at(code);
         loop {
-            // ORDERING: Relaxed; the exchange confirms it. Release: pairs with the Acquire of the next who finds this tail.
-            // Acquire: pairs with the Release of a successor that gave the tail back: it is done with this node.
+            // ORDERING: Relaxed load; the exchange confirms it. Release pairs with the Acquire of the next CPU that
+            // finds this tail. Acquire pairs with the Release of a successor that set the tail back and no longer
+            // accesses this node.
             if cpu.load(&self.tail, Relaxed) == code
                 && cpu
                     .compare_exchange(&self.tail, code, previous, AcqRel, Relaxed)
@@ -228,9 +235,10 @@ impl<W: Word<u32>, S: Steps> Osq<W, S> {
             }
             // ORDERING: Relaxed; the exchange acquires.
             if let Ok(seen) = cpu.wait_until(&me.next, ALTERNATION, Relaxed, |next| next != 0) {
-                // By exchange: left in place, the link would let the successor leave by step A while this CPU hands over
-                // to it, or joins it to another.
-                // ORDERING: Acquire; pairs with the Release of the link: the successor's node may be written to.
+                // By exchange: if the link stayed in place, the successor could leave by step A while this CPU hands
+                // over to it or links it to another node.
+                // ORDERING: Acquire; pairs with the Release of the link, after which the successor's node may be
+                // written to.
                 let next = if S::TAKE_SUCCESSOR {
                     cpu.swap(&me.next, 0, Acquire)
                 } else {

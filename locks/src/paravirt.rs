@@ -1,5 +1,5 @@
-//! Halting and kicking: the trait of virtual CPUs, and the table of halted waiters that all paravirtual locks of a guest
-//! share.
+//! Halting and kicking: the trait of virtual CPUs, and the table of halted waiters that all paravirtual locks of a
+//! guest share.
 
 use alloc::boxed::Box;
 use core::sync::atomic::AtomicU64;
@@ -14,7 +14,8 @@ use crate::steps::Steps;
 /// A virtual CPU: it can halt, which frees its physical CPU, and be woken by another virtual CPU.
 ///
 /// # Safety
-/// - **Sticky kick**: if a [`kick`](Paravirt::kick) is sent before its target halts, the target's next halt returns at once.
+/// - **Sticky kick**: if a [`kick`](Paravirt::kick) is sent before its target halts, the target's next halt returns at
+///   once.
 /// - **Kick after write**: a halt that ends by one or more kicks acquires what their senders wrote before the kicks.
 /// - All CPUs that share a lock must return the same [`waiting`](Paravirt::waiting) table.
 #[expect(
@@ -27,18 +28,18 @@ pub unsafe trait Paravirt: Interrupts {
 
     /// Halts with interrupts masked (HLT). Returns on a kick or an NMI, or for no reason.
     fn halt_masked(&self);
-    /// Enables interrupts and halts, as one indivisible step (`sti; hlt`). Returns on a kick or any interrupt, or for no
-    /// reason, with interrupts masked again.
+    /// Enables interrupts and halts, as one indivisible step (`sti; hlt`). Returns on a kick or any interrupt, or for
+    /// no reason, with interrupts masked again.
     fn halt_unmasked(&self);
     /// Wakes `cpu` from its halt, or makes its next halt return at once.
     fn kick(&self, cpu: CpuId);
     /// Returns whether the host has preempted `cpu`. A hint that may be out of date.
     fn is_preempted(&self, cpu: CpuId) -> bool;
-    /// Returns whether a waiter in a queue halts at once if its predecessor [is preempted](Paravirt::is_preempted), as it
-    /// does if its predecessor has halted.
+    /// Returns whether a waiter in a queue halts at once if its predecessor [is preempted](Paravirt::is_preempted), as
+    /// it does if its predecessor has halted.
     ///
-    /// So in Linux 4.11 to 5.3. Commit 75437bb304b2 added it. Commit 89340d0935c9 reverted it, because a waiter that gives
-    /// up makes all waiters behind it give up.
+    /// So in Linux 4.11 to 5.3. Commit 75437bb304b2 added it. Commit 89340d0935c9 reverted it, because a waiter that
+    /// gives up makes all waiters behind it give up.
     #[inline]
     fn halts_behind_preempted(&self) -> bool {
         false
@@ -52,15 +53,15 @@ pub unsafe trait Paravirt: Interrupts {
     fn sharing(&self) -> Sharing {
         Sharing::LINUX
     }
-    /// Called when the caller has just taken a hybrid lock past its queue, and holds it. If it returns `true`, no other CPU
-    /// may overtake the head of the queue until the head has held the lock. This bounds overtaking even while the head does
-    /// not run.
+    /// Called when the caller has just taken a hybrid lock past its queue, and holds it. If it returns `true`, no other
+    /// CPU may overtake the head of the queue until the head has held the lock. This bounds overtaking even while the
+    /// head does not run.
     #[inline]
     fn overtook(&self) -> bool {
         false
     }
-    /// Pauses the head of the queue, which was kicked and found the lock taken again: running CPUs may use the lock for a
-    /// while. Called only with a non-zero [`Sharing::head`].
+    /// Pauses the head of the queue, which was kicked and found the lock taken again: running CPUs may use the lock for
+    /// a while. Called only with a non-zero [`Sharing::head`].
     #[inline]
     fn nap(&self) {}
     /// Returns monotonic time in nanoseconds, for the statistics.
@@ -94,8 +95,8 @@ impl<W: Word<u32>, A: Word<usize>> LockWaiting<W, A> {
 
 /// The halted waiters of one guest.
 ///
-/// For ticket locks it is a bitmap of CPUs with a record for each CPU, for queued locks a hash table from a lock to the head
-/// of its queue.
+/// For ticket locks it is a bitmap of CPUs with a record for each CPU, for queued locks a hash table from a lock to the
+/// head of its queue.
 #[derive(Debug)]
 pub struct WaitTable<W, A> {
     /// The CPUs that are registered, 32 in each word. Linux: `waiting_cpus`.
@@ -131,8 +132,8 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
 
     /// Writes the caller's record and sets its bit.
     ///
-    /// **Valid when seen**: an unlocker that reads the key, then acquires, reads the ticket that belongs to this key or a
-    /// later one, never an earlier one. (A later ticket may be for another lock: see `unlock_kick`.)
+    /// **Valid when seen**: an unlocker that reads the key, then acquires, reads the ticket that belongs to this key or
+    /// a later one, never an earlier one. (A later ticket may be for another lock: see `unlock_kick`.)
     pub(crate) fn publish<P>(&self, cpu: &P, key: usize, want: u32)
     where
         P: Platform<Word = W, Address = A>,
@@ -140,8 +141,8 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
         let record = self.record(cpu.cpu());
         // ORDERING: Relaxed; the fence below keeps the new ticket from being visible under the old key.
         cpu.store_address(&record.lock, 0, Relaxed);
-        // ORDERING: Release fence; pairs with the Acquire fence in `unlock_kick`: an unlocker that reads the ticket stored
-        // next also sees that the old key is gone.
+        // ORDERING: Release fence; pairs with the Acquire fence in `unlock_kick`: an unlocker that reads the ticket
+        // stored next also sees that the old key is gone.
         cpu.fence(Release);
         // ORDERING: Relaxed; published by the key.
         cpu.store(&record.want, want, Relaxed);
@@ -175,10 +176,10 @@ pub(crate) fn clock<P: Paravirt>(cpu: &P) -> u64 {
 
 /// Halts with interrupts `enabled`, as they were before the caller masked them. They are masked again on return.
 ///
-/// **Nested wait**: with interrupts enabled, a handler may itself wait for a lock and overwrite the caller's record. The
-/// interrupt also ends this halt, and the caller then spins and registers again. This works only because enabling
-/// interrupts and halting are one step. Between two steps a handler could consume record and kick, and the halt would never
-/// end.
+/// **Nested wait**: with interrupts enabled, a handler may itself wait for a lock and overwrite the caller's record.
+/// The interrupt also ends this halt, and the caller then spins and registers again. This works only because enabling
+/// interrupts and halting are one step. Between two steps a handler could consume record and kick, and the halt would
+/// never end.
 pub(crate) fn halt<P: Paravirt, S: Steps>(cpu: &P, enabled: bool) {
     if !enabled {
         cpu.halt_masked();
@@ -228,13 +229,13 @@ pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
 
 /// Kicks the CPU that waits for ticket `want` of the lock `key`. Linux: `kvm_unlock_kick`.
 ///
-/// It is harmless to find no waiter: the waiter has not announced itself yet and will read the lock again. It is harmless to
-/// kick a CPU in vain, too.
+/// It is harmless to find no waiter: the waiter has not announced itself yet and will read the lock again. It is
+/// harmless to kick a CPU in vain, too.
 ///
-/// **All matches are kicked**: a match does not end the search. A waiter whose halt was ended by an interrupt may overwrite
-/// its record while it is read. Then its old key and its new ticket, which is for another lock, can look like the wanted
-/// waiter. The record of the wanted waiter does not change, so the search still finds it. (`kvm_unlock_kick` stops at the
-/// first match and so can lose a kick.)
+/// **All matches are kicked**: a match does not end the search. A waiter whose halt was ended by an interrupt may
+/// overwrite its record while it is read. Then its old key and its new ticket, which is for another lock, can look like
+/// the wanted waiter. The record of the wanted waiter does not change, so the search still finds it. (`kvm_unlock_kick`
+/// stops at the first match and so can lose a kick.)
 #[cold]
 pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32) {
     cpu.recorder().add(Event::ReleasedSlow, 1);
@@ -250,8 +251,8 @@ pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32)
             if cpu.load_address(&record.lock, Relaxed) != key {
                 continue;
             }
-            // ORDERING: Acquire fence; pairs with the Release store of the key in `publish`. Without it, an old ticket could
-            // be read under the new key, and a needless kick would be sent.
+            // ORDERING: Acquire fence; pairs with the Release store of the key in `publish`. Without it, an old ticket
+            // could be read under the new key, and a needless kick would be sent.
             cpu.fence(Acquire);
             // ORDERING: Relaxed; ordered by the fence.
             if cpu.load(&record.want, Relaxed) == want {

@@ -1,8 +1,8 @@
 //! What a lock needs from the CPU that executes it.
 //!
 //! Capabilities are traits. A lock that needs only atomic operations requires [`Platform`], a lock with queue nodes
-//! [`Nodes`](crate::Nodes), and a lock that halts and kicks [`Paravirt`](crate::Paravirt). A plain ticket lock therefore
-//! *cannot* kick.
+//! [`Nodes`](crate::Nodes), and a lock that halts and kicks [`Paravirt`](crate::Paravirt). A plain ticket lock
+//! therefore *cannot* kick.
 
 #![expect(
     unsafe_code,
@@ -29,23 +29,24 @@ pub trait Word<T> {
 
     /// Returns this word's cache line, on which other words may be [placed](Word::place).
     ///
-    /// Words in memory need neither method: the memory layout decides. The methods are for platforms whose words are larger
-    /// than the 4 or 8 bytes that they stand for.
+    /// Words in memory need neither method: the memory layout decides. The methods are for platforms whose words are
+    /// larger than the 4 or 8 bytes that they stand for.
     #[inline]
     fn line(&self) -> Line {
         Line(0)
     }
 
-    /// Places this word on `line`. Must be called before any operation on the word. At most one word of a line may be a lock.
+    /// Places this word on `line`. Must be called before any operation on the word. At most one word of a line may be a
+    /// lock.
     #[inline]
     fn place(&self, _line: Line) {}
 }
 
-/// How long [`Platform::wait_until`] may spin.
+/// The limit of a spin in [`Platform::wait_until`].
 ///
 /// # Units
-/// Iterations of load, compare, PAUSE. What an iteration lasts depends on the CPU: about 14 cycles before Skylake, 145
-/// from Skylake on (docs/spec/costs.md, "Atomics, PAUSE and locks").
+/// Iterations of load, compare, PAUSE. An iteration takes about 14 cycles before Skylake and about 145 cycles from
+/// Skylake on (docs/spec/costs.md, "Atomics, PAUSE and locks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Budget(pub u32);
 
@@ -85,15 +86,15 @@ pub unsafe trait Platform {
     fn store(&self, word: &Self::Word, value: u32, order: Ordering);
     /// Stores to bits 0-7 and keeps the other bits, which other CPUs may be changing.
     ///
-    /// Portable code must not mix access sizes on one word, so it needs a read-modify-write here. A platform with machine
-    /// code of its own makes this a plain byte store.
+    /// Portable code must not mix access sizes on one word, so it needs a read-modify-write here. A platform with
+    /// machine code of its own makes this a plain byte store.
     fn store_low8(&self, word: &Self::Word, value: u8, order: Ordering);
     /// Stores to bits 0-15 and keeps the other bits; see [`Platform::store_low8`].
     fn store_low16(&self, word: &Self::Word, value: u16, order: Ordering);
     /// Stores `value` and returns the previous value.
     fn swap(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
-    /// Stores `new` if `word` holds `current`. Returns the previous value, as `Err` if it was not `current`. Never fails
-    /// spuriously.
+    /// Stores `new` if `word` holds `current`. Returns the previous value, as `Err` if it was not `current`. Never
+    /// fails spuriously.
     fn compare_exchange(
         &self,
         word: &Self::Word,
@@ -104,8 +105,8 @@ pub unsafe trait Platform {
     ) -> Result<u32, u32>;
     /// [`Platform::compare_exchange`] on bits 0-7 only.
     ///
-    /// The portable default is a loop over the whole word. Like the byte instruction, it fails only because of bits 0-7. A
-    /// platform with machine code of its own replaces this default and the other sub-word defaults below.
+    /// The portable default is a loop over the whole word. Like the byte instruction, it fails only because of bits
+    /// 0-7. A platform with machine code of its own replaces this default and the other sub-word defaults below.
     #[inline]
     fn compare_exchange_low8(
         &self,
@@ -153,13 +154,13 @@ pub unsafe trait Platform {
     fn store_byte1(&self, word: &Self::Word, value: u8, order: Ordering) {
         subword::swap(self, word, BYTE1, u32::from(value) << 8, order);
     }
-    /// Stores `new` to bits 0-7 if they hold `current`; otherwise returns the value found. It may overwrite a read-modify-write
-    /// of the same bits that happens between its compare and its store, unless [`Platform::settle`] follows that one. Towards
-    /// all other operations it is atomic.
+    /// Stores `new` to bits 0-7 if they hold `current`; otherwise returns the value found. It may overwrite a
+    /// read-modify-write of the same bits that happens between its compare and its store, unless [`Platform::settle`]
+    /// follows that one. Towards all other operations it is atomic.
     ///
     /// It is meant for an unlocker that sees no waiter. A waiter that has announced itself in the word must call
-    /// [`Platform::settle`], then check whether its announcement is still there. The default is an atomic compare-exchange,
-    /// which never overwrites.
+    /// [`Platform::settle`], then check whether its announcement is still there. The default is an atomic
+    /// compare-exchange, which never overwrites.
     #[inline]
     fn compare_store_low8(&self, word: &Self::Word, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
         self.compare_exchange_low8(word, current, new, order, Ordering::Relaxed)
@@ -171,8 +172,8 @@ pub unsafe trait Platform {
         self.compare_exchange_low16(word, current, new, order, Ordering::Relaxed)
             .map(drop)
     }
-    /// Waits for the compare-stores that other CPUs have begun. On return each of them either has stored, visibly to this CPU,
-    /// or will compare again and see what this CPU wrote before.
+    /// Waits for the compare-stores that other CPUs have begun. On return each of them either has stored, visibly to
+    /// this CPU, or will compare again and see what this CPU wrote before.
     ///
     /// Returns `false` if there is nothing to wait for because compare-stores are exchanges.
     #[inline]
@@ -181,8 +182,8 @@ pub unsafe trait Platform {
     }
     /// Adds, wrapping, and returns the previous value.
     fn fetch_add(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
-    /// Adds to bits 16-31, wrapping, and returns the previous value. Its bits 0-15 may be newer than the addition: they are
-    /// loaded at any time between the addition and the return. Both halves are loaded with `order`.
+    /// Adds to bits 16-31, wrapping, and returns the previous value. Its bits 0-15 may be newer than the addition: they
+    /// are loaded at any time between the addition and the return. Both halves are loaded with `order`.
     #[inline]
     fn fetch_add_high16(&self, word: &Self::Word, value: u16, order: Ordering) -> u32 {
         self.fetch_add(word, u32::from(value) << 16, order)
@@ -214,9 +215,9 @@ pub unsafe trait Platform {
 
     /// Waits until `until` accepts the value of `word`, for at most `budget` iterations: **the only way a lock waits**.
     ///
-    /// Returns the accepted value, loaded with `order`, or as `Err` the last value seen. `until` must depend only on its
-    /// argument: virtual time skips the spin and calls `until` only when the word is written. If interrupts are enabled they
-    /// are taken during the wait.
+    /// Returns the accepted value, loaded with `order`, or as `Err` the last value seen. `until` must depend only on
+    /// its argument: virtual time skips the spin and calls `until` only when the word is written. If interrupts are
+    /// enabled they are taken during the wait.
     fn wait_until(
         &self,
         word: &Self::Word,
@@ -227,12 +228,13 @@ pub unsafe trait Platform {
         spin_until(self, word, budget, order, until)
     }
 
-    /// Counts an event of a native lock, which has no [`Recorder`](crate::Recorder). A platform may forward it to its recorder.
+    /// Counts an event of a native lock, which has no [`Recorder`](crate::Recorder). A platform may forward it to its
+    /// recorder.
     #[inline(always)]
     fn count(&self, _event: Event) {}
 
-    /// Tracepoint: the caller has found the lock taken and begins to wait for it. If the lock serves waiters in order of
-    /// arrival, this is called in that order.
+    /// Tracepoint: the caller has found the lock taken and begins to wait for it. If the lock serves waiters in order
+    /// of arrival, this is called in that order.
     #[inline(always)]
     fn contention_begin(&self, _lock: &Self::Word) {}
     /// Tracepoint: the wait that began with [`Platform::contention_begin`] has ended, and the caller holds the lock.

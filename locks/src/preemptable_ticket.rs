@@ -1,4 +1,5 @@
-//! Preemptable ticket lock (Ouyang and Lange, VEE 2013): tickets say when a waiter may try, a hold bit says who has it.
+//! Preemptable ticket lock (Ouyang and Lange, VEE 2013): a ticket decides when a waiter may try, a hold bit whether the
+//! lock is held.
 //!
 //! ```text
 //!  31            16 15            1 0
@@ -8,11 +9,12 @@
 //! ```
 //!
 //! A waiter is *eligible* once its ticket is served, or once it has waited for a time proportional to its distance from
-//! the head: then those before it are presumed to be off their CPUs. Eligible waiters race for the hold bit. Each
-//! acquisition draws one ticket and each unlock serves one, whoever had it, so that a waiter may find its ticket passed:
-//! eligible, too. Needs nothing from the host. First come, first served unless somebody is preempted. Up to 16383 CPUs.
+//! the head: then the waiters before it are presumed to be preempted. Eligible waiters race for the hold bit. Each
+//! acquisition draws one ticket and each unlock serves one, whichever CPU drew it. So a waiter may find that head has
+//! passed its ticket, which makes it eligible, too. The lock needs nothing from the host. It serves in order of arrival
+//! unless a waiter is preempted. Up to 16383 CPUs.
 //!
-//! **Exclusion**: only who sets the hold bit from 0 to 1 holds the lock, and only the holder clears it.
+//! **Exclusion**: only a CPU that has set the hold bit from 0 to 1 holds the lock, and only the holder clears it.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -22,10 +24,10 @@ use crate::raw::RawLock;
 const HELD: u16 = 1;
 const INC: u16 = 2;
 const TAIL_INC: u32 = (INC as u32) << 16;
-/// Distances from here on mean that head has passed the ticket.
+/// A distance from this value on means that head has passed the ticket.
 const PASSED: u16 = 1 << 14;
 
-/// Head without the hold bit.
+/// Returns head without the hold bit.
 #[inline]
 const fn serving(word: u32) -> u16 {
     word as u16 & !HELD
@@ -41,10 +43,10 @@ const fn is_held(word: u32) -> bool {
     word as u16 & HELD != 0
 }
 
-/// First come, first served, as long as waiters are not preempted.
+/// A ticket lock whose waiters may overtake preempted ones.
 ///
-/// `SHIFT` is the binary logarithm of the PAUSEs that a waiter grants each one before it. Smaller is faster where there
-/// is preemption, and less fair where there is none.
+/// `SHIFT` is the binary logarithm of the number of PAUSEs that a waiter waits for each waiter before it. A smaller
+/// value is faster if waiters are preempted, and less fair if they are not.
 #[derive(Debug)]
 pub struct PreemptableTicket<const SHIFT: u32 = 8>;
 
@@ -69,10 +71,10 @@ impl<P: Platform, const SHIFT: u32> RawLock<P> for PreemptableTicket<SHIFT> {
 
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
-        // ORDERING: Relaxed; nobody but the holder changes head.
+        // ORDERING: Relaxed; only the holder changes head.
         let head = cpu.load(word, Relaxed) as u16;
-        // Adding 1 clears the hold bit and serves the next ticket. A plain half-word store: while the bit is set, nobody
-        // else writes this half.
+        // Adding 1 clears the hold bit and serves the next ticket. A plain half-word store: while the bit is set, no
+        // other CPU writes this half.
         // ORDERING: Release; pairs with the Acquire of the next holder.
         cpu.store_low16(word, head.wrapping_add(1), Release);
     }
@@ -93,7 +95,7 @@ impl<P: Platform, const SHIFT: u32> RawLock<P> for PreemptableTicket<SHIFT> {
 
 #[cold]
 fn lock_slow<P: Platform, const SHIFT: u32>(cpu: &P, word: &P::Word) {
-    // ORDERING: Relaxed; a ticket gives nothing but a place.
+    // ORDERING: Relaxed; a ticket is only a place in the order.
     let mut seen = cpu.fetch_add(word, TAIL_INC, Relaxed);
     let mine = tail(seen);
     cpu.contention_begin(word);
@@ -102,9 +104,9 @@ fn lock_slow<P: Platform, const SHIFT: u32>(cpu: &P, word: &P::Word) {
         let distance = mine.wrapping_sub(head) / INC;
         if distance != 0 && distance < PASSED {
             let budget = Budget((u32::from(distance) << SHIFT).min(u32::MAX - 1));
-            // ORDERING: Relaxed; only the hold bit gives the lock.
+            // ORDERING: Relaxed; only setting the hold bit takes the lock.
             if let Ok(moved) = cpu.wait_until(word, budget, Relaxed, |now| serving(now) != head) {
-                // The queue moves: everybody's time starts again.
+                // The queue moves: the time of each waiter starts again.
                 seen = moved;
                 continue;
             }
@@ -112,7 +114,7 @@ fn lock_slow<P: Platform, const SHIFT: u32>(cpu: &P, word: &P::Word) {
         // ORDERING: Relaxed; as above.
         let free_or_moved = |now| !is_held(now) || serving(now) != head;
         seen = wait_for(cpu, word, Relaxed, free_or_moved);
-        // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: another was faster.
+        // ORDERING: Acquire; pairs with the Release in `unlock`. Relaxed on failure: another CPU was faster.
         if serving(seen) == head
             && cpu
                 .compare_exchange_low16(word, head, head | HELD, Acquire, Relaxed)
@@ -120,7 +122,7 @@ fn lock_slow<P: Platform, const SHIFT: u32>(cpu: &P, word: &P::Word) {
         {
             break;
         }
-        // ORDERING: Relaxed; where to wait from.
+        // ORDERING: Relaxed; only the start of the next wait.
         seen = cpu.load(word, Relaxed);
     }
     cpu.contention_end(word);

@@ -10,7 +10,7 @@
 //!
 //! | pending | |
 //! |---|---|
-//! | 1 | stealing is blocked: the head of the queue spins, or has been overtaken for long enough (never in [`Unfair`]) |
+//! | 1 | no stealing: the head of the queue spins, or has been overtaken for long enough (never in [`Unfair`]) |
 //!
 //! | node's state | |
 //! |---|---|
@@ -19,12 +19,13 @@
 //! | hashed | listed, or about to be listed |
 //!
 //! - **Exclusion**: the locked byte goes from 0 to non-zero only by an atomic exchange that returns 0.
-//! - **No lost kick, in the queue**: the waiter stores *halted* and then checks whether it has become the head. The owner
-//!   makes it the head and then checks whether it has halted. Both sides have a full barrier between store and check, so at
-//!   least one of them sees the other. If the owner sees *halted* it lists the waiter, and its own unlock will kick.
-//! - **No lost kick, at the head**: the head lists itself, then exchanges the locked byte for 3. If the exchange returns 0
-//!   the head holds the lock. Otherwise the owner's unlock finds the 3 and kicks. The kick is sticky. If unlock is not an
-//!   exchange it may overwrite the 3 without seeing it; so the head settles and checks again.
+//! - **No lost kick, in the queue**: the waiter stores *halted* and then checks whether it has become the head. The
+//!   owner makes it the head and then checks whether it has halted. Both sides have a full barrier between store and
+//!   check, so at least one of them sees the other. If the owner sees *halted* it lists the waiter, and its own unlock
+//!   will kick.
+//! - **No lost kick, at the head**: the head lists itself, then exchanges the locked byte for 3. If the exchange
+//!   returns 0 the head holds the lock. Otherwise the owner's unlock finds the 3 and kicks. The kick is sticky. If
+//!   unlock is not an exchange it may overwrite the 3 without seeing it; so the head settles and checks again.
 //! - **One entry**: a lock is listed at most once. The unlocker removes the entry and sets the node's state to running
 //!   before it releases the lock. The head lists itself only in state running.
 //! - **Word untouched after release**: after the store of 0 unlock accesses only static nodes.
@@ -37,7 +38,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::layout::{LOCKED, Layout, Narrow, PendingLayout};
 use crate::paravirt::{Paravirt, kick};
 use crate::pv_wait::{self, HALTED, HASHED, LISTED, RUNNING};
-use crate::qspin::{Flavour, Turn, is_contended, lock_queued};
+use crate::qspin::{Flavor, Turn, is_contended, lock_queued};
 use crate::queue::{Nodes, Waiter};
 use crate::raw::RawLock;
 use crate::stats::{Event, Recorder};
@@ -46,11 +47,11 @@ use crate::steps::{AllSteps, Steps, unless_omitted};
 
 /// A queued lock whose waiters halt. A newcomer tries once to take the lock past the queue (Linux 4.5 to 4.14).
 pub type PvQspin<L = Narrow, S = AllSteps> = PvQueued<StealOnce, L, S>;
-/// A queued lock whose waiters halt, queued and unfair by turns. While the head of the queue does not spin, newcomers compete
-/// for the lock and do not queue (Linux since 4.15).
+/// A queued lock whose waiters halt, queued and unfair by turns. While the head of the queue does not spin, newcomers
+/// compete for the lock and do not queue (Linux since 4.15).
 pub type HybridPvQspin<L = Narrow, S = AllSteps> = PvQueued<Hybrid, L, S>;
-/// A queued lock whose waiters halt and that any CPU may take past the queue at any time (Long's series of 2014, with the
-/// hash table that later replaced its walk along the queue).
+/// A queued lock whose waiters halt and that any CPU may take past the queue at any time (Long's series of 2014, with
+/// the hash table that later replaced its walk along the queue).
 pub type UnfairPvQspin<L = Narrow, S = AllSteps> = PvQueued<Unfair, L, S>;
 
 /// A queued lock whose waiters halt. `T` decides which CPUs may take it past the queue.
@@ -61,8 +62,8 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         if let Err(seen) = T::fast_path(cpu, word) {
-            // On a platform whose heads compete on equal terms the lock should stay with running CPUs for a while. So if the
-            // fast path failed only because CPUs queue, the caller tries again at once.
+            // On a platform whose heads compete on equal terms the lock should stay with running CPUs for a while. So
+            // if the fast path failed only because CPUs queue, the caller tries again at once.
             let eager = T::WAITS && T::sharing(cpu).head.0 > 0;
             if eager && T::may_steal(seen) && take(cpu, word) {
                 stolen::<P, T, L>(cpu, word);
@@ -105,8 +106,8 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
 fn stolen<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) {
     cpu.recorder().add(Event::PvLockStealing, 1);
     if T::WAITS && cpu.overtook() {
-        // There is still a queue: there was one, and no CPU can leave it while this CPU holds the lock. Its head will clear
-        // the pending bit when it takes the lock.
+        // There is still a queue: there was one, and no CPU can leave it while this CPU holds the lock. Its head will
+        // clear the pending bit when it takes the lock.
         L::set_pending(cpu, word);
     }
 }
@@ -128,10 +129,12 @@ fn unlock_slow<P: Nodes + Paravirt, L: Layout, S: Steps>(cpu: &P, word: &P::Word
     }
     let node = table.remove(cpu, key);
     // The head cannot leave its node: this CPU holds the lock.
-    // ORDERING: Release; pairs with the Acquire in `pv_wait::at_head`: a head that sees RUNNING sees the 3, or a later value.
+    // ORDERING: Release; pairs with the Acquire in `pv_wait::at_head`: a head that sees RUNNING sees the 3, or a later
+    // value.
     cpu.store(&cpu.nodes().at::<L>(node).state, RUNNING, Release);
     if S::UNLIST_FIRST {
-        // ORDERING: Release; pairs with the Acquire of the next holder, to which it also makes visible that the entry is gone.
+        // ORDERING: Release; pairs with the Acquire of the next holder, to which it also makes visible that the entry
+        // is gone.
         cpu.store_low8(word, 0, unless_omitted(S::UNLOCK_RELEASE, Release));
     }
     if S::KICK {
@@ -139,7 +142,7 @@ fn unlock_slow<P: Nodes + Paravirt, L: Layout, S: Steps>(cpu: &P, word: &P::Word
     }
 }
 
-impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> for PvQueued<T, L, S> {
+impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavor<P> for PvQueued<T, L, S> {
     type Layout = L;
     const TRY_WAITS: bool = T::WAITS;
     const COUNTED_AT_HEAD: bool = true;
@@ -186,12 +189,12 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavour<P> fo
         // ORDERING: Release; pairs with the Acquire in `pv_wait`'s `spin_in_queue`.
         cpu.store(&node.locked, 1, Release);
         if S::HANDOVER_FENCE {
-            // ORDERING: SeqCst fence; pairs with the one in `halt_in_queue`. **No lost kick, in the queue** needs a store
-            // ordered before a load of another word, on both sides: no weaker ordering provides that.
+            // ORDERING: SeqCst fence; pairs with the one in `halt_in_queue`. **No lost kick, in the queue** needs a
+            // store ordered before a load of another word, on both sides: no weaker ordering provides that.
             cpu.fence(SeqCst);
         }
-        // ORDERING: Release; pairs with the Acquire in `halt_in_queue`: a waiter that finds itself HASHED also sees that it is
-        // the head. Relaxed on failure: the waiter is awake.
+        // ORDERING: Release; pairs with the Acquire in `halt_in_queue`: a waiter that finds itself HASHED also sees
+        // that it is the head. Relaxed on failure: the waiter is awake.
         if cpu
             .compare_exchange(&node.state, HALTED, HASHED, Release, Relaxed)
             .is_ok()

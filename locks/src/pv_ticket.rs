@@ -1,25 +1,26 @@
-//! Paravirtual ticket lock: a waiter that has spun for long enough halts, and the unlocker kicks the next in line.
+//! Paravirtual ticket lock: a waiter that has spun for long enough halts, and the unlocker kicks the next waiter in
+//! line.
 //!
 //! ```text
 //!  31            16 15            1 0
 //! +----------------+---------------+-+
-//! | tail           | head          |S|   S: slow path, somebody may have halted
+//! | tail           | head          |S|   S: slow path, a waiter may have halted
 //! +----------------+---------------+-+
 //! ```
 //!
-//! Tickets advance by 2, which leaves bit 0 of the head for the slow-path flag (Linux since 4.0; before, it was in the
-//! tail, and unlock had to touch the word after its release). Up to 32767 CPUs.
+//! Tickets advance by 2, which leaves bit 0 of the head for the slow-path flag. So in Linux since 4.0; before, the flag
+//! was in the tail, and unlock had to access the word after releasing the lock. Up to 32767 CPUs.
 //!
-//! - **One waiter per ticket**, **Exclusion**: as for [`ticket`](crate::ticket); the flag takes no part.
-//! - **No lost kick**: the waiter writes its record, sets the flag, and reads head again; the unlocker advances head and
-//!   with the same read-modify-write samples the flag. Both are read-modify-writes of one word, so one comes first. If
-//!   the flag does, the unlocker sees it, and by release and acquire the record. If the new head does, the waiter's
-//!   second look sees it. The kick is sticky, so it may come before the halt.
-//! - **Word untouched after release**: one instruction releases the lock and samples the flag; what follows uses only
+//! - **One waiter per ticket**, **Exclusion**: as for [`ticket`](crate::ticket); the flag is ignored.
+//! - **No lost kick**: the waiter writes its record, sets the flag, and reads head again. The unlocker advances head
+//!   and samples the flag by the same read-modify-write. Both are read-modify-writes of one word, so one comes first.
+//!   If the flag comes first, the unlocker sees it, and by release and acquire also the record. If the new head comes
+//!   first, the waiter's second look sees it. The kick is sticky, so it may come before the halt.
+//! - **Word untouched after release**: one instruction releases the lock and samples the flag. What follows uses only
 //!   the lock's key.
 //!
-//! The flag outlives the last unlock and costs needless scans, until a locker that saw it in its spin loop, or a
-//! `try_lock`, clears it.
+//! The flag stays set after the last unlock and causes needless scans, until a new holder that saw it in its spin loop,
+//! or a `try_lock`, clears it.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -34,7 +35,7 @@ const SLOW: u16 = 1;
 const INC: u16 = 2;
 const TAIL_INC: u32 = (INC as u32) << 16;
 
-/// Head without the flag: the ticket being served.
+/// Returns head without the flag: the ticket being served.
 #[inline]
 const fn serving(word: u32) -> u16 {
     word as u16 & !SLOW
@@ -45,7 +46,7 @@ const fn tail(word: u32) -> u16 {
     (word >> 16) as u16
 }
 
-/// First come, first served; waiters halt and are kicked.
+/// A ticket lock whose waiters halt and are kicked. First come, first served. `S` plants faults in tests.
 #[derive(Debug)]
 pub struct PvTicket<S = AllSteps>(PhantomData<fn() -> S>);
 
@@ -53,9 +54,9 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         // ORDERING: Acquire; if the lock is free this takes it, and pairs with the Release in `unlock`.
-        // A newer head is as good: it never passes a ticket that is waited for.
+        // The head may be newer than the draw, which is harmless: it never passes a ticket whose owner waits.
         let drawn = cpu.fetch_add_high16(word, INC, unless_omitted(S::LOCK_ACQUIRE, Acquire));
-        // The flag is part of this comparison on purpose: a flagged lock goes on to clear it.
+        // The flag is part of this comparison on purpose: the slow path clears it.
         if drawn as u16 != tail(drawn) {
             lock_slow::<P, S>(cpu, word, drawn);
         }
@@ -73,11 +74,11 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
         let key = cpu.key(word);
-        // ORDERING: Relaxed; nobody but this CPU changes the ticket being served. (The flag may change: it is ignored.)
+        // ORDERING: Relaxed; only this CPU changes the ticket being served. (The flag may change; it is not used here.)
         let seen = cpu.load_low16(word, Relaxed);
         let mine = seen & !SLOW;
-        // Without the flag a half-word store will do, which carries nothing into the tail. It may overwrite a flag that has
-        // just been set: `lock_spinning` sees to it.
+        // Without the flag a half-word store is enough, which carries nothing into the tail. It may overwrite a flag
+        // that has just been set: `lock_spinning` checks for that.
         // ORDERING: Release; pairs with the Acquire of the next ticket's owner.
         let release = unless_omitted(S::UNLOCK_RELEASE, Release);
         if seen == mine
@@ -87,8 +88,8 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
         {
             return;
         }
-        // Where head wraps, the addition carries into the tail; the owner knows its ticket and takes the carry back in the
-        // same addition. The flag changes nothing: 0xfffe + 2 and 0xffff + 2 both carry one.
+        // If head wraps, the addition carries into the tail. The owner knows its ticket, so it subtracts the carry in
+        // the same addition. The flag makes no difference: 0xfffe + 2 and 0xffff + 2 both carry one.
         let wraps = mine == u16::MAX - SLOW;
         let step = if wraps && S::STOP_CARRY {
             u32::from(INC).wrapping_sub(1 << 16)
@@ -145,16 +146,16 @@ fn lock_slow<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, drawn: u32) {
     }
 }
 
-/// Clears the flag if the caller, who holds the lock, is the last in line. With others queued it must stay: one of them
-/// may have halted.
+/// Clears the flag if the caller, which holds the lock, is the last in line. If others wait the flag must stay: one of
+/// them may have halted.
 fn clear_flag<P: Platform>(cpu: &P, word: &P::Word, mine: u16) {
     let alone = u32::from(mine.wrapping_add(INC)) << 16 | u32::from(mine);
     // ORDERING: Relaxed; the lock is held already, and the exchange, a read-modify-write, keeps the head's release.
-    // Failure is harmless: somebody queued.
+    // Failure is harmless: another CPU has drawn a ticket.
     let _ = cpu.compare_exchange(word, alone | u32::from(SLOW), alone, Relaxed, Relaxed);
 }
 
-/// Gives the physical CPU back until ticket `mine` is served, or for less. Linux: `kvm_lock_spinning`.
+/// Halts until ticket `mine` is served. May return earlier. Linux: `kvm_lock_spinning`.
 fn lock_spinning<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, mine: u16) {
     if cpu.in_nmi() {
         // The record may belong to the lock that this NMI interrupted.
@@ -165,17 +166,17 @@ fn lock_spinning<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, mine: u16) {
     let waiting = cpu.waiting();
     waiting.publish(cpu, cpu.key(word), mine.into());
     cpu.recorder().add(Event::TakenSlow, 1);
-    // ORDERING: Release; pairs with the Acquire fence in `unlock`: who sees the flag sees the record and the bit.
+    // ORDERING: Release; pairs with the Acquire fence in `unlock`: an unlocker that sees the flag sees record and bit.
     let announce = unless_omitted(S::ANNOUNCE_RELEASE, Release);
     cpu.fetch_or(word, SLOW.into(), announce);
     let settled = cpu.settle();
     // ORDERING: Relaxed; coherence with the announcement above, on the same word, is what **No lost kick** needs.
-    // The outer loop's Acquire load takes the lock.
+    // The Acquire load of the outer loop takes the lock.
     let seen = cpu.load(word, Relaxed);
     if S::RECHECK && serving(seen) == mine {
         cpu.recorder().add(Event::TakenSlowPickup, 1);
     } else if settled && seen as u16 & SLOW == 0 {
-        // Overwritten by an unlocker that has not seen it. The line moves: spin again.
+        // An unlocker has overwritten the flag without seeing it. The line moves, so the waiter spins again.
     } else {
         halt::<P, S>(cpu, enabled);
     }

@@ -19,8 +19,8 @@ pub(crate) const RUNNING: u32 = 0;
 pub(crate) const HALTED: u32 = 1;
 pub(crate) const HASHED: u32 = 2;
 
-/// The number of iterations between two looks at the predecessor's state, which is on the predecessor's cache line. Linux:
-/// `PV_PREV_CHECK_MASK`.
+/// The number of iterations between two looks at the predecessor's state, which is on the predecessor's cache line.
+/// Linux: `PV_PREV_CHECK_MASK`.
 const PREDECESSOR_INTERVAL: u32 = 256;
 
 /// The predecessor of a waiter in the queue.
@@ -30,8 +30,8 @@ pub(crate) struct Previous<'a, W> {
 }
 
 impl<W> Previous<'_, W> {
-    /// Returns whether the predecessor is halted or preempted, so that its turn, and the turn of the waiter behind it, is far
-    /// off. Linux: `pv_wait_early`.
+    /// Returns whether the predecessor is halted or preempted, so that its turn, and the turn of the waiter behind it,
+    /// is far off. Linux: `pv_wait_early`.
     fn is_off<P: Paravirt<Word = W>>(&self, cpu: &P) -> bool {
         // ORDERING: Relaxed; a hint.
         cpu.load(&self.node.state, Relaxed) != RUNNING || cpu.halts_behind_preempted() && cpu.is_preempted(self.cpu)
@@ -117,8 +117,8 @@ fn halt_in_queue<P: Paravirt, S: Steps>(cpu: &P, me: &Node<P::Word>, early: bool
     }
 }
 
-/// The number of waits in which a head with [`Sharing::head`](crate::Sharing::head) competes on equal terms: one before its
-/// first halt and one after it.
+/// The number of waits in which a head with [`Sharing::head`](crate::Sharing::head) competes on equal terms: one before
+/// its first halt and one after it.
 const EQUAL_WAITS: u32 = 2;
 
 /// Waits at the head of the queue until the caller holds the lock.
@@ -128,8 +128,8 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
     me: &Waiter<'_, P::Word>,
 ) {
     let shares = T::sharing(cpu).head;
-    // The byte counts, too: an unlocker writes RUNNING, then overwrites the 3. If the head stored its own 3 in between, that
-    // announcement would be lost.
+    // The byte counts, too: an unlocker writes RUNNING, then overwrites the 3. If the head stored its own 3 in between,
+    // that announcement would be lost.
     // ORDERING: Acquire; pairs with the Release of that RUNNING: a head that sees RUNNING sees the 3, or a later value.
     // Relaxed for the byte, which publishes nothing.
     let is_listed = || cpu.load(&me.node.state, Acquire) == HASHED || cpu.load(word, Relaxed) as u8 == LISTED;
@@ -174,8 +174,8 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
     }
 }
 
-/// Wakes the successor of a head that is about to take the lock, so that it runs when it becomes the head. The kick costs
-/// less now than later, when it would delay the CPUs that want the lock.
+/// Wakes the successor of a head that is about to take the lock, so that it runs when it becomes the head. The kick
+/// costs less now than later, when it would delay the CPUs that want the lock.
 fn wake_successor<P: Paravirt, L: PendingLayout, S: Steps>(cpu: &P, me: &Node<P::Word>) {
     // ORDERING: Relaxed; the code only names a CPU, whose node is not accessed.
     let next = cpu.load(&me.next, Relaxed);
@@ -184,8 +184,8 @@ fn wake_successor<P: Paravirt, L: PendingLayout, S: Steps>(cpu: &P, me: &Node<P:
     }
 }
 
-/// Spins for the lock at the head of the queue, on equal terms with newcomers. Returns whether the caller holds the lock;
-/// `false` if the budget is spent.
+/// Spins for the lock at the head of the queue, on equal terms with newcomers. Returns whether the caller holds the
+/// lock; `false` if the budget is spent.
 fn compete<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word, budget: Budget) -> bool {
     let mut left = budget;
     // ORDERING: Relaxed; the exchange acquires.
@@ -210,8 +210,8 @@ fn compete<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word, budget: Budge
     false
 }
 
-/// Spins for the lock at the head of the queue, with stealing blocked. Returns whether the caller holds the lock; `false` if
-/// the threshold is reached.
+/// Spins for the lock at the head of the queue, with stealing blocked. Returns whether the caller holds the lock;
+/// `false` if the threshold is reached.
 fn spin_alone<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word) -> bool {
     let threshold = cpu.spin_threshold();
     L::set_pending(cpu, word);
@@ -241,8 +241,8 @@ enum Listing {
 
 /// Lists the head of the queue, which will then halt.
 ///
-/// A head that competes on equal terms first spins for `shares` iterations: if the lock is busy, the next unlock removes the
-/// entry at once, and the head need not settle.
+/// A head that competes on equal terms first spins for `shares` iterations: if the lock is busy, the next unlock
+/// removes the entry at once, and the head need not settle.
 fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, shares: Budget) -> Listing {
     let table = &cpu.waiting().locks;
     let key = cpu.key(word);
@@ -250,8 +250,8 @@ fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>
     cpu.store(&me.node.state, HASHED, Relaxed);
     let hops = table.insert(cpu, key, me.code);
     cpu.recorder().add(Event::PvHashHops, hops);
-    // ORDERING: Release pairs with the Acquire fence in `unlock_slow`: an unlocker that sees the 3 sees the entry. Acquire
-    // pairs with the Release in `unlock` if the lock is free.
+    // ORDERING: Release pairs with the Acquire fence in `unlock_slow`: an unlocker that sees the 3 sees the entry.
+    // Acquire pairs with the Release in `unlock` if the lock is free.
     let order = if S::ANNOUNCE_RELEASE { AcqRel } else { Acquire };
     let outcome = if cpu.swap_low8(word, LISTED, order) == 0 && S::RECHECK {
         // ORDERING: Relaxed; the lock is held, and only its owner looks at this byte.
@@ -276,8 +276,8 @@ fn is_unlisted_within<P: Paravirt>(cpu: &P, word: &P::Word, budget: Budget) -> b
     cpu.wait_until(word, budget, Relaxed, |now| now as u8 != LISTED).is_ok()
 }
 
-/// Returns whether the 3 was overwritten by an unlocker that had not seen it: the 3 is gone but the entry is still in the
-/// table. An unlocker that sees the 3 removes the entry before it overwrites the 3.
+/// Returns whether the 3 was overwritten by an unlocker that had not seen it: the 3 is gone but the entry is still in
+/// the table. An unlocker that sees the 3 removes the entry before it overwrites the 3.
 fn is_overwritten<P: Paravirt>(cpu: &P, word: &P::Word, me: &Node<P::Word>) -> bool {
     // ORDERING: Acquire; pairs with the Release of the unlock that removed the entry: then its RUNNING is visible.
     cpu.load(word, Acquire) as u8 != LISTED && cpu.load(&me.state, Relaxed) == HASHED

@@ -1,24 +1,25 @@
-//! Queued spinlock: waiters queue on nodes of their own, and the lock is still one word.
+//! Queued spinlock: each waiter spins on a node of its own, and the lock is still one word (Linux since 4.2,
+//! `kernel/locking/qspinlock.c`).
 //!
-//! The word is described in [`layout`](crate::layout). (tail, pending, locked):
+//! The word is described in [`layout`](crate::layout). Its states (tail, pending, locked):
 //!
 //! | word | |
 //! |---|---|
 //! | (0, 0, 0) | free |
 //! | (0, 0, 1) | held |
-//! | (0, 1, 1) | held, one waiter, which spins on the word and needs no node |
+//! | (0, 1, 1) | held; one waiter, which spins on the word and needs no node |
 //! | (0, 1, 0) | being handed to that waiter |
-//! | (n, *, 1) | held, waiters queue; n is the last |
+//! | (n, *, 1) | held; waiters queue, and n is the code of the last |
 //! | (n, *, 0) | being handed to the head of the queue, or to the pending waiter before it |
 //!
 //! - **Exclusion**: the locked byte goes from 0 to 1 only by (a) the exchange of an all-zero word, (b) the owner of the
-//!   pending bit, (c) the head of the queue while pending is clear. Pending and tail each make (a) fail; pending is set
-//!   only when no tail is, and the head waits for it: (b) and (c) exclude each other.
-//! - **Handover**: who leaves the queue either finds itself last and clears the tail, or makes its successor the head.
-//! - First come, first served, once queued. The pending bit can be missed by a waiter that comes while another has it
-//!   and leaves; that one queues.
+//!   pending bit, (c) the head of the queue while pending is clear. A pending bit or a tail makes (a) fail. Pending is
+//!   set only if there is no tail, and the head waits until it is clear: so (b) and (c) exclude each other.
+//! - **Handover**: a CPU that leaves the queue either is the last and clears the tail, or makes its successor the head.
+//! - Queued waiters are served in order of arrival. A waiter that arrives while the pending bit is set queues, even if
+//!   the bit is cleared at that moment.
 //!
-//! This module also has the slow path that the paravirtual, unfair and NUMA-aware locks share: a [`Flavour`] replaces
+//! This module also has the slow path that the paravirtual, unfair and NUMA-aware locks share: a [`Flavor`] replaces
 //! its waits and its handover.
 
 use core::marker::PhantomData;
@@ -30,11 +31,12 @@ use crate::queue::{Nodes, Waiter, claim, enter, leave, successor};
 use crate::raw::RawLock;
 use crate::stats::Event;
 
-/// How long a newcomer waits for a handover to the pending waiter, which may repeat for ever. Linux on x86:
-/// `_Q_PENDING_LOOPS`.
+/// How long a newcomer waits while the lock is handed to the pending waiter. The limit is needed because a new pending
+/// waiter may follow each time. Linux on x86: `_Q_PENDING_LOOPS`.
 const HANDOVER_PATIENCE: Budget = Budget(1 << 9);
 
-/// Queued, native. `L` is the layout of its word: [`Narrow`], or [`Wide`](crate::Wide) for very many CPUs.
+/// A queued lock whose waiters spin. `L` is the layout of its word: [`Narrow`], or [`Wide`](crate::Wide) for 16384 CPUs
+/// and more.
 #[derive(Debug)]
 pub struct Qspin<L = Narrow>(PhantomData<fn() -> L>);
 
@@ -54,8 +56,8 @@ impl<P: Nodes, L: PendingLayout> RawLock<P> for Qspin<L> {
 
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
-        // ORDERING: Release; pairs with the Acquire of whoever takes the lock next. A byte store: the rest of the word
-        // belongs to the waiters.
+        // ORDERING: Release; pairs with the Acquire of the next holder. A byte store: waiters change the rest of the
+        // word.
         cpu.store_low8(word, 0, Release);
     }
 
@@ -70,14 +72,15 @@ impl<P: Nodes, L: PendingLayout> RawLock<P> for Qspin<L> {
     }
 }
 
-/// Takes the lock if the whole word is zero.
+/// Takes the lock if the whole word is zero. Returns whether the lock was taken.
 #[inline]
 pub(crate) fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {
-    // ORDERING: Relaxed load, only to spare the line; the exchange decides. Acquire: pairs with the Release of `unlock`.
+    // ORDERING: Relaxed load; it only avoids a needless exchange. Acquire: pairs with the Release of `unlock`.
     cpu.load(word, Relaxed) == 0 && cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed).is_ok()
 }
 
-/// Any word but zero counts as held: with waiters but no holder it soon will be, and a `try_lock` would fail.
+/// Returns whether the word is not zero. Waiters without a holder count as held: one of them will soon hold the lock,
+/// and `try_lock` would fail.
 #[inline]
 pub(crate) fn is_locked<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     // ORDERING: Relaxed; the answer is out of date whatever the ordering.
@@ -91,13 +94,14 @@ pub(crate) fn is_contended<P: Platform>(cpu: &P, word: &P::Word) -> bool {
 }
 
 #[cold]
-pub(crate) fn lock_slow<P: Nodes, F: Flavour<P, Layout: PendingLayout>>(cpu: &P, word: &P::Word, seen: u32) {
+pub(crate) fn lock_slow<P: Nodes, F: Flavor<P, Layout: PendingLayout>>(cpu: &P, word: &P::Word, seen: u32) {
     if !lock_pending::<P, F::Layout>(cpu, word, seen) {
         lock_queued::<P, F>(cpu, word);
     }
 }
 
-/// Waits without a node, if the caller is the first to wait. False: it must queue.
+/// Waits without a node if the caller is the first waiter. Returns whether the caller holds the lock; if not, it must
+/// queue.
 fn lock_pending<P: Platform, L: PendingLayout>(cpu: &P, word: &P::Word, mut seen: u32) -> bool {
     if seen == PENDING {
         // ORDERING: Relaxed; only what to try next depends on it.
@@ -107,7 +111,7 @@ fn lock_pending<P: Platform, L: PendingLayout>(cpu: &P, word: &P::Word, mut seen
     if seen & !LOCKED_MASK != 0 {
         return false;
     }
-    // ORDERING: Acquire; if the lock is free by now this takes it, and pairs with the Release in `unlock`.
+    // ORDERING: Acquire; if the lock has become free this takes it, and pairs with the Release in `unlock`.
     let before = cpu.fetch_or(word, PENDING, Acquire);
     if before & !LOCKED_MASK != 0 {
         if before & PENDING == 0 {
@@ -139,10 +143,10 @@ pub(crate) enum Turn {
 }
 
 /// What a queued lock does differently from the others.
-pub(crate) trait Flavour<P: Nodes> {
+pub(crate) trait Flavor<P: Nodes> {
     /// The word.
     type Layout: Layout;
-    /// Whether [`Flavour::try_lock`] may wait.
+    /// Whether [`Flavor::try_lock`] may wait.
     const TRY_WAITS: bool = false;
     /// Whether this lock itself counts [`Event::LockSlowpath`], at the head of the queue.
     const COUNTED_AT_HEAD: bool = false;
@@ -155,7 +159,7 @@ pub(crate) trait Flavour<P: Nodes> {
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
         try_lock(cpu, word)
     }
-    /// Whether [`Flavour::try_lock`] is worth a try on this word.
+    /// Whether [`Flavor::try_lock`] is worth a try on this word.
     fn may_take(word: u32) -> bool {
         word == 0
     }
@@ -174,15 +178,15 @@ pub(crate) trait Flavour<P: Nodes> {
         wait_for(cpu, &me.node.locked, Acquire, |locked| locked != 0);
         Turn::Head
     }
-    /// Waits at the head of the queue until the lock is the caller's. Returns the word, as it was when the caller saw it
-    /// free or, with the locked byte set, when it held the lock. None: it has the lock and has left the queue.
+    /// Waits at the head of the queue until the lock is the caller's. Returns the word, as it was when the caller saw
+    /// it free or, with the locked byte set, when it held the lock. None: it has the lock and has left the queue.
     fn wait_at_head(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>) -> Option<u32> {
         // ORDERING: Acquire; pairs with the Release of the unlock.
         let free = |now| now & (LOCKED_MASK | PENDING) == 0;
         Some(wait_for(cpu, word, Acquire, free))
     }
-    /// The caller has the lock, and is last according to `seen`: takes its code off the word. False: somebody has queued
-    /// behind it.
+    /// The caller has the lock, and is last according to `seen`: takes its code off the word. False: somebody has
+    /// queued behind it.
     fn clear_tail(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>, seen: u32) -> bool {
         // ORDERING: Relaxed; the lock has been acquired already.
         cpu.compare_exchange(word, seen, LOCKED, Relaxed, Relaxed).is_ok()
@@ -194,16 +198,16 @@ pub(crate) trait Flavour<P: Nodes> {
     }
 }
 
-/// Nothing is different.
+/// The flavor of [`Qspin`]: all defaults.
 struct Native<L>(PhantomData<L>);
 
-impl<P: Nodes, L: PendingLayout> Flavour<P> for Native<L> {
+impl<P: Nodes, L: PendingLayout> Flavor<P> for Native<L> {
     type Layout = L;
 }
 
-/// Takes the lock through the queue.
+/// Queues and waits until the caller holds the lock. Linux: `queued_spin_lock_slowpath`, from the label `queue`.
 #[cold]
-pub(crate) fn lock_queued<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word) {
+pub(crate) fn lock_queued<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
     let level = enter(cpu);
     if !F::COUNTED_AT_HEAD {
         F::count(cpu, Event::LockSlowpath);
@@ -215,7 +219,7 @@ pub(crate) fn lock_queued<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word) {
         Some(me) => {
             count_nesting::<P, F>(cpu, level);
             F::prepare(cpu, &me);
-            // The node was cold: the lock may have become free meanwhile.
+            // The node was not in the cache: the lock may have become free meanwhile.
             !F::try_lock(cpu, word) && wait_through_queue::<P, F>(cpu, word, &me)
         }
         None => {
@@ -229,7 +233,7 @@ pub(crate) fn lock_queued<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word) {
     }
 }
 
-fn count_nesting<P: Nodes, F: Flavour<P>>(cpu: &P, level: usize) {
+fn count_nesting<P: Nodes, F: Flavor<P>>(cpu: &P, level: usize) {
     match level {
         1 => F::count(cpu, Event::LockUseNode2),
         2 => F::count(cpu, Event::LockUseNode3),
@@ -238,8 +242,8 @@ fn count_nesting<P: Nodes, F: Flavour<P>>(cpu: &P, level: usize) {
     }
 }
 
-/// All nodes of this CPU are in use: waits for a chance to take the lock past the queue.
-fn wait_without_node<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word) {
+/// Takes the lock past the queue, because all nodes of this CPU are in use.
+fn wait_without_node<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
     F::count(cpu, Event::LockNoNode);
     if !F::TRY_WAITS {
         cpu.contention_begin(word);
@@ -250,8 +254,8 @@ fn wait_without_node<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word) {
     }
 }
 
-/// Queues and waits. False: there was nothing to wait for.
-fn wait_through_queue<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> bool {
+/// Queues and waits until the caller holds the lock. Returns `false` if there was nothing to wait for.
+fn wait_through_queue<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> bool {
     let Some(previous) = F::join(cpu, word, me) else {
         return false;
     };
@@ -277,16 +281,16 @@ fn wait_through_queue<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word, me: &Wai
     true
 }
 
-/// The caller is the head of the queue and has the lock, or the lock is free and only the caller may take it, as `seen`
-/// says: **Handover**.
-fn leave_as_head<P: Nodes, F: Flavour<P>>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, seen: u32) {
+/// Takes the lock and leaves the queue: **Handover**. The caller is the head of the queue. According to `seen` it
+/// already holds the lock, or the lock is free and no other CPU may take it.
+fn leave_as_head<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, seen: u32) {
     let last = seen & F::Layout::TAIL_MASK == me.code;
     if last && F::clear_tail(cpu, word, me, seen) {
         return;
     }
     if seen & LOCKED_MASK == 0 {
-        // ORDERING: Relaxed; the lock has been acquired by seeing it free. A byte store: the tail moves, and a waiter
-        // may be trying the pending bit.
+        // ORDERING: Relaxed; the load that saw the lock free has acquired it. A byte store: other CPUs may be changing
+        // the tail and the pending bit.
         cpu.store_low8(word, LOCKED as u8, Relaxed);
     }
     let next = successor(cpu, me.node);

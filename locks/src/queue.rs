@@ -1,7 +1,8 @@
 //! Queue nodes, on which the waiters of queued locks spin instead of the lock word.
 //!
 //! Each CPU has four static nodes, one for each context that can interrupt another and wait, too. A node is named by a
-//! *code*: CPU and index, as they stand in the tail field of a lock word. Links between nodes are codes, never pointers.
+//! *code*: CPU and index, as they stand in the tail field of a lock word. Links between nodes are codes, never
+//! pointers.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -10,8 +11,8 @@ use core::sync::atomic::compiler_fence;
 use crate::layout::{Layout, NODES_PER_CPU};
 use crate::platform::{CpuId, Line, Platform, Word, wait_for};
 
-/// The place of one waiter in a queue. It takes half a cache line, like `struct qnode` of Linux 5.0 and later. (In Linux
-/// 4.2 to 4.20 the paravirtual state was on a second line.)
+/// The place of one waiter in a queue. It takes half a cache line, like `struct qnode` of Linux 5.0 and later. (In
+/// Linux 4.2 to 4.20 the paravirtual state was on a second line.)
 #[derive(Debug)]
 #[repr(align(32))]
 pub(crate) struct Node<W> {
@@ -122,8 +123,8 @@ pub trait Numa: Nodes {
     fn numa_node(&self, cpu: CpuId) -> u32;
     /// Returns monotonic time in nanoseconds, by which the wait of other nodes is bounded.
     fn monotonic_ns(&self) -> u64;
-    /// Returns whether waiters of other nodes must not be preferred to the caller: it is an interrupt handler, has interrupts
-    /// masked, or is a real-time task.
+    /// Returns whether waiters of other nodes must not be preferred to the caller: it is an interrupt handler, has
+    /// interrupts masked, or is a real-time task.
     fn is_urgent(&self) -> bool {
         false
     }
@@ -137,8 +138,8 @@ pub(crate) struct Waiter<'a, W> {
 
 /// Takes the next level of nesting on this CPU. Returns the number of levels that were in use before.
 ///
-/// **Nested use**: an interrupt handler that runs in between restores the depth. So plain loads and stores are enough, as
-/// long as the compiler keeps them before and after the use of the level.
+/// **Nested use**: an interrupt handler that runs in between restores the depth. So plain loads and stores are enough,
+/// as long as the compiler keeps them before and after the use of the level.
 pub(crate) fn enter<P: Nodes>(cpu: &P) -> usize {
     let depth = &cpu.nodes().of(cpu.cpu()).nodes[0].depth;
     // ORDERING: Relaxed, both; only this CPU and its own interrupts use the depth.

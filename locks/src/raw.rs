@@ -8,20 +8,20 @@ use crate::platform::Platform;
 
 /// A spinlock algorithm over one word of `P`. A word of zero is an unlocked lock.
 ///
-/// All operations on one word must use the same algorithm. The operations are safe to call: if a CPU unlocks a word that it
-/// does not hold, the lock no longer excludes, and nothing else breaks. [`SpinLock`](crate::SpinLock) therefore keeps its
-/// word private.
+/// All operations on one word must use the same algorithm. The operations are safe to call: if a CPU unlocks a word
+/// that it does not hold, the lock no longer excludes, and nothing else breaks. [`SpinLock`](crate::SpinLock) therefore
+/// keeps its word private.
 pub trait RawLock<P: Platform> {
     /// Waits until the caller holds the lock.
     fn lock(cpu: &P, word: &P::Word);
     /// Takes the lock if that needs no waiting. Returns whether the caller now holds the lock.
     fn try_lock(cpu: &P, word: &P::Word) -> bool;
-    /// Releases the lock, which the caller must hold. Never accesses `word` after the store that releases the lock: by then
-    /// another CPU may have freed its memory.
+    /// Releases the lock, which the caller must hold. Never accesses `word` after the store that releases the lock: by
+    /// then another CPU may have freed its memory.
     fn unlock(cpu: &P, word: &P::Word);
     /// Returns whether a CPU held the lock at some moment during the call.
     fn is_locked(cpu: &P, word: &P::Word) -> bool;
-    /// Returns whether a CPU waited for the lock at some moment during the call. Always `false` if the word does not show
-    /// waiters.
+    /// Returns whether a CPU waited for the lock at some moment during the call. Always `false` if the word does not
+    /// show waiters.
     fn is_contended(cpu: &P, word: &P::Word) -> bool;
 }

@@ -1,38 +1,42 @@
-//! Which lock a kernel takes at boot, as Linux decides.
+//! The choice of a kernel's lock at boot, as Linux makes it.
 
 use crate::kind::LockKind;
 
-/// What the boot CPU knows when it chooses.
+/// What the boot CPU knows when it chooses the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// CPUID names a hypervisor.
+    /// CPUID reports a hypervisor.
     pub hypervisor: bool,
     /// The host kicks halted vCPUs (`KVM_FEATURE_PV_UNHALT`).
     pub pv_unhalt: bool,
-    /// vCPUs are never off their CPUs for long (`KVM_HINTS_REALTIME`).
+    /// The host promises that vCPUs are never preempted for long (`KVM_HINTS_REALTIME`).
     pub realtime_hint: bool,
-    /// CPUs that this kernel may ever have.
+    /// The number of CPUs that this kernel may ever have.
     pub cpus: u32,
-    /// The kernel parameter `nopvspin`.
+    /// The kernel parameter `nopvspin` is set.
     pub nopvspin: bool,
 }
 
-/// A way of waiting, whatever the order of the waiters.
+/// A way of waiting, independent of the order of the waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// As on bare metal.
+    /// Waiters spin in order, as on bare metal.
     Native,
-    /// Unfair: no order that a descheduled waiter could hold up.
+    /// Waiters spin without an order, which a preempted waiter would block.
     TestAndSet,
-    /// Waiters halt, unlockers kick.
+    /// Waiters halt, and unlockers kick them.
     Paravirtual,
 }
 
-/// Chooses. The rules are tried in order: without a hypervisor native; a host that cannot kick means test-and-set; with
-/// nothing to gain from kicks native; otherwise paravirtual.
+/// Chooses as Linux does (`kvm_spinlock_init` in `arch/x86/kernel/kvm.c`). The first rule that applies decides:
 ///
-/// A host that passes HLT through withdraws `pv_unhalt`. Without the hint its guests then fall back to test-and-set: a
-/// known trap, and the host's to avoid.
+/// 1. Without a hypervisor: native.
+/// 2. If the host offers no kick: test-and-set.
+/// 3. If kicks bring nothing (real-time hint, one CPU, `nopvspin`): native.
+/// 4. Otherwise: paravirtual.
+///
+/// A host that lets guests execute HLT without an exit does not offer `pv_unhalt`. Without the hint its guests then
+/// fall back to test-and-set: such a host should set the hint.
 pub const fn select(environment: Environment) -> Selection {
     let Environment {
         hypervisor,
@@ -53,7 +57,7 @@ pub const fn select(environment: Environment) -> Selection {
 }
 
 impl Selection {
-    /// The lock of a kernel with ticket locks (Linux 3.12 to 4.1).
+    /// Returns the lock of a kernel with ticket locks (Linux 3.12 to 4.1).
     pub const fn ticket(self) -> LockKind {
         match self {
             Selection::Native => LockKind::Ticket,
@@ -62,7 +66,7 @@ impl Selection {
         }
     }
 
-    /// The lock of a kernel with queued locks (Linux since 4.15).
+    /// Returns the lock of a kernel with queued locks (Linux since 4.15).
     pub const fn queued(self) -> LockKind {
         match self {
             Selection::Native => LockKind::Qspin,
@@ -108,7 +112,7 @@ mod tests {
             ..KVM
         };
         assert_eq!(select(no_kick), Selection::TestAndSet);
-        // Without kicks the hint comes too late: the table asks for the feature first.
+        // Without kicks the hint has no effect: the rule about kicks comes first.
         let hint = Environment {
             realtime_hint: true,
             ..no_kick

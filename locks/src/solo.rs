@@ -1,4 +1,4 @@
-//! A machine with one CPU and no concurrency, for unit tests of what needs a [`Platform`] but no race.
+//! A machine with one CPU and no concurrency, for unit tests that need a [`Platform`] but no race.
 
 #![expect(unsafe_code, reason = "implements the platform traits")]
 
@@ -89,6 +89,6 @@ unsafe impl Platform for Solo {
     }
     fn fence(&self, _: Ordering) {}
     fn relax(&self) {
-        panic!("waits for itself");
+        panic!("the only CPU cannot wait: no other CPU will write the word");
     }
 }

@@ -149,8 +149,9 @@ impl LockStats {
         core::array::from_fn(|index| self.histogram[index].load(Relaxed))
     }
 
-    /// Returns every counter under its published name. Three counters of the queued locks are quotients, rounded down, as in
-    /// Linux: `pv_hash_hops` in hundredths of an entry per kick, the latencies in nanoseconds per kick and per wakeup.
+    /// Returns every counter under its published name. Three counters of the queued locks are quotients, rounded down,
+    /// as in Linux: `pv_hash_hops` in hundredths of an entry per kick, the latencies in nanoseconds per kick and per
+    /// wakeup.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let counters = Event::ALL.iter().map(|&event| (event.name(), self.published(event)));
         counters.chain([("time_blocked", self.time_blocked_ns())])

@@ -1,4 +1,4 @@
-//! Who may take a paravirtual queued lock past its queue.
+//! Stealing policies: which CPUs may take a paravirtual queued lock past its queue.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -15,53 +15,53 @@ mod sealed {
     impl Sealed for super::Unfair {}
 }
 
-/// A policy. Sealed: exclusion rests on it.
+/// A stealing policy. The trait is sealed because exclusion rests on it.
 pub trait Stealing: sealed::Sealed {
-    /// Whether the head of the queue keeps others from stealing while it spins.
+    /// Whether the head of the queue blocks stealing while it spins.
     const HEAD_BLOCKS: bool;
     /// Whether [`Stealing::steal`] may wait.
     const WAITS: bool;
-    /// How the lock is shared between its queue and newcomers.
+    /// Returns how the lock is shared between its queue and newcomers.
     fn sharing<P: Paravirt>(_cpu: &P) -> Sharing {
         Sharing::LINUX
     }
-    /// Whether a head that was kicked and overtaken halts again. In Linux it spins: with stealing blocked while it does,
-    /// it is not overtaken for long.
+    /// Whether a head that was kicked and then overtaken lists itself and halts again. In Linux it spins: since it
+    /// blocks stealing while it spins, it is not overtaken for long.
     const LISTS_AGAIN: bool;
 
-    /// First try of `lock`. Returns the word, as `Err` if the lock was not taken.
+    /// Executes the first try of `lock`. Returns the word that it found, as `Err` if the lock was not taken.
     #[inline]
     fn fast_path<P: Platform>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
         // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
         cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed)
     }
-    /// The lock's `try_lock`.
+    /// Implements the lock's `try_lock`.
     fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {
         qspin::try_lock(cpu, word)
     }
-    /// Whether `try_lock` fails on this word.
+    /// Returns whether `try_lock` fails on this word.
     fn refused(word: u32) -> bool {
         word != 0
     }
-    /// Whether the lock may be taken past the queue now.
+    /// Returns whether a lock with this word may be taken past the queue.
     fn may_steal(word: u32) -> bool {
         word & (LOCKED_MASK | PENDING) == 0
     }
-    /// Try of the slow path, before it queues.
+    /// Tries to take the lock past its queue, before the caller queues. Returns whether the lock was taken.
     fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
         // ORDERING: Relaxed; the exchange decides.
         Self::may_steal(cpu.load(word, Relaxed)) && take(cpu, word)
     }
 }
 
-/// Takes the lock if its locked byte is 0, whatever the rest of the word.
+/// Takes the lock if its locked byte is 0, whatever the rest of the word. Returns whether the lock was taken.
 pub(crate) fn take<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
     cpu.compare_exchange_low8(word, 0, LOCKED as u8, Acquire, Relaxed)
         .is_ok()
 }
 
-/// One try on the way into the queue.
+/// A newcomer tries once before it queues.
 #[derive(Debug)]
 pub struct StealOnce;
 
@@ -71,7 +71,7 @@ impl Stealing for StealOnce {
     const LISTS_AGAIN: bool = false;
 }
 
-/// Newcomers compete while there is a queue whose head is not spinning.
+/// Newcomers compete as long as there is a queue whose head does not spin.
 #[derive(Debug)]
 pub struct Hybrid;
 
@@ -101,7 +101,7 @@ impl Stealing for Hybrid {
     }
 }
 
-/// Anybody, at any time.
+/// Any CPU may take the lock at any time.
 #[derive(Debug)]
 pub struct Unfair;
 
@@ -116,7 +116,7 @@ impl Stealing for Unfair {
     }
 
     fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {
-        // ORDERING: Relaxed; only to spare the line.
+        // ORDERING: Relaxed; it only avoids a needless exchange.
         Self::may_steal(cpu.load(word, Relaxed)) && take(cpu, word)
     }
 

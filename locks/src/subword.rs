@@ -1,7 +1,8 @@
-//! Operations on a part of a word, made of operations on the whole word.
+//! Operations on some bits of a word, made of operations on the whole word.
 //!
-//! Rust's memory model has no racing accesses of different sizes, and no checker can express them; x86 has byte
-//! instructions. So a part is named by a mask, and a [`Platform`] that owns its machine code replaces these.
+//! x86 has byte instructions. But Rust's memory model does not allow racing accesses of different sizes, and no checker
+//! can express them. So the bits are named by a mask, and a [`Platform`] with machine code of its own replaces these
+//! functions.
 
 use core::sync::atomic::Ordering;
 
@@ -12,7 +13,7 @@ pub(crate) const BYTE1: u32 = 0x0000_ff00;
 pub(crate) const LOW16: u32 = 0x0000_ffff;
 pub(crate) const HIGH16: u32 = 0xffff_0000;
 
-/// Exchanges the bits of `mask` if they equal `current`; the result has only those bits.
+/// Replaces the bits of `mask` by `new` if they equal `current`. The result has only those bits.
 #[inline]
 #[track_caller]
 pub(crate) fn compare_exchange<P: Platform + ?Sized>(
@@ -24,10 +25,10 @@ pub(crate) fn compare_exchange<P: Platform + ?Sized>(
     success: Ordering,
     failure: Ordering,
 ) -> Result<u32, u32> {
-    // ORDERING: the caller's `failure`, because this load decides a failed exchange.
+    // ORDERING: the caller's `failure`, because this load decides whether the exchange fails.
     let mut seen = cpu.load(word, failure);
     while seen & mask == current {
-        // ORDERING: the caller's.
+        // ORDERING: both are the caller's.
         match cpu.compare_exchange(word, seen, seen & !mask | new, success, failure) {
             Ok(_) => return Ok(current),
             Err(now) => seen = now,
@@ -36,14 +37,14 @@ pub(crate) fn compare_exchange<P: Platform + ?Sized>(
     Err(seen & mask)
 }
 
-/// Exchanges the bits of `mask` for `new`; the result has only those bits.
+/// Replaces the bits of `mask` by `new` and returns the previous bits.
 #[inline]
 #[track_caller]
 pub(crate) fn swap<P: Platform + ?Sized>(cpu: &P, word: &P::Word, mask: u32, new: u32, order: Ordering) -> u32 {
-    // ORDERING: Relaxed; only a guess, which the exchange below confirms with the caller's ordering.
+    // ORDERING: Relaxed; only a guess. The exchange below confirms it with the caller's ordering.
     let mut seen = cpu.load(word, Ordering::Relaxed);
     loop {
-        // ORDERING: the caller's on success; a failure only brings a better guess.
+        // ORDERING: the caller's on success. Relaxed on failure, which only yields a better guess.
         match cpu.compare_exchange(word, seen, seen & !mask | new, order, Ordering::Relaxed) {
             Ok(before) => return before & mask,
             Err(now) => seen = now,

@@ -1,14 +1,14 @@
-//! Test-and-set: the simplest lock, and the worst neighbour.
+//! Test-and-set: the simplest lock, with the most cache-line traffic.
 //!
 //! | word | |
 //! |---|---|
 //! | 0 | free |
 //! | 1 | held |
 //!
-//! Every try is an exchange, so each waiter drags the line to itself whether or not the lock is free. Unfair: a waiter
-//! may starve. Immune to lock waiter preemption: whichever waiter runs, takes.
+//! Every try is an exchange, so each waiter pulls the cache line to itself even if the lock is held. The lock is
+//! unfair: a waiter may starve. It does not suffer from lock waiter preemption: any waiter that runs can take it.
 //!
-//! **Exclusion**: only who exchanges a 0 for a 1 holds the lock, and only the holder stores 0.
+//! **Exclusion**: only a CPU that has exchanged a 0 for a 1 holds the lock, and only the holder stores 0.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -21,7 +21,7 @@ use crate::stats::Event;
 pub(crate) const FREE: u32 = 0;
 pub(crate) const HELD: u32 = 1;
 
-/// Test-and-set: every try is a read-modify-write.
+/// Test-and-set: every try is a read-modify-write. `B` is the back-off between two tries.
 #[derive(Debug)]
 pub struct Tas<B = NoBackoff>(PhantomData<fn() -> B>);
 
@@ -41,7 +41,8 @@ impl<P: Platform, B: Backoff> RawLock<P> for Tas<B> {
 
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
-        // ORDERING: Release; pairs with the Acquire of the next holder. Weaker, it could miss what this one wrote.
+        // ORDERING: Release; pairs with the Acquire of the next holder, which otherwise could miss what this holder
+        // wrote.
         cpu.store(word, FREE, Release);
     }
 
@@ -51,7 +52,7 @@ impl<P: Platform, B: Backoff> RawLock<P> for Tas<B> {
         cpu.load(word, Relaxed) != FREE
     }
 
-    /// The word does not tell.
+    /// Returns `false`: the word does not show waiters.
     #[inline]
     fn is_contended(_cpu: &P, _word: &P::Word) -> bool {
         false
@@ -75,7 +76,7 @@ fn lock_slow<P: Platform, B: Backoff>(cpu: &P, word: &P::Word) {
 
 #[inline]
 fn exchange<P: Platform>(cpu: &P, word: &P::Word) -> bool {
-    // ORDERING: Acquire; pairs with the Release store in `unlock`. Weaker, the critical section could read what was
-    // there before the last one.
+    // ORDERING: Acquire; pairs with the Release store in `unlock`. If it were weaker, the critical section could read
+    // values from before the previous critical section.
     cpu.swap(word, HELD, Acquire) == FREE
 }

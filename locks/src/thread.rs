@@ -1,17 +1,17 @@
-//! A thread of an operating system as a CPU: how it waits, halts, and shares a lock with those who run.
+//! A thread of an operating system as a CPU: how it waits, halts, and shares a lock with running threads.
 //!
-//! A guest's vCPU that spins has a CPU of its own most of the time, and a kick costs what a few critical sections cost.
-//! Threads outnumber their CPUs, so a spinner may well keep the holder off its CPU; and to wake a thread on an idle CPU costs
-//! as much as a hundred short critical sections, more in a virtual machine. So:
+//! A spinning vCPU has a physical CPU of its own most of the time, and a kick costs as much as a few critical sections.
+//! Threads are different. They outnumber CPUs, so a spinning thread may keep the holder off its CPU. To wake a thread
+//! on an idle CPU costs as much as a hundred short critical sections, and more in a virtual machine. So:
 //!
-//! - A spin gives way ([`GIVE_WAY_AFTER`]) long before the waiter halts.
-//! - **Turns**: a hybrid lock stays with running threads for about a turn, and only then goes through its queue. The head of
-//!   the queue, once it is awake, naps for a part of that, then blocks overtaking. If it gets no CPU, the overtakers block it
-//!   themselves when the turn is over ([`Turns::overtook`]). So a waiter in the queue is overtaken for at most one turn for
-//!   each waiter before it and one for itself, plus one critical section each.
+//! - A spinning thread yields its CPU (from iteration 65 on, every second time) long before it halts.
+//! - **Turns**: a hybrid lock stays with running threads for about a turn before it goes through its queue. The head of
+//!   the queue, once awake, sleeps for a part of a turn, then blocks overtaking. If it gets no CPU, the overtaking
+//!   threads block overtaking themselves at the end of the turn ([`Turns::overtook`]). So a waiter is overtaken for at
+//!   most one turn for each waiter before it and one for itself, plus one critical section each.
 //!
-//! What the system beneath does is a [`Thread`]'s: the real one's calls on host threads, those of a simulated one in virtual
-//! time. All else is here, once.
+//! The trait [`Thread`] has the system calls: real ones on host threads, simulated ones in virtual time. Everything
+//! else is here.
 //!
 //! | parker | |
 //! |---|---|
@@ -19,8 +19,8 @@
 //! | 1 | running, a kick is pending: the next halt returns at once |
 //! | 2 | halted, or about to be |
 //!
-//! **Sticky kick**: only halt takes a 1 away, and it then returns. Only the owner writes 0 and 2, so the kicker's
-//! exchange for 1 either finds 2, and wakes, or leaves what the owner's next exchange finds.
+//! **Sticky kick**: only a halt removes a 1, and it then returns. Only the owner writes 0 and 2. So the kicker's
+//! exchange for 1 either finds 2 and wakes the owner, or leaves a 1 that the owner's next exchange finds.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{self, AcqRel};
@@ -28,40 +28,42 @@ use core::sync::atomic::Ordering::{self, AcqRel};
 use crate::platform::{Budget, Platform, spin_until};
 use crate::sharing::Sharing;
 
-/// How many iterations a paravirtual waiter spins before it halts, unless somebody says otherwise.
+/// The default number of iterations that a paravirtual waiter spins before it halts.
 pub const SPIN_THRESHOLD: Budget = Budget(192);
 
-/// For how long running threads may overtake the head of a hybrid lock's queue, unless somebody says otherwise. Nanoseconds.
+/// The default length of a turn in nanoseconds: how long running threads may overtake the head of a hybrid lock's
+/// queue.
 pub const TURN_NS: u64 = 1_000_000;
 
-/// From this iteration of a wait on, every second one lets another thread have the CPU. About 1.6 us on a CPU whose PAUSE
-/// takes 25 ns: longer than a short critical section and the transfer of its lock.
-pub const GIVE_WAY_AFTER: u32 = 64;
+/// The number of iterations of a wait after which every second one yields the CPU. They take about 1.6 us on a CPU
+/// whose PAUSE takes 25 ns: longer than a short critical section and the transfer of its lock.
+const YIELD_AFTER: u32 = 64;
 
-/// What part of a turn the head of the queue naps for. A timer is late by 50 us and more (the kernel's timer slack), so this
-/// leaves room: the head should be up before the overtakers find that the turn is over.
+/// The head of the queue sleeps for a turn divided by this number. The head should be awake before the overtaking
+/// threads find that the turn is over. A timer is late by 50 us and more (the kernel's timer slack), so the sleep is
+/// much shorter than a turn.
 pub const NAP_DIVISOR: u64 = 4;
 
-/// How hybrid locks are shared. Newcomers and the head compete for about as long as a short critical section and a transfer
-/// of the lock last. Behind the head nobody spins: their turn is far away.
+/// How threads share hybrid locks. Newcomers and the head compete for about as long as a short critical section and a
+/// transfer of the lock take. Waiters behind the head do not spin: their turn is far away.
 pub const SHARING: Sharing = Sharing {
     newcomer: Budget(40),
     queued: Budget(0),
     head: Budget(40),
 };
 
-/// A thread, with what it needs from the system beneath.
+/// A thread, with the system calls that it needs.
 ///
-/// Nothing rests on these calls but time: each may return for no reason, except that a wake-up must not be lost that comes
+/// Exclusion does not rest on these calls, and each may return for no reason. But a wakeup must not be lost if it comes
 /// after [`Thread::futex_wait`] has found its value.
 pub trait Thread: Platform {
-    /// Lets another thread have the CPU, if one wants it (`sched_yield`).
+    /// Yields the CPU to another runnable thread, if there is one (`sched_yield`).
     fn give_way(&self);
-    /// Sleeps until woken, unless `word` holds something else than `value` (FUTEX_WAIT).
+    /// Sleeps until woken if `word` holds `value`; otherwise returns at once (FUTEX_WAIT).
     fn futex_wait(&self, word: &Self::Word, value: u32);
     /// Wakes one thread that sleeps on `word` (FUTEX_WAKE).
     fn futex_wake(&self, word: &Self::Word);
-    /// Waits without giving way, for at most `budget` iterations: as [`Platform::wait_until`] by default.
+    /// Spins without yielding the CPU, for at most `budget` iterations: the default of [`Platform::wait_until`].
     #[inline]
     fn spin(
         &self,
@@ -74,7 +76,8 @@ pub trait Thread: Platform {
     }
 }
 
-/// [`Platform::wait_until`] of a thread: spins, and from the [64th](GIVE_WAY_AFTER) iteration on gives way in every second.
+/// Implements [`Platform::wait_until`] for a thread: it spins for 64 iterations, then yields the CPU in every second
+/// one.
 pub fn wait_until<T: Thread>(
     thread: &T,
     word: &T::Word,
@@ -82,8 +85,8 @@ pub fn wait_until<T: Thread>(
     order: Ordering,
     until: impl Fn(u32) -> bool,
 ) -> Result<u32, u32> {
-    /// The first iteration that gives way is the even one after the last that does not.
-    const SPINS: u32 = GIVE_WAY_AFTER + 1;
+    /// Iterations before the first yield, which is the first even one after `YIELD_AFTER`.
+    const SPINS: u32 = YIELD_AFTER + 1;
     let endless = budget == Budget::UNBOUNDED;
     let spins = if endless { SPINS } else { budget.0.min(SPINS) };
     let mut seen = thread.spin(word, Budget(spins), order, &until);
@@ -106,29 +109,32 @@ const RUNNING: u32 = 0;
 const KICKED: u32 = 1;
 const HALTED: u32 = 2;
 
-/// The word on which one thread sleeps while it is halted. On a line of its own: only its thread and who kicks it touch it.
+/// The word on which one thread sleeps while it is halted. It is on a cache line of its own, which only its thread and
+/// the threads that kick it access.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Parker<W>(W);
 
 impl<W> Parker<W> {
-    /// Of a thread that runs; `word` is 0.
+    /// Makes the parker of a running thread. `word` must be 0.
     pub const fn from_word(word: W) -> Self {
         Parker(word)
     }
 
-    /// Sleeps until the next [`kick`](Parker::kick) of this parker, the calling thread's, or for less.
+    /// Sleeps until the next [`kick`](Parker::kick) of this parker, which must be the calling thread's. May return
+    /// earlier.
     pub fn halt<T: Thread<Word = W>>(&self, thread: &T) {
-        // ORDERING: Acquire, here and below; pairs with the kicker's Release: what it did before the kick is seen. AcqRel
-        // because a kick that is taken away must not be read as older than what this CPU wrote before.
+        // ORDERING: Acquire, here and below; pairs with the kicker's Release, so that what the kicker wrote before the
+        // kick is visible. Release as well: a kick that is removed here must not appear older than what this CPU wrote
+        // before.
         if thread.swap(&self.0, HALTED, AcqRel) == RUNNING {
             thread.futex_wait(&self.0, HALTED);
         }
-        // ORDERING: AcqRel, as above. This takes the kick that ended the halt.
+        // ORDERING: AcqRel, as above. This removes the kick that ended the halt.
         thread.swap(&self.0, RUNNING, AcqRel);
     }
 
-    /// Ends the halt of this parker's thread, or its next one; `thread` is the caller.
+    /// Ends the halt of this parker's thread, or makes its next halt return at once. `thread` is the caller.
     pub fn kick<T: Thread<Word = W>>(&self, thread: &T) {
         // ORDERING: AcqRel; Release pairs with the Acquire in `halt`.
         if thread.swap(&self.0, KICKED, AcqRel) == HALTED {
@@ -137,31 +143,33 @@ impl<W> Parker<W> {
     }
 }
 
-/// How long a thread has been overtaking. Times in nanoseconds.
+/// A time during which a thread overtakes without waiting. Times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Streak {
     since: u64,
-    /// When the time was last looked at.
+    /// When the clock was last read.
     looked: u64,
-    /// How many acquisitions lie between two looks.
+    /// The number of acquisitions between two readings of the clock.
     step: u32,
 }
 
-/// A look at the time costs as much as a short critical section: at most so many acquisitions lie between two.
+/// The largest number of acquisitions between two readings of the clock, each of which costs as much as a short
+/// critical section.
 const STEP_MAX: u32 = 64;
-/// Looks come this often in a turn, if acquisitions do.
+/// The number of readings of the clock in a turn, if there are enough acquisitions.
 const LOOKS_PER_TURN: u64 = 16;
 
-/// One thread's overtaking, counted over all locks together: a thread that overtakes at several is stopped sooner at each.
+/// The overtaking of one thread, at all locks together: a thread that overtakes at several locks is stopped sooner at
+/// each.
 #[derive(Debug)]
 pub struct Turns {
-    /// How many more acquisitions go by without a look at the time.
+    /// The number of acquisitions before the next reading of the clock.
     unseen: Cell<u32>,
     streak: Cell<Option<Streak>>,
 }
 
 impl Turns {
-    /// Of a thread that has not overtaken anybody.
+    /// Makes the record of a thread that has not overtaken a queue.
     pub const fn new() -> Self {
         Turns {
             unseen: Cell::new(0),
@@ -169,8 +177,8 @@ impl Turns {
         }
     }
 
-    /// The thread has overtaken a queue; `look` tells the length of a turn and the time, in nanoseconds. True: it has done so
-    /// for a turn, without waiting in between.
+    /// Records that the thread has overtaken a queue. `look` returns the length of a turn and the time, both in
+    /// nanoseconds. Returns `true` if the thread has overtaken for a whole turn without waiting in between.
     #[inline]
     pub fn overtook(&self, look: impl FnOnce() -> (u64, u64)) -> bool {
         match self.unseen.get() {
@@ -193,7 +201,7 @@ impl Turns {
                 self.end_streak();
                 return true;
             }
-            // Twice as many, if that many did not take long.
+            // Double the number if that many acquisitions did not take long.
             Some(streak) if now - streak.looked < turn / LOOKS_PER_TURN => (2 * streak.step).min(STEP_MAX),
             _ => 1,
         };
@@ -207,7 +215,7 @@ impl Turns {
         false
     }
 
-    /// The thread waits: others have their chance.
+    /// Ends the streak: the thread waits, so other threads can take the lock.
     pub fn end_streak(&self) {
         self.streak.set(None);
         self.unseen.set(0);
@@ -231,7 +239,7 @@ mod tests {
     use crate::platform::Word;
     use crate::solo::{Solo, SoloWord};
 
-    /// What a waiting thread did, in order: a bit for each iteration, 1 for giving way.
+    /// What a waiting thread did, in order: a bit for each iteration, 1 if it yielded the CPU.
     struct Log {
         steps: Cell<u32>,
         gave_way: Cell<u128>,
@@ -272,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn every_second_iteration_gives_way_from_the_64th_on_and_the_budget_is_kept() {
+    fn every_second_iteration_yields_after_the_64th_and_the_budget_is_kept() {
         for budget in [0, 1, 63, 64, 65, 66, 67, 68, 100, 127] {
             LOG.with(|log| {
                 log.steps.set(0);
@@ -283,7 +291,7 @@ mod tests {
             let (steps, gave_way) = LOG.with(|log| (log.steps.get(), log.gave_way.get()));
             assert_eq!(steps, budget);
             for iteration in 1..=budget {
-                let expected = iteration > GIVE_WAY_AFTER && iteration % 2 == 0;
+                let expected = iteration > YIELD_AFTER && iteration % 2 == 0;
                 assert_eq!(
                     gave_way >> (iteration - 1) & 1 == 1,
                     expected,
@@ -294,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn who_overtakes_for_a_turn_is_told_to_stop_and_may_begin_anew() {
+    fn a_thread_that_overtakes_for_a_turn_must_stop_and_may_start_again() {
         let turns = Turns::new();
         let mut stopped = Cell::new(0);
         let overtake = |now: u64| turns.overtook(|| (1000, now));

@@ -1,4 +1,4 @@
-//! Ticket lock: strictly first come, first served, and so fully exposed to the preemption of the next in line.
+//! Ticket lock: strictly first come, first served. If the next waiter in line is preempted, all others wait for it.
 //!
 //! ```text
 //!  31            16 15             0
@@ -8,11 +8,11 @@
 //! +----------------+----------------+
 //! ```
 //!
-//! Free while head equals tail. The tail is in the high half, so that drawing a ticket, an addition to the whole word,
-//! carries out of the word and never into the head. Up to 65535 CPUs.
+//! The lock is free while head equals tail. The tail is in the high half: drawing a ticket adds to the whole word, and
+//! its carry leaves the word instead of entering the head. Up to 65535 CPUs. Linux 2.6.25 to 4.1.
 //!
 //! - **One waiter per ticket**: a ticket is drawn by an atomic addition, and there are more tickets than CPUs.
-//! - **Exclusion**: the ticket that equals head holds the lock, and only its owner advances head.
+//! - **Exclusion**: the owner of the ticket that equals head holds the lock, and only the holder advances head.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -31,7 +31,7 @@ const fn tail(word: u32) -> u16 {
     (word >> 16) as u16
 }
 
-/// First come, first served.
+/// A ticket lock: first come, first served.
 #[derive(Debug)]
 pub struct Ticket;
 
@@ -39,7 +39,7 @@ impl<P: Platform> RawLock<P> for Ticket {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         // ORDERING: Acquire; if the lock is free this takes it, and pairs with the Release store of head in `unlock`.
-        // A newer head is as good: it never passes a ticket that is waited for.
+        // The head may be newer than the draw, which is harmless: it never passes a ticket whose owner waits.
         let drawn = cpu.fetch_add_high16(word, 1, Acquire);
         if head(drawn) != tail(drawn) {
             wait_for_turn(cpu, word, tail(drawn));
@@ -59,10 +59,10 @@ impl<P: Platform> RawLock<P> for Ticket {
 
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
-        // ORDERING: Relaxed; nobody but this CPU writes head while it holds the lock.
+        // ORDERING: Relaxed; no other CPU writes head while this CPU holds the lock.
         let mine = cpu.load_low16(word, Relaxed);
-        // ORDERING: Release; pairs with the Acquire of the next ticket's owner. A half-word store, because the tail may be
-        // moving; no read-modify-write, because head is ours.
+        // ORDERING: Release; pairs with the Acquire of the next ticket's owner. A half-word store, because other CPUs
+        // may be changing the tail. No read-modify-write, because only this CPU writes head.
         cpu.store_low16(word, mine.wrapping_add(1), Release);
     }
 
@@ -85,7 +85,7 @@ impl<P: Platform> RawLock<P> for Ticket {
 fn wait_for_turn<P: Platform>(cpu: &P, word: &P::Word, mine: u16) {
     cpu.contention_begin(word);
     // ORDERING: Acquire; pairs with the Release store of head in `unlock`. Tickets drawn in between are
-    // read-modify-writes and so leave that release visible.
+    // read-modify-writes, which continue that release.
     wait_for(cpu, word, Acquire, |value| head(value) == mine);
     cpu.contention_end(word);
 }

@@ -1,8 +1,9 @@
-//! Test-and-test-and-set: waits by reading, tries only what looks free. Linux's fallback in a guest whose host cannot
-//! be kicked (`virt_spin_lock`, there called test-and-set).
+//! Test-and-test-and-set: a waiter reads the word and tries only when the lock looks free. Linux falls back to this
+//! lock in a guest whose host offers no kick (`virt_spin_lock` in `arch/x86/include/asm/qspinlock.h`, there called
+//! test-and-set).
 //!
-//! Word, fairness and **Exclusion** as for [`tas`](crate::tas). While the lock is held each waiter reads its own copy of
-//! the line; a release invalidates all copies and draws as many tries as there are waiters.
+//! Word, fairness and **Exclusion** are those of [`tas`](crate::tas). While the lock is held each waiter reads its own
+//! copy of the line. A release invalidates all copies and triggers as many tries as there are waiters.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -13,7 +14,7 @@ use crate::raw::RawLock;
 use crate::stats::Event;
 use crate::tas::{FREE, HELD, Tas};
 
-/// Test-and-test-and-set: Linux's fallback under a hypervisor.
+/// Test-and-test-and-set, Linux's fallback under a hypervisor. `B` is the back-off between two tries.
 #[derive(Debug)]
 pub struct Ttas<B = NoBackoff>(PhantomData<fn() -> B>);
 
@@ -41,7 +42,7 @@ impl<P: Platform, B: Backoff> RawLock<P> for Ttas<B> {
         Tas::<B>::is_locked(cpu, word)
     }
 
-    /// The word does not tell.
+    /// Returns `false`: the word does not show waiters.
     #[inline]
     fn is_contended(_cpu: &P, _word: &P::Word) -> bool {
         false
@@ -56,7 +57,7 @@ fn lock_slow<P: Platform, B: Backoff>(cpu: &P, word: &P::Word) {
         cpu.count(Event::TasFailed);
         attempt = attempt.saturating_add(1);
         B::wait(cpu, attempt);
-        // ORDERING: Relaxed; only the exchange that follows gives the lock.
+        // ORDERING: Relaxed; only the exchange that follows takes the lock.
         wait_for(cpu, word, Relaxed, |value| value == FREE);
         if exchange(cpu, word) {
             break;
@@ -65,7 +66,7 @@ fn lock_slow<P: Platform, B: Backoff>(cpu: &P, word: &P::Word) {
     cpu.contention_end(word);
 }
 
-/// Takes the lock if it is free, and leaves the line alone if it is not.
+/// Takes the lock if it is free. Returns whether the lock was taken.
 #[inline]
 fn exchange<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     // ORDERING: Acquire; pairs with the Release store in `tas::unlock`. Relaxed on failure: nothing was taken.

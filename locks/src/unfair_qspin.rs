@@ -1,14 +1,14 @@
 //! Unfair queued spinlock (Waiman Long's series of 2014): waiters queue, and may take the lock from within the queue.
 //!
-//! The word is that of [`Qspin`](crate::Qspin) without the pending bit, which would block stealing. Newcomers take a
-//! free lock whoever waits. A waiter behind the head tries now and then: one iteration in 8 directly behind the head, and
-//! half as often as its predecessor further back, down to one in 1024. The head tries whenever it sees the lock free. So
-//! the lock prefers those who have waited, and no descheduled waiter can hold it up.
+//! The word is that of [`Qspin`](crate::Qspin) without the pending bit, which would block stealing. A newcomer takes a
+//! free lock even if other CPUs wait. A waiter behind the head tries in some iterations: directly behind the head in
+//! one of 8, further back half as often as its predecessor, down to one of 1024. The head tries whenever it sees the
+//! lock free. So the lock prefers CPUs that have waited for long, and no preempted waiter can block it.
 //!
 //! - **Exclusion**: the locked byte goes from 0 to 1 only by an exchange that returns 0.
-//! - **One surgeon**: only the holder of the lock changes links of the queue, a handover included. Newcomers append
-//!   themselves all the same: an exchange of the tail, then their predecessor's link.
-//! - **True neighbours**: for a waiter in the queue `extra` is its predecessor, as the holder of the lock sees it.
+//! - **One editor**: only the holder of the lock changes links of the queue, and it does so in a handover, too.
+//!   Newcomers append themselves without the lock: they exchange the tail, then store their predecessor's link.
+//! - **True neighbors**: for a waiter in the queue `extra` is its predecessor, as the holder of the lock sees it.
 //!
 //! Starvation is unlikely, not impossible.
 
@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow};
 use crate::platform::{Budget, wait_for};
-use crate::qspin::{Flavour, Turn, is_contended, lock_queued};
+use crate::qspin::{Flavor, Turn, is_contended, lock_queued};
 use crate::queue::{Nodes, Waiter, successor};
 use crate::raw::RawLock;
 use crate::steal::{Stealing, Unfair, take};
@@ -27,7 +27,7 @@ const MASK_MIN: u32 = 7;
 /// One iteration in 1024.
 const MASK_MAX: u32 = 1023;
 
-/// Queued, unfair, native.
+/// A queued lock whose waiters spin and that any CPU may take past the queue.
 #[derive(Debug)]
 pub struct UnfairQspin<L = Narrow>(PhantomData<L>);
 
@@ -46,7 +46,8 @@ impl<P: Nodes, L: Layout> RawLock<P> for UnfairQspin<L> {
 
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
-        // ORDERING: Release; pairs with the Acquire in `take`, and shows the next holder what this one did to the queue.
+        // ORDERING: Release; pairs with the Acquire in `take`, and makes this holder's changes of the queue visible to
+        // the next.
         cpu.store_low8(word, 0, Release);
     }
 
@@ -62,7 +63,7 @@ impl<P: Nodes, L: Layout> RawLock<P> for UnfairQspin<L> {
     }
 }
 
-impl<P: Nodes, L: Layout> Flavour<P> for UnfairQspin<L> {
+impl<P: Nodes, L: Layout> Flavor<P> for UnfairQspin<L> {
     type Layout = L;
 
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
@@ -79,7 +80,7 @@ impl<P: Nodes, L: Layout> Flavour<P> for UnfairQspin<L> {
     }
 
     fn link(cpu: &P, me: &Waiter<'_, P::Word>, previous: u32) {
-        // ORDERING: Relaxed; published with the link that follows: from then on only the holder of the lock changes it.
+        // ORDERING: Relaxed; published with the link that follows. From then on only the holder of the lock changes it.
         cpu.store(&me.node.extra, previous, Relaxed);
     }
 
@@ -96,7 +97,7 @@ impl<P: Nodes, L: Layout> Flavour<P> for UnfairQspin<L> {
             if !Unfair::try_lock(cpu, word) {
                 continue;
             }
-            // The last holder may have handed over just before.
+            // The previous holder may have handed over just before.
             // ORDERING: Relaxed; taking the lock has acquired what its holders wrote.
             if cpu.load(&me.node.locked, Relaxed) != 0 {
                 return Turn::HeadHolding;
@@ -107,14 +108,15 @@ impl<P: Nodes, L: Layout> Flavour<P> for UnfairQspin<L> {
     }
 
     fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
-        // Tells the successor that it is directly behind the head, if the queue was empty.
+        // Shows the successor that it is directly behind the head, even if the queue was empty and there was no
+        // handover.
         // ORDERING: Relaxed; a hint.
         cpu.store(&me.node.locked, 1, Relaxed);
         loop {
             // ORDERING: Relaxed; taking the lock acquires.
             wait_for(cpu, word, Relaxed, Unfair::may_steal);
             if take(cpu, word) {
-                // Successors may have left meanwhile, and the tail come back: the caller needs the word of now.
+                // Successors may have left meanwhile and moved the tail back: the caller needs the current word.
                 // ORDERING: Relaxed; the lock is held.
                 return Some(cpu.load(word, Relaxed));
             }
@@ -122,7 +124,7 @@ impl<P: Nodes, L: Layout> Flavour<P> for UnfairQspin<L> {
     }
 }
 
-/// How often the caller may try, from where its predecessor stands now.
+/// Updates and returns the mask of the caller, which says how often it may try: from its predecessor's current mask.
 fn adjust_mask<P: Nodes, L: Layout>(cpu: &P, me: &Waiter<'_, P::Word>) -> u32 {
     // ORDERING: Relaxed, all; a hint. The predecessor may have left and queued elsewhere.
     let previous = cpu.nodes().at::<L>(cpu.load(&me.node.extra, Relaxed));
@@ -135,18 +137,19 @@ fn adjust_mask<P: Nodes, L: Layout>(cpu: &P, me: &Waiter<'_, P::Word>) -> u32 {
     mask
 }
 
-/// Takes the caller, who holds the lock and is not the head, out of the queue.
+/// Removes the caller, which holds the lock and is not the head, from the queue.
 fn leave_queue<P: Nodes, L: Layout>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) {
-    // ORDERING: Relaxed; **One surgeon**: the lock is held, so all earlier surgery is seen.
+    // ORDERING: Relaxed; **One editor**: the caller holds the lock, so it sees all earlier changes of the queue.
     let previous_code = cpu.load(&me.node.extra, Relaxed);
     let previous = cpu.nodes().at::<L>(previous_code);
-    // ORDERING: Release; pairs with the AcqRel exchange of a newcomer that finds `previous` as the tail and will store to
-    // its link: after the caller's own store there. Acquire costs nothing here, and keeps the surgery after it.
+    // ORDERING: Release; pairs with the AcqRel exchange of a newcomer that finds `previous` as the tail and then stores
+    // to its link: that store comes after the caller's own store there. Acquire costs nothing here, and keeps the
+    // changes that follow after it.
     if cpu
         .compare_exchange(word, me.code | LOCKED, previous_code | LOCKED, AcqRel, Relaxed)
         .is_ok()
     {
-        // The caller was last. A newcomer may have linked itself to `previous` already; its link stays.
+        // The caller was the last. A newcomer may already have linked itself to `previous`; its link must stay.
         // ORDERING: Relaxed; nothing is published.
         let _ = cpu.compare_exchange(&previous.next, me.code, 0, Relaxed, Relaxed);
         return;
@@ -154,6 +157,6 @@ fn leave_queue<P: Nodes, L: Layout>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::
     let next = successor(cpu, me.node);
     // ORDERING: Relaxed; the successor reads it when it holds the lock, or as a hint.
     cpu.store(&cpu.nodes().at::<L>(next).extra, previous_code, Relaxed);
-    // ORDERING: Release; pairs with the Acquire in `successor`: whoever follows the link may write to the node.
+    // ORDERING: Release; pairs with the Acquire in `successor`: a CPU that follows the link may write to the node.
     cpu.store(&previous.next, next, Release);
 }

@@ -1,10 +1,12 @@
-//! The operations of a platform whose words are machine words.
+//! The operations of platforms whose words are machine words.
 
-/// Defines, inside an `impl Platform`, the operations on words whose type `$word` wraps one that has methods of the same names,
-/// and whose pointer-sized words are `$address`. Each is one call that is inlined; that it has the ordering which it is given, or more,
-/// the `impl` argues.
+/// Defines the word operations inside an `impl Platform`.
 ///
-/// Left out: what platforms do in ways of their own (`cpu`, `fence`, `relax`, waiting, `compare_store_*`).
+/// `$word` and `$address` are the platform's word types. Each wraps a type that has methods of the same names, to which
+/// the operations forward by one inlined call. The `SAFETY` comment of the `impl` must argue that each method has the
+/// ordering that it is given, or a stronger one.
+///
+/// Not defined: what differs between platforms (`cpu`, `fence`, `relax`, waiting, `compare_store_*`).
 #[macro_export]
 macro_rules! operations_of_words {
     ($word:ty, $address:ty) => {

@@ -39,7 +39,8 @@ fn no_lost_kick_or_handover_in_any_schedule() {
         every_schedule(Setup::new(2), 4, || contention::<L>(2, 0)).expect(name);
         every_schedule(Setup::new(3), 2, || contention::<L>(3, 0)).expect(name);
     }
-    /// A waiter for `Tas` tries again without waiting on the word: a schedule that never switches to the holder never ends.
+    /// A waiter for `Tas` tries again without waiting on the word: a schedule that never switches to the holder never
+    /// ends.
     fn waits(kind: LockKind) -> bool {
         kind != LockKind::Tas
     }
@@ -299,8 +300,8 @@ fn order_of_service<L: RawLock<StepCpu> + 'static>(cpus: u32, numa_nodes: u32) -
 
 #[test]
 fn waiters_of_the_holders_node_go_first() {
-    // CPU 1 waits at the pending bit. CPU 2 heads the queue: even CPUs are on its node. CPU 7 is last in the queue, and so
-    // never moved; but then it heads a queue of its own node.
+    // CPU 1 waits at the pending bit. CPU 2 heads the queue: even CPUs are on its node. CPU 7 is last in the queue, and
+    // so never moved; but then it heads a queue of its own node.
     assert_eq!(
         order_of_service::<CnaQspin<{ u32::MAX }, 0>>(8, 2),
         [0, 1, 2, 4, 6, 7, 3, 5]

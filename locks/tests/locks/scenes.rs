@@ -66,8 +66,8 @@ pub fn interrupted_waiter<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<St
     ]
 }
 
-/// CPUs 1 and 2 wait for a lock that CPU 0 releases, when CPU 1 is interrupted by a handler that waits for another lock,
-/// CPU 3's: with the ticket that CPU 2 has for the first.
+/// CPUs 1 and 2 wait for a lock that CPU 0 releases, when CPU 1 is interrupted by a handler that waits for another
+/// lock, CPU 3's: with the ticket that CPU 2 has for the first.
 pub fn equal_tickets<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<StepCpu>)> {
     /// Ticket 0 is being served, 2 is the next one drawn.
     const HELD: u32 = 0x0002_0000;
@@ -110,7 +110,8 @@ pub fn any(_: LockKind) -> bool {
     true
 }
 
-/// Calls the generic function `$check` with the type of each kind for which `$applies` returns true, and the kind's name.
+/// Calls the generic function `$check` with the type of each kind for which `$applies` returns true, and the kind's
+/// name.
 macro_rules! for_each_kind {
     ([$applies:expr, $check:ident] $($module:ident: $kind:ident = $name:literal,)+) => {$(
         if $applies(holdfast_locks::LockKind::$kind) {

@@ -64,7 +64,8 @@ pub struct Setup {
     pub numa_nodes: u32,
     /// Steps after which a run counts as a livelock.
     pub steps_max: u64,
-    /// CPUs are like host threads: a compare-store is two steps, and the head of a hybrid lock's queue competes with newcomers.
+    /// CPUs are like host threads: a compare-store is two steps, and the head of a hybrid lock's queue competes with
+    /// newcomers.
     pub hosted: bool,
     /// Whether settling does what it promises.
     pub settles: bool,

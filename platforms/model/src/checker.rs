@@ -43,7 +43,8 @@ pub trait Checker: Sized + 'static {
     fn sleep(thread: &Self::Thread);
     /// After a [`sleep`](Checker::sleep) that was in vain: whether to [`block`](Checker::block) from here on.
     fn is_out_of_turn(thread: &Self::Thread) -> bool;
-    /// Blocks the caller until a [`wake`](Checker::wake), whose caller's writes it may acquire. May return for no reason.
+    /// Blocks the caller until a [`wake`](Checker::wake), whose caller's writes it may acquire. May return for no
+    /// reason.
     fn block(thread: &Self::Thread);
     /// Ends what [`block`](Checker::block) began, if it has.
     fn wake(thread: &Self::Thread);

@@ -2,10 +2,11 @@
 //!
 //! - **Every step is a choice**: each operation on a word, each halt, kick and look for interrupts is a point where the
 //!   checker may let another CPU go first. Nothing else is.
-//! - **Waits do not spin for ever**: an unbounded wait looks at its word once for each change of it; a bounded one looks
-//!   a few times and gives up. What is left out repeats a step without effect. A wait that nobody will end is reported.
-//! - **A kick orders as little as it may**: the halt that takes it acquires what was written before it, no more. Interrupts
-//!   order nothing.
+//! - **Waits do not spin for ever**: an unbounded wait looks at its word once for each change of it; a bounded one
+//!   looks a few times and gives up. What is left out repeats a step without effect. A wait that nobody will end is
+//!   reported.
+//! - **A kick orders as little as it may**: the halt that takes it acquires what was written before it, no more.
+//!   Interrupts order nothing.
 //! - **Sub-word operations are one step** on the whole word, as on a machine that has them.
 
 mod platform;
@@ -179,9 +180,9 @@ impl<C: Checker> Cpu<C> {
 
     /// Sleeps for as long as `asleep` says, which must be woken when that changes.
     ///
-    /// Without `orders` the caller acquires nothing. But where the checker gives it the turn of another, whose step would
-    /// have been explored, it blocks: then the checker knows that it cannot run, and tries all others in its place. In
-    /// these executions the wait acquires more than it may; what that hides is left to the others.
+    /// Without `orders` the caller acquires nothing. But where the checker gives it the turn of another, whose step
+    /// would have been explored, it blocks: then the checker knows that it cannot run, and tries all others in its
+    /// place. In these executions the wait acquires more than it may; what that hides is left to the others.
     fn sleep_while(&self, on: u32, orders: bool, asleep: impl Fn() -> bool) {
         let state = self.state();
         state.sleeps_on.store(on, Ordering::Relaxed);
@@ -352,8 +353,8 @@ impl<C: Checker> Cpu<C> {
         }
     }
 
-    /// Makes every CPU that has compared and not yet stored compare again, and see what this CPU has written. What others
-    /// have stored, this CPU sees. (Linux: `membarrier` with restart of sequences.)
+    /// Makes every CPU that has compared and not yet stored compare again, and see what this CPU has written. What
+    /// others have stored, this CPU sees. (Linux: `membarrier` with restart of sequences.)
     fn restart_others(&self) {
         C::fence(Ordering::SeqCst);
         for (index, other) in self.machine.cpus.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Orderings of the locks' source, and executions with one of them weakened.
 //!
 //! Each operation that a lock does on its CPU has a site: the line and column of the call. A [`Probe`] notes every site
-//! with an ordering above `Relaxed`; a [`Fault`] makes one of them weaker by one step. A site whose every fault is caught
-//! has the ordering that it needs.
+//! with an ordering above `Relaxed`; a [`Fault`] makes one of them weaker by one step. A site whose every fault is
+//! caught has the ordering that it needs.
 
 use std::fmt;
 use std::panic::Location;

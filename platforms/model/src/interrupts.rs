@@ -23,7 +23,8 @@ struct Quad {
     values: Mutex<Vec<[u64; 2]>>,
 }
 
-/// Host-physical memory. Words that race are named when it is made; all others of 32 bits are one thread's own, and zero.
+/// Host-physical memory. Words that race are named when it is made; all others of 32 bits are one thread's own, and
+/// zero.
 #[derive(Default)]
 pub(crate) struct LoomMemory {
     words: BTreeMap<u64, AtomicU32>,
@@ -215,8 +216,8 @@ impl Waiter {
         }
     }
 
-    /// Says that it is about to sleep: an exchange, as the kernel's `set_current_state` is on x86; loom orders no plain store
-    /// after another's exchange. With a fence behind it, unless that is left out.
+    /// Says that it is about to sleep: an exchange, as the kernel's `set_current_state` is on x86; loom orders no plain
+    /// store after another's exchange. With a fence behind it, unless that is left out.
     pub(crate) fn prepare(&self, fences: bool) {
         self.sleeping.swap(1, Release);
         if fences {

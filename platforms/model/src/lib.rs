@@ -2,15 +2,15 @@
 //!
 //! | checker | memory | threads | search | finds |
 //! |---|---|---|---|---|
-//! | [`Loom`] | C11 without out-of-thin-air and load buffering | 2 or 3 | every execution, or all with few preemptions | missing orderings |
+//! | [`Loom`] | C11, no load buffering | 2 or 3 | every execution, or all with few preemptions | missing orderings |
 //! | [`Shuttle`] | sequentially consistent | many | random and PCT schedules | odd schedules |
 //!
-//! A [`Checker`] supplies shared words and threads; [`Cpu`] is one `Platform` over any of them; a [`scenario`] is a small
-//! program over a lock, with what must hold. What a search may find wrong: a failed assertion, a data race on what the
-//! lock protects, a touched word whose memory is freed, and **no progress**, which is how a lost kick shows.
+//! A [`Checker`] supplies shared words and threads; [`Cpu`] is one `Platform` over any of them; a [`scenario`] is a
+//! small program over a lock, with what must hold. What a search may find wrong: a failed assertion, a data race on
+//! what the lock protects, a touched word whose memory is freed, and **no progress**, which is how a lost kick shows.
 //!
-//! What the suite has explored, one line for each lock, what each ordering made weaker leads to, and who finds each step
-//! left out:
+//! What the suite has explored, one line for each lock, what each ordering made weaker leads to, and who finds each
+//! step left out:
 //!
 //! ```sh
 //! cargo test -p holdfast-model -- --nocapture >searches
@@ -20,9 +20,9 @@
 //! grep '^fault' searches
 //! ```
 //!
-//! The two disagree on purpose. Loom treats `SeqCst` accesses as `AcqRel` (its `SeqCst` fences are right), so handshakes
-//! are written with fences; Shuttle treats every access as `SeqCst`, so it judges no ordering. A lock must pass both, and
-//! a lock from which a necessary step or ordering was taken ([`fault`]) must fail one.
+//! The two disagree on purpose. Loom treats `SeqCst` accesses as `AcqRel` (its `SeqCst` fences are right), so
+//! handshakes are written with fences; Shuttle treats every access as `SeqCst`, so it judges no ordering. A lock must
+//! pass both, and a lock from which a necessary step or ordering was taken ([`fault`]) must fail one.
 
 mod avic;
 mod catch;

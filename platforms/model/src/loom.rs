@@ -1,12 +1,12 @@
 //! Loom: every execution that its memory model allows.
 //!
-//! - **A store after a read-modify-write is later**: loom orders a plain store and another thread's exchange only in part,
-//!   and then lets the next exchange read either. No memory does, where the first exchange had read what the storing
-//!   thread wrote before: nothing comes in between. So such a store first looks at the newest value. Not explored,
-//!   therefore: a racing plain store that is older than an exchange executed before it. Plain stores that race with plain
-//!   stores are left to loom.
-//! - **Only touched words are modelled**: a machine has many hundred, an execution touches some dozen, and each costs. A
-//!   search that touches a further one starts again with it.
+//! - **A store after a read-modify-write is later**: loom orders a plain store and another thread's exchange only in
+//!   part, and then lets the next exchange read either. No memory does, where the first exchange had read what the
+//!   storing thread wrote before: nothing comes in between. So such a store first looks at the newest value. Not
+//!   explored, therefore: a racing plain store that is older than an exchange executed before it. Plain stores that
+//!   race with plain stores are left to loom.
+//! - **Only touched words are modelled**: a machine has many hundred, an execution touches some dozen, and each costs.
+//!   A search that touches a further one starts again with it.
 
 #![expect(unsafe_code, reason = "loom's cell gives a pointer")]
 

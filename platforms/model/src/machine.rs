@@ -28,8 +28,8 @@ pub struct Setup {
     pub odds: u32,
     /// Whether a halt acquires what was written before the kick that it takes, as the contract has it.
     pub kick_orders: bool,
-    /// Whether the CPU has compare-stores, which are a comparison and then a store, and half-word additions: what is one
-    /// step otherwise is two.
+    /// Whether the CPU has compare-stores, which are a comparison and then a store, and half-word additions: what is
+    /// one step otherwise is two.
     pub compare_stores: bool,
     /// `node(cpu) = cpu % numa_nodes`.
     pub numa_nodes: u32,

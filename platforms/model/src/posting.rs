@@ -1,11 +1,12 @@
 //! Interrupts that are posted: the hardware's algorithms (`machine/src/apicv`) and the hypervisor's side of them
 //! (`host/src/interrupts/apicv/posting.rs`), the source that runs, under loom.
 //!
-//! One vCPU waits for one vector from each sender, halted or spinning, and moves to another pCPU on the way. What this file
-//! adds is what lies beneath: memory that loom orders, notifications, the wake-up handler, a thread that sleeps. So a lost
-//! interrupt is a vCPU that waits for ever, which loom reports as a deadlock.
+//! One vCPU waits for one vector from each sender, halted or spinning, and moves to another pCPU on the way. What this
+//! file adds is what lies beneath: memory that loom orders, notifications, the wake-up handler, a thread that sleeps.
+//! So a lost interrupt is a vCPU that waits for ever, which loom reports as a deadlock.
 //!
-//! - **Only what races is modelled**: PIR and the control word. The virtual-APIC page is the vCPU's own: nobody else writes it.
+//! - **Only what races is modelled**: PIR and the control word. The virtual-APIC page is the vCPU's own: nobody else
+//!   writes it.
 
 use std::sync::Arc;
 

@@ -137,7 +137,8 @@ pub fn shared_entry<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> 
     }
 }
 
-/// CPU 0 takes the lock, the others try to: what `try_lock` gives is as exclusive, and it leaves no trace where it fails.
+/// CPU 0 takes the lock, the others try to: what `try_lock` gives is as exclusive, and it leaves no trace where it
+/// fails.
 pub fn try_lock<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
     let setup = setup.clone();
     move || {
@@ -248,8 +249,8 @@ pub fn equal_tickets<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) ->
     }
 }
 
-/// Each CPU queues `rounds` times among the optimistic spinners; those of `impatient` (a bit each) leave as soon as they
-/// have looked once. **One head**, and whoever stays becomes it: nobody's leaving cuts off those behind.
+/// Each CPU queues `rounds` times among the optimistic spinners; those of `impatient` (a bit each) leave as soon as
+/// they have looked once. **One head**, and whoever stays becomes it: nobody's leaving cuts off those behind.
 pub fn optimistic_spinners<C: Checker, S: Steps + 'static>(
     setup: &Setup,
     rounds: u32,

@@ -1,7 +1,7 @@
 //! Shuttle: random schedules of many threads, in sequentially consistent memory.
 //!
-//! A word is a plain one: an operation is a scheduling point and then an indivisible step. So every operation that a CPU
-//! has is one step, sub-word ones included.
+//! A word is a plain one: an operation is a scheduling point and then an indivisible step. So every operation that a
+//! CPU has is one step, sub-word ones included.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

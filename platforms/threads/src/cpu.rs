@@ -15,16 +15,16 @@ use crate::slot::{self, CPUS_MAX};
 use crate::word::CompareStore;
 use crate::{numa, park, spin, word};
 
-/// A word that threads share.
+/// A 32-bit word that threads share.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct ThreadWord(word::Word);
 
 impl ThreadWord {
-    /// A free lock's word.
+    /// The word of an unlocked lock.
     #[expect(
         clippy::declare_interior_mutable_const,
-        reason = "each use makes a fresh word: statics and fields start from it"
+        reason = "each use makes a new word, as an initializer of statics and fields"
     )]
     pub const ZERO: ThreadWord = ThreadWord(word::Word::new(0));
 }
@@ -46,26 +46,26 @@ impl Word<usize> for ThreadAddress {
     }
 }
 
-/// The CPU that is the calling thread.
+/// The calling thread as a CPU.
 ///
-/// It has no content: the thread's number is looked up when a lock asks for it, which none does before it has to wait. So
-/// it costs nothing to make one for each call. Threads have no interrupts; there is nothing to mask.
+/// The value has no content, so it costs nothing to make one for each call. A lock asks for the thread's number only
+/// when it has to wait. Threads have no interrupts, so there is nothing to mask.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisThread(
-    /// What was looked up on one thread must not be used on another.
+    /// Makes the type `!Send` and `!Sync`: it stands for the thread that made it.
     PhantomData<*const ()>,
 );
 
 impl ThisThread {
-    /// The calling thread.
+    /// Returns the calling thread as a CPU.
     #[inline(always)]
     pub const fn new() -> Self {
         ThisThread(PhantomData)
     }
 }
 
-// SAFETY: the operations of `word` are atomic, each with at least the ordering that it is given, or, on x86, with the
-// one that **Total store order** gives it. `cpu` is the calling thread's number by **One thread per number**.
+// SAFETY: the operations of `word` are atomic. Each has at least the ordering that it is given; on x86, by **Total
+// store order**. `cpu` is the calling thread's number by **One thread per number**.
 unsafe impl Platform for ThisThread {
     type Word = ThreadWord;
     type Address = ThreadAddress;
@@ -119,7 +119,7 @@ impl Thread for ThisThread {
     }
 }
 
-/// What the threads of a process share besides the locks themselves. Made when a thread first waits, never freed.
+/// The tables that the threads of a process share. Made when a thread first waits, and never freed.
 struct Tables {
     nodes: NodeTable<ThreadWord>,
     waiting: WaitTable<ThreadWord, ThreadAddress>,
@@ -133,7 +133,7 @@ fn tables() -> &'static Tables {
     })
 }
 
-// SAFETY: there is one table, with a place for each number below `CPUS_MAX`, and no others are given out.
+// SAFETY: there is one table, with nodes for each number below `CPUS_MAX`. `slot` gives out no other numbers.
 unsafe impl Nodes for ThisThread {
     #[inline]
     fn nodes(&self) -> &NodeTable<ThreadWord> {
@@ -150,7 +150,7 @@ impl Numa for ThisThread {
     }
 }
 
-// SAFETY: no handler runs: a thread has no interrupts. Signal handlers must not use these locks, as for any mutex.
+// SAFETY: a thread has no interrupts, so no handler runs. Signal handlers must not use these locks, as with any mutex.
 unsafe impl Interrupts for ThisThread {
     #[inline(always)]
     fn irq_save(&self) -> bool {
@@ -178,7 +178,7 @@ unsafe impl Paravirt for ThisThread {
     fn kick(&self, cpu: CpuId) {
         park::kick(self, cpu);
     }
-    /// No host tells.
+    /// Returns `false`: the kernel does not report which threads are preempted.
     #[inline(always)]
     fn is_preempted(&self, _cpu: CpuId) -> bool {
         false

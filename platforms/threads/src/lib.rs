@@ -1,11 +1,24 @@
 //! The Holdfast locks on host threads.
 //!
-//! A thread plays a CPU: it halts in a futex and is kicked out of it. The locks are those that run in the simulator and
-//! in a guest. Ordinary programs use them through `lock_api`, 0.5 or 0.4, whichever they have; each lock takes 4 bytes:
+//! A thread acts as a CPU: it halts in a futex, and a kick wakes it. The locks are the same source that runs in the
+//! simulator and in a guest. Programs use them through `lock_api`, version 0.5 or 0.4. Each lock takes 4 bytes:
 //!
 //! ```
 //! static EVENTS: lock_api::Mutex<holdfast_threads::RawHybrid, u64> = lock_api::Mutex::new(0);
 //! *EVENTS.lock() += 1;
+//! ```
+//!
+//! Two settings hold for the whole process: how long a thread spins before it halts, and for how long running threads
+//! may overtake the queue of a hybrid lock. A benchmark may also choose each thread's CPU number:
+//!
+//! ```
+//! use holdfast_locks::{Budget, CpuId};
+//! use std::time::Duration;
+//!
+//! holdfast_threads::set_spin_threshold(Budget(100));
+//! holdfast_threads::set_turn(Duration::from_micros(500));
+//! holdfast_threads::claim(CpuId(0))?;
+//! # Ok::<(), holdfast_threads::ClaimError>(())
 //! ```
 
 mod cpu;

@@ -1,7 +1,7 @@
-//! Code that others look at or call later stays loaded.
+//! Keeps this library loaded, because the C library and the kernel keep addresses in it.
 //!
-//! The C library calls a function of ours when a thread ends, and the kernel reads descriptors of ours when it interrupts one.
-//! If this is part of a plugin, and the plugin is unloaded, both would find nothing there.
+//! The C library calls a function of this library when a thread ends, and the kernel reads its descriptors when it
+//! interrupts a thread. If the library were part of a plugin that is unloaded, both would access unmapped memory.
 
 #![expect(unsafe_code, reason = "asks the dynamic linker")]
 
@@ -9,12 +9,12 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-/// From now on, the object that this code is in is not unloaded. False: the dynamic linker does not promise it.
+/// Keeps the object that contains this code loaded from now on. Returns `false` if the dynamic linker cannot do so.
 pub(crate) fn keep_loaded() -> bool {
     static KEPT: OnceLock<bool> = OnceLock::new();
     *KEPT.get_or_init(|| {
         if cfg!(miri) {
-            // Has no dynamic linker.
+            // Miri has no dynamic linker.
             return true;
         }
         let Some(here) = object((&raw const KEPT).cast()) else {
@@ -26,17 +26,18 @@ pub(crate) fn keep_loaded() -> bool {
             return true;
         }
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-        // SAFETY: the name of a loaded object, which ends with 0. Nothing is loaded, so nothing runs.
+        // SAFETY: the argument is the name of a loaded object, which ends with 0. By RTLD_NOLOAD nothing is loaded, so
+        // no constructor runs.
         let handle = unsafe { libc::dlopen(here.dli_fname, flags) };
         !handle.is_null()
     })
 }
 
-/// The loaded object that `address` is in.
+/// Returns the loaded object that contains `address`.
 fn object(address: *const c_void) -> Option<libc::Dl_info> {
     let mut info = MaybeUninit::uninit();
-    // SAFETY: the dynamic linker takes any address; `info` is ours to write.
+    // SAFETY: the dynamic linker accepts any address, and `info` is a local variable.
     let found = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
-    // SAFETY: not 0, so it has been written.
+    // SAFETY: the result is not 0, so `info` has been written.
     (found != 0).then(|| unsafe { info.assume_init() })
 }

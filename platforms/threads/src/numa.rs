@@ -1,4 +1,4 @@
-//! Where threads run. A hint: they move.
+//! The NUMA nodes on which threads run. They are hints, since threads move.
 
 #![expect(unsafe_code, reason = "asks the kernel where the calling thread runs")]
 
@@ -11,10 +11,11 @@ use holdfast_locks::CpuId;
 
 use crate::slot::{self, CPUS_MAX};
 
-/// Where each thread was when it last asked.
+/// The node on which each thread was when it last asked.
 static NODES: [AtomicU32; CPUS_MAX as usize] = [const { AtomicU32::new(0) }; CPUS_MAX as usize];
 
-/// The NUMA node of the thread that is `cpu`: now, for the caller's own, otherwise when that thread last asked.
+/// Returns the NUMA node of the thread that is `cpu`: the current one for the calling thread, otherwise that of the
+/// thread's last call.
 pub(crate) fn node(cpu: CpuId) -> u32 {
     let node = &NODES[cpu.0 as usize];
     if is_numa() && cpu == slot::current() {
@@ -24,7 +25,7 @@ pub(crate) fn node(cpu: CpuId) -> u32 {
     node.load(Relaxed)
 }
 
-/// Whether there is more than one node: otherwise nobody need ask.
+/// Returns whether the machine has more than one NUMA node.
 fn is_numa() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     // The file holds a list of ranges, "0" or "0-1".
@@ -34,7 +35,7 @@ fn is_numa() -> bool {
 
 fn current_node() -> u32 {
     let mut node = 0u32;
-    // SAFETY: the kernel writes `node`; it accepts null for what is not asked.
+    // SAFETY: the kernel writes `node`. It accepts null for values that are not wanted.
     let error = unsafe {
         libc::syscall(
             libc::SYS_getcpu,

@@ -1,4 +1,4 @@
-//! Halting and kicking threads: each thread's parker, and the futex beneath.
+//! Halting and kicking threads: each thread's parker, and the futex system call.
 
 #![expect(unsafe_code, reason = "system calls on the words that threads sleep on")]
 
@@ -13,32 +13,33 @@ use crate::slot::CPUS_MAX;
 static PARKERS: [Parker<ThreadWord>; CPUS_MAX as usize] =
     [const { Parker::from_word(ThreadWord::ZERO) }; CPUS_MAX as usize];
 
-/// Sleeps until the next [`kick`] of `cpu`, the calling thread, or for less. A signal's handler is a reason to return.
+/// Sleeps until the next [`kick`] of `cpu`, which is the calling thread. May return earlier, for example after a signal
+/// handler.
 pub(crate) fn halt(thread: &ThisThread, cpu: CpuId) {
     PARKERS[cpu.0 as usize].halt(thread);
 }
 
-/// Ends the halt of `cpu`, or its next one.
+/// Ends the halt of `cpu`, or makes its next halt return at once.
 pub(crate) fn kick(thread: &ThisThread, cpu: CpuId) {
     PARKERS[cpu.0 as usize].kick(thread);
 }
 
-/// Sleeps while `word` holds `value`, or for less.
+/// Sleeps while `word` holds `value`. May return earlier.
 pub(crate) fn wait(word: &ThreadWord, value: u32) {
     futex(word, libc::FUTEX_WAIT, value);
 }
 
-/// Wakes one who sleeps on `word`.
+/// Wakes one thread that sleeps on `word`.
 pub(crate) fn wake(word: &ThreadWord) {
     futex(word, libc::FUTEX_WAKE, 1);
 }
 
-/// Waits while `word` holds `value`, or wakes up to `value` waiters. Its result says nothing that the callers need: a
-/// wait may end for no reason.
+/// Waits while `word` holds `value`, or wakes up to `value` waiters. The callers do not need the result: a wait may end
+/// for no reason.
 fn futex(word: &ThreadWord, operation: i32, value: u32) {
     let timeout = ptr::null::<libc::timespec>();
-    // SAFETY: the kernel only reads `word`, which is a 32-bit word and outlives the call; waiting without a time limit, and
-    // waking, need no more.
+    // SAFETY: the kernel only reads `word`, which is a 32-bit word and outlives the call. Waiting without a time limit
+    // and waking use no other memory.
     unsafe {
         libc::syscall(
             libc::SYS_futex,

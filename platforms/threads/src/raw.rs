@@ -1,4 +1,4 @@
-//! Raw locks for `lock_api`, 0.5 and 0.4: one type for each lock, which is a raw mutex of both.
+//! Raw locks for `lock_api`: one type for each lock, which is a raw mutex of versions 0.5 and 0.4.
 
 #![expect(unsafe_code, reason = "implements traits on whose exclusion memory safety rests")]
 
@@ -9,7 +9,7 @@ use holdfast_locks::{
 
 use crate::cpu::{ThisThread, ThreadWord};
 
-/// Nothing but algorithms that keep **Exclusion** may become raw locks.
+/// Compiles only for an algorithm that keeps **Exclusion**: no other may become a raw lock.
 const fn assert_exclusive<L: Exclusive<ThisThread>>() {}
 
 /// Defines a raw lock for each algorithm.
@@ -27,8 +27,8 @@ macro_rules! raw_locks {
             assert!(size_of::<lock_api_04::Mutex<$raw, ()>>() == 4);
         };
 
-        // SAFETY: **Exclusion** of `$algorithm`, asserted above. The guard says nothing about where the lock is, nor
-        // does anybody else remember a lock that nobody waits for: it may be moved or dropped while held.
+        // SAFETY: **Exclusion** of `$algorithm`, asserted above. Neither the guard nor the library keeps the address of
+        // a lock for which no thread waits: such a lock may be moved or dropped while held.
         unsafe impl lock_api::RawMutex for $raw {
             const INIT: Self = $raw(ThreadWord::ZERO);
 
@@ -56,7 +56,7 @@ macro_rules! raw_locks {
             }
         }
 
-        // SAFETY: as above; this is the same lock. Its guards stay with their thread, too.
+        // SAFETY: as above, since this is the same lock. Its guards are `!Send`, too.
         unsafe impl lock_api_04::RawMutex for $raw {
             const INIT: Self = <$raw as lock_api::RawMutex>::INIT;
 
@@ -92,28 +92,28 @@ macro_rules! raw_locks {
 macro_rules! for_each_raw_lock {
     ($callback:ident) => {
         $callback! {
-            /// Test-and-set: every try is an exchange. Spins, unfair.
+            /// Test-and-set: every try is an exchange. Waiters spin; unfair.
             RawTas = Tas;
-            /// Test-and-test-and-set: tries only what looks free. Spins, unfair.
+            /// Test-and-test-and-set: a waiter tries only when the lock looks free. Waiters spin; unfair.
             RawTtas = Ttas;
-            /// First come, first served. Spins.
+            /// Ticket lock: first come, first served. Waiters spin.
             RawTicket = Ticket;
-            /// First come, first served. Halts.
+            /// Ticket lock: first come, first served. Waiters spin, then halt.
             RawPvTicket = PvTicket;
-            /// Ticket order, but who waits for too long may overtake. Spins.
+            /// Ticket lock whose waiters may overtake once they have waited for too long. Waiters spin.
             RawPreemptableTicket = PreemptableTicket;
-            /// Queued: each waiter spins on a line of its own.
+            /// Queued lock: each waiter spins on a cache line of its own.
             RawQspin = Qspin;
-            /// Queued; halts.
+            /// Queued lock. Waiters spin, then halt.
             RawPvQspin = PvQspin;
-            /// Queued, and anybody may overtake. Spins.
+            /// Queued lock that any thread may take past the queue. Waiters spin.
             RawUnfairQspin = UnfairQspin;
-            /// Queued, and anybody may overtake. Halts.
+            /// Queued lock that any thread may take past the queue. Waiters spin, then halt.
             RawUnfairPvQspin = UnfairPvQspin;
-            /// Queued, and newcomers may overtake while the head of the queue is not running. Halts. **The one to take** for
-            /// threads, which outnumber their CPUs sooner or later.
+            /// Queued lock that newcomers may take past the queue while its head does not run. Waiters halt.
+            /// **Recommended** for programs: it stays fast when threads outnumber CPUs.
             RawHybrid = HybridPvQspin;
-            /// Queued, and handed to waiters on the same NUMA node first. Spins.
+            /// Queued lock that is handed to waiters on the holder's NUMA node first. Waiters spin.
             RawCnaQspin = CnaQspin;
         }
     };

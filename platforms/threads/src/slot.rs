@@ -1,11 +1,11 @@
-//! Which thread is which CPU.
+//! The assignment of CPU numbers to threads.
 //!
-//! A thread becomes a CPU when it first needs to be one, which is when it first finds a lock taken, and stops when it
-//! ends. Numbers are dense: the lowest free one is taken.
+//! A thread takes a number when it first finds a lock taken, and gives it back when it ends. Numbers are dense: a
+//! thread takes the lowest free one.
 //!
-//! **One thread per number**: a number is taken by setting its bit in [`TAKEN`], which only one thread can do, and given
-//! back by that thread's last destructor. C's thread-specific data is used for that, not Rust's: it runs later, and again
-//! if a later destructor took a number anew.
+//! **One thread per number**: a thread takes a number by setting its bit in [`TAKEN`], which only one thread can do.
+//! The thread's last destructor gives it back. That destructor belongs to C's thread-specific data, not Rust's: it runs
+//! later, and runs again if another destructor took a number again.
 
 use core::cell::Cell;
 use core::sync::atomic::AtomicU64;
@@ -15,21 +15,21 @@ use holdfast_locks::CpuId;
 
 use crate::exit;
 
-/// How many threads can be CPUs at the same time.
+/// The number of threads that can have CPU numbers at the same time.
 pub const CPUS_MAX: u32 = 4096;
 
 /// A bit for each number in use.
 static TAKEN: [AtomicU64; CPUS_MAX as usize / 64] = [const { AtomicU64::new(0) }; CPUS_MAX as usize / 64];
 
 thread_local! {
-    /// This thread's number + 1, or 0. Without a destructor, so that it works in destructors, too.
+    /// This thread's number + 1, or 0 if it has none. It has no destructor, so that it also works in destructors.
     static CURRENT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The number of the calling thread, which takes one if it has none.
+/// Returns the number of the calling thread, which takes one if it has none.
 ///
 /// # Panics
-/// If [`CPUS_MAX`] other threads have one each.
+/// If [`CPUS_MAX`] other threads have numbers.
 #[inline]
 pub(crate) fn current() -> CpuId {
     match CURRENT.get() {
@@ -52,18 +52,18 @@ fn register() -> CpuId {
             seen = bits.load(Relaxed);
         }
     }
-    panic!("cannot give this thread a CPU number: all {CPUS_MAX} are in use by threads that still run");
+    panic!("cannot give this thread a CPU number: {CPUS_MAX} threads that have not ended have them all");
 }
 
-/// Why a thread cannot have the number that it asked for.
+/// The reason why a thread cannot have the CPU number that it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClaimError {
     /// The number is not below [`CPUS_MAX`].
     OutOfRange(CpuId),
-    /// Another thread has it.
+    /// Another thread has this number.
     InUse(CpuId),
-    /// The calling thread already is a CPU, with this number.
+    /// The calling thread already has this number.
     AlreadyCpu(CpuId),
 }
 
@@ -73,17 +73,17 @@ impl core::fmt::Display for ClaimError {
         match self {
             ClaimError::OutOfRange(cpu) => write!(f, "expected less than {CPUS_MAX}, found {}", cpu.0),
             ClaimError::InUse(cpu) => write!(f, "another thread is CPU {}", cpu.0),
-            ClaimError::AlreadyCpu(cpu) => write!(f, "it already is CPU {}", cpu.0),
+            ClaimError::AlreadyCpu(cpu) => write!(f, "it is already CPU {}", cpu.0),
         }
     }
 }
 
 impl core::error::Error for ClaimError {}
 
-/// Makes the calling thread CPU `cpu`, for those who want to say which thread is which: for benchmarks and tests.
+/// Gives the calling thread the number `cpu`. Benchmarks and tests use it to choose which thread is which CPU.
 ///
 /// # Errors
-/// If it cannot be; see [`ClaimError`].
+/// If the number is too large or in use, or the thread already has a number; see [`ClaimError`].
 pub fn claim(cpu: CpuId) -> Result<(), ClaimError> {
     if cpu.0 >= CPUS_MAX {
         return Err(ClaimError::OutOfRange(cpu));
@@ -102,20 +102,21 @@ fn bit(cpu: CpuId) -> (&'static AtomicU64, u64) {
     (&TAKEN[cpu.0 as usize / 64], 1 << (cpu.0 % 64))
 }
 
-/// Takes a number, if nobody has it.
+/// Takes a number if it is free. Returns whether it was taken.
 fn take(cpu: CpuId) -> bool {
     let (bits, bit) = bit(cpu);
-    // ORDERING: Acquire; pairs with the Release in `give_back`: the last owner's use of the queue nodes is over.
+    // ORDERING: Acquire; pairs with the Release in `give_back`, after which the previous owner no longer uses the queue
+    // nodes.
     bits.fetch_or(bit, Acquire) & bit == 0
 }
 
-/// Makes the taken number the calling thread's.
+/// Gives the number, which must have been taken, to the calling thread.
 fn adopt(cpu: CpuId) {
     exit::give_back_at_exit(cpu);
     CURRENT.set(cpu.0 + 1);
 }
 
-/// Ends the calling thread's being a CPU. It may become one again.
+/// Frees the number of the calling thread, which may take one again.
 pub(crate) fn give_back(cpu: CpuId) {
     CURRENT.set(0);
     let (bits, bit) = bit(cpu);

@@ -1,5 +1,5 @@
-//! For how long threads spin and overtake: what a program may set, and each thread's own account. How they do it is
-//! [`holdfast_locks::thread`]'s.
+//! For how long threads spin and overtake: the settings of a program, and the record of each thread. The mechanism is
+//! in [`holdfast_locks::thread`].
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -20,33 +20,33 @@ pub const TURN_DEFAULT: Duration = Duration::from_nanos(TURN_NS);
 static THRESHOLD: AtomicU32 = AtomicU32::new(SPIN_THRESHOLD_DEFAULT.0);
 static TURN: AtomicU64 = AtomicU64::new(TURN_NS);
 
-/// How long a thread now spins before it halts.
+/// Returns how long a thread spins before it halts; see [`set_spin_threshold`].
 #[inline]
 pub fn spin_threshold() -> Budget {
-    // ORDERING: Relaxed, here and below; settings.
+    // ORDERING: Relaxed, here and below; the settings order nothing.
     Budget(THRESHOLD.load(Relaxed))
 }
 
-/// Sets how long each thread of this process spins before it halts, from its next wait on.
+/// Sets how long each thread of this process spins before it halts. It applies from the next wait of each thread on.
 ///
 /// # Units
-/// Iterations of load, compare, PAUSE; from the 64th on, each second one yields the CPU instead of pausing.
+/// Iterations of load, compare, PAUSE. After 64 iterations every second one yields the CPU instead of pausing.
 pub fn set_spin_threshold(threshold: Budget) {
     THRESHOLD.store(threshold.0, Relaxed);
 }
 
-/// For how long running threads may overtake the head of a hybrid lock's queue.
+/// Returns for how long running threads may overtake the head of a hybrid lock's queue; see [`set_turn`].
 pub fn turn() -> Duration {
     Duration::from_nanos(TURN.load(Relaxed))
 }
 
-/// Sets for how long running threads of this process may overtake the head of a hybrid lock's queue. Shorter is fairer, longer
-/// is faster.
+/// Sets for how long running threads of this process may overtake the head of a hybrid lock's queue. A shorter turn is
+/// fairer, a longer one faster.
 pub fn set_turn(turn: Duration) {
     TURN.store(u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX), Relaxed);
 }
 
-/// The head of a queue leaves the lock to others for a while.
+/// Lets the head of a queue sleep for a part of a turn, so that running threads may use the lock.
 pub(crate) fn nap() {
     end_streak();
     thread::sleep(Duration::from_nanos(TURN.load(Relaxed) / NAP_DIVISOR));
@@ -56,13 +56,14 @@ thread_local! {
     static TURNS: Turns = const { Turns::new() };
 }
 
-/// The calling thread has overtaken a queue. True: it has done so for a turn, without waiting in between.
+/// Records that the calling thread has overtaken a queue. Returns `true` if it has overtaken for a whole turn without
+/// waiting in between.
 #[inline]
 pub(crate) fn overtook() -> bool {
     TURNS.with(|turns| turns.overtook(|| (TURN.load(Relaxed), now_ns())))
 }
 
-/// The calling thread waits: others have their chance.
+/// Ends the streak of the calling thread, which waits, so that other threads can take the lock.
 pub(crate) fn end_streak() {
     TURNS.with(Turns::end_streak);
 }

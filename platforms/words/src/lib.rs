@@ -1,9 +1,7 @@
-//! Shared words of x86-64, and the machine instructions on them: what lock words are where Rust code is the CPU's own, on host
-//! threads and in a guest.
+//! Shared words of x86-64 and the machine instructions on them: the lock words of host threads and of the KVM guest.
 //!
-//! A lock word is accessed in parts: byte, half-word, whole. Rust's memory model has no racing accesses of different
-//! sizes, x86 has. So *every* access to a word is an instruction of our own, which the compiler neither sees into nor moves
-//! memory accesses across.
+//! Locks access a word whole, by half-word and by byte. Rust's memory model does not allow racing accesses of different
+//! sizes; x86 does. So *every* access to a word is inline assembly, across which the compiler moves no memory access.
 //!
 //! **Total store order** (Intel SDM volume 3A, section 9.2; AMD APM volume 2, section 7.2): each load acquires, each
 //! store releases, each locked instruction is a full fence. Only a sequentially consistent store needs more than `mov`.
@@ -15,7 +13,7 @@ use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
-/// A 32-bit word, also in parts.
+/// A 32-bit word whose bytes and half-words can be accessed, too.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Word(UnsafeCell<u32>);
@@ -30,18 +28,23 @@ unsafe impl Sync for Word {}
 // SAFETY: as for `Word`.
 unsafe impl Sync for Address {}
 
-/// Defines the operations of one size. No block is `readonly`, loads included: an acquire load must make the compiler
-/// forget what it has read before.
+/// Defines the named operations on one part of a word: `$pointer` returns its address. No block is `readonly`, loads
+/// included: an acquire load must make the compiler forget what it has read before.
 macro_rules! accesses {
     (
         $value:ty, $pointer:ident, $memory:literal, $register:literal, $class:ident, $accumulator:tt;
-        $load:ident, $store:ident, $swap:ident, $compare_exchange:ident
+        $($operation:ident = $name:ident),+
     ) => {
-        /// Loads it.
+        $(accesses!(@$operation $name $value, $pointer, $memory, $register, $class, $accumulator);)+
+    };
+    (@load $load:ident
+        $value:ty, $pointer:ident, $memory:literal, $register:literal, $class:ident, $accumulator:tt
+    ) => {
+        /// Loads the value.
         #[inline(always)]
         pub fn $load(&self, _order: Ordering) -> $value {
             let value: $value;
-            // SAFETY: reads memory that `self` borrows, in one instruction.
+            // SAFETY: reads memory that `self` borrows, by one instruction.
             unsafe {
                 asm!(concat!("mov {v", $register, "}, ", $memory, " ptr [{p}]"),
                     p = in(reg) self.$pointer(), v = out($class) value,
@@ -49,27 +52,38 @@ macro_rules! accesses {
             }
             value
         }
-
-        /// Stores to it.
+    };
+    (@store $store:ident
+        $value:ty, $pointer:ident, $memory:literal, $register:literal, $class:ident, $accumulator:tt
+    ) => {
+        /// Stores `value`.
         #[inline(always)]
         pub fn $store(&self, value: $value, order: Ordering) {
             if order == Ordering::SeqCst {
-                self.$swap(value, order);
+                // SAFETY: writes memory that `self` borrows, by one instruction, which is locked without a prefix.
+                unsafe {
+                    asm!(concat!("xchg ", $memory, " ptr [{p}], {v", $register, "}"),
+                        p = in(reg) self.$pointer(), v = inout($class) value => _,
+                        options(nostack, preserves_flags));
+                }
                 return;
             }
-            // SAFETY: writes memory that `self` borrows, in one instruction.
+            // SAFETY: writes memory that `self` borrows, by one instruction.
             unsafe {
                 asm!(concat!("mov ", $memory, " ptr [{p}], {v", $register, "}"),
                     p = in(reg) self.$pointer(), v = in($class) value,
                     options(nostack, preserves_flags));
             }
         }
-
-        /// Exchanges it; returns what it held.
+    };
+    (@swap $swap:ident
+        $value:ty, $pointer:ident, $memory:literal, $register:literal, $class:ident, $accumulator:tt
+    ) => {
+        /// Stores `value` and returns the previous value.
         #[inline(always)]
         pub fn $swap(&self, value: $value, _order: Ordering) -> $value {
             let before: $value;
-            // SAFETY: exchanges memory that `self` borrows, in one instruction, which locks the bus by itself.
+            // SAFETY: exchanges memory that `self` borrows, by one instruction, which is locked without a prefix.
             unsafe {
                 asm!(concat!("xchg ", $memory, " ptr [{p}], {v", $register, "}"),
                     p = in(reg) self.$pointer(), v = inout($class) value => before,
@@ -77,8 +91,11 @@ macro_rules! accesses {
             }
             before
         }
-
-        /// Stores `new` if it holds `current`; returns what it held, as `Err` if that was something else.
+    };
+    (@compare_exchange $compare_exchange:ident
+        $value:ty, $pointer:ident, $memory:literal, $register:literal, $class:ident, $accumulator:tt
+    ) => {
+        /// Stores `new` if the memory holds `current`. Returns the previous value, as `Err` if it was not `current`.
         #[inline(always)]
         pub fn $compare_exchange(
             &self,
@@ -88,7 +105,7 @@ macro_rules! accesses {
             _failure: Ordering,
         ) -> Result<$value, $value> {
             let found: $value;
-            // SAFETY: exchanges memory that `self` borrows, in one locked instruction.
+            // SAFETY: exchanges memory that `self` borrows, by one locked instruction.
             unsafe {
                 asm!(concat!("lock cmpxchg ", $memory, " ptr [{p}], {v", $register, "}"),
                     p = in(reg) self.$pointer(), v = in($class) new, inout($accumulator) current => found,
@@ -100,7 +117,7 @@ macro_rules! accesses {
 }
 
 impl Word {
-    /// A word that holds `value`.
+    /// Makes a word that holds `value`.
     pub const fn new(value: u32) -> Self {
         Word(UnsafeCell::new(value))
     }
@@ -110,7 +127,7 @@ impl Word {
         self.0.get()
     }
 
-    /// Bits 0-15, for instructions of the caller's own.
+    /// Returns the address of bits 0-15, for inline assembly of the caller.
     #[inline(always)]
     pub fn low16(&self) -> *mut u16 {
         self.0.get().cast()
@@ -121,7 +138,7 @@ impl Word {
         self.low16().wrapping_add(1)
     }
 
-    /// Bits 0-7, for instructions of the caller's own.
+    /// Returns the address of bits 0-7, for inline assembly of the caller.
     #[inline(always)]
     pub fn low8(&self) -> *mut u8 {
         self.0.get().cast()
@@ -132,17 +149,20 @@ impl Word {
         self.low8().wrapping_add(1)
     }
 
-    accesses!(u32, whole, "dword", ":e", reg, "eax"; load, store, swap, compare_exchange);
-    accesses!(u16, low16, "word", ":x", reg, "ax"; load_low16, store_low16, swap_low16, compare_exchange_low16);
-    accesses!(u16, high16, "word", ":x", reg, "ax"; load_high16, store_high16, swap_high16, compare_exchange_high16);
-    accesses!(u8, low8, "byte", "", reg_byte, "al"; load_low8, store_low8, swap_low8, compare_exchange_low8);
-    accesses!(u8, byte1, "byte", "", reg_byte, "al"; load_byte1, store_byte1, swap_byte1, compare_exchange_byte1);
+    accesses!(u32, whole, "dword", ":e", reg, "eax";
+        load = load, store = store, swap = swap, compare_exchange = compare_exchange);
+    accesses!(u16, low16, "word", ":x", reg, "ax";
+        load = load_low16, store = store_low16, swap = swap_low16, compare_exchange = compare_exchange_low16);
+    accesses!(u16, high16, "word", ":x", reg, "ax"; swap = swap_high16);
+    accesses!(u8, low8, "byte", "", reg_byte, "al";
+        store = store_low8, swap = swap_low8, compare_exchange = compare_exchange_low8);
+    accesses!(u8, byte1, "byte", "", reg_byte, "al"; store = store_byte1);
 
-    /// Adds, wrapping; returns the value before.
+    /// Adds, wrapping, and returns the previous value.
     #[inline(always)]
     pub fn fetch_add(&self, value: u32, _order: Ordering) -> u32 {
         let before: u32;
-        // SAFETY: adds to memory that `self` borrows, in one locked instruction.
+        // SAFETY: adds to memory that `self` borrows, by one locked instruction.
         unsafe {
             asm!("lock xadd dword ptr [{p}], {v:e}",
                 p = in(reg) self.whole(), v = inout(reg) value => before,
@@ -151,12 +171,14 @@ impl Word {
         before
     }
 
-    /// Adds to one half, then loads the other. An addition to the whole would overlap a pending store to one half: that costs
-    /// a tenth of an uncontended lock and unlock (measured on Zen 5).
+    /// Adds to bits 16-31, wrapping, then loads bits 0-15. Returns the previous high half with this low half.
+    ///
+    /// An addition to the whole word would overlap a pending store to one half. That costs a tenth of an uncontended
+    /// lock and unlock (measured on Zen 5).
     #[inline(always)]
     pub fn fetch_add_high16(&self, value: u16, order: Ordering) -> u32 {
         let before: u16;
-        // SAFETY: adds to memory that `self` borrows, in one locked instruction.
+        // SAFETY: adds to memory that `self` borrows, by one locked instruction.
         unsafe {
             asm!("lock xadd word ptr [{p}], {v:x}",
                 p = in(reg) self.high16(), v = inout(reg) value => before,
@@ -165,19 +187,19 @@ impl Word {
         u32::from(before) << 16 | u32::from(self.load_low16(order))
     }
 
-    /// Sets bits; returns the value before.
+    /// Sets `bits` and returns the previous value.
     #[inline(always)]
     pub fn fetch_or(&self, bits: u32, order: Ordering) -> u32 {
         self.fetch_update(order, |value| value | bits)
     }
 
-    /// Keeps only `bits`; returns the value before.
+    /// Clears all bits but `bits` and returns the previous value.
     #[inline(always)]
     pub fn fetch_and(&self, bits: u32, order: Ordering) -> u32 {
         self.fetch_update(order, |value| value & bits)
     }
 
-    /// x86 has no OR or AND that tells what was there.
+    /// Applies `update` by a loop: x86 has no OR or AND that returns the previous value.
     #[inline(always)]
     fn fetch_update(&self, order: Ordering, update: impl Fn(u32) -> u32) -> u32 {
         let mut seen = self.load(Ordering::Relaxed);
@@ -191,7 +213,7 @@ impl Word {
 }
 
 impl Address {
-    /// A word that holds `value`.
+    /// Makes a word that holds `value`.
     pub const fn new(value: usize) -> Self {
         Address(UnsafeCell::new(value))
     }
@@ -201,5 +223,6 @@ impl Address {
         self.0.get()
     }
 
-    accesses!(usize, whole, "qword", ":r", reg, "rax"; load, store, swap, compare_exchange);
+    accesses!(usize, whole, "qword", ":r", reg, "rax";
+        load = load, store = store, compare_exchange = compare_exchange);
 }

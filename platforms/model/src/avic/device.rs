@@ -1,7 +1,7 @@
 //! Devices behind the IOMMU, for the vCPU; and the handler of the interrupt of the IOMMU's log.
 //!
-//! - **One after the other**: an IOMMU's interrupts are one thread, the handler's runs another. (That an IOMMU orders them is an
-//!   assumption; of the log it must be so.)
+//! - **One after the other**: an IOMMU's interrupts are one thread, the handler's runs another. (That an IOMMU orders
+//!   them is an assumption; of the log it must be so.)
 //! - **A short log**: one entry fits in, so that the second finds it full.
 //! - **An invalidation waits**: behind it, no interrupt is under way by the remap entry of before. (From memory: what
 //!   `COMPLETION_WAIT` promises of interrupts.)

@@ -1,12 +1,14 @@
-//! Interrupts under AVIC: the hardware's algorithms (`machine/src/avic`, `machine/src/iommu.rs`) and the hypervisor's side of them
-//! (`host/src/interrupts/avic/handshake.rs`, `host/src/interrupts/avic/remap.rs`), the source that runs, under loom.
+//! Interrupts under AVIC: the hardware's algorithms (`machine/src/avic`, `machine/src/iommu.rs`) and the hypervisor's
+//! side of them (`host/src/interrupts/avic/handshake.rs`, `host/src/interrupts/avic/remap.rs`), the source that runs,
+//! under loom.
 //!
-//! One vCPU waits for one vector from each sender, halted or spinning, and moves to another pCPU on the way. What this folder
-//! adds is what lies beneath: memory that loom orders, doorbells, IPIs, a thread that sleeps. Nobody looks at IRR but VMRUN,
-//! doorbells, and the code under test. So a lost interrupt is a vCPU that waits for ever, which loom reports as a deadlock.
+//! One vCPU waits for one vector from each sender, halted or spinning, and moves to another pCPU on the way. What this
+//! folder adds is what lies beneath: memory that loom orders, doorbells, IPIs, a thread that sleeps. Nobody looks at
+//! IRR but VMRUN, doorbells, and the code under test. So a lost interrupt is a vCPU that waits for ever, which loom
+//! reports as a deadlock.
 //!
-//! - **Only what races is modelled**: IRR, the table's entry, and of the IOMMU what it shares with the host (`device.rs`). ISR, TPR
-//!   and PPR belong to the vCPU's own thread, and no interrupt here is level-triggered.
+//! - **Only what races is modelled**: IRR, the table's entry, and of the IOMMU what it shares with the host
+//!   (`device.rs`). ISR, TPR and PPR belong to the vCPU's own thread, and no interrupt here is level-triggered.
 //! - **Exchanges for stores**: a word that others exchange is exchanged by its owner, too, with the order of a store
 //!   (`loom.rs`, *A store after a read-modify-write is later*).
 
@@ -44,8 +46,8 @@ pub enum Sender {
     Hardware,
     /// The hypervisor: a device's interrupt, a timer's.
     Software,
-    /// A device behind the IOMMU, whose remap entry is in guest mode. All of them are one sender, for the IOMMU takes one interrupt
-    /// after the other.
+    /// A device behind the IOMMU, whose remap entry is in guest mode. All of them are one sender, for the IOMMU takes
+    /// one interrupt after the other.
     Device,
 }
 
@@ -81,7 +83,8 @@ pub struct AvicScenario {
     pub hardware_without_fence: bool,
     /// A thread that goes to sleep does not fence after it said so.
     pub sleep_without_fence: bool,
-    /// The IOMMU's log is full when the devices signal, with an interrupt of another vCPU's, whose handler has yet to run.
+    /// The IOMMU's log is full when the devices signal, with an interrupt of another vCPU's, whose handler has yet to
+    /// run.
     pub log_is_full: bool,
     /// The hypervisor tells remap entries of a halt when it has looked at IRR.
     pub remap_after_look: bool,

@@ -1,8 +1,8 @@
-//! Whose turn it is by loom's rule: the running thread's, for as long as it can run; then of those that can, the one that
-//! has yielded least often.
+//! Whose turn it is by loom's rule: the running thread's, for as long as it can run; then of those that can, the one
+//! that has yielded least often.
 //!
-//! A thread that sleeps yields and yields. Loom tries its turn in place of others' wherever that might matter, and after
-//! each such turn it might matter again, without end. A sleeper who knows that the turn was another's ends that.
+//! A thread that sleeps yields and yields. Loom tries its turn in place of others' wherever that might matter, and
+//! after each such turn it might matter again, without end. A sleeper who knows that the turn was another's ends that.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,8 +1,8 @@
 //! Every ordering in the locks' source, made weaker by one step: loom must find each.
 //!
-//! What it does not find is listed in [`UNFOUND`] with the reason, and what no trial comes to in [`UNREACHED`]. An ordering
-//! that is neither found nor listed fails its test, and so does an entry that is found after all: the lists are true. A
-//! file with orderings that no test looks at fails, too.
+//! What it does not find is listed in [`UNFOUND`] with the reason, and what no trial comes to in [`UNREACHED`]. An
+//! ordering that is neither found nor listed fails its test, and so does an entry that is found after all: the lists
+//! are true. A file with orderings that no test looks at fails, too.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -140,7 +140,7 @@ static UNFOUND: &[Unfound] = &[
         line: "cpu.fence(Release);",
         role: Role::Fence,
         to: None,
-        reason: "a record's lock is withdrawn before its CPU releases that lock: no unlocker sees it with a later ticket",
+        reason: "a CPU clears its record before it releases that lock: no unlocker sees the lock with a later ticket",
     },
     Unfound {
         file: "numerous_qspin.rs",
@@ -196,7 +196,7 @@ static UNFOUND: &[Unfound] = &[
         line: "cpu.compare_exchange(&me.state, HALTED, RUNNING, Relaxed, Acquire)",
         role: Role::Failure,
         to: Some(Relaxed),
-        reason: "needs a handover between the last two looks before a halt: three preemptions of three CPUs, too many to search",
+        reason: "needs a handover between the last two looks before a halt: three preemptions of three CPUs, too many",
     },
     Unfound {
         file: "unfair_qspin.rs",

@@ -126,29 +126,75 @@ type Pv<S> = PvQspin<Narrow, S>;
 type HybridPv<S> = HybridPvQspin<Narrow, S>;
 
 static FAULTS: &[Fault] = faults! {
-    "pv-ticket" "re-check after the announcement": loom_twice::<PvTicket<NoRecheck>> => true, shuttle_twice::<PvTicket<NoRecheck>> => true;
-    "pv-ticket" "release of the announcement": loom_twice::<PvTicket<NoAnnounce>> => true, not_asked => false;
-    "pv-ticket" "acquire before the scan": loom_twice::<PvTicket<NoLookup>> => true, not_asked => false;
-    "pv-ticket" "kick": loom_twice::<PvTicket<NoKick>> => true, shuttle_twice::<PvTicket<NoKick>> => true;
-    "pv-ticket" "indivisible sti; hlt": not_asked => false, shuttle_interrupted::<PvTicket<SplitHalt>> => true;
-    "pv-ticket" "carry kept out of the tail": loom_wrap::<PvTicket<CarryIntoTail>> => true, shuttle_wrap::<PvTicket<CarryIntoTail>> => true;
-    "pv-ticket" "release of the unlock": loom_twice::<PvTicket<NoRelease>> => true, not_asked => false;
-    "pv-ticket" "acquire of the lock": loom_twice::<PvTicket<NoAcquire>> => true, not_asked => false;
-    "pv-qspin" "look at what the exchange for 3 returns": loom_twice::<Pv<NoRecheck>> => true, shuttle_twice::<Pv<NoRecheck>> => true;
-    "pv-qspin" "release of the 3": loom_twice::<Pv<NoAnnounce>> => true, not_asked => false;
-    "pv-qspin" "acquire after the failed exchange": loom_twice::<Pv<NoLookup>> => true, not_asked => false;
-    "pv-qspin" "kick": loom_twice::<Pv<NoKick>> => true, shuttle_twice::<Pv<NoKick>> => true;
-    "pv-qspin" "barrier of the waiter": loom_three::<Pv<NoHaltFence>> => true, not_asked => false;
-    "pv-qspin" "barrier of the handover": loom_three::<Pv<NoHandoverFence>> => true, not_asked => false;
-    "pv-qspin" "test once more with interrupts masked": not_asked => false, shuttle_stray_kicks::<Pv<NoRetest>> => true;
-    "unfair-pv-qspin" "entry off the table before the release": not_asked => false, shuttle_crowd::<UnfairPvQspin<Narrow, LateUnlisting>> => true;
-    "pv-qspin" "release of the unlock": loom_twice::<Pv<NoRelease>> => true, not_asked => false;
-    "hybrid-pv-qspin" "look at what the exchange for 3 returns": loom_twice::<HybridPv<NoRecheck>> => true, shuttle_twice::<HybridPv<NoRecheck>> => true;
-    "hybrid-pv-qspin" "kick": loom_twice::<HybridPv<NoKick>> => true, shuttle_twice::<HybridPv<NoKick>> => true;
-    "hybrid-pv-qspin" "release of the unlock": loom_twice::<HybridPv<NoRelease>> => true, not_asked => false;
-    "osq" "leaver looks whether it is the head": loom_spinners::<NoLeaveRecheck> => true, shuttle_spinners::<NoLeaveRecheck> => true;
-    "osq" "leaver joins its neighbours": loom_spinners::<NoRelink> => true, shuttle_spinners::<NoRelink> => true;
-    "osq" "successor taken by exchange": loom_spinners::<LinkLeftInPlace> => true, shuttle_spinners::<LinkLeftInPlace> => true;
+    "pv-ticket" "re-check after the announcement":
+        loom_twice::<PvTicket<NoRecheck>> => true,
+        shuttle_twice::<PvTicket<NoRecheck>> => true;
+    "pv-ticket" "release of the announcement":
+        loom_twice::<PvTicket<NoAnnounce>> => true,
+        not_asked => false;
+    "pv-ticket" "acquire before the scan":
+        loom_twice::<PvTicket<NoLookup>> => true,
+        not_asked => false;
+    "pv-ticket" "kick":
+        loom_twice::<PvTicket<NoKick>> => true,
+        shuttle_twice::<PvTicket<NoKick>> => true;
+    "pv-ticket" "indivisible sti; hlt":
+        not_asked => false,
+        shuttle_interrupted::<PvTicket<SplitHalt>> => true;
+    "pv-ticket" "carry kept out of the tail":
+        loom_wrap::<PvTicket<CarryIntoTail>> => true,
+        shuttle_wrap::<PvTicket<CarryIntoTail>> => true;
+    "pv-ticket" "release of the unlock":
+        loom_twice::<PvTicket<NoRelease>> => true,
+        not_asked => false;
+    "pv-ticket" "acquire of the lock":
+        loom_twice::<PvTicket<NoAcquire>> => true,
+        not_asked => false;
+    "pv-qspin" "look at what the exchange for 3 returns":
+        loom_twice::<Pv<NoRecheck>> => true,
+        shuttle_twice::<Pv<NoRecheck>> => true;
+    "pv-qspin" "release of the 3":
+        loom_twice::<Pv<NoAnnounce>> => true,
+        not_asked => false;
+    "pv-qspin" "acquire after the failed exchange":
+        loom_twice::<Pv<NoLookup>> => true,
+        not_asked => false;
+    "pv-qspin" "kick":
+        loom_twice::<Pv<NoKick>> => true,
+        shuttle_twice::<Pv<NoKick>> => true;
+    "pv-qspin" "barrier of the waiter":
+        loom_three::<Pv<NoHaltFence>> => true,
+        not_asked => false;
+    "pv-qspin" "barrier of the handover":
+        loom_three::<Pv<NoHandoverFence>> => true,
+        not_asked => false;
+    "pv-qspin" "test once more with interrupts masked":
+        not_asked => false,
+        shuttle_stray_kicks::<Pv<NoRetest>> => true;
+    "unfair-pv-qspin" "entry off the table before the release":
+        not_asked => false,
+        shuttle_crowd::<UnfairPvQspin<Narrow, LateUnlisting>> => true;
+    "pv-qspin" "release of the unlock":
+        loom_twice::<Pv<NoRelease>> => true,
+        not_asked => false;
+    "hybrid-pv-qspin" "look at what the exchange for 3 returns":
+        loom_twice::<HybridPv<NoRecheck>> => true,
+        shuttle_twice::<HybridPv<NoRecheck>> => true;
+    "hybrid-pv-qspin" "kick":
+        loom_twice::<HybridPv<NoKick>> => true,
+        shuttle_twice::<HybridPv<NoKick>> => true;
+    "hybrid-pv-qspin" "release of the unlock":
+        loom_twice::<HybridPv<NoRelease>> => true,
+        not_asked => false;
+    "osq" "leaver looks whether it is the head":
+        loom_spinners::<NoLeaveRecheck> => true,
+        shuttle_spinners::<NoLeaveRecheck> => true;
+    "osq" "leaver joins its neighbours":
+        loom_spinners::<NoRelink> => true,
+        shuttle_spinners::<NoRelink> => true;
+    "osq" "successor taken by exchange":
+        loom_spinners::<LinkLeftInPlace> => true,
+        shuttle_spinners::<LinkLeftInPlace> => true;
 };
 
 fn word(found: bool) -> &'static str {

@@ -1,4 +1,5 @@
-//! Algorithms without a kind of their own: other layouts of the word, other parameters, and the locks kept for comparison.
+//! Algorithms without a kind of their own: other layouts of the word, other parameters, and the locks kept for
+//! comparison.
 
 /// Defines the tests of a variant: one for each scenario, with its bounds.
 macro_rules! suite {

@@ -1,5 +1,6 @@
-//! Does every schedule end well? More CPUs and rounds than loom can bear, spurious ends of halts, interrupts while waiting;
-//! random schedules, and priorities that change a few times (PCT). For every lock, and for the queue of optimistic spinners.
+//! Does every schedule end well? More CPUs and rounds than loom can bear, spurious ends of halts, interrupts while
+//! waiting; random schedules, and priorities that change a few times (PCT). For every lock, and for the queue of
+//! optimistic spinners.
 
 use holdfast_locks::*;
 use holdfast_model::{Checker, ModelWorld, Schedules, Setup, Shuttle, scenario};

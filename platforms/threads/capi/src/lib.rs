@@ -55,8 +55,8 @@ pub unsafe extern "C" fn holdfast_lock_trylock(lock: *const Lock) -> bool {
 /// `lock` must point to a lock that the calling thread holds. Its memory must stay valid until the lock is released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_lock_unlock(lock: *const Lock) {
-    // SAFETY: as in `holdfast_lock_lock`. Once the lock is released its memory may be freed, and is not accessed any more:
-    // **Word untouched after release**. (A reference to a type with interior mutability may outlive its memory.)
+    // SAFETY: as in `holdfast_lock_lock`. Once the lock is released its memory may be freed, and is not accessed any
+    // more: **Word untouched after release**. (A reference to a type with interior mutability may outlive its memory.)
     let lock = unsafe { &*lock };
     <HybridPvQspin>::unlock(&ThisThread::new(), &lock.0);
 }

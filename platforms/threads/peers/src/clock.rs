@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: RDTSC only reads a register, and Linux leaves it to user space (CR4.TSD is clear unless a process asks
-        // for a fault, by prctl).
+        // SAFETY: RDTSC only reads a register, and Linux leaves it to user space (CR4.TSD is clear unless a process
+        // asks for a fault, by prctl).
         unsafe { core::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -30,8 +30,8 @@ pub fn ns_per_tick() -> f64 {
     elapsed.as_nanos() as f64 / (last - first) as f64
 }
 
-/// The period of the kernel's tick, in nanoseconds: how far apart two readings of the coarse clock are, which is brought up to
-/// date once in each. `None`: it does not tell.
+/// The period of the kernel's tick, in nanoseconds: how far apart two readings of the coarse clock are, which is
+/// brought up to date once in each. `None`: it does not tell.
 pub fn coarse_period_ns() -> Option<u64> {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the system writes `resolution`.

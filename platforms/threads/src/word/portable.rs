@@ -1,4 +1,5 @@
-//! Words without machine code: atomics, accessed as a whole only. Parts are made of compare-exchange loops.
+//! Words without machine code: atomic integers that are accessed only as a whole. Compare-exchange loops access their
+//! parts.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ const BYTE1: u32 = 0x0000_ff00;
 const LOW16: u32 = 0x0000_ffff;
 const HIGH16: u32 = 0xffff_0000;
 
-/// A 32-bit word, also in parts.
+/// A 32-bit word whose bytes and half-words can be accessed, too.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Word(AtomicU32);
@@ -100,14 +101,15 @@ impl Word {
         self.0.fetch_and(bits, order)
     }
 
-    /// Exchanges the bits of `mask` for `new`; returns what they were.
+    /// Replaces the bits of `mask` by `new` and returns the previous bits.
     fn swap_part(&self, mask: u32, new: u32, order: Ordering) -> u32 {
         let update = |seen| Some(seen & !mask | new);
         // The update never refuses.
         self.0.fetch_update(order, Relaxed, update).unwrap_or_else(|seen| seen) & mask
     }
 
-    /// Exchanges the bits of `mask` for `new` if they are `current`; returns what they were. Fails because of them only.
+    /// Replaces the bits of `mask` by `new` if they equal `current`, and returns the previous bits. Fails only because
+    /// of these bits.
     fn compare_exchange_part(
         &self,
         mask: u32,

@@ -1,13 +1,13 @@
 //! Compare, then store, without a locked instruction: restartable sequences (`rseq(2)`).
 //!
-//! A locked instruction makes up most of an uncontended unlock. It is there for the rare waiter that announces itself in the
-//! word between the unlocker's compare and its store. So the unlocker compares and stores in a *restartable sequence*,
-//! which the kernel begins anew if it interrupts it, and the waiter, having announced itself, has the kernel interrupt all
-//! running threads of the process: [`settle`], by `membarrier(2)`, since Linux 5.10. After that each sequence has either
-//! stored, or compares again.
+//! A locked instruction takes most of the time of an uncontended unlock. It is needed only if a waiter announces itself
+//! in the word between the unlocker's compare and its store, which is rare. So the unlocker compares and stores in a
+//! *restartable sequence*, which the kernel restarts if it interrupts the thread. A waiter that has announced itself
+//! lets the kernel interrupt all running threads of the process: [`settle`], by `membarrier(2)`, since Linux 5.10.
+//! After that each sequence either has stored or compares again.
 //!
-//! The C library registers each thread's area with the kernel: glibc, since 2.35. Where it does not, or the kernel refuses,
-//! unlockers use the locked instruction. Both kinds may mix.
+//! The C library registers each thread's area with the kernel (glibc since 2.35). If it does not, or if the kernel
+//! refuses, unlockers use the locked instruction. Threads that use either way may share a lock.
 
 #![expect(unsafe_code, reason = "inline assembly on the C library's rseq area; system calls")]
 
@@ -21,23 +21,23 @@ use holdfast_words::Word;
 use super::CompareStore;
 use crate::loaded::keep_loaded;
 
-/// Nobody has asked yet.
+/// The area has not been looked up yet.
 const UNKNOWN: isize = 1;
-/// There are no restartable sequences.
+/// The process has no restartable sequences.
 const NONE: isize = 2;
-/// Bits that are 0 in the distance of an area, which is aligned, and in none of the above.
+/// Bits that are 0 in the distance of an area, which is aligned, but not in the two values above.
 const NOT_AN_AREA: isize = 3;
 
-/// The area's distance from the thread pointer, or one of the above.
+/// The area's distance from the thread pointer, or one of the two values above.
 static AREA: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
-/// Bytes of an area that has what is used here: the first version's.
+/// The size in bytes of the first version of the area, which has all fields used here.
 const AREA_BYTES_MIN: u32 = 20;
 
-/// The area's distance from the thread pointer if this process has restartable sequences.
+/// Returns the area's distance from the thread pointer, or `None` if this process has no restartable sequences.
 #[inline(always)]
 fn area() -> Option<isize> {
-    // ORDERING: Acquire; pairs with the Release in `look`: the process has registered for `settle`.
+    // ORDERING: Acquire; pairs with the Release in `look`, after which the process is registered for `settle`.
     match AREA.load(Acquire) {
         area if area & NOT_AN_AREA == 0 => Some(area),
         UNKNOWN => look(),
@@ -48,8 +48,9 @@ fn area() -> Option<isize> {
 #[cold]
 fn look() -> Option<isize> {
     let found = find().unwrap_or(NONE);
-    // ORDERING: Release; pairs with the Acquire in `area`. Acquire on failure, as there. **One answer**: of threads that look at
-    // the same time the first decides, or one might compare and store while another does not settle.
+    // ORDERING: Release; pairs with the Acquire in `area`. Acquire on failure, as there. **One answer**: if several
+    // threads look at the same time the first one decides. Otherwise one might compare and store while another does not
+    // settle.
     let area = AREA
         .compare_exchange(UNKNOWN, found, Release, Acquire)
         .map_or_else(|other| other, |_| found);
@@ -59,9 +60,9 @@ fn look() -> Option<isize> {
 fn find() -> Option<isize> {
     let offset = symbol(c"__rseq_offset")?;
     let size = symbol(c"__rseq_size")?;
-    // SAFETY: glibc's manual says that this is a `ptrdiff_t`, and constant.
+    // SAFETY: by glibc's manual the symbol is a constant `ptrdiff_t`.
     let offset = unsafe { *offset.cast::<isize>() };
-    // SAFETY: glibc's manual says that this is an `unsigned int`, and constant. 0: not registered.
+    // SAFETY: by glibc's manual the symbol is a constant `unsigned int`. It is 0 if glibc has not registered the area.
     let size = unsafe { *size.cast::<u32>() };
     let usable = size >= AREA_BYTES_MIN && offset & NOT_AN_AREA == 0;
     (usable && keep_loaded() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)).then_some(offset)
@@ -78,18 +79,23 @@ fn membarrier(command: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Whether unlocks use restartable sequences in this process.
+/// Returns whether unlocks use restartable sequences in this process.
 pub fn has_restartable_sequences() -> bool {
     area().is_some()
 }
 
-/// Returns when each compare-store that another thread has begun has stored, or will compare again. False: there are none.
+/// Waits until each compare-store that another thread has begun either has stored or will compare again. Returns
+/// `false` if there are no restartable sequences, so nothing to wait for.
 pub(crate) fn settle() -> bool {
     let any = area().is_some();
     if any {
-        // A child's registration is its parent's, in the kernels that were looked at; `membarrier(2)` does not say so.
+        // After fork a child keeps its parent's registration in the kernels that were tested. `membarrier(2)` does not
+        // promise it, so a failure leads to a new registration.
         let again = || membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ) && interrupt_all();
-        assert!(interrupt_all() || again(), "membarrier fails after it was registered");
+        assert!(
+            interrupt_all() || again(),
+            "cannot interrupt the threads of this process: membarrier failed although it was registered"
+        );
     }
     any
 }
@@ -100,30 +106,31 @@ fn interrupt_all() -> bool {
 
 macro_rules! compare_store {
     ($name:ident, $value:ty, $memory:literal, $class:ident, $modifier:literal) => {
-        /// Stores `new` if the memory holds `current`. True: it has. False: it held something else, or this thread has no
-        /// restartable sequences.
+        /// Stores `new` if the memory holds `current`. Returns whether it has stored; `false` also if this thread has
+        /// no restartable sequences.
         ///
         /// # Safety
-        /// `memory` is valid, and accessed by machine instructions only.
+        /// `memory` must be valid, and accessed only by inline assembly.
         #[inline(always)]
         unsafe fn $name(memory: *mut $value, current: $value, new: $value) -> bool {
             let Some(area) = area() else { return false };
-            // SAFETY: the area is this thread's. It names the descriptor only if this thread has registered: what an ended
-            // thread has left there does not count, because glibc ends the process if a thread cannot register where another
-            // has. The kernel reads the descriptor, which is static and, by `keep_loaded`, stays. If it interrupts in [3, 4), it
-            // goes on at 6.
+            // SAFETY: the area belongs to this thread. The code stores the descriptor's address there only if this
+            // thread is registered. (An ended thread's leftovers cannot mislead it: glibc ends the process if one
+            // thread cannot register although another could.) The kernel reads the descriptor, which is static and by
+            // `keep_loaded` stays in memory. If the kernel interrupts this thread in [3, 4), execution continues at 6.
             unsafe {
                 asm!(
-                    // The descriptor: version and flags, start, length, where to go on.
+                    // The descriptor: version and flags, start, length, abort address.
                     ".pushsection .data.rel.ro.holdfast_rseq, \"aw\"",
                     ".balign 32",
                     "7:",
                     ".long 0, 0",
                     ".quad 3f, 4f - 3f, 6f",
                     ".popsection",
-                    // Before 6, the signature that glibc has registered, dressed up as an instruction. Names the descriptor,
-                    // which the kernel forgets each time it interrupts, and begins anew; unless `cpu_id`, at 4, is negative:
-                    // then this thread has not registered.
+                    // Before 6 is the signature that glibc has registered, encoded as an instruction. The code at 6
+                    // stores the descriptor's address, which the kernel clears at each interrupt, and restarts the
+                    // sequence. If `cpu_id`, at offset 4, is negative, this thread is not registered, and the sequence
+                    // fails.
                     ".pushsection .text.unlikely.holdfast_rseq, \"ax\"",
                     ".byte 0x0f, 0xb9, 0x3d",
                     ".long 0x53053053",
@@ -161,11 +168,11 @@ compare_store!(compare_store16, u16, "word", reg, ":x");
 impl CompareStore for Word {
     #[inline(always)]
     fn compare_store_low8(&self, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
-        // SAFETY: `self` is borrowed, and accessed by machine instructions only.
+        // SAFETY: `self` is borrowed, so its memory is valid, and it is accessed only by inline assembly.
         if unsafe { compare_store8(self.low8(), current, new) } {
             return Ok(());
         }
-        // It held something else, or there are no restartable sequences: this finds out.
+        // Either the word held another value, or there are no restartable sequences: the exchange decides.
         self.compare_exchange_low8(current, new, order, Ordering::Relaxed)
             .map(drop)
     }

@@ -1,7 +1,7 @@
 //! What lock and unlock execute when nobody else wants the lock: one locked instruction, and few others.
 //!
-//! A child process executes them one instruction at a time, by `ptrace(2)`. A restartable sequence never ends that way, because
-//! each stop begins it anew: so it is executed up to its end in one go.
+//! A child process executes them one instruction at a time, by `ptrace(2)`. A restartable sequence never ends that way,
+//! because each stop begins it anew: so it is executed up to its end in one go.
 
 #![expect(unsafe_code, reason = "fork, ptrace")]
 
@@ -102,7 +102,8 @@ impl Stepped {
         self.set_registers(registers);
     }
 
-    /// The end of the restartable sequence whose descriptor the instruction at `rip` loads the address of, if it is one.
+    /// The end of the restartable sequence whose descriptor the instruction at `rip` loads the address of, if it is
+    /// one.
     fn sequence(&self, rip: u64, code: &[u8]) -> Option<u64> {
         // lea r64, [rip + displacement]
         let is_lea = code[0] & 0xf8 == 0x48 && code[1] == 0x8d && code[2] & 0xc7 == 0x05;

@@ -38,8 +38,8 @@ impl Drop for Turn {
     }
 }
 
-/// Runs jobs, each on a thread of its own, and returns when the threads have ended. A scope's end alone does not wait for
-/// that, only for what they do: their last destructors, which give CPU numbers back, may come later.
+/// Runs jobs, each on a thread of its own, and returns when the threads have ended. A scope's end alone does not wait
+/// for that, only for what they do: their last destructors, which give CPU numbers back, may come later.
 fn on_threads<T: Send>(jobs: impl IntoIterator<Item = impl FnOnce() -> T + Send>) -> Vec<T> {
     thread::scope(|scope| {
         let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();

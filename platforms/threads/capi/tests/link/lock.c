@@ -13,12 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                                         \
-    do {                                                                                                                         \
-        if (!(condition)) {                                                                                                      \
-            fprintf(stderr, "%s:%d: %s: not %s\n", __FILE__, __LINE__, __func__, #condition);                                     \
-            exit(1);                                                                                                             \
-        }                                                                                                                        \
+#define CHECK(condition)                                                                                       \
+    do {                                                                                                       \
+        if (!(condition)) {                                                                                    \
+            fprintf(stderr, "%s:%d: %s: not %s\n", __FILE__, __LINE__, __func__, #condition);                  \
+            exit(1);                                                                                           \
+        }                                                                                                      \
     } while (0)
 
 /* Runs body on two threads. */

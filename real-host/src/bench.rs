@@ -6,97 +6,25 @@
 
 mod contended;
 mod contestant;
+mod lock;
 mod report;
+mod rounds;
 mod rows;
+mod settings;
 mod uncontended;
 
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-pub use report::{Contended, ContendedRow, Report, SCHEMA, Uncontended, UncontendedRow, Waits};
+pub use report::{Contended, ContendedRow, Origin, Overtaking, Report, SCHEMA, Uncontended, UncontendedRow, Waits};
 pub use rows::{Table, tables};
+pub use settings::Settings;
 
 use contended::{Cell, Clock};
 use contestant::{CONTESTANTS, Contestant};
 
 use crate::work::Work;
-
-/// Whose lock it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Origin {
-    /// Of this project.
-    Holdfast,
-    /// Somebody else's.
-    Peer,
-}
-
-/// For how long later comers may take the lock before somebody who waits for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Overtaking {
-    /// First come, first served.
-    Never,
-    /// For one turn of about so many nanoseconds for each waiter before it, and one for itself.
-    Turns {
-        /// A turn.
-        ns: u64,
-    },
-    /// For as long as it has bad luck: nothing is promised, or only on average.
-    Unbounded,
-}
-
-/// What is measured, and for how long.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
-    /// How often everything is repeated.
-    pub rounds: u32,
-    /// How long each contended measurement of each round lasts.
-    pub cell_ms: u64,
-    /// Lock and unlock so many times in each uncontended measurement of each round.
-    pub uncontended_iterations: u32,
-    /// Numbers of threads.
-    pub threads: Vec<u32>,
-    /// Lengths of the critical section.
-    pub sections_ns: Vec<u64>,
-    /// Keep each thread on one CPU, threads dealt to CPUs in turn. Otherwise the system places them, and two threads that
-    /// it puts on one CPU never meet.
-    pub pin: bool,
-    /// Only these locks; all if empty.
-    pub locks: Vec<String>,
-}
-
-impl Settings {
-    /// A few minutes.
-    pub fn full() -> Self {
-        Settings {
-            rounds: 5,
-            cell_ms: 200,
-            uncontended_iterations: 200_000,
-            threads: vec![1, 2, 4, 8, 16, 32],
-            sections_ns: vec![100, 5000],
-            pin: true,
-            locks: Vec::new(),
-        }
-    }
-
-    /// Half a minute; noisy.
-    pub fn quick() -> Self {
-        Settings {
-            rounds: 3,
-            cell_ms: 50,
-            threads: vec![1, 2, 8, 32],
-            ..Settings::full()
-        }
-    }
-
-    fn takes_part(&self, name: &str) -> bool {
-        self.locks.is_empty() || self.locks.iter().any(|lock| lock == name)
-    }
-}
 
 /// The names of all contestants that [`Settings::locks`] can choose from.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -147,7 +75,7 @@ fn fill(
     contestants: &[&Contestant],
     step: &mut dyn FnMut(&str) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    let uncontended = uncontended::measure(contestants, settings, step)?;
+    let uncontended = rounds::uncontended(contestants, settings, step)?;
     enter(report, |report| report.uncontended = Some(uncontended));
     let clock = Clock::calibrated();
     for &section_ns in &settings.sections_ns {
@@ -159,7 +87,7 @@ fn fill(
                 duration: Duration::from_millis(settings.cell_ms),
                 pin: settings.pin,
             };
-            let rows = contended::measure(contestants, &cell, clock, settings.rounds, step)?;
+            let rows = rounds::contended(contestants, &cell, clock, settings.rounds, step)?;
             let table = Contended {
                 threads,
                 section_ns,

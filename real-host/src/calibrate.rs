@@ -7,12 +7,14 @@
 //!   left open. All of them run once more with the new profile ([`Closure`]): what does not come out there was divided wrongly.
 //! - **No contended lock.** Nothing here waits for one.
 
+mod calibration;
 mod fit;
 mod guest;
 mod kernel;
 mod memory;
 mod micro;
 mod noise;
+mod parameter;
 mod pauses;
 mod profile;
 mod sample;
@@ -24,21 +26,17 @@ mod tests;
 use std::ops::ControlFlow;
 
 use holdfast_lab::profile::MachineProfile;
-use holdfast_locks::Budget;
-use holdfast_sim::Waits;
-use serde::Serialize;
 
 use crate::machine::Machine;
 
+pub use calibration::{Calibration, SCHEMA};
 pub use micro::Micro;
 pub use noise::Noise;
+pub use parameter::{CalibrateError, Closure, Parameter};
 pub use profile::to_toml;
 pub use sample::Sampled;
-pub use stage::machine_of;
+pub use stage::{machine_of, waits};
 pub use system::Host;
-
-/// Name and version of the schema.
-pub const SCHEMA: &str = "holdfast.calibration/1";
 
 /// What is measured, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,87 +56,6 @@ impl Default for Settings {
             watch_ms: 500,
             guests: false,
         }
-    }
-}
-
-/// A measured parameter.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Parameter {
-    /// The cost's name in profiles.
-    pub name: &'static str,
-    /// Its value, in nanoseconds.
-    pub ns: f64,
-    /// How it was measured.
-    pub how: String,
-    /// What it was computed from.
-    pub samples: Sampled,
-}
-
-/// A small benchmark on the machine itself and in the simulator.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Closure {
-    /// Which.
-    pub benchmark: &'static str,
-    /// Nanoseconds here.
-    pub measured_ns: f64,
-    /// Nanoseconds in the simulator, with the profile that was made of all of them; null if it could not run there.
-    pub simulated_ns: Option<f64>,
-}
-
-/// All that was found.
-#[derive(Clone, Debug, Serialize)]
-pub struct Calibration {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
-    /// Where it was measured.
-    pub machine: Machine,
-    /// The profile that lent what could not be measured.
-    pub base: String,
-    /// How quiet it was.
-    pub noise: Noise,
-    /// What was measured.
-    pub parameters: Vec<Parameter>,
-    /// Names of the costs that were copied.
-    pub copied: Vec<&'static str>,
-    /// The same benchmarks on both sides.
-    pub closure: Vec<Closure>,
-    /// The host's own settings.
-    pub host: Host,
-    /// What to give `--set` beside the profile.
-    pub settings: Vec<String>,
-    /// The profile.
-    #[serde(skip)]
-    pub profile: MachineProfile,
-}
-
-/// Why there is no calibration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CalibrateError {
-    /// Called off.
-    CalledOff,
-    /// Fewer than two CPUs may be used.
-    OneCpu,
-    /// Something could not be measured.
-    Unmeasured(&'static str),
-}
-
-impl std::fmt::Display for CalibrateError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            CalibrateError::CalledOff => write!(f, "called off"),
-            CalibrateError::OneCpu => write!(f, "found one CPU that this process may use, expected two at least"),
-            CalibrateError::Unmeasured(what) => write!(f, "cannot measure {what}: no sample came out"),
-        }
-    }
-}
-
-impl std::error::Error for CalibrateError {}
-
-/// How threads wait, here and in the simulator: what this process is set to.
-pub fn waits() -> Waits {
-    Waits {
-        spin_threshold: Budget(holdfast_threads::spin_threshold().0),
-        turn_ns: u64::try_from(holdfast_threads::turn().as_nanos()).unwrap_or(u64::MAX),
     }
 }
 

@@ -5,7 +5,9 @@
 //! [`Probe`] of `/dev/kvm` where there is one. **Odd contents are no fault**: a file that is missing, unreadable or makes no
 //! sense is said to be so, and nothing else.
 
+mod check;
 mod files;
+mod guest;
 mod kvm;
 mod machine;
 mod probe;
@@ -18,6 +20,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+pub use check::{Check, Verdict};
 pub use files::Files;
 pub use machine::count as count_cpus;
 pub use probe::{Probe, ask};
@@ -25,72 +28,6 @@ pub use scheduler::kernel_version;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "holdfast.doctor/1";
-
-/// What a finding comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// As one would wish.
-    Good,
-    /// Neither good nor bad, but to be known.
-    Note,
-    /// Missing or in the way.
-    Lacking,
-    /// It could not be learnt.
-    Unknown,
-}
-
-impl Verdict {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Good => "good",
-            Verdict::Note => "note",
-            Verdict::Lacking => "LACKING",
-            Verdict::Unknown => "unknown",
-        }
-    }
-}
-
-/// One finding.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
-    /// What it is about: `kvm`, `pauses`, `interrupts`, `halting`, `guest`, `scheduler`, `machine`, `statistics`.
-    pub area: &'static str,
-    /// What was looked at.
-    pub name: &'static str,
-    /// What was found.
-    pub found: String,
-    /// What that comes to.
-    pub verdict: Verdict,
-    /// What it means for guests that share CPUs; null where there is nothing to say.
-    pub means: Option<String>,
-    /// What to do about it.
-    pub change: Option<String>,
-}
-
-impl Check {
-    fn new(area: &'static str, name: &'static str, found: impl Into<String>, verdict: Verdict) -> Check {
-        Check {
-            area,
-            name,
-            found: found.into(),
-            verdict,
-            means: None,
-            change: None,
-        }
-    }
-
-    fn means(mut self, means: impl Into<String>) -> Check {
-        self.means = Some(means.into());
-        self
-    }
-
-    fn change(mut self, change: impl Into<String>) -> Check {
-        self.change = Some(change.into());
-        self
-    }
-}
 
 /// All findings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -121,7 +58,7 @@ pub fn examine(root: &Path, probe: Option<&Probe>) -> Report {
     kvm::pauses(&files, &mut checks);
     kvm::interrupts(&files, &mut checks);
     kvm::halting(&files, &mut checks);
-    probe::guest(probe, &mut checks);
+    guest::examine(probe, &mut checks);
     scheduler::examine(&files, &mut checks);
     machine::examine(&files, &mut checks);
     statistics::examine(&files, probe, &mut checks);

@@ -14,8 +14,6 @@ use holdfast_lab::plan::Plan;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, VmOutcome};
 use holdfast_workloads::Workload;
 
-use crate::doctor::Probe;
-
 /// Real time after which guests that are not done count as hung.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -33,47 +31,6 @@ fn cpus() -> u32 {
 /// Why not, and what to do about it.
 pub fn usable() -> Result<(), String> {
     Host::open().map(drop).map_err(|error| error.to_string())
-}
-
-/// What `/dev/kvm` says when it is asked.
-pub fn probe() -> Probe {
-    match Host::open() {
-        Ok(host) => Probe {
-            api_version: Some(12),
-            features: Some(host.supported_cpuid(FEATURES_LEAF)[0]),
-            ..loop_speed()
-        },
-        Err(error) => Probe {
-            refused: Some(error.to_string()),
-            ..Probe::default()
-        },
-    }
-}
-
-/// KVM's paravirtual features (Documentation/virt/kvm/x86/cpuid.rst).
-const FEATURES_LEAF: u32 = 0x4000_0001;
-
-/// How fast a small guest gets on: a vCPU that takes and releases a lock that nobody else wants, which is some ten instructions.
-fn loop_speed() -> Probe {
-    const INSTRUCTIONS: f64 = 10.0;
-    let contention = holdfast_kvm::Contention {
-        duration_ns: 100_000_000,
-        ..holdfast_kvm::Contention::default()
-    };
-    let options = Options {
-        limit: Duration::from_secs(20),
-        ..Options::default()
-    };
-    match run(&[Vm::new("probe", 1, Task::Contention(contention))], &options) {
-        Ok(report) => Probe {
-            instructions_per_second: report.vms[0].per_second().map(|rate| rate * INSTRUCTIONS),
-            ..Probe::default()
-        },
-        Err(error) => Probe {
-            loop_failed: error.to_string().lines().next().map(str::to_owned),
-            ..Probe::default()
-        },
-    }
 }
 
 /// Runs `config` on this host's KVM.

@@ -4,6 +4,7 @@
 //! does inside, which locks it holds and whom its waiters wait for, it cannot know; the timeline is empty there.
 
 mod assemble;
+pub(crate) mod events;
 mod line;
 
 use std::fmt;
@@ -17,20 +18,10 @@ use holdfast_sim::{CallOff, Config, Failure, Outcome};
 
 use crate::kvm;
 use assemble::{VcpuThread, assemble};
+use events::{EVENTS, TRACEFS};
 
-/// Where the kernel's tracing is.
-pub const TRACEFS: &str = "/sys/kernel/tracing";
 /// What is recorded of each CPU, KiB: some hundred thousand events, the newest.
 const BUFFER_KIB: u32 = 16 << 10;
-/// What is recorded.
-pub const EVENTS: [&str; 5] = [
-    "sched/sched_switch",
-    "sched/sched_waking",
-    "kvm/kvm_entry",
-    "kvm/kvm_exit",
-    "kvm/kvm_hypercall",
-];
-
 /// Why nothing can be recorded.
 #[derive(Debug)]
 pub struct TracingError {

@@ -2,11 +2,36 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Origin, Overtaking, Settings};
+use super::settings::Settings;
 use crate::machine::Machine;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "holdfast.bench/1";
+
+/// Whose lock it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Of this project.
+    Holdfast,
+    /// Somebody else's.
+    Peer,
+}
+
+/// For how long later comers may take the lock before somebody who waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overtaking {
+    /// First come, first served.
+    Never,
+    /// For one turn of about so many nanoseconds for each waiter before it, and one for itself.
+    Turns {
+        /// A turn.
+        ns: u64,
+    },
+    /// For as long as it has bad luck: nothing is promised, or only on average.
+    Unbounded,
+}
 
 /// All figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -109,11 +134,4 @@ pub struct Waits {
     pub p999_ns: u64,
     /// The longest of all rounds.
     pub max_ns: u64,
-}
-
-/// The best figure of the peers, `better` choosing among two.
-pub(super) fn best_peer(rows: impl Iterator<Item = (Origin, Option<f64>)>, better: fn(f64, f64) -> f64) -> Option<f64> {
-    rows.filter(|(origin, _)| *origin == Origin::Peer)
-        .filter_map(|(_, figure)| figure)
-        .reduce(better)
 }

@@ -1,6 +1,6 @@
 //! The report as tables of text, for whoever prints them.
 
-use super::{Contended, ContendedRow, Overtaking, Report, Uncontended};
+use super::report::{Contended, ContendedRow, Overtaking, Report, Uncontended, UncontendedRow};
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub fn tables(report: &Report) -> Vec<Table> {
 const NOT_INSTALLED: &str = "not installed";
 
 fn uncontended(table: &Uncontended) -> Table {
-    let row = |row: &super::UncontendedRow| match row.ns {
+    let row = |row: &UncontendedRow| match row.ns {
         Some(ns) => vec![row.lock.clone(), format!("{ns:.2}"), ratio(row.ratio)],
         None => vec![row.lock.clone(), NOT_INSTALLED.into(), String::new()],
     };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use holdfast_lab::profile::MachineProfile;
 
-use super::Parameter;
+use super::parameter::Parameter;
 use super::profile::put;
 use super::sample::Sampled;
 

@@ -9,8 +9,8 @@ use holdfast_locks::Platform;
 use holdfast_peers::affinity;
 use holdfast_threads::{ThisThread, ThreadWord};
 
+use super::parameter::{CalibrateError, Parameter};
 use super::sample::Sampled;
-use super::{CalibrateError, Parameter};
 
 /// Operations in a sample: some tens of microseconds, so that few samples are interrupted.
 const OPERATIONS: u32 = 2000;

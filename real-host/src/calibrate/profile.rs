@@ -8,7 +8,8 @@ use holdfast_lab::profile::{COST_NAMES, Cost, MachineProfile, PauseDetection};
 use holdfast_machine::Topology;
 use holdfast_peers::clock;
 
-use super::{Calibration, Parameter};
+use super::calibration::Calibration;
+use super::parameter::Parameter;
 use crate::doctor::count_cpus;
 use crate::machine::Machine;
 
@@ -237,7 +238,7 @@ mod tests {
             load_after: None,
         };
         Calibration {
-            schema: super::super::SCHEMA,
+            schema: crate::calibrate::SCHEMA,
             profile: build(&base, &parameters, &machine),
             machine,
             base: base.name,

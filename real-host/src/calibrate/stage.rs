@@ -7,14 +7,15 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use holdfast_lab::profile::MachineProfile;
+use holdfast_locks::Budget;
 use holdfast_peers::affinity;
-use holdfast_sim::{Config, SimThread, SimWord, Vm, run_threads};
+use holdfast_sim::{Config, SimThread, SimWord, Vm, Waits, run_threads};
 use holdfast_threads::{ThisThread, ThreadWord};
 
 use super::micro::{Bench, Micro};
+use super::parameter::Closure;
 use super::sample::Sampled;
 use super::system::Host;
-use super::{Closure, waits};
 
 /// What each benchmark came to on this machine.
 pub type Measured = BTreeMap<Micro, Sampled>;
@@ -38,6 +39,14 @@ pub fn here(micro: Micro, samples: u32) -> Option<Vec<Vec<f64>>> {
         let found = threads.into_iter().map(thread::ScopedJoinHandle::join);
         found.collect::<Result<_, _>>().ok()
     })
+}
+
+/// How threads wait, here and in the simulator: what this process is set to.
+pub fn waits() -> Waits {
+    Waits {
+        spin_threshold: Budget(holdfast_threads::spin_threshold().0),
+        turn_ns: u64::try_from(holdfast_threads::turn().as_nanos()).unwrap_or(u64::MAX),
+    }
 }
 
 /// A program on the machine of `profile` under the scheduler of `host`, as the simulator wants it described; `None` if a cost is

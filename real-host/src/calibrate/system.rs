@@ -12,10 +12,10 @@ use serde::Serialize;
 use super::fit::fit_all;
 use super::micro::Micro;
 use super::noise::Noise;
+use super::parameter::{CalibrateError, Parameter};
 use super::pauses;
 use super::sample::Sampled;
 use super::stage::{self, Measured};
-use super::{CalibrateError, Parameter};
 use crate::doctor::kernel_version;
 
 /// Samples in the simulator, where only the first few differ.

@@ -1,8 +1,8 @@
 //! The KVM modules: which they are, and how they are set.
 
+use super::check::{Check, Verdict};
 use super::files::Files;
 use super::probe::Probe;
-use super::{Check, Verdict};
 
 /// What the check of the device is called.
 pub const DEVICE: &str = "/dev/kvm";

@@ -1,7 +1,8 @@
 //! The machine beneath: CPUs, clocks, idle states.
 
+use super::check::{Check, Verdict};
 use super::files::Files;
-use super::{Check, Verdict, kvm};
+use super::kvm;
 
 /// All of it.
 pub fn examine(files: &Files, checks: &mut Vec<Check>) {

@@ -1,7 +1,7 @@
 //! The host's scheduler: which one, and how it is set.
 
+use super::check::{Check, Verdict};
 use super::files::Files;
-use super::{Check, Verdict};
 
 /// Major and minor number of the kernel's version.
 pub fn kernel_version(release: &str) -> Option<(u32, u32)> {

@@ -1,10 +1,10 @@
 //! What this host tells of the guests that run on it: KVM's counters, and the kernel's tracepoints.
 
+use super::check::{Check, Verdict};
 use super::files::Files;
 use super::probe::Probe;
 use super::scheduler::kernel_version;
-use super::{Check, Verdict};
-use crate::tracing::{EVENTS, TRACEFS};
+use crate::tracing::events::{EVENTS, TRACEFS};
 
 /// Both.
 pub fn examine(files: &Files, probe: Option<&Probe>, checks: &mut Vec<Check>) {

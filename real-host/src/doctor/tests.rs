@@ -184,7 +184,7 @@ fn counters_are_judged_by_a_guest_or_else_by_the_version() {
 
 #[test]
 fn tracepoints_that_cannot_be_recorded_are_a_lack_with_its_remedy() {
-    let events = crate::tracing::EVENTS.map(|event| format!("/sys/kernel/tracing/events/{event}/enable"));
+    let events = crate::tracing::events::EVENTS.map(|event| format!("/sys/kernel/tracing/events/{event}/enable"));
     let mut files: Vec<(&str, &[u8])> = vec![("/sys/kernel/tracing/tracing_on", b"1")];
     files.extend(events.iter().map(|path| (path.as_str(), &b"0"[..])));
     let tracing = |files: &[(&str, &[u8])], probe: Option<&Probe>| check(&found(files, probe), "tracepoints").clone();

@@ -8,7 +8,7 @@ use holdfast_locks::{Budget, CpuId, Environment, LockKind, Paravirt, Platform, S
 
 use crate::class::Event;
 use crate::config::{Assists, Config};
-use crate::cpu::{Chosen, System, ThisCpu};
+use crate::cpu::{Chosen, ThisCpu};
 use crate::handle::{KernelRef, OwnedKernel};
 use crate::ids::TaskId;
 use crate::kernel::Kernel;
@@ -161,20 +161,13 @@ fn environment<M: Machine>(on: &ThisCpu<'_, M>) -> Environment {
     }
 }
 
-/// The assists that this kernel uses. Without steal-time records it does not know which vCPUs are preempted.
-fn assists<M: Machine>(system: &System<M>, features: Features) -> Assists {
-    let mut assists = features.assists(system.cpu_count());
-    assists.flushes &= !system.config.no_steal_acc;
-    assists
-}
-
 /// Brings this CPU up. Interrupts are masked.
 fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     let system = on.system;
     on.cpu.join_node(system.numa.node_of(on.id));
     if on.id == CpuId(0) {
         let lock = choose_lock(system.config.lock, environment(on));
-        let assists = assists(system, Features::read(on));
+        let assists = Features::read(on).assists(system.cpu_count());
         system.choose(Chosen {
             lock,
             assists,
@@ -212,7 +205,7 @@ fn register_with_host<M: Machine>(on: &ThisCpu<'_, M>) {
     {
         on.local.apic.enable_pv_eoi(&on.cpu, address);
     }
-    if features.offers(cpuid::KVM_FEATURE_STEAL_TIME) && !system.config.no_steal_acc {
+    if features.offers(cpuid::KVM_FEATURE_STEAL_TIME) {
         let address = on.cpu.steal_time_address(on.id);
         on.cpu.wrmsr(msr::STEAL_TIME, address | msr::STEAL_TIME_ENABLE);
         // `kvm_spinlock_init` implemented `vcpu_is_preempted` only where it had chosen paravirtual locks (until about

@@ -14,8 +14,6 @@ pub struct Config {
     pub hz: u32,
     /// `nopvspin`: the kernel does not use paravirtual spinlocks even if the host offers them.
     pub nopvspin: bool,
-    /// `no-steal-acc`: the kernel does not register steal-time records, so it cannot see which vCPUs are preempted.
-    pub no_steal_acc: bool,
     /// Whether CPUID says that the vCPUs share a last-level cache. By default they do not: QEMU makes each vCPU a
     /// socket of its own. Wakeups for a CPU with another cache then go through that CPU's wake list and an IPI, and the
     /// scheduler does not look for an idle neighbor.
@@ -45,7 +43,6 @@ impl Default for Config {
             lock: LockKind::Ticket,
             hz: 1000,
             nopvspin: false,
-            no_steal_acc: false,
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
             mmap_lock: MmapLock::Sleeping,

@@ -3,7 +3,7 @@
 use holdfast_host::{HostConfig, YieldFavor};
 use holdfast_machine::Topology;
 use holdfast_sim::{Config, HostTask, Vm};
-use holdfast_workloads::{Boot, Workload};
+use holdfast_workloads::Boot;
 
 use crate::diagnostic::{Findings, Place};
 use crate::groups::{DraftGroup, Limit};
@@ -324,7 +324,7 @@ impl Draft {
             let key = format!("vm.{}.bare_metal", vm.name);
             findings.add(&place(&key), &key, "true", "one kernel on the machine itself at most");
         }
-        let remote = |vm: &&DraftVm| vm.bare_metal && matches!(vm.boot.workload, Workload::Netperf(_));
+        let remote = |vm: &&DraftVm| vm.bare_metal && vm.boot.workload.uses_network();
         for vm in self.vms.iter().filter(remote) {
             let key = format!("vm.{}.bare_metal", vm.name);
             let expected = "false: netperf's server is reached over a guest's network device";

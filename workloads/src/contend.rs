@@ -1,5 +1,5 @@
-//! Tasks that contend for one spinlock of the kernel: each thinks in user mode, calls a driver, and again. Contention of a
-//! known size, where a study asks how many contenders a lock bears.
+//! Tasks that contend for one spinlock of the kernel. Each task repeatedly thinks in user mode and calls a driver.
+//! Studies use the workload for contention of a known size, to find how many contenders a lock sustains.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,23 +8,25 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
 use serde::{Deserialize, Serialize};
 
+use crate::start::{Remaining, StartLine};
 use crate::stream::Stream;
 use crate::workload::{Load, share_of};
 
 /// Parameters of the contending tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contend {
-    /// Tasks; `None`: one per vCPU.
+    /// The number of tasks. `None`: one per vCPU.
     pub tasks: Option<u32>,
-    /// How long a call holds the lock, nanoseconds. Default 1 µs: most holds of kernel spinlocks are below 2^12 cycles (Zhai
-    /// 2009, commit 4b8d54f9726f).
+    /// How long a call holds the lock, nanoseconds. Default 1 µs: most holds of kernel spinlocks are below 2^12 cycles
+    /// (Zhai 2009, commit 4b8d54f9726f).
     pub held_ns: u64,
     /// Mean user time between two calls, nanoseconds. Default 3 µs: four tasks keep the lock busy.
     pub think_ns: u64,
     /// Calls to complete over all tasks. Default 200 000.
     pub calls: u64,
-    /// For how long calls are begun, nanoseconds, where that and not a number of calls ends the run: a lock that collapses would
-    /// keep a fixed number of them for minutes. Those under way are completed and count. Default: `None`, as many as `calls`.
+    /// For how many nanoseconds calls are begun, if a time and not a number of calls ends the run. With a lock that
+    /// collapses, a fixed number of calls would take minutes. Calls that have begun are completed, and count. Default
+    /// `None`: `calls` ends the run.
     pub span_ns: Option<u64>,
 }
 
@@ -40,25 +42,26 @@ impl Default for Contend {
     }
 }
 
-/// Spread of the thinking times: of the logarithm.
+/// Spread of the thinking times: standard deviation of the logarithm.
 const THINK_SIGMA: f64 = 0.5;
 
-/// How many of them each task draws before it starts, and then repeats: logarithms are slow where hardware does not compute them,
-/// and none are due while calls are counted.
+/// The number of thinking times that each task draws before it starts, and then repeats. Logarithms are slow without
+/// hardware support, so none are computed while calls are counted.
 const THINK_TIMES: usize = 1024;
+
+const START_LINE: StartLine = StartLine { array: 0 };
 
 mod role {
     pub(super) const FIRST: u32 = 0;
     pub(super) const CONTENDER: u32 = 1;
 }
 
-/// The tasks and what is left to do.
+/// The contending tasks.
 pub(crate) struct Contenders {
     parameters: Contend,
     tasks: u32,
-    /// Calls that nobody has begun. Plain memory: the benchmark's own book-keeping, of which each task has its share.
-    left: AtomicU64,
-    /// Calls that tasks that have ended made.
+    calls: Remaining,
+    /// Calls made by the tasks that have ended.
     made: AtomicU64,
 }
 
@@ -67,7 +70,7 @@ impl Contenders {
         Contenders {
             parameters: parameters.clone(),
             tasks: parameters.tasks.unwrap_or(cpus).max(1),
-            left: AtomicU64::new(match parameters.span_ns {
+            calls: Remaining::new(match parameters.span_ns {
                 Some(_) => u64::MAX,
                 None => parameters.calls,
             }),
@@ -80,19 +83,18 @@ impl Contenders {
         for argument in 0..self.tasks {
             os.fork(Fork::Share, Start::new(role::CONTENDER, argument));
         }
-        // Everybody waits at the start line by then.
-        os.sleep(20_000_000);
-        os.begin();
-        for _ in 0..self.tasks {
-            os.semaphore_up(0, 0);
-        }
+        START_LINE.start(os, self.tasks);
         if let Some(span_ns) = self.parameters.span_ns {
             os.sleep(span_ns);
-            self.left.store(0, Relaxed);
+            self.calls.clear();
         }
         while os.wait().is_some() {}
         let before = os.call_driver(0, 0);
-        assert_eq!(before, self.made.load(Relaxed), "calls of the driver were lost");
+        assert_eq!(
+            before,
+            self.made.load(Relaxed),
+            "driver calls counted by the driver and by the tasks"
+        );
         os.done(Some(before));
     }
 
@@ -103,19 +105,13 @@ impl Contenders {
             .collect();
         let mut thinking = times.iter().cycle();
         let mut made = 0;
-        os.semaphore_down(0, 0);
-        while self.begin_call() {
+        START_LINE.wait(os);
+        while self.calls.take() {
             os.user(thinking.next().copied().unwrap_or(0));
             os.call_driver(0, self.parameters.held_ns);
             made += 1;
         }
         self.made.fetch_add(made, Relaxed);
-    }
-
-    fn begin_call(&self) -> bool {
-        self.left
-            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
-            .is_ok()
     }
 }
 
@@ -147,7 +143,7 @@ impl<M: Machine> Program<M> for Contenders {
         match start.role {
             role::FIRST => self.first(os),
             role::CONTENDER => self.contend(os, start.argument),
-            other => unreachable!("no contending task has role {other}"),
+            other => unreachable!("a task of contend has the unknown role {other}"),
         }
     }
 }

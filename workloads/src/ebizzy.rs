@@ -1,43 +1,45 @@
-//! ebizzy, which is what a web server's search does to memory: threads that each allocate a chunk, copy records into it, search
-//! it and free it, over and over. Freeing is a TLB shootdown on all CPUs where threads of the process run, and the page faults of
-//! all threads meet in the lock of their address space.
+//! ebizzy, which uses memory like the search of a web server. Each thread repeatedly allocates a chunk, copies records
+//! into it, searches it and frees it. Freeing is a TLB shootdown on all CPUs where threads of the process run, and the
+//! page faults of all threads contend for the lock of their address space.
 //!
-//! The chunks' size and the loop are ebizzy 0.3's; user times are estimates.
+//! The size of the chunks and the loop are those of ebizzy 0.3. User times are estimates.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start, Touch};
 use serde::{Deserialize, Serialize};
 
+use crate::start::{Remaining, StartLine};
 use crate::stream::Stream;
 use crate::workload::{Load, share_of};
 
-/// Where ebizzy's chunks come from.
+/// Where ebizzy's chunks are allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Allocation {
-    /// The C library's heap (`ebizzy -M`). Each thread has an arena; when a chunk is freed, glibc keeps 128 KiB of it and
-    /// gives the rest back with `madvise`, which reads the lock of the address space. Nobody writes it.
+    /// The C library's heap (`ebizzy -M`). Each thread has an arena. When a chunk is freed, glibc keeps 128 KiB of it
+    /// and frees the rest with `madvise`, which takes the lock of the address space for reading. No thread takes it for
+    /// writing.
     #[default]
     Heap,
-    /// A mapping for each (`ebizzy -m`): mmap and munmap, both of which write it.
+    /// A mapping for each chunk (`ebizzy -m`): mmap and munmap, both of which take that lock for writing.
     Mapping,
 }
 
-/// What glibc keeps of a heap's unused end: `M_TOP_PAD`, 128 KiB. As much must be unused before it looks (`M_TRIM_THRESHOLD`).
+/// Pages that glibc keeps of a heap's unused end: `M_TOP_PAD`, 128 KiB. As many must be unused before it trims the heap
+/// (`M_TRIM_THRESHOLD`).
 const KEPT_PAGES: u32 = 32;
 
 /// Parameters of ebizzy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ebizzy {
-    /// Threads; `None`: one per vCPU.
+    /// The number of threads. `None`: one per vCPU.
     pub threads: Option<u32>,
     /// Pages of a chunk. Default 64: 256 KiB.
     pub pages: u32,
-    /// Where chunks come from.
+    /// Where chunks are allocated.
     pub allocation: Allocation,
-    /// Mean user time of a record, copying and searching, without page faults. Nanoseconds. Default 60 µs: copying 256 KiB at
-    /// about 6 bytes per nanosecond, and a binary search.
+    /// Mean user time of copying and searching a record, without page faults, in nanoseconds. Default 60 µs: copying
+    /// 256 KiB at about 6 bytes per nanosecond, and a binary search.
     pub record_ns: u64,
     /// Records to process over all threads. Default 100 000.
     pub records: u64,
@@ -55,20 +57,21 @@ impl Default for Ebizzy {
     }
 }
 
-/// Spread of the records' times: of the logarithm.
+/// Spread of the records' times: standard deviation of the logarithm.
 const RECORD_SIGMA: f64 = 0.3;
+
+const START_LINE: StartLine = StartLine { array: 0 };
 
 mod role {
     pub(super) const FIRST: u32 = 0;
     pub(super) const THREAD: u32 = 1;
 }
 
-/// The threads and what is left to do.
+/// The searching threads.
 pub(crate) struct Searches {
     parameters: Ebizzy,
     threads: u32,
-    /// Records that nobody has begun. Plain memory: the benchmark's own book-keeping.
-    left: AtomicU64,
+    records: Remaining,
 }
 
 impl Searches {
@@ -76,7 +79,7 @@ impl Searches {
         Searches {
             parameters: parameters.clone(),
             threads: parameters.threads.unwrap_or(cpus).max(1),
-            left: AtomicU64::new(parameters.records),
+            records: Remaining::new(parameters.records),
         }
     }
 
@@ -85,22 +88,17 @@ impl Searches {
         for argument in 0..self.threads {
             os.fork(Fork::Share, Start::new(role::THREAD, argument));
         }
-        // Everybody waits at the start line by then.
-        os.sleep(20_000_000);
-        os.begin();
-        for _ in 0..self.threads {
-            os.semaphore_up(0, 0);
-        }
+        START_LINE.start(os, self.threads);
         while os.wait().is_some() {}
         os.done(Some(self.parameters.records));
     }
 
     fn search<M: Machine>(&self, os: &Os<M>, number: u32) {
         let mut times = Stream::new(os.seed("ebizzy.record"), number);
-        os.semaphore_down(0, 0);
+        START_LINE.wait(os);
         let pages = self.parameters.pages;
         let beyond = pages.saturating_sub(KEPT_PAGES);
-        while self.begin_record() {
+        while self.records.take() {
             let time = times.time(self.parameters.record_ns, RECORD_SIGMA);
             match self.parameters.allocation {
                 Allocation::Heap => {
@@ -116,12 +114,6 @@ impl Searches {
                 }
             }
         }
-    }
-
-    fn begin_record(&self) -> bool {
-        self.left
-            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
-            .is_ok()
     }
 }
 
@@ -151,7 +143,7 @@ impl<M: Machine> Program<M> for Searches {
         match start.role {
             role::FIRST => self.first(os),
             role::THREAD => self.search(os, start.argument),
-            other => unreachable!("no thread has role {other}"),
+            other => unreachable!("a task of ebizzy has the unknown role {other}"),
         }
     }
 }

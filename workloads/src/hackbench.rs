@@ -1,11 +1,12 @@
-//! hackbench: groups of senders and receivers, each sender writing small messages to every receiver of its group.
+//! hackbench: groups of senders and receivers. Each sender writes small messages to every receiver of its group.
 //!
-//! Its structure is the program's own: per group as many receivers as senders, each receiver with one pipe or socket that all
-//! senders of the group write to; a sender writes to one receiver after the other and begins again; nobody computes. All say
-//! that they are ready and wait until the first task lets them go. What it measures is the scheduler: nearly every message
-//! finds somebody asleep or puts somebody to sleep.
+//! The structure is that of the program. A group has as many receivers as senders, and each receiver has one pipe or
+//! socket to which all senders of the group write. A sender writes to one receiver after the other, again and again. No
+//! task computes. Each task reports that it is ready, and waits until the first task starts all of them. The benchmark
+//! measures the scheduler: nearly every message wakes a task or makes one sleep.
 //!
-//! **Conserved**: each receiver gets what the senders of its group have sent to it, no more and no less; it asserts that.
+//! **Conserved**: each receiver gets exactly the messages that the senders of its group have sent to it. It asserts
+//! that.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::stream::Stream;
 use crate::workload::{Load, share_of};
 
-/// What messages go through.
+/// How messages are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Channel {
     /// Pipes (`hackbench -p`).
@@ -29,21 +30,23 @@ pub enum Channel {
 /// Parameters of hackbench.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hackbench {
-    /// What messages go through. Default pipes.
+    /// How messages are sent. Default pipes.
     pub channel: Channel,
-    /// Groups. Default 10.
+    /// The number of groups. Default 10.
     pub groups: u32,
-    /// Senders of a group, and receivers. Default 20: 40 file descriptors, and 400 tasks with 10 groups.
+    /// The number of senders in a group, and that of receivers. Default 20: 40 file descriptors, and 400 tasks with 10
+    /// groups.
     pub pairs: u32,
     /// Messages from each sender to each receiver of its group. Default 100 000 (`-l 100000`).
     pub loops: u32,
     /// Bytes of a message. Default 100.
     pub bytes: u32,
-    /// Threads of one process instead of processes. Default false.
+    /// Whether the tasks are threads of one process instead of processes. Default false.
     pub threads: bool,
-    /// User time around each system call, nanoseconds: the program's loop and the C library's; each is drawn from half to one
-    /// and a half of it. **The** calibration parameter. Default: such that avic-hackbench's vanilla rows (2 vCPUs 273.76 s, 4
-    /// vCPUs 190.21 s) are met with the same relative error, one below and one above, at that experiment's scale and seeds.
+    /// Mean user time around each system call, in the program's loop and the C library, nanoseconds. Each time is drawn
+    /// from half to one and a half of it. **The** calibration parameter. Default: the vanilla rows of avic-hackbench (2
+    /// vCPUs 273.76 s, 4 vCPUs 190.21 s) have the same relative error, one below and one above, at that experiment's
+    /// scale and seeds.
     pub user_ns: u64,
 }
 
@@ -63,13 +66,13 @@ impl Default for Hackbench {
 
 /// Mappings of the program: its own segments, the C library, stack, heap. [E]
 const VMAS: u32 = 16;
-/// The pipe in which all say that they are ready.
+/// The pipe in which tasks report that they are ready.
 const READY: u32 = 0;
-/// Where the first pipe for messages is.
+/// The first pipe for messages.
 const PIPES: u32 = 1;
-/// All wait until there is something at this socket.
+/// The socket whose first message starts all tasks.
 const START: u32 = 0;
-/// Where the first socket for messages is.
+/// The first socket for messages.
 const SOCKETS: u32 = 2;
 
 mod role {
@@ -78,10 +81,10 @@ mod role {
     pub(super) const RECEIVER: u32 = 2;
 }
 
-/// The tasks.
+/// The senders and receivers.
 pub(crate) struct Messaging {
     parameters: Hackbench,
-    /// Receivers that have not got everything yet. Plain memory: the benchmark's own book-keeping, once per task.
+    /// Receivers that still expect messages. Plain memory: the benchmark's own bookkeeping, once per task.
     receiving: AtomicU32,
     sent: AtomicU64,
     received: AtomicU64,
@@ -128,8 +131,12 @@ impl Messaging {
         os.send(START ^ 1, 0);
         while os.wait().is_some() {}
         let messages = u64::from(groups) * u64::from(pairs) * u64::from(pairs) * u64::from(self.parameters.loops);
-        assert_eq!(self.sent.load(Relaxed), messages, "messages were not sent");
-        assert_eq!(self.received.load(Relaxed), messages, "messages were lost");
+        assert_eq!(self.sent.load(Relaxed), messages, "messages sent and messages expected");
+        assert_eq!(
+            self.received.load(Relaxed),
+            messages,
+            "messages received and messages expected"
+        );
     }
 
     fn open<M: Machine>(&self, os: &Os<M>, receiver: u32) {
@@ -138,7 +145,7 @@ impl Messaging {
         }
     }
 
-    /// Says that this task is ready, and waits until it may go.
+    /// Reports that this task is ready, and waits for the start.
     fn ready<M: Machine>(&self, os: &Os<M>) {
         os.write_pipe(READY, 1);
         os.poll(START);
@@ -186,14 +193,14 @@ impl Messaging {
         }
         self.received.fetch_add(expected, Relaxed);
         if self.receiving.fetch_sub(1, Relaxed) == 1 {
-            // The program's clock stops when all its tasks are gone as well; that takes a moment, however many messages there
-            // were, and would weigh too much in a run that is scaled down.
+            // The program's clock stops when all its tasks are gone. That takes the same time with any number of
+            // messages, and would weigh too much in a run that is scaled down.
             os.report("hackbench.messages", u64::from(self.parameters.receivers()) * expected);
             os.done(None);
         }
     }
 
-    /// Reads one message, in parts if need be.
+    /// Reads one message, in parts if necessary.
     fn receive<M: Machine>(&self, os: &Os<M>, number: u32) {
         match self.parameters.channel {
             Channel::Pipes => {
@@ -207,14 +214,18 @@ impl Messaging {
             Channel::Sockets => {
                 let sender = os.receive(SOCKETS + 2 * number);
                 let pairs = self.parameters.pairs;
-                assert_eq!(sender / pairs, number / pairs, "a message of another group");
+                assert_eq!(
+                    sender / pairs,
+                    number / pairs,
+                    "a receiver got a message of another group"
+                );
             }
         }
     }
 }
 
-/// A time of mean `mean_ns`, within half of it: no two calls find the same in their caches. Without it all seeds would give one
-/// history, and one history of a system that amplifies every difference is an anecdote.
+/// Draws a time of mean `mean_ns`, within half of it, for the different cache contents that calls find. Without it all
+/// seeds would give the same history, which is not representative in a system that amplifies every difference.
 fn around(times: &mut Stream, mean_ns: u64) -> u64 {
     mean_ns / 2 + u64::from(times.below(mean_ns as u32 + 1))
 }

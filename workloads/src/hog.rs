@@ -10,11 +10,11 @@ use crate::workload::Load;
 /// Parameters of the CPU hogs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hog {
-    /// How many busy loops; `None`: one per vCPU, as the published experiments run them.
+    /// The number of busy loops. `None`: one per vCPU, as in the published experiments.
     pub tasks: Option<u32>,
 }
 
-/// A stretch of busy looping; nothing happens between two.
+/// The length of one stretch of busy looping. Stretches follow each other directly.
 const STRETCH_NS: u64 = 1_000_000_000;
 
 /// Busy loops on a machine.

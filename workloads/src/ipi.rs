@@ -1,5 +1,6 @@
-//! Interrupts between CPUs, one call after another: to oneself, to one, to all others, and to all others whose handlers take one
-//! lock. The kernel module of KVM's PV-IPI and IPI-virtualization patches measures the same (Linux commit 4180bf1b655a).
+//! Interrupts between CPUs, one call after another: to the caller's own CPU, to one other, to all others, and to all
+//! others with handlers that take one lock. The kernel module of KVM's PV-IPI and IPI-virtualization patches measures
+//! the same (Linux commit 4180bf1b655a).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,28 +11,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::workload::{Load, share_of};
 
-/// Whom each call reaches.
+/// The CPUs that each call reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reach {
     /// The caller's own CPU.
     Itself,
-    /// One other CPU; the next one each time.
+    /// One other CPU, the next one each time.
     #[default]
     Unicast,
     /// All other CPUs.
     Broadcast,
-    /// All other CPUs, whose handlers take one spinlock.
+    /// All other CPUs, with handlers that take one spinlock.
     BroadcastLock,
 }
 
 /// Parameters of the calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipi {
-    /// Whom each call reaches.
+    /// The CPUs that each call reaches.
     pub reach: Reach,
-    /// Whether the other CPUs are busy in user mode; else they are halted.
+    /// Whether the other CPUs are busy in user mode. Otherwise they are halted.
     pub busy: bool,
-    /// Calls to make. Default 20 000.
+    /// The number of calls. Default 20 000.
     pub calls: u64,
 }
 
@@ -45,11 +46,12 @@ impl Default for Ipi {
     }
 }
 
-/// A stretch of a busy CPU's loop; nothing happens between two.
+/// The length of one stretch of a busy loop. Stretches follow each other directly.
 const STRETCH_NS: u64 = 1_000_000_000;
-/// Between two calls the caller comes to user mode, so that its own tasks and interrupts get their turn. Nanoseconds.
+/// User time of the caller between two calls, in which other tasks and interrupts of its CPU get their turn.
+/// Nanoseconds.
 const PAUSE_NS: u64 = 3_000;
-/// How long an idle CPU needs at most until it has halted. Nanoseconds.
+/// The longest time that an idle CPU needs until it has halted. Nanoseconds.
 const HALT_NS: u64 = 3_000;
 
 mod role {
@@ -110,7 +112,7 @@ impl Calls {
     }
 }
 
-/// From the call to the end of the function on each CPU that was called.
+/// Reports the times from each call to the end of the function on each called CPU.
 fn report_latency<M: Machine>(os: &Os<M>, mut after_ns: Vec<u64>) {
     after_ns.sort_unstable();
     let Some(last) = after_ns.len().checked_sub(1) else {
@@ -153,7 +155,7 @@ impl<M: Machine> Program<M> for Calls {
             role::BUSY => loop {
                 os.user(STRETCH_NS);
             },
-            other => unreachable!("no task has role {other}"),
+            other => unreachable!("a task of ipi has the unknown role {other}"),
         }
     }
 }

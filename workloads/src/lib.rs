@@ -1,8 +1,8 @@
 //! Programs that use a guest kernel's services: kernel build, PostgreSQL, AIM7, message broker, hackbench, unpacking an
 //! archive, booting, network requests, IPIs, page faults, CPU hogs, and tasks that contend for one lock.
 //!
-//! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that differ
-//! in a lock do the same work. **No machine**: a program uses system calls and its own time, nothing below.
+//! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that
+//! differ in a lock do the same work. **No machine**: a program uses system calls and its own time, nothing below.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ mod ipi;
 mod kernbench;
 mod netperf;
 mod pgbench;
+mod start;
 mod startup;
 mod stream;
 mod tar;

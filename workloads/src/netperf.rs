@@ -1,9 +1,10 @@
-//! netperf's TCP_RR: a request of one byte and its answer, one after the other, to a server on the host, over virtio-net.
+//! netperf's TCP_RR: a request of one byte to a server on the host and its answer, over virtio-net, one after the
+//! other.
 //!
-//! What it measures is latency: the guest sleeps while the host's threads carry the request and the answer, so that each
-//! transaction has a doorbell, wake-ups on the host, an interrupt for the guest, and the guest's way out of its halt.
+//! The benchmark measures latency. The guest sleeps while the host's threads carry the request and the answer, so each
+//! transaction has a doorbell, wakeups on the host, an interrupt for the guest, and the end of the guest's halt.
 //!
-//! **Conserved**: the answer to a request has its number; the program asserts that.
+//! **Conserved**: the answer to a request has its number. The program asserts that.
 
 use alloc::boxed::Box;
 
@@ -17,8 +18,8 @@ use crate::workload::{Load, share_of};
 pub struct Netperf {
     /// Transactions. Default 1 300 000: about a minute (`-l 60`).
     pub transactions: u64,
-    /// netperf's user time for a transaction, nanoseconds. **The** calibration parameter: it stands for whatever the estimates of
-    /// TCP, vhost and wake-ups on both sides leave out as well, which is most of it. Default: with the emulated local APIC on the
+    /// netperf's user time for a transaction, nanoseconds. **The** calibration parameter. Most of it represents what
+    /// the estimates of TCP, vhost and wakeups on both sides leave out. Default: with the emulated local APIC on the
     /// carrizo-4 profile, 1 vCPU makes 21 624 transactions a second.
     pub user_ns: u64,
 }
@@ -47,6 +48,7 @@ impl Client {
 
 impl Load for Netperf {
     const COUNTS_OPERATIONS: bool = true;
+    const USES_NETWORK: bool = true;
 
     fn scale_work(&mut self, share: f64) {
         self.transactions = share_of(self.transactions, share, 1);
@@ -70,7 +72,7 @@ impl<M: Machine> Program<M> for Client {
             let number = transaction as u32;
             os.user(self.parameters.user_ns);
             os.send_network(number);
-            assert_eq!(os.receive_network(), number, "another request was answered");
+            assert_eq!(os.receive_network(), number, "number of the answer and of the request");
         }
         os.report("netperf.transactions", self.parameters.transactions);
         os.done(Some(self.parameters.transactions));

@@ -1,8 +1,9 @@
-//! What kernels and init do at boot on all CPUs at once: drivers probe their devices, and udev hears of each.
+//! The work of kernel and init at boot, on all CPUs at once: drivers probe their devices, and udev handles an event for
+//! each.
 //!
-//! Devices are found through the PCI configuration space, whose one spinlock (`pci_config_lock`) is held over each access;
-//! in a guest each access leaves for the emulator in user space. So the lock's holder runs, and works for longer than a
-//! pause loop may last: the case that a handler which only waits for a preempted holder gets wrong.
+//! Devices are found through the PCI configuration space. Its only spinlock (`pci_config_lock`) is held during each
+//! access, and in a guest each access is an exit to the emulator in user space. So the holder runs, and holds the lock
+//! for longer than the pause-loop window. A pause-loop handler that expects a preempted holder gets this case wrong.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -16,7 +17,8 @@ use crate::workload::{Load, share_of};
 /// Parameters of the boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Startup {
-    /// Devices to be probed, over all CPUs. Default 512, an estimate: what a server's kernel reports through udev.
+    /// Devices to be probed, over all CPUs. Default 512, an estimate of the devices that a server's kernel reports to
+    /// udev.
     pub devices: u32,
 }
 
@@ -26,20 +28,21 @@ impl Default for Startup {
     }
 }
 
-/// Accesses to the configuration space per device: header, base addresses written and read back, capabilities. An estimate.
+/// Accesses to the configuration space per device: header, base addresses written and read back, capabilities. An
+/// estimate.
 const ACCESSES: u32 = 64;
 /// How long an access holds the lock, in nanoseconds: two exits to user space (address and data ports), each about 2500
 /// cycles, and the emulator's own work. An estimate.
 const ACCESS_NS: u64 = 4_000;
-/// Work between two accesses. [E]
+/// User time between two accesses, nanoseconds. [E]
 const BETWEEN_NS: u64 = 300;
-/// Setting a device up, besides. [E] 0.1-1 ms
+/// User time of setting a device up, without its accesses, nanoseconds. [E] 0.1-1 ms
 const SETUP_NS: u64 = 500_000;
 const SETUP_SPREAD: f64 = 0.5;
-/// What udev's process for an event does: reading attributes, matching rules. [E]
+/// User time of udev's process for an event: reading attributes, matching rules. Nanoseconds. [E]
 const RULES_NS: u64 = 300_000;
 const ATTRIBUTES: u32 = 10;
-/// One event of so many loads a module. [E]
+/// One of this many events loads a module. [E]
 const MODULE_EVERY: u32 = 4;
 const DEPTH: u32 = 5;
 /// Mappings of udevd. [E]
@@ -48,7 +51,7 @@ const VMAS: u32 = 40;
 /// The lock of the configuration space.
 const PCI_CONFIG: u32 = 0;
 
-/// Files: `/dev`, udev's database, modprobe and its library, then attributes and nodes by device.
+/// Files: `/dev`, udev's database, modprobe and its library, then the attributes and nodes of each device.
 mod files {
     pub(super) const DEV: u32 = 0;
     pub(super) const DATABASE: u32 = 1;
@@ -68,7 +71,7 @@ mod role {
 pub(crate) struct Booting {
     parameters: Startup,
     cpus: u32,
-    /// Devices that nobody has begun to probe. Plain memory: which device a thread gets has no cost of its own.
+    /// The next device to be probed. Plain memory: choosing the device has no cost of its own.
     next: AtomicU32,
 }
 
@@ -91,7 +94,7 @@ impl Booting {
         os.done(None);
     }
 
-    /// A thread that probes devices, as asynchronous probing has one for each CPU.
+    /// Runs a thread that probes devices. Asynchronous probing has one for each CPU.
     fn prober<M: Machine>(&self, os: &Os<M>) {
         loop {
             let device = self.next.fetch_add(1, Relaxed);
@@ -109,7 +112,7 @@ impl Booting {
         }
     }
 
-    /// udev's process for `device`.
+    /// Runs udev's process for `device`.
     fn event<M: Machine>(&self, os: &Os<M>, device: u32) {
         let file = FileId(files::DEVICES + device % files::DEVICE_COUNT);
         for _ in 0..ATTRIBUTES {
@@ -161,7 +164,7 @@ impl<M: Machine> Program<M> for Booting {
             role::FIRST => self.first(os),
             role::PROBER => self.prober(os),
             role::EVENT => self.event(os, start.argument),
-            other => unreachable!("no task of a boot has role {other}"),
+            other => unreachable!("a task of boot has the unknown role {other}"),
         }
     }
 }

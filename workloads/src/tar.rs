@@ -1,10 +1,10 @@
-//! `tar xf` of a compressed source tree: one process decompresses (`xz -d`) into a pipe, the other (`tar`) reads the archive
-//! from it and creates directories and files.
+//! `tar xf` of a compressed source tree: one process decompresses (`xz -d`) into a pipe, the other (`tar`) reads the
+//! archive from it and creates directories and files.
 //!
-//! Decompression is one task's and takes longest; the other task sleeps and wakes with every few pages. So what the run takes
-//! is one CPU's work and what the wake-ups add to it.
+//! Decompression takes longest, and is the work of one task. The other task sleeps and wakes up every few pages. So the
+//! run takes the time of one CPU's work, and of the wakeups.
 //!
-//! **Conserved**: what is read from the pipe are the bytes of the archive; tar asserts that.
+//! **Conserved**: tar asserts that it reads exactly the bytes of the archive from the pipe.
 
 use alloc::boxed::Box;
 
@@ -21,10 +21,10 @@ pub struct Tar {
     pub files: u32,
     /// Mean size of a file, bytes. Default 11 500: about 600 MB in all, from memory.
     pub bytes: u32,
-    /// User time to decompress 8 KiB of output, nanoseconds. **The** calibration parameter (undisturbed CPU of the costs' class).
-    /// Default: with the emulated local APIC on the carrizo-4 profile, 4 vCPUs take 10.26 s.
+    /// User time to decompress 8 KiB of output, nanoseconds. **The** calibration parameter (undisturbed CPU of the
+    /// costs' class). Default: with the emulated local APIC on the carrizo-4 profile, 4 vCPUs take 10.26 s.
     pub decompress_ns: u64,
-    /// What the disk is formatted with. Default ext4; the published run does not say.
+    /// The file system of the disk. Default ext4: the published run does not say.
     pub format: Format,
 }
 
@@ -41,15 +41,15 @@ impl Default for Tar {
 
 /// User time of tar for a file, in nanoseconds: header, checksum, path. An estimate.
 const FILE_NS: u64 = 5_000;
-/// What xz writes at a time (`IO_BUFFER_SIZE`).
+/// Bytes that xz writes at a time (`IO_BUFFER_SIZE`).
 const OUTPUT_BYTES: u32 = 8_192;
-/// xz reads as much for so many writes: 87 MB become about 600.
+/// xz reads that many bytes once for this many writes: 87 MB become about 600 MB.
 const OUTPUTS_PER_READ: u64 = 7;
-/// What tar reads at a time: 20 blocks.
+/// Bytes that tar reads at a time: 20 blocks.
 const RECORD_BYTES: u32 = 10_240;
 const BLOCK_BYTES: u32 = 512;
 const PAGE_BYTES: u32 = 4_096;
-/// Spread of the sizes, and of the time that a piece takes to decompress: of the logarithms. [E]
+/// Spread of the sizes, and of the times to decompress a piece: standard deviations of the logarithms. [E]
 const SIZE_SIGMA: f64 = 1.3;
 const TIME_SIGMA: f64 = 0.3;
 /// Files of a directory, on average.
@@ -60,12 +60,13 @@ const DEPTH: u32 = 5;
 const VMAS: u32 = 25;
 const PIPE: u32 = 0;
 
-/// Files: two programs with their library, the directory to unpack in, then directories and files, whose numbers are used again and again.
+/// Files: two programs with their library, the directory to unpack in, then directories and files, whose numbers are
+/// reused.
 mod files {
     pub(super) const TAR: u32 = 0;
     pub(super) const XZ: u32 = 1;
     pub(super) const LIBRARY: u32 = 2;
-    /// Where all directories are.
+    /// The directory that contains all others.
     pub(super) const TOP: u32 = 3;
     pub(super) const DIRECTORIES: u32 = 8;
     pub(super) const DIRECTORY_COUNT: u32 = 512;
@@ -100,7 +101,7 @@ fn archived(size: u32) -> u64 {
     u64::from(BLOCK_BYTES) * (1 + u64::from(size.div_ceil(BLOCK_BYTES)))
 }
 
-/// What tar has read and not used yet.
+/// Data that tar has read and not used yet.
 #[derive(Default)]
 struct Buffer {
     bytes: u32,
@@ -108,7 +109,7 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// Makes sure that something is there; false: the archive is at its end.
+    /// Reads a record if the buffer is empty. Returns `false` at the end of the archive.
     fn fill<M: Machine>(&mut self, os: &Os<M>) -> bool {
         if self.bytes > 0 {
             return true;
@@ -125,7 +126,7 @@ impl Buffer {
         self.bytes > 0
     }
 
-    /// Takes up to `want` bytes of what is there.
+    /// Takes up to `want` bytes out of the buffer, which is filled if it is empty.
     fn take<M: Machine>(&mut self, os: &Os<M>, want: u32) -> u32 {
         assert!(self.fill(os), "the archive ends before its last member");
         let part = want.min(self.bytes);
@@ -134,7 +135,7 @@ impl Buffer {
     }
 }
 
-/// The programs.
+/// The two programs.
 pub(crate) struct Extraction {
     parameters: Tar,
 }
@@ -173,7 +174,7 @@ impl Extraction {
         os.user_touching(300_000, Touch::file(40));
     }
 
-    /// xz: decompresses into the pipe.
+    /// Runs xz, which decompresses into the pipe.
     fn xz<M: Machine>(&self, os: &Os<M>) {
         Self::execute(os, files::XZ);
         let mut times = Stream::new(os.seed("tar.decompress"), 0);
@@ -194,7 +195,7 @@ impl Extraction {
         os.close_pipe_writer(PIPE);
     }
 
-    /// tar: creates what it finds in the pipe.
+    /// Runs tar, which creates the files that it finds in the pipe.
     fn tar<M: Machine>(&self, os: &Os<M>) {
         os.fork(Fork::Copy { vmas: VMAS }, Start::new(role::XZ, 0));
         Self::execute(os, files::TAR);
@@ -203,8 +204,8 @@ impl Extraction {
             expected += archived(size);
             self.extract(os, &mut buffer, number, size);
         }
-        assert!(!buffer.fill(os), "there is more in the pipe than the archive");
-        assert_eq!(buffer.read, expected, "the archive was not read whole");
+        assert!(!buffer.fill(os), "the pipe contains more than the archive");
+        assert_eq!(buffer.read, expected, "bytes read and bytes of the archive");
         os.wait();
         os.report("tar.files", u64::from(self.parameters.files));
         os.report("tar.bytes", buffer.read);
@@ -224,7 +225,7 @@ impl Extraction {
         while left > 0 {
             let part = buffer.take(os, left);
             left -= part;
-            // Pages that this write begins; it may write the rest of one that the last write began.
+            // Pages that this write begins. It may also write the rest of a page that the last write began.
             let pages = (written + part).div_ceil(PAGE_BYTES) - written.div_ceil(PAGE_BYTES);
             written += part;
             if pages > 0 {
@@ -266,7 +267,7 @@ impl<M: Machine> Program<M> for Extraction {
             role::FIRST => self.first(os),
             role::TAR => self.tar(os),
             role::XZ => self.xz(os),
-            other => unreachable!("nothing of the extraction has role {other}"),
+            other => unreachable!("a task of tar has the unknown role {other}"),
         }
     }
 }

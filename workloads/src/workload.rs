@@ -1,4 +1,4 @@
-//! The one list of workloads, and what each must say of itself.
+//! The list of workloads with their properties.
 //!
 //! A new workload is a file with its parameters, which implement [`Load`], and a line of the list below.
 
@@ -9,21 +9,24 @@ use alloc::vec::Vec;
 use holdfast_guest::{Limits, Machine, Os, Program, Start};
 use serde::{Deserialize, Serialize};
 
-/// Parameters of a workload.
+/// The parameters of a workload, with its properties.
 pub(crate) trait Load: Default {
-    /// Whether the program ends by itself.
+    /// Whether the program ends.
     const ENDS: bool = true;
     /// Whether the program counts operations, so that it has a throughput.
     const COUNTS_OPERATIONS: bool = false;
+    /// Whether the program needs a network device.
+    const USES_NETWORK: bool = false;
 
     /// Reduces the amount of work to `share` of it. Rates and sizes stay.
     fn scale_work(&mut self, share: f64);
 
-    /// The program, for a machine of `cpus`.
+    /// Makes the program, for a machine of `cpus` CPUs.
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>>;
 }
 
-/// Returns `share` of `count` operations by `tasks`, but at least ten for each task: a shorter run is all beginning and end.
+/// Returns `share` of `count` operations by `tasks` tasks, but at least ten for each task. In a shorter run, beginning
+/// and end would dominate.
 pub(crate) fn share_of(count: u64, share: f64, tasks: u32) -> u64 {
     let floor = u64::from(tasks) * 10;
     let wanted = libm::round(count as f64 * share) as u64;
@@ -47,7 +50,7 @@ macro_rules! workloads {
                 vec![Workload::Idle, $(Workload::$variant(crate::$variant::default()),)+]
             }
 
-            /// Returns its name in experiments and results.
+            /// Returns the name in experiments and results.
             pub const fn name(&self) -> &'static str {
                 match self {
                     Workload::Idle => "idle",
@@ -55,7 +58,7 @@ macro_rules! workloads {
                 }
             }
 
-            /// Returns whether the program ends by itself.
+            /// Returns `true` if the program ends.
             pub const fn ends(&self) -> bool {
                 match self {
                     Workload::Idle => false,
@@ -63,11 +66,19 @@ macro_rules! workloads {
                 }
             }
 
-            /// Returns whether the program counts operations, so that it has a throughput.
+            /// Returns `true` if the program counts operations, so that it has a throughput.
             pub const fn counts_operations(&self) -> bool {
                 match self {
                     Workload::Idle => false,
                     $(Workload::$variant(_) => <crate::$variant as Load>::COUNTS_OPERATIONS,)+
+                }
+            }
+
+            /// Returns `true` if the program needs a network device.
+            pub const fn uses_network(&self) -> bool {
+                match self {
+                    Workload::Idle => false,
+                    $(Workload::$variant(_) => <crate::$variant as Load>::USES_NETWORK,)+
                 }
             }
 
@@ -79,7 +90,7 @@ macro_rules! workloads {
                 }
             }
 
-            /// The program, for a machine of `cpus`.
+            /// Makes the program, for a machine of `cpus` CPUs.
             pub(crate) fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
                 match self {
                     Workload::Idle => Box::new(Idle),
@@ -113,7 +124,7 @@ workloads! {
     Tar = "tar",
     /// Requests and answers over the network.
     Netperf = "netperf",
-    /// What drivers and udev do at boot.
+    /// The work of drivers and udev at boot.
     Startup = "boot",
 }
 

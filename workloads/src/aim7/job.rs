@@ -1,4 +1,4 @@
-//! What a job does.
+//! The system calls of each kind of job.
 
 use holdfast_guest::{FileId, Machine, Os};
 
@@ -9,7 +9,8 @@ use crate::stream::Stream;
 impl Disk {
     /// Does job `number` of `user`'s list.
     pub(super) fn job<M: Machine>(&self, os: &Os<M>, user: u32, number: u32, job: Job) {
-        // Lists are shorter than 2^12, or the streams of one user's end and the next one's beginning would meet: no harm.
+        // With lists of 2^12 jobs and more, a user's last jobs share streams with the next user's first ones, which
+        // does no harm.
         let mut time = Stream::new(os.seed("aim7.time"), user << 12 ^ number);
         let user_ns = time.time(self.parameters.user_ns, SIGMA);
         let (directory, file, copy) = (self.directory_of(user), self.file_of(user, 0), self.file_of(user, 1));
@@ -42,7 +43,7 @@ impl Disk {
                 }
             }
             Job::Link => temporary(os, directory, file, |os| {
-                // Each name is given and taken away.
+                // Each name is added and removed.
                 for _ in 0..2 * LINKS {
                     os.link(directory, file, DEPTH);
                 }
@@ -71,7 +72,7 @@ fn temporary<M: Machine>(os: &Os<M>, directory: FileId, file: FileId, work: impl
     os.unlink(directory, file, DEPTH);
 }
 
-/// Copies the file that is open to a new one, does `work` with that, and removes it.
+/// Copies the open file to a new one, does `work` with the copy, and removes it.
 fn copy_to<M: Machine>(os: &Os<M>, directory: FileId, copy: FileId, work: impl Fn(&Os<M>)) {
     os.create(directory, copy, DEPTH);
     for _ in 0..FILE_PAGES {
@@ -101,7 +102,7 @@ fn overwrite<M: Machine>(os: &Os<M>, file: FileId, pages: u32) {
     }
 }
 
-/// Waits until the file is on the disk, as many times as a synchronous job writes.
+/// Puts the file on the disk, once for each write of a synchronous job.
 fn sync<M: Machine>(os: &Os<M>, file: FileId) {
     for _ in 0..SYNC_WRITES {
         os.sync(file, FILE_PAGES / SYNC_WRITES);

@@ -1,9 +1,9 @@
 //! AIM7's disk mix: many users at once, each with a list of small jobs on RAM disks.
 //!
-//! A user is a process. All start together; the result is how many jobs all of them complete in a minute. A user's files are
-//! its own, but lie in a directory that it shares with others.
+//! A user is a process. All users start together, and the result is how many jobs they complete in a minute. Each user
+//! has its own files, in a directory that it shares with others.
 //!
-//! **Work is conserved**: each user does its whole list, whatever the lock; what is reported is what was counted.
+//! **Work is conserved**: each user does its whole list with any lock, and the reported number is the counted one.
 
 mod job;
 mod mix;
@@ -14,6 +14,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use holdfast_guest::{FileId, Fork, Format, Limits, Machine, Os, Program, Start};
 
+use crate::start::StartLine;
 use crate::stream::Stream;
 use crate::workload::Load;
 use mix::{DIRECTORIES_OF_DISK, FILES_OF_USER, VMAS, deck};
@@ -22,17 +23,17 @@ use serde::{Deserialize, Serialize};
 /// Parameters of AIM7's disk mix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aim7 {
-    /// Users. Default 2000.
+    /// The number of users. Default 2000.
     pub users: u32,
-    /// Jobs on each user's list. Default 100; beyond the mix's 100 the list starts again.
+    /// Jobs on each user's list. Default 100. After the 100 jobs of the mix a new list starts.
     pub jobs: u32,
-    /// What the disks are formatted with. Default [`Format::Xfs`].
+    /// The file system of the disks. Default [`Format::Xfs`].
     pub format: Format,
-    /// RAM disks, each with a file system of its own, over which the users spread evenly. Default 2, an estimate: the
-    /// published run does not say.
+    /// The number of RAM disks, each with a file system of its own, among which the users are divided. Default 2, an
+    /// estimate: the published run does not say.
     pub disks: u32,
-    /// Mean user time of a job, nanoseconds. Calibration parameter: with the default and PV ticket locks XFS on the
-    /// westmere-ex-8 profile completes what was published.
+    /// Mean user time of a job, nanoseconds. Calibration parameter: with the default and PV ticket locks, XFS on the
+    /// westmere-ex-8 profile completes the published number of jobs.
     pub user_ns: u64,
 }
 
@@ -48,19 +49,18 @@ impl Default for Aim7 {
     }
 }
 
-/// What a task is.
+/// The roles of tasks.
 mod role {
     pub(super) const FIRST: u32 = 0;
     pub(super) const USER: u32 = 1;
 }
 
-/// The semaphore that holds the users back until all are there.
-const START_LINE: (u32, u32) = (0, 0);
+const START_LINE: StartLine = StartLine { array: 0 };
 
 /// A run of the mix.
 pub(crate) struct Disk {
     parameters: Aim7,
-    /// Jobs that users have completed. Plain memory: each user would count for itself.
+    /// Jobs that users have completed. Plain memory: real users would each count their own.
     completed: AtomicU64,
 }
 
@@ -88,7 +88,7 @@ impl Disk {
         self.on_disk_of(user, user / self.parameters.disks % DIRECTORIES_OF_DISK)
     }
 
-    /// File `row` of the user's disk: file `i` of all is on volume `i` modulo the volumes.
+    /// File `row` of the user's disk. Of all files, file `i` is on volume `i` modulo the number of volumes.
     fn on_disk_of(&self, user: u32, row: u32) -> FileId {
         FileId(row * self.parameters.disks + self.disk_of(user))
     }
@@ -105,12 +105,7 @@ impl Disk {
         for user in 0..users {
             os.fork(Fork::Copy { vmas: VMAS }, Start::new(role::USER, user));
         }
-        // Everybody waits at the start line by then.
-        os.sleep(20_000_000);
-        os.begin();
-        for _ in 0..users {
-            os.semaphore_up(START_LINE.0, START_LINE.1);
-        }
+        START_LINE.start(os, users);
         while os.wait().is_some() {}
         let (completed, given) = (
             self.completed.load(Relaxed),
@@ -121,7 +116,7 @@ impl Disk {
     }
 
     fn user<M: Machine>(&self, os: &Os<M>, user: u32) {
-        os.semaphore_down(START_LINE.0, START_LINE.1);
+        START_LINE.wait(os);
         let mut order = Stream::new(os.seed("aim7.order"), user);
         let mut list = deck(&mut order);
         let mut next = 0;
@@ -171,7 +166,7 @@ impl<M: Machine> Program<M> for Disk {
         match start.role {
             role::FIRST => self.first(os),
             role::USER => self.user(os, start.argument),
-            other => unreachable!("no process of AIM7 has role {other}"),
+            other => unreachable!("a task of aim7 has the unknown role {other}"),
         }
     }
 }

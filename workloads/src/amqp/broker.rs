@@ -1,4 +1,4 @@
-//! The broker: workers that take what producers send and write what consumers wait for.
+//! The broker: workers that read what producers send, and write what consumers wait for.
 
 use alloc::vec::Vec;
 
@@ -23,14 +23,14 @@ impl<M: Machine> Messaging<M> {
         while os.wait().is_some() {}
     }
 
-    /// Worker `number`'s life.
+    /// Runs worker `number`.
     pub(super) fn worker(&self, os: &Os<M>, number: u32) {
         let mut times = Stream::new(os.seed("amqp.broker"), number);
         loop {
             let (stream, events) = os.wait_ready(EPOLL);
             let connection = stream / 2;
             if connection == self.stop_connection() {
-                // The others shall hear of it too.
+                // The other workers must stop, too.
                 os.watch(EPOLL, stream, Events::READ);
                 return;
             }
@@ -46,7 +46,7 @@ impl<M: Machine> Messaging<M> {
         }
     }
 
-    /// User time of one `step`, in whichever program.
+    /// Draws the user time of one `step`.
     pub(super) fn time(&self, times: &mut Stream, step: Step) -> u64 {
         let mean = mix::step_ns(step, self.parameters.message_ns, self.parameters.payload);
         times.time(mean, mix::TIME_SPREAD)
@@ -77,7 +77,7 @@ impl<M: Machine> Messaging<M> {
         }
     }
 
-    /// Writes a buffer of messages to consumer `connection`; whether there may be more.
+    /// Writes a buffer of messages to consumer `connection`. Returns `true` if there may be more.
     fn deliver(&self, os: &Os<M>, connection: u32, work: &mut Work, times: &mut Stream) -> bool {
         let consumer = connection - self.parameters.producers;
         let queue = &self.queues[(consumer % self.parameters.queues) as usize];

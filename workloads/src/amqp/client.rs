@@ -1,4 +1,4 @@
-//! Clients: one thread makes or takes messages, one talks to the broker.
+//! Clients: one thread produces or consumes messages, one talks to the broker.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -6,28 +6,28 @@ use alloc::vec::Vec;
 use holdfast_guest::{Events, Fork, Machine, Os, Start, UserCondition, UserMutex};
 
 use super::mix::{self, Step};
-use super::{Messaging, role};
+use super::{Messaging, START_LINE, role};
 use crate::stream::Stream;
 
-/// A producer's messages on their way to its connection.
+/// A producer's messages that are not written to its connection yet.
 pub(super) struct Producing<M: Machine> {
     outgoing: UserMutex<Outgoing, M>,
-    /// There is room for more.
+    /// Signaled when there is room for more.
     drained: UserCondition<M>,
 }
 
 #[derive(Default)]
 struct Outgoing {
     messages: Vec<u32>,
-    /// The thread that writes knows that there is something.
-    is_told: bool,
-    /// There will be no more.
+    /// The thread that writes has been notified.
+    is_notified: bool,
+    /// No more messages will follow.
     is_closing: bool,
 }
 
-/// A consumer's messages on their way from its connection.
+/// A consumer's messages that are read from its connection and not consumed yet.
 pub(super) struct Consuming<M: Machine> {
-    /// How many it takes in all.
+    /// How many messages it takes in all.
     quota: u64,
     incoming: UserMutex<VecDeque<u32>, M>,
     arrived: UserCondition<M>,
@@ -58,13 +58,13 @@ fn epoll_of(number: u32) -> u32 {
 }
 
 impl<M: Machine> Messaging<M> {
-    /// Producer `number`: makes its messages.
+    /// Runs the thread of producer `number` that makes its messages.
     pub(super) fn producer(&self, os: &Os<M>, number: u32) {
         os.fork(Fork::Share, Start::new(role::PRODUCER_IO, number));
         let client = &self.producing[number as usize];
         let mut times = Stream::new(os.seed("amqp.producer"), number);
         let bound = (mix::BOUND_BYTES / mix::wire_bytes(self.parameters.payload)).max(1) as usize;
-        os.semaphore_down(0, 0);
+        START_LINE.wait(os);
         for message in 0..self.parameters.share(number) {
             os.user(self.time(&mut times, Step::Produce));
             let mut outgoing = client.outgoing.lock(os);
@@ -73,24 +73,24 @@ impl<M: Machine> Messaging<M> {
             }
             os.user(mix::CLIENT_HELD_NS);
             outgoing.messages.push(message as u32);
-            self.tell(os, number, &mut outgoing);
+            self.notify_writer(os, number, &mut outgoing);
         }
         {
             let mut outgoing = client.outgoing.lock(os);
             outgoing.is_closing = true;
-            self.tell(os, number, &mut outgoing);
+            self.notify_writer(os, number, &mut outgoing);
         }
         os.wait();
     }
 
-    fn tell(&self, os: &Os<M>, number: u32, outgoing: &mut Outgoing) {
-        if !outgoing.is_told {
-            outgoing.is_told = true;
+    fn notify_writer(&self, os: &Os<M>, number: u32, outgoing: &mut Outgoing) {
+        if !outgoing.is_notified {
+            outgoing.is_notified = true;
             os.watch(epoll_of(number), Self::client_end(number), Events::WRITE);
         }
     }
 
-    /// Writes what producer `number` makes.
+    /// Runs the thread of producer `number` that writes its messages.
     pub(super) fn producer_io(&self, os: &Os<M>, number: u32) {
         let client = &self.producing[number as usize];
         let wire_bytes = mix::wire_bytes(self.parameters.payload);
@@ -111,17 +111,17 @@ impl<M: Machine> Messaging<M> {
             } else if outgoing.is_closing {
                 return;
             } else {
-                outgoing.is_told = false;
+                outgoing.is_notified = false;
             }
         }
     }
 
-    /// Consumer `number`: takes its messages.
+    /// Runs the thread of consumer `number` that takes its messages.
     pub(super) fn consumer(&self, os: &Os<M>, number: u32) {
         os.fork(Fork::Share, Start::new(role::CONSUMER_IO, number));
         let client = &self.consuming[number as usize];
         let mut times = Stream::new(os.seed("amqp.consumer"), number);
-        os.semaphore_down(0, 0);
+        START_LINE.wait(os);
         for _ in 0..client.quota {
             let mut incoming = client.incoming.lock(os);
             while incoming.is_empty() {
@@ -135,7 +135,7 @@ impl<M: Machine> Messaging<M> {
         os.wait();
     }
 
-    /// Reads what consumer `number` takes.
+    /// Runs the thread of consumer `number` that reads its messages.
     pub(super) fn consumer_io(&self, os: &Os<M>, number: u32) {
         let client = &self.consuming[number as usize];
         let connection = self.parameters.producers + number;

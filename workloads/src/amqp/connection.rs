@@ -1,4 +1,4 @@
-//! The broker's side of a connection: which worker serves it, and whether there is something to write.
+//! The broker's side of a connection: whether a worker serves it, and whether there are messages to write.
 
 use alloc::vec::Vec;
 
@@ -20,17 +20,17 @@ struct State {
     work: Work,
 }
 
-/// What belongs to whoever serves the connection.
+/// The state that the serving worker has taken.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Messages that are encoded and not written.
+    /// Messages that are encoded but not written.
     pub(super) output: Vec<u32>,
     /// Messages that the consumer still wants.
     pub(super) credit: u64,
 }
 
 impl<M: Machine> Connection<M> {
-    /// A connection whose consumer wants `credit` messages.
+    /// Makes a connection whose consumer wants `credit` messages.
     pub(super) fn new(credit: u64) -> Self {
         Connection {
             state: UserMutex::new(State {
@@ -46,11 +46,11 @@ impl<M: Machine> Connection<M> {
 }
 
 impl<M: Machine> Messaging<M> {
-    /// The caller serves connection `number`, which has `events`; `None` if another worker does.
+    /// Lets the caller serve connection `number`, which has `events`. Returns `None` if another worker serves it.
     pub(super) fn begin_service(&self, os: &Os<M>, number: u32, events: Events) -> Option<Work> {
         let mut state = self.connections[number as usize].state.lock(os);
         if state.is_served {
-            // An event from before that one began: when it is done it looks again.
+            // The event is from before that worker began. When it is done it arms the connection again.
             return None;
         }
         state.is_served = true;
@@ -58,7 +58,7 @@ impl<M: Machine> Messaging<M> {
         Some(core::mem::take(&mut state.work))
     }
 
-    /// The caller has served connection `number`, and there is more to write or not.
+    /// Ends the service of connection `number`. `has_more`: there is more to write.
     pub(super) fn end_service(&self, os: &Os<M>, number: u32, work: Work, has_more: bool) {
         let mut state = self.connections[number as usize].state.lock(os);
         state.work = work;
@@ -71,7 +71,7 @@ impl<M: Machine> Messaging<M> {
         os.watch(EPOLL, Self::broker_end(number), events);
     }
 
-    /// There is something to write to connection `number`: some worker shall serve it (`notifyPendingWrite`).
+    /// Makes a worker serve connection `number`, to which there are messages to write (`notifyPendingWrite`).
     pub(super) fn notify(&self, os: &Os<M>, number: u32) {
         let mut state = self.connections[number as usize].state.lock(os);
         if state.wants_to_write {

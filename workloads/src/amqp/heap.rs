@@ -1,5 +1,5 @@
-//! The broker's memory, as glibc's malloc keeps it: an arena for each worker, which grows by page faults and gives what is
-//! free at its top back to the kernel, so that every CPU of the broker must flush its TLB.
+//! The broker's memory, managed like glibc's malloc. Each worker has an arena, which grows by page faults. The free
+//! memory at its top is returned to the kernel, so that every CPU of the broker must flush its TLB.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -12,28 +12,28 @@ use super::{Messaging, mix};
 const PAGE_BYTES: u64 = 4_096;
 /// Free memory at the top that stays when an arena is trimmed (`M_TOP_PAD`).
 const PAD_BYTES: u64 = 128 << 10;
-/// What must be free beyond that before it is looked at (`FASTBIN_CONSOLIDATION_THRESHOLD`).
+/// Memory that must be free beyond `PAD_BYTES` before an arena is trimmed (`FASTBIN_CONSOLIDATION_THRESHOLD`).
 const TRIM_BYTES: u64 = 64 << 10;
 
-/// What a worker has allocated: places for messages, of which the lowest free one is taken, as malloc takes the freed memory
-/// that fits before it takes any from the top. Only what is free above the highest message can be given back.
+/// The memory of a worker: places for messages. The lowest free place is allocated first, as malloc uses fitting freed
+/// memory before it takes any from the top. Only the memory above the highest message can be returned to the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     is_used: Vec<bool>,
-    /// Free places below the top, and maybe some above it.
+    /// Free places below the top, and possibly some above it.
     free: BinaryHeap<Reverse<u32>>,
-    /// Pages that have been touched and not given back.
+    /// Pages that have been touched and not returned.
     pages: u64,
 }
 
 impl Arena {
-    /// Allocates a place of `bytes`: which, and how many pages are touched for the first time.
+    /// Allocates a place of `bytes`. Returns the place, and how many pages are touched for the first time.
     fn allocate(&mut self, bytes: u64) -> (u32, u64) {
         let top = self.is_used.len() as u32;
         let place = match self.free.pop() {
             Some(Reverse(place)) if place < top => place,
             _ => {
-                // The lowest of them is above the top: all are.
+                // If the lowest free place is above the top, all are.
                 self.free.clear();
                 self.is_used.push(false);
                 top
@@ -45,7 +45,7 @@ impl Arena {
         (place, fresh)
     }
 
-    /// Frees `place`; pages to be given back.
+    /// Frees `place`. Returns how many pages are returned to the kernel.
     fn free(&mut self, place: u32, bytes: u64) -> u64 {
         self.is_used[place as usize] = false;
         self.free.push(Reverse(place));
@@ -68,7 +68,7 @@ impl Arena {
 }
 
 impl<M: Machine> Messaging<M> {
-    /// Memory for a message, from `worker`'s arena: its place there.
+    /// Allocates memory for a message from `worker`'s arena, and returns its place there.
     pub(super) fn allocate(&self, os: &Os<M>, worker: u32) -> u32 {
         let bytes = mix::message_bytes(self.parameters.payload);
         let (place, fresh) = self.arenas[worker as usize].lock(os).allocate(bytes);
@@ -100,7 +100,7 @@ mod tests {
         let mut places = Vec::new();
         for _ in 0..2_000 {
             let (place, fresh) = arena.allocate(1_000);
-            assert!(!places.contains(&place), "place {place} is given twice");
+            assert!(!places.contains(&place), "place {place} is allocated twice");
             places.push(place);
             touched += fresh;
         }

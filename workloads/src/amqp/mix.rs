@@ -1,13 +1,12 @@
-//! What a message costs, and where the numbers come from.
+//! The costs of a message, and the sources of the numbers.
 //!
 //! # Sources
 //! - **[Q]** the shape of Qpid's C++ broker and client libraries (0.6 to 0.8, 2010), from memory of the source;
 //! - **[G]** glibc's malloc and libstdc++'s strings of that time;
-//! - **[L]** as in the guest kernel's costs: copies at 5-6 bytes per nanosecond;
+//! - **[L]** as in the guest kernel's costs: copies at 5-6 bytes per nanosecond.
 //! - **[E]** estimates.
 
-/// Steps on a message's way, with their share of its user time in thousandths. [E], after the work of each: encoding, decoding
-/// and routing, encoding again, decoding again, taking.
+/// The steps of a message: encoding, decoding and routing, encoding again, decoding again, consuming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Produce,
@@ -18,6 +17,7 @@ pub(super) enum Step {
 }
 
 impl Step {
+    /// The step's share of the user time of a message, in thousandths. [E]
     fn share(self) -> u64 {
         match self {
             Step::Produce => 250,
@@ -28,8 +28,8 @@ impl Step {
         }
     }
 
-    /// How often the step copies the content. [Q]: into the message and into the frame; out of the frame; into the next; out
-    /// of it; into the program.
+    /// How often the step copies the content: into the message and into the frame, out of the frame, into the next
+    /// frame, out of that, into the program. [Q]
     fn copies(self) -> u64 {
         match self {
             Step::Produce => 2,
@@ -43,45 +43,45 @@ pub(super) const TIME_SPREAD: f64 = 0.15;
 
 /// Copying one byte, picoseconds. [L]
 const COPY_BYTE_PS: u64 = 180;
-/// Bringing one cache line of content that another CPU has written. [E] a transfer within a socket with its miss
+/// Fetching one cache line of content that another CPU has written. [E] a transfer within a socket, with its miss
 const LINE_NS: u64 = 60;
 const LINE_BYTES: u64 = 64;
 
-/// Mean user time of `step` for a message whose steps take `message_ns` without content, with `payload` bytes: its share, the
-/// copies of the content, and its cache lines, of which there are as many as its memory has on average.
+/// Returns the mean user time of `step` for a message of `payload` bytes, whose steps take `message_ns` without
+/// content. It consists of the step's share, the copies of the content, and the transfers of the content's cache lines.
 pub(super) fn step_ns(step: Step, message_ns: u64, payload: u32) -> u64 {
     let copies_ps = step.copies() * u64::from(payload) * COPY_BYTE_PS;
     let lines_ns = string_bytes(payload) * LINE_NS / LINE_BYTES;
     message_ns * step.share() / 1000 + copies_ps / 1000 + lines_ns
 }
 
-/// Memory of a string of `payload` bytes: 24 bytes of header, the end, rounded up to what malloc gives. [G]
+/// Memory of a string of `payload` bytes: 24 bytes of header and the final zero, rounded up to malloc's sizes. [G]
 fn string_bytes(payload: u32) -> u64 {
     (u64::from(payload) + 24 + 1 + 8).next_multiple_of(16).max(32)
 }
 
-/// Memory of a message in the broker: the message, its three frames with their bodies, its place in the queue; and its
+/// Memory of a message in the broker: the message, its three frames with their bodies, its entry in the queue, and its
 /// content. [E] about 1 KB
 pub(super) fn message_bytes(payload: u32) -> u64 {
     1_000 + string_bytes(payload)
 }
 
-/// Bytes of a message on the wire: transfer, header and content frames of 12 bytes each, the transfer's destination and flags,
-/// the header's properties. [E]
+/// Bytes of a message on the wire: transfer, header and content frames of 12 bytes each, the transfer's destination and
+/// flags, and the header's properties. [E]
 pub(super) fn wire_bytes(payload: u32) -> u32 {
     110 + payload
 }
 
 /// Bytes that are read or written at a time: the buffers of Qpid's asynchronous I/O. [Q]
 pub(super) const BUFFER_BYTES: u32 = 65_536;
-/// Bytes that wait in a client before its producer has to: two frames of the largest size. [Q]
+/// Bytes that may wait in a client before its producer must wait: two frames of the largest size. [Q]
 pub(super) const BOUND_BYTES: u32 = 131_070;
 
 /// Work under a queue's mutex, to add or take a message: the container, listeners, counts. [E] 0.2-0.5 µs
 pub(super) const QUEUE_HELD_NS: u64 = 300;
 /// Work under a client's mutex, to add or take a message. [E]
 pub(super) const CLIENT_HELD_NS: u64 = 80;
-/// What a worker does for each event besides its messages: handle, callbacks, buffers. [E]
+/// A worker's work for each event without its messages: handle, callbacks, buffers. [E]
 pub(super) const EVENT_NS: u64 = 1_500;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! An AMQP broker with its performance test, in one guest: producers and consumers talk to the broker over local
 //! connections.
 //!
-//! The broker is Qpid's shape of 2010: worker threads that wait at one epoll instance, each event for one of them; queues
-//! behind a mutex; a queue that was empty tells a waiting consumer's connection, which some worker then serves. Clients have
-//! a thread that talks to the broker and one that makes or takes messages.
+//! The broker has the structure of Qpid in 2010. Worker threads wait at one epoll instance, which gives each event to
+//! one of them. Each queue has a mutex. A message for an empty queue makes the connection of a waiting consumer
+//! writable, and some worker then serves that connection. Each client has one thread that talks to the broker, and one
+//! that produces or consumes messages.
 //!
-//! **Conserved**: each message produced is consumed once. **FIFO**: messages of one producer leave a queue in the order in
-//! which they were made.
+//! **Conserved**: each message produced is consumed once. **FIFO**: messages of one producer leave a queue in the order
+//! in which they were produced.
 
 mod broker;
 mod client;
@@ -25,26 +26,27 @@ use heap::Arena;
 use queue::Queue;
 use serde::{Deserialize, Serialize};
 
+use crate::start::StartLine;
 use crate::workload::{Load, share_of};
 
 /// Parameters of the AMQP performance test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Amqp {
-    /// Producing clients. Default 4: the published run does not say, one for each vCPU. Uncertain.
+    /// The number of producing clients. Default 4, one for each vCPU: the published run does not say. Uncertain.
     pub producers: u32,
-    /// Consuming clients. Default 4, as above.
+    /// The number of consuming clients. Default 4, as above.
     pub consumers: u32,
-    /// Queues; each client uses one. At most as many as there are producers, or consumers. Default 4: each producer has a
-    /// queue and a consumer of its own. Uncertain.
+    /// The number of queues, at most that of producers and that of consumers. Each client uses one. Default 4: each
+    /// producer has a queue and a consumer of its own. Uncertain.
     pub queues: u32,
-    /// The broker's worker threads; `None`: one more than there are vCPUs, as Qpid has it.
+    /// The number of the broker's worker threads. `None`: one more than there are vCPUs, as in Qpid.
     pub workers: Option<u32>,
     /// Bytes of content per message. Default 8.
     pub payload: u32,
-    /// Messages over all producers. Default 1 000 000.
+    /// Messages of all producers. Default 1 000 000.
     pub messages: u64,
-    /// User time that a message takes on its way through all programs, nanoseconds, without its content. **The** calibration
-    /// parameter (undisturbed CPU of the costs' class). Default: with ticket locks and no pause-loop exiting, alone on the
+    /// User time of a message in all programs together, without its content, nanoseconds. **The** calibration parameter
+    /// (undisturbed CPU of the costs' class). Default: with ticket locks and no pause-loop exiting, alone on the
     /// nehalem-ex profile, 4 vCPUs carry 223 801 messages of 8 bytes a second.
     pub message_ns: u64,
 }
@@ -63,7 +65,9 @@ impl Default for Amqp {
     }
 }
 
-/// What a task is.
+const START_LINE: StartLine = StartLine { array: 0 };
+
+/// The roles of tasks.
 mod role {
     pub(super) const FIRST: u32 = 0;
     pub(super) const BROKER: u32 = 1;
@@ -81,7 +85,7 @@ pub(crate) struct Messaging<M: Machine> {
     queues: Box<[UserMutex<Queue, M>]>,
     /// The broker's side of each connection: producers first, then consumers.
     connections: Box<[Connection<M>]>,
-    /// Where each of the broker's workers allocates.
+    /// The memory from which each of the broker's workers allocates.
     arenas: Box<[UserMutex<Arena, M>]>,
     producing: Box<[Producing<M>]>,
     consuming: Box<[Consuming<M>]>,
@@ -119,7 +123,7 @@ impl<M: Machine> Messaging<M> {
         }
     }
 
-    /// The end of connection `number` that the client has.
+    /// The client's end of connection `number`.
     fn client_end(number: u32) -> u32 {
         2 * number
     }
@@ -128,7 +132,7 @@ impl<M: Machine> Messaging<M> {
         2 * number + 1
     }
 
-    /// The connection over which the broker is told to stop.
+    /// The connection whose data make the broker stop.
     fn stop_connection(&self) -> u32 {
         self.parameters.producers + self.parameters.consumers
     }
@@ -145,12 +149,7 @@ impl<M: Machine> Messaging<M> {
         for argument in 0..consumers {
             os.fork(Fork::Copy { vmas: 80 }, Start::new(role::CONSUMER, argument));
         }
-        // Everybody waits at the start line by then.
-        os.sleep(20_000_000);
-        os.begin();
-        for _ in 0..producers + consumers {
-            os.semaphore_up(0, 0);
-        }
+        START_LINE.start(os, producers + consumers);
         for _ in 0..producers + consumers {
             os.wait();
         }
@@ -170,12 +169,12 @@ impl<M: Machine> Messaging<M> {
 }
 
 impl Amqp {
-    /// How many messages producer `number` makes: all make as many, but for the remainder.
+    /// How many messages producer `number` makes: an equal share, apart from the remainder.
     fn share(&self, number: u32) -> u64 {
         part(self.messages, number, self.producers)
     }
 
-    /// How many messages consumer `number` takes, of those that its queue gets.
+    /// How many messages consumer `number` takes of those that enter its queue.
     fn quota(&self, number: u32) -> u64 {
         let queue = number % self.queues;
         let of_queue = |client: &u32| client % self.queues == queue;
@@ -188,7 +187,7 @@ impl Amqp {
     }
 }
 
-/// What falls to `index` of `count` who divide `total`.
+/// The share of client `index` if `count` clients divide `total`.
 fn part(total: u64, index: u32, count: u32) -> u64 {
     let (index, count) = (u64::from(index), u64::from(count));
     total / count + u64::from(index < total % count)
@@ -228,7 +227,7 @@ impl<M: Machine> Program<M> for Messaging<M> {
             role::PRODUCER_IO => self.producer_io(os, start.argument),
             role::CONSUMER => self.consumer(os, start.argument),
             role::CONSUMER_IO => self.consumer_io(os, start.argument),
-            other => unreachable!("nothing of the AMQP test has role {other}"),
+            other => unreachable!("a task of amqp has the unknown role {other}"),
         }
     }
 }

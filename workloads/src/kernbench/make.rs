@@ -1,11 +1,11 @@
-//! make: the top one, and one per directory.
+//! make: the top make, and one for each directory.
 
 use holdfast_guest::{FileId, Fork, Machine, Os, Start, Touch};
 
 use super::mix::{DEPTH, executable, faults, files};
 use super::{Build, JOB_SERVER, role};
 
-/// Job slots that a make holds besides the one that came with it.
+/// The job slots that a make holds.
 struct Slots {
     own_is_free: bool,
     from_server: u32,
@@ -17,7 +17,8 @@ impl Slots {
         from_server: 0,
     };
 
-    /// Takes a slot; meanwhile reaps what exits. GNU make blocks in the pipe's read, and SIGCHLD interrupts it.
+    /// Takes a slot, and reaps children that exit before it gets one. GNU make blocks in the pipe's read, and SIGCHLD
+    /// interrupts it.
     fn take<M: Machine>(&mut self, os: &Os<M>) {
         loop {
             while os.try_wait().is_some() {
@@ -34,7 +35,7 @@ impl Slots {
         }
     }
 
-    /// A job is done: gives its slot back.
+    /// Returns the slot of a job that is done.
     fn give<M: Machine>(&mut self, os: &Os<M>) {
         if self.from_server > 0 {
             self.from_server -= 1;
@@ -53,7 +54,7 @@ impl Slots {
 }
 
 impl<M: Machine> Build<M> {
-    /// The whole build, once or for ever.
+    /// Runs the whole build, once or forever.
     pub(super) fn top(&self, os: &Os<M>) {
         os.wait_for_cpus();
         os.begin();
@@ -91,12 +92,12 @@ impl<M: Machine> Build<M> {
         os.user_touching(self.mix.final_ns(), faults::LINKER);
     }
 
-    /// The first unit's object stands for the directory's.
+    /// The directory's object. It shares the file of the first unit's object.
     fn object_of(&self, directory: u32) -> FileId {
         FileId(files::UNITS + self.mix.units_of(directory).start % files::UNIT_COUNT)
     }
 
-    /// One directory: reads the rules, compiles, links.
+    /// Runs one directory's make: reads the rules, compiles, links.
     pub(super) fn directory(&self, os: &Os<M>, directory: u32) {
         os.exec(&executable(files::MAKE));
         os.handle_child_signals();
@@ -109,7 +110,7 @@ impl<M: Machine> Build<M> {
         let units = self.mix.units_of(directory);
         let count = units.len() as u64;
         let time = self.mix.directory_ns(directory);
-        // Half of make's time is for reading the rules; the rest goes with the units.
+        // Half of make's time is for reading the rules, the rest is divided among the units.
         os.user_touching(time / 2, faults::DIRECTORY);
         let mut slots = Slots::NEW;
         for unit in units {
@@ -127,7 +128,7 @@ impl<M: Machine> Build<M> {
         os.wait();
     }
 
-    /// `ld -r` of a directory.
+    /// Runs `ld -r` of a directory.
     pub(super) fn linker(&self, os: &Os<M>, directory: u32) {
         os.exec(&executable(files::LINKER));
         let units = self.mix.units_of(directory);

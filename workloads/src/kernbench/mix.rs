@@ -1,12 +1,13 @@
-//! What a build consists of: how much of what, and where the numbers come from.
+//! The amounts of work in a build, and the sources of the numbers.
 //!
 //! # Sources
-//! - **[P]** Phoronix build-linux-kernel (4.13 defconfig), measured by M. Vermeulen (perf.mvermeulen.com/workloads/phoronix/
-//!   build-linux-kernel): 29 135 processes, 31.49 M minor faults, 1079 s user, 41 s system time: 1081 faults a process,
-//!   29 000 faults a second of user time.
-//! - **[K]** the kernel's build rules in 3.3 (scripts/Makefile.build, Kbuild.include): a shell, the compiler driver with
-//!   `-pipe` (compiler and assembler at once), fixdep, rm, mv for each object; one make and one `ld -r` per directory.
-//! - **[E]** estimates, to be held against a trace where one can be had.
+//! - **[P]** Phoronix build-linux-kernel (4.13 defconfig), measured by M. Vermeulen
+//!   (perf.mvermeulen.com/workloads/phoronix/ build-linux-kernel): 29 135 processes, 31.49 M minor faults, 1079 s user,
+//!   41 s system time. That is 1081 faults a process, and 29 000 faults a second of user time.
+//! - **[K]** the kernel's build rules in 3.3 (scripts/Makefile.build, Kbuild.include). For each object: a shell, the
+//!   compiler driver with `-pipe` (compiler and assembler at once), fixdep, rm, mv. For each directory: one make and
+//!   one `ld -r`.
+//! - **[E]** estimates, to be compared with a trace if one is available.
 
 use holdfast_guest::{Executable, FileId, Touch};
 
@@ -19,16 +20,16 @@ const UNITS_PER_DIRECTORY: u32 = 6;
 pub(super) const SERIAL: f64 = share::PREPARE + share::FINAL;
 /// Spread of a unit's user time (sigma of the logarithm). [E]
 const TIME_SPREAD: f64 = 0.6;
-/// Spread of counts. [E]
+/// Spread of counts (sigma of the logarithm). [E]
 const COUNT_SPREAD: f64 = 0.3;
 
-/// Shares of a build's user time. [E] for all: cc1 dominates every published profile of kernel builds.
+/// Shares of a build's user time. [E] for all of them. cc1 dominates every published profile of kernel builds.
 mod share {
-    /// cc1.
+    /// The compiler, cc1.
     pub(super) const COMPILER: f64 = 0.845;
-    /// as.
+    /// The assembler, as.
     pub(super) const ASSEMBLER: f64 = 0.055;
-    /// gcc.
+    /// The compiler driver, gcc.
     pub(super) const DRIVER: f64 = 0.012;
     /// The shell of a unit's rule.
     pub(super) const SHELL: f64 = 0.012;
@@ -38,21 +39,21 @@ mod share {
     pub(super) const DIRECTORY: f64 = 0.034;
     /// Each directory's `ld -r`.
     pub(super) const LINKER: f64 = 0.012;
-    /// The top make's preparations: serial.
+    /// The top make's preparations, which are serial.
     pub(super) const PREPARE: f64 = 0.006;
-    /// Linking vmlinux three times (kallsyms), compressing: serial.
+    /// Linking vmlinux three times (kallsyms) and compressing it, which is serial.
     pub(super) const FINAL: f64 = 0.012;
 }
 
 /// Headers read by a unit. [E] dependency files of 3.x units name 300 to 500.
 const HEADERS: u32 = 400;
-/// Names tried in vain per header, in tenths: directories on the include path before the right one. [E]
+/// Failed lookups for ten headers: directories on the include path before the right one. [E]
 const MISSES_PER_TEN_HEADERS: u32 = 12;
-/// fixdep, rm, mv.
+/// The fewest small programs: fixdep, rm, mv.
 pub(super) const TOOLS_MIN: u32 = 3;
-/// As many programs as [`files`] has room for beside them.
+/// The most small programs: [`files`] has room for this many.
 pub(super) const TOOLS_MAX: u32 = 7;
-/// Page faults of a unit's processes as [`faults`] divides them: their default.
+/// The default page faults of a unit's processes, which [`faults`] divides among them.
 pub(super) const UNIT_FAULTS: u32 = 4_800;
 
 /// Pages of assembler source that go through the pipe. [E] 160 KB.
@@ -61,9 +62,9 @@ const ASSEMBLY_PAGES: u32 = 40;
 const OBJECT_PAGES: u32 = 15;
 
 /// Page faults of each process: anonymous, file and copied pages. Their sum over a unit's seven processes is about
-/// [`UNIT_FAULTS`]; [P] has 1 081 for each of eleven processes a unit, with a compiler five years younger and units about
-/// twice as large. [E] for that halving and for the division among the processes. Where the parameters have another sum, all
-/// but those of forks are in proportion.
+/// [`UNIT_FAULTS`]. [P] has 1 081 for each of eleven processes of a unit, with a compiler five years younger and units
+/// about twice as large. That halving and the division among the processes are [E]. If the parameters have another sum,
+/// all faults but those of forks are scaled.
 pub(super) mod faults {
     use holdfast_guest::Touch;
 
@@ -81,14 +82,14 @@ pub(super) mod faults {
     pub(in super::super) const ASSEMBLER: Touch = touch(220, 180, 0);
     pub(in super::super) const TOOL: Touch = touch(50, 90, 0);
     pub(in super::super) const DIRECTORY: Touch = touch(700, 170, 0);
-    /// Either side of a fork, until the child executes: stack and data are written.
+    /// Each side of a fork, until the child executes a program: stack and data are written.
     pub(in super::super) const AFTER_FORK: Touch = touch(0, 0, 12);
     pub(in super::super) const LINKER: Touch = touch(900, 250, 0);
 }
 
 /// The files of a build, by number.
 pub(super) mod files {
-    /// libc and the loader, mapped by everything.
+    /// libc and the loader, mapped by every program.
     pub(in super::super) const LIBRARIES: u32 = 0;
     pub(in super::super) const LIBRARY_COUNT: u32 = 2;
     /// sh, gcc, cc1, as, ld, make, fixdep, rm, mv.
@@ -103,11 +104,11 @@ pub(super) mod files {
     /// The build's own scripts, read by every make.
     pub(in super::super) const SCRIPTS: u32 = 16;
     pub(in super::super) const SCRIPT_COUNT: u32 = 8;
-    /// Headers: the first ones are read by every unit, in the same order.
+    /// Headers. Every unit reads the first ones, in the same order.
     pub(in super::super) const HEADERS: u32 = 32;
     pub(in super::super) const COMMON_HEADERS: u32 = 150;
     pub(in super::super) const HEADER_COUNT: u32 = 1_200;
-    /// Directories that units are built in.
+    /// Directories in which units are built.
     pub(in super::super) const DIRECTORIES: u32 = HEADERS + HEADER_COUNT;
     pub(in super::super) const DIRECTORY_COUNT: u32 = 512;
     /// Sources and objects of units, each used by one unit at a time.
@@ -116,9 +117,9 @@ pub(super) mod files {
     pub(in super::super) const COUNT: u32 = UNITS + UNIT_COUNT;
 }
 
-/// How deep the files of a kernel tree lie below where look-ups start. [E]
+/// Path components from the start of a lookup to a file of the kernel tree. [E]
 pub(super) const DEPTH: u32 = 4;
-/// User time of either side between fork and exec, nanoseconds. [E]
+/// User time of each side between fork and exec, nanoseconds. [E]
 pub(super) const AFTER_FORK_NS: u64 = 30_000;
 /// Mappings of a shell, which fork copies. [E]
 pub(super) const SHELL_VMAS: u32 = 22;
@@ -128,11 +129,12 @@ pub(super) const SHELL_VMAS: u32 = 22;
 pub(super) struct Mix {
     /// Compile units of this build.
     pub(super) units: u32,
-    /// Its directories.
+    /// Directories of this build.
     pub(super) directories: u32,
-    /// User time of a full build without its serial part, as if that were [`SERIAL`] of it, divided by its units; nanoseconds.
+    /// User time of a full build divided by its units, in nanoseconds, scaled so that its share outside [`SERIAL`] is
+    /// the parallel time.
     unit_ns: f64,
-    /// The same of the serial part.
+    /// The same, scaled so that its share in [`SERIAL`] is the serial time.
     serial_unit_ns: f64,
     /// Page faults of a unit's processes.
     unit_faults: u32,
@@ -140,7 +142,7 @@ pub(super) struct Mix {
     pub(super) tools: u32,
 }
 
-/// One unit's work. Times in nanoseconds of user time.
+/// One unit's work. Times are nanoseconds of user time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnitWork {
     pub(super) shell_ns: u64,
@@ -180,7 +182,7 @@ impl Mix {
         (u64::from(faults) * u64::from(self.unit_faults) / u64::from(UNIT_FAULTS)) as u32
     }
 
-    /// `touch` of a unit's process, for this build's compiler.
+    /// Scales `touch` of a unit's process to this build's page faults.
     pub(super) fn touch(&self, touch: Touch) -> Touch {
         Touch {
             anonymous: self.scaled(touch.anonymous),
@@ -214,12 +216,13 @@ impl Mix {
         (self.serial_unit_ns * share::PREPARE) as u64 * u64::from(self.units)
     }
 
-    /// User time after the last.
+    /// User time after the last directory.
     pub(super) fn final_ns(&self) -> u64 {
         (self.serial_unit_ns * share::FINAL) as u64 * u64::from(self.units)
     }
 
-    /// The work of `unit`, the same in every run with these seeds. `seed` gives a stream's seed by its purpose.
+    /// Returns the work of `unit`, which is the same in every run with these seeds. `seed` returns the seed for a
+    /// purpose.
     pub(super) fn unit(&self, unit: u32, seed: impl Fn(&str) -> u64) -> UnitWork {
         let mut times = Stream::new(seed("kernbench.user-time"), unit);
         let mut counts = Stream::new(seed("kernbench.counts"), unit);
@@ -237,13 +240,13 @@ impl Mix {
             misses: headers * MISSES_PER_TEN_HEADERS / 10,
             assembly_pages: sized(ASSEMBLY_PAGES).max(1),
             object_pages: sized(OBJECT_PAGES).max(1),
-            // Half of the compiler's pages come with any unit, half with its size.
+            // Half of the compiler's pages are the same for all units, half depend on the unit's size.
             compiler_pages: (compiler_pages + sized(compiler_pages)) / 2,
         }
     }
 }
 
-/// What exec of program file `file` maps.
+/// Returns the executable of program file `file`.
 pub(super) fn executable(file: u32) -> Executable {
     let (library_first, libraries) = (FileId(files::LIBRARIES), files::LIBRARY_COUNT);
     Executable {

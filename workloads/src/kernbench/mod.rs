@@ -1,7 +1,8 @@
 //! kernbench: a parallel build of the Linux kernel from scratch, sources in the page cache.
 //!
-//! A top make works through the directories; each directory's make compiles its units, then links them; the top links
-//! all. Job slots are tokens: one comes with each make, the others go through a pipe, GNU make's job server.
+//! A top make starts one make for each directory, which compiles the directory's units and then links them. The top
+//! make links everything. Job slots are tokens: one comes with each make, and the others go through a pipe, GNU make's
+//! job server.
 
 mod make;
 mod mix;
@@ -29,16 +30,18 @@ pub struct Kernbench {
     pub user_cpu_seconds: f64,
     /// Compile units of a full build. Default 1900: x86-64 defconfig of 3.3, an estimate.
     pub units: u32,
-    /// Share of `user_cpu_seconds` that is serial: preparations, linking and compressing the kernel. Default 0.018, of a
-    /// defconfig build, an estimate; where most units are modules it is less.
+    /// Share of `user_cpu_seconds` that is serial: preparations, linking and compressing the kernel. Default 0.018, of
+    /// a defconfig build, an estimate; where most units are modules it is less.
     pub serial_share: f64,
-    /// Page faults of the processes that build one unit. Default 4800: about half of what a build of 4.13 took with a compiler
-    /// of 2017, an estimate for 2012 (see `mix.rs`).
+    /// Page faults of the processes that build one unit. Default 4800: about half of those of a 4.13 build with a
+    /// compiler of 2017, an estimate for 2012 (see `mix.rs`).
     pub unit_faults: u32,
-    /// Small programs run for each unit beside compiler and assembler, 3 to 7: fixdep, rm and mv in the rules of 3.3, which is
-    /// the default; in later ones also objtool, recordmcount and those of symbol versions. They share the time of the three.
+    /// The number of small programs run for each unit besides compiler and assembler, 3 to 7. Default 3: fixdep, rm and
+    /// mv in the rules of 3.3. Later rules also run objtool, recordmcount and the programs for symbol versions. All of
+    /// them together take the time of the three.
     pub unit_tools: u32,
-    /// Builds again and again, so that whoever is measured beside it stays loaded. The first build is the result.
+    /// Whether the build is repeated forever, to load the machine while another guest is measured. The first build is
+    /// the result.
     pub repeat: bool,
 }
 
@@ -57,7 +60,7 @@ impl Default for Kernbench {
     }
 }
 
-/// What a task is. In the low byte of [`Start::role`]; above it, the pipe of a compilation.
+/// The roles of tasks, in the low byte of [`Start::role`]. The pipe of a compilation is above it.
 mod role {
     pub(super) const TOP: u32 = 0;
     pub(super) const DIRECTORY: u32 = 1;
@@ -69,7 +72,7 @@ mod role {
     pub(super) const LINKER: u32 = 7;
 }
 
-/// The job server's pipe; the others are for compilations.
+/// The job server's pipe. The others are for compilations.
 const JOB_SERVER: u32 = 0;
 
 /// A build.
@@ -126,7 +129,7 @@ impl<M: Machine> Program<M> for Build<M> {
             role::ASSEMBLER => self.assembler(os, start.argument, pipe),
             role::TOOL => self.tool(os, start.argument),
             role::LINKER => self.linker(os, start.argument),
-            other => unreachable!("no process of a build has role {other}"),
+            other => unreachable!("a task of kernbench has the unknown role {other}"),
         }
     }
 }

@@ -6,15 +6,16 @@ use super::mix::{AFTER_FORK_NS, DEPTH, SHELL_VMAS, TOOLS_MAX, UnitWork, executab
 use super::{Build, role};
 use crate::stream::Stream;
 
-/// Bytes of one write of the compiler's to its pipe: stdio's buffer.
+/// Bytes that the compiler writes to its pipe at a time: stdio's buffer.
 const PIPE_WRITE: u32 = 4_096;
 
-/// A unit's object file.
+/// Returns a unit's object file.
 fn object_of(unit: u32) -> FileId {
     FileId(files::UNITS + unit % files::UNIT_COUNT)
 }
 
-/// A unit's dependencies, on their way to the command file: used by no unit that is built at the same time.
+/// Returns the file of a unit's dependencies, which become the command file. No unit that is built at the same time
+/// uses it.
 fn temporary_of(unit: u32) -> FileId {
     object_of(unit + files::UNIT_COUNT / 2)
 }
@@ -28,7 +29,7 @@ impl<M: Machine> Build<M> {
         self.mix.unit(unit, |purpose| os.seed(purpose))
     }
 
-    /// The rule's shell: compiles, then runs fixdep, rm and mv.
+    /// Runs the rule's shell, which compiles, and then runs fixdep, rm and mv.
     pub(super) fn shell(&self, os: &Os<M>, unit: u32) {
         os.exec(&executable(files::SHELL));
         let work = self.work(os, unit);
@@ -39,7 +40,7 @@ impl<M: Machine> Build<M> {
         }
     }
 
-    /// gcc: starts compiler and assembler with a pipe between them.
+    /// Runs gcc, which starts compiler and assembler with a pipe between them.
     pub(super) fn driver(&self, os: &Os<M>, unit: u32) {
         exec_after_fork(os, files::DRIVER);
         os.user_touching(self.work(os, unit).driver_ns, self.mix.touch(faults::DRIVER));
@@ -55,12 +56,12 @@ impl<M: Machine> Build<M> {
         self.pipes.lock(os).push(pipe);
     }
 
-    /// cc1: reads the source and its headers, compiles, writes assembler source.
+    /// Runs cc1, which reads the source and its headers, compiles, and writes assembler source.
     pub(super) fn compiler(&self, os: &Os<M>, unit: u32, pipe: u32) {
         os.exec(&executable(files::COMPILER));
         let work = self.work(os, unit);
         let start = self.mix.touch(faults::COMPILER).file;
-        // Start-up touches the program; a third of the rest is reading headers, two thirds compiling. [E]
+        // Starting touches the program. A third of the rest is reading headers, two thirds are compiling. [E]
         let (start_ns, read_ns) = (work.compiler_ns / 20, work.compiler_ns * 3 / 10);
         os.user_touching(start_ns, Touch::file(start));
         let read_pages = work.compiler_pages / 3;
@@ -98,7 +99,7 @@ impl<M: Machine> Build<M> {
         }
     }
 
-    /// as: reads the pipe, writes the object.
+    /// Runs as, which reads the pipe and writes the object.
     pub(super) fn assembler(&self, os: &Os<M>, unit: u32, pipe: u32) {
         os.exec(&executable(files::ASSEMBLER));
         let work = self.work(os, unit);
@@ -124,7 +125,7 @@ impl<M: Machine> Build<M> {
         os.close(object);
     }
 
-    /// fixdep, rm, mv, or one that looks at the object file.
+    /// Runs fixdep, rm, mv, or a program that reads the object file.
     pub(super) fn tool(&self, os: &Os<M>, argument: u32) {
         let (unit, tool) = (argument / TOOLS_MAX, argument % TOOLS_MAX);
         exec_after_fork(os, files::TOOLS + tool);
@@ -152,20 +153,20 @@ impl<M: Machine> Build<M> {
     }
 }
 
-/// A shell runs a command.
+/// Runs a command from a shell.
 fn fork_and_wait<M: Machine>(os: &Os<M>, start: Start) {
     os.fork(Fork::Copy { vmas: SHELL_VMAS }, start);
     os.user_touching(AFTER_FORK_NS, faults::AFTER_FORK);
     os.wait();
 }
 
-/// A shell's child becomes the command.
+/// Executes the command in a shell's child.
 fn exec_after_fork<M: Machine>(os: &Os<M>, file: u32) {
     os.user_touching(AFTER_FORK_NS, faults::AFTER_FORK);
     os.exec(&executable(file));
 }
 
-/// The part of `total` that falls to step `index` of `steps`: all parts sum to `total`.
+/// Returns the share of `total` for step `index` of `steps`. The sum of all shares is `total`.
 fn part(total: u32, index: u32, steps: u32) -> u32 {
     let upto = |step: u32| (u64::from(total) * u64::from(step) / u64::from(steps)) as u32;
     upto(index + 1) - upto(index)

@@ -8,7 +8,7 @@ use super::lwlock::Hold;
 use super::mix::{self, held, lock, statement};
 use crate::stream::Stream;
 
-/// What a backend draws from.
+/// The random streams of a backend.
 struct Streams {
     times: Stream,
     rows: Stream,
@@ -16,7 +16,7 @@ struct Streams {
 }
 
 impl<M: Machine> Database<M> {
-    /// Backend `number`'s life.
+    /// Runs backend `number`.
     pub(super) fn backend(&self, os: &Os<M>, number: u32) {
         let stream = |purpose| Stream::new(os.seed(purpose), number);
         let mut streams = Streams {
@@ -40,7 +40,7 @@ impl<M: Machine> Database<M> {
         let parameters = &self.parameters;
         let mean = parameters.backend_ns * mix::weight(parameters.script, statement) / 100;
         let time = streams.times.time(mean, mix::TIME_SPREAD);
-        // Parsing and planning, then execution. [E] for the half.
+        // Parsing and planning take half of the time, execution the other half. [E]
         os.user(time / 2);
         self.with(os, backend, lock::INVALIDATION, Hold::Shared, 0);
         match statement {
@@ -51,7 +51,7 @@ impl<M: Machine> Database<M> {
         os.user(time - time / 2);
     }
 
-    /// A statement that looks up a row, and maybe changes it.
+    /// Executes a statement that looks up a row, and possibly changes it.
     fn access(&self, os: &Os<M>, backend: u32, statement: u32, streams: &mut Streams, branch: &mut Option<usize>) {
         for _ in 0..mix::SNAPSHOTS {
             self.with(os, backend, lock::PROC_ARRAY, Hold::Shared, held::SNAPSHOT_NS);
@@ -61,7 +61,7 @@ impl<M: Machine> Database<M> {
             self.read_buffer(os, backend, statement, level, &mut streams.pages);
         }
         if statement == statement::UPDATE_ACCOUNT {
-            // The transaction's first change gives it a number.
+            // The transaction gets its number with its first change.
             self.with(os, backend, lock::XID, Hold::Exclusive, held::COMMIT_NS);
         }
         if statement == statement::UPDATE_BRANCH {
@@ -75,11 +75,12 @@ impl<M: Machine> Database<M> {
             self.insert_record(os, backend);
             self.release(os, page);
         }
-        // A look-up outside a transaction ends one: its locks go.
+        // A lookup outside a transaction is a transaction of its own, which releases its locks here.
         self.lock_relations(os, backend, statement);
     }
 
-    /// The lock manager's entries of the table and its index: the same partitions and lines for every client.
+    /// Changes the lock manager's entries of the table and its index. They are the same partitions and lines for every
+    /// client.
     fn lock_relations(&self, os: &Os<M>, backend: u32, statement: u32) {
         for relation in 0..mix::RELATIONS {
             let partition = lock::MANAGER + ((statement * mix::RELATIONS + relation) % lock::PARTITIONS) as usize;
@@ -92,7 +93,7 @@ impl<M: Machine> Database<M> {
         }
     }
 
-    /// Pins a page, reads it, unpins it. The upper levels of an index are the same page for all.
+    /// Pins a page, reads it, and unpins it. The root of an index is the same page for all clients.
     fn read_buffer(&self, os: &Os<M>, backend: u32, statement: u32, level: u32, pages: &mut Stream) {
         let is_root = level == 0;
         let partition = if is_root {
@@ -114,7 +115,7 @@ impl<M: Machine> Database<M> {
     }
 
     fn content_lock(&self, pages: &mut Stream, level: u32) -> usize {
-        // Few inner pages, many leaves: the hashed locks stand for them.
+        // There are few inner pages and many leaves, which share hashed locks.
         let spread = if level == 1 {
             16
         } else {
@@ -123,7 +124,7 @@ impl<M: Machine> Database<M> {
         lock::CONTENTS + 16 + pages.below(spread) as usize
     }
 
-    /// Inserts one record in the log; its number.
+    /// Inserts one record in the log, and returns its number.
     fn insert_record(&self, os: &Os<M>, backend: u32) -> u64 {
         self.take(os, backend, lock::LOG_INSERT, Hold::Exclusive);
         os.user(held::LOG_RECORD_NS);
@@ -148,7 +149,7 @@ impl<M: Machine> Database<M> {
         }
     }
 
-    /// Makes the log durable up to `record`. Whoever gets the lock flushes for all who wait (group commit).
+    /// Makes the log durable up to `record`. The backend that gets the lock flushes for all that wait (group commit).
     fn flush(&self, os: &Os<M>, backend: u32, record: u64) {
         self.take(os, backend, lock::LOG_WRITE, Hold::Exclusive);
         let log = *self.log.lock(os);

@@ -1,4 +1,4 @@
-//! Lightweight locks: shared or exclusive, waiters queue and sleep on their semaphores.
+//! Lightweight locks, shared or exclusive. Waiters queue, and sleep on their semaphores.
 
 use alloc::collections::VecDeque;
 
@@ -9,29 +9,30 @@ use super::Database;
 /// How a lightweight lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// With other readers.
+    /// Shared with other readers.
     Shared,
-    /// Alone.
+    /// Exclusive of all others.
     Exclusive,
 }
 
 /// A lightweight lock.
 pub(super) struct LwLock<M: Machine> {
     state: UserLock<State, M>,
-    /// Lines of what it protects: hash chains and entries, or the header of a buffer.
+    /// Cache lines of the protected data: hash chains and entries, or the header of a buffer.
     pub(super) lines: [UserLine<M>; LINES],
 }
 
-/// Lines that a change under a lightweight lock of the lock manager writes: bucket, lock, holder, queue. [G] as in the mix
+/// Cache lines that a change under a lightweight lock of the lock manager writes: bucket, lock, holder, queue. [G], as
+/// in `mix.rs`.
 pub(super) const LINES: usize = 4;
 
 #[derive(Debug, Default)]
 struct State {
     exclusive: bool,
     shared: u32,
-    /// Those who sleep, first come first.
+    /// The sleeping backends, in the order of their arrival.
     queue: VecDeque<(u32, Hold)>,
-    /// Somebody was woken and has not tried yet: nobody else is woken until then.
+    /// A backend was woken and has not tried yet. No other backend is woken until then.
     is_wake_pending: bool,
 }
 
@@ -47,7 +48,8 @@ impl State {
         free
     }
 
-    /// Lets go, and says how many at the head of the queue are to be woken: one writer, or all readers before the next.
+    /// Releases the lock. Returns how many backends at the head of the queue must be woken: one writer, or all readers
+    /// before the next writer.
     fn release(&mut self) -> usize {
         if self.exclusive {
             self.exclusive = false;

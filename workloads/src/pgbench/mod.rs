@@ -1,7 +1,8 @@
 //! pgbench: PostgreSQL's benchmark, clients and server in one guest, connected by local sockets.
 //!
-//! The server is PostgreSQL 9.1's shape: a process per client, lightweight locks in shared memory over spinlocks and SysV
-//! semaphores, one insertion lock for the log, a group flush at commit, row locks that last until the end of a transaction.
+//! The server has the structure of PostgreSQL 9.1: a process per client, lightweight locks in shared memory on top of
+//! spinlocks and SysV semaphores, one insertion lock for the log, a group flush at commit, and row locks that are held
+//! until the end of a transaction.
 
 mod backend;
 mod client;
@@ -10,7 +11,6 @@ mod mix;
 mod row;
 
 use alloc::boxed::Box;
-use core::sync::atomic::AtomicU64;
 
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start, UserLock};
 
@@ -18,30 +18,31 @@ use lwlock::LwLock;
 use row::RowLock;
 use serde::{Deserialize, Serialize};
 
+use crate::start::{Remaining, StartLine};
 use crate::workload::{Load, share_of};
 
 /// Parameters of pgbench.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pgbench {
-    /// Clients, each with a backend of its own. Default 8.
+    /// The number of clients, each with a backend of its own. Default 8.
     pub clients: u32,
-    /// Which script the clients run. Default [`Script::SelectOnly`]: the published run does not name it, but 53 000
-    /// transactions a second on 8 cores are 150 µs of CPU each, far less than seven statements take in PostgreSQL 9.1, and
-    /// what one look-up takes. Uncertain.
+    /// The script of the clients. Default [`Script::SelectOnly`]: the published run does not name it, but 53 000
+    /// transactions a second on 8 cores are 150 µs of CPU time each. That is far less than seven statements take in
+    /// PostgreSQL 9.1, and about the time of one lookup. Uncertain.
     pub script: Script,
-    /// Scaling factor: rows in the branches table; tellers 10, accounts 100 000 times as many. Default 100 (estimate: the
-    /// published `shared_buffers` of 2 GB hold up to about 130).
+    /// Scaling factor: rows in the branches table. There are 10 times as many tellers and 100 000 times as many
+    /// accounts. Default 100, an estimate: the published `shared_buffers` of 2 GB hold up to about 130.
     pub scale_factor: u32,
-    /// Transactions to complete over all clients. Default 20 000.
+    /// Transactions of all clients. Default 20 000.
     pub transactions: u64,
-    /// Client: user time per statement, nanoseconds. Default 12 µs, an estimate.
+    /// A client's user time per statement, nanoseconds. Default 12 µs, an estimate.
     pub client_ns: u64,
-    /// Backend: mean user time per statement, nanoseconds, without lightweight locks. Calibration parameter; with the
-    /// default of 109 µs one client of [`Script::SelectOnly`] gets 7 600 transactions a second on the x5570 profile. For
-    /// [`Script::TpcB`] set it anew.
+    /// A backend's mean user time per statement without lightweight locks, nanoseconds. Calibration parameter: with the
+    /// default of 109 µs one client of [`Script::SelectOnly`] makes 7 600 transactions a second on the x5570 profile.
+    /// [`Script::TpcB`] needs another value.
     pub backend_ns: u64,
-    /// How long a flush of the log takes, nanoseconds; 0: commits do not wait for it (`synchronous_commit = off`, or `fsync
-    /// = off`). Default 0. Only [`Script::TpcB`] commits anything.
+    /// The time of a flush of the log, nanoseconds. 0: commits do not wait for it (`synchronous_commit = off`, or
+    /// `fsync = off`). Default 0. Only [`Script::TpcB`] commits changes.
     pub flush_ns: u64,
 }
 
@@ -68,7 +69,7 @@ impl Default for Pgbench {
     }
 }
 
-/// What a task is.
+/// The roles of tasks.
 mod role {
     pub(super) const FIRST: u32 = 0;
     pub(super) const CLIENT: u32 = 1;
@@ -82,15 +83,14 @@ const SEMAPHORES_PER_ARRAY: u32 = 16;
 pub(crate) struct Database<M: Machine> {
     parameters: Pgbench,
     locks: Box<[LwLock<M>]>,
-    /// One per row of the branches table: the rows that transactions meet at.
+    /// One per row of the branches table, for which transactions contend.
     branches: Box<[RowLock<M>]>,
-    /// How far the log is written, and flushed, in records.
+    /// How many records of the log are inserted, and flushed.
     log: UserLock<Log, M>,
-    /// Transactions that no client has begun. Plain memory: pgbench's own, of which each client has its share.
-    left: AtomicU64,
+    transactions: Remaining,
 }
 
-/// The log's ends.
+/// The log's ends, in records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Log {
     inserted: u64,
@@ -104,7 +104,7 @@ impl<M: Machine> Database<M> {
             locks: (0..mix::lock::COUNT).map(|_| LwLock::new()).collect(),
             branches: (0..parameters.scale_factor.max(1)).map(|_| RowLock::new()).collect(),
             log: UserLock::new(Log::default()),
-            left: AtomicU64::new(parameters.transactions),
+            transactions: Remaining::new(parameters.transactions),
         }
     }
 
@@ -117,9 +117,11 @@ impl<M: Machine> Database<M> {
         os.semaphore_up(backend / SEMAPHORES_PER_ARRAY, backend % SEMAPHORES_PER_ARRAY);
     }
 
-    /// The array whose first semaphore starts the clients.
-    fn start_line(&self) -> u32 {
-        self.parameters.clients.div_ceil(SEMAPHORES_PER_ARRAY)
+    /// The start line of the clients, after the semaphores of the backends.
+    fn start_line(&self) -> StartLine {
+        StartLine {
+            array: self.parameters.clients.div_ceil(SEMAPHORES_PER_ARRAY),
+        }
     }
 
     fn first(&self, os: &Os<M>) {
@@ -129,12 +131,7 @@ impl<M: Machine> Database<M> {
             os.fork(Fork::Copy { vmas: 60 }, Start::new(role::BACKEND, argument));
             os.fork(Fork::Copy { vmas: 30 }, Start::new(role::CLIENT, argument));
         }
-        // Everybody waits at the start line by then.
-        os.sleep(20_000_000);
-        os.begin();
-        for _ in 0..clients {
-            os.semaphore_up(self.start_line(), 0);
-        }
+        self.start_line().start(os, clients);
         let mut clients_left = clients;
         while clients_left > 0 {
             let Some(exited) = os.wait() else { break };
@@ -164,7 +161,7 @@ impl<M: Machine> Program<M> for Database<M> {
             tasks: 1 + 2 * clients,
             files: 1,
             sockets: 2 * clients,
-            semaphore_arrays: self.start_line() + 1,
+            semaphore_arrays: self.start_line().array + 1,
             semaphores: SEMAPHORES_PER_ARRAY,
             ..Limits::default()
         }
@@ -175,7 +172,7 @@ impl<M: Machine> Program<M> for Database<M> {
             role::FIRST => self.first(os),
             role::CLIENT => self.client(os, start.argument),
             role::BACKEND => self.backend(os, start.argument),
-            other => unreachable!("no process of pgbench has role {other}"),
+            other => unreachable!("a task of pgbench has the unknown role {other}"),
         }
     }
 }

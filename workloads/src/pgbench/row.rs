@@ -1,4 +1,4 @@
-//! Row locks: held from a transaction's update to its end.
+//! Row locks, which are held from a transaction's update to its end.
 
 use alloc::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub(super) struct RowLock<M: Machine> {
 #[derive(Debug, Default)]
 struct Row {
     is_taken: bool,
-    /// Backends that wait for the transaction that has it, first come first.
+    /// Backends that wait for the transaction that holds it, in the order of their arrival.
     queue: VecDeque<u32>,
 }
 
@@ -37,11 +37,11 @@ impl<M: Machine> Database<M> {
             }
             row.queue.push_back(backend);
         }
-        // The one who releases it hands it over.
+        // The holder hands it over when it releases it.
         self.sleep(os, backend);
     }
 
-    /// The transaction that has the row of `branch` is over.
+    /// Releases the row of `branch` at the end of the transaction, and hands it to the next backend.
     pub(super) fn release_row(&self, os: &Os<M>, branch: usize) {
         let next = {
             let mut row = self.branches[branch].state.lock(os);

@@ -79,7 +79,7 @@ pub fn build(
     let mut tasks = BTreeMap::new();
     let mut networks = Vec::new();
     for (vm, number) in in_order(config).zip(0..).filter(|(vm, _)| !vm.bare_metal) {
-        if matches!(vm.boot.workload, holdfast_workloads::Workload::Netperf(_)) {
+        if vm.boot.workload.uses_network() {
             let network = Network::new(&mut host, VmId(number), vm.host.nic)?;
             tasks.extend(network.threads());
             networks.push(network);

@@ -1,8 +1,8 @@
-//! Links the embeddable rooms without the standard library.
+//! Links the embeddable crates without the standard library.
 //!
-//! The panic handler below is the proof: the standard library has one too, and a program must not have two. If any of these
-//! crates, or any of their dependencies, links `std`, this one does not compile ("found duplicate lang item `panic_impl`"),
-//! on any target, with the stable compiler.
+//! The panic handler below is the proof. The standard library has one too, and a program can have only one. If one of
+//! these crates or of their dependencies links `std`, this crate does not compile ("found duplicate lang item
+//! `panic_impl`"). That holds on any target with the stable compiler.
 #![no_std]
 
 extern crate alloc;
@@ -19,10 +19,10 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     }
 }
 
-/// Never has memory: nothing here runs.
+/// An allocator without memory. Nothing here is ever executed.
 struct Empty;
 
-// SAFETY: null says that there is no memory, and so nothing is ever given back.
+// SAFETY: `alloc` returns null, which reports that there is no memory. So there is never a block to deallocate.
 unsafe impl GlobalAlloc for Empty {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
         core::ptr::null_mut()

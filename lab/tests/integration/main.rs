@@ -10,5 +10,6 @@ mod explained;
 mod files;
 mod house;
 mod mutations;
+mod prose;
 mod runs;
 mod schedulers;

@@ -8,7 +8,7 @@ pub(crate) const ADDRESS: u64 = 0xe_0000;
 /// Size in bytes of the area reserved for the tables.
 pub(crate) const BYTES_MAX: u64 = 0x2_0000;
 
-/// `HW_REDUCED_ACPI`.
+/// Flag `HW_REDUCED_ACPI`.
 const FADT_REDUCED: u32 = 1 << 20;
 /// The machine has no VGA and no CMOS clock.
 const FADT_ARCHITECTURE: u16 = 1 << 2 | 1 << 5;

@@ -36,7 +36,7 @@ impl Hierarchy {
 
     fn bandwidth_mut(&mut self, queue: QueueId) -> &mut Bandwidth {
         let group = self.queue(queue).group;
-        let bandwidth = &mut self.groups[group.0 as usize].bandwidth;
+        let bandwidth = &mut self.groups[group].bandwidth;
         bandwidth
             .as_mut()
             .expect("a queue with a quota belongs to a group with one")
@@ -221,11 +221,11 @@ impl Hierarchy {
     /// Gives throttled queues of `group` as much as lets them run again, the first throttled first.
     fn distribute(&mut self, group: GroupId) -> Vec<u32> {
         let mut resumed = Vec::new();
-        while let Some(bandwidth) = self.groups[group.0 as usize].bandwidth.as_mut() {
+        while let Some(bandwidth) = self.groups[group].bandwidth.as_mut() {
             let (Some(&queue), true) = (bandwidth.throttled.first(), bandwidth.pool > 0) else {
                 break;
             };
-            let quota = &mut self.queues[queue.0 as usize].quota;
+            let quota = &mut self.queues[queue].quota;
             let given = ((1 - quota.left).max(0) as u64).min(bandwidth.pool);
             bandwidth.pool -= given;
             quota.left += given as i64;
@@ -242,7 +242,7 @@ impl Hierarchy {
     /// The timer of `group`'s period has expired.
     fn period_ends(&mut self, group: GroupId) -> Vec<u32> {
         let (now, faulty) = (self.now, self.has(Fault::QuotaNotRefilled));
-        let Some(bandwidth) = self.groups[group.0 as usize].bandwidth.as_mut() else {
+        let Some(bandwidth) = self.groups[group].bandwidth.as_mut() else {
             return Vec::new();
         };
         let throttled = !bandwidth.throttled.is_empty();
@@ -265,7 +265,7 @@ impl Hierarchy {
     /// The timer that hands out what was returned to `group` has expired.
     fn slack_ends(&mut self, group: GroupId) -> Vec<u32> {
         let (now, slice) = (self.now, self.quota_slice_ns);
-        let Some(bandwidth) = self.groups[group.0 as usize].bandwidth.as_mut() else {
+        let Some(bandwidth) = self.groups[group].bandwidth.as_mut() else {
             return Vec::new();
         };
         bandwidth.slack = false;
@@ -328,7 +328,7 @@ impl Scheduler {
 
     /// What bandwidth control did to `group` until `now`; `None` without a quota.
     pub(crate) fn throttling(&self, group: GroupId, now: u64) -> Option<Throttling> {
-        let at = self.hierarchy.groups.get(group.0 as usize)?;
+        let at = self.hierarchy.groups.get(group)?;
         let mut counts = at.bandwidth.as_ref()?.counts;
         let queues = at.queues.iter().flatten();
         counts.throttled_ns += queues

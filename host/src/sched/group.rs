@@ -41,13 +41,13 @@ impl Hierarchy {
     /// Total load of the group of `queue`, with what `queue` has now in place of what it last contributed.
     fn group_load(&self, queue: QueueId) -> u64 {
         let at = self.queue(queue);
-        self.groups[at.group.0 as usize].load - at.share.contribution + at.load
+        self.groups[at.group].load - at.share.contribution + at.load
     }
 
     /// What the entity of group queue `queue` should weigh now.
     fn group_weight(&self, queue: QueueId) -> u64 {
         let at = self.queue(queue);
-        let shares = self.groups[at.group.0 as usize].shares;
+        let shares = self.groups[at.group].shares;
         let load = match self.share_rule {
             // As if there were a thread, so that the first one to come does not have to wait for the next walk.
             ShareRule::Walk if at.load == 0 => NICE_0,
@@ -58,10 +58,10 @@ impl Hierarchy {
 
     /// Replaces weight `old` by `new` in the load of `queue`.
     pub(super) fn change_load(&mut self, queue: QueueId, old: u64, new: u64) {
-        let at = &mut self.queues[queue.0 as usize];
+        let at = &mut self.queues[queue];
         at.load = at.load - old + new;
         if self.share_rule == ShareRule::Walk && at.entity.is_some() {
-            let group = &mut self.groups[at.group.0 as usize];
+            let group = &mut self.groups[at.group];
             group.load = group.load - at.share.contribution + at.load;
             at.share.contribution = at.load;
         }
@@ -137,7 +137,7 @@ impl Hierarchy {
 
     /// Brings the history of `queue`'s load up to now, and passes it on to the group if that is worth while (or `publish`).
     pub(crate) fn update_share_history(&mut self, queue: QueueId, publish: bool) {
-        if self.queues[queue.0 as usize].entity.is_none() {
+        if self.queues[queue].entity.is_none() {
             return;
         }
         match self.share_rule {
@@ -145,7 +145,7 @@ impl Hierarchy {
             ShareRule::Window => self.update_window(queue, publish),
             ShareRule::Geometric => {
                 let now = self.now;
-                let at = &mut self.queues[queue.0 as usize];
+                let at = &mut self.queues[queue];
                 at.share.tracked.advance(now, at.load);
                 let average = at.share.tracked.load();
                 if publish || average.abs_diff(at.share.contribution) > at.share.contribution / 64 {
@@ -157,15 +157,15 @@ impl Hierarchy {
 
     /// `queue` adds `load` to its group's total from now on.
     fn contribute(&mut self, queue: QueueId, load: u64) {
-        let at = &mut self.queues[queue.0 as usize];
-        let group = &mut self.groups[at.group.0 as usize];
+        let at = &mut self.queues[queue];
+        let group = &mut self.groups[at.group];
         group.load = group.load - at.share.contribution + load;
         at.share.contribution = load;
     }
 
     fn update_window(&mut self, queue: QueueId, publish: bool) {
         let (now, window) = (self.now, self.shares_window_ns);
-        let at = &mut self.queues[queue.0 as usize];
+        let at = &mut self.queues[queue];
         let load = at.load;
         let share = &mut at.share;
         let mut delta = now - share.stamp;
@@ -189,7 +189,7 @@ impl Hierarchy {
                 self.contribute(queue, average);
             }
         }
-        let share = &mut self.queues[queue.0 as usize].share;
+        let share = &mut self.queues[queue].share;
         while share.period > window {
             share.period /= 2;
             share.load_sum /= 2;
@@ -248,16 +248,16 @@ impl Hierarchy {
         let mut local = local;
         let mut whole = whole;
         let mut group = group;
-        while let Some(parent) = self.groups[group.0 as usize].parent {
-            let shares = self.groups[group.0 as usize].shares as i64;
-            let (load, total, weight) = match self.groups[group.0 as usize].queues[pcpu as usize] {
+        while let Some(parent) = self.groups[group].parent {
+            let shares = self.groups[group].shares as i64;
+            let (load, total, weight) = match self.groups[group].queues[pcpu as usize] {
                 Some(queue) => {
                     let entity: Option<EntityId> = self.queue(queue).entity;
                     let weight = entity.map_or(0, |entity| self.entity(entity).weight);
                     (self.queue(queue).load, self.group_load(queue), weight)
                 }
                 // Never had a thread here: an empty queue.
-                None => (0, self.groups[group.0 as usize].load, MIN_SHARES),
+                None => (0, self.groups[group].load, MIN_SHARES),
             };
             let total = total as i64 + whole;
             let load = load as i64 + local;

@@ -18,6 +18,7 @@ use super::fault::Fault;
 use super::ids::{EntityId, QueueId};
 use super::policy::{Policy, Rules};
 use crate::boundary::{GroupId, TaskId};
+use crate::ids::IdVec;
 use crate::timers::Timer;
 
 /// How long shares stay as they are under [`ShareRule::Walk`], before scaling (`sched_shares_ratelimit`).
@@ -28,9 +29,9 @@ const SHARES_WINDOW_NS: u64 = 10_000_000;
 /// All entities, queues and groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Hierarchy {
-    pub(crate) entities: Vec<Entity>,
-    pub(crate) queues: Vec<Queue>,
-    pub(crate) groups: Vec<Group>,
+    pub(crate) entities: IdVec<EntityId, Entity>,
+    pub(crate) queues: IdVec<QueueId, Queue>,
+    pub(crate) groups: IdVec<GroupId, Group>,
     /// For each pCPU the group queues that have, or lately had, load.
     pub(crate) leaves: Vec<Vec<QueueId>>,
     pub(crate) policy: Rules,
@@ -59,16 +60,18 @@ impl Hierarchy {
     pub(crate) fn new(pcpus: u32, policy: Rules, config: &SchedConfig) -> Hierarchy {
         let root = GroupId(0);
         Hierarchy {
-            entities: Vec::new(),
+            entities: IdVec::new(),
             queues: (0..pcpus).map(|pcpu| Queue::new(pcpu, root, None)).collect(),
-            groups: vec![Group {
+            groups: [Group {
                 parent: None,
                 children: Vec::new(),
                 shares: super::weight::NICE_0,
                 bandwidth: None,
                 load: 0,
                 queues: (0..pcpus).map(|pcpu| Some(QueueId(pcpu))).collect(),
-            }],
+            }]
+            .into_iter()
+            .collect(),
             leaves: vec![Vec::new(); pcpus as usize],
             policy,
             share_rule: config.shares,
@@ -103,27 +106,27 @@ impl Hierarchy {
     }
 
     pub(crate) fn entity(&self, id: EntityId) -> &Entity {
-        &self.entities[id.0 as usize]
+        &self.entities[id]
     }
 
     pub(crate) fn entity_mut(&mut self, id: EntityId) -> &mut Entity {
-        &mut self.entities[id.0 as usize]
+        &mut self.entities[id]
     }
 
     pub(crate) fn queue(&self, id: QueueId) -> &Queue {
-        &self.queues[id.0 as usize]
+        &self.queues[id]
     }
 
     pub(crate) fn queue_mut(&mut self, id: QueueId) -> &mut Queue {
-        &mut self.queues[id.0 as usize]
+        &mut self.queues[id]
     }
 
     pub(crate) fn group(&self, id: GroupId) -> &Group {
-        &self.groups[id.0 as usize]
+        &self.groups[id]
     }
 
     pub(crate) fn group_mut(&mut self, id: GroupId) -> &mut Group {
-        &mut self.groups[id.0 as usize]
+        &mut self.groups[id]
     }
 
     /// The root queue of `pcpu`.
@@ -148,8 +151,8 @@ impl Hierarchy {
         }
         let parent = self.group(group).parent.unwrap_or(GroupId(0));
         let parent_queue = self.queue_of(parent, pcpu);
-        let id = QueueId(self.queues.len() as u32);
-        let entity = EntityId(self.entities.len() as u32);
+        let id = self.queues.next_id();
+        let entity = self.entities.next_id();
         let weight = match self.share_rule {
             // Until the next walk it has all of the group's shares.
             ShareRule::Walk => self.group(group).shares,
@@ -180,8 +183,8 @@ impl Hierarchy {
 
     /// Puts an entity into its queue's timeline.
     pub(super) fn tree_insert(&mut self, queue: QueueId, id: EntityId) {
-        let entity = &self.entities[id.0 as usize];
-        let at = &mut self.queues[queue.0 as usize];
+        let entity = &self.entities[id];
+        let at = &mut self.queues[queue];
         at.timeline.insert(entity.vruntime, id);
         if self.policy.averages() {
             at.average.add(entity.vruntime, entity.weight);
@@ -190,8 +193,8 @@ impl Hierarchy {
 
     /// Takes an entity out of its queue's timeline.
     pub(super) fn tree_remove(&mut self, queue: QueueId, id: EntityId) {
-        let entity = &self.entities[id.0 as usize];
-        let at = &mut self.queues[queue.0 as usize];
+        let entity = &self.entities[id];
+        let at = &mut self.queues[queue];
         at.timeline.remove(entity.vruntime, id);
         if self.policy.averages() {
             at.average.sub(entity.vruntime, entity.weight);
@@ -207,7 +210,7 @@ impl Hierarchy {
 
     /// `count` more threads (fewer if negative) can run on `queue`.
     pub(super) fn count_runnable(&mut self, queue: QueueId, count: i64) {
-        let at = &mut self.queues[queue.0 as usize];
+        let at = &mut self.queues[queue];
         let before = at.runnable;
         at.runnable = (i64::from(before) + count) as u32;
         if at.entity.is_none() {

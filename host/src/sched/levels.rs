@@ -13,9 +13,9 @@ impl Hierarchy {
     /// Charges the running entity of `queue` for the time since it was last charged.
     pub(crate) fn account(&mut self, queue: QueueId) {
         let now = self.now;
-        let at = &mut self.queues[queue.0 as usize];
+        let at = &mut self.queues[queue];
         let Some(curr) = at.curr else { return };
-        let entity = &mut self.entities[curr.0 as usize];
+        let entity = &mut self.entities[curr];
         let ran = now - entity.exec_start;
         if ran == 0 {
             return;
@@ -37,8 +37,8 @@ impl Hierarchy {
     }
 
     fn advance_min_vruntime(&mut self, queue: QueueId) {
-        let at = &mut self.queues[queue.0 as usize];
-        let curr = at.curr.map(|curr| self.entities[curr.0 as usize].vruntime);
+        let at = &mut self.queues[queue];
+        let curr = at.curr.map(|curr| self.entities[curr].vruntime);
         let to = match (curr, at.timeline.least()) {
             (Some(curr), Some(least)) => earlier(curr, least),
             (Some(only), None) | (None, Some(only)) => only,
@@ -59,7 +59,7 @@ impl Hierarchy {
         if self.tracks {
             self.track(queue);
             let now = self.now;
-            let entity = &mut self.entities[id.0 as usize];
+            let entity = &mut self.entities[id];
             entity.tracked.arrive(now, entity.weight);
             let part = entity.tracked;
             self.queue_mut(queue).tracked.add(part);
@@ -104,7 +104,7 @@ impl Hierarchy {
         if self.tracks {
             self.track(queue);
             let now = self.now;
-            let entity = &mut self.entities[id.0 as usize];
+            let entity = &mut self.entities[id];
             entity.tracked.advance(now, entity.weight);
             let part = entity.tracked;
             self.queue_mut(queue).tracked.sub(part);

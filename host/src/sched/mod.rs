@@ -48,7 +48,6 @@ use config::Features;
 use entity::{Entity, Group, Stands};
 use favor_config::FavorConfig;
 use hierarchy::Hierarchy;
-use ids::EntityId;
 use policy::Rules;
 use runqueue::{RunQueue, Thread, ThreadState, Wakes};
 use topology::Topology;
@@ -59,9 +58,10 @@ pub use quota::Throttling;
 pub(crate) use yield_to::YieldTo;
 
 use crate::boundary::PcpuPlace;
-use crate::boundary::{GroupId, TaskId};
+use crate::boundary::{GroupId, PcpuId, TaskId};
 use crate::config::HostConfig;
 use crate::error::ConfigError;
+use crate::ids::IdVec;
 
 /// The host scheduler.
 #[derive(Clone, Debug)]
@@ -75,8 +75,8 @@ pub(crate) struct Scheduler {
     hz: u64,
     hierarchy: Hierarchy,
     topology: Topology,
-    queues: Vec<RunQueue>,
-    threads: Vec<Thread>,
+    queues: IdVec<PcpuId, RunQueue>,
+    threads: IdVec<TaskId, Thread>,
     /// pCPUs that run nothing; their ticks are stopped.
     idle: Mask,
     /// Last-level caches of which some core may be wholly idle.
@@ -108,8 +108,8 @@ impl Scheduler {
             hz: u64::from(config.hz),
             hierarchy: Hierarchy::new(pcpus as u32, rules, sched),
             topology,
-            queues: vec![queue; pcpus],
-            threads: Vec::new(),
+            queues: IdVec::filled(queue, pcpus),
+            threads: IdVec::new(),
             idle: Mask::new(pcpus),
             idle_cores: Mask::new(places.iter().map(|place| place.socket as usize + 1).max().unwrap_or(0)),
             next_idle_balance: 0,
@@ -128,7 +128,7 @@ impl Scheduler {
         let parent = parent.unwrap_or(GroupId(0));
         self.check_group(parent)?;
         self.hierarchy.check_place(parent, shares)?;
-        let group = GroupId(self.hierarchy.groups.len() as u32);
+        let group = self.hierarchy.groups.next_id();
         self.hierarchy.group_mut(parent).children.push(group);
         let queues = vec![None; self.queues.len()];
         self.hierarchy.groups.push(Group {
@@ -148,8 +148,7 @@ impl Scheduler {
     }
 
     pub(crate) fn check_group(&self, group: GroupId) -> Result<(), ConfigError> {
-        let known = (group.0 as usize) < self.hierarchy.groups.len();
-        if known {
+        if self.hierarchy.groups.get(group).is_some() {
             Ok(())
         } else {
             Err(ConfigError::UnknownGroup(group))
@@ -158,13 +157,11 @@ impl Scheduler {
 
     /// Adds a thread, asleep until [`Scheduler::start_thread`].
     pub(crate) fn add_thread(&mut self, weight: u64, group: GroupId, affinity: Option<Mask>) -> TaskId {
-        let task = TaskId(self.threads.len() as u32);
-        let entity = EntityId(self.hierarchy.entities.len() as u32);
+        let task = self.threads.next_id();
         let pcpu = affinity.as_ref().and_then(Mask::first).unwrap_or(0);
         let queue = self.hierarchy.queue_of(group, pcpu);
-        // The group's own entity may have come first.
-        let entity = EntityId(entity.0.max(self.hierarchy.entities.len() as u32));
-        self.hierarchy
+        let entity = self
+            .hierarchy
             .entities
             .push(Entity::new(Stands::Task(task), queue, weight));
         self.threads.push(Thread {
@@ -207,19 +204,19 @@ impl Scheduler {
     }
 
     fn thread(&self, task: TaskId) -> &Thread {
-        &self.threads[task.0 as usize]
+        &self.threads[task]
     }
 
     fn thread_mut(&mut self, task: TaskId) -> &mut Thread {
-        &mut self.threads[task.0 as usize]
+        &mut self.threads[task]
     }
 
     fn rq(&self, pcpu: u32) -> &RunQueue {
-        &self.queues[pcpu as usize]
+        &self.queues[PcpuId(pcpu)]
     }
 
     fn rq_mut(&mut self, pcpu: u32) -> &mut RunQueue {
-        &mut self.queues[pcpu as usize]
+        &mut self.queues[PcpuId(pcpu)]
     }
 
     /// Weight of all that is runnable on `pcpu`.

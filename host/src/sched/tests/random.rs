@@ -43,7 +43,7 @@ impl Scheduler {
                     stands,
                     "entity of queue {index}"
                 );
-                let shares = hierarchy.groups[queue.group.0 as usize].shares;
+                let shares = hierarchy.groups[queue.group].shares;
                 assert!(
                     (MIN_SHARES..=shares).contains(&hierarchy.entity(entity).weight),
                     "weight of queue {index}"

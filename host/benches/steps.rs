@@ -1,7 +1,8 @@
-//! What one step of the host costs on this machine: `cargo bench -p holdfast-host`, or `-- NAME` for the lines that contain NAME.
+//! What one step of the host costs on this machine: `cargo bench -p holdfast-host`, or `-- NAME` for the lines that
+//! contain NAME.
 //!
-//! Medians over batches, in nanoseconds per call of `handle`; host time advances as it would between such events. How many
-//! events of a kind switch threads is part of what they cost, and stands behind it.
+//! Medians over batches, in nanoseconds per call of `handle`; host time advances as it would between such events. How
+//! many events of a kind switch threads is part of what they cost, and stands behind it.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -116,9 +117,9 @@ fn main() {
             ("vcpu groups", groups, false),
             ("paired groups", groups, true),
         ] {
-            // Twice as many vCPUs as pCPUs, on machines of one size and 56 times that: the cost must not follow. Where a pCPU's two
-            // vCPUs are of two large guests, in groups that weigh next to nothing there, they take turns more often: only pairs
-            // compare the same events.
+            // Twice as many vCPUs as pCPUs, on machines of one size and 56 times that: the cost must not follow. Where
+            // a pCPU's two vCPUs are of two large guests, in groups that weigh next to nothing there, they take turns
+            // more often: only pairs compare the same events.
             let shapes = [(8, 1, 16), (448, 8, 112)];
             let costs = shapes.map(|(pcpus, vms, vcpus)| {
                 let shape = format!("{kind:?}, {vms} × {vcpus} vcpus on {pcpus}, {name}");

@@ -1,7 +1,7 @@
 //! Parameters of the host kernel, the hypervisor, and what each guest is offered.
 //!
-//! Defaults are those of Linux 3.3 ([`HostConfig::linux_3_3`]). Section marks refer to the host specification; "bracketed"
-//! means that the value was read on both sides of that version.
+//! Defaults are those of Linux 3.3 ([`HostConfig::linux_3_3`]). Section marks refer to the host specification;
+//! "bracketed" means that the value was read on both sides of that version.
 
 use alloc::vec::Vec;
 
@@ -63,7 +63,8 @@ pub struct HostConfig {
 }
 
 impl HostConfig {
-    /// Linux 3.3 (March 2012): no halt polling; directed yield exists, but acts only where the part has pause-loop exiting.
+    /// Linux 3.3 (March 2012): no halt polling; directed yield exists, but acts only where the part has pause-loop
+    /// exiting.
     pub fn linux_3_3() -> HostConfig {
         HostConfig {
             hz: 1000,
@@ -91,7 +92,7 @@ impl Default for HostConfig {
     }
 }
 
-/// Which task groups are made for a guest, beneath [`VmConfig::parent`].
+/// Which task groups are made for a guest, below [`VmConfig::parent`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VmGroup {
     /// None: its threads stand in the parent itself, by default the root group, beside all other threads.
@@ -102,7 +103,7 @@ pub enum VmGroup {
         /// `cpu.shares`: 1024 is the default, 2 to 262144.
         shares: u64,
     },
-    /// In a group of the guest's own, each vCPU in a further group of default shares beneath it, as libvirt does it.
+    /// In a group of the guest's own, each vCPU in a further group of default shares below it, as libvirt does it.
     OwnWithVcpuGroups {
         /// `cpu.shares` of the guest's group.
         shares: u64,
@@ -124,8 +125,8 @@ pub enum Nic {
     /// Software of the host: vhost, tap and bridge.
     #[default]
     Vhost,
-    /// Hardware with virtio's queues (vDPA), assigned: the guest rings it without an exit, and its interrupts go through the
-    /// IOMMU.
+    /// Hardware with virtio's queues (vDPA), assigned: the guest rings it without an exit, and its interrupts go
+    /// through the IOMMU.
     Assigned,
 }
 
@@ -140,8 +141,8 @@ pub struct VmConfig {
     pub pv_send_ipi: bool,
     /// Ends of interrupts by a memory bit (`KVM_FEATURE_PV_EOI`, since 3.6).
     pub pv_eoi: bool,
-    /// Flushing the TLB of preempted vCPUs on their behalf (`KVM_FEATURE_PV_TLB_FLUSH`, since 4.16). Of use only with the
-    /// preempted flag.
+    /// Flushing the TLB of preempted vCPUs on their behalf (`KVM_FEATURE_PV_TLB_FLUSH`, since 4.16). Of use only with
+    /// the preempted flag.
     pub pv_tlb_flush: bool,
     /// The steal-time record.
     pub steal_time: bool,
@@ -149,8 +150,8 @@ pub struct VmConfig {
     pub preempted_flag: bool,
     /// Only vCPU 0 runs from the start: the others wait for INIT and SIPI, as a real machine's do. Else all run.
     pub waits_for_sipi: bool,
-    /// The I/O APIC is the VMM's (split irqchip, 4.5, uncertain; all that AVIC worked with until 5.5): accesses to its page, and
-    /// EOIs of its level-triggered interrupts, go to userspace and back.
+    /// The I/O APIC is the VMM's (split irqchip, 4.5, uncertain; all that AVIC worked with until 5.5): accesses to its
+    /// page, and EOIs of its level-triggered interrupts, go to userspace and back.
     pub split_irqchip: bool,
     /// Destinations of 15 bits in MSIs (`KVM_FEATURE_MSI_EXT_DEST_ID`, since 5.12, uncertain).
     pub msi_ext_dest_id: bool,
@@ -160,7 +161,7 @@ pub struct VmConfig {
     pub nice: i8,
     /// Task groups of the vCPU threads.
     pub group: VmGroup,
-    /// The group in or beneath which they are; `None`: the root group.
+    /// The group in or below which they are; `None`: the root group.
     pub parent: Option<GroupId>,
     /// Quota of the guest's own group, if it has one.
     pub quota: Option<Quota>,
@@ -168,9 +169,9 @@ pub struct VmConfig {
     pub vcpu_quota: Option<Quota>,
     /// Bytes of guest memory, from address 0: words that the guest wants the host to use must lie within.
     pub memory_bytes: u64,
-    /// Whether AVIC virtualises its LAPICs, where the host uses it.
+    /// Whether AVIC virtualizes its LAPICs, where the host uses it.
     pub avic: bool,
-    /// Whether APICv virtualises its LAPICs, where the host uses it.
+    /// Whether APICv virtualizes its LAPICs, where the host uses it.
     pub apicv: bool,
     /// What its network device is, if it has one.
     pub nic: Nic,
@@ -240,8 +241,8 @@ pub struct TaskConfig {
     pub affinity: Vec<u32>,
     /// Its task group; `None`: the root group.
     pub group: Option<GroupId>,
-    /// It is preempted only where it says so ([`Event::TaskYields`](crate::Event::TaskYields)), as a task in the kernel of a
-    /// host without `CONFIG_PREEMPT`.
+    /// It is preempted only where it says so ([`Event::TaskYields`](crate::Event::TaskYields)), as a task in the kernel
+    /// of a host without `CONFIG_PREEMPT`.
     pub voluntary: bool,
     /// It does not run before another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
     pub dormant: bool,

@@ -32,11 +32,11 @@ counters! {
     thread_changes,
     /// HLT exits.
     halt_exits,
-    /// Wake-ups of the sleeping thread.
+    /// Wakeups of the sleeping thread.
     halt_wakeup,
     /// Halts that polled.
     halt_attempted_poll,
-    /// Halts whose polling saw the wake-up.
+    /// Halts whose polling saw the wakeup.
     halt_successful_poll,
     /// Nanoseconds of successful polling.
     halt_poll_success_ns,
@@ -110,7 +110,7 @@ counters! {
     avic_ga_log,
     /// Notifications of posted interrupts that software has sent to this vCPU in guest mode.
     posted_notifications,
-    /// Times that the wake-up vector has woken this vCPU.
+    /// Times that the wakeup vector has woken this vCPU.
     posted_wakeups,
     /// Writes to LAPIC registers that APICv left to software.
     apicv_write,

@@ -1,4 +1,5 @@
-//! What a pCPU does next: switching threads, resuming a vCPU's thread, setting the timer, and the `Run` that ends a step.
+//! What a pCPU does next: switching threads, resuming a vCPU's thread, setting the timer, and the `Run` that ends a
+//! step.
 
 use alloc::vec::Vec;
 

@@ -18,8 +18,8 @@ impl Host {
     /// Executes one step of the host: `event` happened at `now`. Appends what is to be done to `out`.
     ///
     /// # Panics
-    /// If the caller breaks the boundary's contract: an exit from a pCPU that runs no vCPU, or time that goes backwards. No
-    /// guest can cause a panic.
+    /// If the caller breaks the boundary's contract: an exit from a pCPU that runs no vCPU, or time that goes
+    /// backwards. No guest can cause a panic.
     pub fn handle(&mut self, event: Event, now: Nanos, out: &mut Vec<Command>) {
         assert!(self.started, "an event came before the host was started");
         self.threads.sched.begin(now.0);

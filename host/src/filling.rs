@@ -28,8 +28,8 @@ impl Host {
     /// Limits the CPU time of `group`, which has no quota yet.
     ///
     /// # Errors
-    /// Fails if the group is unknown or the root group, the quota is out of range, the scheduler has no bandwidth control, or
-    /// the host runs.
+    /// Fails if the group is unknown or the root group, the quota is out of range, the scheduler has no bandwidth
+    /// control, or the host runs.
     pub fn set_quota(&mut self, group: GroupId, quota: Quota) -> Result<(), ConfigError> {
         self.check_not_started()?;
         self.threads.sched.check_group(group)?;
@@ -55,9 +55,9 @@ impl Host {
 
     /// Adds a VM of `vcpus` vCPUs.
     ///
-    /// vCPU ids are dense in the order of creation. The APIC ID of a vCPU is its index in its VM. After [`Host::start`] all
-    /// vCPUs are runnable, or only vCPU 0 ([`VmConfig::waits_for_sipi`]), with interrupts masked and CPL 0. `affinity` gives
-    /// the pCPUs that each vCPU may run on; an empty or missing entry means all.
+    /// vCPU ids are dense in the order of creation. The APIC ID of a vCPU is its index in its VM. After [`Host::start`]
+    /// all vCPUs are runnable, or only vCPU 0 ([`VmConfig::waits_for_sipi`]), with interrupts masked and CPL 0.
+    /// `affinity` gives the pCPUs that each vCPU may run on; an empty or missing entry means all.
     ///
     /// # Errors
     /// Fails with [`ConfigError`], and adds nothing.

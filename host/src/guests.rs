@@ -69,7 +69,8 @@ impl Guests {
         &self.vms[self.vcpus[vcpu].vm]
     }
 
-    /// Applies `change` to the LAPIC of `vcpu`, and keeps the VM's counts of changed IDs and x2APIC modes in line with it.
+    /// Applies `change` to the LAPIC of `vcpu`, and keeps the VM's counts of changed IDs and x2APIC modes in line with
+    /// it.
     pub(crate) fn change_apic<R>(&mut self, vcpu: VcpuId, change: impl FnOnce(&mut Lapic) -> R) -> R {
         let at = &mut self.vcpus[vcpu];
         let identity = |apic: &Lapic| (u32::from(apic.is_renamed()), u32::from(apic.is_x2apic()));

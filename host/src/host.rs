@@ -144,8 +144,8 @@ impl Host {
         sum.all().chain([("pause_window_max", window_max)])
     }
 
-    /// Returns how long `task` has had a pCPU until `now`. The time since power-on of all pCPUs is the sum over all tasks
-    /// and of all [`Host::idle_time`].
+    /// Returns how long `task` has had a pCPU until `now`. The time since power-on of all pCPUs is the sum over all
+    /// tasks and of all [`Host::idle_time`].
     ///
     /// # Panics
     /// If there is no such task, or `now` is before the last event.
@@ -175,7 +175,8 @@ impl Host {
         self.threads.sched.throttling(group, now.0)
     }
 
-    /// Returns what bandwidth control did until `now` to the groups made for `vm`, summed, or `None` if none has a quota.
+    /// Returns what bandwidth control did until `now` to the groups made for `vm`, summed, or `None` if none has a
+    /// quota.
     ///
     /// # Panics
     /// If there is no such VM.
@@ -198,7 +199,8 @@ impl Host {
         self.guests.save(vcpu, now)
     }
 
-    /// Gives `vcpu` of a host that has not started the state `saved`. `now` is the time at which the host will be started.
+    /// Gives `vcpu` of a host that has not started the state `saved`. `now` is the time at which the host will be
+    /// started.
     ///
     /// # Errors
     /// [`RestoreError`]: saved state may come from anywhere and is checked.

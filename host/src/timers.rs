@@ -1,8 +1,8 @@
 //! Host timers: a queue per pCPU, multiplexed on the pCPU's one hardware timer.
 //!
-//! Each thread has two timers: its own sleep, and for a vCPU its LAPIC's; each task group the two of its quota, and each VM
-//! that of its I/O APIC. A timer
-//! is armed on one pCPU at a time and expires there; equal times expire in the order of arming.
+//! Each thread has two timers: its own sleep, and for a vCPU its LAPIC's; each task group the two of its quota, and
+//! each VM that of its I/O APIC. A timer is armed on one pCPU at a time and expires there; equal times expire in the
+//! order of arming.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -111,12 +111,12 @@ impl Timers {
         }
     }
 
-    /// When and where `timer` is armed.
+    /// Returns when and where `timer` is armed.
     pub(crate) fn armed(&self, timer: Timer) -> Option<(u32, u64)> {
         self.slots[timer.slot()].map(|(pcpu, position)| (pcpu, self.heaps[pcpu as usize][position].0))
     }
 
-    /// When the first timer of `pcpu` expires.
+    /// Returns when the first timer of `pcpu` expires.
     pub(crate) fn next(&self, pcpu: u32) -> Option<u64> {
         self.heaps[pcpu as usize].first().map(|entry| entry.0)
     }

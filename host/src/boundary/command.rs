@@ -21,7 +21,7 @@ pub enum Run {
     },
     /// Runs a host task that is no vCPU.
     Task(TaskId),
-    /// Busily waits for a halted vCPU's wake-up (halt polling); ends by an interrupt or a further command.
+    /// Busily waits for a halted vCPU's wakeup (halt polling); ends by an interrupt or a further command.
     Poll(VcpuId),
     /// Nothing to run.
     Idle,
@@ -34,7 +34,7 @@ pub enum VcpuState {
     InGuest,
     /// On its pCPU, the host handles its exit.
     HandlingExit,
-    /// Halted, its pCPU polls for its wake-up.
+    /// Halted, its pCPU polls for its wakeup.
     Polling,
     /// Ready to run, another thread has its pCPU.
     Preempted,
@@ -52,7 +52,8 @@ pub enum VcpuState {
     Throttled,
 }
 
-/// What the host wants done. For each pCPU, costs add up until the next [`Command::Run`] for it, which starts after them.
+/// What the host wants done. For each pCPU, costs add up until the next [`Command::Run`] for it, which starts after
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// `pcpu` spends `cost`, `count` times, before its next `Run`.
@@ -97,16 +98,16 @@ pub enum Command {
         /// Bits 3:0.
         value: u8,
     },
-    /// Whether writes of `vcpu` to CR8 exit ([`Exit::WriteCr8`]) from its next entry on: only while its task priority holds
-    /// a pending interrupt back.
+    /// Whether writes of `vcpu` to CR8 exit ([`Exit::WriteCr8`]) from its next entry on: only while its task priority
+    /// holds a pending interrupt back.
     InterceptCr8 {
         /// Whose.
         vcpu: VcpuId,
         /// Whether they do; not so at first.
         on: bool,
     },
-    /// `vcpu` is reset as by INIT: whatever it did is gone, interrupts are masked. If it is no bootstrap processor, it waits
-    /// for [`Command::Startup`].
+    /// `vcpu` is reset as by INIT: whatever it did is gone, interrupts are masked. If it is no bootstrap processor, it
+    /// waits for [`Command::Startup`].
     Init {
         /// Whose.
         vcpu: VcpuId,
@@ -118,8 +119,8 @@ pub enum Command {
         /// Bits 19:12 of the physical address.
         vector: u8,
     },
-    /// `from` sends `to` an interrupt that says: something is posted. In guest mode hardware takes it without an exit if `vector`
-    /// is the notification vector, elsewhere it is nothing.
+    /// `from` sends `to` an interrupt that says: something is posted. In guest mode hardware takes it without an exit
+    /// if `vector` is the notification vector, elsewhere it is nothing.
     Notify {
         /// Sender.
         from: PcpuId,
@@ -152,8 +153,8 @@ pub enum Command {
         /// Whose.
         vcpu: VcpuId,
     },
-    /// Adds to the steal time of the record at `address`, under its version protocol, and exchanges `preempted` with 0 in one
-    /// step.
+    /// Adds to the steal time of the record at `address`, under its version protocol, and exchanges `preempted` with 0
+    /// in one step.
     StealTime {
         /// Where a flush takes its time.
         pcpu: PcpuId,
@@ -163,8 +164,8 @@ pub enum Command {
         address: u64,
         /// Nanoseconds to add.
         steal: u64,
-        /// If the exchange finds [`FLUSH_TLB`](holdfast_abi::StealTime::FLUSH_TLB), the part flushes the guest's translations
-        /// of this vCPU before it enters.
+        /// If the exchange finds [`FLUSH_TLB`](holdfast_abi::StealTime::FLUSH_TLB), the part flushes the guest's
+        /// translations of this vCPU before it enters.
         flush: bool,
     },
     /// Sets bit 0 of the byte at `address`, which is in the guest's memory. The next exit tests and clears it
@@ -195,8 +196,8 @@ pub enum Command {
         /// Whose.
         vcpu: VcpuId,
     },
-    /// The guest has ended the interrupt of a [resampled](crate::Host::resample_line) pin, which counts as not asserted from
-    /// now on: the device asserts it anew if it still wants.
+    /// The guest has ended the interrupt of a [resampled](crate::Host::resample_line) pin, which counts as not asserted
+    /// from now on: the device asserts it again if it still wants.
     Resample {
         /// Whose.
         vm: VmId,
@@ -204,8 +205,8 @@ pub enum Command {
         pin: u32,
     },
     /// Tracepoint (`kvm_apic_accept_irq`): the LAPIC of `vcpu` has accepted `vector`, which pends from now on. Only if
-    /// [`HostConfig::traces_interrupts`](crate::HostConfig::traces_interrupts) asks for it; what hardware delivers alone is not
-    /// reported.
+    /// [`HostConfig::traces_interrupts`](crate::HostConfig::traces_interrupts) asks for it; what hardware delivers
+    /// alone is not reported.
     AcceptIrq {
         /// Whose.
         vcpu: VcpuId,
@@ -219,8 +220,8 @@ pub enum Command {
         /// What it is now.
         state: VcpuState,
     },
-    /// Tracepoint: the [voluntary](TaskConfig) task `task` is runnable and waits for `pcpu`, until a [`Run::Task`] names it or
-    /// it waits elsewhere.
+    /// Tracepoint: the [voluntary](TaskConfig) task `task` is runnable and waits for `pcpu`, until a [`Run::Task`]
+    /// names it or it waits elsewhere.
     TaskWaits {
         /// Who.
         task: TaskId,

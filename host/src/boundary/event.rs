@@ -10,7 +10,8 @@ use crate::interrupts::Inhibit;
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The vCPU that runs on `pcpu` left guest mode. The pCPU executes host code until the next [`Command::Run`] for it.
+    /// The vCPU that runs on `pcpu` left guest mode. The pCPU executes host code until the next [`Command::Run`] for
+    /// it.
     Exit {
         /// Where.
         pcpu: PcpuId,
@@ -26,15 +27,15 @@ pub enum Event {
         /// Which.
         interrupt: HostInterrupt,
     },
-    /// The task that runs on `pcpu` (not a vCPU) sleeps, until a time or for ever.
+    /// The task that runs on `pcpu` (not a vCPU) sleeps, until a time or forever.
     TaskSleeps {
         /// Where.
         pcpu: PcpuId,
         /// When it wants to run again.
         until: Option<Nanos>,
     },
-    /// The task that runs on `pcpu` can be preempted now: it returns to user mode, or asks in the middle of its kernel's
-    /// work (`cond_resched`). For a [voluntary](TaskConfig) one there is no other occasion but its sleep.
+    /// The task that runs on `pcpu` can be preempted now: it returns to user mode, or asks in the middle of its
+    /// kernel's work (`cond_resched`). For a [voluntary](TaskConfig) one there is no other occasion but its sleep.
     TaskYields {
         /// Where.
         pcpu: PcpuId,
@@ -52,16 +53,16 @@ pub enum Event {
         /// Whom.
         task: TaskId,
     },
-    /// The task that runs on `pcpu` creates `task`, which starts on the idlest pCPU: for the first time, or anew after its
-    /// end. One that has not quite ended yet starts when it has.
+    /// The task that runs on `pcpu` creates `task`, which starts on the idlest pCPU: for the first time, or again after
+    /// its end. One that has not quite ended yet starts when it has.
     TaskStarts {
         /// Where.
         pcpu: PcpuId,
         /// Whom.
         task: TaskId,
     },
-    /// The task that runs on `pcpu` executes a program: its caches are worth nothing any more, so it moves to the idlest
-    /// pCPU.
+    /// The task that runs on `pcpu` executes a program: its caches are worth nothing any more, so it moves to the
+    /// idlest pCPU.
     TaskExecutes {
         /// Where.
         pcpu: PcpuId,
@@ -79,8 +80,8 @@ pub enum Event {
         /// Which.
         vcpu: VcpuId,
     },
-    /// A device of `vm` signals an interrupt by a message (irqfd): host work on `pcpu`, which runs a task (say, vhost's),
-    /// polls, or is idle. Goes to the LAPICs that address and data name; a message to elsewhere goes nowhere.
+    /// A device of `vm` signals an interrupt by a message (irqfd): host work on `pcpu`, which runs a task (say,
+    /// vhost's), polls, or is idle. Goes to the LAPICs that address and data name; a message to elsewhere goes nowhere.
     Msi {
         /// Where the host's side of the device works.
         pcpu: PcpuId,
@@ -112,8 +113,8 @@ pub enum Event {
         /// The one pCPU where it may run from now on; `None`: all.
         only: Option<PcpuId>,
     },
-    /// Hardware has set a bit in the IRR, or the descriptor, of the vCPU for which `pcpu` polls: its loop sees it. To be reported for
-    /// polling pCPUs; harmless for others.
+    /// Hardware has set a bit in the IRR, or the descriptor, of the vCPU for which `pcpu` polls: its loop sees it. To
+    /// be reported for polling pCPUs; harmless for others.
     Posted {
         /// Where.
         pcpu: PcpuId,
@@ -132,7 +133,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The pCPU on which it happened.
+    /// Returns the pCPU on which it happened.
     pub fn pcpu(&self) -> PcpuId {
         match *self {
             Event::Exit { pcpu, .. }

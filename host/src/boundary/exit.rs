@@ -16,8 +16,8 @@ pub struct GuestState {
     pub cr8: u8,
     /// The injected vector whose delivery this exit interrupted (SVM's EXITINTINFO): it is injected again.
     pub undelivered: Option<u8>,
-    /// Bit 0 of the byte that [`Command::PvEoi`] has set for this stay in guest mode: the exit tests and clears it in one
-    /// step. Without that command it is not looked at.
+    /// Bit 0 of the byte that [`Command::PvEoi`] has set for this stay in guest mode: the exit tests and clears it in
+    /// one step. Without that command it is not looked at.
     pub pv_eoi: bool,
 }
 
@@ -64,7 +64,8 @@ pub enum Exit {
         /// Offset in the page.
         offset: u32,
     },
-    /// A store to an address where no memory is, and no page of the emulated LAPIC: the I/O APIC's registers, or nothing.
+    /// A store to an address where no memory is, and no page of the emulated LAPIC: the I/O APIC's registers, or
+    /// nothing.
     MmioWrite {
         /// Guest-physical address.
         address: u64,
@@ -82,11 +83,13 @@ pub enum Exit {
     },
     /// AVIC: hardware could not deliver an IPI to all its targets (exit 0x401).
     AvicIncompleteIpi(IncompleteIpi),
-    /// AVIC: an access to a register that hardware does not do alone (exit 0x402); reads are answered by [`Command::Reply`].
+    /// AVIC: an access to a register that hardware does not do alone (exit 0x402); reads are answered by
+    /// [`Command::Reply`].
     AvicNoAccel {
         /// What the control block says.
         exit: Unaccelerated,
-        /// Where in the page the instruction accesses, as its decoding has it: the control block names the register alone.
+        /// Where in the page the instruction accesses, as its decoding has it: the control block names the register
+        /// alone.
         offset: u32,
         /// What the instruction stores.
         value: u32,
@@ -103,7 +106,8 @@ pub enum Exit {
         /// Its vector.
         vector: u8,
     },
-    /// OUT to an I/O port. Where a device's doorbell is (ioeventfd), it wakes the device's thread; elsewhere nothing happens.
+    /// OUT to an I/O port. Where a device's doorbell is (ioeventfd), it wakes the device's thread; elsewhere nothing
+    /// happens.
     PortWrite {
         /// The port.
         port: u16,
@@ -129,7 +133,7 @@ pub enum Exit {
         /// Whether it runs one from now on.
         runs: bool,
     },
-    /// The vCPU is done for ever: powered off, or crashed.
+    /// The vCPU is done forever: powered off, or crashed.
     Shutdown,
 }
 
@@ -140,13 +144,13 @@ pub enum HostInterrupt {
     Timer,
     /// Another pCPU sent a reschedule IPI ([`Command::Ipi`]).
     Reschedule,
-    /// A call from another CPU of the kernel that runs beside the guests; its own handler has dealt with it, and the host
-    /// only hears that the interrupt came.
+    /// A call from another CPU of the kernel that runs beside the guests; its own handler has dealt with it, and the
+    /// host only hears that the interrupt came.
     Call,
     /// A device's interrupt, with this vector of the host's.
     Device(u8),
     /// The IOMMU's, for its guest APIC log.
     GaLog,
-    /// The wake-up vector of posted interrupts: something was posted for a vCPU that sleeps on this pCPU's list.
+    /// The wakeup vector of posted interrupts: something was posted for a vCPU that sleeps on this pCPU's list.
     PostedWakeup,
 }

@@ -3,10 +3,10 @@
 //! - **Order is time.** Commands take effect in the order in which they were appended. Each follows, in time, the
 //!   [`Command::Charge`]s that precede it for the pCPU whose event is being handled; so a [`Command::State`] or
 //!   [`Command::Ipi`] between two charges happens between them.
-//! - **One `Run` per event.** [`Host::handle`](crate::Host::handle) appends exactly one [`Command::Run`] for the event's
-//!   pCPU, last of all that concerns this pCPU. Other pCPUs hear of changes by [`Command::Ipi`]. The one exception is a
-//!   pCPU that polls for a halted vCPU: its loop sees changes in memory, so it may get charges and a `Run` at any event,
-//!   even before its own `Run::Poll` has begun (the newer `Run` replaces the older one).
+//! - **One `Run` per event.** [`Host::handle`](crate::Host::handle) appends exactly one [`Command::Run`] for the
+//!   event's pCPU, last of all that concerns this pCPU. Other pCPUs hear of changes by [`Command::Ipi`]. The one
+//!   exception is a pCPU that polls for a halted vCPU: its loop sees changes in memory, so it may get charges and a
+//!   `Run` at any event, even before its own `Run::Poll` has begun (the newer `Run` replaces the older one).
 //! - **Host code is not interruptible.** Interrupts that come while a pCPU executes host code are to be delivered right
 //!   after its next `Run` begins: as an exit in guest mode, as [`Event::Interrupt`] otherwise.
 //! - **A fault precedes the guest's next step.** Replies and faults stand before the `Run` that enters their vCPU.

@@ -1,4 +1,5 @@
-//! What the hardware under a host reads and changes: its memory, control structures, the IOMMU's devices, inhibit reasons.
+//! What the hardware under a host reads and changes: its memory, control structures, the IOMMU's devices, inhibit
+//! reasons.
 
 use alloc::sync::Arc;
 
@@ -25,8 +26,8 @@ impl Host {
         HostMemory::new(&self.guests, &self.interrupts.iommu)
     }
 
-    /// Returns the register page of the LAPIC of `vcpu`. A vCPU keeps the same page for its whole life. Under AVIC it is the
-    /// backing page.
+    /// Returns the register page of the LAPIC of `vcpu`. A vCPU keeps the same page for its whole life. Under AVIC it
+    /// is the backing page.
     ///
     /// # Panics
     /// If there is no such vCPU.
@@ -85,8 +86,8 @@ impl Host {
         }
     }
 
-    /// Returns whether `vector` is posted for `vcpu` and not in IRR yet. Returns `false` if there is no such vCPU, or no
-    /// hardware that posts interrupts for it.
+    /// Returns whether `vector` is posted for `vcpu` and not in IRR yet. Returns `false` if there is no such vCPU, or
+    /// no hardware that posts interrupts for it.
     pub fn has_posted(&self, vcpu: VcpuId, vector: u8) -> bool {
         Descriptor::of(&self.memory(), vcpu, self.config.apicv.faults).holds(vector)
     }
@@ -96,11 +97,11 @@ impl Host {
         apicv::running::save(&self.memory(), vcpu, self.config.apicv.faults);
     }
 
-    /// Returns the offset of the LAPIC register behind `msr` of `vcpu` if an access goes to the virtualizing hardware (KVM's
-    /// MSR bitmaps), or `None` if it exits.
+    /// Returns the offset of the LAPIC register behind `msr` of `vcpu` if an access goes to the virtualizing hardware
+    /// (KVM's MSR bitmaps), or `None` if it exits.
     ///
-    /// AVIC passes all but the LVT timer register, whose deadline mode the hardware does not know. APICv passes the writes
-    /// that it virtualizes.
+    /// AVIC passes all but the LVT timer register, whose deadline mode the hardware does not know. APICv passes the
+    /// writes that it virtualizes.
     ///
     /// # Panics
     /// If there is no such vCPU.
@@ -131,8 +132,8 @@ impl Host {
         vm.apic.is_hardware().then_some(vm.inhibits)
     }
 
-    /// Assigns a device to `vm` (vfio). Its one interrupt is `data` at `address`, as the guest has set it up. Returns the
-    /// device's number, which is the number of its remap entry.
+    /// Assigns a device to `vm` (vfio). Its one interrupt is `data` at `address`, as the guest has set it up. Returns
+    /// the device's number, which is the number of its remap entry.
     ///
     /// # Errors
     /// Fails if there are too many devices, or the host runs.

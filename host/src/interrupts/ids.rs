@@ -27,7 +27,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Which reasons there are in the IDs of `vm` against hardware that finds vCPUs by tables; writes the logical one anew.
+    /// Returns which reasons there are in the IDs of `vm` against hardware that finds vCPUs by tables; writes the
+    /// logical one again.
     fn ids_inhibit(&self, vm: VmId) -> [(Inhibit, bool); 4] {
         let this = &self.guests.vms[vm];
         let hidden = this.apic.avic().is_some() && !self.config.avic.uses_x2avic();
@@ -39,7 +40,7 @@ impl InterruptWing<'_> {
         ]
     }
 
-    /// Whether one physical ID names two LAPICs that are on.
+    /// Returns whether one physical ID names two LAPICs that are on.
     fn is_aliased(&self, vm: VmId) -> bool {
         let on = self.guests.vcpus_of(vm).map(|vcpu| &self.guests.vcpus[vcpu].apic);
         let mut ids: Vec<u32> = on
@@ -50,7 +51,8 @@ impl InterruptWing<'_> {
         ids.windows(2).any(|pair| pair[0] == pair[1])
     }
 
-    /// The mode or the place of the LAPIC of `vcpu` may have changed: it looks at what hardware shall do before its next entry.
+    /// The mode or the place of the LAPIC of `vcpu` may have changed: it looks at what hardware shall do before its
+    /// next entry.
     pub(crate) fn apic_mode_changed(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.guests.vcpu_mut(vcpu);
         let (vm, moved) = (at.vm, at.apic.hardware_enabled() && !at.apic.is_at_home());
@@ -61,7 +63,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Tables and requests after the state of `vcpu` was restored: its IDs are what was saved, and its IRR may hold anything.
+    /// Tables and requests after the state of `vcpu` was restored: its IDs are what was saved, and its IRR may hold
+    /// anything.
     pub(crate) fn restored(&mut self, vcpu: VcpuId) {
         let at = self.guests.vcpu_mut(vcpu);
         let (vm, moved) = (at.vm, at.apic.hardware_enabled() && !at.apic.is_at_home());

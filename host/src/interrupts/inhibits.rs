@@ -16,7 +16,7 @@ pub enum Inhibit {
     PhysicalIdAliased,
     /// A guest gave a vCPU another APIC ID than its own, as long as it has it.
     ApicIdModified,
-    /// A guest moved a LAPIC's page: for ever, as in KVM.
+    /// A guest moved a LAPIC's page: forever, as in KVM.
     ApicBaseModified,
     /// A nested guest runs (VM-wide, 5.6 to 5.18).
     Nested,
@@ -42,12 +42,12 @@ impl Inhibits {
     /// No reason.
     pub const NONE: Inhibits = Inhibits(0);
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether `reason` is among them.
+    /// Returns whether `reason` is among them.
     pub const fn has(self, reason: Inhibit) -> bool {
         self.0 & 1 << reason as u8 != 0
     }

@@ -7,8 +7,8 @@ use crate::boundary::VcpuId;
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// Makes `vcpu` check its requests: wakes its thread, or interrupts guest mode. Does nothing if the vCPU will check them
-    /// anyway.
+    /// Makes `vcpu` check its requests: wakes its thread, or interrupts guest mode. Does nothing if the vCPU will check
+    /// them anyway.
     pub(crate) fn kick(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         if self.guests.wake_up(vcpu, self.threads, step) {
             return;
@@ -26,8 +26,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Sets the mode of `vcpu` to "in guest". A request that came in between would hold the entry back. Within a step none
-    /// can.
+    /// Sets the mode of `vcpu` to "in guest". A request that came in between would hold the entry back. Within a step
+    /// none can.
     pub(crate) fn enter_guest(&mut self, vcpu: VcpuId) {
         let seen = Seen(&self.guests.vcpus[vcpu]);
         let entered = handshake::enter(&self.memory(), &seen, self.config.avic.faults);

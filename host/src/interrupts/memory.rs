@@ -1,5 +1,5 @@
-//! Host-physical memory as far as hardware that delivers interrupts reads it: register pages, AVIC's APIC ID tables, Intel's
-//! descriptors and the tables that lead to them.
+//! Host-physical memory as far as hardware that delivers interrupts reads it: register pages, AVIC's APIC ID tables,
+//! Intel's descriptors and the tables that lead to them.
 //!
 //! ```text
 //! 0x001_0000_0000 + 4096 v     register page of vCPU v
@@ -115,7 +115,7 @@ impl HostMemory<'_> {
         vm.apic.avic()?.physical.get(index as usize)
     }
 
-    /// The vCPU whose descriptor is at `address`, and where in it that is.
+    /// Returns the vCPU whose descriptor is at `address`, and where in it that is.
     fn descriptor(&self, address: u64) -> Option<(&VcpuApicv, u64)> {
         let offset = address.checked_sub(DESCRIPTORS).filter(|_| address < PID_TABLES)?;
         let vcpu = VcpuId(u32::try_from(offset / posted::DESCRIPTOR_BYTES).ok()?);
@@ -123,19 +123,19 @@ impl HostMemory<'_> {
         Some((apicv, offset % posted::DESCRIPTOR_BYTES))
     }
 
-    /// A word of PIR.
+    /// Returns a word of PIR.
     fn posted(&self, address: u64) -> Option<&AtomicU32> {
         let (apicv, offset) = self.descriptor(address)?;
         apicv.pir.get(usize::try_from((offset - posted::PIR) / 4).ok()?)
     }
 
-    /// A descriptor's control word.
+    /// Returns a descriptor's control word.
     fn control(&self, address: u64) -> Option<&AtomicU64> {
         let (apicv, offset) = self.descriptor(address)?;
         (offset == posted::CONTROL).then_some(&apicv.control)
     }
 
-    /// An entry of a PID-pointer table; what its pages have beyond is zero.
+    /// Returns an entry of a PID-pointer table; what its pages have beyond is zero.
     fn pid_pointer(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(PID_TABLES)?;
         let vm = self
@@ -147,7 +147,7 @@ impl HostMemory<'_> {
         Some(pids.get(index as usize).map_or(0, |pointer| pointer.0))
     }
 
-    /// A word of the IOMMU's.
+    /// Returns a word of the IOMMU's.
     fn iommu(&self, address: u64) -> Option<&AtomicU64> {
         const STATUS: u64 = IOMMU.register(iommu::STATUS);
         const HEAD: u64 = IOMMU.register(iommu::GA_LOG_HEAD);
@@ -165,7 +165,7 @@ impl HostMemory<'_> {
         }
     }
 
-    /// A word of 32 bits outside the pages.
+    /// Returns a word of 32 bits outside the pages.
     fn word(&self, address: u64) -> Option<&AtomicU32> {
         if address < DESCRIPTORS {
             self.logical(address)
@@ -174,7 +174,7 @@ impl HostMemory<'_> {
         }
     }
 
-    /// A word of 64 bits.
+    /// Returns a word of 64 bits.
     fn double(&self, address: u64) -> Option<&AtomicU64> {
         if address < DESCRIPTORS {
             self.physical(address)

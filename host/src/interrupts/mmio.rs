@@ -24,7 +24,8 @@ impl InterruptWing<'_> {
     pub(crate) fn mmio_write(&mut self, vcpu: VcpuId, address: u64, value: u64, bytes: u8, step: &mut Step<'_>) {
         self.begin_mmio(vcpu, step);
         if self.guests.vcpu_mut(vcpu).apic.is_at(address) {
-            // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"); others go nowhere (KVM).
+            // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"); others go nowhere
+            // (KVM).
             if bytes == 4 {
                 let (now, base) = (step.now, self.own.timer_base);
                 let offset = (address % reg::PAGE_BYTES as u64) as u32;
@@ -95,7 +96,7 @@ impl InterruptWing<'_> {
     }
 }
 
-/// Where in the I/O APIC's page `address` is.
+/// Returns where in the I/O APIC's page `address` is.
 fn ioapic_offset(address: u64) -> Option<u32> {
     let offset = address.checked_sub(ioapic::ADDRESS)?;
     (offset < ioapic::SIZE).then_some(offset as u32)

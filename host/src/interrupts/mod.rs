@@ -1,4 +1,5 @@
-//! Interrupts of guests: LAPIC, I/O APIC, the paravirtual ends of interrupt and IPI, and APIC virtualization by hardware.
+//! Interrupts of guests: LAPIC, I/O APIC, the paravirtual ends of interrupt and IPI, and APIC virtualization by
+//! hardware.
 //!
 //! - **One door**: code outside this folder calls the methods of [`InterruptWing`]. Each dispatches to emulation, AMD's
 //!   AVIC ([`avic`]) or Intel's APICv ([`apicv`]); no caller names a vendor.

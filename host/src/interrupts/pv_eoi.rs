@@ -3,13 +3,14 @@
 //! Source: the kernel's KVM MSR documentation, `MSR_KVM_PV_EOI_EN`; docs/spec/guest-host-interface.md, "End of
 //! interrupt by memory".
 //!
-//! - **One owner**: the bit is set only while its vCPU is in guest mode; the exit takes it back before anything else looks at
-//!   the LAPIC. So what is saved of a vCPU (migration) never has an end outstanding, unless it is saved in guest mode.
-//! - **Ended once**: a bit found clear ends the interrupt in service; a bit found set leaves that to the guest, which then
-//!   finds it clear and writes the register.
-//! - **An exit is still needed** where the host has to act on the end: another interrupt is requested, the one in service is
-//!   level-triggered, it is not known to be the one that the guest would end (nested, restored), or any other exit came in
-//!   between.
+//! - **One owner**: the bit is set only while its vCPU is in guest mode; the exit takes it back before anything else
+//!   looks at the LAPIC. So what is saved of a vCPU (migration) never has an end outstanding, unless it is saved in
+//!   guest mode.
+//! - **Ended once**: a bit found clear ends the interrupt in service; a bit found set leaves that to the guest, which
+//!   then finds it clear and writes the register.
+//! - **An exit is still needed** where the host has to act on the end: another interrupt is requested, the one in
+//!   service is level-triggered, it is not known to be the one that the guest would end (nested, restored), or any
+//!   other exit came in between.
 
 use holdfast_abi::msr;
 

@@ -10,8 +10,8 @@ use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// `vcpu` sends as `arguments` say: bitmap low and high, APIC ID of bit 0, ICR. Answers how many have taken it, or an
-    /// error. Bits for IDs that do not exist are ignored; the IDs do not wrap.
+    /// `vcpu` sends as `arguments` say: bitmap low and high, APIC ID of bit 0, ICR. Answers how many have taken it, or
+    /// an error. Bits for IDs that do not exist are ignored; the IDs do not wrap.
     pub(crate) fn send_ipi_hypercall(&mut self, vcpu: VcpuId, arguments: [u64; 4], step: &mut Step<'_>) -> i64 {
         let [low, high, base, icr] = arguments;
         // A register's upper half is not looked at where 32 bits are meant, as in KVM.

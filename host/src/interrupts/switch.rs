@@ -1,22 +1,22 @@
-//! When hardware virtualizes the LAPICs of a VM or a vCPU, and what asks for a switch
-//! (docs/spec/interrupts.md, "AVIC activation").
+//! When hardware virtualizes the LAPICs of a VM or a vCPU, and what asks for a switch (docs/spec/interrupts.md, "AVIC
+//! activation").
 //!
-//! The set of inhibit reasons belongs to the VM. A change between empty and not empty requests an update of all its vCPUs,
-//! and each switches itself before its next entry. KVM's requester waits until all have left guest mode. A step cannot wait,
-//! and the handshakes do not need it.
+//! The set of inhibit reasons belongs to the VM. A change between empty and not empty requests an update of all its
+//! vCPUs, and each switches itself before its next entry. KVM's requester waits until all have left guest mode. A step
+//! cannot wait, and the handshakes do not need it.
 
 use super::{Inhibit, Inhibits, InterruptWing, VmApic};
 use crate::boundary::{VcpuId, VmId};
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// Whether the host uses hardware that virtualises the LAPICs of `vm`.
+    /// Returns whether the host uses hardware that virtualizes the LAPICs of `vm`.
     pub(crate) fn virtualizes(&self, vm: VmId) -> bool {
         let this = &self.guests.vms[vm];
         this.apic.is_hardware()
     }
 
-    /// Why the LAPICs of `vm` are not virtualised by the hardware that the host uses.
+    /// Why the LAPICs of `vm` are not virtualized by the hardware that the host uses.
     fn inhibits(&self, vm: VmId) -> Inhibits {
         let this = &self.guests.vms[vm];
         match this.apic {
@@ -52,7 +52,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// `KVM_REQ_APICV_UPDATE`: no wake-up, since who sleeps will look.
+    /// `KVM_REQ_APICV_UPDATE`: no wakeup, since who sleeps will look.
     fn request_update(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         self.guests.vcpu_mut(vcpu).requests.apic_update = true;
         if self.claim_exit(vcpu)
@@ -62,14 +62,15 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Whether hardware shall virtualise the LAPIC of `vcpu`.
+    /// Returns whether hardware shall virtualize the LAPIC of `vcpu`.
     pub(crate) fn wants_hardware(&self, vcpu: VcpuId) -> bool {
         let at = &self.guests.vcpus[vcpu];
         let nested = at.virtualization.avic().is_some_and(|avic| avic.nested);
         self.virtualizes(at.vm) && self.inhibits(at.vm).is_empty() && !nested && at.apic.hardware_enabled()
     }
 
-    /// Returns whether the vCPUs of `vm` can be in x2APIC mode. They cannot while AVIC without x2AVIC virtualizes LAPICs.
+    /// Returns whether the vCPUs of `vm` can be in x2APIC mode. They cannot while AVIC without x2AVIC virtualizes
+    /// LAPICs.
     pub(crate) fn offers_x2apic(&self, vm: VmId) -> bool {
         self.guests.vms[vm].apic.avic().is_none() || self.config.avic.uses_x2avic()
     }

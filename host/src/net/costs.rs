@@ -4,9 +4,9 @@
 //! Nanoseconds of undisturbed time on a CPU of the guest's costs' class.
 //!
 //! # Sources
-//! **[E]**: estimates. A request and its answer over the loopback of a 3.x or 4.x kernel take 15-25 µs with both ends on one
-//! machine (netperf TCP_RR, from memory), two wake-ups and four system calls included; that leaves 1.5-3 µs for TCP and IP in each
-//! direction on either side.
+//! **[E]**: estimates. A request and its answer over the loopback of a 3.x or 4.x kernel take 15-25 µs with both ends
+//! on one machine (netperf TCP_RR, from memory), two wakeups and four system calls included; that leaves 1.5-3 µs for
+//! TCP and IP in each direction on either side.
 
 /// vhost's worker: descriptors, copying a small packet, `tun_sendmsg`. [E]
 const VHOST: u64 = 900;
@@ -28,8 +28,8 @@ const DRIVER: u64 = 700;
 
 /// A packet in a device that is hardware: fetching it from a queue over PCIe, switching it, storing it in another. [E]
 pub(super) const HARDWARE: u64 = 1_500;
-/// The server behind the host's own port of such a device: as [`SERVE`], with the packet's way up, which no worker has done, and
-/// without a bridge.
+/// The server behind the host's own port of such a device: as [`SERVE`], with the packet's way up, which no worker has
+/// done, and without a bridge.
 pub(super) const SERVE_AT_PORT: u64 = 2 * SYSCALL + USER + 2 * (TCP + DRIVER);
 /// The server's answer, from its `recv` to the tap's queue.
 pub(super) const SERVE: u64 = 2 * SYSCALL + USER + TCP + BRIDGE;

@@ -5,12 +5,12 @@
 //!       ── receive queue ─── worker ── tap's queue ── server: TCP, bridge
 //! ```
 //!
-//! Worker and server are threads that the host's scheduler runs. Tap and bridge are none: as in Linux their code runs on
-//! whoever sends, a packet's receipt included. Each thread is a machine that says what it does next ([`Connection::worker`],
-//! [`Connection::server`]); who drives the host gives it time.
+//! Worker and server are threads that the host's scheduler runs. Tap and bridge are none: as in Linux their code runs
+//! on whoever sends, a packet's receipt included. Each thread is a machine that says what it does next
+//! ([`Connection::worker`], [`Connection::server`]); who drives the host gives it time.
 //!
-//! A device that is hardware ([`Connection::assigned`]) has no worker: the same machine says what the device does, and the server
-//! is woken by an interrupt of the host's own port.
+//! A device that is hardware ([`Connection::assigned`]) has no worker: the same machine says what the device does, and
+//! the server is woken by an interrupt of the host's own port.
 //!
 //! **Conserved**: a packet is in one of the queues, or in the hands of one thread.
 
@@ -65,7 +65,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection by a device that is hardware: what [`Connection::worker`] does takes no CPU.
+    /// Returns a connection by a device that is hardware: what [`Connection::worker`] does takes no CPU.
     pub fn assigned() -> Connection {
         Connection {
             assigned: true,
@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// What vhost's worker does next.
+    /// Returns what vhost's worker does next.
     pub fn worker(&mut self, network: &Network) -> Action {
         loop {
             match core::mem::take(&mut self.hands) {
@@ -117,7 +117,7 @@ impl Connection {
         Some(Action::Work(self.cost(costs::TO_GUEST)))
     }
 
-    /// What the server does next: it answers each packet with one of its own.
+    /// Returns what the server does next: it answers each packet with one of its own.
     pub fn server(&mut self) -> Action {
         if let Some(packet) = self.serving.take() {
             self.served += 1;
@@ -137,12 +137,12 @@ impl Connection {
         }
     }
 
-    /// What a packet takes that costs a worker `worker`.
+    /// Returns what a packet takes that costs a worker `worker`.
     fn cost(&self, worker: u64) -> u64 {
         if self.assigned { costs::HARDWARE } else { worker }
     }
 
-    /// How many packets the server has answered.
+    /// Returns how many packets the server has answered.
     pub fn served(&self) -> u64 {
         self.served
     }

@@ -17,8 +17,8 @@ pub struct DeviceQueue {
 }
 
 impl DeviceQueue {
-    /// Takes the next buffer that the driver offers, if there is one. A driver that claims more than fit in the queue is taken
-    /// to offer nothing (vhost stops serving it).
+    /// Takes the next buffer that the driver offers, if there is one. A driver that claims more than fit in the queue
+    /// is taken to offer nothing (vhost stops serving it).
     pub fn pop(&mut self, queue: &Queue) -> Option<u32> {
         // ORDERING: Acquire pairs with the driver's Release: the entry is seen.
         let waiting = queue.available.load(Acquire).wrapping_sub(self.available);

@@ -18,8 +18,8 @@ pub enum PauseExit {
         /// Longest sleep.
         ns: u64,
     },
-    /// Directed yield to another vCPU of the guest, as introduced in 2.6.39: round the vCPUs from behind the one boosted
-    /// last, no filter but "not halted, not in guest mode"; with what [`PauseHandling::filters`] adds.
+    /// Directed yield to another vCPU of the guest, as introduced in 2.6.39: round the vCPUs from behind the one
+    /// boosted last, no filter but "not halted, not in guest mode"; with what [`PauseHandling::filters`] adds.
     DirectedYield,
 }
 
@@ -148,7 +148,7 @@ impl PauseControls {
         threshold: 128,
     };
 
-    /// The largest window that the part's field holds.
+    /// Returns the largest window that the part's field holds.
     pub fn window_max(&self) -> u32 {
         match self {
             PauseControls::Off | PauseControls::Ple { .. } => u32::MAX,
@@ -168,7 +168,8 @@ pub struct PauseHandling {
     pub window: WindowRule,
     /// 4.17: AMD's threshold is used, without which the window does not move there.
     pub filter_threshold: bool,
-    /// AMD: the PAUSE that exited is skipped, as Intel's always was, instead of executed again. After 4.19; when is uncertain.
+    /// AMD: the PAUSE that exited is skipped, as Intel's always was, instead of executed again. After 4.19; when is
+    /// uncertain.
     pub skips_amd_pause: bool,
     /// The kick hypercall tries a directed yield to its target: since July 2019.
     pub kick_yields: bool,
@@ -278,7 +279,7 @@ impl PauseHandling {
         Ok(())
     }
 
-    /// The first preset that is the same, faults aside.
+    /// Returns the first preset that is the same, faults aside.
     pub fn preset(&self) -> Option<&'static str> {
         let same = |other: &PauseHandling| {
             PauseHandling {
@@ -295,7 +296,7 @@ impl PauseHandling {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpinFaults {
-    /// The round starts behind the same vCPU for ever.
+    /// The round starts behind the same vCPU forever.
     pub last_boosted_stays: bool,
     /// Who is in the handler itself is passed over every time.
     pub eligibility_stays: bool,

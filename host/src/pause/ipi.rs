@@ -35,7 +35,7 @@ impl Guests {
         }
     }
 
-    /// The index of the vCPU from which `vcpu` may be waiting for an answer.
+    /// Returns the index of the vCPU from which `vcpu` may be waiting for an answer.
     pub(super) fn confirmed_receiver(&mut self, vcpu: VcpuId, now: u64) -> Option<u32> {
         let (to, _, at) = self.vcpu_mut(vcpu).ipi.sent?;
         (now - at <= RECENT_NS).then_some(to)

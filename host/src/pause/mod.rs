@@ -1,7 +1,7 @@
 //! Pause exits: what to do with a vCPU that spins (docs/spec/host.md, "Pause exits").
 //!
-//! - **Bounded**: a pause exit looks at each other vCPU of the guest at most once, or twice with the relaxed pass of the
-//!   IPI-aware proposal.
+//! - **Bounded**: a pause exit looks at each other vCPU of the guest at most once, or twice with the relaxed pass of
+//!   the IPI-aware proposal.
 //! - **A hint**: a wrong pick costs time, never correctness.
 
 pub(crate) mod config;
@@ -160,7 +160,7 @@ impl VcpuWing<'_> {
         Some(Attempt::Boosted)
     }
 
-    /// Whether the filters let `target` be tried.
+    /// Returns whether the filters let `target` be tried.
     fn is_candidate(&mut self, target: VcpuId, search: &Search) -> bool {
         let handling = self.config.pause;
         let filters = handling.filters;

@@ -1,5 +1,5 @@
-//! The window of a vCPU's pause loops: it grows while yielding does not help, and shrinks when the vCPU has waited for a
-//! pCPU (docs/spec/host.md, "Pause windows").
+//! The window of a vCPU's pause loops: it grows while yielding does not help, and shrinks when the vCPU has waited for
+//! a pCPU (docs/spec/host.md, "Pause windows").
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use crate::step::Step;
 use crate::vcpu::wing::VcpuWing;
 
 impl VcpuWing<'_> {
-    /// What the part is told before any vCPU runs; the handler's era decides.
+    /// Returns what the part is told before any vCPU runs; the handler's era decides.
     pub(crate) fn base_controls(&self) -> PauseControls {
         let handling = &self.config.pause;
         match self.config.pause_controls {
@@ -115,7 +115,7 @@ fn shrunk(window: u32, shrink: u32, base: u32) -> u32 {
 }
 
 impl WindowRule {
-    /// Whether the window ever moves.
+    /// Returns whether the window ever moves.
     pub fn moves(&self) -> bool {
         self.grow > 0
     }

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Average {
     origin: u64,
-    /// Sum of weight times distance from the origin. Wide enough for any load that lasts for ever.
+    /// Sum of weight times distance from the origin. Wide enough for any load that lasts forever.
     sum: i128,
     weight: u64,
 }
@@ -41,12 +41,12 @@ impl Average {
         self
     }
 
-    /// Weight of all.
+    /// Returns weight of all.
     pub(crate) fn weight(self) -> u64 {
         self.weight
     }
 
-    /// The average, rounded down; `None` of nothing.
+    /// Returns the average, rounded down; `None` of nothing.
     pub(crate) fn value(self) -> Option<u64> {
         if self.weight == 0 {
             return None;
@@ -55,7 +55,7 @@ impl Average {
         Some(self.origin.wrapping_add(mean as i64 as u64))
     }
 
-    /// Whether `vruntime` is not ahead of the average.
+    /// Returns whether `vruntime` is not ahead of the average.
     pub(crate) fn reaches(self, vruntime: u64) -> bool {
         self.distance(vruntime) * i128::from(self.weight) <= self.sum
     }

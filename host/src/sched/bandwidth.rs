@@ -1,9 +1,9 @@
-//! Bandwidth control: a group gets at most its quota of CPU time in each period
-//! (docs/spec/host.md, "Bandwidth control", Linux 3.2 and later).
+//! Bandwidth control: a group gets at most its quota of CPU time in each period (docs/spec/host.md, "Bandwidth
+//! control", Linux 3.2 and later).
 //!
-//! The group's pool is filled up at the begin of each period. A queue of the group draws from it slice by slice; one that
-//! runs dry while the pool is empty is *throttled*: its entity leaves the parent's queue, and its threads cannot run until
-//! the pool is filled up again, or another queue gives back what it does not need.
+//! The group's pool is filled up at the begin of each period. A queue of the group draws from it slice by slice; one
+//! that runs dry while the pool is empty is *throttled*: its entity leaves the parent's queue, and its threads cannot
+//! run until the pool is filled up again, or another queue gives back what it does not need.
 //!
 //! - **Debt is paid**: what a queue ran beyond its slice, until somebody looked, comes out of its next one.
 //! - **No hoard**: a queue without threads keeps a millisecond at most.
@@ -29,7 +29,7 @@ const SLACK_NS: u64 = 5_000_000;
 const NEAR_NS: u64 = 2_000_000;
 
 impl Hierarchy {
-    /// Whether `entity` cannot run because of a quota.
+    /// Returns whether `entity` cannot run because of a quota.
     pub(crate) fn is_throttled(&self, entity: EntityId) -> bool {
         self.queue(self.entity(entity).queue).quota.throttles > 0
     }
@@ -163,7 +163,7 @@ impl Hierarchy {
         self.count_path(self.queue(queue).entity, 0);
     }
 
-    /// `queue` is throttled, or no longer, and with it all beneath.
+    /// `queue` is throttled, or no longer, and with it all below.
     fn shift_throttles(&mut self, queue: QueueId, more: bool) {
         let at = self.queue_mut(queue);
         let quota = &mut at.quota;
@@ -239,7 +239,7 @@ impl Hierarchy {
         resumed
     }
 
-    /// The timer of `group`'s period has expired.
+    /// Returns the timer of `group`'s period has expired.
     fn period_ends(&mut self, group: GroupId) -> Vec<u32> {
         let (now, faulty) = (self.now, self.has(Fault::QuotaNotRefilled));
         let Some(bandwidth) = self.groups[group].bandwidth.as_mut() else {
@@ -262,7 +262,7 @@ impl Hierarchy {
         self.distribute(group)
     }
 
-    /// The timer that hands out what was returned to `group` has expired.
+    /// Returns the timer that hands out what was returned to `group` has expired.
     fn slack_ends(&mut self, group: GroupId) -> Vec<u32> {
         let (now, slice) = (self.now, self.quota_slice_ns);
         let Some(bandwidth) = self.groups[group].bandwidth.as_mut() else {
@@ -275,7 +275,7 @@ impl Hierarchy {
         self.distribute(group)
     }
 
-    /// Time for which `queue` has been throttled so far.
+    /// Returns time for which `queue` has been throttled so far.
     fn throttled_since(&self, queue: QueueId, now: u64) -> u64 {
         let quota = self.queue(queue).quota;
         if quota.throttled { now - quota.since } else { 0 }
@@ -311,22 +311,22 @@ impl Scheduler {
         self.settle(step);
     }
 
-    /// A timer that the scheduler wants armed.
+    /// Returns a timer that the scheduler wants armed.
     pub(crate) fn next_timer(&mut self) -> Option<(Timer, u64)> {
         self.hierarchy.timers.pop()
     }
 
-    /// A thread that was throttled, or is no longer, since this was last asked for.
+    /// Returns a thread that was throttled, or is no longer, since this was last asked for.
     pub(crate) fn next_throttle_change(&mut self) -> Option<crate::boundary::TaskId> {
         self.hierarchy.throttle_changes.pop()
     }
 
-    /// Whether a runnable `task` cannot run because of a quota.
+    /// Returns whether a runnable `task` cannot run because of a quota.
     pub(crate) fn is_throttled(&self, task: crate::boundary::TaskId) -> bool {
         self.hierarchy.is_throttled(self.thread(task).entity)
     }
 
-    /// What bandwidth control did to `group` until `now`; `None` without a quota.
+    /// Returns what bandwidth control did to `group` until `now`; `None` without a quota.
     pub(crate) fn throttling(&self, group: GroupId, now: u64) -> Option<Throttling> {
         let at = self.hierarchy.groups.get(group)?;
         let mut counts = at.bandwidth.as_ref()?.counts;

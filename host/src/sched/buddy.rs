@@ -17,7 +17,7 @@ impl Queue {
 }
 
 impl Hierarchy {
-    /// The ancestors of `a` and `b` that stand in the same queue.
+    /// Returns the ancestors of `a` and `b` that stand in the same queue.
     pub(crate) fn siblings(&self, a: EntityId, b: EntityId) -> (EntityId, EntityId) {
         let (mut a, mut b) = (a, b);
         let (mut depth_a, mut depth_b) = (self.path(a).count(), self.path(b).count());

@@ -21,8 +21,8 @@ pub(crate) struct Cfs {
     gentle_fair_sleepers: bool,
     start_debit: bool,
     yields: YieldRule,
-    /// The last buddy comes before the next one (2.6.37), which was to keep caches warm. Directed yield needs it the other
-    /// way round: a yielder and its target can share an ancestor, which is then both skip and next.
+    /// The last buddy comes before the next one (2.6.37), which was to keep caches warm. Directed yield needs it the
+    /// other way round: a yielder and its target can share an ancestor, which is then both skip and next.
     last_wins: bool,
 }
 
@@ -43,7 +43,8 @@ impl Cfs {
         }
     }
 
-    /// The wall time that `entity` should run before others get their turn: its part of the period at every level.
+    /// Returns the wall time that `entity` should run before others get their turn: its part of the period at every
+    /// level.
     pub(crate) fn slice(&self, on: &Hierarchy, entity: EntityId) -> u64 {
         let first = on.entity(entity);
         let runnable = u64::from(on.queue(first.queue).nr) + u64::from(!first.on_rq);
@@ -65,7 +66,7 @@ impl Cfs {
         scaled(self.slice(on, entity), on.entity(entity).weight)
     }
 
-    /// Whether `candidate` may run although `left` deserves it more.
+    /// Returns whether `candidate` may run although `left` deserves it more.
     fn fair_enough(&self, on: &Hierarchy, candidate: EntityId, left: EntityId) -> bool {
         !self.preempts(on, candidate, left)
     }

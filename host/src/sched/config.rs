@@ -54,13 +54,13 @@ pub enum YieldRule {
     /// 2.6.39 and later: a thread that is not alone on its pCPU is passed over on every level (CFS), or its deadline is
     /// pushed out by a slice (EEVDF).
     Whole,
-    /// The same with EEVDF's forfeit of 6.19: a thread that is eligible gives up the rest of its slice, as if it had run
-    /// it. Under CFS as [`YieldRule::Whole`].
+    /// The same with EEVDF's forfeit of 6.19: a thread that is eligible gives up the rest of its slice, as if it had
+    /// run it. Under CFS as [`YieldRule::Whole`].
     Forfeit,
 }
 
 impl YieldRule {
-    /// Whether it looks at the queue of the thread's own group only.
+    /// Returns whether it looks at the queue of the thread's own group only.
     pub(crate) fn is_of_own_group(self) -> bool {
         matches!(self, YieldRule::OwnGroup | YieldRule::OwnGroupCompat)
     }
@@ -90,7 +90,7 @@ pub struct Features {
     pub next_buddy: bool,
     /// The thread preempted last is favored.
     pub last_buddy: bool,
-    /// A wake-up across last-level caches is queued and carried out by the target pCPU on an IPI.
+    /// A wakeup across last-level caches is queued and carried out by the target pCPU on an IPI.
     pub ttwu_queue: bool,
     /// Balancing compares loads biased by their history.
     pub lb_bias: bool,
@@ -154,8 +154,8 @@ pub struct BalanceConfig {
     pub intervals_by_span: bool,
     /// Threads looked at in one pass.
     pub nr_migrate: u32,
-    /// A thread that ran less than this long ago is cache-hot, and a pCPU that is idle for less than this on average does
-    /// not pull when it falls idle. Nanoseconds.
+    /// A thread that ran less than this long ago is cache-hot, and a pCPU that is idle for less than this on average
+    /// does not pull when it falls idle. Nanoseconds.
     pub migration_cost_ns: u64,
 }
 
@@ -211,7 +211,7 @@ const fn level(
 }
 
 impl SchedConfig {
-    /// The scheduler `kind` with the parameters of its kernel.
+    /// Returns the scheduler `kind` with the parameters of its kernel.
     pub fn of(kind: SchedulerKind) -> SchedConfig {
         match kind {
             SchedulerKind::Cfs2637 => SchedConfig::linux_2_6_37(),
@@ -229,7 +229,7 @@ impl SchedConfig {
             shares: ShareRule::Walk,
             yields: YieldRule::OwnGroup,
             features: Features {
-                // From memory: queued wake-ups came with 3.0.
+                // From memory: queued wakeups came with 3.0.
                 ttwu_queue: false,
                 yield_to: false,
                 ..later.features
@@ -339,7 +339,7 @@ impl SchedConfig {
         }
     }
 
-    /// What times are multiplied by on a machine of `pcpus`.
+    /// Returns what times are multiplied by on a machine of `pcpus`.
     pub fn factor(&self, pcpus: u32) -> u64 {
         if self.scale_by_pcpus {
             1 + u64::from(pcpus.clamp(1, 8).ilog2())
@@ -372,17 +372,18 @@ impl SchedConfig {
         Ok(())
     }
 
-    /// Whether groups can have quotas: since 3.2.
+    /// Returns whether groups can have quotas: since 3.2.
     pub fn has_bandwidth(&self) -> bool {
         self.kind != SchedulerKind::Cfs2637
     }
 
-    /// Whether it is EEVDF.
+    /// Returns whether it is EEVDF.
     pub fn is_eevdf(&self) -> bool {
         matches!(self.kind, SchedulerKind::Eevdf66 | SchedulerKind::Eevdf612)
     }
 
-    /// The period in which every thread that does not sleep gets its turn, as long as there are few. Nanoseconds.
+    /// Returns the period in which every thread that does not sleep gets its turn, as long as there are few.
+    /// Nanoseconds.
     pub fn period_ns(&self, pcpus: u32) -> u64 {
         let base = if self.is_eevdf() {
             // As many slices as CFS's period has.

@@ -46,29 +46,30 @@ impl Eevdf {
         }
     }
 
-    /// The farthest that the lag of an entity of `weight` is remembered. Virtual nanoseconds.
+    /// Returns the farthest that the lag of an entity of `weight` is remembered. Virtual nanoseconds.
     pub(crate) fn lag_limit(self, weight: u64) -> i64 {
         scaled(self.slice + self.tick, weight) as i64
     }
 
-    /// How far `entity` of `queue` is behind its due, within the limit. Virtual nanoseconds.
+    /// Returns how far `entity` of `queue` is behind its due, within the limit. Virtual nanoseconds.
     pub(crate) fn lag(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> i64 {
         let limit = self.lag_limit(on.entity(entity).weight);
         let lag = on.average(queue).wrapping_sub(on.entity(entity).vruntime) as i64;
         lag.clamp(-limit, limit)
     }
 
-    /// Whether `entity` of `queue` has had no more than its due.
+    /// Returns whether `entity` of `queue` has had no more than its due.
     pub(crate) fn eligible(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> bool {
         on.averaged(queue).reaches(on.entity(entity).vruntime)
     }
 
-    /// Whether `curr` keeps the CPU as long as it is eligible: its deadline is still the one with which it was picked.
+    /// Returns whether `curr` keeps the CPU as long as it is eligible: its deadline is still the one with which it was
+    /// picked.
     fn protects(self, on: &Hierarchy, curr: EntityId) -> bool {
         self.run_to_parity && on.entity(curr).protected == Some(on.entity(curr).deadline)
     }
 
-    /// The best of `queue`, `curr` included, which may be in the timeline or not.
+    /// Returns the best of `queue`, `curr` included, which may be in the timeline or not.
     fn best(self, on: &Hierarchy, queue: QueueId, curr: Option<EntityId>) -> Option<EntityId> {
         let at = on.queue(queue);
         let all = on.averaged(queue);

@@ -3,7 +3,8 @@
 //! A group has one entity and one queue per pCPU, made when first needed. A thread's entity stands in the queue of its
 //! group on its pCPU; that queue's own entity stands in the queue of the parent group, up to the pCPU's root queue.
 //!
-//! - **Running is out of the tree**: a queue's `curr` is on the queue (counted in `load` and `nr`) but not in its timeline.
+//! - **Running is out of the tree**: a queue's `curr` is on the queue (counted in `load` and `nr`) but not in its
+//!   timeline.
 
 use alloc::vec::Vec;
 
@@ -51,7 +52,7 @@ pub(crate) struct Entity {
     pub(crate) sum_exec: u64,
     /// `sum_exec` when it was last picked.
     pub(crate) prev_sum_exec: u64,
-    /// Neighbours in the queue's list of threads.
+    /// Neighbors in the queue's list of threads.
     pub(crate) list_prev: Option<EntityId>,
     pub(crate) list_next: Option<EntityId>,
 }
@@ -92,7 +93,7 @@ pub(crate) struct Queue {
     pub(crate) load: u64,
     /// Entities on the queue, `curr` included.
     pub(crate) nr: u32,
-    /// Threads that can run, here and beneath; not those beneath a throttled queue.
+    /// Threads that can run, here and below; not those below a throttled queue.
     pub(crate) runnable: u32,
     /// Average virtual runtime of the timeline, where the policy wants it.
     pub(crate) average: Average,

@@ -1,4 +1,5 @@
-//! Faults that tests plant in the scheduler, to see that its properties catch them. None of them exists outside of tests.
+//! Faults that tests plant in the scheduler, to see that its properties catch them. None of them exists outside of
+//! tests.
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

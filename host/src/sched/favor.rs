@@ -1,9 +1,9 @@
 //! What directed yield was proposed to do beyond its marks, so that the preference lasts for more than one pick
 //! (docs/spec/host.md, "Proposals of 2025 and 2026").
 //!
-//! In no kernel: the *debooster* of November and December 2025 pushes the yielder back, the *lag credit* of June 2026 pulls the
-//! target forward. Both only where yielder and target share a run queue, both for EEVDF. Read from the posted series; what is
-//! marked so below is uncertain.
+//! In no kernel: the *debooster* of November and December 2025 pushes the yielder back, the *lag credit* of June 2026
+//! pulls the target forward. Both only where yielder and target share a run queue, both for EEVDF. Read from the posted
+//! series; what is marked so below is uncertain.
 //!
 //! - **Credit is lag that anyone may have**: never more than the algorithm's own bound. A push is not: it can leave the
 //!   yielder further behind than that, which is one reason why it was given up.
@@ -64,7 +64,7 @@ impl Scheduler {
         self.resched(pcpu, step);
     }
 
-    /// Whether the interval of `pcpu` is over, which then begins anew.
+    /// Returns whether the interval of `pcpu` is over, which then begins again.
     fn interval_over(&mut self, pcpu: u32) -> bool {
         let (now, interval) = (self.now(), self.favor.interval_ns);
         let unlimited = self.hierarchy.has(Fault::FavorUnlimited);
@@ -106,7 +106,7 @@ impl Scheduler {
         true
     }
 
-    /// Whether `target` was lately pushed back for `yielder`; notes that it is now the other way round.
+    /// Returns whether `target` was lately pushed back for `yielder`; notes that it is now the other way round.
     fn is_reverse(&mut self, pcpu: u32, yielder: TaskId, target: TaskId) -> bool {
         let (now, within) = (self.now(), self.favor.reverse_ns);
         let forgets = self.hierarchy.has(Fault::PairForgotten);

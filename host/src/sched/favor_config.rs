@@ -9,12 +9,12 @@ pub enum YieldFavor {
     /// Nothing: all kernels until now.
     #[default]
     None,
-    /// November 2025: the yielder is pushed back where it meets the target in the tree of groups, by a slice and a tenth more
-    /// than it is behind, at most six slices of two entities there and one of more than twelve. Each directed yield begins
-    /// the interval anew, so that a storm of them is pushed for once.
+    /// November 2025: the yielder is pushed back where it meets the target in the tree of groups, by a slice and a
+    /// tenth more than it is behind, at most six slices of two entities there and one of more than twelve. Each
+    /// directed yield begins the interval again, so that a storm of them is pushed for once.
     DeboosterV1,
-    /// December 2025: the same with an interval that passes, and with the threads beneath that place counted instead of the
-    /// entities.
+    /// December 2025: the same with an interval that passes, and with the threads below that place counted instead of
+    /// the entities.
     DeboosterV2,
     /// June 2026: target and ancestors that are not eligible are, afterwards, with lag to spare; the yielder loses the
     /// protection of its slice, once in an interval.
@@ -30,8 +30,8 @@ pub struct FavorConfig {
     pub interval_ns: u64,
     /// Within which time a yield in the other direction pushes less. Nanoseconds.
     pub reverse_ns: u64,
-    /// Lag credited for each entity queued, in per cent of a slice. How the posted margin grows is uncertain: only that it
-    /// does with the queue, that it lasts for several picks, and where it ends.
+    /// Lag credited for each entity queued, in per cent of a slice. How the posted margin grows is uncertain: only that
+    /// it does with the queue, that it lasts for several picks, and where it ends.
     pub credit_pct: u64,
 }
 

@@ -1,10 +1,10 @@
-//! Task groups: how a group's shares divide among the pCPUs on which it has threads
-//! (docs/spec/host.md, "Weights and groups").
+//! Task groups: how a group's shares divide among the pCPUs on which it has threads (docs/spec/host.md, "Weights and
+//! groups").
 //!
-//! On each pCPU the group's entity weighs `shares * local load / total load`, where the total is the sum of averages that
-//! each pCPU contributes now and then: exact sums would need every pCPU's queue at every enqueue. Until 2.6.37 the sums
-//! were exact, and weights old: a walk over all pCPUs made them anew, at most so often. Here each pCPU does that for its
-//! own queues, when the same time has passed for it: no pCPU looks at all others.
+//! On each pCPU the group's entity weighs `shares * local load / total load`, where the total is the sum of averages
+//! that each pCPU contributes now and then: exact sums would need every pCPU's queue at every enqueue. Until 2.6.37 the
+//! sums were exact, and weights old: a walk over all pCPUs made them again, at most so often. Here each pCPU does that
+//! for its own queues, when the same time has passed for it: no pCPU looks at all others.
 
 use super::config::ShareRule;
 use super::hierarchy::Hierarchy;
@@ -16,17 +16,18 @@ use crate::error::{ConfigError, in_range};
 
 /// Greatest `cpu.shares`.
 pub(crate) const MAX_SHARES: u64 = 1 << 18;
-/// Most levels of groups beneath the root. The kernel sets no limit; nobody nests deeper, and every event climbs them all.
+/// Most levels of groups below the root. The kernel sets no limit; nobody nests deeper, and every event climbs them
+/// all.
 pub const GROUP_DEPTH_MAX: u32 = 32;
 
 impl Hierarchy {
-    /// Checks that a group may have `shares` and stand beneath `parent`.
+    /// Checks that a group may have `shares` and stand below `parent`.
     pub(crate) fn check_place(&self, parent: GroupId, shares: u64) -> Result<(), ConfigError> {
         in_range("shares", shares as i64, MIN_SHARES as i64, MAX_SHARES as i64)?;
         self.check_depth(parent, 1)
     }
 
-    /// Checks that `levels` more levels of groups may stand beneath `parent`.
+    /// Checks that `levels` more levels of groups may stand below `parent`.
     pub(crate) fn check_depth(&self, parent: GroupId, levels: usize) -> Result<(), ConfigError> {
         // The root is no level.
         let above = core::iter::successors(Some(parent), |&at| self.group(at).parent).count() - 1;
@@ -44,7 +45,7 @@ impl Hierarchy {
         self.groups[at.group].load - at.share.contribution + at.load
     }
 
-    /// What the entity of group queue `queue` should weigh now.
+    /// Returns what the entity of group queue `queue` should weigh now.
     fn group_weight(&self, queue: QueueId) -> u64 {
         let at = self.queue(queue);
         let shares = self.groups[at.group].shares;
@@ -135,7 +136,8 @@ impl Hierarchy {
         }
     }
 
-    /// Brings the history of `queue`'s load up to now, and passes it on to the group if that is worth while (or `publish`).
+    /// Brings the history of `queue`'s load up to now, and passes it on to the group if that is worth while (or
+    /// `publish`).
     pub(crate) fn update_share_history(&mut self, queue: QueueId, publish: bool) {
         if self.queues[queue].entity.is_none() {
             return;
@@ -213,7 +215,7 @@ impl Hierarchy {
         }
     }
 
-    /// The part of its pCPU's load that `queue` as a whole stands for.
+    /// Returns the part of its pCPU's load that `queue` as a whole stands for.
     pub(crate) fn hierarchical_load(&self, queue: QueueId) -> u64 {
         match self.queue(queue).entity {
             None => self.queue_load(queue),
@@ -225,13 +227,13 @@ impl Hierarchy {
         }
     }
 
-    /// The load of `queue` for balancing: as it is, or as tracked.
+    /// Returns the load of `queue` for balancing: as it is, or as tracked.
     pub(crate) fn queue_load(&self, queue: QueueId) -> u64 {
         let at = self.queue(queue);
         if self.tracks { at.tracked.load() } else { at.load }
     }
 
-    /// What `entity` adds to that.
+    /// Returns what `entity` adds to that.
     pub(crate) fn entity_load(&self, entity: EntityId) -> u64 {
         let at = self.entity(entity);
         if !self.tracks {

@@ -1,11 +1,12 @@
 //! The hierarchy of entities, queues and groups: who stands where, and what is asked of any place in it.
 //!
-//! What differs between schedulers (placement, picking, slices, preemption) is asked of the [`Policy`](super::policy::Policy).
+//! What differs between schedulers (placement, picking, slices, preemption) is asked of the
+//! [`Policy`](super::policy::Policy).
 //!
 //! - **Load is the sum**: a queue's `load` and `nr` are the sum over its entities with `on_rq`.
 //! - **A child's queue is empty or throttled, or its entity stands in the parent.**
-//! - **Runnable threads are counted**: a queue's `runnable` counts its threads that are not delayed, and what its children
-//!   count that are not throttled.
+//! - **Runnable threads are counted**: a queue's `runnable` counts its threads that are not delayed, and what its
+//!   children count that are not throttled.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -92,13 +93,13 @@ impl Hierarchy {
         }
     }
 
-    /// Whether a test has planted `fault`.
+    /// Returns whether a test has planted `fault`.
     #[cfg(test)]
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
 
-    /// Whether a test has planted `fault`: there is none outside of tests.
+    /// Returns whether a test has planted `fault`: there is none outside of tests.
     #[cfg(not(test))]
     #[inline(always)]
     pub(crate) fn has(&self, _fault: super::fault::Fault) -> bool {
@@ -129,12 +130,12 @@ impl Hierarchy {
         &mut self.groups[id]
     }
 
-    /// The root queue of `pcpu`.
+    /// Returns the root queue of `pcpu`.
     pub(crate) fn root(&self, pcpu: u32) -> QueueId {
         QueueId(pcpu)
     }
 
-    /// The entity of the queue in which `entity` stands.
+    /// Returns the entity of the queue in which `entity` stands.
     pub(crate) fn parent(&self, entity: EntityId) -> Option<EntityId> {
         self.queue(self.entity(entity).queue).entity
     }
@@ -144,7 +145,7 @@ impl Hierarchy {
         core::iter::successors(Some(entity), |&at| self.parent(at))
     }
 
-    /// The queue of `group` on `pcpu`, made if it is not there yet.
+    /// Returns the queue of `group` on `pcpu`, made if it is not there yet.
     pub(crate) fn queue_of(&mut self, group: GroupId, pcpu: u32) -> QueueId {
         if let Some(queue) = self.group(group).queues[pcpu as usize] {
             return queue;
@@ -176,7 +177,7 @@ impl Hierarchy {
         }
     }
 
-    /// The same as a virtual time: where a newcomer without lag is placed.
+    /// Returns the same as a virtual time: where a newcomer without lag is placed.
     pub(crate) fn average(&self, queue: QueueId) -> u64 {
         self.averaged(queue).value().unwrap_or(self.queue(queue).min_vruntime)
     }

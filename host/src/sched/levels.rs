@@ -160,7 +160,7 @@ impl Hierarchy {
         self.dequeue_path(task, departure, 1);
     }
 
-    /// The same for an entity beneath which `count` threads could run.
+    /// The same for an entity below which `count` threads could run.
     fn dequeue_path(&mut self, entity: EntityId, departure: Departure, count: i64) {
         let mut at = Some(entity);
         let mut how = departure;
@@ -190,7 +190,8 @@ impl Hierarchy {
         }
     }
 
-    /// From `from` upwards `count` more threads can run, up to a queue that is throttled; shares are brought up to date.
+    /// From `from` upwards `count` more threads can run, up to a queue that is throttled; shares are brought up to
+    /// date.
     pub(super) fn count_path(&mut self, from: Option<EntityId>, count: i64) {
         let mut at = from;
         while let Some(id) = at {
@@ -305,7 +306,7 @@ impl Hierarchy {
         Some(task)
     }
 
-    /// The thread that should run on `pcpu`, or a delayed entity that comes before.
+    /// Returns the thread that should run on `pcpu`, or a delayed entity that comes before.
     fn find(&self, pcpu: u32, prev: Option<EntityId>) -> Option<(EntityId, Stands)> {
         let mut queue = self.root(pcpu);
         loop {
@@ -337,7 +338,7 @@ impl Hierarchy {
         }
     }
 
-    /// The scheduler's tick for the running thread's entity: whether to reschedule.
+    /// Returns the scheduler's tick for the running thread's entity: whether to reschedule.
     pub(crate) fn tick(&mut self, task: EntityId) -> bool {
         let mut reschedule = false;
         let mut at = Some(task);
@@ -365,7 +366,7 @@ impl Hierarchy {
     }
 }
 
-/// Whether the first entity has just come to `queue`, which has a quota and nobody running.
+/// Returns whether the first entity has just come to `queue`, which has a quota and nobody running.
 fn first_alone(on: &Hierarchy, queue: QueueId) -> bool {
     let at = on.queue(queue);
     at.quota.enabled && at.nr == 1 && at.curr.is_none()

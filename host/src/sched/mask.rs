@@ -10,7 +10,7 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// The empty set, with room for `pcpus`.
+    /// Returns the empty set, with room for `pcpus`.
     pub(crate) fn new(pcpus: usize) -> Mask {
         Mask {
             words: vec![0; pcpus.div_ceil(64)].into_boxed_slice(),
@@ -34,7 +34,7 @@ impl Mask {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// The lowest member that is at least `from`.
+    /// Returns the lowest member that is at least `from`.
     pub(crate) fn first_from(&self, from: u32) -> Option<u32> {
         let start = from as usize / 64;
         for (index, &word) in self.words.iter().enumerate().skip(start) {
@@ -50,7 +50,7 @@ impl Mask {
         None
     }
 
-    /// The lowest member.
+    /// Returns the lowest member.
     pub(crate) fn first(&self) -> Option<u32> {
         self.first_from(0)
     }

@@ -1,13 +1,14 @@
-//! The host scheduler: run queues, wake-ups, ticks, balancing, directed yield.
+//! The host scheduler: run queues, wakeups, ticks, balancing, directed yield.
 //!
 //! - **One place**: a thread is on at most one queue, and runs on at most one pCPU.
 //! - **Time is conserved**: what threads ran and pCPUs idled sums to what passed.
-//! - **A tick is local**: it touches the ticking pCPU's queues only. Balancing, when due, looks at the pCPUs of one domain.
+//! - **A tick is local**: it touches the ticking pCPU's queues only. Balancing, when due, looks at the pCPUs of one
+//!   domain.
 //!
-//! What differs between kernels is in [`config`]. Left out, and the same in all of them: a balancing pass is 3.3's, with the
-//! loads of each era (neither the group types of 4.x nor the rewrite of 5.5); a group's tracked load follows its weight, and
-//! is not propagated to from beneath; no measured cost of newly idle passes; no `recent_used_cpu`; threads are throttled
-//! where they are, as it was until the mid-2020s, not at their return to the guest.
+//! What differs between kernels is in [`config`]. Left out, and the same in all of them: a balancing pass is 3.3's,
+//! with the loads of each era (neither the group types of 4.x nor the rewrite of 5.5); a group's tracked load follows
+//! its weight, and is not propagated to from below; no measured cost of newly idle passes; no `recent_used_cpu`;
+//! threads are throttled where they are, as it was until the mid-2020s, not at their return to the guest.
 
 mod average;
 mod balance;
@@ -118,7 +119,7 @@ impl Scheduler {
         })
     }
 
-    /// How many task groups there are, the root included.
+    /// Returns how many task groups there are, the root included.
     pub(crate) fn groups(&self) -> u32 {
         self.hierarchy.groups.len() as u32
     }
@@ -142,7 +143,7 @@ impl Scheduler {
         Ok(group)
     }
 
-    /// Checks that `levels` more levels of groups may stand beneath `parent`.
+    /// Checks that `levels` more levels of groups may stand below `parent`.
     pub(crate) fn check_depth(&self, parent: GroupId, levels: usize) -> Result<(), ConfigError> {
         self.hierarchy.check_depth(parent, levels)
     }
@@ -198,7 +199,7 @@ impl Scheduler {
         self.hierarchy.now
     }
 
-    /// Ticks since power-on.
+    /// Returns ticks since power-on.
     fn jiffies(&self) -> u64 {
         weight::mul_div(self.now(), self.hz, 1_000_000_000)
     }
@@ -219,17 +220,17 @@ impl Scheduler {
         &mut self.queues[PcpuId(pcpu)]
     }
 
-    /// Weight of all that is runnable on `pcpu`.
+    /// Returns weight of all that is runnable on `pcpu`.
     fn load(&self, pcpu: u32) -> u64 {
         self.hierarchy.queue_load(self.hierarchy.root(pcpu))
     }
 
-    /// Threads that can run on `pcpu`, the running one included.
+    /// Returns threads that can run on `pcpu`, the running one included.
     fn nr_running(&self, pcpu: u32) -> u32 {
         self.hierarchy.queue(self.hierarchy.root(pcpu)).runnable
     }
 
-    /// Whether nothing runs on `pcpu`, and nothing is about to.
+    /// Returns whether nothing runs on `pcpu`, and nothing is about to.
     fn is_idle(&self, pcpu: u32) -> bool {
         let queue = self.rq(pcpu);
         queue.curr.is_none() && queue.wake_list.is_empty() && self.nr_running(pcpu) == 0
@@ -244,7 +245,7 @@ impl Scheduler {
         self.rq(pcpu).need_resched
     }
 
-    /// Whether no thread but the running one wants `pcpu`.
+    /// Returns whether no thread but the running one wants `pcpu`.
     pub(crate) fn runs_alone(&self, pcpu: u32) -> bool {
         self.nr_running(pcpu) <= 1
     }
@@ -254,12 +255,12 @@ impl Scheduler {
         self.rq_mut(pcpu).polling = polling;
     }
 
-    /// A polling pCPU whose queue grew since it was last asked for.
+    /// Returns a polling pCPU whose queue grew since it was last asked for.
     pub(crate) fn next_poll_end(&mut self) -> Option<u32> {
         self.poll_ends.pop()
     }
 
-    /// Whether `task` runs or waits for its pCPU.
+    /// Returns whether `task` runs or waits for its pCPU.
     pub(crate) fn is_runnable(&self, task: TaskId) -> bool {
         self.thread(task).state == ThreadState::Runnable
     }
@@ -269,13 +270,13 @@ impl Scheduler {
         self.thread_mut(task).voluntary = voluntary;
     }
 
-    /// Whether `task` is on the queue of `pcpu` and does not run.
+    /// Returns whether `task` is on the queue of `pcpu` and does not run.
     pub(crate) fn waits_for(&self, task: TaskId, pcpu: u32) -> bool {
         let thread = self.thread(task);
         thread.state == ThreadState::Runnable && thread.pcpu == pcpu && !thread.on_cpu
     }
 
-    /// Whether `task` has not lived yet, or has ended.
+    /// Returns whether `task` has not lived yet, or has ended.
     pub(crate) fn can_start(&self, task: TaskId) -> bool {
         let thread = self.thread(task);
         match thread.state {
@@ -285,19 +286,19 @@ impl Scheduler {
         }
     }
 
-    /// Nanoseconds for which `task` was runnable and did not run.
+    /// Returns nanoseconds for which `task` was runnable and did not run.
     pub(crate) fn run_delay(&self, task: TaskId) -> u64 {
         self.thread(task).run_delay
     }
 
-    /// Nanoseconds that `task` ran until `now`.
+    /// Returns nanoseconds that `task` ran until `now`.
     pub(crate) fn ran(&self, task: TaskId, now: u64) -> u64 {
         let thread = self.thread(task);
         let entity = self.hierarchy.entity(thread.entity);
         entity.sum_exec + if thread.on_cpu { now - entity.exec_start } else { 0 }
     }
 
-    /// Nanoseconds for which `pcpu` ran nothing until `now`.
+    /// Returns nanoseconds for which `pcpu` ran nothing until `now`.
     pub(crate) fn idle_ns(&self, pcpu: u32, now: u64) -> u64 {
         let queue = self.rq(pcpu);
         queue.idle_ns

@@ -37,7 +37,7 @@ pub(crate) struct Tracked {
 }
 
 impl Tracked {
-    /// As if there had been `load` for ever.
+    /// As if there had been `load` forever.
     #[cfg(test)]
     pub(crate) fn steady(load: u64) -> Tracked {
         Tracked {
@@ -81,7 +81,7 @@ impl Tracked {
         self.average = self.average.saturating_sub(part.average);
     }
 
-    /// The load.
+    /// Returns the load.
     pub(crate) fn load(self) -> u64 {
         self.average >> FRACTION
     }

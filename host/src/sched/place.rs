@@ -14,7 +14,7 @@ impl Scheduler {
         }
     }
 
-    /// The same, guessing high: for where threads go.
+    /// Returns the same, guessing high: for where threads go.
     pub(super) fn target_load(&self, pcpu: u32, index: usize) -> u64 {
         let now = self.load(pcpu);
         if index == 0 || !self.features.lb_bias {
@@ -31,7 +31,7 @@ impl Scheduler {
             .unwrap_or(0)
     }
 
-    /// The pCPU on which `task`, woken from `waker`, shall run (`select_task_rq`).
+    /// Returns the pCPU on which `task`, woken from `waker`, shall run (`select_task_rq`).
     pub(super) fn place_woken(&mut self, task: TaskId, waker: u32) -> u32 {
         let pcpu = self.prefer_woken(task, waker);
         if self.thread(task).may_run_on(pcpu) {
@@ -73,7 +73,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether `waker` wakes so many, and `task` or the waker so changingly, that they had better not be near each other.
+    /// Returns whether `waker` wakes so many, and `task` or the waker so changingly, that they had better not be near
+    /// each other.
     fn wakes_widely(&self, task: TaskId, waker: u32) -> bool {
         let Some(curr) = self.rq(waker).curr.filter(|_| self.features.wake_wide) else {
             return false;
@@ -93,7 +94,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether `waker` is as good a place for `task` as `prev`.
+    /// Returns whether `waker` is as good a place for `task` as `prev`.
     fn wake_affine(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64) -> bool {
         if self.features.wake_idle {
             self.wake_affine_idle(task, waker, prev, imbalance_pct)
@@ -133,7 +134,7 @@ impl Scheduler {
         this_load <= load && this_load + load <= self.load_per_task(waker)
     }
 
-    /// An idle pCPU near `target`, as far as the search for one goes.
+    /// Returns an idle pCPU near `target`, as far as the search for one goes.
     fn idle_near(&mut self, task: TaskId, target: u32, waker: u32) -> u32 {
         if self.features.bounded_scan {
             self.scan_for_idle(task, target, waker)
@@ -142,7 +143,8 @@ impl Scheduler {
         }
     }
 
-    /// Until 4.11. An idle pCPU near `target`: itself, else a whole idle core, else an idle thread, under the same last-level cache.
+    /// Until 4.11. An idle pCPU near `target`: itself, else a whole idle core, else an idle thread, under the same
+    /// last-level cache.
     fn idle_sibling(&self, task: TaskId, target: u32, waker: u32) -> u32 {
         let thread = self.thread(task);
         if (target == waker || target == thread.pcpu) && self.is_idle(target) {
@@ -163,7 +165,8 @@ impl Scheduler {
         target
     }
 
-    /// The pCPU on which `task`, created on `creator`, shall start: the idlest of the idlest group, level by level.
+    /// Returns the pCPU on which `task`, created on `creator`, shall start: the idlest of the idlest group, level by
+    /// level.
     pub(super) fn place_new(&self, task: TaskId, creator: u32) -> u32 {
         let thread = self.thread(task);
         let mut pcpu = creator;
@@ -194,7 +197,7 @@ impl Scheduler {
         }
     }
 
-    /// The group of `span` with the least load per capacity, if it is clearly less loaded than group `local`.
+    /// Returns the group of `span` with the least load per capacity, if it is clearly less loaded than group `local`.
     fn idlest_group(&self, task: TaskId, span: usize, local: usize) -> Option<usize> {
         let thread = self.thread(task);
         let span = &self.topology.spans[span];

@@ -1,7 +1,7 @@
 //! What a fair scheduler decides within one queue; the [`Hierarchy`] asks, and does the rest.
 //!
-//! What all share (queues, weights, groups, placement on pCPUs, balancing, bandwidth) is no policy's business; what differs
-//! between versions of one algorithm is a named feature of it.
+//! What all share (queues, weights, groups, placement on pCPUs, balancing, bandwidth) is no policy's business; what
+//! differs between versions of one algorithm is a named feature of it.
 
 use super::cfs::Cfs;
 use super::config::SchedConfig;
@@ -44,7 +44,7 @@ pub(crate) enum SliceEnd {
 
 /// A scheduler's decisions. Implementations keep no state: it is all in entities and queues.
 pub(crate) trait Policy: Copy {
-    /// Whether queues keep the average of their virtual runtimes.
+    /// Returns whether queues keep the average of their virtual runtimes.
     fn averages(self) -> bool;
     /// Gives a new thread the virtual runtime with which it begins on `queue`.
     fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId);
@@ -52,16 +52,16 @@ pub(crate) trait Policy: Copy {
     fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival);
     /// `entity` is about to leave `queue`; false: it stays for now, delayed.
     fn leave(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, departure: Departure) -> bool;
-    /// The running entity of `queue` was charged for what it ran; whether its slice is over.
+    /// Returns the running entity of `queue` was charged for what it ran; whether its slice is over.
     fn charged(self, on: &mut Hierarchy, queue: QueueId, curr: EntityId) -> bool;
-    /// Which entity of `queue` runs next; none of them is running, `prev` is the thread that ran until now. `None` for an
-    /// empty queue.
+    /// Returns which entity of `queue` runs next; none of them is running, `prev` is the thread that ran until now.
+    /// `None` for an empty queue.
     fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId>;
     /// `entity` was picked.
     fn picked(self, on: &mut Hierarchy, entity: EntityId);
     /// At a tick: whether `curr`, which runs on `queue` beside others, has run long enough.
     fn tick(self, on: &Hierarchy, queue: QueueId, curr: EntityId) -> Option<SliceEnd>;
-    /// Whether `woken` takes the CPU from `curr`; both stand in the same queue.
+    /// Returns whether `woken` takes the CPU from `curr`; both stand in the same queue.
     fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool;
     /// The running thread's entity yields; `alone`: no other thread is runnable on its pCPU.
     fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool);
@@ -85,7 +85,7 @@ impl Rules {
         }
     }
 
-    /// Whether nobody gains lag by being delayed.
+    /// Returns whether nobody gains lag by being delayed.
     pub(crate) fn zeroes_delay(&self) -> bool {
         match self {
             Rules::Cfs(_) => false,

@@ -113,8 +113,9 @@ impl Scheduler {
         self.check_preempt(pcpu, task, arrival, step);
     }
 
-    /// `task` may run on `affinity` only from now on (`set_cpus_allowed_ptr`), `None`: anywhere. One that runs elsewhere leaves at
-    /// once, one that waits elsewhere moves; one whose group is throttled moves when it next loses its pCPU.
+    /// `task` may run on `affinity` only from now on (`set_cpus_allowed_ptr`), `None`: anywhere. One that runs
+    /// elsewhere leaves at once, one that waits elsewhere moves; one whose group is throttled moves when it next loses
+    /// its pCPU.
     pub(crate) fn set_affinity(&mut self, task: TaskId, affinity: Option<Mask>, step: &mut Step<'_>) {
         self.thread_mut(task).affinity = affinity;
         let thread = self.thread(task);
@@ -224,8 +225,8 @@ impl Scheduler {
         self.thread_mut(task).state = state;
     }
 
-    /// The running thread of the executing pCPU is worth nothing where it is (`sched_exec`): leaves for the idlest pCPU, if
-    /// that is another. To be followed by [`Scheduler::schedule`], and then by [`Scheduler::arrive`].
+    /// Returns the running thread of the executing pCPU is worth nothing where it is (`sched_exec`): leaves for the
+    /// idlest pCPU, if that is another. To be followed by [`Scheduler::schedule`], and then by [`Scheduler::arrive`].
     pub(crate) fn leave_for_exec(&mut self, task: TaskId, step: &mut Step<'_>) -> Option<u32> {
         let (from, to) = (step.pcpu, self.place_new(task, step.pcpu));
         if to == from {

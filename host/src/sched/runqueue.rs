@@ -94,7 +94,7 @@ pub(crate) enum ThreadState {
     Waking,
     /// On its pCPU's queue, running or not.
     Runnable,
-    /// Gone for ever.
+    /// Gone forever.
     Dead,
 }
 
@@ -137,8 +137,8 @@ pub(crate) struct Thread {
     pub(crate) run_delay: u64,
     /// Whom it wakes.
     pub(crate) wakes: Wakes,
-    /// A task of a kernel that says where it can be preempted: the world is told where it waits, and that kernel accounts for
-    /// its wake-ups and for switching to it.
+    /// A task of a kernel that says where it can be preempted: the world is told where it waits, and that kernel
+    /// accounts for its wakeups and for switching to it.
     pub(crate) voluntary: bool,
     /// It has lived.
     pub(crate) started: bool,
@@ -149,7 +149,7 @@ impl Thread {
         self.affinity.as_ref().is_none_or(|mask| mask.has(pcpu))
     }
 
-    /// Whether there is only one pCPU for it.
+    /// Returns whether there is only one pCPU for it.
     pub(crate) fn is_pinned(&self) -> bool {
         self.affinity.as_ref().is_some_and(|mask| mask.count() == 1)
     }

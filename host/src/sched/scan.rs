@@ -8,8 +8,8 @@ use crate::boundary::TaskId;
 const LOOK_NS: u64 = 50;
 
 impl Scheduler {
-    /// An idle pCPU near `target`: itself, else where `task` ran last, a whole idle core, any idle pCPU of the same
-    /// last-level cache as far as the search goes, or a sibling.
+    /// Returns an idle pCPU near `target`: itself, else where `task` ran last, a whole idle core, any idle pCPU of the
+    /// same last-level cache as far as the search goes, or a sibling.
     pub(super) fn scan_for_idle(&mut self, task: TaskId, target: u32, waker: u32) -> u32 {
         if self.is_idle(target) {
             return target;
@@ -36,7 +36,7 @@ impl Scheduler {
         }
     }
 
-    /// A whole idle core, where there are cores of several threads and one of them may be idle.
+    /// Returns a whole idle core, where there are cores of several threads and one of them may be idle.
     fn idle_core(&mut self, task: TaskId, target: u32) -> Option<u32> {
         let cache = self.topology.cache[target as usize];
         if !self.idle_cores.has(cache) || self.topology.core_span(target).is_none() {
@@ -88,7 +88,7 @@ impl Scheduler {
         found
     }
 
-    /// An idle thread of the core.
+    /// Returns an idle thread of the core.
     fn idle_of_core(&self, task: TaskId, target: u32) -> Option<u32> {
         let core = &self.topology.core_span(target)?.pcpus;
         let allowed = |pcpu: &&u32| self.thread(task).may_run_on(**pcpu) && self.is_idle(**pcpu);

@@ -7,17 +7,17 @@ use alloc::vec::Vec;
 
 use super::ids::EntityId;
 
-/// Whether virtual time `a` is before `b`; virtual time may wrap.
+/// Returns whether virtual time `a` is before `b`; virtual time may wrap.
 pub(crate) fn before(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as i64) < 0
 }
 
-/// The later of two virtual times.
+/// Returns the later of two virtual times.
 pub(crate) fn later(a: u64, b: u64) -> u64 {
     if before(a, b) { b } else { a }
 }
 
-/// The earlier of two virtual times.
+/// Returns the earlier of two virtual times.
 pub(crate) fn earlier(a: u64, b: u64) -> u64 {
     if before(a, b) { a } else { b }
 }
@@ -46,27 +46,27 @@ impl Timeline {
         self.sorted.remove(from + offset);
     }
 
-    /// The entity with the least virtual runtime.
+    /// Returns the entity with the least virtual runtime.
     pub(crate) fn leftmost(&self) -> Option<EntityId> {
         self.sorted.last().map(|&(_, entity)| entity)
     }
 
-    /// The entity after the leftmost.
+    /// Returns the entity after the leftmost.
     pub(crate) fn second(&self) -> Option<EntityId> {
         self.sorted.len().checked_sub(2).map(|at| self.sorted[at].1)
     }
 
-    /// The greatest virtual runtime.
+    /// Returns the greatest virtual runtime.
     pub(crate) fn greatest(&self) -> Option<u64> {
         self.sorted.first().map(|&(vruntime, _)| vruntime)
     }
 
-    /// All of them from the leftmost on, each with its virtual runtime.
+    /// Returns all of them from the leftmost on, each with its virtual runtime.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, EntityId)> + '_ {
         self.sorted.iter().rev().copied()
     }
 
-    /// The least virtual runtime.
+    /// Returns the least virtual runtime.
     pub(crate) fn least(&self) -> Option<u64> {
         self.sorted.last().map(|&(vruntime, _)| vruntime)
     }

@@ -39,13 +39,13 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The pCPUs of group `index`.
+    /// Returns the pCPUs of group `index`.
     pub(crate) fn group(&self, index: usize) -> &[u32] {
         let group = &self.groups[index];
         &self.pcpus[group.first..group.first + group.count]
     }
 
-    /// The group indices, from `local` round.
+    /// Returns the group indices, from `local` round.
     pub(crate) fn groups_from(&self, local: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.groups.len();
         (0..count).map(move |step| (local + step) % count)
@@ -101,7 +101,7 @@ impl Topology {
                 return Err(ConfigError::SamePlace(places[pair[0] as usize]));
             }
         }
-        // Threads of a core share its capacity; they are neighbours in `order`.
+        // Threads of a core share its capacity; they are neighbors in `order`.
         let mut power = vec![POWER; places.len()];
         let core = |pcpu: &u32| (places[*pcpu as usize].socket, places[*pcpu as usize].core);
         for threads in order
@@ -208,25 +208,25 @@ impl Topology {
         self.spans.push(span);
     }
 
-    /// The domain of all pCPUs that share the last-level cache of `pcpu`; `None` if it has it for itself.
+    /// Returns the domain of all pCPUs that share the last-level cache of `pcpu`; `None` if it has it for itself.
     pub(crate) fn cache_span(&self, pcpu: u32) -> Option<&Span> {
         self.position(pcpu).map(|(span, _)| span)
     }
 
-    /// The same, with the group in which `pcpu` is.
+    /// Returns the same, with the group in which `pcpu` is.
     pub(crate) fn position(&self, pcpu: u32) -> Option<(&Span, usize)> {
         let level = self.cache_levels[pcpu as usize].checked_sub(1)?;
         let domain = &self.domains[pcpu as usize][level];
         Some((&self.spans[domain.span], domain.group))
     }
 
-    /// The domain of the threads of the core of `pcpu`; `None` if it has it for itself.
+    /// Returns the domain of the threads of the core of `pcpu`; `None` if it has it for itself.
     pub(crate) fn core_span(&self, pcpu: u32) -> Option<&Span> {
         let domain = self.domains[pcpu as usize].first()?;
         Some(&self.spans[domain.span]).filter(|span| span.is_core)
     }
 
-    /// Whether two pCPUs share a last-level cache.
+    /// Returns whether two pCPUs share a last-level cache.
     pub(crate) fn share_cache(&self, a: u32, b: u32) -> bool {
         self.cache[a as usize] == self.cache[b as usize]
     }

@@ -20,7 +20,7 @@ const NICE_WEIGHTS: [u64; 40] = [
     36, 29, 23, 18, 15,
 ];
 
-/// The weight of nice level `nice`, which must be -20 to 19.
+/// Returns the weight of nice level `nice`, which must be -20 to 19.
 pub(crate) fn of_nice(nice: i8) -> u64 {
     NICE_WEIGHTS[(i32::from(nice) + 20) as usize]
 }

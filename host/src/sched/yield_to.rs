@@ -1,7 +1,7 @@
 //! Giving the CPU away: yield, and directed yield (docs/spec/host.md, "Yield and directed yield").
 //!
-//! A directed yield is a hint on both sides: the target is preferred on *its* pCPU as far as fairness allows, the yielder
-//! is passed over once on its own. Nothing migrates.
+//! A directed yield is a hint on both sides: the target is preferred on *its* pCPU as far as fairness allows, the
+//! yielder is passed over once on its own. Nothing migrates.
 
 use super::Scheduler;
 use super::entity::Mark;
@@ -20,7 +20,8 @@ pub(crate) enum YieldTo {
 }
 
 impl Scheduler {
-    /// The running thread of `pcpu` yields to `target`; the caller then calls [`Scheduler::schedule`] if it was done.
+    /// Returns the running thread of `pcpu` yields to `target`; the caller then calls [`Scheduler::schedule`] if it was
+    /// done.
     pub(crate) fn yield_to(&mut self, pcpu: u32, target: TaskId, step: &mut Step<'_>) -> YieldTo {
         let to = self.thread(target);
         let waits = !to.on_cpu && to.state == ThreadState::Runnable;
@@ -40,12 +41,13 @@ impl Scheduler {
         YieldTo::Done
     }
 
-    /// Whether the last directed yield that was done moved virtual times too.
+    /// Returns whether the last directed yield that was done moved virtual times too.
     pub(crate) fn favored(&self) -> bool {
         self.favored
     }
 
-    /// Whether the running thread of `pcpu` and `target` have their pCPUs for themselves: then nobody waits for anybody.
+    /// Returns whether the running thread of `pcpu` and `target` have their pCPUs for themselves: then nobody waits for
+    /// anybody.
     pub(crate) fn both_alone(&self, pcpu: u32, target: TaskId) -> bool {
         self.nr_running(pcpu) == 1 && self.nr_running(self.thread(target).pcpu) == 1
     }

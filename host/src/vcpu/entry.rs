@@ -7,8 +7,8 @@ use crate::vcpu::wing::VcpuWing;
 impl VcpuWing<'_> {
     /// Processes the requests of `vcpu` and enters guest mode.
     ///
-    /// A step is not interrupted, so the protocol's re-check of mode and requests after `IN_GUEST` has nothing to find: who
-    /// asks later sees the mode and sends an IPI.
+    /// A step is not interrupted, so the protocol's re-check of mode and requests after `IN_GUEST` has nothing to find:
+    /// who asks later sees the mode and sends an IPI.
     pub(crate) fn enter(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
         if core::mem::take(&mut self.guests.vcpu_mut(vcpu).requests.steal_update) {
             self.update_steal_time(vcpu, step);
@@ -34,7 +34,7 @@ impl VcpuWing<'_> {
         Run::Guest { vcpu, inject, window }
     }
 
-    /// The vector to be injected with this entry. If there is one and the guest cannot take it, opens a window.
+    /// Returns the vector to be injected with this entry. If there is one and the guest cannot take it, opens a window.
     ///
     /// One event fits an entry: first what the last entry did not get delivered, then a non-maskable interrupt.
     fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {

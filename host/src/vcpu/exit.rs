@@ -50,7 +50,7 @@ impl VcpuWing<'_> {
         After::Resume
     }
 
-    /// `vcpu` is done for ever: its thread ends.
+    /// `vcpu` is done forever: its thread ends.
     fn shutdown(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> After {
         let at = self.guests.vcpu_mut(vcpu);
         at.activity = Activity::Dead;

@@ -1,6 +1,7 @@
 //! HLT: polling, sleeping, and what ends both (docs/spec/host.md, "Halt and polling").
 //!
-//! - **No lost kick**: a kick latched before or during a halt ends it; nothing but the end of a halt takes the latch away.
+//! - **No lost kick**: a kick latched before or during a halt ends it; nothing but the end of a halt takes the latch
+//!   away.
 
 use crate::boundary::{Cost, Run, VcpuId, VcpuState};
 use crate::step::Step;
@@ -28,7 +29,7 @@ impl VcpuWing<'_> {
         }
     }
 
-    /// How long `vcpu` may poll at most.
+    /// Returns how long `vcpu` may poll at most.
     fn halt_poll_cap(&self, vcpu: VcpuId) -> u64 {
         let vm = self.guests.vcpus[vcpu].vm;
         self.guests.vms[vm]
@@ -37,7 +38,7 @@ impl VcpuWing<'_> {
             .unwrap_or(self.config.halt_poll_ns)
     }
 
-    /// A look at the polling loop of `vcpu`.
+    /// Returns a look at the polling loop of `vcpu`.
     pub(crate) fn poll(&mut self, vcpu: VcpuId, until: u64, step: &mut Step<'_>) -> Resume {
         let alone = self.threads.sched.runs_alone(step.pcpu) && !self.threads.sched.need_resched(step.pcpu);
         self.interrupts().sync(vcpu);
@@ -77,7 +78,7 @@ impl VcpuWing<'_> {
         self.threads.sched.sleep(step.pcpu);
     }
 
-    /// The thread of `vcpu` has been woken in a halt, or is about to sleep in one.
+    /// Returns the thread of `vcpu` has been woken in a halt, or is about to sleep in one.
     pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
         self.interrupts().prepare_block(vcpu);
         self.interrupts().sync(vcpu);

@@ -58,8 +58,8 @@ impl VcpuWing<'_> {
         }
     }
 
-    /// `vcpu` offers its time to the vCPU with `apic_id`, if that one waits for a pCPU: `KVM_HC_SCHED_YIELD`, and the end of
-    /// a kick.
+    /// `vcpu` offers its time to the vCPU with `apic_id`, if that one waits for a pCPU: `KVM_HC_SCHED_YIELD`, and the
+    /// end of a kick.
     fn yield_hypercall(&mut self, vcpu: VcpuId, apic_id: u32, step: &mut Step<'_>) -> After {
         let at = self.guests.vcpu_mut(vcpu);
         at.counters.directed_yield_attempted += 1;

@@ -10,7 +10,8 @@ use crate::vcpu::wing::VcpuWing;
 use crate::vcpu::{Activity, MpState, PendingEvents, PvEoi};
 
 impl VcpuWing<'_> {
-    /// Takes up what has come of INIT and SIPI for `vcpu`, which has the executing pCPU. True if that changed what it does.
+    /// Takes up what has come of INIT and SIPI for `vcpu`, which has the executing pCPU. True if that changed what it
+    /// does.
     pub(crate) fn accept_events(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
         let at = self.guests.vcpu_mut(vcpu);
         if (!at.pending.init && at.pending.sipi.is_none()) || at.activity == Activity::Dead {

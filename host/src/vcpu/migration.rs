@@ -1,7 +1,8 @@
 //! A vCPU's state, saved and restored: what live migration carries to the other host.
 //!
-//! - **The latch travels**: a kick that the target has not used yet is part of the state, whether it came before or after
-//!   HLT. KVM's own interface folds it into `mp_state`, which has no room for the first case ([`SavedVcpu::as_kvm`]).
+//! - **The latch travels**: a kick that the target has not used yet is part of the state, whether it came before or
+//!   after HLT. KVM's own interface folds it into `mp_state`, which has no room for the first case
+//!   ([`SavedVcpu::as_kvm`]).
 
 use core::fmt;
 
@@ -42,8 +43,8 @@ pub struct SavedVcpu {
 }
 
 impl SavedVcpu {
-    /// The same state after a trip through KVM_GET_MP_STATE and KVM_SET_MP_STATE, which have no latch: a halted vCPU with a
-    /// latched kick reads as runnable, so its HLT returns; a kick latched *before* HLT is lost.
+    /// Returns the same state after a trip through KVM_GET_MP_STATE and KVM_SET_MP_STATE, which have no latch: a halted
+    /// vCPU with a latched kick reads as runnable, so its HLT returns; a kick latched *before* HLT is lost.
     pub fn as_kvm(&self) -> SavedVcpu {
         let mp_state = if self.pv_unhalted {
             MpState::Runnable

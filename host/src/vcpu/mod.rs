@@ -104,7 +104,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Whether there is one.
+    /// Returns whether there is one.
     pub(crate) fn any(&self) -> bool {
         self.event || self.steal_update || self.apic_update
     }
@@ -269,8 +269,8 @@ impl Vcpu {
         }
     }
 
-    /// Returns whether waiting must end, or not begin (docs/spec/host.md, "Halt and polling"). For a halt: a latched kick, or
-    /// an interrupt that the guest would take.
+    /// Returns whether waiting must end, or not begin (docs/spec/host.md, "Halt and polling"). For a halt: a latched
+    /// kick, or an interrupt that the guest would take.
     pub(crate) fn wake_condition(&mut self) -> bool {
         if self.virtualization.is_hardware() {
             // Hardware sets IRR without a word.
@@ -289,12 +289,12 @@ impl Vcpu {
         }
     }
 
-    /// Whether an interrupt is pending that it would take with interrupts enabled, or something is posted.
+    /// Returns whether an interrupt is pending that it would take with interrupts enabled, or something is posted.
     pub(crate) fn has_interrupt(&mut self) -> bool {
         self.virtualization.is_posted() || self.apic.deliverable().is_some()
     }
 
-    /// The guest's answer to a call that it may not make.
+    /// Returns the guest's answer to a call that it may not make.
     pub(crate) fn refuses_hypercall(&self) -> Option<i64> {
         (self.guest.cpl != 0).then_some(holdfast_abi::hypercall::EPERM)
     }

@@ -83,7 +83,7 @@ impl VcpuWing<'_> {
         legal
     }
 
-    /// A write to the x2APIC range; false if that is a fault.
+    /// Returns a write to the x2APIC range; false if that is a fault.
     fn write_x2apic(&mut self, vcpu: VcpuId, msr: u32, value: u64, step: &mut Step<'_>) -> bool {
         let base = self.interrupt_state.timer_base;
         let apic = &mut self.guests.vcpu_mut(vcpu).apic;

@@ -27,7 +27,7 @@ impl VcpuWing<'_> {
         true
     }
 
-    /// For how long the thread of `vcpu` was runnable and did not run, since ever. Nanoseconds.
+    /// Returns for how long the thread of `vcpu` was runnable and did not run, since ever. Nanoseconds.
     fn waited_ns(&self, vcpu: VcpuId) -> u64 {
         self.threads.sched.run_delay(self.guests.vcpus[vcpu].task)
     }
@@ -62,8 +62,8 @@ impl VcpuWing<'_> {
 }
 
 impl Guests {
-    /// Where the record of `vcpu` is, if it has one. One that is not in memory is accepted, as KVM does it, and never
-    /// written.
+    /// Returns where the record of `vcpu` is, if it has one. One that is not in memory is accepted, as KVM does it, and
+    /// never written.
     fn steal_record(&self, vcpu: VcpuId) -> Option<u64> {
         let value = self.vcpus[vcpu].steal.msr;
         let address = value & !(msr::STEAL_TIME_ENABLE | msr::STEAL_TIME_RESERVED);
@@ -72,7 +72,7 @@ impl Guests {
         usable.then_some(address)
     }
 
-    /// Whether the guest of `vcpu` is told of preemptions.
+    /// Returns whether the guest of `vcpu` is told of preemptions.
     pub(crate) fn reports_preemption(&self, vcpu: VcpuId) -> bool {
         self.vm_of(vcpu).config.preempted_flag && self.steal_record(vcpu).is_some()
     }

@@ -1,11 +1,11 @@
-//! Leaving `KVM_RUN` and entering it again: which thread is a vCPU's
-//! (docs/spec/host.md, "Load and put" and "Threads of vCPUs").
+//! Leaving `KVM_RUN` and entering it again: which thread is a vCPU's (docs/spec/host.md, "Load and put" and "Threads of
+//! vCPUs").
 //!
 //! - **One writer**: only entering `KVM_RUN` says which thread is a vCPU's.
 //! - **Threads end**: who looks a vCPU's thread up later finds it, or nobody; never the thread that got its number.
 //!
-//! A real host's reader can also find the pointer's lock taken, and takes that for nobody. Steps are not concurrent: here
-//! it is always free.
+//! A real host's reader can also find the pointer's lock taken, and takes that for nobody. Steps are not concurrent:
+//! here it is always free.
 
 use crate::boundary::{Cost, TaskId, VcpuId, VcpuState};
 use crate::step::Step;
@@ -53,7 +53,7 @@ impl VcpuWing<'_> {
         self.load(vcpu, step);
     }
 
-    /// The thread of `vcpu`, if it is still there.
+    /// Returns the thread of `vcpu`, if it is still there.
     pub(crate) fn thread_of(&self, vcpu: VcpuId) -> Option<TaskId> {
         let pid = self.guests.vcpus[vcpu].pid;
         (self.threads.records[pid.task].generation == pid.generation).then_some(pid.task)

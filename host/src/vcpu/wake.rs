@@ -8,8 +8,8 @@ use crate::timers::Timer;
 use crate::vcpu::Activity;
 
 impl Guests {
-    /// Wakes the thread of `vcpu` if it sleeps in a halt or after a pause exit. Returns whether it did. Sends no IPI to guest
-    /// mode.
+    /// Wakes the thread of `vcpu` if it sleeps in a halt or after a pause exit. Returns whether it did. Sends no IPI to
+    /// guest mode.
     pub(crate) fn wake_up(&mut self, vcpu: VcpuId, threads: &mut Threads, step: &mut Step<'_>) -> bool {
         let at = self.vcpu_mut(vcpu);
         let (task, cpu) = (at.task, at.cpu);

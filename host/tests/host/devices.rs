@@ -219,7 +219,7 @@ fn a_level_that_never_ends_leaves_the_guest_time_after_ten_thousand() {
 
 #[test]
 fn the_eoi_register_of_the_ioapic_frees_a_level_that_no_lapic_ended() {
-    // vCPU 0's LAPIC takes it with interrupts masked for ever; the pin is freed and goes to the same vector's IRR again.
+    // vCPU 0's LAPIC takes it with interrupts masked forever; the pin is freed and goes to the same vector's IRR again.
     let level = 0x61 | ioapic::ENTRY_LEVEL as u32;
     let mut ops: Vec<Op> = pin_register(ioapic::REDIRECTION + 2 * 5, level).to_vec();
     ops.push(Op::Compute(2 * MS));

@@ -8,7 +8,7 @@ use crate::world::{Guest, World, places};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Weight of a nice level, as far as these tests use them.
+/// Returns weight of a nice level, as far as these tests use them.
 fn weight(nice: i8) -> f64 {
     1024.0 / 1.25f64.powi(i32::from(nice))
 }
@@ -97,8 +97,8 @@ fn shares_of_groups_hold_across_pcpus() {
 
 #[test]
 fn a_group_spread_wide_is_thin_everywhere() {
-    // Two VMs with equal shares on four pCPUs. One has a hog on each, the other a single one, on pCPU 0: there the first
-    // counts for a quarter of its shares only. So one VM gets 320 % of a pCPU and the other 80 %.
+    // Two VMs with equal shares on four pCPUs. One has a hog on each, the other a single one, on pCPU 0: there the
+    // first counts for a quarter of its shares only. So one VM gets 320 % of a pCPU and the other 80 %.
     let mut world = World::new(&HostConfig::default(), &places(1, 4, 1));
     let vm = VmConfig {
         group: VmGroup::Own { shares: 1024 },
@@ -115,7 +115,7 @@ fn a_group_spread_wide_is_thin_everywhere() {
 
 #[test]
 fn a_sleeper_preempts_a_hog_and_does_not_overtake_it_for_long() {
-    // One pCPU: wake-up granularity 1 ms, credit 3 ms.
+    // One pCPU: wakeup granularity 1 ms, credit 3 ms.
     let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
     let hog = world.add_task(&TaskConfig::default(), u64::MAX, 0);
     let sleeper = world.add_task(&TaskConfig::default(), MS / 10, 10 * MS);

@@ -16,7 +16,7 @@ pub fn kick(target: u64) -> Op {
     })
 }
 
-/// A hypercall that only says that the guest got here.
+/// Returns a hypercall that only says that the guest got here.
 fn mark() -> Op {
     Op::Exit(Exit::Hypercall {
         number: 99,

@@ -1,4 +1,4 @@
-//! Hardware that virtualises LAPICs, between what a guest's instruction does and the host's boundary: the machine's own
+//! Hardware that virtualizes LAPICs, between what a guest's instruction does and the host's boundary: the machine's own
 //! algorithms on the host's own tables. Nothing here takes time; who calls says when signals arrive.
 
 use holdfast_abi::{Memory, lapic as reg, msr, posted};
@@ -55,7 +55,7 @@ impl Part {
         matches!(self, Part::Apicv | Part::Ipiv)
     }
 
-    /// What the hardware has.
+    /// Returns what the hardware has.
     pub fn hardware(self) -> AvicHardware {
         AvicHardware {
             x2avic: self == Part::X2Avic,
@@ -100,7 +100,7 @@ impl<'h> Guest<'h> {
         Some(result)
     }
 
-    /// Whether it virtualises the LAPIC at present.
+    /// Returns whether it virtualizes the LAPIC at present.
     pub fn is_on(&self) -> bool {
         self.avic(|_| ()).is_some() || self.apicv(|_| ()).is_some()
     }
@@ -110,14 +110,14 @@ impl<'h> Guest<'h> {
         self.apicv(|apic| apic.enter());
     }
 
-    /// The vector that the guest takes now, if it can take any.
+    /// Returns the vector that the guest takes now, if it can take any.
     pub fn take(&self) -> Option<u8> {
         let by_avic = self.avic(|avic| avic.pending().inspect(|&vector| avic.take(vector)));
         let by_apicv = || self.apicv(|apic| apic.pending().map(|_| apic.take()));
         by_avic.or_else(by_apicv).flatten()
     }
 
-    /// A notification with `vector` comes; false if that is no business of the hardware's.
+    /// Returns a notification with `vector` comes; false if that is no business of the hardware's.
     pub fn notified(&self, vector: u8) -> bool {
         self.apicv(|apic| apic.notified(vector)).unwrap_or(false)
     }
@@ -135,7 +135,7 @@ impl<'h> Guest<'h> {
         (0..=255).filter(is_posted).collect()
     }
 
-    /// A store to the LAPIC's page. The exit, if there is one.
+    /// Returns a store to the LAPIC's page. The exit, if there is one.
     pub fn write(&self, offset: u32, value: u32, signals: &mut Vec<Signal>) -> Option<Exit> {
         let in_page = |is_x2apic: bool| !is_x2apic;
         if let Some(Some(written)) = self.avic(|avic| in_page(avic.is_x2apic()).then(|| avic.write(offset, value))) {
@@ -149,7 +149,7 @@ impl<'h> Guest<'h> {
         Some(Exit::ApicWrite { offset, value })
     }
 
-    /// A load from the LAPIC's page.
+    /// Returns a load from the LAPIC's page.
     pub fn read(&self, offset: u32) -> Result<u32, Exit> {
         if let Some(Some(read)) = self.avic(|avic| (!avic.is_x2apic()).then(|| avic.read(offset))) {
             let value = 0;
@@ -202,7 +202,7 @@ impl<'h> Guest<'h> {
         self.avic(|_| (self.host.apic_page(self.vcpu).load(reg::TPR) >> 4) as u8 & 0xf)
     }
 
-    /// The guest writes CR8; false if that is not the page's business.
+    /// Returns the guest writes CR8; false if that is not the page's business.
     pub fn write_cr8(&self, value: u8) -> bool {
         let value = u32::from(value & 0xf) << 4;
         self.avic(|avic| avic.write(reg::TPR, value)).is_some()
@@ -236,7 +236,7 @@ impl<'h> Guest<'h> {
     }
 }
 
-/// What Intel's hardware leaves to the host; the outer `None`: to be executed as without it.
+/// Returns what Intel's hardware leaves to the host; the outer `None`: to be executed as without it.
 fn after_apicv(written: apicv::WriteOutcome, value: u32, signals: &mut Vec<Signal>) -> Option<Option<Exit>> {
     Some(match written {
         apicv::WriteOutcome::Done | apicv::WriteOutcome::Evaluate => None,

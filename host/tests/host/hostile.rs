@@ -20,7 +20,7 @@ impl Bytes<'_> {
         (0..8).fold(0, |word, _| word << 8 | u64::from(self.byte()))
     }
 
-    /// An operand: mostly one that means something.
+    /// Returns an operand: mostly one that means something.
     fn operand(&mut self) -> u64 {
         match self.byte() % 8 {
             0 => self.word(),
@@ -201,7 +201,7 @@ fn check_yields_are_counted(world: &World) {
     }
 }
 
-/// A guest that does `ops` again and again.
+/// Returns a guest that does `ops` again and again.
 fn for_ever(ops: Vec<Op>) -> Guest {
     let mut at = 0;
     Guest::new(Box::new(move || {
@@ -226,7 +226,7 @@ fn ipis(bits: u64, base: u64, icr: u64) -> Op {
     })
 }
 
-/// What a guest can do about pauses and kicks and nothing else, without end.
+/// Returns what a guest can do about pauses and kicks and nothing else, without end.
 fn attacks() -> Vec<(&'static str, Vec<Op>)> {
     vec![
         ("pauses", vec![Op::Exit(Exit::Pause)]),
@@ -269,12 +269,12 @@ fn attacks() -> Vec<(&'static str, Vec<Op>)> {
     ]
 }
 
-/// Two pCPUs, a guest of three vCPUs that does `ops` for ever, one of two hogs.
+/// Two pCPUs, a guest of three vCPUs that does `ops` forever, one of two hogs.
 fn attacked(ops: &[Op], pause: PauseHandling) -> World {
     attacked_under(ops, pause, SchedConfig::default())
 }
 
-/// The same under another scheduler than the usual one.
+/// Returns the same under another scheduler than the usual one.
 fn attacked_under(ops: &[Op], pause: PauseHandling, sched: SchedConfig) -> World {
     let config = HostConfig {
         pause,
@@ -353,7 +353,7 @@ proptest! {
     }
 }
 
-/// The share of a hog that shares a pCPU with another guest's two spinning vCPUs.
+/// Returns the share of a hog that shares a pCPU with another guest's two spinning vCPUs.
 fn share_beside_spinners(rule: YieldFavor, credit_pct: u64, group: VmGroup) -> f64 {
     let (_, pause) = PauseHandling::PRESETS[PauseHandling::PRESETS.len() - 1];
     let mut sched = SchedConfig::of(SchedulerKind::Eevdf612);

@@ -1,5 +1,5 @@
-//! Guests that do everything to their interrupt controllers, and devices that signal anything: the host neither panics nor
-//! breaks the boundary's contract, and no other VM notices. Whether what they get is right, `apic_model` says.
+//! Guests that do everything to their interrupt controllers, and devices that signal anything: the host neither panics
+//! nor breaks the boundary's contract, and no other VM notices. Whether what they get is right, `apic_model` says.
 //!
 //! `docs/fuzzing.md` has the command that runs this for as long as wanted.
 

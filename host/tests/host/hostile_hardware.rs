@@ -1,5 +1,5 @@
-//! Guests that do everything to LAPICs that hardware virtualises, beside devices that signal anything and a VMM that migrates
-//! them at any time: no panic, nobody else's interrupt, and nobody sleeps over one.
+//! Guests that do everything to LAPICs that hardware virtualizes, beside devices that signal anything and a VMM that
+//! migrates them at any time: no panic, nobody else's interrupt, and nobody sleeps over one.
 //!
 //! Whether they get the right ones in the right order, `apic_model` says. `docs/fuzzing.md` has the commands.
 
@@ -268,7 +268,7 @@ fn hostile(seed: u64, steps: u32) {
     assert_eq!(play(seed, steps, Fault::None), None, "a vcpu sleeps over a vector");
 }
 
-/// A vCPU that sleeps over an interrupt, if there is one.
+/// Returns a vCPU that sleeps over an interrupt, if there is one.
 fn play(seed: u64, steps: u32, fault: Fault) -> Option<(u32, u8)> {
     let mut hostility = Hostility::new(seed, fault);
     (0..steps).find_map(|step| {

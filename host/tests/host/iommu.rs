@@ -1,5 +1,5 @@
-//! Devices' interrupts through the IOMMU: straight into guests, across sleep, moves, inhibition and a full log; none is lost, and
-//! planted faults are found.
+//! Devices' interrupts through the IOMMU: straight into guests, across sleep, moves, inhibition and a full log; none is
+//! lost, and planted faults are found.
 
 use holdfast_abi::iommu::GA_LOG_ENTRIES;
 use holdfast_abi::{lapic, msi};
@@ -157,7 +157,7 @@ impl Waiters {
         }
     }
 
-    /// Whether all that was signalled is taken, without anything else happening.
+    /// Returns whether all that was signalled is taken, without anything else happening.
     fn drains(&mut self) -> bool {
         for _ in 0..2_000 {
             self.rig.pass(3_000);

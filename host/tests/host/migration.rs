@@ -9,7 +9,7 @@ use crate::world::{Guest, Op, Rng, World, places};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// A ring of vCPUs with one token: whoever is kicked kicks the next. A lost kick stops it for ever.
+/// Returns a ring of vCPUs with one token: whoever is kicked kicks the next. A lost kick stops it forever.
 fn ring(seed: u64, vcpus: u64, pcpus: u32, config: &HostConfig) -> World {
     let mut world = World::new(config, &places(1, pcpus, 1));
     let guests = (0..vcpus).map(|vcpu| {
@@ -56,7 +56,7 @@ fn migrate(
     to
 }
 
-/// Whether the ring still turns on the new host.
+/// Returns whether the ring still turns on the new host.
 fn turns(mut world: World) -> bool {
     let vm = VmId(0);
     world.run_until(world.now + 20 * MS);
@@ -78,8 +78,8 @@ proptest! {
     }
 }
 
-/// What KVM_GET_MP_STATE cannot say: a kick that came just before HLT. Somewhere in the ring's life is a moment at which
-/// migration by `mp_state` alone hangs it, and the whole state does not.
+/// What KVM_GET_MP_STATE cannot say: a kick that came just before HLT. Somewhere in the ring's life is a moment at
+/// which migration by `mp_state` alone hangs it, and the whole state does not.
 #[test]
 fn mp_state_alone_loses_a_kick_taken_before_the_halt() {
     let config = HostConfig::default();

@@ -11,7 +11,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const VM: VmId = VmId(0);
 
-/// Ticks that are far apart: no exit comes by chance and sees what an interrupt should have shown.
+/// Returns ticks that are far apart: no exit comes by chance and sees what an interrupt should have shown.
 fn quiet() -> HostConfig {
     HostConfig {
         hz: 10,
@@ -36,7 +36,8 @@ fn apic(offset: u32, value: u32) -> Op {
     Op::Exit(Exit::ApicWrite { offset, value })
 }
 
-/// A vCPU that enables its LAPIC and its word, sends `rounds` IPIs at random, masks and halts now and then, and then computes.
+/// Returns a vCPU that enables its LAPIC and its word, sends `rounds` IPIs at random, masks and halts now and then, and
+/// then computes.
 fn chatter(seed: u64, vcpu: u64, vcpus: u64, rounds: u32) -> Guest {
     let mut ops = vec![
         apic(reg::SVR, 0x1ff),
@@ -54,7 +55,7 @@ fn chatter(seed: u64, vcpu: u64, vcpus: u64, rounds: u32) -> Guest {
             ]),
             1 => ops.push(apic(reg::TPR, (rng.below(2) * 0x50) as u32)),
             2 => ops.push(ipis(rng.next(), 0, rng.below(vcpus), 0x30 + rng.below(0x60))),
-            // A wake-up is sure to come: from itself.
+            // A wakeup is sure to come: from itself.
             3 => ops.extend([apic(reg::TPR, 0), apic(reg::ICR_LOW, reg::ICR_SHORTHAND_SELF | 0x95)]),
             _ => {
                 ops.push(apic(reg::ICR_HIGH, (rng.below(vcpus) as u32) << 24));
@@ -258,7 +259,7 @@ fn sends(call: Op, vcpus: u32, config: &VmConfig) -> (i64, Vec<usize>) {
     (world.guests[0].replies[0] as i64, counts)
 }
 
-/// The bits of `low` and `high` from `base` on, among `vcpus`.
+/// Returns the bits of `low` and `high` from `base` on, among `vcpus`.
 fn meant(low: u64, high: u64, base: u64, vcpus: u32) -> Vec<usize> {
     let bits = u128::from(high) << 64 | u128::from(low);
     let is_meant = |id: u64| id >= base && id - base < 128 && bits >> (id - base) & 1 == 1;

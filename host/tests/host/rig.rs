@@ -1,5 +1,5 @@
-//! Host and hardware that virtualises LAPICs, in time of their own: guests that are state machines, steps in any order, any
-//! instant of which can be the moment of a live migration.
+//! Host and hardware that virtualizes LAPICs, in time of their own: guests that are state machines, steps in any order,
+//! any instant of which can be the moment of a live migration.
 
 use holdfast_abi::{lapic, msr, posted};
 use holdfast_host::{
@@ -57,7 +57,8 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A VM of as many vCPUs as there are `cpus`, and, if there shall be a `neighbour`, another one of the last of them.
+    /// Returns a VM of as many vCPUs as there are `cpus`, and, if there shall be a `neighbor`, another one of the last
+    /// of them.
     pub fn new(config: &HostConfig, vm: &VmConfig, pcpus: u32, cpus: Vec<Cpu>, neighbour: bool) -> Rig {
         let mut host = Host::new(config, &places(1, pcpus, 1)).expect("a valid host");
         let own = cpus.len() as u32 - u32::from(neighbour);
@@ -116,7 +117,7 @@ impl Rig {
         }
     }
 
-    /// The vCPU in guest mode on `pcpu`.
+    /// Returns the vCPU in guest mode on `pcpu`.
     pub fn guest_on(&self, pcpu: u32) -> Option<u32> {
         match self.runs[pcpu as usize] {
             Run::Guest { vcpu, .. } => Some(vcpu.0),
@@ -124,7 +125,7 @@ impl Rig {
         }
     }
 
-    /// The hardware under `vcpu`.
+    /// Returns the hardware under `vcpu`.
     pub fn hardware(&self, vcpu: u32) -> hardware::Guest<'_> {
         hardware::Guest::new(&self.host, vcpu, self.hardware)
     }
@@ -257,7 +258,7 @@ impl Rig {
         self.evaluate(vcpu);
     }
 
-    /// The guest on `pcpu` does something, by hardware or with an exit.
+    /// Returns the guest on `pcpu` does something, by hardware or with an exit.
     fn instruction(&mut self, pcpu: u32, does: impl FnOnce(&hardware::Guest<'_>, &mut Vec<Signal>) -> Option<Exit>) {
         let Some(vcpu) = self.guest_on(pcpu) else { return };
         let mut signals = Vec::new();
@@ -271,7 +272,7 @@ impl Rig {
         }
     }
 
-    /// The guest on `pcpu` reads a register.
+    /// Returns the guest on `pcpu` reads a register.
     pub fn read(&mut self, pcpu: u32, offset: u32) -> Option<u32> {
         let vcpu = self.guest_on(pcpu)?;
         match self.hardware(vcpu).read(offset) {
@@ -348,7 +349,7 @@ impl Rig {
         self.event(Event::Interrupt { pcpu, interrupt });
     }
 
-    /// A device signals its interrupt, and the IOMMU does with it what it does.
+    /// Returns a device signals its interrupt, and the IOMMU does with it what it does.
     pub fn device(&mut self, device: u16) -> Delivery {
         let memory = self.host.memory();
         let delivery = Iommu::new(&memory, Host::IOMMU).deliver(device);
@@ -368,7 +369,7 @@ impl Rig {
         delivery
     }
 
-    /// The guest on `pcpu` ends the interrupt that it serves.
+    /// Returns the guest on `pcpu` ends the interrupt that it serves.
     pub fn serve(&mut self, pcpu: u32) -> Option<u8> {
         let vcpu = self.guest_on(pcpu)?;
         let vector = self.cpus[vcpu as usize].serving.pop()?;
@@ -376,7 +377,7 @@ impl Rig {
         Some(vector)
     }
 
-    /// A sleeper whose LAPIC has an interrupt that it would take: nobody has told it, or it did not listen.
+    /// Returns a sleeper whose LAPIC has an interrupt that it would take: nobody has told it, or it did not listen.
     pub fn forgotten(&self) -> Option<(u32, u8)> {
         let sleeps = |vcpu: &u32| {
             !self
@@ -406,7 +407,7 @@ impl Rig {
     }
 }
 
-/// A random pCPU with a guest on it.
+/// Returns a random pCPU with a guest on it.
 pub fn some_guest(rig: &Rig, random: &mut Rng) -> Option<u32> {
     let pcpus = rig.runs.len() as u64;
     let first = random.below(pcpus);

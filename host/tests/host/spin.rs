@@ -176,8 +176,8 @@ fn halted_vcpus_are_not_yielded_to() {
     assert_eq!(world.counter(VmId(0), "directed_yield_attempted"), 0);
 }
 
-/// Which vCPUs of one VM are yielded to by vCPU 0, which spins alone on pCPU 0, while the others share pCPU 1: hogs in
-/// kernel mode, in user mode, in user mode with an interrupt pending, and one that spins itself.
+/// Returns which vCPUs of one VM are yielded to by vCPU 0, which spins alone on pCPU 0, while the others share pCPU 1:
+/// hogs in kernel mode, in user mode, in user mode with an interrupt pending, and one that spins itself.
 fn targets(filters: YieldFilters) -> BTreeMap<u32, u32> {
     let config = HostConfig {
         pause: handling(PauseExit::DirectedYield, filters),

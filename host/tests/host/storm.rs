@@ -1,5 +1,5 @@
-//! A storm of IPIs between vCPUs that share pCPUs, under hardware that virtualises their LAPICs: none is lost or doubled by live
-//! migration, or by switching the hardware off and on.
+//! A storm of IPIs between vCPUs that share pCPUs, under hardware that virtualizes their LAPICs: none is lost or
+//! doubled by live migration, or by switching the hardware off and on.
 
 use holdfast_abi::{lapic, msr};
 use holdfast_host::{Event, HostConfig, Inhibit, PcpuId, VmConfig, VmId};
@@ -83,7 +83,7 @@ impl Storm {
         }
     }
 
-    /// Where hardware can do it, with IPI virtualization for one.
+    /// Returns where hardware can do it, with IPI virtualization for one.
     fn uses_x2apic(&self) -> bool {
         matches!(self.part, Part::X2Avic | Part::Ipiv)
     }
@@ -194,7 +194,7 @@ impl Storm {
         self
     }
 
-    /// Whether all that was sent arrives.
+    /// Returns whether all that was sent arrives.
     fn drains(&mut self) -> bool {
         for _ in 0..20_000 {
             self.step(false);

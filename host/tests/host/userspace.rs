@@ -234,8 +234,8 @@ fn a_vcpu_whose_thread_died_is_skipped() {
     assert_eq!(bench.guest(0), Some(VcpuId(0)), "the spinner goes on");
 }
 
-/// The last task has run vCPU 1, ended, and been started anew, so that its number waits for the pCPU: whether vCPU 0, which
-/// pauses, yields to it.
+/// Returns the last task has run vCPU 1, ended, and been started again, so that its number waits for the pCPU: whether
+/// vCPU 0, which pauses, yields to it.
 fn yields_to_a_stranger(faults: SpinFaults) -> bool {
     let pause = PauseHandling {
         faults,
@@ -305,7 +305,8 @@ fn a_timer_that_expires_in_user_space_is_injected_at_the_next_entry_and_wakes_no
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Whatever threads do with vCPUs: a yield that is done goes to a vCPU whose thread lives and waits, and no time is lost.
+    /// Whatever threads do with vCPUs: a yield that is done goes to a vCPU whose thread lives and waits, and no time is
+    /// lost.
     #[test]
     fn threads_that_take_turns_with_vcpus_break_nothing(
         acts in proptest::collection::vec((0u32..2, 0u32..8, 0u32..3, 1u64..3 * MS), 1..300), later in any::<bool>(),

@@ -9,7 +9,8 @@ use crate::world::{Guest, Op, World, places};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// The windows told to the part for a vCPU that spins for 50 ms and then computes, beside a hog on the same pCPU.
+/// Returns the windows told to the part for a vCPU that spins for 50 ms and then computes, beside a hog on the same
+/// pCPU.
 fn windows(pause: PauseHandling, controls: PauseControls) -> (Vec<PauseControls>, World) {
     let config = HostConfig {
         pause,

@@ -1,5 +1,5 @@
-//! Whom a pause exit yields to, over time: the round, the spinners' turns, the IPI that is not answered; and each with a
-//! fault planted.
+//! Whom a pause exit yields to, over time: the round, the spinners' turns, the IPI that is not answered; and each with
+//! a fault planted.
 
 use holdfast_host::{Command, Exit, HostConfig, PauseHandling, SpinFaults, VcpuState, VmConfig, YieldFilters};
 
@@ -15,7 +15,7 @@ fn host(pause: PauseHandling) -> HostConfig {
     }
 }
 
-/// How often each of three hogs that share pCPU 1 was yielded to by a spinner on pCPU 0.
+/// Returns how often each of three hogs that share pCPU 1 was yielded to by a spinner on pCPU 0.
 fn boosts(faults: SpinFaults) -> Vec<u32> {
     let pause = PauseHandling {
         faults,
@@ -132,7 +132,7 @@ fn an_unanswered_ipi_makes_its_receiver_the_first_candidate() {
     assert!(hits(false) <= 1);
 }
 
-/// All `vcpus` spin, on one pCPU: pause exits, candidates looked at, candidates charged for.
+/// Returns all `vcpus` spin, on one pCPU: pause exits, candidates looked at, candidates charged for.
 fn search(vcpus: usize) -> (u64, u64, u64) {
     let mut world = World::new(&host(PauseHandling::DIRECTED_YIELD_2011), &places(1, 1, 1));
     world.add_vm(&VmConfig::default(), &[], (0..vcpus).map(|_| spinner()).collect());

@@ -37,12 +37,12 @@ impl Default for ApicvConfig {
 }
 
 impl ApicvConfig {
-    /// Whether APICv is used.
+    /// Returns whether APICv is used.
     pub fn is_used(&self) -> bool {
         self.enable && self.part.apicv
     }
 
-    /// Whether hardware sends IPIs, too.
+    /// Returns whether hardware sends IPIs, too.
     pub fn sends(&self) -> bool {
         self.is_used() && self.ipiv && self.part.ipiv
     }

@@ -1,4 +1,4 @@
-//! Interrupts that software delivers to a vCPU with APICv, and the wake-up vector (`vmx_deliver_interrupt`).
+//! Interrupts that software delivers to a vCPU with APICv, and the wakeup vector (`vmx_deliver_interrupt`).
 
 use holdfast_abi::{Memory, Vmcs, lapic as reg, posted};
 
@@ -9,8 +9,8 @@ use crate::step::Step;
 use crate::vcpu::Mode;
 
 impl InterruptWing<'_> {
-    /// Posts `vector` for `vcpu`, whose LAPIC takes it, and sees that it is noticed. False if hardware does not virtualise its
-    /// LAPIC.
+    /// Posts `vector` for `vcpu`, whose LAPIC takes it, and sees that it is noticed. False if hardware does not
+    /// virtualize its LAPIC.
     pub(crate) fn apicv_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
         if !self.is_virtualized(vcpu) {
             return false;
@@ -47,8 +47,8 @@ impl InterruptWing<'_> {
         true
     }
 
-    /// TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes; what comes in as
-    /// level-triggered has such a route.
+    /// TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes; what comes
+    /// in as level-triggered has such a route.
     fn set_trigger_mode(&mut self, vcpu: VcpuId, vector: u8, level: bool) {
         let at = self.guests.vcpu_mut(vcpu);
         let page = at.apic.registers();
@@ -69,7 +69,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The wake-up vector came to `pcpu`: wakes the sleepers on its list for whom something is posted
+    /// The wakeup vector came to `pcpu`: wakes the sleepers on its list for whom something is posted
     /// (`pi_wakeup_handler`).
     pub(crate) fn posted_wakeup(&mut self, pcpu: u32, step: &mut Step<'_>) {
         let sleepers = core::mem::take(&mut self.own.posted_sleepers[PcpuId(pcpu)]);

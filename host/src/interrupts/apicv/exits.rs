@@ -24,8 +24,8 @@ impl InterruptWing<'_> {
         self.complete_write(vcpu, offset, value, step);
     }
 
-    /// Reason 45: `vcpu` has ended the interrupt with `vector`, whose end the bitmap asks for. It is level triggered unless the
-    /// LAPIC was reset since.
+    /// Reason 45: `vcpu` has ended the interrupt with `vector`, whose end the bitmap asks for. It is level triggered
+    /// unless the LAPIC was reset since.
     pub(crate) fn apicv_eoi(&mut self, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
         step.charge(Cost::ApicvExit, 1);
         self.guests.vcpu_mut(vcpu).counters.apicv_eoi += 1;

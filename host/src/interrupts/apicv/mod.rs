@@ -4,8 +4,8 @@
 //! times.
 //!
 //! Compared with AVIC ([`avic`](super::avic)): only the vCPU itself writes its virtual-APIC page, senders write its
-//! descriptor. Posted interrupts reach the page when the vCPU enters, or by the notification. x2APIC is always offered. No
-//! sender exits because a target does not run.
+//! descriptor. Posted interrupts reach the page when the vCPU enters, or by the notification. x2APIC is always offered.
+//! No sender exits because a target does not run.
 //!
 //! - **RVI and SVI follow the page**: each entry sets both, after posted interrupts have been moved to the page.
 //! - **Only the VM's own vCPUs**: the PID-pointer table names the descriptors of the VM's own vCPUs.

@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | PIR | ON was clear: notifies NDST with NV | enters: ON = 0 ([`Descriptor::sync`]) | moves PIR to IRR |
 //! | PIR | SN is set: leaves it at that | is loaded: SN = 0 ([`Descriptor::load`]) | reads PIR, sets ON |
-//! | PIR | ON was clear: notifies NDST with NV | NV = wake-up ([`Descriptor::block`]) | reads ON, sleeps |
+//! | PIR | ON was clear: notifies NDST with NV | NV = wakeup ([`Descriptor::block`]) | reads ON, sleeps |
 //! | PIR, ON | reads mode: notifies, or wakes | mode = in guest | reads ON ([`Descriptor::sync`]) |
 //!
 //! In every row each side writes, fences (or swaps), and reads what the other has written.
@@ -14,8 +14,8 @@
 //! - **ON covers PIR**: whenever PIR is not empty, ON is set or about to be, or SN is set and the next load looks.
 //! - **A notification may be one too many**: who gets it looks, and finds nothing.
 //!
-//! Unlike AVIC's IsRunning, none of this is a sender's business: it never exits, whoever it posts to. The functions are generic
-//! over memory, so that model checkers explore the source that runs.
+//! Unlike AVIC's IsRunning, none of this is a sender's business: it never exits, whoever it posts to. The functions are
+//! generic over memory, so that model checkers explore the source that runs.
 
 use holdfast_abi::Memory;
 use holdfast_abi::lapic as reg;
@@ -54,7 +54,7 @@ pub struct Descriptor<'m, M> {
 }
 
 impl<M: Memory> Descriptor<'_, M> {
-    /// The control word.
+    /// Returns the control word.
     pub fn control(&self) -> Control {
         Control(self.memory.load64(self.address + posted::CONTROL).unwrap_or(0))
     }
@@ -72,19 +72,19 @@ impl<M: Memory> Descriptor<'_, M> {
         }
     }
 
-    /// Whether nothing is posted.
+    /// Returns whether nothing is posted.
     pub fn is_empty(&self) -> bool {
         (0..8).all(|word| self.memory.load32(self.address + posted::PIR + word * 4).unwrap_or(0) == 0)
     }
 
-    /// Whether `vector` is posted.
+    /// Returns whether `vector` is posted.
     pub fn holds(&self, vector: u8) -> bool {
         let (word, bit) = posted::pir_bit(vector);
         self.memory.load32(self.address + word).unwrap_or(0) & bit != 0
     }
 
-    /// Software posts `vector` (`vmx_deliver_posted_interrupt`). Whether the vCPU is to be told: notified if it is in guest
-    /// mode, else woken. SN is for hardware: software tells all the same.
+    /// Software posts `vector` (`vmx_deliver_posted_interrupt`). Whether the vCPU is to be told: notified if it is in
+    /// guest mode, else woken. SN is for hardware: software tells all the same.
     pub fn post(&self, vector: u8) -> bool {
         let (word, bit) = posted::pir_bit(vector);
         let before = self.memory.set32(self.address + word, bit);
@@ -120,13 +120,14 @@ impl<M: Memory> Descriptor<'_, M> {
         }
     }
 
-    /// The vCPU's thread loses its pCPU and stays ready (`vmx_vcpu_pi_put`): whoever posts need not disturb who has it now.
+    /// The vCPU's thread loses its pCPU and stays ready (`vmx_vcpu_pi_put`): whoever posts need not disturb who has it
+    /// now.
     pub fn preempt(&self) {
         self.update(|control| control.with(Control::SN));
     }
 
-    /// The vCPU's thread is about to sleep on the list of its pCPU (`pi_enable_wakeup_handler`); notifications go to the
-    /// handler that looks through that list. Whether that has to look at once: something was posted before.
+    /// Returns the vCPU's thread is about to sleep on the list of its pCPU (`pi_enable_wakeup_handler`); notifications
+    /// go to the handler that looks through that list. Whether that has to look at once: something was posted before.
     pub fn block(&self) -> bool {
         let before = self.update(|control| {
             let vector = if self.faults.block_keeps_vector {

@@ -1,5 +1,5 @@
-//! Load, put, sleep, entry: the descriptor over a vCPU's life
-//! (docs/spec/interrupts.md, "Posted interrupts"), and when hardware virtualises its LAPIC at all.
+//! Load, put, sleep, entry: the descriptor over a vCPU's life (docs/spec/interrupts.md, "Posted interrupts"), and when
+//! hardware virtualizes its LAPIC at all.
 
 use holdfast_abi::vmcs::{self, InterruptStatus};
 use holdfast_abi::{Vmcs, lapic as reg};
@@ -31,8 +31,9 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The thread of `vcpu` is about to sleep, on `pcpu`. Without interrupts to wait for it stays where it is: nobody who posts
-    /// could end its halt. Others post also to one that has not been entered yet, since it sleeps since it was restored.
+    /// The thread of `vcpu` is about to sleep, on `pcpu`. Without interrupts to wait for it stays where it is: nobody
+    /// who posts could end its halt. Others post also to one that has not been entered yet, since it sleeps since it
+    /// was restored.
     pub(crate) fn apicv_block(&mut self, vcpu: VcpuId, pcpu: u32) {
         let at = self.guests.vcpu_mut(vcpu);
         let waits = at.guest.interrupts_enabled;
@@ -103,7 +104,8 @@ fn sync(memory: &HostMemory<'_>, vcpu: VcpuId, faults: PostingFaults) {
     apicv.set_status(InterruptStatus::new(highest(reg::IRR), highest(reg::ISR)));
 }
 
-/// Moves interrupts posted for `vcpu` to its register page, also those posted while it was preempted: it is saved as it is.
+/// Moves interrupts posted for `vcpu` to its register page, also those posted while it was preempted: it is saved as it
+/// is.
 pub(in crate::interrupts) fn save(memory: &HostMemory<'_>, vcpu: VcpuId, faults: PostingFaults) {
     if memory.guests().vcpus[vcpu].virtualization.apicv().is_some() {
         Descriptor::of(memory, vcpu, faults).notice();

@@ -19,7 +19,8 @@ pub(crate) struct VmApicv {
 /// APIC virtualization of a vCPU.
 #[derive(Debug)]
 pub(crate) struct VcpuApicv {
-    /// The fields of its control structure that concern interrupts. Hardware changes the interrupt status in guest mode.
+    /// The fields of its control structure that concern interrupts. Hardware changes the interrupt status in guest
+    /// mode.
     pub(super) vmcs: Cell<Vmcs>,
     /// The descriptor's posted vectors.
     pub(crate) pir: [AtomicU32; 8],
@@ -32,12 +33,12 @@ pub(crate) struct VcpuApicv {
 }
 
 impl VcpuApicv {
-    /// Whether it is on.
+    /// Returns whether it is on.
     pub(crate) fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Whether something is posted that nobody has looked at.
+    /// Returns whether something is posted that nobody has looked at.
     pub(crate) fn is_posted(&self) -> bool {
         Control(self.control.load(Acquire)).is_on()
     }

@@ -37,8 +37,8 @@ pub struct AvicConfig {
     pub part: SvmPart,
     /// On parts with erratum 1235 hardware never sees IsRunning (`enable_ipiv=0`); off to see what happens.
     pub works_around_1235: bool,
-    /// An IPI to a target that hardware does not find is sent by software, as today. 4.7 ignored it, and with it all other
-    /// targets.
+    /// An IPI to a target that hardware does not find is sent by software, as today. 4.7 ignored it, and with it all
+    /// other targets.
     pub sends_to_invalid: bool,
     /// Planted faults.
     #[doc(hidden)]
@@ -63,7 +63,7 @@ impl AvicConfig {
         self.part.features & feature != 0
     }
 
-    /// Whether AVIC is used: the part has it and nested paging, and the parameter says so.
+    /// Returns whether AVIC is used: the part has it and nested paging, and the parameter says so.
     pub fn is_used(&self) -> bool {
         let able = self.has(cpuid::SVM_AVIC) && self.has(cpuid::SVM_NESTED_PAGING);
         match self.enable {
@@ -73,12 +73,12 @@ impl AvicConfig {
         }
     }
 
-    /// Whether x2AVIC is used, too.
+    /// Returns whether x2AVIC is used, too.
     pub fn uses_x2avic(&self) -> bool {
         self.is_used() && self.has(cpuid::SVM_X2AVIC) && (self.x2avic || self.enable == AvicEnable::Auto)
     }
 
-    /// Whether hardware may see IsRunning.
+    /// Returns whether hardware may see IsRunning.
     pub(crate) fn ipiv(&self) -> bool {
         let affected = matches!(self.part.family, 0x17 | 0x18);
         !(affected && self.works_around_1235)

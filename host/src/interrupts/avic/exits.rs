@@ -87,7 +87,7 @@ impl InterruptWing<'_> {
         let (now, base) = (step.now, self.own.timer_base);
         let at = self.guests.vcpu_mut(vcpu);
         let vm = at.vm;
-        // Hardware has stored an ID already, and nobody knows what was there before: counted anew, not by difference.
+        // Hardware has stored an ID already, and nobody knows what was there before: counted again, not by difference.
         let action = at.apic.write(offset, value, now, &base);
         if offset == reg::ID {
             let renamed = self

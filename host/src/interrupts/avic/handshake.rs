@@ -4,15 +4,16 @@
 //! | sender | then | vCPU | then |
 //! |---|---|---|---|
 //! | hardware: IRR = 1 | reads IsRunning: doorbell, or exit and [`complete`] | IsRunning = 0 ([`Tables::blocking`]) | reads IRR, sleeps |
-//! | [`deliver`]: IRR = 1 | reads mode: doorbell or wake-up | mode = in guest ([`enter`]) | VMRUN evaluates IRR |
+//! | [`deliver`]: IRR = 1 | reads mode: doorbell or wakeup | mode = in guest ([`enter`]) | VMRUN evaluates IRR |
 //! | wakes whoever sleeps | | says that it sleeps | reads IRR, sleeps |
 //! | request, [`kick`] | claims the exit | mode = in guest ([`enter`]) | reads requests |
 //!
 //! In every row each side writes, fences, and reads what the other has written.
 //!
 //! - **No lost interrupt**: of two such sides at least one sees the other.
-//! - **IsRunning means it**: the bit is set only between [`Tables::load`] and [`Tables::put`], and not while the vCPU blocks.
-//!   A doorbell to a pCPU that the vCPU has just left is harmless: it left for a VMRUN elsewhere, which evaluates.
+//! - **IsRunning means it**: the bit is set only between [`Tables::load`] and [`Tables::put`], and not while the vCPU
+//!   blocks. A doorbell to a pCPU that the vCPU has just left is harmless: it left for a VMRUN elsewhere, which
+//!   evaluates.
 //!
 //! The functions are generic over memory and words, so that model checkers explore the source that runs.
 
@@ -22,19 +23,19 @@ use holdfast_abi::{Memory, avic};
 
 /// What software keeps of a vCPU, for others to read without a lock.
 pub trait Presence {
-    /// Whether its mode is "in guest" (acquire).
+    /// Returns whether its mode is "in guest" (acquire).
     fn is_in_guest(&self) -> bool;
     /// Its mode becomes "in guest" (release).
     fn set_in_guest(&self);
     /// Its mode goes from "in guest" to "exiting", in one step; false if it was another.
     fn claim_exit(&self) -> bool;
-    /// Whether its LAPIC is virtualised by hardware at present (`apicv_active`).
+    /// Returns whether its LAPIC is virtualized by hardware at present (`apicv_active`).
     fn is_active(&self) -> bool;
     /// Changes that. Only the vCPU itself, outside guest mode.
     fn set_active(&self, active: bool);
-    /// Whether there is a request that it must look at before it enters the guest.
+    /// Returns whether there is a request that it must look at before it enters the guest.
     fn has_request(&self) -> bool;
-    /// The pCPU where it was last loaded.
+    /// Returns the pCPU where it was last loaded.
     fn cpu(&self) -> Option<u32>;
 }
 
@@ -73,7 +74,7 @@ pub struct AvicFaults {
     pub entry_without_fence: bool,
     /// [`deactivate`] does not fence.
     pub deactivate_without_fence: bool,
-    /// The tables are not written anew for a vCPU that was restored.
+    /// The tables are not written again for a vCPU that was restored.
     pub restored_without_tables: bool,
     /// Remap entries keep the host CPU of before ([`Remap::running`](super::remap::Remap::running)).
     pub remap_keeps_destination: bool,
@@ -127,8 +128,8 @@ impl<M: Memory> Tables<'_, M> {
         self.memory.store64(self.entry, self.read().stopped().0);
     }
 
-    /// The vCPU's thread takes the pCPU with `host_id`. One that `blocks` stays not running: nobody but a wake-up ends its
-    /// sleep.
+    /// The vCPU's thread takes the pCPU with `host_id`. One that `blocks` stays not running: nobody but a wakeup ends
+    /// its sleep.
     pub fn load(&self, host_id: u32, blocks: bool) {
         if !blocks || self.faults.load_ignores_blocking {
             self.running(host_id);
@@ -142,8 +143,8 @@ impl<M: Memory> Tables<'_, M> {
         }
     }
 
-    /// The vCPU is about to look at its IRR and to sleep. Even with interrupts masked: doorbells would disturb whoever has
-    /// the pCPU then.
+    /// The vCPU is about to look at its IRR and to sleep. Even with interrupts masked: doorbells would disturb whoever
+    /// has the pCPU then.
     pub fn blocking(&self) {
         if !self.faults.running_while_blocked {
             self.stopped();
@@ -187,10 +188,10 @@ pub fn deliver<M: Memory>(
     complete(presence, here, tables.faults)
 }
 
-/// How a vCPU is to be told of an interrupt that is in its IRR, and whose sender has fenced since.
+/// Returns how a vCPU is to be told of an interrupt that is in its IRR, and whose sender has fenced since.
 ///
-/// Mode first, as KVM has it: a vCPU changes `apicv_active` before it sets mode, so whoever sees it in guest mode sees in which
-/// way. Under the model checker the other order loses nothing either, as long as [`deactivate`] fences.
+/// Mode first, as KVM has it: a vCPU changes `apicv_active` before it sets mode, so whoever sees it in guest mode sees
+/// in which way. Under the model checker the other order loses nothing either, as long as [`deactivate`] fences.
 pub fn complete(presence: &impl Presence, here: Option<u32>, faults: AvicFaults) -> Notice {
     let early = faults.active_before_mode.then(|| presence.is_active());
     let in_guest = presence.is_in_guest();
@@ -208,7 +209,7 @@ pub fn complete(presence: &impl Presence, here: Option<u32>, faults: AvicFaults)
     }
 }
 
-/// The vCPU is about to enter its guest. False if it must not yet: a request came.
+/// Returns the vCPU is about to enter its guest. False if it must not yet: a request came.
 pub fn enter(memory: &impl Memory, presence: &impl Presence, faults: AvicFaults) -> bool {
     presence.set_in_guest();
     // Pairs with the senders' fences between IRR and mode, and with the IOMMU's between IRR and IsRun.
@@ -234,7 +235,8 @@ pub fn deactivate<M: Memory>(tables: &Tables<'_, M>, presence: &impl Presence) {
     }
 }
 
-/// The vCPU, outside guest mode and on the pCPU with `host_id`, has its LAPIC virtualised by hardware from its next VMRUN on.
+/// The vCPU, outside guest mode and on the pCPU with `host_id`, has its LAPIC virtualized by hardware from its next
+/// VMRUN on.
 pub fn activate<M: Memory>(tables: &Tables<'_, M>, presence: &impl Presence, host_id: u32) {
     presence.set_active(true);
     tables.running(host_id);

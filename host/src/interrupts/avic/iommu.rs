@@ -1,8 +1,9 @@
-//! Devices behind the IOMMU: their interrupts, by way of the host or straight into guests
-//! (docs/spec/interrupts.md, "IOMMU interrupts").
+//! Devices behind the IOMMU: their interrupts, by way of the host or straight into guests (docs/spec/interrupts.md,
+//! "IOMMU interrupts").
 //!
-//! A device of a guest starts with a remap entry for the host, whose handler signals the guest's message (vfio and irqfd). While
-//! AVIC is on for the one vCPU that the message is for, the entry is in guest mode; it goes back when AVIC is inhibited.
+//! A device of a guest starts with a remap entry for the host, whose handler signals the guest's message (vfio and
+//! irqfd). While AVIC is on for the one vCPU that the message is for, the entry is in guest mode; it goes back when
+//! AVIC is inhibited.
 //!
 //! - **Only what one vCPU takes**: messages that are not fixed, edge-triggered and for one vCPU go by way of the host.
 
@@ -45,7 +46,7 @@ impl InterruptWing<'_> {
         Ok(device as u16)
     }
 
-    /// The entry of `device` by way of the host: devices are spread over the pCPUs, as irqbalance does it.
+    /// Returns the entry of `device` by way of the host: devices are spread over the pCPUs, as irqbalance does it.
     fn by_host(&self, device: usize) -> RemapEntry {
         RemapEntry::legacy(
             FIRST_VECTOR + device as u8,
@@ -61,7 +62,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Devices whose interrupts the IOMMU puts into the page of `vcpu`.
+    /// Returns devices whose interrupts the IOMMU puts into the page of `vcpu`.
     fn posted_to(&self, vcpu: VcpuId) -> impl Iterator<Item = usize> {
         let is_posted = move |device_record: &Device| matches!(device_record, Device::Guest { posted, .. } if *posted == Some(vcpu));
         let devices = self.own.iommu.devices.iter().enumerate();
@@ -70,7 +71,7 @@ impl InterruptWing<'_> {
             .map(|(device, _)| device)
     }
 
-    /// The remap entries of those.
+    /// Returns the remap entries of those.
     pub(super) fn iommu_entries<'h>(
         &'h self,
         memory: &'h HostMemory<'h>,
@@ -92,8 +93,8 @@ impl InterruptWing<'_> {
             .for_each(|entry| entry.stopped(sleeps));
     }
 
-    /// AVIC of `vcpu`, which is outside guest mode on `pcpu`, is switched on: devices' interrupts for it alone need no host
-    /// (`avic_set_pi_irte_mode`, `amd_iommu_activate_guest_mode`).
+    /// AVIC of `vcpu`, which is outside guest mode on `pcpu`, is switched on: devices' interrupts for it alone need no
+    /// host (`avic_set_pi_irte_mode`, `amd_iommu_activate_guest_mode`).
     pub(super) fn iommu_activate(&mut self, vcpu: VcpuId, pcpu: u32) {
         let (vm, index) = (self.guests.vcpu_mut(vcpu).vm, self.guests.vcpu_mut(vcpu).index);
         for device in 0..self.own.iommu.devices.len() {
@@ -116,7 +117,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Whether `message` is for the vCPU with `index` alone, and of a kind that the IOMMU can put into its page.
+    /// Returns whether `message` is for the vCPU with `index` alone, and of a kind that the IOMMU can put into its
+    /// page.
     fn can_post(&self, vm: VmId, index: u32, message: &Message) -> bool {
         message.mode == DeliveryMode::Fixed
             && !message.level
@@ -130,8 +132,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// AVIC of `vcpu` is switched off: its devices' interrupts go by way of the host again. Before the look at IRR, which may
-    /// hold what the IOMMU has put there.
+    /// AVIC of `vcpu` is switched off: its devices' interrupts go by way of the host again. Before the look at IRR,
+    /// which may hold what the IOMMU has put there.
     pub(super) fn iommu_deactivate(&mut self, vcpu: VcpuId) {
         let devices: Vec<usize> = self.posted_to(vcpu).collect();
         for device in devices {
@@ -152,7 +154,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The log's interrupt came: wakes whom it names (`avic_ga_log_notifier`). If entries are missing, all who may be meant.
+    /// The log's interrupt came: wakes whom it names (`avic_ga_log_notifier`). If entries are missing, all who may be
+    /// meant.
     pub(crate) fn ga_log_interrupt(&mut self, step: &mut Step<'_>) {
         step.charge(Cost::HostInterrupt, 1);
         let mut woken = Vec::new();

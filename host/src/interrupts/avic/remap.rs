@@ -10,10 +10,10 @@
 //! - **No lost interrupt**: in each row one side sees what the other has written.
 //! - **IsRun means it**: as IsRunning of AVIC's table, and set and cleared beside it.
 //!
-//! Destination, IsRun and GATag are not cached by the IOMMU, by its manual, and GALogIntr is not, by AMD's word (Linux 6.17,
-//! `amd_iommu_update_ga`). All else is: whoever changes that waits for an invalidation, behind which nothing that is under
-//! way goes by the entry of before (Linux, `modify_irte_ga`: flush and completion wait). A host's step needs no such wait, as
-//! nothing is under way then.
+//! Destination, IsRun and GATag are not cached by the IOMMU, by its manual, and GALogIntr is not, by AMD's word (Linux
+//! 6.17, `amd_iommu_update_ga`). All else is: whoever changes that waits for an invalidation, behind which nothing that
+//! is under way goes by the entry of before (Linux, `modify_irte_ga`: flush and completion wait). A host's step needs
+//! no such wait, as nothing is under way then.
 
 use holdfast_abi::Memory;
 use holdfast_abi::avic::GaTag;
@@ -63,8 +63,9 @@ impl<M: Memory> Remap<'_, M> {
     }
 }
 
-/// A vCPU with `tables` and the remap entries `entries` is about to look at its IRR and to sleep: its interrupts are logged from
-/// here on. The entries first, since the fence of [`Tables::blocking`] is for both. (Linux's CMPXCHG16B is a fence itself.)
+/// A vCPU with `tables` and the remap entries `entries` is about to look at its IRR and to sleep: its interrupts are
+/// logged from here on. The entries first, since the fence of [`Tables::blocking`] is for both. (Linux's CMPXCHG16B is
+/// a fence itself.)
 pub fn blocking<'m, M: Memory>(tables: &Tables<'m, M>, entries: impl Iterator<Item = Remap<'m, M>>) {
     if tables.faults.remap_after_fence {
         tables.blocking();
@@ -86,11 +87,11 @@ pub enum Woken {
     Everyone,
 }
 
-/// The interrupt of the log of the IOMMU at `layout` came: says whom to wake (`iommu_poll_ga_log`), and restarts a log that was
-/// full (`amd_iommu_restart_ga_log`).
+/// The interrupt of the log of the IOMMU at `layout` came: says whom to wake (`iommu_poll_ga_log`), and restarts a log
+/// that was full (`amd_iommu_restart_ga_log`).
 ///
-/// Whose entries were lost nobody knows, and all are woken who may be meant. Linux, up to 6.17 at least, wakes nobody: there such
-/// a vCPU sleeps until something else comes for it.
+/// Whose entries were lost nobody knows, and all are woken who may be meant. Linux, up to 6.17 at least, wakes nobody:
+/// there such a vCPU sleeps until something else comes for it.
 pub fn drain<M: Memory>(memory: &M, layout: Layout, faults: AvicFaults, mut wake: impl FnMut(Woken)) {
     let status = layout.register(iommu::STATUS);
     // Before the log is read: what comes from here on interrupts again.

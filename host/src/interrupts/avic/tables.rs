@@ -12,8 +12,8 @@ use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::ApicRegisters;
 
 impl InterruptWing<'_> {
-    /// Writes the logical table anew. Whether two LAPICs would have the same entry, or one several, or their models differ:
-    /// then an entry means another destination for one sender than for the next.
+    /// Writes the logical table again. Whether two LAPICs would have the same entry, or one several, or their models
+    /// differ: then an entry means another destination for one sender than for the next.
     pub(in crate::interrupts) fn rebuild_logical_table(&self, vm: VmId) -> bool {
         let this = &self.guests.vms[vm];
         let Some(avic) = this.apic.avic() else { return false };

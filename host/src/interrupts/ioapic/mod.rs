@@ -1,13 +1,15 @@
-//! The I/O APIC (docs/spec/interrupts.md, "I/O APIC"): pins of devices, turned into interrupts as the redirection
-//! table says.
+//! The I/O APIC (docs/spec/interrupts.md, "I/O APIC"): pins of devices, turned into interrupts as the redirection table
+//! says.
 //!
 //! This is the register file; [`deliver`] carries what it sends to the LAPICs.
 //!
-//! - **A level is not lost**: while a pin is asserted and no LAPIC serves it, its interrupt is sent whenever the entry allows.
+//! - **A level is not lost**: while a pin is asserted and no LAPIC serves it, its interrupt is sent whenever the entry
+//!   allows.
 //! - **An edge counts once**: it is sent when the pin rises, or not at all if it is masked then (82093AA datasheet).
 //! - **The guest cannot break it**: every selector, offset and value has a meaning or is ignored.
 //!
-//! A line's level is what the device means, asserted or not: the polarity of the wire is stored and has no effect, as in KVM.
+//! A line's level is what the device means, asserted or not: the polarity of the wire is stored and has no effect, as
+//! in KVM.
 
 mod deliver;
 
@@ -41,7 +43,8 @@ pub(crate) struct Ioapic {
     entries: [u64; PINS],
     /// Pins that are asserted.
     asserted: u32,
-    /// Pins whose device is told of an EOI and asserts anew: there, the EOI ends the assertion (KVM's resampling irqfd).
+    /// Pins whose device is told of an EOI and asserts again: there, the EOI ends the assertion (KVM's resampling
+    /// irqfd).
     resampled: u32,
     /// For each pin how often in a row its interrupt was sent again at its end.
     again: [u32; PINS],
@@ -52,7 +55,7 @@ pub(crate) struct Ioapic {
 const AGAIN_MAX: u32 = 10_000;
 
 impl Ioapic {
-    /// An I/O APIC after reset.
+    /// Returns an I/O APIC after reset.
     pub(crate) fn new() -> Ioapic {
         Ioapic {
             select: 0,
@@ -85,7 +88,7 @@ impl Ioapic {
         }
     }
 
-    /// The pin whose redirection entry is selected, and whether it is the high half.
+    /// Returns the pin whose redirection entry is selected, and whether it is the high half.
     fn selected_entry(&self) -> Option<(usize, bool)> {
         let half = u32::from(self.select).checked_sub(reg::REDIRECTION)?;
         let pin = (half / 2) as usize;
@@ -133,13 +136,13 @@ impl Ioapic {
         entry & reg::ENTRY_MASKED == 0 && if edge { rises } else { self.wants_to_send(pin) }
     }
 
-    /// Whether the entry of `pin` is for level-triggered interrupts, unmasked, and such a one is to be sent.
+    /// Returns whether the entry of `pin` is for level-triggered interrupts, unmasked, and such a one is to be sent.
     pub(crate) fn wants_to_send(&self, pin: u32) -> bool {
         const GATES: u64 = reg::ENTRY_LEVEL | reg::ENTRY_REMOTE_IRR | reg::ENTRY_MASKED;
         self.entries[pin as usize] & GATES == reg::ENTRY_LEVEL && self.asserted >> pin & 1 == 1
     }
 
-    /// The redirection entry of `pin`.
+    /// Returns the redirection entry of `pin`.
     pub(crate) fn entry(&self, pin: u32) -> u64 {
         self.entries[pin as usize]
     }
@@ -149,14 +152,14 @@ impl Ioapic {
         self.entries[pin as usize] |= reg::ENTRY_REMOTE_IRR;
     }
 
-    /// Whether some pin sends `vector`, level triggered: then its EOI is the VMM's business in a split irqchip.
+    /// Returns whether some pin sends `vector`, level triggered: then its EOI is the VMM's business in a split irqchip.
     pub(crate) fn owns(&self, vector: u8) -> bool {
         const KIND: u64 = reg::ENTRY_VECTOR | reg::ENTRY_LEVEL;
         let asked = u64::from(vector) | reg::ENTRY_LEVEL;
         self.entries.iter().any(|entry| entry & KIND == asked)
     }
 
-    /// Pins that send `vector`, level triggered, and wait for its end.
+    /// Returns pins that send `vector`, level triggered, and wait for its end.
     pub(crate) fn waiting_for_end(&self, vector: u8) -> impl Iterator<Item = u32> + use<> {
         const GATES: u64 = reg::ENTRY_VECTOR | reg::ENTRY_REMOTE_IRR;
         let entries = self.entries;
@@ -164,7 +167,7 @@ impl Ioapic {
         (0..reg::PINS).filter(move |&pin| entries[pin as usize] & GATES == asked)
     }
 
-    /// The interrupt of `pin` has been ended.
+    /// Returns the interrupt of `pin` has been ended.
     pub(crate) fn end(&mut self, pin: u32) -> AfterEnd {
         let at = pin as usize;
         self.entries[at] &= !reg::ENTRY_REMOTE_IRR;
@@ -183,12 +186,12 @@ impl Ioapic {
         AfterEnd::Again
     }
 
-    /// From now on the device at `pin` is told of an EOI, and asserts anew if it still wants.
+    /// From now on the device at `pin` is told of an EOI, and asserts again if it still wants.
     pub(crate) fn resample(&mut self, pin: u32) {
         self.resampled |= 1 << pin;
     }
 
-    /// Whether the device at `pin` is told of an EOI.
+    /// Returns whether the device at `pin` is told of an EOI.
     pub(crate) fn is_resampled(&self, pin: u32) -> bool {
         self.resampled >> pin & 1 == 1
     }

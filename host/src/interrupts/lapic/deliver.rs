@@ -30,7 +30,7 @@ impl InterruptWing<'_> {
         accepted
     }
 
-    /// Indexes among which all are whom `message` can address.
+    /// Returns indexes among which all are whom `message` can address.
     pub(crate) fn candidates(&self, vm: VmId, message: &Message) -> Range<u32> {
         let this = &self.guests.vms[vm];
         let (vcpus, destination) = (this.vcpus, message.destination);
@@ -52,10 +52,10 @@ impl InterruptWing<'_> {
         0..vcpus
     }
 
-    /// Whether `message` is meant for the vCPU with index `at`. A LAPIC that is switched off hears nothing.
+    /// Returns whether `message` is meant for the vCPU with index `at`. A LAPIC that is switched off hears nothing.
     ///
-    /// How a destination is read depends on the receiver's mode, and a broadcast on the sender's: IDs of all widths agree as
-    /// long as all LAPICs are in one mode, as real systems have them.
+    /// How a destination is read depends on the receiver's mode, and a broadcast on the sender's: IDs of all widths
+    /// agree as long as all LAPICs are in one mode, as real systems have them.
     pub(crate) fn is_addressed(&self, vm: VmId, at: u32, message: &Message) -> bool {
         let apic = &self.guests.vcpu_of(vm, at).apic;
         if !apic.hardware_enabled() {
@@ -71,7 +71,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The one that takes an interrupt for all of the `candidates` which `message` addresses: those enabled by software.
+    /// Returns the one that takes an interrupt for all of the `candidates` which `message` addresses: those enabled by
+    /// software.
     fn lowest_priority(&self, vm: VmId, candidates: Range<u32>, message: &Message) -> Option<u32> {
         let mut addressed = candidates
             .filter(|&at| self.is_addressed(vm, at, message) && self.guests.vcpu_of(vm, at).apic.is_enabled());
@@ -82,7 +83,7 @@ impl InterruptWing<'_> {
         addressed.nth(usize::from(message.vector).checked_rem(count)?)
     }
 
-    /// The one vCPU that `message`, a fixed interrupt, is for; `None` if there are several or none.
+    /// Returns the one vCPU that `message`, a fixed interrupt, is for; `None` if there are several or none.
     pub(crate) fn only_recipient(&self, vm: VmId, message: &Message) -> Option<u32> {
         if message.mode != DeliveryMode::Fixed || message.shorthand != reg::ICR_SHORTHAND_NONE {
             return None;
@@ -99,7 +100,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The LAPIC of the vCPU with index `to` is given `message`: pends it, and makes the vCPU look. Whether it took it.
+    /// Returns the LAPIC of the vCPU with index `to` is given `message`: pends it, and makes the vCPU look. Whether it
+    /// took it.
     fn accept(&mut self, vm: VmId, to: u32, message: &Message, step: &mut Step<'_>) -> bool {
         step.charge(Cost::ApicDeliver, 1);
         let id = self.guests.vcpu_id(vm, to);

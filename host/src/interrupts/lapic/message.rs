@@ -11,7 +11,7 @@ pub(crate) enum Origin {
     Vcpu(u32),
     /// A device, by a message.
     Msi,
-    /// A device, by a pin of the IOAPIC.
+    /// A device, by a pin of the I/O APIC.
     Pin,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// What an interrupt command of the vCPU with index `sender` asks for.
+    /// Returns what an interrupt command of the vCPU with index `sender` asks for.
     pub(crate) fn of_icr(sender: u32, low: u32, destination: u32, wide: bool) -> Message {
         Message {
             origin: Origin::Vcpu(sender),
@@ -51,13 +51,13 @@ impl Message {
         }
     }
 
-    /// The pseudo-interrupt that ends a halt, from the vCPU with index `sender` to one APIC ID.
+    /// Returns the pseudo-interrupt that ends a halt, from the vCPU with index `sender` to one APIC ID.
     pub(crate) fn unhalt(sender: u32, apic_id: u32) -> Message {
         Message::of_icr(sender, DeliveryMode::Unhalt.bits(), apic_id, true)
     }
 
-    /// What `data` written to `address` signals; `None` if that is not the LAPICs' range. `extended`: the destination has
-    /// 15 bits.
+    /// Returns what `data` written to `address` signals; `None` if that is not the LAPICs' range. `extended`: the
+    /// destination has 15 bits.
     pub(crate) fn of_msi(address: u64, data: u32, extended: bool) -> Option<Message> {
         if address & msi::ADDRESS_FIXED != msi::ADDRESS {
             return None;
@@ -80,7 +80,7 @@ impl Message {
         })
     }
 
-    /// What the redirection entry `entry` sends.
+    /// Returns what the redirection entry `entry` sends.
     pub(crate) fn of_entry(entry: u64) -> Message {
         Message {
             origin: Origin::Pin,
@@ -96,25 +96,25 @@ impl Message {
         }
     }
 
-    /// Whether its logical destination, which is one of x2APIC's, has the bit of the LAPIC with ID `id`.
+    /// Returns whether its logical destination, which is one of x2APIC's, has the bit of the LAPIC with ID `id`.
     pub(crate) fn names_x2apic(&self, id: u32) -> bool {
         self.shorthand == reg::ICR_SHORTHAND_NONE
             && self.destination >> 16 == id >> 4
             && self.destination & 1 << (id & 15) != 0
     }
 
-    /// Whether it carries a vector, and that is reserved for exceptions.
+    /// Returns whether it carries a vector, and that is reserved for exceptions.
     pub(crate) fn has_illegal_vector(&self) -> bool {
         let carries = matches!(self.mode, DeliveryMode::Fixed | DeliveryMode::LowestPriority);
         carries && self.vector < reg::FIRST_LEGAL_VECTOR
     }
 
-    /// Whether one of those addressed takes it for all.
+    /// Returns whether one of those addressed takes it for all.
     pub(crate) fn goes_to_one(&self) -> bool {
         self.hint || self.mode == DeliveryMode::LowestPriority
     }
 
-    /// Whether the destination is the one that means all, in the sender's width; devices' is xAPIC's.
+    /// Returns whether the destination is the one that means all, in the sender's width; devices' is xAPIC's.
     pub(crate) fn is_broadcast(&self) -> bool {
         self.destination
             == if self.wide {

@@ -71,7 +71,7 @@ pub(crate) struct Lapic {
 }
 
 impl Lapic {
-    /// A LAPIC after reset, with ID `id`; ID 0 is the bootstrap processor's.
+    /// Returns a LAPIC after reset, with ID `id`; ID 0 is the bootstrap processor's.
     pub(crate) fn new(id: u32) -> Lapic {
         let lapic = Lapic {
             page: RegisterPage::shared(),
@@ -99,7 +99,7 @@ impl Lapic {
         }
     }
 
-    /// The page itself, for those who share it.
+    /// Returns the page itself, for those who share it.
     pub(crate) fn registers(&self) -> &Arc<RegisterPage> {
         &self.page
     }
@@ -120,17 +120,17 @@ impl Lapic {
         self.base & msr::APIC_BASE_ENABLE != 0
     }
 
-    /// Whether it is the bootstrap processor's.
+    /// Returns whether it is the bootstrap processor's.
     pub(crate) fn is_bootstrap(&self) -> bool {
         self.base & msr::APIC_BASE_BSP != 0
     }
 
-    /// Whether its page is where it is after reset.
+    /// Returns whether its page is where it is after reset.
     pub(crate) fn is_at_home(&self) -> bool {
         (self.base ^ msr::APIC_BASE_ADDRESS) & PHYSICAL & !(reg::PAGE_BYTES as u64 - 1) == 0
     }
 
-    /// Whether its page is at the guest-physical `address`: while it is in xAPIC mode.
+    /// Returns whether its page is at the guest-physical `address`: while it is in xAPIC mode.
     pub(crate) fn is_at(&self, address: u64) -> bool {
         let page = reg::PAGE_BYTES as u64 - 1;
         self.hardware_enabled()
@@ -139,7 +139,7 @@ impl Lapic {
             && address <= PHYSICAL
     }
 
-    /// Whether it takes interrupts: enabled by the base MSR and by SVR.
+    /// Returns whether it takes interrupts: enabled by the base MSR and by SVR.
     pub(crate) fn is_enabled(&self) -> bool {
         self.hardware_enabled() && self.get(reg::SVR) & reg::SVR_ENABLE != 0
     }
@@ -169,8 +169,8 @@ impl Lapic {
         self.base
     }
 
-    /// Writes IA32_APIC_BASE: switches between off, xAPIC and x2APIC as the manual's state diagram has it. False if that
-    /// is a general-protection fault.
+    /// Writes IA32_APIC_BASE: switches between off, xAPIC and x2APIC as the manual's state diagram has it. False if
+    /// that is a general-protection fault.
     pub(crate) fn set_base(&mut self, value: u64) -> bool {
         if !is_legal_base(value) {
             return false;
@@ -342,12 +342,12 @@ impl Lapic {
         self.error(reg::ESR_RECEIVE_ILLEGAL_VECTOR);
     }
 
-    /// Whether the guest has given it another ID, which xAPIC mode allows.
+    /// Returns whether the guest has given it another ID, which xAPIC mode allows.
     pub(crate) fn is_renamed(&self) -> bool {
         !self.is_x2apic() && self.get(reg::ID) != self.id << 24
     }
 
-    /// The physical destination that names it: see [`Lapic::has_physical_id`].
+    /// Returns the physical destination that names it: see [`Lapic::has_physical_id`].
     pub(crate) fn physical_id(&self) -> u32 {
         if self.is_renamed() {
             self.get(reg::ID) >> 24
@@ -356,7 +356,8 @@ impl Lapic {
         }
     }
 
-    /// Whether a physical `destination`, no broadcast, names it. IDs that xAPIC's register has no room for are known in full.
+    /// Returns whether a physical `destination`, no broadcast, names it. IDs that xAPIC's register has no room for are
+    /// known in full.
     pub(super) fn has_physical_id(&self, destination: u32) -> bool {
         if self.is_renamed() && destination <= 0xff {
             self.get(reg::ID) >> 24 == destination
@@ -365,7 +366,7 @@ impl Lapic {
         }
     }
 
-    /// Whether a logical `destination`, no broadcast, names it; `wide` is one of an x2APIC.
+    /// Returns whether a logical `destination`, no broadcast, names it; `wide` is one of an x2APIC.
     pub(super) fn has_logical_id(&self, destination: u32, wide: bool) -> bool {
         let ldr = self.get(reg::LDR);
         if self.is_x2apic() {
@@ -381,7 +382,7 @@ impl Lapic {
         }
     }
 
-    /// The register page as KVM_GET_LAPIC shows it: word `o / 16` is the register at offset `o`.
+    /// Returns the register page as KVM_GET_LAPIC shows it: word `o / 16` is the register at offset `o`.
     pub(crate) fn page(&self) -> [u32; REGISTERS] {
         core::array::from_fn(|register| self.get(register as u32 * reg::STRIDE))
     }
@@ -419,7 +420,8 @@ impl Clone for Lapic {
 /// Guest-physical addresses: a guest without CPUID leaf 0x80000008 has 36 bits of them (SDM volume 2, CPUID).
 const PHYSICAL: u64 = (1 << 36) - 1;
 
-/// Whether IA32_APIC_BASE can have this value: the page can be anywhere, and x2APIC mode needs an enabled LAPIC.
+/// Returns whether IA32_APIC_BASE can have this value: the page can be anywhere, and x2APIC mode needs an enabled
+/// LAPIC.
 pub(crate) fn is_legal_base(value: u64) -> bool {
     let modes = msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC;
     let reserved = (reg::PAGE_BYTES as u64 - 1) & !(modes | msr::APIC_BASE_BSP) | !PHYSICAL;
@@ -439,12 +441,12 @@ const LVTS: [u32; 6] = [
 /// What a guest can change in entries other than the timer's: vector, mode, polarity, trigger, mask.
 const LVT_WRITABLE: u32 = 0x1a7ff;
 
-/// Whether there is a register at `offset` at all.
+/// Returns whether there is a register at `offset` at all.
 fn is_register(offset: u32) -> bool {
     is_readable(offset) || matches!(offset, reg::APR | reg::PPR | reg::EOI | reg::TIMER_CURRENT)
 }
 
-/// Whether the page has a register at `offset`, a multiple of 16.
+/// Returns whether the page has a register at `offset`, a multiple of 16.
 fn is_readable(offset: u32) -> bool {
     matches!(
         offset,

@@ -1,8 +1,8 @@
 //! The LAPIC's register page: 4 KiB in which each register is a 32-bit word at a 16-byte stride.
 //!
-//! The host's LAPIC code and the hardware that reads the page as AVIC's backing page share it, so every access is atomic and
-//! goes through `&self`. What IRR, ISR and TMR mean is written once, over [`ApicRegisters`], so that a model checker's words
-//! can stand in for [`RegisterPage`].
+//! The host's LAPIC code and the hardware that reads the page as AVIC's backing page share it, so every access is
+//! atomic and goes through `&self`. What IRR, ISR and TMR mean is written once, over [`ApicRegisters`], so that a model
+//! checker's words can stand in for [`RegisterPage`].
 //!
 //! - **A trigger mode precedes its request**: who finds a vector in IRR finds its TMR bit settled.
 
@@ -16,7 +16,8 @@ use holdfast_abi::lapic as reg;
 /// Words of a LAPIC's page, by byte offset, and what the interrupt registers among them mean.
 ///
 /// Implementations are shared by whoever delivers: read-modify-writes are atomic, and total-ordered as x86's locked
-/// instructions are. Offsets are those of [`holdfast_abi::lapic`]; a `field` is the first of eight registers (IRR, ISR, TMR).
+/// instructions are. Offsets are those of [`holdfast_abi::lapic`]; a `field` is the first of eight registers (IRR, ISR,
+/// TMR).
 pub trait ApicRegisters {
     /// Reads the register at `offset`, with acquire semantics.
     fn load(&self, offset: u32) -> u32;
@@ -27,7 +28,7 @@ pub trait ApicRegisters {
     /// Keeps nothing but `bits` in it; what was there before.
     fn fetch_and(&self, offset: u32, bits: u32) -> u32;
 
-    /// Whether `field` has `vector`.
+    /// Returns whether `field` has `vector`.
     fn has(&self, field: u32, vector: u8) -> bool {
         self.load(field + offset_of(vector)) & bit_of(vector) != 0
     }
@@ -42,7 +43,7 @@ pub trait ApicRegisters {
         self.fetch_and(field + offset_of(vector), !bit_of(vector)) & bit_of(vector) != 0
     }
 
-    /// The highest vector of `field`.
+    /// Returns the highest vector of `field`.
     fn highest(&self, field: u32) -> Option<u8> {
         (0..8).rev().find_map(|word| {
             let bits = self.load(field + word * reg::STRIDE);
@@ -73,7 +74,7 @@ pub trait ApicRegisters {
         }
     }
 
-    /// The highest pending vector, if its priority class is above the processor's.
+    /// Returns the highest pending vector, if its priority class is above the processor's.
     fn deliverable(&self) -> Option<u8> {
         let vector = self.highest(reg::IRR)?;
         (u32::from(vector) & 0xf0 > self.processor_priority() & 0xf0).then_some(vector)
@@ -96,7 +97,7 @@ pub trait ApicRegisters {
     }
 }
 
-/// Where the bit of `vector` is, from the first of the eight registers on. Bytes.
+/// Returns where the bit of `vector` is, from the first of the eight registers on. Bytes.
 fn offset_of(vector: u8) -> u32 {
     u32::from(vector) / 32 * reg::STRIDE
 }
@@ -116,7 +117,7 @@ const WORDS: usize = reg::PAGE_BYTES / size_of::<u32>();
 const _: () = assert!(size_of::<RegisterPage>() == reg::PAGE_BYTES);
 
 impl RegisterPage {
-    /// A page of zeros, to be shared.
+    /// Returns a page of zeros, to be shared.
     pub fn shared() -> Arc<RegisterPage> {
         Arc::new(RegisterPage {
             words: [const { AtomicU32::new(0) }; WORDS],
@@ -135,7 +136,7 @@ impl RegisterPage {
         }
     }
 
-    /// The word at `offset`; whatever lies outside wraps around, so that no offset is out of bounds.
+    /// Returns the word at `offset`; whatever lies outside wraps around, so that no offset is out of bounds.
     fn word(&self, offset: u32) -> &AtomicU32 {
         &self.words[offset as usize / size_of::<u32>() % WORDS]
     }

@@ -15,12 +15,12 @@ impl Lapic {
         self.page.request(vector, level)
     }
 
-    /// IRR may have been written by others, and is looked at anew.
+    /// IRR may have been written by others, and is looked at again.
     pub(crate) fn expect_requests(&mut self) {
         self.irr_pending = true;
     }
 
-    /// The vector to be injected next, if any has a priority class above the processor's.
+    /// Returns the vector to be injected next, if any has a priority class above the processor's.
     pub(crate) fn deliverable(&mut self) -> Option<u8> {
         // One that software has switched off accepts nothing, and keeps what it had accepted before for the processor.
         if !self.irr_pending || !self.hardware_enabled() {
@@ -33,7 +33,7 @@ impl Lapic {
         (u32::from(vector) & 0xf0 > self.page.processor_priority() & 0xf0).then_some(vector)
     }
 
-    /// Whether the task priority alone is reason enough that the highest pending vector waits.
+    /// Returns whether the task priority alone is reason enough that the highest pending vector waits.
     pub(crate) fn is_held_back_by_task(&mut self) -> bool {
         if !self.irr_pending || !self.hardware_enabled() {
             return false;
@@ -79,16 +79,16 @@ impl Lapic {
         self.page.end_service()
     }
 
-    /// Whether the end of the interrupt in service needs nobody's attention: it is the one taken last, none is requested, and
-    /// no I/O APIC waits for its end (KVM: `apic_sync_pv_eoi_to_guest`).
-    /// `hides_next` is a fault planted by tests: nobody looks at what is requested.
+    /// Returns whether the end of the interrupt in service needs nobody's attention: it is the one taken last, none is
+    /// requested, and no I/O APIC waits for its end (KVM: `apic_sync_pv_eoi_to_guest`). `hides_next` is a fault planted
+    /// by tests: nobody looks at what is requested.
     pub(crate) fn can_end_unseen(&self, hides_next: bool) -> bool {
         self.last_taken.is_some_and(|vector| {
             (hides_next || self.page.highest(reg::IRR).is_none()) && !self.page.has(reg::TMR, vector)
         })
     }
 
-    /// The guest has ended that interrupt.
+    /// Returns the guest has ended that interrupt.
     pub(crate) fn end_unseen(&mut self) -> Action {
         self.ended()
     }

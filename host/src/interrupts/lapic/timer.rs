@@ -15,18 +15,18 @@ pub(crate) struct TimerBase {
 }
 
 impl TimerBase {
-    /// The time-stamp counter at host time `now`: guests see the host's own.
+    /// Returns the time-stamp counter at host time `now`: guests see the host's own.
     pub(crate) fn tsc(&self, now: u64) -> u64 {
         (u128::from(now) * u128::from(self.tsc_hz) / 1_000_000_000) as u64
     }
 
-    /// The host time at which the counter reaches `tsc`, rounded up.
+    /// Returns the host time at which the counter reaches `tsc`, rounded up.
     fn time_of_tsc(&self, tsc: u64) -> u64 {
         let ns = (u128::from(tsc) * 1_000_000_000).div_ceil(u128::from(self.tsc_hz));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Nanoseconds that `count` takes at divider `divider`.
+    /// Returns nanoseconds that `count` takes at divider `divider`.
     fn count_ns(&self, count: u32, divider: u64) -> u64 {
         let ns = u128::from(count) * u128::from(divider) * 1_000_000_000 / u128::from(BUS_HZ);
         u64::try_from(ns).unwrap_or(u64::MAX)
@@ -144,7 +144,8 @@ impl Lapic {
         Action::Timer
     }
 
-    /// The host timer has expired. Returns the vector to be accepted, if the timer is not masked; the next deadline is set.
+    /// Returns the host timer has expired. Returns the vector to be accepted, if the timer is not masked; the next
+    /// deadline is set.
     pub(crate) fn timer_expired(&mut self, now: u64) -> Option<u8> {
         let periodic = self.timer_mode() == reg::LVT_TIMER_PERIODIC && self.timer.period > 0;
         self.timer.tsc_deadline = 0;

@@ -88,7 +88,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether `pcpu` balances for its group: it is the group's first idle pCPU, or, if none is idle, its first.
+    /// Returns whether `pcpu` balances for its group: it is the group's first idle pCPU, or, if none is idle, its
+    /// first.
     fn is_responsible(&self, pcpu: u32, group: &[u32]) -> bool {
         let first_idle = group.iter().find(|&&at| self.is_idle(at));
         first_idle.or(group.first()) == Some(&pcpu)
@@ -151,7 +152,7 @@ impl Scheduler {
         }
     }
 
-    /// How much load to pull so that neither side ends up beyond the average.
+    /// Returns how much load to pull so that neither side ends up beyond the average.
     fn imbalance(&self, pcpu: u32, local: &Stats, busiest: &Stats, average: u64) -> u64 {
         let mut per_task = busiest.load_per_task();
         if busiest.uneven {
@@ -206,7 +207,7 @@ impl Scheduler {
         }
     }
 
-    /// The pCPU of `group` with most load per capacity that can give some.
+    /// Returns the pCPU of `group` with most load per capacity that can give some.
     fn busiest_pcpu(&self, group: &[u32], imbalance: u64) -> Option<u32> {
         let mut busiest = None;
         let mut most = 0;

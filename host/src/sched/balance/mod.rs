@@ -32,7 +32,7 @@ struct Pass {
 }
 
 impl Scheduler {
-    /// Ticks in `ms` milliseconds, at least one.
+    /// Returns ticks in `ms` milliseconds, at least one.
     fn ticks(&self, ms: u64) -> u64 {
         (ms * self.hz).div_ceil(1000).max(1)
     }
@@ -52,7 +52,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether `pcpu` has work that an idle pCPU could take: a second thread, or a busy sibling beside its own.
+    /// Returns whether `pcpu` has work that an idle pCPU could take: a second thread, or a busy sibling beside its own.
     fn should_call_idle(&self, pcpu: u32) -> bool {
         if self.nr_running(pcpu) >= 2 {
             return true;

@@ -128,7 +128,7 @@ impl Scheduler {
         (domain.failed <= tries && self.is_cache_hot(task, pcpu)).then_some(Stays::CacheHot)
     }
 
-    /// Whether `task` would be throttled on `pcpu`.
+    /// Returns whether `task` would be throttled on `pcpu`.
     fn is_throttled_at(&self, task: TaskId, pcpu: u32) -> bool {
         let group = self.hierarchy.group(self.thread(task).group);
         group.queues[pcpu as usize].is_some_and(|queue| self.hierarchy.queue(queue).quota.throttles > 0)

@@ -5,10 +5,11 @@ use super::super::fault::Fault;
 use super::rig::{ALL, Habit, Rig};
 use super::*;
 
-/// How far the virtual time of hogs on one pCPU may come apart, in virtual nanoseconds of the lightest weight `least`.
+/// Returns how far the virtual time of hogs on one pCPU may come apart, in virtual nanoseconds of the lightest weight
+/// `least`.
 ///
-/// CFS lets a thread run its slice and what is left of a tick; wake-ups and buddies add a granularity; a new thread starts a
-/// slice late. EEVDF bounds lag on either side by a slice and a tick.
+/// CFS lets a thread run its slice and what is left of a tick; wakeups and buddies add a granularity; a new thread
+/// starts a slice late. EEVDF bounds lag on either side by a slice and a tick.
 fn spread_bound(config: &HostConfig, pcpus: u32, threads: u64, least: u64) -> u64 {
     let tick = 1_000_000_000 / u64::from(config.hz);
     let factor = config.sched.factor(pcpus);
@@ -57,7 +58,7 @@ fn hogs(kind: SchedulerKind, hz: u32, levels: &[i8], fault: Option<Fault>, yield
     (spread, spread_bound(&config, 1, levels.len() as u64, least))
 }
 
-/// The largest lag that any entity ever had, in parts of what it may have.
+/// Returns the largest lag that any entity ever had, in parts of what it may have.
 fn largest_lag(sched: &Scheduler) -> f64 {
     let hierarchy = &sched.hierarchy;
     let Rules::Eevdf(eevdf) = hierarchy.policy else {
@@ -185,7 +186,7 @@ fn planted_faults_show() {
     }
 }
 
-/// Three vCPUs alone in their groups beneath one parent: whether a directed yield ever brings the one that would not have
+/// Three vCPUs alone in their groups below one parent: whether a directed yield ever brings the one that would not have
 /// been next.
 fn meets(kind: SchedulerKind, fault: Option<Fault>, change: impl Fn(&mut SchedConfig)) -> bool {
     let mut config = config(kind, 1000);

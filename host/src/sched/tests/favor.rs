@@ -48,7 +48,7 @@ struct Yielded {
     after: Scheduler,
 }
 
-/// The running thread of pCPU 0 yields to `to`, and the pCPU reschedules.
+/// Returns the running thread of pCPU 0 yields to `to`, and the pCPU reschedules.
 fn yield_to(rig: &mut Rig, to: TaskId) -> Option<Yielded> {
     let from = rig.sched.current(0).filter(|&from| from != to)?;
     rig.on(0, |sched, step| {
@@ -87,7 +87,7 @@ fn hogs() -> impl Strategy<Value = Hogs> {
     proptest::collection::vec((-4i8..5, 0usize..4), 2..14)
 }
 
-/// For how long to wait, and to whom to yield then, time after time.
+/// Returns for how long to wait, and to whom to yield then, time after time.
 fn rounds() -> impl Strategy<Value = Vec<(u64, usize)>> {
     proptest::collection::vec((5 * US..2 * MS, 0usize..14), 20..100)
 }
@@ -183,7 +183,7 @@ proptest! {
     }
 }
 
-/// Whether one of some fixed storms breaks what `check` says.
+/// Returns whether one of some fixed storms breaks what `check` says.
 fn breaks(config: &HostConfig, fault: Option<Fault>, check: fn(&[(u64, Yielded)])) -> bool {
     (2..10).any(|count| {
         let hogs: Hogs = (0..count).map(|hog| (0, hog % 2)).collect();

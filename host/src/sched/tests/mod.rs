@@ -264,7 +264,7 @@ fn a_skip_with_nobody_near_is_void() {
 
 #[test]
 fn yield_and_target_meet_where_their_groups_diverge() {
-    // What v6 of the directed-yield series had to fix: each vCPU alone in its group, both groups beneath one parent,
+    // What v6 of the directed-yield series had to fix: each vCPU alone in its group, both groups below one parent,
     // which is then to be skipped and preferred at once.
     let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 1);
     let vm = bench.sched.add_group(None, 1024).expect("a group");

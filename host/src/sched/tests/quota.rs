@@ -11,7 +11,7 @@ fn quota_kinds() -> impl Iterator<Item = SchedulerKind> {
     ALL.into_iter().filter(|&kind| kind != SchedulerKind::Cfs2637)
 }
 
-/// What `tasks` got in each period of the first pool filling on, with what was left over.
+/// Returns what `tasks` got in each period of the first pool filling on, with what was left over.
 fn by_period(rig: &mut Rig, tasks: &[TaskId], periods: u64) -> Vec<u64> {
     let mut before = 0;
     (1..=periods)

@@ -16,7 +16,7 @@ pub(super) const ALL: [SchedulerKind; 5] = [
     SchedulerKind::Eevdf612,
 ];
 
-/// What a thread does, for ever.
+/// What a thread does, forever.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habit {
     /// How long it runs. Nanoseconds.

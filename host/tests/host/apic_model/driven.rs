@@ -1,5 +1,5 @@
-//! The host's LAPICs, driven through the host's boundary: emulated, where every access is an exit and every other pCPU hears by
-//! IPI; or virtualised by hardware, where little is.
+//! The host's LAPICs, driven through the host's boundary: emulated, where every access is an exit and every other pCPU
+//! hears by IPI; or virtualized by hardware, where little is.
 
 use std::collections::VecDeque;
 
@@ -86,7 +86,7 @@ impl Driven {
         self.out = out;
     }
 
-    /// The hardware under `vcpu`.
+    /// Returns the hardware under `vcpu`.
     fn hardware(&self, vcpu: u32) -> hardware::Guest<'_> {
         hardware::Guest::new(&self.host, vcpu, self.setup.part.hardware())
     }
@@ -422,7 +422,7 @@ impl Delivers for Driven {
 }
 
 impl Driven {
-    /// Why hardware does not virtualise the LAPICs of the first VM.
+    /// Why hardware does not virtualize the LAPICs of the first VM.
     pub fn inhibits(&self) -> Inhibits {
         self.host.apic_inhibits(VmId(0)).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! What can be broken on purpose, between the host and what its commands do, in the hardware, or in the host's drivers: the
-//! comparison has to notice.
+//! What can be broken on purpose, between the host and what its commands do, in the hardware, or in the host's drivers:
+//! the comparison has to notice.
 
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure};
 use holdfast_abi::lapic as reg;
@@ -66,7 +66,7 @@ impl Fault {
         }
     }
 
-    /// Whether `exit`, which hardware has for software, does not come.
+    /// Returns whether `exit`, which hardware has for software, does not come.
     pub fn swallows(self, exit: &Exit) -> bool {
         let fails = |ipi: &IncompleteIpi, failure: IpiFailure| ipi.id() == failure as u32;
         match (self, exit) {

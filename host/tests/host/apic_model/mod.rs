@@ -1,12 +1,13 @@
 //! Whoever delivers interrupts delivers the same ones, in the same order, as a plain model of the manual does.
 //!
-//! [`Reference`] is that model: sets of vectors, no exits, no pages. An implementation is whatever implements [`Delivers`]:
-//! here [`Driven`], the host's LAPICs behind the host's own boundary, emulated or with hardware that virtualises them.
-//! Where hardware differs from the emulated LAPIC by its manual, the reference says so (`reference/hardware.rs`).
+//! [`Reference`] is that model: sets of vectors, no exits, no pages. An implementation is whatever implements
+//! [`Delivers`]: here [`Driven`], the host's LAPICs behind the host's own boundary, emulated or with hardware that
+//! virtualizes them. Where hardware differs from the emulated LAPIC by its manual, the reference says so
+//! (`reference/hardware.rs`).
 //!
-//! Programs are random, over several vCPUs of two VMs: register writes, interrupt commands, MSIs, lines, redirection entries,
-//! CR8, STI and CLI, HLT, mode switches. After every [`Act`] all come to rest: who can take an interrupt has taken it, into a
-//! handler that runs with interrupts masked until the program says otherwise.
+//! Programs are random, over several vCPUs of two VMs: register writes, interrupt commands, MSIs, lines, redirection
+//! entries, CR8, STI and CLI, HLT, mode switches. After every [`Act`] all come to rest: who can take an interrupt has
+//! taken it, into a handler that runs with interrupts masked until the program says otherwise.
 
 mod driven;
 mod fault;
@@ -35,7 +36,7 @@ pub struct Setup {
     pub vector_hashing: bool,
     /// The I/O APIC is in userspace: nothing else may come of that.
     pub split_irqchip: bool,
-    /// What virtualises LAPICs.
+    /// What virtualizes LAPICs.
     pub part: Part,
 }
 
@@ -85,13 +86,13 @@ pub enum Taken {
 pub trait Delivers {
     /// `act` happens, and all come to rest. A vCPU that sleeps does nothing.
     fn perform(&mut self, act: Act);
-    /// What each vCPU has taken since it was last asked.
+    /// Returns what each vCPU has taken since it was last asked.
     fn taken(&mut self) -> Vec<Vec<Taken>>;
-    /// Whether `vcpu` sleeps: in HLT, or waiting for SIPI.
+    /// Returns whether `vcpu` sleeps: in HLT, or waiting for SIPI.
     fn sleeps(&self, vcpu: u32) -> bool;
     /// Vectors requested, in service, and marked as level triggered, of `vcpu`.
     fn registers(&self, vcpu: u32) -> [Vec<u8>; 3];
-    /// Whether hardware virtualises the LAPIC of `vcpu`, which does not sleep.
+    /// Returns whether hardware virtualizes the LAPIC of `vcpu`, which does not sleep.
     fn is_virtualised(&self, vcpu: u32) -> bool;
 }
 

@@ -60,7 +60,7 @@ impl Bytes<'_> {
     }
 }
 
-/// The program that `data` is, first of all with what kernels do at boot.
+/// Returns the program that `data` is, first of all with what kernels do at boot.
 pub fn decode(shape: Shape, data: &[u8]) -> Vec<Act> {
     let mut program = Vec::new();
     for vcpu in 0..VCPUS {

@@ -1,5 +1,5 @@
-//! Short programs of what random ones seldom come to. What a guest does to the place, mode and IDs of its LAPICs switches hardware
-//! off, and on again where KVM does; the interrupts are the same all along.
+//! Short programs of what random ones seldom come to. What a guest does to the place, mode and IDs of its LAPICs
+//! switches hardware off, and on again where KVM does; the interrupts are the same all along.
 
 use holdfast_abi::{lapic as reg, msr};
 use holdfast_host::Inhibit;
@@ -29,7 +29,7 @@ struct Both {
 }
 
 impl Both {
-    /// The LAPICs of the first VM are on, and nobody takes interrupts yet.
+    /// Returns the LAPICs of the first VM are on, and nobody takes interrupts yet.
     fn new(part: Part) -> Both {
         let setup = Setup {
             part,
@@ -43,7 +43,7 @@ impl Both {
         both
     }
 
-    /// How many interrupts are taken.
+    /// Returns how many interrupts are taken.
     fn run(&mut self, acts: &[Act]) -> usize {
         agree(&mut self.reference, &mut self.driven, acts).unwrap_or_else(|difference| panic!("{difference}"))
     }

@@ -6,7 +6,8 @@ use super::{Act, Driven, Fault, Reference, Setup, Shape, agree, decode};
 use crate::hardware::{PARTS, Part};
 use crate::world::Rng;
 
-/// What `data` as a program makes of both: how many interrupts were taken, or the shortest program that differs.
+/// Returns what `data` as a program makes of both: how many interrupts were taken, or the shortest program that
+/// differs.
 pub fn compare(setup: Setup, shape: Shape, data: &[u8]) -> Result<usize, String> {
     let program = decode(shape, data);
     let differs = |program: &[Act]| run(setup, Fault::None, program);
@@ -17,7 +18,7 @@ fn run(setup: Setup, fault: Fault, program: &[Act]) -> Result<usize, String> {
     agree(&mut Reference::new(setup), &mut Driven::new(setup, fault), program)
 }
 
-/// The difference of a program from which no act can be left out, and that program.
+/// Returns the difference of a program from which no act can be left out, and that program.
 fn shortest(program: &[Act], differs: &dyn Fn(&[Act]) -> Result<usize, String>) -> String {
     let mut program = program.to_vec();
     let mut step = program.len() / 2;

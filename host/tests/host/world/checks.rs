@@ -68,7 +68,7 @@ impl World {
     }
 }
 
-/// The life of a vCPU, as the specification's table has it.
+/// Returns the life of a vCPU, as the specification's table has it.
 pub(super) fn is_legal(from: VcpuState, to: VcpuState) -> bool {
     use VcpuState::*;
     match from {

@@ -81,7 +81,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest that runs `program`, interrupts masked, CPL 0.
+    /// Returns a guest that runs `program`, interrupts masked, CPL 0.
     pub fn new(program: Program) -> Guest {
         Guest {
             program,
@@ -108,12 +108,12 @@ impl Guest {
         }
     }
 
-    /// A guest that computes for ever.
+    /// Returns a guest that computes forever.
     pub fn hog() -> Guest {
         Guest::new(Box::new(|| Op::Compute(1_000_000)))
     }
 
-    /// A guest that does `ops` and then computes for ever.
+    /// Returns a guest that does `ops` and then computes forever.
     pub fn script(ops: Vec<Op>) -> Guest {
         let mut ops = ops.into_iter();
         Guest::new(Box::new(move || ops.next().unwrap_or(Op::Compute(1_000_000))))
@@ -128,7 +128,7 @@ impl Guest {
         self.window = false;
     }
 
-    /// How long it computes now, and the exit that comes then, if it is known already.
+    /// Returns how long it computes now, and the exit that comes then, if it is known already.
     pub(super) fn next(&mut self) -> (u64, Option<Exit>) {
         loop {
             if self.window && self.state.interrupts_enabled {
@@ -178,7 +178,7 @@ impl Guest {
         self.leave();
     }
 
-    /// An exit tests and clears the bit that the host has set, if it has.
+    /// Returns an exit tests and clears the bit that the host has set, if it has.
     pub(super) fn leave(&mut self) -> GuestState {
         let armed = std::mem::take(&mut self.pv_eoi_armed);
         let pv_eoi = armed && self.pv_eoi & 1 == 1;

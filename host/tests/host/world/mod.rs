@@ -1,7 +1,7 @@
 //! A world around the host alone: pCPUs, timers and interrupts in virtual time, and small guests that exit.
 //!
-//! It keeps the boundary's contract from the other side, and checks that the host keeps its own: every batch of commands
-//! goes through `World::check_run` (`checks.rs`) and [`World::apply`].
+//! It keeps the boundary's contract from the other side, and checks that the host keeps its own: every batch of
+//! commands goes through `World::check_run` (`checks.rs`) and [`World::apply`].
 
 mod checks;
 mod guest;
@@ -429,7 +429,7 @@ impl World {
         }
     }
 
-    /// The state of `vcpu`, after [`World::freeze`].
+    /// Returns the state of `vcpu`, after [`World::freeze`].
     pub fn save(&self, vcpu: u32) -> SavedVcpu {
         let mut saved = self.host.save_vcpu(VcpuId(vcpu), Nanos(self.now));
         let guest = &self.guests[vcpu as usize];
@@ -467,7 +467,7 @@ impl World {
     }
 }
 
-/// The vectors whose bits are set in the eight registers at `offset` of a LAPIC's page.
+/// Returns the vectors whose bits are set in the eight registers at `offset` of a LAPIC's page.
 pub fn vectors(page: &[u32; 64], offset: usize) -> impl Iterator<Item = u8> + use<> {
     let words: [u32; 8] = std::array::from_fn(|word| page[offset / 16 + word]);
     (0..=255u8).filter(move |vector| words[usize::from(vector / 32)] >> (vector % 32) & 1 == 1)

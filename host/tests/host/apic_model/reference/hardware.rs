@@ -1,8 +1,10 @@
-//! What hardware that virtualises LAPICs does by its manual where the emulated LAPIC does something else, and when it is on at all.
+//! What hardware that virtualizes LAPICs does by its manual where the emulated LAPIC does something else, and when it
+//! is on at all.
 //!
-//! - It does not look whether a target's LAPIC is enabled; what comes to one that is off is forgotten when that is switched on.
-//! - AVIC finds targets in tables of IDs, and marks what it sends as edge triggered; one missing target makes the whole IPI
-//!   software's. It has no error interrupt for vectors below 16.
+//! - It does not look whether a target's LAPIC is enabled; what comes to one that is off is forgotten when that is
+//!   switched on.
+//! - AVIC finds targets in tables of IDs, and marks what it sends as edge triggered; one missing target makes the whole
+//!   IPI software's. It has no error interrupt for vectors below 16.
 //! - APICv sends to itself and, with IPI virtualization, to one physical ID; it leaves TMR alone.
 
 use super::super::Setup;
@@ -21,13 +23,13 @@ pub(super) enum Sent {
 }
 
 impl Reference {
-    /// Whether hardware does anything for the vCPU `at`.
+    /// Returns whether hardware does anything for the vCPU `at`.
     pub(super) fn is_on(&self, at: usize) -> bool {
         self.setup.part != Part::None && self.apics[at].mode != Mode::Off && !self.is_inhibited(Self::vm_of(at))
     }
 
-    /// Why nothing in the VM is virtualised: a LAPIC was ever moved, has another ID than its vCPU's, or, under AVIC, cannot be
-    /// found by its logical ID.
+    /// Why nothing in the VM is virtualized: a LAPIC was ever moved, has another ID than its vCPU's, or, under AVIC,
+    /// cannot be found by its logical ID.
     fn is_inhibited(&self, vm: usize) -> bool {
         let apics = || Self::members(vm).map(|at| &self.apics[at]);
         let renamed = apics().any(|apic| apic.mode == Mode::XApic && apic.id != apic.index);
@@ -36,7 +38,7 @@ impl Reference {
         renamed || self.moved[vm] || self.setup.part.is_amd() && (hidden || self.is_aliased(vm, x2apics > 0))
     }
 
-    /// Whether logical IDs are no one-to-one names in one model.
+    /// Returns whether logical IDs are no one-to-one names in one model.
     fn is_aliased(&self, vm: usize, any_x2apic: bool) -> bool {
         let has_name = |apic: &&Apic| apic.mode == Mode::XApic && apic.ldr != 0;
         let apics: Vec<&Apic> = Self::members(vm).map(|at| &self.apics[at]).filter(has_name).collect();
@@ -49,12 +51,12 @@ impl Reference {
         !apics.is_empty() && (mixed || !apics.iter().all(|apic| one_bit(apic)) || apics.iter().enumerate().any(twice))
     }
 
-    /// Whether x2APIC is offered: KVM hides it where AVIC cannot do it.
+    /// Returns whether x2APIC is offered: KVM hides it where AVIC cannot do it.
     pub(super) fn offers_x2apic(setup: Setup) -> bool {
         setup.part != Part::Avic
     }
 
-    /// What becomes of the fixed, edge-triggered interrupt that `at` sends.
+    /// Returns what becomes of the fixed, edge-triggered interrupt that `at` sends.
     pub(super) fn sent_by_hardware(&self, at: usize, low: u32, destination: u32) -> Sent {
         if !self.is_on(at) || low >> 8 & 7 != 0 || low & 1 << 15 != 0 {
             return Sent::BySoftware;
@@ -75,14 +77,15 @@ impl Reference {
         found.map_or(Sent::BySoftware, Sent::To)
     }
 
-    /// The vCPU of the sender's VM with number `index`.
+    /// Returns the vCPU of the sender's VM with number `index`.
     fn member(&self, at: usize, index: u32) -> Option<usize> {
         let all = Self::members(Self::vm_of(at));
         let to = all.start.checked_add(usize::try_from(index).ok()?)?;
         all.contains(&to).then_some(to)
     }
 
-    /// AVIC's tables: physical IDs, and logical ones as each LAPIC has written them; `None` if something named is missing.
+    /// AVIC's tables: physical IDs, and logical ones as each LAPIC has written them; `None` if something named is
+    /// missing.
     fn found_in_tables(&self, at: usize, low: u32, destination: u32) -> Option<Vec<usize>> {
         let all = Self::members(Self::vm_of(at));
         let sender = &self.apics[at];

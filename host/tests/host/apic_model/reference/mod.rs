@@ -1,5 +1,5 @@
-//! The plain model: each LAPIC a few sets and numbers, read straight off the manual's chapter; what KVM decides where the
-//! manual leaves it open is said at that place.
+//! The plain model: each LAPIC a few sets and numbers, read straight off the manual's chapter; what KVM decides where
+//! the manual leaves it open is said at that place.
 
 mod apic;
 mod hardware;
@@ -106,7 +106,8 @@ impl Reference {
                 true
             }
             5 if level && !message.asserted => false,
-            // Both are the processor's to take, between two instructions: what comes with them finds the LAPIC as it was.
+            // Both are the processor's to take, between two instructions: what comes with them finds the LAPIC as it
+            // was.
             5 => {
                 apic.init = true;
                 true

@@ -1,7 +1,7 @@
-//! Parameters of the host kernel, the hypervisor, and what each guest is offered.
+//! Parameters of the host kernel, the hypervisor, and the features offered to each guest.
 //!
-//! Defaults are those of Linux 3.3 ([`HostConfig::linux_3_3`]). Section marks refer to the host specification;
-//! "bracketed" means that the value was read on both sides of that version.
+//! Defaults are those of Linux 3.3 ([`HostConfig::linux_3_3`]). "Bracketed" means that the value was read on both sides
+//! of that version.
 
 use alloc::vec::Vec;
 
@@ -12,14 +12,14 @@ use crate::interrupts::avic::AvicConfig;
 use crate::pause::config::{PauseControls, PauseHandling};
 use crate::sched::config::SchedConfig;
 
-/// When the scheduler ticks of the pCPUs fall, relative to each other.
+/// Phase between the scheduler ticks of the pCPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TickPhase {
-    /// All at the same time: Linux from 2.6.36, which removed the old skew, and the default (`skew_tick=0`) since 3.6
-    /// brought it back as an option. Slices end on ticks, so co-scheduled pCPUs keep their phases: it matters.
+    /// All ticks at the same time: Linux since 2.6.36, which removed the old skew, and the default (`skew_tick=0`)
+    /// since 3.6 made it an option. Slices end on ticks, so co-scheduled pCPUs keep their phases.
     #[default]
     Aligned,
-    /// Spread over the first half of a period, as `skew_tick=1` does it.
+    /// Spread over the first half of a period, as with `skew_tick=1`.
     HalfSkewed,
     /// Spread evenly over the whole period.
     Spread,
@@ -30,41 +30,41 @@ pub enum TickPhase {
 pub struct HostConfig {
     /// Scheduler ticks per second.
     pub hz: u32,
-    /// How the ticks of the pCPUs lie to each other.
+    /// Phase between the pCPUs' ticks.
     pub tick_phase: TickPhase,
     /// The host scheduler.
     pub sched: SchedConfig,
-    /// Longest time for which a halted vCPU's pCPU polls before its thread sleeps; 0: never. Nanoseconds.
+    /// Longest time that the pCPU of a halted vCPU polls before its thread sleeps. 0: it never polls. Nanoseconds.
     pub halt_poll_ns: u64,
     /// Factor by which the polling time grows.
     pub halt_poll_grow: u64,
-    /// What it grows to from 0. Nanoseconds.
+    /// First non-zero polling time. Nanoseconds.
     pub halt_poll_grow_start_ns: u64,
-    /// Divisor by which it shrinks; 0: to nothing at once.
+    /// Divisor by which the polling time shrinks. 0: it shrinks to 0 at once.
     pub halt_poll_shrink: u64,
-    /// What is done about guests that spin.
+    /// Handling of spinning guests.
     pub pause: PauseHandling,
-    /// How the part is told to watch for them.
+    /// Parameters of the CPU's pause detection.
     pub pause_controls: PauseControls,
-    /// Which of several LAPICs takes a lowest-priority interrupt: that one which the vector's number picks (KVM's
-    /// `vector_hashing`, on by default since 4.5, uncertain); else the one that has taken the fewest.
+    /// Selection of one of several LAPICs for a lowest-priority interrupt. `true`: by a hash of the vector (KVM's
+    /// `vector_hashing`, on by default since 4.5, uncertain). `false`: the LAPIC that has accepted the fewest.
     pub vector_hashing: bool,
-    /// AMD's interrupt controller for guests.
+    /// AMD's virtual interrupt controller.
     pub avic: AvicConfig,
     /// Intel's APIC virtualization.
     pub apicv: ApicvConfig,
-    /// Whether the tracepoints of LAPICs are on ([`Command::AcceptIrq`](crate::Command::AcceptIrq)).
+    /// Enables the tracepoint of LAPICs ([`Command::AcceptIrq`](crate::Command::AcceptIrq)).
     pub traces_interrupts: bool,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
     pub tsc_hz: u64,
-    /// Shortest period of a periodic LAPIC timer, against guests that drown the host in timer interrupts. KVM
+    /// Shortest period of a periodic LAPIC timer. It protects the host from a flood of timer interrupts. KVM
     /// (`min_timer_period_us`): 500 µs (200 µs since 4.7, uncertain).
     pub min_timer_period_ns: u64,
 }
 
 impl HostConfig {
-    /// Linux 3.3 (March 2012): no halt polling; directed yield exists, but acts only where the part has pause-loop
-    /// exiting.
+    /// Returns the parameters of Linux 3.3 (March 2012): no halt polling, and directed yield only where the CPU has
+    /// pause-loop exiting.
     pub fn linux_3_3() -> HostConfig {
         HostConfig {
             hz: 1000,
@@ -92,30 +92,30 @@ impl Default for HostConfig {
     }
 }
 
-/// Which task groups are made for a guest, below [`VmConfig::parent`].
+/// The task groups made for a guest, below [`VmConfig::parent`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VmGroup {
-    /// None: its threads stand in the parent itself, by default the root group, beside all other threads.
+    /// No group. Its threads are in the parent itself, by default the root group, next to all other threads.
     #[default]
     Root,
-    /// In a group of the guest's own.
+    /// A group of its own.
     Own {
-        /// `cpu.shares`: 1024 is the default, 2 to 262144.
+        /// `cpu.shares`, 2 to 262144. The default of Linux is 1024.
         shares: u64,
     },
-    /// In a group of the guest's own, each vCPU in a further group of default shares below it, as libvirt does it.
+    /// A group of its own, and in it a group of default shares for each vCPU, as with libvirt.
     OwnWithVcpuGroups {
         /// `cpu.shares` of the guest's group.
         shares: u64,
     },
 }
 
-/// How much CPU time a group may have.
+/// A limit on the CPU time of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Nanoseconds in each period, of all pCPUs together: 1 ms at least, a period of each pCPU at most.
+    /// CPU time in each period on all pCPUs together, from 1 ms to one period for each pCPU. Nanoseconds.
     pub quota_ns: u64,
-    /// Nanoseconds: 1 ms to 1 s.
+    /// The period, from 1 ms to 1 s. Nanoseconds.
     pub period_ns: u64,
 }
 
@@ -125,33 +125,32 @@ pub enum Nic {
     /// Software of the host: vhost, tap and bridge.
     #[default]
     Vhost,
-    /// Hardware with virtio's queues (vDPA), assigned: the guest rings it without an exit, and its interrupts go
-    /// through the IOMMU.
+    /// Assigned hardware with virtio queues (vDPA). The guest rings it without an exit, and its interrupts go through
+    /// the IOMMU.
     Assigned,
 }
 
-/// What a guest is offered.
+/// Configuration of a VM, and the features it is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmConfig {
-    /// Halting for a lock and the kick hypercall (`KVM_FEATURE_PV_UNHALT`).
+    /// Halting for a lock, and the kick hypercall (`KVM_FEATURE_PV_UNHALT`).
     pub pv_unhalt: bool,
     /// Directed yield by hypercall (`KVM_FEATURE_PV_SCHED_YIELD`, since 5.3).
     pub pv_sched_yield: bool,
     /// IPIs by hypercall (`KVM_FEATURE_PV_SEND_IPI`, since 4.19).
     pub pv_send_ipi: bool,
-    /// Ends of interrupts by a memory bit (`KVM_FEATURE_PV_EOI`, since 3.6).
+    /// End of interrupt by a memory bit (`KVM_FEATURE_PV_EOI`, since 3.6).
     pub pv_eoi: bool,
-    /// Flushing the TLB of preempted vCPUs on their behalf (`KVM_FEATURE_PV_TLB_FLUSH`, since 4.16). Of use only with
-    /// the preempted flag.
+    /// Deferred TLB flush of preempted vCPUs (`KVM_FEATURE_PV_TLB_FLUSH`, since 4.16). Needs the preempted flag.
     pub pv_tlb_flush: bool,
     /// The steal-time record.
     pub steal_time: bool,
-    /// Whether the host keeps the record's preempted flag (since 4.10, uncertain).
+    /// The host sets the record's preempted flag (since 4.10, uncertain).
     pub preempted_flag: bool,
-    /// Only vCPU 0 runs from the start: the others wait for INIT and SIPI, as a real machine's do. Else all run.
+    /// Only vCPU 0 runs from the start, and the others wait for INIT and SIPI as on a real machine. `false`: all run.
     pub waits_for_sipi: bool,
-    /// The I/O APIC is the VMM's (split irqchip, 4.5, uncertain; all that AVIC worked with until 5.5): accesses to its
-    /// page, and EOIs of its level-triggered interrupts, go to userspace and back.
+    /// The I/O APIC is in the VMM (split irqchip, 4.5, uncertain; AVIC needed it until 5.5). Accesses to its page, and
+    /// EOIs of its level-triggered interrupts, go to user space and back.
     pub split_irqchip: bool,
     /// Destinations of 15 bits in MSIs (`KVM_FEATURE_MSI_EXT_DEST_ID`, since 5.12, uncertain).
     pub msi_ext_dest_id: bool,
@@ -161,23 +160,23 @@ pub struct VmConfig {
     pub nice: i8,
     /// Task groups of the vCPU threads.
     pub group: VmGroup,
-    /// The group in or below which they are; `None`: the root group.
+    /// The group in or below which its groups are. `None`: the root group.
     pub parent: Option<GroupId>,
     /// Quota of the guest's own group, if it has one.
     pub quota: Option<Quota>,
-    /// Quota of each vCPU's group, if they have some.
+    /// Quota of each vCPU's group, if there are such groups.
     pub vcpu_quota: Option<Quota>,
-    /// Bytes of guest memory, from address 0: words that the guest wants the host to use must lie within.
+    /// Bytes of guest memory, from address 0. Records that the guest shares with the host must lie within.
     pub memory_bytes: u64,
-    /// Whether AVIC virtualizes its LAPICs, where the host uses it.
+    /// AVIC virtualizes its LAPICs if the host uses AVIC.
     pub avic: bool,
-    /// Whether APICv virtualizes its LAPICs, where the host uses it.
+    /// APICv virtualizes its LAPICs if the host uses APICv.
     pub apicv: bool,
-    /// What its network device is, if it has one.
+    /// The kind of its network device.
     pub nic: Nic,
-    /// What else keeps AVIC off for this guest from the start, where the host uses it.
+    /// Further inhibit reasons that hold from the start.
     pub apic_inhibits: Inhibits,
-    /// Halt-polling limit of this guest instead of [`HostConfig::halt_poll_ns`]. Nanoseconds.
+    /// Limit of halt polling for this guest, in place of [`HostConfig::halt_poll_ns`]. Nanoseconds.
     pub halt_poll_cap_ns: Option<u64>,
     /// Faults planted by tests.
     #[doc(hidden)]
@@ -232,18 +231,18 @@ impl Default for VmConfig {
     }
 }
 
-/// A host task that is no vCPU.
+/// A host task that is not a vCPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskConfig {
     /// Nice level, -20 to 19.
     pub nice: i8,
-    /// pCPUs that it may run on; empty: all.
+    /// pCPUs that it may run on. Empty: all.
     pub affinity: Vec<u32>,
-    /// Its task group; `None`: the root group.
+    /// Its task group. `None`: the root group.
     pub group: Option<GroupId>,
-    /// It is preempted only where it says so ([`Event::TaskYields`](crate::Event::TaskYields)), as a task in the kernel
-    /// of a host without `CONFIG_PREEMPT`.
+    /// It is preempted only at its yield points ([`Event::TaskYields`](crate::Event::TaskYields)), like a task in the
+    /// kernel of a host without `CONFIG_PREEMPT`.
     pub voluntary: bool,
-    /// It does not run before another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
+    /// It does not run until another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
     pub dormant: bool,
 }

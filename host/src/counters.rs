@@ -5,19 +5,19 @@ use crate::interrupts::lapic::Origin;
 /// Defines the counters of a vCPU: one field and one published name each.
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// What happened to one vCPU.
+        /// The counters of one vCPU.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(crate) struct Counters {
             $($(#[doc = $doc])* pub(crate) $name: u64,)*
         }
 
         impl Counters {
-            /// Adds `other`.
+            /// Adds the counters of `other`.
             pub(crate) fn add(&mut self, other: &Counters) {
                 $(self.$name += other.$name;)*
             }
 
-            /// Names and values.
+            /// Returns the names and values of all counters.
             pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -26,11 +26,11 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Exits from guest mode, for whatever reason.
+    /// Exits from guest mode, for any reason.
     exits,
-    /// Entries of `KVM_RUN` by another thread than the last (ours).
+    /// Entries of `KVM_RUN` by another thread than the last one (not in KVM).
     thread_changes,
-    /// HLT exits.
+    /// Exits by HLT.
     halt_exits,
     /// Wakeups of the sleeping thread.
     halt_wakeup,
@@ -40,7 +40,7 @@ counters! {
     halt_successful_poll,
     /// Nanoseconds of successful polling.
     halt_poll_success_ns,
-    /// Nanoseconds of polling in vain.
+    /// Nanoseconds of polling that saw no wakeup.
     halt_poll_fail_ns,
     /// Nanoseconds asleep in halts.
     halt_wait_ns,
@@ -52,43 +52,43 @@ counters! {
     irq_injections,
     /// Exits by an open interrupt window.
     irq_window,
-    /// Requests to look for an interrupt to inject.
+    /// Requests to evaluate pending interrupts before the next entry.
     req_event,
     /// Exits for I/O ports (KVM: `io_exits`).
     io_exits,
     /// LAPIC accesses and other instructions emulated.
     insn_emulation,
-    /// Exits by a pause loop (ours: KVM counts them in tracepoints only).
+    /// Exits by a pause loop (KVM counts them in tracepoints only).
     pause_exits,
-    /// The window was larger after a pause exit (ours: KVM has a tracepoint).
+    /// Pause exits after which the window was larger (a tracepoint in KVM).
     pause_window_grown,
-    /// The window was smaller after waiting for a pCPU (ours).
+    /// Waits for a pCPU after which the window was smaller (not in KVM).
     pause_window_shrunk,
-    /// Windows at pause exits, summed: cycles or PAUSEs, as the part counts (ours).
+    /// Sum of the windows at pause exits, in cycles or PAUSEs as the CPU counts (not in KVM).
     pause_window_sum,
-    /// vCPUs looked at by pause exits (ours).
+    /// vCPUs examined by pause exits (not in KVM).
     directed_yield_looks,
     /// Directed yields tried.
     directed_yield_attempted,
     /// Directed yields done.
     directed_yield_successful,
-    /// Directed yields done that moved virtual times too (ours).
+    /// Directed yields done that also moved virtual times (not in KVM).
     directed_yield_favored,
-    /// The thread lost its pCPU although it could have gone on, and the guest was told.
+    /// Preemptions of the thread that the guest could see in its steal-time record.
     preemption_reported,
-    /// The same, without the guest being told.
+    /// Preemptions of the thread that the guest could not see.
     preemption_other,
-    /// Kick hypercalls made (ours).
+    /// Kick hypercalls made (not in KVM).
     kicks_sent,
-    /// Kicks taken (ours).
+    /// Kicks received (not in KVM).
     kicks_received,
-    /// Interrupt commands of the LAPIC (ours).
+    /// Interrupt commands of the LAPIC (not in KVM).
     ipis_sent,
-    /// IPIs by hypercall: vCPUs that have taken one (ours).
+    /// vCPUs that accepted an IPI sent by hypercall (not in KVM).
     pv_ipis_sent,
-    /// Interrupts whose end the guest left in memory (ours: KVM has a tracepoint).
+    /// Interrupts whose end the guest left in memory (a tracepoint in KVM).
     pv_eoi,
-    /// Expiries of the LAPIC timer (ours).
+    /// Expiries of the LAPIC timer (not in KVM).
     apic_timer,
     /// IPIs that AVIC left to software: not fixed and edge-triggered.
     avic_incomplete_ipi_0,
@@ -100,7 +100,7 @@ counters! {
     avic_incomplete_ipi_3,
     /// IPIs with a vector below 16 under AVIC.
     avic_incomplete_ipi_4,
-    /// Accesses to LAPIC registers that AVIC does not do alone.
+    /// Accesses to LAPIC registers that AVIC does not handle alone.
     avic_unaccelerated_access,
     /// Searches for targets of an IPI that do not run.
     avic_kick_vcpu_slowpath,
@@ -116,26 +116,26 @@ counters! {
     apicv_write,
     /// Ends of level-triggered interrupts under APICv.
     apicv_eoi,
-    /// Changes of what inhibits AVIC.
+    /// Changes of the set of inhibit reasons.
     apicv_inhibit_changed,
-    /// Interrupts with a vector given to the LAPIC from elsewhere (ours: KVM has the tracepoint `kvm_apic_accept_irq`).
+    /// Interrupts with a vector that reached the LAPIC from outside (tracepoint `kvm_apic_accept_irq`).
     apic_accept_irq,
-    /// Those of them that came as MSIs (tracepoint `kvm_msi_set_irq`).
+    /// Those that came as MSIs (tracepoint `kvm_msi_set_irq`).
     msi_set_irq,
-    /// Those of them that came from the I/O APIC (tracepoint `kvm_ioapic_set_irq`).
+    /// Those that came from the I/O APIC (tracepoint `kvm_ioapic_set_irq`).
     ioapic_set_irq,
     /// Non-maskable interrupts injected.
     nmi_injections,
-    /// INITs taken (ours).
+    /// INITs taken (not in KVM).
     init_received,
-    /// Ways to the VMM's process and back (tracepoint `kvm_userspace_exit`).
+    /// Round trips to the VMM's process (tracepoint `kvm_userspace_exit`).
     userspace_exits,
     /// Interrupts ended (tracepoint `kvm_eoi`).
     eoi,
 }
 
 impl Counters {
-    /// The LAPIC was given an interrupt with a vector by `origin`.
+    /// Counts an interrupt with a vector that `origin` gave to the LAPIC.
     pub(crate) fn count_accepted(&mut self, origin: Origin) {
         self.apic_accept_irq += 1;
         self.msi_set_irq += u64::from(origin == Origin::Msi);

@@ -14,9 +14,9 @@ pub enum ConfigError {
     SamePlace(PcpuPlace),
     /// A parameter is out of its range.
     OutOfRange {
-        /// Its name.
+        /// The parameter's name.
         name: &'static str,
-        /// What was found.
+        /// The value found.
         found: i64,
         /// Lowest value allowed.
         min: i64,
@@ -25,27 +25,27 @@ pub enum ConfigError {
     },
     /// An affinity names a pCPU that does not exist.
     UnknownPcpu {
-        /// What was found.
+        /// The pCPU found.
         found: u32,
-        /// How many there are.
+        /// The number of pCPUs.
         pcpus: u32,
     },
     /// An affinity list has more entries than the VM has vCPUs.
     AffinityWithoutVcpu {
-        /// Entries.
+        /// The number of entries.
         found: usize,
-        /// vCPUs.
+        /// The number of vCPUs.
         vcpus: u32,
     },
-    /// No such task group.
+    /// There is no such task group.
     UnknownGroup(GroupId),
     /// A parameter that multiplies or divides is 1.
     FactorOfOne(&'static str),
-    /// A quota, and a scheduler from before bandwidth control.
+    /// The quota is given with a scheduler from before bandwidth control.
     NoBandwidth,
-    /// A directed yield that moves virtual deadlines, and a scheduler without any.
+    /// The directed yield moves virtual deadlines, and the scheduler has none.
     FavorWithoutEevdf,
-    /// The host runs already.
+    /// The host already runs.
     Started,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// Checks `min <= found <= max` for the parameter `name`.
+/// Checks that `min <= found <= max` for the parameter `name`.
 pub(crate) fn in_range(name: &'static str, found: i64, min: i64, max: i64) -> Result<(), ConfigError> {
     if (min..=max).contains(&found) {
         Ok(())

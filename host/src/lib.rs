@@ -1,6 +1,7 @@
-//! The hypervisor core and its host scheduler, as a step function: `(event, now)` in, commands appended to the caller's
-//! buffer. No clock, no I/O, no threads, no callbacks, so that virtual time, a fuzzer, a table-driven test or real
-//! exits can drive it.
+//! The hypervisor core and its host scheduler, as a step function: an event and the time go in, and commands are
+//! appended to the caller's buffer.
+//!
+//! It has no clock, I/O, threads or callbacks. Virtual time, a fuzzer, a table-driven test or real exits can drive it.
 #![no_std]
 #![forbid(unsafe_code)]
 

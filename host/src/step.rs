@@ -1,10 +1,10 @@
-//! One step of the host: the time, the pCPU that executes it, and where its commands go.
+//! One step of the host: its time, the pCPU that executes it, and the buffer for its commands.
 
 use alloc::vec::Vec;
 
 use crate::boundary::{Command, Cost, Nanos, PcpuId};
 
-/// What code that runs within one step needs to know and to say.
+/// The context of code that runs within one step.
 #[derive(Debug)]
 pub(crate) struct Step<'a> {
     pub(crate) now: u64,

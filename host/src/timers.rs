@@ -1,8 +1,8 @@
 //! Host timers: a queue per pCPU, multiplexed on the pCPU's one hardware timer.
 //!
-//! Each thread has two timers: its own sleep, and for a vCPU its LAPIC's; each task group the two of its quota, and
-//! each VM that of its I/O APIC. A timer is armed on one pCPU at a time and expires there; equal times expire in the
-//! order of arming.
+//! Each thread has two timers: one ends its sleep, and the other is the LAPIC timer of its vCPU. Each task group has
+//! the two timers of its quota, and each VM that of its I/O APIC. A timer is armed on one pCPU at a time and expires
+//! there. Timers of equal time expire in the order of arming.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,13 +18,13 @@ pub(crate) enum Timer {
     Lapic(TaskId),
     /// A period of the group's quota ends.
     Period(GroupId),
-    /// What was returned of the group's quota is to be handed out.
+    /// Returned quota of the group is to be handed out.
     Slack(GroupId),
-    /// Interrupts of the VM's I/O APIC were held back until now.
+    /// Interrupts of the VM's I/O APIC are held back until this timer expires.
     Ioapic(VmId),
 }
 
-/// Kinds of timers.
+/// The number of kinds of timers.
 const KINDS: usize = 5;
 
 impl Timer {
@@ -51,14 +51,14 @@ impl Timer {
     }
 }
 
-/// When, which in order of arming, and whose.
+/// Expiry time, order of arming, slot of the timer.
 type Entry = (u64, u64, u32);
 
 /// All timers of the host: an indexed binary heap per pCPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Timers {
     heaps: Vec<Vec<Entry>>,
-    /// For each timer where it is armed: pCPU and position in its heap.
+    /// For each timer the pCPU where it is armed, and its position in that heap.
     slots: Vec<Option<(u32, usize)>>,
     threads: u32,
     groups: u32,
@@ -69,7 +69,7 @@ impl Timers {
     pub(crate) fn new(pcpus: u32) -> Timers {
         Timers {
             heaps: vec![Vec::new(); pcpus as usize],
-            // The root group is there from the start.
+            // The root group exists from the start.
             slots: vec![None; KINDS],
             threads: 0,
             groups: 1,
@@ -90,7 +90,7 @@ impl Timers {
     }
 
     fn make_room(&mut self) {
-        // No VM is without a thread.
+        // Every VM has a thread, so its number is below that of threads.
         self.slots.resize(self.threads.max(self.groups) as usize * KINDS, None);
     }
 
@@ -104,14 +104,14 @@ impl Timers {
         self.sift_up(pcpu, position);
     }
 
-    /// Disarms `timer`; nothing if it is not armed.
+    /// Disarms `timer`. Does nothing if it is not armed.
     pub(crate) fn cancel(&mut self, timer: Timer) {
         if let Some((pcpu, position)) = self.slots[timer.slot()] {
             self.remove(pcpu, position);
         }
     }
 
-    /// Returns when and where `timer` is armed.
+    /// Returns the pCPU where `timer` is armed, and its expiry time.
     pub(crate) fn armed(&self, timer: Timer) -> Option<(u32, u64)> {
         self.slots[timer.slot()].map(|(pcpu, position)| (pcpu, self.heaps[pcpu as usize][position].0))
     }

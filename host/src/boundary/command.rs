@@ -1,4 +1,4 @@
-//! What the host wants done.
+//! The commands of the host: its output.
 
 use super::{Cost, Nanos, PcpuId, TaskId, VcpuId, VmId};
 #[cfg(doc)]
@@ -7,7 +7,7 @@ use super::{Event, Exit, GuestState, HostInterrupt};
 use crate::config::TaskConfig;
 use crate::pause::config::PauseControls;
 
-/// What a pCPU does from now on.
+/// The activity of a pCPU from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Run {
     /// Enters guest mode.
@@ -19,223 +19,221 @@ pub enum Run {
         /// Whether to exit with [`Exit::InterruptWindow`] as soon as the guest can take an interrupt.
         window: bool,
     },
-    /// Runs a host task that is no vCPU.
+    /// Runs a host task that is not a vCPU.
     Task(TaskId),
-    /// Busily waits for a halted vCPU's wakeup (halt polling); ends by an interrupt or a further command.
+    /// Polls for the wakeup of a halted vCPU (halt polling), until an interrupt or a further command.
     Poll(VcpuId),
-    /// Nothing to run.
+    /// The pCPU is idle.
     Idle,
 }
 
-/// A vCPU's life (docs/spec/host.md, "vCPU states").
+/// The state of a vCPU (docs/spec/host.md, "vCPU states").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VcpuState {
     /// In guest mode.
     InGuest,
-    /// On its pCPU, the host handles its exit.
+    /// On its pCPU, which executes the host's exit handler.
     HandlingExit,
-    /// Halted, its pCPU polls for its wakeup.
+    /// Halted; its pCPU polls for its wakeup.
     Polling,
-    /// Ready to run, another thread has its pCPU.
+    /// Ready to run; another thread has its pCPU.
     Preempted,
-    /// Halted, its thread sleeps.
+    /// Halted; its thread sleeps.
     Blocked,
-    /// Woken, not yet on a pCPU.
+    /// Woken, and not on a pCPU yet.
     Woken,
     /// Its thread sleeps after a pause exit, in the handler of 2.6.33 to 2.6.38.
     PauseSleep,
-    /// Out of `KVM_RUN`, in the VMM's user space; what its thread does there is not the vCPU's.
+    /// Out of `KVM_RUN`, in the user space of the VMM. The vCPU does not account for what its thread does there.
     Userspace,
     /// Powered off or crashed.
     Dead,
-    /// Ready to run, its task group's quota is spent.
+    /// Ready to run; the quota of its task group is spent.
     Throttled,
 }
 
-/// What the host wants done. For each pCPU, costs add up until the next [`Command::Run`] for it, which starts after
-/// them.
+/// A command of the host. Costs of a pCPU add up until its next [`Command::Run`], which starts after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// `pcpu` spends `cost`, `count` times, before its next `Run`.
     Charge {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
-        /// What.
+        /// The kind of work.
         cost: Cost,
         /// How many times.
         count: u32,
     },
-    /// `pcpu` does this from now on, after what it has been charged.
+    /// `pcpu` does this from now on, after the work that it was charged.
     Run {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
-        /// What.
+        /// The new activity.
         run: Run,
     },
-    /// Sets the one timer of `pcpu`, replacing what was set; `None` stops it.
+    /// Sets the one timer of `pcpu` and replaces the earlier setting. `None` stops the timer.
     Timer {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
-        /// When [`HostInterrupt::Timer`] shall come; never before the present.
+        /// The time at which [`HostInterrupt::Timer`] shall come, never before the present.
         at: Option<Nanos>,
     },
     /// `from` sends `to` a reschedule IPI.
     Ipi {
-        /// Sender.
+        /// The sending pCPU.
         from: PcpuId,
-        /// Receiver.
+        /// The receiving pCPU.
         to: PcpuId,
     },
-    /// `vcpu` takes a non-maskable interrupt with its next entry; its IRET is to be reported ([`Exit::Iret`]).
+    /// `vcpu` takes a non-maskable interrupt with its next entry. Its IRET is to be reported ([`Exit::Iret`]).
     InjectNmi {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
     },
-    /// CR8 of `vcpu` is `value` from its next entry on: the guest has changed its task priority by another way.
+    /// CR8 of `vcpu` is `value` from its next entry on. The guest changed its task priority in another way.
     SetCr8 {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
         /// Bits 3:0.
         value: u8,
     },
-    /// Whether writes of `vcpu` to CR8 exit ([`Exit::WriteCr8`]) from its next entry on: only while its task priority
-    /// holds a pending interrupt back.
+    /// Sets whether writes of `vcpu` to CR8 exit ([`Exit::WriteCr8`]) from its next entry on. They do only while its
+    /// task priority holds back a pending interrupt.
     InterceptCr8 {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
-        /// Whether they do; not so at first.
+        /// `true`: they exit. Initially they do not.
         on: bool,
     },
-    /// `vcpu` is reset as by INIT: whatever it did is gone, interrupts are masked. If it is no bootstrap processor, it
-    /// waits for [`Command::Startup`].
+    /// `vcpu` is reset as by INIT: its execution is abandoned, and interrupts are masked. Unless it is the bootstrap
+    /// processor, it waits for [`Command::Startup`].
     Init {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
     },
     /// `vcpu`, which INIT has reset, begins to execute in real mode at the page `vector`.
     Startup {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
         /// Bits 19:12 of the physical address.
         vector: u8,
     },
-    /// `from` sends `to` an interrupt that says: something is posted. In guest mode hardware takes it without an exit
-    /// if `vector` is the notification vector, elsewhere it is nothing.
+    /// `from` notifies `to` of posted interrupts. In guest mode, hardware takes the notification vector without an
+    /// exit. Outside guest mode it has no effect.
     Notify {
-        /// Sender.
+        /// The sending pCPU.
         from: PcpuId,
-        /// Receiver.
+        /// The receiving pCPU.
         to: PcpuId,
-        /// The vector.
+        /// The vector sent.
         vector: u8,
     },
-    /// The AVIC doorbell of `to` is rung: a vCPU in guest mode there looks at its IRR, and nothing else happens.
+    /// Rings the AVIC doorbell of `to`: a vCPU in guest mode there evaluates its IRR. Otherwise it has no effect.
     Doorbell {
-        /// Receiver.
+        /// The receiving pCPU.
         to: PcpuId,
     },
     /// The result of a hypercall (RAX), an MSR read (EDX:EAX) or a LAPIC read.
     Reply {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
-        /// The value.
+        /// The value read.
         value: u64,
     },
     /// The result of CPUID.
     ReplyCpuid {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
         /// EAX, EBX, ECX, EDX.
         value: [u32; 4],
     },
     /// The guest takes a general-protection fault for the instruction that exited.
     Fault {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
     },
-    /// Adds to the steal time of the record at `address`, under its version protocol, and exchanges `preempted` with 0
-    /// in one step.
+    /// Adds to the steal time of the record at `address`, under its version protocol, and atomically exchanges
+    /// `preempted` with 0.
     StealTime {
-        /// Where a flush takes its time.
+        /// The pCPU that spends the time of a flush.
         pcpu: PcpuId,
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
         /// Guest-physical address of the record.
         address: u64,
         /// Nanoseconds to add.
         steal: u64,
-        /// If the exchange finds [`FLUSH_TLB`](holdfast_abi::StealTime::FLUSH_TLB), the part flushes the guest's
+        /// If the exchange finds [`FLUSH_TLB`](holdfast_abi::StealTime::FLUSH_TLB), the CPU flushes the guest's
         /// translations of this vCPU before it enters.
         flush: bool,
     },
     /// Sets bit 0 of the byte at `address`, which is in the guest's memory. The next exit tests and clears it
     /// ([`GuestState::pv_eoi`]).
     PvEoi {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
         /// Guest-physical address of the byte.
         address: u64,
     },
     /// Sets the preempted flag of the record at `address`.
     SetPreempted {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
         /// Guest-physical address of the record.
         address: u64,
     },
-    /// The part's pause detection watches `vcpu` by these from its next entry on
-    /// (docs/spec/host.md, "Pause detection").
+    /// Sets how the CPU's pause detection watches `vcpu` from its next entry on (docs/spec/host.md, "Pause detection").
     PauseControls {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
         /// The control fields.
         controls: PauseControls,
     },
-    /// The PAUSE that exited is behind `vcpu`; without this it is executed again.
+    /// Skips the PAUSE of `vcpu` that exited. Without this command it is executed again.
     SkipPause {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
     },
-    /// The guest has ended the interrupt of a [resampled](crate::Host::resample_line) pin, which counts as not asserted
-    /// from now on: the device asserts it again if it still wants.
+    /// The guest has ended the interrupt of a [resampled](crate::Host::resample_line) pin, whose assertion ends with
+    /// it. The device asserts the pin again if it still requests service.
     Resample {
-        /// Whose.
+        /// The VM concerned.
         vm: VmId,
-        /// Which.
+        /// The pin of the I/O APIC.
         pin: u32,
     },
-    /// Tracepoint (`kvm_apic_accept_irq`): the LAPIC of `vcpu` has accepted `vector`, which pends from now on. Only if
-    /// [`HostConfig::traces_interrupts`](crate::HostConfig::traces_interrupts) asks for it; what hardware delivers
-    /// alone is not reported.
+    /// Tracepoint (`kvm_apic_accept_irq`): the LAPIC of `vcpu` has accepted `vector`, which is pending from now on.
+    /// Only sent if [`HostConfig::traces_interrupts`](crate::HostConfig::traces_interrupts) is set. Interrupts that
+    /// hardware delivers alone are not reported.
     AcceptIrq {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
-        /// Which.
+        /// The accepted vector.
         vector: u8,
     },
-    /// Tracepoint: `vcpu` is in `state` from now on.
+    /// Tracepoint: the state of `vcpu` changes to `state`.
     State {
-        /// Whose.
+        /// The vCPU concerned.
         vcpu: VcpuId,
-        /// What it is now.
+        /// The new state.
         state: VcpuState,
     },
     /// Tracepoint: the [voluntary](TaskConfig) task `task` is runnable and waits for `pcpu`, until a [`Run::Task`]
-    /// names it or it waits elsewhere.
+    /// names it or it waits for another pCPU.
     TaskWaits {
-        /// Who.
+        /// The waiting task.
         task: TaskId,
-        /// For what.
+        /// The pCPU for which it waits.
         pcpu: PcpuId,
     },
-    /// Tracepoint: a directed yield from `from` to `to` was tried (pause exit, or kick).
+    /// Tracepoint: a directed yield from `from` to `to` was tried, by a pause exit or a kick.
     DirectedYield {
-        /// Who gives its time.
+        /// The vCPU that gives up its time.
         from: VcpuId,
-        /// Who shall get it.
+        /// The vCPU that shall get it.
         to: VcpuId,
-        /// Whether the scheduler took it up. `from` then offers its pCPU, and `to` is preferred on its own: a hint, no
-        /// promise.
+        /// `true`: the scheduler accepted it. `from` then offers its pCPU, and `to` is preferred on its own. This is a
+        /// hint.
         done: bool,
     },
 }

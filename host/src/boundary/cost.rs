@@ -1,20 +1,19 @@
-//! What the host's work is made of.
+//! Kinds of host work that take time.
 
-/// Host work that takes time, itemized as in docs/spec/host.md, "Exit costs". A machine profile says how much each
-/// takes.
+/// A kind of host work, itemized as in docs/spec/host.md, "Exit costs". A machine profile gives the time of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cost {
-    /// The in-kernel way out of and back into the guest around every handled exit (software prologue and epilogue).
+    /// The software path out of the guest and back around every handled exit (prologue and epilogue).
     ExitSoftware,
-    /// HLT handler.
+    /// The handler of HLT.
     Hlt,
-    /// Hypercall dispatch.
+    /// Dispatch of a hypercall.
     Hypercall,
-    /// CPUID emulation.
+    /// Emulation of CPUID.
     Cpuid,
-    /// MSR emulation, and that of CR8, which is one register of the LAPIC, too.
+    /// Emulation of an MSR, or of CR8, which is a LAPIC register too.
     Msr,
-    /// OUT to an I/O port: which device it is for, signalling its eventfd.
+    /// OUT to an I/O port: finding the device and signaling its eventfd.
     PortWrite,
     /// LAPIC or I/O APIC page access: instruction fetch and decode, register emulation.
     ApicAccess,
@@ -24,19 +23,19 @@ pub enum Cost {
     Inject,
     /// Opening an interrupt window.
     InterruptWindow,
-    /// Pause-exit handler, for each candidate looked at.
+    /// The handler of a pause exit, for each candidate it examines.
     SpinCandidate,
-    /// A host interrupt's handler, without what it does.
+    /// The handler of a host interrupt, without the work it triggers.
     HostInterrupt,
-    /// Scheduler tick.
+    /// A scheduler tick.
     Tick,
-    /// Programming the pCPU's timer.
+    /// Programming the timer of the pCPU.
     TimerProgram,
     /// Sending a reschedule IPI.
     IpiSend,
-    /// Waking a thread (try_to_wake_up).
+    /// Waking a thread (`try_to_wake_up`).
     Wake,
-    /// Picking the next thread and switching to it, direct cost.
+    /// Picking the next thread and switching to it. Direct cost only.
     ContextSwitch,
     /// One pass of load balancing.
     Balance,
@@ -44,16 +43,16 @@ pub enum Cost {
     VcpuLoad,
     /// Updating the steal-time record.
     StealTime,
-    /// Writing or reading the word for ends of interrupts without exit.
+    /// Writing or reading the PV EOI word.
     PvEoi,
     /// Leaving the idle state.
     IdleExit,
-    /// The way to the VMM's process and back, beyond what every exit takes.
+    /// The way to the VMM's process and back, in addition to the exit itself.
     UserspaceExit,
     /// Ringing an AVIC doorbell.
     Doorbell,
-    /// Handler of an AVIC exit, without what it sends or emulates.
+    /// The handler of an AVIC exit, without what it sends or emulates.
     AvicExit,
-    /// Handler of an exit of APIC virtualization, without what it sends or emulates.
+    /// The handler of an APICv exit, without what it sends or emulates.
     ApicvExit,
 }

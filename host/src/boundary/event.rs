@@ -1,4 +1,4 @@
-//! What happens to the host.
+//! The events of the host: its input.
 
 #[cfg(doc)]
 use super::Command;
@@ -7,133 +7,134 @@ use super::{Exit, GuestState, HostInterrupt, Nanos, PcpuId, TaskId, VcpuId, VmId
 use crate::config::TaskConfig;
 use crate::interrupts::Inhibit;
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The vCPU that runs on `pcpu` left guest mode. The pCPU executes host code until the next [`Command::Run`] for
     /// it.
     Exit {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
-        /// Why.
+        /// The reason of the exit.
         exit: Exit,
         /// The guest's state.
         guest: GuestState,
     },
     /// An interrupt came while `pcpu` was not in guest mode: it ran a task, polled, or was idle.
     Interrupt {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
-        /// Which.
+        /// The kind of interrupt.
         interrupt: HostInterrupt,
     },
-    /// The task that runs on `pcpu` (not a vCPU) sleeps, until a time or forever.
+    /// The task that runs on `pcpu` (not a vCPU) sleeps, until `until` or without a time limit.
     TaskSleeps {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
         /// When it wants to run again.
         until: Option<Nanos>,
     },
-    /// The task that runs on `pcpu` can be preempted now: it returns to user mode, or asks in the middle of its
-    /// kernel's work (`cond_resched`). For a [voluntary](TaskConfig) one there is no other occasion but its sleep.
+    /// The task that runs on `pcpu` can be preempted now: it returns to user mode, or yields within its kernel work
+    /// (`cond_resched`). A [voluntary](TaskConfig) task is preempted only here, or when it sleeps.
     TaskYields {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
     },
-    /// The task that runs on `pcpu` gives way to others that are runnable there, if the scheduler's rule lets it
+    /// The task that runs on `pcpu` gives way to other runnable tasks there, if the scheduler's rule allows it
     /// (`sched_yield`).
     TaskGivesWay {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
     },
-    /// The task that runs on `pcpu` wakes `task`. One that has not gone to sleep yet will not.
+    /// The task that runs on `pcpu` wakes `task`. If `task` is not asleep yet, its next sleep ends at once.
     TaskWakes {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
-        /// Whom.
+        /// The other task.
         task: TaskId,
     },
-    /// The task that runs on `pcpu` creates `task`, which starts on the idlest pCPU: for the first time, or again after
-    /// its end. One that has not quite ended yet starts when it has.
+    /// The task that runs on `pcpu` creates `task`, which starts on the idlest pCPU, for the first time or again after
+    /// its end. If `task` has not ended yet, it starts when it has.
     TaskStarts {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
-        /// Whom.
+        /// The other task.
         task: TaskId,
     },
-    /// The task that runs on `pcpu` executes a program: its caches are worth nothing any more, so it moves to the
-    /// idlest pCPU.
+    /// The task that runs on `pcpu` executes a program. Its caches have no value any more, so it moves to the idlest
+    /// pCPU.
     TaskExecutes {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
     },
     /// The task that runs on `pcpu` ends.
     TaskEnds {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
     },
-    /// The task that runs on `pcpu`, a thread of the VMM, enters `KVM_RUN` for `vcpu`, which has left it by
-    /// [`Exit::Userspace`]: the thread that had it last, or another one.
+    /// The task that runs on `pcpu`, a thread of the VMM, enters `KVM_RUN` for `vcpu`, which left it by
+    /// [`Exit::Userspace`]. It may be another thread than the last one of the vCPU.
     VcpuRuns {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
-        /// Which.
+        /// The vCPU to run.
         vcpu: VcpuId,
     },
-    /// A device of `vm` signals an interrupt by a message (irqfd): host work on `pcpu`, which runs a task (say,
-    /// vhost's), polls, or is idle. Goes to the LAPICs that address and data name; a message to elsewhere goes nowhere.
+    /// A device of `vm` signals an interrupt by a message (irqfd). This is host work on `pcpu`, which runs a task (such
+    /// as vhost's), polls, or is idle. The message goes to the LAPICs that address and data name. A message to any
+    /// other address has no effect.
     Msi {
-        /// Where the host's side of the device works.
+        /// The pCPU where the host's side of the device works.
         pcpu: PcpuId,
-        /// Whose device it is.
+        /// The VM to which the device belongs.
         vm: VmId,
-        /// Where the message is stored, as the guest set it up: any value can come.
+        /// The address of the message, as the guest set it up. Any value can come.
         address: u64,
-        /// What is stored: likewise.
+        /// The data of the message. Any value can come.
         data: u32,
     },
-    /// The VMM inhibits AVIC in `vm` for a reason, or does so no longer. Host work as for [`Event::Msi`].
+    /// The VMM adds or removes an inhibit reason of `vm`. Host work as for [`Event::Msi`].
     Inhibit {
-        /// Where the VMM works.
+        /// The pCPU where the VMM works.
         pcpu: PcpuId,
-        /// Which VM.
+        /// The VM concerned.
         vm: VmId,
-        /// Why.
+        /// The inhibit reason.
         reason: Inhibit,
-        /// Whether from now on, or no longer.
+        /// `true`: the reason is added.
         inhibited: bool,
     },
-    /// A task sets where the thread of `vcpu` may run (`sched_setaffinity`; libvirt's vcpupin). Host work as for
+    /// A task sets where the thread of `vcpu` may run (`sched_setaffinity`, libvirt's vcpupin). Host work as for
     /// [`Event::Msi`].
     Affinity {
-        /// Where that task runs.
+        /// The pCPU where that task runs.
         pcpu: PcpuId,
-        /// Whose thread.
+        /// The vCPU whose thread it is.
         vcpu: VcpuId,
-        /// The one pCPU where it may run from now on; `None`: all.
+        /// The only pCPU where the thread may run from now on. `None`: it may run on all.
         only: Option<PcpuId>,
     },
-    /// Hardware has set a bit in the IRR, or the descriptor, of the vCPU for which `pcpu` polls: its loop sees it. To
-    /// be reported for polling pCPUs; harmless for others.
+    /// Hardware has set a bit in the IRR, or in the descriptor, of the vCPU for which `pcpu` polls. The polling loop
+    /// sees it. Must be reported for polling pCPUs, and is harmless for others.
     Posted {
-        /// Where.
+        /// The pCPU concerned.
         pcpu: PcpuId,
     },
-    /// A device of `vm` asserts its line to the I/O APIC, or does so no longer. Host work as for [`Event::Msi`].
+    /// A device of `vm` asserts or releases its line to the I/O APIC. Host work as for [`Event::Msi`].
     Line {
-        /// Where the host's side of the device works.
+        /// The pCPU where the host's side of the device works.
         pcpu: PcpuId,
-        /// Whose device it is.
+        /// The VM to which the device belongs.
         vm: VmId,
-        /// The pin, 0-23: the host's own wiring.
+        /// The pin, 0 to 23. The host wires it.
         pin: u32,
-        /// Whether the line is asserted from now on.
+        /// `true`: the line is asserted.
         level: bool,
     },
 }
 
 impl Event {
-    /// Returns the pCPU on which it happened.
+    /// Returns the pCPU on which the event happened.
     pub fn pcpu(&self) -> PcpuId {
         match *self {
             Event::Exit { pcpu, .. }

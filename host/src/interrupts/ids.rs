@@ -1,5 +1,5 @@
-//! APIC IDs and places under AVIC and APICv: the logical table follows the guest's LDRs and DFRs, and what tables
-//! cannot express inhibits (docs/spec/interrupts.md, "AVIC exits" and "AVIC activation").
+//! APIC IDs and addresses under APIC virtualization. The logical table follows the guest's LDRs and DFRs. IDs that the
+//! tables cannot express inhibit the hardware (docs/spec/interrupts.md, "AVIC exits" and "AVIC activation").
 
 use alloc::vec::Vec;
 
@@ -10,14 +10,14 @@ use crate::boundary::{VcpuId, VmId};
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// A LAPIC of `vm` has a new value in the register at `offset`.
+    /// Handles a new value in the register at `offset` of a LAPIC of `vm`.
     pub(crate) fn apic_register_written(&mut self, vm: VmId, offset: u32, step: &mut Step<'_>) {
         if matches!(offset, reg::ID | reg::LDR | reg::DFR) {
             self.apic_ids_changed(vm, step);
         }
     }
 
-    /// A LAPIC of `vm` has another ID, logical ID, model or mode than before.
+    /// Updates tables and inhibit reasons of `vm`: the ID, logical ID, model or mode of a LAPIC has changed.
     pub(crate) fn apic_ids_changed(&mut self, vm: VmId, step: &mut Step<'_>) {
         if !self.virtualizes(vm) {
             return;
@@ -27,8 +27,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Returns which reasons there are in the IDs of `vm` against hardware that finds vCPUs by tables; writes the
-    /// logical one again.
+    /// Returns which reasons the IDs of `vm` give against hardware that finds vCPUs by tables. Rewrites the logical
+    /// table.
     fn ids_inhibit(&self, vm: VmId) -> [(Inhibit, bool); 4] {
         let this = &self.guests.vms[vm];
         let hidden = this.apic.avic().is_some() && !self.config.avic.uses_x2avic();
@@ -40,7 +40,7 @@ impl InterruptWing<'_> {
         ]
     }
 
-    /// Returns whether one physical ID names two LAPICs that are on.
+    /// Returns whether two enabled LAPICs have the same physical ID.
     fn is_aliased(&self, vm: VmId) -> bool {
         let on = self.guests.vcpus_of(vm).map(|vcpu| &self.guests.vcpus[vcpu].apic);
         let mut ids: Vec<u32> = on
@@ -51,8 +51,8 @@ impl InterruptWing<'_> {
         ids.windows(2).any(|pair| pair[0] == pair[1])
     }
 
-    /// The mode or the place of the LAPIC of `vcpu` may have changed: it looks at what hardware shall do before its
-    /// next entry.
+    /// Handles a possible change of the mode or address of the LAPIC of `vcpu`, which checks its APIC virtualization
+    /// before its next entry.
     pub(crate) fn apic_mode_changed(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.guests.vcpu_mut(vcpu);
         let (vm, moved) = (at.vm, at.apic.hardware_enabled() && !at.apic.is_at_home());
@@ -63,8 +63,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Tables and requests after the state of `vcpu` was restored: its IDs are what was saved, and its IRR may hold
-    /// anything.
+    /// Updates tables and requests after the state of `vcpu` was restored. Its IDs are the saved ones, and its IRR may
+    /// hold any vector.
     pub(crate) fn restored(&mut self, vcpu: VcpuId) {
         let at = self.guests.vcpu_mut(vcpu);
         let (vm, moved) = (at.vm, at.apic.hardware_enabled() && !at.apic.is_at_home());
@@ -72,7 +72,7 @@ impl InterruptWing<'_> {
             return;
         }
         self.guests.vcpu_mut(vcpu).requests.apic_update = true;
-        // Nobody runs yet: there is nobody to be asked to look.
+        // No vCPU runs yet, so none needs an IPI.
         let found = self.ids_inhibit(vm);
         let inhibits = &mut self.guests.vms[vm].inhibits;
         for (reason, inhibited) in found {

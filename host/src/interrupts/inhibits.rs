@@ -1,58 +1,58 @@
 //! Why hardware does not virtualize the LAPICs of a VM.
 
-/// Why AVIC, and for some reasons APICv, cannot be on.
+/// A reason against AVIC, and in some cases against APICv.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Inhibit {
     /// Switched off for this VM.
     Disabled,
-    /// No LAPIC in the kernel.
+    /// There is no LAPIC in the kernel.
     Absent,
-    /// Hyper-V's automatic EOI.
+    /// Hyper-V's automatic EOI is used.
     Hyperv,
     /// A debugger holds back interrupts.
     BlockIrq,
-    /// Two vCPUs with one physical APIC ID, as long as they have it.
+    /// Two vCPUs have the same physical APIC ID. Ends when they no longer do.
     PhysicalIdAliased,
-    /// A guest gave a vCPU another APIC ID than its own, as long as it has it.
+    /// The guest changed the APIC ID of a vCPU. Ends when the ID is the original one again.
     ApicIdModified,
-    /// A guest moved a LAPIC's page: forever, as in KVM.
+    /// The guest moved the page of a LAPIC. Never ends, as in KVM.
     ApicBaseModified,
     /// A nested guest runs (VM-wide, 5.6 to 5.18).
     Nested,
     /// An interrupt window is needed for an interrupt from outside the LAPIC.
     IrqWindow,
-    /// The timer chip re-injects, and needs exits for EOI.
+    /// The timer chip reinjects interrupts and needs exits for EOI.
     PitReinject,
     /// The VM's memory is encrypted.
     Sev,
-    /// Two vCPUs with one logical APIC ID, an ID that is not one bit, or IDs in several models.
+    /// Two vCPUs have the same logical APIC ID, an ID has several bits, or the logical models differ.
     LogicalIdAliased,
-    /// An APIC ID beyond the table.
+    /// An APIC ID is beyond the table.
     PhysicalIdTooBig,
-    /// A vCPU in x2APIC mode, and no x2AVIC (before 6.0).
+    /// A vCPU is in x2APIC mode, and there is no x2AVIC (before 6.0).
     X2apic,
 }
 
-/// A set of reasons.
+/// A set of inhibit reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Inhibits(u32);
 
 impl Inhibits {
-    /// No reason.
+    /// The empty set.
     pub const NONE: Inhibits = Inhibits(0);
 
-    /// Returns whether there is none.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns whether `reason` is among them.
+    /// Returns whether `reason` is in the set.
     pub const fn has(self, reason: Inhibit) -> bool {
         self.0 & 1 << reason as u8 != 0
     }
 
-    /// Adds `reason`, or takes it out.
+    /// Adds or removes `reason`.
     pub const fn set(&mut self, reason: Inhibit, inhibited: bool) {
         if inhibited {
             self.0 |= 1 << reason as u8;
@@ -61,7 +61,7 @@ impl Inhibits {
         }
     }
 
-    /// Those that also switch APICv off (`VMX_REQUIRED_APICV_INHIBITS`): it has other tables.
+    /// Returns the reasons that also switch APICv off, which has other tables (`VMX_REQUIRED_APICV_INHIBITS`).
     pub(crate) const fn of_apicv(self) -> Inhibits {
         let mut relevant = Inhibits::NONE;
         let mut at = 0;

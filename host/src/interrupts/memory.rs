@@ -1,5 +1,5 @@
-//! Host-physical memory as far as hardware that delivers interrupts reads it: register pages, AVIC's APIC ID tables,
-//! Intel's descriptors and the tables that lead to them.
+//! Host-physical memory as interrupt hardware sees it: register pages, AVIC's APIC ID tables, Intel's descriptors and
+//! the tables that lead to them.
 //!
 //! ```text
 //! 0x001_0000_0000 + 4096 v     register page of vCPU v
@@ -12,7 +12,7 @@
 //! 0x502_0000_0000 + 16 d       remap entry of device d
 //! ```
 //!
-//! Nothing else is there: an entry that names another address has a bad backing page.
+//! Other addresses hold nothing: a table entry that names one has a bad backing page.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -36,7 +36,7 @@ const IOMMU_BASE: u64 = 0x500_0000_0000;
 const PAGE_BYTES: u64 = 4096;
 const PHYSICAL_TABLE_BYTES: u64 = 8 * PAGE_BYTES;
 
-/// Where registers and tables of the IOMMU lie.
+/// Addresses of the registers and tables of the IOMMU.
 pub(crate) const IOMMU: Layout = Layout {
     registers: IOMMU_BASE,
     log: IOMMU_BASE + 0x1_0000_0000,
@@ -44,32 +44,32 @@ pub(crate) const IOMMU: Layout = Layout {
     table: IOMMU_BASE + 0x2_0000_0000,
 };
 
-/// Host-physical address of the register page of `vcpu`.
+/// Returns the host-physical address of the register page of `vcpu`.
 pub(crate) const fn page_address(vcpu: VcpuId) -> u64 {
     PAGES + vcpu.0 as u64 * PAGE_BYTES
 }
 
-/// Host-physical address of the physical APIC ID table of `vm`.
+/// Returns the host-physical address of the physical APIC ID table of `vm`.
 pub(crate) const fn physical_table_address(vm: VmId) -> u64 {
     PHYSICAL_TABLES + vm.0 as u64 * PHYSICAL_TABLE_BYTES
 }
 
-/// Host-physical address of the logical APIC ID table of `vm`.
+/// Returns the host-physical address of the logical APIC ID table of `vm`.
 pub(crate) const fn logical_table_address(vm: VmId) -> u64 {
     LOGICAL_TABLES + vm.0 as u64 * PAGE_BYTES
 }
 
-/// Host-physical address of the posted-interrupt descriptor of `vcpu`.
+/// Returns the host-physical address of the posted-interrupt descriptor of `vcpu`.
 pub(crate) const fn descriptor_address(vcpu: VcpuId) -> u64 {
     DESCRIPTORS + vcpu.0 as u64 * posted::DESCRIPTOR_BYTES
 }
 
-/// Host-physical address of the PID-pointer table of `vm`.
+/// Returns the host-physical address of the PID-pointer table of `vm`.
 pub(crate) const fn pid_table_address(vm: VmId) -> u64 {
     PID_TABLES + vm.0 as u64 * PHYSICAL_TABLE_BYTES
 }
 
-/// The memory of a host, for hardware.
+/// The memory of a host, for interrupt hardware.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory<'h> {
     guests: &'h Guests,
@@ -115,7 +115,7 @@ impl HostMemory<'_> {
         vm.apic.avic()?.physical.get(index as usize)
     }
 
-    /// Returns the vCPU whose descriptor is at `address`, and where in it that is.
+    /// Returns the vCPU whose descriptor is at `address`, and the offset in the descriptor.
     fn descriptor(&self, address: u64) -> Option<(&VcpuApicv, u64)> {
         let offset = address.checked_sub(DESCRIPTORS).filter(|_| address < PID_TABLES)?;
         let vcpu = VcpuId(u32::try_from(offset / posted::DESCRIPTOR_BYTES).ok()?);
@@ -135,7 +135,7 @@ impl HostMemory<'_> {
         (offset == posted::CONTROL).then_some(&apicv.control)
     }
 
-    /// Returns an entry of a PID-pointer table; what its pages have beyond is zero.
+    /// Returns an entry of a PID-pointer table. The rest of its pages reads as zero.
     fn pid_pointer(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(PID_TABLES)?;
         let vm = self
@@ -147,7 +147,7 @@ impl HostMemory<'_> {
         Some(pids.get(index as usize).map_or(0, |pointer| pointer.0))
     }
 
-    /// Returns a word of the IOMMU's.
+    /// Returns a word of the IOMMU's registers and tables.
     fn iommu(&self, address: u64) -> Option<&AtomicU64> {
         const STATUS: u64 = IOMMU.register(iommu::STATUS);
         const HEAD: u64 = IOMMU.register(iommu::GA_LOG_HEAD);
@@ -224,7 +224,7 @@ impl Memory for HostMemory<'_> {
         if (PID_TABLES..IOMMU_BASE).contains(&address) {
             return self.pid_pointer(address);
         }
-        // What a table's pages have beyond its entries is zero.
+        // The rest of a table's pages reads as zero.
         let found = self.double(address).map(|word| word.load(Acquire));
         found.or((PHYSICAL_TABLES..DESCRIPTORS).contains(&address).then_some(0))
     }

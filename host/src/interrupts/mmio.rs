@@ -1,4 +1,4 @@
-//! Accesses to guest-physical addresses that are no memory: a LAPIC's page, the I/O APIC's, or nobody's.
+//! Accesses to guest-physical addresses without memory: a LAPIC's page, the I/O APIC's page, or nothing.
 
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{ioapic, msr};
@@ -9,23 +9,22 @@ use crate::interrupts::lapic::Action;
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// A store to the page at which a LAPIC is after reset.
+    /// Handles a store to the page where LAPICs are after reset.
     pub(crate) fn apic_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         let address = msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset));
         self.mmio_write(vcpu, address, u64::from(value), 4, step);
     }
 
-    /// A load from that page.
+    /// Handles a load from that page.
     pub(crate) fn apic_read(&mut self, vcpu: VcpuId, offset: u32, step: &mut Step<'_>) {
         self.mmio_read(vcpu, msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset)), 4, step);
     }
 
-    /// A store of `bytes` bytes at `address`.
+    /// Handles a store of `bytes` bytes at `address`.
     pub(crate) fn mmio_write(&mut self, vcpu: VcpuId, address: u64, value: u64, bytes: u8, step: &mut Step<'_>) {
         self.begin_mmio(vcpu, step);
         if self.guests.vcpu_mut(vcpu).apic.is_at(address) {
-            // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"); others go nowhere
-            // (KVM).
+            // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"). KVM ignores others.
             if bytes == 4 {
                 let (now, base) = (step.now, self.own.timer_base);
                 let offset = (address % reg::PAGE_BYTES as u64) as u32;
@@ -43,14 +42,14 @@ impl InterruptWing<'_> {
         if offset.is_none() || self.guests.vms[vm].config.split_irqchip {
             self.visit_userspace(vcpu, step);
         }
-        // A narrower store is of the low bits (KVM), a wider one, of two registers, is none.
+        // A narrower store writes the low bits (KVM). A wider one spans two registers and is ignored.
         if let (Some(offset), 1 | 2 | 4) = (offset, bytes) {
             let value = value as u32 & (u32::MAX >> (32 - 8 * u32::from(bytes)));
             self.ioapic_write(vm, offset, value, step);
         }
     }
 
-    /// A load of `bytes` bytes from `address`.
+    /// Handles a load of `bytes` bytes from `address`.
     pub(crate) fn mmio_read(&mut self, vcpu: VcpuId, address: u64, bytes: u8, step: &mut Step<'_>) {
         self.begin_mmio(vcpu, step);
         let value = if self.guests.vcpu_mut(vcpu).apic.is_at(address) {
@@ -63,7 +62,7 @@ impl InterruptWing<'_> {
             }
             match offset {
                 Some(offset) => u64::from(self.guests.vms[vm].ioapic.read(offset)),
-                // The bus has pull-ups.
+                // The bus has pull-up resistors.
                 None => u64::MAX,
             }
         };
@@ -77,7 +76,8 @@ impl InterruptWing<'_> {
         });
     }
 
-    /// `bytes` bytes from `offset` of the LAPIC's page on: within the 32 bits of one register, or nothing (KVM).
+    /// Reads `bytes` bytes from `offset` of the LAPIC's page. An access across the 32 bits of a register reads as 0
+    /// (KVM).
     fn read_apic(&mut self, vcpu: VcpuId, offset: u32, bytes: u8, step: &mut Step<'_>) -> u32 {
         let within = offset % reg::STRIDE;
         if within + u32::from(bytes) > 4 {
@@ -96,7 +96,7 @@ impl InterruptWing<'_> {
     }
 }
 
-/// Returns where in the I/O APIC's page `address` is.
+/// Returns the offset of `address` in the I/O APIC's page, or `None` if it is elsewhere.
 fn ioapic_offset(address: u64) -> Option<u32> {
     let offset = address.checked_sub(ioapic::ADDRESS)?;
     (offset < ioapic::SIZE).then_some(offset as u32)

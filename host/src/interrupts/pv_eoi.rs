@@ -1,16 +1,14 @@
-//! Ends of interrupts without an exit: a bit in the guest's memory in place of the LAPIC's register.
+//! PV EOI: the end of an interrupt by a bit in the guest's memory, without an exit.
 //!
 //! Source: the kernel's KVM MSR documentation, `MSR_KVM_PV_EOI_EN`; docs/spec/guest-host-interface.md, "End of
 //! interrupt by memory".
 //!
-//! - **One owner**: the bit is set only while its vCPU is in guest mode; the exit takes it back before anything else
-//!   looks at the LAPIC. So what is saved of a vCPU (migration) never has an end outstanding, unless it is saved in
-//!   guest mode.
-//! - **Ended once**: a bit found clear ends the interrupt in service; a bit found set leaves that to the guest, which
+//! - **One owner**: the bit is set only while its vCPU is in guest mode. The exit clears it before other code reads the
+//!   LAPIC. So saved state has no outstanding end, unless the vCPU is saved in guest mode.
+//! - **Ended once**: a bit found clear ends the interrupt in service. A bit found set leaves that to the guest, which
 //!   then finds it clear and writes the register.
-//! - **An exit is still needed** where the host has to act on the end: another interrupt is requested, the one in
-//!   service is level-triggered, it is not known to be the one that the guest would end (nested, restored), or any
-//!   other exit came in between.
+//! - **An exit is still needed** if the host must act on the end: another interrupt is requested, the one in service is
+//!   level-triggered or not known to be the next to end (nested, restored), or another exit came in between.
 
 use holdfast_abi::msr;
 
@@ -20,11 +18,12 @@ use crate::interrupts::InterruptWing;
 use crate::step::Step;
 use crate::vcpu::PvEoi;
 
-/// Bytes that the host uses of the word.
+/// The number of bytes of the word that the host uses.
 const WORD_BYTES: u64 = 4;
 
 impl InterruptWing<'_> {
-    /// Writes the MSR of `vcpu`; false if that is a fault: not offered, unaligned, or outside the guest's memory.
+    /// Writes the MSR of `vcpu`. Returns `false` if that faults: PV EOI is not offered, or the word is unaligned or
+    /// outside the guest's memory.
     pub(crate) fn register_pv_eoi(&mut self, vcpu: VcpuId, value: u64) -> bool {
         let vm = self.guests.vcpu_mut(vcpu).vm;
         let address = value & !msr::PV_EOI_ENABLE;
@@ -33,7 +32,7 @@ impl InterruptWing<'_> {
             && value & msr::PV_EOI_RESERVED == 0
             && (!enables || self.guests.has_memory(vcpu, address, WORD_BYTES));
         if legal {
-            // The exit for this write has taken the bit back.
+            // The exit for this write has cleared the bit.
             self.guests.vcpu_mut(vcpu).pv_eoi = PvEoi {
                 msr: value,
                 pending: false,
@@ -42,7 +41,7 @@ impl InterruptWing<'_> {
         legal
     }
 
-    /// Before entry: tells the guest of `vcpu` that it need not write the register, if the host can do without.
+    /// Before entry: sets the bit if the host need not see the next end of an interrupt of `vcpu`.
     pub(crate) fn offer_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let faults = self.pv_faults(vcpu);
         let at = self.guests.vcpu_mut(vcpu);
@@ -56,7 +55,7 @@ impl InterruptWing<'_> {
         step.out.push(Command::PvEoi { vcpu, address });
     }
 
-    /// After an exit: ends the interrupt in service if the guest has cleared the bit meanwhile.
+    /// After an exit: ends the interrupt in service if the guest has cleared the bit.
     pub(crate) fn collect_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.guests.vcpu_mut(vcpu);
         if !core::mem::take(&mut at.pv_eoi.pending) {

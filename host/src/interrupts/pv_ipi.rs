@@ -10,11 +10,13 @@ use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// `vcpu` sends as `arguments` say: bitmap low and high, APIC ID of bit 0, ICR. Answers how many have taken it, or
-    /// an error. Bits for IDs that do not exist are ignored; the IDs do not wrap.
+    /// Sends the IPIs of `vcpu` that `arguments` ask for: bitmap low and high, APIC ID of bit 0, ICR. Returns how many
+    /// vCPUs accepted one, or an error.
+    ///
+    /// Bits for IDs that do not exist are ignored. The IDs do not wrap.
     pub(crate) fn send_ipi_hypercall(&mut self, vcpu: VcpuId, arguments: [u64; 4], step: &mut Step<'_>) -> i64 {
         let [low, high, base, icr] = arguments;
-        // A register's upper half is not looked at where 32 bits are meant, as in KVM.
+        // As in KVM, the upper half of a register that holds 32 bits is ignored.
         let shifted = u32::from(self.pv_faults(vcpu).pv_ipi_shifted);
         let (base, icr) = ((base as u32).saturating_add(shifted), icr as u32);
         if icr & (reg::ICR_LOGICAL | reg::ICR_SHORTHAND) != 0 {
@@ -22,7 +24,7 @@ impl InterruptWing<'_> {
         }
         let (vm, sender) = (self.guests.vcpu_mut(vcpu).vm, self.guests.vcpu_mut(vcpu).index);
         let this = &self.guests.vms[vm];
-        // IDs are indexes, unless a guest has given its xAPICs others.
+        // IDs are indexes, unless the guest has changed the IDs of its xAPICs.
         let ids = if this.renamed == 0 { this.vcpus } else { reg::BROADCAST };
         let mut taken = 0;
         for (bits, first) in [(low, Some(base)), (high, base.checked_add(u64::BITS))] {

@@ -16,7 +16,7 @@ impl InterruptWing<'_> {
         this.apic.is_hardware()
     }
 
-    /// Why the LAPICs of `vm` are not virtualized by the hardware that the host uses.
+    /// Returns the inhibit reasons of `vm` that apply to the hardware of the host.
     fn inhibits(&self, vm: VmId) -> Inhibits {
         let this = &self.guests.vms[vm];
         match this.apic {
@@ -25,7 +25,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Adds `reason` to what inhibits hardware in `vm`, or takes it out.
+    /// Adds or removes an inhibit reason of `vm`, and requests updates if that switches the hardware.
     pub(crate) fn set_inhibit(&mut self, vm: VmId, reason: Inhibit, inhibited: bool, step: &mut Step<'_>) {
         let was_on = self.inhibits(vm).is_empty();
         let all = &mut self.guests.vms[vm].inhibits;
@@ -44,7 +44,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// `vcpu` begins or ends to run a guest of its own.
+    /// Handles that `vcpu` starts or stops to run a guest of its own.
     pub(crate) fn set_nested(&mut self, vcpu: VcpuId, nested: bool, step: &mut Step<'_>) {
         if let Some(avic) = self.guests.vcpu_mut(vcpu).virtualization.avic_mut() {
             avic.nested = nested;
@@ -52,7 +52,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// `KVM_REQ_APICV_UPDATE`: no wakeup, since who sleeps will look.
+    /// Requests an update of `vcpu` (`KVM_REQ_APICV_UPDATE`). It sends no wakeup: a sleeping vCPU updates when it
+    /// wakes.
     fn request_update(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         self.guests.vcpu_mut(vcpu).requests.apic_update = true;
         if self.claim_exit(vcpu)

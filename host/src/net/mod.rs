@@ -23,20 +23,20 @@ use holdfast_abi::virtio::Network;
 
 pub use queue::DeviceQueue;
 
-/// What one of the threads does next.
+/// The next action of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Works for so many nanoseconds.
+    /// Works for this many nanoseconds.
     Work(u64),
     /// Wakes the other thread.
     WakeOther,
-    /// Signals the guest's interrupt for received packets (irqfd, or a message of the device's).
+    /// Signals the guest's interrupt for received packets (irqfd, or a message of the device).
     Signal,
     /// Sleeps until it is woken.
     Sleep,
 }
 
-/// What the worker has in its hands.
+/// The packet that the worker handles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Hands {
     #[default]
@@ -53,19 +53,19 @@ pub struct Connection {
     receive: DeviceQueue,
     transmit: DeviceQueue,
     hands: Hands,
-    /// What the server has in its hands.
+    /// The packet that the server handles.
     serving: Option<u32>,
     /// The tap's queue: packets for the guest.
     tap: VecDeque<u32>,
-    /// What waits at the server's socket.
+    /// The packets that wait at the server's socket.
     socket: VecDeque<u32>,
     served: u64,
-    /// The device is hardware, and the server behind a port of the host's own.
+    /// The device is hardware, and the server is behind a port of the host.
     assigned: bool,
 }
 
 impl Connection {
-    /// Returns a connection by a device that is hardware: what [`Connection::worker`] does takes no CPU.
+    /// Returns a connection by a hardware device: what [`Connection::worker`] does takes no CPU time.
     pub fn assigned() -> Connection {
         Connection {
             assigned: true,
@@ -73,12 +73,12 @@ impl Connection {
         }
     }
 
-    /// Returns what vhost's worker does next.
+    /// Returns the next action of vhost's worker.
     pub fn worker(&mut self, network: &Network) -> Action {
         loop {
             match core::mem::take(&mut self.hands) {
                 Hands::FromGuest(packet) => {
-                    // Nobody wants an interrupt for what has been sent.
+                    // The guest needs no interrupt for sent packets.
                     self.transmit.push(&network.transmit, packet);
                     self.socket.push_back(packet);
                     return Action::WakeOther;
@@ -107,7 +107,7 @@ impl Connection {
     fn next_for_guest(&mut self, network: &Network) -> Option<Action> {
         let packet = *self.tap.front()?;
         while self.receive.pop(&network.receive).is_none() {
-            // Without a buffer the packet waits until the guest rings.
+            // Without a buffer the packet waits until the guest rings the doorbell.
             if !self.receive.enable(&network.receive) {
                 return None;
             }
@@ -117,7 +117,7 @@ impl Connection {
         Some(Action::Work(self.cost(costs::TO_GUEST)))
     }
 
-    /// Returns what the server does next: it answers each packet with one of its own.
+    /// Returns the next action of the server, which answers each packet with one of its own.
     pub fn server(&mut self) -> Action {
         if let Some(packet) = self.serving.take() {
             self.served += 1;
@@ -137,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Returns what a packet takes that costs a worker `worker`.
+    /// Returns the cost of a packet that costs a worker `worker`.
     fn cost(&self, worker: u64) -> u64 {
         if self.assigned { costs::HARDWARE } else { worker }
     }

@@ -1,13 +1,13 @@
-//! The device's side of a virtqueue, as vhost has it. What the driver wrote is the guest's: any index can come.
+//! The device's side of a virtqueue, as in vhost. The guest controls what the driver wrote: any index can come.
 //!
-//! **No lost notification**: as the driver's side has it.
+//! **No lost notification**: as on the driver's side.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::fence;
 
 use holdfast_abi::virtio::{QUEUE_SIZE, Queue, need_event};
 
-/// What the device knows of a queue.
+/// The device's state of a queue.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceQueue {
     /// The next entry that the driver offers.
@@ -17,10 +17,10 @@ pub struct DeviceQueue {
 }
 
 impl DeviceQueue {
-    /// Takes the next buffer that the driver offers, if there is one. A driver that claims more than fit in the queue
-    /// is taken to offer nothing (vhost stops serving it).
+    /// Takes the next buffer that the driver offers, if there is one. A driver that claims more entries than the queue
+    /// has is treated as offering nothing (vhost stops serving it).
     pub fn pop(&mut self, queue: &Queue) -> Option<u32> {
-        // ORDERING: Acquire pairs with the driver's Release: the entry is seen.
+        // ORDERING: Acquire pairs with the driver's Release, so the entry is visible.
         let waiting = queue.available.load(Acquire).wrapping_sub(self.available);
         if waiting == 0 || usize::from(waiting) > QUEUE_SIZE {
             return None;
@@ -30,7 +30,7 @@ impl DeviceQueue {
         Some(buffer)
     }
 
-    /// Gives `buffer` back. Whether the driver wants an interrupt.
+    /// Gives `buffer` back. Returns whether the driver wants an interrupt.
     pub fn push(&mut self, queue: &Queue, buffer: u32) -> bool {
         let (old, new) = (self.used, self.used.wrapping_add(1));
         queue.returned[usize::from(old) % QUEUE_SIZE].store(buffer, Relaxed);
@@ -41,7 +41,8 @@ impl DeviceQueue {
         need_event(queue.used_event.load(Relaxed), new, old)
     }
 
-    /// Wants to be rung for whatever is offered next. Whether something is offered already, for which nobody will ring.
+    /// Asks the driver to ring the doorbell for the next offer. Returns whether there is an offer already, for which
+    /// the driver will not ring.
     #[must_use]
     pub fn enable(&mut self, queue: &Queue) -> bool {
         queue.available_event.store(self.available, Relaxed);

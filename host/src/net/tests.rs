@@ -7,7 +7,7 @@ use holdfast_abi::virtio::{Network, need_event};
 
 use super::*;
 
-/// Lets both threads run until both sleep; how many interrupts were signalled.
+/// Runs both threads until both sleep. Returns how many interrupts were signaled.
 fn settle(connection: &mut Connection, network: &Network) -> u32 {
     let mut signals = 0;
     for _ in 0..10_000 {

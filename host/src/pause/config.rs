@@ -1,16 +1,15 @@
-//! What the host does about guests that spin: handlers, filters and windows, and what each kernel had of them
-//! (docs/spec/host.md, "Pause exits").
+//! Handling of spinning guests: handlers, filters and windows, and which of them each kernel had (docs/spec/host.md,
+//! "Pause exits").
 //!
-//! Version numbers that docs/spec/host.md, "Pause exits", marks are from memory, uncertain. Dates of merges that were
-//! looked up: the directed yield March 2011 (commit 217ece6129f2), `ready` and the yield after a kick July 2019
-//! (d73eb57b80b9, 266e85a5ec91).
+//! Version numbers that the document marks are from memory and uncertain. Dates of merges that were looked up: directed
+//! yield, March 2011 (commit 217ece6129f2); `ready` and the yield after a kick, July 2019 (d73eb57b80b9, 266e85a5ec91).
 
 use crate::error::{ConfigError, in_range};
 
 /// What the host does when a guest's pause loop exits (docs/spec/host.md, "Pause exits").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PauseExit {
-    /// It does not ask for such exits at all. One that comes all the same is answered by entering the guest again.
+    /// The host does not ask for pause exits. If one comes, it enters the guest again.
     #[default]
     None,
     /// The vCPU sleeps until an event, at most this long. 2.6.33 to 2.6.38 used 100 µs.
@@ -18,31 +17,33 @@ pub enum PauseExit {
         /// Longest sleep.
         ns: u64,
     },
-    /// Directed yield to another vCPU of the guest, as introduced in 2.6.39: round the vCPUs from behind the one
-    /// boosted last, no filter but "not halted, not in guest mode"; with what [`PauseHandling::filters`] adds.
+    /// Directed yield to another vCPU of the VM, as introduced in 2.6.39. The search begins behind the vCPU boosted
+    /// last. Its only filters are "not halted, not in guest mode" and [`PauseHandling::filters`].
     DirectedYield,
 }
 
-/// What later kernels added to the choice of a directed yield's target (docs/spec/host.md, "Pause exits").
+/// Filters that later kernels added to the choice of the target of a directed yield (docs/spec/host.md, "Pause exits").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct YieldFilters {
-    /// 3.6: a vCPU that is itself in the handler is passed over every second time.
+    /// 3.6: a vCPU that is itself in the handler is skipped every second time.
     pub eligibility: bool,
-    /// 3.9: a yield is refused (−ESRCH) where the pCPUs of both have one thread only: nobody waits for anybody.
+    /// 3.9: a yield is refused (−ESRCH) if both pCPUs have one thread only, so that no thread waits.
     pub undercommit: bool,
-    /// 3.9: give up after so many such refusals. 0: look at all.
+    /// 3.9: the search gives up after this many refusals. 0: it examines all vCPUs.
     pub tries: u32,
-    /// 3.10: only vCPUs that wait for a pCPU. Until 5.2 these are the preempted ones ([`YieldFilters::ready`]).
+    /// 3.10: only vCPUs that wait for a pCPU are candidates. Until 5.2 these are the preempted ones
+    /// ([`YieldFilters::ready`]).
     pub preempted: bool,
-    /// 4.14: a preempted vCPU only if it was preempted in kernel mode, when the spinner spins in kernel mode.
+    /// 4.14: if the spinner spins in kernel mode, a preempted vCPU is a candidate only if it was preempted in kernel
+    /// mode.
     pub in_kernel: bool,
-    /// 5.3: vCPUs count as waiting also when they were just woken.
+    /// 5.3: vCPUs that were just woken count as waiting, too.
     pub ready: bool,
-    /// 6.9: one preempted in user mode all the same, if an interrupt is pending for it.
+    /// 6.9: a vCPU preempted in user mode is a candidate all the same if an interrupt is pending for it.
     pub pending_interrupt: bool,
-    /// Proposed 2025 and 2026, in no kernel, uncertain (docs/spec/host.md, "Proposals of 2025 and 2026"): the vCPU
-    /// that the spinner has just sent an IPI comes first, an interrupt pending for a vCPU makes it a candidate, and
-    /// if nobody fits, whoever is preempted.
+    /// Proposed in 2025 and 2026, in no kernel, uncertain (docs/spec/host.md, "Proposals of 2025 and 2026"). The vCPU
+    /// to which the spinner has just sent an IPI comes first. A pending interrupt makes a vCPU a candidate. If no vCPU
+    /// fits, any preempted one is tried.
     pub ipi_aware: bool,
 }
 
@@ -91,15 +92,15 @@ impl YieldFilters {
     };
 }
 
-/// How the window of a vCPU follows what it does (docs/spec/host.md, "Pause windows"). Parameters below the window
-/// multiply and divide, others add and subtract; a parameter of 0 sets the window back.
+/// How the window of a vCPU changes (docs/spec/host.md, "Pause windows"). Parameters below the window multiply and
+/// divide, others add and subtract. A parameter of 0 resets the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowRule {
     /// Growth at each pause exit (`ple_window_grow`).
     pub grow: u32,
     /// Shrinking when the vCPU gets a pCPU again (`ple_window_shrink`).
     pub shrink: u32,
-    /// Largest window; `None`: what the part's field holds (`ple_window_max`).
+    /// The largest window. `None`: the largest that the CPU's field holds (`ple_window_max`).
     pub max: Option<u32>,
 }
 
@@ -117,7 +118,7 @@ impl WindowRule {
     };
 }
 
-/// What a part's pause detection is told, in its own units (docs/spec/host.md, "Pause detection").
+/// Parameters of a CPU's pause detection, in its own units (docs/spec/host.md, "Pause detection").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PauseControls {
     /// No pause exits.
@@ -127,28 +128,28 @@ pub enum PauseControls {
     Ple {
         /// Longest time between two PAUSEs of one loop.
         gap: u32,
-        /// How long a loop may last.
+        /// Longest duration of a loop.
         window: u32,
     },
     /// AMD: VMCB fields 0x3e and 0x3c.
     Filter {
-        /// PAUSEs that pass: 16 bits.
+        /// The number of PAUSEs that pass: 16 bits.
         count: u32,
-        /// Longest time between two PAUSEs of one loop, cycles, 16 bits; 0: all count.
+        /// Longest time between two PAUSEs of one loop, in cycles: 16 bits. 0: all PAUSEs count.
         threshold: u32,
     },
 }
 
 impl PauseControls {
-    /// KVM's defaults for Intel parts since 3.0 (2.6.37 had a gap of 41).
+    /// KVM's defaults for Intel CPUs since 3.0 (2.6.37 had a gap of 41).
     pub const INTEL: PauseControls = PauseControls::Ple { gap: 128, window: 4096 };
-    /// KVM's defaults for AMD parts.
+    /// KVM's defaults for AMD CPUs.
     pub const AMD: PauseControls = PauseControls::Filter {
         count: 3000,
         threshold: 128,
     };
 
-    /// Returns the largest window that the part's field holds.
+    /// Returns the largest window that the CPU's field holds.
     pub fn window_max(&self) -> u32 {
         match self {
             PauseControls::Off | PauseControls::Ple { .. } => u32::MAX,
@@ -157,19 +158,19 @@ impl PauseControls {
     }
 }
 
-/// What a host does about guests that spin.
+/// A host's handling of spinning guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseHandling {
-    /// What a pause exit does.
+    /// The action of a pause exit.
     pub exit: PauseExit,
     /// Filters on the targets of its directed yield.
     pub filters: YieldFilters,
-    /// How the window moves.
+    /// How the window changes.
     pub window: WindowRule,
-    /// 4.17: AMD's threshold is used, without which the window does not move there.
+    /// 4.17: AMD's threshold is used. Without it the window does not change on AMD.
     pub filter_threshold: bool,
-    /// AMD: the PAUSE that exited is skipped, as Intel's always was, instead of executed again. After 4.19; when is
-    /// uncertain.
+    /// AMD: the PAUSE that exited is skipped, as on Intel, instead of executed again. Since some version after 4.19
+    /// (uncertain).
     pub skips_amd_pause: bool,
     /// The kick hypercall tries a directed yield to its target: since July 2019.
     pub kick_yields: bool,
@@ -204,7 +205,7 @@ impl PauseHandling {
         PauseHandling { filters, ..self }
     }
 
-    /// What kernels did, by name, in the order of time; several names can mean the same.
+    /// The handling of each kernel, by name, in the order of time. Several names can mean the same.
     pub const PRESETS: [(&str, PauseHandling); 15] = {
         let first = PauseHandling::DIRECTED_YIELD_2011;
         let dynamic = PauseHandling {
@@ -242,11 +243,11 @@ impl PauseHandling {
         ]
     };
 
-    /// Checks this together with what the part is told.
+    /// Checks the handling together with the parameters of the CPU.
     ///
     /// # Errors
-    /// A gap that no loop stays within, a window that no loop exceeds or that the part's field cannot hold, growth or
-    /// shrinking by a factor of 1.
+    /// Fails if no loop stays within the gap, no loop exceeds the window, the CPU's field cannot hold the window, or it
+    /// grows or shrinks by a factor of 1.
     pub(crate) fn check(&self, controls: &PauseControls) -> Result<(), ConfigError> {
         let most = i64::from(controls.window_max());
         let base = match *controls {
@@ -279,7 +280,7 @@ impl PauseHandling {
         Ok(())
     }
 
-    /// Returns the first preset that is the same, faults aside.
+    /// Returns the first preset that equals this one, faults aside.
     pub fn preset(&self) -> Option<&'static str> {
         let same = |other: &PauseHandling| {
             PauseHandling {

@@ -1,16 +1,16 @@
-//! Who has sent whom an IPI that is not answered yet: the IPI-aware directed yield proposed in 2025 and 2026
-//! (docs/spec/host.md, "Proposals of 2025 and 2026"). In no kernel, and read from posted patches: uncertain.
+//! IPIs without an answer, for the IPI-aware directed yield proposed in 2025 and 2026 (docs/spec/host.md, "Proposals of
+//! 2025 and 2026"). It is in no kernel. Read from the posted patches: uncertain.
 //!
-//! Only what software delivers is seen, and only where one vCPU is meant.
+//! Only IPIs that software delivers to a single vCPU are recorded.
 
 use crate::boundary::VcpuId;
 use crate::guests::Guests;
 
-/// How long a sent IPI counts. Nanoseconds.
+/// How long a sent IPI counts as unanswered. Nanoseconds.
 const RECENT_NS: u64 = 50_000_000;
 
 impl Guests {
-    /// `sender` has sent `vector` to `receiver` and to nobody else.
+    /// Records that `sender` has sent `vector` to `receiver` alone.
     pub(crate) fn note_ipi(&mut self, sender: VcpuId, receiver: VcpuId, vector: u8, now: u64) {
         if sender == receiver {
             return;
@@ -20,7 +20,7 @@ impl Guests {
         self.vcpu_mut(receiver).ipi.received = Some((from, vector));
     }
 
-    /// `vcpu` ends the interrupt `vector`: who sent it waits no longer.
+    /// `vcpu` ends the interrupt `vector`, so its sender no longer waits for it.
     pub(crate) fn note_eoi(&mut self, vcpu: VcpuId, vector: u8) {
         let at = self.vcpu_mut(vcpu);
         let Some((from, _)) = at.ipi.received.filter(|(_, received)| *received == vector) else {

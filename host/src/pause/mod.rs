@@ -1,8 +1,8 @@
-//! Pause exits: what to do with a vCPU that spins (docs/spec/host.md, "Pause exits").
+//! Pause exits: handling a vCPU that spins (docs/spec/host.md, "Pause exits").
 //!
-//! - **Bounded**: a pause exit looks at each other vCPU of the guest at most once, or twice with the relaxed pass of
-//!   the IPI-aware proposal.
-//! - **A hint**: a wrong pick costs time, never correctness.
+//! - **Bounded**: a pause exit examines each other vCPU of the VM at most once, or twice with the relaxed pass of the
+//!   IPI-aware proposal.
+//! - **A hint**: a wrong choice costs time, never correctness.
 
 pub(crate) mod config;
 mod ipi;
@@ -16,12 +16,12 @@ use crate::vcpu::Activity;
 use crate::vcpu::wing::{After, VcpuWing};
 use config::{PauseControls, PauseExit};
 
-/// What came of trying one candidate.
+/// The result of trying one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     /// The scheduler prefers it.
     Boosted,
-    /// It cannot be yielded to (0).
+    /// It cannot be the target of a yield (0).
     Unsuitable,
     /// Neither its pCPU nor the spinner's has anything else to run (−ESRCH).
     Undercommitted,
@@ -38,15 +38,15 @@ enum RoundEnd {
     Nothing,
 }
 
-/// A directed yield of a pause exit, candidate by candidate.
+/// The search of a pause exit for the target of its directed yield.
 #[derive(Clone, Copy, Debug)]
 struct Search {
     spinner: VcpuId,
     /// The spinner spins in kernel mode.
     in_kernel: bool,
-    /// Undercommitted candidates until it gives up; 0: never.
+    /// Undercommitted candidates until the search gives up. 0: it never does.
     tries: u32,
-    /// Nothing but "preempted" is asked of a candidate.
+    /// A candidate needs only to be preempted.
     relaxed: bool,
 }
 
@@ -66,7 +66,7 @@ impl VcpuWing<'_> {
         }
     }
 
-    /// 2.6.33 to 2.6.38: sleep on one's own wait queue, in the hope that the lock holder gets the pCPU.
+    /// 2.6.33 to 2.6.38: the vCPU sleeps on its own wait queue, so that the lock holder may get the pCPU.
     fn pause_sleep(&mut self, vcpu: VcpuId, ns: u64, step: &mut Step<'_>) -> After {
         let at = self.guests.vcpu_mut(vcpu);
         at.activity = Activity::PauseSleep;
@@ -79,12 +79,12 @@ impl VcpuWing<'_> {
         After::Reschedule
     }
 
-    /// 2.6.39 and later: round the vCPUs from behind the one boosted last; the first that the scheduler takes gets the
-    /// boost.
+    /// 2.6.39 and later: searches the vCPUs from behind the one boosted last. The first that the scheduler accepts is
+    /// boosted.
     fn yield_to_another(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> After {
         let filters = self.config.pause.filters;
         let at = self.guests.vcpu_mut(vcpu);
-        // Until it is entered again: as long as it has yielded, it is itself a candidate that only spins.
+        // Stays set until re-entry: after a yield this vCPU still spins, so it is a poor yield target.
         at.in_spin_loop = true;
         let mut search = Search {
             spinner: vcpu,
@@ -123,7 +123,7 @@ impl VcpuWing<'_> {
             }
             match self.look(search, candidate, step) {
                 Some(Attempt::Boosted) => return RoundEnd::Boosted,
-                // No overcommit here: looking further would only keep the spinner from its lock.
+                // There is no overcommit here. Searching further would only delay the spinner.
                 Some(Attempt::Undercommitted) if search.tries == 1 => return RoundEnd::GaveUp,
                 Some(Attempt::Undercommitted) => search.tries = search.tries.saturating_sub(1),
                 Some(Attempt::Unsuitable) | None => {}
@@ -132,7 +132,8 @@ impl VcpuWing<'_> {
         RoundEnd::Nothing
     }
 
-    /// Looks at the vCPU with index `candidate`, and yields to it if the filters let it; `None` if they do not.
+    /// Examines the vCPU with index `candidate`, and yields to it if the filters allow it. Returns `None` if they do
+    /// not.
     fn look(&mut self, search: &mut Search, candidate: u32, step: &mut Step<'_>) -> Option<Attempt> {
         step.charge(Cost::SpinCandidate, 1);
         let vm = self.guests.vcpu_mut(search.spinner).vm;
@@ -154,7 +155,7 @@ impl VcpuWing<'_> {
             return Some(Attempt::Unsuitable);
         }
         if !stays {
-            // The vCPU's index: the loop's own counter is another thing once the round has wrapped.
+            // The vCPU's index, not the loop's counter, which differs once the round has wrapped.
             self.guests.vms[vm].last_boosted = candidate;
         }
         Some(Attempt::Boosted)
@@ -165,7 +166,7 @@ impl VcpuWing<'_> {
         let handling = self.config.pause;
         let filters = handling.filters;
         let at = self.guests.vcpu_mut(target);
-        // Who has been woken waits no longer.
+        // A woken vCPU waits no longer.
         let sleeps = matches!(at.state, VcpuState::Blocked | VcpuState::PauseSleep | VcpuState::Dead);
         if sleeps || at.state == VcpuState::InGuest {
             return false;
@@ -190,8 +191,8 @@ impl VcpuWing<'_> {
         eligible
     }
 
-    /// Yields from `vcpu`, which runs here, to `target`; returns whether the scheduler took it up. The caller
-    /// then reschedules the pCPU.
+    /// Yields from `vcpu`, which runs here, to `target`. Returns whether the scheduler accepted it. If so, the caller
+    /// reschedules the pCPU.
     pub(crate) fn directed_yield(&mut self, vcpu: VcpuId, target: VcpuId, step: &mut Step<'_>) -> bool {
         let task = self.thread_of(target);
         let done = task.is_some_and(|task| self.threads.sched.yield_to(step.pcpu, task, step) == YieldTo::Done);
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
     use crate::{Host, HostConfig, PcpuPlace, VmConfig};
 
-    /// Four looks of the filter at a vCPU that is itself in the handler, or not.
+    /// Returns four results of the filter for a vCPU that is itself in the handler, or is not.
     fn looks(spins: bool, faults: SpinFaults) -> [bool; 4] {
         let pause = PauseHandling {
             filters: YieldFilters::LINUX_3_10,

@@ -1,5 +1,5 @@
-//! The window of a vCPU's pause loops: it grows while yielding does not help, and shrinks when the vCPU has waited for
-//! a pCPU (docs/spec/host.md, "Pause windows").
+//! The window of a vCPU's pause loops (docs/spec/host.md, "Pause windows"). It grows while yielding does not help, and
+//! shrinks when the vCPU has waited for a pCPU.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use crate::step::Step;
 use crate::vcpu::wing::VcpuWing;
 
 impl VcpuWing<'_> {
-    /// Returns what the part is told before any vCPU runs; the handler's era decides.
+    /// Returns the pause-detection parameters before any vCPU runs, as the handler's kernel sets them.
     pub(crate) fn base_controls(&self) -> PauseControls {
         let handling = &self.config.pause;
         match self.config.pause_controls {
@@ -21,7 +21,7 @@ impl VcpuWing<'_> {
         }
     }
 
-    /// Tells the part how to watch every vCPU.
+    /// Sets the parameters of pause detection for every vCPU.
     pub(crate) fn set_pause_controls(&mut self, out: &mut Vec<Command>) {
         let controls = self.base_controls();
         let window = window_of(controls);
@@ -32,7 +32,7 @@ impl VcpuWing<'_> {
         }
     }
 
-    /// A pause loop of `vcpu` exits.
+    /// Grows the window of `vcpu` after a pause exit.
     pub(super) fn grow_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let (base, max) = self.window_bounds();
         let rule = self.config.pause.window;
@@ -45,7 +45,7 @@ impl VcpuWing<'_> {
         self.move_pause_window(vcpu, new, step);
     }
 
-    /// `vcpu` gets a pCPU again.
+    /// Shrinks the window of `vcpu`, which gets a pCPU again.
     pub(crate) fn shrink_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let (base, _) = self.window_bounds();
         let handling = self.config.pause;
@@ -59,7 +59,7 @@ impl VcpuWing<'_> {
         self.move_pause_window(vcpu, new, step);
     }
 
-    /// Smallest and largest window.
+    /// Returns the smallest and the largest window.
     fn window_bounds(&self) -> (u32, u32) {
         let controls = self.base_controls();
         let most = controls.window_max();
@@ -73,7 +73,7 @@ impl VcpuWing<'_> {
         let controls = match self.base_controls() {
             PauseControls::Off => return,
             PauseControls::Ple { gap, .. } => PauseControls::Ple { gap, window },
-            // AMD's moves only with a threshold.
+            // AMD's window changes only with a threshold.
             PauseControls::Filter { threshold: 0, .. } => return,
             PauseControls::Filter { threshold, .. } => PauseControls::Filter {
                 count: window,

@@ -1,16 +1,16 @@
-//! The weighted average of a queue's virtual runtimes, kept as sums so that no test for eligibility needs a division.
+//! The weighted average of a queue's virtual runtimes, kept as sums. A test for eligibility needs no division.
 
 /// Weighted sum of virtual runtimes, relative to a fixed origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Average {
     origin: u64,
-    /// Sum of weight times distance from the origin. Wide enough for any load that lasts forever.
+    /// Sum of weight times distance from the origin. Wide enough for any load.
     sum: i128,
     weight: u64,
 }
 
 impl Average {
-    /// Of nothing.
+    /// Returns the average of nothing.
     pub(crate) fn new(origin: u64) -> Average {
         Average {
             origin,
@@ -41,12 +41,12 @@ impl Average {
         self
     }
 
-    /// Returns weight of all.
+    /// Returns the weight of all entities.
     pub(crate) fn weight(self) -> u64 {
         self.weight
     }
 
-    /// Returns the average, rounded down; `None` of nothing.
+    /// Returns the average, rounded down, or `None` if there are no entities.
     pub(crate) fn value(self) -> Option<u64> {
         if self.weight == 0 {
             return None;

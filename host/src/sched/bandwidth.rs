@@ -1,17 +1,17 @@
 //! Bandwidth control: a group gets at most its quota of CPU time in each period (docs/spec/host.md, "Bandwidth
 //! control", Linux 3.2 and later).
 //!
-//! The group's pool is filled up at the begin of each period. A queue of the group draws from it slice by slice; one
-//! that runs dry while the pool is empty is *throttled*: its entity leaves the parent's queue, and its threads cannot
-//! run until the pool is filled up again, or another queue gives back what it does not need.
+//! The group's pool is refilled at the start of each period. A queue of the group draws slices from it. A queue that
+//! has used its slice while the pool is empty is *throttled*: its entity leaves the parent's queue. Its threads cannot
+//! run until the pool is refilled or another queue returns what it does not need.
 //!
-//! - **Debt is paid**: what a queue ran beyond its slice, until somebody looked, comes out of its next one.
-//! - **No hoard**: a queue without threads keeps a millisecond at most.
+//! - **Debt is paid**: time that a queue ran beyond its slice is taken from its next one.
+//! - **No hoarding**: a queue without threads keeps a millisecond at most.
 
 use alloc::vec::Vec;
 
 use super::Scheduler;
-use super::entity::Stands;
+use super::entity::EntityKind;
 use super::fault::Fault;
 use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
@@ -21,11 +21,12 @@ use crate::boundary::GroupId;
 use crate::step::Step;
 use crate::timers::Timer;
 
-/// What a queue without threads may keep (`min_cfs_rq_runtime`). Nanoseconds.
+/// The quota that a queue without threads may keep (`min_cfs_rq_runtime`). Nanoseconds.
 const KEPT_NS: u64 = 1_000_000;
-/// How long after the first return what was returned is handed out (`cfs_bandwidth_slack_period`). Nanoseconds.
+/// Delay between the first return of quota and its distribution (`cfs_bandwidth_slack_period`). Nanoseconds.
 const SLACK_NS: u64 = 5_000_000;
-/// Not if the next period begins within this time (`min_bandwidth_expiration`). Nanoseconds.
+/// Returned quota is not distributed if the next period starts within this time (`min_bandwidth_expiration`).
+/// Nanoseconds.
 const NEAR_NS: u64 = 2_000_000;
 
 impl Hierarchy {
@@ -42,7 +43,7 @@ impl Hierarchy {
             .expect("a queue with a quota belongs to a group with one")
     }
 
-    /// Charges `queue` for `ran` nanoseconds; its pCPU is to be rescheduled if that was all it had.
+    /// Charges `queue` for `ran` nanoseconds. If its quota is used up, its pCPU is to be rescheduled.
     pub(super) fn charge_quota(&mut self, queue: QueueId, ran: u64) {
         if self.quota_expires {
             let generation = self.bandwidth_mut(queue).generation;
@@ -64,7 +65,7 @@ impl Hierarchy {
         }
     }
 
-    /// Draws the next slice; whether there is something to run on.
+    /// Draws the next slice. Returns whether the queue can run on.
     fn draw(&mut self, queue: QueueId) -> bool {
         let (now, slice, group) = (self.now, self.quota_slice_ns, self.queue(queue).group);
         let left = self.queue(queue).quota.left;
@@ -72,7 +73,7 @@ impl Hierarchy {
         let bandwidth = self.bandwidth_mut(queue);
         let mut timer = None;
         if !bandwidth.active {
-            // After periods of rest: the old beat goes on.
+            // After idle periods the old phase continues.
             let passed = now.saturating_sub(bandwidth.ends) / bandwidth.period_ns;
             bandwidth.ends += (passed + 1) * bandwidth.period_ns;
             bandwidth.fill(faulty && bandwidth.generation > 0);
@@ -95,7 +96,7 @@ impl Hierarchy {
         quota.left > 0
     }
 
-    /// Throttles `queue` if it has nothing left and can get nothing.
+    /// Throttles `queue` if it has no quota left and can get none.
     pub(super) fn check_quota(&mut self, queue: QueueId) {
         if self.queue(queue).quota.throttled {
             return;
@@ -163,7 +164,7 @@ impl Hierarchy {
         self.count_path(self.queue(queue).entity, 0);
     }
 
-    /// `queue` is throttled, or no longer, and with it all below.
+    /// Counts that `queue` is throttled or no longer is, for the queue and all below it.
     fn shift_throttles(&mut self, queue: QueueId, more: bool) {
         let at = self.queue_mut(queue);
         let quota = &mut at.quota;
@@ -172,7 +173,7 @@ impl Hierarchy {
         if changes {
             let mut thread = at.tasks;
             while let Some(id) = thread {
-                if let Stands::Task(task) = self.entity(id).stands {
+                if let EntityKind::Task(task) = self.entity(id).kind {
                     self.throttle_changes.push(task);
                 }
                 thread = self.entity(id).list_next;
@@ -186,7 +187,7 @@ impl Hierarchy {
         }
     }
 
-    /// `queue` has no threads any more: what it does not need goes back.
+    /// Returns the quota that `queue`, which has no threads any more, does not need.
     pub(super) fn return_quota(&mut self, queue: QueueId) {
         let quota = self.queue(queue).quota;
         if !quota.enabled || quota.throttled || self.has(Fault::SliceKept) {
@@ -218,7 +219,8 @@ impl Hierarchy {
         self.queue_mut(queue).quota.left -= surplus;
     }
 
-    /// Gives throttled queues of `group` as much as lets them run again, the first throttled first.
+    /// Gives throttled queues of `group` enough quota to run again, in the order in which they were throttled. Returns
+    /// their pCPUs.
     fn distribute(&mut self, group: GroupId) -> Vec<u32> {
         let mut resumed = Vec::new();
         while let Some(bandwidth) = self.groups[group].bandwidth.as_mut() {
@@ -239,7 +241,7 @@ impl Hierarchy {
         resumed
     }
 
-    /// Returns the timer of `group`'s period has expired.
+    /// Handles the end of a period of `group`. Returns the pCPUs of queues that run again.
     fn period_ends(&mut self, group: GroupId) -> Vec<u32> {
         let (now, faulty) = (self.now, self.has(Fault::QuotaNotRefilled));
         let Some(bandwidth) = self.groups[group].bandwidth.as_mut() else {
@@ -262,7 +264,7 @@ impl Hierarchy {
         self.distribute(group)
     }
 
-    /// Returns the timer that hands out what was returned to `group` has expired.
+    /// Distributes quota that was returned to `group`. Returns the pCPUs of queues that run again.
     fn slack_ends(&mut self, group: GroupId) -> Vec<u32> {
         let (now, slice) = (self.now, self.quota_slice_ns);
         let Some(bandwidth) = self.groups[group].bandwidth.as_mut() else {
@@ -275,7 +277,7 @@ impl Hierarchy {
         self.distribute(group)
     }
 
-    /// Returns time for which `queue` has been throttled so far.
+    /// Returns how long `queue` has been throttled until `now`, in the present throttling.
     fn throttled_since(&self, queue: QueueId, now: u64) -> u64 {
         let quota = self.queue(queue).quota;
         if quota.throttled { now - quota.since } else { 0 }
@@ -283,7 +285,7 @@ impl Hierarchy {
 }
 
 impl Scheduler {
-    /// Gives `group` a quota: nanoseconds in each period, of all pCPUs together.
+    /// Gives `group` a quota: nanoseconds in each period, on all pCPUs together.
     pub(crate) fn set_quota(&mut self, group: GroupId, quota_ns: u64, period_ns: u64) {
         self.hierarchy.group_mut(group).bandwidth = Some(Bandwidth::new(quota_ns, period_ns));
         let queues = self.hierarchy.group(group).queues.clone();
@@ -292,7 +294,7 @@ impl Scheduler {
         }
     }
 
-    /// A timer of bandwidth control has expired.
+    /// Handles the expiry of a timer of bandwidth control.
     pub(crate) fn bandwidth_timer(&mut self, timer: Timer, step: &mut Step<'_>) {
         let resumed = match timer {
             Timer::Period(group) => self.hierarchy.period_ends(group),
@@ -303,20 +305,20 @@ impl Scheduler {
             if self.rq(pcpu).polling {
                 self.poll_ends.push(pcpu);
             }
-            // A pCPU that runs something finds out at its tick.
+            // A pCPU that runs a thread notices at its tick.
             if self.rq(pcpu).curr.is_none() && self.nr_running(pcpu) > 0 {
                 self.resched(pcpu, step);
             }
         }
-        self.settle(step);
+        self.resched_overdue(step);
     }
 
-    /// Returns a timer that the scheduler wants armed.
+    /// Takes a timer that the scheduler wants to be armed.
     pub(crate) fn next_timer(&mut self) -> Option<(Timer, u64)> {
         self.hierarchy.timers.pop()
     }
 
-    /// Returns a thread that was throttled, or is no longer, since this was last asked for.
+    /// Takes a thread whose throttling has changed since the last call.
     pub(crate) fn next_throttle_change(&mut self) -> Option<crate::boundary::TaskId> {
         self.hierarchy.throttle_changes.pop()
     }
@@ -326,7 +328,7 @@ impl Scheduler {
         self.hierarchy.is_throttled(self.thread(task).entity)
     }
 
-    /// Returns what bandwidth control did to `group` until `now`; `None` without a quota.
+    /// Returns what bandwidth control did to `group` until `now`, or `None` if it has no quota.
     pub(crate) fn throttling(&self, group: GroupId, now: u64) -> Option<Throttling> {
         let at = self.hierarchy.groups.get(group)?;
         let mut counts = at.bandwidth.as_ref()?.counts;

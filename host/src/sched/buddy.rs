@@ -17,7 +17,7 @@ impl Queue {
 }
 
 impl Hierarchy {
-    /// Returns the ancestors of `a` and `b` that stand in the same queue.
+    /// Returns the ancestors of `a` and `b` that are in the same queue.
     pub(crate) fn siblings(&self, a: EntityId, b: EntityId) -> (EntityId, EntityId) {
         let (mut a, mut b) = (a, b);
         let (mut depth_a, mut depth_b) = (self.path(a).count(), self.path(b).count());
@@ -44,7 +44,7 @@ impl Hierarchy {
         }
     }
 
-    /// Clears the marks of `entity`, each as far up as it is the one marked.
+    /// Clears the marks of `entity`, each on all levels up to the first where another entity is marked.
     pub(crate) fn clear_buddies(&mut self, entity: EntityId) {
         if self.has(Fault::BuddyKept) {
             return;

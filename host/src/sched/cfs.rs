@@ -1,6 +1,7 @@
 //! The completely fair scheduler, Linux 2.6.37 to 4.12 (docs/spec/host.md, "CFS").
 //!
-//! Slices end on ticks only; a period in which everyone runs once; credit for sleepers; buddies bounded by fairness.
+//! Each thread runs once in a period, and slices end on ticks only. Sleepers get credit. Buddies are bounded by
+//! fairness.
 
 use super::config::{SchedConfig, SchedulerKind, YieldRule};
 use super::entity::Mark;
@@ -16,13 +17,13 @@ pub(crate) struct Cfs {
     pub(crate) latency: u64,
     pub(crate) min_granularity: u64,
     pub(crate) wakeup_granularity: u64,
-    /// Threads that fit into one latency period.
+    /// The number of threads that fit into one latency period.
     pub(crate) nr_latency: u64,
     gentle_fair_sleepers: bool,
     start_debit: bool,
     yields: YieldRule,
-    /// The last buddy comes before the next one (2.6.37), which was to keep caches warm. Directed yield needs it the
-    /// other way round: a yielder and its target can share an ancestor, which is then both skip and next.
+    /// The last buddy takes precedence over the next one (2.6.37), to keep caches warm. Directed yield needs the
+    /// reverse order: a yielder and its target can share an ancestor, which is then both skip and next.
     last_wins: bool,
 }
 
@@ -43,7 +44,7 @@ impl Cfs {
         }
     }
 
-    /// Returns the wall time that `entity` should run before others get their turn: its part of the period at every
+    /// Returns the wall time that `entity` should run before others get their turn: its share of the period at every
     /// level.
     pub(crate) fn slice(&self, on: &Hierarchy, entity: EntityId) -> u64 {
         let first = on.entity(entity);
@@ -61,12 +62,12 @@ impl Cfs {
         slice
     }
 
-    /// `slice` in virtual time.
+    /// Returns the slice of `entity` in virtual time.
     fn virtual_slice(&self, on: &Hierarchy, entity: EntityId) -> u64 {
         scaled(self.slice(on, entity), on.entity(entity).weight)
     }
 
-    /// Returns whether `candidate` may run although `left` deserves it more.
+    /// Returns whether `candidate` may run although `left` is more entitled to it.
     fn fair_enough(&self, on: &Hierarchy, candidate: EntityId, left: EntityId) -> bool {
         !self.preempts(on, candidate, left)
     }
@@ -78,7 +79,7 @@ impl Policy for Cfs {
     }
 
     fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId) {
-        // A child begins where its parent is, or one slice behind the others if that is later.
+        // A child starts at the virtual runtime of its parent, or one slice behind the others if that is later.
         let at = on.queue(queue);
         let parent = at.curr.map_or(at.min_vruntime, |curr| on.entity(curr).vruntime);
         let mut start = at.min_vruntime;
@@ -167,7 +168,7 @@ impl Policy for Cfs {
             }
             return;
         }
-        // Whatever else waits for the pCPU in other groups: here it is alone, and the yield is over.
+        // The thread is alone in its group's queue, so the yield ends here whatever waits in other groups.
         if on.queue(queue).nr == 1 {
             return;
         }

@@ -1,24 +1,24 @@
-//! Parameters of the host scheduler, and what they are in each kernel.
+//! Parameters of the host scheduler, and their values in each kernel.
 //!
-//! A scheduler is its era's parameters: whoever chooses a [`SchedulerKind`] gets all of them, and may then change some.
-//! "Bracketed" means that the value was read on both sides of that version.
+//! A [`SchedulerKind`] determines all parameters, of which some may then be changed. "Bracketed" means that the value
+//! was read on both sides of that version.
 
 use super::favor_config::FavorConfig;
 use crate::error::{ConfigError, in_range};
 
-/// Which host scheduler runs.
+/// The version of the host scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedulerKind {
-    /// The completely fair scheduler of Linux 2.6.37: no directed yield, shares of groups recomputed now and then.
+    /// The completely fair scheduler of Linux 2.6.37: no directed yield, and shares of groups recomputed at intervals.
     Cfs2637,
-    /// Of Linux 3.3 (2.6.39 to 3.7 behave alike): skip and next buddies, directed yield, bandwidth control.
+    /// CFS of Linux 3.3 (2.6.39 to 3.7 behave alike): skip and next buddies, directed yield, bandwidth control.
     #[default]
     Cfs33,
-    /// Of Linux 4.12: load tracked per entity, bounded search for idle pCPUs.
+    /// CFS of Linux 4.12: load tracked per entity, bounded search for idle pCPUs.
     Cfs412,
-    /// Earliest eligible virtual deadline first, as of Linux 6.6: directed yield has no effect.
+    /// Earliest eligible virtual deadline first, as in Linux 6.6. Directed yield has no effect.
     Eevdf66,
-    /// As of Linux 6.12 with its stable fixes: delayed dequeue, and directed yield has an effect again.
+    /// EEVDF of Linux 6.12 with its stable fixes: delayed dequeue, and directed yield has an effect again.
     Eevdf612,
 }
 
@@ -44,23 +44,23 @@ impl SchedulerKind {
     }
 }
 
-/// What a yield does (docs/spec/host.md, "CFS" and "EEVDF").
+/// The effect of a yield (docs/spec/host.md, "CFS" and "EEVDF").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YieldRule {
-    /// Until 2.6.38: nothing at all for a thread that is alone in its group's queue, and otherwise only accounting.
+    /// Until 2.6.38: no effect for a thread that is alone in its group's queue, and otherwise only accounting.
     OwnGroup,
-    /// The same with `sched_compat_yield`: the thread goes behind all others of its own group's queue.
+    /// The same with `sched_compat_yield`: the thread goes behind all others in its group's queue.
     OwnGroupCompat,
     /// 2.6.39 and later: a thread that is not alone on its pCPU is passed over on every level (CFS), or its deadline is
-    /// pushed out by a slice (EEVDF).
+    /// postponed by a slice (EEVDF).
     Whole,
-    /// The same with EEVDF's forfeit of 6.19: a thread that is eligible gives up the rest of its slice, as if it had
-    /// run it. Under CFS as [`YieldRule::Whole`].
+    /// The same with EEVDF's forfeit of 6.19: an eligible thread gives up the rest of its slice, as if it had run it.
+    /// Under CFS equal to [`YieldRule::Whole`].
     Forfeit,
 }
 
 impl YieldRule {
-    /// Returns whether it looks at the queue of the thread's own group only.
+    /// Returns whether it considers only the queue of the thread's own group.
     pub(crate) fn is_of_own_group(self) -> bool {
         matches!(self, YieldRule::OwnGroup | YieldRule::OwnGroupCompat)
     }
@@ -69,7 +69,7 @@ impl YieldRule {
 /// How a group's shares are divided among pCPUs (docs/spec/host.md, "Weights and groups").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareRule {
-    /// Until 2.6.37: recomputed now and then only, from all queues of the group.
+    /// Until 2.6.37: recomputed only at intervals, from all queues of the group.
     Walk,
     /// 2.6.38 to 3.7: recomputed at every enqueue and dequeue, against a total of averages over a window.
     Window,
@@ -86,39 +86,39 @@ pub struct Features {
     pub start_debit: bool,
     /// A woken thread that may preempt does so.
     pub wakeup_preemption: bool,
-    /// The thread woken last is favored even if it did not preempt.
+    /// The thread woken last is preferred even if it did not preempt.
     pub next_buddy: bool,
-    /// The thread preempted last is favored.
+    /// The thread preempted last is preferred.
     pub last_buddy: bool,
     /// A wakeup across last-level caches is queued and carried out by the target pCPU on an IPI.
     pub ttwu_queue: bool,
-    /// Balancing compares loads biased by their history.
+    /// Balancing compares loads with their history.
     pub lb_bias: bool,
     /// Threads can yield to a thread of their choice (2.6.39 and later).
     pub yield_to: bool,
-    /// Loads are geometric averages of what was runnable, by entity (3.8 and later).
+    /// Loads are geometric averages of the runnable load, per entity (3.8 and later).
     pub load_tracking: bool,
     /// A thread that wakes many others stays away from them (3.12 and later).
     pub wake_wide: bool,
-    /// Wake placement first asks which of the two pCPUs is idle (4.14 and later).
+    /// Wake placement first checks which of the two pCPUs is idle (4.14 and later).
     pub wake_idle: bool,
-    /// The search for an idle pCPU is bounded by how long this one is idle on average (4.12 and later).
+    /// The average idle time of a pCPU bounds its search for an idle one (4.12 and later).
     pub bounded_scan: bool,
-    /// A pCPU that falls idle looks for work only if some pCPU has more than one thread (3.19 and later).
+    /// A pCPU that falls idle searches for work only if some pCPU has more than one thread (3.19 and later).
     pub overload_gate: bool,
     /// Slices of bandwidth expire with their period (until 5.3).
     pub bandwidth_expires: bool,
     /// EEVDF: lag is kept across sleep and migration (`PLACE_LAG`).
     pub place_lag: bool,
-    /// EEVDF: who runs is not replaced before its deadline or the loss of its lag (`RUN_TO_PARITY`).
+    /// EEVDF: the running entity is not replaced before its deadline or the loss of its lag (`RUN_TO_PARITY`).
     pub run_to_parity: bool,
     /// EEVDF: the next buddy is picked while it is eligible (`PICK_BUDDY`).
     pub pick_buddy: bool,
-    /// EEVDF: who sleeps with negative lag stays queued until it has made up for it (`DELAY_DEQUEUE`).
+    /// EEVDF: an entity that sleeps with negative lag stays queued until its lag is 0 (`DELAY_DEQUEUE`).
     pub delay_dequeue: bool,
-    /// EEVDF: nobody gains lag by being delayed (`DELAY_ZERO`).
+    /// EEVDF: no entity gains lag by being delayed (`DELAY_ZERO`).
     pub delay_zero: bool,
-    /// EEVDF: deadlines move along with their threads (`PLACE_REL_DEADLINE`).
+    /// EEVDF: deadlines move with their threads (`PLACE_REL_DEADLINE`).
     pub relative_deadline: bool,
 }
 
@@ -129,67 +129,69 @@ pub struct DomainConfig {
     pub min_interval_ms: u64,
     /// Longest interval, in milliseconds.
     pub max_interval_ms: u64,
-    /// By how much longer the interval is on a busy pCPU.
+    /// Factor by which the interval is longer on a busy pCPU.
     pub busy_factor: u64,
-    /// How much more load, in per cent of the own, makes the busiest group worth pulling from.
+    /// Load of the busiest group, in per cent of the local load, from which pulling is worthwhile.
     pub imbalance_pct: u64,
-    /// Failed passes before cache-hot threads are moved too.
+    /// Failed passes before cache-hot threads are moved, too.
     pub cache_nice_tries: u32,
-    /// Index of the load history used on a busy pCPU: 0 is now, each further one is averaged over twice as many ticks.
+    /// Index of the load history used on a busy pCPU. 0 is the present load, and each further index averages over twice
+    /// as many ticks.
     pub busy_index: usize,
     /// The same for an idle pCPU.
     pub idle_index: usize,
 }
 
-/// Load balancing (docs/spec/host.md, "Load balancing").
+/// Parameters of load balancing (docs/spec/host.md, "Load balancing").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalanceConfig {
-    /// Threads of one core.
+    /// The threads of one core.
     pub smt: DomainConfig,
-    /// Cores that share a last-level cache: one socket.
+    /// The cores that share a last-level cache: one socket.
     pub cache: DomainConfig,
-    /// Memory nodes.
+    /// The memory nodes.
     pub numa: DomainConfig,
-    /// Whether intervals are as many milliseconds as the domain has pCPUs, to twice that, instead of the levels' own.
+    /// The interval is as many milliseconds as the domain has pCPUs, up to twice that. `false`: the level's own
+    /// parameters.
     pub intervals_by_span: bool,
-    /// Threads looked at in one pass.
+    /// The number of threads examined in one pass.
     pub nr_migrate: u32,
-    /// A thread that ran less than this long ago is cache-hot, and a pCPU that is idle for less than this on average
-    /// does not pull when it falls idle. Nanoseconds.
+    /// A thread that ran less than this long ago is cache-hot. A pCPU whose average idle time is shorter does not pull
+    /// when it falls idle. Nanoseconds.
     pub migration_cost_ns: u64,
 }
 
 /// Parameters of the host scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedConfig {
-    /// Which it is.
+    /// The version of the scheduler.
     pub kind: SchedulerKind,
     /// CFS: period in which each runnable thread runs once, before scaling by the number of pCPUs. Nanoseconds.
     pub latency_ns: u64,
     /// CFS: shortest slice, before scaling. Nanoseconds.
     pub min_granularity_ns: u64,
-    /// CFS: by how much a woken thread must be behind to preempt, before scaling. Nanoseconds.
+    /// CFS: how far a woken thread must be behind to preempt, before scaling. Nanoseconds.
     pub wakeup_granularity_ns: u64,
-    /// EEVDF: the slice that a thread asks for, before scaling. Nanoseconds.
+    /// EEVDF: the slice of a thread, before scaling. Nanoseconds.
     pub base_slice_ns: u64,
-    /// Whether the four values above are multiplied by `1 + log2(min(pCPUs, 8))`.
+    /// The four values above are multiplied by `1 + log2(min(pCPUs, 8))`.
     pub scale_by_pcpus: bool,
     /// How a group's shares are divided among pCPUs.
     pub shares: ShareRule,
-    /// How much of a group's quota a pCPU draws at a time. Nanoseconds.
+    /// The quota of its group that a pCPU draws at a time. Nanoseconds.
     pub bandwidth_slice_ns: u64,
-    /// What a yield does.
+    /// The effect of a yield.
     pub yields: YieldRule,
-    /// What a directed yield does to virtual times beside its marks.
+    /// The effect of a directed yield on virtual times, in addition to its marks.
     pub favor: FavorConfig,
-    /// Features.
+    /// The scheduler features.
     pub features: Features,
-    /// Balancing.
+    /// The parameters of load balancing.
     pub balance: BalanceConfig,
 }
 
-/// Intervals, busy factor and percentage: docs/spec/host.md, "Load balancing". Tries and history indices: from memory
-/// of each era's topology.h, uncertain.
+/// Returns the parameters of a level. Intervals, busy factor and percentage: docs/spec/host.md, "Load balancing". Tries
+/// and history indexes: from memory of each kernel's topology.h, uncertain.
 const fn level(
     min: u64,
     max: u64,
@@ -311,7 +313,7 @@ impl SchedConfig {
         SchedConfig {
             kind: SchedulerKind::Eevdf66,
             features: Features {
-                // The average itself takes the place of biased histories (5.x); last buddies went with CFS.
+                // The average itself replaces loads with history (5.x). Last buddies ended with CFS.
                 lb_bias: false,
                 last_buddy: false,
                 wake_idle: true,
@@ -339,7 +341,7 @@ impl SchedConfig {
         }
     }
 
-    /// Returns what times are multiplied by on a machine of `pcpus`.
+    /// Returns the factor of times on a machine of `pcpus`.
     pub fn factor(&self, pcpus: u32) -> u64 {
         if self.scale_by_pcpus {
             1 + u64::from(pcpus.clamp(1, 8).ilog2())
@@ -372,21 +374,20 @@ impl SchedConfig {
         Ok(())
     }
 
-    /// Returns whether groups can have quotas: since 3.2.
+    /// Returns whether groups can have quotas, as since 3.2.
     pub fn has_bandwidth(&self) -> bool {
         self.kind != SchedulerKind::Cfs2637
     }
 
-    /// Returns whether it is EEVDF.
+    /// Returns whether the scheduler is EEVDF.
     pub fn is_eevdf(&self) -> bool {
         matches!(self.kind, SchedulerKind::Eevdf66 | SchedulerKind::Eevdf612)
     }
 
-    /// Returns the period in which every thread that does not sleep gets its turn, as long as there are few.
-    /// Nanoseconds.
+    /// Returns the period in which every runnable thread gets its turn, if there are few. Nanoseconds.
     pub fn period_ns(&self, pcpus: u32) -> u64 {
         let base = if self.is_eevdf() {
-            // As many slices as CFS's period has.
+            // As many slices as CFS has in a period.
             self.base_slice_ns.saturating_mul(8)
         } else {
             self.latency_ns

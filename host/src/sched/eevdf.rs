@@ -1,10 +1,11 @@
 //! Earliest eligible virtual deadline first, Linux 6.6 and later (docs/spec/host.md, "EEVDF").
 //!
-//! Who has had less than its due (non-negative *lag*: the queue's average virtual runtime less its own) is eligible; of
-//! these the one whose deadline comes first runs. A deadline is one slice of virtual time after the last one was met.
+//! The *lag* of an entity is the queue's average virtual runtime less its own. An entity without negative lag is
+//! eligible. Of these the one with the earliest deadline runs. A deadline is one slice of virtual time after the last
+//! one was met.
 //!
-//! Not here: slices of a thread's own (every thread asks for the base slice, so that a shorter one cannot cancel
-//! protection either), and the protection by a minimum slice that came after 6.12.
+//! Not modeled: slices of a thread's own, and the protection by a minimum slice that came after 6.12. Every thread has
+//! the base slice, so a shorter slice cannot cancel protection either.
 
 use super::config::{SchedConfig, YieldRule};
 use super::fault::Fault;
@@ -17,12 +18,12 @@ use super::weight::scaled;
 /// Parameters. Nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Eevdf {
-    /// The slice that everyone asks for.
+    /// The slice of every thread.
     pub(crate) slice: u64,
     tick: u64,
     place_lag: bool,
     run_to_parity: bool,
-    /// The next buddy is looked at when picking.
+    /// Picking considers the next buddy.
     pick_buddy: bool,
     delay_dequeue: bool,
     pub(crate) delay_zero: bool,
@@ -46,30 +47,29 @@ impl Eevdf {
         }
     }
 
-    /// Returns the farthest that the lag of an entity of `weight` is remembered. Virtual nanoseconds.
+    /// Returns the largest lag that an entity of `weight` keeps. Virtual nanoseconds.
     pub(crate) fn lag_limit(self, weight: u64) -> i64 {
         scaled(self.slice + self.tick, weight) as i64
     }
 
-    /// Returns how far `entity` of `queue` is behind its due, within the limit. Virtual nanoseconds.
+    /// Returns the lag of `entity` of `queue`, within the limit. Virtual nanoseconds.
     pub(crate) fn lag(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> i64 {
         let limit = self.lag_limit(on.entity(entity).weight);
         let lag = on.average(queue).wrapping_sub(on.entity(entity).vruntime) as i64;
         lag.clamp(-limit, limit)
     }
 
-    /// Returns whether `entity` of `queue` has had no more than its due.
+    /// Returns whether `entity` of `queue` has received no more than its share.
     pub(crate) fn eligible(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> bool {
         on.averaged(queue).reaches(on.entity(entity).vruntime)
     }
 
-    /// Returns whether `curr` keeps the CPU as long as it is eligible: its deadline is still the one with which it was
-    /// picked.
+    /// Returns whether `curr` keeps the CPU while it is eligible: its deadline is still that of its pick.
     fn protects(self, on: &Hierarchy, curr: EntityId) -> bool {
         self.run_to_parity && on.entity(curr).protected == Some(on.entity(curr).deadline)
     }
 
-    /// Returns the best of `queue`, `curr` included, which may be in the timeline or not.
+    /// Returns the best entity of `queue`. `curr` counts, in the timeline or not.
     fn best(self, on: &Hierarchy, queue: QueueId, curr: Option<EntityId>) -> Option<EntityId> {
         let at = on.queue(queue);
         let all = on.averaged(queue);
@@ -81,7 +81,7 @@ impl Eevdf {
             }
             best = Some(curr);
         }
-        // In the order of virtual runtimes the eligible ones come first.
+        // In the order of virtual runtimes the eligible entities come first.
         for (vruntime, id) in at.timeline.iter() {
             if !all.reaches(vruntime) {
                 break;
@@ -113,7 +113,7 @@ impl Policy for Eevdf {
         let (weight, vlag) = (on.entity(entity).weight, on.entity(entity).vlag);
         let mut lag = 0;
         if self.place_lag && others > 0 && !on.has(Fault::LagLost) {
-            // Its coming moves the average towards it: so much more lag that afterwards it is what it was.
+            // Its arrival moves the average toward it. The lag is scaled so that it is the old one afterwards.
             lag = (i128::from(vlag) * i128::from(others + weight) / i128::from(others)) as i64;
         }
         let mut slice = scaled(self.slice, weight);
@@ -173,7 +173,7 @@ impl Policy for Eevdf {
     }
 
     fn tick(self, _on: &Hierarchy, _queue: QueueId, _curr: EntityId) -> Option<SliceEnd> {
-        // Slices end when time is charged.
+        // Slices end when time is charged, not at ticks.
         None
     }
 
@@ -197,18 +197,18 @@ impl Policy for Eevdf {
         if forfeits {
             entity.vruntime = entity.deadline;
         }
-        // On the thread's own level only: above, its group keeps its place.
+        // Only on the thread's own level: above it, its group keeps its place.
         entity.deadline = entity.deadline.wrapping_add(scaled(self.slice, entity.weight));
     }
 
     fn reweigh(self, on: &mut Hierarchy, average: u64, entity: EntityId, weight: u64) {
-        // Lag in real time, and what is left of the slice, stay: the average does not move.
+        // Lag in real time and the rest of the slice stay the same, so the average does not move.
         let entity = on.entity_mut(entity);
         let old = entity.weight;
         let scale = |value: u64| (i128::from(value as i64) * i128::from(old) / i128::from(weight)) as i64 as u64;
         let lag = scale(average.wrapping_sub(entity.vruntime));
         let left = scale(entity.deadline.wrapping_sub(entity.vruntime));
-        // Protection follows the deadline.
+        // The protection follows the deadline.
         let protects = entity.protected == Some(entity.deadline);
         entity.vruntime = average.wrapping_sub(lag);
         entity.deadline = entity.vruntime.wrapping_add(left);

@@ -15,40 +15,40 @@ use super::quota::{Bandwidth, LocalQuota};
 use super::timeline::Timeline;
 use crate::boundary::{GroupId, TaskId};
 
-/// What an entity stands for.
+/// The meaning of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stands {
+pub(crate) enum EntityKind {
     /// A thread.
     Task(TaskId),
-    /// A group on one pCPU: what runs is picked from this queue.
+    /// A group on one pCPU. The thread to run is picked from this queue.
     Group(QueueId),
 }
 
-/// A thread or a group, as its queue sees it.
+/// A thread or a group as a member of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Entity {
-    pub(crate) stands: Stands,
-    /// The queue that it stands in when runnable.
+    pub(crate) kind: EntityKind,
+    /// The queue that it is in when runnable.
     pub(crate) queue: QueueId,
     pub(crate) weight: u64,
-    /// Virtual runtime. Of a thread between two queues: relative to the queue's `min_vruntime`.
+    /// Virtual runtime. For a thread between two queues it is relative to the queue's `min_vruntime`.
     pub(crate) vruntime: u64,
     /// On its queue, running or not.
     pub(crate) on_rq: bool,
-    /// On its queue although it sleeps, until its lag is made up for (EEVDF).
+    /// On its queue although it sleeps, until its lag is 0 (EEVDF).
     pub(crate) delayed: bool,
-    /// Virtual deadline (EEVDF); relative to the virtual runtime while `deadline_is_relative`.
+    /// Virtual deadline (EEVDF), relative to the virtual runtime while `deadline_is_relative`.
     pub(crate) deadline: u64,
     pub(crate) deadline_is_relative: bool,
-    /// The deadline with which it was picked last (EEVDF).
+    /// The deadline at its last pick (EEVDF).
     pub(crate) protected: Option<u64>,
     /// Lag with which it left its queue (EEVDF). Virtual nanoseconds.
     pub(crate) vlag: i64,
-    /// Its load.
+    /// Its tracked load.
     pub(crate) tracked: Tracked,
     /// When its running was last accounted for. Nanoseconds.
     pub(crate) exec_start: u64,
-    /// Nanoseconds run.
+    /// Time that it has run. Nanoseconds.
     pub(crate) sum_exec: u64,
     /// `sum_exec` when it was last picked.
     pub(crate) prev_sum_exec: u64,
@@ -58,9 +58,9 @@ pub(crate) struct Entity {
 }
 
 impl Entity {
-    pub(crate) fn new(stands: Stands, queue: QueueId, weight: u64) -> Entity {
+    pub(crate) fn new(kind: EntityKind, queue: QueueId, weight: u64) -> Entity {
         Entity {
-            stands,
+            kind,
             queue,
             weight,
             vruntime: 0,
@@ -80,12 +80,12 @@ impl Entity {
     }
 }
 
-/// Run queue of one group on one pCPU.
+/// The run queue of one group on one pCPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     pub(crate) pcpu: u32,
     pub(crate) group: GroupId,
-    /// The entity by which this queue stands in its parent; `None` for a root queue.
+    /// The entity of this queue in the parent queue. `None`: a root queue.
     pub(crate) entity: Option<EntityId>,
     pub(crate) timeline: Timeline,
     pub(crate) curr: Option<EntityId>,
@@ -93,25 +93,25 @@ pub(crate) struct Queue {
     pub(crate) load: u64,
     /// Entities on the queue, `curr` included.
     pub(crate) nr: u32,
-    /// Threads that can run, here and below; not those below a throttled queue.
+    /// Threads that can run, here and below, without those below a throttled queue.
     pub(crate) runnable: u32,
-    /// Average virtual runtime of the timeline, where the policy wants it.
+    /// Average virtual runtime of the timeline, if the policy needs it.
     pub(crate) average: Average,
     /// Sum of the tracked loads on the queue.
     pub(crate) tracked: Tracked,
-    /// What it has of its group's quota.
+    /// Its part of the group's quota.
     pub(crate) quota: LocalQuota,
-    /// Never goes back; where newcomers are placed.
+    /// Lower bound of virtual runtimes, which never decreases. New entities are placed by it.
     pub(crate) min_vruntime: u64,
-    /// Buddies: to be preferred, in this order, over the leftmost entity; and one to be passed over.
+    /// Buddies: `next` and `last` are preferred to the leftmost entity, `skip` is passed over.
     pub(crate) next: Option<EntityId>,
     pub(crate) last: Option<EntityId>,
     pub(crate) skip: Option<EntityId>,
-    /// First of the queue's runnable threads, the latest arrival first: what balancing walks.
+    /// First of the queue's runnable threads, the latest arrival first. Balancing walks this list.
     pub(crate) tasks: Option<EntityId>,
     /// Weight of the queue's runnable threads alone.
     pub(crate) task_weight: u64,
-    /// Whether the pCPU's list of leaves has it.
+    /// The pCPU's list of leaves contains it.
     pub(crate) listed: bool,
     pub(crate) share: ShareHistory,
 }
@@ -127,17 +127,17 @@ pub(crate) struct ShareHistory {
     pub(crate) stamp: u64,
     /// When there was last any load.
     pub(crate) last: u64,
-    /// What this queue adds to the group's total.
+    /// Its contribution to the group's total.
     pub(crate) contribution: u64,
     /// Time run since the last update.
     pub(crate) unaccounted: u64,
-    /// The load as a geometric average, for the rule that wants it.
+    /// The load as a geometric average, if the rule needs it.
     pub(crate) tracked: Tracked,
 }
 
 impl Queue {
     pub(crate) fn new(pcpu: u32, group: GroupId, entity: Option<EntityId>) -> Queue {
-        // Just before the wrap, as the kernel does it, so that a comparison that cannot wrap fails early.
+        // As in the kernel it starts just before the wrap, so that a comparison that cannot wrap fails early.
         let origin = 0u64.wrapping_sub(1 << 20);
         Queue {
             pcpu,
@@ -172,7 +172,7 @@ pub(crate) struct Group {
     pub(crate) bandwidth: Option<Bandwidth>,
     /// Sum of its queues' contributions.
     pub(crate) load: u64,
-    /// Its queue on each pCPU, where it has ever had a thread.
+    /// Its queue on each pCPU where it has ever had a thread.
     pub(crate) queues: Vec<Option<QueueId>>,
 }
 

@@ -1,23 +1,22 @@
-//! Faults that tests plant in the scheduler, to see that its properties catch them. None of them exists outside of
-//! tests.
+//! Faults that tests plant in the scheduler, so that its properties can catch them. They exist only in tests.
 
-/// What goes wrong.
+/// A planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Buddies stay marked when what they mark is picked, or leaves.
+    /// Buddies stay marked when the marked entity is picked or leaves.
     BuddyKept,
     /// A mark is set on the thread's own level only.
     LevelSkipped,
-    /// A woken thread comes without the lag that it left with.
+    /// A woken thread arrives without the lag that it left with.
     LagLost,
-    /// A period does not fill up its group's quota.
+    /// A period does not refill its group's quota.
     QuotaNotRefilled,
-    /// A pCPU that runs out of a group's threads keeps what it drew of the quota.
+    /// A pCPU that runs out of a group's threads keeps its quota.
     SliceKept,
-    /// Lag is credited beyond what anyone may have.
+    /// Lag is credited beyond the algorithm's bound.
     CreditUnbounded,
-    /// What is to be done once in an interval only is done at every directed yield.
+    /// An action limited to one per interval happens at every directed yield.
     FavorUnlimited,
-    /// A yield back to the yielder is no reason to push it less.
+    /// A yield in the other direction does not reduce the push.
     PairForgotten,
 }

@@ -1,12 +1,12 @@
-//! What directed yield was proposed to do beyond its marks, so that the preference lasts for more than one pick
+//! Proposed effects of directed yield beyond its marks, which make the preference last for more than one pick
 //! (docs/spec/host.md, "Proposals of 2025 and 2026").
 //!
-//! In no kernel: the *debooster* of November and December 2025 pushes the yielder back, the *lag credit* of June 2026
-//! pulls the target forward. Both only where yielder and target share a run queue, both for EEVDF. Read from the posted
-//! series; what is marked so below is uncertain.
+//! They are in no kernel. The *debooster* of November and December 2025 pushes the yielder back. The *lag credit* of
+//! June 2026 pulls the target forward. Both act only if yielder and target share a run queue, and only under EEVDF.
+//! Read from the posted series; parts marked so below are uncertain.
 //!
-//! - **Credit is lag that anyone may have**: never more than the algorithm's own bound. A push is not: it can leave the
-//!   yielder further behind than that, which is one reason why it was given up.
+//! - **Credit is bounded**: credited lag never exceeds the algorithm's own bound. A push is not bounded by it, which is
+//!   one reason why it was given up.
 //! - **Pushes are rare**: one on a pCPU in each interval.
 
 use super::Scheduler;
@@ -20,7 +20,7 @@ use super::weight::scaled;
 use crate::boundary::TaskId;
 use crate::step::Step;
 
-/// By how many halves of a slice a yielder is pushed at most where `queued` are.
+/// Returns the largest push of a yielder in a queue of `queued`, in halves of a slice.
 fn most_halves(queued: u32) -> u64 {
     match queued {
         0..=2 => 12,
@@ -33,7 +33,8 @@ fn most_halves(queued: u32) -> u64 {
 }
 
 impl Scheduler {
-    /// Favors `target`, which waits on `pcpu`, over the thread that runs there; whether virtual times were moved.
+    /// Favors `target`, which waits on `pcpu`, over the thread that runs there. Returns whether virtual times were
+    /// moved.
     pub(super) fn favor(&mut self, pcpu: u32, target: TaskId) -> bool {
         let Rules::Eevdf(eevdf) = self.hierarchy.policy else {
             return false;
@@ -51,7 +52,7 @@ impl Scheduler {
         }
     }
 
-    /// After a credit: who yielded loses what protects it from being replaced.
+    /// After a credit: ends the protection of the yielder from being replaced.
     pub(super) fn insist(&mut self, pcpu: u32, step: &mut Step<'_>) {
         if self.favor.rule != YieldFavor::LagCredit || !self.interval_over(pcpu) {
             return;
@@ -64,7 +65,7 @@ impl Scheduler {
         self.resched(pcpu, step);
     }
 
-    /// Returns whether the interval of `pcpu` is over, which then begins again.
+    /// Returns whether the interval of `pcpu` is over, and then starts the next one.
     fn interval_over(&mut self, pcpu: u32) -> bool {
         let (now, interval) = (self.now(), self.favor.interval_ns);
         let unlimited = self.hierarchy.has(Fault::FavorUnlimited);
@@ -77,7 +78,7 @@ impl Scheduler {
         over
     }
 
-    /// Pushes `yielder` back for `target`, both on the same pCPU, on the level where they meet.
+    /// Pushes `yielder` back for `target`, which waits on the same pCPU, on the level where they meet.
     fn push_back(&mut self, eevdf: Eevdf, yielder: TaskId, target: TaskId) -> bool {
         let pcpu = self.thread(yielder).pcpu;
         if !self.interval_over(pcpu) {
@@ -99,14 +100,14 @@ impl Scheduler {
             _ => self.hierarchy.queue(queue).runnable,
         };
         let push = push.clamp(slice, slice * most_halves(queued) / 2);
-        // It runs, and is in no timeline.
+        // The entity runs, so it is in no timeline.
         let entity = self.hierarchy.entity_mut(from);
         entity.vruntime = entity.vruntime.wrapping_add(push);
         entity.deadline = entity.vruntime.wrapping_add(slice);
         true
     }
 
-    /// Returns whether `target` was lately pushed back for `yielder`; notes that it is now the other way round.
+    /// Returns whether `target` was recently pushed back for `yielder`. Records the present direction.
     fn is_reverse(&mut self, pcpu: u32, yielder: TaskId, target: TaskId) -> bool {
         let (now, within) = (self.now(), self.favor.reverse_ns);
         let forgets = self.hierarchy.has(Fault::PairForgotten);
@@ -117,7 +118,7 @@ impl Scheduler {
 }
 
 impl Eevdf {
-    /// Makes `task` and its ancestors eligible, with lag to spare; whether any was not.
+    /// Makes `task` and its ancestors eligible, with lag to spare. Returns whether any was not eligible.
     fn credit_path(self, on: &mut Hierarchy, task: EntityId, credit_pct: u64) -> bool {
         let mut credited = false;
         let mut at = Some(task);
@@ -133,7 +134,7 @@ impl Eevdf {
         credited
     }
 
-    /// Places `id` of `queue`, which is not alone there, where it has the lag that it is credited.
+    /// Moves `id` of `queue`, which is not alone there, to the place of its credited lag.
     fn credit(self, on: &mut Hierarchy, queue: QueueId, id: EntityId, credit_pct: u64) {
         let runs = on.queue(queue).curr == Some(id);
         if !runs {
@@ -150,7 +151,7 @@ impl Eevdf {
         if !on.has(Fault::CreditUnbounded) {
             lag = lag.min(self.lag_limit(weight));
         }
-        // Its coming moves the average towards it, as when a thread is placed.
+        // Its arrival moves the average toward it, as when a thread is placed.
         let total = i128::from(others.weight() + weight);
         let ahead = i128::from(lag) * total / i128::from(others.weight().max(1));
         let entity = on.entity_mut(id);
@@ -158,7 +159,7 @@ impl Eevdf {
             entity.vruntime = average.wrapping_sub(ahead as u64);
         }
         if runs {
-            // In place, with what is left of its slice and its protection.
+            // It stays in place, with the rest of its slice and its protection.
             let moved = entity.vruntime.wrapping_sub(old);
             entity.deadline = entity.deadline.wrapping_add(moved);
             entity.protected = entity.protected.map(|until| until.wrapping_add(moved));

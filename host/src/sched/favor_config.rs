@@ -3,40 +3,41 @@
 use crate::boundary::TaskId;
 use crate::error::{ConfigError, in_range};
 
-/// What a directed yield does to virtual times beside its marks.
+/// The effect of a directed yield on virtual times, in addition to its marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum YieldFavor {
-    /// Nothing: all kernels until now.
+    /// No effect: all kernels until now.
     #[default]
     None,
-    /// November 2025: the yielder is pushed back where it meets the target in the tree of groups, by a slice and a
-    /// tenth more than it is behind, at most six slices of two entities there and one of more than twelve. Each
-    /// directed yield begins the interval again, so that a storm of them is pushed for once.
+    /// November 2025: the yielder is pushed back where it meets the target in the tree of groups.
+    ///
+    /// The push is a slice, plus 1.1 times the distance to the target, up to six slices among two entities and one
+    /// slice among more than twelve. Each directed yield restarts the interval, so that a storm of them pushes once.
     DeboosterV1,
-    /// December 2025: the same with an interval that passes, and with the threads below that place counted instead of
-    /// the entities.
+    /// December 2025: the same, but the interval passes, and the threads below that place are counted instead of the
+    /// entities.
     DeboosterV2,
-    /// June 2026: target and ancestors that are not eligible are, afterwards, with lag to spare; the yielder loses the
-    /// protection of its slice, once in an interval.
+    /// June 2026: the target and its ancestors become eligible, with lag to spare. The yielder loses the protection of
+    /// its slice, once in an interval.
     LagCredit,
 }
 
 /// Parameters of [`YieldFavor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FavorConfig {
-    /// What is done.
+    /// The effect.
     pub rule: YieldFavor,
-    /// Once in which time a pCPU pushes a yielder, or ends its protection. Nanoseconds.
+    /// Interval in which a pCPU pushes a yielder, or ends its protection, at most once. Nanoseconds.
     pub interval_ns: u64,
-    /// Within which time a yield in the other direction pushes less. Nanoseconds.
+    /// Time within which a yield in the other direction pushes less. Nanoseconds.
     pub reverse_ns: u64,
-    /// Lag credited for each entity queued, in per cent of a slice. How the posted margin grows is uncertain: only that
-    /// it does with the queue, that it lasts for several picks, and where it ends.
+    /// Lag credited for each entity queued, in per cent of a slice. The growth of the posted margin is uncertain: it
+    /// grows with the queue, lasts for several picks, and is bounded.
     pub credit_pct: u64,
 }
 
 impl FavorConfig {
-    /// Nothing; with the parameters of the proposals for whoever chooses one.
+    /// No effect. The other parameters are those of the proposals.
     pub const NONE: FavorConfig = FavorConfig {
         rule: YieldFavor::None,
         interval_ns: 6_000_000,
@@ -44,7 +45,7 @@ impl FavorConfig {
         credit_pct: 25,
     };
 
-    /// Checks all ranges; `eevdf`: the scheduler is EEVDF.
+    /// Checks all ranges. `eevdf`: the scheduler is EEVDF.
     pub(crate) fn check(&self, eevdf: bool) -> Result<(), ConfigError> {
         const SECOND: i64 = 1_000_000_000;
         let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -58,11 +59,11 @@ impl FavorConfig {
     }
 }
 
-/// What the directed yields of a pCPU last did.
+/// The record of the last directed yields of a pCPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FavorRecord {
-    /// When the interval began.
+    /// The start of the interval.
     pub(super) begun: Option<u64>,
-    /// Who was pushed for whom, and when.
+    /// The yielder last pushed, its target, and the time.
     pub(super) pair: Option<(TaskId, TaskId, u64)>,
 }

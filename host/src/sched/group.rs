@@ -16,8 +16,8 @@ use crate::error::{ConfigError, in_range};
 
 /// Greatest `cpu.shares`.
 pub(crate) const MAX_SHARES: u64 = 1 << 18;
-/// Most levels of groups below the root. The kernel sets no limit; nobody nests deeper, and every event climbs them
-/// all.
+/// The most levels of groups below the root. The kernel sets no limit. Deeper nesting is unusual, and every event
+/// climbs all levels.
 pub const GROUP_DEPTH_MAX: u32 = 32;
 
 impl Hierarchy {
@@ -29,7 +29,7 @@ impl Hierarchy {
 
     /// Checks that `levels` more levels of groups may stand below `parent`.
     pub(crate) fn check_depth(&self, parent: GroupId, levels: usize) -> Result<(), ConfigError> {
-        // The root is no level.
+        // The root is not counted as a level.
         let above = core::iter::successors(Some(parent), |&at| self.group(at).parent).count() - 1;
         in_range(
             "levels of task groups",
@@ -39,18 +39,19 @@ impl Hierarchy {
         )
     }
 
-    /// Total load of the group of `queue`, with what `queue` has now in place of what it last contributed.
+    /// Returns the total load of the group of `queue`, with the present load of `queue` in place of its last
+    /// contribution.
     fn group_load(&self, queue: QueueId) -> u64 {
         let at = self.queue(queue);
         self.groups[at.group].load - at.share.contribution + at.load
     }
 
-    /// Returns what the entity of group queue `queue` should weigh now.
+    /// Returns the weight that the entity of group queue `queue` should have now.
     fn group_weight(&self, queue: QueueId) -> u64 {
         let at = self.queue(queue);
         let shares = self.groups[at.group].shares;
         let load = match self.share_rule {
-            // As if there were a thread, so that the first one to come does not have to wait for the next walk.
+            // Counts one thread, so that the first one that comes need not wait for the next walk.
             ShareRule::Walk if at.load == 0 => NICE_0,
             _ => at.load,
         };
@@ -68,7 +69,7 @@ impl Hierarchy {
         }
     }
 
-    /// Gives the entity of `queue` the weight that its load deserves, after an event. Nothing for a root queue.
+    /// Sets the weight of the entity of `queue` by its load, after an event. Does nothing for a root queue.
     pub(crate) fn update_shares(&mut self, queue: QueueId) {
         if self.share_rule != ShareRule::Walk {
             self.renew_shares(queue);
@@ -120,7 +121,7 @@ impl Hierarchy {
         self.change_load(parent, old, weight);
     }
 
-    /// At a tick of the pCPU on which `queue` is the running one: its shares, if it is time for them.
+    /// Updates the shares of `queue`, which runs on the ticking pCPU, if it is time.
     pub(super) fn tick_shares(&mut self, queue: QueueId) {
         let due = match self.share_rule {
             ShareRule::Walk => self.now - self.queue(queue).share.stamp >= self.shares_window_ns,
@@ -136,8 +137,7 @@ impl Hierarchy {
         }
     }
 
-    /// Brings the history of `queue`'s load up to now, and passes it on to the group if that is worth while (or
-    /// `publish`).
+    /// Updates the history of the load of `queue`. Passes it on to the group if it changed enough, or if `publish`.
     pub(crate) fn update_share_history(&mut self, queue: QueueId, publish: bool) {
         if self.queues[queue].entity.is_none() {
             return;
@@ -157,7 +157,7 @@ impl Hierarchy {
         }
     }
 
-    /// `queue` adds `load` to its group's total from now on.
+    /// Sets the contribution of `queue` to its group's total to `load`.
     fn contribute(&mut self, queue: QueueId, load: u64) {
         let at = &mut self.queues[queue];
         let group = &mut self.groups[at.group];
@@ -172,7 +172,7 @@ impl Hierarchy {
         let share = &mut at.share;
         let mut delta = now - share.stamp;
         if share.stamp > share.last && now - share.last > 4 * window {
-            // Long without load: history is over.
+            // After a long time without load the history is discarded.
             share.period = 0;
             share.load_sum = 0;
             delta = window - 1;
@@ -198,7 +198,7 @@ impl Hierarchy {
         }
     }
 
-    /// Refreshes the shares of all group queues of `pcpu`, and forgets those without load.
+    /// Refreshes the shares of all group queues of `pcpu`, and drops those without load from its list.
     pub(crate) fn refresh_shares(&mut self, pcpu: u32) {
         let mut at = 0;
         while let Some(&queue) = self.leaves[pcpu as usize].get(at) {
@@ -215,7 +215,7 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the part of its pCPU's load that `queue` as a whole stands for.
+    /// Returns the part of its pCPU's load that `queue` represents.
     pub(crate) fn hierarchical_load(&self, queue: QueueId) -> u64 {
         match self.queue(queue).entity {
             None => self.queue_load(queue),
@@ -227,13 +227,13 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the load of `queue` for balancing: as it is, or as tracked.
+    /// Returns the load of `queue` for balancing: the present load, or the tracked one.
     pub(crate) fn queue_load(&self, queue: QueueId) -> u64 {
         let at = self.queue(queue);
         if self.tracks { at.tracked.load() } else { at.load }
     }
 
-    /// Returns what `entity` adds to that.
+    /// Returns the contribution of `entity` to that load.
     pub(crate) fn entity_load(&self, entity: EntityId) -> u64 {
         let at = self.entity(entity);
         if !self.tracks {
@@ -244,8 +244,8 @@ impl Hierarchy {
         tracked.load()
     }
 
-    /// By how much the load of `pcpu` changes when weight `local` is added to `group` there while the group as a whole
-    /// grows by `whole` (both negative when it leaves).
+    /// Returns the change of the load of `pcpu` if weight `local` is added to `group` there and the whole group grows
+    /// by `whole`. Both are negative when it leaves.
     pub(crate) fn effective_load(&self, group: GroupId, pcpu: u32, local: i64, whole: i64) -> i64 {
         let mut local = local;
         let mut whole = whole;
@@ -258,7 +258,7 @@ impl Hierarchy {
                     let weight = entity.map_or(0, |entity| self.entity(entity).weight);
                     (self.queue(queue).load, self.group_load(queue), weight)
                 }
-                // Never had a thread here: an empty queue.
+                // The group has never had a thread here, so its queue is empty.
                 None => (0, self.groups[group].load, MIN_SHARES),
             };
             let total = total as i64 + whole;

@@ -1,19 +1,19 @@
-//! The hierarchy of entities, queues and groups: who stands where, and what is asked of any place in it.
+//! The hierarchy of entities, queues and groups, and queries about any place in it.
 //!
-//! What differs between schedulers (placement, picking, slices, preemption) is asked of the
+//! What differs between schedulers (placement, picking, slices, preemption) is decided by the
 //! [`Policy`](super::policy::Policy).
 //!
 //! - **Load is the sum**: a queue's `load` and `nr` are the sum over its entities with `on_rq`.
-//! - **A child's queue is empty or throttled, or its entity stands in the parent.**
-//! - **Runnable threads are counted**: a queue's `runnable` counts its threads that are not delayed, and what its
-//!   children count that are not throttled.
+//! - **A child's queue is empty or throttled, or its entity is in the parent.**
+//! - **Runnable threads are counted**: a queue's `runnable` counts its threads that are not delayed, and those below
+//!   its children that are not throttled.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::average::Average;
 use super::config::{SchedConfig, ShareRule};
-use super::entity::{Entity, Group, Queue, Stands};
+use super::entity::{Entity, EntityKind, Group, Queue};
 #[cfg(test)]
 use super::fault::Fault;
 use super::ids::{EntityId, QueueId};
@@ -22,7 +22,8 @@ use crate::boundary::{GroupId, TaskId};
 use crate::ids::IdVec;
 use crate::timers::Timer;
 
-/// How long shares stay as they are under [`ShareRule::Walk`], before scaling (`sched_shares_ratelimit`).
+/// Shortest interval between recomputations of shares under [`ShareRule::Walk`], before scaling
+/// (`sched_shares_ratelimit`).
 const SHARES_RATELIMIT_NS: u64 = 250_000;
 /// Window over which a group's load on one pCPU is averaged (`sched_shares_window`).
 const SHARES_WINDOW_NS: u64 = 10_000_000;
@@ -33,25 +34,25 @@ pub(crate) struct Hierarchy {
     pub(crate) entities: IdVec<EntityId, Entity>,
     pub(crate) queues: IdVec<QueueId, Queue>,
     pub(crate) groups: IdVec<GroupId, Group>,
-    /// For each pCPU the group queues that have, or lately had, load.
+    /// For each pCPU the group queues that have load, or had it recently.
     pub(crate) leaves: Vec<Vec<QueueId>>,
     pub(crate) policy: Rules,
     pub(crate) share_rule: ShareRule,
     pub(crate) shares_window_ns: u64,
     /// Whether loads are tracked.
     pub(crate) tracks: bool,
-    /// Bandwidth: how much a queue draws at a time, and whether that expires.
+    /// The quota that a queue draws at a time.
     pub(crate) quota_slice_ns: u64,
     pub(crate) quota_expires: bool,
     /// pCPUs with two runnable threads or more.
     pub(crate) crowded_pcpus: u32,
-    /// pCPUs whose running thread has come to its end without their tick saying so: to be rescheduled.
+    /// pCPUs whose running thread came to the end of its slice between ticks. They are to be rescheduled.
     pub(crate) overdue: Vec<u32>,
-    /// Threads whose group was throttled, or is no longer.
+    /// Threads whose throttling has changed.
     pub(crate) throttle_changes: Vec<TaskId>,
     /// Timers to be armed.
     pub(crate) timers: Vec<(Timer, u64)>,
-    /// Now. Nanoseconds.
+    /// The present time. Nanoseconds.
     pub(crate) now: u64,
     #[cfg(test)]
     pub(crate) fault: Option<Fault>,
@@ -99,7 +100,7 @@ impl Hierarchy {
         self.fault == Some(fault)
     }
 
-    /// Returns whether a test has planted `fault`: there is none outside of tests.
+    /// Returns `false`: faults are planted only in tests.
     #[cfg(not(test))]
     #[inline(always)]
     pub(crate) fn has(&self, _fault: super::fault::Fault) -> bool {
@@ -135,17 +136,17 @@ impl Hierarchy {
         QueueId(pcpu)
     }
 
-    /// Returns the entity of the queue in which `entity` stands.
+    /// Returns the entity of the queue that contains `entity`.
     pub(crate) fn parent(&self, entity: EntityId) -> Option<EntityId> {
         self.queue(self.entity(entity).queue).entity
     }
 
-    /// `entity` and its ancestors, from the bottom up.
+    /// Returns `entity` and its ancestors, from the bottom up.
     pub(crate) fn path(&self, entity: EntityId) -> impl Iterator<Item = EntityId> + '_ {
         core::iter::successors(Some(entity), |&at| self.parent(at))
     }
 
-    /// Returns the queue of `group` on `pcpu`, made if it is not there yet.
+    /// Returns the queue of `group` on `pcpu`. Makes it if it does not exist.
     pub(crate) fn queue_of(&mut self, group: GroupId, pcpu: u32) -> QueueId {
         if let Some(queue) = self.group(group).queues[pcpu as usize] {
             return queue;
@@ -159,7 +160,8 @@ impl Hierarchy {
             ShareRule::Walk => self.group(group).shares,
             ShareRule::Window | ShareRule::Geometric => super::weight::MIN_SHARES,
         };
-        self.entities.push(Entity::new(Stands::Group(id), parent_queue, weight));
+        self.entities
+            .push(Entity::new(EntityKind::Group(id), parent_queue, weight));
         let mut queue = Queue::new(pcpu, group, Some(entity));
         queue.quota.enabled = self.group(group).bandwidth.is_some();
         queue.quota.throttles = self.queue(parent_queue).quota.throttles;
@@ -168,7 +170,7 @@ impl Hierarchy {
         id
     }
 
-    /// Average of the virtual runtimes on `queue`, the running entity included, where the policy wants it.
+    /// Returns the average of the virtual runtimes on `queue` with the running entity, if the policy needs it.
     pub(crate) fn averaged(&self, queue: QueueId) -> Average {
         let at = self.queue(queue);
         match at.curr.map(|curr| self.entity(curr)) {
@@ -177,7 +179,7 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the same as a virtual time: where a newcomer without lag is placed.
+    /// Returns that average as a virtual time. A new entity without lag is placed there.
     pub(crate) fn average(&self, queue: QueueId) -> u64 {
         self.averaged(queue).value().unwrap_or(self.queue(queue).min_vruntime)
     }
@@ -202,14 +204,14 @@ impl Hierarchy {
         }
     }
 
-    /// Virtual runtime of `entity` relative to its queue, for its next queue.
+    /// Makes the virtual runtime of `entity` relative to its queue, for its next queue.
     pub(crate) fn make_relative(&mut self, entity: EntityId) {
         let min = self.queue(self.entity(entity).queue).min_vruntime;
         let entity = self.entity_mut(entity);
         entity.vruntime = entity.vruntime.wrapping_sub(min);
     }
 
-    /// `count` more threads (fewer if negative) can run on `queue`.
+    /// Counts `count` more runnable threads on `queue` (fewer if negative).
     pub(super) fn count_runnable(&mut self, queue: QueueId, count: i64) {
         let at = &mut self.queues[queue];
         let before = at.runnable;

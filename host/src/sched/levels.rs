@@ -1,7 +1,7 @@
-//! Putting entities on and off at every level, accounting, picking.
+//! Enqueueing and dequeueing entities at every level, accounting, and picking.
 
+use super::entity::EntityKind;
 use super::entity::Mark;
-use super::entity::Stands;
 use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure, Policy, SliceEnd};
@@ -84,7 +84,7 @@ impl Hierarchy {
         }
     }
 
-    /// Takes an entity off its queue; false if it stays, delayed.
+    /// Takes an entity off its queue. Returns `false` if it stays there, delayed.
     pub(super) fn dequeue_entity(&mut self, id: EntityId, departure: Departure) -> bool {
         let queue = self.entity(id).queue;
         self.account(queue);
@@ -114,7 +114,7 @@ impl Hierarchy {
             self.unlist_thread(queue, id);
         }
         if departure == Departure::Move {
-            // Relative to the queue as it is before this entity's leaving moves its minimum.
+            // Relative to the queue's minimum before this entity leaves and moves it.
             self.make_relative(id);
         }
         self.advance_min_vruntime(queue);
@@ -125,14 +125,14 @@ impl Hierarchy {
         true
     }
 
-    /// Brings the sum of the tracked loads on `queue` up to now.
+    /// Updates the sum of the tracked loads on `queue`.
     pub(super) fn track(&mut self, queue: QueueId) {
         let now = self.now;
         let at = self.queue_mut(queue);
         at.tracked.advance(now, at.load);
     }
 
-    /// Puts a thread's entity, and what of its ancestors is not there yet, on the queues.
+    /// Puts a thread's entity, and its ancestors that are not there yet, on their queues.
     pub(crate) fn enqueue(&mut self, task: EntityId, arrival: Arrival) {
         let mut arrival = arrival;
         let mut at = Some(task);
@@ -155,12 +155,12 @@ impl Hierarchy {
         self.count_path(at, 1);
     }
 
-    /// Takes a thread's entity, and ancestors that are left without any, off the queues.
+    /// Takes a thread's entity, and ancestors without other entities, off their queues.
     pub(crate) fn dequeue(&mut self, task: EntityId, departure: Departure) {
         self.dequeue_path(task, departure, 1);
     }
 
-    /// The same for an entity below which `count` threads could run.
+    /// Dequeues an entity below which `count` threads could run, and ancestors without other entities.
     fn dequeue_path(&mut self, entity: EntityId, departure: Departure, count: i64) {
         let mut at = Some(entity);
         let mut how = departure;
@@ -175,7 +175,7 @@ impl Hierarchy {
             }
             let parent = self.parent(id);
             if self.queue(queue).load > 0 {
-                // The group still has a claim on the slice that its sleeping member leaves.
+                // The group still has a claim on the rest of the slice of its sleeping member.
                 if let Some(parent) = parent
                     && departure != Departure::Move
                     && count > 0
@@ -190,8 +190,7 @@ impl Hierarchy {
         }
     }
 
-    /// From `from` upwards `count` more threads can run, up to a queue that is throttled; shares are brought up to
-    /// date.
+    /// Counts `count` more runnable threads from `from` upward, up to a throttled queue, and updates the shares.
     pub(super) fn count_path(&mut self, from: Option<EntityId>, count: i64) {
         let mut at = from;
         while let Some(id) = at {
@@ -218,9 +217,9 @@ impl Hierarchy {
         self.change_load(queue, weight, 0);
     }
 
-    /// Adds a thread to its queue's list of those that can run; nothing for a group.
+    /// Adds a thread to its queue's list of runnable threads. Does nothing for a group.
     fn list_thread(&mut self, queue: QueueId, id: EntityId) {
-        if !matches!(self.entity(id).stands, Stands::Task(_)) {
+        if !matches!(self.entity(id).kind, EntityKind::Task(_)) {
             return;
         }
         let weight = self.entity(id).weight;
@@ -235,7 +234,7 @@ impl Hierarchy {
 
     fn unlist_thread(&mut self, queue: QueueId, id: EntityId) {
         let entity = self.entity_mut(id);
-        if !matches!(entity.stands, Stands::Task(_)) {
+        if !matches!(entity.kind, EntityKind::Task(_)) {
             return;
         }
         let weight = entity.weight;
@@ -250,7 +249,7 @@ impl Hierarchy {
         }
     }
 
-    /// A delayed entity has a reason to run again: it goes on from where it stands, without lag that it gained.
+    /// Makes a delayed entity runnable again in its place, without lag that it gained meanwhile.
     pub(super) fn end_delay(&mut self, id: EntityId) {
         let queue = self.entity(id).queue;
         self.account(queue);
@@ -273,7 +272,7 @@ impl Hierarchy {
         self.list_thread(queue, id);
     }
 
-    /// A thread that sleeps, delayed, is woken where it stands.
+    /// Wakes a thread that sleeps delayed on its queue.
     pub(crate) fn wake_delayed(&mut self, task: EntityId) {
         self.end_delay(task);
         self.count_path(Some(task), 1);
@@ -284,10 +283,10 @@ impl Hierarchy {
     pub(crate) fn pick(&mut self, pcpu: u32, prev: Option<EntityId>) -> Option<TaskId> {
         let (picked, task) = loop {
             match self.find(pcpu, prev)? {
-                // Its lag is made up for: now it sleeps.
+                // Its lag is no longer negative, so now it sleeps.
                 (id, _) if self.entity(id).delayed => self.dequeue_path(id, Departure::Final, 0),
-                (id, Stands::Task(task)) => break (id, task),
-                (_, Stands::Group(_)) => panic!("a group without threads that is not delayed"),
+                (id, EntityKind::Task(task)) => break (id, task),
+                (_, EntityKind::Group(_)) => panic!("a group without threads that is not delayed"),
             }
         };
         let (now, policy) = (self.now, self.policy);
@@ -306,20 +305,20 @@ impl Hierarchy {
         Some(task)
     }
 
-    /// Returns the thread that should run on `pcpu`, or a delayed entity that comes before.
-    fn find(&self, pcpu: u32, prev: Option<EntityId>) -> Option<(EntityId, Stands)> {
+    /// Returns the thread that should run on `pcpu`, or a delayed entity that precedes it.
+    fn find(&self, pcpu: u32, prev: Option<EntityId>) -> Option<(EntityId, EntityKind)> {
         let mut queue = self.root(pcpu);
         loop {
             let id = self.policy.pick(self, queue, prev)?;
             let entity = self.entity(id);
-            match entity.stands {
-                Stands::Group(child) if !entity.delayed => queue = child,
+            match entity.kind {
+                EntityKind::Group(child) if !entity.delayed => queue = child,
                 stands => return Some((id, stands)),
             }
         }
     }
 
-    /// The running thread's entity goes back into the timelines, if it is still on its queue.
+    /// Puts the running thread's entity back into the timelines, if it is still on its queue.
     pub(crate) fn put(&mut self, task: EntityId) {
         let mut at = Some(task);
         while let Some(id) = at {
@@ -338,7 +337,7 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the scheduler's tick for the running thread's entity: whether to reschedule.
+    /// Handles the scheduler tick for the running thread's entity. Returns whether to reschedule.
     pub(crate) fn tick(&mut self, task: EntityId) -> bool {
         let mut reschedule = false;
         let mut at = Some(task);
@@ -366,7 +365,7 @@ impl Hierarchy {
     }
 }
 
-/// Returns whether the first entity has just come to `queue`, which has a quota and nobody running.
+/// Returns whether the first entity has just come to `queue`, which has a quota and runs no entity.
 fn first_alone(on: &Hierarchy, queue: QueueId) -> bool {
     let at = on.queue(queue);
     at.quota.enabled && at.nr == 1 && at.curr.is_none()

@@ -1,14 +1,17 @@
 //! The host scheduler: run queues, wakeups, ticks, balancing, directed yield.
 //!
 //! - **One place**: a thread is on at most one queue, and runs on at most one pCPU.
-//! - **Time is conserved**: what threads ran and pCPUs idled sums to what passed.
-//! - **A tick is local**: it touches the ticking pCPU's queues only. Balancing, when due, looks at the pCPUs of one
+//! - **Time is conserved**: the run time of threads and the idle time of pCPUs add up to the time passed.
+//! - **A tick is local**: it touches the ticking pCPU's queues only. Balancing, when due, examines the pCPUs of one
 //!   domain.
 //!
-//! What differs between kernels is in [`config`]. Left out, and the same in all of them: a balancing pass is 3.3's,
-//! with the loads of each era (neither the group types of 4.x nor the rewrite of 5.5); a group's tracked load follows
-//! its weight, and is not propagated to from below; no measured cost of newly idle passes; no `recent_used_cpu`;
-//! threads are throttled where they are, as it was until the mid-2020s, not at their return to the guest.
+//! The differences between kernels are in [`config`]. These simplifications are the same for all of them:
+//!
+//! - A balancing pass is that of 3.3 with the loads of each kernel, without the group types of 4.x and the rewrite of
+//!   5.5.
+//! - A group's tracked load follows its weight, and is not propagated from below.
+//! - Newly idle passes have no measured cost, and there is no `recent_used_cpu`.
+//! - Threads are throttled where they are, as until the mid-2020s, not at their return to the guest.
 
 mod average;
 mod balance;
@@ -46,7 +49,7 @@ use alloc::vec::Vec;
 
 use balance::Scratch;
 use config::Features;
-use entity::{Entity, Group, Stands};
+use entity::{Entity, EntityKind, Group};
 use favor_config::FavorConfig;
 use hierarchy::Hierarchy;
 use policy::Rules;
@@ -69,7 +72,7 @@ use crate::ids::IdVec;
 pub(crate) struct Scheduler {
     features: Features,
     favor: FavorConfig,
-    /// Whether the last directed yield moved virtual times.
+    /// The last directed yield moved virtual times.
     favored: bool,
     migration_cost_ns: u64,
     nr_migrate: u32,
@@ -78,15 +81,15 @@ pub(crate) struct Scheduler {
     topology: Topology,
     queues: IdVec<PcpuId, RunQueue>,
     threads: IdVec<TaskId, Thread>,
-    /// pCPUs that run nothing; their ticks are stopped.
+    /// pCPUs that run nothing. Their ticks are stopped.
     idle: Mask,
-    /// Last-level caches of which some core may be wholly idle.
+    /// Last-level caches that may have a completely idle core.
     idle_cores: Mask,
-    /// When a busy pCPU should next have one of them balance for all. Ticks since power-on.
+    /// When a busy pCPU next asks an idle one to balance for all idle ones. Ticks since power-on.
     next_idle_balance: u64,
-    /// Polling pCPUs whose queues grew: to be looked at before the step ends.
+    /// Polling pCPUs whose queues have grown. They are examined before the step ends.
     poll_ends: Vec<u32>,
-    /// Scratch of balancing.
+    /// Buffers of balancing passes.
     scratch: Scratch,
 }
 
@@ -119,7 +122,7 @@ impl Scheduler {
         })
     }
 
-    /// Returns how many task groups there are, the root included.
+    /// Returns the number of task groups, the root included.
     pub(crate) fn groups(&self) -> u32 {
         self.hierarchy.groups.len() as u32
     }
@@ -164,7 +167,7 @@ impl Scheduler {
         let entity = self
             .hierarchy
             .entities
-            .push(Entity::new(Stands::Task(task), queue, weight));
+            .push(Entity::new(EntityKind::Task(task), queue, weight));
         self.threads.push(Thread {
             entity,
             group,
@@ -185,7 +188,7 @@ impl Scheduler {
         self.queues.len() as u32
     }
 
-    /// Tells the scheduler what time it is; before anything else of a step.
+    /// Sets the present time. Must precede everything else in a step.
     pub(crate) fn begin(&mut self, now: u64) {
         assert!(
             now >= self.hierarchy.now,
@@ -199,7 +202,7 @@ impl Scheduler {
         self.hierarchy.now
     }
 
-    /// Returns ticks since power-on.
+    /// Returns the ticks since power-on.
     fn jiffies(&self) -> u64 {
         weight::mul_div(self.now(), self.hz, 1_000_000_000)
     }
@@ -220,12 +223,12 @@ impl Scheduler {
         &mut self.queues[PcpuId(pcpu)]
     }
 
-    /// Returns weight of all that is runnable on `pcpu`.
+    /// Returns the weight of all runnable entities on `pcpu`.
     fn load(&self, pcpu: u32) -> u64 {
         self.hierarchy.queue_load(self.hierarchy.root(pcpu))
     }
 
-    /// Returns threads that can run on `pcpu`, the running one included.
+    /// Returns the number of runnable threads on `pcpu`, the running one included.
     fn nr_running(&self, pcpu: u32) -> u32 {
         self.hierarchy.queue(self.hierarchy.root(pcpu)).runnable
     }
@@ -236,7 +239,7 @@ impl Scheduler {
         queue.curr.is_none() && queue.wake_list.is_empty() && self.nr_running(pcpu) == 0
     }
 
-    /// Who runs on `pcpu`; `None`: idle.
+    /// Returns the running thread of `pcpu`, or `None` if it is idle.
     pub(crate) fn current(&self, pcpu: u32) -> Option<TaskId> {
         self.rq(pcpu).curr
     }
@@ -250,12 +253,12 @@ impl Scheduler {
         self.nr_running(pcpu) <= 1
     }
 
-    /// Says whether `pcpu` polls for its halted vCPU.
+    /// Records whether `pcpu` polls for its halted vCPU.
     pub(crate) fn set_polling(&mut self, pcpu: u32, polling: bool) {
         self.rq_mut(pcpu).polling = polling;
     }
 
-    /// Returns a polling pCPU whose queue grew since it was last asked for.
+    /// Takes a polling pCPU whose queue has grown since the last call.
     pub(crate) fn next_poll_end(&mut self) -> Option<u32> {
         self.poll_ends.pop()
     }
@@ -265,7 +268,7 @@ impl Scheduler {
         self.thread(task).state == ThreadState::Runnable
     }
 
-    /// Says whether `task` is a voluntary one.
+    /// Sets whether `task` is voluntary.
     pub(crate) fn set_voluntary(&mut self, task: TaskId, voluntary: bool) {
         self.thread_mut(task).voluntary = voluntary;
     }
@@ -276,7 +279,7 @@ impl Scheduler {
         thread.state == ThreadState::Runnable && thread.pcpu == pcpu && !thread.on_cpu
     }
 
-    /// Returns whether `task` has not lived yet, or has ended.
+    /// Returns whether `task` has never been started, or has ended.
     pub(crate) fn can_start(&self, task: TaskId) -> bool {
         let thread = self.thread(task);
         match thread.state {
@@ -286,19 +289,19 @@ impl Scheduler {
         }
     }
 
-    /// Returns nanoseconds for which `task` was runnable and did not run.
+    /// Returns how long `task` has been runnable without running. Nanoseconds.
     pub(crate) fn run_delay(&self, task: TaskId) -> u64 {
         self.thread(task).run_delay
     }
 
-    /// Returns nanoseconds that `task` ran until `now`.
+    /// Returns how long `task` has run until `now`. Nanoseconds.
     pub(crate) fn ran(&self, task: TaskId, now: u64) -> u64 {
         let thread = self.thread(task);
         let entity = self.hierarchy.entity(thread.entity);
         entity.sum_exec + if thread.on_cpu { now - entity.exec_start } else { 0 }
     }
 
-    /// Returns nanoseconds for which `pcpu` ran nothing until `now`.
+    /// Returns how long `pcpu` has run nothing until `now`. Nanoseconds.
     pub(crate) fn idle_ns(&self, pcpu: u32, now: u64) -> u64 {
         let queue = self.rq(pcpu);
         queue.idle_ns

@@ -2,7 +2,7 @@
 //!
 //! The kernel averages in segments of 2^20 ns; here time is continuous, its decay interpolated within a segment.
 
-/// Binary digits of a tracked load behind the point.
+/// The number of fractional bits of a tracked load.
 const FRACTION: u32 = 10;
 
 /// 2^32 times 2^(-n/32).
@@ -16,7 +16,7 @@ const DECAY: [u64; 33] = [
     0x085aac367, 0x082cd8698, 0x080000000,
 ];
 
-/// `value` after `ns` without load.
+/// Returns `value` after `ns` without load.
 fn decayed(value: u64, ns: u64) -> u64 {
     let halvings = ns >> 25;
     if halvings >= 64 {
@@ -28,16 +28,16 @@ fn decayed(value: u64, ns: u64) -> u64 {
     ((u128::from(value) * u128::from(factor)) >> 32) as u64 >> halvings
 }
 
-/// A load as its recent past shows it.
+/// A load, averaged over its recent past.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tracked {
     average: u64,
-    /// Up to when. Nanoseconds.
+    /// The time of the last update. Nanoseconds.
     at: u64,
 }
 
 impl Tracked {
-    /// As if there had been `load` forever.
+    /// Returns the average of a constant `load`.
     #[cfg(test)]
     pub(crate) fn steady(load: u64) -> Tracked {
         Tracked {
@@ -46,8 +46,8 @@ impl Tracked {
         }
     }
 
-    /// It comes to its queue after a time without load; the first time it counts with its whole `weight`, until more is
-    /// known of it.
+    /// Handles its arrival at its queue after a time without load. At its first arrival it counts with its whole
+    /// `weight`.
     pub(crate) fn arrive(&mut self, now: u64, weight: u64) {
         if self.at == 0 && self.average == 0 {
             self.average = weight << FRACTION;
@@ -56,7 +56,7 @@ impl Tracked {
         self.advance(now, 0);
     }
 
-    /// From the last update to `now` there was `load`.
+    /// Updates the average: from the last update to `now` there was `load`.
     pub(crate) fn advance(&mut self, now: u64, load: u64) {
         let passed = now - self.at;
         if passed == 0 {
@@ -71,12 +71,12 @@ impl Tracked {
         };
     }
 
-    /// Adds a part's average, as of the same time.
+    /// Adds the average of a part, of the same time.
     pub(crate) fn add(&mut self, part: Tracked) {
         self.average += part.average;
     }
 
-    /// Takes a part's average away; rounding may have left less than that.
+    /// Subtracts the average of a part. Rounding may have left less than that.
     pub(crate) fn sub(&mut self, part: Tracked) {
         self.average = self.average.saturating_sub(part.average);
     }

@@ -1,10 +1,10 @@
-//! Where a new or woken thread goes (docs/spec/host.md, "Wake placement").
+//! Placement of new and woken threads (docs/spec/host.md, "Wake placement").
 
 use super::Scheduler;
 use crate::boundary::TaskId;
 
 impl Scheduler {
-    /// Load of `pcpu` as its history of `index` shows it, guessing low: for where threads come from.
+    /// Returns the load of `pcpu` with its history of `index`, with a low bias: for the source of a move.
     pub(super) fn source_load(&self, pcpu: u32, index: usize) -> u64 {
         let now = self.load(pcpu);
         if index == 0 || !self.features.lb_bias {
@@ -14,7 +14,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the same, guessing high: for where threads go.
+    /// Returns the same load with a high bias: for the target of a move.
     pub(super) fn target_load(&self, pcpu: u32, index: usize) -> u64 {
         let now = self.load(pcpu);
         if index == 0 || !self.features.lb_bias {
@@ -24,7 +24,7 @@ impl Scheduler {
         }
     }
 
-    /// Average weight of a runnable thread on `pcpu`, 0 if there is none.
+    /// Returns the average weight of a runnable thread on `pcpu`, or 0 if there is none.
     pub(super) fn load_per_task(&self, pcpu: u32) -> u64 {
         self.load(pcpu)
             .checked_div(u64::from(self.nr_running(pcpu)))
@@ -54,7 +54,7 @@ impl Scheduler {
                     .any(|other| other.span == domain.span);
                 both.then(|| self.topology.spans[domain.span].config.imbalance_pct)
             });
-            // Without any common domain there is nothing to weigh, and no reason to search either.
+            // Without a common domain there is nothing to compare, and no reason to search.
             let pct = match common {
                 Some(pct) => pct,
                 None if waker == prev => 100,
@@ -73,8 +73,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether `waker` wakes so many, and `task` or the waker so changingly, that they had better not be near
-    /// each other.
+    /// Returns whether `waker` wakes so many threads, and `task` or the waker so varying ones, that they should stay
+    /// apart.
     fn wakes_widely(&self, task: TaskId, waker: u32) -> bool {
         let Some(curr) = self.rq(waker).curr.filter(|_| self.features.wake_wide) else {
             return false;
@@ -85,7 +85,7 @@ impl Scheduler {
         least >= near && most >= least * near
     }
 
-    /// Some pCPU that `task` may run on.
+    /// Returns a pCPU that `task` may run on.
     pub(super) fn fallback(&self, task: TaskId) -> u32 {
         let thread = self.thread(task);
         match &thread.affinity {
@@ -103,7 +103,7 @@ impl Scheduler {
         }
     }
 
-    /// 4.14 and later: by who is idle, and else by loads with `task` on either.
+    /// 4.14 and later: compares idleness first, then loads with `task` on either pCPU.
     fn wake_affine_idle(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64) -> bool {
         if self.is_idle(waker) && self.topology.share_cache(waker, prev) {
             return !self.is_idle(prev);
@@ -115,7 +115,7 @@ impl Scheduler {
         this_side < prev_side
     }
 
-    /// Until 4.13: by load, what groups make of it included.
+    /// Until 4.13: compares loads, with the effect of groups.
     fn wake_affine_load(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64) -> bool {
         let (load, this_load) = (self.load(prev), self.load(waker));
         if this_load == 0 {
@@ -134,7 +134,7 @@ impl Scheduler {
         this_load <= load && this_load + load <= self.load_per_task(waker)
     }
 
-    /// Returns an idle pCPU near `target`, as far as the search for one goes.
+    /// Returns an idle pCPU near `target`, as far as the search goes.
     fn idle_near(&mut self, task: TaskId, target: u32, waker: u32) -> u32 {
         if self.features.bounded_scan {
             self.scan_for_idle(task, target, waker)
@@ -143,8 +143,8 @@ impl Scheduler {
         }
     }
 
-    /// Until 4.11. An idle pCPU near `target`: itself, else a whole idle core, else an idle thread, under the same
-    /// last-level cache.
+    /// Until 4.11: returns an idle pCPU near `target`. It is `target` itself, a completely idle core, or an idle thread
+    /// under the same last-level cache.
     fn idle_sibling(&self, task: TaskId, target: u32, waker: u32) -> u32 {
         let thread = self.thread(task);
         if (target == waker || target == thread.pcpu) && self.is_idle(target) {
@@ -184,7 +184,7 @@ impl Scheduler {
             };
             if idlest != pcpu {
                 pcpu = idlest;
-                // Down into the domains of the new place, those smaller than this one.
+                // Continues in the domains of the new place that are smaller than this one.
                 let size = span.pcpus.len();
                 let below = |state: &&super::topology::DomainState| self.topology.spans[state.span].pcpus.len() < size;
                 levels = self.topology.domains[pcpu as usize].iter().take_while(below).count();
@@ -210,7 +210,7 @@ impl Scheduler {
             let load: u64 = pcpus.iter().map(|&pcpu| self.load(pcpu)).sum();
             let load = load * super::topology::POWER / span.groups[group].power.max(1);
             if !may {
-                // Nothing to gain from a group that it cannot use; and one's own is then no reason to stay.
+                // A group that the thread cannot use is no gain, and the local group is then no reason to stay.
                 if group == local {
                     this_load = u64::MAX / 1024;
                 }

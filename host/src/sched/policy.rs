@@ -1,7 +1,7 @@
-//! What a fair scheduler decides within one queue; the [`Hierarchy`] asks, and does the rest.
+//! The decisions of a fair scheduler within one queue. The [`Hierarchy`] asks for them, and does the rest.
 //!
-//! What all share (queues, weights, groups, placement on pCPUs, balancing, bandwidth) is no policy's business; what
-//! differs between versions of one algorithm is a named feature of it.
+//! Queues, weights, groups, placement on pCPUs, balancing and bandwidth are common to all policies. Differences between
+//! versions of one algorithm are named features of it.
 
 use super::cfs::Cfs;
 use super::config::SchedConfig;
@@ -9,27 +9,27 @@ use super::eevdf::Eevdf;
 use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
 
-/// How an entity comes to its queue.
+/// How an entity arrives at its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// A new thread, placed by [`Policy::fork`]; its virtual runtime is relative.
+    /// A new thread, placed by [`Policy::fork`]. Its virtual runtime is relative.
     New,
-    /// A thread that slept; its virtual runtime is relative.
+    /// A thread that slept. Its virtual runtime is relative.
     Woken,
-    /// A thread that comes from another queue without having slept; its virtual runtime is relative.
+    /// A thread from another queue that did not sleep. Its virtual runtime is relative.
     Moved,
-    /// A group's entity whose queue was empty, or throttled.
+    /// A group's entity whose queue was empty or throttled.
     GroupWoken,
 }
 
 /// How an entity leaves its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// It sleeps, or a group's queue is empty: its virtual runtime stays as it is until it comes back.
+    /// It sleeps, or its group's queue is empty. Its virtual runtime stays the same until it returns.
     Sleep,
-    /// It moves to another queue: its virtual runtime becomes relative.
+    /// It moves to another queue. Its virtual runtime becomes relative.
     Move,
-    /// Its thread ended, its group is throttled, or it has been delayed for long enough: it goes now.
+    /// It leaves for good: its thread ended, its group is throttled, or its delay is over.
     Final,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum SliceEnd {
     Unfair,
 }
 
-/// A scheduler's decisions. Implementations keep no state: it is all in entities and queues.
+/// The decisions of a scheduler. Implementations have no state: it is all in entities and queues.
 pub(crate) trait Policy: Copy {
     /// Returns whether queues keep the average of their virtual runtimes.
     fn averages(self) -> bool;
@@ -50,22 +50,22 @@ pub(crate) trait Policy: Copy {
     fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId);
     /// Gives `entity` its virtual runtime on `queue`, whose load counts it already.
     fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival);
-    /// `entity` is about to leave `queue`; false: it stays for now, delayed.
+    /// Handles that `entity` is about to leave `queue`. Returns `false` if it stays for now, delayed.
     fn leave(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, departure: Departure) -> bool;
-    /// Returns the running entity of `queue` was charged for what it ran; whether its slice is over.
+    /// Handles that the running entity of `queue` was charged for its run time. Returns whether its slice is over.
     fn charged(self, on: &mut Hierarchy, queue: QueueId, curr: EntityId) -> bool;
-    /// Returns which entity of `queue` runs next; none of them is running, `prev` is the thread that ran until now.
-    /// `None` for an empty queue.
+    /// Returns the entity of `queue` that runs next, or `None` if the queue is empty. None of them is running. `prev`
+    /// is the thread that ran until now.
     fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId>;
-    /// `entity` was picked.
+    /// Handles that `entity` was picked.
     fn picked(self, on: &mut Hierarchy, entity: EntityId);
-    /// At a tick: whether `curr`, which runs on `queue` beside others, has run long enough.
+    /// Returns whether `curr`, which runs on `queue` next to others, has run long enough at this tick.
     fn tick(self, on: &Hierarchy, queue: QueueId, curr: EntityId) -> Option<SliceEnd>;
-    /// Returns whether `woken` takes the CPU from `curr`; both stand in the same queue.
+    /// Returns whether `woken` takes the CPU from `curr`. Both are in the same queue.
     fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool;
-    /// The running thread's entity yields; `alone`: no other thread is runnable on its pCPU.
+    /// Makes the running thread's entity yield. `alone`: no other thread is runnable on its pCPU.
     fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool);
-    /// `entity`, on its queue of this average but in no timeline, is about to weigh `weight`.
+    /// Prepares `entity` for the new weight `weight`. Its queue has this `average`, and it is in no timeline.
     fn reweigh(self, on: &mut Hierarchy, average: u64, entity: EntityId, weight: u64);
 }
 
@@ -85,7 +85,7 @@ impl Rules {
         }
     }
 
-    /// Returns whether nobody gains lag by being delayed.
+    /// Returns whether no entity gains lag by being delayed.
     pub(crate) fn zeroes_delay(&self) -> bool {
         match self {
             Rules::Cfs(_) => false,
@@ -93,7 +93,7 @@ impl Rules {
         }
     }
 
-    /// From how many entities on a queue is considered crowded: buddies are favored then.
+    /// Returns the number of entities from which a queue counts as crowded. Buddies are preferred then.
     pub(crate) fn crowd(&self) -> u64 {
         match self {
             Rules::Cfs(cfs) => cfs.nr_latency,

@@ -1,4 +1,4 @@
-//! What bandwidth control keeps of a group and of a queue.
+//! The state of bandwidth control for a group and for a queue.
 
 use alloc::vec::Vec;
 
@@ -7,21 +7,21 @@ use super::ids::QueueId;
 /// A group's quota.
 #[derive(Clone, Debug)]
 pub(crate) struct Bandwidth {
-    /// Nanoseconds per period, of all pCPUs together.
+    /// Nanoseconds per period, on all pCPUs together.
     pub(crate) quota_ns: u64,
-    /// Nanoseconds.
+    /// The period. Nanoseconds.
     pub(crate) period_ns: u64,
-    /// What is left in the pool.
+    /// The rest of the pool.
     pub(super) pool: u64,
-    /// When the present period ends, or the last one ended if the timer is not active.
+    /// End of the present period, or of the last one if the timer is not active.
     pub(super) ends: u64,
     /// The period's timer runs.
     pub(super) active: bool,
-    /// Nothing was drawn in this period.
+    /// No quota was drawn in this period.
     pub(super) idle: bool,
-    /// Something was returned, and the timer that hands it out runs.
+    /// Quota was returned, and the timer that distributes it runs.
     pub(super) slack: bool,
-    /// Counts periods: slices of an earlier one may expire.
+    /// Counts periods. Slices of an earlier period may expire.
     pub(super) generation: u64,
     /// Throttled queues, the first throttled first.
     pub(super) throttled: Vec<QueueId>,
@@ -55,7 +55,7 @@ impl Bandwidth {
         }
     }
 
-    /// Begins a period.
+    /// Starts a period.
     pub(super) fn fill(&mut self, faulty: bool) {
         if !faulty {
             self.pool = self.quota_ns;
@@ -64,19 +64,19 @@ impl Bandwidth {
     }
 }
 
-/// What one queue has of its group's quota.
+/// A queue's part of its group's quota.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LocalQuota {
     /// Its group has a quota.
     pub(crate) enabled: bool,
-    /// Its slice ran out, and there was no other.
+    /// Its slice is used up, and there was no other.
     pub(crate) throttled: bool,
     /// How many of its own and its ancestors' queues on this pCPU are throttled.
     pub(crate) throttles: u32,
-    /// What is left of its slice; below 0: debt. Nanoseconds.
+    /// The rest of its slice. Negative: debt. Nanoseconds.
     pub(super) left: i64,
     /// The period in which it was drawn.
     pub(super) generation: u64,
-    /// Since when it is throttled.
+    /// The time at which it was throttled.
     pub(super) since: u64,
 }

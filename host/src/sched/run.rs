@@ -1,4 +1,4 @@
-//! The life of a thread: it starts, sleeps, is woken, is picked, and is interrupted by ticks and other pCPUs.
+//! The life of a thread: starting, sleeping, waking, picking, ticks and interrupts from other pCPUs.
 
 use super::entity::Mark;
 use super::ids::QueueId;
@@ -39,7 +39,7 @@ impl Scheduler {
         self.hierarchy.entity(self.thread(task).entity).queue
     }
 
-    /// Gives a thread that is on no queue to `pcpu`.
+    /// Moves a thread that is on no queue to `pcpu`.
     pub(super) fn rehome(&mut self, task: TaskId, pcpu: u32) {
         let (entity, group) = (self.thread(task).entity, self.thread(task).group);
         let queue = self.hierarchy.queue_of(group, pcpu);
@@ -47,7 +47,7 @@ impl Scheduler {
         self.thread_mut(task).pcpu = pcpu;
     }
 
-    /// Wakes a sleeping thread; false if it does not sleep.
+    /// Wakes a sleeping thread. Returns `false` if it does not sleep.
     pub(crate) fn wake(&mut self, task: TaskId, step: &mut Step<'_>) -> bool {
         if self.thread(task).state != ThreadState::Sleeping {
             return false;
@@ -88,10 +88,10 @@ impl Scheduler {
         self.hierarchy.wake_delayed(self.thread(task).entity);
         self.became_runnable(task, Arrival::Woken, step);
         self.leave_forbidden(task, step);
-        self.settle(step);
+        self.resched_overdue(step);
     }
 
-    /// `task` has come to its pCPU's queue.
+    /// Handles that `task` has arrived at its pCPU's queue.
     fn became_runnable(&mut self, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
         let (entity, pcpu, now) = (self.thread(task).entity, self.thread(task).pcpu, self.now());
         let thread = self.thread_mut(task);
@@ -113,9 +113,10 @@ impl Scheduler {
         self.check_preempt(pcpu, task, arrival, step);
     }
 
-    /// `task` may run on `affinity` only from now on (`set_cpus_allowed_ptr`), `None`: anywhere. One that runs
-    /// elsewhere leaves at once, one that waits elsewhere moves; one whose group is throttled moves when it next loses
-    /// its pCPU.
+    /// Restricts `task` to `affinity` (`set_cpus_allowed_ptr`). `None`: it may run anywhere.
+    ///
+    /// A thread that runs elsewhere leaves at once, and one that waits elsewhere moves. If its group is throttled, it
+    /// moves when it next loses its pCPU.
     pub(crate) fn set_affinity(&mut self, task: TaskId, affinity: Option<Mask>, step: &mut Step<'_>) {
         self.thread_mut(task).affinity = affinity;
         let thread = self.thread(task);
@@ -130,20 +131,20 @@ impl Scheduler {
         }
     }
 
-    /// Has `task`, which does not run, leave a pCPU on which it may not run.
+    /// Moves `task`, which does not run, away from a pCPU on which it may not run.
     fn leave_forbidden(&mut self, task: TaskId, step: &mut Step<'_>) {
         let thread = self.thread(task);
         if thread.state == ThreadState::Runnable
             && !thread.may_run_on(thread.pcpu)
             && !self.hierarchy.is_throttled(thread.entity)
         {
-            // The stopper thread comes and goes.
+            // The stopper thread runs for a moment.
             step.charge(Cost::ContextSwitch, 1);
             self.move_to(task, self.fallback(task), step);
         }
     }
 
-    /// Puts a thread on its pCPU's queue, and has it preempt if it may.
+    /// Puts a thread on its pCPU's queue, and lets it preempt if it may.
     pub(super) fn activate(&mut self, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
         let (entity, pcpu, now) = (self.thread(task).entity, self.thread(task).pcpu, self.now());
         self.hierarchy.enqueue(entity, arrival);
@@ -154,18 +155,18 @@ impl Scheduler {
             && let Some(since) = queue.idle_since.take()
         {
             let idle = now - since;
-            // A long sleep is no measure of how long the next one will be.
+            // A long sleep does not predict the next one.
             queue.avg_idle = if idle > cap {
                 cap
             } else {
                 queue.avg_idle - queue.avg_idle / 8 + idle / 8
             };
         }
-        self.settle(step);
+        self.resched_overdue(step);
     }
 
-    /// Reschedules pCPUs whose running thread came to the end of its slice or quota while something else was done.
-    pub(super) fn settle(&mut self, step: &mut Step<'_>) {
+    /// Reschedules pCPUs whose running thread came to the end of its slice or quota between ticks.
+    pub(super) fn resched_overdue(&mut self, step: &mut Step<'_>) {
         while let Some(pcpu) = self.hierarchy.overdue.pop() {
             if self.rq(pcpu).curr.is_some() {
                 self.resched(pcpu, step);
@@ -173,7 +174,7 @@ impl Scheduler {
         }
     }
 
-    /// Reschedules `pcpu` if `task`, just put on its queue, should run instead of what runs.
+    /// Reschedules `pcpu` if `task`, which was just put on its queue, should run instead of the running thread.
     fn check_preempt(&mut self, pcpu: u32, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
         let Some(curr) = self.rq(pcpu).curr else {
             return self.resched(pcpu, step);
@@ -205,12 +206,12 @@ impl Scheduler {
         }
     }
 
-    /// The running thread of `pcpu` goes to sleep: to be followed by [`Scheduler::schedule`].
+    /// Puts the running thread of `pcpu` to sleep. [`Scheduler::schedule`] must follow.
     pub(crate) fn sleep(&mut self, pcpu: u32) {
         self.leave(pcpu, ThreadState::Sleeping);
     }
 
-    /// The running thread of `pcpu` ends: to be followed by [`Scheduler::schedule`].
+    /// Ends the running thread of `pcpu`. [`Scheduler::schedule`] must follow.
     pub(crate) fn exit(&mut self, pcpu: u32) {
         self.leave(pcpu, ThreadState::Dead);
     }
@@ -225,27 +226,27 @@ impl Scheduler {
         self.thread_mut(task).state = state;
     }
 
-    /// Returns the running thread of the executing pCPU is worth nothing where it is (`sched_exec`): leaves for the
-    /// idlest pCPU, if that is another. To be followed by [`Scheduler::schedule`], and then by [`Scheduler::arrive`].
+    /// Lets the running thread, whose caches have lost their value, leave for the idlest pCPU (`sched_exec`). Returns
+    /// that pCPU, or `None` if it is the same. [`Scheduler::schedule`] and then [`Scheduler::arrive`] must follow.
     pub(crate) fn leave_for_exec(&mut self, task: TaskId, step: &mut Step<'_>) -> Option<u32> {
         let (from, to) = (step.pcpu, self.place_new(task, step.pcpu));
         if to == from {
             return None;
         }
-        // The stopper thread comes and goes.
+        // The stopper thread runs for a moment.
         step.charge(Cost::ContextSwitch, 1);
         self.hierarchy.dequeue(self.thread(task).entity, Departure::Move);
         self.thread_mut(task).state = ThreadState::Sleeping;
         Some(to)
     }
 
-    /// A thread that left for `to` is there.
+    /// Puts a thread that left for `to` on its queue there.
     pub(crate) fn arrive(&mut self, task: TaskId, to: u32, step: &mut Step<'_>) {
         self.rehome(task, to);
         self.activate(task, Arrival::Moved, step);
     }
 
-    /// Picks who runs on `pcpu` from now on; may pull threads from elsewhere if there is nobody.
+    /// Picks the thread that runs on `pcpu` from now on. Pulls threads from elsewhere if there is none.
     pub(crate) fn schedule(&mut self, pcpu: u32, step: &mut Step<'_>) -> Option<TaskId> {
         let now = self.now();
         let prev = self.rq(pcpu).curr;
@@ -284,13 +285,13 @@ impl Scheduler {
         if next.is_none() {
             self.note_idle_core(pcpu);
         }
-        // Whoever was overdue here has been replaced.
+        // An overdue thread of this pCPU has been replaced.
         self.hierarchy.overdue.retain(|&overdue| overdue != pcpu);
-        self.settle(step);
+        self.resched_overdue(step);
         next
     }
 
-    /// The handler of a reschedule IPI on `pcpu`, which executes the step.
+    /// Handles a reschedule IPI on `pcpu`, which executes the step.
     pub(crate) fn interrupt(&mut self, pcpu: u32, step: &mut Step<'_>) {
         while let Some(task) = self.rq_mut(pcpu).wake_list.pop() {
             if !self.thread(task).may_run_on(pcpu) {
@@ -306,7 +307,7 @@ impl Scheduler {
         }
     }
 
-    /// The scheduler tick of `pcpu`, which executes the step.
+    /// Handles the scheduler tick of `pcpu`, which executes the step.
     pub(crate) fn tick(&mut self, pcpu: u32, step: &mut Step<'_>) {
         step.charge(Cost::Tick, 1);
         let (jiffies, load) = (self.jiffies(), self.load(pcpu));
@@ -316,7 +317,7 @@ impl Scheduler {
         {
             self.resched(pcpu, step);
         }
-        self.settle(step);
+        self.resched_overdue(step);
         self.balance_at_tick(pcpu, jiffies, step);
     }
 }

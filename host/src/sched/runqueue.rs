@@ -1,4 +1,4 @@
-//! What the scheduler keeps per pCPU and per thread, beside the queues of entities.
+//! The scheduler's records of pCPUs and threads, apart from the queues of entities.
 
 use alloc::vec::Vec;
 
@@ -10,21 +10,21 @@ use crate::boundary::{GroupId, TaskId};
 /// Length of the load history.
 pub(crate) const LOAD_INDICES: usize = 5;
 
-/// A pCPU's part of the scheduler.
+/// The scheduler's record of a pCPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunQueue {
-    /// Who runs; `None`: idle.
+    /// The running thread. `None`: idle.
     pub(crate) curr: Option<TaskId>,
     pub(crate) need_resched: bool,
     /// Threads that other pCPUs woke and left to this one to enqueue.
     pub(crate) wake_list: Vec<TaskId>,
-    /// Load now, and averaged over 2, 4, 8 and 16 ticks.
+    /// The present load, and averages over 2, 4, 8 and 16 ticks.
     pub(crate) load: [u64; LOAD_INDICES],
-    /// When `load` was last brought up to date. Ticks since power-on.
+    /// The last update of `load`. Ticks since power-on.
     pub(crate) load_tick: u64,
-    /// Since when it is idle; `None`: it is not, or was woken since.
+    /// Start of its idle time. `None`: it is not idle, or was woken since.
     pub(crate) idle_since: Option<u64>,
-    /// How long it is idle at a time, on average. Nanoseconds.
+    /// Average length of an idle time. Nanoseconds.
     pub(crate) avg_idle: u64,
     /// When any of its domains is next due for balancing. Ticks since power-on.
     pub(crate) next_balance: u64,
@@ -32,20 +32,20 @@ pub(crate) struct RunQueue {
     pub(crate) push_to: Option<u32>,
     /// It was asked to balance for all idle pCPUs.
     pub(crate) balance_idle: bool,
-    /// It polls for a halted vCPU: additions to its queue end that.
+    /// It polls for a halted vCPU. A new entry in its queue ends that.
     pub(crate) polling: bool,
-    /// Nanoseconds for which nothing ran.
+    /// Total time without a running thread. Nanoseconds.
     pub(crate) idle_ns: u64,
-    /// When the present idle time began.
+    /// Start of the present idle time.
     pub(crate) idle_begin: u64,
-    /// What a search for an idle pCPU on its behalf costs, on average. Nanoseconds.
+    /// Average cost of a search for an idle pCPU on its behalf. Nanoseconds.
     pub(crate) avg_scan: u64,
-    /// What a directed yield here last did beside its marks.
+    /// The record of its last directed yields.
     pub(crate) favors: FavorRecord,
 }
 
 impl RunQueue {
-    /// Brings the load history up to `tick`; `load` is the weight on the queue now.
+    /// Updates the load history up to `tick`. `load` is the present weight on the queue.
     pub(crate) fn update_load(&mut self, tick: u64, load: u64) {
         let missed = tick - self.load_tick;
         if missed == 0 {
@@ -63,7 +63,7 @@ impl RunQueue {
     }
 }
 
-/// `load` after `ticks` without any, in the history of `index`: times `(1 - 1/2^index)` for each tick.
+/// Returns `load` after `ticks` without any, in the history of `index`: times `(1 - 1/2^index)` for each tick.
 fn decayed(load: u64, ticks: u64, index: u32) -> u64 {
     if ticks == 0 || load == 0 {
         return load;
@@ -85,7 +85,7 @@ fn decayed(load: u64, ticks: u64, index: u32) -> u64 {
     ((u128::from(load) * u128::from(power)) >> 32) as u64
 }
 
-/// Where a thread is.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadState {
     /// Not started yet, or asleep.
@@ -94,11 +94,11 @@ pub(crate) enum ThreadState {
     Waking,
     /// On its pCPU's queue, running or not.
     Runnable,
-    /// Gone forever.
+    /// Ended.
     Dead,
 }
 
-/// How often a thread wakes another one than before.
+/// How often a thread wakes another thread than the time before.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wakes {
     last: Option<TaskId>,
@@ -108,7 +108,7 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
-    /// It wakes `task` at `tick`; there are `hz` of these in a second.
+    /// Records that it wakes `task` at `tick`. There are `hz` ticks in a second.
     pub(crate) fn record(&mut self, task: TaskId, tick: u64, hz: u64) {
         if tick > self.decayed_at + hz {
             self.flips /= 2;
@@ -125,22 +125,22 @@ impl Wakes {
 pub(crate) struct Thread {
     pub(crate) entity: EntityId,
     pub(crate) group: GroupId,
-    /// Where it runs, or ran last.
+    /// The pCPU where it runs, or ran last.
     pub(crate) pcpu: u32,
-    /// Where it may run; `None`: anywhere.
+    /// The pCPUs where it may run. `None`: all.
     pub(crate) affinity: Option<Mask>,
     pub(crate) state: ThreadState,
     pub(crate) on_cpu: bool,
-    /// Since when it waits for its pCPU.
+    /// The time since which it waits for its pCPU.
     pub(crate) queued_at: u64,
-    /// Nanoseconds for which it was runnable and did not run.
+    /// Total time that it was runnable without running. Nanoseconds.
     pub(crate) run_delay: u64,
-    /// Whom it wakes.
+    /// The threads that it wakes.
     pub(crate) wakes: Wakes,
-    /// A task of a kernel that says where it can be preempted: the world is told where it waits, and that kernel
-    /// accounts for its wakeups and for switching to it.
+    /// A task that is preempted only at its yield points. Where it waits is reported, and its kernel accounts for its
+    /// wakeups and for switching to it.
     pub(crate) voluntary: bool,
-    /// It has lived.
+    /// It has been started.
     pub(crate) started: bool,
 }
 
@@ -149,7 +149,7 @@ impl Thread {
         self.affinity.as_ref().is_none_or(|mask| mask.has(pcpu))
     }
 
-    /// Returns whether there is only one pCPU for it.
+    /// Returns whether it may run on one pCPU only.
     pub(crate) fn is_pinned(&self) -> bool {
         self.affinity.as_ref().is_some_and(|mask| mask.count() == 1)
     }

@@ -1,15 +1,15 @@
-//! The bounded search for an idle pCPU (docs/spec/host.md, "Wake placement", Linux 4.12 and later): what it may cost
-//! depends on how long the searching pCPU is idle on average, for that is the time that it has.
+//! The bounded search for an idle pCPU (docs/spec/host.md, "Wake placement", Linux 4.12 and later). Its cost is bounded
+//! by the average idle time of the searching pCPU.
 
 use super::Scheduler;
 use crate::boundary::TaskId;
 
-/// What a look at one pCPU in the bounded search costs, in nanoseconds. The kernel measures it; this is an estimate.
+/// Estimated cost of examining one pCPU in the bounded search, in nanoseconds. The kernel measures it.
 const LOOK_NS: u64 = 50;
 
 impl Scheduler {
-    /// Returns an idle pCPU near `target`: itself, else where `task` ran last, a whole idle core, any idle pCPU of the
-    /// same last-level cache as far as the search goes, or a sibling.
+    /// Returns an idle pCPU near `target`. It is `target`, the last pCPU of `task`, a completely idle core, any idle
+    /// pCPU of the same last-level cache as far as the search goes, or a sibling.
     pub(super) fn scan_for_idle(&mut self, task: TaskId, target: u32, waker: u32) -> u32 {
         if self.is_idle(target) {
             return target;
@@ -23,7 +23,7 @@ impl Scheduler {
         found.or_else(|| self.idle_of_core(task, target)).unwrap_or(target)
     }
 
-    /// A pCPU went idle: says so if with it the whole core did.
+    /// Records that `pcpu` fell idle, if its whole core is idle now.
     pub(super) fn note_idle_core(&mut self, pcpu: u32) {
         if !self.features.bounded_scan {
             return;
@@ -36,7 +36,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns a whole idle core, where there are cores of several threads and one of them may be idle.
+    /// Returns a completely idle core, if there are cores of several threads and one of them may be idle.
     fn idle_core(&mut self, task: TaskId, target: u32) -> Option<u32> {
         let cache = self.topology.cache[target as usize];
         if !self.idle_cores.has(cache) || self.topology.core_span(target).is_none() {
@@ -56,7 +56,7 @@ impl Scheduler {
         None
     }
 
-    /// Any idle pCPU that shares the last-level cache, among as many as `waker` has time to look at.
+    /// Returns any idle pCPU that shares the last-level cache, among as many as `waker` has time to examine.
     fn idle_of_cache(&mut self, task: TaskId, target: u32, waker: u32) -> Option<u32> {
         let (span, group) = self.topology.position(target)?;
         let pcpus = &span.pcpus;

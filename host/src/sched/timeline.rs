@@ -1,13 +1,13 @@
-//! The queue of runnable entities, ordered by virtual runtime; equal ones keep the order of their arrival.
+//! The runnable entities of a queue, ordered by virtual runtime. Equal ones keep the order of their arrival.
 //!
-//! A sorted vector with the leftmost entity last: the end is where almost all changes happen, queues hold a handful of
-//! entities, and nothing is allocated once a queue has been as long as it gets.
+//! It is a sorted vector with the leftmost entity last, since almost all changes happen at that end. Queues hold few
+//! entities, and nothing is allocated once a queue has reached its largest length.
 
 use alloc::vec::Vec;
 
 use super::ids::EntityId;
 
-/// Returns whether virtual time `a` is before `b`; virtual time may wrap.
+/// Returns whether virtual time `a` is before `b`. Virtual time may wrap.
 pub(crate) fn before(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as i64) < 0
 }
@@ -25,12 +25,12 @@ pub(crate) fn earlier(a: u64, b: u64) -> u64 {
 /// Runnable entities in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timeline {
-    /// Descending, so that the leftmost is the last.
+    /// Descending: the leftmost is the last.
     sorted: Vec<(u64, EntityId)>,
 }
 
 impl Timeline {
-    /// Adds `entity`, behind all of the same `vruntime`.
+    /// Adds `entity` behind all of the same `vruntime`.
     pub(crate) fn insert(&mut self, vruntime: u64, entity: EntityId) {
         let at = self.sorted.partition_point(|&(other, _)| before(vruntime, other));
         self.sorted.insert(at, (vruntime, entity));
@@ -61,7 +61,7 @@ impl Timeline {
         self.sorted.first().map(|&(vruntime, _)| vruntime)
     }
 
-    /// Returns all of them from the leftmost on, each with its virtual runtime.
+    /// Returns all entities from the leftmost on, each with its virtual runtime.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, EntityId)> + '_ {
         self.sorted.iter().rev().copied()
     }

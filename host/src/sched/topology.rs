@@ -1,7 +1,7 @@
-//! Scheduling domains: which pCPUs share what, level by level (docs/spec/host.md, "Load balancing").
+//! Scheduling domains: what pCPUs share, level by level (docs/spec/host.md, "Load balancing").
 //!
-//! A domain is a span of pCPUs divided into groups; each group is a span of the level below. pCPUs that share a domain
-//! share one [`Span`]; what balancing remembers per pCPU is in [`DomainState`].
+//! A domain is a span of pCPUs divided into groups. Each group is a span of the level below. pCPUs of a domain share
+//! one [`Span`]. The balancing state of each pCPU is in [`DomainState`].
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,10 +10,11 @@ use super::config::{BalanceConfig, DomainConfig};
 use crate::boundary::PcpuPlace;
 use crate::error::ConfigError;
 
-/// Capacity of a pCPU that has its core for itself.
+/// Capacity of a pCPU that has its core to itself.
 pub(crate) const POWER: u64 = 1024;
 
-/// Capacity of all threads of a core together, where [`POWER`] is one thread that has the core for itself (`smt_gain`).
+/// Capacity of all threads of a core together, in units where [`POWER`] is one thread that has the core to itself
+/// (`smt_gain`).
 const CORE_POWER: u64 = 1178;
 
 /// A group of a domain: a slice of the span's pCPUs.
@@ -29,11 +30,11 @@ pub(crate) struct SpanGroup {
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) config: DomainConfig,
-    /// Threads are to spread over its groups even before one of them is full (`SD_PREFER_SIBLING` of the level below).
+    /// Threads spread over its groups even before one of them is full (`SD_PREFER_SIBLING` of the level below).
     pub(crate) spreads: bool,
     /// Its pCPUs are the threads of one core.
     pub(crate) is_core: bool,
-    /// pCPUs, group by group.
+    /// The pCPUs, group by group.
     pub(crate) pcpus: Vec<u32>,
     pub(crate) groups: Vec<SpanGroup>,
 }
@@ -45,22 +46,22 @@ impl Span {
         &self.pcpus[group.first..group.first + group.count]
     }
 
-    /// Returns the group indices, from `local` round.
+    /// Returns the group indexes, from `local` around.
     pub(crate) fn groups_from(&self, local: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.groups.len();
         (0..count).map(move |step| (local + step) % count)
     }
 }
 
-/// A pCPU's place in a domain, and what its balancing there remembers.
+/// A pCPU's place in a domain, and its balancing state there.
 #[derive(Clone, Debug)]
 pub(crate) struct DomainState {
     pub(crate) span: usize,
-    /// The group that it belongs to.
+    /// The group that contains it.
     pub(crate) group: usize,
     /// When it last balanced. Ticks since power-on.
     pub(crate) last_balance: u64,
-    /// Milliseconds.
+    /// The balancing interval in milliseconds.
     pub(crate) interval_ms: u64,
     pub(crate) failed: u32,
 }
@@ -71,7 +72,7 @@ pub(crate) struct Topology {
     pub(crate) spans: Vec<Span>,
     /// For each pCPU its domains, the smallest first.
     pub(crate) domains: Vec<Vec<DomainState>>,
-    /// For each pCPU the number (from the bottom) of domains whose pCPUs share its last-level cache.
+    /// For each pCPU the number of domains, from the bottom, whose pCPUs share its last-level cache.
     pub(crate) cache_levels: Vec<usize>,
     /// For each pCPU its last-level cache.
     pub(crate) cache: Vec<u32>,
@@ -79,10 +80,10 @@ pub(crate) struct Topology {
     pub(crate) power: Vec<u64>,
 }
 
-/// A level: its parameters and what the pCPUs of one span have in common.
+/// A level: its parameters, and what the pCPUs of one span have in common.
 struct Level {
     config: DomainConfig,
-    /// Intervals are those of the span, not the level's own.
+    /// Intervals follow the span, not the level.
     by_span: bool,
     is_core: bool,
     shares_cache: bool,
@@ -101,7 +102,7 @@ impl Topology {
                 return Err(ConfigError::SamePlace(places[pair[0] as usize]));
             }
         }
-        // Threads of a core share its capacity; they are neighbors in `order`.
+        // Threads of a core share its capacity. They are neighbors in `order`.
         let mut power = vec![POWER; places.len()];
         let core = |pcpu: &u32| (places[*pcpu as usize].socket, places[*pcpu as usize].core);
         for threads in order
@@ -142,7 +143,7 @@ impl Topology {
             cache: places.iter().map(|place| place.socket).collect(),
             power,
         };
-        // What each pCPU's next domain has as groups: at the bottom, single pCPUs.
+        // The groups of each pCPU's next domain. At the bottom they are single pCPUs.
         let mut groups: Vec<Vec<u32>> = order.iter().map(|&pcpu| vec![pcpu]).collect();
         for level in levels {
             groups = topology.add_level(&level, groups, places);
@@ -150,7 +151,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Joins `groups` into the spans of `level`; returns the spans as the groups of the next level.
+    /// Joins `groups` into the spans of `level`. Returns the spans, which are the groups of the next level.
     fn add_level(&mut self, level: &Level, groups: Vec<Vec<u32>>, places: &[PcpuPlace]) -> Vec<Vec<u32>> {
         let key = |group: &Vec<u32>| (level.key)(&places[group[0] as usize]);
         let mut spans = Vec::new();
@@ -162,7 +163,7 @@ impl Topology {
                 members.push(next);
             }
             spans.push(members.concat());
-            // A span of one group would balance nothing: it degenerates.
+            // A span of one group has nothing to balance.
             if members.len() > 1 {
                 self.add_span(level, &members);
             }
@@ -208,19 +209,20 @@ impl Topology {
         self.spans.push(span);
     }
 
-    /// Returns the domain of all pCPUs that share the last-level cache of `pcpu`; `None` if it has it for itself.
+    /// Returns the domain of all pCPUs that share the last-level cache of `pcpu`, or `None` if it has the cache to
+    /// itself.
     pub(crate) fn cache_span(&self, pcpu: u32) -> Option<&Span> {
         self.position(pcpu).map(|(span, _)| span)
     }
 
-    /// Returns the same, with the group in which `pcpu` is.
+    /// Returns that domain, with the group of `pcpu`.
     pub(crate) fn position(&self, pcpu: u32) -> Option<(&Span, usize)> {
         let level = self.cache_levels[pcpu as usize].checked_sub(1)?;
         let domain = &self.domains[pcpu as usize][level];
         Some((&self.spans[domain.span], domain.group))
     }
 
-    /// Returns the domain of the threads of the core of `pcpu`; `None` if it has it for itself.
+    /// Returns the domain of the threads of the core of `pcpu`, or `None` if it has the core to itself.
     pub(crate) fn core_span(&self, pcpu: u32) -> Option<&Span> {
         let domain = self.domains[pcpu as usize].first()?;
         Some(&self.spans[domain.span]).filter(|span| span.is_core)

@@ -1,4 +1,4 @@
-//! Weights: what a nice level is worth, and time scaled by weight (docs/spec/host.md, "Weights and groups").
+//! Weights of nice levels, and time scaled by weight (docs/spec/host.md, "Weights and groups").
 
 /// Weight of nice 0.
 pub(crate) const NICE_0: u64 = 1024;
@@ -25,7 +25,7 @@ pub(crate) fn of_nice(nice: i8) -> u64 {
     NICE_WEIGHTS[(i32::from(nice) + 20) as usize]
 }
 
-/// `value * factor / divisor` without overflow on the way; 0 divides as 1.
+/// Returns `value * factor / divisor` without intermediate overflow. A divisor of 0 counts as 1.
 pub(crate) fn mul_div(value: u64, factor: u64, divisor: u64) -> u64 {
     let divisor = divisor.max(1);
     match value.checked_mul(factor) {
@@ -34,7 +34,7 @@ pub(crate) fn mul_div(value: u64, factor: u64, divisor: u64) -> u64 {
     }
 }
 
-/// `ns` of real time as virtual time of an entity of `weight`.
+/// Returns `ns` of real time as virtual time of an entity of `weight`.
 pub(crate) fn scaled(ns: u64, weight: u64) -> u64 {
     if weight == NICE_0 {
         ns

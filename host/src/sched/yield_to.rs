@@ -1,7 +1,7 @@
-//! Giving the CPU away: yield, and directed yield (docs/spec/host.md, "Yield and directed yield").
+//! Giving up the CPU: yield and directed yield (docs/spec/host.md, "Yield and directed yield").
 //!
-//! A directed yield is a hint on both sides: the target is preferred on *its* pCPU as far as fairness allows, the
-//! yielder is passed over once on its own. Nothing migrates.
+//! A directed yield is a hint on both sides. The target is preferred on *its* pCPU as far as fairness allows. The
+//! yielder is passed over once on its own. No thread migrates.
 
 use super::Scheduler;
 use super::entity::Mark;
@@ -10,18 +10,18 @@ use super::runqueue::ThreadState;
 use crate::boundary::TaskId;
 use crate::step::Step;
 
-/// What became of a directed yield.
+/// The result of a directed yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum YieldTo {
-    /// The target is preferred, the yielder gives way.
+    /// The target is preferred, and the yielder gives way.
     Done,
-    /// The target runs, is not runnable, or is throttled; or the scheduler knows no directed yield.
+    /// The target runs, is not runnable, or is throttled, or the scheduler has no directed yield.
     Unsuitable,
 }
 
 impl Scheduler {
-    /// Returns the running thread of `pcpu` yields to `target`; the caller then calls [`Scheduler::schedule`] if it was
-    /// done.
+    /// Makes the running thread of `pcpu` yield to `target`. If that is done, the caller must call
+    /// [`Scheduler::schedule`].
     pub(crate) fn yield_to(&mut self, pcpu: u32, target: TaskId, step: &mut Step<'_>) -> YieldTo {
         let to = self.thread(target);
         let waits = !to.on_cpu && to.state == ThreadState::Runnable;
@@ -41,18 +41,17 @@ impl Scheduler {
         YieldTo::Done
     }
 
-    /// Returns whether the last directed yield that was done moved virtual times too.
+    /// Returns whether the last completed directed yield also moved virtual times.
     pub(crate) fn favored(&self) -> bool {
         self.favored
     }
 
-    /// Returns whether the running thread of `pcpu` and `target` have their pCPUs for themselves: then nobody waits for
-    /// anybody.
+    /// Returns whether the running thread of `pcpu` and `target` each have their pCPU alone, so that no thread waits.
     pub(crate) fn both_alone(&self, pcpu: u32, target: TaskId) -> bool {
         self.nr_running(pcpu) == 1 && self.nr_running(self.thread(target).pcpu) == 1
     }
 
-    /// The running thread of `pcpu` gives way, as far as the scheduler's rule for that goes.
+    /// Makes the running thread of `pcpu` give way, as the scheduler's rule demands.
     pub(crate) fn yield_current(&mut self, pcpu: u32) {
         let Some(curr) = self.rq(pcpu).curr else { return };
         let (entity, alone) = (self.thread(curr).entity, self.runs_alone(pcpu));

@@ -6,14 +6,14 @@ use crate::boundary::VcpuId;
 use crate::vcpu::wing::VcpuWing;
 
 impl VcpuWing<'_> {
-    /// EAX, EBX, ECX, EDX of `leaf` for `vcpu`; zeros for what does not exist.
+    /// Returns EAX, EBX, ECX and EDX of `leaf` for `vcpu`, or zeros if there is no such leaf.
     pub(crate) fn cpuid(&mut self, vcpu: VcpuId, leaf: u32) -> [u32; 4] {
         let vm = self.guests.vcpus[vcpu].vm;
         let offers_x2apic = self.interrupts().offers_x2apic(vm);
         let at = &self.guests.vcpus[vcpu];
         let vm = &self.guests.vms[at.vm];
         match leaf {
-            // "HoldfastHost", so that nobody takes it for a part whose errata and models it would know.
+            // "HoldfastHost": a guest must not assume the errata and models of a real CPU.
             cpuid::BASIC => {
                 let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
                 [TOPOLOGY, word(b"Hold"), word(b"Host"), word(b"fast")]

@@ -7,8 +7,8 @@ use crate::vcpu::wing::VcpuWing;
 impl VcpuWing<'_> {
     /// Processes the requests of `vcpu` and enters guest mode.
     ///
-    /// A step is not interrupted, so the protocol's re-check of mode and requests after `IN_GUEST` has nothing to find:
-    /// who asks later sees the mode and sends an IPI.
+    /// KVM checks mode and requests again after it has set `IN_GUEST_MODE`. A step is not interrupted, so that check
+    /// would find nothing here: a later requester sees the mode and sends an IPI.
     pub(crate) fn enter(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
         if core::mem::take(&mut self.guests.vcpu_mut(vcpu).requests.steal_update) {
             self.update_steal_time(vcpu, step);
@@ -16,7 +16,7 @@ impl VcpuWing<'_> {
         if core::mem::take(&mut self.guests.vcpu_mut(vcpu).requests.apic_update) {
             self.interrupts().update(vcpu, step.pcpu);
         }
-        // With AVIC the end of an interrupt takes no exit anyway, and IRR changes unseen.
+        // With hardware virtualization an EOI takes no exit, and IRR changes without the host.
         let looks = (self.guests.vcpu_mut(vcpu).requests.event || self.guests.vcpu_mut(vcpu).window)
             && !self.guests.vcpus[vcpu].virtualization.is_active();
         let inject = self.inject(vcpu, step);
@@ -34,9 +34,10 @@ impl VcpuWing<'_> {
         Run::Guest { vcpu, inject, window }
     }
 
-    /// Returns the vector to be injected with this entry. If there is one and the guest cannot take it, opens a window.
+    /// Returns the vector to inject with this entry. If there is one and the guest cannot take it, opens a window.
     ///
-    /// One event fits an entry: first what the last entry did not get delivered, then a non-maskable interrupt.
+    /// An entry carries one event. An injection that the last exit interrupted comes first, then a non-maskable
+    /// interrupt.
     fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
         let by_hardware = self.guests.vcpus[vcpu].virtualization.is_active();
         let at = self.guests.vcpu_mut(vcpu);
@@ -59,7 +60,7 @@ impl VcpuWing<'_> {
         let busy = nmi || again.is_some();
         step.charge(Cost::Inject, u32::from(busy));
         let at = self.guests.vcpu_mut(vcpu);
-        // A non-maskable interrupt that finds the slot taken comes when the window opens.
+        // A non-maskable interrupt that finds the event slot taken is injected when the window opens.
         let vector = at.apic.deliverable();
         if vector.is_none() && !(again.is_some() && at.pending.has_nmi()) {
             return again;
@@ -68,7 +69,7 @@ impl VcpuWing<'_> {
             at.apic.take(vector);
             at.counters.irq_injections += 1;
             step.charge(Cost::Inject, 1);
-            // It was the highest: nothing else is deliverable before its EOI, which asks again.
+            // It was the highest vector: no other is deliverable before its EOI, which requests an evaluation.
             return Some(vector);
         }
         at.window = true;
@@ -78,8 +79,8 @@ impl VcpuWing<'_> {
         again
     }
 
-    /// VMRUN evaluates IRR: what is left to be injected is what the last entry did not get delivered, and non-maskable
-    /// interrupts.
+    /// Returns the vector to inject while hardware delivers from IRR: an injection that the last exit interrupted. A
+    /// non-maskable interrupt is injected as well.
     fn inject_beside_avic(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
         let at = self.guests.vcpu_mut(vcpu);
         at.window = false;
@@ -94,7 +95,7 @@ impl VcpuWing<'_> {
         again
     }
 
-    /// Brings CR8 in line with the LAPIC, and intercepts its writes while that is what an interrupt waits for.
+    /// Keeps CR8 in line with the LAPIC, and intercepts its writes while the task priority holds back an interrupt.
     fn tell_cr8(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let by_hardware = self.guests.vcpus[vcpu].virtualization.is_active();
         let at = self.guests.vcpu_mut(vcpu);
@@ -103,7 +104,7 @@ impl VcpuWing<'_> {
             at.guest.cr8 = value;
             step.out.push(Command::SetCr8 { vcpu, value });
         }
-        // Hardware keeps CR8 and the page's TPR together, and evaluates when either changes.
+        // Hardware keeps CR8 and the page's TPR in line, and evaluates IRR when either changes.
         let on = !by_hardware && at.apic.is_held_back_by_task();
         if at.cr8_intercepted != on {
             at.cr8_intercepted = on;
@@ -111,7 +112,7 @@ impl VcpuWing<'_> {
         }
     }
 
-    /// `vcpu` writes CR8; false if that is a fault.
+    /// `vcpu` writes CR8. A value above 15 faults.
     pub(crate) fn write_cr8(&mut self, vcpu: VcpuId, value: u64, step: &mut Step<'_>) {
         step.charge(Cost::Msr, 1);
         if value > 0xf {

@@ -1,4 +1,4 @@
-//! Exit dispatch: why the guest left, and who handles it.
+//! Dispatch of exits to their handlers.
 
 use crate::boundary::{Command, Cost, Exit, GuestState, VcpuId, VcpuState};
 use crate::step::Step;
@@ -7,7 +7,7 @@ use crate::vcpu::wing::{After, VcpuWing};
 use crate::vcpu::{Activity, Mode};
 
 impl VcpuWing<'_> {
-    /// `vcpu` left guest mode on the executing pCPU.
+    /// Handles the exit of `vcpu` from guest mode on the executing pCPU. Returns what shall follow.
     pub(crate) fn exit(&mut self, vcpu: VcpuId, exit: Exit, guest: GuestState, step: &mut Step<'_>) -> After {
         let at = self.guests.vcpu_mut(vcpu);
         at.mode.set(Mode::Outside);
@@ -16,7 +16,7 @@ impl VcpuWing<'_> {
         at.counters.exits += 1;
         at.set_state(VcpuState::HandlingExit, step);
         step.charge(Cost::ExitSoftware, 1);
-        // Before the exit itself is handled, which may be the end of another interrupt.
+        // This comes first: the exit itself may be the end of another interrupt.
         self.interrupts().collect_pv_eoi(vcpu, step);
         match exit {
             Exit::ExternalInterrupt(interrupt) => {
@@ -50,7 +50,7 @@ impl VcpuWing<'_> {
         After::Resume
     }
 
-    /// `vcpu` is done forever: its thread ends.
+    /// Ends the thread of `vcpu`, which does not run again.
     fn shutdown(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> After {
         let at = self.guests.vcpu_mut(vcpu);
         at.activity = Activity::Dead;

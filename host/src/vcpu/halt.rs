@@ -1,7 +1,6 @@
-//! HLT: polling, sleeping, and what ends both (docs/spec/host.md, "Halt and polling").
+//! HLT: polling, sleeping, and the end of both (docs/spec/host.md, "Halt and polling").
 //!
-//! - **No lost kick**: a kick latched before or during a halt ends it; nothing but the end of a halt takes the latch
-//!   away.
+//! - **No lost kick**: a kick latched before or during a halt ends it. Only the end of a halt clears the latch.
 
 use crate::boundary::{Cost, Run, VcpuId, VcpuState};
 use crate::step::Step;
@@ -29,7 +28,7 @@ impl VcpuWing<'_> {
         }
     }
 
-    /// Returns how long `vcpu` may poll at most.
+    /// Returns the longest time that `vcpu` may poll.
     fn halt_poll_cap(&self, vcpu: VcpuId) -> u64 {
         let vm = self.guests.vcpus[vcpu].vm;
         self.guests.vms[vm]
@@ -38,7 +37,7 @@ impl VcpuWing<'_> {
             .unwrap_or(self.config.halt_poll_ns)
     }
 
-    /// Returns a look at the polling loop of `vcpu`.
+    /// Runs the polling loop of `vcpu` once.
     pub(crate) fn poll(&mut self, vcpu: VcpuId, until: u64, step: &mut Step<'_>) -> Resume {
         let alone = self.threads.sched.runs_alone(step.pcpu) && !self.threads.sched.need_resched(step.pcpu);
         self.interrupts().sync(vcpu);
@@ -78,7 +77,7 @@ impl VcpuWing<'_> {
         self.threads.sched.sleep(step.pcpu);
     }
 
-    /// Returns the thread of `vcpu` has been woken in a halt, or is about to sleep in one.
+    /// Checks the halt of `vcpu`, whose thread was woken or is about to sleep.
     pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
         self.interrupts().prepare_block(vcpu);
         self.interrupts().sync(vcpu);
@@ -91,7 +90,7 @@ impl VcpuWing<'_> {
         Resume::Sleep
     }
 
-    /// The halt of `vcpu` is over: the guest goes on behind its HLT.
+    /// Ends the halt of `vcpu`: the guest continues after its HLT.
     fn end_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let cap = self.halt_poll_cap(vcpu);
         self.interrupts().unblock(vcpu, step.pcpu);

@@ -1,7 +1,7 @@
-//! INIT and SIPI: how the other vCPUs of a guest come to run, and how one is reset (`kvm_apic_accept_events`).
+//! INIT and SIPI: how application processors start, and how a vCPU is reset (`kvm_apic_accept_events`).
 //!
-//! - **INIT is kept**: it is taken up when its vCPU has the pCPU next, before the guest is entered.
-//! - **SIPI is not**: it means something only to a vCPU that INIT has reset and no SIPI has started since.
+//! - **INIT is kept**: its vCPU handles it when it has a pCPU, before it enters the guest.
+//! - **SIPI is not**: only a vCPU that INIT has reset, and no SIPI has started since, accepts it.
 
 use crate::boundary::{Command, GuestState, VcpuId};
 use crate::interrupts::lapic::{Action, Lapic};
@@ -10,8 +10,8 @@ use crate::vcpu::wing::VcpuWing;
 use crate::vcpu::{Activity, MpState, PendingEvents, PvEoi};
 
 impl VcpuWing<'_> {
-    /// Takes up what has come of INIT and SIPI for `vcpu`, which has the executing pCPU. True if that changed what it
-    /// does.
+    /// Handles a pending INIT and SIPI of `vcpu`, which has the executing pCPU. Returns whether the vCPU's activity
+    /// changed.
     pub(crate) fn accept_events(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
         let at = self.guests.vcpu_mut(vcpu);
         if (!at.pending.init && at.pending.sipi.is_none()) || at.activity == Activity::Dead {
@@ -36,7 +36,7 @@ impl VcpuWing<'_> {
         true
     }
 
-    /// INIT: `vcpu` forgets all but its LAPIC's mode and place.
+    /// INIT: resets `vcpu`, except the mode and address of its LAPIC.
     fn reset(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.guests.vcpu_mut(vcpu);
         at.counters.init_received += 1;
@@ -46,7 +46,7 @@ impl VcpuWing<'_> {
         self.interrupts().apic_ids_changed(vm, step);
         let at = self.guests.vcpu_mut(vcpu);
         at.guest = GuestState::default();
-        // A SIPI may have come right behind.
+        // A SIPI may have come right after the INIT.
         at.pending = PendingEvents {
             sipi: at.pending.sipi,
             ..PendingEvents::default()

@@ -1,7 +1,7 @@
-//! A vCPU's state, saved and restored: what live migration carries to the other host.
+//! A vCPU's state, saved and restored: what live migration transfers to the other host.
 //!
-//! - **The latch travels**: a kick that the target has not used yet is part of the state, whether it came before or
-//!   after HLT. KVM's own interface folds it into `mp_state`, which has no room for the first case
+//! - **The latch is saved**: a kick that the target has not consumed yet is part of the state, whether it came before
+//!   or after HLT. KVM's own interface folds it into `mp_state`, which cannot express the first case
 //!   ([`SavedVcpu::as_kvm`]).
 
 use core::fmt;
@@ -18,7 +18,7 @@ use crate::vcpu::{Activity, MpState, PendingEvents};
 /// State of a vCPU between two entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedVcpu {
-    /// As the last exit left it. For a vCPU that was in guest mode the caller, who has its registers, must set this.
+    /// The guest state at the last exit. For a vCPU in guest mode the caller, which has its registers, must set it.
     pub guest: GuestState,
     /// Whether it has halted.
     pub mp_state: MpState,
@@ -36,15 +36,17 @@ pub struct SavedVcpu {
     pub timer: SavedTimer,
     /// The steal-time MSR.
     pub steal_time_msr: u64,
-    /// The MSR for ends of interrupts by memory.
+    /// The MSR of PV EOI.
     pub pv_eoi_msr: u64,
-    /// It was in guest mode with that word's bit set; [`GuestState::pv_eoi`] then says whether it still was.
+    /// The vCPU was in guest mode with bit 0 of the PV EOI word set. [`GuestState::pv_eoi`] then says whether it still
+    /// was.
     pub pv_eoi_pending: bool,
 }
 
 impl SavedVcpu {
-    /// Returns the same state after a trip through KVM_GET_MP_STATE and KVM_SET_MP_STATE, which have no latch: a halted
-    /// vCPU with a latched kick reads as runnable, so its HLT returns; a kick latched *before* HLT is lost.
+    /// Returns the state after a round trip through KVM_GET_MP_STATE and KVM_SET_MP_STATE, which have no latch.
+    ///
+    /// A halted vCPU with a latched kick reads as runnable, so its HLT returns. A kick latched *before* HLT is lost.
     pub fn as_kvm(&self) -> SavedVcpu {
         let mp_state = if self.pv_unhalted {
             MpState::Runnable
@@ -62,17 +64,17 @@ impl SavedVcpu {
 /// Why a vCPU's state cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreError {
-    /// The host runs already.
+    /// The host already runs.
     Started,
-    /// No such vCPU.
+    /// There is no such vCPU.
     UnknownVcpu(VcpuId),
     /// IA32_APIC_BASE has a value that no guest can have written.
     BadApicBase(u64),
-    /// Events are pending that no LAPIC can have accepted: this vector, or this many non-maskable interrupts.
+    /// A vector is pending that no LAPIC can have accepted, or too many non-maskable interrupts.
     BadPending(PendingEvents),
     /// The VM is not offered steal time, or the MSR has reserved bits set.
     BadStealTime(u64),
-    /// The VM is not offered ends of interrupts by memory, or the word is unaligned or not in memory.
+    /// The VM is not offered PV EOI, or the word is unaligned or not in memory.
     BadPvEoi(u64),
 }
 
@@ -170,7 +172,7 @@ impl VcpuWing<'_> {
         at.pv_unhalted = saved.pv_unhalted;
         at.apic.load_timer(&saved.timer, now.0);
         if saved.pv_eoi_pending && !saved.guest.pv_eoi {
-            // What to do about it is asked for below, as for everything that is pending.
+            // The request for an event below covers this EOI too.
             let _ = at.apic.end_unseen();
         }
         at.pending = saved.pending;
@@ -183,7 +185,7 @@ impl VcpuWing<'_> {
         at.requests.event = true;
         self.interrupts().restored(vcpu);
         let at = self.guests.vcpu_mut(vcpu);
-        // It comes along to wherever the vCPU is loaded first.
+        // The timer moves to the pCPU where the vCPU is loaded first.
         let (task, deadline) = (at.timer, at.apic.timer.deadline);
         if let Some(deadline) = deadline {
             self.threads.timers.arm(Timer::Lapic(task), 0, deadline);

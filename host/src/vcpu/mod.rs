@@ -1,4 +1,4 @@
-//! A vCPU's data (docs/spec/host.md, "vCPU states").
+//! The data of a vCPU (docs/spec/host.md, "vCPU states").
 
 mod cpuid;
 mod entry;
@@ -22,28 +22,28 @@ use crate::interrupts::VcpuApic;
 use crate::interrupts::lapic::Lapic;
 use crate::step::Step;
 
-/// Where the vCPU is relative to guest mode, for those who want it out.
+/// The vCPU's position relative to guest mode, as a sender of requests sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// In host code, or its thread does not run: it will see requests before it enters.
+    /// In host code, or its thread does not run. It checks requests before it enters.
     Outside,
-    /// In guest mode: an IPI is needed to make it look.
+    /// In guest mode. It needs an IPI to check requests.
     InGuest,
-    /// In guest mode, and somebody has sent that IPI.
+    /// In guest mode, and that IPI has been sent.
     Exiting,
 }
 
-/// Whether the guest executes or has halted (KVM's `mp_state`).
+/// Whether the guest executes, has halted, or waits to be started (KVM's `mp_state`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MpState {
-    /// It executes.
+    /// The guest executes.
     #[default]
     Runnable,
     /// It executed HLT and waits.
     Halted,
-    /// It has never run, and waits for INIT.
+    /// It has never run and waits for INIT.
     Uninitialized,
-    /// INIT has reset it, and it waits for SIPI.
+    /// INIT has reset it and it waits for SIPI.
     InitReceived,
 }
 
@@ -52,36 +52,36 @@ pub enum MpState {
 pub(crate) enum Activity {
     /// It enters the guest.
     Run,
-    /// It polls for the end of a halt, until then.
+    /// It polls for the end of a halt until this time.
     Poll {
         /// Nanoseconds since power-on.
         until: u64,
     },
-    /// It sleeps, or has just been woken from sleeping, in a halt.
+    /// It sleeps in a halt, or has just been woken.
     Block,
-    /// The same after a pause exit, in the handler of 2.6.33.
+    /// It sleeps after a pause exit, in the handler of 2.6.33.
     PauseSleep,
     /// It has ended.
     Dead,
 }
 
-/// What has come beside the LAPIC's registers, and how far it is.
+/// Pending events outside the LAPIC's registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PendingEvents {
-    /// Non-maskable interrupts to be injected: at most two, or one while one is being handled.
+    /// Non-maskable interrupts to inject: at most two, or one while another is handled.
     pub nmis: u8,
-    /// A non-maskable interrupt is being handled: until IRET, no other is injected.
+    /// A non-maskable interrupt is handled. Until IRET no other is injected.
     pub nmi_blocked: bool,
-    /// INIT.
+    /// A pending INIT.
     pub init: bool,
-    /// SIPI, with its vector.
+    /// A pending SIPI with its vector.
     pub sipi: Option<u8>,
-    /// A vector that was injected and not delivered; ISR has it already.
+    /// A vector that was injected and not delivered. It is in ISR already.
     pub undelivered: Option<u8>,
 }
 
 impl PendingEvents {
-    /// One more non-maskable interrupt. KVM keeps as many as hardware can: one that is handled, and one behind it.
+    /// Adds a non-maskable interrupt. KVM keeps as many as hardware can: one that is handled, and one behind it.
     pub(crate) fn add_nmi(&mut self) {
         let most = if self.nmi_blocked { 1 } else { 2 };
         self.nmis = (self.nmis + 1).min(most);
@@ -95,54 +95,54 @@ impl PendingEvents {
 /// Work to be done before the next entry (docs/spec/host.md, "Requests").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Requests {
-    /// To look for an interrupt.
+    /// Evaluate pending interrupts.
     pub(crate) event: bool,
-    /// To bring the steal-time record up to date.
+    /// Update the steal-time record.
     pub(crate) steal_update: bool,
-    /// To switch AVIC on or off.
+    /// Switch APIC virtualization on or off.
     pub(crate) apic_update: bool,
 }
 
 impl Requests {
-    /// Returns whether there is one.
+    /// Returns whether there is a request.
     pub(crate) fn any(&self) -> bool {
         self.event || self.steal_update || self.apic_update
     }
 }
 
-/// A halt's polling time and what the present halt has used.
+/// The polling time of halts, and the course of the present halt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HaltPoll {
-    /// How long the next halt polls. Nanoseconds.
+    /// Polling time of the next halt. Nanoseconds.
     pub(crate) poll_ns: u64,
     /// When the present halt began.
     pub(crate) since: u64,
-    /// When its polling ended in vain.
+    /// When its polling ended without a wakeup.
     pub(crate) blocked_at: Option<u64>,
 }
 
 /// The steal-time record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Steal {
-    /// The MSR.
+    /// The value of the MSR.
     pub(crate) msr: u64,
     /// How much of the thread's waiting time has been reported. Nanoseconds.
     pub(crate) seen_ns: u64,
-    /// The record's preempted flag is set, as far as the host did it.
+    /// The host has set the preempted flag of the record.
     pub(crate) preempted: bool,
 }
 
-/// The word for ends of interrupts.
+/// The PV EOI word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PvEoi {
-    /// The MSR.
+    /// The value of the MSR.
     pub(crate) msr: u64,
-    /// The vCPU is in guest mode with the bit set: the next exit tells whether the guest has cleared it.
+    /// The vCPU is in guest mode with the bit set. The next exit tells whether the guest has cleared it.
     pub(crate) pending: bool,
 }
 
-/// A reference to a thread, which outlives it: numbers are reused, a generation is not
-/// (docs/spec/host.md, "Threads of vCPUs").
+/// A reference to a thread that stays valid after its end: numbers are reused, generations are not (docs/spec/host.md,
+/// "Threads of vCPUs").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pid {
     /// The thread's number.
@@ -151,12 +151,12 @@ pub(crate) struct Pid {
     pub(crate) generation: u32,
 }
 
-/// The last IPIs of a vCPU.
+/// The last IPIs of a vCPU, for IPI-aware yield.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IpiRecord {
-    /// What it has sent: receiver's index, vector, time.
+    /// The last IPI sent: index of the receiver, vector, time.
     pub(crate) sent: Option<(u32, u8, u64)>,
-    /// What it has received: sender's index and vector.
+    /// The last IPI received: index of the sender, vector.
     pub(crate) received: Option<(u32, u8)>,
 }
 
@@ -165,44 +165,44 @@ pub(crate) struct IpiRecord {
 pub(crate) struct Vcpu {
     pub(crate) id: VcpuId,
     pub(crate) vm: VmId,
-    /// Its index in its VM, which is its APIC ID.
+    /// Its index in its VM, which is its initial APIC ID.
     pub(crate) index: u32,
     /// The thread that has it in `KVM_RUN`, or had it last.
     pub(crate) task: TaskId,
-    /// The same as others find it, who may come when that thread is gone.
+    /// The thread as other vCPUs find it, possibly after its end.
     pub(crate) pid: Pid,
-    /// Number of its LAPIC's timer, whatever thread it has: that of its first one.
+    /// Number of its LAPIC timer, which is that of its first thread.
     pub(crate) timer: TaskId,
     pub(crate) state: VcpuState,
     pub(crate) activity: Activity,
     pub(crate) mode: Cell<Mode>,
     pub(crate) requests: Requests,
-    /// As the last exit left it.
+    /// The guest state at the last exit.
     pub(crate) guest: GuestState,
     pub(crate) mp_state: MpState,
     pub(crate) pending: PendingEvents,
-    /// Writes to CR8 exit.
+    /// Writes to CR8 cause exits.
     pub(crate) cr8_intercepted: bool,
     /// A kick is latched: the present or the next halt ends at once.
     pub(crate) pv_unhalted: bool,
-    /// Lost its pCPU while it could go on.
+    /// It lost its pCPU while it could continue.
     pub(crate) preempted: bool,
-    /// Would use a pCPU if given one.
+    /// It would use a pCPU if it had one.
     pub(crate) ready: bool,
     /// The guest was at CPL 0 when it was preempted.
     pub(crate) preempted_in_kernel: bool,
     /// It is in the handler of a pause exit, or has yielded there.
     pub(crate) in_spin_loop: bool,
-    /// Although it is in that handler, it may be yielded to next time.
+    /// It is in that handler, and may be the target of the next directed yield all the same.
     pub(crate) dy_eligible: bool,
-    /// The window of its pause loops, as the part counts.
+    /// The window of its pause loops, in the unit of the CPU.
     pub(crate) pause_window: u32,
-    /// The largest that it has been at a pause exit.
+    /// The largest window at any pause exit.
     pub(crate) pause_window_max: u32,
     pub(crate) ipi: IpiRecord,
-    /// Its thread has had a pCPU for it: when it gets one again, the window shrinks.
+    /// Its thread has had a pCPU before. When it gets one again, the window shrinks.
     pub(crate) ran: bool,
-    /// Where it was last loaded.
+    /// The pCPU where it was last loaded.
     pub(crate) cpu: Option<u32>,
     /// Its last entry opened an interrupt window.
     pub(crate) window: bool,
@@ -253,7 +253,7 @@ impl Vcpu {
         }
     }
 
-    /// Moves to `state` and says so.
+    /// Changes the state to `state`, and reports the change.
     pub(crate) fn set_state(&mut self, state: VcpuState, step: &mut Step<'_>) {
         if self.state != state {
             self.state = state;
@@ -261,7 +261,7 @@ impl Vcpu {
         }
     }
 
-    /// Takes over what the exit information says beside the guest's state.
+    /// Takes over pending events and CR8 from the exit information.
     pub(crate) fn take_from_exit(&mut self) {
         self.pending.undelivered = self.guest.undelivered.take();
         if !self.cr8_intercepted && !self.virtualization.keeps_cr8() {
@@ -273,7 +273,7 @@ impl Vcpu {
     /// kick, or an interrupt that the guest would take.
     pub(crate) fn wake_condition(&mut self) -> bool {
         if self.virtualization.is_hardware() {
-            // Hardware sets IRR without a word.
+            // Hardware sets IRR without an exit.
             self.apic.expect_requests();
         }
         match self.mp_state {
@@ -289,19 +289,19 @@ impl Vcpu {
         }
     }
 
-    /// Returns whether an interrupt is pending that it would take with interrupts enabled, or something is posted.
+    /// Returns whether an interrupt is pending that the guest would take with interrupts enabled, or is posted.
     pub(crate) fn has_interrupt(&mut self) -> bool {
         self.virtualization.is_posted() || self.apic.deliverable().is_some()
     }
 
-    /// Returns the guest's answer to a call that it may not make.
+    /// Returns the error of a hypercall that the guest may not make at its privilege level.
     pub(crate) fn refuses_hypercall(&self) -> Option<i64> {
         (self.guest.cpl != 0).then_some(holdfast_abi::hypercall::EPERM)
     }
 }
 
 impl Vcpu {
-    /// Sets up a vCPU of a host that has not started so that it waits for INIT.
+    /// Makes the vCPU of a host that has not started wait for INIT.
     pub(crate) fn await_init(&mut self) {
         self.mp_state = MpState::Uninitialized;
         self.activity = Activity::Block;

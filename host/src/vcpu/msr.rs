@@ -1,4 +1,4 @@
-//! Model-specific registers that guests may read and write; all others fault.
+//! Model-specific registers that guests may read and write. All others fault.
 
 use holdfast_abi::lapic as reg;
 use holdfast_abi::msr;
@@ -8,7 +8,7 @@ use crate::step::Step;
 use crate::vcpu::wing::VcpuWing;
 
 impl VcpuWing<'_> {
-    /// RDMSR.
+    /// Handles RDMSR.
     pub(crate) fn read_msr(&mut self, vcpu: VcpuId, msr: u32, step: &mut Step<'_>) {
         step.charge(Cost::Msr, 1);
         match self.msr_value(vcpu, msr, step.now) {
@@ -38,7 +38,7 @@ impl VcpuWing<'_> {
         }
     }
 
-    /// WRMSR.
+    /// Handles WRMSR.
     pub(crate) fn write_msr(&mut self, vcpu: VcpuId, msr: u32, value: u64, step: &mut Step<'_>) {
         step.charge(Cost::Msr, 1);
         let legal = match msr {
@@ -72,7 +72,7 @@ impl VcpuWing<'_> {
         }
     }
 
-    /// IA32_APIC_BASE; false if that is a fault.
+    /// Writes IA32_APIC_BASE. Returns `false` if that faults.
     fn write_apic_base(&mut self, vcpu: VcpuId, value: u64, step: &mut Step<'_>) -> bool {
         let was_on = self.guests.vcpu_mut(vcpu).apic.hardware_enabled();
         let legal = self.guests.change_apic(vcpu, |apic| apic.set_base(value));
@@ -83,7 +83,7 @@ impl VcpuWing<'_> {
         legal
     }
 
-    /// Returns a write to the x2APIC range; false if that is a fault.
+    /// Writes a register of the x2APIC range. Returns `false` if that faults.
     fn write_x2apic(&mut self, vcpu: VcpuId, msr: u32, value: u64, step: &mut Step<'_>) -> bool {
         let base = self.interrupt_state.timer_base;
         let apic = &mut self.guests.vcpu_mut(vcpu).apic;
@@ -91,7 +91,7 @@ impl VcpuWing<'_> {
         let action = match msr {
             msr::X2APIC_ICR => apic.write_icr(value),
             msr::X2APIC_SELF_IPI if value <= 0xff => apic.command(reg::ICR_SHORTHAND_SELF | value as u32, 0),
-            // EOI and ESR take nothing but 0.
+            // EOI and ESR accept only 0.
             _ if matches!(offset, reg::EOI | reg::ESR) && value != 0 => return false,
             _ if is_x2apic_writable(offset) && value <= u64::from(u32::MAX) => {
                 apic.write(offset, value as u32, step.now, &base)
@@ -103,7 +103,7 @@ impl VcpuWing<'_> {
     }
 }
 
-/// Registers that exist in x2APIC mode and can be read.
+/// Returns whether the register exists in x2APIC mode and can be read.
 fn is_x2apic_readable(offset: u32) -> bool {
     matches!(
         offset,
@@ -112,7 +112,7 @@ fn is_x2apic_readable(offset: u32) -> bool {
     )
 }
 
-/// Registers that exist in x2APIC mode and can be written, ICR and self-IPI apart.
+/// Returns whether the register exists in x2APIC mode and can be written, apart from ICR and self-IPI.
 fn is_x2apic_writable(offset: u32) -> bool {
     matches!(
         offset,

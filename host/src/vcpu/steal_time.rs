@@ -9,7 +9,7 @@ use crate::vcpu::Steal;
 use crate::vcpu::wing::VcpuWing;
 
 impl VcpuWing<'_> {
-    /// Writes the steal-time MSR of `vcpu`; false if that is a fault.
+    /// Writes the steal-time MSR of `vcpu`. Returns `false` if that faults.
     pub(crate) fn register_steal_time(&mut self, vcpu: VcpuId, value: u64) -> bool {
         let vm = self.guests.vcpu_mut(vcpu).vm;
         if !self.guests.vms[vm].config.steal_time || value & msr::STEAL_TIME_RESERVED != 0 {
@@ -17,7 +17,7 @@ impl VcpuWing<'_> {
         }
         let seen_ns = self.waited_ns(vcpu);
         let at = self.guests.vcpu_mut(vcpu);
-        // Time stolen before there was a record is nobody's.
+        // Time stolen before there was a record is not reported.
         at.steal = Steal {
             msr: value,
             seen_ns,
@@ -27,18 +27,18 @@ impl VcpuWing<'_> {
         true
     }
 
-    /// Returns for how long the thread of `vcpu` was runnable and did not run, since ever. Nanoseconds.
+    /// Returns how long the thread of `vcpu` has been runnable without running, in total. Nanoseconds.
     fn waited_ns(&self, vcpu: VcpuId) -> u64 {
         self.threads.sched.run_delay(self.guests.vcpus[vcpu].task)
     }
 
-    /// `vcpu` has another thread: what that one waited before is not the guest's.
+    /// Starts to count the waiting time of the new thread of `vcpu`. Earlier waits of that thread are not the guest's.
     pub(crate) fn count_waiting_anew(&mut self, vcpu: VcpuId) {
         let waited = self.waited_ns(vcpu);
         self.guests.vcpu_mut(vcpu).steal.seen_ns = waited;
     }
 
-    /// Before entry: adds what was stolen since the last time, and clears the preempted flag.
+    /// Before entry: adds the time stolen since the last update, and clears the preempted flag.
     pub(crate) fn update_steal_time(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let Some(address) = self.guests.steal_record(vcpu) else {
             return;
@@ -62,8 +62,8 @@ impl VcpuWing<'_> {
 }
 
 impl Guests {
-    /// Returns where the record of `vcpu` is, if it has one. One that is not in memory is accepted, as KVM does it, and
-    /// never written.
+    /// Returns the address of the record of `vcpu`, or `None` if there is none. As in KVM, a record outside memory is
+    /// accepted and never written.
     fn steal_record(&self, vcpu: VcpuId) -> Option<u64> {
         let value = self.vcpus[vcpu].steal.msr;
         let address = value & !(msr::STEAL_TIME_ENABLE | msr::STEAL_TIME_RESERVED);
@@ -72,12 +72,12 @@ impl Guests {
         usable.then_some(address)
     }
 
-    /// Returns whether the guest of `vcpu` is told of preemptions.
+    /// Returns whether the guest of `vcpu` can see preemptions.
     pub(crate) fn reports_preemption(&self, vcpu: VcpuId) -> bool {
         self.vm_of(vcpu).config.preempted_flag && self.steal_record(vcpu).is_some()
     }
 
-    /// `vcpu` has lost or given up its pCPU: its record says so, also when it has halted.
+    /// Sets the preempted flag of `vcpu`, which has lost or given up its pCPU. Also done when it halts.
     pub(crate) fn report_preempted(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         if !self.reports_preemption(vcpu) || self.vcpu_mut(vcpu).steal.preempted {
             return;

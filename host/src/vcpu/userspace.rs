@@ -1,11 +1,11 @@
-//! Leaving `KVM_RUN` and entering it again: which thread is a vCPU's (docs/spec/host.md, "Load and put" and "Threads of
-//! vCPUs").
+//! Leaving `KVM_RUN` and entering it again: which thread belongs to a vCPU (docs/spec/host.md, "Load and put" and
+//! "Threads of vCPUs").
 //!
-//! - **One writer**: only entering `KVM_RUN` says which thread is a vCPU's.
-//! - **Threads end**: who looks a vCPU's thread up later finds it, or nobody; never the thread that got its number.
+//! - **One writer**: only entering `KVM_RUN` sets the thread of a vCPU.
+//! - **Threads end**: a lookup of a vCPU's thread finds it or nothing, never a later thread with the same number.
 //!
-//! A real host's reader can also find the pointer's lock taken, and takes that for nobody. Steps are not concurrent:
-//! here it is always free.
+//! On a real host, a reader that finds the lock of the pointer taken also treats that as "no thread". Steps are not
+//! concurrent: here the lock is always free.
 
 use crate::boundary::{Cost, TaskId, VcpuId, VcpuState};
 use crate::step::Step;
@@ -14,7 +14,8 @@ use crate::vcpu::Pid;
 use crate::vcpu::wing::VcpuWing;
 
 impl VcpuWing<'_> {
-    /// The thread of `vcpu` returns from `KVM_RUN`: from here on it can be preempted without the vCPU being so.
+    /// The thread of `vcpu` returns from `KVM_RUN`. From here on the thread can be preempted without counting as a
+    /// preempted vCPU.
     pub(crate) fn leave_run(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::UserspaceExit, 1);
         step.charge(Cost::VcpuLoad, 1);
@@ -30,7 +31,7 @@ impl VcpuWing<'_> {
     /// `task`, which runs on the executing pCPU, enters `KVM_RUN` for `vcpu`.
     ///
     /// # Panics
-    /// If `task` is no thread that can, or `vcpu` is in `KVM_RUN` already, or gone.
+    /// If `task` is a vCPU's thread or voluntary, or `vcpu` is in `KVM_RUN` already or dead.
     pub(crate) fn enter_run(&mut self, task: TaskId, vcpu: VcpuId, step: &mut Step<'_>) {
         assert_eq!(
             self.threads.records[task].kind,
@@ -53,7 +54,7 @@ impl VcpuWing<'_> {
         self.load(vcpu, step);
     }
 
-    /// Returns the thread of `vcpu`, if it is still there.
+    /// Returns the thread of `vcpu`, or `None` if it has ended.
     pub(crate) fn thread_of(&self, vcpu: VcpuId) -> Option<TaskId> {
         let pid = self.guests.vcpus[vcpu].pid;
         (self.threads.records[pid.task].generation == pid.generation).then_some(pid.task)

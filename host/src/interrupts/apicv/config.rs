@@ -1,8 +1,8 @@
-//! Whether the part has APIC virtualization, and whether the host uses it.
+//! Whether the CPU has APICv, and whether the host uses it.
 
 use super::posting::PostingFaults;
 
-/// What the part can do (VMX capability MSRs).
+/// The features of an Intel CPU (VMX capability MSRs).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmxPart {
     /// APIC-register virtualization, virtual-interrupt delivery and posted interrupts (Ivy Bridge-EP and later).
@@ -11,14 +11,15 @@ pub struct VmxPart {
     pub ipiv: bool,
 }
 
-/// How the host uses it.
+/// The use of APICv.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApicvConfig {
-    /// kvm_intel's `enable_apicv`: on by default since it exists, if the part can; here off, as on parts that cannot.
+    /// kvm_intel's `enable_apicv`, which is on by default if the CPU has APICv. The default here is off, as for CPUs
+    /// without it.
     pub enable: bool,
-    /// kvm_intel's `enable_ipiv`: on by default since 5.19 (from memory), if the part can.
+    /// kvm_intel's `enable_ipiv`, on by default since 5.19 (from memory) if the CPU has IPI virtualization.
     pub ipiv: bool,
-    /// What it runs on.
+    /// The CPU it runs on.
     pub part: VmxPart,
     /// Planted faults.
     #[doc(hidden)]
@@ -42,7 +43,7 @@ impl ApicvConfig {
         self.enable && self.part.apicv
     }
 
-    /// Returns whether hardware sends IPIs, too.
+    /// Returns whether hardware sends IPIs.
     pub fn sends(&self) -> bool {
         self.is_used() && self.ipiv && self.part.ipiv
     }

@@ -9,8 +9,8 @@ use crate::step::Step;
 use crate::vcpu::Mode;
 
 impl InterruptWing<'_> {
-    /// Posts `vector` for `vcpu`, whose LAPIC takes it, and sees that it is noticed. False if hardware does not
-    /// virtualize its LAPIC.
+    /// Posts `vector` for `vcpu`, whose LAPIC is enabled, and notifies it. Returns `false` if hardware does not
+    /// virtualize its LAPIC at present.
     pub(crate) fn apicv_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
         if !self.is_virtualized(vcpu) {
             return false;
@@ -26,7 +26,7 @@ impl InterruptWing<'_> {
         let (in_guest, cpu) = (at.mode.get() == Mode::InGuest, at.cpu);
         match cpu {
             Some(cpu) if in_guest => {
-                // On its own pCPU it is not in guest mode but about to enter, and looks.
+                // On the executing pCPU the vCPU is not in guest mode: it is about to enter, and reads ON.
                 assert!(
                     cpu != step.pcpu,
                     "vcpu {} is in guest mode where the host executes",
@@ -47,8 +47,8 @@ impl InterruptWing<'_> {
         true
     }
 
-    /// TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes; what comes
-    /// in as level-triggered has such a route.
+    /// Sets TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes. A
+    /// level-triggered interrupt has such a route.
     fn set_trigger_mode(&mut self, vcpu: VcpuId, vector: u8, level: bool) {
         let at = self.guests.vcpu_mut(vcpu);
         let page = at.apic.registers();
@@ -69,7 +69,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The wakeup vector came to `pcpu`: wakes the sleepers on its list for whom something is posted
+    /// Handles the wakeup vector on `pcpu`: wakes the sleepers of its list that have a posted interrupt
     /// (`pi_wakeup_handler`).
     pub(crate) fn posted_wakeup(&mut self, pcpu: u32, step: &mut Step<'_>) {
         let sleepers = core::mem::take(&mut self.own.posted_sleepers[PcpuId(pcpu)]);

@@ -1,4 +1,4 @@
-//! The exits of APIC virtualization that the emulated LAPIC has none of.
+//! The exits that only APICv has.
 
 use holdfast_abi::lapic as reg;
 
@@ -8,7 +8,8 @@ use crate::interrupts::lapic::{Action, ApicRegisters};
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// Reason 56: `vcpu` wrote `value` to the register at `offset`; the instruction is done, its effect is software's.
+    /// Handles exit reason 56: `vcpu` wrote `value` to the register at `offset`. The value is stored, and software
+    /// carries out the effect.
     pub(crate) fn apicv_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         step.charge(Cost::ApicvExit, 1);
         let at = self.guests.vcpu_mut(vcpu);
@@ -24,8 +25,8 @@ impl InterruptWing<'_> {
         self.complete_write(vcpu, offset, value, step);
     }
 
-    /// Reason 45: `vcpu` has ended the interrupt with `vector`, whose end the bitmap asks for. It is level triggered
-    /// unless the LAPIC was reset since.
+    /// Handles exit reason 45: `vcpu` has ended the interrupt with `vector`, whose end the bitmap reports. It is
+    /// level-triggered unless the LAPIC was reset since.
     pub(crate) fn apicv_eoi(&mut self, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
         step.charge(Cost::ApicvExit, 1);
         self.guests.vcpu_mut(vcpu).counters.apicv_eoi += 1;

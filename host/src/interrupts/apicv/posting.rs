@@ -1,27 +1,27 @@
-//! Posted interrupts, the hypervisor's side: the memory operations by which those who post and the vCPU agree
+//! Posted interrupts, the hypervisor's side: the memory operations by which senders and the vCPU agree
 //! (docs/spec/interrupts.md, "Posted interrupts").
 //!
-//! | who posts | then | vCPU | then |
+//! | sender | then | vCPU | then |
 //! |---|---|---|---|
 //! | PIR | ON was clear: notifies NDST with NV | enters: ON = 0 ([`Descriptor::sync`]) | moves PIR to IRR |
-//! | PIR | SN is set: leaves it at that | is loaded: SN = 0 ([`Descriptor::load`]) | reads PIR, sets ON |
+//! | PIR | SN is set: no notification | is loaded: SN = 0 ([`Descriptor::load`]) | reads PIR, sets ON |
 //! | PIR | ON was clear: notifies NDST with NV | NV = wakeup ([`Descriptor::block`]) | reads ON, sleeps |
 //! | PIR, ON | reads mode: notifies, or wakes | mode = in guest | reads ON ([`Descriptor::sync`]) |
 //!
 //! In every row each side writes, fences (or swaps), and reads what the other has written.
 //!
-//! - **No lost interrupt**: of two such sides at least one sees the other.
+//! - **No lost interrupt**: at least one of the two sides sees the other's write.
 //! - **ON covers PIR**: whenever PIR is not empty, ON is set or about to be, or SN is set and the next load looks.
-//! - **A notification may be one too many**: who gets it looks, and finds nothing.
+//! - **Spurious notifications are harmless**: the receiver reads PIR and finds nothing.
 //!
-//! Unlike AVIC's IsRunning, none of this is a sender's business: it never exits, whoever it posts to. The functions are
-//! generic over memory, so that model checkers explore the source that runs.
+//! Unlike under AVIC, a sender never exits, whatever the state of its target. The functions are generic over memory.
+//! Model checkers explore the source that runs.
 
 use holdfast_abi::Memory;
 use holdfast_abi::lapic as reg;
 use holdfast_abi::posted::{self, Control};
 
-/// Steps left out or done in the wrong order, for tests that must see them caught.
+/// Steps left out or done in the wrong order, for tests that must catch them.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PostingFaults {
@@ -44,7 +44,7 @@ pub struct PostingFaults {
 /// A vCPU's posted-interrupt descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor<'m, M> {
-    /// Where it is.
+    /// The memory that contains it.
     pub memory: &'m M,
     /// Host-physical address, a multiple of [`posted::DESCRIPTOR_BYTES`].
     pub address: u64,
@@ -59,7 +59,7 @@ impl<M: Memory> Descriptor<'_, M> {
         Control(self.memory.load64(self.address + posted::CONTROL).unwrap_or(0))
     }
 
-    /// Changes the control word in one step; what it was.
+    /// Changes the control word in one step. Returns its value before.
     fn update(&self, change: impl Fn(Control) -> Control) -> Control {
         let mut before = self.control();
         loop {
@@ -83,8 +83,8 @@ impl<M: Memory> Descriptor<'_, M> {
         self.memory.load32(self.address + word).unwrap_or(0) & bit != 0
     }
 
-    /// Software posts `vector` (`vmx_deliver_posted_interrupt`). Whether the vCPU is to be told: notified if it is in
-    /// guest mode, else woken. SN is for hardware: software tells all the same.
+    /// Software posts `vector` (`vmx_deliver_posted_interrupt`). Returns whether the vCPU must be notified if it is in
+    /// guest mode, and woken otherwise. SN applies to hardware only.
     pub fn post(&self, vector: u8) -> bool {
         let (word, bit) = posted::pir_bit(vector);
         let before = self.memory.set32(self.address + word, bit);
@@ -104,7 +104,7 @@ impl<M: Memory> Descriptor<'_, M> {
             };
             Control::new(posted::NOTIFICATION_VECTOR, host_id).with(control.0 & Control::ON)
         });
-        // Pairs with the fence in who posts, between PIR and SN.
+        // Pairs with the sender's fence between PIR and SN.
         if !self.faults.load_without_fence {
             self.memory.fence();
         }
@@ -113,21 +113,22 @@ impl<M: Memory> Descriptor<'_, M> {
         }
     }
 
-    /// Sees to it that ON covers what was posted while notifications were suppressed.
+    /// Makes ON cover what was posted while notifications were suppressed.
     pub fn notice(&self) {
         if !self.is_empty() {
             self.update(|control| control.with(Control::ON));
         }
     }
 
-    /// The vCPU's thread loses its pCPU and stays ready (`vmx_vcpu_pi_put`): whoever posts need not disturb who has it
-    /// now.
+    /// The vCPU's thread loses its pCPU and stays ready (`vmx_vcpu_pi_put`). Senders then do not disturb the next vCPU
+    /// of the pCPU.
     pub fn preempt(&self) {
         self.update(|control| control.with(Control::SN));
     }
 
-    /// Returns the vCPU's thread is about to sleep on the list of its pCPU (`pi_enable_wakeup_handler`); notifications
-    /// go to the handler that looks through that list. Whether that has to look at once: something was posted before.
+    /// The vCPU's thread is about to sleep on the list of its pCPU (`pi_enable_wakeup_handler`). Notifications go to
+    /// the handler that walks this list. Returns whether the handler must run at once, since an interrupt was posted
+    /// before.
     pub fn block(&self) -> bool {
         let before = self.update(|control| {
             let vector = if self.faults.block_keeps_vector {
@@ -141,7 +142,7 @@ impl<M: Memory> Descriptor<'_, M> {
         !self.faults.block_without_look && before.is_on()
     }
 
-    /// Forgets what is posted.
+    /// Drops all posted interrupts.
     pub fn forget(&self) {
         self.update(|control| control.without(Control::ON));
         for word in 0..8 {
@@ -149,7 +150,8 @@ impl<M: Memory> Descriptor<'_, M> {
         }
     }
 
-    /// Moves what is posted to IRR of the page at `page` (`vmx_sync_pir_to_irr`). The highest vector moved, if any.
+    /// Moves posted interrupts to IRR of the page at `page` (`vmx_sync_pir_to_irr`). Returns the highest vector moved,
+    /// if any.
     pub fn sync(&self, page: u64) -> Option<u8> {
         if !self.control().is_on() {
             return None;
@@ -157,7 +159,7 @@ impl<M: Memory> Descriptor<'_, M> {
         let clear = || self.update(|control| control.without(Control::ON));
         if !self.faults.empty_before_clear {
             clear();
-            // Pairs with who posts: ON after PIR there, PIR after ON here.
+            // Pairs with the sender: ON after PIR there, PIR after ON here.
             self.memory.fence();
         }
         let mut highest = None;

@@ -1,5 +1,5 @@
-//! Load, put, sleep, entry: the descriptor over a vCPU's life (docs/spec/interrupts.md, "Posted interrupts"), and when
-//! hardware virtualizes its LAPIC at all.
+//! Load, put, sleep, entry: the descriptor over a vCPU's life (docs/spec/interrupts.md, "Posted interrupts"), and
+//! switching APICv on and off.
 
 use holdfast_abi::vmcs::{self, InterruptStatus};
 use holdfast_abi::{Vmcs, lapic as reg};
@@ -23,7 +23,7 @@ impl InterruptWing<'_> {
         self.descriptor(&memory, vcpu).load(pcpu);
     }
 
-    /// The thread of `vcpu` gives its pCPU away and stays ready, or not.
+    /// The thread of `vcpu` gives up its pCPU. `ready`: it was preempted.
     pub(crate) fn apicv_put(&self, vcpu: VcpuId, ready: bool) {
         if ready && self.guests.vcpus[vcpu].virtualization.apicv().is_some() {
             let memory = self.memory();
@@ -31,9 +31,10 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The thread of `vcpu` is about to sleep, on `pcpu`. Without interrupts to wait for it stays where it is: nobody
-    /// who posts could end its halt. Others post also to one that has not been entered yet, since it sleeps since it
-    /// was restored.
+    /// The thread of `vcpu` is about to sleep, on `pcpu`.
+    ///
+    /// A vCPU with interrupts masked is not put on the list: no posted interrupt could end its halt. Senders also post
+    /// to a vCPU that has not been entered since it was restored asleep.
     pub(crate) fn apicv_block(&mut self, vcpu: VcpuId, pcpu: u32) {
         let at = self.guests.vcpu_mut(vcpu);
         let waits = at.guest.interrupts_enabled;
@@ -48,7 +49,7 @@ impl InterruptWing<'_> {
         assert!(!posted, "something was posted to vcpu {} within a step", vcpu.0);
     }
 
-    /// Switches APIC virtualization of `vcpu`, which is about to enter, to what it shall be.
+    /// Switches APICv of `vcpu`, which is about to enter, as the inhibit reasons demand.
     pub(crate) fn apicv_update(&mut self, vcpu: VcpuId) {
         let at = &self.guests.vcpus[vcpu];
         let Some(apicv) = at.virtualization.apicv() else { return };
@@ -66,7 +67,7 @@ impl InterruptWing<'_> {
             return;
         }
         if !wanted {
-            // Nobody looks at what is posted any more.
+            // Posted interrupts are not read any more after the switch.
             self.apicv_sync(vcpu);
         }
         let at = self.guests.vcpu_mut(vcpu);
@@ -80,7 +81,7 @@ impl InterruptWing<'_> {
         self.guests.request_event(vcpu);
     }
 
-    /// Forgets what is posted for `vcpu`, whose LAPIC is reset (`vmx_apicv_pre_state_restore`).
+    /// Drops interrupts posted for `vcpu`, whose LAPIC is reset (`vmx_apicv_pre_state_restore`).
     pub(crate) fn apicv_forget(&self, vcpu: VcpuId) {
         if self.guests.vcpus[vcpu].virtualization.apicv().is_some() {
             let memory = self.memory();

@@ -15,7 +15,7 @@ use crate::interrupts::memory::{self, HostMemory};
 use crate::interrupts::{InterruptWing, VcpuApic, VmApic};
 
 impl InterruptWing<'_> {
-    /// Gives `vm`, which has just been added, APICv if the host uses it.
+    /// Gives `vm`, which has just been added, APICv, unless its configuration forbids it.
     pub(crate) fn apicv_init_vm(&mut self, vm: VmId) {
         let config = self.config.apicv;
         if !self.guests.vms[vm].config.apicv {

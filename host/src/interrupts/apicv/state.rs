@@ -1,4 +1,4 @@
-//! What APICv keeps for a VM and for a vCPU: the PID-pointer table, the control structure and the descriptor.
+//! APICv's state of a VM and of a vCPU: the PID-pointer table, the control structure and the descriptor.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -9,36 +9,35 @@ use holdfast_abi::Vmcs;
 use holdfast_abi::posted::{Control, PidPointer};
 use holdfast_abi::vmcs::InterruptStatus;
 
-/// APIC virtualization of a VM: the PID-pointer table.
+/// APICv of a VM: the PID-pointer table.
 #[derive(Clone, Debug)]
 pub(crate) struct VmApicv {
     /// An entry for each vCPU.
     pub(crate) pids: Vec<PidPointer>,
 }
 
-/// APIC virtualization of a vCPU.
+/// APICv of a vCPU.
 #[derive(Debug)]
 pub(crate) struct VcpuApicv {
-    /// The fields of its control structure that concern interrupts. Hardware changes the interrupt status in guest
-    /// mode.
+    /// The interrupt fields of its control structure. Hardware changes the interrupt status in guest mode.
     pub(super) vmcs: Cell<Vmcs>,
     /// The descriptor's posted vectors.
     pub(crate) pir: [AtomicU32; 8],
     /// The descriptor's control word.
     pub(crate) control: AtomicU64,
-    /// `apicv_active`.
+    /// APICv is on for the vCPU (`apicv_active`).
     pub(super) active: bool,
     /// The pCPU on whose list of sleepers it is.
     pub(super) listed: Option<u32>,
 }
 
 impl VcpuApicv {
-    /// Returns whether it is on.
+    /// Returns whether APICv is on for the vCPU.
     pub(crate) fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Returns whether something is posted that nobody has looked at.
+    /// Returns whether an interrupt is posted that the vCPU has not read.
     pub(crate) fn is_posted(&self) -> bool {
         Control(self.control.load(Acquire)).is_on()
     }

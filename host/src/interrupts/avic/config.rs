@@ -1,4 +1,4 @@
-//! Whether the part has AVIC, and whether the host uses it (docs/spec/interrupts.md, "AVIC tables" and "AVIC
+//! Whether the CPU has AVIC, and whether the host uses it (docs/spec/interrupts.md, "AVIC tables" and "AVIC
 //! activation").
 
 use holdfast_abi::cpuid;
@@ -8,37 +8,38 @@ use super::handshake::AvicFaults;
 /// KVM's module parameter `avic`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AvicEnable {
-    /// Not used, whatever the part has: the default of 4.7 to 6.17 (uncertain).
+    /// Not used: the default of 4.7 to 6.17 (uncertain).
     #[default]
     Off,
-    /// Used if the part has it.
+    /// Used if the CPU has it.
     On,
     /// Used on Zen 4 and later, with x2AVIC.
     Auto,
 }
 
-/// What the part says of itself.
+/// The features of an AMD CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SvmPart {
-    /// EDX of CPUID leaf 8000_000A; 0 on parts without SVM.
+    /// EDX of CPUID leaf 8000_000A. 0: the CPU has no SVM.
     pub features: u32,
-    /// Family, as CPUID leaf 1 has it with the extended family added.
+    /// The family of CPUID leaf 1, with the extended family added.
     pub family: u32,
 }
 
-/// How the host uses AVIC.
+/// The use of AVIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvicConfig {
-    /// Whether at all.
+    /// Whether AVIC is used.
     pub enable: AvicEnable,
-    /// In x2APIC mode, too, if the part can (since 6.0); else guests are not offered x2APIC. `Auto` implies it.
+    /// AVIC is used in x2APIC mode too if the CPU can (since 6.0). `false`: guests are not offered x2APIC. `Auto`
+    /// implies it.
     pub x2avic: bool,
-    /// What it runs on.
+    /// The CPU it runs on.
     pub part: SvmPart,
-    /// On parts with erratum 1235 hardware never sees IsRunning (`enable_ipiv=0`); off to see what happens.
+    /// On CPUs with erratum 1235, hardware never sees IsRunning set (`enable_ipiv=0`). `false` shows the effect of the
+    /// erratum.
     pub works_around_1235: bool,
-    /// An IPI to a target that hardware does not find is sent by software, as today. 4.7 ignored it, and with it all
-    /// other targets.
+    /// Software sends an IPI whose target hardware does not find. 4.7 dropped such an IPI for all its targets.
     pub sends_to_invalid: bool,
     /// Planted faults.
     #[doc(hidden)]
@@ -63,7 +64,7 @@ impl AvicConfig {
         self.part.features & feature != 0
     }
 
-    /// Returns whether AVIC is used: the part has it and nested paging, and the parameter says so.
+    /// Returns whether AVIC is used: the CPU has it and nested paging, and the parameter allows it.
     pub fn is_used(&self) -> bool {
         let able = self.has(cpuid::SVM_AVIC) && self.has(cpuid::SVM_NESTED_PAGING);
         match self.enable {
@@ -73,12 +74,12 @@ impl AvicConfig {
         }
     }
 
-    /// Returns whether x2AVIC is used, too.
+    /// Returns whether x2AVIC is used.
     pub fn uses_x2avic(&self) -> bool {
         self.is_used() && self.has(cpuid::SVM_X2AVIC) && (self.x2avic || self.enable == AvicEnable::Auto)
     }
 
-    /// Returns whether hardware may see IsRunning.
+    /// Returns whether hardware may see IsRunning set.
     pub(crate) fn ipiv(&self) -> bool {
         let affected = matches!(self.part.family, 0x17 | 0x18);
         !(affected && self.works_around_1235)

@@ -8,7 +8,7 @@ use crate::interrupts::InterruptWing;
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// Pends `vector` for `vcpu`, whose LAPIC takes it, and sees that it is noticed. False if `vcpu` has no AVIC.
+    /// Pends `vector` for `vcpu`, whose LAPIC is enabled, and notifies it.
     pub(crate) fn avic_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
         let at = &self.guests.vcpus[vcpu];
         let memory = self.memory();
@@ -18,7 +18,7 @@ impl InterruptWing<'_> {
         true
     }
 
-    /// `vcpu`, which hardware found not running, has an interrupt in its IRR.
+    /// Notifies `vcpu` of an interrupt in its IRR. Hardware found it not running.
     pub(crate) fn avic_complete(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = &self.guests.vcpus[vcpu];
         let notice = handshake::complete(&Seen(at), Some(step.pcpu), self.config.avic.faults);

@@ -1,4 +1,4 @@
-//! What the host and the IOMMU share, and what the host knows of each device.
+//! Memory that the host and the IOMMU share, and the host's record of each device.
 
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
@@ -6,28 +6,28 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::boundary::{TaskId, VcpuId, VmId};
 
-/// What the host does when a device's interrupt comes to it.
+/// The host's handling of a device's interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// Signals a guest's message.
+    /// Signals a message of a guest.
     Guest {
         vm: VmId,
         address: u64,
         data: u32,
-        /// The vCPU into whose page the IOMMU puts it at present.
+        /// The vCPU into whose page the IOMMU delivers at present.
         posted: Option<VcpuId>,
     },
     /// Wakes a thread.
     Wake(TaskId),
 }
 
-/// What host and IOMMU share: registers, log and table; and what the host knows of the devices.
+/// Registers, log and table that the host and the IOMMU share, and the host's records of devices.
 #[derive(Debug, Default)]
 pub(crate) struct Iommu {
     pub(crate) status: AtomicU64,
     pub(crate) head: AtomicU64,
     pub(crate) tail: AtomicU64,
-    /// There once a device is.
+    /// The log, made with the first device.
     pub(crate) log: Vec<AtomicU64>,
     /// Two words for each device.
     pub(crate) table: Vec<AtomicU64>,

@@ -9,7 +9,7 @@ use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// Hardware could not deliver an IPI of `vcpu`. The instruction is done, and ICR holds what it wrote.
+    /// Handles an IPI of `vcpu` that hardware could not deliver. The instruction is done, and ICR holds its value.
     pub(crate) fn avic_incomplete_ipi(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
         step.charge(Cost::AvicExit, 1);
         let counters = &mut self.guests.vcpu_mut(vcpu).counters;
@@ -34,7 +34,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Sends in software what is in ICR; that also clears its busy bit.
+    /// Sends by software the IPI in ICR, which clears its busy bit.
     fn resend(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
         let (now, base) = (step.now, self.own.timer_base);
         let apic = &mut self.guests.vcpu_mut(vcpu).apic;
@@ -46,7 +46,7 @@ impl InterruptWing<'_> {
         self.act(vcpu, action, step);
     }
 
-    /// The IRRs of all targets are set: wakes those that sleep.
+    /// Wakes the sleeping targets of an IPI. Hardware has set the IRRs of all targets.
     fn kick_targets(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
         let at = self.guests.vcpu_mut(vcpu);
         at.counters.avic_kick_vcpu_slowpath += 1;
@@ -54,7 +54,7 @@ impl InterruptWing<'_> {
         let destination = if wide { exit.icr_high() } else { exit.icr_high() >> 24 };
         let message = Message::of_icr(index, exit.icr_low(), destination, wide);
         for to in self.candidates(vm, &message) {
-            // Hardware has found x2APIC's logical IDs by the physical ones, whatever mode their LAPICs are in.
+            // Hardware finds x2APIC logical IDs by the physical ones, whatever the mode of the LAPICs.
             let by_id = wide && message.logical && message.names_x2apic(to);
             if to != index && (by_id || self.is_addressed(vm, to, &message)) {
                 let target = self.guests.vcpu_id(vm, to);
@@ -63,7 +63,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// `vcpu` accessed a register that hardware does not do alone. `value` is what the instruction stores at `offset`.
+    /// Handles an access of `vcpu` to a register that hardware does not handle alone. The instruction stores `value` at
+    /// `offset`.
     pub(crate) fn avic_unaccelerated(
         &mut self,
         vcpu: VcpuId,
@@ -74,7 +75,7 @@ impl InterruptWing<'_> {
     ) {
         step.charge(Cost::AvicExit, 1);
         self.guests.vcpu_mut(vcpu).counters.avic_unaccelerated_access += 1;
-        // Faults: the instruction is fetched and decoded, and done as without AVIC.
+        // For a fault-like exit the instruction is fetched, decoded and emulated as without AVIC.
         match (exit.is_write(), is_trap(exit.offset()) && offset == exit.offset()) {
             (true, true) => self.complete_write(vcpu, exit.offset(), value, step),
             (true, false) => self.apic_write(vcpu, offset, value, step),
@@ -82,12 +83,12 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// What a write to the register at `offset` does beyond storing `value`.
+    /// Carries out the effects of a write to the register at `offset` beyond storing `value`.
     pub(crate) fn complete_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         let (now, base) = (step.now, self.own.timer_base);
         let at = self.guests.vcpu_mut(vcpu);
         let vm = at.vm;
-        // Hardware has stored an ID already, and nobody knows what was there before: counted again, not by difference.
+        // Hardware has stored the ID already, and the old value is unknown. So all IDs are counted again.
         let action = at.apic.write(offset, value, now, &base);
         if offset == reg::ID {
             let renamed = self

@@ -1,58 +1,58 @@
-//! Who tells whom: the memory operations by which senders of interrupts and the vCPUs that they are for agree
+//! The memory operations by which the senders of interrupts and the target vCPUs agree on notifications
 //! (docs/spec/host.md, "Guest entry"; docs/spec/interrupts.md, "AVIC injection and IsRunning").
 //!
 //! | sender | then | vCPU | then |
 //! |---|---|---|---|
-//! | hardware: IRR = 1 | reads IsRunning: doorbell, or exit and [`complete`] | IsRunning = 0 ([`Tables::blocking`]) | reads IRR, sleeps |
+//! | hardware: IRR = 1 | IsRunning: doorbell or exit ([`complete`]) | IsRunning = 0 ([`Tables::blocking`]) | reads IRR |
 //! | [`deliver`]: IRR = 1 | reads mode: doorbell or wakeup | mode = in guest ([`enter`]) | VMRUN evaluates IRR |
-//! | wakes whoever sleeps | | says that it sleeps | reads IRR, sleeps |
+//! | wakes a sleeping vCPU | | records that it sleeps | reads IRR |
 //! | request, [`kick`] | claims the exit | mode = in guest ([`enter`]) | reads requests |
 //!
-//! In every row each side writes, fences, and reads what the other has written.
+//! In every row each side writes, fences, and reads what the other side has written.
 //!
-//! - **No lost interrupt**: of two such sides at least one sees the other.
-//! - **IsRunning means it**: the bit is set only between [`Tables::load`] and [`Tables::put`], and not while the vCPU
+//! - **No lost interrupt**: at least one of the two sides sees the other's write.
+//! - **IsRunning is exact**: the bit is set only between [`Tables::load`] and [`Tables::put`], and not while the vCPU
 //!   blocks. A doorbell to a pCPU that the vCPU has just left is harmless: it left for a VMRUN elsewhere, which
-//!   evaluates.
+//!   evaluates IRR.
 //!
-//! The functions are generic over memory and words, so that model checkers explore the source that runs.
+//! The functions are generic over memory and words. Model checkers explore the source that runs.
 
 use holdfast_abi::avic::PhysicalEntry;
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{Memory, avic};
 
-/// What software keeps of a vCPU, for others to read without a lock.
+/// The state of a vCPU that others read without a lock.
 pub trait Presence {
     /// Returns whether its mode is "in guest" (acquire).
     fn is_in_guest(&self) -> bool;
-    /// Its mode becomes "in guest" (release).
+    /// Sets its mode to "in guest" (release).
     fn set_in_guest(&self);
-    /// Its mode goes from "in guest" to "exiting", in one step; false if it was another.
+    /// Changes its mode from "in guest" to "exiting", in one step. Returns `false` if it was in another mode.
     fn claim_exit(&self) -> bool;
     /// Returns whether its LAPIC is virtualized by hardware at present (`apicv_active`).
     fn is_active(&self) -> bool;
-    /// Changes that. Only the vCPU itself, outside guest mode.
+    /// Sets whether hardware virtualizes its LAPIC. Only the vCPU itself does, outside guest mode.
     fn set_active(&self, active: bool);
-    /// Returns whether there is a request that it must look at before it enters the guest.
+    /// Returns whether it has a request to process before it enters the guest.
     fn has_request(&self) -> bool;
     /// Returns the pCPU where it was last loaded.
     fn cpu(&self) -> Option<u32>;
 }
 
-/// What is left to be done for a vCPU that has an interrupt in its IRR.
+/// How to notify a vCPU that has an interrupt in its IRR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Request an event and [`kick`]: its LAPIC is emulated.
     Kick,
     /// Ring the doorbell of this pCPU.
     Doorbell(u32),
-    /// Nothing: it is the caller's own pCPU, whose next VMRUN evaluates.
+    /// No notification: it is on the caller's own pCPU, whose next VMRUN evaluates IRR.
     Here,
     /// Wake its thread, if it sleeps.
     Wake,
 }
 
-/// Steps left out or done in the wrong order, for tests that must see them caught.
+/// Steps left out or done in the wrong order, for tests that must catch them.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AvicFaults {
@@ -64,7 +64,7 @@ pub struct AvicFaults {
     pub running_while_blocked: bool,
     /// [`Tables::load`] sets IsRunning although the vCPU blocks.
     pub load_ignores_blocking: bool,
-    /// [`Tables::load`] leaves the host APIC ID of the pCPU before.
+    /// [`Tables::load`] leaves the host APIC ID of the previous pCPU.
     pub stale_host_id: bool,
     /// [`complete`] reads whether AVIC is active before it reads mode.
     pub active_before_mode: bool,
@@ -76,30 +76,30 @@ pub struct AvicFaults {
     pub deactivate_without_fence: bool,
     /// The tables are not written again for a vCPU that was restored.
     pub restored_without_tables: bool,
-    /// Remap entries keep the host CPU of before ([`Remap::running`](super::remap::Remap::running)).
+    /// Remap entries keep the previous host CPU ([`Remap::running`](super::remap::Remap::running)).
     pub remap_keeps_destination: bool,
     /// Remap entries keep IsRun ([`Remap::stopped`](super::remap::Remap::stopped)).
     pub remap_stays_running: bool,
-    /// Remap entries are told of a halt behind the fence ([`blocking`](super::remap::blocking)).
+    /// Remap entries are changed for a halt after the fence ([`blocking`](super::remap::blocking)).
     pub remap_after_fence: bool,
     /// The IOMMU's log is not read ([`drain`](super::remap::drain)).
     pub log_not_drained: bool,
     /// The log's status bit is cleared after the log is read.
     pub cleared_after_drain: bool,
-    /// Nobody is looked for whose entry a full log has lost: what Linux does.
+    /// No vCPU is woken whose entry a full log has lost, as in Linux.
     pub overflow_ignored: bool,
 }
 
 /// A vCPU's backing page and its entry in the physical APIC ID table.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables<'m, M> {
-    /// Where they are.
+    /// The memory that contains them.
     pub memory: &'m M,
     /// Host-physical address of the backing page.
     pub page: u64,
     /// Host-physical address of the entry.
     pub entry: u64,
-    /// Whether hardware may see IsRunning (`enable_ipiv`); off where erratum 1235 would have it act on an old one.
+    /// Hardware may see IsRunning set (`enable_ipiv`). Off where erratum 1235 would make it act on a stale bit.
     pub ipiv: bool,
     /// Planted faults.
     #[doc(hidden)]
@@ -128,23 +128,23 @@ impl<M: Memory> Tables<'_, M> {
         self.memory.store64(self.entry, self.read().stopped().0);
     }
 
-    /// The vCPU's thread takes the pCPU with `host_id`. One that `blocks` stays not running: nobody but a wakeup ends
-    /// its sleep.
+    /// The vCPU's thread takes the pCPU with `host_id`. A vCPU that `blocks` stays not running, since only a wakeup
+    /// ends its sleep.
     pub fn load(&self, host_id: u32, blocks: bool) {
         if !blocks || self.faults.load_ignores_blocking {
             self.running(host_id);
         }
     }
 
-    /// The vCPU's thread gives its pCPU away.
+    /// The vCPU's thread gives up its pCPU.
     pub fn put(&self) {
         if !self.faults.running_while_blocked {
             self.stopped();
         }
     }
 
-    /// The vCPU is about to look at its IRR and to sleep. Even with interrupts masked: doorbells would disturb whoever
-    /// has the pCPU then.
+    /// The vCPU is about to read its IRR and to sleep. Also done with interrupts masked: doorbells would disturb the
+    /// next vCPU of the pCPU.
     pub fn blocking(&self) {
         if !self.faults.running_while_blocked {
             self.stopped();
@@ -155,13 +155,13 @@ impl<M: Memory> Tables<'_, M> {
         }
     }
 
-    /// It does not sleep, or has slept, and is on the pCPU with `host_id`.
+    /// The vCPU does not sleep, or has slept, and is on the pCPU with `host_id`.
     pub fn unblocking(&self, host_id: u32) {
         self.running(host_id);
     }
 }
 
-/// Pends `vector` in the page at `page`: whether `level`-triggered, in TMR. False if it was pending already.
+/// Pends `vector` in the page at `page`, with its trigger mode in TMR. Returns `false` if it was pending already.
 pub fn request<M: Memory>(memory: &M, page: u64, vector: u8, level: bool) -> bool {
     let word = |base: u32| page & avic::PAGE_ADDRESS | u64::from(base + u32::from(vector) / 32 * 16);
     let bit = 1 << (vector % 32);
@@ -173,7 +173,7 @@ pub fn request<M: Memory>(memory: &M, page: u64, vector: u8, level: bool) -> boo
     memory.set32(word(reg::IRR), bit).is_some_and(|irr| irr & bit == 0)
 }
 
-/// Pends `vector` for a vCPU, and says how it is to be told; `here` is the caller's pCPU.
+/// Pends `vector` for a vCPU, and returns how to notify it. `here` is the caller's pCPU.
 pub fn deliver<M: Memory>(
     tables: &Tables<'_, M>,
     presence: &impl Presence,
@@ -188,10 +188,11 @@ pub fn deliver<M: Memory>(
     complete(presence, here, tables.faults)
 }
 
-/// Returns how a vCPU is to be told of an interrupt that is in its IRR, and whose sender has fenced since.
+/// Returns how to notify a vCPU of an interrupt that is in its IRR. The sender has fenced since it set IRR.
 ///
-/// Mode first, as KVM has it: a vCPU changes `apicv_active` before it sets mode, so whoever sees it in guest mode sees
-/// in which way. Under the model checker the other order loses nothing either, as long as [`deactivate`] fences.
+/// Mode is read first, as in KVM: a vCPU changes `apicv_active` before it sets mode, so a sender that finds it in guest
+/// mode also finds the right value. Under the model checker the other order loses nothing either, provided that
+/// [`deactivate`] fences.
 pub fn complete(presence: &impl Presence, here: Option<u32>, faults: AvicFaults) -> Notice {
     let early = faults.active_before_mode.then(|| presence.is_active());
     let in_guest = presence.is_in_guest();
@@ -209,7 +210,8 @@ pub fn complete(presence: &impl Presence, here: Option<u32>, faults: AvicFaults)
     }
 }
 
-/// Returns the vCPU is about to enter its guest. False if it must not yet: a request came.
+/// Sets the mode of a vCPU that is about to enter its guest. Returns `false` if a request came, and it must not enter
+/// yet.
 pub fn enter(memory: &impl Memory, presence: &impl Presence, faults: AvicFaults) -> bool {
     presence.set_in_guest();
     // Pairs with the senders' fences between IRR and mode, and with the IOMMU's between IRR and IsRun.
@@ -219,24 +221,25 @@ pub fn enter(memory: &impl Memory, presence: &impl Presence, faults: AvicFaults)
     faults.entry_without_look || !presence.has_request()
 }
 
-/// Makes a vCPU leave its guest for the request that the caller has just made. Whether the caller is to send it an IPI.
+/// Makes a vCPU leave its guest for the request that the caller has just made. Returns whether the caller must send an
+/// IPI.
 pub fn kick(memory: &impl Memory, presence: &impl Presence) -> bool {
     memory.fence();
     presence.claim_exit()
 }
 
-/// The vCPU, outside guest mode, goes back to an emulated LAPIC: it must look at its IRR next.
+/// Returns the vCPU, which is outside guest mode, to an emulated LAPIC. It must read its IRR next.
 pub fn deactivate<M: Memory>(tables: &Tables<'_, M>, presence: &impl Presence) {
     presence.set_active(false);
     tables.stopped();
-    // Pairs with the fences between IRR and what this vCPU has just written, in senders of both kinds.
+    // Pairs with the fences of senders of both kinds, between IRR and the words that this vCPU has just written.
     if !tables.faults.deactivate_without_fence {
         tables.memory.fence();
     }
 }
 
-/// The vCPU, outside guest mode and on the pCPU with `host_id`, has its LAPIC virtualized by hardware from its next
-/// VMRUN on.
+/// Lets hardware virtualize the LAPIC of the vCPU from its next VMRUN on. The vCPU is outside guest mode, on the pCPU
+/// with `host_id`.
 pub fn activate<M: Memory>(tables: &Tables<'_, M>, presence: &impl Presence, host_id: u32) {
     presence.set_active(true);
     tables.running(host_id);

@@ -1,11 +1,12 @@
-//! Devices behind the IOMMU: their interrupts, by way of the host or straight into guests (docs/spec/interrupts.md,
+//! Devices behind the IOMMU, whose interrupts go through the host or directly into guests (docs/spec/interrupts.md,
 //! "IOMMU interrupts").
 //!
-//! A device of a guest starts with a remap entry for the host, whose handler signals the guest's message (vfio and
-//! irqfd). While AVIC is on for the one vCPU that the message is for, the entry is in guest mode; it goes back when
-//! AVIC is inhibited.
+//! The remap entry of a guest's device starts with the host as its target, whose handler signals the guest's message
+//! (vfio and irqfd). The entry is in guest mode while AVIC is on for the one vCPU that the message addresses. When AVIC
+//! is inhibited, the entry names the host again.
 //!
-//! - **Only what one vCPU takes**: messages that are not fixed, edge-triggered and for one vCPU go by way of the host.
+//! - **Only interrupts for one vCPU**: a message that is not fixed, edge-triggered and for one vCPU goes through the
+//!   host.
 
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
@@ -23,9 +24,9 @@ use crate::interrupts::lapic::Message;
 use crate::interrupts::memory::{self, HostMemory};
 use crate::step::Step;
 
-/// The host's vector of device 0; the others follow.
+/// The host vector of device 0. The others follow.
 const FIRST_VECTOR: u8 = 0x30;
-/// So many devices have vectors of the host's.
+/// The number of devices for which the host has vectors.
 const DEVICES_MAX: i64 = 190;
 
 impl InterruptWing<'_> {
@@ -46,7 +47,7 @@ impl InterruptWing<'_> {
         Ok(device as u16)
     }
 
-    /// Returns the entry of `device` by way of the host: devices are spread over the pCPUs, as irqbalance does it.
+    /// Returns the entry of `device` that targets the host. Devices are spread over the pCPUs, as irqbalance does it.
     fn by_host(&self, device: usize) -> RemapEntry {
         RemapEntry::legacy(
             FIRST_VECTOR + device as u8,
@@ -62,16 +63,16 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Returns devices whose interrupts the IOMMU puts into the page of `vcpu`.
+    /// Returns the devices whose interrupts the IOMMU delivers into the page of `vcpu`.
     fn posted_to(&self, vcpu: VcpuId) -> impl Iterator<Item = usize> {
-        let is_posted = move |device_record: &Device| matches!(device_record, Device::Guest { posted, .. } if *posted == Some(vcpu));
+        let is_posted = move |device: &Device| matches!(device, Device::Guest { posted, .. } if *posted == Some(vcpu));
         let devices = self.own.iommu.devices.iter().enumerate();
         devices
-            .filter(move |(_, device_record)| is_posted(device_record))
+            .filter(move |(_, device)| is_posted(device))
             .map(|(device, _)| device)
     }
 
-    /// Returns the remap entries of those.
+    /// Returns the remap entries of those devices.
     pub(super) fn iommu_entries<'h>(
         &'h self,
         memory: &'h HostMemory<'h>,
@@ -80,21 +81,21 @@ impl InterruptWing<'_> {
         self.posted_to(vcpu).map(move |device| self.remap(memory, device))
     }
 
-    /// `vcpu` runs on `pcpu` from now on.
+    /// Marks `vcpu` as running on `pcpu` in its remap entries.
     pub(super) fn iommu_running(&self, vcpu: VcpuId, pcpu: u32) {
         let memory = self.memory();
         self.iommu_entries(&memory, vcpu).for_each(|entry| entry.running(pcpu));
     }
 
-    /// `vcpu` does not run; `sleeps`: it is to be woken.
+    /// Marks `vcpu` as not running in its remap entries. `sleeps`: its interrupts must wake it.
     pub(super) fn iommu_stopped(&self, vcpu: VcpuId, sleeps: bool) {
         let memory = self.memory();
         self.iommu_entries(&memory, vcpu)
             .for_each(|entry| entry.stopped(sleeps));
     }
 
-    /// AVIC of `vcpu`, which is outside guest mode on `pcpu`, is switched on: devices' interrupts for it alone need no
-    /// host (`avic_set_pi_irte_mode`, `amd_iommu_activate_guest_mode`).
+    /// Lets the IOMMU deliver the interrupts for `vcpu` alone without the host. AVIC of `vcpu`, which is outside guest
+    /// mode on `pcpu`, was switched on (`avic_set_pi_irte_mode`, `amd_iommu_activate_guest_mode`).
     pub(super) fn iommu_activate(&mut self, vcpu: VcpuId, pcpu: u32) {
         let (vm, index) = (self.guests.vcpu_mut(vcpu).vm, self.guests.vcpu_mut(vcpu).index);
         for device in 0..self.own.iommu.devices.len() {
@@ -117,7 +118,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Returns whether `message` is for the vCPU with `index` alone, and of a kind that the IOMMU can put into its
+    /// Returns whether `message` is for the vCPU with `index` alone, and of a kind that the IOMMU can deliver into its
     /// page.
     fn can_post(&self, vm: VmId, index: u32, message: &Message) -> bool {
         message.mode == DeliveryMode::Fixed
@@ -132,8 +133,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// AVIC of `vcpu` is switched off: its devices' interrupts go by way of the host again. Before the look at IRR,
-    /// which may hold what the IOMMU has put there.
+    /// Makes interrupts of the devices of `vcpu` go through the host again: AVIC is switched off. Must precede the read
+    /// of IRR, into which the IOMMU may have delivered.
     pub(super) fn iommu_deactivate(&mut self, vcpu: VcpuId) {
         let devices: Vec<usize> = self.posted_to(vcpu).collect();
         for device in devices {
@@ -143,7 +144,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// A device's interrupt with the host's `vector` came to the executing pCPU. One that nobody has is spurious.
+    /// Handles a device's interrupt with the host's `vector` on the executing pCPU. An unassigned vector is spurious.
     pub(crate) fn device_interrupt(&mut self, vector: u8, step: &mut Step<'_>) {
         step.charge(Cost::HostInterrupt, 1);
         let device = usize::from(vector).checked_sub(usize::from(FIRST_VECTOR));
@@ -154,8 +155,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The log's interrupt came: wakes whom it names (`avic_ga_log_notifier`). If entries are missing, all who may be
-    /// meant.
+    /// Handles the log's interrupt: wakes the vCPUs it names (`avic_ga_log_notifier`), or all candidates if entries are
+    /// missing.
     pub(crate) fn ga_log_interrupt(&mut self, step: &mut Step<'_>) {
         step.charge(Cost::HostInterrupt, 1);
         let mut woken = Vec::new();
@@ -165,8 +166,8 @@ impl InterruptWing<'_> {
             match whom {
                 Woken::Tagged(tag) => self.wake_tagged(tag, step),
                 Woken::Everyone => {
-                    for device_record in self.own.iommu.devices.clone() {
-                        if let Device::Guest { posted: Some(vcpu), .. } = device_record {
+                    for device in self.own.iommu.devices.clone() {
+                        if let Device::Guest { posted: Some(vcpu), .. } = device {
                             self.guests.wake_up(vcpu, self.threads, step);
                         }
                     }

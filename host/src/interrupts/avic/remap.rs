@@ -1,19 +1,19 @@
-//! What host and IOMMU agree by: remap entries over a vCPU's life, and the guest APIC log.
+//! The agreement of host and IOMMU: remap entries over a vCPU's life, and the guest APIC log.
 //!
 //! | IOMMU | then | host | then |
 //! |---|---|---|---|
 //! | IRR = 1 | reads IsRun: doorbell, or log | IsRun = 0, GALogIntr = 1 ([`blocking`]) | reads IRR, sleeps |
-//! | IRR = 1 | reads IsRun and GALogIntr: nobody is told | IsRun = 1 ([`Remap::running`]) | VMRUN evaluates IRR |
-//! | entry, then tail, then the status bit: interrupt if none was set | | clears the status bit ([`drain`]) | reads tail |
-//! | log full: sets the overflow's bit; nothing more is logged | | restarts the log ([`drain`]) | wakes all who may be meant |
+//! | IRR = 1 | reads IsRun and GALogIntr: no notification | IsRun = 1 ([`Remap::running`]) | VMRUN evaluates IRR |
+//! | entry, tail, status bit: interrupt if it was clear | | clears the status bit ([`drain`]) | reads tail |
+//! | log full: sets the overflow bit, logs no more | | restarts the log ([`drain`]) | wakes all candidates |
 //!
-//! - **No lost interrupt**: in each row one side sees what the other has written.
-//! - **IsRun means it**: as IsRunning of AVIC's table, and set and cleared beside it.
+//! - **No lost interrupt**: in each row one side sees what the other side has written.
+//! - **IsRun is exact**: it is set and cleared together with IsRunning of AVIC's table.
 //!
 //! Destination, IsRun and GATag are not cached by the IOMMU, by its manual, and GALogIntr is not, by AMD's word (Linux
-//! 6.17, `amd_iommu_update_ga`). All else is: whoever changes that waits for an invalidation, behind which nothing that
-//! is under way goes by the entry of before (Linux, `modify_irte_ga`: flush and completion wait). A host's step needs
-//! no such wait, as nothing is under way then.
+//! 6.17, `amd_iommu_update_ga`). The other fields are cached. Code that changes them waits for an
+//! invalidation, after which no request in flight uses the old entry (Linux, `modify_irte_ga`: flush and completion
+//! wait). A host's step needs no such wait, since no request is in flight then.
 
 use holdfast_abi::Memory;
 use holdfast_abi::avic::GaTag;
@@ -24,7 +24,7 @@ use super::handshake::{AvicFaults, Tables};
 /// The remap entry of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Remap<'m, M> {
-    /// Where it is.
+    /// The memory that contains it.
     pub memory: &'m M,
     /// Its host-physical address.
     pub address: u64,
@@ -39,7 +39,7 @@ impl<M: Memory> Remap<'_, M> {
         RemapEntry { low, high }
     }
 
-    /// Writes `entry`, in one step.
+    /// Writes `entry` in one step.
     pub fn write(&self, entry: RemapEntry) {
         self.memory.store128(self.address, [entry.low, entry.high]);
     }
@@ -55,7 +55,7 @@ impl<M: Memory> Remap<'_, M> {
         }));
     }
 
-    /// It does not run; `log`: it sleeps, and is to be woken.
+    /// The vCPU does not run. `log`: it sleeps, and its interrupts must wake it.
     pub fn stopped(&self, log: bool) {
         if !self.faults.remap_stays_running {
             self.write(self.read().stopped(log));
@@ -63,9 +63,10 @@ impl<M: Memory> Remap<'_, M> {
     }
 }
 
-/// A vCPU with `tables` and the remap entries `entries` is about to look at its IRR and to sleep: its interrupts are
-/// logged from here on. The entries first, since the fence of [`Tables::blocking`] is for both. (Linux's CMPXCHG16B is
-/// a fence itself.)
+/// Prepares a vCPU with `tables` and the remap entries `entries` for reading its IRR and sleeping. Its interrupts are
+/// logged from here on.
+///
+/// The entries come first, since the fence of [`Tables::blocking`] serves both. Linux's CMPXCHG16B is a fence itself.
 pub fn blocking<'m, M: Memory>(tables: &Tables<'m, M>, entries: impl Iterator<Item = Remap<'m, M>>) {
     if tables.faults.remap_after_fence {
         tables.blocking();
@@ -78,23 +79,23 @@ pub fn blocking<'m, M: Memory>(tables: &Tables<'m, M>, entries: impl Iterator<It
     }
 }
 
-/// Whom the log's interrupt is for.
+/// The vCPU to wake for an entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// The vCPU with this tag.
     Tagged(GaTag),
-    /// All whose entries may be missing, behind those that are there.
+    /// All vCPUs whose entries may be missing after those in the log.
     Everyone,
 }
 
-/// The interrupt of the log of the IOMMU at `layout` came: says whom to wake (`iommu_poll_ga_log`), and restarts a log
-/// that was full (`amd_iommu_restart_ga_log`).
+/// Handles the interrupt of the log of the IOMMU at `layout`: reports which vCPUs to wake (`iommu_poll_ga_log`), and
+/// restarts a log that was full (`amd_iommu_restart_ga_log`).
 ///
-/// Whose entries were lost nobody knows, and all are woken who may be meant. Linux, up to 6.17 at least, wakes nobody:
-/// there such a vCPU sleeps until something else comes for it.
+/// It is unknown whose entries a full log has lost, so all candidates are woken. Linux, up to 6.17 at least, wakes none
+/// of them: there such a vCPU sleeps until another event comes for it.
 pub fn drain<M: Memory>(memory: &M, layout: Layout, faults: AvicFaults, mut wake: impl FnMut(Woken)) {
     let status = layout.register(iommu::STATUS);
-    // Before the log is read: what comes from here on interrupts again.
+    // This precedes the reading of the log: later entries interrupt again.
     let mut seen = 0;
     if !faults.cleared_after_drain {
         seen = clear(memory, status, iommu::STATUS_GA_INTERRUPT);
@@ -115,7 +116,8 @@ pub fn drain<M: Memory>(memory: &M, layout: Layout, faults: AvicFaults, mut wake
     }
     if seen & iommu::STATUS_GA_OVERFLOW != 0 {
         clear(memory, status, iommu::STATUS_GA_OVERFLOW);
-        // What was dropped until here is in IRR: pairs with the IOMMU's fence between IRR and the look at the status.
+        // Interrupts dropped until here are in IRR. Pairs with the IOMMU's fence between IRR and its read of the
+        // status.
         memory.fence();
         if !faults.overflow_ignored {
             wake(Woken::Everyone);
@@ -123,7 +125,7 @@ pub fn drain<M: Memory>(memory: &M, layout: Layout, faults: AvicFaults, mut wake
     }
 }
 
-/// Clears `bits` of the register at `address`, as writing ones to it does; what it was.
+/// Clears `bits` of the register at `address`, as writing ones to it does. Returns its value before.
 fn clear<M: Memory>(memory: &M, address: u64, bits: u64) -> u64 {
     let mut before = memory.load64(address).unwrap_or(0);
     while let Some(Err(now)) = memory.compare_exchange64(address, before, before & !bits) {

@@ -1,5 +1,5 @@
-//! Load, put, blocking and unblocking, entry: IsRunning and mode over a vCPU's life (docs/spec/host.md, "Load and
-//! put" and "Guest entry" and "Halt and polling"; docs/spec/interrupts.md, "AVIC injection and IsRunning").
+//! Load, put, blocking and unblocking: IsRunning over a vCPU's life (docs/spec/host.md, "Load and put" and "Halt and
+//! polling"; docs/spec/interrupts.md, "AVIC injection and IsRunning").
 
 use super::remap;
 use crate::boundary::VcpuId;
@@ -20,10 +20,10 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The thread of `vcpu` gives its pCPU away (`avic_vcpu_put`).
+    /// The thread of `vcpu` gives up its pCPU (`avic_vcpu_put`).
     pub(crate) fn avic_put(&self, vcpu: VcpuId) {
         if self.is_virtualized(vcpu) {
-            // A preempted vCPU needs nobody to wake it.
+            // A preempted vCPU needs no wakeup.
             let blocks = self.guests.vcpus[vcpu]
                 .virtualization
                 .avic()
@@ -34,7 +34,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// `vcpu` is about to look whether its halt ends, and to sleep if not (`avic_vcpu_blocking`).
+    /// `vcpu` is about to check whether its halt ends, and to sleep if it does not (`avic_vcpu_blocking`).
     pub(crate) fn avic_blocking(&mut self, vcpu: VcpuId) {
         let Some(avic) = self.guests.vcpu_mut(vcpu).virtualization.avic_mut() else {
             return;

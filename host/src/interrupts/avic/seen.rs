@@ -1,9 +1,9 @@
-//! A vCPU as the handshake's other sides see it.
+//! A vCPU as the other sides of the handshake see it.
 
 use super::handshake::Presence;
 use crate::vcpu::{Mode, Vcpu};
 
-/// A vCPU as others see it.
+/// A vCPU as senders see it.
 pub(crate) struct Seen<'h>(pub(crate) &'h Vcpu);
 
 impl Presence for Seen<'_> {

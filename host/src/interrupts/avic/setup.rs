@@ -15,7 +15,7 @@ use crate::interrupts::memory::{self, HostMemory};
 use crate::interrupts::{Inhibit, InterruptWing, VcpuApic, VmApic};
 
 impl InterruptWing<'_> {
-    /// Gives `vm`, which has just been added, AVIC if the host uses it (`avic_vm_init`, `avic_init_vcpu`).
+    /// Gives `vm`, which has just been added, AVIC (`avic_vm_init`, `avic_init_vcpu`).
     pub(crate) fn avic_init_vm(&mut self, vm: VmId) {
         let config = self.config.avic;
         let this = &mut self.guests.vms[vm];
@@ -58,7 +58,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Backing page and table entry of `vcpu`.
+    /// Returns the backing page and the table entry of `vcpu`.
     pub(crate) fn avic_tables<'h>(&self, memory: &'h HostMemory<'h>, vcpu: VcpuId) -> Tables<'h, HostMemory<'h>> {
         let at = &self.guests.vcpus[vcpu];
         Tables {

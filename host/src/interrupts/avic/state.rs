@@ -1,4 +1,4 @@
-//! What AVIC keeps for a VM and for a vCPU: the tables and the control block that hardware reads.
+//! AVIC's state of a VM and of a vCPU: the tables and the control block that hardware reads.
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -11,7 +11,7 @@ use holdfast_abi::avic::LOGICAL_ENTRIES;
 /// AVIC of a VM.
 #[derive(Debug)]
 pub(crate) struct VmAvic {
-    /// Its number in GA tags: from 1, no two alike.
+    /// Its number in GA tags: unique, and at least 1.
     pub(crate) number: u32,
     /// The physical APIC ID table, an entry for each vCPU.
     pub(in crate::interrupts) physical: Box<[AtomicU64]>,
@@ -48,11 +48,11 @@ impl Clone for VmAvic {
 pub(crate) struct VcpuAvic {
     /// The fields of its control block that concern interrupts.
     pub(crate) vmcb: Vmcb,
-    /// `apicv_active`.
+    /// AVIC is on for the vCPU (`apicv_active`).
     pub(super) active: Cell<bool>,
-    /// Between the blocking and the unblocking hook.
+    /// The vCPU is between the blocking and the unblocking hook.
     pub(crate) blocking: bool,
-    /// It runs a guest of its own: off for it alone.
+    /// The vCPU runs a guest of its own, so AVIC is off for it.
     pub(in crate::interrupts) nested: bool,
 }
 

@@ -12,8 +12,8 @@ use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::ApicRegisters;
 
 impl InterruptWing<'_> {
-    /// Writes the logical table again. Whether two LAPICs would have the same entry, or one several, or their models
-    /// differ: then an entry means another destination for one sender than for the next.
+    /// Rewrites the logical table. Returns whether two LAPICs would have the same entry, one would have several, or
+    /// their models differ, so that an entry means different destinations for different senders.
     pub(in crate::interrupts) fn rebuild_logical_table(&self, vm: VmId) -> bool {
         let this = &self.guests.vms[vm];
         let Some(avic) = this.apic.avic() else { return false };
@@ -42,7 +42,7 @@ impl InterruptWing<'_> {
         aliased
     }
 
-    /// Switches AVIC of `vcpu`, outside guest mode on `pcpu`, to what it shall be (`kvm_vcpu_avic_update`).
+    /// Switches AVIC of `vcpu`, outside guest mode on `pcpu`, as the inhibit reasons demand (`kvm_vcpu_update_apicv`).
     pub(crate) fn avic_update(&mut self, vcpu: VcpuId, pcpu: u32) {
         let (wanted, is) = (self.wants_hardware(vcpu), self.is_virtualized(vcpu));
         let x2apic = self.config.avic.uses_x2avic() && self.guests.vcpu_mut(vcpu).apic.is_x2apic();
@@ -55,7 +55,7 @@ impl InterruptWing<'_> {
             };
             let control = avic.vmcb.read32(vmcb::INT_CTL) & !clear | set;
             avic.vmcb.write32(vmcb::INT_CTL, control | vmcb::V_INTR_MASKING);
-            // CR8 is the hardware's while AVIC is on.
+            // Hardware keeps CR8 while AVIC is on.
             let intercepts = avic.vmcb.read32(vmcb::INTERCEPT_CR) & !vmcb::INTERCEPT_CR8_WRITE;
             avic.vmcb.write32(vmcb::INTERCEPT_CR, intercepts);
             let clean = avic.vmcb.read32(vmcb::CLEAN) & !vmcb::CLEAN_AVIC;
@@ -65,7 +65,7 @@ impl InterruptWing<'_> {
             return;
         }
         if wanted {
-            // IDs may have changed while nobody kept the tables.
+            // IDs may have changed while the tables were not kept.
             let vm = self.guests.vcpu_mut(vcpu).vm;
             if !self.config.avic.faults.restored_without_tables {
                 self.rebuild_logical_table(vm);

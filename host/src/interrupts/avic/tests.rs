@@ -1,4 +1,4 @@
-//! Discovery and tables.
+//! Tests of discovery and tables.
 
 use holdfast_abi::cpuid;
 

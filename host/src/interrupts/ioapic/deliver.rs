@@ -1,4 +1,4 @@
-//! Between the I/O APIC's registers and the LAPICs: lines, accesses, and what follows from an EOI.
+//! Lines, accesses and EOIs: what the I/O APIC sends to the LAPICs.
 
 use holdfast_abi::ioapic as reg;
 
@@ -9,11 +9,11 @@ use crate::interrupts::lapic::Message;
 use crate::step::Step;
 use crate::timers::Timer;
 
-/// For so long an interrupt that ends and comes again without end is held back (KVM: a hundredth of a second).
+/// How long an interrupt that never stops coming is held back (KVM: a hundredth of a second). Nanoseconds.
 const LATER_NS: u64 = 10_000_000;
 
 impl InterruptWing<'_> {
-    /// The device at `pin` of `vm` asserts its line, or does so no longer.
+    /// The device at `pin` of `vm` asserts or releases its line.
     pub(crate) fn set_line(&mut self, vm: VmId, pin: u32, level: bool, step: &mut Step<'_>) {
         assert!(pin < reg::PINS, "an I/O APIC has no pin {pin}");
         if self.guests.vms[vm].ioapic.set_line(pin, level) {
@@ -30,7 +30,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// A store of `value` at `offset` of the I/O APIC's page of `vm`.
+    /// Handles a store of `value` at `offset` of the I/O APIC's page of `vm`.
     pub(crate) fn ioapic_write(&mut self, vm: VmId, offset: u32, value: u32, step: &mut Step<'_>) {
         let ioapic = &mut self.guests.vms[vm].ioapic;
         match offset {
@@ -53,7 +53,7 @@ impl InterruptWing<'_> {
         self.ioapic_eoi(vm, vector, step);
     }
 
-    /// `vcpu` goes to the VMM's process and back.
+    /// Accounts for a round trip of `vcpu` to the VMM's process.
     pub(crate) fn visit_userspace(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         self.guests.vcpu_mut(vcpu).counters.userspace_exits += 1;
         step.charge(Cost::UserspaceExit, 1);
@@ -78,7 +78,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The time for which interrupts of `vm` were held back is over.
+    /// Sends the interrupts of `vm` that were held back.
     pub(crate) fn ioapic_later(&mut self, vm: VmId, step: &mut Step<'_>) {
         for pin in 0..reg::PINS {
             if self.guests.vms[vm].ioapic.wants_to_send(pin) {

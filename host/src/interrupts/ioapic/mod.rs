@@ -1,15 +1,14 @@
-//! The I/O APIC (docs/spec/interrupts.md, "I/O APIC"): pins of devices, turned into interrupts as the redirection table
-//! says.
+//! The I/O APIC (docs/spec/interrupts.md, "I/O APIC"): turns pins of devices into interrupts by its redirection table.
 //!
-//! This is the register file; [`deliver`] carries what it sends to the LAPICs.
+//! This is the register file. [`deliver`] sends its interrupts to the LAPICs.
 //!
 //! - **A level is not lost**: while a pin is asserted and no LAPIC serves it, its interrupt is sent whenever the entry
 //!   allows.
-//! - **An edge counts once**: it is sent when the pin rises, or not at all if it is masked then (82093AA datasheet).
+//! - **An edge counts once**: it is sent when the pin rises, or not at all if the pin is masked then (82093AA
+//!   datasheet).
 //! - **The guest cannot break it**: every selector, offset and value has a meaning or is ignored.
 //!
-//! A line's level is what the device means, asserted or not: the polarity of the wire is stored and has no effect, as
-//! in KVM.
+//! The level of a line means asserted or not. As in KVM, the polarity of the wire is stored and has no effect.
 
 mod deliver;
 
@@ -20,37 +19,37 @@ use holdfast_abi::ioapic as reg;
 
 const PINS: usize = reg::PINS as usize;
 
-/// What a guest can write of a redirection entry.
+/// The bits of a redirection entry that a guest can write.
 const WRITABLE: u64 = !(reg::ENTRY_STATUS | reg::ENTRY_REMOTE_IRR) & (0xff << reg::ENTRY_DESTINATION_SHIFT | 0x1_ffff);
 
-/// What follows from the end of a level-triggered interrupt.
+/// What follows the end of a level-triggered interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterEnd {
-    /// Nothing.
+    /// Nothing follows.
     Nothing,
-    /// The pin is still asserted: to be sent again.
+    /// The pin is still asserted, and its interrupt is sent again.
     Again,
-    /// The same, but not at once: the guest does nothing else any more.
+    /// The interrupt is sent again after a delay, since the guest does nothing else any more.
     Later,
 }
 
 /// An I/O APIC.
 #[derive(Clone, Debug)]
 pub(crate) struct Ioapic {
-    /// IOREGSEL.
+    /// The register IOREGSEL.
     select: u8,
     id: u32,
     entries: [u64; PINS],
     /// Pins that are asserted.
     asserted: u32,
-    /// Pins whose device is told of an EOI and asserts again: there, the EOI ends the assertion (KVM's resampling
+    /// Pins at which an EOI ends the assertion and is reported to the device, which may assert again (KVM's resampling
     /// irqfd).
     resampled: u32,
-    /// For each pin how often in a row its interrupt was sent again at its end.
+    /// For each pin, how often in a row its interrupt was sent again at its end.
     again: [u32; PINS],
 }
 
-/// So often in a row a level-triggered interrupt is sent again at its end before it is delayed (KVM,
+/// How often in a row a level-triggered interrupt is sent again at its end before it is delayed (KVM,
 /// `IOAPIC_SUCCESSIVE_IRQ_MAX_COUNT`).
 const AGAIN_MAX: u32 = 10_000;
 
@@ -67,7 +66,7 @@ impl Ioapic {
         }
     }
 
-    /// Reads at `offset` of the page; what does not exist reads as 0.
+    /// Reads the register at `offset` of the page. A missing register reads as 0.
     pub(crate) fn read(&self, offset: u32) -> u32 {
         match offset {
             reg::SELECT => u32::from(self.select),
@@ -88,7 +87,7 @@ impl Ioapic {
         }
     }
 
-    /// Returns the pin whose redirection entry is selected, and whether it is the high half.
+    /// Returns the pin whose redirection entry is selected, and whether its high half is.
     fn selected_entry(&self) -> Option<(usize, bool)> {
         let half = u32::from(self.select).checked_sub(reg::REDIRECTION)?;
         let pin = (half / 2) as usize;
@@ -100,7 +99,7 @@ impl Ioapic {
         self.select = value as u8;
     }
 
-    /// Writes `value` to the selected register. Returns the pin whose entry that was.
+    /// Writes `value` to the selected register. Returns the pin if that was a redirection entry.
     pub(crate) fn write_selected(&mut self, value: u32) -> Option<u32> {
         if u32::from(self.select) == reg::ID {
             self.id = value & 0x0f00_0000;
@@ -115,14 +114,14 @@ impl Ioapic {
         let entry = &mut self.entries[pin];
         let writable = WRITABLE & mask;
         *entry = *entry & !writable | u64::from(value) << shift & writable;
-        // Kernels switch to edge and back where there is no other way to end what no LAPIC will end.
+        // Kernels switch to edge and back to end an interrupt that no LAPIC will end.
         if *entry & reg::ENTRY_LEVEL == 0 {
             *entry &= !reg::ENTRY_REMOTE_IRR;
         }
         Some(pin as u32)
     }
 
-    /// `pin` is asserted or not from now on. Returns whether there is something to be sent.
+    /// Asserts or releases `pin`. Returns whether an interrupt is to be sent.
     pub(crate) fn set_line(&mut self, pin: u32, level: bool) -> bool {
         let bit = 1 << pin;
         let rises = level && self.asserted & bit == 0;
@@ -136,7 +135,7 @@ impl Ioapic {
         entry & reg::ENTRY_MASKED == 0 && if edge { rises } else { self.wants_to_send(pin) }
     }
 
-    /// Returns whether the entry of `pin` is for level-triggered interrupts, unmasked, and such a one is to be sent.
+    /// Returns whether a level-triggered interrupt of `pin` is to be sent now.
     pub(crate) fn wants_to_send(&self, pin: u32) -> bool {
         const GATES: u64 = reg::ENTRY_LEVEL | reg::ENTRY_REMOTE_IRR | reg::ENTRY_MASKED;
         self.entries[pin as usize] & GATES == reg::ENTRY_LEVEL && self.asserted >> pin & 1 == 1
@@ -147,19 +146,19 @@ impl Ioapic {
         self.entries[pin as usize]
     }
 
-    /// A LAPIC has taken the level-triggered interrupt of `pin`.
+    /// Records that a LAPIC has accepted the level-triggered interrupt of `pin`.
     pub(crate) fn taken(&mut self, pin: u32) {
         self.entries[pin as usize] |= reg::ENTRY_REMOTE_IRR;
     }
 
-    /// Returns whether some pin sends `vector`, level triggered: then its EOI is the VMM's business in a split irqchip.
+    /// Returns whether some pin sends `vector`, level-triggered. In a split irqchip the VMM then handles its EOI.
     pub(crate) fn owns(&self, vector: u8) -> bool {
         const KIND: u64 = reg::ENTRY_VECTOR | reg::ENTRY_LEVEL;
         let asked = u64::from(vector) | reg::ENTRY_LEVEL;
         self.entries.iter().any(|entry| entry & KIND == asked)
     }
 
-    /// Returns pins that send `vector`, level triggered, and wait for its end.
+    /// Returns the pins that send `vector`, level-triggered, and wait for its end.
     pub(crate) fn waiting_for_end(&self, vector: u8) -> impl Iterator<Item = u32> + use<> {
         const GATES: u64 = reg::ENTRY_VECTOR | reg::ENTRY_REMOTE_IRR;
         let entries = self.entries;
@@ -167,7 +166,7 @@ impl Ioapic {
         (0..reg::PINS).filter(move |&pin| entries[pin as usize] & GATES == asked)
     }
 
-    /// Returns the interrupt of `pin` has been ended.
+    /// Ends the interrupt of `pin`.
     pub(crate) fn end(&mut self, pin: u32) -> AfterEnd {
         let at = pin as usize;
         self.entries[at] &= !reg::ENTRY_REMOTE_IRR;
@@ -186,12 +185,12 @@ impl Ioapic {
         AfterEnd::Again
     }
 
-    /// From now on the device at `pin` is told of an EOI, and asserts again if it still wants.
+    /// Makes an EOI end the assertion of `pin`, and report it to the device.
     pub(crate) fn resample(&mut self, pin: u32) {
         self.resampled |= 1 << pin;
     }
 
-    /// Returns whether the device at `pin` is told of an EOI.
+    /// Returns whether an EOI of `pin` is reported to the device.
     pub(crate) fn is_resampled(&self, pin: u32) -> bool {
         self.resampled >> pin & 1 == 1
     }

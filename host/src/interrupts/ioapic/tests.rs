@@ -1,4 +1,4 @@
-//! The register file on its own.
+//! Tests of the register file alone.
 
 use holdfast_abi::ioapic as reg;
 
@@ -14,7 +14,7 @@ fn read(ioapic: &mut Ioapic, register: u32) -> u32 {
     ioapic.read(reg::WINDOW)
 }
 
-/// Pin 3, vector 0x51, level or edge triggered.
+/// Returns an I/O APIC with pin 3 open: vector 0x51, level- or edge-triggered.
 fn open(level: bool) -> Ioapic {
     let mut ioapic = Ioapic::new();
     let trigger = if level { reg::ENTRY_LEVEL as u32 } else { 0 };

@@ -1,4 +1,4 @@
-//! What a LAPIC access asks for is carried out, and the LAPIC timer runs on a timer of the host.
+//! Carrying out what a LAPIC access asks for, and running the LAPIC timer on a host timer.
 
 use super::{Action, Message};
 use crate::boundary::{Cost, VcpuId, VmId};
@@ -8,7 +8,7 @@ use crate::timers::Timer;
 use crate::vcpu::Mode;
 
 impl InterruptWing<'_> {
-    /// A device signals `data` at `address`.
+    /// Handles a device's signal `data` at `address`.
     pub(crate) fn msi(&mut self, vm: VmId, address: u64, data: u32, step: &mut Step<'_>) {
         let extended = self.guests.vms[vm].config.msi_ext_dest_id;
         if let Some(message) = Message::of_msi(address, data, extended) {
@@ -16,7 +16,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Carries out what a LAPIC access of `vcpu` asked for.
+    /// Carries out `action`, which a LAPIC access of `vcpu` asked for.
     pub(crate) fn act(&mut self, vcpu: VcpuId, action: Action, step: &mut Step<'_>) {
         match action {
             Action::None => {}
@@ -46,7 +46,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Brings the host timer of `vcpu` in line with its LAPIC's, on `pcpu`.
+    /// Sets the host timer of `vcpu` to the deadline of its LAPIC timer, on `pcpu`.
     pub(crate) fn arm_apic_timer(&mut self, vcpu: VcpuId, pcpu: u32) {
         let at = self.guests.vcpu_mut(vcpu);
         let (task, deadline) = (at.timer, at.apic.timer.deadline);
@@ -56,7 +56,7 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// The LAPIC timer of `vcpu` has expired, on the executing pCPU.
+    /// Handles the expiry of the LAPIC timer of `vcpu` on the executing pCPU.
     pub(crate) fn apic_timer_expired(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = self.guests.vcpu_mut(vcpu);
         let elsewhere = at.mode.get() == Mode::InGuest && at.cpu != Some(step.pcpu);

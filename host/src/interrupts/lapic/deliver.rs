@@ -1,7 +1,7 @@
-//! Carrying interrupts to LAPICs: who is meant, and what accepting means (docs/spec/interrupts.md, "Emulated LAPIC").
+//! Delivery of interrupts to LAPICs: choosing the receivers, and accepting (docs/spec/interrupts.md, "Emulated LAPIC").
 //!
-//! - **Only its own VM**: whatever a guest names, it is looked for among the VM's own LAPICs.
-//! - **Cost follows the receivers**: all are searched only where the ID says nothing about the place.
+//! - **Only its own VM**: receivers are searched among the VM's own LAPICs, whatever the guest names.
+//! - **Cost follows the receivers**: all LAPICs are searched only if the ID does not determine the index.
 
 use core::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::interrupts::InterruptWing;
 use crate::step::Step;
 
 impl InterruptWing<'_> {
-    /// Delivers `message` within `vm`. Returns how many LAPICs have taken it.
+    /// Delivers `message` within `vm`. Returns how many LAPICs have accepted it.
     pub(crate) fn deliver(&mut self, vm: VmId, message: &Message, step: &mut Step<'_>) -> u32 {
         let candidates = self.candidates(vm, message);
         if message.goes_to_one() {
@@ -30,7 +30,7 @@ impl InterruptWing<'_> {
         accepted
     }
 
-    /// Returns indexes among which all are whom `message` can address.
+    /// Returns a range of indexes that contains all receivers of `message`.
     pub(crate) fn candidates(&self, vm: VmId, message: &Message) -> Range<u32> {
         let this = &self.guests.vms[vm];
         let (vcpus, destination) = (this.vcpus, message.destination);
@@ -44,7 +44,7 @@ impl InterruptWing<'_> {
         if !message.logical {
             return if this.renamed == 0 { one(destination) } else { 0..vcpus };
         }
-        // x2APIC's logical IDs are derived from the physical ones: no search among the others.
+        // x2APIC logical IDs are derived from the physical ones, so the others need no search.
         if this.x2apic == vcpus {
             let first = (destination >> 16).saturating_mul(16).min(vcpus);
             return first..(first + 16).min(vcpus);
@@ -52,10 +52,10 @@ impl InterruptWing<'_> {
         0..vcpus
     }
 
-    /// Returns whether `message` is meant for the vCPU with index `at`. A LAPIC that is switched off hears nothing.
+    /// Returns whether `message` addresses the vCPU with index `at`. A LAPIC that is switched off receives nothing.
     ///
-    /// How a destination is read depends on the receiver's mode, and a broadcast on the sender's: IDs of all widths
-    /// agree as long as all LAPICs are in one mode, as real systems have them.
+    /// The meaning of a destination depends on the receiver's mode, and that of a broadcast on the sender's. IDs of all
+    /// widths agree while all LAPICs are in one mode, as on real systems.
     pub(crate) fn is_addressed(&self, vm: VmId, at: u32, message: &Message) -> bool {
         let apic = &self.guests.vcpu_of(vm, at).apic;
         if !apic.hardware_enabled() {
@@ -71,8 +71,8 @@ impl InterruptWing<'_> {
         }
     }
 
-    /// Returns the one that takes an interrupt for all of the `candidates` which `message` addresses: those enabled by
-    /// software.
+    /// Returns the receiver of a lowest-priority interrupt: one of the addressed `candidates` that software has
+    /// enabled.
     fn lowest_priority(&self, vm: VmId, candidates: Range<u32>, message: &Message) -> Option<u32> {
         let mut addressed = candidates
             .filter(|&at| self.is_addressed(vm, at, message) && self.guests.vcpu_of(vm, at).apic.is_enabled());
@@ -83,7 +83,7 @@ impl InterruptWing<'_> {
         addressed.nth(usize::from(message.vector).checked_rem(count)?)
     }
 
-    /// Returns the one vCPU that `message`, a fixed interrupt, is for; `None` if there are several or none.
+    /// Returns the only receiver of `message`, a fixed interrupt, or `None` if there are several or none.
     pub(crate) fn only_recipient(&self, vm: VmId, message: &Message) -> Option<u32> {
         if message.mode != DeliveryMode::Fixed || message.shorthand != reg::ICR_SHORTHAND_NONE {
             return None;
@@ -93,15 +93,15 @@ impl InterruptWing<'_> {
         meant.next().filter(|_| meant.next().is_none())
     }
 
-    /// Tracepoint: `vcpu` accepts `vector`.
+    /// Reports that `vcpu` accepts `vector`, if that tracepoint is on.
     pub(crate) fn trace_accepted(&self, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
         if self.config.traces_interrupts {
             step.out.push(Command::AcceptIrq { vcpu, vector });
         }
     }
 
-    /// Returns the LAPIC of the vCPU with index `to` is given `message`: pends it, and makes the vCPU look. Whether it
-    /// took it.
+    /// Gives `message` to the LAPIC of the vCPU with index `to`, and kicks the vCPU. Returns whether the LAPIC accepted
+    /// it.
     fn accept(&mut self, vm: VmId, to: u32, message: &Message, step: &mut Step<'_>) -> bool {
         step.charge(Cost::ApicDeliver, 1);
         let id = self.guests.vcpu_id(vm, to);
@@ -139,7 +139,7 @@ impl InterruptWing<'_> {
                 vcpu.pending.add_nmi();
                 (true, true)
             }
-            // De-asserting INIT set arbitration IDs, long ago.
+            // De-assertion of INIT set arbitration IDs on old CPUs.
             DeliveryMode::Init if message.level && !message.assert => (false, false),
             DeliveryMode::Init => {
                 vcpu.pending.init = true;
@@ -149,7 +149,7 @@ impl InterruptWing<'_> {
                 vcpu.pending.sipi = Some(message.vector);
                 (true, true)
             }
-            // No guest has a handler for SMIs (KVM without `CONFIG_KVM_SMM`), and there is no 8259 to ask for a vector.
+            // Guests have no SMI handler (KVM without `CONFIG_KVM_SMM`), and there is no 8259 to supply a vector.
             DeliveryMode::Smi | DeliveryMode::ExtInt => (false, false),
         };
         if news {

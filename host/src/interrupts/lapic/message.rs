@@ -1,21 +1,21 @@
-//! Interrupts on their way to LAPICs: decoded from an interrupt command, an MSI or a redirection entry.
+//! Interrupt messages to LAPICs, decoded from an interrupt command, an MSI or a redirection entry.
 
 use holdfast_abi::lapic as reg;
 use holdfast_abi::lapic::DeliveryMode;
 use holdfast_abi::{ioapic, msi};
 
-/// Who sends.
+/// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The vCPU with this index.
     Vcpu(u32),
-    /// A device, by a message.
+    /// A device, by a message (MSI).
     Msi,
     /// A device, by a pin of the I/O APIC.
     Pin,
 }
 
-/// An interrupt on its way.
+/// An interrupt message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) origin: Origin,
@@ -24,18 +24,18 @@ pub(crate) struct Message {
     pub(crate) shorthand: u32,
     pub(crate) logical: bool,
     pub(crate) destination: u32,
-    /// The destination is as wide as x2APIC's.
+    /// The destination has the width of x2APIC's.
     pub(crate) wide: bool,
-    /// Level triggered; else edge.
+    /// Level-triggered. `false`: edge-triggered.
     pub(crate) level: bool,
-    /// Asserts, as all but INIT's de-assertion and a level-triggered interrupt's end do.
+    /// Asserts. Only the de-assertion of INIT and the end of a level-triggered interrupt do not.
     pub(crate) assert: bool,
-    /// A device asks for one receiver of the lowest priority, whatever the mode.
+    /// The device asks for one receiver of the lowest priority, whatever the mode.
     pub(crate) hint: bool,
 }
 
 impl Message {
-    /// Returns what an interrupt command of the vCPU with index `sender` asks for.
+    /// Returns the message of an interrupt command of the vCPU with index `sender`.
     pub(crate) fn of_icr(sender: u32, low: u32, destination: u32, wide: bool) -> Message {
         Message {
             origin: Origin::Vcpu(sender),
@@ -56,8 +56,8 @@ impl Message {
         Message::of_icr(sender, DeliveryMode::Unhalt.bits(), apic_id, true)
     }
 
-    /// Returns what `data` written to `address` signals; `None` if that is not the LAPICs' range. `extended`: the
-    /// destination has 15 bits.
+    /// Returns the message of `data` written to `address`, or `None` if the address is not in the LAPICs' range.
+    /// `extended`: the destination has 15 bits.
     pub(crate) fn of_msi(address: u64, data: u32, extended: bool) -> Option<Message> {
         if address & msi::ADDRESS_FIXED != msi::ADDRESS {
             return None;
@@ -74,13 +74,13 @@ impl Message {
             destination: high << 8 | low,
             wide: high != 0,
             level: data & msi::DATA_LEVEL != 0,
-            // KVM: a message that comes in is an assertion.
+            // KVM: an MSI is an assertion.
             assert: true,
             hint: address & msi::ADDRESS_REDIRECTION_HINT != 0,
         })
     }
 
-    /// Returns what the redirection entry `entry` sends.
+    /// Returns the message that the redirection entry `entry` sends.
     pub(crate) fn of_entry(entry: u64) -> Message {
         Message {
             origin: Origin::Pin,
@@ -96,25 +96,25 @@ impl Message {
         }
     }
 
-    /// Returns whether its logical destination, which is one of x2APIC's, has the bit of the LAPIC with ID `id`.
+    /// Returns whether its logical destination, in x2APIC's format, has the bit of the LAPIC with ID `id`.
     pub(crate) fn names_x2apic(&self, id: u32) -> bool {
         self.shorthand == reg::ICR_SHORTHAND_NONE
             && self.destination >> 16 == id >> 4
             && self.destination & 1 << (id & 15) != 0
     }
 
-    /// Returns whether it carries a vector, and that is reserved for exceptions.
+    /// Returns whether it carries a vector that is reserved for exceptions.
     pub(crate) fn has_illegal_vector(&self) -> bool {
         let carries = matches!(self.mode, DeliveryMode::Fixed | DeliveryMode::LowestPriority);
         carries && self.vector < reg::FIRST_LEGAL_VECTOR
     }
 
-    /// Returns whether one of those addressed takes it for all.
+    /// Returns whether only one of the addressed LAPICs receives it.
     pub(crate) fn goes_to_one(&self) -> bool {
         self.hint || self.mode == DeliveryMode::LowestPriority
     }
 
-    /// Returns whether the destination is the one that means all, in the sender's width; devices' is xAPIC's.
+    /// Returns whether the destination is the broadcast of the sender's width. Devices have xAPIC's width.
     pub(crate) fn is_broadcast(&self) -> bool {
         self.destination
             == if self.wide {

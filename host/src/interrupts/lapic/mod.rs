@@ -1,8 +1,8 @@
-//! The emulated local APIC (docs/spec/interrupts.md, "Emulated LAPIC"): registers, priorities, what a register access
-//! asks for.
+//! The emulated local APIC (docs/spec/interrupts.md, "Emulated LAPIC"): registers, priorities, and the actions of
+//! register accesses.
 //!
-//! This is the register file alone: it knows no other vCPU. What an access wants done to the world is returned as an
-//! [`Action`]; [`deliver`] carries interrupts between LAPICs.
+//! This is the register file alone, without other vCPUs. An access returns its effect on the rest of the host as an
+//! [`Action`]. [`deliver`] carries interrupts between LAPICs.
 //!
 //! - **Pending is never lost**: a vector in IRR stays there until it moves to ISR, or the LAPIC is reset.
 //! - **The guest cannot break it**: every offset and value has a meaning or is ignored.
@@ -28,50 +28,50 @@ use timer::LapicTimer;
 pub use timer::SavedTimer;
 pub(crate) use timer::TimerBase;
 
-/// Registers in the page, at a 16-byte stride.
+/// The number of registers in the page, at a 16-byte stride.
 pub(crate) const REGISTERS: usize = 64;
 
-/// What a register access asks for.
+/// The effect of a register access on the rest of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Nothing more.
+    /// No effect.
     None,
-    /// To look again for an interrupt to inject.
+    /// Pending interrupts must be evaluated again.
     Event,
-    /// The same, since the guest has ended the interrupt with this vector.
+    /// The same, since the guest has ended an interrupt.
     Ended {
-        /// Which.
+        /// The vector of the interrupt.
         vector: u8,
-        /// It was level triggered: the I/O APIC has to hear of it.
+        /// It was level-triggered, so the I/O APIC must handle the end.
         level: bool,
     },
-    /// To send.
+    /// The message must be sent.
     Send(Message),
-    /// To bring the host timer in line with the LAPIC's.
+    /// The host timer must be set to the LAPIC timer.
     Timer,
 }
 
 /// A LAPIC.
 #[derive(Debug)]
 pub(crate) struct Lapic {
-    /// The registers, shared with whoever delivers into them. It stays the same page for the LAPIC's whole life.
+    /// The registers, shared with senders that deliver into them. A LAPIC keeps the same page for its whole life.
     page: Arc<RegisterPage>,
-    /// IA32_APIC_BASE.
+    /// The register IA32_APIC_BASE.
     base: u64,
     id: u32,
     /// Errors since ESR was last written.
     errors: u32,
-    /// May be true although IRR is empty, never the other way round.
+    /// IRR may hold a vector. `false`: IRR is empty.
     irr_pending: bool,
-    /// The vector taken last, until an interrupt has ended: then the highest in service, and what the guest ends next.
+    /// The vector taken last, until an interrupt ends. It is the highest in service, and the next that the guest ends.
     last_taken: Option<u8>,
-    /// Lowest-priority interrupts accepted: the least loaded LAPIC takes the next.
+    /// The number of lowest-priority interrupts accepted. The LAPIC with the fewest takes the next.
     pub(crate) arbitration: u32,
     pub(crate) timer: LapicTimer,
 }
 
 impl Lapic {
-    /// Returns a LAPIC after reset, with ID `id`; ID 0 is the bootstrap processor's.
+    /// Returns a LAPIC after reset, with ID `id`. ID 0 is the bootstrap processor.
     pub(crate) fn new(id: u32) -> Lapic {
         let lapic = Lapic {
             page: RegisterPage::shared(),
@@ -99,7 +99,7 @@ impl Lapic {
         }
     }
 
-    /// Returns the page itself, for those who share it.
+    /// Returns the page.
     pub(crate) fn registers(&self) -> &Arc<RegisterPage> {
         &self.page
     }
@@ -120,17 +120,17 @@ impl Lapic {
         self.base & msr::APIC_BASE_ENABLE != 0
     }
 
-    /// Returns whether it is the bootstrap processor's.
+    /// Returns whether it belongs to the bootstrap processor.
     pub(crate) fn is_bootstrap(&self) -> bool {
         self.base & msr::APIC_BASE_BSP != 0
     }
 
-    /// Returns whether its page is where it is after reset.
+    /// Returns whether its page is at the address of after reset.
     pub(crate) fn is_at_home(&self) -> bool {
         (self.base ^ msr::APIC_BASE_ADDRESS) & PHYSICAL & !(reg::PAGE_BYTES as u64 - 1) == 0
     }
 
-    /// Returns whether its page is at the guest-physical `address`: while it is in xAPIC mode.
+    /// Returns whether it is in xAPIC mode and its page is at the guest-physical `address`.
     pub(crate) fn is_at(&self, address: u64) -> bool {
         let page = reg::PAGE_BYTES as u64 - 1;
         self.hardware_enabled()
@@ -139,12 +139,12 @@ impl Lapic {
             && address <= PHYSICAL
     }
 
-    /// Returns whether it takes interrupts: enabled by the base MSR and by SVR.
+    /// Returns whether it accepts interrupts: it is enabled by the base MSR and by SVR.
     pub(crate) fn is_enabled(&self) -> bool {
         self.hardware_enabled() && self.get(reg::SVR) & reg::SVR_ENABLE != 0
     }
 
-    /// Forgets everything but mode, place and identity.
+    /// Resets everything except mode, address and identity.
     fn reset(&mut self) {
         self.errors = 0;
         self.irr_pending = false;
@@ -154,7 +154,7 @@ impl Lapic {
         self.reset_page();
     }
 
-    /// INIT: as after reset, but for mode, place and ID (SDM volume 3, "Local APIC State After an INIT Reset").
+    /// Handles INIT: as reset, but mode, address and ID stay (SDM volume 3, "Local APIC State After an INIT Reset").
     pub(crate) fn init(&mut self) {
         let id = self.get(reg::ID);
         self.reset();
@@ -164,13 +164,13 @@ impl Lapic {
         }
     }
 
-    /// IA32_APIC_BASE.
+    /// Returns IA32_APIC_BASE.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Writes IA32_APIC_BASE: switches between off, xAPIC and x2APIC as the manual's state diagram has it. False if
-    /// that is a general-protection fault.
+    /// Writes IA32_APIC_BASE: switches between off, xAPIC and x2APIC as in the manual's state diagram. Returns `false`
+    /// if that faults.
     pub(crate) fn set_base(&mut self, value: u64) -> bool {
         if !is_legal_base(value) {
             return false;
@@ -188,7 +188,7 @@ impl Lapic {
             self.reset();
         }
         if enable && !self.hardware_enabled() {
-            // Hardware that sends IPIs does not look whether their target is on.
+            // Hardware that sends IPIs does not check whether the target's LAPIC is on.
             (0..8).for_each(|word| self.set(reg::IRR + word * reg::STRIDE, 0));
         }
         self.base = (self.base & msr::APIC_BASE_BSP) | (value & !msr::APIC_BASE_BSP);
@@ -200,13 +200,13 @@ impl Lapic {
         true
     }
 
-    /// In x2APIC mode the logical ID is derived: cluster of 16, and one bit within.
+    /// Derives the logical ID of x2APIC mode: a cluster of 16, and one bit within.
     fn set_x2apic_ids(&self) {
         self.set(reg::ID, self.id);
         self.set(reg::LDR, (self.id >> 4) << 16 | 1 << (self.id & 15));
     }
 
-    /// Reads the register at `offset` of the page; what does not exist reads as 0.
+    /// Reads the register at `offset` of the page. A missing register reads as 0.
     pub(crate) fn read(&self, offset: u32, now: u64) -> u32 {
         match offset {
             reg::PPR => self.page.processor_priority(),
@@ -217,7 +217,7 @@ impl Lapic {
         }
     }
 
-    /// Writes `value` to the register at `offset` of the page; what cannot be written is ignored.
+    /// Writes `value` to the register at `offset` of the page. A register that cannot be written ignores it.
     pub(crate) fn write(&mut self, offset: u32, value: u32, now: u64, config: &TimerBase) -> Action {
         match offset {
             reg::ID if !self.is_x2apic() => {
@@ -281,7 +281,7 @@ impl Lapic {
         }
     }
 
-    /// Sends as x2APIC's 64-bit ICR asks.
+    /// Writes x2APIC's 64-bit ICR.
     pub(crate) fn write_icr(&mut self, value: u64) -> Action {
         let (low, high) = (value as u32 & !reg::ICR_BUSY, (value >> 32) as u32);
         self.set(reg::ICR_LOW, low);
@@ -289,7 +289,7 @@ impl Lapic {
         self.command(low, high)
     }
 
-    /// x2APIC's 64-bit ICR.
+    /// Returns x2APIC's 64-bit ICR.
     pub(crate) fn icr(&self) -> u64 {
         u64::from(self.get(reg::ICR_HIGH)) << 32 | u64::from(self.get(reg::ICR_LOW))
     }
@@ -299,7 +299,7 @@ impl Lapic {
         if self.is_x2apic() { high } else { high >> 24 }
     }
 
-    /// Sends as `low` of the ICR asks, to `destination`.
+    /// Sends the message of the low half `low` of ICR to `destination`.
     pub(crate) fn command(&mut self, low: u32, destination: u32) -> Action {
         let message = Message::of_icr(self.id, low, destination, self.is_x2apic());
         if message.has_illegal_vector() {
@@ -319,7 +319,7 @@ impl Lapic {
         }
     }
 
-    /// Notes an error, and interrupts for it if the guest asked for that.
+    /// Records an error, and raises its interrupt if the guest enabled it.
     fn error(&mut self, error: u32) {
         self.errors |= error;
         let lvt = self.get(reg::LVT_ERROR);
@@ -328,7 +328,7 @@ impl Lapic {
         }
     }
 
-    /// Notes an access to `offset`, if no register is there.
+    /// Records an illegal access if there is no register at `offset`.
     pub(crate) fn note_access(&mut self, offset: u32) -> Action {
         if !offset.is_multiple_of(reg::STRIDE) || is_register(offset) {
             return Action::None;
@@ -337,17 +337,17 @@ impl Lapic {
         Action::Event
     }
 
-    /// Notes that a message with a vector below 16 came in.
+    /// Records that a message with a vector below 16 came in.
     pub(crate) fn receive_error(&mut self) {
         self.error(reg::ESR_RECEIVE_ILLEGAL_VECTOR);
     }
 
-    /// Returns whether the guest has given it another ID, which xAPIC mode allows.
+    /// Returns whether the guest has changed its ID, which xAPIC mode allows.
     pub(crate) fn is_renamed(&self) -> bool {
         !self.is_x2apic() && self.get(reg::ID) != self.id << 24
     }
 
-    /// Returns the physical destination that names it: see [`Lapic::has_physical_id`].
+    /// Returns the physical destination that names it. See [`Lapic::has_physical_id`].
     pub(crate) fn physical_id(&self) -> u32 {
         if self.is_renamed() {
             self.get(reg::ID) >> 24
@@ -356,8 +356,8 @@ impl Lapic {
         }
     }
 
-    /// Returns whether a physical `destination`, no broadcast, names it. IDs that xAPIC's register has no room for are
-    /// known in full.
+    /// Returns whether a physical `destination` that is no broadcast names it. IDs that are too large for xAPIC's
+    /// register are matched in full.
     pub(super) fn has_physical_id(&self, destination: u32) -> bool {
         if self.is_renamed() && destination <= 0xff {
             self.get(reg::ID) >> 24 == destination
@@ -366,7 +366,7 @@ impl Lapic {
         }
     }
 
-    /// Returns whether a logical `destination`, no broadcast, names it; `wide` is one of an x2APIC.
+    /// Returns whether a logical `destination` that is no broadcast names it. `wide`: it is in x2APIC's format.
     pub(super) fn has_logical_id(&self, destination: u32, wide: bool) -> bool {
         let ldr = self.get(reg::LDR);
         if self.is_x2apic() {
@@ -382,12 +382,12 @@ impl Lapic {
         }
     }
 
-    /// Returns the register page as KVM_GET_LAPIC shows it: word `o / 16` is the register at offset `o`.
+    /// Returns the register page in the format of KVM_GET_LAPIC: word `o / 16` is the register at offset `o`.
     pub(crate) fn page(&self) -> [u32; REGISTERS] {
         core::array::from_fn(|register| self.get(register as u32 * reg::STRIDE))
     }
 
-    /// Takes over a saved page, base MSR, and errors not yet seen by the guest.
+    /// Takes over a saved page, base MSR, and errors that the guest has not read yet.
     pub(crate) fn load(&mut self, page: &[u32; REGISTERS], base: u64, errors: u32) {
         for (register, &value) in page.iter().enumerate() {
             self.set(register as u32 * reg::STRIDE, value);
@@ -396,13 +396,13 @@ impl Lapic {
         self.errors = errors;
         self.irr_pending = true;
         if self.is_x2apic() {
-            // Derived, whatever was saved.
+            // These IDs are derived, whatever was saved.
             self.set_x2apic_ids();
         }
         self.last_taken = None;
     }
 
-    /// Errors since ESR was last written.
+    /// Returns the errors since ESR was last written.
     pub(crate) fn errors(&self) -> u32 {
         self.errors
     }
@@ -417,10 +417,10 @@ impl Clone for Lapic {
     }
 }
 
-/// Guest-physical addresses: a guest without CPUID leaf 0x80000008 has 36 bits of them (SDM volume 2, CPUID).
+/// The guest-physical addresses. A guest without CPUID leaf 0x80000008 has 36 bits of them (SDM volume 2, CPUID).
 const PHYSICAL: u64 = (1 << 36) - 1;
 
-/// Returns whether IA32_APIC_BASE can have this value: the page can be anywhere, and x2APIC mode needs an enabled
+/// Returns whether IA32_APIC_BASE can have this value. The page can be anywhere, and x2APIC mode needs an enabled
 /// LAPIC.
 pub(crate) fn is_legal_base(value: u64) -> bool {
     let modes = msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC;
@@ -428,7 +428,7 @@ pub(crate) fn is_legal_base(value: u64) -> bool {
     value & reserved == 0 && value & modes != msr::APIC_BASE_X2APIC
 }
 
-/// The local vector table.
+/// The registers of the local vector table.
 const LVTS: [u32; 6] = [
     reg::LVT_TIMER,
     reg::LVT_THERMAL,
@@ -438,10 +438,10 @@ const LVTS: [u32; 6] = [
     reg::LVT_ERROR,
 ];
 
-/// What a guest can change in entries other than the timer's: vector, mode, polarity, trigger, mask.
+/// The bits that a guest can change in the entries except the timer's: vector, mode, polarity, trigger, mask.
 const LVT_WRITABLE: u32 = 0x1a7ff;
 
-/// Returns whether there is a register at `offset` at all.
+/// Returns whether there is a register at `offset`.
 fn is_register(offset: u32) -> bool {
     is_readable(offset) || matches!(offset, reg::APR | reg::PPR | reg::EOI | reg::TIMER_CURRENT)
 }

@@ -1,10 +1,10 @@
 //! The LAPIC's register page: 4 KiB in which each register is a 32-bit word at a 16-byte stride.
 //!
-//! The host's LAPIC code and the hardware that reads the page as AVIC's backing page share it, so every access is
-//! atomic and goes through `&self`. What IRR, ISR and TMR mean is written once, over [`ApicRegisters`], so that a model
-//! checker's words can stand in for [`RegisterPage`].
+//! The host's LAPIC code shares the page with the hardware, which reads it as AVIC's backing page. So every access is
+//! atomic and goes through `&self`. The meaning of IRR, ISR and TMR is written once, over [`ApicRegisters`], so that a
+//! model checker's words can replace [`RegisterPage`].
 //!
-//! - **A trigger mode precedes its request**: who finds a vector in IRR finds its TMR bit settled.
+//! - **A trigger mode precedes its request**: a reader that finds a vector in IRR finds its TMR bit up to date.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -13,19 +13,18 @@ use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
 use holdfast_abi::lapic as reg;
 
-/// Words of a LAPIC's page, by byte offset, and what the interrupt registers among them mean.
+/// The words of a LAPIC's page by byte offset, and the meaning of the interrupt registers among them.
 ///
-/// Implementations are shared by whoever delivers: read-modify-writes are atomic, and total-ordered as x86's locked
-/// instructions are. Offsets are those of [`holdfast_abi::lapic`]; a `field` is the first of eight registers (IRR, ISR,
-/// TMR).
+/// Senders share implementations: read-modify-writes are atomic, and totally ordered as x86's locked instructions are.
+/// Offsets are those of [`holdfast_abi::lapic`]. A `field` is the first of eight registers (IRR, ISR, TMR).
 pub trait ApicRegisters {
     /// Reads the register at `offset`, with acquire semantics.
     fn load(&self, offset: u32) -> u32;
-    /// Writes it, with release semantics.
+    /// Writes the register at `offset`, with release semantics.
     fn store(&self, offset: u32, value: u32);
-    /// Sets `bits` in it; what was there before.
+    /// Sets `bits` in the register at `offset`. Returns its value before.
     fn fetch_or(&self, offset: u32, bits: u32) -> u32;
-    /// Keeps nothing but `bits` in it; what was there before.
+    /// Clears all but `bits` in the register at `offset`. Returns its value before.
     fn fetch_and(&self, offset: u32, bits: u32) -> u32;
 
     /// Returns whether `field` has `vector`.
@@ -33,12 +32,12 @@ pub trait ApicRegisters {
         self.load(field + offset_of(vector)) & bit_of(vector) != 0
     }
 
-    /// Adds `vector` to `field`; whether it was missing.
+    /// Adds `vector` to `field`. Returns whether it was missing.
     fn insert(&self, field: u32, vector: u8) -> bool {
         self.fetch_or(field + offset_of(vector), bit_of(vector)) & bit_of(vector) == 0
     }
 
-    /// Takes `vector` out of `field`; whether it was there.
+    /// Removes `vector` from `field`. Returns whether it was there.
     fn remove(&self, field: u32, vector: u8) -> bool {
         self.fetch_and(field + offset_of(vector), !bit_of(vector)) & bit_of(vector) != 0
     }
@@ -51,7 +50,7 @@ pub trait ApicRegisters {
         })
     }
 
-    /// Pends `vector` in IRR, and says in TMR whether it is level triggered; whether it was not pending yet.
+    /// Pends `vector` in IRR, and records in TMR whether it is level-triggered. Returns whether it was not pending yet.
     fn request(&self, vector: u8, level: bool) -> bool {
         if self.has(reg::TMR, vector) != level {
             if level {
@@ -63,7 +62,7 @@ pub trait ApicRegisters {
         self.insert(reg::IRR, vector)
     }
 
-    /// Processor priority: the task's, or the class of what is in service if that is higher.
+    /// Returns the processor priority: the task priority, or the class of the vector in service if that is higher.
     fn processor_priority(&self) -> u32 {
         let task = self.load(reg::TPR) & 0xff;
         let in_service = u32::from(self.highest(reg::ISR).unwrap_or(0));
@@ -80,7 +79,7 @@ pub trait ApicRegisters {
         (u32::from(vector) & 0xf0 > self.processor_priority() & 0xf0).then_some(vector)
     }
 
-    /// Moves `vector` from IRR to ISR; false, and nothing is done, if it is not pending.
+    /// Moves `vector` from IRR to ISR. Returns `false`, and changes nothing, if it is not pending.
     fn begin_service(&self, vector: u8) -> bool {
         let pending = self.remove(reg::IRR, vector);
         if pending {
@@ -89,7 +88,7 @@ pub trait ApicRegisters {
         pending
     }
 
-    /// Ends the interrupt in service that has the highest vector.
+    /// Ends the interrupt in service that has the highest vector. Returns that vector.
     fn end_service(&self) -> Option<u8> {
         let vector = self.highest(reg::ISR)?;
         self.remove(reg::ISR, vector);
@@ -97,7 +96,7 @@ pub trait ApicRegisters {
     }
 }
 
-/// Returns where the bit of `vector` is, from the first of the eight registers on. Bytes.
+/// Returns the byte offset of the register with the bit of `vector`, from the first of the eight registers on.
 fn offset_of(vector: u8) -> u32 {
     u32::from(vector) / 32 * reg::STRIDE
 }
@@ -117,26 +116,26 @@ const WORDS: usize = reg::PAGE_BYTES / size_of::<u32>();
 const _: () = assert!(size_of::<RegisterPage>() == reg::PAGE_BYTES);
 
 impl RegisterPage {
-    /// Returns a page of zeros, to be shared.
+    /// Returns a new page of zeros.
     pub fn shared() -> Arc<RegisterPage> {
         Arc::new(RegisterPage {
             words: [const { AtomicU32::new(0) }; WORDS],
         })
     }
 
-    /// Writes zeros to all of it.
+    /// Writes zeros to the whole page.
     pub fn clear(&self) {
         self.words.iter().for_each(|word| word.store(0, Release));
     }
 
-    /// Takes over what `other` has.
+    /// Copies all words of `other`.
     pub fn copy_from(&self, other: &RegisterPage) {
         for (to, from) in self.words.iter().zip(&other.words) {
             to.store(from.load(Acquire), Release);
         }
     }
 
-    /// Returns the word at `offset`; whatever lies outside wraps around, so that no offset is out of bounds.
+    /// Returns the word at `offset`. Offsets wrap around, so that none is out of bounds.
     fn word(&self, offset: u32) -> &AtomicU32 {
         &self.words[offset as usize / size_of::<u32>() % WORDS]
     }

@@ -1,4 +1,4 @@
-//! The register file on its own.
+//! Tests of the register file alone.
 
 use holdfast_abi::lapic as reg;
 use holdfast_abi::msr;
@@ -114,7 +114,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Against sets of vectors: the highest pending one is delivered if its class is above task's and service's.
+    /// Compares with sets of vectors: the highest pending vector is delivered if its class is above the task's and the
+    /// class in service.
     #[test]
     fn priorities_are_those_of_the_model(acts in proptest::collection::vec(act(), 0..200)) {
         let mut lapic = enabled();

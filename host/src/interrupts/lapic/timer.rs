@@ -4,10 +4,10 @@ use holdfast_abi::lapic as reg;
 
 use super::{Action, Lapic};
 
-/// Frequency that the divider of the emulated timer divides (KVM: 1 GHz).
+/// The frequency that the divider of the emulated timer divides (KVM: 1 GHz).
 const BUS_HZ: u64 = 1_000_000_000;
 
-/// Frequencies and limits that timers are computed with.
+/// Frequencies and limits of timer computations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimerBase {
     pub(crate) tsc_hz: u64,
@@ -15,7 +15,7 @@ pub(crate) struct TimerBase {
 }
 
 impl TimerBase {
-    /// Returns the time-stamp counter at host time `now`: guests see the host's own.
+    /// Returns the time-stamp counter at host time `now`. Guests see the host's counter.
     pub(crate) fn tsc(&self, now: u64) -> u64 {
         (u128::from(now) * u128::from(self.tsc_hz) / 1_000_000_000) as u64
     }
@@ -26,14 +26,14 @@ impl TimerBase {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Returns nanoseconds that `count` takes at divider `divider`.
+    /// Returns the nanoseconds that `count` takes at divider `divider`.
     fn count_ns(&self, count: u32, divider: u64) -> u64 {
         let ns = u128::from(count) * u128::from(divider) * 1_000_000_000 / u128::from(BUS_HZ);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 }
 
-/// When the timer fires next, and then again.
+/// The state of a LAPIC timer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LapicTimer {
     /// Host time of the next expiry.
@@ -44,10 +44,10 @@ pub(crate) struct LapicTimer {
     tsc_deadline: u64,
 }
 
-/// A timer as saved state: relative, since the other host's clock is another one.
+/// A timer as saved state. Times are relative, since the other host has another clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SavedTimer {
-    /// Nanoseconds until it fires; 0 if it is overdue.
+    /// Nanoseconds until it expires. 0: it is overdue.
     pub expires_in_ns: Option<u64>,
     /// Nanoseconds between expiries, in periodic mode.
     pub period_ns: u64,
@@ -62,7 +62,7 @@ impl Lapic {
 
     fn divider(&self) -> u64 {
         let bits = self.get(reg::TIMER_DIVIDE);
-        // Bits 3, 1, 0: 000 is 2, 001 is 4, up to 110 for 128; 111 is 1.
+        // Bits 3, 1 and 0 give the divider: 000 is 2, 001 is 4, up to 110 for 128, and 111 is 1.
         let exponent = ((bits & 3 | (bits & 8) >> 1) + 1) & 7;
         1 << exponent
     }
@@ -75,7 +75,7 @@ impl Lapic {
             value & (0xff | reg::LVT_MASKED | reg::LVT_TIMER_MODE) | masked,
         );
         let deadline = |mode| mode == reg::LVT_TIMER_TSC_DEADLINE;
-        // Entering or leaving deadline mode disarms; between the other two the timer keeps counting.
+        // Entering or leaving deadline mode disarms the timer. Between the other two modes it keeps counting.
         if deadline(before) != deadline(self.timer_mode()) {
             self.timer = LapicTimer::default();
             self.set(reg::TIMER_INITIAL, 0);
@@ -125,7 +125,7 @@ impl Lapic {
         (left / 1_000_000_000 / u128::from(self.divider())) as u32
     }
 
-    /// IA32_TSC_DEADLINE: 0 when disarmed, or in another mode.
+    /// Returns IA32_TSC_DEADLINE: 0 if disarmed, or in another mode.
     pub(crate) fn tsc_deadline(&self) -> u64 {
         if self.timer_mode() == reg::LVT_TIMER_TSC_DEADLINE {
             self.timer.tsc_deadline
@@ -134,7 +134,7 @@ impl Lapic {
         }
     }
 
-    /// Writes IA32_TSC_DEADLINE; ignored in other modes.
+    /// Writes IA32_TSC_DEADLINE. Ignored in other modes.
     pub(crate) fn write_tsc_deadline(&mut self, value: u64, now: u64, config: &TimerBase) -> Action {
         if self.timer_mode() != reg::LVT_TIMER_TSC_DEADLINE {
             return Action::None;
@@ -144,12 +144,12 @@ impl Lapic {
         Action::Timer
     }
 
-    /// Returns the host timer has expired. Returns the vector to be accepted, if the timer is not masked; the next
-    /// deadline is set.
+    /// Handles the expiry of the host timer, and sets the next deadline. Returns the vector to accept, unless the timer
+    /// is masked.
     pub(crate) fn timer_expired(&mut self, now: u64) -> Option<u8> {
         let periodic = self.timer_mode() == reg::LVT_TIMER_PERIODIC && self.timer.period > 0;
         self.timer.tsc_deadline = 0;
-        // Expiries that passed while the host was late count as one.
+        // Expiries that the host missed count as one.
         self.timer.deadline = self.timer.deadline.filter(|_| periodic).map(|deadline| {
             let late = now.saturating_sub(deadline) / self.timer.period.max(1);
             deadline.saturating_add(self.timer.period.saturating_mul(late + 1))

@@ -1,38 +1,38 @@
-//! Which group, and which of its pCPUs, has most to give (Linux 3.3: `find_busiest_group`, `find_busiest_queue`).
+//! The busiest group and its busiest pCPU (Linux 3.3: `find_busiest_group`, `find_busiest_queue`).
 
 use super::super::Scheduler;
 use super::super::topology::POWER;
 use super::Idleness;
 
-/// What a look at a domain says.
+/// The result of examining a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sched) enum Verdict {
-    /// Another pCPU of this one's group balances this domain.
+    /// Another pCPU of the same group balances this domain.
     NotMine,
-    /// Nothing to do.
+    /// The domain is balanced.
     Balanced,
-    /// Load `imbalance` should come here from this pCPU.
+    /// Load `imbalance` should move here from this pCPU.
     Pull { from: u32, imbalance: u64 },
 }
 
-/// A group as seen by a pass.
+/// The load of a group in a pass.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stats {
     /// Load per capacity.
     avg_load: u64,
-    /// Sum of the loads as history shows them.
+    /// Sum of the loads with their history.
     load: u64,
-    /// Sum of the loads as they are.
+    /// Sum of the present loads.
     weighted_load: u64,
     nr_running: u64,
-    /// How many threads it can run well.
+    /// The number of threads that it can run well.
     capacity: u64,
     power: u64,
     pcpus: u64,
     idle_pcpus: u64,
-    /// It could run more threads well than it has.
+    /// It has fewer threads than its capacity.
     has_capacity: bool,
-    /// Its pCPUs differ much among themselves.
+    /// Its pCPUs have very different loads.
     uneven: bool,
 }
 
@@ -43,7 +43,7 @@ impl Stats {
 }
 
 impl Scheduler {
-    /// Looks for the pCPU from which `pcpu` should pull in its domain number `level`.
+    /// Finds the pCPU from which `pcpu` should pull in its domain number `level`.
     pub(in crate::sched) fn find_busiest(&self, pcpu: u32, level: usize, idle: Idleness) -> Verdict {
         let domain = &self.topology.domains[pcpu as usize][level];
         let span = &self.topology.spans[domain.span];
@@ -52,7 +52,7 @@ impl Scheduler {
             Idleness::NewlyIdle => 0,
             Idleness::Idle => span.config.idle_index,
         };
-        // In a newly idle pass every pCPU may pull; otherwise one per group does it for all.
+        // In a newly idle pass every pCPU may pull. In others one pCPU per group does it for all.
         if idle != Idleness::NewlyIdle && !self.is_responsible(pcpu, span.group(domain.group)) {
             return Verdict::NotMine;
         }
@@ -88,8 +88,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether `pcpu` balances for its group: it is the group's first idle pCPU, or, if none is idle, its
-    /// first.
+    /// Returns whether `pcpu` balances for its group. The first idle pCPU does, or the first pCPU if none is idle.
     fn is_responsible(&self, pcpu: u32, group: &[u32]) -> bool {
         let first_idle = group.iter().find(|&&at| self.is_idle(at));
         first_idle.or(group.first()) == Some(&pcpu)
@@ -144,7 +143,7 @@ impl Scheduler {
             return false;
         }
         if idle == Idleness::Idle {
-            // An idle pCPU takes whatever helps: unless there are idle ones over there as well, and no crowd.
+            // An idle pCPU pulls whenever that helps, unless the other group has idle pCPUs and no excess of threads.
             let as_idle = local.idle_pcpus <= busiest.idle_pcpus + 1;
             !(as_idle && busiest.nr_running <= busiest.pcpus)
         } else {
@@ -152,7 +151,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns how much load to pull so that neither side ends up beyond the average.
+    /// Returns how much load to pull so that neither side ends above the average.
     fn imbalance(&self, pcpu: u32, local: &Stats, busiest: &Stats, average: u64) -> u64 {
         let mut per_task = busiest.load_per_task();
         if busiest.uneven {
@@ -163,7 +162,7 @@ impl Scheduler {
         }
         let mut above_capacity = u64::MAX;
         if !busiest.uneven {
-            // Taking more than the crowd beyond its capacity would only make idle pCPUs there.
+            // Taking more than the excess over its capacity would only make pCPUs idle there.
             let crowd = busiest.nr_running.saturating_sub(busiest.capacity);
             above_capacity = Self::per_power(crowd * POWER, busiest.power);
         }
@@ -178,7 +177,7 @@ impl Scheduler {
         }
     }
 
-    /// Less than one thread too many: whether moving one gains capacity; its load, or 0.
+    /// Handles an imbalance below one thread. Returns the load of a thread if moving one gains capacity, or 0.
     fn small_imbalance(&self, pcpu: u32, local: &Stats, busiest: &Stats, per_task: u64) -> u64 {
         let here_per_task = if local.nr_running > 0 {
             local.load_per_task()
@@ -207,7 +206,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the pCPU of `group` with most load per capacity that can give some.
+    /// Returns the pCPU of `group` with the most load per capacity that can give some away.
     fn busiest_pcpu(&self, group: &[u32], imbalance: u64) -> Option<u32> {
         let mut busiest = None;
         let mut most = 0;
@@ -217,7 +216,7 @@ impl Scheduler {
             }
             let load = self.load(at);
             let running = self.nr_running(at);
-            // A single thread heavier than what is asked for stays where it is.
+            // A single thread heavier than the imbalance stays where it is.
             if running == 0 || (running == 1 && load > imbalance) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Load balancing: when it happens, and one pass over one domain (docs/spec/host.md, "Load balancing").
+//! Load balancing: its occasions, and one pass over one domain (docs/spec/host.md, "Load balancing").
 
 mod busiest;
 mod pull;
@@ -12,32 +12,32 @@ use crate::step::Step;
 pub(super) use busiest::Verdict;
 pub(super) use scratch::Scratch;
 
-/// On whose behalf a pass is made.
+/// The state of the pCPU for which a pass is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Idleness {
-    /// A pCPU that runs nothing.
+    /// It runs nothing.
     Idle,
-    /// A pCPU that runs something.
+    /// It runs a thread.
     Busy,
-    /// A pCPU that has just run out of threads.
+    /// It has just run out of threads.
     NewlyIdle,
 }
 
-/// What a pass over a domain did.
+/// The result of a pass over a domain.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
     moved: bool,
-    /// Whether it was this pCPU's to make; if not, domains above aren't either.
+    /// The pass was this pCPU's to make. If not, those of the domains above are not either.
     mine: bool,
 }
 
 impl Scheduler {
-    /// Returns ticks in `ms` milliseconds, at least one.
+    /// Returns the ticks in `ms` milliseconds, at least one.
     fn ticks(&self, ms: u64) -> u64 {
         (ms * self.hz).div_ceil(1000).max(1)
     }
 
-    /// What a tick on `pcpu` does for balancing.
+    /// Balances at a tick on `pcpu`, if it is time.
     pub(super) fn balance_at_tick(&mut self, pcpu: u32, tick: u64, step: &mut Step<'_>) {
         if tick >= self.rq(pcpu).next_balance {
             let idle = if self.rq(pcpu).curr.is_none() {
@@ -52,7 +52,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether `pcpu` has work that an idle pCPU could take: a second thread, or a busy sibling beside its own.
+    /// Returns whether `pcpu` has work that an idle pCPU could take: a second thread, or a busy sibling.
     fn should_call_idle(&self, pcpu: u32) -> bool {
         if self.nr_running(pcpu) >= 2 {
             return true;
@@ -75,7 +75,7 @@ impl Scheduler {
         }
     }
 
-    /// Balances for all idle pCPUs that are due; `pcpu` is one of them and executes it.
+    /// Balances for all idle pCPUs that are due. `pcpu` is one of them and executes it.
     pub(super) fn balance_for_idle(&mut self, pcpu: u32, step: &mut Step<'_>) {
         let tick = self.jiffies();
         let mut next = u64::MAX;
@@ -83,7 +83,7 @@ impl Scheduler {
         while let Some(idle) = self.idle.first_from(from) {
             from = idle + 1;
             if self.rq(pcpu).need_resched {
-                // Work came; the next tick of a busy pCPU calls another one.
+                // Work has come. The next tick of a busy pCPU calls another idle one.
                 next = tick;
                 break;
             }
@@ -129,7 +129,8 @@ impl Scheduler {
         self.rq_mut(pcpu).next_balance = next;
     }
 
-    /// `pcpu` has nothing to run: looks for a thread to pull, unless it is usually idle for a short time only.
+    /// Searches for a thread to pull to `pcpu`, which has nothing to run. Skipped if `pcpu` is usually idle for a short
+    /// time only.
     pub(super) fn balance_newly_idle(&mut self, pcpu: u32, step: &mut Step<'_>) {
         let now = self.now();
         self.rq_mut(pcpu).idle_since = Some(now);
@@ -146,7 +147,7 @@ impl Scheduler {
         }
     }
 
-    /// One pass for `pcpu` over its domain number `level`.
+    /// Makes one pass for `pcpu` over its domain number `level`.
     fn balance_domain(&mut self, pcpu: u32, level: usize, idle: Idleness, step: &mut Step<'_>) -> Pass {
         step.charge(Cost::Balance, 1);
         self.scratch.excluded.clear();
@@ -190,7 +191,7 @@ impl Scheduler {
         }
     }
 
-    /// After a pass that found nothing to do (`stable`), or moved something.
+    /// Adapts the interval after a pass that found balance (`stable`), or moved something.
     fn balanced(&mut self, pcpu: u32, level: usize, stable: bool) {
         let domain = &mut self.topology.domains[pcpu as usize][level];
         let config = &self.topology.spans[domain.span].config;
@@ -202,7 +203,7 @@ impl Scheduler {
         }
     }
 
-    /// After a pass that found imbalance and could move nothing: after some of these, the running thread is pushed.
+    /// Handles a pass that found imbalance and could move nothing. After several of them the running thread is pushed.
     fn failed(&mut self, pcpu: u32, level: usize, from: u32, idle: Idleness, step: &mut Step<'_>) {
         let domain = &mut self.topology.domains[pcpu as usize][level];
         let config = &self.topology.spans[domain.span].config;
@@ -234,7 +235,7 @@ impl Scheduler {
         }
     }
 
-    /// `value` per capacity `power`, 1024 being a whole pCPU's.
+    /// Returns `value` per capacity `power`, where 1024 is a whole pCPU.
     fn per_power(value: u64, power: u64) -> u64 {
         mul_div(value, super::topology::POWER, power)
     }

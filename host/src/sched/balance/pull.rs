@@ -1,6 +1,7 @@
-//! Moving threads between pCPUs: which may move, and by how much (Linux 3.3: `load_balance_fair`, `can_migrate_task`).
+//! Moving threads between pCPUs: which may move, and how much load (Linux 3.3: `load_balance_fair`,
+//! `can_migrate_task`).
 
-use super::super::entity::Stands;
+use super::super::entity::EntityKind;
 use super::super::ids::QueueId;
 use super::super::policy::{Arrival, Departure};
 use super::super::weight::mul_div;
@@ -8,15 +9,15 @@ use super::super::{Scheduler, ThreadState};
 use crate::boundary::{Cost, TaskId};
 use crate::step::Step;
 
-/// What a pull did.
+/// The result of a pull.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pull {
     pub(super) moved: u32,
-    /// Every thread that was looked at must stay on its pCPU.
+    /// Every thread examined must stay on its pCPU.
     pub(super) all_pinned: bool,
 }
 
-/// Why a thread stays where it is.
+/// A reason why a thread stays where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stays {
     Pinned,
@@ -44,7 +45,7 @@ impl Scheduler {
             if self.hierarchy.queue(queue).task_weight == 0 {
                 continue;
             }
-            // The imbalance in terms of this queue's weights, and back.
+            // Converts the imbalance to this queue's weights, and back.
             let (whole, weight) = (
                 self.hierarchy.hierarchical_load(queue),
                 self.hierarchy.queue_load(queue),
@@ -59,7 +60,7 @@ impl Scheduler {
         pull
     }
 
-    /// Pulls up to `ask` of weight out of one queue; returns the weight moved.
+    /// Pulls up to `ask` of weight out of one queue. Returns the weight moved.
     #[expect(
         clippy::too_many_arguments,
         reason = "the loop's own state, split off for its length only"
@@ -79,7 +80,7 @@ impl Scheduler {
         while let Some(id) = at {
             let entity = self.hierarchy.entity(id);
             at = entity.list_next;
-            let Stands::Task(task) = entity.stands else {
+            let EntityKind::Task(task) = entity.kind else {
                 panic!("a group in a list of threads")
             };
             if *looks == 0 {
@@ -87,7 +88,7 @@ impl Scheduler {
             }
             *looks -= 1;
             let weight = self.hierarchy.entity_load(id);
-            // Not if it overshoots by more than half of itself.
+            // A thread stays if moving it overshoots by more than half of its weight.
             if (weight / 2) as i64 > left {
                 pull.all_pinned = false;
                 continue;
@@ -111,7 +112,7 @@ impl Scheduler {
         (ask as i64 - left) as u64
     }
 
-    /// Why `task` may not move to `pcpu` in a pass over domain number `level` of `pcpu`.
+    /// Returns why `task` may not move to `pcpu` in a pass over domain number `level` of `pcpu`, or `None` if it may.
     fn stays(&self, task: TaskId, pcpu: u32, level: usize) -> Option<Stays> {
         let thread = self.thread(task);
         if !thread.may_run_on(pcpu) {
@@ -145,7 +146,7 @@ impl Scheduler {
         self.now() - entity.exec_start < self.migration_cost_ns
     }
 
-    /// Moves a runnable thread that does not run.
+    /// Moves a runnable thread that is not running.
     pub(in super::super) fn move_to(&mut self, task: TaskId, pcpu: u32, step: &mut Step<'_>) {
         assert!(!self.thread(task).on_cpu, "task {} cannot move while it runs", task.0);
         assert_eq!(
@@ -162,9 +163,9 @@ impl Scheduler {
         self.activate(task, Arrival::Moved, step);
     }
 
-    /// Active balancing: `from`, whose running thread has just been stopped for it, gives one thread to `to`.
+    /// Active balancing: `from`, whose running thread has just been stopped, gives one thread to `to`.
     pub(in super::super) fn push_one(&mut self, from: u32, to: u32, step: &mut Step<'_>) {
-        // The stopper thread comes and goes.
+        // The stopper thread runs for a moment.
         step.charge(Cost::ContextSwitch, 1);
         let level = self.topology.domains[to as usize].iter().position(|domain| {
             self.topology.domains[from as usize]
@@ -177,7 +178,7 @@ impl Scheduler {
             while let Some(id) = at {
                 let entity = self.hierarchy.entity(id);
                 at = entity.list_next;
-                let Stands::Task(task) = entity.stands else {
+                let EntityKind::Task(task) = entity.kind else {
                     panic!("a group in a list of threads")
                 };
                 if self.stays(task, to, level).is_none() {

@@ -25,7 +25,7 @@ impl Scheduler {
             assert_eq!(queue.nr as usize, on.len(), "length of queue {index}");
             let tasks = on
                 .iter()
-                .filter(|entity| matches!(entity.stands, Stands::Task(_)) && !entity.delayed);
+                .filter(|entity| matches!(entity.kind, EntityKind::Task(_)) && !entity.delayed);
             assert_eq!(
                 queue.task_weight,
                 tasks.clone().map(|entity| entity.weight).sum::<u64>()
@@ -49,9 +49,9 @@ impl Scheduler {
                     "weight of queue {index}"
                 );
             }
-            let children = on.iter().filter_map(|entity| match entity.stands {
-                Stands::Group(child) => Some(hierarchy.queue(child).runnable),
-                Stands::Task(_) => None,
+            let children = on.iter().filter_map(|entity| match entity.kind {
+                EntityKind::Group(child) => Some(hierarchy.queue(child).runnable),
+                EntityKind::Task(_) => None,
             });
             let count = tasks_of(hierarchy, queue) as u32 + children.sum::<u32>();
             assert_eq!(queue.runnable, count, "runnable threads of queue {index}");

@@ -3,7 +3,7 @@
 //!
 //! | sender | then | vCPU | then |
 //! |---|---|---|---|
-//! | hardware: IRR = 1 | IsRunning: doorbell or exit ([`complete`]) | IsRunning = 0 ([`Tables::blocking`]) | reads IRR |
+//! | hardware: IRR | IsRunning: doorbell or exit ([`complete`]) | IsRunning = 0 ([`Tables::blocking`]) | reads IRR |
 //! | [`deliver`]: IRR = 1 | reads mode: doorbell or wakeup | mode = in guest ([`enter`]) | VMRUN evaluates IRR |
 //! | wakes a sleeping vCPU | | records that it sleeps | reads IRR |
 //! | request, [`kick`] | claims the exit | mode = in guest ([`enter`]) | reads requests |

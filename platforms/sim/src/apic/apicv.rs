@@ -1,219 +1,100 @@
-//! Intel's APIC virtualization in virtual time: a guest's LAPIC access goes through the hardware first, and leaves the guest only
-//! where hardware does.
+//! APICv in virtual time.
 //!
-//! A notification is a host IPI: under way for a while, taken without an exit in guest mode, and once the host's work is
-//! done if it comes before an entry. Elsewhere its handler does nothing, and is not costed.
+//! A notification is a host IPI: it is on its way for a while, and is taken without an exit in guest mode. If it arrives
+//! before an entry, it is taken once the host's work is done. Elsewhere its handler does nothing, and has no cost.
 
 use holdfast_abi::posted;
 use holdfast_host::{Event, Exit, HostInterrupt, HostMemory, PcpuId, VcpuId};
 use holdfast_machine::apicv::{Apicv, Exit as ApicvExit, WriteOutcome};
-use holdfast_machine::{ApicvModel, Key, Picos};
+use holdfast_machine::{ApicvModel, Picos};
 
 use crate::books::cause::Cause;
-use crate::core::engine::{CLASS_INTERRUPT, Engine, Spare};
+use crate::books::happened::Happened;
+use crate::core::clock::TimedEvent;
+use crate::core::engine::Engine;
 use crate::cpus::pcpu::Activity;
 use crate::flows::flow::Handle;
 
-/// What APIC virtualization did for a guest without an exit.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ApicvCounts {
-    /// Register accesses.
-    pub accesses: u64,
-    /// IPIs that hardware sent.
-    pub ipis_without_exit: u64,
-    /// Interrupts taken.
-    pub interrupts: u64,
-    /// Notifications that hardware sent.
-    pub notifications: u64,
-    /// Notifications that were taken in guest mode.
-    pub notified: u64,
-}
-
-impl ApicvCounts {
-    /// Names and values.
-    pub fn counters(&self) -> [(&'static str, u64); 5] {
-        [
-            ("apicv_accesses", self.accesses),
-            ("apicv_ipis_without_exit", self.ipis_without_exit),
-            ("apicv_interrupts", self.interrupts),
-            ("apicv_notifications_by_hardware", self.notifications),
-            ("apicv_notified_in_guest", self.notified),
-        ]
-    }
-}
-
 impl Engine {
-    /// Has `operation` use APIC virtualization of `vcpu`; `None` if it is off.
-    fn with_apicv<R>(
-        &self,
-        vcpu: u32,
-        operation: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> R,
-    ) -> Option<(ApicvModel, R)> {
-        let part = self.apicv?;
-        let memory = self.host.memory();
-        let mut control = self.host.vmcs(VcpuId(vcpu))?;
-        let result = operation(&mut Apicv::new(&memory, &mut control)?);
-        self.host.set_guest_interrupt_status(VcpuId(vcpu), control.status);
-        Some((part, result))
+    /// An interrupt with `vector`, one of the two vectors of posted interrupts, sets out for `pcpu`.
+    pub fn send_notification(&mut self, pcpu: PcpuId, vector: u8) {
+        let model = self.hardware.apic.apicv();
+        let processing = model.map_or(Picos::ZERO, |model| model.processing);
+        let after = self.hardware.costs.ipi_latency + processing;
+        self.clock.plan_after(TimedEvent::Notification(pcpu, vector), after);
     }
 
-    /// The vector that `vcpu`, in guest mode with interrupts enabled, takes now.
-    pub fn evaluate_intel(&mut self, vcpu: u32) -> Option<u8> {
-        let take = |apic: &mut Apicv<'_, HostMemory<'_>>| apic.pending().map(|_| apic.take());
-        let vector = self.with_apicv(vcpu, take)?.1?;
-        self.hash
-            .add(self.now.0 ^ u64::from(vcpu) << 40 ^ u64::from(vector) << 56);
-        self.vm_of(vcpu).apicv.interrupts += 1;
-        self.record_inject(vcpu, vector);
-        self.audit_taken(vcpu, vector);
-        Some(vector)
-    }
-
-    /// The vector that is pending for `vcpu`, in guest mode.
-    pub fn pending_intel(&self, vcpu: u32) -> Option<u8> {
-        self.with_apicv(vcpu, |apic| apic.pending())?.1
-    }
-
-    /// An interrupt with `vector`, of those about posted interrupts, sets out for `pcpu`.
-    pub fn notify(&mut self, pcpu: u32, vector: u8) {
-        let processing = self.apicv.map_or(Picos::ZERO, |part| part.processing);
-        let at = self.now + self.costs.ipi_latency + processing;
-        let slot = self.take_spare_slot(Spare::Notification(pcpu, vector));
-        self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
-    }
-
-    /// It reaches `pcpu`.
-    pub fn notification(&mut self, pcpu: u32, vector: u8) {
+    /// Such an interrupt reaches `pcpu`.
+    pub fn notification(&mut self, pcpu: PcpuId, vector: u8) {
         if vector == posted::WAKEUP_VECTOR {
             return self.interrupt(pcpu, HostInterrupt::PostedWakeup);
         }
-        match self.pcpus[pcpu as usize].activity {
+        match self.pcpus[pcpu].activity {
             // The vCPU that it was for has left: the host's handler of the vector does nothing.
-            Activity::Guest(cpu) if self.vcpus[cpu as usize].native => {}
+            Activity::Guest(cpu) if self.vcpus[cpu].native => {}
             Activity::Guest(vcpu) => {
-                let Some((_, true)) = self.with_apicv(vcpu, |apic| apic.notified(vector)) else {
+                if !self.is_notified(vcpu, vector) {
                     return;
-                };
-                self.vm_of(vcpu).apicv.notified += 1;
-                if let Some(vector) = self.evaluate(vcpu) {
-                    self.interrupt_guest(pcpu, vcpu, vector);
+                }
+                self.emit(&Happened::Notified { vcpu });
+                if let Some(vector) = self.take_from_hardware(vcpu) {
+                    self.interrupt_in_guest(pcpu, vcpu, vector);
                 }
             }
-            Activity::Host => self.pcpus[pcpu as usize].notified = true,
-            Activity::Poll => {
-                let pcpu = PcpuId(pcpu);
-                self.step_host(pcpu.0, Event::Posted { pcpu });
-            }
+            Activity::Host => self.pcpus[pcpu].held.notified = true,
+            Activity::Poll => self.step_host(pcpu, Event::Posted { pcpu }),
             Activity::Idle | Activity::Task(_) => {}
         }
     }
 
+    /// `vcpu` takes the notification `vector` in guest mode. Returns whether its hardware recognizes the vector.
+    fn is_notified(&mut self, vcpu: VcpuId, vector: u8) -> bool {
+        let apic = self.hardware.apic;
+        apic.with_apicv(&self.host, vcpu, |apicv| apicv.notified(vector)) == Some(true)
+    }
+
     /// `vcpu` is entered on `pcpu`, where a notification may have waited for that.
-    pub fn take_notification(&mut self, pcpu: u32, vcpu: u32) {
-        self.with_apicv(vcpu, |apic| apic.enter());
-        if std::mem::take(&mut self.pcpus[pcpu as usize].notified) {
-            self.with_apicv(vcpu, |apic| apic.notified(posted::NOTIFICATION_VECTOR));
+    pub fn take_notification(&mut self, pcpu: PcpuId, vcpu: VcpuId) {
+        self.hardware.apic.with_apicv(&self.host, vcpu, |apicv| apicv.enter());
+        if std::mem::take(&mut self.pcpus[pcpu].held.notified) {
+            self.is_notified(vcpu, posted::NOTIFICATION_VECTOR);
         }
     }
 }
 
 impl Handle {
-    /// Whether APIC virtualization is on; and whether the LAPIC is in x2APIC mode.
-    #[inline]
-    fn has_apicv(&self) -> Option<bool> {
-        let engine = self.engine();
-        engine.apicv?;
-        let vcpu = engine.current;
-        if engine.vcpus[vcpu as usize].native {
-            return None;
-        }
-        let control = engine.host.vmcs(VcpuId(vcpu))?;
-        control
-            .delivers_interrupts()
-            .then_some(control.secondary & holdfast_abi::vmcs::VIRTUALIZE_X2APIC != 0)
-    }
-
-    /// A store to the LAPIC's page; false if it is an exit as ever.
-    pub fn apicv_write(&self, offset: u32, value: u32) -> bool {
-        if self.has_apicv() != Some(false) {
-            return false;
-        }
-        self.order();
-        self.write_intel(|apic| Some(apic.write(offset, value)), value)
-    }
-
-    /// A load from it.
-    pub fn apicv_read(&self, offset: u32) -> Option<u32> {
-        if self.has_apicv()? {
-            return None;
-        }
-        self.order();
-        let engine = self.engine();
-        let vcpu = engine.current;
-        let (part, read) = engine.with_apicv(vcpu, |apic| apic.read(offset))?;
-        let value = read.ok()?;
-        engine.vm_of(vcpu).apicv.accesses += 1;
-        self.spend(Cause::VirtualApic, part.register);
-        Some(value)
-    }
-
-    /// WRMSR; false if it is to leave the guest.
-    pub fn apicv_wrmsr(&self, msr: u32, value: u64) -> bool {
-        if self.has_apicv() != Some(true) {
-            return false;
-        }
-        let engine = self.engine();
-        let Some(offset) = engine.host.passes_msr(VcpuId(engine.current), msr, true) else {
-            return false;
-        };
-        self.order();
-        self.write_intel(|apic| apic.write_msr(offset, value), value as u32)
-    }
-
-    /// RDMSR; `None` if it is to leave the guest.
-    pub fn apicv_rdmsr(&self, msr: u32) -> Option<u64> {
-        if !self.has_apicv()? {
-            return None;
-        }
-        let engine = self.engine();
-        let offset = engine.host.passes_msr(VcpuId(engine.current), msr, false)?;
-        self.order();
-        let engine = self.engine();
-        let vcpu = engine.current;
-        let (part, value) = engine.with_apicv(vcpu, |apic| apic.read_msr(offset))?;
-        let value = value?;
-        engine.vm_of(vcpu).apicv.accesses += 1;
-        self.spend(Cause::VirtualApic, part.register);
-        Some(value)
-    }
-
-    /// A write in hardware, at the flow's turn; false if APIC virtualization is off by now, or the write is an exit as ever.
-    fn write_intel(
+    /// `write` of `value` in hardware, at the flow's turn. Returns `false` if APICv is off by now, or the write has to leave
+    /// the guest as without APICv.
+    pub fn apicv_write(
         &self,
-        write: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> Option<WriteOutcome>,
+        model: ApicvModel,
         value: u32,
+        write: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> Option<WriteOutcome>,
     ) -> bool {
         let engine = self.engine();
-        let vcpu = engine.current;
-        let Some((part, Some(written))) = engine.with_apicv(vcpu, write) else {
+        let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
+        let Some(Some(outcome)) = apic.with_apicv(&engine.host, vcpu, write) else {
             return false;
         };
-        engine.hash.add(engine.now.0 ^ u64::from(vcpu) << 28 ^ u64::from(value));
-        match written {
-            WriteOutcome::Done => self.spend(Cause::VirtualApic, part.register),
+        engine.emit(&Happened::ApicWritten {
+            vcpu,
+            offset: None,
+            value,
+        });
+        match outcome {
+            WriteOutcome::Done => self.spend(Cause::VirtualApic, model.register),
             WriteOutcome::Evaluate => {
-                self.spend(Cause::VirtualApic, part.register);
+                self.spend(Cause::VirtualApic, model.register);
                 self.take_pending();
             }
             WriteOutcome::Posted(notification) => {
-                engine.audit_posted_intel(vcpu);
-                let counts = &mut engine.vm_of(vcpu).apicv;
-                counts.ipis_without_exit += 1;
-                counts.notifications += u64::from(notification.is_some());
+                let notified = notification.is_some();
+                engine.emit(&Happened::IpiPosted { vcpu, notified });
+                engine.emit(&Happened::IpiWithoutExit { vcpu });
                 if let Some(notification) = notification {
-                    engine.notify(notification.destination, notification.vector);
+                    engine.send_notification(PcpuId(notification.destination), notification.vector);
                 }
-                self.spend(Cause::VirtualApic, part.register + part.ipi);
+                self.spend(Cause::VirtualApic, model.register + model.ipi);
                 return true;
             }
             WriteOutcome::Exit(ApicvExit::Access { .. }) => return false,
@@ -226,8 +107,7 @@ impl Handle {
                 return true;
             }
         }
-        let engine = self.engine();
-        engine.vm_of(vcpu).apicv.accesses += 1;
+        self.engine().emit(&Happened::ApicAccessed { vcpu });
         true
     }
 }

@@ -2,4 +2,6 @@
 
 pub mod apicv;
 pub mod avic;
+pub mod door;
+pub mod hardware;
 pub mod iommu;

@@ -1,13 +1,14 @@
-//! Accounting: what flows announce becomes entries in the ledgers, and waiting finds its culprit.
+//! The account of one vCPU: its ledger, and what is needed to divide its waits by cause.
 
-use holdfast_machine::{LineId, Picos};
+use holdfast_host::VcpuState;
+use holdfast_machine::{Picos, Time};
 
-use crate::books::blame::{CULPRITS, Culprit, Mark};
+use crate::books::blame::{BlameClock, CULPRITS, Mark, Reading};
 use crate::books::cause::Cause;
-use crate::books::ledger::Stretch;
-use crate::core::engine::Engine;
+use crate::books::ledger::Ledger;
+use crate::cpus::vcpu::{Vcpu, is_running};
 
-/// The cause that each culprit makes of a spin.
+/// The cause of a spin behind each culprit.
 const SPIN_CAUSES: [Cause; CULPRITS] = [
     Cause::SpinRunningHolder,
     Cause::SpinPreemptedHolder,
@@ -17,211 +18,102 @@ const SPIN_CAUSES: [Cause; CULPRITS] = [
     Cause::SpinThrottledWaiter,
 ];
 
-/// How far blame follows a holder that waits itself.
-const CHAIN_DEPTH: u32 = 4;
+/// The account of one vCPU.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// All its time.
+    pub ledger: Ledger,
+    /// The cause to which its time counts while it is out of its guest.
+    pub out_cause: Cause,
+    /// The last reading of the clock of the lock that it waits for.
+    mark: Option<Mark>,
+    /// Picoseconds without a pCPU, up to `off_since`.
+    off_time: u64,
+    /// Since when it has no pCPU, if it has none.
+    off_since: Option<Time>,
+    /// The off time of the vCPU whose acknowledgement it waits for, when last read.
+    target_off: u64,
+}
 
-impl Engine {
-    /// Enters all that `vcpu`, in guest mode, lived through up to now. While it waits for a lock that is left for later:
-    /// the lock's clock knows how the whole wait divides.
+impl Account {
+    /// The account of `vcpu` at power-on.
+    pub fn new(vcpu: &Vcpu) -> Account {
+        Account {
+            ledger: Ledger::new(),
+            out_cause: if vcpu.native { Cause::Idle } else { Cause::WakeLatency },
+            mark: None,
+            off_time: 0,
+            off_since: (!vcpu.native).then_some(Time(0)),
+            target_off: 0,
+        }
+    }
+
+    /// Enters all time up to `now`, which the vCPU spent out of its guest.
     #[inline]
-    pub fn settle(&mut self, vcpu: u32) {
-        let this = &mut self.vcpus[vcpu as usize];
-        let span = self.now.since(this.ledger.cursor());
-        if span != Picos::ZERO && this.contending.is_none() {
-            self.settle_work(vcpu, span);
-        }
+    pub fn enter_out(&mut self, now: Time) {
+        self.ledger.enter_until(self.out_cause, now);
     }
 
-    fn settle_work(&mut self, vcpu: u32, span: Picos) {
-        let target = self.vcpus[vcpu as usize].ipi_target;
-        let target_off = target.map_or(0, |(target, _)| self.vcpus[target as usize].off_time_at(self.now));
-        let this = &mut self.vcpus[vcpu as usize];
-        let vm = &mut self.vms[this.vm.0 as usize];
-        let mut left = span;
-        while left != Picos::ZERO {
-            let lived = this.owed.live(left);
-            left = left - lived.span;
-            if let Some(recorder) = &mut self.timeline {
-                recorder.work(vcpu, this, lived);
-            }
-            let Stretch { cause, user, span } = lived;
-            match cause {
-                Cause::Useful | Cause::CriticalSection => {
-                    vm.worked(this.ledger.cursor(), span, user);
-                    this.ledger.enter(cause, span);
-                }
-                Cause::IpiRunningTarget => {
-                    let behind_preempted = this.target_was_off(target_off).min(span);
-                    this.ledger.enter(Cause::IpiPreemptedTarget, behind_preempted);
-                    this.ledger.enter(cause, span - behind_preempted);
-                }
-                _ => this.ledger.enter(cause, span),
-            }
-        }
+    /// Picoseconds without a pCPU up to `now`.
+    pub fn off_time_at(&self, now: Time) -> u64 {
+        self.off_time + self.off_since.map_or(0, |since| now.since(since).0)
     }
 
-    /// Enters the wait for a lock that `vcpu` is in, up to now.
-    pub fn settle_wait(&mut self, vcpu: u32) {
-        let this = &self.vcpus[vcpu as usize];
-        let (Some(line), Some(mark)) = (this.contending, this.mark) else {
-            return;
-        };
-        self.record_wait(vcpu, line);
-        let this = &mut self.vcpus[vcpu as usize];
-        let clock = &self.records[line.0 as usize].lock.contended(self.now).clock;
-        let parts = mark.since(clock, self.now);
+    /// The vCPU waits for an acknowledgement from now on, or again; its target was without a pCPU for `off` in all.
+    pub fn mark_target(&mut self, off: u64) {
+        self.target_off = off;
+    }
+
+    /// Enters `span` of waiting for an acknowledgement; the target was without a pCPU for `off` in all.
+    pub fn enter_ipi_wait(&mut self, span: Picos, off: u64) {
+        let behind_preempted = Picos(off - std::mem::replace(&mut self.target_off, off)).min(span);
+        self.ledger.enter(Cause::IpiPreemptedTarget, behind_preempted);
+        self.ledger.enter(Cause::IpiRunningTarget, span - behind_preempted);
+    }
+
+    /// The vCPU waits for a lock from now on, or again.
+    pub fn mark_lock(&mut self, clock: &BlameClock, now: Time) {
+        self.mark = Some(Mark::take(clock, now));
+    }
+
+    /// Whether the vCPU has ever waited for a lock.
+    pub fn has_mark(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    /// Enters the wait for a lock up to `now`. Returns how it divides by culprit.
+    pub fn enter_lock_wait(&mut self, clock: &BlameClock, now: Time) -> Reading {
+        let parts = self.mark.map_or([0; CULPRITS], |mark| mark.since(clock, now));
         for (cause, part) in SPIN_CAUSES.into_iter().zip(parts) {
-            this.ledger.enter(cause, Picos(part));
+            self.ledger.enter(cause, Picos(part));
         }
-        this.mark = Some(Mark::take(clock, self.now));
-        let behind_preempted = [
-            Culprit::PreemptedHolder,
-            Culprit::PreemptedWaiter,
-            Culprit::ThrottledHolder,
-            Culprit::ThrottledWaiter,
-        ]
-        .map(|culprit| parts[culprit as usize])
-        .iter()
-        .sum();
-        if behind_preempted > 0 {
-            let now = self.now;
-            self.vm_of(vcpu).convoys.spun(now, behind_preempted);
-        }
+        self.mark_lock(clock, now);
+        parts
     }
 
-    /// `vcpu`, in guest mode, waits for a lock or an answer from now on, or again.
-    pub fn mark(&mut self, vcpu: u32) {
-        if let Some((target, _)) = self.vcpus[vcpu as usize].ipi_target {
-            // What its target was off for while it was out itself is not part of its wait.
-            let off = self.vcpus[target as usize].off_time_at(self.now);
-            self.vcpus[vcpu as usize].ipi_target = Some((target, off));
-        }
-        let this = &mut self.vcpus[vcpu as usize];
-        if let Some(line) = this.contending {
-            let clock = &self.records[line.0 as usize].lock.contended(self.now).clock;
-            this.mark = Some(Mark::take(clock, self.now));
-        }
-    }
-
-    /// `vcpu` begins to wait for the lock in `line`.
-    pub fn contention_begins(&mut self, vcpu: u32, line: LineId) {
-        self.settle(vcpu);
-        let this = &mut self.vcpus[vcpu as usize];
-        // From here on all of its time is waiting, that for the lock's own line included.
-        this.owed.clear();
-        this.contending = Some(line);
-        this.contentions += 1;
-        self.records[line.0 as usize]
-            .lock
-            .contended(self.now)
-            .waiters
-            .push(vcpu);
-        self.refresh_blame(line, CHAIN_DEPTH);
-        self.mark(vcpu);
-        self.refresh_held(vcpu, CHAIN_DEPTH);
-    }
-
-    /// `vcpu` waits no longer for the lock in `line`.
-    pub fn contention_ends(&mut self, vcpu: u32, line: LineId) {
-        self.settle_wait(vcpu);
-        let now = self.now;
-        let this = &mut self.vcpus[vcpu as usize];
-        this.contending = None;
-        let pending = this.clock.since(now);
-        let fits = this.owe(Cause::CacheTransfer, pending);
-        assert!(fits, "a waiter owes nothing but its wait");
-        let contention = self.records[line.0 as usize].lock.contended(now);
-        contention.waiters.retain(|&waiter| waiter != vcpu);
-        self.refresh_blame(line, CHAIN_DEPTH);
-        self.refresh_held(vcpu, CHAIN_DEPTH);
-    }
-
-    /// `vcpu` holds the lock in `line`.
-    #[inline]
-    pub fn lock_acquired(&mut self, vcpu: u32, line: LineId) {
-        self.stats.acquisitions += 1;
-        self.vcpus[vcpu as usize].held.push(line);
-        let lock = &mut self.records[line.0 as usize].lock;
-        lock.set_holder(Some(vcpu));
-        if lock.has_waiters() {
-            self.refresh_blame(line, CHAIN_DEPTH);
-        }
-    }
-
-    /// `vcpu` releases the lock in `line`.
-    #[inline]
-    pub fn lock_released(&mut self, vcpu: u32, line: LineId) {
-        let held = &mut self.vcpus[vcpu as usize].held;
-        if let Some(index) = held.iter().rposition(|&other| other == line) {
-            held.remove(index);
-        }
-        let lock = &mut self.records[line.0 as usize].lock;
-        lock.set_holder(None);
-        if lock.has_waiters() {
-            self.refresh_blame(line, CHAIN_DEPTH);
-        }
-    }
-
-    /// `vcpu` lost or regained its pCPU, or the right to one.
-    pub fn running_changed(&mut self, vcpu: u32) {
-        self.refresh_held(vcpu, CHAIN_DEPTH);
-        if let Some(line) = self.vcpus[vcpu as usize].contending {
-            self.refresh_blame(line, CHAIN_DEPTH);
-        }
-    }
-
-    fn refresh_held(&mut self, vcpu: u32, depth: u32) {
-        for index in 0..self.vcpus[vcpu as usize].held.len() {
-            let line = self.vcpus[vcpu as usize].held[index];
-            if self.records[line.0 as usize].lock.has_waiters() {
-                self.refresh_blame(line, depth);
-            }
-        }
-    }
-
-    fn refresh_blame(&mut self, line: LineId, depth: u32) {
-        let culprit = self.culprit(line);
-        self.record_blame(line, culprit);
-        let now = self.now;
-        let contention = self.records[line.0 as usize].lock.contended(now);
-        if contention.clock.current() == culprit {
-            return;
-        }
-        contention.clock.set(culprit, now);
-        if depth == 0 {
-            return;
-        }
-        // Who waits here and holds other locks passes the blame on to those that wait for them.
-        for index in 0..contention.waiters.len() {
-            let Some(contention) = self.records[line.0 as usize].lock.contention() else {
-                return;
-            };
-            let waiter = contention.waiters[index];
-            self.refresh_held(waiter, depth - 1);
-        }
-    }
-
-    fn culprit(&self, line: LineId) -> Culprit {
-        let lock = &self.records[line.0 as usize].lock;
-        let Some(holder) = lock.holder() else {
-            let first = lock.contention().and_then(|contention| contention.waiters.first());
-            return match first {
-                Some(&waiter) if self.vcpus[waiter as usize].is_throttled() => Culprit::ThrottledWaiter,
-                Some(&waiter) if !self.vcpus[waiter as usize].is_running() => Culprit::PreemptedWaiter,
-                _ => Culprit::HandOver,
-            };
+    /// `vcpu` changed from `before` to its present state at `now`. Returns whether it gained or lost its pCPU.
+    pub fn state_changed(&mut self, vcpu: &Vcpu, before: VcpuState, now: Time) -> bool {
+        let was_running = is_running(before);
+        self.out_cause = match vcpu.state {
+            VcpuState::HandlingExit | VcpuState::InGuest if was_running => self.out_cause,
+            VcpuState::HandlingExit | VcpuState::InGuest => Cause::HostOverhead,
+            VcpuState::Polling | VcpuState::Blocked if vcpu.announced.contending.is_some() => Cause::HaltedForLock,
+            VcpuState::Polling | VcpuState::Blocked => Cause::Idle,
+            VcpuState::Preempted => Cause::Runnable,
+            VcpuState::Throttled => Cause::Throttled,
+            VcpuState::Woken => Cause::WakeLatency,
+            VcpuState::PauseSleep => Cause::ExitPause,
+            // No device of a simulated guest is emulated in user space.
+            VcpuState::Userspace => Cause::HostOverhead,
+            VcpuState::Dead => Cause::Off,
         };
-        let holder = &self.vcpus[holder as usize];
-        let awaited = holder
-            .contending
-            .and_then(|line| self.records[line.0 as usize].lock.contention());
-        match awaited.map(|contention| contention.clock.current()) {
-            Some(Culprit::PreemptedHolder | Culprit::PreemptedWaiter) => Culprit::PreemptedHolder,
-            Some(Culprit::ThrottledHolder | Culprit::ThrottledWaiter) => Culprit::ThrottledHolder,
-            Some(_) if holder.is_running() => Culprit::RunningHolder,
-            None if holder.is_running() => Culprit::RunningHolder,
-            _ if holder.is_throttled() => Culprit::ThrottledHolder,
-            _ => Culprit::PreemptedHolder,
+        if vcpu.is_running() == was_running {
+            return false;
         }
+        match self.off_since.take() {
+            Some(since) => self.off_time += now.since(since).0,
+            None => self.off_since = Some(now),
+        }
+        true
     }
 }

@@ -1,40 +1,43 @@
-//! An audit of interrupts: each is entered in a book when a LAPIC takes it, and when the vCPU takes it from there.
+//! The audit of interrupts: each is entered in a book when a LAPIC accepts it, and when the vCPU takes it from there.
 //!
-//! A vector that pends already absorbs another of its kind, as IRR does: that one is *coalesced*. With posted interrupts it may be
-//! in PIR still when the vCPU takes the first one from IRR: then it was none. The books know nothing of
-//! how interrupts are delivered, and are compared with the LAPICs' pages whenever guests are stopped.
+//! A vector that is pending absorbs another interrupt of its kind, as IRR does: the second one is *coalesced*. With posted
+//! interrupts the second one may still be in PIR when the vCPU takes the first one from IRR; then it was not coalesced. The
+//! books do not know how interrupts are delivered. They are compared with the LAPICs' pages whenever guests are stopped.
 //!
-//! - **None doubled**: what a vCPU takes was pending, once.
-//! - **None lost**: what pends is in IRR until it is taken.
-//! - **None unnoticed**: a vCPU that sleeps in a halt, or executes its guest, with interrupts enabled, hears of what pends
-//!   within [`PATIENCE`].
+//! - **None doubled**: a vector that a vCPU takes was pending, once.
+//! - **None lost**: a pending vector is in IRR until it is taken.
+//! - **None unnoticed**: a vCPU that sleeps in a halt or executes its guest, with interrupts enabled, notices a pending
+//!   vector within [`PATIENCE`].
 
 use holdfast_abi::lapic;
 use holdfast_abi::vmcs::VIRTUALIZE_X2APIC;
-use holdfast_host::{ApicRegisters, Host, VcpuId, VcpuState};
+use holdfast_host::{ApicRegisters, Host, Run, VcpuId, VcpuState};
 use holdfast_machine::avic::Targets;
+use holdfast_machine::iommu::Delivery;
 use holdfast_machine::{Picos, Time};
 
-use crate::core::engine::Engine;
+use crate::books::happened::{Happened, View};
 use crate::core::failure::Failure;
+use crate::core::ids::IdVec;
+use crate::cpus::vcpu::is_running;
 
-/// For how long a vCPU that could take an interrupt may not have heard of it: far longer than a doorbell or a host's interrupt
-/// is under way, far shorter than any timer that would wake it by chance.
+/// For how long a vCPU that could take an interrupt may not have noticed it: far longer than a doorbell or a host's
+/// interrupt is on its way, far shorter than any timer that would wake the vCPU by chance.
 const PATIENCE: Picos = Picos::from_nanos(100_000);
 
 /// What became of the interrupts of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fate {
-    /// Accepted by a LAPIC.
+    /// Interrupts that a LAPIC accepted.
     pub sent: u64,
-    /// Of these, accepted while another one pended.
+    /// Of these, interrupts accepted while another one was pending.
     pub coalesced: u64,
-    /// Taken by the vCPU.
+    /// Interrupts that the vCPU took.
     pub taken: u64,
 }
 
 impl Fate {
-    /// Neither taken nor coalesced: 0 or 1 for a vector of a vCPU.
+    /// Interrupts that are neither taken nor coalesced: 0 or 1 for a vector of a vCPU.
     pub fn pending(&self) -> u64 {
         self.sent - self.coalesced - self.taken
     }
@@ -51,41 +54,64 @@ impl Fate {
 struct Book {
     /// By vector.
     fates: Box<[Fate; 256]>,
-    /// Since when each vector pends.
+    /// Since when each vector is pending.
     since: Box<[Time; 256]>,
-    /// By vector: another one came while the last one pended.
+    /// By vector: another interrupt arrived while the last one was pending.
     again: Box<[bool; 256]>,
-    /// Since when it sleeps in a halt that an interrupt should have ended.
+    /// Since when the vCPU sleeps in a halt that an interrupt should have ended.
     overslept_since: Option<Time>,
-    /// Since when it has a pCPU and interrupts are enabled, while both are so.
+    /// Since when the vCPU has a pCPU and interrupts enabled, while both are so.
     open_since: Time,
 }
 
-/// The books of a run.
-#[derive(Clone, Debug)]
-pub struct Audit {
-    books: Vec<Book>,
-    /// vCPUs entered on another pCPU than before.
-    pub moves: u64,
-}
-
-impl Audit {
-    /// Empty books for `vcpus`.
-    pub fn new(vcpus: usize) -> Audit {
-        let book = Book {
+impl Book {
+    fn new() -> Book {
+        Book {
             fates: Box::new([Fate::default(); 256]),
             since: Box::new([Time(0); 256]),
             again: Box::new([false; 256]),
             overslept_since: None,
             open_since: Time(0),
-        };
-        Audit {
-            books: vec![book; vcpus],
-            moves: 0,
         }
     }
 
-    /// What became of each vector's interrupts, of all vCPUs together; vectors that were never sent are left out.
+    /// Bits of IRR's register `word` according to the book.
+    fn irr(&self, word: usize) -> u32 {
+        let fates = &self.fates[word * 32..][..32];
+        let bit = |(bit, fate): (usize, &Fate)| (fate.pending() as u32) << bit;
+        fates.iter().enumerate().map(bit).sum()
+    }
+
+    /// The first vector that is pending either in the book or in `irr`, but not in both.
+    fn difference(&self, irr: impl Fn(u32) -> u32) -> Option<u8> {
+        (0..8).find_map(|word| {
+            let wrong = self.irr(word) ^ irr(lapic::IRR + word as u32 * lapic::STRIDE);
+            (wrong != 0).then(|| (word * 32) as u8 + wrong.trailing_zeros() as u8)
+        })
+    }
+}
+
+/// The audit of a run.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    books: IdVec<VcpuId, Book>,
+    /// Number of entries of a vCPU on another pCPU than before.
+    pub moves: u64,
+    /// The first fault found.
+    pub failure: Option<Failure>,
+}
+
+impl Audit {
+    /// Empty books for `vcpus` vCPUs.
+    pub fn new(vcpus: usize) -> Audit {
+        Audit {
+            books: IdVec::new(vec![Book::new(); vcpus]),
+            moves: 0,
+            failure: None,
+        }
+    }
+
+    /// What became of each vector's interrupts, of all vCPUs together. Vectors that were never sent are left out.
     pub fn by_vector(&self) -> Vec<(u8, Fate)> {
         let sum = |vector: u8| {
             let mut sum = Fate::default();
@@ -97,28 +123,44 @@ impl Audit {
         (0..=u8::MAX).map(sum).filter(|(_, fate)| fate.sent > 0).collect()
     }
 
-    /// Bits of IRR's register `word` for `vcpu`, as they should be.
-    fn irr(&self, vcpu: usize, word: usize) -> u32 {
-        let fates = &self.books[vcpu].fates[word * 32..][..32];
-        let bit = |(bit, fate): (usize, &Fate)| (fate.pending() as u32) << bit;
-        fates.iter().enumerate().map(bit).sum()
+    /// Enters what `happened`.
+    pub fn observe(&mut self, view: &View<'_>, happened: &Happened<'_>) {
+        match *happened {
+            Happened::Accepted { vcpu, vector } => self.sent(view, vcpu, vector),
+            Happened::Taken { vcpu, vector } => self.taken(view, vcpu, vector),
+            Happened::Chosen {
+                run:
+                    Run::Guest {
+                        vcpu,
+                        inject: Some(vector),
+                        ..
+                    },
+                ..
+            } => self.taken(view, vcpu, vector),
+            Happened::IpiPended { vcpu, targets, .. } => self.pended(view, vcpu, targets),
+            Happened::IpiPosted { vcpu, .. } => self.posted(view, vcpu),
+            Happened::DeviceSignaled {
+                vm: Some(vm),
+                delivery: Delivery::Guest { tag, vector, .. },
+                ..
+            } => self.sent(view, view.vms[vm].vcpu(tag.vcpu()), *vector),
+            Happened::Entered { has_moved, .. } => self.moves += u64::from(has_moved),
+            Happened::InterruptsEnabled { vcpu } => self.books[vcpu].open_since = view.now,
+            Happened::Stops { vcpu } => self.stops(view, vcpu),
+            Happened::StateChanged { vcpu, before } => self.state_changed(view, vcpu, before),
+            Happened::HostCompared { host, when } => self.compare(view, host, when),
+            _ => {}
+        }
     }
 
-    /// The first vector that is pending in the book of `vcpu` and not in `irr`, or the other way round.
-    fn difference(&self, vcpu: usize, irr: impl Fn(u32) -> u32) -> Option<u8> {
-        (0..8).find_map(|word| {
-            let wrong = self.irr(vcpu, word) ^ irr(lapic::IRR + word as u32 * lapic::STRIDE);
-            (wrong != 0).then(|| (word * 32) as u8 + wrong.trailing_zeros() as u8)
-        })
+    fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
     }
-}
 
-impl Engine {
     /// The LAPIC of `vcpu` has accepted `vector`.
-    pub fn audit_sent(&mut self, vcpu: u32, vector: u8) {
-        let Some(audit) = &mut self.audit else { return };
-        let this = &self.vcpus[vcpu as usize];
-        let book = &mut audit.books[vcpu as usize];
+    fn sent(&mut self, view: &View<'_>, vcpu: VcpuId, vector: u8) {
+        let this = view.vcpu(vcpu);
+        let book = &mut self.books[vcpu];
         let fate = &mut book.fates[usize::from(vector)];
         fate.sent += 1;
         let again = fate.pending() > 1;
@@ -127,140 +169,119 @@ impl Engine {
             fate.coalesced += 1;
             return;
         }
-        book.since[usize::from(vector)] = self.now;
-        if this.state == VcpuState::Blocked && this.irqs_enabled {
-            book.overslept_since.get_or_insert(self.now);
+        book.since[usize::from(vector)] = view.now;
+        if this.state == VcpuState::Blocked && this.interrupts.enabled {
+            book.overslept_since.get_or_insert(view.now);
         }
     }
 
     /// `vcpu` takes `vector`.
-    pub fn audit_taken(&mut self, vcpu: u32, vector: u8) {
-        let Some(audit) = &mut self.audit else { return };
-        let book = &mut audit.books[vcpu as usize];
+    fn taken(&mut self, view: &View<'_>, vcpu: VcpuId, vector: u8) {
+        let book = &mut self.books[vcpu];
         let fate = &mut book.fates[usize::from(vector)];
         if fate.pending() == 0 {
-            let what = format!("vcpu {vcpu} takes vector {vector:#x}, which does not pend, after {fate:?}");
-            self.failure.get_or_insert(Failure::DoubledInterrupt(what));
-            return;
+            let what = format!(
+                "vcpu {} takes vector {vector:#x}, which is not pending, after {fate:?}",
+                vcpu.0
+            );
+            return self.fail(Failure::DoubledInterrupt(what));
         }
         fate.taken += 1;
         // PIR holds another one, sent while this one was in IRR: hardware keeps both.
-        if std::mem::take(&mut book.again[usize::from(vector)]) && self.host.has_posted(VcpuId(vcpu), vector) {
+        if std::mem::take(&mut book.again[usize::from(vector)]) && view.host.has_posted(vcpu, vector) {
             fate.coalesced -= 1;
-            book.since[usize::from(vector)] = self.now;
+            book.since[usize::from(vector)] = view.now;
         }
     }
 
-    /// Hardware has pended an IPI of `vcpu` for all of `targets`.
-    pub fn audit_posted(&mut self, vcpu: u32, targets: &Targets) {
-        if self.audit.is_none() {
-            return;
-        }
-        let vm = self.vcpus[vcpu as usize].vm;
+    /// AVIC has pended an IPI of `vcpu` for all of `targets`.
+    fn pended(&mut self, view: &View<'_>, vcpu: VcpuId, targets: &Targets) {
+        let vm = &view.vms[view.vm_of(vcpu)];
         let itself = targets.include_sender().then_some(vcpu);
-        let others = targets.others().map(|id| self.vcpu_of(vm, id));
-        let all: Vec<u32> = others.chain(itself).collect();
-        for target in all {
-            self.audit_sent(target, targets.vector());
+        for target in targets.others().map(|id| vm.vcpu(id)).chain(itself) {
+            self.sent(view, target, targets.vector());
         }
     }
 
-    /// Intel's hardware has posted the IPI that the ICR of `vcpu` names: to one LAPIC, by its physical ID.
-    pub fn audit_posted_intel(&mut self, vcpu: u32) {
-        if self.audit.is_none() {
-            return;
-        }
-        let page = self.host.apic_page(VcpuId(vcpu));
+    /// APICv has posted the IPI that the ICR of `vcpu` names: to one LAPIC, by its physical ID.
+    fn posted(&mut self, view: &View<'_>, vcpu: VcpuId) {
+        let page = view.host.apic_page(vcpu);
         let (low, high) = (page.load(lapic::ICR_LOW), page.load(lapic::ICR_HIGH));
-        let wide = self
-            .host
-            .vmcs(VcpuId(vcpu))
-            .is_some_and(|control| control.secondary & VIRTUALIZE_X2APIC != 0);
-        let target = self.vcpu_of(self.vcpus[vcpu as usize].vm, if wide { high } else { high >> 24 });
-        self.audit_sent(target, low as u8);
+        let control = view.host.vmcs(vcpu);
+        let wide = control.is_some_and(|control| control.secondary & VIRTUALIZE_X2APIC != 0);
+        let id = if wide { high } else { high >> 24 };
+        let target = view.vms[view.vm_of(vcpu)].vcpu(id);
+        self.sent(view, target, low as u8);
     }
 
-    /// A vCPU is entered, maybe on another pCPU than before.
-    pub fn audit_entry(&mut self, has_moved: bool) {
-        if let Some(audit) = &mut self.audit {
-            audit.moves += u64::from(has_moved);
-        }
-    }
-
-    /// `vcpu` can take interrupts from now on.
-    #[inline]
-    pub fn audit_open(&mut self, vcpu: u32) {
-        let Some(audit) = &mut self.audit else { return };
-        audit.books[vcpu as usize].open_since = self.now;
-    }
-
-    /// `vcpu` leaves its guest: what it could have taken it has taken.
-    pub fn audit_exit(&mut self, vcpu: u32) {
-        let Some(audit) = &self.audit else { return };
-        let this = &self.vcpus[vcpu as usize];
-        if !this.irqs_enabled || this.inject.is_some() {
+    /// `vcpu` is about to leave its guest: it must have taken every vector that it could take.
+    fn stops(&mut self, view: &View<'_>, vcpu: VcpuId) {
+        let this = view.vcpu(vcpu);
+        if !this.interrupts.enabled || this.interrupts.vector.is_some() {
             return;
         }
-        let page = self.host.apic_page(VcpuId(vcpu));
+        let page = view.host.apic_page(vcpu);
         let waits = page
             .highest(lapic::IRR)
             .filter(|&vector| u32::from(vector) & 0xf0 > page.processor_priority() & 0xf0);
-        let Some(vector) = waits.or_else(|| self.pending_in_hardware(vcpu)) else {
+        let Some(vector) = waits.or_else(|| view.apic.pending(view.host, vcpu)) else {
             return;
         };
-        let book = &audit.books[vcpu as usize];
+        let book = &self.books[vcpu];
         let since = book.since[usize::from(vector)].max(book.open_since);
-        if self.now.since(since) > PATIENCE {
-            let us = self.now.since(since).0 / 1_000_000;
-            let what = format!("vcpu {vcpu} has executed its guest for {us} us without hearing of vector {vector:#x}");
-            self.failure.get_or_insert(Failure::LostInterrupt(what));
+        if view.now.since(since) > PATIENCE {
+            let us = view.now.since(since).0 / 1_000_000;
+            let what = format!(
+                "vcpu {} has executed its guest for {us} us without noticing vector {vector:#x}",
+                vcpu.0
+            );
+            self.fail(Failure::LostInterrupt(what));
         }
     }
 
-    /// `vcpu` is in `state` from now on.
-    pub fn audit_state(&mut self, vcpu: u32, state: VcpuState) {
-        let Some(audit) = &mut self.audit else { return };
-        if !self.vcpus[vcpu as usize].is_running() {
-            audit.books[vcpu as usize].open_since = self.now;
+    /// `vcpu` changed from `before` to its present state.
+    fn state_changed(&mut self, view: &View<'_>, vcpu: VcpuId, before: VcpuState) {
+        let this = view.vcpu(vcpu);
+        let book = &mut self.books[vcpu];
+        if !is_running(before) {
+            book.open_since = view.now;
         }
-        let blocked = state == VcpuState::Blocked && self.vcpus[vcpu as usize].irqs_enabled;
-        let book = &mut audit.books[vcpu as usize];
-        if !blocked {
-            self.audit_sleep(vcpu);
+        if this.state != VcpuState::Blocked || !this.interrupts.enabled {
+            self.wakes(view, vcpu);
         } else if book.fates.iter().any(|fate| fate.pending() > 0) {
-            book.overslept_since.get_or_insert(self.now);
+            book.overslept_since.get_or_insert(view.now);
         }
     }
 
-    /// `vcpu` sleeps no longer, or is looked at: whether it has slept too long.
-    fn audit_sleep(&mut self, vcpu: u32) {
-        let Some(audit) = &mut self.audit else { return };
-        let Some(since) = audit.books[vcpu as usize].overslept_since.take() else {
+    /// `vcpu` no longer sleeps, or is examined: it must not have slept too long.
+    fn wakes(&mut self, view: &View<'_>, vcpu: VcpuId) {
+        let Some(since) = self.books[vcpu].overslept_since.take() else {
             return;
         };
-        if self.now.since(since) > PATIENCE {
-            let us = self.now.since(since).0 / 1_000_000;
-            let what = format!("vcpu {vcpu} has slept for {us} us with an interrupt pending");
-            self.failure.get_or_insert(Failure::LostInterrupt(what));
+        if view.now.since(since) > PATIENCE {
+            let us = view.now.since(since).0 / 1_000_000;
+            let what = format!("vcpu {} has slept for {us} us with an interrupt pending", vcpu.0);
+            self.fail(Failure::LostInterrupt(what));
         }
     }
 
-    /// Compares the books with `host`, whose vCPUs are stopped, and for all of which PIR is empty. `when` is for the message.
-    pub fn audit_host(&mut self, host: &Host, when: &str) {
-        for vcpu in 0..self.vcpus.len() as u32 {
-            self.audit_sleep(vcpu);
-            let Some(audit) = &self.audit else { return };
-            let page = host.apic_page(VcpuId(vcpu));
-            if let Some(vector) = audit.difference(vcpu as usize, |offset| page.load(offset)) {
-                let fate = audit.books[vcpu as usize].fates[usize::from(vector)];
-                let pends = if fate.pending() > 0 {
-                    "is lost"
-                } else {
-                    "pends though nobody sent it"
-                };
-                let what = format!("vector {vector:#x} of vcpu {vcpu} {pends} {when}: {fate:?}");
-                self.failure.get_or_insert(Failure::LostInterrupt(what));
-            }
+    /// Compares the books with `host`, whose vCPUs are all stopped with empty PIRs. `when` is for the message.
+    fn compare(&mut self, view: &View<'_>, host: &Host, when: &str) {
+        for vcpu in self.books.ids() {
+            self.wakes(view, vcpu);
+            let page = host.apic_page(vcpu);
+            let book = &self.books[vcpu];
+            let Some(vector) = book.difference(|offset| page.load(offset)) else {
+                continue;
+            };
+            let fate = book.fates[usize::from(vector)];
+            let fault = if fate.pending() > 0 {
+                "is lost"
+            } else {
+                "is pending though it was not sent"
+            };
+            let what = format!("vector {vector:#x} of vcpu {} {fault} {when}: {fate:?}", vcpu.0);
+            self.fail(Failure::LostInterrupt(what));
         }
     }
 }

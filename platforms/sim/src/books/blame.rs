@@ -5,6 +5,7 @@
 //! when it starts and stops to spin, and the difference is how its spinning divides. So a change of culprit costs O(1),
 //! however many wait.
 
+use holdfast_host::VcpuId;
 use holdfast_machine::Time;
 
 /// Behind whom.
@@ -91,12 +92,13 @@ impl Mark {
     }
 }
 
-const NOBODY: u32 = u32::MAX;
+/// No vCPU.
+const NONE: VcpuId = VcpuId(u32::MAX);
 
 /// Who holds a lock and who waits for it, as the tracepoints tell.
 #[derive(Clone, Debug)]
 pub struct LockRecord {
-    holder: u32,
+    holder: VcpuId,
     contention: Option<Box<Contention>>,
 }
 
@@ -104,7 +106,7 @@ pub struct LockRecord {
 #[derive(Clone, Debug)]
 pub struct Contention {
     /// vCPUs in the order in which they began to wait.
-    pub waiters: Vec<u32>,
+    pub waiters: Vec<VcpuId>,
     /// Behind whom they wait.
     pub clock: BlameClock,
 }
@@ -112,7 +114,7 @@ pub struct Contention {
 impl Default for LockRecord {
     fn default() -> Self {
         LockRecord {
-            holder: NOBODY,
+            holder: NONE,
             contention: None,
         }
     }
@@ -121,14 +123,14 @@ impl Default for LockRecord {
 impl LockRecord {
     /// The vCPU that holds it.
     #[inline]
-    pub fn holder(&self) -> Option<u32> {
-        (self.holder != NOBODY).then_some(self.holder)
+    pub fn holder(&self) -> Option<VcpuId> {
+        (self.holder != NONE).then_some(self.holder)
     }
 
     /// Sets or clears the holder.
     #[inline]
-    pub fn set_holder(&mut self, holder: Option<u32>) {
-        self.holder = holder.unwrap_or(NOBODY);
+    pub fn set_holder(&mut self, holder: Option<VcpuId>) {
+        self.holder = holder.unwrap_or(NONE);
     }
 
     /// What is kept of it if anybody ever waited.

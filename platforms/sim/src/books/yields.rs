@@ -1,25 +1,46 @@
-//! Whom directed yields reach. The host does not know who holds a lock; the simulator does.
+//! Targets of directed yields. The host does not know which vCPU holds a lock; the simulator does.
 
-use crate::core::engine::Engine;
+use holdfast_host::VcpuId;
 
-/// A guest's directed yields by what their target was to the yielder.
+use crate::books::happened::View;
+use crate::books::locks::LockBook;
+
+/// A guest's directed yields, by the relation of the target to the yielding vCPU.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct YieldWatch {
-    /// It held the lock that the yielder waited for.
+pub struct YieldCounts {
+    /// The target held the lock that the yielding vCPU waited for.
     to_holder: u64,
-    /// It was the first in line for that lock.
+    /// The target was the first in line for that lock.
     to_next_waiter: u64,
-    /// It was to answer the yielder's IPI.
+    /// The target had to acknowledge the yielding vCPU's IPI.
     to_ipi_target: u64,
-    /// It held some other lock.
+    /// The target held another lock.
     to_other_holder: u64,
-    /// The lock's holder was tried, and the scheduler did not take it up.
+    /// The target held the lock, and the scheduler did not take the yield up.
     holder_refused: u64,
 }
 
-impl YieldWatch {
+impl YieldCounts {
+    /// `from` tried to yield to `to`; `done` if the scheduler took it up.
+    pub fn tried(&mut self, view: &View<'_>, locks: &LockBook, from: VcpuId, to: VcpuId, done: bool) {
+        let (spinner, target) = (&view.vcpu(from).announced, &view.vcpu(to).announced);
+        let awaited = spinner.contending;
+        let to_holder = awaited.and_then(|line| locks.holder(line)) == Some(to);
+        let to_next = awaited.and_then(|line| locks.first_waiter(line)) == Some(to);
+        let to_ipi_target = spinner.ipi_target == Some(to);
+        let to_other = !to_holder && !target.held.is_empty();
+        if done {
+            self.to_holder += u64::from(to_holder);
+            self.to_next_waiter += u64::from(to_next);
+            self.to_ipi_target += u64::from(to_ipi_target);
+            self.to_other_holder += u64::from(to_other);
+        } else {
+            self.holder_refused += u64::from(to_holder);
+        }
+    }
+
     /// Names and values.
-    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+    pub fn counters(&self) -> [(&'static str, u64); 5] {
         [
             ("directed_yield_to_holder", self.to_holder),
             ("directed_yield_to_next_waiter", self.to_next_waiter),
@@ -27,28 +48,5 @@ impl YieldWatch {
             ("directed_yield_to_other_holder", self.to_other_holder),
             ("directed_yield_holder_refused", self.holder_refused),
         ]
-        .into_iter()
-    }
-}
-
-impl Engine {
-    /// `from` has tried to yield to `to`.
-    pub fn watch_yield(&mut self, from: u32, to: u32, done: bool) {
-        let (spinner, target) = (&self.vcpus[from as usize], &self.vcpus[to as usize]);
-        let awaited = spinner.contending.map(|line| &self.records[line.0 as usize].lock);
-        let to_holder = awaited.is_some_and(|lock| lock.holder() == Some(to));
-        let first = awaited.and_then(|lock| lock.contention()?.waiters.first().copied());
-        let to_next = first == Some(to);
-        let to_ipi_target = spinner.ipi_target.is_some_and(|(awaited, _)| awaited == to);
-        let to_other = !to_holder && !target.held.is_empty();
-        let watch = &mut self.vm_of(from).yields;
-        if done {
-            watch.to_holder += u64::from(to_holder);
-            watch.to_next_waiter += u64::from(to_next);
-            watch.to_ipi_target += u64::from(to_ipi_target);
-            watch.to_other_holder += u64::from(to_other);
-        } else {
-            watch.holder_refused += u64::from(to_holder);
-        }
     }
 }

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
+use holdfast_machine::Time;
+
 /// Set by another thread to end a run early.
 pub type CallOff = AtomicBool;
 
-/// Why a run did not finish. The message names who waits for what.
+/// Why a run did not finish. The message names the vCPUs and what they wait for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// Nothing can happen any more: all wait for each other.
+    /// No event is to come: all vCPUs wait for each other.
     Deadlock(String),
-    /// A halted vCPU waits for a lock that is free, and nobody will kick it.
+    /// A halted vCPU waits for a lock that is free, and no vCPU will kick it.
     LostKick(String),
     /// Time passes and no guest makes progress.
     Livelock(String),
@@ -19,17 +21,17 @@ pub enum Failure {
     Limit(String),
     /// The guest gave up.
     GuestPanic(String),
-    /// A guest flow of control used up its stack.
+    /// A flow of guest code used up its stack.
     StackOverflow(String),
-    /// A vCPU executes user code with translations that its kernel relied on being gone.
+    /// A vCPU executes user code with translations that its kernel relies on being gone.
     StaleTranslation(String),
-    /// The audit of interrupts missed one.
+    /// The audit found that an interrupt was lost or noticed too late.
     LostInterrupt(String),
-    /// The audit of interrupts found one too many.
+    /// The audit found an interrupt that was taken and not sent.
     DoubledInterrupt(String),
     /// The configuration cannot be built.
     Invalid(String),
-    /// Called off from outside.
+    /// Another thread ended the run early.
     CalledOff,
 }
 
@@ -52,3 +54,36 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Whether and why a run is over.
+#[derive(Debug)]
+pub struct Ending {
+    /// The run cannot continue.
+    pub failure: Option<Failure>,
+    /// All measured guests are done.
+    pub finished: bool,
+    /// The virtual time after which an unfinished run is a failure.
+    pub limit: Time,
+}
+
+impl Default for Ending {
+    fn default() -> Ending {
+        Ending {
+            failure: None,
+            finished: false,
+            limit: Time::NEVER,
+        }
+    }
+}
+
+impl Ending {
+    /// The run fails with what `failure` returns, unless it has failed before.
+    pub fn fail(&mut self, failure: impl FnOnce() -> Failure) {
+        self.failure.get_or_insert_with(failure);
+    }
+
+    /// The configuration cannot be run because of `what`.
+    pub fn invalid(&mut self, what: impl std::fmt::Display) {
+        self.fail(|| Failure::Invalid(what.to_string()));
+    }
+}

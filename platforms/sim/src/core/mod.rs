@@ -1,5 +1,8 @@
-//! The engine: virtual time and the loop that plays its events.
+//! The engine: virtual time, and the loop that plays its events.
 
+pub mod clock;
 pub mod engine;
 pub mod failure;
+pub mod ids;
+pub mod turn;
 pub mod watchdog;

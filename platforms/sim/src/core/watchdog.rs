@@ -1,104 +1,98 @@
-//! The watchdog: a guest that makes no progress in virtual time is reported, with who waits for what.
+//! The watchdog: reports a guest that makes no progress in virtual time, and what its vCPUs wait for.
 
 use std::fmt::Write;
 
-use holdfast_host::VcpuState;
-use holdfast_machine::{Key, Time};
+use holdfast_host::{VcpuState, VmId};
+use holdfast_machine::Time;
 
-use crate::core::engine::{CLASS_INTERRUPT, Engine, Vm};
+use crate::core::engine::Engine;
 use crate::core::failure::Failure;
+use crate::cpus::vcpu::Vcpu;
 
-/// Virtual time between two looks, in nanoseconds.
+/// Virtual time between two checks, in nanoseconds.
 const INTERVAL_NS: u64 = 500_000_000;
-/// Virtual time without user work or progress after which a measured guest counts as stuck, in nanoseconds. Convoys
-/// advance every few milliseconds.
+/// Virtual time without user work after which a measured guest counts as stuck, in nanoseconds. Convoys advance every few
+/// milliseconds.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl Engine {
     /// Sets the watchdog.
     pub fn set_watchdog(&mut self) {
-        let slot = self.watchdog_slot();
-        let at = Time::from_nanos(self.now.nanos() + INTERVAL_NS).min(self.limit);
-        self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
+        let at = Time::from_nanos(self.clock.now.nanos() + INTERVAL_NS).min(self.end.limit);
+        self.clock.set_watchdog(at);
     }
 
-    /// Looks whether the run still gets anywhere.
+    /// Checks that the run still makes progress.
     pub fn watch(&mut self) {
-        if self.failure.is_some() {
+        if self.end.failure.is_some() {
             return;
         }
-        if self.now >= self.limit {
-            self.failure = Some(Failure::Limit(self.describe_all()));
+        if self.clock.now >= self.end.limit {
+            self.end.failure = Some(Failure::Limit(self.describe_all()));
             return;
         }
-        let patience = |vm: &Vm| Time::from_nanos(vm.last_user.nanos() + PATIENCE_NS);
-        let stuck = self
-            .vms
-            .iter()
-            .position(|vm| vm.measured && vm.done.is_none() && self.now > patience(vm));
+        let stuck = self.vms.ids().find(|&vm| self.is_stuck(vm));
         if let Some(vm) = stuck {
-            self.failure = Some(self.diagnose(vm as u32));
+            self.end.failure = Some(self.diagnose(vm));
         }
         self.set_watchdog();
     }
 
-    fn diagnose(&self, vm: u32) -> Failure {
+    fn is_stuck(&self, vm: VmId) -> bool {
+        let last_user = self.books.guests[vm].work.last_user;
+        let patience = Time::from_nanos(last_user.nanos() + PATIENCE_NS);
+        !self.vms[vm].is_finished() && self.clock.now > patience
+    }
+
+    fn diagnose(&self, vm: VmId) -> Failure {
         let what = self.describe(vm);
-        let mine = self.vcpus.iter().filter(|vcpu| vcpu.vm.0 == vm);
-        let asleep = |state| matches!(state, VcpuState::Blocked | VcpuState::Polling);
-        let mut halted = mine
-            .clone()
-            .filter(|vcpu| asleep(vcpu.state) && vcpu.contending.is_some());
-        let free = |vcpu: &crate::cpus::vcpu::Vcpu| {
-            vcpu.contending
-                .is_some_and(|line| self.records[line.0 as usize].lock.holder().is_none())
+        let asleep = |vcpu: &Vcpu| matches!(vcpu.state, VcpuState::Blocked | VcpuState::Polling);
+        let awaits_free_lock = |vcpu: &Vcpu| {
+            let awaited = vcpu.announced.contending;
+            awaited.is_some_and(|line| self.books.locks.holder(line).is_none())
         };
-        if halted.any(free) {
+        let mut vcpus = self.vcpus.iter().filter(|vcpu| vcpu.vm == vm);
+        if vcpus.clone().any(|vcpu| asleep(vcpu) && awaits_free_lock(vcpu)) {
             Failure::LostKick(what)
-        } else if mine.clone().any(|vcpu| vcpu.contending.is_some()) {
+        } else if vcpus.clone().any(|vcpu| vcpu.announced.contending.is_some()) {
             Failure::Deadlock(what)
-        } else if mine.clone().all(|vcpu| asleep(vcpu.state)) {
+        } else if vcpus.all(asleep) {
             Failure::Deadlock(format!("all tasks wait for each other; {what}"))
         } else {
             Failure::Livelock(what)
         }
     }
 
-    /// Who waits for what in all guests.
+    /// What the vCPUs of all measured guests wait for.
     pub fn describe_all(&self) -> String {
-        let measured = self.vms.iter().enumerate().filter(|(_, vm)| vm.measured);
-        measured
-            .map(|(vm, _)| self.describe(vm as u32))
-            .collect::<Vec<_>>()
-            .join("; ")
+        let measured = self.vms.ids().filter(|&vm| self.vms[vm].measured);
+        measured.map(|vm| self.describe(vm)).collect::<Vec<_>>().join("; ")
     }
 
-    /// Who waits for what in a guest.
-    fn describe(&self, vm: u32) -> String {
-        let mut text = format!(
-            "vm {} at {} ms:",
-            self.vms[vm as usize].name,
-            self.now.nanos() / 1_000_000
-        );
-        for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.vm.0 == vm) {
+    /// What the vCPUs of `vm` wait for.
+    fn describe(&self, vm: VmId) -> String {
+        let ms = self.clock.now.nanos() / 1_000_000;
+        let mut text = format!("vm {} at {ms} ms:", self.vms[vm].name);
+        for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.vm == vm) {
+            let announced = &vcpu.announced;
             let _ = write!(text, " vcpu {} {:?}", vcpu.number, vcpu.state);
-            if let Some(line) = vcpu.contending {
+            if let Some(line) = announced.contending {
                 let _ = write!(text, " awaits lock {}", line.0);
-                match self.records[line.0 as usize].lock.holder() {
+                match self.books.locks.holder(line) {
                     Some(holder) => {
-                        let _ = write!(text, " held by vcpu {}", self.vcpus[holder as usize].number);
+                        let _ = write!(text, " held by vcpu {}", self.vcpus[holder].number);
                     }
-                    None => text.push_str(" held by nobody"),
+                    None => text.push_str(" held by no vcpu"),
                 }
             }
-            for line in &vcpu.held {
+            for line in &announced.held {
                 let _ = write!(text, " holds lock {}", line.0);
             }
-            if let Some((target, _)) = vcpu.ipi_target {
+            if let Some(target) = announced.ipi_target {
                 let _ = write!(
                     text,
-                    " awaits the answer of vcpu {}",
-                    self.vcpus[target as usize].number
+                    " awaits the acknowledgement of vcpu {}",
+                    self.vcpus[target].number
                 );
             }
             text.push(',');

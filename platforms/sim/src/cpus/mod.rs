@@ -1,6 +1,9 @@
 //! Physical and virtual CPUs, and the boundary between guest and host.
 
-pub mod costs;
+pub mod commands;
+pub mod entry;
 pub mod exits;
+pub mod hardware;
 pub mod pcpu;
+pub mod time;
 pub mod vcpu;

@@ -1,44 +1,132 @@
-//! A pCPU: what it does now, and what it does next.
+//! A pCPU: what it does now, what it does next, and the interrupts that it holds back.
 
-use holdfast_host::{HostInterrupt, Run, TaskId};
+use holdfast_host::{HostInterrupt, Run, TaskId, VcpuId};
 use holdfast_machine::{Picos, Time};
 
 /// What a pCPU does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// Nothing; only an interrupt changes that.
+    /// Nothing, until an interrupt arrives.
     Idle,
-    /// Executes host code, and then does what `Pcpu::next` says. Interrupts wait until then.
+    /// Executes host code, and then does what [`Pcpu::next`] says. Interrupts wait until then.
     Host,
     /// Runs this vCPU in guest mode.
-    Guest(u32),
+    Guest(VcpuId),
     /// Runs this host task.
     Task(TaskId),
-    /// Polls for a halted vCPU's wake-up.
+    /// Polls for the wakeup of a halted vCPU.
     Poll,
 }
 
-/// What a pCPU did when a call of the kernel on the machine itself came that no thread of that kernel could take.
+/// What a pCPU did when a call of the bare-metal kernel arrived that no thread of that kernel could take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
-    /// Nothing yet: it is powered on.
+    /// It was just powered on.
     PowerOn,
     /// It ran this vCPU.
-    Guest(u32),
+    Guest(VcpuId),
     /// Anything else.
     Other,
 }
 
-/// How far the handling of such a call is.
+/// Progress of the handler of such a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Handler {
-    /// There is none.
+    /// There is no such call.
     #[default]
     None,
-    /// It runs as soon as the pCPU has left what it did.
+    /// The handler starts as soon as the pCPU has left what it did.
     Due(Interrupted),
-    /// It runs.
+    /// The handler executes.
     Runs(Interrupted),
+}
+
+/// Interrupts that wait for the host's work on a pCPU to end.
+#[derive(Clone, Debug, Default)]
+pub struct HeldInterrupts {
+    timer: bool,
+    reschedule: bool,
+    call: bool,
+    posted_wakeup: bool,
+    ga_log: bool,
+    /// Vectors of devices, in order of arrival.
+    devices: Vec<u8>,
+    /// The notification vector of posted interrupts arrived: the next guest to be entered finds it.
+    pub notified: bool,
+}
+
+impl HeldInterrupts {
+    /// Holds `interrupt` back until it can be taken.
+    pub fn hold(&mut self, interrupt: HostInterrupt) {
+        match interrupt {
+            HostInterrupt::Timer => self.timer = true,
+            HostInterrupt::Reschedule => self.reschedule = true,
+            HostInterrupt::Call => self.call = true,
+            HostInterrupt::PostedWakeup => self.posted_wakeup = true,
+            HostInterrupt::Device(vector) if self.devices.contains(&vector) => {}
+            HostInterrupt::Device(vector) => self.devices.push(vector),
+            HostInterrupt::GaLog => self.ga_log = true,
+        }
+    }
+
+    /// Whether an interrupt is held back.
+    pub fn any(&self) -> bool {
+        let device = self.ga_log || !self.devices.is_empty();
+        self.timer || self.reschedule || self.call || self.posted_wakeup || device
+    }
+
+    /// Takes the next interrupt that was held back.
+    pub fn take(&mut self) -> Option<HostInterrupt> {
+        if std::mem::take(&mut self.timer) {
+            Some(HostInterrupt::Timer)
+        } else if std::mem::take(&mut self.reschedule) {
+            Some(HostInterrupt::Reschedule)
+        } else if std::mem::take(&mut self.call) {
+            Some(HostInterrupt::Call)
+        } else if std::mem::take(&mut self.posted_wakeup) {
+            Some(HostInterrupt::PostedWakeup)
+        } else if std::mem::take(&mut self.ga_log) {
+            Some(HostInterrupt::GaLog)
+        } else if !self.devices.is_empty() {
+            Some(HostInterrupt::Device(self.devices.remove(0)))
+        } else {
+            None
+        }
+    }
+}
+
+/// Which threads' lines the caches of a pCPU hold.
+#[derive(Clone, Debug, Default)]
+pub struct WarmCaches {
+    /// The vCPU or task that ran last.
+    last: Option<Run>,
+    /// Time spent in guests and tasks, which displaces lines of other threads.
+    ran: Picos,
+    /// Threads displaced a short while ago, each with `ran` at that time: some of their lines are still there.
+    displaced: Vec<(Run, Picos)>,
+}
+
+impl WarmCaches {
+    /// The thread that ran last ran for another `span`.
+    pub fn ran(&mut self, span: Picos) {
+        self.ran += span;
+    }
+
+    /// `thread` runs from now on. Returns the time that it needs to fetch its lines again, which is `all` for all of them.
+    /// Threads that ran meanwhile displaced at most the lines that they could fetch in that time.
+    pub fn switch_to(&mut self, thread: Run, has_moved: bool, all: Picos) -> Picos {
+        if self.last == Some(thread) {
+            return Picos::ZERO;
+        }
+        let ran = self.ran;
+        self.displaced.retain(|(_, before)| ran - *before < all);
+        let found = self.displaced.iter().position(|(other, _)| *other == thread);
+        let lost = found.map(|index| ran - self.displaced.swap_remove(index).1);
+        if let Some(before) = self.last.replace(thread) {
+            self.displaced.push((before, ran));
+        }
+        lost.filter(|_| !has_moved).unwrap_or(all)
+    }
 }
 
 /// A pCPU.
@@ -46,33 +134,17 @@ pub enum Handler {
 pub struct Pcpu {
     /// What it does now.
     pub activity: Activity,
-    /// What follows the host's work.
+    /// What it does after the host's work.
     pub next: Run,
     /// Host work charged since the last event.
     pub charged: Picos,
-    /// A timer interrupt waits for the host's work to end.
-    pub timer_pending: bool,
-    /// A reschedule interrupt waits for the host's work to end.
-    pub reschedule_pending: bool,
-    /// A call of the kernel on the machine itself waits for the host's work to end.
-    pub call_pending: bool,
-    /// The wake-up vector of posted interrupts waits for the host's work to end.
-    pub wakeup_pending: bool,
-    /// Devices' interrupts wait for the host's work to end, in the order in which they came.
-    pub devices_pending: Vec<u8>,
-    /// The IOMMU's interrupt does.
-    pub ga_log_pending: bool,
-    /// Their notification vector came while the host worked: the guest that is entered next finds it.
-    pub notified: bool,
-    /// The handler of such a call.
+    /// Interrupts that wait for the host's work to end.
+    pub held: HeldInterrupts,
+    /// The handler of a call that found no thread of the bare-metal kernel.
     pub handler: Handler,
-    /// Whose caches these are: the vCPU or task that it ran last.
-    pub warm_for: Option<Run>,
-    /// Time spent in guests and tasks, in which lines are displaced.
-    pub ran: Picos,
-    /// Whom others displaced a short while ago, and what `ran` was then: their lines are not all gone.
-    displaced: Vec<(Run, Picos)>,
-    /// When the guest or task that runs started to.
+    /// Contents of its caches.
+    pub caches: WarmCaches,
+    /// The start of the guest or task that runs.
     pub since: Time,
 }
 
@@ -83,94 +155,47 @@ impl Pcpu {
             activity: Activity::Idle,
             next: Run::Idle,
             charged: Picos::ZERO,
-            timer_pending: false,
-            reschedule_pending: false,
-            call_pending: false,
-            wakeup_pending: false,
-            devices_pending: Vec::new(),
-            ga_log_pending: false,
-            notified: false,
+            held: HeldInterrupts::default(),
             handler: Handler::None,
-            warm_for: None,
-            ran: Picos::ZERO,
-            displaced: Vec::new(),
+            caches: WarmCaches::default(),
             since: Time(0),
         }
     }
-    /// `thread` runs here from now on; what it has to fetch of its lines again, of `all`. Those who ran meanwhile have
-    /// displaced at most what they could fetch in that time.
-    pub fn warm(&mut self, thread: Run, has_moved: bool, all: Picos) -> Picos {
-        if self.warm_for == Some(thread) {
-            return Picos::ZERO;
-        }
-        let ran = self.ran;
-        self.displaced.retain(|(_, before)| ran - *before < all);
-        let found = self.displaced.iter().position(|(other, _)| *other == thread);
-        let lost = found.map(|index| ran - self.displaced.swap_remove(index).1);
-        if let Some(before) = self.warm_for.replace(thread) {
-            self.displaced.push((before, ran));
-        }
-        lost.filter(|_| !has_moved).unwrap_or(all)
-    }
 
-    /// `interrupt` waits until it can be taken.
-    pub fn hold(&mut self, interrupt: HostInterrupt) {
-        match interrupt {
-            HostInterrupt::Timer => self.timer_pending = true,
-            HostInterrupt::Reschedule => self.reschedule_pending = true,
-            HostInterrupt::Call => self.call_pending = true,
-            HostInterrupt::PostedWakeup => self.wakeup_pending = true,
-            HostInterrupt::Device(vector) if self.devices_pending.contains(&vector) => {}
-            HostInterrupt::Device(vector) => self.devices_pending.push(vector),
-            HostInterrupt::GaLog => self.ga_log_pending = true,
-        }
-    }
-
-    /// Whether an interrupt waits.
-    pub fn is_interrupted(&self) -> bool {
-        let device = self.ga_log_pending || !self.devices_pending.is_empty();
-        self.timer_pending || self.reschedule_pending || self.call_pending || self.wakeup_pending || device
-    }
-
-    /// The next interrupt that waited.
-    pub fn next_interrupt(&mut self) -> Option<HostInterrupt> {
-        if std::mem::take(&mut self.timer_pending) {
-            Some(HostInterrupt::Timer)
-        } else if std::mem::take(&mut self.reschedule_pending) {
-            Some(HostInterrupt::Reschedule)
-        } else if std::mem::take(&mut self.call_pending) {
-            Some(HostInterrupt::Call)
-        } else if std::mem::take(&mut self.wakeup_pending) {
-            Some(HostInterrupt::PostedWakeup)
-        } else if std::mem::take(&mut self.ga_log_pending) {
-            Some(HostInterrupt::GaLog)
-        } else if !self.devices_pending.is_empty() {
-            Some(HostInterrupt::Device(self.devices_pending.remove(0)))
-        } else {
-            None
-        }
+    /// The guest or task that runs stops at `now`. Returns for how long it ran.
+    pub fn stop(&mut self, now: Time) -> Picos {
+        let ran = now.since(self.since);
+        self.caches.ran(ran);
+        ran
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_host::VcpuId;
 
     #[test]
     fn a_thread_loses_no_more_than_others_could_fetch() {
         let all = Picos::from_nanos(20_000);
         let (a, b) = (Run::Poll(VcpuId(0)), Run::Poll(VcpuId(1)));
-        let mut pcpu = Pcpu::new();
-        let mut warm = |thread, moved, ran| {
-            pcpu.ran += Picos::from_nanos(ran);
-            pcpu.warm(thread, moved, all)
+        let mut caches = WarmCaches::default();
+        let mut switch_to = |thread, moved, ran| {
+            caches.ran(Picos::from_nanos(ran));
+            caches.switch_to(thread, moved, all)
         };
-        assert_eq!(warm(a, true, 0), all, "the first time");
-        assert_eq!(warm(a, false, 50_000), Picos::ZERO, "nobody else ran meanwhile");
-        assert_eq!(warm(b, true, 10_000), all);
-        assert_eq!(warm(a, false, 3_000), Picos::from_nanos(3_000));
-        assert_eq!(warm(b, false, 27_000), all, "that is enough to displace everything");
-        assert_eq!(warm(a, true, 1_000), all, "it ran elsewhere");
+        assert_eq!(switch_to(a, true, 0), all, "the first time");
+        assert_eq!(
+            switch_to(a, false, 50_000),
+            Picos::ZERO,
+            "no other thread ran meanwhile"
+        );
+        assert_eq!(switch_to(b, true, 10_000), all);
+        assert_eq!(switch_to(a, false, 3_000), Picos::from_nanos(3_000));
+        assert_eq!(
+            switch_to(b, false, 27_000),
+            all,
+            "that is enough to displace everything"
+        );
+        assert_eq!(switch_to(a, true, 1_000), all, "it ran elsewhere");
     }
 }

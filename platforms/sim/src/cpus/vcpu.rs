@@ -1,110 +1,131 @@
-//! A vCPU as the machine sees it: where it is, how far its flow has come, and what it waits for.
+//! A vCPU as the machine sees it: where it is, how far its flow has come, and what its guest has announced.
 
-use holdfast_host::{VcpuState, VmId};
+use holdfast_host::{PcpuId, VcpuId, VcpuState, VmId};
 use holdfast_machine::{LineId, PauseDetector, Picos, Time};
 
-use crate::books::blame::Mark;
 use crate::books::cause::Cause;
-use crate::books::ledger::{Ledger, Owed, Stretch};
 use crate::flows::context::Saved;
+use crate::flows::pending::{PendingTime, Stretch};
 use crate::memory::park::{Parked, Resumption};
 use crate::memory::tlb::Tlb;
 
-/// Whose time the guest says it spends (its own word for it: `guest::Mode`).
+/// The mode in which the guest says that it executes.
 pub use holdfast_guest::Mode;
+
+/// The state of a CPU of the bare-metal kernel: it always has its pCPU.
+const NATIVE_STATE: VcpuState = VcpuState::InGuest;
 
 /// What an interrupt's handler must not disturb.
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupted {
     remaining: Picos,
-    owed: Owed,
+    pending: PendingTime,
     contending: Option<LineId>,
-    ipi_target: Option<(u32, u64)>,
+    ipi_target: Option<VcpuId>,
     mode: Mode,
     waiting: bool,
+}
+
+/// The flow of guest code that a vCPU executes.
+#[derive(Debug)]
+pub struct FlowState {
+    /// Where the flow continues when its turn comes.
+    pub saved: Saved,
+    /// The flow's stack pointer stays above this address.
+    pub stack_limit: usize,
+    /// The flow's own clock, ahead of the machine's.
+    pub clock: Time,
+    /// While the vCPU is out of its guest: how far the clock was ahead when it left.
+    pub remaining: Picos,
+    /// Time that the flow has announced and not used yet.
+    pub pending: PendingTime,
+    /// The flow has executed something since the vCPU's last INIT.
+    pub has_begun: bool,
+}
+
+/// Waiting on a word, and pause loops.
+#[derive(Debug, Default)]
+pub struct SpinState {
+    /// The skipped spin in which the flow waits.
+    pub parked: Option<Parked>,
+    /// What the flow must know when it continues after a skipped spin.
+    pub resumption: Option<Resumption>,
+    /// The flow is inside a wait on a word: its loads are part of the wait.
+    pub waiting: bool,
+    /// The pause-loop detector.
+    pub pauses: PauseDetector,
+    /// The PAUSE that exited is not executed again.
+    pub skip_pause: bool,
+}
+
+/// Registers and requests around interrupts.
+#[derive(Debug, Default)]
+pub struct InterruptState {
+    /// RFLAGS.IF.
+    pub enabled: bool,
+    /// A vector that the flow takes as soon as it continues.
+    pub vector: Option<u8>,
+    /// The host wants an exit as soon as interrupts can be taken.
+    pub window: bool,
+    /// CR8.
+    pub cr8: u8,
+    /// Address of the PV EOI word whose bit the host has set, which the next exit takes back.
+    pub pv_eoi: Option<u64>,
+}
+
+/// The host's answers to the last exit.
+#[derive(Debug, Default)]
+pub struct Replies {
+    /// Result of a hypercall, an RDMSR or a LAPIC read.
+    pub value: u64,
+    /// Result of a CPUID.
+    pub cpuid: [u32; 4],
+    /// The instruction that exited gets a general-protection fault.
+    pub fault: bool,
+}
+
+/// What the guest has announced of its own doing.
+#[derive(Debug)]
+pub struct Announced {
+    /// The mode in which it executes.
+    pub mode: Mode,
+    /// The lock that it waits for.
+    pub contending: Option<LineId>,
+    /// Number of waits for locks that have begun.
+    pub contentions: u64,
+    /// The locks that it holds, in the order of acquisition.
+    pub held: Vec<LineId>,
+    /// The vCPU whose acknowledgement of an IPI it waits for.
+    pub ipi_target: Option<VcpuId>,
 }
 
 /// A vCPU.
 #[derive(Debug)]
 pub struct Vcpu {
-    /// Its VM, and its number there (its APIC ID).
+    /// Its VM.
     pub vm: VmId,
     /// Its number in its VM, which is its APIC ID.
     pub number: u32,
-    /// The pCPU whose guest it is, while it is one.
-    pub pcpu: Option<u32>,
-    /// The pCPU that it ran on last.
-    pub last_pcpu: u32,
-    /// What the host says of it.
-    pub state: VcpuState,
-
-    /// It is a CPU of the kernel on the machine itself (`native.rs`), not of a guest.
+    /// It is a CPU of the bare-metal kernel (`guests/native.rs`), not of a guest.
     pub native: bool,
-
-    /// The flow that continues when its turn comes.
-    pub flow: Saved,
-    /// Stack pointers of that flow stay above this.
-    pub stack_limit: usize,
-    /// Up to when the flow has come: its own clock, ahead of the machine's.
-    pub clock: Time,
-    /// While it is out of its guest: what it had still to live through when it left.
-    pub remaining: Picos,
-    /// Set while its flow waits in a skipped spin.
-    pub parked: Option<Parked>,
-    /// What its flow must know when it continues after that.
-    pub resumption: Option<Resumption>,
-    /// Its flow is inside a wait on a word: loads are part of the wait.
-    pub waiting: bool,
-
-    /// RFLAGS.IF.
-    pub irqs_enabled: bool,
-    /// CR8.
-    pub cr8: u8,
-    /// It has executed something since its last INIT.
-    pub begun: bool,
-    /// The host wants to know when interrupts can be taken again.
-    pub window: bool,
-    /// A vector to take as soon as the flow continues.
-    pub inject: Option<u8>,
-    /// The last hypercall, MSR or LAPIC read's answer.
-    pub reply: u64,
-    /// The last CPUID's answer.
-    pub reply_cpuid: [u32; 4],
-    /// The last instruction that exited gets a general-protection fault.
-    pub fault: bool,
-    /// Where the host has set a bit that the next exit takes back.
-    pub pv_eoi: Option<u64>,
-    /// A planted fault: the record whose state byte is cleared late.
-    pub torn: Option<u64>,
+    /// The pCPU on which it is in guest mode, if it is.
+    pub pcpu: Option<PcpuId>,
+    /// The pCPU on which it ran last; `u32::MAX` before its first entry.
+    pub last_pcpu: PcpuId,
+    /// Its state according to the host.
+    pub state: VcpuState,
+    /// Its flow of guest code.
+    pub flow: FlowState,
+    /// Waiting on a word, and pause loops.
+    pub spin: SpinState,
+    /// Registers and requests around interrupts.
+    pub interrupts: InterruptState,
+    /// The host's answers to the last exit.
+    pub replies: Replies,
     /// What its TLB holds.
     pub tlb: Option<Tlb>,
-    /// The pause-loop detector.
-    pub pauses: PauseDetector,
-    /// The PAUSE that exited is not executed again.
-    pub skip_pause: bool,
-
-    /// Whose time the flow spends.
-    pub mode: Mode,
-    /// The lock that it waits for.
-    pub contending: Option<LineId>,
-    /// How many times it has begun to wait for one.
-    pub contentions: u64,
-    /// The locks that it holds, in the order of acquisition.
-    pub held: Vec<LineId>,
-    /// The vCPU whose answer it waits for, with that one's time off its pCPU when last looked at.
-    pub ipi_target: Option<(u32, u64)>,
-    /// The last reading of the clock of the lock that it waits for.
-    pub mark: Option<Mark>,
-    /// All its time.
-    pub ledger: Ledger,
-    /// What its flow has announced to spend.
-    pub owed: Owed,
-    /// Why it is out of its guest.
-    pub out_cause: Cause,
-    /// Picoseconds that it has been off its pCPU.
-    pub off_time: u64,
-    /// Since when it is off its pCPU, if it is.
-    pub off_since: Option<Time>,
+    /// What the guest has announced of its own doing.
+    pub announced: Announced,
 }
 
 impl Vcpu {
@@ -113,146 +134,148 @@ impl Vcpu {
         Vcpu {
             vm,
             number,
-            pcpu: None,
-            last_pcpu: u32::MAX,
-            state: VcpuState::Woken,
             native: false,
-            flow: Saved::NONE,
-            stack_limit: 0,
-            clock: Time(0),
-            remaining: Picos::ZERO,
-            parked: None,
-            resumption: None,
-            waiting: false,
-            irqs_enabled: false,
-            cr8: 0,
-            begun: false,
-            window: false,
-            inject: None,
-            reply: 0,
-            reply_cpuid: [0; 4],
-            fault: false,
-            pv_eoi: None,
-            torn: None,
+            pcpu: None,
+            last_pcpu: PcpuId(u32::MAX),
+            state: VcpuState::Woken,
+            flow: FlowState {
+                saved: Saved::NONE,
+                stack_limit: 0,
+                clock: Time(0),
+                remaining: Picos::ZERO,
+                pending: PendingTime::NONE,
+                has_begun: false,
+            },
+            spin: SpinState::default(),
+            interrupts: InterruptState::default(),
+            replies: Replies::default(),
             tlb: None,
-            pauses: PauseDetector::default(),
-            skip_pause: false,
-            mode: Mode::Kernel,
-            contending: None,
-            contentions: 0,
-            held: Vec::with_capacity(8),
-            ipi_target: None,
-            mark: None,
-            ledger: Ledger::new(),
-            owed: Owed::NOTHING,
-            out_cause: Cause::WakeLatency,
-            off_time: 0,
-            off_since: Some(Time(0)),
+            announced: Announced {
+                mode: Mode::Kernel,
+                contending: None,
+                contentions: 0,
+                held: Vec::with_capacity(8),
+                ipi_target: None,
+            },
         }
     }
 
-    /// CPU `number` of the kernel on the machine itself, which is `vm`.
+    /// CPU `number` of the bare-metal kernel, whose number among the guests is `vm`.
     pub fn of_native(vm: VmId, number: u32) -> Vcpu {
         Vcpu {
             native: true,
-            state: crate::guests::native::STATE,
-            last_pcpu: number,
-            out_cause: Cause::Idle,
-            off_since: None,
+            state: NATIVE_STATE,
+            last_pcpu: PcpuId(number),
             ..Vcpu::new(vm, number)
         }
     }
 
-    /// Whether it has a pCPU: in guest mode, or its exit is handled there.
+    /// Whether it has a pCPU: it is in guest mode, or its exit is handled there.
     #[inline]
     pub fn is_running(&self) -> bool {
-        matches!(self.state, VcpuState::InGuest | VcpuState::HandlingExit)
+        is_running(self.state)
     }
 
-    /// May not run: the quota of its task group is spent.
+    /// Whether it may not run because the quota of its task group is spent.
     #[inline]
     pub fn is_throttled(&self) -> bool {
         self.state == VcpuState::Throttled
     }
 
-    /// What computing means for it right now.
+    /// Whether the guest executes kernel code, which pause-loop exiting observes.
     #[inline]
-    pub fn work(&self) -> Cause {
-        if !self.held.is_empty() {
+    pub fn is_in_kernel(&self) -> bool {
+        self.announced.mode != Mode::User
+    }
+
+    /// The cause to which computing counts at present.
+    #[inline]
+    pub fn work_cause(&self) -> Cause {
+        if !self.announced.held.is_empty() {
             Cause::CriticalSection
-        } else if self.mode == Mode::Idle {
+        } else if self.announced.mode == Mode::Idle {
             Cause::Idle
         } else {
             Cause::Useful
         }
     }
 
-    /// What waiting means for it right now, unless for a lock.
+    /// The cause to which waiting counts at present, unless for a lock.
     #[inline]
-    pub fn wait(&self) -> Cause {
-        if self.ipi_target.is_some() {
+    pub fn wait_cause(&self) -> Cause {
+        if self.announced.ipi_target.is_some() {
             Cause::IpiRunningTarget
         } else {
-            self.work()
+            self.work_cause()
         }
     }
 
-    /// Announces that the flow spends `span` on `cause`, in the mode that it is in; false if there is no room.
+    /// Adds `span` for `cause` to the flow's pending time, in its present mode. Returns `false` if there is no room.
     #[inline]
     #[must_use]
-    pub fn owe(&mut self, cause: Cause, span: Picos) -> bool {
-        let user = self.mode == Mode::User;
-        self.owed.push(Stretch { cause, user, span })
+    pub fn announce(&mut self, cause: Cause, span: Picos) -> bool {
+        let user = self.announced.mode == Mode::User;
+        self.flow.pending.push(Stretch { cause, user, span })
     }
 
-    /// Announces `span` of waiting, which its clock already counts. A flow that waits owes little: there is room.
-    pub fn owe_wait(&mut self, span: Picos) {
-        if self.contending.is_none() {
-            let cause = self.wait();
+    /// Adds `span` of waiting to the pending time; the flow's clock has it already. There is room: a flow that waits has
+    /// only its last load and PAUSE pending.
+    pub fn announce_wait(&mut self, span: Picos) {
+        if self.announced.contending.is_none() {
+            let cause = self.wait_cause();
             assert!(
-                self.owe(cause, span),
-                "a waiting flow owes its last load and PAUSE only"
+                self.announce(cause, span),
+                "a waiting flow has more pending time than its last load and PAUSE"
             );
         }
     }
 
-    /// For how long, since the last look, the vCPU whose answer it waits for was off its pCPU: that has been off for `off`
-    /// picoseconds in all.
-    pub fn target_was_off(&mut self, off: u64) -> Picos {
-        let Some((_, before)) = &mut self.ipi_target else {
-            return Picos::ZERO;
-        };
-        Picos(off - std::mem::replace(before, off))
-    }
-
-    /// Picoseconds off its pCPU up to `now`.
-    pub fn off_time_at(&self, now: Time) -> u64 {
-        self.off_time + self.off_since.map_or(0, |since| now.since(since).0)
-    }
-
-    /// Sets the flow's affairs aside for an interrupt's handler, which starts at `now`.
+    /// Sets the flow's state aside for an interrupt's handler, which starts at `now`.
     pub fn set_aside(&mut self, now: Time) -> Interrupted {
         let aside = Interrupted {
-            remaining: self.clock.since(now),
-            owed: self.owed,
-            contending: self.contending.take(),
-            ipi_target: self.ipi_target.take(),
-            mode: self.mode,
-            waiting: std::mem::take(&mut self.waiting),
+            remaining: self.flow.clock.since(now),
+            pending: self.flow.pending,
+            contending: self.announced.contending.take(),
+            ipi_target: self.announced.ipi_target.take(),
+            mode: self.announced.mode,
+            waiting: std::mem::take(&mut self.spin.waiting),
         };
-        self.owed.clear();
-        self.clock = now;
-        self.irqs_enabled = false;
+        self.flow.pending.clear();
+        self.flow.clock = now;
+        self.interrupts.enabled = false;
         aside
     }
 
-    /// Takes them up again: on the vCPU where the handler ended, which need not be the one where it began.
+    /// Restores that state on the vCPU on which the handler ended, which need not be the vCPU on which it began.
     pub fn take_up(&mut self, aside: Interrupted) {
-        self.clock += aside.remaining;
-        self.owed = aside.owed;
-        self.contending = aside.contending;
-        self.ipi_target = aside.ipi_target;
-        self.mode = aside.mode;
-        self.waiting = aside.waiting;
+        self.flow.clock += aside.remaining;
+        self.flow.pending = aside.pending;
+        self.announced.contending = aside.contending;
+        self.announced.ipi_target = aside.ipi_target;
+        self.announced.mode = aside.mode;
+        self.spin.waiting = aside.waiting;
     }
+
+    /// Enters guest mode on `pcpu` at `now`. Returns the time of the flow's next step.
+    pub fn enter(&mut self, pcpu: PcpuId, now: Time) -> Time {
+        self.pcpu = Some(pcpu);
+        self.flow.clock = now + self.flow.remaining;
+        self.flow.remaining = Picos::ZERO;
+        self.next_step(now)
+    }
+
+    /// The time of the flow's next step: `now` if it is to take an interrupt.
+    pub fn next_step(&self, now: Time) -> Time {
+        if self.interrupts.vector.is_some() {
+            now
+        } else {
+            self.flow.clock
+        }
+    }
+}
+
+/// Whether a vCPU in `state` has a pCPU.
+#[inline]
+pub fn is_running(state: VcpuState) -> bool {
+    matches!(state, VcpuState::InGuest | VcpuState::HandlingExit)
 }

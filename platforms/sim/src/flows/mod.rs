@@ -2,4 +2,8 @@
 
 pub mod context;
 pub mod flow;
+pub mod operations;
+pub mod pending;
+pub mod play;
 pub mod stack;
+pub mod state;

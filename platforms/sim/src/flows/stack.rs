@@ -63,11 +63,6 @@ impl Stacks {
         Stacks::default()
     }
 
-    /// How many stacks were ever made.
-    pub fn made(&self) -> usize {
-        self.made
-    }
-
     /// A stack that nobody uses.
     pub fn take(&mut self) -> Stack {
         if let Some(stack) = self.free.pop() {

@@ -6,12 +6,14 @@ use core::sync::atomic::Ordering;
 
 use holdfast_abi::{StealTime, msr::PV_EOI_BIT};
 use holdfast_guest::{Cpu, LockClass, Mode};
-use holdfast_host::Exit;
+use holdfast_host::{Exit, VmId};
 use holdfast_locks::{Budget, CpuId, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable};
 use holdfast_machine::{Access, Picos};
 
+use crate::books::happened::Happened;
 use crate::core::engine::Engine;
 use crate::flows::flow::Handle;
+use crate::guests::vm::Vm;
 use crate::memory::records::{PV_EOI_BASE, PV_EOI_STRIDE, STEAL_TIME_BASE};
 use crate::memory::word::{SimAddress, SimWord};
 
@@ -24,12 +26,12 @@ const AHEAD_PS: u64 = 1_000_000;
 pub struct SimCpu {
     handle: Handle,
     number: u32,
-    vm: u32,
+    vm: VmId,
 }
 
 impl SimCpu {
     /// vCPU `number` of guest `vm`, which executes the caller.
-    pub(crate) fn new(handle: Handle, vm: u32, number: u32) -> SimCpu {
+    pub(crate) fn new(handle: Handle, vm: VmId, number: u32) -> SimCpu {
         SimCpu { handle, number, vm }
     }
 
@@ -42,8 +44,8 @@ impl SimCpu {
         self.handle
     }
 
-    fn vm(&self) -> &crate::core::engine::Vm {
-        &self.engine().vms[self.vm as usize]
+    fn vm(&self) -> &Vm {
+        &self.engine().vms[self.vm]
     }
 }
 
@@ -67,7 +69,7 @@ unsafe impl Platform for SimCpu {
     }
 
     fn key(&self, word: &SimWord) -> usize {
-        word.line_in(self.engine()).0 as usize + 1
+        word.line_in(&mut self.engine().memory).0 as usize + 1
     }
 
     #[inline]
@@ -197,7 +199,7 @@ unsafe impl Platform for SimCpu {
     fn fence(&self, order: Ordering) {
         // On x86 only a full fence is an instruction.
         if order == Ordering::SeqCst {
-            let fence = self.engine().costs.fence;
+            let fence = self.engine().hardware.costs.fence;
             self.handle.work(fence);
         }
     }
@@ -213,19 +215,19 @@ unsafe impl Platform for SimCpu {
 
     #[inline]
     fn count(&self, event: holdfast_locks::Event) {
-        holdfast_locks::Recorder::add(&self.vm().lock_stats, event, 1);
+        holdfast_locks::Recorder::add(&self.vm().locks.stats, event, 1);
     }
 
     fn contention_begin(&self, lock: &SimWord) {
         let engine = self.engine();
-        let line = lock.line_in(engine);
-        engine.contention_begins(engine.current, line);
+        let line = lock.line_in(&mut engine.memory);
+        engine.contention_begins(engine.flows.current, line);
     }
 
     fn contention_end(&self, lock: &SimWord) {
         let engine = self.engine();
-        let line = lock.line_in(engine);
-        engine.contention_ends(engine.current, line);
+        let line = lock.line_in(&mut engine.memory);
+        engine.contention_ends(engine.flows.current, line);
     }
 }
 
@@ -234,7 +236,7 @@ unsafe impl Interrupts for SimCpu {
     #[inline]
     fn irq_save(&self) -> bool {
         let engine = self.engine();
-        std::mem::replace(&mut engine.vcpus[engine.current as usize].irqs_enabled, false)
+        std::mem::replace(&mut engine.vcpus[engine.flows.current].interrupts.enabled, false)
     }
 
     #[inline]
@@ -252,7 +254,7 @@ unsafe impl Interrupts for SimCpu {
 // SAFETY: one table per VM, with a place for each of its vCPUs.
 unsafe impl Nodes for SimCpu {
     fn nodes(&self) -> &NodeTable<SimWord> {
-        &self.vm().nodes
+        &self.vm().locks.nodes
     }
 }
 
@@ -279,8 +281,9 @@ unsafe impl Paravirt for SimCpu {
         // turn. One would use up the kick that the halt is for.
         self.handle.order();
         let engine = self.engine();
-        engine.vcpus[engine.current as usize].irqs_enabled = true;
-        engine.audit_open(engine.current);
+        engine.vcpus[engine.flows.current].interrupts.enabled = true;
+        let vcpu = engine.flows.current;
+        engine.emit(&Happened::InterruptsEnabled { vcpu });
         self.handle.leave(Exit::Hlt);
         self.irq_save();
     }
@@ -294,30 +297,30 @@ unsafe impl Paravirt for SimCpu {
     }
 
     fn is_preempted(&self, cpu: CpuId) -> bool {
-        let hit = self.engine().costs.load_hit;
+        let hit = self.engine().hardware.costs.load_hit;
         self.handle.work(hit);
         self.steal_time(cpu).preempted.load(Ordering::Relaxed) & StealTime::PREEMPTED != 0
     }
 
     fn halts_behind_preempted(&self) -> bool {
-        self.vm().wait_early_preempted
+        self.vm().settings.wait_early_preempted
     }
 
     fn waiting(&self) -> &WaitTable<SimWord, SimAddress> {
-        &self.vm().waiting
+        &self.vm().locks.waiting
     }
 
     fn spin_threshold(&self) -> Budget {
-        Budget(self.vm().spin_threshold)
+        Budget(self.vm().settings.spin_threshold)
     }
 
     fn now_ns(&self) -> u64 {
         let engine = self.engine();
-        engine.vcpus[engine.current as usize].clock.nanos()
+        engine.vcpus[engine.flows.current].flow.clock.nanos()
     }
 
     fn recorder(&self) -> &LockStats {
-        &self.vm().lock_stats
+        &self.vm().locks.stats
     }
 }
 
@@ -326,10 +329,11 @@ unsafe impl Cpu for SimCpu {
     #[inline]
     fn compute(&self, ns: u64) {
         let engine = self.engine();
-        self.handle.work(Picos::from_nanos(ns) + engine.costs.guest_code);
+        self.handle
+            .work(Picos::from_nanos(ns) + engine.hardware.costs.guest_code);
         let engine = self.engine();
-        let this = &engine.vcpus[engine.current as usize];
-        if this.clock.0 - engine.now.0 > AHEAD_PS {
+        let this = &engine.vcpus[engine.flows.current];
+        if this.flow.clock.0 - engine.clock.now.0 > AHEAD_PS {
             self.handle.order();
         }
     }
@@ -347,28 +351,28 @@ unsafe impl Cpu for SimCpu {
     #[inline]
     fn irqs_enabled(&self) -> bool {
         let engine = self.engine();
-        engine.vcpus[engine.current as usize].irqs_enabled
+        engine.vcpus[engine.flows.current].interrupts.enabled
     }
 
     #[inline]
     fn contentions(&self) -> u64 {
         let engine = self.engine();
-        engine.vcpus[engine.current as usize].contentions
+        engine.vcpus[engine.flows.current].announced.contentions
     }
 
     fn cpuid(&self, leaf: u32) -> [u32; 4] {
         let engine = self.engine();
-        if engine.vcpus[engine.current as usize].native {
+        if engine.vcpus[engine.flows.current].native {
             // Not intercepted; and nothing in it says hypervisor.
             return [0; 4];
         }
         self.handle.exit(Exit::Cpuid { leaf });
         let engine = self.engine();
-        engine.vcpus[engine.current as usize].reply_cpuid
+        engine.vcpus[engine.flows.current].replies.cpuid
     }
 
     fn wrmsr(&self, msr: u32, value: u64) {
-        if self.handle.avic_wrmsr(msr, value) || self.handle.apicv_wrmsr(msr, value) {
+        if self.handle.apic_wrmsr(msr, value) {
             return;
         }
         self.handle.exit(Exit::WriteMsr { msr, value });
@@ -376,7 +380,7 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn rdmsr(&self, msr: u32) -> u64 {
-        if let Some(value) = self.handle.avic_rdmsr(msr).or_else(|| self.handle.apicv_rdmsr(msr)) {
+        if let Some(value) = self.handle.apic_rdmsr(msr) {
             return value;
         }
         self.handle.exit(Exit::ReadMsr { msr });
@@ -411,7 +415,7 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn steal_time(&self, cpu: CpuId) -> &StealTime {
-        &self.vm().steal_time[cpu.0 as usize]
+        &self.vm().memory.steal_time[cpu.0 as usize]
     }
 
     fn steal_time_address(&self, cpu: CpuId) -> u64 {
@@ -419,14 +423,14 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn preempted_state(&self, cpu: CpuId) -> u8 {
-        let hit = self.engine().costs.load_hit;
+        let hit = self.engine().hardware.costs.load_hit;
         self.handle.work(hit);
         self.steal_time(cpu).preempted.load(Ordering::Relaxed)
     }
 
     fn ask_for_flush(&self, cpu: CpuId, state: u8) -> bool {
         // The host writes the record whenever it takes the vCPU off or puts it on: the line is there. Uncertain.
-        let transfer = self.engine().costs.transfer_socket;
+        let transfer = self.engine().hardware.costs.transfer_socket;
         self.handle.work(transfer);
         self.handle.order();
         let preempted = &self.steal_time(cpu).preempted;
@@ -442,11 +446,11 @@ unsafe impl Cpu for SimCpu {
 
     fn take_pv_eoi(&self) -> bool {
         // No LOCK prefix: only this CPU and, while it is out of its guest, the host use the word.
-        let costs = &self.engine().costs;
+        let costs = &self.engine().hardware.costs;
         let cost = costs.load_hit + costs.store;
         self.handle.work(cost);
         self.handle.order();
-        let word = &self.vm().pv_eoi[self.number as usize];
+        let word = &self.vm().memory.pv_eoi[self.number as usize];
         let found = word.get();
         word.set(found & !PV_EOI_BIT);
         found & PV_EOI_BIT != 0
@@ -455,17 +459,17 @@ unsafe impl Cpu for SimCpu {
     #[inline]
     fn load_tables(&self, space: u32) {
         let engine = self.engine();
-        engine.load_tables(engine.current, space);
+        engine.load_tables(engine.flows.current, space);
     }
 
     #[inline]
     fn flush_tlb(&self) {
         let engine = self.engine();
-        engine.flush_tlb(engine.current);
+        engine.flush_tlb(engine.flows.current);
     }
 
     fn tables_changed(&self, space: u32) -> u64 {
-        self.engine().vms[self.vm as usize].spaces.change(space)
+        self.engine().vms[self.vm].spaces.change(space)
     }
 
     fn tables_flushed(&self, space: u32, change: u64) {
@@ -479,16 +483,16 @@ unsafe impl Cpu for SimCpu {
     #[inline]
     fn lock_acquired(&self, lock: &SimWord) {
         let engine = self.engine();
-        let line = lock.line_in(engine);
-        engine.lock_acquired(engine.current, line);
+        let line = lock.line_in(&mut engine.memory);
+        engine.lock_acquired(engine.flows.current, line);
     }
 
     #[inline]
     fn lock_class(&self, lock: &SimWord, class: LockClass) {
         let engine = self.engine();
-        if engine.timeline.is_some() {
-            let line = lock.line_in(engine);
-            engine.record_class(line, class);
+        if engine.books.is_recording() {
+            let line = lock.line_in(&mut engine.memory);
+            engine.emit(&Happened::LockNamed { line, class });
         }
     }
 
@@ -497,38 +501,38 @@ unsafe impl Cpu for SimCpu {
         // What the section still owes is lived through while the lock is held.
         self.handle.order();
         let engine = self.engine();
-        let line = lock.line_in(engine);
-        engine.lock_released(engine.current, line);
+        let line = lock.line_in(&mut engine.memory);
+        engine.lock_released(engine.flows.current, line);
     }
 
     fn ipi_wait_begin(&self, target: CpuId) {
         // The wait begins where the flow has come to, and so does the target's time off.
         self.handle.order();
         let engine = self.engine();
-        let vcpu = engine.current as usize;
-        let target = engine.vcpu_of(engine.vcpus[vcpu].vm, target.0);
-        let off = engine.vcpus[target as usize].off_time_at(engine.now);
-        engine.vcpus[vcpu].ipi_target = Some((target, off));
+        let vcpu = engine.flows.current;
+        let target = engine.vm_of(vcpu).vcpu(target.0);
+        engine.vcpus[vcpu].announced.ipi_target = Some(target);
+        engine.emit(&Happened::Waits { vcpu });
     }
 
     fn ipi_wait_end(&self, _: CpuId) {
         let engine = self.engine();
         // A skipped spin ends in one step: what its target was off for is to be told apart before the target is forgotten.
-        engine.settle(engine.current);
-        engine.vcpus[engine.current as usize].ipi_target = None;
+        engine.use_pending_time(engine.flows.current);
+        engine.vcpus[engine.flows.current].announced.ipi_target = None;
     }
 
     #[inline]
     fn executing(&self, mode: Mode) {
         let engine = self.engine();
-        engine.vcpus[engine.current as usize].mode = mode;
-        engine.check_translations(engine.current);
+        engine.vcpus[engine.flows.current].announced.mode = mode;
+        engine.check_translations(engine.flows.current);
     }
 }
 
 impl SimCpu {
     fn reply(&self) -> u64 {
         let engine = self.engine();
-        engine.vcpus[engine.current as usize].reply
+        engine.vcpus[engine.flows.current].replies.value
     }
 }

@@ -8,24 +8,26 @@
 use core::cell::Cell;
 
 use holdfast_guest::{Machine, Report, Threads};
-use holdfast_host::{HostInterrupt, PcpuId};
+use holdfast_host::{HostInterrupt, PcpuId, VmId};
 use holdfast_locks::CpuId;
-use holdfast_machine::Picos;
 
-use crate::books::timeline::Happening;
+use crate::books::happened::Happened;
 use crate::core::engine::Engine;
 use crate::core::failure::Failure;
 use crate::flows::context::{Body, Saved, prepare, switch};
-use crate::flows::flow::{Handle, run_flow};
+use crate::flows::flow::Handle;
+use crate::flows::play::run_flow;
 use crate::flows::stack::Stack;
+use crate::guests::call::Call;
 use crate::guests::cpu::SimCpu;
-use crate::guests::native::{Call, Flow};
+use crate::guests::native::Flow;
+use crate::guests::vm::Vm;
 
 /// A guest's machine in virtual time.
 #[derive(Clone, Copy, Debug)]
 pub struct SimMachine {
     handle: Handle,
-    vm: u32,
+    vm: VmId,
     native: bool,
 }
 
@@ -33,9 +35,9 @@ impl SimMachine {
     /// The machine of guest `vm`, or the real one for the kernel on it.
     ///
     /// The engine must outlive it and not move; only code that the engine runs may use it.
-    pub(crate) fn new(engine: *mut Engine, vm: u32) -> SimMachine {
+    pub(crate) fn new(engine: *mut Engine, vm: VmId) -> SimMachine {
         let handle = Handle::new(engine);
-        let native = handle.engine().native.as_ref();
+        let native = handle.engine().tasks.native.as_ref();
         SimMachine {
             handle,
             vm,
@@ -68,35 +70,36 @@ unsafe impl Machine for SimMachine {
     type Context = SimContext;
 
     fn cpus(&self) -> u32 {
-        self.handle.engine().vms[self.vm as usize].vcpus
+        self.handle.engine().vms[self.vm].vcpus
     }
 
     #[inline]
     fn cpu(&self) -> SimCpu {
         let engine = self.handle.engine();
-        let number = engine.current - engine.vms[self.vm as usize].first_vcpu;
+        let number = engine.flows.current.0 - engine.vms[self.vm].first_vcpu.0;
         SimCpu::new(self.handle, self.vm, number)
     }
 
     fn proximity_domain(&self, apic_id: u32) -> Option<u32> {
-        let domains = &self.handle.engine().vms[self.vm as usize].domains;
+        let domains = &self.handle.engine().vms[self.vm].settings.domains;
         domains.get(apic_id as usize).copied()
     }
 
     fn startup_page(&self) -> Option<u8> {
-        self.handle.engine().vms[self.vm as usize]
+        self.handle.engine().vms[self.vm]
+            .settings
             .waits_for_sipi
             .then_some(STARTUP_PAGE)
     }
 
     fn network(&self) -> Option<&holdfast_abi::virtio::Network> {
         let engine = self.handle.engine();
-        let has = engine.networks.iter().any(|network| network.is_of(self.vm));
-        has.then(|| &*engine.vms[self.vm as usize].network)
+        let has = engine.tasks.networks.iter().any(|network| network.is_of(self.vm));
+        has.then(|| &*engine.vms[self.vm].memory.network)
     }
 
     fn new_context(&self, body: Body) -> SimContext {
-        let stack = self.handle.engine().stacks.take();
+        let stack = self.handle.engine().flows.stacks.take();
         let handle = self.handle;
         let saved = prepare(&stack, Box::new(move || run_flow(handle, body)));
         SimContext {
@@ -108,7 +111,7 @@ unsafe impl Machine for SimMachine {
 
     fn empty_context(&self) -> SimContext {
         let engine = self.handle.engine();
-        let stack_limit = engine.vcpus[engine.current as usize].stack_limit;
+        let stack_limit = engine.vcpus[engine.flows.current].flow.stack_limit;
         SimContext {
             saved: Cell::new(Saved::NONE),
             stack_limit,
@@ -118,8 +121,8 @@ unsafe impl Machine for SimMachine {
 
     fn switch(&self, from: &SimContext, to: &SimContext) {
         let engine = self.handle.engine();
-        engine.stats.switches += 1;
-        engine.vcpus[engine.current as usize].stack_limit = to.stack_limit;
+        engine.books.stats.switches += 1;
+        engine.vcpus[engine.flows.current].flow.stack_limit = to.stack_limit;
         let to = to.saved.replace(Saved::NONE);
         assert!(to != Saved::NONE, "a context is continued that was never saved");
         // SAFETY: `to` was prepared or saved by this function and was just taken out, so it is continued once; `from`
@@ -130,7 +133,7 @@ unsafe impl Machine for SimMachine {
     fn release_context(&self, context: SimContext) {
         if let Some(stack) = context.stack {
             assert!(stack.canary_lives(), "a guest flow has overrun its stack");
-            self.handle.engine().stacks.give_back(stack);
+            self.handle.engine().flows.stacks.give_back(stack);
         }
     }
 
@@ -140,36 +143,34 @@ unsafe impl Machine for SimMachine {
     }
 
     fn seed(&self, purpose: &str) -> u64 {
-        holdfast_workloads::stream_seed(self.handle.engine().vms[self.vm as usize].seed, self.vm, purpose)
+        holdfast_workloads::stream_seed(self.handle.engine().vms[self.vm].settings.seed, self.vm.0, purpose)
     }
 
     fn report(&self, report: Report) {
         self.handle.order();
         let engine = self.handle.engine();
-        let now = engine.now;
+        let now = engine.clock.now;
         match &report {
-            Report::Begin => engine.record_interval(self.vm, Happening::Begins),
-            Report::Done { .. } => engine.record_interval(self.vm, Happening::Done),
+            Report::Begin => engine.emit(&Happened::IntervalBegan { vm: self.vm }),
+            Report::Done { .. } => engine.emit(&Happened::IntervalEnded { vm: self.vm }),
             _ => {}
         }
-        let vm = &mut engine.vms[self.vm as usize];
+        let vm = &mut engine.vms[self.vm];
         match report {
             Report::Begin => {
-                vm.begun = Some(now);
-                vm.last_work = now;
-                vm.longest_stall = Picos::ZERO;
+                vm.report.begun = Some(now);
             }
             Report::Done { operations } => {
-                vm.done = Some(now);
-                vm.operations = operations;
-                engine.finished = engine.vms.iter().all(|vm| !vm.measured || vm.done.is_some());
-                if engine.finished {
+                vm.report.done = Some(now);
+                vm.report.operations = operations;
+                engine.end.finished = engine.vms.iter().all(Vm::is_finished);
+                if engine.end.finished {
                     self.handle.switch_to(None);
                 }
             }
-            Report::Counter(name, value) => *vm.counters.entry(name).or_insert(0) += value,
+            Report::Counter(name, value) => *vm.report.counters.entry(name).or_insert(0) += value,
             Report::Panic(message) => {
-                engine.failure = Some(Failure::GuestPanic(message));
+                engine.end.failure = Some(Failure::GuestPanic(message));
                 self.handle.switch_to(None);
             }
         }
@@ -186,14 +187,14 @@ impl Threads<SimContext> for SimMachine {
         let engine = self.handle.engine();
         let saved = context.saved.replace(Saved::NONE);
         if saved != Saved::NONE
-            && let Some(native) = &mut engine.native
+            && let Some(native) = &mut engine.tasks.native
         {
             native.threads[thread as usize].flow = Flow {
                 saved,
                 stack_limit: context.stack_limit,
             };
         }
-        if !engine.native_rouse(thread) {
+        if !engine.start_before_host(thread) {
             self.handle.call(Call::Start(thread));
         }
     }
@@ -211,7 +212,7 @@ impl Threads<SimContext> for SimMachine {
     }
 
     fn yield_cpu(&self) {
-        self.handle.call(Call::Yield);
+        self.handle.call(Call::Preempt);
     }
 
     fn execute(&self) {
@@ -221,17 +222,17 @@ impl Threads<SimContext> for SimMachine {
     #[inline]
     fn wants_to_reschedule(&self) -> bool {
         let engine = self.handle.engine();
-        let pcpu = engine.vcpus[engine.current as usize].last_pcpu;
-        engine.host.wants_to_reschedule(PcpuId(pcpu))
+        let pcpu = engine.vcpus[engine.flows.current].last_pcpu;
+        engine.host.wants_to_reschedule(pcpu)
     }
 
     fn call(&self, target: CpuId) {
-        let send = self.handle.engine().costs.ipi_send;
+        let send = self.handle.engine().hardware.costs.ipi_send;
         self.handle.work(send);
         self.handle.order();
         let engine = self.handle.engine();
-        let at = engine.now + engine.costs.ipi_latency;
-        engine.send_ipi(target.0, HostInterrupt::Call, at);
+        let at = engine.clock.now + engine.hardware.costs.ipi_latency;
+        engine.clock.send_ipi(PcpuId(target.0), HostInterrupt::Call, at);
     }
 
     fn idle(&self) {

@@ -12,13 +12,13 @@
 
 use std::collections::VecDeque;
 
-use holdfast_host::{Event, GuestState, Host, MpState, Nanos, PcpuId, Run, SavedVcpu, VcpuId, VcpuState};
-use holdfast_machine::{Key, Picos};
+use holdfast_host::{Event, Host, MpState, Nanos, PcpuId, Run, SavedVcpu, VcpuId, VcpuState};
+use holdfast_machine::Picos;
 
-use crate::core::engine::{CLASS_INTERRUPT, Engine, Spare};
-use crate::core::failure::Failure;
+use crate::books::happened::Happened;
+use crate::core::clock::TimedEvent;
+use crate::core::engine::Engine;
 use crate::cpus::pcpu::{Activity, Pcpu};
-use crate::cpus::vcpu::Mode;
 
 /// When nobody has a pCPU for it, a move is tried again so much later. Nanoseconds.
 const RETRY_NS: u64 = 5_000;
@@ -111,7 +111,7 @@ impl Engine {
     pub fn plan_migration(&mut self) {
         let next = self.migrations.as_mut().and_then(|all| all.planned.front());
         if let Some(&Migration { after_ns, .. }) = next {
-            self.later(Spare::Stop, after_ns);
+            self.plan_in(TimedEvent::Stop, after_ns);
         }
     }
 
@@ -119,7 +119,7 @@ impl Engine {
     pub fn plan_move(&mut self) {
         let next = self.migrations.as_mut().and_then(|all| all.moves.front());
         if let Some(&Move { after_ns, .. }) = next {
-            self.later(Spare::Move, after_ns);
+            self.plan_in(TimedEvent::Move, after_ns);
         }
     }
 
@@ -127,36 +127,30 @@ impl Engine {
     pub fn move_vcpu(&mut self) {
         let able = |pcpu: &Pcpu| matches!(pcpu.activity, Activity::Idle | Activity::Task(_) | Activity::Poll);
         let stopped = self.migrations.as_ref().is_some_and(|all| all.stopped);
-        let Some(by) = self.pcpus.iter().position(able).filter(|_| !stopped) else {
-            return self.later(Spare::Move, RETRY_NS);
+        let Some(by) = self.pcpus.position(able).filter(|_| !stopped) else {
+            return self.plan_in(TimedEvent::Move, RETRY_NS);
         };
         let Some(Move { vcpu, to, .. }) = self.migrations.as_mut().and_then(|all| all.moves.pop_front()) else {
             return;
         };
-        let pcpu = &mut self.pcpus[by];
-        if let Activity::Task(task) = pcpu.activity {
-            let ran = self.now.since(pcpu.since);
-            pcpu.ran += ran;
-            if let Some(task) = self.tasks.get_mut(&task) {
-                task.remaining = Picos(task.remaining.0.saturating_sub(ran.0));
-            }
+        if let Activity::Task(task) = self.pcpus[by].activity {
+            let ran = self.pcpus[by].stop(self.clock.now);
+            self.tasks.ran(task, ran);
         }
         let event = Event::Affinity {
-            pcpu: PcpuId(by as u32),
+            pcpu: by,
             vcpu: VcpuId(vcpu),
             only: Some(PcpuId(to)),
         };
-        self.step_host(by as u32, event);
+        self.step_host(by, event);
         if let Some(migrations) = &mut self.migrations {
             migrations.sent += 1;
         }
         self.plan_move();
     }
 
-    fn later(&mut self, spare: Spare, ns: u64) {
-        let slot = self.take_spare_slot(spare);
-        let at = self.now + Picos::from_nanos(ns);
-        self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
+    fn plan_in(&mut self, event: TimedEvent, ns: u64) {
+        self.clock.plan_after(event, Picos::from_nanos(ns));
     }
 
     /// All guests stop, and their state goes to another host.
@@ -168,31 +162,40 @@ impl Engine {
             return;
         };
         let faults = migrations.faults;
-        self.hash.add(self.now.0);
-        for pcpu in 0..self.pcpus.len() as u32 {
+        self.emit(&Happened::GuestsStopped);
+        for pcpu in self.pcpus.ids() {
             self.stop_pcpu(pcpu, faults);
         }
-        self.forget_signals();
-        let resumes = Nanos((self.now + Picos::from_nanos(downtime_ns)).nanos());
+        self.clock.forget_signals();
+        let resumes = Nanos((self.clock.now + Picos::from_nanos(downtime_ns)).nanos());
         let mut host = migrations.fresh.clone();
         host.continue_counters(&self.host);
-        for vcpu in 0..self.vcpus.len() as u32 {
+        for vcpu in self.vcpus.ids() {
             let saved = self.save(vcpu, faults);
-            if let Err(error) = host.restore_vcpu(VcpuId(vcpu), &saved, resumes) {
-                self.failure.get_or_insert(Failure::Invalid(error.to_string()));
+            if let Err(error) = host.restore_vcpu(vcpu, &saved, resumes) {
+                self.end.invalid(error);
             }
             self.flush_tlb(vcpu);
             self.set_state(vcpu, VcpuState::Userspace);
         }
         let before = std::mem::replace(&mut self.host, host);
-        self.audit_host(&before, "before migration");
-        let before = std::mem::replace(&mut self.host, before);
-        self.audit_host(&before, "by migration");
-        self.host = before;
+        self.emit(&Happened::HostCompared {
+            host: &before,
+            when: "before migration",
+        });
+        let (books, view) = self.books_and_view();
+        let host = view.host;
+        books.observe(
+            &view,
+            &Happened::HostCompared {
+                host,
+                when: "by migration",
+            },
+        );
         migrations.done += 1;
         migrations.stopped = true;
         self.migrations = Some(migrations);
-        self.later(Spare::Resume, downtime_ns);
+        self.plan_in(TimedEvent::Resume, downtime_ns);
     }
 
     /// The other host starts.
@@ -205,43 +208,31 @@ impl Engine {
     }
 
     /// Whatever `pcpu` did, it does no longer.
-    fn stop_pcpu(&mut self, pcpu: u32, faults: MigrationFaults) {
-        let this = &self.pcpus[pcpu as usize];
+    fn stop_pcpu(&mut self, pcpu: PcpuId, faults: MigrationFaults) {
+        let this = &self.pcpus[pcpu];
         match (this.activity, this.next) {
             (Activity::Guest(vcpu), _) => self.suspend(vcpu),
             (Activity::Host, Run::Guest { vcpu, inject, .. }) => {
                 if let Some(vector) = inject {
-                    self.vcpus[vcpu.0 as usize].inject = Some(vector).filter(|_| !faults.without_injection);
+                    self.vcpus[vcpu].interrupts.vector = Some(vector).filter(|_| !faults.without_injection);
                 }
             }
             (Activity::Task(task), _) => {
-                let ran = self.now.since(this.since);
-                if let Some(task) = self.tasks.get_mut(&task) {
-                    task.remaining = Picos(task.remaining.0.saturating_sub(ran.0));
-                }
+                let ran = self.clock.now.since(this.since);
+                self.tasks.ran(task, ran);
             }
             (Activity::Host | Activity::Idle | Activity::Poll, _) => {}
         }
-        self.queue.clear(pcpu);
-        let timer = self.timer_slot(pcpu);
-        self.queue.clear(timer);
-        self.pcpus[pcpu as usize] = Pcpu::new();
+        self.clock.forget_pcpu(pcpu);
+        self.pcpus[pcpu] = Pcpu::new();
     }
 
     /// State of `vcpu`, which has stopped.
-    fn save(&mut self, vcpu: u32, faults: MigrationFaults) -> SavedVcpu {
-        let pv_eoi = self.take_pv_eoi(vcpu);
-        let mut saved = self.host.save_vcpu(VcpuId(vcpu), Nanos(self.now.nanos()));
-        let this = &mut self.vcpus[vcpu as usize];
-        this.window = false;
-        saved.guest = GuestState {
-            // A vector that was given and not yet taken has entered its handler.
-            interrupts_enabled: this.irqs_enabled && this.inject.is_none(),
-            cpl: if this.mode == Mode::User { 3 } else { 0 },
-            cr8: this.cr8,
-            undelivered: None,
-            pv_eoi,
-        };
+    fn save(&mut self, vcpu: VcpuId, faults: MigrationFaults) -> SavedVcpu {
+        let guest = self.guest_state(vcpu);
+        let mut saved = self.host.save_vcpu(vcpu, Nanos(self.clock.now.nanos()));
+        saved.guest = guest;
+        self.vcpus[vcpu].interrupts.window = false;
         if faults.without_requests {
             let first = (holdfast_abi::lapic::IRR / holdfast_abi::lapic::STRIDE) as usize;
             saved.lapic[first..first + 8].fill(0);
@@ -250,20 +241,5 @@ impl Engine {
             saved.guest.interrupts_enabled = false;
         }
         saved
-    }
-
-    /// Interrupts and doorbells under way arrive nowhere any more.
-    fn forget_signals(&mut self) {
-        for (index, spare) in self.spare_slots.iter().enumerate() {
-            let slot = self.watchdog_slot() + 1 + index as u32;
-            let signal = matches!(
-                spare,
-                Spare::Interrupt(..) | Spare::Doorbell(_) | Spare::Notification(..)
-            );
-            if signal && !self.free_slots.contains(&slot) {
-                self.queue.clear(slot);
-                self.free_slots.push(slot);
-            }
-        }
     }
 }

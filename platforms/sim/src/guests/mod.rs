@@ -1,9 +1,13 @@
 //! What guest code sees: its CPU, its machine, its network device; kernels and threads on the machine itself.
 
+pub mod bare_metal;
+pub mod call;
 pub mod cpu;
 pub mod machine;
 pub mod migration;
 pub mod native;
 pub mod net;
 pub mod process;
+pub mod tasks;
 pub mod thread;
+pub mod vm;

@@ -8,12 +8,14 @@
 use holdfast_abi::{msi, virtio};
 use holdfast_host::net::{Action, Connection};
 use holdfast_host::{ConfigError, Event, Host, Nic, PcpuId, TaskConfig, TaskId, VmId};
-use holdfast_machine::{Key, Picos, Time};
+use holdfast_machine::Picos;
 
-use crate::core::engine::{CLASS_ACTIVITY, CLASS_INTERRUPT, Engine, Spare, Task};
+use crate::core::clock::TimedEvent;
+use crate::core::engine::Engine;
 use crate::core::failure::Failure;
 use crate::cpus::pcpu::Activity;
 use crate::flows::flow::Handle;
+use crate::guests::tasks::Task;
 
 /// The vector of the guest's interrupt for received packets: what its driver has asked for.
 const VECTOR: u32 = 0x41;
@@ -33,7 +35,8 @@ enum Behind {
 /// A guest's network device, seen from the host.
 #[derive(Debug)]
 pub struct Network {
-    vm: VmId,
+    /// The guest.
+    pub vm: VmId,
     behind: Behind,
     /// The server behind the bridge.
     server: TaskId,
@@ -92,34 +95,35 @@ impl Network {
     }
 
     /// Whether it is guest `vm`'s.
-    pub fn is_of(&self, vm: u32) -> bool {
-        self.vm.0 == vm
+    pub fn is_of(&self, vm: VmId) -> bool {
+        self.vm == vm
     }
 
-    fn has(&self, task: TaskId) -> bool {
+    /// Whether it is hardware that is assigned to its guest.
+    pub fn is_assigned(&self) -> bool {
+        matches!(self.behind, Behind::Hardware { .. })
+    }
+
+    /// Whether `task` is one of its threads.
+    pub fn has(&self, task: TaskId) -> bool {
         task == self.server || matches!(self.behind, Behind::Worker(worker) if worker == task)
     }
 }
 
 impl Engine {
-    /// Whether `task` is a thread behind a network device.
-    pub fn is_network_thread(&self, task: TaskId) -> bool {
-        self.networks.iter().any(|network| network.has(task))
-    }
-
     /// The thread `task` behind a network device has `pcpu`: goes on with its work, or finds out what is next.
-    pub fn run_network_thread(&mut self, pcpu: u32, task: TaskId) {
-        let left = self.tasks.get(&task).map_or(Picos::ZERO, |task| task.remaining);
+    pub fn run_network_thread(&mut self, pcpu: PcpuId, task: TaskId) {
+        let left = self.tasks.all.get(&task).map_or(Picos::ZERO, |task| task.remaining);
         if left > Picos::ZERO {
             return self.work_in_thread(pcpu, task, left);
         }
-        let Some(nic) = self.networks.iter().position(|network| network.has(task)) else {
+        let Some(nic) = self.tasks.networks.iter().position(|network| network.has(task)) else {
             return;
         };
-        let network = &mut self.networks[nic];
+        let network = &mut self.tasks.networks[nic];
         let (vm, is_worker) = (network.vm, task != network.server);
         let action = if is_worker {
-            network.connection.worker(&self.vms[vm.0 as usize].network)
+            network.connection.worker(&self.vms[vm].memory.network)
         } else {
             network.connection.server()
         };
@@ -132,41 +136,29 @@ impl Engine {
             }
             Behind::Hardware { .. } => network.server,
         };
-        let id = PcpuId(pcpu);
         let event = match action {
             Action::Work(ns) => {
                 let span = Picos::from_nanos(ns);
-                if let Some(task) = self.tasks.get_mut(&task) {
+                if let Some(task) = self.tasks.all.get_mut(&task) {
                     task.remaining = span;
                 }
                 return self.work_in_thread(pcpu, task, span);
             }
-            Action::WakeOther => Event::TaskWakes { pcpu: id, task: other },
+            Action::WakeOther => Event::TaskWakes { pcpu, task: other },
             Action::Signal => Event::Msi {
-                pcpu: id,
+                pcpu,
                 vm,
                 address: msi::address(0),
                 data: VECTOR,
             },
-            Action::Sleep => Event::TaskSleeps { pcpu: id, until: None },
+            Action::Sleep => Event::TaskSleeps { pcpu, until: None },
         };
         self.step_host(pcpu, event);
     }
 
-    /// The number of the assigned network device of `vm`, if it has one.
-    fn assigned_nic(&self, vm: u32) -> Option<usize> {
-        let is_assigned = |network: &Network| network.is_of(vm) && matches!(network.behind, Behind::Hardware { .. });
-        self.networks.iter().position(is_assigned)
-    }
-
-    /// Whether guest `vm` has an assigned network device.
-    pub fn has_assigned_nic(&self, vm: u32) -> bool {
-        self.assigned_nic(vm).is_some()
-    }
-
     /// There is something for device `nic` to do.
     fn wake_nic(&mut self, nic: u32) {
-        if let Behind::Hardware { busy, .. } = &mut self.networks[nic as usize].behind
+        if let Behind::Hardware { busy, .. } = &mut self.tasks.networks[nic as usize].behind
             && !std::mem::replace(busy, true)
         {
             self.nic_works(nic, Picos::ZERO);
@@ -174,19 +166,18 @@ impl Engine {
     }
 
     fn nic_works(&mut self, nic: u32, span: Picos) {
-        let slot = self.take_spare_slot(Spare::Nic(nic));
-        self.queue.set(slot, Key::new(self.now + span, CLASS_INTERRUPT, slot));
+        self.clock.plan_after(TimedEvent::Nic(nic), span);
     }
 
     /// Device `nic` has done a step, and does the next.
     pub fn step_nic(&mut self, nic: u32) {
         loop {
-            let network = &mut self.networks[nic as usize];
+            let network = &mut self.tasks.networks[nic as usize];
             let Behind::Hardware { device, port, busy } = &mut network.behind else {
                 return;
             };
-            let (device, port, vm) = (*device, *port, network.vm.0);
-            match network.connection.worker(&self.vms[vm as usize].network) {
+            let (device, port, vm) = (*device, *port, network.vm);
+            match network.connection.worker(&self.vms[vm].memory.network) {
                 Action::Work(ns) => return self.nic_works(nic, Picos::from_nanos(ns)),
                 Action::WakeOther => self.device_signals(port, None),
                 Action::Signal => self.device_signals(device, Some(vm)),
@@ -198,10 +189,9 @@ impl Engine {
         }
     }
 
-    fn work_in_thread(&mut self, pcpu: u32, task: TaskId, span: Picos) {
-        self.pcpus[pcpu as usize].activity = Activity::Task(task);
-        let end: Time = self.now + span;
-        self.queue.set(pcpu, Key::new(end, CLASS_ACTIVITY, pcpu));
+    fn work_in_thread(&mut self, pcpu: PcpuId, task: TaskId, span: Picos) {
+        self.pcpus[pcpu].activity = Activity::Task(task);
+        self.clock.set_activity(pcpu, self.clock.now + span);
     }
 }
 
@@ -209,8 +199,8 @@ impl Handle {
     /// The guest writes to `port`; false if that is no register of an assigned device. The guest does not wait for it.
     pub fn ring_nic(&self, port: u16) -> bool {
         let engine = self.engine();
-        let vm = engine.vcpus[engine.current as usize].vm.0;
-        let Some(nic) = engine.assigned_nic(vm).filter(|_| port == virtio::NOTIFY_PORT) else {
+        let vm = engine.vcpus[engine.flows.current].vm;
+        let Some(nic) = engine.tasks.assigned_nic(vm).filter(|_| port == virtio::NOTIFY_PORT) else {
             return false;
         };
         self.work(Picos::from_nanos(RING_NS));

@@ -10,14 +10,14 @@
 use core::sync::atomic::Ordering;
 
 use holdfast_guest::{Cpu, Machine, Mode, Report, Threads};
-use holdfast_host::HostInterrupt;
+use holdfast_host::{HostInterrupt, PcpuId};
 use holdfast_locks::thread::{NAP_DIVISOR, SHARING, Thread, wait_until};
 use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable};
 use holdfast_machine::{Access, Costs, Picos};
 
+use crate::guests::call::Call;
 use crate::guests::cpu::SimCpu;
 use crate::guests::machine::SimMachine;
-use crate::guests::native::Call;
 use crate::guests::process::Process;
 use crate::memory::word::{SimAddress, SimWord};
 
@@ -94,7 +94,7 @@ impl SimThread {
 
     fn cost(&self, cost: impl Fn(&Costs) -> Picos) -> Picos {
         let handle = self.machine.handle();
-        cost(&handle.engine().costs)
+        cost(&handle.engine().hardware.costs)
     }
 
     /// `call` in kernel mode.
@@ -228,13 +228,15 @@ unsafe impl Platform for SimThread {
             for other in (0..self.machine.cpus()).filter(|&other| other != mine) {
                 let handle = self.machine.handle();
                 let engine = handle.engine();
-                if engine.runs_native_thread(other) {
-                    handle.work(engine.costs.ipi_send);
+                if engine.runs_native_thread(PcpuId(other)) {
+                    handle.work(engine.hardware.costs.ipi_send);
                     handle.order();
                     let engine = handle.engine();
-                    waits = engine.costs.ipi_latency + engine.costs.host_interrupt + engine.costs.transfer_socket;
-                    let at = engine.now + engine.costs.ipi_latency;
-                    engine.send_ipi(other, HostInterrupt::Call, at);
+                    waits = engine.hardware.costs.ipi_latency
+                        + engine.hardware.costs.host_interrupt
+                        + engine.hardware.costs.transfer_socket;
+                    let at = engine.clock.now + engine.hardware.costs.ipi_latency;
+                    engine.clock.send_ipi(PcpuId(other), HostInterrupt::Call, at);
                 }
             }
             self.here().handle().work(waits);

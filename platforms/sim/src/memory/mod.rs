@@ -1,7 +1,10 @@
 //! Shared words and their cache lines, skipped spins, TLBs, and guest memory that the host writes.
 
+pub mod lines;
 pub mod park;
 pub mod probe;
 pub mod records;
+pub mod spins;
 pub mod tlb;
+pub mod translations;
 pub mod word;

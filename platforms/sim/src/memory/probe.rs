@@ -1,8 +1,8 @@
-//! What a parked flow waits for, to be looked at by others in its stead.
+//! What a parked flow waits for. Other flows evaluate it in its place.
 
 #![expect(
     unsafe_code,
-    reason = "a parked flow's predicate and word are looked at through pointers into its stack"
+    reason = "a parked flow's predicate and word are read through pointers into its stack"
 )]
 
 use crate::memory::word::SimWord;
@@ -15,6 +15,8 @@ pub struct Probe {
 }
 
 impl Probe {
+    /// A probe of `word` with the predicate `until`.
+    ///
     /// # Safety
     /// Both must stay where they are until the flow that waits continues, and the probe must not be used after that.
     pub unsafe fn new(word: &SimWord, until: &dyn Fn(u32) -> bool) -> Probe {
@@ -23,7 +25,7 @@ impl Probe {
         Probe { word, until }
     }
 
-    /// The word's value, and whether it ends the wait.
+    /// Returns the word's value, and whether it ends the wait.
     #[inline]
     pub fn look(&self) -> (u32, bool) {
         // SAFETY: a probe exists while its flow is parked (`new`), and the flow keeps both alive on its stack.

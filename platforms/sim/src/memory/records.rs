@@ -1,104 +1,112 @@
-//! Words in guests' memory that the host uses: steal-time records, and bits for ends of interrupts.
+//! Guest memory that the host writes: steal-time records, PV EOI words, and the rings of the network device.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
-use holdfast_abi::{StealTime, msr::PV_EOI_BIT};
+use holdfast_abi::{StealTime, msr::PV_EOI_BIT, virtio};
 use holdfast_host::PvFaults;
 
-use crate::core::engine::Engine;
-
-/// Where a guest's steal-time records lie in its memory, one after another.
+/// Guest-physical address of the first steal-time record; the others follow it.
 pub const STEAL_TIME_BASE: u64 = 0x10_0000;
-/// Where its words for ends of interrupts lie, each on a cache line of its own, as a kernel's per-CPU variables.
+/// Guest-physical address of the first PV EOI word. Each word has a cache line of its own, as a kernel's per-CPU variables.
 pub const PV_EOI_BASE: u64 = 0x20_0000;
-/// From one of them to the next.
+/// Distance between two PV EOI words, in bytes.
 pub const PV_EOI_STRIDE: u64 = 64;
 
-impl Engine {
-    fn steal_record(&self, vcpu: u32, address: u64) -> Option<&StealTime> {
-        let vm = &self.vms[self.vcpus[vcpu as usize].vm.0 as usize];
-        let index = address.checked_sub(STEAL_TIME_BASE)? / size_of::<StealTime>() as u64;
-        vm.steal_time.get(usize::try_from(index).ok()?)
+/// The memory that a guest shares with its host.
+#[derive(Debug)]
+pub struct SharedMemory {
+    /// Steal-time records, one per vCPU.
+    pub steal_time: Box<[StealTime]>,
+    /// PV EOI words, one per vCPU; the host uses bit 0.
+    pub pv_eoi: Box<[Cell<u8>]>,
+    /// The rings of the network device.
+    pub network: Box<virtio::Network>,
+    /// Faults planted by tests.
+    faults: PvFaults,
+    /// For a planted fault: the index of the record whose state byte is cleared late, by vCPU.
+    torn: Box<[Cell<Option<usize>>]>,
+}
+
+impl SharedMemory {
+    /// The memory that `vcpus` vCPUs share with the host, which has `faults`.
+    pub fn new(vcpus: usize, faults: PvFaults) -> SharedMemory {
+        SharedMemory {
+            steal_time: (0..vcpus).map(|_| StealTime::default()).collect(),
+            pv_eoi: vec![Cell::new(0); vcpus].into(),
+            network: Box::default(),
+            faults,
+            torn: vec![Cell::new(None); vcpus].into(),
+        }
     }
 
-    /// The host brings the record up to date. Whether the guest has asked for a flush.
-    pub fn update_steal_time(&mut self, vcpu: u32, address: u64, steal: u64) -> bool {
-        let torn = self.faults_of(vcpu).exchange_torn;
-        let Some(record) = self.steal_record(vcpu, address) else {
+    fn record_index(&self, address: u64) -> Option<usize> {
+        let index = address.checked_sub(STEAL_TIME_BASE)? / size_of::<StealTime>() as u64;
+        usize::try_from(index)
+            .ok()
+            .filter(|&index| index < self.steal_time.len())
+    }
+
+    /// The host updates the record at `address` for vCPU `number`. Returns whether the guest has asked for a TLB flush.
+    pub fn update_steal_time(&self, number: u32, address: u64, steal: u64) -> bool {
+        let Some(index) = self.record_index(address) else {
             return false;
         };
-        // One history, one thread: the version's odd phase is never seen, and is gone through all the same.
+        let record = &self.steal_time[index];
+        // Flows execute one at a time, so the version's odd phase is never seen. It is gone through all the same.
         record.version.fetch_add(1, Relaxed);
         record.steal.fetch_add(steal, Relaxed);
-        let state = if torn {
+        let state = if self.faults.exchange_torn {
+            self.torn[number as usize].set(Some(index));
             record.preempted.load(Relaxed)
         } else {
             record.preempted.swap(0, Relaxed)
         };
         record.version.fetch_add(1, Relaxed);
-        if torn {
-            self.vcpus[vcpu as usize].torn = Some(address);
-        }
         state & StealTime::FLUSH_TLB != 0
     }
 
-    /// A planted fault's second half, long after its first.
+    /// The second half of a planted torn exchange, long after the first: vCPU `number` is entered.
     #[inline]
-    pub fn finish_torn_exchange(&mut self, vcpu: u32) {
-        if let Some(address) = self.vcpus[vcpu as usize].torn.take()
-            && let Some(record) = self.steal_record(vcpu, address)
-        {
-            record.preempted.store(0, Relaxed);
+    pub fn finish_torn_exchange(&self, number: u32) {
+        if let Some(index) = self.torn[number as usize].take() {
+            self.steal_time[index].preempted.store(0, Relaxed);
         }
     }
 
-    /// The host says that `vcpu` has no pCPU.
-    pub fn set_preempted(&mut self, vcpu: u32, address: u64) {
-        if let Some(record) = self.steal_record(vcpu, address) {
-            record.preempted.store(StealTime::PREEMPTED, Relaxed);
+    /// The host writes into the record at `address` that its vCPU has no pCPU.
+    pub fn set_preempted(&self, address: u64) {
+        if let Some(index) = self.record_index(address) {
+            self.steal_time[index].preempted.store(StealTime::PREEMPTED, Relaxed);
         }
     }
 
-    /// The host flushes the TLB of `vcpu`, which is about to run on `pcpu`, since its guest has asked for that.
-    pub fn flush_for_guest(&mut self, pcpu: u32, vcpu: u32) {
-        if !self.faults_of(vcpu).flush_lost {
-            self.flush_tlb(vcpu);
-            self.pcpus[pcpu as usize].charged += self.costs.tlb_flush;
-        }
+    /// Whether the host really flushes when a guest has asked for it.
+    pub fn host_flushes(&self) -> bool {
+        !self.faults.flush_lost
     }
 
-    /// The host leaves the end of an interrupt to the guest.
-    pub fn set_pv_eoi(&mut self, vcpu: u32, address: u64) {
-        self.vcpus[vcpu as usize].pv_eoi = Some(address);
-        if let Some(word) = self.pv_eoi_word(vcpu, address) {
+    /// The host sets the bit of the PV EOI word at `address`: the guest may end its interrupt without an exit.
+    pub fn set_pv_eoi(&self, address: u64) {
+        if let Some(word) = self.pv_eoi_word(address) {
             word.set(word.get() | PV_EOI_BIT);
         }
     }
 
-    fn pv_eoi_word(&self, vcpu: u32, address: u64) -> Option<&Cell<u8>> {
-        let vm = &self.vms[self.vcpus[vcpu as usize].vm.0 as usize];
-        let index = address.checked_sub(PV_EOI_BASE)? / PV_EOI_STRIDE;
-        vm.pv_eoi.get(usize::try_from(index).ok()?)
-    }
-
-    /// The exit tests and clears the bit that the host has set, if it has.
-    pub fn take_pv_eoi(&mut self, vcpu: u32) -> bool {
-        let Some(address) = self.vcpus[vcpu as usize].pv_eoi.take() else {
-            return false;
-        };
-        let stays = self.faults_of(vcpu).pv_eoi_stays;
-        let Some(word) = self.pv_eoi_word(vcpu, address) else {
+    /// The host clears the bit of the PV EOI word at `address` after an exit. Returns whether it was still set.
+    pub fn take_pv_eoi(&self, address: u64) -> bool {
+        let Some(word) = self.pv_eoi_word(address) else {
             return false;
         };
         let found = word.get();
-        if !stays {
+        if !self.faults.pv_eoi_stays {
             word.set(found & !PV_EOI_BIT);
         }
         found & PV_EOI_BIT != 0
     }
 
-    fn faults_of(&self, vcpu: u32) -> PvFaults {
-        self.vms[self.vcpus[vcpu as usize].vm.0 as usize].faults
+    fn pv_eoi_word(&self, address: u64) -> Option<&Cell<u8>> {
+        let index = address.checked_sub(PV_EOI_BASE)? / PV_EOI_STRIDE;
+        self.pv_eoi.get(usize::try_from(index).ok()?)
     }
 }

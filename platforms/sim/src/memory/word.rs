@@ -6,20 +6,20 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use holdfast_locks::{Line, Word};
 use holdfast_machine::LineId;
 
-use crate::core::engine::Engine;
+use crate::memory::lines::Memory;
 
-/// A shared word. It gets a cache line when a run first uses it, or another word of the same line, so that lines are
-/// numbered in the order of the history and not by addresses.
+/// A shared word. A run gives it a cache line when the run first uses the word or another word of the same line. So lines
+/// are numbered in the order of the history and not by addresses.
 #[derive(Debug)]
 pub struct Shared<T: Copy> {
     value: Cell<T>,
-    /// The run that placed it and the line that it got, in the upper and lower half. Runs are numbered from 1.
+    /// The run that placed the word (upper half) and the line that it got (lower half). Runs are numbered from 1.
     place: Cell<u64>,
-    /// The words that lie on its line have the same number. 0: the word has a line of its own.
+    /// All words of one line have the same number here. With 0 the word has a line of its own.
     group: Cell<u32>,
 }
 
-/// The next group's number. Only their being different matters, so histories do not depend on it.
+/// The next group's number. It matters only that groups have different numbers, so histories do not depend on them.
 static NEXT_GROUP: AtomicU32 = AtomicU32::new(1);
 
 /// A shared 32-bit word.
@@ -49,33 +49,33 @@ impl<T: Copy> Word<T> for Shared<T> {
 }
 
 impl<T: Copy> Shared<T> {
-    /// Its value.
+    /// The word's value.
     #[inline(always)]
     pub fn get(&self) -> T {
         self.value.get()
     }
 
-    /// Changes its value.
+    /// Changes the word's value.
     #[inline(always)]
     pub fn set(&self, value: T) {
         self.value.set(value);
     }
 
-    /// Its line in this run.
+    /// The word's line in the run of `memory`.
     #[inline(always)]
-    pub fn line_in(&self, engine: &mut Engine) -> LineId {
+    pub fn line_in(&self, memory: &mut Memory) -> LineId {
         let place = self.place.get();
-        if (place >> 32) as u32 == engine.run {
+        if (place >> 32) as u32 == memory.run() {
             LineId(place as u32)
         } else {
-            self.find_place(engine)
+            self.find_place(memory)
         }
     }
 
     #[cold]
-    fn find_place(&self, engine: &mut Engine) -> LineId {
-        let line = engine.line_of_group(self.group.get());
-        self.place.set(u64::from(engine.run) << 32 | u64::from(line.0));
+    fn find_place(&self, memory: &mut Memory) -> LineId {
+        let line = memory.line_of_group(self.group.get());
+        self.place.set(u64::from(memory.run()) << 32 | u64::from(line.0));
         line
     }
 }

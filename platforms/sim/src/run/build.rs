@@ -4,30 +4,26 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use holdfast_abi::StealTime;
 use holdfast_abi::cpuid;
 use holdfast_guest::GuestImage;
-use holdfast_host::{GroupId, Host, PcpuPlace, SvmPart, VmGroup, VmId, VmxPart};
+use holdfast_host::{GroupId, Host, PcpuPlace, SvmPart, VcpuId, VmGroup, VmId, VmxPart};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
-use holdfast_machine::{EventQueue, Lines, Picos, Time, Topology};
+use holdfast_machine::{Lines, Picos, Time, Topology};
 
-use crate::apic::apicv::ApicvCounts;
-use crate::apic::avic::AvicCounts;
-use crate::apic::iommu::IommuCounts;
-use crate::books::cause::Cause;
-use crate::books::convoy::ConvoyWatch;
-use crate::books::hash::HistoryHash;
-use crate::books::yields::YieldWatch;
-use crate::core::engine::{Engine, EngineStats, Task, Vm};
+use crate::core::clock::Clock;
+use crate::core::engine::Engine;
 use crate::core::failure::Failure;
-use crate::cpus::pcpu::Pcpu;
+use crate::core::ids::IdVec;
+use crate::cpus::hardware::Hardware;
 use crate::cpus::vcpu::Vcpu;
-use crate::flows::context::Saved;
-use crate::flows::flow::boot_flow;
-use crate::flows::stack::Stacks;
+use crate::flows::play::boot_flow;
 use crate::guests::machine::SimMachine;
 use crate::guests::native::Native;
 use crate::guests::net::Network;
+use crate::guests::tasks::{HostTasks, Task};
+use crate::guests::vm::{LockTables, Progress, Settings, Vm};
+use crate::memory::lines::Memory;
+use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;
 use crate::run::config::{Config, Vm as VmConfig};
 
@@ -39,49 +35,92 @@ pub fn build(
     config: &Config,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<Box<Engine>, Failure> {
-    let invalid = |what: &dyn std::fmt::Display| Failure::Invalid(what.to_string());
+    static RUNS: AtomicU32 = AtomicU32::new(1);
     let topology = config.machine.topology;
     let mut host = Host::new(&host_config(config), &places(&topology)).map_err(|error| invalid(&error))?;
     let groups = add_groups(&mut host, config)?;
-    let group = |name: &Option<String>| match name {
-        None => Ok(None),
-        Some(name) => find_group(&groups, name).map(Some),
-    };
-    let (mut vms, mut vcpus) = (Vec::new(), Vec::new());
+    let (vms, vcpus) = add_guests(&mut host, config, &groups)?;
+    let tasks = add_tasks(&mut host, config, &groups)?;
+    let memory = Memory::new(
+        RUNS.fetch_add(1, Ordering::Relaxed),
+        Lines::new(&topology, &config.machine.costs),
+    );
+    let mut engine = Box::new(Engine::new(
+        Clock::new(topology.pcpus()),
+        memory,
+        Hardware::new(&config.machine),
+        vcpus,
+        vms,
+        host,
+        tasks,
+    ));
+    engine.flows.execute_spins = config.execute_spins;
+    engine.end.limit = Time::from_nanos(config.limit_ns);
+    boot(&mut engine, config, image);
+    Ok(engine)
+}
+
+fn invalid(what: &dyn std::fmt::Display) -> Failure {
+    Failure::Invalid(what.to_string())
+}
+
+/// Task groups by name.
+type Groups<'c> = [(&'c str, GroupId)];
+
+/// The group `name`; `None` stands for the root group.
+fn group_of(groups: &Groups<'_>, name: &Option<String>) -> Result<Option<GroupId>, Failure> {
+    name.as_ref().map(|name| find_group(groups, name)).transpose()
+}
+
+/// Adds the guests to the host, and makes records of them and of the bare-metal kernel.
+fn add_guests(
+    host: &mut Host,
+    config: &Config,
+    groups: &Groups<'_>,
+) -> Result<(IdVec<VmId, Vm>, IdVec<VcpuId, Vcpu>), Failure> {
+    let mut vms = IdVec::new(Vec::new());
+    let mut vcpus = IdVec::new(Vec::new());
     for vm in in_order(config) {
         if !vm.domains.is_empty() && vm.domains.len() != vm.vcpus as usize {
-            let found = format!(
-                "{} proximity domains for {} vcpus of {}",
-                vm.domains.len(),
-                vm.vcpus,
-                vm.name
-            );
-            return Err(invalid(&found));
+            let (domains, vcpus, name) = (vm.domains.len(), vm.vcpus, &vm.name);
+            return Err(invalid(&format!(
+                "{domains} proximity domains for {vcpus} vcpus of {name}"
+            )));
         }
-        let id = VmId(vms.len() as u32);
-        vms.push(new_vm(vm, vcpus.len() as u32, config.seed));
+        let id = vms.push(new_vm(vm, VcpuId(vcpus.len() as u32), config.seed));
+        for number in 0..vm.vcpus {
+            vcpus.push(if vm.bare_metal {
+                Vcpu::of_native(id, number)
+            } else {
+                Vcpu::new(id, number)
+            });
+        }
         if vm.bare_metal {
-            vcpus.extend((0..vm.vcpus).map(|number| Vcpu::of_native(id, number)));
             continue;
         }
         let wanted = holdfast_host::VmConfig {
-            parent: group(&vm.group)?,
+            parent: group_of(groups, &vm.group)?,
             ..vm.host
         };
         let known = host
             .add_vm(&wanted, vm.vcpus, &vm.affinity)
             .map_err(|error| invalid(&error))?;
-        assert_eq!(known, id, "host and engine number guests alike");
-        vcpus.extend((0..vm.vcpus).map(|number| Vcpu::new(id, number)));
+        assert_eq!(known, id, "host and engine number the guests differently");
     }
-    let beneath = config.vms.iter().find(|vm| vm.bare_metal).map(|vm| group(&vm.group));
-    let native = native(config, &mut host, beneath.transpose()?.flatten())?;
-    let mut tasks = BTreeMap::new();
+    Ok((vms, vcpus))
+}
+
+/// Adds the host tasks: the threads of network devices and the configured tasks. The bare-metal kernel's come later.
+fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<HostTasks, Failure> {
+    let bare_metal = config.vms.iter().find(|vm| vm.bare_metal);
+    let parent = bare_metal.map(|vm| group_of(groups, &vm.group)).transpose()?;
+    let native = native(config, host, parent.flatten())?;
+    let mut all = BTreeMap::new();
     let mut networks = Vec::new();
     for (vm, number) in in_order(config).zip(0..).filter(|(vm, _)| !vm.bare_metal) {
         if vm.boot.workload.uses_network() {
-            let network = Network::new(&mut host, VmId(number), vm.host.nic)?;
-            tasks.extend(network.threads());
+            let network = Network::new(host, VmId(number), vm.host.nic)?;
+            all.extend(network.threads());
             networks.push(network);
         }
     }
@@ -89,67 +128,19 @@ pub fn build(
         let wanted = holdfast_host::TaskConfig {
             nice: task.nice,
             affinity: task.affinity.clone(),
-            group: group(&task.group)?,
+            group: group_of(groups, &task.group)?,
             ..holdfast_host::TaskConfig::default()
         };
         let id = host.add_task(&wanted).map_err(|error| invalid(&error))?;
         let busy = (task.busy_ns != u64::MAX).then(|| Picos::from_nanos(task.busy_ns));
+        let sleep = Picos::from_nanos(task.sleep_ns);
         let remaining = busy.unwrap_or(Picos(u64::MAX));
-        tasks.insert(
-            id,
-            Task {
-                busy,
-                sleep: Picos::from_nanos(task.sleep_ns),
-                remaining,
-            },
-        );
+        all.insert(id, Task { busy, sleep, remaining });
     }
-    static RUNS: AtomicU32 = AtomicU32::new(1);
-    let mut engine = Box::new(Engine {
-        run: RUNS.fetch_add(1, Ordering::Relaxed),
-        now: Time(0),
-        queue: EventQueue::new(),
-        lines: Lines::new(&topology, &config.machine.costs),
-        records: Vec::new(),
-        groups: BTreeMap::new(),
-        costs: config.machine.costs.clone(),
-        pause_hardware: config.machine.pause_hardware,
-        avic: config.machine.avic,
-        apicv: config.machine.apicv,
-        rung: Vec::new(),
-        frequency_hz: config.machine.frequency_hz,
-        pcpus: vec![Pcpu::new(); topology.pcpus() as usize],
-        vcpus,
-        vms,
-        native,
-        networks,
-        tasks,
-        current: 0,
-        main: Saved::NONE,
-        stacks: Stacks::new(),
-        host,
-        commands: Vec::new(),
-        exit: None,
-        call: None,
-        failure: None,
-        finished: false,
-        timeline: None,
-        audit: None,
-        migrations: None,
-        hash: HistoryHash::new(),
-        stats: EngineStats::default(),
-        execute_spins: config.execute_spins,
-        limit: Time::from_nanos(config.limit_ns),
-        firing: None,
-        spare_slots: Vec::new(),
-        free_slots: Vec::new(),
-        free_line_slots: Vec::new(),
-    });
-    boot(&mut engine, config, image);
-    Ok(engine)
+    Ok(HostTasks { all, networks, native })
 }
 
-/// The host's configuration, with what CPUID tells it of the part.
+/// The host's configuration, with the CPU model's APIC virtualization as CPUID reports it.
 fn host_config(config: &Config) -> holdfast_host::HostConfig {
     let mut host = config.host.clone();
     if let Some(part) = config.machine.avic {
@@ -168,7 +159,7 @@ fn host_config(config: &Config) -> holdfast_host::HostConfig {
     host
 }
 
-/// Adds the task groups, parents before what stands beneath them.
+/// Adds the task groups. A parent comes before its children.
 fn add_groups<'c>(host: &mut Host, config: &'c Config) -> Result<Vec<(&'c str, GroupId)>, Failure> {
     let mut groups: Vec<(&str, GroupId)> = Vec::new();
     for group in &config.groups {
@@ -189,20 +180,18 @@ fn add_groups<'c>(host: &mut Host, config: &'c Config) -> Result<Vec<(&'c str, G
 
 fn find_group(groups: &[(&str, GroupId)], name: &str) -> Result<GroupId, Failure> {
     let found = groups.iter().find(|(known, _)| *known == name);
-    found.map(|(_, id)| *id).ok_or_else(|| {
-        Failure::Invalid(format!(
-            "task group {name} does not exist, or comes later than what is in it"
-        ))
-    })
+    found
+        .map(|(_, id)| *id)
+        .ok_or_else(|| Failure::Invalid(format!("task group {name} does not exist, or comes after its members")))
 }
 
-/// Guests first, as the host numbers them; then the kernel on the machine itself.
+/// The guests first, as the host numbers them; then the bare-metal kernel.
 pub fn in_order(config: &Config) -> impl Iterator<Item = &VmConfig> {
     let guests = config.vms.iter().filter(|vm| !vm.bare_metal);
     guests.chain(config.vms.iter().filter(|vm| vm.bare_metal))
 }
 
-/// The kernel on the machine itself, if there shall be one.
+/// The bare-metal kernel, if the configuration has one.
 fn native(config: &Config, host: &mut Host, parent: Option<GroupId>) -> Result<Option<Native>, Failure> {
     let pcpus = config.machine.topology.pcpus();
     let guests = config.vms.iter().filter(|vm| !vm.bare_metal);
@@ -213,12 +202,12 @@ fn native(config: &Config, host: &mut Host, parent: Option<GroupId>) -> Result<O
     if let Some(other) = natives.next() {
         let other = &other.name;
         return Err(Failure::Invalid(format!(
-            "{name} and {other} cannot both have the machine itself"
+            "{name} and {other} cannot both be bare metal"
         )));
     }
     if vm.vcpus != pcpus || !vm.affinity.is_empty() {
         let what = format!(
-            "{name}, on the machine itself, has its {pcpus} pCPUs, not {} vCPUs",
+            "{name} is bare metal and has the machine's {pcpus} pcpus, not {} vcpus",
             vm.vcpus
         );
         return Err(Failure::Invalid(what));
@@ -237,61 +226,46 @@ fn native(config: &Config, host: &mut Host, parent: Option<GroupId>) -> Result<O
         dormant: true,
         ..holdfast_host::TaskConfig::default()
     };
-    Ok(Some(Native::new(number, first, pcpus, task)))
+    Ok(Some(Native::new(VmId(number), VcpuId(first), pcpus, task)))
 }
 
 /// Builds each guest's kernel, and the flows in which its vCPUs boot it.
 fn boot(engine: &mut Engine, config: &Config, image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>) {
     let pointer: *mut Engine = engine;
-    for (index, vm) in in_order(config).enumerate() {
-        engine.current = engine.vms[index].first_vcpu;
-        let machine = SimMachine::new(pointer, index as u32);
-        engine.vms[index].image = Some(image(vm, machine));
+    for (id, vm) in engine.vms.ids().zip(in_order(config)) {
+        engine.flows.current = engine.vms[id].first_vcpu;
+        let machine = SimMachine::new(pointer, id);
+        engine.vms[id].image = Some(image(vm, machine));
     }
-    for vcpu in 0..engine.vcpus.len() as u32 {
+    for vcpu in engine.vcpus.ids() {
         boot_flow(engine, vcpu);
     }
 }
 
-fn new_vm(config: &VmConfig, first_vcpu: u32, seed: u64) -> Vm {
+fn new_vm(config: &VmConfig, first_vcpu: VcpuId, seed: u64) -> Vm {
     let vcpus = config.vcpus as usize;
     Vm {
         name: config.name.clone(),
         first_vcpu,
         vcpus: config.vcpus,
-        image: None,
-        waits_for_sipi: config.host.waits_for_sipi,
-        seed,
-        spin_threshold: config.boot.spin_threshold,
-        wait_early_preempted: config.boot.wait_early_preempted,
-        steal_time: (0..vcpus).map(|_| StealTime::default()).collect(),
-        pv_eoi: vec![Cell::new(0); vcpus].into(),
-        spaces: Spaces::default(),
-        faults: config.host.faults,
-        exits: [0; Cause::ALL.len()],
-        network: Box::default(),
-        domains: config.domains.clone().into(),
-        numa_nodes: vec![Cell::new(0); vcpus].into(),
-        nodes: NodeTable::new(vcpus),
-        waiting: WaitTable::new(vcpus),
-        lock_stats: LockStats::new(),
         measured: config.measured,
-        begun: None,
-        done: None,
-        operations: None,
-        counters: BTreeMap::new(),
-        last_work: Time(0),
-        last_user: Time(0),
-        longest_stall: Picos::ZERO,
-        convoys: ConvoyWatch::default(),
-        preempted_holding: 0,
-        preempted_waiting: 0,
-        throttled_holding: 0,
-        throttled_waiting: 0,
-        yields: YieldWatch::default(),
-        avic: AvicCounts::default(),
-        apicv: ApicvCounts::default(),
-        iommu: IommuCounts::default(),
+        image: None,
+        settings: Settings {
+            waits_for_sipi: config.host.waits_for_sipi,
+            seed,
+            spin_threshold: config.boot.spin_threshold,
+            wait_early_preempted: config.boot.wait_early_preempted,
+            domains: config.domains.clone().into(),
+        },
+        memory: SharedMemory::new(vcpus, config.host.faults),
+        spaces: Spaces::default(),
+        numa_nodes: vec![Cell::new(0); vcpus].into(),
+        locks: LockTables {
+            nodes: NodeTable::new(vcpus),
+            waiting: WaitTable::new(vcpus),
+            stats: LockStats::new(),
+        },
+        report: Progress::default(),
     }
 }
 

@@ -5,18 +5,20 @@ use std::collections::BTreeMap;
 use holdfast_host::{Nanos, VcpuId, VmId};
 
 use crate::books::cause::Cause;
-use crate::core::engine::{Engine, EngineStats};
+use crate::books::counters::EngineStats;
+use crate::core::engine::Engine;
+use crate::guests::vm::Vm;
 use crate::run::build::in_order;
 use crate::run::config::Config;
 use crate::run::outcome::{Convoy, Outcome, VmOutcome};
 
-/// The outcome of `engine`, which has played `config`.
+/// Gathers the outcome of `engine`, which has played `config`.
 pub fn gather(engine: &mut Engine, config: &Config) -> Outcome {
-    engine.close_ledgers();
-    let mut gathered = in_order(config).zip(0..).collect::<Vec<_>>();
-    // As they were configured.
-    gathered.sort_by_key(|(vm, _)| config.vms.iter().position(|other| std::ptr::eq(*vm, other)));
-    let vms = gathered.iter().map(|&(_, number)| gather_vm(engine, number)).collect();
+    engine.close_accounts();
+    let mut gathered = engine.vms.ids().zip(in_order(config)).collect::<Vec<_>>();
+    // Into the order of the configuration.
+    gathered.sort_by_key(|(_, vm)| config.vms.iter().position(|other| std::ptr::eq(*vm, other)));
+    let vms = gathered.iter().map(|&(vm, _)| gather_vm(engine, vm)).collect();
     let EngineStats {
         operations,
         switches,
@@ -24,11 +26,11 @@ pub fn gather(engine: &mut Engine, config: &Config) -> Outcome {
         events,
         host_steps,
         acquisitions,
-    } = engine.stats;
+    } = engine.books.stats;
     Outcome {
         vms,
-        end_ns: engine.now.nanos(),
-        history_hash: engine.hash.value(),
+        end_ns: engine.clock.now.nanos(),
+        history_hash: engine.books.hash.value(),
         engine: BTreeMap::from([
             ("operations", operations),
             ("switches", switches),
@@ -40,88 +42,100 @@ pub fn gather(engine: &mut Engine, config: &Config) -> Outcome {
     }
 }
 
-/// Whether the host uses AVIC for guest `number`.
-fn is_avic_used(engine: &Engine, number: u32) -> bool {
-    let native = engine.native.as_ref().is_some_and(|native| native.vm == number);
-    let first = VcpuId(engine.vms[number as usize].first_vcpu);
-    !native && engine.host.vmcb(first).is_some()
-}
-
-fn gather_vm(engine: &Engine, number: u32) -> VmOutcome {
-    let vm = &engine.vms[number as usize];
+fn gather_vm(engine: &Engine, id: VmId) -> VmOutcome {
+    let (vm, book) = (&engine.vms[id], &engine.books.guests[id]);
     let mut lost_time_ps: BTreeMap<&'static str, u64> = BTreeMap::new();
-    for vcpu in engine.vcpus.iter().filter(|vcpu| vcpu.vm.0 == number) {
-        for (cause, time) in Cause::ALL.into_iter().zip(vcpu.ledger.totals()) {
+    for vcpu in vm.vcpu_ids() {
+        let totals = engine.books.accounts[vcpu].ledger.totals();
+        for (cause, time) in Cause::ALL.into_iter().zip(totals) {
             *lost_time_ps.entry(cause.name()).or_insert(0) += time;
         }
     }
-    let ran_ps: u64 = engine
-        .vcpus
-        .iter()
-        .filter(|vcpu| vcpu.vm.0 == number)
-        .map(|vcpu| engine.now.0 - vcpu.off_time_at(engine.now))
-        .sum();
-    let mut counters = vm.counters.clone();
-    // CPU time as `top` shows it on the host, exits' handling included; 1000 is one pCPU.
-    let ran_ns = match &engine.native {
-        Some(native) if native.vm == number => {
-            let now = Nanos(engine.now.nanos());
-            let threads = (0..native.threads.len() as u32).map(|thread| native.task_of(thread));
-            threads.map(|thread| engine.host.cpu_time(thread, now).0).sum()
-        }
-        _ => {
-            let counted = engine.host.counters(VmId(number));
-            counters.extend(counted.map(|(name, value)| (name.to_owned(), value)));
-            ran_ps / 1000
-        }
-    };
+    let report = &vm.report;
+    let elapsed = report.begun.zip(report.done);
+    let elapsed = elapsed.map(|(begun, done)| done.since(begun).0 / 1000);
+    VmOutcome {
+        name: vm.name.clone(),
+        elapsed_ns: elapsed.filter(|_| vm.measured),
+        operations: report.operations.filter(|_| vm.measured),
+        counters: counters(engine, id),
+        lost_time_ps,
+        vcpu_time_ps: engine.clock.now.0 * u64::from(vm.vcpus),
+        longest_stall_ns: book.work.longest_stall.0 / 1000,
+        convoy: book
+            .convoys
+            .found()
+            .map(|(since_ns, total_ns)| Convoy { since_ns, total_ns }),
+    }
+}
+
+/// All counters of guest `id`: those that it reported, and those of its locks, the host and the machine.
+fn counters(engine: &Engine, id: VmId) -> BTreeMap<String, u64> {
+    let (vm, book) = (&engine.vms[id], &engine.books.guests[id]);
+    let mut counters = vm.report.counters.clone();
+    let is_guest = engine.tasks.native.as_ref().is_none_or(|native| native.vm != id);
+    if is_guest {
+        add(&mut counters, engine.host.counters(id));
+    }
+    let ran_ns = cpu_time_ns(engine, id);
+    let permille = u128::from(ran_ns) * 1_000_000 / u128::from(engine.clock.now.0.max(1));
     counters.insert("cpu_time_ns".to_owned(), ran_ns);
-    let permille = u128::from(ran_ns) * 1_000_000 / u128::from(engine.now.0.max(1));
     counters.insert("cpu_permille".to_owned(), permille as u64);
-    counters.extend(
-        vm.lock_stats
-            .iter()
-            .filter(|(_, value)| *value > 0)
-            .map(|(name, value)| (name.to_owned(), value)),
-    );
-    if vm.begun.is_some() {
-        counters.insert("measured_exits".to_owned(), vm.exits.iter().sum());
-        let by_cause = Cause::ALL.into_iter().zip(vm.exits).filter(|(_, count)| *count > 0);
+    add(&mut counters, vm.locks.stats.iter().filter(|(_, value)| *value > 0));
+    if vm.report.begun.is_some() {
+        counters.insert("measured_exits".to_owned(), book.exits.iter().sum());
+        let by_cause = Cause::ALL.into_iter().zip(book.exits).filter(|(_, count)| *count > 0);
         counters.extend(by_cause.map(|(cause, count)| (format!("measured_exits.{}", cause.name()), count)));
     }
-    counters.insert("preempted_holding_lock".to_owned(), vm.preempted_holding);
-    counters.insert("preempted_waiting_for_lock".to_owned(), vm.preempted_waiting);
-    if is_avic_used(engine, number) {
-        counters.extend(vm.avic.counters().map(|(name, value)| (name.to_owned(), value)));
+    counters.insert("preempted_holding_lock".to_owned(), book.losses.preempted_holding);
+    counters.insert("preempted_waiting_for_lock".to_owned(), book.losses.preempted_waiting);
+    if is_guest {
+        add_hardware_counters(&mut counters, engine, id, vm);
     }
-    let is_guest = engine.native.as_ref().is_none_or(|native| native.vm != number);
-    if is_guest && engine.host.vmcs(VcpuId(vm.first_vcpu)).is_some() {
-        counters.extend(vm.apicv.counters().map(|(name, value)| (name.to_owned(), value)));
-    }
-    if engine.has_assigned_nic(number) {
-        counters.extend(vm.iommu.counters().map(|(name, value)| (name.to_owned(), value)));
-    }
-    counters.extend(vm.yields.counters().map(|(name, value)| (name.to_owned(), value)));
-    let now = Nanos(engine.now.nanos());
-    if is_guest && let Some(throttling) = engine.host.vm_throttling(VmId(number), now) {
-        counters.insert("throttled_holding_lock".to_owned(), vm.throttled_holding);
-        counters.insert("throttled_waiting_for_lock".to_owned(), vm.throttled_waiting);
+    add(&mut counters, book.yields.counters());
+    let now = Nanos(engine.clock.now.nanos());
+    if is_guest && let Some(throttling) = engine.host.vm_throttling(id, now) {
+        counters.insert("throttled_holding_lock".to_owned(), book.losses.throttled_holding);
+        counters.insert("throttled_waiting_for_lock".to_owned(), book.losses.throttled_waiting);
         counters.insert("bandwidth_periods".to_owned(), throttling.periods);
         counters.insert("bandwidth_throttled_periods".to_owned(), throttling.throttled_periods);
         counters.insert("bandwidth_throttled_ns".to_owned(), throttling.throttled_ns);
     }
-    let elapsed = vm.begun.zip(vm.done).map(|(begun, done)| done.since(begun).0 / 1000);
-    VmOutcome {
-        name: vm.name.clone(),
-        elapsed_ns: elapsed.filter(|_| vm.measured),
-        operations: vm.operations.filter(|_| vm.measured),
-        counters,
-        lost_time_ps,
-        vcpu_time_ps: engine.now.0 * u64::from(vm.vcpus),
-        longest_stall_ns: vm.longest_stall.0 / 1000,
-        convoy: vm
-            .convoys
-            .found()
-            .map(|(since_ns, total_ns)| Convoy { since_ns, total_ns }),
+    counters
+}
+
+fn add<'n>(counters: &mut BTreeMap<String, u64>, more: impl IntoIterator<Item = (&'n str, u64)>) {
+    counters.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+}
+
+/// Adds what APIC virtualization and the IOMMU did for guest `id`, if it has them.
+fn add_hardware_counters(counters: &mut BTreeMap<String, u64>, engine: &Engine, id: VmId, vm: &Vm) {
+    let book = &engine.books.guests[id];
+    let first: VcpuId = vm.first_vcpu;
+    if engine.host.vmcb(first).is_some() {
+        add(counters, book.apic.of_avic());
+    }
+    if engine.host.vmcs(first).is_some() {
+        add(counters, book.apic.of_apicv());
+    }
+    if engine.tasks.has_assigned_nic(id) {
+        add(counters, book.iommu.counters());
+    }
+}
+
+/// The CPU time that `top` would show on the host, including the handling of exits.
+fn cpu_time_ns(engine: &Engine, id: VmId) -> u64 {
+    let now = engine.clock.now;
+    match &engine.tasks.native {
+        Some(native) if native.vm == id => {
+            let threads = (0..native.threads.len() as u32).map(|thread| native.task_of(thread));
+            let now = Nanos(now.nanos());
+            threads.map(|thread| engine.host.cpu_time(thread, now).0).sum()
+        }
+        _ => {
+            let accounts = engine.vms[id].vcpu_ids().map(|vcpu| &engine.books.accounts[vcpu]);
+            let ran_ps: u64 = accounts.map(|account| now.0 - account.off_time_at(now)).sum();
+            ran_ps / 1000
+        }
     }
 }

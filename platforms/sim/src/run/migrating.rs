@@ -46,12 +46,12 @@ pub fn run_migrating(
     let mut config = config.clone();
     config.host.traces_interrupts = true;
     let mut engine = crate::run::build::build(&config, image)?;
-    engine.audit = Some(Box::new(Audit::new(engine.vcpus.len())));
+    engine.books.audit = Some(Box::new(Audit::new(engine.vcpus.len())));
     engine.migrations = Some(Box::new(Migrations::new(journey, engine.host.clone())));
     engine.plan_migration();
     engine.plan_move();
     let outcome = crate::run::execute(&mut engine, &config, call_off)?;
-    let (Some(audit), Some(migrations)) = (&engine.audit, &engine.migrations) else {
+    let (Some(audit), Some(migrations)) = (&engine.books.audit, &engine.migrations) else {
         unreachable!("both were set above")
     };
     let audited = Audited {

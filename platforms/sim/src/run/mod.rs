@@ -12,7 +12,7 @@ use holdfast_guest::GuestImage;
 use crate::books::timeline::{Recorder, Timeline, Window};
 use crate::core::engine::Engine;
 use crate::core::failure::{CallOff, Failure};
-use crate::flows::flow::play;
+use crate::flows::play::play;
 use crate::guests::machine::SimMachine;
 use build::build;
 use config::{Config, Vm as VmConfig};
@@ -49,7 +49,7 @@ pub(crate) fn run_pinned(
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<Outcome, Failure> {
     let mut engine = build(config, image)?;
-    if let Some(native) = &mut engine.native {
+    if let Some(native) = &mut engine.tasks.native {
         native.affinities = affinities.to_vec();
     }
     execute(&mut engine, config, call_off)
@@ -82,11 +82,12 @@ pub fn record_images(
 ) -> Result<(Result<Outcome, Failure>, Timeline), Failure> {
     let mut engine = build(config, image)?;
     let names = config.tasks.iter().map(|task| task.name.clone());
-    let tasks = engine.tasks.keys().map(|task| task.0).zip(names).collect();
+    let tasks = engine.tasks.all.keys().map(|task| task.0).zip(names).collect();
     let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), tasks);
-    engine.timeline = Some(Box::new(recorder));
+    engine.books.record(recorder);
     let outcome = execute(&mut engine, config, call_off);
-    let timeline = engine.take_timeline(outcome.is_ok());
+    let (books, view) = engine.books_and_view();
+    let timeline = books.take_timeline(&view, outcome.is_ok());
     Ok((outcome, timeline))
 }
 
@@ -94,8 +95,8 @@ pub(crate) fn execute(engine: &mut Engine, config: &Config, call_off: &CallOff) 
     engine.power_on();
     engine.set_watchdog();
     play(engine, call_off);
-    match engine.failure.take() {
-        Some(failure) => Err(failure),
+    match engine.books.failure().or(engine.end.failure.as_ref()) {
+        Some(failure) => Err(failure.clone()),
         None => Ok(gather(engine, config)),
     }
 }

@@ -5,17 +5,18 @@ mod feed;
 use std::collections::BTreeMap;
 
 use holdfast_guest::LockClass;
+use holdfast_host::{PcpuId, VcpuId};
 use holdfast_machine::{LineId, Time};
 
 use super::open::Open;
 use super::{
     Behind, Doing, Flow, Happening, Lock, Moment, PcpuTimeline, Place, Thread, Timeline, Track, VcpuTimeline, Window,
 };
-use crate::books::blame::Culprit;
+
 use crate::books::cause::Cause;
-use crate::books::ledger::Stretch;
-use crate::core::engine::Engine;
+use crate::core::ids::IdVec;
 use crate::cpus::vcpu::Vcpu;
+use crate::flows::pending::Stretch;
 
 /// Most spans and moments that are kept: some hundred megabytes.
 const RECORDS_MAX: usize = 6_000_000;
@@ -23,9 +24,9 @@ const RECORDS_MAX: usize = 6_000_000;
 /// What was sent and has not yet had all its effects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sent {
-    from: u32,
-    to: u32,
-    /// `None`: a kick.
+    from: VcpuId,
+    to: VcpuId,
+    /// The vector of an IPI; `None` for a kick.
     vector: Option<u8>,
     flow: u64,
     at: Time,
@@ -39,22 +40,22 @@ pub struct Recorder {
     truncated: bool,
     count: usize,
     tasks: Vec<(u32, String)>,
-    threads: Vec<Open<Thread>>,
-    host: Vec<Open<()>>,
-    places: Vec<Open<Place>>,
-    doings: Vec<Open<Doing>>,
+    threads: IdVec<PcpuId, Open<Thread>>,
+    host: IdVec<PcpuId, Open<()>>,
+    places: IdVec<VcpuId, Open<Place>>,
+    doings: IdVec<VcpuId, Open<Doing>>,
     /// Up to when each vCPU's doings are recorded: its ledger's cursor, or later while it spins.
-    recorded: Vec<Time>,
+    recorded: IdVec<VcpuId, Time>,
     /// The last destination that each vCPU wrote to its LAPIC.
-    destinations: Vec<u32>,
+    destinations: IdVec<VcpuId, u32>,
     moments: Vec<Moment>,
     classes: BTreeMap<LineId, LockClass>,
     behind: BTreeMap<LineId, Behind>,
     sent: Vec<Sent>,
     /// Yields to each vCPU since it last got a pCPU: from whom.
-    yields: Vec<Vec<(u32, u64)>>,
+    yields: IdVec<VcpuId, Vec<(VcpuId, u64)>>,
     /// Reschedule IPIs on their way to each pCPU: from where.
-    ipis: Vec<Vec<(u32, u64)>>,
+    ipis: IdVec<PcpuId, Vec<(PcpuId, u64)>>,
     flows: u64,
 }
 
@@ -67,18 +68,18 @@ impl Recorder {
             truncated: false,
             count: 0,
             tasks,
-            threads: vec![Open::new(Some(Thread::Idle)); pcpus],
-            host: vec![Open::new(None); pcpus],
-            places: vec![Open::new(Some(Place::Woken)); vcpus],
-            doings: vec![Open::new(None); vcpus],
-            recorded: vec![Time(0); vcpus],
-            destinations: vec![0; vcpus],
+            threads: IdVec::new(vec![Open::new(Some(Thread::Idle)); pcpus]),
+            host: IdVec::new(vec![Open::new(None); pcpus]),
+            places: IdVec::new(vec![Open::new(Some(Place::Woken)); vcpus]),
+            doings: IdVec::new(vec![Open::new(None); vcpus]),
+            recorded: IdVec::new(vec![Time(0); vcpus]),
+            destinations: IdVec::new(vec![0; vcpus]),
             moments: Vec::new(),
             classes: BTreeMap::new(),
             behind: BTreeMap::new(),
             sent: Vec::new(),
-            yields: vec![Vec::new(); vcpus],
-            ipis: vec![Vec::new(); pcpus],
+            yields: IdVec::new(vec![Vec::new(); vcpus]),
+            ipis: IdVec::new(vec![Vec::new(); pcpus]),
             flows: 0,
         }
     }
@@ -98,52 +99,53 @@ impl Recorder {
         }
     }
 
-    fn thread(&mut self, at: Time, pcpu: u32, thread: Thread) {
-        let kept = self.threads[pcpu as usize].set(at, Some(thread), self.from, self.to);
+    fn thread(&mut self, at: Time, pcpu: PcpuId, thread: Thread) {
+        let kept = self.threads[pcpu].set(at, Some(thread), self.from, self.to);
         self.count(kept, at);
     }
 
-    fn host_code(&mut self, at: Time, pcpu: u32, executes: bool) {
-        let kept = self.host[pcpu as usize].set(at, executes.then_some(()), self.from, self.to);
+    fn host_code(&mut self, at: Time, pcpu: PcpuId, executes: bool) {
+        let kept = self.host[pcpu].set(at, executes.then_some(()), self.from, self.to);
         self.count(kept, at);
     }
 
-    fn place(&mut self, at: Time, vcpu: u32, place: Place) {
-        let kept = self.places[vcpu as usize].set(at, Some(place), self.from, self.to);
-        self.places[vcpu as usize].join();
+    fn place(&mut self, at: Time, vcpu: VcpuId, place: Place) {
+        let kept = self.places[vcpu].set(at, Some(place), self.from, self.to);
+        self.places[vcpu].join();
         self.count(kept, at);
         if !matches!(place, Place::Running { .. }) {
             // What it does in its next place is something else, even if that begins now.
-            let kept = self.doings[vcpu as usize].set(at, None, self.from, self.to);
+            let kept = self.doings[vcpu].set(at, None, self.from, self.to);
             self.count(kept, at);
         }
     }
 
     /// From where the last entry ended up to `until` the vCPU did this.
-    fn did(&mut self, until: Time, vcpu: u32, doing: Option<Doing>) {
-        let start = std::mem::replace(&mut self.recorded[vcpu as usize], until);
+    fn did(&mut self, until: Time, vcpu: VcpuId, doing: Option<Doing>) {
+        let start = std::mem::replace(&mut self.recorded[vcpu], until);
         if start < until {
-            let kept = self.doings[vcpu as usize].set(start, doing, self.from, self.to);
+            let kept = self.doings[vcpu].set(start, doing, self.from, self.to);
             self.count(kept, start);
         }
     }
 
-    /// `this`, which is `vcpu` and in guest mode, has lived through the next stretch of its ledger.
+    /// `vcpu`, which is `this`, used `stretch` of its pending time from `start` on.
     #[cold]
-    pub fn work(&mut self, vcpu: u32, this: &Vcpu, lived: Stretch) {
-        let cause = match lived.cause {
-            Cause::CacheTransfer => this.wait(),
+    pub fn used(&mut self, vcpu: VcpuId, this: &Vcpu, start: Time, stretch: Stretch) {
+        let cause = match stretch.cause {
+            Cause::CacheTransfer => this.wait_cause(),
             cause => cause,
         };
-        let doing = match (cause, this.held.last(), this.ipi_target) {
+        let announced = &this.announced;
+        let doing = match (cause, announced.held.last(), announced.ipi_target) {
             (Cause::InterruptEntry, ..) => Doing::Interrupt,
             (Cause::Idle, ..) => Doing::IdleLoop,
-            (Cause::IpiRunningTarget | Cause::IpiPreemptedTarget, _, Some((target, _))) => Doing::AwaitsIpi(target),
+            (Cause::IpiRunningTarget | Cause::IpiPreemptedTarget, _, Some(target)) => Doing::AwaitsIpi(target.0),
             (Cause::CriticalSection, Some(&line), _) => Doing::Critical(self.lock(line)),
-            _ if lived.user => Doing::User,
+            _ if stretch.user => Doing::User,
             _ => Doing::Kernel,
         };
-        self.did(this.ledger.cursor() + lived.span, vcpu, Some(doing));
+        self.did(start + stretch.span, vcpu, Some(doing));
     }
 
     fn moment(&mut self, at: Time, track: Track, what: Happening, flow: Option<Flow>) {
@@ -203,13 +205,13 @@ impl Recorder {
 
 impl Recorder {
     /// `from` kicks `to`, or sends it `vector`.
-    fn send(&mut self, at: Time, from: u32, to: u32, vector: Option<u8>) {
+    fn send(&mut self, at: Time, from: VcpuId, to: VcpuId, vector: Option<u8>) {
         let flow = self.new_flow();
         let what = match vector {
-            None => Happening::Kick(to),
-            Some(vector) => Happening::Ipi { to, vector },
+            None => Happening::Kick(to.0),
+            Some(vector) => Happening::Ipi { to: to.0, vector },
         };
-        self.moment(at, Track::Vcpu(from), what, Some(Flow { id: flow, ends: false }));
+        self.moment(at, Track::Vcpu(from.0), what, Some(Flow { id: flow, ends: false }));
         // Vectors that nobody takes must not pile up.
         self.sent
             .retain(|sent| (sent.from, sent.to, sent.vector) != (from, to, vector));
@@ -223,7 +225,7 @@ impl Recorder {
     }
 
     /// `vcpu` was woken: by what was sent to it just now, if anything was.
-    fn woken(&mut self, at: Time, vcpu: u32) {
+    fn woken(&mut self, at: Time, vcpu: VcpuId) {
         let Some(index) = self.sent.iter().rposition(|sent| (sent.to, sent.at) == (vcpu, at)) else {
             return;
         };
@@ -233,7 +235,7 @@ impl Recorder {
         if ends {
             self.sent.remove(index);
         }
-        let what = Happening::Woken { by: from, vector };
-        self.moment(at, Track::Vcpu(vcpu), what, Some(Flow { id: flow, ends }));
+        let what = Happening::Woken { by: from.0, vector };
+        self.moment(at, Track::Vcpu(vcpu.0), what, Some(Flow { id: flow, ends }));
     }
 }

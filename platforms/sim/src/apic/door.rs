@@ -1,0 +1,166 @@
+//! The door to APIC virtualization: a guest's LAPIC access goes through the hardware first, and leaves the guest only where
+//! hardware leaves it. Callers do not name a vendor.
+
+use holdfast_host::{Exit, PcpuId, VcpuId};
+
+use crate::apic::hardware::{ApicMode, Virtualization};
+use crate::books::cause::Cause;
+use crate::books::happened::Happened;
+use crate::core::engine::Engine;
+use crate::flows::flow::Handle;
+
+impl Engine {
+    /// The vector that `vcpu`, in guest mode, takes from hardware now, if it can take one.
+    pub fn take_from_hardware(&mut self, vcpu: VcpuId) -> Option<u8> {
+        let this = &self.vcpus[vcpu];
+        if self.hardware.apic.is_emulated() || !this.interrupts.enabled || this.native {
+            return None;
+        }
+        if this.interrupts.vector.is_some() {
+            return None;
+        }
+        let vector = self.hardware.apic.take(&self.host, vcpu)?;
+        self.emit(&Happened::Taken { vcpu, vector });
+        Some(vector)
+    }
+
+    /// `vcpu`, in guest mode on `pcpu`, takes `vector` in the middle of what it does.
+    pub fn interrupt_in_guest(&mut self, pcpu: PcpuId, vcpu: VcpuId, vector: u8) {
+        self.suspend(vcpu);
+        let now = self.clock.now;
+        self.pcpus[pcpu].since = now;
+        self.emit(&Happened::Continued { vcpu });
+        let this = &mut self.vcpus[vcpu];
+        this.interrupts.vector = Some(vector);
+        let step = this.enter(pcpu, now);
+        self.clock.set_activity(pcpu, step);
+        self.emit(&Happened::Waits { vcpu });
+    }
+}
+
+impl Handle {
+    /// The hardware that virtualizes the LAPIC of the executing vCPU, if it does so in `mode`.
+    #[inline]
+    fn apic_in(&self, mode: ApicMode) -> Option<Virtualization> {
+        let engine = self.engine();
+        let vcpu = engine.flows.current;
+        if engine.vcpus[vcpu].native {
+            return None;
+        }
+        let (apic, found) = engine.hardware.apic.of(&engine.host, vcpu)?;
+        (found == mode).then_some(apic)
+    }
+
+    /// A store to the LAPIC's page.
+    pub fn apic_write(&self, offset: u32, value: u32) {
+        let is_done = self.apic_in(ApicMode::Page).is_some_and(|apic| {
+            self.order();
+            match apic {
+                Virtualization::Avic(model) => self.avic_write(model, offset, value),
+                Virtualization::Apicv(model) => {
+                    self.apicv_write(model, value, |apicv| Some(apicv.write(offset, value)))
+                }
+            }
+        });
+        if !is_done {
+            self.exit(Exit::ApicWrite { offset, value });
+        }
+    }
+
+    /// A load from the LAPIC's page. Returns `None` if the access has to leave the guest.
+    pub fn apic_read(&self, offset: u32) -> Option<u32> {
+        let apic = self.apic_in(ApicMode::Page)?;
+        self.order();
+        match apic {
+            Virtualization::Avic(model) => self.avic_read(model, offset),
+            Virtualization::Apicv(model) => {
+                let engine = self.engine();
+                let vcpu = engine.flows.current;
+                let read = engine
+                    .hardware
+                    .apic
+                    .with_apicv(&engine.host, vcpu, |apicv| apicv.read(offset))?;
+                let value = read.ok()?;
+                self.accessed(model.register);
+                Some(value)
+            }
+        }
+    }
+
+    /// WRMSR. Returns `false` if the access has to leave the guest.
+    pub fn apic_wrmsr(&self, msr: u32, value: u64) -> bool {
+        match self.apic_in(ApicMode::Msrs) {
+            None => false,
+            Some(Virtualization::Avic(model)) => self.avic_wrmsr(model, msr, value),
+            Some(Virtualization::Apicv(model)) => {
+                let engine = self.engine();
+                let Some(offset) = engine.host.passes_msr(engine.flows.current, msr, true) else {
+                    return false;
+                };
+                self.order();
+                self.apicv_write(model, value as u32, |apicv| apicv.write_msr(offset, value))
+            }
+        }
+    }
+
+    /// RDMSR. Returns `None` if the access has to leave the guest.
+    pub fn apic_rdmsr(&self, msr: u32) -> Option<u64> {
+        let apic = self.apic_in(ApicMode::Msrs)?;
+        let engine = self.engine();
+        let offset = engine.host.passes_msr(engine.flows.current, msr, false)?;
+        self.order();
+        let engine = self.engine();
+        let vcpu = engine.flows.current;
+        let (value, register) = match apic {
+            Virtualization::Avic(model) => {
+                let value = engine
+                    .hardware
+                    .apic
+                    .with_avic(&engine.host, vcpu, |avic| avic.read_msr(offset))??;
+                (value, model.register)
+            }
+            Virtualization::Apicv(model) => {
+                let value = engine
+                    .hardware
+                    .apic
+                    .with_apicv(&engine.host, vcpu, |apicv| apicv.read_msr(offset))??;
+                (value, model.register)
+            }
+        };
+        self.accessed(register);
+        Some(value)
+    }
+
+    /// Hardware has executed an access of the executing vCPU to its LAPIC, which takes `register`.
+    fn accessed(&self, register: holdfast_machine::Picos) {
+        let engine = self.engine();
+        let vcpu = engine.flows.current;
+        engine.emit(&Happened::ApicAccessed { vcpu });
+        self.spend(Cause::VirtualApic, register);
+    }
+
+    /// RFLAGS.IF is set from now on.
+    #[inline]
+    pub fn interrupts_enabled(&self) {
+        let engine = self.engine();
+        let vcpu = engine.flows.current;
+        let apic = &engine.hardware.apic;
+        if apic.is_emulated() || engine.vcpus[vcpu].native {
+            return;
+        }
+        if apic.pending(&engine.host, vcpu).is_some() {
+            self.take_pending();
+        }
+    }
+
+    /// Takes the vector that is pending in hardware, if it can be taken.
+    pub fn take_pending(&self) {
+        self.order();
+        let engine = self.engine();
+        let vcpu = engine.flows.current;
+        if let Some(vector) = engine.take_from_hardware(vcpu) {
+            engine.vcpus[vcpu].interrupts.vector = Some(vector);
+            self.continued();
+        }
+    }
+}

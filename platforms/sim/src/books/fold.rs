@@ -1,0 +1,274 @@
+//! The books of a run, and how each happening is entered in them.
+
+use holdfast_host::{VcpuId, VcpuState, VmId};
+use holdfast_machine::Time;
+
+use crate::books::account::Account;
+use crate::books::audit::Audit;
+use crate::books::blame::{Culprit, Reading};
+use crate::books::cause::Cause;
+use crate::books::counters::EngineStats;
+use crate::books::guest::GuestBook;
+use crate::books::happened::{Happened, View};
+use crate::books::hash::HistoryHash;
+use crate::books::locks::LockBook;
+use crate::books::timeline::{Recorder, Timeline};
+use crate::core::failure::Failure;
+use crate::core::ids::IdVec;
+use crate::cpus::vcpu::{Vcpu, is_running};
+use crate::flows::pending::Stretch;
+
+/// The books of a run.
+#[derive(Debug)]
+pub struct Books {
+    /// The history's hash.
+    pub hash: HistoryHash,
+    /// Counts of the engine's own work.
+    pub stats: EngineStats,
+    /// The locks of all guests.
+    pub locks: LockBook,
+    /// The time of all vCPUs.
+    pub accounts: IdVec<VcpuId, Account>,
+    /// The guests.
+    pub guests: IdVec<VmId, GuestBook>,
+    /// The audit of interrupts, if there is one.
+    pub audit: Option<Box<Audit>>,
+    /// The recorder of the timeline, if there is one.
+    timeline: Option<Box<Recorder>>,
+}
+
+impl Books {
+    /// Empty books for `vms` guests with `vcpus`, without audit and timeline.
+    pub fn new(vcpus: &IdVec<VcpuId, Vcpu>, vms: usize) -> Books {
+        Books {
+            hash: HistoryHash::new(),
+            stats: EngineStats::default(),
+            locks: LockBook::new(),
+            accounts: vcpus.iter().map(Account::new).collect(),
+            guests: IdVec::new(vec![GuestBook::new(); vms]),
+            audit: None,
+            timeline: None,
+        }
+    }
+
+    /// Records a timeline from now on.
+    pub fn record(&mut self, recorder: Recorder) {
+        self.timeline = Some(Box::new(recorder));
+    }
+
+    /// Whether a timeline is recorded.
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        self.timeline.is_some()
+    }
+
+    /// The first fault that a book has found in the run.
+    #[inline]
+    pub fn failure(&self) -> Option<&Failure> {
+        self.audit.as_ref()?.failure.as_ref()
+    }
+
+    /// Enters what `happened`.
+    ///
+    /// Inlined where it is called, with a happening that is known there: one arm of each match remains.
+    #[inline(always)]
+    pub fn observe(&mut self, view: &View<'_>, happened: &Happened<'_>) {
+        self.hash.observe(view, happened);
+        self.account(view, happened);
+        self.count(view, happened);
+        if let Some(audit) = &mut self.audit {
+            audit.observe(view, happened);
+        }
+        if let Some(recorder) = &mut self.timeline {
+            recorder.observe(view, happened);
+        }
+    }
+
+    /// `vcpu`, in guest mode, used `stretch` of its pending time.
+    #[inline]
+    pub fn used(&mut self, view: &View<'_>, vcpu: VcpuId, stretch: Stretch) {
+        let this = view.vcpu(vcpu);
+        let Stretch { cause, user, span } = stretch;
+        let start = self.accounts[vcpu].ledger.cursor();
+        if let Some(recorder) = &mut self.timeline {
+            recorder.used(vcpu, this, start, stretch);
+        }
+        match (cause, this.announced.ipi_target) {
+            (Cause::Useful | Cause::CriticalSection, _) => {
+                self.guests[this.vm].worked(start, span, user);
+                self.accounts[vcpu].ledger.enter(cause, span);
+            }
+            (Cause::IpiRunningTarget, Some(target)) => {
+                let off = self.accounts[target].off_time_at(view.now);
+                self.accounts[vcpu].enter_ipi_wait(span, off);
+            }
+            _ => self.accounts[vcpu].ledger.enter(cause, span),
+        }
+    }
+
+    /// Time and blame.
+    #[inline(always)]
+    fn account(&mut self, view: &View<'_>, happened: &Happened<'_>) {
+        let now = view.now;
+        match *happened {
+            Happened::Entered { vcpu, .. } | Happened::Continued { vcpu } | Happened::Ended { vcpu } => {
+                self.close_out(view, vcpu, is_recorded_out(happened), view.vcpu(vcpu).is_running());
+            }
+            Happened::Exited { vcpu, cause, .. } => self.accounts[vcpu].out_cause = cause,
+            Happened::NativeStopped { vcpu, cause } => {
+                self.accounts[vcpu].out_cause = cause;
+                self.record_out(now, vcpu, true);
+            }
+            Happened::NativeIs { vcpu, cause } => self.native_is(view, vcpu, cause),
+            Happened::StateChanged { vcpu, before } => self.state_changed(view, vcpu, before),
+            Happened::Waits { vcpu } => self.waits(view, vcpu),
+            Happened::Waited { vcpu } => self.waited(view, vcpu),
+            Happened::ContentionBegan { vcpu, line } => {
+                self.locks.contention_began(view, &mut self.timeline, vcpu, line);
+            }
+            Happened::ContentionEnded { vcpu, line } => {
+                self.locks.contention_ended(view, &mut self.timeline, vcpu, line);
+            }
+            Happened::LockAcquired { vcpu, line } => {
+                self.locks.set_holder(view, &mut self.timeline, line, Some(vcpu));
+            }
+            Happened::LockReleased { line } => self.locks.set_holder(view, &mut self.timeline, line, None),
+            _ => {}
+        }
+    }
+
+    /// Enters the time of `vcpu` out of its guest up to now.
+    fn close_out(&mut self, view: &View<'_>, vcpu: VcpuId, recorded: bool, was_running: bool) {
+        if recorded {
+            self.record_out(view.now, vcpu, was_running);
+        }
+        self.accounts[vcpu].enter_out(view.now);
+    }
+
+    /// Records in the timeline that `vcpu` was out of its guest up to now, with a pCPU if `was_running`.
+    fn record_out(&mut self, now: Time, vcpu: VcpuId, was_running: bool) {
+        if let Some(recorder) = &mut self.timeline {
+            let cause = self.accounts[vcpu].out_cause;
+            recorder.was_out(now, vcpu, was_running.then_some(cause));
+        }
+    }
+
+    fn native_is(&mut self, view: &View<'_>, vcpu: VcpuId, cause: Cause) {
+        let account = &mut self.accounts[vcpu];
+        if view.vcpu(vcpu).pcpu.is_none() && account.out_cause != cause {
+            account.enter_out(view.now);
+            account.out_cause = cause;
+            self.record_out(view.now, vcpu, true);
+        }
+    }
+
+    fn state_changed(&mut self, view: &View<'_>, vcpu: VcpuId, before: VcpuState) {
+        let this = view.vcpu(vcpu);
+        if this.pcpu.is_none() {
+            self.close_out(view, vcpu, true, is_running(before));
+        }
+        let moved = self.accounts[vcpu].state_changed(this, before, view.now);
+        if moved || this.is_throttled() != (before == VcpuState::Throttled) {
+            self.locks.running_changed(view, &mut self.timeline, vcpu);
+        }
+    }
+
+    /// `vcpu` waits, in guest mode, from now on or again.
+    fn waits(&mut self, view: &View<'_>, vcpu: VcpuId) {
+        let announced = &view.vcpu(vcpu).announced;
+        if let Some(target) = announced.ipi_target {
+            // The wait does not include the time that its target was off while the vCPU itself was out of its guest.
+            let off = self.accounts[target].off_time_at(view.now);
+            self.accounts[vcpu].mark_target(off);
+        }
+        if let Some(line) = announced.contending {
+            let clock = &self.locks.contended(line, view.now).clock;
+            self.accounts[vcpu].mark_lock(clock, view.now);
+        }
+    }
+
+    /// Enters the wait of `vcpu` for a lock up to now.
+    fn waited(&mut self, view: &View<'_>, vcpu: VcpuId) {
+        let this = view.vcpu(vcpu);
+        let Some(line) = this.announced.contending else { return };
+        if !self.accounts[vcpu].has_mark() {
+            return;
+        }
+        if let Some(recorder) = &mut self.timeline {
+            recorder.waited(view.now, vcpu, line);
+        }
+        let clock = &self.locks.contended(line, view.now).clock;
+        let parts = self.accounts[vcpu].enter_lock_wait(clock, view.now);
+        let behind_preempted = behind_preempted(&parts);
+        if behind_preempted > 0 {
+            self.guests[this.vm].convoys.spun(view.now, behind_preempted);
+        }
+    }
+
+    /// Counters of the guests.
+    #[inline(always)]
+    fn count(&mut self, view: &View<'_>, happened: &Happened<'_>) {
+        match *happened {
+            Happened::ExitReachedHost { vcpu } => {
+                let vm = view.vm_of(vcpu);
+                if view.vms[vm].report.is_measuring() {
+                    self.guests[vm].exits[self.accounts[vcpu].out_cause as usize] += 1;
+                }
+            }
+            Happened::StateChanged { vcpu, before } => {
+                let this = view.vcpu(vcpu);
+                self.guests[this.vm].losses.state_changed(this, before);
+            }
+            Happened::DirectedYield { from, to, done } => {
+                let counts = &mut self.guests[view.vm_of(from)].yields;
+                counts.tried(view, &self.locks, from, to, done);
+            }
+            Happened::Taken { vcpu, .. } => self.guests[view.vm_of(vcpu)].apic.interrupts += 1,
+            Happened::ApicAccessed { vcpu } => self.guests[view.vm_of(vcpu)].apic.accesses += 1,
+            Happened::IpiSent { vcpu } => self.guests[view.vm_of(vcpu)].apic.ipis += 1,
+            Happened::IpiPended { vcpu, doorbells, .. } => {
+                self.guests[view.vm_of(vcpu)].apic.signals += doorbells;
+            }
+            Happened::IpiPosted { vcpu, notified } => {
+                self.guests[view.vm_of(vcpu)].apic.signals += u64::from(notified);
+            }
+            Happened::IpiWithoutExit { vcpu } => self.guests[view.vm_of(vcpu)].apic.ipis_without_exit += 1,
+            Happened::DoorbellMissed { vcpu } => self.guests[view.vm_of(vcpu)].apic.doorbells_missed += 1,
+            Happened::Notified { vcpu } => self.guests[view.vm_of(vcpu)].apic.notified += 1,
+            Happened::DeviceSignaled {
+                vm: Some(vm), delivery, ..
+            } => self.guests[vm].iommu.delivered(delivery),
+            Happened::IntervalBegan { vm } => self.guests[vm].work.interval_began(view.now),
+            _ => {}
+        }
+    }
+
+    /// Takes the timeline out. `closed` says whether the accounts were closed: they are not after a failure.
+    ///
+    /// # Panics
+    /// If no timeline was recorded.
+    pub fn take_timeline(&mut self, view: &View<'_>, closed: bool) -> Timeline {
+        let mut recorder = self.timeline.take().expect("the run has no recorder");
+        if !closed {
+            recorder.close_spins(view);
+        }
+        recorder.finish_run(view)
+    }
+}
+
+/// Whether the timeline has to draw the time out of the guest that ends with what `happened`.
+#[inline(always)]
+fn is_recorded_out(happened: &Happened<'_>) -> bool {
+    !matches!(happened, Happened::Continued { .. })
+}
+
+/// Picoseconds of a wait behind vCPUs that were not running.
+fn behind_preempted(parts: &Reading) -> u64 {
+    let culprits = [
+        Culprit::PreemptedHolder,
+        Culprit::PreemptedWaiter,
+        Culprit::ThrottledHolder,
+        Culprit::ThrottledWaiter,
+    ];
+    culprits.map(|culprit| parts[culprit as usize]).iter().sum()
+}

@@ -1,0 +1,114 @@
+//! The book of one guest: its work, its exits, its convoys, and what the hardware did for it.
+
+use holdfast_host::VcpuState;
+use holdfast_machine::{Picos, Time};
+
+use crate::books::cause::Cause;
+use crate::books::convoy::ConvoyWatch;
+use crate::books::counters::{ApicCounts, IommuCounts};
+use crate::books::yields::YieldCounts;
+use crate::cpus::vcpu::Vcpu;
+
+/// The book of one guest.
+#[derive(Clone, Debug)]
+pub struct GuestBook {
+    /// Exits in the measured interval, by cause.
+    pub exits: [u64; Cause::ALL.len()],
+    /// Its work and its stalls.
+    pub work: WorkWatch,
+    /// Its convoys.
+    pub convoys: ConvoyWatch,
+    /// Losses of a pCPU around locks.
+    pub losses: LockLosses,
+    /// Targets of its directed yields.
+    pub yields: YieldCounts,
+    /// What AVIC or APICv did for it.
+    pub apic: ApicCounts,
+    /// What the IOMMU did with its devices' interrupts.
+    pub iommu: IommuCounts,
+}
+
+impl GuestBook {
+    /// The book of a guest at power-on.
+    pub fn new() -> GuestBook {
+        GuestBook {
+            exits: [0; Cause::ALL.len()],
+            work: WorkWatch::default(),
+            convoys: ConvoyWatch::default(),
+            losses: LockLosses::default(),
+            yields: YieldCounts::default(),
+            apic: ApicCounts::default(),
+            iommu: IommuCounts::default(),
+        }
+    }
+
+    /// A vCPU of the guest worked from `start` on for `span`, in user mode if `user`.
+    #[inline]
+    pub fn worked(&mut self, start: Time, span: Picos, user: bool) {
+        self.convoys.worked(start + span, span);
+        self.work.worked(start, span, user);
+    }
+}
+
+/// The last work of a guest's vCPUs, and the longest time without any.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WorkWatch {
+    /// The end of the last useful or critical work.
+    last: Time,
+    /// The end of the last computation in user mode.
+    pub last_user: Time,
+    /// The longest time without work since the workload began.
+    pub longest_stall: Picos,
+}
+
+impl WorkWatch {
+    #[inline]
+    fn worked(&mut self, start: Time, span: Picos, user: bool) {
+        let end = start + span;
+        if start > self.last {
+            self.longest_stall = self.longest_stall.max(start.since(self.last));
+        }
+        self.last = self.last.max(end);
+        if user {
+            self.last_user = self.last_user.max(end);
+        }
+    }
+
+    /// The measured interval begins at `now`.
+    pub fn interval_began(&mut self, now: Time) {
+        self.last = now;
+        self.longest_stall = Picos::ZERO;
+    }
+}
+
+/// How often vCPUs lost their pCPU around locks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LockLosses {
+    /// vCPUs preempted while they held a lock.
+    pub preempted_holding: u64,
+    /// vCPUs preempted while they waited for a lock.
+    pub preempted_waiting: u64,
+    /// vCPUs throttled while they held a lock.
+    pub throttled_holding: u64,
+    /// vCPUs throttled while they waited for a lock.
+    pub throttled_waiting: u64,
+}
+
+impl LockLosses {
+    /// `vcpu` changed from `before` to its present state.
+    pub fn state_changed(&mut self, vcpu: &Vcpu, before: VcpuState) {
+        let holding = u64::from(!vcpu.announced.held.is_empty());
+        let waiting = u64::from(vcpu.announced.contending.is_some());
+        match vcpu.state {
+            VcpuState::Preempted if before != VcpuState::Throttled => {
+                self.preempted_holding += holding;
+                self.preempted_waiting += waiting;
+            }
+            VcpuState::Throttled => {
+                self.throttled_holding += holding;
+                self.throttled_waiting += waiting;
+            }
+            _ => {}
+        }
+    }
+}

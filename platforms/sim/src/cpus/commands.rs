@@ -1,0 +1,153 @@
+//! Steps of the host, and what its commands do to the machine.
+
+use holdfast_host::{Command, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
+use holdfast_machine::{Picos, Time};
+
+use crate::books::happened::Happened;
+use crate::core::engine::Engine;
+use crate::core::failure::Failure;
+use crate::cpus::pcpu::Activity;
+
+impl Engine {
+    /// The host handles `event`, which happened on `pcpu`. The pCPU executes host code from now until its next `Run`.
+    pub fn step_host(&mut self, pcpu: PcpuId, event: Event) {
+        self.books.stats.host_steps += 1;
+        self.pcpus[pcpu].activity = Activity::Host;
+        self.emit(&Happened::HostRuns { pcpu, executes: true });
+        let commands = self.with_host(|host, now, commands| host.handle(event, now, commands));
+        self.apply_commands(commands);
+    }
+
+    /// Starts the host.
+    pub fn start_host(&mut self) {
+        let commands = self.with_host(|host, now, commands| host.start(now, commands));
+        self.apply_commands(commands);
+    }
+
+    fn apply_commands(&mut self, mut commands: Vec<Command>) {
+        for command in commands.drain(..) {
+            self.apply(command);
+        }
+        self.reuse(commands);
+    }
+
+    #[inline]
+    fn apply(&mut self, command: Command) {
+        match command {
+            Command::Charge { pcpu, cost, count } => {
+                self.pcpus[pcpu].charged += self.hardware.cost(cost).times(u64::from(count));
+            }
+            Command::Run { pcpu, run } => self.schedule_run(pcpu, run),
+            Command::Timer { pcpu, at } => {
+                self.clock.set_timer(pcpu, at.map(|at: Nanos| Time::from_nanos(at.0)));
+            }
+            Command::Ipi { from, to } => {
+                self.emit(&Happened::HostIpiSent { from, to });
+                let at = self.clock.now + self.hardware.costs.ipi_latency;
+                self.clock.send_ipi(to, HostInterrupt::Reschedule, at);
+            }
+            Command::InjectNmi { vcpu } => {
+                self.cannot(vcpu, "takes an NMI, for which no simulated kernel has a handler")
+            }
+            Command::SetCr8 { vcpu, value } => self.vcpus[vcpu].interrupts.cr8 = value,
+            // No simulated kernel writes CR8.
+            Command::InterceptCr8 { .. } => {}
+            Command::Init { vcpu } => self.init(vcpu),
+            // The image knows the entry point of its other CPUs.
+            Command::Startup { .. } => {}
+            Command::Doorbell { to } => self.send_doorbell(to),
+            Command::Notify { to, vector, .. } => self.send_notification(to, vector),
+            Command::Reply { vcpu, value } => self.vcpus[vcpu].replies.value = value,
+            Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu].replies.cpuid = value,
+            Command::Fault { vcpu } => self.vcpus[vcpu].replies.fault = true,
+            Command::StealTime {
+                pcpu,
+                vcpu,
+                address,
+                steal,
+                flush,
+            } => self.update_steal_time(pcpu, vcpu, address, steal, flush),
+            Command::PvEoi { vcpu, address } => {
+                self.vcpus[vcpu].interrupts.pv_eoi = Some(address);
+                self.vm_of(vcpu).memory.set_pv_eoi(address);
+            }
+            Command::SetPreempted { vcpu, address } => self.vm_of(vcpu).memory.set_preempted(address),
+            Command::State { vcpu, state } => self.set_state(vcpu, state),
+            Command::PauseControls { vcpu, controls } => {
+                let limit = self.hardware.pause_limit(controls);
+                self.vcpus[vcpu].spin.pauses.set(limit);
+            }
+            Command::SkipPause { vcpu } => self.vcpus[vcpu].spin.skip_pause = true,
+            Command::DirectedYield { from, to, done } => self.emit(&Happened::DirectedYield { from, to, done }),
+            Command::AcceptIrq { vcpu, vector } => self.emit(&Happened::Accepted { vcpu, vector }),
+            // No simulated device has resampled lines.
+            Command::Resample { .. } => {}
+            Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu),
+        }
+    }
+
+    /// The machine cannot do what the host wants from `vcpu`.
+    fn cannot(&mut self, vcpu: VcpuId, what: &str) {
+        self.end.failure = Some(Failure::Invalid(format!("vcpu {} {what}", vcpu.0)));
+    }
+
+    /// INIT resets `vcpu`. Nothing has executed since the last INIT, so its flow is at the kernel's entry.
+    fn init(&mut self, vcpu: VcpuId) {
+        if self.vcpus[vcpu].flow.has_begun {
+            self.cannot(
+                vcpu,
+                "gets an INIT in the middle of its work, which no simulated kernel sends",
+            );
+        }
+    }
+
+    /// The host brings the steal-time record of `vcpu`, which it is about to run on `pcpu`, up to date. It flushes the TLB
+    /// if the guest has asked for that and `flush` allows it.
+    fn update_steal_time(&mut self, pcpu: PcpuId, vcpu: VcpuId, address: u64, steal: u64, flush: bool) {
+        let number = self.vcpus[vcpu].number;
+        let memory = &self.vm_of(vcpu).memory;
+        let is_asked = memory.update_steal_time(number, address, steal);
+        let flushes = is_asked && flush && memory.host_flushes();
+        if flushes {
+            self.flush_tlb(vcpu);
+            self.pcpus[pcpu].charged += self.hardware.costs.tlb_flush;
+        }
+    }
+
+    /// The host changes the state of `vcpu`.
+    pub fn set_state(&mut self, vcpu: VcpuId, state: VcpuState) {
+        let before = std::mem::replace(&mut self.vcpus[vcpu].state, state);
+        self.emit(&Happened::StateChanged { vcpu, before });
+    }
+
+    /// The host has chosen what `pcpu` does next: `run`, after the work that was charged.
+    fn schedule_run(&mut self, pcpu: PcpuId, run: Run) {
+        let task = match run {
+            Run::Task(task) => Some(task),
+            _ => None,
+        };
+        let has_moved = match run {
+            Run::Guest { vcpu, .. } => self.vcpus[vcpu].last_pcpu != pcpu,
+            _ => false,
+        };
+        // The thread whose lines the caches have to hold. A switch between two tasks of the bare-metal kernel costs what a
+        // switch between two tasks of a guest costs, so all of them count as one thread.
+        let thread = match (run, &self.tasks.native) {
+            (Run::Guest { vcpu, .. }, _) => Some(Run::Poll(vcpu)),
+            (Run::Task(task), Some(native)) if native.thread_of(task).is_some() => Some(Run::Task(native.task_of(0))),
+            (Run::Task(_), _) => Some(run),
+            (Run::Poll(_) | Run::Idle, _) => None,
+        };
+        self.native_chosen(pcpu, task);
+        let refill = self.hardware.costs.cache_refill;
+        let this = &mut self.pcpus[pcpu];
+        if let Some(thread) = thread {
+            this.charged += this.caches.switch_to(thread, has_moved, refill);
+        }
+        this.activity = Activity::Host;
+        this.next = run;
+        self.emit(&Happened::Chosen { pcpu, run });
+        let charged = std::mem::replace(&mut self.pcpus[pcpu].charged, Picos::ZERO);
+        self.clock.set_activity(pcpu, self.clock.now + charged);
+    }
+}

@@ -1,0 +1,112 @@
+//! The machine's CPU model: costs, pause-loop exiting, APIC virtualization.
+
+use holdfast_host::{Cost, Exit, PauseControls};
+use holdfast_machine::{Costs, PauseHardware, PauseLimit, Picos, Profile};
+
+use crate::apic::hardware::ApicHardware;
+use crate::books::cause::Cause;
+
+/// The machine's CPU model.
+#[derive(Debug)]
+pub struct Hardware {
+    /// The cost of everything.
+    pub costs: Costs,
+    /// APIC virtualization.
+    pub apic: ApicHardware,
+    /// What detects pause loops.
+    pause: Option<PauseHardware>,
+    /// Frequency of clock and time-stamp counter.
+    frequency_hz: u64,
+}
+
+impl Hardware {
+    /// The CPU model of `machine`.
+    pub fn new(machine: &Profile) -> Hardware {
+        Hardware {
+            costs: machine.costs.clone(),
+            apic: ApicHardware::new(machine.avic, machine.apicv),
+            pause: machine.pause_hardware,
+            frequency_hz: machine.frequency_hz,
+        }
+    }
+
+    /// The time that `cost` takes on this machine.
+    pub fn cost(&self, cost: Cost) -> Picos {
+        let costs = &self.costs;
+        match cost {
+            Cost::ExitSoftware => costs.exit_software,
+            Cost::Hlt => costs.hlt,
+            Cost::Hypercall => costs.hypercall,
+            Cost::Cpuid => costs.cpuid,
+            Cost::Msr => costs.msr,
+            Cost::PortWrite => costs.port_write,
+            Cost::ApicAccess => costs.apic_access,
+            Cost::ApicDeliver => costs.apic_deliver,
+            Cost::Inject => costs.inject,
+            Cost::InterruptWindow => costs.interrupt_window,
+            Cost::SpinCandidate => costs.spin_candidate,
+            Cost::HostInterrupt => costs.host_interrupt,
+            Cost::Tick => costs.tick,
+            Cost::TimerProgram => costs.timer_program,
+            Cost::IpiSend => costs.ipi_send,
+            Cost::Wake => costs.wake,
+            Cost::ContextSwitch => costs.context_switch,
+            Cost::Balance => costs.balance,
+            Cost::VcpuLoad => costs.vcpu_load,
+            Cost::StealTime => costs.steal_time,
+            Cost::PvEoi => costs.pv_eoi,
+            Cost::IdleExit => costs.idle_exit,
+            Cost::UserspaceExit => costs.userspace_exit,
+            Cost::Doorbell | Cost::ApicvExit | Cost::AvicExit => self.apic.cost(cost),
+        }
+    }
+
+    /// The pause-loop controls in the machine's units. The CPU ignores controls that it does not have.
+    ///
+    /// The machine counts from the begin of one PAUSE to the begin of the next one, the CPU from its end (uncertain:
+    /// manuals say "between executions"). Otherwise there would be no pause loop on a CPU whose PAUSE alone takes longer
+    /// than KVM's gap of 128 cycles, and directed yield was measured on such CPUs with that gap (Skylake, Linux commit
+    /// d73eb57b80b9).
+    pub fn pause_limit(&self, controls: PauseControls) -> PauseLimit {
+        let cycles = |cycles: u32| Picos::from_cycles(u64::from(cycles), self.frequency_hz);
+        match (self.pause, controls) {
+            (Some(PauseHardware::Ple), PauseControls::Ple { gap, window }) => PauseLimit::Ple {
+                gap: cycles(gap) + self.costs.pause,
+                window: cycles(window),
+            },
+            (Some(PauseHardware::Filter), PauseControls::Filter { count, threshold }) => PauseLimit::Filter {
+                count: u64::from(count),
+                threshold: match threshold {
+                    0 => Picos::ZERO,
+                    _ => cycles(threshold) + self.costs.pause,
+                },
+            },
+            _ => PauseLimit::Off,
+        }
+    }
+}
+
+/// The cause to which the time of `exit` counts.
+pub fn exit_cause(exit: &Exit) -> Cause {
+    match exit {
+        Exit::ExternalInterrupt(_) => Cause::ExitInterrupt,
+        Exit::Hlt => Cause::ExitHlt,
+        Exit::Hypercall { .. } => Cause::ExitHypercall,
+        Exit::Cpuid { .. } => Cause::ExitCpuid,
+        Exit::ReadMsr { .. } | Exit::WriteMsr { .. } | Exit::WriteCr8 { .. } => Cause::ExitMsr,
+        Exit::PortWrite { .. } => Cause::ExitPort,
+        Exit::InterruptWindow | Exit::Iret => Cause::ExitWindow,
+        Exit::AvicIncompleteIpi(_)
+        | Exit::AvicNoAccel { .. }
+        | Exit::ApicvWrite { .. }
+        | Exit::ApicvEoi { .. }
+        | Exit::ApicWrite { .. }
+        | Exit::ApicRead { .. }
+        | Exit::MmioWrite { .. }
+        | Exit::MmioRead { .. } => Cause::ExitApic,
+        Exit::Pause => Cause::ExitPause,
+        Exit::Userspace => Cause::HostOverhead,
+        Exit::Nested { .. } => Cause::HostOverhead,
+        Exit::Shutdown => Cause::Off,
+    }
+}

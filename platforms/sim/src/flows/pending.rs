@@ -1,0 +1,148 @@
+//! Pending time: guest time that a flow has announced and not used yet.
+//!
+//! A flow's clock runs ahead of the machine's. The stretches in between wait here until virtual time has passed over them;
+//! then they are entered in the vCPU's ledger.
+
+use holdfast_machine::Picos;
+
+use crate::books::cause::Cause;
+
+/// Number of pending stretches that a flow can have.
+const STRETCHES: usize = 8;
+
+/// Guest time of one kind. The kind is fixed when the time is announced: when the time has passed, the flow is ahead and
+/// may already do something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// What the time is spent on.
+    pub cause: Cause,
+    /// Whether the vCPU is in user mode.
+    pub user: bool,
+    /// Length.
+    pub span: Picos,
+}
+
+/// The pending stretches of a flow, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct PendingTime {
+    stretches: [Stretch; STRETCHES],
+    first: usize,
+    count: usize,
+}
+
+impl PendingTime {
+    /// No pending time.
+    pub const NONE: PendingTime = PendingTime {
+        stretches: [Stretch {
+            cause: Cause::Useful,
+            user: false,
+            span: Picos::ZERO,
+        }; STRETCHES],
+        first: 0,
+        count: 0,
+    };
+
+    /// Adds `stretch` at the end. Returns `false` if there is no room.
+    #[inline]
+    #[must_use]
+    pub fn push(&mut self, stretch: Stretch) -> bool {
+        let Stretch { cause, user, span } = stretch;
+        if span == Picos::ZERO {
+            return true;
+        }
+        let last = self.stretches[..self.count].last_mut();
+        if let Some(last) = last.filter(|last| last.cause == cause && last.user == user) {
+            last.span += span;
+        } else if self.count < STRETCHES {
+            self.stretches[self.count] = stretch;
+            self.count += 1;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Drops all pending time.
+    #[inline]
+    pub fn clear(&mut self) {
+        (self.first, self.count) = (0, 0);
+    }
+
+    /// Takes the first stretch, or as much of it as fits into `span`.
+    ///
+    /// # Panics
+    /// If there is no pending time: the flow used more time than it announced.
+    #[inline]
+    pub fn take(&mut self, span: Picos) -> Stretch {
+        let first = match self.stretches.get_mut(self.first) {
+            Some(first) if self.first < self.count => first,
+            _ => panic!("a flow used {} ps more than it announced", span.0),
+        };
+        let pending = *first;
+        if pending.span > span {
+            first.span = pending.span - span;
+            let Stretch { cause, user, .. } = pending;
+            return Stretch { cause, user, span };
+        }
+        self.first += 1;
+        if self.first == self.count {
+            self.clear();
+        }
+        pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stretch(cause: Cause, user: bool, span: u64) -> Stretch {
+        let span = Picos(span);
+        Stretch { cause, user, span }
+    }
+
+    #[test]
+    fn stretches_are_taken_in_order_and_in_parts() {
+        let mut pending = PendingTime::NONE;
+        assert!(pending.push(stretch(Cause::Useful, false, 10)));
+        assert!(pending.push(stretch(Cause::Useful, false, 5)));
+        assert!(pending.push(stretch(Cause::CacheTransfer, false, 7)));
+        assert_eq!(pending.take(Picos(12)), stretch(Cause::Useful, false, 12));
+        assert_eq!(pending.take(Picos(10)), stretch(Cause::Useful, false, 3));
+        assert_eq!(pending.take(Picos(7)), stretch(Cause::CacheTransfer, false, 7));
+    }
+
+    #[test]
+    fn user_time_stays_user_time_however_late_it_is_taken() {
+        let mut pending = PendingTime::NONE;
+        for (user, span) in [(false, 10), (true, 5), (true, 1), (false, 7)] {
+            assert!(pending.push(stretch(Cause::Useful, user, span)));
+        }
+        assert_eq!(pending.take(Picos(100)), stretch(Cause::Useful, false, 10));
+        assert_eq!(pending.take(Picos(4)), stretch(Cause::Useful, true, 4));
+        assert_eq!(pending.take(Picos(100)), stretch(Cause::Useful, true, 2));
+        assert_eq!(pending.take(Picos(100)), stretch(Cause::Useful, false, 7));
+    }
+
+    #[test]
+    fn a_full_list_refuses_another_stretch() {
+        let mut pending = PendingTime::NONE;
+        for number in 0..STRETCHES {
+            let cause = [Cause::Useful, Cause::Idle][number % 2];
+            assert!(pending.push(stretch(cause, false, 1)));
+        }
+        assert!(!pending.push(stretch(Cause::Useful, false, 1)));
+        assert!(!pending.push(stretch(Cause::Idle, true, 1)));
+        let last = stretch(Cause::Idle, false, 1);
+        assert!(pending.push(last), "the last stretch can still grow");
+    }
+
+    #[test]
+    #[should_panic(expected = "more than it announced")]
+    fn time_out_of_nowhere_is_caught() {
+        let mut pending = PendingTime::NONE;
+        assert!(pending.push(stretch(Cause::Useful, false, 1)));
+        pending.take(Picos(2));
+        pending.take(Picos(1));
+    }
+}

@@ -1,0 +1,38 @@
+//! The flows of a run: which one executes, where the loop waits, and what the executing flow wants from the loop.
+
+use holdfast_host::{Exit, VcpuId};
+
+use crate::flows::context::Saved;
+use crate::flows::stack::Stacks;
+use crate::guests::call::Call;
+
+/// The flows of a run.
+#[derive(Debug)]
+pub struct Flows {
+    /// The vCPU whose flow executes.
+    pub current: VcpuId,
+    /// The loop's own flow, while another one executes.
+    pub main: Saved,
+    /// Stacks of the guests' flows.
+    pub stacks: Stacks,
+    /// The executing flow leaves its guest for this exit.
+    pub exit: Option<Exit>,
+    /// The executing flow of the bare-metal kernel makes this call.
+    pub call: Option<Call>,
+    /// Spins are executed instead of skipped.
+    pub execute_spins: bool,
+}
+
+impl Flows {
+    /// No flow executes yet.
+    pub fn new() -> Flows {
+        Flows {
+            current: VcpuId(0),
+            main: Saved::NONE,
+            stacks: Stacks::new(),
+            exit: None,
+            call: None,
+            execute_spins: false,
+        }
+    }
+}

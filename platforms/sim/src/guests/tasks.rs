@@ -1,0 +1,61 @@
+//! Host tasks other than vCPUs, and what runs in them.
+
+use std::collections::BTreeMap;
+
+use holdfast_host::{TaskId, VmId};
+use holdfast_machine::Picos;
+
+use crate::guests::native::Native;
+use crate::guests::net::Network;
+
+/// A host task that alternates between computing and sleeping.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// CPU time between two sleeps; `None` if it never sleeps.
+    pub busy: Option<Picos>,
+    /// Length of a sleep.
+    pub sleep: Picos,
+    /// CPU time until its next sleep.
+    pub remaining: Picos,
+}
+
+/// Host tasks other than vCPUs.
+#[derive(Debug)]
+pub struct HostTasks {
+    /// Tasks that compute and sleep, the threads of network devices included.
+    pub all: BTreeMap<TaskId, Task>,
+    /// The guests' network devices.
+    pub networks: Vec<Network>,
+    /// The bare-metal kernel, if there is one: its threads are host tasks.
+    pub native: Option<Native>,
+}
+
+impl HostTasks {
+    /// `task` ran for `ran` and is interrupted.
+    pub fn ran(&mut self, task: TaskId, ran: Picos) {
+        if let Some(task) = self.all.get_mut(&task) {
+            task.remaining = Picos(task.remaining.0.saturating_sub(ran.0));
+        }
+    }
+
+    /// Whether `task` is a thread of a network device.
+    pub fn is_network_thread(&self, task: TaskId) -> bool {
+        self.networks.iter().any(|network| network.has(task))
+    }
+
+    /// The index of the network device that is assigned to `vm`, if there is one.
+    pub fn assigned_nic(&self, vm: VmId) -> Option<usize> {
+        let is_assigned = |network: &Network| network.is_of(vm) && network.is_assigned();
+        self.networks.iter().position(is_assigned)
+    }
+
+    /// Whether `vm` has an assigned network device.
+    pub fn has_assigned_nic(&self, vm: VmId) -> bool {
+        self.assigned_nic(vm).is_some()
+    }
+
+    /// The thread of the bare-metal kernel that `task` is, if it is one.
+    pub fn native_thread(&self, task: TaskId) -> Option<u32> {
+        self.native.as_ref().and_then(|native| native.thread_of(task))
+    }
+}

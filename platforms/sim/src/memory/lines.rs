@@ -1,0 +1,64 @@
+//! The cache lines of a run, and the spins that are skipped on them.
+
+use std::collections::BTreeMap;
+
+use holdfast_host::PcpuId;
+use holdfast_machine::{Access, Charge, LineId, Lines, Time};
+
+use crate::core::ids::IdVec;
+use crate::memory::park::Spinners;
+
+/// The cache lines of a run.
+#[derive(Debug)]
+pub struct Memory {
+    /// Distinguishes the words of this run from those of other runs. It has no influence on the history.
+    run: u32,
+    /// Where each line is cached.
+    lines: Lines,
+    /// The line of each group of words that share one, by the group's number.
+    groups: BTreeMap<u32, LineId>,
+    /// The skipped spins on each line; `None` if there never was one.
+    pub spinners: IdVec<LineId, Option<Spinners>>,
+}
+
+impl Memory {
+    /// No lines yet. `run` is a number that no other run in this process has; it is not 0.
+    pub fn new(run: u32, lines: Lines) -> Memory {
+        Memory {
+            run,
+            lines,
+            groups: BTreeMap::new(),
+            spinners: IdVec::new(Vec::new()),
+        }
+    }
+
+    /// The run's number.
+    #[inline(always)]
+    pub fn run(&self) -> u32 {
+        self.run
+    }
+
+    /// `pcpu` accesses `line` at `now`; returns the cost.
+    #[inline(always)]
+    pub fn access(&mut self, line: LineId, pcpu: PcpuId, access: Access, now: Time) -> Charge {
+        self.lines.access(line, pcpu.0, access, now)
+    }
+
+    /// The line of the words of `group`. Adds one if the group has none yet, or if `group` is 0, which is no group.
+    pub fn line_of_group(&mut self, group: u32) -> LineId {
+        if group == 0 {
+            return self.add_line();
+        }
+        if let Some(&line) = self.groups.get(&group) {
+            return line;
+        }
+        let line = self.add_line();
+        self.groups.insert(group, line);
+        line
+    }
+
+    fn add_line(&mut self) -> LineId {
+        self.spinners.push(None);
+        self.lines.add()
+    }
+}

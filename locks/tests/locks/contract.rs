@@ -1,4 +1,4 @@
-//! Every lock keeps its contract on both platforms.
+//! The conformance suite of every lock on both platforms.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -56,7 +56,7 @@ fn interrupts_stay_masked_until_the_lock_is_released() {
     let holder = job(move |cpu| {
         let mut guard = lock.lock_irqsave(cpu);
         let (lock, handled) = (Arc::clone(&lock), Arc::clone(&handled));
-        // An interrupt to itself, which is now masked: its handler would wait for ever.
+        // The CPU interrupts itself. If interrupts were not masked now, the handler would wait forever.
         cpu.interrupt(
             CpuId(0),
             job(move |cpu| {

@@ -1,4 +1,4 @@
-//! Ways through the interleavings: every one with a bounded number of preemptions, or random ones.
+//! Exploration of interleavings: all with a bounded number of preemptions, or random ones.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -49,7 +49,7 @@ struct Path {
     preemptions: u32,
 }
 
-/// Follows a path, then always takes the first option.
+/// A chooser that follows a path, then always takes the first option.
 struct DepthFirst {
     path: Rc<RefCell<Path>>,
     preemptions_max: u32,
@@ -74,8 +74,8 @@ impl Chooser for DepthFirst {
     }
 }
 
-/// Runs `jobs` under every schedule with at most `preemptions_max` departures from running on. Returns how many there
-/// were, or the first failure.
+/// Runs `jobs` under every schedule with at most `preemptions_max` preemptions. Returns the number of schedules, or the
+/// first failure.
 pub fn every_schedule(
     setup: Setup,
     preemptions_max: u32,
@@ -120,7 +120,7 @@ pub fn random_schedules(setup: Setup, runs: u64, jobs: impl Fn() -> Vec<(CpuId, 
     Ok(())
 }
 
-/// The stepping machine as a world for the conformance suite: each run takes another random schedule.
+/// The stepping machine as a world for the conformance suite. Each run takes another random schedule.
 pub struct StepWorld {
     setup: Setup,
     seed: std::cell::Cell<u64>,

@@ -1,5 +1,5 @@
-//! The paravirtual locks on CPUs like host threads: an unlock that compares and stores in two steps, and a hybrid lock
-//! that is shared by turns.
+//! The paravirtual locks on CPUs like host threads: unlock compares and stores in two steps, and a hybrid lock is
+//! shared by turns.
 
 use holdfast_locks::{HybridPvQspin, LockKind, PvQspin, PvTicket, RawLock, Wide, for_each_lock_kind};
 

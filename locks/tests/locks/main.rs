@@ -1,5 +1,5 @@
-//! The locks on two platforms: `steps`, which executes interleavings one by one on a single thread, and `threads`, the
-//! host's own.
+//! The locks on two platforms: `steps` executes interleavings one by one on a single thread, `threads` uses host
+//! threads.
 
 mod contract;
 mod explore;

@@ -1,5 +1,5 @@
-//! The queued locks, executed: races of the paravirtual ones, surgery on the unfair queue, order in the NUMA-aware one,
-//! nesting, and the variants that have no name of their own.
+//! The queued locks: races of the paravirtual ones, changes of the unfair queue, the order of the NUMA-aware one,
+//! nesting, and the variants without a kind.
 
 #![expect(unsafe_code, reason = "plants faults")]
 
@@ -117,12 +117,12 @@ fn interrupted_waiters_are_woken() {
     for_each_lock_kind!(for_each_kind LockKind::halts, random);
     let two = Setup::new(2);
     random_schedules(two, 5000, interrupted_head::<PvQspin>).expect("no schedule hangs");
-    // Nodes and entries, unlike the ticket lock's record, are not shared with the handler; but the kick is.
+    // The handler shares the kick with the waiter, but not nodes and entries (unlike the ticket lock's record).
     random_schedules(two, 5000, interrupted_head::<PvQspin<Narrow, SplitHalt>>)
         .expect_err("the handler's halt takes the waiter's kick");
 }
 
-/// Kicks that nobody asked for.
+/// Contention, with one more CPU that kicks the others for no reason.
 fn with_stray_kicks<L: RawLock<StepCpu> + 'static>(cpus: u32) -> Vec<(CpuId, Job<StepCpu>)> {
     let mut jobs = rounds::<L>(cpus, 3);
     let kicker = job(move |cpu| {
@@ -259,7 +259,7 @@ fn the_fifth_level_of_nesting_waits_without_a_node() {
     }
 }
 
-/// CPU 0 holds the lock until CPUs 1 to `cpus` - 1 wait for it, in this order. Returns who got it after whom.
+/// CPU 0 holds the lock until CPUs 1 to `cpus` - 1 wait for it, in this order. Returns the order of the holders.
 fn order_of_service<L: RawLock<StepCpu> + 'static>(cpus: u32, numa_nodes: u32) -> Vec<u32> {
     let lock = Checked::new(0);
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -277,7 +277,7 @@ fn order_of_service<L: RawLock<StepCpu> + 'static>(cpus: u32, numa_nodes: u32) -
                     cpu.store(&gate.word, waiter, Relaxed);
                     let _ = cpu.wait_until(&lock.word, Budget::UNBOUNDED, Relaxed, |now| now != before);
                 }
-                // Time for the head of the queue to look around.
+                // Time for the head of the queue to sort it.
                 (0..300).for_each(|_| cpu.relax());
             });
         };
@@ -355,7 +355,7 @@ fn waiters_halt_at_once_behind_a_preempted_cpu_and_miss_no_kick() {
             random: Random(seed),
             stride: 3,
         };
-        // Nobody gives up for having waited long.
+        // No waiter halts because of the threshold.
         let setup = Setup {
             threshold: Budget::UNBOUNDED.0,
             preempted: true,

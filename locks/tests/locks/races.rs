@@ -1,7 +1,7 @@
-//! The races of the paravirtual locks, executed: every schedule with few preemptions passes, and with any one closing
-//! step left out some schedule hangs or admits two holders.
+//! The races of the PV ticket lock: every schedule with few preemptions passes. If a step that closes a race is left
+//! out, some schedule hangs or admits two holders.
 //!
-//! Memory is sequentially consistent here: whether the orderings suffice is a question for a model checker.
+//! Memory is sequentially consistent here. A model checker tests whether the orderings are sufficient.
 
 #![expect(unsafe_code, reason = "plants faults")]
 
@@ -58,7 +58,7 @@ fn without_an_atomic_halt_the_used_up_record_is_missed() {
         .expect_err("the waiter halts without a record");
 }
 
-/// Schedules of [`equal_tickets`]; a handful of them meet.
+/// The number of schedules of [`equal_tickets`], a few of which reach the race.
 const MEETINGS: u64 = 60_000;
 
 #[test]
@@ -77,7 +77,7 @@ fn the_carry_of_a_wrapping_head_stays_out_of_the_tail() {
     for initial in [0xfffe_fffe, 0xfffc_fffc, 0xfffe_ffff] {
         every_schedule(Setup::new(3), 2, || contention::<PvTicket>(3, initial)).expect("no ticket is lost");
     }
-    // Only a flagged head is advanced by an addition: somebody has to halt, and a third to draw a ticket afterwards.
+    // Only a flagged head is advanced by an addition: one CPU must halt, and a third CPU must draw a ticket afterwards.
     every_schedule(Setup::new(3), 3, || {
         contention::<PvTicket<CarryIntoTail>>(3, 0xfffe_fffe)
     })
@@ -86,7 +86,7 @@ fn the_carry_of_a_wrapping_head_stays_out_of_the_tail() {
 
 #[test]
 fn flag_is_cleared_by_the_next_lone_locker() {
-    // Bit 0 set, nobody holds or waits: what the last unlock after a halt leaves behind.
+    // Bit 0 set without holder or waiter: the word after the last unlock that follows a halt.
     let lock = Checked::new(0x0008_0009);
     let word = Arc::clone(&lock);
     let machine = run_in_turn(

@@ -1,4 +1,4 @@
-//! What CPUs do in the tests.
+//! Jobs of the CPUs in the tests.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub fn job(body: impl FnOnce(&StepCpu) + Send + 'static) -> Job<StepCpu> {
     Job::new(body)
 }
 
-/// A lock and a count of those inside.
+/// A lock and the number of its holders.
 pub struct Checked {
     pub word: StepWord,
     inside: AtomicU32,
@@ -48,7 +48,7 @@ pub fn contention<L: RawLock<StepCpu> + 'static>(cpus: u32, initial: u32) -> Vec
     (0..cpus).map(each).collect()
 }
 
-/// CPU 1 waits for a lock and is interrupted meanwhile by a handler that waits for another.
+/// CPU 1 waits for a lock and is interrupted by a handler that waits for another lock.
 pub fn interrupted_waiter<L: RawLock<StepCpu> + 'static>() -> Vec<(CpuId, Job<StepCpu>)> {
     let (task, interrupt) = (Checked::new(0), Checked::new(0));
     let waiter = Arc::clone(&task);
@@ -121,7 +121,7 @@ macro_rules! for_each_kind {
 }
 pub(crate) use for_each_kind;
 
-/// Runs one schedule: each CPU runs on for as long as it can.
+/// Runs one schedule, in which each CPU runs as long as it can.
 pub fn run_in_turn(cpus: u32, jobs: Vec<(CpuId, Job<StepCpu>)>) -> Rc<Machine> {
     let in_turn = RandomWalk {
         random: Random(0),

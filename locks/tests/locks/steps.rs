@@ -1,7 +1,7 @@
-//! A machine whose CPUs take turns: each operation is a step, and a [`Chooser`] says whose step is next.
+//! A machine whose CPUs take turns: each operation is a step, and a [`Chooser`] decides which CPU takes the next step.
 //!
-//! Everything runs on one thread; a CPU is a coroutine. Memory is sequentially consistent. What a run may find wrong:
-//! a panic in a job, or a **deadlock**, when nobody can take a step: that is how a lost kick shows.
+//! Everything runs on one thread, and a CPU is a coroutine. Memory is sequentially consistent. A run fails if a job
+//! panics, or by a **deadlock**: no CPU can take a step. A lost kick shows as a deadlock.
 
 #![expect(
     unsafe_code,
@@ -41,35 +41,36 @@ impl Word<usize> for StepAddress {
     }
 }
 
-/// Decides what is left open: whose step is next, and whether a wait is spurious.
+/// Decides which CPU takes the next step, and whether a halt ends for no reason.
 pub trait Chooser {
-    /// One of `options` (at least 2); `options[0]` goes on as before.
+    /// Returns an index into `options`, which has at least 2 entries. Entry 0 continues the current CPU.
     fn choose(&mut self, options: &[u32]) -> u32;
-    /// Whether a halt ends for no reason.
+    /// Returns whether a halt ends for no reason.
     fn spurious(&mut self) -> bool {
         false
     }
 }
 
-/// Bounded waits in vain, after which a CPU lets others go first: a schedule that starves them shows nothing.
+/// The number of bounded waits in vain after which a CPU lets other CPUs run: a schedule that starves them tests
+/// nothing.
 const SPINS_MAX: u32 = 6;
 
-/// What the machine is like.
+/// The properties of the machine.
 #[derive(Clone, Copy)]
 pub struct Setup {
     pub cpus: u32,
-    /// Iterations before a waiter halts.
+    /// The number of iterations before a waiter halts.
     pub threshold: u32,
-    /// `node(cpu) = cpu % numa_nodes`.
+    /// The number of NUMA nodes: the node of a CPU is its number modulo this.
     pub numa_nodes: u32,
-    /// Steps after which a run counts as a livelock.
+    /// The number of steps after which a run counts as a livelock.
     pub steps_max: u64,
     /// CPUs are like host threads: a compare-store is two steps, and the head of a hybrid lock's queue competes with
     /// newcomers.
     pub hosted: bool,
-    /// Whether settling does what it promises.
+    /// Whether `settle` keeps its contract.
     pub settles: bool,
-    /// Every CPU looks preempted, and waiters behind such a one halt.
+    /// Whether every CPU seems preempted, and waiters behind a preempted CPU halt.
     pub preempted: bool,
 }
 
@@ -86,7 +87,7 @@ impl Setup {
         }
     }
 
-    /// CPUs like host threads.
+    /// Returns a machine of `cpus` CPUs like host threads.
     pub fn hosted(cpus: u32) -> Self {
         Setup {
             hosted: true,
@@ -95,13 +96,13 @@ impl Setup {
     }
 }
 
-/// Why a CPU takes no step.
+/// The reason why a CPU takes no step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Blocked {
     No,
-    /// Until another has taken a step, if another can: it spins, and only others can change what it sees.
+    /// Until another CPU has taken a step, if another one can: this CPU spins, and only others can change what it sees.
     Spinning,
-    /// Until a word, which it identifies by address, is no longer this.
+    /// Until the word at this address no longer has this value.
     Word(*const StepWord, u32),
     /// Until a kick.
     HaltMasked,
@@ -117,15 +118,15 @@ struct CpuState {
     interrupts: RefCell<VecDeque<Job<StepCpu>>>,
     halts: Cell<u32>,
     spins: Cell<u32>,
-    /// Somebody has settled: a compare-store must compare again.
+    /// Whether another CPU has called `settle`: a compare-store must compare again.
     compare_again: Cell<bool>,
-    /// Locks that it has taken past their queues.
+    /// The number of locks that this CPU has taken past their queues.
     overtakes: Cell<u32>,
-    /// Keys of the locks that it waits for, innermost last.
+    /// The keys of the locks that this CPU waits for, innermost last.
     contending: RefCell<Vec<usize>>,
 }
 
-/// What the CPUs share.
+/// The state that the CPUs share.
 pub struct Machine {
     setup: Setup,
     cpus: Vec<CpuState>,
@@ -163,7 +164,7 @@ impl Machine {
         })
     }
 
-    /// How often `cpu` has halted.
+    /// Returns how often `cpu` has halted.
     pub fn halts(&self, cpu: u32) -> u32 {
         self.cpus[cpu as usize].halts.get()
     }
@@ -174,7 +175,7 @@ impl Machine {
         match state.blocked.get() {
             Blocked::No | Blocked::Spinning => true,
             Blocked::Word(word, seen) => {
-                // SAFETY: the CPU that is blocked borrows the word until it takes its next step.
+                // SAFETY: the blocked CPU borrows the word until its next step.
                 let now = unsafe { &*word }.0.load(Ordering::Relaxed);
                 now != seen || interrupted && state.irqs_enabled.get()
             }
@@ -183,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// Runs the jobs to their end, or to a deadlock, which it describes.
+    /// Runs the jobs until all have ended. The error describes a deadlock or livelock.
     pub fn run(self: &Rc<Self>, jobs: Vec<(CpuId, Job<StepCpu>)>) -> Result<(), String> {
         let mut flows: Vec<(u32, Option<Flow>)> = Vec::new();
         for (id, job) in jobs {
@@ -216,7 +217,7 @@ impl Machine {
         }
     }
 
-    /// A lock that stays listed in the hash table will mislead a later unlock.
+    /// Checks that no lock is left in the hash table, where it would mislead a later unlock.
     fn nothing_left_behind(self: &Rc<Self>) -> Result<(), String> {
         let contending = self.cpus.iter().any(|cpu| !cpu.contending.borrow().is_empty());
         assert!(!contending, "a wait that is over has not ended");
@@ -238,7 +239,7 @@ impl Machine {
         }
     }
 
-    /// Somebody takes a step, which those who spin may see.
+    /// Records a step of a CPU, which spinning CPUs may see.
     fn spinners_go_on(&self) {
         for cpu in &self.cpus {
             if cpu.blocked.get() == Blocked::Spinning {
@@ -247,7 +248,8 @@ impl Machine {
         }
     }
 
-    /// Who can take a step: first `current`, then the others in turn. Those who spin wait for those who do not.
+    /// Returns the CPUs that can take a step: first `current`, then the others in turn. A spinning CPU can take a step
+    /// only if no other CPU can.
     fn options(&self, flows: &[(u32, Option<Flow>)], current: u32) -> Vec<u32> {
         let count = flows.len() as u32;
         let spins = |index: u32| self.cpus[flows[index as usize].0 as usize].blocked.get() == Blocked::Spinning;
@@ -271,7 +273,7 @@ impl Machine {
         for (cpu, flow) in flows {
             if let Some(flow) = flow {
                 blocked.push(format!("CPU {cpu}: {:?}", self.cpus[cpu as usize].blocked.get()));
-                // Unwinding would run guards that take further steps.
+                // Unwinding would drop guards, which take further steps.
                 std::mem::forget(flow);
             }
         }

@@ -12,7 +12,7 @@ use holdfast_locks::{
     Budget, CpuId, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable, Word,
 };
 
-/// A halt this long is a lost kick.
+/// A halt of this length counts as a lost kick.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct Machine {
     start: Instant,
 }
 
-/// A thread that plays a CPU.
+/// A thread that acts as a CPU.
 pub struct HostCpu {
     id: CpuId,
     machine: Arc<Machine>,
@@ -169,14 +169,14 @@ unsafe impl Platform for HostCpu {
     fn fence(&self, order: Ordering) {
         std::sync::atomic::fence(order);
     }
-    /// There may be fewer physical CPUs than threads: lets another have its turn.
+    /// Yields the physical CPU: there may be fewer of them than threads.
     fn relax(&self) {
         self.take_interrupts();
         std::thread::yield_now();
     }
 }
 
-// SAFETY: handlers only run in `take_interrupts`, on this thread, which asks whether interrupts are enabled.
+// SAFETY: handlers run only in `take_interrupts`, on this thread, and only if interrupts are enabled.
 unsafe impl Interrupts for HostCpu {
     fn irq_save(&self) -> bool {
         self.irqs_enabled.replace(false)
@@ -190,7 +190,7 @@ unsafe impl Interrupts for HostCpu {
     }
 }
 
-// SAFETY: the machine's table has a place for each of its CPUs.
+// SAFETY: the machine has one table, with nodes for each of its CPUs.
 unsafe impl Nodes for HostCpu {
     fn nodes(&self) -> &NodeTable<HostWord> {
         &self.machine.nodes
@@ -209,7 +209,7 @@ impl Numa for HostCpu {
     }
 }
 
-// SAFETY: `kicked` stays set until a halt takes it.
+// SAFETY: `kicked` stays set until a halt consumes it.
 unsafe impl Paravirt for HostCpu {
     type Recorder = LockStats;
 
@@ -244,7 +244,7 @@ unsafe impl Paravirt for HostCpu {
     }
 }
 
-/// Host threads as a world.
+/// Host threads as a world for the conformance suite.
 pub struct ThreadWorld {
     machine: Arc<Machine>,
 }

@@ -1,4 +1,4 @@
-//! Panics of executions, caught without a word on standard error: a planted fault is meant to panic.
+//! Catches panics of executions without a message on standard error: a planted fault is expected to panic.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,12 +9,12 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `body`; what it panics with is the error. Checkers run all threads of an execution on the caller's, so that the
-/// flag is theirs, too.
+/// Runs `body` and returns its panic as the error. Checkers run all threads of an execution on the caller's thread, so
+/// the flag holds for all of them.
 pub(crate) fn catch<T>(body: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        // Shuttle sets a hook of its own when it is first used. Ours must come after, to silence that, too.
+        // Shuttle sets a panic hook when it is first used. This hook must be set after it, to silence that one, too.
         shuttle::check_random(|| (), 1);
         let loud = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
@@ -29,7 +29,7 @@ pub(crate) fn catch<T>(body: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send
     result
 }
 
-/// The message that a panic carries.
+/// Returns the message of a panic.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<String>() {
         text.clone()

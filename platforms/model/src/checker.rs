@@ -1,4 +1,4 @@
-//! What the platform needs from a model checker.
+//! The interface to a model checker.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 /// A model checker.
 pub trait Checker: Sized + 'static {
-    /// Its name in reports.
+    /// The checker's name in reports.
     const NAME: &'static str;
-    /// How many fruitless turns of a spinning thread mean that nobody will make progress; `None` if the checker finds
-    /// that out itself.
+    /// The number of turns without progress after which a spinning thread fails the execution. `None` if the checker
+    /// detects a lack of progress itself.
     const IDLE_TURNS_MAX: Option<u32>;
-    /// Which executions to look at.
+    /// The choice of executions to explore.
     type Search: Clone + fmt::Debug + Send + Sync + 'static;
     /// A shared word.
     type Atomic: Atomic;
-    /// Memory that needs a lock.
+    /// Memory that must be protected by a lock.
     type Cell: Cell;
-    /// A started thread, to be joined.
+    /// A handle to join a started thread.
     type Join;
-    /// A thread, to be woken.
+    /// A handle to wake a thread.
     type Thread: Send + Sync;
 
     /// Runs `body` under every execution of `search`, or until one fails.
@@ -30,79 +30,81 @@ pub trait Checker: Sized + 'static {
 
     /// Starts a thread of the current execution.
     fn spawn(body: impl FnOnce() + Send + 'static) -> Self::Join;
-    /// Waits for its end.
+    /// Waits for the end of a thread.
     fn join(thread: Self::Join);
-    /// The calling thread.
+    /// Returns a handle to the calling thread.
     fn current() -> Self::Thread;
 
-    /// A memory fence.
+    /// Executes a memory fence.
     fn fence(order: Ordering);
-    /// Lets others go first: the caller is about to try the same again.
+    /// Lets other threads run: the caller is about to repeat the same step.
     fn pause(thread: &Self::Thread);
-    /// Waits for somebody else's step, in a loop until the caller has what it waits for. Orders no memory.
+    /// Waits for a step of another thread. The caller calls it in a loop until its condition holds. Orders no memory.
     fn sleep(thread: &Self::Thread);
-    /// After a [`sleep`](Checker::sleep) that was in vain: whether to [`block`](Checker::block) from here on.
+    /// Returns whether the caller should [`block`](Checker::block) from here on, after a [`sleep`](Checker::sleep) in
+    /// vain.
     fn is_out_of_turn(thread: &Self::Thread) -> bool;
     /// Blocks the caller until a [`wake`](Checker::wake), whose caller's writes it may acquire. May return for no
     /// reason.
     fn block(thread: &Self::Thread);
-    /// Ends what [`block`](Checker::block) began, if it has.
+    /// Ends the [`block`](Checker::block) of a thread, if it is blocked.
     fn wake(thread: &Self::Thread);
-    /// The caller repeats itself without effect: in another execution it comes to this point later, when it has what it
-    /// waits for. So what follows needs no exploration, only a look whether it ends.
+    /// Stops the exploration of this execution, in which the caller repeats a step without effect. In another execution
+    /// the caller reaches this point later, when its condition holds. The checker only tests whether this one ends.
     fn cut();
-    /// Continues the step that the caller has begun: in `operation` nobody goes first.
+    /// Runs `operation` as a part of the caller's current step: no other thread runs in between.
     fn same_step<R>(operation: impl FnOnce() -> R) -> R;
-    /// Whether something happens that happens once in `odds` times. A checker that only branches on schedules and loads
-    /// says no.
+    /// Returns `true` once in `odds` calls on average. A checker that branches only on schedules and loads returns
+    /// `false`.
     fn chance(odds: u32) -> bool;
 }
 
 /// A shared word of a checker's memory.
 pub trait Atomic: Send + Sync + 'static {
-    /// A word that holds `value`.
+    /// Makes a word that holds `value`.
     fn new(value: u32) -> Self;
-    /// Loads.
+    /// Loads the value.
     fn load(&self, order: Ordering) -> u32;
-    /// Stores. Whether the value is another than before.
+    /// Stores `value`. Returns whether it differs from the previous value.
     fn store(&self, value: u32, order: Ordering) -> bool;
-    /// Reads, and writes what `change` says; one atomic step. The value before, as `Err` if nothing was written.
+    /// Applies `change` in one atomic step and returns the previous value.
     ///
     /// # Errors
-    /// The value found, which is not what `change` expects.
+    /// If the value is not the one that `change` expects. The error is the value; nothing was written.
     fn rmw(&self, change: Rmw, success: Ordering, failure: Ordering) -> Result<u32, u32>;
-    /// The value last written, for the checker's own use: no step of the program.
+    /// Returns the newest value, for the checker's own use. Not a step of the program.
     fn newest(&self) -> u32;
-    /// Whether `accept`s some value that a load may return, as far as the checker knows. No step of the program.
+    /// Returns whether `accept` holds for some value that a load may return, as far as the checker knows. Not a step of
+    /// the program.
     fn may_read(&self, accept: impl Fn(u32) -> bool) -> bool;
-    /// Ends the word's life: whatever touches it after, or was not ordered before, is a failure.
+    /// Frees the word. A later access, or one that is not ordered before this call, fails the execution.
     fn free(&self);
 }
 
-/// How a read-modify-write changes a word.
+/// A change of a word by a read-modify-write.
 #[derive(Clone, Copy, Debug)]
 pub enum Rmw {
-    /// To a value.
+    /// Stores a value.
     Swap(u32),
-    /// By an addition that wraps.
+    /// Adds a value, wrapping.
     Add(u32),
-    /// Sets bits.
+    /// Sets these bits.
     Or(u32),
-    /// Keeps bits.
+    /// Clears all other bits.
     And(u32),
-    /// To `new`, in the bits of `mask`, if those hold `current` (or whatever they hold).
+    /// Stores `new` to the bits of `mask` if they hold `current`, or without a condition.
     Masked {
-        /// Which bits are compared and written.
+        /// The bits that are compared and written.
         mask: u32,
-        /// What they must hold.
+        /// The value that the bits must hold, if any.
         current: Option<u32>,
-        /// What they become.
+        /// The new value of the bits.
         new: u32,
     },
 }
 
 impl Rmw {
-    /// What `value` becomes, if anything.
+    /// Returns the value that the change makes of `value`, or `None` if its condition does not hold.
     pub fn apply(self, value: u32) -> Option<u32> {
         match self {
             Rmw::Swap(new) => Some(new),
@@ -117,33 +119,33 @@ impl Rmw {
     }
 }
 
-/// Memory that one thread at a time may use: the checker fails an execution in which two may.
+/// Memory that only one thread at a time may access: the checker fails an execution in which two threads may.
 pub trait Cell: Send + Sync + 'static {
-    /// Memory that holds `value`.
+    /// Makes memory that holds `value`.
     fn new(value: u32) -> Self;
-    /// Replaces what it holds.
+    /// Applies `change` to the value.
     fn update(&self, change: impl FnOnce(u32) -> u32);
-    /// What it holds.
+    /// Returns the value.
     fn get(&self) -> u32;
 }
 
-/// A search that found nothing wrong.
+/// The statistics of a search that found no error.
 #[derive(Clone, Copy, Debug)]
 pub struct Explored {
-    /// How many executions it looked at.
+    /// The number of executions explored.
     pub executions: u64,
-    /// How long it took.
+    /// The time that the search took.
     pub elapsed: Duration,
 }
 
-/// An execution that went wrong.
+/// An execution that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What the checker, or a scenario's assertion, says.
+    /// The message of the checker or of a scenario's assertion.
     pub message: String,
-    /// Which execution it was, counted from 1.
+    /// The number of the execution, counted from 1.
     pub execution: u64,
-    /// What its CPUs did, one step a line.
+    /// The steps of the CPUs, one on each line.
     pub trace: String,
 }
 

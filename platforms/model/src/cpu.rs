@@ -1,12 +1,12 @@
-//! A modelled CPU: the `Platform` of the locks over any checker.
+//! A modeled CPU: the `Platform` of the locks over any checker.
 //!
-//! - **Every step is a choice**: each operation on a word, each halt, kick and look for interrupts is a point where the
-//!   checker may let another CPU go first. Nothing else is.
-//! - **Waits do not spin for ever**: an unbounded wait looks at its word once for each change of it; a bounded one
-//!   looks a few times and gives up. What is left out repeats a step without effect. A wait that nobody will end is
-//!   reported.
-//! - **A kick orders as little as it may**: the halt that takes it acquires what was written before it, no more.
-//!   Interrupts order nothing.
+//! - **Every step is a choice**: each operation on a word, each halt, each kick and each check for interrupts is a
+//!   point where the checker may let another CPU run first. There are no other such points.
+//! - **Waits do not spin forever**: an unbounded wait reads its word once for each change of the word. A bounded one
+//!   reads it a few times and gives up. The omitted reads would repeat a step without effect. A wait that can never end
+//!   is reported.
+//! - **A kick orders as little as the contract allows**: the halt that it ends acquires what was written before the
+//!   kick, and nothing else. Interrupts order nothing.
 //! - **Sub-word operations are one step** on the whole word, as on a machine that has them.
 
 mod platform;
@@ -31,21 +31,21 @@ const BYTE1: u32 = 0x0000_ff00;
 const LOW16: u32 = 0x0000_ffff;
 const HIGH16: u32 = 0xffff_0000;
 
-/// A CPU of a [`Machine`], on the thread that plays it.
+/// A CPU of a [`Machine`], on the thread that executes its job.
 pub struct Cpu<C: Checker> {
     id: CpuId,
     machine: Arc<Machine<C>>,
     irqs_enabled: StdCell<bool>,
     in_nmi: StdCell<bool>,
     interrupts_taken: StdCell<u32>,
-    /// Bounded waits that ended in vain since the last that did not, or halt.
+    /// The number of bounded waits that ended in vain since the last successful one, or since the last halt.
     given_up: StdCell<u32>,
-    /// Turns without anybody's progress, and the progress then.
+    /// The number of turns without progress of any CPU, and the machine's progress counter during them.
     idle: StdCell<(u32, u64)>,
-    /// The progress at the last PAUSE.
+    /// The machine's progress counter at the last PAUSE.
     paused_at: StdCell<u64>,
     clock: StdCell<u64>,
-    /// Looks at memory after all is over: loads are no steps.
+    /// Whether this CPU only reads memory after all jobs have ended: its loads are not steps.
     inspects: bool,
 }
 
@@ -56,15 +56,15 @@ impl<C: Checker> fmt::Debug for Cpu<C> {
 }
 
 impl<C: Checker> Cpu<C> {
-    /// CPU `id`, on the calling thread.
+    /// Makes CPU `id` on the calling thread.
     pub(crate) fn new(machine: Arc<Machine<C>>, id: CpuId) -> Self {
         let cpu = Cpu::unstarted(machine, id, false);
         let is_first = cpu.state().thread.set(C::current()).is_ok();
-        assert!(is_first, "CPU {} is played twice", id.0);
+        assert!(is_first, "cannot run two jobs on CPU {}", id.0);
         cpu
     }
 
-    /// Who looks at the memory of a machine whose CPUs have stopped.
+    /// Makes a CPU that reads the memory of a machine whose CPUs have stopped.
     pub(crate) fn inspector(machine: Arc<Machine<C>>) -> Self {
         Cpu::unstarted(machine, CpuId(0), true)
     }
@@ -84,13 +84,13 @@ impl<C: Checker> Cpu<C> {
         }
     }
 
-    /// Does `job`, and takes the interrupts that have arrived by then.
+    /// Runs `job`, then takes the interrupts that have arrived.
     pub(crate) fn play(self, job: Job<Self>) {
         job.run(&self);
         self.take_interrupts();
     }
 
-    /// Runs `handler` as a non-maskable interrupt would, here and now.
+    /// Runs `handler` at this point, as a non-maskable interrupt.
     pub fn nmi(&self, handler: impl FnOnce(&Self)) {
         let enabled = self.irqs_enabled.replace(false);
         self.in_nmi.set(true);
@@ -104,7 +104,7 @@ impl<C: Checker> Cpu<C> {
         trace::note(self.id, action, Location::caller());
     }
 
-    /// Posts an interrupt. On a machine without interrupts nothing happens.
+    /// Posts an interrupt to `target`. Does nothing on a machine without interrupts.
     #[track_caller]
     pub fn interrupt(&self, target: CpuId, handler: Job<Self>) {
         if !self.takes_interrupts() {
@@ -141,7 +141,7 @@ impl<C: Checker> Cpu<C> {
         !self.state().interrupts.lock().expect("no holder panics").is_empty()
     }
 
-    /// Takes the interrupts that have arrived. How long one is under way is for the checker to explore.
+    /// Takes the interrupts that have arrived. The checker explores when each one arrives.
     fn take_interrupts(&self) {
         if !self.takes_interrupts() {
             return;
@@ -158,7 +158,7 @@ impl<C: Checker> Cpu<C> {
         }
     }
 
-    /// Fails the execution if nobody has made progress for many of the caller's turns.
+    /// Fails the execution if no CPU has made progress for many of the caller's turns.
     fn count_turn(&self) {
         let Some(turns_max) = C::IDLE_TURNS_MAX else { return };
         let progress = self.machine.progress.load(Ordering::Relaxed);
@@ -168,7 +168,8 @@ impl<C: Checker> Cpu<C> {
         assert!(idle < turns_max, "no progress: CPU {} waits in vain", self.id.0);
     }
 
-    /// Lets others go on before the caller tries the same again. Once may have effects of its own; twice repeats them.
+    /// Lets other CPUs run before the caller repeats a step. A first repetition may have effects, a second one has
+    /// none.
     fn pause(&self) {
         let progress = self.machine.progress.load(Ordering::Relaxed);
         if self.paused_at.replace(progress) == progress {
@@ -178,11 +179,11 @@ impl<C: Checker> Cpu<C> {
         self.count_turn();
     }
 
-    /// Sleeps for as long as `asleep` says, which must be woken when that changes.
+    /// Sleeps as long as `asleep` returns true. The CPU must be woken when that changes.
     ///
-    /// Without `orders` the caller acquires nothing. But where the checker gives it the turn of another, whose step
-    /// would have been explored, it blocks: then the checker knows that it cannot run, and tries all others in its
-    /// place. In these executions the wait acquires more than it may; what that hides is left to the others.
+    /// Without `orders` the caller acquires nothing. But if the checker gives it the turn of another CPU, the caller
+    /// blocks: then the checker knows that it cannot run and explores the other CPUs in its place. In such executions
+    /// the wait acquires more than it should. What that hides is found in the other executions.
     fn sleep_while(&self, on: u32, orders: bool, asleep: impl Fn() -> bool) {
         let state = self.state();
         state.sleeps_on.store(on, Ordering::Relaxed);
@@ -210,7 +211,7 @@ impl<C: Checker> Cpu<C> {
         }
     }
 
-    /// A bounded wait ends in vain. Those who do nothing but wait again must let others go first.
+    /// Ends a bounded wait in vain. A CPU that only waits again must let other CPUs run first.
     fn give_up(&self) {
         let given_up = self.given_up.get();
         if given_up > 0 {
@@ -219,7 +220,7 @@ impl<C: Checker> Cpu<C> {
         self.given_up.set(given_up + 1);
     }
 
-    /// Sleeps until a kick, which it takes, or if `unmasked` until an interrupt, which it leaves.
+    /// Sleeps until a kick, which it consumes, or if `unmasked` until an interrupt, which stays pending.
     #[track_caller]
     fn halt(&self, unmasked: bool) {
         let state = self.state();
@@ -239,7 +240,7 @@ impl<C: Checker> Cpu<C> {
         state.kicked.store(false, Ordering::Relaxed);
     }
 
-    /// How many interrupts were posted by now, whether or not they have arrived. Those have arrived for a later load.
+    /// Returns how many interrupts have been posted, arrived or not. For a later load they have all arrived.
     fn newest_posted(&self) -> u32 {
         let posted = self
             .state()
@@ -285,7 +286,7 @@ impl<C: Checker> Cpu<C> {
             .unwrap_or_else(|before| before)
     }
 
-    /// Exchanges the bits of `mask`; the result is all that the word held.
+    /// Replaces the bits of `mask` by `new` and returns the previous value of the whole word.
     #[track_caller]
     fn swap_bits(&self, word: &ModelWord<C>, mask: u32, new: u32, order: Ordering) -> u32 {
         let current = None;
@@ -307,10 +308,10 @@ impl<C: Checker> Cpu<C> {
     }
 }
 
-// Compare-stores in two steps, and what waits for them.
+// Compare-stores in two steps, and the operation that waits for them.
 impl<C: Checker> Cpu<C> {
-    /// An exchange; or on a machine with compare-stores a comparison and then a store, which overwrites whatever these
-    /// bits have become meanwhile, unless a [`restart`](Cpu::restart_others) comes in between.
+    /// Compares, then stores. On a machine without compare-stores this is one exchange. On a machine with them it is
+    /// two steps, and the store overwrites changes in between unless a [`restart`](Cpu::restart_others) prevents it.
     #[track_caller]
     fn compare_store(
         &self,
@@ -332,7 +333,7 @@ impl<C: Checker> Cpu<C> {
                 comparing.store(false, Ordering::Relaxed);
                 return Err(found);
             }
-            // The step before which others may go first: the store that follows belongs to it.
+            // Other CPUs may run before this step. The store that follows belongs to it.
             let restarts = &self.state().restarts;
             let _ = restarts.rmw(Rmw::Or(0), Ordering::Acquire, Ordering::Relaxed);
             if comparing.swap(false, Ordering::Relaxed) {
@@ -353,8 +354,8 @@ impl<C: Checker> Cpu<C> {
         }
     }
 
-    /// Makes every CPU that has compared and not yet stored compare again, and see what this CPU has written. What
-    /// others have stored, this CPU sees. (Linux: `membarrier` with restart of sequences.)
+    /// Makes every CPU that has compared but not yet stored compare again and see what this CPU has written. This CPU
+    /// sees what the others have stored. (Linux: `membarrier(2)` with `PRIVATE_EXPEDITED_RSEQ`.)
     fn restart_others(&self) {
         C::fence(Ordering::SeqCst);
         for (index, other) in self.machine.cpus.iter().enumerate() {
@@ -367,7 +368,7 @@ impl<C: Checker> Cpu<C> {
     }
 }
 
-/// A key as a word holds it.
+/// Returns a key as a 32-bit word holds it.
 fn narrow(key: usize) -> u32 {
     u32::try_from(key).expect("a key fits 32 bits")
 }

@@ -1,15 +1,15 @@
-//! Orderings of the locks' source, and executions with one of them weakened.
+//! The orderings in the locks' source, and executions with one of them weakened.
 //!
-//! Each operation that a lock does on its CPU has a site: the line and column of the call. A [`Probe`] notes every site
-//! with an ordering above `Relaxed`; a [`Fault`] makes one of them weaker by one step. A site whose every fault is
-//! caught has the ordering that it needs.
+//! Each operation of a lock on its CPU has a site: the line and column of the call. A [`Probe`] records every site with
+//! an ordering stronger than `Relaxed`. A [`Fault`] weakens the ordering of one site by one step. If a checker finds
+//! every fault of a site, the ordering is necessary.
 
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// What kind of operation an ordering belongs to.
+/// The kind of operation to which an ordering belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A load.
@@ -29,15 +29,15 @@ pub enum Role {
 /// One ordering in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
-    /// Path from the workspace's root.
+    /// The path from the workspace's root.
     pub file: &'static str,
-    /// From 1.
+    /// The line, counted from 1.
     pub line: u32,
-    /// From 1.
+    /// The column, counted from 1.
     pub column: u32,
-    /// Of which operation.
+    /// The kind of operation.
     pub role: Role,
-    /// As written.
+    /// The ordering in the source.
     pub order: Ordering,
 }
 
@@ -52,9 +52,9 @@ impl Site {
         }
     }
 
-    /// Every way to weaken it by one step; `None` leaves a fence out.
+    /// Returns every way to weaken the ordering by one step.
     ///
-    /// `SeqCst` accesses are left alone: loom takes them for `AcqRel` already.
+    /// `SeqCst` accesses are not weakened, because loom treats them as `AcqRel` anyway.
     pub fn weaker(self) -> Vec<Fault> {
         let to: &[Option<Ordering>] = match (self.role, self.order) {
             (Role::Fence, Acquire | Release) => &[None],
@@ -70,9 +70,9 @@ impl Site {
 /// A site with a weaker ordering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where.
+    /// The site.
     pub site: Site,
-    /// The ordering instead; no fence at all if there is none.
+    /// The weaker ordering, or `None` if the fence is left out.
     pub to: Option<Ordering>,
 }
 
@@ -93,12 +93,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Notes sites.
+/// A record of the sites that an execution reaches.
 #[derive(Clone, Debug, Default)]
 pub struct Probe(Arc<Mutex<Vec<Site>>>);
 
 impl Probe {
-    /// The sites noted so far, in the order of the source.
+    /// Returns the sites recorded so far, in the order of the source.
     pub fn sites(&self) -> Vec<Site> {
         let mut sites = self.0.lock().expect("no holder panics").clone();
         sites.sort_by_key(|site| (site.file, site.line, site.column, site.role as u8));
@@ -113,20 +113,20 @@ impl Probe {
     }
 }
 
-/// What a run does with the orderings it is asked for.
+/// The treatment of the orderings in the locks' source.
 #[derive(Clone, Debug, Default)]
 pub enum Orderings {
-    /// Takes them.
+    /// Uses the orderings as written.
     #[default]
     AsWritten,
-    /// Takes and notes them.
+    /// Uses the orderings as written and records their sites.
     Probed(Probe),
-    /// Takes them all but one.
+    /// Uses the orderings as written except one.
     Weakened(Fault),
 }
 
 impl Orderings {
-    /// The ordering that the operation at `at` gets; `None`: it is not done at all.
+    /// Returns the ordering of the operation at `at`, or `None` if the operation is left out.
     pub(crate) fn of(&self, at: &'static Location<'static>, role: Role, order: Ordering) -> Option<Ordering> {
         match self {
             Orderings::AsWritten => {}

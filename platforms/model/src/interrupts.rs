@@ -1,4 +1,4 @@
-//! What scenarios of interrupts share: memory that loom orders where threads race, and the thread that waits.
+//! The parts that scenarios of interrupts share: memory whose racing words loom orders, and the waiting thread.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,7 +9,8 @@ use ::loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use ::loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 use holdfast_abi::Memory;
 
-/// How a word of 64 bits changes. Never in both ways: see `loom.rs`, **A store after a read-modify-write is later**.
+/// How a word of 64 bits changes: by stores or by exchanges, never by both. See `loom.rs`, **A store after a
+/// read-modify-write is later**.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Stored,
@@ -17,14 +18,14 @@ enum Change {
     Never,
 }
 
-/// A word of 128 bits: loom's is the number of the value among all that were stored.
+/// A word of 128 bits. Loom's word holds the index of the value among all values that were stored.
 struct Quad {
     number: AtomicU64,
     values: Mutex<Vec<[u64; 2]>>,
 }
 
-/// Host-physical memory. Words that race are named when it is made; all others of 32 bits are one thread's own, and
-/// zero.
+/// Host-physical memory. The words that race are named when the memory is made. All other 32-bit words are zero, and
+/// each of them belongs to one thread.
 #[derive(Default)]
 pub(crate) struct LoomMemory {
     words: BTreeMap<u64, AtomicU32>,
@@ -34,7 +35,7 @@ pub(crate) struct LoomMemory {
 }
 
 impl LoomMemory {
-    /// With a word of 32 bits, zero, whose bits are set and cleared.
+    /// Adds a 32-bit word of zero whose bits are set and cleared.
     pub(crate) fn with_bits(mut self, address: u64) -> Self {
         self.words.insert(address, AtomicU32::new(0));
         self
@@ -45,22 +46,22 @@ impl LoomMemory {
         self
     }
 
-    /// With a word of 64 bits that is stored.
+    /// Adds a 64-bit word that is changed by stores.
     pub(crate) fn with_stored(self, address: u64, value: u64) -> Self {
         self.with_double(address, value, Change::Stored)
     }
 
-    /// With a word of 64 bits that is exchanged.
+    /// Adds a 64-bit word that is changed by exchanges.
     pub(crate) fn with_exchanged(self, address: u64, value: u64) -> Self {
         self.with_double(address, value, Change::Exchanged)
     }
 
-    /// With a word of 64 bits that nobody changes.
+    /// Adds a 64-bit word that is never changed.
     pub(crate) fn with_constant(self, address: u64, value: u64) -> Self {
         self.with_double(address, value, Change::Never)
     }
 
-    /// With a word of 128 bits that is stored in one step.
+    /// Adds a 128-bit word that is stored in one step.
     pub(crate) fn with_quad(mut self, address: u64, value: [u64; 2]) -> Self {
         let quad = Quad {
             number: AtomicU64::new(0),
@@ -79,8 +80,8 @@ impl LoomMemory {
     fn double(&self, address: u64, change: Option<Change>) -> &AtomicU64 {
         match self.doubles.get(&address) {
             Some((is, word)) if change.is_none_or(|change| change == *is) => word,
-            Some((is, _)) => panic!("{address:#x} is changed otherwise: {is:?}"),
-            None => panic!("nothing is at {address:#x}"),
+            Some((is, _)) => panic!("cannot change the word at {address:#x} this way: it is declared as {is:?}"),
+            None => panic!("cannot access {address:#x}: no word was declared there"),
         }
     }
 }
@@ -93,7 +94,10 @@ impl Memory for LoomMemory {
         })
     }
     fn store32(&self, address: u64, value: u32) {
-        assert!(!self.words.contains_key(&address), "{address:#x} is changed bit by bit");
+        assert!(
+            !self.words.contains_key(&address),
+            "cannot access {address:#x} as private memory: it is declared as a shared word"
+        );
         self.private(address, |_| value);
     }
     fn set32(&self, address: u64, bits: u32) -> Option<u32> {
@@ -138,13 +142,13 @@ impl Memory for LoomMemory {
     }
 }
 
-/// The memory as a part accesses it that fences, or does not.
-pub(crate) struct Part<'m> {
+/// The memory as a CPU model accesses it that executes fences, or does not.
+pub(crate) struct HardwareMemory<'m> {
     pub(crate) memory: &'m LoomMemory,
     pub(crate) fences: bool,
 }
 
-impl Memory for Part<'_> {
+impl Memory for HardwareMemory<'_> {
     fn load32(&self, address: u64) -> Option<u32> {
         self.memory.load32(address)
     }
@@ -179,7 +183,7 @@ impl Memory for Part<'_> {
     }
 }
 
-/// A line into a pCPU that is pulled, and looked at.
+/// An interrupt line into a pCPU.
 pub(crate) struct Line(AtomicU32);
 
 impl Line {
@@ -191,19 +195,19 @@ impl Line {
         self.0.swap(1, AcqRel);
     }
 
-    /// Whether it was pulled since the last look.
+    /// Returns whether the line was raised since the last call.
     pub(crate) fn take(&self) -> bool {
         self.0.swap(0, AcqRel) == 1
     }
 }
 
-/// The vCPU's thread as others wake it.
+/// The vCPU's thread, which other threads wake.
 pub(crate) struct Waiter {
-    /// 1 while it sleeps, or is about to.
+    /// 1 while the thread sleeps or is about to sleep.
     sleeping: AtomicU32,
-    /// Says so to the thread itself, and orders nothing.
+    /// The wakeup as the sleeping thread sees it, which orders nothing.
     woken: StdAtomicBool,
-    /// Something came that it may wait for.
+    /// Whether an event has arrived for which the thread may wait.
     notify: Notify,
 }
 
@@ -216,8 +220,8 @@ impl Waiter {
         }
     }
 
-    /// Says that it is about to sleep: an exchange, as the kernel's `set_current_state` is on x86; loom orders no plain
-    /// store after another's exchange. With a fence behind it, unless that is left out.
+    /// Announces that the thread is about to sleep, by an exchange, like the kernel's `set_current_state` on x86. (Loom
+    /// does not order a plain store after another thread's exchange.) A fence follows, unless it is left out.
     pub(crate) fn prepare(&self, fences: bool) {
         self.sleeping.swap(1, Release);
         if fences {
@@ -232,12 +236,12 @@ impl Waiter {
         }
     }
 
-    /// Says that it does not sleep.
+    /// Announces that the thread does not sleep.
     pub(crate) fn finish(&self) {
         self.sleeping.swap(0, AcqRel);
     }
 
-    /// Wakes it if it sleeps.
+    /// Wakes the thread if it sleeps. Returns whether it slept.
     pub(crate) fn wake(&self) -> bool {
         fence(SeqCst);
         let slept = self.sleeping.compare_exchange(1, 0, AcqRel, Relaxed).is_ok();
@@ -248,12 +252,12 @@ impl Waiter {
         slept
     }
 
-    /// Something came that it may wait for, awake.
+    /// Reports an event for which the thread may wait while it is awake.
     pub(crate) fn notify(&self) {
         self.notify.notify();
     }
 
-    /// Waits for that.
+    /// Waits, awake, for such an event.
     pub(crate) fn wait(&self) {
         self.notify.wait();
     }

@@ -1,16 +1,16 @@
-//! The locks under model checkers: the same source, every execution.
+//! The locks under model checkers, which explore the executions of the same source.
 //!
 //! | checker | memory | threads | search | finds |
 //! |---|---|---|---|---|
 //! | [`Loom`] | C11, no load buffering | 2 or 3 | every execution, or all with few preemptions | missing orderings |
 //! | [`Shuttle`] | sequentially consistent | many | random and PCT schedules | odd schedules |
 //!
-//! A [`Checker`] supplies shared words and threads; [`Cpu`] is one `Platform` over any of them; a [`scenario`] is a
-//! small program over a lock, with what must hold. What a search may find wrong: a failed assertion, a data race on
-//! what the lock protects, a touched word whose memory is freed, and **no progress**, which is how a lost kick shows.
+//! A [`Checker`] supplies shared words and threads. [`Cpu`] is a `Platform` over any checker. A [`scenario`] is a small
+//! program over a lock, with assertions. A search can find a failed assertion, a data race on the protected data, an
+//! access to a word whose memory is freed, and **no progress**, which is how a lost kick shows.
 //!
-//! What the suite has explored, one line for each lock, what each ordering made weaker leads to, and who finds each
-//! step left out:
+//! The first command below prints the time that each lock took. The second shows the effect of each weakened ordering,
+//! the third which checker finds each step that is left out:
 //!
 //! ```sh
 //! cargo test -p holdfast-model -- --nocapture >searches
@@ -20,9 +20,9 @@
 //! grep '^fault' searches
 //! ```
 //!
-//! The two disagree on purpose. Loom treats `SeqCst` accesses as `AcqRel` (its `SeqCst` fences are right), so
-//! handshakes are written with fences; Shuttle treats every access as `SeqCst`, so it judges no ordering. A lock must
-//! pass both, and a lock from which a necessary step or ordering was taken ([`fault`]) must fail one.
+//! The checkers differ. Loom treats `SeqCst` accesses as `AcqRel` but is exact about `SeqCst` fences, so the locks'
+//! handshakes use fences. Shuttle treats every access as `SeqCst`, so it does not judge orderings. A lock must pass
+//! both checkers. A lock without a necessary step or ordering ([`fault`]) must fail one of them.
 
 mod avic;
 mod catch;

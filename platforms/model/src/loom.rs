@@ -1,12 +1,12 @@
 //! Loom: every execution that its memory model allows.
 //!
-//! - **A store after a read-modify-write is later**: loom orders a plain store and another thread's exchange only in
-//!   part, and then lets the next exchange read either. No memory does, where the first exchange had read what the
-//!   storing thread wrote before: nothing comes in between. So such a store first looks at the newest value. Not
-//!   explored, therefore: a racing plain store that is older than an exchange executed before it. Plain stores that
-//!   race with plain stores are left to loom.
-//! - **Only touched words are modelled**: a machine has many hundred, an execution touches some dozen, and each costs.
-//!   A search that touches a further one starts again with it.
+//! - **A store after a read-modify-write is later**: loom orders a plain store and another thread's exchange only
+//!   partially, and then lets the next exchange read either value. If the first exchange has read what the storing
+//!   thread wrote before, no real memory allows that. So such a store first reads the newest value. This leaves one
+//!   case unexplored: a racing plain store that is older than an exchange executed before it. Plain stores that race
+//!   with plain stores are left to loom.
+//! - **Only accessed words are modeled**: a machine has many hundred words, an execution accesses a few dozen, and each
+//!   modeled word costs time. If a search accesses a further word, it starts again with that word modeled.
 
 #![expect(unsafe_code, reason = "loom's cell gives a pointer")]
 
@@ -31,26 +31,26 @@ mod turns;
 #[derive(Debug)]
 pub struct Loom;
 
-/// Which executions loom looks at.
+/// The executions that loom explores.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How often a thread is preempted where it could have gone on; `None`: as often as can be.
+    /// The largest number of preemptions of threads that could have continued. `None` means no limit.
     pub preemptions: Option<usize>,
-    /// How many steps and loads an execution may have.
+    /// The largest number of steps and loads of an execution.
     pub branches_max: usize,
-    /// How many executions the search may have. More is a failure, not an end: a search that has grown must be noticed.
+    /// The largest number of executions. If a search needs more it fails, so that a search that has grown is noticed.
     pub executions_max: u64,
 }
 
 impl Bounds {
-    /// Every execution.
+    /// Explores every execution.
     pub const ALL: Bounds = Bounds {
         preemptions: None,
         branches_max: 4000,
         executions_max: 500_000,
     };
 
-    /// Those with at most this many preemptions.
+    /// Returns bounds that explore the executions with at most this many preemptions.
     pub const fn preemptions(preemptions: usize) -> Self {
         Bounds {
             preemptions: Some(preemptions),
@@ -61,13 +61,13 @@ impl Bounds {
 
 thread_local! {
     static EXECUTIONS: StdCell<u64> = const { StdCell::new(0) };
-    /// How many words this execution has made.
+    /// The number of words that this execution has made.
     static WORDS: StdCell<u32> = const { StdCell::new(0) };
-    /// Which of them are touched by some execution.
+    /// The words that some execution accesses.
     static TOUCHED: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Panics of an execution that touched a word for the first time.
+/// The panic payload of an execution that accessed a word for the first time.
 struct FirstTouch(u32);
 
 impl Checker for Loom {
@@ -134,14 +134,15 @@ impl Checker for Loom {
         turns::note_yield(thread.index);
         ::loom::thread::yield_now();
     }
-    /// A thread that yields orders nothing, but can run for all loom knows.
+    /// Yields: this orders nothing, but loom considers the thread able to run.
     fn sleep(thread: &LoomThread) {
         Self::pause(thread);
     }
     fn is_out_of_turn(thread: &LoomThread) -> bool {
         turns::is_out_of_turn(thread.index)
     }
-    /// A thread that is blocked cannot run, and loom tries all others in its place; but to be woken orders.
+    /// Blocks: loom knows that the thread cannot run and explores the others in its place. But the wakeup orders
+    /// memory.
     fn block(thread: &LoomThread) {
         thread.blocked.store(true, Ordering::Relaxed);
         turns::set_alive(thread.index, false);
@@ -192,7 +193,7 @@ fn search_once(
     })
 }
 
-/// A thread of loom's.
+/// A thread of loom.
 #[derive(Debug)]
 pub struct LoomThread {
     index: usize,
@@ -200,17 +201,17 @@ pub struct LoomThread {
     blocked: AtomicBool,
 }
 
-/// A word of loom's memory.
+/// A word in loom's memory.
 #[derive(Debug)]
 pub struct LoomWord {
     number: u32,
-    /// The value last written, for operations that loom lacks. A guess, which a compare-exchange confirms.
+    /// The newest value, for operations that loom lacks. It is a guess, which a compare-exchange confirms.
     newest: StdAtomicU32,
     /// All values that were written.
     values: Mutex<Vec<u32>>,
-    /// The last write was a read-modify-write.
+    /// Whether the last write was a read-modify-write.
     exchanged: AtomicBool,
-    /// `None` if it must not be touched: see **Only touched words**, and freed ones.
+    /// `None` if the word must not be accessed: it is freed, or not modeled (**Only accessed words are modeled**).
     word: RwLock<Option<AtomicU32>>,
 }
 
@@ -220,7 +221,7 @@ impl LoomWord {
         match &*word {
             Some(word) => operation(word),
             None if TOUCHED.with_borrow(|touched| touched.contains(&self.number)) => {
-                panic!("use after free: word {} is touched", self.number)
+                panic!("use after free: word {} is accessed", self.number)
             }
             None => resume_unwind(Box::new(FirstTouch(self.number))),
         }
@@ -228,7 +229,7 @@ impl LoomWord {
 }
 
 impl LoomWord {
-    /// Whether `value` is another than before.
+    /// Records `value` as the newest. Returns whether it differs from the previous one.
     fn wrote(&self, value: u32) -> bool {
         self.values.lock().expect("no holder panics").push(value);
         self.newest.swap(value, Ordering::Relaxed) != value
@@ -309,7 +310,7 @@ impl Atomic for LoomWord {
         let mut word = self
             .word
             .try_write()
-            .expect("use after free: a word is about to be touched");
+            .expect("use after free: a freed word is freed again");
         if let Some(word) = &mut *word {
             // Fails if some operation was not ordered before.
             word.with_mut(|_| ());
@@ -319,12 +320,12 @@ impl Atomic for LoomWord {
     }
 }
 
-/// Memory whose uses loom compares: two that are not ordered are a data race, in whatever order they are executed.
+/// Memory whose accesses loom compares: two accesses that are not ordered are a data race, whichever is executed first.
 #[derive(Debug)]
 pub struct LoomCell(UnsafeCell<u32>);
 
-// SAFETY: loom runs all threads of an execution on one thread of the host, and `update` and `get` do not yield between
-// the beginning and the end of a use.
+// SAFETY: loom runs all threads of an execution on one thread of the host, and `update` and `get` do not yield during
+// an access.
 unsafe impl Send for LoomCell {}
 // SAFETY: as above.
 unsafe impl Sync for LoomCell {}
@@ -336,7 +337,8 @@ impl Cell for LoomCell {
 
     fn update(&self, change: impl FnOnce(u32) -> u32) {
         self.0.with_mut(|value| {
-            // SAFETY: the pointer is valid as long as `self`, and nobody else uses it, as for `Sync`.
+            // SAFETY: the pointer is valid as long as `self`, and no other thread accesses the memory meanwhile, as
+            // argued for `Sync`.
             let value = unsafe { &mut *value };
             *value = change(*value);
         });

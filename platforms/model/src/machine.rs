@@ -1,4 +1,4 @@
-//! A machine of modelled CPUs, and jobs on them.
+//! A machine of modeled CPUs, which run jobs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,35 +12,35 @@ use crate::cpu::Cpu;
 use crate::fault::Orderings;
 use crate::word::ModelWord;
 
-/// What the machine is like.
+/// The properties of a machine.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// From 2 on.
+    /// The number of CPUs, at least 2.
     pub cpus: u32,
-    /// How many iterations a paravirtual waiter spins before it halts.
+    /// The number of iterations that a paravirtual waiter spins before it halts.
     pub spin_threshold: u32,
-    /// How often a bounded wait looks again at its word, at most: a longer one only repeats the step.
+    /// How often a bounded wait reads its word again, at most. Further reads would only repeat the step.
     pub looks_max: u32,
-    /// Whether CPUs look for interrupts. Each look is a step.
+    /// Whether CPUs check for interrupts. Each check is a step.
     pub interrupts: bool,
-    /// One halt in so many ends for no reason, and one hint in so many says that a CPU is preempted, where the checker
-    /// can throw dice; 0: none.
+    /// One of this many halts ends for no reason, and one of this many hints says that a CPU is preempted, if the
+    /// checker has random numbers. 0 means none.
     pub odds: u32,
-    /// Whether a halt acquires what was written before the kick that it takes, as the contract has it.
+    /// Whether a halt acquires what was written before the kick that ends it, as the contract demands.
     pub kick_orders: bool,
-    /// Whether the CPU has compare-stores, which are a comparison and then a store, and half-word additions: what is
-    /// one step otherwise is two.
+    /// Whether compare-stores and half-word additions are two steps each: a compare and a store, an addition and a
+    /// load.
     pub compare_stores: bool,
-    /// `node(cpu) = cpu % numa_nodes`.
+    /// The number of NUMA nodes: the node of a CPU is its number modulo this.
     pub numa_nodes: u32,
-    /// How often the conformance suite repeats what it tries.
+    /// How often the conformance suite repeats its attempts.
     pub rounds: u32,
-    /// What becomes of the orderings asked for.
+    /// The treatment of the orderings in the locks' source.
     pub orderings: Orderings,
 }
 
 impl Setup {
-    /// `cpus` CPUs whose waiters halt after one look.
+    /// Returns a machine of `cpus` CPUs whose waiters halt after reading the word once.
     pub fn new(cpus: u32) -> Self {
         Setup {
             cpus,
@@ -57,23 +57,23 @@ impl Setup {
     }
 }
 
-/// In place of a word's number.
+/// Stands for a halt in place of a word's number.
 pub(crate) const HALTED: u32 = u32::MAX;
 
-/// What other CPUs do to a CPU.
+/// The state of a CPU that other CPUs access.
 pub(crate) struct CpuState<C: Checker> {
-    /// The sticky kick, as a modelled word: whose order among kicks and halts the checker explores.
+    /// The sticky kick, as a modeled word: the checker explores the order of kicks and halts.
     pub kick: C::Atomic,
-    /// The same, for the sleeping thread, which may not look at modelled memory: the look would order something.
+    /// The sticky kick for the sleeping thread, which must not read modeled memory: the read would order something.
     pub kicked: AtomicBool,
-    /// Changed by who makes this CPU compare again, as a modelled word.
+    /// A modeled word that another CPU changes to make this CPU compare again.
     pub restarts: C::Atomic,
-    /// Has compared, and may store.
+    /// Whether the CPU has compared and may store.
     pub comparing: AtomicBool,
-    /// How many interrupts were posted, as a modelled word: how long each is under way is explored.
+    /// The number of posted interrupts, as a modeled word: the checker explores when each arrives.
     pub posted: C::Atomic,
     pub interrupts: Mutex<VecDeque<Job<Cpu<C>>>>,
-    /// The word whose change the CPU sleeps for, [`HALTED`], or 0.
+    /// The number of the word for whose change the CPU sleeps, [`HALTED`], or 0.
     pub sleeps_on: AtomicU32,
     pub thread: OnceLock<C::Thread>,
     pub halts: AtomicU32,
@@ -85,7 +85,7 @@ pub struct Machine<C: Checker> {
     pub(crate) cpus: Vec<CpuState<C>>,
     pub(crate) nodes: NodeTable<ModelWord<C>>,
     pub(crate) waiting: WaitTable<ModelWord<C>, ModelWord<C>>,
-    /// Changes of words, kicks, interrupts: who sees this stand still, waits in vain.
+    /// The number of changes of words, kicks and interrupts. A CPU that sees no increase waits in vain.
     pub(crate) progress: AtomicU64,
 }
 
@@ -98,7 +98,7 @@ impl<C: Checker> std::fmt::Debug for Machine<C> {
 }
 
 impl<C: Checker> Machine<C> {
-    /// A machine at rest. Belongs to the execution that makes it.
+    /// Makes a machine without running CPUs. It belongs to the execution that makes it.
     pub fn new(setup: &Setup) -> Arc<Self> {
         let cpu = |_| CpuState {
             kick: C::Atomic::new(0),
@@ -120,13 +120,13 @@ impl<C: Checker> Machine<C> {
         })
     }
 
-    /// Runs each job on its CPU, all at the same time, and returns when all are done. The first runs on the caller's
-    /// thread.
+    /// Runs each job on its CPU, all at the same time, and returns when all have ended. The first job runs on the
+    /// caller's thread.
     pub fn run(self: &Arc<Self>, jobs: Vec<(CpuId, Job<Cpu<C>>)>) {
         self.run_after(|_| (), jobs);
     }
 
-    /// Runs `prologue` on the first job's CPU, alone, and then the jobs.
+    /// Runs `prologue` alone on the first job's CPU, then runs the jobs.
     pub fn run_after(self: &Arc<Self>, prologue: impl FnOnce(&Cpu<C>), jobs: Vec<(CpuId, Job<Cpu<C>>)>) {
         let mut jobs = jobs.into_iter();
         let Some((first, job)) = jobs.next() else { return };
@@ -141,16 +141,16 @@ impl<C: Checker> Machine<C> {
         others.into_iter().for_each(C::join);
         assert!(
             self.waiting.is_idle(&Cpu::inspector(Arc::clone(self))),
-            "a waiter's record is left behind"
+            "a waiter is still registered or listed after all jobs have ended"
         );
     }
 
-    /// How often `cpu` has halted.
+    /// Returns how often `cpu` has halted.
     pub fn halts(&self, cpu: CpuId) -> u32 {
         self.cpus[cpu.0 as usize].halts.load(Ordering::Relaxed)
     }
 
-    /// `word` has a new value.
+    /// Counts the change of `word` as progress and wakes the CPUs that sleep for it.
     pub(crate) fn changed(&self, word: &ModelWord<C>) {
         self.progress.fetch_add(1, Ordering::Relaxed);
         for cpu in &self.cpus {
@@ -167,7 +167,7 @@ pub(crate) fn wake<C: Checker>(cpu: &CpuState<C>) {
     }
 }
 
-/// A machine as a world for the conformance suite. Each run has a machine of its own, so that jobs may name any CPU.
+/// A world for the conformance suite. Each run has a machine of its own, so that jobs may name any CPU.
 #[derive(Debug)]
 pub struct ModelWorld<C: Checker> {
     setup: Setup,
@@ -175,7 +175,7 @@ pub struct ModelWorld<C: Checker> {
 }
 
 impl<C: Checker> ModelWorld<C> {
-    /// A world of the current execution.
+    /// Makes a world for the current execution.
     pub fn new(setup: &Setup) -> Self {
         ModelWorld {
             setup: setup.clone(),

@@ -1,12 +1,12 @@
-//! Interrupts that are posted: the hardware's algorithms (`machine/src/apicv`) and the hypervisor's side of them
-//! (`host/src/interrupts/apicv/posting.rs`), the source that runs, under loom.
+//! Posted interrupts under loom, in the product's source: the algorithms of the hardware (`machine/src/apicv`) and the
+//! hypervisor's side of them (`host/src/interrupts/apicv/posting.rs`).
 //!
-//! One vCPU waits for one vector from each sender, halted or spinning, and moves to another pCPU on the way. What this
-//! file adds is what lies beneath: memory that loom orders, notifications, the wake-up handler, a thread that sleeps.
-//! So a lost interrupt is a vCPU that waits for ever, which loom reports as a deadlock.
+//! One vCPU waits for one vector from each sender, halted or spinning, and meanwhile moves to another pCPU. This file
+//! adds the environment: memory that loom orders, notifications, the wakeup handler, a thread that sleeps. A vCPU that
+//! loses an interrupt waits forever, which loom reports as a deadlock.
 //!
-//! - **Only what races is modelled**: PIR and the control word. The virtual-APIC page is the vCPU's own: nobody else
-//!   writes it.
+//! - **Only racing words are modeled**: PIR and the control word. The virtual-APIC page belongs to the vCPU: no other
+//!   thread writes it.
 
 use std::sync::Arc;
 
@@ -19,37 +19,37 @@ use holdfast_machine::apicv::{Apicv, Notification, WriteOutcome};
 
 use crate::avic::{Sender, Waiting};
 use crate::checker::{Checker, Explored, Failure};
-use crate::interrupts::{Line, LoomMemory, Part, Waiter};
+use crate::interrupts::{HardwareMemory, Line, LoomMemory, Waiter};
 use crate::loom::{Bounds, Loom};
 
 /// Host-physical address of the vCPU's descriptor.
 const DESCRIPTOR: u64 = 0x1000;
-/// Its control word.
+/// Host-physical address of the descriptor's control word.
 const CONTROL: u64 = DESCRIPTOR + posted::CONTROL;
-/// The only word of PIR in use.
+/// Host-physical address of the only word of PIR in use.
 const PIR: u64 = DESCRIPTOR + posted::PIR + 7 * 4;
 /// Host-physical address of the PID-pointer table, in which the vCPU has ID 0.
 const TABLE: u64 = 0x2000;
 /// Host-physical address of the vCPU's page.
 const PAGE: u64 = 0x1_0000;
-/// The first sender's vector; the others' are beneath.
+/// The vector of the first sender. The vectors of the others are lower.
 const VECTOR: u8 = 0xfd;
 
-/// What is explored.
+/// A scenario to explore.
 #[derive(Clone, Debug)]
 pub struct PostingScenario {
-    /// One vector from each.
+    /// The senders, each of which sends one vector.
     pub senders: Vec<Sender>,
     /// How the vCPU waits.
     pub waiting: Waiting,
-    /// What is done wrong.
+    /// The faults of the hypervisor.
     pub faults: PostingFaults,
-    /// Whoever posts, in hardware, does not fence: no part is so; what the search would say of one.
+    /// Whether hardware that posts omits its fence. No CPU model does. It shows what the search would report of one.
     pub hardware_without_fence: bool,
 }
 
 impl PostingScenario {
-    /// As the field knows it, without faults.
+    /// Makes the scenario as in published systems, without faults.
     pub fn new(senders: &[Sender], waiting: Waiting) -> PostingScenario {
         PostingScenario {
             senders: senders.to_vec(),
@@ -62,7 +62,7 @@ impl PostingScenario {
     /// Explores every execution within `bounds`.
     ///
     /// # Errors
-    /// The first execution in which an interrupt is lost, or taken twice.
+    /// If an interrupt is lost or taken twice. The error describes the first such execution.
     pub fn explore(&self, bounds: &Bounds) -> Result<Explored, Failure> {
         let scenario = self.clone();
         Loom::explore(bounds, move || scenario.execute())
@@ -82,16 +82,16 @@ impl PostingScenario {
     }
 }
 
-/// The vCPU, as others see it, and the pCPUs.
+/// The vCPU, as other threads see it, and the pCPUs.
 struct World {
     scenario: PostingScenario,
     memory: LoomMemory,
     in_guest: AtomicU32,
     cpu: AtomicU32,
-    /// On the list of the sleepers of its pCPU.
+    /// Whether the vCPU is on its pCPU's list of sleeping vCPUs.
     listed: AtomicU32,
     waiter: Waiter,
-    /// The notification vector came to this pCPU.
+    /// Whether the notification vector has arrived at this pCPU.
     notified: [Line; 2],
 }
 
@@ -120,14 +120,14 @@ impl World {
         }
     }
 
-    /// One interrupt for the vCPU, all the way.
+    /// Sends one interrupt to the vCPU, from its source to its delivery.
     fn send(&self, sender: Sender, vector: u8) {
         match sender {
             Sender::Software => {
                 if !self.descriptor().post(vector) {
                     return;
                 }
-                // Pairs with the fence between mode and ON at entry.
+                // Pairs with the fence between the mode and ON at VM entry.
                 fence(SeqCst);
                 if self.in_guest.load(Acquire) == 1 {
                     self.ring(self.cpu.load(Acquire));
@@ -136,13 +136,13 @@ impl World {
                 }
             }
             Sender::Hardware => {
-                let memory = Part {
+                let memory = HardwareMemory {
                     memory: &self.memory,
                     fences: !self.scenario.hardware_without_fence,
                 };
                 let mut control = control();
                 control.virtual_apic_page = PAGE + 0x1000;
-                let mut apic = Apicv::new(&memory, &mut control).expect("it is on");
+                let mut apic = Apicv::new(&memory, &mut control).expect("APICv is on");
                 match apic.write(lapic::ICR_LOW, u32::from(vector)) {
                     WriteOutcome::Posted(notification) => notification.into_iter().for_each(|it| self.arrive(it)),
                     other => panic!("an IPI to a vCPU in the table ends in {other:?}"),
@@ -152,16 +152,16 @@ impl World {
         }
     }
 
-    /// A host interrupt.
+    /// Handles a host interrupt on a pCPU.
     fn arrive(&self, notification: Notification) {
         match notification.vector {
             posted::NOTIFICATION_VECTOR => self.ring(notification.destination),
             posted::WAKEUP_VECTOR => self.look_for_sleepers(),
-            other => panic!("nobody asked for vector {other:#x}"),
+            other => panic!("cannot handle host vector {other:#x}: no handler is registered"),
         }
     }
 
-    /// The handler of the wake-up vector, on the pCPU that the vCPU's list belongs to.
+    /// Handles the wakeup vector on the pCPU to whose list the vCPU belongs.
     fn look_for_sleepers(&self) {
         if self.listed.load(Acquire) == 1 && self.descriptor().control().is_on() {
             self.waiter.wake();
@@ -174,7 +174,7 @@ impl World {
     }
 }
 
-/// The control structure of the vCPU.
+/// Returns the control structure of the vCPU.
 fn control() -> Vmcs {
     Vmcs {
         pin: vmcs::PIN_POSTED_INTERRUPTS,
@@ -195,14 +195,14 @@ struct VcpuThread<'w> {
 }
 
 impl VcpuThread<'_> {
-    /// Until every vector has been taken.
+    /// Runs until every vector has been taken.
     fn run(&mut self) {
         let world = self.world;
         let mut control = control();
         let all: u32 = (0..world.scenario.senders.len()).map(|number| 1 << number).sum();
         let (mut taken, mut moved) = (0u32, false);
         loop {
-            // Interrupts are masked: notifications that came before count for nothing, later ones wait for the entry.
+            // Interrupts are masked: earlier notifications have no effect, later ones wait for VM entry.
             world.notified[self.pcpu as usize].take();
             world.in_guest.store(1, Release);
             fence(SeqCst);
@@ -234,7 +234,7 @@ impl VcpuThread<'_> {
         self.world.descriptor().load(pcpu);
     }
 
-    /// Software moves what is posted to the page, and says so in RVI.
+    /// Moves the posted vectors to the page and updates RVI, by software.
     fn sync(&self, control: &mut Vmcs) {
         if let Some(highest) = self.world.descriptor().sync(PAGE) {
             let status = control.status;
@@ -242,7 +242,7 @@ impl VcpuThread<'_> {
         }
     }
 
-    /// Whether the vCPU stays in its guest, where something posted has come.
+    /// Returns whether the vCPU stays in its guest, where a posted vector has arrived.
     fn stays(&self, moved: bool, control: &mut Vmcs) -> bool {
         let world = self.world;
         match world.scenario.waiting {
@@ -254,11 +254,11 @@ impl VcpuThread<'_> {
         while !world.notified[self.pcpu as usize].take() {
             world.waiter.wait();
         }
-        let mut apic = Apicv::new(&world.memory, control).expect("it is on");
+        let mut apic = Apicv::new(&world.memory, control).expect("APICv is on");
         apic.notified(posted::NOTIFICATION_VECTOR)
     }
 
-    /// HLT has exited.
+    /// Handles an exit by HLT.
     fn sleep(&mut self, control: &mut Vmcs) {
         let world = self.world;
         world.waiter.prepare(true);
@@ -276,9 +276,9 @@ impl VcpuThread<'_> {
     }
 }
 
-/// Takes and ends all that is requested.
+/// Takes all requested vectors and signals their EOI.
 fn take_all(memory: &LoomMemory, control: &mut Vmcs, taken: &mut u32) {
-    let mut apic = Apicv::new(memory, control).expect("it is on");
+    let mut apic = Apicv::new(memory, control).expect("APICv is on");
     while apic.pending().is_some() {
         let vector = apic.take();
         apic.write(lapic::EOI, 0);

@@ -1,4 +1,4 @@
-//! Small programs over a lock, and what must hold in every execution of them.
+//! Small programs over a lock, with assertions that must hold in every execution.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ impl<C: Checker> Guarded<C> {
         })
     }
 
-    /// Takes the lock and does something with the memory.
+    /// Takes the lock and updates the memory.
     fn with<L: RawLock<Cpu<C>>>(&self, cpu: &Cpu<C>, inside: impl FnOnce()) {
         L::lock(cpu, &self.word);
         self.data.update(|count| count + 1);
@@ -35,7 +35,7 @@ impl<C: Checker> Guarded<C> {
         L::unlock(cpu, &self.word);
     }
 
-    /// Takes the lock if that needs no waiting.
+    /// Takes the lock if that needs no waiting, and then updates the memory.
     fn try_with<L: RawLock<Cpu<C>>>(&self, cpu: &Cpu<C>) -> bool {
         let taken = L::try_lock(cpu, &self.word);
         if taken {
@@ -50,7 +50,8 @@ fn job<C: Checker>(cpu: u32, body: impl FnOnce(&Cpu<C>) + Send + 'static) -> (Cp
     (CpuId(cpu), Job::new(body))
 }
 
-/// Each CPU takes the lock `rounds` times: **exclusion**, and **no lost kick**. `initial` is a free word.
+/// Each CPU takes the lock `rounds` times. Checks **exclusion** and **no lost kick**. `initial` is the word of a free
+/// lock.
 pub fn contention<C: Checker, L: RawLock<Cpu<C>> + 'static>(
     setup: &Setup,
     rounds: u32,
@@ -69,13 +70,13 @@ pub fn contention<C: Checker, L: RawLock<Cpu<C>> + 'static>(
     }
 }
 
-/// CPU 0 holds the lock before the others come: one preemption is enough for a queue of them all.
+/// CPU 0 holds the lock before the other CPUs start, so that one preemption is enough for all of them to queue.
 pub fn queue<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
     let setup = setup.clone();
     move || queue_with::<C, L>(&setup, Vec::new())
 }
 
-/// As [`queue`], with a CPU more that kicks CPU 1 for no reason.
+/// Like [`queue`], with one more CPU, which kicks CPU 1 for no reason.
 pub fn stray_kick<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
     let with_kicker = Setup {
         cpus: setup.cpus + 1,
@@ -107,7 +108,7 @@ fn queue_with<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup, others: J
 
 /// CPU 0 holds two locks, for each of which another CPU waits; their waiters share an entry of the hash table.
 pub fn shared_entry<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
-    /// Of the locks, whose keys are their numbers. These share a line of a table with 256 entries.
+    /// The numbers of the locks, which are their keys. They share a line of a table with 256 entries.
     const NUMBERS: [u32; 2] = [2, 36];
     let setup = Setup {
         cpus: 3,
@@ -137,8 +138,8 @@ pub fn shared_entry<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> 
     }
 }
 
-/// CPU 0 takes the lock, the others try to: what `try_lock` gives is as exclusive, and it leaves no trace where it
-/// fails.
+/// CPU 0 takes the lock, and the other CPUs call `try_lock`. Checks that `try_lock` excludes, too, and that it has no
+/// effect if it fails.
 pub fn try_lock<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
     let setup = setup.clone();
     move || {
@@ -162,7 +163,7 @@ pub fn try_lock<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl
     }
 }
 
-/// Two CPUs take the lock; who is last frees its memory at once: **word untouched after release**.
+/// Two CPUs take the lock, and the last one frees its memory at once. Checks **word untouched after release**.
 pub fn freed_at_once<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
     let setup = setup.clone();
     move || {
@@ -186,7 +187,7 @@ pub fn freed_at_once<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) ->
     }
 }
 
-/// CPU 1 waits for a lock and is interrupted by a handler that waits for another: **nested use**.
+/// CPU 1 waits for a lock and is interrupted by a handler that waits for another lock. Checks **nested use**.
 pub fn interrupted_waiter<C: Checker, L: RawLock<Cpu<C>> + 'static>(
     setup: &Setup,
 ) -> impl Fn() + Send + Sync + use<C, L> {
@@ -215,8 +216,9 @@ pub fn interrupted_waiter<C: Checker, L: RawLock<Cpu<C>> + 'static>(
     }
 }
 
-/// CPU 1 waits for one lock and then for another, for which CPU 2 waits with the ticket that CPU 1 had on the first:
-/// **valid when seen**. Who looks for CPU 2 must not take CPU 1's record for what it wants, half old and half new.
+/// CPU 1 waits for one lock and then for another. CPU 2 waits for the second lock, with the ticket number that CPU 1
+/// had at the first. Checks **valid when seen**: an unlocker that looks for CPU 2 may read a record of CPU 1 that is
+/// half old and half new, and must still kick CPU 2.
 pub fn equal_tickets<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
     let setup = Setup {
         cpus: 3,
@@ -249,8 +251,9 @@ pub fn equal_tickets<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) ->
     }
 }
 
-/// Each CPU queues `rounds` times among the optimistic spinners; those of `impatient` (a bit each) leave as soon as
-/// they have looked once. **One head**, and whoever stays becomes it: nobody's leaving cuts off those behind.
+/// Each CPU queues `rounds` times as an optimistic spinner. The CPUs of the bit set `impatient` leave after they have
+/// waited once. Checks **one head**, and that each CPU that stays becomes the head: a CPU that leaves does not cut off
+/// the CPUs behind it.
 pub fn optimistic_spinners<C: Checker, S: Steps + 'static>(
     setup: &Setup,
     rounds: u32,
@@ -280,7 +283,7 @@ pub fn optimistic_spinners<C: Checker, S: Steps + 'static>(
                         spinners.data.update(|count| count + 1);
                         spinners.queue.unlock(cpu, &spinners.table);
                     } else {
-                        assert!(leaves, "a patient spinner is out of the queue");
+                        assert!(leaves, "a patient spinner left the queue");
                     }
                 }
             })
@@ -290,7 +293,10 @@ pub fn optimistic_spinners<C: Checker, S: Steps + 'static>(
         let heads = spinners.heads.load(Ordering::Relaxed);
         assert_eq!(spinners.data.get(), heads, "updates under the queue were lost");
         let patient = setup.cpus - (impatient & ((1 << setup.cpus) - 1)).count_ones();
-        assert!(heads >= rounds * patient.max(1), "a patient spinner was left out");
+        assert!(
+            heads >= rounds * patient.max(1),
+            "a patient spinner never became the head"
+        );
         assert!(
             spinners.queue.is_empty(&Cpu::inspector(machine)),
             "somebody is left in the queue"

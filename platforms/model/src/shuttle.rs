@@ -1,7 +1,7 @@
 //! Shuttle: random schedules of many threads, in sequentially consistent memory.
 //!
-//! A word is a plain one: an operation is a scheduling point and then an indivisible step. So every operation that a
-//! CPU has is one step, sub-word ones included.
+//! An operation on a word is a scheduling point followed by an indivisible step. So every operation of a CPU is one
+//! step, sub-word operations included.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,23 +17,23 @@ use crate::checker::{Atomic, Cell, Checker, Explored, Failure, Rmw};
 use crate::trace;
 use crate::word::restart_numbers;
 
-/// The searcher of schedules.
+/// The checker of schedules.
 #[derive(Debug)]
 pub struct Shuttle;
 
-/// Which schedules Shuttle tries.
+/// The schedules that Shuttle tries.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedules {
-    /// How many.
+    /// The number of schedules.
     pub count: usize,
-    /// Priorities that change this often (probabilistic concurrency testing); `None`: any thread, at each step.
+    /// How often priorities change (probabilistic concurrency testing). `None` means any thread at each step.
     pub pct_depth: Option<usize>,
-    /// Equal seeds try equal schedules.
+    /// The seed: equal seeds try equal schedules.
     pub seed: u64,
 }
 
 impl Schedules {
-    /// Any thread, at each step.
+    /// Returns schedules that choose any thread at each step.
     pub const fn random(count: usize) -> Self {
         Schedules {
             count,
@@ -42,7 +42,7 @@ impl Schedules {
         }
     }
 
-    /// Priorities that change `depth - 1` times.
+    /// Returns schedules by priorities that change `depth - 1` times.
     pub const fn pct(depth: usize, count: usize) -> Self {
         Schedules {
             count,
@@ -132,20 +132,20 @@ impl Checker for Shuttle {
 }
 
 thread_local! {
-    /// A step goes on: nobody goes first.
+    /// Whether the current step continues, so that no other thread may run.
     static IN_STEP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Lets any thread go first.
+/// Lets any thread run first.
 fn step() {
     if IN_STEP.get() {
         return;
     }
-    // An access to anything shared is a scheduling point.
+    // An access to shared memory is a scheduling point.
     SchedulingPoint::new(false).load(Ordering::SeqCst);
 }
 
-/// A word of sequentially consistent memory.
+/// A word in sequentially consistent memory.
 #[derive(Debug)]
 pub struct ShuttleWord {
     value: AtomicU32,
@@ -153,10 +153,14 @@ pub struct ShuttleWord {
 }
 
 impl ShuttleWord {
-    /// One thread of the host runs all of an execution's, so that what follows is indivisible.
+    /// Makes a scheduling point. What follows is indivisible, because all threads of an execution run on one thread of
+    /// the host.
     fn begin(&self) {
         step();
-        assert!(!self.freed.load(Ordering::Relaxed), "use after free: a word is touched");
+        assert!(
+            !self.freed.load(Ordering::Relaxed),
+            "use after free: a freed word is accessed"
+        );
     }
 }
 
@@ -199,7 +203,7 @@ impl Atomic for ShuttleWord {
     }
 }
 
-/// Memory whose uses take time: two at once are a failure.
+/// Memory whose accesses take time: two at the same time fail the execution.
 #[derive(Debug)]
 pub struct ShuttleCell {
     value: AtomicU32,

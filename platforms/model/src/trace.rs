@@ -1,4 +1,4 @@
-//! What the CPUs of an execution have done: printed if it fails.
+//! The steps of the CPUs of an execution, which are printed if it fails.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -36,7 +36,7 @@ thread_local! {
     static STEPS: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Begins an execution.
+/// Forgets the steps of the previous execution.
 pub(crate) fn clear() {
     STEPS.with_borrow_mut(Vec::clear);
 }
@@ -45,7 +45,7 @@ pub(crate) fn note(cpu: CpuId, action: Action, at: &'static Location<'static>) {
     STEPS.with_borrow_mut(|steps| steps.push(Entry { cpu, action, at }));
 }
 
-/// The steps of the execution that has just ended, one a line. A load may show a value that is out of date.
+/// Returns the steps of the execution that has just ended, one on each line. A load may show an old value.
 pub(crate) fn render() -> String {
     STEPS.with_borrow(|steps| steps.iter().map(|step| format!("{step}\n")).collect())
 }
@@ -61,7 +61,7 @@ impl fmt::Display for Entry {
             Action::Rmw(word, change, Err(found)) => write!(f, "finds {found:#x} in word {word}: {change:x?}"),
             Action::Fence(order) => write!(f, "fence {order:?}"),
             Action::Halt => write!(f, "halts"),
-            Action::Wake => write!(f, "goes on after its halt"),
+            Action::Wake => write!(f, "continues after its halt"),
             Action::Kick(target) => write!(f, "kicks CPU {}", target.0),
             Action::Post(target) => write!(f, "interrupts CPU {}", target.0),
             Action::Handler => write!(f, "takes an interrupt"),

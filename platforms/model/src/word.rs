@@ -1,4 +1,4 @@
-//! Shared words of the modelled memory.
+//! Shared words of the modeled memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,12 +8,12 @@ use holdfast_locks::Word;
 use crate::checker::{Atomic, Checker};
 
 thread_local! {
-    /// How many words this execution has made. All threads of an execution are one thread of the host.
+    /// The number of words that this execution has made. All threads of an execution run on one thread of the host.
     static WORDS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A word, numbered in the order of creation. Its number is its key: addresses differ from execution to execution, and
-/// what a lock derives from them would, too.
+/// A word, numbered in the order of creation. The number is the word's key: addresses differ between executions, and so
+/// would the behavior of a lock that derives something from them.
 pub struct ModelWord<C: Checker> {
     pub(crate) atomic: C::Atomic,
     pub(crate) number: u32,
@@ -29,13 +29,13 @@ impl<C: Checker> ModelWord<C> {
         }
     }
 
-    /// Ends the word's life: whatever touches it after, or was not ordered before, is a failure.
+    /// Frees the word. A later access, or one that is not ordered before this call, fails the execution.
     pub fn free(&self) {
         self.atomic.free();
     }
 }
 
-/// Numbers words from 1 again: a new execution begins.
+/// Restarts the numbers of words at 1, for a new execution.
 pub(crate) fn restart_numbers() {
     WORDS.set(0);
 }
@@ -47,7 +47,7 @@ impl<C: Checker> Word<u32> for ModelWord<C> {
 }
 
 impl<C: Checker> Word<usize> for ModelWord<C> {
-    /// Keys are small numbers here, so that an address fits.
+    /// Makes a word that holds a key. Keys are small numbers here, so they fit 32 bits.
     fn new(value: usize) -> Self {
         Self::make(u32::try_from(value).expect("a key fits 32 bits"))
     }

@@ -1,6 +1,6 @@
-//! The locks under loom and under Shuttle, one file each, and faults planted in them.
+//! The locks under loom and under Shuttle, with faults planted in them; and interrupts under loom.
 //!
-//! `cargo test -p holdfast-model -- --nocapture` prints what each search has explored.
+//! `cargo test -p holdfast-model -- --nocapture` prints the number of executions of each search.
 
 mod avic;
 mod faults;

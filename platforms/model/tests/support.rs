@@ -1,11 +1,11 @@
-//! Searches and their reports.
+//! Runs searches, checks their results and reports them.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use holdfast_model::{Bounds, Checker, Explored, Failure};
 
-/// Runs `body` under every execution of `search` and reports how many they were.
+/// Asserts that `body` passes under every execution of `search`, and reports the number of executions.
 #[track_caller]
 pub fn holds<C: Checker>(lock: &str, scenario: &str, search: C::Search, body: impl Fn() + Send + Sync + 'static) {
     match C::explore(&search, body) {
@@ -20,19 +20,19 @@ fn report(checker: &str, lock: &str, scenario: &str, search: &impl Debug, explor
     println!("{checker:8} {lock:20} {scenario:20} {executions:8} executions {seconds:7.2} s  {search:?}");
 }
 
-/// Every execution, of a search that may become long.
+/// Explores every execution, with a limit for searches that may become long.
 pub const ALL: Bounds = Bounds {
     executions_max: 3_000_000,
     ..Bounds::ALL
 };
 
-/// Three threads in full would take hours: each may be preempted so often where it could go on.
+/// Explores executions with at most two preemptions: a full search of three threads would take hours.
 pub const BOUNDED: Bounds = Bounds {
     executions_max: 3_000_000,
     ..Bounds::preemptions(2)
 };
 
-/// Asserts that a search for lost interrupts has found none, and reports how much it has seen.
+/// Asserts that a search has found no lost interrupt, and reports the number of executions.
 #[track_caller]
 pub fn loses_nothing(part: &str, what: &str, found: Result<Explored, Failure>) {
     match found {
@@ -45,11 +45,11 @@ pub fn loses_nothing(part: &str, what: &str, found: Result<Explored, Failure>) {
     }
 }
 
-/// Asserts that it has found one, which nobody who waits for it survives.
+/// Asserts that a search has found a lost interrupt, which shows as a deadlock of the vCPU that waits for it.
 #[track_caller]
 pub fn loses_interrupts(part: &str, what: &str, found: Result<Explored, Failure>) {
     match found {
-        Ok(explored) => panic!("{what}: not noticed in {} executions", explored.executions),
+        Ok(explored) => panic!("{what}: not found in {} executions", explored.executions),
         Err(failure) => {
             assert!(failure.message.contains("deadlock"), "{what}: {failure}");
             println!(

@@ -1,4 +1,4 @@
-//! Looks for Concurrency Kit, which is headers only, and compiles what calls it.
+//! Looks for Concurrency Kit, which consists of headers only, and compiles functions that call it.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn main() {
     let directory = std::env::var("CK_INCLUDE_DIR").unwrap_or_else(|_| "/usr/include".into());
     let header = Path::new(&directory).join("ck_spinlock.h");
     if !header.exists() {
-        // Not watched: a missing file would make every build of all that depends on this a new one.
+        // Not watched: a missing file would cause a rebuild of all dependent crates each time.
         return;
     }
     println!("cargo::rerun-if-changed={}", header.display());

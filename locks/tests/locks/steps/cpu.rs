@@ -23,7 +23,7 @@ impl StepCpu {
         &self.machine.cpus[self.id.0 as usize]
     }
 
-    /// Lets others go first, if the chooser wants; takes interrupts.
+    /// Lets other CPUs run first if the chooser decides so, then takes interrupts.
     fn step(&self) {
         self.block(Blocked::No);
         self.take_interrupts();
@@ -56,7 +56,7 @@ impl StepCpu {
             .push_back(handler);
     }
 
-    /// Runs `handler` as a non-maskable interrupt would, here and now.
+    /// Runs `handler` at this point, as a non-maskable interrupt.
     pub fn nmi(&self, handler: impl FnOnce(&StepCpu)) {
         let enabled = self.state().irqs_enabled.replace(false);
         self.state().in_nmi.set(true);
@@ -213,7 +213,8 @@ unsafe impl Platform for StepCpu {
                 self.block(Blocked::Word(word, value));
                 self.take_interrupts();
             } else if spins == budget.0.min(2) {
-                // A longer spin only repeats this step. And who spins in vain again and again lets others go first.
+                // A longer spin would only repeat this step. A CPU that spins in vain repeatedly lets other CPUs run
+                // first.
                 let spins = &self.state().spins;
                 spins.set((spins.get() + 1) % SPINS_MAX);
                 if spins.get() == 0 {
@@ -226,7 +227,7 @@ unsafe impl Platform for StepCpu {
     }
 }
 
-// SAFETY: handlers only run in `take_interrupts`, which asks whether interrupts are enabled.
+// SAFETY: handlers run only in `take_interrupts`, and only if interrupts are enabled.
 unsafe impl Interrupts for StepCpu {
     fn irq_save(&self) -> bool {
         self.step();
@@ -241,7 +242,7 @@ unsafe impl Interrupts for StepCpu {
     }
 }
 
-// SAFETY: the machine's table has a place for each of its CPUs.
+// SAFETY: the machine has one table, with nodes for each of its CPUs.
 unsafe impl Nodes for StepCpu {
     fn nodes(&self) -> &NodeTable<StepWord> {
         &self.machine.nodes
@@ -260,7 +261,7 @@ impl Numa for StepCpu {
     }
 }
 
-// SAFETY: `kicked` stays set until a halt takes it.
+// SAFETY: `kicked` stays set until a halt consumes it.
 unsafe impl Paravirt for StepCpu {
     type Recorder = LockStats;
 
@@ -301,7 +302,7 @@ unsafe impl Paravirt for StepCpu {
             head: Budget(1),
         }
     }
-    /// Every other time is the last.
+    /// Returns `true` every second time.
     fn overtook(&self) -> bool {
         let overtakes = &self.state().overtakes;
         overtakes.set(overtakes.get() + 1);

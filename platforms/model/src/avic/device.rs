@@ -1,10 +1,10 @@
-//! Devices behind the IOMMU, for the vCPU; and the handler of the interrupt of the IOMMU's log.
+//! Devices behind the IOMMU that interrupt the vCPU, and the handler of the interrupt of the IOMMU's log.
 //!
-//! - **One after the other**: an IOMMU's interrupts are one thread, the handler's runs another. (That an IOMMU orders
-//!   them is an assumption; of the log it must be so.)
-//! - **A short log**: one entry fits in, so that the second finds it full.
-//! - **An invalidation waits**: behind it, no interrupt is under way by the remap entry of before. (From memory: what
-//!   `COMPLETION_WAIT` promises of interrupts.)
+//! - **One after the other**: one thread delivers all interrupts of an IOMMU, and another runs the log's handler. (It
+//!   is an assumption that an IOMMU orders its interrupts; for the log it must.)
+//! - **A short log**: the log has room for one entry, so the second entry finds it full.
+//! - **An invalidation waits**: after it, no interrupt is in flight by the previous remap entry. (An assumption about
+//!   what `COMPLETION_WAIT` promises for interrupts.)
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ use holdfast_machine::iommu::{Delivery, Iommu, Notice};
 use super::{AvicScenario, PAGE, Sender, VECTOR, Waiting, World};
 use crate::interrupts::LoomMemory;
 
-/// Where the IOMMU's words lie.
+/// Host-physical addresses of the IOMMU's words.
 const LAYOUT: Layout = Layout {
     registers: 0x10_0000,
     log: 0x20_0000,
     log_entries: 2,
     table: 0x30_0000,
 };
-/// Who the vCPU is, and who somebody else is.
+/// The tags of the vCPU and of another vCPU in the IOMMU's log.
 const TAG: GaTag = GaTag::new(1, 0);
 const OTHER: GaTag = GaTag::new(1, 1);
 
-/// What the IOMMU's side has beside memory.
+/// The state of the IOMMU that is not in memory.
 pub(super) struct Devices {
-    /// The vector of each, which has the remap entry of that number.
+    /// The vector of each device. A device uses the remap entry of its number.
     vectors: Vec<u8>,
-    /// Held while an interrupt is under way.
-    under_way: Mutex<()>,
+    /// Held while an interrupt is in flight.
+    in_flight: Mutex<()>,
 }
 
 impl Devices {
@@ -45,13 +45,13 @@ impl Devices {
                 .filter(|&(&sender, _)| sender == Sender::Device)
                 .map(|(_, number)| VECTOR - number)
                 .collect(),
-            under_way: Mutex::new(()),
+            in_flight: Mutex::new(()),
         }
     }
 }
 
 impl Devices {
-    /// Adds what IOMMU and host share to `memory`.
+    /// Adds the words that IOMMU and host share to `memory`.
     pub(super) fn lay_out(&self, mut memory: LoomMemory, scenario: &AvicScenario) -> LoomMemory {
         if self.vectors.is_empty() {
             return memory;
@@ -76,7 +76,7 @@ impl Devices {
 }
 
 impl World {
-    /// The remap entries of the vCPU's devices.
+    /// Returns the remap entries of the vCPU's devices.
     pub(super) fn remaps(&self) -> impl Iterator<Item = Remap<'_, LoomMemory>> {
         (0..self.devices.vectors.len() as u16).map(|device| Remap {
             memory: &self.memory,
@@ -85,12 +85,14 @@ impl World {
         })
     }
 
-    /// Every device signals once; returns when the handler of the log's interrupts has run, too.
+    /// Lets every device signal once. Returns when the handler of the log's interrupts has run, too.
     pub(super) fn signal_all(self: &Arc<World>) {
         let mut handler = self.scenario.log_is_full.then(|| self.interrupt_by_log(None));
         for (&vector, device) in self.devices.vectors.iter().zip(0..) {
             match self.deliver(device) {
-                Delivery::Blocked => panic!("the entry of device {device} is valid"),
+                Delivery::Blocked => {
+                    panic!("cannot deliver the interrupt of device {device}: its remap entry blocks it")
+                }
                 Delivery::Host { .. } => self.send(Sender::Software, vector),
                 Delivery::Guest { notice, .. } => match notice {
                     Notice::Doorbell(host_id) => self.ring(host_id),
@@ -105,18 +107,18 @@ impl World {
     }
 
     fn deliver(&self, device: u16) -> Delivery {
-        // Nobody else ever takes the lock where nobody takes devices back.
+        // Without a change of remap entries no other thread takes this lock.
         let deactivates = matches!(
             self.scenario.waiting,
             Waiting::Deactivates | Waiting::DeactivatesAndMoves
         );
-        let under_way = deactivates.then(|| self.devices.under_way.lock());
-        let delivery = Iommu::new(&self.part(), LAYOUT).deliver(device);
-        drop(under_way);
+        let in_flight = deactivates.then(|| self.devices.in_flight.lock());
+        let delivery = Iommu::new(&self.hardware_memory(), LAYOUT).deliver(device);
+        drop(in_flight);
         delivery
     }
 
-    /// The log's interrupt: its handler runs when `before`, if there is one, has returned.
+    /// Delivers the log's interrupt. Its handler runs when `before`, the previous handler, has returned.
     fn interrupt_by_log(self: &Arc<World>, before: Option<JoinHandle<()>>) -> JoinHandle<()> {
         let world = Arc::clone(self);
         ::loom::thread::spawn(move || {
@@ -131,13 +133,13 @@ impl World {
         })
     }
 
-    /// Devices' interrupts go by way of the host from here on.
+    /// Routes the devices' interrupts through the host from here on.
     pub(super) fn take_devices_back(&self) {
         for (entry, &vector) in self.remaps().zip(&self.devices.vectors) {
             entry.write(RemapEntry::legacy(vector, 0));
         }
         if !self.devices.vectors.is_empty() && !self.scenario.remap_without_invalidation {
-            drop(self.devices.under_way.lock());
+            drop(self.devices.in_flight.lock());
         }
     }
 }

@@ -1,16 +1,15 @@
-//! Interrupts under AVIC: the hardware's algorithms (`machine/src/avic`, `machine/src/iommu.rs`) and the hypervisor's
-//! side of them (`host/src/interrupts/avic/handshake.rs`, `host/src/interrupts/avic/remap.rs`), the source that runs,
-//! under loom.
+//! Interrupts under AVIC and loom, in the product's source: the algorithms of the hardware (`machine/src/avic`,
+//! `machine/src/iommu.rs`) and the hypervisor's side of them (`host/src/interrupts/avic/handshake.rs`,
+//! `host/src/interrupts/avic/remap.rs`).
 //!
-//! One vCPU waits for one vector from each sender, halted or spinning, and moves to another pCPU on the way. What this
-//! folder adds is what lies beneath: memory that loom orders, doorbells, IPIs, a thread that sleeps. Nobody looks at
-//! IRR but VMRUN, doorbells, and the code under test. So a lost interrupt is a vCPU that waits for ever, which loom
-//! reports as a deadlock.
+//! One vCPU waits for one vector from each sender, halted or spinning, and meanwhile moves to another pCPU. This folder
+//! adds the environment: memory that loom orders, doorbells, IPIs, a thread that sleeps. Only VMRUN, doorbells and the
+//! code under test read IRR. A vCPU that loses an interrupt waits forever, which loom reports as a deadlock.
 //!
-//! - **Only what races is modelled**: IRR, the table's entry, and of the IOMMU what it shares with the host
+//! - **Only racing words are modeled**: IRR, the table's entry, and the words that the IOMMU shares with the host
 //!   (`device.rs`). ISR, TPR and PPR belong to the vCPU's own thread, and no interrupt here is level-triggered.
-//! - **Exchanges for stores**: a word that others exchange is exchanged by its owner, too, with the order of a store
-//!   (`loom.rs`, *A store after a read-modify-write is later*).
+//! - **Exchanges for stores**: if other threads exchange a word, its owner exchanges it, too, with the ordering of a
+//!   store (`loom.rs`, *A store after a read-modify-write is later*).
 
 mod device;
 mod vcpu;
@@ -25,7 +24,7 @@ use holdfast_host::avic::handshake::{self, AvicFaults, Notice, Presence, Tables}
 use holdfast_machine::avic::{Avic, AvicHardware};
 
 use crate::checker::{Checker, Explored, Failure};
-use crate::interrupts::{Line, LoomMemory, Part, Waiter};
+use crate::interrupts::{HardwareMemory, Line, LoomMemory, Waiter};
 use crate::loom::{Bounds, Loom};
 use device::Devices;
 use vcpu::VcpuThread;
@@ -34,66 +33,66 @@ use vcpu::VcpuThread;
 const PAGE: u64 = 0x1_0000;
 /// Host-physical address of the physical APIC ID table, in which the vCPU has ID 0.
 const TABLE: u64 = 0x2000;
-/// The only IRR register in use.
+/// Host-physical address of the only IRR register in use.
 const IRR: u64 = PAGE + lapic::IRR as u64 + 7 * 16;
-/// The first sender's vector; the others' are beneath.
+/// The vector of the first sender. The vectors of the others are lower.
 const VECTOR: u8 = 0xfd;
 
-/// Who sends an interrupt.
+/// The sender of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// Another vCPU of the VM, in guest mode: hardware, and the handler of its exit.
+    /// Another vCPU of the VM, in guest mode: the hardware, and the handler of the vCPU's exit.
     Hardware,
-    /// The hypervisor: a device's interrupt, a timer's.
+    /// The hypervisor: the interrupt of a device or a timer.
     Software,
-    /// A device behind the IOMMU, whose remap entry is in guest mode. All of them are one sender, for the IOMMU takes
-    /// one interrupt after the other.
+    /// A device behind the IOMMU, whose remap entry is in guest mode. All devices are one sender, because the IOMMU
+    /// delivers one interrupt after the other.
     Device,
 }
 
 /// How the vCPU waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// It halts, and its thread sleeps.
+    /// The vCPU halts, and its thread sleeps.
     Halts,
-    /// It spins in guest mode: only a doorbell or an exit makes it take anything.
+    /// The vCPU spins in guest mode: only after a doorbell or an exit it takes an interrupt.
     Spins,
-    /// It spins, loses its pCPU once and goes on elsewhere.
+    /// The vCPU spins, is preempted once and continues on another pCPU.
     SpinsAndMoves,
-    /// It goes back to an emulated LAPIC before its first entry, and spins.
+    /// The vCPU switches to an emulated LAPIC before its first entry, and spins.
     Deactivates,
-    /// The same on another pCPU than before.
+    /// The vCPU does so on another pCPU than before.
     DeactivatesAndMoves,
 }
 
-/// What is explored.
+/// A scenario to explore.
 #[derive(Clone, Debug)]
 pub struct AvicScenario {
-    /// One vector from each.
+    /// The senders, each of which sends one vector.
     pub senders: Vec<Sender>,
     /// How the vCPU waits.
     pub waiting: Waiting,
-    /// The part has erratum 1235.
+    /// Whether the CPU model has erratum 1235.
     pub erratum_1235: bool,
-    /// IsRunning is shown to hardware.
+    /// Whether the hypervisor sets IsRunning for the hardware.
     pub ipiv: bool,
-    /// What is done wrong.
+    /// The faults of the hypervisor.
     pub faults: AvicFaults,
-    /// The hardware does not fence: no part is so; what the search would say of one.
+    /// Whether the hardware omits its fence. No CPU model does. It shows what the search would report of one.
     pub hardware_without_fence: bool,
-    /// A thread that goes to sleep does not fence after it said so.
+    /// Whether a thread omits the fence after it has announced that it will sleep.
     pub sleep_without_fence: bool,
-    /// The IOMMU's log is full when the devices signal, with an interrupt of another vCPU's, whose handler has yet to
-    /// run.
+    /// Whether the IOMMU's log is full when the devices signal: it holds an interrupt of another vCPU, whose handler
+    /// has not run yet.
     pub log_is_full: bool,
-    /// The hypervisor tells remap entries of a halt when it has looked at IRR.
+    /// Whether the hypervisor updates the remap entries for a halt only after it has read IRR.
     pub remap_after_look: bool,
-    /// The hypervisor takes a remap entry out of guest mode, and does not wait for the invalidation.
+    /// Whether the hypervisor does not wait for the invalidation after it has taken a remap entry out of guest mode.
     pub remap_without_invalidation: bool,
 }
 
 impl AvicScenario {
-    /// As the field knows it, without faults.
+    /// Makes the scenario as in published systems, without faults.
     pub fn new(senders: &[Sender], waiting: Waiting) -> AvicScenario {
         AvicScenario {
             senders: senders.to_vec(),
@@ -112,7 +111,7 @@ impl AvicScenario {
     /// Explores every execution within `bounds`.
     ///
     /// # Errors
-    /// The first execution in which an interrupt is lost, or taken twice.
+    /// If an interrupt is lost or taken twice. The error describes the first such execution.
     pub fn explore(&self, bounds: &Bounds) -> Result<Explored, Failure> {
         let scenario = self.clone();
         Loom::explore(bounds, move || scenario.execute())
@@ -142,13 +141,13 @@ const OUTSIDE: u32 = 0;
 const IN_GUEST: u32 = 1;
 const EXITING: u32 = 2;
 
-/// A pCPU's lines from outside.
+/// The interrupt lines into a pCPU.
 struct Lines {
     doorbell: Line,
     ipi: Line,
 }
 
-/// The vCPU, as others see it, and the pCPUs.
+/// The vCPU, as other threads see it, and the pCPUs.
 struct World {
     scenario: AvicScenario,
     memory: LoomMemory,
@@ -225,19 +224,19 @@ impl World {
         }
     }
 
-    /// What is the hardware's: it fences, if the scenario's does.
-    fn part(&self) -> Part<'_> {
-        Part {
+    /// Returns the memory as the hardware accesses it, with fences unless the scenario omits them.
+    fn hardware_memory(&self) -> HardwareMemory<'_> {
+        HardwareMemory {
             memory: &self.memory,
             fences: !self.scenario.hardware_without_fence,
         }
     }
 
-    /// One interrupt for the vCPU, all the way.
+    /// Sends one interrupt to the vCPU, from its source to its delivery.
     fn send(&self, sender: Sender, vector: u8) {
         let notice = match sender {
             Sender::Software => handshake::deliver(&self.tables(), self, vector, false, None),
-            Sender::Hardware => match self.send_ipi(&self.part(), vector) {
+            Sender::Hardware => match self.send_ipi(&self.hardware_memory(), vector) {
                 Some(notice) => notice,
                 None => return,
             },
@@ -258,13 +257,13 @@ impl World {
         }
     }
 
-    /// A guest's IPI; what the handler of its exit has to do, if there is one.
+    /// Sends a guest's IPI by hardware. Returns the work for the handler of its exit, if it exits.
     fn send_ipi(&self, memory: &impl Memory, vector: u8) -> Option<Notice> {
         let mut sender = Vmcb::new();
         sender.write32(vmcb::INT_CTL, vmcb::AVIC_ENABLE);
         sender.write64(vmcb::AVIC_BACKING_PAGE, PAGE + 0x1000);
         sender.write64(vmcb::AVIC_PHYSICAL_TABLE, TABLE);
-        let avic = Avic::new(memory, &sender, self.hardware()).expect("it is on");
+        let avic = Avic::new(memory, &sender, self.hardware()).expect("AVIC is on");
         let targets = avic.resolve(u64::from(vector)).expect("the vCPU is in the table");
         let exit = avic.post(&targets, |host_id| self.ring(host_id)).exit?;
         assert_eq!(exit.id(), IpiFailure::TargetNotRunning as u32);

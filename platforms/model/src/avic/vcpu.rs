@@ -1,4 +1,4 @@
-//! The vCPU's thread: it enters its guest, takes what comes, halts, moves, until every vector has been taken.
+//! The vCPU's thread: it enters its guest, takes interrupts, halts and moves, until every vector has been taken.
 
 use ::loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use ::loom::sync::atomic::fence;
@@ -12,7 +12,7 @@ use crate::interrupts::LoomMemory;
 pub(super) struct VcpuThread<'w> {
     world: &'w World,
     pcpu: u32,
-    /// It has lost its pCPU once, as [`Waiting::SpinsAndMoves`] wants.
+    /// Whether the vCPU has been preempted once, for [`Waiting::SpinsAndMoves`].
     moved: bool,
 }
 
@@ -25,14 +25,14 @@ impl<'w> VcpuThread<'w> {
         }
     }
 
-    /// Until every vector has been taken.
+    /// Runs until every vector has been taken.
     pub(super) fn run(&mut self) {
         let world = self.world;
         let mut control = Vmcb::new();
         control.write32(vmcb::INT_CTL, vmcb::AVIC_ENABLE);
         control.write64(vmcb::AVIC_BACKING_PAGE, PAGE);
         control.write64(vmcb::AVIC_PHYSICAL_TABLE, TABLE);
-        let avic = Avic::new(&world.memory, &control, world.hardware()).expect("it is on");
+        let avic = Avic::new(&world.memory, &control, world.hardware()).expect("AVIC is on");
         let all: u32 = (0..world.scenario.senders.len() as u8).map(|number| 1 << number).sum();
         let mut taken = 0u32;
         match world.scenario.waiting {
@@ -44,7 +44,7 @@ impl<'w> VcpuThread<'w> {
             Waiting::Halts | Waiting::Spins | Waiting::SpinsAndMoves => {}
         }
         loop {
-            // Requests are looked at, and an emulated LAPIC's interrupts injected.
+            // The hypervisor checks requests and injects interrupts of an emulated LAPIC.
             if world.request.load(Acquire) == 1 {
                 world.request.swap(0, Relaxed);
                 fence(SeqCst);
@@ -54,7 +54,7 @@ impl<'w> VcpuThread<'w> {
             }
             let entered = handshake::enter(&world.memory, world, world.scenario.faults);
             if entered {
-                // VMRUN: doorbells that came before count for nothing, since it evaluates.
+                // VMRUN evaluates IRR itself, so earlier doorbells have no effect.
                 world.pcpus[self.pcpu as usize].doorbell.take();
                 loop {
                     if world.active.load(Relaxed) == 1 {
@@ -79,13 +79,13 @@ impl<'w> VcpuThread<'w> {
         }
     }
 
-    /// AVIC is switched off, before the first entry.
+    /// Switches AVIC off before the first entry.
     fn deactivate(&self) {
         self.world.take_devices_back();
         handshake::deactivate(&self.world.tables(), self.world);
     }
 
-    /// Whether the vCPU stays in its guest, where a doorbell has come.
+    /// Returns whether the vCPU stays in its guest, where a doorbell has arrived.
     fn spins_on(&self) -> bool {
         let world = self.world;
         let lines = &world.pcpus[self.pcpu as usize];
@@ -105,7 +105,7 @@ impl<'w> VcpuThread<'w> {
         }
     }
 
-    /// What the exit leads to.
+    /// Handles the exit.
     fn leave(&mut self, avic: &Avic<'_, LoomMemory>) {
         let world = self.world;
         match world.scenario.waiting {
@@ -139,7 +139,7 @@ impl<'w> VcpuThread<'w> {
         tables.unblocking(self.pcpu);
     }
 
-    /// Loses its pCPU and goes on on the other one.
+    /// Moves the vCPU to the other pCPU.
     fn move_over(&mut self) {
         self.world.remaps().for_each(|entry| entry.stopped(false));
         self.world.tables().put();
@@ -156,7 +156,7 @@ impl<'w> VcpuThread<'w> {
     }
 }
 
-/// Takes and ends all that is pending.
+/// Takes all pending vectors and signals their EOI.
 fn take_all(avic: &Avic<'_, LoomMemory>, taken: &mut u32) {
     while let Some(vector) = avic.pending() {
         avic.take(vector);

@@ -1,4 +1,4 @@
-//! What locks ask of a modelled CPU, as steps of it.
+//! The platform traits of a modeled CPU: each operation is one of its steps.
 
 #![expect(unsafe_code, reason = "implements the platform traits")]
 
@@ -14,8 +14,8 @@ use crate::machine::{HALTED, wake};
 use crate::trace::Action;
 use crate::word::ModelWord;
 
-// SAFETY: a checker's words are atomic and order as asked, all but where a test weakens one to see that it is caught;
-// `Machine::run` plays each CPU once, on one thread.
+// SAFETY: a checker's words are atomic and order as asked, except where a test weakens an ordering to see that the
+// checker finds it. `Machine::run` runs each CPU once, on one thread.
 unsafe impl<C: Checker> Platform for Cpu<C> {
     type Word = ModelWord<C>;
     type Address = ModelWord<C>;
@@ -140,7 +140,7 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
         if !self.machine.setup.compare_stores {
             return before;
         }
-        // A half-word addition, and then a look at the other half.
+        // A half-word addition, then a load of the other half.
         before & HIGH16 | u32::from(self.load_low16(word, order))
     }
     #[track_caller]
@@ -197,7 +197,7 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
         loop {
             let newest_is_accepted = until(word.atomic.newest());
             if budget == Budget::UNBOUNDED && !newest_is_accepted && !word.atomic.may_read(&until) {
-                // No look of many can be accepted before the word changes.
+                // No further read can be accepted before the word changes.
                 self.await_value(word, &until);
             }
             let value = word.atomic.load(order);
@@ -213,7 +213,7 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
                 }
                 looks -= 1;
             } else if until(word.atomic.newest()) {
-                // The look has returned what is out of date; in another execution it returns what is not.
+                // The read has returned an old value. In another execution it returns the new one.
                 C::cut();
                 C::pause(self.thread());
             } else {
@@ -224,7 +224,7 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
     }
 }
 
-// SAFETY: handlers only run in `take_interrupts`, on this thread, which asks whether interrupts are enabled.
+// SAFETY: handlers run only in `take_interrupts`, on this thread, and only if interrupts are enabled.
 unsafe impl<C: Checker> Interrupts for Cpu<C> {
     fn irq_save(&self) -> bool {
         self.take_interrupts();
@@ -239,7 +239,7 @@ unsafe impl<C: Checker> Interrupts for Cpu<C> {
     }
 }
 
-// SAFETY: the machine's table has a place for each of its CPUs.
+// SAFETY: the machine has one table, with nodes for each of its CPUs.
 unsafe impl<C: Checker> Nodes for Cpu<C> {
     fn nodes(&self) -> &NodeTable<ModelWord<C>> {
         &self.machine.nodes
@@ -258,7 +258,7 @@ impl<C: Checker> Numa for Cpu<C> {
     }
 }
 
-// SAFETY: `kicked` stays set until a halt takes it.
+// SAFETY: `kicked` stays set until a halt consumes it.
 unsafe impl<C: Checker> Paravirt for Cpu<C> {
     type Recorder = ();
 
@@ -271,7 +271,7 @@ unsafe impl<C: Checker> Paravirt for Cpu<C> {
         self.halt(true);
         self.irqs_enabled.set(true);
         if self.takes_interrupts() {
-            // What ended the halt has arrived.
+            // The interrupt that ended the halt has arrived.
             self.newest_posted();
         }
         self.take_interrupts();
@@ -297,7 +297,7 @@ unsafe impl<C: Checker> Paravirt for Cpu<C> {
     fn spin_threshold(&self) -> Budget {
         Budget(self.machine.setup.spin_threshold)
     }
-    /// Counts its own readings, so that equal executions read equal times.
+    /// Returns the number of readings so far, so that equal executions read equal times.
     fn now_ns(&self) -> u64 {
         self.clock.set(self.clock.get() + 1000);
         self.clock.get()

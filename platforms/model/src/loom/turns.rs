@@ -1,31 +1,32 @@
-//! Whose turn it is by loom's rule: the running thread's, for as long as it can run; then of those that can, the one
-//! that has yielded least often.
+//! The thread that loom's rule lets run next: the running thread as long as it can run, then the thread that has
+//! yielded least often among those that can run.
 //!
-//! A thread that sleeps yields and yields. Loom tries its turn in place of others' wherever that might matter, and
-//! after each such turn it might matter again, without end. A sleeper who knows that the turn was another's ends that.
+//! A thread that sleeps yields again and again. Loom explores its turn in place of another thread's whenever that might
+//! matter. After each such turn it might matter again, without end. A sleeping thread that knows that the turn belongs
+//! to another thread stops this.
 
 use std::cell::{Cell, RefCell};
 
-/// The thread that runs the execution's body.
+/// The number of the thread that runs the execution's body.
 pub(super) const MAIN: usize = 0;
 
 #[derive(Clone, Copy)]
 struct State {
     yields: u32,
-    /// Can certainly run, unless it has just yielded.
+    /// Whether the thread can certainly run, unless it has just yielded.
     alive: bool,
 }
 
 thread_local! {
-    /// In the order of creation, as in loom.
+    /// The threads in the order of creation, as in loom.
     static THREADS: RefCell<Vec<State>> = const { RefCell::new(Vec::new()) };
-    /// The thread that yielded last: unless another has run since, loom passes it over.
+    /// The thread that yielded last. Loom does not choose it unless another thread has run since.
     static YIELDED: Cell<usize> = const { Cell::new(MAIN) };
     /// The thread that was started last.
     static STARTED: Cell<usize> = const { Cell::new(MAIN) };
 }
 
-/// Begins an execution.
+/// Resets the state for a new execution.
 pub(super) fn clear() {
     THREADS.with_borrow_mut(Vec::clear);
     add_thread();
@@ -43,7 +44,7 @@ pub(super) fn start(thread: usize) {
     STARTED.set(thread);
 }
 
-/// The calling thread, if it has done nothing since its start but to start others.
+/// Returns the calling thread. Valid only while the caller has done nothing since its start except start other threads.
 pub(super) fn current() -> usize {
     STARTED.get()
 }
@@ -57,7 +58,7 @@ pub(super) fn note_yield(thread: usize) {
     YIELDED.set(thread);
 }
 
-/// Whether the turn that `thread` has got, after it had yielded itself, was another's.
+/// Returns whether the turn that `thread` got after it yielded belongs to another thread.
 pub(super) fn is_out_of_turn(thread: usize) -> bool {
     let yielded = YIELDED.get();
     THREADS.with_borrow(|threads| {

@@ -1,4 +1,4 @@
-//! No device's interrupt is lost on its way through the IOMMU, and each step that sees to it is needed.
+//! No interrupt of a device is lost in the IOMMU, and each step that prevents it is necessary.
 
 use holdfast_host::avic::handshake::AvicFaults;
 use holdfast_model::AvicScenario;
@@ -89,7 +89,7 @@ fn an_overflow_that_nobody_looks_after_loses_interrupts() {
     loses("overflow ignored", &ignored);
 }
 
-/// Plants the fault whose field is named.
+/// Sets the field of the scenario that plants the named fault.
 macro_rules! planted {
     ($($test:ident: [$($sender:ident),+] $waiting:ident $field:ident,)+) => {
         $(#[test]

@@ -1,4 +1,4 @@
-//! No interrupt is lost under AVIC, and each step that sees to it is needed.
+//! No interrupt is lost under AVIC, and each step that prevents it is necessary.
 
 use holdfast_model::{AvicScenario, Bounds, Sender, Waiting};
 
@@ -45,7 +45,7 @@ fn no_interrupt_is_lost_by_two_senders_and_migration() {
     }
 }
 
-/// A scenario with one fault, or with what a part does wrong.
+/// Returns a scenario with one fault of the hypervisor or the hardware.
 fn faulty(senders: &[Sender], waiting: Waiting, plant: impl FnOnce(&mut AvicScenario)) -> AvicScenario {
     let mut scenario = AvicScenario::new(senders, waiting);
     plant(&mut scenario);
@@ -64,7 +64,7 @@ fn a_sender_that_does_not_fence_loses_interrupts() {
 
 #[test]
 fn a_blocker_that_does_not_fence_still_fences_when_it_goes_to_sleep() {
-    // The thread's own state is fenced behind it: the hook's fence is for parts of the kernel that look in between.
+    // A fence follows the change of the thread's state. The hook's own fence is for kernel code that reads in between.
     let unfenced = faulty(&[Hardware], Halts, |scenario| {
         scenario.faults.blocker_without_fence = true
     });
@@ -126,7 +126,7 @@ fn a_kick_lost_across_migration_is_a_lost_interrupt() {
 
 #[test]
 fn deactivation_without_a_fence_loses_interrupts() {
-    // The fence at entry comes later than the look at IRR: it does not help.
+    // The fence at entry comes after the read of IRR, so it does not help.
     for sender in [Hardware, Software] {
         let unfenced = faulty(&[sender], Deactivates, |scenario| {
             scenario.faults.deactivate_without_fence = true;

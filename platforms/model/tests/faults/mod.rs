@@ -1,4 +1,4 @@
-//! Is a search any good? Faults are planted, one at a time, and must be found.
+//! Tests whether the searches find errors: one fault at a time is planted and must be found.
 
 mod orderings;
 mod steps;

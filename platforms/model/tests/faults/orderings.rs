@@ -1,4 +1,4 @@
-//! Every ordering in the locks' source, made weaker by one step: loom must find each.
+//! Weakens every ordering in the locks' source by one step: loom must find each fault.
 //!
 //! What it does not find is listed in [`UNFOUND`] with the reason, and what no trial comes to in [`UNREACHED`]. An
 //! ordering that is neither found nor listed fails its test, and so does an entry that is found after all: the lists
@@ -14,7 +14,7 @@ use holdfast_model::{Bounds, Checker, Loom, Setup, scenario};
 
 use crate::faults::{Body, Lock};
 
-/// A search that may find a fault.
+/// A search that may find a weakened ordering.
 struct Trial {
     bounds: Bounds,
     setup: Setup,
@@ -57,14 +57,14 @@ fn queue<L: Lock<Loom>>(cpus: u32, preemptions: usize) -> Trial {
     Trial::new(cpus, preemptions, |setup| Box::new(scenario::queue::<Loom, L>(setup)))
 }
 
-/// On two NUMA nodes.
+/// A queue on two NUMA nodes.
 fn nodes<L: Lock<Loom>>(cpus: u32, preemptions: usize) -> Trial {
     let mut trial = queue::<L>(cpus, preemptions);
     trial.setup.numa_nodes = 2;
     trial
 }
 
-/// Waiters look twice before they halt.
+/// A queue whose waiters look twice before they halt.
 fn patient<L: Lock<Loom>>() -> Trial {
     let mut trial = queue::<L>(3, 2);
     trial.setup.spin_threshold = 1;
@@ -72,7 +72,7 @@ fn patient<L: Lock<Loom>>() -> Trial {
     trial
 }
 
-/// On a machine whose compare-stores are two steps.
+/// Contention on a machine whose compare-stores are two steps.
 fn compare_stores<L: Lock<Loom>>() -> Trial {
     let mut trial = once::<L>(3);
     trial.setup.compare_stores = true;
@@ -99,26 +99,27 @@ fn equal_tickets<L: Lock<Loom>>() -> Trial {
     Trial::new(3, 2, |setup| Box::new(scenario::equal_tickets::<Loom, L>(setup)))
 }
 
-/// An ordering whose weakening loom does not miss.
+/// An ordering whose weakening no trial finds.
 struct Unfound {
     file: &'static str,
-    /// A part of the source line.
+    /// A fragment of the source line.
     line: &'static str,
     role: Role,
-    /// Weakened to this; `None` leaves a fence out.
+    /// The weaker ordering, or `None` if a fence is left out.
     to: Option<Ordering>,
     reason: &'static str,
 }
 
-/// Loom's memory has racing plain stores in the order in which it executes them.
+/// Loom orders racing plain stores in the order in which it executes them.
 const RACING_STORES: &str =
     "keeps two plain stores to one node in order; loom takes racing stores in the order of execution";
-/// Unlike in `qspin`, whose head stores to the locked byte.
+/// This differs from `qspin`, whose head stores to the locked byte.
 const HEAD_EXCHANGES: &str =
     "not for exclusion: the head takes the lock by an exchange, which acquires; kept as in Linux";
 
 /// See `unlock_kick`.
-const HALF_A_RECORD: &str = "spares needless kicks only: the search looks on after a match that is half of two records";
+const HALF_A_RECORD: &str =
+    "only avoids needless kicks: the search continues after a match that is half of two records";
 
 static UNFOUND: &[Unfound] = &[
     Unfound {
@@ -275,13 +276,13 @@ static UNREACHED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The file and line of `text` in the locks' source.
+/// Returns the path of a file of the locks' source.
 fn path(file: &str) -> PathBuf {
     let file = file.rsplit('/').next().expect("a path has a last part");
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../locks/src").join(file)
 }
 
-/// The source without comments and tests, by line.
+/// Returns the lines of a file without comments and tests.
 fn code(file: &str) -> Vec<String> {
     let text = std::fs::read_to_string(path(file)).expect("the source of the locks is there");
     let code = text.split("#[cfg(test)]").next().expect("a part before the tests");
@@ -321,8 +322,8 @@ fn check(files: &[&str], trials: &[Trial]) {
         let verdict = found.as_deref().or(reason).unwrap_or("NOT FOUND");
         println!("loom     {fault:62} {verdict:.100}");
         match (found, excuse) {
-            (None, None) => writeln!(mistakes, "nobody misses {fault}\n    {line}"),
-            (Some(_), Some(_)) => writeln!(mistakes, "found, though listed as not to be found: {fault}\n    {line}"),
+            (None, None) => writeln!(mistakes, "no trial finds {fault}\n    {line}"),
+            (Some(_), Some(_)) => writeln!(mistakes, "found, although listed as unfound: {fault}\n    {line}"),
             _ => Ok(()),
         }
         .expect("a string takes all");
@@ -330,10 +331,10 @@ fn check(files: &[&str], trials: &[Trial]) {
     assert!(mistakes.is_empty(), "\n{mistakes}");
 }
 
-/// How many lines below the call that it is for, or above if it is bound to a name first, an ordering may stand.
+/// How many lines an ordering may be below its call, or above it if it is bound to a name first.
 const NEAR: u32 = 12;
 
-/// Notes the lines of `file` with an ordering that belongs to none of `sites`, and is not listed.
+/// Reports the lines of `file` with an ordering that belongs to none of `sites` and is not listed.
 fn write_unreached(mistakes: &mut String, file: &str, sites: &[Site]) {
     let reached = |number: u32, is_bound: bool| {
         sites.iter().filter(|site| site.file.ends_with(file)).any(|site| {
@@ -359,7 +360,7 @@ fn write_unreached(mistakes: &mut String, file: &str, sites: &[Site]) {
     }
 }
 
-/// Defines the tests, and the list of the files that they look at.
+/// Defines the tests, and the list of the files whose orderings they weaken.
 macro_rules! orderings {
     ($($test:ident: $files:expr => $trials:expr;)+) => {
         const CHECKED: &[&[&str]] = &[$(&$files),+];
@@ -401,7 +402,7 @@ orderings! {
     of_osq: ["osq.rs"] => [spinners::<0>(2, 2, 2), spinners::<0b10>(3, 1, 2)];
 }
 
-/// The files of the kinds for which nothing special is listed above, and the trials that suit any lock.
+/// Returns the files of the kinds that have no trials above, with trials that suit any lock.
 fn plain_kinds() -> Vec<(String, Vec<Trial>)> {
     let mut plain = Vec::new();
     macro_rules! trials {
@@ -431,7 +432,7 @@ fn every_file_with_orderings_is_checked() {
         std::fs::read_dir(path("lib.rs").parent().expect("a folder")).expect("the source of the locks is there");
     for file in files {
         let file = file.expect("an entry").file_name().into_string().expect("a plain name");
-        // The suite for platforms is no lock; how threads halt needs a futex, which no checker has.
+        // The conformance suite has no lock. The halt of threads needs a futex, which no checker has.
         if matches!(file.as_str(), "conformance.rs" | "thread.rs") || !code(&file).iter().any(|line| has_ordering(line))
         {
             continue;

@@ -1,6 +1,6 @@
-//! Every step that the locks' races are closed by, left out: loom or Shuttle must find each, and the table says which.
+//! Leaves out each step that closes a race of the locks. The table says which of loom and Shuttle must find it.
 //!
-//! Loom alone judges orderings; Shuttle goes further in schedules, interrupts and spurious ends of halts.
+//! Only loom judges orderings. Shuttle explores more schedules, interrupts and spurious ends of halts.
 
 #![expect(unsafe_code, reason = "plants faults")]
 
@@ -13,7 +13,7 @@ use crate::faults::Lock;
 macro_rules! without {
     ($($fault:ident: $step:ident,)+) => {
         $(struct $fault;
-        // SAFETY: what these locks protect is the checkers' own memory, which no fault can harm.
+        // SAFETY: these locks protect only the checkers' modeled memory, which no fault can corrupt.
         unsafe impl Steps for $fault {
             const $step: bool = false;
         })+
@@ -37,7 +37,7 @@ without! {
     LinkLeftInPlace: TAKE_SUCCESSOR,
 }
 
-/// Whether a checker finds something wrong.
+/// Returns whether a checker finds an error.
 type Finds = fn() -> bool;
 
 fn fails<C: Checker>(search: &C::Search, body: impl Fn() + Send + Sync + 'static) -> bool {
@@ -106,13 +106,13 @@ fn not_asked() -> bool {
     false
 }
 
-/// A lock, the step that it does without, and who finds out.
+/// A lock, the step that it leaves out, and the checkers that find the fault.
 struct Fault {
     lock: &'static str,
     step: &'static str,
     loom: Finds,
     shuttle: Finds,
-    /// Who must.
+    /// Whether loom and Shuttle must find the fault.
     expected: (bool, bool),
 }
 

@@ -1,4 +1,4 @@
-//! Are the orderings enough? Few CPUs; every execution, or all with few preemptions.
+//! Tests whether the locks' orderings are sufficient: few CPUs, and every execution or all with few preemptions.
 
 mod cna_qspin;
 mod kinds;
@@ -10,7 +10,7 @@ use holdfast_model::{Bounds, Cpu, Loom, Setup, scenario};
 
 use crate::support::holds;
 
-/// A lock, as these tests need it.
+/// A lock that loom can run.
 pub trait Lock: RawLock<Cpu<Loom>> + 'static {}
 impl<L: RawLock<Cpu<Loom>> + 'static> Lock for L {}
 

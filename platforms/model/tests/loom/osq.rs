@@ -1,4 +1,4 @@
-//! Queue of optimistic spinners: hand-over, and leaving from every place in the queue.
+//! Queue of optimistic spinners: handover, and leaving from every place in the queue.
 
 use holdfast_locks::AllSteps;
 use holdfast_model::{Bounds, Loom, Setup, scenario};

@@ -1,4 +1,4 @@
-//! No posted interrupt is lost, and each step that sees to it is needed.
+//! No posted interrupt is lost, and each step that prevents it is necessary.
 
 use holdfast_host::apicv::posting::PostingFaults;
 use holdfast_model::{Bounds, PostingScenario, Sender, Waiting};
@@ -40,7 +40,7 @@ fn no_interrupt_is_lost_by_two_senders_and_migration() {
     }
 }
 
-/// Plants the fault whose field is named.
+/// Sets the field of the scenario that plants the named fault.
 macro_rules! planted {
     ($($test:ident: [$($sender:ident),+] $waiting:ident $field:ident,)+) => {
         $(#[test]

@@ -1,6 +1,5 @@
-//! Does every schedule end well? More CPUs and rounds than loom can bear, spurious ends of halts, interrupts while
-//! waiting; random schedules, and priorities that change a few times (PCT). For every lock, and for the queue of
-//! optimistic spinners.
+//! Tests the locks and the queue of optimistic spinners under random schedules, and under priorities that change a few
+//! times (PCT): with more CPUs and rounds than loom can explore, spurious ends of halts, and interrupts while waiting.
 
 use holdfast_locks::*;
 use holdfast_model::{Checker, ModelWorld, Schedules, Setup, Shuttle, scenario};
@@ -8,14 +7,14 @@ use holdfast_model::{Checker, ModelWorld, Schedules, Setup, Shuttle, scenario};
 use crate::faults::Lock;
 use crate::support::holds;
 
-/// Schedules of each scenario.
+/// The number of schedules of each scenario.
 const COUNT: usize = 1000;
 
 fn searches() -> [Schedules; 2] {
     [Schedules::random(COUNT), Schedules::pct(3, COUNT)]
 }
 
-/// `cpus` CPUs whose halts end for no reason now and then, and whose neighbours seem preempted as often.
+/// Returns a machine whose halts sometimes end for no reason and whose CPUs sometimes seem preempted.
 fn odd(cpus: u32) -> Setup {
     Setup {
         odds: 8,
@@ -33,7 +32,7 @@ fn interrupted(cpus: u32) -> Setup {
     }
 }
 
-/// What every lock promises, on any word that is free.
+/// Checks what every lock promises.
 fn keeps_its_promises<L: Lock<Shuttle>>(name: &str) {
     for search in searches() {
         let holds = |what: &str, body: Box<dyn Fn() + Send + Sync>| holds::<Shuttle>(name, what, search, body);
@@ -70,7 +69,7 @@ fn wraps_its_tickets<L: Lock<Shuttle>>(name: &str) {
     }
 }
 
-/// The suite that every platform runs.
+/// Runs the conformance suite.
 fn conforms(kind: LockKind) {
     for search in searches() {
         let setup = interrupted(3);
@@ -120,7 +119,7 @@ fn optimistic_spinners() {
     }
 }
 
-/// A lock that excludes nobody is found, by either way of choosing schedules.
+/// Either way of choosing schedules finds a lock that does not exclude.
 #[test]
 fn both_searches_see_a_lock_that_does_not_exclude() {
     for search in searches() {
@@ -129,7 +128,7 @@ fn both_searches_see_a_lock_that_does_not_exclude() {
     }
 }
 
-/// Always open.
+/// A lock that is always free.
 struct Open;
 
 impl<P: Platform> RawLock<P> for Open {

@@ -1,4 +1,4 @@
-//! Which CPU a thread may run on.
+//! The CPUs on which a thread may run.
 
 #![expect(unsafe_code, reason = "CPU sets of the C library")]
 

@@ -1,7 +1,8 @@
-//! Concurrency Kit: its default spinlock (fetch-and-store) and its ticket lock. Calls, not inlined as in C.
+//! The default spinlock (fetch-and-store) and the ticket lock of Concurrency Kit. They are function calls here, not
+//! inlined as in C.
 //!
-//! The types exist whether or not it was installed when this was compiled, so that who uses them needs no condition of
-//! its own; see [`INSTALLED`].
+//! The types exist even if the library was not installed at compile time, so that users need no `cfg`; see
+//! [`INSTALLED`].
 
 #![expect(unsafe_code, reason = "calls C, and vouches for the exclusion of C's locks")]
 
@@ -9,7 +10,7 @@ use core::cell::UnsafeCell;
 
 use lock_api::{GuardNoSend, RawMutex};
 
-/// Whether Concurrency Kit was there. If not, these locks panic when locked.
+/// Whether Concurrency Kit was installed at compile time. If not, these locks panic when locked.
 pub const INSTALLED: bool = cfg!(concurrency_kit);
 
 macro_rules! spinlocks {
@@ -30,10 +31,10 @@ macro_rules! spinlocks {
         #[cfg(not(concurrency_kit))]
         use missing::{$lock, $locked, $trylock, $unlock};
 
-        // SAFETY: made to be used by several threads at the same time.
+        // SAFETY: the library's lock is made for use by several threads at the same time.
         unsafe impl Sync for $name {}
 
-        // SAFETY: the library promises exclusion. Nothing remembers where a lock is that nobody waits for.
+        // SAFETY: the library promises exclusion, and keeps no address of a lock that no thread waits for.
         unsafe impl RawMutex for $name {
             const INIT: Self = $name(UnsafeCell::new([0; $words]));
 
@@ -41,7 +42,7 @@ macro_rules! spinlocks {
 
             #[inline]
             fn lock(&self) -> GuardNoSend {
-                // SAFETY: all zero, as initialised by `INIT`, is a free lock.
+                // SAFETY: zero, as initialized by `INIT`, is an unlocked lock.
                 unsafe { $lock(self.0.get()) };
                 GuardNoSend::new()
             }
@@ -55,7 +56,7 @@ macro_rules! spinlocks {
 
             #[inline]
             unsafe fn unlock(&self, _guard: GuardNoSend) {
-                // SAFETY: the caller holds it.
+                // SAFETY: the caller holds the lock.
                 unsafe { $unlock(self.0.get()) };
             }
 
@@ -68,15 +69,15 @@ macro_rules! spinlocks {
 }
 
 spinlocks! {
-    /// `ck_spinlock_fas_t`.
+    /// The fetch-and-store lock, `ck_spinlock_fas_t`.
     FasSpinlock([u32; 1]) =
         holdfast_ck_fas_lock, holdfast_ck_fas_trylock, holdfast_ck_fas_unlock, holdfast_ck_fas_locked;
-    /// `ck_spinlock_ticket_t`.
+    /// The ticket lock, `ck_spinlock_ticket_t`.
     TicketSpinlock([u32; 2]) =
         holdfast_ck_ticket_lock, holdfast_ck_ticket_trylock, holdfast_ck_ticket_unlock, holdfast_ck_ticket_locked;
 }
 
-/// What is called when there is nothing to call.
+/// Stands for the library's functions if it is not installed.
 #[cfg(not(concurrency_kit))]
 mod missing {
     macro_rules! missing {

@@ -1,4 +1,4 @@
-//! A clock that is cheap enough to be read twice for each acquisition of a lock.
+//! A clock that is cheap enough to read twice for each acquisition of a lock.
 
 #![expect(unsafe_code, reason = "reads the time-stamp counter; asks the C library")]
 
@@ -22,7 +22,7 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Nanoseconds per tick, measured against the system's clock for 20 ms.
+/// Returns the nanoseconds per tick, measured against the system's clock for 20 ms.
 pub fn ns_per_tick() -> f64 {
     let (start, first) = (Instant::now(), ticks());
     std::thread::sleep(Duration::from_millis(20));

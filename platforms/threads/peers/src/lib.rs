@@ -1,6 +1,7 @@
-//! Locks of C libraries as raw locks of `lock_api`: what the Holdfast locks are measured beside.
+//! Locks of C libraries as raw locks of `lock_api`, to compare the Holdfast locks with.
 //!
-//! [`PthreadMutex`] and [`PthreadSpinlock`] are always there; those of [`ck`] only where Concurrency Kit is installed.
+//! [`PthreadMutex`] and [`PthreadSpinlock`] are always available, the locks of [`ck`] only if Concurrency Kit is
+//! installed.
 
 #![expect(unsafe_code, reason = "calls C, and vouches for the exclusion of C's locks")]
 
@@ -13,12 +14,12 @@ use core::cell::UnsafeCell;
 
 use lock_api::{GuardNoSend, RawMutex};
 
-/// `pthread_mutex_t` of the default type.
+/// The `pthread_mutex_t` of the default type.
 pub struct PthreadMutex(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: made to be used by several threads at the same time.
+// SAFETY: the C library's lock is made for use by several threads at the same time.
 unsafe impl Sync for PthreadMutex {}
-// SAFETY: nothing remembers where a mutex is that nobody holds or waits for, in the C libraries of Linux.
+// SAFETY: the C libraries of Linux keep no address of a mutex that no thread holds or waits for.
 unsafe impl Send for PthreadMutex {}
 
 // SAFETY: POSIX promises exclusion. The C libraries of Linux let a mutex be dropped while held.
@@ -29,7 +30,7 @@ unsafe impl RawMutex for PthreadMutex {
 
     #[inline]
     fn lock(&self) -> GuardNoSend {
-        // SAFETY: initialised by `INIT`.
+        // SAFETY: initialized by `INIT`.
         let error = unsafe { libc::pthread_mutex_lock(self.0.get()) };
         assert_eq!(error, 0, "pthread_mutex_lock failed");
         GuardNoSend::new()
@@ -37,14 +38,14 @@ unsafe impl RawMutex for PthreadMutex {
 
     #[inline]
     fn try_lock(&self) -> Option<GuardNoSend> {
-        // SAFETY: initialised by `INIT`.
+        // SAFETY: initialized by `INIT`.
         let error = unsafe { libc::pthread_mutex_trylock(self.0.get()) };
         (error == 0).then(GuardNoSend::new)
     }
 
     #[inline]
     unsafe fn unlock(&self, _guard: GuardNoSend) {
-        // SAFETY: the caller holds it, on this thread: the guard does not change threads.
+        // SAFETY: the caller holds the mutex on this thread, because the guard is `!Send`.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
     }
 
@@ -57,7 +58,7 @@ unsafe impl RawMutex for PthreadMutex {
     }
 }
 
-/// What `pthread_spin_init` writes: in glibc on x86, 1 is free; elsewhere, and in musl, 0.
+/// The value that `pthread_spin_init` writes: 1 in glibc on x86, 0 elsewhere and in musl.
 const FREE: libc::pthread_spinlock_t = if cfg!(all(
     target_env = "gnu",
     any(target_arch = "x86_64", target_arch = "x86")
@@ -67,12 +68,12 @@ const FREE: libc::pthread_spinlock_t = if cfg!(all(
     0
 };
 
-/// `pthread_spinlock_t`, private to the process.
+/// The `pthread_spinlock_t`, private to the process.
 pub struct PthreadSpinlock(UnsafeCell<libc::pthread_spinlock_t>);
 
-// SAFETY: made to be used by several threads at the same time.
+// SAFETY: the C library's lock is made for use by several threads at the same time.
 unsafe impl Sync for PthreadSpinlock {}
-// SAFETY: nothing remembers where a spinlock is that nobody waits for.
+// SAFETY: the C library keeps no address of a spinlock that no thread waits for.
 unsafe impl Send for PthreadSpinlock {}
 
 // SAFETY: POSIX promises exclusion.
@@ -83,7 +84,7 @@ unsafe impl RawMutex for PthreadSpinlock {
 
     #[inline]
     fn lock(&self) -> GuardNoSend {
-        // SAFETY: initialised by `INIT`.
+        // SAFETY: initialized by `INIT`.
         let error = unsafe { libc::pthread_spin_lock(self.0.get()) };
         assert_eq!(error, 0, "pthread_spin_lock failed");
         GuardNoSend::new()
@@ -91,14 +92,14 @@ unsafe impl RawMutex for PthreadSpinlock {
 
     #[inline]
     fn try_lock(&self) -> Option<GuardNoSend> {
-        // SAFETY: initialised by `INIT`.
+        // SAFETY: initialized by `INIT`.
         let error = unsafe { libc::pthread_spin_trylock(self.0.get()) };
         (error == 0).then(GuardNoSend::new)
     }
 
     #[inline]
     unsafe fn unlock(&self, _guard: GuardNoSend) {
-        // SAFETY: the caller holds it.
+        // SAFETY: the caller holds the spinlock.
         unsafe { libc::pthread_spin_unlock(self.0.get()) };
     }
 
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn a_spinlock_is_born_as_the_library_makes_it() {
         let mut made = -1;
-        // SAFETY: `made` is ours.
+        // SAFETY: `made` is a local variable.
         let error = unsafe { libc::pthread_spin_init(&mut made, libc::PTHREAD_PROCESS_PRIVATE) };
         assert_eq!((error, made), (0, FREE));
     }

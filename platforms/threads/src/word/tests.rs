@@ -1,4 +1,4 @@
-//! Both kinds of words do the same; and what only a race shows.
+//! Both kinds of words behave alike; and a test of the race between compare-stores and announcements.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -29,12 +29,12 @@ enum Operation {
     LoadLow16,
 }
 
-/// A comparison's result as a number.
+/// Returns the result of a comparison as a number.
 fn code<T: Into<u64>, E: Into<u64>>(result: Result<T, E>) -> u64 {
     result.map_or_else(|found| found.into() | 1 << 32, Into::into)
 }
 
-/// Does it; returns what it returned, as a number, and the word afterwards.
+/// Executes the operation. Returns its result as a number, and the word afterwards.
 macro_rules! apply {
     ($word:expr, $operation:expr) => {{
         let word = $word;
@@ -82,7 +82,7 @@ macro_rules! apply {
     }};
 }
 
-/// Few different values, so that comparisons succeed.
+/// Returns one of a few values, so that comparisons succeed.
 fn operation() -> impl Strategy<Value = Operation> {
     let byte = || prop_oneof![0..4u8, any::<u8>()];
     let half = || prop_oneof![0..4u16, any::<u16>()];
@@ -148,13 +148,14 @@ fn a_settled_announcement_is_not_overwritten() {
     const ROUNDS: u32 = 2_000;
     const SEEN: u32 = 1 << 31;
     let word = &super::Word::new(HELD.into());
-    // Twice the round; changed by the unlocker once it has found out.
+    // Twice the number of the round. The unlocker increments it once it has compared.
     let turn = &super::Word::new(0);
     let mut overwritten = 0;
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for round in 0..ROUNDS {
-                // ORDERING: Acquire and Release, here and below: a turn passes on all that came before.
+                // ORDERING: Acquire and Release, here and below: each turn makes all earlier writes visible to the
+                // next.
                 while turn.load(Acquire) != 2 * round {
                     std::thread::yield_now();
                 }
@@ -163,7 +164,7 @@ fn a_settled_announcement_is_not_overwritten() {
             }
         });
         for round in 0..ROUNDS {
-            // A little later each time, so that the exchange comes at any moment of the compare-store.
+            // A little later each time, so that the exchange happens at every moment of the compare-store.
             (0..round % 16).for_each(|_| core::hint::spin_loop());
             let found = word.swap_low8(LISTED, AcqRel);
             super::settle();

@@ -148,7 +148,7 @@ impl Draft {
         self.check_counts(place, findings);
         self.check_affinity(place, findings);
         self.check_pauses(place, findings);
-        self.check_favour(place, findings);
+        self.check_favor(place, findings);
         self.check_groups(place, findings);
         if findings.count() == before {
             self.check_numa(place, findings);
@@ -294,8 +294,8 @@ impl Draft {
     }
 
     /// Whether there are the virtual deadlines that a directed yield is to move.
-    fn check_favour(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
-        let (key, sched) = ("host.yield.favour", &self.host.sched);
+    fn check_favor(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+        let (key, sched) = ("host.yield.favor", &self.host.sched);
         if sched.favor.rule != YieldFavor::None && !sched.is_eevdf() {
             let found = sched.favor.rule.name();
             findings.add(

@@ -7,6 +7,8 @@ use crate::amount::show_nanos;
 use crate::diagnostic::{Findings, Place, one_of};
 use crate::draft::Draft;
 
+/// Weight of a task group by default (`cpu.shares`).
+pub const SHARES_DEFAULT: u64 = 1024;
 /// Most task groups of an experiment.
 pub const GROUPS_MAX: usize = 256;
 
@@ -56,7 +58,7 @@ impl DraftGroup {
         DraftGroup {
             name: name.to_owned(),
             parent: None,
-            shares: 1024,
+            shares: SHARES_DEFAULT,
             limit: Limit::default(),
         }
     }

@@ -135,7 +135,7 @@ fn a_bad_pause_window_is_located() {
         ),
         (
             "[machine]\npause_filter_count = 3000",
-            "mine.toml:11: machine.pause_filter_count: found a key that does not apply here, expected a part by AMD",
+            "mine.toml:11: machine.pause_filter_count: found a key that does not apply here, expected an AMD CPU",
         ),
         (
             "[machine]\nvendor = \"amd\"\npause_filter_count = 65536",
@@ -154,8 +154,8 @@ fn a_bad_pause_window_is_located() {
             "mine.toml:11: host.pause_window.max: found 4095, expected 4096 (the window that it starts from) to 4294967295",
         ),
         (
-            "[host]\nscheduler = \"cfs-4.12\"\nyield.favour = \"lag-credit\"",
-            "mine.toml:12: host.yield.favour: found lag-credit, expected none, or host.scheduler = \"eevdf-6.6\"",
+            "[host]\nscheduler = \"cfs-4.12\"\nyield.favor = \"lag-credit\"",
+            "mine.toml:12: host.yield.favor: found lag-credit, expected none, or host.scheduler = \"eevdf-6.6\"",
         ),
         (
             "[host]\nyield.lag_credit = 0",

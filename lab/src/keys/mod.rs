@@ -56,17 +56,21 @@ pub enum Target {
 }
 
 impl Key {
-    /// What must be so for the key to apply.
+    /// Returns what the configuration must have for the key to apply.
     fn needs(&self) -> String {
         match self.path.split('.').collect::<Vec<_>>()[..] {
             ["vm", _, workload, _] => format!("a guest with workload = \"{workload}\""),
             ["machine", key] if key.starts_with("ple") => {
-                "a part by Intel (machine.vendor = \"intel\"); AMD's has machine.pause_filter keys".to_owned()
+                "an Intel CPU (machine.vendor = \"intel\"); an AMD CPU has the machine.pause_filter keys".to_owned()
             }
             ["machine", key] if key.starts_with("pause_filter") => {
-                "a part by AMD (machine.vendor = \"amd\"); Intel's has machine.ple keys".to_owned()
+                "an AMD CPU (machine.vendor = \"amd\"); an Intel CPU has the machine.ple keys".to_owned()
             }
-            _ => self.doc.to_owned(),
+            ["vm", _, "vcpu_quota" | "vcpu_period"] => "a guest with cgroup = \"own-with-vcpu-groups\"".to_owned(),
+            ["vm", _, "shares" | "quota" | "period"] => {
+                "a guest with cgroup = \"own\" or \"own-with-vcpu-groups\"".to_owned()
+            }
+            _ => "a configuration that has this parameter".to_owned(),
         }
     }
 }

@@ -8,7 +8,7 @@ use holdfast_workloads::Workload;
 
 use super::{KEYS, Key, Slot, Target};
 use crate::draft::{Draft, DraftVm};
-use crate::groups::DraftGroup;
+use crate::groups::{DraftGroup, SHARES_DEFAULT};
 use crate::profile::{COST_NAMES, MachineProfile, PauseDetection};
 use crate::shipped;
 
@@ -78,7 +78,7 @@ fn fresh_vms() -> Vec<DraftVm> {
         vm
     };
     let mut grouped = DraftVm::new("");
-    grouped.host.group = VmGroup::OwnWithVcpuGroups { shares: 1024 };
+    grouped.host.group = VmGroup::OwnWithVcpuGroups { shares: SHARES_DEFAULT };
     let mut vms: Vec<DraftVm> = Workload::all().into_iter().map(with).collect();
     vms.insert(1, grouped);
     vms
@@ -144,53 +144,54 @@ pub fn markdown() -> String {
 const INTRODUCTION: &str = "\
 # Experiment files
 
-This page is written by `holdfast keys --format markdown` from the table that the parser itself uses; a test fails when it
-is stale.
+`holdfast keys --format markdown` writes this page from the table that the parser itself uses. A test fails if the
+page is out of date.
 
-An experiment is one TOML file. `holdfast show NAME` prints a shipped one, ready to copy and edit; `holdfast run FILE`
-runs it. A key that is not listed here, a value of the wrong kind and a machine that cannot exist are errors that name
-file, line, key, what was found and what was expected.
+An experiment is one TOML file. `holdfast show NAME` prints a shipped one, ready to copy and edit. `holdfast run
+FILE` runs it. An unknown key, a value of the wrong kind and a machine that cannot exist are errors. The message
+names file, line and key, what was found and what was expected.
 
 ## Head
 
 | key | takes | default | meaning |
 | --- | --- | --- | --- |
-| `name` | a string | required | name of the experiment |
-| `title` | a string | required | what it shows, in a line |
-| `source` | a string | none | where its setup and its published figures come from |
-| `setup` | a string | none | the setup in words |
-| `metric` | `elapsed` or `throughput` | required | what is compared; elapsed is in seconds |
-| `unit` | a string that ends in `/s` or `/min` | `1/s` | what throughput is counted in |
-| `better` | `lower` or `higher` | by the metric | which direction is better |
-| `seeds` | a whole number | `5` | runs of each cell, unless `--seeds` says otherwise |
-| `scale` | a number above 0, up to 1 | `1` | share of the full-size work, unless `--scale` says otherwise |
+| `name` | a string | required | Name of the experiment. |
+| `title` | a string | required | What it shows, in one line. |
+| `source` | a string | none | Where its setup and its published figures come from. |
+| `setup` | a string | none | The setup in words. |
+| `metric` | `elapsed` or `throughput` | required | What is compared. `elapsed` is in seconds. |
+| `unit` | a string that ends in `/s` or `/min` | `1/s` | Unit of the throughput. |
+| `better` | `lower` or `higher` | by the metric | Which direction is better. |
+| `seeds` | a whole number | `5` | Runs of each cell. `--seeds` overrides it. |
+| `scale` | a number above 0, up to 1 | `1` | Share of the full-size work. `--scale` overrides it. |
 
-With `scale` below 1 each workload does that share of its work, and elapsed times are reported as full-size equivalents
-(elapsed time divided by scale), so that published figures can stand beside them. Throughput is a rate and needs no such
-step. A small run has more of a beginning and an end than a large one: what matters should be run at a larger scale, too.
+With `scale` below 1 each workload does that share of its work. Elapsed times are divided by the scale, so that they
+compare with published figures. Throughput is a rate and is not divided. In a small run the beginning and the end
+weigh more, so check what matters at a larger scale.
 
 ## Sections
 
-A machine of your own is a profile with what you know better: `profile = \"generic-x86\"`, `sockets = 1`, `cores = 32`,
-`frequency = \"3.4 GHz\"`, `ple = true`, `costs.transfer_cross = \"120 ns\"`; or a whole profile in a file beside the
-experiment. Costs in cycles follow the frequency.
+Your own machine is a shipped profile with the values that you know better: `profile = \"generic-x86\"`, `sockets =
+1`, `cores = 32`, `frequency = \"3.4 GHz\"`, `ple = true`, `costs.transfer_cross = \"120 ns\"`. Or write a whole
+profile into a file next to the experiment. Costs in cycles follow the frequency.
 
-`[machine]`, `[host]`, `[[group]]`, `[[vm]]` and `[[task]]` set the keys below; `[guest]` sets keys of all guests at once. Each
-`[[group]]`, `[[vm]]` and `[[task]]` has a `name`. A `[[group]]` is a task group of the host: others, guests and tasks name it
-as their `parent`.
+`[machine]`, `[host]`, `[[group]]`, `[[vm]]` and `[[task]]` set the keys below. `[guest]` sets keys of all guests at
+once. Each `[[group]]`, `[[vm]]` and `[[task]]` has a `name`. A `[[group]]` is a task group of the host. Other
+groups, guests and tasks name it as their `parent`.
 
-`[[cases]]` and `[[variants]]` have a `name`, optionally a `title`, and `set`, a table of keys by path:
-`set = { \"vm.*.lock\" = \"pv-ticket\" }`. A path names a group, guest or task by its name, by its number from 0, or all of them by
-`*`. Every case is run with every variant, or with those that its `variants` lists, and every such cell with every seed; all cells
-see the same seeds. Later
-layers replace earlier ones: file, case, variant, sweep, `--set`. Within a layer a path with `*` yields to one that names
-its guest; a parameter of a workload that a `*` reaches but that runs something else is left alone.
+`[[cases]]` and `[[variants]]` have a `name`, optionally a `title`, and `set`, a table of keys by path: `set = {
+\"vm.*.lock\" = \"pv-ticket\" }`. A path names a group, guest or task by its name or by its number from 0, or all of
+them by `*`. Each case runs with each variant, or with those that its `variants` lists. Each such cell runs with
+each seed, and all cells use the same seeds. Later layers replace earlier ones: file, case, variant, sweep, `--set`.
+Within a layer a path that names its guest takes precedence over a path with `*`. A workload's parameter with `*`
+applies to the guests that run this workload.
 
-`[[sweeps]]` has `key`, `values` and optionally `of = \"cases\"` (the default) or `\"variants\"`: each case (or variant) is run
-with each value, and called `CASE key=value`.
+`[[sweeps]]` has `key`, `values` and optionally `of = \"cases\"` (the default) or `\"variants\"`. Each case (or
+variant) runs with each value, and is called `CASE key=value`.
 
-`[[published]]` has `case`, `variant`, `vm`, `mean`, `unit`, `source`, and optionally `sd`, `runs` and `calibrate = true`. A
-workload is calibrated on rows marked *calibrate* only; all other rows are only compared with.
+`[[published]]` has `case`, `variant`, `vm`, `mean`, `unit`, `source`, and optionally `sd`, `runs` and `calibrate =
+true`. Only rows marked *calibrate* are used to calibrate a workload. All other rows are compared with the
+predictions.
 ";
 
 #[cfg(test)]

@@ -124,99 +124,106 @@ macro_rules! task {
 
 static RUN: &[Key] = &[key(
     "limit",
-    "virtual time after which an unfinished run is a failure",
+    "Virtual time after which an unfinished run fails.",
     Target::Run(|d| Some(Slot::Nanos(&mut d.limit_ns))),
 )];
 
 static MACHINE: &[Key] = &[
     key(
         "machine.profile",
-        "machine profile: a shipped name (`holdfast list`) or a TOML file, seen from the experiment's folder",
+        "Machine profile: a shipped name (`holdfast list`) or a TOML file, relative to the experiment's folder.",
         Target::Machine(|machine| Some(Slot::Name(&mut machine.name))),
     ),
     number(
         "machine.sockets",
         "",
         (1.0, PCPUS_MAX as f64),
-        "sockets; one last-level cache each",
+        "Number of sockets. Each socket has one last-level cache.",
         machine!(U32, topology.sockets),
     ),
     number(
         "machine.cores",
         "",
         (1.0, PCPUS_MAX as f64),
-        "cores per socket",
+        "Number of cores in a socket.",
         machine!(U32, topology.cores),
     ),
     number(
         "machine.threads",
         "",
         (1.0, 8.0),
-        "hardware threads per core",
+        "Number of hardware threads in a core.",
         machine!(U32, topology.threads),
     ),
     key(
         "machine.frequency",
-        "clock of cores and time-stamp counter; costs in cycles follow it",
+        "Clock of the cores and of the time-stamp counter. Costs in cycles follow it.",
         machine!(Hertz, frequency_hz),
     ),
     key(
         "machine.vendor",
-        "whose pause detection the part has: Intel's pause-loop exiting or AMD's pause filter; one that is not the profile's \
-         own gets KVM's defaults",
+        "Whose pause detection the CPU has: Intel's pause-loop exiting or AMD's pause filter. A vendor other than \
+         the profile's gets KVM's defaults.",
         Target::Machine(|machine| Some(Slot::Choice(&mut machine.pauses))),
     ),
     key(
         "machine.ple",
-        "whether pause-loop exiting is on (Intel)",
+        "Whether pause-loop exiting is on. Intel only (kvm_intel `ple_gap` other than 0).",
         pauses!(Ple, Flag, enabled),
     ),
     key(
         "machine.ple_gap",
-        "longest time between two PAUSEs of one loop (Intel; KVM's ple_gap)",
+        "Longest time between two PAUSEs of one loop. Intel only (kvm_intel `ple_gap`).",
         pauses!(Ple, Amount, gap),
     ),
     key(
         "machine.ple_window",
-        "how long a pause loop may last before it exits (Intel; KVM's ple_window)",
+        "How long a pause loop may last before it exits. Intel only (kvm_intel `ple_window`).",
         pauses!(Ple, Amount, window),
     ),
     key(
         "machine.pause_filter",
-        "whether the pause filter is on (AMD)",
+        "Whether the pause filter is on. AMD only.",
         pauses!(Filter, Flag, enabled),
     ),
     number(
         "machine.pause_filter_count",
         "PAUSEs",
         (1.0, 65_535.0),
-        "PAUSEs of a loop that pass before one exits (AMD; KVM's pause_filter_count)",
+        "Number of PAUSEs of one loop that pass before the next one exits. AMD only (kvm_amd `pause_filter_count`).",
         pauses!(Filter, U32, count),
     ),
     key(
         "machine.pause_filter_threshold",
-        "longest time between two PAUSEs of one loop; 0: all PAUSEs count (AMD; KVM's pause_filter_thresh)",
+        "Longest time between two PAUSEs of one loop. With 0 all PAUSEs count. AMD only (kvm_amd \
+         `pause_filter_thresh`).",
         pauses!(Filter, Amount, threshold),
     ),
     key(
         "machine.costs.*",
-        "what something costs; see the list of costs",
+        "One cost of the machine. The list of costs below has the names.",
         Target::Cost,
     ),
 ];
 
 static TASK: &[Key] = &[
-    number("task.*.nice", "", (-20.0, 19.0), "nice level", task!(I8, nice)),
+    number(
+        "task.*.nice",
+        "",
+        (-20.0, 19.0),
+        "Nice level of the task.",
+        task!(I8, nice),
+    ),
     key(
         "task.*.affinity",
-        "pCPUs that the task may run on",
+        "pCPUs that the task may run on.",
         task!(Cpus, affinity),
     ),
-    key("task.*.parent", "task group in which it is", task!(Group, group)),
+    key("task.*.parent", "Task group that holds the task.", task!(Group, group)),
     key(
         "task.*.busy",
-        "CPU time between two sleeps; \"auto\": it never sleeps",
+        "CPU time between two sleeps. With \"auto\" the task never sleeps.",
         task!(NanosOrNever, busy_ns),
     ),
-    key("task.*.sleep", "how long it sleeps", task!(Nanos, sleep_ns)),
+    key("task.*.sleep", "How long the task sleeps.", task!(Nanos, sleep_ns)),
 ];

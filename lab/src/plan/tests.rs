@@ -313,11 +313,11 @@ fn pause_windows_that_cannot_work_are_refused() {
         ),
         (
             "[machine]\nvendor = \"amd\"\nple = true",
-            "machine.ple: found a key that does not apply here, expected a part by Intel",
+            "machine.ple: found a key that does not apply here, expected an Intel CPU",
         ),
         (
             "[machine]\npause_filter = true",
-            "machine.pause_filter: found a key that does not apply here, expected a part by AMD",
+            "machine.pause_filter: found a key that does not apply here, expected an AMD CPU",
         ),
         (
             "[host]\npause_exit = \"directed-yeild-2011\"",

@@ -8,17 +8,17 @@ use crate::keys::{Key, Target};
 pub(super) static APICV: &[Key] = &[
     key(
         "host.apicv",
-        "whether the host uses APICv and posted interrupts, which the part must have (kvm_intel's enable_apicv)",
+        "Whether the host uses APICv and posted interrupts, if the CPU has them (kvm_intel `enable_apicv`).",
         Target::Host(|host| Some(Slot::Flag(&mut host.apicv.enable))),
     ),
     key(
         "host.ipiv",
-        "whether it has hardware send IPIs, too; where the part can, unless it is set (kvm_intel's enable_ipiv)",
+        "Whether hardware also sends IPIs, if the CPU can (kvm_intel `enable_ipiv`).",
         Target::Host(|host| Some(Slot::Flag(&mut host.apicv.ipiv))),
     ),
     key(
         "vm.*.apicv",
-        "whether this guest's LAPICs are APICv's, where the host uses it",
+        "Whether APICv virtualizes this guest's LAPICs, if the host uses APICv.",
         Target::Vm(|vm| Some(Slot::Flag(&mut vm.host.apicv))),
     ),
 ];

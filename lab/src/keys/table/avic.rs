@@ -16,17 +16,18 @@ choices!(AvicEnable {
 pub(super) static AVIC: &[Key] = &[
     key(
         "host.avic",
-        "whether the host uses AVIC, which the part must have (kvm_amd's avic); auto: on Zen 4 and later, with x2AVIC",
+        "Whether the host uses AVIC, if the CPU has it (kvm_amd `avic`). \"auto\" uses it on Zen 4 and later, with \
+         x2AVIC.",
         Target::Host(|host| Some(Slot::Choice(&mut host.avic.enable))),
     ),
     key(
         "host.x2avic",
-        "whether it uses x2AVIC, too, which the part must have; else guests under AVIC are not offered x2APIC",
+        "Whether the host also uses x2AVIC, if the CPU has it. Without it a guest under AVIC is not offered x2APIC.",
         Target::Host(|host| Some(Slot::Flag(&mut host.avic.x2avic))),
     ),
     key(
         "vm.*.avic",
-        "whether this guest's LAPICs are AVIC's, where the host uses it",
+        "Whether AVIC virtualizes this guest's LAPICs, if the host uses AVIC.",
         Target::Vm(|vm| Some(Slot::Flag(&mut vm.host.avic))),
     ),
 ];

@@ -17,51 +17,52 @@ choices!(Reach {
 pub(super) static CALLS: &[Key] = &[
     key(
         "vm.*.ipi.reach",
-        "whom each call reaches: the caller's own CPU, one other, all others, or all others whose handlers take one spinlock",
+        "Which CPUs each call reaches: the caller's own, one other, all others, or all others whose handlers take \
+         one spinlock.",
         workload!(Ipi, Choice, reach),
     ),
     key(
         "vm.*.ipi.busy",
-        "whether the other vCPUs compute in user mode; else they are halted",
+        "Whether the other vCPUs compute in user mode. Otherwise they are halted.",
         workload!(Ipi, Flag, busy),
     ),
     number(
         "vm.*.ipi.calls",
         "",
         (1.0, 1e9),
-        "calls to make, at scale 1",
+        "Number of calls, at scale 1.",
         workload!(Ipi, U64, calls),
     ),
     number(
         "vm.*.ebizzy.threads",
         "",
         (1.0, 1e4),
-        "threads; \"auto\": one for each vCPU",
+        "Number of threads (`ebizzy -t`). \"auto\" is one for each vCPU.",
         workload!(Ebizzy, OptionalU32, threads),
     ),
     number(
         "vm.*.ebizzy.pages",
         "",
         (1.0, 1e5),
-        "pages of a chunk that a thread allocates, copies into and frees for each record",
+        "Pages of a chunk. For each record a thread allocates a chunk, copies into it and frees it.",
         workload!(Ebizzy, U32, pages),
     ),
     key(
         "vm.*.ebizzy.allocation",
-        "where chunks come from: the C library's heap (\"heap\", ebizzy -M), which keeps 32 pages and gives back what is beyond \
-         (madvise), or a mapping each (\"mapping\", ebizzy -m: mmap, munmap)",
+        "Source of the chunks. \"heap\" (`ebizzy -M`) is the C library's heap, which keeps 32 pages and gives back \
+         the rest (`madvise`). \"mapping\" (`ebizzy -m`) maps and unmaps each chunk.",
         workload!(Ebizzy, Choice, allocation),
     ),
     key(
         "vm.*.ebizzy.record_time",
-        "mean user time of a record; an estimate",
+        "Mean user time of a record. An estimate.",
         workload!(Ebizzy, Nanos, record_ns),
     ),
     number(
         "vm.*.ebizzy.records",
         "",
         (1.0, 1e12),
-        "records over all threads, at scale 1",
+        "Records over all threads, at scale 1.",
         workload!(Ebizzy, U64, records),
     ),
 ];

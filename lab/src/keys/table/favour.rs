@@ -23,18 +23,19 @@ macro_rules! favour {
 /// Beside the switches of directed yield.
 pub(super) static FAVOUR: &[Key] = &[
     key(
-        "host.yield.favour",
-        "EEVDF: what a directed yield to a thread of the same pCPU does to virtual times, so that its preference lasts: \
-         pushes the yielder back (proposed November and December 2025) or credits the target with lag (June 2026); in no \
-         kernel. A pair of vCPUs that yield to each other with \"lag-credit\" starve whoever shares their pCPU",
+        "host.yield.favor",
+        "EEVDF: how a directed yield on one pCPU changes virtual times, so that its preference lasts. \
+         \"debooster-v1\" and \"debooster-v2\" push the yielder back (proposed November and December 2025). \
+         \"lag-credit\" gives the target lag (proposed June 2026); with it two vCPUs that yield to each other starve \
+         other threads of their pCPU. In no kernel.",
         favour!(Choice, rule),
     ),
     number(
         "host.yield.lag_credit",
         "% of a slice",
         (1.0, 1_000.0),
-        "lag credited for each entity queued, within what EEVDF lets anyone have (uncertain: the posting only says that it \
-         grows with the queue)",
+        "Lag credited for each queued entity, up to EEVDF's own limit. Uncertain: the proposal only says that it \
+         grows with the queue.",
         favour!(U64, credit_pct),
     ),
 ];

@@ -38,12 +38,13 @@ pub(super) static HOST: &[Key] = &[
         "host.hz",
         "1/s",
         (10.0, 10_000.0),
-        "scheduler ticks per second of each pCPU",
+        "Scheduler ticks of each pCPU in a second (CONFIG_HZ).",
         host!(U32, hz),
     ),
     key(
         "host.tick_phase",
-        "how the ticks of the pCPUs lie to each other",
+        "Phase between the pCPUs' ticks. With \"aligned\" they coincide: `skew_tick=0`, the kernel's default. With \
+         \"half-skewed\" they are spread over half a period (`skew_tick=1`), with \"spread\" over a whole one.",
         host!(Choice, tick_phase),
     ),
 ];
@@ -52,65 +53,68 @@ pub(super) static HOST: &[Key] = &[
 pub(super) static GUESTS: &[Key] = &[
     key(
         "host.halt_poll",
-        "longest time for which a halted vCPU's pCPU polls before its thread sleeps (halt_poll_ns); 0: never",
+        "Longest time for which the pCPU of a halted vCPU polls before the vCPU's thread sleeps (kvm \
+         `halt_poll_ns`). With 0 it never polls.",
         host!(Nanos, halt_poll_ns),
     ),
     number(
         "host.halt_poll_grow",
         "",
         (0.0, 1000.0),
-        "factor by which the polling time grows",
+        "Factor by which the polling time grows (kvm `halt_poll_ns_grow`).",
         host!(U64, halt_poll_grow),
     ),
     key(
         "host.halt_poll_grow_start",
-        "what it grows to from 0",
+        "First non-zero polling time (kvm `halt_poll_ns_grow_start`).",
         host!(Nanos, halt_poll_grow_start_ns),
     ),
     number(
         "host.halt_poll_shrink",
         "",
         (0.0, 1000.0),
-        "divisor by which it shrinks; 0: to nothing at once",
+        "Divisor by which the polling time shrinks (kvm `halt_poll_ns_shrink`). With 0 it drops to 0 at once.",
         host!(U64, halt_poll_shrink),
     ),
     key(
         "host.pause_exit",
-        "what a pause exit does: a handler as it was introduced, or all that a kernel did about spinning guests; it sets the \
-         switches below, which can then differ one by one",
+        "What the host does at a pause exit: one handler as it was introduced, or everything that a kernel version \
+         does about spinning guests. It sets the keys host.yield.ipi_aware, host.pause_window and host.amd; these \
+         then refine it, in whatever order the file has them.",
         host!(Choice, pause),
     ),
     key(
         "host.yield.ipi_aware",
-        "the vCPU whose answer to an IPI is missing comes first (proposed 2025, in no kernel, uncertain)",
+        "A spinner yields first to the vCPU whose IPI acknowledgement it waits for. Proposed in 2025, in no kernel \
+         (uncertain).",
         host!(Flag, pause.filters.ipi_aware),
     ),
     number(
         "host.pause_window.grow",
         "",
         (0.0, 4_294_967_295.0),
-        "growth of a vCPU's window at each pause exit: a factor if below the window, else a summand; 0: none \
-         (ple_window_grow, 2 since 3.18)",
+        "Growth of a vCPU's window at each pause exit (kvm_intel `ple_window_grow`, 2 since 3.18). Below the base \
+         window it is a factor, otherwise a summand. With 0 the window stays.",
         host!(U32, pause.window.grow),
     ),
     number(
         "host.pause_window.shrink",
         "",
         (0.0, 4_294_967_295.0),
-        "shrinking of the window when a vCPU gets a pCPU again: a divisor or a subtrahend; 0: back to its base \
-         (ple_window_shrink)",
+        "Shrinking of the window when a vCPU gets a pCPU again (kvm_intel `ple_window_shrink`). Below the base \
+         window it is a divisor, otherwise a subtrahend. With 0 the window returns to its base.",
         host!(U32, pause.window.shrink),
     ),
     number(
         "host.pause_window.max",
         "cycles, or PAUSEs on AMD",
         (1.0, 4_294_967_295.0),
-        "largest window; \"auto\": what the part's field holds (ple_window_max)",
+        "Largest window (kvm_intel `ple_window_max`). \"auto\" is the most that the CPU's field holds.",
         host!(OptionalU32, pause.window.max),
     ),
     key(
         "host.amd.filter_threshold",
-        "whether the host uses the pause filter's threshold, without which the window does not move (4.17)",
+        "Whether the host uses the pause filter's threshold (4.17). Without it the window does not move.",
         host!(Flag, pause.filter_threshold),
     ),
 ];

@@ -8,35 +8,36 @@ use crate::keys::{Key, Target};
 pub(super) static INTERRUPTS: &[Key] = &[
     key(
         "vm.*.nox2apic",
-        "boot option nox2apic: memory-mapped APIC registers although x2APIC mode is offered; an exit for each access",
+        "Boot option `nox2apic`: memory-mapped APIC registers although the host offers x2APIC mode. Each access is \
+         an exit.",
         vm!(Flag, boot.kernel.apic.nox2apic),
     ),
     key(
         "vm.*.x2apic_cluster",
-        "whether the guest sends one command for up to 16 CPUs in x2APIC mode; Linux does only with interrupt remapping, which \
-         KVM guests mostly have not",
+        "Whether the guest sends one x2APIC command for up to 16 CPUs. Linux does so only with interrupt remapping, \
+         which KVM guests rarely have.",
         vm!(Flag, boot.kernel.apic.cluster),
     ),
     key(
         "vm.*.ipi_shorthand",
-        "whether calls to all other CPUs go out by the shorthand \"all but self\" (Linux 5.4; with nox2apic and up to 8 CPUs \
-         always)",
+        "Calls to all other CPUs use the shorthand \"all but self\" (Linux 5.4). With nox2apic and up to 8 CPUs they \
+         always do.",
         vm!(Flag, boot.kernel.apic.shorthand),
     ),
     key(
         "vm.*.pv_eoi",
-        "whether the host offers ends of interrupts by a memory bit (KVM_FEATURE_PV_EOI, 3.6)",
+        "Whether the host offers the end of an interrupt by a bit in memory (KVM_FEATURE_PV_EOI, 3.6).",
         vm!(Flag, host.pv_eoi),
     ),
     key(
         "vm.*.pv_send_ipi",
-        "whether the host offers IPIs by hypercall (KVM_FEATURE_PV_SEND_IPI, 4.19)",
+        "Whether the host offers IPIs by hypercall (KVM_FEATURE_PV_SEND_IPI, 4.19).",
         vm!(Flag, host.pv_send_ipi),
     ),
     key(
         "vm.*.pv_tlb_flush",
-        "whether the host offers to flush the TLBs of preempted vCPUs (KVM_FEATURE_PV_TLB_FLUSH, 4.16); needs steal_time and \
-         preempted_flag to be of use",
+        "Whether the host offers to flush the TLBs of preempted vCPUs (KVM_FEATURE_PV_TLB_FLUSH, 4.16). It needs \
+         steal_time and preempted_flag.",
         vm!(Flag, host.pv_tlb_flush),
     ),
 ];

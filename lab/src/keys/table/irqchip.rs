@@ -15,20 +15,21 @@ choices!(Nic {
 pub(super) static IRQCHIP: &[Key] = &[
     key(
         "vm.*.starts_cpus",
-        "whether the guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware; else all vCPUs run \
-         from power-on",
+        "The guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware. Otherwise all \
+         vCPUs run from power-on.",
         Target::Vm(|vm| Some(Slot::Flag(&mut vm.host.waits_for_sipi))),
     ),
     key(
         "vm.*.split_irqchip",
-        "whether the I/O APIC is the VMM's: accesses to it, and ends of its level-triggered interrupts, go to userspace (split \
-         irqchip, 4.5, uncertain)",
+        "The I/O APIC is the VMM's (QEMU `kernel-irqchip=split`, 4.5, uncertain). Accesses to it, and ends of its \
+         level-triggered interrupts, go to user space.",
         Target::Vm(|vm| Some(Slot::Flag(&mut vm.host.split_irqchip))),
     ),
     key(
         "vm.*.nic",
-        "the guest's network device: vhost, with tap and bridge; or assigned hardware with virtio's queues (vDPA), rung without an \
-         exit, whose interrupts go through the IOMMU, under AVIC straight into the guest",
+        "The guest's network device. \"vhost\" is the host's software: vhost, tap and bridge. \"assigned\" is \
+         hardware with virtio queues (vDPA): the guest rings it without an exit, and its interrupts go through the \
+         IOMMU.",
         Target::Vm(|vm| Some(Slot::Choice(&mut vm.host.nic))),
     ),
 ];

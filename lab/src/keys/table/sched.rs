@@ -33,91 +33,94 @@ choices!(YieldRule {
 pub(super) static SCHED: &[Key] = &[
     key(
         "host.scheduler",
-        "the host's scheduler: sets all keys from here to host.balance to what its kernel has; later ones refine",
+        "The host's scheduler. It sets the keys from host.latency to host.balance to what its kernel has; these then \
+         refine it, in whatever order the file has them.",
         host!(Choice, sched),
     ),
     key(
         "host.latency",
-        "period in which each runnable thread runs once (sched_latency), before scaling",
+        "CFS: period in which each runnable thread runs once, before scaling by the number of pCPUs \
+         (`sched_latency_ns`).",
         host!(Nanos, sched.latency_ns),
     ),
     key(
         "host.min_granularity",
-        "shortest slice (sched_min_granularity), before scaling",
+        "CFS: shortest slice, before scaling by the number of pCPUs (`sched_min_granularity_ns`).",
         host!(Nanos, sched.min_granularity_ns),
     ),
     key(
         "host.wakeup_granularity",
-        "by how much a woken thread must be behind to preempt (sched_wakeup_granularity), before scaling",
+        "CFS: how far behind a woken thread must be to preempt the running one, before scaling by the number of \
+         pCPUs (`sched_wakeup_granularity_ns`).",
         host!(Nanos, sched.wakeup_granularity_ns),
     ),
     key(
         "host.base_slice",
-        "EEVDF: the slice that a thread asks for (sched_base_slice), before scaling",
+        "EEVDF: slice that a thread asks for, before scaling by the number of pCPUs (`base_slice_ns`).",
         host!(Nanos, sched.base_slice_ns),
     ),
     key(
         "host.bandwidth_slice",
-        "how much of a group's quota a pCPU draws at a time (sched_cfs_bandwidth_slice_us)",
+        "CPU time that a pCPU draws from a group's quota at once (`sched_cfs_bandwidth_slice_us`).",
         host!(Nanos, sched.bandwidth_slice_ns),
     ),
     key(
         "host.yield",
-        "what a yield does: \"own-group\" (until 2.6.38) is nothing for a thread alone in its group, \"own-group-compat\" the \
-         same with sched_compat_yield, \"whole\" acts on all levels (CFS), or on the deadline (EEVDF), \"forfeit\" ends an eligible thread's slice as if it \
-         had run it (EEVDF, 6.19)",
+        "What `sched_yield` does. \"own-group\" (until 2.6.38) has no effect for a thread that is alone in its \
+         group. \"own-group-compat\" is the same with `sched_compat_yield`. \"whole\" acts on all levels (CFS) or on \
+         the deadline (EEVDF). \"forfeit\" (EEVDF, 6.19) ends an eligible thread's slice as if it had been used.",
         host!(Choice, sched.yields),
     ),
     key(
         "host.features.gentle_fair_sleepers",
-        "a woken thread gets half a period of credit instead of a whole one",
+        "CFS: a woken thread gets half a period of credit, not a whole one (GENTLE_FAIR_SLEEPERS).",
         host!(Flag, sched.features.gentle_fair_sleepers),
     ),
     key(
         "host.features.wakeup_preemption",
-        "a woken thread that may preempt does so",
+        "A woken thread may preempt the running one (WAKEUP_PREEMPTION).",
         host!(Flag, sched.features.wakeup_preemption),
     ),
     key(
         "host.features.next_buddy",
-        "the thread woken last is favoured even if it did not preempt",
+        "The thread woken last is preferred even if it did not preempt (NEXT_BUDDY).",
         host!(Flag, sched.features.next_buddy),
     ),
     key(
         "host.features.ttwu_queue",
-        "a wake-up across last-level caches is carried out by the target pCPU on an IPI",
+        "The target pCPU carries out a wakeup from another last-level cache, on an IPI (TTWU_QUEUE, 3.0).",
         host!(Flag, sched.features.ttwu_queue),
     ),
     key(
         "host.features.yield_to",
-        "threads can yield to a thread of their choice (2.6.39)",
+        "Threads can yield to a thread of their choice (`yield_to`, 2.6.39).",
         host!(Flag, sched.features.yield_to),
     ),
     key(
         "host.features.place_lag",
-        "EEVDF: lag is kept across sleep and migration",
+        "EEVDF: a thread keeps its lag across sleep and migration (PLACE_LAG).",
         host!(Flag, sched.features.place_lag),
     ),
     key(
         "host.features.run_to_parity",
-        "EEVDF: who runs is not replaced before its deadline or the loss of its lag",
+        "EEVDF: the running thread is not replaced before its deadline or until its lag is used up (RUN_TO_PARITY).",
         host!(Flag, sched.features.run_to_parity),
     ),
     key(
         "host.features.delay_dequeue",
-        "EEVDF: who sleeps with negative lag stays queued until it has made up for it",
+        "EEVDF: a thread that sleeps with negative lag stays queued until the lag is 0 (DELAY_DEQUEUE, 6.12).",
         host!(Flag, sched.features.delay_dequeue),
     ),
     number(
         "host.balance.nr_migrate",
         "",
         (1.0, 1e6),
-        "threads looked at in one balancing pass (sched_nr_migrate)",
+        "Threads that one balancing pass looks at (`sched_nr_migrate`).",
         host!(U32, sched.balance.nr_migrate),
     ),
     key(
         "host.balance.migration_cost",
-        "a thread that ran less than this long ago is cache-hot (sched_migration_cost)",
+        "A thread that ran less than this long ago counts as cache-hot (`sched_migration_cost_ns`).",
         host!(Nanos, sched.balance.migration_cost_ns),
     ),
 ];
@@ -131,24 +134,25 @@ macro_rules! group {
 pub(super) static GROUP: &[Key] = &[
     key(
         "group.*.parent",
-        "the group beneath which it stands; at most 32 levels in all",
+        "The group above this one. At most 32 levels in all.",
         group!(Group, parent),
     ),
     number(
         "group.*.shares",
         "",
         (2.0, 262_144.0),
-        "cpu.shares",
+        "Weight of the group (cgroup v1 `cpu.shares`).",
         group!(U64, shares),
     ),
     key(
         "group.*.quota",
-        "CPU time in each period, of all pCPUs together (cpu.cfs_quota_us): 1 ms to a period of each pCPU; \"auto\": no limit",
+        "CPU time in each period, over all pCPUs (`cpu.cfs_quota_us`): from 1 ms to one period for each pCPU. \
+         \"auto\" is no limit.",
         group!(OptionalNanos, limit.quota_ns),
     ),
     key(
         "group.*.period",
-        "period of the quota (cpu.cfs_period_us): 1 ms to 1 s",
+        "Period of the quota (`cpu.cfs_period_us`): from 1 ms to 1 s.",
         group!(Nanos, limit.period_ns),
     ),
 ];

@@ -1,9 +1,7 @@
-//! `holdfast kvm doctor`: what this host can do for virtual machines that share its CPUs, what each lack means, and what to
-//! change.
+//! `holdfast kvm doctor`: checks how well this host serves virtual machines that share its CPUs, and says what to change.
 //!
-//! All is read from files beneath a root directory, so that another machine's files can be looked at too, and from a
-//! [`Probe`] of `/dev/kvm` where there is one. **Odd contents are no fault**: a file that is missing, unreadable or makes no
-//! sense is said to be so, and nothing else.
+//! The checks read files below a root directory, which can hold a copy of another machine's files, and a [`Probe`] of
+//! `/dev/kvm` if there is one. A file that is missing, unreadable or senseless gives the verdict "unknown" and no error.
 
 mod check;
 mod files;
@@ -29,19 +27,19 @@ pub use scheduler::kernel_version;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "holdfast.doctor/1";
 
-/// All findings.
+/// All findings of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// The directory that was looked at as the root of the file system.
+    /// The directory that stood for the root of the file system.
     pub root: String,
-    /// One for each thing that was looked at.
+    /// The findings, in the order of the table.
     pub checks: Vec<Check>,
 }
 
 impl Report {
-    /// Whether guests can run here at all, as far as could be learnt.
+    /// Returns whether guests can run here, as far as is known.
     pub fn has_kvm(&self) -> bool {
         let device = self.checks.iter().filter(|check| check.area == "kvm");
         device
@@ -50,7 +48,7 @@ impl Report {
     }
 }
 
-/// Looks at the machine whose files are beneath `root`; `probe` is what `/dev/kvm` itself said, if it was asked.
+/// Examines the machine whose files are below `root`. `probe`: the answers of `/dev/kvm`, if it was asked.
 pub fn examine(root: &Path, probe: Option<&Probe>) -> Report {
     let files = Files::new(root);
     let mut checks = Vec::new();

@@ -2,22 +2,22 @@
 
 use serde::Serialize;
 
-/// What a finding comes to.
+/// Judgement of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// As one would wish.
+    /// As it should be.
     Good,
-    /// Neither good nor bad, but to be known.
+    /// Neither good nor bad, but worth knowing.
     Note,
-    /// Missing or in the way.
+    /// Missing, or harmful.
     Lacking,
-    /// It could not be learnt.
+    /// It could not be determined.
     Unknown,
 }
 
 impl Verdict {
-    /// Its name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Good => "good",
@@ -28,20 +28,20 @@ impl Verdict {
     }
 }
 
-/// One finding.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What it is about: `kvm`, `pauses`, `interrupts`, `halting`, `guest`, `scheduler`, `machine`, `statistics`.
+    /// Its subject: `kvm`, `pauses`, `interrupts`, `halting`, `guest`, `scheduler`, `machine`, `statistics`.
     pub area: &'static str,
-    /// What was looked at.
+    /// The thing that was checked.
     pub name: &'static str,
-    /// What was found.
+    /// The state that was found.
     pub found: String,
-    /// What that comes to.
+    /// Judgement of that state.
     pub verdict: Verdict,
-    /// What it means for guests that share CPUs; null where there is nothing to say.
+    /// Consequence for guests that share CPUs, if any.
     pub means: Option<String>,
-    /// What to do about it.
+    /// How to change it.
     pub change: Option<String>,
 }
 

@@ -1,10 +1,10 @@
-//! Small files of a machine, beneath a root directory.
+//! Small files of a machine, below a root directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// More than any file has that is looked at here.
+/// Limit on what is read of a file: more than any file that the doctor reads.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The files of a machine.
@@ -14,29 +14,29 @@ pub struct Files {
 }
 
 impl Files {
-    /// Those beneath `root`.
+    /// Creates the files below `root`.
     pub fn new(root: &Path) -> Files {
         Files {
             root: root.to_path_buf(),
         }
     }
 
-    /// Where `path`, absolute as on the machine itself, is.
+    /// Returns the location of `path`, which is absolute as on the machine itself.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Whether there is a file or directory at `path`.
+    /// Returns whether there is a file or directory at `path`.
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
-    /// Whether what is at `path` can be opened for writing. Nothing is written.
+    /// Returns whether the file at `path` can be opened for writing. Nothing is written.
     pub fn writable(&self, path: &str) -> bool {
         OpenOptions::new().write(true).open(self.path(path)).is_ok()
     }
 
-    /// The text at `path`, without spaces at either end; `None` if it cannot be read. What is no UTF-8 is replaced.
+    /// Returns the text at `path`, trimmed, or `None` if it cannot be read. Bytes that are not UTF-8 are replaced.
     pub fn text(&self, path: &str) -> Option<String> {
         let mut bytes = Vec::new();
         let file = File::open(self.path(path)).ok()?;
@@ -44,12 +44,12 @@ impl Files {
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// The whole number at `path`.
+    /// Returns the whole number at `path`, or `None` if there is none.
     pub fn number(&self, path: &str) -> Option<i64> {
         self.text(path)?.parse().ok()
     }
 
-    /// The switch at `path`, as the kernel writes them.
+    /// Returns the switch at `path` in one of the forms that the kernel writes, or `None`.
     pub fn switch(&self, path: &str) -> Option<bool> {
         match self.text(path)?.as_str() {
             "Y" | "y" | "1" => Some(true),
@@ -58,8 +58,8 @@ impl Files {
         }
     }
 
-    /// What is at `path`, in a line fit for a table.
-    pub fn shown(&self, path: &str) -> Option<String> {
+    /// Returns the text at `path` as one line that fits into a table.
+    pub fn line(&self, path: &str) -> Option<String> {
         let text = self.text(path)?;
         let line: String = text
             .chars()
@@ -69,7 +69,7 @@ impl Files {
         Some(line)
     }
 
-    /// Names of what is in the directory at `path`, sorted.
+    /// Returns the names in the directory at `path`, sorted.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(path)).into_iter().flatten();
         let mut names: Vec<String> = entries

@@ -3,11 +3,11 @@
 use super::check::{Check, Verdict};
 use super::probe::Probe;
 
-/// Below this, in instructions a second, guests are interpreted: hardware executes them a hundred times as fast, and even an
-/// emulator that translates them does.
+/// Instructions per second below which guests are interpreted. Hardware is a hundred times as fast, and so is an emulator that
+/// translates the code.
 const INTERPRETED_BELOW: f64 = 5e7;
 
-/// PV features that matter to guests that share CPUs: bit, name, what its lack means (Documentation/virt/kvm/x86/cpuid.rst).
+/// PV features that matter to guests that share CPUs: bit, name, consequence if it is missing (Documentation/virt/kvm/x86/cpuid.rst).
 const FEATURES: [(u32, &str, &str); 6] = [
     (
         5,
@@ -22,25 +22,29 @@ const FEATURES: [(u32, &str, &str); 6] = [
     (
         6,
         "PV_EOI",
-        "each end of interrupt is an exit where neither AVIC nor APICv is on",
+        "each end of interrupt takes an exit, unless AVIC or APICv is on",
     ),
-    (9, "PV_TLB_FLUSH", "a TLB shootdown waits for vCPUs that are preempted"),
-    (11, "PV_SEND_IPI", "one exit for each target of an IPI to several"),
+    (9, "PV_TLB_FLUSH", "a TLB shootdown waits for preempted vCPUs"),
+    (
+        11,
+        "PV_SEND_IPI",
+        "an IPI to several vCPUs takes one exit for each target",
+    ),
     (
         13,
         "PV_SCHED_YIELD",
-        "who waits for an IPI's answer cannot yield to the vCPU that owes it",
+        "a vCPU that waits for an IPI acknowledgement cannot yield to the target",
     ),
 ];
 
-/// What guests are offered, and whether the hardware runs them.
+/// Adds the checks of guests.
 pub fn examine(probe: Option<&Probe>, checks: &mut Vec<Check>) {
     let Some(probe) = probe else {
-        let check = Check::new("guest", OFFERS, "no file tells", Verdict::Unknown);
+        let check = Check::new("guest", OFFERS, "not in any file", Verdict::Unknown);
         checks.push(
             check
                 .means(OFFERS_UNKNOWN)
-                .change("run `holdfast kvm doctor` on that machine: its /dev/kvm tells"),
+                .change("run `holdfast kvm doctor` on that machine, which asks its /dev/kvm"),
         );
         return;
     };
@@ -50,24 +54,25 @@ pub fn examine(probe: Option<&Probe>, checks: &mut Vec<Check>) {
     checks.push(offers(probe));
     for (bit, name, lack) in FEATURES {
         checks.push(match probe.features {
-            None => Check::new("guest", name, "not told", Verdict::Unknown).means(format!("if it is withheld: {lack}")),
+            None => Check::new("guest", name, "not reported", Verdict::Unknown)
+                .means(format!("if it is not offered: {lack}")),
             Some(features) if features >> bit & 1 == 1 => Check::new("guest", name, "offered", Verdict::Good),
             Some(_) => Check::new("guest", name, "not offered", Verdict::Lacking)
                 .means(lack)
-                .change("a newer host kernel, or the right vendor module"),
+                .change("use a newer host kernel, or the module of the right vendor"),
         });
     }
     checks.push(speed(probe));
 }
 
-/// What the check of all features together is called.
+/// Name of the check of all features together.
 const OFFERS: &str = "paravirtual features";
-const OFFERS_UNKNOWN: &str = "which of them guests have to do without is not known";
+const OFFERS_UNKNOWN: &str = "it is not known which of them guests lack";
 
-/// How many there are, and which are withheld.
+/// Checks how many features are offered.
 fn offers(probe: &Probe) -> Check {
     let Some(features) = probe.features else {
-        return Check::new("guest", OFFERS, "not told", Verdict::Unknown).means(OFFERS_UNKNOWN);
+        return Check::new("guest", OFFERS, "not reported", Verdict::Unknown).means(OFFERS_UNKNOWN);
     };
     let withheld: Vec<&str> = FEATURES
         .iter()
@@ -85,7 +90,7 @@ fn offers(probe: &Probe) -> Check {
         format!("{found}: {}", withheld.join(", ")),
         Verdict::Lacking,
     )
-    .means("guests do without what is withheld; each is spoken of below")
+    .means("guests lack the withheld features; each is listed below")
 }
 
 fn speed(probe: &Probe) -> Check {
@@ -97,7 +102,7 @@ fn speed(probe: &Probe) -> Check {
             format!("{:.1} million instructions/s: interpreted", rate / 1e6),
             Verdict::Lacking,
         )
-        .means("good for functional tests only: no figure measured on this KVM says anything about another")
+        .means("good for functional tests only: figures measured on this KVM say nothing about other hosts")
         .change("measure on hardware, or in the test host"),
         (Some(rate), _) => Check::new(
             "guest",
@@ -106,9 +111,9 @@ fn speed(probe: &Probe) -> Check {
             Verdict::Good,
         ),
         (None, Some(why)) => Check::new("guest", name, why.clone(), Verdict::Lacking)
-            .means("a small guest of this program does not run to its end here")
-            .change("if the hardware has VMX or SVM: a newer kernel; else the test host"),
+            .means("a small guest of this program does not finish here")
+            .change("with VMX or SVM in hardware: use a newer kernel; otherwise use the test host"),
         (None, None) => Check::new("guest", name, "not measured", Verdict::Unknown)
-            .means("whether guests run at the speed of hardware is not known"),
+            .means("it is not known whether guests run at the speed of hardware"),
     }
 }

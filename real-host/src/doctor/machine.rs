@@ -1,10 +1,10 @@
-//! The machine beneath: CPUs, clocks, idle states.
+//! Checks of the machine itself: CPUs, clock, idle driver.
 
 use super::check::{Check, Verdict};
 use super::files::Files;
 use super::kvm;
 
-/// All of it.
+/// Adds all checks of the machine.
 pub fn examine(files: &Files, checks: &mut Vec<Check>) {
     let model = kvm::field(files, "model name").unwrap_or_else(|| "unnamed".to_owned());
     checks.push(Check::new("machine", "CPU", model, Verdict::Note));
@@ -14,7 +14,7 @@ pub fn examine(files: &Files, checks: &mut Vec<Check>) {
     checks.push(idle(files));
 }
 
-/// How many CPUs a list such as `0-3,8` has; `None` if it is none.
+/// Returns the number of CPUs in a list such as `0-3,8`, or `None` if the text is no such list.
 pub fn count(list: &str) -> Option<u64> {
     let mut count = 0u64;
     for part in list.split(',') {
@@ -26,48 +26,48 @@ pub fn count(list: &str) -> Option<u64> {
 }
 
 fn cpus(files: &Files) -> Check {
-    let online = files.shown("/sys/devices/system/cpu/online");
+    let online = files.line("/sys/devices/system/cpu/online");
     match online.as_deref().and_then(count) {
         Some(1) => Check::new("machine", "CPUs online", "1", Verdict::Lacking)
-            .means("nothing can run beside anything else: contention between CPUs cannot be seen here"),
+            .means("only one thread runs at a time: there is no contention between CPUs here"),
         Some(count) => Check::new("machine", "CPUs online", count.to_string(), Verdict::Good),
         None => Check::new(
             "machine",
             "CPUs online",
-            online.unwrap_or_else(|| "not told".to_owned()),
+            online.unwrap_or_else(|| "not reported".to_owned()),
             Verdict::Unknown,
         )
-        .means("how many vCPUs share a CPU is not known"),
+        .means("it is not known how many vCPUs share a CPU"),
     }
 }
 
 fn threads(files: &Files) -> Check {
     match files.switch("/sys/devices/system/cpu/smt/active") {
         Some(true) => Check::new("machine", "hardware threads", "several for each core", Verdict::Note)
-            .means("two CPUs may be one core: a spinner slows its neighbour down"),
+            .means("two CPUs may be one core: a spinning vCPU slows its sibling down"),
         Some(false) => Check::new("machine", "hardware threads", "one for each core", Verdict::Good),
-        None => Check::new("machine", "hardware threads", "not told", Verdict::Unknown)
-            .means("two CPUs may be one core: a spinner would slow its neighbour down"),
+        None => Check::new("machine", "hardware threads", "not reported", Verdict::Unknown)
+            .means("two CPUs may be one core: a spinning vCPU would slow its sibling down"),
     }
 }
 
 fn clock(files: &Files) -> Check {
-    match files.shown("/sys/devices/system/clocksource/clocksource0/current_clocksource") {
+    match files.line("/sys/devices/system/clocksource/clocksource0/current_clocksource") {
         Some(name) if name == "tsc" => Check::new("machine", "clock", "tsc", Verdict::Good),
         Some(name) if name == "kvm-clock" => Check::new("machine", "clock", name, Verdict::Good),
         Some(name) => Check::new("machine", "clock", name, Verdict::Lacking)
-            .means("reading the time is slow or an exit: measurements disturb what they measure")
-            .change("clocksource=tsc on the kernel's command line, where the counter is stable"),
-        None => Check::new("machine", "clock", "not told", Verdict::Unknown)
-            .means("reading the time may be slow or an exit, and disturb what is measured"),
+            .means("reading the time is slow or causes an exit, which distorts measurements")
+            .change("add clocksource=tsc to the kernel's command line if the counter is stable"),
+        None => Check::new("machine", "clock", "not reported", Verdict::Unknown)
+            .means("reading the time may be slow or cause an exit, which would distort measurements"),
     }
 }
 
 fn idle(files: &Files) -> Check {
-    match files.shown("/sys/devices/system/cpu/cpuidle/current_driver") {
+    match files.line("/sys/devices/system/cpu/cpuidle/current_driver") {
         Some(name) => Check::new("machine", "idle driver", name, Verdict::Note)
-            .means("how deep an idle CPU sleeps is part of every wake-up; `holdfast calibrate` measures it"),
-        None => Check::new("machine", "idle driver", "not told", Verdict::Unknown)
-            .means("how deep an idle CPU sleeps is not known; `holdfast calibrate` measures what a wake-up costs"),
+            .means("the depth of idle states adds to every wakeup; `holdfast calibrate` measures it"),
+        None => Check::new("machine", "idle driver", "not reported", Verdict::Unknown)
+            .means("it is not known how deep an idle CPU sleeps; `holdfast calibrate` measures the cost of a wakeup"),
     }
 }

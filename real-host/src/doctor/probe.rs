@@ -1,27 +1,27 @@
-//! What `/dev/kvm` itself says.
+//! The answers of `/dev/kvm` itself.
 
 use std::time::Duration;
 
 use holdfast_kvm::{Contention, Host, Options, Report, Task, Vm, run};
 
-/// What `/dev/kvm` said when it was asked.
+/// Answers of `/dev/kvm`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
-    /// Why it could not be opened; then nothing else is known.
+    /// Why it could not be opened; nothing else is known then.
     pub refused: Option<String>,
     /// KVM_GET_API_VERSION.
     pub api_version: Option<i32>,
     /// EAX of leaf 0x40000001 in KVM_GET_SUPPORTED_CPUID: what guests can be offered.
     pub features: Option<u32>,
-    /// Simple ring-0 instructions that a small guest executed per second.
+    /// Simple ring-0 instructions per second in a small guest.
     pub instructions_per_second: Option<f64>,
-    /// Why that is not known.
+    /// Why the speed is not known.
     pub loop_failed: Option<String>,
-    /// Whether KVM told a small guest's statistics by file descriptor (KVM_CAP_BINARY_STATS_FD).
+    /// Whether KVM gave the statistics of a small guest by file descriptor (KVM_CAP_BINARY_STATS_FD).
     pub statistics: Option<bool>,
 }
 
-/// What this machine's own `/dev/kvm` says; where there is none, why.
+/// Asks this machine's `/dev/kvm`, partly by running small guests.
 pub fn ask() -> Probe {
     let probe = device();
     if probe.refused.is_some() || probe.loop_failed.is_some() {
@@ -36,7 +36,7 @@ pub fn ask() -> Probe {
         ..Options::default()
     };
     let report = run(&[Vm::new("statistics", 1, Task::Contention(contention))], &options);
-    let told = |report: Report| {
+    let has_statistics = |report: Report| {
         report
             .vms
             .iter()
@@ -44,12 +44,12 @@ pub fn ask() -> Probe {
             .all(|vcpu| !vcpu.stats.is_empty())
     };
     Probe {
-        statistics: report.ok().map(told),
+        statistics: report.ok().map(has_statistics),
         ..probe
     }
 }
 
-/// What `/dev/kvm` says when it is asked.
+/// Opens the device and asks for its version and features.
 fn device() -> Probe {
     match Host::open() {
         Ok(host) => Probe {
@@ -67,7 +67,7 @@ fn device() -> Probe {
 /// KVM's paravirtual features (Documentation/virt/kvm/x86/cpuid.rst).
 const FEATURES_LEAF: u32 = 0x4000_0001;
 
-/// How fast a small guest gets on: a vCPU that takes and releases a lock that nobody else wants, which is some ten instructions.
+/// Measures the speed of a small guest: one vCPU takes and releases a free lock, which is about ten instructions.
 fn loop_speed() -> Probe {
     const INSTRUCTIONS: f64 = 10.0;
     let contention = Contention {

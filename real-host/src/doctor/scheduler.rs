@@ -1,9 +1,9 @@
-//! The host's scheduler: which one, and how it is set.
+//! Checks of the host's scheduler and its settings.
 
 use super::check::{Check, Verdict};
 use super::files::Files;
 
-/// Major and minor number of the kernel's version.
+/// Returns the major and minor number of a kernel's version.
 pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release
         .split(|char: char| !char.is_ascii_digit())
@@ -11,9 +11,9 @@ pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// All of it.
+/// Adds all checks of the scheduler.
 pub fn examine(files: &Files, checks: &mut Vec<Check>) {
-    let release = files.shown("/proc/sys/kernel/osrelease");
+    let release = files.line("/proc/sys/kernel/osrelease");
     let version = release.as_deref().and_then(kernel_version);
     checks.push(scheduler(release, version));
     checks.push(slice(files));
@@ -27,32 +27,32 @@ pub fn examine(files: &Files, checks: &mut Vec<Check>) {
 fn scheduler(release: Option<String>, version: Option<(u32, u32)>) -> Check {
     let name = "scheduler";
     let Some((release, version)) = release.zip(version) else {
-        return Check::new("scheduler", name, "the kernel's version is not told", Verdict::Unknown)
-            .means("whether directed yield has any effect is not known");
+        return Check::new("scheduler", name, "the kernel's version is not known", Verdict::Unknown)
+            .means("it is not known whether directed yield has an effect");
     };
     match version {
         (0..=1, _) | (2, 0..=5) => {
             let found = format!("Linux {release}: a version without directed yield");
             Check::new("scheduler", name, found, Verdict::Lacking)
-                .means("who spins behind a preempted vCPU is not helped")
+                .means("a vCPU that spins behind a preempted vCPU gets no help")
                 .change("Linux 6.14 or later, or the newest 6.12")
         }
         (2..=5, _) | (6, 0..=5) => Check::new("scheduler", name, format!("CFS (Linux {release})"), Verdict::Good)
-            .means("slices end on ticks; a directed yield is a hint that fairness bounds"),
+            .means("slices end on ticks; a directed yield is a hint, which fairness limits"),
         (6, 6..=11) => Check::new("scheduler", name, format!("EEVDF (Linux {release})"), Verdict::Lacking)
-            .means("directed yield has no effect (6.6 to 6.11): who spins behind a preempted vCPU is not helped")
+            .means("directed yield has no effect (6.6 to 6.11): a vCPU that spins behind a preempted vCPU gets no help")
             .change("Linux 6.14 or later, or the newest 6.12"),
         (6, 12..=13) => Check::new("scheduler", name, format!("EEVDF (Linux {release})"), Verdict::Unknown)
-            .means("directed yield has no effect unless the stable fix of December 2024 is in")
+            .means("directed yield has no effect without the stable fix of December 2024")
             .change("the newest stable release of the series, or 6.14 and later"),
         _ => Check::new("scheduler", name, format!("EEVDF (Linux {release})"), Verdict::Good),
     }
 }
 
-/// Where the scheduler tells how it is set.
-const DEBUGFS: &str = "mount -t debugfs none /sys/kernel/debug, and look as root";
+/// How to make the settings of the scheduler readable.
+const DEBUGFS: &str = "mount -t debugfs none /sys/kernel/debug, and run the doctor as root";
 
-/// Files of the slice, by era: name, path.
+/// Files that hold the length of a slice in different kernel versions: name, path.
 const SLICES: [(&str, &str); 6] = [
     ("base_slice", "/sys/kernel/debug/sched/base_slice_ns"),
     ("latency", "/sys/kernel/debug/sched/latency_ns"),
@@ -68,12 +68,12 @@ fn slice(files: &Files) -> Check {
         .filter_map(|(name, path)| Some(format!("{name} {} ns", files.number(path)?)))
         .collect();
     if told.is_empty() {
-        return Check::new("scheduler", "slices", "not told", Verdict::Unknown)
-            .means("how long a preempted vCPU waits is not known; `holdfast calibrate` measures it")
+        return Check::new("scheduler", "slices", "not reported", Verdict::Unknown)
+            .means("it is not known how long a preempted vCPU waits; `holdfast calibrate` measures it")
             .change(DEBUGFS);
     }
     Check::new("scheduler", "slices", told.join(", "), Verdict::Note)
-        .means("a vCPU that is preempted waits for about as long for each thread before it")
+        .means("a preempted vCPU waits about this long for each thread ahead of it")
 }
 
 fn features(files: &Files) -> Check {
@@ -92,10 +92,8 @@ fn features(files: &Files) -> Check {
                 Verdict::Note,
             )
         }
-        None => Check::new("scheduler", "features", "not told", Verdict::Unknown)
-            .means(
-                "which rules of the scheduler are switched off, such as those for wake-ups that preempt, is not known",
-            )
+        None => Check::new("scheduler", "features", "not reported", Verdict::Unknown)
+            .means("it is not known which rules of the scheduler are off, such as wakeup preemption")
             .change(DEBUGFS),
     }
 }
@@ -111,22 +109,22 @@ fn tick(files: &Files) -> Check {
     });
     match hz {
         Some(hz @ 1..) => Check::new("scheduler", "tick", format!("{hz} Hz"), Verdict::Note)
-            .means("slices end on ticks: they are longer by up to one tick than they are set"),
+            .means("slices end on ticks: a slice lasts up to one tick longer than its setting"),
         _ => Check::new(
             "scheduler",
             "tick",
             "no readable kernel configuration",
             Verdict::Unknown,
         )
-        .means("`holdfast calibrate` asks the clock instead"),
+        .means("`holdfast calibrate` derives the tick from the clock instead"),
     }
 }
 
 fn preemption(files: &Files) -> Check {
-    match files.shown("/sys/kernel/debug/sched/preempt") {
+    match files.line("/sys/kernel/debug/sched/preempt") {
         Some(found) => Check::new("scheduler", "preemption", found, Verdict::Note),
-        None => Check::new("scheduler", "preemption", "not told", Verdict::Unknown)
-            .means("where a thread that is in the kernel can be preempted is not known")
+        None => Check::new("scheduler", "preemption", "not reported", Verdict::Unknown)
+            .means("it is not known where a thread in the kernel can be preempted")
             .change(DEBUGFS),
     }
 }
@@ -141,16 +139,16 @@ fn groups(files: &Files) -> Check {
         return Check::new("scheduler", "cpu controller", "cgroup v1", Verdict::Good);
     }
     Check::new("scheduler", "cpu controller", "none", Verdict::Note)
-        .means("guests cannot have shares or quotas of their own")
+        .means("guests cannot have their own shares or quotas")
         .change("mount the cpu controller, or switch it on in cgroup.subtree_control")
 }
 
 fn autogroup(files: &Files) -> Check {
     match files.switch("/proc/sys/kernel/sched_autogroup_enabled") {
         Some(true) => Check::new("scheduler", "autogroup", "on", Verdict::Note)
-            .means("threads share CPU time by terminal session first: two guests started from one terminal compete differently than two services do")
+            .means("CPU time is shared among terminal sessions first: two guests started from one terminal compete differently from two services")
             .change("echo 0 > /proc/sys/kernel/sched_autogroup_enabled, while measuring"),
         Some(false) => Check::new("scheduler", "autogroup", "off", Verdict::Good),
-        None => Check::new("scheduler", "autogroup", "not there", Verdict::Good),
+        None => Check::new("scheduler", "autogroup", "not in this kernel", Verdict::Good),
     }
 }

@@ -1,4 +1,4 @@
-//! What this host tells of the guests that run on it: KVM's counters, and the kernel's tracepoints.
+//! Checks of what this host reports about its guests: KVM's counters, and the kernel's tracepoints.
 
 use super::check::{Check, Verdict};
 use super::files::Files;
@@ -6,7 +6,7 @@ use super::probe::Probe;
 use super::scheduler::kernel_version;
 use crate::tracing::events::{EVENTS, TRACEFS};
 
-/// Both.
+/// Adds both checks.
 pub fn examine(files: &Files, probe: Option<&Probe>, checks: &mut Vec<Check>) {
     checks.push(counters(files, probe));
     checks.push(tracepoints(files, probe.is_some()));
@@ -15,9 +15,8 @@ pub fn examine(files: &Files, probe: Option<&Probe>, checks: &mut Vec<Check>) {
 /// The first version with KVM_CAP_BINARY_STATS_FD (Documentation/virt/kvm/api.rst, KVM_GET_STATS_FD).
 const BINARY_STATISTICS_SINCE: (u32, u32) = (5, 14);
 
-/// What a lack of counters means.
-const UNCOUNTED: &str =
-    "results of `holdfast kvm run` have no counters of KVM: neither exits and halts nor directed yields";
+/// Consequence of missing counters.
+const UNCOUNTED: &str = "results of `holdfast kvm run` lack KVM's counters of exits, halts and directed yields";
 
 fn counters(files: &Files, probe: Option<&Probe>) -> Check {
     let name = "KVM's counters";
@@ -26,7 +25,7 @@ fn counters(files: &Files, probe: Option<&Probe>) -> Check {
             return Check::new(
                 "statistics",
                 name,
-                "told to the program that runs the guest",
+                "available to the program that runs the guest",
                 Verdict::Good,
             );
         }
@@ -34,7 +33,7 @@ fn counters(files: &Files, probe: Option<&Probe>) -> Check {
             return Check::new(
                 "statistics",
                 name,
-                "not told to the program that runs the guest",
+                "not available to the program that runs the guest",
                 Verdict::Lacking,
             )
             .means(UNCOUNTED)
@@ -42,15 +41,15 @@ fn counters(files: &Files, probe: Option<&Probe>) -> Check {
         }
         None => {}
     }
-    let release = files.shown("/proc/sys/kernel/osrelease");
+    let release = files.line("/proc/sys/kernel/osrelease");
     match release.as_deref().map(|release| (release, kernel_version(release))) {
         Some((release, Some(version))) if version >= BINARY_STATISTICS_SINCE => Check::new(
             "statistics",
             name,
-            format!("Linux {release} has them for programs"),
+            format!("Linux {release} offers them to programs"),
             Verdict::Note,
         )
-        .means("as far as its version tells: no guest was asked"),
+        .means("judged by the version only: no guest was run"),
         Some((release, Some(_))) => {
             let debugfs = if files.exists("/sys/kernel/debug/kvm") {
                 "in debugfs only"
@@ -66,29 +65,32 @@ fn counters(files: &Files, probe: Option<&Probe>) -> Check {
             .means(UNCOUNTED)
             .change("Linux 5.14 or later")
         }
-        _ => Check::new("statistics", name, "not told", Verdict::Unknown)
-            .means(format!("where KVM has none, {UNCOUNTED}")),
+        _ => Check::new("statistics", name, "not reported", Verdict::Unknown)
+            .means(format!("if there are none, {UNCOUNTED}")),
     }
 }
 
-/// What a lack of tracepoints means.
-const UNTRACED: &str = "`holdfast kvm run --trace` cannot record who has each CPU, exits and kicks; all else works";
+/// Consequence of missing tracepoints.
+const UNTRACED: &str = "`holdfast kvm run --trace` cannot record scheduling, exits and kicks; everything else works";
 
-/// Whether `--trace` can record; `here` if the files are this machine's own, whose permissions count.
+/// Checks whether `--trace` can record. `here`: the files are this machine's own, so their permissions count.
 fn tracepoints(files: &Files, here: bool) -> Check {
     let lacking = |found: String, change: &str| {
         Check::new("statistics", "tracepoints", found, Verdict::Lacking)
             .means(UNTRACED)
             .change(change)
     };
-    let lockdown = files.shown("/sys/kernel/security/lockdown");
+    let lockdown = files.line("/sys/kernel/security/lockdown");
     if lockdown.is_some_and(|modes| modes.contains("[confidentiality]")) {
-        let found = "locked down: the kernel keeps them from everybody".to_owned();
-        return lacking(found, "lockdown=integrity on the kernel's command line, or none");
+        let found = "locked down: the kernel denies them to all users".to_owned();
+        return lacking(
+            found,
+            "set lockdown=integrity or no lockdown on the kernel's command line",
+        );
     }
     let at = |path: &str| format!("{TRACEFS}/{path}");
     let on = at("tracing_on");
-    // Whoever may not look into the directory finds nothing there: that nothing is mounted is the other reason.
+    // Without permission to read the directory its files are invisible too, which is not the same as no mounted tracefs.
     if !files.exists(&on) {
         let readable = std::fs::read_dir(files.path(TRACEFS));
         return match readable.map(|mut names| names.next().is_some()) {
@@ -109,7 +111,7 @@ fn tracepoints(files: &Files, here: bool) -> Check {
     match (missing.is_empty(), here) {
         (false, _) => lacking(
             format!("{} of {} missing: {}", missing.len(), EVENTS.len(), missing.join(", ")),
-            "load the KVM modules; a kernel with CONFIG_FTRACE",
+            "load the KVM modules; use a kernel with CONFIG_FTRACE",
         ),
         (true, true) => {
             let found = format!("all {}, and this user may record them", EVENTS.len());
@@ -121,13 +123,13 @@ fn tracepoints(files: &Files, here: bool) -> Check {
             format!("all {}", EVENTS.len()),
             Verdict::Note,
         )
-        .means("who may record them is for that machine to say: root, as a rule"),
+        .means("permissions cannot be checked in a copy; usually only root may record"),
     }
 }
 
 fn denied(lacking: impl Fn(String, &str) -> Check) -> Check {
     lacking(
-        "there, not for this user".to_owned(),
-        "look as root; or mount -o remount,mode=770,gid=GROUP /sys/kernel/tracing, for a group that you are in",
+        "present, but not for this user".to_owned(),
+        "run as root; or mount -o remount,mode=770,gid=GROUP /sys/kernel/tracing with a group of yours",
     )
 }

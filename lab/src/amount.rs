@@ -9,15 +9,15 @@ use crate::document::Value;
 /// Units of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Picoseconds.
+    /// A picosecond.
     Picos,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     Nanos,
-    /// Microseconds.
+    /// A microsecond.
     Micros,
-    /// Milliseconds.
+    /// A millisecond.
     Millis,
-    /// Seconds.
+    /// A second.
     Seconds,
     /// Cycles of the machine's clock.
     Cycles,
@@ -89,7 +89,7 @@ impl Amount {
         }
     }
 
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub fn from_nanos(nanos: u64) -> Amount {
         Amount {
             value: nanos as f64,

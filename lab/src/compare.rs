@@ -1,4 +1,4 @@
-//! Compares results: two files cell by cell, or the variants of one file within each case.
+//! Comparison of results: two files cell by cell, or the variants of one file within each case.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use serde::Serialize;
 use crate::results::{Case, Results};
 use crate::stats::{self, Comparison, Verdict};
 
-/// B against A.
+/// Comparison of B with A.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Case.
+    /// Name of the case.
     pub case: String,
     /// Variant of A.
     pub variant_a: String,
     /// Variant of B.
     pub variant_b: String,
-    /// Guest.
+    /// Name of the guest.
     pub vm: String,
-    /// `elapsed` or `throughput`.
+    /// Name of the metric: `elapsed` or `throughput`.
     pub metric: String,
     /// Unit of the means.
     pub unit: String,
@@ -26,7 +26,7 @@ pub struct Row {
     pub mean_a: Option<f64>,
     /// Mean of B.
     pub mean_b: Option<f64>,
-    /// What the samples prove; null if a side has none.
+    /// Statistical comparison; null if a side has no samples.
     pub comparison: Option<Comparison>,
     /// Whether B is proven better (`true`), proven worse (`false`), or neither.
     pub better: Option<bool>,
@@ -56,32 +56,32 @@ impl Row {
     }
 }
 
-/// Two files side by side.
+/// Comparison of two files, or of the variants of one file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
-    /// `holdfast.comparison/1`.
+    /// The schema, `holdfast.comparison/1`.
     pub schema: &'static str,
-    /// Cells that both have.
+    /// Cells that both sides have.
     pub rows: Vec<Row>,
-    /// Cells that only one has, and other things that make the comparison doubtful.
+    /// Remarks: cells that only one side has, and other reasons to doubt the comparison.
     pub remarks: Vec<String>,
 }
 
 /// Schema of a comparison.
 pub const SCHEMA: &str = "holdfast.comparison/1";
 
-/// Why two files cannot be compared.
+/// Reason why two files cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompareError {
-    /// They have no cell in common.
+    /// The files have no cell in common.
     NothingInCommon,
-    /// The same cell has another metric or unit.
+    /// The same cell has different metrics or units.
     OtherUnit(String),
-    /// The baseline asked for is no variant of the file.
+    /// The requested baseline is not a variant of the file.
     UnknownVariant {
-        /// What was asked for.
+        /// The requested name.
         found: String,
-        /// What there is.
+        /// The names that exist.
         known: String,
     },
 }
@@ -106,7 +106,7 @@ impl std::error::Error for CompareError {}
 /// Compares `b` with `a`, cell by cell.
 ///
 /// # Errors
-/// If they have nothing in common, or not in the same unit.
+/// If the files have no cell in common, or not in the same unit.
 pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
     let mut remarks = doubts(a, b);
     let mut rows = Vec::new();
@@ -143,11 +143,11 @@ pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
     })
 }
 
-/// What is to be known of samples that no simulator made.
+/// Remark about samples from a real host.
 const REAL_HOST: &str =
     "of a real host: no two runs there are alike, so seeds pair no samples, and what took the time is not recorded";
 
-/// What makes a comparison of `a` and `b` doubtful.
+/// Returns the reasons to doubt a comparison of `a` and `b`.
 fn doubts(a: &Results, b: &Results) -> Vec<String> {
     let mut doubts = Vec::new();
     let mut differ = |what: &str, left: String, right: String| {
@@ -179,7 +179,7 @@ fn doubts(a: &Results, b: &Results) -> Vec<String> {
 /// Compares the variants of one file with `baseline` (its first variant by default), within each case and guest.
 ///
 /// # Errors
-/// If no variant is called so.
+/// If there is no such variant.
 pub fn variants(results: &Results, baseline: Option<&str>) -> Result<Compared, CompareError> {
     let mut known: Vec<&str> = Vec::new();
     for case in &results.cases {

@@ -11,11 +11,11 @@ use crate::run::{Outcomes, RunError};
 /// The first difference between two runs of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Case.
+    /// Name of the case.
     pub case: String,
-    /// Variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Seed.
+    /// The seed of the runs.
     pub seed: u64,
     /// What differs, with both values.
     pub what: String,

@@ -42,7 +42,7 @@ impl fmt::Display for Place {
 /// One thing that is wrong with an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it stands.
+    /// Location of the value.
     pub place: Place,
     /// The key, as a full path; empty where the text as a whole is meant.
     pub key: String,

@@ -1,16 +1,16 @@
-//! How numbers and results are shown, on the terminal and in reports.
+//! Numbers and results as text, for the terminal and for reports.
 
 use crate::compare::Row;
-use crate::explain::{Convoys, HostTold};
+use crate::explain::{Convoys, HostFigures};
 use crate::results::Case;
 use crate::stats::{Method, Verdict};
 
-/// `value` with four significant digits, or as many as it has before its point.
+/// Returns `value` with four significant digits, or with all digits before its point if these are more.
 pub fn number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
     }
-    // Beyond these neither table nor reader has room for all the zeros.
+    // Outside this range a table has no room for all the zeros.
     if !(1e-9..1e15).contains(&value.abs()) {
         return format!("{value:.3e}");
     }
@@ -19,12 +19,12 @@ pub fn number(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A number that may be missing.
+/// Returns `value` as [`number`] does, or "-" if it is missing.
 pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), number)
 }
 
-/// A share in per cent.
+/// Returns a share in percent.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "-".to_owned(),
@@ -33,7 +33,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Column heads of results of `metric` in `unit`; the first three columns are text.
+/// Returns the column heads for results of `metric` in `unit`. The first three columns are text.
 pub fn result_heads(metric: &str, unit: &str) -> [String; 10] {
     let mean = format!("{metric}, {unit}");
     [
@@ -51,7 +51,7 @@ pub fn result_heads(metric: &str, unit: &str) -> [String; 10] {
     .map(str::to_owned)
 }
 
-/// A row of results.
+/// Returns the row of `case` in a table of results.
 pub fn result_row(case: &Case) -> [String; 10] {
     let published = case.published.as_ref().map_or_else(String::new, |published| {
         let sd = published.sd.map_or_else(String::new, |sd| format!(" ({})", number(sd)));
@@ -84,25 +84,25 @@ pub fn result_row(case: &Case) -> [String; 10] {
     ]
 }
 
-/// What the column of convoys counts, for whoever reads a table of results; or why it does not.
+/// Returns the note below a table of results: what the column of convoys counts, or why it is empty.
 pub fn convoys_note(of_real_host: bool) -> &'static str {
     if of_real_host {
-        "Convoys and lost time: a real host cannot know of them. `holdfast explain` shows what it does know."
+        "Convoys and lost time: not visible to a real host. `holdfast explain` shows what is known."
     } else {
-        "Convoys: runs that at some time spun longer behind preempted vCPUs than they worked (`holdfast explain`)."
+        "Convoys: runs that for some time spun longer behind preempted vCPUs than they worked (see `holdfast explain`)."
     }
 }
 
-/// What [`host_told`] shows.
-pub const HOST_TOLD: [&str; 4] = [
+/// Names of the figures of [`host_figures`].
+pub const HOST_FIGURES: [&str; 4] = [
     "ran, s",
     "ready, without a CPU, s",
-    "of the time they wanted one, %",
+    "share of the time without a CPU, %",
     "asleep in halts, s",
 ];
 
-/// What a real host told of the vCPUs' threads.
-pub fn host_told(told: &HostTold) -> [String; 4] {
+/// Returns a real host's figures about the vCPUs' threads as text.
+pub fn host_figures(told: &HostFigures) -> [String; 4] {
     [
         number(told.ran_s),
         number(told.ready_s),
@@ -111,7 +111,7 @@ pub fn host_told(told: &HostTold) -> [String; 4] {
     ]
 }
 
-/// A comparison in words.
+/// Returns the comparison of `row` in words.
 pub fn verdict(row: &Row) -> String {
     let Some(comparison) = row.comparison else {
         return "no samples".to_owned();
@@ -134,7 +134,7 @@ pub fn verdict(row: &Row) -> String {
     format!("x {}{interval}: {judgement}{paired}", ratio(comparison.ratio))
 }
 
-/// A ratio with three decimals; where those say nothing, only its order.
+/// Returns a ratio with three decimals, or only a bound if it is very small or large.
 fn ratio(value: f64) -> String {
     match value {
         value if value < 0.001 => "<0.001".to_owned(),

@@ -14,9 +14,9 @@ const FILE_NAME_BYTES_MAX: usize = 100;
 /// A value with the place where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// The value.
+    /// The value itself.
     pub value: Value,
-    /// Where it stands.
+    /// Location of the value.
     pub place: Place,
 }
 
@@ -197,7 +197,7 @@ fn convert(value: &DeValue<'_>, span: Range<usize>, path: &str, file: &Arc<str>,
     Node { value, place }
 }
 
-/// `path.key`.
+/// Returns `path.key`.
 pub(crate) fn join(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()

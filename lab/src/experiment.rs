@@ -16,7 +16,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Its name in files.
+    /// Returns the name in files.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Elapsed => "elapsed",
@@ -36,14 +36,14 @@ impl Metric {
 /// Which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// Less.
+    /// Lower values are better.
     Lower,
-    /// More.
+    /// Higher values are better.
     Higher,
 }
 
 impl Better {
-    /// Its name in files.
+    /// Returns the name in files.
     pub fn name(self) -> &'static str {
         match self {
             Better::Lower => "lower",
@@ -59,7 +59,7 @@ pub struct Layer {
     pub name: String,
     /// What it is, in a line.
     pub title: Option<String>,
-    /// The settings.
+    /// The settings of this layer.
     pub settings: Vec<Setting>,
     /// For a case: the only variants that it is run with; `None`: all.
     pub variants: Option<Vec<Node>>,
@@ -77,9 +77,9 @@ pub enum Axis {
 /// One key with several values.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The path.
+    /// The key, as a path.
     pub key: String,
-    /// The values.
+    /// The values of the key.
     pub values: Vec<Node>,
     /// What it multiplies.
     pub axis: Axis,
@@ -88,11 +88,11 @@ pub struct Sweep {
 /// A published figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Case.
+    /// Name of the case.
     pub case: String,
-    /// Variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Guest.
+    /// Name of the guest.
     pub vm: String,
     /// Mean, in the experiment's unit.
     pub mean: f64,
@@ -109,7 +109,7 @@ pub struct Published {
 /// An experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// Its name.
+    /// Name as it appears in results.
     pub name: String,
     /// What messages call its file.
     pub file: String,
@@ -139,7 +139,7 @@ pub struct Experiment {
     pub cases: Vec<Layer>,
     /// Variants; one at least.
     pub variants: Vec<Layer>,
-    /// Sweeps.
+    /// The sweeps.
     pub sweeps: Vec<Sweep>,
     /// Published figures.
     pub published: Vec<(Published, Place)>,

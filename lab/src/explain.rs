@@ -1,4 +1,4 @@
-//! Where the time went, and whether a convoy took it.
+//! Explains where the time went, and whether a convoy took it.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,30 @@ use serde::Serialize;
 use crate::results::{Case, Results};
 use crate::stats::Summary;
 
-/// Whether convoys took the time, run by run.
+/// Convoys in the runs of one cell.
 ///
-/// Behind a preempted lock holder, or behind a preempted waiter whose turn it is, everyone else in line burns CPU time for
-/// nothing. Where that feeds on itself (the next in line is preempted before its turn comes) the guest spins longer than it
-/// works: that is a convoy. It comes and goes, so the runs of one cell can differ by an order of magnitude.
+/// Behind a preempted lock holder, or behind a preempted waiter whose turn it is, all other waiters spin in vain. If that
+/// feeds on itself (the next waiter is preempted before its turn comes), the guest spins longer than it works: this is a
+/// convoy. Convoys come and go, so the runs of one cell can differ by an order of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Convoys {
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
-    /// Runs that fell into a convoy at some time.
+    /// Number of runs with at least one convoy.
     pub convoys: usize,
-    /// Share of the run spent in convoys: least, median and most of the runs.
+    /// Share of the run spent in convoys: minimum, median and maximum over the runs.
     pub shares: [f64; 3],
-    /// Time spun behind vCPUs that were not running, for each unit of time worked: least, median and most of the runs.
+    /// Time spun behind vCPUs that were not running, per unit of time worked: minimum, median and maximum over the runs.
     pub spun_per_work: [f64; 3],
-    /// Longest stall: no vCPU of the guest did useful work, or ran while holding a lock. Least, median and most of the runs,
-    /// nanoseconds of virtual time.
+    /// Longest stall, a time in which no vCPU of the guest worked or ran with a lock: minimum, median and maximum over the runs,
+    /// in nanoseconds of virtual time.
     pub stalls_ns: [u64; 3],
-    /// The host scheduler's period in nanoseconds, within which a preempted vCPU gets its turn again.
+    /// Period of the host's scheduler in nanoseconds. A preempted vCPU gets its turn again within it.
     pub period_ns: u64,
 }
 
 impl Convoys {
-    /// Of a cell; `None` without runs, and for those of a real host: that none was recorded does not mean that there was none.
+    /// Returns the convoys of a cell, or `None` if it has no runs or comes from a real host, which cannot see convoys.
     pub fn of(case: &Case) -> Option<Convoys> {
         if case.is_of_real_host() {
             return None;
@@ -52,7 +52,7 @@ impl Convoys {
         })
     }
 
-    /// What the runs say, in words.
+    /// Returns the verdict in words.
     pub fn verdict(&self) -> &'static str {
         match self.convoys {
             0 if self.spun_per_work[2] < 0.1 => "no convoy",
@@ -64,35 +64,35 @@ impl Convoys {
     }
 }
 
-/// Least, median and most; `None` without values.
+/// Returns minimum, median and maximum, or `None` without values.
 fn spread(values: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     let summary = Summary::of(&values.collect::<Vec<f64>>())?;
     Some([summary.min, summary.median, summary.max])
 }
 
-/// What a real host tells of its guests' time: the accounts of the threads that its vCPUs are, from their start to their end.
-/// Who held or wanted a lock meanwhile it cannot know.
+/// Figures of a real host about its guests' time: the accounts of the vCPUs' threads, from their start to their end. The host
+/// does not know which vCPU held or wanted a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct HostTold {
-    /// Time that the vCPUs' threads ran, in seconds: in the guest, in exits, polling before they slept.
+pub struct HostFigures {
+    /// Time that the vCPUs' threads ran, in seconds: in the guest, in exits, and polling before they slept.
     pub ran_s: f64,
-    /// Time that they were ready and had no CPU, in seconds.
+    /// Time that the threads were ready without a CPU, in seconds.
     pub ready_s: f64,
-    /// Time that they slept in halts, in seconds; null if KVM does not tell.
+    /// Time that the threads slept in halts, in seconds; null if KVM does not report it.
     pub halted_s: Option<f64>,
-    /// Share of the time in which they wanted a CPU that went by without one.
+    /// Share of the time in which the threads wanted a CPU and had none.
     pub without_cpu: f64,
 }
 
-impl HostTold {
-    fn of(counters: &BTreeMap<String, f64>) -> Option<HostTold> {
+impl HostFigures {
+    fn of(counters: &BTreeMap<String, f64>) -> Option<HostFigures> {
         let seconds = |name: &str| counters.get(name).map(|ns| ns / 1e9);
         let (ran_s, ready_s) = (seconds("cpu_time_ns")?, seconds("runnable_ns")?);
         if ran_s <= 0.0 {
-            // The kernel keeps no account of threads.
+            // The kernel does not account for the threads' time.
             return None;
         }
-        Some(HostTold {
+        Some(HostFigures {
             ran_s,
             ready_s,
             halted_s: seconds("kvm.vcpu.halt_wait_ns"),
@@ -101,25 +101,25 @@ impl HostTold {
     }
 }
 
-/// A cell explained.
+/// The explanation of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Case.
+    /// Name of the case.
     pub case: String,
-    /// Variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Guest.
+    /// Name of the guest.
     pub vm: String,
     /// Whether the guest is measured.
     pub measured: bool,
     /// Share of the vCPUs' time by cause, largest first; the shares sum to 1. Empty on a real host.
     pub lost_time: Vec<(String, f64)>,
-    /// Counters: mean of the runs.
+    /// Counters, as means over the runs.
     pub counters: Vec<(String, f64)>,
     /// Convoys; null for a guest that is not measured, and on a real host.
     pub convoys: Option<Convoys>,
-    /// What the host told, where it was a real one; null in the simulator, which knows all of it.
-    pub host_told: Option<HostTold>,
+    /// Figures of a real host; null in the simulator.
+    pub host_told: Option<HostFigures>,
 }
 
 impl Row {
@@ -133,7 +133,7 @@ impl Row {
             variant,
             vm,
             measured: false,
-            host_told: HostTold::of(counters).filter(|_| lost_time.is_empty()),
+            host_told: HostFigures::of(counters).filter(|_| lost_time.is_empty()),
             lost_time,
             counters: counters.iter().map(|(name, value)| (name.clone(), *value)).collect(),
             convoys: None,
@@ -141,8 +141,8 @@ impl Row {
     }
 }
 
-/// Counters of a real host that say what became of its guests' time: KVM's own, and those of the guest.
-pub const TELLING_OF_HOST: [&str; 15] = [
+/// Counters of a real host that explain its guests' time: KVM's own and those of the guest.
+pub const KEY_HOST_COUNTERS: [&str; 15] = [
     "guest.kicks",
     "kvm.vcpu.directed_yield_attempted",
     "kvm.vcpu.directed_yield_successful",
@@ -160,8 +160,8 @@ pub const TELLING_OF_HOST: [&str; 15] = [
     "lock.contended",
 ];
 
-/// Counters that say whether a holder or a waiter lost its pCPU, and what was done about it.
-pub const TELLING: [&str; 14] = [
+/// Counters that show how often a holder or waiter lost its pCPU, and how guest and host reacted.
+pub const KEY_COUNTERS: [&str; 14] = [
     "preempted_holding_lock",
     "preempted_waiting_for_lock",
     "halt_exits",
@@ -178,7 +178,7 @@ pub const TELLING: [&str; 14] = [
     "directed_yield_holder_refused",
 ];
 
-/// The names of all counters of `rows`, in their order, each once.
+/// Returns the names of all counters of `rows`, sorted, without duplicates.
 pub fn counter_names<'r>(rows: &[&'r Row]) -> Vec<&'r str> {
     let mut names: Vec<&str> = rows
         .iter()
@@ -190,14 +190,14 @@ pub fn counter_names<'r>(rows: &[&'r Row]) -> Vec<&'r str> {
     names
 }
 
-/// An experiment explained.
+/// The explanation of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `holdfast.explanation/1`.
+    /// The schema, `holdfast.explanation/1`.
     pub schema: &'static str,
     /// Name of the experiment.
     pub experiment: String,
-    /// Whether a real host gave the results: then there are no lost time and no convoys, since none can be known.
+    /// Whether the results come from a real host, which knows neither lost time nor convoys.
     pub of_real_host: bool,
     /// Cells in the order of the results; guests that are not measured after those that are.
     pub rows: Vec<Row>,

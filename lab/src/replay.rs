@@ -1,8 +1,8 @@
-//! The commands that run the same again.
+//! Commands that repeat runs.
 
 use crate::plan::{Cell, Options, Plan};
 
-/// The command for the whole plan.
+/// Returns the command for the whole plan.
 pub fn all(plan: &Plan, target: &str) -> String {
     let options = &plan.options;
     let first = plan.seeds.first().copied().unwrap_or(options.first_seed);
@@ -16,7 +16,7 @@ pub fn all(plan: &Plan, target: &str) -> String {
     finish(words, options)
 }
 
-/// The command for one run.
+/// Returns the command for one run.
 pub fn one(plan: &Plan, target: &str, cell: &Cell, seed: u64) -> String {
     let mut words = begin(plan, target, 1, seed);
     words.extend([
@@ -58,8 +58,7 @@ fn finish(mut words: Vec<String>, options: &Options) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// `word` as a shell takes it.
-/// `word` as shells read it.
+/// Returns `word` quoted for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,+:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

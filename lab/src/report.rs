@@ -1,9 +1,9 @@
-//! A result file as one HTML page that needs nothing else: no network, no script, no font.
+//! Renders a result file as one self-contained HTML page: no network, no script, no font.
 //!
-//! - **Nothing foreign is executed**: every text of the results is escaped where it is put into the page (`maud` does it for
-//!   whatever is not marked otherwise), and the page's own policy forbids scripts and loading anything.
-//! - **Readable anywhere**: charts have their text at its own size and their marks at shares of the width, so that they fit
-//!   a phone; colours follow the reader's light or dark setting, and can be told apart without seeing all of them.
+//! - **No foreign code is executed**: `maud` escapes every text of the results that is not marked otherwise, and the
+//!   page's own policy forbids scripts and loading.
+//! - **Readable everywhere**: charts have text of a fixed size and marks at shares of the width, so that they fit a phone.
+//!   Colors follow the reader's light or dark setting and can be distinguished by color-blind readers.
 
 mod chart;
 mod drawing;
@@ -12,20 +12,20 @@ mod share;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::compare;
-use crate::display::{HOST_TOLD, convoys_note, host_told, number, percent, result_heads, result_row, verdict};
-use crate::explain::{self, Explanation, Row, TELLING, TELLING_OF_HOST};
+use crate::display::{HOST_FIGURES, convoys_note, host_figures, number, percent, result_heads, result_row, verdict};
+use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
 use crate::results::Results;
 
-/// Colours and marks, of pages and of drawings.
+/// Style sheet of pages and drawings.
 const MARKS: &str = include_str!("report/marks.css");
 const STYLE: &str = concat!(include_str!("report/marks.css"), include_str!("report/style.css"));
 pub use drawing::{Drawing, drawings};
 pub(crate) use drawing::{LABELS, PLOT, frame, legend_of};
 
-/// Forbids the page to load or to execute anything.
+/// Content policy: the page must not load or execute anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// The page for `results`.
+/// Returns the page for `results`.
 pub fn html(results: &Results) -> String {
     let explanation = explain::explain(results);
     let title = results.title.as_deref().unwrap_or(&results.experiment);
@@ -141,7 +141,7 @@ fn table(results: &Results) -> Markup {
     }
 }
 
-/// A table; the first `texts` columns are text, the others numbers.
+/// Renders a table. The first `texts` columns are text, the others numbers.
 fn grid(caption: &str, heads: &[String], rows: impl Iterator<Item = Vec<String>>, texts: usize) -> Markup {
     let kind = |index: usize| if index < texts { "text" } else { "number" };
     html! {
@@ -159,7 +159,7 @@ fn grid(caption: &str, heads: &[String], rows: impl Iterator<Item = Vec<String>>
     }
 }
 
-/// How `results` came about.
+/// Returns the origin of `results` in words.
 pub(crate) fn result_kind(results: &Results) -> &'static str {
     if results.are_of_real_host() {
         "measured"
@@ -168,16 +168,16 @@ pub(crate) fn result_kind(results: &Results) -> &'static str {
     }
 }
 
-/// What stands in place of lost time and convoys where nobody can know them.
+/// Renders the figures of a real host, in place of lost time and convoys.
 fn threads_of_vcpus(explanation: &Explanation) -> Markup {
     let heads: Vec<String> = ["case", "variant", "guest"]
         .iter()
-        .chain(&HOST_TOLD)
+        .chain(&HOST_FIGURES)
         .map(ToString::to_string)
         .collect();
     let rows = explanation.rows.iter().filter_map(|row| {
         let names = [row.case.clone(), row.variant.clone(), row.vm.clone()];
-        Some(names.into_iter().chain(host_told(&row.host_told?)).collect())
+        Some(names.into_iter().chain(host_figures(&row.host_told?)).collect())
     });
     html! {
         section {
@@ -232,9 +232,9 @@ fn counters(explanation: &Explanation) -> Markup {
     let rows: Vec<&Row> = explanation.rows.iter().filter(|row| row.measured).collect();
     let names = explain::counter_names(&rows);
     let known: &[&str] = if explanation.of_real_host {
-        &TELLING_OF_HOST
+        &KEY_HOST_COUNTERS
     } else {
-        &TELLING
+        &KEY_COUNTERS
     };
     let (telling, other): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| known.contains(name));
     html! {
@@ -313,7 +313,7 @@ fn provenance(results: &Results) -> Markup {
     }
 }
 
-/// `share` in words for a reader who cannot see it.
+/// Returns `share` in words, for screen readers.
 fn spoken(name: &str, share: f64) -> String {
     match percent(share).as_str() {
         "-" => format!("{name} none"),
@@ -321,7 +321,7 @@ fn spoken(name: &str, share: f64) -> String {
     }
 }
 
-/// `value` with its unit.
+/// Returns `value` with its unit.
 fn spoken_number(value: f64, unit: &str) -> String {
     format!("{} {unit}", number(value))
 }

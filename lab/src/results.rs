@@ -21,7 +21,7 @@ pub const SCHEMA: &str = "holdfast.results/1";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Results {
-    /// [`SCHEMA`].
+    /// The schema, [`SCHEMA`].
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
@@ -55,31 +55,31 @@ pub struct Results {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// Case.
+    /// Name of the case.
     pub case: String,
-    /// Variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Guest.
+    /// Name of the guest.
     pub vm: String,
-    /// `elapsed` or `throughput`.
+    /// Name of the metric: `elapsed` or `throughput`.
     pub metric: String,
     /// Unit of samples, means and published figures.
     pub unit: String,
-    /// `lower` or `higher`.
+    /// Better direction: `lower` or `higher`.
     pub better: String,
     /// Seed of each sample: those whose runs failed or were called off are missing.
     pub seeds: Vec<u64>,
-    /// The samples.
+    /// The samples themselves.
     pub samples: Vec<f64>,
     /// Arithmetic mean of the samples; null without any.
     pub mean: Option<f64>,
     /// Sample standard deviation; null for fewer than two samples.
     pub sd: Option<f64>,
-    /// Median.
+    /// Median sample.
     pub median: Option<f64>,
-    /// Smallest.
+    /// Smallest sample.
     pub min: Option<f64>,
-    /// Largest.
+    /// Largest sample.
     pub max: Option<f64>,
     /// What was published of this cell.
     pub published: Option<PublishedFigure>,
@@ -120,7 +120,7 @@ pub struct ConvoyTimes {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedFigure {
-    /// Mean.
+    /// Arithmetic mean.
     pub mean: f64,
     /// Standard deviation, if published.
     pub sd: Option<f64>,
@@ -136,13 +136,13 @@ pub struct PublishedFigure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
-    /// Case.
+    /// Name of the case.
     pub case: String,
-    /// Variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Guest.
+    /// Name of the guest.
     pub vm: String,
-    /// Counters: mean of the runs.
+    /// Counters, as means over the runs.
     pub counters: BTreeMap<String, f64>,
     /// Where the vCPUs' time went.
     pub lost_time: BTreeMap<String, f64>,
@@ -152,11 +152,11 @@ pub struct Background {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailedRun {
-    /// Case.
+    /// Name of the case.
     pub case: String,
-    /// Variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Seed.
+    /// The seed of the runs.
     pub seed: u64,
     /// What happened.
     pub error: String,

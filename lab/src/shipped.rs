@@ -10,7 +10,7 @@ pub struct Shipped {
     pub name: &'static str,
     /// What messages call it.
     pub file: &'static str,
-    /// Its text.
+    /// Content of the file.
     pub text: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Statistics of samples: what they are like, and whether two sets of them differ.
+//! Statistics of samples: summaries, and tests whether two sets of samples differ.
 //!
 //! Elapsed times and rates are positive, and under overcommit their noise multiplies (a convoy makes a run several times
 //! longer, not some seconds). So sets are compared by the *ratio* of their geometric means: Student's t on logarithms, at
@@ -8,23 +8,23 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// What a set of samples is like.
+/// Summary of a set of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Arithmetic mean.
     pub mean: f64,
     /// Sample standard deviation (n - 1); `None` for one sample.
     pub sd: Option<f64>,
-    /// Median.
+    /// Median sample.
     pub median: f64,
-    /// Smallest.
+    /// Smallest sample.
     pub min: f64,
-    /// Largest.
+    /// Largest sample.
     pub max: f64,
 }
 
 impl Summary {
-    /// Of `samples`; `None` if there are none.
+    /// Returns the summary of `samples`, or `None` if there are none.
     pub fn of(samples: &[f64]) -> Option<Summary> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -46,7 +46,7 @@ impl Summary {
     }
 }
 
-/// Mean and sample standard deviation of a set that is not empty.
+/// Returns mean and sample standard deviation of a set that is not empty.
 fn moments(samples: &[f64]) -> (f64, Option<f64>) {
     let count = samples.len() as f64;
     let mean = samples.iter().sum::<f64>() / count;
@@ -54,7 +54,7 @@ fn moments(samples: &[f64]) -> (f64, Option<f64>) {
     (mean, (samples.len() > 1).then(|| (squares / (count - 1.0)).sqrt()))
 }
 
-/// How two sets were compared.
+/// Method of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -64,7 +64,7 @@ pub enum Method {
     WelchT,
 }
 
-/// What a comparison proves, at 95 % confidence.
+/// Conclusion of a comparison, at 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -80,7 +80,7 @@ pub enum Verdict {
     TooFewSamples,
 }
 
-/// B against A.
+/// Comparison of B with A.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Geometric mean of B over that of A.
@@ -89,28 +89,28 @@ pub struct Comparison {
     pub interval: Option<(f64, f64)>,
     /// Mean of B over mean of A.
     pub ratio_of_means: f64,
-    /// How.
+    /// The method of the comparison.
     pub method: Method,
     /// Degrees of freedom.
     pub freedom: f64,
-    /// What it proves.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 
-/// Samples with the seed of each.
+/// Samples with their seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Samples<'a> {
-    /// Seeds.
+    /// The seeds.
     pub seeds: &'a [u64],
     /// Samples, in the same order; positive.
     pub values: &'a [f64],
-    /// Whether the same seed makes samples of two sets alike: not on a real host, where chance does not come from seeds.
+    /// Whether samples of two sets with the same seed are related. They are not on a real host, where chance is not seeded.
     pub paired: bool,
 }
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Compares `b` with `a`; `None` if a side has no sample, or one that is not positive.
+/// Compares `b` with `a`. Returns `None` if a side has no sample, or a sample that is not positive.
 pub fn compare(a: Samples<'_>, b: Samples<'_>) -> Option<Comparison> {
     let usable =
         |samples: &[f64]| !samples.is_empty() && samples.iter().all(|sample| *sample > 0.0 && sample.is_finite());
@@ -149,7 +149,7 @@ pub fn compare(a: Samples<'_>, b: Samples<'_>) -> Option<Comparison> {
     })
 }
 
-/// Mean difference, its standard error, degrees of freedom.
+/// Returns mean difference, its standard error, and degrees of freedom.
 fn paired_t(a: &[f64], b: &[f64]) -> (f64, Option<f64>, f64) {
     let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
     let (mean, sd) = moments(&differences);
@@ -160,7 +160,7 @@ fn paired_t(a: &[f64], b: &[f64]) -> (f64, Option<f64>, f64) {
 /// Mean, standard deviation and number of a set.
 #[derive(Clone, Copy, Debug)]
 pub struct Moments {
-    /// Mean.
+    /// Arithmetic mean.
     pub mean: f64,
     /// Sample standard deviation, if there is one.
     pub sd: Option<f64>,
@@ -177,7 +177,7 @@ fn moments_of(samples: &[f64]) -> Moments {
     }
 }
 
-/// Difference of means, its standard error, degrees of freedom (Welch and Satterthwaite).
+/// Returns difference of means, its standard error, and degrees of freedom (Welch and Satterthwaite).
 fn welch(a: Moments, b: Moments) -> (f64, Option<f64>, f64) {
     let difference = b.mean - a.mean;
     let (Some(sd_a), Some(sd_b)) = (a.sd, b.sd) else {
@@ -193,7 +193,7 @@ fn welch(a: Moments, b: Moments) -> (f64, Option<f64>, f64) {
     (difference, Some((va + vb).sqrt()), freedom)
 }
 
-/// Compares published means, of which no samples are known.
+/// Compares published means, whose samples are not known.
 pub fn compare_published(a: Moments, b: Moments) -> Verdict {
     let (difference, error, freedom) = welch(a, b);
     match error.map(|error| quantile(freedom) * error) {
@@ -204,9 +204,9 @@ pub fn compare_published(a: Moments, b: Moments) -> Verdict {
     }
 }
 
-/// Two-sided quantile of Student's t.
+/// Returns a two-sided quantile of Student's t.
 fn quantile(freedom: f64) -> f64 {
-    // Below one degree of freedom (nearly equal zero variances) the interval is as wide as can be said.
+    // Less than one degree of freedom (variances near zero) counts as one, which gives the widest interval.
     let student =
         StudentsT::new(0.0, 1.0, freedom.max(1.0)).expect("a positive scale and at least one degree of freedom");
     student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE))

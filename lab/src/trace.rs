@@ -31,13 +31,13 @@ const SPAN_MAX_NS: u64 = 10_000_000_000;
 /// The window that the user asked for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wanted {
-    /// `--from`.
+    /// Value of `--from`.
     pub from: Option<String>,
-    /// `--for`.
+    /// Value of `--for`.
     pub span: Option<String>,
 }
 
-/// Why the window starts where it does.
+/// Reason for the start of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The user said so.
@@ -71,7 +71,7 @@ pub struct Traced {
     pub outcome: Result<Outcome, Failure>,
     /// What was recorded.
     pub timeline: Timeline,
-    /// Why the window starts where it does.
+    /// Reason for the start of the window.
     pub reason: Reason,
 }
 

@@ -1,20 +1,20 @@
-//! Predicted against published.
+//! Comparison of predictions with published figures.
 
 use serde::Serialize;
 
 use crate::results::{Case, Results};
 use crate::stats::{self, Moments, Verdict};
 
-/// A published figure beside its prediction.
+/// A published figure and its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Experiment.
+    /// Name of the experiment.
     pub experiment: String,
-    /// Case.
+    /// Name of the case.
     pub case: String,
-    /// Variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Guest.
+    /// Name of the guest.
     pub vm: String,
     /// Unit of the figures.
     pub unit: String,
@@ -30,38 +30,38 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// Whether the prediction is within one published standard deviation of the published mean.
     pub inside_spread: Option<bool>,
-    /// Whether that says anything: a spread as wide as its mean contains nearly every prediction.
+    /// Whether the spread is narrow enough to be meaningful. A spread as wide as its mean contains nearly every prediction.
     pub spread_is_telling: bool,
-    /// Whether the workload was calibrated on this row, so that it is no prediction.
+    /// Whether the workload was calibrated on this row, so that it is not a prediction.
     pub calibrate: bool,
 }
 
-/// What a prediction makes of a published order of two variants.
+/// Agreement of a prediction with the published order of two variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// The same.
+    /// The prediction has the published order.
     Right,
-    /// The same, but the predicted difference is less than [`SLIGHT`] of the published one.
+    /// The order is right, but the predicted difference is less than [`SLIGHT`] of the published difference.
     Slight,
-    /// A difference is published, and the runs prove none.
+    /// A difference is published, but the runs do not prove one.
     Unproven,
-    /// The other way round, or a difference where none is published.
+    /// The opposite order, or a difference where none is published.
     Wrong,
 }
 
 /// Two variants of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OrderRow {
-    /// Experiment.
+    /// Name of the experiment.
     pub experiment: String,
-    /// Case.
+    /// Name of the case.
     pub case: String,
-    /// Guest.
+    /// Name of the guest.
     pub vm: String,
     /// The first variant.
     pub variant_a: String,
-    /// The second.
+    /// The second variant.
     pub variant_b: String,
     /// Published mean of B over that of A.
     pub published_ratio: f64,
@@ -71,14 +71,14 @@ pub struct OrderRow {
     pub order: Order,
 }
 
-/// Predicted against published.
+/// Comparison of predictions with published figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Validation {
-    /// `holdfast.validation/1`.
+    /// The schema, `holdfast.validation/1`.
     pub schema: &'static str,
-    /// Figures.
+    /// The figures.
     pub rows: Vec<Row>,
-    /// Orders of variants.
+    /// The orders of variants.
     pub orders: Vec<OrderRow>,
 }
 
@@ -92,7 +92,7 @@ pub const TIE: f64 = 0.02;
 /// wrong size.
 pub const SLIGHT: f64 = 0.25;
 
-/// Sets predictions beside what was published.
+/// Compares predictions with published figures.
 pub fn validate(all: &[Results]) -> Validation {
     let mut validation = Validation {
         schema: SCHEMA,
@@ -170,7 +170,7 @@ fn order(experiment: &str, a: &Case, b: &Case) -> Option<OrderRow> {
     })
 }
 
-/// An order by means alone.
+/// Returns the order by means alone.
 fn by_means(ratio: f64) -> Verdict {
     match ratio {
         ratio if ratio < 1.0 - TIE => Verdict::Lower,
@@ -181,7 +181,7 @@ fn by_means(ratio: f64) -> Verdict {
 
 fn judge((published, published_ratio): (Verdict, f64), (predicted, ratio): (Verdict, f64)) -> Order {
     let directed = |verdict| matches!(verdict, Verdict::Lower | Verdict::Higher);
-    // One seed proves nothing, yet its direction is worth showing.
+    // One seed proves nothing, but its direction is worth showing.
     let predicted = if predicted == Verdict::TooFewSamples {
         by_means(ratio)
     } else {
@@ -195,7 +195,7 @@ fn judge((published, published_ratio): (Verdict, f64), (predicted, ratio): (Verd
             _ => Order::Unproven,
         };
     }
-    // A simulator proves differences that no real host could: those too small to matter are none.
+    // A simulator can prove differences that are too small to matter: these count as none.
     if directed(predicted) && directed(by_means(ratio)) {
         Order::Wrong
     } else {

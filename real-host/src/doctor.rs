@@ -30,7 +30,7 @@ pub const SCHEMA: &str = "holdfast.doctor/1";
 /// All findings of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// The schema, [`SCHEMA`].
     pub schema: &'static str,
     /// The directory that stood for the root of the file system.
     pub root: String,

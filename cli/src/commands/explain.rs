@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use comfy_table::CellAlignment;
-use holdfast_lab::display::{HOST_TOLD, host_told};
-use holdfast_lab::explain::{self, Explanation, Row, TELLING, TELLING_OF_HOST};
+use holdfast_lab::display::{HOST_FIGURES, host_figures};
+use holdfast_lab::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
 use holdfast_lab::results::{self, Results};
 
 use super::run::finish;
@@ -23,9 +23,9 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
         return Ok(done);
     }
     let title = if explanation.of_real_host {
-        "what a real host tells of the vCPUs' time"
+        "what a real host knows about the vCPUs' time"
     } else {
-        "where the vCPUs' time went, per cent"
+        "where the vCPUs' time went, in percent"
     };
     output::line(&format!("{}: {title}", explanation.experiment))?;
     if explanation.of_real_host {
@@ -39,16 +39,16 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
         output::line(&format!("\n{case}\n"))?;
         if explanation.of_real_host {
             output::line(&told(&rows))?;
-            output::line(&counters(&rows, &TELLING_OF_HOST, args.counters))?;
+            output::line(&counters(&rows, &KEY_HOST_COUNTERS, args.counters))?;
         } else {
             output::line(&shares(&rows))?;
-            output::line(&counters(&rows, &TELLING, args.counters))?;
+            output::line(&counters(&rows, &KEY_COUNTERS, args.counters))?;
         }
     }
     if explanation.of_real_host {
         output::line(
-            "\nTimes are those of the vCPUs' threads, from their start to their end, booting included; mean of the runs. Ran: in the \
-             guest, in exits, or polling\nbefore a halt. Ready: preempted, or woken and not yet running.",
+            "\nTimes of the vCPUs' threads from start to end, including the boot; mean of the runs. Ran: in the guest, in exits, or \
+             polling\nbefore a halt. Ready: preempted, or woken and not yet running.",
         )?;
     } else {
         convoys(&explanation)?;
@@ -56,34 +56,33 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
     Ok(done)
 }
 
-/// What no look from outside a guest tells.
+/// What cannot be seen from outside a guest.
 const NOT_KNOWN: &str = "\
-Not known: how much of it was work, critical sections or spinning, who held or wanted a lock when it lost its CPU, and so whether
-there was a convoy. A host cannot see that, and nothing of it is recorded. `holdfast run` of the same experiment can tell it of the
-simulator's guests.";
+Not known: how much of the time was work, critical sections or spinning; which vCPU held or wanted a lock when it lost its CPU;
+whether there was a convoy. A real host cannot see these. `holdfast run` of the same experiment shows them for simulated guests.";
 
-/// The accounts of the vCPUs' threads.
+/// Returns the table of the accounts of the vCPUs' threads.
 fn told(rows: &[&Row]) -> String {
     let heads = heads(rows);
-    let mut header = vec!["of the vCPUs' threads"];
+    let mut header = vec!["vCPUs' threads"];
     header.extend(heads.iter().map(String::as_str));
     let mut table = output::table(&header, 1);
-    for (index, name) in HOST_TOLD.into_iter().enumerate() {
+    for (index, name) in HOST_FIGURES.into_iter().enumerate() {
         let cell = |row: &&Row| {
             row.host_told
                 .as_ref()
-                .map_or_else(|| "-".to_owned(), |told| host_told(told)[index].clone())
+                .map_or_else(|| "-".to_owned(), |told| host_figures(told)[index].clone())
         };
         table.add_row(std::iter::once(name.to_owned()).chain(rows.iter().map(cell)));
     }
     table.to_string()
 }
 
-/// Results from a file, or from a run.
+/// Returns results from a file, or from a run.
 fn load(args: &ExplainArgs) -> anyhow::Result<(Results, Done)> {
     if experiment::is_results(&args.results) {
         if args.plan.is_given() {
-            let options = "options of a run beside a result file";
+            let options = "options of a run together with a result file";
             return Err(Refused::misplaced(options, "an experiment, which is then run").into());
         }
         return Ok((results::read(Path::new(&args.results))?, Done::Whole));
@@ -93,7 +92,7 @@ fn load(args: &ExplainArgs) -> anyhow::Result<(Results, Done)> {
     Ok((results, done))
 }
 
-/// Column heads: variant and guest.
+/// Returns the column heads: variant and guest.
 fn heads(rows: &[&Row]) -> Vec<String> {
     rows.iter().map(|row| format!("{} {}", row.variant, row.vm)).collect()
 }
@@ -103,7 +102,7 @@ fn shares(rows: &[&Row]) -> String {
     let mut header = vec!["cause"];
     header.extend(heads.iter().map(String::as_str));
     let mut table = output::table(&header, 1);
-    // Causes by their largest share in this case: what matters stands on top.
+    // Causes by their largest share in this case: the largest is on top.
     let mut causes: Vec<(&str, f64)> = Vec::new();
     for (cause, share) in rows.iter().flat_map(|row| &row.lost_time) {
         match causes.iter_mut().find(|(known, _)| known == cause) {
@@ -125,15 +124,15 @@ fn shares(rows: &[&Row]) -> String {
     table.to_string()
 }
 
-/// Those called in `telling`, or all.
-fn counters(rows: &[&Row], telling: &[&str], all: bool) -> String {
+/// Returns the table of the counters named in `chosen`, or of all counters.
+fn counters(rows: &[&Row], chosen: &[&str], all: bool) -> String {
     let heads = heads(rows);
     let mut header = vec!["per run"];
     header.extend(heads.iter().map(String::as_str));
     let mut table = output::table(&header, 1);
     for name in explain::counter_names(rows)
         .into_iter()
-        .filter(|name| all || telling.contains(name))
+        .filter(|name| all || chosen.contains(name))
     {
         let value = |row: &&Row| {
             row.counters
@@ -186,8 +185,8 @@ fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
         .map(|found| found.period_ns);
     let period = milliseconds(periods.max().unwrap_or_default());
     output::line(&format!(
-        "\nLeast / median / most of the runs. Convoy: a time in which the guest's vCPUs spin longer behind vCPUs that are not \
-         running than they work.\nSpun per work: the same over the whole run. Stall: nobody in the guest works, or runs while \
-         holding a lock; the host's scheduling period is {period} ms."
+        "\nMinimum / median / maximum over the runs. Convoy: a time in which the guest's vCPUs spin longer behind vCPUs that are \
+         not running than they work.\nSpun per work: the same ratio over the whole run. Stall: a time in which no vCPU of the \
+         guest works or runs with a lock. The host's scheduling period is {period} ms."
     ))
 }

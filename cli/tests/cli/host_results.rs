@@ -15,7 +15,7 @@ fn what_a_real_host_cannot_know_is_not_said() {
     assert_eq!((explained.status, explained.err.as_str()), (0, ""));
     for said in [
         "measured on this host: ",
-        "whether\nthere was a convoy. A host cannot see that",
+        "\nwhether there was a convoy. A real host cannot see these",
         "| ready, without a CPU, s",
         "| kvm.vcpu.halt_exits",
     ] {

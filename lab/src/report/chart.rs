@@ -1,20 +1,20 @@
-//! Charts of samples: for each row every sample as a dot, the mean, its standard deviation, and what was published.
+//! Charts of samples: each row shows every sample as a dot, the mean, its standard deviation, and the published figure.
 
 use maud::{Markup, html};
 
 use super::spoken_number;
 use crate::results::{Case, Results};
 
-/// Height of a row's drawing, pixels.
+/// Height of a row's drawing in pixels.
 pub(super) const HEIGHT: f64 = 46.0;
-/// Where the samples are.
+/// Vertical position of the samples.
 pub(super) const MIDDLE: f64 = 18.0;
-/// Where the published figure is.
+/// Vertical position of the published figure.
 const BELOW: f64 = 36.0;
-/// From this ratio of the largest to the smallest value on, the axis is logarithmic.
+/// Ratio of the largest to the smallest value from which the axis is logarithmic.
 const WIDE: f64 = 12.0;
 
-/// From values to shares of the width, per cent.
+/// Maps values to positions in percent of the width.
 pub(super) struct Axis {
     low: f64,
     high: f64,
@@ -22,7 +22,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis for all that `cases` show.
+    /// Creates an axis for all values of `cases`.
     pub(super) fn of(cases: &[&Case]) -> Option<Axis> {
         let figures = |case: &&Case| -> Vec<f64> {
             let published = case.published.as_ref().map(|published| published.mean);
@@ -43,18 +43,18 @@ impl Axis {
         })
     }
 
-    /// Where `value` is, 0 to 100; what lies outside is at the edge.
+    /// Returns the position of `value`, 0 to 100. Values outside the axis are at its edge.
     fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
         } else {
             (value - self.low) / (self.high - self.low)
         };
-        // The marks of the extremes need room.
+        // The marks of the extreme values need room.
         1.5 + share.clamp(0.0, 1.0) * 97.0
     }
 
-    /// Round values along it.
+    /// Returns round values along the axis.
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let decades =
@@ -78,12 +78,12 @@ impl Axis {
     }
 }
 
-/// `value` as a coordinate.
+/// Returns `value` as a coordinate.
 fn share(value: f64) -> String {
     format!("{value:.3}%")
 }
 
-/// A chart for each metric.
+/// Renders one chart for each metric.
 pub fn charts(results: &Results) -> Markup {
     let mut kinds: Vec<(&str, &str, &str)> = results
         .cases
@@ -115,7 +115,7 @@ pub fn charts(results: &Results) -> Markup {
     }
 }
 
-/// What stands beside each other.
+/// Returns the heading of the charts.
 fn heading(results: &Results) -> &'static str {
     if results.are_of_real_host() {
         "Measured on a real host, and published"
@@ -162,7 +162,7 @@ fn row(case: &Case, axis: &Axis, first: bool) -> Markup {
     }
 }
 
-/// All that is drawn of `case`, on a grid of `height` pixels.
+/// Renders the marks of `case` on a grid of `height` pixels.
 pub(super) fn marks(case: &Case, axis: &Axis, height: f64) -> Markup {
     html! {
         @for tick in axis.ticks() {
@@ -212,7 +212,7 @@ fn scale(axis: &Axis, unit: &str) -> Markup {
     }
 }
 
-/// What the grid's lines stand for.
+/// Renders the labels of the grid's lines.
 pub(super) fn numbers(axis: &Axis, unit: &str) -> Markup {
     html! {
         @for tick in axis.ticks() {
@@ -221,7 +221,7 @@ pub(super) fn numbers(axis: &Axis, unit: &str) -> Markup {
     }
 }
 
-/// Text at the edges stays inside.
+/// Returns the text anchor at a position, so that text at the edges stays inside.
 fn anchor(at: f64) -> &'static str {
     match at {
         at if at < 6.0 => "start",
@@ -238,7 +238,7 @@ fn tick_text(tick: f64) -> String {
     format!("{tick:e}")
 }
 
-/// What the row of `case` says.
+/// Returns the row of `case` in words, for screen readers.
 pub(super) fn in_words(case: &Case) -> String {
     let mut words = format!("{} {} {}: ", case.case, case.variant, case.vm);
     match case.mean {

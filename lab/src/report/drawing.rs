@@ -1,6 +1,6 @@
-//! The charts of a result file, each as an SVG file that needs nothing else, for pages that are not ours.
+//! Renders the charts of a result file as self-contained SVG files, for other pages.
 //!
-//! Marks, colours and words are the page's; only the layout is fixed, since there is nobody to lay it out anew. Colours follow
+//! Marks, colors and words are those of the page. The layout is fixed, since an SVG file is not laid out again. Colors follow
 //! the reader's light or dark setting.
 
 use maud::{Markup, PreEscaped, html};
@@ -10,15 +10,15 @@ use super::share;
 use crate::explain::{self, Row};
 use crate::results::{Case, Results};
 
-/// Width of a drawing, of its labels and of its plots, pixels.
+/// Width in pixels of a drawing, of its labels and of its plots.
 const WIDTH: u32 = 960;
 pub(crate) const LABELS: u32 = 290;
 pub(crate) const PLOT: u32 = WIDTH - LABELS - 20;
-/// Height of a bar with its distance to the next, pixels.
+/// Height in pixels of a bar with its distance to the next.
 const BAR: u32 = 24;
-/// Height of a row of the legend, pixels.
+/// Height in pixels of a row of the legend.
 const LEGEND: u32 = 20;
-/// What a drawing needs beyond the page's marks.
+/// Styles of a drawing in addition to the page's.
 const STYLE: &str = "text { fill: var(--ink); font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; } \
                      .title { font-size: 16px; font-weight: 600; } .soft, .axis text { fill: var(--soft); font-size: 12px; } \
                      .paper { fill: var(--paper); } .case { font-weight: 600; }";
@@ -26,13 +26,13 @@ const STYLE: &str = "text { fill: var(--ink); font: 13px system-ui, -apple-syste
 /// An SVG file.
 #[derive(Clone, Debug)]
 pub struct Drawing {
-    /// Its name, without extension; plain letters.
+    /// File name without extension, in plain letters.
     pub name: String,
-    /// Its text.
+    /// Content of the file.
     pub svg: String,
 }
 
-/// Everything that `results` can be drawn as; of the cases whose names begin with one of `cases`, or of all if there is none.
+/// Returns all drawings of `results`, for cases whose names start with one of `cases`, or for all cases if that is empty.
 pub fn drawings(results: &Results, cases: &[String]) -> Vec<Drawing> {
     let wanted = |case: &str| cases.is_empty() || cases.iter().any(|start| case.starts_with(start.as_str()));
     let shown: Vec<&Case> = results.cases.iter().filter(|case| wanted(&case.case)).collect();
@@ -56,7 +56,7 @@ pub fn drawings(results: &Results, cases: &[String]) -> Vec<Drawing> {
     let rows: Vec<&Row> = explanation
         .rows
         .iter()
-        // Who is not measured is on the page.
+        // Only the page shows guests that are not measured.
         .filter(|row| row.measured && wanted(&row.case) && !row.lost_time.is_empty())
         .collect();
     if !rows.is_empty() {
@@ -68,7 +68,7 @@ pub fn drawings(results: &Results, cases: &[String]) -> Vec<Drawing> {
     drawings
 }
 
-/// A name that every file system takes.
+/// Returns a name that every file system accepts.
 fn name(experiment: &str, what: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "-_".contains(c) {
@@ -80,7 +80,7 @@ fn name(experiment: &str, what: &str) -> String {
     format!("{experiment}-{what}").chars().map(plain).take(200).collect()
 }
 
-/// A drawing of `height` pixels with a title and all styles; `content` begins 40 pixels below its top.
+/// Renders a drawing of `height` pixels with a title and all styles. `content` starts 40 pixels below the top.
 pub(crate) fn frame(title: &str, words: &str, height: u32, content: &Markup) -> String {
     let style = [super::MARKS, STYLE].concat();
     let svg = html! {
@@ -161,7 +161,7 @@ fn bars(results: &Results, rows: &[&Row]) -> String {
     frame(&title, &title, top + BAR * rows.len() as u32 + 14, &content)
 }
 
-/// A legend of class and name, in as many columns as names leave room for, from `top` on; and how many pixels it takes.
+/// Renders a legend of (class, name) from `top` on, in as many columns as fit. Returns it with its height in pixels.
 pub(crate) fn legend_of(entries: &[(&str, &str)], top: u32) -> (Markup, u32) {
     let longest = entries.iter().map(|(_, name)| name.len()).max().unwrap_or(0);
     let columns = if longest > 42 { 2 } else { 3 };

@@ -1,4 +1,4 @@
-//! Where the vCPUs' time went, as stacked bars: causes in groups that can be told apart.
+//! Stacked bars that show where the vCPUs' time went, with similar causes in one group.
 
 use maud::{Markup, html};
 
@@ -13,7 +13,7 @@ struct Group {
     causes: &'static [&'static str],
 }
 
-/// In the order of the bars: work first, then what costs work, then what costs nothing.
+/// Groups in the order of the bars: work, then time that costs work, then time that costs nothing.
 const GROUPS: [Group; 11] = [
     Group {
         class: "c-useful",
@@ -71,7 +71,7 @@ const GROUPS: [Group; 11] = [
         causes: &["idle", "off"],
     },
 ];
-/// All that is in no group: exits, interrupts, host code.
+/// Causes in no other group: exits, interrupts, host code.
 const REST: (&str, &str) = ("c-rest", "exits, interrupts and host code");
 
 /// A part of a bar.
@@ -104,12 +104,12 @@ pub(super) fn parts(row: &Row) -> Vec<Part> {
         name: REST.1,
         share: rest.map(|(_, share)| share).sum(),
     };
-    // Before what costs nobody anything.
+    // Before the time that costs nothing.
     parts.insert(GROUPS.len() - 3, rest);
     parts
 }
 
-/// The bars, with the exact shares below.
+/// Renders the bars, with the exact shares below.
 pub fn bars(explanation: &Explanation) -> Markup {
     let rows: Vec<&Row> = explanation
         .rows
@@ -144,7 +144,7 @@ pub fn bars(explanation: &Explanation) -> Markup {
     }
 }
 
-/// What the bar of `row` says.
+/// Returns the bar of `row` in words, for screen readers.
 pub(super) fn in_words(row: &Row, parts: &[Part]) -> String {
     let said: Vec<String> = parts
         .iter()
@@ -167,7 +167,7 @@ fn bar(row: &Row, parts: &[Part], first: bool) -> Markup {
     }
 }
 
-/// The parts of a bar of `height` pixels, side by side.
+/// Renders the parts of a bar of `height` pixels.
 pub(super) fn filling(parts: &[Part], height: u32) -> Markup {
     let mut at = 0.0;
     let places: Vec<(f64, &Part)> = parts

@@ -7,7 +7,7 @@ use holdfast_sim::timeline::{
 /// A track with all that is on it.
 #[derive(Clone, Debug, Default)]
 pub struct Track {
-    /// Its name.
+    /// Name as it appears in results.
     pub name: String,
     /// What it shows, in a line.
     pub description: &'static str,
@@ -26,7 +26,7 @@ pub struct Event {
     pub at: u64,
     /// The order in which instants happened that have the same time, from 1; 0 for all else, which comes before them.
     pub rank: usize,
-    /// What.
+    /// What happens.
     pub what: Mark,
 }
 

@@ -43,7 +43,7 @@ pub struct Trace {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TracePacket {
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "10")]

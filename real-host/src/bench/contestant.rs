@@ -12,7 +12,7 @@ use super::uncontended;
 pub struct Contestant {
     /// Its name in results.
     pub name: &'static str,
-    /// Whose it is.
+    /// Where the lock comes from.
     pub origin: Origin,
     /// What its documentation, or its algorithm where that decides, promises to who waits.
     pub overtaking: Overtaking,

@@ -8,13 +8,13 @@ use crate::machine::Machine;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "holdfast.bench/1";
 
-/// Whose lock it is.
+/// Where a lock comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
-    /// Of this project.
+    /// A lock of this project.
     Holdfast,
-    /// Somebody else's.
+    /// A lock of another library.
     Peer,
 }
 
@@ -26,7 +26,7 @@ pub enum Overtaking {
     Never,
     /// For one turn of about so many nanoseconds for each waiter before it, and one for itself.
     Turns {
-        /// A turn.
+        /// Length of a turn.
         ns: u64,
     },
     /// For as long as it has bad luck: nothing is promised, or only on average.
@@ -36,11 +36,11 @@ pub enum Overtaking {
 /// All figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// The schema, [`SCHEMA`].
     pub schema: String,
     /// Where it was measured.
     pub machine: Machine,
-    /// What was asked for.
+    /// The requested name.
     pub settings: Settings,
     /// Whether all of it was measured: `false` after an interruption.
     pub complete: bool,
@@ -74,9 +74,9 @@ pub struct Uncontended {
 /// A lock without contention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UncontendedRow {
-    /// Its name.
+    /// Name as it appears in results.
     pub lock: String,
-    /// Whose it is.
+    /// Where the lock comes from.
     pub origin: Origin,
     /// Nanoseconds for lock and unlock: median over rounds. Missing: not installed.
     pub ns: Option<f64>,
@@ -100,9 +100,9 @@ pub struct Contended {
 /// A lock under contention. Figures are medians over rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ContendedRow {
-    /// Its name.
+    /// Name as it appears in results.
     pub lock: String,
-    /// Whose it is.
+    /// Where the lock comes from.
     pub origin: Origin,
     /// Acquisitions a second, of all threads together. Missing: not installed.
     pub per_second: Option<f64>,
@@ -128,9 +128,9 @@ pub struct ContendedRow {
 pub struct Waits {
     /// Half of the acquisitions waited no longer.
     pub p50_ns: u64,
-    /// 99 %.
+    /// 99 % of the acquisitions waited no longer.
     pub p99_ns: u64,
-    /// 99.9 %.
+    /// 99.9 % of the acquisitions waited no longer.
     pub p999_ns: u64,
     /// The longest of all rounds.
     pub max_ns: u64,

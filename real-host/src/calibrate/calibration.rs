@@ -14,7 +14,7 @@ pub const SCHEMA: &str = "holdfast.calibration/1";
 /// All that was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
-    /// [`SCHEMA`].
+    /// The schema, [`SCHEMA`].
     pub schema: &'static str,
     /// Where it was measured.
     pub machine: Machine,

@@ -32,12 +32,12 @@ pub enum Bench {
 }
 
 impl Bench {
-    /// All of them.
+    /// All members of this type.
     pub fn all() -> impl Iterator<Item = Bench> {
         Micro::ALL.into_iter().map(Bench::Bare).chain([Bench::Call])
     }
 
-    /// Its name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Bench::Bare(micro) => micro.name(),

@@ -33,7 +33,7 @@ pub enum Micro {
 }
 
 impl Micro {
-    /// All of them.
+    /// All members of this type.
     pub const ALL: [Micro; 8] = [
         Micro::SystemCall,
         Micro::GiveWay,
@@ -45,7 +45,7 @@ impl Micro {
         Micro::Settle,
     ];
 
-    /// Its name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Micro::SystemCall => "system call",

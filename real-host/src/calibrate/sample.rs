@@ -16,7 +16,7 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// Of `samples`; `None` if there are none.
+    /// Returns the summary of `samples`, or `None` if there are none.
     pub fn of(mut samples: Vec<f64>) -> Option<Sampled> {
         samples.retain(|sample| sample.is_finite());
         samples.sort_by(f64::total_cmp);

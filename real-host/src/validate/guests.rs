@@ -26,7 +26,7 @@ pub struct Settings {
     pub vcpus: Vec<u32>,
     /// Lengths of the critical section in nanoseconds; each task then computes for as long on average.
     pub sections_ns: Vec<u64>,
-    /// The locks.
+    /// The locks to measure.
     pub locks: Vec<LockKind>,
     /// How often each is measured, and how many histories are simulated.
     pub rounds: u32,

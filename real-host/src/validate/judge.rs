@@ -10,7 +10,7 @@ pub struct Row {
     pub threads: u32,
     /// How long each holds the lock, in nanoseconds.
     pub section_ns: u64,
-    /// The lock.
+    /// Name of the lock.
     pub lock: String,
     /// Acquisitions a second that were predicted; null if the simulation failed.
     pub predicted: Option<f64>,

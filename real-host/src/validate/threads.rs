@@ -32,7 +32,7 @@ pub struct Settings {
     pub threads: Vec<u32>,
     /// Lengths of the critical section in nanoseconds; each thread then does without the lock for as long.
     pub sections_ns: Vec<u64>,
-    /// The locks.
+    /// The locks to measure.
     pub locks: Vec<LockKind>,
     /// How often each is measured.
     pub rounds: u32,

@@ -1,4 +1,4 @@
-//! Numbers of CPUs and tasks as types, and the tables that they index.
+//! Numbers of CPUs, tasks and the like as types, and the tables that they index.
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;
@@ -47,7 +47,7 @@ impl Id for TaskId {
     }
 }
 
-/// A table with one entry for each CPU, or for each task.
+/// A table that a typed number indexes.
 pub(crate) struct Table<I, T> {
     entries: Box<[T]>,
     index: PhantomData<I>,

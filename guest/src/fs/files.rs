@@ -7,7 +7,7 @@ use super::volume::Volume;
 use crate::class::{Event, LockClass};
 use crate::costs;
 use crate::cpu::ThisCpu;
-use crate::ids::{TaskId, TaskTable};
+use crate::ids::{Id, Table, TaskId, TaskTable};
 use crate::limits::Limits;
 use crate::local::Local32;
 use crate::machine::Machine;
@@ -20,6 +20,16 @@ use crate::time::Time;
 /// A file or directory. It is on the volume with its number modulo the number of volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileId(pub u32);
+
+impl Id for FileId {
+    fn new(number: u32) -> Self {
+        FileId(number)
+    }
+
+    fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// Directory entry, inode and page cache of one file.
 pub(super) struct File<M: Machine> {
@@ -44,7 +54,7 @@ struct Descriptors<M: Machine> {
 
 /// All files, and what they share.
 pub(crate) struct FileSystem<M: Machine> {
-    files: Box<[File<M>]>,
+    files: Table<FileId, File<M>>,
     descriptors: TaskTable<Descriptors<M>>,
     /// Linux's `dcache_lru_lock`.
     pub(super) unused_names: SpinLock<(), M>,
@@ -63,7 +73,7 @@ impl<M: Machine> FileSystem<M> {
             mappings: Mutex::new(),
         };
         FileSystem {
-            files: (0..limits.files).map(file).collect(),
+            files: Table::new(limits.files, file),
             descriptors: TaskTable::new(tasks, |_| Descriptors {
                 lock: SpinLock::new(LockClass::Files, ()),
                 count: Local32::new(0),
@@ -75,7 +85,7 @@ impl<M: Machine> FileSystem<M> {
     }
 
     pub(super) fn get(&self, id: FileId) -> &File<M> {
-        &self.files[id.0 as usize]
+        &self.files[id]
     }
 
     /// The volume that `id` is on, and the file's number there.

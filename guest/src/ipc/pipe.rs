@@ -122,9 +122,13 @@ impl<M: Machine> Pipes<M> {
         }
     }
 
+    fn get(&self, id: u32) -> &Pipe<M> {
+        &self.pipes[id as usize]
+    }
+
     /// Opens a pipe for `writers` writing processes, and empties it.
     pub(crate) fn open(&self, sched: &Scheduler<M>, id: u32, writers: u32) {
-        let pipe = &self.pipes[id as usize];
+        let pipe = self.get(id);
         pipe.mutex.lock(sched);
         pipe.pages.clear();
         pipe.writers.set(writers);
@@ -133,7 +137,7 @@ impl<M: Machine> Pipes<M> {
 
     /// Closes the pipe for one writer. Once the last writer has closed it, readers see its end.
     pub(crate) fn close_writer(&self, sched: &Scheduler<M>, id: u32) {
-        let pipe = &self.pipes[id as usize];
+        let pipe = self.get(id);
         pipe.mutex.lock(sched);
         pipe.writers.sub(1);
         let on = sched.on_cpu();
@@ -144,7 +148,7 @@ impl<M: Machine> Pipes<M> {
     /// Reads up to `want` bytes, and sleeps while the pipe is empty. Returns 0 at the end, and `None` if a signal came
     /// instead.
     pub(crate) fn read(&self, sched: &Scheduler<M>, id: u32, want: u32) -> Option<u32> {
-        let pipe = &self.pipes[id as usize];
+        let pipe = self.get(id);
         pipe.mutex.lock(sched);
         loop {
             let on = sched.on_cpu();
@@ -172,7 +176,7 @@ impl<M: Machine> Pipes<M> {
 
     /// Writes `bytes`, and sleeps while the pipe is full.
     pub(crate) fn write(&self, sched: &Scheduler<M>, memory: &Memory<M>, id: u32, bytes: u32) {
-        let pipe = &self.pipes[id as usize];
+        let pipe = self.get(id);
         let mut left = bytes;
         pipe.mutex.lock(sched);
         loop {

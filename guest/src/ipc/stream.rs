@@ -70,15 +70,21 @@ impl Arrived {
     }
 }
 
+impl<M: Machine> Ends<M> {
+    fn get(&self, id: u32) -> &Stream<M> {
+        &self.0[id as usize]
+    }
+}
+
 impl<M: Machine> Watched<M> for Ends<M> {
     fn interest(&self, id: u32) -> &Interest {
-        &self.0[id as usize].interest
+        &self.get(id).interest
     }
 
     /// `unix_poll`: a stream is writable while at most a quarter of the buffer is in use.
     fn ready(&self, on: &OnCpu<'_, M>, id: u32) -> Events {
         on.work(costs::EPOLL_LOOK);
-        let bytes = |id: u32| self.0[id as usize].queue.lock_irq(on).bytes;
+        let bytes = |id: u32| self.get(id).queue.lock_irq(on).bytes;
         Events {
             readable: bytes(id) > 0,
             writable: bytes(id ^ 1) <= BUFFER_BYTES / 4,
@@ -113,7 +119,7 @@ impl<M: Machine> Streams<M> {
 
     /// Calls back the epoll instance that watches stream `id` (`sock_def_readable`, `unix_write_space`).
     fn notify(&self, on: &OnCpu<'_, M>, id: u32, events: Events) {
-        let stream = &self.ends.0[id as usize];
+        let stream = self.ends.get(id);
         let _entries = stream.wait.lock_irq(on);
         on.work(costs::WAIT_QUEUE_ENTRY);
         self.epolls.call_back(on, id, &stream.interest, events);
@@ -130,7 +136,7 @@ impl<M: Machine> Streams<M> {
     ) -> usize {
         let item_bytes = item_bytes.clamp(1, SEGMENT_BYTES);
         let to = from ^ 1;
-        let peer = &self.ends.0[to as usize];
+        let peer = self.ends.get(to);
         let mut left = items;
         while !left.is_empty() {
             let on = sched.on_cpu();
@@ -165,7 +171,7 @@ impl<M: Machine> Streams<M> {
         limit: u32,
         into: &mut Vec<u32>,
     ) -> usize {
-        let stream = &self.ends.0[id as usize];
+        let stream = self.ends.get(id);
         let (before, mut bytes) = (into.len(), 0);
         stream.reader.lock(sched);
         while bytes < limit {

@@ -1,4 +1,4 @@
-//! File systems: their journals, and the locks that sleep.
+//! File systems: their journals and their sleeping locks.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ fn setup(format: Format) -> Setup {
     }
 }
 
-/// Tasks on two disks that create, write, sync, link and remove files; how many rounds they ended.
+/// Runs tasks that create, write, sync, link and remove files on two disks. Returns how many rounds they completed.
 fn files(setup: &Setup) -> (holdfast_sim::Outcome, u32) {
     let rounds = Rc::new(Cell::new(0));
     let counted = rounds.clone();
@@ -54,7 +54,7 @@ fn files(setup: &Setup) -> (holdfast_sim::Outcome, u32) {
 fn no_task_is_left_waiting_for_a_journal() {
     for format in [Format::Plain, Format::Ext4, Format::Xfs] {
         for lock in [LockKind::Ticket, LockKind::PvQspin] {
-            // Preempted holders stretch every section.
+            // Preempted holders lengthen every critical section.
             for hogs in [0, 6] {
                 let (_, rounds) = files(&Setup {
                     kernel: Config {
@@ -107,7 +107,7 @@ fn xfs_sleeps_where_ext4_spins() {
 #[test]
 fn a_commit_serves_all_that_wait_for_it() {
     let (outcome, _) = files(&setup(Format::Xfs));
-    // One `xa_lock` section a force of the log.
+    // Each force of the log has one critical section of `xa_lock`.
     let forces = counter(&outcome, "lock.xa_lock.acquired");
     let syncs = u64::from(TASKS * ROUNDS);
     assert!((1..=syncs).contains(&forces), "{forces} forces for {syncs} syncs");

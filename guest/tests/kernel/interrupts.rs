@@ -1,4 +1,4 @@
-//! Interrupts between CPUs, in every way that Linux sends them; ends in memory; TLBs that the host flushes.
+//! Interrupts between CPUs by all methods of Linux, the paravirtual EOI word, and TLBs that the host flushes.
 
 use holdfast_guest::{ApicOptions, Callees, Config, Fork, Function, Limits, Start, Touch};
 use holdfast_host::{PvFaults, VmConfig};
@@ -7,7 +7,7 @@ use holdfast_sim::{Failure, Outcome};
 
 use crate::machine::{Setup, counter, run, try_run};
 
-/// Every way of sending, by name.
+/// Every method of sending, by name.
 fn ways() -> Vec<(&'static str, ApicOptions, VmConfig)> {
     let plain = ApicOptions::default();
     let xapic = ApicOptions {
@@ -98,7 +98,7 @@ fn one_exit_calls_all_others_by_hypercall_shorthand_or_flat_destination() {
     let sent = |outcome: &Outcome| counter(outcome, "ipis_sent");
     for (way, apic, host) in ways() {
         let (few, many) = (calls(4, apic, host), calls(7, apic, host));
-        // Reschedule interrupts apart, which vary a little.
+        // The number of reschedule interrupts varies a little, so they are left out.
         let grows = sent(&many) > sent(&few) + ROUNDS;
         assert_eq!(grows, way == "x2apic", "{way}: {} and {}", sent(&few), sent(&many));
     }

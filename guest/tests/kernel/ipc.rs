@@ -50,7 +50,7 @@ pub fn setups() -> [Setup; 6] {
 
 #[test]
 fn writers_of_one_file_take_turns() {
-    // More tasks than CPUs: those who wait for the file must give their CPU up, and be woken.
+    // There are more tasks than CPUs, so the waiters for the file must give their CPU up, and be woken.
     for setup in setups() {
         let setup = Setup { vcpus: 2, ..setup };
         let outcome = run(&setup, |os, start| {
@@ -102,7 +102,8 @@ fn a_pipe_loses_no_byte_and_has_an_end() {
 
 #[test]
 fn small_writes_of_many_fill_a_pipe_and_all_arrive() {
-    // Faster writers than readers: who finds the pipe full sleeps, and one page that is read wakes them all.
+    // The writers are faster than the readers. A writer that finds the pipe full sleeps, and reading one page wakes
+    // them all.
     for setup in setups() {
         let read = Rc::new(Cell::new(0u64));
         let counted = read.clone();
@@ -157,7 +158,8 @@ fn senders_sleep_while_a_socket_is_full_and_no_message_is_lost() {
             }
         });
         assert_eq!(*received.borrow(), [800; 4]);
-        // The buffer's limit, and one more for each sender that looked before another one's message was in it.
+        // The buffer's limit, and one more message for each sender that checked before another sender's message was in
+        // it.
         assert!(
             (270..=277 + 4).contains(&most.get()),
             "{} were on their way",
@@ -217,7 +219,7 @@ fn messages_arrive_in_order() {
                     os.send(2 * client, message);
                     os.poll(2 * client);
                     assert_eq!(os.receive(2 * client), message + 1);
-                    // Every distance between one's question and the other's sleep.
+                    // Every distance between the question of one task and the sleep of the other.
                     os.user(u64::from(message * 37 % 3_000));
                 }
                 os.send(2 * client, 1_000_000);
@@ -283,7 +285,7 @@ fn a_user_lock_excludes_even_preempted_holders() {
                 assert!(!value.1, "two tasks hold the lock");
                 value.1 = true;
                 value.0 += 1;
-                // Long enough to be preempted now and then.
+                // Long enough to be preempted sometimes.
                 os.user(30_000);
                 value.1 = false;
                 drop(value);

@@ -27,7 +27,7 @@ impl Program<SimMachine> for Small {
     }
 }
 
-/// How a program is run.
+/// The machine, kernel and host for a program.
 #[derive(Clone)]
 pub struct Setup {
     pub pcpus: u32,
@@ -35,7 +35,7 @@ pub struct Setup {
     pub kernel: Kernel,
     /// The features that the host offers.
     pub host: VmConfig,
-    /// Another guest burns this many vCPUs.
+    /// vCPUs of another guest, which always compute.
     pub hogs: u32,
     pub seed: u64,
     /// The time that a thread loses to cold caches when it gets a pCPU. The host delays its entry to the guest by that.
@@ -153,17 +153,17 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
     })
 }
 
-/// As [`try_run`], of a program that finishes.
+/// [`try_run`] for a program that must finish.
 pub fn run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -> Outcome {
     try_run(setup, body).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// A counter of the program's guest.
+/// Returns a counter of the program's guest.
 pub fn counter(outcome: &Outcome, name: &str) -> u64 {
     outcome.vms[0].counters.get(name).copied().unwrap_or(0)
 }
 
-/// The first task of a program starts `count` others of role 1, each a process of its own, waits for them, and reports.
+/// Runs the first task of a program: starts `count` processes of role 1, waits for them, and reports.
 pub fn lead(os: &Os<SimMachine>, count: u32) {
     os.wait_for_cpus();
     os.begin();

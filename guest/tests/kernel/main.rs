@@ -1,4 +1,4 @@
-//! The kernel, held to its promises by small programs in virtual time.
+//! Tests of the kernel by small programs in virtual time.
 #![allow(missing_docs)]
 
 mod disks;

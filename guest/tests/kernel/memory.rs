@@ -1,4 +1,5 @@
-//! The lock of an address space, and the page tables' locks: who waits for whom when threads touch, map and give back.
+//! The lock of an address space, and the locks of page tables: which threads wait when others touch, map and free
+//! memory.
 
 use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Start, Touch};
 use holdfast_locks::LockKind;
@@ -15,7 +16,7 @@ const ALL: [MmapLock; 4] = [
 const ROUNDS: u32 = 40;
 const PAGES: u32 = 16;
 
-/// Four threads of one address space; each maps, touches and unmaps, or touches its heap and gives that back.
+/// Runs four threads of one address space. Each maps, touches and unmaps memory, or touches its heap and frees that.
 fn threads(setup: &Setup, maps: bool) -> Outcome {
     run(setup, move |os, start| {
         if start.role == 0 {
@@ -52,7 +53,7 @@ fn with(mmap_lock: MmapLock) -> Setup {
     }
 }
 
-/// Time until all threads were done, in nanoseconds.
+/// Returns the time until all threads were done, in nanoseconds.
 fn elapsed(outcome: &Outcome) -> u64 {
     outcome.vms[0].elapsed_ns.expect("a measured guest ends")
 }

@@ -1,4 +1,5 @@
-//! Spinning for a mutex whose owner runs: all who want it get it, and what is spun away depends on who looks at what.
+//! Spinning for a mutex whose owner runs: all waiters get it, and the time spent spinning depends on what the spinners
+//! check.
 
 use holdfast_guest::{Config, FileId, OwnerSpinning};
 use holdfast_host::VmConfig;
@@ -7,7 +8,7 @@ use holdfast_sim::Outcome;
 
 use crate::machine::{Setup, lead, run};
 
-/// Eight tasks write one file, whose mutex is held for long enough that vCPUs lose their pCPU meanwhile.
+/// Runs eight tasks that write one file. Its mutex is held for so long that vCPUs are preempted meanwhile.
 fn writers(owner_spinning: OwnerSpinning, hogs: u32) -> Outcome {
     writers_offered(VmConfig::default(), owner_spinning, hogs)
 }
@@ -37,7 +38,7 @@ fn writers_offered(host: VmConfig, owner_spinning: OwnerSpinning, hogs: u32) -> 
     })
 }
 
-/// What the kernel has done outside spinlocks, in picoseconds: the same work in each run, and the spins for the mutex.
+/// Returns the kernel's time outside spinlocks, in picoseconds: the same work in each run, and spinning for the mutex.
 fn busy(outcome: &Outcome) -> u64 {
     outcome.vms[0].lost_time_ps["useful"]
 }
@@ -50,7 +51,7 @@ fn every_writer_gets_its_turn_with_any_owner_spinning() {
         OwnerSpinning::PreemptionAware,
     ] {
         for hogs in [0, 4] {
-            // `lead` waits for all of them.
+            // The run ends only if `lead` has waited for all of them.
             writers(owner_spinning, hogs);
         }
     }

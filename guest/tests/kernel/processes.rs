@@ -1,4 +1,4 @@
-//! fork, exec, exit, wait.
+//! Tests of fork, exec, exit and wait.
 
 use std::cell::Cell;
 use std::rc::Rc;

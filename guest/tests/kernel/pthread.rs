@@ -27,7 +27,7 @@ fn a_user_mutex_excludes_even_preempted_holders() {
                 assert!(!value.1, "two tasks hold the mutex");
                 value.1 = true;
                 value.0 += 1;
-                // Long enough to be preempted now and then.
+                // Long enough to be preempted sometimes.
                 os.user(30_000);
                 value.1 = false;
                 drop(value);
@@ -92,7 +92,7 @@ fn streams_conserve_what_they_carry_and_epoll_reports_every_arrival() {
     const BYTES: u32 = 700;
     const STOP: u32 = u32::MAX;
     for setup in setups() {
-        // Three writers; two readers share one epoll instance. Each stream's end stops its readers.
+        // Two readers share one epoll instance for three writers. The end of each stream stops its readers.
         let seen: Rc<RefCell<[Vec<u32>; 3]>> = Rc::default();
         let open = Rc::new(Cell::new(3));
         let (arrived, left) = (seen.clone(), open.clone());
@@ -126,7 +126,7 @@ fn streams_conserve_what_they_carry_and_epoll_reports_every_arrival() {
                 let (stream, events) = os.wait_ready(0);
                 assert!(events.readable, "only arrivals are watched for");
                 if stream == 7 {
-                    // The last stream has ended: the other reader must hear of it too.
+                    // The last stream has ended, and the other reader must stop, too.
                     os.watch(0, 7, Events::READ);
                     return;
                 }

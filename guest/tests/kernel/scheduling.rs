@@ -1,4 +1,4 @@
-//! Who runs when, and where.
+//! When and where tasks run.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use holdfast_locks::LockKind;
 
 use crate::machine::{Setup, counter, lead, run};
 
-/// Nanoseconds.
+/// A millisecond in nanoseconds.
 const MS: u64 = 1_000_000;
 
 #[test]
@@ -28,7 +28,7 @@ fn equal_tasks_get_equal_shares() {
         noted.borrow_mut().push(os.now());
     });
     let elapsed = outcome.vms[0].elapsed_ns.expect("measured");
-    // Six tasks of 100 ms on two CPUs: 300 ms and what the kernel takes, and all end late.
+    // Six tasks of 100 ms on two CPUs take 300 ms and the kernel's time, and all end late.
     assert!((300 * MS..315 * MS).contains(&elapsed), "{elapsed} ns");
     let ends = ends.borrow();
     let spread = ends.iter().max().unwrap() - ends.iter().min().unwrap();
@@ -58,7 +58,7 @@ fn a_sleeper_preempts_a_busy_task() {
             }
         }
     });
-    // It has slept longer than it ran: it is entitled to the CPU at once, not at the next tick.
+    // The task has slept longer than it ran, so it must get the CPU at once, not at the next tick.
     assert!(*late.borrow() < MS / 10, "{} ns late", late.borrow());
 }
 
@@ -75,7 +75,7 @@ fn a_slice_is_as_long_as_linux_makes_it() {
         }
         os.user(500 * MS);
     });
-    // 6 ms for two tasks: 3 ms each, ended by the first tick after that.
+    // 6 ms for two tasks are 3 ms each. The first tick after that ends the slice.
     let preemptions = counter(&outcome, "guest.guest_preemptions");
     assert!(
         (240..=335).contains(&preemptions),
@@ -104,7 +104,8 @@ fn idle_cpus_are_called_for_help() {
         (0, _) => lead(os, 2),
         (_, 0) => {
             os.sleep(10 * MS);
-            // The receiver is woken here, since this one looks as if it would sleep: now two tasks share this CPU.
+            // The receiver is woken on this CPU, because the sender is expected to sleep. So two tasks share this CPU
+            // now.
             os.send(0, 7);
             os.user(50 * MS);
         }

@@ -1,4 +1,4 @@
-//! TLB shootdown.
+//! Tests of TLB shootdown.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use holdfast_locks::LockKind;
 
 use crate::machine::{Setup, counter, run};
 
-/// Threads of one address space, each unmapping now and then.
+/// Runs threads of one address space, each of which unmaps memory repeatedly.
 fn threads(setup: &Setup, rounds: u32) -> holdfast_sim::Outcome {
     run(setup, move |os, start| {
         if start.role == 0 {

@@ -99,12 +99,91 @@ fn what_the_architecture_names_exists() {
             "ARCHITECTURE.md does not mention {member}"
         );
     }
-    let quoted = text.split('`').skip(1).step_by(2);
-    let paths = quoted.filter(|name| name.ends_with(".rs") && name.contains('/') && !name.contains(['{', '*', ' ']));
-    for path in paths {
+    for path in named_paths(&text) {
         assert!(
-            root().join(path).exists(),
+            root().join(&path).exists(),
             "ARCHITECTURE.md names {path}, which does not exist"
         );
     }
+}
+
+/// The code spans of `text` with the text that follows each, up to the next.
+fn code_spans(text: &str) -> Vec<(&str, &str)> {
+    let parts: Vec<&str> = text.split('`').skip(1).collect();
+    let pairs = parts.chunks(2);
+    pairs
+        .map(|pair| (pair[0], pair.get(1).copied().unwrap_or_default()))
+        .collect()
+}
+
+/// Whether the code span `span` is a path in the repository: with a folder, and no spaces.
+fn is_path(span: &str) -> bool {
+    let is_ours = |first: &str| root().join(first).is_dir();
+    span.split_once('/')
+        .is_some_and(|(first, _)| is_ours(first) && !span.contains([' ', '*']))
+}
+
+/// The paths that `text` names, with lists in braces written out.
+fn named_paths(text: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for (span, _) in code_spans(text).into_iter().filter(|(span, _)| is_path(span)) {
+        match span
+            .split_once('{')
+            .and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+        {
+            Some((before, (names, after))) => {
+                paths.extend(names.split(',').map(|name| format!("{before}{name}{after}")));
+            }
+            None => paths.push(span.to_owned()),
+        }
+    }
+    paths
+}
+
+/// The pairs of a file and an item in it that `text` names: "`path` `item`".
+fn named_items(text: &str) -> Vec<(&str, &str)> {
+    let spans = code_spans(text);
+    let follows = |between: &str| !between.is_empty() && between.trim().is_empty();
+    let pairs = spans.windows(2).filter(|pair| {
+        let (path, between) = pair[0];
+        is_path(path) && path.ends_with(".rs") && follows(between)
+    });
+    pairs.map(|pair| (pair[0].0, pair[1].0)).collect()
+}
+
+/// Whether the Rust source `source` defines `item`: a function, a type or a trait; `Type::method` needs both.
+fn defines(source: &str, item: &str) -> bool {
+    let defined = |name: &str| {
+        let keywords = ["fn", "struct", "enum", "trait", "type", "impl"];
+        keywords.iter().any(|keyword| {
+            let definition = format!("{keyword} {name}");
+            source.match_indices(&definition).any(|(at, _)| {
+                !source[at + definition.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
+            })
+        })
+    };
+    item.split("::").all(defined)
+}
+
+#[test]
+fn every_function_that_the_architecture_names_is_in_its_file() {
+    let text = read("ARCHITECTURE.md");
+    let items = named_items(&text);
+    assert!(items.len() > 25, "the life of a kick names its functions");
+    for (path, item) in items {
+        assert!(
+            defines(&read(path), item),
+            "ARCHITECTURE.md names {item} in {path}, which does not define it"
+        );
+    }
+}
+
+#[test]
+fn a_function_in_the_wrong_file_is_found() {
+    let text = "It calls `host/src/events.rs` `handle`, or `host/src/events.rs`; `locks/src/{kind,guard}.rs` too.";
+    assert_eq!(named_items(text), [("host/src/events.rs", "handle")]);
+    assert_eq!(named_paths(text).len(), 4);
+    let source = "impl Host {\n    pub fn handle_all(&self) {}\n    pub fn begin(&self) {}\n}";
+    assert!(defines(source, "begin") && defines(source, "Host::begin"));
+    assert!(!defines(source, "handle") && !defines(source, "Guest::begin"));
 }

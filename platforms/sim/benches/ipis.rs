@@ -1,5 +1,6 @@
-//! How many interrupts between vCPUs are simulated in a second of real time, from the sender's function to the end of the
-//! receiver's: one at a time and to all others, by way of sending. A broadcast's cost must follow the number of its targets alone.
+//! How many interrupts between vCPUs are simulated in a second of real time, from the sender's function to the end of
+//! the receiver's: one at a time and to all others, by way of sending. A broadcast's cost must follow the number of
+//! its targets alone.
 #![allow(missing_docs)]
 
 use std::sync::atomic::AtomicBool;

@@ -1,7 +1,8 @@
 //! Tortures the locks in virtual time: `cargo run --release -p holdfast-sim --example torture -- --seconds 600`.
 //!
-//! `--seconds N`: how long, wall-clock time (60). `--seed S --lock NAME`: only this, to replay a failure. Exit status 1: a
-//! violation, printed with the command that replays it; 130: Ctrl-C, after which the runs that are done are summed up.
+//! `--seconds N`: how long, wall-clock time (60). `--seed S --lock NAME`: only this, to replay a failure. Exit status
+//! 1: a violation, printed with the command that replays it; 130: Ctrl-C, after which the runs that are done are
+//! summed up.
 #![allow(missing_docs)]
 
 use std::process::ExitCode;

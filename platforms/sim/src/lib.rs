@@ -1,8 +1,11 @@
-//! Guest, host and machine joined in virtual time.
+//! Joins guest, host and machine in virtual time.
 //!
-//! Guest code really executes, on stacks of its own; each shared-memory operation, pause loop, HLT, hypercall and LAPIC
-//! access is where time is charged and another pCPU may run. The hypervisor is the `host` crate, the hardware the
-//! `machine` crate; this crate lets them meet, and keeps the ledger of where the vCPUs' time went.
+//! Guest code really executes, on stacks of its own. Time is charged, and another pCPU may run, at each shared-memory
+//! operation, pause loop, HLT, hypercall and LAPIC access. The hypervisor is the `host` crate, the hardware the
+//! `machine` crate. This crate joins them, and keeps the ledger of where the vCPUs' time went.
+//!
+//! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `guests`, and `run` on top. The
+//! engine emits what happens to `books`, which change nothing but themselves.
 
 mod apic;
 mod books;

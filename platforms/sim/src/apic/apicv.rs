@@ -1,7 +1,8 @@
 //! APICv in virtual time.
 //!
-//! A notification is a host IPI: it is on its way for a while, and is taken without an exit in guest mode. If it arrives
-//! before an entry, it is taken once the host's work is done. Elsewhere its handler does nothing, and has no cost.
+//! A notification is a host IPI: it is on its way for a while, and is taken without an exit in guest mode. If it
+//! arrives before an entry, it is taken once the host's work is done. Elsewhere its handler does nothing, and has no
+//! cost.
 
 use holdfast_abi::posted;
 use holdfast_host::{Event, Exit, HostInterrupt, HostMemory, PcpuId, VcpuId};
@@ -63,8 +64,8 @@ impl Engine {
 }
 
 impl Handle {
-    /// `write` of `value` in hardware, at the flow's turn. Returns `false` if APICv is off by now, or the write has to leave
-    /// the guest as without APICv.
+    /// `write` of `value` in hardware, at the flow's turn. Returns `false` if APICv is off by now, or the write has to
+    /// leave the guest as without APICv.
     pub fn apicv_write(
         &self,
         model: ApicvModel,

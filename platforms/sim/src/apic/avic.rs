@@ -1,7 +1,7 @@
 //! AVIC in virtual time.
 //!
-//! An IPI takes two turns: first its targets are found, then their IRRs are set. Time passes between the two, in which a
-//! target may stop. A doorbell is on its way for a while, and has no effect on a pCPU that is not in guest mode.
+//! An IPI takes two turns: first its targets are found, then their IRRs are set. Time passes between the two, in which
+//! a target may stop. A doorbell is on its way for a while, and has no effect on a pCPU that is not in guest mode.
 
 use holdfast_abi::msr;
 use holdfast_host::{Event, Exit, PcpuId, Run};

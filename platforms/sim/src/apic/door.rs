@@ -1,5 +1,5 @@
-//! The door to APIC virtualization: a guest's LAPIC access goes through the hardware first, and leaves the guest only where
-//! hardware leaves it. Callers do not name a vendor.
+//! The door to APIC virtualization: a guest's LAPIC access goes through the hardware first, and leaves the guest only
+//! where hardware leaves it. Callers do not name a vendor.
 
 use holdfast_host::{Exit, PcpuId, VcpuId};
 

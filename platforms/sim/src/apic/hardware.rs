@@ -24,8 +24,8 @@ pub enum Virtualization {
     Apicv(ApicvModel),
 }
 
-/// The APIC virtualization of the machine's CPU model. A machine of an experiment may have both vendors'; a vCPU has the
-/// control structure of one of them.
+/// The APIC virtualization of the machine's CPU model. A machine of an experiment may have both vendors'; a vCPU has
+/// the control structure of one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ApicHardware {
     avic: Option<AvicModel>,
@@ -67,8 +67,8 @@ impl ApicHardware {
         found.unwrap_or(Picos::ZERO)
     }
 
-    /// The hardware that virtualizes the LAPIC of `vcpu` at present, and in which mode. Returns `None` if the host emulates
-    /// it.
+    /// The hardware that virtualizes the LAPIC of `vcpu` at present, and in which mode. Returns `None` if the host
+    /// emulates it.
     #[inline]
     pub fn of(&self, host: &Host, vcpu: VcpuId) -> Option<(Virtualization, ApicMode)> {
         let mode = |is_x2apic| if is_x2apic { ApicMode::Msrs } else { ApicMode::Page };

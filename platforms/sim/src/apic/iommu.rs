@@ -1,5 +1,5 @@
-//! The IOMMU in virtual time: a device's interrupt sets out for a host CPU, or it is in a guest's page at once and rings a
-//! doorbell or the host.
+//! The IOMMU in virtual time: a device's interrupt sets out for a host CPU, or it is in a guest's page at once and
+//! rings a doorbell or the host.
 
 use holdfast_host::{Host, HostInterrupt, PcpuId, VmId};
 use holdfast_machine::iommu::{Delivery, Iommu, Notice};

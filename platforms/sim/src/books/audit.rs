@@ -1,8 +1,9 @@
 //! The audit of interrupts: each is entered in a book when a LAPIC accepts it, and when the vCPU takes it from there.
 //!
-//! A vector that is pending absorbs another interrupt of its kind, as IRR does: the second one is *coalesced*. With posted
-//! interrupts the second one may still be in PIR when the vCPU takes the first one from IRR; then it was not coalesced. The
-//! books do not know how interrupts are delivered. They are compared with the LAPICs' pages whenever guests are stopped.
+//! A vector that is pending absorbs another interrupt of its kind, as IRR does: the second one is *coalesced*. With
+//! posted interrupts the second one may still be in PIR when the vCPU takes the first one from IRR; then it was not
+//! coalesced. The books do not know how interrupts are delivered. They are compared with the LAPICs' pages whenever
+//! guests are stopped.
 //!
 //! - **None doubled**: a vector that a vCPU takes was pending, once.
 //! - **None lost**: a pending vector is in IRR until it is taken.

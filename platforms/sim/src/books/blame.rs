@@ -1,28 +1,28 @@
-//! Behind whom a waiter waits: for each contended lock a clock per culprit.
+//! Behind which vCPU a waiter waits: each contended lock has a clock per culprit.
 //!
-//! A lock's culprit changes when it changes hands, when its holder or its next waiter loses or regains a pCPU, and when
-//! its holder starts or stops to wait itself. The lock keeps how long it has had each culprit; a waiter takes readings
-//! when it starts and stops to spin, and the difference is how its spinning divides. So a change of culprit costs O(1),
-//! however many wait.
+//! The culprit of a lock changes when the lock changes hands, when its holder or its next waiter loses or regains a
+//! pCPU, and when its holder starts or stops waiting itself. The lock keeps how long it has had each culprit. A waiter
+//! reads the clocks when it starts and stops spinning; the difference says how its spinning divides. So a change of
+//! culprit costs O(1), however many vCPUs wait.
 
 use holdfast_host::VcpuId;
 use holdfast_machine::Time;
 
-/// Behind whom.
+/// Why the waiters for a lock wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Culprit {
-    /// The holder, which is running.
+    /// The holder has the lock and is running.
     RunningHolder,
-    /// The holder, which is not running, or waits itself for someone who is not.
+    /// The holder is not running, or waits itself for a vCPU that is not running.
     PreemptedHolder,
-    /// Nobody holds the lock, and the longest waiter is not running.
+    /// The lock is free, and the longest waiter is not running.
     PreemptedWaiter,
-    /// Nobody holds the lock, and the longest waiter is about to take it.
+    /// The lock is free, and the longest waiter is about to take it.
     HandOver,
-    /// The holder, whose group's quota is spent, or that waits itself for one of whom this is so.
+    /// The holder is throttled, or waits itself for a vCPU that is throttled.
     ThrottledHolder,
-    /// Nobody holds the lock, and the quota of the longest waiter's group is spent.
+    /// The lock is free, and the longest waiter is throttled.
     ThrottledWaiter,
 }
 
@@ -41,7 +41,7 @@ pub struct BlameClock {
 }
 
 impl BlameClock {
-    /// Starts at `now` with `culprit`.
+    /// A clock that starts at `now` with `culprit`.
     pub fn new(culprit: Culprit, now: Time) -> BlameClock {
         BlameClock {
             passed: [0; CULPRITS],
@@ -50,7 +50,7 @@ impl BlameClock {
         }
     }
 
-    /// From `now` on it is `culprit`.
+    /// The culprit is `culprit` from `now` on.
     pub fn set(&mut self, culprit: Culprit, now: Time) {
         if culprit != self.current {
             self.passed[self.current as usize] += now.since(self.since).0;
@@ -59,12 +59,12 @@ impl BlameClock {
         }
     }
 
-    /// Who it is now.
+    /// The present culprit.
     pub fn current(&self) -> Culprit {
         self.current
     }
 
-    /// The totals at `now`.
+    /// The totals by culprit at `now`.
     pub fn read(&self, now: Time) -> Reading {
         let mut reading = self.passed;
         reading[self.current as usize] += now.since(self.since).0;
@@ -82,7 +82,7 @@ impl Mark {
         Mark(clock.read(now))
     }
 
-    /// How the time since the mark divides.
+    /// Divides the time since the mark by culprit.
     pub fn since(&self, clock: &BlameClock, now: Time) -> Reading {
         let mut parts = clock.read(now);
         for (part, before) in parts.iter_mut().zip(self.0) {
@@ -95,19 +95,19 @@ impl Mark {
 /// No vCPU.
 const NONE: VcpuId = VcpuId(u32::MAX);
 
-/// Who holds a lock and who waits for it, as the tracepoints tell.
+/// The holder and the waiters of a lock, as the guest's tracepoints report them.
 #[derive(Clone, Debug)]
 pub struct LockRecord {
     holder: VcpuId,
     contention: Option<Box<Contention>>,
 }
 
-/// What is kept of a lock once somebody waited for it.
+/// Record of a lock for which a vCPU has waited.
 #[derive(Clone, Debug)]
 pub struct Contention {
     /// vCPUs in the order in which they began to wait.
     pub waiters: Vec<VcpuId>,
-    /// Behind whom they wait.
+    /// The time that they wait, by culprit.
     pub clock: BlameClock,
 }
 
@@ -121,7 +121,7 @@ impl Default for LockRecord {
 }
 
 impl LockRecord {
-    /// The vCPU that holds it.
+    /// The vCPU that holds the lock.
     #[inline]
     pub fn holder(&self) -> Option<VcpuId> {
         (self.holder != NONE).then_some(self.holder)
@@ -133,19 +133,13 @@ impl LockRecord {
         self.holder = holder.unwrap_or(NONE);
     }
 
-    /// What is kept of it if anybody ever waited.
+    /// The contention, if a vCPU has ever waited.
     #[inline]
     pub fn contention(&self) -> Option<&Contention> {
         self.contention.as_deref()
     }
 
-    /// The same, to change it.
-    #[inline]
-    pub fn contention_mut(&mut self) -> Option<&mut Contention> {
-        self.contention.as_deref_mut()
-    }
-
-    /// The same, made at `now` if nobody waited before.
+    /// The contention; starts it at `now` if no vCPU has waited before.
     pub fn contended(&mut self, now: Time) -> &mut Contention {
         self.contention.get_or_insert_with(|| {
             Box::new(Contention {
@@ -155,7 +149,7 @@ impl LockRecord {
         })
     }
 
-    /// Whether anybody waits.
+    /// Whether a vCPU waits for the lock.
     #[inline]
     pub fn has_waiters(&self) -> bool {
         self.contention

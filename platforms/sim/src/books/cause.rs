@@ -10,33 +10,33 @@ pub enum Cause {
     CriticalSection,
     /// Spinning for a lock whose holder is running.
     SpinRunningHolder,
-    /// Spinning for a lock whose holder, or whoever that waits for in turn, has lost its pCPU.
+    /// Spinning for a lock whose holder, or a vCPU that the holder waits for in turn, has lost its pCPU.
     SpinPreemptedHolder,
     /// Spinning for a free lock whose next owner in line has lost its pCPU, or is halted and not yet back.
     SpinPreemptedWaiter,
-    /// Spinning for a lock whose holder, or whoever that waits for in turn, may not run: its group's quota is spent.
+    /// Spinning for a lock whose holder, or a vCPU that the holder waits for in turn, is throttled.
     SpinThrottledHolder,
-    /// Spinning for a free lock whose next owner in line may not run, for the same reason.
+    /// Spinning for a free lock whose next owner in line is throttled.
     SpinThrottledWaiter,
-    /// Waiting for the answer to an IPI from a vCPU that is running.
+    /// Waiting for the acknowledgement of an IPI by a vCPU that is running.
     IpiRunningTarget,
-    /// Waiting for the answer to an IPI from a vCPU that has lost its pCPU.
+    /// Waiting for the acknowledgement of an IPI by a vCPU that has lost its pCPU.
     IpiPreemptedTarget,
     /// Halted until a lock's holder kicks it.
     HaltedForLock,
     /// Nothing to do.
     Idle,
-    /// Ready to run, preempted, another thread has its pCPU.
+    /// Ready to run and preempted: another thread has its pCPU.
     Runnable,
-    /// Ready to run, but the quota of its task group is spent.
+    /// Ready to run and throttled: the quota of its task group is spent.
     Throttled,
-    /// Woken or kicked, waiting for a pCPU.
+    /// Woken or kicked, and waiting for a pCPU.
     WakeLatency,
     /// Waiting for cache lines.
     CacheTransfer,
-    /// Taking an interrupt: IDT, registers, return.
+    /// Taking an interrupt: IDT, saved registers, return.
     InterruptEntry,
-    /// LAPIC accesses and IPIs that hardware does without an exit.
+    /// LAPIC accesses and IPIs that hardware executes without an exit.
     VirtualApic,
     /// Exit for HLT.
     ExitHlt,
@@ -48,7 +48,7 @@ pub enum Cause {
     ExitCpuid,
     /// Exit for a LAPIC register, or an IPI that hardware could not deliver.
     ExitApic,
-    /// Exit for an I/O port: a device's doorbell.
+    /// Exit for an I/O port: notification of a device.
     ExitPort,
     /// Exit for a host interrupt: tick, timer, reschedule IPI.
     ExitInterrupt,
@@ -95,7 +95,7 @@ impl Cause {
         Cause::Off,
     ];
 
-    /// Its name in the results.
+    /// The cause's name in the results.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Useful => "useful",

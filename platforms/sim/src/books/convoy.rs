@@ -1,18 +1,19 @@
-//! When a guest fell into a convoy.
+//! Detection of convoys.
 //!
-//! A convoy: whoever is next in line for a lock has lost its pCPU, and before it is back the one after it has lost its
-//! own. It feeds on itself and is seen from outside only as slowness. Here it is seen in windows of virtual time: one in
-//! which the guest's vCPUs spend longer spinning behind vCPUs that are not running than on their own work.
+//! In a convoy the next vCPU in line for a lock has lost its pCPU, and before it is back the vCPU after it has lost
+//! its own. A convoy feeds on itself, and from outside it is visible only as slowness. Here it is detected in windows
+//! of virtual time: a window belongs to a convoy if the guest's vCPUs spend longer spinning behind vCPUs that are not
+//! running than on their own work.
 
 use holdfast_machine::{Picos, Time};
 
 /// Length of a window.
 const WINDOW: Picos = Picos::from_nanos(50_000_000);
 
-/// What is seen of a guest's convoys.
+/// Detects the convoys of a guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvoyWatch {
-    /// When the window ends.
+    /// End of the present window.
     ends: Time,
     worked: u64,
     spun: u64,
@@ -28,13 +29,13 @@ impl ConvoyWatch {
         self.worked += span.0;
     }
 
-    /// A vCPU spun for `span` picoseconds up to `now` behind one that was not running.
+    /// A vCPU spun for `span` picoseconds up to `now` behind a vCPU that was not running.
     pub fn spun(&mut self, now: Time, span: u64) {
         self.advance(now);
         self.spun += span;
     }
 
-    /// Start of the first convoy, and the time spent in all of them, in nanoseconds.
+    /// The start of the first convoy and the length of all convoys together, in nanoseconds.
     pub fn found(&self) -> Option<(u64, u64)> {
         Some((self.since?.nanos(), self.total / 1000))
     }

@@ -19,7 +19,7 @@ pub struct View<'a> {
     pub now: Time,
     /// Virtual CPUs.
     pub vcpus: &'a IdVec<VcpuId, Vcpu>,
-    /// Guests.
+    /// All guests.
     pub vms: &'a IdVec<VmId, Vm>,
     /// The hypervisor.
     pub host: &'a Host,

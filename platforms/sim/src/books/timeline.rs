@@ -1,13 +1,13 @@
-//! What happened in a window of virtual time, for a picture of it: who had each pCPU, what each vCPU did, and who woke,
-//! kicked or yielded to whom.
+//! The timeline: a record of a window of virtual time, for a picture of it. It shows which thread had each pCPU, what
+//! each vCPU did, and which vCPUs woke, kicked or yielded to which.
 //!
-//! - **Looking changes nothing**: what is recorded is read off the engine, and nothing in it is ever asked for what comes
-//!   next. Histories and ledgers with and without a recorder are the same bit for bit.
-//! - **No gap, no overlap**: a track's spans follow each other without gaps, and [`Doing`]s fill exactly those [`Place`]s
-//!   where the vCPU has a pCPU. Their sums are the ledger's.
+//! - **Recording changes nothing**: the recorder is one of the books. Histories and ledgers with and without it are
+//!   the same bit for bit.
+//! - **No gap, no overlap**: the spans of a track follow each other without gaps. [`Doing`]s fill exactly the
+//!   [`Place`]s in which the vCPU has a pCPU. Their sums are the ledger's.
 //!
-//! Waiting for cache lines belongs to whatever it delays. Whether work is the user's or the kernel's, and for which lock,
-//! is read when it is accounted: up to a microsecond after it changed.
+//! The time for cache lines belongs to the work that it delays. Whether work is the user's or the kernel's, and for
+//! which lock, is read when the work is accounted: up to a microsecond after it changed.
 
 mod open;
 mod record;
@@ -23,52 +23,52 @@ pub use record::Recorder;
 /// A stretch of virtual time, from `from` up to `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Nanoseconds since power-on.
+    /// Start, in nanoseconds since power-on.
     pub from_ns: u64,
-    /// Nanoseconds since power-on.
+    /// End, in nanoseconds since power-on.
     pub to_ns: u64,
 }
 
-/// What was recorded.
+/// A recorded timeline.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     /// Start of the window.
     pub from: Time,
-    /// End of what was recorded: of the window, or of the run, or when there was too much.
+    /// End of the recording: the end of the window or of the run, or the time at which the record became too large.
     pub to: Time,
     /// End of the run.
     pub end: Time,
-    /// When each guest's measured interval began, inside the window or not.
+    /// The begin of each guest's measured interval, inside the window or not.
     pub begun: Vec<Option<Time>>,
-    /// Whether it ends before its window because there was too much.
+    /// Whether the recording ended before its window because it became too large.
     pub truncated: bool,
     /// Names of the guests.
     pub vms: Vec<String>,
-    /// Names of the host tasks that are no vCPUs, by the host's numbers.
+    /// Names of the host tasks other than vCPUs, with the host's numbers.
     pub tasks: Vec<(u32, String)>,
     /// Physical CPUs.
     pub pcpus: Vec<PcpuTimeline>,
     /// Virtual CPUs of all guests.
     pub vcpus: Vec<VcpuTimeline>,
-    /// What happened at once, in the order of time.
+    /// Happenings without a length, in the order of time.
     pub moments: Vec<Moment>,
 }
 
 /// Something that lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span<T> {
-    /// When it began.
+    /// The time at which it began.
     pub start: Time,
-    /// When it ended; after `start`.
+    /// The time at which it ended, after `start`.
     pub end: Time,
-    /// What it was.
+    /// What went on.
     pub what: T,
 }
 
 /// A pCPU's time.
 #[derive(Clone, Debug, Default)]
 pub struct PcpuTimeline {
-    /// Whose it was.
+    /// The thread that had it.
     pub threads: Vec<Span<Thread>>,
     /// Host code that it executed: exits, interrupts, switches.
     pub host: Vec<Span<()>>,
@@ -79,61 +79,61 @@ pub struct PcpuTimeline {
 pub struct VcpuTimeline {
     /// Index of its guest.
     pub vm: u32,
-    /// Its number there.
+    /// Its number in the guest.
     pub number: u32,
-    /// Whether it had a pCPU, and why not.
+    /// Whether it had a pCPU, and if not, why.
     pub places: Vec<Span<Place>>,
     /// What it did while it had one.
     pub doings: Vec<Span<Doing>>,
 }
 
-/// Whose a pCPU is. vCPUs are indices into [`Timeline::vcpus`].
+/// The thread that has a pCPU. vCPUs are indices into [`Timeline::vcpus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thread {
-    /// A vCPU's.
+    /// This vCPU.
     Vcpu(u32),
-    /// It polls for the wake-up of this vCPU.
+    /// No thread yet: the pCPU polls for the wakeup of this vCPU.
     Poll(u32),
-    /// A host task's.
+    /// This host task.
     Task(u32),
-    /// Nobody's.
+    /// No thread.
     Idle,
 }
 
 /// A lock of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Its cache line's number, which tells it from the others.
+    /// The number of its cache line, which identifies it.
     pub line: u32,
-    /// What it protects; `None` if nobody said.
+    /// What it protects; `None` if the guest has not said.
     pub class: Option<LockClass>,
 }
 
 /// Where a vCPU is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It has this pCPU: in guest mode, or the host works for it.
+    /// It has a pCPU: it is in guest mode, or the host works for it.
     Running {
-        /// Which.
+        /// The pCPU.
         pcpu: u32,
     },
-    /// Ready to run, and without a pCPU.
+    /// Ready to run, without a pCPU.
     Preempted {
         /// The lock that it took last and holds.
         holds: Option<Lock>,
         /// The lock that it waits for.
         awaits: Option<Lock>,
     },
-    /// Ready to run, and not let: its task group's quota is spent.
+    /// Ready to run, and throttled.
     Throttled {
         /// The lock that it took last and holds.
         holds: Option<Lock>,
         /// The lock that it waits for.
         awaits: Option<Lock>,
     },
-    /// Halted.
+    /// Halted in HLT.
     Halted {
-        /// Until this lock's holder kicks it; `None`: idle.
+        /// The lock whose holder will kick it; `None` if it is idle.
         awaits: Option<Lock>,
     },
     /// Woken, and not yet on a pCPU.
@@ -157,61 +157,61 @@ pub enum Doing {
     Critical(Lock),
     /// Spinning for a lock.
     Spin {
-        /// Which.
+        /// The lock.
         lock: Lock,
-        /// Behind whom.
+        /// Why it waits.
         behind: Behind,
     },
-    /// Waiting for this vCPU to answer an IPI.
+    /// Waiting for this vCPU to acknowledge an IPI.
     AwaitsIpi(u32),
     /// Taking an interrupt.
     Interrupt,
-    /// Out of the guest, and why.
+    /// Out of its guest, for this cause.
     Out(Cause),
 }
 
-/// Behind whom a waiter spins.
+/// Why a waiter spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
-    /// The holder, who is running.
+    /// This vCPU holds the lock and is running.
     RunningHolder(u32),
-    /// The holder, who has no pCPU or waits himself for someone without.
+    /// This vCPU holds the lock; it has no pCPU, or waits itself for a vCPU without one.
     PreemptedHolder(u32),
-    /// The longest waiter, who has no pCPU, while the lock is free.
+    /// The lock is free; this vCPU, the longest waiter, has no pCPU.
     PreemptedWaiter(u32),
-    /// As [`Behind::PreemptedHolder`], for want of its group's quota.
+    /// As [`Behind::PreemptedHolder`], because of a spent quota.
     ThrottledHolder(u32),
-    /// As [`Behind::PreemptedWaiter`], for want of its group's quota.
+    /// As [`Behind::PreemptedWaiter`], because of a spent quota.
     ThrottledWaiter(u32),
-    /// Nobody: the lock is being handed over.
+    /// The lock is being handed over.
     HandOver,
 }
 
-/// Something that happened at once.
+/// A happening without a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// To whom.
+    /// The pCPU, vCPU or guest that it happened to.
     pub track: Track,
-    /// What.
+    /// The happening.
     pub what: Happening,
     /// The chain of cause and effect that it is part of.
     pub flow: Option<Flow>,
 }
 
-/// Whom a moment belongs to.
+/// The owner of a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Track {
-    /// A pCPU.
+    /// This pCPU.
     Pcpu(u32),
-    /// A vCPU.
+    /// This vCPU.
     Vcpu(u32),
-    /// A guest.
+    /// This guest.
     Vm(u32),
 }
 
-/// A link of a chain; every chain has two at least.
+/// A link of a chain of cause and effect. Every chain has at least two links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// The chain's number, from 1.
@@ -220,7 +220,7 @@ pub struct Flow {
     pub ends: bool,
 }
 
-/// What happened.
+/// What happened at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happening {
     /// It kicked this vCPU.
@@ -229,28 +229,28 @@ pub enum Happening {
     KickedEarly(u32),
     /// It was woken by this vCPU: by a kick, or by an IPI with this vector.
     Woken {
-        /// By whom.
+        /// The vCPU that woke it.
         by: u32,
-        /// With what; `None`: a kick.
+        /// The IPI's vector; `None` for a kick.
         vector: Option<u8>,
     },
     /// It sent this vCPU an IPI.
     Ipi {
-        /// To whom.
+        /// The target.
         to: u32,
-        /// With what.
+        /// The vector.
         vector: u8,
     },
     /// It took the IPI that this vCPU sent.
     TakesIpi {
-        /// Who sent it.
+        /// The sender.
         from: u32,
-        /// With what.
+        /// The vector.
         vector: u8,
     },
     /// It tried to yield to this vCPU.
     Yield {
-        /// To whom.
+        /// The target.
         to: u32,
         /// Whether the scheduler took it up.
         done: bool,
@@ -259,12 +259,12 @@ pub enum Happening {
     },
     /// It runs, after this vCPU yielded to it.
     YieldedTo(u32),
-    /// A pCPU sent this pCPU a reschedule IPI.
+    /// It sent this pCPU a reschedule IPI.
     HostIpi(u32),
     /// The reschedule IPI of this pCPU arrived.
     HostIpiArrives(u32),
     /// The measured interval began.
     Begins,
-    /// It ended.
+    /// The measured interval ended.
     Done,
 }

@@ -1,7 +1,7 @@
 //! Virtual time and the events to come.
 //!
-//! The event queue has one slot for each source of events: first the pCPUs' activities, then the pCPUs' timers, then the
-//! watchdog, then timed events. A timed event has its slot from when it is planned until it is due.
+//! The event queue has one slot for each source of events: first the pCPUs' activities, then the pCPUs' timers, then
+//! the watchdog, then timed events. A timed event has its slot from when it is planned until it is due.
 
 use holdfast_host::{HostInterrupt, PcpuId};
 use holdfast_machine::{EventQueue, Key, LineId, Picos, Time};
@@ -45,7 +45,7 @@ impl TimedEvent {
 /// The source of the first event.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
-    /// What this pCPU does comes to its next step.
+    /// This pCPU takes its next step.
     Activity(PcpuId),
     /// The timer of this pCPU expires.
     Timer(PcpuId),
@@ -127,7 +127,7 @@ impl Clock {
         }
     }
 
-    /// `pcpu` comes to its next step at `at`.
+    /// `pcpu` takes its next step at `at`.
     #[inline]
     pub fn set_activity(&mut self, pcpu: PcpuId, at: Time) {
         self.queue.set(pcpu.0, Key::new(at, CLASS_ACTIVITY, pcpu.0));
@@ -157,8 +157,8 @@ impl Clock {
         }
     }
 
-    /// The timer of `pcpu` expires. Its event stays in the queue until [`Clock::timer_has_expired`], because the host sets
-    /// most timers again at once.
+    /// The timer of `pcpu` expires. Its event stays in the queue until [`Clock::timer_has_expired`], because the host
+    /// sets most timers again at once.
     pub fn timer_expires(&mut self, pcpu: PcpuId) {
         self.expiring = Some(pcpu);
     }
@@ -207,8 +207,8 @@ impl Clock {
         self.free.push(slot);
     }
 
-    /// A slot for the misses on `line`. They have slots of their own, because the numbers of the other slots decide between
-    /// events of equal times.
+    /// A slot for the misses on `line`. They have slots of their own, because the numbers of the other slots decide
+    /// between events of equal times.
     pub fn take_miss_slot(&mut self, line: LineId) -> u32 {
         match self.free_of_misses.pop() {
             Some(slot) => self.reuse(slot, TimedEvent::Miss(line)),

@@ -1,7 +1,7 @@
 //! The engine: one run's whole state.
 //!
-//! Each field belongs to a room, which owns its type. What needs several of them is an `impl Engine` of the room that it
-//! serves. Only the books are told what happened, by [`Engine::emit`].
+//! Each field belongs to a room, which owns its type. What needs several of them is an `impl Engine` of the room that
+//! it serves. What happens reaches the books by [`Engine::emit`] only.
 
 use holdfast_host::{Command, Host, Nanos, PcpuId, VcpuId, VmId};
 

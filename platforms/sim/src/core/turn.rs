@@ -1,10 +1,10 @@
 //! Whose turn it is: the next flow, or an event that no flow plays.
 //!
-//! Guest flows run on stacks of their own. A flow that has to wait for its turn switches straight to the flow whose turn it
-//! is; only what concerns the host comes back to the loop (`flows/play.rs`), which plays events here.
+//! Guest flows run on stacks of their own. A flow that has to wait for its turn switches straight to the flow whose
+//! turn it is; only what concerns the host comes back to the loop (`flows/play.rs`), which plays events here.
 //!
-//! **Strict order**: shared-memory operations, exits and interrupts happen in the order of their keys. Nothing else in one
-//! flow is visible to another.
+//! **Strict order**: shared-memory operations, exits and interrupts happen in the order of their keys. Nothing else in
+//! one flow is visible to another.
 //! **Meeting at the boundary**: guest and host meet only in exits, entries and interrupts (`cpus/exits.rs`).
 
 use std::sync::atomic::Ordering;
@@ -19,8 +19,8 @@ use crate::core::failure::{CallOff, Failure};
 use crate::cpus::pcpu::Activity;
 
 impl Engine {
-    /// The vCPU whose flow executes next, and when. Returns `None` if the next event is not a flow's turn. Plays the misses
-    /// of spinners on the way.
+    /// The vCPU whose flow executes next, and when. Returns `None` if the next event is not a flow's turn. Plays the
+    /// misses of spinners on the way.
     #[inline]
     pub fn next_turn(&mut self) -> Option<(Time, VcpuId)> {
         loop {

@@ -11,8 +11,8 @@ use crate::cpus::vcpu::Vcpu;
 
 /// Virtual time between two checks, in nanoseconds.
 const INTERVAL_NS: u64 = 500_000_000;
-/// Virtual time without user work after which a measured guest counts as stuck, in nanoseconds. Convoys advance every few
-/// milliseconds.
+/// Virtual time without user work after which a measured guest counts as stuck, in nanoseconds. Convoys advance every
+/// few milliseconds.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl Engine {

@@ -101,8 +101,8 @@ impl Engine {
         }
     }
 
-    /// The host brings the steal-time record of `vcpu`, which it is about to run on `pcpu`, up to date. It flushes the TLB
-    /// if the guest has asked for that and `flush` allows it.
+    /// The host brings the steal-time record of `vcpu`, which it is about to run on `pcpu`, up to date. It flushes the
+    /// TLB if the guest has asked for that and `flush` allows it.
     fn update_steal_time(&mut self, pcpu: PcpuId, vcpu: VcpuId, address: u64, steal: u64, flush: bool) {
         let number = self.vcpus[vcpu].number;
         let memory = &self.vm_of(vcpu).memory;
@@ -130,8 +130,8 @@ impl Engine {
             Run::Guest { vcpu, .. } => self.vcpus[vcpu].last_pcpu != pcpu,
             _ => false,
         };
-        // The thread whose lines the caches have to hold. A switch between two tasks of the bare-metal kernel costs what a
-        // switch between two tasks of a guest costs, so all of them count as one thread.
+        // The thread whose lines the caches have to hold. A switch between two tasks of the bare-metal kernel costs
+        // what a switch between two tasks of a guest costs, so all of them count as one thread.
         let thread = match (run, &self.tasks.native) {
             (Run::Guest { vcpu, .. }, _) => Some(Run::Poll(vcpu)),
             (Run::Task(task), Some(native)) if native.thread_of(task).is_some() => Some(Run::Task(native.task_of(0))),

@@ -50,8 +50,8 @@ impl Engine {
         self.clock.set_activity(pcpu, end);
     }
 
-    /// `vcpu` enters its guest on `pcpu`: with the vector `inject`, and with the wish for an exit when interrupts can be
-    /// taken if `window`.
+    /// `vcpu` enters its guest on `pcpu`: with the vector `inject`, and with the wish for an exit when interrupts can
+    /// be taken if `window`.
     fn enter_guest(&mut self, pcpu: PcpuId, vcpu: VcpuId, inject: Option<u8>, window: bool) {
         let this = &self.vcpus[vcpu];
         assert!(

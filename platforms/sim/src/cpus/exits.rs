@@ -113,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// What `pcpu` does comes to its end: host work, or the busy time of a task.
+    /// The host work on `pcpu`, or the busy time of its task, ends.
     pub fn activity_ends(&mut self, pcpu: PcpuId) {
         match self.pcpus[pcpu].activity {
             Activity::Host => self.begin_next(pcpu),

@@ -64,9 +64,9 @@ impl Hardware {
     /// The pause-loop controls in the machine's units. The CPU ignores controls that it does not have.
     ///
     /// The machine counts from the begin of one PAUSE to the begin of the next one, the CPU from its end (uncertain:
-    /// manuals say "between executions"). Otherwise there would be no pause loop on a CPU whose PAUSE alone takes longer
-    /// than KVM's gap of 128 cycles, and directed yield was measured on such CPUs with that gap (Skylake, Linux commit
-    /// d73eb57b80b9).
+    /// manuals say "between executions"). Otherwise there would be no pause loop on a CPU whose PAUSE alone takes
+    /// longer than KVM's gap of 128 cycles, and directed yield was measured on such CPUs with that gap (Skylake, Linux
+    /// commit d73eb57b80b9).
     pub fn pause_limit(&self, controls: PauseControls) -> PauseLimit {
         let cycles = |cycles: u32| Picos::from_cycles(u64::from(cycles), self.frequency_hz);
         match (self.pause, controls) {

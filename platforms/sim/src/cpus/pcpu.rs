@@ -112,8 +112,8 @@ impl WarmCaches {
         self.ran += span;
     }
 
-    /// `thread` runs from now on. Returns the time that it needs to fetch its lines again, which is `all` for all of them.
-    /// Threads that ran meanwhile displaced at most the lines that they could fetch in that time.
+    /// `thread` runs from now on. Returns the time that it needs to fetch its lines again, which is `all` for all of
+    /// them. Threads that ran meanwhile displaced at most the lines that they could fetch in that time.
     pub fn switch_to(&mut self, thread: Run, has_moved: bool, all: Picos) -> Picos {
         if self.last == Some(thread) {
             return Picos::ZERO;

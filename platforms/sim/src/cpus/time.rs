@@ -8,8 +8,8 @@ use crate::books::happened::Happened;
 use crate::core::engine::Engine;
 
 impl Engine {
-    /// Enters all that `vcpu`, in guest mode, did up to now. A wait for a lock is left for later: the lock's clock knows how
-    /// the whole wait divides.
+    /// Enters all that `vcpu`, in guest mode, did up to now. A wait for a lock is left for later: the lock's clock
+    /// knows how the whole wait divides.
     #[inline]
     pub fn use_pending_time(&mut self, vcpu: VcpuId) {
         let span = self.clock.now.since(self.books.accounts[vcpu].ledger.cursor());

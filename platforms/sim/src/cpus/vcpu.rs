@@ -67,7 +67,7 @@ pub struct InterruptState {
     pub vector: Option<u8>,
     /// The host wants an exit as soon as interrupts can be taken.
     pub window: bool,
-    /// CR8.
+    /// CR8, the task priority.
     pub cr8: u8,
     /// Address of the PV EOI word whose bit the host has set, which the next exit takes back.
     pub pv_eoi: Option<u64>,
@@ -218,8 +218,8 @@ impl Vcpu {
         self.flow.pending.push(Stretch { cause, user, span })
     }
 
-    /// Adds `span` of waiting to the pending time; the flow's clock has it already. There is room: a flow that waits has
-    /// only its last load and PAUSE pending.
+    /// Adds `span` of waiting to the pending time; the flow's clock has it already. There is room: a flow that waits
+    /// has only its last load and PAUSE pending.
     pub fn announce_wait(&mut self, span: Picos) {
         if self.announced.contending.is_none() {
             let cause = self.wait_cause();

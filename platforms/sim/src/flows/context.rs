@@ -1,7 +1,7 @@
 //! Stackful contexts: a flow of guest code with a stack of its own, and the switch between two of them.
 //!
-//! **One flow at a time**: all flows of a run belong to the thread that runs it; a flow executes between two
-//! [`switch`]es and never elsewhere.
+//! **One flow at a time**: all flows of a run belong to the thread that runs it. A flow executes only between two
+//! [`switch`]es.
 
 #![expect(unsafe_code, reason = "switching stacks")]
 
@@ -13,7 +13,7 @@ use crate::flows::stack::Stack;
 pub struct Saved(*mut u8);
 
 impl Saved {
-    /// Nothing saved yet.
+    /// No saved flow.
     pub const NONE: Saved = Saved(core::ptr::null_mut());
 
     /// The stack pointer.
@@ -22,7 +22,7 @@ impl Saved {
     }
 }
 
-/// What a fresh flow runs. It must neither return nor unwind: its last act is to switch away.
+/// The code of a new flow. It must neither return nor unwind: its last act is to switch away.
 pub type Body = Box<dyn FnOnce()>;
 
 /// Prepares `stack` so that the first switch to the result runs `body`.
@@ -30,15 +30,15 @@ pub fn prepare(stack: &Stack, body: Body) -> Saved {
     let body = Box::into_raw(Box::new(body));
     // The frame that `switch` pops: r15, r14, r13, r12, rbx, rbp, return address. `body` travels in r12.
     let top = stack.top() & !15;
-    // `enter` starts with the stack pointer 16 bytes below the top, aligned as a call wants it.
+    // `enter` starts with the stack pointer 16 bytes below the top, aligned as a call requires.
     let frame = (top - 72) as *mut usize;
     let words = [0, 0, 0, body as usize, 0, 0, enter as *const () as usize, 0];
-    // SAFETY: the eight words end 8 bytes below the top of a stack that is mapped, ours alone, and in use by nobody.
+    // SAFETY: the eight words end 8 bytes below the top of a stack that is mapped, exclusively ours, and not in use.
     unsafe { core::slice::from_raw_parts_mut(frame, words.len()) }.copy_from_slice(&words);
     Saved(frame.cast())
 }
 
-/// First instruction of every flow: hands `body` over and makes sure that nothing returns from here.
+/// First instruction of every flow: passes `body` on, and traps if that returns.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn enter() {
     core::arch::naked_asm!(
@@ -62,10 +62,11 @@ extern "sysv64" fn main(body: *mut Body) -> ! {
 ///
 /// # Safety
 /// `to` was saved by `switch` or made by [`prepare`] on a stack that still exists, and has not been continued since.
-/// `from` stays valid until the caller is continued. No reference to what other flows may touch lives across the call.
+/// `from` stays valid until the caller is continued. No reference to data that other flows may touch is used across
+/// the call.
 #[unsafe(naked)]
 pub unsafe extern "sysv64" fn switch(from: *mut Saved, to: Saved) {
-    // Callee-saved registers only; MXCSR and the x87 control word are never changed by the code that runs here.
+    // Only callee-saved registers: the code that runs here never changes MXCSR and the x87 control word.
     core::arch::naked_asm!(
         "push rbp",
         "push rbx",
@@ -124,7 +125,7 @@ mod tests {
             let mut value = 1.5f64;
             loop {
                 value *= 2.0;
-                // SAFETY: only one flow runs at a time, and no reference into `pair` lives across a switch.
+                // SAFETY: only one flow runs at a time, and no reference into `pair` is used across a switch.
                 unsafe { (*shared).seen.push(value) };
                 pause(shared);
             }
@@ -134,7 +135,7 @@ mod tests {
             resume(shared);
         }
         assert_eq!(pair.seen, [3.0, 6.0, 12.0]);
-        assert!(stack.canary_lives());
+        assert!(stack.is_canary_intact());
         stacks.give_back(stack);
     }
 

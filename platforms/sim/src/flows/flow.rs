@@ -1,7 +1,7 @@
 //! Flows: how guest code waits for its turn, takes interrupts, leaves its guest, and spends its time.
 //!
-//! **One flow at a time**: all flows of a run execute on one thread, one after another. So the engine behind the raw pointer
-//! is touched only by the flow that executes. No reference to the engine survives a switch.
+//! **One flow at a time**: all flows of a run execute on one thread, one after another. So the engine behind the raw
+//! pointer is touched only by the flow that executes. No reference to the engine survives a switch.
 
 #![expect(
     unsafe_code,
@@ -39,8 +39,8 @@ impl Handle {
     /// The engine, to be used only until the next switch.
     #[inline(always)]
     pub fn engine(&self) -> &mut Engine {
-        // SAFETY: the engine outlives all flows of its run, which all execute on its thread, one at a time; callers drop
-        // the reference before they switch.
+        // SAFETY: the engine outlives all flows of its run, which all execute on its thread, one at a time; callers
+        // drop the reference before they switch.
         unsafe { &mut *self.0 }
     }
 
@@ -80,8 +80,8 @@ impl Handle {
             _ => engine.flows.main,
         };
         let from = &raw mut engine.vcpus[mine].flow.saved;
-        // SAFETY: `to` was saved when that flow last waited, here or in the loop, and each is continued once. `from` is in
-        // the engine's table of vCPUs, which does not move during a run.
+        // SAFETY: `to` was saved when that flow last waited, here or in the loop, and each is continued once. `from`
+        // is in the engine's table of vCPUs, which does not move during a run.
         unsafe { switch(from, to) };
     }
 
@@ -171,9 +171,9 @@ impl Handle {
         self.end_interrupt();
     }
 
-    /// IRET, by a flow whose turn it is. An interrupt that waited for it comes now, before the rest of what was interrupted.
-    /// The caller's loop takes it, not a frame on top of this one: a stack must not grow with interrupts that follow one
-    /// another.
+    /// IRET, by a flow whose turn it is. An interrupt that waited for it comes now, before the rest of what was
+    /// interrupted. The caller's loop takes it, not a frame on top of this one: a stack must not grow with interrupts
+    /// that follow one another.
     fn end_interrupt(&self) {
         let engine = self.engine();
         let vcpu = engine.flows.current;

@@ -58,8 +58,8 @@ impl Handle {
         word.get()
     }
 
-    /// Waits until `until` accepts the word's value, for at most `budget` PAUSEs. Returns the last value: `Ok` if it was
-    /// accepted.
+    /// Waits until `until` accepts the word's value, for at most `budget` PAUSEs. Returns the last value: `Ok` if it
+    /// was accepted.
     pub fn wait(&self, word: &SimWord, budget: Budget, until: impl Fn(u32) -> bool) -> Result<u32, u32> {
         self.set_waiting(true);
         let result = self.spin(word, budget, until);

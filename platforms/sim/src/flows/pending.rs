@@ -1,7 +1,7 @@
 //! Pending time: guest time that a flow has announced and not used yet.
 //!
-//! A flow's clock runs ahead of the machine's. The stretches in between wait here until virtual time has passed over them;
-//! then they are entered in the vCPU's ledger.
+//! A flow's clock runs ahead of the machine's. The stretches in between wait here until virtual time has passed over
+//! them; then they are entered in the vCPU's ledger.
 
 use holdfast_machine::Picos;
 
@@ -10,15 +10,15 @@ use crate::books::cause::Cause;
 /// Number of pending stretches that a flow can have.
 const STRETCHES: usize = 8;
 
-/// Guest time of one kind. The kind is fixed when the time is announced: when the time has passed, the flow is ahead and
-/// may already do something else.
+/// Guest time of one kind. The kind is fixed when the time is announced: when the time has passed, the flow is ahead
+/// and may already do something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// What the time is spent on.
     pub cause: Cause,
     /// Whether the vCPU is in user mode.
     pub user: bool,
-    /// Length.
+    /// Length of the stretch.
     pub span: Picos,
 }
 

@@ -1,37 +1,37 @@
-//! Stacks for guest flows, cut from large mappings of which only touched pages cost memory.
+//! Stacks for guest flows, cut from large mappings. Only touched pages use memory.
 //!
-//! **Coloured**: the top of stack *i* is moved down by `i * 192 mod 4096` bytes, since page-aligned tops alias in the
+//! **Colored**: the top of stack *i* is moved down by `i * 192 mod 4096` bytes, because page-aligned tops alias in the
 //! first-level cache and make switches many times slower.
-//! **Overflow is seen**: the lowest page of the first stacks cannot be touched, words above it that must stay zero are
-//! looked at when a flow ends, and the engine checks the stack pointer against [`Stack::limit`] whenever a flow waits.
+//! **Overflow is detected**: the lowest page of the first stacks is inaccessible. Words above it that must stay zero
+//! are checked when a flow ends. The engine compares the stack pointer with [`Stack::limit`] whenever a flow waits.
 
 #![expect(unsafe_code, reason = "mapping memory for stacks")]
 
 use core::ptr;
 
-/// Address space per stack; what is touched is what costs.
+/// Address space per stack. Only touched pages use memory.
 const STACK_BYTES: usize = 256 << 10;
-/// Room left below the limit at which the engine reports an overflow: what a guest function may use without waiting.
+/// Room below the limit at which the engine reports an overflow: a guest function may use it between two waits.
 const MARGIN_BYTES: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
 const STACKS_PER_MAPPING: usize = 256;
-/// Each guard page splits a mapping, and a process may have about 65 thousand of those.
+/// Each guard page splits a mapping, and a process may have about 65 thousand mappings.
 const GUARDED_STACKS: usize = 8192;
-const COLOUR_STEP_BYTES: usize = 192;
-/// Words above the lowest page that nobody may ever write: fresh memory is zero, and reading it costs none.
+const COLOR_STEP_BYTES: usize = 192;
+/// Number of words above the lowest page that must never be written. Fresh memory is zero, and reading it uses none.
 const CANARY_WORDS: usize = 64;
 
 /// One stack. Give it back to the [`Stacks`] that it came from.
 #[derive(Debug)]
 pub struct Stack {
     bottom: usize,
-    colour: usize,
+    color: usize,
 }
 
 impl Stack {
     /// One past the highest usable byte.
     pub fn top(&self) -> usize {
-        self.bottom + STACK_BYTES - self.colour
+        self.bottom + STACK_BYTES - self.color
     }
 
     /// A waiting flow's stack pointer must be above this.
@@ -39,8 +39,8 @@ impl Stack {
         self.bottom + MARGIN_BYTES
     }
 
-    /// Whether the lowest bytes are still what they were.
-    pub fn canary_lives(&self) -> bool {
+    /// Whether the lowest words are unchanged.
+    pub fn is_canary_intact(&self) -> bool {
         let canary = (self.bottom + PAGE_BYTES) as *const u64;
         // SAFETY: the words are in this stack's mapping, which outlives it, and no flow runs on the stack now.
         unsafe { core::slice::from_raw_parts(canary, CANARY_WORDS) }
@@ -58,12 +58,12 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// No stacks yet.
+    /// An arena without stacks.
     pub fn new() -> Stacks {
         Stacks::default()
     }
 
-    /// A stack that nobody uses.
+    /// Returns a stack that is not in use.
     pub fn take(&mut self) -> Stack {
         if let Some(stack) = self.free.pop() {
             return stack;
@@ -75,11 +75,11 @@ impl Stacks {
         let mapping = *self.mappings.last().expect("just pushed if there was none");
         let stack = Stack {
             bottom: mapping as usize + index * STACK_BYTES,
-            colour: self.made * COLOUR_STEP_BYTES % PAGE_BYTES,
+            color: self.made * COLOR_STEP_BYTES % PAGE_BYTES,
         };
         self.made += 1;
         if self.made <= GUARDED_STACKS {
-            // SAFETY: the lowest page of a stack that nobody uses yet; losing access to it is the purpose.
+            // SAFETY: this is the lowest page of a stack that is not in use yet. Losing access to it is the purpose.
             let result = unsafe { libc::mprotect(stack.bottom as *mut _, PAGE_BYTES, libc::PROT_NONE) };
             assert_eq!(result, 0, "cannot protect the guard page of a guest stack");
         }
@@ -107,7 +107,7 @@ fn map(bytes: usize) -> *mut u8 {
     // SAFETY: a fresh anonymous mapping wherever the kernel likes touches no memory of ours.
     let mapping = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
     assert!(mapping != libc::MAP_FAILED, "cannot map {bytes} bytes of guest stacks");
-    // Huge pages would make each touched stack cost two megabytes. Advice may be refused; it is only about memory.
+    // With huge pages each touched stack would use two megabytes. The advice may be refused: it only saves memory.
     // SAFETY: the mapping was made just now with this length.
     unsafe { libc::madvise(mapping, bytes, libc::MADV_NOHUGEPAGE) };
     mapping.cast()

@@ -1,13 +1,13 @@
-//! The bare-metal kernel: its tasks are threads of the host's scheduler, its CPUs are the pCPUs. It may run next to virtual
-//! machines.
+//! The bare-metal kernel: its tasks are threads of the host's scheduler, its CPUs are the pCPUs. It may run next to
+//! virtual machines.
 //!
-//! Each of its CPUs has a vCPU's record, for its flow, its locks and its ledger. Such a CPU takes no exits and always has
-//! its pCPU. While none of the kernel's tasks runs there, the ledger says whether one is ready to run.
+//! Each of its CPUs has a vCPU's record, for its flow, its locks and its ledger. Such a CPU takes no exits and always
+//! has its pCPU. While none of the kernel's tasks runs there, the ledger says whether one is ready to run.
 //!
-//! **Kernel code keeps its pCPU**: interrupts of the host return to the flow that they interrupted. A flow loses its pCPU
-//! only in a call of its own ([`Call`]).
-//! **A call reaches a CPU whatever runs there**: the interrupt's handler is the kernel's. It executes on the task that runs
-//! there, or else on the CPU's boot flow.
+//! **Kernel code keeps its pCPU**: interrupts of the host return to the flow that they interrupted. A flow loses its
+//! pCPU only in a call of its own ([`Call`]).
+//! **A call reaches a CPU whatever runs there**: the interrupt's handler is the kernel's. It executes on the task that
+//! runs there, or else on the CPU's boot flow.
 
 use holdfast_host::{Event, Exit, HostInterrupt, Nanos, PcpuId, TaskId, VcpuId};
 use holdfast_machine::Picos;

@@ -1,32 +1,27 @@
-//! The guest's view of its CPU: memory operations, interrupts, halts and kicks, in virtual time.
+//! The locks' view of a guest's CPU: memory operations, interrupts, halts and kicks, in virtual time.
 
 #![expect(unsafe_code, reason = "the platform's traits are unsafe to implement")]
 
 use core::sync::atomic::Ordering;
 
-use holdfast_abi::{StealTime, msr::PV_EOI_BIT};
-use holdfast_guest::{Cpu, LockClass, Mode};
+use holdfast_abi::StealTime;
+use holdfast_guest::Cpu;
 use holdfast_host::{Exit, VmId};
 use holdfast_locks::{Budget, CpuId, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable};
-use holdfast_machine::{Access, Picos};
+use holdfast_machine::Access;
 
 use crate::books::happened::Happened;
 use crate::core::engine::Engine;
 use crate::flows::flow::Handle;
 use crate::guests::vm::Vm;
-use crate::memory::records::{PV_EOI_BASE, PV_EOI_STRIDE, STEAL_TIME_BASE};
 use crate::memory::word::{SimAddress, SimWord};
-
-/// Guest time that a flow may run ahead of its last ordered operation before it lets others catch up, in picoseconds: an
-/// interrupt is taken at most this much late.
-const AHEAD_PS: u64 = 1_000_000;
 
 /// A vCPU, for the guest code that runs on it.
 #[derive(Clone, Copy, Debug)]
 pub struct SimCpu {
-    handle: Handle,
-    number: u32,
-    vm: VmId,
+    pub(super) handle: Handle,
+    pub(super) number: u32,
+    pub(super) vm: VmId,
 }
 
 impl SimCpu {
@@ -35,16 +30,16 @@ impl SimCpu {
         SimCpu { handle, number, vm }
     }
 
-    fn engine(&self) -> &mut Engine {
+    pub(super) fn engine(&self) -> &mut Engine {
         self.handle.engine()
     }
 
-    /// What it executes with.
+    /// The handle with which it executes.
     pub(crate) fn handle(&self) -> Handle {
         self.handle
     }
 
-    fn vm(&self) -> &Vm {
+    pub(super) fn vm(&self) -> &Vm {
         &self.engine().vms[self.vm]
     }
 }
@@ -57,8 +52,8 @@ fn exchange<T: Copy + PartialEq>(found: T, current: T, new: T) -> (Option<T>, Re
     }
 }
 
-// SAFETY: operations take place one at a time in the order of virtual time, so all are sequentially consistent; a handle
-// names the vCPU whose flow made it.
+// SAFETY: operations take place one at a time in the order of virtual time, so all are sequentially consistent; a
+// handle names the vCPU whose flow made it.
 unsafe impl Platform for SimCpu {
     type Word = SimWord;
     type Address = SimAddress;
@@ -231,7 +226,7 @@ unsafe impl Platform for SimCpu {
     }
 }
 
-// SAFETY: a flow takes interrupts only while its vCPU's flag says so, and only inside its own operations.
+// SAFETY: a flow takes interrupts only inside its own operations, and only while its vCPU's flag enables them.
 unsafe impl Interrupts for SimCpu {
     #[inline]
     fn irq_save(&self) -> bool {
@@ -277,8 +272,8 @@ unsafe impl Paravirt for SimCpu {
     }
 
     fn halt_unmasked(&self) {
-        // STI's shadow reaches to the end of HLT: no interrupt comes between the two, not even while the flow waits for its
-        // turn. One would use up the kick that the halt is for.
+        // STI's shadow reaches to the end of HLT: no interrupt comes between the two, not even while the flow waits
+        // for its turn. Such an interrupt would use up the kick that ends the halt.
         self.handle.order();
         let engine = self.engine();
         engine.vcpus[engine.flows.current].interrupts.enabled = true;
@@ -321,218 +316,5 @@ unsafe impl Paravirt for SimCpu {
 
     fn recorder(&self) -> &LockStats {
         &self.vm().locks.stats
-    }
-}
-
-// SAFETY: as for `Platform` and `Interrupts`.
-unsafe impl Cpu for SimCpu {
-    #[inline]
-    fn compute(&self, ns: u64) {
-        let engine = self.engine();
-        self.handle
-            .work(Picos::from_nanos(ns) + engine.hardware.costs.guest_code);
-        let engine = self.engine();
-        let this = &engine.vcpus[engine.flows.current];
-        if this.flow.clock.0 - engine.clock.now.0 > AHEAD_PS {
-            self.handle.order();
-        }
-    }
-
-    #[inline]
-    fn irq_enable(&self) {
-        self.handle.set_irqs(true);
-    }
-
-    #[inline]
-    fn irq_disable(&self) {
-        self.irq_save();
-    }
-
-    #[inline]
-    fn irqs_enabled(&self) -> bool {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].interrupts.enabled
-    }
-
-    #[inline]
-    fn contentions(&self) -> u64 {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].announced.contentions
-    }
-
-    fn cpuid(&self, leaf: u32) -> [u32; 4] {
-        let engine = self.engine();
-        if engine.vcpus[engine.flows.current].native {
-            // Not intercepted; and nothing in it says hypervisor.
-            return [0; 4];
-        }
-        self.handle.exit(Exit::Cpuid { leaf });
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].replies.cpuid
-    }
-
-    fn wrmsr(&self, msr: u32, value: u64) {
-        if self.handle.apic_wrmsr(msr, value) {
-            return;
-        }
-        self.handle.exit(Exit::WriteMsr { msr, value });
-        self.handle.fault(|| format!("wrmsr {msr:#x}, {value:#x}"));
-    }
-
-    fn rdmsr(&self, msr: u32) -> u64 {
-        if let Some(value) = self.handle.apic_rdmsr(msr) {
-            return value;
-        }
-        self.handle.exit(Exit::ReadMsr { msr });
-        self.handle.fault(|| format!("rdmsr {msr:#x}"));
-        self.reply()
-    }
-
-    fn apic_write(&self, offset: u32, value: u32) {
-        self.handle.apic_write(offset, value);
-    }
-
-    fn apic_read(&self, offset: u32) -> u32 {
-        if let Some(value) = self.handle.apic_read(offset) {
-            return value;
-        }
-        self.handle.exit(Exit::ApicRead { offset });
-        self.reply() as u32
-    }
-
-    fn hypercall(&self, number: u32, arguments: [u64; 4]) -> i64 {
-        self.handle.exit(Exit::Hypercall {
-            number: u64::from(number),
-            arguments,
-        });
-        self.reply() as i64
-    }
-
-    fn port_write(&self, port: u16, value: u32) {
-        if !self.handle.ring_nic(port) {
-            self.handle.exit(Exit::PortWrite { port, value });
-        }
-    }
-
-    fn steal_time(&self, cpu: CpuId) -> &StealTime {
-        &self.vm().memory.steal_time[cpu.0 as usize]
-    }
-
-    fn steal_time_address(&self, cpu: CpuId) -> u64 {
-        STEAL_TIME_BASE + u64::from(cpu.0) * size_of::<StealTime>() as u64
-    }
-
-    fn preempted_state(&self, cpu: CpuId) -> u8 {
-        let hit = self.engine().hardware.costs.load_hit;
-        self.handle.work(hit);
-        self.steal_time(cpu).preempted.load(Ordering::Relaxed)
-    }
-
-    fn ask_for_flush(&self, cpu: CpuId, state: u8) -> bool {
-        // The host writes the record whenever it takes the vCPU off or puts it on: the line is there. Uncertain.
-        let transfer = self.engine().hardware.costs.transfer_socket;
-        self.handle.work(transfer);
-        self.handle.order();
-        let preempted = &self.steal_time(cpu).preempted;
-        let asked = state | StealTime::FLUSH_TLB;
-        preempted
-            .compare_exchange(state, asked, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-    }
-
-    fn pv_eoi_address(&self) -> Option<u64> {
-        Some(PV_EOI_BASE + u64::from(self.number) * PV_EOI_STRIDE)
-    }
-
-    fn take_pv_eoi(&self) -> bool {
-        // No LOCK prefix: only this CPU and, while it is out of its guest, the host use the word.
-        let costs = &self.engine().hardware.costs;
-        let cost = costs.load_hit + costs.store;
-        self.handle.work(cost);
-        self.handle.order();
-        let word = &self.vm().memory.pv_eoi[self.number as usize];
-        let found = word.get();
-        word.set(found & !PV_EOI_BIT);
-        found & PV_EOI_BIT != 0
-    }
-
-    #[inline]
-    fn load_tables(&self, space: u32) {
-        let engine = self.engine();
-        engine.load_tables(engine.flows.current, space);
-    }
-
-    #[inline]
-    fn flush_tlb(&self) {
-        let engine = self.engine();
-        engine.flush_tlb(engine.flows.current);
-    }
-
-    fn tables_changed(&self, space: u32) -> u64 {
-        self.engine().vms[self.vm].spaces.change(space)
-    }
-
-    fn tables_flushed(&self, space: u32, change: u64) {
-        self.engine().tables_flushed(self.vm, space, change);
-    }
-
-    fn join_node(&self, node: u32) {
-        self.vm().numa_nodes[self.number as usize].set(node);
-    }
-
-    #[inline]
-    fn lock_acquired(&self, lock: &SimWord) {
-        let engine = self.engine();
-        let line = lock.line_in(&mut engine.memory);
-        engine.lock_acquired(engine.flows.current, line);
-    }
-
-    #[inline]
-    fn lock_class(&self, lock: &SimWord, class: LockClass) {
-        let engine = self.engine();
-        if engine.books.is_recording() {
-            let line = lock.line_in(&mut engine.memory);
-            engine.emit(&Happened::LockNamed { line, class });
-        }
-    }
-
-    #[inline]
-    fn lock_released(&self, lock: &SimWord) {
-        // What the section still owes is lived through while the lock is held.
-        self.handle.order();
-        let engine = self.engine();
-        let line = lock.line_in(&mut engine.memory);
-        engine.lock_released(engine.flows.current, line);
-    }
-
-    fn ipi_wait_begin(&self, target: CpuId) {
-        // The wait begins where the flow has come to, and so does the target's time off.
-        self.handle.order();
-        let engine = self.engine();
-        let vcpu = engine.flows.current;
-        let target = engine.vm_of(vcpu).vcpu(target.0);
-        engine.vcpus[vcpu].announced.ipi_target = Some(target);
-        engine.emit(&Happened::Waits { vcpu });
-    }
-
-    fn ipi_wait_end(&self, _: CpuId) {
-        let engine = self.engine();
-        // A skipped spin ends in one step: what its target was off for is to be told apart before the target is forgotten.
-        engine.use_pending_time(engine.flows.current);
-        engine.vcpus[engine.flows.current].announced.ipi_target = None;
-    }
-
-    #[inline]
-    fn executing(&self, mode: Mode) {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].announced.mode = mode;
-        engine.check_translations(engine.flows.current);
-    }
-}
-
-impl SimCpu {
-    fn reply(&self) -> u64 {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].replies.value
     }
 }

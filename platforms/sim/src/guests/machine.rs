@@ -1,4 +1,4 @@
-//! The guest's view of its machine: its CPUs, contexts for tasks, random streams, and the world outside.
+//! The guest's view of its machine: its CPUs, contexts for tasks, random streams, and reports to the outside.
 
 #![expect(
     unsafe_code,
@@ -32,9 +32,9 @@ pub struct SimMachine {
 }
 
 impl SimMachine {
-    /// The machine of guest `vm`, or the real one for the kernel on it.
+    /// The machine of guest `vm`; for the bare-metal kernel the machine itself.
     ///
-    /// The engine must outlive it and not move; only code that the engine runs may use it.
+    /// The engine must outlive it and must not move. Only code that the engine runs may use it.
     pub(crate) fn new(engine: *mut Engine, vm: VmId) -> SimMachine {
         let handle = Handle::new(engine);
         let native = handle.engine().tasks.native.as_ref();
@@ -47,16 +47,17 @@ impl SimMachine {
 }
 
 impl SimMachine {
-    /// What its flows execute with.
+    /// The handle with which its flows execute.
     pub(crate) fn handle(&self) -> Handle {
         self.handle
     }
 }
 
-/// Where flows of other CPUs than 0 begin, as Linux's trampoline below 640 KiB. The image knows its entry; nothing is there.
+/// The page at which CPUs other than CPU 0 start, as Linux's trampoline below 640 KiB. The page is empty: the image
+/// knows its entry point.
 const STARTUP_PAGE: u8 = 0x9a;
 
-/// A saved flow of guest code, with the stack that it runs on unless that is a vCPU's own.
+/// A saved flow of guest code, with its stack unless the stack is a vCPU's own.
 #[derive(Debug)]
 pub struct SimContext {
     saved: Cell<Saved>,
@@ -124,7 +125,7 @@ unsafe impl Machine for SimMachine {
         engine.books.stats.switches += 1;
         engine.vcpus[engine.flows.current].flow.stack_limit = to.stack_limit;
         let to = to.saved.replace(Saved::NONE);
-        assert!(to != Saved::NONE, "a context is continued that was never saved");
+        assert!(to != Saved::NONE, "a context that was never saved is continued");
         // SAFETY: `to` was prepared or saved by this function and was just taken out, so it is continued once; `from`
         // belongs to the kernel, which keeps a task's context at its place until it is released.
         unsafe { switch(from.saved.as_ptr(), to) };
@@ -132,7 +133,10 @@ unsafe impl Machine for SimMachine {
 
     fn release_context(&self, context: SimContext) {
         if let Some(stack) = context.stack {
-            assert!(stack.canary_lives(), "a guest flow has overrun its stack");
+            assert!(
+                stack.is_canary_intact(),
+                "a guest flow has written below the end of its stack"
+            );
             self.handle.engine().flows.stacks.give_back(stack);
         }
     }

@@ -1,14 +1,14 @@
-//! Live migration: all guests stop at one instant, and go on on another host of the same kind.
+//! Live migration: all guests stop at one instant, and continue on another host of the same kind.
 //!
-//! What travels is what KVM's interface has of a vCPU ([`holdfast_host::SavedVcpu`]: LAPIC page, timer, pending events,
-//! halted or not), and the state of the devices. What is a host's own stays behind: run queues, timers, AVIC's tables, posted
-//! interrupts' descriptors, doorbells and IPIs under way, warm caches. Guests' memory is the same one: how it is copied, and what
-//! that takes before the guests are stopped, is not simulated.
+//! The migrated state is the state that KVM's interface has of a vCPU ([`holdfast_host::SavedVcpu`]: LAPIC page,
+//! timer, pending events, halted or not), and the state of the devices. The host's own state stays behind: run queues,
+//! timers, AVIC's tables, posted-interrupt descriptors, doorbells and IPIs on their way, warm caches. The guests'
+//! memory is shared: copying it, and the time that this takes before the guests are stopped, are not simulated.
 //!
-//! Within a host vCPUs are sent from pCPU to pCPU by changing where their threads may run.
+//! Within a host, a vCPU is moved from pCPU to pCPU by changing its thread's affinity.
 //!
-//! - **Stopped between two entries**: a vCPU in its guest exits first. One that the host was about to enter with a vector takes
-//!   that first: LAPIC and registers agree.
+//! - **Stopped between two entries**: a vCPU in its guest exits first. A vCPU that the host was about to enter with a
+//!   vector takes that vector first, so that LAPIC and registers agree.
 
 use std::collections::VecDeque;
 
@@ -20,42 +20,42 @@ use crate::core::clock::TimedEvent;
 use crate::core::engine::Engine;
 use crate::cpus::pcpu::{Activity, Pcpu};
 
-/// When nobody has a pCPU for it, a move is tried again so much later. Nanoseconds.
+/// Delay until a move is tried again if no pCPU is free to do it, in nanoseconds.
 const RETRY_NS: u64 = 5_000;
 
-/// One migration.
+/// A live migration of all guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// For how long the guests run before it, in nanoseconds.
+    /// How long the guests run before it, in nanoseconds.
     pub after_ns: u64,
-    /// For how long they stand still, in nanoseconds.
+    /// How long the guests are stopped, in nanoseconds.
     pub downtime_ns: u64,
 }
 
-/// A vCPU is sent to another pCPU of its host, as by libvirt's vcpupin.
+/// A move of a vCPU to another pCPU of its host, as by libvirt's vcpupin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// For how long nothing is moved before that, in nanoseconds.
+    /// Time since the last move, in nanoseconds.
     pub after_ns: u64,
-    /// Its number among all vCPUs.
+    /// The vCPU's number among all vCPUs.
     pub vcpu: u32,
-    /// The one pCPU where it may run from then on, until it is sent elsewhere or migrates.
+    /// The only pCPU on which it may run from then on, until it is moved again or migrates.
     pub to: u32,
 }
 
-/// Where the guests of a run go.
+/// The migrations and moves of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journey {
-    /// One after another.
+    /// Migrations, one after another.
     pub migrations: Vec<Migration>,
-    /// One after another.
+    /// Moves, one after another.
     pub moves: Vec<Move>,
-    /// Planted faults.
+    /// Faults planted by tests.
     #[doc(hidden)]
     pub faults: MigrationFaults,
 }
 
-/// Steps left out, for tests that must see them caught.
+/// Steps that a migration leaves out, for tests that must detect this.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MigrationFaults {
@@ -63,18 +63,18 @@ pub struct MigrationFaults {
     pub without_requests: bool,
     /// Vectors that were about to be injected stay behind.
     pub without_injection: bool,
-    /// RFLAGS.IF of halted vCPUs stays behind: nothing ends their sleep.
+    /// RFLAGS.IF of halted vCPUs stays behind: no interrupt ends their sleep.
     pub without_flags: bool,
 }
 
-/// What is to come.
+/// The migrations and moves to come.
 #[derive(Debug)]
 pub struct Migrations {
     planned: VecDeque<Migration>,
     moves: VecDeque<Move>,
-    /// A host like the first one, on which nothing has happened yet.
+    /// A host like the first one, at power-on.
     fresh: Host,
-    /// The guests stand still.
+    /// The guests are stopped.
     stopped: bool,
     done: u64,
     sent: u64,
@@ -123,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// A vCPU is sent to another pCPU, by whoever has one for its work just now.
+    /// Moves a vCPU to another pCPU. A pCPU that is not busy with a guest does the work.
     pub fn move_vcpu(&mut self) {
         let able = |pcpu: &Pcpu| matches!(pcpu.activity, Activity::Idle | Activity::Task(_) | Activity::Poll);
         let stopped = self.migrations.as_ref().is_some_and(|all| all.stopped);
@@ -198,7 +198,7 @@ impl Engine {
         self.plan_in(TimedEvent::Resume, downtime_ns);
     }
 
-    /// The other host starts.
+    /// The guests continue on the other host, which starts.
     pub fn resume_guests(&mut self) {
         self.start_host();
         if let Some(migrations) = &mut self.migrations {
@@ -207,7 +207,7 @@ impl Engine {
         self.plan_migration();
     }
 
-    /// Whatever `pcpu` did, it does no longer.
+    /// `pcpu` stops what it does.
     fn stop_pcpu(&mut self, pcpu: PcpuId, faults: MigrationFaults) {
         let this = &self.pcpus[pcpu];
         match (this.activity, this.next) {
@@ -227,7 +227,7 @@ impl Engine {
         self.pcpus[pcpu] = Pcpu::new();
     }
 
-    /// State of `vcpu`, which has stopped.
+    /// The state of `vcpu`, which has stopped.
     fn save(&mut self, vcpu: VcpuId, faults: MigrationFaults) -> SavedVcpu {
         let guest = self.guest_state(vcpu);
         let mut saved = self.host.save_vcpu(vcpu, Nanos(self.clock.now.nanos()));

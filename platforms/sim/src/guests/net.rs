@@ -1,9 +1,10 @@
-//! A guest's network device: gives time to the host's threads behind it (`host/src/net`), and carries out what they do.
+//! A guest's network device: it gives time to the host's threads behind it (`host/src/net`), and carries out their
+//! actions.
 //!
-//! A device that is hardware (`Nic::Assigned`) is nobody's thread: its steps are events of their own. The guest's notification
-//! port is the device's, and its interrupts go through the IOMMU (`iommu.rs`).
+//! A device that is hardware (`Nic::Assigned`) has no thread: its steps are events of their own. The guest writes to
+//! the device's own notification port, and the device's interrupts go through the IOMMU (`apic/iommu.rs`).
 //!
-//! **One step at a time**: between two steps of a thread the host's scheduler may run another one.
+//! **One step at a time**: between two steps of a thread the host's scheduler may run another thread.
 
 use holdfast_abi::{msi, virtio};
 use holdfast_host::net::{Action, Connection};
@@ -17,22 +18,22 @@ use crate::cpus::pcpu::Activity;
 use crate::flows::flow::Handle;
 use crate::guests::tasks::Task;
 
-/// The vector of the guest's interrupt for received packets: what its driver has asked for.
+/// The vector that the guest's driver has requested for received packets.
 const VECTOR: u32 = 0x41;
 
-/// A store of the guest's to an assigned device's notification register, on its way out. [E] Nanoseconds.
+/// Time that a store to an assigned device's notification register takes on its way out, in nanoseconds. An estimate.
 const RING_NS: u64 = 100;
 
-/// What is behind a connection's queues.
+/// The back end of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Behind {
-    /// vhost's worker.
+    /// The worker thread of vhost.
     Worker(TaskId),
-    /// A device: its number, that of the host's own port, and whether it is at work.
+    /// A device: its number, the number of the host's own port, and whether it is at work.
     Hardware { device: u16, port: u16, busy: bool },
 }
 
-/// A guest's network device, seen from the host.
+/// A guest's network device, as the host has it.
 #[derive(Debug)]
 pub struct Network {
     /// The guest.
@@ -77,7 +78,7 @@ impl Network {
         })
     }
 
-    /// The threads, as the engine knows host tasks: what they do is decided here.
+    /// The threads, as host tasks of the engine. What they do is decided here.
     pub fn threads(&self) -> impl Iterator<Item = (TaskId, Task)> {
         let task = Task {
             busy: Some(Picos::ZERO),
@@ -94,7 +95,7 @@ impl Network {
             .map(move |thread| (thread, task.clone()))
     }
 
-    /// Whether it is guest `vm`'s.
+    /// Whether it belongs to guest `vm`.
     pub fn is_of(&self, vm: VmId) -> bool {
         self.vm == vm
     }
@@ -111,7 +112,7 @@ impl Network {
 }
 
 impl Engine {
-    /// The thread `task` behind a network device has `pcpu`: goes on with its work, or finds out what is next.
+    /// The thread `task` of a network device has `pcpu`: it continues its work, or takes its next action.
     pub fn run_network_thread(&mut self, pcpu: PcpuId, task: TaskId) {
         let left = self.tasks.all.get(&task).map_or(Picos::ZERO, |task| task.remaining);
         if left > Picos::ZERO {
@@ -156,7 +157,7 @@ impl Engine {
         self.step_host(pcpu, event);
     }
 
-    /// There is something for device `nic` to do.
+    /// Device `nic` has work to do.
     fn wake_nic(&mut self, nic: u32) {
         if let Behind::Hardware { busy, .. } = &mut self.tasks.networks[nic as usize].behind
             && !std::mem::replace(busy, true)
@@ -169,7 +170,7 @@ impl Engine {
         self.clock.plan_after(TimedEvent::Nic(nic), span);
     }
 
-    /// Device `nic` has done a step, and does the next.
+    /// Device `nic` has finished a step, and takes the next one.
     pub fn step_nic(&mut self, nic: u32) {
         loop {
             let network = &mut self.tasks.networks[nic as usize];
@@ -196,7 +197,8 @@ impl Engine {
 }
 
 impl Handle {
-    /// The guest writes to `port`; false if that is no register of an assigned device. The guest does not wait for it.
+    /// The guest writes to `port`, and does not wait for the effect. Returns `false` if `port` is not a register of an
+    /// assigned device.
     pub fn ring_nic(&self, port: u16) -> bool {
         let engine = self.engine();
         let vm = engine.vcpus[engine.flows.current].vm;

@@ -1,8 +1,9 @@
-//! A program on the machine itself: threads of the host's scheduler with nothing but system calls beneath them.
+//! A bare-metal program: threads of the host's scheduler, with only system calls below them.
 //!
-//! The kernel's part is the host's scheduler and what its system calls cost ([`Costs`](holdfast_machine::Costs): `syscall`,
-//! `futex`, `wake`, `context_switch`). Threads are tasks of the host as those of a kernel on the machine itself are
-//! (`native.rs`): in user mode preempted wherever the scheduler wants, in a system call where it ends.
+//! The kernel consists of the host's scheduler and of the costs of its system calls
+//! ([`Costs`](holdfast_machine::Costs): `syscall`, `futex`, `wake`, `context_switch`). The threads are host tasks, as
+//! those of the bare-metal kernel (`bare_metal.rs`). A thread can be preempted at any point in user mode, and at the
+//! end of a system call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,12 +18,12 @@ use crate::guests::machine::{SimContext, SimMachine};
 use crate::guests::thread::SimThread;
 use crate::memory::word::{SimAddress, SimWord};
 
-/// For how long threads spin and overtake.
+/// How long threads spin and overtake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
     /// Iterations before a waiter halts.
     pub spin_threshold: Budget,
-    /// For how long running threads may overtake the head of a hybrid lock's queue, nanoseconds.
+    /// How long running threads may overtake the head of a hybrid lock's queue, in nanoseconds.
     pub turn_ns: u64,
 }
 
@@ -35,7 +36,7 @@ impl Default for Waits {
     }
 }
 
-/// What the threads of a process share.
+/// The state that the threads of a process share.
 pub(crate) struct Process {
     pub(crate) waits: Waits,
     pub(crate) nodes: NodeTable<SimWord>,
@@ -44,9 +45,9 @@ pub(crate) struct Process {
     pub(crate) turns: Box<[Turns]>,
     /// The thread that each pCPU executed last.
     pub(crate) last: Box<[Cell<u32>]>,
-    /// Which thread sleeps on the word with this key: each has its own.
+    /// The thread that sleeps on the word with this key. Each thread has its own word.
     sleepers: RefCell<BTreeMap<usize, u32>>,
-    /// What each thread does.
+    /// The work of each thread.
     body: Body,
 }
 
@@ -59,7 +60,7 @@ impl fmt::Debug for Process {
 }
 
 /// No thread.
-const NOBODY: u32 = u32::MAX;
+const NO_THREAD: u32 = u32::MAX;
 
 impl Process {
     pub(crate) fn new(threads: u32, pcpus: u32, waits: Waits, body: Body) -> Process {
@@ -69,30 +70,30 @@ impl Process {
             waiting: WaitTable::new(threads as usize),
             parkers: (0..threads).map(|_| Parker::from_word(SimWord::new(0))).collect(),
             turns: (0..threads).map(|_| Turns::new()).collect(),
-            last: (0..pcpus).map(|_| Cell::new(NOBODY)).collect(),
+            last: (0..pcpus).map(|_| Cell::new(NO_THREAD)).collect(),
             sleepers: RefCell::default(),
             body,
         }
     }
 
-    /// `thread` is about to look whether it has to sleep on the word with this key.
+    /// `thread` is about to check whether it has to sleep on the word with this key.
     pub(crate) fn queue(&self, key: usize, thread: u32) {
         self.sleepers.borrow_mut().insert(key, thread);
     }
 
-    /// Takes out who sleeps on the word with this key.
+    /// Removes and returns the thread that sleeps on the word with this key.
     pub(crate) fn take(&self, key: usize) -> Option<u32> {
         self.sleepers.borrow_mut().remove(&key)
     }
 }
 
-/// What a thread does.
+/// The work of a thread.
 pub(crate) type Body = Rc<dyn Fn(&SimThread)>;
 
-/// The program, as what the machine boots.
+/// The program, as the kernel that the machine boots.
 pub(crate) struct Image {
     machine: SimMachine,
-    /// Boxed: flows know where it is.
+    /// Boxed because flows have its address.
     process: Box<Process>,
     contexts: RefCell<Vec<SimContext>>,
 }
@@ -111,8 +112,8 @@ impl Image {
         SimThread::new(self.machine, &raw const *self.process, index)
     }
 
-    /// A thread's whole life.
-    fn live(thread: &SimThread, machine: SimMachine) -> ! {
+    /// The whole of a thread.
+    fn run_thread(thread: &SimThread, machine: SimMachine) -> ! {
         thread.arrive();
         thread.return_to_user();
         (thread.process().body)(thread);
@@ -128,7 +129,7 @@ impl Image {
         self.machine.reserve(threads);
         for index in 0..threads {
             let (thread, machine) = (self.thread(index), self.machine);
-            let context = machine.new_context(Box::new(move || Image::live(&thread, machine)));
+            let context = machine.new_context(Box::new(move || Image::run_thread(&thread, machine)));
             Threads::start(&self.machine, index, &context);
             self.contexts.borrow_mut().push(context);
         }
@@ -153,6 +154,6 @@ impl GuestImage for Image {
         self.thread(index).return_to_user();
     }
 
-    /// Calls from other threads (`settle`) want the interrupt and nothing else.
+    /// A call from another thread (`settle`) needs only the interrupt.
     fn interrupt(&self, _: u8) {}
 }

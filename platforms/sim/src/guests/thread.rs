@@ -1,9 +1,9 @@
-//! A thread of a program on the machine itself, as the CPU that its locks run on: in virtual time what `platforms/threads` is
-//! on a real system.
+//! A thread of a bare-metal program, as the CPU on which its locks run. It is in virtual time what `platforms/threads`
+//! is on a real system.
 //!
-//! How it waits, halts and shares is [`holdfast_locks::thread`], the same source as there. Beneath are system calls: a
-//! thread in one is in kernel mode, which costs entry and exit, and keeps its pCPU until it sleeps or returns; in user mode
-//! it can be preempted between any two operations.
+//! How it waits, halts and shares is [`holdfast_locks::thread`], the same source as there. Below it are system calls.
+//! A thread in a system call is in kernel mode, which costs entry and exit, and keeps its pCPU until it sleeps or
+//! returns. In user mode it can be preempted between any two operations.
 
 #![expect(unsafe_code, reason = "the platform's traits are unsafe to implement")]
 
@@ -21,7 +21,7 @@ use crate::guests::machine::SimMachine;
 use crate::guests::process::Process;
 use crate::memory::word::{SimAddress, SimWord};
 
-/// By how much a sleep is longer than asked for: the kernel's default timer slack (`PR_SET_TIMERSLACK`).
+/// Time by which a sleep is longer than requested: the kernel's default timer slack (`PR_SET_TIMERSLACK`).
 const TIMER_SLACK_NS: u64 = 50_000;
 
 /// A thread, for the code that runs on it.
@@ -33,8 +33,8 @@ pub struct SimThread {
 }
 
 impl SimThread {
-    /// Thread `index` of `process`, which must not move and outlives all flows of the run on `machine`; only code that the
-    /// engine runs may use it.
+    /// Thread `index` of `process`, which must not move and must outlive all flows of the run on `machine`. Only code
+    /// that the engine runs may use it.
     pub(crate) fn new(machine: SimMachine, process: *const Process, index: u32) -> SimThread {
         SimThread {
             machine,
@@ -43,16 +43,16 @@ impl SimThread {
         }
     }
 
-    /// Its number in its process, from 0.
+    /// The thread's number in its process, from 0.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Its process.
+    /// The thread's process.
     #[inline]
     pub(crate) fn process(&self) -> &Process {
-        // SAFETY: the image that owns it is dropped after the run, and flows execute in a run only; what changes in it is
-        // behind cells, and flows execute one at a time.
+        // SAFETY: the image that owns the process is dropped after the run, and flows execute only during a run.
+        // Everything that changes in it is in cells, and flows execute one at a time.
         unsafe { &*self.process }
     }
 
@@ -82,12 +82,12 @@ impl SimThread {
         });
     }
 
-    /// The measured interval begins.
+    /// Begins the measured interval.
     pub fn begin(&self) {
         self.machine.report(Report::Begin);
     }
 
-    /// It ends, and with it the run: so many operations were completed, where throughput is measured.
+    /// Ends the measured interval, and the run. `operations` were completed, where throughput is measured.
     pub fn done(&self, operations: Option<u64>) {
         self.machine.report(Report::Done { operations });
     }
@@ -97,7 +97,7 @@ impl SimThread {
         cost(&handle.engine().hardware.costs)
     }
 
-    /// `call` in kernel mode.
+    /// Executes `call` in kernel mode.
     fn system_call<T>(&self, call: impl FnOnce() -> T) -> T {
         self.here().executing(Mode::Kernel);
         let entry = self.cost(|costs| costs.syscall);
@@ -107,7 +107,7 @@ impl SimThread {
         result
     }
 
-    /// Back in user mode, unless another thread is to run first.
+    /// Returns to user mode, unless another thread is to run first.
     pub(crate) fn return_to_user(&self) {
         while self.machine.wants_to_reschedule() {
             self.away(|| self.machine.yield_cpu());
@@ -115,7 +115,7 @@ impl SimThread {
         self.here().executing(Mode::User);
     }
 
-    /// `call`, in which the thread may lose its CPU.
+    /// Executes `call`, in which the thread may lose its CPU.
     fn away(&self, call: impl FnOnce()) {
         let here = self.here();
         here.irq_disable();
@@ -124,7 +124,7 @@ impl SimThread {
         self.arrive();
     }
 
-    /// The thread has a CPU, maybe another one than before. Interrupts are masked before, and enabled afterwards.
+    /// The thread has got a CPU, maybe another one than before. Interrupts are masked before, and enabled afterwards.
     pub(crate) fn arrive(&self) {
         let here = self.here();
         here.executing(Mode::Kernel);
@@ -142,7 +142,7 @@ impl SimThread {
     }
 }
 
-/// Operations that are the CPU's own, whichever it is just now.
+/// Operations of the CPU that executes the thread at present.
 macro_rules! operations {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)+) => {$(
         #[inline]
@@ -187,7 +187,7 @@ unsafe impl Platform for SimThread {
         relax();
     }
 
-    /// A restartable sequence: load, compare, plain store. It never stores over what came in between.
+    /// A restartable sequence: load, compare, plain store. It never overwrites a store that came in between.
     fn compare_store_low8(&self, word: &SimWord, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
         let found = self.load(word, order) as u8;
         if found != current {
@@ -218,8 +218,8 @@ unsafe impl Platform for SimThread {
         })
     }
 
-    /// Interrupts all CPUs that run other threads of the process, and waits for them (`membarrier`). What sending costs is
-    /// part of the latency here: who waits cannot tell them apart.
+    /// Interrupts all CPUs that run other threads of the process, and waits for them (`membarrier`). The cost of
+    /// sending is part of the latency here: the waiting thread cannot distinguish the two.
     fn settle(&self) -> bool {
         self.system_call(|| {
             self.here().handle().order();
@@ -267,7 +267,8 @@ impl Thread for SimThread {
     fn futex_wait(&self, word: &SimWord, value: u32) {
         self.system_call(|| {
             self.look_up();
-            // Masked from the look at the word to the sleep; a wake-up that comes in between ends that sleep at once.
+            // Interrupts are masked from the load of the word to the sleep. A wakeup in between ends that sleep at
+            // once.
             self.here().irq_disable();
             let key = self.key(word);
             self.process().queue(key, self.index);
@@ -296,7 +297,7 @@ impl Thread for SimThread {
     }
 }
 
-// SAFETY: a program has no interrupts of its own; what interrupts its CPU does not run its code.
+// SAFETY: a program has no interrupts of its own, and the handlers of its CPU's interrupts do not run its code.
 unsafe impl Interrupts for SimThread {
     fn irq_save(&self) -> bool {
         true
@@ -323,7 +324,7 @@ impl Numa for SimThread {
     }
 }
 
-// SAFETY: the parker keeps **Sticky kick**, over sleeps and wake-ups of which none is lost; one table for the process.
+// SAFETY: the parker keeps **Sticky kick**, and no sleep or wakeup is lost; one table for the process.
 unsafe impl Paravirt for SimThread {
     type Recorder = ();
 

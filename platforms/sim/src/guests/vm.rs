@@ -34,7 +34,7 @@ pub struct LockTables {
     pub nodes: NodeTable<SimWord>,
     /// Halted waiters.
     pub waiting: WaitTable<SimWord, SimAddress>,
-    /// Statistics.
+    /// Statistics of the locks.
     pub stats: LockStats,
 }
 
@@ -47,7 +47,7 @@ pub struct Progress {
     pub done: Option<Time>,
     /// Operations that the workload completed.
     pub operations: Option<u64>,
-    /// Counters.
+    /// Counters by name.
     pub counters: BTreeMap<String, u64>,
 }
 

@@ -98,8 +98,8 @@ pub struct Spinners {
     pub slot: Option<u32>,
 }
 
-/// Loads that will miss, as integers that sort fast: picoseconds after `base` above the pCPU's number; in descending order,
-/// so that the next load is the last one.
+/// Loads that will miss, as integers that sort fast: picoseconds after `base` above the pCPU's number; in descending
+/// order, so that the next load is the last one.
 #[derive(Clone, Debug, Default)]
 pub struct Misses {
     base: Time,

@@ -8,7 +8,8 @@ use holdfast_host::PvFaults;
 
 /// Guest-physical address of the first steal-time record; the others follow it.
 pub const STEAL_TIME_BASE: u64 = 0x10_0000;
-/// Guest-physical address of the first PV EOI word. Each word has a cache line of its own, as a kernel's per-CPU variables.
+/// Guest-physical address of the first PV EOI word. Each word has a cache line of its own, as a kernel's per-CPU
+/// variables.
 pub const PV_EOI_BASE: u64 = 0x20_0000;
 /// Distance between two PV EOI words, in bytes.
 pub const PV_EOI_STRIDE: u64 = 64;

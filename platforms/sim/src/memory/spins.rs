@@ -1,9 +1,9 @@
 //! Skipped spins: a flow that would only read an unchanged word again parks on the word's line.
 //!
-//! While the line is not written, a parked spin costs nothing. A write invalidates the copies of all spinners, and each one
-//! misses at its next load. Those misses are real events: they happen at the times and in the order in which the spinners
-//! would have executed them. But they are played here, without waking the flows. A flow continues only when its wait is
-//! over, or when it has to do something other than spin.
+//! While the line is not written, a parked spin costs nothing. A write invalidates the copies of all spinners, and
+//! each one misses at its next load. Those misses are real events: they happen at the times and in the order in which
+//! the spinners would have executed them. But they are played here, without waking the flows. A flow continues only
+//! when its wait is over, or when it has to do something other than spin.
 //!
 //! **Exact**: histories with and without skipping are the same bit for bit, ledgers included.
 
@@ -45,8 +45,8 @@ impl Engine {
         self.plan_end(vcpu);
     }
 
-    /// Plans the time at which the flow of `vcpu` must act itself if its line is not written. Returns whether that changed
-    /// the queue.
+    /// Plans the time at which the flow of `vcpu` must act itself if its line is not written. Returns whether that
+    /// changed the queue.
     fn plan_end(&mut self, vcpu: VcpuId) -> bool {
         let this = &mut self.vcpus[vcpu];
         let in_kernel = this.is_in_kernel();

@@ -1,7 +1,7 @@
 //! What the guests' TLBs may still hold. `translations.rs` checks that no stale translation is used.
 //!
-//! A TLB is as full as it can be: when its vCPU loads a space's tables or flushes, it holds everything that the tables say
-//! at that time. Guests announce when they take translations away, and from when on they rely on no CPU using them
+//! A TLB is as full as it can be: when its vCPU loads a space's tables or flushes, it holds everything that the tables
+//! say at that time. Guests announce when they take translations away, and from when on they rely on no CPU using them
 //! ([`Cpu`](holdfast_guest::Cpu)).
 
 /// The address spaces of a guest.

@@ -1,4 +1,4 @@
-//! Shared memory words in virtual time: a value, and the cache line that it lives on.
+//! Shared memory words in virtual time: a value, and its cache line.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -8,8 +8,8 @@ use holdfast_machine::LineId;
 
 use crate::memory::lines::Memory;
 
-/// A shared word. A run gives it a cache line when the run first uses the word or another word of the same line. So lines
-/// are numbered in the order of the history and not by addresses.
+/// A shared word. A run gives it a cache line when the run first uses the word or another word of the same line. So
+/// lines are numbered in the order of the history and not by addresses.
 #[derive(Debug)]
 pub struct Shared<T: Copy> {
     value: Cell<T>,

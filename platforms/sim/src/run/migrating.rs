@@ -10,14 +10,14 @@ use crate::guests::migration::{Journey, Migrations};
 use crate::run::config::{Config, Vm as VmConfig};
 use crate::run::outcome::Outcome;
 
-/// What an audited run gave beside its outcome.
+/// Result of the audit of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audited {
-    /// Migrations done.
+    /// Number of migrations.
     pub migrations: u64,
-    /// vCPUs sent to another pCPU.
+    /// Number of moves of vCPUs to another pCPU.
     pub sent: u64,
-    /// vCPUs entered on another pCPU than before.
+    /// Number of entries of a vCPU on another pCPU than before.
     pub moves: u64,
     /// What became of each vector's interrupts, of all guests' vCPUs together.
     pub by_vector: Vec<(u8, Fate)>,
@@ -26,8 +26,8 @@ pub struct Audited {
 /// As [`run_images`](crate::run_images), with live migrations and moves between pCPUs, and an audit of all interrupts.
 ///
 /// # Errors
-/// As [`run_images`](crate::run_images), and [`Failure::LostInterrupt`] or [`Failure::DoubledInterrupt`] with the first that was
-/// found.
+/// As [`run_images`](crate::run_images), and [`Failure::LostInterrupt`] or [`Failure::DoubledInterrupt`] for the first
+/// faulty interrupt.
 pub fn run_migrating(
     config: &Config,
     call_off: &CallOff,
@@ -35,7 +35,7 @@ pub fn run_migrating(
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<(Outcome, Audited), Failure> {
     if config.vms.iter().any(|vm| vm.bare_metal) {
-        let what = "a kernel on the machine itself cannot migrate".to_owned();
+        let what = "the bare-metal kernel cannot migrate".to_owned();
         return Err(Failure::Invalid(what));
     }
     let assigned = config.vms.iter().any(|vm| vm.host.nic == Nic::Assigned);

@@ -1,4 +1,4 @@
-//! One run: builds the machine, plays it, and gathers its outcome.
+//! A run: builds the machine, plays it, and gathers its outcome.
 
 mod build;
 pub mod config;
@@ -29,7 +29,7 @@ pub fn run(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
     })
 }
 
-/// As [`run`], but with kernels of the caller's making: `image` builds one for each guest.
+/// As [`run`], but with the caller's kernels: `image` builds one for each guest.
 ///
 /// # Errors
 /// As [`run`].
@@ -41,7 +41,8 @@ pub fn run_images(
     execute(&mut *build(config, image)?, config, call_off)
 }
 
-/// As [`run_images`], where the kernel on the machine itself may have its threads run on these pCPUs only; empty: on all.
+/// As [`run_images`], with `affinities` of the bare-metal kernel's threads: the pCPUs on which each may run; all, if
+/// empty.
 pub(crate) fn run_pinned(
     config: &Config,
     call_off: &CallOff,
@@ -55,11 +56,11 @@ pub(crate) fn run_pinned(
     execute(&mut engine, config, call_off)
 }
 
-/// As [`run`], and records what happens within `window`: up to a failure, if there is one. The outcome is that of [`run`],
+/// As [`run`], and records a timeline of `window`, up to a failure if there is one. The outcome is that of [`run`],
 /// bit for bit.
 ///
 /// # Errors
-/// As [`run`], if the run cannot even begin.
+/// As [`run`], if the run cannot begin.
 pub fn record(
     config: &Config,
     call_off: &CallOff,
@@ -70,7 +71,7 @@ pub fn record(
     })
 }
 
-/// As [`record`], but with kernels of the caller's making.
+/// As [`record`], but with the caller's kernels.
 ///
 /// # Errors
 /// As [`record`].

@@ -1,21 +1,21 @@
-//! What a run gives.
+//! Outcome of a run.
 
 use std::collections::BTreeMap;
 
-/// What one run gave.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Each guest, in the order of the configuration.
+    /// The guests, in the order of the configuration.
     pub vms: Vec<VmOutcome>,
     /// Virtual time at the end, in nanoseconds.
     pub end_ns: u64,
-    /// Hash over the whole history: every ordered operation, event and command with its time.
+    /// Hash of the whole history: every ordered operation, event and command with its time.
     pub history_hash: u64,
     /// Engine statistics: events, switches, parks.
     pub engine: BTreeMap<&'static str, u64>,
 }
 
-/// What one guest did.
+/// Outcome of one guest.
 #[derive(Clone, Debug)]
 pub struct VmOutcome {
     /// Its name.
@@ -26,22 +26,22 @@ pub struct VmOutcome {
     pub operations: Option<u64>,
     /// Counters of guest, locks, host and machine.
     pub counters: BTreeMap<String, u64>,
-    /// Where its vCPUs' time went, picoseconds by cause; sums to `vcpu_time_ps` exactly.
+    /// Time of its vCPUs by cause, in picoseconds. The sum is exactly `vcpu_time_ps`.
     pub lost_time_ps: BTreeMap<&'static str, u64>,
-    /// Elapsed time times vCPUs.
+    /// Elapsed time times number of vCPUs, in picoseconds.
     pub vcpu_time_ps: u64,
-    /// The longest time for which no vCPU of this guest did useful work or held a lock while running, in nanoseconds: a
-    /// convoy shows here.
+    /// The longest time in which no vCPU of this guest did useful or critical work, in nanoseconds. A convoy shows
+    /// here.
     pub longest_stall_ns: u64,
-    /// The convoys that it fell into, if it did.
+    /// Its convoys, if it had any.
     pub convoy: Option<Convoy>,
 }
 
 /// Time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on their own work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Convoy {
-    /// When the first one began, nanoseconds since power-on.
+    /// Begin of the first convoy, in nanoseconds since power-on.
     pub since_ns: u64,
-    /// How long all of them lasted together, in nanoseconds.
+    /// Length of all convoys together, in nanoseconds.
     pub total_ns: u64,
 }

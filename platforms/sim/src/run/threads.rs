@@ -1,4 +1,4 @@
-//! A run of one program on the machine itself.
+//! A run of one bare-metal program.
 
 use std::rc::Rc;
 
@@ -9,9 +9,9 @@ use crate::run::config::Config;
 use crate::run::outcome::Outcome;
 use crate::run::run_pinned;
 
-/// Runs one program on the machine of `config` itself: as many threads as `affinities` has entries, each on the pCPUs of its
-/// entry (empty: all). Each executes `body`, which ends the run by reporting that the work is done. `config` names one
-/// guest, which has the machine itself (`bare_metal`) and stands for the program.
+/// Runs one program on the machine of `config`, without a guest. It has as many threads as `affinities` has entries;
+/// each runs on the pCPUs of its entry, or on all if that is empty. Each thread executes `body`, which ends the run by
+/// reporting that the work is done. `config` names one VM with `bare_metal`, which stands for the program.
 ///
 /// # Errors
 /// As [`run`](crate::run()).

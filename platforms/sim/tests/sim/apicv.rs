@@ -1,5 +1,5 @@
-//! IPIs under Intel's APIC virtualization in virtual time: all arrive once, senders never exit where hardware sends, and planted
-//! faults lose some.
+//! IPIs under Intel's APIC virtualization in virtual time: all arrive once, senders never exit where hardware sends,
+//! and planted faults lose some.
 
 use holdfast_host::apicv::posting::PostingFaults;
 use holdfast_machine::{ApicvModel, Picos};

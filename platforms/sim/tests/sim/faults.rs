@@ -127,8 +127,8 @@ fn a_guest_that_gets_nowhere_is_reported() {
     );
 }
 
-/// Guests enter user mode for moments: where nobody waits for anything meanwhile, that time is lived through only after they
-/// are back in the kernel.
+/// Guests enter user mode for moments: where nobody waits for anything meanwhile, that time is lived through only
+/// after they are back in the kernel.
 #[test]
 fn a_guest_that_is_in_user_mode_for_moments_gets_somewhere() {
     let program: Program = Rc::new(|cpu: &SimCpu| {
@@ -143,7 +143,8 @@ fn a_guest_that_is_in_user_mode_for_moments_gets_somewhere() {
     assert_eq!(result.map(|_| ()), Ok(()), "it is in user mode every millisecond");
 }
 
-/// The other way round: kernel work is none of the program's, whatever mode the guest has changed to before it is lived through.
+/// The other way round: kernel work is none of the program's, whatever mode the guest has changed to before it is
+/// lived through.
 #[test]
 fn entering_user_mode_and_spending_no_time_there_is_no_progress() {
     let program: Program = Rc::new(|cpu: &SimCpu| {

@@ -1,5 +1,5 @@
-//! A guest without a kernel: each vCPU runs one program, takes timer interrupts, and powers the machine off when all are
-//! done.
+//! A guest without a kernel: each vCPU runs one program, takes timer interrupts, and powers the machine off when all
+//! are done.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! Live migration under hackbench: every interrupt that a LAPIC accepts is taken once, whatever delivers it and wherever its vCPU
-//! goes, and planted faults are found.
+//! Live migration under hackbench: every interrupt that a LAPIC accepts is taken once, whatever delivers it and
+//! wherever its vCPU goes, and planted faults are found.
 
 use std::sync::atomic::AtomicBool;
 

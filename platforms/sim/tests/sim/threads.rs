@@ -209,7 +209,8 @@ fn a_thread_that_never_calls_the_kernel_is_preempted() {
     assert!(least > 9_000, "the other one got to {least} of 10000");
 }
 
-/// How many nanoseconds longer a turn of `body` takes for thread 0 when `cost` is 10 us more; the other thread does `beside`.
+/// How many nanoseconds longer a turn of `body` takes for thread 0 when `cost` is 10 us more; the other thread does
+/// `beside`.
 fn dearer(
     cost: impl Fn(&mut Costs) -> &mut Picos,
     affinities: &[Vec<u32>],

@@ -260,10 +260,11 @@ fn a_window_shows_what_the_whole_shows_there() {
     }
 }
 
-/// A guest with a quota of a third of its two pCPUs: one of them draws it all, and spins behind who is throttled on the other.
+/// A guest with a quota of a third of its two pCPUs: one of them draws it all, and spins behind who is throttled on
+/// the other.
 ///
-/// There are no pause exits: each directed yield would have the other pCPU look at the nanosecond that a queue is given when
-/// it is unthrottled, before its vCPU has entered the guest, and so for ever.
+/// There are no pause exits: each directed yield would have the other pCPU look at the nanosecond that a queue is
+/// given when it is unthrottled, before its vCPU has entered the guest, and so for ever.
 fn throttled(seed: u64) -> (Outcome, Timeline) {
     let mut config = scene(seed);
     config.machine = profile(2, None);

@@ -1,5 +1,5 @@
-//! Virtqueues between the guest's driver and the host's device: every order of their steps; no notification is lost, and one
-//! that is planted is found.
+//! Virtqueues between the guest's driver and the host's device: every order of their steps; no notification is lost,
+//! and one that is planted is found.
 
 use holdfast_abi::virtio::{Network, Queue};
 use holdfast_guest::DriverQueue;

@@ -1,14 +1,14 @@
-//! A track that grows.
+//! A track of the timeline under construction.
 
 use holdfast_machine::Time;
 
 use super::Span;
 
-/// One track under construction: its last span is still open.
+/// A track under construction: its last span is still open.
 #[derive(Clone, Debug)]
 pub struct Open<T> {
     pub(super) spans: Vec<Span<T>>,
-    /// What goes on now, and since when; `None`: nothing.
+    /// What goes on now, and since when; `None` if nothing goes on.
     pub(super) what: Option<T>,
     pub(super) since: Time,
 }
@@ -23,7 +23,7 @@ impl<T: Copy + PartialEq> Open<T> {
         }
     }
 
-    /// From `at` on it is `what`; returns whether a span was kept. What lies outside `from..to` is not.
+    /// `what` goes on from `at` on. Returns whether a span was kept; spans outside `from..to` are not.
     pub fn set(&mut self, at: Time, what: Option<T>, from: Time, to: Time) -> bool {
         if what == self.what {
             return false;
@@ -33,12 +33,12 @@ impl<T: Copy + PartialEq> Open<T> {
         kept
     }
 
-    /// What goes on now.
+    /// Returns what goes on now.
     pub fn now(&self) -> Option<T> {
         self.what
     }
 
-    /// If what goes on now went on until it began, it never stopped.
+    /// Joins the open span with the last closed one if the same went on without a gap.
     pub(super) fn join(&mut self) {
         if let Some(span) = self
             .spans
@@ -59,10 +59,10 @@ impl<T: Copy + PartialEq> Open<T> {
         }
     }
 
-    /// All spans, the last one up to `at`; what lies outside `from..to` is not kept.
+    /// Returns all spans, the last one up to `at`. Spans outside `from..to` are not kept.
     pub fn finish(mut self, at: Time, from: Time, to: Time) -> Vec<Span<T>> {
         self.close(at, from, to);
-        // A recording that became too long ended before what it has already.
+        // A recording that became too large ended before the last spans that it has.
         self.spans.retain(|span| span.start < to);
         self.spans.iter_mut().for_each(|span| span.end = span.end.min(to));
         self.spans

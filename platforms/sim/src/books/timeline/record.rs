@@ -1,4 +1,4 @@
-//! The recorder; `feed.rs` is where the engine feeds it.
+//! The recorder of a timeline. How it draws each happening is in `feed.rs`.
 
 mod feed;
 
@@ -18,10 +18,10 @@ use crate::core::ids::IdVec;
 use crate::cpus::vcpu::Vcpu;
 use crate::flows::pending::Stretch;
 
-/// Most spans and moments that are kept: some hundred megabytes.
+/// Limit of the spans and moments that are kept: a few hundred megabytes.
 const RECORDS_MAX: usize = 6_000_000;
 
-/// What was sent and has not yet had all its effects.
+/// A kick or an IPI that has not yet had all its effects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sent {
     from: VcpuId,
@@ -44,7 +44,7 @@ pub struct Recorder {
     host: IdVec<PcpuId, Open<()>>,
     places: IdVec<VcpuId, Open<Place>>,
     doings: IdVec<VcpuId, Open<Doing>>,
-    /// Up to when each vCPU's doings are recorded: its ledger's cursor, or later while it spins.
+    /// The time up to which each vCPU's doings are recorded: its ledger's cursor, or later while it spins.
     recorded: IdVec<VcpuId, Time>,
     /// The last destination that each vCPU wrote to its LAPIC.
     destinations: IdVec<VcpuId, u32>,
@@ -52,15 +52,15 @@ pub struct Recorder {
     classes: BTreeMap<LineId, LockClass>,
     behind: BTreeMap<LineId, Behind>,
     sent: Vec<Sent>,
-    /// Yields to each vCPU since it last got a pCPU: from whom.
+    /// Yields to each vCPU since it last got a pCPU: the yielding vCPU and the chain.
     yields: IdVec<VcpuId, Vec<(VcpuId, u64)>>,
-    /// Reschedule IPIs on their way to each pCPU: from where.
+    /// Reschedule IPIs on their way to each pCPU: the sender and the chain.
     ipis: IdVec<PcpuId, Vec<(PcpuId, u64)>>,
     flows: u64,
 }
 
 impl Recorder {
-    /// Records what happens on `pcpus` and `vcpus` within `window`. `tasks` are the names of host tasks.
+    /// A recorder for `pcpus` and `vcpus` within `window`. `tasks` are the names of host tasks.
     pub fn new(window: Window, pcpus: usize, vcpus: usize, tasks: Vec<(u32, String)>) -> Recorder {
         Recorder {
             from: Time::from_nanos(window.from_ns),
@@ -114,13 +114,13 @@ impl Recorder {
         self.places[vcpu].join();
         self.count(kept, at);
         if !matches!(place, Place::Running { .. }) {
-            // What it does in its next place is something else, even if that begins now.
+            // What it does in its next place is a span of its own, even if that begins now.
             let kept = self.doings[vcpu].set(at, None, self.from, self.to);
             self.count(kept, at);
         }
     }
 
-    /// From where the last entry ended up to `until` the vCPU did this.
+    /// The vCPU did `doing` from the end of the last entry up to `until`.
     fn did(&mut self, until: Time, vcpu: VcpuId, doing: Option<Doing>) {
         let start = std::mem::replace(&mut self.recorded[vcpu], until);
         if start < until {
@@ -212,7 +212,7 @@ impl Recorder {
             Some(vector) => Happening::Ipi { to: to.0, vector },
         };
         self.moment(at, Track::Vcpu(from.0), what, Some(Flow { id: flow, ends: false }));
-        // Vectors that nobody takes must not pile up.
+        // Vectors that are never taken must not pile up.
         self.sent
             .retain(|sent| (sent.from, sent.to, sent.vector) != (from, to, vector));
         self.sent.push(Sent {
@@ -224,7 +224,7 @@ impl Recorder {
         });
     }
 
-    /// `vcpu` was woken: by what was sent to it just now, if anything was.
+    /// `vcpu` was woken: by the kick or IPI that was sent to it at the same time, if there was one.
     fn woken(&mut self, at: Time, vcpu: VcpuId) {
         let Some(index) = self.sent.iter().rposition(|sent| (sent.to, sent.at) == (vcpu, at)) else {
             return;

@@ -323,8 +323,8 @@ unsafe impl Platform for Tortured {
         self.shake();
         self.cpu.wait_until(word, budget, order, until)
     }
-    // No ordered operation lies between what a lock does to queue, or to take the lock, and these: they come in the same
-    // order.
+    // No ordered operation lies between what a lock does to queue, or to take the lock, and these: they come in the
+    // same order.
     fn contention_begin(&self, lock: &SimWord) {
         self.dice.begun.set(self.dice.begun.get() + 1);
         self.dice.with_waiting(lock, |queue| queue.push_back((self.cpu().0, 0)));

@@ -2,8 +2,8 @@
 //! themselves, and preemption at random memory operations; all from one seed.
 //!
 //! Checked: **exclusion**, **order** where it is promised, **no lost kick** (a run that gets nowhere is a failure),
-//! **nested interrupts** (up to five contexts, one more than there are queue nodes), **try-lock**, and that nothing is left
-//! behind. How often waiters were overtaken is reported.
+//! **nested interrupts** (up to five contexts, one more than there are queue nodes), **try-lock**, and that nothing is
+//! left behind. How often waiters were overtaken is reported.
 
 mod algorithm;
 mod cpu;

@@ -238,8 +238,9 @@ fn machine(seed: u64, random: &mut Random) -> (Config, u32) {
         gap: 128,
         window: 4_000,
     };
-    // Not shorter: where each directed yield is obeyed at once, a spinner can throw two vCPUs of another pCPU out in turn, and
-    // neither executes an instruction, since switching takes as long as the spinner needs for its next yield.
+    // Not shorter: where each directed yield is obeyed at once, a spinner can throw two vCPUs of another pCPU out in
+    // turn, and neither executes an instruction, since switching takes as long as the spinner needs for its next
+    // yield.
     config.host.sched.latency_ns = 2_000_000;
     config.host.sched.min_granularity_ns = 500_000;
     config.host.sched.wakeup_granularity_ns = 100_000;

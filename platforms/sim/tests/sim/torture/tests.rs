@@ -29,8 +29,8 @@ fn no_lock_yields_under_torture() {
     }
 }
 
-/// Seeds that have found something: an interrupt between STI and HLT, and a kick for half a record. What a seed does depends
-/// on every cost in the machine, so that they may find nothing any more.
+/// Seeds that have found something: an interrupt between STI and HLT, and a kick for half a record. What a seed does
+/// depends on every cost in the machine, so that they may find nothing any more.
 #[test]
 fn what_was_found_stays_mended() {
     let pv_ticket = ALGORITHMS.iter().find(|each| each.name == "pv-ticket").expect("a lock");

@@ -83,7 +83,8 @@ impl Recorder {
         self.did(now, vcpu, cause.map(Doing::Out));
     }
 
-    /// The waiters for the lock in `line` wait behind `culprit` from now on. `record` says who holds and awaits the lock.
+    /// The waiters for the lock in `line` wait behind `culprit` from now on. `record` says who holds and awaits the
+    /// lock.
     #[cold]
     pub fn blame(&mut self, view: &View<'_>, line: LineId, culprit: Culprit, record: &LockRecord) {
         let waiters = record.contention().map_or(&[][..], |contention| &contention.waiters);

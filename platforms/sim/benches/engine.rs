@@ -1,5 +1,5 @@
-//! What virtual time costs in real time: ordered operations, switches, events, contended locks; beside the bare event
-//! queue, which is the floor.
+//! Real time that virtual time takes: ordered operations, switches, events, contended locks; compared with the bare
+//! event queue, which is the lower bound.
 #![allow(missing_docs)]
 
 use std::cell::Cell;
@@ -60,7 +60,7 @@ fn words(count: u32) -> Vec<SimWord> {
     (0..count).map(|_| SimWord::new(0)).collect()
 }
 
-/// The floor: an event queue whose first event moves on.
+/// The lower bound: an event queue whose first event moves on.
 fn bare_queue(c: &mut Criterion) {
     let mut group = c.benchmark_group("bare_queue");
     for actors in [16u32, 256, 4096] {
@@ -146,7 +146,7 @@ fn contended_lock(c: &mut Criterion) {
     }
 }
 
-/// Timer ticks of guests and host: events that are no memory operations.
+/// Timer ticks of guests and host: events other than memory operations.
 fn events(c: &mut Criterion) {
     let mut group = c.benchmark_group("host_events");
     group.sample_size(10);

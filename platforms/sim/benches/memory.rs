@@ -1,4 +1,4 @@
-//! What blocked flows and vCPUs cost in resident memory. Prints figures; measures no time.
+//! Resident memory of blocked flows and vCPUs. Prints figures, and does not measure time.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -48,7 +48,7 @@ impl GuestImage for Blocked {
         for index in 0..self.flows {
             let hub_of_flow = hub.clone();
             let table: *const Vec<Box<<SimMachine as Machine>::Context>> = &contexts;
-            // SAFETY: the table has room for all flows from the start and lives as long as this flow.
+            // SAFETY: the table has room for all flows from the start and outlasts this flow.
             #[allow(unsafe_code)]
             let body = move || block(machine, &hub_of_flow, unsafe { &*(&(*table))[index] });
             contexts.push(Box::new(machine.new_context(Box::new(body))));
@@ -91,7 +91,7 @@ fn run_watching(config: &Config) -> &'static str {
     }
 }
 
-/// The high-water mark of resident memory, less what was there before.
+/// The high-water mark of resident memory, minus the memory in use before.
 fn result_peak(before: usize) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -43,9 +43,9 @@ impl View<'_> {
 
 /// Something that happened, just now, to a pCPU, a vCPU, a lock or a guest.
 ///
-/// Three happenings of the hot path are no values of this type, because they are folded where they happen: an ordered
-/// memory operation ([`HistoryHash::operation`](crate::books::hash::HistoryHash::operation)), use of pending time
-/// ([`Books::used`](crate::books::fold::Books::used)), and the counts of the engine's own work.
+/// Three happenings of the hot path are not values of this type, because they are folded where they happen: an ordered
+/// memory operation (`HistoryHash::operation`), use of pending time (`Books::used`), and the counts of the engine's own
+/// work (`EngineStats`).
 #[derive(Clone, Copy, Debug)]
 pub enum Happened<'a> {
     /// The host chose what `pcpu` does next.

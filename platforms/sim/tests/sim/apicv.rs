@@ -1,5 +1,5 @@
-//! IPIs under Intel's APIC virtualization in virtual time: all arrive once, senders never exit where hardware sends,
-//! and planted faults lose some.
+//! IPIs under APICv in virtual time: each arrives once, senders do not exit where hardware sends, and planted faults
+//! lose some.
 
 use holdfast_host::apicv::posting::PostingFaults;
 use holdfast_machine::{ApicvModel, Picos};
@@ -18,7 +18,7 @@ pub fn part(ipiv: bool) -> ApicvModel {
     }
 }
 
-/// A machine whose host uses APICv, with or without IPIs by hardware.
+/// A machine whose host uses APICv, with or without IPI virtualization.
 pub fn apicv_config(ipiv: bool, pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
     let mut config = config(pcpus, vcpus, hogs, seed);
     config.machine.apicv = Some(part(ipiv));

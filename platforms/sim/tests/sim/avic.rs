@@ -1,4 +1,5 @@
-//! IPIs under AVIC in virtual time: all arrive once, without exits where the target runs, and planted faults lose some.
+//! IPIs under AVIC in virtual time: each arrives once, without an exit where the target runs, and planted faults lose
+//! some.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use crate::image::{Random, config};
 const REQUEST: u8 = 0x40;
 const REPLY: u8 = 0x90;
 
-/// How a vCPU waits for an answer.
+/// How a vCPU waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     Halt,
@@ -26,17 +27,17 @@ pub enum Wait {
     Either,
 }
 
-/// Every vCPU asks random others for an answer, by IPI, and waits for it.
+/// Each vCPU sends a request by IPI to random other vCPUs, and waits for the reply.
 pub struct Storm {
     machine: SimMachine,
     rounds: u32,
-    /// How many vCPUs ask; the others only answer.
+    /// Number of vCPUs that send requests; the others only reply.
     askers: u32,
     wait: Wait,
     seed: u64,
-    /// Under way, by vector, sender and receiver.
+    /// Interrupts on their way, by vector, sender and receiver.
     sent: Vec<Cell<bool>>,
-    /// How many have switched their LAPIC on.
+    /// Number of vCPUs that have enabled their LAPIC.
     on: Cell<u32>,
     done: Rc<Cell<u32>>,
 }
@@ -70,7 +71,7 @@ impl Storm {
             Wait::Spin => false,
             Wait::Either => random.next(2) == 0,
         };
-        // The answer is there once the reply has come, whose handler takes it away.
+        // The reply has arrived when its handler has taken it.
         while self.sent(REQUEST, this, to as u32).get() || self.sent(REPLY, to as u32, this).get() {
             if halts {
                 cpu.halt_unmasked();
@@ -94,7 +95,7 @@ impl GuestImage for Storm {
             self.machine.report(Report::Begin);
         }
         let mut random = Random(self.seed ^ u64::from(number.0) << 32);
-        // An emulated LAPIC that is not on yet would lose what comes.
+        // An emulated LAPIC that is not enabled yet ignores interrupts.
         self.on.set(self.on.get() + 1);
         while self.on.get() < self.machine.cpus() {
             cpu.compute(200_000);
@@ -139,7 +140,7 @@ impl GuestImage for Storm {
     }
 }
 
-/// A part with AVIC.
+/// A CPU model with AVIC.
 pub fn part() -> AvicModel {
     AvicModel {
         hardware: AvicHardware::default(),
@@ -242,7 +243,7 @@ fn erratum_1235_loses_ipis_and_the_workaround_none() {
                 ..AvicHardware::default()
             },
             family: 0x17,
-            // Long, so that a target often halts between being found and being rung.
+            // Long, so that a target often halts between its resolution and its doorbell.
             ipi: Picos::from_nanos(2000),
             ..part()
         });

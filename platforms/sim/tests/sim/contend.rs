@@ -39,7 +39,7 @@ fn equal_seeds_contend_equally() {
 
 #[test]
 fn a_span_ends_the_run_and_every_call_that_was_begun_counts() {
-    // As many pCPUs as vCPUs: what a collapsed lock does in a span is anybody's guess.
+    // As many pCPUs as vCPUs: the throughput of a collapsed lock cannot be predicted.
     let spanned = |kind, span_ns| {
         let mut config = config(2, 2, 1, 3);
         let boot = &mut config.vms[0].boot;

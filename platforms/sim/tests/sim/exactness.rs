@@ -1,4 +1,4 @@
-//! Skipping spins, and looking at histories, changes nothing.
+//! Neither skipping spins nor recording a timeline changes a history.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -66,7 +66,7 @@ pub fn program(kind: LockKind, seed: u64, steps: u32) -> (Program, Program) {
         words: (0..3).map(|_| SimWord::new(0)).collect(),
         inside: (0..2).map(|_| Cell::new(false)).collect(),
     });
-    // One of the words has a line of its own; the others share one, also with a lock.
+    // One of the words has a line of its own. The others share a line with a lock.
     let line = Word::<u32>::line(shared.locks[1].word());
     shared.words[..2].iter().for_each(|word| word.place(line));
     let in_timer = shared.clone();
@@ -80,7 +80,7 @@ pub fn program(kind: LockKind, seed: u64, steps: u32) -> (Program, Program) {
     (Rc::new(run), Rc::new(on_timer))
 }
 
-/// Pause detection of either vendor, and all that hosts have done about it; windows short enough to be exceeded often.
+/// Pause detection of either vendor, and the policies of hosts. The windows are short, so that they are often exceeded.
 fn watch_pauses(config: &mut Config, pauses: Option<PauseHardware>, random: &mut Random) {
     let presets = PauseHandling::PRESETS;
     config.host.pause = presets[random.next(presets.len() as u64) as usize].1;
@@ -105,7 +105,7 @@ fn play(kind: LockKind, seed: u64, pauses: Option<PauseHardware>, execute_spins:
     config.machine = profile(pcpus, pauses);
     watch_pauses(&mut config, pauses, &mut Random(seed ^ 0x9a));
     if seed % 2 == 1 {
-        // Ties hide faults: make many.
+        // Events of equal times can hide faults: make many.
         coarsen(&mut config.machine.costs);
     }
     config.execute_spins = execute_spins;

@@ -1,4 +1,4 @@
-//! The example `torture` as its users meet it.
+//! The example `torture`, as a user starts it.
 
 use std::fs;
 use std::io::Write as _;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Whether the process `id` catches SIGINT (2) by now.
+/// Whether the process `id` catches SIGINT (2) already.
 fn catches_interrupts(id: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{id}/status")).expect("the process lives");
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -17,7 +17,7 @@ fn catches_interrupts(id: u32) -> bool {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_interrupted_torture_sums_up_the_runs_that_are_done() {
-    // Tests are in the folder beside the one of examples, which cargo makes for all tests together and not for one.
+    // The folder of examples is next to that of tests. Cargo builds the examples only if all tests are built.
     let this = std::env::current_exe().expect("this program's name");
     let example = this.with_file_name("../examples/torture");
     if !example.exists() {
@@ -34,7 +34,7 @@ fn an_interrupted_torture_sums_up_the_runs_that_are_done() {
     while !catches_interrupts(child.id()) {
         sleep(Duration::from_millis(5));
     }
-    // Some runs.
+    // Time for a few runs.
     sleep(Duration::from_millis(300));
     let interrupted = Instant::now();
     let killed = Command::new("kill")

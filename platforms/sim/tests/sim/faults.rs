@@ -22,7 +22,7 @@ unsafe impl Steps for NoKick {
     const KICK: bool = false;
 }
 
-/// Contention for one lock of type `L` between vCPUs that outnumber their pCPUs; spinning ends soon, so many halt.
+/// Contention for one lock of type `L` between vCPUs that outnumber their pCPUs. Spins are short, so many vCPUs halt.
 fn contend<L: RawLock<SimCpu> + 'static>(seed: u64, rounds: u32) -> Result<(), Failure> {
     let word = SimWord::new(0);
     let program: Program = Rc::new(move |cpu: &SimCpu| {
@@ -64,7 +64,7 @@ fn without_its_kick_a_lost_kick_is_reported() {
     assert!(matches!(lost, Some(Failure::LostKick(_))), "{lost:?}");
 }
 
-/// A halt that throws away the kick that came before it: what a host without the latch would do.
+/// A halt that drops the kick that came before it, as on a host without the latch.
 #[test]
 fn a_kick_that_is_not_sticky_is_reported() {
     let word = Rc::new(SimWord::new(0));
@@ -80,7 +80,7 @@ fn a_kick_that_is_not_sticky_is_reported() {
             cpu.compute(20_000);
             cpu.irq_save();
             cpu.contention_begin(lock);
-            // Kicked while it still runs, it uses the kick up for nothing, then halts for a lock that is free by then.
+            // A kick that comes while the vCPU still runs is used up, and then the vCPU halts for a lock that is free.
             cpu.kick(cpu.cpu());
             cpu.halt_masked();
             cpu.compute(100_000);
@@ -127,8 +127,8 @@ fn a_guest_that_gets_nowhere_is_reported() {
     );
 }
 
-/// Guests enter user mode for moments: where nobody waits for anything meanwhile, that time is lived through only
-/// after they are back in the kernel.
+/// Guests enter user mode for moments. If no vCPU waits meanwhile, that time is accounted only after they are back in
+/// the kernel.
 #[test]
 fn a_guest_that_is_in_user_mode_for_moments_gets_somewhere() {
     let program: Program = Rc::new(|cpu: &SimCpu| {
@@ -143,14 +143,14 @@ fn a_guest_that_is_in_user_mode_for_moments_gets_somewhere() {
     assert_eq!(result.map(|_| ()), Ok(()), "it is in user mode every millisecond");
 }
 
-/// The other way round: kernel work is none of the program's, whatever mode the guest has changed to before it is
-/// lived through.
+/// The reverse: kernel work does not count as the program's, whatever mode the guest has changed to before the work is
+/// accounted.
 #[test]
 fn entering_user_mode_and_spending_no_time_there_is_no_progress() {
     let program: Program = Rc::new(|cpu: &SimCpu| {
         for _ in 0..60_000 {
             cpu.compute(500_000);
-            // Too short to be lived through at once; the exit from user mode comes behind it.
+            // Too short to be accounted at once; the exit from user mode comes after it.
             cpu.compute(500);
             cpu.executing(Mode::User);
             cpu.kick(cpu.cpu());

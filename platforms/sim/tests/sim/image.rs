@@ -13,14 +13,14 @@ use holdfast_sim::{Config, Failure, HostTask, Outcome, SimCpu, SimMachine, Vm, r
 
 pub const TIMER_VECTOR: u8 = 0xef;
 
-/// What each vCPU runs, and what its timer interrupts do.
+/// The program of each vCPU, and the handler of its timer interrupts.
 pub type Program = Rc<dyn Fn(&SimCpu)>;
 
 pub struct Bare {
     pub machine: SimMachine,
     pub program: Program,
     pub on_timer: Program,
-    /// Timer interrupts are this far apart; 0: none.
+    /// Time between two timer interrupts; 0 for none.
     pub timer_ns: u32,
     done: Rc<Cell<u32>>,
 }
@@ -142,7 +142,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
     }
 }
 
-/// Memory costs of which all are multiples of ten nanoseconds: many things happen at the same time.
+/// Memory costs that are all multiples of ten nanoseconds, so that many events have equal times.
 pub fn coarsen(costs: &mut Costs) {
     let ns = Picos::from_nanos;
     costs.load_hit = ns(10);
@@ -156,7 +156,7 @@ pub fn coarsen(costs: &mut Costs) {
     costs.read_occupancy = ns(10);
 }
 
-/// One guest of `vcpus` on `pcpus`, beside `hogs` host tasks that compete.
+/// One guest of `vcpus` on `pcpus`, with `hogs` host tasks that compete.
 pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
     let vm = Vm {
         name: "guest".into(),

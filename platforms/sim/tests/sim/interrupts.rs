@@ -1,4 +1,4 @@
-//! Interrupts that follow one another: each is taken as soon as the one before it has ended, and none on top of it.
+//! Interrupts that follow one another: each is taken as soon as the one before it has ended, and not on top of it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,12 +14,12 @@ use crate::image::{Random, coarsen, config};
 
 /// The vector of sender 0, or the first of a chain.
 const FIRST: u8 = 0x40;
-/// A stretch of computing; nothing in it looks for interrupts.
+/// A stretch of computing in which interrupts are not taken.
 const STRETCH_NS: u64 = 1_000_000_000;
-/// Most that an interrupt may wait, with those of all senders before it. The host's tick is a millisecond.
+/// Longest time that an interrupt may wait, with those of all senders before it. The host's tick is a millisecond.
 const BOUND_NS: u64 = 30_000;
 
-/// What vCPU 0 does while it is called.
+/// The work of vCPU 0 while it is called.
 #[derive(Clone, Copy, Debug)]
 enum Called {
     Computes,
@@ -31,7 +31,7 @@ enum Called {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// When each sender's call went out that has not been taken.
+    /// The time of each sender's call that has not been taken.
     sent_ns: [Cell<Option<u64>>; 8],
     longest_ns: Cell<u64>,
     taken: Cell<u32>,
@@ -136,7 +136,7 @@ impl GuestImage for Calls {
             if seen.taken.get() == self.calls {
                 self.machine.report(Report::Done { operations: None });
             }
-            // Of the other class of two: it waits for the end of this one.
+            // The other of two classes: it waits for the end of this one.
             Calls::send(&cpu, vector ^ 0x10, 0);
         } else {
             let sent_ns = seen.sent_ns[usize::from((vector - FIRST) / 0x10)].take();

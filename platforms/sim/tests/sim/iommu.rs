@@ -9,7 +9,7 @@ use holdfast_workloads::{Boot, KernelConfig, Netperf, Workload};
 use crate::avic::{avic_config, counter};
 use crate::image::{Random, config};
 
-/// What the guest's driver has asked for.
+/// The vector that the guest's driver has requested.
 const DRIVERS_VECTOR: u8 = 0x41;
 
 /// netperf in a guest with an assigned network device.
@@ -30,7 +30,7 @@ fn netperf(mut config: Config) -> Config {
     config
 }
 
-/// Runs `config` while vCPU 0, whose device it is, is sent from pCPU to pCPU.
+/// Runs `config` while vCPU 0, which has the device, is moved from pCPU to pCPU.
 fn moved(config: &Config) -> Result<(Outcome, Audited), Failure> {
     let pcpus = u64::from(config.machine.topology.pcpus());
     let mut random = Random(config.seed);
@@ -66,10 +66,10 @@ fn answers_reach_a_guest_without_the_host() {
     );
     assert!(counter(&outcome, "iommu_doorbells") > 200);
     assert_eq!(counter(&outcome, "io_exits"), 0, "the guest rings the device itself");
-    // Without polling the vCPU sleeps, and the log has it woken.
+    // Without polling the vCPU sleeps, and the log wakes it.
     let (outcome, _) = moved(&netperf(avic_config(3, 1, 0, 1))).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(counter(&outcome, "avic_ga_log") > 200);
-    // And without AVIC all go by way of the host.
+    // Without AVIC all interrupts go through the host.
     let (outcome, _) = moved(&netperf(config(3, 1, 0, 1))).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(counter(&outcome, "iommu_posted"), 0);
     assert!(counter(&outcome, "iommu_by_host") >= 400);

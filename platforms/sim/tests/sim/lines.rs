@@ -1,4 +1,4 @@
-//! Words that lie on one cache line travel together.
+//! Words on one cache line move together.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use holdfast_sim::{SimCpu, SimWord};
 
 use crate::image::{Program, config, run_program};
 
-/// How long a CPU takes to read, a hundred times, a word of its own between another CPU's writes to a second word.
+/// Time that a CPU takes to read its word a hundred times, between another CPU's writes to a second word.
 fn reading_beside_a_writer(share: bool) -> u64 {
     let (mine, other, turn) = (SimWord::new(0), SimWord::new(0), SimWord::new(0));
     if share {

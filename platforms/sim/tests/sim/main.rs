@@ -1,4 +1,4 @@
-//! The simulator, held to its promises with small guests of its own.
+//! Properties of the simulator, tested with small guests.
 #![allow(missing_docs)]
 
 mod apicv;

@@ -1,4 +1,4 @@
-//! As many CPUs as a lock's word can name.
+//! Locks with as many CPUs as their words can name.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use holdfast_sim::{Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
 
 use crate::image::config;
 
-/// Between two arrivals; longer than a cache line's way through the machine.
+/// Time between two arrivals: longer than the transfer of a cache line through the machine.
 const ARRIVAL_NS: u64 = 500;
 
 /// Each vCPU takes the lock once; the last one ends the run.
@@ -35,7 +35,7 @@ impl<L: RawLock<SimCpu>> GuestImage for Crowd<L> {
         cpu.compute(ARRIVAL_NS * u64::from(number.0));
         L::lock(&cpu, &self.word);
         assert_eq!(self.holder.replace(Some(number.0)), None, "two hold the lock");
-        // Long enough for everybody to be there.
+        // Long enough for all vCPUs to arrive.
         cpu.compute(if self.done.get() == 0 { 100_000_000 } else { 50 });
         self.holder.set(None);
         L::unlock(&cpu, &self.word);
@@ -61,7 +61,7 @@ fn crowd<L: RawLock<SimCpu> + 'static>(vcpus: u32) -> Outcome {
         cores: 64,
         threads: 1,
     };
-    // The host's own work is not what is tried here.
+    // The host's own work is not tested here.
     config.host.hz = 10;
     let outcome = run_images(&config, &AtomicBool::new(false), |_, machine| {
         Box::new(Crowd::<L> {
@@ -87,7 +87,7 @@ fn a_few_hundred_cpus_queue_in_every_layout() {
     }
 }
 
-/// The most that the narrow layout can name: CPU numbers plus one fit 14 bits.
+/// The most CPUs that the narrow layout can name: CPU numbers plus one fit in 14 bits.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "slow without optimisation: cargo test --release")]
 fn a_word_for_fewer_than_16384_cpus_names_16383() {

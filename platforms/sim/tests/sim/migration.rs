@@ -1,5 +1,5 @@
 //! Live migration under hackbench: every interrupt that a LAPIC accepts is taken once, whatever delivers it and
-//! wherever its vCPU goes, and planted faults are found.
+//! wherever its vCPU moves, and planted faults are found.
 
 use std::sync::atomic::AtomicBool;
 
@@ -73,9 +73,9 @@ fn travel(config: &Config, journey: &Journey) -> Result<(Outcome, Audited), Fail
     })
 }
 
-/// `count` migrations in one run, none of which loses or doubles anything.
+/// `count` migrations in one run, none of which loses or doubles an interrupt.
 fn all_arrive(config: Config, count: usize) -> (Outcome, Audited) {
-    // So much that it goes on for longer than they take.
+    // Enough work for the workload to outlast the migrations.
     let config = hackbench(config, count as u32 * 12);
     let journey = journey(count, MigrationFaults::default(), config.seed);
     let (outcome, audited) = travel(&config, &journey).unwrap_or_else(|failure| panic!("{failure}"));
@@ -114,7 +114,7 @@ fn so_it_does_however_interrupts_are_delivered() {
     assert!(counter(&outcome, "irq_injections") > 200, "the emulated LAPIC");
 }
 
-/// The first failure of some runs with something left out.
+/// The first failure of a few runs with a step left out.
 fn found(config: impl Fn(u64) -> Config, faults: MigrationFaults) -> Failure {
     let run = |seed| travel(&hackbench(config(seed), 500), &journey(40, faults, seed));
     let mut runs = (1..6).filter_map(|seed| run(seed).err());

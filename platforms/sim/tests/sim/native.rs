@@ -1,4 +1,4 @@
-//! A kernel on the machine itself, beside a guest that runs the same.
+//! A bare-metal kernel, next to a guest that runs the same workload.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,11 +12,11 @@ use crate::image::{coarsen, config};
 
 const PCPUS: u32 = 4;
 
-/// Two builds at the same time: one on the machine itself, one in a guest.
+/// Two builds at the same time: one on bare metal, one in a guest.
 fn both(seed: u64) -> Config {
     let mut config = config(PCPUS, PCPUS, 0, seed);
     if seed % 2 == 1 {
-        // Ties hide faults: make many.
+        // Events of equal times can hide faults: make many.
         coarsen(&mut config.machine.costs);
     }
     let build = Kernbench {
@@ -120,7 +120,7 @@ fn what_was_meant_for_a_vcpu_does_nothing_to_a_kernel_that_has_its_pcpu_by_then(
     for seed in 0..6 {
         for avic in [false, true] {
             let mut config = both(seed);
-            // Long enough on its way for a switch in between.
+            // The IPI is on its way long enough for a switch in between.
             let latency = Picos::from_nanos(20_000);
             config.machine.costs.ipi_latency = latency;
             if avic {

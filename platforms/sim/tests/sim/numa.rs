@@ -1,4 +1,4 @@
-//! NUMA: what the firmware tells, what the guest makes of it, and what that is worth.
+//! NUMA: the firmware's table, the nodes that the guest finds in it, and their effect.
 
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;

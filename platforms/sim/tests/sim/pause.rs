@@ -1,4 +1,4 @@
-//! What pause exits do to guests that spin: mechanisms, not figures.
+//! Effect of pause exits on guests that spin: mechanisms, not figures.
 
 use std::rc::Rc;
 
@@ -64,7 +64,7 @@ fn sleeping_on_each_pause_exit_stops_a_large_guest() {
     );
 }
 
-/// Twice as many threads as pCPUs; the others come and go, so that vCPUs are not preempted all at once.
+/// Twice as many threads as pCPUs. The other threads come and go, so that vCPUs are not preempted all at once.
 #[test]
 fn directed_yield_dissolves_convoys_of_ticket_locks_under_overcommit() {
     let total = |pause| {
@@ -91,7 +91,7 @@ fn directed_yield_dissolves_convoys_of_ticket_locks_under_overcommit() {
     }
 }
 
-/// Pauses in user mode are AMD's business only.
+/// Only AMD's filter counts PAUSEs in user mode.
 #[test]
 fn amd_sees_pause_loops_in_user_mode() {
     let exits = |hardware, controls| {
@@ -111,7 +111,7 @@ fn amd_sees_pause_loops_in_user_mode() {
     };
     assert_eq!(exits(PauseHardware::Ple, PauseControls::INTEL), 0);
     assert!(exits(PauseHardware::Filter, PauseControls::AMD) >= 12);
-    // A host that sets the other vendor's fields sets nothing.
+    // The other vendor's fields have no effect.
     assert_eq!(exits(PauseHardware::Filter, PauseControls::INTEL), 0);
 }
 

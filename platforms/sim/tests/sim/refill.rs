@@ -1,4 +1,4 @@
-//! What a vCPU fetches again when it comes back to its pCPU: no more than others could displace meanwhile.
+//! A vCPU that returns to its pCPU fetches no more lines again than other threads could displace meanwhile.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -38,7 +38,7 @@ fn vcpus_that_chase_each_other_off_a_pcpu_get_on() {
     let (none, whole) = (chase(0), chase(1_000_000));
     let turn = none / u64::from(2 * TURNS);
     assert!(turn < 20_000, "a turn of {turn} ns displaces that much at the most");
-    // In a turn one displaces what it fetched again itself, too: that must not add up from turn to turn.
+    // In a turn a vCPU also displaces lines that it has just fetched: that must not add up from turn to turn.
     assert!(
         whole < none + 2_000_000 + 20 * none,
         "{whole} ns instead of {none} with refills of a millisecond"

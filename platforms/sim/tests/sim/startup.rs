@@ -34,7 +34,7 @@ fn a_guest_starts_its_cpus_and_works_on_all_of_them() {
     assert_eq!(machine.counters["guest.forks"], guest.counters["guest.forks"]);
     assert_eq!(machine.counters["init_received"], 0);
     assert_eq!(guest.counters["init_received"], 7);
-    // Each CPU is given its time: 10 ms between INIT and SIPI.
+    // 10 ms pass between INIT and SIPI of each CPU.
     let [elapsed, of_machine] = [guest, machine].map(|vm| vm.elapsed_ns.expect("measured"));
     assert!(by_guest.end_ns - elapsed >= 70_000_000);
     let ratio = elapsed as f64 / of_machine as f64;

@@ -1,4 +1,4 @@
-//! Threads of a program on the machine itself: preempted anywhere, halted in futexes, under every lock.
+//! Threads of a bare-metal program: preempted anywhere, halted in futexes, under every lock.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,25 +25,25 @@ fn machine(seed: u64, scheduler: SchedulerKind) -> Config {
     config
 }
 
-/// What the threads did.
+/// Shared record of what the threads did.
 #[derive(Default)]
 struct Seen {
-    /// Who is inside.
+    /// The thread in the critical section.
     inside: Cell<u32>,
-    /// How often somebody was while another one was, too.
+    /// How often two threads were in the critical section at the same time.
     broken: Cell<u32>,
     sections: Cell<u64>,
     ended: Cell<u32>,
 }
 
-/// Threads on the pCPUs that `affinities` say, to the end.
+/// Runs threads on the pCPUs of `affinities` to the end.
 #[track_caller]
 fn play(config: &Config, affinities: &[Vec<u32>], body: impl Fn(&SimThread) + 'static) -> Outcome {
     let outcome = run_threads(config, &AtomicBool::new(false), affinities, Waits::default(), body);
     outcome.unwrap_or_else(|failure| panic!("{affinities:?}: {failure}"))
 }
 
-/// `threads` of them, pinned in turn, each `rounds` times in a section that `held_ns` long.
+/// Runs `threads` threads, pinned in turn. Each is `rounds` times in a critical section of `held_ns`.
 fn contend(
     config: &Config,
     kind: LockKind,
@@ -178,7 +178,7 @@ fn a_wake_up_ends_one_sleep_and_no_other() {
                 while sleeps.get() == turn {
                     thread.compute(1_000);
                 }
-                // It is asleep by then, and has had the time to end another sleep for nothing.
+                // The thread sleeps by then, and has had the time to end another sleep in vain.
                 thread.compute(50_000);
                 assert_eq!(ends.get(), turn, "nobody has woken it");
                 thread.futex_wake(&word);
@@ -263,7 +263,7 @@ fn calls_and_switches_cost_what_the_machine_says() {
     in_time(entry, 10_000..10_100, "the entry");
     let pick = dearer(|costs| &mut costs.sched_yield, &alone, yields, computes);
     in_time(pick, 10_000..10_100, "sched_yield");
-    // Each gives way to the other: two switches a turn.
+    // Each thread gives way to the other: two switches a turn.
     let switch = dearer(|costs| &mut costs.context_switch, &together, yields, yields);
     in_time(switch, 19_000..21_000, "a switch");
     let call = dearer(|costs| &mut costs.ipi_latency, &beside, settles, computes);
@@ -280,7 +280,7 @@ fn whoever_settles_interrupts_the_others() {
         thread.settle();
         thread.compute(50_000);
     };
-    // (A kernel's interrupt entry costs what it costs in a guest.)
+    // A kernel's interrupt entry costs as much as in a guest.
     let lost = dearer(
         |costs| &mut costs.guest_interrupt,
         &[vec![0], vec![1]],

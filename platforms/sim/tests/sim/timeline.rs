@@ -1,4 +1,4 @@
-//! What is recorded is what happened: all of it, once, and without a trace in the history.
+//! A timeline has everything that happened, once, and recording it does not change the history.
 
 use std::sync::atomic::AtomicBool;
 
@@ -38,7 +38,7 @@ fn each(check: impl Fn(LockKind, u64)) {
     }
 }
 
-/// Says where `spans` overlap, or leave a gap in `start..end`.
+/// Panics where `spans` overlap, or leave a gap in `start..end`.
 fn tiles<T: Copy>(spans: &[Span<T>], start: Time, end: Time) -> Result<(), String> {
     let mut at = start;
     for span in spans {
@@ -217,7 +217,7 @@ fn chains_have_a_beginning_and_an_end() {
             assert!(last.ends || open, "{kind} {seed}: {chain:?}");
         }
     });
-    // PV locks halt and kick: who was woken by a kick knows by whom.
+    // PV locks halt and kick: a vCPU woken by a kick names the kicker.
     for seed in 0..4 {
         let (outcome, timeline) = recorded(LockKind::PvTicket, seed, WHOLE);
         let kick = |what: &Happening| matches!(what, Happening::Kick(_));
@@ -260,11 +260,11 @@ fn a_window_shows_what_the_whole_shows_there() {
     }
 }
 
-/// A guest with a quota of a third of its two pCPUs: one of them draws it all, and spins behind who is throttled on
-/// the other.
+/// A guest with a quota of a third of its two pCPUs: one vCPU uses all of it, and spins behind a vCPU that is throttled
+/// on the other pCPU.
 ///
-/// There are no pause exits: each directed yield would have the other pCPU look at the nanosecond that a queue is
-/// given when it is unthrottled, before its vCPU has entered the guest, and so for ever.
+/// There are no pause exits. With them, each directed yield would make the other pCPU use up the nanosecond that a
+/// queue gets when it is unthrottled, before its vCPU has entered the guest, again and again.
 fn throttled(seed: u64) -> (Outcome, Timeline) {
     let mut config = scene(seed);
     config.machine = profile(2, None);

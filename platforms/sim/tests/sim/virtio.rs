@@ -1,20 +1,21 @@
-//! Virtqueues between the guest's driver and the host's device: every order of their steps; no notification is lost,
-//! and one that is planted is found.
+//! Virtqueues between the guest's driver and the host's device: in every order of their steps no notification is lost,
+//! and a planted loss is found.
 
 use holdfast_abi::virtio::{Network, Queue};
 use holdfast_guest::DriverQueue;
 use holdfast_host::net::DeviceQueue;
 
-/// Steps of a schedule; bit `i` says whose step `i` is.
+/// Number of steps of a schedule; bit `i` selects the side that takes step `i`.
 const STEPS: u32 = 14;
-/// Buffers that the sender has.
+/// Number of buffers that the sender has.
 const BUFFERS: u32 = 5;
 
-/// One who takes buffers: looks, and when nothing is there says that it wants to be told, looks again, and sleeps.
+/// The receiver of buffers. It checks the queue; if the queue is empty, it enables notifications, checks again, and
+/// sleeps.
 struct Taker<'a> {
     take: Look<'a>,
     enable: Look<'a>,
-    /// Looks again after it has said that it wants to be told.
+    /// It checks the queue again after it has enabled notifications.
     looks_again: bool,
     saw_nothing: bool,
     asleep: bool,
@@ -35,7 +36,7 @@ impl Taker<'_> {
     }
 }
 
-/// Plays `schedule`; whether every buffer was taken.
+/// Plays `schedule`. Returns whether every buffer was taken.
 fn play(schedule: u32, mut send: impl FnMut(u32) -> bool, mut taker: Taker<'_>) -> bool {
     let mut sent = 0;
     for step in 0..STEPS + BUFFERS {
@@ -67,7 +68,7 @@ fn taker<'a>(take: Look<'a>, enable: Look<'a>, looks_again: bool) -> Taker<'a> {
     }
 }
 
-/// How many schedules leave a buffer behind: from driver to device, and back.
+/// Number of schedules that leave a buffer behind: from driver to device, and back.
 fn lost(looks_again: bool) -> (u32, u32) {
     let forth = |schedule: u32| {
         let (queue, driver) = (Queue::new(), DriverQueue::default());
@@ -109,7 +110,7 @@ fn no_notification_is_lost_whoever_comes_first() {
     assert_eq!(lost(true), (0, 0));
 }
 
-// Planted: who has said that it wants to be told does not look again.
+// A planted fault: the receiver that has enabled notifications does not check again.
 #[test]
 fn who_does_not_look_again_loses_notifications() {
     let (forth, back) = lost(false);

@@ -13,45 +13,45 @@ use holdfast_sim::{SimAddress, SimCpu, SimWord};
 
 use crate::image::Random;
 
-/// What the platform does wrong.
+/// A planted fault of the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Read-modify-writes are a load and a store: others come in between.
+    /// Read-modify-writes are a load and a store, and other operations come in between.
     TornExchange,
     /// Some kicks are dropped.
     DroppedKick,
 }
 
-/// What is promised about the order of service.
+/// The order of service that a lock promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Whoever waits goes before whoever comes later.
+    /// A waiter is served before all vCPUs that arrive later.
     Arrival,
-    /// Those in the queue keep their order; others may overtake them.
+    /// The waiters in the queue keep their order; other vCPUs may overtake them.
     Queue,
-    /// None.
+    /// No order is promised.
     Any,
 }
 
-/// Those who wait for a lock, in the order in which they have said so.
+/// The waiters for a lock, in the order in which they began to wait.
 #[derive(Default)]
 struct Waiting {
     lock: usize,
-    /// CPU, and how many have overtaken it.
+    /// Each waiter's CPU, and the number of vCPUs that have overtaken it.
     queue: VecDeque<(u32, u64)>,
 }
 
-/// What the vCPUs of one run share.
+/// State that the vCPUs of one run share.
 pub struct Dice {
     random: RefCell<Random>,
-    /// One memory operation in so many is preceded by a preemption.
+    /// A preemption precedes one memory operation in this number.
     odds: u64,
-    /// PAUSEs after which a pause loop exits; 0: never.
+    /// PAUSEs after which a pause loop exits; 0 for never.
     pauses: u32,
     fault: Fault,
     order: Order,
-    /// One halt in so many ends for no reason; 0: none.
+    /// One halt in this number ends without a reason; 0 for none.
     spurious: u64,
     numa_nodes: u32,
     waiting: RefCell<Vec<Waiting>>,
@@ -101,7 +101,7 @@ impl Dice {
         act(&mut all[index].queue)
     }
 
-    /// `cpu` has taken `lock` without having had to wait: it has overtaken all who do.
+    /// `cpu` has taken `lock` without having had to wait: it has overtaken all waiters.
     pub fn took_at_once(&self, cpu: u32, lock: &SimWord) {
         let before = self.with_waiting(lock, |queue| {
             queue.iter_mut().for_each(|(_, overtaken)| *overtaken += 1);
@@ -121,7 +121,7 @@ pub struct Tortured {
 }
 
 impl Tortured {
-    /// Before a memory operation: maybe the host takes the pCPU away, for short or long.
+    /// Before a memory operation: the host may take the pCPU away, for a short or a long time.
     fn shake(&self) {
         let dice = &self.dice;
         if dice.next(dice.odds) != 0 {
@@ -129,7 +129,7 @@ impl Tortured {
         }
         dice.preemptions.set(dice.preemptions.get() + 1);
         match dice.next(8) {
-            // Somebody else's turn on this pCPU: a pause loop exits, and the host yields to another vCPU.
+            // Another thread gets this pCPU: a pause loop exits, and the host yields to another vCPU.
             0..=3 if dice.pauses > 0 => (0..dice.pauses + 2).for_each(|_| self.cpu.relax()),
             // Longer than the host's slices.
             4 => self.cpu.compute(dice.next(150_000)),
@@ -158,7 +158,7 @@ impl Tortured {
     }
 }
 
-// SAFETY: `SimCpu`'s, with time passing in between; but where a fault is asked for, for which whoever asks answers.
+// SAFETY: `SimCpu`'s, with time passing in between; except where a fault is planted, which the caller has to detect.
 unsafe impl Platform for Tortured {
     type Word = SimWord;
     type Address = SimAddress;

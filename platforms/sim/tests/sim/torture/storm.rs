@@ -16,10 +16,10 @@ use super::cpu::{Dice, Fault, Tortured};
 use crate::image::{Random, TIMER_VECTOR, coarsen, config, profile};
 
 const IPI_VECTOR: u8 = 0xf1;
-/// Contexts that nest here: one more than a CPU has queue nodes.
+/// Number of nested contexts: one more than a CPU has queue nodes.
 const LEVELS: usize = 5;
 
-/// What a run was like.
+/// Statistics of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     pub vcpus: u32,
@@ -55,7 +55,7 @@ struct Storm {
     algorithm: Algorithm,
     dice: Rc<Dice>,
     counts: Rc<Counts>,
-    /// One lock for each level of nesting: who is at that level takes it as it is, who is below masks interrupts first.
+    /// One lock for each level of nesting. Code at that level takes it as it is; code below masks interrupts first.
     locks: Vec<Guarded>,
     /// Levels of interrupts on each vCPU.
     level: Vec<Cell<usize>>,
@@ -169,7 +169,7 @@ impl GuestImage for Storm {
                 let delay = 1 + self.dice.next(self.timer_ns.into()) as u32;
                 sim.apic_write(lapic::TIMER_INITIAL, delay);
             }
-            // What the watchdog takes for progress.
+            // The watchdog counts this as progress.
             sim.executing(Mode::User);
             sim.compute(10);
             sim.executing(Mode::Kernel);
@@ -193,7 +193,7 @@ impl GuestImage for Storm {
 
     fn interrupt(&self, _: u8) {
         let cpu = self.cpu();
-        // It may have interrupted user mode, from which no hypercall is answered.
+        // The handler may have interrupted user mode, in which hypercalls are not answered.
         cpu.cpu.executing(Mode::Kernel);
         let nesting = &self.level[cpu.cpu().0 as usize];
         let level = nesting.get() + 1;
@@ -213,7 +213,7 @@ impl GuestImage for Storm {
     }
 }
 
-/// A machine by seed: few pCPUs, short slices, pause-loop exiting or not, host tasks that preempt whoever runs.
+/// A machine by seed: few pCPUs, short slices, pause-loop exiting or not, host tasks that preempt any vCPU.
 fn machine(seed: u64, random: &mut Random) -> (Config, u32) {
     let vcpus = match random.next(8) {
         0 => 33 + random.next(32),
@@ -238,7 +238,7 @@ fn machine(seed: u64, random: &mut Random) -> (Config, u32) {
         gap: 128,
         window: 4_000,
     };
-    // Not shorter: where each directed yield is obeyed at once, a spinner can throw two vCPUs of another pCPU out in
+    // Not shorter: if each directed yield takes effect at once, a spinner can throw two vCPUs of another pCPU out in
     // turn, and neither executes an instruction, since switching takes as long as the spinner needs for its next
     // yield.
     config.host.sched.latency_ns = 2_000_000;

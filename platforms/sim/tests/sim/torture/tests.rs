@@ -29,8 +29,8 @@ fn no_lock_yields_under_torture() {
     }
 }
 
-/// Seeds that have found something: an interrupt between STI and HLT, and a kick for half a record. What a seed does
-/// depends on every cost in the machine, so that they may find nothing any more.
+/// Seeds that have found a fault: an interrupt between STI and HLT, and a kick for half a record. What a seed does
+/// depends on every cost in the machine, so that they may no longer find one.
 #[test]
 fn what_was_found_stays_mended() {
     let pv_ticket = ALGORITHMS.iter().find(|each| each.name == "pv-ticket").expect("a lock");
@@ -60,7 +60,7 @@ without! {
     NoKick: KICK,
 }
 
-/// The first seed below `seeds` that finds something wrong, and what.
+/// The first seed below `seeds` that finds a fault, and the fault.
 fn first_found(algorithm: Algorithm, fault: Fault, seeds: u64) -> Option<(u64, String)> {
     (0..seeds).find_map(|seed| Some((seed, run(algorithm, seed, fault).err()?)))
 }

@@ -66,7 +66,8 @@ pub fn play(engine: &mut Engine, call_off: &CallOff) {
         engine.books.stats.switches += 1;
         let to = engine.vcpus[vcpu].flow.saved;
         let main = &raw mut engine.flows.main;
-        // SAFETY: the flow was prepared, or saved when it last waited; the engine, which contains `main`, does not move.
+        // SAFETY: the flow was prepared, or saved when it last waited; the engine, which contains `main`, does not
+        // move.
         unsafe { switch(main, to) };
     }
 }

@@ -64,6 +64,9 @@ fn invalid(what: &dyn std::fmt::Display) -> Failure {
     Failure::Invalid(what.to_string())
 }
 
+/// The tables of guests and of vCPUs.
+type Tables = (IdVec<VmId, Vm>, IdVec<VcpuId, Vcpu>);
+
 /// Task groups by name.
 type Groups<'c> = [(&'c str, GroupId)];
 
@@ -73,11 +76,7 @@ fn group_of(groups: &Groups<'_>, name: &Option<String>) -> Result<Option<GroupId
 }
 
 /// Adds the guests to the host, and makes records of them and of the bare-metal kernel.
-fn add_guests(
-    host: &mut Host,
-    config: &Config,
-    groups: &Groups<'_>,
-) -> Result<(IdVec<VmId, Vm>, IdVec<VcpuId, Vcpu>), Failure> {
+fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Tables, Failure> {
     let mut vms = IdVec::new(Vec::new());
     let mut vcpus = IdVec::new(Vec::new());
     for vm in in_order(config) {

@@ -133,7 +133,7 @@ pub fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
     let native = match asked {
         LockKind::PvTicket => LockKind::Ticket,
         LockKind::PvQspin | LockKind::HybridPvQspin => LockKind::Qspin,
-        // Without the host's help it is only unfair.
+        // An unfair lock stays unfair where the host cannot kick.
         LockKind::UnfairPvQspin => {
             return if environment.pv_unhalt {
                 asked

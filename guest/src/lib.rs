@@ -63,7 +63,7 @@ mod user;
 mod wait;
 
 pub use boot::{choose_lock, image};
-pub use class::{Event, LockClass};
+pub use class::LockClass;
 pub use config::{ApicOptions, Config, MmapLock, OwnerSpinning};
 pub use fs::FileId;
 pub use ids::TaskId;

@@ -37,7 +37,7 @@ pub use ebizzy::{Allocation, Ebizzy};
 pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::micro::{self, Micro};
-pub use holdfast_guest::{ApicOptions, Config as KernelConfig, Format, MmapLock, OwnerSpinning, lock_name};
+pub use holdfast_guest::{Config as KernelConfig, Format, MmapLock, OwnerSpinning, lock_name};
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;
 pub use netperf::Netperf;

@@ -113,6 +113,11 @@ impl Topology {
                 power[pcpu as usize] = CORE_POWER / threads.len() as u64;
             }
         }
+        let top = if config.sockets_are_nodes {
+            config.numa
+        } else {
+            config.package
+        };
         let levels = [
             Level {
                 config: config.smt,
@@ -129,7 +134,7 @@ impl Topology {
                 key: |place| (place.socket, 0),
             },
             Level {
-                config: config.numa,
+                config: top,
                 by_span: config.intervals_by_span,
                 is_core: false,
                 shares_cache: false,

@@ -111,6 +111,12 @@ pub(super) static SCHED: &[Key] = &[
         "EEVDF: a thread that sleeps with negative lag stays queued until the lag is 0 (DELAY_DEQUEUE, 6.12).",
         host!(Flag, sched.features.delay_dequeue),
     ),
+    key(
+        "host.balance.sockets_are_nodes",
+        "Whether each socket is a memory node of its own. Set it to false where a profile counts cache complexes as \
+         sockets, as epyc-rome does.",
+        host!(Flag, sched.balance.sockets_are_nodes),
+    ),
     number(
         "host.balance.nr_migrate",
         "",

@@ -1,4 +1,4 @@
-//! Times with their unit, as people write them: `4 cycles`, `7.6 ns`, `24 ms`.
+//! Times with their unit as users write them: `4 cycles`, `7.6 ns`, `24 ms`.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ impl Unit {
         ("cycles", Unit::Cycles),
     ];
 
-    /// The unit called `name`.
+    /// Returns the unit called `name`.
     pub fn by_name(name: &str) -> Option<Unit> {
         Unit::NAMES
             .iter()
@@ -49,7 +49,7 @@ impl Unit {
             .map_or("", |(name, _)| name)
     }
 
-    /// Picoseconds of one such unit on a clock of `frequency_hz`.
+    /// Returns the picoseconds of one unit on a clock of `frequency_hz`.
     fn picos(self, frequency_hz: u64) -> f64 {
         match self {
             Unit::Picos => 1.0,
@@ -69,14 +69,14 @@ pub struct Amount {
     unit: Unit,
 }
 
-/// What an amount looks like, for messages.
+/// Form of an amount, for messages.
 pub const EXPECTED: &str = "a time with its unit (ps, ns, us, ms, s or cycles), such as \"7.6 ns\"";
-/// The same where cycles make no sense.
+/// Form of an amount where cycles make no sense.
 pub const EXPECTED_NO_CYCLES: &str =
     "a time with its unit (ns, us, ms or s), such as \"24 ms\", or a whole number of nanoseconds";
 
 impl Amount {
-    /// `value` times `unit`; `None` for what no time can be.
+    /// Returns `value` times `unit`, or `None` if `value` is negative or not finite.
     pub fn new(value: f64, unit: Unit) -> Option<Amount> {
         (value.is_finite() && value >= 0.0).then_some(Amount { value, unit })
     }
@@ -107,13 +107,13 @@ impl Amount {
         Amount::new(value, Unit::by_name(unit.trim())?)
     }
 
-    /// The same as a whole number of picoseconds on a clock of `frequency_hz`; `None` beyond 2^64 ps (213 days).
+    /// Returns the time in whole picoseconds on a clock of `frequency_hz`, or `None` beyond 2^64 ps (213 days).
     pub fn picos(self, frequency_hz: u64) -> Option<Picos> {
         let picos = (self.value * self.unit.picos(frequency_hz)).round();
         (picos < u64::MAX as f64).then_some(Picos(picos as u64))
     }
 
-    /// The same as a whole number of cycles of a clock of `frequency_hz`; `None` beyond 2^64.
+    /// Returns the time in whole cycles of a clock of `frequency_hz`, or `None` beyond 2^64.
     pub fn cycles(self, frequency_hz: u64) -> Option<u64> {
         let cycles = match self.unit {
             Unit::Cycles => self.value.round(),
@@ -122,7 +122,7 @@ impl Amount {
         (cycles < u64::MAX as f64).then_some(cycles as u64)
     }
 
-    /// The same as a whole number of nanoseconds; `None` for cycles, and beyond 2^64 ns.
+    /// Returns the time in whole nanoseconds, or `None` for cycles and beyond 2^64 ns.
     pub fn nanos(self) -> Option<u64> {
         if self.unit == Unit::Cycles {
             return None;
@@ -131,7 +131,7 @@ impl Amount {
         (nanos < u64::MAX as f64).then_some(nanos as u64)
     }
 
-    /// A time as a value: a string with its unit.
+    /// Reads a time from a value, which is a string with a unit.
     pub fn of_value(value: &Value) -> Option<Amount> {
         match value {
             Value::Text(text) => Amount::parse(text),
@@ -146,7 +146,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// `nanos` in the largest unit that leaves a whole number.
+/// Returns `nanos` in the largest unit that leaves a whole number.
 pub fn show_nanos(nanos: u64) -> String {
     for (size, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
         if nanos >= size && nanos.is_multiple_of(size) {

@@ -1,4 +1,4 @@
-//! From outcomes to results.
+//! Makes results of the outcomes of runs.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::results::{Background, Case, ConvoyTimes, FailedRun, PublishedFigure, 
 use crate::run::Outcomes;
 use crate::stats::Summary;
 
-/// Gathers what `outcomes` say of `plan`. `target` is what the user calls the experiment: a name or a file.
+/// Returns the results of `plan` with these `outcomes`. `target`: the experiment as the user named it, a name or a file.
 pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) -> Results {
     let mut cases = Vec::new();
     let mut background = Vec::new();
@@ -71,7 +71,7 @@ pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) ->
     }
 }
 
-/// The metric's value, in its unit.
+/// Returns the metric's value in its unit.
 fn sample(plan: &Plan, vm: &VmOutcome) -> Option<f64> {
     let seconds = vm.elapsed_ns.filter(|elapsed| *elapsed > 0)? as f64 / 1e9;
     match plan.experiment.metric {
@@ -83,7 +83,7 @@ fn sample(plan: &Plan, vm: &VmOutcome) -> Option<f64> {
     }
 }
 
-/// Which measured guest of a run that ended well has no value, if any.
+/// Returns the first measured guest without a value in a run that succeeded, if any.
 fn unmeasured(plan: &Plan, cell: &Cell, outcome: &Outcome) -> Option<String> {
     let mut measured = cell
         .config
@@ -117,7 +117,7 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
             calibrate: row.calibrate,
         });
     let vms = || done.iter().map(|(_, outcome)| &outcome.vms[vm]);
-    // A real host cannot tell where the time went, and has no history: zeros would look as if it had told.
+    // A real host does not know where the time went and has no history. Zeros would look like measurements.
     let told = || {
         done.iter()
             .filter(|(_, outcome)| !outcome.vms[vm].lost_time_ps.is_empty())
@@ -169,7 +169,7 @@ fn beside(cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Background {
     }
 }
 
-/// Mean of each counter over the runs; one that a run lacks counts as 0 there.
+/// Returns the mean of each counter over the runs. A counter that a run lacks counts as 0.
 fn counters<'o>(vms: impl Iterator<Item = &'o VmOutcome> + Clone) -> BTreeMap<String, f64> {
     let runs = vms.clone().count() as f64;
     let mut sums: BTreeMap<String, u128> = BTreeMap::new();
@@ -179,9 +179,9 @@ fn counters<'o>(vms: impl Iterator<Item = &'o VmOutcome> + Clone) -> BTreeMap<St
     sums.into_iter().map(|(name, sum)| (name, sum as f64 / runs)).collect()
 }
 
-/// The simulator's causes that are work.
+/// The simulator's causes that count as work.
 const WORK: [&str; 2] = ["useful", "critical_section"];
-/// The simulator's causes that are spinning behind a vCPU that is not running.
+/// The simulator's causes that count as spinning behind a vCPU that is not running.
 const PREEMPTED_SPIN: [&str; 4] = [
     "spin_preempted_holder",
     "spin_preempted_waiter",
@@ -189,7 +189,7 @@ const PREEMPTED_SPIN: [&str; 4] = [
     "spin_throttled_waiter",
 ];
 
-/// The share of `causes` in a guest's vCPU time; 0 if it has none.
+/// Returns the share of `causes` in a guest's vCPU time, or 0 if there is no time.
 fn share(vm: &VmOutcome, causes: &[&str]) -> f64 {
     let picos: u128 = causes
         .iter()
@@ -207,7 +207,7 @@ fn convoy(vm: &VmOutcome, end_ns: u64) -> Option<ConvoyTimes> {
     })
 }
 
-/// Shares of all vCPU time of all runs.
+/// Returns the shares of causes in the vCPU time of all runs.
 fn lost_time<'o>(vms: impl Iterator<Item = &'o VmOutcome>) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, u128> = BTreeMap::new();
     for (cause, picos) in vms.flat_map(|vm| &vm.lost_time_ps) {
@@ -222,7 +222,7 @@ fn lost_time<'o>(vms: impl Iterator<Item = &'o VmOutcome>) -> BTreeMap<String, f
         .collect()
 }
 
-/// FNV-1a over the histories' hashes, in the order of the seeds.
+/// Returns an FNV-1a hash over the histories' hashes, in the order of the seeds.
 fn hash(done: &[(u64, &Outcome)]) -> String {
     let bytes = done
         .iter()
@@ -232,7 +232,7 @@ fn hash(done: &[(u64, &Outcome)]) -> String {
     format!("{:016x}", bytes.fold(0xcbf2_9ce4_8422_2325, step))
 }
 
-/// The scheduling period of the host with all its scaling.
+/// Returns the host's scheduling period, with its scaling.
 fn period_ns(host: &HostConfig, topology: Topology) -> u64 {
     host.sched.period_ns(topology.pcpus())
 }

@@ -1,4 +1,4 @@
-//! Whether a plan that is run twice gives the same twice, and if not, what differs first.
+//! Finds the first difference between two executions of a plan.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use holdfast_sim::{Outcome, VmOutcome};
 use crate::plan::Plan;
 use crate::run::{Outcomes, RunError};
 
-/// The first difference between two runs of a plan.
+/// The first difference between two executions of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Name of the case.
@@ -17,7 +17,7 @@ pub struct Difference {
     pub variant: String,
     /// The seed of the runs.
     pub seed: u64,
-    /// What differs, with both values.
+    /// The figure that differs, with both values.
     pub what: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first difference, seed by seed over all cells. Runs that either side called off are passed over.
+/// Returns the first difference, seed by seed over all cells. Runs that were called off on either side are skipped.
 pub fn first_difference(plan: &Plan, first: &Outcomes, second: &Outcomes) -> Option<Difference> {
     for (position, seed) in plan.seeds.iter().enumerate() {
         for (index, cell) in plan.cells.iter().enumerate() {
@@ -61,7 +61,7 @@ fn difference(a: &Result<Outcome, RunError>, b: &Result<Outcome, RunError>) -> O
 }
 
 fn outcome(a: &Outcome, b: &Outcome) -> Option<String> {
-    // What people understand first; the hash of the history last, since it differs whenever anything does.
+    // Figures that users understand come first, the hash of the history last: it differs whenever anything does.
     let engine = |outcome: &Outcome| {
         outcome
             .engine

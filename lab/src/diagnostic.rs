@@ -1,9 +1,9 @@
-//! What is wrong with an input file: where, which key, what was found and what was expected.
+//! Mistakes in an input file: place, key, what was found and what was expected.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// File as the user named it, or the command-line option.
@@ -13,7 +13,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A place in `file`.
+    /// Returns a place in `file`.
     pub fn new(file: &Arc<str>, line: usize) -> Place {
         Place {
             file: Arc::clone(file),
@@ -21,7 +21,7 @@ impl Place {
         }
     }
 
-    /// A source without lines, such as a command-line option.
+    /// Returns a place without lines, such as a command-line option.
     pub fn whole(file: &str) -> Place {
         Place {
             file: file.into(),
@@ -39,16 +39,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong with an input.
+/// A mistake in an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Location of the value.
     pub place: Place,
-    /// The key, as a full path; empty where the text as a whole is meant.
+    /// The key as a full path; empty if the whole text is meant.
     pub key: String,
-    /// What was found there.
+    /// The value that was found.
     pub found: String,
-    /// What was expected instead.
+    /// The value that was expected.
     pub expected: String,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with an input, in the order of its lines; never empty.
+/// All mistakes in an input, in the order of its lines; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -86,12 +86,12 @@ impl From<Problem> for Problems {
     }
 }
 
-/// Gathers problems, so that one reading of a file reports them all.
+/// Collects mistakes, so that one reading of a file reports them all.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(Vec<Problem>);
 
 impl Findings {
-    /// Notes a problem.
+    /// Adds a problem.
     pub(crate) fn add(
         &mut self,
         place: &Place,
@@ -107,23 +107,23 @@ impl Findings {
         });
     }
 
-    /// Notes problems that were found elsewhere.
+    /// Adds problems that were found elsewhere.
     pub(crate) fn extend(&mut self, problems: Problems) {
         self.0.extend(problems.0);
     }
 
-    /// How many problems were found so far.
+    /// Returns the number of problems found so far.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// `value` if nothing was found wrong.
+    /// Returns `value` if there are no problems.
     pub(crate) fn conclude<T>(mut self, value: T) -> Result<T, Problems> {
         if self.0.is_empty() {
             return Ok(value);
         }
         self.0.sort_by_key(|problem| problem.place.line);
-        // The same mistake shows in every cell of a plan.
+        // The same mistake occurs in every cell of a plan.
         let mut unique: Vec<Problem> = Vec::new();
         for problem in self.0 {
             if !unique.contains(&problem) {
@@ -134,19 +134,19 @@ impl Findings {
     }
 }
 
-/// Of `known`, the one that was probably meant by `word`.
+/// Returns the name among `known` that `word` probably stands for, if any.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let score = |candidate: &str| strsim::jaro_winkler(word, candidate);
     known
         .into_iter()
         .map(|candidate| (score(candidate), candidate))
         .filter(|(score, _)| *score > 0.8)
-        // Equal scores: the first in the table wins, so that a message never depends on anything else.
+        // Of equal scores the first in the table wins, so that messages are deterministic.
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map(|(_, candidate)| candidate)
 }
 
-/// "one of a, b, c", with what was probably meant.
+/// Returns "one of a, b, c", with a suggestion if a name is similar to the word.
 pub fn one_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     let all: Vec<&str> = known.clone().into_iter().collect();
     let mut text = format!("one of {}", all.join(", "));

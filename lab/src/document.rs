@@ -8,10 +8,10 @@ use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::{Findings, Place, Problem, Problems, nearest, one_of};
 
-/// Longest name that files are called after; file systems take 255 bytes, and more is put behind it.
+/// Length limit of names that become file names. File systems accept 255 bytes, and a suffix follows the name.
 const FILE_NAME_BYTES_MAX: usize = 100;
 
-/// A value with the place where it stands.
+/// A value with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The value itself.
@@ -20,7 +20,7 @@ pub struct Node {
     pub place: Place,
 }
 
-/// A TOML value. Dates have no use here: they are kept as their text.
+/// A TOML value. Dates are kept as text, since no key takes one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// `true`, `false`.
@@ -35,7 +35,7 @@ pub enum Value {
     Array(Vec<Node>),
     /// A table, in the order of the text.
     Table(Table),
-    /// What this reader does not take: a date, a number out of range; its text.
+    /// The text of a value that this reader does not accept: a date, or a number out of range.
     Other(String),
 }
 
@@ -44,7 +44,7 @@ pub enum Value {
 pub struct Table {
     /// Path of the table itself; empty for the document.
     pub path: String,
-    /// Key and value.
+    /// Keys and values.
     pub entries: Vec<(String, Node)>,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for Value {
 }
 
 impl Node {
-    /// A value given outside of any file: `text` as TOML if it is that, else as a string, so that `--set vm.0.lock=tas`
+    /// Reads a value given outside of any file: `text` as TOML if it is valid, else as a string, so that `--set vm.0.lock=tas`
     /// needs no second pair of quotes.
     pub fn from_option(option: &str, text: &str) -> Node {
         let place = Place::whole(option);
@@ -88,7 +88,7 @@ impl Node {
     }
 }
 
-/// Parses `text`; `file` is what messages call it.
+/// Parses `text`. `file`: its name in messages.
 ///
 /// # Errors
 /// The first syntax error, with its line.
@@ -136,7 +136,7 @@ impl Lines {
         }
     }
 
-    /// The line of `offset`, from 1; 0 without a text.
+    /// Returns the line of `offset`, from 1, or 0 without a text.
     fn line(&self, offset: usize) -> usize {
         self.starts.partition_point(|start| *start <= offset)
     }
@@ -148,7 +148,7 @@ fn convert_table(table: &DeTable<'_>, path: &str, file: &Arc<str>, lines: &Lines
         .map(|(key, value)| {
             let name = key.get_ref().to_string();
             let path = join(path, &name);
-            // A table's own span starts at its first use: the key is the better place to point at.
+            // The span of a table starts at its first use. The key is the better place to point at.
             let span = if value.get_ref().is_table() {
                 key.span()
             } else {
@@ -161,7 +161,7 @@ fn convert_table(table: &DeTable<'_>, path: &str, file: &Arc<str>, lines: &Lines
             )
         })
         .collect();
-    // The parser sorts by key; the text's order is what the reader of a message knows.
+    // The parser sorts by key. Messages follow the order of the text.
     entries.sort_by_key(|(start, _, _)| *start);
     let entries = entries.into_iter().map(|(_, key, node)| (key, node)).collect();
     Value::Table(Table {
@@ -206,7 +206,7 @@ pub(crate) fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Takes a table apart: each key is taken by its name, and what is left over is unknown.
+/// Reads a table key by key. Keys that are never read are reported as unknown.
 pub(crate) struct Reader<'t, 'f> {
     table: &'t Table,
     place: Place,
@@ -215,7 +215,7 @@ pub(crate) struct Reader<'t, 'f> {
 }
 
 impl<'t, 'f> Reader<'t, 'f> {
-    /// Starts on `table`, which stands at `place`.
+    /// Creates a reader of `table` at `place`.
     pub(crate) fn new(table: &'t Table, place: Place, findings: &'f mut Findings) -> Self {
         Reader {
             table,
@@ -225,12 +225,12 @@ impl<'t, 'f> Reader<'t, 'f> {
         }
     }
 
-    /// Where problems go.
+    /// Returns the collection of problems.
     pub(crate) fn findings(&mut self) -> &mut Findings {
         self.findings
     }
 
-    /// The value of `key`, if it is there.
+    /// Returns the value of `key`, if there is one.
     pub(crate) fn optional(&mut self, key: &'static str) -> Option<&'t Node> {
         self.taken.push(key);
         self.table
@@ -240,7 +240,7 @@ impl<'t, 'f> Reader<'t, 'f> {
             .map(|(_, node)| node)
     }
 
-    /// The string at `key`, if it is there.
+    /// Returns the string at `key`, if there is one.
     pub(crate) fn optional_text(&mut self, key: &'static str) -> Option<&'t str> {
         let node = self.optional(key)?;
         match &node.value {
@@ -253,7 +253,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         }
     }
 
-    /// The string at `key`; its absence is a problem.
+    /// Returns the string at `key`. Reports a problem if it is missing.
     pub(crate) fn text(&mut self, key: &'static str) -> Option<&'t str> {
         if !self.has(key) {
             self.missing(key, "a string");
@@ -261,13 +261,13 @@ impl<'t, 'f> Reader<'t, 'f> {
         self.optional_text(key)
     }
 
-    /// The string at `key`, which tables show: a terminal must not obey it, and it must be there to be chosen by.
+    /// Returns the string at `key`, which tables show: it must not be empty or contain control characters.
     pub(crate) fn shown_name(&mut self, key: &'static str) -> Option<&'t str> {
         let fit = |text: &str| !text.is_empty() && !text.contains(char::is_control);
         self.text_that(key, fit, "a name without control characters")
     }
 
-    /// The string at `key`, after which files are called: it must not lead them to another folder.
+    /// Returns the string at `key`, which becomes a file name: it must not lead to another folder.
     pub(crate) fn file_name(&mut self, key: &'static str) -> Option<&'t str> {
         let fit = |text: &str| {
             let fits = (1..=FILE_NAME_BYTES_MAX).contains(&text.len()) && !text.starts_with('.');
@@ -290,7 +290,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         Some(text)
     }
 
-    /// The number at `key`, if it is there.
+    /// Returns the number at `key`, if there is one.
     pub(crate) fn optional_number(&mut self, key: &'static str) -> Option<f64> {
         let node = self.optional(key)?;
         let number = match &node.value {
@@ -305,7 +305,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         number
     }
 
-    /// The number at `key`; its absence is a problem.
+    /// Returns the number at `key`. Reports a problem if it is missing.
     pub(crate) fn number(&mut self, key: &'static str) -> Option<f64> {
         if !self.has(key) {
             self.missing(key, "a number");
@@ -313,7 +313,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         self.optional_number(key)
     }
 
-    /// `true` or `false` at `key`; `false` without it.
+    /// Returns `true` or `false` at `key`, or `false` if it is missing.
     pub(crate) fn flag(&mut self, key: &'static str) -> bool {
         match self.optional(key).map(|node| (&node.value, &node.place)) {
             None => false,
@@ -326,7 +326,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         }
     }
 
-    /// The whole number at `key`, if it is there and within `min` to `max`.
+    /// Returns the whole number at `key`, if there is one from `min` to `max`.
     pub(crate) fn whole(&mut self, key: &'static str, min: u32, max: u32) -> Option<u32> {
         let node = self.optional(key)?;
         let number = match &node.value {
@@ -347,7 +347,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         number
     }
 
-    /// What `text`, found at `key`, names among `choices`.
+    /// Returns the choice that `text`, found at `key`, names.
     pub(crate) fn choose<T: Copy>(&mut self, key: &'static str, text: &str, choices: &[(&str, T)]) -> Option<T> {
         let chosen = choices
             .iter()
@@ -362,7 +362,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         chosen
     }
 
-    /// The table at `key`, if it is there.
+    /// Returns the table at `key`, if there is one.
     pub(crate) fn optional_table(&mut self, key: &'static str) -> Option<(&'t Table, &'t Place)> {
         let node = self.optional(key)?;
         match &node.value {
@@ -375,7 +375,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         }
     }
 
-    /// The tables of the array at `key`; none without it.
+    /// Returns the tables of the array at `key`, or none if it is missing.
     pub(crate) fn tables(&mut self, key: &'static str) -> Vec<(&'t Table, &'t Place)> {
         let Some(node) = self.optional(key) else {
             return Vec::new();
@@ -402,24 +402,24 @@ impl<'t, 'f> Reader<'t, 'f> {
         tables
     }
 
-    /// Notes that `key` is missing.
+    /// Reports that `key` is missing.
     pub(crate) fn missing(&mut self, key: &str, expected: &str) {
         let path = join(&self.table.path, key);
         self.findings.add(&self.place, path, "nothing", expected);
     }
 
-    /// Where `key` stands, or else its table.
+    /// Returns the place of `key`, or of its table if `key` is missing.
     pub(crate) fn place_of(&self, key: &str) -> Place {
         let entry = self.table.entries.iter().find(|(name, _)| name == key);
         entry.map_or_else(|| self.place.clone(), |(_, node)| node.place.clone())
     }
 
-    /// Whether `key` is there.
+    /// Returns whether there is a `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.table.entries.iter().any(|(name, _)| name == key)
     }
 
-    /// Every key that was not asked for is a problem.
+    /// Reports every key that was not read.
     pub(crate) fn finish(self) {
         for (name, node) in &self.table.entries {
             if self.taken.iter().any(|known| known == name) {

@@ -1,4 +1,4 @@
-//! An experiment file: its head, its settings layer by layer, and what was published.
+//! Reads an experiment file: head, layers of settings, published figures.
 
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Node, Reader, Table, Value, join};
@@ -6,10 +6,10 @@ use crate::draft::{TASKS_MAX, VMS_MAX};
 use crate::groups::GROUPS_MAX;
 use crate::keys::{Names, Setting};
 
-/// What an experiment measures.
+/// Metric of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Seconds from the workload's begin to its end.
+    /// Seconds from start to end of the workload.
     Elapsed,
     /// Operations per second.
     Throughput,
@@ -24,7 +24,7 @@ impl Metric {
         }
     }
 
-    /// Whether less is better where nothing says otherwise.
+    /// Returns the default direction.
     fn better(self) -> Better {
         match self {
             Metric::Elapsed => Better::Lower,
@@ -33,7 +33,7 @@ impl Metric {
     }
 }
 
-/// Which direction is better.
+/// Direction that is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     /// Lower values are better.
@@ -55,17 +55,17 @@ impl Better {
 /// A named layer of settings.
 #[derive(Clone, Debug)]
 pub struct Layer {
-    /// Its name in the results.
+    /// Name in the results.
     pub name: String,
-    /// What it is, in a line.
+    /// Description in one line.
     pub title: Option<String>,
     /// The settings of this layer.
     pub settings: Vec<Setting>,
-    /// For a case: the only variants that it is run with; `None`: all.
+    /// For a case: the variants that it is run with, or `None` for all.
     pub variants: Option<Vec<Node>>,
 }
 
-/// What a sweep multiplies.
+/// The axis that a sweep multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Each case is run with each value.
@@ -74,14 +74,14 @@ pub enum Axis {
     Variants,
 }
 
-/// One key with several values.
+/// A key with several values.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// The key, as a path.
     pub key: String,
     /// The values of the key.
     pub values: Vec<Node>,
-    /// What it multiplies.
+    /// The axis that it multiplies.
     pub axis: Axis,
 }
 
@@ -100,9 +100,9 @@ pub struct Published {
     pub sd: Option<f64>,
     /// Number of runs, if published.
     pub runs: Option<u32>,
-    /// Where it was published.
+    /// Publication.
     pub source: String,
-    /// Whether a workload's parameters were fixed on this row, so that it is no prediction.
+    /// Whether the workload's parameters were calibrated on this row, so that it is not a prediction.
     pub calibrate: bool,
 }
 
@@ -111,21 +111,21 @@ pub struct Published {
 pub struct Experiment {
     /// Name as it appears in results.
     pub name: String,
-    /// What messages call its file.
+    /// Name of its file in messages.
     pub file: String,
-    /// The text of its file.
+    /// Text of its file.
     pub text: String,
-    /// What it shows, in a line.
+    /// Description in one line.
     pub title: String,
-    /// Where setup and figures come from.
+    /// Source of setup and figures.
     pub source: Option<String>,
     /// The setup in words.
     pub setup: Option<String>,
-    /// What is compared.
+    /// The metric.
     pub metric: Metric,
     /// Unit of the metric.
     pub unit: String,
-    /// Which direction is better.
+    /// Direction that is better.
     pub better: Better,
     /// Runs of each cell.
     pub seeds: u32,
@@ -135,9 +135,9 @@ pub struct Experiment {
     pub names: Names,
     /// Settings of the file itself.
     pub base: Vec<Setting>,
-    /// Cases; one at least.
+    /// The cases, at least one.
     pub cases: Vec<Layer>,
-    /// Variants; one at least.
+    /// The variants, at least one.
     pub variants: Vec<Layer>,
     /// The sweeps.
     pub sweeps: Vec<Sweep>,
@@ -145,17 +145,17 @@ pub struct Experiment {
     pub published: Vec<(Published, Place)>,
 }
 
-/// Most cases or variants of a file.
+/// Limit on the cases or variants of a file.
 const LAYERS_MAX: usize = 1000;
-/// Most seeds of an experiment.
+/// Limit on the seeds of an experiment.
 pub const SEEDS_MAX: u32 = 100_000;
 
 impl Experiment {
-    /// Reads an experiment; `file` is what messages call it. Settings are only checked when a
-    /// [plan](crate::plan::Plan) is made of them.
+    /// Reads an experiment. `file`: its name in messages. Settings are only checked when a
+    /// [plan](crate::plan::Plan) is made.
     ///
     /// # Errors
-    /// Everything that is wrong with its structure.
+    /// All mistakes in the structure.
     pub fn parse(file: &str, text: &str) -> Result<Experiment, Problems> {
         let document = document::parse(file, text)?;
         let mut findings = Findings::default();
@@ -167,7 +167,7 @@ impl Experiment {
     }
 }
 
-/// The seconds in which `unit` of throughput counts operations.
+/// Returns the seconds in the denominator of a throughput `unit`.
 pub fn rate_seconds(unit: &str) -> Option<f64> {
     match unit.rsplit_once('/')?.1 {
         "s" => Some(1.0),
@@ -263,7 +263,7 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
     })
 }
 
-/// Every leaf of `table` as a setting: `{ a = { b = 1 } }` sets `PREFIX.a.b`.
+/// Returns every leaf of `table` as a setting: `{ a = { b = 1 } }` sets `PREFIX.a.b`.
 fn flatten(table: &Table, prefix: &str, settings: &mut Vec<Setting>) {
     for (key, node) in &table.entries {
         let path = join(prefix, key);
@@ -277,7 +277,7 @@ fn flatten(table: &Table, prefix: &str, settings: &mut Vec<Setting>) {
     }
 }
 
-/// The names of the guests, groups or tasks under `key`; what they set goes to `base`.
+/// Returns the names of the guests, groups or tasks under `key`, and adds their settings to `base`.
 fn instances(reader: &mut Reader<'_, '_>, key: &'static str, max: usize, base: &mut Vec<Setting>) -> Vec<String> {
     let tables = reader.tables(key);
     let mut names: Vec<String> = Vec::new();
@@ -311,7 +311,7 @@ fn instances(reader: &mut Reader<'_, '_>, key: &'static str, max: usize, base: &
                 continue;
             }
         };
-        // Structure, not a setting: everything else is.
+        // Part of the structure; everything else is a setting.
         let mut rest = table.clone();
         rest.entries.retain(|(name, _)| name != "name");
         flatten(&rest, &path, base);
@@ -374,7 +374,7 @@ fn layers(reader: &mut Reader<'_, '_>, key: &'static str) -> Vec<Layer> {
     layers
 }
 
-/// The variants that a case names.
+/// Returns the variants that a case names.
 fn only(reader: &mut Reader<'_, '_>) -> Option<Vec<Node>> {
     let node = reader.optional("variants")?;
     match &node.value {
@@ -390,9 +390,9 @@ fn only(reader: &mut Reader<'_, '_>) -> Option<Vec<Node>> {
 }
 
 impl Layer {
-    /// Whether this case is run with `variant`.
+    /// Returns whether this case is run with `variant`.
     pub(crate) fn admits(&self, variant: &str) -> bool {
-        // A sweep adds its values to the name, behind a blank.
+        // A sweep appends its values to the name after a space.
         let matches = |name: &String| {
             let rest = variant.strip_prefix(name.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))

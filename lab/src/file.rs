@@ -1,16 +1,16 @@
-//! Files that are whole or not there, and files of users, which may be anything.
+//! Atomic writing of files, and reading of files that users name.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Why a file could not be written.
+/// Error of a file that could not be written.
 #[derive(Debug)]
 pub struct WriteError {
-    /// Where it should have gone.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Why not.
+    /// The cause.
     pub error: io::Error,
 }
 
@@ -22,15 +22,15 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// More than anybody writes by hand, bytes.
+/// Size limit in bytes of files that are written by hand.
 pub const TEXT_BYTES_MAX: u64 = 16 << 20;
-/// More than any results or kernel that this program reads, bytes.
+/// Size limit in bytes of results and kernels.
 pub const BYTES_MAX: u64 = 1 << 30;
 
-/// Reads what is at `path`, if it is no more than `bytes_max`: a device can go on for ever.
+/// Reads the file at `path` if it has at most `bytes_max` bytes: a device may never end.
 ///
 /// # Errors
-/// What the file system says, or that it is more.
+/// If the file cannot be read, or is larger.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
@@ -41,20 +41,20 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`read`], of UTF-8.
+/// Reads a text, as [`read`] does.
 ///
 /// # Errors
-/// As [`read`], or that it is no UTF-8.
+/// As [`read`], or if the file is not UTF-8.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let what = |_| io::Error::new(ErrorKind::InvalidData, "it is no text in UTF-8");
     String::from_utf8(read(path, bytes_max)?).map_err(what)
 }
 
-/// Where what is written to a path goes.
+/// Destination of what is written to a path.
 enum Target {
-    /// To a file of this name, which is replaced as a whole.
+    /// A file of this name, which is replaced as a whole.
     File(PathBuf),
-    /// Into what is there: a device, a pipe. To replace it would take it away from everybody.
+    /// An existing device or pipe, which is written to and not replaced.
     Stream(PathBuf),
 }
 
@@ -62,7 +62,7 @@ impl Target {
     fn of(path: &Path) -> io::Result<Target> {
         match fs::metadata(path) {
             Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
-            // A link stays one: the file that it names is written.
+            // A link is kept: the file that it names is written.
             Ok(there) if there.is_file() => fs::canonicalize(path).map(Target::File),
             Ok(_) => Ok(Target::Stream(path.to_owned())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Target::File(path.to_owned())),
@@ -71,7 +71,7 @@ impl Target {
     }
 }
 
-/// The folder of `path`.
+/// Returns the folder of `path`.
 fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -79,11 +79,11 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Writes `bytes` to `path`, which they replace; missing folders are made. A file that was there keeps its permissions, a new
-/// one has those that the user's mask leaves.
+/// Replaces the file at `path` with `bytes`. Creates missing folders. An existing file keeps its permissions, a new file gets
+/// those that the user's mask allows.
 ///
 /// # Errors
-/// What the file system says. Nothing is left behind then, and a file that was there stays.
+/// If the file cannot be written. Nothing is left behind then, and an existing file is unchanged.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let write = || match Target::of(path)? {
         Target::File(path) => replace(&path, bytes),
@@ -98,13 +98,13 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = folder(path);
     fs::create_dir_all(folder).map_err(|error| match error.kind() {
-        // "File exists" of what is to be a folder.
+        // "File exists" for a path that should be a folder.
         ErrorKind::AlreadyExists => ErrorKind::NotADirectory.into(),
         _ => error,
     })?;
     let mut file = new_in(folder)?;
     file.write_all(bytes)?;
-    // Without this a crash could leave the new name with nothing behind it.
+    // Without this a crash could leave an empty file under the new name.
     file.as_file().sync_all()?;
     if let Ok(there) = fs::metadata(path) {
         file.as_file().set_permissions(there.permissions())?;
@@ -113,20 +113,20 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// An ordinary file of a name that nobody has; it is gone again unless it is kept.
+/// Creates an ordinary file with a new name. It is removed unless it is persisted.
 fn new_in(folder: &Path) -> io::Result<tempfile::NamedTempFile<File>> {
     let mut new = tempfile::Builder::new();
-    // By default they are their owner's only. The system takes away what the user's mask forbids.
+    // The default is access by the owner only. The system removes what the user's mask forbids.
     #[cfg(unix)]
     new.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     new.tempfile_in(folder)
 }
 
-/// Whether [`write()`] to `path` can be expected to succeed. Hours of work should not end with a name that was mistyped at their
-/// beginning.
+/// Checks whether [`write()`] to `path` will probably succeed, so that hours of work do not end with an error about a
+/// mistyped name.
 ///
 /// # Errors
-/// What stands in the way by now. Nothing is made or changed.
+/// If something prevents writing now. Nothing is created or changed.
 pub fn check(path: &Path) -> Result<(), WriteError> {
     let check = || match Target::of(path)? {
         Target::File(path) => {
@@ -134,7 +134,7 @@ pub fn check(path: &Path) -> Result<(), WriteError> {
                 folder if folder.as_os_str().is_empty() => Path::new("."),
                 folder => folder,
             });
-            // Folders that are missing are made when there is something to put there.
+            // Missing folders are created when the file is written.
             let mut above = above.skip_while(|folder| !folder.exists());
             let folder = above.next().unwrap_or(Path::new("."));
             if !folder.is_dir() {

@@ -1,4 +1,4 @@
-//! What shall be run: cases × variants as configurations, and the seeds for each.
+//! A plan of runs: cases × variants as configurations, and the seeds of each.
 
 mod hardware;
 
@@ -19,22 +19,22 @@ use crate::keys::{DEFAULT_LIMIT_NS, Effective, Setting, fresh_task};
 use crate::profile::MachineProfile;
 use crate::shipped;
 
-/// What the user changes of an experiment without editing it.
+/// The user's changes to an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Runs of each cell; `None`: the experiment's own.
+    /// Number of runs of each cell, or `None` for the experiment's.
     pub seeds: Option<u32>,
     /// The first seed.
     pub first_seed: u64,
-    /// Share of the full-size work; `None`: the experiment's own.
+    /// Share of the full-size work, or `None` for the experiment's.
     pub scale: Option<f64>,
     /// Keys set for all cells, as `key=value`.
     pub set: Vec<String>,
     /// Keys swept over, as `key=value,value`.
     pub sweep: Vec<String>,
-    /// Only these cases; empty: all.
+    /// The cases to run; all if empty.
     pub cases: Vec<String>,
-    /// Only these variants; empty: all.
+    /// The variants to run; all if empty.
     pub variants: Vec<String>,
     /// Executes every iteration of every spin.
     pub no_skip: bool,
@@ -55,41 +55,41 @@ impl Default for Options {
     }
 }
 
-/// A case with a variant.
+/// A case in combination with a variant.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// The case's name.
     pub case: String,
     /// The variant's name.
     pub variant: String,
-    /// The machine with all that runs on it; its seed is still to be set.
+    /// Configuration of the machine and everything on it; the seed is set later.
     pub config: Config,
 }
 
-/// What shall be run.
+/// A plan of runs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The experiment.
     pub experiment: Experiment,
     /// Cases × variants, case by case.
     pub cells: Vec<Cell>,
-    /// Seeds: the same for every cell.
+    /// Seeds, the same for every cell.
     pub seeds: Vec<u64>,
     /// Share of the full-size work.
     pub scale: f64,
-    /// What the user changed.
+    /// The user's changes.
     pub options: Options,
 }
 
-/// Most runs of one plan.
+/// Limit on the runs of one plan.
 pub const RUNS_MAX: usize = 1_000_000;
 
 impl Plan {
-    /// Expands `experiment` as `options` say. Machine profiles that are no shipped ones are read from files, seen from
+    /// Expands `experiment` with `options`. Machine profiles that are not shipped are read from files, relative to
     /// the experiment's folder.
     ///
     /// # Errors
-    /// Everything that is wrong with the settings, or with a machine that they describe.
+    /// All mistakes in the settings, or in a machine that they describe.
     pub fn new(mut experiment: Experiment, options: &Options) -> Result<Plan, Problems> {
         let mut findings = Findings::default();
         let set = settings(&options.set, &mut findings);
@@ -146,7 +146,7 @@ impl Plan {
                 "a case and a variant that belong together",
             );
         }
-        // A published row must name a cell; those that the user's own choice leaves out are no mistake.
+        // A published row must name a cell. Cells that the user's selection leaves out are not a mistake.
         let whole = named == experiment.sweeps.len() && options.cases.is_empty() && options.variants.is_empty();
         if whole {
             check_published(&experiment, &cases, &variants, &mut findings);
@@ -161,12 +161,12 @@ impl Plan {
         })
     }
 
-    /// How many runs this is.
+    /// Returns the number of runs.
     pub fn runs(&self) -> usize {
         self.cells.len() * self.seeds.len()
     }
 
-    /// The published figure of `vm` in a cell. A plan whose keys were changed still shows it: to compare with is the
+    /// Returns the published figure of `vm` in a cell. A plan with changed keys still shows it: the comparison is the
     /// user's choice.
     pub fn published(&self, case: &str, variant: &str, vm: &str) -> Option<&Published> {
         let rows = self.experiment.published.iter().map(|(row, _)| row);
@@ -175,7 +175,7 @@ impl Plan {
     }
 }
 
-/// Makes configurations; each machine profile is read once.
+/// Builds configurations. Each machine profile is read once.
 struct Builder<'e> {
     experiment: &'e Experiment,
     profiles: BTreeMap<String, Option<MachineProfile>>,
@@ -250,7 +250,7 @@ impl Builder<'_> {
     }
 }
 
-/// `--set key=value` as settings.
+/// Reads `--set key=value` as settings.
 fn settings(texts: &[String], findings: &mut Findings) -> Vec<Setting> {
     let mut settings = Vec::new();
     for text in texts {
@@ -266,7 +266,7 @@ fn settings(texts: &[String], findings: &mut Findings) -> Vec<Setting> {
     settings
 }
 
-/// `--sweep key=value,value` as a sweep of cases.
+/// Reads `--sweep key=value,value` as a sweep of cases.
 fn sweep(text: &str, findings: &mut Findings) -> Option<Sweep> {
     let option = format!("--sweep {text}");
     let parsed = text
@@ -319,12 +319,12 @@ fn amounts(experiment: &Experiment, options: &Options, findings: &mut Findings) 
     (seeds.collect(), scale)
 }
 
-/// `layers` with each value of each sweep over `axis`.
+/// Returns `layers` with each value of each sweep over `axis`.
 fn expand(layers: &[Layer], sweeps: &[Sweep], axis: Axis) -> Vec<Layer> {
     let mut expanded = layers.to_vec();
     for sweep in sweeps.iter().filter(|sweep| sweep.axis == axis) {
         if expanded.len() * sweep.values.len() > RUNS_MAX {
-            // Refused by the count of runs, before it takes memory.
+            // The limit on runs refuses this before it takes memory.
             continue;
         }
         let short = sweep.key.rsplit('.').next().unwrap_or(&sweep.key);
@@ -359,7 +359,7 @@ fn expand(layers: &[Layer], sweeps: &[Sweep], axis: Axis) -> Vec<Layer> {
     expanded
 }
 
-/// Those of `layers` that the user named.
+/// Returns the layers that the user named.
 fn chosen(layers: Vec<Layer>, wanted: &[String], option: &str, findings: &mut Findings) -> Vec<Layer> {
     for name in wanted {
         if !layers.iter().any(|layer| layer.name == *name) {
@@ -373,7 +373,7 @@ fn chosen(layers: Vec<Layer>, wanted: &[String], option: &str, findings: &mut Fi
         .collect()
 }
 
-/// The variants that cases name are variants of the file.
+/// Checks that the variants named by cases exist.
 fn check_admitted(experiment: &Experiment, findings: &mut Findings) {
     for case in &experiment.cases {
         for node in case.variants.iter().flatten() {

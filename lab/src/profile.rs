@@ -1,8 +1,8 @@
 //! Machine profiles: read from TOML, every cost with its unit and its source.
 //!
 //! - **Complete.** A profile states every cost; nothing has a silent default.
-//! - **Sourced.** Every cost says where its value comes from, and whether that is uncertain: an estimate, a memory, or a
-//!   figure of another part.
+//! - **Sourced.** Every cost states the source of its value, and whether it is uncertain: an estimate, a recollection, or a
+//!   figure of another CPU model.
 
 mod apicv;
 mod avic;
@@ -17,63 +17,63 @@ use crate::amount::{Amount, Unit};
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Reader, Table};
 
-/// A cost as a profile states it.
+/// A cost as stated in a profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// How long it takes.
+    /// The time that it takes.
     pub amount: Amount,
-    /// Where the value comes from.
+    /// Source of the value.
     pub source: String,
-    /// An estimate, a memory, or a figure of another part.
+    /// Whether the value is uncertain: an estimate, a recollection, or the figure of another CPU model.
     pub uncertain: bool,
 }
 
-/// A machine profile as it stands in its file: cycles are still cycles, so that another frequency can be set.
+/// A machine profile as in its file: cycles are still cycles, so that another frequency can be set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineProfile {
-    /// Its name, as in `machines/NAME.toml`.
+    /// Name, as in `machines/NAME.toml`.
     pub name: String,
-    /// What it is, in a line.
+    /// Description in one line.
     pub title: String,
     /// Sockets, cores, threads.
     pub topology: Topology,
     /// Frequency of clock and time-stamp counter, in hertz.
     pub frequency_hz: u64,
-    /// What detects pause loops, and how it is set.
+    /// Detection of pause loops, with its settings.
     pub pauses: PauseDetection,
-    /// AMD's interrupt controller for guests, where the part has it.
+    /// AMD's interrupt controller for guests, if the CPU model has it.
     pub avic: Option<AvicProfile>,
-    /// Intel's counterpart, likewise.
+    /// Intel's APIC virtualization, if the CPU model has it.
     pub apicv: Option<ApicvProfile>,
-    /// What everything costs.
+    /// All costs.
     pub costs: StatedCosts,
 }
 
-/// What detects pause loops, by vendor.
+/// Detection of pause loops, by vendor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PauseDetection {
     /// Intel: pause-loop exiting.
     Ple {
-        /// Whether it is on.
+        /// Whether detection is on.
         enabled: bool,
         /// Longest time between two PAUSEs of one loop.
         gap: Amount,
-        /// How long a loop may last before it exits.
+        /// Length of a loop from which it exits.
         window: Amount,
     },
     /// AMD: the pause filter.
     Filter {
-        /// Whether it is on.
+        /// Whether detection is on.
         enabled: bool,
-        /// PAUSEs that pass.
+        /// Number of PAUSEs before an exit.
         count: u32,
-        /// Longest time between two PAUSEs of one loop; 0: all count.
+        /// Longest time between two PAUSEs of one loop; with 0 all PAUSEs count.
         threshold: Amount,
     },
 }
 
 impl PauseDetection {
-    /// KVM's defaults for an Intel part.
+    /// Returns KVM's defaults for an Intel CPU.
     pub fn intel(enabled: bool) -> PauseDetection {
         PauseDetection::Ple {
             enabled,
@@ -82,7 +82,7 @@ impl PauseDetection {
         }
     }
 
-    /// KVM's defaults for an AMD part.
+    /// Returns KVM's defaults for an AMD CPU.
     pub fn amd(enabled: bool) -> PauseDetection {
         PauseDetection::Filter {
             enabled,
@@ -91,14 +91,14 @@ impl PauseDetection {
         }
     }
 
-    /// Whether it is on.
+    /// Whether detection is on.
     pub fn enabled(&self) -> bool {
         match self {
             PauseDetection::Ple { enabled, .. } | PauseDetection::Filter { enabled, .. } => *enabled,
         }
     }
 
-    /// What the host tells the part, in its own units; `None` if a time does not fit its field.
+    /// Returns the settings in the units of the hardware, or `None` if a time does not fit its field.
     pub fn controls(&self, frequency_hz: u64) -> Option<PauseControls> {
         let cycles = |amount: &Amount| u32::try_from(amount.cycles(frequency_hz)?).ok();
         Some(match self {
@@ -121,21 +121,21 @@ impl PauseDetection {
     }
 }
 
-/// Writes the list of costs once: as a struct of stated costs, as the table of their names, and as the conversion to the
+/// Defines the list of costs once: as a struct of stated costs, as the table of their names, and as the conversion to the
 /// machine's own [`Costs`]. A cost that the machine adds and this list lacks does not compile.
 macro_rules! costs {
     ($($name:ident: $doc:literal,)*) => {
-        /// Every cost of the machine as its profile states it.
+        /// Every cost of the machine, as stated in its profile.
         #[derive(Clone, Debug, PartialEq)]
         pub struct StatedCosts {
             $(#[doc = $doc] pub $name: Cost,)*
         }
 
-        /// The name of every cost with what it is.
+        /// Name and description of every cost.
         pub const COST_NAMES: &[(&str, &str)] = &[$((stringify!($name), $doc),)*];
 
         impl StatedCosts {
-            /// The cost called `name`.
+            /// Returns the cost called `name`.
             pub fn by_name(&mut self, name: &str) -> Option<&mut Cost> {
                 match name {
                     $(stringify!($name) => Some(&mut self.$name),)*
@@ -144,7 +144,7 @@ macro_rules! costs {
             }
 
             fn read(reader: &mut Reader<'_, '_>) -> Option<StatedCosts> {
-                // Each one is read before the first missing one ends it: all problems in one go.
+                // All costs are read before a missing one ends it, so that all problems are reported together.
                 $(let $name = read_cost(reader, stringify!($name));)*
                 Some(StatedCosts { $($name: $name?,)* })
             }
@@ -200,14 +200,14 @@ costs! {
     userspace_exit: "The path to the VMM's process and back, in addition to what every exit takes.",
 }
 
-/// The largest machine that can be asked for, in pCPUs.
+/// Size limit of a machine in pCPUs.
 pub const PCPUS_MAX: u32 = 1024;
 
 impl MachineProfile {
-    /// Reads a profile; `file` is what messages call it.
+    /// Reads a profile. `file`: its name in messages.
     ///
     /// # Errors
-    /// Everything that is wrong with it: unknown keys, missing costs, wrong units.
+    /// All mistakes in the text: unknown keys, missing costs, wrong units.
     pub fn parse(file: &str, text: &str) -> Result<MachineProfile, Problems> {
         let document = document::parse(file, text)?;
         let mut findings = Findings::default();
@@ -217,7 +217,7 @@ impl MachineProfile {
             .map(|profile| profile.expect("a profile without problems has every part"))
     }
 
-    /// The machine itself: cycles become time. `None` if a cost is beyond 2^64 ps at this frequency.
+    /// Returns the machine, with cycles converted to time, or `None` if a cost is beyond 2^64 ps at this frequency.
     pub fn build(&self) -> Option<Profile> {
         Some(Profile {
             name: self.name.clone(),
@@ -274,7 +274,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     })
 }
 
-/// Reads `[ple]` of an Intel part or `[pause_filter]` of an AMD part, each value with its source.
+/// Reads `[ple]` of an Intel CPU or `[pause_filter]` of an AMD CPU, each value with its source.
 fn read_pauses(reader: &mut Reader<'_, '_>, start: &Place) -> Option<PauseDetection> {
     let (intel, amd) = (reader.has("ple"), reader.has("pause_filter"));
     if intel && amd {
@@ -312,7 +312,7 @@ fn read_pauses(reader: &mut Reader<'_, '_>, start: &Place) -> Option<PauseDetect
     })
 }
 
-/// Reads the table at `key`, which must be there, with `read`.
+/// Reads the required table at `key` with `read`.
 fn section<T>(
     reader: &mut Reader<'_, '_>,
     key: &'static str,
@@ -355,7 +355,7 @@ fn read_frequency(reader: &mut Reader<'_, '_>) -> Option<u64> {
     Some(hertz.round() as u64)
 }
 
-/// Reads the table `key` with `read`, if there is one; `None` after a mistake in it.
+/// Reads the table at `key` with `read`, if there is one. Returns `None` after a mistake in it.
 fn read_optional<T>(
     reader: &mut Reader<'_, '_>,
     key: &'static str,
@@ -405,7 +405,7 @@ fn read_cost(reader: &mut Reader<'_, '_>, key: &'static str) -> Option<Cost> {
     })
 }
 
-/// No single cost is longer than a second: more is a unit gone wrong.
+/// Returns whether `amount` can be a cost. More than a second is surely a wrong unit.
 pub(crate) fn is_cost(amount: Amount) -> bool {
     amount
         .picos(1_000_000_000)

@@ -1,8 +1,8 @@
-//! Results, schema `holdfast.results/1`: what a run of an experiment leaves behind.
+//! Results of an experiment, schema `holdfast.results/1`.
 //!
 //! - **Reproducible.** Nothing in a result file depends on the clock, the host's speed or the number of threads: the same
 //!   program with the same options writes the same bytes.
-//! - **Whole or not there.** A file is written beside its name and then renamed.
+//! - **Atomic.** A file is written under another name and then renamed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::stats::{Samples, Summary};
 /// The schema that this program writes and reads.
 pub const SCHEMA: &str = "holdfast.results/1";
 
-/// What a run of an experiment leaves behind.
+/// Results of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Results {
@@ -25,10 +25,10 @@ pub struct Results {
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
-    /// What the experiment shows, in a line; null in files of older programs.
+    /// Title of the experiment; null in files of older versions.
     #[serde(default)]
     pub title: Option<String>,
-    /// The experiment's file, before the command's own changes; null in files of older programs.
+    /// Text of the experiment's file, without the changes by options; null in files of older versions.
     #[serde(default)]
     pub definition: Option<String>,
     /// Machine profile; several where the experiment varies it.
@@ -37,15 +37,15 @@ pub struct Results {
     pub seeds: Vec<u64>,
     /// Share of the full-size work. Elapsed times are full-size equivalents: measured time divided by this.
     pub scale: f64,
-    /// The program that ran it.
+    /// Version of the program.
     pub version: String,
-    /// The command that runs the same again.
+    /// Command that repeats the run.
     pub command: String,
-    /// Whether every run came to an end: `false` after an interruption.
+    /// Whether every run ended; `false` after an interruption.
     pub complete: bool,
-    /// Case × variant × measured guest.
+    /// Cells: case × variant × measured guest.
     pub cases: Vec<Case>,
-    /// Guests that ran beside them and are not measured.
+    /// Guests that are not measured.
     pub background: Vec<Background>,
     /// Runs that failed.
     pub failures: Vec<FailedRun>,
@@ -67,7 +67,7 @@ pub struct Case {
     pub unit: String,
     /// Better direction: `lower` or `higher`.
     pub better: String,
-    /// Seed of each sample: those whose runs failed or were called off are missing.
+    /// Seed of each sample, without those whose runs failed or were called off.
     pub seeds: Vec<u64>,
     /// The samples themselves.
     pub samples: Vec<f64>,
@@ -81,25 +81,25 @@ pub struct Case {
     pub min: Option<f64>,
     /// Largest sample.
     pub max: Option<f64>,
-    /// What was published of this cell.
+    /// Published figure of this cell, if any.
     pub published: Option<PublishedFigure>,
-    /// Share of the vCPUs' time that each sample spent working, in critical sections or outside. This and what else only the
-    /// simulator knows is empty in results of a real host.
+    /// Share of the vCPUs' time that each sample spent working, in critical sections or outside. Empty for a real host, as are
+    /// all figures that only the simulator knows.
     pub work_shares: Vec<f64>,
     /// Share of the vCPUs' time that each sample spun behind a preempted lock holder or a preempted waiter.
     pub preempted_spin_shares: Vec<f64>,
     /// The convoys of each sample; null without any.
     pub convoys: Vec<Option<ConvoyTimes>>,
-    /// Longest stall of each sample in nanoseconds of virtual time: no vCPU of the guest did useful work or held a lock
-    /// while running.
+    /// Longest stall of each sample in nanoseconds of virtual time: no vCPU of the guest did useful work or ran with
+    /// a lock.
     pub longest_stalls_ns: Vec<u64>,
-    /// The simulated host scheduler's period in nanoseconds: a runnable thread gets its turn within about that long.
+    /// Period of the simulated host's scheduler in nanoseconds. A runnable thread gets its turn within about this time.
     pub period_ns: u64,
     /// Counters of guest, locks, host and machine: mean of the samples, at this scale.
     pub counters: BTreeMap<String, f64>,
-    /// Where the vCPUs' time went, as fractions that sum to 1; empty without samples, and where a real host gave them.
+    /// Where the vCPUs' time went, as fractions that sum to 1; empty without samples and for a real host.
     pub lost_time: BTreeMap<String, f64>,
-    /// Hash over the histories of all samples, hexadecimal; empty where there is no history: on a real host.
+    /// Hash over the histories of all samples, hexadecimal; empty for a real host, which has no history.
     pub history_hash: String,
     /// Hash over the history of each sample.
     pub history_hashes: Vec<String>,
@@ -110,9 +110,9 @@ pub struct Case {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConvoyTimes {
-    /// When the first one began, nanoseconds of virtual time since power-on.
+    /// Start of the first window, in nanoseconds of virtual time since power-on.
     pub since_ns: u64,
-    /// How long all of them lasted together, as a share of the run.
+    /// Total length of the windows, as a share of the run.
     pub share: f64,
 }
 
@@ -126,9 +126,9 @@ pub struct PublishedFigure {
     pub sd: Option<f64>,
     /// Number of runs, if published.
     pub runs: Option<u32>,
-    /// Where it was published.
+    /// Publication.
     pub source: String,
-    /// Whether a workload's parameters were fixed on this row, so that it is no prediction.
+    /// Whether the workload's parameters were calibrated on this row, so that it is not a prediction.
     pub calibrate: bool,
 }
 
@@ -158,9 +158,9 @@ pub struct FailedRun {
     pub variant: String,
     /// The seed of the runs.
     pub seed: u64,
-    /// What happened.
+    /// The error.
     pub error: String,
-    /// The command that runs it again.
+    /// Command that repeats the run.
     pub replay: String,
 }
 
@@ -174,40 +174,40 @@ impl Case {
         }
     }
 
-    /// Whether a real host gave the samples. It cannot know where its guests' time went, so nothing of that is recorded; files
-    /// of older programs have zeros in place of what is not known.
+    /// Returns whether the samples come from a real host, which cannot know where its guests' time went. Files of older versions
+    /// have zeros for what is not known.
     pub fn is_of_real_host(&self) -> bool {
         !self.samples.is_empty() && self.lost_time.is_empty()
     }
 
-    /// What the samples are like; `None` without any.
+    /// Returns the summary of the samples, or `None` without samples.
     pub fn summary(&self) -> Option<Summary> {
         Summary::of(&self.samples)
     }
 
-    /// Predicted mean over published mean.
+    /// Returns predicted mean over published mean.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.mean? / self.published.as_ref()?.mean)
     }
 
-    /// What tells this row from the others of its file.
+    /// Returns the names that identify this row in its file.
     pub fn id(&self) -> (&str, &str, &str) {
         (&self.case, &self.variant, &self.vm)
     }
 }
 
-/// Why a result file could not be read. Each message starts with the file.
+/// Error of a result file that could not be read. Each message starts with the file.
 #[derive(Debug)]
 pub enum ReadError {
-    /// It could not be opened or read.
+    /// The file could not be opened or read.
     Io(PathBuf, io::Error),
-    /// It ends in the middle.
+    /// The file is truncated.
     Truncated(PathBuf, serde_json::Error),
-    /// It is no JSON, or lacks what the schema has, or has what it lacks.
+    /// The file is not JSON, or does not have the fields of the schema.
     Malformed(PathBuf, serde_json::Error),
-    /// It is something else, or of another version; what it says it is, if it says so.
+    /// The file has another schema, named here if the file states it.
     Foreign(PathBuf, Option<String>),
-    /// It contradicts itself.
+    /// The file contradicts itself.
     Inconsistent(PathBuf, String),
 }
 
@@ -405,7 +405,7 @@ impl Results {
     /// Writes the document to `folder/EXPERIMENT.results.json`, which it replaces; the folder is made if it is missing.
     ///
     /// # Errors
-    /// What the file system says. Nothing is left behind then, and a file that was there stays.
+    /// If the file cannot be written. Nothing is left behind then, and an existing file is unchanged.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, WriteError> {
         let path = path_in(folder, &self.experiment);
         file::write(&path, self.to_json().as_bytes())?;

@@ -1,4 +1,4 @@
-//! Runs a plan on several threads. Which thread runs what, and when, shows nowhere in the outcomes.
+//! Runs a plan on several threads. The outcomes do not depend on the number of threads or their timing.
 
 use std::any::Any;
 use std::fmt;
@@ -16,15 +16,15 @@ use crate::plan::{Cell, Plan};
 pub use holdfast_sim::run as simulate;
 pub use holdfast_sim::{CallOff, Failure};
 
-/// What runs a configuration: the simulator, or a test's stand-in.
+/// A function that runs a configuration: the simulator, a real host, or a test's stand-in.
 pub type Runner<'r> = &'r (dyn Fn(&Config, &CallOff) -> Result<Outcome, Failure> + Sync);
 
-/// Why a run gave no outcome.
+/// Error of a run without outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunError {
     /// The run failed.
     Failure(Failure),
-    /// An assertion of the program failed: our fault.
+    /// An assertion of the program failed, which is a bug.
     Panicked(String),
 }
 
@@ -37,31 +37,31 @@ impl fmt::Display for RunError {
     }
 }
 
-/// One run's end, as it is told to whoever watches.
+/// Report of the end of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'p> {
     /// The cell.
     pub cell: &'p Cell,
     /// The seed.
     pub seed: u64,
-    /// What came of it.
+    /// Outcome of the run.
     pub outcome: &'p Result<Outcome, RunError>,
-    /// Runs done, this one included.
+    /// Number of finished runs, including this one.
     pub done: usize,
-    /// Runs in all.
+    /// Number of all runs.
     pub total: usize,
 }
 
-/// How a plan is run.
+/// Execution of a plan.
 #[derive(Clone, Copy)]
 pub struct Execution<'r> {
-    /// What runs a configuration.
+    /// The function that runs a configuration.
     pub runner: Runner<'r>,
-    /// Threads.
+    /// Number of threads.
     pub jobs: NonZeroUsize,
-    /// Set by another thread: no new run begins, and those that run are called off.
+    /// Flag set by another thread: no new run starts, and current runs are called off.
     pub call_off: &'r CallOff,
-    /// Told of each run's end, from any thread.
+    /// Called at the end of each run, from any thread.
     pub progress: &'r (dyn Fn(Progress<'_>) + Sync),
 }
 
@@ -69,24 +69,24 @@ pub struct Execution<'r> {
 #[derive(Debug)]
 pub struct Outcomes {
     seeds: usize,
-    /// Seed by seed, cells in the plan's order; `None`: called off before its end.
+    /// Seed by seed, cells in the plan's order; `None` for a run that was called off.
     slots: Vec<Option<Result<Outcome, RunError>>>,
 }
 
 impl Outcomes {
-    /// What came of `cell` with the seed at `seed`; `None`: it was called off.
+    /// Returns the outcome of `cell` with the seed at `seed`, or `None` if the run was called off.
     pub fn get(&self, cell: usize, seed: usize) -> Option<&Result<Outcome, RunError>> {
         let cells = self.slots.len().checked_div(self.seeds)?;
         self.slots.get(seed * cells + cell)?.as_ref()
     }
 
-    /// Whether every run came to an end, good or bad.
+    /// Returns whether every run ended, with success or failure.
     pub fn complete(&self) -> bool {
         self.slots.iter().all(Option::is_some)
     }
 }
 
-/// Runs `plan`. Seed by seed over all cells, so that what is done when someone calls it off is a smaller, whole experiment.
+/// Runs `plan` seed by seed over all cells, so that an interrupted run leaves a smaller complete experiment.
 pub fn run(plan: &Plan, execution: Execution<'_>) -> Outcomes {
     let total = plan.runs();
     let slots: Vec<OnceLock<Result<Outcome, RunError>>> = (0..total).map(|_| OnceLock::new()).collect();
@@ -126,13 +126,13 @@ pub fn run(plan: &Plan, execution: Execution<'_>) -> Outcomes {
     }
 }
 
-/// One run; `None` if it was called off.
+/// Runs one cell with one seed. Returns `None` if it was called off.
 fn one(cell: &Cell, seed: u64, execution: Execution<'_>) -> Option<Result<Outcome, RunError>> {
     let config = Config {
         seed,
         ..cell.config.clone()
     };
-    // A broken assertion in one run must not cost the others their outcomes. Nothing of the run outlives it.
+    // A failed assertion in one run must not discard the outcomes of the others. No state of the run survives it.
     let run = catch_unwind(AssertUnwindSafe(|| (execution.runner)(&config, execution.call_off)));
     match run {
         Ok(Err(Failure::CalledOff)) => None,

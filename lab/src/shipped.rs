@@ -6,9 +6,9 @@ use crate::profile::MachineProfile;
 /// A file that is part of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shipped {
-    /// Its name, without `.toml`.
+    /// Name, without `.toml`.
     pub name: &'static str,
-    /// What messages call it.
+    /// Name in messages.
     pub file: &'static str,
     /// Content of the file.
     pub text: &'static str,
@@ -24,37 +24,37 @@ macro_rules! shipped {
     };
 }
 
-/// Experiments: published ones, and questions of our own.
+/// All shipped experiments.
 pub static EXPERIMENTS: &[Shipped] = shipped!(
     "experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "amqp-directed-yield", "boot-64",
     "cgroup-imbalance", "lock-crossover", "directed-yield-grid", "kernel-build-contention", "avic-hackbench", "avic-tar",
     "avic-netperf", "ipi-bench", "ebizzy-tlb", "ebizzy-wait-early", "linux-pvspin"
 );
 
-/// Machine profiles.
+/// All shipped machine profiles.
 pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "broadwell-2x14", "carrizo-4", "epyc-rome", "generic-x86");
 
-/// The profile of an experiment that names none.
+/// The profile of an experiment that names no profile.
 pub const DEFAULT_MACHINE: &str = "generic-x86";
 
 /// The experiment that `holdfast run` runs without a name.
 pub const DEFAULT_EXPERIMENT: &str = "kernbench-overcommit";
 
-/// The shipped file called `name`.
+/// Returns the shipped file called `name`.
 pub fn find(files: &'static [Shipped], name: &str) -> Option<&'static Shipped> {
     files.iter().find(|file| file.name == name)
 }
 
-/// The profile of an experiment that names none.
+/// The profile of an experiment that names no profile.
 pub fn default_machine() -> MachineProfile {
     let shipped = find(MACHINES, DEFAULT_MACHINE).expect("the default machine is shipped");
     MachineProfile::parse(shipped.file, shipped.text).expect("a test parses every shipped profile")
 }
 
-/// The profile called `name`: a shipped one, or the text of a file that `read` gives.
+/// Returns the profile called `name`: a shipped profile, or the file whose text `read` returns.
 ///
 /// # Errors
-/// What is wrong with the profile; an unknown name names `place`.
+/// All mistakes in the profile. An unknown name is reported at `place`.
 pub(crate) fn machine(
     name: &str,
     place: &Place,

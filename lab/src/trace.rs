@@ -1,8 +1,8 @@
-//! A picture of a run: a timeline for ui.perfetto.dev.
+//! Records a run as a timeline for ui.perfetto.dev.
 //!
-//! One run of one cell is recorded within a window of virtual time, so that files stay small. Where the user names no
-//! window, the run is made twice: once to find where the first convoy begins, and once to record that. Recording changes
-//! nothing, so both have the same history; that is checked.
+//! One run of one cell is recorded within a window of virtual time, so that files stay small. If the user names no
+//! window, the run is made twice: once to find the first convoy, and once to record it. Recording changes
+//! nothing, so both runs have the same history, which is checked.
 
 mod picture;
 mod proto;
@@ -21,14 +21,14 @@ use crate::plan::Plan;
 pub use svg::svg;
 pub use write::encode;
 
-/// How much is recorded where the user does not say, nanoseconds of virtual time.
+/// Default length of the recording in nanoseconds of virtual time.
 pub const SPAN_NS: u64 = 60_000_000;
-/// How much of that comes before the beginning of a convoy, nanoseconds.
+/// Part of the recording before the start of a convoy, in nanoseconds.
 const LEAD_NS: u64 = 10_000_000;
-/// Longest window, nanoseconds: what a browser can show.
+/// Longest window in nanoseconds: the limit of what a browser can show.
 const SPAN_MAX_NS: u64 = 10_000_000_000;
 
-/// The window that the user asked for.
+/// The requested window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wanted {
     /// Value of `--from`.
@@ -40,15 +40,15 @@ pub struct Wanted {
 /// Reason for the start of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The user said so.
+    /// The user asked for it.
     Asked,
-    /// The first convoy of this guest begins there.
+    /// The first convoy of this guest starts there.
     Convoy(usize),
-    /// The measured interval of this guest begins there; there was no convoy.
+    /// There was no convoy, and the measured interval of this guest starts there.
     Interval(usize),
-    /// The run failed at its end.
+    /// The run failed at the end of the window.
     Failure,
-    /// There was nothing to choose by.
+    /// No better start is known.
     PowerOn,
 }
 
@@ -67,22 +67,22 @@ impl fmt::Display for Reason {
 /// A recorded run.
 #[derive(Clone, Debug)]
 pub struct Traced {
-    /// How the run ended.
+    /// Outcome of the run.
     pub outcome: Result<Outcome, Failure>,
-    /// What was recorded.
+    /// The recording.
     pub timeline: Timeline,
     /// Reason for the start of the window.
     pub reason: Reason,
 }
 
-/// Why there is no recording.
+/// Error of a recording.
 #[derive(Debug)]
 pub enum TraceError {
-    /// The user asked for what cannot be.
+    /// The request is not valid.
     Input(Problems),
     /// The machine could not be built, or the run was called off.
     Run(Failure),
-    /// Two runs of the same differed: our fault.
+    /// Two equal runs had different histories, which is a bug.
     NotDeterministic,
 }
 
@@ -117,7 +117,7 @@ fn nanos(option: &str, text: &str) -> Result<u64, TraceError> {
 /// Runs the first cell of `plan` with its first seed, and records it.
 ///
 /// # Errors
-/// [`TraceError`]. A run that fails is recorded up to there, and is no error.
+/// [`TraceError`]. A run that fails is recorded up to its failure and is not an error.
 pub fn trace(plan: &Plan, wanted: &Wanted, call_off: &CallOff) -> Result<Traced, TraceError> {
     let span = match &wanted.span {
         None => SPAN_NS,
@@ -172,12 +172,12 @@ fn called_off(outcome: &Result<Outcome, Failure>) -> Result<(), TraceError> {
     }
 }
 
-/// `nanos` in milliseconds.
+/// Returns `nanos` in milliseconds.
 pub fn milliseconds(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)
 }
 
-/// Where to look.
+/// Chooses the start of the window.
 fn interesting(outcome: &Result<Outcome, Failure>, timeline: &Timeline, span: u64) -> (u64, Reason) {
     let end = timeline.end.nanos();
     let (from, reason) = match outcome {
@@ -196,6 +196,6 @@ fn interesting(outcome: &Result<Outcome, Failure>, timeline: &Timeline, span: u6
             }
         }
     };
-    // A convoy in the last moment still leaves something to see.
+    // A convoy at the very end still leaves a visible window.
     (from.min(end.saturating_sub(1)), reason)
 }

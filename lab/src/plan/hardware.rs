@@ -1,11 +1,11 @@
-//! What the host is told to use, and the machine has not.
+//! Checks for features that the host should use and the machine lacks.
 
 use crate::diagnostic::{Findings, Place};
 use crate::draft::Draft;
 use holdfast_host::AvicEnable;
 
-/// Notes what `draft` asks of a part that lacks it: silently left out, it would be measured as if it were there. `asked` says
-/// whether a key was set at all.
+/// Reports features that `draft` asks for and the CPU model lacks, since a run would silently measure without them. `asked`:
+/// whether a key was set explicitly.
 pub(super) fn check(draft: &Draft, asked: &dyn Fn(&str) -> Option<Place>, findings: &mut Findings) {
     let (machine, host) = (&draft.machine, &draft.host);
     let avic = machine.avic.as_ref();

@@ -1,27 +1,27 @@
-//! `[apicv]` of a machine profile: whether the part has Intel's APIC virtualization, and what it takes.
+//! `[apicv]` of a machine profile: Intel's APIC virtualization and its costs.
 
 use holdfast_machine::ApicvModel;
 
 use super::{Cost, read_cost, read_optional};
 use crate::document::Reader;
 
-/// APIC virtualization of a part, as a profile states it.
+/// APIC virtualization of a CPU model, as stated in a profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApicvProfile {
-    /// Whether it can send IPIs, too.
+    /// Whether it can send IPIs.
     pub ipiv: bool,
-    /// An access to a register that hardware does alone.
+    /// Cost of an access to a register that hardware handles alone.
     pub register: Cost,
-    /// An IPI: table lookup, descriptor, notification.
+    /// Cost of an IPI: table lookup, descriptor, notification.
     pub ipi: Cost,
-    /// Moving what is posted into the page, at a notification.
+    /// Cost of moving posted interrupts into the page at a notification.
     pub processing: Cost,
-    /// Handler of an exit.
+    /// Cost of the handler of an exit.
     pub exit: Cost,
 }
 
 impl ApicvProfile {
-    /// The part itself; `None` if a cost is too large.
+    /// Returns the hardware, or `None` if a cost is too large.
     pub(super) fn build(&self, frequency_hz: u64) -> Option<ApicvModel> {
         let picos = |cost: &Cost| cost.amount.picos(frequency_hz);
         Some(ApicvModel {
@@ -34,7 +34,7 @@ impl ApicvProfile {
     }
 }
 
-/// Reads the table, if there is one; `None` after a mistake in it.
+/// Reads the table, if there is one. Returns `None` after a mistake in it.
 pub(super) fn read(reader: &mut Reader<'_, '_>) -> Option<Option<ApicvProfile>> {
     read_optional(reader, "apicv", read_table)
 }

@@ -1,4 +1,4 @@
-//! `[avic]` of a machine profile: whether the part has AMD's interrupt controller for guests, and what it takes.
+//! `[avic]` of a machine profile: AMD's interrupt controller for guests and its costs.
 
 use holdfast_machine::AvicModel;
 use holdfast_machine::avic::AvicHardware;
@@ -6,29 +6,29 @@ use holdfast_machine::avic::AvicHardware;
 use super::{Cost, read_cost, read_optional};
 use crate::document::Reader;
 
-/// AVIC of a part, as a profile states it.
+/// AVIC of a CPU model, as stated in a profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AvicProfile {
-    /// The part's family, by which hosts know its errata.
+    /// CPU family, by which hosts know the errata.
     pub family: u32,
-    /// Whether it can be in x2APIC mode.
+    /// Whether AVIC supports x2APIC mode.
     pub x2avic: bool,
-    /// Whether it has erratum 1235.
+    /// Whether the CPU has erratum 1235.
     pub erratum_1235: bool,
-    /// An access to a register that hardware does alone.
+    /// Cost of an access to a register that hardware handles alone.
     pub register: Cost,
-    /// An IPI, for each target.
+    /// Cost of an IPI, for each target.
     pub ipi: Cost,
-    /// Ringing a doorbell by software.
+    /// Cost of ringing a doorbell by software.
     pub doorbell: Cost,
-    /// From a doorbell's ringing to the evaluation in the guest.
+    /// Time from ringing a doorbell to the evaluation in the guest.
     pub doorbell_latency: Cost,
-    /// Handler of an exit.
+    /// Cost of the handler of an exit.
     pub exit: Cost,
 }
 
 impl AvicProfile {
-    /// The part itself; `None` if a cost is too large.
+    /// Returns the hardware, or `None` if a cost is too large.
     pub(super) fn build(&self, frequency_hz: u64) -> Option<AvicModel> {
         let picos = |cost: &Cost| cost.amount.picos(frequency_hz);
         Some(AvicModel {
@@ -46,7 +46,7 @@ impl AvicProfile {
     }
 }
 
-/// Reads the table, if there is one; `None` after a mistake in it.
+/// Reads the table, if there is one. Returns `None` after a mistake in it.
 pub(super) fn read(reader: &mut Reader<'_, '_>) -> Option<Option<AvicProfile>> {
     read_optional(reader, "avic", read_table)
 }

@@ -1,49 +1,49 @@
-//! How a timeline is drawn: tracks with slices that nest, instants, counters; times in nanoseconds.
+//! Draws a timeline as tracks with nested slices, instants and counters. Times are in nanoseconds.
 
 use holdfast_sim::timeline::{
     Behind, Doing, Flow, Happening, Lock, Place, Span, Thread, Timeline, Track as Owner, VcpuTimeline,
 };
 
-/// A track with all that is on it.
+/// A track and its events.
 #[derive(Clone, Debug, Default)]
 pub struct Track {
     /// Name as it appears in results.
     pub name: String,
-    /// What it shows, in a line.
+    /// Description in one line.
     pub description: &'static str,
-    /// Index of the track that it is shown under.
+    /// Index of its parent track.
     pub parent: Option<usize>,
-    /// Whether it shows numbers instead of slices.
+    /// Whether the track is a counter.
     pub counts: bool,
-    /// In the order of time; slices are properly nested.
+    /// Events in the order of time; slices are properly nested.
     pub events: Vec<Event>,
 }
 
-/// Something on a track.
+/// An event on a track.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// Nanoseconds since power-on.
     pub at: u64,
-    /// The order in which instants happened that have the same time, from 1; 0 for all else, which comes before them.
+    /// Order of instants with the same time, from 1; 0 for other events, which come before them.
     pub rank: usize,
     /// What happens.
     pub what: Mark,
 }
 
-/// What can be on a track.
+/// Kinds of events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
-    /// A slice begins; with the number of the lock that it is about.
+    /// A slice begins, with the number of its lock if it has one.
     Begin(String, Option<u32>),
     /// The innermost slice ends.
     End,
-    /// Something happened at once.
+    /// An instant.
     Instant(String, Option<Flow>),
-    /// A counter has this value from now on.
+    /// A counter changes to this value.
     Count(i64),
 }
 
-/// Draws `timeline`: parents stand before their children.
+/// Draws `timeline`. Parents come before their children.
 pub fn draw(timeline: &Timeline) -> Vec<Track> {
     let artist = Artist(timeline);
     let mut tracks = vec![Track {
@@ -56,7 +56,7 @@ pub fn draw(timeline: &Timeline) -> Vec<Track> {
         for span in &pcpu.threads {
             slices.push(slice(span, 0, artist.thread(span.what), None));
         }
-        // Host code can go on while the pCPU changes hands.
+        // Host code can continue across a switch of threads.
         for (host, _) in split(&pcpu.host, &pcpu.threads) {
             slices.push(slice(&host, 1, "host code".to_owned(), None));
         }
@@ -91,7 +91,7 @@ fn slice<T>(span: &Span<T>, depth: u8, name: String, lock: Option<u32>) -> Slice
     }
 }
 
-/// `spans` cut where those of `bounds` begin, each with its bound.
+/// Returns `spans`, cut at the starts of `bounds`, each with its bound.
 fn split<T: Copy, B: Copy>(spans: &[Span<T>], bounds: &[Span<B>]) -> Vec<(Span<T>, B)> {
     let mut cut = Vec::new();
     let mut first = 0;
@@ -111,9 +111,9 @@ fn split<T: Copy, B: Copy>(spans: &[Span<T>], bounds: &[Span<B>]) -> Vec<(Span<T
     cut
 }
 
-/// The events of `slices` and `instants`, in an order that nests.
+/// Returns the events of `slices` and `instants` in an order that nests.
 fn merge(mut slices: Vec<Slice>, instants: Vec<Event>) -> Vec<Event> {
-    // What is shorter than the unit of time is not drawn.
+    // Slices shorter than a nanosecond are not drawn.
     slices.retain(|slice| slice.start < slice.end);
     slices.sort_by_key(|slice| (slice.start, slice.depth));
     let mut events = Vec::with_capacity(2 * slices.len() + instants.len());
@@ -304,7 +304,7 @@ fn class(lock: Lock) -> &'static str {
     lock.class.map_or("a lock", |class| class.name())
 }
 
-/// Stretches of a vCPU's time that are counted.
+/// Kinds of vCPU time that are counted.
 type Stretches = fn(&VcpuTimeline) -> Vec<(u64, u64)>;
 
 fn spins_behind_preempted(vcpu: &VcpuTimeline) -> Vec<(u64, u64)> {
@@ -327,7 +327,7 @@ fn throttled(vcpu: &VcpuTimeline) -> Vec<(u64, u64)> {
     throttled.map(|span| (span.start.nanos(), span.end.nanos())).collect()
 }
 
-/// How many of `spans` there are at each time.
+/// Returns the number of `spans` at each time.
 fn counted(from: u64, spans: &[(u64, u64)]) -> Vec<Event> {
     let mut steps: Vec<(u64, i64)> = spans.iter().flat_map(|&(start, end)| [(start, 1), (end, -1)]).collect();
     steps.push((from, 0));

@@ -1,14 +1,14 @@
-//! The messages of Perfetto's trace format that we write, with the field numbers of its own definitions
+//! The messages of Perfetto's trace format that this crate writes, with the field numbers of its own definitions
 //! (`protos/perfetto/trace`: `trace_packet.proto`, `track_event/track_event.proto`, `track_event/track_descriptor.proto`,
 //! `track_event/counter_descriptor.proto`, `track_event/debug_annotation.proto`, `interned_data/interned_data.proto`).
-//! A test decodes what we write with the definitions that Perfetto publishes.
+//! A test decodes the output with the definitions that Perfetto publishes.
 
-/// Sequence flag: what was interned before is forgotten.
+/// Sequence flag: earlier interned names are no longer valid.
 pub const INCREMENTAL_STATE_CLEARED: u32 = 1;
-/// Sequence flag: refers to interned names.
+/// Sequence flag: the packet refers to interned names.
 pub const NEEDS_INCREMENTAL_STATE: u32 = 2;
 
-/// `TrackEvent.Type`.
+/// The enumeration `TrackEvent.Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum EventType {
@@ -19,7 +19,7 @@ pub enum EventType {
     Counter = 4,
 }
 
-/// `TrackDescriptor.ChildTracksOrdering`.
+/// The enumeration `TrackDescriptor.ChildTracksOrdering`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum ChildOrdering {
@@ -27,7 +27,7 @@ pub enum ChildOrdering {
     Explicit = 3,
 }
 
-/// `CounterDescriptor.Unit`.
+/// The enumeration `CounterDescriptor.Unit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum CounterUnit {
@@ -116,7 +116,7 @@ pub struct InternedData {
     pub debug_annotation_names: Vec<Interned>,
 }
 
-/// `EventName` and `DebugAnnotationName`, which look the same.
+/// The messages `EventName` and `DebugAnnotationName`, which have the same fields.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Interned {
     #[prost(uint64, optional, tag = "1")]

@@ -1,6 +1,7 @@
-//! A recording as an SVG file: what each vCPU did, pixel by pixel, for pages that are not ours.
+//! Draws a recording as an SVG file, for other pages: what each vCPU did, pixel by pixel.
 //!
-//! A pixel shows what took most of its time; guests that have nothing to do in all of it are left out. The timeline for ui.perfetto.dev has all of it.
+//! A pixel shows what took most of its time. Guests that are idle during the whole recording are left out. The timeline for
+//! ui.perfetto.dev is complete.
 
 use holdfast_machine::Time;
 use holdfast_sim::timeline::{Behind, Doing, Lock, Place, Timeline, VcpuTimeline};
@@ -8,13 +9,13 @@ use maud::{Markup, html};
 
 use crate::report::{LABELS, PLOT, frame, legend_of};
 
-/// Height of a vCPU's row and of what is drawn in it, pixels.
+/// Height in pixels of a vCPU's row and of the bar in it.
 const ROW: u32 = 15;
 const BAR: u32 = 12;
-/// Room for a guest's name above its vCPUs, pixels.
+/// Height in pixels of a guest's name above its vCPUs.
 const HEAD: u32 = 22;
 
-/// What a stretch of a vCPU's time is drawn as: the class in the style sheet, and its name in the legend.
+/// Kinds of vCPU time: class in the style sheet, name in the legend.
 const KINDS: [(&str, &str); 12] = [
     ("c-useful", "runs"),
     ("c-critical", "holds a lock and runs"),
@@ -30,7 +31,7 @@ const KINDS: [(&str, &str); 12] = [
     ("c-halted", "halted for a lock"),
 ];
 
-/// Index in [`KINDS`]; `None`: nothing is drawn where a vCPU has nothing to do.
+/// Returns the index in [`KINDS`], or `None` for an idle vCPU, which is not drawn.
 fn of_place(place: Place) -> Option<usize> {
     match place {
         Place::Running { .. } => None,
@@ -58,16 +59,16 @@ fn of_doing(doing: Doing) -> Option<usize> {
     }
 }
 
-/// A stretch of pixels of one kind.
+/// A run of pixels of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: u32,
-    /// Behind its last.
+    /// The pixel after the last.
     end: u32,
     kind: usize,
 }
 
-/// What the pixels of a row show.
+/// Returns the pixels of a row.
 fn runs(vcpu: &VcpuTimeline, from: Time, to: Time) -> Vec<Run> {
     let width = to.since(from).0.max(1);
     let mut shares = vec![[0u64; KINDS.len()]; PLOT as usize];
@@ -81,7 +82,7 @@ fn runs(vcpu: &VcpuTimeline, from: Time, to: Time) -> Vec<Run> {
         .map(|span| (span.start, span.end, of_doing(span.what)));
     for (start, end, kind) in places.chain(doings) {
         let Some(kind) = kind else { continue };
-        // In parts of a pixel that are as many as picoseconds in the window.
+        // Fractions of a pixel, as many as there are picoseconds in the window.
         let scaled = |time: Time| u128::from(time.since(from).0) * u128::from(PLOT);
         let (mut at, end) = (scaled(start), scaled(end));
         while at < end {
@@ -97,7 +98,7 @@ fn runs(vcpu: &VcpuTimeline, from: Time, to: Time) -> Vec<Run> {
     for (pixel, share) in shares.iter().enumerate() {
         let pixel = pixel as u32;
         let kind = (0..KINDS.len()).rev().max_by_key(|kind| share[*kind]);
-        // Mostly nothing to do is nothing to do.
+        // A pixel that is mostly idle counts as idle.
         let nothing = width.saturating_sub(share.iter().sum());
         let Some(kind) = kind.filter(|kind| share[*kind] > nothing) else {
             continue;
@@ -114,7 +115,7 @@ fn runs(vcpu: &VcpuTimeline, from: Time, to: Time) -> Vec<Run> {
     runs
 }
 
-/// Stretches in which a vCPU without a pCPU held a lock, in words.
+/// Returns the times in which a vCPU without a pCPU held a lock, in words.
 fn preempted_holders(vcpu: &VcpuTimeline) -> Vec<String> {
     let class = |lock: Lock| lock.class.map_or("a lock", |class| class.name());
     let held = vcpu.places.iter().filter_map(|span| match span.what {
@@ -129,7 +130,7 @@ fn preempted_holders(vcpu: &VcpuTimeline) -> Vec<String> {
     held.collect()
 }
 
-/// `timeline` as a drawing.
+/// Returns the drawing of `timeline`.
 pub fn svg(title: &str, timeline: &Timeline) -> String {
     let milliseconds = |time: Time| time.nanos() as f64 / 1e6;
     let (from, to) = (timeline.from, timeline.to);
@@ -185,7 +186,7 @@ fn row(vcpu: &VcpuTimeline, runs: &[Run], y: u32) -> Markup {
     }
 }
 
-/// A few round numbers of milliseconds.
+/// Returns a few round numbers of milliseconds.
 fn ticks(from: f64, to: f64) -> Vec<f64> {
     let rough = (to - from).max(1e-6) / 8.0;
     let decade = 10_f64.powf(rough.log10().floor());
@@ -195,7 +196,7 @@ fn ticks(from: f64, to: f64) -> Vec<f64> {
         .find(|step| *step >= rough);
     let step = step.unwrap_or(rough);
     let first = (from / step).ceil() as u64;
-    // Whole multiples, so that no digits of a sum's rounding are shown.
+    // Whole multiples, so that no rounding errors of a sum are visible.
     (first..first + 20)
         .map(|count| (count as f64 * step * 1e6).round() / 1e6)
         .take_while(|tick| *tick <= to)

@@ -1,4 +1,4 @@
-//! From a drawn timeline to the bytes of a trace.
+//! Encodes a drawn timeline in Perfetto's trace format.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use super::proto::{
     InternedData, NEEDS_INCREMENTAL_STATE, Trace, TracePacket, TrackDescriptor, TrackEvent,
 };
 
-/// All of ours is one sequence.
+/// The only sequence of the trace.
 const SEQUENCE: u32 = 1;
-/// Interned name of the annotation that tells locks of one class apart.
+/// Interned name of the annotation that distinguishes locks of one class.
 const LOCK_NAME: u64 = 1;
 
-/// The trace, as ui.perfetto.dev opens it. Equal timelines give equal bytes.
+/// Returns the trace as bytes for ui.perfetto.dev. Equal timelines give equal bytes.
 pub fn encode(timeline: &Timeline) -> Vec<u8> {
     let tracks = draw(timeline);
     let mut writer = Writer {
@@ -42,7 +42,7 @@ pub fn encode(timeline: &Timeline) -> Vec<u8> {
         let events = track.events.iter().enumerate();
         order.extend(events.map(|(index, event)| (event.at, event.rank, number, index)));
     }
-    // Readers sort by time, and otherwise keep this order: causes come before their effects at the same time.
+    // Readers sort by time and otherwise keep this order: at the same time, causes come before their effects.
     order.sort_unstable();
     for (.., number, index) in order {
         writer.event(number, &tracks[number].events[index]);
@@ -50,7 +50,7 @@ pub fn encode(timeline: &Timeline) -> Vec<u8> {
     writer.bytes
 }
 
-/// Track 0 is the format's own.
+/// Returns the identifier of a track. The format reserves track 0.
 fn uuid(index: usize) -> u64 {
     index as u64 + 1
 }
@@ -78,7 +78,7 @@ fn descriptor(index: usize, track: &Track) -> TrackDescriptor {
 
 struct Writer {
     bytes: Vec<u8>,
-    /// Names that were written already.
+    /// Names that are already written.
     names: BTreeMap<String, u64>,
 }
 
@@ -136,7 +136,7 @@ impl Writer {
         });
     }
 
-    /// The number of `name`; a name that is `new` goes with the packet.
+    /// Returns the number of `name`, and sets `new` if the packet must define it.
     fn name(&mut self, name: &str, new: &mut Option<Interned>) -> u64 {
         if let Some(iid) = self.names.get(name) {
             return *iid;

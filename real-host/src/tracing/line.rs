@@ -21,7 +21,7 @@ pub(super) struct Line<'t> {
     pub(super) event: Event<'t>,
 }
 
-/// What happened.
+/// The error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event<'t> {
     /// The CPU changes hands.

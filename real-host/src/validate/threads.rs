@@ -25,7 +25,7 @@ use crate::hammer::{Hammer, Span};
 /// On how many CPUs.
 const CPUS: u32 = 2;
 
-/// What is compared.
+/// The metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Numbers of threads, dealt to two CPUs in turn.

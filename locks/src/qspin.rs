@@ -132,45 +132,45 @@ fn lock_pending<P: Platform, L: PendingLayout>(cpu: &P, word: &P::Word, mut seen
     true
 }
 
-/// How a waiter's time in the queue has ended.
+/// The result of a wait behind the head of the queue.
 pub(crate) enum Turn {
-    /// It is the head, and now waits for the lock.
+    /// The waiter is the head, and must still wait for the lock.
     Head,
-    /// It is the head and has the lock.
+    /// The waiter is the head and holds the lock.
     HeadHolding,
-    /// It has the lock and has left the queue.
+    /// The waiter holds the lock and has left the queue.
     Left,
 }
 
-/// What a queued lock does differently from the others.
+/// The steps of the slow path in which queued locks differ.
 pub(crate) trait Flavor<P: Nodes> {
-    /// The word.
+    /// The layout of the word.
     type Layout: Layout;
     /// Whether [`Flavor::try_lock`] may wait.
     const TRY_WAITS: bool = false;
-    /// Whether this lock itself counts [`Event::LockSlowpath`], at the head of the queue.
+    /// Whether this lock counts [`Event::LockSlowpath`] itself, at the head of the queue.
     const COUNTED_AT_HEAD: bool = false;
 
-    /// Counts an event where this lock's statistics go.
+    /// Counts an event in this lock's statistics.
     fn count(cpu: &P, event: Event) {
         cpu.count(event);
     }
-    /// Takes the lock past the queue, if that is allowed now.
+    /// Takes the lock past the queue if that is allowed now. Returns whether the lock was taken.
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
         try_lock(cpu, word)
     }
-    /// Whether [`Flavor::try_lock`] is worth a try on this word.
+    /// Returns whether [`Flavor::try_lock`] may succeed on this word.
     fn may_take(word: u32) -> bool {
         word == 0
     }
-    /// Prepares the node before others can see it.
+    /// Prepares the node before other CPUs can see it.
     fn prepare(_cpu: &P, _me: &Waiter<'_, P::Word>) {}
-    /// Becomes the tail of the queue, and returns the tail before. None: the caller has the lock instead, and is not in
-    /// the queue.
+    /// Makes the caller the tail of the queue and returns the previous tail. Returns `None` if the caller holds the
+    /// lock instead and is not in the queue.
     fn join(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
         Some(Self::Layout::swap_tail(cpu, word, me.code))
     }
-    /// The caller is about to be linked behind `previous`.
+    /// Prepares the node for its link behind `previous`, which follows.
     fn link(_cpu: &P, _me: &Waiter<'_, P::Word>, _previous: u32) {}
     /// Waits behind `previous` to become the head of the queue.
     fn wait_in_queue(cpu: &P, _word: &P::Word, me: &Waiter<'_, P::Word>, _previous: u32) -> Turn {
@@ -178,20 +178,20 @@ pub(crate) trait Flavor<P: Nodes> {
         wait_for(cpu, &me.node.locked, Acquire, |locked| locked != 0);
         Turn::Head
     }
-    /// Waits at the head of the queue until the lock is the caller's. Returns the word, as it was when the caller saw
-    /// it free or, with the locked byte set, when it held the lock. None: it has the lock and has left the queue.
+    /// Waits at the head of the queue. Returns the word in which the caller saw the lock free, or, with the locked byte
+    /// set, the word when it held the lock. Returns `None` if the caller holds the lock and has left the queue.
     fn wait_at_head(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>) -> Option<u32> {
         // ORDERING: Acquire; pairs with the Release of the unlock.
         let free = |now| now & (LOCKED_MASK | PENDING) == 0;
         Some(wait_for(cpu, word, Acquire, free))
     }
-    /// The caller has the lock, and is last according to `seen`: takes its code off the word. False: somebody has
-    /// queued behind it.
+    /// Clears the tail. The caller holds the lock and is the last in the queue according to `seen`. Returns `false` if
+    /// another CPU has queued behind it.
     fn clear_tail(cpu: &P, word: &P::Word, _me: &Waiter<'_, P::Word>, seen: u32) -> bool {
         // ORDERING: Relaxed; the lock has been acquired already.
         cpu.compare_exchange(word, seen, LOCKED, Relaxed, Relaxed).is_ok()
     }
-    /// The caller has the lock and makes `next` the head of the queue.
+    /// Makes `next` the head of the queue. The caller holds the lock.
     fn hand_over(cpu: &P, _word: &P::Word, _me: &Waiter<'_, P::Word>, next: u32) {
         // ORDERING: Release; pairs with the Acquire in `wait_in_queue`.
         cpu.store(&cpu.nodes().at::<Self::Layout>(next).locked, 1, Release);

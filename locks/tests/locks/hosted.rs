@@ -30,7 +30,7 @@ fn random_schedules_of_more_cpus_pass() {
     random::<HybridPvQspin<Wide>>("hybrid-pv-qspin (wide)");
 }
 
-/// An announcement is overwritten by an unlocker that had compared before, and the waiter halts for ever.
+/// Without `settle`, an unlocker that has already compared overwrites an announcement, and the waiter halts forever.
 #[test]
 fn without_settling_a_schedule_hangs() {
     let deaf = |cpus| Setup {

@@ -172,7 +172,7 @@ fn variants_conform() {
     conforms::<CnaQspin<10_000, 0>>(numa);
 }
 
-/// Three CPUs contend: number 0, the highest that the layout has room for (or that memory allows), and one between.
+/// Lets three CPUs contend: CPU 0, CPU `highest`, and one halfway between.
 fn far_apart<L: RawLock<StepCpu> + 'static>(highest: u32) {
     let lock = Checked::new(0);
     let each = |cpu| {

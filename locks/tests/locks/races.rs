@@ -44,7 +44,7 @@ fn without_the_recheck_a_kick_is_lost() {
 
 #[test]
 fn without_the_kick_the_waiter_sleeps_on() {
-    every_schedule(Setup::new(2), 1, || contention::<PvTicket<NoKick>>(2, 0)).expect_err("nobody wakes the waiter");
+    every_schedule(Setup::new(2), 1, || contention::<PvTicket<NoKick>>(2, 0)).expect_err("no CPU wakes the waiter");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn the_carry_of_a_wrapping_head_stays_out_of_the_tail() {
     every_schedule(Setup::new(3), 3, || {
         contention::<PvTicket<CarryIntoTail>>(3, 0xfffe_fffe)
     })
-    .expect_err("a ticket that nobody drew is served");
+    .expect_err("a ticket is served that no CPU drew");
 }
 
 #[test]
@@ -99,7 +99,11 @@ fn flag_is_cleared_by_the_next_lone_locker() {
             }),
         )],
     );
-    assert_eq!(machine.stats.count(Event::ReleasedSlow), 0, "the scan was for nobody");
+    assert_eq!(
+        machine.stats.count(Event::ReleasedSlow),
+        0,
+        "an unlocker scanned although no CPU waited"
+    );
 }
 
 #[test]

@@ -279,7 +279,7 @@ impl<C: Checker> Cpu<C> {
         result
     }
 
-    /// A read-modify-write that cannot fail.
+    /// Executes a read-modify-write that cannot fail, and returns the previous value.
     #[track_caller]
     fn update(&self, word: &ModelWord<C>, change: Rmw, order: Ordering) -> u32 {
         self.rmw(word, change, order, Ordering::Relaxed)

@@ -299,7 +299,7 @@ pub fn optimistic_spinners<C: Checker, S: Steps + 'static>(
         );
         assert!(
             spinners.queue.is_empty(&Cpu::inspector(machine)),
-            "somebody is left in the queue"
+            "a spinner is left in the queue"
         );
     }
 }

@@ -98,8 +98,8 @@ fn a_stale_host_id_loses_interrupts() {
 
 #[test]
 fn reading_activity_before_mode_is_harmless_while_deactivation_looks_behind_a_fence() {
-    // KVM reads mode first and says why; the search says that the fence in deactivation alone is enough: who has read
-    // the old "active" has set IRR before the deactivating vCPU looks at it.
+    // KVM reads the mode first, for a documented reason. The search shows that the fence in deactivation is sufficient:
+    // a sender that has read the old "active" has set IRR before the deactivating vCPU reads it.
     for sender in [Hardware, Software] {
         let order = faulty(&[sender], Deactivates, |scenario| {
             scenario.faults.active_before_mode = true

@@ -1,8 +1,8 @@
 //! Weakens every ordering in the locks' source by one step: loom must find each fault.
 //!
-//! What it does not find is listed in [`UNFOUND`] with the reason, and what no trial comes to in [`UNREACHED`]. An
-//! ordering that is neither found nor listed fails its test, and so does an entry that is found after all: the lists
-//! are true. A file with orderings that no test looks at fails, too.
+//! Faults that no trial finds are listed in [`UNFOUND`] with the reason, and orderings that no trial reaches in
+//! [`UNREACHED`]. The lists are complete and exact: a test fails if a fault is neither found nor listed, or if a listed
+//! one is found. A file whose orderings no test weakens fails, too.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -48,7 +48,7 @@ fn few(preemptions: usize) -> Bounds {
     Bounds::preemptions(preemptions)
 }
 
-/// Two CPUs, twice each.
+/// Searches contention of two CPUs, twice each, by loom.
 fn loom_twice<L: Lock<Loom>>() -> bool {
     fails::<Loom>(&few(3), scenario::contention::<Loom, L>(&Setup::new(2), 2, 0))
 }

@@ -5,7 +5,7 @@
 use core::mem;
 
 /// Keeps the calling thread on one of the CPUs that it may run on: number `index` of them, counted round and round.
-/// False: the system refused.
+/// Returns `false` if the system refuses.
 pub fn pin(index: usize) -> bool {
     let Some(allowed) = allowed() else { return false };
     let Some(&cpu) = allowed.get(index % allowed.len().max(1)) else {

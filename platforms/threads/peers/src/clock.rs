@@ -4,14 +4,15 @@
 
 use std::time::{Duration, Instant};
 
-/// The time in ticks: of the time-stamp counter on x86-64, which Linux keeps in step across CPUs where it is its clock
-/// source; of 1 ns elsewhere. Not serialising: a lock's own locked instruction is a barrier enough.
+/// Returns the time in ticks. On x86-64 a tick is one of the time-stamp counter, which is synchronized across CPUs if
+/// Linux uses it as its clock source. Elsewhere a tick is 1 ns. The reading is not serializing: the locked instruction
+/// of a lock is a sufficient barrier.
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: RDTSC only reads a register, and Linux leaves it to user space (CR4.TSD is clear unless a process
-        // asks for a fault, by prctl).
+        // SAFETY: RDTSC only reads a register. Linux allows it in user space (CR4.TSD is clear unless a process asks
+        // for a fault by prctl).
         unsafe { core::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -30,8 +31,8 @@ pub fn ns_per_tick() -> f64 {
     elapsed.as_nanos() as f64 / (last - first) as f64
 }
 
-/// The period of the kernel's tick, in nanoseconds: how far apart two readings of the coarse clock are, which is
-/// brought up to date once in each. `None`: it does not tell.
+/// Returns the period of the kernel's tick in nanoseconds, which is the resolution of the coarse clock. Returns `None`
+/// if the system does not report it.
 pub fn coarse_period_ns() -> Option<u64> {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the system writes `resolution`.

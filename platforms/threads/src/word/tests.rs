@@ -139,8 +139,8 @@ fn machine_addresses_do_what_portable_addresses_do() {
     assert_eq!(observe!(portable::Address::new(usize::MAX)), expected);
 }
 
-/// An announcement that is still there after settling is seen by each compare-store from then on. Without settling,
-/// some overwrite it.
+/// Checks that each later compare-store sees an announcement that is still there after `settle`. Without `settle` some
+/// compare-stores overwrite it.
 #[test]
 fn a_settled_announcement_is_not_overwritten() {
     const HELD: u8 = 1;

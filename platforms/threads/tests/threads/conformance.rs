@@ -1,10 +1,11 @@
-//! The suite of `holdfast-locks`.
+//! The conformance suite of `holdfast-locks` on threads.
 
 use holdfast_locks::conformance::{self, Job, World};
 use holdfast_locks::{CpuId, LockKind, Platform};
 use holdfast_threads::{ThisThread, claim};
 
-/// Threads that are CPUs 0 to `cpus` - 1 of this process. One world at a time: the numbers are the process's.
+/// Threads that are CPUs 0 to `cpus` - 1 of this process. Only one world may run at a time, because the numbers belong
+/// to the process.
 struct Threads {
     cpus: u32,
     rounds: u32,
@@ -41,7 +42,8 @@ fn two_busy_threads_find_every_property_kept() {
     }
 }
 
-/// More threads than CPUs: what only spins waits for slices to end, so few rounds.
+/// Runs more threads than CPUs. There are few rounds, because a waiter that only spins waits for the end of time
+/// slices.
 #[test]
 fn halting_locks_keep_every_property_overcommitted() {
     for &kind in LockKind::ALL {

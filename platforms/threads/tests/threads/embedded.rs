@@ -36,7 +36,7 @@ fn each_lock_excludes_under_both_versions_in_four_bytes() {
     for_each_raw_lock!(each_excludes);
 }
 
-/// What is written for one version may be handed to the other: it is the same lock.
+/// A lock may be used through both versions at the same time, because it is the same lock.
 #[test]
 fn versions_exclude_each_other() {
     let lock = <RawHybrid as lock_api::RawMutex>::INIT;
@@ -50,7 +50,7 @@ fn versions_exclude_each_other() {
     assert!(lock_api::RawMutex::try_lock(&lock).is_some());
 }
 
-/// The README shows the example, which is compiled with the tests.
+/// Checks that the README shows the example, which is compiled with the tests.
 #[test]
 fn the_readme_shows_the_example() {
     let example = include_str!("../../examples/counter.rs");

@@ -1,7 +1,7 @@
-//! What lock and unlock execute when nobody else wants the lock: one locked instruction, and few others.
+//! Counts the instructions of an uncontended lock and unlock: one locked instruction and a few others.
 //!
-//! A child process executes them one instruction at a time, by `ptrace(2)`. A restartable sequence never ends that way,
-//! because each stop begins it anew: so it is executed up to its end in one go.
+//! A child process executes them one instruction at a time, by `ptrace(2)`. A restartable sequence would never end that
+//! way, because each stop restarts it. So it is executed up to its end in one run.
 
 #![expect(unsafe_code, reason = "fork, ptrace")]
 
@@ -11,10 +11,10 @@ use holdfast_threads::*;
 use libc::{c_long, c_void, pid_t, user_regs_struct};
 use lock_api::RawMutex;
 
-/// A process that is stopped before its next instruction.
+/// A child process that is stopped before its next instruction.
 struct Stepped(pid_t);
 
-/// What was executed.
+/// The numbers of executed instructions.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Executed {
     instructions: u32,
@@ -25,18 +25,19 @@ struct Executed {
 const BREAKPOINT: u8 = 0xcc;
 
 impl Stepped {
-    /// A child that does `work` between two breakpoints, stopped after the first. None: the system does not let us.
+    /// Starts a child that runs `work` between two breakpoints, and returns it stopped after the first. Returns `None`
+    /// if the system does not allow tracing.
     fn before(work: fn()) -> Option<Stepped> {
-        // SAFETY: the child calls nothing but `work`, which uses no memory but its own, and system calls.
+        // SAFETY: the child calls only `work`, which uses only memory of its own, and system calls.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "cannot fork");
         if child == 0 {
-            // SAFETY: no memory is passed. Refused: 2 says so.
+            // SAFETY: no memory is passed. Status 2 reports a refusal.
             if unsafe { libc::ptrace(libc::PTRACE_TRACEME) } != 0 {
-                // SAFETY: ends the child, and runs nothing that the parent has registered.
+                // SAFETY: ends the child without running exit handlers of the parent.
                 unsafe { libc::_exit(2) };
             }
-            // SAFETY: stops for the parent, who traces.
+            // SAFETY: stops the child for the parent, which traces it.
             unsafe { core::arch::asm!("int3") };
             work();
             // SAFETY: as above.
@@ -48,27 +49,27 @@ impl Stepped {
         if child.stops() {
             return Some(child);
         }
-        // It is gone: there is nothing to end.
+        // The child has ended: there is nothing to kill.
         core::mem::forget(child);
         None
     }
 
-    /// Waits for the child's next stop. False: it has ended.
+    /// Waits for the child's next stop. Returns `false` if the child has ended.
     fn stops(&self) -> bool {
         let mut status = 0;
-        // SAFETY: `status` is ours to write.
+        // SAFETY: `status` is a local variable.
         let waited = unsafe { libc::waitpid(self.0, &mut status, 0) };
         assert_eq!(waited, self.0, "the child is lost");
         libc::WIFSTOPPED(status)
     }
 
     fn ptrace(&self, request: libc::c_uint, address: u64, data: *mut c_void) -> c_long {
-        // SAFETY: `data` is what `request` asks for.
+        // SAFETY: `data` has the type that `request` needs.
         unsafe { libc::ptrace(request, self.0, address as *mut c_void, data) }
     }
 
     fn registers(&self) -> user_regs_struct {
-        // SAFETY: all zero is a set of registers.
+        // SAFETY: all registers may be zero.
         let mut registers: user_regs_struct = unsafe { core::mem::zeroed() };
         let error = self.ptrace(libc::PTRACE_GETREGS, 0, (&raw mut registers).cast());
         assert_eq!(error, 0, "cannot read registers");
@@ -102,8 +103,7 @@ impl Stepped {
         self.set_registers(registers);
     }
 
-    /// The end of the restartable sequence whose descriptor the instruction at `rip` loads the address of, if it is
-    /// one.
+    /// Returns the end of a restartable sequence if the instruction at `rip` loads the address of its descriptor.
     fn sequence(&self, rip: u64, code: &[u8]) -> Option<u64> {
         // lea r64, [rip + displacement]
         let is_lea = code[0] & 0xf8 == 0x48 && code[1] == 0x8d && code[2] & 0xc7 == 0x05;
@@ -141,14 +141,14 @@ impl Stepped {
 
 impl Drop for Stepped {
     fn drop(&mut self) {
-        // SAFETY: a child of ours that nobody has waited for.
+        // SAFETY: this process has not waited for the end of the child, so the id is still the child's.
         unsafe { libc::kill(self.0, libc::SIGKILL) };
         // SAFETY: as above; its status is of no interest.
         unsafe { libc::waitpid(self.0, ptr::null_mut(), 0) };
     }
 }
 
-/// Whether an instruction locks the bus: by its prefix, or because it exchanges a register with memory.
+/// Returns whether an instruction is locked: by its prefix, or because it exchanges a register with memory.
 fn is_locked(code: &[u8]) -> bool {
     let prefixes = code
         .iter()
@@ -158,7 +158,7 @@ fn is_locked(code: &[u8]) -> bool {
     prefixes.clone().any(|&byte| byte == 0xf0) || is_exchange
 }
 
-/// Whether an instruction calls, directly or through a pointer.
+/// Returns whether an instruction is a call, direct or through a pointer.
 fn is_call(code: &[u8]) -> bool {
     matches!(code, [0xe8, ..]) || matches!(code, [0xff, modrm, ..] if modrm >> 3 & 7 == 2)
 }
@@ -174,16 +174,16 @@ fn pair<R: RawMutex + 'static>() {
     on(&R::INIT);
 }
 
-/// Does nothing: what is executed around lock and unlock.
+/// A lock that does nothing, to count the instructions around lock and unlock.
 struct Nothing(#[expect(dead_code, reason = "takes as much room as a lock")] ThreadWord);
 
-// SAFETY: protects nothing.
+// SAFETY: the lock protects no data.
 unsafe impl RawMutex for Nothing {
     const INIT: Self = Nothing(ThreadWord::ZERO);
     type Guard = lock_api::GuardNoSend;
 
     fn lock(&self) -> Self::Guard {
-        // Or there would be nothing to call.
+        // Keeps the compiler from removing the call.
         core::hint::black_box(self);
         lock_api::GuardNoSend::new()
     }
@@ -196,7 +196,7 @@ unsafe impl RawMutex for Nothing {
     }
 }
 
-/// What lock and unlock execute. None: the system does not let us see.
+/// Returns the instructions of lock and unlock, or `None` if the system does not allow tracing.
 fn executed_by<R: RawMutex + 'static>() -> Option<Executed> {
     let around = Stepped::before(pair::<Nothing>)?.count();
     let mut executed = Stepped::before(pair::<R>)?.count();
@@ -208,7 +208,7 @@ fn executed_by<R: RawMutex + 'static>() -> Option<Executed> {
 
 #[test]
 fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
-    // Looked up once in a process, not by the child.
+    // Looked up in this process, so that the child need not look it up.
     let announced = if has_restartable_sequences() { 1 } else { 2 };
     // The last column leaves room for another compiler's registers.
     macro_rules! check {

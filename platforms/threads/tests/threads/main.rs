@@ -1,4 +1,4 @@
-//! The platform keeps the contract of its traits; the locks keep theirs on it.
+//! Tests that the threads platform keeps the contract of its traits, and that the locks keep theirs on it.
 
 mod conformance;
 mod embedded;
@@ -12,7 +12,7 @@ use std::thread;
 use holdfast_locks::Platform;
 use holdfast_threads::ThisThread;
 
-/// The right to name CPU numbers, which belong to the process: tests that do take turns.
+/// The right to use particular CPU numbers. They belong to the process, so the tests that do so take turns.
 struct Turn {
     _numbers: MutexGuard<'static, ()>,
 }
@@ -25,7 +25,7 @@ fn numbers() -> Turn {
 }
 
 impl Drop for Turn {
-    /// Whose turn it was must have waited for its threads to *end*; or the next test finds numbers in use.
+    /// Checks that the test has waited for the *end* of its threads. Otherwise the next test would find numbers in use.
     fn drop(&mut self) {
         if !thread::panicking() {
             let first = thread::spawn(|| ThisThread::new().cpu().0).join();
@@ -38,8 +38,8 @@ impl Drop for Turn {
     }
 }
 
-/// Runs jobs, each on a thread of its own, and returns when the threads have ended. A scope's end alone does not wait
-/// for that, only for what they do: their last destructors, which give CPU numbers back, may come later.
+/// Runs each job on a thread of its own and returns when the threads have ended. The end of a scope alone waits only
+/// for the jobs: the threads' last destructors, which give back CPU numbers, may run later.
 fn on_threads<T: Send>(jobs: impl IntoIterator<Item = impl FnOnce() -> T + Send>) -> Vec<T> {
     thread::scope(|scope| {
         let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();

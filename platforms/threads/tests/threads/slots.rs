@@ -33,7 +33,7 @@ fn numbers_are_unique_while_threads_run() {
     );
 }
 
-/// Threads that take long to end: who waits for less than their end finds their numbers in use.
+/// The threads take long to end: a test that does not wait for their end would find their numbers in use.
 #[test]
 fn a_thread_that_has_ended_has_given_its_number_back() {
     struct Slow;
@@ -55,7 +55,7 @@ fn a_thread_that_has_ended_has_given_its_number_back() {
     }
 }
 
-/// One thread after another, more than there are numbers.
+/// Starts one thread after another, more than there are numbers.
 #[test]
 fn numbers_are_recycled_when_threads_end() {
     let _turn = crate::numbers();

@@ -1,4 +1,4 @@
-/* Loads a plugin that uses locks, and unloads it while a thread that has been a CPU goes on. */
+/* Loads a plugin that uses locks, and unloads it while a thread that has used a lock continues. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,11 +24,11 @@ static void *load_use_unload(void *failed)
     use();
     if (dlclose(plugin) != 0)
         return *(int *)failed = fail("cannot unload"), NULL;
-    /* Long enough to be interrupted: then the kernel looks at what the thread has named to it. */
+    /* Long enough to be interrupted: then the kernel reads the address that the thread has stored for it. */
     const clock_t end = clock() + CLOCKS_PER_SEC / 20;
     while (clock() < end)
         ;
-    /* When it ends, what it has asked for at its end is called. */
+    /* When the thread ends, the C library calls the destructor that the thread has registered. */
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* What holdfast.h promises, under two threads. Prints what is broken, and fails. */
+/* Tests the promises of holdfast.h with two threads. Prints the condition that does not hold, and fails. */
 #define _GNU_SOURCE
 #include <holdfast.h>
 
@@ -53,7 +53,7 @@ static void exclusion(void)
     CHECK(count == 2L * INCREMENTS);
 }
 
-/* Holds the lock for so long that who waits for it halts, and must be woken. */
+/* Holds the lock for so long that a waiting thread halts and must be woken. */
 static void *hold(void *unused)
 {
     for (int i = 0; i < PATIENT_ROUNDS; i++) {
@@ -109,7 +109,7 @@ static void trylock(void)
     CHECK(taken_by_another());
 }
 
-/* A lock on a page of its own, unmapped by the second who has used it: a later access by the first faults. */
+/* A lock on a page of its own, which the second thread that has used it unmaps: a later access by the first faults. */
 struct page {
     holdfast_lock_t lock;
     int uses;
@@ -140,7 +140,7 @@ static void freed_right_after_unlock(void)
     on_two_threads(use_each);
 }
 
-/* How a child ends that does this. */
+/* Runs body in a child process and returns its exit status. */
 static int status_of_child(void (*body)(void))
 {
     int status = 0;

@@ -1,20 +1,20 @@
-//! C programs link with the header and the static library, and find their promises kept.
+//! C programs link with the header and the static library and test the promises of the header.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-/// What a C program has to link with besides the library; as the header says.
+/// The libraries with which a C program must link besides this one, as the header says.
 const LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm"];
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Builds the static library, which `cargo test` does not; returns where it is.
+/// Builds the static library, which `cargo test` does not do, and returns its path.
 ///
-/// In a target directory of its own: whoever runs the tests may be building at the same time, with other flags.
+/// It uses a target directory of its own, because another build with other flags may run at the same time.
 fn library() -> &'static Path {
     static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
@@ -38,7 +38,7 @@ fn library() -> &'static Path {
     &LIBRARY
 }
 
-/// Runs it; returns what it printed.
+/// Runs `command`, which must succeed, and returns its output.
 #[track_caller]
 fn succeed(command: &mut Command) -> String {
     let ran = command
@@ -57,7 +57,7 @@ fn compiler() -> Command {
     Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
 }
 
-/// Whether there is a C compiler. Says so if not.
+/// Returns whether there is a C compiler. Prints a message if there is none.
 fn has_compiler() -> bool {
     let missing = compiler()
         .arg("--version")
@@ -93,7 +93,8 @@ fn a_c_program_finds_every_promise_kept() {
     assert_eq!(succeed(&mut Command::new(program)), "all kept\n");
 }
 
-/// Threads that have used a lock name its code to the kernel and to the C library. So it stays when a plugin goes.
+/// The kernel and the C library keep addresses in the library for threads that have used a lock. So the library stays
+/// loaded when the plugin is unloaded.
 #[test]
 fn a_plugin_with_the_library_can_be_unloaded() {
     if !has_compiler() {

@@ -1,4 +1,4 @@
-/* A plugin that has the library in itself. */
+/* A plugin that is linked with the static library. */
 #define _GNU_SOURCE
 #include <holdfast.h>
 
@@ -18,7 +18,7 @@ static void *use(void *unused)
     return unused;
 }
 
-/* Contends, on the calling thread and another. */
+/* Contends on the calling thread and another thread. */
 void plugin_use(void)
 {
     pthread_t other;

@@ -18,7 +18,6 @@ const EXEMPT: &[&str] = &[
     "platforms/kvm/testhost",
     "platforms/kvm/tests",
     "platforms/model",
-    "platforms/sim",
     "platforms/threads",
     "platforms/words",
     "real-host",

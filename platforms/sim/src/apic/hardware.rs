@@ -18,9 +18,9 @@ pub enum ApicMode {
 /// The hardware that virtualizes the LAPIC of a vCPU.
 #[derive(Clone, Copy, Debug)]
 pub enum Virtualization {
-    /// AMD's.
+    /// AVIC of AMD.
     Avic(AvicModel),
-    /// Intel's.
+    /// APICv of Intel.
     Apicv(ApicvModel),
 }
 

@@ -61,7 +61,7 @@ pub struct SpinState {
 /// Registers and requests around interrupts.
 #[derive(Debug, Default)]
 pub struct InterruptState {
-    /// RFLAGS.IF.
+    /// The flag RFLAGS.IF.
     pub enabled: bool,
     /// A vector that the flow takes as soon as it continues.
     pub vector: Option<u8>,

@@ -1,9 +1,6 @@
-//! From a CPU's first instruction to its workload.
+//! The boot of a CPU, from its first Rust code to its task.
 
-#![expect(
-    unsafe_code,
-    reason = "the first code to run takes memory and CPU as the VMM left them"
-)]
+#![expect(unsafe_code, reason = "the first code takes over memory and CPU from the VMM")]
 
 use alloc::boxed::Box;
 use core::sync::atomic::AtomicPtr;
@@ -24,17 +21,18 @@ use crate::machine::KvmMachine;
 use crate::percpu::{self, PerCpu, Shared};
 use crate::{contend, fault, heap, interrupts, pace, ring, tables};
 
-/// What CPU 0 has made ready for the others.
+/// The plan that CPU 0 has published, or null.
 static READY: AtomicPtr<Plan> = AtomicPtr::new(core::ptr::null_mut());
-/// CPUs that compute while they wait for that.
+/// Number of CPUs that compute while they wait for the plan.
 static WAITING: AtomicU32 = AtomicU32::new(0);
-/// CPUs that execute the workload.
+/// Number of CPUs that execute the task.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// Iterations between two looks at whether CPU 0 is ready: below a microsecond.
+/// Iterations between two checks whether CPU 0 is ready: less than a microsecond.
 const WAIT_ITERATIONS: u64 = 200;
 
-/// For how long CPU 0 waits for the others before it measures its pace: some time slices of the host.
+/// Longest time in nanoseconds that CPU 0 waits for the others before it measures its pace: a few time slices of the
+/// host.
 const OTHERS_NS: u64 = 20_000_000;
 
 struct Plan {
@@ -42,10 +40,10 @@ struct Plan {
     task: Task,
 }
 
-/// CPU `number`'s first Rust code: on its boot stack, interrupts masked.
+/// The first Rust code of CPU `number`. It runs on the boot stack with interrupts masked.
 ///
 /// # Safety
-/// Called once on each CPU that the VMM starts, with its number, by the image's entry.
+/// The image's entry point must call this once on each CPU that the VMM starts, with that CPU's number.
 pub unsafe extern "sysv64" fn main(number: u32) -> ! {
     // SAFETY: this function's own contract.
     let block = unsafe { percpu::enter(number) };
@@ -58,17 +56,17 @@ fn orders() -> Orders {
     let length = core::ptr::with_exposed_provenance::<u32>(ORDERS as usize);
     // SAFETY: the VMM has mapped the orders' page, and written the length before it started this CPU.
     let length = (unsafe { length.read_volatile() } as usize).min(ORDERS_BYTES as usize - 4);
-    // SAFETY: as above; nobody writes there any more.
+    // SAFETY: as above; nothing writes to the page after that.
     let bytes = unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(ORDERS as usize + 4), length) };
     match decode(bytes) {
         Some(orders) => orders,
-        None => panic!("unreadable orders of {length} bytes: vmm and image are of different versions"),
+        None => panic!("cannot decode orders of {length} bytes: vmm and image have different versions"),
     }
 }
 
 fn prepare(block: &'static PerCpu) -> &'static Plan {
     let orders = orders();
-    // SAFETY: what lies between is mapped memory that the VMM has left to the heap; nothing was allocated before.
+    // SAFETY: the range is mapped memory that the VMM has reserved for the heap, and nothing was allocated before.
     unsafe { heap::begin(orders.heap as usize, orders.memory as usize) };
     tables::fill_gates();
     let time = Time::start(orders.clock, &block.clock);
@@ -101,28 +99,28 @@ fn prepare(block: &'static PerCpu) -> &'static Plan {
     plan
 }
 
-/// Waits until `others` compute, or for as long as is bearable: the pace is to be that of a busy machine.
+/// Waits until `others` CPUs compute, or for [`OTHERS_NS`]. The pace must be measured on a busy machine.
 fn await_others(others: u32, time: &Time, record: &Record) {
     let begin = time.now(record);
-    // ORDERING: Relaxed; that they are there is all that is asked.
+    // ORDERING: Relaxed; the count publishes no other data.
     while WAITING.load(Relaxed) < others && time.now(record) - begin < OTHERS_NS {
         instructions::spin(WAIT_ITERATIONS);
     }
 }
 
 fn join(block: &'static PerCpu) -> &'static Plan {
-    // ORDERING: Relaxed; a count.
+    // ORDERING: Relaxed; the count publishes no other data.
     WAITING.fetch_add(1, Relaxed);
     loop {
-        // ORDERING: Acquire; pairs with the Release in `prepare`: all that CPU 0 has made.
+        // ORDERING: Acquire; pairs with the Release in `prepare`, so that the plan's content is visible.
         let plan = READY.load(Acquire);
-        // SAFETY: null or a leaked box.
+        // SAFETY: the pointer is null or a leaked box.
         if let Some(plan) = unsafe { plan.as_ref() } {
             block.begin(plan.shared);
             plan.shared.time.join(&block.clock);
             return plan;
         }
-        // Computing, as it will later: CPU 0 measures its pace beside that.
+        // Compute as the task will, since CPU 0 measures its pace meanwhile.
         instructions::spin(WAIT_ITERATIONS);
     }
 }
@@ -141,7 +139,7 @@ fn run(cpu: &KvmCpu, plan: &'static Plan) -> ! {
         cpu: number,
         now_ns: cpu.now_ns(),
     };
-    // ORDERING: AcqRel; the last one comes after the others' reports.
+    // ORDERING: AcqRel; the last CPU's increment comes after the others' reports.
     if STARTED.fetch_add(1, AcqRel) + 1 == plan.shared.cpus {
         ring::report_now(&started);
     } else {
@@ -150,7 +148,7 @@ fn run(cpu: &KvmCpu, plan: &'static Plan) -> ! {
     match &plan.task {
         Task::Kernel(_) | Task::Micro { .. } => match interrupts::image() {
             Some(image) => image.boot(CpuId(number)),
-            None => unreachable!("cpu 0 has made what boots"),
+            None => unreachable!("cpu 0 creates the kernel before it publishes the plan"),
         },
         Task::Contention(contention) => {
             register_steal_time(cpu);
@@ -164,7 +162,7 @@ fn run(cpu: &KvmCpu, plan: &'static Plan) -> ! {
     stop()
 }
 
-/// Lends the host this CPU's record, as a kernel does: locks look at the preempted flag.
+/// Registers this CPU's steal-time record, as a kernel does. Locks read its preempted flag.
 fn register_steal_time(cpu: &KvmCpu) {
     if cpu.shared().hypervisor.offers(cpuid::KVM_FEATURE_STEAL_TIME) {
         let number = CpuId(cpu.block().number.get());

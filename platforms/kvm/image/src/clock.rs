@@ -1,4 +1,4 @@
-//! The time, in nanoseconds since CPU 0 booted.
+//! The guest's clock, in nanoseconds since CPU 0 booted.
 
 #![expect(unsafe_code, reason = "KVM's clock is written by the host")]
 
@@ -10,20 +10,20 @@ use holdfast_protocol::Clock;
 
 use crate::instructions::{rdtsc, wrmsr};
 
-/// `MSR_KVM_SYSTEM_TIME_NEW`.
+/// The register `MSR_KVM_SYSTEM_TIME_NEW`.
 const SYSTEM_TIME: u32 = 0x4b56_4d01;
 const ENABLE: u64 = 1;
 
-/// How the time is told. Fixed at boot.
+/// The source of the time, chosen at boot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Time {
-    /// Counts since `base`, times `multiplier`, by 2^32.
+    /// The time-stamp counter: the counts since `base`, times `multiplier`, divided by 2^32.
     Tsc { base: u64, multiplier: u64 },
-    /// By each CPU's record, from `base` nanoseconds on.
+    /// Each CPU's record of KVM's clock, minus `base` nanoseconds.
     Kvm { base: u64 },
 }
 
-/// What the host keeps up for one CPU (`struct pvclock_vcpu_time_info`).
+/// One CPU's record of KVM's clock, which the host updates (`struct pvclock_vcpu_time_info`).
 #[derive(Debug, Default)]
 #[repr(C, align(32))]
 pub(crate) struct Record(UnsafeCell<Fields>);
@@ -42,7 +42,7 @@ struct Fields {
 }
 
 impl Record {
-    /// No time yet; usable in a `static`.
+    /// Returns a zeroed record.
     pub(crate) const fn new() -> Record {
         Record(UnsafeCell::new(Fields {
             version: 0,
@@ -56,17 +56,19 @@ impl Record {
         }))
     }
 
-    /// Has the host keep it up from now on.
+    /// Registers the record with the host.
     fn register(&self) {
-        // SAFETY: KVM has the register where it is the clock that was ordered; the host then writes to this record, which is
-        // static, and read through volatile accesses only.
+        // SAFETY: the VMM orders this clock only if KVM has the register. The host then writes to this record, which is
+        // static and which the guest reads only by volatile accesses.
         unsafe { wrmsr(SYSTEM_TIME, self.0.get().addr() as u64 | ENABLE) };
     }
 
-    /// Nanoseconds of the host's clock. `version` is odd while the host writes, and changes with each time it does.
+    /// Returns the nanoseconds of the host's clock. `version` is odd during an update by the host and changes with each
+    /// one.
     fn nanos(&self) -> u64 {
         loop {
-            // SAFETY: the record is valid; the host may write to it at the same time, which the versions tell.
+            // SAFETY: the record is valid. If the host writes to it concurrently, the versions differ and the value is
+            // unused.
             let fields = unsafe { self.0.get().read_volatile() };
             compiler_fence(Acquire);
             let now = rdtsc();
@@ -93,7 +95,7 @@ impl Fields {
 }
 
 impl Time {
-    /// Starts the clock on CPU 0, whose record is `record`.
+    /// Starts the clock on CPU 0, whose record is `record`. Returns its source.
     pub(crate) fn start(clock: Clock, record: &Record) -> Time {
         match clock {
             Clock::Tsc { khz } => Time::Tsc {
@@ -107,19 +109,19 @@ impl Time {
         }
     }
 
-    /// Joins another CPU, whose record is `record`.
+    /// Starts the clock on another CPU, whose record is `record`.
     pub(crate) fn join(&self, record: &Record) {
         if let Time::Kvm { .. } = self {
             record.register();
         }
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     #[inline]
     pub(crate) fn now(&self, record: &Record) -> u64 {
         match *self {
             Time::Tsc { base, multiplier } => {
-                // Another CPU's counter may be behind by a little.
+                // Another CPU's counter may be slightly behind that of CPU 0.
                 let counts = rdtsc().saturating_sub(base);
                 ((u128::from(counts) * u128::from(multiplier)) >> 32) as u64
             }
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kvm_clock_scales_as_its_document_says() {
+    fn kvm_clock_scales_as_documented() {
         // 2.5 GHz: each count is 0.4 ns.
         let fields = Fields {
             tsc_timestamp: 1_000,

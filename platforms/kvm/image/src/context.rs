@@ -1,4 +1,4 @@
-//! Contexts: flows of control with stacks of their own, and the switch between two of them.
+//! Contexts: flows of control, each with its own stack, and the switch between two of them.
 
 #![expect(unsafe_code, reason = "switching stacks")]
 
@@ -9,19 +9,19 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of a task's stack; interrupts run on it too.
+/// Size of a task's stack in bytes. Interrupts run on it too.
 const STACK_BYTES: usize = 64 << 10;
-/// The top of stack *i* is this much times *i* lower than the block's end, within a page: aligned tops would share cache sets.
-const COLOUR_STEP: usize = 192;
+/// Step in bytes between the offsets, within a page, of the stacks' tops. Equal offsets would share cache sets.
+const COLOR_STEP: usize = 192;
 const PAGE: usize = 4096;
-/// Words at the bottom that nobody may write.
+/// Number of canary words at the bottom of a stack, which must not change.
 const CANARY_WORDS: usize = 16;
 const CANARY: u64 = 0x5afe_57ac_5afe_57ac;
 
-/// What a fresh flow runs. It never returns: its last act is to switch away.
+/// The body of a flow. It never returns: its last action is to switch away.
 pub(crate) type Body = Box<dyn FnOnce()>;
 
-/// A saved flow with the stack that it runs on, unless that is a CPU's boot stack.
+/// A saved flow, with its stack unless it runs on a CPU's boot stack.
 #[derive(Debug)]
 pub struct Context {
     saved: Cell<*mut u8>,
@@ -44,13 +44,13 @@ impl Stack {
             panic!("out of memory: no {STACK_BYTES} bytes for a stack")
         };
         let canary = block.cast::<[u64; CANARY_WORDS]>();
-        // SAFETY: the lowest words of a block that is ours.
+        // SAFETY: the lowest words of the block that was just allocated.
         unsafe { canary.write([CANARY; CANARY_WORDS]) };
         Stack(block)
     }
 
-    fn canary_lives(&self) -> bool {
-        // SAFETY: written by `new`; nobody runs on the stack.
+    fn canary_is_intact(&self) -> bool {
+        // SAFETY: `new` has written the words, and no flow runs on the stack.
         let words = unsafe { self.0.cast::<[u64; CANARY_WORDS]>().read() };
         words == [CANARY; CANARY_WORDS]
     }
@@ -64,18 +64,19 @@ impl Drop for Stack {
 }
 
 impl Context {
-    /// A flow that will run `body`.
+    /// Returns a flow that will run `body`.
     pub(crate) fn new(body: Body) -> Context {
         static MADE: AtomicUsize = AtomicUsize::new(0);
-        // ORDERING: Relaxed; which colour a stack gets does not matter.
-        let colour = MADE.fetch_add(1, Relaxed) * COLOUR_STEP % PAGE;
+        // ORDERING: Relaxed; any distribution of the offsets is correct.
+        let color = MADE.fetch_add(1, Relaxed) * COLOR_STEP % PAGE;
         let stack = Stack::new();
         let body = Box::into_raw(Box::new(body));
-        // What `switch` pops: r15, r14, r13, r12, rbx, rbp, return address; then 0 where the flow's caller would be, so that
-        // backtraces end. `enter` starts with the stack pointer 16 bytes below the top, aligned as a call wants it.
+        // The words that `switch` pops: r15, r14, r13, r12, rbx, rbp, return address. Then 0 as the return address of
+        // the flow, so that backtraces end. `enter` starts with the stack pointer 16 bytes below the top, aligned for
+        // its call.
         let words = [0, 0, 0, body.expose_provenance(), 0, 0, enter as *const () as usize, 0];
-        let frame = stack.0.as_ptr().wrapping_add(STACK_BYTES - colour - 72);
-        // SAFETY: the eight words end 8 bytes below the top of a block that is ours, in use by nobody, far above its canary.
+        let frame = stack.0.as_ptr().wrapping_add(STACK_BYTES - color - 72);
+        // SAFETY: the eight words end 8 bytes below the top of the new block, which no flow uses, far above its canary.
         unsafe { frame.cast::<[usize; 8]>().write(words) };
         Context {
             saved: Cell::new(frame),
@@ -83,7 +84,7 @@ impl Context {
         }
     }
 
-    /// For a flow that runs already: filled by its first switch away.
+    /// Returns the context of a flow that already runs. Its first switch away fills it.
     pub(crate) const fn empty() -> Context {
         Context {
             saved: Cell::new(ptr::null_mut()),
@@ -91,44 +92,50 @@ impl Context {
         }
     }
 
-    /// Ends the life of a context that nobody will continue.
+    /// Releases a context that will not be continued.
+    ///
+    /// # Panics
+    /// Panics if the flow has overrun its stack.
     pub(crate) fn release(self) {
-        let overrun = self.stack.as_ref().is_some_and(|stack| !stack.canary_lives());
-        assert!(!overrun, "a flow has overrun its stack");
+        let overrun = self.stack.as_ref().is_some_and(|stack| !stack.canary_is_intact());
+        assert!(!overrun, "a flow has overrun its stack of {STACK_BYTES} bytes");
     }
 }
 
 /// Saves the caller in `from` and continues `to`.
 ///
 /// # Panics
-/// If `to` was not saved since it was last continued.
+/// Panics if `to` was not saved since it was last continued.
 #[inline]
 pub(crate) fn switch_contexts(from: &Context, to: &Context) {
     let next = to.saved.replace(ptr::null_mut());
     assert!(!next.is_null(), "a context is continued that was never saved");
-    // SAFETY: `next` was prepared by `new` or saved by `switch`, and was taken out just now, so it is continued once; its
-    // stack lives in its context until that is released. `from` stays at its place until its flow is continued.
+    // SAFETY: `next` was prepared by `new` or saved by `switch`. It was taken out just now, so it is continued once.
+    // Its context owns its stack until release. `from` is not moved before its flow is continued.
     unsafe { switch(from.saved.as_ptr(), next) };
 }
 
-/// First instructions of every flow.
+/// The first instructions of every flow.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn enter() {
     core::arch::naked_asm!("mov rdi, r12", "xor ebp, ebp", "call {main}", "ud2", main = sym main)
 }
 
 extern "sysv64" fn main(body: *mut Body) -> ! {
-    // SAFETY: `Context::new` made it with `Box::into_raw`, and a flow starts once.
+    // SAFETY: `Context::new` has made the pointer with `Box::into_raw`, and a flow starts once.
     let body = unsafe { Box::from_raw(body) };
     body();
     panic!("a flow returned from its body")
 }
 
+/// Saves the stack pointer to `from` and continues the flow whose saved stack pointer is `to`.
+///
 /// # Safety
-/// As `switch_contexts` argues.
+/// `from` must be writable, and `to` a stack pointer that `Context::new` or this function has saved and that was not
+/// continued since.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn switch(from: *mut *mut u8, to: *mut u8) {
-    // Callee-saved registers only; MXCSR and the x87 control word are never changed by the code that runs here.
+    // Only callee-saved registers are saved. No code here changes MXCSR or the x87 control word.
     core::arch::naked_asm!(
         "push rbp",
         "push rbx",
@@ -185,10 +192,10 @@ mod tests {
 
     #[test]
     #[should_panic = "overrun its stack"]
-    fn an_overrun_is_seen_when_the_context_is_released() {
+    fn an_overrun_is_detected_when_the_context_is_released() {
         let context = Context::new(Box::new(|| ()));
         let bottom = context.stack.as_ref().expect("it was just made").0;
-        // SAFETY: the lowest byte of a stack that nobody runs on.
+        // SAFETY: the lowest byte of a stack on which no flow runs.
         unsafe { bottom.write(0) };
         context.release();
     }

@@ -16,16 +16,16 @@ use crate::instructions::{self, cli, interrupts_enabled, sti};
 use crate::percpu::{self, PerCpu, Shared};
 use crate::word::{KvmAddress, KvmWord};
 
-/// The vCPU that executes the caller. As good as its block: until the caller is switched to another CPU.
+/// The vCPU that executes the caller. It is valid until the caller is switched to another CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct KvmCpu {
     block: &'static PerCpu,
-    /// Not to be given to another CPU.
+    /// Makes the type neither `Send` nor `Sync`.
     here: PhantomData<*const ()>,
 }
 
 impl KvmCpu {
-    /// The executing one.
+    /// Returns the executing vCPU.
     #[inline(always)]
     pub(crate) fn current() -> KvmCpu {
         KvmCpu {
@@ -45,8 +45,8 @@ impl KvmCpu {
     }
 }
 
-// SAFETY: the words' operations are atomic, each with at least the ordering that it is given, by total store order
-// (`holdfast_words`). `cpu` is the number under which the executing CPU's block was entered.
+// SAFETY: the words' operations are atomic, and total store order gives each at least the requested ordering
+// (`holdfast_words`). `cpu` is the number with which the executing CPU has entered its block.
 unsafe impl Platform for KvmCpu {
     type Word = KvmWord;
     type Address = KvmAddress;
@@ -59,7 +59,7 @@ unsafe impl Platform for KvmCpu {
 
     #[inline(always)]
     fn fence(&self, order: Ordering) {
-        // What words do is hidden from the compiler, which must not move memory accesses across either.
+        // The words' operations are opaque to the compiler, so its own fence is needed as well.
         compiler_fence(order);
         fence(order);
     }
@@ -93,7 +93,8 @@ unsafe impl Platform for KvmCpu {
 
     #[inline(always)]
     fn count(&self, event: Event) {
-        // Counted on every acquisition, it would be a second locked instruction there. Kernel and payload count these, too.
+        // Counting every acquisition would add a locked instruction to it. Kernel and workload count acquisitions
+        // themselves.
         if event != Event::TasAcquired {
             self.block.lock_stats.add(event, 1);
         }
@@ -101,12 +102,13 @@ unsafe impl Platform for KvmCpu {
 
     #[inline]
     fn contention_begin(&self, _: &KvmWord) {
-        // ORDERING: Relaxed, here and in the other counters: statistics. One instruction, so that an interrupt loses none.
+        // ORDERING: Relaxed, here and in the other counters, which are statistics. It is one instruction, so an
+        // interrupt cannot lose a count.
         self.block.contentions.fetch_add(1, Relaxed);
     }
 }
 
-// SAFETY: with the interrupt flag clear the CPU takes no interrupt; NMIs and exceptions end the guest.
+// SAFETY: with the interrupt flag clear the CPU takes no interrupt. NMIs and exceptions end the guest.
 unsafe impl Interrupts for KvmCpu {
     #[inline(always)]
     fn irq_save(&self) -> bool {
@@ -126,7 +128,7 @@ unsafe impl Interrupts for KvmCpu {
     }
 }
 
-// SAFETY: one table, with a place for each CPU that the VMM has started.
+// SAFETY: there is one table, with an entry for each CPU that the VMM has started.
 unsafe impl Nodes for KvmCpu {
     #[inline]
     fn nodes(&self) -> &NodeTable<KvmWord> {
@@ -143,9 +145,9 @@ impl Numa for KvmCpu {
     }
 }
 
-// SAFETY: KVM keeps a kick until the target halts (`pv_unhalted`, docs/spec/guest-host-interface.md, "Kick"), and
-// both its halt and its kick are exits, which order memory as locked instructions do; where the host does not offer
-// kicks no lock that needs them is chosen. One waiting table.
+// SAFETY: KVM keeps a kick until the target halts (`pv_unhalted`, docs/spec/guest-host-interface.md, "Kick"). Both halt
+// and kick are exits, which order memory as locked instructions do. If the host does not offer kicks, no lock that
+// needs them is chosen. There is one waiting table.
 unsafe impl Paravirt for KvmCpu {
     type Recorder = LockStats;
 
@@ -159,9 +161,13 @@ unsafe impl Paravirt for KvmCpu {
     }
     fn kick(&self, cpu: CpuId) {
         self.block.kicks.fetch_add(1, Relaxed);
-        // APIC IDs are CPU numbers. An answer below zero means that nobody is kicked, ever: the host has lied in CPUID.
+        // APIC IDs are CPU numbers. A negative result means that kicks never work, although CPUID offers them.
         let result = self.hypercall(hypercall::KICK_CPU as u32, [0, u64::from(cpu.0), 0, 0]);
-        assert_eq!(result, 0, "a host that offers kicks refuses one");
+        assert_eq!(
+            result, 0,
+            "the host offers the kick hypercall and refused a kick of cpu {}",
+            cpu.0
+        );
     }
     #[inline]
     fn is_preempted(&self, cpu: CpuId) -> bool {
@@ -208,15 +214,16 @@ unsafe impl Cpu for KvmCpu {
         instructions::cpuid(leaf)
     }
     fn wrmsr(&self, msr: u32, value: u64) {
-        // SAFETY: the guest kernel writes registers of the local APIC and of KVM; the memory that it lends the host by them
-        // is the record of `steal_time_address`.
+        // SAFETY: the guest kernel writes registers of the LAPIC and of KVM only. The memory that it registers with
+        // them is the record at `steal_time_address` or the word at `pv_eoi_address`, both static and accessed as
+        // atomics.
         unsafe { instructions::wrmsr(msr, value) };
     }
     fn rdmsr(&self, msr: u32) -> u64 {
         instructions::rdmsr(msr)
     }
     fn apic_write(&self, offset: u32, value: u32) {
-        // SAFETY: the local APIC's page is mapped, and `offset` is that of one of its registers.
+        // SAFETY: the LAPIC's page is mapped, and `offset` is that of one of its registers.
         unsafe { apic_register(offset).write_volatile(value) };
     }
     fn apic_read(&self, offset: u32) -> u32 {

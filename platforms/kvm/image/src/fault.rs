@@ -1,6 +1,6 @@
-//! Faults on order: what the VMM makes of them is tested with these.
+//! Deliberate faults, for tests of the VMM.
 
-#![expect(unsafe_code, reason = "faults")]
+#![expect(unsafe_code, reason = "deliberate faults")]
 
 use core::arch::asm;
 
@@ -10,17 +10,17 @@ use crate::cpu::KvmCpu;
 use crate::instructions::{cli, stop};
 use crate::ring;
 
-/// An address beyond all that is mapped.
-const NOWHERE: usize = 1 << 40;
+/// An address that is not mapped.
+const UNMAPPED: usize = 1 << 40;
 
-/// Does it, on CPU 0; the others have nothing to do.
+/// Commits `fault` on CPU 0. The other CPUs return.
 pub(crate) fn commit(cpu: &KvmCpu, fault: Fault) {
     if cpu.block().number.get() != 0 {
         return;
     }
     match fault {
         Fault::Panic => panic!("ordered to"),
-        Fault::PageFault => touch(core::ptr::with_exposed_provenance(NOWHERE)),
+        Fault::PageFault => touch(core::ptr::with_exposed_provenance(UNMAPPED)),
         Fault::TripleFault => triple_fault(),
         Fault::Hang => hang(),
         Fault::Halt => stop(),
@@ -31,7 +31,7 @@ pub(crate) fn commit(cpu: &KvmCpu, fault: Fault) {
 
 #[inline(never)]
 fn touch(address: *const u8) {
-    // SAFETY: there is nothing; the exception ends the guest.
+    // SAFETY: the address is not mapped, and the exception ends the guest.
     unsafe { address.read_volatile() };
 }
 
@@ -46,6 +46,7 @@ fn hang() -> ! {
 #[inline(never)]
 fn triple_fault() -> ! {
     let nothing = [0u8; 10];
-    // SAFETY: with no gates at all the exception cannot be delivered, nor the one that follows: the VMM ends the guest.
+    // SAFETY: without gates neither the exception nor the double fault after it can be delivered. The VMM ends the
+    // guest.
     unsafe { asm!("lidt [{}]", "ud2", in(reg) &raw const nothing, options(noreturn)) }
 }

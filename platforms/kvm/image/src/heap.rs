@@ -1,8 +1,9 @@
-//! The heap: blocks of powers of two, freed ones kept by the CPU that frees them.
+//! The heap: blocks whose sizes are powers of two, and free lists for each CPU.
 //!
-//! No lock, so that a preempted vCPU never holds one: fresh memory comes off a pointer that all advance, and a CPU's lists of
-//! free blocks are its own, with interrupts masked. A block that one CPU frees always is taken by that CPU; memory so moves
-//! between CPUs and never back, which programs that run for seconds can afford. Nothing is ever split or merged.
+//! There is no lock, so no preempted vCPU can hold one. New memory comes from a pointer that all CPUs advance. Each CPU
+//! has its own free lists, which it uses with interrupts masked. A freed block goes to the lists of the CPU that frees
+//! it, so memory can move between CPUs and never returns. Programs that run for seconds can afford that. Blocks are
+//! never split or merged.
 
 #![expect(unsafe_code, reason = "an allocator")]
 
@@ -15,15 +16,16 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::instructions::{cli, interrupts_enabled, sti};
 use crate::percpu;
 
-/// The smallest block: 2^4 bytes.
+/// Binary logarithm of the smallest block's size in bytes.
 const SMALLEST: u32 = 4;
 const CLASSES: usize = 40;
 
-/// First free byte, and one past the last.
+/// Address of the first unused byte.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Address after the last byte.
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// Free blocks of one CPU, by size.
+/// The free blocks of one CPU, one list for each size.
 #[derive(Debug)]
 pub(crate) struct FreeLists([Cell<*mut u8>; CLASSES]);
 
@@ -33,17 +35,17 @@ impl FreeLists {
     }
 }
 
-/// Makes `start..end` the heap. On CPU 0, before anything is allocated.
+/// Makes `start..end` the heap. CPU 0 calls this before anything is allocated.
 ///
 /// # Safety
-/// That memory is mapped, and nobody else's.
+/// The memory must be mapped and unused.
 pub(crate) unsafe fn begin(start: usize, end: usize) {
-    // ORDERING: Relaxed; other CPUs acquire the shared state that is published after this.
+    // ORDERING: Relaxed; other CPUs acquire the plan that CPU 0 publishes after this.
     NEXT.store(start, Relaxed);
     END.store(end, Relaxed);
 }
 
-/// The allocator.
+/// The global allocator.
 #[derive(Debug)]
 pub struct Heap;
 
@@ -56,16 +58,17 @@ fn bytes(class: usize) -> usize {
     1 << (class as u32 + SMALLEST)
 }
 
-/// Fresh memory for a block, aligned to its size, but to a page at most.
+/// Returns unused memory for a block, aligned to `align` and to the block's size up to a page, or null if there is
+/// none.
 fn fresh(class: usize, align: usize) -> *mut u8 {
     let (bytes, align) = (bytes(class), align.max(bytes(class).min(4096)));
-    // ORDERING: Relaxed, both; the pointer is all that is shared, and memory behind it is untouched.
+    // ORDERING: Relaxed, both; CPUs share only the pointer, and the memory after it is unused.
     let taken = NEXT.fetch_update(Relaxed, Relaxed, |next| {
         let start = next.next_multiple_of(align);
         (start.saturating_add(bytes) <= END.load(Relaxed)).then(|| start + bytes)
     });
     match taken {
-        // The same arithmetic as above, on the same value.
+        // The same computation as above on the same value.
         Ok(before) => ptr::with_exposed_provenance_mut(before.next_multiple_of(align)),
         Err(_) => ptr::null_mut(),
     }
@@ -81,9 +84,10 @@ fn masked<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-// SAFETY: a block is in use by one allocation at a time: fresh ones come off an atomic pointer, free ones off a list that
-// only one CPU uses, with interrupts masked. Sizes and alignments are at least what was asked for: a block is aligned to its
-// size up to a page, and to more where the layout says so, in which case its class is as large as that alignment.
+// SAFETY: a block belongs to one allocation at a time. New blocks come from an atomic pointer, free ones from a list
+// that only one CPU uses, with interrupts masked. Sizes and alignments are at least the requested ones: a block is
+// aligned to its size up to a page, and to a larger alignment if the layout asks for it, in which case its class is at
+// least that large.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let class = class(layout);
@@ -105,7 +109,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         masked(|| {
             let list = &percpu::this().free.0[class(layout)];
-            // SAFETY: the block is ours again, at least 16 bytes, aligned to 16.
+            // SAFETY: the caller gives the block back. It has at least 16 bytes and is aligned to 16.
             unsafe { block.cast::<*mut u8>().write(list.get()) };
             list.set(block);
         });

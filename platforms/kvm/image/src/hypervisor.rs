@@ -1,4 +1,4 @@
-//! What KVM offers, and calls to it.
+//! The features that KVM offers, and hypercalls.
 
 #![expect(unsafe_code, reason = "hypercalls are inline assembly")]
 
@@ -9,24 +9,25 @@ use holdfast_locks::Environment;
 
 use crate::instructions;
 
-/// EBX of leaf 0 of AMD's CPUs and of Hygon's: "Auth", "Hygo".
+/// EBX of CPUID leaf 0 of CPUs from AMD and Hygon: "Auth", "Hygo".
 const AMD_FAMILY: [u32; 2] = [0x6874_7541, 0x6f67_7948];
 
-/// What the hypervisor offers, read once at boot.
+/// The hypervisor's features, read once at boot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hypervisor {
-    /// Whether there is one.
+    /// Whether there is a hypervisor.
     present: bool,
-    /// EAX of KVM's feature leaf; 0 under anything else.
+    /// EAX of KVM's feature leaf, or 0 under another hypervisor.
     features: u32,
-    /// EDX of it.
+    /// EDX of KVM's feature leaf, the hints.
     hints: u32,
-    /// Hypercalls are VMMCALL, not VMCALL.
+    /// Whether the hypercall instruction is VMMCALL and not VMCALL.
     vmmcall: bool,
 }
 
 impl Hypervisor {
-    /// Asks CPUID. Other interfaces can come before KVM's: bases are tried in steps of 0x100, as Linux does.
+    /// Reads the features from CPUID. Another interface can precede KVM's, so bases are tried in steps of 0x100, as in
+    /// Linux.
     pub(crate) fn discover() -> Hypervisor {
         let vendor = instructions::cpuid(cpuid::BASIC)[1];
         let vmmcall = AMD_FAMILY.contains(&vendor);
@@ -37,7 +38,7 @@ impl Hypervisor {
             };
         }
         let bases = (cpuid::HYPERVISOR_BASE..cpuid::HYPERVISOR_BASE + 0x1_0000).step_by(0x100);
-        // Each look is an exit: the first base nearly always answers, and one that says nothing ends the search early.
+        // Each CPUID is an exit, so at most four bases are tried. KVM is nearly always at the first one.
         for base in bases.take(4) {
             if instructions::cpuid(base)[1..] == cpuid::KVM_SIGNATURE {
                 let leaf = instructions::cpuid(base + 1);
@@ -56,12 +57,12 @@ impl Hypervisor {
         }
     }
 
-    /// Whether it offers `feature`, one of `cpuid::KVM_FEATURE_*`.
+    /// Returns whether KVM offers `feature`, one of `cpuid::KVM_FEATURE_*`.
     pub(crate) fn offers(&self, feature: u32) -> bool {
         self.features & feature != 0
     }
 
-    /// What the choice of a lock goes by.
+    /// Returns the inputs for the choice of a lock.
     pub(crate) fn environment(&self, cpus: u32, nopvspin: bool) -> Environment {
         Environment {
             hypervisor: self.present,
@@ -72,13 +73,13 @@ impl Hypervisor {
         }
     }
 
-    /// A hypercall (docs/spec/guest-host-interface.md, "Hypercalls": number and result in RAX, arguments in RBX, RCX,
-    /// RDX, RSI).
+    /// Executes a hypercall (docs/spec/guest-host-interface.md, "Hypercalls"). Number and result are in RAX, the
+    /// arguments in RBX, RCX, RDX and RSI.
     pub(crate) fn call(&self, number: u32, [a, b, c, d]: [u64; 4]) -> i64 {
         let result;
-        // RBX is the compiler's own: the argument is exchanged for it, and back.
+        // The compiler reserves RBX, so the argument is exchanged with it before and after the call.
         if self.vmmcall {
-            // SAFETY: KVM changes RAX only; what memory it touches was registered with it by who calls.
+            // SAFETY: KVM changes RAX only, and writes only to memory that the guest has registered with it.
             unsafe {
                 asm!("xchg rbx, {a}", "vmmcall", "xchg rbx, {a}", a = inout(reg) a => _,
                     inlateout("rax") u64::from(number) => result, in("rcx") b, in("rdx") c, in("rsi") d,

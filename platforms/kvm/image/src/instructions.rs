@@ -25,8 +25,8 @@ pub(crate) fn rdtsc() -> u64 {
 /// Writes a model-specific register.
 ///
 /// # Safety
-/// The CPU must have it, and nothing that the Rust code relies on may change by it (segment bases, the paging mode, memory
-/// that the host then writes to).
+/// The CPU must have it, and nothing that the Rust code relies on may change by it (segment bases, the paging mode,
+/// memory that the host then writes to).
 #[inline]
 pub(crate) unsafe fn wrmsr(msr: u32, value: u64) {
     // SAFETY: what it changes is the caller's argument.
@@ -73,8 +73,8 @@ pub(crate) fn cli() {
 /// across.
 #[inline(always)]
 pub(crate) fn sti() {
-    // SAFETY: the tables of handlers were loaded before any code that calls this runs on this CPU; the handlers leave all
-    // registers and the red zone as they were.
+    // SAFETY: the tables of handlers were loaded before any code that calls this runs on this CPU; the handlers leave
+    // all registers and the red zone as they were.
     unsafe { asm!("sti", options(nostack, preserves_flags)) };
 }
 
@@ -93,8 +93,8 @@ pub(crate) fn sti_hlt_cli() {
     unsafe { asm!("sti", "hlt", "cli", options(nostack, preserves_flags)) };
 }
 
-/// Tests and clears bit 0 of `word` in one instruction, without LOCK: for words that this CPU shares with nobody but the host
-/// while that is not executing the guest.
+/// Tests and clears bit 0 of `word` in one instruction, without LOCK: for words that this CPU shares with nobody but
+/// the host while that is not executing the guest.
 pub(crate) fn test_and_clear_bit0(word: &AtomicU32) -> bool {
     let was_set: u8;
     // SAFETY: changes memory that `word` borrows, in one instruction, which no exit divides.

@@ -15,13 +15,13 @@ use crate::{machine, ring};
 /// Bytes from one stub to the next.
 pub(crate) const STUB_BYTES: usize = 16;
 
-/// One stub per vector: pushes an error code where the CPU has not (SDM volume 3, table 7-1: 8, 10 to 14, 17, 21, 29 and 30
-/// have one) and the vector, and joins the others.
+/// One stub per vector: pushes an error code where the CPU has not (SDM volume 3, table 7-1: 8, 10 to 14, 17, 21, 29
+/// and 30 have one) and the vector, and joins the others.
 ///
 /// An interrupt arrives on IST 1 with SS, RSP, RFLAGS, CS and RIP of what it interrupted. These are copied to below the
-/// interrupted flow's red zone, and the entry goes on there, with interrupts still masked: nothing is left on IST 1. A copy of
-/// RIP under RBP makes the entry a frame that backtraces can walk. Registers that Rust functions may change are saved, those
-/// of SSE by FXSAVE.
+/// interrupted flow's red zone, and the entry goes on there, with interrupts still masked: nothing is left on IST 1. A
+/// copy of RIP under RBP makes the entry a frame that backtraces can walk. Registers that Rust functions may change are
+/// saved, those of SSE by FXSAVE.
 #[unsafe(naked)]
 unsafe extern "C" fn entries() {
     core::arch::naked_asm!(
@@ -132,8 +132,8 @@ pub(crate) fn deliver_to(image: Box<dyn GuestImage>) {
 /// The kernel, once there is one.
 pub(crate) fn image() -> Option<&'static dyn GuestImage> {
     let image = IMAGE.load(Acquire);
-    // SAFETY: null, or a leaked box, of which only shared references are ever made. Its kernel is made for several CPUs:
-    // what they share are words, locks, and plain memory whose rules `Machine` states.
+    // SAFETY: null, or a leaked box, of which only shared references are ever made. Its kernel is made for several
+    // CPUs: what they share are words, locks, and plain memory whose rules `Machine` states.
     unsafe { image.as_ref() }.map(|image| &**image)
 }
 

@@ -28,8 +28,8 @@ impl KvmMachine {
     }
 }
 
-// SAFETY: `cpu` reads the executing CPU's block through GS; `switch` keeps the callee-saved registers. The image is never
-// dropped.
+// SAFETY: `cpu` reads the executing CPU's block through GS; `switch` keeps the callee-saved registers. The image is
+// never dropped.
 unsafe impl Machine for KvmMachine {
     type Cpu = KvmCpu;
     type Context = Context;

@@ -1,4 +1,4 @@
-//! The bootable image: entry, allocator, panics.
+//! The bootable image: entry point, allocator, panics.
 #![no_std]
 #![no_main]
 #![expect(unsafe_code, reason = "the entry, and memory functions that the compiler calls")]
@@ -11,18 +11,20 @@ use holdfast_image::{Heap, main, panicked};
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// What the VMM looks for before it boots an image.
+/// The text by which the VMM recognizes an image of its version.
 #[used]
 #[unsafe(link_section = ".note.holdfast")]
 static MAGIC: [u8; 16] = holdfast_protocol::layout::MAGIC;
 
-/// Nothing calls them: they are kept for who looks at the machine code.
+/// Keeps the probes, which nothing calls, for the test that examines their machine code.
 #[used]
 #[unsafe(link_section = ".note.holdfast.probes")]
 static KEPT: &[(&str, holdfast_image::Probe)] = holdfast_image::PROBES;
 
-/// Every CPU starts here, in long mode, with its number in RDI and RSP at the top of its boot stack. SSE is switched on before
-/// any Rust code runs, since `core` uses it: CR0.EM off, CR0.MP on, CR4.OSFXSR and OSXMMEXCPT on (APM volume 2, 11.3).
+/// The entry point of every CPU, in long mode, with its number in RDI and RSP at the top of its boot stack.
+///
+/// It switches SSE on before any Rust code runs, since `core` uses SSE: CR0.EM off, CR0.MP on, CR4.OSFXSR and
+/// OSXMMEXCPT on (APM volume 2, section 11.3).
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "sysv64" fn _start() -> ! {

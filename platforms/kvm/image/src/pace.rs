@@ -1,9 +1,9 @@
 //! How many iterations of an empty loop a nanosecond of undisturbed time has.
 //!
-//! Computing must not be shortened by the host's preemption, so it counts instructions, not time. But a CPU does not execute them
-//! at one pace: a sibling on its core, other tenants of the machine and its clock change it within milliseconds (1.3 to 1.8 times,
-//! seen). So the clock is looked at now and then: a part that took about as long as asked teaches the pace, one that took far
-//! longer was disturbed and counts as what was asked for.
+//! Computing must not be shortened by the host's preemption, so it counts instructions, not time. But a CPU does not
+//! execute them at one pace: a sibling on its core, other tenants of the machine and its clock change it within
+//! milliseconds (1.3 to 1.8 times, seen). So the clock is looked at now and then: a part that took about as long as
+//! asked teaches the pace, one that took far longer was disturbed and counts as what was asked for.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
@@ -18,8 +18,8 @@ const SHIFT: u32 = 20;
 /// A thousand iterations in a nanosecond, which no CPU executes.
 const SCALED_MAX: u64 = 1000 << SHIFT;
 
-/// Computing is done in parts of at most so many nanoseconds: long beside a reading of the clock, short beside an exit or a
-/// handler, which are thereby seen.
+/// Computing is done in parts of at most so many nanoseconds: long beside a reading of the clock, short beside an exit
+/// or a handler, which are thereby seen.
 const PART_NS: u64 = 2_000;
 /// Parts from this length on, in nanoseconds, are looked at each time.
 const LONG_NS: u64 = 1_000;
@@ -34,7 +34,8 @@ const LEARN_SHARE: i64 = 8;
 /// What a disturbed part teaches, since the CPU may indeed have become so slow: to be slower by this share.
 const DISTURBED_SHARE: u64 = 64;
 
-/// The pace of the empty loop on one CPU. Its own CPU changes it; a computing task that another CPU resumes may once more.
+/// The pace of the empty loop on one CPU. Its own CPU changes it; a computing task that another CPU resumes may once
+/// more.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// Iterations per nanosecond, times 2^20. At least 1.
@@ -43,8 +44,8 @@ pub(crate) struct Pace {
     until_look: AtomicU32,
 }
 
-/// Iterations per nanosecond, times 2^20, as `now` tells the time: the middle one of many short samples, since preemption meets
-/// few of them. The other CPUs compute meanwhile, as they will do later.
+/// Iterations per nanosecond, times 2^20, as `now` tells the time: the middle one of many short samples, since
+/// preemption meets few of them. The other CPUs compute meanwhile, as they will do later.
 pub(crate) fn measure(now: impl Fn() -> u64) -> u64 {
     let sample = || {
         let begin = now();
@@ -106,7 +107,8 @@ impl Pace {
         ((u128::from(ns) * u128::from(self.scaled.load(Relaxed))) >> SHIFT) as u64
     }
 
-    /// Learns from a part that should have taken `asked` nanoseconds and took `took`. Returns how many of them are computed.
+    /// Learns from a part that should have taken `asked` nanoseconds and took `took`. Returns how many of them are
+    /// computed.
     fn learn(&self, asked: u64, took: u64) -> u64 {
         let scaled = self.scaled.load(Relaxed);
         let (learnt, computed) = if took > DISTURBED * asked {

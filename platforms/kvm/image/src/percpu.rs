@@ -63,8 +63,9 @@ pub(crate) struct PerCpu {
     pub(crate) tables: UnsafeCell<Tables>,
 }
 
-// SAFETY: the cells are written and read by their own CPU only, `contended` excepted, which the last CPU to finish reads
-// after it has acquired that the others are done; `tables` are written by their own CPU before it enables interrupts.
+// SAFETY: the cells are written and read by their own CPU only, `contended` excepted, which the last CPU to finish
+// reads after it has acquired that the others are done; `tables` are written by their own CPU before it enables
+// interrupts.
 unsafe impl Sync for PerCpu {}
 
 static CPUS: [PerCpu; VCPUS_MAX as usize] = [const { PerCpu::new() }; VCPUS_MAX as usize];
@@ -150,8 +151,8 @@ pub(crate) unsafe fn enter(number: u32) -> &'static PerCpu {
 #[inline(always)]
 pub(crate) fn this() -> &'static PerCpu {
     let block: *const PerCpu;
-    // SAFETY: GS points to a block whose first word is its own address, since `enter`. Not `pure`: a caller that was switched
-    // to another CPU must read it again.
+    // SAFETY: GS points to a block whose first word is its own address, since `enter`. Not `pure`: a caller that was
+    // switched to another CPU must read it again.
     unsafe {
         asm!("mov {}, gs:[0]", out(reg) block, options(nostack, preserves_flags, readonly));
     }

@@ -1,5 +1,5 @@
-//! Lock and unlock of each kind, as functions of their own: a test executes them, and those that were compiled natively, and
-//! compares.
+//! Lock and unlock of each kind, as functions of their own: a test executes them, and those that were compiled
+//! natively, and compares.
 
 #![expect(unsafe_code, reason = "functions that are looked up by their names")]
 

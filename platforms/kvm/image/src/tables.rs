@@ -172,8 +172,8 @@ pub(crate) fn load(block: &'static PerCpu) {
         limit: size_of::<[Gate; 256]>() as u16 - 1,
         base: GATES.0.get().addr() as u64,
     };
-    // SAFETY: the segments are those that CS and SS hold already; the tables are static; the gates are filled, and their
-    // stacks are this CPU's.
+    // SAFETY: the segments are those that CS and SS hold already; the tables are static; the gates are filled, and
+    // their stacks are this CPU's.
     unsafe {
         asm!("lgdt [{segments}]", "lidt [{gates}]", "ltr {task:x}",
             segments = in(reg) &raw const segments, gates = in(reg) &raw const gates, task = in(reg) TASK,

@@ -1,4 +1,4 @@
-//! Memory that is never given back: some kilobytes of messages, all by one thread.
+//! An allocator that never frees. The process allocates some kilobytes of messages, all by one thread.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -13,7 +13,7 @@ struct Bump {
     used: AtomicUsize,
 }
 
-// SAFETY: each byte is handed out once, by the atomic step in `alloc`.
+// SAFETY: each byte is allocated once, by the atomic update in `alloc`.
 unsafe impl Sync for Bump {}
 
 #[global_allocator]
@@ -22,12 +22,12 @@ static BUMP: Bump = Bump {
     used: AtomicUsize::new(0),
 };
 
-// SAFETY: blocks lie behind one another within `memory`, each aligned as asked for, and none is handed out twice.
+// SAFETY: blocks are disjoint ranges of `memory`, each aligned as requested, and none is allocated twice.
 unsafe impl GlobalAlloc for Bump {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let start = self.memory.get().cast::<u8>();
         let begin_of = |used: usize| (start.addr() + used).next_multiple_of(layout.align()) - start.addr();
-        // ORDERING: Relaxed, both; the pointer is all that is shared, and memory behind it is untouched.
+        // ORDERING: Relaxed, both; threads share only the count, and the memory after it is unused.
         let taken = self.used.fetch_update(Relaxed, Relaxed, |used| {
             begin_of(used).checked_add(layout.size()).filter(|end| *end <= BYTES)
         });

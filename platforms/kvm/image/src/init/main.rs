@@ -1,8 +1,8 @@
-//! The first and only process of a stock Linux guest: its threads call one path of the kernel as often as they can, and it says
-//! how often that was.
+//! The only process of a stock Linux guest. Its threads call one path of the kernel as often as they can, and it
+//! reports the number of calls.
 //!
-//! Freestanding, so that it needs no C library on the machine that builds it, and no file in the guest but itself and its orders.
-//! It reports by writing to a port of the VMM's, so that what the kernel prints has the serial port for itself.
+//! It is freestanding: it needs no C library on the machine that builds it, and no file in the guest but itself and its
+//! orders. It reports through an I/O port of the VMM and leaves the serial port to the kernel's log.
 #![no_std]
 #![no_main]
 #![expect(
@@ -29,22 +29,22 @@ use holdfast_protocol::{Hammer, Message, decode};
 use report::{at_start_line, panicked, report};
 use system::{Errno, cpus, kernel_log, kernel_release, now_ns, read_file, sleep, use_ports};
 
-/// The kernel starts the process here, with RSP aligned to 16.
+/// The entry point of the process. The kernel aligns RSP to 16.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "sysv64" fn _start() -> ! {
     core::arch::naked_asm!("xor ebp, ebp", "call {main}", "ud2", main = sym main)
 }
 
-/// How often the start line and the workers are looked at.
-const LOOK_EVERY_NS: u64 = 2_000_000;
+/// Interval in nanoseconds at which the start line and the workers are checked.
+const CHECK_INTERVAL_NS: u64 = 2_000_000;
 
 extern "sysv64" fn main() -> ! {
     match run() {
         Ok(()) => {}
         Err(message) => panicked(format_args!("{message}")),
     }
-    // The workers go on: the other guests of the run are still to be measured beside them.
+    // The workers continue, since other guests of the run may still be measured.
     loop {
         sleep(u64::MAX / 2);
     }
@@ -54,30 +54,30 @@ fn run() -> Result<(), String> {
     let failed = |what: &'static str| move |error: Errno| format!("{what}: {error:?}");
     use_ports().map_err(failed("ioperm"))?;
     let (file, orders) = read_file(c"/orders").map_err(failed("read /orders"))?;
-    let orders: Hammer = decode(&orders).ok_or("/orders are of another version")?;
+    let orders: Hammer = decode(&orders).ok_or("cannot decode /orders: vmm and image have different versions")?;
     report(&Message::Log(format!(
         "linux {}",
         kernel_release().map_err(failed("uname"))?
     )));
-    let log = kernel_log().map_err(failed("read the kernel's log"))?;
+    let log = kernel_log().map_err(failed("read the kernel log"))?;
     for line in String::from_utf8_lossy(&log)
         .lines()
         .filter(|line| line.contains("spinlocks"))
     {
         report(&Message::Log(line.into()));
     }
-    let up = cpus().map_err(failed("ask for the cpus"))?;
+    let up = cpus().map_err(failed("sched_getaffinity"))?;
     if up != orders.cpus {
-        return Err(format!("{up} of {} cpus came up", orders.cpus));
+        return Err(format!("{up} cpus came up, expected {}", orders.cpus));
     }
     threads::start(&orders, file).map_err(failed("start a thread"))?;
     while threads::arrived() < orders.threads {
-        sleep(LOOK_EVERY_NS);
+        sleep(CHECK_INTERVAL_NS);
     }
     let now_ns = now_ns();
     (0..orders.cpus).for_each(|cpu| report(&Message::Started { cpu, now_ns }));
     while !at_start_line() {
-        sleep(LOOK_EVERY_NS);
+        sleep(CHECK_INTERVAL_NS);
     }
     measure(&orders);
     Ok(())
@@ -88,7 +88,7 @@ fn measure(orders: &Hammer) {
     report(&Message::Begin { now_ns: begun });
     threads::go();
     loop {
-        sleep(LOOK_EVERY_NS);
+        sleep(CHECK_INTERVAL_NS);
         let (calls, now_ns) = (threads::calls().sum::<u64>(), now_ns());
         if calls >= orders.calls || now_ns.saturating_sub(begun) >= orders.duration_ns {
             let calls = || threads::calls().take(orders.threads as usize);

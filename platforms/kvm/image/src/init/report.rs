@@ -1,4 +1,4 @@
-//! What the VMM is told, and what it tells.
+//! Reports to the VMM, and its start signal.
 
 use alloc::string::ToString;
 use core::arch::asm;
@@ -9,7 +9,7 @@ use holdfast_protocol::{Message, encode};
 
 use crate::system::sleep;
 
-/// Tells the VMM. By the first thread only, and after `use_ports`.
+/// Reports `message` to the VMM. Only the first thread may call this, after `use_ports`.
 pub(crate) fn report(message: &Message) {
     let payload = encode(message);
     out(&(payload.len() as u32).to_le_bytes());
@@ -17,7 +17,8 @@ pub(crate) fn report(message: &Message) {
 }
 
 fn out(bytes: &[u8]) {
-    // SAFETY: reads `bytes` and nothing else; without leave to use the port, the kernel ends the process, and with it the guest.
+    // SAFETY: the instruction reads `bytes` only. Without permission for the port the kernel ends the process and the
+    // guest.
     unsafe {
         asm!(
             "rep outsb",
@@ -29,15 +30,15 @@ fn out(bytes: &[u8]) {
     }
 }
 
-/// Whether all guests of the run are there.
+/// Returns whether all guests of the run are ready.
 pub(crate) fn at_start_line() -> bool {
-    let there: u8;
-    // SAFETY: touches no memory; as for `out`.
-    unsafe { asm!("in al, dx", in("dx") START_LINE, out("al") there, options(nomem, nostack, preserves_flags)) };
-    there != 0
+    let ready: u8;
+    // SAFETY: the instruction accesses no memory. For the port's permission see `out`.
+    unsafe { asm!("in al, dx", in("dx") START_LINE, out("al") ready, options(nomem, nostack, preserves_flags)) };
+    ready != 0
 }
 
-/// Tells the VMM that there is no going on.
+/// Reports to the VMM that the process cannot continue.
 pub(crate) fn panicked(message: fmt::Arguments<'_>) -> ! {
     report(&Message::Panic {
         cpu: 0,

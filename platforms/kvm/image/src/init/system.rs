@@ -30,17 +30,17 @@ const LOG_BYTES_MAX: usize = 256 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 const LARGEST_ERROR: isize = 4095;
 
-/// What a system call was refused with.
+/// The error number of a failed system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) isize);
 
-/// A system call.
+/// Executes a system call.
 ///
 /// # Safety
-/// What the call reads and writes through its arguments must be the caller's to be read and written.
-pub(crate) unsafe fn call(number: usize, arguments: [usize; 5]) -> Result<usize, Errno> {
+/// The caller must be allowed to read and write the memory that the call reads and writes through its arguments.
+unsafe fn call(number: usize, arguments: [usize; 5]) -> Result<usize, Errno> {
     let result: isize;
-    // SAFETY: by this function's own contract; the instruction itself changes RCX and R11 only.
+    // SAFETY: this function's contract covers memory. The instruction itself changes RCX and R11 only.
     unsafe {
         asm!(
             "syscall",
@@ -61,27 +61,27 @@ pub(crate) unsafe fn call(number: usize, arguments: [usize; 5]) -> Result<usize,
     Ok(result as usize)
 }
 
-/// Lets the calling thread use the VMM's ports.
+/// Allows the calling thread to use the VMM's I/O ports.
 pub(crate) fn use_ports() -> Result<(), Errno> {
-    // SAFETY: touches no memory.
+    // SAFETY: the call accesses no memory.
     unsafe { call(IOPERM, [DOORBELL.into(), 16, 1, 0, 0]) }.map(drop)
 }
 
-/// A descriptor of the file, which stays open, and what is in it.
+/// Opens and reads a file. Returns its descriptor, which stays open, and its content.
 pub(crate) fn read_file(path: &CStr) -> Result<(usize, Vec<u8>), Errno> {
-    // SAFETY: reads the path up to its end.
+    // SAFETY: the call reads the path up to its terminator.
     let file = unsafe { call(OPEN, [path.as_ptr().addr(), 0, 0, 0, 0]) }?;
     let mut content = vec![0; FILE_BYTES_MAX];
-    // SAFETY: writes to `content`, of whose length it is told.
+    // SAFETY: the call writes to `content` up to the given length.
     let bytes = unsafe { call(READ, [file, content.as_mut_ptr().addr(), content.len(), 0, 0]) }?;
     content.truncate(bytes);
     Ok((file, content))
 }
 
-/// What the kernel has printed since it came up.
+/// Returns the kernel's log since its start.
 pub(crate) fn kernel_log() -> Result<Vec<u8>, Errno> {
     let mut log = vec![0; LOG_BYTES_MAX];
-    // SAFETY: writes to `log`, of whose length it is told.
+    // SAFETY: the call writes to `log` up to the given length.
     let bytes = unsafe {
         call(
             SYSLOG,
@@ -92,29 +92,29 @@ pub(crate) fn kernel_log() -> Result<Vec<u8>, Errno> {
     Ok(log)
 }
 
-/// The kernel's release.
+/// Returns the kernel's release.
 pub(crate) fn kernel_release() -> Result<String, Errno> {
-    // Six names of 65 bytes; the release is the third.
+    // The call returns six names of 65 bytes. The release is the third.
     const NAME: usize = 65;
     let mut names = [0u8; 6 * NAME];
-    // SAFETY: writes six names.
+    // SAFETY: the call writes six names.
     unsafe { call(UNAME, [names.as_mut_ptr().addr(), 0, 0, 0, 0]) }?;
     let release = names[2 * NAME..3 * NAME].split(|byte| *byte == 0).next();
     Ok(String::from_utf8_lossy(release.unwrap_or_default()).into_owned())
 }
 
-/// CPUs that this process may use.
+/// Returns the number of CPUs that this process may use.
 pub(crate) fn cpus() -> Result<u32, Errno> {
     let mut set = [0u64; 128];
-    // SAFETY: writes to `set`, of whose length it is told.
+    // SAFETY: the call writes to `set` up to the given length.
     unsafe { call(SCHED_GETAFFINITY, [0, size_of_val(&set), set.as_mut_ptr().addr(), 0, 0]) }?;
     Ok(set.iter().map(|word| word.count_ones()).sum())
 }
 
-/// Nanoseconds of the monotonic clock.
+/// Returns the nanoseconds of the monotonic clock.
 pub(crate) fn now_ns() -> u64 {
     let mut now = [0u64; 2];
-    // SAFETY: writes seconds and nanoseconds. It cannot be refused: the clock is there.
+    // SAFETY: the call writes seconds and nanoseconds. It cannot fail, since Linux always has this clock.
     let _ = unsafe { call(CLOCK_GETTIME, [CLOCK_MONOTONIC, now.as_mut_ptr().addr(), 0, 0, 0]) };
     now[0].saturating_mul(SECOND_NS).saturating_add(now[1])
 }
@@ -122,28 +122,28 @@ pub(crate) fn now_ns() -> u64 {
 /// Sleeps for `ns` nanoseconds.
 pub(crate) fn sleep(ns: u64) {
     let span = [ns / SECOND_NS, ns % SECOND_NS];
-    // SAFETY: reads seconds and nanoseconds.
+    // SAFETY: the call reads seconds and nanoseconds.
     let _ = unsafe { call(NANOSLEEP, [span.as_ptr().addr(), 0, 0, 0, 0]) };
 }
 
 /// Duplicates `file` and closes the duplicate.
 pub(crate) fn dup_and_close(file: usize) {
-    // SAFETY: touches no memory.
+    // SAFETY: the call accesses no memory.
     if let Ok(duplicate) = unsafe { call(DUP, [file, 0, 0, 0, 0]) } {
-        // SAFETY: touches no memory, and nobody else knows the duplicate.
+        // SAFETY: the call accesses no memory, and nothing else uses the duplicate.
         let _ = unsafe { call(CLOSE, [duplicate, 0, 0, 0, 0]) };
     }
 }
 
-/// Waits while `word` is `value`.
+/// Waits on `word` if its value is `value`.
 pub(crate) fn futex_wait(word: &AtomicU32, value: u32) {
-    // SAFETY: reads the word.
+    // SAFETY: the call reads the word.
     let _ = unsafe { call(FUTEX, [word.as_ptr().addr(), FUTEX_WAIT_PRIVATE, value as usize, 0, 0]) };
 }
 
-/// Wakes all that wait for `word`.
+/// Wakes all threads that wait on `word`.
 pub(crate) fn futex_wake(word: &AtomicU32) {
-    // SAFETY: takes the word's address only.
+    // SAFETY: the call uses the word's address only.
     let _ = unsafe {
         call(
             FUTEX,

@@ -1,4 +1,4 @@
-//! The threads that hammer.
+//! The threads that call the kernel.
 
 use core::arch::x86_64::_rdtsc;
 use core::cell::UnsafeCell;
@@ -11,11 +11,11 @@ use crate::system::{Errno, dup_and_close, futex_wait, futex_wake};
 
 const COUNT_MAX: usize = Hammer::THREADS_MAX as usize;
 const STACK_BYTES: usize = 16 << 10;
-/// CLONE_VM, FS, FILES, SIGHAND, THREAD and SYSVSEM: what the threads of a C program share.
+/// Flags CLONE_VM, FS, FILES, SIGHAND, THREAD and SYSVSEM, as for the threads of a C program.
 const CLONE_FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000;
 const CLONE: usize = 56;
 
-/// A line of its own, so that nothing is contended for but the kernel's locks.
+/// The counter of one thread, on cache lines of its own. So the threads contend for the kernel's locks only.
 #[repr(align(128))]
 struct Worker {
     calls: AtomicU64,
@@ -28,18 +28,18 @@ static WORKERS: [Worker; COUNT_MAX] = [const {
 }; COUNT_MAX];
 static ARRIVED: AtomicU32 = AtomicU32::new(0);
 static GO: AtomicU32 = AtomicU32::new(0);
-/// The word of `futex` calls: never the value that they expect.
+/// The word of the `futex` calls. It never has the value that they expect.
 static WORD: AtomicU32 = AtomicU32::new(0);
 
 #[repr(C, align(16))]
 struct Stack(UnsafeCell<[u8; STACK_BYTES]>);
 
-// SAFETY: each is used by the one thread that is started on it.
+// SAFETY: each stack is used by the one thread that is started on it.
 unsafe impl Sync for Stack {}
 
 static STACKS: [Stack; COUNT_MAX] = [const { Stack(UnsafeCell::new([0; STACK_BYTES])) }; COUNT_MAX];
 
-/// What a thread finds at the top of its stack.
+/// The parameters of a thread, at the top of its stack.
 #[repr(C, align(16))]
 struct Start {
     index: usize,
@@ -48,7 +48,7 @@ struct Start {
     think_cycles: u64,
 }
 
-/// Starts all threads. `file`: the descriptor to duplicate.
+/// Starts all threads. `file` is the descriptor that they duplicate.
 pub(crate) fn start(orders: &Hammer, file: usize) -> Result<(), Errno> {
     if orders.threads > Hammer::THREADS_MAX {
         return Err(Errno(11));
@@ -66,9 +66,10 @@ pub(crate) fn start(orders: &Hammer, file: usize) -> Result<(), Errno> {
             path: matches!(orders.path, KernelPath::Futex).into(),
             think_cycles: orders.think_cycles,
         };
-        // SAFETY: within this stack, which no thread runs on yet; aligned, since stacks and `Start` are to 16.
+        // SAFETY: the address is within this stack, on which no thread runs yet. It is aligned, since stacks and
+        // `Start` are aligned to 16.
         unsafe { top.write(start) };
-        // SAFETY: a stack of its own, with its `Start` on top.
+        // SAFETY: the thread gets its own stack, with its `Start` on top.
         let made = unsafe { spawn(CLONE_FLAGS, top.expose_provenance()) };
         if made < 0 {
             return Err(Errno(-made));
@@ -77,10 +78,10 @@ pub(crate) fn start(orders: &Hammer, file: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `clone`: the new thread calls [`work`] with what lies at `top`.
+/// Creates a thread (`clone`) that calls [`work`] with the [`Start`] at `top`.
 ///
 /// # Safety
-/// `top` is the address of a [`Start`] with a stack below it that nobody else uses.
+/// `top` must be the address of a [`Start`] with an unused stack below it.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn spawn(flags: usize, top: usize) -> isize {
     core::arch::naked_asm!(
@@ -104,7 +105,7 @@ unsafe extern "sysv64" fn spawn(flags: usize, top: usize) -> isize {
 
 extern "sysv64" fn work(start: &Start) -> ! {
     let worker = &WORKERS[start.index];
-    // ORDERING: Release; pairs with the first thread's Acquire: who has arrived has read its `Start`.
+    // ORDERING: Release; pairs with the first thread's Acquire in `arrived`.
     ARRIVED.fetch_add(1, Release);
     // ORDERING: Acquire; pairs with the Release of `go`.
     while GO.load(Acquire) == 0 {
@@ -117,7 +118,7 @@ extern "sysv64" fn work(start: &Start) -> ! {
             _ => futex_wait(&WORD, 1),
         }
         calls += 1;
-        // ORDERING: Relaxed; a count that nothing else hangs on.
+        // ORDERING: Relaxed; the count publishes no other data.
         worker.calls.store(calls, Relaxed);
         think(start.think_cycles);
     }
@@ -135,20 +136,20 @@ fn cycles_now() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Threads at the start line.
+/// Returns the number of threads that are ready.
 pub(crate) fn arrived() -> u32 {
     // ORDERING: Acquire; pairs with `work`.
     ARRIVED.load(Acquire)
 }
 
-/// Off they go.
+/// Lets all threads begin.
 pub(crate) fn go() {
     // ORDERING: Release; pairs with the Acquire in `work`.
     GO.store(1, Release);
     futex_wake(&GO);
 }
 
-/// Calls of each thread so far.
+/// Returns the number of calls of each thread so far.
 pub(crate) fn calls() -> impl Iterator<Item = u64> {
     // ORDERING: Relaxed; see `work`.
     WORKERS.iter().map(|worker| worker.calls.load(Relaxed))

@@ -1,4 +1,4 @@
-//! Entries of interrupts and exceptions.
+//! The entries of interrupts and exceptions.
 
 #![expect(unsafe_code, reason = "entries are assembly")]
 
@@ -12,16 +12,16 @@ use holdfast_protocol::Crash;
 use crate::instructions::{cr2, stop};
 use crate::{machine, ring};
 
-/// Bytes from one stub to the next.
+/// Distance in bytes from one stub to the next.
 pub(crate) const STUB_BYTES: usize = 16;
 
-/// One stub per vector: pushes an error code where the CPU has not (SDM volume 3, table 7-1: 8, 10 to 14, 17, 21, 29
-/// and 30 have one) and the vector, and joins the others.
+/// The stubs, one for each vector. A stub pushes the vector, and before it an error code of 0 if the CPU pushes none.
+/// The CPU pushes one for vectors 8, 10 to 14, 17, 21, 29 and 30 (SDM volume 3, table 7-1).
 ///
-/// An interrupt arrives on IST 1 with SS, RSP, RFLAGS, CS and RIP of what it interrupted. These are copied to below the
-/// interrupted flow's red zone, and the entry goes on there, with interrupts still masked: nothing is left on IST 1. A
-/// copy of RIP under RBP makes the entry a frame that backtraces can walk. Registers that Rust functions may change are
-/// saved, those of SSE by FXSAVE.
+/// An interrupt arrives on IST 1 with SS, RSP, RFLAGS, CS and RIP of the interrupted flow. The entry copies these below
+/// the interrupted flow's red zone and continues there with interrupts masked. So IST 1 is free again. A copy of RIP
+/// above the saved RBP makes the entry a frame that backtraces can follow. The entry saves the registers that Rust
+/// functions may change, those of SSE by FXSAVE.
 #[unsafe(naked)]
 unsafe extern "C" fn entries() {
     core::arch::naked_asm!(
@@ -109,35 +109,36 @@ unsafe extern "C" fn entries() {
     )
 }
 
-/// The first stub.
+/// Returns the address of the first stub.
 pub(crate) fn stubs() -> *const u8 {
     let first = entries as *const u8;
-    // The function lies in a section of its own, which is aligned as its code wants it.
+    // The function is in a section of its own, whose alignment is that of its code.
     assert!(
         first.addr().is_multiple_of(STUB_BYTES),
-        "gates would lead between stubs"
+        "the first stub is not aligned to {STUB_BYTES} bytes"
     );
     first
 }
 
-/// Whose handler takes the interrupts.
+/// The kernel that handles interrupts, or null.
 static IMAGE: AtomicPtr<Box<dyn GuestImage>> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From now on `image` takes the interrupts. Returns it for ever.
+/// Makes `image` the handler of all interrupts. It is never dropped.
 pub(crate) fn deliver_to(image: Box<dyn GuestImage>) {
-    // ORDERING: Release pairs with the Acquire of all who use it.
+    // ORDERING: Release; pairs with the Acquire in `image`, so that the kernel's content is visible.
     IMAGE.store(Box::leak(Box::new(image)), Release);
 }
 
-/// The kernel, once there is one.
+/// Returns the kernel, if there is one.
 pub(crate) fn image() -> Option<&'static dyn GuestImage> {
     let image = IMAGE.load(Acquire);
-    // SAFETY: null, or a leaked box, of which only shared references are ever made. Its kernel is made for several
-    // CPUs: what they share are words, locks, and plain memory whose rules `Machine` states.
+    // SAFETY: the pointer is null or a leaked box, to which only shared references are ever made. Its kernel is made
+    // for several CPUs: they share words, locks, and plain memory whose rules `Machine` states.
     unsafe { image.as_ref() }.map(|image| &**image)
 }
 
-/// An interrupt, on the interrupted flow's stack. Returns to what it interrupted, maybe later, maybe on another CPU.
+/// Handles an interrupt, on the interrupted flow's stack. Returns to the interrupted flow, possibly later and on
+/// another CPU.
 extern "sysv64" fn interrupt(vector: u32) {
     match image() {
         Some(image) => image.interrupt(vector as u8),
@@ -145,7 +146,7 @@ extern "sysv64" fn interrupt(vector: u32) {
     }
 }
 
-/// What an exception leaves on its stack.
+/// The words that an exception's stub and the CPU push.
 #[repr(C)]
 struct ExceptionFrame {
     vector: u64,
@@ -157,9 +158,9 @@ struct ExceptionFrame {
     ss: u64,
 }
 
-/// An exception: the guest has none that it could go on after.
+/// Handles an exception. The guest cannot continue after any of them.
 extern "sysv64" fn exception(frame: *const ExceptionFrame, rbp: u64) -> ! {
-    // SAFETY: the entry's own stack pointer, under which the CPU and the stub have pushed such a frame.
+    // SAFETY: the entry passes its stack pointer, at which the CPU and the stub have pushed such a frame.
     let frame = unsafe { &*frame };
     ring::crashed(Crash {
         vector: frame.vector as u8,

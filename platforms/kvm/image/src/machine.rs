@@ -1,4 +1,4 @@
-//! The machine beneath the guest kernel.
+//! The machine on which the guest kernel runs.
 
 #![expect(unsafe_code, reason = "the machine's trait is unsafe to implement")]
 
@@ -16,7 +16,7 @@ use crate::cpu::KvmCpu;
 use crate::percpu::{self, Shared};
 use crate::ring;
 
-/// A KVM guest's machine.
+/// The machine of a KVM guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KvmMachine {
     shared: &'static Shared,
@@ -28,7 +28,7 @@ impl KvmMachine {
     }
 }
 
-// SAFETY: `cpu` reads the executing CPU's block through GS; `switch` keeps the callee-saved registers. The image is
+// SAFETY: `cpu` reads the executing CPU's block through GS. `switch` preserves the callee-saved registers. The image is
 // never dropped.
 unsafe impl Machine for KvmMachine {
     type Cpu = KvmCpu;
@@ -78,7 +78,8 @@ unsafe impl Machine for KvmMachine {
     }
 }
 
-/// Reports what locks and CPUs have counted, summed over the CPUs. Statistics: others may still be counting.
+/// Reports the counters of locks and CPUs, summed over the CPUs. These are statistics, which other CPUs may still
+/// change.
 pub(crate) fn report_counters(shared: &Shared) {
     let cpus = || (0..shared.cpus).map(percpu::of);
     let counter = |name: String, value: u64| {
@@ -92,7 +93,7 @@ pub(crate) fn report_counters(shared: &Shared) {
     }
     let blocked = cpus().map(|cpu| cpu.lock_stats.time_blocked_ns()).sum();
     counter("time_blocked".to_owned(), blocked);
-    // ORDERING: Relaxed: statistics.
+    // ORDERING: Relaxed; the counters are statistics.
     counter(
         "guest.kicks".to_owned(),
         cpus().map(|cpu| cpu.kicks.load(Relaxed)).sum(),
@@ -100,7 +101,7 @@ pub(crate) fn report_counters(shared: &Shared) {
     counter("guest.hlt".to_owned(), cpus().map(|cpu| cpu.halts.load(Relaxed)).sum());
 }
 
-/// An interrupt, and no kernel to take it.
+/// Handles an interrupt without a kernel.
 pub(crate) fn unexpected_interrupt(vector: u32) {
-    panic!("an interrupt of vector {vector} with nobody to handle it")
+    panic!("interrupt with vector {vector}, and no kernel to handle it")
 }

@@ -1,9 +1,9 @@
-//! The memory functions that compiled code calls, for binaries without a C library.
+//! The memory functions that compiled code calls, for binaries without a C library. Their contracts are those of C.
 
-/// Copies `count` bytes upwards.
+/// Copies `count` bytes, which must not overlap.
 ///
 /// # Safety
-/// As C's.
+/// The contract is that of the C function.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "sysv64" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
@@ -22,7 +22,7 @@ unsafe extern "sysv64" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> 
 /// Copies `count` bytes, which may overlap.
 ///
 /// # Safety
-/// As C's.
+/// The contract is that of the C function.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "sysv64" fn memmove(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
@@ -32,7 +32,7 @@ unsafe extern "sysv64" fn memmove(to: *mut u8, from: *const u8, count: usize) ->
         "sub rcx, rsi",
         "cmp rcx, rdx",
         "jae {memcpy}",
-        // The target begins within the source: downwards.
+        // The target begins within the source, so the copy goes downwards.
         "lea rdi, [rdi + rdx - 1]",
         "lea rsi, [rsi + rdx - 1]",
         "mov rcx, rdx",
@@ -47,7 +47,7 @@ unsafe extern "sysv64" fn memmove(to: *mut u8, from: *const u8, count: usize) ->
 /// Fills `count` bytes.
 ///
 /// # Safety
-/// As C's.
+/// The contract is that of the C function.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "sysv64" fn memset(to: *mut u8, value: i32, count: usize) -> *mut u8 {
@@ -70,7 +70,7 @@ unsafe extern "sysv64" fn memset(to: *mut u8, value: i32, count: usize) -> *mut 
 /// Compares `count` bytes.
 ///
 /// # Safety
-/// As C's.
+/// The contract is that of the C function.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "sysv64" fn memcmp(one: *const u8, other: *const u8, count: usize) -> i32 {
@@ -89,10 +89,10 @@ unsafe extern "sysv64" fn memcmp(one: *const u8, other: *const u8, count: usize)
     )
 }
 
-/// Whether `count` bytes differ.
+/// Returns 0 if `count` bytes are equal.
 ///
 /// # Safety
-/// As C's.
+/// The contract is that of the C function.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "sysv64" fn bcmp(one: *const u8, other: *const u8, count: usize) -> i32 {

@@ -1,9 +1,9 @@
-//! How many iterations of an empty loop a nanosecond of undisturbed time has.
+//! The pace of computing: iterations of an empty loop per nanosecond of undisturbed time.
 //!
-//! Computing must not be shortened by the host's preemption, so it counts instructions, not time. But a CPU does not
-//! execute them at one pace: a sibling on its core, other tenants of the machine and its clock change it within
-//! milliseconds (1.3 to 1.8 times, seen). So the clock is looked at now and then: a part that took about as long as
-//! asked teaches the pace, one that took far longer was disturbed and counts as what was asked for.
+//! The host's preemption must not shorten computing, so computing counts instructions and not time. But the pace of a
+//! CPU changes by a factor of 1.3 to 1.8 within milliseconds (measured): with the load of its sibling thread, with
+//! other tenants of the machine, and with its clock. So the clock is read now and then. A part that takes about the
+//! requested time updates the pace. A part that takes far longer was disturbed, and counts as the requested time.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
@@ -11,41 +11,42 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::instructions::spin;
 
-/// Iterations of one sample at boot: short beside a time slice, long beside a reading of the clock.
+/// Iterations of one sample at boot. A sample is short compared with a time slice and long compared with a reading of
+/// the clock.
 const ITERATIONS: u64 = 20_000;
 const SAMPLES: usize = 61;
 const SHIFT: u32 = 20;
-/// A thousand iterations in a nanosecond, which no CPU executes.
+/// An upper bound of the pace: a thousand iterations per nanosecond, which no CPU reaches.
 const SCALED_MAX: u64 = 1000 << SHIFT;
 
-/// Computing is done in parts of at most so many nanoseconds: long beside a reading of the clock, short beside an exit
-/// or a handler, which are thereby seen.
+/// Longest part of a computation in nanoseconds. A part is long compared with a reading of the clock and short compared
+/// with an exit or a handler, so that these are noticed.
 const PART_NS: u64 = 2_000;
-/// Parts from this length on, in nanoseconds, are looked at each time.
+/// Shortest part in nanoseconds that is always timed.
 const LONG_NS: u64 = 1_000;
-/// Shorter ones are not looked at: reading the clock would count.
+/// Shortest part in nanoseconds that is timed at all. In a shorter one the reading of the clock would dominate.
 const SHORT_NS: u64 = 200;
-/// Of those between, one in so many is.
-const LOOK_EVERY: u32 = 8;
-/// A part that took so many times what was asked for was disturbed.
+/// One in this many of the parts between these two lengths is timed.
+const TIME_EVERY: u32 = 8;
+/// A part that takes more than this many times the requested time was disturbed.
 const DISTURBED: u64 = 2;
-/// What one part teaches: this share of the difference.
-const LEARN_SHARE: i64 = 8;
-/// What a disturbed part teaches, since the CPU may indeed have become so slow: to be slower by this share.
-const DISTURBED_SHARE: u64 = 64;
+/// Divisor of the difference by which one part changes the pace.
+const UPDATE_DIVISOR: i64 = 8;
+/// A disturbed part lowers the pace by this fraction, since the CPU may really have become that slow.
+const DISTURBED_DIVISOR: u64 = 64;
 
-/// The pace of the empty loop on one CPU. Its own CPU changes it; a computing task that another CPU resumes may once
-/// more.
+/// The pace of the empty loop on one CPU. Only its own CPU changes it, except that a computing task may update it once
+/// more after another CPU has resumed it.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Iterations per nanosecond, times 2^20. At least 1.
+    /// Iterations per nanosecond, times 2^20, at least 1.
     scaled: AtomicU64,
-    /// Computings until the next that is looked at.
-    until_look: AtomicU32,
+    /// Number of computations until the next timed one.
+    until_timed: AtomicU32,
 }
 
-/// Iterations per nanosecond, times 2^20, as `now` tells the time: the middle one of many short samples, since
-/// preemption meets few of them. The other CPUs compute meanwhile, as they will do later.
+/// Returns the iterations per nanosecond, times 2^20, on the clock `now`. It is the median of many short samples, of
+/// which preemption disturbs only a few. The other CPUs compute meanwhile, as they will do later.
 pub(crate) fn measure(now: impl Fn() -> u64) -> u64 {
     let sample = || {
         let begin = now();
@@ -59,21 +60,21 @@ pub(crate) fn measure(now: impl Fn() -> u64) -> u64 {
 }
 
 impl Pace {
-    /// None yet; usable in a `static`.
+    /// Returns a pace that [`Pace::begin`] must replace.
     pub(crate) const fn new() -> Pace {
         Pace {
             scaled: AtomicU64::new(1),
-            until_look: AtomicU32::new(0),
+            until_timed: AtomicU32::new(0),
         }
     }
 
-    /// Begins with what [`measure`] found.
+    /// Sets the initial pace, which [`measure`] returned.
     pub(crate) fn begin(&self, scaled: u64) {
-        // ORDERING: Relaxed, here and below: an estimate that nothing else depends on.
+        // ORDERING: Relaxed, here and below; the pace is an estimate and publishes no other data.
         self.scaled.store(scaled, Relaxed);
     }
 
-    /// Executes what takes `ns` nanoseconds of undisturbed time, as `now` tells it.
+    /// Computes for `ns` nanoseconds of undisturbed time on the clock `now`.
     #[inline(always)]
     pub(crate) fn run(&self, ns: u64, now: impl Fn() -> u64) {
         self.run_by(ns, now, spin);
@@ -81,7 +82,7 @@ impl Pace {
 
     #[inline(always)]
     fn run_by(&self, ns: u64, now: impl Fn() -> u64, spin: impl Fn(u64)) {
-        if ns < SHORT_NS || (ns < LONG_NS && !self.is_looked_at()) {
+        if ns < SHORT_NS || (ns < LONG_NS && !self.is_timed()) {
             return spin(self.iterations(ns));
         }
         let mut left = ns;
@@ -90,16 +91,16 @@ impl Pace {
             let begin = now();
             spin(self.iterations(part));
             let took = now().saturating_sub(begin);
-            left = left.saturating_sub(self.learn(part, took));
+            left = left.saturating_sub(self.update(part, took));
         }
         spin(self.iterations(left));
     }
 
-    fn is_looked_at(&self) -> bool {
-        let until_look = self.until_look.load(Relaxed);
-        self.until_look
-            .store(until_look.checked_sub(1).unwrap_or(LOOK_EVERY - 1), Relaxed);
-        until_look == 0
+    fn is_timed(&self) -> bool {
+        let until_timed = self.until_timed.load(Relaxed);
+        self.until_timed
+            .store(until_timed.checked_sub(1).unwrap_or(TIME_EVERY - 1), Relaxed);
+        until_timed == 0
     }
 
     #[inline(always)]
@@ -107,18 +108,18 @@ impl Pace {
         ((u128::from(ns) * u128::from(self.scaled.load(Relaxed))) >> SHIFT) as u64
     }
 
-    /// Learns from a part that should have taken `asked` nanoseconds and took `took`. Returns how many of them are
-    /// computed.
-    fn learn(&self, asked: u64, took: u64) -> u64 {
+    /// Updates the pace after a part that was to take `asked` nanoseconds and took `took`. Returns the nanoseconds that
+    /// count as computed.
+    fn update(&self, asked: u64, took: u64) -> u64 {
         let scaled = self.scaled.load(Relaxed);
-        let (learnt, computed) = if took > DISTURBED * asked {
-            (scaled - scaled / DISTURBED_SHARE, asked)
+        let (updated, computed) = if took > DISTURBED * asked {
+            (scaled - scaled / DISTURBED_DIVISOR, asked)
         } else {
             let seen = (u128::from(scaled) * u128::from(asked) / u128::from(took.max(asked / DISTURBED))) as i64;
-            let learnt = scaled.saturating_add_signed((seen - scaled as i64) / LEARN_SHARE);
-            (learnt, took.max(asked / DISTURBED))
+            let updated = scaled.saturating_add_signed((seen - scaled as i64) / UPDATE_DIVISOR);
+            (updated, took.max(asked / DISTURBED))
         };
-        self.scaled.store(learnt.clamp(1, SCALED_MAX), Relaxed);
+        self.scaled.store(updated.clamp(1, SCALED_MAX), Relaxed);
         computed
     }
 }
@@ -129,12 +130,12 @@ mod tests {
 
     use super::*;
 
-    /// A CPU that executes an iteration in so many nanoseconds, and is taken away at some times.
+    /// A CPU with a given time per iteration, which the host preempts periodically.
     struct Machine {
         now: Cell<f64>,
         executed: Cell<u64>,
         ns_per_iteration: Cell<f64>,
-        /// When it is taken away next, how often, for how long.
+        /// Time of the next preemption, time between two, and duration of each, in nanoseconds.
         away: Cell<(f64, f64, f64)>,
     }
 
@@ -176,7 +177,7 @@ mod tests {
             for ns in [300, 700, 5_000, 400_000] {
                 let (machine, pace) = (Machine::new(0.5), pace(0.5));
                 machine.ns_per_iteration.set(0.5 * factor);
-                // It has learnt by then.
+                // The pace has converged after this.
                 (0..2_000).for_each(|_| machine.run(&pace, ns));
                 let begin = machine.now.get();
                 (0..100).for_each(|_| machine.run(&pace, ns));
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn preemption_and_handlers_shorten_nothing() {
-        // Away for slices of a host, and for exits on a host where they are dear.
+        // Preemption for a host's time slices, and exits of different costs.
         for (every, lasts) in [(8e6, 8e6), (4e6, 50_000.0), (1e6, 5_000.0)] {
             for ns in [700, 5_000, 400_000] {
                 let (machine, pace) = (Machine::new(0.5), pace(0.5));
@@ -208,7 +209,7 @@ mod tests {
         let spin = |iterations| executed.set(executed.get() + iterations);
         pace.run_by(0, || 0, spin);
         assert_eq!(executed.get(), 0);
-        // Standing still, and running backwards.
+        // A clock that stands still, and one that runs backwards.
         pace.run_by(100_000, || 7, spin);
         let back = Cell::new(u64::MAX);
         pace.run_by(

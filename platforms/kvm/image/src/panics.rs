@@ -1,4 +1,4 @@
-//! What ends a freestanding binary: each has a `panicked` that tells the VMM.
+//! The panic handler of a freestanding binary, whose `panicked` function reports to the VMM.
 
 use core::panic::PanicInfo;
 
@@ -9,7 +9,8 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     panicked(format_args!("{info}"))
 }
 
-/// The precompiled `alloc` has landing pads that name it. Nothing unwinds here: panics end the guest.
+/// The function that landing pads in the precompiled `alloc` refer to. Nothing unwinds here, since panics end the
+/// guest.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {
     panicked(format_args!("something unwinds"))

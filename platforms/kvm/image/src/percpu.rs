@@ -1,4 +1,4 @@
-//! What each CPU has of its own.
+//! The state of each CPU.
 
 #![expect(
     unsafe_code,
@@ -24,53 +24,52 @@ use crate::pace::Pace;
 use crate::tables::Tables;
 use crate::word::{KvmAddress, KvmWord};
 
-/// `MSR_GS_BASE`.
+/// The MSR with the base address of GS.
 const GS_BASE: u32 = 0xc000_0101;
 
 /// The state of one CPU.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub(crate) struct PerCpu {
-    /// Its own address: what `gs:[0]` reads.
+    /// Address of this block, which `gs:[0]` reads.
     this: Cell<*const PerCpu>,
-    /// Its number.
+    /// Number of the CPU, which is its APIC ID.
     pub(crate) number: Cell<u32>,
-    /// What all share, once CPU 0 has made it.
+    /// The state that all CPUs share, or null before CPU 0 has created it.
     shared: AtomicPtr<Shared>,
-    /// How fast it executes.
+    /// Pace of computing on this CPU.
     pub(crate) pace: Pace,
-    /// Free blocks of memory.
+    /// Free blocks of the heap.
     pub(crate) free: FreeLists,
-    /// Kicks sent.
+    /// Number of kicks sent.
     pub(crate) kicks: AtomicU64,
-    /// Halts.
+    /// Number of halts.
     pub(crate) halts: AtomicU64,
-    /// Times that a lock was found taken.
+    /// Number of lock acquisitions that had to wait.
     pub(crate) contentions: AtomicU64,
-    /// What it did of a bare contention.
+    /// Counts of this CPU in [`Task::Contention`](holdfast_protocol::Task::Contention).
     pub(crate) contended: Cell<Contended>,
-    /// What its locks count: its own, so that counting causes no traffic between CPUs.
+    /// Counters of the locks. They are per CPU, so that counting causes no traffic between CPUs.
     pub(crate) lock_stats: LockStats,
-    /// The NUMA node that it has joined. Others look at these three.
+    /// NUMA node that the CPU has joined. Other CPUs read this field.
     pub(crate) node: AtomicU32,
-    /// The host's record of stolen time.
+    /// Steal-time record, which the host writes and other CPUs read.
     pub(crate) steal_time: StealTime,
-    /// The host's word for ends of interrupts (`MSR_KVM_PV_EOI_EN`).
+    /// Word for paravirtual end of interrupt (`MSR_KVM_PV_EOI_EN`), which the host writes.
     pub(crate) pv_eoi: AtomicU32,
-    /// The host's record of the time.
+    /// Record of KVM's clock, which the host writes.
     pub(crate) clock: Record,
     /// Descriptor tables and the stacks of exceptions.
     pub(crate) tables: UnsafeCell<Tables>,
 }
 
-// SAFETY: the cells are written and read by their own CPU only, `contended` excepted, which the last CPU to finish
-// reads after it has acquired that the others are done; `tables` are written by their own CPU before it enables
-// interrupts.
+// SAFETY: only its own CPU reads and writes a block's cells. The exception is `contended`, which the last CPU to finish
+// reads after it has acquired that the others are done. Only its own CPU writes `tables`, before it enables interrupts.
 unsafe impl Sync for PerCpu {}
 
 static CPUS: [PerCpu; VCPUS_MAX as usize] = [const { PerCpu::new() }; VCPUS_MAX as usize];
 
-/// What all CPUs share. Made by CPU 0 at boot, never freed.
+/// The state that all CPUs share. CPU 0 creates it at boot, and it is never freed.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) cpus: u32,
@@ -79,7 +78,7 @@ pub(crate) struct Shared {
     pub(crate) spin_threshold: u32,
     pub(crate) hypervisor: Hypervisor,
     pub(crate) time: Time,
-    /// Where each CPU's pace begins.
+    /// Initial pace of each CPU.
     pub(crate) pace: u64,
     pub(crate) nodes: NodeTable<KvmWord>,
     pub(crate) waiting: WaitTable<KvmWord, KvmAddress>,
@@ -113,46 +112,46 @@ impl PerCpu {
         }
     }
 
-    /// Gives this CPU what all share.
+    /// Gives this CPU the shared state.
     pub(crate) fn begin(&self, shared: &'static Shared) {
-        // ORDERING: Relaxed; only this CPU reads it.
+        // ORDERING: Relaxed; only this CPU reads the pointer.
         self.shared.store(ptr::from_ref(shared).cast_mut(), Relaxed);
         self.pace.begin(shared.pace);
     }
 
-    /// What all CPUs share.
+    /// Returns the state that all CPUs share.
     ///
     /// # Panics
-    /// Before [`PerCpu::begin`].
+    /// Panics in debug builds if it is called before [`PerCpu::begin`].
     #[inline(always)]
     pub(crate) fn shared(&self) -> &'static Shared {
-        // ORDERING: Relaxed; this CPU has stored it itself.
+        // ORDERING: Relaxed; this CPU has stored the pointer itself.
         let shared = self.shared.load(Relaxed);
         debug_assert!(!shared.is_null(), "what the CPUs share is used before it is made");
-        // SAFETY: `begin` stored a leaked box before this CPU ran anything that calls this.
+        // SAFETY: `begin` has stored a leaked box before this CPU runs any code that calls this.
         unsafe { &*shared }
     }
 }
 
-/// Makes CPU `number` the one that executes the caller.
+/// Makes the block of CPU `number` that of the executing CPU.
 ///
 /// # Safety
-/// It is, and this is called once on each CPU, before all else.
+/// `number` must be that of the executing CPU. Each CPU must call this once, before anything else.
 pub(crate) unsafe fn enter(number: u32) -> &'static PerCpu {
     let block = &CPUS[number as usize];
     block.this.set(block);
     block.number.set(number);
-    // SAFETY: the base of GS is this module's own; every CPU has it in long mode.
+    // SAFETY: only this module uses GS, and every CPU has its base register in long mode.
     unsafe { wrmsr(GS_BASE, ptr::from_ref(block).addr() as u64) };
     block
 }
 
-/// The CPU that executes the caller.
+/// Returns the block of the executing CPU.
 #[inline(always)]
 pub(crate) fn this() -> &'static PerCpu {
     let block: *const PerCpu;
-    // SAFETY: GS points to a block whose first word is its own address, since `enter`. Not `pure`: a caller that was
-    // switched to another CPU must read it again.
+    // SAFETY: since `enter`, GS points to a block whose first word is its own address. The assembly is not `pure`,
+    // since a caller that was switched to another CPU must read the word again.
     unsafe {
         asm!("mov {}, gs:[0]", out(reg) block, options(nostack, preserves_flags, readonly));
     }
@@ -160,7 +159,7 @@ pub(crate) fn this() -> &'static PerCpu {
     unsafe { &*block }
 }
 
-/// CPU `number`.
+/// Returns the block of CPU `number`.
 #[inline]
 pub(crate) fn of(number: u32) -> &'static PerCpu {
     &CPUS[number as usize]

@@ -1,5 +1,5 @@
-//! Lock and unlock of each kind, as functions of their own: a test executes them, and those that were compiled
-//! natively, and compares.
+//! Lock and unlock of each kind of lock, as separate functions. A test executes these and natively compiled ones, and
+//! compares them.
 
 #![expect(unsafe_code, reason = "functions that are looked up by their names")]
 
@@ -8,7 +8,7 @@ use holdfast_locks::{RawLock, for_each_lock_kind};
 use crate::cpu::KvmCpu;
 use crate::word::KvmWord;
 
-/// Locks and unlocks.
+/// A function that locks and unlocks a word.
 pub type Probe = extern "sysv64" fn(&KvmCpu, &KvmWord);
 
 macro_rules! probes {
@@ -18,7 +18,7 @@ macro_rules! probes {
             #[unsafe(export_name = concat!("holdfast_probe_", stringify!($module)))]
             #[inline(never)]
             pub extern "sysv64" fn $module(cpu: &KvmCpu, word: &KvmWord) {
-                // By way of a name, which fills in its parameters' defaults.
+                // The type alias fills in the defaults of the lock's type parameters.
                 type Lock = holdfast_locks::$kind;
                 Lock::lock(cpu, word);
                 Lock::unlock(cpu, word);

@@ -1,4 +1,4 @@
-//! Telling the VMM: records in shared memory, and a doorbell.
+//! Reports to the VMM: records in shared memory, and a doorbell.
 
 #![expect(unsafe_code, reason = "memory shared with the VMM")]
 
@@ -15,20 +15,21 @@ use holdfast_protocol::{Crash, Message, RING_HEADER_BYTES, encode, record_bytes}
 use crate::instructions::{cli, interrupts_enabled, outb, sti, stop};
 use crate::percpu;
 
-/// The ring as the guest sees it. The VMM reads it while a CPU rings the doorbell, and never writes but `read`.
+/// The guest's side of the ring. The VMM reads the ring while a CPU rings the doorbell, and writes only `read`.
 struct Ring {
     written: &'static AtomicU64,
     read: &'static AtomicU64,
     records: *mut u8,
 }
 
-/// Whose turn it is: a flag of its own, not one of the locks under test, and nothing that could wait for a kick.
+/// Set while a CPU writes to the ring. It is a plain flag and not one of the locks under test, so no waiter needs a
+/// kick.
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 fn ring() -> Ring {
     let header = RING as usize;
     let word = |offset: usize| {
-        // SAFETY: the ring is mapped, aligned to a page, and accessed as atomics here and by the VMM.
+        // SAFETY: the ring is mapped and aligned to a page. Guest and VMM access this word as an atomic.
         unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut(header + offset)) }
     };
     Ring {
@@ -42,32 +43,32 @@ impl Ring {
     fn copy(&self, at: u64, bytes: &[u8]) {
         for (index, &byte) in (at..).zip(bytes) {
             let place = (index % u64::from(RING_BYTES)) as usize;
-            // SAFETY: within the ring; the VMM reads it only after `written` says so.
+            // SAFETY: the address is within the ring. The VMM reads the byte only after `written` covers it.
             unsafe { self.records.wrapping_add(place).write_volatile(byte) };
         }
     }
 
     fn push(&self, payload: &[u8]) {
         let bytes = record_bytes(payload.len() as u64);
-        // ORDERING: Relaxed; only the holder of the turn writes it.
+        // ORDERING: Relaxed; only the CPU that holds `BUSY` writes it.
         let written = self.written.load(Relaxed);
-        // ORDERING: Acquire; what the VMM has read may be overwritten.
+        // ORDERING: Acquire; pairs with the VMM's Release. Bytes that the VMM has read may be overwritten.
         if written + bytes - self.read.load(Acquire) > u64::from(RING_BYTES) {
-            // The VMM reads all before this CPU goes on.
+            // The VMM reads the whole ring before this CPU continues.
             outb(DOORBELL, 0);
         }
         self.copy(written, &(payload.len() as u32).to_le_bytes());
         self.copy(written + 4, payload);
-        // ORDERING: Release; publishes the record.
+        // ORDERING: Release; pairs with the VMM's Acquire and publishes the record.
         self.written.store(written + bytes, Release);
     }
 }
 
-/// Interrupts are masked meanwhile.
+/// Calls `body` with the ring while no other CPU uses it. Interrupts are masked meanwhile.
 fn in_turn(body: impl FnOnce(&Ring)) {
     let enabled = interrupts_enabled();
     cli();
-    // ORDERING: Acquire and Release; a turn passes the ring on.
+    // ORDERING: Acquire and Release; each CPU sees the ring as the last one left it.
     while BUSY.swap(true, Acquire) {
         core::hint::spin_loop();
     }
@@ -78,19 +79,19 @@ fn in_turn(body: impl FnOnce(&Ring)) {
     }
 }
 
-/// Reports `message`, some time.
+/// Adds `message` to the ring. The VMM reads it at the next doorbell.
 pub(crate) fn report(message: &Message) {
     let payload = encode(message);
     in_turn(|ring| ring.push(&payload));
 }
 
-/// Reports `message` at once: the VMM has it when this returns.
+/// Reports `message` at once: the VMM has read it when this returns.
 pub(crate) fn report_now(message: &Message) {
     report(message);
     outb(DOORBELL, 0);
 }
 
-/// Writes nonsense: for tests of the VMM.
+/// Writes an impossible length, for tests of the VMM.
 pub(crate) fn corrupt() {
     in_turn(|ring| ring.written.store(u64::MAX, Release));
     outb(DOORBELL, 0);
@@ -98,20 +99,20 @@ pub(crate) fn corrupt() {
 
 fn last_words(message: String, crash: Option<Crash>) {
     cli();
-    // Whoever had its turn may be the one that fails.
-    // ORDERING: Release; see `in_turn`.
+    // The CPU that holds `BUSY` may be the one that fails, so the flag is cleared.
+    // ORDERING: Release; as in `in_turn`.
     BUSY.store(false, Release);
     let cpu = percpu::this().number.get();
     report_now(&Message::Panic { cpu, message, crash });
 }
 
-/// The code has given up, and says why. The VMM ends the run.
+/// Reports a panic with `message` and stops the CPU. The VMM then ends the run.
 pub fn panicked(message: fmt::Arguments<'_>) -> ! {
     last_words(format!("{message}"), None);
     stop()
 }
 
-/// An exception.
+/// Reports an exception.
 pub(crate) fn crashed(crash: Crash) {
     let name = match crash.vector {
         0 => "divide error",

@@ -1,4 +1,4 @@
-//! Descriptor tables: segments, the task state with its stacks, interrupt gates.
+//! Descriptor tables: segments, the task state with its stacks, and interrupt gates.
 
 #![expect(unsafe_code, reason = "loads the CPU's descriptor tables")]
 
@@ -8,27 +8,27 @@ use core::cell::UnsafeCell;
 use crate::interrupts::{STUB_BYTES, stubs};
 use crate::percpu::PerCpu;
 
-/// Selector of the code segment: what the VMM starts CPUs with.
+/// Selector of the code segment, with which the VMM starts CPUs.
 pub(crate) const CODE: u16 = 0x08;
 const TASK: u16 = 0x18;
 
 const NULL_SEGMENT: u64 = 0;
-/// Present, code, readable, 64-bit, limit 4 GiB (APM volume 2, 4.8.1).
+/// Code segment: present, readable, 64-bit, limit 4 GiB (APM volume 2, section 4.8.1).
 const CODE_SEGMENT: u64 = 0x00af_9b00_0000_ffff;
-/// Present, data, writable.
+/// Data segment: present, writable.
 const DATA_SEGMENT: u64 = 0x00cf_9300_0000_ffff;
 
-/// Where interrupts start, on IST 1: left at once.
+/// Size in bytes of the stack on which interrupts start (IST 1). The entry leaves it at once.
 const INTERRUPT_STACK: usize = 1024;
-/// Where exceptions start and stay, on IST 2: they end the guest.
+/// Size in bytes of the stack of exceptions (IST 2), which end the guest.
 const EXCEPTION_STACK: usize = 8192;
 const IST_INTERRUPT: u8 = 1;
 const IST_EXCEPTION: u8 = 2;
 
-/// Vectors below this are exceptions.
+/// The first vector that is not reserved for exceptions.
 pub(crate) const FIRST_INTERRUPT: usize = 32;
 
-/// Tables and stacks of one CPU.
+/// The tables and stacks of one CPU.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Tables {
@@ -64,14 +64,14 @@ struct Gate {
     reserved: u32,
 }
 
-/// Present, CPL 0, 64-bit interrupt gate: masks interrupts.
+/// Type of a present 64-bit interrupt gate for CPL 0, which masks interrupts.
 const INTERRUPT_GATE: u8 = 0x8e;
 
-/// The gates of all CPUs; filled by CPU 0.
+/// The gates, which all CPUs use and CPU 0 fills.
 #[repr(C, align(16))]
 struct Gates(UnsafeCell<[Gate; 256]>);
 
-// SAFETY: written by CPU 0 before any other CPU loads it.
+// SAFETY: CPU 0 writes the gates before any other CPU loads them.
 unsafe impl Sync for Gates {}
 
 static GATES: Gates = Gates(UnsafeCell::new(
@@ -86,7 +86,7 @@ static GATES: Gates = Gates(UnsafeCell::new(
     }; 256],
 ));
 
-/// What LGDT and LIDT read.
+/// The operand of LGDT and LIDT.
 #[repr(C, packed)]
 struct Pointer {
     limit: u16,
@@ -121,12 +121,12 @@ impl Tables {
     }
 }
 
-/// One past a stack's highest byte, aligned as entries want it.
+/// Returns the address after a stack's last byte, aligned to 16 as entries need it.
 fn end_of(stack: &[u8]) -> u64 {
     stack.as_ptr_range().end.addr() as u64 & !15
 }
 
-/// The descriptor of the task state at `base`: present, available 64-bit TSS.
+/// Returns the descriptor of the task state at `base`: present, available 64-bit TSS.
 fn task_segment(base: u64) -> [u64; 2] {
     let limit = size_of::<TaskState>() as u64 - 1;
     let low = limit | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56;
@@ -150,18 +150,18 @@ fn gate(vector: usize) -> Gate {
     }
 }
 
-/// Fills the gates. On CPU 0, before [`load`].
+/// Fills the gates. CPU 0 calls this before [`load`].
 pub(crate) fn fill_gates() {
-    // SAFETY: CPU 0 alone runs code that knows them.
+    // SAFETY: only CPU 0 runs code that uses the gates at this time.
     let gates = unsafe { &mut *GATES.0.get() };
     for (vector, place) in gates.iter_mut().enumerate() {
         *place = gate(vector);
     }
 }
 
-/// Loads the tables of `block`, the executing CPU's. Interrupts are masked.
+/// Loads the tables of `block`, which must be the executing CPU's. Interrupts must be masked.
 pub(crate) fn load(block: &'static PerCpu) {
-    // SAFETY: only this CPU touches its tables, once, here.
+    // SAFETY: only this CPU accesses its tables, and only once, here.
     let tables = unsafe { &mut *block.tables.get() };
     tables.fill();
     let segments = Pointer {
@@ -172,7 +172,7 @@ pub(crate) fn load(block: &'static PerCpu) {
         limit: size_of::<[Gate; 256]>() as u16 - 1,
         base: GATES.0.get().addr() as u64,
     };
-    // SAFETY: the segments are those that CS and SS hold already; the tables are static; the gates are filled, and
+    // SAFETY: the segments equal those that CS and SS already hold. The tables are static. The gates are filled, and
     // their stacks are this CPU's.
     unsafe {
         asm!("lgdt [{segments}]", "lidt [{gates}]", "ltr {task:x}",

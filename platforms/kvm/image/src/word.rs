@@ -1,8 +1,8 @@
-//! Shared words of this machine.
+//! The shared words of this platform.
 
 use holdfast_locks::Word;
 
-/// A word that CPUs share.
+/// A 32-bit word that CPUs share.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct KvmWord(pub(crate) holdfast_words::Word);
@@ -13,7 +13,7 @@ pub struct KvmWord(pub(crate) holdfast_words::Word);
 pub struct KvmAddress(pub(crate) holdfast_words::Address);
 
 impl KvmWord {
-    /// A word that is 0.
+    /// Returns a word with value 0.
     pub(crate) const fn zero() -> KvmWord {
         KvmWord(holdfast_words::Word::new(0))
     }

@@ -1,6 +1,7 @@
-//! Bare lock contention on this host's KVM: `cargo run -p holdfast-kvm --example contend -- --vcpus 4 --lock pv-ticket`.
+//! Lock contention without a kernel on this host's KVM: `cargo run -p holdfast-kvm --example contend -- --vcpus 4
+//! --lock pv-ticket`.
 //!
-//! One line of JSON per run on standard output; exit status 0, 1 (the run failed) or 2 (bad usage).
+//! Prints one line of JSON per run. The exit status is 0, 1 (a run failed) or 2 (bad usage).
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

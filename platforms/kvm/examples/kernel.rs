@@ -1,6 +1,7 @@
-//! The guest kernel with a workload on this host's KVM: `cargo run -p holdfast-kvm --example kernel -- kernbench --vcpus 4`.
+//! The guest kernel with a workload on this host's KVM: `cargo run -p holdfast-kvm --example kernel -- kernbench
+//! --vcpus 4`.
 //!
-//! Prints the report's counters, one per line; exit status 0, 1 (the run failed) or 2 (bad usage).
+//! Prints the report's counters, one per line. The exit status is 0, 1 (a run failed) or 2 (bad usage).
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -67,7 +68,7 @@ fn start(arguments: &[String]) -> Result<Result<Report, holdfast_kvm::Error>, St
     Ok(run(&vms, &options))
 }
 
-/// Little of each: a few seconds on hardware.
+/// Returns a small workload, which takes a few seconds on hardware.
 fn workload(name: &str) -> Result<Workload, String> {
     Ok(match name {
         "contend" => Workload::Contend(Contend {

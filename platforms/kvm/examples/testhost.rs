@@ -1,5 +1,5 @@
-//! What a KVM host for tests needs besides its experiments: `testhost hold` keeps a virtual machine open, whose existence keeps
-//! the host's jump labels from changing; `testhost noise SECONDS` tells how much of its CPUs somebody else took.
+//! Helpers for the test host. `testhost hold` keeps a virtual machine open, whose existence keeps the host's jump
+//! labels from changing. `testhost noise SECONDS` measures how much of each CPU other work takes.
 
 use std::process::ExitCode;
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kvm_ioctls::Kvm;
 
-/// What counts as a gap.
+/// Shortest gap between two readings of the clock that counts as lost time.
 const GAP: Duration = Duration::from_micros(200);
 
 fn main() -> ExitCode {
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
                 noise(seconds);
                 Ok(())
             }
-            Err(_) => Err(format!("noise: a number of seconds expected, found {seconds}")),
+            Err(_) => Err(format!("noise: {seconds}, expected a number of seconds")),
         },
         _ => Err("usage: testhost hold | testhost noise SECONDS".to_owned()),
     };
@@ -33,9 +33,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// A VM with an interrupt controller and two vCPUs that never run, kept until this process is ended.
+/// Keeps a VM with an interrupt controller and two vCPUs, which never run, until this process is ended.
 fn hold() -> Result<(), String> {
-    let refused = |error: kvm_ioctls::Error| format!("cannot keep a vm: {error}");
+    let refused = |error: kvm_ioctls::Error| format!("cannot create a vm: {error}");
     let vm = Kvm::new().and_then(|kvm| kvm.create_vm()).map_err(refused)?;
     vm.set_tss_address(0xfffb_d000).map_err(refused)?;
     vm.create_irq_chip().map_err(refused)?;
@@ -46,7 +46,7 @@ fn hold() -> Result<(), String> {
     }
 }
 
-/// Reads the clock without pause on each CPU; gaps longer than 200 µs were somebody else's.
+/// Reads the clock without a pause on each CPU. Gaps longer than 200 µs were taken by other work.
 fn noise(seconds: u64) {
     let cpus = thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let spin = move |cpu: u32| {

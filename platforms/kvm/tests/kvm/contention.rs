@@ -1,4 +1,5 @@
-//! Every lock, bare, with fewer and more vCPUs than CPUs. The guest itself finds out whether the lock excludes.
+//! Contention for every lock without a kernel, with fewer and with more vCPUs than CPUs. The guest itself checks that
+//! the lock excludes.
 
 use holdfast_kvm::{Contention, Feature, Host, Options, Task, Vm, VmReport};
 use holdfast_locks::LockKind;
@@ -43,10 +44,11 @@ fn every_lock_excludes_and_every_kick_is_a_hypercall() {
                     kicks,
                     "{lock}, {vcpus} vcpus: kicks are hypercalls"
                 );
-                // At the end each vCPU halts for good.
+                // At the end each vCPU halts for the last time.
                 let halted = halts..=halts + u64::from(vcpus);
                 assert!(halted.contains(&report.stat("halt_exits")), "{lock}: {halted:?} halts");
-                // Each kick tries a directed yield where the host does (5.13 on); nothing else here does: no pause filter.
+                // Each kick attempts a directed yield on hosts since Linux 5.13. Nothing else here does, since there is
+                // no pause filter.
                 assert!(report.stat("directed_yield_successful") <= report.stat("directed_yield_attempted"));
             }
         }
@@ -57,7 +59,7 @@ fn every_lock_excludes_and_every_kick_is_a_hypercall() {
 #[ignore = "needs a real KVM"]
 fn more_vcpus_than_cpus_make_ticket_locks_collapse_and_paravirtual_ones_not() {
     let cpus = std::thread::available_parallelism().map_or(2, |count| count.get() as u32);
-    // Sorted: one run more or less of luck is the subject itself.
+    // Sorted, since the results of single runs vary strongly.
     let per_second = |lock, vcpus| {
         let run = |_| contend(vcpus, brief(lock), |vm| vm).per_second().unwrap_or(0.0);
         let mut rates = [0, 1, 2, 3, 4].map(run);
@@ -74,8 +76,9 @@ fn more_vcpus_than_cpus_make_ticket_locks_collapse_and_paravirtual_ones_not() {
         return;
     }
     println!("ticket {fits:.0}/s, overcommitted {ticket:.0}/s; pv-ticket {pv_ticket:.0}/s, pv-qspin {pv_qspin:.0}/s");
-    // The effects are of 10 to 100 times; a few are enough to tell. Not so for pv-ticket where exits are dear: 2^15 PAUSEs outlast a slice of an
-    // emulated host, and so it collapses in some runs, too, but not in its best one.
+    // The effects are factors of 10 to 100, so a factor of a few proves them. pv-ticket is different where exits are
+    // expensive: 2^15 PAUSEs last longer than a time slice of an emulated host. There it collapses in some runs too,
+    // but not in its best one.
     assert!(
         ticket * 5.0 < fits,
         "ticket: {ticket:.0}/s overcommitted, {fits:.0}/s not"

@@ -1,4 +1,4 @@
-//! Guests out of order: what is said, and that nothing is left.
+//! Faulty guests: the errors name the fault, and nothing of the run is left.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_kvm::{Error, Fault, GuestState, Options, Task, Vm, run};
 
-/// Threads of vCPUs, and VMs, of this process.
+/// Returns the numbers of vCPU threads and of VMs of this process.
 pub(crate) fn left() -> (usize, usize) {
     let names = |path: &str| fs::read_dir(path).into_iter().flatten().flatten();
     let threads = names("/proc/self/task").filter(|task| {
@@ -63,7 +63,7 @@ fn what_a_guest_does_wrong_is_named_with_its_place_and_nothing_is_left() {
     match fails(Fault::TripleFault) {
         Error::TripleFault { state, .. } => {
             assert!(!state.registers.is_empty());
-            // On AMD the registers are reset by then.
+            // On AMD KVM has reset the registers.
             let shown = state.to_string();
             assert!(!state.left_on_stack || shown.contains("boot::main"), "{shown}");
         }

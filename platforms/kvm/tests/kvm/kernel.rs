@@ -1,4 +1,4 @@
-//! The guest kernel and its workloads, which know nothing of KVM.
+//! The guest kernel and its workloads, whose source does not know KVM.
 
 use holdfast_kvm::{Feature, Options, Report, Task, Vm};
 use holdfast_locks::LockKind;
@@ -33,7 +33,7 @@ fn calls(calls: u64) -> Workload {
 fn the_kernel_runs_on_every_lock_and_its_kicks_are_hypercalls() {
     for &lock in LockKind::ALL {
         let report = boot(4, lock, calls(1_500), |vm| {
-            // Hypercalls that are no kicks would count, too.
+            // Other hypercalls would be counted too.
             vm.without(Feature::PvSchedYield)
                 .without(Feature::PvSendIpi)
                 .without(Feature::PvTlbFlush)
@@ -51,7 +51,7 @@ fn the_kernel_runs_on_every_lock_and_its_kicks_are_hypercalls() {
             vm.elapsed_ns,
             vm.stat("hypercalls")
         );
-        // Kicks after the report may follow.
+        // The guest may kick after its report.
         assert!(vm.stat("hypercalls") >= kicks, "{lock}");
     }
 }

@@ -1,4 +1,4 @@
-//! Stock Linux guests: a kernel that nobody here wrote, and what else a `bzImage` can be.
+//! Stock Linux guests, and other programs in a `bzImage`.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::faults::left;
 use crate::lost::run_or_once_more;
 use crate::quiet::is_quiet;
 
-/// This host's own kernel; `None`, and it is said, where it cannot be read.
+/// Returns this host's kernel, or `None` with a SKIPPED line if it cannot be read.
 fn own_kernel(test: &str) -> Option<Arc<BzImage>> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let path = format!("/boot/vmlinuz-{}", release.trim());
@@ -27,7 +27,7 @@ fn own_kernel(test: &str) -> Option<Arc<BzImage>> {
     }
 }
 
-/// A `bzImage` whose program is `code`.
+/// Returns a `bzImage` whose program is `code`.
 fn kernel(code: &[u8]) -> Arc<BzImage> {
     let (setup, program) = (0x400, 0x200);
     let mut file = vec![0; setup + program];
@@ -78,7 +78,7 @@ fn prints(port: u16, bytes: &[u8]) -> Vec<u8> {
 #[test]
 #[ignore = "needs a real KVM"]
 fn programs_that_are_no_kernels_are_named_by_what_they_do() {
-    // ud2, without a table of handlers.
+    // ud2 without an interrupt table.
     assert!(matches!(fails(&[0x0f, 0x0b]), Error::TripleFault { .. }));
     // hlt with interrupts masked.
     match fails(&[0xf4]) {
@@ -140,7 +140,7 @@ fn a_stock_linux_that_panics_hangs_or_is_called_off_leaves_nothing() {
         }
         other => panic!("{other:?}"),
     }
-    // Not up by then.
+    // The guest cannot boot within this limit.
     match run_for(Vm::linux("slow", 2, Linux::new(Arc::clone(&kernel))), 1) {
         Err(Error::Hang { states, .. }) => assert_eq!(states.len(), 2),
         other => panic!("{other:?}"),
@@ -211,7 +211,7 @@ fn stock_linux_collapses_without_its_paravirtual_spinlocks() {
     }
     let paravirtual = rate("pvspin", "hybrid-pv-qspin");
     if quiet && is_quiet(NAME) {
-        // Differences of 20 to 100 times; a few are enough to tell.
+        // The differences are factors of 20 to 100, so a factor of a few proves them.
         assert!(native * 3.0 < paravirtual && native * 3.0 < test_and_set);
     }
 }

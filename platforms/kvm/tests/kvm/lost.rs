@@ -1,15 +1,16 @@
-//! Guests that an emulated host loses: a triple fault or a hang of a guest that did neither, stock Linux among them, up to a
-//! tenth of all starts with older emulators, one of a hundred or two with the test host's. They are run once more, counted and shown; on hardware nothing is.
+//! Guests that an emulated host loses: a correct guest, also stock Linux, hangs or takes a triple fault. Older
+//! emulators lose up to a tenth of all guests at their start, that of the test host one in a hundred or two. Such a
+//! guest runs once more, and the loss is counted and printed. On hardware no guest is repeated.
 
 use std::arch::x86_64::__cpuid;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_kvm::{Error, Options, Report, Vm, run};
 
-/// More in one run of the tests are no accident.
+/// Largest number of losses in one run of the tests. More are not accidental.
 const LOST_MAX: u32 = 3;
 
-/// Whether QEMU emulates the host that executes this.
+/// Returns whether QEMU emulates the host that executes this.
 fn is_emulated() -> bool {
     let found = __cpuid(0x4000_0000);
     [found.ebx, found.ecx, found.edx].map(u32::to_le_bytes).concat() == b"TCGTCGTCGTCG"

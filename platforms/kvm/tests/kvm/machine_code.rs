@@ -1,7 +1,8 @@
-//! What an uncontended lock and unlock execute in the image, and what the same source does when it is compiled natively: the same
-//! accesses to memory.
+//! The machine code of an uncontended lock and unlock in the image accesses memory as the natively compiled source
+//! does.
 //!
-//! The image's code is mapped where it is linked to, and both are executed here one instruction at a time, by the trap flag.
+//! The test maps the image's code at its link address and executes both versions one instruction at a time, by the trap
+//! flag.
 
 #![expect(unsafe_code, reason = "executes mapped machine code, single-stepped by signals")]
 
@@ -22,11 +23,11 @@ const PAGE: u64 = 4096;
 /// Addresses of the instructions executed under the trap flag.
 static STEPS: [AtomicU64; STEPS_MAX] = [const { AtomicU64::new(0) }; STEPS_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// One at a time: the handler and its array are the process's.
+/// Serializes the tests, since the handler and its array belong to the process.
 static TURN: Mutex<()> = Mutex::new(());
 
 extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands the interrupted thread's context to a handler that was installed with SA_SIGINFO.
+    // SAFETY: the kernel passes the interrupted thread's context to a handler installed with SA_SIGINFO.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     let rip = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
     if let Some(place) = STEPS.get(COUNT.fetch_add(1, Relaxed)) {
@@ -34,22 +35,22 @@ extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut c_v
     }
 }
 
-/// Executes `function` on a free word; the addresses of its instructions.
+/// Executes `function` on an unlocked word. Returns the addresses of its instructions.
 fn execute(function: usize) -> Vec<u64> {
-    // SAFETY: all zeros is an action without a mask.
+    // SAFETY: a zeroed value is a valid action with an empty mask.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = on_trap as *const () as libc::sighandler_t;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: a valid action; the handler uses atomics only.
+    // SAFETY: the action is valid, and the handler uses atomics only.
     let installed = unsafe { libc::sigaction(libc::SIGTRAP, &raw const action, ptr::null_mut()) };
     assert_eq!(installed, 0, "the system has no SIGTRAP");
-    // A CPU is a pointer to its block, which lock and unlock do not look into when nobody else is there. Zeros, and enough.
+    // A CPU is a pointer to its block, which an uncontended lock and unlock do not read. Zeros are enough.
     let block = vec![0u64; 8192];
     let cpu = block.as_ptr();
     let word = 0u32;
     COUNT.store(0, Relaxed);
-    // SAFETY: `function` has the type of a probe, mapped or our own; it takes and releases a free lock, whose word is ours. The
-    // trap flag is set for no longer than the call; the red zone is stepped over.
+    // SAFETY: `function` is a probe, mapped or of this binary. It locks and unlocks an unlocked word that belongs to
+    // this test. The trap flag is set for the call only, and the assembly moves past the red zone.
     unsafe {
         asm!(
             "sub rsp, 128",
@@ -70,18 +71,19 @@ fn execute(function: usize) -> Vec<u64> {
     let count = COUNT.load(Relaxed);
     assert!((4..STEPS_MAX).contains(&count), "{count} instructions");
     let steps = STEPS[..count].iter().map(|step| step.load(Relaxed));
-    // From the function's first instruction to its RET: what follows is ours.
+    // From the function's first instruction to its RET. The rest is the test's own code.
     steps.skip_while(|&rip| rip != function as u64).collect()
 }
 
-/// An access to memory other than the stack's.
+/// An access to memory outside of the stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Access {
     code: Code,
     locked: bool,
 }
 
-/// What `steps` access, and how many instructions they are, up to the RET. `code` has the bytes at an address.
+/// Returns the memory accesses of `steps` up to the RET, and the number of instructions. `code` returns the bytes at an
+/// address.
 fn accesses(steps: &[u64], code: impl Fn(u64) -> [u8; 15]) -> (Vec<Access>, usize) {
     let mut infos = InstructionInfoFactory::new();
     let (mut found, mut depth) = (Vec::new(), 0);
@@ -107,7 +109,7 @@ fn accesses(steps: &[u64], code: impl Fn(u64) -> [u8; 15]) -> (Vec<Access>, usiz
     panic!("a probe does not return");
 }
 
-/// Maps the image's function where it is linked to.
+/// Maps the image's function at its link address.
 fn map(address: u64, code: &[u8]) {
     let (start, end) = (
         address / PAGE * PAGE,
@@ -115,16 +117,17 @@ fn map(address: u64, code: &[u8]) {
     );
     let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: below 4 MiB nothing of a position-independent process lies; earlier probes' pages are not needed any more.
+    // SAFETY: a position-independent process has nothing below 4 MiB, and the pages of earlier probes are no longer
+    // needed.
     let mapped = unsafe { libc::mmap(start as *mut c_void, (end - start) as usize, protection, flags, -1, 0) };
     assert_eq!(mapped as u64, start, "cannot map {start:#x}");
-    // SAFETY: just mapped, and as long as that.
+    // SAFETY: the range has just been mapped with this length.
     unsafe { ptr::copy_nonoverlapping(code.as_ptr(), address as *mut u8, code.len()) };
 }
 
-/// Bytes of code that can be read here.
+/// Returns the bytes of code at an address.
 fn here(address: u64) -> [u8; 15] {
-    // SAFETY: an instruction was executed there, and code goes on for long enough behind it.
+    // SAFETY: an instruction was executed at the address, and enough code follows it.
     unsafe { (address as *const [u8; 15]).read_unaligned() }
 }
 
@@ -146,7 +149,7 @@ fn locks_of_the_image_access_memory_as_natively_compiled_ones_do() {
         let locked = in_image.iter().filter(|access| access.locked).count();
         let paravirtual = name.contains("_pv_");
         assert_eq!(locked, if paravirtual { 2 } else { 1 }, "{name}: {in_image:?}");
-        // The image has frame pointers.
+        // The image is compiled with frame pointers.
         assert!(
             length <= native_length + 8,
             "{name}: {length} instructions, natively {native_length}"

@@ -1,7 +1,7 @@
-//! Guests on a real KVM, and what of it can be tested without one.
+//! Tests of guests on a real KVM, and of the VMM without one.
 //!
-//! Tests that need a KVM which executes guests are ignored by default: `platforms/kvm/testhost/check` runs them in a host made
-//! for it; on a machine with a KVM of its own, `cargo test -p holdfast-kvm --test kvm -- --ignored --test-threads=1` does.
+//! Tests that need a KVM are ignored by default. `platforms/kvm/testhost/check` runs them in an emulated host. On a
+//! machine with a KVM, `cargo test -p holdfast-kvm --test kvm -- --ignored --test-threads=1` runs them.
 
 mod contention;
 mod faults;

@@ -1,4 +1,4 @@
-//! What a guest leaves to its host beside kicks: that it does, and that KVM has seen it.
+//! Paravirtual features other than kicks: the guest uses them, and KVM counts the uses.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use holdfast_workloads::{Boot, Ebizzy, KernelConfig, Workload};
 use crate::lost::run_or_once_more;
 use crate::tracing::Tracing;
 
-/// Hypercalls (Documentation/virt/kvm/x86/hypercalls.rst).
+/// Numbers of hypercalls (Linux `Documentation/virt/kvm/x86/hypercalls.rst`).
 const KICK_CPU: u64 = 5;
 const SEND_IPI: u64 = 10;
 const SCHED_YIELD: u64 = 11;
 
-/// Four vCPUs on two CPUs that shoot down each other's translations all the time: calls to several vCPUs, many of them
-/// preempted.
+/// Runs four vCPUs on two CPUs that constantly shoot down each other's translations. So there are calls to several
+/// vCPUs, many of them preempted.
 fn shootdowns(change: impl FnOnce(Vm) -> Vm) -> VmReport {
     let boot = Boot {
         kernel: KernelConfig {
@@ -33,13 +33,13 @@ fn shootdowns(change: impl FnOnce(Vm) -> Vm) -> VmReport {
     report.vms.into_iter().next().expect("one vm")
 }
 
-/// What KVM has seen.
+/// The events that KVM has traced.
 #[derive(Debug)]
 struct Seen {
     hypercalls: BTreeMap<u64, u64>,
-    /// Ends of interrupts that it found in memory.
+    /// Number of ends of interrupts that KVM found in memory.
     eois: u64,
-    /// Flushes that a guest had asked for, at the entry of the vCPU.
+    /// Number of TLB flushes that a guest requested and KVM did at a vCPU's entry.
     flushes: u64,
 }
 
@@ -95,16 +95,16 @@ fn ipis_ends_of_interrupts_yields_and_flushes_that_the_guest_leaves_to_kvm_reach
     let host = Host::open().unwrap_or_else(|error| panic!("{error}"));
     let missing: Vec<Feature> = offered.into_iter().filter(|&feature| !host.offers(feature)).collect();
     if !missing.is_empty() {
-        println!("SKIPPED: what guests leave to kvm: it does not offer {missing:?}");
+        println!("SKIPPED: paravirtual features: kvm does not offer {missing:?}");
         return;
     }
     let Some((report, seen)) = with_tracing(|vm| vm) else {
-        println!("SKIPPED: what guests leave to kvm: no tracepoints here, or not for us");
+        println!("SKIPPED: paravirtual features: no tracepoints, or no permission to use them");
         return;
     };
     let guest = |name: &str| report.counters.get(name).copied().unwrap_or(0);
     let hypercalls = |number| seen.hypercalls.get(&number).copied().unwrap_or(0);
-    // The guest may do more after its report.
+    // The guest may make further hypercalls after its report.
     let counted = [("guest.kicks", KICK_CPU), ("guest.pv_sched_yields", SCHED_YIELD)];
     for (name, number) in counted {
         assert!(
@@ -129,14 +129,14 @@ fn ipis_ends_of_interrupts_yields_and_flushes_that_the_guest_leaves_to_kvm_reach
 #[test]
 #[ignore = "needs a real KVM"]
 fn yields_to_vcpus_that_were_called_while_preempted_are_counted_by_kvm() {
-    // Shootdowns that leave preempted vCPUs' translations to the host call none of these.
+    // Shootdowns that leave the flush of preempted vCPUs to the host do not call these vCPUs.
     let Some((report, seen)) = with_tracing(|vm| vm.without(Feature::PvTlbFlush)) else {
-        println!("SKIPPED: yields as kvm sees them: no tracepoints here, or not for us");
+        println!("SKIPPED: counts of yields: no tracepoints, or no permission to use them");
         return;
     };
     let yields = report.counters.get("guest.pv_sched_yields").copied().unwrap_or(0);
     if Host::open().is_ok_and(|host| host.offers(Feature::PvSchedYield)) {
-        assert!(yields > 0, "somebody was preempted when called");
+        assert!(yields > 0, "a vCPU was preempted when called");
     }
     assert!(
         seen.hypercalls.get(&SCHED_YIELD).copied().unwrap_or(0) >= yields,
@@ -154,7 +154,7 @@ fn what_is_withheld_is_not_used() {
             .without(Feature::PvTlbFlush)
     };
     let Some((report, seen)) = with_tracing(without) else {
-        println!("SKIPPED: what guests must not leave to kvm: no tracepoints here, or not for us");
+        println!("SKIPPED: withheld features: no tracepoints, or no permission to use them");
         return;
     };
     assert!(seen.hypercalls.keys().all(|&number| number == KICK_CPU), "{seen:?}");

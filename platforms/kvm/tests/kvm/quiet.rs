@@ -1,15 +1,15 @@
-//! How quiet this machine is. Where somebody else takes the CPUs, lock holders are preempted whatever the lock does, and what is
-//! said of speed proves nothing: such statements are SKIPPED then, and counted by that word.
+//! A check that the machine is quiet. If other work takes the CPUs, lock holders are preempted whatever the lock does,
+//! and measured speed proves nothing. Assertions about speed are then SKIPPED, which the printed lines count.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What counts as a gap in reading the clock.
+/// Shortest gap between two readings of the clock that counts as lost time.
 const GAP: Duration = Duration::from_micros(200);
-/// The share of a CPU that may be lost (a quiet machine loses 0.02).
+/// Largest accepted share of a CPU that is lost. A quiet machine loses 0.02.
 const LOST_MAX: f64 = 0.04;
 
-/// The largest share of a CPU that others took just now.
+/// Returns the largest share of a CPU that other work takes now.
 fn lost() -> f64 {
     let time = Duration::from_millis(400);
     let cpus = thread::available_parallelism().map_or(1, |count| count.get() as u32);
@@ -33,11 +33,11 @@ fn lost() -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Whether it is quiet enough to speak of speed; says so if not.
+/// Returns whether the machine is quiet enough to assert speed. Prints a SKIPPED line if not.
 pub fn is_quiet(what: &str) -> bool {
     let lost = lost();
     if lost > LOST_MAX {
-        println!("SKIPPED: {what}: others take {:.0} % of a CPU", lost * 100.0);
+        println!("SKIPPED: {what}: other work takes {:.0} % of a CPU", lost * 100.0);
     }
     lost <= LOST_MAX
 }

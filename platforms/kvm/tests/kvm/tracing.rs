@@ -1,20 +1,21 @@
-//! KVM's own tracepoints, where this process may read them: a buffer of its own (`instances`), so that nobody else's tracing is
-//! disturbed.
+//! KVM's tracepoints, if this process may read them. They are recorded in a separate instance, which does not disturb
+//! other tracing.
 
 use std::fs;
 use std::path::PathBuf;
 
 const ROOT: &str = "/sys/kernel/tracing";
-/// Of each CPU; tens of thousands of events.
+/// Size of each CPU's buffer, enough for tens of thousands of events.
 const BUFFER_KIB: &str = "8192";
 
-/// Events that are recorded until this is dropped.
+/// A recording of events, which ends when this is dropped.
 pub struct Tracing {
     instance: PathBuf,
 }
 
 impl Tracing {
-    /// Records `events`, as in `kvm/kvm_hypercall`; `None` if there are no tracepoints, or not for us.
+    /// Starts to record `events`, named as in `kvm/kvm_hypercall`. Returns `None` if there are no tracepoints or this
+    /// process may not use them.
     pub fn of(events: &[&str]) -> Option<Tracing> {
         let instance = PathBuf::from(ROOT).join(format!("instances/holdfast-{}", std::process::id()));
         fs::create_dir(&instance).ok()?;
@@ -30,7 +31,7 @@ impl Tracing {
         fs::write(self.instance.join(file), text).ok()
     }
 
-    /// The fields of each recorded event called `name`, as the kernel prints them.
+    /// Returns the fields of each recorded event named `name`, as the kernel prints them.
     pub fn events(&self, name: &str) -> Vec<String> {
         let trace = fs::read_to_string(self.instance.join("trace")).unwrap_or_default();
         let mark = format!(": {name}: ");

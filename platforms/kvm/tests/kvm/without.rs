@@ -1,4 +1,4 @@
-//! What needs no KVM.
+//! Tests that need no KVM.
 
 use holdfast_kvm::{Error, Host, Image, Options, Task, Vm, run};
 
@@ -31,7 +31,7 @@ fn vms_that_cannot_be_are_refused_before_anything_starts() {
 
 #[test]
 fn guests_platform_is_the_only_code_that_knows_kvm() {
-    // One source: what the guest runs names no platform.
+    // The source of the guest names no platform.
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for room in ["guest/src", "workloads/src", "locks/src"] {
         let mut folders = vec![root.join(room)];

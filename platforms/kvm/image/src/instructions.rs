@@ -25,8 +25,8 @@ pub(crate) fn rdtsc() -> u64 {
 /// Writes a model-specific register.
 ///
 /// # Safety
-/// The CPU must have the register. The write must not change anything that Rust code relies on: segment bases, the paging
-/// mode, or memory that the host then writes to.
+/// The CPU must have the register. The write must not change anything that Rust code relies on: segment bases, the
+/// paging mode, or memory that the host then writes to.
 #[inline]
 pub(crate) unsafe fn wrmsr(msr: u32, value: u64) {
     // SAFETY: this function's contract covers the effects of the write.

@@ -1,8 +1,8 @@
-//! The locks on this very machine, beside their peers.
+//! Benchmark of the locks on this machine, compared with locks of other libraries.
 //!
 //! Every contestant is measured in the same run, round-robin: round 1 of each, then round 2 of each, so that a disturbance
-//! hits all alike. Figures are medians over rounds. A row's ratio compares it with the best *peer* of its table: what
-//! somebody would use who does not use Holdfast.
+//! hits all alike. Figures are medians over rounds. A row's ratio compares it with the best *peer* of its table, which is
+//! the alternative to Holdfast.
 
 mod contended;
 mod contestant;
@@ -26,24 +26,24 @@ use contestant::{CONTESTANTS, Contestant};
 
 use crate::work::Work;
 
-/// The names of all contestants that [`Settings::locks`] can choose from.
+/// Returns the names of all contestants that [`Settings::locks`] can choose from.
 pub fn names() -> impl Iterator<Item = &'static str> {
     CONTESTANTS.iter().map(|contestant| contestant.name)
 }
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Measurements done.
+    /// Number of finished measurements.
     pub done: u64,
-    /// Measurements in all.
+    /// Number of all measurements.
     pub total: u64,
-    /// What was measured last.
+    /// Name of the last measurement.
     pub what: &'a str,
 }
 
-/// Measures what the settings of `report` say, and enters each table there as soon as it is complete: whoever holds the other
-/// end has that much, whatever becomes of the rest. `progress` is called after each measurement and may stop the run.
+/// Measures what the settings of `report` ask for. Each table is stored in `report` as soon as it is complete, so that
+/// another thread can read it. `progress` is called after each measurement and may stop the run.
 pub fn run(report: &Mutex<Report>, mut progress: impl FnMut(Progress<'_>) -> ControlFlow<()>) {
     let settings = enter(report, |report| report.settings.clone());
     let contestants: Vec<&Contestant> = CONTESTANTS
@@ -64,7 +64,7 @@ pub fn run(report: &Mutex<Report>, mut progress: impl FnMut(Progress<'_>) -> Con
     });
 }
 
-/// Lets `change` at the report, of which a thread that panicked has spoilt nothing.
+/// Changes the report. A panic of another thread cannot have left it half changed.
 fn enter<T>(report: &Mutex<Report>, change: impl FnOnce(&mut Report) -> T) -> T {
     change(&mut report.lock().unwrap_or_else(PoisonError::into_inner))
 }

@@ -1,11 +1,11 @@
-//! `holdfast calibrate`: this machine's few parameters, by small benchmarks, as a machine profile.
+//! `holdfast calibrate`: measures this machine's costs with small benchmarks and makes a machine profile.
 //!
-//! - **Measured or copied, and said so.** Each cost is the median of many short samples, with the spread of their middle half;
-//!   what cannot be measured from a program is copied from a named profile and stays uncertain.
-//! - **Parts of what was measured.** A program sees sums: a kick, a system call, a wake-up. How they are made up the simulator
-//!   knows: the same small benchmarks run there, one after another, and each determines the one cost that those before it have
-//!   left open. All of them run once more with the new profile ([`Closure`]): what does not come out there was divided wrongly.
-//! - **No contended lock.** Nothing here waits for one.
+//! - **Measured or copied.** Each cost is the median of many short samples, with the spread of their middle half. A cost that
+//!   a program cannot measure is copied from a named profile and marked as uncertain.
+//! - **Sums are divided.** A program sees sums of costs: a kick, a system call, a wakeup. The simulator runs the same small
+//!   benchmarks one after another, and each determines the one cost that the benchmarks before it leave open. All benchmarks
+//!   then run again with the new profile ([`Closure`]): a figure that differs there was divided wrongly.
+//! - **No contended lock.** No benchmark waits for a lock.
 
 mod calibration;
 mod fit;
@@ -38,14 +38,14 @@ pub use sample::Sampled;
 pub use stage::{machine_of, waits};
 pub use system::Host;
 
-/// What is measured, and how.
+/// Settings of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Samples of each figure.
+    /// Number of samples of each figure.
     pub samples: u32,
-    /// For how long the machine is watched before and after, in milliseconds.
+    /// Time for which noise is watched before and after, in milliseconds.
     pub watch_ms: u64,
-    /// Whether guests on this host's KVM measure, too: what exits and kicks cost, and instructions in a guest.
+    /// Whether guests on this host's KVM also measure: exits, kicks, and instructions in a guest.
     pub guests: bool,
 }
 
@@ -59,10 +59,11 @@ impl Default for Settings {
     }
 }
 
-/// Measures, with `base` for what cannot be measured. `step` is told what comes next and may stop it.
+/// Measures this machine. `base` supplies the costs that cannot be measured. `step` gets the name of each next step and may
+/// stop the calibration.
 ///
 /// # Errors
-/// If it was stopped, or this machine cannot be measured.
+/// If the calibration was stopped, or this machine cannot be measured.
 pub fn calibrate(
     settings: &Settings,
     base: &MachineProfile,
@@ -91,7 +92,7 @@ pub fn calibrate(
     parameters.extend(divided);
     let mut closure = stage::closure(&profile, &host, &readings.measured);
     if settings.guests {
-        // A guest's figures take the place of a program's: what locks cost there is the subject then.
+        // A guest's figures replace a program's, since the costs of locks in guests are the subject then.
         let found = guest::measure(settings.samples, &host, &mut step)?;
         step("the same benchmarks in simulated guests")?;
         profile.pauses = pauses::of_this_host();

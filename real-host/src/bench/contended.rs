@@ -1,8 +1,8 @@
-//! Several threads that want one lock and do nothing else.
+//! Several threads that do nothing but take one lock.
 //!
-//! **Bounded time**: threads look at a flag between acquisitions. A lock of which each handover waits for a time slice to
-//! end still lets all threads have it once more, which then takes long. A lock that took more than [`PATIENCE`] times the
-//! measurement's length to do so is not measured again in that table.
+//! **Bounded time**: threads check a flag between acquisitions. If each handover of a lock waits for the end of a time slice,
+//! all threads still take the lock once more, which takes long. A lock that took more than four times the
+//! measurement's length for this is not measured again in that table.
 
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -17,27 +17,27 @@ use super::lock::Lock;
 use super::report::Waits;
 use crate::work::Work;
 
-/// What one measurement is made of.
+/// Parameters of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// How many threads.
+    /// Number of threads.
     pub threads: u32,
-    /// What each does while it holds the lock.
+    /// Work of a thread while it holds the lock.
     pub work: Work,
-    /// For how long.
+    /// Length of the measurement.
     pub duration: Duration,
     /// Whether each thread stays on one CPU.
     pub pin: bool,
 }
 
-/// From ticks to nanoseconds.
+/// Conversion from ticks to nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     ns_per_tick: f64,
 }
 
 impl Clock {
-    /// Measured now.
+    /// Measures the rate of the clock.
     pub fn calibrated() -> Clock {
         Clock {
             ns_per_tick: clock::ns_per_tick(),
@@ -49,7 +49,7 @@ impl Clock {
     }
 }
 
-/// What one measurement found.
+/// Outcome of one measurement.
 pub struct Outcome {
     pub per_second: f64,
     pub fairness: f64,
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub drain: Duration,
 }
 
-/// A lock on lines of its own. Its data shares the line with it, as in each program.
+/// A lock on its own cache lines. Lock and data share a line, as in real programs.
 #[repr(align(128))]
 struct Alone<L>(L);
 
@@ -70,7 +70,7 @@ pub fn once<L: Lock>(cell: &Cell, clock: Clock) -> Outcome {
         let spawn = |index| {
             scope.spawn(move || {
                 if cell.pin {
-                    // If refused, the system places this thread.
+                    // If pinning is refused, the system places this thread.
                     affinity::pin(index as usize);
                 }
                 let mut waits = empty();
@@ -93,7 +93,7 @@ pub fn once<L: Lock>(cell: &Cell, clock: Clock) -> Outcome {
     })
 }
 
-/// Takes the lock again and again. What was acquired after the end does not count.
+/// Takes the lock repeatedly. Acquisitions after the end do not count.
 fn contend<L: Lock>(lock: &L, work: Work, stop: &AtomicBool, waits: &mut Histogram<u64>) {
     loop {
         let asked = clock::ticks();
@@ -110,7 +110,7 @@ fn contend<L: Lock>(lock: &L, work: Work, stop: &AtomicBool, waits: &mut Histogr
     }
 }
 
-/// Two significant digits, up to 2^40 ticks.
+/// Returns an empty histogram with two significant digits, up to 2^40 ticks.
 fn empty() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 40, 2).expect("valid bounds")
 }

@@ -14,18 +14,18 @@ pub struct Contestant {
     pub name: &'static str,
     /// Where the lock comes from.
     pub origin: Origin,
-    /// What its documentation, or its algorithm where that decides, promises to who waits.
+    /// The promise to waiters in its documentation, or by its algorithm.
     pub overtaking: Overtaking,
-    /// How to measure it; missing where it is not installed.
+    /// Functions that measure it; `None` if it is not installed.
     pub measure: Option<Measure>,
 }
 
 /// The measurements of one lock type.
 #[derive(Clone, Copy)]
 pub struct Measure {
-    /// Nanoseconds for lock and unlock, without contention.
+    /// Measures nanoseconds for lock and unlock without contention.
     pub uncontended: fn(iterations: u32) -> f64,
-    /// One contended measurement.
+    /// Measures the lock under contention.
     pub contended: fn(&Cell, Clock) -> Outcome,
 }
 
@@ -66,7 +66,7 @@ const fn concurrency_kit<R: RawMutex + Sync>(name: &'static str, overtaking: Ove
     }
 }
 
-/// The turn of a hybrid lock, which the benchmark leaves as it is.
+/// The turn of a hybrid lock: the default.
 const TURN_NS: u64 = holdfast_threads::TURN_DEFAULT.as_nanos() as u64;
 /// The threshold of [`holdfast_locks::CnaQspin`], which `RawCnaQspin` leaves as it is.
 const CNA_TURN_NS: u64 = 1_000_000;

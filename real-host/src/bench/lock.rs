@@ -4,9 +4,9 @@ use lock_api::RawMutex;
 
 /// A lock around a counter.
 pub trait Lock: Sync + Sized {
-    /// A free lock.
+    /// Creates a free lock.
     fn new() -> Self;
-    /// Runs `section` while holding it.
+    /// Runs `section` with the lock held.
     fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T;
 }
 
@@ -26,7 +26,7 @@ impl Lock for std::sync::Mutex<u64> {
     }
     #[inline]
     fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
-        // What users write. Poisoning needs a panic in a section, and ours have none.
+        // The usual code of users. The sections do not panic, so the lock is never poisoned.
         section(&mut self.lock().expect("no section panics"))
     }
 }

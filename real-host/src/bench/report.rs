@@ -1,4 +1,4 @@
-//! What a run of the benchmark says, schema [`SCHEMA`].
+//! Report of the benchmark, schema [`SCHEMA`].
 
 use serde::{Deserialize, Serialize};
 
@@ -18,18 +18,18 @@ pub enum Origin {
     Peer,
 }
 
-/// For how long later comers may take the lock before somebody who waits for it.
+/// Bound on the time in which later threads may overtake a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overtaking {
-    /// First come, first served.
+    /// No overtaking: first come, first served.
     Never,
-    /// For one turn of about so many nanoseconds for each waiter before it, and one for itself.
+    /// One turn for each earlier waiter, and one for the waiter itself.
     Turns {
         /// Length of a turn.
         ns: u64,
     },
-    /// For as long as it has bad luck: nothing is promised, or only on average.
+    /// No bound, or only on average.
     Unbounded,
 }
 
@@ -38,20 +38,20 @@ pub enum Overtaking {
 pub struct Report {
     /// The schema, [`SCHEMA`].
     pub schema: String,
-    /// Where it was measured.
+    /// The machine of the measurements.
     pub machine: Machine,
-    /// The requested name.
+    /// The settings of the run.
     pub settings: Settings,
-    /// Whether all of it was measured: `false` after an interruption.
+    /// Whether all measurements were made; `false` after an interruption.
     pub complete: bool,
-    /// One thread alone; missing if the run was stopped before.
+    /// One thread alone; missing if the run was stopped before this.
     pub uncontended: Option<Uncontended>,
-    /// Several threads: one table for each number of threads and length of section.
+    /// Contended tables, one for each number of threads and length of section.
     pub contended: Vec<Contended>,
 }
 
 impl Report {
-    /// Nothing yet of what `settings` want, on this machine.
+    /// Creates an empty report for `settings` on this machine.
     pub fn new(settings: Settings) -> Report {
         Report {
             schema: SCHEMA.to_owned(),
@@ -67,7 +67,7 @@ impl Report {
 /// Lock and unlock by one thread alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Uncontended {
-    /// One for each lock.
+    /// Rows, one for each lock.
     pub rows: Vec<UncontendedRow>,
 }
 
@@ -78,22 +78,22 @@ pub struct UncontendedRow {
     pub lock: String,
     /// Where the lock comes from.
     pub origin: Origin,
-    /// Nanoseconds for lock and unlock: median over rounds. Missing: not installed.
+    /// Nanoseconds for lock and unlock, median over rounds; missing if the lock is not installed.
     pub ns: Option<f64>,
-    /// `ns` by that of the fastest peer; above 1 is slower.
+    /// `ns` divided by that of the fastest peer; above 1 is slower.
     pub ratio: Option<f64>,
-    /// Each round's `ns`.
+    /// `ns` of each round.
     pub samples: Vec<f64>,
 }
 
 /// Several threads that do nothing but take one lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contended {
-    /// How many.
+    /// The number of them.
     pub threads: u32,
-    /// How long each holds the lock, in nanoseconds of undisturbed work.
+    /// Length of the critical section, in nanoseconds of undisturbed work.
     pub section_ns: u64,
-    /// One for each lock.
+    /// Rows, one for each lock.
     pub rows: Vec<ContendedRow>,
 }
 
@@ -104,22 +104,22 @@ pub struct ContendedRow {
     pub lock: String,
     /// Where the lock comes from.
     pub origin: Origin,
-    /// Acquisitions a second, of all threads together. Missing: not installed.
+    /// Acquisitions per second by all threads together; missing if the lock is not installed.
     pub per_second: Option<f64>,
-    /// `per_second` by that of the peer with the highest; above 1 is faster.
+    /// `per_second` divided by that of the fastest peer; above 1 is faster.
     pub ratio: Option<f64>,
-    /// The least lucky thread's acquisitions by the luckiest's: 1 is even, 0 starves.
+    /// Fewest acquisitions of a thread divided by the most: 1 is even, 0 is starvation.
     pub fairness: Option<f64>,
     /// The bound on overtaking.
     pub overtaking: Overtaking,
-    /// How long threads waited for the lock.
+    /// Waiting times.
     pub wait: Option<Waits>,
-    /// `wait.p999_ns` by that of the same peer as in `ratio`; above 1 waits longer.
+    /// `wait.p999_ns` divided by that of the same peer as in `ratio`; above 1 waits longer.
     pub p999_ratio: Option<f64>,
-    /// How long it took, in the worst round, until all threads had got the lock once more after the end, in
-    /// nanoseconds: large where a lock has collapsed.
+    /// Time in the worst round until all threads had taken the lock once more after the end, in
+    /// nanoseconds. It is large if the lock has collapsed.
     pub drain_ns: Option<u64>,
-    /// Each round's `per_second`. Fewer than rounds: it had collapsed, so the rest was left out.
+    /// `per_second` of each round. A collapsed lock has fewer samples than rounds, since it is not measured again.
     pub samples: Vec<f64>,
 }
 
@@ -132,6 +132,6 @@ pub struct Waits {
     pub p99_ns: u64,
     /// 99.9 % of the acquisitions waited no longer.
     pub p999_ns: u64,
-    /// The longest of all rounds.
+    /// The longest wait of all rounds.
     pub max_ns: u64,
 }

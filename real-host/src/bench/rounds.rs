@@ -11,10 +11,10 @@ use super::contestant::Contestant;
 use super::report::{ContendedRow, Origin, Uncontended, UncontendedRow, Waits};
 use super::settings::Settings;
 
-/// See **Bounded time**.
+/// A lock is given up if its threads need more than this many lengths of a measurement to stop.
 const PATIENCE: u32 = 4;
 
-/// Each contestant once in each round.
+/// Measures each contestant once in each round.
 pub fn uncontended(
     contestants: &[&Contestant],
     settings: &Settings,
@@ -32,7 +32,7 @@ pub fn uncontended(
         }
     }
     drop(end);
-    // It ends with an error, because nothing was sent.
+    // It ends with an error, since nothing was sent.
     let _ = second.join();
     let mut rows: Vec<UncontendedRow> = contestants
         .iter()
@@ -52,7 +52,7 @@ pub fn uncontended(
     ControlFlow::Continue(Uncontended { rows })
 }
 
-/// Each contestant once in each round.
+/// Measures each contestant once in each round.
 pub fn contended(
     contestants: &[&Contestant],
     cell: &Cell,
@@ -75,7 +75,7 @@ pub fn contended(
     ControlFlow::Continue(rows)
 }
 
-/// Sets the ratios.
+/// Sets the ratios of all rows.
 fn compare(rows: &mut [ContendedRow]) {
     let Some(best) = best_peer(rows.iter().map(|row| (row.origin, row.per_second)), f64::max) else {
         return;
@@ -84,7 +84,7 @@ fn compare(rows: &mut [ContendedRow]) {
     let best_waits = peers.find(|row| row.per_second == Some(best)).and_then(|row| row.wait);
     for row in rows {
         row.ratio = row.per_second.map(|rate| rate / best);
-        // No wait is shorter than what the clock resolves.
+        // No wait is shorter than the resolution of the clock.
         let by = |best: Waits| move |wait: Waits| wait.p999_ns.max(1) as f64 / best.p999_ns.max(1) as f64;
         row.p999_ratio = best_waits.and_then(|best| row.wait.map(by(best)));
     }
@@ -119,7 +119,7 @@ fn row(contestant: &Contestant, outcomes: &[Outcome]) -> ContendedRow {
     }
 }
 
-/// The best figure of the peers, `better` choosing among two.
+/// Returns the best figure of the peers. `better` chooses between two.
 fn best_peer(rows: impl Iterator<Item = (Origin, Option<f64>)>, better: fn(f64, f64) -> f64) -> Option<f64> {
     rows.filter(|(origin, _)| *origin == Origin::Peer)
         .filter_map(|(_, figure)| figure)

@@ -1,19 +1,19 @@
-//! The report as tables of text, for whoever prints them.
+//! Tables of text from a report.
 
 use super::report::{Contended, ContendedRow, Overtaking, Report, Uncontended, UncontendedRow};
 
-/// A table.
+/// A table of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// One for each column. The first column is text, the others are numbers.
+    /// Column heads. The first column is text, the others are numbers.
     pub header: Vec<&'static str>,
-    /// As many cells as columns in each.
+    /// Rows with one cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 
-/// The tables of `report`, in order.
+/// Returns the tables of `report` in order.
 pub fn tables(report: &Report) -> Vec<Table> {
     let uncontended = report.uncontended.iter().map(uncontended);
     uncontended.chain(report.contended.iter().map(contended)).collect()
@@ -85,7 +85,7 @@ fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"))
 }
 
-/// A rate, with the unit in which it has one to three digits before its point.
+/// Returns a rate, in the unit that leaves one to three digits before the point.
 fn rate_of(per_second: f64) -> String {
     match per_second {
         rate if rate >= 1e6 => format!("{:.2} M", rate / 1e6),
@@ -94,7 +94,7 @@ fn rate_of(per_second: f64) -> String {
     }
 }
 
-/// A time, with the unit in which it has one to three digits before its point.
+/// Returns a time, in the unit that leaves one to three digits before the point.
 fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

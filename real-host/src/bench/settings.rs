@@ -1,29 +1,29 @@
-//! What a run of the benchmark measures.
+//! Settings of the benchmark.
 
 use serde::{Deserialize, Serialize};
 
-/// What is measured, and for how long.
+/// What the benchmark measures, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// How often everything is repeated.
+    /// Number of rounds.
     pub rounds: u32,
-    /// How long each contended measurement of each round lasts.
+    /// Length of each contended measurement in milliseconds.
     pub cell_ms: u64,
-    /// Lock and unlock so many times in each uncontended measurement of each round.
+    /// Number of acquisitions in each uncontended measurement.
     pub uncontended_iterations: u32,
     /// Numbers of threads.
     pub threads: Vec<u32>,
-    /// Lengths of the critical section.
+    /// Lengths of the critical section in nanoseconds.
     pub sections_ns: Vec<u64>,
-    /// Keep each thread on one CPU, threads dealt to CPUs in turn. Otherwise the system places them, and two threads that
-    /// it puts on one CPU never meet.
+    /// Whether each thread is pinned to a CPU, in turn. Otherwise the system places the threads, and two threads on
+    /// one CPU never contend.
     pub pin: bool,
-    /// Only these locks; all if empty.
+    /// The locks to measure; all if empty.
     pub locks: Vec<String>,
 }
 
 impl Settings {
-    /// A few minutes.
+    /// Returns settings for a run of a few minutes.
     pub fn full() -> Self {
         Settings {
             rounds: 5,
@@ -36,7 +36,7 @@ impl Settings {
         }
     }
 
-    /// Half a minute; noisy.
+    /// Returns settings for a run of half a minute, which is noisier.
     pub fn quick() -> Self {
         Settings {
             rounds: 3,

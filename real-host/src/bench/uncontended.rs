@@ -1,6 +1,6 @@
-//! Lock and unlock by one thread, which nobody disturbs.
+//! Lock and unlock by one thread, without contention.
 //!
-//! A second thread exists, and sleeps: some C libraries leave the atomic instructions out of their mutexes while a process
+//! A second thread exists and sleeps: some C libraries leave the atomic instructions out of their mutexes while a process
 //! has only one thread.
 
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::lock::Lock;
 
-/// Nanoseconds for lock, increment, unlock.
+/// Returns nanoseconds for lock, increment and unlock.
 pub fn once<L: Lock>(iterations: u32) -> f64 {
     let lock = black_box(Box::new(L::new()));
     let start = Instant::now();

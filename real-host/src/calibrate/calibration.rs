@@ -11,28 +11,28 @@ use crate::machine::Machine;
 /// Name and version of the schema.
 pub const SCHEMA: &str = "holdfast.calibration/1";
 
-/// All that was found.
+/// Result of a calibration.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     /// The schema, [`SCHEMA`].
     pub schema: &'static str,
-    /// Where it was measured.
+    /// The machine of the measurements.
     pub machine: Machine,
-    /// The profile that lent what could not be measured.
+    /// Name of the profile that supplied the costs that could not be measured.
     pub base: String,
-    /// How quiet it was.
+    /// Noise of the machine.
     pub noise: Noise,
-    /// What was measured.
+    /// The measured costs.
     pub parameters: Vec<Parameter>,
     /// Names of the costs that were copied.
     pub copied: Vec<&'static str>,
-    /// The same benchmarks on both sides.
+    /// The benchmarks on the machine and in the simulator.
     pub closure: Vec<Closure>,
     /// The host's own settings.
     pub host: Host,
-    /// What to give `--set` beside the profile.
+    /// Values of `--set` that belong to the profile.
     pub settings: Vec<String>,
-    /// The profile.
+    /// The machine profile.
     #[serde(skip)]
     pub profile: MachineProfile,
 }

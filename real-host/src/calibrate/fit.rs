@@ -1,6 +1,6 @@
-//! Finding the cost with which a small benchmark takes as long in the simulator as here.
+//! Finds the cost with which a small benchmark takes as long in the simulator as on the machine.
 //!
-//! Of how the parts of what was measured overlap and add up the simulator knows best: so it is asked, and not guessed at.
+//! The simulator knows how the costs of a benchmark overlap and add up, so it is run instead of a formula.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::parameter::Parameter;
 use super::profile::put;
 use super::sample::Sampled;
 
-/// Halvings of the interval in which the cost is looked for.
+/// Number of halvings of the interval that contains the cost.
 const HALVINGS: u32 = 14;
 /// A benchmark that changes by less than this share from one end of the interval to the other does not depend on the cost.
 const INSENSITIVE: f64 = 0.02;
 
-/// As [`fit`] for each of `costs` in turn, whose benchmark is in `found`; returns those that were found.
+/// Calls [`fit`] for each of `costs` whose benchmark is in `found`. Returns the costs that were found.
 pub fn fit_all<B: Copy + Ord>(
     profile: &mut MachineProfile,
     costs: &[(B, &'static str)],
@@ -40,20 +40,20 @@ pub fn fit_all<B: Copy + Ord>(
     determined.collect()
 }
 
-/// A cost that is looked for.
+/// A cost to be found.
 #[derive(Clone, Debug)]
 struct Wanted<'w> {
-    /// Its name in profiles.
+    /// Name in profiles.
     name: &'static str,
-    /// What the result says of where it is from.
+    /// The method, as stated in the result.
     how: &'w str,
-    /// What the benchmark took here.
+    /// Time of the benchmark on the machine.
     measured: Sampled,
 }
 
-/// Finds the cost, puts it into `profile` and returns it. `simulate` is what the benchmark takes with a profile, in nanoseconds;
-/// it must not fall as the cost rises. A benchmark that takes less here than there with the cost 0 gives 0. `None`, and
-/// `profile` as it was, if the benchmark does not run there or does not depend on the cost.
+/// Finds the cost, puts it into `profile` and returns it. `simulate` returns the nanoseconds of the benchmark with a profile,
+/// which must not fall as the cost rises. The cost is 0 if the benchmark is faster on the machine than in the simulator with
+/// cost 0. Returns `None` and leaves `profile` unchanged if the benchmark does not run there or does not depend on the cost.
 fn fit(
     profile: &mut MachineProfile,
     wanted: &Wanted<'_>,

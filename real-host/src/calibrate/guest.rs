@@ -1,4 +1,4 @@
-//! What only a guest can measure of a machine and its host's KVM: exits, injection, kicks, and what instructions cost there.
+//! Costs that only a guest can measure: exits, injection, kicks, and instructions in a guest.
 //!
 //! **One source**: the small benchmarks ([`holdfast_workloads::micro`]) run in a guest on this host's KVM and in the simulator,
 //! and one after another each of them determines the one cost that those before it have left open.
@@ -25,9 +25,9 @@ use crate::kvm::run_within;
 /// A benchmark that runs in guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bench {
-    /// On bare CPUs.
+    /// A benchmark on bare CPUs.
     Bare(Micro),
-    /// A system call of the guest kernel's.
+    /// A system call of the guest kernel.
     Call,
 }
 
@@ -46,10 +46,10 @@ impl Bench {
     }
 }
 
-/// What each benchmark came to.
+/// Figures of the benchmarks.
 pub type Found = BTreeMap<Bench, Sampled>;
 
-/// Real time after which a guest that measures counts as hung.
+/// Real time after which a measuring guest counts as hung.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Runs of [`Bench::Call`] in each round.
 const CALL_RUNS: u32 = 5;
@@ -58,11 +58,11 @@ const MEMORY_BYTES: u64 = 32 << 20;
 /// Samples in the simulator, where only the first few differ.
 const SIMULATED_SAMPLES: u32 = 9;
 
-/// Which cost each benchmark determines, in the order in which they do: each depends on its own cost and those before it. Kicking
-/// a vCPU that sleeps determines none: what it is made of is known by then, and whether it comes out says how well.
+/// Cost that each benchmark determines, in order: each benchmark depends on its own cost and those before it. Kicking
+/// a sleeping vCPU determines no cost: its costs are known by then, and its figure shows how well.
 ///
-/// Sums that no guest can divide are left whole: the way out and back is in `exit_software`, and what an interrupt takes beside
-/// its exits in `apic_deliver`.
+/// Sums that a guest cannot divide stay whole: the way out and back is in `exit_software`, and the cost of an interrupt without
+/// its exits is in `apic_deliver`.
 pub const COSTS: [(Bench, &str); 14] = [
     (Bench::Bare(Micro::Load), "load_hit"),
     (Bench::Bare(Micro::Store), "store"),
@@ -80,14 +80,14 @@ pub const COSTS: [(Bench, &str); 14] = [
     (Bench::Call, "guest_code"),
 ];
 
-/// Times that all benchmarks are run, one after another: a CPU that other tenants slow down for seconds does not make one cost
-/// dear and the next one cheap.
+/// Rounds of all benchmarks, so that a CPU that other tenants slow down for seconds does not make one cost high
+/// and the next cost low.
 const ROUNDS: u32 = 3;
 
-/// Runs all benchmarks in guests on this host's KVM: of each the round whose median is the middle one.
+/// Runs all benchmarks in guests on this host's KVM. Returns for each the round whose median is the middle one.
 ///
 /// # Errors
-/// If it was stopped, or a guest did not come to its end twice.
+/// If the calibration was stopped, or a guest failed twice.
 pub fn measure(
     samples: u32,
     host: &Host,
@@ -98,7 +98,7 @@ pub fn measure(
     for _ in 0..ROUNDS {
         for bench in Bench::all() {
             step(bench.name())?;
-            // Once more where a guest was lost, as nested and emulated hosts do now and then.
+            // A second attempt, since nested and emulated hosts lose a guest now and then.
             let sampled = here(bench, samples, host).or_else(|| here(bench, samples, host));
             let sampled = sampled.ok_or(CalibrateError::Unmeasured(bench.name()))?;
             rounds.entry(bench).or_default().push(sampled);
@@ -173,7 +173,7 @@ fn sampled(samples: u32, counters: &BTreeMap<String, u64>) -> Option<Sampled> {
     })
 }
 
-/// Puts into `profile` what `found` says of it, by the costs that `costs` name, and returns that.
+/// Finds the costs named in `costs` from the figures `found`, puts them into `profile` and returns them.
 pub fn refine(
     profile: &mut MachineProfile,
     host: &Host,
@@ -185,7 +185,7 @@ pub fn refine(
     })
 }
 
-/// All benchmarks on both sides.
+/// Returns all benchmarks on the machine and in the simulator.
 pub fn closure(profile: &MachineProfile, host: &Host, found: &Found) -> Vec<Closure> {
     let both = found.iter().map(|(&bench, sampled)| Closure {
         benchmark: bench.name(),

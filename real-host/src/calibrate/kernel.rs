@@ -1,8 +1,8 @@
-//! What only a guest kernel at work can tell of a host: what its own instructions take there.
+//! Cost of a guest kernel's own instructions on a host.
 //!
-//! Virtual time has the kernel's work as stretches of computing, which stand for its instructions. Where instructions are slow (an
-//! emulated host executes a hundred million of them in a second) the guest's own ones come on top. The benchmark: a system call
-//! that takes and releases a spinlock that nobody else wants.
+//! Virtual time models the kernel's work as spans of computing, which stand for its instructions. If instructions are slow (an
+//! emulated host executes a hundred million per second), the guest's own instructions add to that. The benchmark is a system
+//! call that takes and releases a free spinlock.
 
 use holdfast_host::VmConfig;
 use holdfast_lab::profile::MachineProfile;
@@ -13,8 +13,8 @@ use super::stage::machine_of;
 use super::system::Host;
 use crate::kvm::offer_what_is_here;
 
-/// What both sides are given: a guest that makes calls on one CPU, beside one that computes on the other; `None` if a cost is
-/// beyond all measure.
+/// Returns the configuration of both sides: a guest that makes calls on one CPU, and a guest that computes on the other.
+/// Returns `None` if a cost is too large.
 pub fn config(profile: &MachineProfile, host: &Host) -> Option<Config> {
     let mut config = machine_of(profile, host)?;
     let mut offers = VmConfig {
@@ -43,7 +43,7 @@ pub fn config(profile: &MachineProfile, host: &Host) -> Option<Config> {
         tasks: Some(1),
         held_ns: 0,
         think_ns: 0,
-        // Some ticks of the host and of the guest: translations and caches are warm for most of it.
+        // Some ticks of host and guest, so that translations and caches are warm for most of it.
         span_ns: Some(5_000_000_000 / u64::from(host.hz.max(1))),
         ..Contend::default()
     };
@@ -54,7 +54,7 @@ pub fn config(profile: &MachineProfile, host: &Host) -> Option<Config> {
     Some(config)
 }
 
-/// Nanoseconds for a call, as `run` executes `config`.
+/// Returns the nanoseconds for a call when `run` executes `config`.
 pub fn time(config: &Config, run: impl Fn(&Config, &CallOff) -> Result<Outcome, Failure>) -> Option<f64> {
     let outcome = run(config, &CallOff::new(false)).ok()?;
     let vm = &outcome.vms[0];

@@ -1,4 +1,4 @@
-//! What single instructions cost one CPU that nobody disturbs: those that the locks execute, by the platform's own operations.
+//! Costs of the single instructions that locks execute, on one undisturbed CPU, by the platform's own operations.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
@@ -12,10 +12,10 @@ use holdfast_threads::{ThisThread, ThreadWord};
 use super::parameter::{CalibrateError, Parameter};
 use super::sample::Sampled;
 
-/// Operations in a sample: some tens of microseconds, so that few samples are interrupted.
+/// Operations in a sample, which take tens of microseconds, so that few samples are interrupted.
 const OPERATIONS: u32 = 2000;
 
-/// Each figure.
+/// Measures each figure.
 pub fn measure(
     samples: u32,
     step: &mut dyn FnMut(&str) -> Result<(), CalibrateError>,
@@ -58,7 +58,7 @@ fn time(samples: u32, body: fn(&[ThreadWord; 4])) -> Vec<f64> {
         };
         (0..samples).map(sample).collect()
     };
-    // A thread of its own: the caller's is not to be pinned.
+    // A separate thread, since the caller's must not be pinned.
     thread::scope(|scope| scope.spawn(run).join().unwrap_or_default())
 }
 
@@ -85,7 +85,7 @@ fn additions(words: &[ThreadWord; 4]) {
 fn fences(words: &[ThreadWord; 4]) {
     let cpu = ThisThread::new();
     for _ in 0..OPERATIONS {
-        // Fences with nothing between them may be made one.
+        // Adjacent fences may be merged into one.
         cpu.store(&words[0], 0, Release);
         cpu.fence(SeqCst);
     }

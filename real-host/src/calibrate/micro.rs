@@ -1,5 +1,5 @@
-//! Small benchmarks of what a program sees of machine and kernel, written once: they run on host threads and on simulated
-//! ones.
+//! Small benchmarks of machine and kernel, as a program sees them. The same source runs on host threads and on simulated
+//! threads.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -16,19 +16,19 @@ use crate::hammer::{Computes, Span};
 pub enum Micro {
     /// A system call that does nothing.
     SystemCall,
-    /// Giving way while nobody else wants the CPU.
+    /// Yielding while no other thread wants the CPU.
     GiveWay,
-    /// Waking nobody.
+    /// Waking without a sleeper.
     WakeNobody,
-    /// A word that two CPUs write in turn: from one's store to the other's.
+    /// A word that two CPUs write in turn: from one store to the next.
     Line,
-    /// Halting and kicking in turn on one CPU: from one's kick to the other's.
+    /// Halting and kicking in turn on one CPU: from one kick to the next.
     KickHere,
     /// From the kick of a thread that sleeps on another CPU to its next instruction.
     KickThere,
-    /// The kick alone of a thread that sleeps on another CPU.
+    /// Only the kick of a thread that sleeps on another CPU.
     KickCall,
-    /// Having all CPUs that run threads of this process interrupted, while one does.
+    /// Interrupting all CPUs that run threads of this process, one of which does.
     Settle,
 }
 
@@ -59,7 +59,7 @@ impl Micro {
         }
     }
 
-    /// The CPU of each of its threads.
+    /// Returns the CPU of each of its threads.
     pub fn places(self) -> &'static [usize] {
         match self {
             Micro::SystemCall | Micro::GiveWay | Micro::WakeNobody => &[0],
@@ -68,7 +68,7 @@ impl Micro {
         }
     }
 
-    /// Operations in one sample.
+    /// Returns the number of operations in one sample.
     fn operations(self) -> u32 {
         match self {
             Micro::SystemCall | Micro::GiveWay | Micro::WakeNobody => 100,
@@ -80,7 +80,7 @@ impl Micro {
     }
 }
 
-/// What the threads of a small benchmark share.
+/// State shared by the threads of a small benchmark.
 #[derive(Debug)]
 pub struct Bench<W> {
     micro: Micro,
@@ -88,14 +88,14 @@ pub struct Bench<W> {
     word: W,
     /// Set when the first thread is done.
     ended: W,
-    /// When the thread that is kicked was last awake.
+    /// Time at which the kicked thread was last awake.
     awake_ns: AtomicU64,
-    /// Each thread's number as a CPU, plus 1.
+    /// CPU number of each thread, plus 1.
     numbers: [AtomicU32; 2],
 }
 
 impl<W: Word<u32>> Bench<W> {
-    /// `micro`, so many samples.
+    /// Creates the state of `micro` with `samples` samples.
     pub fn new(micro: Micro, samples: u32) -> Self {
         Bench {
             micro,
@@ -107,7 +107,7 @@ impl<W: Word<u32>> Bench<W> {
         }
     }
 
-    /// The part of the thread with this number; the first one's samples count, in nanoseconds for an operation.
+    /// Runs the part of thread `role`. Returns samples in nanoseconds per operation; the first thread's samples count.
     pub fn play<T>(&self, thread: &T, role: usize) -> Vec<f64>
     where
         T: Thread<Word = W> + Paravirt + Computes,
@@ -135,12 +135,12 @@ impl<W: Word<u32>> Bench<W> {
         samples
     }
 
-    /// Waits until all threads are there; returns the other one's number.
+    /// Waits until both threads are there. Returns the other thread's number.
     fn meet<T: Thread<Word = W>>(&self, thread: &T, role: usize) -> CpuId {
         if self.micro.places().len() < 2 {
             return thread.cpu();
         }
-        // ORDERING: Release and Acquire: whoever reads the number may act on its thread.
+        // ORDERING: Release and Acquire: a thread that reads the number may act on the other thread.
         self.numbers[role].store(thread.cpu().0 + 1, Release);
         loop {
             let number = self.numbers[1 - role].load(Acquire);
@@ -151,7 +151,7 @@ impl<W: Word<u32>> Bench<W> {
         }
     }
 
-    /// Nanoseconds for each `operation`.
+    /// Returns samples of the nanoseconds per `operation`.
     fn time<T: Thread<Word = W> + Paravirt>(&self, thread: &T, operation: impl Fn()) -> Vec<f64> {
         let count = self.micro.operations();
         let sample = |_| {
@@ -162,7 +162,7 @@ impl<W: Word<u32>> Bench<W> {
         (0..self.samples).map(sample).collect()
     }
 
-    /// Two threads change the word in turn; `wait` while it is the other's, `tell` when it is.
+    /// Two threads change the word in turn. `wait` runs while it is the other thread's turn, `tell` after a change.
     fn take_turns<T>(&self, thread: &T, role: usize, wait: impl Fn(), tell: impl Fn()) -> Vec<f64>
     where
         T: Thread<Word = W> + Paravirt,
@@ -185,13 +185,13 @@ impl<W: Word<u32>> Bench<W> {
         samples
     }
 
-    /// Nanoseconds for each kick of a peer that has had time to fall asleep: until the kick is done, or the peer is awake.
+    /// Returns nanoseconds for each kick of a sleeping peer: until the kick is done, or until the peer is awake.
     fn time_kicks<T: Thread<Word = W> + Paravirt + Computes>(&self, thread: &T, peer: CpuId) -> Vec<f64> {
         /// Longer than it takes to fall asleep.
         const ASLEEP_NS: u64 = 60_000;
         let asleep = Span::lasting(ASLEEP_NS);
         let mut halts = 0;
-        // Not before the peer was up since the last kick.
+        // Waits until the peer was awake after the last kick.
         let mut await_peer = || {
             while thread.load(&self.word, Acquire) == halts {
                 thread.compute(asleep);
@@ -205,7 +205,7 @@ impl<W: Word<u32>> Bench<W> {
             thread.kick(peer);
             let done = thread.now_ns();
             await_peer();
-            // ORDERING: Relaxed: the peer's count, which was acquired, came after.
+            // ORDERING: Relaxed: the peer stored this before its count, which was acquired.
             let awake = self.awake_ns.load(Relaxed);
             let end = if self.micro == Micro::KickCall { done } else { awake };
             end.saturating_sub(begin) as f64
@@ -219,13 +219,13 @@ impl<W: Word<u32>> Bench<W> {
             halts += 1;
             thread.store(&self.word, halts, Release);
             thread.halt_masked();
-            // ORDERING: Relaxed: the count that follows releases it.
+            // ORDERING: Relaxed: the store of the count that follows releases it.
             self.awake_ns.store(thread.now_ns(), Relaxed);
         }
         Vec::new()
     }
 
-    /// How long the thread is interrupted each time, in nanoseconds: gaps well above what a look at the clock takes.
+    /// Returns the lengths of interruptions in nanoseconds: gaps that are much longer than reading the clock.
     fn watch_gaps<T: Thread<Word = W> + Paravirt>(&self, thread: &T) -> Vec<f64> {
         const GAP_NS: u64 = 120;
         let (mut gaps, mut last) = (Vec::new(), thread.now_ns());

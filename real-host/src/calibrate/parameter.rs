@@ -1,4 +1,4 @@
-//! What the benchmarks of a calibration find.
+//! Measured costs, and errors of a calibration.
 
 use std::fmt;
 
@@ -11,33 +11,33 @@ use super::sample::Sampled;
 pub struct Parameter {
     /// The cost's name in profiles.
     pub name: &'static str,
-    /// Its value, in nanoseconds.
+    /// The cost in nanoseconds.
     pub ns: f64,
-    /// How it was measured.
+    /// The method of measurement.
     pub how: String,
-    /// What it was computed from.
+    /// The samples of the measurement.
     pub samples: Sampled,
 }
 
-/// A small benchmark on the machine itself and in the simulator.
+/// A small benchmark on the machine and in the simulator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Closure {
-    /// Which.
+    /// Name of the benchmark.
     pub benchmark: &'static str,
-    /// Nanoseconds here.
+    /// Nanoseconds on the machine.
     pub measured_ns: f64,
-    /// Nanoseconds in the simulator, with the profile that was made of all of them; null if it could not run there.
+    /// Nanoseconds in the simulator with the new profile; null if the benchmark cannot run there.
     pub simulated_ns: Option<f64>,
 }
 
-/// Why there is no calibration.
+/// Error of a calibration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CalibrateError {
-    /// Called off.
+    /// The calibration was called off.
     CalledOff,
-    /// Fewer than two CPUs may be used.
+    /// This process may use fewer than two CPUs.
     OneCpu,
-    /// Something could not be measured.
+    /// The named figure could not be measured.
     Unmeasured(&'static str),
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Samples, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sampled {
-    /// How many.
+    /// The number of them.
     pub count: usize,
     /// The middle one.
     pub median_ns: f64,

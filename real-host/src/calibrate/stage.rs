@@ -1,4 +1,4 @@
-//! Where small benchmarks run: on this machine's threads, or on simulated ones.
+//! Runs small benchmarks on this machine's threads, or on simulated threads.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use super::parameter::Closure;
 use super::sample::Sampled;
 use super::system::Host;
 
-/// What each benchmark came to on this machine.
+/// Figures of the benchmarks on this machine.
 pub type Measured = BTreeMap<Micro, Sampled>;
 
-/// Runs `micro` on this machine: what each of its threads found; `None` if nothing came out.
+/// Runs `micro` on this machine. Returns the samples of each thread, or `None` if a thread failed.
 pub fn here(micro: Micro, samples: u32) -> Option<Vec<Vec<f64>>> {
     let bench = Bench::<ThreadWord>::new(micro, samples);
     let bench = &bench;
@@ -41,7 +41,7 @@ pub fn here(micro: Micro, samples: u32) -> Option<Vec<Vec<f64>>> {
     })
 }
 
-/// How threads wait, here and in the simulator: what this process is set to.
+/// Returns this process's settings for waiting threads, which the simulator uses too.
 pub fn waits() -> Waits {
     Waits {
         spin_threshold: Budget(holdfast_threads::spin_threshold().0),
@@ -49,8 +49,8 @@ pub fn waits() -> Waits {
     }
 }
 
-/// A program on the machine of `profile` under the scheduler of `host`, as the simulator wants it described; `None` if a cost is
-/// beyond all measure.
+/// Returns the configuration of a program on the machine of `profile` under the scheduler of `host`.
+/// Returns `None` if a cost is too large.
 pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
     let machine = profile.build()?;
     let program = Vm {
@@ -76,13 +76,13 @@ pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
     })
 }
 
-/// Runs `micro` in the simulator: what its first thread found; `None` if it cannot run there.
+/// Runs `micro` in the simulator. Returns the figure of its first thread, or `None` if it cannot run there.
 pub fn simulated(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) -> Option<Sampled> {
     let found = there(micro, samples, profile, host)?;
     Sampled::of(found.into_iter().next()?)
 }
 
-/// As [`here`], in the simulator.
+/// Runs `micro` in the simulator, as [`here`] does on this machine.
 pub fn there(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) -> Option<Vec<Vec<f64>>> {
     let config = machine_of(profile, host)?;
     let bench = Bench::<SimWord>::new(micro, samples);
@@ -102,7 +102,7 @@ pub fn there(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) 
     Some(out.take())
 }
 
-/// All benchmarks on both sides.
+/// Returns all benchmarks on the machine and in the simulator.
 pub fn closure(profile: &MachineProfile, host: &Host, measured: &Measured) -> Vec<Closure> {
     let both = measured.iter().map(|(&micro, sampled)| Closure {
         benchmark: micro.name(),

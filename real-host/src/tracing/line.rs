@@ -21,7 +21,7 @@ pub(super) struct Line<'t> {
     pub(super) event: Event<'t>,
 }
 
-/// The error.
+/// An event of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event<'t> {
     /// The CPU changes hands.

@@ -19,7 +19,7 @@ use super::judge::Row;
 use crate::calibrate::{Host, machine_of};
 use crate::kvm::{offer_what_is_here, run_within};
 
-/// The metric.
+/// Settings of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Numbers of vCPUs, on two CPUs.

@@ -25,7 +25,7 @@ use crate::hammer::{Hammer, Span};
 /// On how many CPUs.
 const CPUS: u32 = 2;
 
-/// The metric.
+/// Settings of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Numbers of threads, dealt to two CPUs in turn.
@@ -124,7 +124,7 @@ fn measure(cell: Setup, cell_ms: u64) -> f64 {
     let rate = thread::scope(|scope| {
         for index in 0..cell.threads {
             scope.spawn(move || {
-                // If refused, the system places this thread.
+                // If pinning is refused, the system places this thread.
                 affinity::pin((index % CPUS) as usize);
                 start.wait();
                 hammer.contend(&ThisThread::new(), index as usize);

@@ -1,4 +1,4 @@
-//! From what the user calls an experiment to its results.
+//! Finds, plans and runs the experiment that the user names.
 
 use std::io::ErrorKind;
 use std::num::NonZeroUsize;
@@ -18,13 +18,13 @@ use crate::progress::Bar;
 use crate::refused::Refused;
 use crate::signal;
 
-/// The names of `files`.
+/// Returns the names of `files`.
 pub fn names(files: &'static [Shipped]) -> impl Iterator<Item = &'static str> + Clone {
     files.iter().map(|shipped| shipped.name)
 }
 
-/// What is in the file that the user calls `target`; what is no file's name was meant as one of `known`, and that there is no
-/// such file would mislead.
+/// Returns the text of the file `target`. A `target` that does not look like a file name was meant as one of `known`, so the
+/// error suggests those names.
 pub fn text_of(target: &str, known: &'static [Shipped]) -> Result<String, Refused> {
     file::read_text(Path::new(target), file::TEXT_BYTES_MAX).map_err(|error| {
         let is_file = [".toml", ".json"].iter().any(|end| target.ends_with(end)) || target.contains('/');
@@ -36,7 +36,7 @@ pub fn text_of(target: &str, known: &'static [Shipped]) -> Result<String, Refuse
     })
 }
 
-/// Reads the experiment called `target`: a shipped name, or a file.
+/// Reads the experiment called `target`: a shipped experiment, or a file.
 pub fn load(target: &str) -> anyhow::Result<Experiment> {
     if let Some(shipped) = shipped::find(EXPERIMENTS, target) {
         return Ok(Experiment::parse(shipped.file, shipped.text)?);
@@ -49,19 +49,19 @@ pub fn load(target: &str) -> anyhow::Result<Experiment> {
     Ok(Experiment::parse(target, &text)?)
 }
 
-/// Whether `text` is meant as a JSON document: no TOML begins so.
+/// Returns whether `text` is meant as a JSON document: no TOML document starts like that.
 pub fn is_json(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// Whether `target` is to be read as results: by its name, or by what is in it.
+/// Returns whether `target` is a result file, by its name or by its content.
 pub fn is_results(target: &str) -> bool {
     let path = Path::new(target);
     let begins = || file::read_text(path, file::BYTES_MAX).is_ok_and(|text| is_json(&text));
     target.ends_with(".json") || (path.is_file() && begins())
 }
 
-/// The plan for `target`.
+/// Returns the plan for `target`.
 pub fn plan(target: &str, options: &Options) -> anyhow::Result<Plan> {
     Ok(Plan::new(load(target)?, options)?)
 }
@@ -71,7 +71,7 @@ pub fn execute(plan: &Plan, jobs: NonZeroUsize) -> anyhow::Result<Outcomes> {
     execute_by(&run::simulate, plan, jobs)
 }
 
-/// As [`execute`], by `runner`.
+/// Runs `plan` with `runner`, as [`execute`] does.
 pub fn execute_by(runner: Runner<'_>, plan: &Plan, jobs: NonZeroUsize) -> anyhow::Result<Outcomes> {
     let call_off = signal::call_off()?;
     let bar = Bar::of(plan);

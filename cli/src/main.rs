@@ -1,9 +1,9 @@
 //! The command `holdfast`: parse, call, print.
 //!
-//! What was asked for goes to standard output; everything else (progress, remarks, errors) to standard error. Every outcome
-//! becomes an exit status in [`status`], and nowhere else.
+//! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
+//! becomes an exit status in [`status`] only.
 #![forbid(unsafe_code)]
-// They end the program where nobody can hear it: see `say!` and `output`.
+// These macros panic if the stream is closed: see `say!` and `output`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
@@ -28,25 +28,25 @@ use crate::args::{Cli, Command};
 use crate::output::say;
 use crate::refused::{Refused, Skipped};
 
-/// What a command came to, if nothing went wrong on its way.
+/// Outcome of a command that had no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// All of it.
+    /// Everything was done.
     Whole,
-    /// A run failed, or was not the same twice.
+    /// A run failed, or was not deterministic.
     Failed,
-    /// Ctrl-C came before the end; what was done by then was kept.
+    /// Ctrl-C came before the end; finished work was kept.
     Interrupted,
 }
 
-/// Exit status of what this machine cannot do, as test harnesses count it.
+/// Exit status of a command that this machine cannot run, as test harnesses expect it.
 const SKIPPED: u8 = 77;
 
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
         Ok(cli) => command(&cli.command),
         Err(error) if error.use_stderr() => {
-            // That nobody can hear what is wrong makes it no better.
+            // If stderr is closed the error is lost; the exit status still says 2.
             let _ = error.print();
             return ExitCode::from(2);
         }
@@ -70,7 +70,7 @@ fn command(command: &Command) -> anyhow::Result<Done> {
     }
 }
 
-/// Prints help or the version, which were asked for as anything else is.
+/// Prints help or the version.
 fn print(help: &clap::Error) -> anyhow::Result<Done> {
     help.print()
         .and_then(|()| io::stdout().flush())
@@ -78,8 +78,8 @@ fn print(help: &clap::Error) -> anyhow::Result<Done> {
     Ok(Done::Whole)
 }
 
-/// The exit status: 0 done, 1 the run failed, 2 bad usage or input, 77 this machine cannot do it, 130 interrupted. (Bad options
-/// end earlier, also with 2.)
+/// Returns the exit status: 0 done, 1 the run failed, 2 bad usage or input, 77 not possible on this machine, 130 interrupted.
+/// (Bad options end earlier, also with 2.)
 fn status(outcome: anyhow::Result<Done>) -> u8 {
     let error = match outcome {
         Ok(Done::Whole) => return 0,
@@ -87,7 +87,7 @@ fn status(outcome: anyhow::Result<Done>) -> u8 {
         Ok(Done::Interrupted) => return signal::INTERRUPTED,
         Err(error) => error,
     };
-    // Who reads us has seen enough (`| head`).
+    // The reader closed the pipe (`| head`).
     if error
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -14,15 +14,15 @@ use crate::refused::Refused;
 
 pub use holdfast_lab::display::{number, optional, percent};
 
-/// Says something to whoever watches, as `eprintln!` does; that nobody can hear it ends nothing.
+/// Writes a line to standard error, as `eprintln!` does, but ignores errors.
 macro_rules! say {
     ($($words:tt)*) => { $crate::output::to_standard_error(format_args!($($words)*)) };
 }
 pub(crate) use say;
 
-/// What [`say!`] does.
+/// Implements [`say!`].
 pub fn to_standard_error(words: fmt::Arguments<'_>) {
-    // Results are worth more than remarks about them: a full disk or a reader that left must not cost them.
+    // A full disk or a closed pipe must not end the work: results matter more than remarks about them.
     let _ = writeln!(io::stderr().lock(), "{words}");
 }
 
@@ -44,12 +44,12 @@ pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string_pretty(document)?)
 }
 
-/// Refuses `path` if no file can be written there: before the work, not after it.
+/// Refuses `path` before the work if no file can be written there.
 pub fn check(path: Option<&Path>) -> Result<(), Refused> {
     path.map_or(Ok(()), |path| file::check(path).map_err(Refused::Unwritable))
 }
 
-/// A table as mails and Markdown take it. The first `texts` columns are text, the others numbers.
+/// Creates a table in Markdown. The first `texts` columns are text, the others numbers.
 pub fn table(header: &[&str], texts: usize) -> Table {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header(header.iter().copied());

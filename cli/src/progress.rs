@@ -1,4 +1,4 @@
-//! Progress on standard error: a bar on a terminal that can draw one, elsewhere a plain line now and then.
+//! Progress on standard error: a bar on a capable terminal, elsewhere a plain line now and then.
 
 use std::borrow::Cow;
 use std::fs;
@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::say;
 
-/// How far some work has come, for whoever watches.
+/// Progress of some work.
 pub struct Bar {
     shown: Shown,
     failed: AtomicU64,
@@ -26,7 +26,7 @@ enum Shown {
 }
 
 impl Bar {
-    /// For work that is counted in `what`.
+    /// Creates the progress of work that is counted in `what`.
     pub fn counted(what: &'static str) -> Bar {
         let style = format!("{{bar:30}} {{pos}}/{{len}} {what}  {{elapsed}} (about {{eta}} left)  {{msg}}");
         Bar::new(what, &style)
@@ -45,7 +45,7 @@ impl Bar {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template(style);
             bar.set_style(style.expect("a valid template").progress_chars("=> "));
-            // The clock goes on while a long step does not.
+            // The clock continues during a long step.
             bar.enable_steady_tick(Duration::from_millis(500));
             Shown::Drawn(bar)
         } else {
@@ -57,14 +57,14 @@ impl Bar {
         }
     }
 
-    /// For all runs of `plan`.
+    /// Creates the progress of all runs of `plan`.
     pub fn of(plan: &Plan) -> Bar {
         let bar = Bar::counted("runs");
         bar.at(0, plan.runs() as u64, plan.experiment.name.clone());
         bar
     }
 
-    /// A run of the plan came to its end.
+    /// Reports the end of a run.
     pub fn step(&self, done: Progress<'_>) {
         let failure = u64::from(done.outcome.is_err());
         let failed = self.failed.fetch_add(failure, Ordering::Relaxed) + failure;
@@ -76,7 +76,7 @@ impl Bar {
         self.at(done.done as u64, done.total as u64, message);
     }
 
-    /// `done` of `total` steps are done, the last or next of which is `message`; a `total` of 0 is not known.
+    /// Reports that `done` of `total` steps are done. `message`: the last or next step. A `total` of 0 is unknown.
     pub fn at<'m>(&self, done: u64, total: u64, message: impl Into<Cow<'m, str>>) {
         let message = message.into();
         match &self.shown {
@@ -95,7 +95,7 @@ impl Bar {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Shown::Drawn(bar) = &self.shown {
             bar.finish_and_clear();
@@ -103,8 +103,8 @@ impl Bar {
     }
 }
 
-/// Whether a terminal called `term`, which is `device`, draws over what it has drawn, and fast enough. Serial lines send every
-/// frame of a bar, and whatever is behind them often keeps it.
+/// Returns whether a terminal of type `term` on `device` can redraw a line, and fast enough. Serial lines send every
+/// frame of a bar, and their receivers often keep all of them.
 fn can_draw(term: Option<&str>, device: Option<&Path>) -> bool {
     if matches!(term, None | Some("" | "dumb" | "unknown" | "serial")) {
         return false;
@@ -114,14 +114,14 @@ fn can_draw(term: Option<&str>, device: Option<&Path>) -> bool {
     !SERIAL.iter().any(|line| device.starts_with(line))
 }
 
-/// Lines for those who only read: none for short work, and ever fewer for long work.
+/// Plain lines of progress: none for short work, and fewer and fewer for long work.
 struct Plain {
     what: &'static str,
     begun: Instant,
     next: Duration,
 }
 
-/// Work that takes no longer says nothing.
+/// Time before the first line.
 const FIRST: Duration = Duration::from_secs(10);
 
 impl Plain {
@@ -133,7 +133,7 @@ impl Plain {
         }
     }
 
-    /// What is said `elapsed` after the beginning, if anything.
+    /// Returns the line at `elapsed` after the start, if one is due.
     fn line(&mut self, elapsed: Duration, done: u64, total: u64, message: &str) -> Option<String> {
         if elapsed < self.next {
             return None;
@@ -154,7 +154,7 @@ impl Plain {
     }
 }
 
-/// Whole seconds, minutes or hours.
+/// Returns whole seconds, minutes or hours.
 fn seconds(span: Duration) -> String {
     match span.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),

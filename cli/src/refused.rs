@@ -1,4 +1,4 @@
-//! What cannot be done as it was asked for: the user's mistake, or this machine's lack.
+//! Refusals: the user's mistake, or something that this machine lacks.
 
 #[cfg(not(feature = "real-host"))]
 use std::ffi::OsString;
@@ -10,19 +10,19 @@ use holdfast_lab::file::WriteError;
 #[cfg(not(feature = "real-host"))]
 use holdfast_lab::replay::quoted;
 
-/// The user's mistake: bad usage or input.
+/// A mistake of the user: bad usage or input.
 #[derive(Debug)]
 pub enum Refused {
     /// Something is not what was expected.
     Instead {
         /// What was found.
         found: String,
-        /// What should have been there.
+        /// What was expected.
         expected: String,
     },
     /// A file cannot be read.
     Unreadable(String, io::Error),
-    /// A file could not be written, as far as can be seen beforehand.
+    /// A file cannot be written, as a check before the work shows.
     Unwritable(WriteError),
     /// A kernel cannot be booted.
     #[cfg(feature = "real-host")]
@@ -33,7 +33,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// `found` is not what was `expected`.
+    /// Returns the refusal of `found`, where `expected` should be.
     pub fn instead(found: impl Into<String>, expected: impl Into<String>) -> Refused {
         Refused::Instead {
             found: found.into(),
@@ -41,12 +41,12 @@ impl Refused {
         }
     }
 
-    /// `name` is none of `known`.
+    /// Returns the refusal of `name`, which is not among `known`.
     pub fn among<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Refused {
         Refused::instead(format!("{name:?}"), one_of(name, known))
     }
 
-    /// `option` is given where nothing heeds it; it has a meaning `with` something.
+    /// Returns the refusal of `option`, which has an effect only `with` something else.
     pub fn misplaced(option: &str, with: &str) -> Refused {
         Refused::instead(option, format!("it only with {with}: it changes nothing here"))
     }
@@ -78,11 +78,10 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// This machine cannot do what was asked for, and nobody made a mistake: nothing was done, and nothing is wrong with what would have
-/// been.
+/// A command that this machine cannot run, without a mistake of the user. Nothing was done.
 #[derive(Debug)]
 pub struct Skipped {
-    /// What was left out, with its number where it can be counted.
+    /// What was skipped, with its number if it can be counted.
     pub what: String,
     /// What this machine lacks.
     pub lack: String,

@@ -1,4 +1,4 @@
-//! Threads that want one lock, again and again: written once, for host threads and for simulated ones.
+//! Threads that take one lock repeatedly. The same source runs on host threads and on simulated threads.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,13 +13,13 @@ use crate::work::Work;
 /// Work of a known length.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// As long as this, undisturbed; in nanoseconds.
+    /// Length without disturbance, in nanoseconds.
     pub ns: u64,
     work: Work,
 }
 
 impl Span {
-    /// Of `ns` nanoseconds on this CPU, at the clock rate that it has now.
+    /// Creates work of `ns` nanoseconds on this CPU at its current clock rate.
     pub fn lasting(ns: u64) -> Span {
         Span {
             ns,
@@ -28,9 +28,9 @@ impl Span {
     }
 }
 
-/// A thread that can work for a while, and call its kernel for nothing.
+/// A thread that can compute for a given time and make an empty system call.
 pub trait Computes {
-    /// Works.
+    /// Computes for `span`.
     fn compute(&self, span: Span);
     /// A system call that does nothing.
     fn call_kernel(&self);
@@ -44,7 +44,7 @@ impl Computes for ThisThread {
     }
 
     fn call_kernel(&self) {
-        // getppid, which the C library does not remember.
+        // getppid, which the C library does not cache.
         std::hint::black_box(std::os::unix::process::parent_id());
     }
 }
@@ -59,12 +59,12 @@ impl Computes for SimThread {
     }
 }
 
-/// On lines of its own.
+/// A value on its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Alone<T>(T);
 
-/// A lock, what it protects, and how often each thread had it.
+/// A lock, its data, and the number of acquisitions of each thread.
 #[derive(Debug)]
 pub struct Hammer<W> {
     kind: LockKind,
@@ -77,7 +77,7 @@ pub struct Hammer<W> {
 }
 
 impl<W: Word<u32>> Hammer<W> {
-    /// For so many threads: each holds the lock for `section` and then does without it for `pause`.
+    /// Creates the state for `threads` threads. Each holds the lock for `section` and then computes for `pause` without it.
     pub fn new(kind: LockKind, threads: u32, section: Span, pause: Span) -> Self {
         Hammer {
             kind,
@@ -90,13 +90,13 @@ impl<W: Word<u32>> Hammer<W> {
         }
     }
 
-    /// Thread `index`, until it is to stop.
+    /// Runs thread `index` until it is stopped.
     pub fn contend<T>(&self, thread: &T, index: usize)
     where
         T: Nodes + Paravirt + Numa + Platform<Word = W> + Computes,
     {
         let mut count = 0;
-        // ORDERING: Relaxed, here and below: the lock orders what it protects, and a late look at the others harms nobody.
+        // ORDERING: Relaxed, here and below: the lock orders its data, and a stale value of the other words does no harm.
         while thread.load(&self.stop.0, Relaxed) == 0 {
             self.lock.0.lock(self.kind, thread);
             let value = thread.load(&self.data.0, Relaxed);
@@ -109,19 +109,20 @@ impl<W: Word<u32>> Hammer<W> {
         }
     }
 
-    /// Has all threads stop; returns how often they had the lock until now.
+    /// Stops all threads. Returns the number of acquisitions until now.
     pub fn stop<T: Platform<Word = W>>(&self, thread: &T) -> u64 {
         let total = self.total();
         thread.store(&self.stop.0, 1, Relaxed);
         total
     }
 
-    /// How often they had the lock.
+    /// Returns the number of acquisitions of all threads.
     pub fn total(&self) -> u64 {
         self.counts.iter().map(|count| count.0.load(Relaxed)).sum()
     }
 
-    /// Whether each of them left its trace in what the lock protects: else it let two in at once. Once all have ended.
+    /// Returns whether every acquisition is counted in the data. Otherwise the lock admitted two threads at once. Call it after
+    /// all threads have ended.
     pub fn excluded<T: Platform<Word = W>>(&self, thread: &T) -> bool {
         thread.load(&self.data.0, Relaxed) == self.total() as u32
     }

@@ -1,7 +1,7 @@
 //! Experiments on this host's real KVM: the same kernels and workloads, with the same parameters, as in the simulator.
 //!
-//! [`run_here`] is a [`Runner`](holdfast_lab::run::Runner) as the simulator is one, so that plans, results and everything that reads
-//! them are the same. What a configuration says of the machine and of the host's kernel cannot be had here: [`remarks`] tells.
+//! [`run_here`] is a [`Runner`](holdfast_lab::run::Runner), as the simulator is, so plans and results are the same. The parts of a
+//! configuration that describe the machine and the host's kernel have no effect here: [`remarks`] lists them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -14,21 +14,21 @@ use holdfast_lab::plan::Plan;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, VmOutcome};
 use holdfast_workloads::Workload;
 
-/// Real time after which guests that are not done count as hung.
+/// Real time after which unfinished guests count as hung.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// As [`LIMIT`], for Linux guests: where exits are dear they take half a minute to boot, and then measure for seconds.
+/// As [`LIMIT`], for Linux guests: if exits are slow they boot for half a minute, and then measure for seconds.
 const LINUX_LIMIT: Duration = Duration::from_secs(180);
 
-/// CPUs that this process may use.
+/// Number of CPUs that this process may use.
 fn cpus() -> u32 {
     available_parallelism().map_or(1, NonZeroUsize::get) as u32
 }
 
-/// Whether guests can be run here.
+/// Checks that guests can run here.
 ///
 /// # Errors
-/// Why not, and what to do about it.
+/// The reason why not, and how to change it.
 pub fn usable() -> Result<(), String> {
     Host::open().map(drop).map_err(|error| error.to_string())
 }
@@ -36,12 +36,12 @@ pub fn usable() -> Result<(), String> {
 /// Runs `config` on this host's KVM.
 ///
 /// # Errors
-/// What went wrong, or what of it this host cannot have.
+/// If a guest failed, or this host lacks something that `config` needs.
 pub fn run_here(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
     run_within(config, LIMIT, call_off)
 }
 
-/// As [`run_here`], where guests that are not done after `limit` of real time count as hung.
+/// Runs `config` as [`run_here`] does. Guests that are not finished after `limit` of real time count as hung.
 ///
 /// # Errors
 /// As [`run_here`].
@@ -49,8 +49,8 @@ pub fn run_within(config: &Config, limit: Duration, call_off: &CallOff) -> Resul
     run_with(None, config, limit, call_off)
 }
 
-/// As [`run_here`], with stock Linux in the measured guests: what they contend for is a lock of that kernel's own, on the path
-/// that `linux` says; tasks, calls and thinking times are the configuration's, and so is `nopvspin`.
+/// Runs `config` with a stock Linux in the measured guests, which contend for a lock of that kernel, on the path
+/// that `linux` names. Tasks, calls, thinking times and `nopvspin` come from the configuration.
 ///
 /// # Errors
 /// As [`run_here`].
@@ -62,7 +62,7 @@ fn run_with(linux: Option<&Linux>, config: &Config, limit: Duration, call_off: &
     report_within(linux, config, limit, call_off).map(outcome)
 }
 
-/// What the VMM says of a run.
+/// Runs `config` and returns the VMM's report.
 pub(super) fn report(linux: Option<&Linux>, config: &Config, call_off: &CallOff) -> Result<Report, Failure> {
     let limit = if linux.is_some() { LINUX_LIMIT } else { LIMIT };
     report_within(linux, config, limit, call_off)
@@ -103,7 +103,7 @@ fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Re
         let what = format!("{} has the machine itself, which is this host's own kernel's", vm.name);
         return Err(Failure::Invalid(what));
     }
-    // As far as this host's CPUs allow: pCPUs beyond them fall on those that there are, in turn.
+    // pCPUs beyond this host's CPUs are mapped to the existing CPUs in turn.
     let most = config.machine.topology.pcpus().min(cpus());
     let pins = |vcpu: usize| {
         let wanted = vm.affinity.get(vcpu).filter(|pcpus| !pcpus.is_empty());
@@ -128,7 +128,7 @@ fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Re
     Ok(if vm.measured { here } else { here.background() })
 }
 
-/// What of the guest's workload a stock Linux does.
+/// Returns the part of the guest's workload that a stock Linux runs.
 fn contending(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
     let Workload::Contend(contend) = &vm.boot.workload else {
         let what = format!("{}: a stock Linux guest runs no other workload than contend", vm.name);
@@ -143,7 +143,7 @@ fn contending(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
     })
 }
 
-/// What a guest is offered, by feature.
+/// Returns the offers to a guest, with their features.
 fn features(offers: &mut VmConfig) -> [(&mut bool, Feature); 6] {
     [
         (&mut offers.pv_unhalt, Feature::PvUnhalt),
@@ -155,7 +155,7 @@ fn features(offers: &mut VmConfig) -> [(&mut bool, Feature); 6] {
     ]
 }
 
-/// Sets `offers` to all that this host's KVM has to offer; as it was, if there is none.
+/// Sets `offers` to the features of this host's KVM. Without a KVM they stay unchanged.
 pub fn offer_what_is_here(offers: &mut VmConfig) {
     let Ok(host) = Host::open() else { return };
     for (offered, feature) in features(offers) {
@@ -163,7 +163,7 @@ pub fn offer_what_is_here(offers: &mut VmConfig) {
     }
 }
 
-/// `pcpus` on a host that has `most` CPUs.
+/// Returns `pcpus` mapped to a host with `most` CPUs.
 fn folded(pcpus: &[u32], most: u32) -> Vec<u32> {
     let mut folded: Vec<u32> = pcpus.iter().map(|pcpu| pcpu % most.max(1)).collect();
     folded.sort_unstable();
@@ -174,7 +174,7 @@ fn folded(pcpus: &[u32], most: u32) -> Vec<u32> {
 pub(super) fn outcome(report: Report) -> Outcome {
     Outcome {
         end_ns: report.elapsed.as_nanos() as u64,
-        // A real host has no history that could be compared.
+        // A real host has no history to compare.
         history_hash: 0,
         engine: BTreeMap::new(),
         vms: report
@@ -198,7 +198,7 @@ fn vm_outcome(vm: VmReport, elapsed: Duration) -> VmOutcome {
         elapsed_ns: vm.elapsed_ns,
         operations: vm.operations,
         counters,
-        // Nobody on a real host can tell where all the time went.
+        // A real host does not know where all the time went.
         lost_time_ps: BTreeMap::new(),
         vcpu_time_ps: elapsed.as_nanos() as u64 * 1000 * vm.vcpus.len() as u64,
         longest_stall_ns: 0,
@@ -206,7 +206,7 @@ fn vm_outcome(vm: VmReport, elapsed: Duration) -> VmOutcome {
     }
 }
 
-/// What of `plan` does not apply on a real host, or not as it stands there.
+/// Returns remarks on the parts of `plan` that do not apply on a real host.
 pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
     let mut remarks = vec![
         "the machine profile and all keys of `machine` and `host`: this machine and its own kernel take their place"

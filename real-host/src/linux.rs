@@ -10,15 +10,15 @@ use holdfast_kvm::{BzImage, BzImageError};
 pub use holdfast_kvm::{KernelPath, Linux};
 use holdfast_lab::file;
 
-/// More than any kernel that distributions make, bytes.
+/// Size limit in bytes: more than any distribution's kernel.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// Why there is no kernel to boot.
+/// Error of a kernel that cannot be booted.
 #[derive(Debug)]
 pub enum KernelError {
     /// The file cannot be read.
     Unreadable(PathBuf, io::Error),
-    /// It is no kernel that can be booted.
+    /// The file is not a kernel that can be booted.
     Unusable(PathBuf, BzImageError),
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for KernelError {
 
 impl std::error::Error for KernelError {}
 
-/// Where distributions keep the kernel that runs here.
+/// Returns the path where distributions keep the running kernel.
 fn own() -> PathBuf {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     PathBuf::from(format!("/boot/vmlinuz-{}", release.trim()))

@@ -1,4 +1,4 @@
-//! Where figures were measured: without that they mean nothing.
+//! Description of the machine on which figures were measured.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 pub struct Machine {
     /// The CPU's name for itself.
     pub cpu: Option<String>,
-    /// CPUs that this process may use.
+    /// Number of CPUs that this process may use.
     pub cpus: usize,
     /// Operating system and version.
     pub kernel: Option<String>,
-    /// Runnable threads, averaged over a minute, before anything was measured. Well above 0: others were at work, too.
+    /// Runnable threads, averaged over a minute, before the measurements. Well above 0, other programs were running.
     pub load_before: Option<f64>,
-    /// The same afterwards: the benchmark's own load included.
+    /// Runnable threads after the measurements, including the benchmark's own load.
     pub load_after: Option<f64>,
 }
 
 impl Machine {
-    /// This one. What cannot be learnt is missing.
+    /// Describes this machine. What is not known is missing.
     pub fn here() -> Machine {
         Machine {
             cpu: cpu(),

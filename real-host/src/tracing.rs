@@ -1,7 +1,7 @@
-//! What the host's kernel says of a run: its tracepoints, as a timeline like the simulator's.
+//! Records the host kernel's tracepoints during a run, as a timeline like the simulator's.
 //!
-//! A real host tells less than the simulator: who has each pCPU, why vCPUs are out of their guests, who kicks whom. What a guest
-//! does inside, which locks it holds and whom its waiters wait for, it cannot know; the timeline is empty there.
+//! A real host shows less than the simulator: the thread on each pCPU, the causes of exits, and kicks. It does not know what a
+//! guest does inside, nor its locks and waiters. The timeline is empty there.
 
 mod assemble;
 pub(crate) mod events;
@@ -20,9 +20,9 @@ use crate::kvm;
 use assemble::{VcpuThread, assemble};
 use events::{EVENTS, TRACEFS};
 
-/// What is recorded of each CPU, KiB: some hundred thousand events, the newest.
+/// Size of the buffer of each CPU in KiB, which holds the newest few hundred thousand events.
 const BUFFER_KIB: u32 = 16 << 10;
-/// Why nothing can be recorded.
+/// Error of a recording.
 #[derive(Debug)]
 pub struct TracingError {
     tried: PathBuf,
@@ -47,17 +47,17 @@ impl fmt::Display for TracingError {
 
 impl std::error::Error for TracingError {}
 
-/// A recording of our own, beside whatever else traces. Gone when it is dropped.
+/// A tracing instance, separate from other tracing. It is removed when it is dropped.
 #[derive(Debug)]
 pub struct Recording {
     folder: PathBuf,
 }
 
 impl Recording {
-    /// Begins to record, with the tracing file system at `root`.
+    /// Starts a recording with the tracing file system at `root`.
     ///
     /// # Errors
-    /// What was refused. Nothing is left then.
+    /// If the kernel refuses a step. Nothing is left behind then.
     pub fn begin(root: &Path) -> Result<Recording, TracingError> {
         let folder = root.join("instances").join(format!("holdfast-{}", std::process::id()));
         fs::create_dir(&folder).map_err(|error| TracingError {
@@ -80,10 +80,10 @@ impl Recording {
         fs::write(&tried, value).map_err(|error| TracingError { tried, error })
     }
 
-    /// Ends it; what was recorded, as the kernel prints it.
+    /// Ends the recording. Returns the events as the kernel prints them.
     ///
     /// # Errors
-    /// What was refused.
+    /// If the kernel refuses a step.
     pub fn finish(self) -> Result<String, TracingError> {
         self.set("tracing_on", "0")?;
         let tried = self.folder.join("trace");
@@ -99,10 +99,10 @@ impl Drop for Recording {
     }
 }
 
-/// Runs `config` as [`kvm::run_here`] or [`kvm::run_linux`] do, recorded.
+/// Runs `config` as [`kvm::run_here`] or [`kvm::run_linux`] do, and records the run.
 ///
 /// # Errors
-/// As these; or that nothing can be recorded.
+/// As for these functions, or if nothing can be recorded.
 pub fn run(linux: Option<&Linux>, config: &Config, call_off: &CallOff) -> Result<(Outcome, Timeline), Failure> {
     let refused = |error: TracingError| Failure::Invalid(error.to_string());
     let recording = Recording::begin(Path::new(TRACEFS)).map_err(refused)?;

@@ -8,7 +8,7 @@ use crate::args::{KeysArgs, KeysFormat};
 use crate::output;
 use crate::refused::Refused;
 
-/// Lists what an experiment can set.
+/// Lists the keys that an experiment can set.
 pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
     let all = KEYS.iter().map(|key| key.path.to_owned());
     let mut all = all.chain(COST_NAMES.iter().map(|(name, _)| format!("machine.costs.{name}")));

@@ -23,7 +23,7 @@ struct List {
     machines: Vec<Entry>,
 }
 
-/// Lists what is shipped.
+/// Lists the shipped files.
 pub fn list(args: &ListArgs) -> anyhow::Result<Done> {
     let mut list = List {
         schema: "holdfast.list/1",

@@ -10,7 +10,7 @@ use crate::Done;
 use crate::args::ReportArgs;
 use crate::output::{self, say};
 
-/// Makes a page of a result file.
+/// Writes a page about a result file.
 pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
     let results = results::read(&args.results)?;
     if let Some(folder) = &args.svg {
@@ -29,7 +29,7 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
     Ok(Done::Whole)
 }
 
-/// Writes the charts as files of their own.
+/// Writes the charts as separate files.
 fn draw(args: &ReportArgs, results: &Results, folder: &Path) -> anyhow::Result<Done> {
     let drawings = report::drawings(results, &args.case);
     if drawings.is_empty() {

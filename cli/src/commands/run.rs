@@ -41,7 +41,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
     Ok(done)
 }
 
-/// Keeps `results` in `folder` and prints them: whatever happens to one of the two, the other one is done.
+/// Writes `results` to `folder` and prints them. An error of one does not prevent the other.
 pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: Format) -> anyhow::Result<()> {
     let written = folder.map(|folder| results.write(folder)).transpose();
     if let Ok(Some(path)) = &written {
@@ -54,7 +54,7 @@ pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: Forma
     Ok(written.map(drop)?)
 }
 
-/// Says what went wrong, with the command that replays it.
+/// Reports failed runs, with the commands that replay them.
 pub fn finish(results: &Results) -> Done {
     for failed in &results.failures {
         let (case, variant, seed) = (&failed.case, &failed.variant, failed.seed);

@@ -15,10 +15,10 @@ use crate::experiment;
 use crate::output::{self, say};
 use crate::signal;
 
-/// Schema of what is said of a recording.
+/// Schema of the description of a recording.
 const SCHEMA: &str = "holdfast.trace/1";
 
-/// What was recorded, and where to.
+/// Description of a recording.
 #[derive(Debug, Serialize)]
 struct Said<'t> {
     schema: &'static str,
@@ -35,7 +35,7 @@ struct Said<'t> {
     run_ends_ns: u64,
     truncated: bool,
     bytes: usize,
-    /// Of the whole run; null if it failed.
+    /// Hash of the history of the whole run; null if it failed.
     history_hash: Option<String>,
     failure: Option<String>,
 }
@@ -115,7 +115,7 @@ fn said<'t>(plan: &'t Plan, traced: &Traced, file: String, bytes: usize) -> Said
     }
 }
 
-/// Says what was recorded and how to look at it.
+/// Reports what was recorded and how to open it.
 fn explain(said: &Said<'_>, plan: &Plan, traced: &Traced) {
     let whose = match traced.reason {
         Reason::Convoy(vm) | Reason::Interval(vm) => format!(" (guest {})", traced.timeline.vms[vm]),
@@ -152,7 +152,7 @@ fn explain(said: &Said<'_>, plan: &Plan, traced: &Traced) {
     );
 }
 
-/// A name that every file system takes, whatever the user calls things.
+/// Returns a file name that every file system accepts.
 fn file_name(plan: &Plan) -> PathBuf {
     let cell = &plan.cells[0];
     let name = format!(

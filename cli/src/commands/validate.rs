@@ -12,7 +12,7 @@ use crate::experiment;
 use crate::output::{self, number, optional, say};
 use crate::refused::Refused;
 
-/// Sets predicted beside published figures.
+/// Compares predictions with published figures.
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     heeded(args)?;
     match args.against {
@@ -48,7 +48,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
         if let Some(folder) = &args.out {
             match results.write(folder) {
                 Ok(path) => say!("results: {}", path.display()),
-                // What was predicted is shown all the same.
+                // The predictions are shown nevertheless.
                 Err(error) => written = Err(error),
             }
         }
@@ -67,7 +67,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     Ok(done)
 }
 
-/// Refuses options that would change nothing.
+/// Refuses options that have no effect.
 fn heeded(args: &ValidateArgs) -> Result<(), Refused> {
     let of_reality = [
         ("--profile", args.profile.is_some()),

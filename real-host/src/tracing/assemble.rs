@@ -1,4 +1,4 @@
-//! From lines of a trace to a timeline.
+//! Assembles a timeline from the lines of a trace.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use holdfast_sim::timeline::{
 
 use super::line::{Event, Line, parse};
 
-/// Which thread a vCPU is.
+/// Thread of a vCPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VcpuThread {
     /// Index of its VM.
     pub(super) vm: u32,
-    /// Its number there, which is its APIC ID.
+    /// Its number in the VM, which is its APIC ID.
     pub(super) number: u32,
-    /// The host's number of its thread.
+    /// The host's thread ID.
     pub(super) thread: u32,
 }
 
-/// All of time.
+/// The whole range of time.
 const EVER: (Time, Time) = (Time(0), Time(u64::MAX));
 
 struct Vcpu {
     place: Open<Place>,
     doing: Open<Doing>,
-    /// The vCPU that it kicks in this exit, and the index of that moment.
+    /// The vCPU that it kicks in this exit, and the index of the kick among the moments.
     kicks: Option<(usize, usize)>,
 }
 
@@ -47,7 +47,7 @@ struct Assembly<'a> {
     flows: u64,
 }
 
-/// A timeline of `text`, which begins where the records of all CPUs do. `vms`: names.
+/// Returns the timeline of `text`, from the time when the records of all CPUs have begun. `vms`: names of the VMs.
 pub(super) fn assemble(text: &str, vms: Vec<String>, threads: &[VcpuThread]) -> Timeline {
     let begin = begin_ns(text);
     let mut assembly = Assembly {
@@ -66,14 +66,14 @@ pub(super) fn assemble(text: &str, vms: Vec<String>, threads: &[VcpuThread]) -> 
     });
     let mut now = Time(0);
     for line in text.lines().filter_map(parse).filter(|line| line.at_ns >= begin) {
-        // The kernel merges its CPUs' records by time; a clock that steps back must not turn spans around.
+        // The kernel merges its CPUs' records by time. A clock that steps back must not reverse spans.
         now = now.max(Time((line.at_ns - begin).saturating_mul(1000)));
         assembly.take(now, &line);
     }
     assembly.finish(now, vms)
 }
 
-/// Where the records of all CPUs begin: if some were overwritten, each CPU has its own beginning.
+/// Returns the time when the records of all CPUs have begun. After overwriting, each CPU has its own first record.
 fn begin_ns(text: &str) -> u64 {
     let mut first: BTreeMap<u32, u64> = BTreeMap::new();
     for line in text.lines().filter_map(parse) {
@@ -200,7 +200,7 @@ impl Assembly<'_> {
         });
     }
 
-    /// The kick at index `kick` has woken a vCPU.
+    /// Links the kick at index `kick` with the vCPU that it woke.
     fn link(&mut self, now: Time, kick: usize, by: usize, woken: usize) {
         self.flows += 1;
         let flow = |ends| Some(Flow { id: self.flows, ends });

@@ -1,15 +1,15 @@
 //! Lines of a trace, as the kernel prints them (kernel documentation, trace/ftrace, "The Ftrace format").
 //!
-//! Nothing in a line is trusted: names of threads are what their owners like.
+//! Lines are not trusted: names of threads can contain anything.
 
 use holdfast_sim::Cause;
 
 /// `KVM_HC_KICK_CPU` (include/uapi/linux/kvm_para.h).
 const KICK_CPU: u64 = 5;
-/// More CPUs than Linux is ever built for on x86-64.
+/// Limit on CPU numbers: the maximum of Linux on x86-64.
 const CPUS_MAX: u32 = 8192;
 
-/// A line that says something of vCPUs or pCPUs.
+/// A line about a vCPU or pCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line<'t> {
     /// Nanoseconds of the trace's clock.
@@ -24,25 +24,25 @@ pub(super) struct Line<'t> {
 /// An event of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event<'t> {
-    /// The CPU changes hands.
+    /// The CPU switches threads.
     Switch {
         from: u32,
-        /// Whether who goes could go on.
+        /// Whether the previous thread is still runnable.
         runnable: bool,
         to: u32,
         name: &'t str,
     },
     /// A thread is woken.
     Waking(u32),
-    /// The thread's vCPU enters its guest,
+    /// The thread's vCPU enters its guest.
     Entry,
-    /// or leaves it.
+    /// The thread's vCPU leaves its guest.
     Exit(Cause),
-    /// The thread's vCPU kicks the one with this APIC ID.
+    /// The thread's vCPU kicks the vCPU with this APIC ID.
     Kick(u32),
 }
 
-/// Reads a line; `None` if it is of no concern, or no line of a trace.
+/// Reads a line. Returns `None` if it is irrelevant or not a line of a trace.
 pub(super) fn parse(line: &str) -> Option<Line<'_>> {
     // NAME-PID (TGID) [CPU] FLAGS SECONDS.FRACTION: EVENT: DETAILS. A name can hold anything, brackets as well.
     line.match_indices(" [").find_map(|(at, _)| {
@@ -62,7 +62,7 @@ pub(super) fn parse(line: &str) -> Option<Line<'_>> {
     })
 }
 
-/// The number behind the last dash; a group in parentheses may follow.
+/// Returns the number after the last dash. A group in parentheses may follow it.
 fn thread(head: &str) -> Option<u32> {
     let head = head.trim_end();
     let head = match head.rsplit_once('(') {
@@ -72,7 +72,7 @@ fn thread(head: &str) -> Option<u32> {
     head.rsplit_once('-')?.1.parse().ok()
 }
 
-/// `SECONDS.FRACTION` in nanoseconds.
+/// Returns `SECONDS.FRACTION` in nanoseconds.
 fn nanos(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.')?;
     let digits = u32::try_from(fraction.len())
@@ -123,7 +123,7 @@ fn hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// What an exit is for, by the names that KVM gives to AMD's and Intel's reasons (arch/x86/include/uapi/asm/svm.h, vmx.h).
+/// Returns the cause of an exit by KVM's names of AMD's and Intel's reasons (arch/x86/include/uapi/asm/svm.h, vmx.h).
 fn cause(reason: &str) -> Cause {
     match reason {
         "hlt" | "HLT" => Cause::ExitHlt,

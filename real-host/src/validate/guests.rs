@@ -1,4 +1,4 @@
-//! Predicted against measured on this host's real KVM: guests whose tasks contend for one lock of their kernel, on two CPUs.
+//! Comparison of predictions with this host's KVM: guests whose tasks contend for one lock of their kernel, on two CPUs.
 //!
 //! **One source**: both sides get the same configuration; kernel, workload and lock are the same code. The simulator's side has
 //! a machine profile that [`calibrate`](crate::calibrate) made, in guests too, without taking a lock.
@@ -28,9 +28,9 @@ pub struct Settings {
     pub sections_ns: Vec<u64>,
     /// The locks to measure.
     pub locks: Vec<LockKind>,
-    /// How often each is measured, and how many histories are simulated.
+    /// Number of measurements and of simulated histories of each lock.
     pub rounds: u32,
-    /// For how long calls are begun each time, and in the simulator, in milliseconds.
+    /// Length of each measurement and simulation, in milliseconds.
     pub cell_ms: u64,
 }
 
@@ -46,12 +46,12 @@ impl Default for Settings {
     }
 }
 
-/// Real time after which a guest counts as lost: a hundred times what it takes.
+/// Real time after which a guest counts as lost: a hundred times its usual time.
 const LIMIT: Duration = Duration::from_secs(15);
-/// How often a measurement is repeated whose guest was lost, as nested and emulated hosts lose one now and then.
+/// Number of retries after a lost guest, since nested and emulated hosts lose one now and then.
 const RETRIES_MAX: u32 = 2;
 
-/// This host as far as its files tell: halt polling, and what its part is told of guests that spin.
+/// Returns this host's configuration as far as its files show it: halt polling and pause-loop exiting.
 fn host_config(profile: &MachineProfile, host: &Host) -> HostConfig {
     let told = |name: &str| {
         let path = format!("/sys/module/kvm/parameters/{name}");
@@ -69,7 +69,7 @@ fn host_config(profile: &MachineProfile, host: &Host) -> HostConfig {
     }
 }
 
-/// One lock in one topology, as both sides are given it.
+/// Returns the configuration of one lock in one topology, for both sides.
 fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine: &Config) -> Config {
     let mut config = machine.clone();
     let vm = &mut config.vms[0];
@@ -96,7 +96,7 @@ fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine
     config
 }
 
-/// A lock in a topology on its way to a row.
+/// A lock in a topology with its samples so far.
 struct Cell {
     vcpus: u32,
     section_ns: u64,
@@ -106,11 +106,11 @@ struct Cell {
     lost: Vec<String>,
 }
 
-/// Measures and predicts; `keep` is given each row as soon as it is complete. `step` is told what comes next, and how many
-/// steps there are; it may stop all of it, and `call_off` ends a measurement or a prediction, too.
+/// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the number
+/// of all steps; it may stop the comparison. `call_off` also ends a measurement or a prediction.
 ///
 /// # Errors
-/// If a measurement fails again and again: then no other would say anything either. Or [`Failure::CalledOff`].
+/// If a measurement fails repeatedly, or [`Failure::CalledOff`].
 pub fn compare(
     settings: &Settings,
     profile: &MachineProfile,
@@ -173,10 +173,10 @@ fn measure(cell: &mut Cell, round: u32, call_off: &CallOff) -> Result<(), Failur
     }
 }
 
-/// The rows of `cells`: for each the middle one of `histories` simulated ones, on all CPUs, since nothing is measured meanwhile.
+/// Returns the rows of `cells` with the median of `histories` simulations, which run on all CPUs.
 ///
 /// # Errors
-/// [`Failure::CalledOff`] and nothing else: rows say what else went wrong.
+/// Only [`Failure::CalledOff`]. Rows contain other failures.
 fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<Row>, Failure> {
     let next = AtomicUsize::new(0);
     let jobs = cells.len() * histories as usize;
@@ -225,7 +225,7 @@ fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<R
     Ok(cells.into_iter().map(&mut row).collect())
 }
 
-/// Calls a second.
+/// Returns the calls per second.
 fn rate(outcome: Result<Outcome, Failure>) -> Result<f64, Failure> {
     let outcome = outcome?;
     let vm = &outcome.vms[0];

@@ -1,4 +1,4 @@
-//! Predicted against measured: ratios, and whether the prediction puts the locks in the right order.
+//! Judges predictions by measurements: ratios, and the order of the locks.
 
 use holdfast_lab::stats::Summary;
 use serde::Serialize;
@@ -6,28 +6,28 @@ use serde::Serialize;
 /// A lock in one topology.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// How many threads or vCPUs, on two CPUs.
+    /// Number of threads or vCPUs, on two CPUs.
     pub threads: u32,
-    /// How long each holds the lock, in nanoseconds.
+    /// Length of the critical section in nanoseconds.
     pub section_ns: u64,
     /// Name of the lock.
     pub lock: String,
-    /// Acquisitions a second that were predicted; null if the simulation failed.
+    /// Predicted acquisitions per second; null if the simulation failed.
     pub predicted: Option<f64>,
-    /// Why it failed.
+    /// The failure of the simulation.
     pub failure: Option<String>,
-    /// Acquisitions a second that were measured: median over the rounds.
+    /// Measured acquisitions per second, median over the rounds.
     pub measured: f64,
-    /// Each round's.
+    /// Measured acquisitions per second of each round.
     pub samples: Vec<f64>,
-    /// Measurements that failed and were repeated.
+    /// Number of measurements that failed and were repeated.
     pub retries: u32,
-    /// How they failed.
+    /// Failures of these measurements.
     pub lost: Vec<String>,
 }
 
 impl Row {
-    /// Natural logarithm of predicted over measured.
+    /// Returns the natural logarithm of predicted over measured.
     pub fn log_ratio(&self) -> Option<f64> {
         let ratio = self.predicted? / self.measured;
         (ratio > 0.0 && ratio.is_finite()).then(|| ratio.ln())
@@ -42,38 +42,38 @@ impl Row {
     }
 }
 
-/// What all rows of one topology say together.
+/// Summary of the rows of one topology.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Topology {
-    /// How many threads or vCPUs, on two CPUs.
+    /// Number of threads or vCPUs, on two CPUs.
     pub threads: u32,
-    /// How long each holds the lock, in nanoseconds.
+    /// Length of the critical section in nanoseconds.
     pub section_ns: u64,
     /// Median of the absolute logarithms of predicted over measured.
     pub median_log_ratio: Option<f64>,
-    /// Pairs of locks that the measurement tells apart: no sample of one is among those of the other, and the medians differ
+    /// Number of pairs of locks that the measurement distinguishes: their samples do not overlap, and their medians differ
     /// by a tenth.
     pub pairs: u32,
-    /// Those whose order the prediction has right.
+    /// Number of these pairs whose order is predicted correctly.
     pub pairs_right: u32,
 }
 
-/// The judgement.
+/// Judgement of all predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judgement {
-    /// Each lock in each topology.
+    /// Rows, one for each lock in each topology.
     pub rows: Vec<Row>,
-    /// Each topology.
+    /// Summaries, one for each topology.
     pub topologies: Vec<Topology>,
     /// Median of the absolute logarithms of predicted over measured, over all rows.
     pub median_log_ratio: Option<f64>,
-    /// At most what is aimed at: ln 1.5.
+    /// Whether the median is within the goal, ln 1.5.
     pub goal_reached: bool,
 }
 
-/// What is aimed at: half of the predictions within a factor of 1.5.
+/// The goal: half of the predictions within this factor.
 pub const GOAL: f64 = 1.5;
-/// Medians that differ by less are equal.
+/// Medians that differ by less than this factor count as equal.
 const EQUAL: f64 = 1.1;
 
 /// Judges `rows`.
@@ -121,7 +121,7 @@ fn topology(rows: &[&Row]) -> Topology {
     }
 }
 
-/// Whether `one` was measured to be faster than `other`; `None`: they cannot be told apart.
+/// Returns whether `one` was measured to be faster than `other`, or `None` if the measurement does not distinguish them.
 fn faster(one: &Row, other: &Row) -> Option<bool> {
     let ((low, high), (other_low, other_high)) = (one.range()?, other.range()?);
     let differ = (one.measured / other.measured).ln().abs() > EQUAL.ln();

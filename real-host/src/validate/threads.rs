@@ -1,4 +1,4 @@
-//! Predicted against measured on this very machine: the locks on host threads, and the same threads in virtual time.
+//! Comparison of predictions with this machine: the locks on host threads, and the same threads in virtual time.
 //!
 //! **One source**: lock, the way in which threads wait, and what they do between are the same code on both sides
 //! ([`holdfast_locks::thread`], `Hammer`), with the same parameters. The simulator's side is a machine profile that
@@ -22,7 +22,7 @@ use super::judge::Row;
 use crate::calibrate::{Host, machine_of, waits};
 use crate::hammer::{Hammer, Span};
 
-/// On how many CPUs.
+/// Number of CPUs.
 const CPUS: u32 = 2;
 
 /// Settings of a comparison.
@@ -34,9 +34,9 @@ pub struct Settings {
     pub sections_ns: Vec<u64>,
     /// The locks to measure.
     pub locks: Vec<LockKind>,
-    /// How often each is measured.
+    /// Number of measurements of each lock.
     pub rounds: u32,
-    /// For how long each time, and in the simulator, in milliseconds.
+    /// Length of each measurement and simulation, in milliseconds.
     pub cell_ms: u64,
 }
 
@@ -60,8 +60,8 @@ struct Setup {
     span: Span,
 }
 
-/// Measures and predicts; `keep` is given each row as soon as it is complete. `step` is told what comes next, and how many
-/// steps there are; it may stop all of it, and `call_off` ends a prediction, too.
+/// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the number
+/// of all steps; it may stop the comparison. `call_off` also ends a prediction.
 pub fn compare(
     settings: &Settings,
     profile: &MachineProfile,
@@ -114,7 +114,7 @@ fn row(cell: Setup, samples: Vec<f64>, predicted: Result<f64, Failure>) -> Row {
     }
 }
 
-/// Acquisitions a second on host threads.
+/// Returns the acquisitions per second on host threads.
 ///
 /// # Panics
 /// If the lock let two threads in at once.
@@ -144,7 +144,7 @@ fn measure(cell: Setup, cell_ms: u64) -> f64 {
     rate
 }
 
-/// Acquisitions a second in the simulator: one thread more than there contends, as here.
+/// Returns the acquisitions per second in the simulator. One more thread controls the measurement, as on the host.
 fn predict(
     cell: Setup,
     cell_ms: u64,

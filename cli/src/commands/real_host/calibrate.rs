@@ -65,7 +65,7 @@ pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
     Ok(Done::Whole)
 }
 
-/// The machine profile called `name`: a shipped one, or a file.
+/// Returns the machine profile called `name`: a shipped profile, or a file.
 pub fn profile(name: &str) -> anyhow::Result<MachineProfile> {
     if let Some(shipped) = shipped::find(MACHINES, name) {
         return Ok(MachineProfile::parse(shipped.file, shipped.text)?);
@@ -73,7 +73,8 @@ pub fn profile(name: &str) -> anyhow::Result<MachineProfile> {
     Ok(MachineProfile::parse(name, &text_of(name, MACHINES)?)?)
 }
 
-/// Measures, with progress; `None` if it was called off. Half a calibration is none: each figure needs those before it.
+/// Measures, with progress. Returns `None` if it was called off: a partial calibration is useless, since each figure needs
+/// those before it.
 pub fn run(settings: &Settings, base: &MachineProfile) -> anyhow::Result<Option<Calibration>> {
     let (settings, base) = (*settings, base.clone());
     let bar = Arc::new(Bar::uncounted("calibrating"));
@@ -120,7 +121,7 @@ fn warn(calibration: &Calibration) {
     }
 }
 
-/// The figures, without the profile's text.
+/// Prints the figures, without the profile's text.
 pub fn show(calibration: &Calibration) -> anyhow::Result<()> {
     let mut table = output::table(&["cost", "ns", "middle half of the samples, ns", "how"], 1);
     for parameter in &calibration.parameters {

@@ -20,7 +20,7 @@ use crate::experiment;
 use crate::output::{self, say};
 use crate::refused::{Refused, Skipped};
 
-/// What concerns this host's real KVM.
+/// Runs a command that uses this host's KVM.
 pub fn kvm(args: &KvmArgs) -> anyhow::Result<Done> {
     match &args.command {
         KvmCommand::Doctor(args) => doctor(args),
@@ -28,14 +28,14 @@ pub fn kvm(args: &KvmArgs) -> anyhow::Result<Done> {
     }
 }
 
-/// Says what this host can do.
+/// Examines this host, or the files of another host.
 fn doctor(args: &DoctorArgs) -> anyhow::Result<Done> {
     let root = args.root.as_deref().unwrap_or(Path::new("/"));
     if !root.is_dir() {
         let found = format!("{:?}", root.display().to_string());
         return Err(Refused::instead(found, "--root to be a directory").into());
     }
-    // Only this machine has a /dev/kvm that can be asked.
+    // Only this machine's /dev/kvm can be asked.
     let probe = args.root.is_none().then(doctor::ask);
     let report = doctor::examine(root, probe.as_ref());
     match args.format {
@@ -45,14 +45,14 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Done> {
     Ok(Done::Whole)
 }
 
-/// Longest finding that a table has room for, characters.
+/// Longest finding in a table, in characters.
 const FOUND_MAX: usize = 60;
 
 fn show(report: &Report) -> anyhow::Result<()> {
     let mut table = output::table(&["about", "looked at", "found", "verdict"], 4);
     let lacking = |check: &&Check| matches!(check.verdict, Verdict::Lacking | Verdict::Unknown);
     for check in &report.checks {
-        // Spoken of in full below.
+        // The full text follows below the table.
         let short = lacking(&check) && check.found.chars().count() > FOUND_MAX;
         let found = match short {
             true => check.found.chars().take(FOUND_MAX).chain("...".chars()).collect(),
@@ -114,14 +114,14 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
         (None, Some(linux)) => here::run_linux(linux, config, call_off),
         (None, None) => here::run_here(config, call_off),
     };
-    // One at a time: they share the CPUs that they are to be measured on.
+    // One run at a time, since runs share the CPUs that they are measured on.
     let outcomes = experiment::execute_by(runner, &plan, NonZeroUsize::MIN)?;
     let mut results = collect::results(&plan, &outcomes, &args.experiment, VERSION);
     let recorded = recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut written = Ok(());
     if let (Some(path), Some(timeline)) = (&args.trace, recorded) {
         let bytes = trace::encode(&timeline);
-        // Should it fail: the results come first.
+        // If this fails, the results are still printed first.
         written = file::write(path, &bytes);
         if written.is_ok() {
             say!(
@@ -149,12 +149,12 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
     Ok(done)
 }
 
-/// How many runs of what.
+/// Returns the number of runs in words.
 fn counted(plan: &Plan) -> String {
     format!("{} runs of {}", plan.runs(), plan.experiment.name)
 }
 
-/// Whether there is a KVM for `what`.
+/// Checks that there is a KVM for `what`.
 pub fn usable(what: &str) -> Result<(), Skipped> {
     here::usable().map_err(|lack| Skipped {
         what: what.to_owned(),
@@ -162,7 +162,7 @@ pub fn usable(what: &str) -> Result<(), Skipped> {
     })
 }
 
-/// The kernel in `file`, or this host's own: that a host keeps none that can be booted and read is no mistake of the user's.
+/// Reads the kernel in `file`, or this host's own. A host without a readable kernel is not a mistake of the user.
 fn kernel(file: Option<&Path>, path: KernelPath, runs: &str) -> anyhow::Result<Linux> {
     match (linux::read(file, path), file) {
         (Ok(linux), _) => Ok(linux),
@@ -175,7 +175,7 @@ fn kernel(file: Option<&Path>, path: KernelPath, runs: &str) -> anyhow::Result<L
     }
 }
 
-/// The options that say so again.
+/// Returns the options that ask for the same guests again.
 fn again(args: &KvmRunArgs) -> String {
     let file = args.linux.linux.iter().flatten().next();
     let file = file.map(|file| format!("={}", quoted(&file.display().to_string())));

@@ -1,4 +1,4 @@
-//! `holdfast validate --against threads|kvm`: predicted against measured on this very machine.
+//! `holdfast validate --against threads|kvm`: predictions compared with measurements on this machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ use crate::signal;
 
 use super::worker;
 
-/// What the check says, schema `holdfast.reality/1`.
+/// Result of the comparison, schema `holdfast.reality/1`.
 #[derive(Serialize)]
 struct Report<'r> {
     schema: &'static str,
@@ -127,7 +127,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     Ok(if failed { Done::Failed } else { Done::Whole })
 }
 
-/// The rows that came to their end, and what kept the others from it.
+/// Returns the complete rows, and the failure that prevented the others, if any.
 fn compare(
     args: &ValidateArgs,
     locks: &[LockKind],
@@ -189,7 +189,7 @@ fn calibration_settings(guests: bool) -> calibrate::Settings {
     }
 }
 
-/// Restricts what is compared to what `args` name.
+/// Restricts the comparison to what `args` name.
 fn narrow(
     args: &ValidateArgs,
     named: &[LockKind],

@@ -1,0 +1,149 @@
+//! Embeds the host in a VMM: a device asserts a line of the I/O APIC, a vCPU exits to user space, and its state moves to
+//! another host.
+//!
+//! The embedder reports events and executes commands. This one has one pCPU, a guest whose instructions are written
+//! below, and a clock that it advances by hand: `cargo run -p holdfast-host --example embed`.
+
+use holdfast_abi::{ioapic, lapic};
+use holdfast_host::{
+    Command, ConfigError, Event, Exit, GuestState, Host, HostConfig, Nanos, PcpuId, PcpuPlace, Run, TaskConfig, VcpuId,
+    VmConfig, VmId,
+};
+
+const PCPU: PcpuId = PcpuId(0);
+const VM: VmId = VmId(0);
+const VCPU: VcpuId = VcpuId(0);
+/// The pin of the device, and the vector to which the guest routes it.
+const PIN: u32 = 4;
+const VECTOR: u8 = 0x51;
+
+/// The state of the guest at an exit: kernel mode, with interrupts enabled.
+const GUEST: GuestState = GuestState {
+    interrupts_enabled: true,
+    cpl: 0,
+    cr8: 0,
+    undelivered: None,
+    pv_eoi: false,
+};
+
+struct Vmm {
+    host: Host,
+    now: u64,
+    doing: Run,
+    commands: Vec<Command>,
+}
+
+impl Vmm {
+    /// Returns a VMM with one VM of one vCPU. Its device and user-space work run as the host task 1.
+    fn new() -> Result<Vmm, ConfigError> {
+        let place = PcpuPlace {
+            socket: 0,
+            core: 0,
+            thread: 0,
+        };
+        let mut host = Host::new(&HostConfig::linux_3_3(), &[place])?;
+        host.add_vm(&VmConfig::default(), 1, &[])?;
+        host.add_task(&TaskConfig {
+            dormant: true,
+            ..TaskConfig::default()
+        })?;
+        Ok(Vmm {
+            host,
+            now: 0,
+            doing: Run::Idle,
+            commands: Vec::new(),
+        })
+    }
+
+    fn start(&mut self) {
+        self.host.start(Nanos(self.now), &mut self.commands);
+        self.execute();
+    }
+
+    /// Reports `event` to the host, and executes its commands.
+    fn report(&mut self, event: Event) {
+        self.now += 1_000;
+        self.host.handle(event, Nanos(self.now), &mut self.commands);
+        self.execute();
+    }
+
+    fn exit(&mut self, exit: Exit) {
+        self.report(Event::Exit {
+            pcpu: PCPU,
+            exit,
+            guest: GUEST,
+        });
+    }
+
+    /// Executes the commands. A real VMM enters the guest, programs timers and sends IPIs here.
+    fn execute(&mut self) {
+        for command in self.commands.drain(..) {
+            match command {
+                Command::Run { run, .. } => self.doing = run,
+                Command::State { vcpu, state } => println!("{:>6} ns: vcpu {} is {state:?}", self.now, vcpu.0),
+                _ => {}
+            }
+        }
+    }
+
+    /// Stores to a register of the I/O APIC, as the guest does.
+    fn write_ioapic(&mut self, register: u32, value: u32) {
+        for (offset, value) in [(ioapic::SELECT, register), (ioapic::WINDOW, value)] {
+            self.exit(Exit::MmioWrite {
+                address: ioapic::ADDRESS + u64::from(offset),
+                value: u64::from(value),
+                bytes: 4,
+            });
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut vmm = Vmm::new()?;
+    vmm.start();
+
+    // The guest enables its LAPIC and routes the pin to its vector, edge-triggered.
+    vmm.exit(Exit::ApicWrite {
+        offset: lapic::SVR,
+        value: lapic::SVR_ENABLE | 0xff,
+    });
+    vmm.write_ioapic(ioapic::REDIRECTION + 2 * PIN, u32::from(VECTOR));
+
+    // The guest needs its VMM: its thread returns from KVM_RUN. As a task it does the device's work, which asserts the
+    // line, and enters KVM_RUN again. The interrupt is injected with that entry.
+    vmm.exit(Exit::Userspace);
+    assert_eq!(vmm.doing, Run::Task(vmm.host.thread(VCPU)));
+    vmm.report(Event::Line {
+        pcpu: PCPU,
+        vm: VM,
+        pin: PIN,
+        level: true,
+    });
+    vmm.report(Event::VcpuRuns { pcpu: PCPU, vcpu: VCPU });
+    let injected = Run::Guest {
+        vcpu: VCPU,
+        inject: Some(VECTOR),
+        window: false,
+    };
+    assert_eq!(vmm.doing, injected);
+
+    // The vCPU halts with the interrupt in service, and migrates: its LAPIC, timer and halt are in the saved state.
+    vmm.exit(Exit::Hlt);
+    let saved = vmm.host.save_vcpu(VCPU, Nanos(vmm.now));
+    let mut target = Vmm::new()?;
+    target.now = vmm.now + 1_000_000;
+    target.host.restore_vcpu(VCPU, &saved, Nanos(target.now))?;
+    target.host.continue_counters(&vmm.host);
+    target.start();
+    assert_eq!(target.doing, Run::Idle);
+
+    // A message-signaled interrupt of higher priority wakes it on the new host.
+    target.report(Event::Msi {
+        pcpu: PCPU,
+        vm: VM,
+        address: holdfast_abi::msi::address(0),
+        data: u32::from(VECTOR) + 0x10,
+    });
+    assert!(matches!(target.doing, Run::Guest { inject: Some(0x61), .. }));
+    Ok(())
+}

@@ -18,8 +18,8 @@ pub use real_host::*;
 /// Version with the commit.
 pub const VERSION: &str = env!("HOLDFAST_VERSION");
 
-/// Locks, vCPU scheduling and interrupt delivery for virtual machines that share too few CPUs: runs experiments in virtual
-/// time and shows where the time went.
+/// Locks, vCPU scheduling and interrupt delivery for virtual machines that share too few CPUs: runs experiments in
+/// virtual time and shows where the time went.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version = VERSION, after_help = AFTER)]
 pub struct Cli {
@@ -279,8 +279,8 @@ pub struct TraceArgs {
     pub seed: u64,
     #[command(flatten)]
     pub changes: ChangeArgs,
-    /// Start of the recording in virtual time since power-on, as in --from "1.5 s" [default: just before the first convoy;
-    /// without a convoy, the start of the measured interval]
+    /// Start of the recording in virtual time since power-on, as in --from "1.5 s" [default: just before the first
+    /// convoy; without a convoy, the start of the measured interval]
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
     /// Length of the recording in virtual time [default: 60 ms]

@@ -23,8 +23,8 @@ pub fn names(files: &'static [Shipped]) -> impl Iterator<Item = &'static str> + 
     files.iter().map(|shipped| shipped.name)
 }
 
-/// Returns the text of the file `target`. A `target` that does not look like a file name was meant as one of `known`, so the
-/// error suggests those names.
+/// Returns the text of the file `target`. A `target` that does not look like a file name was meant as one of `known`,
+/// so the error suggests those names.
 pub fn text_of(target: &str, known: &'static [Shipped]) -> Result<String, Refused> {
     file::read_text(Path::new(target), file::TEXT_BYTES_MAX).map_err(|error| {
         let is_file = [".toml", ".json"].iter().any(|end| target.ends_with(end)) || target.contains('/');

@@ -78,8 +78,8 @@ fn print(help: &clap::Error) -> anyhow::Result<Done> {
     Ok(Done::Whole)
 }
 
-/// Returns the exit status: 0 done, 1 the run failed, 2 bad usage or input, 77 not possible on this machine, 130 interrupted.
-/// (Bad options end earlier, also with 2.)
+/// Returns the exit status: 0 done, 1 the run failed, 2 bad usage or input, 77 not possible on this machine, 130
+/// interrupted. (Bad options end earlier, also with 2.)
 fn status(outcome: anyhow::Result<Done>) -> u8 {
     let error = match outcome {
         Ok(Done::Whole) => return 0,

@@ -13,7 +13,8 @@ use crate::results::{Background, Case, ConvoyTimes, FailedRun, PublishedFigure, 
 use crate::run::Outcomes;
 use crate::stats::Summary;
 
-/// Returns the results of `plan` with these `outcomes`. `target`: the experiment as the user named it, a name or a file.
+/// Returns the results of `plan` with these `outcomes`. `target`: the experiment as the user named it, a name or a
+/// file.
 pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) -> Results {
     let mut cases = Vec::new();
     let mut background = Vec::new();

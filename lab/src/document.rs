@@ -69,8 +69,8 @@ impl fmt::Display for Value {
 }
 
 impl Node {
-    /// Reads a value given outside of any file: `text` as TOML if it is valid, else as a string, so that `--set vm.0.lock=tas`
-    /// needs no second pair of quotes.
+    /// Reads a value given outside of any file: `text` as TOML if it is valid, else as a string, so that `--set
+    /// vm.0.lock=tas` needs no second pair of quotes.
     pub fn from_option(option: &str, text: &str) -> Node {
         let place = Place::whole(option);
         let source = format!("value = {text}");

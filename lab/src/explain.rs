@@ -9,9 +9,9 @@ use crate::stats::Summary;
 
 /// Convoys in the runs of one cell.
 ///
-/// Behind a preempted lock holder, or behind a preempted waiter whose turn it is, all other waiters spin in vain. If that
-/// feeds on itself (the next waiter is preempted before its turn comes), the guest spins longer than it works: this is a
-/// convoy. Convoys come and go, so the runs of one cell can differ by an order of magnitude.
+/// Behind a preempted lock holder, or behind a preempted waiter whose turn it is, all other waiters spin in vain. If
+/// that feeds on itself (the next waiter is preempted before its turn comes), the guest spins longer than it works:
+/// this is a convoy. Convoys come and go, so the runs of one cell can differ by an order of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Convoys {
     /// Number of runs.
@@ -20,10 +20,11 @@ pub struct Convoys {
     pub convoys: usize,
     /// Share of the run spent in convoys: minimum, median and maximum over the runs.
     pub shares: [f64; 3],
-    /// Time spun behind vCPUs that were not running, per unit of time worked: minimum, median and maximum over the runs.
+    /// Time spun behind vCPUs that were not running, per unit of time worked: minimum, median and maximum over the
+    /// runs.
     pub spun_per_work: [f64; 3],
-    /// Longest stall, a time in which no vCPU of the guest worked or ran with a lock: minimum, median and maximum over the runs,
-    /// in nanoseconds of virtual time.
+    /// Longest stall, a time in which no vCPU of the guest worked or ran with a lock: minimum, median and maximum over
+    /// the runs, in nanoseconds of virtual time.
     pub stalls_ns: [u64; 3],
     /// Period of the host's scheduler in nanoseconds. A preempted vCPU gets its turn again within it.
     pub period_ns: u64,
@@ -70,8 +71,8 @@ fn spread(values: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     Some([summary.min, summary.median, summary.max])
 }
 
-/// Figures of a real host about its guests' time: the accounts of the vCPUs' threads, from their start to their end. The host
-/// does not know which vCPU held or wanted a lock.
+/// Figures of a real host about its guests' time: the accounts of the vCPUs' threads, from their start to their end.
+/// The host does not know which vCPU held or wanted a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HostFigures {
     /// Time that the vCPUs' threads ran, in seconds: in the guest, in exits, and polling before they slept.

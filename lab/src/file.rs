@@ -79,8 +79,8 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Replaces the file at `path` with `bytes`. Creates missing folders. An existing file keeps its permissions, a new file gets
-/// those that the user's mask allows.
+/// Replaces the file at `path` with `bytes`. Creates missing folders. An existing file keeps its permissions, a new
+/// file gets those that the user's mask allows.
 ///
 /// # Errors
 /// If the file cannot be written. Nothing is left behind then, and an existing file is unchanged.

@@ -1,8 +1,8 @@
 //! Experiments: read, run cases × variants × seeds, statistics, lost time, results.
 //!
 //! A TOML file becomes an [`Experiment`](experiment::Experiment). With the user's options it becomes a
-//! [`Plan`](plan::Plan) of cells and seeds. A [run](run::run) of the plan gives [`Results`](results::Results), which are
-//! written, read, [compared](compare) and [explained](explain).
+//! [`Plan`](plan::Plan) of cells and seeds. A [run](run::run) of the plan gives [`Results`](results::Results), which
+//! are written, read, [compared](compare) and [explained](explain).
 #![forbid(unsafe_code)]
 
 pub mod amount;

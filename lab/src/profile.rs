@@ -1,7 +1,8 @@
 //! Machine profiles: read from TOML, every cost with its unit and its source.
 //!
 //! - **Complete.** A profile states every cost; nothing has a silent default.
-//! - **Sourced.** Every cost states the source of its value, and whether it is uncertain: an estimate, a recollection, or a
+//! - **Sourced.** Every cost states the source of its value, and whether it is uncertain: an estimate, a recollection,
+//!   or a
 //!   figure of another CPU model.
 
 mod apicv;
@@ -121,8 +122,8 @@ impl PauseDetection {
     }
 }
 
-/// Defines the list of costs once: as a struct of stated costs, as the table of their names, and as the conversion to the
-/// machine's own [`Costs`]. A cost that the machine adds and this list lacks does not compile.
+/// Defines the list of costs once: as a struct of stated costs, as the table of their names, and as the conversion to
+/// the machine's own [`Costs`]. A cost that the machine adds and this list lacks does not compile.
 macro_rules! costs {
     ($($name:ident: $doc:literal,)*) => {
         /// Every cost of the machine, as stated in its profile.

@@ -2,7 +2,8 @@
 //!
 //! - **No foreign code is executed**: `maud` escapes every text of the results that is not marked otherwise, and the
 //!   page's own policy forbids scripts and loading.
-//! - **Readable everywhere**: charts have text of a fixed size and marks at shares of the width, so that they fit a phone.
+//! - **Readable everywhere**: charts have text of a fixed size and marks at shares of the width, so that they fit a
+//!   phone.
 //!   Colors follow the reader's light or dark setting and can be distinguished by color-blind readers.
 
 mod chart;

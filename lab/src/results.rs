@@ -1,6 +1,7 @@
 //! Results of an experiment, schema `holdfast.results/1`.
 //!
-//! - **Reproducible.** Nothing in a result file depends on the clock, the host's speed or the number of threads: the same
+//! - **Reproducible.** Nothing in a result file depends on the clock, the host's speed or the number of threads: the
+//!   same
 //!   program with the same options writes the same bytes.
 //! - **Atomic.** A file is written under another name and then renamed.
 
@@ -83,8 +84,8 @@ pub struct Case {
     pub max: Option<f64>,
     /// Published figure of this cell, if any.
     pub published: Option<PublishedFigure>,
-    /// Share of the vCPUs' time that each sample spent working, in critical sections or outside. Empty for a real host, as are
-    /// all figures that only the simulator knows.
+    /// Share of the vCPUs' time that each sample spent working, in critical sections or outside. Empty for a real host,
+    /// as are all figures that only the simulator knows.
     pub work_shares: Vec<f64>,
     /// Share of the vCPUs' time that each sample spun behind a preempted lock holder or a preempted waiter.
     pub preempted_spin_shares: Vec<f64>,
@@ -105,8 +106,8 @@ pub struct Case {
     pub history_hashes: Vec<String>,
 }
 
-/// Windows of virtual time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on their
-/// own work.
+/// Windows of virtual time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on
+/// their own work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConvoyTimes {
@@ -174,8 +175,8 @@ impl Case {
         }
     }
 
-    /// Returns whether the samples come from a real host, which cannot know where its guests' time went. Files of older versions
-    /// have zeros for what is not known.
+    /// Returns whether the samples come from a real host, which cannot know where its guests' time went. Files of older
+    /// versions have zeros for what is not known.
     pub fn is_of_real_host(&self) -> bool {
         !self.samples.is_empty() && self.lost_time.is_empty()
     }

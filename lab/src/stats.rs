@@ -1,9 +1,9 @@
 //! Statistics of samples: summaries, and tests whether two sets of samples differ.
 //!
-//! Elapsed times and rates are positive, and under overcommit their noise multiplies (a convoy makes a run several times
-//! longer, not some seconds). So sets are compared by the *ratio* of their geometric means: Student's t on logarithms, at
-//! 95 % confidence, paired by seed where both sides ran the same seeds, else Welch's. Where the noise is small this is the
-//! same as a comparison of means.
+//! Elapsed times and rates are positive, and under overcommit their noise multiplies (a convoy makes a run several
+//! times longer, not some seconds). So sets are compared by the *ratio* of their geometric means: Student's t on
+//! logarithms, at 95 % confidence, paired by seed where both sides ran the same seeds, else Welch's. Where the noise is
+//! small this is the same as a comparison of means.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -104,7 +104,8 @@ pub struct Samples<'a> {
     pub seeds: &'a [u64],
     /// Samples, in the same order; positive.
     pub values: &'a [f64],
-    /// Whether samples of two sets with the same seed are related. They are not on a real host, where chance is not seeded.
+    /// Whether samples of two sets with the same seed are related. They are not on a real host, where chance is not
+    /// seeded.
     pub paired: bool,
 }
 

@@ -30,7 +30,8 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// Whether the prediction is within one published standard deviation of the published mean.
     pub inside_spread: Option<bool>,
-    /// Whether the spread is narrow enough to be meaningful. A spread as wide as its mean contains nearly every prediction.
+    /// Whether the spread is narrow enough to be meaningful. A spread as wide as its mean contains nearly every
+    /// prediction.
     pub spread_is_telling: bool,
     /// Whether the workload was calibrated on this row, so that it is not a prediction.
     pub calibrate: bool,
@@ -88,8 +89,8 @@ pub const SCHEMA: &str = "holdfast.validation/1";
 /// Means that differ by less than this share count as equal where no number of runs is published.
 pub const TIE: f64 = 0.02;
 
-/// A predicted difference below this share of the published one (of the ratios' logarithms) has the right direction and the
-/// wrong size.
+/// A predicted difference below this share of the published one (of the ratios' logarithms) has the right direction and
+/// the wrong size.
 pub const SLIGHT: f64 = 0.25;
 
 /// Compares predictions with published figures.

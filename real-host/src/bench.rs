@@ -1,8 +1,8 @@
 //! Benchmark of the locks on this machine, compared with locks of other libraries.
 //!
-//! Every contestant is measured in the same run, round-robin: round 1 of each, then round 2 of each, so that a disturbance
-//! hits all alike. Figures are medians over rounds. A row's ratio compares it with the best *peer* of its table, which is
-//! the alternative to Holdfast.
+//! Every contestant is measured in the same run, round-robin: round 1 of each, then round 2 of each, so that a
+//! disturbance hits all alike. Figures are medians over rounds. A row's ratio compares it with the best *peer* of its
+//! table, which is the alternative to Holdfast.
 
 mod contended;
 mod contestant;

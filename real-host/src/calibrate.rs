@@ -1,9 +1,12 @@
 //! `holdfast calibrate`: measures this machine's costs with small benchmarks and makes a machine profile.
 //!
-//! - **Measured or copied.** Each cost is the median of many short samples, with the spread of their middle half. A cost that
+//! - **Measured or copied.** Each cost is the median of many short samples, with the spread of their middle half. A
+//!   cost that
 //!   a program cannot measure is copied from a named profile and marked as uncertain.
-//! - **Sums are divided.** A program sees sums of costs: a kick, a system call, a wakeup. The simulator runs the same small
-//!   benchmarks one after another, and each determines the one cost that the benchmarks before it leave open. All benchmarks
+//! - **Sums are divided.** A program sees sums of costs: a kick, a system call, a wakeup. The simulator runs the same
+//!   small
+//!   benchmarks one after another, and each determines the one cost that the benchmarks before it leave open. All
+//!   benchmarks
 //!   then run again with the new profile ([`Closure`]): a figure that differs there was divided wrongly.
 //! - **No contended lock.** No benchmark waits for a lock.
 
@@ -59,8 +62,8 @@ impl Default for Settings {
     }
 }
 
-/// Measures this machine. `base` supplies the costs that cannot be measured. `step` gets the name of each next step and may
-/// stop the calibration.
+/// Measures this machine. `base` supplies the costs that cannot be measured. `step` gets the name of each next step and
+/// may stop the calibration.
 ///
 /// # Errors
 /// If the calibration was stopped, or this machine cannot be measured.

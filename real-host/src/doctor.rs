@@ -1,7 +1,9 @@
-//! `holdfast kvm doctor`: checks how well this host serves virtual machines that share its CPUs, and says what to change.
+//! `holdfast kvm doctor`: checks how well this host serves virtual machines that share its CPUs, and says what to
+//! change.
 //!
 //! The checks read files below a root directory, which can hold a copy of another machine's files, and a [`Probe`] of
-//! `/dev/kvm` if there is one. A file that is missing, unreadable or senseless gives the verdict "unknown" and no error.
+//! `/dev/kvm` if there is one. A file that is missing, unreadable or senseless gives the verdict "unknown" and no
+//! error.
 
 mod check;
 mod files;

@@ -77,7 +77,8 @@ pub struct Hammer<W> {
 }
 
 impl<W: Word<u32>> Hammer<W> {
-    /// Creates the state for `threads` threads. Each holds the lock for `section` and then computes for `pause` without it.
+    /// Creates the state for `threads` threads. Each holds the lock for `section` and then computes for `pause` without
+    /// it.
     pub fn new(kind: LockKind, threads: u32, section: Span, pause: Span) -> Self {
         Hammer {
             kind,
@@ -96,7 +97,8 @@ impl<W: Word<u32>> Hammer<W> {
         T: Nodes + Paravirt + Numa + Platform<Word = W> + Computes,
     {
         let mut count = 0;
-        // ORDERING: Relaxed, here and below: the lock orders its data, and a stale value of the other words does no harm.
+        // ORDERING: Relaxed, here and below: the lock orders its data, and a stale value of the other words does no
+        // harm.
         while thread.load(&self.stop.0, Relaxed) == 0 {
             self.lock.0.lock(self.kind, thread);
             let value = thread.load(&self.data.0, Relaxed);
@@ -121,8 +123,8 @@ impl<W: Word<u32>> Hammer<W> {
         self.counts.iter().map(|count| count.0.load(Relaxed)).sum()
     }
 
-    /// Returns whether every acquisition is counted in the data. Otherwise the lock admitted two threads at once. Call it after
-    /// all threads have ended.
+    /// Returns whether every acquisition is counted in the data. Otherwise the lock admitted two threads at once. Call
+    /// it after all threads have ended.
     pub fn excluded<T: Platform<Word = W>>(&self, thread: &T) -> bool {
         thread.load(&self.data.0, Relaxed) == self.total() as u32
     }

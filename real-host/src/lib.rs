@@ -1,5 +1,5 @@
-//! Work on the real machine that this program runs on: lock benchmarks, calibration, guests on the host's KVM, recordings of
-//! the kernel's tracepoints, and comparison of measured locks with the simulator's predictions.
+//! Work on the real machine that this program runs on: lock benchmarks, calibration, guests on the host's KVM,
+//! recordings of the kernel's tracepoints, and comparison of measured locks with the simulator's predictions.
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -1,7 +1,7 @@
 //! Records the host kernel's tracepoints during a run, as a timeline like the simulator's.
 //!
-//! A real host shows less than the simulator: the thread on each pCPU, the causes of exits, and kicks. It does not know what a
-//! guest does inside, nor its locks and waiters. The timeline is empty there.
+//! A real host shows less than the simulator: the thread on each pCPU, the causes of exits, and kicks. It does not know
+//! what a guest does inside, nor its locks and waiters. The timeline is empty there.
 
 mod assemble;
 pub(crate) mod events;

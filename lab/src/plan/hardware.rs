@@ -4,8 +4,8 @@ use crate::diagnostic::{Findings, Place};
 use crate::draft::Draft;
 use holdfast_host::AvicEnable;
 
-/// Reports features that `draft` asks for and the CPU model lacks, since a run would silently measure without them. `asked`:
-/// whether a key was set explicitly.
+/// Reports features that `draft` asks for and the CPU model lacks, since a run would silently measure without them.
+/// `asked`: whether a key was set explicitly.
 pub(super) fn check(draft: &Draft, asked: &dyn Fn(&str) -> Option<Place>, findings: &mut Findings) {
     let (machine, host) = (&draft.machine, &draft.host);
     let avic = machine.avic.as_ref();

@@ -1,7 +1,7 @@
 //! Renders the charts of a result file as self-contained SVG files, for other pages.
 //!
-//! Marks, colors and words are those of the page. The layout is fixed, since an SVG file is not laid out again. Colors follow
-//! the reader's light or dark setting.
+//! Marks, colors and words are those of the page. The layout is fixed, since an SVG file is not laid out again. Colors
+//! follow the reader's light or dark setting.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -32,7 +32,8 @@ pub struct Drawing {
     pub svg: String,
 }
 
-/// Returns all drawings of `results`, for cases whose names start with one of `cases`, or for all cases if that is empty.
+/// Returns all drawings of `results`, for cases whose names start with one of `cases`, or for all cases if that is
+/// empty.
 pub fn drawings(results: &Results, cases: &[String]) -> Vec<Drawing> {
     let wanted = |case: &str| cases.is_empty() || cases.iter().any(|start| case.starts_with(start.as_str()));
     let shown: Vec<&Case> = results.cases.iter().filter(|case| wanted(&case.case)).collect();

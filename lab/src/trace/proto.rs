@@ -1,5 +1,6 @@
 //! The messages of Perfetto's trace format that this crate writes, with the field numbers of its own definitions
-//! (`protos/perfetto/trace`: `trace_packet.proto`, `track_event/track_event.proto`, `track_event/track_descriptor.proto`,
+//! (`protos/perfetto/trace`: `trace_packet.proto`, `track_event/track_event.proto`,
+//! `track_event/track_descriptor.proto`,
 //! `track_event/counter_descriptor.proto`, `track_event/debug_annotation.proto`, `interned_data/interned_data.proto`).
 //! A test decodes the output with the definitions that Perfetto publishes.
 

@@ -1,7 +1,7 @@
 //! Draws a recording as an SVG file, for other pages: what each vCPU did, pixel by pixel.
 //!
-//! A pixel shows what took most of its time. Guests that are idle during the whole recording are left out. The timeline for
-//! ui.perfetto.dev is complete.
+//! A pixel shows what took most of its time. Guests that are idle during the whole recording are left out. The timeline
+//! for ui.perfetto.dev is complete.
 
 use holdfast_machine::Time;
 use holdfast_sim::timeline::{Behind, Doing, Lock, Place, Timeline, VcpuTimeline};

@@ -12,8 +12,8 @@ const SMALL: &[(&str, &str, u64, f64)] = &[
     ("avic-netperf", "1-vcpu", 1, 0.001),
 ];
 
-/// APIC registers that each CPU of the guest writes once, as it starts, and that hardware does not do alone: DFR, LDR, SVR, the
-/// timer's divisor and its vector.
+/// APIC registers that each CPU of the guest writes once, as it starts, and that hardware does not do alone: DFR, LDR,
+/// SVR, the timer's divisor and its vector.
 const WRITTEN_AT_BOOT: u64 = 5;
 
 fn count(outcome: &Outcome, name: &str) -> u64 {
@@ -25,8 +25,8 @@ fn exits(outcome: &Outcome, cause: &str) -> u64 {
     count(outcome, &format!("measured_exits.exit_{cause}"))
 }
 
-/// What AVIC promises and the run did not keep. Each vCPU has a pCPU whenever it wants one, so that a target which does not run
-/// is halted.
+/// What AVIC promises and the run did not keep. Each vCPU has a pCPU whenever it wants one, so that a target which does
+/// not run is halted.
 fn broken_promises(outcome: &Outcome, vcpus: u64) -> Vec<&'static str> {
     let of_guest = count(outcome, "guest.reschedule_ipis") + count(outcome, "guest.call_ipis");
     let (sent, halted) = (count(outcome, "avic_ipis"), count(outcome, "avic_incomplete_ipi_1"));
@@ -100,8 +100,8 @@ fn avic_that_is_silently_not_active_is_noticed() {
 
 #[test]
 fn an_idle_cpu_that_stops_its_tick_writes_the_timer_twice() {
-    // netperf's guest halts once for each transaction: what is left under AVIC, besides the halt and the doorbell of the device,
-    // is the tick that stops and starts again.
+    // netperf's guest halts once for each transaction: what is left under AVIC, besides the halt and the doorbell of
+    // the device, is the tick that stops and starts again.
     let outcome = run_variant("avic-netperf", "1-vcpu", "avic", 0.001, &[]);
     let transactions = count(&outcome, "netperf.transactions");
     let halts = exits(&outcome, "hlt");

@@ -151,7 +151,8 @@ fn amd_s_pause_filter_exits_more_often_the_fewer_pauses_pass_and_the_farther_apa
         counts[0] > 2.0 * counts[1] && counts[1] > 2.0 * counts[2],
         "by count: {counts:?}"
     );
-    // A PAUSE takes 65 cycles, and a loop has more than that: within 1 cycle of the last one none is, within 128 all are.
+    // A PAUSE takes 65 cycles, and a loop has more than that: within 1 cycle of the last one none is, within 128 all
+    // are.
     let within = |cycles| {
         let key = format!("machine.pause_filter_threshold={cycles} cycles");
         filtered(&[threshold, "machine.pause_filter_count=300", &key])

@@ -11,7 +11,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Appends the paths of all files under `folder` that have one of `extensions`, without build output and hidden folders.
+/// Appends the paths of all files under `folder` that have one of `extensions`, without build output and hidden
+/// folders.
 fn files(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of the repository") {
         let path = entry.expect("an entry of that folder").path();

@@ -101,8 +101,8 @@ fn is_within(path: &str, folder: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns the body of the comment that `line` of a file named `path` is, or the whole line of a document. Returns `None`
-/// for code.
+/// Returns the body of the comment that `line` of a file named `path` is, or the whole line of a document. Returns
+/// `None` for code.
 fn body<'a>(path: &str, text: &str, line: &'a str) -> Option<&'a str> {
     let code = line.trim_start();
     match Path::new(path).extension().and_then(|extension| extension.to_str()) {
@@ -280,8 +280,8 @@ fn allows_unsafe(text: &str) -> bool {
     levels.iter().any(|level| code.contains(&format!("{level}unsafe_code")))
 }
 
-/// Returns the paths in backticks of the paragraph about unsafe code in ARCHITECTURE.md `text`. A path may have one list
-/// in braces.
+/// Returns the paths in backticks of the paragraph about unsafe code in ARCHITECTURE.md `text`. A path may have one
+/// list in braces.
 fn listed_unsafe(text: &str) -> Vec<String> {
     let start = text
         .find("**Unsafe code**")

@@ -1,5 +1,5 @@
-//! A shipped experiment under every host scheduler, and with a quota: it comes to its end, the same way twice, and no time is
-//! lost from its account.
+//! A shipped experiment under every host scheduler, and with a quota: it comes to its end, the same way twice, and no
+//! time is lost from its account.
 
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::plan::{Options, Plan};

@@ -1,7 +1,7 @@
 //! Several threads that do nothing but take one lock.
 //!
-//! **Bounded time**: threads check a flag between acquisitions. If each handover of a lock waits for the end of a time slice,
-//! all threads still take the lock once more, which takes long. A lock that took more than four times the
+//! **Bounded time**: threads check a flag between acquisitions. If each handover of a lock waits for the end of a time
+//! slice, all threads still take the lock once more, which takes long. A lock that took more than four times the
 //! measurement's length for this is not measured again in that table.
 
 use std::sync::Barrier;

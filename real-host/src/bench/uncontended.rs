@@ -1,7 +1,7 @@
 //! Lock and unlock by one thread, without contention.
 //!
-//! A second thread exists and sleeps: some C libraries leave the atomic instructions out of their mutexes while a process
-//! has only one thread.
+//! A second thread exists and sleeps: some C libraries leave the atomic instructions out of their mutexes while a
+//! process has only one thread.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -12,7 +12,8 @@ use super::sample::Sampled;
 
 /// Number of halvings of the interval that contains the cost.
 const HALVINGS: u32 = 14;
-/// A benchmark that changes by less than this share from one end of the interval to the other does not depend on the cost.
+/// A benchmark that changes by less than this share from one end of the interval to the other does not depend on the
+/// cost.
 const INSENSITIVE: f64 = 0.02;
 
 /// Calls [`fit`] for each of `costs` whose benchmark is in `found`. Returns the costs that were found.
@@ -51,9 +52,10 @@ struct Wanted<'w> {
     measured: Sampled,
 }
 
-/// Finds the cost, puts it into `profile` and returns it. `simulate` returns the nanoseconds of the benchmark with a profile,
-/// which must not fall as the cost rises. The cost is 0 if the benchmark is faster on the machine than in the simulator with
-/// cost 0. Returns `None` and leaves `profile` unchanged if the benchmark does not run there or does not depend on the cost.
+/// Finds the cost, puts it into `profile` and returns it. `simulate` returns the nanoseconds of the benchmark with a
+/// profile, which must not fall as the cost rises. The cost is 0 if the benchmark is faster on the machine than in the
+/// simulator with cost 0. Returns `None` and leaves `profile` unchanged if the benchmark does not run there or does not
+/// depend on the cost.
 fn fit(
     profile: &mut MachineProfile,
     wanted: &Wanted<'_>,

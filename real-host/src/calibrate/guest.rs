@@ -1,7 +1,7 @@
 //! Costs that only a guest can measure: exits, injection, kicks, and instructions in a guest.
 //!
-//! **One source**: the small benchmarks ([`holdfast_workloads::micro`]) run in a guest on this host's KVM and in the simulator,
-//! and one after another each of them determines the one cost that those before it have left open.
+//! **One source**: the small benchmarks ([`holdfast_workloads::micro`]) run in a guest on this host's KVM and in the
+//! simulator, and one after another each of them determines the one cost that those before it have left open.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -61,8 +61,8 @@ const SIMULATED_SAMPLES: u32 = 9;
 /// Cost that each benchmark determines, in order: each benchmark depends on its own cost and those before it. Kicking
 /// a sleeping vCPU determines no cost: its costs are known by then, and its figure shows how well.
 ///
-/// Sums that a guest cannot divide stay whole: the way out and back is in `exit_software`, and the cost of an interrupt without
-/// its exits is in `apic_deliver`.
+/// Sums that a guest cannot divide stay whole: the way out and back is in `exit_software`, and the cost of an interrupt
+/// without its exits is in `apic_deliver`.
 pub const COSTS: [(Bench, &str); 14] = [
     (Bench::Bare(Micro::Load), "load_hit"),
     (Bench::Bare(Micro::Store), "store"),

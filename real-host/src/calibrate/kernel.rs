@@ -1,8 +1,8 @@
 //! Cost of a guest kernel's own instructions on a host.
 //!
-//! Virtual time models the kernel's work as spans of computing, which stand for its instructions. If instructions are slow (an
-//! emulated host executes a hundred million per second), the guest's own instructions add to that. The benchmark is a system
-//! call that takes and releases a free spinlock.
+//! Virtual time models the kernel's work as spans of computing, which stand for its instructions. If instructions are
+//! slow (an emulated host executes a hundred million per second), the guest's own instructions add to that. The
+//! benchmark is a system call that takes and releases a free spinlock.
 
 use holdfast_host::VmConfig;
 use holdfast_lab::profile::MachineProfile;
@@ -13,8 +13,8 @@ use super::stage::machine_of;
 use super::system::Host;
 use crate::kvm::offer_what_is_here;
 
-/// Returns the configuration of both sides: a guest that makes calls on one CPU, and a guest that computes on the other.
-/// Returns `None` if a cost is too large.
+/// Returns the configuration of both sides: a guest that makes calls on one CPU, and a guest that computes on the
+/// other. Returns `None` if a cost is too large.
 pub fn config(profile: &MachineProfile, host: &Host) -> Option<Config> {
     let mut config = machine_of(profile, host)?;
     let mut offers = VmConfig {

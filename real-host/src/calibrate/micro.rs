@@ -1,5 +1,5 @@
-//! Small benchmarks of machine and kernel, as a program sees them. The same source runs on host threads and on simulated
-//! threads.
+//! Small benchmarks of machine and kernel, as a program sees them. The same source runs on host threads and on
+//! simulated threads.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};

@@ -36,7 +36,8 @@ fn of(files: &Files) -> PauseDetection {
     }
 }
 
-/// What kernel `version` does when it is told that a guest spins, and when a guest kicks: as the latest known one before it.
+/// What kernel `version` does when it is told that a guest spins, and when a guest kicks: as the latest known one
+/// before it.
 pub fn handling(version: Option<(u32, u32)>) -> PauseHandling {
     let since = |name: &str| kernel_version(name.strip_prefix("linux-")?);
     let known = PauseHandling::PRESETS.iter().rev();

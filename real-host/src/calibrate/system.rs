@@ -108,7 +108,8 @@ impl Host {
     }
 }
 
-/// The slice as the kernel tells it, divided by its scaling; else by version: 0.70 ms since 6.15 (uncertain), 0.75 ms before.
+/// The slice as the kernel tells it, divided by its scaling; else by version: 0.70 ms since 6.15 (uncertain), 0.75 ms
+/// before.
 fn base_slice(version: Option<(u32, u32)>) -> Option<u64> {
     let told = fs::read_to_string("/sys/kernel/debug/sched/base_slice_ns").ok();
     let told = told.and_then(|text| text.trim().parse::<u64>().ok());
@@ -248,7 +249,8 @@ pub fn seen(readings: &Readings) -> Vec<Parameter> {
     seen
 }
 
-/// Which cost each small benchmark determines, in the order in which they do: each depends on its own cost and those before it.
+/// Which cost each small benchmark determines, in the order in which they do: each depends on its own cost and those
+/// before it.
 pub const COSTS: [(Micro, &str); 8] = [
     (Micro::SystemCall, "syscall"),
     (Micro::GiveWay, "sched_yield"),

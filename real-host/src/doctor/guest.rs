@@ -3,11 +3,12 @@
 use super::check::{Check, Verdict};
 use super::probe::Probe;
 
-/// Instructions per second below which guests are interpreted. Hardware is a hundred times as fast, and so is an emulator that
-/// translates the code.
+/// Instructions per second below which guests are interpreted. Hardware is a hundred times as fast, and so is an
+/// emulator that translates the code.
 const INTERPRETED_BELOW: f64 = 5e7;
 
-/// PV features that matter to guests that share CPUs: bit, name, consequence if it is missing (Documentation/virt/kvm/x86/cpuid.rst).
+/// PV features that matter to guests that share CPUs: bit, name, consequence if it is missing
+/// (Documentation/virt/kvm/x86/cpuid.rst).
 const FEATURES: [(u32, &str, &str); 6] = [
     (
         5,

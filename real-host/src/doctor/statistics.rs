@@ -90,7 +90,8 @@ fn tracepoints(files: &Files, here: bool) -> Check {
     }
     let at = |path: &str| format!("{TRACEFS}/{path}");
     let on = at("tracing_on");
-    // Without permission to read the directory its files are invisible too, which is not the same as no mounted tracefs.
+    // Without permission to read the directory its files are invisible too, which is not the same as no mounted
+    // tracefs.
     if !files.exists(&on) {
         let readable = std::fs::read_dir(files.path(TRACEFS));
         return match readable.map(|mut names| names.next().is_some()) {

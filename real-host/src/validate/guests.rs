@@ -1,7 +1,8 @@
-//! Comparison of predictions with this host's KVM: guests whose tasks contend for one lock of their kernel, on two CPUs.
+//! Comparison of predictions with this host's KVM: guests whose tasks contend for one lock of their kernel, on two
+//! CPUs.
 //!
-//! **One source**: both sides get the same configuration; kernel, workload and lock are the same code. The simulator's side has
-//! a machine profile that [`calibrate`](crate::calibrate) made, in guests too, without taking a lock.
+//! **One source**: both sides get the same configuration; kernel, workload and lock are the same code. The simulator's
+//! side has a machine profile that [`calibrate`](crate::calibrate) made, in guests too, without taking a lock.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -106,8 +107,8 @@ struct Cell {
     lost: Vec<String>,
 }
 
-/// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the number
-/// of all steps; it may stop the comparison. `call_off` also ends a measurement or a prediction.
+/// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the
+/// number of all steps; it may stop the comparison. `call_off` also ends a measurement or a prediction.
 ///
 /// # Errors
 /// If a measurement fails repeatedly, or [`Failure::CalledOff`].

@@ -51,8 +51,8 @@ pub struct Topology {
     pub section_ns: u64,
     /// Median of the absolute logarithms of predicted over measured.
     pub median_log_ratio: Option<f64>,
-    /// Number of pairs of locks that the measurement distinguishes: their samples do not overlap, and their medians differ
-    /// by a tenth.
+    /// Number of pairs of locks that the measurement distinguishes: their samples do not overlap, and their medians
+    /// differ by a tenth.
     pub pairs: u32,
     /// Number of these pairs whose order is predicted correctly.
     pub pairs_right: u32,
@@ -121,7 +121,8 @@ fn topology(rows: &[&Row]) -> Topology {
     }
 }
 
-/// Returns whether `one` was measured to be faster than `other`, or `None` if the measurement does not distinguish them.
+/// Returns whether `one` was measured to be faster than `other`, or `None` if the measurement does not distinguish
+/// them.
 fn faster(one: &Row, other: &Row) -> Option<bool> {
     let ((low, high), (other_low, other_high)) = (one.range()?, other.range()?);
     let differ = (one.measured / other.measured).ln().abs() > EQUAL.ln();

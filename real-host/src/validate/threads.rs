@@ -60,8 +60,8 @@ struct Setup {
     span: Span,
 }
 
-/// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the number
-/// of all steps; it may stop the comparison. `call_off` also ends a prediction.
+/// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the
+/// number of all steps; it may stop the comparison. `call_off` also ends a prediction.
 pub fn compare(
     settings: &Settings,
     profile: &MachineProfile,

@@ -73,8 +73,8 @@ pub fn profile(name: &str) -> anyhow::Result<MachineProfile> {
     Ok(MachineProfile::parse(name, &text_of(name, MACHINES)?)?)
 }
 
-/// Measures, with progress. Returns `None` if it was called off: a partial calibration is useless, since each figure needs
-/// those before it.
+/// Measures, with progress. Returns `None` if it was called off: a partial calibration is useless, since each figure
+/// needs those before it.
 pub fn run(settings: &Settings, base: &MachineProfile) -> anyhow::Result<Option<Calibration>> {
     let (settings, base) = (*settings, base.clone());
     let bar = Arc::new(Bar::uncounted("calibrating"));

@@ -1,7 +1,7 @@
 //! Work on another thread that Ctrl-C can leave behind.
 //!
-//! A thread that waits in the queue of a contended lock cannot be called back. So measurements run on a thread of their own,
-//! and put what they have finished where the main thread can read it.
+//! A thread that waits in the queue of a contended lock cannot be called back. So measurements run on a thread of their
+//! own, and put what they have finished where the main thread can read it.
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
@@ -28,8 +28,8 @@ pub fn check(call_off: &CallOff) -> ControlFlow<()> {
     }
 }
 
-/// Runs `work` on another thread. Returns its result, or `None` if Ctrl-C came and the work had not ended [`GRACE`] later.
-/// The thread then goes on until the program ends.
+/// Runs `work` on another thread. Returns its result, or `None` if Ctrl-C came and the work had not ended [`GRACE`]
+/// later. The thread then goes on until the program ends.
 pub fn run<T: Send + 'static>(work: impl FnOnce(&'static CallOff) -> T + Send + 'static) -> anyhow::Result<Option<T>> {
     let call_off = signal::call_off()?;
     let (done, outcome) = mpsc::channel();

@@ -13,3 +13,4 @@ mod mutations;
 mod prose;
 mod runs;
 mod schedulers;
+mod walls;

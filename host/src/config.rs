@@ -6,6 +6,7 @@
 use alloc::vec::Vec;
 
 use crate::GroupId;
+use crate::faults::Planted;
 use crate::interrupts::Inhibits;
 use crate::interrupts::apicv::ApicvConfig;
 use crate::interrupts::avic::AvicConfig;
@@ -60,6 +61,9 @@ pub struct HostConfig {
     /// Shortest period of a periodic LAPIC timer. It protects the host from a flood of timer interrupts. KVM
     /// (`min_timer_period_us`): 500 µs (200 µs since 4.7, uncertain).
     pub min_timer_period_ns: u64,
+    /// Faults planted by tests.
+    #[doc(hidden)]
+    pub planted: Planted,
 }
 
 impl HostConfig {
@@ -82,6 +86,7 @@ impl HostConfig {
             traces_interrupts: false,
             tsc_hz: 2_930_000_000,
             min_timer_period_ns: 500_000,
+            planted: Planted::default(),
         }
     }
 }
@@ -178,27 +183,6 @@ pub struct VmConfig {
     pub apic_inhibits: Inhibits,
     /// Limit of halt polling for this guest, in place of [`HostConfig::halt_poll_ns`]. Nanoseconds.
     pub halt_poll_cap_ns: Option<u64>,
-    /// Faults planted by tests.
-    #[doc(hidden)]
-    pub faults: PvFaults,
-}
-
-/// Faults in what host and machine do for a guest, for tests that must see them.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PvFaults {
-    /// The bit that asks for a TLB flush is thrown away.
-    pub flush_lost: bool,
-    /// The record's state byte is read first and cleared later.
-    pub exchange_torn: bool,
-    /// An exit leaves the bit for ends of interrupts set.
-    pub pv_eoi_stays: bool,
-    /// The end of an interrupt is left to the guest although another one waits.
-    pub pv_eoi_hides_next: bool,
-    /// An end that the guest left in memory is not carried out.
-    pub pv_eoi_lost: bool,
-    /// IPIs by hypercall start one ID too high.
-    pub pv_ipi_shifted: bool,
 }
 
 impl Default for VmConfig {
@@ -226,7 +210,6 @@ impl Default for VmConfig {
             nic: Nic::default(),
             apic_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,
-            faults: PvFaults::default(),
         }
     }
 }

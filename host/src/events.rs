@@ -126,7 +126,7 @@ impl Host {
                 }
             }
             Event::TaskEnds { .. } => {
-                let kept = self.config.pause.faults.dead_threads_stay;
+                let kept = self.guests.planted.pause.dead_threads_stay;
                 self.threads.records[task].generation += u32::from(!kept);
                 self.threads.sched.exit(step.pcpu);
                 self.reschedule(step);

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::boundary::{GroupId, TaskId, VcpuId, VmId};
 use crate::config::VmConfig;
+use crate::faults::Planted;
 use crate::ids::IdVec;
 use crate::interrupts::ioapic::Ioapic;
 use crate::interrupts::lapic::Lapic;
@@ -41,6 +42,8 @@ pub(crate) struct Guests {
     pub(crate) vcpus: IdVec<VcpuId, Vcpu>,
     /// pCPUs that poll for a vCPU to which a wakeup was sent. They are examined before the step ends.
     pub(crate) poll_kicks: Vec<u32>,
+    /// Faults planted by tests.
+    pub(crate) planted: Planted,
 }
 
 impl Guests {

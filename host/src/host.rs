@@ -68,7 +68,10 @@ impl Host {
         config.pause.check(&config.pause_controls)?;
         Ok(Host {
             threads: Threads::new(Scheduler::new(config, pcpus)?),
-            guests: Guests::default(),
+            guests: Guests {
+                planted: config.planted,
+                ..Guests::default()
+            },
             interrupts: InterruptState::new(config, pcpus.len()),
             pcpus: Pcpus::new(config, pcpus.len()),
             config: config.clone(),

@@ -15,6 +15,8 @@ mod counters;
 mod dispatch;
 mod error;
 mod events;
+#[doc(hidden)]
+pub mod faults;
 mod filling;
 mod guests;
 mod host;
@@ -33,10 +35,10 @@ pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, TaskId, VcpuId,
     VcpuState, VmId,
 };
-#[doc(hidden)]
-pub use config::PvFaults;
 pub use config::{HostConfig, Nic, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 pub use error::ConfigError;
+#[doc(hidden)]
+pub use faults::{Planted, PvFaults, SpinFaults};
 pub use host::Host;
 pub use ids::{Id, IdVec};
 pub use interrupts::apicv::{ApicvConfig, VmxPart};
@@ -45,8 +47,6 @@ pub use interrupts::lapic::{ApicRegisters, RegisterPage, SavedTimer};
 pub use interrupts::memory::HostMemory;
 pub use interrupts::{Inhibit, Inhibits};
 pub use interrupts::{apicv, avic};
-#[doc(hidden)]
-pub use pause::config::SpinFaults;
 pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
 pub use sched::config::{BalanceConfig, DomainConfig, Features, SchedConfig, SchedulerKind, ShareRule, YieldRule};
 pub use sched::favor_config::{FavorConfig, YieldFavor};

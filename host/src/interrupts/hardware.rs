@@ -89,12 +89,12 @@ impl Host {
     /// Returns whether `vector` is posted for `vcpu` and not in IRR yet. Returns `false` if there is no such vCPU, or
     /// no hardware that posts interrupts for it.
     pub fn has_posted(&self, vcpu: VcpuId, vector: u8) -> bool {
-        Descriptor::of(&self.memory(), vcpu, self.config.apicv.faults).holds(vector)
+        Descriptor::of(&self.memory(), vcpu, self.guests.planted.posting).holds(vector)
     }
 
     /// Moves interrupts that hardware posted for `vcpu` into its register page, for saving.
     pub(crate) fn gather_posted(&self, vcpu: VcpuId) {
-        apicv::running::save(&self.memory(), vcpu, self.config.apicv.faults);
+        apicv::running::save(&self.memory(), vcpu, self.guests.planted.posting);
     }
 
     /// Returns the offset of the LAPIC register behind `msr` of `vcpu` if an access goes to the virtualizing hardware

@@ -68,7 +68,7 @@ impl InterruptWing<'_> {
     pub(crate) fn restored(&mut self, vcpu: VcpuId) {
         let at = self.guests.vcpu_mut(vcpu);
         let (vm, moved) = (at.vm, at.apic.hardware_enabled() && !at.apic.is_at_home());
-        if !self.virtualizes(vm) || self.config.avic.faults.restored_without_tables {
+        if !self.virtualizes(vm) || self.guests.planted.avic.restored_without_tables {
             return;
         }
         self.guests.vcpu_mut(vcpu).requests.apic_update = true;

@@ -30,7 +30,7 @@ impl InterruptWing<'_> {
     /// none can.
     pub(crate) fn enter_guest(&mut self, vcpu: VcpuId) {
         let seen = Seen(&self.guests.vcpus[vcpu]);
-        let entered = handshake::enter(&self.memory(), &seen, self.config.avic.faults);
+        let entered = handshake::enter(&self.memory(), &seen, self.guests.planted.avic);
         assert!(entered, "vcpu {} enters guest mode with a request pending", vcpu.0);
         self.sync(vcpu);
     }

@@ -13,7 +13,6 @@
 use holdfast_abi::msr;
 
 use crate::boundary::{Command, Cost, VcpuId};
-use crate::config::PvFaults;
 use crate::interrupts::InterruptWing;
 use crate::step::Step;
 use crate::vcpu::PvEoi;
@@ -43,7 +42,7 @@ impl InterruptWing<'_> {
 
     /// Before entry: sets the bit if the host need not see the next end of an interrupt of `vcpu`.
     pub(crate) fn offer_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let faults = self.pv_faults(vcpu);
+        let faults = self.guests.planted.pv;
         let at = self.guests.vcpu_mut(vcpu);
         let unseen = at.apic.can_end_unseen(faults.pv_eoi_hides_next);
         if at.pv_eoi.msr & msr::PV_EOI_ENABLE == 0 || at.pv_eoi.pending || !unseen {
@@ -61,16 +60,12 @@ impl InterruptWing<'_> {
         if !core::mem::take(&mut at.pv_eoi.pending) {
             return;
         }
-        let cleared = !at.guest.pv_eoi && !self.pv_faults(vcpu).pv_eoi_lost;
+        let cleared = !at.guest.pv_eoi && !self.guests.planted.pv.pv_eoi_lost;
         step.charge(Cost::PvEoi, 1);
         if cleared {
             let action = self.guests.vcpu_mut(vcpu).apic.end_unseen();
             self.guests.vcpu_mut(vcpu).counters.pv_eoi += 1;
             self.act(vcpu, action, step);
         }
-    }
-
-    pub(crate) fn pv_faults(&self, vcpu: VcpuId) -> PvFaults {
-        self.guests.vm_of(vcpu).config.faults
     }
 }

@@ -17,7 +17,7 @@ impl InterruptWing<'_> {
     pub(crate) fn send_ipi_hypercall(&mut self, vcpu: VcpuId, arguments: [u64; 4], step: &mut Step<'_>) -> i64 {
         let [low, high, base, icr] = arguments;
         // As in KVM, the upper half of a register that holds 32 bits is ignored.
-        let shifted = u32::from(self.pv_faults(vcpu).pv_ipi_shifted);
+        let shifted = u32::from(self.guests.planted.pv.pv_ipi_shifted);
         let (base, icr) = ((base as u32).saturating_add(shifted), icr as u32);
         if icr & (reg::ICR_LOGICAL | reg::ICR_SHORTHAND) != 0 {
             return hypercall::EINVAL;

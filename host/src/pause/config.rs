@@ -174,9 +174,6 @@ pub struct PauseHandling {
     pub skips_amd_pause: bool,
     /// The kick hypercall tries a directed yield to its target: since July 2019.
     pub kick_yields: bool,
-    /// Faults planted by tests.
-    #[doc(hidden)]
-    pub faults: SpinFaults,
 }
 
 impl PauseHandling {
@@ -188,7 +185,6 @@ impl PauseHandling {
         filter_threshold: false,
         skips_amd_pause: false,
         kick_yields: false,
-        faults: SpinFaults::NONE,
     };
     /// 2.6.33 to 2.6.38.
     pub const SLEEP_2010: PauseHandling = PauseHandling {
@@ -280,42 +276,9 @@ impl PauseHandling {
         Ok(())
     }
 
-    /// Returns the first preset that equals this one, faults aside.
+    /// Returns the first preset that equals this one.
     pub fn preset(&self) -> Option<&'static str> {
-        let same = |other: &PauseHandling| {
-            PauseHandling {
-                faults: other.faults,
-                ..*self
-            } == *other
-        };
-        let found = PauseHandling::PRESETS.iter().find(|(_, preset)| same(preset));
+        let found = PauseHandling::PRESETS.iter().find(|(_, preset)| preset == self);
         found.map(|(name, _)| *name)
     }
-}
-
-/// Faults that tests plant, to see their own assertions fail.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpinFaults {
-    /// The round starts behind the same vCPU forever.
-    pub last_boosted_stays: bool,
-    /// Who is in the handler itself is passed over every time.
-    pub eligibility_stays: bool,
-    /// The window stays as large as it has become.
-    pub window_stays: bool,
-    /// A kick to oneself yields to oneself.
-    pub self_kick_yields: bool,
-    /// A thread that has another one's number is taken for that one.
-    pub dead_threads_stay: bool,
-}
-
-impl SpinFaults {
-    /// None.
-    pub const NONE: SpinFaults = SpinFaults {
-        last_boosted_stays: false,
-        eligibility_stays: false,
-        window_stays: false,
-        self_kick_yields: false,
-        dead_threads_stay: false,
-    };
 }

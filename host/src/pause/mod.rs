@@ -150,7 +150,7 @@ impl VcpuWing<'_> {
         if handling.filters.undercommit && self.threads.sched.both_alone(step.pcpu, task) {
             return Some(Attempt::Undercommitted);
         }
-        let stays = handling.faults.last_boosted_stays;
+        let stays = self.guests.planted.pause.last_boosted_stays;
         if !self.directed_yield(search.spinner, target, step) {
             return Some(Attempt::Unsuitable);
         }
@@ -165,6 +165,7 @@ impl VcpuWing<'_> {
     fn is_candidate(&mut self, target: VcpuId, search: &Search) -> bool {
         let handling = self.config.pause;
         let filters = handling.filters;
+        let stays = self.guests.planted.pause.eligibility_stays;
         let at = self.guests.vcpu_mut(target);
         // A woken vCPU waits no longer.
         let sleeps = matches!(at.state, VcpuState::Blocked | VcpuState::PauseSleep | VcpuState::Dead);
@@ -187,7 +188,7 @@ impl VcpuWing<'_> {
             return true;
         }
         let eligible = at.dy_eligible;
-        at.dy_eligible = !eligible && !handling.faults.eligibility_stays;
+        at.dy_eligible = !eligible && !stays;
         eligible
     }
 
@@ -212,19 +213,23 @@ impl VcpuWing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::config::{PauseHandling, SpinFaults, YieldFilters};
+    use super::config::{PauseHandling, YieldFilters};
     use super::*;
+    use crate::faults::{Planted, SpinFaults};
     use crate::{Host, HostConfig, PcpuPlace, VmConfig};
 
     /// Returns four results of the filter for a vCPU that is itself in the handler, or is not.
     fn looks(spins: bool, faults: SpinFaults) -> [bool; 4] {
         let pause = PauseHandling {
             filters: YieldFilters::LINUX_3_10,
-            faults,
             ..PauseHandling::DIRECTED_YIELD_2011
         };
         let config = HostConfig {
             pause,
+            planted: Planted {
+                pause: faults,
+                ..Planted::default()
+            },
             ..HostConfig::default()
         };
         let place = PcpuPlace {
@@ -248,15 +253,15 @@ mod tests {
 
     #[test]
     fn who_spins_itself_is_eligible_every_second_time() {
-        assert_eq!(looks(true, SpinFaults::NONE), [false, true, false, true]);
-        assert_eq!(looks(false, SpinFaults::NONE), [true; 4]);
+        assert_eq!(looks(true, SpinFaults::default()), [false, true, false, true]);
+        assert_eq!(looks(false, SpinFaults::default()), [true; 4]);
     }
 
     #[test]
     fn without_the_toggle_who_spins_itself_is_never_eligible() {
         let faults = SpinFaults {
             eligibility_stays: true,
-            ..SpinFaults::NONE
+            ..SpinFaults::default()
         };
         assert_eq!(looks(true, faults), [false; 4]);
     }

@@ -49,10 +49,11 @@ impl VcpuWing<'_> {
     pub(crate) fn shrink_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let (base, _) = self.window_bounds();
         let handling = self.config.pause;
+        let stays = self.guests.planted.pause.window_stays;
         let at = self.guests.vcpu_mut(vcpu);
         let old = at.pause_window;
         let new = shrunk(old, handling.window.shrink, base);
-        if new == old || handling.faults.window_stays {
+        if new == old || stays {
             return;
         }
         at.counters.pause_window_shrunk += 1;

@@ -68,7 +68,7 @@ impl VcpuWing<'_> {
             return After::Resume;
         }
         let target = self.guests.vcpu_id(vm, apic_id);
-        let itself = target == vcpu && !self.config.pause.faults.self_kick_yields;
+        let itself = target == vcpu && !self.guests.planted.pause.self_kick_yields;
         if itself || !(self.guests.vcpus[target].ready || target == vcpu) {
             return After::Resume;
         }

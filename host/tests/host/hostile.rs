@@ -1,7 +1,8 @@
 //! Guests that try everything.
 
 use holdfast_host::{
-    Exit, HostConfig, PauseHandling, SchedConfig, SchedulerKind, TaskConfig, VmConfig, VmGroup, VmId, YieldFavor,
+    Exit, HostConfig, PauseHandling, Planted, SchedConfig, SchedulerKind, SpinFaults, TaskConfig, VmConfig, VmGroup,
+    VmId, YieldFavor,
 };
 use proptest::prelude::*;
 use std::panic::catch_unwind;
@@ -271,14 +272,18 @@ fn attacks() -> Vec<(&'static str, Vec<Op>)> {
 
 /// Two pCPUs, a guest of three vCPUs that does `ops` forever, one of two hogs.
 fn attacked(ops: &[Op], pause: PauseHandling) -> World {
-    attacked_under(ops, pause, SchedConfig::default())
+    attacked_under(ops, pause, SchedConfig::default(), SpinFaults::default())
 }
 
 /// Returns the same under another scheduler than the usual one.
-fn attacked_under(ops: &[Op], pause: PauseHandling, sched: SchedConfig) -> World {
+fn attacked_under(ops: &[Op], pause: PauseHandling, sched: SchedConfig, faults: SpinFaults) -> World {
     let config = HostConfig {
         pause,
         sched,
+        planted: Planted {
+            pause: faults,
+            ..Planted::default()
+        },
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 2, 1));
@@ -322,7 +327,7 @@ fn proposals_that_move_virtual_times_bound_what_hostile_guests_take_where_all_ca
         let mut sched = SchedConfig::of(SchedulerKind::Eevdf612);
         sched.favor.rule = rule;
         for (attack, ops) in attacks() {
-            let world = attacked_under(&ops, pause, sched);
+            let world = attacked_under(&ops, pause, sched, SpinFaults::default());
             check_yields_are_counted(&world);
             let share = (world.vcpu_time(3) + world.vcpu_time(4)) as f64 / (2 * world.now) as f64;
             assert!(share > 0.4, "{attack} under {rule:?}: the other guest got {share}");
@@ -336,8 +341,11 @@ fn a_kick_to_oneself_that_yields_is_seen() {
     pause.kick_yields = true;
     let kicks = [hypercall(5, 0), hypercall(5, 1), hypercall(5, 2)];
     attacked(&kicks, pause);
-    pause.faults.self_kick_yields = true;
-    let seen = catch_unwind(|| attacked(&kicks, pause))
+    let faults = SpinFaults {
+        self_kick_yields: true,
+        ..SpinFaults::default()
+    };
+    let seen = catch_unwind(|| attacked_under(&kicks, pause, SchedConfig::default(), faults))
         .err()
         .expect("the world sees it");
     let message = seen.downcast_ref::<String>().expect("an assertion's message");

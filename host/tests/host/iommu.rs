@@ -17,7 +17,7 @@ const VECTOR: u8 = 0xc1;
 fn host(faults: AvicFaults) -> HostConfig {
     let mut config = HostConfig::default();
     Part::Avic.configure(&mut config);
-    config.avic.faults = faults;
+    config.planted.avic = faults;
     config
 }
 

@@ -1,7 +1,7 @@
 //! What the host does for guests about interrupts: ends in memory, IPIs by hypercall; each with a fault planted.
 
 use holdfast_abi::{hypercall, lapic as reg, msr};
-use holdfast_host::{Exit, HostConfig, Nanos, PvFaults, VcpuId, VmConfig, VmId};
+use holdfast_host::{Exit, HostConfig, Nanos, Planted, PvFaults, VcpuId, VmConfig, VmId};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,18 +12,21 @@ const MS: u64 = 1_000_000;
 const VM: VmId = VmId(0);
 
 /// Returns ticks that are far apart: no exit comes by chance and sees what an interrupt should have shown.
-fn quiet() -> HostConfig {
+fn quiet(faults: PvFaults) -> HostConfig {
     HostConfig {
         hz: 10,
+        planted: Planted {
+            pv: faults,
+            ..Planted::default()
+        },
         ..HostConfig::default()
     }
 }
 
-fn offers(faults: PvFaults) -> VmConfig {
+fn offers() -> VmConfig {
     VmConfig {
         pv_eoi: true,
         pv_send_ipi: true,
-        faults,
         ..VmConfig::default()
     }
 }
@@ -78,14 +81,14 @@ fn ipis(low: u64, high: u64, base: u64, icr: u64) -> Op {
 /// vCPUs that send each other interrupts on as many pCPUs; stopped long after the last has been sent.
 fn chat(seed: u64, faults: PvFaults) -> World {
     let (vcpus, rounds) = (3, 60);
-    let mut world = World::new(&quiet(), &places(1, 3, 1));
+    let mut world = World::new(&quiet(faults), &places(1, 3, 1));
     let guests = (0..vcpus).map(|vcpu| {
         let mut guest = chatter(seed, vcpu, vcpus, rounds);
         guest.pv_eoi_stays = faults.pv_eoi_stays;
         guest
     });
     let affinity: Vec<Vec<u32>> = (0..3).map(|pcpu| vec![pcpu]).collect();
-    world.add_vm(&offers(faults), &affinity, guests.collect());
+    world.add_vm(&offers(), &affinity, guests.collect());
     world.checks_service = true;
     world.start();
     world.run_until(20 * MS);
@@ -149,7 +152,7 @@ fn a_lost_end_a_bit_that_stays_and_a_hidden_interrupt_are_seen() {
 
 /// One interrupt at a time to a vCPU that does nothing else.
 fn ends(offered: bool, spacing: u64) -> World {
-    let mut world = World::new(&quiet(), &places(1, 2, 1));
+    let mut world = World::new(&quiet(PvFaults::default()), &places(1, 2, 1));
     let mut sender = vec![apic(reg::SVR, 0x1ff), Op::Compute(MS)];
     for _ in 0..10 {
         sender.push(apic(reg::ICR_LOW, reg::ICR_SHORTHAND_OTHERS | 0x41));
@@ -186,7 +189,7 @@ fn ends_in_memory_need_no_exit() {
 
 #[test]
 fn what_waits_behind_an_interrupt_makes_its_end_exit() {
-    let mut world = World::new(&quiet(), &places(1, 1, 1));
+    let mut world = World::new(&quiet(PvFaults::default()), &places(1, 1, 1));
     let ops = vec![
         apic(reg::SVR, 0x1ff),
         write_msr(msr::PV_EOI, 0x2000 | msr::PV_EOI_ENABLE),
@@ -194,7 +197,7 @@ fn what_waits_behind_an_interrupt_makes_its_end_exit() {
         apic(reg::ICR_LOW, reg::ICR_SHORTHAND_SELF | 0x81),
         Op::Interrupts(true),
     ];
-    world.add_vm(&offers(PvFaults::default()), &[], vec![Guest::script(ops)]);
+    world.add_vm(&offers(), &[], vec![Guest::script(ops)]);
     world.start();
     world.run_until(MS);
     assert_eq!(world.guests[0].injected, [0x81, 0x41]);
@@ -217,7 +220,7 @@ fn a_word_that_is_unaligned_outside_of_memory_or_not_offered_is_a_fault() {
     ];
     for (offered, value, faults) in words {
         let faults = if value & 2 != 0 { 1 } else { faults };
-        let mut world = World::new(&quiet(), &places(1, 1, 1));
+        let mut world = World::new(&quiet(PvFaults::default()), &places(1, 1, 1));
         let config = VmConfig {
             pv_eoi: offered,
             ..VmConfig::default()
@@ -241,8 +244,8 @@ fn a_word_that_is_unaligned_outside_of_memory_or_not_offered_is_a_fault() {
 }
 
 /// vCPU 0 of `vcpus` makes the hypercall; its answer and how many interrupts each vCPU got.
-fn sends(call: Op, vcpus: u32, config: &VmConfig) -> (i64, Vec<usize>) {
-    let mut world = World::new(&quiet(), &places(1, 8, 1));
+fn sends(call: Op, vcpus: u32, config: &VmConfig, faults: PvFaults) -> (i64, Vec<usize>) {
+    let mut world = World::new(&quiet(faults), &places(1, 8, 1));
     let receiver = || vec![apic(reg::SVR, 0x1ff), Op::Interrupts(true)];
     let mut sender = receiver();
     sender.extend([Op::Compute(2 * MS), call]);
@@ -272,7 +275,7 @@ proptest! {
     #[test]
     fn an_ipi_by_hypercall_reaches_exactly_the_named(low: u64, high: u64, base in 0u64..12, far: bool, vcpus in 1u32..9) {
         let base = if far { u64::from(u32::MAX) - base } else { base };
-        let (taken, counts) = sends(ipis(low, high, base, 0x41), vcpus, &offers(PvFaults::default()));
+        let (taken, counts) = sends(ipis(low, high, base, 0x41), vcpus, &offers(), PvFaults::default());
         let meant = meant(low, high, base, vcpus);
         prop_assert_eq!(taken, meant.iter().sum::<usize>() as i64);
         prop_assert_eq!(counts, meant);
@@ -285,14 +288,13 @@ fn an_ipi_by_hypercall_that_reaches_others_is_seen() {
         pv_ipi_shifted: true,
         ..PvFaults::default()
     };
-    let (_, counts) = sends(ipis(0b1010, 0, 0, 0x41), 4, &offers(shifted));
+    let (_, counts) = sends(ipis(0b1010, 0, 0, 0x41), 4, &offers(), shifted);
     assert_ne!(counts, meant(0b1010, 0, 0, 4));
 }
 
 #[test]
 fn an_ipi_by_hypercall_takes_no_logical_destination_no_shorthand_and_no_reserved_vector() {
-    let config = offers(PvFaults::default());
-    let answer = |icr: u64| sends(ipis(0b110, 0, 0, icr), 3, &config);
+    let answer = |icr: u64| sends(ipis(0b110, 0, 0, icr), 3, &offers(), PvFaults::default());
     let nobody = vec![0, 0, 0];
     assert_eq!(answer(0x41), (2, vec![0, 1, 1]));
     assert_eq!(
@@ -309,7 +311,7 @@ fn an_ipi_by_hypercall_takes_no_logical_destination_no_shorthand_and_no_reserved
     assert_eq!(answer(0x0f), (0, nobody.clone()));
     let withheld = VmConfig::default();
     assert_eq!(
-        sends(ipis(0b110, 0, 0, 0x41), 3, &withheld),
+        sends(ipis(0b110, 0, 0, 0x41), 3, &withheld, PvFaults::default()),
         (hypercall::ENOSYS, nobody)
     );
 }

@@ -238,7 +238,7 @@ fn a_thousand_live_migrations_lose_and_double_no_interrupt() {
 fn a_migration_that_forgets_the_tables_loses_interrupts() {
     let part = Part::Avic;
     let mut config = host(part);
-    config.avic.faults.restored_without_tables = true;
+    config.planted.avic.restored_without_tables = true;
     // As in 4.7, which had nobody else to send for the hardware.
     config.avic.sends_to_invalid = false;
     let mut storm = Storm::new(part, config, 4, 3, 1);

@@ -2,8 +2,8 @@
 //! (docs/spec/host.md, "Threads of vCPUs").
 
 use holdfast_host::{
-    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PauseHandling, PcpuId, Run, SpinFaults,
-    TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId, YieldFilters,
+    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PauseHandling, PcpuId, Planted, Run,
+    SpinFaults, TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId, YieldFilters,
 };
 use proptest::prelude::*;
 
@@ -33,8 +33,17 @@ struct Bench {
 impl Bench {
     /// Pinned to pCPU 0: vCPUs with these threads, then host tasks, of which the last sleeps until it is started.
     fn new(pause: PauseHandling, pcpus: u32, vcpus: u32, tasks: u32) -> Bench {
+        Bench::planted(pause, SpinFaults::default(), pcpus, vcpus, tasks)
+    }
+
+    /// Returns the same with `faults`.
+    fn planted(pause: PauseHandling, faults: SpinFaults, pcpus: u32, vcpus: u32, tasks: u32) -> Bench {
         let config = HostConfig {
             pause,
+            planted: Planted {
+                pause: faults,
+                ..Planted::default()
+            },
             ..HostConfig::default()
         };
         let mut host = Host::new(&config, &places(1, pcpus, 1)).expect("a valid host");
@@ -189,11 +198,7 @@ fn who_is_preempted_in_user_space_is_yielded_to_until_3_9_and_not_later() {
 
 /// vCPU 1 of two has left `KVM_RUN` in its own thread, which sleeps; task 2 takes it over.
 fn taken_over(faults: SpinFaults) -> Bench {
-    let pause = PauseHandling {
-        faults,
-        ..PauseHandling::DIRECTED_YIELD_2011
-    };
-    let mut bench = Bench::new(pause, 1, 2, 2);
+    let mut bench = Bench::planted(PauseHandling::DIRECTED_YIELD_2011, faults, 1, 2, 2);
     bench.until_guest(1);
     bench.exit(0, Exit::Userspace);
     bench.event(Event::TaskSleeps { pcpu: P0, until: None });
@@ -209,7 +214,7 @@ fn taken_over(faults: SpinFaults) -> Bench {
 
 #[test]
 fn a_vcpu_that_another_thread_runs_is_yielded_to_by_that_thread() {
-    let mut bench = taken_over(SpinFaults::NONE);
+    let mut bench = taken_over(SpinFaults::default());
     bench.until_guest(0);
     assert_eq!(bench.states[1], VcpuState::Preempted);
     bench.exit(0, Exit::Pause);
@@ -225,7 +230,7 @@ fn a_vcpu_that_another_thread_runs_is_yielded_to_by_that_thread() {
 
 #[test]
 fn a_vcpu_whose_thread_died_is_skipped() {
-    let mut bench = taken_over(SpinFaults::NONE);
+    let mut bench = taken_over(SpinFaults::default());
     bench.exit(0, Exit::Userspace);
     bench.event(Event::TaskEnds { pcpu: P0 });
     bench.until_guest(0);
@@ -237,11 +242,7 @@ fn a_vcpu_whose_thread_died_is_skipped() {
 /// Returns the last task has run vCPU 1, ended, and been started again, so that its number waits for the pCPU: whether
 /// vCPU 0, which pauses, yields to it.
 fn yields_to_a_stranger(faults: SpinFaults) -> bool {
-    let pause = PauseHandling {
-        faults,
-        ..PauseHandling::DIRECTED_YIELD_2011
-    };
-    let mut bench = Bench::new(pause, 1, 2, 2);
+    let mut bench = Bench::planted(PauseHandling::DIRECTED_YIELD_2011, faults, 1, 2, 2);
     let (plain, last) = (TaskId(2), TaskId(3));
     bench.until_guest(1);
     bench.exit(0, Exit::Userspace);
@@ -264,10 +265,10 @@ fn yields_to_a_stranger(faults: SpinFaults) -> bool {
 
 #[test]
 fn a_thread_with_a_dead_threads_number_is_not_taken_for_it() {
-    assert!(!yields_to_a_stranger(SpinFaults::NONE));
+    assert!(!yields_to_a_stranger(SpinFaults::default()));
     let planted = SpinFaults {
         dead_threads_stay: true,
-        ..SpinFaults::NONE
+        ..SpinFaults::default()
     };
     assert!(yields_to_a_stranger(planted), "the planted fault does not show");
 }

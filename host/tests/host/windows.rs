@@ -1,7 +1,8 @@
 //! The window of pause loops: what the part is told, and when.
 
 use holdfast_host::{
-    Command, Exit, Host, HostConfig, PauseControls, PauseHandling, TaskConfig, VmConfig, VmId, WindowRule,
+    Command, Exit, Host, HostConfig, PauseControls, PauseHandling, Planted, SpinFaults, TaskConfig, VmConfig, VmId,
+    WindowRule,
 };
 
 use crate::world::{Guest, Op, World, places};
@@ -11,10 +12,14 @@ const MS: u64 = 1_000_000;
 
 /// Returns the windows told to the part for a vCPU that spins for 50 ms and then computes, beside a hog on the same
 /// pCPU.
-fn windows(pause: PauseHandling, controls: PauseControls) -> (Vec<PauseControls>, World) {
+fn windows(pause: PauseHandling, controls: PauseControls, faults: SpinFaults) -> (Vec<PauseControls>, World) {
     let config = HostConfig {
         pause,
         pause_controls: controls,
+        planted: Planted {
+            pause: faults,
+            ..Planted::default()
+        },
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 1, 1));
@@ -48,7 +53,7 @@ fn windows_grow_while_it_spins_and_are_back_once_it_was_scheduled_out() {
         threshold: 128,
     };
     for (base, grown) in [(PauseControls::INTEL, intel), (PauseControls::AMD, amd)] {
-        let (told, world) = windows(dynamic(), base);
+        let (told, world) = windows(dynamic(), base, SpinFaults::default());
         assert_eq!(told[..2], [base, grown]);
         assert_eq!(
             world.guests[0].controls, base,
@@ -58,16 +63,22 @@ fn windows_grow_while_it_spins_and_are_back_once_it_was_scheduled_out() {
         assert!(counter("pause_window_grown") > counter("pause_window_shrunk"));
         assert!(counter("pause_window_shrunk") > 0);
         assert!(counter("pause_window_max") > 8 * 3000);
-        let mut faulty = dynamic();
-        faulty.faults.window_stays = true;
-        let (_, stuck) = windows(faulty, base);
+        let faults = SpinFaults {
+            window_stays: true,
+            ..SpinFaults::default()
+        };
+        let (_, stuck) = windows(dynamic(), base, faults);
         assert_ne!(stuck.guests[0].controls, base, "a window that never shrinks is seen");
     }
 }
 
 #[test]
 fn windows_stay_where_the_kernel_or_the_part_does_not_move_them() {
-    let (told, _) = windows(PauseHandling::DIRECTED_YIELD_2011, PauseControls::INTEL);
+    let (told, _) = windows(
+        PauseHandling::DIRECTED_YIELD_2011,
+        PauseControls::INTEL,
+        SpinFaults::default(),
+    );
     assert_eq!(told, [PauseControls::INTEL]);
     // AMD's threshold was not used before 4.17: plain counting, and no growth.
     let unused = PauseHandling {
@@ -78,9 +89,9 @@ fn windows_stay_where_the_kernel_or_the_part_does_not_move_them() {
         count: 3000,
         threshold: 0,
     };
-    assert_eq!(windows(unused, PauseControls::AMD).0, [plain]);
+    assert_eq!(windows(unused, PauseControls::AMD, SpinFaults::default()).0, [plain]);
     assert_eq!(
-        windows(PauseHandling::NONE, PauseControls::INTEL).0,
+        windows(PauseHandling::NONE, PauseControls::INTEL, SpinFaults::default()).0,
         [PauseControls::Off]
     );
 }

@@ -1,16 +1,20 @@
 //! Whom a pause exit yields to, over time: the round, the spinners' turns, the IPI that is not answered; and each with
 //! a fault planted.
 
-use holdfast_host::{Command, Exit, HostConfig, PauseHandling, SpinFaults, VcpuState, VmConfig, YieldFilters};
+use holdfast_host::{Command, Exit, HostConfig, PauseHandling, Planted, SpinFaults, VcpuState, VmConfig, YieldFilters};
 
 use crate::spin::spinner;
 use crate::world::{Guest, Op, World, places};
 
 const MS: u64 = 1_000_000;
 
-fn host(pause: PauseHandling) -> HostConfig {
+fn host(pause: PauseHandling, faults: SpinFaults) -> HostConfig {
     HostConfig {
         pause,
+        planted: Planted {
+            pause: faults,
+            ..Planted::default()
+        },
         ..HostConfig::default()
     }
 }
@@ -18,10 +22,9 @@ fn host(pause: PauseHandling) -> HostConfig {
 /// Returns how often each of three hogs that share pCPU 1 was yielded to by a spinner on pCPU 0.
 fn boosts(faults: SpinFaults) -> Vec<u32> {
     let pause = PauseHandling {
-        faults,
         ..PauseHandling::DIRECTED_YIELD_2011
     };
-    let mut world = World::new(&host(pause), &places(1, 2, 1));
+    let mut world = World::new(&host(pause, faults), &places(1, 2, 1));
     let guests = vec![spinner(), Guest::hog(), Guest::hog(), Guest::hog()];
     let affinity = vec![vec![0], vec![1], vec![1], vec![1]];
     world.add_vm(&VmConfig::default(), &affinity, guests);
@@ -47,11 +50,11 @@ fn is_a_round(boosts: &[u32]) -> bool {
 
 #[test]
 fn boosts_go_round_and_a_round_that_stands_still_is_seen() {
-    let whole = boosts(SpinFaults::NONE);
+    let whole = boosts(SpinFaults::default());
     assert!(is_a_round(&whole), "{whole:?}");
     let stuck = boosts(SpinFaults {
         last_boosted_stays: true,
-        ..SpinFaults::NONE
+        ..SpinFaults::default()
     });
     assert!(!is_a_round(&stuck), "{stuck:?}");
 }
@@ -60,10 +63,9 @@ fn boosts_go_round_and_a_round_that_stands_still_is_seen() {
 fn yields_to_yielders(faults: SpinFaults) -> u64 {
     let pause = PauseHandling {
         filters: YieldFilters::LINUX_3_10,
-        faults,
         ..PauseHandling::DIRECTED_YIELD_2011
     };
-    let mut world = World::new(&host(pause), &places(1, 2, 1));
+    let mut world = World::new(&host(pause, faults), &places(1, 2, 1));
     world.add_vm(&VmConfig::default(), &[], (0..4).map(|_| spinner()).collect());
     world.trace = Some(Vec::new());
     world.start();
@@ -87,10 +89,10 @@ fn yields_to_yielders(faults: SpinFaults) -> u64 {
 
 #[test]
 fn spinners_yield_to_spinners_and_an_eligibility_that_never_turns_is_seen() {
-    assert!(yields_to_yielders(SpinFaults::NONE) > 100);
+    assert!(yields_to_yielders(SpinFaults::default()) > 100);
     let stuck = yields_to_yielders(SpinFaults {
         eligibility_stays: true,
-        ..SpinFaults::NONE
+        ..SpinFaults::default()
     });
     assert_eq!(stuck, 0);
 }
@@ -99,7 +101,7 @@ fn spinners_yield_to_spinners_and_an_eligibility_that_never_turns_is_seen() {
 fn first_candidate(receiver: u32, ipi_aware: bool) -> Option<u32> {
     let mut pause = PauseHandling::DIRECTED_YIELD_2011;
     pause.filters.ipi_aware = ipi_aware;
-    let mut world = World::new(&host(pause), &places(1, 2, 1));
+    let mut world = World::new(&host(pause, SpinFaults::default()), &places(1, 2, 1));
     let write = |offset, value| Op::Exit(Exit::ApicWrite { offset, value });
     let enable = write(0xf0, 0x1ff);
     let sender = vec![
@@ -134,7 +136,10 @@ fn an_unanswered_ipi_makes_its_receiver_the_first_candidate() {
 
 /// Returns all `vcpus` spin, on one pCPU: pause exits, candidates looked at, candidates charged for.
 fn search(vcpus: usize) -> (u64, u64, u64) {
-    let mut world = World::new(&host(PauseHandling::DIRECTED_YIELD_2011), &places(1, 1, 1));
+    let mut world = World::new(
+        &host(PauseHandling::DIRECTED_YIELD_2011, SpinFaults::default()),
+        &places(1, 1, 1),
+    );
     world.add_vm(&VmConfig::default(), &[], (0..vcpus).map(|_| spinner()).collect());
     world.trace = Some(Vec::new());
     world.start();

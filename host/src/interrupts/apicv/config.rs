@@ -1,7 +1,5 @@
 //! Whether the CPU has APICv, and whether the host uses it.
 
-use super::posting::PostingFaults;
-
 /// The features of an Intel CPU (VMX capability MSRs).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmxPart {
@@ -21,9 +19,6 @@ pub struct ApicvConfig {
     pub ipiv: bool,
     /// The CPU it runs on.
     pub part: VmxPart,
-    /// Planted faults.
-    #[doc(hidden)]
-    pub faults: PostingFaults,
 }
 
 impl Default for ApicvConfig {
@@ -32,7 +27,6 @@ impl Default for ApicvConfig {
             enable: false,
             ipiv: true,
             part: VmxPart::default(),
-            faults: PostingFaults::default(),
         }
     }
 }

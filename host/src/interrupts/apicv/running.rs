@@ -91,7 +91,7 @@ impl InterruptWing<'_> {
 
     /// Moves interrupts posted for `vcpu` to its register page, and sets RVI and SVI.
     pub(crate) fn apicv_sync(&self, vcpu: VcpuId) {
-        sync(&self.memory(), vcpu, self.config.apicv.faults);
+        sync(&self.memory(), vcpu, self.guests.planted.posting);
     }
 }
 

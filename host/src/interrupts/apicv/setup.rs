@@ -52,7 +52,7 @@ impl InterruptWing<'_> {
 
     /// Returns the descriptor of `vcpu`.
     pub(super) fn descriptor<'h>(&self, memory: &'h HostMemory<'h>, vcpu: VcpuId) -> Descriptor<'h, HostMemory<'h>> {
-        Descriptor::of(memory, vcpu, self.config.apicv.faults)
+        Descriptor::of(memory, vcpu, self.guests.planted.posting)
     }
 }
 

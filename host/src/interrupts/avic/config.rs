@@ -3,8 +3,6 @@
 
 use holdfast_abi::cpuid;
 
-use super::handshake::AvicFaults;
-
 /// KVM's module parameter `avic`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AvicEnable {
@@ -41,9 +39,6 @@ pub struct AvicConfig {
     pub works_around_1235: bool,
     /// Software sends an IPI whose target hardware does not find. 4.7 dropped such an IPI for all its targets.
     pub sends_to_invalid: bool,
-    /// Planted faults.
-    #[doc(hidden)]
-    pub faults: AvicFaults,
 }
 
 impl Default for AvicConfig {
@@ -54,7 +49,6 @@ impl Default for AvicConfig {
             part: SvmPart::default(),
             works_around_1235: true,
             sends_to_invalid: true,
-            faults: AvicFaults::default(),
         }
     }
 }

@@ -21,7 +21,7 @@ impl InterruptWing<'_> {
     /// Notifies `vcpu` of an interrupt in its IRR. Hardware found it not running.
     pub(crate) fn avic_complete(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = &self.guests.vcpus[vcpu];
-        let notice = handshake::complete(&Seen(at), Some(step.pcpu), self.config.avic.faults);
+        let notice = handshake::complete(&Seen(at), Some(step.pcpu), self.guests.planted.avic);
         self.notify(vcpu, notice, step);
     }
 

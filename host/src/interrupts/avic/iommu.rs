@@ -59,7 +59,7 @@ impl InterruptWing<'_> {
         Remap {
             memory,
             address: memory::IOMMU.entry(device as u16),
-            faults: self.config.avic.faults,
+            faults: self.guests.planted.avic,
         }
     }
 
@@ -160,7 +160,7 @@ impl InterruptWing<'_> {
     pub(crate) fn ga_log_interrupt(&mut self, step: &mut Step<'_>) {
         step.charge(Cost::HostInterrupt, 1);
         let mut woken = Vec::new();
-        let faults = self.config.avic.faults;
+        let faults = self.guests.planted.avic;
         remap::drain(&self.memory(), memory::IOMMU, faults, |whom| woken.push(whom));
         for whom in woken {
             match whom {

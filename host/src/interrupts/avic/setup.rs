@@ -66,7 +66,7 @@ impl InterruptWing<'_> {
             page: memory::page_address(vcpu),
             entry: memory::physical_table_address(at.vm) + u64::from(at.index) * PhysicalEntry::BYTES,
             ipiv: self.config.avic.ipiv(),
-            faults: self.config.avic.faults,
+            faults: self.guests.planted.avic,
         }
     }
 }

@@ -67,7 +67,7 @@ impl InterruptWing<'_> {
         if wanted {
             // IDs may have changed while the tables were not kept.
             let vm = self.guests.vcpu_mut(vcpu).vm;
-            if !self.config.avic.faults.restored_without_tables {
+            if !self.guests.planted.avic.restored_without_tables {
                 self.rebuild_logical_table(vm);
             }
             self.guests.vcpu_mut(vcpu).window = false;

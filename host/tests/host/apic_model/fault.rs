@@ -58,10 +58,10 @@ impl Fault {
     /// The driver's part of it.
     pub fn configure(self, config: &mut HostConfig) {
         match self {
-            Fault::RunningWhileBlocked => config.avic.faults.running_while_blocked = true,
+            Fault::RunningWhileBlocked => config.planted.avic.running_while_blocked = true,
             Fault::IgnoresInvalidTarget => config.avic.sends_to_invalid = false,
-            Fault::BlockKeepsVector => config.apicv.faults.block_keeps_vector = true,
-            Fault::BlockSuppresses => config.apicv.faults.block_suppresses = true,
+            Fault::BlockKeepsVector => config.planted.posting.block_keeps_vector = true,
+            Fault::BlockSuppresses => config.planted.posting.block_suppresses = true,
             _ => {}
         }
     }

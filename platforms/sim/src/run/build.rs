@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_abi::cpuid;
 use holdfast_guest::GuestImage;
-use holdfast_host::{GroupId, Host, PcpuPlace, SvmPart, VcpuId, VmGroup, VmId, VmxPart};
+use holdfast_host::{GroupId, Host, PcpuPlace, PvFaults, SvmPart, VcpuId, VmGroup, VmId, VmxPart};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{Lines, Picos, Time, Topology};
 
@@ -86,7 +86,7 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
                 "{domains} proximity domains for {vcpus} vcpus of {name}"
             )));
         }
-        let id = vms.push(new_vm(vm, VcpuId(vcpus.len() as u32), config.seed));
+        let id = vms.push(new_vm(vm, VcpuId(vcpus.len() as u32), config.seed, config.host.planted.pv));
         for number in 0..vm.vcpus {
             vcpus.push(if vm.bare_metal {
                 Vcpu::of_native(id, number)
@@ -241,7 +241,7 @@ fn boot(engine: &mut Engine, config: &Config, image: impl Fn(&VmConfig, SimMachi
     }
 }
 
-fn new_vm(config: &VmConfig, first_vcpu: VcpuId, seed: u64) -> Vm {
+fn new_vm(config: &VmConfig, first_vcpu: VcpuId, seed: u64, faults: PvFaults) -> Vm {
     let vcpus = config.vcpus as usize;
     Vm {
         name: config.name.clone(),
@@ -256,7 +256,7 @@ fn new_vm(config: &VmConfig, first_vcpu: VcpuId, seed: u64) -> Vm {
             wait_early_preempted: config.boot.wait_early_preempted,
             domains: config.domains.clone().into(),
         },
-        memory: SharedMemory::new(vcpus, config.host.faults),
+        memory: SharedMemory::new(vcpus, faults),
         spaces: Spaces::default(),
         numa_nodes: vec![Cell::new(0); vcpus].into(),
         locks: LockTables {

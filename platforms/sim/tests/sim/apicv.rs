@@ -80,7 +80,7 @@ fn planted_faults_lose_interrupts() {
     let lost = |what: &str, wait: Wait, faults: PostingFaults| {
         let found = (0..8).any(|seed| {
             let mut config = apicv_config(true, 3, 4, 2, seed);
-            config.host.apicv.faults = faults;
+            config.host.planted.posting = faults;
             storm(&config, 60, wait).is_err()
         });
         assert!(found, "{what}: not noticed");

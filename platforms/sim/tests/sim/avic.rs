@@ -260,6 +260,6 @@ fn erratum_1235_loses_ipis_and_the_workaround_none() {
 #[test]
 fn a_running_bit_of_a_blocked_vcpu_is_noticed() {
     let mut config = avic_config(3, 4, 0, 3);
-    config.host.avic.faults.running_while_blocked = true;
+    config.host.planted.avic.running_while_blocked = true;
     assert!(storm(&config, 60, Wait::Halt).is_err());
 }

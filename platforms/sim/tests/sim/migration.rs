@@ -155,7 +155,7 @@ fn a_vector_under_way_into_its_vcpu_that_stays_behind_is_found() {
 fn a_host_id_of_before_the_move_is_found() {
     let stale = |seed| {
         let mut config = avic(seed);
-        config.host.avic.faults.stale_host_id = true;
+        config.host.planted.avic.stale_host_id = true;
         config
     };
     let failure = found(stale, MigrationFaults::default());

@@ -86,7 +86,12 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
                 "{domains} proximity domains for {vcpus} vcpus of {name}"
             )));
         }
-        let id = vms.push(new_vm(vm, VcpuId(vcpus.len() as u32), config.seed, config.host.planted.pv));
+        let id = vms.push(new_vm(
+            vm,
+            VcpuId(vcpus.len() as u32),
+            config.seed,
+            config.host.planted.pv,
+        ));
         for number in 0..vm.vcpus {
             vcpus.push(if vm.bare_metal {
                 Vcpu::of_native(id, number)

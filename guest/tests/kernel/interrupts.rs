@@ -114,12 +114,13 @@ fn one_exit_calls_all_others_by_hypercall_shorthand_or_flat_destination() {
 }
 
 /// Runs three threads that unmap in turn, next to a guest that burns the pCPUs.
-fn shoot(seed: u64, host: VmConfig) -> Result<Outcome, Failure> {
+fn shoot(seed: u64, host: VmConfig, faults: PvFaults) -> Result<Outcome, Failure> {
     let setup = Setup {
         hogs: 3,
         seed,
         cache_refill_ns: 20_000,
         host,
+        faults,
         ..Setup::default()
     };
     try_run(&setup, move |os, start| {
@@ -141,19 +142,19 @@ fn shoot(seed: u64, host: VmConfig) -> Result<Outcome, Failure> {
     })
 }
 
-fn flushing(faults: PvFaults) -> VmConfig {
+fn flushing() -> VmConfig {
     VmConfig {
         pv_tlb_flush: true,
-        faults,
         ..VmConfig::default()
     }
 }
 
 #[test]
 fn no_translation_is_used_after_its_unmapping_although_the_host_flushes() {
+    let none = PvFaults::default();
     for seed in 0..4 {
-        let plain = shoot(seed, VmConfig::default()).expect("a whole kernel");
-        let flushed = shoot(seed, flushing(PvFaults::default())).expect("a whole kernel and a whole host");
+        let plain = shoot(seed, VmConfig::default(), none).expect("a whole kernel");
+        let flushed = shoot(seed, flushing(), none).expect("a whole kernel and a whole host");
         assert!(counter(&flushed, "guest.pv_tlb_flushes") > 10, "seed {seed}");
         let waited = |outcome: &Outcome| outcome.vms[0].lost_time_ps["ipi_preempted_target"];
         assert!(waited(&flushed) * 4 < waited(&plain), "seed {seed}");
@@ -173,7 +174,7 @@ fn a_lost_flush_bit_and_an_exchange_in_two_steps_are_seen() {
             ..none
         },
     ] {
-        let seen = (0..20).find_map(|seed| shoot(seed, flushing(faults)).err());
+        let seen = (0..20).find_map(|seed| shoot(seed, flushing(), faults).err());
         assert!(
             matches!(seen, Some(Failure::StaleTranslation(_))),
             "{faults:?}: {seen:?}"

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
 use holdfast_guest::{Config as Kernel, Limits, Machine, Os, Program, Start};
-use holdfast_host::{HostConfig, VmConfig};
+use holdfast_host::{HostConfig, PvFaults, VmConfig};
 use holdfast_machine::{Costs, Picos, Profile, Topology};
 use holdfast_sim::{Config, Failure, Outcome, SimMachine, Vm, run_images};
 use holdfast_workloads::{Boot, Hog, Workload};
@@ -35,6 +35,8 @@ pub struct Setup {
     pub kernel: Kernel,
     /// The features that the host offers.
     pub host: VmConfig,
+    /// Faults planted in these features.
+    pub faults: PvFaults,
     /// vCPUs of another guest, which always compute.
     pub hogs: u32,
     pub seed: u64,
@@ -61,6 +63,7 @@ impl Default for Setup {
             vcpus: 4,
             kernel: Kernel::default(),
             host: VmConfig::default(),
+            faults: PvFaults::default(),
             hogs: 0,
             seed: 1,
             cache_refill_ns: 0,
@@ -126,9 +129,11 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
     if setup.hogs > 0 {
         vms.push(vm("hogs", setup.hogs, Workload::Hog(Hog::default()), false));
     }
+    let mut host = HostConfig::linux_3_3();
+    host.planted.pv = setup.faults;
     let config = Config {
         machine: profile(setup.pcpus, setup.cache_refill_ns),
-        host: HostConfig::linux_3_3(),
+        host,
         groups: Vec::new(),
         vms,
         tasks: Vec::new(),

@@ -8,7 +8,7 @@ use holdfast_abi::virtio::{Network, need_event};
 use super::*;
 
 /// Runs both threads until both sleep. Returns how many interrupts were signaled.
-fn settle(connection: &mut Connection, network: &Network) -> u32 {
+fn run_until_asleep(connection: &mut Connection, network: &Network) -> u32 {
     let mut signals = 0;
     for _ in 0..10_000 {
         match (connection.worker(network), connection.server()) {
@@ -58,7 +58,7 @@ fn whatever_a_guest_writes_in_its_queues_the_host_goes_on() {
             2 => queue.used_event.store(next(), Relaxed),
             _ => queue.used.store(next(), Relaxed),
         }
-        settle(&mut connection, &network);
+        run_until_asleep(&mut connection, &network);
     }
 }
 
@@ -69,16 +69,20 @@ fn packets_wait_for_buffers_and_none_is_lost() {
         network.transmit.offered[number as usize].store(number, Relaxed);
     }
     network.transmit.available.store(10, Relaxed);
-    assert_eq!(settle(&mut connection, &network), 0, "there is no buffer to receive in");
+    assert_eq!(
+        run_until_asleep(&mut connection, &network),
+        0,
+        "there is no buffer to receive in"
+    );
     assert_eq!((connection.served(), connection.tap.len()), (10, 10));
     network.receive.available.store(4, Relaxed);
     assert_eq!(
-        settle(&mut connection, &network),
+        run_until_asleep(&mut connection, &network),
         1,
         "one interrupt: the driver has not asked again"
     );
     network.receive.available.store(10, Relaxed);
-    settle(&mut connection, &network);
+    run_until_asleep(&mut connection, &network);
     let returned: Vec<u32> = (0..10)
         .map(|entry| network.receive.returned[entry].load(Relaxed))
         .collect();

@@ -43,7 +43,7 @@ impl VcpuWing<'_> {
         let at = self.guests.vcpu_mut(vcpu);
         let event = core::mem::take(&mut at.requests.event);
         if by_hardware {
-            return self.inject_beside_avic(vcpu, step);
+            return self.inject_with_hardware_delivery(vcpu, step);
         }
         let window = core::mem::take(&mut at.window);
         let again = at.pending.undelivered.take();
@@ -81,7 +81,7 @@ impl VcpuWing<'_> {
 
     /// Returns the vector to inject while hardware delivers from IRR: an injection that the last exit interrupted. A
     /// non-maskable interrupt is injected as well.
-    fn inject_beside_avic(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
+    fn inject_with_hardware_delivery(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
         let at = self.guests.vcpu_mut(vcpu);
         at.window = false;
         let again = at.pending.undelivered.take();

@@ -1,4 +1,7 @@
-//! The data of a vCPU (docs/spec/host.md, "vCPU states").
+//! The vCPU wing: the state of a vCPU, and the handlers that its thread executes (docs/spec/host.md, "vCPU states").
+//!
+//! `exit.rs` dispatches exits to their handlers: `halt.rs`, `hypercall.rs`, `msr.rs`, `cpuid.rs`, `userspace.rs`, and
+//! those of the interrupt and pause wings. `entry.rs` enters the guest. `wing.rs` defines what all of them may access.
 
 mod cpuid;
 mod entry;

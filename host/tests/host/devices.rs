@@ -6,7 +6,7 @@ use holdfast_host::{Event, Exit, HostConfig, PcpuId, VmConfig, VmId};
 use crate::world::{Guest, Op, World, places};
 
 const MS: u64 = 1_000_000;
-/// Runs nothing: there the devices work.
+/// An idle pCPU, where device events happen.
 const DEVICES: PcpuId = PcpuId(4);
 
 fn apic(offset: u32, value: u32) -> Op {

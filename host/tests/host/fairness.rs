@@ -8,7 +8,7 @@ use crate::world::{Guest, World, places};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Returns weight of a nice level, as far as these tests use them.
+/// Returns the approximate weight of a nice level.
 fn weight(nice: i8) -> f64 {
     1024.0 / 1.25f64.powi(i32::from(nice))
 }
@@ -168,7 +168,7 @@ fn task() -> impl Strategy<Value = Task> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Random sleepers: no nanosecond is lost or used twice, and nobody starves.
+    /// With random sleepers no nanosecond is lost or used twice, and no thread starves.
     #[test]
     fn time_is_conserved_and_nobody_starves(
         tasks in proptest::collection::vec(task(), 1..20),

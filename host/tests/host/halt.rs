@@ -16,7 +16,7 @@ pub fn kick(target: u64) -> Op {
     })
 }
 
-/// Returns a hypercall that only says that the guest got here.
+/// Returns a hypercall that only marks the progress of the guest.
 fn mark() -> Op {
     Op::Exit(Exit::Hypercall {
         number: 99,

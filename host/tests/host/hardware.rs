@@ -55,7 +55,7 @@ impl Part {
         matches!(self, Part::Apicv | Part::Ipiv)
     }
 
-    /// Returns what the hardware has.
+    /// Returns the features of the hardware.
     pub fn hardware(self) -> AvicHardware {
         AvicHardware {
             x2avic: self == Part::X2Avic,
@@ -105,7 +105,7 @@ impl<'h> Guest<'h> {
         self.avic(|_| ()).is_some() || self.apicv(|_| ()).is_some()
     }
 
-    /// VM entry.
+    /// Enters the guest.
     pub fn enter(&self) {
         self.apicv(|apic| apic.enter());
     }
@@ -117,12 +117,12 @@ impl<'h> Guest<'h> {
         by_avic.or_else(by_apicv).flatten()
     }
 
-    /// Returns a notification with `vector` comes; false if that is no business of the hardware's.
+    /// Handles a notification with `vector` in guest mode. Returns whether hardware consumed it.
     pub fn notified(&self, vector: u8) -> bool {
         self.apicv(|apic| apic.notified(vector)).unwrap_or(false)
     }
 
-    /// Vectors that are posted and not in the page yet.
+    /// Returns the vectors that are posted and not in the page yet.
     pub fn posted(&self) -> Vec<u8> {
         let Some(control) = self.host.vmcs(self.vcpu) else {
             return Vec::new();
@@ -135,7 +135,7 @@ impl<'h> Guest<'h> {
         (0..=255).filter(is_posted).collect()
     }
 
-    /// Returns a store to the LAPIC's page. The exit, if there is one.
+    /// Stores to the LAPIC's page. Returns the exit, if there is one.
     pub fn write(&self, offset: u32, value: u32, signals: &mut Vec<Signal>) -> Option<Exit> {
         let in_page = |is_x2apic: bool| !is_x2apic;
         if let Some(Some(written)) = self.avic(|avic| in_page(avic.is_x2apic()).then(|| avic.write(offset, value))) {
@@ -149,7 +149,7 @@ impl<'h> Guest<'h> {
         Some(Exit::ApicWrite { offset, value })
     }
 
-    /// Returns a load from the LAPIC's page.
+    /// Loads from the LAPIC's page. Returns the value or the exit.
     pub fn read(&self, offset: u32) -> Result<u32, Exit> {
         if let Some(Some(read)) = self.avic(|avic| (!avic.is_x2apic()).then(|| avic.read(offset))) {
             let value = 0;
@@ -160,13 +160,13 @@ impl<'h> Guest<'h> {
         read.ok_or(Exit::ApicRead { offset })
     }
 
-    /// APIC virtualization's mode: whether x2APIC.
+    /// Returns whether APICv virtualizes x2APIC mode, or `None` without APICv.
     fn mode(&self) -> Option<bool> {
         let control = self.host.vmcs(self.vcpu)?;
         Some(control.secondary & holdfast_abi::vmcs::VIRTUALIZE_X2APIC != 0)
     }
 
-    /// WRMSR.
+    /// Executes WRMSR. Returns the exit, if there is one.
     pub fn write_msr(&self, msr: u32, value: u64, signals: &mut Vec<Signal>) -> Option<Exit> {
         let exit = Some(Exit::WriteMsr { msr, value });
         let Some(offset) = self.host.passes_msr(self.vcpu, msr, true) else {
@@ -188,7 +188,7 @@ impl<'h> Guest<'h> {
         }
     }
 
-    /// RDMSR.
+    /// Executes RDMSR.
     pub fn read_msr(&self, msr: u32) -> Result<u64, Exit> {
         let offset = self.host.passes_msr(self.vcpu, msr, false);
         let by_avic = |offset| self.avic(|avic| avic.read_msr(offset))?;
@@ -197,12 +197,12 @@ impl<'h> Guest<'h> {
         read.ok_or(Exit::ReadMsr { msr })
     }
 
-    /// V_TPR, which AVIC keeps together with the page's task priority and reports at exits; APICv reports nothing.
+    /// Returns V_TPR, which AVIC keeps equal to the page's task priority and reports at exits. APICv reports nothing.
     pub fn cr8(&self) -> Option<u8> {
         self.avic(|_| (self.host.apic_page(self.vcpu).load(reg::TPR) >> 4) as u8 & 0xf)
     }
 
-    /// Returns the guest writes CR8; false if that is not the page's business.
+    /// Writes CR8 as the guest does. Returns whether hardware kept the value in the LAPIC's page.
     pub fn write_cr8(&self, value: u8) -> bool {
         let value = u32::from(value & 0xf) << 4;
         self.avic(|avic| avic.write(reg::TPR, value)).is_some()
@@ -223,7 +223,7 @@ impl<'h> Guest<'h> {
         }
     }
 
-    /// AVIC sends what the ICR asks for.
+    /// Sends the IPI in `icr` by AVIC. Returns the exit, if there is one.
     fn send(&self, icr: u64, signals: &mut Vec<Signal>) -> Option<Exit> {
         let posted = self.avic(|avic| {
             let targets = avic.resolve(icr)?;
@@ -236,7 +236,7 @@ impl<'h> Guest<'h> {
     }
 }
 
-/// Returns what Intel's hardware leaves to the host; the outer `None`: to be executed as without it.
+/// Returns the exit that APICv causes, if any. The outer `None`: the access exits as without APICv.
 fn after_apicv(written: apicv::WriteOutcome, value: u32, signals: &mut Vec<Signal>) -> Option<Option<Exit>> {
     Some(match written {
         apicv::WriteOutcome::Done | apicv::WriteOutcome::Evaluate => None,

@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 
 use crate::world::{Guest, Op, World, places};
 
-/// Takes bytes from a fuzzer's input; zeros when it is used up.
+/// Bytes of a fuzzer's input, followed by zeros.
 struct Bytes<'a>(std::slice::Iter<'a, u8>);
 
 impl Bytes<'_> {
@@ -21,7 +21,7 @@ impl Bytes<'_> {
         (0..8).fold(0, |word, _| word << 8 | u64::from(self.byte()))
     }
 
-    /// Returns an operand: mostly one that means something.
+    /// Returns an operand, mostly a meaningful one.
     fn operand(&mut self) -> u64 {
         match self.byte() % 8 {
             0 => self.word(),
@@ -129,7 +129,7 @@ fn scheduler(bytes: &mut Bytes<'_>) -> SchedConfig {
     sched
 }
 
-/// The entry of a fuzzer: any bytes make guests, and no guest may break the host or the boundary's contract.
+/// Runs the guests that `data` encodes. No guest may break the host or the boundary's contract.
 pub fn fuzz_one(data: &[u8]) {
     let mut bytes = Bytes(data.iter());
     let shape = bytes.byte();
@@ -183,7 +183,7 @@ pub fn fuzz_one(data: &[u8]) {
     assert_eq!(world.total_time(), pcpus * world.now, "time was lost or used twice");
 }
 
-/// However much a guest spins and kicks: what the host does for it is counted, and bounded by what it did.
+/// Checks that the host's work for spins and kicks is bounded by the number of spins and kicks.
 fn check_yields_are_counted(world: &World) {
     for vm in [VmId(0), VmId(1)] {
         let counter = |name| world.counter(vm, name);
@@ -203,7 +203,7 @@ fn check_yields_are_counted(world: &World) {
 }
 
 /// Returns a guest that does `ops` again and again.
-fn for_ever(ops: Vec<Op>) -> Guest {
+fn repeating(ops: Vec<Op>) -> Guest {
     let mut at = 0;
     Guest::new(Box::new(move || {
         at = (at + 1) % ops.len();
@@ -227,7 +227,7 @@ fn ipis(bits: u64, base: u64, icr: u64) -> Op {
     })
 }
 
-/// Returns what a guest can do about pauses and kicks and nothing else, without end.
+/// Returns programs of endless pauses and kicks only.
 fn attacks() -> Vec<(&'static str, Vec<Op>)> {
     vec![
         ("pauses", vec![Op::Exit(Exit::Pause)]),
@@ -275,7 +275,7 @@ fn attacked(ops: &[Op], pause: PauseHandling) -> World {
     attacked_under(ops, pause, SchedConfig::default(), SpinFaults::default())
 }
 
-/// Returns the same under another scheduler than the usual one.
+/// Runs [`attacked`] with the scheduler `sched` and the planted `faults`.
 fn attacked_under(ops: &[Op], pause: PauseHandling, sched: SchedConfig, faults: SpinFaults) -> World {
     let config = HostConfig {
         pause,
@@ -294,7 +294,7 @@ fn attacked_under(ops: &[Op], pause: PauseHandling, sched: SchedConfig, faults: 
         pv_send_ipi: true,
         ..VmConfig::default()
     };
-    world.add_vm(&own, &[], (0..3).map(|_| for_ever(ops.to_vec())).collect());
+    world.add_vm(&own, &[], (0..3).map(|_| repeating(ops.to_vec())).collect());
     world.add_vm(&own, &[], (0..2).map(|_| Guest::hog()).collect());
     world.start();
     world.run_until(200_000_000);
@@ -302,7 +302,7 @@ fn attacked_under(ops: &[Op], pause: PauseHandling, sched: SchedConfig, faults: 
 }
 
 #[test]
-fn a_guest_that_pauses_or_kicks_for_ever_takes_only_its_share() {
+fn a_guest_that_only_pauses_or_kicks_takes_only_its_share() {
     let mut eras: Vec<(&str, PauseHandling)> = PauseHandling::PRESETS.to_vec();
     eras.dedup_by_key(|(_, pause)| *pause);
     let mut proposed = eras[eras.len() - 1].1;
@@ -385,7 +385,7 @@ fn share_beside_spinners(rule: YieldFavor, credit_pct: u64, group: VmGroup) -> f
 }
 
 #[test]
-fn two_vcpus_that_spin_for_ever_starve_their_neighbour_if_lag_is_credited_and_only_then() {
+fn two_endless_spinners_starve_a_hog_if_lag_is_credited_and_only_then() {
     let own = VmGroup::Own { shares: 1024 };
     for (group, due) in [(VmGroup::Root, 1.0 / 3.0), (own, 0.5)] {
         for rule in [YieldFavor::None, YieldFavor::DeboosterV1, YieldFavor::DeboosterV2] {

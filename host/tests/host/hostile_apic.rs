@@ -26,7 +26,7 @@ fn value(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Somewhere in a page, mostly where something is.
+/// Returns an offset in a page, mostly of a register.
 fn offset(rng: &mut Rng) -> u64 {
     match rng.below(4) {
         0 => rng.below(0x1000),
@@ -93,7 +93,7 @@ fn op(rng: &mut Rng) -> Op {
             offset: reg::SVR,
             value: 0x1ff,
         },
-        // INIT or SIPI to whoever is sent to next.
+        // Makes the next IPI an INIT or a SIPI.
         _ => Exit::ApicWrite {
             offset: reg::ICR_LOW,
             value: (0x4500 + 0x100 * rng.below(2) as u32) | (rng.below(4) as u32) << 18,

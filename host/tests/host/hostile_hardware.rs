@@ -20,11 +20,11 @@ struct Hostility {
     config: HostConfig,
     vm: VmConfig,
     pcpus: u32,
-    /// What the guests go so far as to do: 0, interrupts; 1, IDs too; 2, everything.
+    /// What the guests do: 0, interrupts only; 1, changes of IDs too; 2, everything.
     wildness: u64,
     rig: Rig,
-    /// The quiet one's vCPU.
-    neighbour: u32,
+    /// The vCPU of the quiet VM.
+    quiet: u32,
 }
 
 impl Hostility {
@@ -55,7 +55,7 @@ impl Hostility {
             wildness: random.below(3),
             random,
             rig,
-            neighbour: vcpus,
+            quiet: vcpus,
         }
     }
 
@@ -64,7 +64,7 @@ impl Hostility {
         (bits[0] & (bits[1] | bits[2])) as u32
     }
 
-    /// Any offset, mostly a register's.
+    /// Returns an offset, mostly of a register.
     fn offset(&mut self) -> u32 {
         match self.random.below(8) {
             0 => self.word(),
@@ -105,11 +105,11 @@ impl Hostility {
                 }
             }
         }
-        let heard = &self.rig.cpus[self.neighbour as usize].taken;
+        let heard = &self.rig.cpus[self.quiet as usize].taken;
         assert!(heard.is_empty(), "another VM's interrupts: {heard:x?}");
     }
 
-    /// A device or the VMM, where nobody is in guest mode.
+    /// Performs a device's or the VMM's event on a pCPU that is not in guest mode.
     fn device(&mut self) {
         let Some(pcpu) = (0..self.pcpus)
             .find(|&pcpu| self.rig.guest_on(pcpu).is_none())
@@ -148,10 +148,10 @@ impl Hostility {
         self.rig = rig.migrate(&self.config, &self.vm, self.pcpus);
     }
 
-    /// Whoever is on `pcpu` does something.
+    /// Performs a random act of the guest on `pcpu`.
     fn act(&mut self, pcpu: u32) {
         let Some(vcpu) = self.rig.guest_on(pcpu) else { return };
-        if vcpu == self.neighbour {
+        if vcpu == self.quiet {
             self.rig.store(pcpu, lapic::SVR, lapic::SVR_ENABLE | 0xff);
             return self.rig.set_irqs(pcpu, true);
         }
@@ -215,7 +215,7 @@ impl Hostility {
         }
     }
 
-    /// What kernels do first, and what brings a LAPIC back to life.
+    /// Enables a LAPIC as a kernel does at boot.
     fn boot(&mut self, pcpu: u32, vcpu: u32) {
         let mode = [0, msr::APIC_BASE_X2APIC][self.random.below(2) as usize];
         let x2apic = self.rig.hardware.x2avic || self.wildness > 0;
@@ -247,14 +247,14 @@ impl Hostility {
         self.go_on(pcpu, vcpu, |rig| rig.write_msr(pcpu, msr::X2APIC_ICR, command));
     }
 
-    /// `vcpu` goes on on `pcpu`, unless another has it by now.
+    /// Continues `vcpu` on `pcpu`, unless the pCPU runs another vCPU by now.
     fn go_on(&mut self, pcpu: u32, vcpu: u32, act: impl FnOnce(&mut Rig)) {
         if self.rig.guest_on(pcpu) == Some(vcpu) {
             act(&mut self.rig);
         }
     }
 
-    /// Everything comes to rest; whoever can take an interrupt takes it. Who sleeps over one then.
+    /// Lets all events complete. Returns a vCPU that then sleeps with a deliverable interrupt, and its vector.
     fn rest(&mut self) -> Option<(u32, u8)> {
         for _ in 0..40 {
             self.rig.pass(1_000_000);
@@ -263,12 +263,12 @@ impl Hostility {
     }
 }
 
-/// `steps` random acts.
+/// Performs `steps` random acts.
 fn hostile(seed: u64, steps: u32) {
     assert_eq!(play(seed, steps, Fault::None), None, "a vcpu sleeps over a vector");
 }
 
-/// Returns a vCPU that sleeps over an interrupt, if there is one.
+/// Returns a vCPU that sleeps with a deliverable interrupt, and its vector, if there is one.
 fn play(seed: u64, steps: u32, fault: Fault) -> Option<(u32, u8)> {
     let mut hostility = Hostility::new(seed, fault);
     (0..steps).find_map(|step| {

@@ -27,13 +27,13 @@ struct Waiters {
     random: Rng,
     vcpus: u32,
     pcpus: u32,
-    /// Signalled and not taken, by device.
+    /// For each device, interrupts that were signaled and not taken.
     under_way: Vec<bool>,
     signalled: u64,
     taken: u64,
     posted: u64,
     by_host: u64,
-    /// Doorbells that were rung where the vCPU was not.
+    /// Doorbells rung on a pCPU that did not run the vCPU.
     misled: u64,
 }
 
@@ -70,7 +70,7 @@ impl Waiters {
         }
     }
 
-    /// Guests serve what has come, and wait for more; some keep interrupts masked for a while.
+    /// Lets guests serve their interrupts and wait for more. Some keep interrupts masked for a while.
     fn guests(&mut self) {
         for pcpu in 0..self.pcpus {
             let Some(vcpu) = self.rig.guest_on(pcpu) else { continue };
@@ -118,7 +118,7 @@ impl Waiters {
         }
     }
 
-    /// The VMM or a management tool works where nobody is in guest mode.
+    /// Performs an event of the VMM or of a management tool on a pCPU that is not in guest mode.
     fn manage(&mut self, inhibited: &mut bool) {
         let Some(pcpu) = (0..self.pcpus).find(|&pcpu| self.rig.guest_on(pcpu).is_none()) else {
             return;
@@ -157,7 +157,7 @@ impl Waiters {
         }
     }
 
-    /// Returns whether all that was signalled is taken, without anything else happening.
+    /// Returns whether all signaled interrupts are taken without a further event.
     fn drains(&mut self) -> bool {
         for _ in 0..2_000 {
             self.rig.pass(3_000);
@@ -225,7 +225,7 @@ fn an_entry_that_keeps_the_pcpu_of_before_rings_there() {
     assert!(waiters.misled > 0, "all doorbells rang where the vCPU was");
 }
 
-/// Both vCPUs sleep; device 0 fills the log, and then device 1 signals once. Whether both are woken.
+/// Returns whether both sleeping vCPUs are woken if device 0 fills the log and device 1 then signals once.
 fn survives_a_full_log(faults: AvicFaults) -> bool {
     let mut waiters = Waiters::new(faults, 2, 2, 1);
     for _ in 0..50 {

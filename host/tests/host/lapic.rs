@@ -12,7 +12,7 @@ fn apic(offset: u32, value: u32) -> Op {
     Op::Exit(Exit::ApicWrite { offset, value })
 }
 
-/// Returns what a kernel does first: enables its LAPIC, and interrupts.
+/// Returns the first operations of a kernel: it enables its LAPIC and unmasks interrupts.
 fn boot() -> Vec<Op> {
     vec![apic(reg::SVR, 0x1ff), Op::Interrupts(true)]
 }

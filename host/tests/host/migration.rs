@@ -9,7 +9,7 @@ use crate::world::{Guest, Op, Rng, World, places};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// Returns a ring of vCPUs with one token: whoever is kicked kicks the next. A lost kick stops it forever.
+/// Returns a ring of vCPUs with one token: each vCPU that is kicked kicks the next. A lost kick stops the token.
 fn ring(seed: u64, vcpus: u64, pcpus: u32, config: &HostConfig) -> World {
     let mut world = World::new(config, &places(1, pcpus, 1));
     let guests = (0..vcpus).map(|vcpu| {
@@ -29,7 +29,7 @@ fn ring(seed: u64, vcpus: u64, pcpus: u32, config: &HostConfig) -> World {
     world
 }
 
-/// Moves all guests of `from` to a new host, their state by way of `carry`.
+/// Moves all guests of `from` to a new host. `carry` transforms their state.
 fn migrate(
     mut from: World,
     vcpus: u64,
@@ -56,7 +56,7 @@ fn migrate(
     to
 }
 
-/// Returns whether the ring still turns on the new host.
+/// Returns whether the token still moves on the new host.
 fn turns(mut world: World) -> bool {
     let vm = VmId(0);
     world.run_until(world.now + 20 * MS);

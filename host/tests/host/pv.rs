@@ -11,7 +11,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const VM: VmId = VmId(0);
 
-/// Returns ticks that are far apart: no exit comes by chance and sees what an interrupt should have shown.
+/// Returns a configuration with rare ticks. No exit happens by chance and shows what an interrupt should have shown.
 fn quiet(faults: PvFaults) -> HostConfig {
     HostConfig {
         hz: 10,
@@ -95,7 +95,7 @@ fn chat(seed: u64, faults: PvFaults) -> World {
     world
 }
 
-/// Whatever was requested has been served, and ended.
+/// Checks that all requested interrupts were served and ended.
 fn check_all_served(world: &World) {
     for (vcpu, guest) in world.guests.iter().enumerate() {
         let page = world.host.save_vcpu(VcpuId(vcpu as u32), Nanos(world.now)).lapic;

@@ -18,7 +18,7 @@ pub struct Cpu {
     pub irqs: bool,
     /// Its LAPIC's EOI is still to be written.
     pub serving: Vec<u8>,
-    /// Taken since last looked at.
+    /// Vectors taken since the last look.
     pub taken: Vec<u8>,
     /// Exits as soon as it can take interrupts.
     window: bool,
@@ -33,7 +33,7 @@ pub struct Cpu {
     pub reply: u64,
 }
 
-/// What is under way to a pCPU.
+/// A signal in flight to a pCPU.
 #[derive(Clone, Copy, Debug)]
 enum Coming {
     Interrupt(u32, HostInterrupt),
@@ -49,21 +49,20 @@ pub struct Rig {
     pub cpus: Vec<Cpu>,
     coming: Vec<(u64, Coming)>,
     out: Vec<Command>,
-    /// How long signals are under way.
+    /// The latency of signals. Nanoseconds.
     pub latency: u64,
     /// Signals to hardware that were sent, by hardware or host.
     pub rung: u64,
-    neighbour: bool,
+    second_vm: bool,
 }
 
 impl Rig {
-    /// Returns a VM of as many vCPUs as there are `cpus`, and, if there shall be a `neighbor`, another one of the last
-    /// of them.
-    pub fn new(config: &HostConfig, vm: &VmConfig, pcpus: u32, cpus: Vec<Cpu>, neighbour: bool) -> Rig {
+    /// Returns a host with one VM for all `cpus`. With `second_vm`, the last of them is a VM of its own.
+    pub fn new(config: &HostConfig, vm: &VmConfig, pcpus: u32, cpus: Vec<Cpu>, second_vm: bool) -> Rig {
         let mut host = Host::new(config, &places(1, pcpus, 1)).expect("a valid host");
-        let own = cpus.len() as u32 - u32::from(neighbour);
+        let own = cpus.len() as u32 - u32::from(second_vm);
         host.add_vm(vm, own, &[]).expect("a valid vm");
-        if neighbour {
+        if second_vm {
             host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
         }
         Rig {
@@ -77,7 +76,7 @@ impl Rig {
             out: Vec::new(),
             latency: 300,
             rung: 0,
-            neighbour,
+            second_vm,
         }
     }
 
@@ -87,9 +86,9 @@ impl Rig {
         self.apply(out);
     }
 
-    /// Everything goes on on another host of the same kind.
+    /// Migrates all VMs to another host of the same kind.
     pub fn migrate(self, config: &HostConfig, vm: &VmConfig, pcpus: u32) -> Rig {
-        let mut to = Rig::new(config, vm, pcpus, self.cpus.clone(), self.neighbour);
+        let mut to = Rig::new(config, vm, pcpus, self.cpus.clone(), self.second_vm);
         to.now = self.now + 1_000_000;
         to.latency = self.latency;
         to.hardware = self.hardware;
@@ -125,7 +124,7 @@ impl Rig {
         }
     }
 
-    /// Returns the hardware under `vcpu`.
+    /// Returns the hardware that executes `vcpu`.
     pub fn hardware(&self, vcpu: u32) -> hardware::Guest<'_> {
         hardware::Guest::new(&self.host, vcpu, self.hardware)
     }
@@ -192,7 +191,7 @@ impl Rig {
         }
     }
 
-    /// Something sets out.
+    /// Sends a signal.
     fn send(&mut self, coming: Coming) {
         self.rung += u64::from(matches!(coming, Coming::ByHardware(_)));
         self.coming.push((self.now + self.latency, coming));
@@ -206,7 +205,7 @@ impl Rig {
         cpu.taken.push(vector);
     }
 
-    /// Hardware looks for an interrupt.
+    /// Lets hardware deliver an interrupt.
     pub fn evaluate(&mut self, vcpu: u32) {
         if !self.cpus[vcpu as usize].irqs {
             return;
@@ -216,7 +215,7 @@ impl Rig {
         }
     }
 
-    /// The guest on `pcpu` masks or unmasks interrupts.
+    /// Masks or unmasks interrupts as the guest on `pcpu`.
     pub fn set_irqs(&mut self, pcpu: u32, irqs: bool) {
         let Some(vcpu) = self.guest_on(pcpu) else { return };
         self.cpus[vcpu as usize].irqs = irqs;
@@ -227,7 +226,7 @@ impl Rig {
         }
     }
 
-    /// The guest on `pcpu` writes a register, as its LAPIC's mode asks for.
+    /// Writes a LAPIC register as the guest on `pcpu`, by page or MSR as the LAPIC's mode requires.
     pub fn write(&mut self, pcpu: u32, offset: u32, value: u32) {
         let Some(vcpu) = self.guest_on(pcpu) else { return };
         if self.cpus[vcpu as usize].x2apic {
@@ -236,17 +235,17 @@ impl Rig {
         self.store(pcpu, offset, value);
     }
 
-    /// A store to the LAPIC's page.
+    /// Stores to the LAPIC's page as the guest on `pcpu`.
     pub fn store(&mut self, pcpu: u32, offset: u32, value: u32) {
         self.instruction(pcpu, |hardware, signals| hardware.write(offset, value, signals));
     }
 
-    /// WRMSR.
+    /// Executes WRMSR. Returns the exit, if there is one.
     pub fn write_msr(&mut self, pcpu: u32, msr: u32, value: u64) {
         self.instruction(pcpu, |hardware, signals| hardware.write_msr(msr, value, signals));
     }
 
-    /// MOV to CR8.
+    /// Writes CR8 as the guest on `pcpu`.
     pub fn write_cr8(&mut self, pcpu: u32, value: u8) {
         let Some(vcpu) = self.guest_on(pcpu) else { return };
         if self.cpus[vcpu as usize].cr8_intercepted {
@@ -258,7 +257,7 @@ impl Rig {
         self.evaluate(vcpu);
     }
 
-    /// Returns the guest on `pcpu` does something, by hardware or with an exit.
+    /// Executes an instruction of the guest on `pcpu`, by hardware or with an exit.
     fn instruction(&mut self, pcpu: u32, does: impl FnOnce(&hardware::Guest<'_>, &mut Vec<Signal>) -> Option<Exit>) {
         let Some(vcpu) = self.guest_on(pcpu) else { return };
         let mut signals = Vec::new();
@@ -272,7 +271,7 @@ impl Rig {
         }
     }
 
-    /// Returns the guest on `pcpu` reads a register.
+    /// Reads a LAPIC register as the guest on `pcpu`. Returns the value, or `None` if no guest runs there.
     pub fn read(&mut self, pcpu: u32, offset: u32) -> Option<u32> {
         let vcpu = self.guest_on(pcpu)?;
         match self.hardware(vcpu).read(offset) {
@@ -282,7 +281,7 @@ impl Rig {
         Some(self.cpus[vcpu as usize].reply as u32)
     }
 
-    /// RDMSR.
+    /// Executes RDMSR.
     pub fn read_msr(&mut self, pcpu: u32, msr: u32) {
         let Some(vcpu) = self.guest_on(pcpu) else { return };
         if let Err(exit) = self.hardware(vcpu).read_msr(msr) {
@@ -349,7 +348,7 @@ impl Rig {
         self.event(Event::Interrupt { pcpu, interrupt });
     }
 
-    /// Returns a device signals its interrupt, and the IOMMU does with it what it does.
+    /// Signals the interrupt of a device. Returns how the IOMMU delivers it.
     pub fn device(&mut self, device: u16) -> Delivery {
         let memory = self.host.memory();
         let delivery = Iommu::new(&memory, Host::IOMMU).deliver(device);
@@ -369,7 +368,7 @@ impl Rig {
         delivery
     }
 
-    /// Returns the guest on `pcpu` ends the interrupt that it serves.
+    /// Ends the interrupt that the guest on `pcpu` serves. Returns its vector, or `None` if it serves none.
     pub fn serve(&mut self, pcpu: u32) -> Option<u8> {
         let vcpu = self.guest_on(pcpu)?;
         let vector = self.cpus[vcpu as usize].serving.pop()?;
@@ -377,7 +376,7 @@ impl Rig {
         Some(vector)
     }
 
-    /// Returns a sleeper whose LAPIC has an interrupt that it would take: nobody has told it, or it did not listen.
+    /// Returns a sleeping vCPU and the vector of a deliverable interrupt in its LAPIC: a lost wakeup.
     pub fn forgotten(&self) -> Option<(u32, u8)> {
         let sleeps = |vcpu: &u32| {
             !self
@@ -407,7 +406,7 @@ impl Rig {
     }
 }
 
-/// Returns a random pCPU with a guest on it.
+/// Returns a random pCPU that is in guest mode.
 pub fn some_guest(rig: &Rig, random: &mut Rng) -> Option<u32> {
     let pcpus = rig.runs.len() as u64;
     let first = random.below(pcpus);

@@ -19,7 +19,7 @@ fn handling(exit: PauseExit, filters: YieldFilters) -> PauseHandling {
     }
 }
 
-/// Spins: a pause exit every 2 µs.
+/// Returns a guest that spins: a pause exit every 2 µs.
 pub fn spinner() -> Guest {
     let mut pause = false;
     Guest::new(Box::new(move || {
@@ -32,7 +32,7 @@ pub fn spinner() -> Guest {
     }))
 }
 
-/// One pCPU, one VM of a spinner and a vCPU that has work to do.
+/// Returns one pCPU with one VM of a spinner and a vCPU that computes.
 fn spin_beside_work(handler: PauseExit, group: VmGroup) -> World {
     let config = HostConfig {
         pause: handling(handler, YieldFilters::NONE),

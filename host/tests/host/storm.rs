@@ -25,7 +25,7 @@ struct Storm {
     pcpus: u32,
     part: Part,
     config: HostConfig,
-    /// Under way from one vCPU to another.
+    /// IPIs in flight from one vCPU to another.
     sent: Vec<bool>,
     sends: u64,
     taken: u64,
@@ -60,7 +60,7 @@ impl Storm {
         storm
     }
 
-    /// Every vCPU switches its LAPIC on and takes a logical ID.
+    /// Makes every vCPU enable its LAPIC and take a logical ID.
     fn boot(&mut self) {
         let mut booted = vec![false; self.vcpus as usize];
         while !booted.iter().all(|&booted| booted) {
@@ -83,7 +83,7 @@ impl Storm {
         }
     }
 
-    /// Returns where hardware can do it, with IPI virtualization for one.
+    /// Returns whether the guests use x2APIC mode: hardware sends its IPIs.
     fn uses_x2apic(&self) -> bool {
         matches!(self.part, Part::X2Avic | Part::Ipiv)
     }
@@ -121,7 +121,7 @@ impl Storm {
         self.look();
     }
 
-    /// A device interrupts one vCPU, lest all sleep.
+    /// Interrupts one vCPU by a device, so that not all sleep.
     fn device(&mut self) {
         let to = self.random.below(u64::from(self.vcpus));
         self.rig.event(Event::Msi {
@@ -172,7 +172,7 @@ impl Storm {
         }
     }
 
-    /// What was taken was under way.
+    /// Checks that each interrupt taken was in flight.
     fn look(&mut self) {
         for vcpu in 0..self.vcpus {
             let taken = std::mem::take(&mut self.rig.cpus[vcpu as usize].taken);
@@ -194,7 +194,7 @@ impl Storm {
         self
     }
 
-    /// Returns whether all that was sent arrives.
+    /// Returns whether all interrupts that were sent arrive.
     fn drains(&mut self) -> bool {
         for _ in 0..20_000 {
             self.step(false);

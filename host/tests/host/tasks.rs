@@ -48,7 +48,7 @@ impl Bench {
         }
     }
 
-    /// Returns what the event's pCPU does after `event`, and all commands.
+    /// Handles `event`. Returns what its pCPU runs then, and all commands.
     fn step(&mut self, event: Event) -> (Run, Vec<Command>) {
         let mut out = Vec::new();
         self.host.handle(event, Nanos(self.now), &mut out);
@@ -59,7 +59,7 @@ impl Bench {
         (run.expect("every event has its run"), out)
     }
 
-    /// Returns ticks for 100 ms; who runs then.
+    /// Lets 100 ms of ticks pass. Returns what runs then.
     fn tick_long(&mut self) -> Run {
         let mut run = Run::Idle;
         for _ in 0..100 {

@@ -18,7 +18,7 @@ const GUEST: GuestState = GuestState {
     pv_eoi: false,
 };
 
-/// A host whose pCPUs are told what happens to them, one event after the other.
+/// A host with a list of explicit events.
 struct Bench {
     host: Host,
     now: u64,
@@ -36,7 +36,7 @@ impl Bench {
         Bench::planted(pause, SpinFaults::default(), pcpus, vcpus, tasks)
     }
 
-    /// Returns the same with `faults`.
+    /// Returns the bench of [`Bench::new`] with planted `faults`.
     fn planted(pause: PauseHandling, faults: SpinFaults, pcpus: u32, vcpus: u32, tasks: u32) -> Bench {
         let config = HostConfig {
             pause,
@@ -112,7 +112,7 @@ impl Bench {
         });
     }
 
-    /// Lets time pass, with its timers, until `is_so`; at most a second.
+    /// Lets time and its timers pass until `is_so`, at most a second.
     fn until(&mut self, is_so: impl Fn(&Bench) -> bool) {
         let end = self.now + 1_000 * MS;
         while !is_so(self) {
@@ -143,7 +143,7 @@ impl Bench {
         }
     }
 
-    /// Time passes until `vcpu` is in guest mode on pCPU 0.
+    /// Lets time pass until `vcpu` is in guest mode on pCPU 0.
     fn until_guest(&mut self, vcpu: u32) {
         self.until(|bench| bench.guest(0) == Some(VcpuId(vcpu)));
     }
@@ -159,7 +159,9 @@ impl Bench {
 
 const P0: PcpuId = PcpuId(0);
 
-/// vCPU 1 is preempted in user space, and vCPU 0 pauses: to whom it yields, and how many it tried.
+/// Returns the target of a pause exit of vCPU 0 while vCPU 1 is preempted in user space, and the number of targets
+
+/// tried.
 fn yields_to_user_space(filters: YieldFilters) -> (Option<u32>, u64) {
     let pause = PauseHandling {
         filters,
@@ -239,8 +241,8 @@ fn a_vcpu_whose_thread_died_is_skipped() {
     assert_eq!(bench.guest(0), Some(VcpuId(0)), "the spinner goes on");
 }
 
-/// Returns the last task has run vCPU 1, ended, and been started again, so that its number waits for the pCPU: whether
-/// vCPU 0, which pauses, yields to it.
+/// Returns whether vCPU 0, which pauses, yields to a restarted task. The task has run vCPU 1 and ended, and its number
+/// waits for the pCPU again.
 fn yields_to_a_stranger(faults: SpinFaults) -> bool {
     let mut bench = Bench::planted(PauseHandling::DIRECTED_YIELD_2011, faults, 1, 2, 2);
     let (plain, last) = (TaskId(2), TaskId(3));
@@ -306,7 +308,7 @@ fn a_timer_that_expires_in_user_space_is_injected_at_the_next_entry_and_wakes_no
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Whatever threads do with vCPUs: a yield that is done goes to a vCPU whose thread lives and waits, and no time is
+    /// Whatever threads do with vCPUs, a successful yield goes to a vCPU whose thread exists and waits, and no time is
     /// lost.
     #[test]
     fn threads_that_take_turns_with_vcpus_break_nothing(
@@ -314,7 +316,7 @@ proptest! {
     ) {
         let filters = if later { YieldFilters::LINUX_6_9 } else { YieldFilters::NONE };
         let mut bench = Bench::new(PauseHandling { filters, ..PauseHandling::DIRECTED_YIELD_2011 }, 2, 3, 3);
-        // Who has, or had last, each vCPU in KVM_RUN.
+        // For each vCPU the thread that has it, or had it last, in KVM_RUN.
         let mut threads = [0, 1, 2];
         for (pcpu, act, which, wait) in acts {
             let at = pcpu as usize;

@@ -10,7 +10,7 @@ use crate::world::{Guest, Op, World, places};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// Returns the windows told to the part for a vCPU that spins for 50 ms and then computes, beside a hog on the same
+/// Returns the windows that the host sets for a vCPU that spins for 50 ms and then computes, next to a hog on the same
 /// pCPU.
 fn windows(pause: PauseHandling, controls: PauseControls, faults: SpinFaults) -> (Vec<PauseControls>, World) {
     let config = HostConfig {
@@ -30,11 +30,11 @@ fn windows(pause: PauseHandling, controls: PauseControls, faults: SpinFaults) ->
     world.start();
     world.run_until(300 * MS);
     let trace = world.trace.take().expect("a trace");
-    let told = trace.into_iter().filter_map(|(_, command)| match command {
+    let windows = trace.into_iter().filter_map(|(_, command)| match command {
         Command::PauseControls { controls, .. } => Some(controls),
         _ => None,
     });
-    (told.collect(), world)
+    (windows.collect(), world)
 }
 
 fn dynamic() -> PauseHandling {

@@ -40,7 +40,7 @@ fn boosts(faults: SpinFaults) -> Vec<u32> {
     counts.split_off(1)
 }
 
-/// Nobody is passed over: the least boosted gets at least a third of what the most boosted gets.
+/// Asserts fairness: the least boosted vCPU gets at least a third of the yields of the most boosted one.
 fn is_a_round(boosts: &[u32]) -> bool {
     let (least, most) = (boosts.iter().min().copied(), boosts.iter().max().copied());
     least
@@ -97,7 +97,7 @@ fn spinners_yield_to_spinners_and_an_eligibility_that_never_turns_is_seen() {
     assert_eq!(stuck, 0);
 }
 
-/// Whom vCPU 0 tries first after it has sent `receiver` an IPI and spins; all others share pCPU 1.
+/// Returns the first target of vCPU 0, which has sent `receiver` an IPI and spins. All others share pCPU 1.
 fn first_candidate(receiver: u32, ipi_aware: bool) -> Option<u32> {
     let mut pause = PauseHandling::DIRECTED_YIELD_2011;
     pause.filters.ipi_aware = ipi_aware;
@@ -134,7 +134,7 @@ fn an_unanswered_ipi_makes_its_receiver_the_first_candidate() {
     assert!(hits(false) <= 1);
 }
 
-/// Returns all `vcpus` spin, on one pCPU: pause exits, candidates looked at, candidates charged for.
+/// Lets `vcpus` spin on one pCPU. Returns pause exits, candidates examined, and candidates charged for.
 fn search(vcpus: usize) -> (u64, u64, u64) {
     let mut world = World::new(
         &host(PauseHandling::DIRECTED_YIELD_2011, SpinFaults::default()),

@@ -58,7 +58,7 @@ fn hogs(kind: SchedulerKind, hz: u32, levels: &[i8], fault: Option<Fault>, yield
     (spread, spread_bound(&config, 1, levels.len() as u64, least))
 }
 
-/// Returns the largest lag that any entity ever had, in parts of what it may have.
+/// Returns the largest lag of any queued entity, as a fraction of the lag that it may have.
 fn largest_lag(sched: &Scheduler) -> f64 {
     let hierarchy = &sched.hierarchy;
     let Rules::Eevdf(eevdf) = hierarchy.policy else {

@@ -32,23 +32,23 @@ fn eevdf(sched: &Scheduler) -> Eevdf {
 
 /// One directed yield that was done.
 struct Yielded {
-    /// Its target and the ancestors of that, and whether they were eligible before.
+    /// Its target and the target's ancestors, each with its eligibility before the yield.
     path: Vec<(EntityId, bool)>,
     /// Virtual times were moved.
     favored: bool,
-    /// By how much the yielder was pushed where it meets the target.
+    /// The increase of the yielder's virtual time, at the level where its path meets the target's.
     push: u64,
-    /// By how much it was behind the target there.
+    /// Its lag behind the target at that level.
     gap: u64,
     /// Its slice, in virtual time.
     slice: u64,
     /// It lost the protection of its slice.
     insisted: bool,
-    /// The scheduler afterwards, before anybody is picked.
+    /// The scheduler after the yield, before it picks a thread.
     after: Scheduler,
 }
 
-/// Returns the running thread of pCPU 0 yields to `to`, and the pCPU reschedules.
+/// Yields from the running thread of pCPU 0 to `to`, and reschedules. Returns `None` if the yield is refused.
 fn yield_to(rig: &mut Rig, to: TaskId) -> Option<Yielded> {
     let from = rig.sched.current(0).filter(|&from| from != to)?;
     rig.on(0, |sched, step| {
@@ -87,12 +87,12 @@ fn hogs() -> impl Strategy<Value = Hogs> {
     proptest::collection::vec((-4i8..5, 0usize..4), 2..14)
 }
 
-/// Returns for how long to wait, and to whom to yield then, time after time.
+/// Returns a strategy for storms: a list of waiting times, each with the target of the yield that follows.
 fn rounds() -> impl Strategy<Value = Vec<(u64, usize)>> {
     proptest::collection::vec((5 * US..2 * MS, 0usize..14), 20..100)
 }
 
-/// Every directed yield of such a storm, with its time.
+/// Returns every directed yield of such a storm, with its time.
 fn storm(config: &HostConfig, fault: Option<Fault>, hogs: &Hogs, rounds: &[(u64, usize)]) -> Vec<(u64, Yielded)> {
     let mut rig = Rig::with(config, 1, 1).plant(fault);
     let mut groups = vec![ROOT];
@@ -183,7 +183,7 @@ proptest! {
     }
 }
 
-/// Returns whether one of some fixed storms breaks what `check` says.
+/// Returns whether one of some fixed storms fails `check`.
 fn breaks(config: &HostConfig, fault: Option<Fault>, check: fn(&[(u64, Yielded)])) -> bool {
     (2..10).any(|count| {
         let hogs: Hogs = (0..count).map(|hog| (0, hog % 2)).collect();

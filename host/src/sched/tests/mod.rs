@@ -21,7 +21,7 @@ use crate::step::Step;
 
 const MS: u64 = 1_000_000;
 
-/// A scheduler whose pCPUs do as they are told.
+/// A scheduler with explicit time.
 struct Bench {
     sched: Scheduler,
     now: u64,
@@ -45,7 +45,7 @@ impl Bench {
         }
     }
 
-    /// `count` threads of nice 0 in `group`, started.
+    /// Adds and starts `count` threads of nice 0 in `group`.
     fn threads(&mut self, group: GroupId, count: u32) -> Vec<TaskId> {
         (0..count)
             .map(|_| {
@@ -288,7 +288,7 @@ fn yield_and_target_meet_where_their_groups_diverge() {
 }
 
 #[test]
-fn a_yielder_gives_way_to_its_neighbour() {
+fn a_yielder_gives_way_to_the_next_thread() {
     // The target waits on the other pCPU; here the yielder deserves the pCPU most, and is passed over all the same.
     let mut config = HostConfig::linux_3_3();
     config.sched.features.start_debit = false;

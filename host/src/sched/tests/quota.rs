@@ -11,7 +11,7 @@ fn quota_kinds() -> impl Iterator<Item = SchedulerKind> {
     ALL.into_iter().filter(|&kind| kind != SchedulerKind::Cfs2637)
 }
 
-/// Returns what `tasks` got in each period of the first pool filling on, with what was left over.
+/// Returns the CPU time of `tasks` in each of the first `periods` periods.
 fn by_period(rig: &mut Rig, tasks: &[TaskId], periods: u64) -> Vec<u64> {
     let mut before = 0;
     (1..=periods)

@@ -7,7 +7,7 @@ use super::super::fault::Fault;
 use super::*;
 use crate::timers::Timer;
 
-/// All schedulers.
+/// All kinds of schedulers.
 pub(super) const ALL: [SchedulerKind; 5] = [
     SchedulerKind::Cfs2637,
     SchedulerKind::Cfs33,
@@ -21,7 +21,7 @@ pub(super) const ALL: [SchedulerKind; 5] = [
 pub(super) struct Habit {
     /// How long it runs. Nanoseconds.
     pub(super) busy: u64,
-    /// And then sleeps; 0: it never does.
+    /// How long it sleeps then. 0: it never sleeps. Nanoseconds.
     pub(super) sleep: u64,
 }
 
@@ -42,7 +42,7 @@ enum What {
     Timer(bool, u32),
 }
 
-/// The world.
+/// A scheduler with threads, in virtual time.
 pub(super) struct Rig {
     pub(super) sched: Scheduler,
     pub(super) now: u64,
@@ -56,7 +56,7 @@ pub(super) struct Rig {
     out: Vec<Command>,
     /// When each group's pool was filled up. Nanoseconds.
     pub(super) fills: Vec<(GroupId, u64)>,
-    /// Looked at after every event.
+    /// A check after every event.
     pub(super) watch: Option<fn(&Scheduler)>,
 }
 
@@ -233,7 +233,7 @@ impl Rig {
         self.sched.ran(task, self.now)
     }
 
-    /// Time of all threads and all idle pCPUs.
+    /// Returns the time of all threads and of all idle pCPUs.
     pub(super) fn whole(&self) -> u64 {
         let threads: u64 = (0..self.habits.len() as u32).map(|task| self.ran(TaskId(task))).sum();
         let idle: u64 = (0..self.began.len() as u32)

@@ -14,7 +14,7 @@ use super::{Act, Delivers, FIRST_VM, Fault, Setup, Taken, VCPUS};
 use crate::hardware::{self, Signal};
 use crate::world::places;
 
-/// A vCPU's side that is hardware.
+/// The state of a vCPU outside the host.
 #[derive(Clone, Debug, Default)]
 struct Guest {
     state: GuestState,
@@ -25,7 +25,7 @@ struct Guest {
     taken: Vec<Taken>,
 }
 
-/// What is on its way to a pCPU.
+/// A signal in flight to a pCPU.
 #[derive(Clone, Copy, Debug)]
 enum Coming {
     Ipi(u32),
@@ -73,8 +73,8 @@ impl Driven {
         };
         let mut out = Vec::new();
         this.host.start(Nanos(0), &mut out);
-        this.obey(&out);
-        this.settle();
+        this.apply_commands(&out);
+        this.deliver_all();
         this
     }
 
@@ -82,11 +82,11 @@ impl Driven {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
         self.host.handle(event, Nanos(0), &mut out);
-        self.obey(&out);
+        self.apply_commands(&out);
         self.out = out;
     }
 
-    /// Returns the hardware under `vcpu`.
+    /// Returns the hardware that executes `vcpu`.
     fn hardware(&self, vcpu: u32) -> hardware::Guest<'_> {
         hardware::Guest::new(&self.host, vcpu, self.setup.part.hardware())
     }
@@ -106,7 +106,7 @@ impl Driven {
         });
     }
 
-    fn obey(&mut self, commands: &[Command]) {
+    fn apply_commands(&mut self, commands: &[Command]) {
         let mut disturbed = Vec::new();
         let mut entered = Vec::new();
         for &command in commands {
@@ -161,7 +161,7 @@ impl Driven {
         }
     }
 
-    /// The delivery of `vector` to `vcpu` is interrupted.
+    /// Interrupts the delivery of `vector` to `vcpu`.
     fn disturb(&mut self, vcpu: u32, vector: u8) {
         let guest = &mut self.guests[vcpu as usize];
         guest.state.undelivered = (self.fault != Fault::ForgottenInjection).then_some(vector);
@@ -169,7 +169,7 @@ impl Driven {
         self.guests[vcpu as usize].state.undelivered = None;
     }
 
-    /// Hardware looks for an interrupt that `vcpu` can take.
+    /// Lets hardware deliver an interrupt that `vcpu` can take.
     fn evaluate(&mut self, vcpu: u32) {
         if self.sleeps(vcpu) || !self.guests[vcpu as usize].state.interrupts_enabled {
             return;
@@ -207,7 +207,7 @@ impl Driven {
         }
     }
 
-    /// Hardware has done an instruction of `vcpu`, but for `exit`.
+    /// Completes an instruction of `vcpu`: sends the signals of hardware, and handles `exit`.
     fn finish(&mut self, vcpu: u32, exit: Option<Exit>, signals: Vec<Signal>) {
         self.coming.extend(signals.into_iter().map(Coming::ByHardware));
         match exit.filter(|exit| !self.fault.swallows(exit)) {
@@ -216,7 +216,7 @@ impl Driven {
         }
     }
 
-    /// `vcpu` stores to its LAPIC's page.
+    /// Stores to the LAPIC's page as `vcpu`.
     fn write(&mut self, vcpu: u32, offset: u32, value: u32) {
         let page = self.host.apic_page(VcpuId(vcpu));
         let on = self.hardware(vcpu).is_on();
@@ -231,7 +231,7 @@ impl Driven {
         self.finish(vcpu, exit, signals);
     }
 
-    /// `vcpu` is entered. Returns the vector whose delivery is interrupted, if that shall be.
+    /// Enters `vcpu`. Returns the vCPU and vector of a delivery that is to be interrupted, if any.
     fn enter(&mut self, vcpu: VcpuId, inject: Option<u8>, window: bool) -> Option<(u32, u8)> {
         let guest = &mut self.guests[vcpu.0 as usize];
         guest.window = window && self.fault != Fault::NoWindow;
@@ -246,8 +246,8 @@ impl Driven {
         None
     }
 
-    /// Until nobody has anything to hear of, or a window to leave by.
-    fn settle(&mut self) {
+    /// Delivers all signals, and takes the exits of open interrupt windows, until there are none.
+    fn deliver_all(&mut self) {
         loop {
             if let Some(coming) = self.coming.pop_front() {
                 self.arrive(coming);
@@ -301,7 +301,7 @@ impl Driven {
         );
     }
 
-    /// What `vcpu`, which runs, does.
+    /// Performs the act of `vcpu`, which runs.
     fn act(&mut self, vcpu: u32, act: Act) {
         let guest = &mut self.guests[vcpu as usize];
         match act {
@@ -372,7 +372,7 @@ impl Delivers for Driven {
                 }
             }
         }
-        self.settle();
+        self.deliver_all();
         for vcpu in (0..VCPUS).filter(|&vcpu| before[vcpu as usize]) {
             if self.fault == Fault::IrrLostAtInhibit && !self.hardware(vcpu).is_on() {
                 let page = self.host.apic_page(VcpuId(vcpu));
@@ -416,13 +416,13 @@ impl Delivers for Driven {
         ]
     }
 
-    fn is_virtualised(&self, vcpu: u32) -> bool {
+    fn is_virtualized(&self, vcpu: u32) -> bool {
         self.hardware(vcpu).is_on()
     }
 }
 
 impl Driven {
-    /// Why hardware does not virtualize the LAPICs of the first VM.
+    /// Returns why hardware does not virtualize the LAPICs of the first VM.
     pub fn inhibits(&self) -> Inhibits {
         self.host.apic_inhibits(VmId(0)).unwrap_or_default()
     }

@@ -24,7 +24,7 @@ pub enum Fault {
     NoIret,
     /// An EOI's value is taken for another register's.
     LostEoi,
-    /// TMR is not told what is level triggered.
+    /// TMR has no bits for level-triggered interrupts.
     StaleTmr,
     /// Hardware: doorbells and notifications are lost.
     LostSignal,
@@ -55,7 +55,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The driver's part of it.
+    /// Plants the fault in the host's driver, if it is one of the driver.
     pub fn configure(self, config: &mut HostConfig) {
         match self {
             Fault::RunningWhileBlocked => config.planted.avic.running_while_blocked = true,
@@ -66,7 +66,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether `exit`, which hardware has for software, does not come.
+    /// Returns whether the fault hides `exit` from software.
     pub fn swallows(self, exit: &Exit) -> bool {
         let fails = |ipi: &IncompleteIpi, failure: IpiFailure| ipi.id() == failure as u32;
         match (self, exit) {

@@ -26,7 +26,7 @@ use crate::hardware::Part;
 
 /// vCPUs of the first VM; those of the second are numbered behind them.
 pub const FIRST_VM: u32 = 4;
-/// vCPUs of both.
+/// vCPUs of both VMs.
 pub const VCPUS: u32 = 6;
 
 /// How the system is set up.
@@ -34,7 +34,7 @@ pub const VCPUS: u32 = 6;
 pub struct Setup {
     /// Lowest-priority interrupts go where the vector's number picks.
     pub vector_hashing: bool,
-    /// The I/O APIC is in userspace: nothing else may come of that.
+    /// The I/O APIC is in user space. Nothing else may differ.
     pub split_irqchip: bool,
     /// What virtualizes LAPICs.
     pub part: Part,
@@ -84,19 +84,19 @@ pub enum Taken {
 
 /// A system of LAPICs.
 pub trait Delivers {
-    /// `act` happens, and all come to rest. A vCPU that sleeps does nothing.
+    /// Performs `act`, and delivers all signals. A vCPU that sleeps does nothing.
     fn perform(&mut self, act: Act);
-    /// Returns what each vCPU has taken since it was last asked.
+    /// Returns the events that each vCPU has taken since the last call.
     fn taken(&mut self) -> Vec<Vec<Taken>>;
     /// Returns whether `vcpu` sleeps: in HLT, or waiting for SIPI.
     fn sleeps(&self, vcpu: u32) -> bool;
-    /// Vectors requested, in service, and marked as level triggered, of `vcpu`.
+    /// Returns the vectors of `vcpu` that are requested, in service, and marked as level-triggered.
     fn registers(&self, vcpu: u32) -> [Vec<u8>; 3];
     /// Returns whether hardware virtualizes the LAPIC of `vcpu`, which does not sleep.
-    fn is_virtualised(&self, vcpu: u32) -> bool;
+    fn is_virtualized(&self, vcpu: u32) -> bool;
 }
 
-/// Has `model` and `other` run `program`; the first difference, if there is one.
+/// Runs `program` on `model` and `other`. Returns the number of interrupts taken, or the first difference.
 pub fn agree(model: &mut dyn Delivers, other: &mut dyn Delivers, program: &[Act]) -> Result<usize, String> {
     let mut taken = 0;
     for (number, &act) in program.iter().enumerate() {
@@ -113,7 +113,7 @@ pub fn agree(model: &mut dyn Delivers, other: &mut dyn Delivers, program: &[Act]
             if expected != found {
                 return Err(format!("{}: vcpu {vcpu} sleeps: {found}, expected {expected}", at()));
             }
-            let (expected, found) = (model.is_virtualised(vcpu), other.is_virtualised(vcpu));
+            let (expected, found) = (model.is_virtualized(vcpu), other.is_virtualized(vcpu));
             if expected != found && !model.sleeps(vcpu) {
                 return Err(format!(
                     "{}: hardware serves vcpu {vcpu}: {found}, expected {expected}",

@@ -3,7 +3,7 @@
 use super::driven::APIC_BASE;
 use super::{Act, FIRST_VM, VCPUS};
 
-/// What kind of guests write the program.
+/// The kind of guests that write the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// They use their LAPICs as kernels do, in xAPIC mode.
@@ -60,7 +60,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Returns the program that `data` is, first of all with what kernels do at boot.
+/// Decodes `data` to a program, which begins with the register writes of a kernel's boot.
 pub fn decode(shape: Shape, data: &[u8]) -> Vec<Act> {
     let mut program = Vec::new();
     for vcpu in 0..VCPUS {
@@ -215,7 +215,7 @@ fn act(shape: Shape, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
     }
 }
 
-/// A few acts later, somebody brings `vcpu` back to where programs get on.
+/// Adds a few acts, and mostly also writes that enable the LAPIC of `vcpu` again.
 fn recover(shape: Shape, vcpu: u32, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
     (0..bytes.below(3)).for_each(|_| act(shape, bytes, program));
     if bytes.byte() < 200 {

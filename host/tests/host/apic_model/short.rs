@@ -29,7 +29,7 @@ struct Both {
 }
 
 impl Both {
-    /// Returns the LAPICs of the first VM are on, and nobody takes interrupts yet.
+    /// Returns a pair in which the LAPICs of the first VM are on. All vCPUs have interrupts masked.
     fn new(part: Part) -> Both {
         let setup = Setup {
             part,
@@ -49,7 +49,7 @@ impl Both {
     }
 
     fn are_on(&self) -> bool {
-        (0..3).all(|vcpu| self.driven.is_virtualised(vcpu))
+        (0..3).all(|vcpu| self.driven.is_virtualized(vcpu))
     }
 }
 
@@ -66,7 +66,7 @@ fn a_moved_lapic_switches_hardware_off_for_good_and_loses_nothing() {
         assert_eq!(both.run(&ipi(0, 1, 0x41)), 0);
         both.run(&[base(1, HOME ^ 1 << 20)]);
         assert!(both.driven.inhibits().has(Inhibit::ApicBaseModified), "{part:?}");
-        assert!((0..3).all(|vcpu| !both.driven.is_virtualised(vcpu)), "{part:?}");
+        assert!((0..3).all(|vcpu| !both.driven.is_virtualized(vcpu)), "{part:?}");
         assert_eq!(both.run(&ipi(2, 1, 0x52)), 0);
         assert_eq!(both.run(&[interrupts(1, true)]), 1, "{part:?}");
         both.run(&[base(1, HOME)]);
@@ -84,7 +84,7 @@ fn an_id_that_another_has_switches_hardware_off_until_it_is_given_back() {
         both.run(&[page(1, reg::ID, 2 << 24)]);
         let inhibits = both.driven.inhibits();
         assert!(inhibits.has(Inhibit::PhysicalIdAliased) && inhibits.has(Inhibit::ApicIdModified));
-        assert!((0..3).all(|vcpu| !both.driven.is_virtualised(vcpu)), "{part:?}");
+        assert!((0..3).all(|vcpu| !both.driven.is_virtualized(vcpu)), "{part:?}");
         // Both with that ID get it.
         both.run(&ipi(0, 2, 0x61));
         assert_eq!(both.run(&[interrupts(2, true)]), 1, "{part:?}");
@@ -166,7 +166,7 @@ fn what_comes_while_a_lapic_is_off_is_forgotten_when_it_is_switched_on() {
     }
 }
 
-/// Pin 0 of the I/O APIC is a level with vector 0x51, for LAPIC 1.
+/// Returns writes that make pin 0 of the I/O APIC level-triggered, with vector 0x51 for LAPIC 1.
 fn level_to_1() -> [Act; 2] {
     [(0x11, 1 << 24), (0x10, 1 << 15 | 0x51)].map(|(register, value)| Act::Ioapic {
         vcpu: 0,

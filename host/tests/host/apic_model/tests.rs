@@ -6,7 +6,7 @@ use super::{Act, Driven, Fault, Reference, Setup, Shape, agree, decode};
 use crate::hardware::{PARTS, Part};
 use crate::world::Rng;
 
-/// Returns what `data` as a program makes of both: how many interrupts were taken, or the shortest program that
+/// Runs the program in `data` on both systems. Returns how many interrupts were taken, or the shortest program that
 /// differs.
 pub fn compare(setup: Setup, shape: Shape, data: &[u8]) -> Result<usize, String> {
     let program = decode(shape, data);
@@ -18,7 +18,7 @@ fn run(setup: Setup, fault: Fault, program: &[Act]) -> Result<usize, String> {
     agree(&mut Reference::new(setup), &mut Driven::new(setup, fault), program)
 }
 
-/// Returns the difference of a program from which no act can be left out, and that program.
+/// Shortens `program` until no act can be left out. Returns the difference that it shows, and the program.
 fn shortest(program: &[Act], differs: &dyn Fn(&[Act]) -> Result<usize, String>) -> String {
     let mut program = program.to_vec();
     let mut step = program.len() / 2;
@@ -63,7 +63,7 @@ proptest! {
     }
 }
 
-/// Enough programs of each shape to meet everything, and their interrupts.
+/// Runs many programs of each shape. Returns how many interrupts were taken.
 fn run_many(part: Part, fault: Fault) -> Result<usize, String> {
     let setup = Setup {
         part,

@@ -5,7 +5,8 @@ use holdfast_host::{Command, MpState, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuSt
 use super::{World, vectors};
 
 impl World {
-    /// One `Run` for the event's pCPU; others only for pCPUs that poll; nothing for a pCPU behind its `Run`.
+    /// Checks that the event's pCPU has one `Run`, that other `Run`s are for polling pCPUs, and that no command
+    /// follows a `Run`.
     pub(super) fn check_run(&mut self, pcpu: PcpuId, out: &[Command]) {
         self.batches += 1;
         let mut ran: Vec<PcpuId> = Vec::new();
@@ -36,7 +37,7 @@ impl World {
         assert_eq!(found, wanted, "in service on vcpu {} at {} ns", vcpu.0, self.now);
     }
 
-    /// No two pCPUs run the same thread.
+    /// Checks that no two pCPUs run the same thread.
     pub(super) fn check_exclusive(&self) {
         let mut tasks: Vec<TaskId> = self
             .pcpus
@@ -53,11 +54,11 @@ impl World {
         assert_eq!(tasks.len(), count, "a thread runs on two pcpus at {} ns", self.now);
     }
 
-    /// Nobody sleeps who has a reason to run.
+    /// Checks that no vCPU sleeps with a reason to run.
     pub fn check_no_lost_wakeup(&self) {
         for (vcpu, guest) in self.guests.iter().enumerate() {
             let saved = self.save(vcpu as u32);
-            // Who waits for SIPI keeps a kick for later.
+            // A vCPU that waits for SIPI keeps a kick for later.
             let asleep = guest.life == VcpuState::Blocked && saved.mp_state == MpState::Halted;
             assert!(
                 !(asleep && saved.pv_unhalted),
@@ -68,7 +69,7 @@ impl World {
     }
 }
 
-/// Returns the life of a vCPU, as the specification's table has it.
+/// Returns whether docs/spec/host.md, "vCPU states", has a transition from `from` to `to`.
 pub(super) fn is_legal(from: VcpuState, to: VcpuState) -> bool {
     use VcpuState::*;
     match from {

@@ -37,15 +37,15 @@ pub enum Op {
     End,
 }
 
-/// What a guest vCPU does: asked for more whenever it has nothing left.
+/// Returns the next operation of a guest vCPU.
 pub type Program = Box<dyn FnMut() -> Op>;
 
 /// A guest vCPU.
 pub struct Guest {
     program: Program,
-    /// Interrupt handlers and what else comes before the program goes on.
+    /// Operations of interrupt handlers, executed before the program continues.
     pub(super) first: VecDeque<Op>,
-    /// What is left of the present computation.
+    /// The rest of the present computation. Nanoseconds.
     pub(super) left: u64,
     pub state: GuestState,
     pub(super) window: bool,
@@ -64,7 +64,7 @@ pub struct Guest {
     /// Nanoseconds stolen, as the record says.
     pub stolen: u64,
     pub preempted_flag: bool,
-    /// How the part watches its pause loops.
+    /// How the CPU detects its pause loops.
     pub controls: PauseControls,
     /// Nanoseconds in guest mode.
     pub ran: u64,
@@ -119,7 +119,7 @@ impl Guest {
         Guest::new(Box::new(move || ops.next().unwrap_or(Op::Compute(1_000_000))))
     }
 
-    /// INIT: what it was about to do is gone.
+    /// Handles INIT: drops all pending operations.
     pub(super) fn init(&mut self) {
         self.inits += 1;
         self.first.clear();
@@ -155,7 +155,7 @@ impl Guest {
         }
     }
 
-    /// The guest takes `vector`: a handler that runs for a microsecond and signals its end.
+    /// Takes `vector`: starts a handler that runs for a microsecond and signals its end.
     pub(super) fn take(&mut self, vector: u8) {
         assert!(
             self.state.interrupts_enabled,
@@ -173,12 +173,12 @@ impl Guest {
         self.state.interrupts_enabled = false;
     }
 
-    /// Its memory has come along to another host, which has taken over what its old one knew.
+    /// Completes a migration to another host.
     pub fn carried(&mut self) {
         self.leave();
     }
 
-    /// Returns an exit tests and clears the bit that the host has set, if it has.
+    /// Tests and clears the bit that the host has set, as an exit does. Returns the guest state at the exit.
     pub(super) fn leave(&mut self) -> GuestState {
         let armed = std::mem::take(&mut self.pv_eoi_armed);
         let pv_eoi = armed && self.pv_eoi & 1 == 1;

@@ -17,7 +17,7 @@ use holdfast_host::{
 use checks::is_legal;
 pub use guest::{Guest, Op, Rng};
 
-/// A host task that is no vCPU.
+/// A host task that is not a vCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain {
     pub busy_ns: u64,
@@ -49,7 +49,7 @@ enum What {
 /// Memory of a guest by default.
 const MEMORY: u64 = 4 << 30;
 
-/// Everything.
+/// Host, guests and hardware in virtual time.
 pub struct World {
     pub host: Host,
     pub now: u64,
@@ -210,7 +210,7 @@ impl World {
         self.handle(event);
     }
 
-    /// What runs on `pcpu` begins: finds out when it will end by itself.
+    /// Begins the run of `pcpu`, and schedules its end.
     fn begin(&mut self, pcpu: u32) {
         let generation = self.pcpus[pcpu as usize].generation;
         match self.pcpus[pcpu as usize].run {
@@ -235,7 +235,7 @@ impl World {
         &mut found.expect("a task that was added").1
     }
 
-    /// What runs on `pcpu` is interrupted: its progress is kept.
+    /// Interrupts the run of `pcpu`, and keeps its progress.
     fn stop(&mut self, pcpu: u32) {
         let at = &self.pcpus[pcpu as usize];
         let ran = self.now - at.begins;
@@ -420,7 +420,7 @@ impl World {
         self.pcpus[pcpu as usize].run
     }
 
-    /// Stops all guests where they are, with what they were about to do, so that they can go on elsewhere.
+    /// Stops all guests and keeps their progress, so that they can continue on another host.
     pub fn freeze(&mut self) {
         for pcpu in 0..self.pcpus.len() as u32 {
             if self.now >= self.pcpus[pcpu as usize].begins {
@@ -453,7 +453,7 @@ impl World {
         self.cpu_time(self.host.thread(VcpuId(vcpu)))
     }
 
-    /// Time of all tasks and all idle pCPUs.
+    /// Returns the time of all tasks and of all idle pCPUs.
     pub fn total_time(&self) -> u64 {
         let now = Nanos(self.now);
         let vcpus = (0..self.guests.len() as u32)

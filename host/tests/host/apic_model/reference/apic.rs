@@ -88,7 +88,7 @@ impl Apic {
         }
     }
 
-    /// What INIT leaves: mode, place and ID.
+    /// Resets the LAPIC except mode, base address and ID, as INIT does.
     pub(super) fn reset(&mut self) {
         *self = Apic {
             mode: self.mode,
@@ -100,7 +100,7 @@ impl Apic {
         };
     }
 
-    /// What has come of INIT and SIPI.
+    /// Takes pending INIT and SIPI.
     pub(super) fn take_init(&mut self) {
         let sipi = self.sipi.take();
         if self.init {

@@ -12,18 +12,18 @@ use super::Reference;
 use super::apic::{Apic, Mode};
 use crate::hardware::Part;
 
-/// Who takes an IPI by hardware.
+/// The targets of an IPI that hardware sends.
 pub(super) enum Sent {
     /// These, whatever their LAPICs say.
     To(Vec<usize>),
-    /// Nobody.
+    /// There is no target.
     Dropped,
-    /// Software's.
+    /// Software delivers it.
     BySoftware,
 }
 
 impl Reference {
-    /// Returns whether hardware does anything for the vCPU `at`.
+    /// Returns whether hardware virtualizes the LAPIC of vCPU `at`.
     pub(super) fn is_on(&self, at: usize) -> bool {
         self.setup.part != Part::None && self.apics[at].mode != Mode::Off && !self.is_inhibited(Self::vm_of(at))
     }
@@ -38,7 +38,7 @@ impl Reference {
         renamed || self.moved[vm] || self.setup.part.is_amd() && (hidden || self.is_aliased(vm, x2apics > 0))
     }
 
-    /// Returns whether logical IDs are no one-to-one names in one model.
+    /// Returns whether logical IDs are ambiguous, or of several models.
     fn is_aliased(&self, vm: usize, any_x2apic: bool) -> bool {
         let has_name = |apic: &&Apic| apic.mode == Mode::XApic && apic.ldr != 0;
         let apics: Vec<&Apic> = Self::members(vm).map(|at| &self.apics[at]).filter(has_name).collect();
@@ -56,7 +56,7 @@ impl Reference {
         setup.part != Part::Avic
     }
 
-    /// Returns what becomes of the fixed, edge-triggered interrupt that `at` sends.
+    /// Returns how the fixed, edge-triggered interrupt that `at` sends is delivered.
     pub(super) fn sent_by_hardware(&self, at: usize, low: u32, destination: u32) -> Sent {
         if !self.is_on(at) || low >> 8 & 7 != 0 || low & 1 << 15 != 0 {
             return Sent::BySoftware;
@@ -117,7 +117,7 @@ impl Reference {
         bits(mask).map(|bit| named(cluster | 1 << bit)).collect()
     }
 
-    /// Hardware pends `vector` for `to`.
+    /// Makes `vector` pending in the LAPIC of `to`, as hardware does.
     pub(super) fn post(&mut self, to: usize, vector: u8) {
         let apic = &mut self.apics[to];
         apic.irr.insert(vector);
@@ -126,8 +126,8 @@ impl Reference {
         }
     }
 
-    /// The LAPIC `at`, which was off, is on.
-    pub(super) fn forget_what_came_while_off(&mut self, at: usize) {
+    /// Drops the requests of LAPIC `at` that came while it was off.
+    pub(super) fn forget_requests_while_off(&mut self, at: usize) {
         self.apics[at].irr.clear();
     }
 }

@@ -14,7 +14,7 @@ struct Pin {
     asserted: bool,
 }
 
-/// The system.
+/// The reference model: all LAPICs and I/O APICs.
 pub struct Reference {
     setup: Setup,
     apics: Vec<Apic>,
@@ -56,7 +56,7 @@ impl Reference {
         }
     }
 
-    /// Returns how many have taken it.
+    /// Returns how many LAPICs have accepted it.
     fn send(&mut self, vm: usize, message: &Message) -> u32 {
         let mode = message.low >> 8 & 7;
         let named = |apic: &Apic, at: usize| {
@@ -142,7 +142,7 @@ impl Reference {
         self.send(Self::vm_of(at), &message);
     }
 
-    /// Registers that both modes have.
+    /// Writes a register that both modes have.
     fn write(&mut self, at: usize, offset: u32, value: u32) {
         let apic = &mut self.apics[at];
         match offset {
@@ -261,7 +261,7 @@ impl Reference {
             self.moved[Self::vm_of(at)] = true;
         }
         if to != Mode::Off && self.apics[at].mode == Mode::Off {
-            self.forget_what_came_while_off(at);
+            self.forget_requests_while_off(at);
         }
         let apic = &mut self.apics[at];
         if to == Mode::Off && apic.mode != Mode::Off {
@@ -337,7 +337,7 @@ impl Reference {
         apic.mode == Mode::XApic && apic.base == 0xfec0_0000
     }
 
-    fn settle(&mut self) {
+    fn deliver_all(&mut self) {
         for apic in &mut self.apics {
             apic.take_init();
             let halted = apic.life == Life::Halted;
@@ -406,7 +406,7 @@ impl Delivers for Reference {
             Act::Line { vm, pin, level } => self.line(vm as usize, pin as usize, level),
             _ => {}
         }
-        self.settle();
+        self.deliver_all();
     }
 
     fn taken(&mut self) -> Vec<Vec<Taken>> {
@@ -420,7 +420,7 @@ impl Delivers for Reference {
         self.apics[vcpu as usize].life != Life::Runs
     }
 
-    fn is_virtualised(&self, vcpu: u32) -> bool {
+    fn is_virtualized(&self, vcpu: u32) -> bool {
         self.is_on(vcpu as usize)
     }
 

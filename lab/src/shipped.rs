@@ -82,7 +82,28 @@ pub(crate) fn machine(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn every_file_of_the_folders_is_shipped() {
+        for (folder, shipped) in [("experiments", EXPERIMENTS), ("machines", MACHINES)] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
+            let mut files: Vec<String> = std::fs::read_dir(path)
+                .expect("the folder is readable")
+                .map(|entry| entry.expect("an entry is readable").file_name())
+                .map(|name| format!("{folder}/{}", name.to_string_lossy()))
+                .collect();
+            files.sort_unstable();
+            let mut listed: Vec<&str> = shipped.iter().map(|shipped| shipped.file).collect();
+            listed.sort_unstable();
+            assert_eq!(
+                listed, files,
+                "the files of {folder}/ and the list in lab/src/shipped.rs"
+            );
+        }
+    }
 
     #[test]
     fn every_shipped_profile_is_whole() {

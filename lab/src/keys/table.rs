@@ -1,4 +1,4 @@
-//! The keys themselves, room by room.
+//! The table of all keys, in files by subject.
 
 /// A place of the host's configuration.
 macro_rules! host {
@@ -20,15 +20,12 @@ macro_rules! workload {
     };
 }
 
-mod apicv;
-mod avic;
 mod calls;
-mod favour;
+mod favor;
 mod guest;
 mod host;
 mod interrupts;
 mod ipc;
-mod irqchip;
 mod sched;
 mod workload;
 
@@ -46,18 +43,14 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         host::HOST,
         sched::SCHED,
         host::GUESTS,
-        favour::FAVOUR,
+        favor::FAVOR,
         sched::GROUP,
         guest::GUEST,
         interrupts::INTERRUPTS,
-        irqchip::IRQCHIP,
         workload::WORKLOAD,
         calls::CALLS,
-        ipc::HACKBENCH,
-        ipc::TAR,
-        ipc::NETPERF,
-        avic::AVIC,
-        apicv::APICV,
+        ipc::IPC,
+        interrupts::HARDWARE,
         TASK,
     ]
     .into_iter()

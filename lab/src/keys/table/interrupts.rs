@@ -1,10 +1,23 @@
-//! Keys of how guests use their APICs, and of what the host does for them there.
+//! Keys of interrupts: how guests use their APICs, what the host offers them, and which hardware assists.
+
+use holdfast_host::{AvicEnable, Nic};
 
 use super::key;
-use crate::keys::slot::Slot;
+use crate::keys::slot::{Slot, choices};
 use crate::keys::{Key, Target};
 
-/// Interrupts of a guest.
+choices!(Nic {
+    "vhost" => Nic::Vhost,
+    "assigned" => Nic::Assigned,
+});
+
+choices!(AvicEnable {
+    "off" => AvicEnable::Off,
+    "on" => AvicEnable::On,
+    "auto" => AvicEnable::Auto,
+});
+
+/// A guest's interrupts, startup and network device.
 pub(super) static INTERRUPTS: &[Key] = &[
     key(
         "vm.*.nox2apic",
@@ -39,5 +52,59 @@ pub(super) static INTERRUPTS: &[Key] = &[
         "Whether the host offers to flush the TLBs of preempted vCPUs (KVM_FEATURE_PV_TLB_FLUSH, 4.16). It needs \
          steal_time and preempted_flag.",
         vm!(Flag, host.pv_tlb_flush),
+    ),
+    key(
+        "vm.*.starts_cpus",
+        "The guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware. Otherwise all \
+         vCPUs run from power-on.",
+        vm!(Flag, host.waits_for_sipi),
+    ),
+    key(
+        "vm.*.split_irqchip",
+        "The I/O APIC is the VMM's (QEMU `kernel-irqchip=split`, 4.5, uncertain). Accesses to it, and ends of its \
+         level-triggered interrupts, go to user space.",
+        vm!(Flag, host.split_irqchip),
+    ),
+    key(
+        "vm.*.nic",
+        "The guest's network device. \"vhost\" is the host's software: vhost, tap and bridge. \"assigned\" is \
+         hardware with virtio queues (vDPA): the guest rings it without an exit, and its interrupts go through the \
+         IOMMU.",
+        vm!(Choice, host.nic),
+    ),
+];
+
+/// Hardware that delivers interrupts to guests: AVIC (AMD) and APICv (Intel).
+pub(super) static HARDWARE: &[Key] = &[
+    key(
+        "host.avic",
+        "Whether the host uses AVIC, if the CPU has it (kvm_amd `avic`). \"auto\" uses it on Zen 4 and later, with \
+         x2AVIC.",
+        host!(Choice, avic.enable),
+    ),
+    key(
+        "host.x2avic",
+        "Whether the host also uses x2AVIC, if the CPU has it. Without it a guest under AVIC is not offered x2APIC.",
+        host!(Flag, avic.x2avic),
+    ),
+    key(
+        "vm.*.avic",
+        "Whether AVIC virtualizes this guest's LAPICs, if the host uses AVIC.",
+        vm!(Flag, host.avic),
+    ),
+    key(
+        "host.apicv",
+        "Whether the host uses APICv and posted interrupts, if the CPU has them (kvm_intel `enable_apicv`).",
+        host!(Flag, apicv.enable),
+    ),
+    key(
+        "host.ipiv",
+        "Whether hardware also sends IPIs, if the CPU can (kvm_intel `enable_ipiv`).",
+        host!(Flag, apicv.ipiv),
+    ),
+    key(
+        "vm.*.apicv",
+        "Whether APICv virtualizes this guest's LAPICs, if the host uses APICv.",
+        vm!(Flag, host.apicv),
     ),
 ];

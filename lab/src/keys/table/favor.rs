@@ -1,4 +1,4 @@
-//! Keys of what directed yields do to virtual times, which was proposed in 2025 and 2026.
+//! Keys of the effect of directed yields on virtual times, as proposed in 2025 and 2026.
 
 use holdfast_host::YieldFavor;
 
@@ -13,22 +13,15 @@ choices!(YieldFavor {
     "lag-credit" => YieldFavor::LagCredit,
 });
 
-/// A place of these parameters.
-macro_rules! favour {
-    ($slot:ident, $field:ident) => {
-        Target::Host(|host| Some(Slot::$slot(&mut host.sched.favor.$field)))
-    };
-}
-
-/// Beside the switches of directed yield.
-pub(super) static FAVOUR: &[Key] = &[
+/// How a directed yield changes virtual times.
+pub(super) static FAVOR: &[Key] = &[
     key(
         "host.yield.favor",
         "EEVDF: how a directed yield on one pCPU changes virtual times, so that its preference lasts. \
          \"debooster-v1\" and \"debooster-v2\" push the yielder back (proposed November and December 2025). \
          \"lag-credit\" gives the target lag (proposed June 2026); with it two vCPUs that yield to each other starve \
          other threads of their pCPU. In no kernel.",
-        favour!(Choice, rule),
+        host!(Choice, sched.favor.rule),
     ),
     number(
         "host.yield.lag_credit",
@@ -36,6 +29,6 @@ pub(super) static FAVOUR: &[Key] = &[
         (1.0, 1_000.0),
         "Lag credited for each queued entity, up to EEVDF's own limit. Uncertain: the proposal only says that it \
          grows with the queue.",
-        favour!(U64, credit_pct),
+        host!(U64, sched.favor.credit_pct),
     ),
 ];

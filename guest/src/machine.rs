@@ -175,8 +175,6 @@ pub unsafe trait Machine: Sized + 'static {
     fn empty_context(&self) -> Self::Context;
     /// Saves the caller in `from` and continues `to`, with interrupts masked. A saved context is continued only once.
     fn switch(&self, from: &Self::Context, to: &Self::Context);
-    /// Frees the stack of a context that will not be continued. It must not be the caller's own.
-    fn release_context(&self, context: Self::Context);
 
     /// The host's threads that run this kernel's tasks, for a kernel on the machine itself, next to virtual machines.
     /// `None` if this kernel schedules its tasks itself.

@@ -216,14 +216,16 @@ impl Assembly<'_> {
     fn finish(self, end: Time, vms: Vec<String>) -> Timeline {
         let (from, to) = (Time(0), end);
         let pcpus = self.pcpus.into_iter().map(|pcpu| PcpuTimeline {
-            threads: pcpu.thread.map_or_else(Vec::new, |track| track.finish(end, from, to)),
-            host: pcpu.host.map_or_else(Vec::new, |track| track.finish(end, from, to)),
+            threads: pcpu
+                .thread
+                .map_or_else(Vec::new, |mut track| track.finish(end, from, to)),
+            host: pcpu.host.map_or_else(Vec::new, |mut track| track.finish(end, from, to)),
         });
         let vcpus = self
             .vcpus
             .into_iter()
             .zip(self.threads)
-            .map(|(vcpu, thread)| VcpuTimeline {
+            .map(|(mut vcpu, thread)| VcpuTimeline {
                 vm: thread.vm,
                 number: thread.number,
                 places: vcpu.place.finish(end, from, to),

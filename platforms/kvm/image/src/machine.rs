@@ -56,10 +56,6 @@ unsafe impl Machine for KvmMachine {
         switch_contexts(from, to);
     }
 
-    fn release_context(&self, context: Context) {
-        context.release();
-    }
-
     fn seed(&self, purpose: &str) -> u64 {
         holdfast_workloads::stream_seed(self.shared.seed, self.shared.guest, purpose)
     }

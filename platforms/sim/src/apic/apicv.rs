@@ -91,7 +91,6 @@ impl Handle {
             WriteOutcome::Posted(notification) => {
                 let notified = notification.is_some();
                 engine.emit(&Happened::IpiPosted { vcpu, notified });
-                engine.emit(&Happened::IpiWithoutExit { vcpu });
                 if let Some(notification) = notification {
                     engine.send_notification(PcpuId(notification.destination), notification.vector);
                 }

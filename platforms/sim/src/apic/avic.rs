@@ -150,10 +150,10 @@ impl Handle {
             vcpu,
             targets,
             doorbells,
+            exits: outcome.exit.is_some(),
         });
-        match outcome.exit {
-            Some(exit) => self.exit(Exit::AvicIncompleteIpi(exit)),
-            None => engine.emit(&Happened::IpiWithoutExit { vcpu }),
+        if let Some(exit) = outcome.exit {
+            self.exit(Exit::AvicIncompleteIpi(exit));
         }
         if outcome.evaluate {
             self.take_pending();

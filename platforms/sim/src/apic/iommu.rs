@@ -22,11 +22,9 @@ impl Engine {
             vm,
             delivery: &delivery,
         });
-        let at = self.clock.now + self.hardware.costs.ipi_latency;
         match delivery {
             Delivery::Host { vector, destination } => {
-                self.clock
-                    .send_ipi(PcpuId(destination), HostInterrupt::Device(vector), at);
+                self.send_ipi(PcpuId(destination), HostInterrupt::Device(vector));
             }
             Delivery::Guest {
                 notice: Notice::Doorbell(host_id),
@@ -35,7 +33,7 @@ impl Engine {
             Delivery::Guest {
                 notice: Notice::Log { interrupt: true },
                 ..
-            } => self.clock.send_ipi(LOG_PCPU, HostInterrupt::GaLog, at),
+            } => self.send_ipi(LOG_PCPU, HostInterrupt::GaLog),
             Delivery::Guest { .. } | Delivery::Blocked => {}
         }
     }

@@ -39,7 +39,7 @@ impl Account {
     /// The account of `vcpu` at power-on.
     pub fn new(vcpu: &Vcpu) -> Account {
         Account {
-            ledger: Ledger::new(),
+            ledger: Ledger::default(),
             out_cause: if vcpu.native { Cause::Idle } else { Cause::WakeLatency },
             mark: None,
             off_time: 0,

@@ -12,14 +12,13 @@
 
 use holdfast_abi::lapic;
 use holdfast_abi::vmcs::VIRTUALIZE_X2APIC;
-use holdfast_host::{ApicRegisters, Host, Run, VcpuId, VcpuState};
+use holdfast_host::{ApicRegisters, Host, IdVec, Run, VcpuId, VcpuState};
 use holdfast_machine::avic::Targets;
 use holdfast_machine::iommu::Delivery;
 use holdfast_machine::{Picos, Time};
 
 use crate::books::happened::{Happened, View};
 use crate::core::failure::Failure;
-use crate::core::ids::IdVec;
 use crate::cpus::vcpu::is_running;
 
 /// For how long a vCPU that could take an interrupt may not have noticed it: far longer than a doorbell or a host's
@@ -106,7 +105,7 @@ impl Audit {
     /// Empty books for `vcpus` vCPUs.
     pub fn new(vcpus: usize) -> Audit {
         Audit {
-            books: IdVec::new(vec![Book::new(); vcpus]),
+            books: IdVec::filled(Book::new(), vcpus),
             moves: 0,
             failure: None,
         }

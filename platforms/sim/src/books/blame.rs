@@ -92,14 +92,13 @@ impl Mark {
     }
 }
 
-/// No vCPU.
-const NONE: VcpuId = VcpuId(u32::MAX);
-
 /// The holder and the waiters of a lock, as the guest's tracepoints report them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LockRecord {
-    holder: VcpuId,
-    contention: Option<Box<Contention>>,
+    /// The vCPU that holds the lock.
+    pub holder: Option<VcpuId>,
+    /// The contention, if a vCPU has ever waited.
+    pub contention: Option<Box<Contention>>,
 }
 
 /// Record of a lock for which a vCPU has waited.
@@ -111,34 +110,7 @@ pub struct Contention {
     pub clock: BlameClock,
 }
 
-impl Default for LockRecord {
-    fn default() -> Self {
-        LockRecord {
-            holder: NONE,
-            contention: None,
-        }
-    }
-}
-
 impl LockRecord {
-    /// The vCPU that holds the lock.
-    #[inline]
-    pub fn holder(&self) -> Option<VcpuId> {
-        (self.holder != NONE).then_some(self.holder)
-    }
-
-    /// Sets or clears the holder.
-    #[inline]
-    pub fn set_holder(&mut self, holder: Option<VcpuId>) {
-        self.holder = holder.unwrap_or(NONE);
-    }
-
-    /// The contention, if a vCPU has ever waited.
-    #[inline]
-    pub fn contention(&self) -> Option<&Contention> {
-        self.contention.as_deref()
-    }
-
     /// The contention; starts it at `now` if no vCPU has waited before.
     pub fn contended(&mut self, now: Time) -> &mut Contention {
         self.contention.get_or_insert_with(|| {

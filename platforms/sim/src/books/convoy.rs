@@ -10,6 +10,15 @@ use holdfast_machine::{Picos, Time};
 /// Length of a window.
 const WINDOW: Picos = Picos::from_nanos(50_000_000);
 
+/// Time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on their own work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Convoy {
+    /// Begin of the first convoy, in nanoseconds since power-on.
+    pub since_ns: u64,
+    /// Length of all convoys together, in nanoseconds.
+    pub total_ns: u64,
+}
+
 /// Detects the convoys of a guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvoyWatch {
@@ -35,9 +44,11 @@ impl ConvoyWatch {
         self.spun += span;
     }
 
-    /// The start of the first convoy and the length of all convoys together, in nanoseconds.
-    pub fn found(&self) -> Option<(u64, u64)> {
-        Some((self.since?.nanos(), self.total / 1000))
+    /// The convoys, if there was one.
+    pub fn found(&self) -> Option<Convoy> {
+        let since_ns = self.since?.nanos();
+        let total_ns = self.total / 1000;
+        Some(Convoy { since_ns, total_ns })
     }
 
     #[inline]
@@ -70,6 +81,10 @@ mod tests {
         watch.spun(Time::from_nanos(60_000_000), 5);
         assert_eq!(watch.found(), None);
         watch.worked(Time::from_nanos(160_000_000), Picos(1));
-        assert_eq!(watch.found(), Some((50_000_000, 50_000_000)));
+        let convoy = Convoy {
+            since_ns: 50_000_000,
+            total_ns: 50_000_000,
+        };
+        assert_eq!(watch.found(), Some(convoy));
     }
 }

@@ -19,6 +19,20 @@ pub struct EngineStats {
     pub acquisitions: u64,
 }
 
+impl EngineStats {
+    /// Names and values.
+    pub fn counters(&self) -> [(&'static str, u64); 6] {
+        [
+            ("operations", self.operations),
+            ("switches", self.switches),
+            ("parks", self.parks),
+            ("events", self.events),
+            ("host_steps", self.host_steps),
+            ("acquisitions", self.acquisitions),
+        ]
+    }
+}
+
 /// What AVIC or APICv did for a guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApicCounts {

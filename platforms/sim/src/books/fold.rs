@@ -1,6 +1,6 @@
 //! The books of a run, and how each happening is entered in them.
 
-use holdfast_host::{VcpuId, VcpuState, VmId};
+use holdfast_host::{IdVec, VcpuId, VcpuState, VmId};
 use holdfast_machine::Time;
 
 use crate::books::account::Account;
@@ -14,7 +14,6 @@ use crate::books::hash::HistoryHash;
 use crate::books::locks::LockBook;
 use crate::books::timeline::{Recorder, Timeline};
 use crate::core::failure::Failure;
-use crate::core::ids::IdVec;
 use crate::cpus::vcpu::{Vcpu, is_running};
 use crate::flows::pending::Stretch;
 
@@ -43,9 +42,9 @@ impl Books {
         Books {
             hash: HistoryHash::new(),
             stats: EngineStats::default(),
-            locks: LockBook::new(),
+            locks: LockBook::default(),
             accounts: vcpus.iter().map(Account::new).collect(),
-            guests: IdVec::new(vec![GuestBook::new(); vms]),
+            guests: IdVec::filled(GuestBook::default(), vms),
             audit: None,
             timeline: None,
         }
@@ -112,11 +111,16 @@ impl Books {
         let now = view.now;
         match *happened {
             Happened::Entered { vcpu, .. } | Happened::Continued { vcpu } | Happened::Ended { vcpu } => {
-                self.close_out(view, vcpu, is_recorded_out(happened), view.vcpu(vcpu).is_running());
+                self.close_out(
+                    view,
+                    vcpu,
+                    !matches!(happened, Happened::Continued { .. }),
+                    view.vcpu(vcpu).is_running(),
+                );
             }
             Happened::Exited { vcpu, cause, .. } => self.accounts[vcpu].out_cause = cause,
-            Happened::NativeStopped { vcpu, cause } => {
-                self.accounts[vcpu].out_cause = cause;
+            Happened::NativeStopped { vcpu } => {
+                self.accounts[vcpu].out_cause = Cause::HostOverhead;
                 self.record_out(now, vcpu, true);
             }
             Happened::NativeIs { vcpu, cause } => self.native_is(view, vcpu, cause),
@@ -125,6 +129,7 @@ impl Books {
             Happened::Waited { vcpu } => self.waited(view, vcpu),
             Happened::ContentionBegan { vcpu, line } => {
                 self.locks.contention_began(view, &mut self.timeline, vcpu, line);
+                self.waits(view, vcpu);
             }
             Happened::ContentionEnded { vcpu, line } => {
                 self.locks.contention_ended(view, &mut self.timeline, vcpu, line);
@@ -226,13 +231,18 @@ impl Books {
             Happened::Taken { vcpu, .. } => self.guests[view.vm_of(vcpu)].apic.interrupts += 1,
             Happened::ApicAccessed { vcpu } => self.guests[view.vm_of(vcpu)].apic.accesses += 1,
             Happened::IpiSent { vcpu } => self.guests[view.vm_of(vcpu)].apic.ipis += 1,
-            Happened::IpiPended { vcpu, doorbells, .. } => {
-                self.guests[view.vm_of(vcpu)].apic.signals += doorbells;
+            Happened::IpiPended {
+                vcpu, doorbells, exits, ..
+            } => {
+                let counts = &mut self.guests[view.vm_of(vcpu)].apic;
+                counts.signals += doorbells;
+                counts.ipis_without_exit += u64::from(!exits);
             }
             Happened::IpiPosted { vcpu, notified } => {
-                self.guests[view.vm_of(vcpu)].apic.signals += u64::from(notified);
+                let counts = &mut self.guests[view.vm_of(vcpu)].apic;
+                counts.signals += u64::from(notified);
+                counts.ipis_without_exit += 1;
             }
-            Happened::IpiWithoutExit { vcpu } => self.guests[view.vm_of(vcpu)].apic.ipis_without_exit += 1,
             Happened::DoorbellMissed { vcpu } => self.guests[view.vm_of(vcpu)].apic.doorbells_missed += 1,
             Happened::Notified { vcpu } => self.guests[view.vm_of(vcpu)].apic.notified += 1,
             Happened::DeviceSignaled {
@@ -252,14 +262,8 @@ impl Books {
         if !closed {
             recorder.close_spins(view);
         }
-        recorder.finish_run(view)
+        recorder.finish(view)
     }
-}
-
-/// Whether the timeline has to draw the time out of the guest that ends with what `happened`.
-#[inline(always)]
-fn is_recorded_out(happened: &Happened<'_>) -> bool {
-    !matches!(happened, Happened::Continued { .. })
 }
 
 /// Picoseconds of a wait behind vCPUs that were not running.

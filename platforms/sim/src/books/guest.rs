@@ -10,7 +10,7 @@ use crate::books::yields::YieldCounts;
 use crate::cpus::vcpu::Vcpu;
 
 /// The book of one guest.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct GuestBook {
     /// Exits in the measured interval, by cause.
     pub exits: [u64; Cause::ALL.len()],
@@ -29,19 +29,6 @@ pub struct GuestBook {
 }
 
 impl GuestBook {
-    /// The book of a guest at power-on.
-    pub fn new() -> GuestBook {
-        GuestBook {
-            exits: [0; Cause::ALL.len()],
-            work: WorkWatch::default(),
-            convoys: ConvoyWatch::default(),
-            losses: LockLosses::default(),
-            yields: YieldCounts::default(),
-            apic: ApicCounts::default(),
-            iommu: IommuCounts::default(),
-        }
-    }
-
     /// A vCPU of the guest worked from `start` on for `span`, in user mode if `user`.
     #[inline]
     pub fn worked(&mut self, start: Time, span: Picos, user: bool) {

@@ -1,14 +1,13 @@
 //! The history: what happens in a run, one value for each happening.
 
 use holdfast_guest::LockClass;
-use holdfast_host::{Exit, Host, PcpuId, Run, VcpuId, VcpuState, VmId};
+use holdfast_host::{Exit, Host, IdVec, PcpuId, Run, VcpuId, VcpuState, VmId};
 use holdfast_machine::avic::Targets;
 use holdfast_machine::iommu::Delivery;
 use holdfast_machine::{LineId, Time};
 
 use crate::apic::hardware::ApicHardware;
 use crate::books::cause::Cause;
-use crate::core::ids::IdVec;
 use crate::cpus::vcpu::Vcpu;
 use crate::guests::vm::Vm;
 
@@ -79,8 +78,8 @@ pub enum Happened<'a> {
     ExitHandled,
     /// The state of `vcpu` changed from `before` to its present one.
     StateChanged { vcpu: VcpuId, before: VcpuState },
-    /// CPU `vcpu` of the bare-metal kernel is out of its flow; its time counts to `cause`.
-    NativeStopped { vcpu: VcpuId, cause: Cause },
+    /// CPU `vcpu` of the bare-metal kernel is out of its flow, for the host's work.
+    NativeStopped { vcpu: VcpuId },
     /// While CPU `vcpu` of the bare-metal kernel is out of any flow, its time counts to `cause` from now on.
     NativeIs { vcpu: VcpuId, cause: Cause },
     /// The run ends while `vcpu` is out of its guest.
@@ -102,16 +101,15 @@ pub enum Happened<'a> {
     ApicAccessed { vcpu: VcpuId },
     /// Hardware begins to send an IPI of `vcpu`.
     IpiSent { vcpu: VcpuId },
-    /// AVIC pended an IPI of `vcpu` for `targets`, and rang `doorbells`.
+    /// AVIC pended an IPI of `vcpu` for `targets`, rang `doorbells`, and needs an exit if `exits`.
     IpiPended {
         vcpu: VcpuId,
         targets: &'a Targets,
         doorbells: u64,
+        exits: bool,
     },
     /// APICv posted the IPI in the ICR of `vcpu`, with a notification if `notified`.
     IpiPosted { vcpu: VcpuId, notified: bool },
-    /// An IPI of `vcpu` needed no exit.
-    IpiWithoutExit { vcpu: VcpuId },
     /// A doorbell for `vcpu` found its pCPU out of guest mode.
     DoorbellMissed { vcpu: VcpuId },
     /// `vcpu` took a notification of posted interrupts in guest mode.
@@ -127,7 +125,7 @@ pub enum Happened<'a> {
     Waits { vcpu: VcpuId },
     /// `vcpu` has waited for its lock up to now.
     Waited { vcpu: VcpuId },
-    /// `vcpu` began to wait for the lock in `line`.
+    /// `vcpu`, in guest mode, began to wait for the lock in `line`.
     ContentionBegan { vcpu: VcpuId, line: LineId },
     /// `vcpu` no longer waits for the lock in `line`.
     ContentionEnded { vcpu: VcpuId, line: LineId },

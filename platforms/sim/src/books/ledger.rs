@@ -8,21 +8,13 @@ use holdfast_machine::{Picos, Time};
 use crate::books::cause::Cause;
 
 /// All time of a vCPU up to the cursor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ledger {
     totals: [u64; Cause::ALL.len()],
     cursor: Time,
 }
 
 impl Ledger {
-    /// An empty ledger at power-on.
-    pub fn new() -> Ledger {
-        Ledger {
-            totals: [0; Cause::ALL.len()],
-            cursor: Time(0),
-        }
-    }
-
     /// The time up to which all time is entered.
     #[inline]
     pub fn cursor(&self) -> Time {

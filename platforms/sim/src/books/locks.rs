@@ -6,31 +6,23 @@ use holdfast_machine::{LineId, Time};
 use crate::books::blame::{Contention, Culprit, LockRecord};
 use crate::books::happened::View;
 use crate::books::timeline::Recorder;
-use crate::core::ids::IdVec;
 
 /// How far blame follows a holder that waits itself.
 const CHAIN_DEPTH: u32 = 4;
 
 /// The locks of all guests, by their cache lines.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LockBook {
-    records: IdVec<LineId, LockRecord>,
+    records: Vec<LockRecord>,
 }
 
 /// What the timeline draws of blame, if there is a recorder.
 type Timeline<'t> = &'t mut Option<Box<Recorder>>;
 
 impl LockBook {
-    /// An empty book.
-    pub fn new() -> LockBook {
-        LockBook {
-            records: IdVec::new(Vec::new()),
-        }
-    }
-
     /// The vCPU that holds the lock in `line`.
     pub fn holder(&self, line: LineId) -> Option<VcpuId> {
-        self.records.get(line)?.holder()
+        self.records.get(line.0 as usize)?.holder
     }
 
     /// The first vCPU in line for the lock in `line`.
@@ -39,12 +31,22 @@ impl LockBook {
     }
 
     fn contention(&self, line: LineId) -> Option<&Contention> {
-        self.records.get(line)?.contention()
+        self.records.get(line.0 as usize)?.contention.as_deref()
+    }
+
+    /// The record of the lock in `line`; the book grows by empty records if it is not there yet.
+    #[inline]
+    fn record(&mut self, line: LineId) -> &mut LockRecord {
+        let index = line.0 as usize;
+        if index >= self.records.len() {
+            self.records.resize_with(index + 1, LockRecord::default);
+        }
+        &mut self.records[index]
     }
 
     /// The contention for the lock in `line`.
     pub fn contended(&mut self, line: LineId, now: Time) -> &mut Contention {
-        self.records.grow_to(line).contended(now)
+        self.record(line).contended(now)
     }
 
     /// `vcpu` begins to wait for the lock in `line`.
@@ -65,8 +67,8 @@ impl LockBook {
     /// `holder` holds the lock in `line` from now on; `None` if it is free.
     #[inline]
     pub fn set_holder(&mut self, view: &View<'_>, timeline: Timeline<'_>, line: LineId, holder: Option<VcpuId>) {
-        let lock = self.records.grow_to(line);
-        lock.set_holder(holder);
+        let lock = self.record(line);
+        lock.holder = holder;
         if lock.has_waiters() {
             self.refresh(view, timeline, line, CHAIN_DEPTH);
         }
@@ -83,7 +85,7 @@ impl LockBook {
     /// Finds out again behind whom the waiters wait, for all locks that `vcpu` holds.
     fn refresh_held(&mut self, view: &View<'_>, timeline: Timeline<'_>, vcpu: VcpuId, depth: u32) {
         for &line in &view.vcpu(vcpu).announced.held {
-            if self.records.get(line).is_some_and(LockRecord::has_waiters) {
+            if self.first_waiter(line).is_some() {
                 self.refresh(view, timeline, line, depth);
             }
         }
@@ -93,7 +95,7 @@ impl LockBook {
     fn refresh(&mut self, view: &View<'_>, timeline: Timeline<'_>, line: LineId, depth: u32) {
         let culprit = self.culprit(view, line);
         if let Some(recorder) = timeline {
-            recorder.blame(view, line, culprit, self.records.grow_to(line));
+            recorder.blame(view, line, culprit, self.record(line));
         }
         let contention = self.contended(line, view.now);
         if contention.clock.current() == culprit {

@@ -32,16 +32,6 @@ pub enum TimedEvent {
     Miss(LineId),
 }
 
-impl TimedEvent {
-    /// Whether the event is a signal between pCPUs, which a migration leaves behind.
-    fn is_signal(&self) -> bool {
-        matches!(
-            self,
-            TimedEvent::Interrupt(..) | TimedEvent::Doorbell(_) | TimedEvent::Notification(..)
-        )
-    }
-}
-
 /// The source of the first event.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
@@ -182,23 +172,13 @@ impl Clock {
         self.queue.clear(self.watchdog_slot());
     }
 
-    /// Plans `event` for `at`.
-    pub fn plan(&mut self, event: TimedEvent, at: Time) {
+    /// Plans `event` for `after` from now on.
+    pub fn plan_after(&mut self, event: TimedEvent, after: Picos) {
         let slot = match self.free.pop() {
             Some(slot) => self.reuse(slot, event),
             None => self.add_slot(event),
         };
-        self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
-    }
-
-    /// Plans `event` for `after` from now on.
-    pub fn plan_after(&mut self, event: TimedEvent, after: Picos) {
-        self.plan(event, self.now + after);
-    }
-
-    /// `interrupt` sets out for `pcpu` and arrives at `at`.
-    pub fn send_ipi(&mut self, pcpu: PcpuId, interrupt: HostInterrupt, at: Time) {
-        self.plan(TimedEvent::Interrupt(pcpu, interrupt), at);
+        self.queue.set(slot, Key::new(self.now + after, CLASS_INTERRUPT, slot));
     }
 
     /// The timed event in `slot` is due: its slot becomes free.
@@ -228,11 +208,15 @@ impl Clock {
         self.queue.clear(self.timer_slot(pcpu));
     }
 
-    /// Removes all signals between pCPUs.
+    /// Removes all signals between pCPUs, which a migration leaves behind.
     pub fn forget_signals(&mut self) {
         for (index, event) in self.timed.iter().enumerate() {
             let slot = self.first_timed_slot() + index as u32;
-            if event.is_signal() && !self.free.contains(&slot) {
+            let is_signal = matches!(
+                event,
+                TimedEvent::Interrupt(..) | TimedEvent::Doorbell(_) | TimedEvent::Notification(..)
+            );
+            if is_signal && !self.free.contains(&slot) {
                 self.queue.clear(slot);
                 self.free.push(slot);
             }

@@ -3,13 +3,12 @@
 //! Each field belongs to a room, which owns its type. What needs several of them is an `impl Engine` of the room that
 //! it serves. What happens reaches the books by [`Engine::emit`] only.
 
-use holdfast_host::{Command, Host, Nanos, PcpuId, VcpuId, VmId};
+use holdfast_host::{Command, Host, HostInterrupt, IdVec, PcpuId, VcpuId, VmId};
 
 use crate::books::fold::Books;
 use crate::books::happened::{Happened, View};
-use crate::core::clock::Clock;
+use crate::core::clock::{Clock, TimedEvent};
 use crate::core::failure::Ending;
-use crate::core::ids::IdVec;
 use crate::cpus::hardware::Hardware;
 use crate::cpus::pcpu::Pcpu;
 use crate::cpus::vcpu::Vcpu;
@@ -47,7 +46,7 @@ pub struct Engine {
     /// What is written down of the run.
     pub books: Books,
     /// Buffer for the host's commands.
-    commands: Vec<Command>,
+    pub commands: Vec<Command>,
 }
 
 impl Engine {
@@ -62,7 +61,7 @@ impl Engine {
         tasks: HostTasks,
     ) -> Engine {
         Engine {
-            pcpus: IdVec::new(vec![Pcpu::new(); clock.pcpus()]),
+            pcpus: IdVec::filled(Pcpu::new(), clock.pcpus()),
             books: Books::new(&vcpus, vms.len()),
             clock,
             memory,
@@ -104,16 +103,9 @@ impl Engine {
         &self.vms[self.vcpus[vcpu].vm]
     }
 
-    /// Runs `step` on the host at the present time. Returns the commands that the host gave; give their buffer back to
-    /// [`Engine::reuse`].
-    pub fn with_host(&mut self, step: impl FnOnce(&mut Host, Nanos, &mut Vec<Command>)) -> Vec<Command> {
-        let mut commands = std::mem::take(&mut self.commands);
-        step(&mut self.host, Nanos(self.clock.now.nanos()), &mut commands);
-        commands
-    }
-
-    /// Takes back a buffer of commands.
-    pub fn reuse(&mut self, commands: Vec<Command>) {
-        self.commands = commands;
+    /// `interrupt` sets out for `pcpu`.
+    pub fn send_ipi(&mut self, pcpu: PcpuId, interrupt: HostInterrupt) {
+        let event = TimedEvent::Interrupt(pcpu, interrupt);
+        self.clock.plan_after(event, self.hardware.costs.ipi_latency);
     }
 }

@@ -3,6 +3,5 @@
 pub mod clock;
 pub mod engine;
 pub mod failure;
-pub mod ids;
 pub mod turn;
 pub mod watchdog;

@@ -1,11 +1,10 @@
 //! Steps of the host, and what its commands do to the machine.
 
-use holdfast_host::{Command, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
+use holdfast_host::{Command, Event, Host, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
 use holdfast_machine::{Picos, Time};
 
 use crate::books::happened::Happened;
 use crate::core::engine::Engine;
-use crate::core::failure::Failure;
 use crate::cpus::pcpu::Activity;
 
 impl Engine {
@@ -14,21 +13,22 @@ impl Engine {
         self.books.stats.host_steps += 1;
         self.pcpus[pcpu].activity = Activity::Host;
         self.emit(&Happened::HostRuns { pcpu, executes: true });
-        let commands = self.with_host(|host, now, commands| host.handle(event, now, commands));
-        self.apply_commands(commands);
+        self.with_host(|host, now, commands| host.handle(event, now, commands));
     }
 
     /// Starts the host.
     pub fn start_host(&mut self) {
-        let commands = self.with_host(|host, now, commands| host.start(now, commands));
-        self.apply_commands(commands);
+        self.with_host(|host, now, commands| host.start(now, commands));
     }
 
-    fn apply_commands(&mut self, mut commands: Vec<Command>) {
+    /// Runs `step` on the host at the present time, and applies the commands that the host gives.
+    fn with_host(&mut self, step: impl FnOnce(&mut Host, Nanos, &mut Vec<Command>)) {
+        let mut commands = std::mem::take(&mut self.commands);
+        step(&mut self.host, Nanos(self.clock.now.nanos()), &mut commands);
         for command in commands.drain(..) {
             self.apply(command);
         }
-        self.reuse(commands);
+        self.commands = commands;
     }
 
     #[inline]
@@ -43,8 +43,7 @@ impl Engine {
             }
             Command::Ipi { from, to } => {
                 self.emit(&Happened::HostIpiSent { from, to });
-                let at = self.clock.now + self.hardware.costs.ipi_latency;
-                self.clock.send_ipi(to, HostInterrupt::Reschedule, at);
+                self.send_ipi(to, HostInterrupt::Reschedule);
             }
             Command::InjectNmi { vcpu } => {
                 self.cannot(vcpu, "takes an NMI, for which no simulated kernel has a handler")
@@ -88,7 +87,7 @@ impl Engine {
 
     /// The machine cannot do what the host wants from `vcpu`.
     fn cannot(&mut self, vcpu: VcpuId, what: &str) {
-        self.end.failure = Some(Failure::Invalid(format!("vcpu {} {what}", vcpu.0)));
+        self.end.invalid(format_args!("vcpu {} {what}", vcpu.0));
     }
 
     /// INIT resets `vcpu`. Nothing has executed since the last INIT, so its flow is at the kernel's entry.

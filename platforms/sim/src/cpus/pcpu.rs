@@ -44,13 +44,8 @@ pub enum Handler {
 /// Interrupts that wait for the host's work on a pCPU to end.
 #[derive(Clone, Debug, Default)]
 pub struct HeldInterrupts {
-    timer: bool,
-    reschedule: bool,
-    call: bool,
-    posted_wakeup: bool,
-    ga_log: bool,
-    /// Vectors of devices, in order of arrival.
-    devices: Vec<u8>,
+    /// Each of them once, in order of arrival.
+    waiting: Vec<HostInterrupt>,
     /// The notification vector of posted interrupts arrived: the next guest to be entered finds it.
     pub notified: bool,
 }
@@ -58,40 +53,28 @@ pub struct HeldInterrupts {
 impl HeldInterrupts {
     /// Holds `interrupt` back until it can be taken.
     pub fn hold(&mut self, interrupt: HostInterrupt) {
-        match interrupt {
-            HostInterrupt::Timer => self.timer = true,
-            HostInterrupt::Reschedule => self.reschedule = true,
-            HostInterrupt::Call => self.call = true,
-            HostInterrupt::PostedWakeup => self.posted_wakeup = true,
-            HostInterrupt::Device(vector) if self.devices.contains(&vector) => {}
-            HostInterrupt::Device(vector) => self.devices.push(vector),
-            HostInterrupt::GaLog => self.ga_log = true,
+        if !self.waiting.contains(&interrupt) {
+            self.waiting.push(interrupt);
         }
     }
 
     /// Whether an interrupt is held back.
     pub fn any(&self) -> bool {
-        let device = self.ga_log || !self.devices.is_empty();
-        self.timer || self.reschedule || self.call || self.posted_wakeup || device
+        !self.waiting.is_empty()
     }
 
-    /// Takes the next interrupt that was held back.
+    /// Takes the next interrupt that was held back: by kind, those of devices last and in order of arrival.
     pub fn take(&mut self) -> Option<HostInterrupt> {
-        if std::mem::take(&mut self.timer) {
-            Some(HostInterrupt::Timer)
-        } else if std::mem::take(&mut self.reschedule) {
-            Some(HostInterrupt::Reschedule)
-        } else if std::mem::take(&mut self.call) {
-            Some(HostInterrupt::Call)
-        } else if std::mem::take(&mut self.posted_wakeup) {
-            Some(HostInterrupt::PostedWakeup)
-        } else if std::mem::take(&mut self.ga_log) {
-            Some(HostInterrupt::GaLog)
-        } else if !self.devices.is_empty() {
-            Some(HostInterrupt::Device(self.devices.remove(0)))
-        } else {
-            None
-        }
+        let rank = |interrupt: &HostInterrupt| match interrupt {
+            HostInterrupt::Timer => 0,
+            HostInterrupt::Reschedule => 1,
+            HostInterrupt::Call => 2,
+            HostInterrupt::PostedWakeup => 3,
+            HostInterrupt::GaLog => 4,
+            HostInterrupt::Device(_) => 5,
+        };
+        let first = (0..self.waiting.len()).min_by_key(|&index| rank(&self.waiting[index]))?;
+        Some(self.waiting.remove(first))
     }
 }
 

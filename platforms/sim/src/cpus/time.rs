@@ -51,7 +51,6 @@ impl Engine {
         this.announced.contending = Some(line);
         this.announced.contentions += 1;
         self.emit(&Happened::ContentionBegan { vcpu, line });
-        self.emit(&Happened::Waits { vcpu });
     }
 
     /// `vcpu` no longer waits for the lock in `line`.

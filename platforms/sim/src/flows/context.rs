@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_flow_keeps_its_registers_across_switches() {
-        let mut stacks = Stacks::new();
+        let mut stacks = Stacks::default();
         let stack = stacks.take();
         let mut pair = Pair {
             main: Saved::NONE,
@@ -135,13 +135,11 @@ mod tests {
             resume(shared);
         }
         assert_eq!(pair.seen, [3.0, 6.0, 12.0]);
-        assert!(stack.is_canary_intact());
-        stacks.give_back(stack);
     }
 
     #[test]
     fn a_panic_is_caught_on_its_own_stack() {
-        let mut stacks = Stacks::new();
+        let mut stacks = Stacks::default();
         let stack = stacks.take();
         let mut pair = Pair {
             main: Saved::NONE,
@@ -158,6 +156,5 @@ mod tests {
         pair.flow = prepare(&stack, Box::new(body));
         resume(shared);
         assert_eq!(pair.seen, [1.0]);
-        stacks.give_back(stack);
     }
 }

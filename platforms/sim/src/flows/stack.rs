@@ -2,8 +2,9 @@
 //!
 //! **Colored**: the top of stack *i* is moved down by `i * 192 mod 4096` bytes, because page-aligned tops alias in the
 //! first-level cache and make switches many times slower.
-//! **Overflow is detected**: the lowest page of the first stacks is inaccessible. Words above it that must stay zero
-//! are checked when a flow ends. The engine compares the stack pointer with [`Stack::limit`] whenever a flow waits.
+//! **Overflow is detected**: the lowest page of the first stacks is inaccessible. The engine compares the stack pointer
+//! with [`Stack::limit`] whenever a flow waits.
+//! **Not reused**: no kernel drops a task's context, so a stack belongs to its flow until the end of the run.
 
 #![expect(unsafe_code, reason = "mapping memory for stacks")]
 
@@ -18,10 +19,8 @@ const STACKS_PER_MAPPING: usize = 256;
 /// Each guard page splits a mapping, and a process may have about 65 thousand mappings.
 const GUARDED_STACKS: usize = 8192;
 const COLOR_STEP_BYTES: usize = 192;
-/// Number of words above the lowest page that must never be written. Fresh memory is zero, and reading it uses none.
-const CANARY_WORDS: usize = 64;
 
-/// One stack. Give it back to the [`Stacks`] that it came from.
+/// One stack of an arena.
 #[derive(Debug)]
 pub struct Stack {
     bottom: usize,
@@ -38,36 +37,18 @@ impl Stack {
     pub fn limit(&self) -> usize {
         self.bottom + MARGIN_BYTES
     }
-
-    /// Whether the lowest words are unchanged.
-    pub fn is_canary_intact(&self) -> bool {
-        let canary = (self.bottom + PAGE_BYTES) as *const u64;
-        // SAFETY: the words are in this stack's mapping, which outlives it, and no flow runs on the stack now.
-        unsafe { core::slice::from_raw_parts(canary, CANARY_WORDS) }
-            .iter()
-            .all(|&word| word == 0)
-    }
 }
 
 /// An arena of stacks.
 #[derive(Debug, Default)]
 pub struct Stacks {
     mappings: Vec<*mut u8>,
-    free: Vec<Stack>,
     made: usize,
 }
 
 impl Stacks {
-    /// An arena without stacks.
-    pub fn new() -> Stacks {
-        Stacks::default()
-    }
-
-    /// Returns a stack that is not in use.
+    /// Returns a new stack.
     pub fn take(&mut self) -> Stack {
-        if let Some(stack) = self.free.pop() {
-            return stack;
-        }
         let index = self.made % STACKS_PER_MAPPING;
         if index == 0 {
             self.mappings.push(map(STACKS_PER_MAPPING * STACK_BYTES));
@@ -84,11 +65,6 @@ impl Stacks {
             assert_eq!(result, 0, "cannot protect the guard page of a guest stack");
         }
         stack
-    }
-
-    /// Takes back a stack whose flow will never be continued.
-    pub fn give_back(&mut self, stack: Stack) {
-        self.free.push(stack);
     }
 }
 

@@ -29,7 +29,7 @@ impl Flows {
         Flows {
             current: VcpuId(0),
             main: Saved::NONE,
-            stacks: Stacks::new(),
+            stacks: Stacks::default(),
             exit: None,
             call: None,
             execute_spins: false,

@@ -15,7 +15,6 @@ use holdfast_machine::Picos;
 use crate::books::cause::Cause;
 use crate::books::happened::Happened;
 use crate::core::engine::Engine;
-use crate::core::failure::Failure;
 use crate::cpus::pcpu::{Activity, Handler, Interrupted};
 use crate::cpus::vcpu::Mode;
 use crate::flows::context::Saved;
@@ -190,18 +189,14 @@ impl Engine {
 
     fn stop_native(&mut self, cpu: VcpuId) {
         self.suspend(cpu);
-        self.emit(&Happened::NativeStopped {
-            vcpu: cpu,
-            cause: Cause::HostOverhead,
-        });
+        self.emit(&Happened::NativeStopped { vcpu: cpu });
     }
 
     /// The flow of the kernel's CPU `cpu`, which executes, makes `call`.
     pub fn leave_native(&mut self, cpu: VcpuId, call: Call) {
         let Some(pcpu) = self.vcpus[cpu].pcpu else {
-            let what = format!("cpu {} calls the scheduler and does not run", cpu.0);
-            self.end.failure = Some(Failure::Invalid(what));
-            return;
+            let what = format_args!("cpu {} calls the scheduler and does not run", cpu.0);
+            return self.end.invalid(what);
         };
         self.stop_native(cpu);
         let event = match call {

@@ -34,11 +34,6 @@ impl SimCpu {
         self.handle.engine()
     }
 
-    /// The handle with which it executes.
-    pub(crate) fn handle(&self) -> Handle {
-        self.handle
-    }
-
     pub(super) fn vm(&self) -> &Vm {
         &self.engine().vms[self.vm]
     }

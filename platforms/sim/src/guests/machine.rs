@@ -17,7 +17,6 @@ use crate::core::failure::Failure;
 use crate::flows::context::{Body, Saved, prepare, switch};
 use crate::flows::flow::Handle;
 use crate::flows::play::run_flow;
-use crate::flows::stack::Stack;
 use crate::guests::call::Call;
 use crate::guests::cpu::SimCpu;
 use crate::guests::native::Flow;
@@ -26,7 +25,8 @@ use crate::guests::vm::Vm;
 /// A guest's machine in virtual time.
 #[derive(Clone, Copy, Debug)]
 pub struct SimMachine {
-    handle: Handle,
+    /// The handle with which its flows execute.
+    pub(super) handle: Handle,
     vm: VmId,
     native: bool,
 }
@@ -46,23 +46,15 @@ impl SimMachine {
     }
 }
 
-impl SimMachine {
-    /// The handle with which its flows execute.
-    pub(crate) fn handle(&self) -> Handle {
-        self.handle
-    }
-}
-
 /// The page at which CPUs other than CPU 0 start, as Linux's trampoline below 640 KiB. The page is empty: the image
 /// knows its entry point.
 const STARTUP_PAGE: u8 = 0x9a;
 
-/// A saved flow of guest code, with its stack unless the stack is a vCPU's own.
+/// A saved flow of guest code.
 #[derive(Debug)]
 pub struct SimContext {
     saved: Cell<Saved>,
     stack_limit: usize,
-    stack: Option<Stack>,
 }
 
 // SAFETY: `cpu` reads which vCPU executes; `switch` keeps the callee-saved registers (`context.rs`).
@@ -95,7 +87,7 @@ unsafe impl Machine for SimMachine {
 
     fn network(&self) -> Option<&holdfast_abi::virtio::Network> {
         let engine = self.handle.engine();
-        let has = engine.tasks.networks.iter().any(|network| network.is_of(self.vm));
+        let has = engine.tasks.networks.iter().any(|network| network.vm == self.vm);
         has.then(|| &*engine.vms[self.vm].memory.network)
     }
 
@@ -106,7 +98,6 @@ unsafe impl Machine for SimMachine {
         SimContext {
             saved: Cell::new(saved),
             stack_limit: stack.limit(),
-            stack: Some(stack),
         }
     }
 
@@ -116,7 +107,6 @@ unsafe impl Machine for SimMachine {
         SimContext {
             saved: Cell::new(Saved::NONE),
             stack_limit,
-            stack: None,
         }
     }
 
@@ -127,18 +117,8 @@ unsafe impl Machine for SimMachine {
         let to = to.saved.replace(Saved::NONE);
         assert!(to != Saved::NONE, "a context that was never saved is continued");
         // SAFETY: `to` was prepared or saved by this function and was just taken out, so it is continued once; `from`
-        // belongs to the kernel, which keeps a task's context at its place until it is released.
+        // belongs to the kernel, which keeps a task's context at its place.
         unsafe { switch(from.saved.as_ptr(), to) };
-    }
-
-    fn release_context(&self, context: SimContext) {
-        if let Some(stack) = context.stack {
-            assert!(
-                stack.is_canary_intact(),
-                "a guest flow has written below the end of its stack"
-            );
-            self.handle.engine().flows.stacks.give_back(stack);
-        }
     }
 
     #[inline(always)]
@@ -234,9 +214,7 @@ impl Threads<SimContext> for SimMachine {
         let send = self.handle.engine().hardware.costs.ipi_send;
         self.handle.work(send);
         self.handle.order();
-        let engine = self.handle.engine();
-        let at = engine.clock.now + engine.hardware.costs.ipi_latency;
-        engine.clock.send_ipi(PcpuId(target.0), HostInterrupt::Call, at);
+        self.handle.engine().send_ipi(PcpuId(target.0), HostInterrupt::Call);
     }
 
     fn idle(&self) {

@@ -76,8 +76,10 @@ pub struct Migrations {
     fresh: Host,
     /// The guests are stopped.
     stopped: bool,
-    done: u64,
-    sent: u64,
+    /// Number of migrations that took place.
+    pub done: u64,
+    /// Number of vCPUs that were sent to another pCPU.
+    pub sent: u64,
     faults: MigrationFaults,
 }
 
@@ -93,16 +95,6 @@ impl Migrations {
             sent: 0,
             faults: journey.faults,
         }
-    }
-
-    /// Number of migrations that took place.
-    pub fn done(&self) -> u64 {
-        self.done
-    }
-
-    /// Number of vCPUs that were sent to another pCPU.
-    pub fn sent(&self) -> u64 {
-        self.sent
     }
 }
 
@@ -127,7 +119,7 @@ impl Engine {
     pub fn move_vcpu(&mut self) {
         let able = |pcpu: &Pcpu| matches!(pcpu.activity, Activity::Idle | Activity::Task(_) | Activity::Poll);
         let stopped = self.migrations.as_ref().is_some_and(|all| all.stopped);
-        let Some(by) = self.pcpus.position(able).filter(|_| !stopped) else {
+        let Some(by) = self.pcpus.ids().find(|&pcpu| !stopped && able(&self.pcpus[pcpu])) else {
             return self.plan_in(TimedEvent::Move, RETRY_NS);
         };
         let Some(Move { vcpu, to, .. }) = self.migrations.as_mut().and_then(|all| all.moves.pop_front()) else {

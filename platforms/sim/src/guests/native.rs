@@ -1,8 +1,7 @@
 //! State of the bare-metal kernel: its threads, and its flows that are not on a pCPU. `bare_metal.rs` plays it.
 
-use holdfast_host::{PcpuId, TaskId, VcpuId, VmId};
+use holdfast_host::{IdVec, PcpuId, TaskId, VcpuId, VmId};
 
-use crate::core::ids::IdVec;
 use crate::flows::context::Saved;
 
 /// A flow of the kernel that is not on a pCPU.
@@ -84,7 +83,7 @@ impl Native {
             vm,
             first,
             booting: pcpus,
-            places: IdVec::new(vec![place; pcpus]),
+            places: IdVec::filled(place, pcpus),
             threads: Vec::new(),
             first_task: 0,
             task,

@@ -95,11 +95,6 @@ impl Network {
             .map(move |thread| (thread, task.clone()))
     }
 
-    /// Whether it belongs to guest `vm`.
-    pub fn is_of(&self, vm: VmId) -> bool {
-        self.vm == vm
-    }
-
     /// Whether it is hardware that is assigned to its guest.
     pub fn is_assigned(&self) -> bool {
         matches!(self.behind, Behind::Hardware { .. })

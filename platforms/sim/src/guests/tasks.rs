@@ -45,13 +45,8 @@ impl HostTasks {
 
     /// The index of the network device that is assigned to `vm`, if there is one.
     pub fn assigned_nic(&self, vm: VmId) -> Option<usize> {
-        let is_assigned = |network: &Network| network.is_of(vm) && network.is_assigned();
+        let is_assigned = |network: &Network| network.vm == vm && network.is_assigned();
         self.networks.iter().position(is_assigned)
-    }
-
-    /// Whether `vm` has an assigned network device.
-    pub fn has_assigned_nic(&self, vm: VmId) -> bool {
-        self.assigned_nic(vm).is_some()
     }
 
     /// The thread of the bare-metal kernel that `task` is, if it is one.

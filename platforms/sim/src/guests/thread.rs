@@ -76,7 +76,7 @@ impl SimThread {
     pub fn sleep(&self, ns: u64) {
         self.system_call(|| {
             let program = self.cost(|costs| costs.timer_program);
-            self.here().handle().work(program);
+            self.here().handle.work(program);
             let until = self.here().now_ns() + ns + TIMER_SLACK_NS;
             self.away(|| Threads::sleep(&self.machine, Some(until)));
         });
@@ -93,7 +93,7 @@ impl SimThread {
     }
 
     fn cost(&self, cost: impl Fn(&Costs) -> Picos) -> Picos {
-        let handle = self.machine.handle();
+        let handle = self.machine.handle;
         cost(&handle.engine().hardware.costs)
     }
 
@@ -101,7 +101,7 @@ impl SimThread {
     fn system_call<T>(&self, call: impl FnOnce() -> T) -> T {
         self.here().executing(Mode::Kernel);
         let entry = self.cost(|costs| costs.syscall);
-        self.here().handle().work(entry);
+        self.here().handle.work(entry);
         let result = call();
         self.return_to_user();
         result
@@ -131,14 +131,30 @@ impl SimThread {
         let last = &self.process().last[here.cpu().0 as usize];
         if last.replace(self.index) != self.index {
             let switch = self.cost(|costs| costs.context_switch);
-            here.handle().work(switch);
+            here.handle.work(switch);
         }
         here.irq_enable();
     }
 
+    /// A restartable sequence on the bits `mask` of `word`: load, compare, plain store. It never overwrites a store that
+    /// came in between.
+    fn compare_store(&self, word: &SimWord, mask: u32, current: u32, new: u32, order: Ordering) -> Result<(), u32> {
+        let found = self.load(word, order) & mask;
+        if found != current {
+            return Err(found);
+        }
+        self.here().handle.operate(word, Access::Store, |old| {
+            if old & mask == current {
+                (Some(old & !mask | new), Ok(()))
+            } else {
+                (None, Err(old & mask))
+            }
+        })
+    }
+
     fn look_up(&self) {
         let look_up = self.cost(|costs| costs.futex);
-        self.here().handle().work(look_up);
+        self.here().handle.work(look_up);
     }
 }
 
@@ -187,46 +203,25 @@ unsafe impl Platform for SimThread {
         relax();
     }
 
-    /// A restartable sequence: load, compare, plain store. It never overwrites a store that came in between.
     fn compare_store_low8(&self, word: &SimWord, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
-        let found = self.load(word, order) as u8;
-        if found != current {
-            return Err(found);
-        }
-        self.here().handle().operate(word, Access::Store, |old| {
-            let found = old as u8;
-            if found == current {
-                (Some(old & !0xff | u32::from(new)), Ok(()))
-            } else {
-                (None, Err(found))
-            }
-        })
+        self.compare_store(word, 0xff, current.into(), new.into(), order)
+            .map_err(|found| found as u8)
     }
 
     fn compare_store_low16(&self, word: &SimWord, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
-        let found = self.load(word, order) as u16;
-        if found != current {
-            return Err(found);
-        }
-        self.here().handle().operate(word, Access::Store, |old| {
-            let found = old as u16;
-            if found == current {
-                (Some(old & !0xffff | u32::from(new)), Ok(()))
-            } else {
-                (None, Err(found))
-            }
-        })
+        self.compare_store(word, 0xffff, current.into(), new.into(), order)
+            .map_err(|found| found as u16)
     }
 
     /// Interrupts all CPUs that run other threads of the process, and waits for them (`membarrier`). The cost of
     /// sending is part of the latency here: the waiting thread cannot distinguish the two.
     fn settle(&self) -> bool {
         self.system_call(|| {
-            self.here().handle().order();
+            self.here().handle.order();
             let mine = self.here().cpu().0;
             let mut waits = Picos::ZERO;
             for other in (0..self.machine.cpus()).filter(|&other| other != mine) {
-                let handle = self.machine.handle();
+                let handle = self.machine.handle;
                 let engine = handle.engine();
                 if engine.runs_native_thread(PcpuId(other)) {
                     handle.work(engine.hardware.costs.ipi_send);
@@ -235,11 +230,10 @@ unsafe impl Platform for SimThread {
                     waits = engine.hardware.costs.ipi_latency
                         + engine.hardware.costs.host_interrupt
                         + engine.hardware.costs.transfer_socket;
-                    let at = engine.clock.now + engine.hardware.costs.ipi_latency;
-                    engine.clock.send_ipi(PcpuId(other), HostInterrupt::Call, at);
+                    engine.send_ipi(PcpuId(other), HostInterrupt::Call);
                 }
             }
-            self.here().handle().work(waits);
+            self.here().handle.work(waits);
         });
         true
     }
@@ -259,8 +253,8 @@ impl Thread for SimThread {
     fn give_way(&self) {
         self.system_call(|| {
             let pick = self.cost(|costs| costs.sched_yield);
-            self.here().handle().work(pick);
-            self.away(|| self.machine.handle().call(Call::GiveWay));
+            self.here().handle.work(pick);
+            self.away(|| self.machine.handle.call(Call::GiveWay));
         });
     }
 
@@ -286,7 +280,7 @@ impl Thread for SimThread {
             self.look_up();
             if let Some(sleeper) = self.process().take(self.key(word)) {
                 let wake = self.cost(|costs| costs.wake);
-                self.here().handle().work(wake);
+                self.here().handle.work(wake);
                 Threads::wake(&self.machine, sleeper);
             }
         });

@@ -5,20 +5,19 @@ use std::collections::BTreeMap;
 use holdfast_host::PcpuId;
 use holdfast_machine::{Access, Charge, LineId, Lines, Time};
 
-use crate::core::ids::IdVec;
 use crate::memory::park::Spinners;
 
 /// The cache lines of a run.
 #[derive(Debug)]
 pub struct Memory {
-    /// Distinguishes the words of this run from those of other runs. It has no influence on the history.
-    run: u32,
+    /// The run's number, which distinguishes its words from those of other runs. It has no influence on the history.
+    pub run: u32,
     /// Where each line is cached.
     lines: Lines,
     /// The line of each group of words that share one, by the group's number.
     groups: BTreeMap<u32, LineId>,
     /// The skipped spins on each line; `None` if there never was one.
-    pub spinners: IdVec<LineId, Option<Spinners>>,
+    spinners: Vec<Option<Spinners>>,
 }
 
 impl Memory {
@@ -28,14 +27,14 @@ impl Memory {
             run,
             lines,
             groups: BTreeMap::new(),
-            spinners: IdVec::new(Vec::new()),
+            spinners: Vec::new(),
         }
     }
 
-    /// The run's number.
+    /// The skipped spins on `line`; `None` if there never was one.
     #[inline(always)]
-    pub fn run(&self) -> u32 {
-        self.run
+    pub fn spinners(&mut self, line: LineId) -> &mut Option<Spinners> {
+        &mut self.spinners[line.0 as usize]
     }
 
     /// `pcpu` accesses `line` at `now`; returns the cost.

@@ -41,7 +41,7 @@ impl Engine {
         };
         this.spin.parked = Some(Parked::new(line, probe, spin));
         this.spin.resumption = None;
-        self.memory.spinners[line].get_or_insert_default().quiet.push(vcpu);
+        self.memory.spinners(line).get_or_insert_default().quiet.push(vcpu);
         self.plan_end(vcpu);
     }
 
@@ -70,13 +70,13 @@ impl Engine {
     /// `writer` took `line` away from all other caches now: the spinners on it miss at their next loads.
     #[inline]
     pub fn invalidate(&mut self, line: LineId, writer: VcpuId) {
-        if self.memory.spinners[line].is_some() {
+        if self.memory.spinners(line).is_some() {
             self.invalidate_spinners(line, writer);
         }
     }
 
     fn invalidate_spinners(&mut self, line: LineId, writer: VcpuId) {
-        let Some(mut spinners) = self.memory.spinners[line].take() else {
+        let Some(mut spinners) = self.memory.spinners(line).take() else {
             return;
         };
         spinners.stale.rebase(self.clock.now);
@@ -92,7 +92,7 @@ impl Engine {
         }
         spinners.stale.sort();
         self.plan_miss(&mut spinners, line);
-        self.memory.spinners[line] = Some(spinners);
+        *self.memory.spinners(line) = Some(spinners);
     }
 
     fn plan_miss(&mut self, spinners: &mut Spinners, line: LineId) {
@@ -128,7 +128,7 @@ impl Engine {
 
     /// Plays the misses on `line` that precede all other events.
     pub fn play_misses(&mut self, line: LineId) {
-        let Some(mut spinners) = self.memory.spinners[line].take() else {
+        let Some(mut spinners) = self.memory.spinners(line).take() else {
             return;
         };
         // The line's own event is the first; its misses follow each other as long as no other event precedes them.
@@ -154,7 +154,7 @@ impl Engine {
             }
         }
         self.plan_miss(&mut spinners, line);
-        self.memory.spinners[line] = Some(spinners);
+        *self.memory.spinners(line) = Some(spinners);
     }
 
     /// Plays the next load of `vcpu` now. Returns whether the vCPU keeps spinning.
@@ -227,7 +227,7 @@ impl Engine {
         let waited = next.since(this.flow.clock);
         this.flow.clock = next;
         this.announce_wait(waited);
-        let Some(mut spinners) = self.memory.spinners[parked.line].take() else {
+        let Some(mut spinners) = self.memory.spinners(parked.line).take() else {
             return;
         };
         if let Some(index) = spinners.quiet.iter().position(|&other| other == vcpu) {
@@ -236,6 +236,6 @@ impl Engine {
             spinners.stale.remove(pcpu);
             self.plan_miss(&mut spinners, parked.line);
         }
-        self.memory.spinners[parked.line] = Some(spinners);
+        *self.memory.spinners(parked.line) = Some(spinners);
     }
 }

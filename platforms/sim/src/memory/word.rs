@@ -65,7 +65,7 @@ impl<T: Copy> Shared<T> {
     #[inline(always)]
     pub fn line_in(&self, memory: &mut Memory) -> LineId {
         let place = self.place.get();
-        if (place >> 32) as u32 == memory.run() {
+        if (place >> 32) as u32 == memory.run {
             LineId(place as u32)
         } else {
             self.find_place(memory)
@@ -75,7 +75,7 @@ impl<T: Copy> Shared<T> {
     #[cold]
     fn find_place(&self, memory: &mut Memory) -> LineId {
         let line = memory.line_of_group(self.group.get());
-        self.place.set(u64::from(memory.run()) << 32 | u64::from(line.0));
+        self.place.set(u64::from(memory.run) << 32 | u64::from(line.0));
         line
     }
 }

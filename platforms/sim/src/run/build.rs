@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_abi::cpuid;
 use holdfast_guest::GuestImage;
-use holdfast_host::{GroupId, Host, PcpuPlace, PvFaults, SvmPart, VcpuId, VmGroup, VmId, VmxPart};
+use holdfast_host::{GroupId, Host, IdVec, PcpuPlace, PvFaults, SvmPart, VcpuId, VmGroup, VmId, VmxPart};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{Lines, Picos, Time, Topology};
 
 use crate::core::clock::Clock;
 use crate::core::engine::Engine;
 use crate::core::failure::Failure;
-use crate::core::ids::IdVec;
 use crate::cpus::hardware::Hardware;
 use crate::cpus::vcpu::Vcpu;
 use crate::flows::play::boot_flow;
@@ -77,8 +76,8 @@ fn group_of(groups: &Groups<'_>, name: &Option<String>) -> Result<Option<GroupId
 
 /// Adds the guests to the host, and makes records of them and of the bare-metal kernel.
 fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Tables, Failure> {
-    let mut vms = IdVec::new(Vec::new());
-    let mut vcpus = IdVec::new(Vec::new());
+    let mut vms = IdVec::new();
+    let mut vcpus = IdVec::new();
     for vm in in_order(config) {
         if !vm.domains.is_empty() && vm.domains.len() != vm.vcpus as usize {
             let (domains, vcpus, name) = (vm.domains.len(), vm.vcpus, &vm.name);

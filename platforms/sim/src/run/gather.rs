@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use holdfast_host::{Nanos, VcpuId, VmId};
 
 use crate::books::cause::Cause;
-use crate::books::counters::EngineStats;
 use crate::core::engine::Engine;
 use crate::guests::vm::Vm;
 use crate::run::build::in_order;
 use crate::run::config::Config;
-use crate::run::outcome::{Convoy, Outcome, VmOutcome};
+use crate::run::outcome::{Outcome, VmOutcome};
 
 /// Gathers the outcome of `engine`, which has played `config`.
 pub fn gather(engine: &mut Engine, config: &Config) -> Outcome {
@@ -19,26 +18,11 @@ pub fn gather(engine: &mut Engine, config: &Config) -> Outcome {
     // Into the order of the configuration.
     gathered.sort_by_key(|(_, vm)| config.vms.iter().position(|other| std::ptr::eq(*vm, other)));
     let vms = gathered.iter().map(|&(vm, _)| gather_vm(engine, vm)).collect();
-    let EngineStats {
-        operations,
-        switches,
-        parks,
-        events,
-        host_steps,
-        acquisitions,
-    } = engine.books.stats;
     Outcome {
         vms,
         end_ns: engine.clock.now.nanos(),
         history_hash: engine.books.hash.value(),
-        engine: BTreeMap::from([
-            ("operations", operations),
-            ("switches", switches),
-            ("parks", parks),
-            ("events", events),
-            ("host_steps", host_steps),
-            ("acquisitions", acquisitions),
-        ]),
+        engine: BTreeMap::from(engine.books.stats.counters()),
     }
 }
 
@@ -62,10 +46,7 @@ fn gather_vm(engine: &Engine, id: VmId) -> VmOutcome {
         lost_time_ps,
         vcpu_time_ps: engine.clock.now.0 * u64::from(vm.vcpus),
         longest_stall_ns: book.work.longest_stall.0 / 1000,
-        convoy: book
-            .convoys
-            .found()
-            .map(|(since_ns, total_ns)| Convoy { since_ns, total_ns }),
+        convoy: book.convoys.found(),
     }
 }
 
@@ -118,7 +99,7 @@ fn add_hardware_counters(counters: &mut BTreeMap<String, u64>, engine: &Engine, 
     if engine.host.vmcs(first).is_some() {
         add(counters, book.apic.of_apicv());
     }
-    if engine.tasks.has_assigned_nic(id) {
+    if engine.tasks.assigned_nic(id).is_some() {
         add(counters, book.iommu.counters());
     }
 }

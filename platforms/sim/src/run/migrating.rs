@@ -55,8 +55,8 @@ pub fn run_migrating(
         unreachable!("both were set above")
     };
     let audited = Audited {
-        migrations: migrations.done(),
-        sent: migrations.sent(),
+        migrations: migrations.done,
+        sent: migrations.sent,
         moves: audit.moves,
         by_vector: audit.by_vector(),
     };

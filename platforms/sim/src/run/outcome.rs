@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::books::convoy::Convoy;
+
 /// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -35,13 +37,4 @@ pub struct VmOutcome {
     pub longest_stall_ns: u64,
     /// Its convoys, if it had any.
     pub convoy: Option<Convoy>,
-}
-
-/// Time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on their own work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Convoy {
-    /// Begin of the first convoy, in nanoseconds since power-on.
-    pub since_ns: u64,
-    /// Length of all convoys together, in nanoseconds.
-    pub total_ns: u64,
 }

@@ -60,11 +60,11 @@ impl<T: Copy + PartialEq> Open<T> {
     }
 
     /// Returns all spans, the last one up to `at`. Spans outside `from..to` are not kept.
-    pub fn finish(mut self, at: Time, from: Time, to: Time) -> Vec<Span<T>> {
+    pub fn finish(&mut self, at: Time, from: Time, to: Time) -> Vec<Span<T>> {
         self.close(at, from, to);
         // A recording that became too large ended before the last spans that it has.
         self.spans.retain(|span| span.start < to);
         self.spans.iter_mut().for_each(|span| span.end = span.end.min(to));
-        self.spans
+        std::mem::take(&mut self.spans)
     }
 }

@@ -5,7 +5,7 @@ mod feed;
 use std::collections::BTreeMap;
 
 use holdfast_guest::LockClass;
-use holdfast_host::{PcpuId, VcpuId};
+use holdfast_host::{IdVec, PcpuId, VcpuId};
 use holdfast_machine::{LineId, Time};
 
 use super::open::Open;
@@ -14,7 +14,7 @@ use super::{
 };
 
 use crate::books::cause::Cause;
-use crate::core::ids::IdVec;
+use crate::books::happened::View;
 use crate::cpus::vcpu::Vcpu;
 use crate::flows::pending::Stretch;
 
@@ -32,6 +32,28 @@ struct Sent {
     at: Time,
 }
 
+/// The tracks of a pCPU.
+#[derive(Clone, Debug)]
+struct PcpuTracks {
+    threads: Open<Thread>,
+    host: Open<()>,
+    /// Reschedule IPIs on their way to the pCPU: the sender and the chain.
+    ipis: Vec<(PcpuId, u64)>,
+}
+
+/// The tracks of a vCPU.
+#[derive(Clone, Debug)]
+struct VcpuTracks {
+    places: Open<Place>,
+    doings: Open<Doing>,
+    /// The time up to which its doings are recorded: its ledger's cursor, or later while it spins.
+    recorded: Time,
+    /// The last destination that it wrote to its LAPIC.
+    destination: u32,
+    /// Yields to it since it last got a pCPU: the yielding vCPU and the chain.
+    yields: Vec<(VcpuId, u64)>,
+}
+
 /// A recording under way.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -40,46 +62,42 @@ pub struct Recorder {
     truncated: bool,
     count: usize,
     tasks: Vec<(u32, String)>,
-    threads: IdVec<PcpuId, Open<Thread>>,
-    host: IdVec<PcpuId, Open<()>>,
-    places: IdVec<VcpuId, Open<Place>>,
-    doings: IdVec<VcpuId, Open<Doing>>,
-    /// The time up to which each vCPU's doings are recorded: its ledger's cursor, or later while it spins.
-    recorded: IdVec<VcpuId, Time>,
-    /// The last destination that each vCPU wrote to its LAPIC.
-    destinations: IdVec<VcpuId, u32>,
+    pcpus: IdVec<PcpuId, PcpuTracks>,
+    vcpus: IdVec<VcpuId, VcpuTracks>,
     moments: Vec<Moment>,
     classes: BTreeMap<LineId, LockClass>,
     behind: BTreeMap<LineId, Behind>,
     sent: Vec<Sent>,
-    /// Yields to each vCPU since it last got a pCPU: the yielding vCPU and the chain.
-    yields: IdVec<VcpuId, Vec<(VcpuId, u64)>>,
-    /// Reschedule IPIs on their way to each pCPU: the sender and the chain.
-    ipis: IdVec<PcpuId, Vec<(PcpuId, u64)>>,
     flows: u64,
 }
 
 impl Recorder {
     /// A recorder for `pcpus` and `vcpus` within `window`. `tasks` are the names of host tasks.
     pub fn new(window: Window, pcpus: usize, vcpus: usize, tasks: Vec<(u32, String)>) -> Recorder {
+        let pcpu = PcpuTracks {
+            threads: Open::new(Some(Thread::Idle)),
+            host: Open::new(None),
+            ipis: Vec::new(),
+        };
+        let vcpu = VcpuTracks {
+            places: Open::new(Some(Place::Woken)),
+            doings: Open::new(None),
+            recorded: Time(0),
+            destination: 0,
+            yields: Vec::new(),
+        };
         Recorder {
             from: Time::from_nanos(window.from_ns),
             to: Time::from_nanos(window.to_ns),
             truncated: false,
             count: 0,
             tasks,
-            threads: IdVec::new(vec![Open::new(Some(Thread::Idle)); pcpus]),
-            host: IdVec::new(vec![Open::new(None); pcpus]),
-            places: IdVec::new(vec![Open::new(Some(Place::Woken)); vcpus]),
-            doings: IdVec::new(vec![Open::new(None); vcpus]),
-            recorded: IdVec::new(vec![Time(0); vcpus]),
-            destinations: IdVec::new(vec![0; vcpus]),
+            pcpus: IdVec::filled(pcpu, pcpus),
+            vcpus: IdVec::filled(vcpu, vcpus),
             moments: Vec::new(),
             classes: BTreeMap::new(),
             behind: BTreeMap::new(),
             sent: Vec::new(),
-            yields: IdVec::new(vec![Vec::new(); vcpus]),
-            ipis: IdVec::new(vec![Vec::new(); pcpus]),
             flows: 0,
         }
     }
@@ -100,31 +118,33 @@ impl Recorder {
     }
 
     fn thread(&mut self, at: Time, pcpu: PcpuId, thread: Thread) {
-        let kept = self.threads[pcpu].set(at, Some(thread), self.from, self.to);
+        let kept = self.pcpus[pcpu].threads.set(at, Some(thread), self.from, self.to);
         self.count(kept, at);
     }
 
     fn host_code(&mut self, at: Time, pcpu: PcpuId, executes: bool) {
-        let kept = self.host[pcpu].set(at, executes.then_some(()), self.from, self.to);
+        let kept = self.pcpus[pcpu]
+            .host
+            .set(at, executes.then_some(()), self.from, self.to);
         self.count(kept, at);
     }
 
     fn place(&mut self, at: Time, vcpu: VcpuId, place: Place) {
-        let kept = self.places[vcpu].set(at, Some(place), self.from, self.to);
-        self.places[vcpu].join();
+        let kept = self.vcpus[vcpu].places.set(at, Some(place), self.from, self.to);
+        self.vcpus[vcpu].places.join();
         self.count(kept, at);
         if !matches!(place, Place::Running { .. }) {
             // What it does in its next place is a span of its own, even if that begins now.
-            let kept = self.doings[vcpu].set(at, None, self.from, self.to);
+            let kept = self.vcpus[vcpu].doings.set(at, None, self.from, self.to);
             self.count(kept, at);
         }
     }
 
     /// The vCPU did `doing` from the end of the last entry up to `until`.
     fn did(&mut self, until: Time, vcpu: VcpuId, doing: Option<Doing>) {
-        let start = std::mem::replace(&mut self.recorded[vcpu], until);
+        let start = std::mem::replace(&mut self.vcpus[vcpu].recorded, until);
         if start < until {
-            let kept = self.doings[vcpu].set(start, doing, self.from, self.to);
+            let kept = self.vcpus[vcpu].doings.set(start, doing, self.from, self.to);
             self.count(kept, start);
         }
     }
@@ -160,9 +180,9 @@ impl Recorder {
         self.flows
     }
 
-    /// The recording, up to `now`.
-    fn finish(mut self, now: Time) -> Timeline {
-        let (from, to) = (self.from, self.to.min(now));
+    /// The whole timeline of a run that has ended.
+    pub fn finish(mut self, view: &View<'_>) -> Timeline {
+        let (from, to) = (self.from, self.to.min(view.now));
         self.moments.retain(|moment| moment.at < to);
         // The clock of a flow that was stopped by a failure can be behind; equal times keep their order.
         self.moments.sort_by_key(|moment| moment.at);
@@ -173,37 +193,34 @@ impl Recorder {
         for moment in &mut self.moments {
             moment.flow = moment.flow.filter(|flow| links[&flow.id] > 1);
         }
-        let pcpus = self
-            .threads
-            .into_iter()
-            .zip(self.host)
-            .map(|(threads, host)| PcpuTimeline {
-                threads: threads.finish(to, from, to),
-                host: host.finish(to, from, to),
-            });
-        let vcpus = self.places.into_iter().zip(self.doings).zip(self.recorded);
-        let vcpus = vcpus.map(|((places, doings), recorded)| VcpuTimeline {
-            vm: 0,
-            number: 0,
-            places: places.finish(to, from, to),
-            doings: doings.finish(recorded.min(to), from, to),
+        let pcpus = self.pcpus.iter_mut().map(|tracks| PcpuTimeline {
+            threads: tracks.threads.finish(to, from, to),
+            host: tracks.host.finish(to, from, to),
         });
+        let vcpus = self
+            .vcpus
+            .iter_mut()
+            .zip(view.vcpus)
+            .map(|(tracks, vcpu)| VcpuTimeline {
+                vm: vcpu.vm.0,
+                number: vcpu.number,
+                places: tracks.places.finish(to, from, to),
+                doings: tracks.doings.finish(tracks.recorded.min(to), from, to),
+            });
         Timeline {
             from,
             to,
-            end: now,
-            begun: Vec::new(),
+            end: view.now,
+            begun: view.vms.iter().map(|vm| vm.report.begun).collect(),
             truncated: self.truncated,
-            vms: Vec::new(),
+            vms: view.vms.iter().map(|vm| vm.name.clone()).collect(),
             tasks: self.tasks,
             pcpus: pcpus.collect(),
             vcpus: vcpus.collect(),
             moments: self.moments,
         }
     }
-}
 
-impl Recorder {
     /// `from` kicks `to`, or sends it `vector`.
     fn send(&mut self, at: Time, from: VcpuId, to: VcpuId, vector: Option<u8>) {
         let flow = self.new_flow();

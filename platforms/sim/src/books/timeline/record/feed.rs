@@ -6,7 +6,7 @@ use holdfast_machine::LineId;
 
 use super::*;
 use crate::books::blame::{Culprit, LockRecord};
-use crate::books::happened::{Happened, View};
+use crate::books::happened::Happened;
 
 /// The vCPUs that an IPI or a kick is addressed to, by their numbers in the guest, and the vector of an IPI.
 fn addressed(exit: &Exit, destination: u32) -> Option<(Vec<u32>, Option<u8>)> {
@@ -87,8 +87,11 @@ impl Recorder {
     /// lock.
     #[cold]
     pub fn blame(&mut self, view: &View<'_>, line: LineId, culprit: Culprit, record: &LockRecord) {
-        let waiters = record.contention().map_or(&[][..], |contention| &contention.waiters);
-        let behind = match (culprit, record.holder(), waiters.first()) {
+        let waiters = record
+            .contention
+            .as_ref()
+            .map_or(&[][..], |contention| &contention.waiters);
+        let behind = match (culprit, record.holder, waiters.first()) {
             (Culprit::RunningHolder, Some(holder), _) => Behind::RunningHolder(holder.0),
             (Culprit::PreemptedHolder, Some(holder), _) => Behind::PreemptedHolder(holder.0),
             (Culprit::ThrottledHolder, Some(holder), _) => Behind::ThrottledHolder(holder.0),
@@ -118,7 +121,7 @@ impl Recorder {
         let lock = |line: Option<LineId>| line.map(|line| self.lock(line));
         let (held, awaited) = (this.announced.held.last().copied(), this.announced.contending);
         let place = match this.state {
-            VcpuState::InGuest | VcpuState::HandlingExit => match self.places[vcpu].what {
+            VcpuState::InGuest | VcpuState::HandlingExit => match self.vcpus[vcpu].places.what {
                 Some(running @ Place::Running { .. }) => running,
                 // The `Run` that follows names the pCPU.
                 _ => Place::Running { pcpu: u32::MAX },
@@ -144,7 +147,7 @@ impl Recorder {
             self.woken(now, vcpu);
         }
         if this.is_running() {
-            for (from, flow) in std::mem::take(&mut self.yields[vcpu]) {
+            for (from, flow) in std::mem::take(&mut self.vcpus[vcpu].yields) {
                 let flow = Flow { id: flow, ends: true };
                 self.moment(now, Track::Vcpu(vcpu.0), Happening::YieldedTo(from.0), Some(flow));
             }
@@ -160,7 +163,7 @@ impl Recorder {
         };
         self.thread(now, pcpu, thread);
         if let Run::Guest { vcpu, .. } = run {
-            let place = &mut self.places[vcpu];
+            let place = &mut self.vcpus[vcpu].places;
             if place.what == Some(Place::Running { pcpu: u32::MAX }) {
                 place.what = Some(Place::Running { pcpu: pcpu.0 });
                 place.join();
@@ -176,10 +179,10 @@ impl Recorder {
             value,
         } = *exit
         {
-            self.destinations[vcpu] = value;
+            self.vcpus[vcpu].destination = value;
         }
         let vm = &view.vms[view.vm_of(vcpu)];
-        let Some((targets, vector)) = addressed(exit, self.destinations[vcpu]) else {
+        let Some((targets, vector)) = addressed(exit, self.vcpus[vcpu].destination) else {
             return;
         };
         for number in targets.into_iter().filter(|number| *number < vm.vcpus) {
@@ -221,7 +224,7 @@ impl Recorder {
         let link = flow.map(|id| Flow { id, ends: false });
         self.moment(view.now, Track::Vcpu(from.0), what, link);
         if let Some(flow) = flow {
-            let yields = &mut self.yields[to];
+            let yields = &mut self.vcpus[to].yields;
             yields.retain(|(other, _)| *other != from);
             yields.push((from, flow));
         }
@@ -231,12 +234,12 @@ impl Recorder {
         let id = self.new_flow();
         let link = Some(Flow { id, ends: false });
         self.moment(now, Track::Pcpu(from.0), Happening::HostIpi(to.0), link);
-        self.ipis[to].push((from, id));
+        self.pcpus[to].ipis.push((from, id));
     }
 
     fn host_ipi_arrived(&mut self, now: Time, pcpu: PcpuId) {
-        if !self.ipis[pcpu].is_empty() {
-            let (from, id) = self.ipis[pcpu].remove(0);
+        if !self.pcpus[pcpu].ipis.is_empty() {
+            let (from, id) = self.pcpus[pcpu].ipis.remove(0);
             let link = Some(Flow { id, ends: true });
             self.moment(now, Track::Pcpu(pcpu.0), Happening::HostIpiArrives(from.0), link);
         }
@@ -250,16 +253,5 @@ impl Recorder {
                 self.waited(view.now, vcpu, line);
             }
         }
-    }
-
-    /// The whole timeline of a run that has ended.
-    pub fn finish_run(self, view: &View<'_>) -> Timeline {
-        let mut timeline = self.finish(view.now);
-        timeline.begun = view.vms.iter().map(|vm| vm.report.begun).collect();
-        timeline.vms = view.vms.iter().map(|vm| vm.name.clone()).collect();
-        for (track, Vcpu { vm, number, .. }) in timeline.vcpus.iter_mut().zip(view.vcpus.iter()) {
-            (track.vm, track.number) = (vm.0, *number);
-        }
-        timeline
     }
 }

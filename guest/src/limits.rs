@@ -26,7 +26,7 @@ pub enum Format {
     Plain,
     /// ext4 with its journal.
     Ext4,
-    /// XFS.
+    /// The file system XFS.
     Xfs,
 }
 

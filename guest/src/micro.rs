@@ -90,8 +90,8 @@ impl Micro {
         }
     }
 
-    /// Returns the pCPU of each vCPU. vCPUs that do not take part in the benchmark only compute, so that a core that two
-    /// pCPUs share is as busy as with contended locks, and the measured operations take as long.
+    /// Returns the pCPU of each vCPU. vCPUs that do not take part in the benchmark only compute. A core that two pCPUs
+    /// share is thus as busy as with contended locks, and the measured operations take as long.
     pub fn places(self) -> &'static [u32] {
         match self {
             Micro::KickHere => &[0, 0, 1],

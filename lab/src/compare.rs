@@ -145,7 +145,7 @@ pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
 
 /// Remark about samples from a real host.
 const REAL_HOST: &str =
-    "of a real host: no two runs there are alike, so seeds pair no samples, and what took the time is not recorded";
+    "from a real host, where runs cannot be repeated exactly: seeds do not pair samples, and lost time is not recorded";
 
 /// Returns the reasons to doubt a comparison of `a` and `b`.
 fn doubts(a: &Results, b: &Results) -> Vec<String> {

@@ -1,9 +1,8 @@
 //! Machine profiles: read from TOML, every cost with its unit and its source.
 //!
 //! - **Complete.** A profile states every cost; nothing has a silent default.
-//! - **Sourced.** Every cost states the source of its value, and whether it is uncertain: an estimate, a recollection,
-//!   or a
-//!   figure of another CPU model.
+//! - **Sourced.** Every cost states the source of its value, and whether it is uncertain: an estimate, a figure from
+//!   memory, or a figure of another CPU model.
 
 mod apicv;
 mod avic;
@@ -25,7 +24,7 @@ pub struct Cost {
     pub amount: Amount,
     /// Source of the value.
     pub source: String,
-    /// Whether the value is uncertain: an estimate, a recollection, or the figure of another CPU model.
+    /// Whether the value is uncertain: an estimate, a figure from memory, or a figure of another CPU model.
     pub uncertain: bool,
 }
 
@@ -92,7 +91,7 @@ impl PauseDetection {
         }
     }
 
-    /// Whether detection is on.
+    /// Returns whether detection is on.
     pub fn enabled(&self) -> bool {
         match self {
             PauseDetection::Ple { enabled, .. } | PauseDetection::Filter { enabled, .. } => *enabled,
@@ -280,7 +279,7 @@ fn read_pauses(reader: &mut Reader<'_, '_>, start: &Place) -> Option<PauseDetect
     let (intel, amd) = (reader.has("ple"), reader.has("pause_filter"));
     if intel && amd {
         let place = reader.place_of("pause_filter");
-        let expected = "[ple] for an Intel part or [pause_filter] for an AMD part, not both";
+        let expected = "[ple] for an Intel CPU or [pause_filter] for an AMD CPU, not both";
         reader.findings().add(&place, "pause_filter", "both", expected);
     }
     if !amd {
@@ -406,7 +405,7 @@ fn read_cost(reader: &mut Reader<'_, '_>, key: &'static str) -> Option<Cost> {
     })
 }
 
-/// Returns whether `amount` can be a cost. More than a second is surely a wrong unit.
+/// Returns whether `amount` can be a cost. More than a second is almost certainly a wrong unit.
 pub(crate) fn is_cost(amount: Amount) -> bool {
     amount
         .picos(1_000_000_000)

@@ -3,8 +3,7 @@
 //! - **No foreign code is executed**: `maud` escapes every text of the results that is not marked otherwise, and the
 //!   page's own policy forbids scripts and loading.
 //! - **Readable everywhere**: charts have text of a fixed size and marks at shares of the width, so that they fit a
-//!   phone.
-//!   Colors follow the reader's light or dark setting and can be distinguished by color-blind readers.
+//!   phone. Colors follow the reader's light or dark setting. Color-blind readers can distinguish them.
 
 mod chart;
 mod drawing;
@@ -17,8 +16,9 @@ use crate::display::{HOST_FIGURES, convoys_note, host_figures, number, percent, 
 use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
 use crate::results::Results;
 
-/// Style sheet of pages and drawings.
+/// Style sheet of drawings, which is also a part of [`STYLE`].
 const MARKS: &str = include_str!("report/marks.css");
+/// Style sheet of pages.
 const STYLE: &str = concat!(include_str!("report/marks.css"), include_str!("report/style.css"));
 pub use drawing::{Drawing, drawings};
 pub(crate) use drawing::{LABELS, PLOT, frame, legend_of};
@@ -77,8 +77,8 @@ pub fn html(results: &Results) -> String {
 fn warnings(results: &Results) -> Markup {
     html! {
         @if !results.complete || !results.failures.is_empty() {
-            section class="warning" aria-label="What is missing" {
-                h2 { "Not all of it" }
+            section class="warning" aria-label="Incomplete results" {
+                h2 { "Incomplete results" }
                 @if !results.complete { p { "Interrupted before all runs were done." } }
                 @for failed in &results.failures {
                     p { "Case " (failed.case) ", variant " (failed.variant) ", seed " (failed.seed) " failed: " (failed.error) }
@@ -97,7 +97,7 @@ fn summary(results: &Results) -> Markup {
     html! {
         @if !rows.is_empty() {
             section {
-                h2 { "In short" }
+                h2 { "Summary" }
                 ul class="verdicts" {
                     @for row in &rows {
                         li {
@@ -125,14 +125,14 @@ fn table(results: &Results) -> Markup {
             @for (metric, unit) in kinds {
                 @let cases = results.cases.iter().filter(|case| (&*case.metric, &*case.unit) == (metric, unit));
                 (grid(
-                    &format!("{metric}, {} beside published", result_kind(results)),
+                    &format!("{metric}, {} and published", result_kind(results)),
                     &result_heads(metric, unit),
                     cases.map(|case| result_row(case).to_vec()),
                     3,
                 ))
             }
             p class="note" {
-                @if calibrated { "* The workload was calibrated on this figure: it is no prediction. " }
+                @if calibrated { "* Not a prediction: the workload was calibrated on this figure. " }
                 @if results.scale < 1.0 && results.cases.iter().any(|case| case.metric == "elapsed") {
                     "Elapsed times are full-size equivalents: measured time / " (results.scale) ". "
                 }
@@ -182,12 +182,12 @@ fn threads_of_vcpus(explanation: &Explanation) -> Markup {
     });
     html! {
         section {
-            h2 { "What a real host tells of the vCPUs' time" }
+            h2 { "Time of the vCPU threads on a real host" }
             p class="note" {
-                "Not known, and not recorded: how much of it was work, critical sections or spinning, who held or wanted a lock when it \
-                 lost its CPU, and so whether there was a convoy."
+                "A real host does not record how much of this time was work, critical sections or spinning. It also does not \
+                 record which vCPU held or wanted a lock when it was preempted, so convoys are not known."
             }
-            (grid("The vCPUs' threads, from their start to their end; mean of the runs", &heads, rows, 3))
+            (grid("vCPU threads from start to end, mean of the runs", &heads, rows, 3))
         }
     }
 }
@@ -222,8 +222,9 @@ fn convoys(explanation: &Explanation) -> Markup {
             h2 { "Convoys" }
             (grid("Convoys: least / median / most of the runs", &heads.map(str::to_owned), rows, 4))
             p class="note" {
-                "A convoy is a time in which the guest's vCPUs spin longer behind vCPUs that are not running than they work. \
-                 Spun per work: the same over the whole run. Stall: nobody in the guest works, or runs while holding a lock."
+                "A convoy is a period in which the guest's vCPUs spin behind vCPUs that are not running for longer than they work. \
+                 Spun per work: the same ratio over the whole run. Stall: a period in which no vCPU of the guest works or runs \
+                 with a lock held."
             }
         }
     }
@@ -237,13 +238,13 @@ fn counters(explanation: &Explanation) -> Markup {
     } else {
         &KEY_COUNTERS
     };
-    let (telling, other): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| known.contains(name));
+    let (key, other): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| known.contains(name));
     html! {
         section {
             h2 { "Counters" }
-            (per_run("Per run, mean of the runs at this scale", &rows, &telling))
+            (per_run("Per run: mean of the runs at this scale", &rows, &key))
             @if !other.is_empty() {
-                details { summary { "All others" } (per_run("Per run, mean of the runs at this scale", &rows, &other)) }
+                details { summary { "Other counters" } (per_run("Per run: mean of the runs at this scale", &rows, &other)) }
             }
         }
     }
@@ -274,7 +275,7 @@ fn definition(results: &Results) -> Markup {
             section {
                 h2 { "The experiment" }
                 details {
-                    summary { "Its file, as TOML" }
+                    summary { "Experiment file (TOML)" }
                     pre { (text) }
                 }
             }
@@ -293,7 +294,7 @@ fn provenance(results: &Results) -> Markup {
             case.vm.clone(),
             source.unwrap_or_default(),
             match case.is_of_real_host() {
-                true => "none: a real host".to_owned(),
+                true => "none (real host)".to_owned(),
                 false => case.history_hash.clone(),
             },
         ]
@@ -307,9 +308,9 @@ fn provenance(results: &Results) -> Markup {
                 dt { "Seeds" } dd { (seeds.join(", ")) }
                 dt { "Scale" } dd { (results.scale) }
                 dt { "Schema" } dd { code { (results.schema) } }
-                dt { "The same again" } dd { pre { (results.command) } }
+                dt { "Command to repeat" } dd { pre { (results.command) } }
             }
-            (grid("Histories: equal hashes mean equal runs, bit for bit", &heads, rows, 5))
+            (grid("History hashes: equal hashes mean runs that are equal bit for bit", &heads, rows, 5))
         }
     }
 }

@@ -127,7 +127,7 @@ pub struct PublishedFigure {
     pub sd: Option<f64>,
     /// Number of runs, if published.
     pub runs: Option<u32>,
-    /// Publication.
+    /// The publication and the place in it.
     pub source: String,
     /// Whether the workload's parameters were calibrated on this row, so that it is not a prediction.
     pub calibrate: bool,

@@ -1,18 +1,16 @@
 //! `holdfast calibrate`: measures this machine's costs with small benchmarks and makes a machine profile.
 //!
-//! - **Measured or copied.** Each cost is the median of many short samples, with the spread of their middle half. A
-//!   cost that
+//! - **Measured or copied.** Each cost is the median of many short samples, with the quartiles as its spread. A cost that
 //!   a program cannot measure is copied from a named profile and marked as uncertain.
-//! - **Sums are divided.** A program sees sums of costs: a kick, a system call, a wakeup. The simulator runs the same
-//!   small
-//!   benchmarks one after another, and each determines the one cost that the benchmarks before it leave open. All
-//!   benchmarks
-//!   then run again with the new profile ([`Closure`]): a figure that differs there was divided wrongly.
+//! - **Sums are divided.** A program sees sums of costs: a kick, a system call, a wakeup. The simulator runs the same small
+//!   benchmarks one after another. Each determines the one cost that the benchmarks before it leave open. All benchmarks
+//!   then run again with the new profile ([`Closure`]). A figure that differs there was divided wrongly.
 //! - **No contended lock.** No benchmark waits for a lock.
 
 mod calibration;
 mod fit;
 mod guest;
+mod host;
 mod kernel;
 mod memory;
 mod micro;
@@ -33,13 +31,13 @@ use holdfast_lab::profile::MachineProfile;
 use crate::machine::Machine;
 
 pub use calibration::{Calibration, SCHEMA};
+pub use host::Host;
 pub use micro::Micro;
 pub use noise::Noise;
 pub use parameter::{CalibrateError, Closure, Parameter};
 pub use profile::to_toml;
 pub use sample::Sampled;
 pub use stage::{machine_of, waits};
-pub use system::Host;
 
 /// Settings of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,24 +78,24 @@ pub fn calibrate(
     if machine.cpus < 2 {
         return Err(CalibrateError::OneCpu);
     }
-    step("how quiet the machine is")?;
+    step("noise of the machine")?;
     let before = noise::watch(settings.watch_ms);
     let host = Host::here();
     let mut parameters = memory::measure(settings.samples, &mut step)?;
     let readings = system::read(settings.samples, &before, &mut step)?;
     parameters.extend(system::seen(&readings));
-    step("how quiet the machine is")?;
+    step("noise of the machine")?;
     let after = noise::watch(settings.watch_ms);
     machine.note_load_after();
     let mut profile = profile::build(base, &parameters, &machine);
-    step("the same benchmarks in the simulator")?;
+    step("the benchmarks in the simulator")?;
     let divided = system::divide(&mut profile, &host, &readings.measured, &system::COSTS);
     parameters.extend(divided);
     let mut closure = stage::closure(&profile, &host, &readings.measured);
     if settings.guests {
         // A guest's figures replace a program's, since the costs of locks in guests are the subject then.
         let found = guest::measure(settings.samples, &host, &mut step)?;
-        step("the same benchmarks in simulated guests")?;
+        step("the benchmarks in simulated guests")?;
         profile.pauses = pauses::of_this_host();
         for parameter in guest::refine(&mut profile, &host, &found, &guest::COSTS) {
             parameters.retain(|other| other.name != parameter.name);

@@ -1,6 +1,6 @@
 //! Experiments on this host's real KVM: the same kernels and workloads, with the same parameters, as in the simulator.
 //!
-//! [`run_here`] is a [`Runner`](holdfast_lab::run::Runner), as the simulator is, so plans and results are the same. The
+//! [`run_here`] is a [`Runner`](holdfast_lab::run::Runner), as the simulator is, so plans and results have the same form. The
 //! parts of a configuration that describe the machine and the host's kernel have no effect here: [`remarks`] lists
 //! them.
 
@@ -18,7 +18,7 @@ use holdfast_workloads::Workload;
 /// Real time after which unfinished guests count as hung.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// As [`LIMIT`], for Linux guests: if exits are slow they boot for half a minute, and then measure for seconds.
+/// As [`LIMIT`], for Linux guests. If exits are slow a guest boots for half a minute. Then it measures for seconds.
 const LINUX_LIMIT: Duration = Duration::from_secs(180);
 
 /// Number of CPUs that this process may use.
@@ -101,7 +101,10 @@ fn report_within(
 
 fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
     if vm.bare_metal {
-        let what = format!("{} has the machine itself, which is this host's own kernel's", vm.name);
+        let what = format!(
+            "{} has `bare_metal`, but this host's own kernel has the machine",
+            vm.name
+        );
         return Err(Failure::Invalid(what));
     }
     // pCPUs beyond this host's CPUs are mapped to the existing CPUs in turn.
@@ -132,7 +135,7 @@ fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Re
 /// Returns the part of the guest's workload that a stock Linux runs.
 fn contending(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
     let Workload::Contend(contend) = &vm.boot.workload else {
-        let what = format!("{}: a stock Linux guest runs no other workload than contend", vm.name);
+        let what = format!("{}: a stock Linux guest runs only the workload contend", vm.name);
         return Err(Failure::Invalid(what));
     };
     Ok(Linux {
@@ -199,7 +202,7 @@ fn vm_outcome(vm: VmReport, elapsed: Duration) -> VmOutcome {
         elapsed_ns: vm.elapsed_ns,
         operations: vm.operations,
         counters,
-        // A real host does not know where all the time went.
+        // A real host does not record lost time.
         lost_time_ps: BTreeMap::new(),
         vcpu_time_ps: elapsed.as_nanos() as u64 * 1000 * vm.vcpus.len() as u64,
         longest_stall_ns: 0,
@@ -210,15 +213,16 @@ fn vm_outcome(vm: VmReport, elapsed: Duration) -> VmOutcome {
 /// Returns remarks on the parts of `plan` that do not apply on a real host.
 pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
     let mut remarks = vec![
-        "the machine profile and all keys of `machine` and `host`: this machine and its own kernel take their place"
+        "the machine profile and all keys of `machine` and `host`: this machine and its kernel replace them".to_owned(),
+        "lost time, convoys and stalls: a real host does not record them (KVM's own counters are in the results)"
             .to_owned(),
-        "lost time, convoys and stalls: a real host cannot tell; KVM's own counters are in the results".to_owned(),
-        "seeds: guests draw from them, but no two runs of a real host are alike".to_owned(),
+        "seeds: guests draw random numbers from them, but runs on a real host cannot be repeated exactly".to_owned(),
     ];
     if let Some(linux) = linux {
         remarks.push(format!(
-            "all keys of measured guests but vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.calls and what the \
-             host offers: Linux {} has its own locks, and a section is as long as its code; a guest measures for {:.0} s at most",
+            "all keys of measured guests except vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.calls and the \
+             features that the host offers: Linux {} has its own locks and its own critical sections (a guest measures for \
+             at most {:.0} s)",
             linux.kernel.release(),
             linux.duration_ns as f64 / 1e9
         ));
@@ -228,14 +232,14 @@ pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
     let here = cpus();
     if let Some(pcpus) = pcpus.filter(|&pcpus| pcpus > here) {
         remarks.push(format!(
-            "{pcpus} pCPUs: this process may use {here}, which the guests' vCPUs share in turn"
+            "{pcpus} pCPUs: this process may use {here}, to which the vCPUs are assigned in turn"
         ));
     }
     if cells().any(|config| !config.groups.is_empty() || config.vms.iter().any(|vm| vm.group.is_some())) {
-        remarks.push("task groups with their shares and quotas".to_owned());
+        remarks.push("task groups and their shares and quotas".to_owned());
     }
     if cells().any(|config| !config.tasks.is_empty()) {
-        remarks.push("host tasks that are no guests".to_owned());
+        remarks.push("host tasks outside guests".to_owned());
     }
     remarks
 }

@@ -14,7 +14,7 @@ use crate::refused::Refused;
 
 /// Compares predictions with published figures.
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
-    heeded(args)?;
+    check_options(args)?;
     match args.against {
         Against::Published => {}
         Against::Threads | Against::Kvm => return super::real_host::validate(args),
@@ -68,8 +68,8 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
 }
 
 /// Refuses options that have no effect.
-fn heeded(args: &ValidateArgs) -> Result<(), Refused> {
-    let of_reality = [
+fn check_options(args: &ValidateArgs) -> Result<(), Refused> {
+    let of_real_host = [
         ("--profile", args.profile.is_some()),
         ("--locks", !args.locks.is_empty()),
         ("--contenders", !args.contenders.is_empty()),
@@ -81,7 +81,7 @@ fn heeded(args: &ValidateArgs) -> Result<(), Refused> {
         ("--jobs", args.jobs.jobs.is_some()),
     ];
     let (idle, with) = match args.against {
-        Against::Published => (&of_reality[..], "--against threads or kvm"),
+        Against::Published => (&of_real_host[..], "--against threads or kvm"),
         Against::Threads | Against::Kvm => (&of_published[..], "--against published"),
     };
     match idle.iter().find(|(_, given)| *given) {
@@ -129,8 +129,8 @@ fn print(validation: &Validation) -> anyhow::Result<()> {
     }
     output::line(&table.to_string())?;
     output::line(
-        "\nInside: within one published standard deviation of the published mean; in brackets where that is wider than the \
-         mean itself and so says little.\n",
+        "\nInside: within one published standard deviation of the published mean. Brackets: that deviation is not below the \
+         mean, so the check is weak.\n",
     )?;
     let header = [
         "experiment",
@@ -165,18 +165,18 @@ fn print(validation: &Validation) -> anyhow::Result<()> {
 }
 
 fn summary(validation: &Validation) -> String {
-    let telling = || {
+    let checkable = || {
         validation
             .rows
             .iter()
             .filter(|row| !row.calibrate && row.spread_is_telling)
     };
-    let inside = telling().filter(|row| row.inside_spread == Some(true)).count();
+    let inside = checkable().filter(|row| row.inside_spread == Some(true)).count();
     let right = validation.orders.iter().filter(|row| row.order == Order::Right).count();
     format!(
-        "\n{inside} of {} predictions inside a published spread that is telling; {right} of {} orders of variants right, in \
-         direction and size.",
-        telling().count(),
+        "\n{inside} of {} predictions are within a published standard deviation that is below its mean. {right} of {} orders \
+         of variants are right in direction and size.",
+        checkable().count(),
         validation.orders.len()
     )
 }

@@ -1,4 +1,4 @@
-//! Files and names that nobody wrote in good faith: status 2, and nothing is lost.
+//! Malicious files and names: the exit status is 2, and no file is lost.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Pipes.
+//! Pipes between tasks.
 //!
 //! As in Linux before 5.5, a pipe is a ring of pages. A small write goes into the last page as a whole if it fits
 //! there, and otherwise begins a page of its own. A page becomes free when its last byte is read. A wakeup wakes all

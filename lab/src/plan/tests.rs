@@ -52,7 +52,7 @@ fn every_shipped_experiment_is_valid() {
         let experiment = Experiment::parse(shipped.file, shipped.text).unwrap_or_else(|problems| panic!("{problems}"));
         assert_eq!(experiment.name, shipped.name);
         assert!(experiment.source.is_some(), "{} says where it comes from", shipped.name);
-        // Some ask what nobody has published; figures that there are must name a cell, which the plan checks.
+        // Some experiments have no published figures. The plan checks that each published figure names a cell.
         let plan = Plan::new(experiment, &Options::default()).unwrap_or_else(|problems| panic!("{problems}"));
         assert!(!plan.cells.is_empty());
     }

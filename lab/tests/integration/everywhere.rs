@@ -115,7 +115,7 @@ fn tar_creates_every_file_of_the_archive_in_guests_and_beside_them() {
 
 #[test]
 fn every_request_is_answered_over_the_network() {
-    // The workload itself asserts that each answer is that to its request. A busy neighbour delays the host's threads.
+    // The workload itself asserts that each answer matches its request. A busy neighbor delays the host's threads.
     let hash = |set: &[&str]| {
         let outcome = run("avic-netperf", "1-vcpu", 0.001, set);
         let vm = &outcome.vms[0];

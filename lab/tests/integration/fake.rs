@@ -11,7 +11,7 @@ use holdfast_lab::run::{self, Execution, Outcomes, Runner};
 use holdfast_locks::LockKind;
 use holdfast_sim::{CallOff, Config, Convoy, Failure, Outcome, VmOutcome};
 
-/// Two cases, two variants, one measured guest, one neighbour.
+/// Two cases, two variants, one measured guest, one neighbor.
 pub const EXPERIMENT: &str = r#"
 name = "fake"
 title = "two guests"

@@ -3,9 +3,9 @@
 use holdfast_lab::profile::MachineProfile;
 use serde::Serialize;
 
+use super::host::Host;
 use super::noise::Noise;
 use super::parameter::{Closure, Parameter};
-use super::system::Host;
 use crate::machine::Machine;
 
 /// Name and version of the schema.

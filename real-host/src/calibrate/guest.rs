@@ -15,11 +15,11 @@ pub use holdfast_workloads::Micro;
 use holdfast_workloads::micro::{MEDIAN, QUARTER, THREE_QUARTERS, micro as image};
 
 use super::fit::fit_all;
+use super::host::Host;
 use super::kernel;
 use super::parameter::{CalibrateError, Closure, Parameter};
 use super::sample::Sampled;
 use super::stage::machine_of;
-use super::system::Host;
 use crate::kvm::run_within;
 
 /// A benchmark that runs in guests.

@@ -9,8 +9,8 @@ use holdfast_lab::profile::MachineProfile;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, Vm};
 use holdfast_workloads::{Boot, Contend, Hog, KernelConfig, Workload};
 
+use super::host::Host;
 use super::stage::machine_of;
-use super::system::Host;
 use crate::kvm::offer_what_is_here;
 
 /// Returns the configuration of both sides: a guest that makes calls on one CPU, and a guest that computes on the

@@ -216,9 +216,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::calibrate::host::Host;
     use crate::calibrate::noise::Noise;
     use crate::calibrate::sample::Sampled;
-    use crate::calibrate::system::Host;
     use holdfast_lab::shipped;
 
     fn calibration(cpu: String, ns: f64) -> Calibration {

@@ -12,10 +12,10 @@ use holdfast_peers::affinity;
 use holdfast_sim::{Config, SimThread, SimWord, Vm, Waits, run_threads};
 use holdfast_threads::{ThisThread, ThreadWord};
 
+use super::host::Host;
 use super::micro::{Bench, Micro};
 use super::parameter::Closure;
 use super::sample::Sampled;
-use super::system::Host;
 
 /// Figures of the benchmarks on this machine.
 pub type Measured = BTreeMap<Micro, Sampled>;

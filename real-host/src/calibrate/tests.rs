@@ -6,10 +6,10 @@ use holdfast_lab::shipped;
 use proptest::prelude::*;
 
 use super::fit::fit_all;
+use super::host::Host;
 use super::profile::put;
 use super::sample::Sampled;
 use super::stage::{Measured, simulated};
-use super::system::Host;
 use super::{Parameter, guest, micro, stage, system};
 
 /// Samples of a hidden machine: an odd number, whose middle one no tick has met.

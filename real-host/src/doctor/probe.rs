@@ -7,9 +7,9 @@ use holdfast_kvm::{Contention, Host, Options, Report, Task, Vm, run};
 /// Answers of `/dev/kvm`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
-    /// Why it could not be opened; nothing else is known then.
+    /// Why the device could not be opened. Then all other fields are `None`.
     pub refused: Option<String>,
-    /// KVM_GET_API_VERSION.
+    /// Answer to the request KVM_GET_API_VERSION.
     pub api_version: Option<i32>,
     /// EAX of leaf 0x40000001 in KVM_GET_SUPPORTED_CPUID: what guests can be offered.
     pub features: Option<u32>,

@@ -205,7 +205,7 @@ fn tracepoints_that_cannot_be_recorded_are_a_lack_with_its_remedy() {
         "3 of 5 missing: kvm/kvm_entry, kvm/kvm_exit, kvm/kvm_hypercall",
         "load the KVM modules",
     );
-    // A folder cannot be written to, whoever asks.
+    // No user, not even root, can write to a folder.
     let folder: &[(&str, &[u8])] = &[("/sys/kernel/tracing/tracing_on/x", b"")];
     lacks(tracing(folder, Some(&Probe::default())), "not for this user", "as root");
     files.push(("/sys/kernel/security/lockdown", b"none integrity [confidentiality]\n"));

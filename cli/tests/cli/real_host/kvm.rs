@@ -110,13 +110,13 @@ fn only_a_single_run_is_recorded() {
     );
 }
 
-/// `holdfast ARGUMENTS` where opening /dev/kvm gives no KVM; `None` where that cannot be had.
+/// Runs `holdfast ARGUMENTS` with a /dev/kvm that is no KVM. Returns `None` if that cannot be arranged.
 #[cfg(target_os = "linux")]
 fn without_kvm(arguments: &[&str]) -> Option<Ran> {
     if !std::path::Path::new("/dev/kvm").exists() {
         return Some(holdfast(arguments));
     }
-    // Beneath this process only, something else is there.
+    // For this process and its children only, /dev/null replaces the device.
     let script = "mount --bind /dev/null /dev/kvm || exit 99; exec \"$0\" \"$@\"";
     let output = std::process::Command::new("unshare")
         .args([

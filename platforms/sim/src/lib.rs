@@ -30,5 +30,4 @@ pub use memory::word::{Shared, SimAddress, SimWord};
 pub use run::config::{Config, Group, HostTask, Vm};
 pub use run::migrating::{Audited, run_migrating};
 pub use run::outcome::{Outcome, VmOutcome};
-pub use run::threads::run_threads;
-pub use run::{record, record_images, run, run_images};
+pub use run::{record, record_images, run, run_images, run_threads};

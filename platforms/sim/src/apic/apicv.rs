@@ -19,7 +19,7 @@ use crate::flows::flow::Handle;
 impl Engine {
     /// An interrupt with `vector`, one of the two vectors of posted interrupts, sets out for `pcpu`.
     pub fn send_notification(&mut self, pcpu: PcpuId, vector: u8) {
-        let model = self.hardware.apic.apicv();
+        let model = self.hardware.apic.apicv;
         let processing = model.map_or(Picos::ZERO, |model| model.processing);
         let after = self.hardware.costs.ipi_latency + processing;
         self.clock.plan_after(TimedEvent::Notification(pcpu, vector), after);

@@ -18,7 +18,7 @@ use crate::flows::flow::Handle;
 impl Engine {
     /// A doorbell for `pcpu` sets out.
     pub fn send_doorbell(&mut self, pcpu: PcpuId) {
-        if let Some(model) = self.hardware.apic.avic() {
+        if let Some(model) = self.hardware.apic.avic {
             self.clock
                 .plan_after(TimedEvent::Doorbell(pcpu), model.doorbell_latency);
         }

@@ -28,32 +28,17 @@ pub enum Virtualization {
 /// the control structure of one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ApicHardware {
-    avic: Option<AvicModel>,
-    apicv: Option<ApicvModel>,
+    /// AMD's model.
+    pub avic: Option<AvicModel>,
+    /// Intel's model.
+    pub apicv: Option<ApicvModel>,
 }
 
 impl ApicHardware {
-    /// The APIC virtualization of a CPU model with `avic` and `apicv`.
-    pub fn new(avic: Option<AvicModel>, apicv: Option<ApicvModel>) -> ApicHardware {
-        ApicHardware { avic, apicv }
-    }
-
     /// Whether the host emulates every LAPIC.
     #[inline]
     pub fn is_emulated(&self) -> bool {
         self.avic.is_none() && self.apicv.is_none()
-    }
-
-    /// AMD's model.
-    #[inline]
-    pub fn avic(&self) -> Option<AvicModel> {
-        self.avic
-    }
-
-    /// Intel's model.
-    #[inline]
-    pub fn apicv(&self) -> Option<ApicvModel> {
-        self.apicv
     }
 
     /// The time that `cost` takes, which only APIC virtualization has.
@@ -90,7 +75,7 @@ impl ApicHardware {
         vcpu: VcpuId,
         operation: impl FnOnce(&Avic<'_, HostMemory<'_>>) -> R,
     ) -> Option<R> {
-        let model = self.avic()?;
+        let model = self.avic?;
         let memory = host.memory();
         let avic = Avic::new(&memory, host.vmcb(vcpu)?, model.hardware)?;
         Some(operation(&avic))
@@ -103,7 +88,7 @@ impl ApicHardware {
         vcpu: VcpuId,
         operation: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> R,
     ) -> Option<R> {
-        self.apicv()?;
+        self.apicv?;
         let memory = host.memory();
         let mut control = host.vmcs(vcpu)?;
         let result = operation(&mut Apicv::new(&memory, &mut control)?);

@@ -36,7 +36,8 @@ pub type Reading = [u64; CULPRITS];
 #[derive(Clone, Debug)]
 pub struct BlameClock {
     passed: Reading,
-    current: Culprit,
+    /// The present culprit.
+    pub current: Culprit,
     since: Time,
 }
 
@@ -57,11 +58,6 @@ impl BlameClock {
             self.current = culprit;
             self.since = now;
         }
-    }
-
-    /// The present culprit.
-    pub fn current(&self) -> Culprit {
-        self.current
     }
 
     /// The totals by culprit at `now`.

@@ -98,7 +98,7 @@ impl LockBook {
             recorder.blame(view, line, culprit, self.record(line));
         }
         let contention = self.contended(line, view.now);
-        if contention.clock.current() == culprit {
+        if contention.clock.current == culprit {
             return;
         }
         contention.clock.set(culprit, view.now);
@@ -125,7 +125,7 @@ impl LockBook {
         };
         let holder = view.vcpu(holder);
         let awaited = holder.announced.contending.and_then(|line| self.contention(line));
-        match awaited.map(|contention| contention.clock.current()) {
+        match awaited.map(|contention| contention.clock.current) {
             Some(Culprit::PreemptedHolder | Culprit::PreemptedWaiter) => Culprit::PreemptedHolder,
             Some(Culprit::ThrottledHolder | Culprit::ThrottledWaiter) => Culprit::ThrottledHolder,
             Some(_) if holder.is_running() => Culprit::RunningHolder,

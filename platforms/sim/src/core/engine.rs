@@ -97,6 +97,12 @@ impl Engine {
         (&mut self.books, view)
     }
 
+    /// The vCPU whose flow executes.
+    #[inline(always)]
+    pub fn current(&mut self) -> &mut Vcpu {
+        &mut self.vcpus[self.flows.current]
+    }
+
     /// The VM of `vcpu`.
     #[inline]
     pub fn vm_of(&self, vcpu: VcpuId) -> &Vm {

@@ -3,5 +3,4 @@
 pub mod clock;
 pub mod engine;
 pub mod failure;
-pub mod turn;
 pub mod watchdog;

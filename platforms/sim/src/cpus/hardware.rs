@@ -24,7 +24,10 @@ impl Hardware {
     pub fn new(machine: &Profile) -> Hardware {
         Hardware {
             costs: machine.costs.clone(),
-            apic: ApicHardware::new(machine.avic, machine.apicv),
+            apic: ApicHardware {
+                avic: machine.avic,
+                apicv: machine.apicv,
+            },
             pause: machine.pause_hardware,
             frequency_hz: machine.frequency_hz,
         }

@@ -1,7 +1,6 @@
 //! Physical and virtual CPUs, and the boundary between guest and host.
 
 pub mod commands;
-pub mod entry;
 pub mod exits;
 pub mod hardware;
 pub mod pcpu;

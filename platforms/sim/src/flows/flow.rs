@@ -21,7 +21,7 @@ use crate::books::happened::Happened;
 use crate::core::engine::Engine;
 use crate::core::failure::Failure;
 use crate::flows::context::switch;
-use crate::guests::call::{Call, PREEMPT};
+use crate::guests::native::{Call, PREEMPT};
 use crate::memory::park::{Resumption, Woken};
 use crate::memory::probe::Probe;
 use crate::memory::word::SimWord;
@@ -148,7 +148,7 @@ impl Handle {
         } else {
             engine.hardware.costs.guest_interrupt
         };
-        let this = &mut engine.vcpus[engine.flows.current];
+        let this = engine.current();
         let vm = this.vm;
         let aside = this.set_aside(now);
         self.spend(Cause::InterruptEntry, cost);
@@ -207,14 +207,12 @@ impl Handle {
     /// Announces `span` of the flow's time.
     #[inline]
     pub fn spend(&self, cause: Cause, span: Picos) {
-        let engine = self.engine();
-        let this = &mut engine.vcpus[engine.flows.current];
+        let this = self.engine().current();
         if this.announced.contending.is_some() || this.announce(cause, span) {
             this.flow.clock += span;
         } else {
             self.order();
-            let engine = self.engine();
-            let this = &mut engine.vcpus[engine.flows.current];
+            let this = self.engine().current();
             assert!(this.announce(cause, span), "pending time was not drained");
             this.flow.clock += span;
         }
@@ -252,12 +250,11 @@ impl Handle {
 
     /// Ends the run if the last exit was for an instruction that faults; `what` describes it.
     pub fn fault(&self, what: impl FnOnce() -> String) {
-        let engine = self.engine();
-        let this = &mut engine.vcpus[engine.flows.current];
+        let this = self.engine().current();
         if std::mem::take(&mut this.replies.fault) {
             let number = this.number;
             let message = format!("general-protection fault on vcpu {number}: {}", what());
-            engine.end.failure = Some(Failure::GuestPanic(message));
+            self.engine().end.failure = Some(Failure::GuestPanic(message));
             self.switch_to(None);
         }
     }

@@ -68,8 +68,7 @@ impl Handle {
     }
 
     fn set_waiting(&self, waiting: bool) {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].spin.waiting = waiting;
+        self.engine().current().spin.waiting = waiting;
     }
 
     fn spin(&self, word: &SimWord, budget: Budget, until: impl Fn(u32) -> bool) -> Result<u32, u32> {
@@ -105,8 +104,7 @@ impl Handle {
     /// One PAUSE. It may exit; then the host says whether it is executed again.
     pub fn pause(&self) {
         loop {
-            let engine = self.engine();
-            let this = &mut engine.vcpus[engine.flows.current];
+            let this = self.engine().current();
             let (in_kernel, time) = (this.is_in_kernel(), this.flow.clock);
             if !this.spin.pauses.pause(in_kernel, time) {
                 break;

@@ -4,7 +4,7 @@ use holdfast_host::{Exit, VcpuId};
 
 use crate::flows::context::Saved;
 use crate::flows::stack::Stacks;
-use crate::guests::call::Call;
+use crate::guests::native::Call;
 
 /// The flows of a run.
 #[derive(Debug)]

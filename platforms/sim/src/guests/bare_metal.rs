@@ -18,8 +18,7 @@ use crate::core::engine::Engine;
 use crate::cpus::pcpu::{Activity, Handler, Interrupted};
 use crate::cpus::vcpu::Mode;
 use crate::flows::context::Saved;
-use crate::guests::call::{CALL_VECTOR, Call, PREEMPT};
-use crate::guests::native::{Flow, Native, Place, Thread};
+use crate::guests::native::{CALL_VECTOR, Call, Flow, Native, PREEMPT, Place, Thread};
 
 impl Engine {
     fn native(&mut self) -> &mut Native {

@@ -305,8 +305,7 @@ unsafe impl Paravirt for SimCpu {
     }
 
     fn now_ns(&self) -> u64 {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].flow.clock.nanos()
+        self.engine().current().flow.clock.nanos()
     }
 
     fn recorder(&self) -> &LockStats {

@@ -45,14 +45,12 @@ unsafe impl Cpu for SimCpu {
 
     #[inline]
     fn irqs_enabled(&self) -> bool {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].interrupts.enabled
+        self.engine().current().interrupts.enabled
     }
 
     #[inline]
     fn contentions(&self) -> u64 {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].announced.contentions
+        self.engine().current().announced.contentions
     }
 
     fn cpuid(&self, leaf: u32) -> [u32; 4] {
@@ -62,8 +60,7 @@ unsafe impl Cpu for SimCpu {
             return [0; 4];
         }
         self.handle.exit(Exit::Cpuid { leaf });
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].replies.cpuid
+        self.engine().current().replies.cpuid
     }
 
     fn wrmsr(&self, msr: u32, value: u64) {
@@ -227,7 +224,6 @@ unsafe impl Cpu for SimCpu {
 
 impl SimCpu {
     fn reply(&self) -> u64 {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].replies.value
+        self.engine().current().replies.value
     }
 }

@@ -17,9 +17,8 @@ use crate::core::failure::Failure;
 use crate::flows::context::{Body, Saved, prepare, switch};
 use crate::flows::flow::Handle;
 use crate::flows::play::run_flow;
-use crate::guests::call::Call;
 use crate::guests::cpu::SimCpu;
-use crate::guests::native::Flow;
+use crate::guests::native::{Call, Flow};
 use crate::guests::vm::Vm;
 
 /// A guest's machine in virtual time.

@@ -1,7 +1,6 @@
 //! What guest code sees: its CPU, its machine, its network device; kernels and threads on the machine itself.
 
 pub mod bare_metal;
-pub mod call;
 pub mod cpu;
 pub mod kernel_cpu;
 pub mod machine;

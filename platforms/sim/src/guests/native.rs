@@ -1,8 +1,35 @@
-//! State of the bare-metal kernel: its threads, and its flows that are not on a pCPU. `bare_metal.rs` plays it.
+//! State of the bare-metal kernel: its threads, its flows that are not on a pCPU, and their calls to the host's
+//! scheduler. `bare_metal.rs` plays it.
 
 use holdfast_host::{IdVec, PcpuId, TaskId, VcpuId, VmId};
 
 use crate::flows::context::Saved;
+
+/// What a flow of the bare-metal kernel wants from the host's scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The running thread sleeps, until a time in nanoseconds or until it is woken.
+    Sleep(Option<u64>),
+    /// The running thread can be preempted.
+    Preempt,
+    /// The running thread gives way to others (`sched_yield`).
+    GiveWay,
+    /// The running thread executes a program.
+    Execute,
+    /// The running thread ends.
+    End,
+    /// The running thread wakes this one.
+    Wake(u32),
+    /// The running thread starts this one.
+    Start(u32),
+    /// A boot flow has nothing to do.
+    Idle,
+}
+
+/// The vector of the kernel's calls to its other CPUs: Linux's `CALL_FUNCTION_VECTOR`.
+pub const CALL_VECTOR: u8 = 0xfc;
+/// Given as a vector to a flow in user mode whose pCPU the scheduler wants. No interrupt has this vector.
+pub const PREEMPT: u8 = 0;
 
 /// A flow of the kernel that is not on a pCPU.
 #[derive(Clone, Copy, Debug)]

@@ -15,9 +15,9 @@ use holdfast_locks::thread::{NAP_DIVISOR, SHARING, Thread, wait_until};
 use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable};
 use holdfast_machine::{Access, Costs, Picos};
 
-use crate::guests::call::Call;
 use crate::guests::cpu::SimCpu;
 use crate::guests::machine::SimMachine;
+use crate::guests::native::Call;
 use crate::guests::process::Process;
 use crate::memory::word::{SimAddress, SimWord};
 

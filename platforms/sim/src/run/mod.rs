@@ -5,7 +5,8 @@ pub mod config;
 mod gather;
 pub mod migrating;
 pub mod outcome;
-pub mod threads;
+
+use std::rc::Rc;
 
 use holdfast_guest::GuestImage;
 
@@ -14,6 +15,8 @@ use crate::core::engine::Engine;
 use crate::core::failure::{CallOff, Failure};
 use crate::flows::play::play;
 use crate::guests::machine::SimMachine;
+use crate::guests::process::{Body, Image, Process, Waits};
+use crate::guests::thread::SimThread;
 use build::build;
 use config::{Config, Vm as VmConfig};
 use gather::gather;
@@ -41,15 +44,25 @@ pub fn run_images(
     execute(&mut *build(config, image)?, config, call_off)
 }
 
-/// As [`run_images`], with `affinities` of the bare-metal kernel's threads: the pCPUs on which each may run; all, if
-/// empty.
-pub(crate) fn run_pinned(
+/// Runs one program on the machine of `config`, without a guest. It has as many threads as `affinities` has entries;
+/// each runs on the pCPUs of its entry, or on all if that is empty. Each thread executes `body`, which ends the run by
+/// reporting that the work is done. `config` names one VM with `bare_metal`, which stands for the program.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_threads(
     config: &Config,
     call_off: &CallOff,
     affinities: &[Vec<u32>],
-    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+    waits: Waits,
+    body: impl Fn(&SimThread) + 'static,
 ) -> Result<Outcome, Failure> {
-    let mut engine = build(config, image)?;
+    let body: Body = Rc::new(body);
+    let pcpus = config.machine.topology.pcpus();
+    let mut engine = build(config, |_, machine| {
+        let process = Process::new(affinities.len() as u32, pcpus, waits, Rc::clone(&body));
+        Box::new(Image::new(machine, process))
+    })?;
     if let Some(native) = &mut engine.tasks.native {
         native.affinities = affinities.to_vec();
     }

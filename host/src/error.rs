@@ -2,8 +2,7 @@
 
 use core::fmt;
 
-use crate::boundary::GroupId;
-use crate::boundary::PcpuPlace;
+use crate::boundary::{GroupId, PcpuPlace};
 
 /// Why a host cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,8 +82,9 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// Checks that `min <= found <= max` for the parameter `name`.
-pub(crate) fn in_range(name: &'static str, found: i64, min: i64, max: i64) -> Result<(), ConfigError> {
+/// Checks that `min <= found <= max` for the parameter `name`. A value beyond `i64` is reported as the greatest one.
+pub(crate) fn in_range(name: &'static str, found: impl TryInto<i64>, min: i64, max: i64) -> Result<(), ConfigError> {
+    let found = found.try_into().unwrap_or(i64::MAX);
     if (min..=max).contains(&found) {
         Ok(())
     } else {

@@ -47,10 +47,9 @@ impl Host {
         if !self.config.sched.has_bandwidth() {
             return Err(ConfigError::NoBandwidth);
         }
-        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        in_range("period_ns", ns(quota.period_ns), MS, 1_000 * MS)?;
-        let most = ns(quota.period_ns) * self.pcpus.rows.len() as i64;
-        in_range("quota_ns", ns(quota.quota_ns), MS, most)
+        in_range("period_ns", quota.period_ns, MS, 1_000 * MS)?;
+        let most = quota.period_ns as i64 * self.pcpus.rows.len() as i64;
+        in_range("quota_ns", quota.quota_ns, MS, most)
     }
 
     /// Adds a VM of `vcpus` vCPUs.
@@ -110,10 +109,9 @@ impl Host {
 
     /// Checks all parameters of a VM, so that adding it cannot fail half-way. Returns the affinity of each vCPU.
     fn check_vm(&self, vm: &VmConfig, vcpus: u32, affinity: &[Vec<u32>]) -> Result<Vec<Option<Mask>>, ConfigError> {
-        in_range("vcpus", i64::from(vcpus), 1, 1 << 16)?;
-        in_range("nice", i64::from(vm.nice), -20, 19)?;
-        let cap = vm.halt_poll_cap_ns.unwrap_or(0) as i64;
-        in_range("halt_poll_cap_ns", cap, 0, 1_000_000_000)?;
+        in_range("vcpus", vcpus, 1, 1 << 16)?;
+        in_range("nice", vm.nice, -20, 19)?;
+        in_range("halt_poll_cap_ns", vm.halt_poll_cap_ns.unwrap_or(0), 0, 1_000_000_000)?;
         if affinity.len() > vcpus as usize {
             return Err(ConfigError::AffinityWithoutVcpu {
                 found: affinity.len(),
@@ -152,7 +150,7 @@ impl Host {
     /// Fails with [`ConfigError`], and adds nothing.
     pub fn add_task(&mut self, task: &TaskConfig) -> Result<TaskId, ConfigError> {
         self.check_not_started()?;
-        in_range("nice", i64::from(task.nice), -20, 19)?;
+        in_range("nice", task.nice, -20, 19)?;
         let mask = self.mask(&task.affinity)?;
         let group = task.group.unwrap_or(GroupId(0));
         self.threads.sched.check_group(group)?;

@@ -3,8 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::boundary::PcpuPlace;
-use crate::boundary::{Command, GroupId, Nanos, PcpuId, TaskId, VcpuId, VcpuState, VmId};
+use crate::boundary::{Command, GroupId, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId, VcpuState, VmId};
 use crate::config::HostConfig;
 use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
@@ -57,14 +56,13 @@ impl Host {
     /// [`ConfigError`] names the parameter that is out of range.
     pub fn new(config: &HostConfig, pcpus: &[PcpuPlace]) -> Result<Host, ConfigError> {
         const SECOND: i64 = 1_000_000_000;
-        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        in_range("hz", i64::from(config.hz), 1, 10_000)?;
+        in_range("hz", config.hz, 1, 10_000)?;
         config.sched.check()?;
-        in_range("halt_poll_ns", ns(config.halt_poll_ns), 0, SECOND)?;
-        in_range("halt_poll_grow", ns(config.halt_poll_grow), 0, 1024)?;
-        in_range("halt_poll_grow_start_ns", ns(config.halt_poll_grow_start_ns), 0, SECOND)?;
-        in_range("tsc_hz", ns(config.tsc_hz), 1_000, 1_000 * SECOND)?;
-        in_range("min_timer_period_ns", ns(config.min_timer_period_ns), 1, SECOND)?;
+        in_range("halt_poll_ns", config.halt_poll_ns, 0, SECOND)?;
+        in_range("halt_poll_grow", config.halt_poll_grow, 0, 1024)?;
+        in_range("halt_poll_grow_start_ns", config.halt_poll_grow_start_ns, 0, SECOND)?;
+        in_range("tsc_hz", config.tsc_hz, 1_000, 1_000 * SECOND)?;
+        in_range("min_timer_period_ns", config.min_timer_period_ns, 1, SECOND)?;
         config.pause.check(&config.pause_controls)?;
         Ok(Host {
             threads: Threads::new(Scheduler::new(config, pcpus)?),

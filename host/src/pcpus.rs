@@ -5,7 +5,7 @@ use crate::config::{HostConfig, TickPhase};
 use crate::ids::IdVec;
 
 /// A pCPU, apart from the scheduler's record of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pcpu {
     /// Its last `Run` command. `None`: it has not started.
     pub(crate) doing: Option<Run>,
@@ -35,10 +35,8 @@ impl Pcpus {
             TickPhase::Spread => tick_ns * pcpu / count,
         };
         let row = |pcpu| Pcpu {
-            doing: None,
             tick_phase: phase(pcpu),
-            tick_at: None,
-            programmed: None,
+            ..Pcpu::default()
         };
         Pcpus {
             tick_ns,

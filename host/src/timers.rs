@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::boundary::{GroupId, TaskId, VmId};
 
 /// A timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// Ends the sleep of a thread.
     Sleep(TaskId),
@@ -38,21 +38,10 @@ impl Timer {
         };
         number as usize * KINDS + kind
     }
-
-    fn of_slot(slot: u32) -> Timer {
-        let number = slot / KINDS as u32;
-        match slot % KINDS as u32 {
-            0 => Timer::Sleep(TaskId(number)),
-            1 => Timer::Lapic(TaskId(number)),
-            2 => Timer::Period(GroupId(number)),
-            3 => Timer::Slack(GroupId(number)),
-            _ => Timer::Ioapic(VmId(number)),
-        }
-    }
 }
 
-/// Expiry time, order of arming, slot of the timer.
-type Entry = (u64, u64, u32);
+/// Expiry time, order of arming, the timer.
+type Entry = (u64, u64, Timer);
 
 /// All timers of the host: an indexed binary heap per pCPU.
 #[derive(Clone, Debug)]
@@ -99,7 +88,7 @@ impl Timers {
         self.cancel(timer);
         self.armed += 1;
         let position = self.heaps[pcpu as usize].len();
-        self.heaps[pcpu as usize].push((at, self.armed, timer.slot() as u32));
+        self.heaps[pcpu as usize].push((at, self.armed, timer));
         self.slots[timer.slot()] = Some((pcpu, position));
         self.sift_up(pcpu, position);
     }
@@ -123,20 +112,20 @@ impl Timers {
 
     /// Takes the first timer of `pcpu` that has expired by `now`.
     pub(crate) fn pop(&mut self, pcpu: u32, now: u64) -> Option<Timer> {
-        let &(at, _, slot) = self.heaps[pcpu as usize].first()?;
+        let &(at, _, timer) = self.heaps[pcpu as usize].first()?;
         if at > now {
             return None;
         }
         self.remove(pcpu, 0);
-        Some(Timer::of_slot(slot))
+        Some(timer)
     }
 
     fn remove(&mut self, pcpu: u32, position: usize) {
         let heap = &mut self.heaps[pcpu as usize];
-        let (_, _, slot) = heap.swap_remove(position);
-        self.slots[slot as usize] = None;
+        let (_, _, timer) = heap.swap_remove(position);
+        self.slots[timer.slot()] = None;
         if let Some(&(_, _, moved)) = heap.get(position) {
-            self.slots[moved as usize] = Some((pcpu, position));
+            self.slots[moved.slot()] = Some((pcpu, position));
             self.sift_down(pcpu, position);
             self.sift_up(pcpu, position);
         }
@@ -174,7 +163,7 @@ impl Timers {
         let heap = &mut self.heaps[pcpu as usize];
         heap.swap(a, b);
         for position in [a, b] {
-            self.slots[heap[position].2 as usize] = Some((pcpu, position));
+            self.slots[heap[position].2.slot()] = Some((pcpu, position));
         }
     }
 }

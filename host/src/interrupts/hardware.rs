@@ -50,10 +50,8 @@ impl Host {
     /// If there is no such vCPU.
     #[inline]
     pub fn is_avic_active(&self, vcpu: VcpuId) -> bool {
-        self.guests.vcpus[vcpu]
-            .virtualization
-            .avic()
-            .is_some_and(|avic| avic.is_active())
+        let avic = self.guests.vcpus[vcpu].virtualization.avic();
+        avic.is_some_and(|avic| avic.is_active())
     }
 
     /// Returns the interrupt fields of the control structure of `vcpu`, or `None` if its VM has no APICv.
@@ -70,10 +68,8 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn is_apicv_active(&self, vcpu: VcpuId) -> bool {
-        self.guests.vcpus[vcpu]
-            .virtualization
-            .apicv()
-            .is_some_and(|apicv| apicv.is_active())
+        let apicv = self.guests.vcpus[vcpu].virtualization.apicv();
+        apicv.is_some_and(|apicv| apicv.is_active())
     }
 
     /// Stores the guest interrupt status of `vcpu`, which APICv changed in guest mode.

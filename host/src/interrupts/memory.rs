@@ -21,6 +21,7 @@ use holdfast_abi::Memory;
 use holdfast_abi::iommu::{self, Layout};
 use holdfast_abi::posted::{self, PidPointer};
 
+use super::VmApic;
 use super::apicv::VcpuApicv;
 use super::avic::Iommu;
 use crate::boundary::{VcpuId, VmId};
@@ -90,29 +91,28 @@ impl<'h> HostMemory<'h> {
 impl HostMemory<'_> {
     fn page(&self, address: u64) -> Option<&RegisterPage> {
         let offset = address.checked_sub(PAGES)?;
-        let vcpu = self
-            .guests
-            .vcpus
-            .get(VcpuId(u32::try_from(offset / PAGE_BYTES).ok()?))?;
-        Some(vcpu.apic.registers())
+        let vcpu = VcpuId(u32::try_from(offset / PAGE_BYTES).ok()?);
+        Some(self.guests.vcpus.get(vcpu)?.apic.registers())
+    }
+
+    /// Returns what virtualizes the LAPICs of the VM with `number`, if there is such a VM.
+    fn vm_apic(&self, number: u64) -> Option<&VmApic> {
+        let vm = self.guests.vms.get(VmId(u32::try_from(number).ok()?))?;
+        Some(&vm.apic)
     }
 
     fn logical(&self, address: u64) -> Option<&AtomicU32> {
         let offset = address.checked_sub(LOGICAL_TABLES)?;
-        let vm = self.guests.vms.get(VmId(u32::try_from(offset / PAGE_BYTES).ok()?))?;
-        vm.apic.avic()?.logical.get((offset % PAGE_BYTES / 4) as usize)
+        let avic = self.vm_apic(offset / PAGE_BYTES)?.avic()?;
+        avic.logical.get((offset % PAGE_BYTES / 4) as usize)
     }
 
     fn physical(&self, address: u64) -> Option<&AtomicU64> {
         let offset = address
             .checked_sub(PHYSICAL_TABLES)
             .filter(|_| address < LOGICAL_TABLES)?;
-        let vm = self
-            .guests
-            .vms
-            .get(VmId(u32::try_from(offset / PHYSICAL_TABLE_BYTES).ok()?))?;
-        let index = offset % PHYSICAL_TABLE_BYTES / 8;
-        vm.apic.avic()?.physical.get(index as usize)
+        let avic = self.vm_apic(offset / PHYSICAL_TABLE_BYTES)?.avic()?;
+        avic.physical.get((offset % PHYSICAL_TABLE_BYTES / 8) as usize)
     }
 
     /// Returns the vCPU whose descriptor is at `address`, and the offset in the descriptor.
@@ -138,13 +138,9 @@ impl HostMemory<'_> {
     /// Returns an entry of a PID-pointer table. The rest of its pages reads as zero.
     fn pid_pointer(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(PID_TABLES)?;
-        let vm = self
-            .guests
-            .vms
-            .get(VmId(u32::try_from(offset / PHYSICAL_TABLE_BYTES).ok()?))?;
+        let apicv = self.vm_apic(offset / PHYSICAL_TABLE_BYTES)?.apicv()?;
         let index = offset % PHYSICAL_TABLE_BYTES / PidPointer::BYTES;
-        let pids = &vm.apic.apicv()?.pids;
-        Some(pids.get(index as usize).map_or(0, |pointer| pointer.0))
+        Some(apicv.pids.get(index as usize).map_or(0, |pointer| pointer.0))
     }
 
     /// Returns a word of the IOMMU's registers and tables.
@@ -152,7 +148,7 @@ impl HostMemory<'_> {
         const STATUS: u64 = IOMMU.register(iommu::STATUS);
         const HEAD: u64 = IOMMU.register(iommu::GA_LOG_HEAD);
         const TAIL: u64 = IOMMU.register(iommu::GA_LOG_TAIL);
-        let shared = &self.iommu;
+        let shared = self.iommu;
         match address {
             STATUS => Some(&shared.status),
             HEAD => Some(&shared.head),

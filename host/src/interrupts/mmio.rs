@@ -1,7 +1,6 @@
 //! Accesses to guest-physical addresses without memory: a LAPIC's page, the I/O APIC's page, or nothing.
 
-use holdfast_abi::lapic as reg;
-use holdfast_abi::{ioapic, msr};
+use holdfast_abi::{ioapic, lapic as reg, msr};
 
 use crate::boundary::{Command, Cost, VcpuId};
 use crate::interrupts::InterruptWing;

@@ -23,17 +23,13 @@ impl VmApic {
     }
 
     pub(super) fn avic(&self) -> Option<&VmAvic> {
-        match self {
-            VmApic::Avic(avic) => Some(avic),
-            VmApic::Emulated | VmApic::Apicv(_) => None,
-        }
+        let VmApic::Avic(avic) = self else { return None };
+        Some(avic)
     }
 
     pub(super) fn apicv(&self) -> Option<&VmApicv> {
-        match self {
-            VmApic::Apicv(apicv) => Some(apicv),
-            VmApic::Emulated | VmApic::Avic(_) => None,
-        }
+        let VmApic::Apicv(apicv) = self else { return None };
+        Some(apicv)
     }
 }
 
@@ -80,31 +76,23 @@ impl VcpuApic {
 
     #[inline]
     pub(super) fn avic(&self) -> Option<&VcpuAvic> {
-        match self {
-            VcpuApic::Avic(avic) => Some(avic),
-            VcpuApic::Emulated | VcpuApic::Apicv(_) => None,
-        }
+        let VcpuApic::Avic(avic) = self else { return None };
+        Some(avic)
     }
 
     pub(super) fn avic_mut(&mut self) -> Option<&mut VcpuAvic> {
-        match self {
-            VcpuApic::Avic(avic) => Some(avic),
-            VcpuApic::Emulated | VcpuApic::Apicv(_) => None,
-        }
+        let VcpuApic::Avic(avic) = self else { return None };
+        Some(avic)
     }
 
     #[inline]
     pub(super) fn apicv(&self) -> Option<&VcpuApicv> {
-        match self {
-            VcpuApic::Apicv(apicv) => Some(apicv),
-            VcpuApic::Emulated | VcpuApic::Avic(_) => None,
-        }
+        let VcpuApic::Apicv(apicv) = self else { return None };
+        Some(apicv)
     }
 
     pub(super) fn apicv_mut(&mut self) -> Option<&mut VcpuApicv> {
-        match self {
-            VcpuApic::Apicv(apicv) => Some(apicv),
-            VcpuApic::Emulated | VcpuApic::Avic(_) => None,
-        }
+        let VcpuApic::Apicv(apicv) = self else { return None };
+        Some(apicv)
     }
 }

@@ -249,18 +249,18 @@ impl PauseHandling {
         let base = match *controls {
             PauseControls::Off => 1,
             PauseControls::Ple { gap, window } => {
-                in_range("pause gap", i64::from(gap), 1, most - 1)?;
-                in_range("pause window", i64::from(window), i64::from(gap) + 1, most)?;
+                in_range("pause gap", gap, 1, most - 1)?;
+                in_range("pause window", window, i64::from(gap) + 1, most)?;
                 window
             }
             PauseControls::Filter { count, threshold } => {
-                in_range("pause filter count", i64::from(count), 1, most)?;
-                in_range("pause filter threshold", i64::from(threshold), 0, most)?;
+                in_range("pause filter count", count, 1, most)?;
+                in_range("pause filter threshold", threshold, 0, most)?;
                 count
             }
         };
         if let Some(max) = self.window.max {
-            in_range("largest pause window", i64::from(max), i64::from(base), most)?;
+            in_range("largest pause window", max, i64::from(base), most)?;
         }
         for (name, parameter) in [
             ("growth of the pause window", self.window.grow),
@@ -271,7 +271,7 @@ impl PauseHandling {
             }
         }
         if let PauseExit::Sleep { ns } = self.exit {
-            in_range("pause sleep", ns as i64, 1, 1_000_000_000)?;
+            in_range("pause sleep", ns, 1, 1_000_000_000)?;
         }
         Ok(())
     }

@@ -360,23 +360,22 @@ impl SchedConfig {
     /// Checks all ranges.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         const SECOND: i64 = 1_000_000_000;
-        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        in_range("latency_ns", ns(self.latency_ns), 1, SECOND)?;
-        in_range("min_granularity_ns", ns(self.min_granularity_ns), 1, SECOND)?;
-        in_range("wakeup_granularity_ns", ns(self.wakeup_granularity_ns), 0, SECOND)?;
-        in_range("base_slice_ns", ns(self.base_slice_ns), 1, SECOND)?;
-        in_range("bandwidth_slice_ns", ns(self.bandwidth_slice_ns), 1, SECOND)?;
+        in_range("latency_ns", self.latency_ns, 1, SECOND)?;
+        in_range("min_granularity_ns", self.min_granularity_ns, 1, SECOND)?;
+        in_range("wakeup_granularity_ns", self.wakeup_granularity_ns, 0, SECOND)?;
+        in_range("base_slice_ns", self.base_slice_ns, 1, SECOND)?;
+        in_range("bandwidth_slice_ns", self.bandwidth_slice_ns, 1, SECOND)?;
         self.favor.check(self.is_eevdf())?;
         let balance = &self.balance;
-        in_range("balance.nr_migrate", i64::from(balance.nr_migrate), 1, 1 << 20)?;
-        in_range("balance.migration_cost_ns", ns(balance.migration_cost_ns), 0, SECOND)?;
+        in_range("balance.nr_migrate", balance.nr_migrate, 1, 1 << 20)?;
+        in_range("balance.migration_cost_ns", balance.migration_cost_ns, 0, SECOND)?;
         for level in [balance.smt, balance.cache, balance.package, balance.numa] {
-            in_range("balance min_interval_ms", ns(level.min_interval_ms), 1, 100_000)?;
-            in_range("balance max_interval_ms", ns(level.max_interval_ms), 1, 100_000)?;
-            in_range("balance busy_factor", ns(level.busy_factor), 1, 1024)?;
-            in_range("balance imbalance_pct", ns(level.imbalance_pct), 100, 1000)?;
+            in_range("balance min_interval_ms", level.min_interval_ms, 1, 100_000)?;
+            in_range("balance max_interval_ms", level.max_interval_ms, 1, 100_000)?;
+            in_range("balance busy_factor", level.busy_factor, 1, 1024)?;
+            in_range("balance imbalance_pct", level.imbalance_pct, 100, 1000)?;
             let index = level.busy_index.max(level.idle_index);
-            in_range("balance load index", index as i64, 0, 5)?;
+            in_range("balance load index", index, 0, 5)?;
         }
         Ok(())
     }

@@ -48,10 +48,9 @@ impl FavorConfig {
     /// Checks all ranges. `eevdf`: the scheduler is EEVDF.
     pub(crate) fn check(&self, eevdf: bool) -> Result<(), ConfigError> {
         const SECOND: i64 = 1_000_000_000;
-        let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        in_range("yield favor interval", ns(self.interval_ns), 0, SECOND)?;
-        in_range("yield favor reverse", ns(self.reverse_ns), 0, SECOND)?;
-        in_range("yield credit per cent", ns(self.credit_pct), 1, 1_000)?;
+        in_range("yield favor interval", self.interval_ns, 0, SECOND)?;
+        in_range("yield favor reverse", self.reverse_ns, 0, SECOND)?;
+        in_range("yield credit per cent", self.credit_pct, 1, 1_000)?;
         if self.rule != YieldFavor::None && !eevdf {
             return Err(ConfigError::FavorWithoutEevdf);
         }

@@ -23,7 +23,7 @@ pub const GROUP_DEPTH_MAX: u32 = 32;
 impl Hierarchy {
     /// Checks that a group may have `shares` and stand below `parent`.
     pub(crate) fn check_place(&self, parent: GroupId, shares: u64) -> Result<(), ConfigError> {
-        in_range("shares", shares as i64, MIN_SHARES as i64, MAX_SHARES as i64)?;
+        in_range("shares", shares, MIN_SHARES as i64, MAX_SHARES as i64)?;
         self.check_depth(parent, 1)
     }
 
@@ -31,12 +31,7 @@ impl Hierarchy {
     pub(crate) fn check_depth(&self, parent: GroupId, levels: usize) -> Result<(), ConfigError> {
         // The root is not counted as a level.
         let above = core::iter::successors(Some(parent), |&at| self.group(at).parent).count() - 1;
-        in_range(
-            "levels of task groups",
-            (above + levels) as i64,
-            1,
-            i64::from(GROUP_DEPTH_MAX),
-        )
+        in_range("levels of task groups", above + levels, 1, GROUP_DEPTH_MAX.into())
     }
 
     /// Returns the total load of the group of `queue`, with the present load of `queue` in place of its last

@@ -1,7 +1,6 @@
 //! Enqueueing and dequeueing entities at every level, accounting, and picking.
 
-use super::entity::EntityKind;
-use super::entity::Mark;
+use super::entity::{EntityKind, Mark};
 use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure, Policy, SliceEnd};

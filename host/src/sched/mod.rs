@@ -61,8 +61,7 @@ pub(crate) use mask::Mask;
 pub use quota::Throttling;
 pub(crate) use yield_to::YieldTo;
 
-use crate::boundary::PcpuPlace;
-use crate::boundary::{GroupId, PcpuId, TaskId};
+use crate::boundary::{GroupId, PcpuId, PcpuPlace, TaskId};
 use crate::config::HostConfig;
 use crate::error::ConfigError;
 use crate::ids::IdVec;

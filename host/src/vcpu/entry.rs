@@ -51,15 +51,11 @@ impl VcpuWing<'_> {
             return None;
         }
         let nmi = again.is_none() && at.pending.has_nmi();
-        if nmi {
-            at.pending.nmis -= 1;
-            at.pending.nmi_blocked = true;
-            at.counters.nmi_injections += 1;
-            step.out.push(Command::InjectNmi { vcpu });
-        }
         let busy = nmi || again.is_some();
+        if nmi {
+            at.inject_nmi(step);
+        }
         step.charge(Cost::Inject, u32::from(busy));
-        let at = self.guests.vcpu_mut(vcpu);
         // A non-maskable interrupt that finds the event slot taken is injected when the window opens.
         let vector = at.apic.deliverable();
         if vector.is_none() && !(again.is_some() && at.pending.has_nmi()) {
@@ -86,11 +82,8 @@ impl VcpuWing<'_> {
         at.window = false;
         let again = at.pending.undelivered.take();
         if again.is_none() && at.pending.has_nmi() {
-            at.pending.nmis -= 1;
-            at.pending.nmi_blocked = true;
-            at.counters.nmi_injections += 1;
             step.charge(Cost::Inject, 1);
-            step.out.push(Command::InjectNmi { vcpu });
+            at.inject_nmi(step);
         }
         again
     }

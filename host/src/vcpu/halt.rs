@@ -5,7 +5,7 @@
 use crate::boundary::{Cost, Run, VcpuId, VcpuState};
 use crate::step::Step;
 use crate::vcpu::wing::{Resume, VcpuWing};
-use crate::vcpu::{Activity, HaltPoll, MpState};
+use crate::vcpu::{Activity, MpState};
 
 impl VcpuWing<'_> {
     /// `vcpu` executed HLT.
@@ -30,11 +30,8 @@ impl VcpuWing<'_> {
 
     /// Returns the longest time that `vcpu` may poll.
     fn halt_poll_cap(&self, vcpu: VcpuId) -> u64 {
-        let vm = self.guests.vcpus[vcpu].vm;
-        self.guests.vms[vm]
-            .config
-            .halt_poll_cap_ns
-            .unwrap_or(self.config.halt_poll_ns)
+        let own = self.guests.vm_of(vcpu).config.halt_poll_cap_ns;
+        own.unwrap_or(self.config.halt_poll_ns)
     }
 
     /// Runs the polling loop of `vcpu` once.
@@ -59,13 +56,7 @@ impl VcpuWing<'_> {
         at.counters.halt_poll_fail_ns += polled;
         at.activity = Activity::Block;
         self.threads.sched.set_polling(step.pcpu, false);
-        self.interrupts().prepare_block(vcpu);
-        if self.guests.vcpu_mut(vcpu).wake_condition() {
-            self.end_halt(vcpu, step);
-            return Resume::Again;
-        }
-        self.block(vcpu, step);
-        Resume::Sleep
+        self.try_unblock(vcpu, step)
     }
 
     /// The thread of `vcpu` goes to sleep.
@@ -80,9 +71,7 @@ impl VcpuWing<'_> {
     /// Checks the halt of `vcpu`, whose thread was woken or is about to sleep.
     pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
         self.interrupts().prepare_block(vcpu);
-        self.interrupts().sync(vcpu);
-        let at = self.guests.vcpu_mut(vcpu);
-        if at.wake_condition() {
+        if self.guests.vcpu_mut(vcpu).wake_condition() {
             self.end_halt(vcpu, step);
             return Resume::Again;
         }
@@ -102,14 +91,13 @@ impl VcpuWing<'_> {
             at.counters.halt_wait_ns += step.now - blocked_at;
         }
         let halted = step.now - at.halt.since;
-        let halt = at.halt;
-        self.adjust_polling(vcpu, halt, halted, cap);
+        let poll = at.halt.poll_ns;
+        self.guests.vcpu_mut(vcpu).halt.poll_ns = self.adjusted(poll, halted, cap);
     }
 
-    /// Adapts the polling time to a halt that took `halted` nanoseconds.
-    fn adjust_polling(&mut self, vcpu: VcpuId, halt: HaltPoll, halted: u64, cap: u64) {
-        let poll = halt.poll_ns;
-        let new = if cap == 0 {
+    /// Returns the polling time after a halt that took `halted` nanoseconds and polled for `poll`.
+    fn adjusted(&self, poll: u64, halted: u64, cap: u64) -> u64 {
+        if cap == 0 {
             0
         } else if halted <= poll {
             poll
@@ -119,8 +107,7 @@ impl VcpuWing<'_> {
             self.grown(poll).min(cap)
         } else {
             poll
-        };
-        self.guests.vcpu_mut(vcpu).halt.poll_ns = new;
+        }
     }
 
     fn grown(&self, poll: u64) -> u64 {

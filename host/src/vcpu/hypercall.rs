@@ -21,7 +21,8 @@ impl VcpuWing<'_> {
             hypercall::SEND_IPI => offers.pv_send_ipi,
             _ => false,
         };
-        let error = at.refuses_hypercall().or((!offered).then_some(hypercall::ENOSYS));
+        let forbidden = (at.guest.cpl != 0).then_some(hypercall::EPERM);
+        let error = forbidden.or((!offered).then_some(hypercall::ENOSYS));
         if error.is_none() && number == hypercall::SEND_IPI {
             let value = self.interrupts().send_ipi_hypercall(vcpu, arguments, step) as u64;
             step.out.push(Command::Reply { vcpu, value });

@@ -1,8 +1,7 @@
 //! A vCPU's state, saved and restored: what live migration transfers to the other host.
 //!
 //! - **The latch is saved**: a kick that the target has not consumed yet is part of the state, whether it came before
-//!   or after HLT. KVM's own interface folds it into `mp_state`, which cannot express the first case
-//!   ([`SavedVcpu::as_kvm`]).
+//!   or after HLT. KVM's own interface folds it into `mp_state`, which cannot express the first case.
 
 use core::fmt;
 
@@ -41,24 +40,6 @@ pub struct SavedVcpu {
     /// The vCPU was in guest mode with bit 0 of the PV EOI word set. [`GuestState::pv_eoi`] then says whether it still
     /// was.
     pub pv_eoi_pending: bool,
-}
-
-impl SavedVcpu {
-    /// Returns the state after a round trip through KVM_GET_MP_STATE and KVM_SET_MP_STATE, which have no latch.
-    ///
-    /// A halted vCPU with a latched kick reads as runnable, so its HLT returns. A kick latched *before* HLT is lost.
-    pub fn as_kvm(&self) -> SavedVcpu {
-        let mp_state = if self.pv_unhalted {
-            MpState::Runnable
-        } else {
-            self.mp_state
-        };
-        SavedVcpu {
-            mp_state,
-            pv_unhalted: false,
-            ..*self
-        }
-    }
 }
 
 /// Why a vCPU's state cannot be restored.
@@ -149,12 +130,8 @@ impl VcpuWing<'_> {
         if !crate::interrupts::lapic::is_legal_base(saved.apic_base) {
             return Err(RestoreError::BadApicBase(saved.apic_base));
         }
-        if saved.pending.nmis > 2
-            || saved
-                .pending
-                .undelivered
-                .is_some_and(|vector| vector < FIRST_LEGAL_VECTOR)
-        {
+        let undelivered = saved.pending.undelivered;
+        if saved.pending.nmis > 2 || undelivered.is_some_and(|vector| vector < FIRST_LEGAL_VECTOR) {
             return Err(RestoreError::BadPending(saved.pending));
         }
         if saved.steal_time_msr != 0 && !self.register_steal_time(vcpu, saved.steal_time_msr) {

@@ -297,13 +297,14 @@ impl Vcpu {
         self.virtualization.is_posted() || self.apic.deliverable().is_some()
     }
 
-    /// Returns the error of a hypercall that the guest may not make at its privilege level.
-    pub(crate) fn refuses_hypercall(&self) -> Option<i64> {
-        (self.guest.cpl != 0).then_some(holdfast_abi::hypercall::EPERM)
+    /// Injects a pending non-maskable interrupt with the next entry.
+    pub(crate) fn inject_nmi(&mut self, step: &mut Step<'_>) {
+        self.pending.nmis -= 1;
+        self.pending.nmi_blocked = true;
+        self.counters.nmi_injections += 1;
+        step.out.push(Command::InjectNmi { vcpu: self.id });
     }
-}
 
-impl Vcpu {
     /// Makes the vCPU of a host that has not started wait for INIT.
     pub(crate) fn await_init(&mut self) {
         self.mp_state = MpState::Uninitialized;

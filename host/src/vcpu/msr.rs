@@ -1,7 +1,6 @@
 //! Model-specific registers that guests may read and write. All others fault.
 
-use holdfast_abi::lapic as reg;
-use holdfast_abi::msr;
+use holdfast_abi::{lapic as reg, msr};
 
 use crate::boundary::{Command, Cost, VcpuId};
 use crate::step::Step;
@@ -52,11 +51,8 @@ impl VcpuWing<'_> {
             }
             msr::TSC_DEADLINE => {
                 let base = self.interrupt_state.timer_base;
-                let action = self
-                    .guests
-                    .vcpu_mut(vcpu)
-                    .apic
-                    .write_tsc_deadline(value, step.now, &base);
+                let apic = &mut self.guests.vcpu_mut(vcpu).apic;
+                let action = apic.write_tsc_deadline(value, step.now, &base);
                 self.interrupts().act(vcpu, action, step);
                 true
             }

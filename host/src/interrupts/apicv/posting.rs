@@ -17,9 +17,8 @@
 //! Unlike under AVIC, a sender never exits, whatever the state of its target. The functions are generic over memory.
 //! Model checkers explore the source that runs.
 
-use holdfast_abi::Memory;
-use holdfast_abi::lapic as reg;
 use holdfast_abi::posted::{self, Control};
+use holdfast_abi::{Memory, lapic as reg};
 
 /// Steps left out or done in the wrong order, for tests that must catch them.
 #[doc(hidden)]

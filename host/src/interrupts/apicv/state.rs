@@ -41,6 +41,17 @@ impl VcpuApicv {
     pub(crate) fn is_posted(&self) -> bool {
         Control(self.control.load(Acquire)).is_on()
     }
+
+    /// Returns the control structure.
+    pub(crate) fn vmcs(&self) -> Vmcs {
+        self.vmcs.get()
+    }
+
+    /// Changes the guest interrupt status, as hardware does in guest mode.
+    pub(crate) fn set_status(&self, status: InterruptStatus) {
+        let before = self.vmcs.get();
+        self.vmcs.set(Vmcs { status, ..before });
+    }
 }
 
 /// A copy has a descriptor of its own.
@@ -57,18 +68,5 @@ impl Clone for VcpuApicv {
             to.store(from.load(Acquire), Release);
         }
         copy
-    }
-}
-
-impl VcpuApicv {
-    /// Returns the control structure.
-    pub(crate) fn vmcs(&self) -> Vmcs {
-        self.vmcs.get()
-    }
-
-    /// Changes the guest interrupt status, as hardware does in guest mode.
-    pub(crate) fn set_status(&self, status: InterruptStatus) {
-        let before = self.vmcs.get();
-        self.vmcs.set(Vmcs { status, ..before });
     }
 }

@@ -18,8 +18,7 @@
 //! The functions are generic over memory and words. Model checkers explore the source that runs.
 
 use holdfast_abi::avic::PhysicalEntry;
-use holdfast_abi::lapic as reg;
-use holdfast_abi::{Memory, avic};
+use holdfast_abi::{Memory, avic, lapic as reg};
 
 /// The state of a vCPU that others read without a lock.
 pub trait Presence {

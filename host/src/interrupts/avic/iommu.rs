@@ -36,7 +36,7 @@ impl InterruptWing<'_> {
     /// Fails if there are too many devices.
     pub(crate) fn add_device(&mut self, record: Device) -> Result<u16, ConfigError> {
         let device = self.own.iommu.devices.len();
-        in_range("devices", device as i64 + 1, 1, DEVICES_MAX)?;
+        in_range("devices", device + 1, 1, DEVICES_MAX)?;
         if self.own.iommu.log.is_empty() {
             self.own.iommu.log = (0..GA_LOG_ENTRIES).map(|_| AtomicU64::new(0)).collect();
         }

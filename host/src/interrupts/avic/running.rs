@@ -24,11 +24,8 @@ impl InterruptWing<'_> {
     pub(crate) fn avic_put(&self, vcpu: VcpuId) {
         if self.is_virtualized(vcpu) {
             // A preempted vCPU needs no wakeup.
-            let blocks = self.guests.vcpus[vcpu]
-                .virtualization
-                .avic()
-                .is_some_and(|avic| avic.blocking);
-            self.iommu_stopped(vcpu, blocks);
+            let avic = self.guests.vcpus[vcpu].virtualization.avic();
+            self.iommu_stopped(vcpu, avic.is_some_and(|avic| avic.blocking));
             let memory = self.memory();
             self.avic_tables(&memory, vcpu).put();
         }

@@ -19,8 +19,7 @@ mod tests;
 
 use alloc::sync::Arc;
 
-use holdfast_abi::lapic as reg;
-use holdfast_abi::msr;
+use holdfast_abi::{lapic as reg, msr};
 
 pub(crate) use message::{Message, Origin};
 pub use page::{ApicRegisters, RegisterPage};

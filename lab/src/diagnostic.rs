@@ -134,6 +134,39 @@ impl Findings {
     }
 }
 
+/// Mistakes in keys. Each is reported at the place where its key was set.
+pub(crate) struct KeyFindings<'f> {
+    place: &'f dyn Fn(&str) -> Place,
+    findings: &'f mut Findings,
+}
+
+impl<'f> KeyFindings<'f> {
+    /// Collects into `findings`. `place` returns the place where a key was set.
+    pub(crate) fn new(place: &'f dyn Fn(&str) -> Place, findings: &'f mut Findings) -> KeyFindings<'f> {
+        KeyFindings { place, findings }
+    }
+
+    /// Returns the place where `key` was set.
+    pub(crate) fn place(&self, key: &str) -> Place {
+        (self.place)(key)
+    }
+
+    /// Adds a problem of `key`.
+    pub(crate) fn add(&mut self, key: &str, found: impl Into<String>, expected: impl Into<String>) {
+        self.add_at(key, key, found, expected);
+    }
+
+    /// Adds a problem of `key` at the place where the key `at` was set.
+    pub(crate) fn add_at(&mut self, at: &str, key: &str, found: impl Into<String>, expected: impl Into<String>) {
+        self.findings.add(&(self.place)(at), key, found, expected);
+    }
+
+    /// Returns the number of problems found so far.
+    pub(crate) fn count(&self) -> usize {
+        self.findings.count()
+    }
+}
+
 /// Returns the name among `known` that `word` probably stands for, if any.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let score = |candidate: &str| strsim::jaro_winkler(word, candidate);

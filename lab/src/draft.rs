@@ -1,48 +1,53 @@
-//! A machine with its guests while keys are being set; checked as a whole when it becomes a configuration.
+//! A configuration while keys are being set: the machine, the host and its guests. It is checked as a whole when it is
+//! built.
 
-use holdfast_host::{HostConfig, YieldFavor};
+use std::slice;
+
+use holdfast_host::{HostConfig, VmGroup, YieldFavor};
 use holdfast_machine::Topology;
 use holdfast_sim::{Config, HostTask, Vm};
 use holdfast_workloads::Boot;
 
-use crate::diagnostic::{Findings, Place};
-use crate::groups::{DraftGroup, Limit};
-use crate::keys::{Affinity, Choice, VirtualNodes};
-use crate::profile::{MachineProfile, PauseDetection};
+use crate::diagnostic::KeyFindings;
+use crate::groups::{self, DraftGroup, Limit};
+use crate::profile::{MachineProfile, PCPUS_MAX, PauseDetection};
+use crate::slot::{Affinity, Choice, VirtualNodes};
 
-/// Most guests of one host.
+/// Limit on the guests of one host.
 pub const VMS_MAX: usize = 256;
-/// Most vCPUs of one guest: as KVM has it on x86 (KVM_MAX_VCPUS); beyond 254 they need x2APIC IDs.
+/// Limit on the vCPUs of one guest, as KVM has it on x86 (KVM_MAX_VCPUS). Beyond 254 vCPUs they need x2APIC IDs.
 pub const VCPUS_MAX: u32 = 1024;
-/// Most vCPUs of all guests together.
+/// Limit on the vCPUs of all guests together.
 pub const TOTAL_VCPUS_MAX: u32 = 4096;
-/// Most host tasks.
+/// Limit on the host tasks.
 pub const TASKS_MAX: usize = 1024;
+/// Default virtual time after which an unfinished run is a failure.
+const LIMIT_NS: u64 = 100_000 * 1_000_000_000;
 
 /// A guest while keys are being set.
 #[derive(Clone, Debug)]
 pub struct DraftVm {
-    /// Its name.
+    /// Name of the guest.
     pub name: String,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: u32,
     /// pCPUs that the vCPUs may run on.
     pub affinity: Affinity,
     /// NUMA nodes that the guest sees.
     pub numa: VirtualNodes,
-    /// The task group in or beneath which its threads are; `None`: the root group.
+    /// Task group that holds the guest's own group or its threads; `None` for the root group.
     pub group: Option<String>,
-    /// How much CPU time its own task group may have.
+    /// Limit on the CPU time of the guest's own task group.
     pub limit: Limit,
-    /// How much the group of each vCPU may have.
+    /// Limit on the CPU time of each vCPU's task group.
     pub vcpu_limit: Limit,
-    /// What the host tells and offers this guest.
+    /// Features that the host offers this guest, and its task group.
     pub host: holdfast_host::VmConfig,
     /// Kernel parameters and workload.
     pub boot: Boot,
-    /// Whether the run waits for it; `None`: if its workload ends.
+    /// Whether the run waits for the guest. `None` waits if its workload ends.
     pub measured: Option<bool>,
-    /// No guest: the kernel on the machine itself.
+    /// Whether the kernel runs on the machine itself, without a guest.
     pub bare_metal: bool,
 }
 
@@ -64,7 +69,7 @@ pub struct Draft {
 }
 
 impl DraftVm {
-    /// A guest of one vCPU that does nothing.
+    /// Returns a guest of one vCPU that does nothing.
     pub fn new(name: &str) -> DraftVm {
         DraftVm {
             name: name.to_owned(),
@@ -81,12 +86,13 @@ impl DraftVm {
         }
     }
 
-    /// Whether the run waits for it.
+    /// Returns whether the run waits for the guest.
     pub fn is_measured(&self) -> bool {
         self.measured.unwrap_or(self.boot.workload.ends())
     }
 
-    /// The proximity domain of each vCPU; `None`: it follows the pinning, and the pCPUs of some vCPU are on several sockets.
+    /// Returns the proximity domain of each vCPU. Returns `None` if domains follow the pinning and some vCPU may run on
+    /// several sockets.
     fn domains(&self, topology: &Topology) -> Option<Vec<u32>> {
         let all: Vec<u32> = (0..topology.pcpus()).collect();
         let domain = |vcpu: usize| {
@@ -95,16 +101,21 @@ impl DraftVm {
                 Affinity::Each(sets) => &sets[vcpu],
             };
             let pcpus = if pcpus.is_empty() { &all } else { pcpus };
-            let first = topology.socket_of(pcpus[0]);
-            pcpus
-                .iter()
-                .all(|pcpu| topology.socket_of(*pcpu) == first)
-                .then_some(first)
+            let mut sockets = pcpus.iter().map(|pcpu| topology.socket_of(*pcpu));
+            let first = sockets.next()?;
+            sockets.all(|socket| socket == first).then_some(first)
         };
         match &self.numa {
             VirtualNodes::One => Some(Vec::new()),
             VirtualNodes::Pinned => (0..self.vcpus as usize).map(domain).collect(),
             VirtualNodes::Each(nodes) => Some(nodes.clone()),
+        }
+    }
+
+    /// Checks that a list set by `key` has `count` entries, one for each vCPU.
+    fn check_each(&self, key: &str, count: usize, found: String, findings: &mut KeyFindings<'_>) {
+        if count != self.vcpus as usize {
+            findings.add(key, found, format!("{}, one for each vCPU", self.vcpus));
         }
     }
 
@@ -140,35 +151,54 @@ impl DraftVm {
     }
 }
 
+/// Returns a host task that never sleeps.
+pub(crate) fn new_task(name: &str) -> HostTask {
+    HostTask {
+        name: name.to_owned(),
+        nice: 0,
+        affinity: Vec::new(),
+        group: None,
+        busy_ns: u64::MAX,
+        sleep_ns: 1_000_000,
+    }
+}
+
 impl Draft {
-    /// Checks what no single key can see, and makes the configuration. Problems go to `findings`; `place` finds where a
-    /// key was set.
-    pub(crate) fn build(self, scale: f64, place: &dyn Fn(&str) -> Place, findings: &mut Findings) -> Option<Config> {
+    /// Returns the default configuration of `machine`, without groups, guests and tasks.
+    pub(crate) fn new(machine: MachineProfile) -> Draft {
+        Draft {
+            machine,
+            host: HostConfig::default(),
+            groups: Vec::new(),
+            vms: Vec::new(),
+            tasks: Vec::new(),
+            limit_ns: LIMIT_NS,
+        }
+    }
+
+    /// Checks what involves several keys, and makes the configuration. Returns `None` if there are problems, which go to
+    /// `findings`.
+    pub(crate) fn build(self, scale: f64, findings: &mut KeyFindings<'_>) -> Option<Config> {
         let before = findings.count();
-        self.check_counts(place, findings);
-        self.check_affinity(place, findings);
-        self.check_pauses(place, findings);
-        self.check_favor(place, findings);
-        self.check_groups(place, findings);
+        self.check_counts(findings);
+        self.check_bare_metal(findings);
+        self.check_affinity(findings);
+        self.check_pauses(findings);
+        self.check_favor(findings);
+        self.check_groups(findings);
         if findings.count() == before {
-            self.check_numa(place, findings);
+            self.check_numa(findings);
         }
         let machine = self.machine.build();
         if machine.is_none() {
             let found = format!("{} Hz", self.machine.frequency_hz);
-            findings.add(
-                &place("machine.frequency_mhz"),
-                "machine.frequency_mhz",
-                found,
-                "a clock that all costs fit",
-            );
+            findings.add("machine.frequency_mhz", found, "a clock that all costs fit");
         }
         if findings.count() > before {
             return None;
         }
         let machine = machine?;
-        let groups = self.ordered_groups();
-        // One clock: the guest's time-stamp counter is the machine's.
+        // The guest's time-stamp counter runs at the machine's frequency.
         let host = HostConfig {
             tsc_hz: machine.frequency_hz,
             pause_controls: self.machine.pauses.controls(machine.frequency_hz).unwrap_or_default(),
@@ -178,7 +208,7 @@ impl Draft {
         Some(Config {
             machine,
             host,
-            groups,
+            groups: groups::ordered(&self.groups),
             vms: self.vms.into_iter().map(|vm| vm.build(scale, &topology)).collect(),
             tasks: self.tasks,
             seed: 0,
@@ -187,51 +217,36 @@ impl Draft {
         })
     }
 
-    fn check_counts(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+    fn check_counts(&self, findings: &mut KeyFindings<'_>) {
         let Topology {
             sockets,
             cores,
             threads,
         } = self.machine.topology;
         let pcpus = u64::from(sockets) * u64::from(cores) * u64::from(threads);
-        if pcpus > u64::from(crate::profile::PCPUS_MAX) {
+        if pcpus > u64::from(PCPUS_MAX) {
             let found = format!("{sockets} x {cores} x {threads} = {pcpus} pCPUs");
-            let expected = format!("at most {} pCPUs", crate::profile::PCPUS_MAX);
-            findings.add(&place("machine.cores"), "machine", found, expected);
+            let expected = format!("at most {PCPUS_MAX} pCPUs");
+            findings.add_at("machine.cores", "machine", found, expected);
         }
         let vcpus: u32 = self.vms.iter().map(|vm| vm.vcpus).sum();
         if vcpus > TOTAL_VCPUS_MAX {
-            let expected = format!("at most {TOTAL_VCPUS_MAX}");
-            findings.add(
-                &place("vm.*.vcpus"),
-                "vm.*.vcpus",
-                format!("{vcpus} vCPUs in all guests"),
-                expected,
-            );
+            let found = format!("{vcpus} vCPUs in all guests");
+            findings.add("vm.*.vcpus", found, format!("at most {TOTAL_VCPUS_MAX}"));
         }
-        for vm in self
-            .vms
-            .iter()
-            .filter(|vm| vm.is_measured() && !vm.boot.workload.ends())
-        {
-            let key = format!("vm.{}.measured", vm.name);
-            findings.add(
-                &place(&key),
-                &key,
-                "a measured guest whose workload never ends",
-                "one whose workload ends",
-            );
+        let endless = |vm: &&DraftVm| vm.is_measured() && !vm.boot.workload.ends();
+        for vm in self.vms.iter().filter(endless) {
+            let found = "a measured guest whose workload never ends";
+            findings.add(&format!("vm.{}.measured", vm.name), found, "one whose workload ends");
         }
-        self.check_bare_metal(place, findings);
         if !self.vms.iter().any(DraftVm::is_measured) {
             let expected = "at least one guest whose workload ends and is measured, such as kernbench";
-            findings.add(&place("vm.*.workload"), "vm", "no measured guest", expected);
+            findings.add_at("vm.*.workload", "vm", "no measured guest", expected);
         }
     }
 
-    /// Whether pause loops can be told apart from other PAUSEs, and windows can move as they are told.
-    fn check_pauses(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
-        let mut add = |key: &str, found: String, expected: &str| findings.add(&place(key), key, found, expected);
+    /// Checks that the hardware can detect pause loops with these settings, and that windows can move as configured.
+    fn check_pauses(&self, findings: &mut KeyFindings<'_>) {
         let hz = self.machine.frequency_hz;
         let (base, most) = match &self.machine.pauses {
             PauseDetection::Ple { gap, window, .. } => {
@@ -239,28 +254,23 @@ impl Draft {
                 let (gap_cycles, cycles) = (gap.cycles(hz), window.cycles(hz));
                 let gap_cycles = gap_cycles.filter(|cycles| (1..most).contains(cycles));
                 if gap_cycles.is_none() {
-                    add(
-                        "machine.ple_gap",
-                        gap.to_string(),
-                        "1 to 4294967294 cycles of the machine's clock",
-                    );
+                    let expected = "1 to 4294967294 cycles of the machine's clock";
+                    findings.add("machine.ple_gap", gap.to_string(), expected);
                 }
-                // Where only the gap was set, that is what is wrong.
-                let unset = place("");
-                let blamed = place("machine.ple_window") == unset && place("machine.ple_gap") != unset;
+                // If only the gap was set, the gap is the mistake.
+                let unset = findings.place("");
+                let only_gap =
+                    findings.place("machine.ple_window") == unset && findings.place("machine.ple_gap") != unset;
                 match (gap_cycles, cycles.filter(|cycles| (1..=most).contains(cycles))) {
                     (Some(low), Some(high)) if low < high => {}
-                    (Some(_), Some(_)) if blamed => {
-                        add(
-                            "machine.ple_gap",
-                            gap.to_string(),
-                            &format!("less than the window ({window})"),
-                        );
+                    (Some(_), Some(_)) if only_gap => {
+                        let expected = format!("less than the window ({window})");
+                        findings.add("machine.ple_gap", gap.to_string(), expected);
                     }
                     (None, Some(_)) => {}
                     _ => {
                         let expected = format!("more than the gap ({gap}), up to 4294967295 cycles");
-                        add("machine.ple_window", window.to_string(), &expected);
+                        findings.add("machine.ple_window", window.to_string(), expected);
                     }
                 }
                 (cycles.unwrap_or(most), most)
@@ -268,11 +278,8 @@ impl Draft {
             PauseDetection::Filter { count, threshold, .. } => {
                 let most = u64::from(u16::MAX);
                 if threshold.cycles(hz).is_none_or(|cycles| cycles > most) {
-                    add(
-                        "machine.pause_filter_threshold",
-                        threshold.to_string(),
-                        "0 to 65535 cycles",
-                    );
+                    let found = threshold.to_string();
+                    findings.add("machine.pause_filter_threshold", found, "0 to 65535 cycles");
                 }
                 (u64::from(*count), most)
             }
@@ -284,101 +291,110 @@ impl Draft {
         ] {
             if parameter == 1 {
                 let expected = "0, or 2 and more: a factor of 1 leaves the window as it is";
-                add(key, parameter.to_string(), expected);
+                findings.add(key, parameter.to_string(), expected);
             }
         }
         if let Some(max) = rule.max.filter(|max| !(base..=most).contains(&u64::from(*max))) {
-            let expected = format!("{base} (the window that it starts from) to {most} (what the part's field holds)");
-            add("host.pause_window.max", max.to_string(), &expected);
+            let expected = format!("{base} (the window that it starts from) to {most} (what the CPU's field holds)");
+            findings.add("host.pause_window.max", max.to_string(), expected);
         }
     }
 
-    /// Whether there are the virtual deadlines that a directed yield is to move.
-    fn check_favor(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
-        let (key, sched) = ("host.yield.favor", &self.host.sched);
+    /// Checks that the scheduler has the virtual deadlines that a directed yield is to move.
+    fn check_favor(&self, findings: &mut KeyFindings<'_>) {
+        let sched = &self.host.sched;
         if sched.favor.rule != YieldFavor::None && !sched.is_eevdf() {
-            let found = sched.favor.rule.name();
-            findings.add(
-                &place(key),
-                key,
-                found,
-                "none, or host.scheduler = \"eevdf-6.6\" or \"eevdf-6.12\"",
-            );
+            let expected = "none, or host.scheduler = \"eevdf-6.6\" or \"eevdf-6.12\"";
+            findings.add("host.yield.favor", sched.favor.rule.name(), expected);
         }
     }
 
-    fn check_bare_metal(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+    fn check_bare_metal(&self, findings: &mut KeyFindings<'_>) {
         let mut natives = self.vms.iter().filter(|vm| vm.bare_metal);
         if let Some(vm) = natives.next()
             && vm.affinity != Affinity::Same(Vec::new())
         {
             let key = format!("vm.{}.affinity", vm.name);
-            findings.add(
-                &place(&key),
-                &key,
-                "pCPUs for bare metal",
-                "none: it has the whole machine",
-            );
+            findings.add(&key, "pCPUs for bare metal", "none: it has the whole machine");
         }
         for vm in natives {
             let key = format!("vm.{}.bare_metal", vm.name);
-            findings.add(&place(&key), &key, "true", "one kernel on the machine itself at most");
+            findings.add(&key, "true", "one kernel on the machine itself at most");
         }
         let remote = |vm: &&DraftVm| vm.bare_metal && vm.boot.workload.uses_network();
         for vm in self.vms.iter().filter(remote) {
             let key = format!("vm.{}.bare_metal", vm.name);
             let expected = "false: netperf's server is reached over a guest's network device";
-            findings.add(&place(&key), &key, "true, with the workload netperf", expected);
+            findings.add(&key, "true, with the workload netperf", expected);
         }
     }
 
-    fn check_affinity(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+    fn check_affinity(&self, findings: &mut KeyFindings<'_>) {
         let pcpus = self.machine.topology.pcpus();
-        let mut check = |key: String, sets: &[Vec<u32>]| {
+        let mut check = |key: &str, sets: &[Vec<u32>]| {
             for cpu in sets.iter().flatten().filter(|cpu| **cpu >= pcpus) {
                 let expected = format!("pCPUs from 0 to {} of {}", pcpus.saturating_sub(1), self.machine.name);
-                findings.add(&place(&key), &key, format!("pCPU {cpu}"), expected);
+                findings.add(key, format!("pCPU {cpu}"), expected);
             }
         };
         for vm in &self.vms {
             let key = format!("vm.{}.affinity", vm.name);
             match &vm.affinity {
-                Affinity::Same(cpus) => check(key, std::slice::from_ref(cpus)),
-                Affinity::Each(sets) => check(key, sets),
+                Affinity::Same(cpus) => check(&key, slice::from_ref(cpus)),
+                Affinity::Each(sets) => check(&key, sets),
             }
         }
         for task in &self.tasks {
-            check(
-                format!("task.{}.affinity", task.name),
-                std::slice::from_ref(&task.affinity),
-            );
+            check(&format!("task.{}.affinity", task.name), slice::from_ref(&task.affinity));
         }
         for vm in &self.vms {
-            if let Affinity::Each(sets) = &vm.affinity
-                && sets.len() != vm.vcpus as usize
-            {
-                let key = format!("vm.{}.affinity", vm.name);
-                let expected = format!("{}, one for each vCPU", vm.vcpus);
-                findings.add(&place(&key), &key, format!("{} sets of pCPUs", sets.len()), expected);
+            if let Affinity::Each(sets) = &vm.affinity {
+                let found = format!("{} sets of pCPUs", sets.len());
+                vm.check_each(&format!("vm.{}.affinity", vm.name), sets.len(), found, findings);
             }
         }
     }
 
-    /// Needs sound affinities.
-    fn check_numa(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
+    /// Checks the virtual NUMA nodes. Affinities must be valid.
+    fn check_numa(&self, findings: &mut KeyFindings<'_>) {
         for vm in &self.vms {
             let key = format!("vm.{}.numa", vm.name);
-            if let VirtualNodes::Each(nodes) = &vm.numa
-                && nodes.len() != vm.vcpus as usize
-            {
-                let expected = format!("{}, one for each vCPU", vm.vcpus);
-                findings.add(&place(&key), &key, format!("{} nodes", nodes.len()), expected);
+            if let VirtualNodes::Each(nodes) = &vm.numa {
+                vm.check_each(&key, nodes.len(), format!("{} nodes", nodes.len()), findings);
             }
             if vm.domains(&self.machine.topology).is_none() {
                 let found = "\"pinned\", and a vCPU that may run on several sockets";
                 let expected = format!("vm.{}.affinity that keeps each vCPU on one socket", vm.name);
-                findings.add(&place(&key), &key, found, expected);
+                findings.add(&key, found, expected);
             }
+        }
+    }
+
+    /// Checks the tree of task groups and all limits.
+    fn check_groups(&self, findings: &mut KeyFindings<'_>) {
+        let mut check = groups::Check {
+            groups: &self.groups,
+            sched: &self.host.sched,
+            pcpus: self.machine.topology.pcpus(),
+            findings,
+        };
+        check.tree();
+        for vm in &self.vms {
+            let path = format!("vm.{}", vm.name);
+            let levels = match vm.host.group {
+                VmGroup::Root => 0,
+                VmGroup::Own { .. } => 1,
+                VmGroup::OwnWithVcpuGroups { .. } => 2,
+            };
+            let parent_key = format!("{path}.parent");
+            if check.parent(&parent_key, vm.group.as_deref()) {
+                check.depth(&parent_key, vm.group.as_deref(), levels);
+            }
+            check.limit(&path, "", vm.limit);
+            check.limit(&path, "vcpu_", vm.vcpu_limit);
+        }
+        for task in &self.tasks {
+            check.parent(&format!("task.{}.parent", task.name), task.group.as_deref());
         }
     }
 }

@@ -1,23 +1,22 @@
-//! Task groups of the host while keys are being set: who stands beneath whom, and how much CPU time they may have.
+//! Task groups of the host while keys are being set: their tree, their weights and their limits on CPU time.
 
-use holdfast_host::{GROUP_DEPTH_MAX, Quota, SchedConfig, VmGroup};
+use holdfast_host::{GROUP_DEPTH_MAX, Quota, SchedConfig};
 use holdfast_sim::Group;
 
 use crate::amount::show_nanos;
-use crate::diagnostic::{Findings, Place, one_of};
-use crate::draft::Draft;
+use crate::diagnostic::{KeyFindings, one_of};
 
-/// Weight of a task group by default (`cpu.shares`).
+/// Default weight of a task group (`cpu.shares`).
 pub const SHARES_DEFAULT: u64 = 1024;
-/// Most task groups of an experiment.
+/// Limit on the task groups of an experiment.
 pub const GROUPS_MAX: usize = 256;
 
 /// A limit of CPU time while keys are being set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Nanoseconds in each period; `None`: no limit.
+    /// CPU time in each period, in nanoseconds, or `None` for no limit.
     pub quota_ns: Option<u64>,
-    /// Nanoseconds.
+    /// Length of a period in nanoseconds.
     pub period_ns: u64,
 }
 
@@ -25,14 +24,14 @@ impl Default for Limit {
     fn default() -> Limit {
         Limit {
             quota_ns: None,
-            // The kernel's default.
+            // The kernel's default (`default_cfs_period`).
             period_ns: 100_000_000,
         }
     }
 }
 
 impl Limit {
-    /// As the host takes it.
+    /// Returns the quota for the host's configuration.
     pub(crate) fn quota(self) -> Option<Quota> {
         let period_ns = self.period_ns;
         self.quota_ns.map(|quota_ns| Quota { quota_ns, period_ns })
@@ -42,18 +41,18 @@ impl Limit {
 /// A task group while keys are being set.
 #[derive(Clone, Debug)]
 pub struct DraftGroup {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// The group beneath which it stands; `None`: the root group.
+    /// Name of the group above this one, or `None` for the root group.
     pub parent: Option<String>,
-    /// `cpu.shares`.
+    /// Weight (`cpu.shares`).
     pub shares: u64,
-    /// How much CPU time it may have.
+    /// Limit on its CPU time.
     pub limit: Limit,
 }
 
 impl DraftGroup {
-    /// A group of default shares beneath the root group.
+    /// Returns a group of default weight below the root group.
     pub fn new(name: &str) -> DraftGroup {
         DraftGroup {
             name: name.to_owned(),
@@ -64,97 +63,69 @@ impl DraftGroup {
     }
 }
 
-/// Where the keys of a draft were set, and what was wrong with them.
-struct Check<'c> {
-    groups: &'c [DraftGroup],
-    sched: &'c SchedConfig,
-    pcpus: u32,
-    place: &'c dyn Fn(&str) -> Place,
-    findings: &'c mut Findings,
+/// Returns the groups, each after its parent. Groups in a cycle are left out.
+pub(crate) fn ordered(groups: &[DraftGroup]) -> Vec<Group> {
+    let mut ordered: Vec<Group> = Vec::new();
+    // Each round adds the groups whose parents are present. Without cycles there are as many rounds as levels.
+    while ordered.len() < groups.len() {
+        let before = ordered.len();
+        for group in groups {
+            let known = |name: &String| ordered.iter().any(|other| other.name == *name);
+            if !known(&group.name) && group.parent.as_ref().is_none_or(known) {
+                ordered.push(Group {
+                    name: group.name.clone(),
+                    parent: group.parent.clone(),
+                    shares: group.shares,
+                    quota: group.limit.quota(),
+                });
+            }
+        }
+        if ordered.len() == before {
+            break;
+        }
+    }
+    ordered
 }
 
-impl Draft {
-    /// Checks the tree of task groups and all limits.
-    pub(crate) fn check_groups(&self, place: &dyn Fn(&str) -> Place, findings: &mut Findings) {
-        let mut check = Check {
-            groups: &self.groups,
-            sched: &self.host.sched,
-            pcpus: self.machine.topology.pcpus(),
-            place,
-            findings,
-        };
-        for group in &self.groups {
+/// Checks of task groups and limits. Mistakes go to `findings`.
+pub(crate) struct Check<'c, 'f> {
+    pub(crate) groups: &'c [DraftGroup],
+    pub(crate) sched: &'c SchedConfig,
+    pub(crate) pcpus: u32,
+    pub(crate) findings: &'c mut KeyFindings<'f>,
+}
+
+impl<'c> Check<'c, '_> {
+    /// Checks the groups' parents and limits.
+    pub(crate) fn tree(&mut self) {
+        for group in self.groups {
             let path = format!("group.{}", group.name);
-            check.parent(&format!("{path}.parent"), group.parent.as_deref());
-            check.ancestors(group);
-            check.limit(&path, "", group.limit);
-        }
-        for vm in &self.vms {
-            let path = format!("vm.{}", vm.name);
-            let levels = match vm.host.group {
-                VmGroup::Root => 0,
-                VmGroup::Own { .. } => 1,
-                VmGroup::OwnWithVcpuGroups { .. } => 2,
-            };
-            let parent_key = format!("{path}.parent");
-            if check.parent(&parent_key, vm.group.as_deref()) {
-                check.depth(&parent_key, vm.group.as_deref(), levels);
-            }
-            check.limit(&path, "", vm.limit);
-            check.limit(&path, "vcpu_", vm.vcpu_limit);
-        }
-        for task in &self.tasks {
-            check.parent(&format!("task.{}.parent", task.name), task.group.as_deref());
+            self.parent(&format!("{path}.parent"), group.parent.as_deref());
+            self.ancestors(group);
+            self.limit(&path, "", group.limit);
         }
     }
 
-    /// The groups, parents first.
-    pub(crate) fn ordered_groups(&self) -> Vec<Group> {
-        let mut ordered: Vec<Group> = Vec::new();
-        // Each round adds those whose parents are there; without cycles there are as many rounds as levels.
-        while ordered.len() < self.groups.len() {
-            let before = ordered.len();
-            for group in &self.groups {
-                let known = |name: &String| ordered.iter().any(|other| other.name == *name);
-                if !known(&group.name) && group.parent.as_ref().is_none_or(known) {
-                    ordered.push(Group {
-                        name: group.name.clone(),
-                        parent: group.parent.clone(),
-                        shares: group.shares,
-                        quota: group.limit.quota(),
-                    });
-                }
-            }
-            if ordered.len() == before {
-                break;
-            }
-        }
-        ordered
-    }
-}
-
-impl<'c> Check<'c> {
     fn find(&self, name: &str) -> Option<&'c DraftGroup> {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// From `name` upwards, as far as there are groups of those names; without end if there is a cycle.
-    fn up(&self, name: Option<&'c str>) -> impl Iterator<Item = &'c DraftGroup> + use<'_, 'c> {
+    /// Returns the group called `name` and the groups above it, without end if there is a cycle.
+    fn up(&self, name: Option<&str>) -> impl Iterator<Item = &'c DraftGroup> {
         let first = name.and_then(|name| self.find(name));
         std::iter::successors(first, |group| {
             group.parent.as_deref().and_then(|parent| self.find(parent))
         })
     }
 
-    /// Whether `parent`, set by `key`, exists.
-    fn parent(&mut self, key: &str, parent: Option<&str>) -> bool {
+    /// Checks that `parent`, set by `key`, exists; returns whether it does.
+    pub(crate) fn parent(&mut self, key: &str, parent: Option<&str>) -> bool {
         let Some(name) = parent.filter(|name| self.find(name).is_none()) else {
             return true;
         };
         let names = self.groups.iter().map(|group| group.name.as_str());
         let expected = one_of(name, names.chain(["root"]));
-        self.findings
-            .add(&(self.place)(key), key, format!("{name:?}"), expected);
+        self.findings.add(key, format!("{name:?}"), expected);
         false
     }
 
@@ -169,38 +140,33 @@ impl<'c> Check<'c> {
                     .take_while(|name| *name != group.name),
             );
             round.push(&group.name);
-            let found = format!("a cycle: {}", round.join(" beneath "));
-            let expected = "a group that does not stand beneath this one, or \"root\"";
-            self.findings.add(&(self.place)(&key), &key, found, expected);
+            let found = format!("a cycle: {}", round.join(" below "));
+            let expected = "a group that is not below this one, or \"root\"";
+            self.findings.add(&key, found, expected);
             return;
         }
         self.depth(&key, group.parent.as_deref(), 1);
     }
 
-    /// Checks that `levels` levels of groups fit beneath `parent`.
-    fn depth(&mut self, key: &str, parent: Option<&'c str>, levels: usize) {
+    /// Checks that `levels` levels of groups fit below `parent`.
+    pub(crate) fn depth(&mut self, key: &str, parent: Option<&str>, levels: usize) {
         let depth = self.up(parent).take(self.groups.len() + 1).count() + levels;
         if depth > GROUP_DEPTH_MAX as usize {
             let expected = format!("at most {GROUP_DEPTH_MAX} levels");
-            self.findings.add(
-                &(self.place)(key),
-                key,
-                format!("{depth} levels of task groups"),
-                expected,
-            );
+            self.findings
+                .add(key, format!("{depth} levels of task groups"), expected);
         }
     }
 
     /// Checks a limit whose keys begin with `path` and `prefix`.
-    fn limit(&mut self, path: &str, prefix: &str, limit: Limit) {
+    pub(crate) fn limit(&mut self, path: &str, prefix: &str, limit: Limit) {
         const MS: u64 = 1_000_000;
         let Some(quota_ns) = limit.quota_ns else { return };
         let (quota, period) = (format!("{path}.{prefix}quota"), format!("{path}.{prefix}period"));
-        let (place, pcpus) = (self.place, self.pcpus);
+        let pcpus = self.pcpus;
         if !(MS..=1_000 * MS).contains(&limit.period_ns) {
-            let found = show_nanos(limit.period_ns);
             self.findings
-                .add(&place(&period), &period, found, "a period of 1 ms to 1 s");
+                .add(&period, show_nanos(limit.period_ns), "a period of 1 ms to 1 s");
             return;
         }
         let most = limit.period_ns.saturating_mul(u64::from(pcpus));
@@ -210,13 +176,11 @@ impl<'c> Check<'c> {
                 show_nanos(most),
                 show_nanos(limit.period_ns)
             );
-            self.findings
-                .add(&place(&quota), &quota, show_nanos(quota_ns), expected);
+            self.findings.add(&quota, show_nanos(quota_ns), expected);
         }
         if !self.sched.has_bandwidth() {
             let expected = "no quota with host.scheduler = \"cfs-2.6.37\": bandwidth control came with 3.2";
-            self.findings
-                .add(&place(&quota), &quota, show_nanos(quota_ns), expected);
+            self.findings.add(&quota, show_nanos(quota_ns), expected);
         }
     }
 }

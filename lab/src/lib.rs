@@ -25,6 +25,7 @@ pub mod report;
 pub mod results;
 pub mod run;
 pub mod shipped;
+pub mod slot;
 pub mod stats;
 pub mod trace;
 pub mod validate;

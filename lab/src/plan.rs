@@ -6,16 +6,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use holdfast_host::HostConfig;
 use holdfast_sim::Config;
 
-use crate::diagnostic::{Findings, Place, Problems, one_of};
+use crate::diagnostic::{Findings, KeyFindings, Place, Problems, one_of};
 use crate::document::{Node, Value};
-use crate::draft::{Draft, DraftVm};
+use crate::draft::{Draft, DraftVm, new_task};
 use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep};
 use crate::file;
 use crate::groups::DraftGroup;
-use crate::keys::{DEFAULT_LIMIT_NS, Effective, Setting, fresh_task};
+use crate::keys::{Effective, Setting};
 use crate::profile::MachineProfile;
 use crate::shipped;
 
@@ -191,33 +190,25 @@ impl Builder<'_> {
             effective.layer(layer, names, self.findings);
         }
         let mut draft = Draft {
-            machine: self.profile(effective.profile())?,
-            host: HostConfig::default(),
             groups: names.groups.iter().map(|name| DraftGroup::new(name)).collect(),
             vms: names.vms.iter().map(|name| DraftVm::new(name)).collect(),
-            tasks: names.tasks.iter().map(|name| fresh_task(name)).collect(),
-            limit_ns: DEFAULT_LIMIT_NS,
+            tasks: names.tasks.iter().map(|name| new_task(name)).collect(),
+            ..Draft::new(self.profile(effective.profile())?)
         };
         effective.apply(&mut draft, self.findings);
         hardware::check(&draft, &|path| effective.set_at(path, names), self.findings);
         let file = Place::whole(&experiment.file);
         let place = |path: &str| effective.place(path, names, &file);
+        let mut findings = KeyFindings::new(&place, self.findings);
         if experiment.metric == Metric::Throughput {
-            for vm in draft
-                .vms
-                .iter()
-                .filter(|vm| vm.is_measured() && !vm.boot.workload.counts_operations())
-            {
+            let uncounted = |vm: &&DraftVm| vm.is_measured() && !vm.boot.workload.counts_operations();
+            for vm in draft.vms.iter().filter(uncounted) {
                 let key = format!("vm.{}.workload", vm.name);
-                self.findings.add(
-                    &place(&key),
-                    &key,
-                    "a workload without operations to count",
-                    "pgbench or aim7, or metric = \"elapsed\"",
-                );
+                let expected = "pgbench or aim7, or metric = \"elapsed\"";
+                findings.add(&key, "a workload without operations to count", expected);
             }
         }
-        draft.build(scale, &place, self.findings)
+        draft.build(scale, &mut findings)
     }
 
     fn profile(&mut self, setting: Option<&Setting>) -> Option<MachineProfile> {

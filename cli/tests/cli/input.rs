@@ -80,7 +80,7 @@ fn a_bad_task_group_is_located() {
         ),
         (
             "parent = \"a\"",
-            "mine.toml:7: group.a.parent: found a cycle: a beneath a, expected a group that does not stand beneath this one",
+            "mine.toml:7: group.a.parent: found a cycle: a below a, expected a group that is not below this one",
         ),
         ("parent = \"b\"", "mine.toml:7: group.a.parent: found \"b\", expected "),
         (

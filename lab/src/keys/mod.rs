@@ -1,11 +1,11 @@
 //! The keys of an experiment: one table that the parser, the validator, the messages and the reference all read.
 //!
-//! - **One table.** A key's path, unit, range, documentation and target stand in one entry; its default is what a fresh
-//!   configuration of the rooms holds there.
-//! - **Order.** Keys are set in the order of the table: what chooses (a profile, a workload) stands before what refines.
+//! - **One table.** One entry states a key's path, unit, range, documentation and target. The key's default is the value
+//!   in a new configuration.
+//! - **Order.** Keys are set in the order of the table. A key that chooses a profile or a workload comes before the keys
+//!   that refine it.
 
 mod reference;
-mod slot;
 mod table;
 
 use std::collections::BTreeMap;
@@ -15,43 +15,43 @@ use crate::document::Node;
 use crate::draft::{Draft, DraftVm};
 use crate::groups::DraftGroup;
 use crate::profile::{COST_NAMES, MachineProfile};
+use crate::slot::{Range, Slot};
 
-pub(crate) use reference::{DEFAULT_LIMIT_NS, fresh_task};
 pub use reference::{Described, markdown};
-pub use slot::{Affinity, Choice, Range, Slot, VirtualNodes};
 pub use table::KEYS;
 
 use holdfast_sim::HostTask;
 
-/// A key.
+/// A key: its path, its documentation, and the parameter that it sets.
 pub struct Key {
-    /// Its path, `*` for the name or number of a group, guest or task.
+    /// Path of the key, with `*` for the name or number of a group, guest or task.
     pub path: &'static str,
-    /// What it means.
+    /// Documentation for the reference.
     pub doc: &'static str,
-    /// Unit of a bare number; empty: none.
+    /// Unit of a bare number; empty if it has none.
     pub unit: &'static str,
     /// Smallest and largest number.
     pub range: Range,
-    /// What it sets.
+    /// Parameter that the key sets.
     pub target: Target,
 }
 
-/// What a key sets. `None`: this configuration has no such thing (a parameter of another workload).
+/// Parameter that a key sets. A function returns `None` if the configuration lacks the parameter, as with another
+/// workload's parameter.
 pub enum Target {
-    /// Something of the machine.
+    /// A parameter of the machine.
     Machine(fn(&mut MachineProfile) -> Option<Slot<'_>>),
-    /// Any cost of the machine, named by the path's last part.
+    /// A cost of the machine, named by the last component of the path.
     Cost,
-    /// Something of the host.
+    /// A parameter of the host.
     Host(fn(&mut holdfast_host::HostConfig) -> Option<Slot<'_>>),
-    /// Something of a task group.
+    /// A parameter of a task group.
     Group(fn(&mut DraftGroup) -> Option<Slot<'_>>),
-    /// Something of a guest.
+    /// A parameter of a guest.
     Vm(fn(&mut DraftVm) -> Option<Slot<'_>>),
-    /// Something of a host task.
+    /// A parameter of a host task.
     Task(fn(&mut HostTask) -> Option<Slot<'_>>),
-    /// Something of the run.
+    /// A parameter of the run.
     Run(fn(&mut Draft) -> Option<Slot<'_>>),
 }
 
@@ -75,37 +75,37 @@ impl Key {
     }
 }
 
-/// What a path names.
+/// A key of one group, guest, task or cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     /// Index in [`KEYS`].
     key: usize,
-    /// Group, guest, task or cost.
+    /// Index of the group, guest, task or cost.
     instance: usize,
 }
 
-/// A key's value with where it stands.
+/// A key's value and its place.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// The path as written.
+    /// Path as the user wrote it.
     pub path: String,
-    /// The value.
+    /// Value and its place.
     pub node: Node,
 }
 
-/// The names that paths can use.
+/// Names that paths can use.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// Task groups.
+    /// Names of the task groups.
     pub groups: Vec<String>,
-    /// Guests.
+    /// Names of the guests.
     pub vms: Vec<String>,
-    /// Host tasks.
+    /// Names of the host tasks.
     pub tasks: Vec<String>,
 }
 
 impl Names {
-    /// The items that `path` names, and whether it names them one by one.
+    /// Returns the items that `path` names, and whether it names a single group, guest or task instead of all.
     fn resolve(&self, path: &str) -> Result<(Vec<Item>, bool), String> {
         // `guest.X` is the short form of `vm.*.X`.
         let long;
@@ -145,7 +145,7 @@ impl Names {
     }
 }
 
-/// The groups, guests or tasks that `text` names, and whether it is one.
+/// Returns the groups, guests or tasks that `text` names, and whether it names a single one instead of all.
 fn instances(prefix: &str, text: &str, names: &[String]) -> Result<(Vec<usize>, bool), String> {
     if text == "*" {
         return Ok(((0..names.len()).collect(), false));
@@ -181,15 +181,15 @@ fn unknown<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, prefix: &st
     }
 }
 
-/// The values in force: later layers replace earlier ones; within a layer, a path with `*` yields to one that names its
-/// guest.
+/// The effective values. Later layers replace earlier ones. Within a layer a path that names its guest takes precedence
+/// over a path with `*`.
 #[derive(Clone, Debug, Default)]
 pub struct Effective<'s> {
     values: BTreeMap<Item, (&'s Setting, bool)>,
 }
 
 impl<'s> Effective<'s> {
-    /// Lays `settings` over what is there. Unknown paths go to `findings`.
+    /// Adds a layer of `settings`. Unknown paths are reported to `findings`.
     pub(crate) fn layer(&mut self, settings: &'s [Setting], names: &Names, findings: &mut Findings) {
         let mut resolved = Vec::new();
         for setting in settings {
@@ -198,7 +198,7 @@ impl<'s> Effective<'s> {
                 Err(expected) => findings.add(&setting.node.place, &setting.path, "an unknown key", expected),
             }
         }
-        // A stable sort: among equals, the text's order.
+        // The sort is stable: settings of equal precedence keep the order of the text.
         resolved.sort_by_key(|(exact, _, _)| *exact);
         for (exact, items, setting) in resolved {
             for item in items {
@@ -207,19 +207,19 @@ impl<'s> Effective<'s> {
         }
     }
 
-    /// The machine profile asked for.
+    /// Returns the setting of the machine profile, if there is one.
     pub(crate) fn profile(&self) -> Option<&'s Setting> {
         let key = position("machine.profile").ok()?;
         self.values.get(&Item { key, instance: 0 }).map(|(setting, _)| *setting)
     }
 
-    /// Sets all values in `draft`, in the order of the table.
+    /// Sets all values in `draft`, in the order of the table. Mistakes go to `findings`.
     pub(crate) fn apply(&self, draft: &mut Draft, findings: &mut Findings) {
         for (item, (setting, exact)) in &self.values {
             let key = &KEYS[item.key];
             let place = &setting.node.place;
             match slot(draft, *item) {
-                // What a `*` reaches need not have the key; what is named must.
+                // A `*` also reaches groups, guests and tasks to which the key does not apply. A named one must have it.
                 None if !exact => {}
                 None => findings.add(place, &setting.path, "a key that does not apply here", key.needs()),
                 Some(slot) => {
@@ -231,14 +231,14 @@ impl<'s> Effective<'s> {
         }
     }
 
-    /// Where the value of `path` was set, if it was.
+    /// Returns the place where the value of `path` was set, or `None` if it was not set.
     pub(crate) fn set_at(&self, path: &str, names: &Names) -> Option<Place> {
         let items = names.resolve(path).map(|(items, _)| items).unwrap_or_default();
         let set = items.iter().find_map(|item| self.values.get(item));
         set.map(|(setting, _)| setting.node.place.clone())
     }
 
-    /// Where the value of `path` was set; `default` if it was not.
+    /// Returns the place where the value of `path` was set, or `default` if it was not set.
     pub(crate) fn place(&self, path: &str, names: &Names, default: &Place) -> Place {
         self.set_at(path, names).unwrap_or_else(|| default.clone())
     }

@@ -1,27 +1,27 @@
-//! The reference of all keys, written from the table.
+//! The reference of all keys, generated from the table.
 
 use std::fmt::Write as _;
 
 use holdfast_host::{HostConfig, VmGroup};
-use holdfast_sim::HostTask;
 use holdfast_workloads::Workload;
 
-use super::{KEYS, Key, Slot, Target};
-use crate::draft::{Draft, DraftVm};
+use super::{KEYS, Key, Target};
+use crate::draft::{Draft, DraftVm, new_task};
 use crate::groups::{DraftGroup, SHARES_DEFAULT};
 use crate::profile::{COST_NAMES, MachineProfile, PauseDetection};
 use crate::shipped;
+use crate::slot::Slot;
 
-/// What a key takes, and what it holds where nothing sets it.
+/// Description of a key: its kind and its default.
 pub struct Described {
-    /// What it takes.
+    /// The accepted values.
     pub kind: String,
-    /// Its default as it would be written, or the rule that gives it.
+    /// The default as a user writes it, or the rule that gives it.
     pub default: String,
 }
 
 impl Key {
-    /// Describes the key from a fresh configuration.
+    /// Describes the key from a new configuration.
     pub fn describe(&self) -> Described {
         let describe = |slot: Option<Slot<'_>>| {
             slot.map(|slot| Described {
@@ -46,8 +46,8 @@ impl Key {
             Target::Host(target) => describe(target(&mut HostConfig::default())),
             Target::Group(target) => describe(target(&mut DraftGroup::new(""))),
             Target::Vm(target) => fresh_vms().into_iter().find_map(|mut vm| describe(target(&mut vm))),
-            Target::Task(target) => describe(target(&mut fresh_task(""))),
-            Target::Run(target) => describe(target(&mut fresh_draft())),
+            Target::Task(target) => describe(target(&mut new_task(""))),
+            Target::Run(target) => describe(target(&mut Draft::new(shipped::default_machine()))),
         };
         let mut described = described.expect("some configuration has every key");
         if self.path == "machine.profile" {
@@ -60,7 +60,7 @@ impl Key {
     }
 }
 
-/// Machines that between them have every key.
+/// Returns machines that together have every key.
 fn fresh_machines() -> [MachineProfile; 2] {
     let intel = shipped::default_machine();
     let amd = MachineProfile {
@@ -70,7 +70,7 @@ fn fresh_machines() -> [MachineProfile; 2] {
     [intel, amd]
 }
 
-/// Guests that between them have every key.
+/// Returns guests that together have every key.
 fn fresh_vms() -> Vec<DraftVm> {
     let with = |workload: Workload| {
         let mut vm = DraftVm::new("");
@@ -84,33 +84,7 @@ fn fresh_vms() -> Vec<DraftVm> {
     vms
 }
 
-/// A host task that never sleeps.
-pub(crate) fn fresh_task(name: &str) -> HostTask {
-    HostTask {
-        name: name.to_owned(),
-        nice: 0,
-        affinity: Vec::new(),
-        group: None,
-        busy_ns: u64::MAX,
-        sleep_ns: 1_000_000,
-    }
-}
-
-/// Virtual time that a run may take unless its experiment says otherwise.
-pub(crate) const DEFAULT_LIMIT_NS: u64 = 100_000 * 1_000_000_000;
-
-fn fresh_draft() -> Draft {
-    Draft {
-        machine: shipped::default_machine(),
-        host: HostConfig::default(),
-        groups: Vec::new(),
-        vms: Vec::new(),
-        tasks: Vec::new(),
-        limit_ns: DEFAULT_LIMIT_NS,
-    }
-}
-
-/// The reference as a Markdown page.
+/// Returns the reference as a Markdown page.
 pub fn markdown() -> String {
     let mut page = String::from(INTRODUCTION);
     let _ = writeln!(
@@ -228,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Each key with what it holds in each guest, task, or cost.
+    /// Returns each key and its value, for each guest, task and cost.
     fn shown(draft: &mut Draft) -> Vec<(String, String)> {
         let mut all = Vec::new();
         for item in items(draft) {
@@ -251,13 +225,13 @@ mod tests {
             .collect()
     }
 
-    // A lens copied and not adapted would show here.
+    // Finds an entry of the table that was copied and still sets the original's parameter.
     #[test]
     fn every_key_sets_itself_and_nothing_else() {
-        let mut draft = fresh_draft();
+        let mut draft = Draft::new(shipped::default_machine());
         draft.groups = vec![DraftGroup::new("")];
         draft.vms = fresh_vms();
-        draft.tasks = vec![fresh_task("")];
+        draft.tasks = vec![new_task("")];
         for machine in fresh_machines() {
             draft.machine = machine;
             check(&mut draft);

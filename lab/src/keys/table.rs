@@ -1,11 +1,11 @@
 //! The table of all keys, in files by subject.
 
-/// A place of the host's configuration.
+/// A parameter of the host.
 macro_rules! host {
     ($slot:ident, $($field:ident).+) => { Target::Host(|host| Some(Slot::$slot(&mut host.$($field).+))) };
 }
 
-/// A place of a guest.
+/// A parameter of a guest.
 macro_rules! vm {
     ($slot:ident, $($field:ident).+) => { Target::Vm(|vm| Some(Slot::$slot(&mut vm.$($field).+))) };
 }
@@ -31,9 +31,9 @@ mod workload;
 
 use std::sync::LazyLock;
 
-use super::slot::{Range, Slot, choices};
 use super::{Key, Target};
 use crate::profile::{PCPUS_MAX, PauseDetection};
+use crate::slot::{Range, Slot, choices};
 
 /// All keys, in the order in which they are set.
 pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
@@ -60,7 +60,7 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
 
 pub(super) const ANY: Range = (0.0, f64::INFINITY);
 
-/// A key that takes names, flags or times.
+/// Returns a key that takes a name, a flag or a time.
 pub(super) const fn key(path: &'static str, doc: &'static str, target: Target) -> Key {
     Key {
         path,
@@ -71,7 +71,7 @@ pub(super) const fn key(path: &'static str, doc: &'static str, target: Target) -
     }
 }
 
-/// A key that takes a number.
+/// Returns a key that takes a number.
 pub(super) const fn number(
     path: &'static str,
     unit: &'static str,
@@ -88,12 +88,12 @@ pub(super) const fn number(
     }
 }
 
-/// A place of the machine's profile.
+/// A parameter of the machine's profile.
 macro_rules! machine {
     ($slot:ident, $($field:ident).+) => { Target::Machine(|machine| Some(Slot::$slot(&mut machine.$($field).+))) };
 }
 
-/// A place of the pause detection of one vendor.
+/// A parameter of one vendor's pause detection.
 macro_rules! pauses {
     ($vendor:ident, $slot:ident, $field:ident) => {
         Target::Machine(|machine| match &mut machine.pauses {
@@ -108,7 +108,7 @@ choices!(PauseDetection {
     "amd" => PauseDetection::Filter { .. } => PauseDetection::amd(false),
 });
 
-/// A place of a host task.
+/// A parameter of a host task.
 macro_rules! task {
     ($slot:ident, $field:ident) => {
         Target::Task(|task| Some(Slot::$slot(&mut task.$field)))

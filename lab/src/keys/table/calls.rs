@@ -1,10 +1,10 @@
-//! Keys of workloads whose CPUs call each other: interrupts, and unmapping.
+//! Keys of the workloads ipi and ebizzy, which test calls between CPUs.
 
 use holdfast_workloads::{Reach, Workload};
 
 use super::{key, number};
-use crate::keys::slot::{Slot, choices};
 use crate::keys::{Key, Target};
+use crate::slot::{Slot, choices};
 
 choices!(Reach {
     "self" => Reach::Itself,
@@ -13,7 +13,7 @@ choices!(Reach {
     "broadcast-lock" => Reach::BroadcastLock,
 });
 
-/// Interrupts and unmapping.
+/// Parameters of ipi and ebizzy.
 pub(super) static CALLS: &[Key] = &[
     key(
         "vm.*.ipi.reach",

@@ -3,8 +3,8 @@
 use holdfast_host::YieldFavor;
 
 use super::{key, number};
-use crate::keys::slot::{Slot, choices};
 use crate::keys::{Key, Target};
+use crate::slot::{Slot, choices};
 
 choices!(YieldFavor {
     "none" => YieldFavor::None,

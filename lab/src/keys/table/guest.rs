@@ -7,10 +7,10 @@ use holdfast_workloads::{MmapLock, OwnerSpinning};
 use super::{key, number};
 use crate::draft::VCPUS_MAX;
 use crate::groups::SHARES_DEFAULT;
-use crate::keys::slot::{Choice, Slot, choices};
 use crate::keys::{Key, Target};
+use crate::slot::{Choice, Slot, choices};
 
-// Not by `choices!`: the locks name themselves.
+// Without `choices!`, since locks have names of their own.
 impl Choice for LockKind {
     fn names(&self) -> Vec<&'static str> {
         LockKind::ALL.iter().map(|kind| kind.name()).collect()
@@ -21,11 +21,8 @@ impl Choice for LockKind {
     }
 
     fn choose(&mut self, name: &str) -> bool {
-        let Some(kind) = LockKind::ALL.iter().find(|kind| kind.name() == name) else {
-            return false;
-        };
-        *self = *kind;
-        true
+        let kind = LockKind::ALL.iter().find(|kind| kind.name() == name);
+        kind.map(|kind| *self = *kind).is_some()
     }
 }
 
@@ -42,32 +39,13 @@ choices!(MmapLock {
     "per-vma" => MmapLock::PerVma,
 });
 
-// Not by `choices!`: shares are kept where both have them.
-impl Choice for VmGroup {
-    fn names(&self) -> Vec<&'static str> {
-        vec!["root", "own", "own-with-vcpu-groups"]
-    }
+choices!(VmGroup {
+    "root" => VmGroup::Root => VmGroup::Root,
+    "own" => VmGroup::Own { .. } => VmGroup::Own { shares: SHARES_DEFAULT },
+    "own-with-vcpu-groups" => VmGroup::OwnWithVcpuGroups { .. } => VmGroup::OwnWithVcpuGroups { shares: SHARES_DEFAULT },
+});
 
-    fn name(&self) -> &'static str {
-        match self {
-            VmGroup::Root => "root",
-            VmGroup::Own { .. } => "own",
-            VmGroup::OwnWithVcpuGroups { .. } => "own-with-vcpu-groups",
-        }
-    }
-
-    fn choose(&mut self, name: &str) -> bool {
-        *self = match name {
-            "root" => VmGroup::Root,
-            "own" => VmGroup::Own { shares: SHARES_DEFAULT },
-            "own-with-vcpu-groups" => VmGroup::OwnWithVcpuGroups { shares: SHARES_DEFAULT },
-            _ => return false,
-        };
-        true
-    }
-}
-
-/// A place of a guest that has a task group of its own.
+/// A parameter of a guest that has a task group of its own.
 macro_rules! own {
     ($slot:ident, $($field:ident).+) => {
         Target::Vm(|vm| match vm.host.group {
@@ -77,7 +55,7 @@ macro_rules! own {
     };
 }
 
-/// A place of a guest each of whose vCPUs has a task group of its own.
+/// A parameter of a guest whose vCPUs have a task group each.
 macro_rules! vcpu {
     ($slot:ident, $($field:ident).+) => {
         Target::Vm(|vm| match vm.host.group {
@@ -87,7 +65,7 @@ macro_rules! vcpu {
     };
 }
 
-/// What a guest is like, and what the host offers it.
+/// A guest's CPUs, kernel, task groups, and the features that the host offers it.
 pub(super) static GUEST: &[Key] = &[
     number(
         "vm.*.vcpus",

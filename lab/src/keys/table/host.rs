@@ -3,8 +3,8 @@
 use holdfast_host::{PauseExit, PauseHandling, TickPhase};
 
 use super::{key, number};
-use crate::keys::slot::{Choice, Slot, choices};
 use crate::keys::{Key, Target};
+use crate::slot::{Choice, Slot, choices};
 
 choices!(TickPhase {
     "aligned" => TickPhase::Aligned,
@@ -12,7 +12,7 @@ choices!(TickPhase {
     "spread" => TickPhase::Spread,
 });
 
-// Not by `choices!`: what a kernel did is more than its handler, and single switches can differ from it.
+// Without `choices!`, since a preset sets more than the handler, and single keys may refine it.
 impl Choice for PauseHandling {
     fn names(&self) -> Vec<&'static str> {
         PauseHandling::PRESETS.iter().map(|(name, _)| *name).collect()
@@ -32,7 +32,7 @@ impl Choice for PauseHandling {
     }
 }
 
-/// What the host is like.
+/// The host's timer ticks.
 pub(super) static HOST: &[Key] = &[
     number(
         "host.hz",
@@ -49,7 +49,7 @@ pub(super) static HOST: &[Key] = &[
     ),
 ];
 
-/// What it does for guests that halt and spin.
+/// Halt polling and pause exits.
 pub(super) static GUESTS: &[Key] = &[
     key(
         "host.halt_poll",

@@ -3,8 +3,8 @@
 use holdfast_host::{AvicEnable, Nic};
 
 use super::key;
-use crate::keys::slot::{Slot, choices};
 use crate::keys::{Key, Target};
+use crate::slot::{Slot, choices};
 
 choices!(Nic {
     "vhost" => Nic::Vhost,

@@ -3,8 +3,8 @@
 use holdfast_workloads::{Channel, Workload};
 
 use super::{key, number};
-use crate::keys::slot::{Slot, choices};
 use crate::keys::{Key, Target};
+use crate::slot::{Slot, choices};
 
 choices!(Channel {
     "pipes" => Channel::Pipes,

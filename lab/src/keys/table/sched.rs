@@ -3,10 +3,10 @@
 use holdfast_host::{SchedConfig, SchedulerKind, YieldRule};
 
 use super::{key, number};
-use crate::keys::slot::{Choice, Slot, choices};
 use crate::keys::{Key, Target};
+use crate::slot::{Choice, Slot, choices};
 
-// Not by `choices!`: choosing a scheduler sets all of its parameters, and these may be changed afterwards.
+// Without `choices!`, since choosing a scheduler sets all its parameters, which other keys may change afterwards.
 impl Choice for SchedConfig {
     fn names(&self) -> Vec<&'static str> {
         SchedulerKind::ALL.map(SchedulerKind::name).to_vec()
@@ -29,7 +29,7 @@ choices!(YieldRule {
     "forfeit" => YieldRule::Forfeit,
 });
 
-/// The scheduler. Set before what the rest of the host does.
+/// Parameters of the scheduler.
 pub(super) static SCHED: &[Key] = &[
     key(
         "host.scheduler",
@@ -131,12 +131,12 @@ pub(super) static SCHED: &[Key] = &[
     ),
 ];
 
-/// A place of a task group.
+/// A parameter of a task group.
 macro_rules! group {
     ($slot:ident, $($field:ident).+) => { Target::Group(|group| Some(Slot::$slot(&mut group.$($field).+))) };
 }
 
-/// Task groups of the host.
+/// Parameters of task groups.
 pub(super) static GROUP: &[Key] = &[
     key(
         "group.*.parent",

@@ -1,10 +1,10 @@
-//! Keys of what guests do.
+//! Keys of workloads.
 
 use holdfast_workloads::{Allocation, Format, Script, Workload};
 
 use super::{key, number};
-use crate::keys::slot::{Choice, Slot, choices};
 use crate::keys::{Key, Target};
+use crate::slot::{Choice, Slot, choices};
 
 choices!(Allocation {
     "heap" => Allocation::Heap,
@@ -22,7 +22,7 @@ choices!(Format {
     "xfs" => Format::Xfs,
 });
 
-// Not by `choices!`: the workloads name themselves.
+// Without `choices!`, since workloads have names of their own.
 impl Choice for Workload {
     fn names(&self) -> Vec<&'static str> {
         Workload::all().iter().map(Workload::name).collect()
@@ -33,18 +33,16 @@ impl Choice for Workload {
     }
 
     fn choose(&mut self, name: &str) -> bool {
-        // A workload that is chosen already keeps its parameters.
-        if Workload::name(self) != name {
-            let Some(chosen) = Workload::all().into_iter().find(|workload| workload.name() == name) else {
-                return false;
-            };
-            *self = chosen;
+        // The current workload keeps its parameters.
+        if Workload::name(self) == name {
+            return true;
         }
-        true
+        let chosen = Workload::all().into_iter().find(|workload| workload.name() == name);
+        chosen.map(|workload| *self = workload).is_some()
     }
 }
 
-/// What a guest runs.
+/// The choice of the workload, and parameters of workloads.
 pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.workload", "What the guest runs.", vm!(Choice, boot.workload)),
     number(

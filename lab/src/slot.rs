@@ -1,23 +1,23 @@
-//! The place in a configuration that a key sets: reads a value into it, says what it takes, shows what it holds.
+//! Parameters that keys set: their kinds, how values are read into them, and how they are shown.
 
 use crate::amount::{self, Amount, show_nanos};
 use crate::diagnostic::one_of;
 use crate::document::{Node, Value};
 
-/// Something chosen by name.
+/// A parameter that is chosen by name.
 pub trait Choice {
-    /// All names.
+    /// Returns all names.
     fn names(&self) -> Vec<&'static str>;
-    /// The current one's name.
+    /// Returns the name of the current choice.
     fn name(&self) -> &'static str;
-    /// Chooses `name`; `false` if there is none.
+    /// Chooses `name`. Returns `false` if there is no such name.
     fn choose(&mut self, name: &str) -> bool;
 }
 
-/// Implements [`Choice`] for an enum: each variant with its name.
+/// Implements [`Choice`] for an enum, from a name for each variant.
 macro_rules! choices {
     ($type:ty { $($name:literal => $value:pat => $make:expr,)* }) => {
-        impl $crate::keys::slot::Choice for $type {
+        impl $crate::slot::Choice for $type {
             fn names(&self) -> Vec<&'static str> {
                 vec![$($name),*]
             }
@@ -25,7 +25,7 @@ macro_rules! choices {
                 match self { $($value => $name,)* }
             }
             fn choose(&mut self, name: &str) -> bool {
-                // What is chosen already keeps its parameters.
+                // The current choice keeps its parameters.
                 if self.name() != name {
                     *self = match name { $($name => $make,)* _ => return false };
                 }
@@ -39,34 +39,34 @@ macro_rules! choices {
 }
 pub(crate) use choices;
 
-/// Sets of pCPUs, one for each vCPU or one for all.
+/// Sets of pCPUs: one for each vCPU, or one for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Affinity {
-    /// Every vCPU may run on these; empty: on all.
+    /// The set for all vCPUs. An empty set stands for all pCPUs.
     Same(Vec<u32>),
     /// One set for each vCPU.
     Each(Vec<Vec<u32>>),
 }
 
-/// NUMA nodes that a guest's firmware tells it of.
+/// NUMA nodes that a guest's firmware reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VirtualNodes {
-    /// All vCPUs are on one node; there is no table.
+    /// All vCPUs are on one node, and there is no table.
     One,
-    /// Each vCPU is on a node that stands for the socket that it is pinned to.
+    /// Each vCPU is on the node of the socket that it is pinned to.
     Pinned,
-    /// A node for each vCPU.
+    /// The node of each vCPU.
     Each(Vec<u32>),
 }
 
-/// Linux has up to 1024 nodes.
+/// Highest node number. Linux has up to 1024 nodes (CONFIG_NODES_SHIFT).
 const NODE_MAX: u32 = 1023;
 
-/// Where a key's value goes.
+/// A parameter, by the kind of value that it takes.
 pub enum Slot<'a> {
     /// `true` or `false`.
     Flag(&'a mut bool),
-    /// `true`, `false`, or left to a rule.
+    /// `true`, `false`, or `"auto"`, which leaves it to a rule.
     OptionalFlag(&'a mut Option<bool>),
     /// A whole number.
     U32(&'a mut u32),
@@ -76,7 +76,7 @@ pub enum Slot<'a> {
     I8(&'a mut i8),
     /// A whole number, or `"auto"`.
     OptionalU32(&'a mut Option<u32>),
-    /// A number.
+    /// A number that need not be whole.
     F64(&'a mut f64),
     /// A time in nanoseconds.
     Nanos(&'a mut u64),
@@ -86,27 +86,27 @@ pub enum Slot<'a> {
     NanosOrNever(&'a mut u64),
     /// A frequency in hertz.
     Hertz(&'a mut u64),
-    /// A name that was read already.
+    /// A name. It is read before all other keys, so that setting it here changes nothing.
     Name(&'a mut String),
-    /// Name of a task group, or `"root"`.
+    /// The name of a task group, or `"root"`.
     Group(&'a mut Option<String>),
     /// A time that may be stated in cycles.
     Amount(&'a mut Amount),
-    /// One of several names.
+    /// A choice by name.
     Choice(&'a mut dyn Choice),
-    /// pCPUs for each vCPU.
+    /// Sets of pCPUs for the vCPUs.
     Affinity(&'a mut Affinity),
-    /// pCPUs.
+    /// A set of pCPUs.
     Cpus(&'a mut Vec<u32>),
-    /// NUMA nodes of a guest.
+    /// NUMA nodes for the vCPUs.
     Nodes(&'a mut VirtualNodes),
 }
 
-/// Smallest and largest number that a key takes.
+/// Smallest and largest number that a key accepts.
 pub type Range = (f64, f64);
 
 impl Slot<'_> {
-    /// What this takes, for the reference.
+    /// Describes the accepted values, for the reference and for messages.
     pub fn kind(&self, range: Range) -> String {
         let between = match range {
             (min, max) if max == f64::INFINITY && min == f64::NEG_INFINITY => String::new(),
@@ -137,10 +137,10 @@ impl Slot<'_> {
         }
     }
 
-    /// Sets the slot to `value`.
+    /// Sets the parameter to `value`.
     ///
     /// # Errors
-    /// What was expected instead.
+    /// Returns the description of the accepted values if `value` is none of them.
     pub fn set(self, value: &Value, range: Range) -> Result<(), String> {
         let expected = self.kind(range);
         let whole = whole_number(value, range);
@@ -176,7 +176,7 @@ impl Slot<'_> {
         if done { Ok(()) } else { Err(expected) }
     }
 
-    /// Makes it hold something else; `false` for a choice, which can change more than itself.
+    /// Changes the value. Returns `false` for a choice, which can change other parameters too.
     #[cfg(test)]
     pub fn alter(self) -> bool {
         match self {
@@ -199,7 +199,7 @@ impl Slot<'_> {
         true
     }
 
-    /// What it holds, as it would be written.
+    /// Returns the value as a user writes it.
     pub fn show(&self) -> String {
         let auto = || "\"auto\"".to_owned();
         match self {
@@ -248,7 +248,7 @@ fn flag(value: &Value) -> Option<bool> {
     }
 }
 
-/// A group's name; it is looked up when all are known.
+/// Reads a group's name. The name is looked up when all groups are known.
 fn group(value: &Value) -> Option<Option<String>> {
     match value {
         Value::Text(name) => Some(Some(name.clone()).filter(|name| name != "root")),
@@ -279,7 +279,7 @@ fn nanos(value: &Value) -> Option<u64> {
     }
 }
 
-/// 1 MHz to 100 GHz.
+/// Reads a frequency from 1 MHz to 100 GHz.
 fn hertz(value: &Value) -> Option<u64> {
     let Value::Text(text) = value else { return None };
     let (number, factor) = match (text.trim().strip_suffix("GHz"), text.trim().strip_suffix("MHz")) {
@@ -295,7 +295,7 @@ fn affinity(value: &Value) -> Option<Affinity> {
     match value {
         Value::Array(items) if items.iter().any(|item| !matches!(item.value, Value::Integer(_))) => {
             let each = |item: &Node| match item.value {
-                // One number among lists: that vCPU is pinned there.
+                // A number among lists pins its vCPU to that pCPU.
                 Value::Integer(cpu) => u32::try_from(cpu).ok().map(|cpu| vec![cpu]),
                 _ => cpus(&item.value),
             };
@@ -318,7 +318,7 @@ fn nodes(value: &Value) -> Option<VirtualNodes> {
     }
 }
 
-/// A set of pCPUs, sorted: `[0, 1, 4]` or `"0-1,4"`.
+/// Reads a set of pCPUs, `[0, 1, 4]` or `"0-1,4"`, and sorts it.
 fn cpus(value: &Value) -> Option<Vec<u32>> {
     let mut cpus = match value {
         Value::Array(items) => items
@@ -342,7 +342,7 @@ fn cpu_list(list: &str) -> Option<Vec<u32>> {
     for part in list.split(',') {
         let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // Far beyond any machine: refused before it takes memory.
+        // A number beyond any machine is refused before the list takes memory.
         if last < first || last > 1 << 16 {
             return None;
         }

@@ -78,7 +78,7 @@ pub enum KvmCommand {
     /// Check how well this host serves guests that share its CPUs, and say what to change
     Doctor(DoctorArgs),
     /// Run an experiment's guests on this host's KVM, as far as its CPUs allow
-    Run(KvmRunArgs),
+    Run(Box<KvmRunArgs>),
 }
 
 /// Arguments of `holdfast kvm doctor`.

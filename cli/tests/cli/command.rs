@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What a command left behind.
+/// Outputs of a command that has ended.
 #[derive(Debug)]
 pub struct Ran {
     /// Exit status.
@@ -33,7 +33,7 @@ pub fn holdfast<S: AsRef<OsStr>>(arguments: &[S]) -> Ran {
 }
 
 impl Ran {
-    /// What `output` says.
+    /// Returns exit status and texts of `output`.
     pub fn of(output: Output) -> Ran {
         Ran {
             status: output.status.code().expect("no signal"),
@@ -42,19 +42,19 @@ impl Ran {
         }
     }
 
-    /// Standard output as the one JSON document that it must be.
+    /// Returns standard output, which must be one JSON document.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
     }
 }
 
-/// Says, past the test harness, that a check could not be made.
+/// Reports a skipped check. The test harness does not capture the message.
 pub fn skipped(what: &str) {
     use std::io::Write as _;
     writeln!(std::io::stderr(), "SKIPPED: {what}").expect("standard error");
 }
 
-/// A program on its way.
+/// A running program.
 #[derive(Debug)]
 pub struct Running(Child);
 
@@ -65,14 +65,14 @@ impl Running {
         Running(child.expect("the command starts"))
     }
 
-    /// A line of its status, without the name.
+    /// Returns the value of a line in the process's status file.
     fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("the process lives");
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.expect("Linux says it").trim().to_owned()
     }
 
-    /// Waits until `ready` says so.
+    /// Waits until `ready` returns true.
     fn until(&self, what: &str, ready: impl Fn() -> bool) {
         let begun = Instant::now();
         while !ready() {
@@ -81,7 +81,7 @@ impl Running {
         }
     }
 
-    /// Waits until it would hear of Ctrl-C.
+    /// Waits until the program handles Ctrl-C.
     pub fn until_it_listens(&self) {
         const SIGINT: u32 = 2;
         self.until("catching SIGINT", || {
@@ -90,7 +90,7 @@ impl Running {
         });
     }
 
-    /// Waits until it has so many threads.
+    /// Waits until the program has at least so many threads.
     pub fn until_it_has_threads(&self, count: u32) {
         self.until("having that many threads", || {
             self.status("Threads:").parse::<u32>().expect("a number") >= count
@@ -105,7 +105,7 @@ impl Running {
         assert!(killed.expect("kill is there").success());
     }
 
-    /// What it leaves behind, and how long that took.
+    /// Waits for the end. Returns the program's outputs and the time that it took.
     pub fn end(self) -> (Ran, Duration) {
         let begun = Instant::now();
         let output = self.0.wait_with_output().expect("it ends");
@@ -113,7 +113,7 @@ impl Running {
     }
 }
 
-/// `holdfast ARGUMENTS`, started.
+/// Starts `holdfast ARGUMENTS`.
 pub fn start<S: AsRef<OsStr>>(arguments: &[S]) -> Running {
     Running::new(Command::new(env!("CARGO_BIN_EXE_holdfast")).args(arguments))
 }

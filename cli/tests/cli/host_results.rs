@@ -1,4 +1,4 @@
-//! Results of a real host: what is said of them, and what is not.
+//! Reports about results of a real host.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn what_a_real_host_cannot_know_is_not_said() {
     let compared = holdfast_in(folder.path(), &["compare", "kvm.json"]);
     assert_eq!(compared.status, 0, "{}", compared.err);
     assert!(
-        compared.out.contains("Remark: these are of a real host: "),
+        compared.out.contains("Remark: these are from a real host, "),
         "{}",
         compared.out
     );
@@ -41,7 +41,7 @@ fn what_a_real_host_cannot_know_is_not_said() {
     let reported = holdfast_in(folder.path(), &["report", "kvm.json"]);
     assert_eq!(reported.status, 0, "{}", reported.err);
     let page = fs::read_to_string(folder.path().join("kvm.html")).expect("a page");
-    assert!(page.contains("What a real host tells") && !page.contains("no convoy"));
+    assert!(page.contains("Time of the vCPU threads on a real host") && !page.contains("no convoy"));
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn a_cases_name_is_one_that_can_be_shown() {
     }
 }
 
-/// A result file, changed by `change`.
+/// Returns a result file that `change` has changed.
 fn changed(folder: &Path, change: impl Fn(&str) -> String) {
     let text = include_str!("../../../lab/tests/integration/real-host.json");
     let text = change(text);
@@ -84,7 +84,7 @@ fn damaged_results_are_refused_by_all_that_read_them() {
         }
     }
     assert!(!folder.path().join("bad.html").exists());
-    // Huge, but numbers.
+    // These numbers are huge but valid.
     changed(folder.path(), |text| {
         text.replacen("\"lock.acquired\": 4229.0", "\"lock.acquired\": 1e308", 1)
     });
@@ -107,7 +107,7 @@ fn results_are_known_by_what_is_in_them() {
         "{}",
         ran.err
     );
-    // They were run by then: what should be run is too late to say.
+    // The runs are over at this point, so options for runs have no effect.
     let ran = holdfast_in(folder.path(), &["explain", "results", "--case", "8-1x-4"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));
     assert!(ran.err.contains("expected it only with an experiment"), "{}", ran.err);

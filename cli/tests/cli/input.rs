@@ -1,4 +1,4 @@
-//! Bad usage and bad input: status 2, and a message that says what to do about it.
+//! Bad usage and bad input: the exit status is 2, and a message says what to change.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ workload = "kernbench"
 vcpus = 4
 "#;
 
-/// Runs an experiment file with `from` replaced by `to`; gives what it says.
+/// Runs an experiment file with `from` replaced by `to`. Returns the messages.
 fn complaint(from: &str, to: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let text = EXPERIMENT.replacen(from, to, 1);

@@ -1,13 +1,13 @@
-//! Ctrl-C: it ends every command at once, and what is done is kept.
+//! Ctrl-C: it ends every command at once, and finished work is kept.
 
 use std::time::Duration;
 
 use crate::command::{Ran, start};
 
-/// Far more than a command takes to end on a machine that others keep busy, and far less than what it is to leave out.
+/// Far more time than a command takes to end on a busy machine, and far less than the runs that it leaves out.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// What `holdfast ARGUMENTS` leaves behind if Ctrl-C comes when it has so many threads.
+/// Sends Ctrl-C to `holdfast ARGUMENTS` once it has so many threads. Returns its outputs.
 pub fn interrupted(arguments: &[&str], threads: u32) -> Ran {
     let running = start(arguments);
     running.until_it_listens();
@@ -24,7 +24,7 @@ pub fn interrupted(arguments: &[&str], threads: u32) -> Ran {
 
 #[test]
 fn a_run_keeps_the_runs_that_are_done() {
-    // Far more than can be done before the signal comes.
+    // This is far more work than can be done before the signal comes.
     let ran = interrupted(
         &[
             "run", "--seeds", "100000", "--scale", "0.002", "--case", "1x", "--format", "json", "--jobs", "1",

@@ -1,4 +1,4 @@
-//! The command as its users meet it: exit status, standard output, standard error, files.
+//! The command from the user's view: exit status, standard output, standard error, files.
 
 mod command;
 

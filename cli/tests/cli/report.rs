@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::command::{holdfast_in, skipped};
 
-/// What an attacker would call things: each would leave a mark in the page if it were executed or loaded.
+/// Names that an attacker would choose. Each would leave a mark in the page if it were executed or loaded.
 const HOSTILE: &str = r#"
 name = "mine"
 title = "</title><script>document.documentElement.dataset.owned = 1</script>"
@@ -42,7 +42,7 @@ calibrate = true
 source = "<a href=javascript:alert(1)>"
 "#;
 
-/// A folder with the results of [`HOSTILE`] and their report.
+/// Returns a folder with the results of [`HOSTILE`] and their report.
 fn reported() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("mine.toml"), HOSTILE).expect("writable");
@@ -71,7 +71,7 @@ fn nothing_of_the_users_becomes_markup() {
     ] {
         assert!(!text.contains(planted), "{planted} got through");
     }
-    // Quotes in the user's own words are escaped: with them it would be ours.
+    // Quotes in the user's texts are escaped, so markup with unescaped quotes would be the page's own.
     for loading in [" src=\"", " href=\"", "url(", "@import"] {
         assert!(!text.contains(loading), "the page loads something: {loading}");
     }
@@ -84,7 +84,7 @@ fn nothing_of_the_users_becomes_markup() {
     assert_eq!(text.matches("<svg").count(), text.matches("</svg>").count());
 }
 
-/// The first browser that starts.
+/// Returns the first browser that starts.
 fn browser() -> Option<String> {
     let named = std::env::var("HOLDFAST_CHROMIUM").ok();
     let names = ["chromium", "chromium-browser", "google-chrome"].map(str::to_owned);
@@ -131,7 +131,7 @@ fn opened(browser: &str, page: &Path, more: &[&str]) -> (Output, String) {
     (output, log)
 }
 
-/// URLs in a log of the network that are neither files nor the browser's own services.
+/// Returns the URLs in a log of the network that are neither files nor the browser's own services.
 fn requested(log: &str) -> Vec<&str> {
     let urls = log
         .split("\"url\":\"")
@@ -159,7 +159,7 @@ fn a_browser_shows_it_and_loads_nothing() {
     assert!(!errors.contains("CONSOLE"), "the console is empty: {errors}");
     assert_eq!(requested(&log), [""; 0], "no request leaves the page");
     assert!(!dom.contains("data-owned"), "something of the user's was executed");
-    // Results, every cause, convoys, two of counters, histories; a drawing for each row, and the legends.
+    // Tables: results, every cause, convoys, two of counters, histories. Drawings: one for each row, and the legends.
     assert!(dom.matches("<table").count() >= 6, "{dom}");
     assert!(
         dom.matches("role=\"img\"").count() >= 8 && dom.matches("<circle").count() >= 12,

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::command::{holdfast, holdfast_in};
 
-/// The smallest run that is one.
+/// Arguments of the smallest run.
 const SMALL: &[&str] = &["--seeds", "2", "--scale", "0.002", "--case", "1x"];
 
 fn with<'a>(first: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
@@ -163,7 +163,7 @@ fn validate_shows_every_published_figure() {
 #[test]
 fn a_full_disk_leaves_nothing_behind_and_the_results_are_shown() {
     let folder = tempfile::tempdir().expect("a folder");
-    // A process that ignores SIGXFSZ meets its file size limit as an error: the disk is full.
+    // A process that ignores SIGXFSZ gets an error at its file size limit, as on a full disk.
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
     let binary = env!("CARGO_BIN_EXE_holdfast");
     let arguments = with(

@@ -1,4 +1,4 @@
-//! What is shipped can be listed, shown, copied.
+//! Listing, showing and copying of shipped files.
 
 use std::fs;
 
@@ -61,7 +61,7 @@ fn a_shown_experiment_is_a_valid_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = holdfast(&["show", "kernbench-overcommit"]).out;
     fs::write(folder.path().join("copy.toml"), text).expect("writable");
-    // Only the case is refused: everything before it was read.
+    // Only the case is refused, since everything before it is valid.
     let ran = holdfast_in(folder.path(), &["run", "copy.toml", "--case", "none"]);
     assert_eq!(ran.err, "error: --case: found \"none\", expected one of 1x, 2x, 3x\n");
 }

@@ -1,10 +1,11 @@
-//! Progress: bars where a terminal can draw them, else little.
+//! Progress: bars on terminals that can draw them, and few messages elsewhere.
 
 use std::process::Command;
 
 use crate::command::{holdfast, skipped};
 
-/// What a terminal called `term` is sent by a run; `None` where there is no program that makes terminals.
+/// Returns the bytes that a run sends to a terminal called `term`, or `None` if no program that makes terminals is
+/// installed.
 fn sent(term: &str) -> Option<String> {
     let binary = env!("CARGO_BIN_EXE_holdfast");
     let command =

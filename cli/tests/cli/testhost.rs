@@ -1,4 +1,4 @@
-//! `platforms/kvm/testhost`, as machines meet it that cannot have one: what it says, its status, and what it leaves.
+//! `platforms/kvm/testhost` on machines that lack what it needs: messages, exit status and files left behind.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use crate::command::{Ran, Running};
 
-/// What the scripts use of a system.
+/// Programs of the system that the scripts use.
 const TOOLS: [&str; 22] = [
     "sh", "awk", "basename", "cat", "chmod", "cp", "dirname", "env", "find", "grep", "head", "ldd", "mkdir", "mktemp",
     "rm", "sed", "sleep", "sort", "tail", "timeout", "tr", "uname",
 ];
 
-/// A machine with the programs of [`TOOLS`] and nothing else, but for what is added.
+/// A machine with the programs of [`TOOLS`] and with added programs and files only.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -52,7 +52,7 @@ impl Machine {
         fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("ours");
     }
 
-    /// A cache that has all, with an emulator on the path.
+    /// Adds a complete cache, and an emulator on the path.
     fn with_cache(self) -> Machine {
         let cache = self.path().join("cache");
         for module in ["irqbypass", "kvm", "kvm-amd"] {
@@ -66,7 +66,7 @@ impl Machine {
         self
     }
 
-    /// `testhost/run COMMAND` there.
+    /// Runs `testhost/run COMMAND` on the machine.
     fn command(&self) -> Command {
         let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../platforms/kvm/testhost/run");
         let mut command = Command::new("/bin/sh");
@@ -107,9 +107,9 @@ fn a_machine_that_can_have_no_packages_skips() {
             .with("apt-get", &format!("{targets}\n{script}"))
             .with("apt-cache", "echo 'Depends: linux-image-6'")
     };
-    // No network.
+    // There is no network.
     apt("echo 'E: no network' >&2; exit 100").skips("no QEMU: E: no network");
-    // Lists that are there and empty.
+    // The lists exist and are empty.
     apt("case $* in *install*) echo 'E: Unable to locate package'; exit 100 ;; esac")
         .skips("no QEMU: E: Unable to locate package");
     let own = "case $* in *newer*) exit 100 ;; esac";

@@ -12,7 +12,7 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [SMALL, more].concat()
 }
 
-/// What Perfetto's own definitions make of `trace`; `None` where they are not installed.
+/// Returns `trace` decoded with Perfetto's own definitions, or `None` if they are not installed.
 fn decoded(trace: &Path) -> Option<serde_json::Value> {
     let python = std::env::var("HOLDFAST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let definitions = "import perfetto.protos.perfetto.trace.perfetto_trace_pb2";

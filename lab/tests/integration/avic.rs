@@ -1,10 +1,10 @@
-//! What AVIC leaves of the exits that interrupts cost, in the experiments that are about it.
+//! Exits that interrupts still cause under AVIC, in the experiments about AVIC.
 
 use holdfast_sim::Outcome;
 
 use crate::everywhere::{run_seed, run_variant};
 
-/// The experiments, small: name, case, vCPUs, scale.
+/// The experiments at small scale: name, case, vCPUs, scale.
 const SMALL: &[(&str, &str, u64, f64)] = &[
     ("avic-hackbench", "2-vcpus", 2, 0.0005),
     ("avic-hackbench", "4-vcpus", 4, 0.0005),
@@ -12,7 +12,7 @@ const SMALL: &[(&str, &str, u64, f64)] = &[
     ("avic-netperf", "1-vcpu", 1, 0.001),
 ];
 
-/// APIC registers that each CPU of the guest writes once, as it starts, and that hardware does not do alone: DFR, LDR,
+/// APIC registers that each CPU of the guest writes once at its start and that cause exits under AVIC: DFR, LDR,
 /// SVR, the timer's divisor and its vector.
 const WRITTEN_AT_BOOT: u64 = 5;
 
@@ -20,12 +20,12 @@ fn count(outcome: &Outcome, name: &str) -> u64 {
     outcome.vms[0].counters.get(name).copied().unwrap_or(0)
 }
 
-/// Exits of the measured interval for `cause`.
+/// Returns the exits of the measured interval for `cause`.
 fn exits(outcome: &Outcome, cause: &str) -> u64 {
     count(outcome, &format!("measured_exits.exit_{cause}"))
 }
 
-/// What AVIC promises and the run did not keep. Each vCPU has a pCPU whenever it wants one, so that a target which does
+/// Returns the violated promises of AVIC in a run. Each vCPU has a pCPU whenever it wants one, so a target that does
 /// not run is halted.
 fn broken_promises(outcome: &Outcome, vcpus: u64) -> Vec<&'static str> {
     let of_guest = count(outcome, "guest.reschedule_ipis") + count(outcome, "guest.call_ipis");
@@ -100,8 +100,8 @@ fn avic_that_is_silently_not_active_is_noticed() {
 
 #[test]
 fn an_idle_cpu_that_stops_its_tick_writes_the_timer_twice() {
-    // netperf's guest halts once for each transaction: what is left under AVIC, besides the halt and the doorbell of
-    // the device, is the tick that stops and starts again.
+    // netperf's guest halts once for each transaction. Under AVIC there remain the exits for the halt, for the
+    // device's doorbell, and for the tick that stops and starts again.
     let outcome = run_variant("avic-netperf", "1-vcpu", "avic", 0.001, &[]);
     let transactions = count(&outcome, "netperf.transactions");
     let halts = exits(&outcome, "hlt");
@@ -133,7 +133,7 @@ fn an_assigned_device_takes_no_exit_under_avic() {
 
 #[test]
 fn seeds_of_hackbench_are_different_runs() {
-    // Exactly equal times keep all tasks in step, and whatever they fall into is taken for what happens.
+    // Exactly equal times would keep all tasks in step, and the result would depend on that pattern.
     let hash = |seed| run_seed("avic-hackbench", "2-vcpus", "vanilla", 0.0001, seed).history_hash;
     assert_eq!(hash(1), hash(1));
     assert_ne!(hash(1), hash(2));
@@ -141,7 +141,7 @@ fn seeds_of_hackbench_are_different_runs() {
 
 #[test]
 fn a_broadcast_to_sleepers_exits_for_each_unless_one_write_names_them_all() {
-    // 254 halted vCPUs, more than a flat destination has room for; few calls.
+    // 254 vCPUs are halted, more than a flat destination can name, and there are few calls.
     let broadcast = |variant| run_variant("ipi-bench", "255-vcpus", variant, 0.01, &[]);
     let targets = |outcome: &Outcome| outcome.vms[0].operations.expect("it counts targets that were reached");
     let each = broadcast("avic");

@@ -1,4 +1,5 @@
-//! The experiments about pause loops of 2010 and 2011, small, in the simulator: they end, they repeat, nothing is lost.
+//! The experiments about pause loops of 2010 and 2011, at small scale in the
+//! simulator: they end, they are repeatable, and no message is lost.
 
 use std::num::NonZeroUsize;
 
@@ -83,7 +84,7 @@ fn sleeping_behind_a_running_holder_makes_a_boot_many_times_slower() {
 #[test]
 fn whatever_the_broker_s_shape_each_message_produced_is_consumed() {
     let shapes: [[u32; 5]; 6] = [
-        // Producers, consumers, queues, workers, payload.
+        // The values are producers, consumers, queues, workers and payload.
         [1, 1, 1, 1, 0],
         [4, 4, 1, 5, 8],
         [5, 3, 3, 2, 16],
@@ -108,7 +109,7 @@ fn whatever_the_broker_s_shape_each_message_produced_is_consumed() {
     }
 }
 
-/// A guest whose vCPUs share the cores of two complexes of an EPYC with as many hogs.
+/// Returns a guest whose vCPUs share the cores of two complexes of an EPYC with as many hogs.
 const ON_AN_EPYC: &str = r#"
 name = "epyc"
 title = "a pause filter"
@@ -131,7 +132,7 @@ workload = "hog"
 vcpus = 8
 "#;
 
-/// Its pause exits under what `settings` say.
+/// Returns the guest's pause exits under `settings`.
 fn filtered(settings: &[&str]) -> f64 {
     let options = Options {
         set: settings.iter().map(|setting| (*setting).to_owned()).collect(),
@@ -151,15 +152,15 @@ fn amd_s_pause_filter_exits_more_often_the_fewer_pauses_pass_and_the_farther_apa
         counts[0] > 2.0 * counts[1] && counts[1] > 2.0 * counts[2],
         "by count: {counts:?}"
     );
-    // A PAUSE takes 65 cycles, and a loop has more than that: within 1 cycle of the last one none is, within 128 all
-    // are.
+    // A PAUSE takes 65 cycles, and an iteration takes more. No PAUSE is within 1 cycle of the last one, and all are
+    // within 128.
     let within = |cycles| {
         let key = format!("machine.pause_filter_threshold={cycles} cycles");
         filtered(&[threshold, "machine.pause_filter_count=300", &key])
     };
     assert_eq!(within(1), 0.0);
     assert!(within(128) > 0.0);
-    // Without the threshold in use, all PAUSEs count, loops or not: about as many, in runs that go their own ways.
+    // Without the threshold all PAUSEs count, in loops or not. The runs differ, but the number of exits is similar.
     let all = filtered(&["host.amd.filter_threshold=false", "machine.pause_filter_count=300"]);
     assert!(2.0 * all > within(128), "{all}");
 }

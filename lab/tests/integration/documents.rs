@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the cited documents are.
+/// Folder of the cited documents.
 const SPEC: &str = "docs/spec/";
 
 fn root() -> PathBuf {
@@ -38,7 +38,7 @@ fn repository(extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// The prose of a file as one line: a whole document, or the comments of a source file.
+/// Returns the prose of a file as one line: a whole document, or the comments of a source file.
 fn prose(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let marker = match path.extension().and_then(|extension| extension.to_str()) {
@@ -57,7 +57,7 @@ fn prose(path: &Path) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The headings of each document in `docs/spec`, by the document's name.
+/// Returns the headings of each document in `docs/spec`, by the document's name.
 fn headings() -> BTreeMap<String, Vec<String>> {
     let mut found = Vec::new();
     files(&root().join(SPEC), &["md"], &mut found);
@@ -75,7 +75,7 @@ fn headings() -> BTreeMap<String, Vec<String>> {
     found.into_iter().map(document).collect()
 }
 
-/// The quoted headings at the beginning of `text`: `, "A" and "B"`.
+/// Returns the quoted headings at the beginning of `text`: `, "A" and "B"`.
 fn quoted(text: &str) -> Vec<&str> {
     let mut rest = text.trim_start_matches('`');
     let mut found = Vec::new();
@@ -89,7 +89,7 @@ fn quoted(text: &str) -> Vec<&str> {
     found
 }
 
-/// Every document that `prose` cites, and the headings that it cites there.
+/// Returns each document that `prose` cites, with the cited headings.
 fn citations(prose: &str) -> Vec<(&str, Vec<&str>)> {
     let cited = prose.split(SPEC).skip(1).filter_map(|rest| {
         let (name, after) = rest.split_once(".md")?;
@@ -99,7 +99,7 @@ fn citations(prose: &str) -> Vec<(&str, Vec<&str>)> {
     cited.collect()
 }
 
-/// What is wrong with the citations of `prose`.
+/// Returns one line for each wrong citation in `prose`.
 fn dead_citations(prose: &str, documents: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let mut dead = Vec::new();
     for (name, cited) in citations(prose) {

@@ -6,7 +6,7 @@ use holdfast_lab::shipped;
 use holdfast_locks::LockKind;
 use holdfast_sim::{CallOff, Outcome, VmOutcome};
 
-/// Of each experiment the case, the scale and the keys that make it small.
+/// For each experiment the case, the scale and the keys that make it small.
 const SMALL: &[(&str, &str, f64, &[&str])] = &[
     ("kernbench-overcommit", "2x", 0.001, &[]),
     ("pgbench-overhead", "16", 0.001, &[]),
@@ -14,7 +14,7 @@ const SMALL: &[(&str, &str, f64, &[&str])] = &[
     ("aim7-qspinlock", "ext4", 0.02, &["vm.0.aim7.users=60"]),
     ("avic-hackbench", "4-vcpus", 0.0001, &["vm.0.hackbench.groups=2"]),
     ("avic-tar", "4-vcpus", 0.002, &[]),
-    // A kernel with one CPU has no use for paravirtual locks, and takes none.
+    // A kernel with one CPU does not use paravirtual locks.
     ("avic-netperf", "1-vcpu", 0.0002, &["vm.0.vcpus=2"]),
 ];
 
@@ -29,12 +29,12 @@ fn run(name: &str, case: &str, scale: f64, set: &[&str]) -> Outcome {
     run_options(name, case, &[], scale, set, 1)
 }
 
-/// As [`run`], with `variant`.
+/// Runs one case as [`run`] does, with `variant`.
 pub(crate) fn run_variant(name: &str, case: &str, variant: &str, scale: f64, set: &[&str]) -> Outcome {
     run_options(name, case, &[variant], scale, set, 1)
 }
 
-/// As [`run_variant`], with `seed`.
+/// Runs one case as [`run_variant`] does, with `seed`.
 pub(crate) fn run_seed(name: &str, case: &str, variant: &str, scale: f64, seed: u64) -> Outcome {
     run_options(name, case, &[variant], scale, &[], seed)
 }
@@ -72,7 +72,7 @@ fn every_lock_works_everywhere() {
     }
 }
 
-/// hackbench in two groups of six pairs, `loops` messages from each sender to each receiver.
+/// Runs hackbench in two groups of six pairs, `loops` messages from each sender to each receiver.
 fn hackbench(case: &str, loops: u32, set: &[&str]) -> Outcome {
     let loops = format!("vm.0.hackbench.loops={loops}");
     let small = ["vm.0.hackbench.groups=2", "vm.0.hackbench.pairs=6", loops.as_str()];
@@ -81,7 +81,7 @@ fn hackbench(case: &str, loops: u32, set: &[&str]) -> Outcome {
 
 #[test]
 fn hackbench_loses_no_message_whatever_it_goes_through() {
-    // The workload itself asserts that each receiver gets what was sent to it.
+    // The workload itself asserts that each receiver gets the messages for it.
     for channel in ["vm.0.hackbench.channel=pipes", "vm.0.hackbench.channel=sockets"] {
         for kind in ["vm.0.hackbench.threads=true", "vm.0.hackbench.threads=false"] {
             for case in ["2-vcpus", "4-vcpus"] {
@@ -97,7 +97,7 @@ fn hackbench_loses_no_message_whatever_it_goes_through() {
 
 #[test]
 fn tar_creates_every_file_of_the_archive_in_guests_and_beside_them() {
-    // The workload itself asserts that what it reads from the pipe is the archive.
+    // The workload itself asserts that it reads the archive from the pipe.
     let hash = |set: &[&str]| {
         let outcome = run("avic-tar", "4-vcpus", 0.005, set);
         assert_eq!(outcome.vms[0].counters.get("tar.files"), Some(&260), "{set:?}");
@@ -148,7 +148,7 @@ fn the_same_seed_gives_the_same_history_of_hackbench() {
     }
 }
 
-/// `users` of AIM7, each with `jobs`, on disks of `format`.
+/// Runs AIM7 with `users`, each with `jobs`, on disks of `format`.
 fn aim7(format: &str, lock: &str, users: u32, jobs: u32) -> Outcome {
     let set = [
         format!("vm.0.aim7.users={users}"),
@@ -184,8 +184,8 @@ fn a_guest_on_two_nodes_sees_two() {
     assert_eq!(nodes(&one.vms[0]), Some(1));
 }
 
-/// The share of spinlocks in the CPU time of the guest, as perf in it would show it: waiting for them, and their lines'
-/// journeys.
+/// Returns the share of spinlocks in the guest's CPU time, as perf in the guest would show it: spinning, and
+/// transfers of the locks' lines.
 fn lock_share(outcome: &Outcome) -> f64 {
     let times = &outcome.vms[0].lost_time_ps;
     let sum = |causes: &[&str]| causes.iter().map(|cause| times[cause]).sum::<u64>() as f64;
@@ -202,7 +202,7 @@ fn lock_share(outcome: &Outcome) -> f64 {
 
 #[test]
 fn spinlocks_matter_on_ext4_and_hardly_on_xfs() {
-    // Published: 15.4 % and 1.6 %.
+    // The published shares are 15.4 % and 1.6 %.
     let (ext4, xfs) = (
         lock_share(&aim7("ext4", "pv-ticket", 200, 10)),
         lock_share(&aim7("xfs", "pv-ticket", 200, 10)),

@@ -72,7 +72,7 @@ fn convoys_are_counted_run_by_run() {
     let results = results();
     let explanation = explain::explain(&results);
     let convoys = explanation.rows[0].convoys.expect("three runs");
-    // 20, 40 and 60 of the time spun, 50 worked.
+    // Of the time 20, 40 and 60 were spent spinning, and 50 working.
     assert_eq!(
         (convoys.runs, convoys.convoys, convoys.verdict()),
         (3, 1, "convoys in some runs")
@@ -103,7 +103,7 @@ fn predictions_stand_beside_what_was_published() {
     assert!(validation.orders.is_empty(), "an order needs two published variants");
 }
 
-/// Results of a real host: as they are collected now, and as a file of an older program has them.
+/// Returns results of a real host: as collected now, and from a file of an older version.
 fn of_real_hosts() -> [Results; 2] {
     let old = results::parse(std::path::Path::new("real-host.json"), fake::REAL_HOST);
     [fake::results_of(&fake::measure), old.expect("a whole file")]
@@ -123,7 +123,7 @@ fn what_a_real_host_cannot_know_is_not_recorded() {
 }
 
 #[test]
-fn nothing_is_said_of_convoys_where_nobody_can_know() {
+fn results_of_a_real_host_say_nothing_about_convoys() {
     for results in of_real_hosts() {
         let explanation = explain::explain(&results);
         assert!(explanation.of_real_host);
@@ -139,8 +139,8 @@ fn nothing_is_said_of_convoys_where_nobody_can_know() {
         assert_eq!(row[9], "not known");
         let page = report::html(&results);
         for (words, said) in [
-            ("What a real host tells", true),
-            ("none: a real host", true),
+            ("Time of the vCPU threads on a real host", true),
+            ("none (real host)", true),
             ("no convoy", false),
             ("0 of 2", false),
             ("time went", false),

@@ -54,13 +54,13 @@ unit = "s"
 source = "nowhere"
 "#;
 
-/// The plan of [`EXPERIMENT`].
+/// Returns the plan of [`EXPERIMENT`].
 pub fn plan(options: &Options) -> Plan {
     let experiment = Experiment::parse("fake.toml", EXPERIMENT).expect("a valid experiment");
     Plan::new(experiment, options).expect("a valid plan")
 }
 
-/// Seconds that the stand-in gives: ticket 10 and tas 5, a tenth more for each seed.
+/// Returns the seconds of a run: ticket 10 and tas 5, a tenth more for each seed.
 pub fn elapsed_ns(config: &Config) -> u64 {
     let base: u64 = if config.vms[0].boot.kernel.lock == LockKind::Ticket {
         10_000_000_000
@@ -70,14 +70,14 @@ pub fn elapsed_ns(config: &Config) -> u64 {
     base + base / 10 * config.seed
 }
 
-/// An outcome that depends on nothing but `config`.
+/// Returns an outcome that depends on nothing but `config`.
 pub fn simulate(config: &Config, _call_off: &CallOff) -> Result<Outcome, Failure> {
     let guest = |vm: &holdfast_sim::Vm| VmOutcome {
         name: vm.name.clone(),
         elapsed_ns: vm.measured.then(|| elapsed_ns(config)),
         operations: None,
         counters: BTreeMap::from([("kicks".to_owned(), config.seed)]),
-        // Half of the time is lost; spinning takes more of it with each seed.
+        // Half of the time is lost. The share of spinning grows with each seed.
         lost_time_ps: BTreeMap::from([
             ("useful", 50),
             ("spin_preempted_waiter", 20 * config.seed),
@@ -98,7 +98,7 @@ pub fn simulate(config: &Config, _call_off: &CallOff) -> Result<Outcome, Failure
     })
 }
 
-/// As [`simulate`], from a host that cannot tell where the time went.
+/// Returns an outcome as [`simulate`] does, from a host that does not record lost time.
 pub fn measure(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
     let mut outcome = simulate(config, call_off)?;
     outcome.history_hash = 0;
@@ -111,7 +111,8 @@ pub fn measure(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> 
     Ok(outcome)
 }
 
-/// Two variants of `lock-crossover` in the test host, as a program wrote them that had zeros for what it did not know.
+/// Results of two variants of `lock-crossover` in the test host, by an older version that wrote zeros for unknown
+/// figures.
 pub const REAL_HOST: &str = include_str!("real-host.json");
 
 /// Runs `plan` on `jobs` threads.
@@ -128,12 +129,12 @@ pub fn execute(plan: &Plan, runner: Runner<'_>, jobs: usize) -> Outcomes {
     )
 }
 
-/// The results of the whole experiment.
+/// Returns the results of the whole experiment.
 pub fn results() -> Results {
     results_of(&simulate)
 }
 
-/// The results of the whole experiment, as `runner` gives them.
+/// Returns the results of the whole experiment, run by `runner`.
 pub fn results_of(runner: Runner<'_>) -> Results {
     let plan = plan(&Options::default());
     collect::results(&plan, &execute(&plan, runner, 1), "fake.toml", "test")

@@ -25,7 +25,7 @@ fn what_is_written_is_read_back() {
 #[test]
 fn a_failed_write_leaves_nothing_and_spoils_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    // The name is taken by a folder: the last step fails.
+    // A folder has the name of the file, so the last step fails.
     fs::create_dir_all(folder.path().join("fake.results.json/in the way")).expect("a writable folder");
     let error = results()
         .write(folder.path())
@@ -37,7 +37,7 @@ fn a_failed_write_leaves_nothing_and_spoils_nothing() {
         .map(|entry| entry.expect("entry").file_name())
         .collect();
     assert_eq!(left, ["fake.results.json"], "no temporary file is left");
-    // A file stands where the folder should be.
+    // A file has the name of the folder.
     let file = folder.path().join("file");
     fs::write(&file, "x").expect("writable");
     assert!(results().write(&file).is_err());
@@ -99,7 +99,7 @@ fn a_file_that_contradicts_itself_is_refused() {
         },
         "lost_time.a: found -1, expected a share",
     );
-    // A terminal would obey it.
+    // A terminal would execute this sequence.
     refused(
         &|case| case.vm = "\u{1b}[2J".to_owned(),
         "found the name \"\\u{1b}[2J\", expected one without",
@@ -112,7 +112,7 @@ fn a_file_that_contradicts_itself_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Any cut and any changed byte gives an error or a document that is still consistent; never a panic.
+    /// Any truncation and any changed byte gives an error or a consistent document, never a panic.
     #[test]
     fn damaged_files_never_panic(cut in 0_usize..20_000, at in 0_usize..20_000, byte in 0_u8..128) {
         let mut text = results().to_json().into_bytes();
@@ -125,7 +125,7 @@ proptest! {
         }
     }
 
-    /// A cut file is never taken for a whole one.
+    /// A truncated file is never accepted as complete.
     #[test]
     fn truncated_files_are_refused(cut in 0_usize..20_000) {
         let text = results().to_json();

@@ -1,4 +1,4 @@
-//! The lab with a stand-in for the simulator; shipped experiments, small, in the simulator itself.
+//! Tests of the lab with a stand-in for the simulator, and of shipped experiments at small scale in the simulator.
 
 mod fake;
 

@@ -10,17 +10,17 @@ use proptest::prelude::*;
 /// One change of a text.
 #[derive(Clone, Debug)]
 enum Change {
-    /// A line is dropped.
+    /// A line is removed.
     Drop(usize),
-    /// A line stands twice.
+    /// A line is doubled.
     Double(usize),
-    /// Two lines change places.
+    /// Two lines are exchanged.
     Swap(usize, usize),
-    /// The value of a line is another one.
+    /// The value of a line is replaced.
     Value(usize, &'static str),
-    /// The key of a line is another one.
+    /// The key of a line is replaced.
     Key(usize, &'static str),
-    /// A byte is another one.
+    /// A byte is replaced.
     Byte(usize, u8),
     /// The text ends early.
     Cut(usize),

@@ -1,5 +1,5 @@
-//! A shipped experiment under every host scheduler, and with a quota: it comes to its end, the same way twice, and no
-//! time is lost from its account.
+//! A shipped experiment under every host scheduler, and with a quota: it ends, its runs
+//! are repeatable, and all time is accounted for.
 
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::plan::{Options, Plan};
@@ -67,7 +67,7 @@ fn a_throttled_lock_holder_is_a_cause_of_its_own() {
         assert!(cause("throttled") > 0, "{name}: {:?}", vm.lost_time_ps);
         behind_throttled += cause("spin_throttled_holder") + cause("spin_throttled_waiter");
         assert!(vm.counters["bandwidth_throttled_periods"] > 0, "{name}");
-        // 20 ms in each 100 ms: a fortieth of eight vCPUs' time, and slices at the edges.
+        // The quota is 20 ms in each 100 ms, a fortieth of eight vCPUs' time. Slices at the edges add to it.
         let waits = ["throttled", "runnable", "idle", "wake_latency", "halted_for_lock"];
         let ran = vm.vcpu_time_ps - waits.iter().map(|name| cause(name)).sum::<u64>();
         assert!(
@@ -75,7 +75,7 @@ fn a_throttled_lock_holder_is_a_cause_of_its_own() {
             "{name}: {:?}",
             vm.lost_time_ps
         );
-        // Whether a holder is throttled is chance: other quotas are other chances.
+        // Whether a lock holder is throttled is chance, so several quotas are tried.
         for quota in ["vm.build.quota=22 ms", "vm.build.quota=25 ms", "vm.build.quota=30 ms"] {
             let outcome = play(&["vm.build.cgroup=own", quota, scheduler.as_str()]);
             let lost = &outcome.vms[0].lost_time_ps;

@@ -10,9 +10,9 @@ use super::uncontended;
 
 /// A row of the tables.
 pub struct Contestant {
-    /// Its name in results.
+    /// Name in results.
     pub name: &'static str,
-    /// Where the lock comes from.
+    /// Origin of the lock.
     pub origin: Origin,
     /// The promise to waiters in its documentation, or by its algorithm.
     pub overtaking: Overtaking,

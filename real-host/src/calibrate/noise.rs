@@ -1,4 +1,4 @@
-//! How quiet the machine is: a thread on each CPU does nothing but read the clock, and sees when it was not there.
+//! Noise of the machine: a thread on each CPU only reads the clock, and so finds the gaps in which it did not run.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use holdfast_peers::{affinity, clock};
 use serde::Serialize;
 
-/// A gap longer than this is another thread's, or the hypervisor's: no interrupt of this machine's own takes so long.
+/// A longer gap is due to another thread or to a hypervisor. No interrupt of this machine itself takes so long.
 const LONG: Duration = Duration::from_micros(200);
-/// A gap shorter than this is the clock's own.
+/// A shorter gap is the time that reading the clock takes.
 const SHORT_NS: f64 = 400.0;
-/// Above this share of its time lost, a machine is noisy: figures are medians still, but nothing that takes long is.
+/// Share of lost time above which a machine is noisy. Medians of short samples are still right, those of long ones not.
 const NOISY: f64 = 0.02;
-/// Above this share most of what takes long is another thread's.
+/// Share of lost time above which most long gaps are due to other threads.
 const USELESS: f64 = 0.25;
 
-/// How much of a CPU's time a thread that wanted all of it did not get.
+/// CPU time that a thread wanted and did not get.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
     /// Share of the time lost in gaps above 200 us, on the worst CPU.
@@ -28,7 +28,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// The worse of two.
+    /// Returns the worse values of both, with the interrupts of both.
     pub fn worse(mut self, other: Noise) -> Noise {
         self.lost = self.lost.max(other.lost);
         self.longest_ns = self.longest_ns.max(other.longest_ns);
@@ -36,12 +36,12 @@ impl Noise {
         self
     }
 
-    /// Whether figures are to be taken with care.
+    /// Returns whether figures are uncertain.
     pub fn is_noisy(&self) -> bool {
         self.lost > NOISY
     }
 
-    /// Whether figures of what takes long are worth nothing.
+    /// Returns whether figures of long operations are useless.
     pub fn is_useless(&self) -> bool {
         self.lost > USELESS
     }
@@ -87,7 +87,7 @@ fn gaps(span: Duration, ns_per_tick: f64) -> Noise {
         } else if interrupts.len() < 1 << 16 {
             interrupts.push(gap);
         }
-        // Looked at now and then only: interrupts come all the time.
+        // The end is checked only after a gap, which is often enough since interrupts always come.
         if begin.elapsed() >= span {
             break;
         }

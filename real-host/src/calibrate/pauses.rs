@@ -1,4 +1,4 @@
-//! What this host's KVM does about guests that spin: as its modules' parameters and its kernel's version tell.
+//! Pause-loop detection and handling of this host's KVM, by its modules' parameters and its kernel's version.
 
 use std::path::Path;
 
@@ -8,15 +8,15 @@ use holdfast_lab::profile::PauseDetection;
 
 use crate::doctor::{Files, kernel_version};
 
-/// What the part is told to watch for; off where no module says so.
+/// Returns the detector's settings from the parameters of the KVM modules. Without such a module detection is off.
 pub fn of_this_host() -> PauseDetection {
     of(&Files::new(Path::new("/")))
 }
 
 fn of(files: &Files) -> PauseDetection {
     let number = |module: &str, name: &str| {
-        let told = files.number(&format!("/sys/module/{module}/parameters/{name}"))?;
-        u32::try_from(told).ok().filter(|&number| number > 0)
+        let value = files.number(&format!("/sys/module/{module}/parameters/{name}"))?;
+        u32::try_from(value).ok().filter(|&number| number > 0)
     };
     let intel = number("kvm_intel", "ple_gap").zip(number("kvm_intel", "ple_window"));
     let amd = number("kvm_amd", "pause_filter_count");
@@ -36,8 +36,8 @@ fn of(files: &Files) -> PauseDetection {
     }
 }
 
-/// What kernel `version` does when it is told that a guest spins, and when a guest kicks: as the latest known one
-/// before it.
+/// Returns the handling of pause exits and of kicks in kernel `version`: that of the latest known version which is not
+/// newer.
 pub fn handling(version: Option<(u32, u32)>) -> PauseHandling {
     let since = |name: &str| kernel_version(name.strip_prefix("linux-")?);
     let known = PauseHandling::PRESETS.iter().rev();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_what_the_modules_say_and_nothing_where_they_say_nothing() {
+    fn detection_is_as_the_modules_set_it_and_off_without_settings() {
         let intel = [
             ("kvm_intel/parameters/ple_gap", "128\n"),
             ("kvm_intel/parameters/ple_window", "4096\n"),

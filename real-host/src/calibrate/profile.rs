@@ -1,4 +1,4 @@
-//! From what was measured to a machine profile, and that as a file.
+//! Builds a machine profile from measured costs, and writes it as a file.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,10 +13,10 @@ use super::parameter::Parameter;
 use crate::doctor::count_cpus;
 use crate::machine::Machine;
 
-/// The name of a calibrated profile.
+/// Name of a calibrated profile.
 const NAME: &str = "calibrated";
 
-/// A cost of `base`, in nanoseconds.
+/// Returns the cost of `base` called `name`, in nanoseconds.
 pub fn base_ns(base: &MachineProfile, name: &str) -> f64 {
     let mut costs = base.costs.clone();
     let cost = costs.by_name(name);
@@ -25,23 +25,23 @@ pub fn base_ns(base: &MachineProfile, name: &str) -> f64 {
 }
 
 fn nanos(ns: f64) -> Amount {
-    // A picosecond is the machine's grain.
+    // The simulated machine counts in picoseconds.
     Amount::new((ns * 1000.0).round() / 1000.0, Unit::Nanos).unwrap_or(Amount::from_nanos(0))
 }
 
-/// The profile: `base`, with what was measured in its place.
+/// Returns `base` with the measured costs in place of its own.
 pub fn build(base: &MachineProfile, parameters: &[Parameter], machine: &Machine) -> MachineProfile {
     let mut profile = base.clone();
     profile.name = NAME.to_owned();
     let cpu = machine.cpu.as_deref().unwrap_or("an unnamed CPU");
     let kernel = machine.kernel.as_deref().unwrap_or("an unnamed kernel");
     profile.title = format!(
-        "{cpu}, {} CPUs, {kernel}, as `holdfast calibrate` found it",
+        "{cpu}, {} CPUs, {kernel}, measured by `holdfast calibrate`",
         machine.cpus
     );
     profile.topology = topology(machine.cpus as u32);
     profile.frequency_hz = (1e9 / clock::ns_per_tick()).round() as u64;
-    // What is copied was measured or estimated in cycles of another clock: it stays as long as it was.
+    // Copied costs were measured or estimated in cycles of another clock. They keep their time, not their cycles.
     for (name, _) in COST_NAMES {
         let ns = base_ns(base, name);
         if let Some(cost) = profile.costs.by_name(name) {
@@ -56,7 +56,7 @@ pub fn build(base: &MachineProfile, parameters: &[Parameter], machine: &Machine)
     profile
 }
 
-/// Puts `parameter` into `profile`, as measured.
+/// Sets the cost of `parameter` in `profile`, as measured.
 pub fn put(profile: &mut MachineProfile, parameter: &Parameter) {
     if let Some(cost) = profile.costs.by_name(parameter.name) {
         *cost = Cost {
@@ -67,7 +67,7 @@ pub fn put(profile: &mut MachineProfile, parameter: &Parameter) {
     }
 }
 
-/// Names of the costs that were not measured.
+/// Returns the names of the costs that were not measured.
 pub fn copied(parameters: &[Parameter]) -> Vec<&'static str> {
     let measured = |name: &str| parameters.iter().any(|parameter| parameter.name == name);
     COST_NAMES
@@ -77,7 +77,8 @@ pub fn copied(parameters: &[Parameter]) -> Vec<&'static str> {
         .collect()
 }
 
-/// Sockets, cores and threads of the `cpus` that may be used, if they fill whole cores and sockets; else one socket.
+/// Returns sockets, cores and threads of the `cpus` that may be used. Returns one socket of single-threaded cores if
+/// the CPUs do not fill whole sockets.
 fn topology(cpus: u32) -> Topology {
     let list = |name: &str| {
         let path = format!("/sys/devices/system/cpu/cpu0/topology/{name}");
@@ -101,25 +102,28 @@ fn topology(cpus: u32) -> Topology {
     }
 }
 
-/// The profile of `calibration` as a file.
+/// Returns the text of a profile file for `calibration`.
 pub fn to_toml(calibration: &Calibration) -> String {
     let profile = &calibration.profile;
     let mut text = String::new();
     let noise = &calibration.noise;
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "# Made by `holdfast calibrate` of the machine that it ran on.");
     let _ = writeln!(
         text,
-        "# Noise: {:.1} % of a busy thread's time lost in gaps above 200 us, the longest {:.1} ms{}.",
+        "# Made by `holdfast calibrate` on the machine that this profile describes."
+    );
+    let _ = writeln!(
+        text,
+        "# Noise: a busy thread lost {:.1} % of its time in gaps above 200 us, the longest of {:.1} ms{}.",
         noise.lost * 100.0,
         noise.longest_ns as f64 / 1e6,
         if noise.is_noisy() {
-            "; NOISY, take it with care"
+            " (NOISY: the costs are uncertain)"
         } else {
             ""
         }
     );
-    let _ = writeln!(text, "# Its scheduler goes with it:");
+    let _ = writeln!(text, "# Settings for the scheduler of that machine:");
     for setting in &calibration.settings {
         let _ = writeln!(text, "#   --set {}", quoted_setting(setting));
     }
@@ -137,7 +141,7 @@ pub fn to_toml(calibration: &Calibration) -> String {
     let mhz = profile.frequency_hz as f64 / 1e6;
     let _ = writeln!(
         text,
-        "\n[frequency]\nvalue = {mhz:.3}\nunit = \"MHz\"\nsource = \"measured: time-stamp counter against the system's clock, for 20 ms\""
+        "\n[frequency]\nvalue = {mhz:.3}\nunit = \"MHz\"\nsource = \"measured: time-stamp counter compared with the system clock for 20 ms\""
     );
     write_pauses(&mut text, &profile.pauses, &calibration.base);
     let _ = writeln!(text, "\n[costs]");
@@ -189,7 +193,7 @@ fn shown_cost(cost: &Cost) -> String {
     )
 }
 
-/// A basic string of TOML.
+/// Returns `text` as a basic string of TOML.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for char in text.chars() {
@@ -258,7 +262,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
-        fn a_written_profile_reads_back_as_it_was_whatever_the_machine_calls_itself(
+        fn a_written_profile_reads_back_unchanged_for_any_name_of_the_machine(
             cpu in any::<String>(), ns in 0.0..1e6f64
         ) {
             let calibration = calibration(cpu, ns);

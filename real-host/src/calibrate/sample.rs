@@ -1,17 +1,17 @@
-//! Samples of one figure: their middle, and how far they spread.
+//! Summary of the samples of one figure: median and quartiles.
 
 use serde::Serialize;
 
-/// Samples, in nanoseconds.
+/// Summary of samples in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sampled {
-    /// The number of them.
+    /// Number of samples.
     pub count: usize,
-    /// The middle one.
+    /// The median.
     pub median_ns: f64,
-    /// A quarter of them is shorter.
+    /// The first quartile: a quarter of the samples is shorter.
     pub quarter_ns: f64,
-    /// A quarter of them is longer.
+    /// The third quartile: a quarter of the samples is longer.
     pub three_quarters_ns: f64,
 }
 
@@ -30,10 +30,10 @@ impl Sampled {
         })
     }
 
-    /// In words.
+    /// Returns the summary in words.
     pub fn shown(&self) -> String {
         format!(
-            "median of {} samples, middle half {:.4} to {:.4} ns",
+            "median of {} samples, quartiles {:.4} and {:.4} ns",
             self.count, self.quarter_ns, self.three_quarters_ns
         )
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_half_of_samples_is_between_their_quarters_whatever_the_order() {
+    fn quartiles_do_not_depend_on_the_order_of_samples() {
         let sampled = Sampled::of(vec![5.0, 1.0, f64::NAN, 3.0, 2.0, 4.0]).expect("samples");
         assert_eq!(
             (sampled.quarter_ns, sampled.median_ns, sampled.three_quarters_ns),

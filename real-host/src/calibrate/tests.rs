@@ -1,4 +1,4 @@
-//! Calibration of a machine whose profile is known: a simulated one. What was hidden has to come out again.
+//! Calibration of a simulated machine whose profile is known but hidden from the calibration, which has to find it.
 
 use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::shipped;
@@ -12,7 +12,7 @@ use super::sample::Sampled;
 use super::stage::{Measured, simulated};
 use super::{Parameter, guest, micro, stage, system};
 
-/// Samples of a hidden machine: an odd number, whose middle one no tick has met.
+/// Number of samples on a hidden machine. It is odd, and no tick interrupts the median sample.
 const SAMPLES: u32 = 21;
 
 fn host() -> Host {
@@ -23,10 +23,10 @@ fn cost(profile: &MachineProfile, name: &str) -> f64 {
     super::profile::base_ns(profile, name)
 }
 
-/// What costs nothing in the base profile has so many nanoseconds in hidden ones, times a factor.
+/// Nanoseconds, times a factor, in hidden profiles for a cost that is 0 in the base profile.
 const UNIT_NS: f64 = 100.0;
 
-/// The base profile, where each of `names` takes so many times as long.
+/// Returns the base profile with each cost in `names` multiplied by its factor.
 fn hidden(names: &[&'static str], factors: &[f64]) -> MachineProfile {
     let mut profile = shipped::default_machine();
     for (&name, factor) in names.iter().zip(factors) {
@@ -43,7 +43,7 @@ fn hidden(names: &[&'static str], factors: &[f64]) -> MachineProfile {
     profile
 }
 
-/// Costs that differ between two profiles by more than 3 % and 20 ns.
+/// Returns the costs that differ between two profiles by more than 3 % and 20 ns.
 fn differ<'n>(one: &MachineProfile, other: &MachineProfile, names: &[&'n str]) -> Vec<&'n str> {
     let is_near = |name: &str| {
         let (one, other) = (cost(one, name), cost(other, name));
@@ -52,13 +52,13 @@ fn differ<'n>(one: &MachineProfile, other: &MachineProfile, names: &[&'n str]) -
     names.iter().copied().filter(|name| !is_near(name)).collect()
 }
 
-/// What the small benchmarks of a program come to on the machine of `profile`.
+/// Returns the figures of a program's small benchmarks on the machine of `profile`.
 fn programs(profile: &MachineProfile) -> Measured {
     let sampled = |micro| simulated(micro, SAMPLES, profile, &host()).expect("it runs in the simulator");
     micro::Micro::ALL.map(|micro| (micro, sampled(micro))).into()
 }
 
-/// What those of a guest come to.
+/// Returns the figures of a guest's small benchmarks on the machine of `profile`.
 fn guests(profile: &MachineProfile) -> guest::Found {
     let sampled = |bench| guest::simulated(bench, SAMPLES, profile, &host()).expect("it runs in the simulator");
     guest::Bench::all().map(|bench| (bench, sampled(bench))).collect()
@@ -96,7 +96,7 @@ proptest! {
     }
 }
 
-/// `costs`, where the benchmarks `one` and `other` determine each other's cost.
+/// Returns `costs` with the costs of the benchmarks `one` and `other` exchanged.
 fn swapped<B: Copy>(costs: &[(B, &'static str)], one: usize, other: usize) -> Vec<(B, &'static str)> {
     let mut swapped = costs.to_vec();
     (swapped[one].1, swapped[other].1) = (costs[other].1, costs[one].1);
@@ -112,7 +112,7 @@ fn a_benchmark_that_determines_another_ones_cost_is_found_out() {
         ],
     );
     let found = guests(&hidden);
-    // Hypercall and MSR; PAUSE and line; the kernel's code and its interrupts.
+    // The pairs are hypercall and MSR, PAUSE and line, the kernel's code and its interrupts.
     for (one, other) in [(7, 8), (4, 5)] {
         let mut profile = shipped::default_machine();
         guest::refine(&mut profile, &host(), &found, &swapped(&guest::COSTS, one, other));
@@ -158,7 +158,7 @@ fn what_does_not_run_or_does_not_matter_leaves_the_profile_as_it_was() {
 
 #[test]
 fn kicking_a_sleeper_comes_out_without_being_asked() {
-    // The one benchmark that determines nothing.
+    // This is the only benchmark that determines no cost.
     let hidden = hidden(
         &names(&guest::COSTS),
         &[

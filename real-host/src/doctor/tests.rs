@@ -1,4 +1,4 @@
-//! Machines made of files.
+//! Examination of machines that consist of files in a folder.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Every file that is read.
+/// All files that the examination reads.
 const PATHS: [&str; 38] = [
     "/dev/kvm",
     "/proc/cpuinfo",
@@ -48,13 +48,13 @@ const PATHS: [&str; 38] = [
     "/sys/kernel/tracing/events/sched/sched_switch",
 ];
 
-/// What a machine with these files is found to be.
+/// Returns the findings for a machine with these files.
 fn found(files: &[(&str, &[u8])], probe: Option<&Probe>) -> Report {
     let root = tempfile::tempdir().expect("a folder");
     for (path, contents) in files {
         let path = root.path().join(path.trim_start_matches('/'));
         let folder = path.parent().expect("a folder above each file");
-        // One file may stand where another one's folder should: then that one is missing.
+        // A file may have the path of another file's folder. Then that other file is missing.
         if fs::create_dir_all(folder).is_ok() {
             let _ = fs::write(path, contents);
         }
@@ -160,7 +160,7 @@ fn paravirtual_features_are_counted_and_those_withheld_named() {
     assert_eq!(offers.verdict, Verdict::Lacking);
     assert_eq!(offers.found, "4 of 6 offered, 2 withheld: PV_UNHALT, PV_TLB_FLUSH");
     assert!(check(&some, "PV_UNHALT").change.is_some());
-    // Another machine's files do not tell.
+    // The files of another machine do not show the features of this one.
     let copied = found(&[], None);
     assert_eq!(check(&copied, "paravirtual features").verdict, Verdict::Unknown);
 }

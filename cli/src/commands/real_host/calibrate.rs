@@ -42,8 +42,8 @@ pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
     let noise = &calibration.noise;
     if noise.is_useless() && !args.force {
         bail!(
-            "the machine is too noisy to be calibrated: {:.0} % of a busy thread's time went to others, the longest gap is {:.1} ms; \
-             stop what else runs, or give --force",
+            "the machine is too noisy to be calibrated: a busy thread lost {:.0} % of its time, with gaps of up to {:.1} ms; stop \
+             other programs, or give --force",
             noise.lost * 100.0,
             noise.longest_ns as f64 / 1e6
         );
@@ -92,7 +92,7 @@ pub fn run(settings: &Settings, base: &MachineProfile) -> anyhow::Result<Option<
             Ok(Some(calibration))
         }
         None | Some(Err(CalibrateError::CalledOff)) => {
-            say!("incomplete: interrupted before all was measured; a calibration is whole or none, so nothing is kept");
+            say!("incomplete: interrupted before all costs were measured; a partial calibration is not kept");
             Ok(None)
         }
         Some(Err(lack @ CalibrateError::OneCpu)) => Err(Skipped {
@@ -108,14 +108,14 @@ fn warn(calibration: &Calibration) {
     let noise = &calibration.noise;
     if noise.is_noisy() {
         say!(
-            "warning: the machine is noisy: {:.1} % of a busy thread's time went to others, the longest gap is {:.1} ms",
+            "warning: the machine is noisy: a busy thread lost {:.1} % of its time, with gaps of up to {:.1} ms",
             noise.lost * 100.0,
             noise.longest_ns as f64 / 1e6
         );
     }
     if !calibration.host.hz_known {
         say!(
-            "warning: the kernel does not tell its tick; {} Hz is assumed",
+            "warning: the kernel does not report its tick; {} Hz is assumed",
             calibration.host.hz
         );
     }
@@ -123,7 +123,7 @@ fn warn(calibration: &Calibration) {
 
 /// Prints the figures, without the profile's text.
 pub fn show(calibration: &Calibration) -> anyhow::Result<()> {
-    let mut table = output::table(&["cost", "ns", "middle half of the samples, ns", "how"], 1);
+    let mut table = output::table(&["cost", "ns", "quartiles of the samples, ns", "how"], 1);
     for parameter in &calibration.parameters {
         let samples = &parameter.samples;
         table.add_row([

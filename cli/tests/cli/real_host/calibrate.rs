@@ -1,4 +1,5 @@
-//! `holdfast calibrate` and `holdfast validate --against threads`: bad input. What they measure is for no test to say.
+//! `holdfast calibrate` and `holdfast validate --against threads`: bad input. Tests cannot check the
+//! measured figures.
 
 use crate::command::{holdfast, holdfast_in};
 

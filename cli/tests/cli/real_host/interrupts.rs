@@ -4,7 +4,7 @@ use crate::interrupts::interrupted;
 
 #[test]
 fn a_benchmark_keeps_its_tables_though_its_threads_stand_in_a_queue() {
-    // Each of them gets the lock once more before it looks up: on few CPUs, after minutes.
+    // Each thread takes the lock once more before it checks for the signal. On few CPUs this takes minutes.
     let ran = interrupted(
         &[
             "bench",

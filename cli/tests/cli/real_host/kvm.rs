@@ -1,4 +1,4 @@
-//! `holdfast kvm`: what it says of a host.
+//! `holdfast kvm`: messages about a host.
 
 use std::fs;
 
@@ -93,7 +93,7 @@ fn a_kernel_that_cannot_be_booted_is_bad_input() {
     (kernel[0x211], kernel[0x236]) = (1, 1);
     fs::write(folder.path().join("part"), kernel).expect("writable");
     refused("part", "part: truncated: 1024 bytes, but its header claims 6640");
-    // What only Linux guests have is refused without them.
+    // Options for Linux guests are refused without `--linux`.
     let ran = holdfast_in(folder.path(), &["kvm", "run", "linux-pvspin", "--path", "futex"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));
     assert!(ran.err.contains("--linux"), "{}", ran.err);
@@ -133,7 +133,7 @@ fn without_kvm(arguments: &[&str]) -> Option<Ran> {
     (ran.status != 99 && !ran.err.starts_with("unshare: ")).then_some(ran)
 }
 
-/// What is said of runs that this machine cannot do.
+/// Returns the messages about runs that are impossible on this machine.
 #[cfg(target_os = "linux")]
 fn assert_skipped(ran: &Ran, expected: &str) {
     assert_eq!((ran.status, ran.out.as_str()), (77, ""), "{}", ran.err);

@@ -1,10 +1,10 @@
 //! `holdfast calibrate`: measures this machine's costs with small benchmarks and makes a machine profile.
 //!
-//! - **Measured or copied.** Each cost is the median of many short samples, with the quartiles as its spread. A cost that
-//!   a program cannot measure is copied from a named profile and marked as uncertain.
-//! - **Sums are divided.** A program sees sums of costs: a kick, a system call, a wakeup. The simulator runs the same small
-//!   benchmarks one after another. Each determines the one cost that the benchmarks before it leave open. All benchmarks
-//!   then run again with the new profile ([`Closure`]). A figure that differs there was divided wrongly.
+//! - **Measured or copied.** Each cost is the median of many short samples, with the quartiles as its spread. A cost
+//!   that a program cannot measure is copied from a named profile and marked as uncertain.
+//! - **Sums are divided.** A program sees sums of costs: a kick, a system call, a wakeup. The simulator runs the same
+//!   small benchmarks one after another. Each determines the one cost that the benchmarks before it leave open. All
+//!   benchmarks then run again with the new profile ([`Closure`]). A figure that differs there was divided wrongly.
 //! - **No contended lock.** No benchmark waits for a lock.
 
 mod calibration;

@@ -1,8 +1,8 @@
 //! Experiments on this host's real KVM: the same kernels and workloads, with the same parameters, as in the simulator.
 //!
-//! [`run_here`] is a [`Runner`](holdfast_lab::run::Runner), as the simulator is, so plans and results have the same form. The
-//! parts of a configuration that describe the machine and the host's kernel have no effect here: [`remarks`] lists
-//! them.
+//! [`run_here`] is a [`Runner`](holdfast_lab::run::Runner), as the simulator is, so plans and results have the same
+//! form. The parts of a configuration that describe the machine and the host's kernel have no effect here: [`remarks`]
+//! lists them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

@@ -164,9 +164,9 @@ fn runs_of_a_real_host_are_not_paired_by_seed() {
     };
     assert_eq!(method(&simulated, &simulated), (Method::PairedT, Vec::new()));
     for (a, b, said) in [
-        (&simulated, &measured, "A is simulated; B is of a real host"),
-        (&measured, &simulated, "A is of a real host: "),
-        (&measured, &measured, "A and B are of a real host"),
+        (&simulated, &measured, "A is simulated; B is from a real host"),
+        (&measured, &simulated, "A is from a real host, "),
+        (&measured, &measured, "A and B are from a real host"),
     ] {
         let (method, remarks) = method(a, b);
         assert_eq!(method, Method::WelchT);

@@ -79,7 +79,8 @@ impl Host {
         }
         HostConfig {
             hz: self.hz,
-            // The boot CPU and the CPUs that it starts set up their ticks at different times, also in a virtual machine.
+            // The boot CPU and the CPUs that it starts set up their ticks at different times, also in a virtual
+            // machine.
             tick_phase: TickPhase::Spread,
             sched,
             pause: pauses::handling(self.kernel.as_deref().and_then(kernel_version)),
@@ -99,8 +100,8 @@ impl Host {
     }
 }
 
-/// Returns the slice that the kernel reports, divided by the kernel's scaling. If there is no report the version decides:
-/// 0.70 ms since 6.15 (uncertain), 0.75 ms before, which is the scheduler's default (`None`).
+/// Returns the slice that the kernel reports, divided by the kernel's scaling. If there is no report the version
+/// decides: 0.70 ms since 6.15 (uncertain), 0.75 ms before, which is the scheduler's default (`None`).
 fn base_slice(version: Option<(u32, u32)>) -> Option<u64> {
     let reported = fs::read_to_string("/sys/kernel/debug/sched/base_slice_ns").ok();
     let reported = reported.and_then(|text| text.trim().parse::<u64>().ok());

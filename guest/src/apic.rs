@@ -32,8 +32,8 @@ const FLAT_CPUS: u32 = 8;
 /// The kernel's state of one CPU's APIC.
 pub(crate) struct LocalApic {
     /// The time in nanoseconds for which the timer is set. `u64::MAX`: the timer is off.
-    programmed: Local,
-    x2apic: Local32,
+    pub(crate) timer: Local,
+    pub(crate) x2apic: Local32,
     /// Not 0: this CPU has a paravirtual EOI word.
     pv_eoi: Local32,
 }
@@ -41,7 +41,7 @@ pub(crate) struct LocalApic {
 impl LocalApic {
     pub(crate) const fn new() -> Self {
         LocalApic {
-            programmed: Local::new(u64::MAX),
+            timer: Local::new(u64::MAX),
             x2apic: Local32::new(0),
             pv_eoi: Local32::new(0),
         }
@@ -54,7 +54,7 @@ impl LocalApic {
             cpu.wrmsr(msr::APIC_BASE, base | msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC);
             self.x2apic.set(1);
         }
-        if !self.is_x2apic() && is_flat(cpus) {
+        if !self.x2apic.is_set() && is_flat(cpus) {
             self.write(cpu, lapic::DFR, lapic::DFR_FLAT);
             self.write(cpu, lapic::LDR, 1 << (24 + id.0));
         }
@@ -74,12 +74,8 @@ impl LocalApic {
         self.pv_eoi.set(1);
     }
 
-    pub(crate) fn is_x2apic(&self) -> bool {
-        self.x2apic.is_set()
-    }
-
     fn write(&self, cpu: &impl Cpu, offset: u32, value: u32) {
-        if self.is_x2apic() {
+        if self.x2apic.is_set() {
             cpu.wrmsr(msr::X2APIC_BASE + offset / 16, u64::from(value));
         } else {
             cpu.apic_write(offset, value);
@@ -97,7 +93,7 @@ impl LocalApic {
 
     /// Sends the caller's own CPU `vector`.
     pub(crate) fn send_self(&self, cpu: &impl Cpu, vector: u8) {
-        if self.is_x2apic() {
+        if self.x2apic.is_set() {
             cpu.wrmsr(msr::X2APIC_SELF_IPI, u64::from(vector));
         } else {
             self.command(cpu, 0, u32::from(vector) | lapic::ICR_SHORTHAND_SELF);
@@ -118,7 +114,7 @@ impl LocalApic {
 
     /// Writes the interrupt command `low` for `destination`.
     pub(crate) fn command(&self, cpu: &impl Cpu, destination: u32, low: u32) {
-        if self.is_x2apic() {
+        if self.x2apic.is_set() {
             cpu.wrmsr(msr::X2APIC_ICR, u64::from(destination) << 32 | u64::from(low));
             return;
         }
@@ -139,10 +135,10 @@ impl LocalApic {
     /// Sets the timer for `at` nanoseconds, or switches it off for `u64::MAX`. Interrupts are masked. Returns `false`
     /// if the timer was off already, so that no register was written.
     pub(crate) fn set_timer(&self, cpu: &impl Cpu, at: u64) -> bool {
-        if at == u64::MAX && self.programmed.get() == u64::MAX {
+        if at == u64::MAX && self.timer.get() == u64::MAX {
             return false;
         }
-        self.programmed.set(at);
+        self.timer.set(at);
         let count = match at {
             u64::MAX => 0,
             // A count of 0 would switch the timer off, so a time in the past gets a count of 1. A time too far for the
@@ -154,16 +150,6 @@ impl LocalApic {
         };
         self.write(cpu, lapic::TIMER_INITIAL, count as u32);
         true
-    }
-
-    /// Notes that the hardware timer has fired, and is off.
-    pub(crate) fn timer_fired(&self) {
-        self.programmed.set(u64::MAX);
-    }
-
-    /// The time for which the timer is set. `u64::MAX`: the timer is off.
-    pub(crate) fn timer_setting(&self) -> u64 {
-        self.programmed.get()
     }
 }
 

@@ -52,7 +52,7 @@ impl<M: Machine> TaskHooks<M> for Running<M> {
     }
 
     fn left_dead(&self, on: &OnCpu<'_, M>, id: TaskId) {
-        self.kernel.processes.put_task(on, &self.kernel.memory, id);
+        self.kernel.processes.put_task(on, id);
     }
 }
 
@@ -63,9 +63,10 @@ struct Image<M: Machine> {
 impl<M: Machine> GuestImage for Image<M> {
     fn boot(&self, cpu: CpuId) -> ! {
         let kernel: &Kernel<M> = &self.kernel;
-        let on = kernel.on_cpu();
+        let on = kernel.sched.on_cpu();
         assert_eq!(on.id, cpu, "cpu {} boots as cpu {}", on.id.0, cpu.0);
-        on.current_task().ensure_context(|| kernel.machine().empty_context());
+        on.current_task()
+            .ensure_context(|| kernel.sched.system.machine.empty_context());
         on.execute(Mode::Kernel);
         start(kernel, &on);
         idle(kernel)
@@ -164,14 +165,14 @@ fn environment<M: Machine>(on: &ThisCpu<'_, M>) -> Environment {
 /// Brings this CPU up. Interrupts are masked.
 fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     let system = on.system;
-    on.cpu.join_node(system.numa.node_of(on.id));
+    on.cpu.join_node(system.numa.nodes[on.id]);
     if on.id == CpuId(0) {
         let lock = choose_lock(system.config.lock, environment(on));
         let assists = Features::read(on).assists(system.cpu_count());
-        system.choose(Chosen {
+        system.chosen.set(Chosen {
             lock,
             assists,
-            ..system.chosen()
+            ..system.chosen.get()
         });
         // ORDERING: Release pairs with the Acquire of the CPUs that wait for it below.
         on.cpu.store(&kernel.booted, 1, Release);
@@ -211,9 +212,9 @@ fn register_with_host<M: Machine>(on: &ThisCpu<'_, M>) {
         // `kvm_spinlock_init` implemented `vcpu_is_preempted` only where it had chosen paravirtual locks (until about
         // 5.17). Later kernels implement it wherever there is a steal-time record.
         let sees_preempted = select(environment(on)) == Selection::Paravirtual;
-        system.choose(Chosen {
+        system.chosen.set(Chosen {
             sees_preempted,
-            ..system.chosen()
+            ..system.chosen.get()
         });
     }
 }
@@ -236,14 +237,14 @@ fn start_others<M: Machine>(kernel: &Kernel<M>, on: &ThisCpu<'_, M>) {
 
 /// The idle loop.
 fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
-    if let Some(threads) = kernel.machine().threads() {
-        kernel.on_cpu().execute(Mode::Idle);
+    if let Some(threads) = kernel.sched.system.machine.threads() {
+        kernel.sched.on_cpu().execute(Mode::Idle);
         loop {
             threads.idle();
         }
     }
     loop {
-        let on = kernel.on_cpu();
+        let on = kernel.sched.on_cpu();
         on.cpu.irq_disable();
         on.work(costs::IDLE);
         on.execute(Mode::Idle);

@@ -26,6 +26,8 @@ macro_rules! named {
     };
 }
 
+pub(crate) use named;
+
 named! {
     /// What a spinlock protects. The names are those of Linux.
     LockClass {

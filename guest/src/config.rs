@@ -36,6 +36,13 @@ pub struct Config {
     pub apic: ApicOptions,
 }
 
+impl Config {
+    /// Nanoseconds per tick.
+    pub(crate) fn tick_ns(&self) -> u64 {
+        1_000_000_000 / u64::from(self.hz)
+    }
+}
+
 impl Default for Config {
     /// Native ticket locks and a 1000 Hz tick.
     fn default() -> Self {

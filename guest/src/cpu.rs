@@ -22,8 +22,11 @@ pub(crate) struct System<M: Machine> {
     pub(crate) machine: M,
     pub(crate) config: Config,
     pub(crate) numa: NumaMap,
-    cpus: CpuTable<CpuState>,
-    chosen: Cell<Chosen>,
+    /// The state of each CPU. Other CPUs may use only what is documented as shared or as a hint.
+    pub(crate) cpus: CpuTable<CpuState>,
+    /// What was chosen at boot. It is final before a second CPU runs, except `sees_preempted`: each CPU sets it at its
+    /// start, all of them to the same value.
+    pub(crate) chosen: Cell<Chosen>,
 }
 
 /// What the kernel chose at boot, by the features that the host offers.
@@ -73,28 +76,6 @@ impl<M: Machine> System<M> {
         self.cpus.count()
     }
 
-    /// The state of `cpu`. Callers on other CPUs may use only what is documented as shared or as a hint.
-    #[inline(always)]
-    pub(crate) fn state_of(&self, cpu: CpuId) -> &CpuState {
-        &self.cpus[cpu]
-    }
-
-    /// The states of all CPUs, for statistics.
-    pub(crate) fn states(&self) -> impl Iterator<Item = &CpuState> {
-        self.cpus.iter()
-    }
-
-    /// What was chosen at boot. It is final before a second CPU runs, except `sees_preempted`: each CPU sets it at its
-    /// start, all of them to the same value.
-    #[inline(always)]
-    pub(crate) fn chosen(&self) -> Chosen {
-        self.chosen.get()
-    }
-
-    pub(crate) fn choose(&self, chosen: Chosen) {
-        self.chosen.set(chosen);
-    }
-
     /// Returns `true` if every CPU has started.
     pub(crate) fn all_booted(&self) -> bool {
         self.cpus.iter().all(|cpu| cpu.online.get() != 0)
@@ -137,23 +118,23 @@ pub(crate) struct CpuState {
     /// The nesting depth of interrupt handlers.
     pub(crate) interrupts: Local32,
     pub(crate) apic: LocalApic,
-    clock: ModeClock,
-    locks: [LockCounts; LockClass::COUNT],
-    events: [Local; Event::COUNT],
-}
-
-/// The CPU's mode, since when it is in it, and how long it has been in each mode, in nanoseconds.
-struct ModeClock {
+    /// Until when this CPU's RCU callbacks keep the tick running in idle, in nanoseconds.
+    pub(crate) callbacks_until: Local,
     mode: Local32,
-    since: Local,
-    spent: [Local; 3],
+    /// Since when the CPU has been in its mode, in nanoseconds.
+    mode_since: Local,
+    /// Nanoseconds spent in each [`Mode`], without the current stretch.
+    pub(crate) spent: [Local; 3],
+    pub(crate) locks: [LockCounts; LockClass::COUNT],
+    /// How many times each [`Event`] happened on this CPU.
+    pub(crate) events: [Local; Event::COUNT],
 }
 
 /// Acquisitions of one lock class on one CPU.
 #[derive(Default)]
-struct LockCounts {
-    acquired: Local,
-    contended: Local,
+pub(crate) struct LockCounts {
+    pub(crate) acquired: Local,
+    pub(crate) contended: Local,
 }
 
 impl CpuState {
@@ -165,11 +146,10 @@ impl CpuState {
             preempt_count: Local32::new(0),
             interrupts: Local32::new(0),
             apic: LocalApic::new(),
-            clock: ModeClock {
-                mode: Local32::new(Mode::Kernel as u32),
-                since: Local::new(0),
-                spent: core::array::from_fn(|_| Local::default()),
-            },
+            callbacks_until: Local::new(0),
+            mode: Local32::new(Mode::Kernel as u32),
+            mode_since: Local::new(0),
+            spent: core::array::from_fn(|_| Local::default()),
             locks: core::array::from_fn(|_| LockCounts::default()),
             events: core::array::from_fn(|_| Local::default()),
         }
@@ -178,23 +158,17 @@ impl CpuState {
     /// Returns `true` if the CPU spends its time in `mode`.
     #[inline(always)]
     pub(crate) fn is_in(&self, mode: Mode) -> bool {
-        self.clock.mode.get() == mode as u32
+        self.mode.get() == mode as u32
     }
 
     /// Accounts this CPU's time to `mode` from `now` on (`CONFIG_VIRT_CPU_ACCOUNTING`). Time that the host steals is
     /// included.
     #[inline(always)]
     fn set_mode(&self, mode: Mode, now: u64) {
-        let clock = &self.clock;
-        let since = clock.since.get();
-        clock.since.set(now);
-        clock.spent[clock.mode.get() as usize].add(now.wrapping_sub(since));
-        clock.mode.set(mode as u32);
-    }
-
-    /// Nanoseconds spent in `mode`, without the current stretch.
-    pub(crate) fn time_in(&self, mode: Mode) -> u64 {
-        self.clock.spent[mode as usize].get()
+        let since = self.mode_since.get();
+        self.mode_since.set(now);
+        self.spent[self.mode.get() as usize].add(now.wrapping_sub(since));
+        self.mode.set(mode as u32);
     }
 
     #[inline(always)]
@@ -209,17 +183,6 @@ impl CpuState {
         if contended {
             counts.contended.add(1);
         }
-    }
-
-    /// How many times `event` happened on this CPU.
-    pub(crate) fn events(&self, event: Event) -> u64 {
-        self.events[event as usize].get()
-    }
-
-    /// The acquisitions and the contended acquisitions of `class` on this CPU.
-    pub(crate) fn locks(&self, class: LockClass) -> (u64, u64) {
-        let counts = &self.locks[class as usize];
-        (counts.acquired.get(), counts.contended.get())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::smp::Call;
 
 /// Handles `vector` on the stack of the interrupted flow. Interrupts are masked, and will be enabled on return.
 pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
-    let on = kernel.on_cpu();
+    let on = kernel.sched.on_cpu();
     let from_user = on.local.is_in(Mode::User);
     let from_idle = on.local.is_in(Mode::Idle);
     if from_user || from_idle {
@@ -52,7 +52,7 @@ fn do_call<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, call: Call) {
 /// Gives up the CPU of the caller's task, which is in user mode, because the host's scheduler wants the CPU. Interrupts
 /// are masked.
 pub(crate) fn preempt<M: Machine>(kernel: &Kernel<M>) {
-    kernel.on_cpu().execute(Mode::Kernel);
+    kernel.sched.on_cpu().execute(Mode::Kernel);
     return_to_user(kernel);
 }
 
@@ -72,7 +72,7 @@ fn softirq<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, vector: u8) {
     while kernel.net.take_pending() {
         on.local.interrupts.add(1);
         on.cpu.irq_enable();
-        kernel.net.poll(on, &kernel.memory);
+        kernel.net.poll(on);
         on.cpu.irq_disable();
         on.local.interrupts.sub(1);
     }
@@ -81,12 +81,12 @@ fn softirq<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, vector: u8) {
 /// Calls the scheduler until it no longer wants the CPU, then continues in user mode, maybe on another CPU.
 fn return_to_user<M: Machine>(kernel: &Kernel<M>) {
     loop {
-        let on = kernel.on_cpu();
+        let on = kernel.sched.on_cpu();
         if !on.wants_to_reschedule() {
             on.execute(Mode::User);
             return;
         }
         sched::schedule(&kernel.sched);
-        kernel.on_cpu().cpu.irq_disable();
+        kernel.sched.on_cpu().cpu.irq_disable();
     }
 }

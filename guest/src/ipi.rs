@@ -23,10 +23,10 @@ enum Method {
 }
 
 fn method<M: Machine>(on: &ThisCpu<'_, M>) -> Method {
-    let (system, is_x2apic) = (on.system, on.local.apic.is_x2apic());
+    let (system, is_x2apic) = (on.system, on.local.apic.x2apic.is_set());
     if system.machine.threads().is_some() {
         Method::Unicast
-    } else if system.chosen().assists.ipis {
+    } else if system.chosen.get().assists.ipis {
         Method::Hypercall
     } else if !is_x2apic && is_flat(system.cpu_count()) {
         Method::Flat

@@ -9,10 +9,10 @@ use crate::fs::FileSystem;
 use crate::ipc::{Futexes, Pipes, SemaphoreArrays, Sockets, Streams};
 use crate::limits::Limits;
 use crate::machine::Machine;
-use crate::mm::{Memory, Mm, Spaces};
+use crate::mm::{Mm, Spaces};
 use crate::net::Net;
 use crate::process::{Processes, Services};
-use crate::sched::{OnCpu, Scheduler};
+use crate::sched::Scheduler;
 use crate::smp::Calls;
 use crate::sync::WordOf;
 use crate::time::Time;
@@ -23,7 +23,6 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) calls: Calls<M>,
     pub(crate) drivers: Drivers<M>,
     pub(crate) time: Time<M>,
-    pub(crate) memory: Memory<M>,
     spaces: Spaces<M>,
     pub(crate) files: FileSystem<M>,
     pub(crate) pipes: Pipes<M>,
@@ -54,8 +53,7 @@ impl<M: Machine> Kernel<M> {
         Kernel {
             calls: Calls::new(cpus),
             drivers: Drivers::new(limits.drivers),
-            time: Time::new(system.config.hz, cpus),
-            memory: Memory::new(system.numa.count(), cpus),
+            time: Time::new(&system.config, cpus),
             spaces: Spaces::new(tasks),
             files: FileSystem::new(limits, tasks),
             pipes: Pipes::new(limits.pipes),
@@ -70,25 +68,12 @@ impl<M: Machine> Kernel<M> {
         }
     }
 
-    /// The CPU that executes the caller. The value is valid until the caller blocks or can be preempted.
-    #[inline(always)]
-    pub(crate) fn on_cpu(&self) -> OnCpu<'_, M> {
-        self.sched.on_cpu()
-    }
-
-    /// The machine.
-    #[inline(always)]
-    pub(crate) fn machine(&self) -> &M {
-        &self.sched.system.machine
-    }
-
     /// The address spaces, with what changing one needs.
     #[inline]
     pub(crate) fn mm(&self) -> Mm<'_, M> {
         Mm {
             sched: &self.sched,
             calls: &self.calls,
-            memory: &self.memory,
             spaces: &self.spaces,
         }
     }
@@ -98,7 +83,6 @@ impl<M: Machine> Kernel<M> {
         Services {
             mm: self.mm(),
             files: &self.files,
-            time: &self.time,
         }
     }
 }

@@ -8,7 +8,7 @@
 //! - values: `costs`, `class`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, and the machine's interface
 //!   (`machine`);
 //! - one CPU: `apic`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
-//! - spinlocks (`sync`), and what is under them: `task`, `tlb`, `driver`;
+//! - spinlocks (`sync`), and what is under them: `task`, `tlb`, `pages`, `driver`;
 //! - `sched`, and on it `wait`, `time`, `signal`, `smp`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
 //! - `mm`, then `fs`, `ipc` and `net`, then `process`;
@@ -45,6 +45,7 @@ mod mutex;
 mod net;
 mod numa;
 mod os;
+mod pages;
 mod process;
 mod program;
 mod pthread;

@@ -12,84 +12,48 @@ use holdfast_abi::{cpuid, lapic, msr};
 use holdfast_locks::{CpuId, Paravirt, Platform, Word};
 use serde::{Deserialize, Serialize};
 
+use crate::class::named;
 use crate::machine::{Cpu, GuestImage, Machine, Report};
+use crate::sync::WordOf;
 
-/// A small benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Micro {
-    /// Loads that hit the cache.
-    Load,
-    /// Stores to one word.
-    Store,
-    /// Locked additions to one word.
-    Exchange,
-    /// Full fences, each after a store.
-    Fence,
-    /// PAUSE instructions.
-    Pause,
-    /// A word that two CPUs write in turn: from the store of one CPU to the store of the other.
-    Line,
-    /// Computing for a known time, to check the length of its nanoseconds.
-    Compute,
-    /// Time that the host takes from a vCPU that always computes, mainly for its ticks.
-    Taken,
-    /// CPUID: the shortest exit.
-    Cpuid,
-    /// A hypercall with an unknown number.
-    Hypercall,
-    /// The end of an interrupt while none is in service: a write of an MSR.
-    Msr,
-    /// An interrupt to the same CPU, up to its end.
-    SelfIpi,
-    /// Only the kick of a vCPU that has halted on another pCPU.
-    KickCall,
-    /// Halting and kicking in turn on one pCPU: from the kick of one vCPU to the kick of the other.
-    KickHere,
-    /// From the kick of a vCPU that has halted on another pCPU to its next instruction.
-    KickThere,
+named! {
+    /// A small benchmark.
+    #[derive(PartialOrd, Ord, Serialize, Deserialize)]
+    Micro {
+        /// Loads that hit the cache.
+        Load = "guest: load",
+        /// Stores to one word.
+        Store = "guest: store",
+        /// Locked additions to one word.
+        Exchange = "guest: locked addition",
+        /// Full fences, each after a store.
+        Fence = "guest: fence after a store",
+        /// PAUSE instructions.
+        Pause = "guest: PAUSE",
+        /// A word that two CPUs write in turn: from the store of one CPU to the store of the other.
+        Line = "guest: word written in turn, two CPUs",
+        /// Computing for a known time, to check the length of its nanoseconds.
+        Compute = "guest: computing for 5 us",
+        /// Time that the host takes from a vCPU that always computes, mainly for its ticks.
+        Taken = "guest: taken by the host in 20 ms",
+        /// CPUID: the shortest exit.
+        Cpuid = "guest: CPUID",
+        /// A hypercall with an unknown number.
+        Hypercall = "guest: unknown hypercall",
+        /// The end of an interrupt while none is in service: a write of an MSR.
+        Msr = "guest: end of no interrupt",
+        /// An interrupt to the same CPU, up to its end.
+        SelfIpi = "guest: interrupt to itself",
+        /// Only the kick of a vCPU that has halted on another pCPU.
+        KickCall = "guest: kick a halted vCPU on another CPU",
+        /// Halting and kicking in turn on one pCPU: from the kick of one vCPU to the kick of the other.
+        KickHere = "guest: kick in turn, one CPU",
+        /// From the kick of a vCPU that has halted on another pCPU to its next instruction.
+        KickThere = "guest: kick to awake, two CPUs",
+    }
 }
 
 impl Micro {
-    /// All benchmarks.
-    pub const ALL: [Micro; 15] = [
-        Micro::Load,
-        Micro::Store,
-        Micro::Exchange,
-        Micro::Fence,
-        Micro::Pause,
-        Micro::Line,
-        Micro::Compute,
-        Micro::Taken,
-        Micro::Cpuid,
-        Micro::Hypercall,
-        Micro::Msr,
-        Micro::SelfIpi,
-        Micro::KickCall,
-        Micro::KickHere,
-        Micro::KickThere,
-    ];
-
-    /// Returns the name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Micro::Load => "guest: load",
-            Micro::Store => "guest: store",
-            Micro::Exchange => "guest: locked addition",
-            Micro::Fence => "guest: fence after a store",
-            Micro::Pause => "guest: PAUSE",
-            Micro::Line => "guest: word written in turn, two CPUs",
-            Micro::Compute => "guest: computing for 5 us",
-            Micro::Taken => "guest: taken by the host in 20 ms",
-            Micro::Cpuid => "guest: CPUID",
-            Micro::Hypercall => "guest: unknown hypercall",
-            Micro::Msr => "guest: end of no interrupt",
-            Micro::SelfIpi => "guest: interrupt to itself",
-            Micro::KickCall => "guest: kick a halted vCPU on another CPU",
-            Micro::KickHere => "guest: kick in turn, one CPU",
-            Micro::KickThere => "guest: kick to awake, two CPUs",
-        }
-    }
-
     /// Returns the pCPU of each vCPU. vCPUs that do not take part in the benchmark only compute. A core that two pCPUs
     /// share is thus as busy as with contended locks, and the measured operations take as long.
     pub fn places(self) -> &'static [u32] {
@@ -155,8 +119,6 @@ pub fn micro<M: Machine>(machine: M, micro: Micro, samples: u32) -> Box<dyn Gues
         awake_ns: AtomicU64::new(0),
     })
 }
-
-type WordOf<M> = <<M as Machine>::Cpu as Platform>::Word;
 
 struct Bench<M: Machine> {
     machine: M,

@@ -10,8 +10,9 @@ use crate::machine::Machine;
 /// The node of each CPU. Nodes are numbered densely, in the order in which the table's proximity domains first appear
 /// (`acpi_map_pxm_to_node`).
 pub(crate) struct NumaMap {
-    nodes: CpuTable<u32>,
-    count: u32,
+    pub(crate) nodes: CpuTable<u32>,
+    /// The number of nodes, at least one.
+    pub(crate) count: u32,
 }
 
 impl NumaMap {
@@ -36,16 +37,6 @@ impl NumaMap {
             count: known.len().max(1) as u32,
         }
     }
-
-    /// The number of nodes, at least one.
-    pub(crate) fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// The node of `cpu`.
-    pub(crate) fn node_of(&self, cpu: CpuId) -> u32 {
-        self.nodes[cpu]
-    }
 }
 
 #[cfg(test)]
@@ -56,10 +47,7 @@ mod tests {
 
     fn nodes(domains: &[Option<u32>]) -> (Vec<u32>, u32) {
         let map = NumaMap::of_domains(domains.len() as u32, |cpu| domains[cpu.0 as usize]);
-        (
-            (0..domains.len() as u32).map(|cpu| map.node_of(CpuId(cpu))).collect(),
-            map.count(),
-        )
+        (map.nodes.iter().copied().collect(), map.count)
     }
 
     #[test]

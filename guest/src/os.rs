@@ -62,8 +62,9 @@ impl<M: Machine> Os<M> {
         Os { kernel }
     }
 
-    fn on_cpu(&self) -> OnCpu<'_, M> {
-        self.kernel.on_cpu()
+    /// The CPU that executes the caller.
+    pub(crate) fn on_cpu(&self) -> OnCpu<'_, M> {
+        self.kernel.sched.on_cpu()
     }
 
     /// Enters a system call.
@@ -81,7 +82,7 @@ impl<M: Machine> Os<M> {
         // Like every return to user mode, this one gives the scheduler its chance.
         cond_resched(&self.kernel.sched);
         self.on_cpu().execute(Mode::User);
-        self.kernel.machine().cpu().compute(ns);
+        self.kernel.sched.system.machine.cpu().compute(ns);
         self.on_cpu().execute(Mode::Kernel);
     }
 
@@ -111,8 +112,7 @@ impl<M: Machine> Os<M> {
 
     /// Sleeps for `ns` nanoseconds.
     pub fn sleep(&self, ns: u64) {
-        self.syscall();
-        self.kernel.time.sleep(&self.kernel.sched, ns);
+        self.kernel.time.sleep(self.syscall().sched, ns);
     }
 
     // ---- processes ----
@@ -140,9 +140,7 @@ impl<M: Machine> Os<M> {
     }
 
     fn reap(&self, may_sleep: bool) -> Option<Exited> {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel.processes.wait(&kernel.sched, &kernel.memory, may_sleep)
+        self.kernel.processes.wait(self.syscall().sched, may_sleep)
     }
 
     /// From now on the death of a child interrupts [`Os::read_pipe`].
@@ -173,20 +171,17 @@ impl<M: Machine> Os<M> {
 
     /// Opens an existing file whose path has `depth` components.
     pub fn open(&self, file: FileId, depth: u32) {
-        let on = self.syscall();
-        self.kernel.files.open(&on, &self.kernel.memory, file, depth);
+        self.kernel.files.open(&self.syscall(), file, depth);
     }
 
     /// Tries to open a name that does not exist.
     pub fn open_missing(&self, depth: u32) {
-        let on = self.syscall();
-        self.kernel.files.look_up_missing(&on, &self.kernel.memory, depth);
+        self.kernel.files.look_up_missing(&self.syscall(), depth);
     }
 
     /// Reads a file's status (stat).
     pub fn stat(&self, file: FileId, depth: u32) {
-        let on = self.syscall();
-        self.kernel.files.stat(&on, &self.kernel.memory, file, depth);
+        self.kernel.files.stat(&self.syscall(), file, depth);
     }
 
     /// Reads an open file's status (fstat).
@@ -196,8 +191,7 @@ impl<M: Machine> Os<M> {
 
     /// Closes a file.
     pub fn close(&self, file: FileId) {
-        let (on, kernel) = (self.syscall(), &self.kernel);
-        kernel.files.close(&on, &kernel.memory, &kernel.time, file);
+        self.kernel.files.close(&self.syscall(), file);
     }
 
     /// Reads `pages` pages from the page cache.
@@ -207,41 +201,28 @@ impl<M: Machine> Os<M> {
 
     /// Appends `pages` pages to a file.
     pub fn write(&self, file: FileId, pages: u32) {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel.files.write(&kernel.sched, &kernel.memory, file, pages);
+        self.kernel.files.write(self.syscall().sched, file, pages);
     }
 
     /// Writes `pages` pages that the file already has.
     pub fn overwrite(&self, file: FileId, pages: u32) {
-        self.syscall();
-        self.kernel.files.overwrite(&self.kernel.sched, file, pages);
+        self.kernel.files.overwrite(self.syscall().sched, file, pages);
     }
 
     /// Puts `pages` pages written to a file, and all earlier changes of its volume, on the disk (fsync, and the second
     /// half of a write with O_SYNC).
     pub fn sync(&self, file: FileId, pages: u32) {
-        self.syscall();
-        self.kernel.files.sync(&self.kernel.sched, file, pages);
+        self.kernel.files.sync(self.syscall().sched, file, pages);
     }
 
     /// Creates a file in `directory` and opens it.
     pub fn create(&self, directory: FileId, file: FileId, depth: u32) {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel
-            .files
-            .create(&kernel.sched, &kernel.memory, directory, file, depth);
+        self.kernel.files.create(self.syscall().sched, directory, file, depth);
     }
 
     /// Removes a file from `directory`.
     pub fn unlink(&self, directory: FileId, file: FileId, depth: u32) {
-        self.syscall();
-        let kernel = &self.kernel;
-        let memory_and_time = (&kernel.memory, &kernel.time);
-        kernel
-            .files
-            .unlink(&kernel.sched, memory_and_time, directory, file, depth);
+        self.kernel.files.unlink(self.syscall().sched, directory, file, depth);
     }
 
     /// Adds a name of a file in `directory`, or removes one that is not its last.
@@ -252,95 +233,74 @@ impl<M: Machine> Os<M> {
 
     /// Renames a file within `directory`.
     pub fn rename(&self, directory: FileId, file: FileId, depth: u32) {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel
-            .files
-            .rename(&kernel.sched, &kernel.memory, directory, file, depth);
+        self.kernel.files.rename(self.syscall().sched, directory, file, depth);
     }
 
     // ---- communication ----
 
     /// Opens pipe `id`, empty, for `writers` writing processes.
     pub fn open_pipe(&self, id: u32, writers: u32) {
-        self.syscall();
-        self.kernel.pipes.open(&self.kernel.sched, id, writers);
+        self.kernel.pipes.open(self.syscall().sched, id, writers);
     }
 
     /// Closes the caller's writing end.
     pub fn close_pipe_writer(&self, id: u32) {
-        self.syscall();
-        self.kernel.pipes.close_writer(&self.kernel.sched, id);
+        self.kernel.pipes.close_writer(self.syscall().sched, id);
     }
 
     /// Reads up to `bytes` from a pipe, and sleeps while it is empty. Returns 0 if no writer is left, and `None` if the
     /// death of a child interrupted it.
     pub fn read_pipe(&self, id: u32, bytes: u32) -> Option<u32> {
-        self.syscall();
-        self.kernel.pipes.read(&self.kernel.sched, id, bytes)
+        self.kernel.pipes.read(self.syscall().sched, id, bytes)
     }
 
     /// Writes `bytes` to a pipe, and sleeps while it is full.
     pub fn write_pipe(&self, id: u32, bytes: u32) {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel.pipes.write(&kernel.sched, &kernel.memory, id, bytes);
+        self.kernel.pipes.write(self.syscall().sched, id, bytes);
     }
 
     /// Sends a message from `socket` to its peer.
     pub fn send(&self, socket: u32, message: u32) {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel.sockets.send(&kernel.sched, &kernel.memory, socket, message);
+        self.kernel.sockets.send(self.syscall().sched, socket, message);
     }
 
     /// Receives a message, and sleeps until there is one.
     pub fn receive(&self, socket: u32) -> u32 {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel.sockets.receive(&kernel.sched, &kernel.memory, socket)
+        self.kernel.sockets.receive(self.syscall().sched, socket)
     }
 
     /// Sleeps until `socket` has a message.
     pub fn poll(&self, socket: u32) {
-        self.syscall();
-        self.kernel.sockets.poll(&self.kernel.sched, socket);
+        self.kernel.sockets.poll(self.syscall().sched, socket);
     }
 
     /// Writes as many of `items`, each of `item_bytes`, to the stream's peer as its buffer takes, and returns how many.
     /// Never sleeps.
     pub fn write_stream(&self, stream: u32, items: &[u32], item_bytes: u32) -> usize {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel
+        self.kernel
             .streams
-            .write(&kernel.sched, &kernel.memory, stream, items, item_bytes)
+            .write(self.syscall().sched, stream, items, item_bytes)
     }
 
     /// Reads the items that have arrived at `stream`, up to about `bytes`, and appends them to `into`. Returns how
     /// many. Never sleeps.
     pub fn read_stream(&self, stream: u32, bytes: u32, into: &mut Vec<u32>) -> usize {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel.streams.read(&kernel.sched, &kernel.memory, stream, bytes, into)
+        self.kernel.streams.read(self.syscall().sched, stream, bytes, into)
     }
 
     /// Makes `epoll` report `events` of `stream`, once (`EPOLLONESHOT`).
     pub fn watch(&self, epoll: u32, stream: u32, events: Events) {
-        self.syscall();
-        self.kernel.streams.watch(&self.kernel.sched, epoll, stream, events);
+        self.kernel.streams.watch(self.syscall().sched, epoll, stream, events);
     }
 
     /// Sleeps until a watched stream is ready. Returns the stream and its events. The stream is no longer watched.
     pub fn wait_ready(&self, epoll: u32) -> (u32, Events) {
-        self.syscall();
-        self.kernel.streams.wait(&self.kernel.sched, epoll)
+        self.kernel.streams.wait(self.syscall().sched, epoll)
     }
 
     /// Sleeps until [`Os::futex_wake`] for `word`. Returns at once if `word` does not contain `expected`.
     pub(crate) fn futex_wait(&self, word: &WordOf<M>, expected: u32) {
-        self.syscall();
-        self.kernel.futexes.wait(&self.kernel.sched, word, expected);
+        self.kernel.futexes.wait(self.syscall().sched, word, expected);
     }
 
     /// Wakes up to `count` tasks that sleep on `word`.
@@ -350,35 +310,29 @@ impl<M: Machine> Os<M> {
 
     /// Subtracts one from a SysV semaphore, and sleeps while it is 0.
     pub fn semaphore_down(&self, array: u32, index: u32) {
-        self.syscall();
-        self.kernel.semaphores.down(&self.kernel.sched, array, index);
+        self.kernel.semaphores.down(self.syscall().sched, array, index);
     }
 
     /// Adds one to a SysV semaphore.
     pub fn semaphore_up(&self, array: u32, index: u32) {
-        self.syscall();
-        self.kernel.semaphores.up(&self.kernel.sched, array, index);
+        self.kernel.semaphores.up(self.syscall().sched, array, index);
     }
 
     // ---- network ----
 
     /// Opens the network device with its one connection.
     pub fn open_network(&self) {
-        self.syscall();
-        self.kernel.net.open(&self.kernel.sched, &self.kernel.memory);
+        self.kernel.net.open(self.syscall().sched);
     }
 
     /// Sends a small message over the network.
     pub fn send_network(&self, message: u32) {
-        self.syscall();
-        let kernel = &self.kernel;
-        kernel.net.send(&kernel.sched, &kernel.memory, message);
+        self.kernel.net.send(self.syscall().sched, message);
     }
 
     /// Receives a message from the network, and sleeps until there is one.
     pub fn receive_network(&self) -> u32 {
-        self.syscall();
-        self.kernel.net.receive(&self.kernel.sched)
+        self.kernel.net.receive(self.syscall().sched)
     }
 
     // ---- drivers ----
@@ -400,7 +354,7 @@ impl<M: Machine> Os<M> {
 
     /// The number of CPUs.
     pub fn cpus(&self) -> u32 {
-        self.kernel.sched.cpu_count()
+        self.kernel.sched.system.cpu_count()
     }
 
     /// Sleeps until all CPUs have booted.
@@ -417,27 +371,26 @@ impl<M: Machine> Os<M> {
 
     /// Returns the seed of the random stream `purpose`.
     pub fn seed(&self, purpose: &str) -> u64 {
-        self.kernel.machine().seed(purpose)
+        self.kernel.sched.system.machine.seed(purpose)
     }
 
     /// Begins the measured interval.
     pub fn begin(&self) {
-        self.kernel.machine().report(Report::Begin);
+        self.kernel.sched.system.machine.report(Report::Begin);
     }
 
     /// Publishes a counter of the program with the results.
     pub fn report(&self, name: &str, value: u64) {
-        self.kernel.machine().report(Report::Counter(name.into(), value));
+        self.kernel
+            .sched
+            .system
+            .machine
+            .report(Report::Counter(name.into(), value));
     }
 
     /// Ends the measured interval, and publishes the kernel's counters and the result.
     pub fn done(&self, operations: Option<u64>) {
         report::publish(&self.kernel);
-        self.kernel.machine().report(Report::Done { operations });
-    }
-
-    /// The CPU that executes the caller, for user-level locks.
-    pub(crate) fn here(&self) -> OnCpu<'_, M> {
-        self.on_cpu()
+        self.kernel.sched.system.machine.report(Report::Done { operations });
     }
 }

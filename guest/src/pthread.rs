@@ -45,14 +45,14 @@ impl<T, M: Machine> UserMutex<T, M> {
 
     /// Takes the mutex, and sleeps while it is taken.
     pub fn lock<'a>(&'a self, os: &'a Os<M>) -> UserMutexGuard<'a, T, M> {
-        let on = os.here();
+        let on = os.on_cpu();
         // ORDERING: Acquire, here and below, pairs with the Release of the last holder's unlock.
         if on
             .cpu
             .compare_exchange(&self.word, FREE, TAKEN, Acquire, Relaxed)
             .is_err()
         {
-            while os.here().cpu.swap(&self.word, CONTENDED, Acquire) != FREE {
+            while os.on_cpu().cpu.swap(&self.word, CONTENDED, Acquire) != FREE {
                 os.futex_wait(&self.word, CONTENDED);
             }
         }
@@ -81,7 +81,7 @@ impl<T, M: Machine> Drop for UserMutexGuard<'_, T, M> {
     fn drop(&mut self) {
         let word = &self.mutex.word;
         // ORDERING: Release pairs with the Acquire of the next holder.
-        if self.os.here().cpu.swap(word, FREE, Release) == CONTENDED {
+        if self.os.on_cpu().cpu.swap(word, FREE, Release) == CONTENDED {
             self.os.futex_wake(word, 1);
         }
     }
@@ -110,7 +110,7 @@ impl<M: Machine> UserCondition<M> {
         let (mutex, os) = (guard.mutex, guard.os);
         self.waiters.add(1);
         // ORDERING: Relaxed: the mutex is held, and the futex compares again.
-        let sequence = os.here().cpu.load(&self.sequence, Relaxed);
+        let sequence = os.on_cpu().cpu.load(&self.sequence, Relaxed);
         drop(guard);
         os.futex_wait(&self.sequence, sequence);
         mutex.lock(os)
@@ -123,7 +123,7 @@ impl<M: Machine> UserCondition<M> {
         }
         self.waiters.sub(1);
         // ORDERING: Relaxed: a waiter compares under the futex's bucket lock, which the waker takes afterwards.
-        guard.os.here().cpu.fetch_add(&self.sequence, 1, Relaxed);
+        guard.os.on_cpu().cpu.fetch_add(&self.sequence, 1, Relaxed);
         guard.os.futex_wake(&self.sequence, 1);
     }
 }

@@ -11,21 +11,18 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
     let system = &kernel.sched.system;
     let counter = |name, value| system.machine.report(Report::Counter(name, value));
     for &event in Event::ALL {
-        let total = system.states().map(|cpu| cpu.events(event)).sum();
+        let total = system.cpus.iter().map(|cpu| cpu.events[event as usize].get()).sum();
         counter(format!("guest.{}", event.name()), total);
     }
     for (mode, name) in [(Mode::User, "user"), (Mode::Kernel, "system"), (Mode::Idle, "idle")] {
-        let total = system.states().map(|cpu| cpu.time_in(mode)).sum();
+        let total = system.cpus.iter().map(|cpu| cpu.spent[mode as usize].get()).sum();
         counter(format!("guest.{name}_ns"), total);
     }
     let (mut all_acquired, mut all_contended) = (0, 0);
     for &class in LockClass::ALL {
-        let (mut acquired, mut contended) = (0, 0);
-        for cpu in system.states() {
-            let counts = cpu.locks(class);
-            acquired += counts.0;
-            contended += counts.1;
-        }
+        let counts = || system.cpus.iter().map(|cpu| &cpu.locks[class as usize]);
+        let acquired: u64 = counts().map(|counts| counts.acquired.get()).sum();
+        let contended: u64 = counts().map(|counts| counts.contended.get()).sum();
         if acquired > 0 {
             counter(format!("lock.{}.acquired", class.name()), acquired);
             counter(format!("lock.{}.contended", class.name()), contended);
@@ -35,6 +32,6 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
     }
     counter("lock.acquired".into(), all_acquired);
     counter("lock.contended".into(), all_contended);
-    counter("guest.numa_nodes".into(), u64::from(system.numa.count()));
-    counter(format!("guest.lock.{}", system.chosen().lock.name()), 1);
+    counter("guest.numa_nodes".into(), u64::from(system.numa.count));
+    counter(format!("guest.lock.{}", system.chosen.get().lock.name()), 1);
 }

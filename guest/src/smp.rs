@@ -118,7 +118,7 @@ impl<M: Machine> Calls<M> {
             ipi::send_many(on, &interrupted, apic::CALL_VECTOR);
         }
         // Linux calls a single target on another path, which does not yield.
-        if interrupted.count() > 1 && on.system.chosen().assists.yields {
+        if interrupted.count() > 1 && on.system.chosen.get().assists.yields {
             yield_to_preempted(on, targets.iter());
         }
         for target in targets.iter() {

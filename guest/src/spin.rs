@@ -57,6 +57,6 @@ pub(crate) fn in_turn<M: Machine>(queue: &Osq<WordOf<M>>, on: &OnCpu<'_, M>, spi
 /// times depend on it.
 fn sees_preempted<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId) -> bool {
     on.system.config.owner_spinning == OwnerSpinning::PreemptionAware
-        && on.system.chosen().sees_preempted
+        && on.system.chosen.get().sees_preempted
         && on.cpu.is_preempted(cpu)
 }

@@ -70,11 +70,23 @@ impl<T, M: Machine> SpinLock<T, M> {
         SpinGuard { lock: self, on, enable }
     }
 
+    /// Takes the lock, works for `ns` nanoseconds, and releases it.
+    pub(crate) fn hold(&self, on: &ThisCpu<'_, M>, ns: u64) {
+        let _held = self.lock(on);
+        on.work(ns);
+    }
+
+    /// [`SpinLock::hold`] with interrupts masked.
+    pub(crate) fn hold_irq(&self, on: &ThisCpu<'_, M>, ns: u64) {
+        let _held = self.lock_irq(on);
+        on.work(ns);
+    }
+
     #[inline]
     fn acquire(&self, on: &ThisCpu<'_, M>) {
         on.local.preempt_count.add(1);
         let before = on.cpu.contentions();
-        self.lock.lock(on.system.chosen().lock, &on.cpu);
+        self.lock.lock(on.system.chosen.get().lock, &on.cpu);
         on.cpu.lock_acquired(self.lock.word());
         on.cpu.lock_class(self.lock.word(), self.class);
         on.local.count_lock(self.class, on.cpu.contentions() != before);
@@ -129,7 +141,7 @@ impl<T, M: Machine> Drop for SpinGuard<'_, T, M> {
     fn drop(&mut self) {
         let (lock, on) = (&self.lock.lock, self.on);
         on.cpu.lock_released(lock.word());
-        lock.unlock(on.system.chosen().lock, &on.cpu);
+        lock.unlock(on.system.chosen.get().lock, &on.cpu);
         on.local.preempt_count.sub(1);
         if self.enable {
             on.cpu.irq_restore(true);

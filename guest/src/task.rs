@@ -75,7 +75,8 @@ pub(crate) struct Task<M: Machine> {
 }
 
 impl<M: Machine> Task<M> {
-    fn new(id: TaskId, cpus: u32) -> Self {
+    /// Makes the slot `id` on a machine with `cpus` CPUs.
+    pub(crate) fn new(id: TaskId, cpus: u32) -> Self {
         let is_idle = id.0 < cpus;
         Task {
             context: OnceCell::new(),
@@ -117,21 +118,4 @@ impl<M: Machine> Task<M> {
 }
 
 /// All tasks. The idle tasks of the CPUs come first.
-pub(crate) struct Tasks<M: Machine> {
-    all: TaskTable<Task<M>>,
-}
-
-impl<M: Machine> Tasks<M> {
-    /// Makes `count` slots, of which the first `cpus` are the idle tasks'.
-    pub(crate) fn new(cpus: u32, count: u32) -> Self {
-        Tasks {
-            all: TaskTable::new(count, |id| Task::new(id, cpus)),
-        }
-    }
-
-    /// The task `id`.
-    #[inline(always)]
-    pub(crate) fn get(&self, id: TaskId) -> &Task<M> {
-        &self.all[id]
-    }
-}
+pub(crate) type Tasks<M> = TaskTable<Task<M>>;

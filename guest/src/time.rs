@@ -7,6 +7,7 @@ use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
 use crate::class::{Event, LockClass};
+use crate::config::Config;
 use crate::costs;
 use crate::cpu::ThisCpu;
 use crate::ids::{CpuTable, TaskId};
@@ -37,8 +38,6 @@ struct CpuTime<M: Machine> {
     next_tick: Local,
     /// Not 0: this idle CPU has no tick.
     tick_stopped: Local32,
-    /// Until when this CPU's RCU callbacks keep the tick running in idle, in nanoseconds.
-    callbacks_until: Local,
 }
 
 /// The sleepers of one CPU: wakeup time, order of arrival, task.
@@ -55,21 +54,21 @@ impl Timers {
 }
 
 impl<M: Machine> Time<M> {
-    pub(crate) fn new(hz: u32, cpus: u32) -> Self {
+    pub(crate) fn new(config: &Config, cpus: u32) -> Self {
+        let hz = config.hz;
         assert!((1..=10_000).contains(&hz), "a tick of {hz} Hz: expected 1 to 10000 Hz");
         let timers = || Timers {
             heap: BinaryHeap::new(),
             count: 0,
         };
         Time {
-            period: 1_000_000_000 / u64::from(hz),
+            period: config.tick_ns(),
             keeper: Shared32::new(0),
             xtime: SpinLock::new(LockClass::Xtime, 0),
             cpus: CpuTable::new(cpus, |_| CpuTime {
                 timers: SpinLock::new(LockClass::TimerBase, timers()),
                 next_tick: Local::new(0),
                 tick_stopped: Local32::new(0),
-                callbacks_until: Local::new(0),
             }),
         }
     }
@@ -83,7 +82,8 @@ impl<M: Machine> Time<M> {
 
     /// Handles the timer interrupt. Interrupts are masked.
     pub(crate) fn interrupt(&self, on: &OnCpu<'_, M>) {
-        on.local.apic.timer_fired();
+        // The timer has fired, and is off.
+        on.local.apic.timer.set(u64::MAX);
         let now = on.now();
         let here = &self.cpus[on.id];
         if !here.tick_stopped.is_set() && now >= here.next_tick.get() {
@@ -108,7 +108,7 @@ impl<M: Machine> Time<M> {
         on.work(costs::TICK);
         sched::tick(on);
         if let Some(helper) = sched::idle_helper(on) {
-            on.sched.queue_of(helper).balance_kick.set(1);
+            on.sched.queues[helper].balance_kick.set(1);
             on.send_reschedule(helper);
         }
     }
@@ -128,7 +128,7 @@ impl<M: Machine> Time<M> {
             let order = timers.count;
             timers.heap.push(Reverse((at, order, id)));
             on.task(id).state.set(state::UNINTERRUPTIBLE);
-            if at < on.local.apic.timer_setting() {
+            if at < on.local.apic.timer.get() {
                 on.set_timer(at);
             }
         }
@@ -138,7 +138,7 @@ impl<M: Machine> Time<M> {
     /// Stops this CPU's tick when the CPU goes idle, unless RCU callbacks need it. Interrupts are masked.
     pub(crate) fn enter_idle(&self, on: &ThisCpu<'_, M>) {
         let here = &self.cpus[on.id];
-        if here.tick_stopped.is_set() || on.now() < here.callbacks_until.get() {
+        if here.tick_stopped.is_set() || on.now() < on.local.callbacks_until.get() {
             return;
         }
         here.tick_stopped.set(1);
@@ -159,13 +159,12 @@ impl<M: Machine> Time<M> {
             here.program(on, first);
         }
     }
+}
 
-    /// Keeps this CPU's tick running until an RCU grace period has passed, for a callback that the caller queues.
-    pub(crate) fn queue_callback(&self, on: &ThisCpu<'_, M>) {
-        self.cpus[on.id]
-            .callbacks_until
-            .set(on.now() + CALLBACK_TICKS * self.period);
-    }
+/// Keeps this CPU's tick running until an RCU grace period has passed, for a callback that the caller queues.
+pub(crate) fn queue_callback<M: Machine>(on: &ThisCpu<'_, M>) {
+    let ticks = CALLBACK_TICKS * on.system.config.tick_ns();
+    on.local.callbacks_until.set(on.now() + ticks);
 }
 
 impl<M: Machine> CpuTime<M> {

@@ -50,19 +50,19 @@ impl<M: Machine> UserLine<M> {
     /// Reads the line.
     pub fn read(&self, os: &Os<M>) -> u32 {
         // ORDERING: Relaxed, here and below: code that relies on the contents holds a lock.
-        os.here().cpu.load(&self.word, Relaxed)
+        os.on_cpu().cpu.load(&self.word, Relaxed)
     }
 
     /// Reads the line and writes it back.
     pub fn change(&self, os: &Os<M>) {
-        let on = os.here();
+        let on = os.on_cpu();
         let value = on.cpu.load(&self.word, Relaxed);
         on.cpu.store(&self.word, value.wrapping_add(1), Relaxed);
     }
 
     /// Changes the line with a locked instruction.
     pub fn count(&self, os: &Os<M>) {
-        os.here().cpu.fetch_add(&self.word, 1, Relaxed);
+        os.on_cpu().cpu.fetch_add(&self.word, 1, Relaxed);
     }
 }
 
@@ -84,7 +84,7 @@ impl<T, M: Machine> UserLock<T, M> {
     /// Takes the lock. Spins while it is taken, and sleeps between bounded spins.
     pub fn lock<'a>(&'a self, os: &'a Os<M>) -> UserGuard<'a, T, M> {
         // ORDERING: Acquire pairs with the Release of the last holder's unlock.
-        while os.here().cpu.swap(&self.word, 1, Acquire) != 0 {
+        while os.on_cpu().cpu.swap(&self.word, 1, Acquire) != 0 {
             self.wait(os);
         }
         UserGuard { lock: self, os }
@@ -95,7 +95,7 @@ impl<T, M: Machine> UserLock<T, M> {
         for _ in 0..ATTEMPTS {
             // ORDERING: Relaxed: a hint. The swap decides.
             if os
-                .here()
+                .on_cpu()
                 .cpu
                 .wait_until(&self.word, ATTEMPT, Relaxed, |value| value == 0)
                 .is_ok()
@@ -128,6 +128,6 @@ impl<T, M: Machine> DerefMut for UserGuard<'_, T, M> {
 impl<T, M: Machine> Drop for UserGuard<'_, T, M> {
     fn drop(&mut self) {
         // ORDERING: Release pairs with the Acquire of the next holder.
-        self.os.here().cpu.store(&self.lock.word, 0, Release);
+        self.os.on_cpu().cpu.store(&self.lock.word, 0, Release);
     }
 }

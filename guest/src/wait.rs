@@ -30,13 +30,13 @@ impl WaitList {
 
     /// Appends task `id`.
     pub(crate) fn push<M: Machine>(&mut self, tasks: &Tasks<M>, id: TaskId) {
-        let task = tasks.get(id);
+        let task = &tasks[id];
         task.wait_next.set(TaskId::NONE);
         task.wait_previous.set(self.last);
         if self.last == TaskId::NONE {
             self.first = id;
         } else {
-            tasks.get(self.last).wait_next.set(id);
+            tasks[self.last].wait_next.set(id);
         }
         self.last = id;
         task.waiting.set(1);
@@ -44,17 +44,17 @@ impl WaitList {
 
     /// Removes task `id`, which must be in the list.
     pub(crate) fn remove<M: Machine>(&mut self, tasks: &Tasks<M>, id: TaskId) {
-        let task = tasks.get(id);
+        let task = &tasks[id];
         let (previous, next) = (task.wait_previous.get(), task.wait_next.get());
         if previous == TaskId::NONE {
             self.first = next;
         } else {
-            tasks.get(previous).wait_next.set(next);
+            tasks[previous].wait_next.set(next);
         }
         if next == TaskId::NONE {
             self.last = previous;
         } else {
-            tasks.get(next).wait_previous.set(previous);
+            tasks[next].wait_previous.set(previous);
         }
         task.waiting.set(0);
     }

@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "sync",
     "task",
     "tlb",
+    "pages",
     "driver",
     // Scheduling, and waiting for other tasks and CPUs.
     "sched",

@@ -3,27 +3,25 @@
 use super::commit::Change;
 use super::files::{File, FileId, FileSystem, walk};
 use crate::costs;
-use crate::cpu::ThisCpu;
 use crate::machine::Machine;
-use crate::mm::Memory;
-use crate::sched::Scheduler;
-use crate::time::Time;
+use crate::sched::{OnCpu, Scheduler};
+use crate::time::queue_callback;
 
 impl<M: Machine> FileSystem<M> {
     /// Appends `pages` pages.
-    pub(crate) fn write(&self, sched: &Scheduler<M>, memory: &Memory<M>, id: FileId, pages: u32) {
+    pub(crate) fn write(&self, sched: &Scheduler<M>, id: FileId, pages: u32) {
         let file = self.get(id);
         file.mutex.lock(sched);
         let on = sched.on_cpu();
         for _ in 0..pages {
             on.work(costs::WRITE_PAGE);
-            memory.take_page(&on);
+            on.sched.memory.take_page(&on);
             {
                 let mut cached = file.cache.lock_irq(&on);
                 *cached += 1;
                 on.work(costs::PAGE_CACHE_INSERT);
             }
-            memory.lru_add(&on);
+            on.sched.memory.lru_add(&on);
         }
         self.finish_write(sched, id);
     }
@@ -54,8 +52,7 @@ impl<M: Machine> FileSystem<M> {
         for _ in 0..pages {
             // The page is tagged when writeback begins, and again when it ends.
             for _ in 0..2 {
-                let _cached = file.cache.lock_irq(&on);
-                on.work(costs::PAGE_CACHE_INSERT);
+                file.cache.hold_irq(&on, costs::PAGE_CACHE_INSERT);
             }
             on.work(costs::WRITE_BACK_PAGE);
         }
@@ -64,14 +61,7 @@ impl<M: Machine> FileSystem<M> {
     }
 
     /// Changes a directory: file system work, and the name under the directory's lock.
-    fn change_directory(
-        &self,
-        sched: &Scheduler<M>,
-        memory: &Memory<M>,
-        directory: FileId,
-        id: FileId,
-        change: Change,
-    ) {
+    fn change_directory(&self, sched: &Scheduler<M>, directory: FileId, id: FileId, change: Change) {
         let inodes = match change {
             Change::Create => 1,
             Change::Remove => -1,
@@ -80,7 +70,7 @@ impl<M: Machine> FileSystem<M> {
         let (directory, file) = (self.get(directory), self.get(id));
         directory.mutex.lock(sched);
         let on = sched.on_cpu();
-        memory.slab(&on, 4);
+        on.sched.memory.slab(&on, 4);
         on.work(costs::CREATE);
         {
             let _names = directory.dentry.lock(&on);
@@ -100,50 +90,36 @@ impl<M: Machine> FileSystem<M> {
     }
 
     /// Creates and opens a file.
-    pub(crate) fn create(&self, sched: &Scheduler<M>, memory: &Memory<M>, directory: FileId, id: FileId, depth: u32) {
+    pub(crate) fn create(&self, sched: &Scheduler<M>, directory: FileId, id: FileId, depth: u32) {
         walk(&sched.on_cpu(), depth, costs::OPEN);
-        self.change_directory(sched, memory, directory, id, Change::Create);
+        self.change_directory(sched, directory, id, Change::Create);
         self.descriptor(&sched.on_cpu(), true);
     }
 
     /// Removes a name and, with it, the file and its cached pages.
-    pub(crate) fn unlink(
-        &self,
-        sched: &Scheduler<M>,
-        (memory, time): (&Memory<M>, &Time<M>),
-        directory: FileId,
-        id: FileId,
-        depth: u32,
-    ) {
+    pub(crate) fn unlink(&self, sched: &Scheduler<M>, directory: FileId, id: FileId, depth: u32) {
         walk(&sched.on_cpu(), depth, 0);
-        self.change_directory(sched, memory, directory, id, Change::Remove);
+        self.change_directory(sched, directory, id, Change::Remove);
         let file = self.get(id);
         let on = sched.on_cpu();
-        {
-            let _unused = self.unused_names.lock(&on);
-            on.work(costs::DENTRY_LRU);
-        }
+        self.unused_names.hold(&on, costs::DENTRY_LRU);
         let mut left = core::mem::take(&mut *file.cache.lock_irq(&on));
         while left > 0 {
             let batch = left.min(costs::LRU_BATCH);
-            {
-                let _cache = file.cache.lock_irq(&on);
-                on.work(costs::PAGE_CACHE_INSERT * u64::from(batch));
-            }
-            memory.release_batch(&on, batch);
+            file.cache.hold_irq(&on, costs::PAGE_CACHE_INSERT * u64::from(batch));
+            on.sched.memory.release_batch(&on, batch);
             left -= batch;
         }
-        time.queue_callback(&on);
+        queue_callback(&on);
     }
 
     /// Gives the file a new name in the same directory.
-    pub(crate) fn rename(&self, sched: &Scheduler<M>, memory: &Memory<M>, directory: FileId, id: FileId, depth: u32) {
+    pub(crate) fn rename(&self, sched: &Scheduler<M>, directory: FileId, id: FileId, depth: u32) {
         walk(&sched.on_cpu(), 2 * depth, costs::PATH_START);
-        self.change_directory(sched, memory, directory, id, Change::Rename);
+        self.change_directory(sched, directory, id, Change::Rename);
     }
 }
 
-fn change_inode<M: Machine>(on: &ThisCpu<'_, M>, file: &File<M>) {
-    let _inode = file.inode.lock(on);
-    on.work(costs::INODE);
+fn change_inode<M: Machine>(on: &OnCpu<'_, M>, file: &File<M>) {
+    file.inode.hold(on, costs::INODE);
 }

@@ -104,16 +104,14 @@ impl<M: Machine> Ext4<M> {
 
     fn file_buffer(&self, sched: &Scheduler<M>) {
         let on = sched.on_cpu();
-        let _list = self.list.lock(&on);
-        on.work(costs::LIST_HELD);
+        self.list.hold(&on, costs::LIST_HELD);
     }
 
     /// Sets or clears bits of the file's block group.
     fn allocate(&self, sched: &Scheduler<M>, file: u32) {
         let on = sched.on_cpu();
         on.work(costs::FIND_BLOCKS);
-        let _group = self.groups[(file % costs::GROUPS) as usize].lock(&on);
-        on.work(costs::GROUP_HELD);
+        self.groups[(file % costs::GROUPS) as usize].hold(&on, costs::GROUP_HELD);
     }
 
     /// Adds an inode to the list of inodes to be truncated after a crash, or removes it.

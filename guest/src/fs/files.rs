@@ -6,16 +6,14 @@ use super::commit::Change;
 use super::volume::Volume;
 use crate::class::{Event, LockClass};
 use crate::costs;
-use crate::cpu::ThisCpu;
 use crate::ids::{Id, Table, TaskId, TaskTable};
 use crate::limits::Limits;
 use crate::local::Local32;
 use crate::machine::Machine;
-use crate::mm::Memory;
 use crate::mutex::Mutex;
-use crate::sched::Scheduler;
+use crate::sched::{OnCpu, Scheduler};
 use crate::sync::SpinLock;
-use crate::time::Time;
+use crate::time::queue_callback;
 
 /// A file or directory. It is on the volume with its number modulo the number of volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +99,7 @@ impl<M: Machine> FileSystem<M> {
     }
 
     /// Adds or removes a descriptor of the caller's task.
-    pub(super) fn descriptor(&self, on: &ThisCpu<'_, M>, opened: bool) {
+    pub(super) fn descriptor(&self, on: &OnCpu<'_, M>, opened: bool) {
         let descriptors = &self.descriptors[on.current()];
         let _table = descriptors.lock.lock(on);
         if opened {
@@ -118,7 +116,7 @@ impl<M: Machine> FileSystem<M> {
     }
 
     /// Closes all files of the caller's task, which exits.
-    pub(crate) fn drop_descriptors(&self, on: &ThisCpu<'_, M>) {
+    pub(crate) fn drop_descriptors(&self, on: &OnCpu<'_, M>) {
         let descriptors = &self.descriptors[on.current()];
         let _table = descriptors.lock.lock(on);
         on.work(costs::DESCRIPTOR);
@@ -126,46 +124,46 @@ impl<M: Machine> FileSystem<M> {
     }
 
     /// Opens an existing file.
-    pub(crate) fn open(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, id: FileId, depth: u32) {
+    pub(crate) fn open(&self, on: &OnCpu<'_, M>, id: FileId, depth: u32) {
         walk(on, depth, costs::OPEN);
-        memory.slab(on, 2);
+        on.sched.memory.slab(on, 2);
         reference(on, self.get(id), 1);
         self.descriptor(on, true);
     }
 
     /// Opens a file for exec, which needs no descriptor.
-    pub(crate) fn open_for_exec(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, id: FileId) {
+    pub(crate) fn open_for_exec(&self, on: &OnCpu<'_, M>, id: FileId) {
         walk(on, 3, costs::OPEN);
-        memory.slab(on, 2);
+        on.sched.memory.slab(on, 2);
         let file = self.get(id);
         reference(on, file, 1);
         reference(on, file, -1);
     }
 
     /// Looks up a name that does not exist.
-    pub(crate) fn look_up_missing(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, depth: u32) {
+    pub(crate) fn look_up_missing(&self, on: &OnCpu<'_, M>, depth: u32) {
         walk(on, depth, 0);
-        memory.slab(on, 1);
+        on.sched.memory.slab(on, 1);
     }
 
-    pub(crate) fn stat(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, id: FileId, depth: u32) {
+    pub(crate) fn stat(&self, on: &OnCpu<'_, M>, id: FileId, depth: u32) {
         walk(on, depth, costs::STAT);
-        memory.slab(on, 1);
+        on.sched.memory.slab(on, 1);
         let file = self.get(id);
         reference(on, file, 1);
         reference(on, file, -1);
     }
 
-    pub(crate) fn close(&self, on: &ThisCpu<'_, M>, memory: &Memory<M>, time: &Time<M>, id: FileId) {
+    pub(crate) fn close(&self, on: &OnCpu<'_, M>, id: FileId) {
         self.descriptor(on, false);
         on.work(costs::CLOSE);
         reference(on, self.get(id), -1);
-        memory.slab(on, 1);
-        time.queue_callback(on);
+        on.sched.memory.slab(on, 1);
+        queue_callback(on);
     }
 
     /// Reads `pages` pages that are in the page cache: under RCU, without a lock.
-    pub(crate) fn read(&self, on: &ThisCpu<'_, M>, pages: u32) {
+    pub(crate) fn read(&self, on: &OnCpu<'_, M>, pages: u32) {
         on.work(costs::READ + costs::READ_PAGE * u64::from(pages));
     }
 
@@ -182,12 +180,12 @@ impl<M: Machine> FileSystem<M> {
 }
 
 /// Walks `depth` path components, and does `extra` nanoseconds of work.
-pub(super) fn walk<M: Machine>(on: &ThisCpu<'_, M>, depth: u32, extra: u64) {
+pub(super) fn walk<M: Machine>(on: &OnCpu<'_, M>, depth: u32, extra: u64) {
     on.local.count(Event::Lookups);
     on.work(costs::PATH_START + costs::PATH_COMPONENT * u64::from(depth) + extra);
 }
 
-fn reference<M: Machine>(on: &ThisCpu<'_, M>, file: &File<M>, change: i64) {
+fn reference<M: Machine>(on: &OnCpu<'_, M>, file: &File<M>, change: i64) {
     let mut references = file.dentry.lock(on);
     *references += change;
     on.work(costs::DENTRY_REFERENCE);

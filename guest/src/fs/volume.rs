@@ -31,8 +31,7 @@ impl<M: Machine> Volume<M> {
         match self {
             Volume::Plain(journal) => {
                 let on = sched.on_cpu();
-                let _journal = journal.lock(&on);
-                on.work(costs::JOURNAL);
+                journal.hold(&on, costs::JOURNAL);
             }
             Volume::Ext4(ext4) => ext4.change(sched, file, change),
             Volume::Xfs(xfs) => xfs.change(sched, file, change),

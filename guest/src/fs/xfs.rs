@@ -99,10 +99,7 @@ impl<M: Machine> Xfs<M> {
         let on = sched.on_cpu();
         on.work(costs::COMMIT);
         on.cpu.fetch_add(&self.context_readers, 1, Relaxed);
-        {
-            let _cil = self.cil.lock(&on);
-            on.work(costs::CIL_HELD);
-        }
+        self.cil.hold(&on, costs::CIL_HELD);
         on.cpu.fetch_add(&self.context_readers, 1, Relaxed);
         if let Some(header) = header {
             header.up(&on);

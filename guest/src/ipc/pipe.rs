@@ -13,7 +13,6 @@ use core::array;
 use crate::costs;
 use crate::local::Local32;
 use crate::machine::Machine;
-use crate::mm::Memory;
 use crate::mutex::Mutex;
 use crate::sched::{self, Scheduler, WakeHint};
 use crate::signal;
@@ -175,7 +174,7 @@ impl<M: Machine> Pipes<M> {
     }
 
     /// Writes `bytes`, and sleeps while the pipe is full.
-    pub(crate) fn write(&self, sched: &Scheduler<M>, memory: &Memory<M>, id: u32, bytes: u32) {
+    pub(crate) fn write(&self, sched: &Scheduler<M>, id: u32, bytes: u32) {
         let pipe = self.get(id);
         let mut left = bytes;
         pipe.mutex.lock(sched);
@@ -186,7 +185,7 @@ impl<M: Machine> Pipes<M> {
                 on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(part) / u64::from(PAGE_BYTES));
                 // Less than a page goes where there is room, or in the page that the pipe keeps for reuse (`tmp_page`).
                 for _ in 0..part / PAGE_BYTES {
-                    memory.take_page(&on);
+                    on.sched.memory.take_page(&on);
                 }
                 left -= part;
             }

@@ -11,7 +11,6 @@ use crate::class::LockClass;
 use crate::costs;
 use crate::local::Shared32;
 use crate::machine::Machine;
-use crate::mm::Memory;
 use crate::mutex::Mutex;
 use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
@@ -64,12 +63,12 @@ impl<M: Machine> Sockets<M> {
     }
 
     /// Sends `message` from socket `from` to its peer, and sleeps while too many messages are in transit.
-    pub(crate) fn send(&self, sched: &Scheduler<M>, memory: &Memory<M>, from: u32, message: u32) {
+    pub(crate) fn send(&self, sched: &Scheduler<M>, from: u32, message: u32) {
         let peer = self.peer(from);
         sched.on_cpu().work(costs::SOCKET_SEND);
         self.wait_for_room(sched, from);
         let on = sched.on_cpu();
-        memory.slab(&on, 2);
+        on.sched.memory.slab(&on, 2);
         {
             let _state = peer.state.lock(&on);
             on.work(costs::SOCKET_STATE);
@@ -106,14 +105,14 @@ impl<M: Machine> Sockets<M> {
     }
 
     /// Receives a message at socket `id`, and sleeps until there is one.
-    pub(crate) fn receive(&self, sched: &Scheduler<M>, memory: &Memory<M>, id: u32) -> u32 {
+    pub(crate) fn receive(&self, sched: &Scheduler<M>, id: u32) -> u32 {
         let socket = self.get(id);
         socket.reader.lock(sched);
         loop {
             if let Some(message) = socket.take_message(&sched.on_cpu()) {
                 let on = sched.on_cpu();
                 on.work(costs::SOCKET_RECEIVE);
-                memory.slab(&on, 2);
+                on.sched.memory.slab(&on, 2);
                 self.give_room(&on, id);
                 socket.reader.unlock(&on);
                 return message;
@@ -131,10 +130,7 @@ impl<M: Machine> Sockets<M> {
             }
             let on = sched.on_cpu();
             socket.wait.finish(&on);
-            {
-                let _state = socket.state.lock(&on);
-                on.work(costs::SOCKET_STATE);
-            }
+            socket.state.hold(&on, costs::SOCKET_STATE);
             socket.reader.lock(sched);
         }
     }

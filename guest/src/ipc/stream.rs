@@ -13,7 +13,6 @@ use crate::class::LockClass;
 use crate::costs;
 use crate::limits::Limits;
 use crate::machine::Machine;
-use crate::mm::Memory;
 use crate::mutex::Mutex;
 use crate::sched::{OnCpu, Scheduler};
 use crate::sync::SpinLock;
@@ -126,14 +125,7 @@ impl<M: Machine> Streams<M> {
     }
 
     /// Writes as many of `items` to the peer of `from` as fit, and returns how many.
-    pub(crate) fn write(
-        &self,
-        sched: &Scheduler<M>,
-        memory: &Memory<M>,
-        from: u32,
-        items: &[u32],
-        item_bytes: u32,
-    ) -> usize {
+    pub(crate) fn write(&self, sched: &Scheduler<M>, from: u32, items: &[u32], item_bytes: u32) -> usize {
         let item_bytes = item_bytes.clamp(1, SEGMENT_BYTES);
         let to = from ^ 1;
         let peer = self.ends.get(to);
@@ -148,7 +140,7 @@ impl<M: Machine> Streams<M> {
             }
             let bytes = part.len() as u32 * item_bytes;
             on.work(costs::SOCKET_SEND + u64::from(bytes) * costs::COPY_BYTE_PS / 1000);
-            memory.slab(&on, 2);
+            on.sched.memory.slab(&on, 2);
             {
                 let _state = peer.state.lock(&on);
                 on.work(costs::SOCKET_STATE);
@@ -163,14 +155,7 @@ impl<M: Machine> Streams<M> {
     }
 
     /// Reads whole socket buffers of stream `id` until `limit` bytes are reached, and returns the number of items.
-    pub(crate) fn read(
-        &self,
-        sched: &Scheduler<M>,
-        memory: &Memory<M>,
-        id: u32,
-        limit: u32,
-        into: &mut Vec<u32>,
-    ) -> usize {
+    pub(crate) fn read(&self, sched: &Scheduler<M>, id: u32, limit: u32, into: &mut Vec<u32>) -> usize {
         let stream = self.ends.get(id);
         let (before, mut bytes) = (into.len(), 0);
         stream.reader.lock(sched);
@@ -183,7 +168,7 @@ impl<M: Machine> Streams<M> {
             };
             let Some(taken) = taken else { break };
             on.work(costs::SOCKET_RECEIVE + u64::from(taken) * costs::COPY_BYTE_PS / 1000);
-            memory.slab(&on, 2);
+            on.sched.memory.slab(&on, 2);
             bytes += taken;
             // Freeing the buffer gives the writer its space back (`sock_wfree`).
             if stream.queue.lock_irq(&on).bytes <= BUFFER_BYTES / 4 {

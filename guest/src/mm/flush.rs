@@ -22,7 +22,7 @@ pub(super) fn flush_space<M: Machine>(on: &OnCpu<'_, M>, calls: &Calls<M>, space
     targets.remove(on.id);
     if !targets.is_empty() {
         on.local.count(Event::Shootdowns);
-        if on.system.chosen().assists.flushes {
+        if on.system.chosen.get().assists.flushes {
             leave_preempted_to_host(on, &mut targets);
         }
         if !targets.is_empty() {

@@ -9,7 +9,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use holdfast_locks::{Platform, Word};
+use holdfast_locks::Platform;
 
 use crate::config::MmapLock;
 use crate::machine::Machine;
@@ -20,18 +20,9 @@ use crate::sync::WordOf;
 /// The lock of one address space.
 pub(super) struct SpaceLock<M: Machine> {
     /// Linux's `mmap_sem`.
-    semaphore: RwSemaphore<M>,
+    pub(super) semaphore: RwSemaphore<M>,
     /// Set while a task changes the mappings, which no other task may use then. Checks the lock.
     changing: AtomicBool,
-}
-
-/// The lock of one mapping, which page faults take instead of the address space's with [`MmapLock::PerVma`].
-pub(super) struct MappingLock<M: Machine>(WordOf<M>);
-
-impl<M: Machine> MappingLock<M> {
-    pub(super) fn new() -> Self {
-        MappingLock(WordOf::<M>::new(0))
-    }
 }
 
 impl<M: Machine> SpaceLock<M> {
@@ -44,22 +35,22 @@ impl<M: Machine> SpaceLock<M> {
 
     /// Locks the address space, or `mapping`, for a page fault of the caller's task. The caller may be on another CPU
     /// afterwards.
-    pub(super) fn lock_for_fault(&self, sched: &Scheduler<M>, mapping: &MappingLock<M>) {
+    pub(super) fn lock_for_fault(&self, sched: &Scheduler<M>, mapping: &WordOf<M>) {
         if sched.system.config.mmap_lock == MmapLock::PerVma {
             let on = sched.on_cpu();
             // ORDERING: Acquire pairs with the Release in `unlock_after_fault`. Only the owner changes this mapping.
-            on.cpu.fetch_add(&mapping.0, 1, Acquire);
+            on.cpu.fetch_add(mapping, 1, Acquire);
         } else {
             self.semaphore.read(sched);
         }
     }
 
     /// Ends [`SpaceLock::lock_for_fault`].
-    pub(super) fn unlock_after_fault(&self, sched: &Scheduler<M>, mapping: &MappingLock<M>) {
+    pub(super) fn unlock_after_fault(&self, sched: &Scheduler<M>, mapping: &WordOf<M>) {
         let on = sched.on_cpu();
         if on.system.config.mmap_lock == MmapLock::PerVma {
             // ORDERING: Release pairs with the Acquire in `lock_for_fault`.
-            on.cpu.fetch_add(&mapping.0, u32::MAX, Release);
+            on.cpu.fetch_add(mapping, u32::MAX, Release);
         } else {
             self.semaphore.read_unlock(&on);
         }
@@ -85,10 +76,6 @@ impl<M: Machine> SpaceLock<M> {
         self.changing.store(false, Relaxed);
     }
 
-    pub(super) fn write_unlock(&self, on: &OnCpu<'_, M>) {
-        self.semaphore.write_unlock(on);
-    }
-
     /// Keeps the lock only for reading, if the kernel does that while it frees pages. Returns `true` if so.
     pub(super) fn downgrade_to_free(&self, on: &OnCpu<'_, M>) -> bool {
         let downgrades = on.system.config.mmap_lock >= MmapLock::Downgrading;
@@ -96,13 +83,5 @@ impl<M: Machine> SpaceLock<M> {
             self.semaphore.downgrade(on);
         }
         downgrades
-    }
-
-    pub(super) fn read(&self, sched: &Scheduler<M>) {
-        self.semaphore.read(sched);
-    }
-
-    pub(super) fn read_unlock(&self, on: &OnCpu<'_, M>) {
-        self.semaphore.read_unlock(on);
     }
 }

@@ -2,9 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use holdfast_locks::Word;
+
 use super::flush::flush_space;
-use super::lock::{MappingLock, SpaceLock};
-use super::pages::Memory;
+use super::lock::SpaceLock;
 use crate::class::{Event, LockClass};
 use crate::costs;
 use crate::ids::{TaskId, TaskTable};
@@ -12,7 +13,7 @@ use crate::local::Local32;
 use crate::machine::Machine;
 use crate::sched::{OnCpu, Scheduler, cond_resched};
 use crate::smp::Calls;
-use crate::sync::SpinLock;
+use crate::sync::{SpinLock, WordOf};
 
 /// The address spaces. Each task's slot has one.
 pub(crate) struct Spaces<M: Machine> {
@@ -26,15 +27,13 @@ struct AddressSpace<M: Machine> {
     mapped: Mapped,
     /// Threads that it has had besides the first.
     threads: AtomicU32,
-    own: Own<M>,
-}
 
-/// What each thread has of its own.
-struct Own<M: Machine> {
+    // What each thread has of its own.
     /// The lock of the page table where the slot's task allocates: the heap of a process, or a thread's arena, for each
     /// of which the C library reserves 64 MiB of addresses.
     table: SpinLock<(), M>,
-    mapping: MappingLock<M>,
+    /// The lock of its mapping, which page faults take with [`MmapLock::PerVma`](crate::config::MmapLock).
+    mapping: WordOf<M>,
     /// The number of this thread of its address space, in the order of creation. The main thread is 0.
     thread: Local32,
     /// Pages of the mapping that the thread works in. 0: it works in its heap.
@@ -72,39 +71,37 @@ impl<M: Machine> Spaces<M> {
                 lock: SpaceLock::new(),
                 mapped: Mapped::default(),
                 threads: AtomicU32::new(0),
-                own: Own {
-                    table: SpinLock::new(LockClass::PageTable, ()),
-                    mapping: MappingLock::new(),
-                    thread: Local32::new(0),
-                    mapped_pages: Local32::new(0),
-                },
+                table: SpinLock::new(LockClass::PageTable, ()),
+                mapping: WordOf::<M>::new(0),
+                thread: Local32::new(0),
+                mapped_pages: Local32::new(0),
             }),
         }
     }
 
     /// Prepares the slot of the new task `id`, which uses its address space as its main thread.
     pub(crate) fn start_process(&self, id: TaskId) {
-        let own = &self.slots[id].own;
+        let own = &self.slots[id];
         own.thread.set(0);
         own.mapped_pages.set(0);
     }
 
     /// Prepares the slot of the new task `id`, which is a thread of `space`.
     pub(crate) fn start_thread(&self, id: TaskId, space: TaskId) {
-        let own = &self.slots[id].own;
+        let own = &self.slots[id];
         own.thread.set(self.slots[space].threads.fetch_add(1, Relaxed) + 1);
         own.mapped_pages.set(0);
     }
 
     /// The lock of the page table where the caller's task touches memory. That is its heap's, or one in the area of
     /// mappings, where equal mappings of threads are adjacent, several in a table.
-    fn table_lock<'a>(&'a self, on: &OnCpu<'_, M>, memory: &'a Memory<M>) -> &'a SpinLock<(), M> {
-        let own = &self.slots[on.current()].own;
+    fn table_lock<'a>(&'a self, on: &OnCpu<'a, M>) -> &'a SpinLock<(), M> {
+        let own = &self.slots[on.current()];
         match own.mapped_pages.get() {
             0 => &own.table,
             pages => {
                 let first = u64::from(own.thread.get()) * u64::from(pages);
-                memory.table_lock((first / PAGES_OF_TABLE) as u32)
+                on.sched.memory.table_lock((first / PAGES_OF_TABLE) as u32)
             }
         }
     }
@@ -114,17 +111,8 @@ impl<M: Machine> Spaces<M> {
 pub(crate) struct Mm<'k, M: Machine> {
     pub(crate) sched: &'k Scheduler<M>,
     pub(crate) calls: &'k Calls<M>,
-    pub(crate) memory: &'k Memory<M>,
     pub(crate) spaces: &'k Spaces<M>,
 }
-
-impl<M: Machine> Clone for Mm<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: Machine> Copy for Mm<'_, M> {}
 
 impl<'k, M: Machine> Mm<'k, M> {
     fn on_cpu(&self) -> OnCpu<'k, M> {
@@ -146,12 +134,12 @@ impl<'k, M: Machine> Mm<'k, M> {
 
     /// Handles one page fault of the caller's task.
     pub(crate) fn fault(&self, kind: Fault) {
-        let (sched, memory) = (self.sched, self.memory);
+        let sched = self.sched;
         let on = self.on_cpu();
         on.local.count(Event::PageFaults);
         let task = on.current();
         let space = self.space(sched.tlbs.space_of(task));
-        let mapping = &self.space(task).own.mapping;
+        let mapping = &self.space(task).mapping;
         space.lock.lock_for_fault(sched, mapping);
         let on = self.on_cpu();
         space.lock.assert_unchanged(sched);
@@ -162,10 +150,10 @@ impl<'k, M: Machine> Mm<'k, M> {
         };
         on.work(costs::FAULT + work);
         if kind != Fault::File {
-            memory.take_page(&on);
+            on.sched.memory.take_page(&on);
         }
         let is_table_full = {
-            let _table = self.spaces.table_lock(&on, memory).lock(&on);
+            let _table = self.spaces.table_lock(&on).lock(&on);
             on.work(costs::SET_PTE);
             // A copy on write is a new page. The page that it replaces stays with the other process.
             let (count, other) = match kind {
@@ -176,10 +164,10 @@ impl<'k, M: Machine> Mm<'k, M> {
         };
         if is_table_full {
             space.mapped.tables.fetch_add(1, Relaxed);
-            memory.take_page(&on);
+            on.sched.memory.take_page(&on);
         }
         if kind != Fault::File {
-            memory.lru_add(&on);
+            on.sched.memory.lru_add(&on);
         }
         space.lock.assert_unchanged(sched);
         space.lock.unlock_after_fault(sched, mapping);
@@ -194,19 +182,18 @@ impl<'k, M: Machine> Mm<'k, M> {
 
     /// Copies the caller's page tables to the new task `child` (`dup_mmap`). Anonymous pages are shared until written.
     pub(crate) fn copy_space(&self, child: TaskId, vmas: u32) {
-        let memory = self.memory;
         let parent = self.current();
         let source = self.space(parent);
         source.lock.begin_change(self.sched);
         let on = self.on_cpu();
         on.work(costs::FORK_PER_VMA * u64::from(vmas));
-        memory.slab(&on, vmas);
+        on.sched.memory.slab(&on, vmas);
         let anonymous = source.mapped.anonymous.load(Relaxed);
         let mut copied = 0;
         while copied < anonymous {
             let batch = (anonymous - copied).min(costs::PTES_PER_TABLE);
-            memory.take_page(&on);
-            let _table = source.own.table.lock(&on);
+            on.sched.memory.take_page(&on);
+            let _table = source.table.lock(&on);
             on.work(costs::COPY_PTE * u64::from(batch));
             copied += batch;
         }
@@ -217,7 +204,7 @@ impl<'k, M: Machine> Mm<'k, M> {
         // The parent's pages are read-only now.
         self.flush(&on, parent);
         source.lock.end_change();
-        source.lock.write_unlock(&on);
+        source.lock.semaphore.write_unlock(&on);
     }
 
     /// Maps anonymous memory of the caller's task.
@@ -226,10 +213,10 @@ impl<'k, M: Machine> Mm<'k, M> {
         space.lock.begin_change(self.sched);
         let on = self.on_cpu();
         on.work(costs::MAP_ANONYMOUS);
-        self.memory.slab(&on, 1);
-        self.space(on.current()).own.mapped_pages.set(count);
+        self.sched.memory.slab(&on, 1);
+        self.space(on.current()).mapped_pages.set(count);
         space.lock.end_change();
-        space.lock.write_unlock(&on);
+        space.lock.semaphore.write_unlock(&on);
     }
 
     /// Unmaps `count` anonymous pages of the caller's task (munmap, brk), and waits until no TLB holds them.
@@ -239,16 +226,16 @@ impl<'k, M: Machine> Mm<'k, M> {
         space.lock.begin_change(self.sched);
         let on = self.on_cpu();
         on.work(costs::UNMAP_ANONYMOUS);
-        self.memory.slab(&on, 1);
+        self.sched.memory.slab(&on, 1);
         space.lock.end_change();
         let is_downgraded = space.lock.downgrade_to_free(&on);
         self.give_back(owner, count);
         let on = self.on_cpu();
-        self.space(on.current()).own.mapped_pages.set(0);
+        self.space(on.current()).mapped_pages.set(0);
         if is_downgraded {
-            space.lock.read_unlock(&on);
+            space.lock.semaphore.read_unlock(&on);
         } else {
-            space.lock.write_unlock(&on);
+            space.lock.semaphore.write_unlock(&on);
         }
     }
 
@@ -256,10 +243,10 @@ impl<'k, M: Machine> Mm<'k, M> {
     pub(crate) fn discard(&self, count: u32) {
         let owner = self.current();
         let space = self.space(owner);
-        space.lock.read(self.sched);
+        space.lock.semaphore.read(self.sched);
         self.on_cpu().work(costs::MADVISE);
         self.give_back(owner, count);
-        space.lock.read_unlock(&self.on_cpu());
+        space.lock.semaphore.read_unlock(&self.on_cpu());
     }
 
     fn give_back(&self, owner: TaskId, count: u32) {
@@ -280,7 +267,9 @@ impl<'k, M: Machine> Mm<'k, M> {
         self.zap(anonymous + mapped.file.swap(0, Relaxed));
         self.flush(&self.on_cpu(), owner);
         self.free(anonymous);
-        self.memory.give_pages(&self.on_cpu(), mapped.tables.swap(0, Relaxed));
+        self.sched
+            .memory
+            .give_pages(&self.on_cpu(), mapped.tables.swap(0, Relaxed));
     }
 
     /// Takes `count` entries out of the page tables where the caller's task touches memory.
@@ -289,10 +278,7 @@ impl<'k, M: Machine> Mm<'k, M> {
         while left > 0 {
             let batch = left.min(costs::ZAP_BATCH);
             let on = self.on_cpu();
-            {
-                let _table = self.spaces.table_lock(&on, self.memory).lock(&on);
-                on.work(costs::ZAP_PTE * u64::from(batch));
-            }
+            self.spaces.table_lock(&on).hold(&on, costs::ZAP_PTE * u64::from(batch));
             left -= batch;
             cond_resched(self.sched);
         }
@@ -302,7 +288,7 @@ impl<'k, M: Machine> Mm<'k, M> {
         let mut left = count;
         while left > 0 {
             let batch = left.min(costs::LRU_BATCH);
-            self.memory.release_batch(&self.on_cpu(), batch);
+            self.sched.memory.release_batch(&self.on_cpu(), batch);
             left -= batch;
             cond_resched(self.sched);
         }

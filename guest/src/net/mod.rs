@@ -21,7 +21,6 @@ use crate::costs;
 use crate::cpu::{System, ThisCpu};
 use crate::local::Shared32;
 use crate::machine::{Cpu, Machine};
-use crate::mm::Memory;
 use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
@@ -59,10 +58,10 @@ impl<M: Machine> Net<M> {
     }
 
     /// Opens the device: offers receive buffers, and enables the interrupt.
-    pub(crate) fn open(&self, sched: &Scheduler<M>, memory: &Memory<M>) {
+    pub(crate) fn open(&self, sched: &Scheduler<M>) {
         let (on, device) = (sched.on_cpu(), device(&sched.system));
         while self.receive.room() > 0 {
-            memory.take_page(&on);
+            on.sched.memory.take_page(&on);
             self.receive.add(&device.receive, 0);
         }
         if self.receive.enable(&device.receive) {
@@ -71,13 +70,13 @@ impl<M: Machine> Net<M> {
     }
 
     /// Sends a small message.
-    pub(crate) fn send(&self, sched: &Scheduler<M>, memory: &Memory<M>, message: u32) {
+    pub(crate) fn send(&self, sched: &Scheduler<M>, message: u32) {
         let (on, device) = (sched.on_cpu(), device(&sched.system));
         on.work(costs::TCP_SEND);
-        memory.slab(&on, 2);
+        on.sched.memory.slab(&on, 2);
         let queue = self.transmit.lock(&on);
         while queue.take(&device.transmit).is_some() {
-            memory.slab(&on, 2);
+            on.sched.memory.slab(&on, 2);
         }
         on.work(costs::NET_QUEUE);
         if queue.add(&device.transmit, message) {
@@ -117,12 +116,12 @@ impl<M: Machine> Net<M> {
     }
 
     /// Receives packets until no more arrive (`virtnet_poll`). Interrupts are enabled.
-    pub(crate) fn poll(&self, on: &OnCpu<'_, M>, memory: &Memory<M>) {
+    pub(crate) fn poll(&self, on: &OnCpu<'_, M>) {
         let device = device(on.system);
         loop {
             while let Some(message) = self.receive.take(&device.receive) {
                 on.work(costs::NET_QUEUE + costs::TCP_RECEIVE);
-                memory.slab(on, 2);
+                on.sched.memory.slab(on, 2);
                 self.arrived.lock_irq(on).push_back(message);
                 self.wait.wake(on, u32::MAX, WakeHint::Sync);
                 if self.receive.add(&device.receive, 0) {

@@ -32,9 +32,9 @@ impl<M: Machine> Processes<M> {
         let on = sched.on_cpu();
         on.local.count(Event::Execs);
         let id = on.current();
-        with.files.open_for_exec(&on, mm.memory, executable.file);
+        with.files.open_for_exec(&on, executable.file);
         on.work(costs::EXEC);
-        mm.memory.slab(&on, 12);
+        sched.memory.slab(&on, 12);
         self.leave_space(with, id);
         let Executable {
             file,
@@ -78,7 +78,7 @@ impl<M: Machine> Processes<M> {
         let sched = with.mm.sched;
         for file in self.files_of(owner) {
             sched.on_cpu().work(costs::MAP_VMA * u64::from(SEGMENTS));
-            with.mm.memory.slab(&sched.on_cpu(), SEGMENTS);
+            sched.memory.slab(&sched.on_cpu(), SEGMENTS);
             with.files.link_mappings(sched, file, SEGMENTS);
         }
     }
@@ -87,7 +87,7 @@ impl<M: Machine> Processes<M> {
     pub(super) fn unmap_files(&self, with: &Services<'_, M>, owner: TaskId) {
         let sched = with.mm.sched;
         for file in self.files_of(owner) {
-            with.mm.memory.slab(&sched.on_cpu(), SEGMENTS);
+            sched.memory.slab(&sched.on_cpu(), SEGMENTS);
             with.files.link_mappings(sched, file, SEGMENTS);
         }
         let mapped = &self.slots[owner].mapped_files;

@@ -7,9 +7,9 @@ use crate::costs;
 use crate::ids::TaskId;
 use crate::limits::Start;
 use crate::machine::Machine;
-use crate::mm::Memory;
 use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::task::state;
+use crate::time::queue_callback;
 
 /// A child that has exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ impl<M: Machine> Processes<M> {
         let on = sched.on_cpu();
         process.release_parent(&on);
         with.files.drop_descriptors(&on);
-        mm.memory.slab(&on, 8);
-        with.time.queue_callback(&on);
+        sched.memory.slab(&on, 8);
+        queue_callback(&on);
         self.notify_parent(&on, id);
         on.task(id).state.set(state::DEAD);
         sched::schedule(sched);
@@ -69,7 +69,7 @@ impl<M: Machine> Processes<M> {
 
     /// Waits until a child exits, and reaps it. Returns `None` if there are no children, or if none has exited yet and
     /// `may_sleep` is `false`.
-    pub(crate) fn wait(&self, sched: &Scheduler<M>, memory: &Memory<M>, may_sleep: bool) -> Option<Exited> {
+    pub(crate) fn wait(&self, sched: &Scheduler<M>, may_sleep: bool) -> Option<Exited> {
         loop {
             let on = sched.on_cpu();
             let process = &self.slots[on.current()];
@@ -78,7 +78,7 @@ impl<M: Machine> Processes<M> {
             on.current_task().signal_pending.set(0);
             if process.dead_children.get() != TaskId::NONE.0 {
                 process.child_exit.finish(&on);
-                return Some(self.reap(&on, memory));
+                return Some(self.reap(&on));
             }
             if process.children.get() == 0 || !may_sleep {
                 process.child_exit.finish(&on);
@@ -91,7 +91,7 @@ impl<M: Machine> Processes<M> {
     }
 
     /// Reaps the first dead child of the caller's task.
-    fn reap(&self, on: &OnCpu<'_, M>, memory: &Memory<M>) -> Exited {
+    fn reap(&self, on: &OnCpu<'_, M>) -> Exited {
         let parent = &self.slots[on.current()];
         let (exited, is_last) = {
             let mut list = self.list.lock_irq(on);
@@ -110,7 +110,7 @@ impl<M: Machine> Processes<M> {
             (exited, child.references.decrement() == 0)
         };
         if is_last {
-            self.free_task(on, memory, exited.task);
+            self.free_task(on, exited.task);
         }
         exited
     }

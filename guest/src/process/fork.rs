@@ -35,9 +35,9 @@ impl<M: Machine> Processes<M> {
         let child = &self.slots[id];
         self.prepare(&on, id, parent, start);
         on.work(if how == Fork::Borrow { costs::VFORK } else { costs::FORK });
-        mm.memory.slab(&on, 8);
-        mm.memory.take_page(&on);
-        mm.memory.take_page(&on);
+        sched.memory.slab(&on, 8);
+        sched.memory.take_page(&on);
+        sched.memory.take_page(&on);
         if let Fork::Copy { vmas } = how {
             self.copy_space(with, id, vmas);
         }

@@ -9,17 +9,15 @@ use crate::ids::{LocalId, TaskId, TaskTable};
 use crate::limits::Start;
 use crate::local::{Local32, Shared32};
 use crate::machine::Machine;
-use crate::mm::{Memory, Mm};
+use crate::mm::Mm;
 use crate::sched::OnCpu;
 use crate::sync::SpinLock;
-use crate::time::Time;
 use crate::wait::{Completion, WaitQueue};
 
 /// The subsystems that fork, exec and exit use.
 pub(crate) struct Services<'k, M: Machine> {
     pub(crate) mm: Mm<'k, M>,
     pub(crate) files: &'k FileSystem<M>,
-    pub(crate) time: &'k Time<M>,
 }
 
 /// All processes.
@@ -152,15 +150,15 @@ impl<M: Machine> Processes<M> {
     }
 
     /// Releases the scheduler's or the parent's use of the dead task `id`, and frees the slot with the last use.
-    pub(crate) fn put_task(&self, on: &OnCpu<'_, M>, memory: &Memory<M>, id: TaskId) {
+    pub(crate) fn put_task(&self, on: &OnCpu<'_, M>, id: TaskId) {
         if self.slots[id].references.decrement() == 0 {
-            self.free_task(on, memory, id);
+            self.free_task(on, id);
         }
     }
 
-    pub(super) fn free_task(&self, on: &OnCpu<'_, M>, memory: &Memory<M>, id: TaskId) {
-        memory.give_pages(on, 2);
-        memory.slab(on, 4);
+    pub(super) fn free_task(&self, on: &OnCpu<'_, M>, id: TaskId) {
+        on.sched.memory.give_pages(on, 2);
+        on.sched.memory.slab(on, 4);
         let mut list = self.list.lock_irq(on);
         self.slots[id].sibling.set(list.first);
         list.first = id;

@@ -58,7 +58,7 @@ pub(crate) fn balance_others<M: Machine>(on: &OnCpu<'_, M>) {
 
 /// Returns the CPU with the most tasks if it has at least two, and more than `here`.
 fn busiest<M: Machine>(on: &OnCpu<'_, M>, here: u32) -> Option<CpuId> {
-    on.work(costs::BALANCE_PER_CPU * u64::from(on.sched.cpu_count()));
+    on.work(costs::BALANCE_PER_CPU * u64::from(on.sched.system.cpu_count()));
     let load = |cpu| on.sched.load_of(cpu);
     let best = on.sched.others(on.id).rev().max_by_key(|&cpu| load(cpu))?;
     (load(best) >= 2 && load(best) > here).then_some(best)
@@ -69,7 +69,7 @@ fn lock_both<'a, M: Machine>(
     mine: CpuId,
     other: CpuId,
 ) -> (SpinGuard<'a, RunQueue, M>, SpinGuard<'a, RunQueue, M>) {
-    let queue = |cpu| &on.sched.queue_of(cpu).run_queue;
+    let queue = |cpu| &on.sched.queues[cpu].run_queue;
     if mine < other {
         let first = queue(mine).lock(on);
         (first, queue(other).lock(on))
@@ -88,7 +88,7 @@ fn pull<M: Machine>(on: &OnCpu<'_, M>, mine: &mut RunQueue, busiest: CpuId, thei
     while moved < count && theirs.load >= 2 && theirs.load > mine.load {
         let Some(id) = theirs.take_for_move(is_cold) else { break };
         let task = on.task(id);
-        theirs.dequeued(&on.sched.queue_of(busiest).hints, task);
+        theirs.dequeued(&on.sched.queues[busiest].hints, task);
         let ahead = task.vruntime.get().wrapping_sub(theirs.min_vruntime);
         let vruntime = mine.min_vruntime.wrapping_add(ahead);
         task.vruntime.set(if vruntime > i64::MAX as u64 { 0 } else { vruntime });

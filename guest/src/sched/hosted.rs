@@ -21,7 +21,7 @@ type HostThreads<'a, M> = &'a dyn Threads<<M as Machine>::Context>;
 
 /// The thread of task `id`. Idle tasks have none.
 fn thread<M: Machine>(sched: &Scheduler<M>, id: TaskId) -> u32 {
-    id.0 - sched.cpu_count()
+    id.0 - sched.system.cpu_count()
 }
 
 /// [`schedule`](super::schedule) for tasks that are threads of the host.

@@ -42,7 +42,7 @@ fn is_wide<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, task: &Task<M>) -> bool {
         waker.wakee_flips.add(1);
     }
     let factor = if on.system.config.shared_cache {
-        on.sched.cpu_count()
+        on.sched.system.cpu_count()
     } else {
         1
     };
@@ -85,7 +85,7 @@ fn idle_neighbor<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, previous: CpuId) 
 
 /// Returns the least loaded CPU if the load differs enough (`find_idlest_group`, one CPU per group), else this CPU.
 pub(super) fn idlest<M: Machine>(on: &OnCpu<'_, M>) -> CpuId {
-    on.work(costs::PLACE_PER_CPU * u64::from(on.sched.cpu_count()));
+    on.work(costs::PLACE_PER_CPU * u64::from(on.sched.system.cpu_count()));
     let load = |cpu| on.sched.load_of(cpu);
     let others = on.sched.others(on.id).filter(|&cpu| on.sched.is_online(cpu));
     match others.min_by_key(|&cpu| load(cpu)) {

@@ -149,7 +149,7 @@ impl RunQueue {
         if self.is_idle() {
             return;
         }
-        let task = tasks.get(self.current);
+        let task = &tasks[self.current];
         let ran = now.saturating_sub(task.accounted_at.get());
         task.accounted_at.set(now);
         task.run_time.add(ran);

@@ -13,6 +13,7 @@ use crate::cpu::{System, ThisCpu};
 use crate::ids::{CpuTable, TaskId};
 use crate::ipi;
 use crate::machine::Machine;
+use crate::pages::Memory;
 use crate::sync::WordOf;
 use crate::task::{Task, Tasks};
 use crate::tlb::Tlbs;
@@ -22,9 +23,11 @@ pub(crate) struct Scheduler<M: Machine> {
     pub(crate) system: System<M>,
     pub(crate) tasks: Tasks<M>,
     pub(crate) tlbs: Tlbs<M>,
+    /// Free pages and slabs, which all layers above allocate.
+    pub(crate) memory: Memory<M>,
     /// The CPUs' nodes in queues of tasks that spin for sleeping locks.
     pub(crate) spinners: OsqTable<WordOf<M>>,
-    queues: CpuTable<CpuQueue<M>>,
+    pub(crate) queues: CpuTable<CpuQueue<M>>,
     hooks: OnceCell<Box<dyn TaskHooks<M>>>,
 }
 
@@ -52,7 +55,8 @@ impl<M: Machine> Scheduler<M> {
     pub(crate) fn new(system: System<M>, slots: u32) -> Self {
         let cpus = system.cpu_count();
         Scheduler {
-            tasks: Tasks::new(cpus, slots),
+            tasks: Tasks::new(slots, |id| Task::new(id, cpus)),
+            memory: Memory::new(system.numa.count, cpus),
             tlbs: Tlbs::new(cpus, slots),
             spinners: OsqTable::new(cpus as usize),
             queues: CpuTable::new(cpus, CpuQueue::new),
@@ -81,19 +85,7 @@ impl<M: Machine> Scheduler<M> {
     /// The task `id`.
     #[inline(always)]
     pub(crate) fn task(&self, id: TaskId) -> &Task<M> {
-        self.tasks.get(id)
-    }
-
-    /// The number of CPUs.
-    #[inline(always)]
-    pub(crate) fn cpu_count(&self) -> u32 {
-        self.queues.count()
-    }
-
-    /// What the scheduler has of `cpu`.
-    #[inline(always)]
-    pub(crate) fn queue_of(&self, cpu: CpuId) -> &CpuQueue<M> {
-        &self.queues[cpu]
+        &self.tasks[id]
     }
 
     /// The number of tasks that run or are ready on `cpu`. A hint.
@@ -103,12 +95,12 @@ impl<M: Machine> Scheduler<M> {
     }
 
     pub(crate) fn is_online(&self, cpu: CpuId) -> bool {
-        self.system.state_of(cpu).online.get() != 0
+        self.system.cpus[cpu].online.get() != 0
     }
 
     /// The CPUs other than `cpu`, in ascending order from `cpu` and around.
     pub(crate) fn others(&self, cpu: CpuId) -> impl DoubleEndedIterator<Item = CpuId> + use<M> {
-        let cpus = self.cpu_count();
+        let cpus = self.system.cpu_count();
         (1..cpus).map(move |step| CpuId((cpu.0 + step) % cpus))
     }
 }
@@ -132,7 +124,7 @@ impl<'k, M: Machine> OnCpu<'k, M> {
     /// What the scheduler has of this CPU.
     #[inline(always)]
     pub(crate) fn queue(&self) -> &'k CpuQueue<M> {
-        self.sched.queue_of(self.id)
+        &self.sched.queues[self.id]
     }
 
     /// The task `id`.
@@ -149,7 +141,7 @@ impl<'k, M: Machine> OnCpu<'k, M> {
 
     /// Asks CPU `target` to call its scheduler. The caller holds the lock of that CPU's run queue.
     pub(crate) fn ask_to_reschedule(&self, target: CpuId) {
-        let asked = &self.system.state_of(target).need_resched;
+        let asked = &self.system.cpus[target].need_resched;
         if asked.get() != 0 {
             return;
         }

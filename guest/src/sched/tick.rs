@@ -16,7 +16,7 @@ pub(crate) fn tick<M: Machine>(on: &OnCpu<'_, M>) {
         return;
     }
     let task = on.task(queue.current);
-    let cpus = on.sched.cpu_count();
+    let cpus = on.sched.system.cpu_count();
     let (ran, due) = (task.run_time.get() - task.picked_at.get(), slice(cpus, queue.load));
     if ran > due {
         on.ask_to_reschedule(on.id);
@@ -59,5 +59,5 @@ pub(crate) fn idle_helper<M: Machine>(on: &OnCpu<'_, M>) -> Option<CpuId> {
     }
     sched
         .others(on.id)
-        .find(|&cpu| sched.load_of(cpu) == 0 && sched.is_online(cpu) && sched.queue_of(cpu).balance_kick.get() == 0)
+        .find(|&cpu| sched.load_of(cpu) == 0 && sched.is_online(cpu) && sched.queues[cpu].balance_kick.get() == 0)
 }

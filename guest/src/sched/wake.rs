@@ -26,8 +26,7 @@ pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
         on.work(costs::WAKE);
     } else {
         // Before 3.0 the lock of the task's last run queue serializes its wakeups, and covers the choice of a CPU.
-        let _last = on.sched.queue_of(task.cpu.get()).run_queue.lock(on);
-        on.work(costs::WAKE);
+        on.sched.queues[task.cpu.get()].run_queue.hold(on, costs::WAKE);
     }
     on.local.count(Event::Wakeups);
     if task.queued.get() != 0 && wake_before_sleep(on, task) {
@@ -56,7 +55,7 @@ pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
 
 /// Makes the task's virtual run time relative to the smallest of the CPU that it leaves.
 fn leave_last_cpu<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) {
-    let from = &on.sched.queue_of(task.cpu.get()).hints;
+    let from = &on.sched.queues[task.cpu.get()].hints;
     task.vruntime
         .set(task.vruntime.get().wrapping_sub(from.min_vruntime.get()));
 }
@@ -64,7 +63,7 @@ fn leave_last_cpu<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) {
 /// Wakes a task that has set its state to asleep but has not called the scheduler yet: resets the state.
 fn wake_before_sleep<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) -> bool {
     let cpu = task.cpu.get();
-    let mut queue = on.sched.queue_of(cpu).run_queue.lock(on);
+    let mut queue = on.sched.queues[cpu].run_queue.lock(on);
     if task.queued.get() == 0 {
         return false;
     }
@@ -75,19 +74,19 @@ fn wake_before_sleep<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) -> bool {
 
 /// Puts a woken task on `target`'s run queue.
 fn activate<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, id: TaskId) {
-    let mut queue = on.sched.queue_of(target).run_queue.lock(on);
+    let mut queue = on.sched.queues[target].run_queue.lock(on);
     activate_locked(on, target, &mut queue, id);
 }
 
 fn activate_locked<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, queue: &mut RunQueue, id: TaskId) {
     let task = on.task(id);
-    let hints = &on.sched.queue_of(target).hints;
+    let hints = &on.sched.queues[target].hints;
     on.work(costs::ENQUEUE);
     let now = on.now();
     end_idle(queue, now);
     queue.account(hints, &on.sched.tasks, now);
     // A sleeper gets credit for at most half a latency (`GENTLE_FAIR_SLEEPERS`).
-    let credit = LATENCY * scale(on.sched.cpu_count()) / 2;
+    let credit = LATENCY * scale(on.sched.system.cpu_count()) / 2;
     let least = queue.min_vruntime.saturating_sub(credit);
     let vruntime = task.vruntime.get().wrapping_add(queue.min_vruntime);
     // The task's relative value may have been negative. Then the sum wrapped back to a small value, or stayed huge.
@@ -100,7 +99,7 @@ fn activate_locked<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, queue: &mut Run
 
 /// Pushes a task on `target`'s wake list (`ttwu_queue_remote`). `target` itself puts it on its run queue.
 fn hand_over<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, id: TaskId, task: &Task<M>) {
-    let list = &on.sched.queue_of(target).wake_list;
+    let list = &on.sched.queues[target].wake_list;
     let mut head = on.cpu.load(list, Relaxed);
     loop {
         task.wake_next.set(head);
@@ -140,7 +139,7 @@ fn check_preemption<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId, queue: &mut RunQu
     }
     let running = on.task(queue.current);
     let ahead = running.vruntime.get().saturating_sub(woken.vruntime.get());
-    if ahead > WAKEUP_GRANULARITY * scale(on.sched.cpu_count()) {
+    if ahead > WAKEUP_GRANULARITY * scale(on.sched.system.cpu_count()) {
         on.ask_to_reschedule(cpu);
     }
 }
@@ -150,14 +149,14 @@ fn check_preemption<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId, queue: &mut RunQu
 pub(super) fn start_task<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, id: TaskId) {
     let task = on.task(id);
     let _serialized = task.wake_lock.lock_irq(on);
-    let hints = &on.sched.queue_of(target).hints;
-    let mut queue = on.sched.queue_of(target).run_queue.lock(on);
+    let hints = &on.sched.queues[target].hints;
+    let mut queue = on.sched.queues[target].run_queue.lock(on);
     on.work(costs::ENQUEUE);
     let now = on.now();
     end_idle(&mut queue, now);
     queue.account(hints, &on.sched.tasks, now);
     task.vruntime
-        .set(queue.min_vruntime + slice(on.sched.cpu_count(), queue.load + 1));
+        .set(queue.min_vruntime + slice(on.sched.system.cpu_count(), queue.load + 1));
     task.state.set(state::RUNNING);
     queue.enqueue(hints, target, id, task);
     check_preemption(on, target, &mut queue, task);

@@ -34,7 +34,7 @@ pub enum Bench {
 impl Bench {
     /// All members of this type.
     pub fn all() -> impl Iterator<Item = Bench> {
-        Micro::ALL.into_iter().map(Bench::Bare).chain([Bench::Call])
+        Micro::ALL.iter().copied().map(Bench::Bare).chain([Bench::Call])
     }
 
     /// Returns the name in tables.

@@ -64,13 +64,13 @@ impl<M: Machine> Memory<M> {
     }
 
     /// The lock of page table `number` in the area of mappings.
-    pub(super) fn table_lock(&self, number: u32) -> &SpinLock<(), M> {
+    pub(crate) fn table_lock(&self, number: u32) -> &SpinLock<(), M> {
         &self.tables[(number % TABLE_LOCKS) as usize]
     }
 
     /// The node of the caller's CPU.
     fn node(&self, on: &ThisCpu<'_, M>) -> &Node<M> {
-        &self.nodes[on.system.numa.node_of(on.id) as usize]
+        &self.nodes[on.system.numa.nodes[on.id] as usize]
     }
 
     /// Takes one page (`get_page_from_freelist`, order 0).
@@ -136,8 +136,7 @@ impl<M: Machine> Memory<M> {
         objects.add(count);
         if objects.get() >= costs::SLAB_BATCH {
             objects.set(0);
-            let _node = self.node(on).slab.lock_irq(on);
-            on.work(costs::SLAB_REFILL);
+            self.node(on).slab.hold_irq(on, costs::SLAB_REFILL);
         }
     }
 }

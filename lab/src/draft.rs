@@ -176,8 +176,8 @@ impl Draft {
         }
     }
 
-    /// Checks what involves several keys, and makes the configuration. Returns `None` if there are problems, which go to
-    /// `findings`.
+    /// Checks what involves several keys, and makes the configuration. Returns `None` if there are problems, which go
+    /// to `findings`.
     pub(crate) fn build(self, scale: f64, findings: &mut KeyFindings<'_>) -> Option<Config> {
         let before = findings.count();
         self.check_counts(findings);

@@ -1,9 +1,9 @@
 //! The keys of an experiment: one table that the parser, the validator, the messages and the reference all read.
 //!
-//! - **One table.** One entry states a key's path, unit, range, documentation and target. The key's default is the value
-//!   in a new configuration.
-//! - **Order.** Keys are set in the order of the table. A key that chooses a profile or a workload comes before the keys
-//!   that refine it.
+//! - **One table.** One entry states a key's path, unit, range, documentation and target. The key's default is the
+//!   value in a new configuration.
+//! - **Order.** Keys are set in the order of the table. A key that chooses a profile or a workload comes before the
+//!   keys that refine it.
 
 mod reference;
 mod table;
@@ -219,7 +219,7 @@ impl<'s> Effective<'s> {
             let key = &KEYS[item.key];
             let place = &setting.node.place;
             match slot(draft, *item) {
-                // A `*` also reaches groups, guests and tasks to which the key does not apply. A named one must have it.
+                // A `*` also reaches guests to which the key does not apply. A named guest must have it.
                 None if !exact => {}
                 None => findings.add(place, &setting.path, "a key that does not apply here", key.needs()),
                 Some(slot) => {

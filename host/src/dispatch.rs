@@ -109,10 +109,7 @@ impl Host {
     /// Returns whether the thread on `pcpu` polls. The polling loop checks by itself whether it is to be rescheduled.
     fn polls(&self, pcpu: u32) -> bool {
         let current = self.threads.sched.current(pcpu).map(|task| self.threads.kind(task));
-        match current {
-            Some(ThreadKind::Vcpu(vcpu)) => self.poll_end_of(vcpu).is_some(),
-            _ => false,
-        }
+        matches!(current, Some(ThreadKind::Vcpu(vcpu)) if self.poll_end_of(vcpu).is_some())
     }
 
     /// Sets the executing pCPU's hardware timer to the first time at which something is due.
@@ -137,12 +134,13 @@ impl Host {
 
     /// Runs the polling loops to which this step has given a reason to end: they see it in memory.
     pub(crate) fn end_polls(&mut self, now: Nanos, out: &mut Vec<Command>) {
-        while let Some(pcpu) = self
-            .guests
-            .poll_kicks
-            .pop()
-            .or_else(|| self.threads.sched.next_poll_end())
-        {
+        let next = |host: &mut Host| {
+            host.guests
+                .poll_kicks
+                .pop()
+                .or_else(|| host.threads.sched.next_poll_end())
+        };
+        while let Some(pcpu) = next(self) {
             if self.poll_until(PcpuId(pcpu)).is_some() {
                 self.finish(&mut Step::new(now, PcpuId(pcpu), out));
             }

@@ -85,9 +85,8 @@ impl core::error::Error for ConfigError {}
 /// Checks that `min <= found <= max` for the parameter `name`. A value beyond `i64` is reported as the greatest one.
 pub(crate) fn in_range(name: &'static str, found: impl TryInto<i64>, min: i64, max: i64) -> Result<(), ConfigError> {
     let found = found.try_into().unwrap_or(i64::MAX);
-    if (min..=max).contains(&found) {
-        Ok(())
-    } else {
-        Err(ConfigError::OutOfRange { name, found, min, max })
+    if !(min..=max).contains(&found) {
+        return Err(ConfigError::OutOfRange { name, found, min, max });
     }
+    Ok(())
 }

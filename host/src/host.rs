@@ -79,10 +79,9 @@ impl Host {
 
     pub(crate) fn check_not_started(&self) -> Result<(), ConfigError> {
         if self.started {
-            Err(ConfigError::Started)
-        } else {
-            Ok(())
+            return Err(ConfigError::Started);
         }
+        Ok(())
     }
 
     /// Starts all threads and pCPUs, and appends the first [`Command::Run`] for each pCPU. Threads are placed one after

@@ -99,11 +99,7 @@ impl Threads {
     /// Takes the pending wakeup of `task`, if it is `wanted`.
     pub(crate) fn take_pending(&mut self, task: TaskId, wanted: PendingWake) -> bool {
         let pending = &mut self.records[task].pending_wake;
-        let found = *pending == Some(wanted);
-        if found {
-            *pending = None;
-        }
-        found
+        pending.take_if(|pending| *pending == wanted).is_some()
     }
 
     /// Checks that `task` is not a vCPU's thread, which only the hypervisor wakes.

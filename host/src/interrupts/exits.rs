@@ -1,7 +1,7 @@
 //! Exits for interrupt controllers: emulated accesses, and what the hardware of either vendor leaves to software.
 
 use super::InterruptWing;
-use crate::boundary::{Exit, VcpuId};
+use crate::boundary::{Cost, Exit, VcpuId};
 use crate::step::Step;
 
 impl InterruptWing<'_> {
@@ -22,6 +22,18 @@ impl InterruptWing<'_> {
             Exit::ApicvEoi { vector } => self.apicv_eoi(vcpu, vector, step),
             Exit::PortWrite { port, .. } => self.port_write(vcpu, port, step),
             other => unreachable!("no exit of an interrupt controller: {other:?}"),
+        }
+    }
+
+    /// `vcpu` executes OUT to `port`: wakes the thread of the device whose doorbell is there (ioeventfd).
+    fn port_write(&mut self, vcpu: VcpuId, port: u16, step: &mut Step<'_>) {
+        step.charge(Cost::PortWrite, 1);
+        let at = self.guests.vcpu_mut(vcpu);
+        at.counters.io_exits += 1;
+        let vm = at.vm;
+        let bell = self.guests.vms[vm].doorbells.iter().find(|(known, _)| *known == port);
+        if let Some(&(_, task)) = bell {
+            self.threads.wake_task(task, step);
         }
     }
 }

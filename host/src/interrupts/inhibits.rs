@@ -63,22 +63,15 @@ impl Inhibits {
 
     /// Returns the reasons that also switch APICv off, which has other tables (`VMX_REQUIRED_APICV_INHIBITS`).
     pub(crate) const fn of_apicv(self) -> Inhibits {
-        let mut relevant = Inhibits::NONE;
-        let mut at = 0;
-        while at < APICV.len() {
-            relevant.set(APICV[at], true);
-            at += 1;
-        }
-        Inhibits(self.0 & relevant.0)
+        Inhibits(self.0 & APICV)
     }
 }
 
-const APICV: [Inhibit; 7] = [
-    Inhibit::Disabled,
-    Inhibit::Absent,
-    Inhibit::Hyperv,
-    Inhibit::BlockIrq,
-    Inhibit::PhysicalIdAliased,
-    Inhibit::ApicIdModified,
-    Inhibit::ApicBaseModified,
-];
+/// The bits of these reasons.
+const APICV: u32 = 1 << Inhibit::Disabled as u8
+    | 1 << Inhibit::Absent as u8
+    | 1 << Inhibit::Hyperv as u8
+    | 1 << Inhibit::BlockIrq as u8
+    | 1 << Inhibit::PhysicalIdAliased as u8
+    | 1 << Inhibit::ApicIdModified as u8
+    | 1 << Inhibit::ApicBaseModified as u8;

@@ -17,7 +17,6 @@ pub(crate) mod lapic;
 pub(crate) mod memory;
 mod mmio;
 mod mode;
-mod ports;
 mod pv_eoi;
 mod pv_ipi;
 mod switch;
@@ -113,7 +112,7 @@ impl InterruptWing<'_> {
         match self.guests.vcpus[vcpu].virtualization {
             VcpuApic::Emulated => {}
             VcpuApic::Avic(_) => self.avic_blocking(vcpu),
-            VcpuApic::Apicv(_) => self.apicv_sync(vcpu),
+            VcpuApic::Apicv(_) => self.sync(vcpu),
         }
     }
 
@@ -135,9 +134,7 @@ impl InterruptWing<'_> {
 
     /// Moves interrupts that hardware posted for `vcpu` into its register page.
     pub(crate) fn sync(&mut self, vcpu: VcpuId) {
-        if let VcpuApic::Apicv(_) = self.guests.vcpus[vcpu].virtualization {
-            self.apicv_sync(vcpu);
-        }
+        apicv::running::sync(&self.memory(), vcpu, self.guests.planted.posting);
     }
 
     /// Switches APIC virtualization of `vcpu`, outside guest mode on `pcpu`, on or off as the inhibit reasons demand

@@ -63,7 +63,7 @@ impl InterruptWing<'_> {
         let cleared = !at.guest.pv_eoi && !self.guests.planted.pv.pv_eoi_lost;
         step.charge(Cost::PvEoi, 1);
         if cleared {
-            let action = self.guests.vcpu_mut(vcpu).apic.end_unseen();
+            let action = self.guests.vcpu_mut(vcpu).apic.ended();
             self.guests.vcpu_mut(vcpu).counters.pv_eoi += 1;
             self.act(vcpu, action, step);
         }

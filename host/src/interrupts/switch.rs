@@ -12,8 +12,7 @@ use crate::step::Step;
 impl InterruptWing<'_> {
     /// Returns whether the host uses hardware that virtualizes the LAPICs of `vm`.
     pub(crate) fn virtualizes(&self, vm: VmId) -> bool {
-        let this = &self.guests.vms[vm];
-        this.apic.is_hardware()
+        self.guests.vms[vm].apic.is_hardware()
     }
 
     /// Returns the inhibit reasons of `vm` that apply to the hardware of the host.

@@ -8,8 +8,7 @@ pub(crate) mod config;
 mod ipi;
 mod window;
 
-use crate::boundary::{Command, Cost, Nanos, VcpuId, VcpuState};
-use crate::sched::YieldTo;
+use crate::boundary::{Command, Cost, VcpuId, VcpuState};
 use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::Activity;
@@ -72,9 +71,8 @@ impl VcpuWing<'_> {
         at.activity = Activity::PauseSleep;
         let task = at.task;
         at.set_state(VcpuState::PauseSleep, step);
-        self.threads
-            .timers
-            .arm(Timer::Sleep(task), step.pcpu, Nanos(step.now + ns).0);
+        let timers = &mut self.threads.timers;
+        timers.arm(Timer::Sleep(task), step.pcpu, step.now + ns);
         self.threads.sched.sleep(step.pcpu);
         After::Reschedule
     }
@@ -112,10 +110,8 @@ impl VcpuWing<'_> {
 
     /// Looks at each other vCPU of the VM once, until one is boosted or the search gives up.
     fn round(&mut self, search: &mut Search, step: &mut Step<'_>) -> RoundEnd {
-        let (vm, index) = (
-            self.guests.vcpu_mut(search.spinner).vm,
-            self.guests.vcpu_mut(search.spinner).index,
-        );
+        let at = &self.guests.vcpus[search.spinner];
+        let (vm, index) = (at.vm, at.index);
         let (count, last) = (self.guests.vms[vm].vcpus, self.guests.vms[vm].last_boosted);
         for candidate in (last + 1..count).chain(0..(last + 1).min(count)) {
             if candidate == index {
@@ -196,7 +192,7 @@ impl VcpuWing<'_> {
     /// reschedules the pCPU.
     pub(crate) fn directed_yield(&mut self, vcpu: VcpuId, target: VcpuId, step: &mut Step<'_>) -> bool {
         let task = self.thread_of(target);
-        let done = task.is_some_and(|task| self.threads.sched.yield_to(step.pcpu, task, step) == YieldTo::Done);
+        let done = task.is_some_and(|task| self.threads.sched.yield_to(step.pcpu, task, step));
         step.out.push(Command::DirectedYield {
             from: vcpu,
             to: target,

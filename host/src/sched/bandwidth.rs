@@ -17,7 +17,7 @@ use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure};
 use super::quota::{Bandwidth, Throttling};
-use crate::boundary::GroupId;
+use crate::boundary::{GroupId, TaskId};
 use crate::step::Step;
 use crate::timers::Timer;
 
@@ -194,12 +194,8 @@ impl Hierarchy {
             return;
         }
         let surplus = quota.left - KEPT_NS as i64;
-        let (now, slice, expires, group) = (
-            self.now,
-            self.quota_slice_ns,
-            self.quota_expires,
-            self.queue(queue).group,
-        );
+        let (now, slice, expires) = (self.now, self.quota_slice_ns, self.quota_expires);
+        let group = self.queue(queue).group;
         if surplus <= 0 {
             return;
         }
@@ -319,12 +315,12 @@ impl Scheduler {
     }
 
     /// Takes a thread whose throttling has changed since the last call.
-    pub(crate) fn next_throttle_change(&mut self) -> Option<crate::boundary::TaskId> {
+    pub(crate) fn next_throttle_change(&mut self) -> Option<TaskId> {
         self.hierarchy.throttle_changes.pop()
     }
 
     /// Returns whether a runnable `task` cannot run because of a quota.
-    pub(crate) fn is_throttled(&self, task: crate::boundary::TaskId) -> bool {
+    pub(crate) fn is_throttled(&self, task: TaskId) -> bool {
         self.hierarchy.is_throttled(self.thread(task).entity)
     }
 

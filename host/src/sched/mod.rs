@@ -47,7 +47,6 @@ mod tests;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use balance::Scratch;
 use config::Features;
 use entity::{Entity, EntityKind, Group};
 use favor_config::FavorConfig;
@@ -59,7 +58,6 @@ use topology::Topology;
 pub use group::GROUP_DEPTH_MAX;
 pub(crate) use mask::Mask;
 pub use quota::Throttling;
-pub(crate) use yield_to::YieldTo;
 
 use crate::boundary::{GroupId, PcpuId, PcpuPlace, TaskId};
 use crate::config::HostConfig;
@@ -88,8 +86,8 @@ pub(crate) struct Scheduler {
     next_idle_balance: u64,
     /// Polling pCPUs whose queues have grown. They are examined before the step ends.
     poll_ends: Vec<u32>,
-    /// Buffers of balancing passes.
-    scratch: Scratch,
+    /// pCPUs that the present balancing pass found to have only pinned threads. Passes reuse the buffer.
+    excluded: Vec<u32>,
 }
 
 impl Scheduler {
@@ -117,7 +115,7 @@ impl Scheduler {
             idle_cores: Mask::new(places.iter().map(|place| place.socket as usize + 1).max().unwrap_or(0)),
             next_idle_balance: 0,
             poll_ends: Vec::new(),
-            scratch: Scratch::default(),
+            excluded: Vec::new(),
         })
     }
 
@@ -151,11 +149,8 @@ impl Scheduler {
     }
 
     pub(crate) fn check_group(&self, group: GroupId) -> Result<(), ConfigError> {
-        if self.hierarchy.groups.get(group).is_some() {
-            Ok(())
-        } else {
-            Err(ConfigError::UnknownGroup(group))
-        }
+        let found = self.hierarchy.groups.get(group);
+        found.map(|_| ()).ok_or(ConfigError::UnknownGroup(group))
     }
 
     /// Adds a thread, asleep until [`Scheduler::start_thread`].

@@ -6,29 +6,27 @@ use crate::boundary::TaskId;
 impl Scheduler {
     /// Returns the load of `pcpu` with its history of `index`, with a low bias: for the source of a move.
     pub(super) fn source_load(&self, pcpu: u32, index: usize) -> u64 {
-        let now = self.load(pcpu);
-        if index == 0 || !self.features.lb_bias {
-            now
-        } else {
-            now.min(self.rq(pcpu).load[index - 1])
-        }
+        self.load(pcpu).min(self.past_load(pcpu, index))
     }
 
     /// Returns the same load with a high bias: for the target of a move.
     pub(super) fn target_load(&self, pcpu: u32, index: usize) -> u64 {
-        let now = self.load(pcpu);
+        self.load(pcpu).max(self.past_load(pcpu, index))
+    }
+
+    /// Returns the average of `index` in the load history of `pcpu`, or the present load if no history is used.
+    fn past_load(&self, pcpu: u32, index: usize) -> u64 {
         if index == 0 || !self.features.lb_bias {
-            now
+            self.load(pcpu)
         } else {
-            now.max(self.rq(pcpu).load[index - 1])
+            self.rq(pcpu).load[index - 1]
         }
     }
 
     /// Returns the average weight of a runnable thread on `pcpu`, or 0 if there is none.
     pub(super) fn load_per_task(&self, pcpu: u32) -> u64 {
-        self.load(pcpu)
-            .checked_div(u64::from(self.nr_running(pcpu)))
-            .unwrap_or(0)
+        let threads = u64::from(self.nr_running(pcpu));
+        self.load(pcpu).checked_div(threads).unwrap_or(0)
     }
 
     /// Returns the pCPU on which `task`, woken from `waker`, shall run (`select_task_rq`).

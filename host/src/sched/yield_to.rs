@@ -10,23 +10,15 @@ use super::runqueue::ThreadState;
 use crate::boundary::TaskId;
 use crate::step::Step;
 
-/// The result of a directed yield.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum YieldTo {
-    /// The target is preferred, and the yielder gives way.
-    Done,
-    /// The target runs, is not runnable, or is throttled, or the scheduler has no directed yield.
-    Unsuitable,
-}
-
 impl Scheduler {
-    /// Makes the running thread of `pcpu` yield to `target`. If that is done, the caller must call
-    /// [`Scheduler::schedule`].
-    pub(crate) fn yield_to(&mut self, pcpu: u32, target: TaskId, step: &mut Step<'_>) -> YieldTo {
+    /// Makes the running thread of `pcpu` yield to `target`, which is preferred then. If that is done, the caller must
+    /// call [`Scheduler::schedule`]. Returns `false` if the target runs, is not runnable or is throttled, or the
+    /// scheduler has no directed yield.
+    pub(crate) fn yield_to(&mut self, pcpu: u32, target: TaskId, step: &mut Step<'_>) -> bool {
         let to = self.thread(target);
         let waits = !to.on_cpu && to.state == ThreadState::Runnable;
         if !waits || !self.features.yield_to || self.hierarchy.is_throttled(to.entity) {
-            return YieldTo::Unsuitable;
+            return false;
         }
         let (there, entity) = (to.pcpu, to.entity);
         self.hierarchy.mark(entity, Mark::Next);
@@ -34,11 +26,10 @@ impl Scheduler {
         self.yield_current(pcpu);
         if there == pcpu {
             self.insist(pcpu, step);
-        }
-        if there != pcpu {
+        } else {
             self.resched(there, step);
         }
-        YieldTo::Done
+        true
     }
 
     /// Returns whether the last completed directed yield also moved virtual times.

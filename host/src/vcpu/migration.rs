@@ -150,7 +150,7 @@ impl VcpuWing<'_> {
         at.apic.load_timer(&saved.timer, now.0);
         if saved.pv_eoi_pending && !saved.guest.pv_eoi {
             // The request for an event below covers this EOI too.
-            let _ = at.apic.end_unseen();
+            let _ = at.apic.ended();
         }
         at.pending = saved.pending;
         at.guest.undelivered = None;

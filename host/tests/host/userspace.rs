@@ -160,7 +160,6 @@ impl Bench {
 const P0: PcpuId = PcpuId(0);
 
 /// Returns the target of a pause exit of vCPU 0 while vCPU 1 is preempted in user space, and the number of targets
-
 /// tried.
 fn yields_to_user_space(filters: YieldFilters) -> (Option<u32>, u64) {
     let pause = PauseHandling {

@@ -25,7 +25,7 @@ impl InterruptWing<'_> {
 
     /// The thread of `vcpu` gives up its pCPU. `ready`: it was preempted.
     pub(crate) fn apicv_put(&self, vcpu: VcpuId, ready: bool) {
-        if ready && self.guests.vcpus[vcpu].virtualization.apicv().is_some() {
+        if ready {
             let memory = self.memory();
             self.descriptor(&memory, vcpu).preempt();
         }
@@ -59,16 +59,14 @@ impl InterruptWing<'_> {
         } else {
             vmcs::VIRTUALIZE_APIC_ACCESSES
         };
-        let secondary = match wanted {
-            true => by_mode | vmcs::APIC_REGISTER_VIRTUALIZATION | vmcs::VIRTUAL_INTERRUPT_DELIVERY,
-            false => 0,
-        };
+        let on = by_mode | vmcs::APIC_REGISTER_VIRTUALIZATION | vmcs::VIRTUAL_INTERRUPT_DELIVERY;
+        let secondary = if wanted { on } else { 0 };
         if apicv.active == wanted && apicv.vmcs.get().secondary == secondary {
             return;
         }
         if !wanted {
             // Posted interrupts are not read any more after the switch.
-            self.apicv_sync(vcpu);
+            self.sync(vcpu);
         }
         let at = self.guests.vcpu_mut(vcpu);
         if let Some(apicv) = at.virtualization.apicv_mut() {
@@ -83,20 +81,13 @@ impl InterruptWing<'_> {
 
     /// Drops interrupts posted for `vcpu`, whose LAPIC is reset (`vmx_apicv_pre_state_restore`).
     pub(crate) fn apicv_forget(&self, vcpu: VcpuId) {
-        if self.guests.vcpus[vcpu].virtualization.apicv().is_some() {
-            let memory = self.memory();
-            self.descriptor(&memory, vcpu).forget();
-        }
-    }
-
-    /// Moves interrupts posted for `vcpu` to its register page, and sets RVI and SVI.
-    pub(crate) fn apicv_sync(&self, vcpu: VcpuId) {
-        sync(&self.memory(), vcpu, self.guests.planted.posting);
+        let memory = self.memory();
+        self.descriptor(&memory, vcpu).forget();
     }
 }
 
 /// Moves interrupts posted for `vcpu` to its register page, and sets RVI and SVI (`vmx_sync_pir_to_irr`).
-fn sync(memory: &HostMemory<'_>, vcpu: VcpuId, faults: PostingFaults) {
+pub(in crate::interrupts) fn sync(memory: &HostMemory<'_>, vcpu: VcpuId, faults: PostingFaults) {
     let at = &memory.guests().vcpus[vcpu];
     let Some(apicv) = at.virtualization.apicv() else { return };
     Descriptor::of(memory, vcpu, faults).sync(page_address(vcpu));

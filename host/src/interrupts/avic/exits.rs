@@ -91,12 +91,9 @@ impl InterruptWing<'_> {
         // Hardware has stored the ID already, and the old value is unknown. So all IDs are counted again.
         let action = at.apic.write(offset, value, now, &base);
         if offset == reg::ID {
-            let renamed = self
-                .guests
-                .vcpus_of(vm)
-                .filter(|id| self.guests.vcpus[*id].apic.is_renamed());
-            let renamed = renamed.count() as u32;
-            self.guests.vms[vm].renamed = renamed;
+            let all = self.guests.vcpus_of(vm);
+            let renamed = all.filter(|id| self.guests.vcpus[*id].apic.is_renamed()).count();
+            self.guests.vms[vm].renamed = renamed as u32;
         }
         self.act(vcpu, action, step);
         self.apic_register_written(vm, offset, step);

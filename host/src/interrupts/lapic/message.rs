@@ -1,7 +1,6 @@
 //! Interrupt messages to LAPICs, decoded from an interrupt command, an MSI or a redirection entry.
 
-use holdfast_abi::lapic as reg;
-use holdfast_abi::lapic::DeliveryMode;
+use holdfast_abi::lapic::{self as reg, DeliveryMode};
 use holdfast_abi::{ioapic, msi};
 
 /// The sender of a message.

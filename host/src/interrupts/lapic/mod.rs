@@ -270,7 +270,7 @@ impl Lapic {
     }
 
     /// Ends the interrupt in service.
-    fn ended(&mut self) -> Action {
+    pub(crate) fn ended(&mut self) -> Action {
         match self.end_of_interrupt() {
             Some(vector) => Action::Ended {
                 vector,

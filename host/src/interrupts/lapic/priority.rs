@@ -2,8 +2,8 @@
 
 use holdfast_abi::lapic as reg;
 
+use super::Lapic;
 use super::page::ApicRegisters;
-use super::{Action, Lapic};
 
 impl Lapic {
     /// Accepts an interrupt into IRR. Returns `false` if it is ignored, or was pending already.
@@ -86,10 +86,5 @@ impl Lapic {
         self.last_taken.is_some_and(|vector| {
             (hides_next || self.page.highest(reg::IRR).is_none()) && !self.page.has(reg::TMR, vector)
         })
-    }
-
-    /// Ends the interrupt whose end the guest left in memory.
-    pub(crate) fn end_unseen(&mut self) -> Action {
-        self.ended()
     }
 }

@@ -104,7 +104,7 @@ impl Scheduler {
         let (mut most_load, mut least_load) = (0, u64::MAX);
         let (mut most_running, mut least_running) = (0, u32::MAX);
         for &at in span.group(group) {
-            if self.scratch.excluded.contains(&at) {
+            if self.excluded.contains(&at) {
                 continue;
             }
             let load = if local {
@@ -211,7 +211,7 @@ impl Scheduler {
         let mut busiest = None;
         let mut most = 0;
         for &at in group {
-            if self.scratch.excluded.contains(&at) {
+            if self.excluded.contains(&at) {
                 continue;
             }
             let load = self.load(at);

@@ -2,7 +2,6 @@
 
 mod busiest;
 mod pull;
-mod scratch;
 
 use super::Scheduler;
 use super::weight::mul_div;
@@ -10,7 +9,6 @@ use crate::boundary::Cost;
 use crate::step::Step;
 
 pub(super) use busiest::Verdict;
-pub(super) use scratch::Scratch;
 
 /// The state of the pCPU for which a pass is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +22,7 @@ pub(super) enum Idleness {
 }
 
 /// The result of a pass over a domain.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Pass {
     moved: bool,
     /// The pass was this pCPU's to make. If not, those of the domains above are not either.
@@ -150,27 +148,20 @@ impl Scheduler {
     /// Makes one pass for `pcpu` over its domain number `level`.
     fn balance_domain(&mut self, pcpu: u32, level: usize, idle: Idleness, step: &mut Step<'_>) -> Pass {
         step.charge(Cost::Balance, 1);
-        self.scratch.excluded.clear();
+        self.excluded.clear();
         loop {
             let (from, imbalance) = match self.find_busiest(pcpu, level, idle) {
-                Verdict::NotMine => {
-                    return Pass {
-                        moved: false,
-                        mine: false,
-                    };
-                }
+                Verdict::NotMine => return Pass::default(),
                 Verdict::Balanced => {
                     self.balanced(pcpu, level, true);
-                    return Pass {
-                        moved: false,
-                        mine: true,
-                    };
+                    let (moved, mine) = (false, true);
+                    return Pass { moved, mine };
                 }
                 Verdict::Pull { from, imbalance } => (from, imbalance),
             };
             let pull = self.pull(pcpu, level, from, imbalance, step);
             if pull.all_pinned && self.nr_running(from) > 1 {
-                self.scratch.excluded.push(from);
+                self.excluded.push(from);
                 continue;
             }
             if pull.moved > 0 {

@@ -20,10 +20,10 @@ pub(super) struct Pull {
 /// A reason why a thread stays where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stays {
+    /// It may not run on the other pCPU.
     Pinned,
-    Running,
-    Throttled,
-    CacheHot,
+    /// It runs, is throttled or is cache-hot.
+    ForNow,
 }
 
 impl Scheduler {
@@ -46,10 +46,8 @@ impl Scheduler {
                 continue;
             }
             // Converts the imbalance to this queue's weights, and back.
-            let (whole, weight) = (
-                self.hierarchy.hierarchical_load(queue),
-                self.hierarchy.queue_load(queue),
-            );
+            let whole = self.hierarchy.hierarchical_load(queue);
+            let weight = self.hierarchy.queue_load(queue);
             let ask = mul_div(left as u64, weight, whole + 1);
             let moved = self.pull_from(queue, ask, pcpu, level, &mut looks, &mut pull, step);
             left -= mul_div(moved, whole, weight + 1) as i64;
@@ -93,15 +91,11 @@ impl Scheduler {
                 pull.all_pinned = false;
                 continue;
             }
-            match self.stays(task, pcpu, level) {
-                Some(Stays::Pinned) => continue,
-                Some(Stays::Running | Stays::Throttled | Stays::CacheHot) => {
-                    pull.all_pinned = false;
-                    continue;
-                }
-                None => {}
+            let stays = self.stays(task, pcpu, level);
+            pull.all_pinned &= stays == Some(Stays::Pinned);
+            if stays.is_some() {
+                continue;
             }
-            pull.all_pinned = false;
             self.move_to(task, pcpu, step);
             pull.moved += 1;
             left -= weight as i64;
@@ -118,15 +112,12 @@ impl Scheduler {
         if !thread.may_run_on(pcpu) {
             return Some(Stays::Pinned);
         }
-        if thread.on_cpu {
-            return Some(Stays::Running);
-        }
-        if self.hierarchy.is_throttled(thread.entity) || self.is_throttled_at(task, pcpu) {
-            return Some(Stays::Throttled);
+        if thread.on_cpu || self.hierarchy.is_throttled(thread.entity) || self.is_throttled_at(task, pcpu) {
+            return Some(Stays::ForNow);
         }
         let domain = &self.topology.domains[pcpu as usize][level];
         let tries = self.topology.spans[domain.span].config.cache_nice_tries;
-        (domain.failed <= tries && self.is_cache_hot(task, pcpu)).then_some(Stays::CacheHot)
+        (domain.failed <= tries && self.is_cache_hot(task, pcpu)).then_some(Stays::ForNow)
     }
 
     /// Returns whether `task` would be throttled on `pcpu`.

@@ -210,7 +210,7 @@ fn meets(kind: SchedulerKind, fault: Option<Fault>, change: impl Fn(&mut SchedCo
         let target = vcpus.iter().find(|&&vcpu| vcpu != from && Some(vcpu) != next);
         let target = *target.expect("three vcpus");
         rig.on(0, |sched, step| {
-            if sched.yield_to(0, target, step) == YieldTo::Done {
+            if sched.yield_to(0, target, step) {
                 sched.schedule(0, step);
             }
         });

@@ -63,7 +63,7 @@ fn yield_to(rig: &mut Rig, to: TaskId) -> Option<Yielded> {
         sched.hierarchy.account(sched.hierarchy.entity(at).queue);
         let before = sched.hierarchy.entity(at).vruntime;
         let gap = sched.hierarchy.entity(meets).vruntime.wrapping_sub(before) as i64;
-        if sched.yield_to(0, to, step) != YieldTo::Done {
+        if !sched.yield_to(0, to, step) {
             return None;
         }
         let after = sched.clone();

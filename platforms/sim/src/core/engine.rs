@@ -3,7 +3,7 @@
 //! Each field belongs to a room, which owns its type. What needs several of them is an `impl Engine` of the room that
 //! it serves. What happens reaches the books by [`Engine::emit`] only.
 
-use holdfast_host::{Command, Host, HostInterrupt, IdVec, PcpuId, VcpuId, VmId};
+use holdfast_host::{Command, Host, HostInterrupt, IdVec, Nanos, PcpuId, VcpuId, VmId};
 
 use crate::books::fold::Books;
 use crate::books::happened::{Happened, View};
@@ -46,7 +46,7 @@ pub struct Engine {
     /// What is written down of the run.
     pub books: Books,
     /// Buffer for the host's commands.
-    pub commands: Vec<Command>,
+    commands: Vec<Command>,
 }
 
 impl Engine {
@@ -75,6 +75,21 @@ impl Engine {
             end: Ending::default(),
             commands: Vec::new(),
         }
+    }
+
+    /// Lets `step` run on the host at the present time. Returns the commands that the host gave: give their buffer back
+    /// to [`Engine::reuse_commands`].
+    #[inline]
+    pub fn with_host(&mut self, step: impl FnOnce(&mut Host, Nanos, &mut Vec<Command>)) -> Vec<Command> {
+        let mut commands = std::mem::take(&mut self.commands);
+        step(&mut self.host, Nanos(self.clock.now.nanos()), &mut commands);
+        commands
+    }
+
+    /// Takes back the empty buffer of commands that were applied.
+    #[inline]
+    pub fn reuse_commands(&mut self, commands: Vec<Command>) {
+        self.commands = commands;
     }
 
     /// Enters what `happened` in the books.

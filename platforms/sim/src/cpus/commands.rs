@@ -1,6 +1,6 @@
 //! Steps of the host, and what its commands do to the machine.
 
-use holdfast_host::{Command, Event, Host, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
+use holdfast_host::{Command, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
 use holdfast_machine::{Picos, Time};
 
 use crate::books::happened::Happened;
@@ -13,22 +13,21 @@ impl Engine {
         self.books.stats.host_steps += 1;
         self.pcpus[pcpu].activity = Activity::Host;
         self.emit(&Happened::HostRuns { pcpu, executes: true });
-        self.with_host(|host, now, commands| host.handle(event, now, commands));
+        let commands = self.with_host(|host, now, commands| host.handle(event, now, commands));
+        self.apply_commands(commands);
     }
 
     /// Starts the host.
     pub fn start_host(&mut self) {
-        self.with_host(|host, now, commands| host.start(now, commands));
+        let commands = self.with_host(|host, now, commands| host.start(now, commands));
+        self.apply_commands(commands);
     }
 
-    /// Runs `step` on the host at the present time, and applies the commands that the host gives.
-    fn with_host(&mut self, step: impl FnOnce(&mut Host, Nanos, &mut Vec<Command>)) {
-        let mut commands = std::mem::take(&mut self.commands);
-        step(&mut self.host, Nanos(self.clock.now.nanos()), &mut commands);
+    fn apply_commands(&mut self, mut commands: Vec<Command>) {
         for command in commands.drain(..) {
             self.apply(command);
         }
-        self.commands = commands;
+        self.reuse_commands(commands);
     }
 
     #[inline]

@@ -136,8 +136,8 @@ impl SimThread {
         here.irq_enable();
     }
 
-    /// A restartable sequence on the bits `mask` of `word`: load, compare, plain store. It never overwrites a store that
-    /// came in between.
+    /// A restartable sequence on the bits `mask` of `word`: load, compare, plain store. It never overwrites a store
+    /// that came in between.
     fn compare_store(&self, word: &SimWord, mask: u32, current: u32, new: u32, order: Ordering) -> Result<(), u32> {
         let found = self.load(word, order) & mask;
         if found != current {

@@ -44,7 +44,7 @@ counters! {
     halt_poll_fail_ns,
     /// Nanoseconds asleep in halts.
     halt_wait_ns,
-    /// Hypercalls.
+    /// Hypercalls made.
     hypercalls,
     /// Exits by a host interrupt.
     irq_exits,

@@ -60,7 +60,7 @@ pub struct Draft {
     pub host: HostConfig,
     /// Task groups.
     pub groups: Vec<DraftGroup>,
-    /// Guests.
+    /// The guests.
     pub vms: Vec<DraftVm>,
     /// Host tasks.
     pub tasks: Vec<HostTask>,

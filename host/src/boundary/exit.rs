@@ -8,7 +8,7 @@ use super::{Command, Event, Run};
 /// The state of the guest in the exit information. The default is the state after INIT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GuestState {
-    /// RFLAGS.IF.
+    /// Interrupt flag (RFLAGS.IF).
     pub interrupts_enabled: bool,
     /// Current privilege level, 0-3.
     pub cpl: u8,
@@ -26,7 +26,7 @@ pub struct GuestState {
 pub enum Exit {
     /// A host interrupt is pending on this pCPU.
     ExternalInterrupt(HostInterrupt),
-    /// HLT.
+    /// The guest executed HLT.
     Hlt,
     /// VMCALL or VMMCALL, with its number and four arguments. Answered by [`Command::Reply`].
     Hypercall {
@@ -45,7 +45,7 @@ pub enum Exit {
         /// The register ECX.
         msr: u32,
     },
-    /// WRMSR.
+    /// The guest executed WRMSR.
     WriteMsr {
         /// The register ECX.
         msr: u32,

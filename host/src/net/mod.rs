@@ -5,9 +5,9 @@
 //!       ── receive queue ─── worker ── tap's queue ── server: TCP, bridge
 //! ```
 //!
-//! Worker and server are threads that the host's scheduler runs. Tap and bridge are none: as in Linux their code runs
-//! on whoever sends, a packet's receipt included. Each thread is a machine that says what it does next
-//! ([`Connection::worker`], [`Connection::server`]); who drives the host gives it time.
+//! Worker and server are threads that the host's scheduler runs. Tap and bridge have no threads: as in Linux, their
+//! code runs on the sending thread, receipt of a packet included. Each thread is a state machine that says what it does
+//! next ([`Connection::worker`], [`Connection::server`]). The driver of the host gives it time.
 //!
 //! A device that is hardware ([`Connection::assigned`]) has no worker: the same machine says what the device does, and
 //! the server is woken by an interrupt of the host's own port.

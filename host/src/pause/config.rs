@@ -64,7 +64,7 @@ impl YieldFilters {
         eligibility: true,
         ..YieldFilters::NONE
     };
-    /// 3.9.
+    /// Filters of Linux 3.9.
     pub const LINUX_3_9: YieldFilters = YieldFilters {
         undercommit: true,
         tries: 3,

@@ -94,7 +94,7 @@ pub(crate) enum ThreadState {
     Waking,
     /// On its pCPU's queue, running or not.
     Runnable,
-    /// Ended.
+    /// The thread has ended.
     Dead,
 }
 

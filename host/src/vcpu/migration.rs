@@ -29,7 +29,7 @@ pub struct SavedVcpu {
     pub lapic: [u32; REGISTERS],
     /// LAPIC errors that the guest has not read yet.
     pub lapic_errors: u32,
-    /// IA32_APIC_BASE.
+    /// The MSR IA32_APIC_BASE.
     pub apic_base: u64,
     /// The LAPIC timer.
     pub timer: SavedTimer,

@@ -59,7 +59,7 @@ fn an_odd_hog_makes_its_rounds() {
 #[test]
 fn threads_pinned_to_a_part_of_a_domain_do_not_make_rounds() {
     // Six hogs on four pCPUs. Where these are the whole domain all get two thirds. In one of eight the average that
-    // pCPUs are compared with counts the idle ones, so that nobody is below it who may pull: as in Linux.
+    // pCPUs are compared with counts the idle ones, so no pCPU that may pull is below it: as in Linux.
     let shares = |cores| {
         let mut world = World::new(&HostConfig::default(), &places(1, cores, 1));
         for _ in 0..6 {

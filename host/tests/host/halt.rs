@@ -390,7 +390,7 @@ fn cpuid_offers_what_the_vm_is_offered() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Kicks and halts at random: nobody sleeps on a latched kick, ever; and the world goes on without a broken rule.
+    /// Kicks and halts at random: no vCPU ever sleeps on a latched kick, and no rule is broken.
     #[test]
     fn no_wakeup_is_lost(seed: u64, vcpus in 1u32..7, sockets in 1u32..3, cores in 1u32..4, poll in prop_oneof![Just(0u64), Just(50_000)], yields: bool) {
         let config = HostConfig { halt_poll_ns: poll, pause: PauseHandling { kick_yields: yields, ..PauseHandling::NONE }, ..HostConfig::default() };

@@ -1,5 +1,5 @@
 //! Guests that do everything to LAPICs that hardware virtualizes, beside devices that signal anything and a VMM that
-//! migrates them at any time: no panic, nobody else's interrupt, and nobody sleeps over one.
+//! migrates them at any time: no panic, no interrupt of another vCPU, and no vCPU sleeps over an interrupt.
 //!
 //! Whether they get the right ones in the right order, `apic_model` says. `docs/fuzzing.md` has the commands.
 

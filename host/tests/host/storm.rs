@@ -239,7 +239,7 @@ fn a_migration_that_forgets_the_tables_loses_interrupts() {
     let part = Part::Avic;
     let mut config = host(part);
     config.planted.avic.restored_without_tables = true;
-    // As in 4.7, which had nobody else to send for the hardware.
+    // As in 4.7, in which nothing else sends in place of the hardware.
     config.avic.sends_to_invalid = false;
     let mut storm = Storm::new(part, config, 4, 3, 1);
     for _ in 0..20 {
@@ -262,7 +262,7 @@ fn switching_hardware_off_and_on_under_load_loses_no_interrupt() {
             for _ in 0..20 {
                 storm.step(true);
             }
-            // The VMM works where nobody is in guest mode.
+            // The VMM works where no vCPU is in guest mode.
             let pcpu = (0..storm.pcpus).find(|&pcpu| storm.rig.guest_on(pcpu).is_none());
             if let Some(pcpu) = pcpu.map(PcpuId) {
                 inhibited = !inhibited;

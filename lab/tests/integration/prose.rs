@@ -3,9 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// Files and folders whose prose does not follow the rules yet.
-const EXEMPT: &[&str] = &["host", "lab"];
-
 /// Widest line of prose in columns, indentation and comment marker included.
 const COLUMNS_MAX: usize = 120;
 
@@ -186,23 +183,9 @@ fn violations(path: &str, text: &str) -> Vec<String> {
 fn prose_is_narrow_and_plain() {
     // This file names the words.
     let own = "lab/tests/integration/prose.rs";
-    let checked = files("")
-        .into_iter()
-        .filter(|(path, _)| path != own && !EXEMPT.iter().any(|exempt| is_within(path, exempt)));
+    let checked = files("").into_iter().filter(|(path, _)| path != own);
     let found: Vec<String> = checked.flat_map(|(path, text)| violations(&path, &text)).collect();
     assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
-}
-
-/// Prints the violations in each exempt file or folder. An entry without any can leave the list.
-#[test]
-#[ignore = "prints what the exempt folders still lack"]
-fn exempt_folders() {
-    for exempt in EXEMPT {
-        let all = files("").into_iter().filter(|(path, _)| is_within(path, exempt));
-        let found: Vec<String> = all.flat_map(|(path, text)| violations(&path, &text)).collect();
-        println!("{exempt}: {}", found.len());
-        found.iter().for_each(|violation| println!("  {violation}"));
-    }
 }
 
 #[test]

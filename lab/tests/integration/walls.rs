@@ -9,7 +9,7 @@ const CIRCLES: &[(&str, usize, usize)] = &[
     ("abi", 1, 0),
     ("machine", 1, 0),
     ("locks", 2, 1),
-    ("host", 6, 6),
+    ("host", 8, 6),
     ("platforms/sim", 5, 3),
     ("guest", 1, 0),
     ("workloads", 4, 3),

@@ -40,7 +40,7 @@ pub(crate) struct LapicTimer {
     pub(crate) deadline: Option<u64>,
     /// Nanoseconds between expiries, in periodic mode.
     period: u64,
-    /// IA32_TSC_DEADLINE.
+    /// The MSR IA32_TSC_DEADLINE.
     tsc_deadline: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct SavedTimer {
     pub expires_in_ns: Option<u64>,
     /// Nanoseconds between expiries, in periodic mode.
     pub period_ns: u64,
-    /// IA32_TSC_DEADLINE.
+    /// The MSR IA32_TSC_DEADLINE.
     pub tsc_deadline: u64,
 }
 

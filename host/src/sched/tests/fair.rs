@@ -105,7 +105,7 @@ proptest! {
         }
     }
 
-    /// Threads that sleep and wake, in groups, on several pCPUs: every invariant, no time lost, nobody starves.
+    /// Threads that sleep and wake, in groups, on several pCPUs: every invariant, no time is lost, no thread starves.
     #[test]
     fn time_is_conserved_and_nobody_starves(
         threads in proptest::collection::vec((-3i8..4, 0usize..4, habit()), 1..12), pcpus in 1u32..5,
@@ -267,7 +267,7 @@ fn a_buddy_that_stays_marked_shows() {
 
 #[test]
 fn a_yield_alone_in_its_group_is_void_until_2_6_38() {
-    // Two groups of one thread each: the yielder's own queue has nobody else.
+    // Two groups of one thread each: the yielder's own queue has no other thread.
     for (yields, gives_way) in [
         (YieldRule::OwnGroup, false),
         (YieldRule::OwnGroupCompat, false),

@@ -115,7 +115,7 @@ fn storm(config: &HostConfig, fault: Option<Fault>, hogs: &Hogs, rounds: &[(u64,
     done
 }
 
-/// Whoever was not eligible is after a credit, and has then no more lag than anyone may have.
+/// A thread that was not eligible is eligible after a credit, with no more lag than any thread may have.
 fn check_credits(storm: &[(u64, Yielded)]) {
     for (_, yielded) in storm {
         let hierarchy = &yielded.after.hierarchy;

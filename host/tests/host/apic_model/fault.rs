@@ -8,7 +8,7 @@ use holdfast_host::{Exit, HostConfig};
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// None.
+    /// No fault.
     None,
     /// IPIs to other pCPUs are lost.
     LostKick,

@@ -1,4 +1,4 @@
-//! Whoever delivers interrupts delivers the same ones, in the same order, as a plain model of the manual does.
+//! Every way to deliver interrupts delivers the same ones, in the same order, as a plain model of the manual.
 //!
 //! [`Reference`] is that model: sets of vectors, no exits, no pages. An implementation is whatever implements
 //! [`Delivers`]: here [`Driven`], the host's LAPICs behind the host's own boundary, emulated or with hardware that
@@ -57,7 +57,7 @@ pub enum Act {
     Interrupts { vcpu: u32, enabled: bool },
     /// IRET from the handler of a non-maskable interrupt.
     Iret { vcpu: u32 },
-    /// HLT.
+    /// The vCPU executes HLT.
     Halt { vcpu: u32 },
     /// The delivery of the next vector injected into this vCPU is interrupted once.
     Disturb { vcpu: u32 },
@@ -74,9 +74,9 @@ pub enum Taken {
     Vector(u8),
     /// A non-maskable interrupt.
     Nmi,
-    /// INIT.
+    /// An INIT message.
     Init,
-    /// SIPI.
+    /// A SIPI message.
     Startup(u8),
     /// A general-protection fault for the instruction that it executed.
     Fault,

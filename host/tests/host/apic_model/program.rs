@@ -165,7 +165,7 @@ fn act(shape: Shape, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
             vector: bytes.vector(),
         }),
         29 => {
-            // INIT, SIPI, or both: whoever got them can go on.
+            // INIT, SIPI, or both: the vCPU that got them can continue.
             let to = bytes.below(FIRST_VM);
             if bytes.byte() < 230 {
                 send(shape, vcpu, 0x4500, to, program);

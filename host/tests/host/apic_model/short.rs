@@ -183,7 +183,7 @@ fn an_edge_is_no_level_although_its_vector_was_one_before_a_reset() {
         let (vm, pin, level) = (0, 0, true);
         both.run(&[interrupts(1, true)]);
         assert_eq!(both.run(&[Act::Line { vm, pin, level }]), 1, "{part:?}");
-        // Nobody ends it: the I/O APIC waits.
+        // No vCPU ends it: the I/O APIC waits.
         both.run(&init(0, 1));
         both.run(&[interrupts(1, true)]);
         assert_eq!(both.run(&ipi(0, 1, 0x51)), 1, "{part:?}");

@@ -25,9 +25,9 @@ impl Rng {
 /// One thing that a guest does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Computes.
+    /// Computes in guest mode.
     Compute(u64),
-    /// Exits.
+    /// Leaves guest mode.
     Exit(Exit),
     /// STI, or CLI.
     Interrupts(bool),

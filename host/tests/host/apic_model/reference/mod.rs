@@ -96,7 +96,7 @@ impl Reference {
                     apic.request(vector, level)
                 }
             }
-            // What is KVM's own ends a halt; nobody sees it otherwise.
+            // KVM's own modes end a halt, and have no other visible effect.
             3 => {
                 apic.kicked = true;
                 true

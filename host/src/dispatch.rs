@@ -14,28 +14,26 @@ impl Host {
     /// Lets the scheduler pick a thread for the executing pCPU, and switches to it.
     pub(crate) fn reschedule(&mut self, step: &mut Step<'_>) {
         let pcpu = PcpuId(step.pcpu);
-        let prev = self.threads.sched.current(pcpu.0);
-        let next = self.threads.sched.schedule(pcpu.0, step);
+        let prev = self.wing.threads.sched.current(pcpu.0);
+        let next = self.wing.threads.sched.schedule(pcpu.0, step);
         if prev == next {
             return;
         }
-        match prev.map(|task| (task, self.threads.kind(task))) {
-            Some((_, ThreadKind::Vcpu(vcpu))) => self.vcpu_wing().put(vcpu, step),
-            Some((task, ThreadKind::Voluntary)) => self.threads.report_waiting(task, step),
+        match prev.map(|task| (task, self.wing.threads.kind(task))) {
+            Some((_, ThreadKind::Vcpu(vcpu))) => self.wing.put(vcpu, step),
+            Some((task, ThreadKind::Voluntary)) => self.wing.threads.report_waiting(task, step),
             _ => {}
         }
         // The kernel of a voluntary task counts the switch to it as its own time.
-        let kind = next.map(|task| self.threads.kind(task));
+        let kind = next.map(|task| self.wing.threads.kind(task));
         if kind != Some(ThreadKind::Voluntary) {
             step.charge(Cost::ContextSwitch, 1);
         }
         if let Some(ThreadKind::Vcpu(vcpu)) = kind {
-            let mut wing = self.vcpu_wing();
-            wing.load(vcpu, step);
-            if wing.guests.vcpus[vcpu].ran {
-                wing.shrink_pause_window(vcpu, step);
+            self.wing.load(vcpu, step);
+            if core::mem::replace(&mut self.wing.guests.vcpus[vcpu].ran, true) {
+                self.wing.shrink_pause_window(vcpu, step);
             }
-            self.guests.vcpus[vcpu].ran = true;
         }
         match (prev, next) {
             (None, Some(_)) => self.pcpus.rows[pcpu].tick_at = Some(self.pcpus.next_tick(pcpu, step.now)),
@@ -47,17 +45,17 @@ impl Host {
     /// Ends a step: finds what the executing pCPU does now, sets its timer and appends its `Run`.
     pub(crate) fn finish(&mut self, step: &mut Step<'_>) {
         let run = loop {
-            let wants = self.threads.sched.need_resched(step.pcpu);
-            if wants && !self.polls(step.pcpu) && !self.threads.is_voluntary(step.pcpu) {
+            let wants = self.wing.threads.sched.need_resched(step.pcpu);
+            if wants && !self.polls(step.pcpu) && !self.wing.threads.is_voluntary(step.pcpu) {
                 self.reschedule(step);
             }
-            let Some(task) = self.threads.sched.current(step.pcpu) else {
+            let Some(task) = self.wing.threads.sched.current(step.pcpu) else {
                 break Run::Idle;
             };
-            let ThreadKind::Vcpu(vcpu) = self.threads.kind(task) else {
+            let ThreadKind::Vcpu(vcpu) = self.wing.threads.kind(task) else {
                 break Run::Task(task);
             };
-            match self.vcpu_wing().resume(vcpu, step) {
+            match self.wing.resume(vcpu, step) {
                 Resume::Run(run) => break run,
                 Resume::Sleep => self.reschedule(step),
                 Resume::Again => {}
@@ -66,8 +64,8 @@ impl Host {
         let pcpu = PcpuId(step.pcpu);
         self.pcpus.rows[pcpu].doing = Some(run);
         self.note_throttling(step);
-        while let Some((timer, at)) = self.threads.sched.next_timer() {
-            self.threads.timers.arm(timer, pcpu.0, at);
+        while let Some((timer, at)) = self.wing.threads.sched.next_timer() {
+            self.wing.threads.timers.arm(timer, pcpu.0, at);
         }
         self.program_timer(step);
         step.out.push(Command::Run { pcpu, run });
@@ -75,12 +73,12 @@ impl Host {
 
     /// Reports vCPUs whose waiting threads were throttled, or are no longer.
     fn note_throttling(&mut self, step: &mut Step<'_>) {
-        while let Some(task) = self.threads.sched.next_throttle_change() {
-            let ThreadKind::Vcpu(vcpu) = self.threads.kind(task) else {
+        while let Some(task) = self.wing.threads.sched.next_throttle_change() {
+            let ThreadKind::Vcpu(vcpu) = self.wing.threads.kind(task) else {
                 continue;
             };
-            let throttled = self.threads.sched.is_throttled(task);
-            let at = self.guests.vcpu_mut(vcpu);
+            let throttled = self.wing.threads.sched.is_throttled(task);
+            let at = self.wing.guests.vcpu_mut(vcpu);
             let waits = match at.state {
                 VcpuState::Preempted | VcpuState::Woken if throttled => VcpuState::Throttled,
                 VcpuState::Throttled if !throttled && at.preempted => VcpuState::Preempted,
@@ -100,7 +98,7 @@ impl Host {
     }
 
     fn poll_end_of(&self, vcpu: VcpuId) -> Option<u64> {
-        match self.guests.vcpus[vcpu].activity {
+        match self.wing.guests.vcpus[vcpu].activity {
             Activity::Poll { until } => Some(until),
             _ => None,
         }
@@ -108,23 +106,25 @@ impl Host {
 
     /// Returns whether the thread on `pcpu` polls. The polling loop checks by itself whether it is to be rescheduled.
     fn polls(&self, pcpu: u32) -> bool {
-        let current = self.threads.sched.current(pcpu).map(|task| self.threads.kind(task));
+        let current = self
+            .wing
+            .threads
+            .sched
+            .current(pcpu)
+            .map(|task| self.wing.threads.kind(task));
         matches!(current, Some(ThreadKind::Vcpu(vcpu)) if self.poll_end_of(vcpu).is_some())
     }
 
     /// Sets the executing pCPU's hardware timer to the first time at which something is due.
     fn program_timer(&mut self, step: &mut Step<'_>) {
         let pcpu = PcpuId(step.pcpu);
-        let due = [
-            self.pcpus.rows[pcpu].tick_at,
-            self.poll_until(pcpu),
-            self.threads.timers.next(pcpu.0),
-        ];
-        let at = due.into_iter().flatten().min().map(|at| at.max(step.now));
-        if at == self.pcpus.rows[pcpu].programmed {
+        let other = earlier(self.poll_until(pcpu), self.wing.threads.timers.next(pcpu.0));
+        let row = &mut self.pcpus.rows[pcpu];
+        let at = earlier(row.tick_at, other).map(|at| at.max(step.now));
+        if at == row.programmed {
             return;
         }
-        self.pcpus.rows[pcpu].programmed = at;
+        row.programmed = at;
         step.charge(Cost::TimerProgram, 1);
         step.out.push(Command::Timer {
             pcpu,
@@ -135,15 +135,24 @@ impl Host {
     /// Runs the polling loops to which this step has given a reason to end: they see it in memory.
     pub(crate) fn end_polls(&mut self, now: Nanos, out: &mut Vec<Command>) {
         let next = |host: &mut Host| {
-            host.guests
+            host.wing
+                .guests
                 .poll_kicks
                 .pop()
-                .or_else(|| host.threads.sched.next_poll_end())
+                .or_else(|| host.wing.threads.sched.next_poll_end())
         };
         while let Some(pcpu) = next(self) {
             if self.poll_until(PcpuId(pcpu)).is_some() {
                 self.finish(&mut Step::new(now, PcpuId(pcpu), out));
             }
         }
+    }
+}
+
+/// Returns the earlier of two times, where `None` is never.
+fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        _ => a.or(b),
     }
 }

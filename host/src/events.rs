@@ -22,7 +22,7 @@ impl Host {
     /// backwards. No guest can cause a panic.
     pub fn handle(&mut self, event: Event, now: Nanos, out: &mut Vec<Command>) {
         assert!(self.started, "an event came before the host was started");
-        self.threads.sched.begin(now.0);
+        self.wing.threads.sched.begin(now.0);
         let pcpu = event.pcpu();
         let mut step = Step::new(now, pcpu, out);
         let doing = self.pcpus.rows[pcpu].doing;
@@ -31,7 +31,7 @@ impl Host {
                 let Some(Run::Guest { vcpu, .. }) = doing else {
                     panic!("exit on pcpu {}, which is not in guest mode", pcpu.0)
                 };
-                match self.vcpu_wing().exit(vcpu, exit, guest, &mut step) {
+                match self.wing.exit(vcpu, exit, guest, &mut step) {
                     After::Resume => {}
                     After::Reschedule => self.reschedule(&mut step),
                     After::Interrupt(interrupt) => self.interrupt(interrupt, &mut step),
@@ -43,24 +43,24 @@ impl Host {
             }
             Event::Msi { vm, address, data, .. } => {
                 leave_idle(doing, pcpu, "device event", &mut step);
-                self.interrupts().msi(vm, address, data, &mut step);
+                self.wing.interrupts.msi(vm, address, data, &mut step);
             }
             Event::Line { vm, pin, level, .. } => {
                 leave_idle(doing, pcpu, "device event", &mut step);
-                self.interrupts().set_line(vm, pin, level, &mut step);
+                self.wing.interrupts.set_line(vm, pin, level, &mut step);
             }
             Event::Inhibit {
                 vm, reason, inhibited, ..
             } => {
                 leave_idle(doing, pcpu, "device event", &mut step);
-                self.interrupts().set_inhibit(vm, reason, inhibited, &mut step);
+                self.wing.interrupts.set_inhibit(vm, reason, inhibited, &mut step);
             }
             Event::Affinity { vcpu, only, .. } => {
                 leave_idle(doing, pcpu, "device event", &mut step);
-                let task = self.guests.vcpus[vcpu].task;
+                let task = self.wing.guests.vcpus[vcpu].task;
                 let allowed = only.map_or(Vec::new(), |only| vec![only.0]);
                 let mask = self.mask(&allowed).unwrap_or_else(|error| panic!("{error}"));
-                self.threads.sched.set_affinity(task, mask, &mut step);
+                self.wing.threads.sched.set_affinity(task, mask, &mut step);
             }
             Event::Posted { .. } => {
                 // The polling loop sees it in memory.
@@ -73,7 +73,7 @@ impl Host {
                 let Some(Run::Task(task)) = doing else {
                     panic!("vcpu {} runs on pcpu {}, which runs no task", vcpu.0, pcpu.0)
                 };
-                self.vcpu_wing().enter_run(task, vcpu, &mut step);
+                self.wing.enter_run(task, vcpu, &mut step);
             }
             Event::TaskSleeps { .. }
             | Event::TaskYields { .. }
@@ -96,42 +96,42 @@ impl Host {
     fn task_event(&mut self, task: TaskId, event: Event, step: &mut Step<'_>) {
         match event {
             Event::TaskSleeps { until, .. } => {
-                if self.threads.take_pending(task, PendingWake::Wake) {
+                if self.wing.threads.take_pending(task, PendingWake::Wake) {
                     return self.yield_point(step);
                 }
                 if let Some(until) = until {
                     let at = until.0.max(step.now);
-                    self.threads.timers.arm(Timer::Sleep(task), step.pcpu, at);
+                    self.wing.threads.timers.arm(Timer::Sleep(task), step.pcpu, at);
                 }
-                self.threads.sched.sleep(step.pcpu);
+                self.wing.threads.sched.sleep(step.pcpu);
                 self.reschedule(step);
             }
             Event::TaskYields { .. } => self.yield_point(step),
             Event::TaskGivesWay { .. } => {
-                self.threads.sched.yield_current(step.pcpu);
+                self.wing.threads.sched.yield_current(step.pcpu);
                 self.reschedule(step);
             }
             Event::TaskWakes { task: other, .. } => {
-                self.threads.check_plain(other);
-                self.threads.wake_task(other, step);
+                self.wing.threads.check_plain(other);
+                self.wing.threads.wake_task(other, step);
             }
             Event::TaskStarts { task: other, .. } => {
-                self.threads.check_plain(other);
-                self.threads.start_task(other, step);
+                self.wing.threads.check_plain(other);
+                self.wing.threads.start_task(other, step);
             }
             Event::TaskExecutes { .. } => {
-                if let Some(to) = self.threads.sched.leave_for_exec(task, step) {
+                if let Some(to) = self.wing.threads.sched.leave_for_exec(task, step) {
                     self.reschedule(step);
-                    self.threads.sched.arrive(task, to, step);
+                    self.wing.threads.sched.arrive(task, to, step);
                 }
             }
             Event::TaskEnds { .. } => {
-                let kept = self.guests.planted.pause.dead_threads_stay;
-                self.threads.records[task].generation += u32::from(!kept);
-                self.threads.sched.exit(step.pcpu);
+                let kept = self.wing.guests.planted.pause.dead_threads_stay;
+                self.wing.threads.records[task].generation += u32::from(!kept);
+                self.wing.threads.sched.exit(step.pcpu);
                 self.reschedule(step);
-                if self.threads.records[task].pending_wake.take() == Some(PendingWake::Start) {
-                    self.threads.start_task(task, step);
+                if self.wing.threads.records[task].pending_wake.take() == Some(PendingWake::Start) {
+                    self.wing.threads.start_task(task, step);
                 }
             }
             other => unreachable!("no event of a task: {other:?}"),
@@ -140,7 +140,7 @@ impl Host {
 
     /// Reschedules the executing pCPU if the scheduler wants to: its task is at a yield point.
     fn yield_point(&mut self, step: &mut Step<'_>) {
-        if self.threads.sched.need_resched(step.pcpu) {
+        if self.wing.threads.sched.need_resched(step.pcpu) {
             self.reschedule(step);
         }
     }
@@ -151,14 +151,14 @@ impl Host {
             HostInterrupt::Timer => self.timer_interrupt(step),
             HostInterrupt::Reschedule => {
                 step.charge(Cost::HostInterrupt, 1);
-                self.threads.sched.interrupt(step.pcpu, step);
+                self.wing.threads.sched.interrupt(step.pcpu, step);
             }
             HostInterrupt::Call => step.charge(Cost::HostInterrupt, 1),
-            HostInterrupt::Device(vector) => self.interrupts().device_interrupt(vector, step),
-            HostInterrupt::GaLog => self.interrupts().ga_log_interrupt(step),
+            HostInterrupt::Device(vector) => self.wing.interrupts.device_interrupt(vector, step),
+            HostInterrupt::GaLog => self.wing.interrupts.ga_log_interrupt(step),
             HostInterrupt::PostedWakeup => {
                 step.charge(Cost::HostInterrupt, 1);
-                self.interrupts().posted_wakeup(step.pcpu, step);
+                self.wing.interrupts.posted_wakeup(step.pcpu, step);
             }
         }
     }
@@ -167,37 +167,37 @@ impl Host {
         let pcpu = PcpuId(step.pcpu);
         self.pcpus.rows[pcpu].programmed = None;
         let tick = self.pcpus.rows[pcpu].tick_at.is_some_and(|at| at <= step.now);
-        let timer = self.threads.timers.next(pcpu.0).is_some_and(|at| at <= step.now);
+        let timer = self.wing.threads.timers.next(pcpu.0).is_some_and(|at| at <= step.now);
         // The end of polling is not an interrupt: the polling loop reads the clock.
         if tick || timer || self.poll_until(pcpu).is_none() {
             step.charge(Cost::HostInterrupt, 1);
         }
-        while let Some(timer) = self.threads.timers.pop(pcpu.0, step.now) {
+        while let Some(timer) = self.wing.threads.timers.pop(pcpu.0, step.now) {
             self.timer_expired(timer, step);
         }
         if tick {
             self.pcpus.rows[pcpu].tick_at = Some(self.pcpus.next_tick(pcpu, step.now));
-            self.threads.sched.tick(pcpu.0, step);
+            self.wing.threads.sched.tick(pcpu.0, step);
         }
     }
 
     fn timer_expired(&mut self, timer: Timer, step: &mut Step<'_>) {
         match timer {
             Timer::Lapic(task) => {
-                if let Some(vcpu) = self.threads.records[task].first {
-                    self.interrupts().apic_timer_expired(vcpu, step);
+                if let Some(vcpu) = self.wing.threads.records[task].first {
+                    self.wing.interrupts.apic_timer_expired(vcpu, step);
                 }
             }
-            Timer::Sleep(task) => match self.threads.kind(task) {
+            Timer::Sleep(task) => match self.wing.threads.kind(task) {
                 ThreadKind::Vcpu(vcpu) => {
-                    self.guests.wake_thread(vcpu, &mut self.threads, step);
+                    self.wing.interrupts.wake_thread(vcpu, step);
                 }
                 ThreadKind::Plain | ThreadKind::Voluntary => {
-                    self.threads.sched.wake(task, step);
+                    self.wing.threads.sched.wake(task, step);
                 }
             },
-            Timer::Ioapic(vm) => self.interrupts().ioapic_later(vm, step),
-            Timer::Period(_) | Timer::Slack(_) => self.threads.sched.bandwidth_timer(timer, step),
+            Timer::Ioapic(vm) => self.wing.interrupts.ioapic_later(vm, step),
+            Timer::Period(_) | Timer::Slack(_) => self.wing.threads.sched.bandwidth_timer(timer, step),
         }
     }
 }

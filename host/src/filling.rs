@@ -7,8 +7,6 @@ use crate::config::{Quota, TaskConfig, VmConfig, VmGroup};
 use crate::error::{ConfigError, in_range};
 use crate::guests::Vm;
 use crate::host::Host;
-use crate::interrupts::VmApic;
-use crate::interrupts::ioapic::Ioapic;
 use crate::sched::{Mask, weight};
 use crate::threads::ThreadKind;
 use crate::vcpu::Vcpu;
@@ -20,8 +18,8 @@ impl Host {
     /// Fails if the parent is unknown, the shares are out of range, or the host runs.
     pub fn add_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
         self.check_not_started()?;
-        let group = self.threads.sched.add_group(parent, shares)?;
-        self.threads.timers.add_group();
+        let group = self.wing.threads.sched.add_group(parent, shares)?;
+        self.wing.threads.timers.add_group();
         Ok(group)
     }
 
@@ -32,19 +30,22 @@ impl Host {
     /// control, or the host runs.
     pub fn set_quota(&mut self, group: GroupId, quota: Quota) -> Result<(), ConfigError> {
         self.check_not_started()?;
-        self.threads.sched.check_group(group)?;
+        self.wing.threads.sched.check_group(group)?;
         self.check_quota(Some(quota))?;
-        if group == GroupId(0) || self.threads.sched.throttling(group, 0).is_some() {
+        if group == GroupId(0) || self.wing.threads.sched.throttling(group, 0).is_some() {
             return Err(ConfigError::UnknownGroup(group));
         }
-        self.threads.sched.set_quota(group, quota.quota_ns, quota.period_ns);
+        self.wing
+            .threads
+            .sched
+            .set_quota(group, quota.quota_ns, quota.period_ns);
         Ok(())
     }
 
     fn check_quota(&self, quota: Option<Quota>) -> Result<(), ConfigError> {
         const MS: i64 = 1_000_000;
         let Some(quota) = quota else { return Ok(()) };
-        if !self.config.sched.has_bandwidth() {
+        if !self.wing.config.sched.has_bandwidth() {
             return Err(ConfigError::NoBandwidth);
         }
         in_range("period_ns", quota.period_ns, MS, 1_000 * MS)?;
@@ -63,7 +64,7 @@ impl Host {
     pub fn add_vm(&mut self, vm: &VmConfig, vcpus: u32, affinity: &[Vec<u32>]) -> Result<VmId, ConfigError> {
         self.check_not_started()?;
         let masks = self.check_vm(vm, vcpus, affinity)?;
-        let first_group = self.threads.sched.groups();
+        let first_group = self.wing.threads.sched.groups();
         let parent = vm.parent.unwrap_or(GroupId(0));
         let (own, per_vcpu) = match vm.group {
             VmGroup::Root => (None, false),
@@ -74,36 +75,32 @@ impl Host {
             None => parent,
             Some(shares) => self.add_limited_group(parent, shares, vm.quota)?,
         };
-        let id = self.guests.vms.next_id();
-        let first = self.guests.vcpus.len() as u32;
+        let id = self.wing.guests.vms.next_id();
+        let first = self.wing.guests.vcpus.len() as u32;
         for (index, mask) in masks.into_iter().enumerate() {
             let group = if per_vcpu {
                 self.add_limited_group(group, weight::NICE_0, vm.vcpu_quota)?
             } else {
                 group
             };
-            let vcpu = self.guests.vcpus.next_id();
+            let vcpu = self.wing.guests.vcpus.next_id();
             let task = self.add_thread(ThreadKind::Vcpu(vcpu), vm.nice, group, mask);
             let mut row = Vcpu::new(vcpu, id, index as u32, task);
             if vm.waits_for_sipi && index > 0 {
                 row.await_init();
             }
-            self.guests.vcpus.push(row);
+            self.wing.guests.vcpus.push(row);
         }
-        self.guests.vms.push(Vm {
-            inhibits: vm.apic_inhibits,
-            apic: VmApic::Emulated,
+        let groups = first_group..self.wing.threads.sched.groups();
+        self.wing.guests.vms.push(Vm {
             config: *vm,
             first,
             vcpus,
-            groups: (first_group..self.threads.sched.groups()).map(GroupId).collect(),
-            last_boosted: 0,
-            ioapic: Ioapic::new(),
-            doorbells: Vec::new(),
-            renamed: 0,
-            x2apic: 0,
+            groups: groups.map(GroupId).collect(),
+            inhibits: vm.apic_inhibits,
+            ..Vm::default()
         });
-        self.interrupts().init_vm(id);
+        self.wing.interrupts.init_vm(id);
         Ok(id)
     }
 
@@ -122,11 +119,11 @@ impl Host {
         let masks: Result<_, _> = (0..vcpus as usize).map(|index| self.mask(list(index))).collect();
         let masks = masks?;
         let parent = vm.parent.unwrap_or(GroupId(0));
-        self.threads.sched.check_group(parent)?;
+        self.wing.threads.sched.check_group(parent)?;
         self.check_quota(vm.quota)?;
         self.check_quota(vm.vcpu_quota)?;
         if matches!(vm.group, VmGroup::OwnWithVcpuGroups { .. }) {
-            self.threads.sched.check_depth(parent, 2)?;
+            self.wing.threads.sched.check_depth(parent, 2)?;
         }
         Ok(masks)
     }
@@ -153,15 +150,15 @@ impl Host {
         in_range("nice", task.nice, -20, 19)?;
         let mask = self.mask(&task.affinity)?;
         let group = task.group.unwrap_or(GroupId(0));
-        self.threads.sched.check_group(group)?;
+        self.wing.threads.sched.check_group(group)?;
         let kind = if task.voluntary {
             ThreadKind::Voluntary
         } else {
             ThreadKind::Plain
         };
         let id = self.add_thread(kind, task.nice, group, mask);
-        self.threads.sched.set_voluntary(id, task.voluntary);
-        self.threads.records[id].dormant = task.dormant;
+        self.wing.threads.sched.set_voluntary(id, task.voluntary);
+        self.wing.threads.records[id].dormant = task.dormant;
         Ok(id)
     }
 
@@ -174,13 +171,16 @@ impl Host {
     /// If there is no such task.
     pub fn activate_task(&mut self, task: TaskId) -> Result<(), ConfigError> {
         self.check_not_started()?;
-        self.threads.records[task].dormant = false;
+        self.wing.threads.records[task].dormant = false;
         Ok(())
     }
 
     fn add_thread(&mut self, kind: ThreadKind, nice: i8, group: GroupId, affinity: Option<Mask>) -> TaskId {
-        self.threads.push(kind);
-        self.threads.sched.add_thread(weight::of_nice(nice), group, affinity)
+        self.wing.threads.push(kind);
+        self.wing
+            .threads
+            .sched
+            .add_thread(weight::of_nice(nice), group, affinity)
     }
 
     /// Returns an affinity list as a set, or `None` if it allows all pCPUs.

@@ -12,7 +12,7 @@ use crate::interrupts::{Inhibits, VmApic};
 use crate::vcpu::Vcpu;
 
 /// A virtual machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Vm {
     pub(crate) config: VmConfig,
     /// The number of its first vCPU; the others follow.

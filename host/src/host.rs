@@ -7,8 +7,7 @@ use crate::boundary::{Command, GroupId, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId
 use crate::config::HostConfig;
 use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
-use crate::guests::Guests;
-use crate::interrupts::{InterruptState, InterruptWing};
+use crate::interrupts::InterruptWing;
 use crate::pcpus::Pcpus;
 use crate::sched::{Scheduler, Throttling};
 use crate::step::Step;
@@ -19,37 +18,12 @@ use crate::vcpu::wing::VcpuWing;
 /// A host: hypervisor and scheduler.
 #[derive(Clone, Debug)]
 pub struct Host {
-    pub(crate) config: HostConfig,
-    pub(crate) guests: Guests,
-    pub(crate) threads: Threads,
-    pub(crate) interrupts: InterruptState,
+    pub(crate) wing: VcpuWing,
     pub(crate) pcpus: Pcpus,
     pub(crate) started: bool,
 }
 
 impl Host {
-    /// Returns access to the vCPU wing.
-    #[inline]
-    pub(crate) fn vcpu_wing(&mut self) -> VcpuWing<'_> {
-        VcpuWing {
-            config: &self.config,
-            guests: &mut self.guests,
-            threads: &mut self.threads,
-            interrupt_state: &mut self.interrupts,
-        }
-    }
-
-    /// Returns access to the interrupt wing.
-    #[inline]
-    pub(crate) fn interrupts(&mut self) -> InterruptWing<'_> {
-        InterruptWing {
-            config: &self.config,
-            guests: &mut self.guests,
-            threads: &mut self.threads,
-            own: &mut self.interrupts,
-        }
-    }
-
     /// Returns a host of `pcpus` without VMs and tasks.
     ///
     /// # Errors
@@ -65,14 +39,10 @@ impl Host {
         in_range("min_timer_period_ns", config.min_timer_period_ns, 1, SECOND)?;
         config.pause.check(&config.pause_controls)?;
         Ok(Host {
-            threads: Threads::new(Scheduler::new(config, pcpus)?),
-            guests: Guests {
-                planted: config.planted,
-                ..Guests::default()
+            wing: VcpuWing {
+                interrupts: InterruptWing::new(config, Threads::new(Scheduler::new(config, pcpus)?)),
             },
-            interrupts: InterruptState::new(config, pcpus.len()),
             pcpus: Pcpus::new(config, pcpus.len()),
-            config: config.clone(),
             started: false,
         })
     }
@@ -92,18 +62,19 @@ impl Host {
     pub fn start(&mut self, now: Nanos, out: &mut Vec<Command>) {
         assert!(!self.started, "a host can be started once");
         self.started = true;
-        self.threads.sched.begin(now.0);
-        out.extend(self.guests.vcpus.iter().map(|vcpu| Command::State {
+        self.wing.threads.sched.begin(now.0);
+        out.extend(self.wing.guests.vcpus.iter().map(|vcpu| Command::State {
             vcpu: vcpu.id,
             state: VcpuState::Woken,
         }));
-        self.vcpu_wing().set_pause_controls(out);
+        self.wing.set_pause_controls(out);
         // No pCPU needs an IPI yet: each picks its first thread below.
         let mut discarded = vec![];
-        for (task, record) in self.threads.records.enumerate() {
+        let threads = &mut self.wing.threads;
+        for (task, record) in threads.records.enumerate() {
             if !record.dormant {
                 let mut step = Step::new(now, PcpuId(0), &mut discarded);
-                self.threads.sched.start_thread(task, &mut step);
+                threads.sched.start_thread(task, &mut step);
             }
         }
         for pcpu in self.pcpus.rows.ids() {
@@ -118,7 +89,7 @@ impl Host {
     /// # Panics
     /// If there is no such VM.
     pub fn vcpus(&self, vm: VmId) -> impl Iterator<Item = VcpuId> + use<> {
-        self.guests.vcpus_of(vm)
+        self.wing.guests.vcpus_of(vm)
     }
 
     /// Returns the thread of `vcpu`.
@@ -126,7 +97,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn thread(&self, vcpu: VcpuId) -> TaskId {
-        self.guests.vcpus[vcpu].task
+        self.wing.guests.vcpus[vcpu].task
     }
 
     /// Returns the statistics of `vm`, summed over its vCPUs, by KVM's names where KVM has them.
@@ -137,7 +108,7 @@ impl Host {
         let mut sum = Counters::default();
         let mut window_max = 0;
         for vcpu in self.vcpus(vm) {
-            let vcpu = &self.guests.vcpus[vcpu];
+            let vcpu = &self.wing.guests.vcpus[vcpu];
             sum.add(&vcpu.counters);
             window_max = window_max.max(u64::from(vcpu.pause_window_max));
         }
@@ -150,7 +121,7 @@ impl Host {
     /// # Panics
     /// If there is no such task, or `now` is before the last event.
     pub fn cpu_time(&self, task: TaskId, now: Nanos) -> Nanos {
-        Nanos(self.threads.sched.ran(task, now.0))
+        Nanos(self.wing.threads.sched.ran(task, now.0))
     }
 
     /// Returns how long `pcpu` has had nothing to run until `now`.
@@ -158,7 +129,7 @@ impl Host {
     /// # Panics
     /// If there is no such pCPU, or `now` is before the last event.
     pub fn idle_time(&self, pcpu: PcpuId, now: Nanos) -> Nanos {
-        Nanos(self.threads.sched.idle_ns(pcpu.0, now.0))
+        Nanos(self.wing.threads.sched.idle_ns(pcpu.0, now.0))
     }
 
     /// Returns whether the scheduler wants the running task of `pcpu` to give it up (`TIF_NEED_RESCHED`).
@@ -167,12 +138,12 @@ impl Host {
     /// If there is no such pCPU.
     #[inline]
     pub fn wants_to_reschedule(&self, pcpu: PcpuId) -> bool {
-        self.threads.sched.need_resched(pcpu.0)
+        self.wing.threads.sched.need_resched(pcpu.0)
     }
 
     /// Returns what bandwidth control did to `group` until `now`, or `None` if it has no quota.
     pub fn throttling(&self, group: GroupId, now: Nanos) -> Option<Throttling> {
-        self.threads.sched.throttling(group, now.0)
+        self.wing.threads.sched.throttling(group, now.0)
     }
 
     /// Returns what bandwidth control did until `now` to the groups made for `vm`, summed, or `None` if none has a
@@ -181,7 +152,7 @@ impl Host {
     /// # Panics
     /// If there is no such VM.
     pub fn vm_throttling(&self, vm: VmId, now: Nanos) -> Option<Throttling> {
-        let groups = self.guests.vms[vm].groups.iter();
+        let groups = self.wing.guests.vms[vm].groups.iter();
         let all = groups.filter_map(|&group| self.throttling(group, now));
         all.reduce(|sum, counts| Throttling {
             periods: sum.periods + counts.periods,
@@ -196,7 +167,7 @@ impl Host {
     /// If there is no such vCPU.
     pub fn save_vcpu(&self, vcpu: VcpuId, now: Nanos) -> SavedVcpu {
         self.gather_posted(vcpu);
-        self.guests.save(vcpu, now)
+        self.wing.guests.save(vcpu, now)
     }
 
     /// Gives `vcpu` of a host that has not started the state `saved`. `now` is the time at which the host will be
@@ -208,7 +179,7 @@ impl Host {
         if self.started {
             return Err(RestoreError::Started);
         }
-        self.vcpu_wing().restore(vcpu, saved, now)
+        self.wing.restore(vcpu, saved, now)
     }
 
     /// Continues the statistics of `before`, whose VMs migrate to this host.
@@ -216,6 +187,6 @@ impl Host {
     /// # Panics
     /// If `before` has other VMs than this host.
     pub fn continue_counters(&mut self, before: &Host) {
-        self.guests.continue_counters(&before.guests);
+        self.wing.guests.continue_counters(&before.wing.guests);
     }
 }

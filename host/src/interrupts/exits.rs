@@ -4,7 +4,7 @@ use super::InterruptWing;
 use crate::boundary::{Cost, Exit, VcpuId};
 use crate::step::Step;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Handles `exit` of `vcpu`, which accessed an interrupt controller, an address without memory, or a port.
     ///
     /// # Panics

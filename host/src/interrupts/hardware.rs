@@ -23,7 +23,7 @@ impl Host {
     /// Returns host-physical memory as interrupt hardware sees it.
     #[inline]
     pub fn memory(&self) -> HostMemory<'_> {
-        HostMemory::new(&self.guests, &self.interrupts.iommu)
+        HostMemory::new(&self.wing.guests, &self.wing.iommu)
     }
 
     /// Returns the register page of the LAPIC of `vcpu`. A vCPU keeps the same page for its whole life. Under AVIC it
@@ -32,7 +32,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn apic_page(&self, vcpu: VcpuId) -> &Arc<RegisterPage> {
-        self.guests.vcpus[vcpu].apic.registers()
+        self.wing.guests.vcpus[vcpu].apic.registers()
     }
 
     /// Returns the interrupt fields of the control block of `vcpu`, or `None` if its VM has no AVIC.
@@ -41,7 +41,10 @@ impl Host {
     /// If there is no such vCPU.
     #[inline]
     pub fn vmcb(&self, vcpu: VcpuId) -> Option<&Vmcb> {
-        self.guests.vcpus[vcpu].virtualization.avic().map(|avic| &avic.vmcb)
+        self.wing.guests.vcpus[vcpu]
+            .virtualization
+            .avic()
+            .map(|avic| &avic.vmcb)
     }
 
     /// Returns whether AVIC virtualizes the LAPIC of `vcpu` at present.
@@ -50,7 +53,7 @@ impl Host {
     /// If there is no such vCPU.
     #[inline]
     pub fn is_avic_active(&self, vcpu: VcpuId) -> bool {
-        let avic = self.guests.vcpus[vcpu].virtualization.avic();
+        let avic = self.wing.guests.vcpus[vcpu].virtualization.avic();
         avic.is_some_and(|avic| avic.is_active())
     }
 
@@ -60,7 +63,10 @@ impl Host {
     /// If there is no such vCPU.
     #[inline]
     pub fn vmcs(&self, vcpu: VcpuId) -> Option<Vmcs> {
-        self.guests.vcpus[vcpu].virtualization.apicv().map(|apicv| apicv.vmcs())
+        self.wing.guests.vcpus[vcpu]
+            .virtualization
+            .apicv()
+            .map(|apicv| apicv.vmcs())
     }
 
     /// Returns whether APICv virtualizes the LAPIC of `vcpu` at present.
@@ -68,7 +74,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn is_apicv_active(&self, vcpu: VcpuId) -> bool {
-        let apicv = self.guests.vcpus[vcpu].virtualization.apicv();
+        let apicv = self.wing.guests.vcpus[vcpu].virtualization.apicv();
         apicv.is_some_and(|apicv| apicv.is_active())
     }
 
@@ -77,7 +83,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn set_guest_interrupt_status(&self, vcpu: VcpuId, status: InterruptStatus) {
-        if let Some(apicv) = self.guests.vcpus[vcpu].virtualization.apicv() {
+        if let Some(apicv) = self.wing.guests.vcpus[vcpu].virtualization.apicv() {
             apicv.set_status(status);
         }
     }
@@ -85,12 +91,12 @@ impl Host {
     /// Returns whether `vector` is posted for `vcpu` and not in IRR yet. Returns `false` if there is no such vCPU, or
     /// no hardware that posts interrupts for it.
     pub fn has_posted(&self, vcpu: VcpuId, vector: u8) -> bool {
-        Descriptor::of(&self.memory(), vcpu, self.guests.planted.posting).holds(vector)
+        Descriptor::of(&self.memory(), vcpu, self.wing.guests.planted.posting).holds(vector)
     }
 
     /// Moves interrupts that hardware posted for `vcpu` into its register page, for saving.
     pub(crate) fn gather_posted(&self, vcpu: VcpuId) {
-        apicv::running::save(&self.memory(), vcpu, self.guests.planted.posting);
+        apicv::running::save(&self.memory(), vcpu, self.wing.guests.planted.posting);
     }
 
     /// Returns the offset of the LAPIC register behind `msr` of `vcpu` if an access goes to the virtualizing hardware
@@ -102,7 +108,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn passes_msr(&self, vcpu: VcpuId, msr: u32, write: bool) -> Option<u32> {
-        if !(msr::X2APIC_BASE..=msr::X2APIC_LAST).contains(&msr) || !self.guests.vcpus[vcpu].apic.is_x2apic() {
+        if !(msr::X2APIC_BASE..=msr::X2APIC_LAST).contains(&msr) || !self.wing.guests.vcpus[vcpu].apic.is_x2apic() {
             return None;
         }
         let offset = (msr - msr::X2APIC_BASE) * reg::STRIDE;
@@ -112,7 +118,8 @@ impl Host {
             let own = matches!(offset, reg::RRD | reg::LVT_TIMER | reg::SELF_IPI);
             !(own || write && matches!(offset, reg::ID | reg::LDR))
         } else if apicv && write {
-            matches!(offset, reg::TPR | reg::EOI | reg::SELF_IPI) || offset == reg::ICR_LOW && self.config.apicv.sends()
+            matches!(offset, reg::TPR | reg::EOI | reg::SELF_IPI)
+                || offset == reg::ICR_LOW && self.wing.config.apicv.sends()
         } else {
             apicv && !matches!(offset, reg::EOI | reg::SELF_IPI)
         };
@@ -124,7 +131,7 @@ impl Host {
     /// # Panics
     /// If there is no such VM.
     pub fn apic_inhibits(&self, vm: VmId) -> Option<Inhibits> {
-        let vm = &self.guests.vms[vm];
+        let vm = &self.wing.guests.vms[vm];
         vm.apic.is_hardware().then_some(vm.inhibits)
     }
 
@@ -138,7 +145,7 @@ impl Host {
     /// If there is no such VM.
     pub fn assign_device(&mut self, vm: VmId, address: u64, data: u32) -> Result<u16, ConfigError> {
         assert!(
-            self.guests.vms.get(vm).is_some(),
+            self.wing.guests.vms.get(vm).is_some(),
             "cannot assign a device to vm {}: no such vm",
             vm.0
         );
@@ -160,7 +167,7 @@ impl Host {
 
     fn add_device(&mut self, device: Device) -> Result<u16, ConfigError> {
         self.check_not_started()?;
-        self.interrupts().add_device(device)
+        self.wing.interrupts.add_device(device)
     }
 
     /// Makes an EOI of the guest end the assertion of `pin` of the I/O APIC of `vm`, and report it to the device
@@ -170,7 +177,7 @@ impl Host {
     /// If there is no such VM or pin.
     pub fn resample_line(&mut self, vm: VmId, pin: u32) {
         assert!(pin < holdfast_abi::ioapic::PINS, "an I/O APIC has no pin {pin}");
-        self.guests.vms[vm].ioapic.resample(pin);
+        self.wing.guests.vms[vm].ioapic.resample(pin);
     }
 
     /// Makes a write of `vm` to `port` wake `task`, the thread of a device (ioeventfd).
@@ -178,7 +185,7 @@ impl Host {
     /// # Panics
     /// If there is no such VM, or the task is a vCPU's thread.
     pub fn add_doorbell(&mut self, vm: VmId, port: u16, task: TaskId) {
-        self.threads.check_plain(task);
-        self.guests.vms[vm].doorbells.push((port, task));
+        self.wing.threads.check_plain(task);
+        self.wing.guests.vms[vm].doorbells.push((port, task));
     }
 }

@@ -9,7 +9,7 @@ use super::{Inhibit, InterruptWing};
 use crate::boundary::{VcpuId, VmId};
 use crate::step::Step;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Handles a new value in the register at `offset` of a LAPIC of `vm`.
     pub(crate) fn apic_register_written(&mut self, vm: VmId, offset: u32, step: &mut Step<'_>) {
         if matches!(offset, reg::ID | reg::LDR | reg::DFR) {

@@ -1,16 +1,18 @@
-//! Bringing a vCPU out of guest mode, and into it.
+//! Bringing a vCPU out of guest mode and into it, and waking its thread (docs/spec/host.md, "Wake and kick").
 
 use super::InterruptWing;
 use super::avic::handshake;
 use super::avic::seen::Seen;
-use crate::boundary::VcpuId;
+use crate::boundary::{VcpuId, VcpuState};
 use crate::step::Step;
+use crate::timers::Timer;
+use crate::vcpu::Activity;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Makes `vcpu` check its requests: wakes its thread, or interrupts guest mode. Does nothing if the vCPU will check
     /// them anyway.
     pub(crate) fn kick(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        if self.guests.wake_up(vcpu, self.threads, step) {
+        if self.wake_up(vcpu, step) {
             return;
         }
         // The first sender that finds the vCPU in guest mode sends the IPI. Later senders rely on that one.
@@ -38,5 +40,38 @@ impl InterruptWing<'_> {
     /// Claims the exit of `vcpu` from guest mode. Returns whether the caller must send the IPI.
     pub(crate) fn claim_exit(&self, vcpu: VcpuId) -> bool {
         handshake::kick(&self.memory(), &Seen(&self.guests.vcpus[vcpu]))
+    }
+
+    /// Wakes the thread of `vcpu` if it sleeps in a halt or after a pause exit. Returns whether it did. Sends no IPI to
+    /// guest mode.
+    pub(crate) fn wake_up(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
+        let at = &self.guests.vcpus[vcpu];
+        let task = at.task;
+        match at.activity {
+            Activity::Poll { .. } => {
+                // The thread is awake: its polling loop sees the reason to end in memory.
+                self.guests.poll_kicks.extend(at.cpu.filter(|&cpu| cpu != step.pcpu));
+                return false;
+            }
+            Activity::Block | Activity::PauseSleep => {}
+            Activity::Run | Activity::Dead => return false,
+        }
+        if !self.wake_thread(vcpu, step) {
+            return false;
+        }
+        self.threads.timers.cancel(Timer::Sleep(task));
+        self.guests.vcpus[vcpu].counters.halt_wakeup += 1;
+        true
+    }
+
+    /// Wakes the thread of `vcpu`. Returns `false` if it does not sleep.
+    pub(crate) fn wake_thread(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
+        let at = &mut self.guests.vcpus[vcpu];
+        let woken = self.threads.sched.wake(at.task, step);
+        if woken {
+            at.ready = true;
+            at.set_state(VcpuState::Woken, step);
+        }
+        woken
     }
 }

@@ -7,7 +7,7 @@ use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Action;
 use crate::step::Step;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Handles a store to the page where LAPICs are after reset.
     pub(crate) fn apic_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         let address = msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset));
@@ -25,7 +25,7 @@ impl InterruptWing<'_> {
         if self.guests.vcpu_mut(vcpu).apic.is_at(address) {
             // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"). KVM ignores others.
             if bytes == 4 {
-                let (now, base) = (step.now, self.own.timer_base);
+                let (now, base) = (step.now, self.timer_base);
                 let offset = (address % reg::PAGE_BYTES as u64) as u32;
                 let action = self
                     .guests

@@ -35,43 +35,41 @@ use memory::HostMemory;
 pub use inhibits::{Inhibit, Inhibits};
 pub(crate) use mode::{VcpuApic, VmApic};
 
-/// What the interrupt wing keeps beside the records of VMs and vCPUs.
+/// Delivers interrupts: VMs and vCPUs, the threads that an interrupt may wake, and what only interrupts need.
 #[derive(Clone, Debug)]
-pub(crate) struct InterruptState {
+pub(crate) struct InterruptWing {
+    pub(crate) config: HostConfig,
+    pub(crate) guests: Guests,
+    pub(crate) threads: Threads,
     /// Units of the LAPIC timer.
     pub(crate) timer_base: TimerBase,
     /// For each pCPU the vCPUs that went to sleep there and are woken by the wakeup vector of posted interrupts.
-    pub(crate) posted_sleepers: IdVec<PcpuId, Vec<VcpuId>>,
+    posted_sleepers: IdVec<PcpuId, Vec<VcpuId>>,
     pub(crate) iommu: Iommu,
 }
 
-impl InterruptState {
-    pub(crate) fn new(config: &HostConfig, pcpus: usize) -> InterruptState {
-        InterruptState {
+impl InterruptWing {
+    pub(crate) fn new(config: &HostConfig, threads: Threads) -> InterruptWing {
+        InterruptWing {
+            guests: Guests {
+                planted: config.planted,
+                ..Guests::default()
+            },
             timer_base: TimerBase {
                 tsc_hz: config.tsc_hz,
                 min_period_ns: config.min_timer_period_ns,
             },
-            posted_sleepers: IdVec::filled(Vec::new(), pcpus),
+            posted_sleepers: IdVec::filled(Vec::new(), threads.sched.pcpus() as usize),
             iommu: Iommu::default(),
+            config: config.clone(),
+            threads,
         }
     }
-}
 
-/// The interrupt wing at work: its own state, and what it may touch beyond it.
-#[derive(Debug)]
-pub(crate) struct InterruptWing<'h> {
-    pub(crate) config: &'h HostConfig,
-    pub(crate) guests: &'h mut Guests,
-    pub(crate) threads: &'h mut Threads,
-    pub(crate) own: &'h mut InterruptState,
-}
-
-impl InterruptWing<'_> {
     /// Returns host-physical memory as interrupt hardware sees it.
     #[inline]
     pub(crate) fn memory(&self) -> HostMemory<'_> {
-        HostMemory::new(self.guests, &self.own.iommu)
+        HostMemory::new(&self.guests, &self.iommu)
     }
 
     /// Returns whether hardware virtualizes the LAPIC of `vcpu` at present.

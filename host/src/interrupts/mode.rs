@@ -6,9 +6,10 @@ use super::apicv::{VcpuApicv, VmApicv};
 use super::avic::{VcpuAvic, VmAvic};
 
 /// What virtualizes the LAPICs of a VM, with the tables that hardware reads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum VmApic {
     /// Software alone.
+    #[default]
     Emulated,
     /// AMD's AVIC.
     Avic(VmAvic),

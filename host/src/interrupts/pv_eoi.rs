@@ -20,7 +20,7 @@ use crate::vcpu::PvEoi;
 /// The number of bytes of the word that the host uses.
 const WORD_BYTES: u64 = 4;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Writes the MSR of `vcpu`. Returns `false` if that faults: PV EOI is not offered, or the word is unaligned or
     /// outside the guest's memory.
     pub(crate) fn register_pv_eoi(&mut self, vcpu: VcpuId, value: u64) -> bool {

@@ -9,7 +9,7 @@ use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Sends the IPIs of `vcpu` that `arguments` ask for: bitmap low and high, APIC ID of bit 0, ICR. Returns how many
     /// vCPUs accepted one, or an error.
     ///

@@ -9,7 +9,7 @@ use super::{Inhibit, Inhibits, InterruptWing, VmApic};
 use crate::boundary::{VcpuId, VmId};
 use crate::step::Step;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Returns whether the host uses hardware that virtualizes the LAPICs of `vm`.
     pub(crate) fn virtualizes(&self, vm: VmId) -> bool {
         self.guests.vms[vm].apic.is_hardware()

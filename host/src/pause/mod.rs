@@ -49,7 +49,7 @@ struct Search {
     relaxed: bool,
 }
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// `vcpu` has paused for longer than the window.
     pub(crate) fn on_spin(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> After {
         self.guests.vcpu_mut(vcpu).counters.pause_exits += 1;
@@ -236,15 +236,15 @@ mod tests {
         let mut host = Host::new(&config, &[place]).expect("a valid host");
         host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
         let vcpu = VcpuId(0);
-        host.guests.vcpus[vcpu].preempted = true;
-        host.guests.vcpus[vcpu].in_spin_loop = spins;
+        host.wing.guests.vcpus[vcpu].preempted = true;
+        host.wing.guests.vcpus[vcpu].in_spin_loop = spins;
         let search = Search {
             spinner: vcpu,
             in_kernel: true,
             tries: 0,
             relaxed: false,
         };
-        [(); 4].map(|()| host.vcpu_wing().is_candidate(vcpu, &search))
+        [(); 4].map(|()| host.wing.is_candidate(vcpu, &search))
     }
 
     #[test]

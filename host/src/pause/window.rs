@@ -8,7 +8,7 @@ use crate::boundary::{Command, VcpuId};
 use crate::step::Step;
 use crate::vcpu::wing::VcpuWing;
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Returns the pause-detection parameters before any vCPU runs, as the handler's kernel sets them.
     pub(crate) fn base_controls(&self) -> PauseControls {
         let handling = &self.config.pause;

@@ -5,11 +5,11 @@ use holdfast_abi::cpuid;
 use crate::boundary::VcpuId;
 use crate::vcpu::wing::VcpuWing;
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Returns EAX, EBX, ECX and EDX of `leaf` for `vcpu`, or zeros if there is no such leaf.
     pub(crate) fn cpuid(&mut self, vcpu: VcpuId, leaf: u32) -> [u32; 4] {
         let vm = self.guests.vcpus[vcpu].vm;
-        let offers_x2apic = self.interrupts().offers_x2apic(vm);
+        let offers_x2apic = self.interrupts.offers_x2apic(vm);
         let at = &self.guests.vcpus[vcpu];
         let vm = &self.guests.vms[at.vm];
         match leaf {

@@ -4,33 +4,34 @@ use crate::boundary::{Command, Cost, Run, VcpuId, VcpuState};
 use crate::step::Step;
 use crate::vcpu::wing::VcpuWing;
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Processes the requests of `vcpu` and enters guest mode.
     ///
     /// KVM checks mode and requests again after it has set `IN_GUEST_MODE`. A step is not interrupted, so that check
     /// would find nothing here: a later requester sees the mode and sends an IPI.
     pub(crate) fn enter(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
-        if core::mem::take(&mut self.guests.vcpu_mut(vcpu).requests.steal_update) {
+        let requests = &mut self.guests.vcpus[vcpu].requests;
+        let apic_update = core::mem::take(&mut requests.apic_update);
+        if core::mem::take(&mut requests.steal_update) {
             self.update_steal_time(vcpu, step);
         }
-        if core::mem::take(&mut self.guests.vcpu_mut(vcpu).requests.apic_update) {
-            self.interrupts().update(vcpu, step.pcpu);
+        if apic_update {
+            self.interrupts.update(vcpu, step.pcpu);
         }
         // With hardware virtualization an EOI takes no exit, and IRR changes without the host.
-        let looks = (self.guests.vcpu_mut(vcpu).requests.event || self.guests.vcpu_mut(vcpu).window)
-            && !self.guests.vcpus[vcpu].virtualization.is_active();
+        let at = &self.guests.vcpus[vcpu];
+        let looks = (at.requests.event || at.window) && !at.virtualization.is_active();
         let inject = self.inject(vcpu, step);
         self.tell_cr8(vcpu, step);
         if looks {
-            self.interrupts().offer_pv_eoi(vcpu, step);
+            self.interrupts.offer_pv_eoi(vcpu, step);
         }
         let at = self.guests.vcpu_mut(vcpu);
         at.in_spin_loop = false;
         at.dy_eligible = false;
         let window = at.window;
         at.set_state(VcpuState::InGuest, step);
-        self.interrupts().enter_guest(vcpu);
-        self.interrupts().sync(vcpu);
+        self.interrupts.enter_guest(vcpu);
         Run::Guest { vcpu, inject, window }
     }
 
@@ -39,10 +40,9 @@ impl VcpuWing<'_> {
     /// An entry carries one event. An injection that the last exit interrupted comes first, then a non-maskable
     /// interrupt.
     fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-        let by_hardware = self.guests.vcpus[vcpu].virtualization.is_active();
         let at = self.guests.vcpu_mut(vcpu);
         let event = core::mem::take(&mut at.requests.event);
-        if by_hardware {
+        if at.virtualization.is_active() {
             return self.inject_with_hardware_delivery(vcpu, step);
         }
         let window = core::mem::take(&mut at.window);
@@ -90,8 +90,8 @@ impl VcpuWing<'_> {
 
     /// Keeps CR8 in line with the LAPIC, and intercepts its writes while the task priority holds back an interrupt.
     fn tell_cr8(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let by_hardware = self.guests.vcpus[vcpu].virtualization.is_active();
         let at = self.guests.vcpu_mut(vcpu);
+        let by_hardware = at.virtualization.is_active();
         let value = at.apic.cr8();
         if at.guest.cr8 != value && !by_hardware {
             at.guest.cr8 = value;

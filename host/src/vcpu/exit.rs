@@ -6,7 +6,7 @@ use crate::timers::Timer;
 use crate::vcpu::wing::{After, VcpuWing};
 use crate::vcpu::{Activity, Mode};
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Handles the exit of `vcpu` from guest mode on the executing pCPU. Returns what shall follow.
     pub(crate) fn exit(&mut self, vcpu: VcpuId, exit: Exit, guest: GuestState, step: &mut Step<'_>) -> After {
         let at = self.guests.vcpu_mut(vcpu);
@@ -17,7 +17,7 @@ impl VcpuWing<'_> {
         at.set_state(VcpuState::HandlingExit, step);
         step.charge(Cost::ExitSoftware, 1);
         // This comes first: the exit itself may be the end of another interrupt.
-        self.interrupts().collect_pv_eoi(vcpu, step);
+        self.interrupts.collect_pv_eoi(vcpu, step);
         match exit {
             Exit::ExternalInterrupt(interrupt) => {
                 self.guests.vcpu_mut(vcpu).counters.irq_exits += 1;
@@ -45,7 +45,7 @@ impl VcpuWing<'_> {
                 self.guests.vcpu_mut(vcpu).pending.nmi_blocked = false;
                 self.guests.request_event(vcpu);
             }
-            _ => self.interrupts().exit(vcpu, exit, step),
+            _ => self.interrupts.exit(vcpu, exit, step),
         }
         After::Resume
     }

@@ -7,7 +7,7 @@ use crate::step::Step;
 use crate::vcpu::wing::{Resume, VcpuWing};
 use crate::vcpu::{Activity, MpState};
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// `vcpu` executed HLT.
     pub(crate) fn begin_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::Hlt, 1);
@@ -37,7 +37,7 @@ impl VcpuWing<'_> {
     /// Runs the polling loop of `vcpu` once.
     pub(crate) fn poll(&mut self, vcpu: VcpuId, until: u64, step: &mut Step<'_>) -> Resume {
         let alone = self.threads.sched.runs_alone(step.pcpu) && !self.threads.sched.need_resched(step.pcpu);
-        self.interrupts().sync(vcpu);
+        self.interrupts.sync(vcpu);
         let at = self.guests.vcpu_mut(vcpu);
         let polled = step.now - at.halt.since;
         if at.wake_condition() {
@@ -64,13 +64,13 @@ impl VcpuWing<'_> {
         let at = self.guests.vcpu_mut(vcpu);
         at.halt.blocked_at.get_or_insert(step.now);
         at.set_state(VcpuState::Blocked, step);
-        self.interrupts().block(vcpu, step.pcpu);
+        self.interrupts.block(vcpu, step.pcpu);
         self.threads.sched.sleep(step.pcpu);
     }
 
     /// Checks the halt of `vcpu`, whose thread was woken or is about to sleep.
     pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
-        self.interrupts().prepare_block(vcpu);
+        self.interrupts.prepare_block(vcpu);
         if self.guests.vcpu_mut(vcpu).wake_condition() {
             self.end_halt(vcpu, step);
             return Resume::Again;
@@ -82,7 +82,7 @@ impl VcpuWing<'_> {
     /// Ends the halt of `vcpu`: the guest continues after its HLT.
     fn end_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let cap = self.halt_poll_cap(vcpu);
-        self.interrupts().unblock(vcpu, step.pcpu);
+        self.interrupts.unblock(vcpu, step.pcpu);
         let at = self.guests.vcpu_mut(vcpu);
         at.mp_state = MpState::Runnable;
         at.pv_unhalted = false;

@@ -7,7 +7,7 @@ use crate::boundary::{Command, Cost, VcpuId};
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Handles hypercall `number` of `vcpu`, whose answer goes to RAX.
     pub(crate) fn hypercall(&mut self, vcpu: VcpuId, number: u64, arguments: [u64; 4], step: &mut Step<'_>) -> After {
         step.charge(Cost::Hypercall, 1);
@@ -24,7 +24,7 @@ impl VcpuWing<'_> {
         let forbidden = (at.guest.cpl != 0).then_some(hypercall::EPERM);
         let error = forbidden.or((!offered).then_some(hypercall::ENOSYS));
         if error.is_none() && number == hypercall::SEND_IPI {
-            let value = self.interrupts().send_ipi_hypercall(vcpu, arguments, step) as u64;
+            let value = self.interrupts.send_ipi_hypercall(vcpu, arguments, step) as u64;
             step.out.push(Command::Reply { vcpu, value });
             return After::Resume;
         }
@@ -51,7 +51,7 @@ impl VcpuWing<'_> {
         if apic_id >= self.guests.vms[vm].vcpus {
             return After::Resume;
         }
-        self.interrupts().deliver(vm, &Message::unhalt(index, apic_id), step);
+        self.interrupts.deliver(vm, &Message::unhalt(index, apic_id), step);
         if self.config.pause.kick_yields {
             self.yield_hypercall(vcpu, apic_id, step)
         } else {

@@ -9,7 +9,7 @@ use crate::step::Step;
 use crate::vcpu::wing::VcpuWing;
 use crate::vcpu::{Activity, MpState, PendingEvents, PvEoi};
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Handles a pending INIT and SIPI of `vcpu`, which has the executing pCPU. Returns whether the vCPU's activity
     /// changed.
     pub(crate) fn accept_events(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
@@ -42,8 +42,8 @@ impl VcpuWing<'_> {
         at.counters.init_received += 1;
         let vm = at.vm;
         self.guests.change_apic(vcpu, Lapic::init);
-        self.interrupts().forget(vcpu);
-        self.interrupts().apic_ids_changed(vm, step);
+        self.interrupts.forget(vcpu);
+        self.interrupts.apic_ids_changed(vm, step);
         let at = self.guests.vcpu_mut(vcpu);
         at.guest = GuestState::default();
         // A SIPI may have come right after the INIT.
@@ -63,6 +63,6 @@ impl VcpuWing<'_> {
         at.halt.since = step.now;
         at.halt.blocked_at = None;
         step.out.push(Command::Init { vcpu });
-        self.interrupts().act(vcpu, Action::Timer, step);
+        self.interrupts.act(vcpu, Action::Timer, step);
     }
 }

@@ -6,7 +6,7 @@ use crate::boundary::{Cost, VcpuId, VcpuState};
 use crate::step::Step;
 use crate::timers::Timer;
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// `vcpu` takes the executing pCPU: its thread was switched to, or enters `KVM_RUN`.
     pub(crate) fn load(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::VcpuLoad, 1);
@@ -15,7 +15,7 @@ impl VcpuWing<'_> {
         at.ready = false;
         at.requests.steal_update = true;
         at.cpu = Some(step.pcpu);
-        self.interrupts().load(vcpu, step.pcpu);
+        self.interrupts.load(vcpu, step.pcpu);
         let at = self.guests.vcpu_mut(vcpu);
         at.set_state(VcpuState::HandlingExit, step);
         let task = at.timer;
@@ -34,7 +34,7 @@ impl VcpuWing<'_> {
         let task = self.guests.vcpus[vcpu].task;
         let sched = &self.threads.sched;
         let (runnable, throttled) = (sched.is_runnable(task), sched.is_throttled(task));
-        self.interrupts().put(vcpu, runnable);
+        self.interrupts.put(vcpu, runnable);
         let at = self.guests.vcpu_mut(vcpu);
         if runnable {
             at.preempted = true;

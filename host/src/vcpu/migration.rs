@@ -121,7 +121,7 @@ impl Guests {
     }
 }
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Gives `vcpu` the state `saved`, which may come from anywhere and is checked.
     pub(crate) fn restore(&mut self, vcpu: VcpuId, saved: &SavedVcpu, now: Nanos) -> Result<(), RestoreError> {
         if self.guests.vcpus.get(vcpu).is_none() {
@@ -140,7 +140,7 @@ impl VcpuWing<'_> {
         self.guests.change_apic(vcpu, |apic| {
             apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors)
         });
-        if saved.pv_eoi_msr != 0 && !self.interrupts().register_pv_eoi(vcpu, saved.pv_eoi_msr) {
+        if saved.pv_eoi_msr != 0 && !self.interrupts.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
             return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
         }
         let at = self.guests.vcpu_mut(vcpu);
@@ -160,7 +160,7 @@ impl VcpuWing<'_> {
         };
         at.halt.since = now.0;
         at.requests.event = true;
-        self.interrupts().restored(vcpu);
+        self.interrupts.restored(vcpu);
         let at = self.guests.vcpu_mut(vcpu);
         // The timer moves to the pCPU where the vCPU is loaded first.
         let (task, deadline) = (at.timer, at.apic.timer.deadline);

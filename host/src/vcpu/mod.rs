@@ -14,7 +14,6 @@ pub(crate) mod migration;
 mod msr;
 mod steal_time;
 mod userspace;
-mod wake;
 pub(crate) mod wing;
 
 use core::cell::Cell;

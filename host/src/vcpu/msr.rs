@@ -6,7 +6,7 @@ use crate::boundary::{Command, Cost, VcpuId};
 use crate::step::Step;
 use crate::vcpu::wing::VcpuWing;
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Handles RDMSR.
     pub(crate) fn read_msr(&mut self, vcpu: VcpuId, msr: u32, step: &mut Step<'_>) {
         step.charge(Cost::Msr, 1);
@@ -20,7 +20,7 @@ impl VcpuWing<'_> {
         let at = &self.guests.vcpus[vcpu];
         let vm = &self.guests.vms[at.vm];
         match msr {
-            msr::TSC => Some(self.interrupt_state.timer_base.tsc(now)),
+            msr::TSC => Some(self.timer_base.tsc(now)),
             msr::APIC_BASE => Some(at.apic.base()),
             msr::TSC_DEADLINE => Some(at.apic.tsc_deadline()),
             msr::STEAL_TIME if vm.config.steal_time => Some(at.steal.msr),
@@ -43,21 +43,21 @@ impl VcpuWing<'_> {
         let legal = match msr {
             msr::APIC_BASE => {
                 let vm = self.guests.vcpu_mut(vcpu).vm;
-                let offered = value & msr::APIC_BASE_X2APIC == 0 || self.interrupts().offers_x2apic(vm);
+                let offered = value & msr::APIC_BASE_X2APIC == 0 || self.interrupts.offers_x2apic(vm);
                 let legal = offered && self.write_apic_base(vcpu, value, step);
-                self.interrupts().arm_apic_timer(vcpu, step.pcpu);
+                self.interrupts.arm_apic_timer(vcpu, step.pcpu);
                 self.guests.request_event(vcpu);
                 legal
             }
             msr::TSC_DEADLINE => {
-                let base = self.interrupt_state.timer_base;
+                let base = self.timer_base;
                 let apic = &mut self.guests.vcpu_mut(vcpu).apic;
                 let action = apic.write_tsc_deadline(value, step.now, &base);
-                self.interrupts().act(vcpu, action, step);
+                self.interrupts.act(vcpu, action, step);
                 true
             }
             msr::STEAL_TIME => self.register_steal_time(vcpu, value),
-            msr::PV_EOI => self.interrupts().register_pv_eoi(vcpu, value),
+            msr::PV_EOI => self.interrupts.register_pv_eoi(vcpu, value),
             msr::X2APIC_BASE..=msr::X2APIC_LAST if self.guests.vcpu_mut(vcpu).apic.is_x2apic() => {
                 self.write_x2apic(vcpu, msr, value, step)
             }
@@ -73,15 +73,15 @@ impl VcpuWing<'_> {
         let was_on = self.guests.vcpu_mut(vcpu).apic.hardware_enabled();
         let legal = self.guests.change_apic(vcpu, |apic| apic.set_base(value));
         if was_on != self.guests.vcpu_mut(vcpu).apic.hardware_enabled() {
-            self.interrupts().forget(vcpu);
+            self.interrupts.forget(vcpu);
         }
-        self.interrupts().apic_mode_changed(vcpu, step);
+        self.interrupts.apic_mode_changed(vcpu, step);
         legal
     }
 
     /// Writes a register of the x2APIC range. Returns `false` if that faults.
     fn write_x2apic(&mut self, vcpu: VcpuId, msr: u32, value: u64, step: &mut Step<'_>) -> bool {
-        let base = self.interrupt_state.timer_base;
+        let base = self.timer_base;
         let apic = &mut self.guests.vcpu_mut(vcpu).apic;
         let offset = (msr - msr::X2APIC_BASE) * 16;
         let action = match msr {
@@ -94,7 +94,7 @@ impl VcpuWing<'_> {
             }
             _ => return false,
         };
-        self.interrupts().act(vcpu, action, step);
+        self.interrupts.act(vcpu, action, step);
         true
     }
 }

@@ -8,7 +8,7 @@ use crate::step::Step;
 use crate::vcpu::Steal;
 use crate::vcpu::wing::VcpuWing;
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Writes the steal-time MSR of `vcpu`. Returns `false` if that faults.
     pub(crate) fn register_steal_time(&mut self, vcpu: VcpuId, value: u64) -> bool {
         let vm = self.guests.vcpu_mut(vcpu).vm;

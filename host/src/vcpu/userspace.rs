@@ -13,7 +13,7 @@ use crate::threads::ThreadKind;
 use crate::vcpu::Pid;
 use crate::vcpu::wing::VcpuWing;
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// The thread of `vcpu` returns from `KVM_RUN`. From here on the thread can be preempted without counting as a
     /// preempted vCPU.
     pub(crate) fn leave_run(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
@@ -24,7 +24,7 @@ impl VcpuWing<'_> {
         at.set_state(VcpuState::Userspace, step);
         let task = at.task;
         self.threads.records[task].kind = ThreadKind::Plain;
-        self.interrupts().put(vcpu, false);
+        self.interrupts.put(vcpu, false);
         self.guests.report_preempted(vcpu, step);
     }
 

@@ -1,34 +1,34 @@
 //! The vCPU wing at work: what its handlers may touch.
 
+use core::ops::{Deref, DerefMut};
+
 use crate::boundary::{HostInterrupt, Run, VcpuId};
-use crate::config::HostConfig;
-use crate::guests::Guests;
-use crate::interrupts::{InterruptState, InterruptWing};
+use crate::interrupts::InterruptWing;
 use crate::step::Step;
-use crate::threads::Threads;
 use crate::vcpu::Activity;
 
-/// Access for the code that runs a vCPU's thread: exits, entries, halts, hypercalls, pause exits.
+/// Runs the threads of vCPUs: exits, entries, halts, hypercalls, pause exits.
 ///
-/// It cannot reach what the pCPUs do: handlers return what shall follow, and [`Host`](crate::Host) carries it out.
-#[derive(Debug)]
-pub(crate) struct VcpuWing<'h> {
-    pub(crate) config: &'h HostConfig,
-    pub(crate) guests: &'h mut Guests,
-    pub(crate) threads: &'h mut Threads,
-    pub(crate) interrupt_state: &'h mut InterruptState,
+/// It stands on the interrupt wing, and reaches all that this one reaches. It cannot reach what the pCPUs do: handlers
+/// return what shall follow, and [`Host`](crate::Host) carries it out.
+#[derive(Clone, Debug)]
+pub(crate) struct VcpuWing {
+    pub(crate) interrupts: InterruptWing,
 }
 
-impl VcpuWing<'_> {
-    /// Returns access to the interrupt wing.
+impl Deref for VcpuWing {
+    type Target = InterruptWing;
+
     #[inline]
-    pub(crate) fn interrupts(&mut self) -> InterruptWing<'_> {
-        InterruptWing {
-            config: self.config,
-            guests: self.guests,
-            threads: self.threads,
-            own: self.interrupt_state,
-        }
+    fn deref(&self) -> &InterruptWing {
+        &self.interrupts
+    }
+}
+
+impl DerefMut for VcpuWing {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut InterruptWing {
+        &mut self.interrupts
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Resume {
     Again,
 }
 
-impl VcpuWing<'_> {
+impl VcpuWing {
     /// Resumes the thread of `vcpu`, which has the executing pCPU.
     pub(crate) fn resume(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
         if self.accept_events(vcpu, step) {

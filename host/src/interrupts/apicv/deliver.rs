@@ -8,7 +8,7 @@ use crate::interrupts::lapic::ApicRegisters;
 use crate::step::Step;
 use crate::vcpu::Mode;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Posts `vector` for `vcpu`, whose LAPIC is enabled, and notifies it. Returns `false` if hardware does not
     /// virtualize its LAPIC at present.
     pub(crate) fn apicv_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
@@ -41,7 +41,7 @@ impl InterruptWing<'_> {
                 });
             }
             _ => {
-                self.guests.wake_up(vcpu, self.threads, step);
+                self.wake_up(vcpu, step);
             }
         }
         true
@@ -72,14 +72,14 @@ impl InterruptWing<'_> {
     /// Handles the wakeup vector on `pcpu`: wakes the sleepers of its list that have a posted interrupt
     /// (`pi_wakeup_handler`).
     pub(crate) fn posted_wakeup(&mut self, pcpu: u32, step: &mut Step<'_>) {
-        let sleepers = core::mem::take(&mut self.own.posted_sleepers[PcpuId(pcpu)]);
+        let sleepers = core::mem::take(&mut self.posted_sleepers[PcpuId(pcpu)]);
         for &vcpu in &sleepers {
             let memory = self.memory();
             if self.descriptor(&memory, vcpu).control().is_on() {
                 self.guests.vcpu_mut(vcpu).counters.posted_wakeups += 1;
-                self.guests.wake_up(vcpu, self.threads, step);
+                self.wake_up(vcpu, step);
             }
         }
-        self.own.posted_sleepers[PcpuId(pcpu)] = sleepers;
+        self.posted_sleepers[PcpuId(pcpu)] = sleepers;
     }
 }

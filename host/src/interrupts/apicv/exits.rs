@@ -7,7 +7,7 @@ use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::{Action, ApicRegisters};
 use crate::step::Step;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Handles exit reason 56: `vcpu` wrote `value` to the register at `offset`. The value is stored, and software
     /// carries out the effect.
     pub(crate) fn apicv_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {

@@ -10,14 +10,14 @@ use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::ApicRegisters;
 use crate::interrupts::memory::{HostMemory, page_address};
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// The thread of `vcpu` has taken `pcpu`.
     pub(crate) fn apicv_load(&mut self, vcpu: VcpuId, pcpu: u32) {
         let Some(apicv) = self.guests.vcpu_mut(vcpu).virtualization.apicv_mut() else {
             return;
         };
         if let Some(before) = apicv.listed.take() {
-            self.own.posted_sleepers[PcpuId(before)].retain(|&sleeper| sleeper != vcpu);
+            self.posted_sleepers[PcpuId(before)].retain(|&sleeper| sleeper != vcpu);
         }
         let memory = self.memory();
         self.descriptor(&memory, vcpu).load(pcpu);
@@ -42,7 +42,7 @@ impl InterruptWing<'_> {
             return;
         };
         if apicv.listed.replace(pcpu).is_none() {
-            self.own.posted_sleepers[PcpuId(pcpu)].push(vcpu);
+            self.posted_sleepers[PcpuId(pcpu)].push(vcpu);
         }
         let memory = self.memory();
         let posted = self.descriptor(&memory, vcpu).block();

@@ -14,7 +14,7 @@ use crate::boundary::{VcpuId, VmId};
 use crate::interrupts::memory::{self, HostMemory};
 use crate::interrupts::{InterruptWing, VcpuApic, VmApic};
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Gives `vm`, which has just been added, APICv, unless its configuration forbids it.
     pub(crate) fn apicv_init_vm(&mut self, vm: VmId) {
         let config = self.config.apicv;

@@ -7,7 +7,7 @@ use crate::boundary::{Command, Cost, PcpuId, VcpuId};
 use crate::interrupts::InterruptWing;
 use crate::step::Step;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Pends `vector` for `vcpu`, whose LAPIC is enabled, and notifies it.
     pub(crate) fn avic_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
         let at = &self.guests.vcpus[vcpu];
@@ -39,7 +39,7 @@ impl InterruptWing<'_> {
             }
             Notice::Here => {}
             Notice::Wake => {
-                self.guests.wake_up(vcpu, self.threads, step);
+                self.wake_up(vcpu, step);
             }
         }
     }

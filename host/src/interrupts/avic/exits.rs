@@ -8,7 +8,7 @@ use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Handles an IPI of `vcpu` that hardware could not deliver. The instruction is done, and ICR holds its value.
     pub(crate) fn avic_incomplete_ipi(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
         step.charge(Cost::AvicExit, 1);
@@ -36,7 +36,7 @@ impl InterruptWing<'_> {
 
     /// Sends by software the IPI in ICR, which clears its busy bit.
     fn resend(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
-        let (now, base) = (step.now, self.own.timer_base);
+        let (now, base) = (step.now, self.timer_base);
         let apic = &mut self.guests.vcpu_mut(vcpu).apic;
         let action = if apic.is_x2apic() {
             apic.write_icr(exit.info1)
@@ -85,7 +85,7 @@ impl InterruptWing<'_> {
 
     /// Carries out the effects of a write to the register at `offset` beyond storing `value`.
     pub(crate) fn complete_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
-        let (now, base) = (step.now, self.own.timer_base);
+        let (now, base) = (step.now, self.timer_base);
         let at = self.guests.vcpu_mut(vcpu);
         let vm = at.vm;
         // Hardware has stored the ID already, and the old value is unknown. So all IDs are counted again.

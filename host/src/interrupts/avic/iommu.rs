@@ -29,19 +29,19 @@ const FIRST_VECTOR: u8 = 0x30;
 /// The number of devices for which the host has vectors.
 const DEVICES_MAX: i64 = 190;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Adds a device, and returns its number, which is the number of its remap entry.
     ///
     /// # Errors
     /// Fails if there are too many devices.
     pub(crate) fn add_device(&mut self, record: Device) -> Result<u16, ConfigError> {
-        let device = self.own.iommu.devices.len();
+        let device = self.iommu.devices.len();
         in_range("devices", device + 1, 1, DEVICES_MAX)?;
-        if self.own.iommu.log.is_empty() {
-            self.own.iommu.log = (0..GA_LOG_ENTRIES).map(|_| AtomicU64::new(0)).collect();
+        if self.iommu.log.is_empty() {
+            self.iommu.log = (0..GA_LOG_ENTRIES).map(|_| AtomicU64::new(0)).collect();
         }
-        self.own.iommu.devices.push(record);
-        self.own.iommu.table.extend([AtomicU64::new(0), AtomicU64::new(0)]);
+        self.iommu.devices.push(record);
+        self.iommu.table.extend([AtomicU64::new(0), AtomicU64::new(0)]);
         let memory = self.memory();
         self.remap(&memory, device).write(self.by_host(device));
         Ok(device as u16)
@@ -66,7 +66,7 @@ impl InterruptWing<'_> {
     /// Returns the devices whose interrupts the IOMMU delivers into the page of `vcpu`.
     fn posted_to(&self, vcpu: VcpuId) -> impl Iterator<Item = usize> {
         let is_posted = move |device: &Device| matches!(device, Device::Guest { posted, .. } if *posted == Some(vcpu));
-        let devices = self.own.iommu.devices.iter().enumerate();
+        let devices = self.iommu.devices.iter().enumerate();
         devices
             .filter(move |(_, device)| is_posted(device))
             .map(|(device, _)| device)
@@ -98,10 +98,10 @@ impl InterruptWing<'_> {
     /// mode on `pcpu`, was switched on (`avic_set_pi_irte_mode`, `amd_iommu_activate_guest_mode`).
     pub(super) fn iommu_activate(&mut self, vcpu: VcpuId, pcpu: u32) {
         let (vm, index) = (self.guests.vcpu_mut(vcpu).vm, self.guests.vcpu_mut(vcpu).index);
-        for device in 0..self.own.iommu.devices.len() {
+        for device in 0..self.iommu.devices.len() {
             let Device::Guest {
                 vm: of, address, data, ..
-            } = self.own.iommu.devices[device]
+            } = self.iommu.devices[device]
             else {
                 continue;
             };
@@ -128,7 +128,7 @@ impl InterruptWing<'_> {
     }
 
     fn set_posted(&mut self, device: usize, vcpu: Option<VcpuId>) {
-        if let Device::Guest { posted, .. } = &mut self.own.iommu.devices[device] {
+        if let Device::Guest { posted, .. } = &mut self.iommu.devices[device] {
             *posted = vcpu;
         }
     }
@@ -148,7 +148,7 @@ impl InterruptWing<'_> {
     pub(crate) fn device_interrupt(&mut self, vector: u8, step: &mut Step<'_>) {
         step.charge(Cost::HostInterrupt, 1);
         let device = usize::from(vector).checked_sub(usize::from(FIRST_VECTOR));
-        match device.and_then(|device| self.own.iommu.devices.get(device)) {
+        match device.and_then(|device| self.iommu.devices.get(device)) {
             Some(&Device::Guest { vm, address, data, .. }) => self.msi(vm, address, data, step),
             Some(&Device::Wake(task)) => self.threads.wake_task(task, step),
             None => {}
@@ -166,9 +166,9 @@ impl InterruptWing<'_> {
             match whom {
                 Woken::Tagged(tag) => self.wake_tagged(tag, step),
                 Woken::Everyone => {
-                    for device in self.own.iommu.devices.clone() {
+                    for device in self.iommu.devices.clone() {
                         if let Device::Guest { posted: Some(vcpu), .. } = device {
-                            self.guests.wake_up(vcpu, self.threads, step);
+                            self.wake_up(vcpu, step);
                         }
                     }
                 }
@@ -185,7 +185,7 @@ impl InterruptWing<'_> {
         if known {
             let vcpu = self.guests.vcpu_id(vm, tag.vcpu());
             self.guests.vcpu_mut(vcpu).counters.avic_ga_log += 1;
-            self.guests.wake_up(vcpu, self.threads, step);
+            self.wake_up(vcpu, step);
         }
     }
 }

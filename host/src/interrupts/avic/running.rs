@@ -5,7 +5,7 @@ use super::remap;
 use crate::boundary::VcpuId;
 use crate::interrupts::InterruptWing;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// The thread of `vcpu` has taken `pcpu` (`avic_vcpu_load`).
     pub(crate) fn avic_load(&self, vcpu: VcpuId, pcpu: u32) {
         let Some(avic) = self.guests.vcpus[vcpu].virtualization.avic() else {

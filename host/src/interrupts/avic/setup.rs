@@ -14,7 +14,7 @@ use crate::boundary::{VcpuId, VmId};
 use crate::interrupts::memory::{self, HostMemory};
 use crate::interrupts::{Inhibit, InterruptWing, VcpuApic, VmApic};
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Gives `vm`, which has just been added, AVIC (`avic_vm_init`, `avic_init_vcpu`).
     pub(crate) fn avic_init_vm(&mut self, vm: VmId) {
         let config = self.config.avic;

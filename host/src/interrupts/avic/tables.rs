@@ -11,7 +11,7 @@ use crate::boundary::{VcpuId, VmId};
 use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::ApicRegisters;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Rewrites the logical table. Returns whether two LAPICs would have the same entry, one would have several, or
     /// their models differ, so that an entry means different destinations for different senders.
     pub(in crate::interrupts) fn rebuild_logical_table(&self, vm: VmId) -> bool {

@@ -12,7 +12,7 @@ use crate::timers::Timer;
 /// How long an interrupt that never stops coming is held back (KVM: a hundredth of a second). Nanoseconds.
 const LATER_NS: u64 = 10_000_000;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// The device at `pin` of `vm` asserts or releases its line.
     pub(crate) fn set_line(&mut self, vm: VmId, pin: u32, level: bool, step: &mut Step<'_>) {
         assert!(pin < reg::PINS, "an I/O APIC has no pin {pin}");

@@ -53,9 +53,9 @@ pub(crate) struct Ioapic {
 /// `IOAPIC_SUCCESSIVE_IRQ_MAX_COUNT`).
 const AGAIN_MAX: u32 = 10_000;
 
-impl Ioapic {
+impl Default for Ioapic {
     /// Returns an I/O APIC after reset.
-    pub(crate) fn new() -> Ioapic {
+    fn default() -> Ioapic {
         Ioapic {
             select: 0,
             id: 0,
@@ -65,7 +65,9 @@ impl Ioapic {
             again: [0; PINS],
         }
     }
+}
 
+impl Ioapic {
     /// Reads the register at `offset` of the page. A missing register reads as 0.
     pub(crate) fn read(&self, offset: u32) -> u32 {
         match offset {

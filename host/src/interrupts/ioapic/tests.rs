@@ -16,7 +16,7 @@ fn read(ioapic: &mut Ioapic, register: u32) -> u32 {
 
 /// Returns an I/O APIC with pin 3 open: vector 0x51, level- or edge-triggered.
 fn open(level: bool) -> Ioapic {
-    let mut ioapic = Ioapic::new();
+    let mut ioapic = Ioapic::default();
     let trigger = if level { reg::ENTRY_LEVEL as u32 } else { 0 };
     assert_eq!(write(&mut ioapic, reg::REDIRECTION + 6, 0x51 | trigger), Some(3));
     ioapic
@@ -24,7 +24,7 @@ fn open(level: bool) -> Ioapic {
 
 #[test]
 fn registers_read_as_the_datasheet_has_them() {
-    let mut ioapic = Ioapic::new();
+    let mut ioapic = Ioapic::default();
     write(&mut ioapic, reg::ID, u32::MAX);
     assert_eq!(read(&mut ioapic, reg::ID), 0x0f00_0000);
     assert_eq!(read(&mut ioapic, reg::VERSION), 0x0017_0020);

@@ -7,7 +7,7 @@ use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::Mode;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Handles a device's signal `data` at `address`.
     pub(crate) fn msi(&mut self, vm: VmId, address: u64, data: u32, step: &mut Step<'_>) {
         let extended = self.guests.vms[vm].config.msi_ext_dest_id;

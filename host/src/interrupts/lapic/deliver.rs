@@ -13,7 +13,7 @@ use crate::boundary::{Command, Cost, VcpuId, VmId};
 use crate::interrupts::InterruptWing;
 use crate::step::Step;
 
-impl InterruptWing<'_> {
+impl InterruptWing {
     /// Delivers `message` within `vm`. Returns how many LAPICs have accepted it.
     pub(crate) fn deliver(&mut self, vm: VmId, message: &Message, step: &mut Step<'_>) -> u32 {
         let candidates = self.candidates(vm, message);

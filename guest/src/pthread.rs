@@ -34,6 +34,12 @@ pub struct UserMutexGuard<'a, T, M: Machine> {
     os: &'a Os<M>,
 }
 
+impl<T: Default, M: Machine> Default for UserMutex<T, M> {
+    fn default() -> Self {
+        UserMutex::new(T::default())
+    }
+}
+
 impl<T, M: Machine> UserMutex<T, M> {
     /// Makes a free mutex.
     pub fn new(value: T) -> Self {
@@ -96,14 +102,6 @@ pub struct UserCondition<M: Machine> {
 }
 
 impl<M: Machine> UserCondition<M> {
-    /// Makes a condition variable for which no task waits.
-    pub fn new() -> Self {
-        UserCondition {
-            sequence: WordOf::<M>::new(0),
-            waiters: Local32::new(0),
-        }
-    }
-
     /// Releases the mutex, sleeps until signaled, and takes the mutex again. It may return without a signal, so the
     /// caller must check the condition.
     pub fn wait<'a, T>(&self, guard: UserMutexGuard<'a, T, M>) -> UserMutexGuard<'a, T, M> {
@@ -130,6 +128,9 @@ impl<M: Machine> UserCondition<M> {
 
 impl<M: Machine> Default for UserCondition<M> {
     fn default() -> Self {
-        UserCondition::new()
+        UserCondition {
+            sequence: WordOf::<M>::new(0),
+            waiters: Local32::default(),
+        }
     }
 }

@@ -40,13 +40,6 @@ pub struct UserLine<M: Machine> {
 }
 
 impl<M: Machine> UserLine<M> {
-    /// Makes a line.
-    pub fn new() -> Self {
-        UserLine {
-            word: WordOf::<M>::new(0),
-        }
-    }
-
     /// Reads the line.
     pub fn read(&self, os: &Os<M>) -> u32 {
         // ORDERING: Relaxed, here and below: code that relies on the contents holds a lock.
@@ -68,7 +61,15 @@ impl<M: Machine> UserLine<M> {
 
 impl<M: Machine> Default for UserLine<M> {
     fn default() -> Self {
-        UserLine::new()
+        UserLine {
+            word: WordOf::<M>::new(0),
+        }
+    }
+}
+
+impl<T: Default, M: Machine> Default for UserLock<T, M> {
+    fn default() -> Self {
+        UserLock::new(T::default())
     }
 }
 

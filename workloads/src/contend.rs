@@ -49,8 +49,6 @@ const THINK_SIGMA: f64 = 0.5;
 /// hardware support, so none are computed while calls are counted.
 const THINK_TIMES: usize = 1024;
 
-const START_LINE: StartLine = StartLine { array: 0 };
-
 mod role {
     pub(super) const FIRST: u32 = 0;
     pub(super) const CONTENDER: u32 = 1;
@@ -66,24 +64,12 @@ pub(crate) struct Contenders {
 }
 
 impl Contenders {
-    pub(crate) fn new(parameters: &Contend, cpus: u32) -> Self {
-        Contenders {
-            parameters: parameters.clone(),
-            tasks: parameters.tasks.unwrap_or(cpus).max(1),
-            calls: Remaining::new(match parameters.span_ns {
-                Some(_) => u64::MAX,
-                None => parameters.calls,
-            }),
-            made: AtomicU64::new(0),
-        }
-    }
-
     fn first<M: Machine>(&self, os: &Os<M>) {
         os.wait_for_cpus();
         for argument in 0..self.tasks {
             os.fork(Fork::Share, Start::new(role::CONTENDER, argument));
         }
-        START_LINE.start(os, self.tasks);
+        StartLine::FIRST.start(os, self.tasks);
         if let Some(span_ns) = self.parameters.span_ns {
             os.sleep(span_ns);
             self.calls.clear();
@@ -105,7 +91,7 @@ impl Contenders {
             .collect();
         let mut thinking = times.iter().cycle();
         let mut made = 0;
-        START_LINE.wait(os);
+        StartLine::FIRST.wait(os);
         while self.calls.take() {
             os.user(thinking.next().copied().unwrap_or(0));
             os.call_driver(0, self.parameters.held_ns);
@@ -116,15 +102,21 @@ impl Contenders {
 }
 
 impl Load for Contend {
-    const COUNTS_OPERATIONS: bool = true;
-
     fn scale_work(&mut self, share: f64) {
         self.calls = share_of(self.calls, share, self.tasks.unwrap_or(1));
         self.span_ns = self.span_ns.map(|ns| libm::round(ns as f64 * share) as u64);
     }
 
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
-        Box::new(Contenders::new(self, cpus))
+        Box::new(Contenders {
+            parameters: self.clone(),
+            tasks: self.tasks.unwrap_or(cpus).max(1),
+            calls: Remaining::new(match self.span_ns {
+                Some(_) => u64::MAX,
+                None => self.calls,
+            }),
+            made: AtomicU64::new(0),
+        })
     }
 }
 

@@ -60,8 +60,6 @@ impl Default for Ebizzy {
 /// Spread of the records' times: standard deviation of the logarithm.
 const RECORD_SIGMA: f64 = 0.3;
 
-const START_LINE: StartLine = StartLine { array: 0 };
-
 mod role {
     pub(super) const FIRST: u32 = 0;
     pub(super) const THREAD: u32 = 1;
@@ -75,27 +73,19 @@ pub(crate) struct Searches {
 }
 
 impl Searches {
-    pub(crate) fn new(parameters: &Ebizzy, cpus: u32) -> Self {
-        Searches {
-            parameters: parameters.clone(),
-            threads: parameters.threads.unwrap_or(cpus).max(1),
-            records: Remaining::new(parameters.records),
-        }
-    }
-
     fn first<M: Machine>(&self, os: &Os<M>) {
         os.wait_for_cpus();
         for argument in 0..self.threads {
             os.fork(Fork::Share, Start::new(role::THREAD, argument));
         }
-        START_LINE.start(os, self.threads);
+        StartLine::FIRST.start(os, self.threads);
         while os.wait().is_some() {}
         os.done(Some(self.parameters.records));
     }
 
     fn search<M: Machine>(&self, os: &Os<M>, number: u32) {
         let mut times = Stream::new(os.seed("ebizzy.record"), number);
-        START_LINE.wait(os);
+        StartLine::FIRST.wait(os);
         let pages = self.parameters.pages;
         let beyond = pages.saturating_sub(KEPT_PAGES);
         while self.records.take() {
@@ -118,14 +108,16 @@ impl Searches {
 }
 
 impl Load for Ebizzy {
-    const COUNTS_OPERATIONS: bool = true;
-
     fn scale_work(&mut self, share: f64) {
         self.records = share_of(self.records, share, self.threads.unwrap_or(1));
     }
 
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
-        Box::new(Searches::new(self, cpus))
+        Box::new(Searches {
+            parameters: self.clone(),
+            threads: self.threads.unwrap_or(cpus).max(1),
+            records: Remaining::new(self.records),
+        })
     }
 }
 

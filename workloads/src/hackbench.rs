@@ -91,19 +91,6 @@ pub(crate) struct Messaging {
 }
 
 impl Messaging {
-    pub(crate) fn new(parameters: &Hackbench) -> Self {
-        let mut parameters = parameters.clone();
-        parameters.groups = parameters.groups.max(1);
-        parameters.pairs = parameters.pairs.max(1);
-        parameters.bytes = parameters.bytes.clamp(1, 4096);
-        Messaging {
-            receiving: AtomicU32::new(parameters.receivers()),
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            parameters,
-        }
-    }
-
     fn first<M: Machine>(&self, os: &Os<M>) {
         os.wait_for_cpus();
         let Hackbench { groups, pairs, .. } = self.parameters;
@@ -242,7 +229,16 @@ impl Load for Hackbench {
     }
 
     fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
-        Box::new(Messaging::new(self))
+        let mut parameters = self.clone();
+        parameters.groups = parameters.groups.max(1);
+        parameters.pairs = parameters.pairs.max(1);
+        parameters.bytes = parameters.bytes.clamp(1, 4096);
+        Box::new(Messaging {
+            receiving: AtomicU32::new(parameters.receivers()),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            parameters,
+        })
     }
 }
 

@@ -18,25 +18,17 @@ pub struct Hog {
 const STRETCH_NS: u64 = 1_000_000_000;
 
 /// Busy loops on a machine.
-pub(crate) struct Hogs {
+struct Hogs {
     count: u32,
 }
 
-impl Hogs {
-    pub(crate) fn new(hog: &Hog, cpus: u32) -> Self {
-        Hogs {
-            count: hog.tasks.unwrap_or(cpus),
-        }
-    }
-}
-
 impl Load for Hog {
-    const ENDS: bool = false;
-
     fn scale_work(&mut self, _: f64) {}
 
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
-        Box::new(Hogs::new(self, cpus))
+        Box::new(Hogs {
+            count: self.tasks.unwrap_or(cpus),
+        })
     }
 }
 

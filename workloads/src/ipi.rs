@@ -66,13 +66,6 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new(parameters: &Ipi, cpus: u32) -> Self {
-        Calls {
-            parameters: parameters.clone(),
-            cpus,
-        }
-    }
-
     fn call<M: Machine>(&self, os: &Os<M>) {
         os.wait_for_cpus();
         if self.parameters.busy {
@@ -129,14 +122,15 @@ fn report_latency<M: Machine>(os: &Os<M>, mut after_ns: Vec<u64>) {
 }
 
 impl Load for Ipi {
-    const COUNTS_OPERATIONS: bool = true;
-
     fn scale_work(&mut self, share: f64) {
         self.calls = share_of(self.calls, share, 1);
     }
 
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
-        Box::new(Calls::new(self, cpus))
+        Box::new(Calls {
+            parameters: self.clone(),
+            cpus,
+        })
     }
 }
 

@@ -33,33 +33,17 @@ impl Default for Netperf {
     }
 }
 
-/// The client.
-pub(crate) struct Client {
-    parameters: Netperf,
-}
-
-impl Client {
-    pub(crate) fn new(parameters: &Netperf) -> Self {
-        Client {
-            parameters: parameters.clone(),
-        }
-    }
-}
-
 impl Load for Netperf {
-    const COUNTS_OPERATIONS: bool = true;
-    const USES_NETWORK: bool = true;
-
     fn scale_work(&mut self, share: f64) {
         self.transactions = share_of(self.transactions, share, 1);
     }
 
     fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
-        Box::new(Client::new(self))
+        Box::new(self.clone())
     }
 }
 
-impl<M: Machine> Program<M> for Client {
+impl<M: Machine> Program<M> for Netperf {
     fn limits(&self) -> Limits {
         Limits::default()
     }
@@ -68,13 +52,13 @@ impl<M: Machine> Program<M> for Client {
         os.wait_for_cpus();
         os.open_network();
         os.begin();
-        for transaction in 0..self.parameters.transactions {
+        for transaction in 0..self.transactions {
             let number = transaction as u32;
-            os.user(self.parameters.user_ns);
+            os.user(self.user_ns);
             os.send_network(number);
             assert_eq!(os.receive_network(), number, "number of the answer and of the request");
         }
-        os.report("netperf.transactions", self.parameters.transactions);
-        os.done(Some(self.parameters.transactions));
+        os.report("netperf.transactions", self.transactions);
+        os.done(Some(self.transactions));
     }
 }

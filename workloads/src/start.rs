@@ -15,6 +15,9 @@ pub(crate) struct StartLine {
 const ARRIVAL_NS: u64 = 20_000_000;
 
 impl StartLine {
+    /// At the first semaphore array.
+    pub(crate) const FIRST: StartLine = StartLine { array: 0 };
+
     /// Sleeps until the start.
     pub(crate) fn wait<M: Machine>(self, os: &Os<M>) {
         os.semaphore_down(self.array, 0);

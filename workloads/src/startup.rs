@@ -76,14 +76,6 @@ pub(crate) struct Booting {
 }
 
 impl Booting {
-    pub(crate) fn new(parameters: &Startup, cpus: u32) -> Self {
-        Booting {
-            parameters: parameters.clone(),
-            cpus,
-            next: AtomicU32::new(0),
-        }
-    }
-
     fn first<M: Machine>(&self, os: &Os<M>) {
         os.begin();
         os.wait_for_cpus();
@@ -145,7 +137,11 @@ impl Load for Startup {
     }
 
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
-        Box::new(Booting::new(self, cpus))
+        Box::new(Booting {
+            parameters: self.clone(),
+            cpus,
+            next: AtomicU32::new(0),
+        })
     }
 }
 

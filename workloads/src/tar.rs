@@ -135,23 +135,12 @@ impl Buffer {
     }
 }
 
-/// The two programs.
-pub(crate) struct Extraction {
-    parameters: Tar,
-}
-
-impl Extraction {
-    pub(crate) fn new(parameters: &Tar) -> Self {
-        Extraction {
-            parameters: parameters.clone(),
-        }
-    }
-
+impl Tar {
     fn members<M: Machine>(&self, os: &Os<M>) -> Members {
         Members {
             sizes: Stream::new(os.seed("tar.sizes"), 0),
-            left: self.parameters.files,
-            mean: self.parameters.bytes,
+            left: self.files,
+            mean: self.bytes,
         }
     }
 
@@ -187,7 +176,7 @@ impl Extraction {
                     os.read(OUTPUT_BYTES / PAGE_BYTES);
                 }
                 outputs += 1;
-                os.user(times.time(self.parameters.decompress_ns, TIME_SIGMA));
+                os.user(times.time(self.decompress_ns, TIME_SIGMA));
                 os.write_pipe(PIPE, OUTPUT_BYTES);
             }
         }
@@ -207,7 +196,7 @@ impl Extraction {
         assert!(!buffer.fill(os), "the pipe contains more than the archive");
         assert_eq!(buffer.read, expected, "bytes read and bytes of the archive");
         os.wait();
-        os.report("tar.files", u64::from(self.parameters.files));
+        os.report("tar.files", u64::from(self.files));
         os.report("tar.bytes", buffer.read);
     }
 
@@ -247,16 +236,16 @@ impl Load for Tar {
     }
 
     fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
-        Box::new(Extraction::new(self))
+        Box::new(self.clone())
     }
 }
 
-impl<M: Machine> Program<M> for Extraction {
+impl<M: Machine> Program<M> for Tar {
     fn limits(&self) -> Limits {
         Limits {
             tasks: 3,
             files: files::FILES + files::FILE_COUNT,
-            format: self.parameters.format,
+            format: self.format,
             pipes: 1,
             ..Limits::default()
         }

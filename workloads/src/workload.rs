@@ -1,6 +1,7 @@
 //! The list of workloads with their properties.
 //!
-//! A new workload is a file with its parameters, which implement [`Load`], and a line of the list below.
+//! A new workload is a file with its parameters, which implement [`Load`], a line of the list below, and its name among
+//! the properties that it has.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -9,15 +10,8 @@ use alloc::vec::Vec;
 use holdfast_guest::{Limits, Machine, Os, Program, Start};
 use serde::{Deserialize, Serialize};
 
-/// The parameters of a workload, with its properties.
+/// The parameters of a workload.
 pub(crate) trait Load: Default {
-    /// Whether the program ends.
-    const ENDS: bool = true;
-    /// Whether the program counts operations, so that it has a throughput.
-    const COUNTS_OPERATIONS: bool = false;
-    /// Whether the program needs a network device.
-    const USES_NETWORK: bool = false;
-
     /// Reduces the amount of work to `share` of it. Rates and sizes stay.
     fn scale_work(&mut self, share: f64);
 
@@ -55,30 +49,6 @@ macro_rules! workloads {
                 match self {
                     Workload::Idle => "idle",
                     $(Workload::$variant(_) => $name,)+
-                }
-            }
-
-            /// Returns `true` if the program ends.
-            pub const fn ends(&self) -> bool {
-                match self {
-                    Workload::Idle => false,
-                    $(Workload::$variant(_) => <crate::$variant as Load>::ENDS,)+
-                }
-            }
-
-            /// Returns `true` if the program counts operations, so that it has a throughput.
-            pub const fn counts_operations(&self) -> bool {
-                match self {
-                    Workload::Idle => false,
-                    $(Workload::$variant(_) => <crate::$variant as Load>::COUNTS_OPERATIONS,)+
-                }
-            }
-
-            /// Returns `true` if the program needs a network device.
-            pub const fn uses_network(&self) -> bool {
-                match self {
-                    Workload::Idle => false,
-                    $(Workload::$variant(_) => <crate::$variant as Load>::USES_NETWORK,)+
                 }
             }
 
@@ -126,6 +96,27 @@ workloads! {
     Netperf = "netperf",
     /// The work of drivers and udev at boot.
     Startup = "boot",
+}
+
+impl Workload {
+    /// Returns `true` if the program ends.
+    pub const fn ends(&self) -> bool {
+        !matches!(self, Workload::Idle | Workload::Hog(_))
+    }
+
+    /// Returns `true` if the program counts operations, so that it has a throughput.
+    pub const fn counts_operations(&self) -> bool {
+        use Workload::{Aim7, Amqp, Contend, Ebizzy, Ipi, Netperf, Pgbench};
+        matches!(
+            self,
+            Aim7(_) | Amqp(_) | Contend(_) | Ebizzy(_) | Ipi(_) | Netperf(_) | Pgbench(_)
+        )
+    }
+
+    /// Returns `true` if the program needs a network device.
+    pub const fn uses_network(&self) -> bool {
+        matches!(self, Workload::Netperf(_))
+    }
 }
 
 /// A program that does nothing.

@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use core::ops::BitOr;
 
 use crate::class::LockClass;
 use crate::costs;
@@ -16,47 +17,27 @@ use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::{WaitList, wake_list};
 
-/// The events that a stream can be ready for, or watched for.
+/// The events that a stream can be ready for, or watched for: a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Events {
-    /// Data have arrived.
-    pub readable: bool,
-    /// There is room to write.
-    pub writable: bool,
-}
+pub struct Events(pub(super) u32);
 
 impl Events {
-    /// Arrivals only.
-    pub const READ: Events = Events {
-        readable: true,
-        writable: false,
-    };
-    /// Room only.
-    pub const WRITE: Events = Events {
-        readable: false,
-        writable: true,
-    };
+    /// Data have arrived.
+    pub const READ: Events = Events(1);
+    /// There is room to write.
+    pub const WRITE: Events = Events(2);
 
-    fn and(self, other: Events) -> Events {
-        Events {
-            readable: self.readable && other.readable,
-            writable: self.writable && other.writable,
-        }
+    /// Returns `true` if the set has one of `others`.
+    pub fn has(self, others: Events) -> bool {
+        self.0 & others.0 != 0
     }
+}
 
-    fn any(self) -> bool {
-        self.readable || self.writable
-    }
+impl BitOr for Events {
+    type Output = Events;
 
-    fn bits(self) -> u32 {
-        u32::from(self.readable) | u32::from(self.writable) << 1
-    }
-
-    fn from_bits(bits: u32) -> Events {
-        Events {
-            readable: bits & 1 != 0,
-            writable: bits & 2 != 0,
-        }
+    fn bitor(self, other: Events) -> Events {
+        Events(self.0 | other.0)
     }
 }
 
@@ -140,7 +121,7 @@ impl<M: Machine> Epolls<M> {
             return;
         };
         let mut state = self.instances[epoll as usize].state.lock_irq(on);
-        if Events::from_bits(interest.events.get()).and(events).any() {
+        if Events(interest.events.get()).has(events) {
             state.link(on, id, interest);
         }
     }
@@ -155,9 +136,9 @@ impl<M: Machine> Epolls<M> {
         {
             let _state = instance.state.lock_irq(&on);
             interest.epoll.set(epoll + 1);
-            interest.events.set(events.bits());
+            interest.events.set(events.0);
         }
-        if streams.ready(&on, id).and(events).any() {
+        if streams.ready(&on, id).has(events) {
             instance.state.lock_irq(&on).link(&on, id, interest);
         }
         instance.mutex.unlock(&on);
@@ -217,10 +198,10 @@ impl<M: Machine> Epoll<M> {
             interest.linked.set(0);
             let now = streams.ready(on, id);
             let _state = self.state.lock_irq(on);
-            let events = Events::from_bits(interest.events.get()).and(now);
-            if events.any() {
+            let events = interest.events.get() & now.0;
+            if events != 0 {
                 interest.events.set(0);
-                found = Some((id, events));
+                found = Some((id, Events(events)));
             }
         }
         let mut state = self.state.lock_irq(on);

@@ -84,10 +84,9 @@ impl<M: Machine> Watched<M> for Ends<M> {
     fn ready(&self, on: &OnCpu<'_, M>, id: u32) -> Events {
         on.work(costs::EPOLL_LOOK);
         let bytes = |id: u32| self.get(id).queue.lock_irq(on).bytes;
-        Events {
-            readable: bytes(id) > 0,
-            writable: bytes(id ^ 1) <= BUFFER_BYTES / 4,
-        }
+        let readable = bytes(id) > 0;
+        let writable = bytes(id ^ 1) <= BUFFER_BYTES / 4;
+        Events(u32::from(readable) | u32::from(writable) << 1)
     }
 }
 

@@ -46,7 +46,7 @@ fn a_bounded_buffer_loses_no_item_and_forgets_no_waiter() {
     const ITEMS: u32 = 400;
     for setup in setups() {
         let buffer: Mutex<VecDeque<u32>> = Rc::new(UserMutex::new(VecDeque::new()));
-        let (filled, drained) = (Rc::new(UserCondition::new()), Rc::new(UserCondition::new()));
+        let (filled, drained) = (Rc::new(UserCondition::default()), Rc::new(UserCondition::default()));
         let taken = Rc::new(RefCell::new(Vec::new()));
         let got = taken.clone();
         run(&setup, move |os, start| match (start.role, start.argument) {
@@ -124,7 +124,7 @@ fn streams_conserve_what_they_carry_and_epoll_reports_every_arrival() {
             }
             _ => loop {
                 let (stream, events) = os.wait_ready(0);
-                assert!(events.readable, "only arrivals are watched for");
+                assert!(events.has(Events::READ), "only arrivals are watched for");
                 if stream == 7 {
                     // The last stream has ended, and the other reader must stop, too.
                     os.watch(0, 7, Events::READ);

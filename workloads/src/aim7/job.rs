@@ -16,95 +16,69 @@ impl Disk {
         let (directory, file, copy) = (self.directory_of(user), self.file_of(user, 0), self.file_of(user, 1));
         os.user(user_ns / 2);
         match job {
-            Job::RandomRead | Job::Read => temporary(os, directory, file, |os| read(os, FILE_PAGES)),
-            Job::RandomWrite => temporary(os, directory, file, |os| overwrite(os, file, FILE_PAGES)),
-            Job::Write => temporary(os, directory, file, |_| {}),
-            Job::Copy => temporary(os, directory, file, |os| copy_to(os, directory, copy, |_| {})),
-            Job::SyncRandomWrite => temporary(os, directory, file, |os| {
-                for _ in 0..SYNC_WRITES {
+            Job::RandomRead | Job::Read => temporary(os, directory, file, || repeat(FILE_PAGES, || os.read(1))),
+            Job::RandomWrite => temporary(os, directory, file, || repeat(FILE_PAGES, || os.overwrite(file, 1))),
+            Job::Write => temporary(os, directory, file, || {}),
+            Job::Copy => temporary(os, directory, file, || copy_to(os, directory, copy, || {})),
+            Job::SyncRandomWrite => temporary(os, directory, file, || {
+                repeat(SYNC_WRITES, || {
                     os.overwrite(file, FILE_PAGES / SYNC_WRITES);
                     os.sync(file, FILE_PAGES / SYNC_WRITES);
-                }
+                });
             }),
-            Job::SyncWrite => temporary(os, directory, file, |os| sync(os, file)),
-            Job::SyncCopy => temporary(os, directory, file, |os| {
-                copy_to(os, directory, copy, |os| sync(os, copy));
+            Job::SyncWrite => temporary(os, directory, file, || sync(os, file)),
+            Job::SyncCopy => temporary(os, directory, file, || {
+                copy_to(os, directory, copy, || sync(os, copy));
             }),
-            Job::Search => {
-                for _ in 0..SEARCHED {
-                    os.stat(directory, DEPTH);
-                }
-            }
-            Job::CreateClose => {
-                for _ in 0..CREATED {
-                    os.create(directory, file, DEPTH);
-                    os.close(file);
-                    os.unlink(directory, file, DEPTH);
-                }
-            }
-            Job::Link => temporary(os, directory, file, |os| {
-                // Each name is added and removed.
-                for _ in 0..2 * LINKS {
-                    os.link(directory, file, DEPTH);
-                }
+            Job::Search => repeat(SEARCHED, || os.stat(directory, DEPTH)),
+            Job::CreateClose => repeat(CREATED, || {
+                os.create(directory, file, DEPTH);
+                os.close(file);
+                os.unlink(directory, file, DEPTH);
             }),
-            Job::Directories => {
-                for _ in 0..DIRECTORIES {
-                    os.create(directory, file, DEPTH);
-                    os.open(file, DEPTH);
-                    os.status();
-                    os.close(file);
-                    os.close(file);
-                    os.unlink(directory, file, DEPTH);
-                }
-            }
+            // Each name is added and removed.
+            Job::Link => temporary(os, directory, file, || {
+                repeat(2 * LINKS, || os.link(directory, file, DEPTH));
+            }),
+            Job::Directories => repeat(DIRECTORIES, || {
+                os.create(directory, file, DEPTH);
+                os.open(file, DEPTH);
+                os.status();
+                os.close(file);
+                os.close(file);
+                os.unlink(directory, file, DEPTH);
+            }),
         }
         os.user(user_ns - user_ns / 2);
     }
 }
 
 /// Writes a new file, does `work` with it, and removes it.
-fn temporary<M: Machine>(os: &Os<M>, directory: FileId, file: FileId, work: impl Fn(&Os<M>)) {
+fn temporary<M: Machine>(os: &Os<M>, directory: FileId, file: FileId, work: impl Fn()) {
     os.create(directory, file, DEPTH);
-    write(os, file);
-    work(os);
+    repeat(FILE_PAGES, || os.write(file, 1));
+    work();
     os.close(file);
     os.unlink(directory, file, DEPTH);
 }
 
 /// Copies the open file to a new one, does `work` with the copy, and removes it.
-fn copy_to<M: Machine>(os: &Os<M>, directory: FileId, copy: FileId, work: impl Fn(&Os<M>)) {
+fn copy_to<M: Machine>(os: &Os<M>, directory: FileId, copy: FileId, work: impl Fn()) {
     os.create(directory, copy, DEPTH);
-    for _ in 0..FILE_PAGES {
+    repeat(FILE_PAGES, || {
         os.read(1);
         os.write(copy, 1);
-    }
-    work(os);
+    });
+    work();
     os.close(copy);
     os.unlink(directory, copy, DEPTH);
 }
 
-fn write<M: Machine>(os: &Os<M>, file: FileId) {
-    for _ in 0..FILE_PAGES {
-        os.write(file, 1);
-    }
-}
-
-fn read<M: Machine>(os: &Os<M>, pages: u32) {
-    for _ in 0..pages {
-        os.read(1);
-    }
-}
-
-fn overwrite<M: Machine>(os: &Os<M>, file: FileId, pages: u32) {
-    for _ in 0..pages {
-        os.overwrite(file, 1);
-    }
-}
-
 /// Puts the file on the disk, once for each write of a synchronous job.
 fn sync<M: Machine>(os: &Os<M>, file: FileId) {
-    for _ in 0..SYNC_WRITES {
-        os.sync(file, FILE_PAGES / SYNC_WRITES);
-    }
+    repeat(SYNC_WRITES, || os.sync(file, FILE_PAGES / SYNC_WRITES));
+}
+
+fn repeat(times: u32, call: impl Fn()) {
+    (0..times).for_each(|_| call());
 }

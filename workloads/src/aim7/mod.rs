@@ -55,8 +55,6 @@ mod role {
     pub(super) const USER: u32 = 1;
 }
 
-const START_LINE: StartLine = StartLine { array: 0 };
-
 /// A run of the mix.
 pub(crate) struct Disk {
     parameters: Aim7,
@@ -105,33 +103,24 @@ impl Disk {
         for user in 0..users {
             os.fork(Fork::Copy { vmas: VMAS }, Start::new(role::USER, user));
         }
-        START_LINE.start(os, users);
+        StartLine::FIRST.start(os, users);
         while os.wait().is_some() {}
-        let (completed, given) = (
-            self.completed.load(Relaxed),
-            u64::from(users) * u64::from(self.parameters.jobs),
-        );
+        let completed = self.completed.load(Relaxed);
+        let given = u64::from(users) * u64::from(self.parameters.jobs);
         assert_eq!(completed, given, "jobs completed and jobs given");
         os.done(Some(completed));
     }
 
     fn user<M: Machine>(&self, os: &Os<M>, user: u32) {
-        START_LINE.wait(os);
+        StartLine::FIRST.wait(os);
         let mut order = Stream::new(os.seed("aim7.order"), user);
-        let mut list = deck(&mut order);
-        let mut next = 0;
-        for number in 0..self.parameters.jobs {
-            if next == list.len() {
-                (list, next) = (deck(&mut order), 0);
-            }
-            self.job(os, user, number, list[next]);
-            next += 1;
+        let lists = core::iter::repeat_with(|| deck(&mut order)).flatten();
+        for (number, job) in (0..self.parameters.jobs).zip(lists) {
+            self.job(os, user, number, job);
             self.completed.fetch_add(1, Relaxed);
         }
     }
-}
 
-impl Disk {
     fn needs(&self) -> Limits {
         Limits {
             tasks: 1 + self.parameters.users,
@@ -146,8 +135,6 @@ impl Disk {
 }
 
 impl Load for Aim7 {
-    const COUNTS_OPERATIONS: bool = true;
-
     fn scale_work(&mut self, share: f64) {
         self.jobs = (libm::round(f64::from(self.jobs) * share) as u32).max(1);
     }

@@ -38,10 +38,10 @@ impl<M: Machine> Messaging<M> {
                 continue;
             };
             os.user(mix::EVENT_NS);
-            if events.readable {
+            if events.has(Events::READ) {
                 self.accept(os, connection, number, &mut times);
             }
-            let has_more = events.writable && self.deliver(os, connection, &mut work, &mut times);
+            let has_more = events.has(Events::WRITE) && self.deliver(os, connection, &mut work, &mut times);
             self.end_service(os, connection, work, has_more);
         }
     }

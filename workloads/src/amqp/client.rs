@@ -6,18 +6,19 @@ use alloc::vec::Vec;
 use holdfast_guest::{Events, Fork, Machine, Os, Start, UserCondition, UserMutex};
 
 use super::mix::{self, Step};
-use super::{Messaging, START_LINE, role};
+use super::{Messaging, role};
+use crate::start::StartLine;
 use crate::stream::Stream;
 
 /// A producer's messages that are not written to its connection yet.
 pub(super) struct Producing<M: Machine> {
-    outgoing: UserMutex<Outgoing, M>,
+    pub(super) outgoing: UserMutex<Outgoing, M>,
     /// Signaled when there is room for more.
-    drained: UserCondition<M>,
+    pub(super) drained: UserCondition<M>,
 }
 
 #[derive(Default)]
-struct Outgoing {
+pub(super) struct Outgoing {
     messages: Vec<u32>,
     /// The thread that writes has been notified.
     is_notified: bool,
@@ -28,28 +29,9 @@ struct Outgoing {
 /// A consumer's messages that are read from its connection and not consumed yet.
 pub(super) struct Consuming<M: Machine> {
     /// How many messages it takes in all.
-    quota: u64,
-    incoming: UserMutex<VecDeque<u32>, M>,
-    arrived: UserCondition<M>,
-}
-
-impl<M: Machine> Producing<M> {
-    pub(super) fn new() -> Self {
-        Producing {
-            outgoing: UserMutex::new(Outgoing::default()),
-            drained: UserCondition::new(),
-        }
-    }
-}
-
-impl<M: Machine> Consuming<M> {
-    pub(super) fn new(quota: u64) -> Self {
-        Consuming {
-            quota,
-            incoming: UserMutex::new(VecDeque::new()),
-            arrived: UserCondition::new(),
-        }
-    }
+    pub(super) quota: u64,
+    pub(super) incoming: UserMutex<VecDeque<u32>, M>,
+    pub(super) arrived: UserCondition<M>,
 }
 
 /// The epoll instance of the client that has connection `number`.
@@ -64,7 +46,7 @@ impl<M: Machine> Messaging<M> {
         let client = &self.producing[number as usize];
         let mut times = Stream::new(os.seed("amqp.producer"), number);
         let bound = (mix::BOUND_BYTES / mix::wire_bytes(self.parameters.payload)).max(1) as usize;
-        START_LINE.wait(os);
+        StartLine::FIRST.wait(os);
         for message in 0..self.parameters.share(number) {
             os.user(self.time(&mut times, Step::Produce));
             let mut outgoing = client.outgoing.lock(os);
@@ -121,7 +103,7 @@ impl<M: Machine> Messaging<M> {
         os.fork(Fork::Share, Start::new(role::CONSUMER_IO, number));
         let client = &self.consuming[number as usize];
         let mut times = Stream::new(os.seed("amqp.consumer"), number);
-        START_LINE.wait(os);
+        StartLine::FIRST.wait(os);
         for _ in 0..client.quota {
             let mut incoming = client.incoming.lock(os);
             while incoming.is_empty() {

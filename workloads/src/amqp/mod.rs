@@ -18,7 +18,7 @@ mod queue;
 
 use alloc::boxed::Box;
 
-use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start, UserMutex};
+use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start, UserCondition, UserMutex};
 
 use client::{Consuming, Producing};
 use connection::Connection;
@@ -65,8 +65,6 @@ impl Default for Amqp {
     }
 }
 
-const START_LINE: StartLine = StartLine { array: 0 };
-
 /// The roles of tasks.
 mod role {
     pub(super) const FIRST: u32 = 0;
@@ -84,7 +82,7 @@ pub(crate) struct Messaging<M: Machine> {
     workers: u32,
     queues: Box<[UserMutex<Queue, M>]>,
     /// The broker's side of each connection: producers first, then consumers.
-    connections: Box<[Connection<M>]>,
+    connections: Box<[UserMutex<Connection, M>]>,
     /// The memory from which each of the broker's workers allocates.
     arenas: Box<[UserMutex<Arena, M>]>,
     producing: Box<[Producing<M>]>,
@@ -92,37 +90,6 @@ pub(crate) struct Messaging<M: Machine> {
 }
 
 impl<M: Machine> Messaging<M> {
-    pub(crate) fn new(parameters: &Amqp, cpus: u32) -> Self {
-        let mut parameters = parameters.clone();
-        parameters.producers = parameters.producers.max(1);
-        parameters.consumers = parameters.consumers.max(1);
-        let most = parameters.producers.min(parameters.consumers);
-        parameters.queues = parameters.queues.clamp(1, most);
-        let workers = parameters.workers.unwrap_or(cpus + 1).max(1);
-        let (producers, consumers) = (parameters.producers, parameters.consumers);
-        let quotas: Box<[u64]> = (0..consumers).map(|consumer| parameters.quota(consumer)).collect();
-        let waiting = |queue: u32| {
-            let of_queue = (0..consumers).filter(move |consumer| consumer % parameters.queues == queue);
-            of_queue
-                .filter(|consumer| quotas[*consumer as usize] > 0)
-                .map(|consumer| producers + consumer)
-        };
-        Messaging {
-            workers,
-            queues: (0..parameters.queues)
-                .map(|queue| UserMutex::new(Queue::new(producers, waiting(queue))))
-                .collect(),
-            connections: (0..producers)
-                .map(|_| Connection::new(0))
-                .chain(quotas.iter().map(|quota| Connection::new(*quota)))
-                .collect(),
-            arenas: (0..workers).map(|_| UserMutex::new(Arena::default())).collect(),
-            producing: (0..producers).map(|_| Producing::new()).collect(),
-            consuming: quotas.iter().map(|quota| Consuming::new(*quota)).collect(),
-            parameters,
-        }
-    }
-
     /// The client's end of connection `number`.
     fn client_end(number: u32) -> u32 {
         2 * number
@@ -149,15 +116,15 @@ impl<M: Machine> Messaging<M> {
         for argument in 0..consumers {
             os.fork(Fork::Copy { vmas: 80 }, Start::new(role::CONSUMER, argument));
         }
-        START_LINE.start(os, producers + consumers);
+        StartLine::FIRST.start(os, producers + consumers);
         for _ in 0..producers + consumers {
             os.wait();
         }
         let (mut entered, mut left, mut peak) = (0, 0, 0);
         for queue in &self.queues {
             let queue = queue.lock(os);
-            (entered, left) = (entered + queue.entered(), left + queue.left());
-            peak = peak.max(queue.peak());
+            (entered, left) = (entered + queue.entered, left + queue.left());
+            peak = peak.max(queue.peak);
         }
         os.report("amqp.produced", entered);
         os.report("amqp.consumed", left);
@@ -194,14 +161,49 @@ fn part(total: u64, index: u32, count: u32) -> u64 {
 }
 
 impl Load for Amqp {
-    const COUNTS_OPERATIONS: bool = true;
-
     fn scale_work(&mut self, share: f64) {
         self.messages = share_of(self.messages, share, 10 * self.producers);
     }
 
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
-        Box::new(Messaging::new(self, cpus))
+        let mut parameters = self.clone();
+        parameters.producers = parameters.producers.max(1);
+        parameters.consumers = parameters.consumers.max(1);
+        let most = parameters.producers.min(parameters.consumers);
+        parameters.queues = parameters.queues.clamp(1, most);
+        let workers = parameters.workers.unwrap_or(cpus + 1).max(1);
+        let (producers, consumers) = (parameters.producers, parameters.consumers);
+        let quotas: Box<[u64]> = (0..consumers).map(|consumer| parameters.quota(consumer)).collect();
+        let waiting = |queue: u32| {
+            let of_queue = (0..consumers).filter(move |consumer| consumer % parameters.queues == queue);
+            of_queue
+                .filter(|consumer| quotas[*consumer as usize] > 0)
+                .map(|consumer| producers + consumer)
+        };
+        let producing = |_| Producing {
+            outgoing: UserMutex::default(),
+            drained: UserCondition::default(),
+        };
+        let consuming = |quota: &u64| Consuming {
+            quota: *quota,
+            incoming: UserMutex::default(),
+            arrived: UserCondition::default(),
+        };
+        Box::new(Messaging {
+            workers,
+            queues: (0..parameters.queues)
+                .map(|queue| UserMutex::new(Queue::new(producers, waiting(queue))))
+                .collect(),
+            connections: (0..producers)
+                .map(|_| 0)
+                .chain(quotas.iter().copied())
+                .map(|credit| UserMutex::new(Connection::new(credit)))
+                .collect(),
+            arenas: (0..workers).map(|_| UserMutex::new(Arena::default())).collect(),
+            producing: (0..producers).map(producing).collect(),
+            consuming: quotas.iter().map(consuming).collect(),
+            parameters,
+        })
     }
 }
 

@@ -23,8 +23,10 @@ pub(super) struct Queue {
     waiting: VecDeque<u32>,
     /// For each producer, how many of its messages have left.
     left: Box<[u32]>,
-    entered: u64,
-    peak: u64,
+    /// How many messages have entered.
+    pub(super) entered: u64,
+    /// The most messages that were in the queue.
+    pub(super) peak: u64,
 }
 
 impl Queue {
@@ -63,19 +65,9 @@ impl Queue {
         Some(message)
     }
 
-    /// How many messages have entered.
-    pub(super) fn entered(&self) -> u64 {
-        self.entered
-    }
-
     /// How many messages have left.
     pub(super) fn left(&self) -> u64 {
         self.left.iter().copied().map(u64::from).sum()
-    }
-
-    /// The most messages that were in the queue.
-    pub(super) fn peak(&self) -> u64 {
-        self.peak
     }
 }
 
@@ -110,7 +102,7 @@ mod tests {
                 } else if !waits {
                     waits = queue.pop(7).is_none();
                 }
-                assert_eq!(queue.entered(), queue.left() + queue.messages.len() as u64);
+                assert_eq!(queue.entered, queue.left() + queue.messages.len() as u64);
                 assert!(
                     !waits || queue.messages.is_empty(),
                     "a connection waits although there is a message"

@@ -84,25 +84,19 @@ pub(crate) struct Build<M: Machine> {
     pipes: UserLock<Vec<u32>, M>,
 }
 
-impl<M: Machine> Build<M> {
-    pub(crate) fn new(parameters: &Kernbench) -> Self {
-        let jobs = parameters.jobs.max(1);
-        Build {
-            mix: Mix::new(parameters),
-            jobs,
-            repeat: parameters.repeat,
-            pipes: UserLock::new((1..=jobs).rev().collect()),
-        }
-    }
-}
-
 impl Load for Kernbench {
     fn scale_work(&mut self, share: f64) {
         self.scale = share;
     }
 
     fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
-        Box::new(Build::new(self))
+        let jobs = self.jobs.max(1);
+        Box::new(Build {
+            mix: Mix::new(self),
+            jobs,
+            repeat: self.repeat,
+            pipes: UserLock::new((1..=jobs).rev().collect()),
+        })
     }
 }
 

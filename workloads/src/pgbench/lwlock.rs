@@ -68,8 +68,8 @@ impl State {
 impl<M: Machine> LwLock<M> {
     pub(super) fn new() -> Self {
         LwLock {
-            state: UserLock::new(State::default()),
-            lines: core::array::from_fn(|_| UserLine::new()),
+            state: UserLock::default(),
+            lines: core::array::from_fn(|_| UserLine::default()),
         }
     }
 }

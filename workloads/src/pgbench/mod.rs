@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start, UserLock};
 
 use lwlock::LwLock;
-use row::RowLock;
+use row::Row;
 use serde::{Deserialize, Serialize};
 
 use crate::start::{Remaining, StartLine};
@@ -84,7 +84,7 @@ pub(crate) struct Database<M: Machine> {
     parameters: Pgbench,
     locks: Box<[LwLock<M>]>,
     /// One per row of the branches table, for which transactions contend.
-    branches: Box<[RowLock<M>]>,
+    branches: Box<[UserLock<Row, M>]>,
     /// How many records of the log are inserted, and flushed.
     log: UserLock<Log, M>,
     transactions: Remaining,
@@ -98,16 +98,6 @@ struct Log {
 }
 
 impl<M: Machine> Database<M> {
-    pub(crate) fn new(parameters: &Pgbench) -> Self {
-        Database {
-            parameters: parameters.clone(),
-            locks: (0..mix::lock::COUNT).map(|_| LwLock::new()).collect(),
-            branches: (0..parameters.scale_factor.max(1)).map(|_| RowLock::new()).collect(),
-            log: UserLock::new(Log::default()),
-            transactions: Remaining::new(parameters.transactions),
-        }
-    }
-
     /// Sleeps until another backend calls [`Database::wake`] for this one.
     fn sleep(&self, os: &Os<M>, backend: u32) {
         os.semaphore_down(backend / SEMAPHORES_PER_ARRAY, backend % SEMAPHORES_PER_ARRAY);
@@ -143,14 +133,18 @@ impl<M: Machine> Database<M> {
 }
 
 impl Load for Pgbench {
-    const COUNTS_OPERATIONS: bool = true;
-
     fn scale_work(&mut self, share: f64) {
         self.transactions = share_of(self.transactions, share, self.clients);
     }
 
     fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
-        Box::new(Database::new(self))
+        Box::new(Database {
+            parameters: self.clone(),
+            locks: (0..mix::lock::COUNT).map(|_| LwLock::new()).collect(),
+            branches: (0..self.scale_factor.max(1)).map(|_| UserLock::default()).collect(),
+            log: UserLock::default(),
+            transactions: Remaining::new(self.transactions),
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use holdfast_protocol::Corrupt;
 
-use crate::crash::GuestState;
 use crate::image::ImageError;
+use crate::state::GuestState;
 
 /// The reason why virtual machines did not run to completion. After an error nothing of the run is left.
 #[derive(Debug)]

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use holdfast_protocol::Crash;
 use kvm_ioctls::VcpuFd;
 
-use crate::crash::{GuestState, capture};
+use crate::crash::capture;
 use crate::error::Error;
 use crate::guest::Guest;
 use crate::image::Image;
 use crate::linux::Ports;
 use crate::report::Report;
+use crate::state::GuestState;
 use crate::system::Host;
 use crate::vcpu::{Exit, interrupt, pin_to, prepare_signal};
 use crate::vm::Vm;

@@ -48,7 +48,7 @@ pub unsafe extern "sysv64" fn main(number: u32) -> ! {
     // SAFETY: this function's own contract.
     let block = unsafe { percpu::enter(number) };
     let plan = if number == 0 { prepare(block) } else { join(block) };
-    tables::load(block);
+    tables::load(&block.tables);
     run(&KvmCpu::current(), plan)
 }
 
@@ -68,7 +68,7 @@ fn prepare(block: &'static PerCpu) -> &'static Plan {
     let orders = orders();
     // SAFETY: the range is mapped memory that the VMM has reserved for the heap, and nothing was allocated before.
     unsafe { heap::begin(orders.heap as usize, orders.memory as usize) };
-    tables::fill_gates();
+    tables::fill_gates(interrupts::stubs());
     let time = Time::start(orders.clock, &block.clock);
     let cpus = orders.cpus as usize;
     await_others(orders.cpus - 1, &time, &block.clock);

@@ -67,30 +67,6 @@ unsafe impl Platform for KvmCpu {
     fn relax(&self) {
         core::hint::spin_loop();
     }
-    #[inline]
-    fn wait_until(
-        &self,
-        word: &KvmWord,
-        budget: Budget,
-        order: Ordering,
-        until: impl Fn(u32) -> bool,
-    ) -> Result<u32, u32> {
-        let mut spins = 0u32;
-        loop {
-            let value = self.load(word, order);
-            if until(value) {
-                return Ok(value);
-            }
-            if budget != Budget::UNBOUNDED {
-                if spins == budget.0 {
-                    return Err(value);
-                }
-                spins += 1;
-            }
-            self.relax();
-        }
-    }
-
     #[inline(always)]
     fn count(&self, event: Event) {
         // Counting every acquisition would add a locked instruction to it. Kernel and workload count acquisitions

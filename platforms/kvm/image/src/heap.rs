@@ -8,32 +8,20 @@
 #![expect(unsafe_code, reason = "an allocator")]
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::instructions::{cli, interrupts_enabled, sti};
-use crate::percpu;
+use crate::percpu::{self, CLASSES};
 
 /// Binary logarithm of the smallest block's size in bytes.
 const SMALLEST: u32 = 4;
-const CLASSES: usize = 40;
 
 /// Address of the first unused byte.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Address after the last byte.
 static END: AtomicUsize = AtomicUsize::new(0);
-
-/// The free blocks of one CPU, one list for each size.
-#[derive(Debug)]
-pub(crate) struct FreeLists([Cell<*mut u8>; CLASSES]);
-
-impl FreeLists {
-    pub(crate) const fn new() -> FreeLists {
-        FreeLists([const { Cell::new(ptr::null_mut()) }; CLASSES])
-    }
-}
 
 /// Makes `start..end` the heap. CPU 0 calls this before anything is allocated.
 ///
@@ -95,7 +83,7 @@ unsafe impl GlobalAlloc for Heap {
             return ptr::null_mut();
         }
         masked(|| {
-            let list = &percpu::this().free.0[class];
+            let list = &percpu::this().free[class];
             let head = list.get();
             if head.is_null() || !head.addr().is_multiple_of(layout.align()) {
                 return fresh(class, layout.align());
@@ -108,7 +96,7 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         masked(|| {
-            let list = &percpu::this().free.0[class(layout)];
+            let list = &percpu::this().free[class(layout)];
             // SAFETY: the caller gives the block back. It has at least 16 bytes and is aligned to 16.
             unsafe { block.cast::<*mut u8>().write(list.get()) };
             list.set(block);

@@ -10,10 +10,8 @@ use holdfast_guest::GuestImage;
 use holdfast_protocol::Crash;
 
 use crate::instructions::{cr2, stop};
-use crate::{machine, ring};
-
-/// Distance in bytes from one stub to the next.
-pub(crate) const STUB_BYTES: usize = 16;
+use crate::ring;
+use crate::tables::STUB_BYTES;
 
 /// The stubs, one for each vector. A stub pushes the vector, and before it an error code of 0 if the CPU pushes none.
 /// The CPU pushes one for vectors 8, 10 to 14, 17, 21, 29 and 30 (SDM volume 3, table 7-1).
@@ -142,7 +140,7 @@ pub(crate) fn image() -> Option<&'static dyn GuestImage> {
 extern "sysv64" fn interrupt(vector: u32) {
     match image() {
         Some(image) => image.interrupt(vector as u8),
-        None => machine::unexpected_interrupt(vector),
+        None => panic!("interrupt with vector {vector}, and no kernel to handle it"),
     }
 }
 

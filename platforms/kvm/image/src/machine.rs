@@ -96,8 +96,3 @@ pub(crate) fn report_counters(shared: &Shared) {
     );
     counter("guest.hlt".to_owned(), cpus().map(|cpu| cpu.halts.load(Relaxed)).sum());
 }
-
-/// Handles an interrupt without a kernel.
-pub(crate) fn unexpected_interrupt(vector: u32) {
-    panic!("interrupt with vector {vector}, and no kernel to handle it")
-}

@@ -17,12 +17,14 @@ use holdfast_protocol::Contended;
 use holdfast_protocol::layout::VCPUS_MAX;
 
 use crate::clock::{Record, Time};
-use crate::heap::FreeLists;
 use crate::hypervisor::Hypervisor;
 use crate::instructions::wrmsr;
 use crate::pace::Pace;
 use crate::tables::Tables;
 use crate::word::{KvmAddress, KvmWord};
+
+/// Number of sizes of the heap's blocks.
+pub(crate) const CLASSES: usize = 40;
 
 /// The MSR with the base address of GS.
 const GS_BASE: u32 = 0xc000_0101;
@@ -39,8 +41,8 @@ pub(crate) struct PerCpu {
     shared: AtomicPtr<Shared>,
     /// Pace of computing on this CPU.
     pub(crate) pace: Pace,
-    /// Free blocks of the heap.
-    pub(crate) free: FreeLists,
+    /// Free blocks of the heap, one list for each size.
+    pub(crate) free: [Cell<*mut u8>; CLASSES],
     /// Number of kicks sent.
     pub(crate) kicks: AtomicU64,
     /// Number of halts.
@@ -91,7 +93,7 @@ impl PerCpu {
             number: Cell::new(0),
             shared: AtomicPtr::new(ptr::null_mut()),
             pace: Pace::new(),
-            free: FreeLists::new(),
+            free: [const { Cell::new(ptr::null_mut()) }; CLASSES],
             kicks: AtomicU64::new(0),
             halts: AtomicU64::new(0),
             contentions: AtomicU64::new(0),

@@ -5,9 +5,6 @@
 use core::arch::asm;
 use core::cell::UnsafeCell;
 
-use crate::interrupts::{STUB_BYTES, stubs};
-use crate::percpu::PerCpu;
-
 /// Selector of the code segment, with which the VMM starts CPUs.
 pub(crate) const CODE: u16 = 0x08;
 const TASK: u16 = 0x18;
@@ -26,7 +23,10 @@ const IST_INTERRUPT: u8 = 1;
 const IST_EXCEPTION: u8 = 2;
 
 /// The first vector that is not reserved for exceptions.
-pub(crate) const FIRST_INTERRUPT: usize = 32;
+const FIRST_INTERRUPT: usize = 32;
+
+/// Distance in bytes from one vector's stub to the next.
+pub(crate) const STUB_BYTES: usize = 16;
 
 /// The tables and stacks of one CPU.
 #[derive(Debug)]
@@ -133,8 +133,7 @@ fn task_segment(base: u64) -> [u64; 2] {
     [low, base >> 32]
 }
 
-fn gate(vector: usize) -> Gate {
-    let entry = stubs().addr() + vector * STUB_BYTES;
+fn gate(entry: usize, vector: usize) -> Gate {
     Gate {
         offset_low: entry as u16,
         selector: CODE,
@@ -150,19 +149,19 @@ fn gate(vector: usize) -> Gate {
     }
 }
 
-/// Fills the gates. CPU 0 calls this before [`load`].
-pub(crate) fn fill_gates() {
+/// Fills the gates with the entries of the vectors, of which the first is at `stubs`. CPU 0 calls this before [`load`].
+pub(crate) fn fill_gates(stubs: *const u8) {
     // SAFETY: only CPU 0 runs code that uses the gates at this time.
     let gates = unsafe { &mut *GATES.0.get() };
     for (vector, place) in gates.iter_mut().enumerate() {
-        *place = gate(vector);
+        *place = gate(stubs.addr() + vector * STUB_BYTES, vector);
     }
 }
 
-/// Loads the tables of `block`, which must be the executing CPU's. Interrupts must be masked.
-pub(crate) fn load(block: &'static PerCpu) {
+/// Loads `tables`, which must be the executing CPU's. Interrupts must be masked.
+pub(crate) fn load(tables: &'static UnsafeCell<Tables>) {
     // SAFETY: only this CPU accesses its tables, and only once, here.
-    let tables = unsafe { &mut *block.tables.get() };
+    let tables = unsafe { &mut *tables.get() };
     tables.fill();
     let segments = Pointer {
         limit: size_of_val(&tables.segments) as u16 - 1,

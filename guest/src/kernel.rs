@@ -1,12 +1,14 @@
 //! The kernel: all subsystems, put together. Only booting, interrupt dispatch and system calls use it as a whole.
 
+use alloc::boxed::Box;
+
 use holdfast_locks::Word;
 
 use crate::config::Config;
 use crate::cpu::System;
 use crate::driver::Drivers;
 use crate::fs::FileSystem;
-use crate::ipc::{Futexes, Pipes, SemaphoreArrays, Sockets, Streams};
+use crate::ipc::{Futexes, Pipe, SemaphoreArrays, Sockets, Streams};
 use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::mm::{Mm, Spaces};
@@ -25,7 +27,7 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) time: Time<M>,
     spaces: Spaces<M>,
     pub(crate) files: FileSystem<M>,
-    pub(crate) pipes: Pipes<M>,
+    pub(crate) pipes: Box<[Pipe<M>]>,
     pub(crate) sockets: Sockets<M>,
     pub(crate) streams: Streams<M>,
     pub(crate) futexes: Futexes<M>,
@@ -39,16 +41,14 @@ pub(crate) struct Kernel<M: Machine> {
 impl<M: Machine> Kernel<M> {
     pub(crate) fn new(machine: M, config: Config, limits: &Limits) -> Self {
         let cpus = machine.cpus();
-        if let Some(threads) = machine.threads() {
-            threads.reserve(limits.tasks);
-        }
+        let most = limits.tasks.max(1);
         // On each CPU, one reaped task can still be switching away.
-        let leaving = if machine.threads().is_none() {
-            cpus.min(limits.tasks)
-        } else {
-            0
-        };
-        let tasks = cpus + limits.tasks + leaving;
+        let mut leaving = cpus.min(most);
+        if let Some(threads) = machine.threads() {
+            threads.reserve(most);
+            leaving = 0;
+        }
+        let tasks = cpus + most + leaving;
         let system = System::new(machine, config);
         Kernel {
             calls: Calls::new(cpus),
@@ -56,13 +56,13 @@ impl<M: Machine> Kernel<M> {
             time: Time::new(&system.config, cpus),
             spaces: Spaces::new(tasks),
             files: FileSystem::new(limits, tasks),
-            pipes: Pipes::new(limits.pipes),
+            pipes: (0..limits.pipes).map(|_| Pipe::new()).collect(),
             sockets: Sockets::new(limits.sockets),
             streams: Streams::new(limits),
             futexes: Futexes::new(tasks),
             semaphores: SemaphoreArrays::new(limits),
             net: Net::new(),
-            processes: Processes::new(cpus, tasks, limits.tasks),
+            processes: Processes::new(cpus, tasks, most),
             booted: WordOf::<M>::new(0),
             sched: Scheduler::new(system, tasks),
         }

@@ -9,7 +9,7 @@
 //!   (`machine`);
 //! - one CPU: `apic`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
 //! - spinlocks (`sync`), and what is under them: `task`, `tlb`, `pages`, `driver`;
-//! - `sched`, and on it `wait`, `time`, `signal`, `smp`;
+//! - `sched`, and on it `wait`, `time`, `smp`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
 //! - `mm`, then `fs`, `ipc` and `net`, then `process`;
 //! - `kernel`, which puts them together, and its users: `boot`, `interrupt`, `os`, `report`.
@@ -53,7 +53,6 @@ mod report;
 mod rwsem;
 mod sched;
 mod semaphore;
-mod signal;
 mod smp;
 mod spin;
 mod sync;

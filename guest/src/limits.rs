@@ -30,10 +30,11 @@ pub enum Format {
     Xfs,
 }
 
-/// How much of everything a program uses at most. The kernel makes its tables once, at boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How much of everything a program uses at most. The kernel makes its tables once, at boot. The default is one task on
+/// one volume, and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The most tasks that exist at a time.
+    /// The most tasks that exist at a time, at least one.
     pub tasks: u32,
     /// The number of files and directories.
     pub files: u32,
@@ -55,23 +56,4 @@ pub struct Limits {
     pub semaphores: u32,
     /// The number of drivers, each with a spinlock of its own.
     pub drivers: u32,
-}
-
-impl Default for Limits {
-    /// One task, nothing else.
-    fn default() -> Self {
-        Limits {
-            tasks: 1,
-            files: 0,
-            volumes: 1,
-            format: Format::Plain,
-            pipes: 0,
-            sockets: 0,
-            streams: 0,
-            epolls: 0,
-            semaphore_arrays: 0,
-            semaphores: 0,
-            drivers: 0,
-        }
-    }
 }

@@ -67,6 +67,10 @@ impl<M: Machine> Os<M> {
         self.kernel.sched.on_cpu()
     }
 
+    fn machine(&self) -> &M {
+        &self.kernel.sched.system.machine
+    }
+
     /// Enters a system call.
     fn syscall(&self) -> OnCpu<'_, M> {
         let on = self.on_cpu();
@@ -82,7 +86,7 @@ impl<M: Machine> Os<M> {
         // Like every return to user mode, this one gives the scheduler its chance.
         cond_resched(&self.kernel.sched);
         self.on_cpu().execute(Mode::User);
-        self.kernel.sched.system.machine.cpu().compute(ns);
+        self.machine().cpu().compute(ns);
         self.on_cpu().execute(Mode::Kernel);
     }
 
@@ -240,23 +244,23 @@ impl<M: Machine> Os<M> {
 
     /// Opens pipe `id`, empty, for `writers` writing processes.
     pub fn open_pipe(&self, id: u32, writers: u32) {
-        self.kernel.pipes.open(self.syscall().sched, id, writers);
+        self.kernel.pipes[id as usize].open(self.syscall().sched, writers);
     }
 
     /// Closes the caller's writing end.
     pub fn close_pipe_writer(&self, id: u32) {
-        self.kernel.pipes.close_writer(self.syscall().sched, id);
+        self.kernel.pipes[id as usize].close_writer(self.syscall().sched);
     }
 
     /// Reads up to `bytes` from a pipe, and sleeps while it is empty. Returns 0 if no writer is left, and `None` if the
     /// death of a child interrupted it.
     pub fn read_pipe(&self, id: u32, bytes: u32) -> Option<u32> {
-        self.kernel.pipes.read(self.syscall().sched, id, bytes)
+        self.kernel.pipes[id as usize].read(self.syscall().sched, bytes)
     }
 
     /// Writes `bytes` to a pipe, and sleeps while it is full.
     pub fn write_pipe(&self, id: u32, bytes: u32) {
-        self.kernel.pipes.write(self.syscall().sched, id, bytes);
+        self.kernel.pipes[id as usize].write(self.syscall().sched, bytes);
     }
 
     /// Sends a message from `socket` to its peer.
@@ -371,26 +375,22 @@ impl<M: Machine> Os<M> {
 
     /// Returns the seed of the random stream `purpose`.
     pub fn seed(&self, purpose: &str) -> u64 {
-        self.kernel.sched.system.machine.seed(purpose)
+        self.machine().seed(purpose)
     }
 
     /// Begins the measured interval.
     pub fn begin(&self) {
-        self.kernel.sched.system.machine.report(Report::Begin);
+        self.machine().report(Report::Begin);
     }
 
     /// Publishes a counter of the program with the results.
     pub fn report(&self, name: &str, value: u64) {
-        self.kernel
-            .sched
-            .system
-            .machine
-            .report(Report::Counter(name.into(), value));
+        self.machine().report(Report::Counter(name.into(), value));
     }
 
     /// Ends the measured interval, and publishes the kernel's counters and the result.
     pub fn done(&self, operations: Option<u64>) {
         report::publish(&self.kernel);
-        self.kernel.sched.system.machine.report(Report::Done { operations });
+        self.machine().report(Report::Done { operations });
     }
 }

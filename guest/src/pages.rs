@@ -23,13 +23,15 @@ pub(crate) struct Memory<M: Machine> {
 }
 
 const TABLE_LOCKS: u32 = 64;
+/// How long the zone's lock is held for a batch of pages, nanoseconds.
+const BATCH_HELD: u64 = costs::ZONE_PER_PAGE * costs::PAGE_BATCH as u64;
 
 /// One zone of one node.
 struct Node<M: Machine> {
-    /// `zone->lock`. The value counts the pages that CPUs have taken.
-    zone: SpinLock<i64, M>,
-    /// `zone->lru_lock`. The value counts the pages on the lists.
-    lru: SpinLock<i64, M>,
+    /// Linux's `zone->lock`.
+    zone: SpinLock<(), M>,
+    /// Linux's `zone->lru_lock`.
+    lru: SpinLock<(), M>,
     /// One slab cache's node represents the few that matter (files, dentries, VMAs, socket buffers).
     slab: SpinLock<(), M>,
 }
@@ -46,8 +48,8 @@ struct PageLists {
 impl<M: Machine> Memory<M> {
     pub(crate) fn new(nodes: u32, cpus: u32) -> Self {
         let node = |_| Node {
-            zone: SpinLock::new(LockClass::Zone, 0),
-            lru: SpinLock::new(LockClass::Lru, 0),
+            zone: SpinLock::new(LockClass::Zone, ()),
+            lru: SpinLock::new(LockClass::Lru, ()),
             slab: SpinLock::new(LockClass::Slab, ()),
         };
         Memory {
@@ -78,10 +80,7 @@ impl<M: Machine> Memory<M> {
         let enabled = on.cpu.irq_save();
         let free = &self.cpus[on.id].free;
         if free.get() == 0 {
-            let mut zone = self.node(on).zone.lock(on);
-            *zone += i64::from(costs::PAGE_BATCH);
-            on.work(costs::ZONE_PER_PAGE * u64::from(costs::PAGE_BATCH));
-            drop(zone);
+            self.node(on).zone.hold(on, BATCH_HELD);
             free.add(costs::PAGE_BATCH);
         }
         free.sub(1);
@@ -96,10 +95,7 @@ impl<M: Machine> Memory<M> {
         free.add(count);
         on.work(costs::PAGE_LOCAL * u64::from(count));
         while free.get() >= costs::PAGE_HIGH {
-            let mut zone = self.node(on).zone.lock(on);
-            *zone -= i64::from(costs::PAGE_BATCH);
-            on.work(costs::ZONE_PER_PAGE * u64::from(costs::PAGE_BATCH));
-            drop(zone);
+            self.node(on).zone.hold(on, BATCH_HELD);
             free.sub(costs::PAGE_BATCH);
         }
         on.cpu.irq_restore(enabled);
@@ -113,19 +109,18 @@ impl<M: Machine> Memory<M> {
             return;
         }
         added.set(0);
-        let mut lru = self.node(on).lru.lock_irq(on);
-        *lru += i64::from(costs::LRU_BATCH);
-        on.work(costs::LRU_PER_PAGE * u64::from(costs::LRU_BATCH));
+        self.lru_change(on, costs::LRU_BATCH);
+    }
+
+    /// Adds `count` pages to the LRU lists, or takes them off.
+    fn lru_change(&self, on: &ThisCpu<'_, M>, count: u32) {
+        self.node(on).lru.hold_irq(on, costs::LRU_PER_PAGE * u64::from(count));
     }
 
     /// Takes up to a batch of pages off the LRU lists and frees them (`release_pages`).
     pub(crate) fn release_batch(&self, on: &ThisCpu<'_, M>, count: u32) {
         debug_assert!(count <= costs::LRU_BATCH);
-        {
-            let mut lru = self.node(on).lru.lock_irq(on);
-            *lru -= i64::from(count);
-            on.work(costs::LRU_PER_PAGE * u64::from(count));
-        }
+        self.lru_change(on, count);
         self.give_pages(on, count);
     }
 

@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
-use crate::wait::WaitList;
+use crate::wait::{WaitList, sleep_until_granted};
 
 /// A semaphore that one task can hold. A release hands it directly to the first waiter: no other task can take it in
 /// between, however long the woken task takes to run.
@@ -48,18 +48,7 @@ impl<M: Machine> Semaphore<M> {
             state.waiters.push(&sched.tasks, id);
             task.state.set(state::UNINTERRUPTIBLE);
         }
-        loop {
-            sched::schedule(sched);
-            // Set before the wakeup. After a wakeup for another reason it is not set.
-            if task.granted.get() != 0 {
-                return;
-            }
-            task.state.set(state::UNINTERRUPTIBLE);
-            if task.granted.get() != 0 {
-                task.state.set(state::RUNNING);
-                return;
-            }
-        }
+        sleep_until_granted(sched, state::UNINTERRUPTIBLE);
     }
 
     /// Releases the semaphore.

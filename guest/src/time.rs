@@ -26,8 +26,8 @@ pub(crate) struct Time<M: Machine> {
     period: u64,
     /// CPU + 1 that keeps the time of day. 0: the next CPU to tick takes over.
     keeper: Shared32,
-    /// Ticks since boot.
-    xtime: SpinLock<u64, M>,
+    /// Linux's `xtime_lock`.
+    xtime: SpinLock<(), M>,
     cpus: CpuTable<CpuTime<M>>,
 }
 
@@ -64,7 +64,7 @@ impl<M: Machine> Time<M> {
         Time {
             period: config.tick_ns(),
             keeper: Shared32::new(0),
-            xtime: SpinLock::new(LockClass::Xtime, 0),
+            xtime: SpinLock::new(LockClass::Xtime, ()),
             cpus: CpuTable::new(cpus, |_| CpuTime {
                 timers: SpinLock::new(LockClass::TimerBase, timers()),
                 next_tick: Local::new(0),
@@ -101,9 +101,7 @@ impl<M: Machine> Time<M> {
             self.keeper.set(me);
         }
         if self.keeper.get() == me {
-            let mut ticks = self.xtime.lock(on);
-            *ticks += 1;
-            on.work(costs::XTIME);
+            self.xtime.hold(on, costs::XTIME);
         }
         on.work(costs::TICK);
         sched::tick(on);

@@ -89,6 +89,16 @@ impl<M: Machine> WaitQueue<M> {
         on.work(costs::WAIT_QUEUE_LINK);
     }
 
+    /// Sleeps in state `sleep` until woken, unless `is_over` returns `true` when the caller's task is in the queue.
+    pub(crate) fn sleep_unless(&self, sched: &Scheduler<M>, sleep: u32, is_over: impl FnOnce(&OnCpu<'_, M>) -> bool) {
+        let on = sched.on_cpu();
+        self.prepare(&on, sleep);
+        if !is_over(&on) {
+            sched::schedule(sched);
+        }
+        self.finish(&sched.on_cpu());
+    }
+
     /// Takes the caller's task out of the queue, whether or not it was woken.
     pub(crate) fn finish(&self, on: &OnCpu<'_, M>) {
         let id = on.current();
@@ -143,6 +153,21 @@ pub(crate) fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, coun
         id = next;
     }
     count - left
+}
+
+/// Sleeps until another task grants what the caller's task waits for: sets its `granted`, and then wakes it. The task is
+/// already in state `sleep`. Wakeups for other reasons do not end the sleep.
+pub(crate) fn sleep_until_granted<M: Machine>(sched: &Scheduler<M>, sleep: u32) {
+    let on = sched.on_cpu();
+    let task = on.current_task();
+    loop {
+        sched::schedule(sched);
+        task.state.set(sleep);
+        if task.granted.get() != 0 {
+            task.state.set(state::RUNNING);
+            return;
+        }
+    }
 }
 
 /// An event that happens once per wait (`struct completion`).

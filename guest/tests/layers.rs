@@ -31,7 +31,6 @@ const LAYERS: &[&str] = &[
     "sched",
     "wait",
     "time",
-    "signal",
     "smp",
     // Sleeping locks.
     "spin",

@@ -35,7 +35,7 @@ impl Load for Hog {
 impl<M: Machine> Program<M> for Hogs {
     fn limits(&self) -> Limits {
         Limits {
-            tasks: self.count.max(1),
+            tasks: self.count,
             ..Limits::default()
         }
     }

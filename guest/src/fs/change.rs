@@ -1,10 +1,10 @@
 //! Changing files and directories.
 
 use super::commit::Change;
-use super::files::{File, FileId, FileSystem, walk};
+use super::files::{FileId, FileSystem, walk};
 use crate::costs;
 use crate::machine::Machine;
-use crate::sched::{OnCpu, Scheduler};
+use crate::sched::Scheduler;
 use crate::time::queue_callback;
 
 impl<M: Machine> FileSystem<M> {
@@ -38,7 +38,7 @@ impl<M: Machine> FileSystem<M> {
     fn finish_write(&self, sched: &Scheduler<M>, id: FileId) {
         self.change(sched, id, Change::Write);
         let (on, file) = (sched.on_cpu(), self.get(id));
-        change_inode(&on, file);
+        file.inode.hold(&on, costs::INODE);
         file.mutex.unlock(&on);
     }
 
@@ -62,11 +62,6 @@ impl<M: Machine> FileSystem<M> {
 
     /// Changes a directory: file system work, and the name under the directory's lock.
     fn change_directory(&self, sched: &Scheduler<M>, directory: FileId, id: FileId, change: Change) {
-        let inodes = match change {
-            Change::Create => 1,
-            Change::Remove => -1,
-            Change::Rename | Change::Write | Change::Allocate => 0,
-        };
         let (directory, file) = (self.get(directory), self.get(id));
         directory.mutex.lock(sched);
         let on = sched.on_cpu();
@@ -74,18 +69,12 @@ impl<M: Machine> FileSystem<M> {
         on.work(costs::CREATE);
         {
             let _names = directory.dentry.lock(&on);
-            let mut references = file.dentry.lock(&on);
-            *references += inodes;
-            on.work(costs::DENTRY_LINK);
+            file.dentry.hold(&on, costs::DENTRY_LINK);
         }
-        {
-            let mut all = self.inodes.lock(&on);
-            *all += inodes;
-            on.work(costs::INODE_LIST);
-        }
+        self.inodes.hold(&on, costs::INODE_LIST);
         self.change(sched, id, change);
         let on = sched.on_cpu();
-        change_inode(&on, file);
+        file.inode.hold(&on, costs::INODE);
         directory.mutex.unlock(&on);
     }
 
@@ -93,7 +82,7 @@ impl<M: Machine> FileSystem<M> {
     pub(crate) fn create(&self, sched: &Scheduler<M>, directory: FileId, id: FileId, depth: u32) {
         walk(&sched.on_cpu(), depth, costs::OPEN);
         self.change_directory(sched, directory, id, Change::Create);
-        self.descriptor(&sched.on_cpu(), true);
+        self.change_descriptors(&sched.on_cpu());
     }
 
     /// Removes a name and, with it, the file and its cached pages.
@@ -118,8 +107,4 @@ impl<M: Machine> FileSystem<M> {
         walk(&sched.on_cpu(), 2 * depth, costs::PATH_START);
         self.change_directory(sched, directory, id, Change::Rename);
     }
-}
-
-fn change_inode<M: Machine>(on: &OnCpu<'_, M>, file: &File<M>) {
-    file.inode.hold(on, costs::INODE);
 }

@@ -9,7 +9,7 @@
 use crate::class::LockClass;
 use crate::costs;
 use crate::machine::Machine;
-use crate::sched::{self, Scheduler, WakeHint};
+use crate::sched::{Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::WaitQueue;
@@ -79,7 +79,10 @@ impl<M: Machine> Commits<M> {
                     write(sched, changes);
                     self.end(sched);
                 }
-                Step::Wait => self.wait(sched, wanted),
+                Step::Wait => self.done.sleep_unless(sched, state::UNINTERRUPTIBLE, |on| {
+                    let state = self.state.lock(on);
+                    !state.is_committing || state.committed >= wanted
+                }),
             }
         }
     }
@@ -108,20 +111,6 @@ impl<M: Machine> Commits<M> {
             state.is_committing = false;
         }
         self.done.wake(&on, u32::MAX, WakeHint::Plain);
-    }
-
-    /// Sleeps until the commit in progress is done.
-    fn wait(&self, sched: &Scheduler<M>, wanted: u64) {
-        let on = sched.on_cpu();
-        self.done.prepare(&on, state::UNINTERRUPTIBLE);
-        let is_in_progress = {
-            let state = self.state.lock(&on);
-            state.is_committing && state.committed < wanted
-        };
-        if is_in_progress {
-            sched::schedule(sched);
-        }
-        self.done.finish(&sched.on_cpu());
     }
 }
 

@@ -6,9 +6,8 @@ use super::commit::Change;
 use super::volume::Volume;
 use crate::class::{Event, LockClass};
 use crate::costs;
-use crate::ids::{Id, Table, TaskId, TaskTable};
+use crate::ids::{Id, Table, TaskTable};
 use crate::limits::Limits;
-use crate::local::Local32;
 use crate::machine::Machine;
 use crate::mutex::Mutex;
 use crate::sched::{OnCpu, Scheduler};
@@ -31,8 +30,8 @@ impl Id for FileId {
 
 /// Directory entry, inode and page cache of one file.
 pub(super) struct File<M: Machine> {
-    /// `d_lock`. The value counts references.
-    pub(super) dentry: SpinLock<i64, M>,
+    /// Linux's `d_lock`.
+    pub(super) dentry: SpinLock<(), M>,
     /// Linux's `i_lock`.
     pub(super) inode: SpinLock<(), M>,
     /// `tree_lock`. The value counts pages.
@@ -43,28 +42,22 @@ pub(super) struct File<M: Machine> {
     mappings: Mutex<M>,
 }
 
-/// A task's open files.
-struct Descriptors<M: Machine> {
-    /// Linux's `files_struct.file_lock`.
-    lock: SpinLock<(), M>,
-    count: Local32,
-}
-
 /// All files, and what they share.
 pub(crate) struct FileSystem<M: Machine> {
     files: Table<FileId, File<M>>,
-    descriptors: TaskTable<Descriptors<M>>,
+    /// `files_struct.file_lock` of each task.
+    descriptors: TaskTable<SpinLock<(), M>>,
     /// Linux's `dcache_lru_lock`.
     pub(super) unused_names: SpinLock<(), M>,
     /// Linux's `inode_sb_list_lock`.
-    pub(super) inodes: SpinLock<i64, M>,
+    pub(super) inodes: SpinLock<(), M>,
     volumes: Box<[Volume<M>]>,
 }
 
 impl<M: Machine> FileSystem<M> {
     pub(crate) fn new(limits: &Limits, tasks: u32) -> Self {
         let file = |_| File {
-            dentry: SpinLock::new(LockClass::Dentry, 0),
+            dentry: SpinLock::new(LockClass::Dentry, ()),
             inode: SpinLock::new(LockClass::Inode, ()),
             cache: SpinLock::new(LockClass::PageCache, 0),
             mutex: Mutex::new(),
@@ -72,12 +65,9 @@ impl<M: Machine> FileSystem<M> {
         };
         FileSystem {
             files: Table::new(limits.files, file),
-            descriptors: TaskTable::new(tasks, |_| Descriptors {
-                lock: SpinLock::new(LockClass::Files, ()),
-                count: Local32::new(0),
-            }),
+            descriptors: TaskTable::new(tasks, |_| SpinLock::new(LockClass::Files, ())),
             unused_names: SpinLock::new(LockClass::DentryLru, ()),
-            inodes: SpinLock::new(LockClass::InodeList, 0),
+            inodes: SpinLock::new(LockClass::InodeList, ()),
             volumes: (0..limits.volumes.max(1)).map(|_| Volume::new(limits.format)).collect(),
         }
     }
@@ -98,46 +88,30 @@ impl<M: Machine> FileSystem<M> {
         volume.change(sched, number, change);
     }
 
-    /// Adds or removes a descriptor of the caller's task.
-    pub(super) fn descriptor(&self, on: &OnCpu<'_, M>, opened: bool) {
-        let descriptors = &self.descriptors[on.current()];
-        let _table = descriptors.lock.lock(on);
-        if opened {
-            descriptors.count.add(1)
-        } else {
-            descriptors.count.sub(1)
-        }
-        on.work(costs::DESCRIPTOR);
+    /// Adds or removes a descriptor of the caller's task, or all of them.
+    pub(crate) fn change_descriptors(&self, on: &OnCpu<'_, M>) {
+        self.descriptors[on.current()].hold(on, costs::DESCRIPTOR);
     }
 
-    /// Gives the new task `child` as many descriptors as `parent` has.
-    pub(crate) fn copy_descriptors(&self, parent: TaskId, child: TaskId) {
-        self.descriptors[child].count.set(self.descriptors[parent].count.get());
-    }
-
-    /// Closes all files of the caller's task, which exits.
-    pub(crate) fn drop_descriptors(&self, on: &OnCpu<'_, M>) {
-        let descriptors = &self.descriptors[on.current()];
-        let _table = descriptors.lock.lock(on);
-        on.work(costs::DESCRIPTOR);
-        descriptors.count.set(0);
+    /// Takes or drops a reference of a file's name.
+    fn reference(&self, on: &OnCpu<'_, M>, id: FileId) {
+        self.get(id).dentry.hold(on, costs::DENTRY_REFERENCE);
     }
 
     /// Opens an existing file.
     pub(crate) fn open(&self, on: &OnCpu<'_, M>, id: FileId, depth: u32) {
         walk(on, depth, costs::OPEN);
         on.sched.memory.slab(on, 2);
-        reference(on, self.get(id), 1);
-        self.descriptor(on, true);
+        self.reference(on, id);
+        self.change_descriptors(on);
     }
 
     /// Opens a file for exec, which needs no descriptor.
     pub(crate) fn open_for_exec(&self, on: &OnCpu<'_, M>, id: FileId) {
         walk(on, 3, costs::OPEN);
         on.sched.memory.slab(on, 2);
-        let file = self.get(id);
-        reference(on, file, 1);
-        reference(on, file, -1);
+        self.reference(on, id);
+        self.reference(on, id);
     }
 
     /// Looks up a name that does not exist.
@@ -149,15 +123,14 @@ impl<M: Machine> FileSystem<M> {
     pub(crate) fn stat(&self, on: &OnCpu<'_, M>, id: FileId, depth: u32) {
         walk(on, depth, costs::STAT);
         on.sched.memory.slab(on, 1);
-        let file = self.get(id);
-        reference(on, file, 1);
-        reference(on, file, -1);
+        self.reference(on, id);
+        self.reference(on, id);
     }
 
     pub(crate) fn close(&self, on: &OnCpu<'_, M>, id: FileId) {
-        self.descriptor(on, false);
+        self.change_descriptors(on);
         on.work(costs::CLOSE);
-        reference(on, self.get(id), -1);
+        self.reference(on, id);
         on.sched.memory.slab(on, 1);
         queue_callback(on);
     }
@@ -183,10 +156,4 @@ impl<M: Machine> FileSystem<M> {
 pub(super) fn walk<M: Machine>(on: &OnCpu<'_, M>, depth: u32, extra: u64) {
     on.local.count(Event::Lookups);
     on.work(costs::PATH_START + costs::PATH_COMPONENT * u64::from(depth) + extra);
-}
-
-fn reference<M: Machine>(on: &OnCpu<'_, M>, file: &File<M>, change: i64) {
-    let mut references = file.dentry.lock(on);
-    *references += change;
-    on.work(costs::DENTRY_REFERENCE);
 }

@@ -42,7 +42,8 @@ impl BitOr for Events {
 }
 
 /// A stream's entry in an epoll instance (`struct epitem`). Under that instance's lock.
-pub(super) struct Interest {
+#[derive(Default)]
+struct Interest {
     /// Number + 1 of the instance. 0: none.
     epoll: Local32,
     events: Local32,
@@ -50,19 +51,11 @@ pub(super) struct Interest {
     linked: Local32,
 }
 
-impl Interest {
-    pub(super) const fn new() -> Self {
-        Interest {
-            epoll: Local32::new(0),
-            events: Local32::new(0),
-            linked: Local32::new(0),
-        }
-    }
-}
-
 /// All epoll instances.
 pub(super) struct Epolls<M: Machine> {
     instances: Box<[Epoll<M>]>,
+    /// The entry of each stream.
+    interests: Box<[Interest]>,
 }
 
 /// One epoll instance.
@@ -80,14 +73,6 @@ struct State {
     waiters: WaitList,
 }
 
-/// The streams, as epoll uses them.
-pub(super) trait Watched<M: Machine> {
-    /// The entry of stream `id`.
-    fn interest(&self, id: u32) -> &Interest;
-    /// Returns the events that stream `id` is ready for.
-    fn ready(&self, on: &OnCpu<'_, M>, id: u32) -> Events;
-}
-
 impl State {
     /// Notes that stream `id` may be ready, and wakes one waiting task.
     fn link<M: Machine>(&mut self, on: &OnCpu<'_, M>, id: u32, interest: &Interest) {
@@ -101,7 +86,7 @@ impl State {
 }
 
 impl<M: Machine> Epolls<M> {
-    pub(super) fn new(count: u32) -> Self {
+    pub(super) fn new(count: u32, streams: u32) -> Self {
         let state = || State {
             ready: VecDeque::with_capacity(8),
             waiters: WaitList::EMPTY,
@@ -112,11 +97,13 @@ impl<M: Machine> Epolls<M> {
         };
         Epolls {
             instances: (0..count).map(instance).collect(),
+            interests: (0..streams).map(|_| Interest::default()).collect(),
         }
     }
 
     /// `ep_poll_callback`: notes new `events` of stream `id`. Called with the stream's wait queue locked.
-    pub(super) fn call_back(&self, on: &OnCpu<'_, M>, id: u32, interest: &Interest, events: Events) {
+    pub(super) fn call_back(&self, on: &OnCpu<'_, M>, id: u32, events: Events) {
+        let interest = &self.interests[id as usize];
         let Some(epoll) = interest.epoll.get().checked_sub(1) else {
             return;
         };
@@ -127,10 +114,18 @@ impl<M: Machine> Epolls<M> {
     }
 
     /// EPOLL_CTL_ADD or MOD: from now on instance `epoll` reports `events` of stream `id`, once.
-    pub(super) fn watch(&self, sched: &Scheduler<M>, epoll: u32, streams: &impl Watched<M>, id: u32, events: Events) {
+    /// `ready` returns the events that the stream is ready for.
+    pub(super) fn watch(
+        &self,
+        sched: &Scheduler<M>,
+        epoll: u32,
+        id: u32,
+        events: Events,
+        ready: impl Fn(&OnCpu<'_, M>) -> Events,
+    ) {
         sched.on_cpu().work(costs::EPOLL_CTL);
         let instance = &self.instances[epoll as usize];
-        let interest = streams.interest(id);
+        let interest = &self.interests[id as usize];
         instance.mutex.lock(sched);
         let on = sched.on_cpu();
         {
@@ -138,20 +133,26 @@ impl<M: Machine> Epolls<M> {
             interest.epoll.set(epoll + 1);
             interest.events.set(events.0);
         }
-        if streams.ready(&on, id).has(events) {
+        if ready(&on).has(events) {
             instance.state.lock_irq(&on).link(&on, id, interest);
         }
         instance.mutex.unlock(&on);
     }
 
-    /// epoll_wait for one event: returns the stream, and the events that it is ready for.
-    pub(super) fn wait(&self, sched: &Scheduler<M>, epoll: u32, streams: &impl Watched<M>) -> (u32, Events) {
+    /// epoll_wait for one event: returns the stream, and the events that it is ready for. `ready` returns those of a
+    /// stream.
+    pub(super) fn wait(
+        &self,
+        sched: &Scheduler<M>,
+        epoll: u32,
+        ready: impl Fn(&OnCpu<'_, M>, u32) -> Events,
+    ) -> (u32, Events) {
         let instance = &self.instances[epoll as usize];
         sched.on_cpu().work(costs::EPOLL_WAIT);
         loop {
             instance.sleep_until_linked(sched);
             instance.mutex.lock(sched);
-            let found = instance.collect(&sched.on_cpu(), streams);
+            let found = instance.collect(&sched.on_cpu(), &self.interests, &ready);
             instance.mutex.unlock(&sched.on_cpu());
             if let Some(event) = found {
                 return event;
@@ -188,15 +189,20 @@ impl<M: Machine> Epoll<M> {
 
     /// Takes the first stream that is ready for an event that it is watched for, and disarms it (`ep_send_events`). The
     /// caller holds the mutex.
-    fn collect(&self, on: &OnCpu<'_, M>, streams: &impl Watched<M>) -> Option<(u32, Events)> {
+    fn collect(
+        &self,
+        on: &OnCpu<'_, M>,
+        interests: &[Interest],
+        ready: &impl Fn(&OnCpu<'_, M>, u32) -> Events,
+    ) -> Option<(u32, Events)> {
         let mut found = None;
         while found.is_none() {
             let Some(id) = self.state.lock_irq(on).ready.pop_front() else {
                 break;
             };
-            let interest = streams.interest(id);
+            let interest = &interests[id as usize];
             interest.linked.set(0);
-            let now = streams.ready(on, id);
+            let now = ready(on, id);
             let _state = self.state.lock_irq(on);
             let events = interest.events.get() & now.0;
             if events != 0 {

@@ -62,17 +62,12 @@ impl<M: Machine> Futexes<M> {
             task.state.set(state::INTERRUPTIBLE);
             bucket.push(&sched.tasks, id);
         }
-        loop {
-            if task.waiting.get() != 0 {
-                sched::schedule(sched);
-            }
-            // The waker takes the entry out of the queue before it wakes the task.
-            if task.waiting.get() == 0 {
-                task.state.set(state::RUNNING);
-                return;
-            }
+        // The waker takes the entry out of the queue before it wakes the task.
+        while task.waiting.get() != 0 {
+            sched::schedule(sched);
             task.state.set(state::INTERRUPTIBLE);
         }
+        task.state.set(state::RUNNING);
     }
 
     /// FUTEX_WAKE: wakes up to `count` tasks that sleep on `word`, in the order of their arrival. The wakeups are under

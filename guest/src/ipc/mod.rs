@@ -9,7 +9,7 @@ mod stream;
 
 pub use epoll::Events;
 pub(crate) use futex::Futexes;
-pub(crate) use pipe::Pipes;
+pub(crate) use pipe::Pipe;
 pub(crate) use semaphore::SemaphoreArrays;
 pub(crate) use socket::Sockets;
 pub(crate) use stream::Streams;

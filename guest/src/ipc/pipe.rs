@@ -7,15 +7,13 @@
 //! **Whole** (`PIPE_BUF`): a write of at most one page is not split by others. **Conserved**: a byte is in one page
 //! from its write until its read.
 
-use alloc::boxed::Box;
 use core::array;
 
 use crate::costs;
 use crate::local::Local32;
 use crate::machine::Machine;
 use crate::mutex::Mutex;
-use crate::sched::{self, Scheduler, WakeHint};
-use crate::signal;
+use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::task::state;
 use crate::wait::WaitQueue;
 
@@ -38,10 +36,6 @@ impl Pages {
             first: Local32::new(0),
             count: Local32::new(0),
         }
-    }
-
-    fn clear(&self) {
-        self.count.set(0);
     }
 
     fn is_empty(&self) -> bool {
@@ -93,13 +87,8 @@ impl Pages {
     }
 }
 
-/// All pipes.
-pub(crate) struct Pipes<M: Machine> {
-    pipes: Box<[Pipe<M>]>,
-}
-
 /// A pipe.
-struct Pipe<M: Machine> {
+pub(crate) struct Pipe<M: Machine> {
     /// The pipe's inode's `i_mutex`, which protects the rest.
     mutex: Mutex<M>,
     /// Readers and writers alike.
@@ -108,79 +97,68 @@ struct Pipe<M: Machine> {
     writers: Local32,
 }
 
-impl<M: Machine> Pipes<M> {
-    pub(crate) fn new(count: u32) -> Self {
-        let pipe = |_| Pipe {
+impl<M: Machine> Pipe<M> {
+    pub(crate) fn new() -> Self {
+        Pipe {
             mutex: Mutex::new(),
             wait: WaitQueue::new(),
             pages: Pages::new(),
             writers: Local32::new(0),
-        };
-        Pipes {
-            pipes: (0..count).map(pipe).collect(),
         }
     }
 
-    fn get(&self, id: u32) -> &Pipe<M> {
-        &self.pipes[id as usize]
-    }
-
-    /// Opens a pipe for `writers` writing processes, and empties it.
-    pub(crate) fn open(&self, sched: &Scheduler<M>, id: u32, writers: u32) {
-        let pipe = self.get(id);
-        pipe.mutex.lock(sched);
-        pipe.pages.clear();
-        pipe.writers.set(writers);
-        pipe.mutex.unlock(&sched.on_cpu());
+    /// Opens the pipe for `writers` writing processes, and empties it.
+    pub(crate) fn open(&self, sched: &Scheduler<M>, writers: u32) {
+        self.mutex.lock(sched);
+        self.pages.count.set(0);
+        self.writers.set(writers);
+        self.mutex.unlock(&sched.on_cpu());
     }
 
     /// Closes the pipe for one writer. Once the last writer has closed it, readers see its end.
-    pub(crate) fn close_writer(&self, sched: &Scheduler<M>, id: u32) {
-        let pipe = self.get(id);
-        pipe.mutex.lock(sched);
-        pipe.writers.sub(1);
+    pub(crate) fn close_writer(&self, sched: &Scheduler<M>) {
+        self.mutex.lock(sched);
+        self.writers.sub(1);
         let on = sched.on_cpu();
-        pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
-        pipe.mutex.unlock(&on);
+        self.wait.wake(&on, u32::MAX, WakeHint::Sync);
+        self.mutex.unlock(&on);
     }
 
     /// Reads up to `want` bytes, and sleeps while the pipe is empty. Returns 0 at the end, and `None` if a signal came
     /// instead.
-    pub(crate) fn read(&self, sched: &Scheduler<M>, id: u32, want: u32) -> Option<u32> {
-        let pipe = self.get(id);
-        pipe.mutex.lock(sched);
+    pub(crate) fn read(&self, sched: &Scheduler<M>, want: u32) -> Option<u32> {
+        self.mutex.lock(sched);
         loop {
             let on = sched.on_cpu();
-            if !pipe.pages.is_empty() || pipe.writers.get() == 0 {
-                let (got, freed) = pipe.pages.take(want);
+            if !self.pages.is_empty() || self.writers.get() == 0 {
+                let (got, freed) = self.pages.take(want);
                 on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(got) / u64::from(PAGE_BYTES));
-                pipe.mutex.unlock(&on);
+                self.mutex.unlock(&on);
                 // Linux takes the wait queue's lock even if no task waits. With small messages that is once per page.
-                if freed && !pipe.wait.is_idle() {
-                    pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
+                if freed && !self.wait.is_idle() {
+                    self.wait.wake(&on, u32::MAX, WakeHint::Sync);
                 }
                 return Some(got);
             }
-            pipe.wait.prepare(&on, state::INTERRUPTIBLE);
-            pipe.mutex.unlock(&on);
+            self.wait.prepare(&on, state::INTERRUPTIBLE);
+            self.mutex.unlock(&on);
             sched::schedule(sched);
             let on = sched.on_cpu();
-            pipe.wait.finish(&on);
-            if signal::take(&on) {
+            self.wait.finish(&on);
+            if take_signal(&on) {
                 return None;
             }
-            pipe.mutex.lock(sched);
+            self.mutex.lock(sched);
         }
     }
 
     /// Writes `bytes`, and sleeps while the pipe is full.
-    pub(crate) fn write(&self, sched: &Scheduler<M>, id: u32, bytes: u32) {
-        let pipe = self.get(id);
+    pub(crate) fn write(&self, sched: &Scheduler<M>, bytes: u32) {
         let mut left = bytes;
-        pipe.mutex.lock(sched);
+        self.mutex.lock(sched);
         loop {
             let on = sched.on_cpu();
-            let part = pipe.pages.put(left);
+            let part = self.pages.put(left);
             if part > 0 {
                 on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(part) / u64::from(PAGE_BYTES));
                 // Less than a page goes where there is room, or in the page that the pipe keeps for reuse (`tmp_page`).
@@ -190,18 +168,30 @@ impl<M: Machine> Pipes<M> {
                 left -= part;
             }
             if left == 0 {
-                pipe.mutex.unlock(&on);
-                pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
+                self.mutex.unlock(&on);
+                self.wait.wake(&on, u32::MAX, WakeHint::Sync);
                 return;
             }
-            pipe.wait.wake(&on, u32::MAX, WakeHint::Sync);
-            pipe.wait.prepare(&on, state::UNINTERRUPTIBLE);
-            pipe.mutex.unlock(&on);
+            self.wait.wake(&on, u32::MAX, WakeHint::Sync);
+            self.wait.prepare(&on, state::UNINTERRUPTIBLE);
+            self.mutex.unlock(&on);
             sched::schedule(sched);
-            pipe.wait.finish(&sched.on_cpu());
-            pipe.mutex.lock(sched);
+            self.wait.finish(&sched.on_cpu());
+            self.mutex.lock(sched);
         }
     }
+}
+
+/// Runs the signal handler when the caller's task returns from an interrupted system call. Only SIGCHLD is modeled, as an
+/// interruption of a sleep. Returns `false` if no signal was pending.
+fn take_signal<M: Machine>(on: &OnCpu<'_, M>) -> bool {
+    let task = on.current_task();
+    if task.signal_pending.get() == 0 {
+        return false;
+    }
+    task.signal_pending.set(0);
+    task.signal_lock.hold_irq(on, costs::SIGNAL);
+    true
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::machine::Machine;
 use crate::sched::{self, Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
+use crate::wait::sleep_until_granted;
 
 /// All SysV semaphores.
 pub(crate) struct SemaphoreArrays<M: Machine> {
@@ -55,18 +56,8 @@ impl<M: Machine> SemaphoreArrays<M> {
             task.state.set(state::INTERRUPTIBLE);
             array.waiters.push_back((id, index));
         }
-        // The task that adds one also does this task's subtraction, and sets `granted` before it wakes this task.
-        loop {
-            sched::schedule(sched);
-            if task.granted.get() != 0 {
-                return;
-            }
-            task.state.set(state::INTERRUPTIBLE);
-            if task.granted.get() != 0 {
-                task.state.set(state::RUNNING);
-                return;
-            }
-        }
+        // The task that adds one also does this task's subtraction.
+        sleep_until_granted(sched, state::INTERRUPTIBLE);
     }
 
     /// Adds one to a semaphore, or lets the first task that waits for it continue.

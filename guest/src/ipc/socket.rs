@@ -87,11 +87,7 @@ impl<M: Machine> Sockets<M> {
         let is_full = || queued.get() >= MESSAGES_MAX;
         let wait = &self.get(from).wait;
         while is_full() {
-            wait.prepare(&sched.on_cpu(), state::INTERRUPTIBLE);
-            if is_full() {
-                sched::schedule(sched);
-            }
-            wait.finish(&sched.on_cpu());
+            wait.sleep_unless(sched, state::INTERRUPTIBLE, |_| !is_full());
         }
     }
 

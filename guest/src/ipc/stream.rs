@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::epoll::{Epolls, Events, Interest, Watched};
+use super::epoll::{Epolls, Events};
 use crate::class::LockClass;
 use crate::costs;
 use crate::limits::Limits;
@@ -24,12 +24,10 @@ const SEGMENT_BYTES: u32 = 16_000;
 
 /// All streams, with the epoll instances that watch them.
 pub(crate) struct Streams<M: Machine> {
-    ends: Ends<M>,
+    /// The ends of all connections. Each is connected with the one whose number differs in bit 0.
+    ends: Box<[Stream<M>]>,
     epolls: Epolls<M>,
 }
-
-/// The ends of all connections. Each is connected with the one whose number differs in bit 0.
-struct Ends<M: Machine>(Box<[Stream<M>]>);
 
 /// One end of a connection.
 struct Stream<M: Machine> {
@@ -41,7 +39,6 @@ struct Stream<M: Machine> {
     wait: SpinLock<(), M>,
     /// Linux's `u->readlock`.
     reader: Mutex<M>,
-    interest: Interest,
 }
 
 /// The items that wait to be read.
@@ -69,15 +66,23 @@ impl Arrived {
     }
 }
 
-impl<M: Machine> Ends<M> {
-    fn get(&self, id: u32) -> &Stream<M> {
-        &self.0[id as usize]
+impl<M: Machine> Streams<M> {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let stream = |_| Stream {
+            state: SpinLock::new(LockClass::SocketState, ()),
+            queue: SpinLock::new(LockClass::SocketQueue, Arrived::default()),
+            wait: SpinLock::new(LockClass::WaitQueue, ()),
+            reader: Mutex::new(),
+        };
+        let ends = limits.streams.next_multiple_of(2);
+        Streams {
+            ends: (0..ends).map(stream).collect(),
+            epolls: Epolls::new(limits.epolls, ends),
+        }
     }
-}
 
-impl<M: Machine> Watched<M> for Ends<M> {
-    fn interest(&self, id: u32) -> &Interest {
-        &self.get(id).interest
+    fn get(&self, id: u32) -> &Stream<M> {
+        &self.ends[id as usize]
     }
 
     /// `unix_poll`: a stream is writable while at most a quarter of the buffer is in use.
@@ -88,46 +93,28 @@ impl<M: Machine> Watched<M> for Ends<M> {
         let writable = bytes(id ^ 1) <= BUFFER_BYTES / 4;
         Events(u32::from(readable) | u32::from(writable) << 1)
     }
-}
-
-impl<M: Machine> Streams<M> {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        let stream = |_| Stream {
-            state: SpinLock::new(LockClass::SocketState, ()),
-            queue: SpinLock::new(LockClass::SocketQueue, Arrived::default()),
-            wait: SpinLock::new(LockClass::WaitQueue, ()),
-            reader: Mutex::new(),
-            interest: Interest::new(),
-        };
-        Streams {
-            ends: Ends((0..limits.streams.next_multiple_of(2)).map(stream).collect()),
-            epolls: Epolls::new(limits.epolls),
-        }
-    }
-
     /// Makes instance `epoll` report `events` of stream `id`, once.
     pub(crate) fn watch(&self, sched: &Scheduler<M>, epoll: u32, id: u32, events: Events) {
-        self.epolls.watch(sched, epoll, &self.ends, id, events);
+        self.epolls.watch(sched, epoll, id, events, |on| self.ready(on, id));
     }
 
     /// Sleeps until a stream that instance `epoll` watches is ready. Returns the stream and its events.
     pub(crate) fn wait(&self, sched: &Scheduler<M>, epoll: u32) -> (u32, Events) {
-        self.epolls.wait(sched, epoll, &self.ends)
+        self.epolls.wait(sched, epoll, |on, id| self.ready(on, id))
     }
 
     /// Calls back the epoll instance that watches stream `id` (`sock_def_readable`, `unix_write_space`).
     fn notify(&self, on: &OnCpu<'_, M>, id: u32, events: Events) {
-        let stream = self.ends.get(id);
-        let _entries = stream.wait.lock_irq(on);
+        let _entries = self.get(id).wait.lock_irq(on);
         on.work(costs::WAIT_QUEUE_ENTRY);
-        self.epolls.call_back(on, id, &stream.interest, events);
+        self.epolls.call_back(on, id, events);
     }
 
     /// Writes as many of `items` to the peer of `from` as fit, and returns how many.
     pub(crate) fn write(&self, sched: &Scheduler<M>, from: u32, items: &[u32], item_bytes: u32) -> usize {
         let item_bytes = item_bytes.clamp(1, SEGMENT_BYTES);
         let to = from ^ 1;
-        let peer = self.ends.get(to);
+        let peer = self.get(to);
         let mut left = items;
         while !left.is_empty() {
             let on = sched.on_cpu();
@@ -155,7 +142,7 @@ impl<M: Machine> Streams<M> {
 
     /// Reads whole socket buffers of stream `id` until `limit` bytes are reached, and returns the number of items.
     pub(crate) fn read(&self, sched: &Scheduler<M>, id: u32, limit: u32, into: &mut Vec<u32>) -> usize {
-        let stream = self.ends.get(id);
+        let stream = self.get(id);
         let (before, mut bytes) = (into.len(), 0);
         stream.reader.lock(sched);
         while bytes < limit {

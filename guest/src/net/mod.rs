@@ -21,7 +21,7 @@ use crate::costs;
 use crate::cpu::{System, ThisCpu};
 use crate::local::Shared32;
 use crate::machine::{Cpu, Machine};
-use crate::sched::{self, OnCpu, Scheduler, WakeHint};
+use crate::sched::{OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::WaitQueue;
@@ -88,16 +88,11 @@ impl<M: Machine> Net<M> {
     pub(crate) fn receive(&self, sched: &Scheduler<M>) -> u32 {
         sched.on_cpu().work(costs::TCP_READ);
         loop {
-            let on = sched.on_cpu();
-            if let Some(message) = self.arrived.lock_irq(&on).pop_front() {
+            if let Some(message) = self.arrived.lock_irq(&sched.on_cpu()).pop_front() {
                 return message;
             }
-            self.wait.prepare(&on, state::INTERRUPTIBLE);
-            let nothing_yet = self.arrived.lock_irq(&on).is_empty();
-            if nothing_yet {
-                sched::schedule(sched);
-            }
-            self.wait.finish(&sched.on_cpu());
+            let arrived = |on: &OnCpu<'_, M>| !self.arrived.lock_irq(on).is_empty();
+            self.wait.sleep_unless(sched, state::INTERRUPTIBLE, arrived);
         }
     }
 

@@ -39,7 +39,7 @@ impl<M: Machine> Processes<M> {
         }
         let on = sched.on_cpu();
         process.release_parent(&on);
-        with.files.drop_descriptors(&on);
+        with.files.change_descriptors(&on);
         sched.memory.slab(&on, 8);
         queue_callback(&on);
         self.notify_parent(&on, id);
@@ -100,7 +100,7 @@ impl<M: Machine> Processes<M> {
             let child = &self.slots[id];
             parent.dead_children.set(child.sibling.get().0);
             parent.children.sub(1);
-            list.reaped();
+            list.room += 1;
             let _signals = on.task(id).signal_lock.lock(on);
             on.work(costs::SIGNAL);
             let exited = Exited {

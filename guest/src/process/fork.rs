@@ -50,14 +50,13 @@ impl<M: Machine> Processes<M> {
             Fork::Share => mm.spaces.start_thread(id, space),
             Fork::Copy { .. } | Fork::Borrow => mm.spaces.start_process(id),
         }
-        child.set_vfork(how == Fork::Borrow);
-        with.files.copy_descriptors(parent, id);
+        child.is_vfork.set(u32::from(how == Fork::Borrow));
         let on = sched.on_cpu();
         let target = sched::fork_cpu(&on);
         on.task(id).cpu.set(target);
         sched::start_task(&on, target, id);
         if how == Fork::Borrow {
-            child.wait_for_release(&on);
+            child.released_parent.wait(sched);
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) struct FreeSlots {
     /// The first free slot. The others are linked by [`Process::sibling`].
     first: TaskId,
     /// Tasks that may still be created. Tasks that are not reaped yet count as existing.
-    room: u32,
+    pub(super) room: u32,
 }
 
 /// What a task is as a process. Under the task list's lock, except where noted.
@@ -48,9 +48,9 @@ pub(super) struct Process<M: Machine> {
     /// Not 0: the death of a child interrupts its sleeps (a SIGCHLD handler).
     pub(super) wants_child_signal: Local32,
     /// The parent of a vfork waits for this.
-    released_parent: Completion<M>,
+    pub(super) released_parent: Completion<M>,
     /// Not 0: the parent waits until this child executes a program or exits.
-    is_vfork: Local32,
+    pub(super) is_vfork: Local32,
     start: [Local32; 2],
     /// The executed file, the first library, and the number of libraries: the files mapped in the slot's address space.
     /// Used only by its owner.
@@ -91,16 +91,6 @@ impl<M: Machine> Process<M> {
     /// What the task was started with.
     pub(super) fn start(&self) -> Start {
         Start::new(self.start[0].get(), self.start[1].get())
-    }
-
-    /// Notes whether the parent waits until this new child executes a program or exits.
-    pub(super) fn set_vfork(&self, is_vfork: bool) {
-        self.is_vfork.set(u32::from(is_vfork));
-    }
-
-    /// Sleeps, as the parent of a vfork, until [`Process::release_parent`].
-    pub(super) fn wait_for_release(&self, on: &OnCpu<'_, M>) {
-        self.released_parent.wait(on.sched);
     }
 
     /// Wakes the parent if it waits since a vfork.
@@ -167,12 +157,5 @@ impl<M: Machine> Processes<M> {
     /// From now on the death of a child interrupts the sleeps of the caller's task.
     pub(crate) fn want_child_signal(&self, on: &OnCpu<'_, M>) {
         self.slots[on.current()].wants_child_signal.set(1);
-    }
-}
-
-impl FreeSlots {
-    /// Lets one more task be created, after one was reaped.
-    pub(super) fn reaped(&mut self) {
-        self.room += 1;
     }
 }

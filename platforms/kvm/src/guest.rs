@@ -1,11 +1,10 @@
 //! One VM of a run: its KVM descriptors, its memory, and the content of its reports.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
-use holdfast_protocol::{Clock, Crash, Message, Orders, Task};
+use holdfast_protocol::{Clock, Orders, Task};
 use kvm_bindings::{KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, kvm_enable_cap, kvm_userspace_memory_region};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestAddress, GuestMemoryBackend};
@@ -15,8 +14,8 @@ use crate::error::Error;
 use crate::image::Image;
 use crate::linux::{self, Ports};
 use crate::memory::Memory;
-use crate::report::{VcpuReport, VmReport};
-use crate::ring::Reader;
+use crate::report::VmReport;
+use crate::reported::{GuestPanic, OF_HOST, Reported};
 use crate::stats::Statistics;
 use crate::system::Host;
 use crate::vcpu::{self, Start};
@@ -40,27 +39,6 @@ pub(crate) struct Guest {
     fd: VmFd,
     statistics: Option<Statistics>,
     vcpu_statistics: Vec<Option<Statistics>>,
-}
-
-/// The content of a guest's reports so far.
-#[derive(Default)]
-pub(crate) struct Reported {
-    reader: Reader,
-    started: u32,
-    boot: Option<Duration>,
-    begun_ns: Option<u64>,
-    done_ns: Option<u64>,
-    operations: Option<u64>,
-    counters: BTreeMap<String, u64>,
-    log: Vec<String>,
-    pub(crate) vcpus: Vec<VcpuReport>,
-}
-
-/// A guest's report that it cannot continue.
-pub(crate) struct GuestPanic {
-    pub(crate) message: String,
-    /// State that an exception interrupted, if there was one.
-    pub(crate) crash: Option<Crash>,
 }
 
 impl Guest {
@@ -95,10 +73,7 @@ impl Guest {
         let guest = Guest {
             statistics: Statistics::of(&fd),
             vcpu_statistics: vcpus.iter().map(Statistics::of).collect(),
-            reported: Mutex::new(Reported {
-                vcpus: vec![VcpuReport::default(); vm.vcpus as usize],
-                ..Reported::default()
-            }),
+            reported: Mutex::new(Reported::new(&vm.name, vm.vcpus)),
             done: AtomicBool::new(!vm.measured),
             started: AtomicBool::new(!vm.measured),
             ports: matches!(vm.payload, Payload::Linux(_)).then(Ports::default),
@@ -118,61 +93,28 @@ impl Guest {
             Some(ports) => ports.drain(&mut messages),
             None => reported.reader.drain(&self.memory.map, &mut messages),
         };
-        for message in messages {
-            if let Message::Panic { message, crash, .. } = message {
-                return Ok(Some(GuestPanic { message, crash }));
-            }
-            self.record(&mut reported, message);
+        let panic = messages
+            .into_iter()
+            .find_map(|message| reported.record(message, self.ports.is_some()));
+        if reported.report.boot.is_none() && reported.started >= self.vm.vcpus {
+            reported.report.boot = Some(self.created.elapsed());
+            self.started.store(true, Ordering::Release);
         }
-        drained.map(|()| None).map_err(|what| Error::Corrupt {
-            vm: self.vm.name.clone(),
-            what,
-        })
-    }
-
-    fn record(&self, reported: &mut Reported, message: Message) {
-        match message {
-            Message::Log(line) => {
-                if self.ports.is_some()
-                    && let Some(lock) = linux::lock_in(&line)
-                {
-                    reported.counters.insert(format!("guest.lock.{lock}"), 1);
-                }
-                reported.log.push(line);
-            }
-            Message::Started { .. } => {
-                reported.started += 1;
-                if reported.started == self.vm.vcpus {
-                    reported.boot = Some(self.created.elapsed());
-                    self.started.store(true, Ordering::Release);
-                }
-            }
-            Message::Begin { now_ns } => reported.begun_ns = Some(now_ns),
-            Message::Done { now_ns, operations } => {
-                reported.done_ns = Some(now_ns);
-                reported.operations = operations;
-                self.done.store(true, Ordering::Release);
-            }
-            Message::Counter(name, value) => {
-                let counter = reported.counters.entry(name).or_default();
-                *counter = counter.saturating_add(value);
-            }
-            Message::Contended(contended) => {
-                if let Some(vcpu) = reported.vcpus.get_mut(contended.cpu as usize) {
-                    vcpu.acquisitions = contended.acquisitions;
-                    vcpu.waits = contended.waits;
-                    vcpu.kicks = contended.kicks;
-                    vcpu.halts = contended.halts;
-                    vcpu.longest_wait_ns = contended.longest_wait_ns;
-                }
-            }
-            Message::Panic { .. } => {}
+        if reported.is_done() {
+            self.done.store(true, Ordering::Release);
+        }
+        match (panic, drained) {
+            (None, Err(what)) => Err(Error::Corrupt {
+                vm: self.vm.name.clone(),
+                what,
+            }),
+            (panic, _) => Ok(panic),
         }
     }
 
     pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, Reported> {
         // A thread that panicked while it held the lock has already ended the run.
-        self.reported.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns KVM's statistics of vCPU `number` that are not 0.
@@ -191,29 +133,16 @@ impl Guest {
             .map(|known| known.as_ref().map(Statistics::read).unwrap_or_default())
             .collect();
         drop(self.fd);
-        let mut reported = self
-            .reported
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let reported = self.reported.into_inner();
+        let mut report = reported.unwrap_or_else(PoisonError::into_inner).into_report();
         let nonzero = statistics.into_iter().filter(|(_, value)| *value > 0);
-        reported
+        report
             .counters
-            .extend(nonzero.map(|(name, value)| (format!("kvm.{name}"), value)));
-        for (vcpu, stats) in reported.vcpus.iter_mut().zip(vcpu_statistics) {
+            .extend(nonzero.map(|(name, value)| (format!("{OF_HOST}{name}"), value)));
+        for (vcpu, stats) in report.vcpus.iter_mut().zip(vcpu_statistics) {
             vcpu.stats = stats;
         }
-        VmReport {
-            name: self.vm.name,
-            boot: reported.boot,
-            elapsed_ns: reported
-                .begun_ns
-                .zip(reported.done_ns)
-                .map(|(begun, done)| done.saturating_sub(begun)),
-            operations: reported.operations,
-            counters: reported.counters,
-            vcpus: reported.vcpus,
-            log: reported.log,
-        }
+        report
     }
 }
 

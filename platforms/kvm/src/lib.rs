@@ -16,7 +16,8 @@
 //! **No orphans**: when [`run`] returns, even with an error, all vCPU threads have ended and all virtual machines are
 //! gone.
 //!
-//! **No trust**: the VMM checks every length that a guest writes. A hostile guest ends its run with an error.
+//! **No trust**: the VMM checks every length that a guest writes. A hostile guest ends its run with an error. What is
+//! kept of its reports is bounded, and its text is escaped for terminals.
 
 mod cpuid;
 mod crash;
@@ -25,7 +26,9 @@ mod guest;
 mod image;
 mod linux;
 mod memory;
+mod printable;
 mod report;
+mod reported;
 mod ring;
 mod run;
 mod state;

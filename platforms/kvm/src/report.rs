@@ -25,11 +25,12 @@ pub struct VmReport {
     /// Number of operations completed in that interval: acquisitions for [`Task::Contention`](crate::Task::Contention),
     /// `None` for workloads that do not measure throughput.
     pub operations: Option<u64>,
-    /// The guest's counters, and as `kvm.NAME` the host's statistics of the whole VM that are not 0.
+    /// The guest's counters, and as `kvm.NAME` the host's statistics of the whole VM that are not 0. `lost.log_lines`
+    /// and `lost.counters` count reports beyond the limits, which were not kept.
     pub counters: BTreeMap<String, u64>,
     /// Reports of the vCPUs.
     pub vcpus: Vec<VcpuReport>,
-    /// Lines of the guest's log.
+    /// The first lines of the guest's log, and the number of lost ones. Control characters and the like are escaped.
     pub log: Vec<String>,
 }
 
@@ -61,7 +62,9 @@ pub struct VcpuReport {
 impl VmReport {
     /// Returns the number of acquisitions of all vCPUs.
     pub fn acquisitions(&self) -> u64 {
-        self.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum()
+        // A guest claims these figures.
+        let acquisitions = self.vcpus.iter().map(|vcpu| vcpu.acquisitions);
+        acquisitions.fold(0, u64::saturating_add)
     }
 
     /// Returns the operations per second of the measured interval, if they were counted.

@@ -181,7 +181,7 @@ impl Session {
                 error,
             ));
         }
-        guest.lock().vcpus[number as usize].thread = thread_id().unwrap_or(0);
+        guest.lock().report.vcpus[number as usize].thread = thread_id().unwrap_or(0);
         while !self.stop.load(Ordering::Acquire) {
             let exit = crate::vcpu::run(&mut fd, guest.ports.as_ref());
             if let Err(error) = self.handle(guest, number, &fd, exit) {
@@ -195,7 +195,7 @@ impl Session {
             self.lock().states.push(state);
         }
         if let Some((run_ns, wait_ns)) = schedstat() {
-            let vcpu = &mut guest.lock().vcpus[number as usize];
+            let vcpu = &mut guest.lock().report.vcpus[number as usize];
             (vcpu.run_ns, vcpu.wait_ns) = (run_ns, wait_ns);
         }
     }

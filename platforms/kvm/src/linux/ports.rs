@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use holdfast_protocol::layout::{REPORT, START_LINE};
 use holdfast_protocol::{Corrupt, Message, decode};
 
+use crate::printable::printable;
+
 /// The first serial port of a PC.
 const SERIAL: u16 = 0x3f8;
 const LINE_CONTROL: u16 = SERIAL + 3;
@@ -20,6 +22,8 @@ const NO_DEVICE: u8 = 0xff;
 
 /// Number of bytes kept of the guest's output: enough for a panic with its backtrace.
 const CONSOLE_BYTES: usize = 16 << 10;
+/// Number of bytes that are shown of a line of output.
+const LINE_BYTES_MAX: usize = 1000;
 /// Size of the longest accepted message in bytes. Real messages have a few hundred.
 const MESSAGE_BYTES_MAX: u32 = 16 << 10;
 
@@ -102,11 +106,10 @@ impl Ports {
     pub(crate) fn console(&self) -> Vec<String> {
         let console = lock(&self.console);
         let bytes: Vec<u8> = console.tail.iter().copied().collect();
-        let text = String::from_utf8_lossy(&bytes);
-        let printable = |line: &str| line.chars().filter(|c| !c.is_control()).collect::<String>();
-        text.lines()
-            .map(printable)
-            .filter(|line| !line.trim().is_empty())
+        let lines = bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
+        lines
+            .filter(|line| !line.is_empty())
+            .map(|line| printable(line, "", LINE_BYTES_MAX))
             .collect()
     }
 }
@@ -128,6 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::printable::tests::is_harmless;
 
     fn record(message: &Message) -> Vec<u8> {
         let payload = encode(message);
@@ -172,6 +176,17 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn whatever_a_kernel_prints_is_shown_as_text(
+            bytes in proptest::collection::vec(prop_oneof![any::<u8>(), 0u8..32, 0x7fu8..0xa0], 0..5000)
+        ) {
+            let ports = Ports::default();
+            ports.output(SERIAL, &bytes);
+            let lines = ports.console();
+            prop_assert!(lines.iter().all(|line| is_harmless(line)), "{lines:?}");
+            prop_assert!(lines.iter().all(|line| !line.contains(char::REPLACEMENT_CHARACTER)), "{lines:?}");
+        }
+
         #[test]
         fn random_bytes_are_refused_or_kept_within_the_limit(parts in proptest::collection::vec(
             proptest::collection::vec(any::<u8>(), 0..5000), 0..20)

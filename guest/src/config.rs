@@ -6,23 +6,30 @@ use serde::{Deserialize, Serialize};
 /// The kernel's parameters: its configuration and its command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// The spinlock algorithm asked for. A paravirtual lock that the host does not support is replaced as the
-    /// boot-selection rule says.
+    /// The guest kernel's spinlock.
+    ///
+    /// A paravirtual lock that the host does not support is replaced as the boot-selection rule says.
     #[serde(with = "crate::lock_name")]
     pub lock: LockKind,
-    /// Timer interrupts per second of a busy CPU (`CONFIG_HZ`).
+    /// Timer interrupts of a busy vCPU in a second (CONFIG_HZ).
     pub hz: u32,
-    /// `nopvspin`: the kernel does not use paravirtual spinlocks even if the host offers them.
+    /// Boot option `nopvspin`: no paravirtual spinlocks, even if the host offers them.
     pub nopvspin: bool,
-    /// Whether CPUID says that the vCPUs share a last-level cache. By default they do not: QEMU makes each vCPU a
-    /// socket of its own. Wakeups for a CPU with another cache then go through that CPU's wake list and an IPI, and the
-    /// scheduler does not look for an idle neighbor.
+    /// Whether CPUID says that the vCPUs share a last-level cache. QEMU's default is that they do not (QEMU
+    /// `l3-cache`).
+    ///
+    /// Wakeups for a CPU with another cache go through that CPU's wake list and an IPI, and the scheduler does not look
+    /// for an idle neighbor.
     pub shared_cache: bool,
-    /// Which tasks spin for a sleeping lock whose owner runs. The default is that of the published experiments' kernels
-    /// (3.3 and 3.14, the latter without its queue): spinners do not check whether the owner's vCPU is preempted.
+    /// Which tasks spin for a mutex whose owner runs.
+    ///
+    /// The default is that of the published experiments' kernels (3.3 and 3.14, the latter without its queue): spinners
+    /// do not check whether the owner's vCPU is preempted.
     pub owner_spinning: OwnerSpinning,
-    /// What the lock of an address space (`mmap_sem`) excludes. The default is that of the published experiments'
-    /// kernels up to 3.14: its waiters sleep, and unmapping excludes page faults until the end.
+    /// What the address-space lock (`mmap_lock`) excludes.
+    ///
+    /// The default is that of the published experiments' kernels up to 3.14: its waiters sleep, and unmapping excludes
+    /// page faults until the end.
     pub mmap_lock: MmapLock,
     /// Whether a wakeup for a CPU with another cache is handed over to that CPU by IPI (`TTWU_QUEUE`, Linux 3.0 and
     /// later). Before, the waker itself takes the run-queue lock of the CPU where the task slept, and then that of the
@@ -95,13 +102,16 @@ pub enum MmapLock {
 /// How the kernel uses its APIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApicOptions {
-    /// `nox2apic`: memory-mapped registers even where CPUID offers x2APIC mode.
+    /// Boot option `nox2apic`: memory-mapped APIC registers although the host offers x2APIC mode. Each access is an
+    /// exit.
     pub nox2apic: bool,
-    /// x2APIC clusters: one command for up to 16 CPUs. Linux uses them only with an interrupt-remapping unit. Without
-    /// one, as in most KVM guests, it addresses CPUs physically, one by one.
+    /// Whether the guest sends one x2APIC command for up to 16 CPUs. Linux does so only with interrupt remapping, which
+    /// KVM guests rarely have.
+    ///
+    /// Without it Linux addresses CPUs physically, one by one.
     pub cluster: bool,
-    /// The shorthand "all but self" for calls to all other CPUs (Linux 5.4 and later). Up to 8 CPUs in xAPIC mode
-    /// always use it.
+    /// Whether calls to all other CPUs use the shorthand "all but self" (Linux 5.4). Up to 8 CPUs in xAPIC mode always
+    /// use it.
     pub shorthand: bool,
 }
 

@@ -29,21 +29,23 @@ pub enum TickPhase {
 /// Parameters of the host kernel and the hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
-    /// Scheduler ticks per second.
+    /// Scheduler ticks of each pCPU in a second (CONFIG_HZ).
     pub hz: u32,
     /// Phase between the pCPUs' ticks.
     pub tick_phase: TickPhase,
-    /// The host scheduler.
+    /// The host's scheduler.
     pub sched: SchedConfig,
-    /// Longest time that the pCPU of a halted vCPU polls before its thread sleeps. 0: it never polls. Nanoseconds.
+    /// Longest time for which the pCPU of a halted vCPU polls before the vCPU's thread sleeps (kvm `halt_poll_ns`).
+    /// With 0 it never polls.
     pub halt_poll_ns: u64,
-    /// Factor by which the polling time grows.
+    /// Factor by which the polling time grows (kvm `halt_poll_ns_grow`).
     pub halt_poll_grow: u64,
-    /// First non-zero polling time. Nanoseconds.
+    /// First non-zero polling time (kvm `halt_poll_ns_grow_start`).
     pub halt_poll_grow_start_ns: u64,
-    /// Divisor by which the polling time shrinks. 0: it shrinks to 0 at once.
+    /// Divisor by which the polling time shrinks (kvm `halt_poll_ns_shrink`). With 0 it drops to 0 at once.
     pub halt_poll_shrink: u64,
-    /// Handling of spinning guests.
+    /// What the host does at a pause exit: one handler as it was introduced, or everything that a kernel version does
+    /// about spinning guests.
     pub pause: PauseHandling,
     /// Parameters of the CPU's pause detection.
     pub pause_controls: PauseControls,
@@ -138,28 +140,32 @@ pub enum Nic {
 /// Configuration of a VM, and the features it is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmConfig {
-    /// Halting for a lock, and the kick hypercall (`KVM_FEATURE_PV_UNHALT`).
+    /// Whether the host offers halt and kick for locks (KVM_FEATURE_PV_UNHALT).
     pub pv_unhalt: bool,
-    /// Directed yield by hypercall (`KVM_FEATURE_PV_SCHED_YIELD`, since 5.3).
+    /// Whether the host offers directed yield by hypercall (KVM_FEATURE_PV_SCHED_YIELD, 5.3).
     pub pv_sched_yield: bool,
-    /// IPIs by hypercall (`KVM_FEATURE_PV_SEND_IPI`, since 4.19).
+    /// Whether the host offers IPIs by hypercall (KVM_FEATURE_PV_SEND_IPI, 4.19).
     pub pv_send_ipi: bool,
-    /// End of interrupt by a memory bit (`KVM_FEATURE_PV_EOI`, since 3.6).
+    /// Whether the host offers the end of an interrupt by a bit in memory (KVM_FEATURE_PV_EOI, 3.6).
     pub pv_eoi: bool,
-    /// Deferred TLB flush of preempted vCPUs (`KVM_FEATURE_PV_TLB_FLUSH`, since 4.16). Needs the preempted flag.
+    /// Whether the host offers to flush the TLBs of preempted vCPUs (KVM_FEATURE_PV_TLB_FLUSH, 4.16). It needs the
+    /// steal-time record with its preempted flag.
     pub pv_tlb_flush: bool,
-    /// The steal-time record.
+    /// Whether the host offers the steal-time record (KVM_FEATURE_STEAL_TIME).
     pub steal_time: bool,
-    /// The host sets the record's preempted flag (since 4.10, uncertain).
+    /// Whether the host maintains the preempted flag of the steal-time record (4.10, uncertain).
     pub preempted_flag: bool,
-    /// Only vCPU 0 runs from the start, and the others wait for INIT and SIPI as on a real machine. `false`: all run.
+    /// The guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware. Otherwise all
+    /// vCPUs run from power-on.
     pub waits_for_sipi: bool,
-    /// The I/O APIC is in the VMM (split irqchip, 4.5, uncertain; AVIC needed it until 5.5). Accesses to its page, and
-    /// EOIs of its level-triggered interrupts, go to user space and back.
+    /// The I/O APIC is the VMM's (QEMU `kernel-irqchip=split`, 4.5, uncertain). Accesses to it, and ends of its
+    /// level-triggered interrupts, go to user space.
+    ///
+    /// AVIC needed it until 5.5.
     pub split_irqchip: bool,
     /// Destinations of 15 bits in MSIs (`KVM_FEATURE_MSI_EXT_DEST_ID`, since 5.12, uncertain).
     pub msi_ext_dest_id: bool,
-    /// The hint that vCPUs are never preempted for long.
+    /// Whether the host says that vCPUs are never preempted for long (KVM_HINTS_REALTIME).
     pub realtime_hint: bool,
     /// Nice level of the vCPU threads, -20 to 19.
     pub nice: i8,
@@ -173,15 +179,17 @@ pub struct VmConfig {
     pub vcpu_quota: Option<Quota>,
     /// Bytes of guest memory, from address 0. Records that the guest shares with the host must lie within.
     pub memory_bytes: u64,
-    /// AVIC virtualizes its LAPICs if the host uses AVIC.
+    /// Whether AVIC virtualizes this guest's LAPICs, if the host uses AVIC.
     pub avic: bool,
-    /// APICv virtualizes its LAPICs if the host uses APICv.
+    /// Whether APICv virtualizes this guest's LAPICs, if the host uses APICv.
     pub apicv: bool,
-    /// The kind of its network device.
+    /// The guest's network device.
     pub nic: Nic,
     /// Further inhibit reasons that hold from the start.
     pub apic_inhibits: Inhibits,
-    /// Limit of halt polling for this guest, in place of [`HostConfig::halt_poll_ns`]. Nanoseconds.
+    /// Longest halt polling for this guest (KVM_CAP_HALT_POLL).
+    ///
+    /// `None` is [`HostConfig::halt_poll_ns`].
     pub halt_poll_cap_ns: Option<u64>,
 }
 

@@ -33,9 +33,12 @@ pub struct DraftVm {
     pub vcpus: u32,
     /// pCPUs that the vCPUs may run on.
     pub affinity: Affinity,
-    /// NUMA nodes that the guest sees.
+    /// NUMA nodes that the guest's firmware reports: one for all vCPUs (QEMU's default), those of the sockets that the
+    /// vCPUs are pinned to, or as listed.
     pub numa: VirtualNodes,
-    /// Task group that holds the guest's own group or its threads; `None` for the root group.
+    /// Task group that holds the vCPU threads or the guest's own group.
+    ///
+    /// `None` is the root group.
     pub group: Option<String>,
     /// Limit on the CPU time of the guest's own task group.
     pub limit: Limit,
@@ -45,9 +48,10 @@ pub struct DraftVm {
     pub host: holdfast_host::VmConfig,
     /// Kernel parameters and workload.
     pub boot: Boot,
-    /// Whether the run waits for the guest. `None` waits if its workload ends.
+    /// Whether the run waits for this guest. `None` waits if the guest's workload ends.
     pub measured: Option<bool>,
-    /// Whether the kernel runs on the machine itself, without a guest.
+    /// The kernel runs on the machine itself, next to the guests, and there is no guest. It has all pCPUs and the
+    /// host's scheduler.
     pub bare_metal: bool,
 }
 
@@ -64,7 +68,7 @@ pub struct Draft {
     pub vms: Vec<DraftVm>,
     /// Host tasks.
     pub tasks: Vec<HostTask>,
-    /// Virtual time after which an unfinished run is a failure.
+    /// Virtual time after which an unfinished run fails.
     pub limit_ns: u64,
 }
 

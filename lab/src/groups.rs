@@ -14,9 +14,9 @@ pub const GROUPS_MAX: usize = 256;
 /// A limit of CPU time while keys are being set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// CPU time in each period, in nanoseconds, or `None` for no limit.
+    /// CPU time in each period. `None` is no limit.
     pub quota_ns: Option<u64>,
-    /// Length of a period in nanoseconds.
+    /// Length of a period, from 1 ms to 1 s.
     pub period_ns: u64,
 }
 
@@ -43,9 +43,11 @@ impl Limit {
 pub struct DraftGroup {
     /// Name of the group.
     pub name: String,
-    /// Name of the group above this one, or `None` for the root group.
+    /// The group above this one. At most 32 levels in all.
+    ///
+    /// `None` is the root group.
     pub parent: Option<String>,
-    /// Weight (`cpu.shares`).
+    /// Weight of the group (cgroup v1 `cpu.shares`).
     pub shares: u64,
     /// Limit on its CPU time.
     pub limit: Limit,

@@ -37,9 +37,9 @@ pub struct MachineProfile {
     pub title: String,
     /// Sockets, cores, threads.
     pub topology: Topology,
-    /// Frequency of clock and time-stamp counter, in hertz.
+    /// Clock of the cores and of the time-stamp counter. Costs in cycles follow it.
     pub frequency_hz: u64,
-    /// Detection of pause loops, with its settings.
+    /// Detection of pause loops: Intel's pause-loop exiting or AMD's pause filter.
     pub pauses: PauseDetection,
     /// AMD's interrupt controller for guests, if the CPU model has it.
     pub avic: Option<AvicProfile>,
@@ -54,20 +54,20 @@ pub struct MachineProfile {
 pub enum PauseDetection {
     /// Intel: pause-loop exiting.
     Ple {
-        /// Whether detection is on.
+        /// Whether pause-loop exiting is on. Intel only (kvm_intel `ple_gap` other than 0).
         enabled: bool,
-        /// Longest time between two PAUSEs of one loop.
+        /// `gap` of [`PauseControls::Ple`].
         gap: Amount,
-        /// Length of a loop from which it exits.
+        /// `window` of [`PauseControls::Ple`].
         window: Amount,
     },
     /// AMD: the pause filter.
     Filter {
-        /// Whether detection is on.
+        /// Whether the pause filter is on. AMD only.
         enabled: bool,
-        /// Number of PAUSEs before an exit.
+        /// `count` of [`PauseControls::Filter`].
         count: u32,
-        /// Longest time between two PAUSEs of one loop; with 0 all PAUSEs count.
+        /// `threshold` of [`PauseControls::Filter`].
         threshold: Amount,
     },
 }
@@ -121,83 +121,33 @@ impl PauseDetection {
     }
 }
 
-/// Defines the list of costs once: as a struct of stated costs, as the table of their names, and as the conversion to
-/// the machine's own [`Costs`]. A cost that the machine adds and this list lacks does not compile.
-macro_rules! costs {
-    ($($name:ident: $doc:literal,)*) => {
-        /// Every cost of the machine, as stated in its profile.
-        #[derive(Clone, Debug, PartialEq)]
-        pub struct StatedCosts {
-            $(#[doc = $doc] pub $name: Cost,)*
-        }
+/// Costs by name, as stated in a profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatedCosts(Vec<(&'static str, Cost)>);
 
-        /// Name and description of every cost.
-        pub const COST_NAMES: &[(&str, &str)] = &[$((stringify!($name), $doc),)*];
+impl StatedCosts {
+    /// Returns the cost called `name`.
+    pub fn by_name(&mut self, name: &str) -> Option<&mut Cost> {
+        self.0
+            .iter_mut()
+            .find(|(known, _)| *known == name)
+            .map(|(_, cost)| cost)
+    }
 
-        impl StatedCosts {
-            /// Returns the cost called `name`.
-            pub fn by_name(&mut self, name: &str) -> Option<&mut Cost> {
-                match name {
-                    $(stringify!($name) => Some(&mut self.$name),)*
-                    _ => None,
-                }
-            }
+    fn picos(&self, name: &str, frequency_hz: u64) -> Option<Picos> {
+        let (_, cost) = self.0.iter().find(|(known, _)| *known == name)?;
+        cost.amount.picos(frequency_hz)
+    }
 
-            fn read(reader: &mut Reader<'_, '_>) -> Option<StatedCosts> {
-                // All costs are read before a missing one ends it, so that all problems are reported together.
-                $(let $name = read_cost(reader, stringify!($name));)*
-                Some(StatedCosts { $($name: $name?,)* })
-            }
-
-            fn build(&self, frequency_hz: u64) -> Option<Costs> {
-                Some(Costs { $($name: self.$name.amount.picos(frequency_hz)?,)* })
-            }
-        }
-    };
-}
-
-costs! {
-    load_hit: "Load that hits this CPU's own copy of the line.",
-    store: "Store to a line that this CPU owns, or into the store buffer.",
-    rmw_hit: "Locked read-modify-write on a line that this CPU owns.",
-    fence: "Full memory fence.",
-    pause: "PAUSE instruction.",
-    transfer_core: "Line transfer between two threads of one core.",
-    transfer_socket: "Line transfer between two cores of one socket.",
-    transfer_cross: "Line transfer between two sockets.",
-    read_occupancy: "Time for which one reader keeps a line busy for the next reader.",
-    guest_code: "The guest's own instructions around a stretch of computing. 0 if the stretch includes them.",
-    guest_interrupt: "Interrupt entry and return inside a guest.",
-    exit_hardware: "VM exit and VM entry in hardware, together.",
-    exit_software: "Host kernel's prologue and epilogue around the handler of each exit.",
-    hlt: "Handler of a HLT exit.",
-    hypercall: "Dispatch of a hypercall.",
-    cpuid: "Emulation of CPUID.",
-    msr: "Emulation of RDMSR or WRMSR.",
-    port_write: "Emulation of OUT to an I/O port: the search for the device and the signal to its eventfd.",
-    apic_access: "Emulation of an access to the LAPIC page: instruction fetch, decode and the register's effect.",
-    apic_deliver: "Delivery of one interrupt to one emulated LAPIC.",
-    inject: "Injection of an event at a VM entry.",
-    interrupt_window: "Request for an interrupt window.",
-    spin_candidate: "Handler of a pause exit, for each candidate that it examines.",
-    host_interrupt: "Host interrupt: entry, handler and return.",
-    tick: "Handler of the scheduler tick, beyond `host_interrupt`.",
-    timer_program: "Write of the pCPU's timer.",
-    ipi_send: "Time that the sender of a host IPI is busy.",
-    ipi_latency: "Time from the sending of a host IPI to its arrival.",
-    syscall: "Entry into and return from a system call.",
-    sched_yield: "Work of `sched_yield`, without the system call and the context switch.",
-    futex: "Lookup of a futex: hash of its key, its bucket and the bucket's lock.",
-    wake: "Wakeup of a thread: its placement on a run queue.",
-    context_switch: "Direct cost of a context switch.",
-    cache_refill: "Indirect cost of a context switch: the time in which the incoming thread refills its caches.",
-    balance: "One pass of load balancing over a scheduling domain.",
-    vcpu_load: "Loading a vCPU onto a pCPU, or putting it.",
-    steal_time: "Update of a vCPU's steal-time record.",
-    pv_eoi: "Host's read or write of the guest's paravirtual EOI word.",
-    tlb_flush: "Flush of a guest's address translations at a VM entry.",
-    idle_exit: "Exit from a pCPU's idle state.",
-    userspace_exit: "Return to the VMM's process and back into the kernel, beyond the costs of every exit.",
+    /// Reads the costs called `names`.
+    fn read(reader: &mut Reader<'_, '_>, names: &[&'static str]) -> Option<StatedCosts> {
+        // All costs are read before a missing one ends it, so that all problems are reported together.
+        let costs: Vec<_> = names
+            .iter()
+            .map(|name| Some((*name, read_cost(reader, name)?)))
+            .collect();
+        costs.into_iter().collect::<Option<_>>().map(StatedCosts)
+    }
 }
 
 /// Size limit of a machine in pCPUs.
@@ -223,7 +173,7 @@ impl MachineProfile {
             name: self.name.clone(),
             topology: self.topology,
             frequency_hz: self.frequency_hz,
-            costs: self.costs.build(self.frequency_hz)?,
+            costs: Costs::from_costs(|name| self.costs.picos(name, self.frequency_hz))?,
             pause_hardware: self.pauses.hardware(),
             avic: match &self.avic {
                 Some(avic) => Some(avic.build(self.frequency_hz)?),
@@ -260,7 +210,9 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     let pauses = read_pauses(&mut reader, start);
     let avic = avic::read(&mut reader);
     let apicv = apicv::read(&mut reader);
-    let costs = section(&mut reader, "costs", start, StatedCosts::read);
+    let costs = section(&mut reader, "costs", start, |reader| {
+        StatedCosts::read(reader, Costs::COSTS)
+    });
     reader.finish();
     Some(MachineProfile {
         name: name?.to_owned(),

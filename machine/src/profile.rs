@@ -9,11 +9,17 @@ use crate::time::Picos;
 /// The numbers of sockets, cores and threads. pCPUs are numbered thread first, then core, then socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// Number of sockets, each with one last-level cache. At least 1.
+    /// Number of sockets, each with one last-level cache.
+    ///
+    /// At least 1.
     pub sockets: u32,
-    /// Number of cores per socket. At least 1.
+    /// Number of cores per socket.
+    ///
+    /// At least 1.
     pub cores: u32,
-    /// Number of hardware threads per core. At least 1.
+    /// Number of hardware threads per core.
+    ///
+    /// At least 1.
     pub threads: u32,
 }
 
@@ -29,127 +35,163 @@ impl Topology {
     }
 }
 
-/// The costs of a machine's operations, each the time of one operation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Costs {
-    /// Load that hits this CPU's own copy of the line.
-    pub load_hit: Picos,
-    /// Store to a line that this CPU owns, or into the store buffer. The transfer of the line is not included.
-    pub store: Picos,
-    /// Locked read-modify-write on a line that this CPU owns.
-    pub rmw_hit: Picos,
-    /// Full memory fence.
-    pub fence: Picos,
-    /// PAUSE instruction.
-    pub pause: Picos,
-    /// Line transfer between two threads of one core.
-    pub transfer_core: Picos,
-    /// Line transfer between two cores of one socket, or from the socket's last-level cache.
-    pub transfer_socket: Picos,
-    /// Line transfer between two sockets.
-    pub transfer_cross: Picos,
-    /// Time for which one reader keeps a line busy for the next reader.
-    pub read_occupancy: Picos,
-    /// The guest's own instructions around a stretch of computing. 0 if the stretch includes them.
-    pub guest_code: Picos,
-    /// Interrupt entry and return inside a guest: IDT dispatch, saving and restoring registers, IRET. The handler is
-    /// not included.
-    pub guest_interrupt: Picos,
-    /// VM exit and VM entry in hardware, together.
-    pub exit_hardware: Picos,
-    /// Host kernel's prologue and epilogue around the handler of each exit.
-    pub exit_software: Picos,
-    /// Handler of a HLT exit. Polling, blocking and the switch are not included.
-    pub hlt: Picos,
-    /// Dispatch of a hypercall. Its effect is charged separately.
-    pub hypercall: Picos,
-    /// Emulation of CPUID.
-    pub cpuid: Picos,
-    /// Emulation of RDMSR or WRMSR.
-    pub msr: Picos,
-    /// Emulation of OUT to an I/O port: the search for the device and the signal to its eventfd.
-    pub port_write: Picos,
-    /// Emulation of an access to the LAPIC page: instruction fetch, decode and the register's effect.
-    pub apic_access: Picos,
-    /// Delivery of one interrupt to one emulated LAPIC, without waking or kicking its vCPU.
-    pub apic_deliver: Picos,
-    /// Injection of an event at a VM entry.
-    pub inject: Picos,
-    /// Request for an interrupt window. Also the handler of an IRET exit, which ends the blocking of NMIs.
-    pub interrupt_window: Picos,
-    /// Handler of a pause exit, for each candidate that it examines. Also the target's check in a directed-yield
-    /// hypercall.
-    pub spin_candidate: Picos,
-    /// Host interrupt: entry, handler and return.
-    pub host_interrupt: Picos,
-    /// Handler of the scheduler tick, beyond [`Costs::host_interrupt`].
-    pub tick: Picos,
-    /// Write of the pCPU's timer.
-    pub timer_program: Picos,
-    /// Time that the sender of a host IPI is busy.
-    pub ipi_send: Picos,
-    /// Time from the sending of a host IPI to its arrival. The handler is not included.
-    pub ipi_latency: Picos,
-    /// Entry into and return from a system call. Its work is not included.
-    pub syscall: Picos,
-    /// Work of `sched_yield`. The system call and the context switch are not included.
-    pub sched_yield: Picos,
-    /// Lookup of a futex: hash of its key, its bucket and the bucket's lock.
-    pub futex: Picos,
-    /// Wakeup of a thread: its placement on a run queue. The IPI is not included.
-    pub wake: Picos,
-    /// Direct cost of a context switch.
-    pub context_switch: Picos,
-    /// Indirect cost of a context switch: the time in which the incoming thread refills its caches.
-    pub cache_refill: Picos,
-    /// One pass of load balancing over a scheduling domain.
-    pub balance: Picos,
-    /// Loading a vCPU onto a pCPU, or putting it.
-    pub vcpu_load: Picos,
-    /// Update of a vCPU's steal-time record.
-    pub steal_time: Picos,
-    /// Host's read or write of the guest's paravirtual EOI word.
-    pub pv_eoi: Picos,
-    /// Flush of a guest's address translations at a VM entry.
-    pub tlb_flush: Picos,
-    /// Exit from a pCPU's idle state.
-    pub idle_exit: Picos,
-    /// Return to the VMM's process and back into the kernel, beyond the costs of every exit.
-    pub userspace_exit: Picos,
+/// Defines the costs of a part of the machine once: the fields with their documentation, their names for the readers of
+/// profiles, and the struct made from costs by name. Fields that are no costs follow in `with`.
+macro_rules! costs {
+    (
+        $(#[$attribute:meta])*
+        pub struct $type:ident { $($(#[$doc:meta])* pub $name:ident: Picos,)* }
+        $(with { $($(#[$more_doc:meta])* pub $more:ident: $more_type:ty,)* })?
+    ) => {
+        $(#[$attribute])*
+        pub struct $type {
+            $($($(#[$more_doc])* pub $more: $more_type,)*)?
+            $($(#[$doc])* pub $name: Picos,)*
+        }
+
+        impl $type {
+            /// Names of all costs.
+            pub const COSTS: &[&str] = &[$(stringify!($name)),*];
+
+            /// Returns the struct with each cost as `cost` returns it for its name, or `None` if one is missing.
+            pub fn from_costs(cost: impl Fn(&str) -> Option<Picos> $($(, $more: $more_type)*)?) -> Option<$type> {
+                Some($type { $($($more,)*)? $($name: cost(stringify!($name))?,)* })
+            }
+        }
+    };
 }
 
-/// AVIC of a CPU model, and the costs of its operations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AvicModel {
-    /// Features and errata that change the behavior of the hardware.
-    pub hardware: AvicHardware,
-    /// CPU family, by which hypervisors recognize errata. For example 0x17 for Zen 1 and 2.
-    pub family: u32,
-    /// Access to a register that hardware completes without an exit.
-    pub register: Picos,
-    /// IPI sent by hardware, for each target: table lookup, IRR and doorbell.
-    pub ipi: Picos,
-    /// Doorbell rung by the hypervisor (WRMSR).
-    pub doorbell: Picos,
-    /// Time from a doorbell's ringing to the target's evaluation of its IRR.
-    pub doorbell_latency: Picos,
-    /// Handler of an AVIC exit. The interrupts that it sends and the registers that it emulates are not included.
-    pub exit: Picos,
+costs! {
+    /// The costs of a machine's operations, each the time of one operation.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Costs {
+        /// Load that hits this CPU's own copy of the line.
+        pub load_hit: Picos,
+        /// Store to a line that this CPU owns, or into the store buffer. The transfer of the line is not included.
+        pub store: Picos,
+        /// Locked read-modify-write on a line that this CPU owns.
+        pub rmw_hit: Picos,
+        /// Full memory fence.
+        pub fence: Picos,
+        /// PAUSE instruction.
+        pub pause: Picos,
+        /// Line transfer between two threads of one core.
+        pub transfer_core: Picos,
+        /// Line transfer between two cores of one socket, or from the socket's last-level cache.
+        pub transfer_socket: Picos,
+        /// Line transfer between two sockets.
+        pub transfer_cross: Picos,
+        /// Time for which one reader keeps a line busy for the next reader.
+        pub read_occupancy: Picos,
+        /// The guest's own instructions around a stretch of computing. 0 if the stretch includes them.
+        pub guest_code: Picos,
+        /// Interrupt entry and return inside a guest: IDT dispatch, saving and restoring registers, IRET. The handler
+        /// is not included.
+        pub guest_interrupt: Picos,
+        /// VM exit and VM entry in hardware, together.
+        pub exit_hardware: Picos,
+        /// Host kernel's prologue and epilogue around the handler of each exit.
+        pub exit_software: Picos,
+        /// Handler of a HLT exit. Polling, blocking and the switch are not included.
+        pub hlt: Picos,
+        /// Dispatch of a hypercall. Its effect is charged separately.
+        pub hypercall: Picos,
+        /// Emulation of CPUID.
+        pub cpuid: Picos,
+        /// Emulation of RDMSR or WRMSR.
+        pub msr: Picos,
+        /// Emulation of OUT to an I/O port: the search for the device and the signal to its eventfd.
+        pub port_write: Picos,
+        /// Emulation of an access to the LAPIC page: instruction fetch, decode and the register's effect.
+        pub apic_access: Picos,
+        /// Delivery of one interrupt to one emulated LAPIC, without waking or kicking its vCPU.
+        pub apic_deliver: Picos,
+        /// Injection of an event at a VM entry.
+        pub inject: Picos,
+        /// Request for an interrupt window. Also the handler of an IRET exit, which ends the blocking of NMIs.
+        pub interrupt_window: Picos,
+        /// Handler of a pause exit, for each candidate that it examines. Also the target's check in a directed-yield
+        /// hypercall.
+        pub spin_candidate: Picos,
+        /// Host interrupt: entry, handler and return.
+        pub host_interrupt: Picos,
+        /// Handler of the scheduler tick, beyond `host_interrupt`.
+        pub tick: Picos,
+        /// Write of the pCPU's timer.
+        pub timer_program: Picos,
+        /// Time that the sender of a host IPI is busy.
+        pub ipi_send: Picos,
+        /// Time from the sending of a host IPI to its arrival. The handler is not included.
+        pub ipi_latency: Picos,
+        /// Entry into and return from a system call. Its work is not included.
+        pub syscall: Picos,
+        /// Work of `sched_yield`. The system call and the context switch are not included.
+        pub sched_yield: Picos,
+        /// Lookup of a futex: hash of its key, its bucket and the bucket's lock.
+        pub futex: Picos,
+        /// Wakeup of a thread: its placement on a run queue. The IPI is not included.
+        pub wake: Picos,
+        /// Direct cost of a context switch.
+        pub context_switch: Picos,
+        /// Indirect cost of a context switch: the time in which the incoming thread refills its caches.
+        pub cache_refill: Picos,
+        /// One pass of load balancing over a scheduling domain.
+        pub balance: Picos,
+        /// Loading a vCPU onto a pCPU, or putting it.
+        pub vcpu_load: Picos,
+        /// Update of a vCPU's steal-time record.
+        pub steal_time: Picos,
+        /// Host's read or write of the guest's paravirtual EOI word.
+        pub pv_eoi: Picos,
+        /// Flush of a guest's address translations at a VM entry.
+        pub tlb_flush: Picos,
+        /// Exit from a pCPU's idle state.
+        pub idle_exit: Picos,
+        /// Return to the VMM's process and back into the kernel, beyond the costs of every exit.
+        pub userspace_exit: Picos,
+    }
 }
 
-/// Intel's APIC virtualization of a CPU model, and the costs of its operations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ApicvModel {
-    /// Whether hardware can send IPIs (IPI virtualization, Sapphire Rapids and later).
-    pub ipiv: bool,
-    /// Access to a register that hardware completes without an exit.
-    pub register: Picos,
-    /// IPI sent by hardware: table lookup, descriptor and notification.
-    pub ipi: Picos,
-    /// Transfer of posted vectors to the virtual-APIC page. Adds to the latency of a notification.
-    pub processing: Picos,
-    /// Handler of an exit. The interrupts that it sends and the registers that it emulates are not included.
-    pub exit: Picos,
+costs! {
+    /// AVIC of a CPU model, and the costs of its operations.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct AvicModel {
+        /// Access to a register that hardware completes without an exit.
+        pub register: Picos,
+        /// IPI sent by hardware, for each target: table lookup, IRR and doorbell.
+        pub ipi: Picos,
+        /// Doorbell rung by the hypervisor (WRMSR).
+        pub doorbell: Picos,
+        /// Time from a doorbell's ringing to the target's evaluation of its IRR.
+        pub doorbell_latency: Picos,
+        /// Handler of an AVIC exit. The interrupts that it sends and the registers that it emulates are not included.
+        pub exit: Picos,
+    }
+    with {
+        /// Features and errata that change the behavior of the hardware.
+        pub hardware: AvicHardware,
+        /// CPU family, by which hypervisors recognize errata. For example 0x17 for Zen 1 and 2.
+        pub family: u32,
+    }
+}
+
+costs! {
+    /// Intel's APIC virtualization of a CPU model, and the costs of its operations.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ApicvModel {
+        /// Access to a register that hardware completes without an exit.
+        pub register: Picos,
+        /// IPI sent by hardware: table lookup, descriptor and notification.
+        pub ipi: Picos,
+        /// Transfer of posted vectors to the virtual-APIC page. Adds to the latency of a notification.
+        pub processing: Picos,
+        /// Handler of an exit. The interrupts that it sends and the registers that it emulates are not included.
+        pub exit: Picos,
+    }
+    with {
+        /// Whether hardware can send IPIs (IPI virtualization, Sapphire Rapids and later).
+        pub ipiv: bool,
+    }
 }
 
 /// A machine profile.

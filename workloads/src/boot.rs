@@ -10,14 +10,17 @@ use crate::workload::Workload;
 pub struct Boot {
     /// The kernel's parameters.
     pub kernel: Config,
-    /// How many times a paravirtual waiter spins before it halts. Linux: 2^15. It reaches the lock through
-    /// [`Paravirt::spin_threshold`](holdfast_locks::Paravirt::spin_threshold).
+    /// Iterations that a paravirtual waiter spins before it halts (SPIN_THRESHOLD).
+    ///
+    /// Linux: 2^15. It reaches the lock through [`Paravirt::spin_threshold`](holdfast_locks::Paravirt::spin_threshold).
     pub spin_threshold: u32,
-    /// Whether a waiter in the queue of a paravirtual spinlock also halts when the vCPU before it is preempted (Linux
-    /// 4.11 to 5.3). This needs a host that keeps the preempted flag. It reaches the lock through
+    /// Whether a waiter in the queue of a paravirtual spinlock halts at once behind a preempted vCPU, as it does behind
+    /// a halted one (Linux 4.11 to 5.3). The host must keep the preempted flag.
+    ///
+    /// It reaches the lock through
     /// [`Paravirt::halts_behind_preempted`](holdfast_locks::Paravirt::halts_behind_preempted).
     pub wait_early_preempted: bool,
-    /// The program.
+    /// What the guest runs.
     pub workload: Workload,
 }
 

@@ -15,18 +15,24 @@ use crate::workload::{Load, share_of};
 /// Parameters of the contending tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contend {
-    /// The number of tasks. `None`: one per vCPU.
+    /// Number of tasks that contend for one lock. `None` is one for each vCPU.
     pub tasks: Option<u32>,
-    /// How long a call holds the lock, nanoseconds. Default 1 µs: most holds of kernel spinlocks are below 2^12 cycles
-    /// (Zhai 2009, commit 4b8d54f9726f).
+    /// How long a call holds the lock.
+    ///
+    /// Default 1 µs: most holds of kernel spinlocks are below 2^12 cycles (Zhai 2009, commit 4b8d54f9726f).
     pub held_ns: u64,
-    /// Mean user time between two calls, nanoseconds. Default 3 µs: four tasks keep the lock busy.
+    /// Mean user time of a task between two calls.
+    ///
+    /// Default 3 µs: four tasks keep the lock busy.
     pub think_ns: u64,
-    /// Calls to complete over all tasks. Default 200 000.
+    /// Calls over all tasks, at scale 1.
+    ///
+    /// Default 200 000.
     pub calls: u64,
-    /// For how many nanoseconds calls are begun, if a time and not a number of calls ends the run. With a lock that
-    /// collapses, a fixed number of calls would take minutes. Calls that have begun are completed, and count. Default
-    /// `None`: `calls` ends the run.
+    /// Time in which calls begin, at scale 1, in place of the number of calls. With `None` the number ends the run.
+    ///
+    /// With a lock that collapses, a fixed number of calls would take minutes. Calls that have begun are completed, and
+    /// count. Default `None`.
     pub span_ns: Option<u64>,
 }
 

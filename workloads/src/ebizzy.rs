@@ -32,16 +32,21 @@ const KEPT_PAGES: u32 = 32;
 /// Parameters of ebizzy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ebizzy {
-    /// The number of threads. `None`: one per vCPU.
+    /// Number of threads (`ebizzy -t`). `None` is one for each vCPU.
     pub threads: Option<u32>,
-    /// Pages of a chunk. Default 64: 256 KiB.
+    /// Pages of a chunk. For each record a thread allocates a chunk, copies into it and frees it.
+    ///
+    /// Default 64: 256 KiB.
     pub pages: u32,
-    /// Where chunks are allocated.
+    /// Source of the chunks.
     pub allocation: Allocation,
-    /// Mean user time of copying and searching a record, without page faults, in nanoseconds. Default 60 µs: copying
-    /// 256 KiB at about 6 bytes per nanosecond, and a binary search.
+    /// Mean user time of a record, without page faults. An estimate.
+    ///
+    /// Default 60 µs: copying 256 KiB at about 6 bytes per nanosecond, and a binary search.
     pub record_ns: u64,
-    /// Records to process over all threads. Default 100 000.
+    /// Records over all threads, at scale 1.
+    ///
+    /// Default 100 000.
     pub records: u64,
 }
 

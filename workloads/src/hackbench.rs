@@ -30,23 +30,36 @@ pub enum Channel {
 /// Parameters of hackbench.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hackbench {
-    /// How messages are sent. Default pipes.
+    /// What messages go through.
+    ///
+    /// Default pipes.
     pub channel: Channel,
-    /// The number of groups. Default 10.
+    /// Groups of senders and receivers (`hackbench -g`).
+    ///
+    /// Default 10.
     pub groups: u32,
-    /// The number of senders in a group, and that of receivers. Default 20: 40 file descriptors, and 400 tasks with 10
-    /// groups.
+    /// Senders of a group, and as many receivers: half its file descriptors (`hackbench -f`).
+    ///
+    /// Default 20: 40 file descriptors, and 400 tasks with 10 groups.
     pub pairs: u32,
-    /// Messages from each sender to each receiver of its group. Default 100 000 (`-l 100000`).
+    /// Messages from each sender to each receiver of its group, at scale 1 (`hackbench -l`).
+    ///
+    /// Default 100 000 (`-l 100000`).
     pub loops: u32,
-    /// Bytes of a message. Default 100.
+    /// Size of a message's content (`hackbench -s`).
+    ///
+    /// Default 100.
     pub bytes: u32,
-    /// Whether the tasks are threads of one process instead of processes. Default false.
+    /// Whether the tasks are threads of one process instead of processes (`hackbench -T`).
+    ///
+    /// Default false.
     pub threads: bool,
-    /// Mean user time around each system call, in the program's loop and the C library, nanoseconds. Each time is drawn
-    /// from half to one and a half of it. **The** calibration parameter. Default: the vanilla rows of avic-hackbench (2
-    /// vCPUs 273.76 s, 4 vCPUs 190.21 s) have the same relative error, one below and one above, at that experiment's
-    /// scale and seeds.
+    /// Mean user time around each system call, in the program's loop and the C library. Calibrated at the scale of
+    /// avic-hackbench.
+    ///
+    /// Each time is drawn from half to one and a half of it. Default: the vanilla rows of avic-hackbench (2 vCPUs
+    /// 273.76 s, 4 vCPUs 190.21 s) have the same relative error, one below and one above, at that experiment's scale
+    /// and seeds.
     pub user_ns: u64,
 }
 

@@ -10,7 +10,7 @@ use crate::workload::Load;
 /// Parameters of the CPU hogs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hog {
-    /// The number of busy loops. `None`: one per vCPU, as in the published experiments.
+    /// Number of busy loops. `None` is one for each vCPU, as in the published experiments.
     pub tasks: Option<u32>,
 }
 

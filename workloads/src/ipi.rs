@@ -28,11 +28,14 @@ pub enum Reach {
 /// Parameters of the calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipi {
-    /// The CPUs that each call reaches.
+    /// Which CPUs each call reaches: the caller's own, one other, all others, or all others whose handlers take one
+    /// spinlock.
     pub reach: Reach,
-    /// Whether the other CPUs are busy in user mode. Otherwise they are halted.
+    /// Whether the other vCPUs compute in user mode. Otherwise they are halted.
     pub busy: bool,
-    /// The number of calls. Default 20 000.
+    /// Number of calls, at scale 1.
+    ///
+    /// Default 20 000.
     pub calls: u64,
 }
 

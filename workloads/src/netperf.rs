@@ -16,11 +16,14 @@ use crate::workload::{Load, share_of};
 /// Parameters of TCP_RR.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Netperf {
-    /// Transactions. Default 1 300 000: about a minute (`-l 60`).
+    /// Requests, each with its answer, at scale 1.
+    ///
+    /// Default 1 300 000: about a minute (`-l 60`).
     pub transactions: u64,
-    /// netperf's user time for a transaction, nanoseconds. **The** calibration parameter. Most of it represents what
-    /// the estimates of TCP, vhost and wakeups on both sides leave out. Default: with the emulated local APIC on the
-    /// carrizo-4 profile, 1 vCPU makes 21 624 transactions a second.
+    /// User time of a transaction. Calibrated.
+    ///
+    /// Most of it represents what the estimates of TCP, vhost and wakeups on both sides leave out. Default: with the
+    /// emulated local APIC on the carrizo-4 profile, 1 vCPU makes 21 624 transactions a second.
     pub user_ns: u64,
 }
 

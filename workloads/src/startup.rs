@@ -17,8 +17,9 @@ use crate::workload::{Load, share_of};
 /// Parameters of the boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Startup {
-    /// Devices to be probed, over all CPUs. Default 512, an estimate of the devices that a server's kernel reports to
-    /// udev.
+    /// Devices that the CPUs probe, at scale 1.
+    ///
+    /// Default 512, an estimate of the devices that a server's kernel reports to udev.
     pub devices: u32,
 }
 

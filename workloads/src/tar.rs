@@ -17,14 +17,22 @@ use crate::workload::{Load, share_of};
 /// Parameters of the extraction. Defaults: linux-4.3.3.tar.xz.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tar {
-    /// Files in the archive. Default 52 000, from memory, rounded.
+    /// Files in the archive, at scale 1.
+    ///
+    /// Default 52 000, from memory, rounded.
     pub files: u32,
-    /// Mean size of a file, bytes. Default 11 500: about 600 MB in all, from memory.
+    /// Mean size of a file.
+    ///
+    /// Default 11 500: about 600 MB in all, from memory.
     pub bytes: u32,
-    /// User time to decompress 8 KiB of output, nanoseconds. **The** calibration parameter (undisturbed CPU of the
-    /// costs' class). Default: with the emulated local APIC on the carrizo-4 profile, 4 vCPUs take 10.26 s.
+    /// Mean user time to decompress 8 KiB of output. Calibrated.
+    ///
+    /// For an undisturbed CPU of the costs' class. Default: with the emulated local APIC on the carrizo-4 profile, 4
+    /// vCPUs take 10.26 s.
     pub decompress_ns: u64,
-    /// The file system of the disk. Default ext4: the published run does not say.
+    /// File system of the disk.
+    ///
+    /// Default ext4: the published run does not say.
     pub format: Format,
 }
 

@@ -1,7 +1,6 @@
 //! `holdfast keys`.
 
 use holdfast_lab::keys::{self, KEYS};
-use holdfast_lab::profile::COST_NAMES;
 
 use crate::Done;
 use crate::args::{KeysArgs, KeysFormat};
@@ -11,7 +10,7 @@ use crate::refused::Refused;
 /// Lists the keys that an experiment can set.
 pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
     let all = KEYS.iter().map(|key| key.path.to_owned());
-    let mut all = all.chain(COST_NAMES.iter().map(|(name, _)| format!("machine.costs.{name}")));
+    let mut all = all.chain(keys::costs().map(|(name, _)| format!("machine.costs.{name}")));
     if let Some(pattern) = &args.pattern {
         if args.format == KeysFormat::Markdown {
             return Err(Refused::misplaced("a pattern", "--format table").into());
@@ -36,10 +35,15 @@ pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
         } else {
             format!(" {}", key.unit)
         };
-        output::line(&format!("{} = {}{unit}\n    {}", key.path, described.default, key.doc))?;
+        output::line(&format!(
+            "{} = {}{unit}\n    {}",
+            key.path,
+            described.default,
+            key.doc()
+        ))?;
         output::line(&format!("    takes {}", described.kind))?;
     }
-    for (name, doc) in COST_NAMES {
+    for (name, doc) in keys::costs() {
         let path = format!("machine.costs.{name}");
         if wanted(&path) {
             output::line(&format!("{path}\n    {doc}"))?;

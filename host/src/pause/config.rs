@@ -41,9 +41,11 @@ pub struct YieldFilters {
     pub ready: bool,
     /// 6.9: a vCPU preempted in user mode is a candidate all the same if an interrupt is pending for it.
     pub pending_interrupt: bool,
-    /// Proposed in 2025 and 2026, in no kernel, uncertain (docs/spec/host.md, "Proposals of 2025 and 2026"). The vCPU
-    /// to which the spinner has just sent an IPI comes first. A pending interrupt makes a vCPU a candidate. If no vCPU
-    /// fits, any preempted one is tried.
+    /// A spinner yields first to the vCPU whose IPI acknowledgement it waits for. Proposed in 2025, in no kernel
+    /// (uncertain).
+    ///
+    /// Described in docs/spec/host.md, "Proposals of 2025 and 2026". A pending interrupt makes a vCPU a candidate. If
+    /// no vCPU fits, any preempted one is tried.
     pub ipi_aware: bool,
 }
 
@@ -96,11 +98,13 @@ impl YieldFilters {
 /// divide, others add and subtract. A parameter of 0 resets the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowRule {
-    /// Growth at each pause exit (`ple_window_grow`).
+    /// Growth of a vCPU's window at each pause exit (kvm_intel `ple_window_grow`, 2 since 3.18). Below the base window
+    /// it is a factor, otherwise a summand. With 0 the window stays.
     pub grow: u32,
-    /// Shrinking when the vCPU gets a pCPU again (`ple_window_shrink`).
+    /// Shrinking of the window when a vCPU gets a pCPU again (kvm_intel `ple_window_shrink`). Below the base window it
+    /// is a divisor, otherwise a subtrahend. With 0 the window returns to its base.
     pub shrink: u32,
-    /// The largest window. `None`: the largest that the CPU's field holds (`ple_window_max`).
+    /// Largest window (kvm_intel `ple_window_max`). `None` is the most that the CPU's field holds.
     pub max: Option<u32>,
 }
 
@@ -126,16 +130,21 @@ pub enum PauseControls {
     Off,
     /// Intel: VMCS fields 0x4020 and 0x4022, cycles of the time-stamp counter.
     Ple {
-        /// Longest time between two PAUSEs of one loop.
+        /// Longest time between two PAUSEs of one loop. Intel only (kvm_intel `ple_gap`).
         gap: u32,
-        /// Longest duration of a loop.
+        /// How long a pause loop may last before it exits. Intel only (kvm_intel `ple_window`).
         window: u32,
     },
     /// AMD: VMCB fields 0x3e and 0x3c.
     Filter {
-        /// The number of PAUSEs that pass: 16 bits.
+        /// Number of PAUSEs of one loop that pass before the next one exits. AMD only (kvm_amd `pause_filter_count`).
+        ///
+        /// 16 bits.
         count: u32,
-        /// Longest time between two PAUSEs of one loop, in cycles: 16 bits. 0: all PAUSEs count.
+        /// Longest time between two PAUSEs of one loop. With 0 all PAUSEs count. AMD only (kvm_amd
+        /// `pause_filter_thresh`).
+        ///
+        /// In cycles, 16 bits.
         threshold: u32,
     },
 }
@@ -167,7 +176,7 @@ pub struct PauseHandling {
     pub filters: YieldFilters,
     /// How the window changes.
     pub window: WindowRule,
-    /// 4.17: AMD's threshold is used. Without it the window does not change on AMD.
+    /// Whether the host uses the pause filter's threshold (4.17). Without it the window does not move.
     pub filter_threshold: bool,
     /// AMD: the PAUSE that exited is skipped, as on Intel, instead of executed again. Since some version after 4.19
     /// (uncertain).

@@ -80,21 +80,21 @@ pub enum ShareRule {
 /// Scheduler features, most of which Linux can switch at run time (`sched_features`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// A woken thread gets half a latency period of credit instead of a whole one.
+    /// CFS: a woken thread gets half a period of credit, not a whole one (GENTLE_FAIR_SLEEPERS).
     pub gentle_fair_sleepers: bool,
     /// A new thread starts one virtual slice late.
     pub start_debit: bool,
-    /// A woken thread that may preempt does so.
+    /// A woken thread may preempt the running one (WAKEUP_PREEMPTION).
     pub wakeup_preemption: bool,
-    /// The thread woken last is preferred even if it did not preempt.
+    /// The thread woken last is preferred even if it did not preempt (NEXT_BUDDY).
     pub next_buddy: bool,
     /// The thread preempted last is preferred.
     pub last_buddy: bool,
-    /// A wakeup across last-level caches is queued and carried out by the target pCPU on an IPI.
+    /// The target pCPU carries out a wakeup from another last-level cache, on an IPI (TTWU_QUEUE, 3.0).
     pub ttwu_queue: bool,
     /// Balancing compares loads with their history.
     pub lb_bias: bool,
-    /// Threads can yield to a thread of their choice (2.6.39 and later).
+    /// Threads can yield to a thread of their choice (`yield_to`, 2.6.39).
     pub yield_to: bool,
     /// Loads are geometric averages of the runnable load, per entity (3.8 and later).
     pub load_tracking: bool,
@@ -108,13 +108,13 @@ pub struct Features {
     pub overload_gate: bool,
     /// Slices of bandwidth expire with their period (until 5.3).
     pub bandwidth_expires: bool,
-    /// EEVDF: lag is kept across sleep and migration (`PLACE_LAG`).
+    /// EEVDF: a thread keeps its lag across sleep and migration (PLACE_LAG).
     pub place_lag: bool,
-    /// EEVDF: the running entity is not replaced before its deadline or the loss of its lag (`RUN_TO_PARITY`).
+    /// EEVDF: the running thread is not replaced before its deadline or until its lag is used up (RUN_TO_PARITY).
     pub run_to_parity: bool,
     /// EEVDF: the next buddy is picked while it is eligible (`PICK_BUDDY`).
     pub pick_buddy: bool,
-    /// EEVDF: an entity that sleeps with negative lag stays queued until its lag is 0 (`DELAY_DEQUEUE`).
+    /// EEVDF: a thread that sleeps with negative lag stays queued until the lag is 0 (DELAY_DEQUEUE, 6.12).
     pub delay_dequeue: bool,
     /// EEVDF: no entity gains lag by being delayed (`DELAY_ZERO`).
     pub delay_zero: bool,
@@ -158,10 +158,11 @@ pub struct BalanceConfig {
     /// The interval is as many milliseconds as the domain has pCPUs, up to twice that. `false`: the level's own
     /// parameters.
     pub intervals_by_span: bool,
-    /// The number of threads examined in one pass.
+    /// Threads that one balancing pass looks at (`sched_nr_migrate`).
     pub nr_migrate: u32,
-    /// A thread that ran less than this long ago is cache-hot. A pCPU whose average idle time is shorter does not pull
-    /// when it falls idle. Nanoseconds.
+    /// A thread that ran less than this long ago counts as cache-hot (`sched_migration_cost_ns`).
+    ///
+    /// A pCPU whose average idle time is shorter does not pull when it falls idle.
     pub migration_cost_ns: u64,
 }
 
@@ -170,21 +171,22 @@ pub struct BalanceConfig {
 pub struct SchedConfig {
     /// The version of the scheduler.
     pub kind: SchedulerKind,
-    /// CFS: period in which each runnable thread runs once, before scaling by the number of pCPUs. Nanoseconds.
+    /// CFS: period in which each runnable thread runs once, before scaling by the number of pCPUs (`sched_latency_ns`).
     pub latency_ns: u64,
-    /// CFS: shortest slice, before scaling. Nanoseconds.
+    /// CFS: shortest slice, before scaling by the number of pCPUs (`sched_min_granularity_ns`).
     pub min_granularity_ns: u64,
-    /// CFS: how far a woken thread must be behind to preempt, before scaling. Nanoseconds.
+    /// CFS: how far behind a woken thread must be to preempt the running one, before scaling by the number of pCPUs
+    /// (`sched_wakeup_granularity_ns`).
     pub wakeup_granularity_ns: u64,
-    /// EEVDF: the slice of a thread, before scaling. Nanoseconds.
+    /// EEVDF: slice that a thread asks for, before scaling by the number of pCPUs (`base_slice_ns`).
     pub base_slice_ns: u64,
     /// The four values above are multiplied by `1 + log2(min(pCPUs, 8))`.
     pub scale_by_pcpus: bool,
     /// How a group's shares are divided among pCPUs.
     pub shares: ShareRule,
-    /// The quota of its group that a pCPU draws at a time. Nanoseconds.
+    /// CPU time that a pCPU draws from a group's quota at once (`sched_cfs_bandwidth_slice_us`).
     pub bandwidth_slice_ns: u64,
-    /// The effect of a yield.
+    /// What `sched_yield` does.
     pub yields: YieldRule,
     /// The effect of a directed yield on virtual times, in addition to its marks.
     pub favor: FavorConfig,

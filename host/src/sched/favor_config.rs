@@ -25,14 +25,16 @@ pub enum YieldFavor {
 /// Parameters of [`YieldFavor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FavorConfig {
-    /// The effect.
+    /// EEVDF: how a directed yield on one pCPU changes virtual times, so that its preference lasts.
     pub rule: YieldFavor,
     /// Interval in which a pCPU pushes a yielder, or ends its protection, at most once. Nanoseconds.
     pub interval_ns: u64,
     /// Time within which a yield in the other direction pushes less. Nanoseconds.
     pub reverse_ns: u64,
-    /// Lag credited for each entity queued, in per cent of a slice. The growth of the posted margin is uncertain: it
-    /// grows with the queue, lasts for several picks, and is bounded.
+    /// Lag credited for each queued entity, up to EEVDF's own limit. Uncertain: the proposal only says that it grows
+    /// with the queue.
+    ///
+    /// In per cent of a slice. The posted margin lasts for several picks, and is bounded.
     pub credit_pct: u64,
 }
 

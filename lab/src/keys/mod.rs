@@ -14,20 +14,24 @@ use crate::diagnostic::{Findings, Place, nearest};
 use crate::document::Node;
 use crate::draft::{Draft, DraftVm};
 use crate::groups::DraftGroup;
-use crate::profile::{COST_NAMES, MachineProfile};
+use crate::profile::MachineProfile;
 use crate::slot::{Range, Slot};
 
 pub use reference::{Described, markdown};
 pub use table::KEYS;
 
+use holdfast_machine::Costs;
 use holdfast_sim::HostTask;
 
 /// A key: its path, its documentation, and the parameter that it sets.
 pub struct Key {
     /// Path of the key, with `*` for the name or number of a group, guest or task.
     pub path: &'static str,
-    /// Documentation for the reference.
-    pub doc: &'static str,
+    /// Struct and fields of the parameter, as `HostConfig.sched.latency_ns`. The last field's doc comment documents the
+    /// key. Empty if the note is the whole documentation.
+    field: &'static str,
+    /// What concerns the key only, not the field: the names of values, and other keys.
+    note: &'static str,
     /// Unit of a bare number; empty if it has none.
     pub unit: &'static str,
     /// Smallest and largest number.
@@ -55,7 +59,33 @@ pub enum Target {
     Run(fn(&mut Draft) -> Option<Slot<'_>>),
 }
 
+/// Struct, field, type and documentation of each field of the configuration, from the doc comments.
+static FIELDS: &[(&str, &str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/fields.rs"));
+
+/// Returns the documentation of `path`, a struct and its fields, as in `HostConfig.sched.latency_ns`. Returns an empty
+/// text for an unknown field.
+fn field_doc(path: &str) -> String {
+    let mut fields = path.split('.');
+    let first = (fields.next().unwrap_or_default(), "");
+    let last = fields.fold(first, |(container, _), field| {
+        let known = FIELDS.iter().find(|known| (known.0, known.1) == (container, field));
+        known.map_or(("", ""), |(_, _, kind, doc)| (*kind, *doc))
+    });
+    last.1.replace("`None`", "\"auto\"")
+}
+
+/// Returns the name and the documentation of each cost.
+pub fn costs() -> impl Iterator<Item = (&'static str, String)> {
+    let names = Costs::COSTS.iter().copied();
+    names.map(|name| (name, field_doc(&format!("Costs.{name}"))))
+}
+
 impl Key {
+    /// Returns the documentation: that of the field, and what concerns the key only.
+    pub fn doc(&self) -> String {
+        [&field_doc(self.field), self.note].join(" ").trim().to_owned()
+    }
+
     /// Returns what the configuration must have for the key to apply.
     fn needs(&self) -> String {
         match self.path.split('.').collect::<Vec<_>>()[..] {
@@ -118,14 +148,10 @@ impl Names {
         };
         if let Some(cost) = path.strip_prefix("machine.costs.") {
             let key = KEYS.iter().position(|key| matches!(key.target, Target::Cost));
-            let instance = COST_NAMES.iter().position(|(name, _)| *name == cost);
+            let instance = Costs::COSTS.iter().position(|name| *name == cost);
             return match (key, instance) {
                 (Some(key), Some(instance)) => Ok((vec![Item { key, instance }], true)),
-                _ => Err(unknown(
-                    cost,
-                    COST_NAMES.iter().map(|(name, _)| *name),
-                    "machine.costs.",
-                )),
+                _ => Err(unknown(cost, Costs::COSTS.iter().copied(), "machine.costs.")),
             };
         }
         for (prefix, names) in [("group", &self.groups), ("vm", &self.vms), ("task", &self.tasks)] {
@@ -248,7 +274,7 @@ fn slot(draft: &mut Draft, item: Item) -> Option<Slot<'_>> {
     match KEYS[item.key].target {
         Target::Machine(target) => target(&mut draft.machine),
         Target::Cost => {
-            let (name, _) = COST_NAMES[item.instance];
+            let name = Costs::COSTS[item.instance];
             draft
                 .machine
                 .costs

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use holdfast_host::{HostConfig, VmGroup};
 use holdfast_workloads::Workload;
 
-use super::{KEYS, Key, Target};
+use super::{KEYS, Key, Target, costs};
 use crate::draft::{Draft, DraftVm, new_task};
 use crate::groups::{DraftGroup, SHARES_DEFAULT};
-use crate::profile::{COST_NAMES, MachineProfile, PauseDetection};
+use crate::profile::{MachineProfile, PauseDetection};
 use crate::shipped;
 use crate::slot::Slot;
 
@@ -103,13 +103,13 @@ pub fn markdown() -> String {
         } else {
             format!("`{default}`")
         };
-        let _ = writeln!(page, "| `{}` | {kind}{unit} | {default} | {} |", key.path, key.doc);
+        let _ = writeln!(page, "| `{}` | {kind}{unit} | {default} | {} |", key.path, key.doc());
     }
     let _ = writeln!(
         page,
         "\n## Costs (`machine.costs.*`)\n\n| cost | meaning |\n| --- | --- |"
     );
-    for (name, doc) in COST_NAMES {
+    for (name, doc) in costs() {
         let _ = writeln!(page, "| `{name}` | {doc} |");
     }
     page
@@ -171,14 +171,19 @@ predictions.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::{Item, slot};
+    use crate::keys::{Item, field_doc, slot};
 
     #[test]
     fn every_key_has_a_meaning_and_a_default() {
+        for (name, doc) in costs() {
+            assert!(!doc.is_empty(), "{name}");
+        }
         for key in KEYS.iter() {
             let described = key.describe();
+            let documented = key.field.is_empty() || !field_doc(key.field).is_empty();
+            assert!(documented, "{} has no doc comment, of {}", key.field, key.path);
             assert!(
-                !key.doc.is_empty() && !described.kind.is_empty() && !described.default.is_empty(),
+                !key.doc().is_empty() && !described.kind.is_empty() && !described.default.is_empty(),
                 "{}",
                 key.path
             );
@@ -217,7 +222,7 @@ mod tests {
             Target::Group(_) => draft.groups.len(),
             Target::Vm(_) => draft.vms.len(),
             Target::Task(_) => draft.tasks.len(),
-            Target::Cost => COST_NAMES.len(),
+            Target::Cost => costs().count(),
             Target::Machine(_) | Target::Host(_) | Target::Run(_) => 1,
         };
         let keys = KEYS.iter().enumerate();

@@ -2,7 +2,7 @@
 
 use holdfast_machine::ApicvModel;
 
-use super::{Cost, read_cost, read_optional};
+use super::{StatedCosts, read_optional};
 use crate::document::Reader;
 
 /// APIC virtualization of a CPU model, as stated in a profile.
@@ -10,27 +10,14 @@ use crate::document::Reader;
 pub struct ApicvProfile {
     /// Whether it can send IPIs.
     pub ipiv: bool,
-    /// Cost of an access to a register that hardware handles alone.
-    pub register: Cost,
-    /// Cost of an IPI: table lookup, descriptor, notification.
-    pub ipi: Cost,
-    /// Cost of moving posted interrupts into the page at a notification.
-    pub processing: Cost,
-    /// Cost of the handler of an exit.
-    pub exit: Cost,
+    /// Costs of its operations.
+    pub costs: StatedCosts,
 }
 
 impl ApicvProfile {
     /// Returns the hardware, or `None` if a cost is too large.
     pub(super) fn build(&self, frequency_hz: u64) -> Option<ApicvModel> {
-        let picos = |cost: &Cost| cost.amount.picos(frequency_hz);
-        Some(ApicvModel {
-            ipiv: self.ipiv,
-            register: picos(&self.register)?,
-            ipi: picos(&self.ipi)?,
-            processing: picos(&self.processing)?,
-            exit: picos(&self.exit)?,
-        })
+        ApicvModel::from_costs(|name| self.costs.picos(name, frequency_hz), self.ipiv)
     }
 }
 
@@ -42,15 +29,6 @@ pub(super) fn read(reader: &mut Reader<'_, '_>) -> Option<Option<ApicvProfile>> 
 fn read_table(reader: &mut Reader<'_, '_>) -> Option<ApicvProfile> {
     let ipiv = reader.flag("ipiv");
     reader.text("source");
-    let register = read_cost(reader, "register");
-    let ipi = read_cost(reader, "ipi");
-    let processing = read_cost(reader, "processing");
-    let exit = read_cost(reader, "exit");
-    Some(ApicvProfile {
-        ipiv,
-        register: register?,
-        ipi: ipi?,
-        processing: processing?,
-        exit: exit?,
-    })
+    let costs = StatedCosts::read(reader, ApicvModel::COSTS)?;
+    Some(ApicvProfile { ipiv, costs })
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::fs;
 
 use holdfast_lab::amount::{Amount, Unit};
-use holdfast_lab::profile::{COST_NAMES, Cost, MachineProfile, PauseDetection};
-use holdfast_machine::Topology;
+use holdfast_lab::profile::{Cost, MachineProfile, PauseDetection};
+use holdfast_machine::{Costs, Topology};
 use holdfast_peers::clock;
 
 use super::calibration::Calibration;
@@ -42,7 +42,7 @@ pub fn build(base: &MachineProfile, parameters: &[Parameter], machine: &Machine)
     profile.topology = topology(machine.cpus as u32);
     profile.frequency_hz = (1e9 / clock::ns_per_tick()).round() as u64;
     // Copied costs were measured or estimated in cycles of another clock. They keep their time, not their cycles.
-    for (name, _) in COST_NAMES {
+    for name in Costs::COSTS {
         let ns = base_ns(base, name);
         if let Some(cost) = profile.costs.by_name(name) {
             *cost = Cost {
@@ -70,11 +70,7 @@ pub fn put(profile: &mut MachineProfile, parameter: &Parameter) {
 /// Returns the names of the costs that were not measured.
 pub fn copied(parameters: &[Parameter]) -> Vec<&'static str> {
     let measured = |name: &str| parameters.iter().any(|parameter| parameter.name == name);
-    COST_NAMES
-        .iter()
-        .map(|(name, _)| *name)
-        .filter(|name| !measured(name))
-        .collect()
+    Costs::COSTS.iter().copied().filter(|name| !measured(name)).collect()
 }
 
 /// Returns sockets, cores and threads of the `cpus` that may be used. Returns one socket of single-threaded cores if
@@ -146,7 +142,7 @@ pub fn to_toml(calibration: &Calibration) -> String {
     write_pauses(&mut text, &profile.pauses, &calibration.base);
     let _ = writeln!(text, "\n[costs]");
     let mut costs = profile.costs.clone();
-    for (name, _) in COST_NAMES {
+    for name in Costs::COSTS {
         if let Some(cost) = costs.by_name(name) {
             let _ = writeln!(text, "{name} = {}", shown_cost(cost));
         }

@@ -23,17 +23,25 @@ use serde::{Deserialize, Serialize};
 /// Parameters of AIM7's disk mix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aim7 {
-    /// The number of users. Default 2000.
+    /// Number of users. All work at the same time.
+    ///
+    /// Default 2000.
     pub users: u32,
-    /// Jobs on each user's list. Default 100. After the 100 jobs of the mix a new list starts.
+    /// Jobs on each user's list, at scale 1.
+    ///
+    /// Default 100. After the 100 jobs of the mix a new list starts.
     pub jobs: u32,
-    /// The file system of the disks. Default [`Format::Xfs`].
+    /// File system of the disks.
+    ///
+    /// Default [`Format::Xfs`].
     pub format: Format,
-    /// The number of RAM disks, each with a file system of its own, among which the users are divided. Default 2, an
-    /// estimate: the published run does not say.
+    /// Number of RAM disks. Each has a file system of its own.
+    ///
+    /// The users are divided among them. Default 2, an estimate: the published run does not say.
     pub disks: u32,
-    /// Mean user time of a job, nanoseconds. Calibration parameter: with the default and PV ticket locks, XFS on the
-    /// westmere-ex-8 profile completes the published number of jobs.
+    /// Mean user time of a job. Calibrated.
+    ///
+    /// With the default and PV ticket locks, XFS on the westmere-ex-8 profile completes the published number of jobs.
     pub user_ns: u64,
 }
 

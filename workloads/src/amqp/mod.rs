@@ -32,21 +32,31 @@ use crate::workload::{Load, share_of};
 /// Parameters of the AMQP performance test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Amqp {
-    /// The number of producing clients. Default 4, one for each vCPU: the published run does not say. Uncertain.
+    /// Number of producing clients.
+    ///
+    /// Default 4, one for each vCPU: the published run does not say. Uncertain.
     pub producers: u32,
-    /// The number of consuming clients. Default 4, as above.
+    /// Number of consuming clients.
+    ///
+    /// Default 4, as above.
     pub consumers: u32,
-    /// The number of queues, at most that of producers and that of consumers. Each client uses one. Default 4: each
-    /// producer has a queue and a consumer of its own. Uncertain.
+    /// Number of queues, at most as many as producers or consumers.
+    ///
+    /// Each client uses one. Default 4: each producer has a queue and a consumer of its own. Uncertain.
     pub queues: u32,
-    /// The number of the broker's worker threads. `None`: one more than there are vCPUs, as in Qpid.
+    /// Worker threads of the broker (`erl +S`). `None` is one more than the number of vCPUs, as in Qpid.
     pub workers: Option<u32>,
-    /// Bytes of content per message. Default 8.
+    /// Size of a message's content.
+    ///
+    /// Default 8 bytes.
     pub payload: u32,
-    /// Messages of all producers. Default 1 000 000.
+    /// Messages over all producers, at scale 1.
+    ///
+    /// Default 1 000 000.
     pub messages: u64,
-    /// User time of a message in all programs together, without its content, nanoseconds. **The** calibration parameter
-    /// (undisturbed CPU of the costs' class). Default: with ticket locks and no pause-loop exiting, alone on the
+    /// User time of a message in all programs, without its content. Calibrated.
+    ///
+    /// For an undisturbed CPU of the costs' class. Default: with ticket locks and no pause-loop exiting, alone on the
     /// nehalem-ex profile, 4 vCPUs carry 223 801 messages of 8 bytes a second.
     pub message_ns: u64,
 }

@@ -21,27 +21,34 @@ use crate::workload::Load;
 /// Parameters of kernbench.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernbench {
-    /// Job slots: `make -j`. Default 20 (`kernbench -o 20`).
+    /// Job slots (`make -j`).
+    ///
+    /// Default 20 (`kernbench -o 20`).
     pub jobs: u32,
     /// Fraction of the full build's compile units, in (0, 1]. Default 1. The mix of operations does not depend on it.
     pub scale: f64,
-    /// CPU seconds of user work in a full build: **the** calibration parameter (x5570-class CPU, undisturbed). Default:
-    /// with ticket locks, alone on the x5570 profile, the full build takes 38.1 s.
+    /// CPU time of user work in a full build, on an undisturbed CPU of the x5570's class. Calibrated.
+    ///
+    /// Default: with ticket locks, alone on the x5570 profile, the full build takes 38.1 s.
     pub user_cpu_seconds: f64,
-    /// Compile units of a full build. Default 1900: x86-64 defconfig of 3.3, an estimate.
+    /// Compile units of a full build.
+    ///
+    /// Default 1900: x86-64 defconfig of 3.3, an estimate.
     pub units: u32,
-    /// Share of `user_cpu_seconds` that is serial: preparations, linking and compressing the kernel. Default 0.018, of
-    /// a defconfig build, an estimate; where most units are modules it is less.
+    /// Share of the user work that is serial: preparations, linking and compressing the kernel.
+    ///
+    /// Default 0.018, of a defconfig build, an estimate; where most units are modules it is less.
     pub serial_share: f64,
-    /// Page faults of the processes that build one unit. Default 4800: about half of those of a 4.13 build with a
-    /// compiler of 2017, an estimate for 2012 (see `mix.rs`).
+    /// Page faults of the processes that build one unit. Newer compilers have more.
+    ///
+    /// Default 4800: about half of those of a 4.13 build with a compiler of 2017, an estimate for 2012 (see `mix.rs`).
     pub unit_faults: u32,
-    /// The number of small programs run for each unit besides compiler and assembler, 3 to 7. Default 3: fixdep, rm and
-    /// mv in the rules of 3.3. Later rules also run objtool, recordmcount and the programs for symbol versions. All of
-    /// them together take the time of the three.
+    /// Small programs for each unit in addition to compiler and assembler. Newer kernel build rules run more.
+    ///
+    /// Default 3: fixdep, rm and mv in the rules of 3.3. Later rules also run objtool, recordmcount and the programs
+    /// for symbol versions. All of them together take the time of the three.
     pub unit_tools: u32,
-    /// Whether the build is repeated forever, to load the machine while another guest is measured. The first build is
-    /// the result.
+    /// The guest builds again and again, so that the other guests stay loaded. The first build is the result.
     pub repeat: bool,
 }
 

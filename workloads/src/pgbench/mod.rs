@@ -24,22 +24,33 @@ use crate::workload::{Load, share_of};
 /// Parameters of pgbench.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pgbench {
-    /// The number of clients, each with a backend of its own. Default 8.
+    /// Number of clients (`pgbench -c`). Each has a backend of its own.
+    ///
+    /// Default 8.
     pub clients: u32,
-    /// The script of the clients. Default [`Script::SelectOnly`]: the published run does not name it, but 53 000
-    /// transactions a second on 8 cores are 150 µs of CPU time each. That is far less than seven statements take in
-    /// PostgreSQL 9.1, and about the time of one lookup. Uncertain.
+    /// Script that the clients run.
+    ///
+    /// Default [`Script::SelectOnly`]: the published run does not name it, but 53 000 transactions a second on 8 cores
+    /// are 150 µs of CPU time each. That is far less than seven statements take in PostgreSQL 9.1, and about the time
+    /// of one lookup. Uncertain.
     pub script: Script,
-    /// Scaling factor: rows in the branches table. There are 10 times as many tellers and 100 000 times as many
-    /// accounts. Default 100, an estimate: the published `shared_buffers` of 2 GB hold up to about 130.
+    /// Rows in the branches table (`pgbench -s`).
+    ///
+    /// There are 10 times as many tellers and 100 000 times as many accounts. Default 100, an estimate: the published
+    /// `shared_buffers` of 2 GB hold up to about 130.
     pub scale_factor: u32,
-    /// Transactions of all clients. Default 20 000.
+    /// Transactions over all clients, at scale 1.
+    ///
+    /// Default 20 000.
     pub transactions: u64,
-    /// A client's user time per statement, nanoseconds. Default 12 µs, an estimate.
+    /// User time of the client for each statement.
+    ///
+    /// Default 12 µs, an estimate.
     pub client_ns: u64,
-    /// A backend's mean user time per statement without lightweight locks, nanoseconds. Calibration parameter: with the
-    /// default of 109 µs one client of [`Script::SelectOnly`] makes 7 600 transactions a second on the x5570 profile.
-    /// [`Script::TpcB`] needs another value.
+    /// Mean user time of the backend for each statement, without lightweight locks. Calibrated.
+    ///
+    /// With the default of 109 µs one client of [`Script::SelectOnly`] makes 7 600 transactions a second on the x5570
+    /// profile. [`Script::TpcB`] needs another value.
     pub backend_ns: u64,
     /// The time of a flush of the log, nanoseconds. 0: commits do not wait for it (`synchronous_commit = off`, or
     /// `fsync = off`). Default 0. Only [`Script::TpcB`] commits changes.

@@ -12,10 +12,13 @@ pub struct VmxPart {
 /// The use of APICv.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApicvConfig {
-    /// kvm_intel's `enable_apicv`, which is on by default if the CPU has APICv. The default here is off, as for CPUs
-    /// without it.
+    /// Whether the host uses APICv and posted interrupts, if the CPU has them (kvm_intel `enable_apicv`).
+    ///
+    /// The default is off, as for CPUs without it. In Linux it is on if the CPU has APICv.
     pub enable: bool,
-    /// kvm_intel's `enable_ipiv`, on by default since 5.19 (from memory) if the CPU has IPI virtualization.
+    /// Whether hardware also sends IPIs, if the CPU can (kvm_intel `enable_ipiv`).
+    ///
+    /// On by default since 5.19 (from memory).
     pub ipiv: bool,
     /// The CPU it runs on.
     pub part: VmxPart,

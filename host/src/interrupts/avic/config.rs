@@ -27,10 +27,11 @@ pub struct SvmPart {
 /// The use of AVIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvicConfig {
-    /// Whether AVIC is used.
+    /// Whether the host uses AVIC, if the CPU has it (kvm_amd `avic`).
     pub enable: AvicEnable,
-    /// AVIC is used in x2APIC mode too if the CPU can (since 6.0). `false`: guests are not offered x2APIC. `Auto`
-    /// implies it.
+    /// Whether the host also uses x2AVIC, if the CPU has it (6.0). Without it a guest under AVIC is not offered x2APIC.
+    ///
+    /// [`AvicEnable::Auto`] implies it.
     pub x2avic: bool,
     /// The CPU it runs on.
     pub part: SvmPart,

@@ -2,7 +2,7 @@
 
 use holdfast_host::{PauseExit, PauseHandling, TickPhase};
 
-use super::{key, number};
+use super::key;
 use crate::keys::{Key, Target};
 use crate::slot::{Choice, Slot, choices};
 
@@ -34,87 +34,28 @@ impl Choice for PauseHandling {
 
 /// The host's timer ticks.
 pub(super) static HOST: &[Key] = &[
-    number(
-        "host.hz",
-        "1/s",
-        (10.0, 10_000.0),
-        "Scheduler ticks of each pCPU in a second (CONFIG_HZ).",
-        host!(U32, hz),
-    ),
-    key(
-        "host.tick_phase",
-        "Phase between the pCPUs' ticks. With \"aligned\" they coincide: `skew_tick=0`, the kernel's default. With \
-         \"half-skewed\" they are spread over half a period (`skew_tick=1`), with \"spread\" over a whole one.",
-        host!(Choice, tick_phase),
+    key("host.hz", host!(U32, hz)).range(10.0, 10_000.0).unit("1/s"),
+    key("host.tick_phase", host!(Choice, tick_phase)).note(
+        "With \"aligned\" they coincide: `skew_tick=0`, the kernel's default. With \"half-skewed\" they are \
+         spread over half a period (`skew_tick=1`), with \"spread\" over a whole one.",
     ),
 ];
 
 /// Halt polling and pause exits.
 pub(super) static GUESTS: &[Key] = &[
-    key(
-        "host.halt_poll",
-        "Longest time for which the pCPU of a halted vCPU polls before the vCPU's thread sleeps (kvm \
-         `halt_poll_ns`). With 0 it never polls.",
-        host!(Nanos, halt_poll_ns),
+    key("host.halt_poll", host!(Nanos, halt_poll_ns)),
+    key("host.halt_poll_grow", host!(U64, halt_poll_grow)).range(0.0, 1000.0),
+    key("host.halt_poll_grow_start", host!(Nanos, halt_poll_grow_start_ns)),
+    key("host.halt_poll_shrink", host!(U64, halt_poll_shrink)).range(0.0, 1000.0),
+    key("host.pause_exit", host!(Choice, pause)).note(
+        "It sets the keys host.yield.ipi_aware, host.pause_window and host.amd; these then refine it, in \
+         whatever order the file has them.",
     ),
-    number(
-        "host.halt_poll_grow",
-        "",
-        (0.0, 1000.0),
-        "Factor by which the polling time grows (kvm `halt_poll_ns_grow`).",
-        host!(U64, halt_poll_grow),
-    ),
-    key(
-        "host.halt_poll_grow_start",
-        "First non-zero polling time (kvm `halt_poll_ns_grow_start`).",
-        host!(Nanos, halt_poll_grow_start_ns),
-    ),
-    number(
-        "host.halt_poll_shrink",
-        "",
-        (0.0, 1000.0),
-        "Divisor by which the polling time shrinks (kvm `halt_poll_ns_shrink`). With 0 it drops to 0 at once.",
-        host!(U64, halt_poll_shrink),
-    ),
-    key(
-        "host.pause_exit",
-        "What the host does at a pause exit: one handler as it was introduced, or everything that a kernel version \
-         does about spinning guests. It sets the keys host.yield.ipi_aware, host.pause_window and host.amd; these \
-         then refine it, in whatever order the file has them.",
-        host!(Choice, pause),
-    ),
-    key(
-        "host.yield.ipi_aware",
-        "A spinner yields first to the vCPU whose IPI acknowledgement it waits for. Proposed in 2025, in no kernel \
-         (uncertain).",
-        host!(Flag, pause.filters.ipi_aware),
-    ),
-    number(
-        "host.pause_window.grow",
-        "",
-        (0.0, 4_294_967_295.0),
-        "Growth of a vCPU's window at each pause exit (kvm_intel `ple_window_grow`, 2 since 3.18). Below the base \
-         window it is a factor, otherwise a summand. With 0 the window stays.",
-        host!(U32, pause.window.grow),
-    ),
-    number(
-        "host.pause_window.shrink",
-        "",
-        (0.0, 4_294_967_295.0),
-        "Shrinking of the window when a vCPU gets a pCPU again (kvm_intel `ple_window_shrink`). Below the base \
-         window it is a divisor, otherwise a subtrahend. With 0 the window returns to its base.",
-        host!(U32, pause.window.shrink),
-    ),
-    number(
-        "host.pause_window.max",
-        "cycles, or PAUSEs on AMD",
-        (1.0, 4_294_967_295.0),
-        "Largest window (kvm_intel `ple_window_max`). \"auto\" is the most that the CPU's field holds.",
-        host!(OptionalU32, pause.window.max),
-    ),
-    key(
-        "host.amd.filter_threshold",
-        "Whether the host uses the pause filter's threshold (4.17). Without it the window does not move.",
-        host!(Flag, pause.filter_threshold),
-    ),
+    key("host.yield.ipi_aware", host!(Flag, pause.filters.ipi_aware)),
+    key("host.pause_window.grow", host!(U32, pause.window.grow)).range(0.0, 4_294_967_295.0),
+    key("host.pause_window.shrink", host!(U32, pause.window.shrink)).range(0.0, 4_294_967_295.0),
+    key("host.pause_window.max", host!(OptionalU32, pause.window.max))
+        .range(1.0, 4_294_967_295.0)
+        .unit("cycles, or PAUSEs on AMD"),
+    key("host.amd.filter_threshold", host!(Flag, pause.filter_threshold)),
 ];

@@ -1,8 +1,8 @@
 //! Keys of workloads.
 
-use holdfast_workloads::{Allocation, Format, Script, Workload};
+use holdfast_workloads::{Allocation, Channel, Format, Reach, Script, Workload};
 
-use super::{key, number};
+use super::key;
 use crate::keys::{Key, Target};
 use crate::slot::{Choice, Slot, choices};
 
@@ -20,6 +20,18 @@ choices!(Format {
     "plain" => Format::Plain,
     "ext4" => Format::Ext4,
     "xfs" => Format::Xfs,
+});
+
+choices!(Reach {
+    "self" => Reach::Itself,
+    "unicast" => Reach::Unicast,
+    "broadcast" => Reach::Broadcast,
+    "broadcast-lock" => Reach::BroadcastLock,
+});
+
+choices!(Channel {
+    "pipes" => Channel::Pipes,
+    "sockets" => Channel::Sockets,
 });
 
 // Without `choices!`, since workloads have names of their own.
@@ -44,210 +56,74 @@ impl Choice for Workload {
 
 /// The choice of the workload, and parameters of workloads.
 pub(super) static WORKLOAD: &[Key] = &[
-    key("vm.*.workload", "What the guest runs.", vm!(Choice, boot.workload)),
-    number(
-        "vm.*.hog.tasks",
-        "",
-        (1.0, 1e5),
-        "Number of busy loops. \"auto\" is one for each vCPU.",
-        workload!(Hog, OptionalU32, tasks),
-    ),
-    number(
-        "vm.*.contend.tasks",
-        "",
-        (1.0, 1e5),
-        "Number of tasks that contend for one lock. \"auto\" is one for each vCPU.",
-        workload!(Contend, OptionalU32, tasks),
-    ),
+    key("vm.*.workload", vm!(Choice, boot.workload)),
+    key("vm.*.hog.tasks", workload!(Hog, OptionalU32, tasks)).range(1.0, 1e5),
+    key("vm.*.contend.tasks", workload!(Contend, OptionalU32, tasks)).range(1.0, 1e5),
+    key("vm.*.contend.held", workload!(Contend, Nanos, held_ns)),
+    key("vm.*.contend.think", workload!(Contend, Nanos, think_ns)),
+    key("vm.*.contend.calls", workload!(Contend, U64, calls)).range(1.0, 1e12),
+    key("vm.*.contend.span", workload!(Contend, OptionalNanos, span_ns)),
+    key("vm.*.kernbench.jobs", workload!(Kernbench, U32, jobs)).range(1.0, 1e4),
     key(
-        "vm.*.contend.held",
-        "How long a call holds the lock.",
-        workload!(Contend, Nanos, held_ns),
-    ),
-    key(
-        "vm.*.contend.think",
-        "Mean user time of a task between two calls.",
-        workload!(Contend, Nanos, think_ns),
-    ),
-    number(
-        "vm.*.contend.calls",
-        "",
-        (1.0, 1e12),
-        "Calls over all tasks, at scale 1.",
-        workload!(Contend, U64, calls),
-    ),
-    key(
-        "vm.*.contend.span",
-        "Time in which calls begin, at scale 1; it replaces the number of calls. With \"auto\" the number ends the \
-         run.",
-        workload!(Contend, OptionalNanos, span_ns),
-    ),
-    number(
-        "vm.*.kernbench.jobs",
-        "",
-        (1.0, 1e4),
-        "Job slots (`make -j`).",
-        workload!(Kernbench, U32, jobs),
-    ),
-    number(
         "vm.*.kernbench.user_cpu_seconds",
-        "s",
-        (1.0, 1e6),
-        "CPU time of user work in a full build. Calibrated.",
         workload!(Kernbench, F64, user_cpu_seconds),
+    )
+    .range(1.0, 1e6)
+    .unit("s"),
+    key("vm.*.kernbench.units", workload!(Kernbench, U32, units)).range(1.0, 1e6),
+    key("vm.*.kernbench.serial_share", workload!(Kernbench, F64, serial_share)).range(0.0, 1.0),
+    key("vm.*.kernbench.unit_faults", workload!(Kernbench, U32, unit_faults)).range(0.0, 1e6),
+    key("vm.*.kernbench.unit_tools", workload!(Kernbench, U32, unit_tools)).range(3.0, 7.0),
+    key("vm.*.kernbench.repeat", workload!(Kernbench, Flag, repeat)),
+    key("vm.*.pgbench.clients", workload!(Pgbench, U32, clients)).range(1.0, 1e4),
+    key("vm.*.pgbench.script", workload!(Pgbench, Choice, script)).note("\"select-only\" is `pgbench -S`."),
+    key("vm.*.pgbench.scale_factor", workload!(Pgbench, U32, scale_factor)).range(1.0, 1e5),
+    key("vm.*.pgbench.transactions", workload!(Pgbench, U64, transactions)).range(1.0, 1e12),
+    key("vm.*.pgbench.client_time", workload!(Pgbench, Nanos, client_ns)),
+    key("vm.*.pgbench.backend_time", workload!(Pgbench, Nanos, backend_ns)),
+    key("vm.*.aim7.users", workload!(Aim7, U32, users)).range(1.0, 1e4),
+    key("vm.*.aim7.jobs", workload!(Aim7, U32, jobs)).range(1.0, 4095.0),
+    key("vm.*.aim7.file_system", workload!(Aim7, Choice, format))
+        .note("\"plain\" has one journal lock and no other locks of its own."),
+    key("vm.*.aim7.disks", workload!(Aim7, U32, disks)).range(1.0, 256.0),
+    key("vm.*.aim7.user_time", workload!(Aim7, Nanos, user_ns)),
+    key("vm.*.amqp.producers", workload!(Amqp, U32, producers)).range(1.0, 1e4),
+    key("vm.*.amqp.consumers", workload!(Amqp, U32, consumers)).range(1.0, 1e4),
+    key("vm.*.amqp.queues", workload!(Amqp, U32, queues)).range(1.0, 1e4),
+    key("vm.*.amqp.workers", workload!(Amqp, OptionalU32, workers)).range(1.0, 1e4),
+    key("vm.*.amqp.payload", workload!(Amqp, U32, payload))
+        .range(0.0, 4096.0)
+        .unit("bytes"),
+    key("vm.*.amqp.messages", workload!(Amqp, U64, messages)).range(1.0, 4e9),
+    key("vm.*.amqp.message_time", workload!(Amqp, Nanos, message_ns)),
+    key("vm.*.boot.devices", workload!(Startup, U32, devices)).range(1.0, 1e6),
+    key("vm.*.ipi.reach", workload!(Ipi, Choice, reach)),
+    key("vm.*.ipi.busy", workload!(Ipi, Flag, busy)),
+    key("vm.*.ipi.calls", workload!(Ipi, U64, calls)).range(1.0, 1e9),
+    key("vm.*.ebizzy.threads", workload!(Ebizzy, OptionalU32, threads)).range(1.0, 1e4),
+    key("vm.*.ebizzy.pages", workload!(Ebizzy, U32, pages)).range(1.0, 1e5),
+    key("vm.*.ebizzy.allocation", workload!(Ebizzy, Choice, allocation)).note(
+        "\"heap\" (`ebizzy -M`) is the C library's heap, which keeps 32 pages and gives back the rest \
+         (`madvise`). \"mapping\" (`ebizzy -m`) maps and unmaps each chunk.",
     ),
-    number(
-        "vm.*.kernbench.units",
-        "",
-        (1.0, 1e6),
-        "Compile units of a full build.",
-        workload!(Kernbench, U32, units),
-    ),
-    number(
-        "vm.*.kernbench.serial_share",
-        "",
-        (0.0, 1.0),
-        "Share of the user work that is serial: preparations, linking and compressing the kernel.",
-        workload!(Kernbench, F64, serial_share),
-    ),
-    number(
-        "vm.*.kernbench.unit_faults",
-        "",
-        (0.0, 1e6),
-        "Page faults of the processes that build one unit. Newer compilers have more.",
-        workload!(Kernbench, U32, unit_faults),
-    ),
-    number(
-        "vm.*.kernbench.unit_tools",
-        "",
-        (3.0, 7.0),
-        "Small programs for each unit in addition to compiler and assembler. Newer kernel build rules run more.",
-        workload!(Kernbench, U32, unit_tools),
-    ),
-    key(
-        "vm.*.kernbench.repeat",
-        "The guest builds again and again, so that the other guests stay loaded. The first build is the result.",
-        workload!(Kernbench, Flag, repeat),
-    ),
-    number(
-        "vm.*.pgbench.clients",
-        "",
-        (1.0, 1e4),
-        "Number of clients (`pgbench -c`). Each has a backend of its own.",
-        workload!(Pgbench, U32, clients),
-    ),
-    key(
-        "vm.*.pgbench.script",
-        "Script that the clients run. \"select-only\" is `pgbench -S`.",
-        workload!(Pgbench, Choice, script),
-    ),
-    number(
-        "vm.*.pgbench.scale_factor",
-        "",
-        (1.0, 1e5),
-        "Rows in the branches table (`pgbench -s`).",
-        workload!(Pgbench, U32, scale_factor),
-    ),
-    number(
-        "vm.*.pgbench.transactions",
-        "",
-        (1.0, 1e12),
-        "Transactions over all clients, at scale 1.",
-        workload!(Pgbench, U64, transactions),
-    ),
-    key(
-        "vm.*.pgbench.client_time",
-        "User time of the client for each statement. Calibrated.",
-        workload!(Pgbench, Nanos, client_ns),
-    ),
-    key(
-        "vm.*.pgbench.backend_time",
-        "Mean user time of the backend for each statement. Calibrated.",
-        workload!(Pgbench, Nanos, backend_ns),
-    ),
-    number(
-        "vm.*.aim7.users",
-        "",
-        (1.0, 1e4),
-        "Number of users. All work at the same time.",
-        workload!(Aim7, U32, users),
-    ),
-    number(
-        "vm.*.aim7.jobs",
-        "",
-        (1.0, 4095.0),
-        "Jobs on each user's list, at scale 1.",
-        workload!(Aim7, U32, jobs),
-    ),
-    key(
-        "vm.*.aim7.file_system",
-        "File system of the disks. \"plain\" has one journal lock and no other locks of its own.",
-        workload!(Aim7, Choice, format),
-    ),
-    number(
-        "vm.*.aim7.disks",
-        "",
-        (1.0, 256.0),
-        "Number of RAM disks. Each has a file system of its own.",
-        workload!(Aim7, U32, disks),
-    ),
-    key(
-        "vm.*.aim7.user_time",
-        "Mean user time of a job. Calibrated.",
-        workload!(Aim7, Nanos, user_ns),
-    ),
-    number(
-        "vm.*.amqp.producers",
-        "",
-        (1.0, 1e4),
-        "Number of producing clients.",
-        workload!(Amqp, U32, producers),
-    ),
-    number(
-        "vm.*.amqp.consumers",
-        "",
-        (1.0, 1e4),
-        "Number of consuming clients.",
-        workload!(Amqp, U32, consumers),
-    ),
-    number(
-        "vm.*.amqp.queues",
-        "",
-        (1.0, 1e4),
-        "Number of queues, at most as many as producers or consumers.",
-        workload!(Amqp, U32, queues),
-    ),
-    number(
-        "vm.*.amqp.workers",
-        "",
-        (1.0, 1e4),
-        "Worker threads of the broker (`erl +S`). \"auto\" is one more than the number of vCPUs.",
-        workload!(Amqp, OptionalU32, workers),
-    ),
-    number(
-        "vm.*.amqp.payload",
-        "bytes",
-        (0.0, 4096.0),
-        "Size of a message's content.",
-        workload!(Amqp, U32, payload),
-    ),
-    number(
-        "vm.*.amqp.messages",
-        "",
-        (1.0, 4e9),
-        "Messages over all producers, at scale 1.",
-        workload!(Amqp, U64, messages),
-    ),
-    key(
-        "vm.*.amqp.message_time",
-        "User time of a message in all programs, without its content. Calibrated.",
-        workload!(Amqp, Nanos, message_ns),
-    ),
-    number(
-        "vm.*.boot.devices",
-        "",
-        (1.0, 1e6),
-        "Devices that the CPUs probe, at scale 1.",
-        workload!(Startup, U32, devices),
-    ),
+    key("vm.*.ebizzy.record_time", workload!(Ebizzy, Nanos, record_ns)),
+    key("vm.*.ebizzy.records", workload!(Ebizzy, U64, records)).range(1.0, 1e12),
+    key("vm.*.hackbench.channel", workload!(Hackbench, Choice, channel)).note("\"pipes\" is `hackbench -p`."),
+    key("vm.*.hackbench.groups", workload!(Hackbench, U32, groups)).range(1.0, 1000.0),
+    key("vm.*.hackbench.pairs", workload!(Hackbench, U32, pairs)).range(1.0, 1000.0),
+    key("vm.*.hackbench.loops", workload!(Hackbench, U32, loops)).range(1.0, 4e9),
+    key("vm.*.hackbench.bytes", workload!(Hackbench, U32, bytes))
+        .range(1.0, 4096.0)
+        .unit("bytes"),
+    key("vm.*.hackbench.threads", workload!(Hackbench, Flag, threads)),
+    key("vm.*.hackbench.user_time", workload!(Hackbench, Nanos, user_ns)),
+    key("vm.*.tar.files", workload!(Tar, U32, files)).range(1.0, 4e9),
+    key("vm.*.tar.bytes", workload!(Tar, U32, bytes))
+        .range(1.0, 1e8)
+        .unit("bytes"),
+    key("vm.*.tar.decompress_time", workload!(Tar, Nanos, decompress_ns)),
+    key("vm.*.tar.file_system", workload!(Tar, Choice, format))
+        .note("\"plain\" has one journal lock and no other locks of its own."),
+    key("vm.*.netperf.transactions", workload!(Netperf, U64, transactions)).range(1.0, 1e15),
+    key("vm.*.netperf.user_time", workload!(Netperf, Nanos, user_ns)),
 ];

@@ -67,12 +67,16 @@ pub struct HostTask {
     pub name: String,
     /// Nice level, -20 to 19.
     pub nice: i8,
-    /// The pCPUs on which it may run; all, if empty.
+    /// pCPUs that the task may run on. All, if empty.
     pub affinity: Vec<u32>,
-    /// Its task group; `None` for the root group.
+    /// Task group that holds the task.
+    ///
+    /// `None` is the root group.
     pub group: Option<String>,
-    /// CPU time between two sleeps, in nanoseconds; `u64::MAX` if it never sleeps.
+    /// CPU time between two sleeps.
+    ///
+    /// `u64::MAX` if it never sleeps.
     pub busy_ns: u64,
-    /// Length of a sleep, in nanoseconds.
+    /// How long the task sleeps.
     pub sleep_ns: u64,
 }

@@ -47,7 +47,7 @@ impl<M: Machine> TaskHooks<M> for Running<M> {
         sched::finish(&kernel.sched, id);
         loop {
             self.program.run(&os, kernel.processes.start_of(id));
-            kernel.processes.exit(&kernel.services());
+            kernel.processes.exit(&kernel.sched);
         }
     }
 

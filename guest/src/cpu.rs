@@ -81,6 +81,22 @@ impl<M: Machine> System<M> {
         self.cpus.iter().all(|cpu| cpu.online.get() != 0)
     }
 
+    /// The number of tasks that run or are ready on `cpu`. A hint.
+    #[inline(always)]
+    pub(crate) fn load_of(&self, cpu: CpuId) -> u32 {
+        self.cpus[cpu].load.get()
+    }
+
+    pub(crate) fn is_online(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu].online.get() != 0
+    }
+
+    /// The CPUs other than `cpu`, in ascending order from `cpu` and around.
+    pub(crate) fn others(&self, cpu: CpuId) -> impl DoubleEndedIterator<Item = CpuId> + use<M> {
+        let cpus = self.cpu_count();
+        (1..cpus).map(move |step| CpuId((cpu.0 + step) % cpus))
+    }
+
     /// Returns `true` if the two CPUs share a last-level cache.
     #[inline]
     pub(crate) fn share_cache(&self, one: CpuId, other: CpuId) -> bool {
@@ -113,6 +129,10 @@ pub(crate) struct CpuState {
     pub(crate) need_resched: Shared32,
     /// Not 0: this CPU takes part in scheduling.
     pub(crate) online: Shared32,
+    /// Tasks that run or are ready here. A copy of the run queue's count for others, written under the queue's lock.
+    pub(crate) load: Local32,
+    /// The run queue's smallest virtual run time, for tasks on their way to or from this CPU. A copy like `load`.
+    pub(crate) min_vruntime: Local,
     /// The number of spinlocks held.
     pub(crate) preempt_count: Local32,
     /// The nesting depth of interrupt handlers.
@@ -143,6 +163,8 @@ impl CpuState {
             current: LocalId::new(idle),
             need_resched: Shared32::new(0),
             online: Shared32::new(0),
+            load: Local32::new(0),
+            min_vruntime: Local::new(0),
             preempt_count: Local32::new(0),
             interrupts: Local32::new(0),
             apic: LocalApic::new(),

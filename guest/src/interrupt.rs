@@ -21,7 +21,7 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
     match vector {
         apic::TIMER_VECTOR => kernel.time.interrupt(&on),
         apic::RESCHEDULE_VECTOR => sched::reschedule_ipi(&on),
-        apic::CALL_VECTOR => kernel.calls.answer(&on, |call| do_call(kernel, &on, call)),
+        apic::CALL_VECTOR => kernel.sched.calls.answer(&on, |call| do_call(kernel, &on, call)),
         apic::NETWORK_VECTOR => kernel.net.interrupt(&on),
         // Spurious or unknown vectors are only acknowledged, as in Linux.
         _ => {}

@@ -7,26 +7,20 @@ use holdfast_locks::Word;
 use crate::config::Config;
 use crate::cpu::System;
 use crate::driver::Drivers;
-use crate::fs::FileSystem;
 use crate::ipc::{Futexes, Pipe, SemaphoreArrays, Sockets, Streams};
 use crate::limits::Limits;
 use crate::machine::Machine;
-use crate::mm::{Mm, Spaces};
 use crate::net::Net;
-use crate::process::{Processes, Services};
+use crate::process::Processes;
 use crate::sched::Scheduler;
-use crate::smp::Calls;
 use crate::sync::WordOf;
 use crate::time::Time;
 
 /// The kernel.
 pub(crate) struct Kernel<M: Machine> {
     pub(crate) sched: Scheduler<M>,
-    pub(crate) calls: Calls<M>,
     pub(crate) drivers: Drivers<M>,
     pub(crate) time: Time<M>,
-    spaces: Spaces<M>,
-    pub(crate) files: FileSystem<M>,
     pub(crate) pipes: Box<[Pipe<M>]>,
     pub(crate) sockets: Sockets<M>,
     pub(crate) streams: Streams<M>,
@@ -51,38 +45,17 @@ impl<M: Machine> Kernel<M> {
         let tasks = cpus + most + leaving;
         let system = System::new(machine, config);
         Kernel {
-            calls: Calls::new(cpus),
             drivers: Drivers::new(limits.drivers),
             time: Time::new(&system.config, cpus),
-            spaces: Spaces::new(tasks),
-            files: FileSystem::new(limits, tasks),
             pipes: (0..limits.pipes).map(|_| Pipe::new()).collect(),
             sockets: Sockets::new(limits.sockets),
             streams: Streams::new(limits),
             futexes: Futexes::new(tasks),
             semaphores: SemaphoreArrays::new(limits),
             net: Net::new(),
-            processes: Processes::new(cpus, tasks, most),
+            processes: Processes::new(cpus, tasks, limits),
             booted: WordOf::<M>::new(0),
             sched: Scheduler::new(system, tasks),
-        }
-    }
-
-    /// The address spaces, with what changing one needs.
-    #[inline]
-    pub(crate) fn mm(&self) -> Mm<'_, M> {
-        Mm {
-            sched: &self.sched,
-            calls: &self.calls,
-            spaces: &self.spaces,
-        }
-    }
-
-    /// What fork, exec and exit use.
-    pub(crate) fn services(&self) -> Services<'_, M> {
-        Services {
-            mm: self.mm(),
-            files: &self.files,
         }
     }
 }

@@ -8,8 +8,8 @@
 //! - values: `costs`, `class`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, and the machine's interface
 //!   (`machine`);
 //! - one CPU: `apic`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
-//! - spinlocks (`sync`), and what is under them: `task`, `tlb`, `pages`, `driver`;
-//! - `sched`, and on it `wait`, `time`, `smp`;
+//! - spinlocks (`sync`), and what is under them: `smp`, `task`, `tlb`, `pages`, `driver`;
+//! - `sched`, and on it `wait`, `time`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
 //! - `mm`, then `fs`, `ipc` and `net`, then `process`;
 //! - `kernel`, which puts them together, and its users: `boot`, `interrupt`, `os`, `report`.

@@ -99,11 +99,10 @@ impl<M: Machine> Os<M> {
             (touch.copied, Fault::CopyOnWrite),
             (touch.anonymous, Fault::Anonymous),
         ];
-        let mm = self.kernel.mm();
         for (count, kind) in kinds {
             for _ in 0..count {
                 self.user(part);
-                mm.fault(kind);
+                self.kernel.processes.spaces.fault(&self.kernel.sched, kind);
             }
         }
         self.user(ns - part * u64::from(faults));
@@ -123,14 +122,12 @@ impl<M: Machine> Os<M> {
 
     /// Creates a process, and returns in the parent.
     pub fn fork(&self, how: Fork, start: Start) {
-        self.syscall();
-        self.kernel.processes.fork(&self.kernel.services(), how, start);
+        self.kernel.processes.fork(self.syscall().sched, how, start);
     }
 
     /// Executes a program. From now on the task has an address space of its own.
     pub fn exec(&self, executable: &Executable) {
-        self.syscall();
-        self.kernel.processes.exec(&self.kernel.services(), executable);
+        self.kernel.processes.exec(self.syscall().sched, executable);
     }
 
     /// Waits until a child exits, and reaps it. Returns `None` if there is no child.
@@ -154,38 +151,35 @@ impl<M: Machine> Os<M> {
 
     /// Maps `pages` of anonymous memory (mmap). The caller touches memory there from now on, until [`Os::unmap`].
     pub fn map(&self, pages: u32) {
-        self.syscall();
-        self.kernel.mm().map(pages);
+        self.kernel.processes.spaces.map(self.syscall().sched, pages);
     }
 
     /// Unmaps up to `pages` anonymous pages (munmap), and waits until no CPU's TLB holds them.
     pub fn unmap(&self, pages: u32) {
-        self.syscall();
-        self.kernel.mm().unmap(pages);
+        self.kernel.processes.spaces.unmap(self.syscall().sched, pages);
     }
 
     /// Frees up to `pages` anonymous pages, whose addresses stay mapped (`madvise(MADV_DONTNEED)`), and waits until no
     /// CPU's TLB holds them.
     pub fn discard(&self, pages: u32) {
-        self.syscall();
-        self.kernel.mm().discard(pages);
+        self.kernel.processes.spaces.discard(self.syscall().sched, pages);
     }
 
     // ---- files ----
 
     /// Opens an existing file whose path has `depth` components.
     pub fn open(&self, file: FileId, depth: u32) {
-        self.kernel.files.open(&self.syscall(), file, depth);
+        self.kernel.processes.files.open(&self.syscall(), file, depth);
     }
 
     /// Tries to open a name that does not exist.
     pub fn open_missing(&self, depth: u32) {
-        self.kernel.files.look_up_missing(&self.syscall(), depth);
+        self.kernel.processes.files.look_up_missing(&self.syscall(), depth);
     }
 
     /// Reads a file's status (stat).
     pub fn stat(&self, file: FileId, depth: u32) {
-        self.kernel.files.stat(&self.syscall(), file, depth);
+        self.kernel.processes.files.stat(&self.syscall(), file, depth);
     }
 
     /// Reads an open file's status (fstat).
@@ -195,38 +189,44 @@ impl<M: Machine> Os<M> {
 
     /// Closes a file.
     pub fn close(&self, file: FileId) {
-        self.kernel.files.close(&self.syscall(), file);
+        self.kernel.processes.files.close(&self.syscall(), file);
     }
 
     /// Reads `pages` pages from the page cache.
     pub fn read(&self, pages: u32) {
-        self.kernel.files.read(&self.syscall(), pages);
+        self.kernel.processes.files.read(&self.syscall(), pages);
     }
 
     /// Appends `pages` pages to a file.
     pub fn write(&self, file: FileId, pages: u32) {
-        self.kernel.files.write(self.syscall().sched, file, pages);
+        self.kernel.processes.files.write(self.syscall().sched, file, pages);
     }
 
     /// Writes `pages` pages that the file already has.
     pub fn overwrite(&self, file: FileId, pages: u32) {
-        self.kernel.files.overwrite(self.syscall().sched, file, pages);
+        self.kernel.processes.files.overwrite(self.syscall().sched, file, pages);
     }
 
     /// Puts `pages` pages written to a file, and all earlier changes of its volume, on the disk (fsync, and the second
     /// half of a write with O_SYNC).
     pub fn sync(&self, file: FileId, pages: u32) {
-        self.kernel.files.sync(self.syscall().sched, file, pages);
+        self.kernel.processes.files.sync(self.syscall().sched, file, pages);
     }
 
     /// Creates a file in `directory` and opens it.
     pub fn create(&self, directory: FileId, file: FileId, depth: u32) {
-        self.kernel.files.create(self.syscall().sched, directory, file, depth);
+        self.kernel
+            .processes
+            .files
+            .create(self.syscall().sched, directory, file, depth);
     }
 
     /// Removes a file from `directory`.
     pub fn unlink(&self, directory: FileId, file: FileId, depth: u32) {
-        self.kernel.files.unlink(self.syscall().sched, directory, file, depth);
+        self.kernel
+            .processes
+            .files
+            .unlink(self.syscall().sched, directory, file, depth);
     }
 
     /// Adds a name of a file in `directory`, or removes one that is not its last.
@@ -237,7 +237,10 @@ impl<M: Machine> Os<M> {
 
     /// Renames a file within `directory`.
     pub fn rename(&self, directory: FileId, file: FileId, depth: u32) {
-        self.kernel.files.rename(self.syscall().sched, directory, file, depth);
+        self.kernel
+            .processes
+            .files
+            .rename(self.syscall().sched, directory, file, depth);
     }
 
     // ---- communication ----
@@ -351,7 +354,10 @@ impl<M: Machine> Os<M> {
     /// Makes `callees` execute `function` in an interrupt handler, and waits until all have (`smp_call_function_many`).
     /// Appends for each, in the order of the CPUs, how many nanoseconds after the call it was executed.
     pub fn call_cpus(&self, callees: Callees, function: Function, after_ns: &mut Vec<u64>) {
-        self.kernel.calls.execute(&self.syscall(), callees, function, after_ns);
+        self.kernel
+            .sched
+            .calls
+            .execute(&self.syscall(), callees, function, after_ns);
     }
 
     // ---- the machine ----

@@ -11,11 +11,11 @@ use holdfast_abi::hypercall;
 use holdfast_locks::{Budget, CpuId, Paravirt, Platform, Word};
 
 use crate::class::{Event, LockClass};
+use crate::cpu::ThisCpu;
 use crate::ids::{CpuTable, TaskId};
 use crate::local::Local;
 use crate::machine::{Cpu, Machine};
 use crate::mask::CpuMask;
-use crate::sched::OnCpu;
 use crate::sync::{SpinLock, WordOf};
 use crate::{apic, costs, ipi};
 
@@ -74,7 +74,7 @@ impl<M: Machine> Calls<M> {
 
     /// Makes `callees` execute `function`, and waits until all have. Appends for each, in the order of the CPUs, how
     /// many nanoseconds after the beginning it was executed.
-    pub(crate) fn execute(&self, on: &OnCpu<'_, M>, callees: Callees, function: Function, after_ns: &mut Vec<u64>) {
+    pub(crate) fn execute(&self, on: &ThisCpu<'_, M>, callees: Callees, function: Function, after_ns: &mut Vec<u64>) {
         let mut targets = CpuMask::EMPTY;
         match callees {
             Callees::Itself => targets.insert(on.id),
@@ -100,7 +100,7 @@ impl<M: Machine> Calls<M> {
     }
 
     /// Makes each of `targets` do `call`, and waits until all have. The set must not contain the caller's CPU.
-    pub(crate) fn call_many(&self, on: &OnCpu<'_, M>, targets: &CpuMask, call: Call) {
+    pub(crate) fn call_many(&self, on: &ThisCpu<'_, M>, targets: &CpuMask, call: Call) {
         debug_assert!(on.cpu.irqs_enabled(), "a call with interrupts masked can deadlock");
         // Separate interrupts go out as soon as each call is queued. One interrupt for several CPUs goes out last.
         let collects = ipi::collects(on);
@@ -127,7 +127,7 @@ impl<M: Machine> Calls<M> {
     }
 
     /// Queues `call` for `target`. Returns `true` if `target` needs an interrupt.
-    fn enqueue(&self, on: &OnCpu<'_, M>, target: CpuId, call: Call) -> bool {
+    fn enqueue(&self, on: &ThisCpu<'_, M>, target: CpuId, call: Call) -> bool {
         on.cpu.store(&self.cpus[on.id].unanswered[target], 1, Relaxed);
         let mut queue = self.cpus[target].queue.lock_irq(on);
         on.work(costs::CALL_QUEUE);
@@ -136,7 +136,7 @@ impl<M: Machine> Calls<M> {
     }
 
     /// Waits until `target` has done the call of the caller's CPU.
-    fn wait_for(&self, on: &OnCpu<'_, M>, target: CpuId) {
+    fn wait_for(&self, on: &ThisCpu<'_, M>, target: CpuId) {
         let answer = &self.cpus[on.id].unanswered[target];
         on.cpu.ipi_wait_begin(target);
         // ORDERING: Acquire pairs with the Release in `answer`: what the call did is done.
@@ -152,7 +152,7 @@ impl<M: Machine> Calls<M> {
     }
 
     /// Handles the call-function IPI: does all calls that wait for this CPU, each by `act`.
-    pub(crate) fn answer(&self, on: &OnCpu<'_, M>, act: impl Fn(Call)) {
+    pub(crate) fn answer(&self, on: &ThisCpu<'_, M>, act: impl Fn(Call)) {
         let here = &self.cpus[on.id];
         loop {
             let next = {
@@ -173,9 +173,9 @@ impl<M: Machine> Calls<M> {
 
 /// Gives this CPU's time to the first of `targets` that has work and whose vCPU is preempted
 /// (`kvm_smp_send_call_func_ipi`): the caller will wait for its answer. Uses hints only.
-fn yield_to_preempted<M: Machine>(on: &OnCpu<'_, M>, mut targets: impl Iterator<Item = CpuId>) {
+fn yield_to_preempted<M: Machine>(on: &ThisCpu<'_, M>, mut targets: impl Iterator<Item = CpuId>) {
     // A halted vCPU reads as preempted, too, so an idle CPU is not a target (5.18).
-    let waits = |target: &CpuId| on.sched.load_of(*target) > 0 && on.cpu.is_preempted(*target);
+    let waits = |target: &CpuId| on.system.load_of(*target) > 0 && on.cpu.is_preempted(*target);
     let Some(target) = targets.find(waits) else { return };
     on.local.count(Event::SchedYields);
     let result = on

@@ -6,14 +6,17 @@
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
 
+use holdfast_abi::StealTime;
 use holdfast_locks::{CpuId, Platform, Word};
 
+use crate::class::Event;
 use crate::costs;
 use crate::cpu::{ThisCpu, idle_task};
 use crate::ids::{CpuTable, LocalId, TaskId, TaskTable};
 use crate::local::Local32;
 use crate::machine::{Cpu, Machine};
 use crate::mask::CpuMask;
+use crate::smp::{Call, Calls};
 use crate::sync::WordOf;
 
 /// The TLBs, as far as the kernel tracks them.
@@ -85,7 +88,7 @@ impl<M: Machine> Tlbs<M> {
     }
 
     /// The CPUs whose TLB may hold translations of `space`.
-    pub(crate) fn holders(&self, on: &ThisCpu<'_, M>, space: TaskId) -> CpuMask {
+    fn holders(&self, on: &ThisCpu<'_, M>, space: TaskId) -> CpuMask {
         let mut holders = CpuMask::EMPTY;
         for (index, word) in self.spaces[space].holders.iter().enumerate() {
             holders.set_word(index, on.cpu.load(word, SeqCst));
@@ -94,8 +97,29 @@ impl<M: Machine> Tlbs<M> {
     }
 
     /// Returns `true` if this CPU has the tables of `space` loaded.
-    pub(crate) fn has_loaded(&self, cpu: CpuId, space: TaskId) -> bool {
+    fn has_loaded(&self, cpu: CpuId, space: TaskId) -> bool {
         self.cpus[cpu].active.get() == space
+    }
+
+    /// Makes every CPU flush its translations of `space` (`flush_tlb_mm`). Preempted vCPUs flush them before they run
+    /// again, if the host supports that. All other CPUs do at once.
+    pub(crate) fn flush_space(&self, on: &ThisCpu<'_, M>, calls: &Calls<M>, space: TaskId) {
+        let change = on.cpu.tables_changed(space.0);
+        if self.has_loaded(on.id, space) {
+            flush(on);
+        }
+        let mut targets = self.holders(on, space);
+        targets.remove(on.id);
+        if !targets.is_empty() {
+            on.local.count(Event::Shootdowns);
+            if on.system.chosen.get().assists.flushes {
+                leave_preempted_to_host(on, &mut targets);
+            }
+            if !targets.is_empty() {
+                calls.call_many(on, &targets, Call::FlushSpace(space));
+            }
+        }
+        on.cpu.tables_flushed(space.0, change);
     }
 
     /// Does a CPU's share of a shootdown. A CPU in lazy mode drops the tables (`leave_mm`).
@@ -148,7 +172,21 @@ impl<M: Machine> Tlbs<M> {
 }
 
 /// Flushes this CPU's TLB.
-pub(crate) fn flush<M: Machine>(on: &ThisCpu<'_, M>) {
+fn flush<M: Machine>(on: &ThisCpu<'_, M>) {
     on.work(costs::TLB_FLUSH);
     on.cpu.flush_tlb();
+}
+
+/// Removes the CPUs from `targets` whose TLBs the host will flush before they run again (`kvm_flush_tlb_multi`).
+///
+/// **Flushed or called**: the host exchanges the state byte with 0 before it lets a vCPU run. So either the host finds
+/// the bit that was added here, or the bit could not be added and the vCPU is called. The tables were changed before.
+fn leave_preempted_to_host<M: Machine>(on: &ThisCpu<'_, M>, targets: &mut CpuMask) {
+    for target in targets.iter() {
+        let state = on.cpu.preempted_state(target);
+        if state & StealTime::PREEMPTED != 0 && on.cpu.ask_for_flush(target, state) {
+            targets.remove(target);
+            on.local.count(Event::PvTlbFlushes);
+        }
+    }
 }

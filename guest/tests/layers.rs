@@ -23,6 +23,7 @@ const LAYERS: &[&str] = &[
     "ipi",
     // Spinlocks and the state under them.
     "sync",
+    "smp",
     "task",
     "tlb",
     "pages",
@@ -31,7 +32,6 @@ const LAYERS: &[&str] = &[
     "sched",
     "wait",
     "time",
-    "smp",
     // Sleeping locks.
     "spin",
     "mutex",

@@ -2,8 +2,7 @@
 //!
 //! Pages are counted, not stored. What matters is which CPU takes which lock, how often, and for how long.
 
-mod flush;
 mod lock;
 mod space;
 
-pub(crate) use space::{Fault, Mm, Spaces};
+pub(crate) use space::{Fault, Spaces};

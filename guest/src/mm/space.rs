@@ -4,7 +4,6 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_locks::Word;
 
-use super::flush::flush_space;
 use super::lock::SpaceLock;
 use crate::class::{Event, LockClass};
 use crate::costs;
@@ -12,7 +11,6 @@ use crate::ids::{TaskId, TaskTable};
 use crate::local::Local32;
 use crate::machine::Machine;
 use crate::sched::{OnCpu, Scheduler, cond_resched};
-use crate::smp::Calls;
 use crate::sync::{SpinLock, WordOf};
 
 /// The address spaces. Each task's slot has one.
@@ -93,6 +91,10 @@ impl<M: Machine> Spaces<M> {
         own.mapped_pages.set(0);
     }
 
+    fn get(&self, owner: TaskId) -> &AddressSpace<M> {
+        &self.slots[owner]
+    }
+
     /// The lock of the page table where the caller's task touches memory. That is its heap's, or one in the area of
     /// mappings, where equal mappings of threads are adjacent, several in a table.
     fn table_lock<'a>(&'a self, on: &OnCpu<'a, M>) -> &'a SpinLock<(), M> {
@@ -105,43 +107,16 @@ impl<M: Machine> Spaces<M> {
             }
         }
     }
-}
-
-/// The address spaces, with everything that changing one needs.
-pub(crate) struct Mm<'k, M: Machine> {
-    pub(crate) sched: &'k Scheduler<M>,
-    pub(crate) calls: &'k Calls<M>,
-    pub(crate) spaces: &'k Spaces<M>,
-}
-
-impl<'k, M: Machine> Mm<'k, M> {
-    fn on_cpu(&self) -> OnCpu<'k, M> {
-        self.sched.on_cpu()
-    }
-
-    fn space(&self, owner: TaskId) -> &'k AddressSpace<M> {
-        &self.spaces.slots[owner]
-    }
-
-    /// The address space that the caller's task uses.
-    fn current(&self) -> TaskId {
-        self.sched.tlbs.space_of(self.sched.system.this_cpu().current())
-    }
-
-    fn flush(&self, on: &OnCpu<'_, M>, space: TaskId) {
-        flush_space(on, self.calls, space);
-    }
 
     /// Handles one page fault of the caller's task.
-    pub(crate) fn fault(&self, kind: Fault) {
-        let sched = self.sched;
-        let on = self.on_cpu();
+    pub(crate) fn fault(&self, sched: &Scheduler<M>, kind: Fault) {
+        let on = sched.on_cpu();
         on.local.count(Event::PageFaults);
         let task = on.current();
-        let space = self.space(sched.tlbs.space_of(task));
-        let mapping = &self.space(task).mapping;
+        let space = self.get(sched.tlbs.space_of(task));
+        let mapping = &self.get(task).mapping;
         space.lock.lock_for_fault(sched, mapping);
-        let on = self.on_cpu();
+        let on = sched.on_cpu();
         space.lock.assert_unchanged(sched);
         let work = match kind {
             Fault::Anonymous => costs::CLEAR_PAGE,
@@ -153,7 +128,7 @@ impl<'k, M: Machine> Mm<'k, M> {
             on.sched.memory.take_page(&on);
         }
         let is_table_full = {
-            let _table = self.spaces.table_lock(&on).lock(&on);
+            let _table = self.table_lock(&on).lock(&on);
             on.work(costs::SET_PTE);
             // A copy on write is a new page. The page that it replaces stays with the other process.
             let (count, other) = match kind {
@@ -174,18 +149,18 @@ impl<'k, M: Machine> Mm<'k, M> {
     }
 
     /// Maps `count` anonymous pages of the caller's task at once, as exec does for arguments and stack.
-    pub(crate) fn map_pages(&self, count: u32) {
+    pub(crate) fn map_pages(&self, sched: &Scheduler<M>, count: u32) {
         for _ in 0..count {
-            self.fault(Fault::Anonymous);
+            self.fault(sched, Fault::Anonymous);
         }
     }
 
     /// Copies the caller's page tables to the new task `child` (`dup_mmap`). Anonymous pages are shared until written.
-    pub(crate) fn copy_space(&self, child: TaskId, vmas: u32) {
-        let parent = self.current();
-        let source = self.space(parent);
-        source.lock.begin_change(self.sched);
-        let on = self.on_cpu();
+    pub(crate) fn copy_space(&self, sched: &Scheduler<M>, child: TaskId, vmas: u32) {
+        let parent = sched.on_cpu().space();
+        let source = self.get(parent);
+        source.lock.begin_change(sched);
+        let on = sched.on_cpu();
         on.work(costs::FORK_PER_VMA * u64::from(vmas));
         on.sched.memory.slab(&on, vmas);
         let anonymous = source.mapped.anonymous.load(Relaxed);
@@ -197,41 +172,41 @@ impl<'k, M: Machine> Mm<'k, M> {
             on.work(costs::COPY_PTE * u64::from(batch));
             copied += batch;
         }
-        let copy = &self.space(child).mapped;
+        let copy = &self.get(child).mapped;
         copy.anonymous.store(0, Relaxed);
         copy.file.store(0, Relaxed);
         copy.tables.store(anonymous.div_ceil(costs::PTES_PER_TABLE), Relaxed);
         // The parent's pages are read-only now.
-        self.flush(&on, parent);
+        sched.flush_space(parent);
         source.lock.end_change();
         source.lock.semaphore.write_unlock(&on);
     }
 
     /// Maps anonymous memory of the caller's task.
-    pub(crate) fn map(&self, count: u32) {
-        let space = self.space(self.current());
-        space.lock.begin_change(self.sched);
-        let on = self.on_cpu();
+    pub(crate) fn map(&self, sched: &Scheduler<M>, count: u32) {
+        let space = self.get(sched.on_cpu().space());
+        space.lock.begin_change(sched);
+        let on = sched.on_cpu();
         on.work(costs::MAP_ANONYMOUS);
-        self.sched.memory.slab(&on, 1);
-        self.space(on.current()).mapped_pages.set(count);
+        sched.memory.slab(&on, 1);
+        self.get(on.current()).mapped_pages.set(count);
         space.lock.end_change();
         space.lock.semaphore.write_unlock(&on);
     }
 
     /// Unmaps `count` anonymous pages of the caller's task (munmap, brk), and waits until no TLB holds them.
-    pub(crate) fn unmap(&self, count: u32) {
-        let owner = self.current();
-        let space = self.space(owner);
-        space.lock.begin_change(self.sched);
-        let on = self.on_cpu();
+    pub(crate) fn unmap(&self, sched: &Scheduler<M>, count: u32) {
+        let owner = sched.on_cpu().space();
+        let space = self.get(owner);
+        space.lock.begin_change(sched);
+        let on = sched.on_cpu();
         on.work(costs::UNMAP_ANONYMOUS);
-        self.sched.memory.slab(&on, 1);
+        sched.memory.slab(&on, 1);
         space.lock.end_change();
         let is_downgraded = space.lock.downgrade_to_free(&on);
-        self.give_back(owner, count);
-        let on = self.on_cpu();
-        self.space(on.current()).mapped_pages.set(0);
+        self.give_back(sched, owner, count);
+        let on = sched.on_cpu();
+        self.get(on.current()).mapped_pages.set(0);
         if is_downgraded {
             space.lock.semaphore.read_unlock(&on);
         } else {
@@ -240,57 +215,55 @@ impl<'k, M: Machine> Mm<'k, M> {
     }
 
     /// Frees `count` anonymous pages of the caller's task, and waits until no TLB holds them. The mapping stays.
-    pub(crate) fn discard(&self, count: u32) {
-        let owner = self.current();
-        let space = self.space(owner);
-        space.lock.semaphore.read(self.sched);
-        self.on_cpu().work(costs::MADVISE);
-        self.give_back(owner, count);
-        space.lock.semaphore.read_unlock(&self.on_cpu());
+    pub(crate) fn discard(&self, sched: &Scheduler<M>, count: u32) {
+        let owner = sched.on_cpu().space();
+        let space = self.get(owner);
+        space.lock.semaphore.read(sched);
+        sched.on_cpu().work(costs::MADVISE);
+        self.give_back(sched, owner, count);
+        space.lock.semaphore.read_unlock(&sched.on_cpu());
     }
 
-    fn give_back(&self, owner: TaskId, count: u32) {
-        let anonymous = &self.space(owner).mapped.anonymous;
+    fn give_back(&self, sched: &Scheduler<M>, owner: TaskId, count: u32) {
+        let anonymous = &self.get(owner).mapped.anonymous;
         let count = count.min(anonymous.load(Relaxed));
-        self.zap(count);
-        self.flush(&self.on_cpu(), owner);
-        self.free(count);
+        self.zap(sched, count);
+        sched.flush_space(owner);
+        self.free(sched, count);
         anonymous.fetch_sub(count, Relaxed);
     }
 
     /// Tears the address space of `owner` down (`exit_mmap`). The caller's task is its last user.
-    pub(crate) fn release_space(&self, owner: TaskId) {
-        let space = self.space(owner);
+    pub(crate) fn release_space(&self, sched: &Scheduler<M>, owner: TaskId) {
+        let space = self.get(owner);
         let mapped = &space.mapped;
         let anonymous = mapped.anonymous.swap(0, Relaxed);
         space.threads.store(0, Relaxed);
-        self.zap(anonymous + mapped.file.swap(0, Relaxed));
-        self.flush(&self.on_cpu(), owner);
-        self.free(anonymous);
-        self.sched
-            .memory
-            .give_pages(&self.on_cpu(), mapped.tables.swap(0, Relaxed));
+        self.zap(sched, anonymous + mapped.file.swap(0, Relaxed));
+        sched.flush_space(owner);
+        self.free(sched, anonymous);
+        sched.memory.give_pages(&sched.on_cpu(), mapped.tables.swap(0, Relaxed));
     }
 
     /// Takes `count` entries out of the page tables where the caller's task touches memory.
-    fn zap(&self, count: u32) {
+    fn zap(&self, sched: &Scheduler<M>, count: u32) {
         let mut left = count;
         while left > 0 {
             let batch = left.min(costs::ZAP_BATCH);
-            let on = self.on_cpu();
-            self.spaces.table_lock(&on).hold(&on, costs::ZAP_PTE * u64::from(batch));
+            let on = sched.on_cpu();
+            self.table_lock(&on).hold(&on, costs::ZAP_PTE * u64::from(batch));
             left -= batch;
-            cond_resched(self.sched);
+            cond_resched(sched);
         }
     }
 
-    fn free(&self, count: u32) {
+    fn free(&self, sched: &Scheduler<M>, count: u32) {
         let mut left = count;
         while left > 0 {
             let batch = left.min(costs::LRU_BATCH);
-            self.sched.memory.release_batch(&self.on_cpu(), batch);
+            sched.memory.release_batch(&sched.on_cpu(), batch);
             left -= batch;
-            cond_resched(self.sched);
+            cond_resched(sched);
         }
     }
 }

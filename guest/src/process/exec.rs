@@ -1,12 +1,12 @@
 //! exec, and the files that it maps.
 
-use super::table::{NO_FILE, Processes, Services};
+use super::table::{NO_FILE, Processes};
 use crate::class::Event;
 use crate::costs;
 use crate::fs::FileId;
 use crate::ids::TaskId;
 use crate::machine::Machine;
-use crate::sched;
+use crate::sched::{self, Scheduler};
 
 /// A program to execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,16 +26,15 @@ const SEGMENTS: u32 = 4;
 
 impl<M: Machine> Processes<M> {
     /// Makes the caller's task execute another program: tears down or returns its address space, and maps a new one.
-    pub(crate) fn exec(&self, with: &Services<'_, M>, executable: &Executable) {
-        let (mm, sched) = (&with.mm, with.mm.sched);
+    pub(crate) fn exec(&self, sched: &Scheduler<M>, executable: &Executable) {
         sched::move_for_exec(sched);
         let on = sched.on_cpu();
         on.local.count(Event::Execs);
         let id = on.current();
-        with.files.open_for_exec(&on, executable.file);
+        self.files.open_for_exec(&on, executable.file);
         on.work(costs::EXEC);
         sched.memory.slab(&on, 12);
-        self.leave_space(with, id);
+        self.leave_space(sched, id);
         let Executable {
             file,
             library_first,
@@ -49,16 +48,15 @@ impl<M: Machine> Processes<M> {
         {
             to.set(value);
         }
-        self.map_files(with, id);
-        mm.map_pages(pages);
+        self.map_files(sched, id);
+        self.spaces.map_pages(sched, pages);
     }
 
     /// Ends the task's use of its old address space, and loads its own.
-    fn leave_space(&self, with: &Services<'_, M>, id: TaskId) {
-        let sched = with.mm.sched;
+    fn leave_space(&self, sched: &Scheduler<M>, id: TaskId) {
         if sched.tlbs.space_of(id) == id {
-            self.unmap_files(with, id);
-            with.mm.release_space(id);
+            self.unmap_files(sched, id);
+            self.spaces.release_space(sched, id);
             return;
         }
         sched.tlbs.set_space(id, id);
@@ -74,21 +72,19 @@ impl<M: Machine> Processes<M> {
     }
 
     /// Links the mappings of `owner`'s files to the files.
-    pub(super) fn map_files(&self, with: &Services<'_, M>, owner: TaskId) {
-        let sched = with.mm.sched;
+    pub(super) fn map_files(&self, sched: &Scheduler<M>, owner: TaskId) {
         for file in self.files_of(owner) {
             sched.on_cpu().work(costs::MAP_VMA * u64::from(SEGMENTS));
             sched.memory.slab(&sched.on_cpu(), SEGMENTS);
-            with.files.link_mappings(sched, file, SEGMENTS);
+            self.files.link_mappings(sched, file, SEGMENTS);
         }
     }
 
     /// Unlinks the mappings of `owner`'s files.
-    pub(super) fn unmap_files(&self, with: &Services<'_, M>, owner: TaskId) {
-        let sched = with.mm.sched;
+    pub(super) fn unmap_files(&self, sched: &Scheduler<M>, owner: TaskId) {
         for file in self.files_of(owner) {
             sched.memory.slab(&sched.on_cpu(), SEGMENTS);
-            with.files.link_mappings(sched, file, SEGMENTS);
+            self.files.link_mappings(sched, file, SEGMENTS);
         }
         let mapped = &self.slots[owner].mapped_files;
         mapped[0].set(NO_FILE);

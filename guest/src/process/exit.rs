@@ -2,7 +2,7 @@
 
 use alloc::format;
 
-use super::table::{Processes, Services};
+use super::table::Processes;
 use crate::costs;
 use crate::ids::TaskId;
 use crate::limits::Start;
@@ -22,8 +22,7 @@ pub struct Exited {
 
 impl<M: Machine> Processes<M> {
     /// Ends the caller's task. Returns in the next task of the same slot.
-    pub(crate) fn exit(&self, with: &Services<'_, M>) {
-        let (mm, sched) = (&with.mm, with.mm.sched);
+    pub(crate) fn exit(&self, sched: &Scheduler<M>) {
         let on = sched.on_cpu();
         let id = on.current();
         let process = &self.slots[id];
@@ -34,12 +33,12 @@ impl<M: Machine> Processes<M> {
                 .panic(format!("exit: task {} leaves {children} children unreaped", id.0));
         }
         if sched.tlbs.space_of(id) == id {
-            self.unmap_files(with, id);
-            mm.release_space(id);
+            self.unmap_files(sched, id);
+            self.spaces.release_space(sched, id);
         }
         let on = sched.on_cpu();
         process.release_parent(&on);
-        with.files.change_descriptors(&on);
+        self.files.change_descriptors(&on);
         sched.memory.slab(&on, 8);
         queue_callback(&on);
         self.notify_parent(&on, id);

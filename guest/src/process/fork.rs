@@ -1,13 +1,13 @@
 //! fork, and the first task.
 
-use super::table::{Processes, Services};
+use super::table::Processes;
 use crate::class::Event;
 use crate::costs;
 use crate::cpu::idle_task;
 use crate::ids::TaskId;
 use crate::limits::Start;
 use crate::machine::Machine;
-use crate::sched::{self, OnCpu};
+use crate::sched::{self, OnCpu, Scheduler};
 use holdfast_locks::CpuId;
 
 /// What the parent shares with a new process.
@@ -26,8 +26,7 @@ pub enum Fork {
 
 impl<M: Machine> Processes<M> {
     /// Creates a task that runs the program with `start`.
-    pub(crate) fn fork(&self, with: &Services<'_, M>, how: Fork, start: Start) {
-        let (mm, sched) = (&with.mm, with.mm.sched);
+    pub(crate) fn fork(&self, sched: &Scheduler<M>, how: Fork, start: Start) {
         let on = sched.on_cpu();
         on.local.count(Event::Forks);
         let parent = on.current();
@@ -39,7 +38,7 @@ impl<M: Machine> Processes<M> {
         sched.memory.take_page(&on);
         sched.memory.take_page(&on);
         if let Fork::Copy { vmas } = how {
-            self.copy_space(with, id, vmas);
+            self.copy_space(sched, id, vmas);
         }
         let space = match how {
             Fork::Copy { .. } => id,
@@ -47,8 +46,8 @@ impl<M: Machine> Processes<M> {
         };
         sched.tlbs.set_space(id, space);
         match how {
-            Fork::Share => mm.spaces.start_thread(id, space),
-            Fork::Copy { .. } | Fork::Borrow => mm.spaces.start_process(id),
+            Fork::Share => self.spaces.start_thread(id, space),
+            Fork::Copy { .. } | Fork::Borrow => self.spaces.start_process(id),
         }
         child.is_vfork.set(u32::from(how == Fork::Borrow));
         let on = sched.on_cpu();
@@ -61,15 +60,14 @@ impl<M: Machine> Processes<M> {
     }
 
     /// Copies the address space of the caller's task to `child`, with the mappings of its files.
-    fn copy_space(&self, with: &Services<'_, M>, child: TaskId, vmas: u32) {
-        let sched = with.mm.sched;
-        let parent = sched.tlbs.space_of(sched.system.this_cpu().current());
-        with.mm.copy_space(child, vmas);
+    fn copy_space(&self, sched: &Scheduler<M>, child: TaskId, vmas: u32) {
+        let parent = sched.on_cpu().space();
+        self.spaces.copy_space(sched, child, vmas);
         let (to, from) = (&self.slots[child].mapped_files, &self.slots[parent].mapped_files);
         for (to, from) in to.iter().zip(from) {
             to.set(from.get());
         }
-        self.map_files(with, child);
+        self.map_files(sched, child);
     }
 
     fn prepare(&self, on: &OnCpu<'_, M>, id: TaskId, parent: TaskId, start: Start) {

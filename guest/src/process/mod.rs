@@ -8,4 +8,4 @@ mod table;
 pub use exec::Executable;
 pub use exit::Exited;
 pub use fork::Fork;
-pub(crate) use table::{Processes, Services};
+pub(crate) use table::Processes;

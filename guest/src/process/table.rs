@@ -6,22 +6,18 @@ use crate::class::LockClass;
 use crate::costs;
 use crate::fs::FileSystem;
 use crate::ids::{LocalId, TaskId, TaskTable};
-use crate::limits::Start;
+use crate::limits::{Limits, Start};
 use crate::local::{Local32, Shared32};
 use crate::machine::Machine;
-use crate::mm::Mm;
+use crate::mm::Spaces;
 use crate::sched::OnCpu;
 use crate::sync::SpinLock;
 use crate::wait::{Completion, WaitQueue};
 
-/// The subsystems that fork, exec and exit use.
-pub(crate) struct Services<'k, M: Machine> {
-    pub(crate) mm: Mm<'k, M>,
-    pub(crate) files: &'k FileSystem<M>,
-}
-
-/// All processes.
+/// All processes, with their memory and files.
 pub(crate) struct Processes<M: Machine> {
+    pub(crate) spaces: Spaces<M>,
+    pub(crate) files: FileSystem<M>,
     pub(super) slots: TaskTable<Process<M>>,
     /// Linux's `tasklist_lock`.
     pub(super) list: SpinLock<FreeSlots, M>,
@@ -103,17 +99,21 @@ impl<M: Machine> Process<M> {
 }
 
 impl<M: Machine> Processes<M> {
-    /// Makes `tasks` slots, of which the first `cpus` are the idle tasks'. At most `most` of the others may exist at a
-    /// time. More slots are needed because a parent may have reaped a task from which its CPU has yet to switch away.
-    pub(crate) fn new(cpus: u32, tasks: u32, most: u32) -> Self {
+    /// Makes `tasks` slots, of which the first `cpus` are the idle tasks'. At most `limits.tasks` of the others may exist
+    /// at a time. More slots are needed because a parent may have reaped a task from which its CPU has yet to switch
+    /// away.
+    pub(crate) fn new(cpus: u32, tasks: u32, limits: &Limits) -> Self {
+        let room = limits.tasks.max(1);
         let slots: TaskTable<Process<M>> = TaskTable::new(tasks, |_| Process::new());
         for id in cpus + 1..tasks {
             slots[TaskId(id - 1)].sibling.set(TaskId(id));
         }
         let first = if tasks > cpus { TaskId(cpus) } else { TaskId::NONE };
         Processes {
+            spaces: Spaces::new(tasks),
+            files: FileSystem::new(limits, tasks),
             slots,
-            list: SpinLock::new(LockClass::TaskList, FreeSlots { first, room: most }),
+            list: SpinLock::new(LockClass::TaskList, FreeSlots { first, room }),
         }
     }
 

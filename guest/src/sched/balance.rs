@@ -40,9 +40,9 @@ pub(crate) fn idle_balance<'a, M: Machine>(
 
 /// Balances this CPU with the busiest one (`rebalance_domains`). Called from the timer softirq with interrupts enabled.
 pub(crate) fn balance_others<M: Machine>(on: &OnCpu<'_, M>) {
-    let here = on.sched.load_of(on.id);
+    let here = on.system.load_of(on.id);
     let Some(busiest) = busiest(on, here) else { return };
-    let there = on.sched.load_of(busiest);
+    let there = on.system.load_of(busiest);
     let count = (there - here).div_ceil(2).max(1);
     let enabled = on.cpu.irq_save();
     {
@@ -58,9 +58,9 @@ pub(crate) fn balance_others<M: Machine>(on: &OnCpu<'_, M>) {
 
 /// Returns the CPU with the most tasks if it has at least two, and more than `here`.
 fn busiest<M: Machine>(on: &OnCpu<'_, M>, here: u32) -> Option<CpuId> {
-    on.work(costs::BALANCE_PER_CPU * u64::from(on.sched.system.cpu_count()));
-    let load = |cpu| on.sched.load_of(cpu);
-    let best = on.sched.others(on.id).rev().max_by_key(|&cpu| load(cpu))?;
+    on.work(costs::BALANCE_PER_CPU * u64::from(on.system.cpu_count()));
+    let load = |cpu| on.system.load_of(cpu);
+    let best = on.system.others(on.id).rev().max_by_key(|&cpu| load(cpu))?;
     (load(best) >= 2 && load(best) > here).then_some(best)
 }
 
@@ -88,11 +88,11 @@ fn pull<M: Machine>(on: &OnCpu<'_, M>, mine: &mut RunQueue, busiest: CpuId, thei
     while moved < count && theirs.load >= 2 && theirs.load > mine.load {
         let Some(id) = theirs.take_for_move(is_cold) else { break };
         let task = on.task(id);
-        theirs.dequeued(&on.sched.queues[busiest].hints, task);
+        theirs.dequeued(&on.system.cpus[busiest], task);
         let ahead = task.vruntime.get().wrapping_sub(theirs.min_vruntime);
         let vruntime = mine.min_vruntime.wrapping_add(ahead);
         task.vruntime.set(if vruntime > i64::MAX as u64 { 0 } else { vruntime });
-        mine.enqueue(&on.queue().hints, on.id, id, task);
+        mine.enqueue(on.local, on.id, id, task);
         on.work(costs::BALANCE_MOVE);
         on.local.count(Event::Migrations);
         moved += 1;

@@ -42,7 +42,7 @@ fn is_wide<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, task: &Task<M>) -> bool {
         waker.wakee_flips.add(1);
     }
     let factor = if on.system.config.shared_cache {
-        on.sched.system.cpu_count()
+        on.system.cpu_count()
     } else {
         1
     };
@@ -58,25 +58,25 @@ fn many_to_many(one: u32, other: u32, factor: u32) -> bool {
 /// Returns `true` if the waker's CPU is as good as the task's last one (`wake_affine`). All tasks have the same weight.
 fn is_affine<M: Machine>(on: &OnCpu<'_, M>, previous: CpuId, hint: WakeHint) -> bool {
     let here = on
-        .sched
+        .system
         .load_of(on.id)
         .saturating_sub(u32::from(hint == WakeHint::Sync));
-    let there = on.sched.load_of(previous);
+    let there = on.system.load_of(previous);
     here == 0 || 100 * (here + 1) <= IMBALANCE * (there + 1)
 }
 
 /// `select_idle_sibling`: returns `target` if it is idle, else an idle CPU of the same cache, else `target`.
 fn idle_neighbor<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, previous: CpuId) -> CpuId {
-    let load = |cpu| on.sched.load_of(cpu);
+    let load = |cpu| on.system.load_of(cpu);
     if load(target) == 0 || !on.system.config.shared_cache {
         return target;
     }
     if load(previous) == 0 {
         return previous;
     }
-    for candidate in on.sched.others(target) {
+    for candidate in on.system.others(target) {
         on.work(costs::PLACE_PER_CPU);
-        if load(candidate) == 0 && on.sched.is_online(candidate) {
+        if load(candidate) == 0 && on.system.is_online(candidate) {
             return candidate;
         }
     }
@@ -85,9 +85,9 @@ fn idle_neighbor<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, previous: CpuId) 
 
 /// Returns the least loaded CPU if the load differs enough (`find_idlest_group`, one CPU per group), else this CPU.
 pub(super) fn idlest<M: Machine>(on: &OnCpu<'_, M>) -> CpuId {
-    on.work(costs::PLACE_PER_CPU * u64::from(on.sched.system.cpu_count()));
-    let load = |cpu| on.sched.load_of(cpu);
-    let others = on.sched.others(on.id).filter(|&cpu| on.sched.is_online(cpu));
+    on.work(costs::PLACE_PER_CPU * u64::from(on.system.cpu_count()));
+    let load = |cpu| on.system.load_of(cpu);
+    let others = on.system.others(on.id).filter(|&cpu| on.system.is_online(cpu));
     match others.min_by_key(|&cpu| load(cpu)) {
         Some(best) if 100 * load(on.id) > IMBALANCE * load(best) => best,
         _ => on.id,

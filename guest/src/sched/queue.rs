@@ -6,9 +6,9 @@ use holdfast_locks::{CpuId, Word};
 
 use super::params::MIGRATION_COST;
 use crate::class::LockClass;
-use crate::cpu::idle_task;
+use crate::cpu::{CpuState, idle_task};
 use crate::ids::{LocalId, TaskId};
-use crate::local::{Local, Local32, Shared32};
+use crate::local::{Local, Shared32};
 use crate::machine::Machine;
 use crate::sync::{SpinLock, WordOf};
 use crate::task::{Task, Tasks};
@@ -16,7 +16,6 @@ use crate::task::{Task, Tasks};
 /// What the scheduler has of one CPU.
 pub(crate) struct CpuQueue<M: Machine> {
     pub(crate) run_queue: SpinLock<RunQueue, M>,
-    pub(crate) hints: QueueHints,
     /// The task that this CPU switched from last. Read by the task that it switched to.
     pub(crate) switched_from: LocalId<TaskId>,
     /// Tasks that other CPUs have woken for this one: id + 1 of the last, linked by [`Task::wake_next`].
@@ -32,24 +31,12 @@ impl<M: Machine> CpuQueue<M> {
         let idle = idle_task(cpu);
         CpuQueue {
             run_queue: SpinLock::new(LockClass::RunQueue, RunQueue::new(idle)),
-            hints: QueueHints {
-                load: Local32::new(0),
-                min_vruntime: Local::new(0),
-            },
             switched_from: LocalId::new(idle),
             wake_list: WordOf::<M>::new(0),
             balance_kick: Shared32::new(0),
             balance_at: Local::new(0),
         }
     }
-}
-
-/// Copies of a run queue's values for CPUs that do not hold its lock.
-pub(crate) struct QueueHints {
-    /// Tasks that run or are ready here.
-    pub(crate) load: Local32,
-    /// The smallest virtual run time, for tasks on their way to or from this CPU.
-    pub(crate) min_vruntime: Local,
 }
 
 /// A ready task. The order is that in which tasks are picked.
@@ -134,7 +121,7 @@ impl RunQueue {
     }
 
     /// Raises `min_vruntime` to the smallest virtual run time among the running and the ready tasks.
-    pub(crate) fn advance(&mut self, hints: &QueueHints, current_vruntime: Option<u64>) {
+    pub(crate) fn advance(&mut self, hints: &CpuState, current_vruntime: Option<u64>) {
         let reached = match (current_vruntime, self.first_vruntime()) {
             (Some(current), Some(first)) => current.min(first),
             (Some(only), None) | (None, Some(only)) => only,
@@ -145,7 +132,7 @@ impl RunQueue {
     }
 
     /// Accounts the running task's time up to `now` (`update_curr`).
-    pub(crate) fn account<M: Machine>(&mut self, hints: &QueueHints, tasks: &Tasks<M>, now: u64) {
+    pub(crate) fn account<M: Machine>(&mut self, hints: &CpuState, tasks: &Tasks<M>, now: u64) {
         if self.is_idle() {
             return;
         }
@@ -159,7 +146,7 @@ impl RunQueue {
     }
 
     /// Counts `task`, ready to run, in this queue of `cpu`.
-    pub(crate) fn enqueue<M: Machine>(&mut self, hints: &QueueHints, cpu: CpuId, id: TaskId, task: &Task<M>) {
+    pub(crate) fn enqueue<M: Machine>(&mut self, hints: &CpuState, cpu: CpuId, id: TaskId, task: &Task<M>) {
         task.queued.set(1);
         task.cpu.set(cpu);
         self.insert(id, task.vruntime.get());
@@ -168,7 +155,7 @@ impl RunQueue {
     }
 
     /// Stops counting `task`.
-    pub(crate) fn dequeued<M: Machine>(&mut self, hints: &QueueHints, task: &Task<M>) {
+    pub(crate) fn dequeued<M: Machine>(&mut self, hints: &CpuState, task: &Task<M>) {
         task.queued.set(0);
         self.load -= 1;
         hints.load.set(self.load);

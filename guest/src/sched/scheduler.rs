@@ -14,6 +14,7 @@ use crate::ids::{CpuTable, TaskId};
 use crate::ipi;
 use crate::machine::Machine;
 use crate::pages::Memory;
+use crate::smp::Calls;
 use crate::sync::WordOf;
 use crate::task::{Task, Tasks};
 use crate::tlb::Tlbs;
@@ -23,6 +24,7 @@ pub(crate) struct Scheduler<M: Machine> {
     pub(crate) system: System<M>,
     pub(crate) tasks: Tasks<M>,
     pub(crate) tlbs: Tlbs<M>,
+    pub(crate) calls: Calls<M>,
     /// Free pages and slabs, which all layers above allocate.
     pub(crate) memory: Memory<M>,
     /// The CPUs' nodes in queues of tasks that spin for sleeping locks.
@@ -58,6 +60,7 @@ impl<M: Machine> Scheduler<M> {
             tasks: Tasks::new(slots, |id| Task::new(id, cpus)),
             memory: Memory::new(system.numa.count, cpus),
             tlbs: Tlbs::new(cpus, slots),
+            calls: Calls::new(cpus),
             spinners: OsqTable::new(cpus as usize),
             queues: CpuTable::new(cpus, CpuQueue::new),
             hooks: OnceCell::new(),
@@ -88,20 +91,9 @@ impl<M: Machine> Scheduler<M> {
         &self.tasks[id]
     }
 
-    /// The number of tasks that run or are ready on `cpu`. A hint.
-    #[inline(always)]
-    pub(crate) fn load_of(&self, cpu: CpuId) -> u32 {
-        self.queues[cpu].hints.load.get()
-    }
-
-    pub(crate) fn is_online(&self, cpu: CpuId) -> bool {
-        self.system.cpus[cpu].online.get() != 0
-    }
-
-    /// The CPUs other than `cpu`, in ascending order from `cpu` and around.
-    pub(crate) fn others(&self, cpu: CpuId) -> impl DoubleEndedIterator<Item = CpuId> + use<M> {
-        let cpus = self.system.cpu_count();
-        (1..cpus).map(move |step| CpuId((cpu.0 + step) % cpus))
+    /// Makes every CPU flush its translations of `space`.
+    pub(crate) fn flush_space(&self, space: TaskId) {
+        self.tlbs.flush_space(&self.on_cpu(), &self.calls, space);
     }
 }
 
@@ -131,6 +123,12 @@ impl<'k, M: Machine> OnCpu<'k, M> {
     #[inline(always)]
     pub(crate) fn task(&self, id: TaskId) -> &'k Task<M> {
         self.sched.task(id)
+    }
+
+    /// The address space that the task that runs here uses.
+    #[inline(always)]
+    pub(crate) fn space(&self) -> TaskId {
+        self.sched.tlbs.space_of(self.current())
     }
 
     /// The task that runs here.

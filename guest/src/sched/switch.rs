@@ -44,7 +44,7 @@ fn put_previous<M: Machine>(on: &OnCpu<'_, M>, queue: &mut RunQueue, previous: T
     if previous == queue.idle {
         return;
     }
-    let hints = &on.queue().hints;
+    let hints = on.local;
     queue.account(hints, &on.sched.tasks, now);
     let task = on.task(previous);
     let sleeps = task.state.get();

@@ -11,12 +11,12 @@ use crate::machine::Machine;
 pub(crate) fn tick<M: Machine>(on: &OnCpu<'_, M>) {
     let mut queue = on.queue().run_queue.lock(on);
     on.work(costs::SCHEDULER_TICK);
-    queue.account(&on.queue().hints, &on.sched.tasks, on.now());
+    queue.account(on.local, &on.sched.tasks, on.now());
     if queue.is_idle() || queue.load < 2 {
         return;
     }
     let task = on.task(queue.current);
-    let cpus = on.sched.system.cpu_count();
+    let cpus = on.system.cpu_count();
     let (ran, due) = (task.run_time.get() - task.picked_at.get(), slice(cpus, queue.load));
     if ran > due {
         on.ask_to_reschedule(on.id);
@@ -40,24 +40,20 @@ pub(crate) fn wants_balance<M: Machine>(on: &OnCpu<'_, M>) -> bool {
     if now < balance_at.get() {
         return false;
     }
-    let is_idle = on.sched.load_of(on.id) == 0;
-    balance_at.set(
-        now + if is_idle {
-            BALANCE_INTERVAL
-        } else {
-            BUSY_FACTOR * BALANCE_INTERVAL
-        },
-    );
+    let is_idle = on.system.load_of(on.id) == 0;
+    let factor = if is_idle { 1 } else { BUSY_FACTOR };
+    balance_at.set(now + factor * BALANCE_INTERVAL);
     true
 }
 
 /// Returns an idle CPU to balance on behalf of all idle CPUs, if tasks wait here (`nohz_kick_needed`).
 pub(crate) fn idle_helper<M: Machine>(on: &OnCpu<'_, M>) -> Option<CpuId> {
-    let sched = on.sched;
-    if sched.load_of(on.id) < 2 {
+    let system = on.system;
+    if system.load_of(on.id) < 2 {
         return None;
     }
-    sched
-        .others(on.id)
-        .find(|&cpu| sched.load_of(cpu) == 0 && sched.is_online(cpu) && sched.queues[cpu].balance_kick.get() == 0)
+    let helps = |cpu: &CpuId| {
+        system.load_of(*cpu) == 0 && system.is_online(*cpu) && on.sched.queues[*cpu].balance_kick.get() == 0
+    };
+    system.others(on.id).find(helps)
 }

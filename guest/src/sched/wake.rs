@@ -55,7 +55,7 @@ pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
 
 /// Makes the task's virtual run time relative to the smallest of the CPU that it leaves.
 fn leave_last_cpu<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) {
-    let from = &on.sched.queues[task.cpu.get()].hints;
+    let from = &on.system.cpus[task.cpu.get()];
     task.vruntime
         .set(task.vruntime.get().wrapping_sub(from.min_vruntime.get()));
 }
@@ -80,13 +80,13 @@ fn activate<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, id: TaskId) {
 
 fn activate_locked<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, queue: &mut RunQueue, id: TaskId) {
     let task = on.task(id);
-    let hints = &on.sched.queues[target].hints;
+    let hints = &on.system.cpus[target];
     on.work(costs::ENQUEUE);
     let now = on.now();
     end_idle(queue, now);
     queue.account(hints, &on.sched.tasks, now);
     // A sleeper gets credit for at most half a latency (`GENTLE_FAIR_SLEEPERS`).
-    let credit = LATENCY * scale(on.sched.system.cpu_count()) / 2;
+    let credit = LATENCY * scale(on.system.cpu_count()) / 2;
     let least = queue.min_vruntime.saturating_sub(credit);
     let vruntime = task.vruntime.get().wrapping_add(queue.min_vruntime);
     // The task's relative value may have been negative. Then the sum wrapped back to a small value, or stayed huge.
@@ -139,7 +139,7 @@ fn check_preemption<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId, queue: &mut RunQu
     }
     let running = on.task(queue.current);
     let ahead = running.vruntime.get().saturating_sub(woken.vruntime.get());
-    if ahead > WAKEUP_GRANULARITY * scale(on.sched.system.cpu_count()) {
+    if ahead > WAKEUP_GRANULARITY * scale(on.system.cpu_count()) {
         on.ask_to_reschedule(cpu);
     }
 }
@@ -149,14 +149,14 @@ fn check_preemption<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId, queue: &mut RunQu
 pub(super) fn start_task<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, id: TaskId) {
     let task = on.task(id);
     let _serialized = task.wake_lock.lock_irq(on);
-    let hints = &on.sched.queues[target].hints;
+    let hints = &on.system.cpus[target];
     let mut queue = on.sched.queues[target].run_queue.lock(on);
     on.work(costs::ENQUEUE);
     let now = on.now();
     end_idle(&mut queue, now);
     queue.account(hints, &on.sched.tasks, now);
     task.vruntime
-        .set(queue.min_vruntime + slice(on.sched.system.cpu_count(), queue.load + 1));
+        .set(queue.min_vruntime + slice(on.system.cpu_count(), queue.load + 1));
     task.state.set(state::RUNNING);
     queue.enqueue(hints, target, id, task);
     check_preemption(on, target, &mut queue, task);

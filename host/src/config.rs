@@ -179,10 +179,6 @@ pub struct VmConfig {
     pub vcpu_quota: Option<Quota>,
     /// Bytes of guest memory, from address 0. Records that the guest shares with the host must lie within.
     pub memory_bytes: u64,
-    /// Whether AVIC virtualizes this guest's LAPICs, if the host uses AVIC.
-    pub avic: bool,
-    /// Whether APICv virtualizes this guest's LAPICs, if the host uses APICv.
-    pub apicv: bool,
     /// The guest's network device.
     pub nic: Nic,
     /// Further inhibit reasons that hold from the start.
@@ -213,8 +209,6 @@ impl Default for VmConfig {
             quota: None,
             vcpu_quota: None,
             memory_bytes: 4 << 30,
-            avic: true,
-            apicv: true,
             nic: Nic::default(),
             apic_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,

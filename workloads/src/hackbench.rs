@@ -54,13 +54,6 @@ pub struct Hackbench {
     ///
     /// Default false.
     pub threads: bool,
-    /// Mean user time around each system call, in the program's loop and the C library. Calibrated at the scale of
-    /// avic-hackbench.
-    ///
-    /// Each time is drawn from half to one and a half of it. Default: the vanilla rows of avic-hackbench (2 vCPUs
-    /// 273.76 s, 4 vCPUs 190.21 s) have the same relative error, one below and one above, at that experiment's scale
-    /// and seeds.
-    pub user_ns: u64,
 }
 
 impl Default for Hackbench {
@@ -72,11 +65,14 @@ impl Default for Hackbench {
             loops: 100_000,
             bytes: 100,
             threads: false,
-            user_ns: 170,
         }
     }
 }
 
+/// Mean user time around each system call, in the program's loop and the C library. Each time is drawn from half to one
+/// and a half of it. Calibrated: the vanilla rows of avic-hackbench (2 vCPUs 273.76 s, 4 vCPUs 190.21 s) have the same
+/// relative error, one below and one above, at that experiment's scale and seeds.
+const USER_NS: u64 = 170;
 /// Mappings of the program: its own segments, the C library, stack, heap. [E]
 const VMAS: u32 = 16;
 /// The pipe in which tasks report that they are ready.
@@ -157,7 +153,6 @@ impl Messaging {
             pairs,
             loops,
             bytes,
-            user_ns,
             ..
         } = self.parameters;
         let first = number / pairs * pairs;
@@ -169,7 +164,7 @@ impl Messaging {
                     Channel::Pipes => os.write_pipe(PIPES + receiver, bytes),
                     Channel::Sockets => os.send(SOCKETS + 2 * receiver + 1, number),
                 }
-                os.user(around(&mut times, user_ns));
+                os.user(around(&mut times, USER_NS));
             }
         }
         self.sent.fetch_add(u64::from(pairs) * u64::from(loops), Relaxed);
@@ -181,15 +176,13 @@ impl Messaging {
     }
 
     fn receiver<M: Machine>(&self, os: &Os<M>, number: u32) {
-        let Hackbench {
-            pairs, loops, user_ns, ..
-        } = self.parameters;
+        let Hackbench { pairs, loops, .. } = self.parameters;
         let expected = u64::from(pairs) * u64::from(loops);
         let mut times = Stream::new(os.seed("hackbench.receiver"), number);
         self.ready(os);
         for _ in 0..expected {
             self.receive(os, number);
-            os.user(around(&mut times, user_ns));
+            os.user(around(&mut times, USER_NS));
         }
         self.received.fetch_add(expected, Relaxed);
         if self.receiving.fetch_sub(1, Relaxed) == 1 {

@@ -20,18 +20,16 @@ pub struct Netperf {
     ///
     /// Default 1 300 000: about a minute (`-l 60`).
     pub transactions: u64,
-    /// User time of a transaction. Calibrated.
-    ///
-    /// Most of it represents what the estimates of TCP, vhost and wakeups on both sides leave out. Default: with the
-    /// emulated local APIC on the carrizo-4 profile, 1 vCPU makes 21 624 transactions a second.
-    pub user_ns: u64,
 }
+
+/// User time of a transaction. Calibrated: with the emulated local APIC on the carrizo-4 profile, 1 vCPU makes 21 624
+/// transactions a second. Most of it represents what the estimates of TCP, vhost and wakeups on both sides leave out.
+const USER_NS: u64 = 14_050;
 
 impl Default for Netperf {
     fn default() -> Self {
         Netperf {
             transactions: 1_300_000,
-            user_ns: 14_050,
         }
     }
 }
@@ -57,7 +55,7 @@ impl<M: Machine> Program<M> for Netperf {
         os.begin();
         for transaction in 0..self.transactions {
             let number = transaction as u32;
-            os.user(self.user_ns);
+            os.user(USER_NS);
             os.send_network(number);
             assert_eq!(os.receive_network(), number, "number of the answer and of the request");
         }

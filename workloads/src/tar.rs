@@ -21,15 +21,6 @@ pub struct Tar {
     ///
     /// Default 52 000, from memory, rounded.
     pub files: u32,
-    /// Mean size of a file.
-    ///
-    /// Default 11 500: about 600 MB in all, from memory.
-    pub bytes: u32,
-    /// Mean user time to decompress 8 KiB of output. Calibrated.
-    ///
-    /// For an undisturbed CPU of the costs' class. Default: with the emulated local APIC on the carrizo-4 profile, 4
-    /// vCPUs take 10.26 s.
-    pub decompress_ns: u64,
     /// File system of the disk.
     ///
     /// Default ext4: the published run does not say.
@@ -40,15 +31,18 @@ impl Default for Tar {
     fn default() -> Self {
         Tar {
             files: 52_000,
-            bytes: 11_500,
-            decompress_ns: 126_200,
             format: Format::Ext4,
         }
     }
 }
 
+/// Mean size of a file: about 600 MB in all, from memory.
+const FILE_BYTES: u32 = 11_500;
 /// User time of tar for a file, in nanoseconds: header, checksum, path. An estimate.
 const FILE_NS: u64 = 5_000;
+/// Mean user time to decompress a piece of 8 KiB, for an undisturbed CPU of the costs' class. Calibrated: with the
+/// emulated local APIC on the carrizo-4 profile, 4 vCPUs take 10.26 s.
+const DECOMPRESS_NS: u64 = 126_200;
 /// Bytes that xz writes at a time (`IO_BUFFER_SIZE`).
 const OUTPUT_BYTES: u32 = 8_192;
 /// xz reads that many bytes once for this many writes: 87 MB become about 600 MB.
@@ -148,7 +142,7 @@ impl Tar {
         Members {
             sizes: Stream::new(os.seed("tar.sizes"), 0),
             left: self.files,
-            mean: self.bytes,
+            mean: FILE_BYTES,
         }
     }
 
@@ -184,7 +178,7 @@ impl Tar {
                     os.read(OUTPUT_BYTES / PAGE_BYTES);
                 }
                 outputs += 1;
-                os.user(times.time(self.decompress_ns, TIME_SIGMA));
+                os.user(times.time(DECOMPRESS_NS, TIME_SIGMA));
                 os.write_pipe(PIPE, OUTPUT_BYTES);
             }
         }

@@ -39,10 +39,6 @@ pub struct Aim7 {
     ///
     /// The users are divided among them. Default 2, an estimate: the published run does not say.
     pub disks: u32,
-    /// Mean user time of a job. Calibrated.
-    ///
-    /// With the default and PV ticket locks, XFS on the westmere-ex-8 profile completes the published number of jobs.
-    pub user_ns: u64,
 }
 
 impl Default for Aim7 {
@@ -52,7 +48,6 @@ impl Default for Aim7 {
             jobs: 100,
             format: Format::Xfs,
             disks: 2,
-            user_ns: 203_000,
         }
     }
 }

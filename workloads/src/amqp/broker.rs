@@ -48,7 +48,7 @@ impl<M: Machine> Messaging<M> {
 
     /// Draws the user time of one `step`.
     pub(super) fn time(&self, times: &mut Stream, step: Step) -> u64 {
-        let mean = mix::step_ns(step, self.parameters.message_ns, self.parameters.payload);
+        let mean = mix::step_ns(step, self.parameters.payload);
         times.time(mean, mix::TIME_SPREAD)
     }
 

@@ -54,11 +54,6 @@ pub struct Amqp {
     ///
     /// Default 1 000 000.
     pub messages: u64,
-    /// User time of a message in all programs, without its content. Calibrated.
-    ///
-    /// For an undisturbed CPU of the costs' class. Default: with ticket locks and no pause-loop exiting, alone on the
-    /// nehalem-ex profile, 4 vCPUs carry 223 801 messages of 8 bytes a second.
-    pub message_ns: u64,
 }
 
 impl Default for Amqp {
@@ -70,7 +65,6 @@ impl Default for Amqp {
             workers: None,
             payload: 8,
             messages: 1_000_000,
-            message_ns: 15_500,
         }
     }
 }

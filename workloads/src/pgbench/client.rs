@@ -15,6 +15,9 @@ pub(super) fn backend_end(number: u32) -> u32 {
     2 * number + 1
 }
 
+/// User time of the client for each statement. [E]
+const CLIENT_NS: u64 = 12_000;
+
 impl<M: Machine> Database<M> {
     /// Runs client `number`.
     pub(super) fn client(&self, os: &Os<M>, number: u32) {
@@ -22,11 +25,11 @@ impl<M: Machine> Database<M> {
         self.start_line().wait(os);
         while self.transactions.take() {
             for &statement in statements(self.parameters.script) {
-                os.user(self.parameters.client_ns / 2);
+                os.user(CLIENT_NS / 2);
                 os.send(socket, statement);
                 os.poll(socket);
                 os.receive(socket);
-                os.user(self.parameters.client_ns / 2);
+                os.user(CLIENT_NS / 2);
             }
         }
         os.send(socket, statement::TERMINATE);

@@ -43,10 +43,6 @@ pub struct Pgbench {
     ///
     /// Default 20 000.
     pub transactions: u64,
-    /// User time of the client for each statement.
-    ///
-    /// Default 12 µs, an estimate.
-    pub client_ns: u64,
     /// Mean user time of the backend for each statement, without lightweight locks. Calibrated.
     ///
     /// With the default of 109 µs one client of [`Script::SelectOnly`] makes 7 600 transactions a second on the x5570
@@ -73,7 +69,6 @@ impl Default for Pgbench {
             script: Script::SelectOnly,
             scale_factor: 100,
             transactions: 20_000,
-            client_ns: 12_000,
             backend_ns: 109_000,
             flush_ns: 0,
         }

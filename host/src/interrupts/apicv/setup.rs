@@ -15,12 +15,9 @@ use crate::interrupts::memory::{self, HostMemory};
 use crate::interrupts::{InterruptWing, VcpuApic, VmApic};
 
 impl InterruptWing {
-    /// Gives `vm`, which has just been added, APICv, unless its configuration forbids it.
+    /// Gives `vm`, which has just been added, APICv.
     pub(crate) fn apicv_init_vm(&mut self, vm: VmId) {
         let config = self.config.apicv;
-        if !self.guests.vms[vm].config.apicv {
-            return;
-        }
         let vcpus: Vec<VcpuId> = self.guests.vcpus_of(vm).collect();
         let pids: Vec<PidPointer> = vcpus
             .iter()

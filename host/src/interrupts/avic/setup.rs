@@ -20,7 +20,6 @@ impl InterruptWing {
         let config = self.config.avic;
         let this = &mut self.guests.vms[vm];
         let vcpus = this.vcpus;
-        this.inhibits.set(Inhibit::Disabled, !this.config.avic);
         let max = if config.uses_x2avic() {
             X2_PHYSICAL_MAX
         } else {

@@ -37,8 +37,6 @@ pub(super) static INTERRUPTS: &[Key] = &[
 pub(super) static HARDWARE: &[Key] = &[
     key("host.avic", host!(Choice, avic.enable)).note("\"auto\" uses it on Zen 4 and later, with x2AVIC."),
     key("host.x2avic", host!(Flag, avic.x2avic)),
-    key("vm.*.avic", vm!(Flag, host.avic)),
     key("host.apicv", host!(Flag, apicv.enable)),
     key("host.ipiv", host!(Flag, apicv.ipiv)),
-    key("vm.*.apicv", vm!(Flag, host.apicv)),
 ];

@@ -62,7 +62,6 @@ pub(super) static SCHED: &[Key] = &[
         host!(Flag, sched.features.wakeup_preemption),
     ),
     key("host.features.next_buddy", host!(Flag, sched.features.next_buddy)),
-    key("host.features.ttwu_queue", host!(Flag, sched.features.ttwu_queue)),
     key("host.features.yield_to", host!(Flag, sched.features.yield_to)),
     key("host.features.place_lag", host!(Flag, sched.features.place_lag)),
     key("host.features.run_to_parity", host!(Flag, sched.features.run_to_parity)),

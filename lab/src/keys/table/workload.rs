@@ -79,14 +79,12 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.pgbench.script", workload!(Pgbench, Choice, script)).note("\"select-only\" is `pgbench -S`."),
     key("vm.*.pgbench.scale_factor", workload!(Pgbench, U32, scale_factor)).range(1.0, 1e5),
     key("vm.*.pgbench.transactions", workload!(Pgbench, U64, transactions)).range(1.0, 1e12),
-    key("vm.*.pgbench.client_time", workload!(Pgbench, Nanos, client_ns)),
     key("vm.*.pgbench.backend_time", workload!(Pgbench, Nanos, backend_ns)),
     key("vm.*.aim7.users", workload!(Aim7, U32, users)).range(1.0, 1e4),
     key("vm.*.aim7.jobs", workload!(Aim7, U32, jobs)).range(1.0, 4095.0),
     key("vm.*.aim7.file_system", workload!(Aim7, Choice, format))
         .note("\"plain\" has one journal lock and no other locks of its own."),
     key("vm.*.aim7.disks", workload!(Aim7, U32, disks)).range(1.0, 256.0),
-    key("vm.*.aim7.user_time", workload!(Aim7, Nanos, user_ns)),
     key("vm.*.amqp.producers", workload!(Amqp, U32, producers)).range(1.0, 1e4),
     key("vm.*.amqp.consumers", workload!(Amqp, U32, consumers)).range(1.0, 1e4),
     key("vm.*.amqp.queues", workload!(Amqp, U32, queues)).range(1.0, 1e4),
@@ -95,7 +93,6 @@ pub(super) static WORKLOAD: &[Key] = &[
         .range(0.0, 4096.0)
         .unit("bytes"),
     key("vm.*.amqp.messages", workload!(Amqp, U64, messages)).range(1.0, 4e9),
-    key("vm.*.amqp.message_time", workload!(Amqp, Nanos, message_ns)),
     key("vm.*.boot.devices", workload!(Startup, U32, devices)).range(1.0, 1e6),
     key("vm.*.ipi.reach", workload!(Ipi, Choice, reach)),
     key("vm.*.ipi.busy", workload!(Ipi, Flag, busy)),
@@ -106,7 +103,6 @@ pub(super) static WORKLOAD: &[Key] = &[
         "\"heap\" (`ebizzy -M`) is the C library's heap, which keeps 32 pages and gives back the rest \
          (`madvise`). \"mapping\" (`ebizzy -m`) maps and unmaps each chunk.",
     ),
-    key("vm.*.ebizzy.record_time", workload!(Ebizzy, Nanos, record_ns)),
     key("vm.*.ebizzy.records", workload!(Ebizzy, U64, records)).range(1.0, 1e12),
     key("vm.*.hackbench.channel", workload!(Hackbench, Choice, channel)).note("\"pipes\" is `hackbench -p`."),
     key("vm.*.hackbench.groups", workload!(Hackbench, U32, groups)).range(1.0, 1000.0),
@@ -116,14 +112,8 @@ pub(super) static WORKLOAD: &[Key] = &[
         .range(1.0, 4096.0)
         .unit("bytes"),
     key("vm.*.hackbench.threads", workload!(Hackbench, Flag, threads)),
-    key("vm.*.hackbench.user_time", workload!(Hackbench, Nanos, user_ns)),
     key("vm.*.tar.files", workload!(Tar, U32, files)).range(1.0, 4e9),
-    key("vm.*.tar.bytes", workload!(Tar, U32, bytes))
-        .range(1.0, 1e8)
-        .unit("bytes"),
-    key("vm.*.tar.decompress_time", workload!(Tar, Nanos, decompress_ns)),
     key("vm.*.tar.file_system", workload!(Tar, Choice, format))
         .note("\"plain\" has one journal lock and no other locks of its own."),
     key("vm.*.netperf.transactions", workload!(Netperf, U64, transactions)).range(1.0, 1e15),
-    key("vm.*.netperf.user_time", workload!(Netperf, Nanos, user_ns)),
 ];

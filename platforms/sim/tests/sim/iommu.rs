@@ -20,10 +20,7 @@ fn netperf(mut config: Config) -> Config {
             hz: 250,
             ..KernelConfig::default()
         },
-        workload: Workload::Netperf(Netperf {
-            transactions: 400,
-            user_ns: 5_000,
-        }),
+        workload: Workload::Netperf(Netperf { transactions: 400 }),
         ..Boot::default()
     };
     config.limit_ns = 5_000_000_000;

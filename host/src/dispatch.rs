@@ -78,7 +78,7 @@ impl Host {
                 continue;
             };
             let throttled = self.wing.threads.sched.is_throttled(task);
-            let at = self.wing.guests.vcpu_mut(vcpu);
+            let at = &mut self.wing.guests.vcpus[vcpu];
             let waits = match at.state {
                 VcpuState::Preempted | VcpuState::Woken if throttled => VcpuState::Throttled,
                 VcpuState::Throttled if !throttled && at.preempted => VcpuState::Preempted,

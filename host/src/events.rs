@@ -4,10 +4,9 @@
 //! - **Nothing is left over**: before that, the pCPU's thread has been rescheduled if necessary, its requests have been
 //!   processed, and its timer is set.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::boundary::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, TaskId};
+use crate::boundary::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId};
 use crate::host::Host;
 use crate::step::Step;
 use crate::threads::{PendingWake, ThreadKind};
@@ -57,10 +56,7 @@ impl Host {
             }
             Event::Affinity { vcpu, only, .. } => {
                 leave_idle(doing, pcpu, "device event", &mut step);
-                let task = self.wing.guests.vcpus[vcpu].task;
-                let allowed = only.map_or(Vec::new(), |only| vec![only.0]);
-                let mask = self.mask(&allowed).unwrap_or_else(|error| panic!("{error}"));
-                self.wing.threads.sched.set_affinity(task, mask, &mut step);
+                self.set_affinity(vcpu, only, &mut step);
             }
             Event::Posted { .. } => {
                 // The polling loop sees it in memory.
@@ -75,13 +71,7 @@ impl Host {
                 };
                 self.wing.enter_run(task, vcpu, &mut step);
             }
-            Event::TaskSleeps { .. }
-            | Event::TaskYields { .. }
-            | Event::TaskGivesWay { .. }
-            | Event::TaskWakes { .. }
-            | Event::TaskStarts { .. }
-            | Event::TaskExecutes { .. }
-            | Event::TaskEnds { .. } => {
+            _ => {
                 let Some(Run::Task(task)) = doing else {
                     panic!("{event:?} on pcpu {}, which runs no task", pcpu.0)
                 };
@@ -92,11 +82,20 @@ impl Host {
         self.end_polls(now, out);
     }
 
+    /// Lets the thread of `vcpu` run on `only` from now on, or anywhere.
+    fn set_affinity(&mut self, vcpu: VcpuId, only: Option<PcpuId>, step: &mut Step<'_>) {
+        let task = self.wing.guests.vcpus[vcpu].task;
+        let mask = self.mask(only.as_ref().map_or(&[], |only| core::slice::from_ref(&only.0)));
+        let mask = mask.unwrap_or_else(|error| panic!("{error}"));
+        self.wing.threads.sched.set_affinity(task, mask, step);
+    }
+
     /// Handles `event` of `task`, which runs on the executing pCPU.
     fn task_event(&mut self, task: TaskId, event: Event, step: &mut Step<'_>) {
         match event {
             Event::TaskSleeps { until, .. } => {
-                if self.wing.threads.take_pending(task, PendingWake::Wake) {
+                let pending = &mut self.wing.threads.records[task].pending_wake;
+                if pending.take_if(|pending| *pending == PendingWake::Wake).is_some() {
                     return self.yield_point(step);
                 }
                 if let Some(until) = until {

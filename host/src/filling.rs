@@ -19,7 +19,7 @@ impl Host {
     pub fn add_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
         self.check_not_started()?;
         let group = self.wing.threads.sched.add_group(parent, shares)?;
-        self.wing.threads.timers.add_group();
+        self.wing.threads.timers.make_room(group.0);
         Ok(group)
     }
 
@@ -65,7 +65,7 @@ impl Host {
         self.check_not_started()?;
         let masks = self.check_vm(vm, vcpus, affinity)?;
         let first_group = self.wing.threads.sched.groups();
-        let parent = vm.parent.unwrap_or(GroupId(0));
+        let parent = vm.parent.unwrap_or_default();
         let (own, per_vcpu) = match vm.group {
             VmGroup::Root => (None, false),
             VmGroup::Own { shares } => (Some(shares), false),
@@ -118,7 +118,7 @@ impl Host {
         let list = |index: usize| affinity.get(index).map_or(&[][..], Vec::as_slice);
         let masks: Result<_, _> = (0..vcpus as usize).map(|index| self.mask(list(index))).collect();
         let masks = masks?;
-        let parent = vm.parent.unwrap_or(GroupId(0));
+        let parent = vm.parent.unwrap_or_default();
         self.wing.threads.sched.check_group(parent)?;
         self.check_quota(vm.quota)?;
         self.check_quota(vm.vcpu_quota)?;
@@ -149,7 +149,7 @@ impl Host {
         self.check_not_started()?;
         in_range("nice", task.nice, -20, 19)?;
         let mask = self.mask(&task.affinity)?;
-        let group = task.group.unwrap_or(GroupId(0));
+        let group = task.group.unwrap_or_default();
         self.wing.threads.sched.check_group(group)?;
         let kind = if task.voluntary {
             ThreadKind::Voluntary

@@ -47,10 +47,6 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    pub(crate) fn vcpu_mut(&mut self, vcpu: VcpuId) -> &mut Vcpu {
-        &mut self.vcpus[vcpu]
-    }
-
     /// Returns the vCPU with index `index` of `vm`.
     pub(crate) fn vcpu_of(&self, vm: VmId, index: u32) -> &Vcpu {
         &self.vcpus[self.vcpu_id(vm, index)]

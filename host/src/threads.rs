@@ -61,7 +61,8 @@ impl Threads {
 
     /// Records the thread that the scheduler has just added.
     pub(crate) fn push(&mut self, kind: ThreadKind) {
-        self.timers.add_thread();
+        // Every VM has a thread, so its number is no higher.
+        self.timers.make_room(self.records.next_id().0);
         self.records.push(ThreadRecord {
             kind,
             first: match kind {
@@ -94,12 +95,6 @@ impl Threads {
         } else {
             self.records[task].pending_wake = Some(PendingWake::Start);
         }
-    }
-
-    /// Takes the pending wakeup of `task`, if it is `wanted`.
-    pub(crate) fn take_pending(&mut self, task: TaskId, wanted: PendingWake) -> bool {
-        let pending = &mut self.records[task].pending_wake;
-        pending.take_if(|pending| *pending == wanted).is_some()
     }
 
     /// Checks that `task` is not a vCPU's thread, which only the hypervisor wakes.

@@ -49,8 +49,6 @@ pub(crate) struct Timers {
     heaps: Vec<Vec<Entry>>,
     /// For each timer the pCPU where it is armed, and its position in that heap.
     slots: Vec<Option<(u32, usize)>>,
-    threads: u32,
-    groups: u32,
     armed: u64,
 }
 
@@ -58,29 +56,15 @@ impl Timers {
     pub(crate) fn new(pcpus: u32) -> Timers {
         Timers {
             heaps: vec![Vec::new(); pcpus as usize],
-            // The root group exists from the start.
-            slots: vec![None; KINDS],
-            threads: 0,
-            groups: 1,
+            slots: Vec::new(),
             armed: 0,
         }
     }
 
-    /// Makes room for the timers of one more thread.
-    pub(crate) fn add_thread(&mut self) {
-        self.threads += 1;
-        self.make_room();
-    }
-
-    /// Makes room for the timers of one more task group.
-    pub(crate) fn add_group(&mut self) {
-        self.groups += 1;
-        self.make_room();
-    }
-
-    fn make_room(&mut self) {
-        // Every VM has a thread, so its number is below that of threads.
-        self.slots.resize(self.threads.max(self.groups) as usize * KINDS, None);
+    /// Makes room for the timers of the thread, group or VM with this number, and of all with lower ones.
+    pub(crate) fn make_room(&mut self, number: u32) {
+        let room = (number as usize + 1) * KINDS;
+        self.slots.resize(room.max(self.slots.len()), None);
     }
 
     /// Arms `timer` on `pcpu` for `at`, wherever it was armed before.
@@ -178,7 +162,7 @@ mod tests {
         #[test]
         fn timers_expire_in_order(actions in proptest::collection::vec((0u32..8, 0u32..2, 0u64..50, any::<bool>()), 1..80)) {
             let mut timers = Timers::new(2);
-            (0..8).for_each(|_| timers.add_thread());
+            timers.make_room(7);
             let mut model: Vec<(u64, usize, u32, u32)> = Vec::new();
             for (sequence, &(task, pcpu, at, cancel)) in actions.iter().enumerate() {
                 model.retain(|entry| entry.2 != task);

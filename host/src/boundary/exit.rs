@@ -128,11 +128,6 @@ pub enum Exit {
     Userspace,
     /// Pause-loop exiting: PAUSE instructions in a loop for longer than the window.
     Pause,
-    /// The guest starts to run a guest of its own (VMRUN), or stops.
-    Nested {
-        /// `true`: it starts.
-        runs: bool,
-    },
     /// The vCPU is powered off or has crashed, and does not run again.
     Shutdown,
 }

@@ -42,7 +42,7 @@ pub struct VcpuId(pub u32);
 pub struct TaskId(pub u32);
 
 /// A task group (cgroup of the cpu controller). Group 0 is the root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
 /// Where a pCPU sits.

@@ -15,7 +15,6 @@ impl InterruptWing {
             Exit::ApicRead { offset } => self.apic_read(vcpu, offset, step),
             Exit::MmioWrite { address, value, bytes } => self.mmio_write(vcpu, address, value, bytes, step),
             Exit::MmioRead { address, bytes } => self.mmio_read(vcpu, address, bytes, step),
-            Exit::Nested { runs } => self.set_nested(vcpu, runs, step),
             Exit::AvicIncompleteIpi(exit) => self.avic_incomplete_ipi(vcpu, exit, step),
             Exit::AvicNoAccel { exit, offset, value } => self.avic_unaccelerated(vcpu, exit, offset, value, step),
             Exit::ApicvWrite { offset, value } => self.apicv_write(vcpu, offset, value, step),
@@ -28,7 +27,7 @@ impl InterruptWing {
     /// `vcpu` executes OUT to `port`: wakes the thread of the device whose doorbell is there (ioeventfd).
     fn port_write(&mut self, vcpu: VcpuId, port: u16, step: &mut Step<'_>) {
         step.charge(Cost::PortWrite, 1);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.counters.io_exits += 1;
         let vm = at.vm;
         let bell = self.guests.vms[vm].doorbells.iter().find(|(known, _)| *known == port);

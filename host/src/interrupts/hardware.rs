@@ -54,7 +54,7 @@ impl Host {
     #[inline]
     pub fn is_avic_active(&self, vcpu: VcpuId) -> bool {
         let avic = self.wing.guests.vcpus[vcpu].virtualization.avic();
-        avic.is_some_and(|avic| avic.is_active())
+        avic.is_some_and(|avic| avic.active.get())
     }
 
     /// Returns the interrupt fields of the control structure of `vcpu`, or `None` if its VM has no APICv.
@@ -66,7 +66,7 @@ impl Host {
         self.wing.guests.vcpus[vcpu]
             .virtualization
             .apicv()
-            .map(|apicv| apicv.vmcs())
+            .map(|apicv| apicv.vmcs.get())
     }
 
     /// Returns whether APICv virtualizes the LAPIC of `vcpu` at present.
@@ -75,7 +75,7 @@ impl Host {
     /// If there is no such vCPU.
     pub fn is_apicv_active(&self, vcpu: VcpuId) -> bool {
         let apicv = self.wing.guests.vcpus[vcpu].virtualization.apicv();
-        apicv.is_some_and(|apicv| apicv.is_active())
+        apicv.is_some_and(|apicv| apicv.active)
     }
 
     /// Stores the guest interrupt status of `vcpu`, which APICv changed in guest mode.

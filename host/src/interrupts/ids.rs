@@ -54,7 +54,7 @@ impl InterruptWing {
     /// Handles a possible change of the mode or address of the LAPIC of `vcpu`, which checks its APIC virtualization
     /// before its next entry.
     pub(crate) fn apic_mode_changed(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let (vm, moved) = (at.vm, at.apic.hardware_enabled() && !at.apic.is_at_home());
         at.requests.apic_update = true;
         self.apic_ids_changed(vm, step);
@@ -66,12 +66,12 @@ impl InterruptWing {
     /// Updates tables and requests after the state of `vcpu` was restored. Its IDs are the saved ones, and its IRR may
     /// hold any vector.
     pub(crate) fn restored(&mut self, vcpu: VcpuId) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let (vm, moved) = (at.vm, at.apic.hardware_enabled() && !at.apic.is_at_home());
         if !self.virtualizes(vm) || self.guests.planted.avic.restored_without_tables {
             return;
         }
-        self.guests.vcpu_mut(vcpu).requests.apic_update = true;
+        self.guests.vcpus[vcpu].requests.apic_update = true;
         // No vCPU runs yet, so none needs an IPI.
         let found = self.ids_inhibit(vm);
         let inhibits = &mut self.guests.vms[vm].inhibits;

@@ -2,7 +2,6 @@
 
 use super::InterruptWing;
 use super::avic::handshake;
-use super::avic::seen::Seen;
 use crate::boundary::{VcpuId, VcpuState};
 use crate::step::Step;
 use crate::timers::Timer;
@@ -31,15 +30,15 @@ impl InterruptWing {
     /// Sets the mode of `vcpu` to "in guest". A request that came in between would hold the entry back. Within a step
     /// none can.
     pub(crate) fn enter_guest(&mut self, vcpu: VcpuId) {
-        let seen = Seen(&self.guests.vcpus[vcpu]);
-        let entered = handshake::enter(&self.memory(), &seen, self.guests.planted.avic);
+        let seen = &self.guests.vcpus[vcpu];
+        let entered = handshake::enter(&self.memory(), seen, self.guests.planted.avic);
         assert!(entered, "vcpu {} enters guest mode with a request pending", vcpu.0);
         self.sync(vcpu);
     }
 
     /// Claims the exit of `vcpu` from guest mode. Returns whether the caller must send the IPI.
     pub(crate) fn claim_exit(&self, vcpu: VcpuId) -> bool {
-        handshake::kick(&self.memory(), &Seen(&self.guests.vcpus[vcpu]))
+        handshake::kick(&self.memory(), &self.guests.vcpus[vcpu])
     }
 
     /// Wakes the thread of `vcpu` if it sleeps in a halt or after a pause exit. Returns whether it did. Sends no IPI to

@@ -22,7 +22,7 @@ impl InterruptWing {
     /// Handles a store of `bytes` bytes at `address`.
     pub(crate) fn mmio_write(&mut self, vcpu: VcpuId, address: u64, value: u64, bytes: u8, step: &mut Step<'_>) {
         self.begin_mmio(vcpu, step);
-        if self.guests.vcpu_mut(vcpu).apic.is_at(address) {
+        if self.guests.vcpus[vcpu].apic.is_at(address) {
             // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"). KVM ignores others.
             if bytes == 4 {
                 let (now, base) = (step.now, self.timer_base);
@@ -30,13 +30,13 @@ impl InterruptWing {
                 let action = self
                     .guests
                     .change_apic(vcpu, |apic| apic.write(offset, value as u32, now, &base));
-                let vm = self.guests.vcpu_mut(vcpu).vm;
+                let vm = self.guests.vcpus[vcpu].vm;
                 self.apic_register_written(vm, offset, step);
                 self.act(vcpu, action, step);
             }
             return;
         }
-        let vm = self.guests.vcpu_mut(vcpu).vm;
+        let vm = self.guests.vcpus[vcpu].vm;
         let offset = ioapic_offset(address);
         if offset.is_none() || self.guests.vms[vm].config.split_irqchip {
             self.visit_userspace(vcpu, step);
@@ -51,10 +51,10 @@ impl InterruptWing {
     /// Handles a load of `bytes` bytes from `address`.
     pub(crate) fn mmio_read(&mut self, vcpu: VcpuId, address: u64, bytes: u8, step: &mut Step<'_>) {
         self.begin_mmio(vcpu, step);
-        let value = if self.guests.vcpu_mut(vcpu).apic.is_at(address) {
+        let value = if self.guests.vcpus[vcpu].apic.is_at(address) {
             u64::from(self.read_apic(vcpu, (address % reg::PAGE_BYTES as u64) as u32, bytes, step))
         } else {
-            let vm = self.guests.vcpu_mut(vcpu).vm;
+            let vm = self.guests.vcpus[vcpu].vm;
             let offset = ioapic_offset(address);
             if offset.is_none() || self.guests.vms[vm].config.split_irqchip {
                 self.visit_userspace(vcpu, step);
@@ -83,15 +83,15 @@ impl InterruptWing {
             return 0;
         }
         let register = offset - within;
-        if self.guests.vcpu_mut(vcpu).apic.note_access(register) != Action::None {
+        if self.guests.vcpus[vcpu].apic.note_access(register) != Action::None {
             self.guests.request_event(vcpu);
         }
-        self.guests.vcpu_mut(vcpu).apic.read(register, step.now) >> (8 * within)
+        self.guests.vcpus[vcpu].apic.read(register, step.now) >> (8 * within)
     }
 
     fn begin_mmio(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::ApicAccess, 1);
-        self.guests.vcpu_mut(vcpu).counters.insn_emulation += 1;
+        self.guests.vcpus[vcpu].counters.insn_emulation += 1;
     }
 }
 

@@ -1,6 +1,9 @@
 //! What virtualizes a LAPIC: software, or the hardware of one of the two vendors.
 
 use alloc::boxed::Box;
+use core::sync::atomic::Ordering::Acquire;
+
+use holdfast_abi::posted::Control;
 
 use super::apicv::{VcpuApicv, VmApicv};
 use super::avic::{VcpuAvic, VmAvic};
@@ -56,8 +59,8 @@ impl VcpuApic {
     pub(crate) fn is_active(&self) -> bool {
         match self {
             VcpuApic::Emulated => false,
-            VcpuApic::Avic(avic) => avic.is_active(),
-            VcpuApic::Apicv(apicv) => apicv.is_active(),
+            VcpuApic::Avic(avic) => avic.active.get(),
+            VcpuApic::Apicv(apicv) => apicv.active,
         }
     }
 
@@ -66,13 +69,13 @@ impl VcpuApic {
         match self {
             VcpuApic::Emulated => false,
             VcpuApic::Avic(avic) => avic.vmcb.has_avic(),
-            VcpuApic::Apicv(apicv) => apicv.is_active(),
+            VcpuApic::Apicv(apicv) => apicv.active,
         }
     }
 
     /// Returns whether an interrupt is posted that has not reached IRR.
     pub(crate) fn is_posted(&self) -> bool {
-        matches!(self, VcpuApic::Apicv(apicv) if apicv.is_posted())
+        matches!(self, VcpuApic::Apicv(apicv) if Control(apicv.control.load(Acquire)).is_on())
     }
 
     #[inline]

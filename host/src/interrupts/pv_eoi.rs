@@ -24,7 +24,7 @@ impl InterruptWing {
     /// Writes the MSR of `vcpu`. Returns `false` if that faults: PV EOI is not offered, or the word is unaligned or
     /// outside the guest's memory.
     pub(crate) fn register_pv_eoi(&mut self, vcpu: VcpuId, value: u64) -> bool {
-        let vm = self.guests.vcpu_mut(vcpu).vm;
+        let vm = self.guests.vcpus[vcpu].vm;
         let address = value & !msr::PV_EOI_ENABLE;
         let enables = value & msr::PV_EOI_ENABLE != 0;
         let legal = self.guests.vms[vm].config.pv_eoi
@@ -32,7 +32,7 @@ impl InterruptWing {
             && (!enables || self.guests.has_memory(vcpu, address, WORD_BYTES));
         if legal {
             // The exit for this write has cleared the bit.
-            self.guests.vcpu_mut(vcpu).pv_eoi = PvEoi {
+            self.guests.vcpus[vcpu].pv_eoi = PvEoi {
                 msr: value,
                 pending: false,
             };
@@ -43,7 +43,7 @@ impl InterruptWing {
     /// Before entry: sets the bit if the host need not see the next end of an interrupt of `vcpu`.
     pub(crate) fn offer_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let faults = self.guests.planted.pv;
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let unseen = at.apic.can_end_unseen(faults.pv_eoi_hides_next);
         if at.pv_eoi.msr & msr::PV_EOI_ENABLE == 0 || at.pv_eoi.pending || !unseen {
             return;
@@ -56,15 +56,15 @@ impl InterruptWing {
 
     /// After an exit: ends the interrupt in service if the guest has cleared the bit.
     pub(crate) fn collect_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         if !core::mem::take(&mut at.pv_eoi.pending) {
             return;
         }
         let cleared = !at.guest.pv_eoi && !self.guests.planted.pv.pv_eoi_lost;
         step.charge(Cost::PvEoi, 1);
         if cleared {
-            let action = self.guests.vcpu_mut(vcpu).apic.ended();
-            self.guests.vcpu_mut(vcpu).counters.pv_eoi += 1;
+            let action = self.guests.vcpus[vcpu].apic.ended();
+            self.guests.vcpus[vcpu].counters.pv_eoi += 1;
             self.act(vcpu, action, step);
         }
     }

@@ -22,7 +22,7 @@ impl InterruptWing {
         if icr & (reg::ICR_LOGICAL | reg::ICR_SHORTHAND) != 0 {
             return hypercall::EINVAL;
         }
-        let (vm, sender) = (self.guests.vcpu_mut(vcpu).vm, self.guests.vcpu_mut(vcpu).index);
+        let (vm, sender) = (self.guests.vcpus[vcpu].vm, self.guests.vcpus[vcpu].index);
         let this = &self.guests.vms[vm];
         // IDs are indexes, unless the guest has changed the IDs of its xAPICs.
         let ids = if this.renamed == 0 { this.vcpus } else { reg::BROADCAST };
@@ -38,7 +38,7 @@ impl InterruptWing {
                 taken += self.deliver(vm, &message, step);
             }
         }
-        self.guests.vcpu_mut(vcpu).counters.pv_ipis_sent += u64::from(taken);
+        self.guests.vcpus[vcpu].counters.pv_ipis_sent += u64::from(taken);
         i64::from(taken)
     }
 }

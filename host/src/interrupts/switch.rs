@@ -34,7 +34,7 @@ impl InterruptWing {
             return;
         }
         let first = self.guests.vms[vm].first;
-        self.guests.vcpu_mut(VcpuId(first)).counters.apicv_inhibit_changed += 1;
+        self.guests.vcpus[VcpuId(first)].counters.apicv_inhibit_changed += 1;
         if was_on == self.inhibits(vm).is_empty() {
             return;
         }
@@ -43,20 +43,12 @@ impl InterruptWing {
         }
     }
 
-    /// Handles that `vcpu` starts or stops to run a guest of its own.
-    pub(crate) fn set_nested(&mut self, vcpu: VcpuId, nested: bool, step: &mut Step<'_>) {
-        if let Some(avic) = self.guests.vcpu_mut(vcpu).virtualization.avic_mut() {
-            avic.nested = nested;
-            self.request_update(vcpu, step);
-        }
-    }
-
     /// Requests an update of `vcpu` (`KVM_REQ_APICV_UPDATE`). It sends no wakeup: a sleeping vCPU updates when it
     /// wakes.
     fn request_update(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        self.guests.vcpu_mut(vcpu).requests.apic_update = true;
+        self.guests.vcpus[vcpu].requests.apic_update = true;
         if self.claim_exit(vcpu)
-            && let Some(cpu) = self.guests.vcpu_mut(vcpu).cpu
+            && let Some(cpu) = self.guests.vcpus[vcpu].cpu
         {
             step.ipi(cpu);
         }
@@ -65,8 +57,7 @@ impl InterruptWing {
     /// Returns whether hardware shall virtualize the LAPIC of `vcpu`.
     pub(crate) fn wants_hardware(&self, vcpu: VcpuId) -> bool {
         let at = &self.guests.vcpus[vcpu];
-        let nested = at.virtualization.avic().is_some_and(|avic| avic.nested);
-        self.virtualizes(at.vm) && self.inhibits(at.vm).is_empty() && !nested && at.apic.hardware_enabled()
+        self.virtualizes(at.vm) && self.inhibits(at.vm).is_empty() && at.apic.hardware_enabled()
     }
 
     /// Returns whether the vCPUs of `vm` can be in x2APIC mode. They cannot while AVIC without x2AVIC virtualizes

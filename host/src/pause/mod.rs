@@ -15,26 +15,15 @@ use crate::vcpu::Activity;
 use crate::vcpu::wing::{After, VcpuWing};
 use config::{PauseControls, PauseExit};
 
-/// The result of trying one candidate.
+/// The result of trying one candidate, or all in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     /// The scheduler prefers it.
     Boosted,
-    /// It cannot be the target of a yield (0).
+    /// It cannot be the target of a yield (0). For a round: none can.
     Unsuitable,
-    /// Neither its pCPU nor the spinner's has anything else to run (−ESRCH).
+    /// Neither its pCPU nor the spinner's has anything else to run (−ESRCH). For a round: it gave up after too many.
     Undercommitted,
-}
-
-/// How one round over the vCPUs of a VM ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RoundEnd {
-    /// A vCPU was boosted.
-    Boosted,
-    /// Too many candidates were undercommitted.
-    GaveUp,
-    /// No candidate was suitable.
-    Nothing,
 }
 
 /// The search of a pause exit for the target of its directed yield.
@@ -52,7 +41,7 @@ struct Search {
 impl VcpuWing {
     /// `vcpu` has paused for longer than the window.
     pub(crate) fn on_spin(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> After {
-        self.guests.vcpu_mut(vcpu).counters.pause_exits += 1;
+        self.guests.vcpus[vcpu].counters.pause_exits += 1;
         self.grow_pause_window(vcpu, step);
         let amd = matches!(self.config.pause_controls, PauseControls::Filter { .. });
         if !amd || self.config.pause.skips_amd_pause {
@@ -67,7 +56,7 @@ impl VcpuWing {
 
     /// 2.6.33 to 2.6.38: the vCPU sleeps on its own wait queue, so that the lock holder may get the pCPU.
     fn pause_sleep(&mut self, vcpu: VcpuId, ns: u64, step: &mut Step<'_>) -> After {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.activity = Activity::PauseSleep;
         let task = at.task;
         at.set_state(VcpuState::PauseSleep, step);
@@ -81,7 +70,7 @@ impl VcpuWing {
     /// boosted.
     fn yield_to_another(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> After {
         let filters = self.config.pause.filters;
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         // Stays set until re-entry: after a yield this vCPU still spins, so it is a poor yield target.
         at.in_spin_loop = true;
         let mut search = Search {
@@ -92,24 +81,20 @@ impl VcpuWing {
         };
         if filters.ipi_aware
             && let Some(receiver) = self.guests.confirmed_receiver(vcpu, step.now)
-            && self.look(&mut search, receiver, step) == Some(Attempt::Boosted)
+            && self.look(&search, receiver, step) == Attempt::Boosted
         {
             return After::Reschedule;
         }
         let mut end = self.round(&mut search, step);
-        if end == RoundEnd::Nothing && filters.ipi_aware {
+        if end == Attempt::Unsuitable && filters.ipi_aware {
             search.relaxed = true;
             end = self.round(&mut search, step);
         }
-        if end == RoundEnd::Boosted {
-            After::Reschedule
-        } else {
-            After::Resume
-        }
+        After::reschedule_if(end == Attempt::Boosted)
     }
 
     /// Looks at each other vCPU of the VM once, until one is boosted or the search gives up.
-    fn round(&mut self, search: &mut Search, step: &mut Step<'_>) -> RoundEnd {
+    fn round(&mut self, search: &mut Search, step: &mut Step<'_>) -> Attempt {
         let at = &self.guests.vcpus[search.spinner];
         let (vm, index) = (at.vm, at.index);
         let (count, last) = (self.guests.vms[vm].vcpus, self.guests.vms[vm].last_boosted);
@@ -118,43 +103,42 @@ impl VcpuWing {
                 continue;
             }
             match self.look(search, candidate, step) {
-                Some(Attempt::Boosted) => return RoundEnd::Boosted,
+                Attempt::Boosted => return Attempt::Boosted,
                 // There is no overcommit here. Searching further would only delay the spinner.
-                Some(Attempt::Undercommitted) if search.tries == 1 => return RoundEnd::GaveUp,
-                Some(Attempt::Undercommitted) => search.tries = search.tries.saturating_sub(1),
-                Some(Attempt::Unsuitable) | None => {}
+                Attempt::Undercommitted if search.tries == 1 => return Attempt::Undercommitted,
+                Attempt::Undercommitted => search.tries = search.tries.saturating_sub(1),
+                Attempt::Unsuitable => {}
             }
         }
-        RoundEnd::Nothing
+        Attempt::Unsuitable
     }
 
-    /// Examines the vCPU with index `candidate`, and yields to it if the filters allow it. Returns `None` if they do
-    /// not.
-    fn look(&mut self, search: &mut Search, candidate: u32, step: &mut Step<'_>) -> Option<Attempt> {
+    /// Examines the vCPU with index `candidate`, and yields to it if the filters allow it.
+    fn look(&mut self, search: &Search, candidate: u32, step: &mut Step<'_>) -> Attempt {
         step.charge(Cost::SpinCandidate, 1);
-        let vm = self.guests.vcpu_mut(search.spinner).vm;
+        let vm = self.guests.vcpus[search.spinner].vm;
         let target = self.guests.vcpu_id(vm, candidate);
-        self.guests.vcpu_mut(search.spinner).counters.directed_yield_looks += 1;
+        self.guests.vcpus[search.spinner].counters.directed_yield_looks += 1;
         if !self.is_candidate(target, search) {
-            return None;
+            return Attempt::Unsuitable;
         }
-        self.guests.vcpu_mut(search.spinner).counters.directed_yield_attempted += 1;
+        self.guests.vcpus[search.spinner].counters.directed_yield_attempted += 1;
         let Some(task) = self.thread_of(target) else {
-            return Some(Attempt::Unsuitable);
+            return Attempt::Unsuitable;
         };
         let handling = &self.config.pause;
         if handling.filters.undercommit && self.threads.sched.both_alone(step.pcpu, task) {
-            return Some(Attempt::Undercommitted);
+            return Attempt::Undercommitted;
         }
         let stays = self.guests.planted.pause.last_boosted_stays;
         if !self.directed_yield(search.spinner, target, step) {
-            return Some(Attempt::Unsuitable);
+            return Attempt::Unsuitable;
         }
         if !stays {
             // The vCPU's index, not the loop's counter, which differs once the round has wrapped.
             self.guests.vms[vm].last_boosted = candidate;
         }
-        Some(Attempt::Boosted)
+        Attempt::Boosted
     }
 
     /// Returns whether the filters let `target` be tried.
@@ -162,7 +146,7 @@ impl VcpuWing {
         let handling = self.config.pause;
         let filters = handling.filters;
         let stays = self.guests.planted.pause.eligibility_stays;
-        let at = self.guests.vcpu_mut(target);
+        let at = &mut self.guests.vcpus[target];
         // A woken vCPU waits no longer.
         let sleeps = matches!(at.state, VcpuState::Blocked | VcpuState::PauseSleep | VcpuState::Dead);
         if sleeps || at.state == VcpuState::InGuest {
@@ -200,8 +184,8 @@ impl VcpuWing {
         });
         if done {
             let favored = u64::from(self.threads.sched.favored());
-            self.guests.vcpu_mut(vcpu).counters.directed_yield_successful += 1;
-            self.guests.vcpu_mut(vcpu).counters.directed_yield_favored += favored;
+            self.guests.vcpus[vcpu].counters.directed_yield_successful += 1;
+            self.guests.vcpus[vcpu].counters.directed_yield_favored += favored;
         }
         done
     }

@@ -36,7 +36,7 @@ impl VcpuWing {
     pub(super) fn grow_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let (base, max) = self.window_bounds();
         let rule = self.config.pause.window;
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let old = at.pause_window;
         at.counters.pause_window_sum += u64::from(old);
         let new = grown(old, rule.grow, base, max);
@@ -50,7 +50,7 @@ impl VcpuWing {
         let (base, _) = self.window_bounds();
         let handling = self.config.pause;
         let stays = self.guests.planted.pause.window_stays;
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let old = at.pause_window;
         let new = shrunk(old, handling.window.shrink, base);
         if new == old || stays {
@@ -81,7 +81,7 @@ impl VcpuWing {
                 threshold,
             },
         };
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         if at.pause_window != window {
             at.pause_window = window;
             step.out.push(Command::PauseControls { vcpu, controls });

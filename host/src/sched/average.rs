@@ -1,12 +1,12 @@
 //! The weighted average of a queue's virtual runtimes, kept as sums. A test for eligibility needs no division.
 
 /// Weighted sum of virtual runtimes, relative to a fixed origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Average {
     origin: u64,
     /// Sum of weight times distance from the origin. Wide enough for any load.
     sum: i128,
-    weight: u64,
+    pub(super) weight: u64,
 }
 
 impl Average {
@@ -14,8 +14,7 @@ impl Average {
     pub(crate) fn new(origin: u64) -> Average {
         Average {
             origin,
-            sum: 0,
-            weight: 0,
+            ..Average::default()
         }
     }
 
@@ -39,11 +38,6 @@ impl Average {
     pub(crate) fn with(mut self, vruntime: u64, weight: u64) -> Average {
         self.add(vruntime, weight);
         self
-    }
-
-    /// Returns the weight of all entities.
-    pub(crate) fn weight(self) -> u64 {
-        self.weight
     }
 
     /// Returns the average, rounded down, or `None` if there are no entities.

@@ -32,11 +32,11 @@ const NEAR_NS: u64 = 2_000_000;
 impl Hierarchy {
     /// Returns whether `entity` cannot run because of a quota.
     pub(crate) fn is_throttled(&self, entity: EntityId) -> bool {
-        self.queue(self.entity(entity).queue).quota.throttles > 0
+        self.queues[self.entities[entity].queue].quota.throttles > 0
     }
 
     fn bandwidth_mut(&mut self, queue: QueueId) -> &mut Bandwidth {
-        let group = self.queue(queue).group;
+        let group = self.queues[queue].group;
         let bandwidth = &mut self.groups[group].bandwidth;
         bandwidth
             .as_mut()
@@ -47,18 +47,18 @@ impl Hierarchy {
     pub(super) fn charge_quota(&mut self, queue: QueueId, ran: u64) {
         if self.quota_expires {
             let generation = self.bandwidth_mut(queue).generation;
-            let quota = &mut self.queue_mut(queue).quota;
+            let quota = &mut self.queues[queue].quota;
             if quota.generation != generation {
                 quota.left = quota.left.min(0);
                 quota.generation = generation;
             }
         }
-        let quota = &mut self.queue_mut(queue).quota;
+        let quota = &mut self.queues[queue].quota;
         quota.left -= ran as i64;
         if quota.left > 0 || self.draw(queue) {
             return;
         }
-        let at = self.queue(queue);
+        let at = &self.queues[queue];
         if at.curr.is_some() {
             let pcpu = at.pcpu;
             self.overdue.push(pcpu);
@@ -67,8 +67,8 @@ impl Hierarchy {
 
     /// Draws the next slice. Returns whether the queue can run on.
     fn draw(&mut self, queue: QueueId) -> bool {
-        let (now, slice, group) = (self.now, self.quota_slice_ns, self.queue(queue).group);
-        let left = self.queue(queue).quota.left;
+        let (now, slice, group) = (self.now, self.quota_slice_ns, self.queues[queue].group);
+        let left = self.queues[queue].quota.left;
         let faulty = self.has(Fault::QuotaNotRefilled);
         let bandwidth = self.bandwidth_mut(queue);
         let mut timer = None;
@@ -90,7 +90,7 @@ impl Hierarchy {
         if let Some(at) = timer {
             self.timers.push((Timer::Period(group), at));
         }
-        let quota = &mut self.queue_mut(queue).quota;
+        let quota = &mut self.queues[queue].quota;
         quota.left += drawn as i64;
         quota.generation = generation;
         quota.left > 0
@@ -98,11 +98,11 @@ impl Hierarchy {
 
     /// Throttles `queue` if it has no quota left and can get none.
     pub(super) fn check_quota(&mut self, queue: QueueId) {
-        if self.queue(queue).quota.throttled {
+        if self.queues[queue].quota.throttled {
             return;
         }
         self.charge_quota(queue, 0);
-        if self.queue(queue).quota.left <= 0 {
+        if self.queues[queue].quota.left <= 0 {
             self.throttle(queue);
         }
     }
@@ -110,7 +110,7 @@ impl Hierarchy {
     fn throttle(&mut self, queue: QueueId) {
         let now = self.now;
         self.shift_throttles(queue, true);
-        let at = self.queue_mut(queue);
+        let at = &mut self.queues[queue];
         at.quota.throttled = true;
         at.quota.since = now;
         let (threads, entity) = (i64::from(at.runnable), at.entity);
@@ -118,15 +118,15 @@ impl Hierarchy {
         let mut at = entity;
         let mut leaves = true;
         while let Some(id) = at {
-            if !self.entity(id).on_rq {
+            if !self.entities[id].on_rq {
                 break;
             }
             if leaves {
                 self.dequeue_entity(id, Departure::Final);
             }
-            let parent = self.entity(id).queue;
+            let parent = self.entities[id].queue;
             self.count_runnable(parent, -threads);
-            if self.queue(parent).load > 0 {
+            if self.queues[parent].load > 0 {
                 leaves = false;
             }
             at = self.parent(id);
@@ -136,52 +136,52 @@ impl Hierarchy {
 
     fn unthrottle(&mut self, queue: QueueId) {
         let now = self.now;
-        let at = self.queue_mut(queue);
+        let at = &mut self.queues[queue];
         at.quota.throttled = false;
         let since = at.quota.since;
         self.bandwidth_mut(queue).counts.throttled_ns += now - since;
         self.shift_throttles(queue, false);
-        let at = self.queue(queue);
+        let at = &self.queues[queue];
         let (threads, mut enters, mut at) = (i64::from(at.runnable), at.load > 0, at.entity);
         if !enters {
             return;
         }
         while let Some(id) = at {
-            enters &= !self.entity(id).on_rq;
-            if self.entity(id).delayed {
+            enters &= !self.entities[id].on_rq;
+            if self.entities[id].delayed {
                 self.end_delay(id);
             }
             if enters {
                 self.enqueue_entity(id, Arrival::GroupWoken);
             }
-            let parent = self.entity(id).queue;
+            let parent = self.entities[id].queue;
             self.count_runnable(parent, threads);
-            if self.queue(parent).quota.throttled {
+            if self.queues[parent].quota.throttled {
                 break;
             }
             at = self.parent(id);
         }
-        self.count_path(self.queue(queue).entity, 0);
+        self.count_path(self.queues[queue].entity, 0);
     }
 
     /// Counts that `queue` is throttled or no longer is, for the queue and all below it.
     fn shift_throttles(&mut self, queue: QueueId, more: bool) {
-        let at = self.queue_mut(queue);
+        let at = &mut self.queues[queue];
         let quota = &mut at.quota;
         quota.throttles = if more { quota.throttles + 1 } else { quota.throttles - 1 };
         let (changes, pcpu, group) = (quota.throttles == u32::from(more), at.pcpu, at.group);
         if changes {
             let mut thread = at.tasks;
             while let Some(id) = thread {
-                if let EntityKind::Task(task) = self.entity(id).kind {
+                if let EntityKind::Task(task) = self.entities[id].kind {
                     self.throttle_changes.push(task);
                 }
-                thread = self.entity(id).list_next;
+                thread = self.entities[id].list_next;
             }
         }
-        for index in 0..self.group(group).children.len() {
-            let child = self.group(group).children[index];
-            if let Some(queue) = self.group(child).queues[pcpu as usize] {
+        for index in 0..self.groups[group].children.len() {
+            let child = self.groups[group].children[index];
+            if let Some(queue) = self.groups[child].queues[pcpu as usize] {
                 self.shift_throttles(queue, more);
             }
         }
@@ -189,13 +189,13 @@ impl Hierarchy {
 
     /// Returns the quota that `queue`, which has no threads any more, does not need.
     pub(super) fn return_quota(&mut self, queue: QueueId) {
-        let quota = self.queue(queue).quota;
+        let quota = self.queues[queue].quota;
         if !quota.enabled || quota.throttled || self.has(Fault::SliceKept) {
             return;
         }
         let surplus = quota.left - KEPT_NS as i64;
         let (now, slice, expires) = (self.now, self.quota_slice_ns, self.quota_expires);
-        let group = self.queue(queue).group;
+        let group = self.queues[queue].group;
         if surplus <= 0 {
             return;
         }
@@ -212,7 +212,7 @@ impl Hierarchy {
         if let Some(at) = timer {
             self.timers.push((Timer::Slack(group), at));
         }
-        self.queue_mut(queue).quota.left -= surplus;
+        self.queues[queue].quota.left -= surplus;
     }
 
     /// Gives throttled queues of `group` enough quota to run again, in the order in which they were throttled. Returns
@@ -230,7 +230,7 @@ impl Hierarchy {
             quota.generation = bandwidth.generation;
             if quota.left > 0 {
                 bandwidth.throttled.remove(0);
-                resumed.push(self.queue(queue).pcpu);
+                resumed.push(self.queues[queue].pcpu);
                 self.unthrottle(queue);
             }
         }
@@ -275,7 +275,7 @@ impl Hierarchy {
 
     /// Returns how long `queue` has been throttled until `now`, in the present throttling.
     fn throttled_since(&self, queue: QueueId, now: u64) -> u64 {
-        let quota = self.queue(queue).quota;
+        let quota = self.queues[queue].quota;
         if quota.throttled { now - quota.since } else { 0 }
     }
 }
@@ -283,10 +283,10 @@ impl Hierarchy {
 impl Scheduler {
     /// Gives `group` a quota: nanoseconds in each period, on all pCPUs together.
     pub(crate) fn set_quota(&mut self, group: GroupId, quota_ns: u64, period_ns: u64) {
-        self.hierarchy.group_mut(group).bandwidth = Some(Bandwidth::new(quota_ns, period_ns));
-        let queues = self.hierarchy.group(group).queues.clone();
+        self.hierarchy.groups[group].bandwidth = Some(Bandwidth::new(quota_ns, period_ns));
+        let queues = self.hierarchy.groups[group].queues.clone();
         for queue in queues.into_iter().flatten() {
-            self.hierarchy.queue_mut(queue).quota.enabled = true;
+            self.hierarchy.queues[queue].quota.enabled = true;
         }
     }
 
@@ -321,7 +321,7 @@ impl Scheduler {
 
     /// Returns whether a runnable `task` cannot run because of a quota.
     pub(crate) fn is_throttled(&self, task: TaskId) -> bool {
-        self.hierarchy.is_throttled(self.thread(task).entity)
+        self.hierarchy.is_throttled(self.threads[task].entity)
     }
 
     /// Returns what bandwidth control did to `group` until `now`, or `None` if it has no quota.

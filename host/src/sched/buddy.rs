@@ -21,7 +21,7 @@ impl Hierarchy {
     pub(crate) fn siblings(&self, a: EntityId, b: EntityId) -> (EntityId, EntityId) {
         let (mut a, mut b) = (a, b);
         let (mut depth_a, mut depth_b) = (self.path(a).count(), self.path(b).count());
-        while self.entity(a).queue != self.entity(b).queue {
+        while self.entities[a].queue != self.entities[b].queue {
             if depth_a >= depth_b {
                 a = self.parent(a).expect("entities of one pcpu meet at its root queue");
                 depth_a -= 1;
@@ -38,8 +38,8 @@ impl Hierarchy {
     pub(crate) fn mark(&mut self, entity: EntityId, mark: Mark) {
         let mut at = Some(entity);
         while let Some(id) = at {
-            let queue = self.entity(id).queue;
-            *self.queue_mut(queue).marked(mark) = Some(id);
+            let queue = self.entities[id].queue;
+            *self.queues[queue].marked(mark) = Some(id);
             at = self.parent(id).filter(|_| !self.has(Fault::LevelSkipped));
         }
     }
@@ -52,8 +52,8 @@ impl Hierarchy {
         for mark in [Mark::Next, Mark::Last, Mark::Skip] {
             let mut at = Some(entity);
             while let Some(id) = at {
-                let queue = self.entity(id).queue;
-                let marked = self.queue_mut(queue).marked(mark);
+                let queue = self.entities[id].queue;
+                let marked = self.queues[queue].marked(mark);
                 if *marked != Some(id) {
                     break;
                 }

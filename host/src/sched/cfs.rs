@@ -7,7 +7,7 @@ use super::config::{SchedConfig, SchedulerKind, YieldRule};
 use super::entity::Mark;
 use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
-use super::policy::{Arrival, Departure, Policy, SliceEnd};
+use super::policy::{Arrival, SliceEnd};
 use super::timeline::{before, later};
 use super::weight::{mul_div, scaled};
 
@@ -47,16 +47,16 @@ impl Cfs {
     /// Returns the wall time that `entity` should run before others get their turn: its share of the period at every
     /// level.
     pub(crate) fn slice(&self, on: &Hierarchy, entity: EntityId) -> u64 {
-        let first = on.entity(entity);
-        let runnable = u64::from(on.queue(first.queue).nr) + u64::from(!first.on_rq);
+        let first = &on.entities[entity];
+        let runnable = u64::from(on.queues[first.queue].nr) + u64::from(!first.on_rq);
         let mut slice = if runnable > self.nr_latency {
             runnable * self.min_granularity
         } else {
             self.latency
         };
         for id in on.path(entity) {
-            let at = on.entity(id);
-            let load = on.queue(at.queue).load + if at.on_rq { 0 } else { at.weight };
+            let at = &on.entities[id];
+            let load = on.queues[at.queue].load + if at.on_rq { 0 } else { at.weight };
             slice = mul_div(slice, at.weight, load);
         }
         slice
@@ -64,32 +64,26 @@ impl Cfs {
 
     /// Returns the slice of `entity` in virtual time.
     fn virtual_slice(&self, on: &Hierarchy, entity: EntityId) -> u64 {
-        scaled(self.slice(on, entity), on.entity(entity).weight)
+        scaled(self.slice(on, entity), on.entities[entity].weight)
     }
 
     /// Returns whether `candidate` may run although `left` is more entitled to it.
     fn fair_enough(&self, on: &Hierarchy, candidate: EntityId, left: EntityId) -> bool {
         !self.preempts(on, candidate, left)
     }
-}
 
-impl Policy for Cfs {
-    fn averages(self) -> bool {
-        false
-    }
-
-    fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId) {
+    pub(super) fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId) {
         // A child starts at the virtual runtime of its parent, or one slice behind the others if that is later.
-        let at = on.queue(queue);
-        let parent = at.curr.map_or(at.min_vruntime, |curr| on.entity(curr).vruntime);
+        let at = &on.queues[queue];
+        let parent = at.curr.map_or(at.min_vruntime, |curr| on.entities[curr].vruntime);
         let mut start = at.min_vruntime;
         if self.start_debit {
             start = start.wrapping_add(self.virtual_slice(on, entity));
         }
-        on.entity_mut(entity).vruntime = later(parent, start);
+        on.entities[entity].vruntime = later(parent, start);
     }
 
-    fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival) {
+    pub(super) fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival) {
         if matches!(arrival, Arrival::New | Arrival::Moved) {
             return;
         }
@@ -98,22 +92,13 @@ impl Policy for Cfs {
         } else {
             self.latency
         };
-        let start = on.queue(queue).min_vruntime.wrapping_sub(credit);
-        let entity = on.entity_mut(entity);
+        let start = on.queues[queue].min_vruntime.wrapping_sub(credit);
+        let entity = &mut on.entities[entity];
         entity.vruntime = later(entity.vruntime, start);
     }
 
-    fn leave(self, _on: &mut Hierarchy, _queue: QueueId, _entity: EntityId, _departure: Departure) -> bool {
-        true
-    }
-
-    fn charged(self, _on: &mut Hierarchy, _queue: QueueId, _curr: EntityId) -> bool {
-        // Slices end on ticks only.
-        false
-    }
-
-    fn pick(self, on: &Hierarchy, queue: QueueId, _prev: Option<EntityId>) -> Option<EntityId> {
-        let at = on.queue(queue);
+    pub(super) fn pick(self, on: &Hierarchy, queue: QueueId) -> Option<EntityId> {
+        let at = &on.queues[queue];
         let left = at.timeline.leftmost()?;
         let mut pick = left;
         if at.skip == Some(left)
@@ -135,11 +120,9 @@ impl Policy for Cfs {
         Some(pick)
     }
 
-    fn picked(self, _on: &mut Hierarchy, _entity: EntityId) {}
-
-    fn tick(self, on: &Hierarchy, queue: QueueId, curr: EntityId) -> Option<SliceEnd> {
+    pub(super) fn tick(self, on: &Hierarchy, queue: QueueId, curr: EntityId) -> Option<SliceEnd> {
         let slice = self.slice(on, curr);
-        let entity = on.entity(curr);
+        let entity = &on.entities[curr];
         let ran = entity.sum_exec - entity.prev_sum_exec;
         if ran > slice {
             return Some(SliceEnd::Spent);
@@ -147,19 +130,19 @@ impl Policy for Cfs {
         if ran < self.min_granularity {
             return None;
         }
-        let least = on.queue(queue).timeline.least()?;
+        let least = on.queues[queue].timeline.least()?;
         let ahead = entity.vruntime.wrapping_sub(least) as i64;
         (ahead > slice as i64).then_some(SliceEnd::Unfair)
     }
 
-    fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool {
-        let ahead = on.entity(curr).vruntime.wrapping_sub(on.entity(woken).vruntime) as i64;
-        let granularity = scaled(self.wakeup_granularity, on.entity(woken).weight);
+    pub(super) fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool {
+        let ahead = on.entities[curr].vruntime.wrapping_sub(on.entities[woken].vruntime) as i64;
+        let granularity = scaled(self.wakeup_granularity, on.entities[woken].weight);
         ahead > 0 && ahead > granularity as i64
     }
 
-    fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
-        let queue = on.entity(entity).queue;
+    pub(super) fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
+        let queue = on.entities[entity].queue;
         if !self.yields.is_of_own_group() {
             if !alone {
                 on.clear_buddies(entity);
@@ -169,18 +152,16 @@ impl Policy for Cfs {
             return;
         }
         // The thread is alone in its group's queue, so the yield ends here whatever waits in other groups.
-        if on.queue(queue).nr == 1 {
+        if on.queues[queue].nr == 1 {
             return;
         }
         on.clear_buddies(entity);
         on.account(queue);
         if self.yields == YieldRule::OwnGroupCompat
-            && let Some(rightmost) = on.queue(queue).timeline.greatest()
-            && !before(rightmost, on.entity(entity).vruntime)
+            && let Some(rightmost) = on.queues[queue].timeline.greatest()
+            && !before(rightmost, on.entities[entity].vruntime)
         {
-            on.entity_mut(entity).vruntime = rightmost.wrapping_add(1);
+            on.entities[entity].vruntime = rightmost.wrapping_add(1);
         }
     }
-
-    fn reweigh(self, _on: &mut Hierarchy, _average: u64, _entity: EntityId, _weight: u64) {}
 }

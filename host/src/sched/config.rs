@@ -78,7 +78,7 @@ pub enum ShareRule {
 }
 
 /// Scheduler features, most of which Linux can switch at run time (`sched_features`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// CFS: a woken thread gets half a period of credit, not a whole one (GENTLE_FAIR_SLEEPERS).
     pub gentle_fair_sleepers: bool,
@@ -198,23 +198,15 @@ pub struct SchedConfig {
 
 /// Returns the parameters of a level. Intervals, busy factor and percentage: docs/spec/host.md, "Load balancing". Tries
 /// and history indexes: from memory of each kernel's topology.h, uncertain.
-const fn level(
-    min: u64,
-    max: u64,
-    busy: u64,
-    pct: u64,
-    tries: u32,
-    busy_index: usize,
-    idle_index: usize,
-) -> DomainConfig {
+const fn level(interval: [u64; 2], busy: u64, pct: u64, tries: u32, index: [usize; 2]) -> DomainConfig {
     DomainConfig {
-        min_interval_ms: min,
-        max_interval_ms: max,
+        min_interval_ms: interval[0],
+        max_interval_ms: interval[1],
         busy_factor: busy,
         imbalance_pct: pct,
         cache_nice_tries: tries,
-        busy_index,
-        idle_index,
+        busy_index: index[0],
+        idle_index: index[1],
     }
 }
 
@@ -262,29 +254,19 @@ impl SchedConfig {
                 gentle_fair_sleepers: true,
                 start_debit: true,
                 wakeup_preemption: true,
-                next_buddy: false,
                 last_buddy: true,
                 ttwu_queue: true,
                 lb_bias: true,
                 yield_to: true,
-                load_tracking: false,
-                wake_wide: false,
-                wake_idle: false,
-                bounded_scan: false,
-                overload_gate: false,
                 bandwidth_expires: true,
-                place_lag: false,
-                run_to_parity: false,
-                pick_buddy: false,
-                delay_dequeue: false,
-                delay_zero: false,
-                relative_deadline: false,
+                // The other features came later, or are off by default.
+                ..Features::default()
             },
             balance: BalanceConfig {
-                smt: level(1, 2, 64, 110, 0, 0, 0),
-                cache: level(1, 4, 64, 125, 1, 2, 0),
-                package: level(1, 4, 64, 125, 1, 2, 1),
-                numa: level(8, 32, 32, 125, 2, 3, 2),
+                smt: level([1, 2], 64, 110, 0, [0, 0]),
+                cache: level([1, 4], 64, 125, 1, [2, 0]),
+                package: level([1, 4], 64, 125, 1, [2, 1]),
+                numa: level([8, 32], 32, 125, 2, [3, 2]),
                 sockets_are_nodes: true,
                 intervals_by_span: false,
                 nr_migrate: 32,
@@ -306,10 +288,10 @@ impl SchedConfig {
                 ..before.features
             },
             balance: BalanceConfig {
-                smt: level(2, 4, 32, 110, 0, 0, 0),
-                cache: level(8, 16, 32, 117, 1, 2, 0),
-                package: level(8, 16, 32, 125, 1, 2, 1),
-                numa: level(8, 16, 32, 125, 2, 3, 2),
+                smt: level([2, 4], 32, 110, 0, [0, 0]),
+                cache: level([8, 16], 32, 117, 1, [2, 0]),
+                package: level([8, 16], 32, 125, 1, [2, 1]),
+                numa: level([8, 16], 32, 125, 2, [3, 2]),
                 intervals_by_span: true,
                 ..before.balance
             },

@@ -7,11 +7,11 @@
 //! Not modeled: slices of a thread's own, and the protection by a minimum slice that came after 6.12. Every thread has
 //! the base slice, so a shorter slice cannot cancel protection either.
 
-use super::config::{SchedConfig, YieldRule};
+use super::config::{Features, SchedConfig, YieldRule};
 use super::fault::Fault;
 use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
-use super::policy::{Arrival, Departure, Policy, SliceEnd};
+use super::policy::{Arrival, Departure};
 use super::timeline::before;
 use super::weight::scaled;
 
@@ -21,28 +21,16 @@ pub(crate) struct Eevdf {
     /// The slice of every thread.
     pub(crate) slice: u64,
     tick: u64,
-    place_lag: bool,
-    run_to_parity: bool,
-    /// Picking considers the next buddy.
-    pick_buddy: bool,
-    delay_dequeue: bool,
-    pub(crate) delay_zero: bool,
-    relative_deadline: bool,
+    pub(crate) features: Features,
     yields: YieldRule,
 }
 
 impl Eevdf {
     pub(crate) fn new(config: &SchedConfig, pcpus: u32, tick: u64) -> Eevdf {
-        let features = config.features;
         Eevdf {
             slice: config.base_slice_ns * config.factor(pcpus),
             tick,
-            place_lag: features.place_lag,
-            run_to_parity: features.run_to_parity,
-            pick_buddy: features.pick_buddy || features.next_buddy,
-            delay_dequeue: features.delay_dequeue,
-            delay_zero: features.delay_zero,
-            relative_deadline: features.relative_deadline,
+            features: config.features,
             yields: config.yields,
         }
     }
@@ -54,28 +42,28 @@ impl Eevdf {
 
     /// Returns the lag of `entity` of `queue`, within the limit. Virtual nanoseconds.
     pub(crate) fn lag(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> i64 {
-        let limit = self.lag_limit(on.entity(entity).weight);
-        let lag = on.average(queue).wrapping_sub(on.entity(entity).vruntime) as i64;
+        let limit = self.lag_limit(on.entities[entity].weight);
+        let lag = on.average(queue).wrapping_sub(on.entities[entity].vruntime) as i64;
         lag.clamp(-limit, limit)
     }
 
     /// Returns whether `entity` of `queue` has received no more than its share.
     pub(crate) fn eligible(self, on: &Hierarchy, queue: QueueId, entity: EntityId) -> bool {
-        on.averaged(queue).reaches(on.entity(entity).vruntime)
+        on.averaged(queue).reaches(on.entities[entity].vruntime)
     }
 
     /// Returns whether `curr` keeps the CPU while it is eligible: its deadline is still that of its pick.
     fn protects(self, on: &Hierarchy, curr: EntityId) -> bool {
-        self.run_to_parity && on.entity(curr).protected == Some(on.entity(curr).deadline)
+        self.features.run_to_parity && on.entities[curr].protected == Some(on.entities[curr].deadline)
     }
 
     /// Returns the best entity of `queue`. `curr` counts, in the timeline or not.
     fn best(self, on: &Hierarchy, queue: QueueId, curr: Option<EntityId>) -> Option<EntityId> {
-        let at = on.queue(queue);
+        let at = &on.queues[queue];
         let all = on.averaged(queue);
-        let curr = curr.filter(|&curr| on.entity(curr).on_rq);
+        let curr = curr.filter(|&curr| on.entities[curr].on_rq);
         let mut best = None;
-        if let Some(curr) = curr.filter(|&curr| all.reaches(on.entity(curr).vruntime)) {
+        if let Some(curr) = curr.filter(|&curr| all.reaches(on.entities[curr].vruntime)) {
             if self.protects(on, curr) {
                 return Some(curr);
             }
@@ -86,33 +74,27 @@ impl Eevdf {
             if !all.reaches(vruntime) {
                 break;
             }
-            let sooner = |best: EntityId| before(on.entity(id).deadline, on.entity(best).deadline);
+            let sooner = |best: EntityId| before(on.entities[id].deadline, on.entities[best].deadline);
             if best.is_none_or(sooner) {
                 best = Some(id);
             }
         }
         best.or(at.timeline.leftmost()).or(curr)
     }
-}
 
-impl Policy for Eevdf {
-    fn averages(self) -> bool {
-        true
-    }
-
-    fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId) {
+    pub(super) fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId) {
         let vruntime = on.average(queue);
-        let entity = on.entity_mut(entity);
+        let entity = &mut on.entities[entity];
         entity.vruntime = vruntime;
         entity.vlag = 0;
     }
 
-    fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival) {
+    pub(super) fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival) {
         let average = on.average(queue);
-        let others = on.averaged(queue).weight();
-        let (weight, vlag) = (on.entity(entity).weight, on.entity(entity).vlag);
+        let others = on.averaged(queue).weight;
+        let (weight, vlag) = (on.entities[entity].weight, on.entities[entity].vlag);
         let mut lag = 0;
-        if self.place_lag && others > 0 && !on.has(Fault::LagLost) {
+        if self.features.place_lag && others > 0 && !on.has(Fault::LagLost) {
             // Its arrival moves the average toward it. The lag is scaled so that it is the old one afterwards.
             lag = (i128::from(vlag) * i128::from(others + weight) / i128::from(others)) as i64;
         }
@@ -120,7 +102,7 @@ impl Policy for Eevdf {
         if arrival == Arrival::New {
             slice /= 2;
         }
-        let entity = on.entity_mut(entity);
+        let entity = &mut on.entities[entity];
         entity.vruntime = average.wrapping_sub(lag as u64);
         if core::mem::take(&mut entity.deadline_is_relative) {
             slice = entity.deadline;
@@ -128,15 +110,15 @@ impl Policy for Eevdf {
         entity.deadline = entity.vruntime.wrapping_add(slice);
     }
 
-    fn leave(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, departure: Departure) -> bool {
-        let delays = self.delay_dequeue && departure == Departure::Sleep && !on.entity(entity).delayed;
+    pub(super) fn leave(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, departure: Departure) -> bool {
+        let delays = self.features.delay_dequeue && departure == Departure::Sleep && !on.entities[entity].delayed;
         if delays && !self.eligible(on, queue, entity) {
             return false;
         }
         let mut lag = self.lag(on, queue, entity);
-        let relative = self.relative_deadline && departure == Departure::Move;
-        let zero = self.delay_zero;
-        let at = on.entity_mut(entity);
+        let relative = self.features.relative_deadline && departure == Departure::Move;
+        let zero = self.features.delay_zero;
+        let at = &mut on.entities[entity];
         if core::mem::take(&mut at.delayed) && zero {
             lag = lag.min(0);
         }
@@ -148,9 +130,9 @@ impl Policy for Eevdf {
         true
     }
 
-    fn charged(self, on: &mut Hierarchy, queue: QueueId, curr: EntityId) -> bool {
-        let others = on.queue(queue).nr > 1;
-        let entity = on.entity_mut(curr);
+    pub(super) fn charged(self, on: &mut Hierarchy, queue: QueueId, curr: EntityId) -> bool {
+        let others = on.queues[queue].nr > 1;
+        let entity = &mut on.entities[curr];
         if before(entity.vruntime, entity.deadline) {
             return false;
         }
@@ -158,32 +140,28 @@ impl Policy for Eevdf {
         others
     }
 
-    fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId> {
-        let next = on.queue(queue).next.filter(|_| self.pick_buddy);
+    pub(super) fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId> {
+        let considers = self.features.pick_buddy || self.features.next_buddy;
+        let next = on.queues[queue].next.filter(|_| considers);
         if let Some(next) = next.filter(|&next| self.eligible(on, queue, next)) {
             return Some(next);
         }
-        let prev = prev.and_then(|prev| on.path(prev).find(|&at| on.entity(at).queue == queue));
+        let prev = prev.and_then(|prev| on.path(prev).find(|&at| on.entities[at].queue == queue));
         self.best(on, queue, prev)
     }
 
-    fn picked(self, on: &mut Hierarchy, entity: EntityId) {
-        let entity = on.entity_mut(entity);
+    pub(super) fn picked(self, on: &mut Hierarchy, entity: EntityId) {
+        let entity = &mut on.entities[entity];
         entity.protected = Some(entity.deadline);
     }
 
-    fn tick(self, _on: &Hierarchy, _queue: QueueId, _curr: EntityId) -> Option<SliceEnd> {
-        // Slices end when time is charged, not at ticks.
-        None
+    pub(super) fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool {
+        self.best(on, on.entities[curr].queue, Some(curr)) == Some(woken)
     }
 
-    fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool {
-        self.best(on, on.entity(curr).queue, Some(curr)) == Some(woken)
-    }
-
-    fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
-        let queue = on.entity(entity).queue;
-        let alone = alone || (self.yields.is_of_own_group() && on.queue(queue).nr == 1);
+    pub(super) fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
+        let queue = on.entities[entity].queue;
+        let alone = alone || (self.yields.is_of_own_group() && on.queues[queue].nr == 1);
         if alone {
             return;
         }
@@ -193,7 +171,7 @@ impl Policy for Eevdf {
         if forfeits && !self.eligible(on, queue, entity) {
             return;
         }
-        let entity = on.entity_mut(entity);
+        let entity = &mut on.entities[entity];
         if forfeits {
             entity.vruntime = entity.deadline;
         }
@@ -201,9 +179,9 @@ impl Policy for Eevdf {
         entity.deadline = entity.deadline.wrapping_add(scaled(self.slice, entity.weight));
     }
 
-    fn reweigh(self, on: &mut Hierarchy, average: u64, entity: EntityId, weight: u64) {
+    pub(super) fn reweigh(self, on: &mut Hierarchy, average: u64, entity: EntityId, weight: u64) {
         // Lag in real time and the rest of the slice stay the same, so the average does not move.
-        let entity = on.entity_mut(entity);
+        let entity = &mut on.entities[entity];
         let old = entity.weight;
         let scale = |value: u64| (i128::from(value as i64) * i128::from(old) / i128::from(weight)) as i64 as u64;
         let lag = scale(average.wrapping_sub(entity.vruntime));

@@ -81,7 +81,7 @@ impl Entity {
 }
 
 /// The run queue of one group on one pCPU.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) pcpu: u32,
     pub(crate) group: GroupId,
@@ -143,28 +143,15 @@ impl Queue {
             pcpu,
             group,
             entity,
-            timeline: Timeline::default(),
-            curr: None,
-            load: 0,
-            nr: 0,
-            runnable: 0,
             average: Average::new(origin),
-            tracked: Tracked::default(),
-            quota: LocalQuota::default(),
             min_vruntime: origin,
-            next: None,
-            last: None,
-            skip: None,
-            tasks: None,
-            task_weight: 0,
-            listed: false,
-            share: ShareHistory::default(),
+            ..Queue::default()
         }
     }
 }
 
 /// A task group.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
     pub(crate) parent: Option<GroupId>,
     pub(crate) children: Vec<GroupId>,

@@ -46,7 +46,7 @@ impl Scheduler {
             YieldFavor::None => false,
             YieldFavor::DeboosterV1 | YieldFavor::DeboosterV2 => self.push_back(eevdf, yielder, target),
             YieldFavor::LagCredit => {
-                let entity = self.thread(target).entity;
+                let entity = self.threads[target].entity;
                 eevdf.credit_path(&mut self.hierarchy, entity, self.favor.credit_pct)
             }
         }
@@ -57,9 +57,9 @@ impl Scheduler {
         if self.favor.rule != YieldFavor::LagCredit || !self.interval_over(pcpu) {
             return;
         }
-        let mut at = self.rq(pcpu).curr.map(|curr| self.thread(curr).entity);
+        let mut at = self.rq(pcpu).curr.map(|curr| self.threads[curr].entity);
         while let Some(id) = at {
-            self.hierarchy.entity_mut(id).protected = None;
+            self.hierarchy.entities[id].protected = None;
             at = self.hierarchy.parent(id);
         }
         self.resched(pcpu, step);
@@ -80,28 +80,28 @@ impl Scheduler {
 
     /// Pushes `yielder` back for `target`, which waits on the same pCPU, on the level where they meet.
     fn push_back(&mut self, eevdf: Eevdf, yielder: TaskId, target: TaskId) -> bool {
-        let pcpu = self.thread(yielder).pcpu;
+        let pcpu = self.threads[yielder].pcpu;
         if !self.interval_over(pcpu) {
             return false;
         }
-        let (from, to) = (self.thread(yielder).entity, self.thread(target).entity);
+        let (from, to) = (self.threads[yielder].entity, self.threads[target].entity);
         let (from, to) = self.hierarchy.siblings(from, to);
-        let queue = self.hierarchy.entity(from).queue;
+        let queue = self.hierarchy.entities[from].queue;
         self.hierarchy.account(queue);
-        let slice = scaled(eevdf.slice, self.hierarchy.entity(from).weight);
-        let ahead = self.hierarchy.entity(to).vruntime;
-        let gap = (ahead.wrapping_sub(self.hierarchy.entity(from).vruntime) as i64).max(0) as u64;
+        let slice = scaled(eevdf.slice, self.hierarchy.entities[from].weight);
+        let ahead = self.hierarchy.entities[to].vruntime;
+        let gap = (ahead.wrapping_sub(self.hierarchy.entities[from].vruntime) as i64).max(0) as u64;
         let mut push = slice + gap + gap / 10;
         if self.is_reverse(pcpu, yielder, target) {
             push = push.min(gap.max(slice));
         }
         let queued = match self.favor.rule {
-            YieldFavor::DeboosterV1 => self.hierarchy.queue(queue).nr,
-            _ => self.hierarchy.queue(queue).runnable,
+            YieldFavor::DeboosterV1 => self.hierarchy.queues[queue].nr,
+            _ => self.hierarchy.queues[queue].runnable,
         };
         let push = push.clamp(slice, slice * most_halves(queued) / 2);
         // The entity runs, so it is in no timeline.
-        let entity = self.hierarchy.entity_mut(from);
+        let entity = &mut self.hierarchy.entities[from];
         entity.vruntime = entity.vruntime.wrapping_add(push);
         entity.deadline = entity.vruntime.wrapping_add(slice);
         true
@@ -123,7 +123,7 @@ impl Eevdf {
         let mut credited = false;
         let mut at = Some(task);
         while let Some(id) = at {
-            let queue = on.entity(id).queue;
+            let queue = on.entities[id].queue;
             on.account(queue);
             if !self.eligible(on, queue, id) {
                 self.credit(on, queue, id, credit_pct);
@@ -136,25 +136,25 @@ impl Eevdf {
 
     /// Moves `id` of `queue`, which is not alone there, to the place of its credited lag.
     fn credit(self, on: &mut Hierarchy, queue: QueueId, id: EntityId, credit_pct: u64) {
-        let runs = on.queue(queue).curr == Some(id);
+        let runs = on.queues[queue].curr == Some(id);
         if !runs {
             on.tree_remove(queue, id);
         }
         let others = if runs {
-            on.queue(queue).average
+            on.queues[queue].average
         } else {
             on.averaged(queue)
         };
-        let (weight, old) = (on.entity(id).weight, on.entity(id).vruntime);
+        let (weight, old) = (on.entities[id].weight, on.entities[id].vruntime);
         let step = scaled(self.slice, weight) as i64 * credit_pct as i64 / 100;
-        let mut lag = step * i64::from(on.queue(queue).nr);
+        let mut lag = step * i64::from(on.queues[queue].nr);
         if !on.has(Fault::CreditUnbounded) {
             lag = lag.min(self.lag_limit(weight));
         }
         // Its arrival moves the average toward it, as when a thread is placed.
-        let total = i128::from(others.weight() + weight);
-        let ahead = i128::from(lag) * total / i128::from(others.weight().max(1));
-        let entity = on.entity_mut(id);
+        let total = i128::from(others.weight + weight);
+        let ahead = i128::from(lag) * total / i128::from(others.weight.max(1));
+        let entity = &mut on.entities[id];
         if let Some(average) = others.value() {
             entity.vruntime = average.wrapping_sub(ahead as u64);
         }

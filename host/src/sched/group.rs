@@ -9,7 +9,6 @@
 use super::config::ShareRule;
 use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
-use super::policy::Policy;
 use super::weight::{MIN_SHARES, NICE_0, mul_div};
 use crate::boundary::GroupId;
 use crate::error::{ConfigError, in_range};
@@ -30,20 +29,20 @@ impl Hierarchy {
     /// Checks that `levels` more levels of groups may stand below `parent`.
     pub(crate) fn check_depth(&self, parent: GroupId, levels: usize) -> Result<(), ConfigError> {
         // The root is not counted as a level.
-        let above = core::iter::successors(Some(parent), |&at| self.group(at).parent).count() - 1;
+        let above = core::iter::successors(Some(parent), |&at| self.groups[at].parent).count() - 1;
         in_range("levels of task groups", above + levels, 1, GROUP_DEPTH_MAX.into())
     }
 
     /// Returns the total load of the group of `queue`, with the present load of `queue` in place of its last
     /// contribution.
     fn group_load(&self, queue: QueueId) -> u64 {
-        let at = self.queue(queue);
+        let at = &self.queues[queue];
         self.groups[at.group].load - at.share.contribution + at.load
     }
 
     /// Returns the weight that the entity of group queue `queue` should have now.
     fn group_weight(&self, queue: QueueId) -> u64 {
-        let at = self.queue(queue);
+        let at = &self.queues[queue];
         let shares = self.groups[at.group].shares;
         let load = match self.share_rule {
             // Counts one thread, so that the first one that comes need not wait for the next walk.
@@ -72,32 +71,32 @@ impl Hierarchy {
     }
 
     fn renew_shares(&mut self, queue: QueueId) {
-        let Some(id) = self.queue(queue).entity else { return };
-        if self.queue(queue).quota.throttles > 0 {
+        let Some(id) = self.queues[queue].entity else { return };
+        if self.queues[queue].quota.throttles > 0 {
             return;
         }
         let weight = self.group_weight(queue);
         let (old, parent, on_rq) = {
-            let entity = self.entity(id);
+            let entity = &self.entities[id];
             (entity.weight, entity.queue, entity.on_rq)
         };
         if weight == old {
             return;
         }
         if !on_rq {
-            let entity = self.entity_mut(id);
+            let entity = &mut self.entities[id];
             entity.vlag = (i128::from(entity.vlag) * i128::from(old) / i128::from(weight)) as i64;
             entity.weight = weight;
             return;
         }
-        let runs = self.queue(parent).curr == Some(id);
+        let runs = self.queues[parent].curr == Some(id);
         if runs {
             self.account(parent);
         }
         if self.tracks {
             self.track(parent);
             let now = self.now;
-            self.entity_mut(id).tracked.advance(now, old);
+            self.entities[id].tracked.advance(now, old);
         }
         let policy = self.policy;
         if policy.averages() {
@@ -106,12 +105,12 @@ impl Hierarchy {
                 self.tree_remove(parent, id);
             }
             policy.reweigh(self, average, id, weight);
-            self.entity_mut(id).weight = weight;
+            self.entities[id].weight = weight;
             if !runs {
                 self.tree_insert(parent, id);
             }
         } else {
-            self.entity_mut(id).weight = weight;
+            self.entities[id].weight = weight;
         }
         self.change_load(parent, old, weight);
     }
@@ -119,15 +118,15 @@ impl Hierarchy {
     /// Updates the shares of `queue`, which runs on the ticking pCPU, if it is time.
     pub(super) fn tick_shares(&mut self, queue: QueueId) {
         let due = match self.share_rule {
-            ShareRule::Walk => self.now - self.queue(queue).share.stamp >= self.shares_window_ns,
-            ShareRule::Window => self.queue(queue).share.unaccounted >= self.shares_window_ns,
+            ShareRule::Walk => self.now - self.queues[queue].share.stamp >= self.shares_window_ns,
+            ShareRule::Window => self.queues[queue].share.unaccounted >= self.shares_window_ns,
             ShareRule::Geometric => true,
         };
         if due {
             self.update_share_history(queue, false);
             self.renew_shares(queue);
             if self.share_rule == ShareRule::Walk {
-                self.queue_mut(queue).share.stamp = self.now;
+                self.queues[queue].share.stamp = self.now;
             }
         }
     }
@@ -199,7 +198,7 @@ impl Hierarchy {
         while let Some(&queue) = self.leaves[pcpu as usize].get(at) {
             self.update_share_history(queue, true);
             self.renew_shares(queue);
-            let leaf = self.queue_mut(queue);
+            let leaf = &mut self.queues[queue];
             let idle = leaf.nr == 0 && leaf.share.load_sum == 0 && leaf.share.tracked.load() == 0;
             if idle && leaf.entity.is_some() {
                 leaf.listed = false;
@@ -212,10 +211,10 @@ impl Hierarchy {
 
     /// Returns the part of its pCPU's load that `queue` represents.
     pub(crate) fn hierarchical_load(&self, queue: QueueId) -> u64 {
-        match self.queue(queue).entity {
+        match self.queues[queue].entity {
             None => self.queue_load(queue),
             Some(entity) => {
-                let parent = self.entity(entity).queue;
+                let parent = self.entities[entity].queue;
                 let above = self.hierarchical_load(parent);
                 mul_div(above, self.entity_load(entity), self.queue_load(parent) + 1)
             }
@@ -224,13 +223,13 @@ impl Hierarchy {
 
     /// Returns the load of `queue` for balancing: the present load, or the tracked one.
     pub(crate) fn queue_load(&self, queue: QueueId) -> u64 {
-        let at = self.queue(queue);
+        let at = &self.queues[queue];
         if self.tracks { at.tracked.load() } else { at.load }
     }
 
     /// Returns the contribution of `entity` to that load.
     pub(crate) fn entity_load(&self, entity: EntityId) -> u64 {
-        let at = self.entity(entity);
+        let at = &self.entities[entity];
         if !self.tracks {
             return at.weight;
         }
@@ -249,9 +248,9 @@ impl Hierarchy {
             let shares = self.groups[group].shares as i64;
             let (load, total, weight) = match self.groups[group].queues[pcpu as usize] {
                 Some(queue) => {
-                    let entity: Option<EntityId> = self.queue(queue).entity;
-                    let weight = entity.map_or(0, |entity| self.entity(entity).weight);
-                    (self.queue(queue).load, self.group_load(queue), weight)
+                    let entity: Option<EntityId> = self.queues[queue].entity;
+                    let weight = entity.map_or(0, |entity| self.entities[entity].weight);
+                    (self.queues[queue].load, self.group_load(queue), weight)
                 }
                 // The group has never had a thread here, so its queue is empty.
                 None => (0, self.groups[group].load, MIN_SHARES),

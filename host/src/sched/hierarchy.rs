@@ -1,7 +1,7 @@
 //! The hierarchy of entities, queues and groups, and queries about any place in it.
 //!
 //! What differs between schedulers (placement, picking, slices, preemption) is decided by the
-//! [`Policy`](super::policy::Policy).
+//! [`Rules`].
 //!
 //! - **Load is the sum**: a queue's `load` and `nr` are the sum over its entities with `on_rq`.
 //! - **A child's queue is empty or throttled, or its entity is in the parent.**
@@ -17,7 +17,7 @@ use super::entity::{Entity, EntityKind, Group, Queue};
 #[cfg(test)]
 use super::fault::Fault;
 use super::ids::{EntityId, QueueId};
-use super::policy::{Policy, Rules};
+use super::policy::Rules;
 use crate::boundary::{GroupId, TaskId};
 use crate::ids::IdVec;
 use crate::timers::Timer;
@@ -65,12 +65,9 @@ impl Hierarchy {
             entities: IdVec::new(),
             queues: (0..pcpus).map(|pcpu| Queue::new(pcpu, root, None)).collect(),
             groups: [Group {
-                parent: None,
-                children: Vec::new(),
                 shares: super::weight::NICE_0,
-                bandwidth: None,
-                load: 0,
                 queues: (0..pcpus).map(|pcpu| Some(QueueId(pcpu))).collect(),
+                ..Group::default()
             }]
             .into_iter()
             .collect(),
@@ -107,30 +104,6 @@ impl Hierarchy {
         false
     }
 
-    pub(crate) fn entity(&self, id: EntityId) -> &Entity {
-        &self.entities[id]
-    }
-
-    pub(crate) fn entity_mut(&mut self, id: EntityId) -> &mut Entity {
-        &mut self.entities[id]
-    }
-
-    pub(crate) fn queue(&self, id: QueueId) -> &Queue {
-        &self.queues[id]
-    }
-
-    pub(crate) fn queue_mut(&mut self, id: QueueId) -> &mut Queue {
-        &mut self.queues[id]
-    }
-
-    pub(crate) fn group(&self, id: GroupId) -> &Group {
-        &self.groups[id]
-    }
-
-    pub(crate) fn group_mut(&mut self, id: GroupId) -> &mut Group {
-        &mut self.groups[id]
-    }
-
     /// Returns the root queue of `pcpu`.
     pub(crate) fn root(&self, pcpu: u32) -> QueueId {
         QueueId(pcpu)
@@ -138,7 +111,7 @@ impl Hierarchy {
 
     /// Returns the entity of the queue that contains `entity`.
     pub(crate) fn parent(&self, entity: EntityId) -> Option<EntityId> {
-        self.queue(self.entity(entity).queue).entity
+        self.queues[self.entities[entity].queue].entity
     }
 
     /// Returns `entity` and its ancestors, from the bottom up.
@@ -148,32 +121,32 @@ impl Hierarchy {
 
     /// Returns the queue of `group` on `pcpu`. Makes it if it does not exist.
     pub(crate) fn queue_of(&mut self, group: GroupId, pcpu: u32) -> QueueId {
-        if let Some(queue) = self.group(group).queues[pcpu as usize] {
+        if let Some(queue) = self.groups[group].queues[pcpu as usize] {
             return queue;
         }
-        let parent = self.group(group).parent.unwrap_or(GroupId(0));
+        let parent = self.groups[group].parent.unwrap_or_default();
         let parent_queue = self.queue_of(parent, pcpu);
         let id = self.queues.next_id();
         let entity = self.entities.next_id();
         let weight = match self.share_rule {
             // Until the next walk it has all of the group's shares.
-            ShareRule::Walk => self.group(group).shares,
+            ShareRule::Walk => self.groups[group].shares,
             ShareRule::Window | ShareRule::Geometric => super::weight::MIN_SHARES,
         };
         self.entities
             .push(Entity::new(EntityKind::Group(id), parent_queue, weight));
         let mut queue = Queue::new(pcpu, group, Some(entity));
-        queue.quota.enabled = self.group(group).bandwidth.is_some();
-        queue.quota.throttles = self.queue(parent_queue).quota.throttles;
+        queue.quota.enabled = self.groups[group].bandwidth.is_some();
+        queue.quota.throttles = self.queues[parent_queue].quota.throttles;
         self.queues.push(queue);
-        self.group_mut(group).queues[pcpu as usize] = Some(id);
+        self.groups[group].queues[pcpu as usize] = Some(id);
         id
     }
 
     /// Returns the average of the virtual runtimes on `queue` with the running entity, if the policy needs it.
     pub(crate) fn averaged(&self, queue: QueueId) -> Average {
-        let at = self.queue(queue);
-        match at.curr.map(|curr| self.entity(curr)) {
+        let at = &self.queues[queue];
+        match at.curr.map(|curr| &self.entities[curr]) {
             Some(curr) if curr.on_rq => at.average.with(curr.vruntime, curr.weight),
             _ => at.average,
         }
@@ -181,7 +154,7 @@ impl Hierarchy {
 
     /// Returns that average as a virtual time. A new entity without lag is placed there.
     pub(crate) fn average(&self, queue: QueueId) -> u64 {
-        self.averaged(queue).value().unwrap_or(self.queue(queue).min_vruntime)
+        self.averaged(queue).value().unwrap_or(self.queues[queue].min_vruntime)
     }
 
     /// Puts an entity into its queue's timeline.
@@ -206,8 +179,8 @@ impl Hierarchy {
 
     /// Makes the virtual runtime of `entity` relative to its queue, for its next queue.
     pub(crate) fn make_relative(&mut self, entity: EntityId) {
-        let min = self.queue(self.entity(entity).queue).min_vruntime;
-        let entity = self.entity_mut(entity);
+        let min = self.queues[self.entities[entity].queue].min_vruntime;
+        let entity = &mut self.entities[entity];
         entity.vruntime = entity.vruntime.wrapping_sub(min);
     }
 

@@ -1,7 +1,7 @@
 //! Numbers of entities and queues.
 
 /// Number of an entity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct EntityId(pub(crate) u32);
 
 /// Number of a queue.

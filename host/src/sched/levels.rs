@@ -3,7 +3,7 @@
 use super::entity::{EntityKind, Mark};
 use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
-use super::policy::{Arrival, Departure, Policy, SliceEnd};
+use super::policy::{Arrival, Departure, SliceEnd};
 use super::timeline::{earlier, later};
 use super::weight::scaled;
 use crate::boundary::TaskId;
@@ -47,10 +47,10 @@ impl Hierarchy {
     }
 
     pub(super) fn enqueue_entity(&mut self, id: EntityId, arrival: Arrival) {
-        let queue = self.entity(id).queue;
+        let queue = self.entities[id].queue;
         if arrival != Arrival::GroupWoken {
-            let min = self.queue(queue).min_vruntime;
-            let entity = self.entity_mut(id);
+            let min = self.queues[queue].min_vruntime;
+            let entity = &mut self.entities[id];
             entity.vruntime = entity.vruntime.wrapping_add(min);
         }
         self.account(queue);
@@ -61,18 +61,18 @@ impl Hierarchy {
             let entity = &mut self.entities[id];
             entity.tracked.arrive(now, entity.weight);
             let part = entity.tracked;
-            self.queue_mut(queue).tracked.add(part);
+            self.queues[queue].tracked.add(part);
         }
         self.add_load(queue, id);
         self.list_thread(queue, id);
         self.update_shares(queue);
         let policy = self.policy;
         policy.arrive(self, queue, id, arrival);
-        self.entity_mut(id).on_rq = true;
-        if self.queue(queue).curr != Some(id) {
+        self.entities[id].on_rq = true;
+        if self.queues[queue].curr != Some(id) {
             self.tree_insert(queue, id);
         }
-        let at = self.queue_mut(queue);
+        let at = &mut self.queues[queue];
         if !at.listed {
             at.listed = true;
             let pcpu = at.pcpu as usize;
@@ -85,20 +85,20 @@ impl Hierarchy {
 
     /// Takes an entity off its queue. Returns `false` if it stays there, delayed.
     pub(super) fn dequeue_entity(&mut self, id: EntityId, departure: Departure) -> bool {
-        let queue = self.entity(id).queue;
+        let queue = self.entities[id].queue;
         self.account(queue);
         self.clear_buddies(id);
-        let was_listed = !self.entity(id).delayed;
+        let was_listed = !self.entities[id].delayed;
         let policy = self.policy;
         if !policy.leave(self, queue, id, departure) {
             self.unlist_thread(queue, id);
-            self.entity_mut(id).delayed = true;
+            self.entities[id].delayed = true;
             return false;
         }
-        if self.queue(queue).curr != Some(id) {
+        if self.queues[queue].curr != Some(id) {
             self.tree_remove(queue, id);
         }
-        self.entity_mut(id).on_rq = false;
+        self.entities[id].on_rq = false;
         self.update_share_history(queue, false);
         if self.tracks {
             self.track(queue);
@@ -106,7 +106,7 @@ impl Hierarchy {
             let entity = &mut self.entities[id];
             entity.tracked.advance(now, entity.weight);
             let part = entity.tracked;
-            self.queue_mut(queue).tracked.sub(part);
+            self.queues[queue].tracked.sub(part);
         }
         self.sub_load(queue, id);
         if was_listed {
@@ -118,7 +118,7 @@ impl Hierarchy {
         }
         self.advance_min_vruntime(queue);
         self.update_shares(queue);
-        if self.queue(queue).nr == 0 {
+        if self.queues[queue].nr == 0 {
             self.return_quota(queue);
         }
         true
@@ -127,7 +127,7 @@ impl Hierarchy {
     /// Updates the sum of the tracked loads on `queue`.
     pub(super) fn track(&mut self, queue: QueueId) {
         let now = self.now;
-        let at = self.queue_mut(queue);
+        let at = &mut self.queues[queue];
         at.tracked.advance(now, at.load);
     }
 
@@ -136,16 +136,16 @@ impl Hierarchy {
         let mut arrival = arrival;
         let mut at = Some(task);
         while let Some(id) = at {
-            if self.entity(id).on_rq {
-                if self.entity(id).delayed {
+            if self.entities[id].on_rq {
+                if self.entities[id].delayed {
                     self.end_delay(id);
                 }
                 break;
             }
             self.enqueue_entity(id, arrival);
-            let queue = self.entity(id).queue;
+            let queue = self.entities[id].queue;
             self.count_runnable(queue, 1);
-            if self.queue(queue).quota.throttled {
+            if self.queues[queue].quota.throttled {
                 return;
             }
             arrival = Arrival::GroupWoken;
@@ -167,18 +167,18 @@ impl Hierarchy {
             if !self.dequeue_entity(id, how) {
                 return self.count_path(Some(id), -count);
             }
-            let queue = self.entity(id).queue;
+            let queue = self.entities[id].queue;
             self.count_runnable(queue, -count);
-            if self.queue(queue).quota.throttled {
+            if self.queues[queue].quota.throttled {
                 return;
             }
             let parent = self.parent(id);
-            if self.queue(queue).load > 0 {
+            if self.queues[queue].load > 0 {
                 // The group still has a claim on the rest of the slice of its sleeping member.
                 if let Some(parent) = parent
                     && departure != Departure::Move
                     && count > 0
-                    && self.queue(queue).quota.throttles == 0
+                    && self.queues[queue].quota.throttles == 0
                 {
                     self.mark(parent, Mark::Next);
                 }
@@ -193,11 +193,11 @@ impl Hierarchy {
     pub(super) fn count_path(&mut self, from: Option<EntityId>, count: i64) {
         let mut at = from;
         while let Some(id) = at {
-            let queue = self.entity(id).queue;
+            let queue = self.entities[id].queue;
             self.count_runnable(queue, count);
             self.update_share_history(queue, false);
             self.update_shares(queue);
-            if self.queue(queue).quota.throttled {
+            if self.queues[queue].quota.throttled {
                 return;
             }
             at = self.parent(id);
@@ -205,69 +205,69 @@ impl Hierarchy {
     }
 
     fn add_load(&mut self, queue: QueueId, id: EntityId) {
-        let weight = self.entity(id).weight;
-        self.queue_mut(queue).nr += 1;
+        let weight = self.entities[id].weight;
+        self.queues[queue].nr += 1;
         self.change_load(queue, 0, weight);
     }
 
     fn sub_load(&mut self, queue: QueueId, id: EntityId) {
-        let weight = self.entity(id).weight;
-        self.queue_mut(queue).nr -= 1;
+        let weight = self.entities[id].weight;
+        self.queues[queue].nr -= 1;
         self.change_load(queue, weight, 0);
     }
 
     /// Adds a thread to its queue's list of runnable threads. Does nothing for a group.
     fn list_thread(&mut self, queue: QueueId, id: EntityId) {
-        if !matches!(self.entity(id).kind, EntityKind::Task(_)) {
+        if !matches!(self.entities[id].kind, EntityKind::Task(_)) {
             return;
         }
-        let weight = self.entity(id).weight;
-        let at = self.queue_mut(queue);
+        let weight = self.entities[id].weight;
+        let at = &mut self.queues[queue];
         at.task_weight += weight;
         let head = at.tasks.replace(id);
-        self.entity_mut(id).list_next = head;
+        self.entities[id].list_next = head;
         if let Some(head) = head {
-            self.entity_mut(head).list_prev = Some(id);
+            self.entities[head].list_prev = Some(id);
         }
     }
 
     fn unlist_thread(&mut self, queue: QueueId, id: EntityId) {
-        let entity = self.entity_mut(id);
+        let entity = &mut self.entities[id];
         if !matches!(entity.kind, EntityKind::Task(_)) {
             return;
         }
         let weight = entity.weight;
         let (prev, next) = (entity.list_prev.take(), entity.list_next.take());
-        self.queue_mut(queue).task_weight -= weight;
+        self.queues[queue].task_weight -= weight;
         match prev {
-            Some(prev) => self.entity_mut(prev).list_next = next,
-            None => self.queue_mut(queue).tasks = next,
+            Some(prev) => self.entities[prev].list_next = next,
+            None => self.queues[queue].tasks = next,
         }
         if let Some(next) = next {
-            self.entity_mut(next).list_prev = prev;
+            self.entities[next].list_prev = prev;
         }
     }
 
     /// Makes a delayed entity runnable again in its place, without lag that it gained meanwhile.
     pub(super) fn end_delay(&mut self, id: EntityId) {
-        let queue = self.entity(id).queue;
+        let queue = self.entities[id].queue;
         self.account(queue);
-        let ahead = self.average(queue).wrapping_sub(self.entity(id).vruntime) as i64 <= 0;
-        let runs = self.queue(queue).curr == Some(id);
+        let ahead = self.average(queue).wrapping_sub(self.entities[id].vruntime) as i64 <= 0;
+        let runs = self.queues[queue].curr == Some(id);
         if !ahead && self.policy.zeroes_delay() {
             if !runs {
                 self.tree_remove(queue, id);
             }
-            self.entity_mut(id).vlag = 0;
-            self.entity_mut(id).on_rq = false;
+            self.entities[id].vlag = 0;
+            self.entities[id].on_rq = false;
             let policy = self.policy;
             policy.arrive(self, queue, id, Arrival::Woken);
-            self.entity_mut(id).on_rq = true;
+            self.entities[id].on_rq = true;
             if !runs {
                 self.tree_insert(queue, id);
             }
         }
-        self.entity_mut(id).delayed = false;
+        self.entities[id].delayed = false;
         self.list_thread(queue, id);
     }
 
@@ -283,7 +283,7 @@ impl Hierarchy {
         let (picked, task) = loop {
             match self.find(pcpu, prev)? {
                 // Its lag is no longer negative, so now it sleeps.
-                (id, _) if self.entity(id).delayed => self.dequeue_path(id, Departure::Final, 0),
+                (id, _) if self.entities[id].delayed => self.dequeue_path(id, Departure::Final, 0),
                 (id, EntityKind::Task(task)) => break (id, task),
                 (_, EntityKind::Group(_)) => panic!("a group without threads that is not delayed"),
             }
@@ -292,12 +292,12 @@ impl Hierarchy {
         let mut at = Some(picked);
         while let Some(id) = at {
             self.clear_buddies(id);
-            let entity = self.entity_mut(id);
+            let entity = &mut self.entities[id];
             entity.exec_start = now;
             entity.prev_sum_exec = entity.sum_exec;
             let queue = entity.queue;
             self.tree_remove(queue, id);
-            self.queue_mut(queue).curr = Some(id);
+            self.queues[queue].curr = Some(id);
             policy.picked(self, id);
             at = self.parent(id);
         }
@@ -309,7 +309,7 @@ impl Hierarchy {
         let mut queue = self.root(pcpu);
         loop {
             let id = self.policy.pick(self, queue, prev)?;
-            let entity = self.entity(id);
+            let entity = &self.entities[id];
             match entity.kind {
                 EntityKind::Group(child) if !entity.delayed => queue = child,
                 stands => return Some((id, stands)),
@@ -321,15 +321,15 @@ impl Hierarchy {
     pub(crate) fn put(&mut self, task: EntityId) {
         let mut at = Some(task);
         while let Some(id) = at {
-            let queue = self.entity(id).queue;
-            if self.entity(id).on_rq {
+            let queue = self.entities[id].queue;
+            if self.entities[id].on_rq {
                 self.account(queue);
             }
-            if self.queue(queue).quota.enabled {
+            if self.queues[queue].quota.enabled {
                 self.check_quota(queue);
             }
-            self.queue_mut(queue).curr = None;
-            if self.entity(id).on_rq {
+            self.queues[queue].curr = None;
+            if self.entities[id].on_rq {
                 self.tree_insert(queue, id);
             }
             at = self.parent(id);
@@ -341,13 +341,13 @@ impl Hierarchy {
         let mut reschedule = false;
         let mut at = Some(task);
         while let Some(id) = at {
-            let queue = self.entity(id).queue;
+            let queue = self.entities[id].queue;
             self.account(queue);
             if self.tracks {
                 self.track(queue);
             }
             self.tick_shares(queue);
-            if self.queue(queue).nr > 1 {
+            if self.queues[queue].nr > 1 {
                 let policy = self.policy;
                 match policy.tick(self, queue, id) {
                     Some(SliceEnd::Spent) => {
@@ -366,6 +366,6 @@ impl Hierarchy {
 
 /// Returns whether the first entity has just come to `queue`, which has a quota and runs no entity.
 fn first_alone(on: &Hierarchy, queue: QueueId) -> bool {
-    let at = on.queue(queue);
+    let at = &on.queues[queue];
     at.quota.enabled && at.nr == 1 && at.curr.is_none()
 }

@@ -52,7 +52,7 @@ use entity::{Entity, EntityKind, Group};
 use favor_config::FavorConfig;
 use hierarchy::Hierarchy;
 use policy::Rules;
-use runqueue::{RunQueue, Thread, ThreadState, Wakes};
+use runqueue::{RunQueue, Thread, ThreadState};
 use topology::Topology;
 
 pub use group::GROUP_DEPTH_MAX;
@@ -126,19 +126,17 @@ impl Scheduler {
 
     /// Adds a task group.
     pub(crate) fn add_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
-        let parent = parent.unwrap_or(GroupId(0));
+        let parent = parent.unwrap_or_default();
         self.check_group(parent)?;
         self.hierarchy.check_place(parent, shares)?;
         let group = self.hierarchy.groups.next_id();
-        self.hierarchy.group_mut(parent).children.push(group);
+        self.hierarchy.groups[parent].children.push(group);
         let queues = vec![None; self.queues.len()];
         self.hierarchy.groups.push(Group {
             parent: Some(parent),
-            children: Vec::new(),
             shares,
-            bandwidth: None,
-            load: 0,
             queues,
+            ..Group::default()
         });
         Ok(group)
     }
@@ -167,13 +165,7 @@ impl Scheduler {
             group,
             pcpu,
             affinity,
-            state: ThreadState::Sleeping,
-            on_cpu: false,
-            queued_at: 0,
-            run_delay: 0,
-            wakes: Wakes::default(),
-            voluntary: false,
-            started: false,
+            ..Thread::default()
         });
         task
     }
@@ -201,14 +193,6 @@ impl Scheduler {
         weight::mul_div(self.now(), self.hz, 1_000_000_000)
     }
 
-    fn thread(&self, task: TaskId) -> &Thread {
-        &self.threads[task]
-    }
-
-    fn thread_mut(&mut self, task: TaskId) -> &mut Thread {
-        &mut self.threads[task]
-    }
-
     fn rq(&self, pcpu: u32) -> &RunQueue {
         &self.queues[PcpuId(pcpu)]
     }
@@ -224,7 +208,7 @@ impl Scheduler {
 
     /// Returns the number of runnable threads on `pcpu`, the running one included.
     fn nr_running(&self, pcpu: u32) -> u32 {
-        self.hierarchy.queue(self.hierarchy.root(pcpu)).runnable
+        self.hierarchy.queues[self.hierarchy.root(pcpu)].runnable
     }
 
     /// Returns whether nothing runs on `pcpu`, and nothing is about to.
@@ -259,23 +243,23 @@ impl Scheduler {
 
     /// Returns whether `task` runs or waits for its pCPU.
     pub(crate) fn is_runnable(&self, task: TaskId) -> bool {
-        self.thread(task).state == ThreadState::Runnable
+        self.threads[task].state == ThreadState::Runnable
     }
 
     /// Sets whether `task` is voluntary.
     pub(crate) fn set_voluntary(&mut self, task: TaskId, voluntary: bool) {
-        self.thread_mut(task).voluntary = voluntary;
+        self.threads[task].voluntary = voluntary;
     }
 
     /// Returns whether `task` is on the queue of `pcpu` and does not run.
     pub(crate) fn waits_for(&self, task: TaskId, pcpu: u32) -> bool {
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         thread.state == ThreadState::Runnable && thread.pcpu == pcpu && !thread.on_cpu
     }
 
     /// Returns whether `task` has never been started, or has ended.
     pub(crate) fn can_start(&self, task: TaskId) -> bool {
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         match thread.state {
             ThreadState::Dead => !thread.on_cpu,
             ThreadState::Sleeping => !thread.started,
@@ -285,13 +269,13 @@ impl Scheduler {
 
     /// Returns how long `task` has been runnable without running. Nanoseconds.
     pub(crate) fn run_delay(&self, task: TaskId) -> u64 {
-        self.thread(task).run_delay
+        self.threads[task].run_delay
     }
 
     /// Returns how long `task` has run until `now`. Nanoseconds.
     pub(crate) fn ran(&self, task: TaskId, now: u64) -> u64 {
-        let thread = self.thread(task);
-        let entity = self.hierarchy.entity(thread.entity);
+        let thread = &self.threads[task];
+        let entity = &self.hierarchy.entities[thread.entity];
         entity.sum_exec + if thread.on_cpu { now - entity.exec_start } else { 0 }
     }
 

@@ -32,7 +32,7 @@ impl Scheduler {
     /// Returns the pCPU on which `task`, woken from `waker`, shall run (`select_task_rq`).
     pub(super) fn place_woken(&mut self, task: TaskId, waker: u32) -> u32 {
         let pcpu = self.prefer_woken(task, waker);
-        if self.thread(task).may_run_on(pcpu) {
+        if self.threads[task].may_run_on(pcpu) {
             pcpu
         } else {
             self.fallback(task)
@@ -40,21 +40,15 @@ impl Scheduler {
     }
 
     fn prefer_woken(&mut self, task: TaskId, waker: u32) -> u32 {
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         let prev = thread.pcpu;
         if thread.is_pinned() {
             return prev;
         }
         if thread.may_run_on(waker) && !self.wakes_widely(task, waker) {
-            let common = self.topology.domains[waker as usize].iter().find_map(|domain| {
-                let both = self.topology.domains[prev as usize]
-                    .iter()
-                    .any(|other| other.span == domain.span);
-                both.then(|| self.topology.spans[domain.span].config.imbalance_pct)
-            });
             // Without a common domain there is nothing to compare, and no reason to search.
-            let pct = match common {
-                Some(pct) => pct,
+            let pct = match self.topology.common_level(waker, prev) {
+                Some(level) => self.topology.span_of(waker, level).config.imbalance_pct,
                 None if waker == prev => 100,
                 None => return prev,
             };
@@ -77,7 +71,7 @@ impl Scheduler {
         let Some(curr) = self.rq(waker).curr.filter(|_| self.features.wake_wide) else {
             return false;
         };
-        let (one, other) = (self.thread(curr).wakes.flips, self.thread(task).wakes.flips);
+        let (one, other) = (self.threads[curr].wakes.flips, self.threads[task].wakes.flips);
         let (least, most) = (u64::from(one.min(other)), u64::from(one.max(other)));
         let near = self.topology.cache_span(waker).map_or(1, |span| span.pcpus.len()) as u64;
         least >= near && most >= least * near
@@ -85,7 +79,7 @@ impl Scheduler {
 
     /// Returns a pCPU that `task` may run on.
     pub(super) fn fallback(&self, task: TaskId) -> u32 {
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         match &thread.affinity {
             Some(mask) if !mask.has(thread.pcpu) => mask.first().expect("an affinity is never empty"),
             _ => thread.pcpu,
@@ -106,7 +100,7 @@ impl Scheduler {
         if self.is_idle(waker) && self.topology.share_cache(waker, prev) {
             return !self.is_idle(prev);
         }
-        let moved = self.hierarchy.entity_load(self.thread(task).entity);
+        let moved = self.hierarchy.entity_load(self.threads[task].entity);
         let power = |pcpu: u32| self.topology.power[pcpu as usize];
         let this_side = 100 * power(prev) * (self.load(waker) + moved);
         let prev_side = (100 + (imbalance_pct - 100) / 2) * power(waker) * self.load(prev).saturating_sub(moved);
@@ -119,7 +113,7 @@ impl Scheduler {
         if this_load == 0 {
             return true;
         }
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         let weight = self.hierarchy.entity_load(thread.entity) as i64;
         let power = |pcpu: u32| self.topology.power[pcpu as usize] as i64;
         let this_added = self.hierarchy.effective_load(thread.group, waker, weight, weight);
@@ -144,7 +138,7 @@ impl Scheduler {
     /// Until 4.11: returns an idle pCPU near `target`. It is `target` itself, a completely idle core, or an idle thread
     /// under the same last-level cache.
     fn idle_sibling(&self, task: TaskId, target: u32, waker: u32) -> u32 {
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         if (target == waker || target == thread.pcpu) && self.is_idle(target) {
             return target;
         }
@@ -166,7 +160,7 @@ impl Scheduler {
     /// Returns the pCPU on which `task`, created on `creator`, shall start: the idlest of the idlest group, level by
     /// level.
     pub(super) fn place_new(&self, task: TaskId, creator: u32) -> u32 {
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         let mut pcpu = creator;
         let mut levels = self.topology.domains[creator as usize].len();
         while levels > 0 {
@@ -197,7 +191,7 @@ impl Scheduler {
 
     /// Returns the group of `span` with the least load per capacity, if it is clearly less loaded than group `local`.
     fn idlest_group(&self, task: TaskId, span: usize, local: usize) -> Option<usize> {
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         let span = &self.topology.spans[span];
         let margin = 100 + (span.config.imbalance_pct - 100) / 2;
         let mut idlest: Option<(u64, usize)> = None;

@@ -12,7 +12,7 @@ use super::ids::{EntityId, QueueId};
 /// How an entity arrives at its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// A new thread, placed by [`Policy::fork`]. Its virtual runtime is relative.
+    /// A new thread, placed by [`Rules::fork`]. Its virtual runtime is relative.
     New,
     /// A thread that slept. Its virtual runtime is relative.
     Woken,
@@ -42,64 +42,11 @@ pub(crate) enum SliceEnd {
     Unfair,
 }
 
-/// The decisions of a scheduler. Implementations have no state: it is all in entities and queues.
-pub(crate) trait Policy: Copy {
-    /// Returns whether queues keep the average of their virtual runtimes.
-    fn averages(self) -> bool;
-    /// Gives a new thread the virtual runtime with which it begins on `queue`.
-    fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId);
-    /// Gives `entity` its virtual runtime on `queue`, whose load counts it already.
-    fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival);
-    /// Handles that `entity` is about to leave `queue`. Returns `false` if it stays for now, delayed.
-    fn leave(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, departure: Departure) -> bool;
-    /// Handles that the running entity of `queue` was charged for its run time. Returns whether its slice is over.
-    fn charged(self, on: &mut Hierarchy, queue: QueueId, curr: EntityId) -> bool;
-    /// Returns the entity of `queue` that runs next, or `None` if the queue is empty. None of them is running. `prev`
-    /// is the thread that ran until now.
-    fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId>;
-    /// Handles that `entity` was picked.
-    fn picked(self, on: &mut Hierarchy, entity: EntityId);
-    /// Returns whether `curr`, which runs on `queue` next to others, has run long enough at this tick.
-    fn tick(self, on: &Hierarchy, queue: QueueId, curr: EntityId) -> Option<SliceEnd>;
-    /// Returns whether `woken` takes the CPU from `curr`. Both are in the same queue.
-    fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool;
-    /// Makes the running thread's entity yield. `alone`: no other thread is runnable on its pCPU.
-    fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool);
-    /// Prepares `entity` for the new weight `weight`. Its queue has this `average`, and it is in no timeline.
-    fn reweigh(self, on: &mut Hierarchy, average: u64, entity: EntityId, weight: u64);
-}
-
-/// One of the policies.
+/// One of the policies, with its parameters. It has no state: that is all in entities and queues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rules {
     Cfs(Cfs),
     Eevdf(Eevdf),
-}
-
-impl Rules {
-    pub(crate) fn new(config: &SchedConfig, pcpus: u32, tick_ns: u64) -> Rules {
-        if config.is_eevdf() {
-            Rules::Eevdf(Eevdf::new(config, pcpus, tick_ns))
-        } else {
-            Rules::Cfs(Cfs::new(config, pcpus))
-        }
-    }
-
-    /// Returns whether no entity gains lag by being delayed.
-    pub(crate) fn zeroes_delay(&self) -> bool {
-        match self {
-            Rules::Cfs(_) => false,
-            Rules::Eevdf(eevdf) => eevdf.delay_zero,
-        }
-    }
-
-    /// Returns the number of entities from which a queue counts as crowded. Buddies are preferred then.
-    pub(crate) fn crowd(&self) -> u64 {
-        match self {
-            Rules::Cfs(cfs) => cfs.nr_latency,
-            Rules::Eevdf(_) => 0,
-        }
-    }
 }
 
 macro_rules! ask {
@@ -111,48 +58,102 @@ macro_rules! ask {
     };
 }
 
-impl Policy for Rules {
-    fn averages(self) -> bool {
-        ask!(self, averages())
+impl Rules {
+    pub(crate) fn new(config: &SchedConfig, pcpus: u32, tick_ns: u64) -> Rules {
+        if config.is_eevdf() {
+            Rules::Eevdf(Eevdf::new(config, pcpus, tick_ns))
+        } else {
+            Rules::Cfs(Cfs::new(config, pcpus))
+        }
     }
 
-    fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId) {
+    /// Returns whether queues keep the average of their virtual runtimes.
+    pub(crate) fn averages(self) -> bool {
+        matches!(self, Rules::Eevdf(_))
+    }
+
+    /// Gives a new thread the virtual runtime with which it begins on `queue`.
+    pub(crate) fn fork(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId) {
         ask!(self, fork(on, queue, entity))
     }
 
-    fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival) {
+    /// Gives `entity` its virtual runtime on `queue`, whose load counts it already.
+    pub(crate) fn arrive(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, arrival: Arrival) {
         ask!(self, arrive(on, queue, entity, arrival))
     }
 
-    fn leave(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, departure: Departure) -> bool {
-        ask!(self, leave(on, queue, entity, departure))
+    /// Handles that `entity` is about to leave `queue`. Returns `false` if it stays for now, delayed.
+    pub(crate) fn leave(self, on: &mut Hierarchy, queue: QueueId, entity: EntityId, departure: Departure) -> bool {
+        match self {
+            Rules::Cfs(_) => true,
+            Rules::Eevdf(eevdf) => eevdf.leave(on, queue, entity, departure),
+        }
     }
 
-    fn charged(self, on: &mut Hierarchy, queue: QueueId, curr: EntityId) -> bool {
-        ask!(self, charged(on, queue, curr))
+    /// Handles that the running entity of `queue` was charged for its run time. Returns whether its slice is over.
+    pub(crate) fn charged(self, on: &mut Hierarchy, queue: QueueId, curr: EntityId) -> bool {
+        match self {
+            // Slices end on ticks only.
+            Rules::Cfs(_) => false,
+            Rules::Eevdf(eevdf) => eevdf.charged(on, queue, curr),
+        }
     }
 
-    fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId> {
-        ask!(self, pick(on, queue, prev))
+    /// Returns the entity of `queue` that runs next, or `None` if the queue is empty. None of them is running. `prev`
+    /// is the thread that ran until now.
+    pub(crate) fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId> {
+        match self {
+            Rules::Cfs(cfs) => cfs.pick(on, queue),
+            Rules::Eevdf(eevdf) => eevdf.pick(on, queue, prev),
+        }
     }
 
-    fn picked(self, on: &mut Hierarchy, entity: EntityId) {
-        ask!(self, picked(on, entity))
+    /// Handles that `entity` was picked.
+    pub(crate) fn picked(self, on: &mut Hierarchy, entity: EntityId) {
+        if let Rules::Eevdf(eevdf) = self {
+            eevdf.picked(on, entity);
+        }
     }
 
-    fn tick(self, on: &Hierarchy, queue: QueueId, curr: EntityId) -> Option<SliceEnd> {
-        ask!(self, tick(on, queue, curr))
+    /// Returns whether `curr`, which runs on `queue` next to others, has run long enough at this tick.
+    pub(crate) fn tick(self, on: &Hierarchy, queue: QueueId, curr: EntityId) -> Option<SliceEnd> {
+        match self {
+            Rules::Cfs(cfs) => cfs.tick(on, queue, curr),
+            // Slices end when time is charged, not at ticks.
+            Rules::Eevdf(_) => None,
+        }
     }
 
-    fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool {
+    /// Returns whether `woken` takes the CPU from `curr`. Both are in the same queue.
+    pub(crate) fn preempts(self, on: &Hierarchy, curr: EntityId, woken: EntityId) -> bool {
         ask!(self, preempts(on, curr, woken))
     }
 
-    fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
+    /// Makes the running thread's entity yield. `alone`: no other thread is runnable on its pCPU.
+    pub(crate) fn give_way(self, on: &mut Hierarchy, entity: EntityId, alone: bool) {
         ask!(self, give_way(on, entity, alone))
     }
 
-    fn reweigh(self, on: &mut Hierarchy, average: u64, entity: EntityId, weight: u64) {
-        ask!(self, reweigh(on, average, entity, weight))
+    /// Prepares `entity` for the new weight `weight`. Its queue has this `average`, and it is in no timeline.
+    pub(crate) fn reweigh(self, on: &mut Hierarchy, average: u64, entity: EntityId, weight: u64) {
+        if let Rules::Eevdf(eevdf) = self {
+            eevdf.reweigh(on, average, entity, weight);
+        }
+    }
+
+    /// Returns whether no entity gains lag by being delayed.
+    pub(crate) fn zeroes_delay(&self) -> bool {
+        match self {
+            Rules::Cfs(_) => false,
+            Rules::Eevdf(eevdf) => eevdf.features.delay_zero,
+        }
+    }
+
+    /// Returns the number of entities from which a queue counts as crowded. Buddies are preferred then.
+    pub(crate) fn crowd(&self) -> u64 {
+        match self {
+            Rules::Cfs(cfs) => cfs.nr_latency,
+            Rules::Eevdf(_) => 0,
+        }
     }
 }

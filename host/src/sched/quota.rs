@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::ids::QueueId;
 
 /// A group's quota.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Bandwidth {
     /// Nanoseconds per period, on all pCPUs together.
     pub(crate) quota_ns: u64,
@@ -44,14 +44,8 @@ impl Bandwidth {
         Bandwidth {
             quota_ns,
             period_ns,
-            pool: 0,
-            ends: 0,
-            active: false,
             idle: true,
-            slack: false,
-            generation: 0,
-            throttled: Vec::new(),
-            counts: Throttling::default(),
+            ..Bandwidth::default()
         }
     }
 

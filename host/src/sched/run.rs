@@ -1,8 +1,7 @@
 //! The life of a thread: starting, sleeping, waking, picking, ticks and interrupts from other pCPUs.
 
 use super::entity::Mark;
-use super::ids::QueueId;
-use super::policy::{Arrival, Departure, Policy};
+use super::policy::{Arrival, Departure};
 use super::runqueue::ThreadState;
 use super::{Mask, Scheduler};
 use crate::boundary::{Command, Cost, PcpuId, TaskId};
@@ -24,10 +23,11 @@ impl Scheduler {
     /// Starts a new thread on the idlest pCPU that it may run on.
     pub(crate) fn start_thread(&mut self, task: TaskId, step: &mut Step<'_>) {
         assert!(self.can_start(task), "task {} was started twice", task.0);
-        self.thread_mut(task).started = true;
+        self.threads[task].started = true;
         let pcpu = self.place_new(task, step.pcpu);
         self.rehome(task, pcpu);
-        let (entity, queue) = (self.thread(task).entity, self.queue_of(task));
+        let entity = self.threads[task].entity;
+        let queue = self.hierarchy.entities[entity].queue;
         self.hierarchy.account(queue);
         let policy = self.hierarchy.policy;
         policy.fork(&mut self.hierarchy, queue, entity);
@@ -35,43 +35,39 @@ impl Scheduler {
         self.activate(task, Arrival::New, step);
     }
 
-    fn queue_of(&self, task: TaskId) -> QueueId {
-        self.hierarchy.entity(self.thread(task).entity).queue
-    }
-
     /// Moves a thread that is on no queue to `pcpu`.
     pub(super) fn rehome(&mut self, task: TaskId, pcpu: u32) {
-        let (entity, group) = (self.thread(task).entity, self.thread(task).group);
+        let (entity, group) = (self.threads[task].entity, self.threads[task].group);
         let queue = self.hierarchy.queue_of(group, pcpu);
-        self.hierarchy.entity_mut(entity).queue = queue;
-        self.thread_mut(task).pcpu = pcpu;
+        self.hierarchy.entities[entity].queue = queue;
+        self.threads[task].pcpu = pcpu;
     }
 
     /// Wakes a sleeping thread. Returns `false` if it does not sleep.
     pub(crate) fn wake(&mut self, task: TaskId, step: &mut Step<'_>) -> bool {
-        if self.thread(task).state != ThreadState::Sleeping {
+        if self.threads[task].state != ThreadState::Sleeping {
             return false;
         }
-        if !self.thread(task).voluntary {
+        if !self.threads[task].voluntary {
             step.charge(Cost::Wake, 1);
         }
         if self.features.wake_wide
             && let Some(waker) = self.rq(step.pcpu).curr
         {
             let (tick, hz) = (self.jiffies(), self.hz);
-            self.thread_mut(waker).wakes.record(task, tick, hz);
+            self.threads[waker].wakes.record(task, tick, hz);
         }
-        if self.hierarchy.entity(self.thread(task).entity).delayed {
+        if self.hierarchy.entities[self.threads[task].entity].delayed {
             self.wake_in_place(task, step);
             return true;
         }
-        self.hierarchy.make_relative(self.thread(task).entity);
+        self.hierarchy.make_relative(self.threads[task].entity);
         let pcpu = self.place_woken(task, step.pcpu);
-        if pcpu != self.thread(task).pcpu {
+        if pcpu != self.threads[task].pcpu {
             self.rehome(task, pcpu);
         }
         if self.features.ttwu_queue && !self.topology.share_cache(step.pcpu, pcpu) {
-            self.thread_mut(task).state = ThreadState::Waking;
+            self.threads[task].state = ThreadState::Waking;
             let list = &mut self.rq_mut(pcpu).wake_list;
             list.push(task);
             if list.len() == 1 {
@@ -85,7 +81,7 @@ impl Scheduler {
 
     /// Wakes a thread that sleeps and is still on its queue, delayed.
     fn wake_in_place(&mut self, task: TaskId, step: &mut Step<'_>) {
-        self.hierarchy.wake_delayed(self.thread(task).entity);
+        self.hierarchy.wake_delayed(self.threads[task].entity);
         self.became_runnable(task, Arrival::Woken, step);
         self.leave_forbidden(task, step);
         self.resched_overdue(step);
@@ -93,8 +89,8 @@ impl Scheduler {
 
     /// Handles that `task` has arrived at its pCPU's queue.
     fn became_runnable(&mut self, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
-        let (entity, pcpu, now) = (self.thread(task).entity, self.thread(task).pcpu, self.now());
-        let thread = self.thread_mut(task);
+        let (entity, pcpu, now) = (self.threads[task].entity, self.threads[task].pcpu, self.now());
+        let thread = &mut self.threads[task];
         thread.state = ThreadState::Runnable;
         thread.queued_at = now;
         if thread.voluntary {
@@ -118,8 +114,8 @@ impl Scheduler {
     /// A thread that runs elsewhere leaves at once, and one that waits elsewhere moves. If its group is throttled, it
     /// moves when it next loses its pCPU.
     pub(crate) fn set_affinity(&mut self, task: TaskId, affinity: Option<Mask>, step: &mut Step<'_>) {
-        self.thread_mut(task).affinity = affinity;
-        let thread = self.thread(task);
+        self.threads[task].affinity = affinity;
+        let thread = &self.threads[task];
         let (pcpu, entity) = (thread.pcpu, thread.entity);
         if thread.state != ThreadState::Runnable || thread.may_run_on(pcpu) {
             return;
@@ -133,7 +129,7 @@ impl Scheduler {
 
     /// Moves `task`, which does not run, away from a pCPU on which it may not run.
     fn leave_forbidden(&mut self, task: TaskId, step: &mut Step<'_>) {
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         if thread.state == ThreadState::Runnable
             && !thread.may_run_on(thread.pcpu)
             && !self.hierarchy.is_throttled(thread.entity)
@@ -146,7 +142,7 @@ impl Scheduler {
 
     /// Puts a thread on its pCPU's queue, and lets it preempt if it may.
     pub(super) fn activate(&mut self, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
-        let (entity, pcpu, now) = (self.thread(task).entity, self.thread(task).pcpu, self.now());
+        let (entity, pcpu, now) = (self.threads[task].entity, self.threads[task].pcpu, self.now());
         self.hierarchy.enqueue(entity, arrival);
         self.became_runnable(task, arrival, step);
         let cap = 2 * self.migration_cost_ns;
@@ -179,9 +175,9 @@ impl Scheduler {
         let Some(curr) = self.rq(pcpu).curr else {
             return self.resched(pcpu, step);
         };
-        let (curr, woken) = (self.thread(curr).entity, self.thread(task).entity);
+        let (curr, woken) = (self.threads[curr].entity, self.threads[task].entity);
         let crowded =
-            u64::from(self.hierarchy.queue(self.hierarchy.entity(curr).queue).nr) >= self.hierarchy.policy.crowd();
+            u64::from(self.hierarchy.queues[self.hierarchy.entities[curr].queue].nr) >= self.hierarchy.policy.crowd();
         let mut marked = false;
         if self.features.next_buddy && crowded && arrival == Arrival::Woken {
             self.hierarchy.mark(woken, Mark::Next);
@@ -191,7 +187,7 @@ impl Scheduler {
             return;
         }
         let (at, woken_at) = self.hierarchy.siblings(curr, woken);
-        self.hierarchy.account(self.hierarchy.entity(at).queue);
+        self.hierarchy.account(self.hierarchy.entities[at].queue);
         let policy = self.hierarchy.policy;
         if !policy.preempts(&self.hierarchy, at, woken_at) {
             return;
@@ -200,7 +196,7 @@ impl Scheduler {
             self.hierarchy.mark(woken_at, Mark::Next);
         }
         self.resched(pcpu, step);
-        let at_is_running_thread = at == curr && self.hierarchy.entity(curr).on_rq;
+        let at_is_running_thread = at == curr && self.hierarchy.entities[curr].on_rq;
         if self.features.last_buddy && crowded && at_is_running_thread {
             self.hierarchy.mark(curr, Mark::Last);
         }
@@ -222,8 +218,8 @@ impl Scheduler {
             ThreadState::Dead => Departure::Final,
             _ => Departure::Sleep,
         };
-        self.hierarchy.dequeue(self.thread(task).entity, departure);
-        self.thread_mut(task).state = state;
+        self.hierarchy.dequeue(self.threads[task].entity, departure);
+        self.threads[task].state = state;
     }
 
     /// Lets the running thread, whose caches have lost their value, leave for the idlest pCPU (`sched_exec`). Returns
@@ -235,8 +231,8 @@ impl Scheduler {
         }
         // The stopper thread runs for a moment.
         step.charge(Cost::ContextSwitch, 1);
-        self.hierarchy.dequeue(self.thread(task).entity, Departure::Move);
-        self.thread_mut(task).state = ThreadState::Sleeping;
+        self.hierarchy.dequeue(self.threads[task].entity, Departure::Move);
+        self.threads[task].state = ThreadState::Sleeping;
         Some(to)
     }
 
@@ -252,8 +248,8 @@ impl Scheduler {
         let prev = self.rq(pcpu).curr;
         self.rq_mut(pcpu).need_resched = false;
         if let Some(prev) = prev {
-            self.hierarchy.put(self.thread(prev).entity);
-            let thread = self.thread_mut(prev);
+            self.hierarchy.put(self.threads[prev].entity);
+            let thread = &mut self.threads[prev];
             thread.on_cpu = false;
             thread.queued_at = now;
         } else {
@@ -271,10 +267,10 @@ impl Scheduler {
         if self.nr_running(pcpu) == 0 {
             self.balance_newly_idle(pcpu, step);
         }
-        let prev = prev.map(|prev| self.thread(prev).entity);
+        let prev = prev.map(|prev| self.threads[prev].entity);
         let next = self.hierarchy.pick(pcpu, prev);
         if let Some(next) = next {
-            let thread = self.thread_mut(next);
+            let thread = &mut self.threads[next];
             thread.on_cpu = true;
             thread.run_delay += now - thread.queued_at;
         }
@@ -294,7 +290,7 @@ impl Scheduler {
     /// Handles a reschedule IPI on `pcpu`, which executes the step.
     pub(crate) fn interrupt(&mut self, pcpu: u32, step: &mut Step<'_>) {
         while let Some(task) = self.rq_mut(pcpu).wake_list.pop() {
-            if !self.thread(task).may_run_on(pcpu) {
+            if !self.threads[task].may_run_on(pcpu) {
                 self.rehome(task, self.fallback(task));
             }
             self.activate(task, Arrival::Woken, step);
@@ -313,7 +309,7 @@ impl Scheduler {
         let (jiffies, load) = (self.jiffies(), self.load(pcpu));
         self.rq_mut(pcpu).update_load(jiffies, load);
         if let Some(curr) = self.rq(pcpu).curr
-            && self.hierarchy.tick(self.thread(curr).entity)
+            && self.hierarchy.tick(self.threads[curr].entity)
         {
             self.resched(pcpu, step);
         }

@@ -86,9 +86,10 @@ fn decayed(load: u64, ticks: u64, index: u32) -> u64 {
 }
 
 /// The state of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ThreadState {
     /// Not started yet, or asleep.
+    #[default]
     Sleeping,
     /// On the wake list of its pCPU.
     Waking,
@@ -121,7 +122,7 @@ impl Wakes {
 }
 
 /// A thread.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Thread {
     pub(crate) entity: EntityId,
     pub(crate) group: GroupId,

@@ -14,7 +14,7 @@ impl Scheduler {
         if self.is_idle(target) {
             return target;
         }
-        let prev = self.thread(task).pcpu;
+        let prev = self.threads[task].pcpu;
         if prev != target && self.topology.share_cache(prev, target) && self.is_idle(prev) {
             return prev;
         }
@@ -46,7 +46,7 @@ impl Scheduler {
         for group in span.groups_from(from) {
             let core = span.group(group);
             if core.iter().all(|&pcpu| self.is_idle(pcpu)) {
-                let allowed = core.iter().find(|&&pcpu| self.thread(task).may_run_on(pcpu));
+                let allowed = core.iter().find(|&&pcpu| self.threads[task].may_run_on(pcpu));
                 if let Some(&pcpu) = allowed {
                     return Some(pcpu);
                 }
@@ -77,7 +77,7 @@ impl Scheduler {
             }
             looked += 1;
             let pcpu = pcpus[(start + step) % pcpus.len()];
-            if self.thread(task).may_run_on(pcpu) && self.is_idle(pcpu) {
+            if self.threads[task].may_run_on(pcpu) && self.is_idle(pcpu) {
                 found = Some(pcpu);
                 break;
             }
@@ -91,7 +91,7 @@ impl Scheduler {
     /// Returns an idle thread of the core.
     fn idle_of_core(&self, task: TaskId, target: u32) -> Option<u32> {
         let core = &self.topology.core_span(target)?.pcpus;
-        let allowed = |pcpu: &&u32| self.thread(task).may_run_on(**pcpu) && self.is_idle(**pcpu);
+        let allowed = |pcpu: &&u32| self.threads[task].may_run_on(**pcpu) && self.is_idle(**pcpu);
         core.iter().find(allowed).copied()
     }
 }

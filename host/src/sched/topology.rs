@@ -113,33 +113,23 @@ impl Topology {
                 power[pcpu as usize] = CORE_POWER / threads.len() as u64;
             }
         }
+        let by_span = config.intervals_by_span;
         let top = if config.sockets_are_nodes {
             config.numa
         } else {
             config.package
         };
+        let level = |config, shares: [bool; 2], key| Level {
+            config,
+            by_span,
+            is_core: shares[0],
+            shares_cache: shares[1],
+            key,
+        };
         let levels = [
-            Level {
-                config: config.smt,
-                by_span: config.intervals_by_span,
-                is_core: true,
-                shares_cache: true,
-                key: |place| (place.socket, place.core),
-            },
-            Level {
-                config: config.cache,
-                by_span: config.intervals_by_span,
-                is_core: false,
-                shares_cache: true,
-                key: |place| (place.socket, 0),
-            },
-            Level {
-                config: top,
-                by_span: config.intervals_by_span,
-                is_core: false,
-                shares_cache: false,
-                key: |_| (0, 0),
-            },
+            level(config.smt, [true, true], |place| (place.socket, place.core)),
+            level(config.cache, [false, true], |place| (place.socket, 0)),
+            level(top, [false, false], |_| (0, 0)),
         ];
         let mut topology = Topology {
             spans: Vec::new(),
@@ -231,6 +221,17 @@ impl Topology {
     pub(crate) fn core_span(&self, pcpu: u32) -> Option<&Span> {
         let domain = self.domains[pcpu as usize].first()?;
         Some(&self.spans[domain.span]).filter(|span| span.is_core)
+    }
+
+    /// Returns the domain number `level` of `pcpu`.
+    pub(crate) fn span_of(&self, pcpu: u32, level: usize) -> &Span {
+        &self.spans[self.domains[pcpu as usize][level].span]
+    }
+
+    /// Returns the number of the smallest domain of `a` that contains `b`, if there is one.
+    pub(crate) fn common_level(&self, a: u32, b: u32) -> Option<usize> {
+        let contains = |span| self.domains[b as usize].iter().any(|other| other.span == span);
+        self.domains[a as usize].iter().position(|domain| contains(domain.span))
     }
 
     /// Returns whether two pCPUs share a last-level cache.

@@ -5,7 +5,6 @@
 
 use super::Scheduler;
 use super::entity::Mark;
-use super::policy::Policy;
 use super::runqueue::ThreadState;
 use crate::boundary::TaskId;
 use crate::step::Step;
@@ -15,7 +14,7 @@ impl Scheduler {
     /// call [`Scheduler::schedule`]. Returns `false` if the target runs, is not runnable or is throttled, or the
     /// scheduler has no directed yield.
     pub(crate) fn yield_to(&mut self, pcpu: u32, target: TaskId, step: &mut Step<'_>) -> bool {
-        let to = self.thread(target);
+        let to = &self.threads[target];
         let waits = !to.on_cpu && to.state == ThreadState::Runnable;
         if !waits || !self.features.yield_to || self.hierarchy.is_throttled(to.entity) {
             return false;
@@ -39,13 +38,13 @@ impl Scheduler {
 
     /// Returns whether the running thread of `pcpu` and `target` each have their pCPU alone, so that no thread waits.
     pub(crate) fn both_alone(&self, pcpu: u32, target: TaskId) -> bool {
-        self.nr_running(pcpu) == 1 && self.nr_running(self.thread(target).pcpu) == 1
+        self.nr_running(pcpu) == 1 && self.nr_running(self.threads[target].pcpu) == 1
     }
 
     /// Makes the running thread of `pcpu` give way, as the scheduler's rule demands.
     pub(crate) fn yield_current(&mut self, pcpu: u32) {
         let Some(curr) = self.rq(pcpu).curr else { return };
-        let (entity, alone) = (self.thread(curr).entity, self.runs_alone(pcpu));
+        let (entity, alone) = (self.threads[curr].entity, self.runs_alone(pcpu));
         let policy = self.hierarchy.policy;
         policy.give_way(&mut self.hierarchy, entity, alone);
     }

@@ -26,7 +26,7 @@ impl VcpuWing {
         if looks {
             self.interrupts.offer_pv_eoi(vcpu, step);
         }
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.in_spin_loop = false;
         at.dy_eligible = false;
         let window = at.window;
@@ -40,7 +40,7 @@ impl VcpuWing {
     /// An entry carries one event. An injection that the last exit interrupted comes first, then a non-maskable
     /// interrupt.
     fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let event = core::mem::take(&mut at.requests.event);
         if at.virtualization.is_active() {
             return self.inject_with_hardware_delivery(vcpu, step);
@@ -78,7 +78,7 @@ impl VcpuWing {
     /// Returns the vector to inject while hardware delivers from IRR: an injection that the last exit interrupted. A
     /// non-maskable interrupt is injected as well.
     fn inject_with_hardware_delivery(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.window = false;
         let again = at.pending.undelivered.take();
         if again.is_none() && at.pending.has_nmi() {
@@ -90,7 +90,7 @@ impl VcpuWing {
 
     /// Keeps CR8 in line with the LAPIC, and intercepts its writes while the task priority holds back an interrupt.
     fn tell_cr8(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let by_hardware = at.virtualization.is_active();
         let value = at.apic.cr8();
         if at.guest.cr8 != value && !by_hardware {
@@ -112,7 +112,7 @@ impl VcpuWing {
             step.out.push(Command::Fault { vcpu });
             return;
         }
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.apic.set_cr8(value as u8);
         self.guests.request_event(vcpu);
     }

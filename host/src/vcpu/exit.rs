@@ -9,7 +9,7 @@ use crate::vcpu::{Activity, Mode};
 impl VcpuWing {
     /// Handles the exit of `vcpu` from guest mode on the executing pCPU. Returns what shall follow.
     pub(crate) fn exit(&mut self, vcpu: VcpuId, exit: Exit, guest: GuestState, step: &mut Step<'_>) -> After {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.mode.set(Mode::Outside);
         at.guest = guest;
         at.take_from_exit();
@@ -20,7 +20,7 @@ impl VcpuWing {
         self.interrupts.collect_pv_eoi(vcpu, step);
         match exit {
             Exit::ExternalInterrupt(interrupt) => {
-                self.guests.vcpu_mut(vcpu).counters.irq_exits += 1;
+                self.guests.vcpus[vcpu].counters.irq_exits += 1;
                 return After::Interrupt(interrupt);
             }
             Exit::Hypercall { number, arguments } => return self.hypercall(vcpu, number, arguments, step),
@@ -37,12 +37,12 @@ impl VcpuWing {
             Exit::WriteMsr { msr, value } => self.write_msr(vcpu, msr, value, step),
             Exit::WriteCr8 { value } => self.write_cr8(vcpu, value, step),
             Exit::InterruptWindow => {
-                self.guests.vcpu_mut(vcpu).counters.irq_window += 1;
+                self.guests.vcpus[vcpu].counters.irq_window += 1;
                 self.guests.request_event(vcpu);
             }
             Exit::Iret => {
                 step.charge(Cost::InterruptWindow, 1);
-                self.guests.vcpu_mut(vcpu).pending.nmi_blocked = false;
+                self.guests.vcpus[vcpu].pending.nmi_blocked = false;
                 self.guests.request_event(vcpu);
             }
             _ => self.interrupts.exit(vcpu, exit, step),
@@ -52,7 +52,7 @@ impl VcpuWing {
 
     /// Ends the thread of `vcpu`, which does not run again.
     fn shutdown(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> After {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.activity = Activity::Dead;
         at.steal.msr = 0;
         let (task, timer) = (at.task, at.timer);

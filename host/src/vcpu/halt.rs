@@ -12,7 +12,7 @@ impl VcpuWing {
     pub(crate) fn begin_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::Hlt, 1);
         let cap = self.halt_poll_cap(vcpu);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.counters.halt_exits += 1;
         at.mp_state = MpState::Halted;
         at.halt.since = step.now;
@@ -38,7 +38,7 @@ impl VcpuWing {
     pub(crate) fn poll(&mut self, vcpu: VcpuId, until: u64, step: &mut Step<'_>) -> Resume {
         let alone = self.threads.sched.runs_alone(step.pcpu) && !self.threads.sched.need_resched(step.pcpu);
         self.interrupts.sync(vcpu);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let polled = step.now - at.halt.since;
         if at.wake_condition() {
             at.counters.halt_successful_poll += 1;
@@ -61,7 +61,7 @@ impl VcpuWing {
 
     /// The thread of `vcpu` goes to sleep.
     fn block(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.halt.blocked_at.get_or_insert(step.now);
         at.set_state(VcpuState::Blocked, step);
         self.interrupts.block(vcpu, step.pcpu);
@@ -71,7 +71,7 @@ impl VcpuWing {
     /// Checks the halt of `vcpu`, whose thread was woken or is about to sleep.
     pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
         self.interrupts.prepare_block(vcpu);
-        if self.guests.vcpu_mut(vcpu).wake_condition() {
+        if self.guests.vcpus[vcpu].wake_condition() {
             self.end_halt(vcpu, step);
             return Resume::Again;
         }
@@ -83,7 +83,7 @@ impl VcpuWing {
     fn end_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let cap = self.halt_poll_cap(vcpu);
         self.interrupts.unblock(vcpu, step.pcpu);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.mp_state = MpState::Runnable;
         at.pv_unhalted = false;
         at.activity = Activity::Run;
@@ -92,7 +92,7 @@ impl VcpuWing {
         }
         let halted = step.now - at.halt.since;
         let poll = at.halt.poll_ns;
-        self.guests.vcpu_mut(vcpu).halt.poll_ns = self.adjusted(poll, halted, cap);
+        self.guests.vcpus[vcpu].halt.poll_ns = self.adjusted(poll, halted, cap);
     }
 
     /// Returns the polling time after a halt that took `halted` nanoseconds and polled for `poll`.

@@ -13,7 +13,7 @@ impl VcpuWing {
         step.charge(Cost::Hypercall, 1);
         let vm = self.guests.vcpus[vcpu].vm;
         let offers = self.guests.vms[vm].config;
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.counters.hypercalls += 1;
         let offered = match number {
             hypercall::KICK_CPU => offers.pv_unhalt,
@@ -45,7 +45,7 @@ impl VcpuWing {
 
     /// `KVM_HC_KICK_CPU` from `vcpu`: ends the present or next halt of the vCPU with `apic_id`, if there is one.
     fn kick_hypercall(&mut self, vcpu: VcpuId, apic_id: u32, step: &mut Step<'_>) -> After {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.counters.kicks_sent += 1;
         let (vm, index) = (at.vm, at.index);
         if apic_id >= self.guests.vms[vm].vcpus {
@@ -62,7 +62,7 @@ impl VcpuWing {
     /// `vcpu` offers its time to the vCPU with `apic_id`, if that one waits for a pCPU: `KVM_HC_SCHED_YIELD`, and the
     /// end of a kick.
     fn yield_hypercall(&mut self, vcpu: VcpuId, apic_id: u32, step: &mut Step<'_>) -> After {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.counters.directed_yield_attempted += 1;
         let vm = at.vm;
         if self.threads.sched.runs_alone(step.pcpu) || apic_id >= self.guests.vms[vm].vcpus {
@@ -74,10 +74,6 @@ impl VcpuWing {
             return After::Resume;
         }
         step.charge(Cost::SpinCandidate, 1);
-        if self.directed_yield(vcpu, target, step) {
-            After::Reschedule
-        } else {
-            After::Resume
-        }
+        After::reschedule_if(self.directed_yield(vcpu, target, step))
     }
 }

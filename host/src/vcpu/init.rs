@@ -13,7 +13,7 @@ impl VcpuWing {
     /// Handles a pending INIT and SIPI of `vcpu`, which has the executing pCPU. Returns whether the vCPU's activity
     /// changed.
     pub(crate) fn accept_events(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         if (!at.pending.init && at.pending.sipi.is_none()) || at.activity == Activity::Dead {
             return false;
         }
@@ -25,7 +25,7 @@ impl VcpuWing {
         if init {
             self.reset(vcpu, step);
         }
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let sipi = at.pending.sipi.take();
         let Some(vector) = sipi.filter(|_| at.mp_state == MpState::InitReceived) else {
             return init;
@@ -38,13 +38,13 @@ impl VcpuWing {
 
     /// INIT: resets `vcpu`, except the mode and address of its LAPIC.
     fn reset(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.counters.init_received += 1;
         let vm = at.vm;
         self.guests.change_apic(vcpu, Lapic::init);
         self.interrupts.forget(vcpu);
         self.interrupts.apic_ids_changed(vm, step);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.guest = GuestState::default();
         // A SIPI may have come right after the INIT.
         at.pending = PendingEvents {

@@ -10,13 +10,13 @@ impl VcpuWing {
     /// `vcpu` takes the executing pCPU: its thread was switched to, or enters `KVM_RUN`.
     pub(crate) fn load(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::VcpuLoad, 1);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.preempted = false;
         at.ready = false;
         at.requests.steal_update = true;
         at.cpu = Some(step.pcpu);
         self.interrupts.load(vcpu, step.pcpu);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.set_state(VcpuState::HandlingExit, step);
         let task = at.timer;
         // A LAPIC timer expires on the pCPU where its vCPU runs, so it moves with the vCPU.
@@ -35,7 +35,7 @@ impl VcpuWing {
         let sched = &self.threads.sched;
         let (runnable, throttled) = (sched.is_runnable(task), sched.is_throttled(task));
         self.interrupts.put(vcpu, runnable);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         if runnable {
             at.preempted = true;
             at.ready = true;

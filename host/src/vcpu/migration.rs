@@ -61,25 +61,23 @@ pub enum RestoreError {
 
 impl fmt::Display for RestoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot restore ")?;
         match self {
-            RestoreError::Started => write!(f, "cannot restore a vcpu: the host runs already"),
-            RestoreError::UnknownVcpu(vcpu) => write!(f, "cannot restore vcpu {}: there is no such vcpu", vcpu.0),
-            RestoreError::BadApicBase(value) => write!(f, "cannot restore apic base {value:#x}: not a legal mode"),
-            RestoreError::BadPending(pending) => write!(
+            RestoreError::Started => write!(f, "a vcpu: the host runs already"),
+            RestoreError::UnknownVcpu(vcpu) => write!(f, "vcpu {}: there is no such vcpu", vcpu.0),
+            RestoreError::BadApicBase(value) => write!(f, "apic base {value:#x}: not a legal mode"),
+            RestoreError::BadPending(PendingEvents { nmis, undelivered, .. }) => write!(
                 f,
-                "cannot restore pending events: found {} nmis and undelivered vector {:?}, expected at most 2 and 16 to 255",
-                pending.nmis, pending.undelivered
+                "pending events: found {nmis} nmis and undelivered vector {undelivered:?}, \
+                 expected at most 2 and 16 to 255"
             ),
             RestoreError::BadStealTime(value) => {
-                write!(
-                    f,
-                    "cannot restore steal-time msr {value:#x}: not offered, or reserved bits set"
-                )
+                write!(f, "steal-time msr {value:#x}: not offered, or reserved bits set")
             }
             RestoreError::BadPvEoi(value) => {
                 write!(
                     f,
-                    "cannot restore pv-eoi msr {value:#x}: not offered, or not an aligned word in memory"
+                    "pv-eoi msr {value:#x}: not offered, or not an aligned word in memory"
                 )
             }
         }
@@ -98,8 +96,8 @@ impl Guests {
             pv_unhalted: at.pv_unhalted,
             pending: at.pending,
             lapic: at.apic.page(),
-            lapic_errors: at.apic.errors(),
-            apic_base: at.apic.base(),
+            lapic_errors: at.apic.errors,
+            apic_base: at.apic.base,
             timer: at.apic.save_timer(now.0),
             steal_time_msr: at.steal.msr,
             pv_eoi_msr: at.pv_eoi.msr,
@@ -143,7 +141,7 @@ impl VcpuWing {
         if saved.pv_eoi_msr != 0 && !self.interrupts.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
             return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
         }
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.guest = saved.guest;
         at.mp_state = saved.mp_state;
         at.pv_unhalted = saved.pv_unhalted;
@@ -161,7 +159,7 @@ impl VcpuWing {
         at.halt.since = now.0;
         at.requests.event = true;
         self.interrupts.restored(vcpu);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         // The timer moves to the pCPU where the vCPU is loaded first.
         let (task, deadline) = (at.timer, at.apic.timer.deadline);
         if let Some(deadline) = deadline {

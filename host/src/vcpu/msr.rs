@@ -21,7 +21,7 @@ impl VcpuWing {
         let vm = &self.guests.vms[at.vm];
         match msr {
             msr::TSC => Some(self.timer_base.tsc(now)),
-            msr::APIC_BASE => Some(at.apic.base()),
+            msr::APIC_BASE => Some(at.apic.base),
             msr::TSC_DEADLINE => Some(at.apic.tsc_deadline()),
             msr::STEAL_TIME if vm.config.steal_time => Some(at.steal.msr),
             msr::PV_EOI if vm.config.pv_eoi => Some(at.pv_eoi.msr),
@@ -42,7 +42,7 @@ impl VcpuWing {
         step.charge(Cost::Msr, 1);
         let legal = match msr {
             msr::APIC_BASE => {
-                let vm = self.guests.vcpu_mut(vcpu).vm;
+                let vm = self.guests.vcpus[vcpu].vm;
                 let offered = value & msr::APIC_BASE_X2APIC == 0 || self.interrupts.offers_x2apic(vm);
                 let legal = offered && self.write_apic_base(vcpu, value, step);
                 self.interrupts.arm_apic_timer(vcpu, step.pcpu);
@@ -51,14 +51,14 @@ impl VcpuWing {
             }
             msr::TSC_DEADLINE => {
                 let base = self.timer_base;
-                let apic = &mut self.guests.vcpu_mut(vcpu).apic;
+                let apic = &mut self.guests.vcpus[vcpu].apic;
                 let action = apic.write_tsc_deadline(value, step.now, &base);
                 self.interrupts.act(vcpu, action, step);
                 true
             }
             msr::STEAL_TIME => self.register_steal_time(vcpu, value),
             msr::PV_EOI => self.interrupts.register_pv_eoi(vcpu, value),
-            msr::X2APIC_BASE..=msr::X2APIC_LAST if self.guests.vcpu_mut(vcpu).apic.is_x2apic() => {
+            msr::X2APIC_BASE..=msr::X2APIC_LAST if self.guests.vcpus[vcpu].apic.is_x2apic() => {
                 self.write_x2apic(vcpu, msr, value, step)
             }
             _ => false,
@@ -70,9 +70,9 @@ impl VcpuWing {
 
     /// Writes IA32_APIC_BASE. Returns `false` if that faults.
     fn write_apic_base(&mut self, vcpu: VcpuId, value: u64, step: &mut Step<'_>) -> bool {
-        let was_on = self.guests.vcpu_mut(vcpu).apic.hardware_enabled();
+        let was_on = self.guests.vcpus[vcpu].apic.hardware_enabled();
         let legal = self.guests.change_apic(vcpu, |apic| apic.set_base(value));
-        if was_on != self.guests.vcpu_mut(vcpu).apic.hardware_enabled() {
+        if was_on != self.guests.vcpus[vcpu].apic.hardware_enabled() {
             self.interrupts.forget(vcpu);
         }
         self.interrupts.apic_mode_changed(vcpu, step);
@@ -82,7 +82,7 @@ impl VcpuWing {
     /// Writes a register of the x2APIC range. Returns `false` if that faults.
     fn write_x2apic(&mut self, vcpu: VcpuId, msr: u32, value: u64, step: &mut Step<'_>) -> bool {
         let base = self.timer_base;
-        let apic = &mut self.guests.vcpu_mut(vcpu).apic;
+        let apic = &mut self.guests.vcpus[vcpu].apic;
         let offset = (msr - msr::X2APIC_BASE) * 16;
         let action = match msr {
             msr::X2APIC_ICR => apic.write_icr(value),

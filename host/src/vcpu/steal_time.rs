@@ -11,12 +11,12 @@ use crate::vcpu::wing::VcpuWing;
 impl VcpuWing {
     /// Writes the steal-time MSR of `vcpu`. Returns `false` if that faults.
     pub(crate) fn register_steal_time(&mut self, vcpu: VcpuId, value: u64) -> bool {
-        let vm = self.guests.vcpu_mut(vcpu).vm;
+        let vm = self.guests.vcpus[vcpu].vm;
         if !self.guests.vms[vm].config.steal_time || value & msr::STEAL_TIME_RESERVED != 0 {
             return false;
         }
         let seen_ns = self.waited_ns(vcpu);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         // Time stolen before there was a record is not reported.
         at.steal = Steal {
             msr: value,
@@ -28,14 +28,8 @@ impl VcpuWing {
     }
 
     /// Returns how long the thread of `vcpu` has been runnable without running, in total. Nanoseconds.
-    fn waited_ns(&self, vcpu: VcpuId) -> u64 {
+    pub(crate) fn waited_ns(&self, vcpu: VcpuId) -> u64 {
         self.threads.sched.run_delay(self.guests.vcpus[vcpu].task)
-    }
-
-    /// Starts to count the waiting time of the new thread of `vcpu`. Earlier waits of that thread are not the guest's.
-    pub(crate) fn count_waiting_anew(&mut self, vcpu: VcpuId) {
-        let waited = self.waited_ns(vcpu);
-        self.guests.vcpu_mut(vcpu).steal.seen_ns = waited;
     }
 
     /// Before entry: adds the time stolen since the last update, and clears the preempted flag.
@@ -44,9 +38,9 @@ impl VcpuWing {
             return;
         };
         let delay = self.waited_ns(vcpu);
-        let vm = self.guests.vcpu_mut(vcpu).vm;
+        let vm = self.guests.vcpus[vcpu].vm;
         let flush = self.guests.vms[vm].config.pv_tlb_flush;
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let steal = delay - at.steal.seen_ns;
         at.steal.seen_ns = delay;
         at.steal.preempted = false;
@@ -79,11 +73,11 @@ impl Guests {
 
     /// Sets the preempted flag of `vcpu`, which has lost or given up its pCPU. Also done when it halts.
     pub(crate) fn report_preempted(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        if !self.reports_preemption(vcpu) || self.vcpu_mut(vcpu).steal.preempted {
+        if !self.reports_preemption(vcpu) || self.vcpus[vcpu].steal.preempted {
             return;
         }
         let Some(address) = self.steal_record(vcpu) else { return };
-        self.vcpu_mut(vcpu).steal.preempted = true;
+        self.vcpus[vcpu].steal.preempted = true;
         step.out.push(Command::SetPreempted { vcpu, address });
     }
 }

@@ -19,7 +19,7 @@ impl VcpuWing {
     pub(crate) fn leave_run(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         step.charge(Cost::UserspaceExit, 1);
         step.charge(Cost::VcpuLoad, 1);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.counters.userspace_exits += 1;
         at.set_state(VcpuState::Userspace, step);
         let task = at.task;
@@ -41,14 +41,15 @@ impl VcpuWing {
             vcpu.0
         );
         let generation = self.threads.records[task].generation;
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         assert_eq!(at.state, VcpuState::Userspace, "vcpu {} has a thread", vcpu.0);
         let pid = Pid { task, generation };
         if at.pid != pid {
             at.pid = pid;
             at.task = task;
             at.counters.thread_changes += 1;
-            self.count_waiting_anew(vcpu);
+            // Earlier waits of that thread are not the guest's.
+            self.guests.vcpus[vcpu].steal.seen_ns = self.waited_ns(vcpu);
         }
         self.threads.records[task].kind = ThreadKind::Vcpu(vcpu);
         self.load(vcpu, step);

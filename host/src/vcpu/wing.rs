@@ -44,6 +44,13 @@ pub(crate) enum After {
     Interrupt(HostInterrupt),
 }
 
+impl After {
+    /// Returns [`After::Reschedule`] if `gives_way`.
+    pub(crate) fn reschedule_if(gives_way: bool) -> After {
+        if gives_way { After::Reschedule } else { After::Resume }
+    }
+}
+
 /// What a vCPU's thread does when it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {

@@ -1,6 +1,6 @@
 //! Interrupts of devices: MSIs and the I/O APIC's pins, through the LAPICs.
 
-use holdfast_abi::{ioapic, lapic as reg, msi, msr};
+use holdfast_abi::{cpuid, ioapic, lapic as reg, msi, msr};
 use holdfast_host::{Event, Exit, HostConfig, PcpuId, VmConfig, VmId};
 
 use crate::world::{Guest, Op, World, places};
@@ -129,10 +129,17 @@ fn extended_destinations_are_for_guests_that_are_offered_them() {
             msi_ext_dest_id: offered,
             ..VmConfig::default()
         };
-        let ops = vec![apic(reg::SVR, 0x1ff), Op::Interrupts(true)];
+        let leaf = cpuid::KVM_FEATURES;
+        let ops = vec![
+            Op::Exit(Exit::Cpuid { leaf }),
+            apic(reg::SVR, 0x1ff),
+            Op::Interrupts(true),
+        ];
         world.add_vm(&config, &[vec![0]], vec![Guest::script(ops)]);
         world.start();
         world.run_until(MS);
+        let [features, ..] = world.guests[0].cpuid;
+        assert_eq!(features & cpuid::KVM_FEATURE_MSI_EXT_DEST_ID != 0, offered);
         msi(&mut world, msi::address(0) | 1 << msi::ADDRESS_EXTENDED_SHIFT, 0x61);
         assert_eq!(counts(&world), [expected], "256 is not 0 where all 15 bits count");
     }

@@ -189,10 +189,9 @@ impl Hostility {
             14 => self.rig.store(pcpu, lapic::LDR, 1 << (24 + self.random.below(3))),
             15 => self.rig.store(pcpu, lapic::ID, (self.random.below(3) as u32) << 24),
             16 => self.rig.store(pcpu, lapic::DFR, [u32::MAX, 0, word][word as usize % 3]),
-            17 => self
+            17 | 18 => self
                 .rig
                 .store(pcpu, lapic::SVR, [0x1ff, 0x1ff, 0xff, word][word as usize % 4]),
-            18 => self.rig.exit(pcpu, Exit::Nested { runs: word & 1 != 0 }),
             19 => {
                 let pin = self.random.below(4);
                 let value = self.interrupt() & 0x8fff | word & 0x8000;

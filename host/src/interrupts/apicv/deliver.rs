@@ -32,7 +32,7 @@ impl InterruptWing {
                     "vcpu {} is in guest mode where the host executes",
                     vcpu.0
                 );
-                self.guests.vcpu_mut(vcpu).counters.posted_notifications += 1;
+                self.guests.vcpus[vcpu].counters.posted_notifications += 1;
                 step.charge(Cost::IpiSend, 1);
                 step.out.push(Command::Notify {
                     from: PcpuId(step.pcpu),
@@ -50,7 +50,7 @@ impl InterruptWing {
     /// Sets TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes. A
     /// level-triggered interrupt has such a route.
     fn set_trigger_mode(&mut self, vcpu: VcpuId, vector: u8, level: bool) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let page = at.apic.registers();
         if level {
             page.insert(reg::TMR, vector);
@@ -76,7 +76,7 @@ impl InterruptWing {
         for &vcpu in &sleepers {
             let memory = self.memory();
             if self.descriptor(&memory, vcpu).control().is_on() {
-                self.guests.vcpu_mut(vcpu).counters.posted_wakeups += 1;
+                self.guests.vcpus[vcpu].counters.posted_wakeups += 1;
                 self.wake_up(vcpu, step);
             }
         }

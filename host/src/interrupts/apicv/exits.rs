@@ -12,7 +12,7 @@ impl InterruptWing {
     /// carries out the effect.
     pub(crate) fn apicv_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         step.charge(Cost::ApicvExit, 1);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.counters.apicv_write += 1;
         if offset == reg::ICR_LOW && at.apic.is_x2apic() {
             let action = at.apic.write_icr(at.apic.icr());
@@ -29,8 +29,8 @@ impl InterruptWing {
     /// level-triggered unless the LAPIC was reset since.
     pub(crate) fn apicv_eoi(&mut self, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
         step.charge(Cost::ApicvExit, 1);
-        self.guests.vcpu_mut(vcpu).counters.apicv_eoi += 1;
-        let level = self.guests.vcpu_mut(vcpu).apic.registers().has(reg::TMR, vector);
+        self.guests.vcpus[vcpu].counters.apicv_eoi += 1;
+        let level = self.guests.vcpus[vcpu].apic.registers().has(reg::TMR, vector);
         self.act(vcpu, Action::Ended { vector, level }, step);
     }
 }

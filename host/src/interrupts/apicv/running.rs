@@ -13,7 +13,7 @@ use crate::interrupts::memory::{HostMemory, page_address};
 impl InterruptWing {
     /// The thread of `vcpu` has taken `pcpu`.
     pub(crate) fn apicv_load(&mut self, vcpu: VcpuId, pcpu: u32) {
-        let Some(apicv) = self.guests.vcpu_mut(vcpu).virtualization.apicv_mut() else {
+        let Some(apicv) = self.guests.vcpus[vcpu].virtualization.apicv_mut() else {
             return;
         };
         if let Some(before) = apicv.listed.take() {
@@ -36,7 +36,7 @@ impl InterruptWing {
     /// A vCPU with interrupts masked is not put on the list: no posted interrupt could end its halt. Senders also post
     /// to a vCPU that has not been entered since it was restored asleep.
     pub(crate) fn apicv_block(&mut self, vcpu: VcpuId, pcpu: u32) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let waits = at.guest.interrupts_enabled;
         let Some(apicv) = at.virtualization.apicv_mut().filter(|_| waits) else {
             return;
@@ -68,7 +68,7 @@ impl InterruptWing {
             // Posted interrupts are not read any more after the switch.
             self.sync(vcpu);
         }
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         if let Some(apicv) = at.virtualization.apicv_mut() {
             apicv.active = wanted;
             let before = apicv.vmcs.get();

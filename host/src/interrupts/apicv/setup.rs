@@ -35,8 +35,8 @@ impl InterruptWing {
                 last_pid_index: last,
                 ..Vmcs::default()
             };
-            self.guests.vcpu_mut(vcpu).requests.apic_update = true;
-            self.guests.vcpu_mut(vcpu).virtualization = VcpuApic::Apicv(Box::new(VcpuApicv {
+            self.guests.vcpus[vcpu].requests.apic_update = true;
+            self.guests.vcpus[vcpu].virtualization = VcpuApic::Apicv(Box::new(VcpuApicv {
                 vmcs: Cell::new(control),
                 pir: Default::default(),
                 control: AtomicU64::new(Control::new(NOTIFICATION_VECTOR, 0).0),

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use holdfast_abi::Vmcs;
-use holdfast_abi::posted::{Control, PidPointer};
+use holdfast_abi::posted::PidPointer;
 use holdfast_abi::vmcs::InterruptStatus;
 
 /// APICv of a VM: the PID-pointer table.
@@ -20,33 +20,18 @@ pub(crate) struct VmApicv {
 #[derive(Debug)]
 pub(crate) struct VcpuApicv {
     /// The interrupt fields of its control structure. Hardware changes the interrupt status in guest mode.
-    pub(super) vmcs: Cell<Vmcs>,
+    pub(in crate::interrupts) vmcs: Cell<Vmcs>,
     /// The descriptor's posted vectors.
     pub(crate) pir: [AtomicU32; 8],
     /// The descriptor's control word.
     pub(crate) control: AtomicU64,
     /// APICv is on for the vCPU (`apicv_active`).
-    pub(super) active: bool,
+    pub(in crate::interrupts) active: bool,
     /// The pCPU on whose list of sleepers it is.
     pub(super) listed: Option<u32>,
 }
 
 impl VcpuApicv {
-    /// Returns whether APICv is on for the vCPU.
-    pub(crate) fn is_active(&self) -> bool {
-        self.active
-    }
-
-    /// Returns whether an interrupt is posted that the vCPU has not read.
-    pub(crate) fn is_posted(&self) -> bool {
-        Control(self.control.load(Acquire)).is_on()
-    }
-
-    /// Returns the control structure.
-    pub(crate) fn vmcs(&self) -> Vmcs {
-        self.vmcs.get()
-    }
-
     /// Changes the guest interrupt status, as hardware does in guest mode.
     pub(crate) fn set_status(&self, status: InterruptStatus) {
         let before = self.vmcs.get();

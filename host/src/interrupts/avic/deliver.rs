@@ -2,7 +2,6 @@
 //! (docs/spec/interrupts.md, "AVIC injection and IsRunning").
 
 use super::handshake::{self, Notice};
-use super::seen::Seen;
 use crate::boundary::{Command, Cost, PcpuId, VcpuId};
 use crate::interrupts::InterruptWing;
 use crate::step::Step;
@@ -13,7 +12,7 @@ impl InterruptWing {
         let at = &self.guests.vcpus[vcpu];
         let memory = self.memory();
         let tables = self.avic_tables(&memory, vcpu);
-        let notice = handshake::deliver(&tables, &Seen(at), vector, level, Some(step.pcpu));
+        let notice = handshake::deliver(&tables, at, vector, level, Some(step.pcpu));
         self.notify(vcpu, notice, step);
         true
     }
@@ -21,19 +20,19 @@ impl InterruptWing {
     /// Notifies `vcpu` of an interrupt in its IRR. Hardware found it not running.
     pub(crate) fn avic_complete(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = &self.guests.vcpus[vcpu];
-        let notice = handshake::complete(&Seen(at), Some(step.pcpu), self.guests.planted.avic);
+        let notice = handshake::complete(at, Some(step.pcpu), self.guests.planted.avic);
         self.notify(vcpu, notice, step);
     }
 
     fn notify(&mut self, vcpu: VcpuId, notice: Notice, step: &mut Step<'_>) {
-        self.guests.vcpu_mut(vcpu).apic.expect_requests();
+        self.guests.vcpus[vcpu].apic.expect_requests();
         match notice {
             Notice::Kick => {
                 self.guests.request_event(vcpu);
                 self.kick(vcpu, step);
             }
             Notice::Doorbell(pcpu) => {
-                self.guests.vcpu_mut(vcpu).counters.avic_doorbell += 1;
+                self.guests.vcpus[vcpu].counters.avic_doorbell += 1;
                 step.charge(Cost::Doorbell, 1);
                 step.out.push(Command::Doorbell { to: PcpuId(pcpu) });
             }

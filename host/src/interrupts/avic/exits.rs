@@ -12,7 +12,7 @@ impl InterruptWing {
     /// Handles an IPI of `vcpu` that hardware could not deliver. The instruction is done, and ICR holds its value.
     pub(crate) fn avic_incomplete_ipi(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
         step.charge(Cost::AvicExit, 1);
-        let counters = &mut self.guests.vcpu_mut(vcpu).counters;
+        let counters = &mut self.guests.vcpus[vcpu].counters;
         match IpiFailure::of(exit.id()) {
             Some(IpiFailure::InvalidType) => {
                 counters.avic_incomplete_ipi_0 += 1;
@@ -37,7 +37,7 @@ impl InterruptWing {
     /// Sends by software the IPI in ICR, which clears its busy bit.
     fn resend(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
         let (now, base) = (step.now, self.timer_base);
-        let apic = &mut self.guests.vcpu_mut(vcpu).apic;
+        let apic = &mut self.guests.vcpus[vcpu].apic;
         let action = if apic.is_x2apic() {
             apic.write_icr(exit.info1)
         } else {
@@ -48,7 +48,7 @@ impl InterruptWing {
 
     /// Wakes the sleeping targets of an IPI. Hardware has set the IRRs of all targets.
     fn kick_targets(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.counters.avic_kick_vcpu_slowpath += 1;
         let (vm, index, wide) = (at.vm, at.index, at.apic.is_x2apic());
         let destination = if wide { exit.icr_high() } else { exit.icr_high() >> 24 };
@@ -74,7 +74,7 @@ impl InterruptWing {
         step: &mut Step<'_>,
     ) {
         step.charge(Cost::AvicExit, 1);
-        self.guests.vcpu_mut(vcpu).counters.avic_unaccelerated_access += 1;
+        self.guests.vcpus[vcpu].counters.avic_unaccelerated_access += 1;
         // For a fault-like exit the instruction is fetched, decoded and emulated as without AVIC.
         match (exit.is_write(), is_trap(exit.offset()) && offset == exit.offset()) {
             (true, true) => self.complete_write(vcpu, exit.offset(), value, step),
@@ -86,7 +86,7 @@ impl InterruptWing {
     /// Carries out the effects of a write to the register at `offset` beyond storing `value`.
     pub(crate) fn complete_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         let (now, base) = (step.now, self.timer_base);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let vm = at.vm;
         // Hardware has stored the ID already, and the old value is unknown. So all IDs are counted again.
         let action = at.apic.write(offset, value, now, &base);

@@ -97,7 +97,7 @@ impl InterruptWing {
     /// Lets the IOMMU deliver the interrupts for `vcpu` alone without the host. AVIC of `vcpu`, which is outside guest
     /// mode on `pcpu`, was switched on (`avic_set_pi_irte_mode`, `amd_iommu_activate_guest_mode`).
     pub(super) fn iommu_activate(&mut self, vcpu: VcpuId, pcpu: u32) {
-        let (vm, index) = (self.guests.vcpu_mut(vcpu).vm, self.guests.vcpu_mut(vcpu).index);
+        let (vm, index) = (self.guests.vcpus[vcpu].vm, self.guests.vcpus[vcpu].index);
         for device in 0..self.iommu.devices.len() {
             let Device::Guest {
                 vm: of, address, data, ..
@@ -184,7 +184,7 @@ impl InterruptWing {
         let known = self.guests.vms.get(vm).is_some_and(|vm| tag.vcpu() < vm.vcpus);
         if known {
             let vcpu = self.guests.vcpu_id(vm, tag.vcpu());
-            self.guests.vcpu_mut(vcpu).counters.avic_ga_log += 1;
+            self.guests.vcpus[vcpu].counters.avic_ga_log += 1;
             self.wake_up(vcpu, step);
         }
     }

@@ -14,7 +14,6 @@ pub mod handshake;
 mod iommu;
 pub mod remap;
 mod running;
-pub(crate) mod seen;
 mod setup;
 mod state;
 mod tables;

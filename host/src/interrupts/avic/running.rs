@@ -33,7 +33,7 @@ impl InterruptWing {
 
     /// `vcpu` is about to check whether its halt ends, and to sleep if it does not (`avic_vcpu_blocking`).
     pub(crate) fn avic_blocking(&mut self, vcpu: VcpuId) {
-        let Some(avic) = self.guests.vcpu_mut(vcpu).virtualization.avic_mut() else {
+        let Some(avic) = self.guests.vcpus[vcpu].virtualization.avic_mut() else {
             return;
         };
         if core::mem::replace(&mut avic.blocking, true) || !avic.active.get() {
@@ -45,7 +45,7 @@ impl InterruptWing {
 
     /// The halt of `vcpu`, which is on `pcpu`, is over (`avic_vcpu_unblocking`).
     pub(crate) fn avic_unblocking(&mut self, vcpu: VcpuId, pcpu: u32) {
-        let Some(avic) = self.guests.vcpu_mut(vcpu).virtualization.avic_mut() else {
+        let Some(avic) = self.guests.vcpus[vcpu].virtualization.avic_mut() else {
             return;
         };
         if !core::mem::replace(&mut avic.blocking, false) || !avic.active.get() {

@@ -40,12 +40,11 @@ impl InterruptWing {
         let physical = memory::physical_table_address(vm) | u64::from(max_index);
         control.write64(vmcb::AVIC_PHYSICAL_TABLE, physical);
         control.write64(vmcb::AVIC_APIC_BAR, holdfast_abi::msr::APIC_BASE_ADDRESS);
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         at.virtualization = VcpuApic::Avic(Box::new(VcpuAvic {
             vmcb: control,
             active: Cell::new(false),
             blocking: false,
-            nested: false,
         }));
         at.requests.apic_update = true;
         let index = at.index;

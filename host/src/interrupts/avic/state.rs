@@ -8,6 +8,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use holdfast_abi::Vmcb;
 use holdfast_abi::avic::LOGICAL_ENTRIES;
 
+use super::handshake::Presence;
+use crate::vcpu::{Mode, Vcpu};
+
 /// AVIC of a VM.
 #[derive(Debug)]
 pub(crate) struct VmAvic {
@@ -49,17 +52,38 @@ pub(crate) struct VcpuAvic {
     /// The fields of its control block that concern interrupts.
     pub(crate) vmcb: Vmcb,
     /// AVIC is on for the vCPU (`apicv_active`).
-    pub(super) active: Cell<bool>,
+    pub(in crate::interrupts) active: Cell<bool>,
     /// The vCPU is between the blocking and the unblocking hook.
     pub(crate) blocking: bool,
-    /// The vCPU runs a guest of its own, so AVIC is off for it.
-    pub(in crate::interrupts) nested: bool,
 }
 
-impl VcpuAvic {
-    /// Returns whether AVIC is on for the vCPU (`apicv_active`).
-    #[inline]
-    pub(crate) fn is_active(&self) -> bool {
-        self.active.get()
+/// A vCPU as the other sides of the handshake see it.
+impl Presence for Vcpu {
+    fn is_in_guest(&self) -> bool {
+        self.mode.get() == Mode::InGuest
+    }
+    fn set_in_guest(&self) {
+        self.mode.set(Mode::InGuest);
+    }
+    fn claim_exit(&self) -> bool {
+        let claimed = self.is_in_guest();
+        if claimed {
+            self.mode.set(Mode::Exiting);
+        }
+        claimed
+    }
+    fn is_active(&self) -> bool {
+        self.virtualization.avic().is_some_and(|avic| avic.active.get())
+    }
+    fn set_active(&self, active: bool) {
+        if let Some(avic) = self.virtualization.avic() {
+            avic.active.set(active);
+        }
+    }
+    fn has_request(&self) -> bool {
+        self.requests.any()
+    }
+    fn cpu(&self) -> Option<u32> {
+        self.cpu
     }
 }

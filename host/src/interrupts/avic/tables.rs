@@ -6,7 +6,6 @@ use holdfast_abi::avic::{LOGICAL_ENTRIES, LogicalEntry, logical_index};
 use holdfast_abi::{lapic as reg, vmcb};
 
 use super::handshake;
-use super::seen::Seen;
 use crate::boundary::{VcpuId, VmId};
 use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::ApicRegisters;
@@ -45,8 +44,8 @@ impl InterruptWing {
     /// Switches AVIC of `vcpu`, outside guest mode on `pcpu`, as the inhibit reasons demand (`kvm_vcpu_update_apicv`).
     pub(crate) fn avic_update(&mut self, vcpu: VcpuId, pcpu: u32) {
         let (wanted, is) = (self.wants_hardware(vcpu), self.is_virtualized(vcpu));
-        let x2apic = self.config.avic.uses_x2avic() && self.guests.vcpu_mut(vcpu).apic.is_x2apic();
-        if let Some(avic) = self.guests.vcpu_mut(vcpu).virtualization.avic_mut() {
+        let x2apic = self.config.avic.uses_x2avic() && self.guests.vcpus[vcpu].apic.is_x2apic();
+        if let Some(avic) = self.guests.vcpus[vcpu].virtualization.avic_mut() {
             let clear = vmcb::AVIC_ENABLE | vmcb::X2APIC_MODE | vmcb::V_IRQ | vmcb::V_INTR_PRIORITY | vmcb::V_IGN_TPR;
             let set = match (wanted, x2apic) {
                 (true, true) => vmcb::AVIC_ENABLE | vmcb::X2APIC_MODE,
@@ -66,11 +65,11 @@ impl InterruptWing {
         }
         if wanted {
             // IDs may have changed while the tables were not kept.
-            let vm = self.guests.vcpu_mut(vcpu).vm;
+            let vm = self.guests.vcpus[vcpu].vm;
             if !self.guests.planted.avic.restored_without_tables {
                 self.rebuild_logical_table(vm);
             }
-            self.guests.vcpu_mut(vcpu).window = false;
+            self.guests.vcpus[vcpu].window = false;
         }
         if wanted {
             self.iommu_activate(vcpu, pcpu);
@@ -78,13 +77,13 @@ impl InterruptWing {
             self.iommu_deactivate(vcpu);
         }
         let memory = self.memory();
-        let (tables, seen) = (self.avic_tables(&memory, vcpu), Seen(&self.guests.vcpus[vcpu]));
+        let (tables, seen) = (self.avic_tables(&memory, vcpu), &self.guests.vcpus[vcpu]);
         if wanted {
-            handshake::activate(&tables, &seen, pcpu);
+            handshake::activate(&tables, seen, pcpu);
         } else {
-            handshake::deactivate(&tables, &seen);
+            handshake::deactivate(&tables, seen);
         }
-        self.guests.vcpu_mut(vcpu).apic.expect_requests();
+        self.guests.vcpus[vcpu].apic.expect_requests();
         if !wanted {
             self.guests.request_event(vcpu);
         }

@@ -23,7 +23,7 @@ impl InterruptWing {
 
     /// Sends the interrupt of `pin`.
     fn send_pin(&mut self, vm: VmId, pin: u32, step: &mut Step<'_>) {
-        let message = Message::of_entry(self.guests.vms[vm].ioapic.entry(pin));
+        let message = Message::of_entry(self.guests.vms[vm].ioapic.entries[pin as usize]);
         let accepted = self.deliver(vm, &message, step);
         if message.level && accepted > 0 {
             self.guests.vms[vm].ioapic.taken(pin);
@@ -34,7 +34,7 @@ impl InterruptWing {
     pub(crate) fn ioapic_write(&mut self, vm: VmId, offset: u32, value: u32, step: &mut Step<'_>) {
         let ioapic = &mut self.guests.vms[vm].ioapic;
         match offset {
-            reg::SELECT => ioapic.select(value),
+            reg::SELECT => ioapic.select = value as u8,
             reg::WINDOW => {
                 if let Some(pin) = ioapic.write_selected(value).filter(|&pin| ioapic.wants_to_send(pin)) {
                     self.send_pin(vm, pin, step);
@@ -55,7 +55,7 @@ impl InterruptWing {
 
     /// Accounts for a round trip of `vcpu` to the VMM's process.
     pub(crate) fn visit_userspace(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        self.guests.vcpu_mut(vcpu).counters.userspace_exits += 1;
+        self.guests.vcpus[vcpu].counters.userspace_exits += 1;
         step.charge(Cost::UserspaceExit, 1);
     }
 

@@ -96,11 +96,6 @@ impl Ioapic {
         (pin < PINS).then_some((pin, half % 2 == 1))
     }
 
-    /// Selects a register.
-    pub(crate) fn select(&mut self, value: u32) {
-        self.select = value as u8;
-    }
-
     /// Writes `value` to the selected register. Returns the pin if that was a redirection entry.
     pub(crate) fn write_selected(&mut self, value: u32) -> Option<u32> {
         if u32::from(self.select) == reg::ID {
@@ -141,11 +136,6 @@ impl Ioapic {
     pub(crate) fn wants_to_send(&self, pin: u32) -> bool {
         const GATES: u64 = reg::ENTRY_LEVEL | reg::ENTRY_REMOTE_IRR | reg::ENTRY_MASKED;
         self.entries[pin as usize] & GATES == reg::ENTRY_LEVEL && self.asserted >> pin & 1 == 1
-    }
-
-    /// Returns the redirection entry of `pin`.
-    pub(crate) fn entry(&self, pin: u32) -> u64 {
-        self.entries[pin as usize]
     }
 
     /// Records that a LAPIC has accepted the level-triggered interrupt of `pin`.

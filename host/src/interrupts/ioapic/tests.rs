@@ -5,12 +5,12 @@ use holdfast_abi::ioapic as reg;
 use super::*;
 
 fn write(ioapic: &mut Ioapic, register: u32, value: u32) -> Option<u32> {
-    ioapic.select(register);
+    ioapic.select = register as u8;
     ioapic.write_selected(value)
 }
 
 fn read(ioapic: &mut Ioapic, register: u32) -> u32 {
-    ioapic.select(register);
+    ioapic.select = register as u8;
     ioapic.read(reg::WINDOW)
 }
 

@@ -23,15 +23,15 @@ impl InterruptWing {
             Action::Event => self.guests.request_event(vcpu),
             Action::Ended { vector, level } => {
                 self.guests.note_eoi(vcpu, vector);
-                self.guests.vcpu_mut(vcpu).counters.eoi += 1;
+                self.guests.vcpus[vcpu].counters.eoi += 1;
                 self.guests.request_event(vcpu);
                 if level {
-                    let vm = self.guests.vcpu_mut(vcpu).vm;
+                    let vm = self.guests.vcpus[vcpu].vm;
                     self.lapic_eoi(vm, vcpu, vector, step);
                 }
             }
             Action::Send(message) => {
-                let at = self.guests.vcpu_mut(vcpu);
+                let at = &mut self.guests.vcpus[vcpu];
                 at.counters.ipis_sent += 1;
                 let vm = at.vm;
                 if self.config.pause.filters.ipi_aware
@@ -48,7 +48,7 @@ impl InterruptWing {
 
     /// Sets the host timer of `vcpu` to the deadline of its LAPIC timer, on `pcpu`.
     pub(crate) fn arm_apic_timer(&mut self, vcpu: VcpuId, pcpu: u32) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let (task, deadline) = (at.timer, at.apic.timer.deadline);
         match deadline {
             Some(deadline) => self.threads.timers.arm(Timer::Lapic(task), pcpu, deadline),
@@ -58,7 +58,7 @@ impl InterruptWing {
 
     /// Handles the expiry of the LAPIC timer of `vcpu` on the executing pCPU.
     pub(crate) fn apic_timer_expired(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = self.guests.vcpu_mut(vcpu);
+        let at = &mut self.guests.vcpus[vcpu];
         let elsewhere = at.mode.get() == Mode::InGuest && at.cpu != Some(step.pcpu);
         assert!(!elsewhere, "the timer of vcpu {} expires where it does not run", vcpu.0);
         at.counters.apic_timer += 1;
@@ -71,7 +71,7 @@ impl InterruptWing {
                     self.arm_apic_timer(vcpu, step.pcpu);
                     return;
                 }
-                self.guests.vcpu_mut(vcpu).apic.accept(vector, false)
+                self.guests.vcpus[vcpu].apic.accept(vector, false)
             }
             Some(_) => {
                 at.apic.receive_error();

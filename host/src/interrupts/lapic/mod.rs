@@ -56,10 +56,10 @@ pub(crate) struct Lapic {
     /// The registers, shared with senders that deliver into them. A LAPIC keeps the same page for its whole life.
     page: Arc<RegisterPage>,
     /// The register IA32_APIC_BASE.
-    base: u64,
+    pub(crate) base: u64,
     id: u32,
     /// Errors since ESR was last written.
-    errors: u32,
+    pub(crate) errors: u32,
     /// IRR may hold a vector. `false`: IRR is empty.
     irr_pending: bool,
     /// The vector taken last, until an interrupt ends. It is the highest in service, and the next that the guest ends.
@@ -163,11 +163,6 @@ impl Lapic {
         }
     }
 
-    /// Returns IA32_APIC_BASE.
-    pub(crate) fn base(&self) -> u64 {
-        self.base
-    }
-
     /// Writes IA32_APIC_BASE: switches between off, xAPIC and x2APIC as in the manual's state diagram. Returns `false`
     /// if that faults.
     pub(crate) fn set_base(&mut self, value: u64) -> bool {
@@ -219,54 +214,40 @@ impl Lapic {
     /// Writes `value` to the register at `offset` of the page. A register that cannot be written ignores it.
     pub(crate) fn write(&mut self, offset: u32, value: u32, now: u64, config: &TimerBase) -> Action {
         match offset {
-            reg::ID if !self.is_x2apic() => {
-                self.set(reg::ID, value & 0xff00_0000);
-                Action::None
-            }
+            reg::ID | reg::LDR if !self.is_x2apic() => self.set(offset, value & 0xff00_0000),
+            reg::DFR if !self.is_x2apic() => self.set(reg::DFR, value | 0x0fff_ffff),
             reg::TPR => {
                 self.set(reg::TPR, value & 0xff);
-                Action::Event
+                return Action::Event;
             }
-            reg::EOI => self.ended(),
-            reg::LDR if !self.is_x2apic() => {
-                self.set(reg::LDR, value & 0xff00_0000);
-                Action::None
-            }
-            reg::DFR if !self.is_x2apic() => {
-                self.set(reg::DFR, value | 0x0fff_ffff);
-                Action::None
-            }
+            reg::EOI => return self.ended(),
             reg::SVR => {
                 self.write_spurious(value);
-                Action::Event
+                return Action::Event;
             }
             reg::ESR => {
                 let errors = core::mem::take(&mut self.errors);
                 self.set(reg::ESR, errors);
-                Action::None
             }
             reg::ICR_LOW => {
                 let value = value & !reg::ICR_BUSY;
                 self.set(reg::ICR_LOW, value);
-                self.command(value, self.destination())
+                return self.command(value, self.destination());
             }
             reg::ICR_HIGH => {
-                self.set(
-                    reg::ICR_HIGH,
-                    if self.is_x2apic() { value } else { value & 0xff00_0000 },
-                );
-                Action::None
+                let reserved = if self.is_x2apic() { 0 } else { 0x00ff_ffff };
+                self.set(reg::ICR_HIGH, value & !reserved);
             }
-            reg::LVT_TIMER => self.write_lvt_timer(value),
+            reg::LVT_TIMER => return self.write_lvt_timer(value),
             reg::LVT_THERMAL | reg::LVT_PERFORMANCE | reg::LVT_LINT0 | reg::LVT_LINT1 | reg::LVT_ERROR => {
                 let masked = if self.is_enabled() { 0 } else { reg::LVT_MASKED };
                 self.set(offset, value & LVT_WRITABLE | masked);
-                Action::None
             }
-            reg::TIMER_INITIAL => self.write_timer_initial(value, now, config),
-            reg::TIMER_DIVIDE => self.write_timer_divide(value, now, config),
-            _ => self.note_access(offset),
+            reg::TIMER_INITIAL => return self.write_timer_initial(value, now, config),
+            reg::TIMER_DIVIDE => return self.write_timer_divide(value, now, config),
+            _ => return self.note_access(offset),
         }
+        Action::None
     }
 
     /// Ends the interrupt in service.
@@ -399,11 +380,6 @@ impl Lapic {
             self.set_x2apic_ids();
         }
         self.last_taken = None;
-    }
-
-    /// Returns the errors since ESR was last written.
-    pub(crate) fn errors(&self) -> u32 {
-        self.errors
     }
 }
 

@@ -21,14 +21,6 @@ pub(super) enum Idleness {
     NewlyIdle,
 }
 
-/// The result of a pass over a domain.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pass {
-    moved: bool,
-    /// The pass was this pCPU's to make. If not, those of the domains above are not either.
-    mine: bool,
-}
-
 impl Scheduler {
     /// Returns the ticks in `ms` milliseconds, at least one.
     fn ticks(&self, ms: u64) -> u64 {
@@ -112,11 +104,11 @@ impl Scheduler {
             let due = domain.last_balance + interval;
             let mut mine = true;
             if tick >= due {
-                let pass = self.balance_domain(pcpu, level, idle, step);
-                if pass.moved {
-                    idle = Idleness::Busy;
+                match self.balance_domain(pcpu, level, idle, step) {
+                    None => mine = false,
+                    Some(true) => idle = Idleness::Busy,
+                    Some(false) => {}
                 }
-                mine = pass.mine;
                 self.topology.domains[pcpu as usize][level].last_balance = tick;
             }
             next = next.min(self.topology.domains[pcpu as usize][level].last_balance + interval);
@@ -138,24 +130,24 @@ impl Scheduler {
         }
         self.hierarchy.refresh_shares(pcpu);
         for level in 0..self.topology.domains[pcpu as usize].len() {
-            if self.balance_domain(pcpu, level, Idleness::NewlyIdle, step).moved {
+            if self.balance_domain(pcpu, level, Idleness::NewlyIdle, step) == Some(true) {
                 self.rq_mut(pcpu).idle_since = None;
                 return;
             }
         }
     }
 
-    /// Makes one pass for `pcpu` over its domain number `level`.
-    fn balance_domain(&mut self, pcpu: u32, level: usize, idle: Idleness, step: &mut Step<'_>) -> Pass {
+    /// Makes one pass for `pcpu` over its domain number `level`. Returns whether it moved a thread. Returns `None` if
+    /// another pCPU makes the pass: those over the domains above are then not this pCPU's either.
+    fn balance_domain(&mut self, pcpu: u32, level: usize, idle: Idleness, step: &mut Step<'_>) -> Option<bool> {
         step.charge(Cost::Balance, 1);
         self.excluded.clear();
         loop {
             let (from, imbalance) = match self.find_busiest(pcpu, level, idle) {
-                Verdict::NotMine => return Pass::default(),
+                Verdict::NotMine => return None,
                 Verdict::Balanced => {
                     self.balanced(pcpu, level, true);
-                    let (moved, mine) = (false, true);
-                    return Pass { moved, mine };
+                    return Some(false);
                 }
                 Verdict::Pull { from, imbalance } => (from, imbalance),
             };
@@ -169,16 +161,10 @@ impl Scheduler {
                     self.resched(pcpu, step);
                 }
                 self.balanced(pcpu, level, false);
-                return Pass {
-                    moved: true,
-                    mine: true,
-                };
+                return Some(true);
             }
             self.failed(pcpu, level, from, idle, step);
-            return Pass {
-                moved: false,
-                mine: true,
-            };
+            return Some(false);
         }
     }
 
@@ -209,7 +195,7 @@ impl Scheduler {
         let movable = self
             .rq(from)
             .curr
-            .is_some_and(|curr| self.thread(curr).may_run_on(pcpu));
+            .is_some_and(|curr| self.threads[curr].may_run_on(pcpu));
         let domain = &mut self.topology.domains[pcpu as usize][level];
         let config = &self.topology.spans[domain.span].config;
         if !movable {

@@ -9,9 +9,14 @@ use super::super::{Scheduler, ThreadState};
 use crate::boundary::{Cost, TaskId};
 use crate::step::Step;
 
-/// The result of a pull.
+/// A pull of threads to a pCPU, and its result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pull {
+    to: u32,
+    /// The number of the domain that is balanced.
+    level: usize,
+    /// How many more threads it may examine.
+    looks: u32,
     pub(super) moved: u32,
     /// Every thread examined must stay on its pCPU.
     pub(super) all_pinned: bool,
@@ -30,6 +35,9 @@ impl Scheduler {
     /// Pulls up to `imbalance` of load from `from` to `pcpu`.
     pub(super) fn pull(&mut self, pcpu: u32, level: usize, from: u32, imbalance: u64, step: &mut Step<'_>) -> Pull {
         let mut pull = Pull {
+            to: pcpu,
+            level,
+            looks: self.nr_migrate,
             moved: 0,
             all_pinned: true,
         };
@@ -38,20 +46,19 @@ impl Scheduler {
             return pull;
         }
         let mut left = imbalance as i64;
-        let mut looks = self.nr_migrate;
         let mut leaf = 0;
         while let Some(&queue) = self.hierarchy.leaves[from as usize].get(leaf) {
             leaf += 1;
-            if self.hierarchy.queue(queue).task_weight == 0 {
+            if self.hierarchy.queues[queue].task_weight == 0 {
                 continue;
             }
             // Converts the imbalance to this queue's weights, and back.
             let whole = self.hierarchy.hierarchical_load(queue);
             let weight = self.hierarchy.queue_load(queue);
             let ask = mul_div(left as u64, weight, whole + 1);
-            let moved = self.pull_from(queue, ask, pcpu, level, &mut looks, &mut pull, step);
+            let moved = self.pull_from(queue, ask, &mut pull, step);
             left -= mul_div(moved, whole, weight + 1) as i64;
-            if left <= 0 || looks == 0 {
+            if left <= 0 || pull.looks == 0 {
                 break;
             }
         }
@@ -59,44 +66,31 @@ impl Scheduler {
     }
 
     /// Pulls up to `ask` of weight out of one queue. Returns the weight moved.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the loop's own state, split off for its length only"
-    )]
-    fn pull_from(
-        &mut self,
-        queue: QueueId,
-        ask: u64,
-        pcpu: u32,
-        level: usize,
-        looks: &mut u32,
-        pull: &mut Pull,
-        step: &mut Step<'_>,
-    ) -> u64 {
+    fn pull_from(&mut self, queue: QueueId, ask: u64, pull: &mut Pull, step: &mut Step<'_>) -> u64 {
         let mut left = ask as i64;
-        let mut at = self.hierarchy.queue(queue).tasks;
+        let mut at = self.hierarchy.queues[queue].tasks;
         while let Some(id) = at {
-            let entity = self.hierarchy.entity(id);
+            let entity = &self.hierarchy.entities[id];
             at = entity.list_next;
             let EntityKind::Task(task) = entity.kind else {
                 panic!("a group in a list of threads")
             };
-            if *looks == 0 {
+            if pull.looks == 0 {
                 break;
             }
-            *looks -= 1;
+            pull.looks -= 1;
             let weight = self.hierarchy.entity_load(id);
             // A thread stays if moving it overshoots by more than half of its weight.
             if (weight / 2) as i64 > left {
                 pull.all_pinned = false;
                 continue;
             }
-            let stays = self.stays(task, pcpu, level);
+            let stays = self.stays(task, pull.to, pull.level);
             pull.all_pinned &= stays == Some(Stays::Pinned);
             if stays.is_some() {
                 continue;
             }
-            self.move_to(task, pcpu, step);
+            self.move_to(task, pull.to, step);
             pull.moved += 1;
             left -= weight as i64;
             if left <= 0 {
@@ -108,7 +102,7 @@ impl Scheduler {
 
     /// Returns why `task` may not move to `pcpu` in a pass over domain number `level` of `pcpu`, or `None` if it may.
     fn stays(&self, task: TaskId, pcpu: u32, level: usize) -> Option<Stays> {
-        let thread = self.thread(task);
+        let thread = &self.threads[task];
         if !thread.may_run_on(pcpu) {
             return Some(Stays::Pinned);
         }
@@ -122,14 +116,14 @@ impl Scheduler {
 
     /// Returns whether `task` would be throttled on `pcpu`.
     fn is_throttled_at(&self, task: TaskId, pcpu: u32) -> bool {
-        let group = self.hierarchy.group(self.thread(task).group);
-        group.queues[pcpu as usize].is_some_and(|queue| self.hierarchy.queue(queue).quota.throttles > 0)
+        let group = &self.hierarchy.groups[self.threads[task].group];
+        group.queues[pcpu as usize].is_some_and(|queue| self.hierarchy.queues[queue].quota.throttles > 0)
     }
 
     fn is_cache_hot(&self, task: TaskId, pcpu: u32) -> bool {
-        let id = self.thread(task).entity;
-        let entity = self.hierarchy.entity(id);
-        let queue = self.hierarchy.queue(entity.queue);
+        let id = self.threads[task].entity;
+        let entity = &self.hierarchy.entities[id];
+        let queue = &self.hierarchy.queues[entity.queue];
         let buddy = queue.next == Some(id) || queue.last == Some(id);
         if buddy && self.nr_running(pcpu) > 0 {
             return true;
@@ -139,16 +133,16 @@ impl Scheduler {
 
     /// Moves a runnable thread that is not running.
     pub(in super::super) fn move_to(&mut self, task: TaskId, pcpu: u32, step: &mut Step<'_>) {
-        assert!(!self.thread(task).on_cpu, "task {} cannot move while it runs", task.0);
+        assert!(!self.threads[task].on_cpu, "task {} cannot move while it runs", task.0);
         assert_eq!(
-            self.thread(task).state,
+            self.threads[task].state,
             ThreadState::Runnable,
             "task {} cannot move",
             task.0
         );
-        let (entity, now) = (self.thread(task).entity, self.now());
+        let (entity, now) = (self.threads[task].entity, self.now());
         self.hierarchy.dequeue(entity, Departure::Move);
-        let thread = self.thread_mut(task);
+        let thread = &mut self.threads[task];
         thread.run_delay += now - thread.queued_at;
         self.rehome(task, pcpu);
         self.activate(task, Arrival::Moved, step);
@@ -158,16 +152,13 @@ impl Scheduler {
     pub(in super::super) fn push_one(&mut self, from: u32, to: u32, step: &mut Step<'_>) {
         // The stopper thread runs for a moment.
         step.charge(Cost::ContextSwitch, 1);
-        let level = self.topology.domains[to as usize].iter().position(|domain| {
-            self.topology.domains[from as usize]
-                .iter()
-                .any(|other| other.span == domain.span)
-        });
-        let Some(level) = level else { return };
+        let Some(level) = self.topology.common_level(to, from) else {
+            return;
+        };
         for leaf in 0..self.hierarchy.leaves[from as usize].len() {
-            let mut at = self.hierarchy.queue(self.hierarchy.leaves[from as usize][leaf]).tasks;
+            let mut at = self.hierarchy.queues[self.hierarchy.leaves[from as usize][leaf]].tasks;
             while let Some(id) = at {
-                let entity = self.hierarchy.entity(id);
+                let entity = &self.hierarchy.entities[id];
                 at = entity.list_next;
                 let EntityKind::Task(task) = entity.kind else {
                     panic!("a group in a list of threads")

@@ -66,7 +66,7 @@ fn largest_lag(sched: &Scheduler) -> f64 {
     };
     let mut largest: f64 = 0.0;
     for entity in hierarchy.entities.iter().filter(|entity| entity.on_rq) {
-        let queue = hierarchy.queue(entity.queue);
+        let queue = &hierarchy.queues[entity.queue];
         // What is written of the running one is as old as its last accounting.
         let lag = hierarchy.average(entity.queue).wrapping_sub(entity.vruntime) as i64;
         let stands_alone = queue.nr == 1;
@@ -310,7 +310,7 @@ fn who_sleeps_ahead_of_its_due_is_delayed() {
     let mut delays = 0;
     for step in 1..20_000u64 {
         rig.run_until(step * 50_000);
-        let entity = rig.sched.hierarchy.entity(rig.sched.thread(napper).entity);
+        let entity = &rig.sched.hierarchy.entities[rig.sched.threads[napper].entity];
         if entity.delayed {
             delays += 1;
             assert!(

@@ -52,17 +52,17 @@ struct Yielded {
 fn yield_to(rig: &mut Rig, to: TaskId) -> Option<Yielded> {
     let from = rig.sched.current(0).filter(|&from| from != to)?;
     rig.on(0, |sched, step| {
-        let (yielder, target) = (sched.thread(from).entity, sched.thread(to).entity);
+        let (yielder, target) = (sched.threads[from].entity, sched.threads[to].entity);
         let ids: Vec<EntityId> = sched.hierarchy.path(target).collect();
         ids.iter()
-            .for_each(|&id| sched.hierarchy.account(sched.hierarchy.entity(id).queue));
+            .for_each(|&id| sched.hierarchy.account(sched.hierarchy.entities[id].queue));
         let policy = eevdf(sched);
-        let eligible = |id: EntityId| policy.eligible(&sched.hierarchy, sched.hierarchy.entity(id).queue, id);
+        let eligible = |id: EntityId| policy.eligible(&sched.hierarchy, sched.hierarchy.entities[id].queue, id);
         let path = ids.iter().map(|&id| (id, eligible(id))).collect();
         let (at, meets) = sched.hierarchy.siblings(yielder, target);
-        sched.hierarchy.account(sched.hierarchy.entity(at).queue);
-        let before = sched.hierarchy.entity(at).vruntime;
-        let gap = sched.hierarchy.entity(meets).vruntime.wrapping_sub(before) as i64;
+        sched.hierarchy.account(sched.hierarchy.entities[at].queue);
+        let before = sched.hierarchy.entities[at].vruntime;
+        let gap = sched.hierarchy.entities[meets].vruntime.wrapping_sub(before) as i64;
         if !sched.yield_to(0, to, step) {
             return None;
         }
@@ -71,10 +71,10 @@ fn yield_to(rig: &mut Rig, to: TaskId) -> Option<Yielded> {
         Some(Yielded {
             path,
             favored: after.favored(),
-            push: after.hierarchy.entity(at).vruntime.wrapping_sub(before),
+            push: after.hierarchy.entities[at].vruntime.wrapping_sub(before),
             gap: gap.max(0) as u64,
-            slice: weight::scaled(policy.slice, after.hierarchy.entity(at).weight),
-            insisted: after.hierarchy.entity(yielder).protected.is_none(),
+            slice: weight::scaled(policy.slice, after.hierarchy.entities[at].weight),
+            insisted: after.hierarchy.entities[yielder].protected.is_none(),
             after,
         })
     })
@@ -121,11 +121,11 @@ fn check_credits(storm: &[(u64, Yielded)]) {
         let hierarchy = &yielded.after.hierarchy;
         let policy = eevdf(&yielded.after);
         for &(id, was_eligible) in &yielded.path {
-            let queue = hierarchy.entity(id).queue;
+            let queue = hierarchy.entities[id].queue;
             assert!(policy.eligible(hierarchy, queue, id), "not eligible after a credit");
-            let lag = hierarchy.average(queue).wrapping_sub(hierarchy.entity(id).vruntime) as i64;
+            let lag = hierarchy.average(queue).wrapping_sub(hierarchy.entities[id].vruntime) as i64;
             // The average is rounded.
-            let limit = policy.lag_limit(hierarchy.entity(id).weight) + 1;
+            let limit = policy.lag_limit(hierarchy.entities[id].weight) + 1;
             assert!(was_eligible || lag <= limit, "a lag of {lag}, {limit} allowed");
         }
         let any = yielded.path.iter().any(|(_, was_eligible)| !was_eligible);

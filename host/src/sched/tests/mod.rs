@@ -13,7 +13,7 @@ use super::cfs::Cfs;
 use super::config::{SchedConfig, SchedulerKind, YieldRule};
 use super::entity::Mark;
 use super::ids::{EntityId, QueueId};
-use super::policy::{Arrival, Policy};
+use super::policy::Arrival;
 use super::weight::MIN_SHARES;
 use super::*;
 use crate::boundary::{Command, Nanos, PcpuId};
@@ -69,11 +69,11 @@ impl Bench {
     }
 
     fn vruntime(&self, task: TaskId) -> u64 {
-        self.sched.hierarchy.entity(self.sched.thread(task).entity).vruntime
+        self.sched.hierarchy.entities[self.sched.threads[task].entity].vruntime
     }
 
     fn min_vruntime(&self, pcpu: u32) -> u64 {
-        self.sched.hierarchy.queue(self.sched.hierarchy.root(pcpu)).min_vruntime
+        self.sched.hierarchy.queues[self.sched.hierarchy.root(pcpu)].min_vruntime
     }
 }
 
@@ -125,7 +125,7 @@ fn slices_divide_the_period_at_every_level() {
         let first = bench.threads(ROOT, root)[0];
         bench.threads(group, grouped);
         let hierarchy = &bench.sched.hierarchy;
-        let slice = cfs(hierarchy).slice(hierarchy, bench.sched.thread(first).entity);
+        let slice = cfs(hierarchy).slice(hierarchy, bench.sched.threads[first].entity);
         assert!(
             slice.abs_diff(expected) < 2_000,
             "{root} and {grouped}: {slice}, expected {expected}"
@@ -137,7 +137,7 @@ fn slices_divide_the_period_at_every_level() {
     bench.threads(ROOT, 1);
     let third = bench.threads(group, 3)[2];
     let hierarchy = &bench.sched.hierarchy;
-    assert_eq!(cfs(hierarchy).slice(hierarchy, bench.sched.thread(third).entity), MS);
+    assert_eq!(cfs(hierarchy).slice(hierarchy, bench.sched.threads[third].entity), MS);
 }
 
 #[test]
@@ -196,11 +196,11 @@ fn a_waker_preempts_beyond_the_granularity_only() {
         bench.now += 10 * MS;
         bench.on(0, |sched, step| {
             sched.tick(0, step);
-            let curr = sched.thread(sched.current(0).expect("the hog")).entity;
-            let entity = sched.thread(sleeper).entity;
-            let at = sched.hierarchy.entity(curr).vruntime;
+            let curr = sched.threads[sched.current(0).expect("the hog")].entity;
+            let entity = sched.threads[sleeper].entity;
+            let at = sched.hierarchy.entities[curr].vruntime;
             // As if it had run: placed where it stands, without credit.
-            sched.hierarchy.entity_mut(entity).vruntime = at.wrapping_add(sleeper_ahead_ms * MS).wrapping_sub(3 * MS);
+            sched.hierarchy.entities[entity].vruntime = at.wrapping_add(sleeper_ahead_ms * MS).wrapping_sub(3 * MS);
             sched.rq_mut(0).need_resched = false;
             sched.wake(sleeper, step);
         });
@@ -230,9 +230,9 @@ fn buddies_are_picked_in_order_and_within_fairness() {
         let tasks: Vec<TaskId> = (0..4)
             .map(|_| bench.sched.add_thread(weight::NICE_0, ROOT, None))
             .collect();
-        let entities: Vec<EntityId> = tasks.iter().map(|&task| bench.sched.thread(task).entity).collect();
+        let entities: Vec<EntityId> = tasks.iter().map(|&task| bench.sched.threads[task].entity).collect();
         for (&entity, vruntime) in entities.iter().zip(spread) {
-            bench.sched.hierarchy.entity_mut(entity).vruntime = vruntime;
+            bench.sched.hierarchy.entities[entity].vruntime = vruntime;
             bench.sched.hierarchy.enqueue(entity, Arrival::Moved);
         }
         for (mark, of) in [(Mark::Next, next), (Mark::Last, last), (Mark::Skip, skip)] {
@@ -251,14 +251,14 @@ fn a_skip_with_nobody_near_is_void() {
         .map(|_| bench.sched.add_thread(weight::NICE_0, ROOT, None))
         .collect();
     for (&task, vruntime) in tasks.iter().zip([0, 5 * MS]) {
-        let entity = bench.sched.thread(task).entity;
-        bench.sched.hierarchy.entity_mut(entity).vruntime = vruntime;
+        let entity = bench.sched.threads[task].entity;
+        bench.sched.hierarchy.entities[entity].vruntime = vruntime;
         bench.sched.hierarchy.enqueue(entity, Arrival::Moved);
     }
     bench
         .sched
         .hierarchy
-        .mark(bench.sched.thread(tasks[0]).entity, Mark::Skip);
+        .mark(bench.sched.threads[tasks[0]].entity, Mark::Skip);
     assert_eq!(bench.sched.hierarchy.pick(0, None), Some(tasks[0]));
 }
 
@@ -315,7 +315,7 @@ fn a_yielder_gives_way_to_the_next_thread() {
     assert!(bench.on(0, |sched, step| sched.yield_to(0, target, step)));
     let next = bench.schedule(0).expect("a thread");
     assert_ne!(next, yielder);
-    assert_eq!(bench.sched.thread(next).pcpu, 0);
+    assert_eq!(bench.sched.threads[next].pcpu, 0);
     assert_eq!(bench.schedule(1), Some(target));
 }
 
@@ -340,7 +340,7 @@ fn yield_to_refuses_who_cannot_use_it() {
     );
     let waits = tasks
         .iter()
-        .find(|&&task| !bench.sched.thread(task).on_cpu && bench.sched.is_runnable(task));
+        .find(|&&task| !bench.sched.threads[task].on_cpu && bench.sched.is_runnable(task));
     let waits = *waits.expect("a thread that waits");
     assert!(bench.on(0, |sched, step| sched.yield_to(0, waits, step)));
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn tasks_of(hierarchy: &Hierarchy, queue: &entity::Queue) -> usize {
-    core::iter::successors(queue.tasks, |&at| hierarchy.entity(at).list_next).count()
+    core::iter::successors(queue.tasks, |&at| hierarchy.entities[at].list_next).count()
 }
 
 impl Scheduler {
@@ -36,7 +36,7 @@ impl Scheduler {
                 "list of threads of queue {index}"
             );
             if let Some(entity) = queue.entity {
-                let entity_at = hierarchy.entity(entity);
+                let entity_at = &hierarchy.entities[entity];
                 let stands = queue.nr > 0 && !queue.quota.throttled;
                 assert_eq!(
                     entity_at.on_rq && !(entity_at.delayed && queue.nr == 0),
@@ -45,12 +45,12 @@ impl Scheduler {
                 );
                 let shares = hierarchy.groups[queue.group].shares;
                 assert!(
-                    (MIN_SHARES..=shares).contains(&hierarchy.entity(entity).weight),
+                    (MIN_SHARES..=shares).contains(&hierarchy.entities[entity].weight),
                     "weight of queue {index}"
                 );
             }
             let children = on.iter().filter_map(|entity| match entity.kind {
-                EntityKind::Group(child) => Some(hierarchy.queue(child).runnable),
+                EntityKind::Group(child) => Some(hierarchy.queues[child].runnable),
                 EntityKind::Task(_) => None,
             });
             let count = tasks_of(hierarchy, queue) as u32 + children.sum::<u32>();
@@ -58,7 +58,7 @@ impl Scheduler {
             let stands = |entity: &&&Entity| {
                 queue
                     .curr
-                    .is_none_or(|curr| !core::ptr::eq(hierarchy.entity(curr), **entity))
+                    .is_none_or(|curr| !core::ptr::eq(&hierarchy.entities[curr], **entity))
             };
             if hierarchy.policy.averages() {
                 let mut sum = average::Average::new(0u64.wrapping_sub(1 << 20));
@@ -68,12 +68,12 @@ impl Scheduler {
                 assert_eq!(queue.average, sum, "average of queue {index}");
             }
             for buddy in [queue.next, queue.last, queue.skip].into_iter().flatten() {
-                assert!(hierarchy.entity(buddy).on_rq, "a buddy that is not on queue {index}");
+                assert!(hierarchy.entities[buddy].on_rq, "a buddy that is not on queue {index}");
             }
         }
         for (index, group) in hierarchy.groups.iter().enumerate() {
             let queues = group.queues.iter().flatten();
-            let sum: u64 = queues.map(|&queue| hierarchy.queue(queue).share.contribution).sum();
+            let sum: u64 = queues.map(|&queue| hierarchy.queues[queue].share.contribution).sum();
             assert_eq!(group.load, sum, "load of group {index}");
         }
         for pcpu in 0..self.pcpus() {

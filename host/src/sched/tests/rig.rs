@@ -194,7 +194,7 @@ impl Rig {
             }
             What::Ipi(pcpu) => self.on(pcpu, |sched, step| sched.interrupt(pcpu, step)),
             What::Wake(task) => {
-                let pcpu = self.sched.thread(TaskId(task)).pcpu;
+                let pcpu = self.sched.threads[TaskId(task)].pcpu;
                 self.on(pcpu, |sched, step| {
                     sched.wake(TaskId(task), step);
                 });

@@ -60,6 +60,8 @@ pub struct Guest {
     pub startups: Vec<u8>,
     /// Replies received.
     pub replies: Vec<u64>,
+    /// The last answer of CPUID.
+    pub cpuid: [u32; 4],
     pub faults: u32,
     /// Nanoseconds stolen, as the record says.
     pub stolen: u64,
@@ -95,6 +97,7 @@ impl Guest {
             life: VcpuState::Woken,
             injected: Vec::new(),
             replies: Vec::new(),
+            cpuid: [0; 4],
             faults: 0,
             stolen: 0,
             preempted_flag: false,

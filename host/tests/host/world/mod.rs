@@ -340,7 +340,8 @@ impl World {
                 Command::Doorbell { .. } => panic!("a doorbell without AVIC"),
                 Command::Notify { .. } => panic!("something is posted without APICv"),
                 Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
-                Command::ReplyCpuid { .. } | Command::SkipPause { .. } | Command::TaskWaits { .. } => {}
+                Command::ReplyCpuid { vcpu, value } => self.guest(vcpu).cpuid = value,
+                Command::SkipPause { .. } | Command::TaskWaits { .. } => {}
                 Command::Resample { .. } | Command::InterceptCr8 { .. } | Command::AcceptIrq { .. } => {}
                 Command::InjectNmi { vcpu } => self.guest(vcpu).nmis += 1,
                 Command::SetCr8 { vcpu, value } => self.guest(vcpu).state.cr8 = value,

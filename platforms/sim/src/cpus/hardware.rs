@@ -109,7 +109,6 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         | Exit::MmioRead { .. } => Cause::ExitApic,
         Exit::Pause => Cause::ExitPause,
         Exit::Userspace => Cause::HostOverhead,
-        Exit::Nested { .. } => Cause::HostOverhead,
         Exit::Shutdown => Cause::Off,
     }
 }

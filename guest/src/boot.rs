@@ -1,10 +1,10 @@
 //! Booting: the host's features, the choice of the lock, each CPU's start, and the idle loop.
 
 use alloc::boxed::Box;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::Release;
 
 use holdfast_abi::{cpuid, msr};
-use holdfast_locks::{Budget, CpuId, Environment, LockKind, Paravirt, Platform, Selection, select};
+use holdfast_locks::{CpuId, Environment, LockKind, Paravirt, Platform, Selection, select};
 
 use crate::class::Event;
 use crate::config::{Assists, Config};
@@ -177,10 +177,7 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
         // ORDERING: Release pairs with the Acquire of the CPUs that wait for it below.
         on.cpu.store(&kernel.booted, 1, Release);
     } else {
-        let ready = on
-            .cpu
-            .wait_until(&kernel.booted, Budget::UNBOUNDED, Acquire, |booted| booted != 0);
-        assert!(ready.is_ok(), "an unbounded wait for cpu 0 ended early");
+        on.wait_for(&kernel.booted, |booted| booted != 0);
         on.cpu.fetch_add(&kernel.booted, 1, Release);
     }
     register_with_host(on);
@@ -227,11 +224,8 @@ fn start_others<M: Machine>(kernel: &Kernel<M>, on: &ThisCpu<'_, M>) {
     };
     for target in 1..machine.cpus() {
         on.local.apic.start_cpu(&on.cpu, CpuId(target), page);
-        // ORDERING: Acquire pairs with the Release of the CPU that comes up.
-        let up = on
-            .cpu
-            .wait_until(&kernel.booted, Budget::UNBOUNDED, Acquire, |booted| booted > target);
-        assert!(up.is_ok(), "an unbounded wait for cpu {target} ended early");
+        // ORDERING: the wait's Acquire pairs with the Release of the CPU that comes up.
+        on.wait_for(&kernel.booted, |booted| booted > target);
     }
 }
 

@@ -5,8 +5,9 @@
 
 use alloc::string::String;
 use core::cell::Cell;
+use core::sync::atomic::Ordering::Acquire;
 
-use holdfast_locks::{CpuId, LockKind, Paravirt, Platform};
+use holdfast_locks::{Budget, CpuId, LockKind, Paravirt, Platform};
 
 use crate::apic::LocalApic;
 use crate::class::{Event, LockClass};
@@ -221,6 +222,13 @@ impl<M: Machine> ThisCpu<'_, M> {
     #[inline(always)]
     pub(crate) fn work(&self, ns: u64) {
         self.cpu.compute(ns);
+    }
+
+    /// Waits until `is_over` holds for the value of `word`, however long that takes. Acquires the write of that value.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, word: &<M::Cpu as Platform>::Word, is_over: impl Fn(u32) -> bool) {
+        let waited = self.cpu.wait_until(word, Budget::UNBOUNDED, Acquire, is_over);
+        assert!(waited.is_ok(), "an unbounded wait of cpu {} ended early", self.id.0);
     }
 
     /// Returns `true` if the scheduler wants this CPU (`need_resched`).

@@ -23,29 +23,23 @@ pub(crate) trait Id: Copy {
     fn number(self) -> u32;
 }
 
-impl Id for CpuId {
-    #[inline(always)]
-    fn new(number: u32) -> Self {
-        CpuId(number)
-    }
+macro_rules! ids {
+    ($($id:ident),+) => {$(
+        impl Id for $id {
+            #[inline(always)]
+            fn new(number: u32) -> Self {
+                $id(number)
+            }
 
-    #[inline(always)]
-    fn number(self) -> u32 {
-        self.0
-    }
+            #[inline(always)]
+            fn number(self) -> u32 {
+                self.0
+            }
+        }
+    )+};
 }
 
-impl Id for TaskId {
-    #[inline(always)]
-    fn new(number: u32) -> Self {
-        TaskId(number)
-    }
-
-    #[inline(always)]
-    fn number(self) -> u32 {
-        self.0
-    }
-}
+ids!(CpuId, TaskId);
 
 /// A table that a typed number indexes.
 pub(crate) struct Table<I, T> {

@@ -1,10 +1,10 @@
 //! Serializes a lock by its name (for serde's `with`), where parameters travel to another program.
 
-use core::fmt;
+use alloc::string::String;
 
 use holdfast_locks::LockKind;
-use serde::de::{Error, Visitor};
-use serde::{Deserializer, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serializer};
 
 /// Writes the lock's name.
 ///
@@ -19,19 +19,6 @@ pub fn serialize<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok,
 /// # Errors
 /// Fails if no lock has that name, or if the deserializer fails.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LockKind, D::Error> {
-    deserializer.deserialize_str(Name)
-}
-
-struct Name;
-
-impl Visitor<'_> for Name {
-    type Value = LockKind;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a lock")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<LockKind, E> {
-        name.parse().map_err(E::custom)
-    }
+    let name = String::deserialize(deserializer)?;
+    name.parse().map_err(D::Error::custom)
 }

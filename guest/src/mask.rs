@@ -1,5 +1,7 @@
 //! Sets of CPUs (`cpumask`).
 
+use core::iter;
+
 use holdfast_locks::CpuId;
 
 /// The most CPUs in a set.
@@ -45,22 +47,15 @@ impl CpuMask {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = CpuId> + Clone + use<> {
         let words = self.words;
-        (0..WORDS).flat_map(move |index| Bits(words[index]).map(move |bit| CpuId(index as u32 * 32 + bit)))
+        (0..WORDS).flat_map(move |index| bits(words[index]).map(move |bit| CpuId(index as u32 * 32 + bit)))
     }
 }
 
-/// The numbers of the set bits of a word, in ascending order.
-#[derive(Clone)]
-struct Bits(u32);
-
-impl Iterator for Bits {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        let bit = (self.0 != 0).then(|| self.0.trailing_zeros())?;
-        self.0 &= self.0 - 1;
-        Some(bit)
-    }
+/// The numbers of the set bits of `word`, in ascending order.
+fn bits(word: u32) -> impl Iterator<Item = u32> + Clone {
+    let without_first = |word: &u32| word & word.wrapping_sub(1);
+    let left = iter::successors(Some(word), move |word| Some(without_first(word)));
+    left.take_while(|word| *word != 0).map(u32::trailing_zeros)
 }
 
 #[cfg(test)]

@@ -143,13 +143,9 @@ impl<M: Machine> Bench<M> {
         }
         let peer = CpuId(1 - role.min(1));
         match (self.micro, role) {
-            (Micro::Load, _) => self.time(cpu, || {
-                black_box(cpu.load(&self.word, Acquire));
-            }),
+            (Micro::Load, _) => self.time(cpu, || cpu.load(&self.word, Acquire)),
             (Micro::Store, _) => self.time(cpu, || cpu.store(&self.word, 0, Release)),
-            (Micro::Exchange, _) => self.time(cpu, || {
-                cpu.fetch_add(&self.word, 0, AcqRel);
-            }),
+            (Micro::Exchange, _) => self.time(cpu, || cpu.fetch_add(&self.word, 0, AcqRel)),
             (Micro::Fence, _) => self.time(cpu, || {
                 // Without a store between them, fences could be merged.
                 cpu.store(&self.word, 0, Release);
@@ -158,12 +154,8 @@ impl<M: Machine> Bench<M> {
             (Micro::Pause, _) => self.time(cpu, || cpu.relax()),
             (Micro::Compute, _) => self.time(cpu, || cpu.compute(COMPUTE_NS)),
             (Micro::Taken, _) => self.time_taken(cpu),
-            (Micro::Cpuid, _) => self.time(cpu, || {
-                black_box(cpu.cpuid(cpuid::BASIC));
-            }),
-            (Micro::Hypercall, _) => self.time(cpu, || {
-                black_box(cpu.hypercall(NO_HYPERCALL, [0; 4]));
-            }),
+            (Micro::Cpuid, _) => self.time(cpu, || cpu.cpuid(cpuid::BASIC)),
+            (Micro::Hypercall, _) => self.time(cpu, || cpu.hypercall(NO_HYPERCALL, [0; 4])),
             (Micro::Msr, _) => {
                 enable_apic(cpu);
                 self.time(cpu, || end_interrupt(cpu))
@@ -191,11 +183,11 @@ impl<M: Machine> Bench<M> {
     }
 
     /// Picoseconds for each `operation`.
-    fn time(&self, cpu: &M::Cpu, operation: impl Fn()) -> Vec<u64> {
+    fn time<R>(&self, cpu: &M::Cpu, operation: impl Fn() -> R) -> Vec<u64> {
         let count = self.micro.operations();
         let sample = |_| {
             let begin = cpu.now_ns();
-            (0..count).for_each(|_| operation());
+            (0..count).for_each(|_| drop(black_box(operation())));
             (cpu.now_ns() - begin) * 1000 / u64::from(count)
         };
         (0..self.samples).map(sample).collect()

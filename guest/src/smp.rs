@@ -5,10 +5,10 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use holdfast_abi::hypercall;
-use holdfast_locks::{Budget, CpuId, Paravirt, Platform, Word};
+use holdfast_locks::{CpuId, Paravirt, Platform, Word};
 
 use crate::class::{Event, LockClass};
 use crate::cpu::ThisCpu;
@@ -139,15 +139,8 @@ impl<M: Machine> Calls<M> {
     fn wait_for(&self, on: &ThisCpu<'_, M>, target: CpuId) {
         let answer = &self.cpus[on.id].unanswered[target];
         on.cpu.ipi_wait_begin(target);
-        // ORDERING: Acquire pairs with the Release in `answer`: what the call did is done.
-        let answered = on
-            .cpu
-            .wait_until(answer, Budget::UNBOUNDED, Acquire, |waiting| waiting == 0);
-        assert!(
-            answered.is_ok(),
-            "an unbounded wait for cpu {}'s answer ended early",
-            target.0
-        );
+        // ORDERING: the wait's Acquire pairs with the Release in `answer`: what the call did is done.
+        on.wait_for(answer, |waiting| waiting == 0);
         on.cpu.ipi_wait_end(target);
     }
 

@@ -4,6 +4,7 @@
 //! one. The ticks of all CPUs come at the same times (`skew_tick=0`).
 
 use alloc::collections::BinaryHeap;
+use alloc::collections::binary_heap::PeekMut;
 use core::cmp::Reverse;
 
 use crate::class::{Event, LockClass};
@@ -41,6 +42,7 @@ struct CpuTime<M: Machine> {
 }
 
 /// The sleepers of one CPU: wakeup time, order of arrival, task.
+#[derive(Default)]
 struct Timers {
     heap: BinaryHeap<Reverse<(u64, u64, TaskId)>>,
     count: u64,
@@ -57,16 +59,12 @@ impl<M: Machine> Time<M> {
     pub(crate) fn new(config: &Config, cpus: u32) -> Self {
         let hz = config.hz;
         assert!((1..=10_000).contains(&hz), "a tick of {hz} Hz: expected 1 to 10000 Hz");
-        let timers = || Timers {
-            heap: BinaryHeap::new(),
-            count: 0,
-        };
         Time {
             period: config.tick_ns(),
             keeper: Shared32::new(0),
             xtime: SpinLock::new(LockClass::Xtime, ()),
             cpus: CpuTable::new(cpus, |_| CpuTime {
-                timers: SpinLock::new(LockClass::TimerBase, timers()),
+                timers: SpinLock::new(LockClass::TimerBase, Timers::default()),
                 next_tick: Local::new(0),
                 tick_stopped: Local32::new(0),
             }),
@@ -171,16 +169,12 @@ impl<M: Machine> CpuTime<M> {
         loop {
             let mut timers = self.timers.lock(on);
             on.work(costs::TIMER);
-            match timers.heap.peek() {
-                Some(Reverse((at, _, _))) if *at <= now => {
-                    let Some(Reverse((_, _, id))) = timers.heap.pop() else {
-                        return u64::MAX;
-                    };
-                    drop(timers);
-                    sched::wake(on, id, state::ASLEEP, WakeHint::Plain);
-                }
-                _ => return timers.first(),
-            }
+            let first = timers.heap.peek_mut().filter(|timer| timer.0.0 <= now);
+            let Some(Reverse((_, _, id))) = first.map(PeekMut::pop) else {
+                return timers.first();
+            };
+            drop(timers);
+            sched::wake(on, id, state::ASLEEP, WakeHint::Plain);
         }
     }
 

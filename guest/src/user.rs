@@ -1,10 +1,12 @@
-//! Spinlocks of user programs in shared memory, like PostgreSQL's (`s_lock`).
+//! Locks of user programs in shared memory, and spinlocks like PostgreSQL's (`s_lock`).
 //!
-//! Test-and-set with a bounded spin, then sleep, because a user program can be preempted while it holds the lock.
+//! A spinlock is test-and-set with a bounded spin, then sleep, because a user program can be preempted while it holds
+//! the lock.
 
-#![expect(unsafe_code, reason = "a spinlock lends its value to the task that holds it")]
+#![expect(unsafe_code, reason = "a lock lends its value to the task that holds it")]
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -21,17 +23,37 @@ const ATTEMPTS: u32 = 10;
 /// The time of a sleep. PostgreSQL's grows at random from 1 ms to 1 s.
 const SLEEP_NS: u64 = 1_000_000;
 
-/// A value behind a user-level spinlock.
-pub struct UserLock<T, M: Machine> {
+/// How tasks wait for a lock of a user program whose word is 0 while it is free.
+pub trait Waiting<M: Machine> {
+    /// Changes `word` from 0, and waits until it is 0 before. Acquires what the last holder released.
+    fn take(word: &WordOf<M>, os: &Os<M>);
+    /// Changes `word` to 0, and releases.
+    fn release(word: &WordOf<M>, os: &Os<M>);
+}
+
+/// A value behind a lock of a user program.
+///
+/// **Exclusion**: the value is reachable only through a [`Guard`], which only the task gets that changed the word from
+/// 0, and the word returns to 0 only when the guard is dropped. So there is one guard at a time.
+pub struct Locked<T, M: Machine, W: Waiting<M>> {
     word: WordOf<M>,
+    waiting: PhantomData<W>,
     value: UnsafeCell<T>,
 }
 
 /// The holder's access to the value. Dropping it releases the lock.
-pub struct UserGuard<'a, T, M: Machine> {
-    lock: &'a UserLock<T, M>,
-    os: &'a Os<M>,
+pub struct Guard<'a, T, M: Machine, W: Waiting<M>> {
+    pub(crate) lock: &'a Locked<T, M, W>,
+    pub(crate) os: &'a Os<M>,
 }
+
+/// A value behind a user-level spinlock.
+pub type UserLock<T, M> = Locked<T, M, Spinning>;
+/// The holder's access to the value of a [`UserLock`].
+pub type UserGuard<'a, T, M> = Guard<'a, T, M, Spinning>;
+
+/// Waits by test-and-set with a bounded spin, and sleeps between spins.
+pub struct Spinning;
 
 /// A cache line of shared memory that programs read and write for its contents, not to exclude each other. Only the
 /// cost of its transfers matters.
@@ -67,68 +89,74 @@ impl<M: Machine> Default for UserLine<M> {
     }
 }
 
-impl<T: Default, M: Machine> Default for UserLock<T, M> {
+impl<T: Default, M: Machine, W: Waiting<M>> Default for Locked<T, M, W> {
     fn default() -> Self {
-        UserLock::new(T::default())
+        Locked::new(T::default())
     }
 }
 
-impl<T, M: Machine> UserLock<T, M> {
+impl<T, M: Machine, W: Waiting<M>> Locked<T, M, W> {
     /// Makes a free lock.
     pub fn new(value: T) -> Self {
-        UserLock {
+        Locked {
             word: WordOf::<M>::new(0),
+            waiting: PhantomData,
             value: UnsafeCell::new(value),
         }
     }
 
-    /// Takes the lock. Spins while it is taken, and sleeps between bounded spins.
-    pub fn lock<'a>(&'a self, os: &'a Os<M>) -> UserGuard<'a, T, M> {
-        // ORDERING: Acquire pairs with the Release of the last holder's unlock.
-        while os.on_cpu().cpu.swap(&self.word, 1, Acquire) != 0 {
-            self.wait(os);
-        }
-        UserGuard { lock: self, os }
-    }
-
-    #[cold]
-    fn wait(&self, os: &Os<M>) {
-        for _ in 0..ATTEMPTS {
-            // ORDERING: Relaxed: a hint. The swap decides.
-            if os
-                .on_cpu()
-                .cpu
-                .wait_until(&self.word, ATTEMPT, Relaxed, |value| value == 0)
-                .is_ok()
-            {
-                return;
-            }
-            os.user(0);
-        }
-        os.sleep(SLEEP_NS);
+    /// Takes the lock, and waits while it is taken.
+    pub fn lock<'a>(&'a self, os: &'a Os<M>) -> Guard<'a, T, M, W> {
+        W::take(&self.word, os);
+        Guard { lock: self, os }
     }
 }
 
-impl<T, M: Machine> Deref for UserGuard<'_, T, M> {
+impl<M: Machine> Waiting<M> for Spinning {
+    fn take(word: &WordOf<M>, os: &Os<M>) {
+        // ORDERING: Acquire pairs with the Release of the last holder's unlock.
+        while os.on_cpu().cpu.swap(word, 1, Acquire) != 0 {
+            spin_or_sleep(word, os);
+        }
+    }
+
+    fn release(word: &WordOf<M>, os: &Os<M>) {
+        // ORDERING: Release pairs with the Acquire of the next holder.
+        os.on_cpu().cpu.store(word, 0, Release);
+    }
+}
+
+#[cold]
+fn spin_or_sleep<M: Machine>(word: &WordOf<M>, os: &Os<M>) {
+    for _ in 0..ATTEMPTS {
+        let on = os.on_cpu();
+        // ORDERING: Relaxed: a hint. The swap decides.
+        if on.cpu.wait_until(word, ATTEMPT, Relaxed, |value| value == 0).is_ok() {
+            return;
+        }
+        os.user(0);
+    }
+    os.sleep(SLEEP_NS);
+}
+
+impl<T, M: Machine, W: Waiting<M>> Deref for Guard<'_, T, M, W> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: a guard is made only by a swap that changed the word from 0 to 1, and the word returns to 0 only when
-        // the guard is dropped. So there is one guard at a time.
+        // SAFETY: **Exclusion**: this is the only guard.
         unsafe { &*self.lock.value.get() }
     }
 }
 
-impl<T, M: Machine> DerefMut for UserGuard<'_, T, M> {
+impl<T, M: Machine, W: Waiting<M>> DerefMut for Guard<'_, T, M, W> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`. The only guard is borrowed mutably.
+        // SAFETY: **Exclusion**: this is the only guard, and it is borrowed mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }
 
-impl<T, M: Machine> Drop for UserGuard<'_, T, M> {
+impl<T, M: Machine, W: Waiting<M>> Drop for Guard<'_, T, M, W> {
     fn drop(&mut self) {
-        // ORDERING: Release pairs with the Acquire of the next holder.
-        self.os.on_cpu().cpu.store(&self.lock.word, 0, Release);
+        W::release(&self.lock.word, self.os);
     }
 }

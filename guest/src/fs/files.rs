@@ -6,7 +6,7 @@ use super::commit::Change;
 use super::volume::Volume;
 use crate::class::{Event, LockClass};
 use crate::costs;
-use crate::ids::{Id, Table, TaskTable};
+use crate::ids::TaskTable;
 use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::mutex::Mutex;
@@ -17,16 +17,6 @@ use crate::time::queue_callback;
 /// A file or directory. It is on the volume with its number modulo the number of volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileId(pub u32);
-
-impl Id for FileId {
-    fn new(number: u32) -> Self {
-        FileId(number)
-    }
-
-    fn number(self) -> u32 {
-        self.0
-    }
-}
 
 /// Directory entry, inode and page cache of one file.
 pub(super) struct File<M: Machine> {
@@ -44,7 +34,7 @@ pub(super) struct File<M: Machine> {
 
 /// All files, and what they share.
 pub(crate) struct FileSystem<M: Machine> {
-    files: Table<FileId, File<M>>,
+    files: Box<[File<M>]>,
     /// `files_struct.file_lock` of each task.
     descriptors: TaskTable<SpinLock<(), M>>,
     /// Linux's `dcache_lru_lock`.
@@ -64,7 +54,7 @@ impl<M: Machine> FileSystem<M> {
             mappings: Mutex::new(),
         };
         FileSystem {
-            files: Table::new(limits.files, file),
+            files: (0..limits.files).map(file).collect(),
             descriptors: TaskTable::new(tasks, |_| SpinLock::new(LockClass::Files, ())),
             unused_names: SpinLock::new(LockClass::DentryLru, ()),
             inodes: SpinLock::new(LockClass::InodeList, ()),
@@ -73,7 +63,7 @@ impl<M: Machine> FileSystem<M> {
     }
 
     pub(super) fn get(&self, id: FileId) -> &File<M> {
-        &self.files[id]
+        &self.files[id.0 as usize]
     }
 
     /// The volume that `id` is on, and the file's number there.

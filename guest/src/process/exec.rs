@@ -1,25 +1,14 @@
 //! exec, and the files that it maps.
 
-use super::table::{NO_FILE, Processes};
+use core::iter;
+
+use super::table::{Executable, Processes};
 use crate::class::Event;
 use crate::costs;
 use crate::fs::FileId;
 use crate::ids::TaskId;
 use crate::machine::Machine;
 use crate::sched::{self, Scheduler};
-
-/// A program to execute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Executable {
-    /// The program's file.
-    pub file: FileId,
-    /// The first shared library's file. The others follow.
-    pub library_first: FileId,
-    /// The number of libraries.
-    pub libraries: u32,
-    /// Pages that exec itself touches: arguments, stack, bss.
-    pub pages: u32,
-}
 
 /// Mappings per executable or library: text, read-only data, data, bss.
 const SEGMENTS: u32 = 4;
@@ -35,21 +24,9 @@ impl<M: Machine> Processes<M> {
         on.work(costs::EXEC);
         sched.memory.slab(&on, 12);
         self.leave_space(sched, id);
-        let Executable {
-            file,
-            library_first,
-            libraries,
-            pages,
-        } = *executable;
-        for (to, value) in self.slots[id]
-            .mapped_files
-            .iter()
-            .zip([file.0, library_first.0, libraries])
-        {
-            to.set(value);
-        }
+        self.slots[id].mapped.set(Some(*executable));
         self.map_files(sched, id);
-        self.spaces.map_pages(sched, pages);
+        self.spaces.map_pages(sched, executable.pages);
     }
 
     /// Ends the task's use of its old address space, and loads its own.
@@ -66,9 +43,11 @@ impl<M: Machine> Processes<M> {
     }
 
     fn files_of(&self, owner: TaskId) -> impl Iterator<Item = FileId> + use<M> {
-        let [file, first, count] = [0, 1, 2].map(|index| self.slots[owner].mapped_files[index].get());
-        let executable = (file != NO_FILE).then_some(file);
-        executable.into_iter().chain(first..first + count).map(FileId)
+        self.slots[owner].mapped.get().into_iter().flat_map(|executable| {
+            let first = executable.library_first.0;
+            let libraries = (first..first + executable.libraries).map(FileId);
+            iter::once(executable.file).chain(libraries)
+        })
     }
 
     /// Links the mappings of `owner`'s files to the files.
@@ -86,8 +65,6 @@ impl<M: Machine> Processes<M> {
             sched.memory.slab(&sched.on_cpu(), SEGMENTS);
             self.files.link_mappings(sched, file, SEGMENTS);
         }
-        let mapped = &self.slots[owner].mapped_files;
-        mapped[0].set(NO_FILE);
-        mapped[2].set(0);
+        self.slots[owner].mapped.set(None);
     }
 }

@@ -104,7 +104,7 @@ impl<M: Machine> Processes<M> {
             on.work(costs::SIGNAL);
             let exited = Exited {
                 task: id,
-                start: child.start(),
+                start: child.start.get(),
             };
             (exited, child.references.decrement() == 0)
         };

@@ -63,10 +63,7 @@ impl<M: Machine> Processes<M> {
     fn copy_space(&self, sched: &Scheduler<M>, child: TaskId, vmas: u32) {
         let parent = sched.on_cpu().space();
         self.spaces.copy_space(sched, child, vmas);
-        let (to, from) = (&self.slots[child].mapped_files, &self.slots[parent].mapped_files);
-        for (to, from) in to.iter().zip(from) {
-            to.set(from.get());
-        }
+        self.slots[child].mapped.set(self.slots[parent].mapped.get());
         self.map_files(sched, child);
     }
 

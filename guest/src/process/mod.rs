@@ -5,7 +5,7 @@ mod exit;
 mod fork;
 mod table;
 
-pub use exec::Executable;
 pub use exit::Exited;
 pub use fork::Fork;
+pub use table::Executable;
 pub(crate) use table::Processes;

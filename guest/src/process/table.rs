@@ -1,10 +1,11 @@
 //! The table of processes: parents and children, and the free slots.
 
 use alloc::format;
+use core::cell::Cell;
 
 use crate::class::LockClass;
 use crate::costs;
-use crate::fs::FileSystem;
+use crate::fs::{FileId, FileSystem};
 use crate::ids::{LocalId, TaskId, TaskTable};
 use crate::limits::{Limits, Start};
 use crate::local::{Local32, Shared32};
@@ -13,6 +14,19 @@ use crate::mm::Spaces;
 use crate::sched::OnCpu;
 use crate::sync::SpinLock;
 use crate::wait::{Completion, WaitQueue};
+
+/// A program to execute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Executable {
+    /// The program's file.
+    pub file: FileId,
+    /// The first shared library's file. The others follow.
+    pub library_first: FileId,
+    /// The number of libraries.
+    pub libraries: u32,
+    /// Pages that exec itself touches: arguments, stack, bss.
+    pub pages: u32,
+}
 
 /// All processes, with their memory and files.
 pub(crate) struct Processes<M: Machine> {
@@ -47,14 +61,11 @@ pub(super) struct Process<M: Machine> {
     pub(super) released_parent: Completion<M>,
     /// Not 0: the parent waits until this child executes a program or exits.
     pub(super) is_vfork: Local32,
-    start: [Local32; 2],
-    /// The executed file, the first library, and the number of libraries: the files mapped in the slot's address space.
-    /// Used only by its owner.
-    pub(super) mapped_files: [Local32; 3],
+    /// What the task was started with.
+    pub(super) start: Cell<Start>,
+    /// The program whose files are mapped in the slot's address space. Used only by its owner.
+    pub(super) mapped: Cell<Option<Executable>>,
 }
-
-/// The value of a process's executed file while there is none.
-pub(super) const NO_FILE: u32 = u32::MAX;
 
 impl<M: Machine> Process<M> {
     fn new() -> Self {
@@ -68,25 +79,19 @@ impl<M: Machine> Process<M> {
             wants_child_signal: Local32::new(0),
             released_parent: Completion::new(),
             is_vfork: Local32::new(0),
-            start: [Local32::new(0), Local32::new(0)],
-            mapped_files: [NO_FILE, 0, 0].map(Local32::new),
+            start: Cell::default(),
+            mapped: Cell::default(),
         }
     }
 
     /// Initializes the slot of a new child of `parent`.
     pub(super) fn init(&self, parent: TaskId, start: Start) {
-        self.start[0].set(start.role);
-        self.start[1].set(start.argument);
+        self.start.set(start);
         self.parent.set(parent);
         self.references.set(2);
         self.children.set(0);
         self.dead_children.set(TaskId::NONE.0);
         self.wants_child_signal.set(0);
-    }
-
-    /// What the task was started with.
-    pub(super) fn start(&self) -> Start {
-        Start::new(self.start[0].get(), self.start[1].get())
     }
 
     /// Wakes the parent if it waits since a vfork.
@@ -119,7 +124,7 @@ impl<M: Machine> Processes<M> {
 
     /// What task `id` was started with.
     pub(crate) fn start_of(&self, id: TaskId) -> Start {
-        self.slots[id].start()
+        self.slots[id].start.get()
     }
 
     /// Takes a free slot for a child of `parent`. Stops the machine if there is none.

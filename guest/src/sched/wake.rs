@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use holdfast_locks::{Budget, CpuId, Platform};
+use holdfast_locks::{CpuId, Platform};
 
 use super::params::{LATENCY, MIGRATION_COST, WAKEUP_GRANULARITY, scale, slice};
 use super::place;
@@ -33,11 +33,8 @@ pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
         return true;
     }
     // The task may still be switching away on another CPU, which uses its stack until then.
-    // ORDERING: Acquire pairs with the Release in `switch::finish`.
-    let off = on
-        .cpu
-        .wait_until(&task.on_cpu, Budget::UNBOUNDED, Acquire, |running| running == 0);
-    assert!(off.is_ok(), "an unbounded wait for task {} ended early", id.0);
+    // ORDERING: the wait's Acquire pairs with the Release in `switch::finish`.
+    on.wait_for(&task.on_cpu, |running| running == 0);
     task.state.set(state::WAKING);
     let target = place::wake_cpu(on, id, hint);
     leave_last_cpu(on, task);

@@ -204,11 +204,8 @@ pub(crate) const POLL: u64 = 500;
 pub(crate) const SEMOP_HELD: u64 = 150;
 /// semop outside the array's lock. [E]
 pub(crate) const SEMOP: u64 = 250;
-/// Mutex: owner bookkeeping in the slow path, under its wait lock. [E]
-pub(crate) const MUTEX_SLOW: u64 = 100;
-
-/// Reader-writer semaphore: one pass of the slow path, under its wait lock. [E]
-pub(crate) const RWSEM_SLOW: u64 = 100;
+/// Mutex and reader-writer semaphore: one pass of the slow path, under its wait lock. [E]
+pub(crate) const SLEEPING_LOCK_SLOW: u64 = 100;
 
 /// Costs of ext4 and jbd2.
 pub(crate) mod ext4 {

@@ -20,17 +20,17 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use holdfast_locks::{Osq, Platform, Word};
+use holdfast_locks::{Platform, Word};
 
 use crate::class::LockClass;
 use crate::costs;
 use crate::ids::TaskId;
 use crate::machine::Machine;
 use crate::sched::{self, OnCpu, Scheduler, WakeHint};
-use crate::spin::{in_turn, outlive, owner_runs};
-use crate::sync::{SpinLock, WordOf};
+use crate::spin::Waiters;
+use crate::sync::WordOf;
 use crate::task::state;
-use crate::wait::WaitList;
+use crate::wait::{WaitList, sleep_until_granted};
 
 const WRITER: u32 = 1;
 const WAITERS: u32 = 1 << 1;
@@ -41,26 +41,15 @@ const HELD: u32 = !WAITERS;
 /// A reader-writer semaphore. It carries no data: it protects plain memory next to it.
 pub(crate) struct RwSemaphore<M: Machine> {
     count: WordOf<M>,
-    /// Id + 1 of the writer's task, for spinners. 0: there is no writer, or it is not set yet.
-    owner: WordOf<M>,
-    spinners: Osq<WordOf<M>>,
-    waiters: SpinLock<WaitList, M>,
+    /// The writer, and the tasks that wait. Readers have no owner.
+    waiters: Waiters<M>,
 }
 
 impl<M: Machine> RwSemaphore<M> {
     pub(crate) fn new() -> Self {
-        let semaphore = RwSemaphore {
-            count: WordOf::<M>::new(0),
-            owner: WordOf::<M>::new(0),
-            spinners: Osq::new(),
-            waiters: SpinLock::new(LockClass::RwsemWait, WaitList::EMPTY),
-        };
-        // 40 bytes in Linux.
-        let line = Word::<u32>::line(&semaphore.count);
-        Word::<u32>::place(&semaphore.owner, line);
-        semaphore.spinners.place(line);
-        semaphore.waiters.place(line);
-        semaphore
+        let count = WordOf::<M>::new(0);
+        let waiters = Waiters::new(LockClass::RwsemWait, true, Word::<u32>::line(&count));
+        RwSemaphore { count, waiters }
     }
 
     /// Takes the semaphore for reading, and sleeps until that is possible (`down_read`). The caller may be on another
@@ -79,8 +68,7 @@ impl<M: Machine> RwSemaphore<M> {
         let id = on.current();
         let task = sched.task(id);
         {
-            let mut waiters = self.waiters.lock_irq(&on);
-            on.work(costs::RWSEM_SLOW);
+            let mut waiters = self.waiters.lock(&on);
             let is_first = waiters.is_empty();
             // ORDERING: Acquire, as above. The caller is still counted, so no writer can take it in between.
             if is_first && on.cpu.load(&self.count, Acquire) & WRITER == 0 {
@@ -97,9 +85,8 @@ impl<M: Machine> RwSemaphore<M> {
                 self.wake_first(&on, &mut waiters);
             }
         }
-        while task.granted.get() == 0 {
-            sched::schedule(sched);
-            task.state.set(state::UNINTERRUPTIBLE);
+        if task.granted.get() == 0 {
+            sleep_until_granted(sched, state::UNINTERRUPTIBLE);
         }
         task.state.set(state::RUNNING);
     }
@@ -126,40 +113,32 @@ impl<M: Machine> RwSemaphore<M> {
             .cpu
             .compare_exchange(&self.count, 0, WRITER, Acquire, Relaxed)
             .is_ok();
-        let is_taken = is_free || spins && self.spin(&on);
-        if !is_taken {
-            self.write_slow(sched, id);
+        if !is_free && !(spins && self.spin(&on)) {
+            sched.task(id).wants_write.set(1);
+            // ORDERING: Relaxed: the exchange that takes the semaphore acquires. Holders that leave after this see the
+            // bit.
+            let take = |on: &OnCpu<'_, M>| {
+                let before = on.cpu.fetch_or(&self.count, WAITERS, Relaxed);
+                self.take_from(on, before | WAITERS)
+            };
+            self.waiters.sleep(sched, id, take, |on| {
+                on.cpu.fetch_and(&self.count, !WAITERS, Relaxed);
+            });
         }
-        // ORDERING: Relaxed, here and below: a hint for spinners.
-        sched.on_cpu().cpu.store(&self.owner, id.0 + 1, Relaxed);
+        self.waiters.set_owner(&sched.on_cpu(), id);
     }
 
     /// Spins in turn while a writer runs. Returns `true` if the caller has the semaphore. Waiters do not spin for
     /// readers, because the semaphore does not record which tasks they are.
     fn spin(&self, on: &OnCpu<'_, M>) -> bool {
-        let owner = on.cpu.load(&self.owner, Relaxed);
-        let is_read = on.cpu.load(&self.count, Relaxed) & WRITER == 0;
-        if on.wants_to_reschedule() || is_read || owner != 0 && !owner_runs(on, owner) {
-            return false;
-        }
-        in_turn(&self.spinners, on, || self.spin_on_owner(on))
-    }
-
-    fn spin_on_owner(&self, on: &OnCpu<'_, M>) -> bool {
-        loop {
-            let owner = on.cpu.load(&self.owner, Relaxed);
-            if owner != 0 && !outlive(on, &self.owner, owner) {
-                return false;
-            }
-            let count = on.cpu.load(&self.count, Relaxed);
-            if self.take_from(on, count) {
-                return true;
-            }
-            if count & WRITER == 0 && count & HELD != 0 || owner == 0 && on.wants_to_reschedule() {
-                return false;
-            }
-            on.cpu.relax();
-        }
+        let count = || on.cpu.load(&self.count, Relaxed);
+        let take = || {
+            let count = count();
+            let is_taken = self.take_from(on, count);
+            let is_read = count & WRITER == 0 && count & HELD != 0;
+            (is_taken || is_read).then_some(is_taken)
+        };
+        self.waiters.spin_in_turn(on, || count() & WRITER != 0, take)
     }
 
     /// Takes the semaphore ahead of the queue, if no task holds it and its count is still `count`.
@@ -172,36 +151,9 @@ impl<M: Machine> RwSemaphore<M> {
                 .is_ok()
     }
 
-    fn write_slow(&self, sched: &Scheduler<M>, id: TaskId) {
-        let task = sched.task(id);
-        loop {
-            let on = sched.on_cpu();
-            let mut waiters = self.waiters.lock_irq(&on);
-            on.work(costs::RWSEM_SLOW);
-            if task.waiting.get() == 0 {
-                task.wants_write.set(1);
-                waiters.push(&sched.tasks, id);
-            }
-            task.state.set(state::UNINTERRUPTIBLE);
-            // ORDERING: Relaxed: the exchange that takes the semaphore acquires. Holders that leave after this see the
-            // bit.
-            let before = on.cpu.fetch_or(&self.count, WAITERS, Relaxed);
-            if self.take_from(&on, before | WAITERS) {
-                task.state.set(state::RUNNING);
-                waiters.remove(&sched.tasks, id);
-                if waiters.is_empty() {
-                    on.cpu.fetch_and(&self.count, !WAITERS, Relaxed);
-                }
-                return;
-            }
-            drop(waiters);
-            sched::schedule(sched);
-        }
-    }
-
     /// Ends writing (`up_write`).
     pub(crate) fn write_unlock(&self, on: &OnCpu<'_, M>) {
-        on.cpu.store(&self.owner, 0, Relaxed);
+        self.waiters.clear_owner(on);
         // ORDERING: Release pairs with the Acquire of the next holder.
         if on.cpu.fetch_and(&self.count, !WRITER, Release) & WAITERS != 0 {
             self.wake(on);
@@ -210,22 +162,20 @@ impl<M: Machine> RwSemaphore<M> {
 
     /// Makes the writer a reader (`downgrade_write`).
     pub(crate) fn downgrade(&self, on: &OnCpu<'_, M>) {
-        on.cpu.store(&self.owner, 0, Relaxed);
+        self.waiters.clear_owner(on);
         // ORDERING: Release pairs with the Acquire of the readers that take it next.
         let before = on.cpu.fetch_add(&self.count, READER - WRITER, Release);
         if before & WAITERS == 0 {
             return;
         }
-        let mut waiters = self.waiters.lock_irq(on);
-        on.work(costs::RWSEM_SLOW);
+        let mut waiters = self.waiters.lock(on);
         if !waiters.is_empty() && !on.sched.task(waiters.first).wants_write.is_set() {
             self.wake_first(on, &mut waiters);
         }
     }
 
     fn wake(&self, on: &OnCpu<'_, M>) {
-        let mut waiters = self.waiters.lock_irq(on);
-        on.work(costs::RWSEM_SLOW);
+        let mut waiters = self.waiters.lock(on);
         self.wake_first(on, &mut waiters);
     }
 

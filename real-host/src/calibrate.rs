@@ -94,7 +94,8 @@ pub fn calibrate(
     let mut closure = stage::closure(&profile, &host, &readings.measured);
     if settings.guests {
         // A guest's figures replace a program's, since the costs of locks in guests are the subject then.
-        let found = guest::measure(settings.samples, &host, &mut step)?;
+        let here = &mut |bench, samples| guest::here(bench, samples, &host);
+        let found = guest::measure(settings.samples, here, &mut step)?;
         step("the benchmarks in simulated guests")?;
         profile.pauses = pauses::of_this_host();
         for parameter in guest::refine(&mut profile, &host, &found, &guest::COSTS) {

@@ -1,11 +1,13 @@
 //! Experiments on this host's real KVM: the same kernels and workloads, with the same parameters, as in the simulator.
 //!
-//! [`run_here`] is a [`Runner`](holdfast_lab::run::Runner), as the simulator is, so plans and results have the same
-//! form. The parts of a configuration that describe the machine and the host's kernel have no effect here: [`remarks`]
+//! [`Runs::run`] serves as a [`Runner`](holdfast_lab::run::Runner), as the simulator does, so plans and results have the
+//! same form. The parts of a configuration that describe the machine and the host's kernel have no effect here: [`remarks`]
 //! lists them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -34,69 +36,86 @@ pub fn usable() -> Result<(), String> {
     Host::open().map(drop).map_err(|error| error.to_string())
 }
 
-/// Runs `config` on this host's KVM.
-///
-/// # Errors
-/// If a guest failed, or this host lacks something that `config` needs.
-pub fn run_here(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
-    run_within(config, LIMIT, call_off)
+/// A failure of guests on this host.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) failure: Failure,
+    /// Whether the same guests fail however often they are tried.
+    pub(crate) lasting: bool,
 }
 
-/// Runs `config` as [`run_here`] does. Guests that are not finished after `limit` of real time count as hung.
-///
-/// # Errors
-/// As [`run_here`].
-pub fn run_within(config: &Config, limit: Duration, call_off: &CallOff) -> Result<Outcome, Failure> {
-    run_with(None, config, limit, call_off)
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        let (lasting, message) = (error.is_lasting(), error.to_string());
+        let failure = match error {
+            Error::CalledOff => Failure::CalledOff,
+            Error::GuestPanic { .. }
+            | Error::TripleFault { .. }
+            | Error::UnexpectedExit { .. }
+            | Error::Refused { .. }
+            | Error::Corrupt { .. } => Failure::GuestPanic(message),
+            Error::Hang { .. } => Failure::Limit(message),
+            _ => Failure::Invalid(message),
+        };
+        Failed { failure, lasting }
+    }
 }
 
-/// Runs `config` with a stock Linux in the measured guests, which contend for a lock of that kernel, on the path
-/// that `linux` names. Tasks, calls, thinking times and `nopvspin` come from the configuration.
-///
-/// # Errors
-/// As [`run_here`].
-pub fn run_linux(linux: &Linux, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
-    run_with(Some(linux), config, LINUX_LIMIT, call_off)
+/// Runs of a plan on this host's KVM. They end when guests fail in a way that no further attempt changes.
+#[derive(Debug, Default)]
+pub struct Runs {
+    given_up: AtomicBool,
 }
 
-fn run_with(linux: Option<&Linux>, config: &Config, limit: Duration, call_off: &CallOff) -> Result<Outcome, Failure> {
-    report_within(linux, config, limit, call_off).map(outcome)
+impl Runs {
+    /// Runs `config`. With `linux` the measured guests run this stock Linux, on the path that it names, and contend for a
+    /// lock of that kernel. Tasks, calls, thinking times and `nopvspin` then come from the configuration.
+    ///
+    /// # Errors
+    /// If a guest failed, this host lacks something that `config` needs, or the runs have ended.
+    pub fn run(&self, linux: Option<&Linux>, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+        self.attempt(|| attempt(linux, config, limit(linux), call_off))
+            .map(outcome)
+    }
+
+    fn attempt<T>(&self, attempt: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failure> {
+        if self.given_up() {
+            return Err(Failure::CalledOff);
+        }
+        attempt().map_err(|failed| {
+            // A configuration that is refused before its guests start says nothing about the others, and takes no time.
+            let given_up = failed.lasting && !matches!(failed.failure, Failure::Invalid(_));
+            self.given_up.fetch_or(given_up, Relaxed);
+            failed.failure
+        })
+    }
+
+    /// Returns whether a failure has ended the runs.
+    pub fn given_up(&self) -> bool {
+        self.given_up.load(Relaxed)
+    }
 }
 
-/// Runs `config` and returns the VMM's report.
-pub(super) fn report(linux: Option<&Linux>, config: &Config, call_off: &CallOff) -> Result<Report, Failure> {
-    let limit = if linux.is_some() { LINUX_LIMIT } else { LIMIT };
-    report_within(linux, config, limit, call_off)
+/// Returns the real time after which unfinished guests count as hung.
+pub(super) fn limit(linux: Option<&Linux>) -> Duration {
+    linux.map_or(LIMIT, |_| LINUX_LIMIT)
 }
 
-fn report_within(
+/// Runs `config` once, as [`Runs::run`] does. Guests that are not finished after `limit` of real time count as hung.
+pub(super) fn attempt(
     linux: Option<&Linux>,
     config: &Config,
     limit: Duration,
     call_off: &CallOff,
-) -> Result<Report, Failure> {
-    let vms = config
-        .vms
-        .iter()
-        .map(|vm| describe(linux, config, vm))
-        .collect::<Result<Vec<_>, _>>()?;
+) -> Result<Report, Failed> {
+    let vms: Result<Vec<Vm>, Failure> = config.vms.iter().map(|vm| describe(linux, config, vm)).collect();
+    let vms = vms.map_err(|failure| Failed { failure, lasting: true })?;
     let options = Options {
         limit,
         call_off: Some(call_off),
         ..Options::default()
     };
-    match run(&vms, &options) {
-        Ok(report) => Ok(report),
-        Err(Error::CalledOff) => Err(Failure::CalledOff),
-        Err(
-            error @ (Error::GuestPanic { .. }
-            | Error::TripleFault { .. }
-            | Error::UnexpectedExit { .. }
-            | Error::Corrupt { .. }),
-        ) => Err(Failure::GuestPanic(error.to_string())),
-        Err(error @ Error::Hang { .. }) => Err(Failure::Limit(error.to_string())),
-        Err(error) => Err(Failure::Invalid(error.to_string())),
-    }
+    Ok(run(&vms, &options)?)
 }
 
 fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
@@ -246,9 +265,78 @@ pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use holdfast_kvm::GuestState;
+    use holdfast_lab::experiment::Experiment;
+    use holdfast_lab::plan;
+    use holdfast_lab::run::{Execution, RunError};
+    use holdfast_lab::shipped::{EXPERIMENTS, find};
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Runs the 12 runs of a plan whose guests all fail as `failed` says. Returns the number of attempts and of outcomes.
+    fn attempts(failed: impl Fn() -> Failed + Sync) -> (usize, usize, bool) {
+        let shipped = find(EXPERIMENTS, "linux-pvspin").expect("it is shipped");
+        let experiment = Experiment::parse(shipped.file, shipped.text).expect("a valid experiment");
+        let options = plan::Options {
+            seeds: Some(2),
+            ..plan::Options::default()
+        };
+        let plan = Plan::new(experiment, &options).expect("a valid plan");
+        assert_eq!(plan.runs(), 12);
+        let (runs, tried) = (Runs::default(), AtomicUsize::new(0));
+        let attempt = || {
+            tried.fetch_add(1, Relaxed);
+            Err(failed())
+        };
+        let execution = Execution {
+            runner: &|_, _| runs.attempt(attempt),
+            jobs: NonZeroUsize::MIN,
+            call_off: &CallOff::new(false),
+            progress: &|done| assert!(matches!(done.outcome, Err(RunError::Failure(_)))),
+        };
+        let outcomes = holdfast_lab::run::run(&plan, execution);
+        let found = (0..6).flat_map(|cell| (0..2).map(move |seed| (cell, seed)));
+        let ended = found.filter(|&(cell, seed)| outcomes.get(cell, seed).is_some()).count();
+        assert_eq!(outcomes.complete(), !runs.given_up());
+        (tried.into_inner(), ended, runs.given_up())
+    }
+
+    #[test]
+    fn a_plan_ends_at_the_first_failure_that_no_attempt_changes() {
+        let state = || {
+            Box::new(GuestState {
+                booting: true,
+                ..GuestState::default()
+            })
+        };
+        let vm = || "one".to_owned();
+        let refused = || Error::Refused {
+            vm: vm(),
+            why: "why".to_owned(),
+            state: state(),
+        };
+        let at_boot = || Error::TripleFault {
+            vm: vm(),
+            state: state(),
+        };
+        assert_eq!(attempts(|| refused().into()), (1, 1, true));
+        assert_eq!(attempts(|| at_boot().into()), (1, 1, true));
+        // Another attempt may succeed, or another configuration.
+        let hang = || Error::Hang {
+            limit: LIMIT,
+            states: Vec::new(),
+        };
+        assert_eq!(attempts(|| hang().into()), (12, 12, false));
+        let invalid = || Error::TooManyVcpus {
+            vm: vm(),
+            asked: 300,
+            allowed: 254,
+        };
+        assert_eq!(attempts(|| invalid().into()), (12, 12, false));
+    }
 
     proptest! {
         #[test]

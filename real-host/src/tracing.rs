@@ -99,14 +99,14 @@ impl Drop for Recording {
     }
 }
 
-/// Runs `config` as [`kvm::run_here`] or [`kvm::run_linux`] do, and records the run.
+/// Runs `config` as [`kvm::Runs::run`] does, and records the run.
 ///
 /// # Errors
-/// As for these functions, or if nothing can be recorded.
+/// As for that function, or if nothing can be recorded.
 pub fn run(linux: Option<&Linux>, config: &Config, call_off: &CallOff) -> Result<(Outcome, Timeline), Failure> {
     let refused = |error: TracingError| Failure::Invalid(error.to_string());
     let recording = Recording::begin(Path::new(TRACEFS)).map_err(refused)?;
-    let report = kvm::report(linux, config, call_off)?;
+    let report = kvm::attempt(linux, config, kvm::limit(linux), call_off).map_err(|failed| failed.failure)?;
     let text = recording.finish().map_err(refused)?;
     let threads: Vec<VcpuThread> = (0..)
         .zip(&report.vms)

@@ -55,12 +55,17 @@ pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: Forma
 }
 
 /// Reports failed runs, with the commands that replay them.
-pub fn finish(results: &Results) -> Done {
+pub fn say_failures(results: &Results) {
     for failed in &results.failures {
         let (case, variant, seed) = (&failed.case, &failed.variant, failed.seed);
         say!("error: case {case}, variant {variant}, seed {seed}: {}", failed.error);
         say!("replay with version {}: {}", results.version, failed.replay);
     }
+}
+
+/// Reports the end of the runs: failures, and whether runs are missing.
+pub fn finish(results: &Results) -> Done {
+    say_failures(results);
     if !results.complete {
         let done: usize = results.cases.iter().map(|case| case.samples.len()).sum();
         let all = results.cases.len() * results.seeds.len();

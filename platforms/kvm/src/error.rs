@@ -9,6 +9,16 @@ use holdfast_protocol::Corrupt;
 use crate::image::ImageError;
 use crate::state::GuestState;
 
+/// The host's errors that may not occur at another attempt: resources that others use, and interruptions.
+const PASSING: [i32; 6] = [
+    libc::EAGAIN,
+    libc::EBUSY,
+    libc::EINTR,
+    libc::EMFILE,
+    libc::ENFILE,
+    libc::ENOMEM,
+];
+
 /// The reason why virtual machines did not run to completion. After an error nothing of the run is left.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -69,6 +79,15 @@ pub enum Error {
         /// State of the vCPU.
         state: Box<GuestState>,
     },
+    /// KVM refuses to run the guest.
+    Refused {
+        /// Name of the VM.
+        vm: String,
+        /// KVM's reason.
+        why: String,
+        /// State of the vCPU.
+        state: Box<GuestState>,
+    },
     /// A guest's report is unreadable.
     Corrupt {
         /// Name of the VM.
@@ -88,6 +107,23 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns whether the same virtual machines fail on this host however often they are tried: KVM or this VMM refuses
+    /// them, or a guest fails before it begins its workload.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Error::NoKvm
+            | Error::NoPermission
+            | Error::Unsupported(_)
+            | Error::TooManyVcpus { .. }
+            | Error::Invalid { .. }
+            | Error::Image(_)
+            | Error::Refused { .. } => true,
+            Error::Host { source, .. } => source.raw_os_error().is_some_and(|code| !PASSING.contains(&code)),
+            Error::TripleFault { state, .. } | Error::UnexpectedExit { state, .. } => state.booting,
+            Error::GuestPanic { .. } | Error::Corrupt { .. } | Error::Hang { .. } | Error::CalledOff => false,
+        }
+    }
+
     pub(crate) fn host(tried: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::Host {
             tried: tried.into(),
@@ -118,6 +154,7 @@ impl fmt::Display for Error {
             Error::GuestPanic { vm, message, state } => write!(f, "{vm}: the guest panicked: {message}\n{state}"),
             Error::TripleFault { vm, state } => write!(f, "{vm}: triple fault in the guest\n{state}"),
             Error::UnexpectedExit { vm, exit, state } => write!(f, "{vm}: unexpected exit: {exit}\n{state}"),
+            Error::Refused { vm, why, state } => write!(f, "{vm}: kvm refuses to run the guest: {why}\n{state}"),
             Error::Corrupt { vm, what } => write!(f, "{vm}: unreadable report from the guest: {what}"),
             Error::Hang { limit, states } => {
                 write!(f, "the guests are not done after {:.1} s", limit.as_secs_f64())?;
@@ -135,5 +172,62 @@ impl std::error::Error for Error {
             Error::Image(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_another_attempt_cannot_change_is_lasting() {
+        let vm = || "vm1".to_owned();
+        let state = |booting| {
+            Box::new(GuestState {
+                booting,
+                ..GuestState::default()
+            })
+        };
+        let host = |code| Error::host("run", io::Error::from_raw_os_error(code));
+        let exit = || "input from port 0x60".to_owned();
+        let lasting = [
+            Error::NoKvm,
+            Error::Image(ImageError::NotHoldfast),
+            host(libc::EINVAL),
+            Error::Refused {
+                vm: vm(),
+                why: exit(),
+                state: state(false),
+            },
+            Error::TripleFault {
+                vm: vm(),
+                state: state(true),
+            },
+            Error::UnexpectedExit {
+                vm: vm(),
+                exit: exit(),
+                state: state(true),
+            },
+        ];
+        let passing = [
+            host(libc::ENOMEM),
+            Error::host("map memory", io::Error::other("no code")),
+            Error::TripleFault {
+                vm: vm(),
+                state: state(false),
+            },
+            Error::UnexpectedExit {
+                vm: vm(),
+                exit: exit(),
+                state: state(false),
+            },
+            Error::Hang {
+                limit: Duration::from_secs(1),
+                states: Vec::new(),
+            },
+            Error::CalledOff,
+        ];
+        assert!(lasting.iter().all(Error::is_lasting), "{lasting:?}");
+        assert!(!passing.iter().any(Error::is_lasting), "{passing:?}");
     }
 }

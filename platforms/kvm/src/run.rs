@@ -203,6 +203,7 @@ impl Session {
     fn state_of(&self, guest: &Guest, number: u32, fd: &VcpuFd, crash: Option<&Crash>) -> GuestState {
         let image = guest.ports.is_none().then_some(&self.image);
         let mut state = capture(&guest.vm.name, number, fd, &guest.memory, image, crash);
+        state.booting = guest.lock().report.boot.is_none();
         // The console is recorded once if all vCPUs are.
         if let Some(ports) = guest
             .ports
@@ -256,6 +257,11 @@ impl Session {
                     None => Error::TripleFault { vm, state },
                 })
             }
+            Exit::Refused(why) => Err(Error::Refused {
+                vm,
+                why,
+                state: Box::new(self.state_of(guest, number, fd, None)),
+            }),
             Exit::Unexpected(exit) => Err(Error::UnexpectedExit {
                 vm,
                 exit,

@@ -17,6 +17,8 @@ pub struct GuestState {
     /// returned. KVM resets the registers after a triple fault on AMD (`shutdown_interception`), so there is no better
     /// source.
     pub left_on_stack: bool,
+    /// Whether the guest had not yet begun its workload on all its vCPUs.
+    pub booting: bool,
     /// KVM's statistics of the vCPU that are not 0.
     pub stats: Vec<(String, u64)>,
     /// The last lines that a stock Linux guest's kernel has printed.

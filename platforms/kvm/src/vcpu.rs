@@ -113,6 +113,8 @@ pub(crate) enum Exit {
     Signal,
     /// The guest caused a triple fault.
     TripleFault,
+    /// KVM cannot run this guest.
+    Refused(String),
     /// An exit that no correct guest causes.
     Unexpected(String),
 }
@@ -121,22 +123,24 @@ pub(crate) enum Exit {
 pub(crate) fn run(vcpu: &mut VcpuFd, ports: Option<&Ports>) -> Exit {
     match enter(vcpu, ports) {
         Some(exit) => exit,
-        None => Exit::Unexpected(internal_error(vcpu)),
+        None => internal_error(vcpu),
     }
 }
 
 /// The suberror `KVM_INTERNAL_ERROR_EMULATION`.
 const EMULATION: u32 = 1;
 
-/// Returns a description of KVM's internal error.
-fn internal_error(vcpu: &mut VcpuFd) -> String {
+/// Returns the exit that is KVM's internal error.
+fn internal_error(vcpu: &mut VcpuFd) -> Exit {
     // SAFETY: KVM has filled this part of the union, since it left the guest with `KVM_EXIT_INTERNAL_ERROR`.
     let suberror = unsafe { vcpu.get_kvm_run().__bindgen_anon_1.internal.suberror };
     match suberror {
-        EMULATION => "kvm cannot emulate the instruction: a host without hardware virtualization, which interprets \
-                      kernel code, cannot run guests of this kind"
-            .to_owned(),
-        other => format!("internal error of kvm, suberror {other}"),
+        EMULATION => Exit::Refused(
+            "kvm cannot emulate the instruction: a host without hardware virtualization, which interprets kernel \
+             code, cannot run guests of this kind"
+                .to_owned(),
+        ),
+        other => Exit::Unexpected(format!("internal error of kvm, suberror {other}")),
     }
 }
 
@@ -161,7 +165,11 @@ fn classify(exit: Result<VcpuExit<'_>, kvm_ioctls::Error>) -> Option<Exit> {
     Some(match exit {
         Ok(VcpuExit::InternalError) => return None,
         Ok(VcpuExit::IoOut(layout::DOORBELL, _)) => Exit::Report,
-        Ok(VcpuExit::IoOut(port, data)) => Exit::Unexpected(format!("output of {data:x?} to port {port:#x}")),
+        Ok(VcpuExit::IoOut(port, data)) => Exit::Unexpected(format!(
+            "output of {} bytes, {:x?}, to port {port:#x}",
+            data.len(),
+            &data[..data.len().min(8)]
+        )),
         Ok(VcpuExit::IoIn(port, _)) => Exit::Unexpected(format!("input from port {port:#x}")),
         Ok(VcpuExit::MmioRead(address, data)) => Exit::Unexpected(format!(
             "read of {} bytes at {address:#x}, which has neither memory nor a device",
@@ -172,10 +180,11 @@ fn classify(exit: Result<VcpuExit<'_>, kvm_ioctls::Error>) -> Option<Exit> {
         )),
         Ok(VcpuExit::Shutdown) => Exit::TripleFault,
         Ok(VcpuExit::Intr) => Exit::Signal,
+        Ok(VcpuExit::FailEntry(reason, _)) => Exit::Refused(format!("the cpu cannot enter it, reason {reason:#x}")),
         Ok(other) => Exit::Unexpected(format!("{other:?}")),
         Err(error) => match io::Error::from(error).kind() {
             io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => Exit::Signal,
-            _ => Exit::Unexpected(format!("kvm cannot run the vcpu: {}", io::Error::from(error))),
+            _ => Exit::Refused(io::Error::from(error).to_string()),
         },
     })
 }

@@ -20,7 +20,7 @@ use super::kernel;
 use super::parameter::{CalibrateError, Closure, Parameter};
 use super::sample::Sampled;
 use super::stage::machine_of;
-use crate::kvm::run_within;
+use crate::kvm::{Failed, attempt, outcome};
 
 /// A benchmark that runs in guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,13 +84,20 @@ pub const COSTS: [(Bench, &str); 14] = [
 /// and the next cost low.
 const ROUNDS: u32 = 3;
 
-/// Runs all benchmarks in guests on this host's KVM. Returns for each the round whose median is the middle one.
+/// The reason why a benchmark has no samples.
+pub struct Lost {
+    pub why: String,
+    /// Whether another attempt cannot succeed.
+    pub lasting: bool,
+}
+
+/// Runs all benchmarks by `here`, in guests. Returns for each the round whose median is the middle one.
 ///
 /// # Errors
-/// If the calibration was stopped, or a guest failed twice.
+/// If the calibration was stopped, or a benchmark failed twice or cannot succeed.
 pub fn measure(
     samples: u32,
-    host: &Host,
+    here: &mut dyn FnMut(Bench, u32) -> Result<Sampled, Lost>,
     step: &mut dyn FnMut(&str) -> Result<(), CalibrateError>,
 ) -> Result<Found, CalibrateError> {
     let samples = samples.div_ceil(ROUNDS);
@@ -98,9 +105,15 @@ pub fn measure(
     for _ in 0..ROUNDS {
         for bench in Bench::all() {
             step(bench.name())?;
-            // A second attempt, since nested and emulated hosts lose a guest now and then.
-            let sampled = here(bench, samples, host).or_else(|| here(bench, samples, host));
-            let sampled = sampled.ok_or(CalibrateError::Unmeasured(bench.name()))?;
+            let sampled = match here(bench, samples) {
+                // A second attempt, since nested and emulated hosts lose a guest now and then.
+                Err(lost) if !lost.lasting => here(bench, samples),
+                first => first,
+            };
+            let sampled = sampled.map_err(|lost| CalibrateError::Unmeasured {
+                what: bench.name(),
+                why: lost.why,
+            })?;
             rounds.entry(bench).or_default().push(sampled);
         }
     }
@@ -112,20 +125,38 @@ pub fn measure(
 }
 
 /// Runs `bench` in guests on this host's KVM.
-fn here(bench: Bench, samples: u32, host: &Host) -> Option<Sampled> {
+pub fn here(bench: Bench, samples: u32, host: &Host) -> Result<Sampled, Lost> {
     match bench {
         Bench::Bare(micro) => bare(micro, samples),
-        Bench::Call => {
-            let config = kernel::config(&shipped::default_machine(), host)?;
-            let runs = (0..CALL_RUNS)
-                .filter_map(|_| kernel::time(&config, |config, call_off| run_within(config, LIMIT, call_off)));
-            Sampled::of(runs.collect())
-        }
+        Bench::Call => call(host),
     }
 }
 
+/// Runs the guest kernel's system call in [`CALL_RUNS`] guests, of which some may fail.
+fn call(host: &Host) -> Result<Sampled, Lost> {
+    let mut lost = Lost {
+        why: "the guests counted no calls".to_owned(),
+        lasting: true,
+    };
+    let mut samples = Vec::new();
+    if let Some(config) = kernel::config(&shipped::default_machine(), host) {
+        for _ in 0..CALL_RUNS {
+            match attempt(None, &config, LIMIT, &AtomicBool::new(false)) {
+                Ok(report) => samples.extend(kernel::time(&outcome(report))),
+                Err(Failed { failure, lasting }) => {
+                    lost.why = failure.to_string();
+                    if lasting {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    Sampled::of(samples).ok_or(lost)
+}
+
 /// Runs `micro` on the bare CPUs of a guest on this host's KVM.
-fn bare(micro: Micro, samples: u32) -> Option<Sampled> {
+fn bare(micro: Micro, samples: u32) -> Result<Sampled, Lost> {
     let places = micro.places();
     let vm = Vm::new("measured", places.len() as u32, Task::Micro { micro, samples })
         .pinned(places.iter().map(|&cpu| vec![cpu]).collect())
@@ -135,8 +166,15 @@ fn bare(micro: Micro, samples: u32) -> Option<Sampled> {
         limit: LIMIT,
         ..Options::default()
     };
-    let report = run(&[vm], &options).ok()?;
-    sampled(samples, &report.vms[0].counters)
+    let report = run(&[vm], &options).map_err(|error| Lost {
+        why: error.to_string(),
+        lasting: error.is_lasting(),
+    })?;
+    let vm = &report.vms[0];
+    sampled(samples, &vm.counters).ok_or_else(|| Lost {
+        why: format!("the guest ended without a sample; its log: {:?}", vm.log),
+        lasting: false,
+    })
 }
 
 /// Runs `bench` in guests of the simulator.
@@ -148,7 +186,10 @@ pub fn simulated(bench: Bench, samples: u32, profile: &MachineProfile, host: &Ho
             let outcome = run_images(&config, &AtomicBool::new(false), guest).ok()?;
             sampled(samples, &outcome.vms[0].counters)
         }
-        Bench::Call => Sampled::of(vec![kernel::time(&kernel::config(profile, host)?, holdfast_sim::run)?]),
+        Bench::Call => {
+            let outcome = holdfast_sim::run(&kernel::config(profile, host)?, &AtomicBool::new(false)).ok()?;
+            Sampled::of(vec![kernel::time(&outcome)?])
+        }
     }
 }
 

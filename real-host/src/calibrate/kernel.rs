@@ -6,7 +6,7 @@
 
 use holdfast_host::VmConfig;
 use holdfast_lab::profile::MachineProfile;
-use holdfast_sim::{CallOff, Config, Failure, Outcome, Vm};
+use holdfast_sim::{Config, Outcome, Vm};
 use holdfast_workloads::{Boot, Contend, Hog, KernelConfig, Workload};
 
 use super::host::Host;
@@ -54,9 +54,8 @@ pub fn config(profile: &MachineProfile, host: &Host) -> Option<Config> {
     Some(config)
 }
 
-/// Returns the nanoseconds for a call when `run` executes `config`.
-pub fn time(config: &Config, run: impl Fn(&Config, &CallOff) -> Result<Outcome, Failure>) -> Option<f64> {
-    let outcome = run(config, &CallOff::new(false)).ok()?;
+/// Returns the nanoseconds for a call in a run of [`config`].
+pub fn time(outcome: &Outcome) -> Option<f64> {
     let vm = &outcome.vms[0];
     let calls = vm.operations.filter(|&calls| calls > 0)?;
     Some(vm.elapsed_ns? as f64 / calls as f64)

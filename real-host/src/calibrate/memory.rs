@@ -35,7 +35,7 @@ pub fn measure(
     let mut parameters = Vec::new();
     for (name, how, body) in figures {
         step(how)?;
-        let sampled = Sampled::of(time(samples, body)).ok_or(CalibrateError::Unmeasured(name))?;
+        let sampled = Sampled::of(time(samples, body)).ok_or(CalibrateError::no_sample(name))?;
         parameters.push(Parameter {
             name,
             ns: sampled.median_ns,

@@ -37,8 +37,23 @@ pub enum CalibrateError {
     CalledOff,
     /// This process may use fewer than two CPUs.
     OneCpu,
-    /// The named figure could not be measured.
-    Unmeasured(&'static str),
+    /// A figure could not be measured.
+    Unmeasured {
+        /// Name of the figure.
+        what: &'static str,
+        /// The reason.
+        why: String,
+    },
+}
+
+impl CalibrateError {
+    /// Returns the error of the figure `what` without samples.
+    pub(super) fn no_sample(what: &'static str) -> CalibrateError {
+        CalibrateError::Unmeasured {
+            what,
+            why: "no sample came out".to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for CalibrateError {
@@ -46,7 +61,7 @@ impl fmt::Display for CalibrateError {
         match self {
             CalibrateError::CalledOff => write!(f, "called off"),
             CalibrateError::OneCpu => write!(f, "found one CPU that this process may use, expected two at least"),
-            CalibrateError::Unmeasured(what) => write!(f, "cannot measure {what}: no sample came out"),
+            CalibrateError::Unmeasured { what, why } => write!(f, "cannot measure {what}: {why}"),
         }
     }
 }

@@ -83,7 +83,7 @@ pub fn read(
         step(micro.name())?;
         let mut found = stage::here(micro, samples).unwrap_or_default().into_iter();
         let first = found.next().and_then(Sampled::of);
-        measured.insert(micro, first.ok_or(CalibrateError::Unmeasured(micro.name()))?);
+        measured.insert(micro, first.ok_or(CalibrateError::no_sample(micro.name()))?);
         if micro == Micro::Settle {
             gaps = found.next().and_then(Sampled::of);
         }
@@ -93,7 +93,7 @@ pub fn read(
     Ok(Readings {
         measured,
         gaps,
-        switch: switches(samples, alone.median_ns).ok_or(CalibrateError::Unmeasured("switches"))?,
+        switch: switches(samples, alone.median_ns).ok_or(CalibrateError::no_sample("switches"))?,
         interrupts: Sampled::of(noise.interrupts_ns.clone()),
     })
 }

@@ -177,3 +177,33 @@ fn kicking_a_sleeper_comes_out_without_being_asked() {
     assert!((ratio - 1.0).abs() < 0.05, "{kick:?}");
     assert!(stage::closure(&profile, &host(), &Measured::new()).is_empty());
 }
+
+#[test]
+fn a_guest_without_samples_ends_the_calibration_with_its_reason() {
+    let cases = [
+        (true, 1, "one: kvm refuses to run the guest"),
+        (false, 2, "one: the guest panicked: out of memory"),
+    ];
+    for (lasting, attempts, reason) in cases {
+        let (mut steps, mut tried) = (0, 0);
+        let mut fake = |bench, _: u32| {
+            if bench != guest::Bench::Bare(guest::Micro::Cpuid) {
+                return Ok(Sampled::of(vec![1.0]).expect("a sample"));
+            }
+            tried += 1;
+            Err(guest::Lost {
+                why: reason.to_owned(),
+                lasting,
+            })
+        };
+        let error = guest::measure(9, &mut fake, &mut |_| {
+            steps += 1;
+            Ok(())
+        });
+        let name = guest::Micro::Cpuid.name();
+        let error = error.expect_err("it has no samples").to_string();
+        assert_eq!(error, format!("cannot measure {name}: {reason}"));
+        assert_eq!(tried, attempts);
+        assert!(steps < guest::Bench::all().count());
+    }
+}

@@ -18,7 +18,7 @@ use holdfast_workloads::{Boot, Contend, KernelConfig, Workload};
 
 use super::judge::Row;
 use crate::calibrate::{Host, machine_of};
-use crate::kvm::{offer_what_is_here, run_within};
+use crate::kvm::{Failed, attempt, offer_what_is_here, outcome};
 
 /// Settings of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ struct Cell {
 /// number of all steps; it may stop the comparison. `call_off` also ends a measurement or a prediction.
 ///
 /// # Errors
-/// If a measurement fails repeatedly, or [`Failure::CalledOff`].
+/// If a measurement fails repeatedly or cannot succeed, or [`Failure::CalledOff`].
 pub fn compare(
     settings: &Settings,
     profile: &MachineProfile,
@@ -160,17 +160,22 @@ fn measure(cell: &mut Cell, round: u32, call_off: &CallOff) -> Result<(), Failur
     cell.config.seed = u64::from(round) + 1;
     let mut tries = 0;
     loop {
-        match rate(run_within(&cell.config, LIMIT, call_off)) {
-            Ok(sample) => {
+        let failed = match attempt(None, &cell.config, LIMIT, call_off).map(|report| rate(&outcome(report))) {
+            Ok(Ok(sample)) => {
                 cell.samples.push(sample);
                 return Ok(());
             }
-            Err(failure) if tries == RETRIES_MAX || failure == Failure::CalledOff => return Err(failure),
-            Err(failure) => {
-                tries += 1;
-                cell.lost.push(failure.to_string());
-            }
+            Ok(Err(failure)) => Failed {
+                failure,
+                lasting: false,
+            },
+            Err(failed) => failed,
+        };
+        if failed.lasting || tries == RETRIES_MAX || failed.failure == Failure::CalledOff {
+            return Err(failed.failure);
         }
+        tries += 1;
+        cell.lost.push(failed.failure.to_string());
     }
 }
 
@@ -190,7 +195,7 @@ fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<R
             }
             let mut config = cells[job / histories as usize].config.clone();
             config.seed = (job % histories as usize) as u64 + 1;
-            done.push((job, rate(run(&config, call_off))));
+            done.push((job, run(&config, call_off).and_then(|outcome| rate(&outcome))));
         }
     };
     let workers = thread::available_parallelism().map_or(1, usize::from).min(jobs.max(1));
@@ -227,8 +232,7 @@ fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<R
 }
 
 /// Returns the calls per second.
-fn rate(outcome: Result<Outcome, Failure>) -> Result<f64, Failure> {
-    let outcome = outcome?;
+fn rate(outcome: &Outcome) -> Result<f64, Failure> {
     let vm = &outcome.vms[0];
     let rate = vm.operations.zip(vm.elapsed_ns.filter(|&ns| ns > 0));
     let rate = rate.map(|(calls, ns)| calls as f64 * 1e9 / ns as f64);

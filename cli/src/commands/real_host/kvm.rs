@@ -16,6 +16,7 @@ use holdfast_real_host::{kvm as here, tracing};
 
 use crate::Done;
 use crate::args::{DoctorArgs, Format, KvmArgs, KvmCommand, KvmRunArgs, LinuxPath, VERSION};
+use crate::commands::run::{finish, say_failures, show as show_results};
 use crate::experiment;
 use crate::output::{self, say};
 use crate::refused::{Refused, Skipped};
@@ -104,15 +105,14 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
     for remark in here::remarks(&plan, linux.as_ref()) {
         say!("  - {remark}");
     }
-    let recorded = Mutex::new(None);
+    let (recorded, guests) = (Mutex::new(None), here::Runs::default());
     let runner: Runner<'_> = &|config, call_off| match (&args.trace, &linux) {
         (Some(_), linux) => {
             let (outcome, timeline) = tracing::run(linux.as_ref(), config, call_off)?;
             *recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeline);
             Ok(outcome)
         }
-        (None, Some(linux)) => here::run_linux(linux, config, call_off),
-        (None, None) => here::run_here(config, call_off),
+        (None, linux) => guests.run(linux.as_ref(), config, call_off),
     };
     // One run at a time, since runs share the CPUs that they are measured on.
     let outcomes = experiment::execute_by(runner, &plan, NonZeroUsize::MIN)?;
@@ -143,8 +143,15 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
     for failed in &mut results.failures {
         failed.replay = failed.replay.replacen("holdfast run", &command, 1);
     }
-    let done = crate::commands::run::finish(&results);
-    crate::commands::run::show(&plan, &results, args.results.out.as_deref(), args.results.format)?;
+    let done = match guests.given_up() {
+        true => {
+            say_failures(&results);
+            say!("stopped: these guests fail on this host however often they are tried");
+            Done::Failed
+        }
+        false => finish(&results),
+    };
+    show_results(&plan, &results, args.results.out.as_deref(), args.results.format)?;
     written?;
     Ok(done)
 }

@@ -121,7 +121,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
         return Ok(Done::Interrupted);
     }
     if let Some(failure) = &failure {
-        say!("error: a measurement failed again and again: {failure}");
+        say!("error: a measurement failed, and repeating it does not help: {failure}");
     }
     let failed = failure.is_some() || judgement.rows.iter().any(|row| row.predicted.is_none());
     Ok(if failed { Done::Failed } else { Done::Whole })

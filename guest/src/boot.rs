@@ -169,11 +169,7 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     if on.id == CpuId(0) {
         let lock = choose_lock(system.config.lock, environment(on));
         let assists = Features::read(on).assists(system.cpu_count());
-        system.chosen.set(Chosen {
-            lock,
-            assists,
-            ..system.chosen.get()
-        });
+        system.chosen.set(Chosen { lock, assists });
         // ORDERING: Release pairs with the Acquire of the CPUs that wait for it below.
         on.cpu.store(&kernel.booted, 1, Release);
     } else {
@@ -196,7 +192,6 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
 
 /// Registers what this CPU shares with the host: the paravirtual EOI word, and the steal-time record.
 fn register_with_host<M: Machine>(on: &ThisCpu<'_, M>) {
-    let system = on.system;
     let features = Features::read(on);
     if features.offers(cpuid::KVM_FEATURE_PV_EOI)
         && let Some(address) = on.cpu.pv_eoi_address()
@@ -209,10 +204,7 @@ fn register_with_host<M: Machine>(on: &ThisCpu<'_, M>) {
         // `kvm_spinlock_init` implemented `vcpu_is_preempted` only where it had chosen paravirtual locks (until about
         // 5.17). Later kernels implement it wherever there is a steal-time record.
         let sees_preempted = select(environment(on)) == Selection::Paravirtual;
-        system.chosen.set(Chosen {
-            sees_preempted,
-            ..system.chosen.get()
-        });
+        on.system.sees_preempted.set(sees_preempted);
     }
 }
 

@@ -25,9 +25,11 @@ pub(crate) struct System<M: Machine> {
     pub(crate) numa: NumaMap,
     /// The state of each CPU. Other CPUs may use only what is documented as shared or as a hint.
     pub(crate) cpus: CpuTable<CpuState>,
-    /// What was chosen at boot. It is final before a second CPU runs, except `sees_preempted`: each CPU sets it at its
-    /// start, all of them to the same value.
+    /// What was chosen at boot. It is final before a second CPU runs.
     pub(crate) chosen: Cell<Chosen>,
+    /// Whether the kernel checks for preempted vCPUs: its CPUs have registered their steal-time records, and it has
+    /// paravirtual locks. Each CPU sets it at its start, all of them to the same value.
+    pub(crate) sees_preempted: Cell<bool>,
 }
 
 /// What the kernel chose at boot, by the features that the host offers.
@@ -36,9 +38,6 @@ pub(crate) struct Chosen {
     /// The algorithm of every spinlock.
     pub(crate) lock: LockKind,
     pub(crate) assists: Assists,
-    /// The kernel checks whether a vCPU is preempted: its CPUs have registered their steal-time records, and it has
-    /// paravirtual locks.
-    pub(crate) sees_preempted: bool,
 }
 
 impl<M: Machine> System<M> {
@@ -51,8 +50,8 @@ impl<M: Machine> System<M> {
             chosen: Cell::new(Chosen {
                 lock: config.lock,
                 assists: Assists::default(),
-                sees_preempted: false,
             }),
+            sees_preempted: Cell::new(false),
             machine,
             config,
         }
@@ -146,16 +145,12 @@ pub(crate) struct CpuState {
     mode_since: Local,
     /// Nanoseconds spent in each [`Mode`], without the current stretch.
     pub(crate) spent: [Local; 3],
-    pub(crate) locks: [LockCounts; LockClass::COUNT],
+    /// Acquisitions of each [`LockClass`] on this CPU.
+    pub(crate) acquired: [Local; LockClass::COUNT],
+    /// Those that had to wait.
+    pub(crate) contended: [Local; LockClass::COUNT],
     /// How many times each [`Event`] happened on this CPU.
     pub(crate) events: [Local; Event::COUNT],
-}
-
-/// Acquisitions of one lock class on one CPU.
-#[derive(Default)]
-pub(crate) struct LockCounts {
-    pub(crate) acquired: Local,
-    pub(crate) contended: Local,
 }
 
 impl CpuState {
@@ -173,7 +168,8 @@ impl CpuState {
             mode: Local32::new(Mode::Kernel as u32),
             mode_since: Local::new(0),
             spent: core::array::from_fn(|_| Local::default()),
-            locks: core::array::from_fn(|_| LockCounts::default()),
+            acquired: core::array::from_fn(|_| Local::default()),
+            contended: core::array::from_fn(|_| Local::default()),
             events: core::array::from_fn(|_| Local::default()),
         }
     }
@@ -201,10 +197,9 @@ impl CpuState {
 
     #[inline(always)]
     pub(crate) fn count_lock(&self, class: LockClass, contended: bool) {
-        let counts = &self.locks[class as usize];
-        counts.acquired.add(1);
+        self.acquired[class as usize].add(1);
         if contended {
-            counts.contended.add(1);
+            self.contended[class as usize].add(1);
         }
     }
 }

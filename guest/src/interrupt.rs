@@ -43,7 +43,7 @@ fn do_call<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, call: Call) {
         Call::FlushSpace(space) => kernel.sched.tlbs.flush_here(on, space),
         Call::Execute(function) => {
             if let Some((driver, held_ns)) = function.driver {
-                kernel.drivers.call(on, driver, held_ns);
+                kernel.drivers[driver as usize].call(on, held_ns);
             }
         }
     }

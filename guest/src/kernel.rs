@@ -6,7 +6,7 @@ use holdfast_locks::Word;
 
 use crate::config::Config;
 use crate::cpu::System;
-use crate::driver::Drivers;
+use crate::driver::Driver;
 use crate::ipc::{Futexes, Pipe, SemaphoreArrays, Sockets, Streams};
 use crate::limits::Limits;
 use crate::machine::Machine;
@@ -19,7 +19,7 @@ use crate::time::Time;
 /// The kernel.
 pub(crate) struct Kernel<M: Machine> {
     pub(crate) sched: Scheduler<M>,
-    pub(crate) drivers: Drivers<M>,
+    pub(crate) drivers: Box<[Driver<M>]>,
     pub(crate) time: Time<M>,
     pub(crate) pipes: Box<[Pipe<M>]>,
     pub(crate) sockets: Sockets<M>,
@@ -45,7 +45,7 @@ impl<M: Machine> Kernel<M> {
         let tasks = cpus + most + leaving;
         let system = System::new(machine, config);
         Kernel {
-            drivers: Drivers::new(limits.drivers),
+            drivers: (0..limits.drivers).map(|_| Driver::new()).collect(),
             time: Time::new(&system.config, cpus),
             pipes: (0..limits.pipes).map(|_| Pipe::new()).collect(),
             sockets: Sockets::new(limits.sockets),

@@ -6,56 +6,47 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A 64-bit value with one owner: a CPU, or the holder of a lock. Others may read it as a hint.
-#[derive(Debug, Default)]
-pub(crate) struct Local(AtomicU64);
+macro_rules! local {
+    ($(#[$doc:meta])+ $local:ident($atomic:ident) of $value:ident) => {
+        $(#[$doc])+
+        #[derive(Debug, Default)]
+        pub(crate) struct $local($atomic);
 
-impl Local {
-    pub(crate) const fn new(value: u64) -> Self {
-        Local(AtomicU64::new(value))
-    }
+        impl $local {
+            pub(crate) const fn new(value: $value) -> Self {
+                $local($atomic::new(value))
+            }
 
-    #[inline(always)]
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+            #[inline(always)]
+            pub(crate) fn get(&self) -> $value {
+                self.0.load(Ordering::Relaxed)
+            }
 
-    #[inline(always)]
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
+            #[inline(always)]
+            pub(crate) fn set(&self, value: $value) {
+                self.0.store(value, Ordering::Relaxed);
+            }
 
-    /// Adds without a locked instruction. Only the owner may call it.
-    #[inline(always)]
-    pub(crate) fn add(&self, amount: u64) {
-        self.set(self.get().wrapping_add(amount));
-    }
+            /// Adds without a locked instruction. Only the owner may call it.
+            #[inline(always)]
+            pub(crate) fn add(&self, amount: $value) {
+                self.set(self.get().wrapping_add(amount));
+            }
+        }
+    };
 }
 
-/// A 32-bit [`Local`].
-#[derive(Debug, Default)]
-pub(crate) struct Local32(AtomicU32);
+local! {
+    /// A 64-bit value with one owner: a CPU, or the holder of a lock. Others may read it as a hint.
+    Local(AtomicU64) of u64
+}
+
+local! {
+    /// A 32-bit [`Local`].
+    Local32(AtomicU32) of u32
+}
 
 impl Local32 {
-    pub(crate) const fn new(value: u32) -> Self {
-        Local32(AtomicU32::new(value))
-    }
-
-    #[inline(always)]
-    pub(crate) fn get(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    pub(crate) fn set(&self, value: u32) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    pub(crate) fn add(&self, amount: u32) {
-        self.set(self.get().wrapping_add(amount));
-    }
-
     #[inline(always)]
     pub(crate) fn sub(&self, amount: u32) {
         self.set(self.get().wrapping_sub(amount));

@@ -132,16 +132,12 @@ impl<M: Machine> Os<M> {
 
     /// Waits until a child exits, and reaps it. Returns `None` if there is no child.
     pub fn wait(&self) -> Option<Exited> {
-        self.reap(true)
+        self.kernel.processes.wait(self.syscall().sched, true)
     }
 
     /// Reaps a child that has exited. Returns `None` if there is none.
     pub fn try_wait(&self) -> Option<Exited> {
-        self.reap(false)
-    }
-
-    fn reap(&self, may_sleep: bool) -> Option<Exited> {
-        self.kernel.processes.wait(self.syscall().sched, may_sleep)
+        self.kernel.processes.wait(self.syscall().sched, false)
     }
 
     /// From now on the death of a child interrupts [`Os::read_pipe`].
@@ -346,7 +342,7 @@ impl<M: Machine> Os<M> {
 
     /// Calls `driver`, which works for `held_ns` nanoseconds under its spinlock. Returns the number of earlier calls.
     pub fn call_driver(&self, driver: u32, held_ns: u64) -> u64 {
-        self.kernel.drivers.call(&self.syscall(), driver, held_ns)
+        self.kernel.drivers[driver as usize].call(&self.syscall(), held_ns)
     }
 
     // ---- other CPUs ----

@@ -45,6 +45,12 @@ struct PageLists {
     objects: Local32,
 }
 
+/// The sizes of the batches in which `count` pages are worked on, of at most `size` each.
+pub(crate) fn batches(count: u32, size: u32) -> impl Iterator<Item = u32> {
+    let firsts = (0..count).step_by(size as usize);
+    firsts.map(move |first| size.min(count - first))
+}
+
 impl<M: Machine> Memory<M> {
     pub(crate) fn new(nodes: u32, cpus: u32) -> Self {
         let node = |_| Node {

@@ -20,9 +20,8 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
     }
     let (mut all_acquired, mut all_contended) = (0, 0);
     for &class in LockClass::ALL {
-        let counts = || system.cpus.iter().map(|cpu| &cpu.locks[class as usize]);
-        let acquired: u64 = counts().map(|counts| counts.acquired.get()).sum();
-        let contended: u64 = counts().map(|counts| counts.contended.get()).sum();
+        let acquired: u64 = system.cpus.iter().map(|cpu| cpu.acquired[class as usize].get()).sum();
+        let contended: u64 = system.cpus.iter().map(|cpu| cpu.contended[class as usize].get()).sum();
         if acquired > 0 {
             counter(format!("lock.{}.acquired", class.name()), acquired);
             counter(format!("lock.{}.contended", class.name()), contended);

@@ -161,6 +161,6 @@ fn owner_runs<M: Machine>(on: &OnCpu<'_, M>, owner: u32) -> bool {
 /// times depend on it.
 fn sees_preempted<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId) -> bool {
     on.system.config.owner_spinning == OwnerSpinning::PreemptionAware
-        && on.system.chosen.get().sees_preempted
+        && on.system.sees_preempted.get()
         && on.cpu.is_preempted(cpu)
 }

@@ -54,20 +54,14 @@ impl<T, M: Machine> SpinLock<T, M> {
     /// Takes the lock. Interrupts must be masked if an interrupt handler takes it, too.
     #[inline]
     pub(crate) fn lock<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> SpinGuard<'a, T, M> {
-        self.acquire(on);
-        SpinGuard {
-            lock: self,
-            on,
-            enable: false,
-        }
+        self.acquire(on, false)
     }
 
     /// Masks interrupts and takes the lock (`spin_lock_irqsave`).
     #[inline]
     pub(crate) fn lock_irq<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> SpinGuard<'a, T, M> {
         let enable = on.cpu.irq_save();
-        self.acquire(on);
-        SpinGuard { lock: self, on, enable }
+        self.acquire(on, enable)
     }
 
     /// Takes the lock, works for `ns` nanoseconds, and releases it.
@@ -83,13 +77,14 @@ impl<T, M: Machine> SpinLock<T, M> {
     }
 
     #[inline]
-    fn acquire(&self, on: &ThisCpu<'_, M>) {
+    fn acquire<'a>(&'a self, on: &'a ThisCpu<'a, M>, enable: bool) -> SpinGuard<'a, T, M> {
         on.local.preempt_count.add(1);
         let before = on.cpu.contentions();
         self.lock.lock(on.system.chosen.get().lock, &on.cpu);
         on.cpu.lock_acquired(self.lock.word());
         on.cpu.lock_class(self.lock.word(), self.class);
         on.local.count_lock(self.class, on.cpu.contentions() != before);
+        SpinGuard { lock: self, on, enable }
     }
 
     /// Returns the guard of a lock whose last holder [left](SpinGuard::leave) it to this CPU.
@@ -122,8 +117,8 @@ impl<T, M: Machine> Deref for SpinGuard<'_, T, M> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: **Exclusion**: this guard's CPU holds the lock. A guard is made only by `acquire`'s callers, which
-        // took the lock, and once by `take_over` for each guard that `leave` forgot.
+        // SAFETY: **Exclusion**: this guard's CPU holds the lock. A guard is made only by `acquire`, which takes the
+        // lock, and once by `take_over` for each guard that `leave` forgot.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -70,21 +70,17 @@ impl<M: Machine> Tlbs<M> {
         task.0 < self.cpus.count()
     }
 
-    fn mark(&self, on: &ThisCpu<'_, M>, space: TaskId) {
-        let cpu = on.id.0;
-        // ORDERING: SeqCst, here and below: either the flusher sees the mark, or this CPU loads the tables after the
-        // flusher changed them.
-        on.cpu
-            .fetch_or(&self.spaces[space].holders[cpu as usize / 32], 1 << (cpu % 32), SeqCst);
+    /// The word and bit that say whether this CPU's TLB may hold translations of `space`.
+    fn mark(&self, on: &ThisCpu<'_, M>, space: TaskId) -> (&WordOf<M>, u32) {
+        let (word, bit) = (on.id.0 / 32, on.id.0 % 32);
+        (&self.spaces[space].holders[word as usize], 1 << bit)
     }
 
     fn unmark(&self, on: &ThisCpu<'_, M>, space: TaskId) {
-        let cpu = on.id.0;
-        on.cpu.fetch_and(
-            &self.spaces[space].holders[cpu as usize / 32],
-            !(1 << (cpu % 32)),
-            SeqCst,
-        );
+        let (word, bit) = self.mark(on, space);
+        // ORDERING: SeqCst, here and below: either the flusher sees the mark, or this CPU loads the tables after the
+        // flusher changed them.
+        on.cpu.fetch_and(word, !bit, SeqCst);
     }
 
     /// The CPUs whose TLB may hold translations of `space`.
@@ -166,7 +162,8 @@ impl<M: Machine> Tlbs<M> {
             self.unmark(on, active);
         }
         loaded.active.set(space);
-        self.mark(on, space);
+        let (word, bit) = self.mark(on, space);
+        on.cpu.fetch_or(word, bit, SeqCst);
         on.cpu.load_tables(space.0);
     }
 }

@@ -4,6 +4,7 @@ use super::commit::Change;
 use super::files::{FileId, FileSystem, walk};
 use crate::costs;
 use crate::machine::Machine;
+use crate::pages::batches;
 use crate::sched::Scheduler;
 use crate::time::queue_callback;
 
@@ -92,12 +93,10 @@ impl<M: Machine> FileSystem<M> {
         let file = self.get(id);
         let on = sched.on_cpu();
         self.unused_names.hold(&on, costs::DENTRY_LRU);
-        let mut left = core::mem::take(&mut *file.cache.lock_irq(&on));
-        while left > 0 {
-            let batch = left.min(costs::LRU_BATCH);
+        let cached = core::mem::take(&mut *file.cache.lock_irq(&on));
+        for batch in batches(cached, costs::LRU_BATCH) {
             file.cache.hold_irq(&on, costs::PAGE_CACHE_INSERT * u64::from(batch));
             on.sched.memory.release_batch(&on, batch);
-            left -= batch;
         }
         queue_callback(&on);
     }

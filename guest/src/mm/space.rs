@@ -10,6 +10,7 @@ use crate::costs;
 use crate::ids::{TaskId, TaskTable};
 use crate::local::Local32;
 use crate::machine::Machine;
+use crate::pages::batches;
 use crate::sched::{OnCpu, Scheduler, cond_resched};
 use crate::sync::{SpinLock, WordOf};
 
@@ -77,17 +78,11 @@ impl<M: Machine> Spaces<M> {
         }
     }
 
-    /// Prepares the slot of the new task `id`, which uses its address space as its main thread.
-    pub(crate) fn start_process(&self, id: TaskId) {
+    /// Prepares the slot of the new task `id`, which is a thread of an address space, or the main thread of its own.
+    pub(crate) fn start(&self, id: TaskId, thread_of: Option<TaskId>) {
         let own = &self.slots[id];
-        own.thread.set(0);
-        own.mapped_pages.set(0);
-    }
-
-    /// Prepares the slot of the new task `id`, which is a thread of `space`.
-    pub(crate) fn start_thread(&self, id: TaskId, space: TaskId) {
-        let own = &self.slots[id];
-        own.thread.set(self.slots[space].threads.fetch_add(1, Relaxed) + 1);
+        let number = |space: TaskId| self.slots[space].threads.fetch_add(1, Relaxed) + 1;
+        own.thread.set(thread_of.map_or(0, number));
         own.mapped_pages.set(0);
     }
 
@@ -164,13 +159,9 @@ impl<M: Machine> Spaces<M> {
         on.work(costs::FORK_PER_VMA * u64::from(vmas));
         on.sched.memory.slab(&on, vmas);
         let anonymous = source.mapped.anonymous.load(Relaxed);
-        let mut copied = 0;
-        while copied < anonymous {
-            let batch = (anonymous - copied).min(costs::PTES_PER_TABLE);
+        for batch in batches(anonymous, costs::PTES_PER_TABLE) {
             on.sched.memory.take_page(&on);
-            let _table = source.table.lock(&on);
-            on.work(costs::COPY_PTE * u64::from(batch));
-            copied += batch;
+            source.table.hold(&on, costs::COPY_PTE * u64::from(batch));
         }
         let copy = &self.get(child).mapped;
         copy.anonymous.store(0, Relaxed);
@@ -247,22 +238,16 @@ impl<M: Machine> Spaces<M> {
 
     /// Takes `count` entries out of the page tables where the caller's task touches memory.
     fn zap(&self, sched: &Scheduler<M>, count: u32) {
-        let mut left = count;
-        while left > 0 {
-            let batch = left.min(costs::ZAP_BATCH);
+        for batch in batches(count, costs::ZAP_BATCH) {
             let on = sched.on_cpu();
             self.table_lock(&on).hold(&on, costs::ZAP_PTE * u64::from(batch));
-            left -= batch;
             cond_resched(sched);
         }
     }
 
     fn free(&self, sched: &Scheduler<M>, count: u32) {
-        let mut left = count;
-        while left > 0 {
-            let batch = left.min(costs::LRU_BATCH);
+        for batch in batches(count, costs::LRU_BATCH) {
             sched.memory.release_batch(&sched.on_cpu(), batch);
-            left -= batch;
             cond_resched(sched);
         }
     }

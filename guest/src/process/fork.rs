@@ -37,18 +37,15 @@ impl<M: Machine> Processes<M> {
         sched.memory.slab(&on, 8);
         sched.memory.take_page(&on);
         sched.memory.take_page(&on);
-        if let Fork::Copy { vmas } = how {
-            self.copy_space(sched, id, vmas);
-        }
         let space = match how {
-            Fork::Copy { .. } => id,
+            Fork::Copy { vmas } => {
+                self.copy_space(sched, id, vmas);
+                id
+            }
             Fork::Borrow | Fork::Share => sched.tlbs.space_of(parent),
         };
         sched.tlbs.set_space(id, space);
-        match how {
-            Fork::Share => self.spaces.start_thread(id, space),
-            Fork::Copy { .. } | Fork::Borrow => self.spaces.start_process(id),
-        }
+        self.spaces.start(id, (how == Fork::Share).then_some(space));
         child.is_vfork.set(u32::from(how == Fork::Borrow));
         let on = sched.on_cpu();
         let target = sched::fork_cpu(&on);

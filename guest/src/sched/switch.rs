@@ -29,7 +29,11 @@ pub(super) fn schedule<M: Machine>(sched: &Scheduler<M>) {
     }
     let next = queue.take_first().unwrap_or(queue.idle);
     on.local.need_resched.set(0);
-    start_accounting(&on, &queue, next, now);
+    if next != queue.idle {
+        let task = on.task(next);
+        task.accounted_at.set(now);
+        task.picked_at.set(task.run_time.get());
+    }
     if next == previous {
         drop(queue);
         on.cpu.irq_enable();
@@ -60,14 +64,6 @@ fn put_previous<M: Machine>(on: &OnCpu<'_, M>, queue: &mut RunQueue, previous: T
     queue.advance(hints, None);
     if queue.load == 0 {
         queue.idle_since = now;
-    }
-}
-
-fn start_accounting<M: Machine>(on: &OnCpu<'_, M>, queue: &RunQueue, next: TaskId, now: u64) {
-    if next != queue.idle {
-        let task = on.task(next);
-        task.accounted_at.set(now);
-        task.picked_at.set(task.run_time.get());
     }
 }
 

@@ -108,12 +108,7 @@ impl<M: Machine> RwSemaphore<M> {
     pub(crate) fn write(&self, sched: &Scheduler<M>, spins: bool) {
         let on = sched.on_cpu();
         let id = on.current();
-        // ORDERING: Acquire pairs with the Release of the last holders.
-        let is_free = on
-            .cpu
-            .compare_exchange(&self.count, 0, WRITER, Acquire, Relaxed)
-            .is_ok();
-        if !is_free && !(spins && self.spin(&on)) {
+        if !self.take_from(&on, 0) && !(spins && self.spin(&on)) {
             sched.task(id).wants_write.set(1);
             // ORDERING: Relaxed: the exchange that takes the semaphore acquires. Holders that leave after this see the
             // bit.

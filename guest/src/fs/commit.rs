@@ -73,49 +73,41 @@ impl<M: Machine> Commits<M> {
     pub(super) fn force(&self, sched: &Scheduler<M>, write: impl Fn(&Scheduler<M>, u32)) {
         let wanted = self.state.lock(&sched.on_cpu()).open;
         loop {
-            match self.begin(sched, wanted) {
-                Step::Done => return,
-                Step::Write(changes) => {
-                    write(sched, changes);
-                    self.end(sched);
-                }
-                Step::Wait => self.done.sleep_unless(sched, state::UNINTERRUPTIBLE, |on| {
-                    let state = self.state.lock(on);
-                    !state.is_committing || state.committed >= wanted
-                }),
+            let on = sched.on_cpu();
+            let mut state = self.state.lock(&on);
+            on.work(costs::JOURNAL_STATE);
+            if state.committed >= wanted {
+                return;
+            }
+            if state.is_committing {
+                drop(state);
+                self.wait(sched, wanted);
+            } else {
+                state.is_committing = true;
+                state.open += 1;
+                let changes = core::mem::take(&mut state.changes);
+                drop(state);
+                write(sched, changes);
+                self.end(sched);
             }
         }
     }
 
-    fn begin(&self, sched: &Scheduler<M>, wanted: u64) -> Step {
-        let on = sched.on_cpu();
-        let mut state = self.state.lock(&on);
-        on.work(costs::JOURNAL_STATE);
-        if state.committed >= wanted {
-            Step::Done
-        } else if state.is_committing {
-            Step::Wait
-        } else {
-            state.is_committing = true;
-            state.open += 1;
-            Step::Write(core::mem::take(&mut state.changes))
-        }
+    /// Sleeps until the commit in progress is done.
+    fn wait(&self, sched: &Scheduler<M>, wanted: u64) {
+        self.done.sleep_unless(sched, state::UNINTERRUPTIBLE, |on| {
+            let state = self.state.lock(on);
+            !state.is_committing || state.committed >= wanted
+        });
     }
 
     fn end(&self, sched: &Scheduler<M>) {
         let on = sched.on_cpu();
-        {
-            let mut state = self.state.lock(&on);
-            on.work(costs::JOURNAL_STATE);
-            state.committed = state.open - 1;
-            state.is_committing = false;
-        }
+        let mut state = self.state.lock(&on);
+        on.work(costs::JOURNAL_STATE);
+        state.committed = state.open - 1;
+        state.is_committing = false;
+        drop(state);
         self.done.wake(&on, u32::MAX, WakeHint::Plain);
     }
-}
-
-enum Step {
-    Done,
-    Write(u32),
-    Wait,
 }

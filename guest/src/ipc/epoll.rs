@@ -51,6 +51,9 @@ struct Interest {
     linked: Local32,
 }
 
+/// Returns the events that a stream is ready for.
+pub(super) type Ready<'a, M> = &'a dyn Fn(&OnCpu<'_, M>, u32) -> Events;
+
 /// All epoll instances.
 pub(super) struct Epolls<M: Machine> {
     instances: Box<[Epoll<M>]>,
@@ -114,15 +117,7 @@ impl<M: Machine> Epolls<M> {
     }
 
     /// EPOLL_CTL_ADD or MOD: from now on instance `epoll` reports `events` of stream `id`, once.
-    /// `ready` returns the events that the stream is ready for.
-    pub(super) fn watch(
-        &self,
-        sched: &Scheduler<M>,
-        epoll: u32,
-        id: u32,
-        events: Events,
-        ready: impl Fn(&OnCpu<'_, M>) -> Events,
-    ) {
+    pub(super) fn watch(&self, sched: &Scheduler<M>, epoll: u32, id: u32, events: Events, ready: Ready<'_, M>) {
         sched.on_cpu().work(costs::EPOLL_CTL);
         let instance = &self.instances[epoll as usize];
         let interest = &self.interests[id as usize];
@@ -133,26 +128,20 @@ impl<M: Machine> Epolls<M> {
             interest.epoll.set(epoll + 1);
             interest.events.set(events.0);
         }
-        if ready(&on).has(events) {
+        if ready(&on, id).has(events) {
             instance.state.lock_irq(&on).link(&on, id, interest);
         }
         instance.mutex.unlock(&on);
     }
 
-    /// epoll_wait for one event: returns the stream, and the events that it is ready for. `ready` returns those of a
-    /// stream.
-    pub(super) fn wait(
-        &self,
-        sched: &Scheduler<M>,
-        epoll: u32,
-        ready: impl Fn(&OnCpu<'_, M>, u32) -> Events,
-    ) -> (u32, Events) {
+    /// epoll_wait for one event: returns the stream, and the events that it is ready for.
+    pub(super) fn wait(&self, sched: &Scheduler<M>, epoll: u32, ready: Ready<'_, M>) -> (u32, Events) {
         let instance = &self.instances[epoll as usize];
         sched.on_cpu().work(costs::EPOLL_WAIT);
         loop {
             instance.sleep_until_linked(sched);
             instance.mutex.lock(sched);
-            let found = instance.collect(&sched.on_cpu(), &self.interests, &ready);
+            let found = instance.collect(&sched.on_cpu(), &self.interests, ready);
             instance.mutex.unlock(&sched.on_cpu());
             if let Some(event) = found {
                 return event;
@@ -189,12 +178,7 @@ impl<M: Machine> Epoll<M> {
 
     /// Takes the first stream that is ready for an event that it is watched for, and disarms it (`ep_send_events`). The
     /// caller holds the mutex.
-    fn collect(
-        &self,
-        on: &OnCpu<'_, M>,
-        interests: &[Interest],
-        ready: &impl Fn(&OnCpu<'_, M>, u32) -> Events,
-    ) -> Option<(u32, Events)> {
+    fn collect(&self, on: &OnCpu<'_, M>, interests: &[Interest], ready: Ready<'_, M>) -> Option<(u32, Events)> {
         let mut found = None;
         while found.is_none() {
             let Some(id) = self.state.lock_irq(on).ready.pop_front() else {

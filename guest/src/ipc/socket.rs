@@ -105,15 +105,21 @@ impl<M: Machine> Sockets<M> {
         let socket = self.get(id);
         socket.reader.lock(sched);
         loop {
-            if let Some(message) = socket.take_message(&sched.on_cpu()) {
-                let on = sched.on_cpu();
+            let on = sched.on_cpu();
+            let message = {
+                let mut queue = socket.queue.lock_irq(&on);
+                on.work(costs::SOCKET_QUEUE);
+                let message = queue.pop_front();
+                socket.queued.set(queue.len() as u32);
+                message
+            };
+            if let Some(message) = message {
                 on.work(costs::SOCKET_RECEIVE);
                 on.sched.memory.slab(&on, 2);
                 self.give_room(&on, id);
                 socket.reader.unlock(&on);
                 return message;
             }
-            let on = sched.on_cpu();
             socket.reader.unlock(&on);
             {
                 let _state = socket.state.lock(&on);
@@ -148,15 +154,5 @@ impl<M: Machine> Sockets<M> {
                 return;
             }
         }
-    }
-}
-
-impl<M: Machine> Socket<M> {
-    fn take_message(&self, on: &OnCpu<'_, M>) -> Option<u32> {
-        let mut queue = self.queue.lock_irq(on);
-        on.work(costs::SOCKET_QUEUE);
-        let message = queue.pop_front();
-        self.queued.set(queue.len() as u32);
-        message
     }
 }

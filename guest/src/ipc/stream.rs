@@ -95,12 +95,13 @@ impl<M: Machine> Streams<M> {
     }
     /// Makes instance `epoll` report `events` of stream `id`, once.
     pub(crate) fn watch(&self, sched: &Scheduler<M>, epoll: u32, id: u32, events: Events) {
-        self.epolls.watch(sched, epoll, id, events, |on| self.ready(on, id));
+        self.epolls
+            .watch(sched, epoll, id, events, &|on, id| self.ready(on, id));
     }
 
     /// Sleeps until a stream that instance `epoll` watches is ready. Returns the stream and its events.
     pub(crate) fn wait(&self, sched: &Scheduler<M>, epoll: u32) -> (u32, Events) {
-        self.epolls.wait(sched, epoll, |on, id| self.ready(on, id))
+        self.epolls.wait(sched, epoll, &|on, id| self.ready(on, id))
     }
 
     /// Calls back the epoll instance that watches stream `id` (`sock_def_readable`, `unix_write_space`).

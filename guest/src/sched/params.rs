@@ -13,17 +13,13 @@ pub(crate) const MIN_GRANULARITY: u64 = 750_000;
 pub(crate) const WAKEUP_GRANULARITY: u64 = 1_000_000;
 /// `sysctl_sched_migration_cost`: a task that ran less than this ago is cache hot. Never scaled.
 pub(crate) const MIGRATION_COST: u64 = 500_000;
-/// `sched_nr_latency`: with more tasks than this the period grows.
-const LATENCY_TASKS: u64 = 8;
+/// `sched_nr_latency`: with more tasks than this the period grows beyond the latency.
+const LATENCY_TASKS: u64 = LATENCY / MIN_GRANULARITY;
 
 /// The time that each of `tasks` ready tasks runs before the next task's turn.
 pub(crate) fn slice(cpus: u32, tasks: u32) -> u64 {
     let tasks = u64::from(tasks.max(1));
-    let period = if tasks > LATENCY_TASKS {
-        tasks * MIN_GRANULARITY * scale(cpus)
-    } else {
-        LATENCY * scale(cpus)
-    };
+    let period = tasks.max(LATENCY_TASKS) * MIN_GRANULARITY * scale(cpus);
     period / tasks
 }
 

@@ -69,8 +69,9 @@ impl<M: Machine> Waiters<M> {
         asleep
     }
 
-    /// Spins in turn while `may_spin` returns `true` and the owner runs. Returns `true` if the caller has the lock, which
-    /// `take` tries: it returns `Some(true)` if it succeeds, and `Some(false)` if the caller must not spin any longer.
+    /// Spins in turn while `may_spin` returns `true` and the owner runs. Returns `true` if the caller has the lock,
+    /// which `take` tries: it returns `Some(true)` if it succeeds, and `Some(false)` if the caller must not spin any
+    /// longer.
     pub(crate) fn spin_in_turn(
         &self,
         on: &OnCpu<'_, M>,

@@ -155,8 +155,8 @@ pub(crate) fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, coun
     count - left
 }
 
-/// Sleeps until another task grants what the caller's task waits for: sets its `granted`, and then wakes it. The task is
-/// already in state `sleep`. Wakeups for other reasons do not end the sleep.
+/// Sleeps until another task grants what the caller's task waits for: sets its `granted`, and then wakes it. The task
+/// is already in state `sleep`. Wakeups for other reasons do not end the sleep.
 pub(crate) fn sleep_until_granted<M: Machine>(sched: &Scheduler<M>, sleep: u32) {
     let on = sched.on_cpu();
     let task = on.current_task();

@@ -182,8 +182,8 @@ impl<M: Machine> Pipe<M> {
     }
 }
 
-/// Runs the signal handler when the caller's task returns from an interrupted system call. Only SIGCHLD is modeled, as an
-/// interruption of a sleep. Returns `false` if no signal was pending.
+/// Runs the signal handler when the caller's task returns from an interrupted system call. Only SIGCHLD is modeled, as
+/// an interruption of a sleep. Returns `false` if no signal was pending.
 fn take_signal<M: Machine>(on: &OnCpu<'_, M>) -> bool {
     let task = on.current_task();
     if task.signal_pending.get() == 0 {

@@ -104,9 +104,9 @@ impl<M: Machine> Process<M> {
 }
 
 impl<M: Machine> Processes<M> {
-    /// Makes `tasks` slots, of which the first `cpus` are the idle tasks'. At most `limits.tasks` of the others may exist
-    /// at a time. More slots are needed because a parent may have reaped a task from which its CPU has yet to switch
-    /// away.
+    /// Makes `tasks` slots, of which the first `cpus` are the idle tasks'. At most `limits.tasks` of the others may
+    /// exist at a time. More slots are needed because a parent may have reaped a task from which its CPU has yet to
+    /// switch away.
     pub(crate) fn new(cpus: u32, tasks: u32, limits: &Limits) -> Self {
         let room = limits.tasks.max(1);
         let slots: TaskTable<Process<M>> = TaskTable::new(tasks, |_| Process::new());

@@ -44,5 +44,6 @@ pub use linux::{BzImage, BzImageError, Linux};
 pub use report::{Report, VcpuReport, VmReport};
 pub use run::{Options, run};
 pub use state::{Frame, GuestState};
-pub use system::{Host, pin_to};
+pub use system::Host;
+pub use vcpu::pin_to;
 pub use vm::{Feature, Vm};

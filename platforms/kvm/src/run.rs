@@ -54,10 +54,7 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(2);
 /// Returns an error if a VM cannot be created, fails or does not end in time. Nothing of the run is left then.
 pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
     let host = Host::open()?;
-    let image = match options.image {
-        Some(image) => image,
-        None => Image::embedded(),
-    };
+    let image = options.image.unwrap_or_else(|| Image::embedded());
     prepare_signal();
     let start = Instant::now();
     let (mut guests, mut vcpus) = (Vec::new(), Vec::new());
@@ -227,6 +224,7 @@ impl Session {
 
     fn handle(&self, guest: &Guest, number: u32, fd: &VcpuFd, exit: Exit) -> Result<(), Error> {
         let vm = guest.vm.name.clone();
+        let state = || Box::new(self.state_of(guest, number, fd, None));
         match exit {
             Exit::Signal | Exit::Answered => Ok(()),
             Exit::Report => match guest.read_reports()? {
@@ -246,7 +244,7 @@ impl Session {
                 }),
             },
             Exit::TripleFault => {
-                let state = Box::new(self.state_of(guest, number, fd, None));
+                let state = state();
                 // A Linux kernel with `reboot=t` resets by a triple fault when it panics.
                 Err(match state.console.iter().rev().find(|line| line.contains(PANIC)) {
                     Some(line) => Error::GuestPanic {
@@ -260,12 +258,12 @@ impl Session {
             Exit::Refused(why) => Err(Error::Refused {
                 vm,
                 why,
-                state: Box::new(self.state_of(guest, number, fd, None)),
+                state: state(),
             }),
             Exit::Unexpected(exit) => Err(Error::UnexpectedExit {
                 vm,
                 exit,
-                state: Box::new(self.state_of(guest, number, fd, None)),
+                state: state(),
             }),
         }
     }

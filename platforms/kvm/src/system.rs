@@ -79,11 +79,3 @@ impl Host {
             || fs::read_to_string(Path::new(clocksource)).is_ok_and(|name| name.trim() == "tsc")
     }
 }
-
-/// Pins the calling thread to `pcpus`.
-///
-/// # Errors
-/// Returns an error if a CPU does not exist or is not allowed for this process.
-pub fn pin_to(pcpus: &[u32]) -> io::Result<()> {
-    crate::vcpu::pin_to(pcpus)
-}

@@ -217,7 +217,10 @@ pub(crate) fn interrupt<T>(thread: &JoinHandle<T>) {
 }
 
 /// Pins the calling thread to `pcpus`.
-pub(crate) fn pin_to(pcpus: &[u32]) -> io::Result<()> {
+///
+/// # Errors
+/// Returns an error if a CPU does not exist or is not allowed for this process.
+pub fn pin_to(pcpus: &[u32]) -> io::Result<()> {
     // SAFETY: a zeroed value is the empty set.
     let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
     for &pcpu in pcpus {

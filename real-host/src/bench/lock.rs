@@ -31,34 +31,25 @@ impl Lock for std::sync::Mutex<u64> {
     }
 }
 
-impl Lock for usync::Mutex<u64> {
-    fn new() -> Self {
-        usync::const_mutex(0)
-    }
-    #[inline]
-    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
-        section(&mut self.lock())
-    }
+/// Implements [`Lock`] for mutexes with a guard and without poisoning. `$free` is a free one.
+macro_rules! guarded {
+    ($($mutex:ty: $free:expr;)*) => {$(
+        impl Lock for $mutex {
+            fn new() -> Self {
+                $free
+            }
+            #[inline]
+            fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
+                section(&mut self.lock())
+            }
+        }
+    )*};
 }
 
-impl Lock for spin::mutex::SpinMutex<u64> {
-    fn new() -> Self {
-        Self::new(0)
-    }
-    #[inline]
-    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
-        section(&mut self.lock())
-    }
-}
-
-impl Lock for spin::mutex::TicketMutex<u64> {
-    fn new() -> Self {
-        Self::new(0)
-    }
-    #[inline]
-    fn with<T>(&self, section: impl FnOnce(&mut u64) -> T) -> T {
-        section(&mut self.lock())
-    }
+guarded! {
+    usync::Mutex<u64>: usync::const_mutex(0);
+    spin::mutex::SpinMutex<u64>: Self::new(0);
+    spin::mutex::TicketMutex<u64>: Self::new(0);
 }
 
 impl Lock for mcslock::raw::spins::Mutex<u64> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_kvm::{Contention, Host, Options, Report, Task, Vm, run};
+use holdfast_kvm::{Contention, Error, Host, Options, Report, Task, Vm, run};
 
 /// Answers of `/dev/kvm`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,15 +27,7 @@ pub fn ask() -> Probe {
     if probe.refused.is_some() || probe.loop_failed.is_some() {
         return probe;
     }
-    let contention = Contention {
-        duration_ns: 1_000_000,
-        ..Contention::default()
-    };
-    let options = Options {
-        limit: Duration::from_secs(20),
-        ..Options::default()
-    };
-    let report = run(&[Vm::new("statistics", 1, Task::Contention(contention))], &options);
+    let report = small_guest("statistics", 1_000_000);
     let has_statistics = |report: Report| {
         report
             .vms
@@ -67,18 +59,23 @@ fn device() -> Probe {
 /// KVM's paravirtual features (Documentation/virt/kvm/x86/cpuid.rst).
 const FEATURES_LEAF: u32 = 0x4000_0001;
 
-/// Measures the speed of a small guest: one vCPU takes and releases a free lock, which is about ten instructions.
-fn loop_speed() -> Probe {
-    const INSTRUCTIONS: f64 = 10.0;
+/// Runs a guest whose only vCPU takes and releases a free lock for `duration_ns`.
+fn small_guest(name: &str, duration_ns: u64) -> Result<Report, Error> {
     let contention = Contention {
-        duration_ns: 100_000_000,
+        duration_ns,
         ..Contention::default()
     };
     let options = Options {
         limit: Duration::from_secs(20),
         ..Options::default()
     };
-    match run(&[Vm::new("probe", 1, Task::Contention(contention))], &options) {
+    run(&[Vm::new(name, 1, Task::Contention(contention))], &options)
+}
+
+/// Measures the speed of a small guest: one vCPU takes and releases a free lock, which is about ten instructions.
+fn loop_speed() -> Probe {
+    const INSTRUCTIONS: f64 = 10.0;
+    match small_guest("probe", 100_000_000) {
         Ok(report) => Probe {
             instructions_per_second: report.vms[0].per_second().map(|rate| rate * INSTRUCTIONS),
             ..Probe::default()

@@ -84,7 +84,7 @@ fn prepare(block: &'static PerCpu) -> &'static Plan {
         waiting: WaitTable::new(cpus),
     }));
     block.begin(shared);
-    let machine = KvmMachine::new(shared);
+    let machine = KvmMachine { shared };
     match &orders.task {
         Task::Kernel(boot) => interrupts::deliver_to(holdfast_workloads::image(machine, boot)),
         Task::Micro { micro, samples } => {

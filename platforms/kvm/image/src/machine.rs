@@ -19,13 +19,7 @@ use crate::ring;
 /// The machine of a KVM guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KvmMachine {
-    shared: &'static Shared,
-}
-
-impl KvmMachine {
-    pub(crate) fn new(shared: &'static Shared) -> KvmMachine {
-        KvmMachine { shared }
-    }
+    pub(crate) shared: &'static Shared,
 }
 
 // SAFETY: `cpu` reads the executing CPU's block through GS. `switch` preserves the callee-saved registers. The image is

@@ -3,9 +3,9 @@
 //!
 //! A table of fixed size with open addressing and linear probing, in units of cache lines.
 //!
-//! - **Both succeed**: insertion always finds room, and lookup finds what was inserted. There are at least four entries
-//!   for each CPU. A CPU heads at most one queue at each of its four levels of nesting. A lock has at most one entry,
-//!   because the unlocker removes it before it releases the lock.
+//! - **Both succeed**: insertion always finds room, and lookup finds what was inserted. There is an entry for each level
+//!   of nesting of each CPU. A CPU heads at most one queue at each of its levels. A lock has at most one entry, because
+//!   the unlocker removes it before it releases the lock.
 //! - Removal leaves holes, so a lookup does not stop at an empty entry but only at the end of the table.
 
 use alloc::boxed::Box;
@@ -33,11 +33,9 @@ pub(crate) struct LockTable<W, A> {
 }
 
 impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
-    pub fn new(cpus: usize) -> Self {
-        let entries = (4 * cpus)
-            .next_multiple_of(PER_LINE)
-            .max(ENTRIES_MIN)
-            .next_power_of_two();
+    /// Makes an empty table with room for `heads` waiters that head a queue at the same time.
+    pub fn new(heads: usize) -> Self {
+        let entries = heads.max(ENTRIES_MIN).next_power_of_two();
         let entry = |_| Entry {
             lock: A::new(0),
             node: W::new(0),
@@ -51,6 +49,19 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
             }
         }
         LockTable { entries }
+    }
+
+    /// Removes all entries.
+    pub fn clear<P>(&self, cpu: &P)
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        for entry in &self.entries {
+            // A write to an untouched page would copy it. ORDERING: Relaxed, both; see `WaitTable::abandon`.
+            if cpu.load_address(&entry.lock, Relaxed) != 0 {
+                cpu.store_address(&entry.lock, 0, Relaxed);
+            }
+        }
     }
 
     /// Returns whether the table has no entry.
@@ -132,7 +143,7 @@ mod tests {
 
     #[test]
     fn four_waiters_of_each_cpu_find_room() {
-        let table = Table::new(100);
+        let table = Table::new(400);
         assert_eq!(table.entries.len(), 512);
         for index in 0..400 {
             table.insert(&Solo, key(index), index as u32 + 1);
@@ -173,7 +184,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "no entry left among 256")]
     fn one_waiter_too_many_is_refused() {
-        let table = Table::new(64);
+        let table = Table::new(256);
         (0..257).for_each(|index| _ = table.insert(&Solo, key(index), 1));
     }
 }

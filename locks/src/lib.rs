@@ -81,7 +81,7 @@ pub use preemptable_ticket::PreemptableTicket;
 pub use pv_qspin::{HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin};
 pub use pv_ticket::PvTicket;
 pub use qspin::Qspin;
-pub use queue::{NodeTable, Nodes, Numa};
+pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
 pub use raw::RawLock;
 pub use select::{Environment, Selection, select};
 pub use sharing::Sharing;

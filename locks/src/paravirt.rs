@@ -6,6 +6,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::hash::LockTable;
+use crate::layout::NODES_PER_CPU;
 use crate::platform::{Budget, CpuId, Interrupts, Platform, Word};
 use crate::sharing::Sharing;
 use crate::stats::{Event, Recorder};
@@ -46,6 +47,11 @@ pub unsafe trait Paravirt: Interrupts {
     }
     /// Returns the table of halted waiters, which all CPUs of the guest share.
     fn waiting(&self) -> &WaitTable<Self::Word, Self::Address>;
+    /// Returns a number of CPUs that no CPU which waits has reached, to shorten the search for waiters.
+    #[inline]
+    fn cpus_end(&self) -> usize {
+        usize::MAX
+    }
     /// Returns for how many iterations a waiter spins before it halts. Linux: `SPIN_THRESHOLD`.
     fn spin_threshold(&self) -> Budget;
     /// Returns how a hybrid queued lock is shared between its queue and newcomers.
@@ -109,11 +115,26 @@ pub struct WaitTable<W, A> {
 impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     /// Makes an empty table for `cpus` CPUs.
     pub fn new(cpus: usize) -> Self {
+        Self::with_levels(cpus, NODES_PER_CPU)
+    }
+
+    /// Makes an empty table for `cpus` CPUs, each of which waits for at most `levels` queued locks at once.
+    pub fn with_levels(cpus: usize, levels: usize) -> Self {
         WaitTable {
             cpus: (0..cpus.div_ceil(32)).map(|_| W::new(0)).collect(),
             records: (0..cpus).map(|_| LockWaiting::new()).collect(),
-            locks: LockTable::new(cpus),
+            locks: LockTable::new(levels * cpus),
         }
+    }
+
+    /// Removes all waiters, which are CPUs that have vanished.
+    pub fn abandon<P>(&self, cpu: &P)
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        // ORDERING: Relaxed, here and in the calls; no other CPU runs that could see it.
+        self.cpus.iter().for_each(|word| cpu.store(word, 0, Relaxed));
+        self.locks.clear(cpu);
     }
 
     /// Returns the record of `cpu`.
@@ -240,7 +261,7 @@ pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
 pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32) {
     cpu.recorder().add(Event::ReleasedSlow, 1);
     let waiting = cpu.waiting();
-    for (index, word) in waiting.cpus.iter().enumerate() {
+    for (index, word) in waiting.cpus.iter().take(cpu.cpus_end().div_ceil(32)).enumerate() {
         // ORDERING: Relaxed; the caller has acquired the announcement.
         let mut bits = cpu.load(word, Relaxed);
         while bits != 0 {

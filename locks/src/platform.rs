@@ -65,7 +65,7 @@ impl Budget {
 /// - A value must only be used on the CPU that it names.
 pub unsafe trait Platform {
     /// A shared 32-bit word: a lock word, a queue link, a flag.
-    type Word: Word<u32>;
+    type Word: Word<u32> + 'static;
     /// A shared word that can hold a lock's [`key`](Platform::key).
     type Address: Word<usize>;
 
@@ -180,6 +180,13 @@ pub unsafe trait Platform {
     fn settle(&self) -> bool {
         false
     }
+    /// Returns whether [`Platform::settle`] cannot wait any more, so that a compare-store may still overwrite an
+    /// announcement. Then the caller's next halt after each `settle` ends after a bounded time, and the caller looks
+    /// again.
+    #[inline(always)]
+    fn is_unsettled(&self) -> bool {
+        false
+    }
     /// Adds, wrapping, and returns the previous value.
     fn fetch_add(&self, word: &Self::Word, value: u32, order: Ordering) -> u32;
     /// Adds to bits 16-31, wrapping, and returns the previous value. Its bits 0-15 may be newer than the addition: they
@@ -227,6 +234,16 @@ pub unsafe trait Platform {
     ) -> Result<u32, u32> {
         spin_until(self, word, budget, order, until)
     }
+
+    /// Called before the caller leaves a trace of its wait in `lock`. (A ticket lock calls it just after the ticket is
+    /// drawn.) `alone` maps the word to the word without waiters: held if it was held, otherwise free.
+    ///
+    /// A platform whose CPUs may vanish needs it, such as the threads of a process that forks.
+    #[inline(always)]
+    fn wait_begins(&self, _lock: &Self::Word, _alone: fn(u32) -> u32) {}
+    /// Called after the wait that began with [`Platform::wait_begins`] has left no more trace in the lock.
+    #[inline(always)]
+    fn wait_ends(&self) {}
 
     /// Counts an event of a native lock, which has no [`Recorder`](crate::Recorder). A platform may forward it to its
     /// recorder.

@@ -95,6 +95,7 @@ impl<P: Platform, const SHIFT: u32> RawLock<P> for PreemptableTicket<SHIFT> {
 
 #[cold]
 fn lock_slow<P: Platform, const SHIFT: u32>(cpu: &P, word: &P::Word) {
+    cpu.wait_begins(word, alone);
     // ORDERING: Relaxed; a ticket is only a place in the order.
     let mut seen = cpu.fetch_add(word, TAIL_INC, Relaxed);
     let mine = tail(seen);
@@ -125,5 +126,12 @@ fn lock_slow<P: Platform, const SHIFT: u32>(cpu: &P, word: &P::Word) {
         // ORDERING: Relaxed; only the start of the next wait.
         seen = cpu.load(word, Relaxed);
     }
+    cpu.wait_ends();
     cpu.contention_end(word);
+}
+
+/// Returns the word without waiters: held if it was held, otherwise free.
+fn alone(word: u32) -> u32 {
+    let held = if is_held(word) { INC } else { 0 };
+    u32::from(serving(word).wrapping_add(held)) << 16 | u32::from(word as u16)
 }

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! Tickets advance by 2, which leaves bit 0 of the head for the slow-path flag. So in Linux since 4.0; before, the flag
-//! was in the tail, and unlock had to access the word after releasing the lock. Up to 32767 CPUs.
+//! was in the tail, and unlock had to access the word after releasing the lock.
 //!
-//! - **One waiter per ticket**, **Exclusion**: as for [`ticket`](crate::ticket); the flag is ignored.
+//! - **One waiter per ticket**, **Exclusion**: as for [`ticket`](crate::ticket); the flag is ignored. Of the 32768
+//!   tickets at most 24576 are used by the queue.
 //! - **No lost kick**: the waiter writes its record, sets the flag, and reads head again. The unlocker advances head
 //!   and samples the flag by the same read-modify-write. Both are read-modify-writes of one word, so one comes first.
 //!   If the flag comes first, the unlocker sees it, and by release and acquire also the record. If the new head comes
@@ -26,7 +27,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::paravirt::{Paravirt, clock, halt, unlock_kick};
-use crate::platform::Platform;
+use crate::platform::{Platform, wait_for};
 use crate::raw::RawLock;
 use crate::stats::{Event, Recorder};
 use crate::steps::{AllSteps, Steps, unless_omitted};
@@ -34,6 +35,9 @@ use crate::steps::{AllSteps, Steps, unless_omitted};
 const SLOW: u16 = 1;
 const INC: u16 = 2;
 const TAIL_INC: u32 = (INC as u32) << 16;
+/// The longest queue, times [`INC`]: three quarters of the tickets. (More than half, because an experiment has 16384
+/// CPUs in one queue.)
+const QUEUE_MAX: u16 = 24_576 * INC;
 
 /// Returns head without the flag: the ticket being served.
 #[inline]
@@ -124,8 +128,9 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
 
 #[cold]
 fn lock_slow<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, drawn: u32) {
-    let mine = tail(drawn);
+    let mut mine = tail(drawn);
     let contended = serving(drawn) != mine;
+    cpu.wait_begins(word, alone);
     if contended {
         cpu.contention_begin(word);
     }
@@ -133,17 +138,54 @@ fn lock_slow<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, drawn: u32) {
     let acquire = unless_omitted(S::LOCK_ACQUIRE, Acquire);
     let seen = loop {
         let threshold = cpu.spin_threshold();
-        match cpu.wait_until(word, threshold, acquire, |value| serving(value) == mine) {
-            Ok(value) => break value,
+        match cpu.wait_until(word, threshold, acquire, |value| {
+            serving(value) == mine || is_surplus(value, mine)
+        }) {
+            Ok(value) if serving(value) == mine => break value,
+            Ok(value) => mine = wait_outside(cpu, word, value).unwrap_or(mine),
+            // Another waiter may have drawn a ticket meanwhile. Once it gives its ticket back, this waiter must.
+            Err(value) if is_too_far(value, mine) => {}
             Err(_) => lock_spinning::<P, S>(cpu, word, mine),
         }
     };
     if seen as u16 & SLOW != 0 {
         clear_flag(cpu, word, mine);
     }
+    cpu.wait_ends();
     if contended {
         cpu.contention_end(word);
     }
+}
+
+/// Returns the word without waiters: held if it was held, otherwise free.
+fn alone(word: u32) -> u32 {
+    let held = if serving(word) == tail(word) { 0 } else { INC };
+    u32::from(serving(word).wrapping_add(held)) << 16 | u32::from(serving(word))
+}
+
+/// Returns whether the queue before the owner of `mine` is too long.
+fn is_too_far(word: u32, mine: u16) -> bool {
+    mine.wrapping_sub(serving(word)) > QUEUE_MAX
+}
+
+/// Returns whether the owner of `mine` must and can give its ticket back: the queue is too long, and no ticket was drawn
+/// after this one.
+fn is_surplus(word: u32, mine: u16) -> bool {
+    is_too_far(word, mine) && tail(word) == mine.wrapping_add(INC)
+}
+
+/// Gives back the caller's ticket, the last one that was drawn according to `seen`, waits until the queue is shorter,
+/// and draws another one. Returns it, or `None` if the queue has changed meanwhile, so that the caller keeps its ticket.
+#[cold]
+fn wait_outside<P: Platform>(cpu: &P, word: &P::Word, seen: u32) -> Option<u16> {
+    // ORDERING: Relaxed, all but the last; a ticket is only a place in the order.
+    cpu.compare_exchange(word, seen, seen.wrapping_sub(TAIL_INC), Relaxed, Relaxed)
+        .ok()?;
+    wait_for(cpu, word, Relaxed, |value| {
+        tail(value).wrapping_sub(serving(value)) < QUEUE_MAX
+    });
+    // ORDERING: Relaxed; the caller waits for its ticket and acquires then.
+    Some(tail(cpu.fetch_add_high16(word, INC, Relaxed)))
 }
 
 /// Clears the flag if the caller, which holds the lock, is the last in line. If others wait the flag must stay: one of

@@ -136,6 +136,10 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
     // If the owner handed over to a halted waiter, it has listed this waiter or is about to.
     let mut waits = u32::from(is_listed());
     let mut again = false;
+    // **Unsettled**: whether an unlocker may still overwrite this head's 3. Then the 3 may vanish at any time, without a
+    // kick, and this head may take the lock with its entry still in the table. So the head bounds each halt, and looks
+    // after it and after it has taken the lock. No other CPU touches the entry then: only an unlocker that sees the 3.
+    let mut unsettled = false;
     loop {
         let equal = shares.0 > 0 && waits < EQUAL_WAITS;
         if shares.0 > 0 && waits == EQUAL_WAITS {
@@ -146,6 +150,9 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
         } else {
             spin_alone::<P, L>(cpu, word)
         };
+        if unsettled && is_overwritten(cpu, word, me.node) {
+            unlist(cpu, word, me.node);
+        }
         if taken {
             return;
         }
@@ -157,7 +164,7 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
             }
             if waits == 0 || T::LISTS_AGAIN || shares.0 > 0 {
                 match list::<P, S>(cpu, word, me, shares) {
-                    Listing::Done => {}
+                    Listing::Done => unsettled = cpu.is_unsettled(),
                     Listing::Overwritten => {
                         waits += 1;
                         continue;
@@ -165,6 +172,9 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
                     Listing::LockTaken => return,
                 }
             }
+        } else if unsettled {
+            // Bounds the next halt, too.
+            cpu.settle();
         }
         cpu.recorder().add(Event::PvWaitHead, 1);
         cpu.recorder().add(Event::PvWaitAgain, again.into());
@@ -265,10 +275,15 @@ fn list<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>
     } else {
         return Listing::Done;
     };
-    table.remove(cpu, key);
-    // ORDERING: Relaxed; only a hint from here on.
-    cpu.store(&me.node.state, RUNNING, Relaxed);
+    unlist(cpu, word, me.node);
     outcome
+}
+
+/// Removes the entry of the head, which no unlocker has seen.
+fn unlist<P: Paravirt>(cpu: &P, word: &P::Word, me: &Node<P::Word>) {
+    cpu.waiting().locks.remove(cpu, cpu.key(word));
+    // ORDERING: Relaxed; only a hint from here on.
+    cpu.store(&me.state, RUNNING, Relaxed);
 }
 
 fn is_unlisted_within<P: Paravirt>(cpu: &P, word: &P::Word, budget: Budget) -> bool {

@@ -95,9 +95,17 @@ pub(crate) fn is_contended<P: Platform>(cpu: &P, word: &P::Word) -> bool {
 
 #[cold]
 pub(crate) fn lock_slow<P: Nodes, F: Flavor<P, Layout: PendingLayout>>(cpu: &P, word: &P::Word, seen: u32) {
-    if !lock_pending::<P, F::Layout>(cpu, word, seen) {
+    cpu.wait_begins(word, alone);
+    let taken = lock_pending::<P, F::Layout>(cpu, word, seen);
+    cpu.wait_ends();
+    if !taken {
         lock_queued::<P, F>(cpu, word);
     }
+}
+
+/// Returns the word without queue and pending bit: held if it was held, otherwise free.
+fn alone(word: u32) -> u32 {
+    if word & LOCKED_MASK != 0 { LOCKED } else { 0 }
 }
 
 /// Waits without a node if the caller is the first waiter. Returns whether the caller holds the lock; if not, it must
@@ -208,6 +216,7 @@ impl<P: Nodes, L: PendingLayout> Flavor<P> for Native<L> {
 /// Queues and waits until the caller holds the lock. Linux: `queued_spin_lock_slowpath`, from the label `queue`.
 #[cold]
 pub(crate) fn lock_queued<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
+    cpu.wait_begins(word, alone);
     let level = enter(cpu);
     if !F::COUNTED_AT_HEAD {
         F::count(cpu, Event::LockSlowpath);
@@ -215,8 +224,8 @@ pub(crate) fn lock_queued<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
     if F::TRY_WAITS {
         cpu.contention_begin(word);
     }
-    let waited = match claim::<F::Layout, P>(cpu, level) {
-        Some(me) => {
+    let waited = match level.and_then(|level| Some((level, claim::<F::Layout, P>(cpu, level)?))) {
+        Some((level, me)) => {
             count_nesting::<P, F>(cpu, level);
             F::prepare(cpu, &me);
             // The node was not in the cache: the lock may have become free meanwhile.
@@ -227,7 +236,10 @@ pub(crate) fn lock_queued<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
             true
         }
     };
-    leave(cpu, level);
+    if let Some(level) = level {
+        leave(cpu, level);
+    }
+    cpu.wait_ends();
     if waited || F::TRY_WAITS {
         cpu.contention_end(word);
     }
@@ -242,7 +254,7 @@ fn count_nesting<P: Nodes, F: Flavor<P>>(cpu: &P, level: usize) {
     }
 }
 
-/// Takes the lock past the queue, because all nodes of this CPU are in use.
+/// Takes the lock past the queue, because this CPU has no nodes or all its nodes are in use.
 fn wait_without_node<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
     F::count(cpu, Event::LockNoNode);
     if !F::TRY_WAITS {

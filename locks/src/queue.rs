@@ -15,32 +15,40 @@ use crate::platform::{CpuId, Line, Platform, Word, wait_for};
 /// Linux 4.2 to 4.20 the paravirtual state was on a second line.)
 #[derive(Debug)]
 #[repr(align(32))]
-pub(crate) struct Node<W> {
+pub struct Node<W> {
     /// The code of the successor, or 0.
-    pub next: W,
+    pub(crate) next: W,
     /// Not 0 once the predecessor has handed over. In CNA: 1, or the code of the last waiter of the secondary queue.
-    pub locked: W,
+    pub(crate) locked: W,
     /// In paravirtual locks: the state of the waiter (see `pv_wait`). In the unfair lock: how often the waiter tries to
     /// steal, as a mask.
-    pub state: W,
+    pub(crate) state: W,
     /// In the unfair lock: the code of the predecessor. In CNA: the time since when the secondary queue waits.
-    pub extra: W,
+    pub(crate) extra: W,
     /// In CNA: the NUMA node that the waiter counts as.
-    pub numa: W,
+    pub(crate) numa: W,
     /// In the first node of a CPU: how many of its nodes are in use. Only that CPU accesses it.
     depth: W,
 }
 
+impl<W> Node<W> {
+    /// Makes an unused node of six words, which must be zero. Usable in a `static`.
+    pub const fn from_words(next: W, locked: W, state: W, extra: W, numa: W, depth: W) -> Self {
+        Node {
+            next,
+            locked,
+            state,
+            extra,
+            numa,
+            depth,
+        }
+    }
+}
+
 impl<W: Word<u32>> Node<W> {
     fn new() -> Self {
-        Node {
-            next: W::new(0),
-            locked: W::new(0),
-            state: W::new(0),
-            extra: W::new(0),
-            numa: W::new(0),
-            depth: W::new(0),
-        }
+        let zero = || W::new(0);
+        Node::from_words(zero(), zero(), zero(), zero(), zero(), zero())
     }
 
     fn place(&self, line: Line) {
@@ -63,16 +71,47 @@ const NODES_PER_LINE: usize = 2;
 /// The nodes of one CPU, on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct CpuNodes<W> {
+pub struct CpuNodes<W> {
     nodes: [Node<W>; NODES_PER_CPU],
     /// The state of this CPU's random number generator, in CNA.
-    pub random: W,
+    pub(crate) random: W,
+}
+
+impl<W> CpuNodes<W> {
+    /// Makes the unused nodes of one CPU. `random` must be zero. Usable in a `static`.
+    pub const fn from_nodes(nodes: [Node<W>; NODES_PER_CPU], random: W) -> Self {
+        CpuNodes { nodes, random }
+    }
 }
 
 /// The queue nodes of all CPUs of one guest.
 #[derive(Debug)]
-pub struct NodeTable<W> {
-    cpus: Box<[CpuNodes<W>]>,
+pub struct NodeTable<W: 'static> {
+    cpus: Cpus<W>,
+}
+
+#[derive(Debug)]
+enum Cpus<W: 'static> {
+    Owned(Box<[CpuNodes<W>]>),
+    Static(&'static [CpuNodes<W>]),
+}
+
+impl<W> NodeTable<W> {
+    /// Makes a table of unused nodes, of which those in use take up memory. Usable in a `static`.
+    pub const fn from_static(cpus: &'static [CpuNodes<W>]) -> Self {
+        NodeTable {
+            cpus: Cpus::Static(cpus),
+        }
+    }
+
+    /// Returns the nodes of `cpu`.
+    pub(crate) fn of(&self, cpu: CpuId) -> &CpuNodes<W> {
+        let cpus: &[CpuNodes<W>] = match &self.cpus {
+            Cpus::Owned(cpus) => cpus,
+            Cpus::Static(cpus) => cpus,
+        };
+        &cpus[cpu.0 as usize]
+    }
 }
 
 impl<W: Word<u32>> NodeTable<W> {
@@ -87,12 +126,15 @@ impl<W: Word<u32>> NodeTable<W> {
             let line = nodes[0].next.line();
             nodes.iter().for_each(|node| node.place(line));
         }
-        NodeTable { cpus }
+        NodeTable {
+            cpus: Cpus::Owned(cpus),
+        }
     }
 
-    /// Returns the nodes of `cpu`.
-    pub(crate) fn of(&self, cpu: CpuId) -> &CpuNodes<W> {
-        &self.cpus[cpu.0 as usize]
+    /// Gives up all nodes of `gone`, a CPU that has vanished while it waited.
+    pub fn abandon<P: Platform<Word = W>>(&self, cpu: &P, gone: CpuId) {
+        // ORDERING: Relaxed; no other CPU runs that could see it.
+        cpu.store(&self.of(gone).nodes[0].depth, 0, Relaxed);
     }
 
     /// Returns the node that `code` names.
@@ -113,6 +155,12 @@ impl<W: Word<u32>> NodeTable<W> {
 pub unsafe trait Nodes: Platform {
     /// Returns the queue nodes of all CPUs.
     fn nodes(&self) -> &NodeTable<Self::Word>;
+    /// Returns whether this CPU has a number, by which the table has nodes for it. A CPU without nodes does not queue,
+    /// but tries to take the lock past the queue.
+    #[inline(always)]
+    fn has_nodes(&self) -> bool {
+        true
+    }
 }
 
 /// A CPU whose NUMA node is known, for locks that prefer waiters on the holder's node.
@@ -136,18 +184,22 @@ pub(crate) struct Waiter<'a, W> {
     pub code: u32,
 }
 
-/// Takes the next level of nesting on this CPU. Returns the number of levels that were in use before.
+/// Takes the next level of nesting on this CPU. Returns the number of levels that were in use before, or `None` if this
+/// CPU has no nodes.
 ///
 /// **Nested use**: an interrupt handler that runs in between restores the depth. So plain loads and stores are enough,
 /// as long as the compiler keeps them before and after the use of the level.
-pub(crate) fn enter<P: Nodes>(cpu: &P) -> usize {
+pub(crate) fn enter<P: Nodes>(cpu: &P) -> Option<usize> {
+    if !cpu.has_nodes() {
+        return None;
+    }
     let depth = &cpu.nodes().of(cpu.cpu()).nodes[0].depth;
     // ORDERING: Relaxed, both; only this CPU and its own interrupts use the depth.
     let level = cpu.load(depth, Relaxed);
     cpu.store(depth, level + 1, Relaxed);
     // An interrupt handler must see the new depth before the node is used.
     compiler_fence(SeqCst);
-    level as usize
+    Some(level as usize)
 }
 
 /// Gives back the level that [`enter`] took.

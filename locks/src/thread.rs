@@ -23,7 +23,7 @@
 //! exchange for 1 either finds 2 and wakes the owner, or leaves a 1 that the owner's next exchange finds.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering::{self, AcqRel};
+use core::sync::atomic::Ordering::{self, AcqRel, Relaxed};
 
 use crate::platform::{Budget, Platform, spin_until};
 use crate::sharing::Sharing;
@@ -141,6 +141,12 @@ impl<W> Parker<W> {
             thread.futex_wake(&self.0);
         }
     }
+
+    /// Makes this the parker of a running thread again: its thread does not exist any more.
+    pub fn abandon<T: Thread<Word = W>>(&self, thread: &T) {
+        // ORDERING: Relaxed; no other thread runs that could see it.
+        thread.store(&self.0, RUNNING, Relaxed);
+    }
 }
 
 /// A time during which a thread overtakes without waiting. Times in nanoseconds.
@@ -232,12 +238,10 @@ impl Default for Turns {
 mod tests {
     extern crate std;
 
-    use core::cell::Cell;
-    use core::sync::atomic::Ordering::Relaxed;
-
     use super::*;
     use crate::platform::Word;
     use crate::solo::{Solo, SoloWord};
+    use core::cell::Cell;
 
     /// What a waiting thread did, in order: a bit for each iteration, 1 if it yielded the CPU.
     struct Log {

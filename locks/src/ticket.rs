@@ -9,9 +9,12 @@
 //! ```
 //!
 //! The lock is free while head equals tail. The tail is in the high half: drawing a ticket adds to the whole word, and
-//! its carry leaves the word instead of entering the head. Up to 65535 CPUs. Linux 2.6.25 to 4.1.
+//! its carry leaves the word instead of entering the head. Linux 2.6.25 to 4.1.
 //!
-//! - **One waiter per ticket**: a ticket is drawn by an atomic addition, and there are more tickets than CPUs.
+//! - **One waiter per ticket**: a ticket is drawn by an atomic addition, and there are more tickets than CPUs that wait.
+//!   Linux has fewer CPUs than tickets. Threads may be more. So a waiter that finds more than 32768 tickets before its
+//!   own gives its ticket back, and waits outside the queue. Two waiters could have the same ticket only if 32768 CPUs
+//!   were stopped between their addition and the comparison that follows it.
 //! - **Exclusion**: the owner of the ticket that equals head holds the lock, and only the holder advances head.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -20,6 +23,8 @@ use crate::platform::{Platform, wait_for};
 use crate::raw::RawLock;
 
 const TAIL_ONE: u32 = 1 << 16;
+/// The longest queue: half of the tickets.
+const QUEUE_MAX: u16 = 1 << 15;
 
 #[inline]
 const fn head(word: u32) -> u16 {
@@ -81,11 +86,43 @@ impl<P: Platform> RawLock<P> for Ticket {
     }
 }
 
+/// Returns the word without waiters: held if it was held, otherwise free.
+fn alone(word: u32) -> u32 {
+    let held = u32::from(head(word) != tail(word));
+    u32::from(head(word)).wrapping_add(held) << 16 | u32::from(head(word))
+}
+
+/// Returns whether the owner of `mine` must and can give its ticket back: the queue is too long, and no ticket was drawn
+/// after this one.
+fn is_surplus(word: u32, mine: u16) -> bool {
+    mine.wrapping_sub(head(word)) > QUEUE_MAX && tail(word) == mine.wrapping_add(1)
+}
+
 #[cold]
-fn wait_for_turn<P: Platform>(cpu: &P, word: &P::Word, mine: u16) {
+fn wait_for_turn<P: Platform>(cpu: &P, word: &P::Word, mut mine: u16) {
+    cpu.wait_begins(word, alone);
     cpu.contention_begin(word);
-    // ORDERING: Acquire; pairs with the Release store of head in `unlock`. Tickets drawn in between are
-    // read-modify-writes, which continue that release.
-    wait_for(cpu, word, Acquire, |value| head(value) == mine);
+    loop {
+        // ORDERING: Acquire; pairs with the Release store of head in `unlock`. Tickets drawn in between are
+        // read-modify-writes, which continue that release.
+        let seen = wait_for(cpu, word, Acquire, |value| {
+            head(value) == mine || is_surplus(value, mine)
+        });
+        if head(seen) == mine {
+            break;
+        }
+        // ORDERING: Relaxed, here and below; a ticket is only a place in the order. A failure means that the queue has changed.
+        if cpu
+            .compare_exchange(word, seen, seen.wrapping_sub(TAIL_ONE), Relaxed, Relaxed)
+            .is_ok()
+        {
+            wait_for(cpu, word, Relaxed, |value| {
+                tail(value).wrapping_sub(head(value)) < QUEUE_MAX
+            });
+            // ORDERING: Relaxed; the wait for this ticket acquires.
+            mine = tail(cpu.fetch_add_high16(word, 1, Relaxed));
+        }
+    }
     cpu.contention_end(word);
+    cpu.wait_ends();
 }

@@ -3,17 +3,18 @@
 #![expect(unsafe_code, reason = "implements the platform traits")]
 
 use core::marker::PhantomData;
-use core::sync::atomic::{self, Ordering};
-use std::sync::OnceLock;
+use core::ptr;
+use core::sync::atomic::{self, AtomicPtr, Ordering};
 use std::thread;
-use std::time::Instant;
 
 use holdfast_locks::thread::{SHARING, Thread, wait_until};
-use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable, Word};
+use holdfast_locks::{
+    Budget, CpuId, CpuNodes, Interrupts, Node, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable, Word,
+};
 
 use crate::slot::{self, CPUS_MAX};
 use crate::word::CompareStore;
-use crate::{numa, park, spin, word};
+use crate::{fork, numa, park, spin, word};
 
 /// A 32-bit word that threads share.
 #[derive(Debug)]
@@ -85,7 +86,20 @@ unsafe impl Platform for ThisThread {
         word.0.compare_store_low16(current, new, order)
     }
     fn settle(&self) -> bool {
-        word::settle()
+        let needed = word::settle();
+        if self.is_unsettled() {
+            park::bound_next_halt();
+        }
+        needed
+    }
+    fn is_unsettled(&self) -> bool {
+        word::is_unsettled()
+    }
+    fn wait_begins(&self, lock: &ThreadWord, alone: fn(u32) -> u32) {
+        fork::wait_begins(lock, alone);
+    }
+    fn wait_ends(&self) {
+        fork::wait_ends();
     }
 
     #[inline(always)]
@@ -119,25 +133,78 @@ impl Thread for ThisThread {
     }
 }
 
-/// The tables that the threads of a process share. Made when a thread first waits, and never freed.
-struct Tables {
-    nodes: NodeTable<ThreadWord>,
-    waiting: WaitTable<ThreadWord, ThreadAddress>,
+#[expect(
+    clippy::declare_interior_mutable_const,
+    reason = "each use makes a new node, as an initializer of a static"
+)]
+const NODE: Node<ThreadWord> = {
+    const ZERO: ThreadWord = ThreadWord::ZERO;
+    Node::from_words(ZERO, ZERO, ZERO, ZERO, ZERO, ZERO)
+};
+
+/// The queue nodes of all threads. Memory that is zero takes up room only once it is used.
+static NODES: NodeTable<ThreadWord> = {
+    static CPUS: [CpuNodes<ThreadWord>; CPUS_MAX as usize] =
+        [const { CpuNodes::from_nodes([const { NODE }; 4], ThreadWord::ZERO) }; CPUS_MAX as usize];
+    NodeTable::from_static(&CPUS)
+};
+
+type Waiting = WaitTable<ThreadWord, ThreadAddress>;
+
+/// The table of halted threads. Made when a thread first halts, and never freed.
+static WAITING: AtomicPtr<Waiting> = AtomicPtr::new(ptr::null_mut());
+
+fn waiting() -> &'static Waiting {
+    made_waiting().unwrap_or_else(make_waiting)
 }
 
-fn tables() -> &'static Tables {
-    static TABLES: OnceLock<Tables> = OnceLock::new();
-    TABLES.get_or_init(|| Tables {
-        nodes: NodeTable::new(CPUS_MAX as usize),
-        waiting: WaitTable::new(CPUS_MAX as usize),
-    })
+fn made_waiting() -> Option<&'static Waiting> {
+    // ORDERING: Acquire; pairs with the Release in `make_waiting`.
+    let made = WAITING.load(Ordering::Acquire);
+    // SAFETY: null, or leaked below and never freed.
+    unsafe { made.as_ref() }
+}
+
+/// Makes the table unless another thread does so first. No thread waits for another one here: after a fork the other
+/// one might not exist.
+#[cold]
+fn make_waiting() -> &'static Waiting {
+    // A thread has no interrupts, so it waits for one lock at a time.
+    let made = Box::into_raw(Box::new(Waiting::with_levels(CPUS_MAX as usize, 1)));
+    // ORDERING: Release publishes the table, Acquire receives that of another thread.
+    let stored = WAITING.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+    let table = stored.map_or_else(
+        |other| {
+            // SAFETY: made above, and not shared.
+            drop(unsafe { Box::from_raw(made) });
+            other
+        },
+        |_| made,
+    );
+    // SAFETY: not null, and never freed once it is stored.
+    unsafe { &*table }
+}
+
+/// Removes what is left of `gone`, a thread that does not exist in this process.
+pub(crate) fn abandon(this: &ThisThread, gone: CpuId) {
+    NODES.abandon(this, gone);
+}
+
+/// Removes all halted threads: none exists in this process.
+pub(crate) fn abandon_waiting(this: &ThisThread) {
+    if let Some(waiting) = made_waiting() {
+        waiting.abandon(this);
+    }
 }
 
 // SAFETY: there is one table, with nodes for each number below `CPUS_MAX`. `slot` gives out no other numbers.
 unsafe impl Nodes for ThisThread {
     #[inline]
     fn nodes(&self) -> &NodeTable<ThreadWord> {
-        &tables().nodes
+        &NODES
+    }
+    fn has_nodes(&self) -> bool {
+        slot::number().is_some()
     }
 }
 
@@ -158,9 +225,9 @@ unsafe impl Interrupts for ThisThread {
     }
     #[inline(always)]
     fn irq_restore(&self, _enabled: bool) {}
-    #[inline(always)]
+    /// Returns whether the thread has no number, by which others could wake it: it must not halt, as in an NMI.
     fn in_nmi(&self) -> bool {
-        false
+        slot::number().is_none()
     }
 }
 
@@ -185,7 +252,10 @@ unsafe impl Paravirt for ThisThread {
     }
     #[inline]
     fn waiting(&self) -> &WaitTable<ThreadWord, ThreadAddress> {
-        &tables().waiting
+        waiting()
+    }
+    fn cpus_end(&self) -> usize {
+        slot::end() as usize
     }
     #[inline]
     fn spin_threshold(&self) -> Budget {
@@ -212,6 +282,8 @@ unsafe impl Paravirt for ThisThread {
 }
 
 pub(crate) fn now_ns() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a local variable. The clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -2,40 +2,47 @@
 
 #![expect(unsafe_code, reason = "thread-specific data of the C library")]
 
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::ffi::c_void;
-use std::sync::OnceLock;
 
 use holdfast_locks::CpuId;
 
 use crate::{loaded, slot};
 
 /// Arranges that [`slot::give_back`] is called when the calling thread ends. Only the last call of a thread counts.
-pub(crate) fn give_back_at_exit(cpu: CpuId) {
+/// Returns `false` if the C library has no room for that.
+pub(crate) fn give_back_at_exit(cpu: CpuId) -> bool {
     // Never a null pointer: those have no destructor.
     let value = (cpu.0 as usize + 1) as *const c_void;
-    // SAFETY: `key` was made below and is never deleted.
-    let error = unsafe { libc::pthread_setspecific(key(), value) };
-    assert_eq!(
-        error, 0,
-        "cannot store CPU number {} for this thread: out of memory",
-        cpu.0
-    );
+    // SAFETY: the key was made below and is never deleted.
+    key().is_some_and(|key| unsafe { libc::pthread_setspecific(key, value) } == 0)
 }
 
-fn key() -> libc::pthread_key_t {
-    static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
-    *KEY.get_or_init(|| {
-        // The result is not needed: without dynamic loading the code cannot be unloaded either.
-        loaded::keep_loaded();
-        let mut key = 0;
-        // SAFETY: `key` is a local variable, and `at_exit` has the type of a destructor.
-        let error = unsafe { libc::pthread_key_create(&mut key, Some(at_exit)) };
-        assert_eq!(
-            error, 0,
-            "cannot register a destructor for ending threads: all thread-specific keys are in use"
-        );
-        key
-    })
+/// Returns the key of the destructor, which is made once. A child of a process that forks meanwhile makes its own: no
+/// thread waits for another one here.
+fn key() -> Option<libc::pthread_key_t> {
+    /// The key + 1, or 0 if there is none yet.
+    static KEY: AtomicU64 = AtomicU64::new(0);
+    // ORDERING: Acquire, here and below; pairs with the Release of the thread that made the key.
+    if let Some(key) = KEY.load(Acquire).checked_sub(1) {
+        return Some(key as libc::pthread_key_t);
+    }
+    // The result is not needed: without dynamic loading the code cannot be unloaded either.
+    loaded::keep_loaded();
+    let mut made = 0;
+    // SAFETY: `made` is a local variable, and `at_exit` has the type of a destructor.
+    if unsafe { libc::pthread_key_create(&mut made, Some(at_exit)) } != 0 {
+        return None;
+    }
+    match KEY.compare_exchange(0, u64::from(made) + 1, AcqRel, Acquire) {
+        Ok(_) => Some(made),
+        Err(other) => {
+            // SAFETY: the key was made above and is not in use.
+            unsafe { libc::pthread_key_delete(made) };
+            Some((other - 1) as libc::pthread_key_t)
+        }
+    }
 }
 
 extern "C" fn at_exit(value: *mut c_void) {

@@ -23,6 +23,7 @@
 
 mod cpu;
 mod exit;
+mod fork;
 mod loaded;
 mod numa;
 mod park;

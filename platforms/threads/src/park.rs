@@ -1,8 +1,15 @@
-//! Halting and kicking threads: each thread's parker, and the futex system call.
+//! Halting and kicking threads: each thread's parker, and the system calls that sleep.
+//!
+//! **No cancellation point**: a thread that is cancelled (`pthread_cancel`) ends in the next function of the C library
+//! that is a cancellation point. In a lock it would take its place in the queue with it. So all waits are bare system
+//! calls, by `syscall`, which is none.
 
 #![expect(unsafe_code, reason = "system calls on the words that threads sleep on")]
 
+use core::cell::Cell;
 use core::ptr;
+use core::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use holdfast_locks::CpuId;
 use holdfast_locks::thread::Parker;
@@ -13,10 +20,24 @@ use crate::slot::CPUS_MAX;
 static PARKERS: [Parker<ThreadWord>; CPUS_MAX as usize] =
     [const { Parker::from_word(ThreadWord::ZERO) }; CPUS_MAX as usize];
 
+/// The longest halt of a thread whose announcement may be overwritten.
+const GLANCE: Duration = Duration::from_millis(5);
+
+thread_local! {
+    /// Whether the next halt must end by itself.
+    static BOUNDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Bounds the next halt of the calling thread.
+pub(crate) fn bound_next_halt() {
+    BOUNDED.set(true);
+}
+
 /// Sleeps until the next [`kick`] of `cpu`, which is the calling thread. May return earlier, for example after a signal
 /// handler.
 pub(crate) fn halt(thread: &ThisThread, cpu: CpuId) {
     PARKERS[cpu.0 as usize].halt(thread);
+    BOUNDED.set(false);
 }
 
 /// Ends the halt of `cpu`, or makes its next halt return at once.
@@ -24,29 +45,94 @@ pub(crate) fn kick(thread: &ThisThread, cpu: CpuId) {
     PARKERS[cpu.0 as usize].kick(thread);
 }
 
+/// Removes the kicks of `gone`, a thread that does not exist in this process.
+pub(crate) fn abandon(thread: &ThisThread, gone: CpuId) {
+    PARKERS[gone.0 as usize].abandon(thread);
+}
+
+/// Sleeps for `time`. May return earlier.
+pub(crate) fn sleep(time: Duration) {
+    if cfg!(miri) {
+        // Miri has no such system call.
+        return std::thread::sleep(time);
+    }
+    let time = timespec(time);
+    // SAFETY: the kernel only reads `time`. It accepts null for the remaining time.
+    unsafe {
+        libc::syscall(
+            libc::SYS_clock_nanosleep,
+            libc::CLOCK_MONOTONIC,
+            0,
+            &raw const time,
+            ptr::null_mut::<libc::timespec>(),
+        );
+    }
+}
+
 /// Sleeps while `word` holds `value`. May return earlier.
 pub(crate) fn wait(word: &ThreadWord, value: u32) {
-    futex(word, libc::FUTEX_WAIT, value);
+    let word = ptr::from_ref(word).cast();
+    if BOUNDED.get() {
+        futex(word, libc::FUTEX_WAIT, value, &raw const BOUND);
+    } else {
+        futex(word, libc::FUTEX_WAIT, value, ptr::null());
+    }
+}
+
+/// Sleeps while `word` holds `value`, for at most `time`. May return earlier.
+pub(crate) fn wait_for(word: &AtomicU32, value: u32, time: Duration) {
+    futex(word.as_ptr(), libc::FUTEX_WAIT, value, &timespec(time));
 }
 
 /// Wakes one thread that sleeps on `word`.
 pub(crate) fn wake(word: &ThreadWord) {
-    futex(word, libc::FUTEX_WAKE, 1);
+    futex(ptr::from_ref(word).cast(), libc::FUTEX_WAKE, 1, ptr::null());
 }
 
-/// Waits while `word` holds `value`, or wakes up to `value` waiters. The callers do not need the result: a wait may end
-/// for no reason.
-fn futex(word: &ThreadWord, operation: i32, value: u32) {
-    let timeout = ptr::null::<libc::timespec>();
-    // SAFETY: the kernel only reads `word`, which is a 32-bit word and outlives the call. Waiting without a time limit
-    // and waking use no other memory.
-    unsafe {
+/// Wakes all threads that sleep on `word`.
+pub(crate) fn wake_all(word: &AtomicU32) {
+    futex(word.as_ptr(), libc::FUTEX_WAKE, i32::MAX as u32, ptr::null());
+}
+
+/// Returns whether this process can read `word`. A child does not inherit memory of which its parent has said so
+/// (`MADV_DONTFORK`).
+pub(crate) fn is_readable(word: *const ThreadWord) -> bool {
+    const AT_ONCE: libc::timespec = timespec(Duration::ZERO);
+    // The kernel compares the value, whatever it is, and does not sleep.
+    futex(word.cast(), libc::FUTEX_WAIT, 0, &AT_ONCE) != libc::EFAULT
+}
+
+static BOUND: libc::timespec = timespec(GLANCE);
+
+const fn timespec(time: Duration) -> libc::timespec {
+    let seconds = time.as_secs();
+    libc::timespec {
+        tv_sec: if seconds > i32::MAX as u64 {
+            i32::MAX as _
+        } else {
+            seconds as _
+        },
+        tv_nsec: time.subsec_nanos() as _,
+    }
+}
+
+/// Waits while `word` holds `value`, or wakes up to `value` waiters. A wait may end for no reason. Returns the
+/// error number, or 0.
+fn futex(word: *const u32, operation: i32, value: u32, timeout: *const libc::timespec) -> i32 {
+    // SAFETY: the kernel only reads `word` and `timeout`, and reports an error if it cannot. All callers but
+    // `is_readable` pass words that outlive the call.
+    let result = unsafe {
         libc::syscall(
             libc::SYS_futex,
-            ptr::from_ref(word).cast::<u32>(),
+            word,
             operation | libc::FUTEX_PRIVATE_FLAG,
             value,
             timeout,
-        );
+        )
+    };
+    if result < 0 {
+        std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+    } else {
+        0
     }
 }

@@ -1,25 +1,32 @@
 //! The assignment of CPU numbers to threads.
 //!
 //! A thread takes a number when it first finds a lock taken, and gives it back when it ends. Numbers are dense: a
-//! thread takes the lowest free one.
+//! thread takes the lowest free one. If there is none, the thread waits without a number: it does not enter queues, and
+//! spins and yields instead of halting.
 //!
 //! **One thread per number**: a thread takes a number by setting its bit in [`TAKEN`], which only one thread can do.
 //! The thread's last destructor gives it back. That destructor belongs to C's thread-specific data, not Rust's: it runs
 //! later, and runs again if another destructor took a number again.
 
 use core::cell::Cell;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use holdfast_locks::CpuId;
+use holdfast_locks::{CpuId, Layout, Narrow};
 
 use crate::exit;
 
-/// The number of threads that can have CPU numbers at the same time.
-pub const CPUS_MAX: u32 = 4096;
+/// The number of threads that can have CPU numbers at the same time. A lock word has room for 16383, and this is a
+/// multiple of 64.
+pub const CPUS_MAX: u32 = 16_320;
+
+const _: () = assert!(CPUS_MAX.is_multiple_of(64) && CPUS_MAX <= Narrow::CPUS_MAX);
 
 /// A bit for each number in use.
 static TAKEN: [AtomicU64; CPUS_MAX as usize / 64] = [const { AtomicU64::new(0) }; CPUS_MAX as usize / 64];
+
+/// A number that is larger than all numbers that have been in use.
+static END: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// This thread's number + 1, or 0 if it has none. It has no destructor, so that it also works in destructors.
@@ -29,30 +36,45 @@ thread_local! {
 /// Returns the number of the calling thread, which takes one if it has none.
 ///
 /// # Panics
-/// If [`CPUS_MAX`] other threads have numbers.
+/// If it cannot have one; see [`number`].
 #[inline]
 pub(crate) fn current() -> CpuId {
-    match CURRENT.get() {
-        0 => register(),
-        number => CpuId(number - 1),
-    }
+    number().expect("a thread without a CPU number should not ask for it")
+}
+
+/// Returns the number of the calling thread, which takes one if it has none. Returns `None` if [`CPUS_MAX`] other
+/// threads have numbers, or if the C library cannot call a destructor that gives the number back.
+#[inline]
+pub(crate) fn number() -> Option<CpuId> {
+    numbered().or_else(register)
+}
+
+/// Returns the number of the calling thread if it has one.
+#[inline]
+pub(crate) fn numbered() -> Option<CpuId> {
+    CURRENT.get().checked_sub(1).map(CpuId)
+}
+
+/// Returns a number that is larger than the numbers of all threads that have ever waited.
+pub(crate) fn end() -> u32 {
+    // ORDERING: Relaxed; a thread stores it before it announces itself on a lock with a Release.
+    END.load(Relaxed)
 }
 
 #[cold]
-fn register() -> CpuId {
+fn register() -> Option<CpuId> {
     for (index, bits) in TAKEN.iter().enumerate() {
         // ORDERING: Relaxed; `take` confirms it.
         let mut seen = bits.load(Relaxed);
         while seen != u64::MAX {
             let cpu = CpuId(index as u32 * 64 + seen.trailing_ones());
             if take(cpu) {
-                adopt(cpu);
-                return cpu;
+                return adopt(cpu).then_some(cpu);
             }
             seen = bits.load(Relaxed);
         }
     }
-    panic!("cannot give this thread a CPU number: {CPUS_MAX} threads that have not ended have them all");
+    None
 }
 
 /// The reason why a thread cannot have the CPU number that it asked for.
@@ -65,6 +87,8 @@ pub enum ClaimError {
     InUse(CpuId),
     /// The calling thread already has this number.
     AlreadyCpu(CpuId),
+    /// The C library cannot give this number back when the thread ends: all keys for thread-specific data are in use.
+    NoKey(CpuId),
 }
 
 impl core::fmt::Display for ClaimError {
@@ -74,6 +98,7 @@ impl core::fmt::Display for ClaimError {
             ClaimError::OutOfRange(cpu) => write!(f, "expected less than {CPUS_MAX}, found {}", cpu.0),
             ClaimError::InUse(cpu) => write!(f, "another thread is CPU {}", cpu.0),
             ClaimError::AlreadyCpu(cpu) => write!(f, "it is already CPU {}", cpu.0),
+            ClaimError::NoKey(cpu) => write!(f, "no thread-specific key is left to give back CPU {}", cpu.0),
         }
     }
 }
@@ -88,14 +113,17 @@ pub fn claim(cpu: CpuId) -> Result<(), ClaimError> {
     if cpu.0 >= CPUS_MAX {
         return Err(ClaimError::OutOfRange(cpu));
     }
-    if let Some(number) = CURRENT.get().checked_sub(1) {
-        return Err(ClaimError::AlreadyCpu(CpuId(number)));
+    if let Some(number) = numbered() {
+        return Err(ClaimError::AlreadyCpu(number));
     }
     if !take(cpu) {
         return Err(ClaimError::InUse(cpu));
     }
-    adopt(cpu);
-    Ok(())
+    if adopt(cpu) {
+        Ok(())
+    } else {
+        Err(ClaimError::NoKey(cpu))
+    }
 }
 
 fn bit(cpu: CpuId) -> (&'static AtomicU64, u64) {
@@ -110,10 +138,17 @@ fn take(cpu: CpuId) -> bool {
     bits.fetch_or(bit, Acquire) & bit == 0
 }
 
-/// Gives the number, which must have been taken, to the calling thread.
-fn adopt(cpu: CpuId) {
-    exit::give_back_at_exit(cpu);
+/// Gives the number, which must have been taken, to the calling thread. Returns `false`, and frees the number, if it
+/// could not be given back.
+fn adopt(cpu: CpuId) -> bool {
+    if !exit::give_back_at_exit(cpu) {
+        give_back(cpu);
+        return false;
+    }
     CURRENT.set(cpu.0 + 1);
+    // ORDERING: Relaxed; see `end`.
+    END.fetch_max(cpu.0 + 1, Relaxed);
+    true
 }
 
 /// Frees the number of the calling thread, which may take one again.
@@ -122,4 +157,76 @@ pub(crate) fn give_back(cpu: CpuId) {
     let (bits, bit) = bit(cpu);
     // ORDERING: Release; pairs with the Acquire in `take`.
     bits.fetch_and(!bit, Release);
+}
+
+/// Frees all numbers but `mine`: the other threads do not exist in this process.
+pub(crate) fn abandon_all_but(mine: Option<CpuId>) {
+    for (bits, first) in TAKEN.iter().zip((0..).step_by(64)) {
+        let kept = mine.and_then(|cpu| cpu.0.checked_sub(first)).filter(|&bit| bit < 64);
+        // ORDERING: Relaxed, here and below; only this thread exists.
+        bits.store(kept.map_or(0, |bit| 1 << bit), Relaxed);
+    }
+    END.store(mine.map_or(0, |cpu| cpu.0 + 1), Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use holdfast_locks::{RawLock, Word};
+
+    use super::*;
+    use crate::{ThisThread, ThreadWord};
+
+    /// Counts by two threads that cannot have numbers, and one that has.
+    fn count_without_numbers<L: RawLock<ThisThread>>() {
+        const ROUNDS: u32 = 300;
+        let (word, count) = (&ThreadWord::new(0), &AtomicU32::new(0));
+        let together = &Barrier::new(3);
+        let work = |numbered: bool| {
+            let this = ThisThread::new();
+            together.wait();
+            for round in 0..ROUNDS {
+                L::lock(&this, word);
+                let before = count.load(Relaxed);
+                if round % 16 == 0 {
+                    // Long enough for the waiters to stop spinning, if they can.
+                    thread::yield_now();
+                    thread::yield_now();
+                }
+                count.store(before + 1, Relaxed);
+                L::unlock(&this, word);
+            }
+            assert_eq!(numbered, super::numbered().is_some());
+            together.wait();
+        };
+        thread::scope(|scope| {
+            let numbered = scope.spawn(move || {
+                claim(CpuId(0)).expect("only CPU 0 is free");
+                work(true);
+            });
+            let others = [(); 2].map(|()| scope.spawn(move || work(false)));
+            for other in others {
+                other.join().expect("threads without a number take the lock");
+            }
+            numbered.join().expect("a thread with a number takes the lock");
+        });
+        assert_eq!(count.load(Relaxed), 3 * ROUNDS);
+    }
+
+    macro_rules! count_without_numbers {
+        ($($(#[$doc:meta])* $raw:ident = $algorithm:ident;)+) => {
+            $(count_without_numbers::<holdfast_locks::$algorithm>();)+
+        };
+    }
+
+    /// Takes all numbers but one. No other test of this binary uses numbers.
+    #[test]
+    fn threads_wait_without_numbers_when_all_are_in_use() {
+        TAKEN.iter().for_each(|bits| bits.store(u64::MAX, Relaxed));
+        TAKEN[0].store(u64::MAX - 1, Relaxed);
+        crate::for_each_raw_lock!(count_without_numbers);
+        TAKEN.iter().for_each(|bits| bits.store(0, Relaxed));
+    }
 }

@@ -3,13 +3,13 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use std::thread;
 use std::time::Duration;
 
 use holdfast_locks::Budget;
 use holdfast_locks::thread::{NAP_DIVISOR, SPIN_THRESHOLD, TURN_NS, Turns};
 
 use crate::cpu::now_ns;
+use crate::park;
 
 /// The default of [`set_spin_threshold`].
 pub const SPIN_THRESHOLD_DEFAULT: Budget = SPIN_THRESHOLD;
@@ -49,7 +49,7 @@ pub fn set_turn(turn: Duration) {
 /// Lets the head of a queue sleep for a part of a turn, so that running threads may use the lock.
 pub(crate) fn nap() {
     end_streak();
-    thread::sleep(Duration::from_nanos(TURN.load(Relaxed) / NAP_DIVISOR));
+    park::sleep(Duration::from_nanos(TURN.load(Relaxed) / NAP_DIVISOR));
 }
 
 thread_local! {

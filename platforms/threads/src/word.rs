@@ -20,7 +20,7 @@ mod rseq;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub use rseq::has_restartable_sequences;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use rseq::settle;
+pub(crate) use rseq::{is_unsettled, settle};
 
 /// Words with compare-stores; see [`Platform::compare_store_low8`](holdfast_locks::Platform::compare_store_low8).
 pub(crate) trait CompareStore {
@@ -31,6 +31,12 @@ pub(crate) trait CompareStore {
 /// Returns `false`: compare-stores are exchanges, so there is nothing to wait for.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(crate) fn settle() -> bool {
+    false
+}
+
+/// Returns `false`: there is nothing to wait for.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(crate) fn is_unsettled() -> bool {
     false
 }
 

@@ -14,12 +14,18 @@
  *   - A lock is not recursive: a thread that locks a lock it already holds waits forever.
  *   - Only the thread that locked a lock may unlock it.
  *   - The functions are not async-signal-safe: do not call them in signal handlers.
- *   - After fork, the child may use every lock that no other thread of the parent held.
- *   - A thread takes one of 4096 numbers the first time it has to wait, and returns it when it ends.
+ *   - No function is a cancellation point: a thread that is cancelled (pthread_cancel) does not end in one.
+ *   - After fork, the child may use every lock that no other thread of the parent held. The forking thread still holds
+ *     its locks in the child and may unlock them, for example in a handler of pthread_atfork. The threads that waited
+ *     do not exist in the child, and are not in its queues. (Not so after a bare clone, or _Fork.)
+ *   - A process may refuse itself system calls at any time (seccomp). Without futex a waiting thread spins. Without
+ *     membarrier an unlock costs one more atomic exchange, and the head of a queue wakes every 5 ms.
+ *   - A thread takes one of 16320 numbers the first time it has to wait, and returns it when it ends. While all numbers
+ *     are in use further threads wait without one: they spin and yield the CPU, and are served in no order.
  *
- * If the library detects misuse or runs out of resources, it prints a message on standard error and calls abort().
- * It does so if a lock is unlocked that is not held, if a 4097th thread has to wait, and if there is no memory for the
- * queue. It cannot detect all misuse: unlocking a lock that another thread holds breaks mutual exclusion.
+ * If the library detects misuse or runs out of memory, it prints a message on standard error and calls abort().
+ * It does so if a lock is unlocked that is not held, and if there is no memory for the queues (0.6 MB). It cannot detect
+ * all misuse: unlocking a lock that another thread holds breaks mutual exclusion.
  * No function throws, or unwinds into the caller.
  */
 #ifndef HOLDFAST_H

@@ -8,13 +8,18 @@
 //!
 //! The C library registers each thread's area with the kernel (glibc since 2.35). If it does not, or if the kernel
 //! refuses, unlockers use the locked instruction. Threads that use either way may share a lock.
+//!
+//! **Late refusal**: a process may give up `membarrier(2)` after its threads have begun to contend (seccomp). From then
+//! on unlockers use the locked instruction. But one that has compared just before may still store, after any time, and
+//! the waiter cannot know when. So a waiter that has announced itself then bounds its halts, and looks again after each
+//! ([`Platform::is_unsettled`](holdfast_locks::Platform::is_unsettled)).
 
 #![expect(unsafe_code, reason = "inline assembly on the C library's rseq area; system calls")]
 
 use core::arch::asm;
 use core::ffi::CStr;
-use core::sync::atomic::Ordering::{Acquire, Release};
-use core::sync::atomic::{AtomicIsize, Ordering};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 
 use holdfast_words::Word;
 
@@ -84,20 +89,38 @@ pub fn has_restartable_sequences() -> bool {
     area().is_some()
 }
 
-/// Waits until each compare-store that another thread has begun either has stored or will compare again. Returns
-/// `false` if there are no restartable sequences, so nothing to wait for.
+/// Whether the kernel has refused `membarrier(2)` although it had been registered. It stays set.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether [`settle`] cannot wait any more: **Late refusal**.
+pub(crate) fn is_unsettled() -> bool {
+    // ORDERING: Relaxed. A thread whose own `settle` was refused sees its own store. A thread whose `settle` found no
+    // area has acquired the NONE in `area`, and with it this. A thread whose `settle` was not refused needs no look.
+    REFUSED.load(Relaxed)
+}
+
+/// Waits until each compare-store that another thread has begun either has stored or will compare again; but see
+/// [`is_unsettled`]. Returns `false` if there were never restartable sequences, so nothing to wait for.
 pub(crate) fn settle() -> bool {
-    let any = area().is_some();
-    if any {
-        // After fork a child keeps its parent's registration in the kernels that were tested. `membarrier(2)` does not
-        // promise it, so a failure leads to a new registration.
-        let again = || membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ) && interrupt_all();
-        assert!(
-            interrupt_all() || again(),
-            "cannot interrupt the threads of this process: membarrier failed although it was registered"
-        );
+    if area().is_none() {
+        return is_unsettled();
     }
-    any
+    // After fork a child keeps its parent's registration in the kernels that were tested. `membarrier(2)` does not
+    // promise it, so a failure leads to a new registration.
+    let again = || membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ) && interrupt_all();
+    if !interrupt_all() && !again() {
+        refused();
+    }
+    true
+}
+
+#[cold]
+fn refused() {
+    // ORDERING: Relaxed; published by the store that follows.
+    REFUSED.store(true, Relaxed);
+    // ORDERING: Release; pairs with the Acquire in `area`: a thread that finds no area, and so does not call the kernel,
+    // also finds the refusal, and bounds its halts.
+    AREA.store(NONE, Release);
 }
 
 fn interrupt_all() -> bool {

@@ -5,6 +5,7 @@ mod embedded;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod instructions;
 mod slots;
+mod storms;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -96,5 +96,5 @@ fn claims_are_refused_with_the_reason() {
     });
     first.join().unwrap();
     let message = ClaimError::InUse(last).to_string();
-    assert!(message.ends_with("another thread is CPU 4095"), "{message}");
+    assert!(message.ends_with("another thread is CPU 16319"), "{message}");
 }

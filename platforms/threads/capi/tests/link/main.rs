@@ -93,6 +93,55 @@ fn a_c_program_finds_every_promise_kept() {
     assert_eq!(succeed(&mut Command::new(program)), "all kept\n");
 }
 
+/// The circumstances of `circumstances.c` under which a program may meet a lock.
+const CIRCUMSTANCES: &[&str] = &[
+    "signals",
+    "cancel",
+    "fork",
+    "exec",
+    "storm",
+    "quota",
+    "sandbox-eperm",
+    "sandbox-enosys",
+];
+
+fn keep_every_promise(program: &Path, settings: &[(&str, &str)]) {
+    for &circumstance in CIRCUMSTANCES {
+        let mut run = Command::new(program);
+        let said = succeed(run.arg(circumstance).envs(settings.iter().copied()));
+        println!("{circumstance}: {said}");
+        assert!(
+            said == "kept\n" || said.starts_with("SKIPPED"),
+            "{circumstance}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_c_lock_behaves_in_every_circumstance() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("circumstances");
+    compile("circumstances.c", &program, &[], &[library()]);
+    keep_every_promise(&program, &[]);
+    // Without restartable sequences unlocks are exchanges.
+    keep_every_promise(&program, &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]);
+}
+
+/// The same program with a pthread mutex: the lock that programs compare with.
+#[test]
+fn a_pthread_mutex_behaves_in_every_circumstance() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("circumstances");
+    compile("circumstances.c", &program, &["-DPTHREAD"], &[]);
+    keep_every_promise(&program, &[]);
+}
+
 /// The kernel and the C library keep addresses in the library for threads that have used a lock. So the library stays
 /// loaded when the plugin is unloaded.
 #[test]

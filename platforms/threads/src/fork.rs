@@ -1,0 +1,152 @@
+//! Forks: in the child there is only the thread that forked.
+//!
+//! A child gets a copy of each lock as it was. Threads that waited for the lock are still in its queue, but do not exist
+//! in the child. So the child removes them: it keeps each lock held or free as it is, and empties its queue.
+//!
+//! **Each trace has a record**: a waiter records its lock, then looks at the gate, and only then enters the queue. The
+//! forking thread closes the gate before the fork and opens it afterwards. Both sides have a sequentially consistent
+//! store before their load. So a waiter either finds the gate closed and stays out of the queue, or its record was
+//! written before the fork began and is in the child. The kernel copies one page after another while other threads run,
+//! so nothing weaker would do. A waiter that finds its turn meanwhile takes its record away; but then another thread
+//! held or got the lock, and the child may not use it.
+//!
+//! A ticket is drawn before the record is written: drawing is the first instruction of the lock. So a ticket lock that a
+//! thread begins to wait for during the fork itself may stay locked in the child.
+//!
+//! The handlers are registered when the code is loaded. So the program's own handlers, which lock and unlock, run before
+//! the gate is closed and after the child's locks are in order.
+
+#![expect(
+    unsafe_code,
+    reason = "handlers of the C library; the words of locks that other threads waited for"
+)]
+
+use core::mem;
+use core::ptr;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU32};
+use std::cell::Cell;
+use std::time::Duration;
+
+use holdfast_locks::{CpuId, Platform};
+
+use crate::cpu::{self, ThisThread, ThreadWord};
+use crate::park;
+use crate::slot::{self, CPUS_MAX};
+
+/// The lock that a thread waits for.
+struct Record {
+    lock: AtomicPtr<ThreadWord>,
+    /// The address of the function that maps the word to the word without waiters. Valid while `lock` is not null.
+    alone: AtomicPtr<()>,
+}
+
+static RECORDS: [Record; CPUS_MAX as usize] = [const {
+    Record {
+        lock: AtomicPtr::new(ptr::null_mut()),
+        alone: AtomicPtr::new(ptr::null_mut()),
+    }
+}; CPUS_MAX as usize];
+
+/// The number of threads that fork. The gate is closed while it is not 0.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+
+/// How long a waiter stays at the closed gate. A program whose handlers were registered earlier may need this thread to
+/// go on: then it hangs for so long, but not forever.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// Whether this thread forks, so that the gate does not hold it up.
+    static FORKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Records that the calling thread is about to wait for `lock`.
+pub(crate) fn wait_begins(lock: &ThreadWord, alone: fn(u32) -> u32) {
+    // A thread without a number does not enter a queue.
+    let Some(cpu) = slot::number() else { return };
+    let record = &RECORDS[cpu.0 as usize];
+    // ORDERING: Relaxed; published with the lock.
+    record.alone.store(alone as *mut (), Relaxed);
+    let lock = ptr::from_ref(lock).cast_mut();
+    // ORDERING: SeqCst, both; **Each trace has a record**.
+    record.lock.store(lock, SeqCst);
+    let forking = FORKING.load(SeqCst);
+    if forking != 0 && !FORKS.get() {
+        wait_at_gate(record, lock, forking);
+    }
+}
+
+#[cold]
+fn wait_at_gate(record: &Record, lock: *mut ThreadWord, mut forking: u32) {
+    let end = cpu::now_ns().saturating_add(PATIENCE.as_nanos() as u64);
+    // ORDERING: SeqCst, all loads and the last store; as in `wait_begins`. The record stays meanwhile, which is
+    // harmless: it only lets a child put the lock in order.
+    while forking != 0 && cpu::now_ns() < end {
+        park::wait_for(&FORKING, forking, PATIENCE / 10);
+        record.lock.store(lock, SeqCst);
+        forking = FORKING.load(SeqCst);
+    }
+}
+
+/// Removes the record of the calling thread.
+pub(crate) fn wait_ends() {
+    if let Some(cpu) = slot::number() {
+        // ORDERING: Release; the queue must not contain the thread any more.
+        RECORDS[cpu.0 as usize].lock.store(ptr::null_mut(), Release);
+    }
+}
+
+extern "C" fn prepare() {
+    FORKS.set(true);
+    // ORDERING: SeqCst; **Each trace has a record**.
+    FORKING.fetch_add(1, SeqCst);
+}
+
+extern "C" fn in_parent() {
+    FORKS.set(false);
+    // ORDERING: AcqRel; nothing depends on it but the gate.
+    if FORKING.fetch_sub(1, AcqRel) == 1 {
+        park::wake_all(&FORKING);
+    }
+}
+
+extern "C" fn in_child() {
+    let mine = slot::numbered();
+    let this = ThisThread::new();
+    for (number, record) in (0..).zip(&RECORDS).take(slot::end() as usize) {
+        // ORDERING: Acquire; pairs with nothing: only this thread exists.
+        let lock = record.lock.swap(ptr::null_mut(), Acquire);
+        if mine == Some(CpuId(number)) {
+            continue;
+        }
+        if !lock.is_null() && park::is_readable(lock) {
+            // SAFETY: the thread recorded the address of a function of this type.
+            let alone: fn(u32) -> u32 = unsafe { mem::transmute(record.alone.load(Relaxed)) };
+            // SAFETY: a thread waited for the lock when the process forked, so it was valid then. No other thread of
+            // this child has run that could have freed it. The kernel has confirmed that the memory was inherited.
+            let lock = unsafe { &*lock };
+            // ORDERING: Relaxed, both; only this thread exists.
+            this.store(lock, alone(this.load(lock, Relaxed)), Relaxed);
+        }
+        park::abandon(&this, CpuId(number));
+        cpu::abandon(&this, CpuId(number));
+    }
+    cpu::abandon_waiting(&this);
+    slot::abandon_all_but(mine);
+    FORKS.set(false);
+    // ORDERING: Relaxed; only this thread exists.
+    FORKING.store(0, Relaxed);
+}
+
+extern "C" fn register() {
+    // SAFETY: the handlers have the type that the C library expects. If the library is unloaded, the C library forgets
+    // them. Without memory for them the child's locks stay as they are.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
+}
+
+/// Calls [`register`] when the code is loaded, before constructors without a priority.
+// SAFETY: the section holds addresses of functions without arguments, and this is one.
+#[cfg(all(target_os = "linux", not(miri)))]
+#[used]
+#[unsafe(link_section = ".init_array.00101")]
+static AT_LOAD: extern "C" fn() = register;

@@ -181,7 +181,7 @@ fn no_device_interrupt_is_lost_across_sleep_moves_and_inhibition() {
             waiters.posted,
             waiters.by_host
         );
-        assert!(waiters.rig.counter("avic_ga_log") > 100);
+        assert!(waiters.rig.counter(VmId(0), "avic_ga_log") > 100);
     }
 }
 
@@ -254,7 +254,7 @@ fn survives_a_full_log(faults: AvicFaults) -> bool {
         // The log goes on from there.
         waiters.signal(1);
         assert!(waiters.drains());
-        assert!(waiters.rig.counter("avic_ga_log") >= GA_LOG_ENTRIES as u64 - 1);
+        assert!(waiters.rig.counter(VmId(0), "avic_ga_log") >= GA_LOG_ENTRIES as u64 - 1);
     }
     drained
 }

@@ -4,13 +4,13 @@
 use holdfast_abi::{lapic, msr, posted};
 use holdfast_host::{
     ApicRegisters, Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, VcpuId,
-    VmConfig, VmId,
+    VmConfig,
 };
 use holdfast_machine::avic::AvicHardware;
 use holdfast_machine::iommu::{Delivery, Iommu, Notice};
 
 use crate::hardware::{self, Signal};
-use crate::world::{Rng, places};
+use crate::world::{Driver, Rng, drives, places};
 
 /// A vCPU as its guest code left it.
 #[derive(Clone, Debug, Default)]
@@ -41,14 +41,10 @@ enum Coming {
 }
 
 pub struct Rig {
-    pub host: Host,
+    driver: Driver,
     pub hardware: AvicHardware,
-    pub now: u64,
-    pub runs: Vec<Run>,
-    timers: Vec<Option<u64>>,
     pub cpus: Vec<Cpu>,
     coming: Vec<(u64, Coming)>,
-    out: Vec<Command>,
     /// The latency of signals. Nanoseconds.
     pub latency: u64,
     /// Signals to hardware that were sent, by hardware or host.
@@ -56,24 +52,22 @@ pub struct Rig {
     second_vm: bool,
 }
 
+drives!(Rig);
+
 impl Rig {
     /// Returns a host with one VM for all `cpus`. With `second_vm`, the last of them is a VM of its own.
     pub fn new(config: &HostConfig, vm: &VmConfig, pcpus: u32, cpus: Vec<Cpu>, second_vm: bool) -> Rig {
-        let mut host = Host::new(config, &places(1, pcpus, 1)).expect("a valid host");
+        let mut driver = Driver::new(config, &places(1, pcpus, 1));
         let own = cpus.len() as u32 - u32::from(second_vm);
-        host.add_vm(vm, own, &[]).expect("a valid vm");
+        driver.host.add_vm(vm, own, &[]).expect("a valid vm");
         if second_vm {
-            host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
+            driver.host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
         }
         Rig {
-            host,
+            driver,
             hardware: AvicHardware::default(),
-            now: 0,
-            runs: vec![Run::Idle; pcpus as usize],
-            timers: vec![None; pcpus as usize],
             cpus,
             coming: Vec::new(),
-            out: Vec::new(),
             latency: 300,
             rung: 0,
             second_vm,
@@ -81,8 +75,7 @@ impl Rig {
     }
 
     pub fn start(&mut self) {
-        let mut out = std::mem::take(&mut self.out);
-        self.host.start(Nanos(self.now), &mut out);
+        let out = self.start_host();
         self.apply(out);
     }
 
@@ -97,8 +90,9 @@ impl Rig {
         for vcpu in 0..vcpus {
             let mut saved = self.host.save_vcpu(VcpuId(vcpu), Nanos(self.now));
             saved.guest = self.state(vcpu, saved.guest);
+            let now = Nanos(to.now);
             to.host
-                .restore_vcpu(VcpuId(vcpu), &saved, Nanos(to.now))
+                .restore_vcpu(VcpuId(vcpu), &saved, now)
                 .expect("a state that was saved");
             to.cpus[vcpu as usize].window = false;
             to.cpus[vcpu as usize].cr8_intercepted = false;
@@ -116,22 +110,13 @@ impl Rig {
         }
     }
 
-    /// Returns the vCPU in guest mode on `pcpu`.
-    pub fn guest_on(&self, pcpu: u32) -> Option<u32> {
-        match self.runs[pcpu as usize] {
-            Run::Guest { vcpu, .. } => Some(vcpu.0),
-            _ => None,
-        }
-    }
-
     /// Returns the hardware that executes `vcpu`.
     pub fn hardware(&self, vcpu: u32) -> hardware::Guest<'_> {
         hardware::Guest::new(&self.host, vcpu, self.hardware)
     }
 
     pub fn event(&mut self, event: Event) {
-        let mut out = std::mem::take(&mut self.out);
-        self.host.handle(event, Nanos(self.now), &mut out);
+        let out = self.report(event);
         self.apply(out);
     }
 
@@ -146,21 +131,20 @@ impl Rig {
         self.event(Event::Exit { pcpu, exit, guest });
     }
 
-    fn apply(&mut self, mut out: Vec<Command>) {
+    fn apply(&mut self, out: Vec<Command>) {
         let mut entered = Vec::new();
-        for command in out.drain(..) {
+        for command in out {
             match command {
-                Command::Run { pcpu, run } => {
-                    self.runs[pcpu.0 as usize] = run;
-                    if let Run::Guest { vcpu, inject, window } = run {
-                        let cpu = &mut self.cpus[vcpu.0 as usize];
-                        cpu.halted = false;
-                        cpu.waits_for_sipi = false;
-                        cpu.window = window;
-                        entered.push((vcpu.0, inject));
-                    }
+                Command::Run {
+                    run: Run::Guest { vcpu, inject, window },
+                    ..
+                } => {
+                    let cpu = &mut self.cpus[vcpu.0 as usize];
+                    cpu.halted = false;
+                    cpu.waits_for_sipi = false;
+                    cpu.window = window;
+                    entered.push((vcpu.0, inject));
                 }
-                Command::Timer { pcpu, at } => self.timers[pcpu.0 as usize] = at.map(|at| at.0),
                 Command::Ipi { to, .. } => self.send(Coming::Interrupt(to.0, HostInterrupt::Reschedule)),
                 Command::Doorbell { to } => self.send(Coming::ByHardware(Signal::Doorbell(to.0))),
                 Command::Notify { to, vector, .. } => {
@@ -181,7 +165,6 @@ impl Rig {
                 _ => {}
             }
         }
-        self.out = out;
         for (vcpu, inject) in entered {
             self.hardware(vcpu).enter();
             if let Some(vector) = inject {
@@ -194,7 +177,8 @@ impl Rig {
     /// Sends a signal.
     fn send(&mut self, coming: Coming) {
         self.rung += u64::from(matches!(coming, Coming::ByHardware(_)));
-        self.coming.push((self.now + self.latency, coming));
+        let due = self.now + self.latency;
+        self.coming.push((due, coming));
     }
 
     fn take(&mut self, vcpu: u32, vector: u8) {
@@ -299,9 +283,7 @@ impl Rig {
     pub fn pass(&mut self, ns: u64) {
         let end = self.now + ns;
         loop {
-            let timer = (0..self.timers.len())
-                .filter_map(|pcpu| Some((self.timers[pcpu]?, pcpu as u32)))
-                .min();
+            let timer = self.first_timer();
             let coming = (0..self.coming.len()).min_by_key(|&index| self.coming[index].0);
             match (timer, coming.map(|index| self.coming[index].0)) {
                 (Some((at, pcpu)), due) if at <= end && due.is_none_or(|due| at <= due) => {
@@ -398,11 +380,6 @@ impl Rig {
             let vector = posted.into_iter().chain(page.highest(lapic::IRR)).max()?;
             (u32::from(vector >> 4) > priority).then_some((vcpu, vector))
         })
-    }
-
-    pub fn counter(&self, name: &str) -> u64 {
-        let found = self.host.counters(VmId(0)).find(|(known, _)| *known == name);
-        found.map_or(0, |(_, value)| value)
     }
 }
 

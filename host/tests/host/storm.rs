@@ -277,7 +277,7 @@ fn switching_hardware_off_and_on_under_load_loses_no_interrupt() {
         }
         assert!(storm.drains(), "seed {seed}, {part:?}");
         assert_eq!(storm.sends, storm.taken);
-        assert!(storm.rig.counter("apicv_inhibit_changed") > 10, "seed {seed}");
+        assert!(storm.rig.counter(VmId(0), "apicv_inhibit_changed") > 10, "seed {seed}");
     }
 }
 

@@ -2,12 +2,12 @@
 //! (docs/spec/host.md, "Threads of vCPUs").
 
 use holdfast_host::{
-    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PauseHandling, PcpuId, Planted, Run,
+    Command, Event, Exit, GuestState, HostConfig, HostInterrupt, Nanos, PauseHandling, PcpuId, Planted, Run,
     SpinFaults, TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId, YieldFilters,
 };
 use proptest::prelude::*;
 
-use crate::world::places;
+use crate::world::{Driver, drives, places};
 
 const MS: u64 = 1_000_000;
 const GUEST: GuestState = GuestState {
@@ -20,15 +20,14 @@ const GUEST: GuestState = GuestState {
 
 /// A host with a list of explicit events.
 struct Bench {
-    host: Host,
-    now: u64,
-    runs: Vec<Run>,
-    timers: Vec<Option<u64>>,
+    driver: Driver,
     ipis: Vec<PcpuId>,
     /// All directed yields: from, to, done.
     yields: Vec<(VcpuId, VcpuId, bool)>,
     states: Vec<VcpuState>,
 }
+
+drives!(Bench);
 
 impl Bench {
     /// Pinned to pCPU 0: vCPUs with these threads, then host tasks, of which the last sleeps until it is started.
@@ -46,7 +45,8 @@ impl Bench {
             },
             ..HostConfig::default()
         };
-        let mut host = Host::new(&config, &places(1, pcpus, 1)).expect("a valid host");
+        let mut driver = Driver::new(&config, &places(1, pcpus, 1));
+        let host = &mut driver.host;
         host.add_vm(&VmConfig::default(), vcpus, &[]).expect("a valid vm");
         for task in 0..tasks {
             let task = TaskConfig {
@@ -56,16 +56,12 @@ impl Bench {
             host.add_task(&task).expect("a valid task");
         }
         let mut bench = Bench {
-            host,
-            now: 0,
-            runs: vec![Run::Idle; pcpus as usize],
-            timers: vec![None; pcpus as usize],
+            driver,
             ipis: Vec::new(),
             yields: Vec::new(),
             states: vec![VcpuState::Woken; vcpus as usize],
         };
-        let mut out = Vec::new();
-        bench.host.start(Nanos(0), &mut out);
+        let out = bench.start_host();
         bench.take(out);
         bench
     }
@@ -73,8 +69,6 @@ impl Bench {
     fn take(&mut self, out: Vec<Command>) {
         for command in out {
             match command {
-                Command::Run { pcpu, run } => self.runs[pcpu.0 as usize] = run,
-                Command::Timer { pcpu, at } => self.timers[pcpu.0 as usize] = at.map(|at| at.0),
                 Command::Ipi { to, .. } => self.ipis.push(to),
                 Command::DirectedYield { from, to, done } => self.yields.push((from, to, done)),
                 Command::State { vcpu, state } => self.states[vcpu.0 as usize] = state,
@@ -84,8 +78,7 @@ impl Bench {
     }
 
     fn event(&mut self, event: Event) {
-        let mut out = Vec::new();
-        self.host.handle(event, Nanos(self.now), &mut out);
+        let out = self.report(event);
         self.take(out);
         while let Some(to) = self.ipis.pop() {
             self.interrupt(to, HostInterrupt::Reschedule);
@@ -93,14 +86,7 @@ impl Bench {
     }
 
     fn interrupt(&mut self, pcpu: PcpuId, interrupt: HostInterrupt) {
-        let event = match self.runs[pcpu.0 as usize] {
-            Run::Guest { .. } => Event::Exit {
-                pcpu,
-                exit: Exit::ExternalInterrupt(interrupt),
-                guest: GUEST,
-            },
-            Run::Task(_) | Run::Poll(_) | Run::Idle => Event::Interrupt { pcpu, interrupt },
-        };
+        let event = self.arrival(pcpu.0, interrupt, |_| GUEST);
         self.event(event);
     }
 
@@ -116,23 +102,11 @@ impl Bench {
     fn until(&mut self, is_so: impl Fn(&Bench) -> bool) {
         let end = self.now + 1_000 * MS;
         while !is_so(self) {
-            let due = self
-                .timers
-                .iter()
-                .enumerate()
-                .filter_map(|(pcpu, at)| Some(((*at)?, pcpu)));
-            let (at, pcpu) = due.min().expect("a tick");
+            let (at, pcpu) = self.first_timer().expect("a tick");
             assert!(at < end, "it never comes to that: {:?}", self.runs);
             self.now = self.now.max(at);
-            self.timers[pcpu] = None;
-            self.interrupt(PcpuId(pcpu as u32), HostInterrupt::Timer);
-        }
-    }
-
-    fn guest(&self, pcpu: usize) -> Option<VcpuId> {
-        match self.runs[pcpu] {
-            Run::Guest { vcpu, .. } => Some(vcpu),
-            _ => None,
+            self.timers[pcpu as usize] = None;
+            self.interrupt(PcpuId(pcpu), HostInterrupt::Timer);
         }
     }
 
@@ -145,15 +119,7 @@ impl Bench {
 
     /// Lets time pass until `vcpu` is in guest mode on pCPU 0.
     fn until_guest(&mut self, vcpu: u32) {
-        self.until(|bench| bench.guest(0) == Some(VcpuId(vcpu)));
-    }
-
-    fn counter(&self, name: &str) -> u64 {
-        self.host
-            .counters(VmId(0))
-            .find(|(known, _)| *known == name)
-            .expect("a counter")
-            .1
+        self.until(|bench| bench.guest_on(0) == Some(vcpu));
     }
 }
 
@@ -179,7 +145,7 @@ fn yields_to_user_space(filters: YieldFilters) -> (Option<u32>, u64) {
     );
     bench.exit(0, Exit::Pause);
     let done = bench.yields.iter().find(|(.., done)| *done).map(|(_, to, _)| to.0);
-    (done, bench.counter("directed_yield_attempted"))
+    (done, bench.counter(VmId(0), "directed_yield_attempted"))
 }
 
 #[test]
@@ -208,8 +174,8 @@ fn taken_over(faults: SpinFaults) -> Bench {
         pcpu: P0,
         vcpu: VcpuId(1),
     });
-    assert_eq!(bench.guest(0), Some(VcpuId(1)));
-    assert_eq!(bench.counter("thread_changes"), 1);
+    assert_eq!(bench.guest_on(0), Some(1));
+    assert_eq!(bench.counter(VmId(0), "thread_changes"), 1);
     bench
 }
 
@@ -237,7 +203,7 @@ fn a_vcpu_whose_thread_died_is_skipped() {
     bench.until_guest(0);
     bench.exit(0, Exit::Pause);
     assert!(bench.yields.iter().all(|(.., done)| !done), "{:?}", bench.yields);
-    assert_eq!(bench.guest(0), Some(VcpuId(0)), "the spinner goes on");
+    assert_eq!(bench.guest_on(0), Some(0), "the spinner goes on");
 }
 
 /// Returns whether vCPU 0, which pauses, yields to a restarted task. The task has run vCPU 1 and ended, and its number
@@ -290,7 +256,7 @@ fn a_timer_that_expires_in_user_space_is_injected_at_the_next_entry_and_wakes_no
         until: Some(Nanos(later)),
     });
     assert_eq!(bench.runs[0], Run::Idle);
-    bench.until(|bench| bench.counter("apic_timer") == 1);
+    bench.until(|bench| bench.counter(VmId(0), "apic_timer") == 1);
     assert_eq!(bench.runs[0], Run::Idle, "what its thread waits for is another thing");
     bench.until(|bench| bench.task(0) == Some(TaskId(0)));
     assert!(bench.now >= later);

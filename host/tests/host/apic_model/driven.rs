@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{ioapic, msr, posted};
 use holdfast_host::{
-    ApicRegisters, Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Inhibits, Nanos, PcpuId, Run,
-    VcpuId, VmConfig, VmId,
+    ApicRegisters, Command, Event, Exit, GuestState, HostConfig, HostInterrupt, Inhibits, PcpuId, Run, VcpuId,
+    VmConfig, VmId,
 };
 
 use super::{Act, Delivers, FIRST_VM, Fault, Setup, Taken, VCPUS};
 use crate::hardware::{self, Signal};
-use crate::world::places;
+use crate::world::{Driver, drives, places};
 
 /// The state of a vCPU outside the host.
 #[derive(Clone, Debug, Default)]
@@ -34,16 +34,16 @@ enum Coming {
 
 /// A host whose vCPU `n` has pCPU `n` for itself; devices work on one more.
 pub struct Driven {
-    host: Host,
+    driver: Driver,
     setup: Setup,
     fault: Fault,
     guests: Vec<Guest>,
-    runs: Vec<Run>,
     coming: VecDeque<Coming>,
-    out: Vec<Command>,
 }
 
 const DEVICES: PcpuId = PcpuId(VCPUS);
+
+drives!(Driven);
 
 impl Driven {
     pub fn new(setup: Setup, fault: Fault) -> Driven {
@@ -53,37 +53,32 @@ impl Driven {
         };
         setup.part.configure(&mut config);
         fault.configure(&mut config);
-        let mut host = Host::new(&config, &places(1, VCPUS + 1, 1)).expect("a valid host");
+        let mut driver = Driver::new(&config, &places(1, VCPUS + 1, 1));
         let vm = VmConfig {
             split_irqchip: setup.split_irqchip,
             ..VmConfig::default()
         };
         for range in [0..FIRST_VM, FIRST_VM..VCPUS] {
             let affinity: Vec<Vec<u32>> = range.clone().map(|pcpu| vec![pcpu]).collect();
-            host.add_vm(&vm, range.len() as u32, &affinity).expect("a valid vm");
+            let vcpus = range.len() as u32;
+            driver.host.add_vm(&vm, vcpus, &affinity).expect("a valid vm");
         }
         let mut this = Driven {
-            host,
+            driver,
             setup,
             fault,
             guests: vec![Guest::default(); VCPUS as usize],
-            runs: vec![Run::Idle; VCPUS as usize + 1],
             coming: VecDeque::new(),
-            out: Vec::new(),
         };
-        let mut out = Vec::new();
-        this.host.start(Nanos(0), &mut out);
+        let out = this.start_host();
         this.apply_commands(&out);
         this.deliver_all();
         this
     }
 
     fn handle(&mut self, event: Event) {
-        let mut out = std::mem::take(&mut self.out);
-        out.clear();
-        self.host.handle(event, Nanos(0), &mut out);
+        let out = self.report(event);
         self.apply_commands(&out);
-        self.out = out;
     }
 
     /// Returns the hardware that executes `vcpu`.
@@ -112,7 +107,6 @@ impl Driven {
         for &command in commands {
             match command {
                 Command::Run { pcpu, run } => {
-                    self.runs[pcpu.0 as usize] = run;
                     if let Run::Guest { vcpu, inject, window } = run {
                         assert_eq!(vcpu.0, pcpu.0, "each vCPU has its pCPU");
                         disturbed.extend(self.enter(vcpu, inject, window));

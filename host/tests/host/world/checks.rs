@@ -2,9 +2,9 @@
 
 use holdfast_host::{Command, MpState, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState};
 
-use super::{World, vectors};
+use super::{Driver, World, vectors};
 
-impl World {
+impl Driver {
     /// Checks that the event's pCPU has one `Run`, that other `Run`s are for polling pCPUs, and that no command
     /// follows a `Run`.
     pub(super) fn check_run(&mut self, pcpu: PcpuId, out: &[Command]) {
@@ -15,7 +15,7 @@ impl World {
                 Command::Run { pcpu: at, .. } => {
                     assert!(!ran.contains(&at), "two runs for pcpu {}: {out:?}", at.0);
                     if at != pcpu {
-                        let polled = matches!(self.pcpus[at.0 as usize].run, Run::Poll(_));
+                        let polled = matches!(self.runs[at.0 as usize], Run::Poll(_));
                         assert!(polled, "a run for pcpu {}, which did not poll: {out:?}", at.0);
                     }
                     ran.push(at);
@@ -28,7 +28,9 @@ impl World {
         }
         assert!(ran.contains(&pcpu), "no run for pcpu {}: {out:?}", pcpu.0);
     }
+}
 
+impl World {
     pub(super) fn check_service(&self, vcpu: VcpuId) {
         let page = self.host.save_vcpu(vcpu, Nanos(self.now)).lapic;
         let mut wanted = self.guests[vcpu.0 as usize].in_service.clone();
@@ -40,9 +42,9 @@ impl World {
     /// Checks that no two pCPUs run the same thread.
     pub(super) fn check_exclusive(&self) {
         let mut tasks: Vec<TaskId> = self
-            .pcpus
+            .runs
             .iter()
-            .filter_map(|pcpu| match pcpu.run {
+            .filter_map(|&run| match run {
                 Run::Guest { vcpu, .. } | Run::Poll(vcpu) => Some(self.host.thread(vcpu)),
                 Run::Task(task) => Some(task),
                 Run::Idle => None,

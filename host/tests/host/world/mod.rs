@@ -1,20 +1,23 @@
 //! A world around the host alone: pCPUs, timers and interrupts in virtual time, and small guests that exit.
 //!
 //! It keeps the boundary's contract from the other side, and checks that the host keeps its own: every batch of
-//! commands goes through `World::check_run` (`checks.rs`) and [`World::apply`].
+//! commands goes through `Driver::check_run` (`checks.rs`) and [`World::apply`].
 
 mod checks;
+mod driver;
 mod guest;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use holdfast_host::{
-    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, SavedVcpu,
-    TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId,
+    Command, Event, Exit, GuestState, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, SavedVcpu, TaskConfig,
+    TaskId, VcpuId, VcpuState, VmConfig, VmId,
 };
 
 use checks::is_legal;
+pub use driver::Driver;
+pub(crate) use driver::drives;
 pub use guest::{Guest, Op, Rng};
 
 /// A host task that is not a vCPU.
@@ -26,10 +29,8 @@ pub struct Plain {
 }
 
 struct Pcpu {
-    run: Run,
-    /// When `run` begins; host code is executed until then.
+    /// When its run begins; host code is executed until then.
     begins: u64,
-    timer: Option<u64>,
     /// Interrupts that wait for the end of host code.
     pending: Vec<HostInterrupt>,
     /// Counts `Run`s: events scheduled for an earlier one are void.
@@ -51,21 +52,18 @@ const MEMORY: u64 = 4 << 30;
 
 /// Host, guests and hardware in virtual time.
 pub struct World {
-    pub host: Host,
-    pub now: u64,
+    driver: Driver,
     pub guests: Vec<Guest>,
     pub plain: Vec<(TaskId, Plain)>,
     pcpus: Vec<Pcpu>,
     queue: BinaryHeap<Reverse<(u64, u64, u32, What)>>,
     sequence: u64,
-    out: Vec<Command>,
     /// All commands with their times, if kept.
     pub trace: Option<Vec<(u64, Command)>>,
     /// The exit with which the guest on each pCPU will leave in its present run.
     exits: Vec<Option<Exit>>,
     /// Cost of each charge.
     pub cost_ns: u64,
-    pub batches: u64,
     /// At every injection the LAPIC has in service what the guest has not ended yet.
     pub checks_service: bool,
 }
@@ -83,31 +81,27 @@ pub fn places(sockets: u32, cores: u32, threads: u32) -> Vec<PcpuPlace> {
     places
 }
 
+drives!(World);
+
 impl World {
     pub fn new(config: &HostConfig, places: &[PcpuPlace]) -> World {
-        let host = Host::new(config, places).expect("a valid host");
         let pcpus = (0..places.len())
             .map(|_| Pcpu {
-                run: Run::Idle,
                 begins: 0,
-                timer: None,
                 pending: Vec::new(),
                 generation: 0,
             })
             .collect();
         World {
-            host,
-            now: 0,
+            driver: Driver::new(config, places),
             guests: Vec::new(),
             plain: Vec::new(),
             pcpus,
             queue: BinaryHeap::new(),
             sequence: 0,
-            out: Vec::new(),
             trace: None,
             exits: vec![None; places.len()],
             cost_ns: 200,
-            batches: 0,
             checks_service: false,
         }
     }
@@ -135,11 +129,8 @@ impl World {
     }
 
     pub fn start(&mut self) {
-        let mut out = std::mem::take(&mut self.out);
-        self.host.start(Nanos(self.now), &mut out);
+        let out = self.start_host();
         self.apply(&out);
-        out.clear();
-        self.out = out;
     }
 
     /// Runs until `end`.
@@ -173,8 +164,8 @@ impl World {
                 }
             }
             What::Ends(generation) if generation == at.generation => self.ends(pcpu),
-            What::Timer if at.timer == Some(self.now) => {
-                at.timer = None;
+            What::Timer if self.timers[pcpu as usize] == Some(self.now) => {
+                self.timers[pcpu as usize] = None;
                 self.arrives(pcpu, HostInterrupt::Timer);
             }
             What::Ipi => self.arrives(pcpu, HostInterrupt::Reschedule),
@@ -192,28 +183,17 @@ impl World {
     }
 
     fn interrupt(&mut self, pcpu: u32, interrupt: HostInterrupt) {
-        let at = &self.pcpus[pcpu as usize];
-        let event = match at.run {
-            Run::Guest { vcpu, .. } => {
-                let guest = self.guests[vcpu.0 as usize].leave();
-                Event::Exit {
-                    pcpu: PcpuId(pcpu),
-                    exit: Exit::ExternalInterrupt(interrupt),
-                    guest,
-                }
-            }
-            _ => Event::Interrupt {
-                pcpu: PcpuId(pcpu),
-                interrupt,
-            },
-        };
+        let guests = &mut self.guests;
+        let event = self
+            .driver
+            .arrival(pcpu, interrupt, |vcpu| guests[vcpu.0 as usize].leave());
         self.handle(event);
     }
 
     /// Begins the run of `pcpu`, and schedules its end.
     fn begin(&mut self, pcpu: u32) {
         let generation = self.pcpus[pcpu as usize].generation;
-        match self.pcpus[pcpu as usize].run {
+        match self.runs[pcpu as usize] {
             Run::Guest { vcpu, .. } => {
                 let (after, exit) = self.guest(vcpu).next();
                 self.exits[pcpu as usize] = exit;
@@ -237,9 +217,8 @@ impl World {
 
     /// Interrupts the run of `pcpu`, and keeps its progress.
     fn stop(&mut self, pcpu: u32) {
-        let at = &self.pcpus[pcpu as usize];
-        let ran = self.now - at.begins;
-        match at.run {
+        let ran = self.now - self.pcpus[pcpu as usize].begins;
+        match self.runs[pcpu as usize] {
             Run::Guest { vcpu, .. } => {
                 let undone = self.exits[pcpu as usize].take();
                 let guest = self.guest(vcpu);
@@ -259,9 +238,8 @@ impl World {
     }
 
     fn ends(&mut self, pcpu: u32) {
-        let at = &self.pcpus[pcpu as usize];
-        let ran = self.now - at.begins;
-        match at.run {
+        let ran = self.now - self.pcpus[pcpu as usize].begins;
+        match self.runs[pcpu as usize] {
             Run::Guest { vcpu, .. } => {
                 let exit = self.exits[pcpu as usize].take();
                 let guest = self.guest(vcpu);
@@ -298,18 +276,15 @@ impl World {
     }
 
     pub fn handle(&mut self, event: Event) {
-        let mut out = std::mem::take(&mut self.out);
-        self.host.handle(event, Nanos(self.now), &mut out);
-        self.check_run(event.pcpu(), &out);
+        let out = self.report(event);
         self.apply(&out);
-        out.clear();
-        self.out = out;
         self.check_exclusive();
     }
 
     fn apply(&mut self, out: &[Command]) {
+        let now = self.now;
         if let Some(trace) = &mut self.trace {
-            trace.extend(out.iter().map(|&command| (self.now, command)));
+            trace.extend(out.iter().map(|&command| (now, command)));
         }
         let mut charged: Vec<(u32, u64)> = Vec::new();
         for &command in out {
@@ -326,9 +301,7 @@ impl World {
                     self.run(pcpu.0, run, ns);
                 }
                 Command::Timer { pcpu, at } => {
-                    self.pcpus[pcpu.0 as usize].timer = at.map(|at| at.0);
                     if let Some(at) = at {
-                        assert!(at.0 >= self.now, "pcpu {}: timer set to the past", pcpu.0);
                         self.push(at.0, pcpu.0, What::Timer);
                     }
                 }
@@ -408,17 +381,17 @@ impl World {
             }
             Run::Task(_) | Run::Idle => {}
         }
+        let now = self.now;
         let at = &mut self.pcpus[pcpu as usize];
         // A run that replaces one that has not begun comes on top of its charges.
-        at.begins = at.begins.max(self.now) + ns;
-        at.run = run;
+        at.begins = at.begins.max(now) + ns;
         at.generation += 1;
         let (begins, generation) = (at.begins, at.generation);
         self.push(begins, pcpu, What::Begin(generation));
     }
 
     pub fn what(&self, pcpu: u32) -> Run {
-        self.pcpus[pcpu as usize].run
+        self.runs[pcpu as usize]
     }
 
     /// Stops all guests and keeps their progress, so that they can continue on another host.
@@ -439,11 +412,6 @@ impl World {
             ..guest.state
         };
         saved
-    }
-
-    pub fn counter(&self, vm: VmId, name: &str) -> u64 {
-        let found = self.host.counters(vm).find(|(at, _)| *at == name);
-        found.unwrap_or_else(|| panic!("no counter {name}")).1
     }
 
     pub fn cpu_time(&self, task: TaskId) -> u64 {

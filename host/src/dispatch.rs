@@ -139,7 +139,7 @@ impl Host {
                 .guests
                 .poll_kicks
                 .pop()
-                .or_else(|| host.wing.threads.sched.next_poll_end())
+                .or_else(|| host.wing.threads.sched.poll_ends.pop())
         };
         while let Some(pcpu) = next(self) {
             if self.poll_until(PcpuId(pcpu)).is_some() {

@@ -70,10 +70,7 @@ impl fmt::Display for ConfigError {
             ConfigError::FactorOfOne(name) => write!(f, "{name}: found 1, expected 0 (back to the base) or 2 and more"),
             ConfigError::NoBandwidth => write!(f, "quota with a scheduler without bandwidth control: expected none"),
             ConfigError::FavorWithoutEevdf => {
-                write!(
-                    f,
-                    "yield favor with a scheduler without virtual deadlines: expected none, or EEVDF"
-                )
+                f.write_str("yield favor with a scheduler without virtual deadlines: expected none, or EEVDF")
             }
             ConfigError::Started => write!(f, "host runs already: expected configuration before its start"),
         }

@@ -9,7 +9,7 @@ use crate::guests::Vm;
 use crate::host::Host;
 use crate::sched::{Mask, weight};
 use crate::threads::ThreadKind;
-use crate::vcpu::Vcpu;
+use crate::vcpu::{Activity, MpState, Vcpu};
 
 impl Host {
     /// Adds a task group below `parent` (`None`: the root group), with `cpu.shares` of 2 to 262144.
@@ -66,15 +66,13 @@ impl Host {
         let masks = self.check_vm(vm, vcpus, affinity)?;
         let first_group = self.wing.threads.sched.groups();
         let parent = vm.parent.unwrap_or_default();
-        let (own, per_vcpu) = match vm.group {
-            VmGroup::Root => (None, false),
-            VmGroup::Own { shares } => (Some(shares), false),
-            VmGroup::OwnWithVcpuGroups { shares } => (Some(shares), true),
+        let group = match vm.group {
+            VmGroup::Root => parent,
+            VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } => {
+                self.add_limited_group(parent, shares, vm.quota)?
+            }
         };
-        let group = match own {
-            None => parent,
-            Some(shares) => self.add_limited_group(parent, shares, vm.quota)?,
-        };
+        let per_vcpu = matches!(vm.group, VmGroup::OwnWithVcpuGroups { .. });
         let id = self.wing.guests.vms.next_id();
         let first = self.wing.guests.vcpus.len() as u32;
         for (index, mask) in masks.into_iter().enumerate() {
@@ -87,7 +85,7 @@ impl Host {
             let task = self.add_thread(ThreadKind::Vcpu(vcpu), vm.nice, group, mask);
             let mut row = Vcpu::new(vcpu, id, index as u32, task);
             if vm.waits_for_sipi && index > 0 {
-                row.await_init();
+                (row.mp_state, row.activity) = (MpState::Uninitialized, Activity::Block);
             }
             self.wing.guests.vcpus.push(row);
         }

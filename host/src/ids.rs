@@ -137,24 +137,6 @@ impl<I: Id, T> FromIterator<T> for IdVec<I, T> {
     }
 }
 
-impl<'v, I: Id, T> IntoIterator for &'v IdVec<I, T> {
-    type Item = &'v T;
-    type IntoIter = core::slice::Iter<'v, T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.rows.iter()
-    }
-}
-
-impl<'v, I: Id, T> IntoIterator for &'v mut IdVec<I, T> {
-    type Item = &'v mut T;
-    type IntoIter = core::slice::IterMut<'v, T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.rows.iter_mut()
-    }
-}
-
 impl<I: Id, T> Index<I> for IdVec<I, T> {
     type Output = T;
 

@@ -23,7 +23,7 @@ impl Host {
     /// Returns host-physical memory as interrupt hardware sees it.
     #[inline]
     pub fn memory(&self) -> HostMemory<'_> {
-        HostMemory::new(&self.wing.guests, &self.wing.iommu)
+        self.wing.memory()
     }
 
     /// Returns the register page of the LAPIC of `vcpu`. A vCPU keeps the same page for its whole life. Under AVIC it
@@ -47,16 +47,6 @@ impl Host {
             .map(|avic| &avic.vmcb)
     }
 
-    /// Returns whether AVIC virtualizes the LAPIC of `vcpu` at present.
-    ///
-    /// # Panics
-    /// If there is no such vCPU.
-    #[inline]
-    pub fn is_avic_active(&self, vcpu: VcpuId) -> bool {
-        let avic = self.wing.guests.vcpus[vcpu].virtualization.avic();
-        avic.is_some_and(|avic| avic.active.get())
-    }
-
     /// Returns the interrupt fields of the control structure of `vcpu`, or `None` if its VM has no APICv.
     ///
     /// # Panics
@@ -67,15 +57,6 @@ impl Host {
             .virtualization
             .apicv()
             .map(|apicv| apicv.vmcs.get())
-    }
-
-    /// Returns whether APICv virtualizes the LAPIC of `vcpu` at present.
-    ///
-    /// # Panics
-    /// If there is no such vCPU.
-    pub fn is_apicv_active(&self, vcpu: VcpuId) -> bool {
-        let apicv = self.wing.guests.vcpus[vcpu].virtualization.apicv();
-        apicv.is_some_and(|apicv| apicv.active)
     }
 
     /// Stores the guest interrupt status of `vcpu`, which APICv changed in guest mode.
@@ -113,7 +94,9 @@ impl Host {
         }
         let offset = (msr - msr::X2APIC_BASE) * reg::STRIDE;
         let absent = matches!(offset, reg::DFR | reg::ICR_HIGH) || offset >= 0x400;
-        let (avic, apicv) = (self.is_avic_active(vcpu), self.is_apicv_active(vcpu));
+        let hardware = &self.wing.guests.vcpus[vcpu].virtualization;
+        let avic = hardware.avic().is_some_and(|avic| avic.active.get());
+        let apicv = hardware.apicv().is_some_and(|apicv| apicv.active);
         let passes = if avic {
             let own = matches!(offset, reg::RRD | reg::LVT_TIMER | reg::SELF_IPI);
             !(own || write && matches!(offset, reg::ID | reg::LDR))

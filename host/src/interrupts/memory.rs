@@ -73,19 +73,8 @@ pub(crate) const fn pid_table_address(vm: VmId) -> u64 {
 /// The memory of a host, for interrupt hardware.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory<'h> {
-    guests: &'h Guests,
-    iommu: &'h Iommu,
-}
-
-impl<'h> HostMemory<'h> {
-    #[inline]
-    pub(crate) fn new(guests: &'h Guests, iommu: &'h Iommu) -> HostMemory<'h> {
-        HostMemory { guests, iommu }
-    }
-
-    pub(super) fn guests(&self) -> &'h Guests {
-        self.guests
-    }
+    pub(super) guests: &'h Guests,
+    pub(super) iommu: &'h Iommu,
 }
 
 impl HostMemory<'_> {

@@ -69,7 +69,10 @@ impl InterruptWing {
     /// Returns host-physical memory as interrupt hardware sees it.
     #[inline]
     pub(crate) fn memory(&self) -> HostMemory<'_> {
-        HostMemory::new(&self.guests, &self.iommu)
+        HostMemory {
+            guests: &self.guests,
+            iommu: &self.iommu,
+        }
     }
 
     /// Returns whether hardware virtualizes the LAPIC of `vcpu` at present.

@@ -183,7 +183,7 @@ impl VcpuWing {
             done,
         });
         if done {
-            let favored = u64::from(self.threads.sched.favored());
+            let favored = u64::from(self.threads.sched.favored);
             self.guests.vcpus[vcpu].counters.directed_yield_successful += 1;
             self.guests.vcpus[vcpu].counters.directed_yield_favored += favored;
         }

@@ -25,7 +25,7 @@ impl VcpuWing {
     pub(crate) fn set_pause_controls(&mut self, out: &mut Vec<Command>) {
         let controls = self.base_controls();
         let window = window_of(controls);
-        for vcpu in &mut self.guests.vcpus {
+        for vcpu in self.guests.vcpus.iter_mut() {
             vcpu.pause_window = window;
             let vcpu = vcpu.id;
             out.push(Command::PauseControls { vcpu, controls });

@@ -56,10 +56,9 @@ impl Hierarchy {
     pub(super) fn change_load(&mut self, queue: QueueId, old: u64, new: u64) {
         let at = &mut self.queues[queue];
         at.load = at.load - old + new;
+        let load = at.load;
         if self.share_rule == ShareRule::Walk && at.entity.is_some() {
-            let group = &mut self.groups[at.group];
-            group.load = group.load - at.share.contribution + at.load;
-            at.share.contribution = at.load;
+            self.contribute(queue, load);
         }
     }
 

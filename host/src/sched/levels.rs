@@ -63,7 +63,8 @@ impl Hierarchy {
             let part = entity.tracked;
             self.queues[queue].tracked.add(part);
         }
-        self.add_load(queue, id);
+        self.queues[queue].nr += 1;
+        self.change_load(queue, 0, self.entities[id].weight);
         self.list_thread(queue, id);
         self.update_shares(queue);
         let policy = self.policy;
@@ -78,7 +79,8 @@ impl Hierarchy {
             let pcpu = at.pcpu as usize;
             self.leaves[pcpu].push(queue);
         }
-        if first_alone(self, queue) {
+        let at = &self.queues[queue];
+        if at.quota.enabled && at.nr == 1 && at.curr.is_none() {
             self.check_quota(queue);
         }
     }
@@ -108,7 +110,8 @@ impl Hierarchy {
             let part = entity.tracked;
             self.queues[queue].tracked.sub(part);
         }
-        self.sub_load(queue, id);
+        self.queues[queue].nr -= 1;
+        self.change_load(queue, self.entities[id].weight, 0);
         if was_listed {
             self.unlist_thread(queue, id);
         }
@@ -202,18 +205,6 @@ impl Hierarchy {
             }
             at = self.parent(id);
         }
-    }
-
-    fn add_load(&mut self, queue: QueueId, id: EntityId) {
-        let weight = self.entities[id].weight;
-        self.queues[queue].nr += 1;
-        self.change_load(queue, 0, weight);
-    }
-
-    fn sub_load(&mut self, queue: QueueId, id: EntityId) {
-        let weight = self.entities[id].weight;
-        self.queues[queue].nr -= 1;
-        self.change_load(queue, weight, 0);
     }
 
     /// Adds a thread to its queue's list of runnable threads. Does nothing for a group.
@@ -362,10 +353,4 @@ impl Hierarchy {
         }
         reschedule
     }
-}
-
-/// Returns whether the first entity has just come to `queue`, which has a quota and runs no entity.
-fn first_alone(on: &Hierarchy, queue: QueueId) -> bool {
-    let at = &on.queues[queue];
-    at.quota.enabled && at.nr == 1 && at.curr.is_none()
 }

@@ -70,7 +70,7 @@ pub(crate) struct Scheduler {
     features: Features,
     favor: FavorConfig,
     /// The last directed yield moved virtual times.
-    favored: bool,
+    pub(crate) favored: bool,
     migration_cost_ns: u64,
     nr_migrate: u32,
     hz: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Scheduler {
     /// When a busy pCPU next asks an idle one to balance for all idle ones. Ticks since power-on.
     next_idle_balance: u64,
     /// Polling pCPUs whose queues have grown. They are examined before the step ends.
-    poll_ends: Vec<u32>,
+    pub(crate) poll_ends: Vec<u32>,
     /// pCPUs that the present balancing pass found to have only pinned threads. Passes reuse the buffer.
     excluded: Vec<u32>,
 }
@@ -234,11 +234,6 @@ impl Scheduler {
     /// Records whether `pcpu` polls for its halted vCPU.
     pub(crate) fn set_polling(&mut self, pcpu: u32, polling: bool) {
         self.rq_mut(pcpu).polling = polling;
-    }
-
-    /// Takes a polling pCPU whose queue has grown since the last call.
-    pub(crate) fn next_poll_end(&mut self) -> Option<u32> {
-        self.poll_ends.pop()
     }
 
     /// Returns whether `task` runs or waits for its pCPU.

@@ -31,11 +31,6 @@ impl Scheduler {
         true
     }
 
-    /// Returns whether the last completed directed yield also moved virtual times.
-    pub(crate) fn favored(&self) -> bool {
-        self.favored
-    }
-
     /// Returns whether the running thread of `pcpu` and `target` each have their pCPU alone, so that no thread waits.
     pub(crate) fn both_alone(&self, pcpu: u32, target: TaskId) -> bool {
         self.nr_running(pcpu) == 1 && self.nr_running(self.threads[target].pcpu) == 1

@@ -112,7 +112,7 @@ impl Guests {
             before.vcpus.len(),
             "cannot continue counters: not the same vms"
         );
-        for (to, from) in self.vcpus.iter_mut().zip(&before.vcpus) {
+        for (to, from) in self.vcpus.iter_mut().zip(before.vcpus.iter()) {
             to.counters = from.counters;
             to.pause_window_max = from.pause_window_max;
         }

@@ -303,10 +303,4 @@ impl Vcpu {
         self.counters.nmi_injections += 1;
         step.out.push(Command::InjectNmi { vcpu: self.id });
     }
-
-    /// Makes the vCPU of a host that has not started wait for INIT.
-    pub(crate) fn await_init(&mut self) {
-        self.mp_state = MpState::Uninitialized;
-        self.activity = Activity::Block;
-    }
 }

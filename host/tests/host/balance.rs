@@ -2,9 +2,8 @@
 
 use holdfast_host::{HostConfig, Nanos, PcpuId, TaskConfig, TickPhase, VmConfig};
 
-use crate::world::{Guest, World, places};
+use crate::world::{Guest, MS, World, places};
 
-const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
 fn hogs(world: &mut World, count: usize) {

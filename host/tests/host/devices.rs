@@ -3,15 +3,10 @@
 use holdfast_abi::{cpuid, ioapic, lapic as reg, msi, msr};
 use holdfast_host::{Event, Exit, HostConfig, PcpuId, VmConfig, VmId};
 
-use crate::world::{Guest, Op, World, places};
+use crate::world::{Guest, MS, Op, World, apic, places};
 
-const MS: u64 = 1_000_000;
 /// An idle pCPU, where device events happen.
 const DEVICES: PcpuId = PcpuId(4);
-
-fn apic(offset: u32, value: u32) -> Op {
-    Op::Exit(Exit::ApicWrite { offset, value })
-}
 
 fn pin_register(register: u32, value: u32) -> [Op; 2] {
     let store = |offset: u32, value: u32| {

@@ -3,9 +3,8 @@
 use holdfast_host::{HostConfig, TaskConfig, TickPhase, VmConfig, VmGroup};
 use proptest::prelude::*;
 
-use crate::world::{Guest, World, places};
+use crate::world::{Guest, MS, World, places};
 
-const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
 /// Returns the approximate weight of a nice level.

@@ -4,10 +4,9 @@ use holdfast_abi::{cpuid, hypercall, msr};
 use holdfast_host::{Exit, HostConfig, PauseHandling, Run, TaskConfig, VcpuState, VmConfig};
 use proptest::prelude::*;
 
-use crate::world::{Guest, Op, Rng, World, places};
+use crate::world::{Guest, MS, Op, Rng, World, places};
 
 const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
 
 pub fn kick(target: u64) -> Op {
     Op::Exit(Exit::Hypercall {

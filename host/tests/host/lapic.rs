@@ -3,14 +3,9 @@
 use holdfast_abi::{lapic as reg, msr};
 use holdfast_host::{Exit, HostConfig, VcpuState, VmConfig, VmId};
 
-use crate::world::{Guest, Op, World, places};
+use crate::world::{Guest, MS, Op, World, apic, places};
 
 const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-
-fn apic(offset: u32, value: u32) -> Op {
-    Op::Exit(Exit::ApicWrite { offset, value })
-}
 
 /// Returns the first operations of a kernel: it enables its LAPIC and unmasks interrupts.
 fn boot() -> Vec<Op> {

@@ -4,10 +4,9 @@ use holdfast_host::{HostConfig, MpState, Nanos, RestoreError, SavedVcpu, VcpuId,
 use proptest::prelude::*;
 
 use crate::halt::{HLT, kick};
-use crate::world::{Guest, Op, Rng, World, places};
+use crate::world::{Guest, MS, Op, Rng, World, places};
 
 const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
 
 /// Returns a ring of vCPUs with one token: each vCPU that is kicked kicks the next. A lost kick stops the token.
 fn ring(seed: u64, vcpus: u64, pcpus: u32, config: &HostConfig) -> World {

@@ -5,10 +5,9 @@ use holdfast_host::{Exit, HostConfig, Nanos, Planted, PvFaults, VcpuId, VmConfig
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::world::{Guest, Op, Rng, World, places, vectors};
+use crate::world::{Guest, MS, Op, Rng, World, apic, places, vectors};
 
 const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
 const VM: VmId = VmId(0);
 
 /// Returns a configuration with rare ticks. No exit happens by chance and shows what an interrupt should have shown.
@@ -33,10 +32,6 @@ fn offers() -> VmConfig {
 
 fn write_msr(msr: u32, value: u64) -> Op {
     Op::Exit(Exit::WriteMsr { msr, value })
-}
-
-fn apic(offset: u32, value: u32) -> Op {
-    Op::Exit(Exit::ApicWrite { offset, value })
 }
 
 /// Returns a vCPU that enables its LAPIC and its word, sends `rounds` IPIs at random, masks and halts now and then, and

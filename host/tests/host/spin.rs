@@ -6,10 +6,9 @@ use holdfast_host::{
     Command, Exit, HostConfig, PauseExit, PauseHandling, VcpuId, VcpuState, VmConfig, VmGroup, VmId, YieldFilters,
 };
 
-use crate::world::{Guest, Op, World, places};
+use crate::world::{Guest, MS, Op, World, places};
 
 const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
 
 fn handling(exit: PauseExit, filters: YieldFilters) -> PauseHandling {
     PauseHandling {

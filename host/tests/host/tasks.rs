@@ -2,9 +2,8 @@
 
 use holdfast_host::{Command, Event, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, TaskConfig, TaskId};
 
-use crate::world::places;
+use crate::world::{MS, places};
 
-const MS: u64 = 1_000_000;
 const HERE: PcpuId = PcpuId(0);
 
 /// A host with `pcpus` and two voluntary tasks: the first runs on pCPU 0, the second may be dormant.

@@ -7,9 +7,8 @@ use holdfast_host::{
 };
 use proptest::prelude::*;
 
-use crate::world::{Driver, drives, places};
+use crate::world::{Driver, MS, drives, places};
 
-const MS: u64 = 1_000_000;
 const GUEST: GuestState = GuestState {
     interrupts_enabled: true,
     cpl: 0,

@@ -5,10 +5,9 @@ use holdfast_host::{
     WindowRule,
 };
 
-use crate::world::{Guest, Op, World, places};
+use crate::world::{Guest, MS, Op, World, places};
 
 const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
 
 /// Returns the windows that the host sets for a vCPU that spins for 50 ms and then computes, next to a hog on the same
 /// pCPU.

@@ -4,9 +4,7 @@
 use holdfast_host::{Command, Exit, HostConfig, PauseHandling, Planted, SpinFaults, VcpuState, VmConfig, YieldFilters};
 
 use crate::spin::spinner;
-use crate::world::{Guest, Op, World, places};
-
-const MS: u64 = 1_000_000;
+use crate::world::{Guest, MS, Op, World, places};
 
 fn host(pause: PauseHandling, faults: SpinFaults) -> HostConfig {
     HostConfig {

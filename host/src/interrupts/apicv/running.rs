@@ -88,7 +88,7 @@ impl InterruptWing {
 
 /// Moves interrupts posted for `vcpu` to its register page, and sets RVI and SVI (`vmx_sync_pir_to_irr`).
 pub(in crate::interrupts) fn sync(memory: &HostMemory<'_>, vcpu: VcpuId, faults: PostingFaults) {
-    let at = &memory.guests().vcpus[vcpu];
+    let at = &memory.guests.vcpus[vcpu];
     let Some(apicv) = at.virtualization.apicv() else { return };
     Descriptor::of(memory, vcpu, faults).sync(page_address(vcpu));
     let page = at.apic.registers();
@@ -99,7 +99,7 @@ pub(in crate::interrupts) fn sync(memory: &HostMemory<'_>, vcpu: VcpuId, faults:
 /// Moves interrupts posted for `vcpu` to its register page, also those posted while it was preempted: it is saved as it
 /// is.
 pub(in crate::interrupts) fn save(memory: &HostMemory<'_>, vcpu: VcpuId, faults: PostingFaults) {
-    if memory.guests().vcpus[vcpu].virtualization.apicv().is_some() {
+    if memory.guests.vcpus[vcpu].virtualization.apicv().is_some() {
         Descriptor::of(memory, vcpu, faults).notice();
         sync(memory, vcpu, faults);
     }

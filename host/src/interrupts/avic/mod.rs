@@ -8,7 +8,6 @@
 
 mod config;
 mod deliver;
-mod devices;
 mod exits;
 pub mod handshake;
 mod iommu;
@@ -21,5 +20,5 @@ mod tables;
 mod tests;
 
 pub use config::{AvicConfig, AvicEnable, SvmPart};
-pub(crate) use devices::{Device, Iommu};
+pub(crate) use iommu::{Device, Iommu};
 pub(crate) use state::{VcpuAvic, VmAvic};

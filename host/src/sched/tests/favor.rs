@@ -70,7 +70,7 @@ fn yield_to(rig: &mut Rig, to: TaskId) -> Option<Yielded> {
         sched.resched(0, step);
         Some(Yielded {
             path,
-            favored: after.favored(),
+            favored: after.favored,
             push: after.hierarchy.entities[at].vruntime.wrapping_sub(before),
             gap: gap.max(0) as u64,
             slice: weight::scaled(policy.slice, after.hierarchy.entities[at].weight),

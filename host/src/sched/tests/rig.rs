@@ -8,13 +8,7 @@ use super::*;
 use crate::timers::Timer;
 
 /// All kinds of schedulers.
-pub(super) const ALL: [SchedulerKind; 5] = [
-    SchedulerKind::Cfs2637,
-    SchedulerKind::Cfs33,
-    SchedulerKind::Cfs412,
-    SchedulerKind::Eevdf66,
-    SchedulerKind::Eevdf612,
-];
+pub(super) const ALL: [SchedulerKind; 5] = SchedulerKind::ALL;
 
 /// What a thread does, forever.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +141,7 @@ impl Rig {
             }
         }
         while self.sched.next_throttle_change().is_some() {}
-        while self.sched.next_poll_end().is_some() {}
+        while self.sched.poll_ends.pop().is_some() {}
         if let Some(watch) = self.watch {
             watch(&self.sched);
         }

@@ -106,12 +106,13 @@ impl Driven {
         let mut entered = Vec::new();
         for &command in commands {
             match command {
-                Command::Run { pcpu, run } => {
-                    if let Run::Guest { vcpu, inject, window } = run {
-                        assert_eq!(vcpu.0, pcpu.0, "each vCPU has its pCPU");
-                        disturbed.extend(self.enter(vcpu, inject, window));
-                        entered.push(vcpu.0);
-                    }
+                Command::Run {
+                    pcpu,
+                    run: Run::Guest { vcpu, inject, window },
+                } => {
+                    assert_eq!(vcpu.0, pcpu.0, "each vCPU has its pCPU");
+                    disturbed.extend(self.enter(vcpu, inject, window));
+                    entered.push(vcpu.0);
                 }
                 Command::Ipi { to, .. } => self.coming.push_back(Coming::Ipi(to.0)),
                 Command::Doorbell { to } => self.coming.push_back(Coming::ByHardware(Signal::Doorbell(to.0))),

@@ -47,6 +47,9 @@ enum What {
     Ipi,
 }
 
+/// Nanoseconds of a millisecond.
+pub const MS: u64 = 1_000_000;
+
 /// Memory of a guest by default.
 const MEMORY: u64 = 4 << 30;
 
@@ -66,6 +69,11 @@ pub struct World {
     pub cost_ns: u64,
     /// At every injection the LAPIC has in service what the guest has not ended yet.
     pub checks_service: bool,
+}
+
+/// Returns the store of `value` at `offset` of the LAPIC's page.
+pub fn apic(offset: u32, value: u32) -> Op {
+    Op::Exit(Exit::ApicWrite { offset, value })
 }
 
 /// `sockets` × `cores` × `threads` pCPUs.

@@ -200,7 +200,7 @@ impl Recorder {
         let vcpus = self
             .vcpus
             .iter_mut()
-            .zip(view.vcpus)
+            .zip(view.vcpus.iter())
             .map(|(tracks, vcpu)| VcpuTimeline {
                 vm: vcpu.vm.0,
                 number: vcpu.number,

@@ -49,10 +49,15 @@ pub fn check(path: Option<&Path>) -> Result<(), Refused> {
     path.map_or(Ok(()), |path| file::check(path).map_err(Refused::Unwritable))
 }
 
+/// Returns `value` as `show` writes it, or a dash if there is none.
+pub fn dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
+}
+
 /// Creates a table in Markdown. The first `texts` columns are text, the others numbers.
-pub fn table(header: &[&str], texts: usize) -> Table {
+pub fn table<'h>(header: impl IntoIterator<Item = &'h str>, texts: usize) -> Table {
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(header.iter().copied());
+    table.load_style(ASCII_MARKDOWN).set_header(header);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_cell_alignment(if index < texts {
             CellAlignment::Left

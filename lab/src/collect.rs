@@ -119,11 +119,11 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         });
     let vms = || done.iter().map(|(_, outcome)| &outcome.vms[vm]);
     // A real host does not know where the time went and has no history. Zeros would look like measurements.
-    let told = || {
+    let simulated = || {
         done.iter()
             .filter(|(_, outcome)| !outcome.vms[vm].lost_time_ps.is_empty())
     };
-    let vms_told = || told().map(|(_, outcome)| &outcome.vms[vm]);
+    let simulated_vms = || simulated().map(|(_, outcome)| &outcome.vms[vm]);
     Case {
         case: cell.case.clone(),
         variant: cell.variant.clone(),
@@ -139,21 +139,21 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         min: summary.map(|summary| summary.min),
         max: summary.map(|summary| summary.max),
         published,
-        work_shares: vms_told().map(|vm| share(vm, &WORK)).collect(),
-        preempted_spin_shares: vms_told().map(|vm| share(vm, &PREEMPTED_SPIN)).collect(),
-        convoys: told()
+        work_shares: simulated_vms().map(|vm| share(vm, &WORK)).collect(),
+        preempted_spin_shares: simulated_vms().map(|vm| share(vm, &PREEMPTED_SPIN)).collect(),
+        convoys: simulated()
             .map(|(_, outcome)| convoy(&outcome.vms[vm], outcome.end_ns))
             .collect(),
-        longest_stalls_ns: vms_told().map(|vm| vm.longest_stall_ns).collect(),
+        longest_stalls_ns: simulated_vms().map(|vm| vm.longest_stall_ns).collect(),
         period_ns: period_ns(&cell.config.host, cell.config.machine.topology),
         counters: counters(vms()),
         lost_time: lost_time(vms()),
-        history_hash: if told().count() == done.len() {
+        history_hash: if simulated().count() == done.len() {
             hash(done)
         } else {
             String::new()
         },
-        history_hashes: told()
+        history_hashes: simulated()
             .map(|(_, outcome)| format!("{:016x}", outcome.history_hash))
             .collect(),
     }

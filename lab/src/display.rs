@@ -102,12 +102,12 @@ pub const HOST_FIGURES: [&str; 4] = [
 ];
 
 /// Returns a real host's figures about the vCPUs' threads as text.
-pub fn host_figures(told: &HostFigures) -> [String; 4] {
+pub fn host_figures(figures: &HostFigures) -> [String; 4] {
     [
-        number(told.ran_s),
-        number(told.ready_s),
-        percent(told.without_cpu),
-        optional(told.halted_s),
+        number(figures.ran_s),
+        number(figures.ready_s),
+        percent(figures.without_cpu),
+        optional(figures.halted_s),
     ]
 }
 

@@ -120,7 +120,7 @@ pub struct Row {
     /// Convoys; null for a guest that is not measured, and on a real host.
     pub convoys: Option<Convoys>,
     /// Figures of a real host; null in the simulator.
-    pub host_told: Option<HostFigures>,
+    pub host_figures: Option<HostFigures>,
 }
 
 impl Row {
@@ -134,7 +134,7 @@ impl Row {
             variant,
             vm,
             measured: false,
-            host_told: HostFigures::of(counters).filter(|_| lost_time.is_empty()),
+            host_figures: HostFigures::of(counters).filter(|_| lost_time.is_empty()),
             lost_time,
             counters: counters.iter().map(|(name, value)| (name.clone(), *value)).collect(),
             convoys: None,

@@ -178,7 +178,7 @@ fn threads_of_vcpus(explanation: &Explanation) -> Markup {
         .collect();
     let rows = explanation.rows.iter().filter_map(|row| {
         let names = [row.case.clone(), row.variant.clone(), row.vm.clone()];
-        Some(names.into_iter().chain(host_figures(&row.host_told?)).collect())
+        Some(names.into_iter().chain(host_figures(&row.host_figures?)).collect())
     });
     html! {
         section {

@@ -32,7 +32,7 @@ pub struct Row {
     pub inside_spread: Option<bool>,
     /// Whether the spread is narrow enough to be meaningful. A spread as wide as its mean contains nearly every
     /// prediction.
-    pub spread_is_telling: bool,
+    pub spread_below_mean: bool,
     /// Whether the workload was calibrated on this row, so that it is not a prediction.
     pub calibrate: bool,
 }
@@ -132,7 +132,7 @@ fn row(experiment: &str, case: &Case) -> Option<Row> {
             .mean
             .zip(published.sd)
             .map(|(mean, sd)| (mean - published.mean).abs() <= sd),
-        spread_is_telling: published.sd.is_some_and(|sd| sd < published.mean),
+        spread_below_mean: published.sd.is_some_and(|sd| sd < published.mean),
         calibrate: published.calibrate,
     })
 }

@@ -24,7 +24,7 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<Done> {
         }
         Format::Table => {
             let mut table = output::table(
-                &["case", "guest", "A", "B", "mean A", "mean B", "unit", "B against A"],
+                "case | guest | A | B | mean A | mean B | unit | B against A".split(" | "),
                 4,
             );
             for row in &compared.rows {

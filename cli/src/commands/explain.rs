@@ -11,7 +11,7 @@ use super::run::finish;
 use crate::Done;
 use crate::args::{ExplainArgs, Format};
 use crate::experiment;
-use crate::output::{self, number, percent};
+use crate::output::{self, dash, optional, percent};
 use crate::refused::Refused;
 
 /// Shows where the time went.
@@ -38,7 +38,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
         let rows: Vec<&Row> = explanation.rows.iter().filter(shown).collect();
         output::line(&format!("\n{case}\n"))?;
         if explanation.of_real_host {
-            output::line(&told(&rows))?;
+            output::line(&accounts(&rows))?;
             output::line(&counters(&rows, &KEY_HOST_COUNTERS, args.counters))?;
         } else {
             output::line(&shares(&rows))?;
@@ -61,21 +61,30 @@ const NOT_KNOWN: &str = "\
 Not known: how much of the time was work, critical sections or spinning; which vCPU held or wanted a lock when it lost its CPU;
 whether there was a convoy. A real host cannot see these. `holdfast run` of the same experiment shows them for simulated guests.";
 
-/// Returns the table of the accounts of the vCPUs' threads.
-fn told(rows: &[&Row]) -> String {
-    let heads = heads(rows);
-    let mut header = vec!["vCPUs' threads"];
-    header.extend(heads.iter().map(String::as_str));
-    let mut table = output::table(&header, 1);
-    for (index, name) in HOST_FIGURES.into_iter().enumerate() {
-        let cell = |row: &&Row| {
-            row.host_told
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |told| host_figures(told)[index].clone())
-        };
-        table.add_row(std::iter::once(name.to_owned()).chain(rows.iter().map(cell)));
+/// Returns a table of the guests in columns. Each line has a name and `cell` of it for each guest. `corner`: head of the
+/// names.
+fn by_guest<'n>(
+    corner: &str,
+    rows: &[&Row],
+    names: impl IntoIterator<Item = &'n str>,
+    cell: impl Fn(&str, &Row) -> String,
+) -> String {
+    let heads: Vec<String> = rows.iter().map(|row| format!("{} {}", row.variant, row.vm)).collect();
+    let mut table = output::table(std::iter::once(corner).chain(heads.iter().map(String::as_str)), 1);
+    for name in names {
+        let cells = rows.iter().map(|row| cell(name, row));
+        table.add_row(std::iter::once(name.to_owned()).chain(cells));
     }
     table.to_string()
+}
+
+/// Returns the table of the accounts of the vCPUs' threads.
+fn accounts(rows: &[&Row]) -> String {
+    by_guest("vCPUs' threads", rows, HOST_FIGURES, |name, row| {
+        let index = HOST_FIGURES.iter().position(|known| *known == name);
+        let figures = row.host_figures.as_ref().map(host_figures).zip(index);
+        dash(figures, |(figures, index)| figures[index].clone())
+    })
 }
 
 /// Returns results from a file, or from a run.
@@ -92,16 +101,11 @@ fn load(args: &ExplainArgs) -> anyhow::Result<(Results, Done)> {
     Ok((results, done))
 }
 
-/// Returns the column heads: variant and guest.
-fn heads(rows: &[&Row]) -> Vec<String> {
-    rows.iter().map(|row| format!("{} {}", row.variant, row.vm)).collect()
+fn value(values: &[(String, f64)], name: &str) -> Option<f64> {
+    values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
 }
 
 fn shares(rows: &[&Row]) -> String {
-    let heads = heads(rows);
-    let mut header = vec!["cause"];
-    header.extend(heads.iter().map(String::as_str));
-    let mut table = output::table(&header, 1);
     // Causes by their largest share in this case: the largest is on top.
     let mut causes: Vec<(&str, f64)> = Vec::new();
     for (cause, share) in rows.iter().flat_map(|row| &row.lost_time) {
@@ -110,56 +114,27 @@ fn shares(rows: &[&Row]) -> String {
             None => causes.push((cause, *share)),
         }
     }
+    causes.retain(|(_, largest)| *largest > 0.0);
     causes.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-    for (cause, _) in causes.into_iter().filter(|(_, largest)| *largest > 0.0) {
-        let share = |row: &&Row| {
-            row.lost_time
-                .iter()
-                .find(|(name, _)| name == cause)
-                .map_or(0.0, |(_, share)| *share)
-        };
-        let cells = rows.iter().map(|row| percent(share(row)));
-        table.add_row(std::iter::once(cause.to_owned()).chain(cells));
-    }
-    table.to_string()
+    let causes = causes.iter().map(|(cause, _)| *cause);
+    by_guest("cause", rows, causes, |cause, row| {
+        percent(value(&row.lost_time, cause).unwrap_or(0.0))
+    })
 }
 
 /// Returns the table of the counters named in `chosen`, or of all counters.
 fn counters(rows: &[&Row], chosen: &[&str], all: bool) -> String {
-    let heads = heads(rows);
-    let mut header = vec!["per run"];
-    header.extend(heads.iter().map(String::as_str));
-    let mut table = output::table(&header, 1);
-    for name in explain::counter_names(rows)
-        .into_iter()
-        .filter(|name| all || chosen.contains(name))
-    {
-        let value = |row: &&Row| {
-            row.counters
-                .iter()
-                .find(|(known, _)| known == name)
-                .map(|(_, value)| *value)
-        };
-        let cells = rows.iter().map(|row| value(row).map_or_else(|| "-".to_owned(), number));
-        table.add_row(std::iter::once(name.to_owned()).chain(cells));
-    }
+    let mut names = explain::counter_names(rows);
+    names.retain(|name| all || chosen.contains(name));
+    let table = by_guest("per run", rows, names, |name, row| optional(value(&row.counters, name)));
     format!("\n{table}")
 }
 
 fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
     let milliseconds = |ns: u64| format!("{:.1}", ns as f64 / 1e6);
     output::line("\nConvoys\n")?;
-    let header = [
-        "case",
-        "variant",
-        "guest",
-        "convoys",
-        "share of run, %",
-        "spun per work",
-        "stalls, ms",
-        "verdict",
-    ];
-    let mut table = output::table(&header, 3);
+    let header = "case | variant | guest | convoys | share of run, % | spun per work | stalls, ms | verdict";
+    let mut table = output::table(header.split(" | "), 3);
     if let Some(verdict) = table.column_mut(7) {
         verdict.set_cell_alignment(CellAlignment::Left);
     }

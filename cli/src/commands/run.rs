@@ -89,8 +89,7 @@ pub fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
         results.machine, results.scale
     ))?;
     let heads = display::result_heads(metric, unit);
-    let header = heads.each_ref().map(String::as_str);
-    let mut table = output::table(&header, 3);
+    let mut table = output::table(heads.iter().map(String::as_str), 3);
     for case in &results.cases {
         table.add_row(display::result_row(case));
     }

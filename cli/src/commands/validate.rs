@@ -9,7 +9,7 @@ use super::run::finish;
 use crate::Done;
 use crate::args::{Against, Format, ValidateArgs};
 use crate::experiment;
-use crate::output::{self, number, optional, say};
+use crate::output::{self, dash, number, optional, say};
 use crate::refused::Refused;
 
 /// Compares predictions with published figures.
@@ -91,24 +91,12 @@ fn check_options(args: &ValidateArgs) -> Result<(), Refused> {
 }
 
 fn print(validation: &Validation) -> anyhow::Result<()> {
-    let header = [
-        "experiment",
-        "case",
-        "variant",
-        "guest",
-        "unit",
-        "predicted",
-        "sd",
-        "published",
-        "sd",
-        "ratio",
-        "inside",
-    ];
-    let mut table = output::table(&header, 5);
+    let header = "experiment | case | variant | guest | unit | predicted | sd | published | sd | ratio | inside";
+    let mut table = output::table(header.split(" | "), 5);
     for row in &validation.rows {
         let inside = match (row.calibrate, row.inside_spread) {
             (true, _) => "calibrated",
-            (false, Some(true)) if row.spread_is_telling => "yes",
+            (false, Some(true)) if row.spread_below_mean => "yes",
             (false, Some(true)) => "(yes)",
             (false, Some(false)) => "NO",
             (false, None) => "-",
@@ -123,7 +111,7 @@ fn print(validation: &Validation) -> anyhow::Result<()> {
             optional(row.predicted_sd),
             number(row.published),
             optional(row.published_sd),
-            row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            dash(row.ratio, |ratio| format!("{ratio:.2}")),
             inside.to_owned(),
         ]);
     }
@@ -132,17 +120,8 @@ fn print(validation: &Validation) -> anyhow::Result<()> {
         "\nInside: within one published standard deviation of the published mean. Brackets: that deviation is not below the \
          mean, so the check is weak.\n",
     )?;
-    let header = [
-        "experiment",
-        "case",
-        "guest",
-        "A",
-        "B",
-        "published B/A",
-        "predicted B/A",
-        "order",
-    ];
-    let mut table = output::table(&header, 5);
+    let header = "experiment | case | guest | A | B | published B/A | predicted B/A | order";
+    let mut table = output::table(header.split(" | "), 5);
     for row in &validation.orders {
         table.add_row([
             row.experiment.clone(),
@@ -169,7 +148,7 @@ fn summary(validation: &Validation) -> String {
         validation
             .rows
             .iter()
-            .filter(|row| !row.calibrate && row.spread_is_telling)
+            .filter(|row| !row.calibrate && row.spread_below_mean)
     };
     let inside = checkable().filter(|row| row.inside_spread == Some(true)).count();
     let right = validation.orders.iter().filter(|row| row.order == Order::Right).count();

@@ -27,7 +27,7 @@ fn what_a_real_host_cannot_know_is_not_said() {
     let document = holdfast_in(folder.path(), &["explain", "kvm.json", "--format", "json"]).json();
     assert_eq!(document["of_real_host"], true);
     assert!(document["rows"][0]["convoys"].is_null());
-    assert!(document["rows"][0]["host_told"]["without_cpu"].is_number());
+    assert!(document["rows"][0]["host_figures"]["without_cpu"].is_number());
 
     let compared = holdfast_in(folder.path(), &["compare", "kvm.json"]);
     assert_eq!(compared.status, 0, "{}", compared.err);

@@ -239,7 +239,7 @@ mod tests {
                 .collect(),
             counters: Vec::new(),
             convoys: None,
-            host_told: None,
+            host_figures: None,
         };
         let sum: f64 = parts(&row).iter().map(|part| part.share).sum();
         assert!((sum - 1.0).abs() < 1e-9);

@@ -128,12 +128,15 @@ fn results_of_a_real_host_say_nothing_about_convoys() {
         let explanation = explain::explain(&results);
         assert!(explanation.of_real_host);
         assert!(explanation.rows.iter().all(|row| row.convoys.is_none()));
-        for told in explanation
+        for figures in explanation
             .rows
             .iter()
-            .map(|row| row.host_told.expect("the threads' accounts"))
+            .map(|row| row.host_figures.expect("the threads' accounts"))
         {
-            assert!((0.0..1.0).contains(&told.without_cpu) && told.ran_s > 0.0, "{told:?}");
+            assert!(
+                (0.0..1.0).contains(&figures.without_cpu) && figures.ran_s > 0.0,
+                "{figures:?}"
+            );
         }
         let row = display::result_row(&results.cases[0]);
         assert_eq!(row[9], "not known");
@@ -150,9 +153,12 @@ fn results_of_a_real_host_say_nothing_about_convoys() {
         }
     }
     let simulated = explain::explain(&results());
-    assert!(!simulated.of_real_host && simulated.rows.iter().all(|row| row.host_told.is_none()));
-    let told = explain::explain(&fake::results_of(&fake::measure)).rows[0].host_told;
-    assert_eq!(told.map(|told| (told.without_cpu, told.halted_s)), Some((0.25, None)));
+    assert!(!simulated.of_real_host && simulated.rows.iter().all(|row| row.host_figures.is_none()));
+    let figures = explain::explain(&fake::results_of(&fake::measure)).rows[0].host_figures;
+    assert_eq!(
+        figures.map(|figures| (figures.without_cpu, figures.halted_s)),
+        Some((0.25, None))
+    );
 }
 
 #[test]

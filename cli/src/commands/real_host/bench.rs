@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_real_host::bench::{self, Report, Settings};
 
-use super::worker;
+use super::{given, worker};
 use crate::Done;
 use crate::args::{BenchArgs, Format};
 use crate::output::{self, say};
@@ -29,7 +29,7 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
         Format::Json => output::json(&report)?,
         Format::Table => {
             for table in bench::tables(&report) {
-                let mut shown = output::table(&table.header, 1);
+                let mut shown = output::table(table.header.iter().copied(), 1);
                 shown.add_rows(table.rows);
                 output::line(&format!("{}\n\n{shown}\n", table.title))?;
             }
@@ -45,12 +45,8 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
 }
 
 fn settings(args: &BenchArgs) -> anyhow::Result<Settings> {
-    if let Some(name) = args
-        .locks
-        .iter()
-        .find(|name| bench::names().all(|known| known != name.as_str()))
-    {
-        let known: Vec<&str> = bench::names().collect();
+    let known: Vec<&str> = bench::names().collect();
+    if let Some(name) = args.locks.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(Refused::among(name, known.into_iter()).into());
     }
     let mut settings = if args.quick {
@@ -58,12 +54,8 @@ fn settings(args: &BenchArgs) -> anyhow::Result<Settings> {
     } else {
         Settings::full()
     };
-    if !args.threads.is_empty() {
-        settings.threads.clone_from(&args.threads);
-    }
-    if !args.sections.is_empty() {
-        settings.sections_ns.clone_from(&args.sections);
-    }
+    given(&mut settings.threads, &args.threads);
+    given(&mut settings.sections_ns, &args.sections);
     settings.rounds = args.rounds.unwrap_or(settings.rounds);
     settings.locks.clone_from(&args.locks);
     Ok(settings)

@@ -123,7 +123,7 @@ fn warn(calibration: &Calibration) {
 
 /// Prints the figures, without the profile's text.
 pub fn show(calibration: &Calibration) -> anyhow::Result<()> {
-    let mut table = output::table(&["cost", "ns", "quartiles of the samples, ns", "how"], 1);
+    let mut table = output::table("cost | ns | quartiles of the samples, ns | how".split(" | "), 1);
     for parameter in &calibration.parameters {
         let samples = &parameter.samples;
         table.add_row([
@@ -138,7 +138,7 @@ pub fn show(calibration: &Calibration) -> anyhow::Result<()> {
         ]);
     }
     output::line(&table.to_string())?;
-    let mut table = output::table(&["benchmark", "here, ns", "simulated, ns", "ratio"], 1);
+    let mut table = output::table("benchmark | here, ns | simulated, ns | ratio".split(" | "), 1);
     for closure in &calibration.closure {
         table.add_row([
             closure.benchmark.to_owned(),

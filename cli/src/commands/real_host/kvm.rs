@@ -50,7 +50,7 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Done> {
 const FOUND_MAX: usize = 60;
 
 fn show(report: &Report) -> anyhow::Result<()> {
-    let mut table = output::table(&["about", "looked at", "found", "verdict"], 4);
+    let mut table = output::table("about | looked at | found | verdict".split(" | "), 4);
     let lacking = |check: &&Check| matches!(check.verdict, Verdict::Lacking | Verdict::Unknown);
     for check in &report.checks {
         // The full text follows below the table.

@@ -15,12 +15,12 @@ use serde::Serialize;
 
 use crate::Done;
 use crate::args::{Against, Format, ValidateArgs};
-use crate::output::{self, say};
+use crate::output::{self, dash, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
 use crate::signal;
 
-use super::worker;
+use super::{given, worker};
 
 /// Result of the comparison, schema `holdfast.reality/1`.
 #[derive(Serialize)]
@@ -41,26 +41,24 @@ struct Report<'r> {
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     let begun = Instant::now();
     let on_kvm = args.against == Against::Kvm;
-    let file = if on_kvm {
-        "reality-kvm.json"
-    } else {
-        "reality-threads.json"
-    };
-    let path = args.out.as_ref().map(|folder| folder.join(file));
+    let against = if on_kvm { "kvm" } else { "threads" };
+    let path = args.out.as_ref();
+    let path = path.map(|folder| folder.join(format!("reality-{against}.json")));
     output::check(path.as_deref())?;
     if on_kvm {
         super::kvm::usable("validate --against kvm")?;
     }
-    let locks = args
-        .locks
-        .iter()
-        .map(|name| lock(name))
-        .collect::<Result<Vec<_>, _>>()?;
-    let given = args.profile.as_deref().map(super::calibrate::profile).transpose()?;
+    let locks: Result<Vec<_>, _> = args.locks.iter().map(|name| lock(name)).collect();
+    let locks = locks?;
+    let stated = args.profile.as_deref().map(super::calibrate::profile).transpose()?;
     let base = super::calibrate::profile(holdfast_lab::shipped::DEFAULT_MACHINE)?;
-    let calibration = match given {
+    let settings = calibrate::Settings {
+        guests: on_kvm,
+        ..calibrate::Settings::default()
+    };
+    let calibration = match stated {
         Some(_) => None,
-        None => match super::calibrate::run(&calibration_settings(on_kvm), &base)? {
+        None => match super::calibrate::run(&settings, &base)? {
             None => return Ok(Done::Interrupted),
             found => found,
         },
@@ -68,7 +66,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     let host = calibration
         .as_ref()
         .map_or_else(Host::here, |calibration| calibration.host.clone());
-    let profile = given
+    let profile = stated
         .as_ref()
         .or(calibration.as_ref().map(|calibration| &calibration.profile));
     let profile = profile.unwrap_or(&base);
@@ -77,7 +75,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     let judgement = judge(rows);
     let report = Report {
         schema: "holdfast.reality/1",
-        against: if on_kvm { "kvm" } else { "threads" },
+        against,
         machine: Machine::here(),
         host: &host,
         calibration: calibration.as_ref(),
@@ -102,16 +100,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
             show(&judgement)?;
         }
     }
-    let retries: u32 = judgement.rows.iter().map(|row| row.retries).sum();
-    if retries > 0 {
-        say!("warning: {retries} measurements failed and were repeated:");
-    }
-    for row in &judgement.rows {
-        for failure in &row.lost {
-            let first = failure.lines().next().unwrap_or_default();
-            say!("  {}, {} ns, {}: {first}", row.threads, row.section_ns, row.lock);
-        }
-    }
+    warn(&judgement.rows);
     written?;
     if !complete {
         say!(
@@ -125,6 +114,20 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     }
     let failed = failure.is_some() || judgement.rows.iter().any(|row| row.predicted.is_none());
     Ok(if failed { Done::Failed } else { Done::Whole })
+}
+
+/// Reports the measurements that failed and were repeated.
+fn warn(rows: &[Row]) {
+    let retries: u32 = rows.iter().map(|row| row.retries).sum();
+    if retries > 0 {
+        say!("warning: {retries} measurements failed and were repeated:");
+    }
+    for row in rows {
+        for failure in &row.lost {
+            let first = failure.lines().next().unwrap_or_default();
+            say!("  {}, {} ns, {}: {first}", row.threads, row.section_ns, row.lock);
+        }
+    }
 }
 
 /// Returns the complete rows, and the failure that prevented the others, if any.
@@ -143,22 +146,12 @@ fn compare(
     if let Some(rounds) = args.seeds {
         (of_guests.rounds, of_threads.rounds) = (rounds, rounds);
     }
-    let settings = &mut of_guests;
-    narrow(
-        args,
-        locks,
-        &mut settings.locks,
-        &mut settings.vcpus,
-        &mut settings.sections_ns,
-    );
-    let settings = &mut of_threads;
-    narrow(
-        args,
-        locks,
-        &mut settings.locks,
-        &mut settings.threads,
-        &mut settings.sections_ns,
-    );
+    given(&mut of_guests.locks, locks);
+    given(&mut of_guests.vcpus, &args.contenders);
+    given(&mut of_guests.sections_ns, &args.sections);
+    given(&mut of_threads.locks, locks);
+    given(&mut of_threads.threads, &args.contenders);
+    given(&mut of_threads.sections_ns, &args.sections);
     let outcome = worker::run(move |call_off| {
         let done = AtomicU64::new(0);
         let step = &mut |what: &str, total: u64| {
@@ -182,44 +175,9 @@ fn lock(name: &str) -> Result<LockKind, Refused> {
         .map_err(|_| Refused::among(name, LockKind::ALL.iter().map(|kind| kind.name())))
 }
 
-fn calibration_settings(guests: bool) -> calibrate::Settings {
-    calibrate::Settings {
-        guests,
-        ..calibrate::Settings::default()
-    }
-}
-
-/// Restricts the comparison to what `args` name.
-fn narrow(
-    args: &ValidateArgs,
-    named: &[LockKind],
-    locks: &mut Vec<LockKind>,
-    contenders: &mut Vec<u32>,
-    sections: &mut Vec<u64>,
-) {
-    if !named.is_empty() {
-        *locks = named.to_vec();
-    }
-    if !args.contenders.is_empty() {
-        contenders.clone_from(&args.contenders);
-    }
-    if !args.sections.is_empty() {
-        sections.clone_from(&args.sections);
-    }
-}
-
 fn show(judgement: &Judgement) -> anyhow::Result<()> {
-    let header = [
-        "threads or vCPUs",
-        "section, ns",
-        "lock",
-        "measured, 1/s",
-        "range",
-        "predicted, 1/s",
-        "ratio",
-        "log ratio",
-    ];
-    let mut table = output::table(&header, 3);
+    let header = "threads or vCPUs | section, ns | lock | measured, 1/s | range | predicted, 1/s | ratio | log ratio";
+    let mut table = output::table(header.split(" | "), 3);
     for row in &judgement.rows {
         let range = row
             .samples
@@ -236,36 +194,23 @@ fn show(judgement: &Judgement) -> anyhow::Result<()> {
             format!("{} - {}", output::number(range.0), output::number(range.1)),
             output::optional(row.predicted),
             output::optional(row.predicted.map(|predicted| predicted / row.measured)),
-            row.log_ratio()
-                .map_or_else(|| "-".to_owned(), |log| format!("{log:+.2}")),
+            dash(row.log_ratio(), |log| format!("{log:+.2}")),
         ]);
     }
     output::line(&table.to_string())?;
-    let mut table = output::table(
-        &[
-            "threads or vCPUs",
-            "section, ns",
-            "median |log ratio|",
-            "pairs told apart",
-            "in the right order",
-        ],
-        2,
-    );
+    let header = "threads or vCPUs | section, ns | median |log ratio| | pairs that differ | in the right order";
+    let mut table = output::table(header.split(" | "), 2);
     for topology in &judgement.topologies {
         table.add_row([
             topology.threads.to_string(),
             topology.section_ns.to_string(),
-            topology
-                .median_log_ratio
-                .map_or_else(|| "-".to_owned(), |log| format!("{log:.2}")),
+            dash(topology.median_log_ratio, |log| format!("{log:.2}")),
             topology.pairs.to_string(),
             topology.pairs_right.to_string(),
         ]);
     }
     output::line(&format!("\n{table}"))?;
-    let median = judgement
-        .median_log_ratio
-        .map_or_else(|| "-".to_owned(), |log| format!("{log:.2}"));
+    let median = dash(judgement.median_log_ratio, |log| format!("{log:.2}"));
     let verdict = if judgement.goal_reached { "reached" } else { "MISSED" };
     output::line(&format!(
         "\nmedian |log ratio| over all rows: {median}; the goal of ln {GOAL} = {:.2} is {verdict}",

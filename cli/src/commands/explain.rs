@@ -61,8 +61,8 @@ const NOT_KNOWN: &str = "\
 Not known: how much of the time was work, critical sections or spinning; which vCPU held or wanted a lock when it lost its CPU;
 whether there was a convoy. A real host cannot see these. `holdfast run` of the same experiment shows them for simulated guests.";
 
-/// Returns a table of the guests in columns. Each line has a name and `cell` of it for each guest. `corner`: head of the
-/// names.
+/// Returns a table with the guests as columns. Each line has a name and its `cell` for each guest.
+/// `corner`: head of the names.
 fn by_guest<'n>(
     corner: &str,
     rows: &[&Row],

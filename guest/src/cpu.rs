@@ -180,16 +180,6 @@ impl CpuState {
         self.mode.get() == mode as u32
     }
 
-    /// Accounts this CPU's time to `mode` from `now` on (`CONFIG_VIRT_CPU_ACCOUNTING`). Time that the host steals is
-    /// included.
-    #[inline(always)]
-    fn set_mode(&self, mode: Mode, now: u64) {
-        let since = self.mode_since.get();
-        self.mode_since.set(now);
-        self.spent[self.mode.get() as usize].add(now.wrapping_sub(since));
-        self.mode.set(mode as u32);
-    }
-
     #[inline(always)]
     pub(crate) fn count(&self, event: Event) {
         self.events[event as usize].add(1);
@@ -241,10 +231,14 @@ impl<M: Machine> ThisCpu<'_, M> {
         self.local.current.get()
     }
 
-    /// Accounts this CPU's time to `mode` from now on.
+    /// Accounts this CPU's time to `mode` from now on (`CONFIG_VIRT_CPU_ACCOUNTING`). Time that the host steals is
+    /// included.
     #[inline(always)]
     pub(crate) fn execute(&self, mode: Mode) {
-        self.local.set_mode(mode, self.now());
+        let (local, now) = (self.local, self.now());
+        local.spent[local.mode.get() as usize].add(now.wrapping_sub(local.mode_since.get()));
+        local.mode_since.set(now);
+        local.mode.set(mode as u32);
         self.cpu.executing(mode);
     }
 

@@ -108,7 +108,8 @@ impl<M: Machine> RwSemaphore<M> {
     pub(crate) fn write(&self, sched: &Scheduler<M>, spins: bool) {
         let on = sched.on_cpu();
         let id = on.current();
-        if !self.take_from(&on, 0) && !(spins && self.spin(&on)) {
+        let is_taken = self.take_from(&on, 0) || spins && self.spin(&on);
+        if !is_taken {
             sched.task(id).wants_write.set(1);
             // ORDERING: Relaxed: the exchange that takes the semaphore acquires. Holders that leave after this see the
             // bit.

@@ -2,6 +2,8 @@
 //!
 //! **No system call** while no task waits.
 
+#![expect(unsafe_code, reason = "the lock of a value relies on how its tasks wait")]
+
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_locks::{Platform, Word};
@@ -26,7 +28,8 @@ pub type UserMutexGuard<'a, T, M> = Guard<'a, T, M, Sleeping>;
 /// Waits asleep.
 pub struct Sleeping;
 
-impl<M: Machine> Waiting<M> for Sleeping {
+// SAFETY: `take` returns after an exchange or a swap that found `FREE` and left another value.
+unsafe impl<M: Machine> Waiting<M> for Sleeping {
     fn take(word: &WordOf<M>, os: &Os<M>) {
         let on = os.on_cpu();
         // ORDERING: Acquire, here and below, pairs with the Release of the last holder's unlock.

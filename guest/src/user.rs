@@ -24,7 +24,10 @@ const ATTEMPTS: u32 = 10;
 const SLEEP_NS: u64 = 1_000_000;
 
 /// How tasks wait for a lock of a user program whose word is 0 while it is free.
-pub trait Waiting<M: Machine> {
+///
+/// # Safety
+/// A call of `take` returns only to the task that changed the word from 0, and only `release` changes it to 0.
+pub unsafe trait Waiting<M: Machine> {
     /// Changes `word` from 0, and waits until it is 0 before. Acquires what the last holder released.
     fn take(word: &WordOf<M>, os: &Os<M>);
     /// Changes `word` to 0, and releases.
@@ -34,7 +37,7 @@ pub trait Waiting<M: Machine> {
 /// A value behind a lock of a user program.
 ///
 /// **Exclusion**: the value is reachable only through a [`Guard`], which only the task gets that changed the word from
-/// 0, and the word returns to 0 only when the guard is dropped. So there is one guard at a time.
+/// 0, and the word returns to 0 only when the guard is dropped ([`Waiting`]). So there is one guard at a time.
 pub struct Locked<T, M: Machine, W: Waiting<M>> {
     word: WordOf<M>,
     waiting: PhantomData<W>,
@@ -112,7 +115,8 @@ impl<T, M: Machine, W: Waiting<M>> Locked<T, M, W> {
     }
 }
 
-impl<M: Machine> Waiting<M> for Spinning {
+// SAFETY: `take` returns after a swap that found 0 and left 1.
+unsafe impl<M: Machine> Waiting<M> for Spinning {
     fn take(word: &WordOf<M>, os: &Os<M>) {
         // ORDERING: Acquire pairs with the Release of the last holder's unlock.
         while os.on_cpu().cpu.swap(word, 1, Acquire) != 0 {

@@ -99,7 +99,7 @@ impl Lines {
     }
 
     /// Performs `access` to line `id` by `pcpu` at `now`. Calls must come in the order of their times.
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, id: LineId, pcpu: u32, access: Access, now: Time) -> Charge {
         let line = &mut self.lines[id.0 as usize];
         if line.owner == pcpu && line.exclusive {

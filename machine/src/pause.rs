@@ -70,6 +70,7 @@ impl PauseDetector {
     }
 
     /// Returns whether the detector ignores PAUSEs in the kernel, or in user mode.
+    #[inline]
     fn ignores(&self, in_kernel: bool) -> bool {
         match self.limit {
             PauseLimit::Off => true,
@@ -90,6 +91,7 @@ impl PauseDetector {
     }
 
     /// Updates the state for a PAUSE at `time`.
+    #[inline]
     fn count(&mut self, time: Time) {
         match self.limit {
             PauseLimit::Off => return,
@@ -122,6 +124,7 @@ impl PauseDetector {
 
     /// Returns how many of the PAUSEs at `next`, `next + period`, ... pass before one exits, or `u64::MAX` if none
     /// exits.
+    #[inline]
     pub fn pauses_before_exit(&self, in_kernel: bool, next: Time, period: Picos) -> u64 {
         if self.ignores(in_kernel) {
             return u64::MAX;
@@ -154,6 +157,7 @@ impl PauseDetector {
     }
 
     /// Updates the state for `count` skipped PAUSEs at `next`, `next + period`, ..., of which none may exit.
+    #[inline]
     pub fn skip(&mut self, in_kernel: bool, next: Time, period: Picos, count: u64) {
         if count == 0 || self.ignores(in_kernel) {
             return;

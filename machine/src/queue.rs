@@ -131,11 +131,6 @@ impl EventQueue {
     /// Sets the event of `slot` to `key`. Returns whether it is now the first event.
     #[inline(always)]
     pub fn set_and_check_first(&mut self, slot: u32, key: Key) -> bool {
-        let entry = Entry::new(key, slot);
-        if self.first.slot() == slot && entry <= self.bound {
-            self.first = entry;
-            return true;
-        }
         self.set(slot, key);
         self.first.slot() == slot
     }
@@ -144,12 +139,14 @@ impl EventQueue {
     ///
     /// # Panics
     /// Panics if `slot` is 2^28 or more.
+    #[inline(always)]
     pub fn set(&mut self, slot: u32, key: Key) {
-        let place = slot as usize + self.nodes.len() / 2;
-        if place >= self.nodes.len() {
-            self.grow(slot);
+        let entry = Entry::new(key, slot);
+        if self.first.slot() == slot && entry <= self.bound {
+            self.first = entry;
+        } else {
+            self.replace(slot, entry);
         }
-        self.replace(slot, Entry::new(key, slot));
     }
 
     /// Removes the event of `slot`, if it has one.
@@ -160,6 +157,9 @@ impl EventQueue {
     }
 
     fn replace(&mut self, slot: u32, entry: Entry) {
+        if slot as usize >= self.nodes.len() / 2 {
+            self.grow(slot);
+        }
         if slot == self.first.slot() {
             self.first = self.play_all(slot, entry);
             let stays = self.first.slot() == slot;

@@ -124,6 +124,9 @@ impl Audit {
     }
 
     /// Enters what `happened`.
+    ///
+    /// Inlined where it is called, as [`Books::observe`](crate::books::fold::Books::observe).
+    #[inline(always)]
     pub fn observe(&mut self, view: &View<'_>, happened: &Happened<'_>) {
         match *happened {
             Happened::Accepted { vcpu, vector } => self.sent(view, vcpu, vector),

@@ -75,33 +75,24 @@ impl Books {
         self.hash.observe(view, happened);
         self.account(view, happened);
         self.count(view, happened);
+        // Copies of the view: what seldom happens builds it, not each happening.
         if let Some(audit) = &mut self.audit {
-            audit.observe(view, happened);
+            audit.observe(&{ *view }, happened);
         }
         if let Some(recorder) = &mut self.timeline {
-            recorder.observe(view, happened);
+            recorder.observe(&{ *view }, happened);
         }
     }
 
-    /// `vcpu`, in guest mode, used `stretch` of its pending time.
+    /// Where pending time of `vcpu`, which is `this`, is entered when it has been used.
     #[inline]
-    pub fn used(&mut self, view: &View<'_>, vcpu: VcpuId, stretch: Stretch) {
-        let this = view.vcpu(vcpu);
-        let Stretch { cause, user, span } = stretch;
-        let start = self.accounts[vcpu].ledger.cursor();
-        if let Some(recorder) = &mut self.timeline {
-            recorder.used(vcpu, this, start, stretch);
-        }
-        match (cause, this.announced.ipi_target) {
-            (Cause::Useful | Cause::CriticalSection, _) => {
-                self.guests[this.vm].worked(start, span, user);
-                self.accounts[vcpu].ledger.enter(cause, span);
-            }
-            (Cause::IpiRunningTarget, Some(target)) => {
-                let off = self.accounts[target].off_time_at(view.now);
-                self.accounts[vcpu].enter_ipi_wait(span, off);
-            }
-            _ => self.accounts[vcpu].ledger.enter(cause, span),
+    pub fn work_of(&mut self, now: Time, vcpu: VcpuId, this: &Vcpu) -> WorkBook<'_> {
+        let target = this.announced.ipi_target;
+        WorkBook {
+            target_off: target.map(|target| self.accounts[target].off_time_at(now)),
+            account: &mut self.accounts[vcpu],
+            guest: &mut self.guests[this.vm],
+            timeline: self.timeline.as_deref_mut(),
         }
     }
 
@@ -151,6 +142,7 @@ impl Books {
     }
 
     /// Records in the timeline that `vcpu` was out of its guest up to now, with a pCPU if `was_running`.
+    #[inline(always)]
     fn record_out(&mut self, now: Time, vcpu: VcpuId, was_running: bool) {
         if let Some(recorder) = &mut self.timeline {
             let cause = self.accounts[vcpu].out_cause;
@@ -167,6 +159,7 @@ impl Books {
         }
     }
 
+    #[inline(always)]
     fn state_changed(&mut self, view: &View<'_>, vcpu: VcpuId, before: VcpuState) {
         let this = view.vcpu(vcpu);
         if this.pcpu.is_none() {
@@ -174,11 +167,12 @@ impl Books {
         }
         let moved = self.accounts[vcpu].state_changed(this, before, view.now);
         if moved || this.is_throttled() != (before == VcpuState::Throttled) {
-            self.locks.running_changed(view, &mut self.timeline, vcpu);
+            self.locks.running_changed(&{ *view }, &mut self.timeline, vcpu);
         }
     }
 
     /// `vcpu` waits, in guest mode, from now on or again.
+    #[inline(always)]
     fn waits(&mut self, view: &View<'_>, vcpu: VcpuId) {
         let announced = &view.vcpu(vcpu).announced;
         if let Some(target) = announced.ipi_target {
@@ -193,6 +187,7 @@ impl Books {
     }
 
     /// Enters the wait of `vcpu` for a lock up to now.
+    #[inline(always)]
     fn waited(&mut self, view: &View<'_>, vcpu: VcpuId) {
         let this = view.vcpu(vcpu);
         let Some(line) = this.announced.contending else { return };
@@ -263,6 +258,36 @@ impl Books {
             recorder.close_spins(view);
         }
         recorder.finish(view)
+    }
+}
+
+/// The books in which the used time of one vCPU is entered.
+#[derive(Debug)]
+pub struct WorkBook<'b> {
+    account: &'b mut Account,
+    guest: &'b mut GuestBook,
+    timeline: Option<&'b mut Recorder>,
+    /// Picoseconds in which the vCPU whose acknowledgement it waits for had no pCPU.
+    target_off: Option<u64>,
+}
+
+impl WorkBook<'_> {
+    /// `vcpu`, which is `this` and in guest mode, used `stretch` of its pending time.
+    #[inline(always)]
+    pub fn used(&mut self, vcpu: VcpuId, this: &Vcpu, stretch: Stretch) {
+        let Stretch { cause, user, span } = stretch;
+        let ledger = &mut self.account.ledger;
+        if let Some(recorder) = &mut self.timeline {
+            recorder.used(vcpu, this, ledger.cursor(), stretch);
+        }
+        match (cause, self.target_off) {
+            (Cause::Useful | Cause::CriticalSection, _) => {
+                self.guest.worked(ledger.cursor(), span, user);
+                ledger.enter(cause, span);
+            }
+            (Cause::IpiRunningTarget, Some(off)) => self.account.enter_ipi_wait(span, off),
+            _ => ledger.enter(cause, span),
+        }
     }
 }
 

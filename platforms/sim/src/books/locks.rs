@@ -70,7 +70,7 @@ impl LockBook {
         let lock = self.record(line);
         lock.holder = holder;
         if lock.has_waiters() {
-            self.refresh(view, timeline, line, CHAIN_DEPTH);
+            self.refresh(&{ *view }, timeline, line, CHAIN_DEPTH);
         }
     }
 

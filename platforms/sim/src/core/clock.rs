@@ -106,6 +106,18 @@ impl Clock {
         Some((source, key.time()))
     }
 
+    /// The line whose next miss is the event in `slot`, or `None` if that is another event.
+    #[inline]
+    pub fn miss_of(&self, slot: u32) -> Option<LineId> {
+        match self.source_of(slot) {
+            Source::Timed {
+                event: TimedEvent::Miss(line),
+                ..
+            } => Some(line),
+            _ => None,
+        }
+    }
+
     fn source_of(&self, slot: u32) -> Source {
         if slot < self.watchdog_slot() {
             Source::Timer(PcpuId(slot - self.pcpus))

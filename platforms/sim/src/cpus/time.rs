@@ -19,12 +19,13 @@ impl Engine {
     }
 
     fn use_pending(&mut self, vcpu: VcpuId, span: Picos) {
+        let this = &mut self.vcpus[vcpu];
+        let mut work = self.books.work_of(self.clock.now, vcpu, this);
         let mut left = span;
         while left != Picos::ZERO {
-            let stretch = self.vcpus[vcpu].flow.pending.take(left);
+            let stretch = this.flow.pending.take(left);
             left = left - stretch.span;
-            let (books, view) = self.books_and_view();
-            books.used(&view, vcpu, stretch);
+            work.used(vcpu, this, stretch);
         }
     }
 

@@ -60,7 +60,7 @@ impl Handle {
     }
 
     /// Switches from the flow that executes to that of `next`, or to the engine's loop.
-    #[inline]
+    #[inline(always)]
     pub fn switch_to(&self, next: Option<VcpuId>) {
         let engine = self.engine();
         let mine = engine.flows.current;

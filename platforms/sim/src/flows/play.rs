@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use holdfast_guest::GuestImage;
-use holdfast_host::{HostInterrupt, VcpuId};
+use holdfast_host::{HostInterrupt, PcpuId, VcpuId};
 use holdfast_locks::CpuId;
 use holdfast_machine::Time;
 
@@ -90,22 +90,15 @@ impl Engine {
     #[inline]
     pub fn next_turn(&mut self) -> Option<(Time, VcpuId)> {
         loop {
-            match self.clock.first()? {
-                (Source::Activity(pcpu), time) => {
-                    return match self.pcpus[pcpu].activity {
-                        Activity::Guest(vcpu) => Some((time, vcpu)),
-                        _ => None,
-                    };
-                }
-                (
-                    Source::Timed {
-                        event: TimedEvent::Miss(line),
-                        ..
-                    },
-                    _,
-                ) => self.play_misses(line),
-                _ => return None,
+            let (key, slot) = self.clock.queue.first()?;
+            // The pCPUs' activities have the first slots.
+            if let Some(pcpu) = self.pcpus.get(PcpuId(slot)) {
+                return match pcpu.activity {
+                    Activity::Guest(vcpu) => Some((key.time(), vcpu)),
+                    _ => None,
+                };
             }
+            self.play_misses(self.clock.miss_of(slot)?);
         }
     }
 

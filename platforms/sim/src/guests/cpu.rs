@@ -58,6 +58,7 @@ unsafe impl Platform for SimCpu {
         CpuId(self.number)
     }
 
+    #[inline]
     fn key(&self, word: &SimWord) -> usize {
         word.line_in(&mut self.engine().memory).0 as usize + 1
     }

@@ -17,7 +17,7 @@ use crate::memory::probe::Probe;
 
 impl Engine {
     /// `vcpu` loads `line` now. Returns the cost.
-    #[inline]
+    #[inline(always)]
     pub fn load(&mut self, vcpu: VcpuId, line: LineId) -> Picos {
         self.books.stats.operations += 1;
         let pcpu = self.vcpus[vcpu].last_pcpu;

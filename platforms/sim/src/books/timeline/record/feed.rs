@@ -42,7 +42,9 @@ fn addressed(exit: &Exit, destination: u32) -> Option<(Vec<u32>, Option<u8>)> {
 
 impl Recorder {
     /// Draws what `happened`.
-    #[cold]
+    ///
+    /// Inlined where it is called, as [`Books::observe`](crate::books::fold::Books::observe).
+    #[inline(always)]
     pub fn observe(&mut self, view: &View<'_>, happened: &Happened<'_>) {
         let now = view.now;
         match *happened {

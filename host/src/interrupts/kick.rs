@@ -1,11 +1,11 @@
 //! Bringing a vCPU out of guest mode and into it, and waking its thread (docs/spec/host.md, "Wake and kick").
 
 use super::InterruptWing;
-use super::avic::handshake;
+use super::avic::handshake::{self, Presence};
 use crate::boundary::{VcpuId, VcpuState};
 use crate::step::Step;
 use crate::timers::Timer;
-use crate::vcpu::Activity;
+use crate::vcpu::{Activity, Mode, Vcpu};
 
 impl InterruptWing {
     /// Makes `vcpu` check its requests: wakes its thread, or interrupts guest mode. Does nothing if the vCPU will check
@@ -72,5 +72,36 @@ impl InterruptWing {
             at.set_state(VcpuState::Woken, step);
         }
         woken
+    }
+}
+
+/// A vCPU as the other sides of the handshake see it.
+impl Presence for Vcpu {
+    fn is_in_guest(&self) -> bool {
+        self.mode.get() == Mode::InGuest
+    }
+    fn set_in_guest(&self) {
+        self.mode.set(Mode::InGuest);
+    }
+    fn claim_exit(&self) -> bool {
+        let claimed = self.is_in_guest();
+        if claimed {
+            self.mode.set(Mode::Exiting);
+        }
+        claimed
+    }
+    fn is_active(&self) -> bool {
+        self.virtualization.avic().is_some_and(|avic| avic.active.get())
+    }
+    fn set_active(&self, active: bool) {
+        if let Some(avic) = self.virtualization.avic() {
+            avic.active.set(active);
+        }
+    }
+    fn has_request(&self) -> bool {
+        self.requests.any()
+    }
+    fn cpu(&self) -> Option<u32> {
+        self.cpu
     }
 }

@@ -8,6 +8,7 @@
 
 mod config;
 mod deliver;
+mod devices;
 mod exits;
 pub mod handshake;
 mod iommu;
@@ -20,5 +21,5 @@ mod tables;
 mod tests;
 
 pub use config::{AvicConfig, AvicEnable, SvmPart};
-pub(crate) use iommu::{Device, Iommu};
+pub(crate) use devices::{Device, Iommu};
 pub(crate) use state::{VcpuAvic, VmAvic};

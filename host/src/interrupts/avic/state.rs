@@ -8,9 +8,6 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use holdfast_abi::Vmcb;
 use holdfast_abi::avic::LOGICAL_ENTRIES;
 
-use super::handshake::Presence;
-use crate::vcpu::{Mode, Vcpu};
-
 /// AVIC of a VM.
 #[derive(Debug)]
 pub(crate) struct VmAvic {
@@ -55,35 +52,4 @@ pub(crate) struct VcpuAvic {
     pub(in crate::interrupts) active: Cell<bool>,
     /// The vCPU is between the blocking and the unblocking hook.
     pub(crate) blocking: bool,
-}
-
-/// A vCPU as the other sides of the handshake see it.
-impl Presence for Vcpu {
-    fn is_in_guest(&self) -> bool {
-        self.mode.get() == Mode::InGuest
-    }
-    fn set_in_guest(&self) {
-        self.mode.set(Mode::InGuest);
-    }
-    fn claim_exit(&self) -> bool {
-        let claimed = self.is_in_guest();
-        if claimed {
-            self.mode.set(Mode::Exiting);
-        }
-        claimed
-    }
-    fn is_active(&self) -> bool {
-        self.virtualization.avic().is_some_and(|avic| avic.active.get())
-    }
-    fn set_active(&self, active: bool) {
-        if let Some(avic) = self.virtualization.avic() {
-            avic.active.set(active);
-        }
-    }
-    fn has_request(&self) -> bool {
-        self.requests.any()
-    }
-    fn cpu(&self) -> Option<u32> {
-        self.cpu
-    }
 }

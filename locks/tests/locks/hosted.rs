@@ -5,7 +5,7 @@ use holdfast_locks::{HybridPvQspin, LockKind, PvQspin, PvTicket, RawLock, Wide, 
 
 use crate::explore::{every_schedule, random_schedules};
 use crate::scenes::{contention, for_each_kind, interrupted_waiter, rounds};
-use crate::steps::{Setup, StepCpu};
+use crate::steps::{Settling, Setup, StepCpu};
 
 fn every<L: RawLock<StepCpu> + 'static>(name: &str) {
     every_schedule(Setup::hosted(2), 5, || contention::<L>(2, 0)).expect(name);
@@ -34,10 +34,43 @@ fn random_schedules_of_more_cpus_pass() {
 #[test]
 fn without_settling_a_schedule_hangs() {
     let deaf = |cpus| Setup {
-        settles: false,
+        settling: Settling::Fails,
         ..Setup::hosted(cpus)
     };
     every_schedule(deaf(2), 4, || contention::<PvTicket>(2, 0)).expect_err("the flag is overwritten");
     every_schedule(deaf(2), 4, || contention::<PvQspin>(2, 0)).expect_err("the 3 is overwritten");
     random_schedules(deaf(3), 20_000, || rounds::<HybridPvQspin>(3, 4)).expect_err("the 3 is overwritten");
+}
+
+/// Returns a machine on which `settle` cannot wait, and on which unlockers go on comparing and storing in two steps.
+fn refused(cpus: u32) -> Setup {
+    Setup {
+        settling: Settling::Refused,
+        ..Setup::hosted(cpus)
+    }
+}
+
+fn every_refused<L: RawLock<StepCpu> + 'static>(name: &str) {
+    every_schedule(refused(2), 5, || contention::<L>(2, 0)).expect(name);
+    every_schedule(refused(3), 2, || contention::<L>(3, 0)).expect(name);
+    for (cpus, runs) in [(2, 3000), (3, 2000), (5, 700)] {
+        random_schedules(refused(cpus), runs, || rounds::<L>(cpus, 4)).expect(name);
+    }
+}
+
+#[test]
+fn an_overwritten_announcement_is_made_again_if_settling_is_refused() {
+    for_each_lock_kind!(for_each_kind LockKind::halts, every_refused);
+}
+
+/// Bounded halts alone are not enough: a head that takes the lock, or lists itself again, while its entry is still in
+/// the table leaves an entry behind.
+#[test]
+fn a_refusal_in_silence_leaves_an_entry_behind() {
+    let silent = |cpus| Setup {
+        settling: Settling::RefusedInSilence,
+        ..Setup::hosted(cpus)
+    };
+    every_schedule(silent(2), 4, || contention::<PvQspin>(2, 0)).expect_err("an entry is left");
+    random_schedules(silent(3), 20_000, || rounds::<HybridPvQspin>(3, 4)).expect_err("an entry is left");
 }

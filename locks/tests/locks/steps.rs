@@ -55,6 +55,19 @@ pub trait Chooser {
 /// nothing.
 const SPINS_MAX: u32 = 6;
 
+/// What [`Platform::settle`](holdfast_locks::Platform::settle) does.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Settling {
+    /// It waits for the compare-stores that have begun.
+    Waits,
+    /// It does not wait, against its contract.
+    Fails,
+    /// It cannot wait, and says so; it bounds the next halt.
+    Refused,
+    /// It cannot wait and bounds the next halt, but does not say so.
+    RefusedInSilence,
+}
+
 /// The properties of the machine.
 #[derive(Clone, Copy)]
 pub struct Setup {
@@ -68,8 +81,8 @@ pub struct Setup {
     /// CPUs are like host threads: a compare-store is two steps, and the head of a hybrid lock's queue competes with
     /// newcomers.
     pub hosted: bool,
-    /// Whether `settle` keeps its contract.
-    pub settles: bool,
+    /// What `settle` does.
+    pub settling: Settling,
     /// Whether every CPU seems preempted, and waiters behind a preempted CPU halt.
     pub preempted: bool,
 }
@@ -82,7 +95,7 @@ impl Setup {
             numa_nodes: 1,
             steps_max: 2_000_000,
             hosted: false,
-            settles: true,
+            settling: Settling::Waits,
             preempted: false,
         }
     }
@@ -120,6 +133,8 @@ struct CpuState {
     spins: Cell<u32>,
     /// Whether another CPU has called `settle`: a compare-store must compare again.
     compare_again: Cell<bool>,
+    /// Whether the next halt ends by itself.
+    bounded: Cell<bool>,
     /// The number of locks that this CPU has taken past their queues.
     overtakes: Cell<u32>,
     /// The keys of the locks that this CPU waits for, innermost last.
@@ -150,6 +165,7 @@ impl Machine {
             halts: Cell::new(0),
             spins: Cell::new(0),
             compare_again: Cell::new(false),
+            bounded: Cell::new(false),
             overtakes: Cell::new(0),
             contending: RefCell::default(),
         };

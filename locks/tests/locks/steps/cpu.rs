@@ -9,7 +9,7 @@ use holdfast_locks::{
     Budget, CpuId, Event, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable,
 };
 
-use super::{Blocked, CpuState, Machine, SPINS_MAX, StepAddress, StepWord};
+use super::{Blocked, CpuState, Machine, SPINS_MAX, Settling, StepAddress, StepWord};
 
 /// A CPU of a [`Machine`], inside its coroutine.
 pub struct StepCpu {
@@ -84,8 +84,9 @@ impl StepCpu {
     fn halt(&self, why: Blocked) {
         self.state().halts.set(self.state().halts.get() + 1);
         let spurious = self.machine.chooser.borrow_mut().spurious();
+        let bounded = self.state().bounded.take();
         if !spurious {
-            self.block(why);
+            self.block(if bounded { Blocked::Spinning } else { why });
         }
         self.state().kicked.set(false);
     }
@@ -145,11 +146,16 @@ unsafe impl Platform for StepCpu {
     fn settle(&self) -> bool {
         if self.machine.setup.hosted {
             self.step();
-            for cpu in &self.machine.cpus {
-                cpu.compare_again.set(self.machine.setup.settles);
+            match self.machine.setup.settling {
+                Settling::Waits => self.machine.cpus.iter().for_each(|cpu| cpu.compare_again.set(true)),
+                Settling::Fails => {}
+                Settling::Refused | Settling::RefusedInSilence => self.state().bounded.set(true),
             }
         }
         self.machine.setup.hosted
+    }
+    fn is_unsettled(&self) -> bool {
+        self.machine.setup.settling == Settling::Refused
     }
     fn fetch_add(&self, word: &StepWord, value: u32, _: Ordering) -> u32 {
         self.step();

@@ -2,6 +2,8 @@
 
 mod conformance;
 mod embedded;
+#[cfg(target_os = "linux")]
+mod forks;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod instructions;
 mod slots;

@@ -18,8 +18,8 @@
  *   - After fork, the child may use every lock that no other thread of the parent held. The forking thread still holds
  *     its locks in the child and may unlock them, for example in a handler of pthread_atfork. The threads that waited
  *     do not exist in the child, and are not in its queues. (Not so after a bare clone, or _Fork.)
- *   - A process may refuse itself system calls at any time (seccomp). Without futex a waiting thread spins. Without
- *     membarrier an unlock costs one more atomic exchange, and the head of a queue wakes every 5 ms.
+ *   - A process may refuse itself membarrier at any time (seccomp). Then an unlock costs one more atomic exchange, and
+ *     the head of a queue wakes every 5 ms. A process needs futex, as for a pthread mutex.
  *   - A thread takes one of 16320 numbers the first time it has to wait, and returns it when it ends. While all numbers
  *     are in use further threads wait without one: they spin and yield the CPU, and are served in no order.
  *

@@ -2,7 +2,8 @@
  * A lock in the circumstances of real programs: cancelled threads, forks, late sandboxes, many threads.
  *
  * Run with the name of a circumstance. Prints "kept", or what was lost, and fails. A watchdog ends a run that hangs.
- * With -DPTHREAD the lock is a pthread mutex, for comparison.
+ * With -DPTHREAD the lock is a pthread mutex, with -DPEER=std or parking_lot the mutex of that Rust library, for
+ * comparison.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,6 +31,17 @@ typedef pthread_mutex_t lock_t;
 static void acquire(lock_t *lock) { pthread_mutex_lock(lock); }
 static bool try_acquire(lock_t *lock) { return pthread_mutex_trylock(lock) == 0; }
 static void release(lock_t *lock) { pthread_mutex_unlock(lock); }
+#elif defined PEER
+typedef char lock_t;
+#define LOCK_INIT 0
+#define JOIN_(peer, name) peer##_##name
+#define JOIN(peer, name) JOIN_(peer, name)
+void JOIN(PEER, acquire)(void);
+bool JOIN(PEER, try_acquire)(void);
+void JOIN(PEER, release)(void);
+static void acquire(lock_t *lock) { (void)lock, JOIN(PEER, acquire)(); }
+static bool try_acquire(lock_t *lock) { return (void)lock, JOIN(PEER, try_acquire)(); }
+static void release(lock_t *lock) { (void)lock, JOIN(PEER, release)(); }
 #else
 #include <holdfast.h>
 typedef holdfast_lock_t lock_t;

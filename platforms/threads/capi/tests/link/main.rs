@@ -12,30 +12,38 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Builds the static library, which `cargo test` does not do, and returns its path.
+/// Returns the path of the static library.
+fn library() -> &'static Path {
+    static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| build(&["--lib"], "libholdfast.a"));
+    &LIBRARY
+}
+
+/// Returns the path of the static library with the locks of std and parking_lot.
+fn peers() -> &'static Path {
+    static PEERS: LazyLock<PathBuf> = LazyLock::new(|| build(&["--example", "peers"], "libpeers.a"));
+    &PEERS
+}
+
+/// Builds a static library, which `cargo test` does not do, and returns its path.
 ///
 /// It uses a target directory of its own, because another build with other flags may run at the same time.
-fn library() -> &'static Path {
-    static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // Offline: the test itself was compiled from the same sources.
-        cargo.args([
-            "build",
-            "--lib",
-            "--locked",
-            "--offline",
-            "--message-format=json-render-diagnostics",
-        ]);
-        cargo.arg("--manifest-path").arg(here().join("Cargo.toml"));
-        cargo.arg("--target-dir").arg(target);
-        let messages = succeed(&mut cargo);
-        let artifact = messages.split('"').find(|text| text.ends_with("libholdfast.a"));
-        artifact
-            .unwrap_or_else(|| panic!("cargo has built no libholdfast.a:\n{messages}"))
-            .into()
-    });
-    &LIBRARY
+fn build(what: &[&str], name: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // Offline: the test itself was compiled from the same sources.
+    cargo.args([
+        "build",
+        "--locked",
+        "--offline",
+        "--message-format=json-render-diagnostics",
+    ]);
+    cargo.args(what).arg("--manifest-path").arg(here().join("Cargo.toml"));
+    cargo.arg("--target-dir").arg(target);
+    let messages = succeed(&mut cargo);
+    let artifact = messages.split('"').find(|text| text.ends_with(name));
+    artifact
+        .unwrap_or_else(|| panic!("cargo has built no {name}:\n{messages}"))
+        .into()
 }
 
 /// Runs `command`, which must succeed, and returns its output.
@@ -130,16 +138,47 @@ fn a_c_lock_behaves_in_every_circumstance() {
     keep_every_promise(&program, &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]);
 }
 
-/// The same program with a pthread mutex: the lock that programs compare with.
+/// A program that is linked statically, C library included, finds no `dlsym` that works.
 #[test]
-fn a_pthread_mutex_behaves_in_every_circumstance() {
+fn a_c_lock_behaves_in_a_static_program() {
     if !has_compiler() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
+    let (source, empty) = (folder.path().join("empty.c"), folder.path().join("empty"));
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("a file");
+    let linked = compiler().arg("-static").arg(source).arg("-o").arg(empty).output();
+    if !linked.is_ok_and(|linked| linked.status.success()) {
+        println!("SKIPPED: there is no static C library");
+        return;
+    }
     let program = folder.path().join("circumstances");
-    compile("circumstances.c", &program, &["-DPTHREAD"], &[]);
+    compile("circumstances.c", &program, &["-static"], &[library()]);
     keep_every_promise(&program, &[]);
+}
+
+/// The same program with the locks that programs compare with. They are not ours, so the test only reports them
+/// (`--nocapture`); `docs/programs.md` shows the report.
+#[test]
+fn other_locks_run_through_every_circumstance() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let peer: [(&str, &str, &[&Path]); 3] = [
+        ("pthread mutex", "-DPTHREAD", &[]),
+        ("std::sync::Mutex", "-DPEER=std", &[peers()]),
+        ("parking_lot::RawMutex", "-DPEER=parking_lot", &[peers()]),
+    ];
+    for (name, flag, libraries) in peer {
+        let program = folder.path().join("circumstances");
+        compile("circumstances.c", &program, &[flag], libraries);
+        for &circumstance in CIRCUMSTANCES {
+            let ran = Command::new(&program).arg(circumstance).output().expect("it starts");
+            let said = String::from_utf8_lossy(if ran.status.success() { &ran.stdout } else { &ran.stderr });
+            println!("{name}, {circumstance}: {}", said.lines().last().unwrap_or_default());
+        }
+    }
 }
 
 /// The kernel and the C library keep addresses in the library for threads that have used a lock. So the library stays

@@ -3,9 +3,9 @@
 //!
 //! A table of fixed size with open addressing and linear probing, in units of cache lines.
 //!
-//! - **Both succeed**: insertion always finds room, and lookup finds what was inserted. There is an entry for each level
-//!   of nesting of each CPU. A CPU heads at most one queue at each of its levels. A lock has at most one entry, because
-//!   the unlocker removes it before it releases the lock.
+//! - **Both succeed**: insertion always finds room, and lookup finds what was inserted. There is an entry for each
+//!   level of nesting of each CPU. A CPU heads at most one queue at each of its levels. A lock has at most one entry,
+//!   because the unlocker removes it before it releases the lock.
 //! - Removal leaves holes, so a lookup does not stop at an empty entry but only at the end of the table.
 
 use alloc::boxed::Box;

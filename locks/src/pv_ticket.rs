@@ -168,14 +168,15 @@ fn is_too_far(word: u32, mine: u16) -> bool {
     mine.wrapping_sub(serving(word)) > QUEUE_MAX
 }
 
-/// Returns whether the owner of `mine` must and can give its ticket back: the queue is too long, and no ticket was drawn
-/// after this one.
+/// Returns whether the owner of `mine` must and can give its ticket back: the queue is too long, and no ticket was
+/// drawn after this one.
 fn is_surplus(word: u32, mine: u16) -> bool {
     is_too_far(word, mine) && tail(word) == mine.wrapping_add(INC)
 }
 
 /// Gives back the caller's ticket, the last one that was drawn according to `seen`, waits until the queue is shorter,
-/// and draws another one. Returns it, or `None` if the queue has changed meanwhile, so that the caller keeps its ticket.
+/// and draws another one. Returns it, or `None` if the queue has changed meanwhile, so that the caller keeps its
+/// ticket.
 #[cold]
 fn wait_outside<P: Platform>(cpu: &P, word: &P::Word, seen: u32) -> Option<u16> {
     // ORDERING: Relaxed, all but the last; a ticket is only a place in the order.

@@ -136,9 +136,10 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
     // If the owner handed over to a halted waiter, it has listed this waiter or is about to.
     let mut waits = u32::from(is_listed());
     let mut again = false;
-    // **Unsettled**: whether an unlocker may still overwrite this head's 3. Then the 3 may vanish at any time, without a
-    // kick, and this head may take the lock with its entry still in the table. So the head bounds each halt, and looks
-    // after it and after it has taken the lock. No other CPU touches the entry then: only an unlocker that sees the 3.
+    // **Unsettled**: whether an unlocker may still overwrite this head's 3. Then the 3 may vanish at any time, without
+    // a kick, and this head may take the lock with its entry still in the table. So the head bounds each halt, and
+    // looks after it and after it has taken the lock. No other CPU touches the entry then: only an unlocker that sees
+    // the 3.
     let mut unsettled = false;
     loop {
         let equal = shares.0 > 0 && waits < EQUAL_WAITS;

@@ -11,10 +11,10 @@
 //! The lock is free while head equals tail. The tail is in the high half: drawing a ticket adds to the whole word, and
 //! its carry leaves the word instead of entering the head. Linux 2.6.25 to 4.1.
 //!
-//! - **One waiter per ticket**: a ticket is drawn by an atomic addition, and there are more tickets than CPUs that wait.
-//!   Linux has fewer CPUs than tickets. Threads may be more. So a waiter that finds more than 32768 tickets before its
-//!   own gives its ticket back, and waits outside the queue. Two waiters could have the same ticket only if 32768 CPUs
-//!   were stopped between their addition and the comparison that follows it.
+//! - **One waiter per ticket**: a ticket is drawn by an atomic addition, and there are more tickets than CPUs that
+//!   wait. Linux has fewer CPUs than tickets. Threads may be more. So a waiter that finds more than 32768 tickets
+//!   before its own gives its ticket back, and waits outside the queue. Two waiters could have the same ticket only if
+//!   32768 CPUs were stopped between their addition and the comparison that follows it.
 //! - **Exclusion**: the owner of the ticket that equals head holds the lock, and only the holder advances head.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -92,8 +92,8 @@ fn alone(word: u32) -> u32 {
     u32::from(head(word)).wrapping_add(held) << 16 | u32::from(head(word))
 }
 
-/// Returns whether the owner of `mine` must and can give its ticket back: the queue is too long, and no ticket was drawn
-/// after this one.
+/// Returns whether the owner of `mine` must and can give its ticket back: the queue is too long, and no ticket was
+/// drawn after this one.
 fn is_surplus(word: u32, mine: u16) -> bool {
     mine.wrapping_sub(head(word)) > QUEUE_MAX && tail(word) == mine.wrapping_add(1)
 }
@@ -111,7 +111,8 @@ fn wait_for_turn<P: Platform>(cpu: &P, word: &P::Word, mut mine: u16) {
         if head(seen) == mine {
             break;
         }
-        // ORDERING: Relaxed, here and below; a ticket is only a place in the order. A failure means that the queue has changed.
+        // ORDERING: Relaxed, here and below; a ticket is only a place in the order. A failure means that the queue has
+        // changed.
         if cpu
             .compare_exchange(word, seen, seen.wrapping_sub(TAIL_ONE), Relaxed, Relaxed)
             .is_ok()

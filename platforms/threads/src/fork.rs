@@ -1,7 +1,7 @@
 //! Forks: in the child there is only the thread that forked.
 //!
-//! A child gets a copy of each lock as it was. Threads that waited for the lock are still in its queue, but do not exist
-//! in the child. So the child removes them: it keeps each lock held or free as it is, and empties its queue.
+//! A child gets a copy of each lock as it was. Threads that waited for the lock are still in its queue, but do not
+//! exist in the child. So the child removes them: it keeps each lock held or free as it is, and empties its queue.
 //!
 //! **Each trace has a record**: a waiter records its lock, then looks at the gate, and only then enters the queue. The
 //! forking thread closes the gate before the fork and opens it afterwards. Both sides have a sequentially consistent
@@ -10,11 +10,11 @@
 //! so nothing weaker would do. A waiter that finds its turn meanwhile takes its record away; but then another thread
 //! held or got the lock, and the child may not use it.
 //!
-//! A ticket is drawn before the record is written: drawing is the first instruction of the lock. So a ticket lock that a
-//! thread begins to wait for during the fork itself may stay locked in the child.
+//! A ticket is drawn before the record is written: drawing is the first instruction of the lock. So a ticket lock that
+//! a thread begins to wait for during the fork itself may stay locked in the child.
 //!
-//! The handlers are registered when the code is loaded. So the program's own handlers, which lock and unlock, run before
-//! the gate is closed and after the child's locks are in order.
+//! The handlers are registered when the code is loaded. So the program's own handlers, which lock and unlock, run
+//! before the gate is closed and after the child's locks are in order.
 
 #![expect(
     unsafe_code,

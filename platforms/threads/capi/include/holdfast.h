@@ -24,8 +24,8 @@
  *     are in use further threads wait without one: they spin and yield the CPU, and are served in no order.
  *
  * If the library detects misuse or runs out of memory, it prints a message on standard error and calls abort().
- * It does so if a lock is unlocked that is not held, and if there is no memory for the queues (0.6 MB). It cannot detect
- * all misuse: unlocking a lock that another thread holds breaks mutual exclusion.
+ * It does so if a lock is unlocked that is not held, and if there is no memory for the queues (0.6 MB). It cannot
+ * detect all misuse: unlocking a lock that another thread holds breaks mutual exclusion.
  * No function throws, or unwinds into the caller.
  */
 #ifndef HOLDFAST_H

@@ -118,8 +118,8 @@ pub(crate) fn settle() -> bool {
 fn refused() {
     // ORDERING: Relaxed; published by the store that follows.
     REFUSED.store(true, Relaxed);
-    // ORDERING: Release; pairs with the Acquire in `area`: a thread that finds no area, and so does not call the kernel,
-    // also finds the refusal, and bounds its halts.
+    // ORDERING: Release; pairs with the Acquire in `area`: a thread that finds no area, and so does not call the
+    // kernel, also finds the refusal, and bounds its halts.
     AREA.store(NONE, Release);
 }
 

@@ -139,6 +139,8 @@ struct CpuState {
     overtakes: Cell<u32>,
     /// The keys of the locks that this CPU waits for, innermost last.
     contending: RefCell<Vec<usize>>,
+    /// The keys of the locks in which this CPU may have left a trace, innermost last.
+    waiting: RefCell<Vec<usize>>,
 }
 
 /// The state that the CPUs share.
@@ -168,6 +170,7 @@ impl Machine {
             bounded: Cell::new(false),
             overtakes: Cell::new(0),
             contending: RefCell::default(),
+            waiting: RefCell::default(),
         };
         Rc::new(Machine {
             setup,
@@ -237,6 +240,8 @@ impl Machine {
     fn nothing_left_behind(self: &Rc<Self>) -> Result<(), String> {
         let contending = self.cpus.iter().any(|cpu| !cpu.contending.borrow().is_empty());
         assert!(!contending, "a wait that is over has not ended");
+        let waiting = self.cpus.iter().any(|cpu| !cpu.waiting.borrow().is_empty());
+        assert!(!waiting, "a CPU that waits no more has not said so");
         let idle = Rc::new(Cell::new(false));
         let (machine, answer) = (Rc::clone(self), Rc::clone(&idle));
         let mut flow = Flow::new(move |yielder: &Yielder<(), ()>, ()| {

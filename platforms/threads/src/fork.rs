@@ -20,6 +20,7 @@
     unsafe_code,
     reason = "handlers of the C library; the words of locks that other threads waited for"
 )]
+#![cfg_attr(miri, allow(dead_code, reason = "Miri registers no handlers"))]
 
 use core::mem;
 use core::ptr;
@@ -34,7 +35,8 @@ use crate::cpu::{self, ThisThread, ThreadWord};
 use crate::park;
 use crate::slot::{self, CPUS_MAX};
 
-/// The lock that a thread waits for.
+/// The lock that a thread waits for, on a cache line of its own.
+#[repr(align(64))]
 struct Record {
     lock: AtomicPtr<ThreadWord>,
     /// The address of the function that maps the word to the word without waiters. Valid while `lock` is not null.

@@ -199,6 +199,17 @@ unsafe impl Platform for StepCpu {
         let begun = self.state().contending.borrow_mut().pop();
         assert_eq!(begun, Some(self.key(lock)), "the end of a wait that has not begun");
     }
+    fn wait_begins(&self, lock: &StepWord, alone: fn(u32) -> u32) {
+        self.state().waiting.borrow_mut().push(self.key(lock));
+        let word = alone(lock.0.load(SC));
+        assert_eq!((alone(word), alone(0)), (word, 0), "a waiter is left in {word:#x}");
+    }
+    fn wait_ends(&self) {
+        assert!(
+            self.state().waiting.borrow_mut().pop().is_some(),
+            "a wait has not begun"
+        );
+    }
     fn count(&self, event: Event) {
         holdfast_locks::Recorder::add(&self.machine.stats, event, 1);
     }

@@ -237,6 +237,61 @@ mod tests {
         assert_eq!(Summary::of(&[7.0]).expect("one").sd, None);
     }
 
+    /// Asserts that a comparison has these figures: ratio, interval, ratio of means, degrees of freedom.
+    fn assert_figures(comparison: &Comparison, expected: [f64; 5]) {
+        let (low, high) = comparison.interval.expect("enough samples");
+        let figures = [
+            comparison.ratio,
+            low,
+            high,
+            comparison.ratio_of_means,
+            comparison.freedom,
+        ];
+        for (figure, expected) in figures.into_iter().zip(expected) {
+            assert!((figure - expected).abs() < 1e-5, "{comparison:?}, not {expected}");
+        }
+    }
+
+    // The figures of these two tests come from other code, which integrates the density of Student's t.
+    #[test]
+    fn paired_figures_match_other_code() {
+        let seeds = [1, 2, 3, 4];
+        let (a, b) = ([10.0, 12.0, 9.0, 11.0], [21.0, 22.0, 20.0, 25.0]);
+        let comparison = compare(samples(&seeds, &a), samples(&seeds, &b)).expect("positive samples");
+        assert_figures(&comparison, [2.099_901, 1.801_223, 2.448_107, 88.0 / 42.0, 3.0]);
+    }
+
+    #[test]
+    fn unpaired_figures_match_other_code() {
+        let (a, b) = ([10.0, 12.0, 9.0, 11.0], [21.0, 30.0, 20.0, 25.0, 19.0]);
+        let comparison = compare(samples(&[1, 2, 3, 4], &a), samples(&[5, 6, 7, 8, 9], &b)).expect("positive samples");
+        assert_figures(&comparison, [2.171_244, 1.694_751, 2.781_708, 23.0 / 10.5, 6.838_700]);
+    }
+
+    #[test]
+    fn samples_without_spread_have_all_degrees_of_freedom() {
+        let (a, b) = ([2.0; 3], [4.0; 5]);
+        let comparison = compare(samples(&[1, 2, 3], &a), samples(&[4, 5, 6, 7, 8], &b)).expect("positive samples");
+        assert_figures(&comparison, [2.0, 2.0, 2.0, 2.0, 6.0]);
+        assert_eq!(comparison.verdict, Verdict::Higher);
+    }
+
+    #[test]
+    fn published_means_need_a_spread_to_differ() {
+        let m = |mean, sd| Moments { mean, sd, count: 2.0 };
+        assert_eq!(
+            compare_published(m(1.0, None), m(9.0, Some(0.1))),
+            Verdict::TooFewSamples
+        );
+        // Equal means differ in no direction, with or without a spread.
+        for sd in [0.0, 0.1] {
+            assert_eq!(
+                compare_published(m(1.0, Some(sd)), m(1.0, Some(sd))),
+                Verdict::NoDifferenceProven
+            );
+        }
+    }
+
     // Quantiles from tables of Student's t.
     #[test]
     fn quantiles_match_the_tables() {

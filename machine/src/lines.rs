@@ -6,6 +6,8 @@
 //! owner's cache answers one reader. So the n spinners on one line receive a release one after another. A queue lock's
 //! hand-over uses the successor's own line and does not queue.
 //!
+//! Farther transfers take longer: the costs of a profile increase from core to socket to other socket.
+//!
 //! Deliberately absent: capacity and conflict evictions, prefetching, memory bandwidth.
 
 use crate::profile::{Costs, Topology};
@@ -189,10 +191,10 @@ impl Distances {
         }
     }
 
-    /// Returns the transfer time from `owner` to `pcpu`. A line without an owner comes from the socket's last-level
-    /// cache.
+    /// Returns the transfer time from `owner`, another pCPU, to `pcpu`. A line without an owner comes from the socket's
+    /// last-level cache.
     fn from(&self, owner: u32, pcpu: u32) -> Picos {
-        if owner == NO_OWNER || owner == pcpu {
+        if owner == NO_OWNER {
             return self.socket;
         }
         let (theirs, mine) = (self.places[owner as usize], self.places[pcpu as usize]);
@@ -205,13 +207,11 @@ impl Distances {
         }
     }
 
-    /// Returns the transfer time to `pcpu` from the farthest CPU that must give up its copy.
+    /// Returns the transfer time to `pcpu` from the farthest CPU that must give up its copy. The owner is a sharer.
     fn farthest(&self, owner: u32, sharers: &[u64], pcpu: u32) -> Picos {
-        let from_owner = if owner == pcpu {
-            Picos::ZERO
-        } else {
-            self.from(owner, pcpu)
-        };
+        if owner == NO_OWNER {
+            return self.socket;
+        }
         let (core, socket) = self.places[pcpu as usize];
         let (core, socket) = (core * self.per_core, socket * self.per_socket);
         let mut from_sharers = Picos::ZERO;
@@ -220,7 +220,7 @@ impl Distances {
             let in_socket = bits & range_mask(first, socket, self.per_socket);
             let in_core = bits & range_mask(first, core, self.per_core);
             if bits != in_socket {
-                return self.cross.max(from_owner);
+                return self.cross;
             }
             if in_socket != in_core {
                 from_sharers = from_sharers.max(self.socket);
@@ -228,7 +228,7 @@ impl Distances {
                 from_sharers = from_sharers.max(self.core);
             }
         }
-        from_sharers.max(from_owner)
+        from_sharers
     }
 }
 
@@ -245,6 +245,99 @@ fn range_mask(first: u32, start: u32, count: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// One line as the documentation describes it: a set of CPUs with a copy, searched CPU by CPU.
+    #[derive(Default)]
+    struct Reference {
+        holders: BTreeSet<u32>,
+        owner: Option<u32>,
+        busy_until: Time,
+    }
+
+    impl Reference {
+        fn access(&mut self, topology: &Topology, costs: &Costs, pcpu: u32, access: Access, now: Time) -> Charge {
+            let core = |pcpu| pcpu / topology.threads;
+            let distance = |other: u32| match other {
+                _ if core(other) == core(pcpu) => costs.transfer_core,
+                _ if topology.socket_of(other) == topology.socket_of(pcpu) => costs.transfer_socket,
+                _ => costs.transfer_cross,
+            };
+            let (instruction, hits) = match access {
+                Access::Load => (costs.load_hit, self.holders.contains(&pcpu)),
+                Access::Store => (costs.store, self.holders == [pcpu].into()),
+                Access::Rmw => (costs.rmw_hit, self.holders == [pcpu].into()),
+            };
+            let start = self.busy_until.max(now);
+            let (latency, occupancy) = match access {
+                Access::Load => {
+                    let latency = self.owner.map_or(costs.transfer_socket, distance);
+                    (latency, costs.read_occupancy)
+                }
+                Access::Store | Access::Rmw => {
+                    let others = self.holders.iter().filter(|&&other| other != pcpu);
+                    let latency = others.map(|&other| distance(other)).max();
+                    let latency = latency.unwrap_or(costs.transfer_socket);
+                    (latency, latency)
+                }
+            };
+            if !hits {
+                self.busy_until = start + occupancy;
+                if access != Access::Load {
+                    self.holders.clear();
+                    self.owner = Some(pcpu);
+                }
+                self.owner.get_or_insert(pcpu);
+                self.holders.insert(pcpu);
+            }
+            let is_hidden = hits || access == Access::Store;
+            Charge {
+                instruction,
+                transfer: if is_hidden {
+                    Picos::ZERO
+                } else {
+                    (start + latency).since(now)
+                },
+                changed: !hits,
+            }
+        }
+    }
+
+    proptest! {
+        /// Any accesses of any machine cost what the reference says, on each line as if it were the only one.
+        #[test]
+        fn accesses_cost_what_the_reference_says(
+            (sockets, cores, threads) in (1u32..4, 1u32..40, 1u32..4),
+            places in proptest::collection::vec(0u32..1_000, 1..5),
+            accesses in proptest::collection::vec((0usize..3, 0usize..5, 0u32..4, 0u8..4, 0u64..300), 1..60),
+        ) {
+            let topology = Topology { sockets, cores, threads };
+            let costs = Costs {
+                load_hit: Picos(1),
+                store: Picos(2),
+                rmw_hit: Picos(20),
+                transfer_core: Picos(50),
+                transfer_socket: Picos(100),
+                transfer_cross: Picos(300),
+                read_occupancy: Picos(30),
+                ..Costs::default()
+            };
+            let mut lines = Lines::new(&topology, &costs);
+            prop_assert!(lines.is_empty());
+            let ids = [lines.add(), lines.add(), lines.add()];
+            prop_assert_eq!((lines.len(), lines.is_empty()), (3, false));
+            let mut references: [Reference; 3] = Default::default();
+            let mut now = Time(0);
+            for (line, place, next_to, access, passed) in accesses {
+                let pcpu = (places[place % places.len()] + next_to) % topology.pcpus();
+                let access = [Access::Load, Access::Load, Access::Store, Access::Rmw][usize::from(access)];
+                now += Picos(passed);
+                let expected = references[line].access(&topology, &costs, pcpu, access, now);
+                prop_assert_eq!(lines.access(ids[line], pcpu, access, now), expected);
+            }
+        }
+    }
 
     fn lines() -> (Lines, LineId) {
         let topology = Topology {

@@ -139,3 +139,120 @@ impl<'m, M: Memory> Iommu<'m, M> {
         before & (iommu::STATUS_GA_INTERRUPT | iommu::STATUS_GA_OVERFLOW) == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use holdfast_abi::lapic as reg;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::avic::bit_of;
+    use crate::ram::Ram;
+
+    const LAYOUT: iommu::Layout = iommu::Layout {
+        registers: 0x1000,
+        log: 0x8000,
+        log_entries: 4,
+        table: 0x10_0000,
+    };
+    const PAGE: u64 = 0x20_0000;
+    const STOPPED: RemapEntry = RemapEntry::guest(0x63, PAGE, GaTag(0x105));
+
+    /// Returns memory with these remap entries. Only `PAGE` is a backing page.
+    fn memory(entries: &[RemapEntry]) -> Ram {
+        let ram = Ram::new(|address| address < PAGE + 0x1000);
+        for (device, entry) in (0..).zip(entries) {
+            ram.store64(LAYOUT.entry(device), entry.low);
+            ram.store64(LAYOUT.entry(device) + 8, entry.high);
+        }
+        ram
+    }
+
+    fn to_guest(notice: Notice) -> Delivery {
+        Delivery::Guest {
+            tag: GaTag(0x105),
+            vector: 0x63,
+            notice,
+        }
+    }
+
+    fn is_requested(ram: &Ram, vector: u8) -> bool {
+        let (irr, bit) = bit_of(PAGE, reg::IRR, vector);
+        ram.load32(irr).is_some_and(|bits| bits & bit != 0)
+    }
+
+    #[test]
+    fn an_interrupt_goes_where_its_entry_says() {
+        let elsewhere = RemapEntry::guest(0x63, PAGE + 0x1000, GaTag(0x105));
+        let legacy = RemapEntry::legacy(0x41, 0x0102_0307);
+        let by_host = Delivery::Host {
+            vector: 0x41,
+            destination: 0x0102_0307,
+        };
+        let cases = [
+            (RemapEntry::default(), Delivery::Blocked, false),
+            (legacy, by_host, false),
+            (STOPPED.running(9), to_guest(Notice::Doorbell(9)), true),
+            (STOPPED, to_guest(Notice::None), true),
+            (STOPPED.stopped(true), to_guest(Notice::Log { interrupt: true }), true),
+            (elsewhere.running(9), Delivery::Blocked, false),
+        ];
+        for (entry, delivery, requests) in cases {
+            // The device's entry is not the first.
+            let ram = memory(&[RemapEntry::default(), RemapEntry::default(), entry]);
+            assert_eq!(Iommu::new(&ram, LAYOUT).deliver(2), delivery);
+            assert_eq!(is_requested(&ram, 0x63), requests, "{delivery:?}");
+        }
+    }
+
+    proptest! {
+        /// The log holds what was delivered, in order, and no interrupt of the log is missing or sent twice. A full log
+        /// loses entries and says so.
+        #[test]
+        fn the_log_loses_entries_only_when_it_says_so(acts in proptest::collection::vec((0u8..6, 0u16..3), 0..100)) {
+            let ram = memory(&[STOPPED.stopped(true); 3]);
+            let iommu = Iommu::new(&ram, LAYOUT);
+            let register = |offset| ram.load64(LAYOUT.register(offset)).expect("a register");
+            let (mut logged, mut status) = (VecDeque::new(), 0);
+            // A bit of another part of the IOMMU.
+            ram.store64(LAYOUT.register(iommu::STATUS), 1);
+            for (act, device) in acts {
+                match act {
+                    // Software clears the status bits and reads the log.
+                    0 => {
+                        ram.store64(LAYOUT.register(iommu::STATUS), 1);
+                        status = 0;
+                        let mut head = register(iommu::GA_LOG_HEAD);
+                        while head != register(iommu::GA_LOG_TAIL) {
+                            prop_assert_eq!(ram.load64(LAYOUT.log + head), logged.pop_front());
+                            head = LAYOUT.next_in_log(head);
+                        }
+                        ram.store64(LAYOUT.register(iommu::GA_LOG_HEAD), head);
+                        prop_assert_eq!(logged.len(), 0, "entries are missing");
+                    }
+                    // Software acknowledges new entries and reads them later.
+                    1 => {
+                        status &= !iommu::STATUS_GA_INTERRUPT;
+                        ram.store64(LAYOUT.register(iommu::STATUS), status | 1);
+                    }
+                    _ => {
+                        let before = status;
+                        if status & iommu::STATUS_GA_OVERFLOW != 0 {
+                        } else if logged.len() == LAYOUT.log_entries - 1 {
+                            status |= iommu::STATUS_GA_OVERFLOW;
+                        } else {
+                            status |= iommu::STATUS_GA_INTERRUPT;
+                            logged.push_back(GaLogEntry::new(GaTag(0x105), device).0);
+                        }
+                        let interrupt = before == 0 && status != 0;
+                        prop_assert_eq!(iommu.deliver(device), to_guest(Notice::Log { interrupt }));
+                        prop_assert!(is_requested(&ram, 0x63));
+                    }
+                }
+                prop_assert_eq!(register(iommu::STATUS), status | 1);
+            }
+        }
+    }
+}

@@ -86,7 +86,7 @@ impl<'m, M: Memory> Avic<'m, M> {
 
 /// Returns the place of `vector` in the eight registers from offset `base` of the page at `page`: the register's
 /// address and the bit.
-fn bit_of(page: u64, base: u32, vector: u8) -> (u64, u32) {
+pub(crate) fn bit_of(page: u64, base: u32, vector: u8) -> (u64, u32) {
     let register = base + u32::from(vector) / 32 * 16;
     (page & PAGE_ADDRESS | u64::from(register), 1 << (vector % 32))
 }

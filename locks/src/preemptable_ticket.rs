@@ -135,3 +135,30 @@ fn alone(word: u32) -> u32 {
     let held = if is_held(word) { INC } else { 0 };
     u32::from(serving(word).wrapping_add(held)) << 16 | u32::from(word as u16)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::Word;
+    use crate::solo::{Solo, SoloWord, relaxed};
+
+    /// Returns for how many iterations a newcomer waits for a free lock with this word, and the word that it leaves.
+    fn wait(word: u32) -> (u32, u32) {
+        let word = SoloWord::new(word);
+        let before = relaxed();
+        <PreemptableTicket>::lock(&Solo, &word);
+        (relaxed() - before, Solo.load(&word, Relaxed))
+    }
+
+    #[test]
+    fn a_waiter_waits_in_proportion_to_its_distance() {
+        // Three tickets before its own are drawn, and their owners do not run.
+        assert_eq!(wait(6 << 16), (3 << 8, 8 << 16 | 1));
+        assert_eq!(wait(2 << 16), (1 << 8, 4 << 16 | 1));
+    }
+
+    #[test]
+    fn a_waiter_whose_ticket_has_been_passed_does_not_wait() {
+        assert_eq!(wait(4 << 16 | 10), (0, 6 << 16 | 11));
+    }
+}

@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "implements the platform traits")]
 
+extern crate std;
+
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
@@ -89,6 +91,23 @@ unsafe impl Platform for Solo {
     }
     fn fence(&self, _: Ordering) {}
     fn relax(&self) {
-        panic!("the only CPU cannot wait: no other CPU will write the word");
+        let count = relaxed();
+        assert!(
+            count < RELAXED_MAX,
+            "the only CPU cannot wait: no other CPU will write the word"
+        );
+        RELAXED.set(count + 1);
     }
+}
+
+/// More iterations than any wait of these tests has.
+const RELAXED_MAX: u32 = 1 << 20;
+
+std::thread_local! {
+    static RELAXED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Returns how often [`Solo`] has relaxed on this thread, which is once for each iteration of a wait in vain.
+pub(crate) fn relaxed() -> u32 {
+    RELAXED.get()
 }

@@ -30,6 +30,17 @@ fn random_schedules_of_more_cpus_pass() {
     random::<HybridPvQspin<Wide>>("hybrid-pv-qspin (wide)");
 }
 
+fn many<L: RawLock<StepCpu> + 'static>(name: &str) {
+    random_schedules(Setup::new(40), 10, || contention::<L>(40, 0)).expect(name);
+    random_schedules(Setup::hosted(40), 10, || contention::<L>(40, 0)).expect(name);
+}
+
+/// The table of waiting CPUs has 32 in a word.
+#[test]
+fn each_of_forty_cpus_is_found_by_its_unlocker() {
+    for_each_lock_kind!(for_each_kind LockKind::halts, many);
+}
+
 /// Without `settle`, an unlocker that has already compared overwrites an announcement, and the waiter halts forever.
 #[test]
 fn without_settling_a_schedule_hangs() {

@@ -129,24 +129,24 @@ impl EventQueue {
     }
 
     /// Sets the event of `slot` to `key`. Returns whether it is now the first event.
-    #[inline(always)]
-    pub fn set_and_check_first(&mut self, slot: u32, key: Key) -> bool {
-        self.set(slot, key);
-        self.first.slot() == slot
-    }
-
-    /// Sets the event of `slot` to `key`. Replaces its previous event.
     ///
     /// # Panics
     /// Panics if `slot` is 2^28 or more.
     #[inline(always)]
-    pub fn set(&mut self, slot: u32, key: Key) {
+    pub fn set_and_check_first(&mut self, slot: u32, key: Key) -> bool {
         let entry = Entry::new(key, slot);
         if self.first.slot() == slot && entry <= self.bound {
             self.first = entry;
-        } else {
-            self.replace(slot, entry);
+            return true;
         }
+        self.replace(slot, entry);
+        self.first.slot() == slot
+    }
+
+    /// As [`EventQueue::set_and_check_first`].
+    #[inline(always)]
+    pub fn set(&mut self, slot: u32, key: Key) {
+        self.set_and_check_first(slot, key);
     }
 
     /// Removes the event of `slot`, if it has one.

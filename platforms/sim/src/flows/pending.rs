@@ -7,7 +7,7 @@ use holdfast_machine::Picos;
 
 use crate::books::cause::Cause;
 
-/// Number of pending stretches that a flow can have.
+/// Number of pending stretches that a flow can have. A remainder of it needs no bounds check.
 const STRETCHES: usize = 8;
 
 /// Guest time of one kind. The kind is fixed when the time is announced: when the time has passed, the flow is ahead
@@ -50,15 +50,18 @@ impl PendingTime {
         if span == Picos::ZERO {
             return true;
         }
-        let last = self.stretches[..self.count].last_mut();
-        if let Some(last) = last.filter(|last| last.cause == cause && last.user == user) {
-            last.span += span;
-        } else if self.count < STRETCHES {
-            self.stretches[self.count] = stretch;
-            self.count += 1;
-        } else {
+        if self.count > 0 {
+            let last = &mut self.stretches[(self.count - 1) % STRETCHES];
+            if last.cause == cause && last.user == user {
+                last.span += span;
+                return true;
+            }
+        }
+        if self.count == STRETCHES {
             return false;
         }
+        self.stretches[self.count % STRETCHES] = stretch;
+        self.count += 1;
         true
     }
 
@@ -74,10 +77,12 @@ impl PendingTime {
     /// If there is no pending time: the flow used more time than it announced.
     #[inline]
     pub fn take(&mut self, span: Picos) -> Stretch {
-        let first = match self.stretches.get_mut(self.first) {
-            Some(first) if self.first < self.count => first,
-            _ => panic!("a flow used {} ps more than it announced", span.0),
-        };
+        assert!(
+            self.first < self.count,
+            "a flow used {} ps more than it announced",
+            span.0
+        );
+        let first = &mut self.stretches[self.first % STRETCHES];
         let pending = *first;
         if pending.span > span {
             first.span = pending.span - span;

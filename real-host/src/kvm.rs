@@ -160,7 +160,9 @@ fn contending(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
     Ok(Linux {
         nopvspin: vm.boot.kernel.nopvspin,
         threads: contend.tasks,
-        calls: contend.calls,
+        // Without a span the number of calls ends the interval, or the longest time that a guest measures.
+        calls: contend.span_ns.map_or(contend.calls, |_| u64::MAX),
+        duration_ns: contend.span_ns.unwrap_or(linux.duration_ns),
         think_ns: contend.think_ns,
         ..linux.clone()
     })
@@ -239,9 +241,9 @@ pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
     ];
     if let Some(linux) = linux {
         remarks.push(format!(
-            "all keys of measured guests except vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.calls and the \
-             features that the host offers: Linux {} has its own locks and its own critical sections (a guest measures for \
-             at most {:.0} s)",
+            "all keys of measured guests except vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.calls, contend.span \
+             and the features that the host offers: Linux {} has its own locks and its own critical sections (without \
+             contend.span a guest measures for at most {:.0} s)",
             linux.kernel.release(),
             linux.duration_ns as f64 / 1e9
         ));

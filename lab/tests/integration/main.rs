@@ -8,6 +8,7 @@ mod documents;
 mod everywhere;
 mod explained;
 mod files;
+mod histories;
 mod house;
 mod mutations;
 mod prose;

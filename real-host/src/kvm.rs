@@ -1,8 +1,8 @@
 //! Experiments on this host's real KVM: the same kernels and workloads, with the same parameters, as in the simulator.
 //!
-//! [`Runs::run`] serves as a [`Runner`](holdfast_lab::run::Runner), as the simulator does, so plans and results have the
-//! same form. The parts of a configuration that describe the machine and the host's kernel have no effect here: [`remarks`]
-//! lists them.
+//! [`Runs::run`] serves as a [`Runner`](holdfast_lab::run::Runner), as the simulator does, so plans and results have
+//! the same form. The parts of a configuration that describe the machine and the host's kernel have no effect here:
+//! [`remarks`] lists them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -68,8 +68,8 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Runs `config`. With `linux` the measured guests run this stock Linux, on the path that it names, and contend for a
-    /// lock of that kernel. Tasks, calls, thinking times and `nopvspin` then come from the configuration.
+    /// Runs `config`. With `linux` the measured guests run this stock Linux, on the path that it names, and contend for
+    /// a lock of that kernel. Tasks, calls, thinking times and `nopvspin` then come from the configuration.
     ///
     /// # Errors
     /// If a guest failed, this host lacks something that `config` needs, or the runs have ended.

@@ -107,8 +107,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the same virtual machines fail on this host however often they are tried: KVM or this VMM refuses
-    /// them, or a guest fails before it begins its workload.
+    /// Returns whether the same virtual machines fail on this host however often they are tried. They do if KVM or this
+    /// VMM refuses them, or if a guest fails before it begins its workload.
     pub fn is_lasting(&self) -> bool {
         match self {
             Error::NoKvm

@@ -5,3 +5,42 @@ pub mod judge;
 pub mod threads;
 
 pub use holdfast_locks::LockKind;
+
+/// Settings of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Numbers of threads or vCPUs, dealt to two CPUs in turn.
+    pub contenders: Vec<u32>,
+    /// Lengths of the critical section in nanoseconds; each contender then computes for as long, a guest's task on
+    /// average.
+    pub sections_ns: Vec<u64>,
+    /// The locks to measure.
+    pub locks: Vec<LockKind>,
+    /// Number of measurements of each lock, and of simulated histories with guests.
+    pub rounds: u32,
+    /// Length of each measurement and simulation, in milliseconds.
+    pub cell_ms: u64,
+}
+
+impl Settings {
+    /// Returns the default settings, whose short critical section has `short_ns`.
+    fn with_short(short_ns: u64) -> Settings {
+        Settings {
+            contenders: vec![2, 4, 8],
+            sections_ns: vec![short_ns, 5_000],
+            locks: LockKind::ALL.to_vec(),
+            rounds: 3,
+            cell_ms: 100,
+        }
+    }
+
+    /// Returns the default settings for threads.
+    pub fn threads() -> Settings {
+        Settings::with_short(200)
+    }
+
+    /// Returns the default settings for guests, whose kernel adds to each critical section.
+    pub fn guests() -> Settings {
+        Settings::with_short(500)
+    }
+}

@@ -16,36 +16,10 @@ use holdfast_locks::LockKind;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, run};
 use holdfast_workloads::{Boot, Contend, KernelConfig, Workload};
 
+use super::Settings;
 use super::judge::Row;
 use crate::calibrate::{Host, machine_of};
 use crate::kvm::{Failed, attempt, offer_what_is_here, outcome};
-
-/// Settings of a comparison.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Numbers of vCPUs, on two CPUs.
-    pub vcpus: Vec<u32>,
-    /// Lengths of the critical section in nanoseconds; each task then computes for as long on average.
-    pub sections_ns: Vec<u64>,
-    /// The locks to measure.
-    pub locks: Vec<LockKind>,
-    /// Number of measurements and of simulated histories of each lock.
-    pub rounds: u32,
-    /// Length of each measurement and simulation, in milliseconds.
-    pub cell_ms: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            vcpus: vec![2, 4, 8],
-            sections_ns: vec![500, 5_000],
-            locks: LockKind::ALL.to_vec(),
-            rounds: 3,
-            cell_ms: 100,
-        }
-    }
-}
 
 /// Real time after which a guest counts as lost: a hundred times its usual time.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -123,9 +97,9 @@ pub fn compare(
     let machine = machine_of(profile, host);
     let mut machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
     machine.host = host_config(profile, host);
-    let topologies = settings.vcpus.len() * settings.sections_ns.len();
+    let topologies = settings.contenders.len() * settings.sections_ns.len();
     let total = (topologies * (settings.locks.len() * settings.rounds as usize + 1)) as u64;
-    for &vcpus in &settings.vcpus {
+    for &vcpus in &settings.contenders {
         for &section_ns in &settings.sections_ns {
             let cell = |kind| Cell {
                 vcpus,

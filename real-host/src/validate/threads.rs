@@ -18,39 +18,13 @@ use holdfast_peers::affinity;
 use holdfast_sim::{CallOff, Failure, SimThread, SimWord, run_threads};
 use holdfast_threads::{ThisThread, ThreadWord};
 
+use super::Settings;
 use super::judge::Row;
 use crate::calibrate::{Host, machine_of, waits};
 use crate::hammer::{Hammer, Span};
 
 /// Number of CPUs.
 const CPUS: u32 = 2;
-
-/// Settings of a comparison.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Numbers of threads, dealt to two CPUs in turn.
-    pub threads: Vec<u32>,
-    /// Lengths of the critical section in nanoseconds; each thread then does without the lock for as long.
-    pub sections_ns: Vec<u64>,
-    /// The locks to measure.
-    pub locks: Vec<LockKind>,
-    /// Number of measurements of each lock.
-    pub rounds: u32,
-    /// Length of each measurement and simulation, in milliseconds.
-    pub cell_ms: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            threads: vec![2, 4, 8],
-            sections_ns: vec![200, 5_000],
-            locks: LockKind::ALL.to_vec(),
-            rounds: 3,
-            cell_ms: 100,
-        }
-    }
-}
 
 /// One lock in one topology.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +44,9 @@ pub fn compare(
     step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
     keep: &mut dyn FnMut(Row),
 ) {
-    let topologies = settings.threads.len() * settings.sections_ns.len();
+    let topologies = settings.contenders.len() * settings.sections_ns.len();
     let total = (topologies * settings.locks.len()) as u64 * u64::from(settings.rounds + 1);
-    for &threads in &settings.threads {
+    for &threads in &settings.contenders {
         for &section_ns in &settings.sections_ns {
             let span = Span::lasting(section_ns);
             let cell = |kind| Setup { kind, threads, span };

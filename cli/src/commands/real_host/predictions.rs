@@ -10,7 +10,7 @@ use holdfast_lab::run::Failure;
 use holdfast_real_host::calibrate::{self, Calibration, Host};
 use holdfast_real_host::machine::Machine;
 use holdfast_real_host::validate::judge::{GOAL, Judgement, Row, judge};
-use holdfast_real_host::validate::{LockKind, guests, threads};
+use holdfast_real_host::validate::{LockKind, Settings, guests, threads};
 use serde::Serialize;
 
 use crate::Done;
@@ -142,16 +142,14 @@ fn compare(
     let (kept, shown) = (Arc::clone(&rows), Arc::clone(&bar));
     let (profile, host) = (profile.clone(), host.clone());
     let on_kvm = args.against == Against::Kvm;
-    let (mut of_guests, mut of_threads) = (guests::Settings::default(), threads::Settings::default());
-    if let Some(rounds) = args.seeds {
-        (of_guests.rounds, of_threads.rounds) = (rounds, rounds);
-    }
-    given(&mut of_guests.locks, locks);
-    given(&mut of_guests.vcpus, &args.contenders);
-    given(&mut of_guests.sections_ns, &args.sections);
-    given(&mut of_threads.locks, locks);
-    given(&mut of_threads.threads, &args.contenders);
-    given(&mut of_threads.sections_ns, &args.sections);
+    let mut settings = match on_kvm {
+        true => Settings::guests(),
+        false => Settings::threads(),
+    };
+    settings.rounds = args.seeds.unwrap_or(settings.rounds);
+    given(&mut settings.locks, locks);
+    given(&mut settings.contenders, &args.contenders);
+    given(&mut settings.sections_ns, &args.sections);
     let outcome = worker::run(move |call_off| {
         let done = AtomicU64::new(0);
         let step = &mut |what: &str, total: u64| {
@@ -160,9 +158,9 @@ fn compare(
         };
         let keep = &mut |row| kept.lock().unwrap_or_else(PoisonError::into_inner).push(row);
         if on_kvm {
-            return guests::compare(&of_guests, &profile, &host, call_off, step, keep);
+            return guests::compare(&settings, &profile, &host, call_off, step, keep);
         }
-        threads::compare(&of_threads, &profile, &host, call_off, step, keep);
+        threads::compare(&settings, &profile, &host, call_off, step, keep);
         Ok(())
     })?;
     bar.finish();

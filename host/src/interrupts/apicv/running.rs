@@ -1,13 +1,13 @@
 //! Load, put, sleep, entry: the descriptor over a vCPU's life (docs/spec/interrupts.md, "Posted interrupts"), and
 //! switching APICv on and off.
 
+use holdfast_abi::lapic as reg;
 use holdfast_abi::vmcs::{self, InterruptStatus};
-use holdfast_abi::{Vmcs, lapic as reg};
 
 use super::posting::{Descriptor, PostingFaults};
 use crate::boundary::{PcpuId, VcpuId};
 use crate::interrupts::InterruptWing;
-use crate::interrupts::lapic::ApicRegisters;
+use crate::interrupts::lapic::{ApicRegisters, RegisterPage};
 use crate::interrupts::memory::{HostMemory, page_address};
 
 impl InterruptWing {
@@ -71,11 +71,14 @@ impl InterruptWing {
         let at = &mut self.guests.vcpus[vcpu];
         if let Some(apicv) = at.virtualization.apicv_mut() {
             apicv.active = wanted;
-            let before = apicv.vmcs.get();
-            apicv.vmcs.set(Vmcs { secondary, ..before });
+            let mut control = apicv.vmcs.get();
+            control.secondary = secondary;
+            // Level-triggered interrupts may have been accepted, or restored, while the LAPIC was emulated.
+            control.eoi_exit = level_triggered(at.apic.registers());
+            apicv.vmcs.set(control);
         }
         at.window = false;
-        at.apic.expect_requests();
+        at.apic.hardware_switched();
         self.guests.request_event(vcpu);
     }
 
@@ -84,6 +87,12 @@ impl InterruptWing {
         let memory = self.memory();
         self.descriptor(&memory, vcpu).forget();
     }
+}
+
+/// Returns TMR in the format of the EOI-exit bitmap.
+fn level_triggered(page: &RegisterPage) -> [u64; 4] {
+    let word = |word: usize| u64::from(page.load(reg::TMR + word as u32 * reg::STRIDE));
+    core::array::from_fn(|at| word(2 * at) | word(2 * at + 1) << 32)
 }
 
 /// Moves interrupts posted for `vcpu` to its register page, and sets RVI and SVI (`vmx_sync_pir_to_irr`).

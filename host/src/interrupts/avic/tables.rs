@@ -83,7 +83,7 @@ impl InterruptWing {
         } else {
             handshake::deactivate(&tables, seen);
         }
-        self.guests.vcpus[vcpu].apic.expect_requests();
+        self.guests.vcpus[vcpu].apic.hardware_switched();
         if !wanted {
             self.guests.request_event(vcpu);
         }

@@ -20,6 +20,12 @@ impl Lapic {
         self.irr_pending = true;
     }
 
+    /// Notes that hardware begins or ceases to change IRR and ISR: nothing known of them holds any more.
+    pub(crate) fn hardware_switched(&mut self) {
+        self.irr_pending = true;
+        self.last_taken = None;
+    }
+
     /// Returns the vector to inject next, if its priority class is above the processor's.
     pub(crate) fn deliverable(&mut self) -> Option<u8> {
         // A LAPIC that software has disabled accepts nothing. Vectors accepted earlier stay pending.

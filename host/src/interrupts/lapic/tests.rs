@@ -96,6 +96,21 @@ fn errors_interrupt_if_asked_to() {
     assert_eq!(lapic.read(reg::ESR, 0), reg::ESR_RECEIVE_ILLEGAL_VECTOR);
 }
 
+#[test]
+fn what_hardware_has_taken_is_not_ended_unseen() {
+    let mut lapic = enabled();
+    lapic.accept(0x31, false);
+    lapic.take(0x31);
+    assert!(lapic.can_end_unseen(false));
+    // Hardware ends 0x31, takes a level-triggered interrupt, and is switched off again.
+    lapic.hardware_switched();
+    lapic.page.end_service();
+    lapic.page.request(0x52, true);
+    lapic.page.begin_service(0x52);
+    lapic.hardware_switched();
+    assert!(!lapic.can_end_unseen(false), "the I/O APIC waits for the end of 0x52");
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Accept(u8),

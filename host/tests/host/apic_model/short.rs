@@ -228,6 +228,41 @@ fn the_end_of_a_level_comes_to_the_ioapic() {
     }
 }
 
+/// Returns what switches the hardware of the first VM on, or off by an ID that is not its vCPU's.
+fn switch(on: bool) -> [Act; 1] {
+    [page(2, reg::ID, if on { 2 } else { 9 } << 24)]
+}
+
+#[test]
+fn a_level_keeps_its_end_wherever_hardware_is_switched() {
+    for part in PARTS {
+        for steps in 0..16 {
+            // Whether hardware is on when the line is asserted, the interrupt is taken, ended, and ended again.
+            let [asserted, taken, ended, again] = [0, 1, 2, 3].map(|step| steps >> step & 1 != 0);
+            let mut both = Both::new(part);
+            both.run(&level_to_1());
+            let line = |level| Act::Line { vm: 0, pin: 0, level };
+            let end = [page(1, reg::EOI, 0), interrupts(1, true)];
+            let at = format!("{part:?}, {steps:04b}");
+            both.run(&switch(asserted));
+            assert_eq!(both.are_on(), asserted && part != Part::None, "{at}");
+            assert_eq!(both.run(&[line(true)]), 0, "{at}: it is masked");
+            both.run(&switch(taken));
+            assert_eq!(both.run(&[interrupts(1, true)]), 1, "{at}");
+            both.run(&switch(ended));
+            assert_eq!(both.run(&end), 1, "{at}: it is still asserted");
+            assert_eq!(both.run(&[line(false)]), 0, "{at}");
+            both.run(&switch(again));
+            assert_eq!(both.run(&end), 0, "{at}");
+            assert_eq!(
+                both.run(&[line(true)]),
+                1,
+                "{at}: the second end has reached the I/O APIC"
+            );
+        }
+    }
+}
+
 #[test]
 fn an_interrupt_of_the_class_of_cr8_comes_when_that_falls() {
     for part in PARTS {

@@ -26,11 +26,17 @@ pub struct Cli {
     /// The command to run.
     #[command(subcommand)]
     pub command: Command,
+    /// Print no progress and no remarks, only results and errors
+    #[arg(long, global = true)]
+    pub quiet: bool,
 }
 
 const AFTER: &str = "\
 Exit status: 0 done, 1 a run failed, 2 bad usage or input, 77 SKIPPED (this machine lacks
-what the command needs, such as KVM), 130 interrupted by Ctrl-C (finished work is kept).
+what the command needs, such as KVM), 130 interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP;
+finished work is kept).
+
+A dash stands for standard input where an experiment or a result file is read.
 
 Start with:
   holdfast run                          a kernel build next to CPU hogs, ticket and PV ticket locks
@@ -99,14 +105,14 @@ pub struct ChangeArgs {
 #[derive(Args, Debug)]
 pub struct SelectionArgs {
     /// Runs of each cell, with seeds counted up from --first-seed [default: the experiment's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: Option<u32>,
     /// The first seed
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub first_seed: u64,
     #[command(flatten)]
     pub changes: ChangeArgs,
-    /// Run only this case; can be given several times
+    /// Run only this case, with each of its swept values; can be given several times
     #[arg(long, value_name = "NAME")]
     pub case: Vec<String>,
     /// Run only this variant; can be given several times
@@ -148,8 +154,8 @@ pub struct PlanArgs {
 #[derive(Args, Debug)]
 pub struct JobsArgs {
     /// Number of runs at the same time; results do not depend on it [default: one for each CPU]
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: Option<u32>,
 }
 
 impl PlanArgs {
@@ -171,7 +177,8 @@ impl PlanArgs {
 impl JobsArgs {
     /// Returns the number of threads.
     pub fn count(&self) -> NonZeroUsize {
-        self.jobs
+        let given = self.jobs.and_then(|jobs| NonZeroUsize::new(jobs as usize));
+        given
             .or_else(|| std::thread::available_parallelism().ok())
             .unwrap_or(NonZeroUsize::MIN)
     }
@@ -183,7 +190,7 @@ pub struct ResultArgs {
     /// Format of the results on standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-    /// Write the results to DIR/EXPERIMENT.results.json
+    /// Write the results to DIR/EXPERIMENT.results.json; other results there are kept as EXPERIMENT.results.1.json
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
@@ -275,16 +282,16 @@ pub struct TraceArgs {
     #[arg(long, value_name = "NAME")]
     pub variant: Option<String>,
     /// The seed
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
     #[command(flatten)]
     pub changes: ChangeArgs,
     /// Start of the recording in virtual time since power-on, as in --from "1.5 s" [default: just before the first
     /// convoy; without a convoy, the start of the measured interval]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
     /// Length of the recording in virtual time [default: 60 ms]
-    #[arg(long = "for", value_name = "TIME")]
+    #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true)]
     pub span: Option<String>,
     /// Write the timeline to FILE [default: EXPERIMENT-CASE-VARIANT-SEED.pftrace]
     #[arg(long, value_name = "FILE")]

@@ -6,14 +6,16 @@ use std::path::Path;
 
 use holdfast_lab::collect;
 use holdfast_lab::diagnostic::one_of;
+use holdfast_lab::document;
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::file;
 use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::results::Results;
 use holdfast_lab::run::{self, Execution, Outcomes, Runner};
-use holdfast_lab::shipped::{self, EXPERIMENTS, Shipped};
+use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES, Shipped};
 
 use crate::args::VERSION;
+use crate::output::note;
 use crate::progress::Bar;
 use crate::refused::Refused;
 use crate::signal;
@@ -31,7 +33,7 @@ pub fn text_of(target: &str, known: &'static [Shipped]) -> Result<String, Refuse
         if is_file || (error.kind() != ErrorKind::NotFound && !target.is_empty()) {
             return Refused::Unreadable(target.to_owned(), error);
         }
-        let expected = format!("{}, or a TOML file", one_of(target, names(known)));
+        let expected = format!("a TOML file, or {}", one_of(target, names(known)));
         Refused::instead(format!("{target:?}"), expected)
     })
 }
@@ -41,10 +43,20 @@ pub fn load(target: &str) -> anyhow::Result<Experiment> {
     if let Some(shipped) = shipped::find(EXPERIMENTS, target) {
         return Ok(Experiment::parse(shipped.file, shipped.text)?);
     }
+    let of_machine = |file: &str| {
+        let expected = format!("an experiment; one runs on this machine by --set machine.profile={file}");
+        Refused::instead(format!("the machine profile {file}"), expected)
+    };
+    if shipped::find(MACHINES, target).is_some() {
+        return Err(of_machine(target).into());
+    }
     let text = text_of(target, EXPERIMENTS)?;
     if is_json(&text) {
         let expected = "an experiment as TOML; results are read by `holdfast explain`, `compare` and `report`";
         return Err(Refused::instead(format!("JSON in {target}"), expected).into());
+    }
+    if document::parse(target, &text).is_ok_and(|document| shipped::is_machine(&document)) {
+        return Err(of_machine(target).into());
     }
     Ok(Experiment::parse(target, &text)?)
 }
@@ -58,12 +70,16 @@ pub fn is_json(text: &str) -> bool {
 pub fn is_results(target: &str) -> bool {
     let path = Path::new(target);
     let begins = || file::read_text(path, file::BYTES_MAX).is_ok_and(|text| is_json(&text));
-    target.ends_with(".json") || (path.is_file() && begins())
+    target.ends_with(".json") || ((path.is_file() || target == file::STANDARD_INPUT) && begins())
 }
 
 /// Returns the plan for `target`.
 pub fn plan(target: &str, options: &Options) -> anyhow::Result<Plan> {
-    Ok(Plan::new(load(target)?, options)?)
+    let plan = Plan::new(load(target)?, options)?;
+    for remark in &plan.remarks {
+        note!("remark: {remark}");
+    }
+    Ok(plan)
 }
 
 /// Runs `plan` in virtual time, with progress; Ctrl-C ends it early.

@@ -35,7 +35,7 @@ pub(crate) enum Done {
     Whole,
     /// A run failed, or was not deterministic.
     Failed,
-    /// Ctrl-C came before the end; finished work was kept.
+    /// Ctrl-C, SIGTERM or SIGHUP came before the end; finished work was kept.
     Interrupted,
 }
 
@@ -44,7 +44,10 @@ const SKIPPED: u8 = 77;
 
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
-        Ok(cli) => command(&cli.command),
+        Ok(cli) => {
+            output::set_quiet(cli.quiet);
+            command(&cli.command)
+        }
         Err(error) if error.use_stderr() => {
             // If stderr is closed the error is lost; the exit status still says 2.
             let _ = error.print();
@@ -79,12 +82,12 @@ fn print(help: &clap::Error) -> anyhow::Result<Done> {
 }
 
 /// Returns the exit status: 0 done, 1 the run failed, 2 bad usage or input, 77 not possible on this machine, 130
-/// interrupted. (Bad options end earlier, also with 2.)
+/// interrupted (143 by SIGTERM, 129 by SIGHUP). (Bad options end earlier, also with 2.)
 fn status(outcome: anyhow::Result<Done>) -> u8 {
     let error = match outcome {
         Ok(Done::Whole) => return 0,
         Ok(Done::Failed) => return 1,
-        Ok(Done::Interrupted) => return signal::INTERRUPTED,
+        Ok(Done::Interrupted) => return signal::interrupted(),
         Err(error) => error,
     };
     // The reader closed the pipe (`| head`).

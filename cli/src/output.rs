@@ -3,11 +3,13 @@
 use std::fmt;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
-use holdfast_lab::file;
+use holdfast_lab::file::{self, WriteError};
+use holdfast_lab::results::{Results, path_in};
 use serde::Serialize;
 
 use crate::refused::Refused;
@@ -19,6 +21,24 @@ macro_rules! say {
     ($($words:tt)*) => { $crate::output::to_standard_error(format_args!($($words)*)) };
 }
 pub(crate) use say;
+
+/// Writes a remark to standard error, unless the user wants none.
+macro_rules! note {
+    ($($words:tt)*) => { if !$crate::output::is_quiet() { $crate::output::say!($($words)*) } };
+}
+pub(crate) use note;
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether progress and remarks are left out.
+pub fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// Returns whether progress and remarks are left out.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
 
 /// Implements [`say!`].
 pub fn to_standard_error(words: fmt::Arguments<'_>) {
@@ -47,6 +67,17 @@ pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
 /// Refuses `path` before the work if no file can be written there.
 pub fn check(path: Option<&Path>) -> Result<(), Refused> {
     path.map_or(Ok(()), |path| file::check(path).map_err(Refused::Unwritable))
+}
+
+/// Writes `results` to `folder`. Other results of that name are kept under another one.
+pub fn keep(results: &Results, folder: &Path) -> Result<(), WriteError> {
+    let path = path_in(folder, &results.experiment);
+    if let Some(earlier) = file::keep(&path, results.to_json().as_bytes())? {
+        note!("earlier results: {}", earlier.display());
+    }
+    let path = results.write(folder)?;
+    note!("results: {}", path.display());
+    Ok(())
 }
 
 /// Returns `value` as `show` writes it, or a dash if there is none.

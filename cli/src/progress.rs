@@ -12,7 +12,7 @@ use holdfast_lab::plan::Plan;
 use holdfast_lab::run::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::output::say;
+use crate::output::{is_quiet, say};
 
 /// Progress of some work.
 pub struct Bar {
@@ -21,6 +21,7 @@ pub struct Bar {
 }
 
 enum Shown {
+    Nothing,
     Drawn(ProgressBar),
     Plain(Mutex<Plain>),
 }
@@ -41,7 +42,9 @@ impl Bar {
     fn new(what: &'static str, style: &str) -> Bar {
         let device = fs::read_link("/proc/self/fd/2").ok();
         let drawn = io::stderr().is_terminal() && can_draw(std::env::var("TERM").ok().as_deref(), device.as_deref());
-        let shown = if drawn {
+        let shown = if is_quiet() {
+            Shown::Nothing
+        } else if drawn {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template(style);
             bar.set_style(style.expect("a valid template").progress_chars("=> "));
@@ -80,6 +83,7 @@ impl Bar {
     pub fn at<'m>(&self, done: u64, total: u64, message: impl Into<Cow<'m, str>>) {
         let message = message.into();
         match &self.shown {
+            Shown::Nothing => {}
             Shown::Drawn(bar) => {
                 bar.set_length(total);
                 bar.set_position(done);

@@ -1,30 +1,64 @@
-//! Ctrl-C: the first one ends the work and keeps what is finished; the second one ends the program.
+//! Ctrl-C, SIGTERM and SIGHUP: the first one ends the work and keeps what is finished. A second Ctrl-C or a second
+//! SIGTERM ends the program.
 
+use std::fs;
 use std::process;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::thread;
 
 use anyhow::Context as _;
 use holdfast_lab::run::CallOff;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::output::say;
 
 static CALL_OFF: CallOff = AtomicBool::new(false);
 
-/// Exit status of a program that SIGINT ended, as shells report it.
-pub const INTERRUPTED: u8 = 130;
+/// The signal that called the work off.
+static SIGNAL: AtomicU8 = AtomicU8::new(SIGINT as u8);
 
-/// Returns the flag that Ctrl-C sets. The first call installs the handler.
+/// Returns the exit status of a program that the signal ended, as shells report it: 130 for Ctrl-C.
+pub fn interrupted() -> u8 {
+    128 + SIGNAL.load(Ordering::Relaxed)
+}
+
+/// Returns the flag that the signals set. The first call installs the handler.
 pub fn call_off() -> anyhow::Result<&'static CallOff> {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     if INSTALLED.set(()).is_ok() {
-        ctrlc::set_handler(|| {
-            if CALL_OFF.swap(true, Ordering::Relaxed) {
-                process::exit(i32::from(INTERRUPTED));
-            }
-            say!("\ninterrupted: keeping what is finished (press Ctrl-C again to stop at once)");
-        })
-        .context("cannot install the handler for Ctrl-C")?;
+        let mut wanted = vec![SIGINT, SIGTERM];
+        // A program under nohup outlives its terminal.
+        if !is_ignored(SIGHUP) {
+            wanted.push(SIGHUP);
+        }
+        let context = "cannot install the handler for Ctrl-C";
+        let mut signals = Signals::new(wanted).context(context)?;
+        let listen = move || signals.forever().for_each(called);
+        thread::Builder::new().spawn(listen).context(context)?;
     }
     Ok(&CALL_OFF)
+}
+
+/// Handles `signal`.
+fn called(signal: i32) {
+    if !CALL_OFF.swap(true, Ordering::Relaxed) {
+        SIGNAL.store(signal as u8, Ordering::Relaxed);
+        say!("\ninterrupted: keeping what is finished (press Ctrl-C again to stop at once)");
+        return;
+    }
+    // SIGHUP comes twice, from the terminal and from the shell, and after the SIGTERM of some service managers.
+    let first = i32::from(SIGNAL.load(Ordering::Relaxed));
+    if signal == SIGINT || (signal == SIGTERM && first == SIGTERM) {
+        process::exit(i32::from(interrupted()));
+    }
+}
+
+/// Returns whether the parent process made this one ignore `signal`. Returns `false` where only Linux knows.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

@@ -99,12 +99,8 @@ impl Amount {
 
     /// Reads `4 cycles`, `7.6ns`, `24 ms`.
     pub fn parse(text: &str) -> Option<Amount> {
-        let text = text.trim();
-        let split = text.find(|c: char| c.is_ascii_alphabetic() && c != 'e' && c != 'E')?;
-        let (number, unit) = text.split_at(split);
-        // "1e3 s": the exponent belongs to the number, and no unit begins with an e.
-        let value = number.trim().replace('_', "").parse().ok()?;
-        Amount::new(value, Unit::by_name(unit.trim())?)
+        let (value, unit) = number_and_unit(text)?;
+        Amount::new(value, Unit::by_name(unit)?)
     }
 
     /// Returns the time in whole picoseconds on a clock of `frequency_hz`, or `None` beyond 2^64 ps (213 days).
@@ -138,6 +134,15 @@ impl Amount {
             _ => None,
         }
     }
+}
+
+/// Reads a number with its unit, which may be unknown, and the number out of range.
+pub(crate) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let split = text.find(|c: char| c.is_ascii_alphabetic() && c != 'e' && c != 'E')?;
+    let (number, unit) = text.split_at(split);
+    // "1e3 s": the exponent belongs to the number, and no unit begins with an e.
+    Some((number.trim().replace('_', "").parse().ok()?, unit.trim()))
 }
 
 impl fmt::Display for Amount {

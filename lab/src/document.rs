@@ -264,7 +264,7 @@ impl<'t, 'f> Reader<'t, 'f> {
     /// Returns the string at `key`, which tables show: it must not be empty or contain control characters.
     pub(crate) fn shown_name(&mut self, key: &'static str) -> Option<&'t str> {
         let fit = |text: &str| !text.is_empty() && !text.contains(char::is_control);
-        self.text_that(key, fit, "a name without control characters")
+        self.text_that(key, fit, "a name without control characters, not empty")
     }
 
     /// Returns the string at `key`, which becomes a file name: it must not lead to another folder.

@@ -238,6 +238,9 @@ impl Draft {
             let found = format!("{vcpus} vCPUs in all guests");
             findings.add("vm.*.vcpus", found, format!("at most {TOTAL_VCPUS_MAX}"));
         }
+        if self.limit_ns == 0 {
+            findings.add("limit", "0", "more than nothing: every run would fail");
+        }
         let endless = |vm: &&DraftVm| vm.is_measured() && !vm.boot.workload.ends();
         for vm in self.vms.iter().filter(endless) {
             let found = "a measured guest whose workload never ends";
@@ -336,10 +339,14 @@ impl Draft {
     fn check_affinity(&self, findings: &mut KeyFindings<'_>) {
         let pcpus = self.machine.topology.pcpus();
         let mut check = |key: &str, sets: &[Vec<u32>]| {
-            for cpu in sets.iter().flatten().filter(|cpu| **cpu >= pcpus) {
-                let expected = format!("pCPUs from 0 to {} of {}", pcpus.saturating_sub(1), self.machine.name);
-                findings.add(key, format!("pCPU {cpu}"), expected);
-            }
+            let beyond = || sets.iter().flatten().filter(|cpu| **cpu >= pcpus);
+            let found = match (beyond().min(), beyond().count()) {
+                (None, _) => return,
+                (Some(cpu), 1) => format!("pCPU {cpu}"),
+                (Some(cpu), count) => format!("pCPU {cpu} and {} more", count - 1),
+            };
+            let expected = format!("pCPUs from 0 to {} of {}", pcpus.saturating_sub(1), self.machine.name);
+            findings.add(key, found, expected);
         };
         for vm in &self.vms {
             let key = format!("vm.{}.affinity", vm.name);

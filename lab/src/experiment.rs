@@ -167,6 +167,21 @@ impl Experiment {
     }
 }
 
+/// Smallest scale. Below it no workload has anything left to do.
+const SCALE_MIN: f64 = 1e-9;
+
+/// Returns what was found and what was expected, if `scale` cannot be a scale.
+pub(crate) fn bad_scale(scale: f64) -> Option<(String, &'static str)> {
+    match scale {
+        scale if !(scale > 0.0 && scale <= 1.0) => Some((scale.to_string(), "a number above 0, up to 1")),
+        scale if scale < SCALE_MIN => {
+            let expected = "at least 1e-9: a smaller share leaves nothing to do";
+            Some((format!("{scale:e}"), expected))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the seconds in the denominator of a throughput `unit`.
 pub fn rate_seconds(unit: &str) -> Option<f64> {
     match unit.rsplit_once('/')?.1 {
@@ -205,11 +220,14 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
     };
     let seeds = reader.whole("seeds", 1, SEEDS_MAX).unwrap_or(5);
     let scale_place = reader.place_of("scale");
-    let scale = reader.optional_number("scale").unwrap_or(1.0);
-    if !(scale > 0.0 && scale <= 1.0) {
-        reader
-            .findings()
-            .add(&scale_place, "scale", scale.to_string(), "a number above 0, up to 1");
+    let scale = match reader.optional("scale").map(|node| &node.value) {
+        // What is not finite is a bad scale, not a bad number.
+        Some(Value::Float(scale)) => *scale,
+        Some(_) => reader.optional_number("scale").unwrap_or(1.0),
+        None => 1.0,
+    };
+    if let Some((found, expected)) = bad_scale(scale) {
+        reader.findings().add(&scale_place, "scale", found, expected);
     }
 
     let mut names = Names::default();
@@ -228,7 +246,7 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
     names.vms = instances(&mut reader, "vm", VMS_MAX, &mut base);
     names.groups = instances(&mut reader, "group", GROUPS_MAX, &mut base);
     names.tasks = instances(&mut reader, "task", TASKS_MAX, &mut base);
-    if names.vms.is_empty() {
+    if names.vms.is_empty() && !reader.has("vm") {
         reader.missing("vm", "at least one guest, as [[vm]]");
     }
     let cases = layers(&mut reader, "cases");

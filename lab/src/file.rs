@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Error of a file that could not be written.
 #[derive(Debug)]
@@ -27,27 +28,91 @@ pub const TEXT_BYTES_MAX: u64 = 16 << 20;
 /// Size limit in bytes of results and kernels.
 pub const BYTES_MAX: u64 = 1 << 30;
 
+/// The path that stands for standard input.
+pub const STANDARD_INPUT: &str = "-";
+
 /// Reads the file at `path` if it has at most `bytes_max` bytes: a device may never end.
 ///
 /// # Errors
 /// If the file cannot be read, or is larger.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > bytes_max {
-        let what = format!("more than {} MiB, which is no such file", bytes_max >> 20);
-        return Err(io::Error::new(ErrorKind::FileTooLarge, what));
-    }
-    Ok(bytes)
+    read_while(File::open(path)?, bytes_max, |_| Ok(()))
 }
 
-/// Reads a text, as [`read`] does.
+/// Reads a text, as [`read`] does. [`STANDARD_INPUT`] can be read several times.
 ///
 /// # Errors
-/// As [`read`], or if the file is not UTF-8.
+/// As [`read`], or if the file is not UTF-8. A file that does not even begin as a text is not read to its end.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    static INPUT: OnceLock<Vec<u8>> = OnceLock::new();
     let what = |_| io::Error::new(ErrorKind::InvalidData, "it is no text in UTF-8");
-    String::from_utf8(read(path, bytes_max)?).map_err(what)
+    let bytes = match (path.to_str(), INPUT.get()) {
+        (Some(STANDARD_INPUT), Some(bytes)) => bytes.clone(),
+        (Some(STANDARD_INPUT), None) => {
+            let bytes = read_while(io::stdin().lock(), bytes_max, check_text)?;
+            INPUT.get_or_init(|| bytes).clone()
+        }
+        _ => read_while(File::open(path)?, bytes_max, check_text)?,
+    };
+    String::from_utf8(bytes).map_err(what)
+}
+
+/// Reads up to `bytes_max` bytes, and shows each piece to `check`.
+fn read_while(mut from: impl Read, bytes_max: u64, check: impl Fn(&[u8]) -> io::Result<()>) -> io::Result<Vec<u8>> {
+    const PIECE: u64 = 1 << 20;
+    let mut bytes = Vec::new();
+    loop {
+        let before = bytes.len();
+        if from.by_ref().take(PIECE).read_to_end(&mut bytes)? == 0 {
+            return Ok(bytes);
+        }
+        check(&bytes[before..])?;
+        if bytes.len() as u64 > bytes_max {
+            let what = format!("more than {} MiB, which is no such file", bytes_max >> 20);
+            return Err(io::Error::new(ErrorKind::FileTooLarge, what));
+        }
+    }
+}
+
+/// Refuses a piece that no text of ours has.
+fn check_text(piece: &[u8]) -> io::Result<()> {
+    if piece.contains(&0) {
+        return Err(io::Error::new(
+            ErrorKind::InvalidData,
+            "it is no text: it has null bytes",
+        ));
+    }
+    Ok(())
+}
+
+/// Gives the file at `path` a second name, so that [`write()`] does not replace its content. Returns that name, which
+/// is the first free one with a number before the extension. Returns `None` without a file, or if its content is
+/// `bytes`.
+///
+/// # Errors
+/// If the file cannot be read or linked.
+pub fn keep(path: &Path, bytes: &[u8]) -> Result<Option<PathBuf>, WriteError> {
+    let keep = || {
+        let Target::File(file) = Target::of(path)? else {
+            return Ok(None);
+        };
+        if !file.exists() || fs::read(&file)? == bytes {
+            return Ok(None);
+        }
+        let extension = file.extension().unwrap_or_default().to_string_lossy().into_owned();
+        let names = (1_u32..).map(|number| file.with_extension(format!("{number}.{extension}")));
+        for name in names {
+            match fs::hard_link(&file, &name) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                linked => return linked.map(|()| Some(name)),
+            }
+        }
+        unreachable!("fewer files than numbers")
+    };
+    keep().map_err(|error| WriteError {
+        path: path.to_owned(),
+        error,
+    })
 }
 
 /// Destination of what is written to a path.
@@ -182,10 +247,33 @@ mod tests {
 
     #[test]
     fn a_device_without_end_is_not_read_to_its_end() {
-        let error = read_text(Path::new("/dev/zero"), TEXT_BYTES_MAX).expect_err("too much");
+        let error = read_text(Path::new("/dev/zero"), u64::MAX).expect_err("no text");
+        assert!(error.to_string().contains("null bytes"), "{error}");
+        let error = read(Path::new("/dev/zero"), TEXT_BYTES_MAX).expect_err("too much");
         assert!(error.to_string().contains("more than 16 MiB"), "{error}");
         assert!(read(Path::new("/dev/null"), 0).expect("nothing").is_empty());
         assert!(read_text(Path::new("/"), TEXT_BYTES_MAX).is_err());
+    }
+
+    #[test]
+    fn what_was_there_is_kept_under_the_next_free_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.results.json");
+        assert_eq!(keep(&path, b"one").expect("nothing to keep"), None);
+        for (text, kept) in [
+            ("one", None),
+            ("one", None),
+            ("two", Some("a.results.1.json")),
+            ("three", Some("a.results.2.json")),
+        ] {
+            let name = keep(&path, text.as_bytes()).expect("writable");
+            assert_eq!(name, kept.map(|kept| folder.path().join(kept)), "{text}");
+            write(&path, text.as_bytes()).expect("writable");
+        }
+        let texts = ["a.results.1.json", "a.results.2.json", "a.results.json"];
+        assert_eq!(names(folder.path()), texts);
+        let texts = texts.map(|name| fs::read_to_string(folder.path().join(name)).expect("readable"));
+        assert_eq!(texts, ["one", "two", "three"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A plan of runs: cases × variants as configurations, and the seeds of each.
 
 mod hardware;
+mod overwritten;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +12,7 @@ use holdfast_sim::Config;
 use crate::diagnostic::{Findings, KeyFindings, Place, Problems, one_of};
 use crate::document::{Node, Value};
 use crate::draft::{Draft, DraftVm, new_task};
-use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep};
+use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep, bad_scale};
 use crate::file;
 use crate::groups::DraftGroup;
 use crate::keys::{Effective, Setting};
@@ -78,14 +79,18 @@ pub struct Plan {
     pub scale: f64,
     /// The user's changes.
     pub options: Options,
+    /// What the user should know about the changes.
+    pub remarks: Vec<String>,
+    /// For each cell, whether the options leave its set-up as it is in the file.
+    as_stated: Vec<bool>,
 }
 
 /// Limit on the runs of one plan.
 pub const RUNS_MAX: usize = 1_000_000;
 
 impl Plan {
-    /// Expands `experiment` with `options`. Machine profiles that are not shipped are read from files, relative to
-    /// the experiment's folder.
+    /// Expands `experiment` with `options`. Machine profiles that are not shipped are read from files: those that the
+    /// experiment names relative to its folder, those of `options` relative to the working folder.
     ///
     /// # Errors
     /// All mistakes in the settings, or in a machine that they describe.
@@ -98,14 +103,12 @@ impl Plan {
             .extend(options.sweep.iter().filter_map(|text| sweep(text, &mut findings)));
         let (seeds, scale) = amounts(&experiment, options, &mut findings);
         let sweeps = &experiment.sweeps;
-        let cases = chosen(
-            expand(&experiment.cases, sweeps, Axis::Cases),
-            &options.cases,
-            "--case",
-            &mut findings,
-        );
+        let cases = expand(&experiment.cases, sweeps, Axis::Cases);
+        let cases = chosen(&experiment.cases, cases, &options.cases, "--case", &mut findings);
+        let variants = expand(&experiment.variants, sweeps, Axis::Variants);
         let variants = chosen(
-            expand(&experiment.variants, sweeps, Axis::Variants),
+            &experiment.variants,
+            variants,
             &options.variants,
             "--variant",
             &mut findings,
@@ -118,15 +121,18 @@ impl Plan {
             return findings.conclude(()).map(|()| unreachable!("a problem was added"));
         }
         check_admitted(&experiment, &mut findings);
+        let mut remarks = overwritten::check(&experiment, &options.sweep, &set, [&cases, &variants], &mut findings);
         let mut builder = Builder {
             experiment: &experiment,
             profiles: BTreeMap::new(),
             findings: &mut findings,
         };
         let mut cells = Vec::new();
+        let mut as_stated = Vec::new();
         for case in &cases {
             for variant in variants.iter().filter(|variant| case.admits(&variant.name)) {
                 if let Some(mut config) = builder.cell(case, variant, &set, scale) {
+                    as_stated.push(set.is_empty() || builder.is_as_stated(case, variant, scale, &config));
                     config.execute_spins = options.no_skip;
                     cells.push(Cell {
                         case: case.name.clone(),
@@ -151,12 +157,28 @@ impl Plan {
             check_published(&experiment, &cases, &variants, &mut findings);
         }
         findings.conclude(())?;
+        let figures = experiment.published.iter().map(|(row, _)| row);
+        let hidden = figures.filter(|row| {
+            let named = |cell: &Cell| cell.case == row.case && cell.variant == row.variant;
+            cells
+                .iter()
+                .zip(&as_stated)
+                .any(|(cell, as_stated)| named(cell) && !as_stated)
+        });
+        match hidden.count() {
+            0 => {}
+            count => remarks.push(format!(
+                "{count} published figures are left out: --set changes the set-up that they were measured on"
+            )),
+        }
         Ok(Plan {
             experiment,
             cells,
             seeds,
             scale,
             options: options.clone(),
+            remarks,
+            as_stated,
         })
     }
 
@@ -165,19 +187,20 @@ impl Plan {
         self.cells.len() * self.seeds.len()
     }
 
-    /// Returns the published figure of `vm` in a cell. A plan with changed keys still shows it: the comparison is the
-    /// user's choice.
+    /// Returns the published figure of `vm` in a cell, unless the options change the cell's set-up.
     pub fn published(&self, case: &str, variant: &str, vm: &str) -> Option<&Published> {
+        let named = |cell: &Cell| cell.case == case && cell.variant == variant;
+        let cell = self.cells.iter().position(named)?;
         let rows = self.experiment.published.iter().map(|(row, _)| row);
         rows.into_iter()
-            .find(|row| row.case == case && row.variant == variant && row.vm == vm)
+            .find(|row| self.as_stated[cell] && row.case == case && row.variant == variant && row.vm == vm)
     }
 }
 
 /// Builds configurations. Each machine profile is read once.
 struct Builder<'e> {
     experiment: &'e Experiment,
-    profiles: BTreeMap<String, Option<MachineProfile>>,
+    profiles: BTreeMap<PathBuf, Option<MachineProfile>>,
     findings: &'e mut Findings,
 }
 
@@ -195,7 +218,12 @@ impl Builder<'_> {
             tasks: names.tasks.iter().map(|name| new_task(name)).collect(),
             ..Draft::new(self.profile(effective.profile())?)
         };
+        let before = self.findings.count();
         effective.apply(&mut draft, self.findings);
+        if self.findings.count() > before {
+            // What several keys together get wrong may follow from a key that could not be set.
+            return None;
+        }
         hardware::check(&draft, &|path| effective.set_at(path, names), self.findings);
         let file = Place::whole(&experiment.file);
         let place = |path: &str| effective.place(path, names, &file);
@@ -211,6 +239,25 @@ impl Builder<'_> {
         draft.build(scale, &mut findings)
     }
 
+    /// Returns whether `config` is the set-up that the experiment's file states. The time limit is no part of it.
+    fn is_as_stated(&mut self, case: &Layer, variant: &Layer, scale: f64, config: &Config) -> bool {
+        let mut findings = Findings::default();
+        let mut builder = Builder {
+            experiment: self.experiment,
+            profiles: std::mem::take(&mut self.profiles),
+            findings: &mut findings,
+        };
+        let stated = builder.cell(case, variant, &[], scale);
+        self.profiles = builder.profiles;
+        stated.is_some_and(|stated| {
+            let stated = Config {
+                limit_ns: config.limit_ns,
+                ..stated
+            };
+            format!("{stated:?}") == format!("{config:?}")
+        })
+    }
+
     fn profile(&mut self, setting: Option<&Setting>) -> Option<MachineProfile> {
         let Some(setting) = setting else {
             return Some(shipped::default_machine());
@@ -221,14 +268,14 @@ impl Builder<'_> {
                 .add(&setting.node.place, &setting.path, found, "a machine profile's name");
             return None;
         };
-        if let Some(known) = self.profiles.get(name) {
+        // A path in an option is the user's, relative to the working folder.
+        let above = Path::new(&self.experiment.file).parent();
+        let folder = above.filter(|_| setting.node.place.line > 0).unwrap_or(Path::new(""));
+        let path = folder.join(name);
+        if let Some(known) = self.profiles.get(&path) {
             return known.clone();
         }
-        let folder = Path::new(&self.experiment.file)
-            .parent()
-            .map(PathBuf::from)
-            .unwrap_or_default();
-        let read = |file: &str| -> io::Result<String> { file::read_text(&folder.join(file), file::TEXT_BYTES_MAX) };
+        let read = |_: &str| -> io::Result<String> { file::read_text(&path, file::TEXT_BYTES_MAX) };
         let profile = match shipped::machine(name, &setting.node.place, &read) {
             Ok(profile) => Some(profile),
             Err(problems) => {
@@ -236,7 +283,7 @@ impl Builder<'_> {
                 None
             }
         };
-        self.profiles.insert(name.clone(), profile.clone());
+        self.profiles.insert(path, profile.clone());
         profile
     }
 }
@@ -298,13 +345,8 @@ fn amounts(experiment: &Experiment, options: &Options, findings: &mut Findings) 
         );
     }
     let scale = options.scale.unwrap_or(experiment.scale);
-    if !(scale > 0.0 && scale <= 1.0) {
-        findings.add(
-            &Place::whole("--scale"),
-            "",
-            scale.to_string(),
-            "a number above 0, up to 1",
-        );
+    if let Some((found, expected)) = bad_scale(scale) {
+        findings.add(&Place::whole("--scale"), "", found, expected);
     }
     let seeds = (0..u64::from(count.min(SEEDS_MAX))).map(|index| options.first_seed.saturating_add(index));
     (seeds.collect(), scale)
@@ -350,17 +392,31 @@ fn expand(layers: &[Layer], sweeps: &[Sweep], axis: Axis) -> Vec<Layer> {
     expanded
 }
 
-/// Returns the layers that the user named.
-fn chosen(layers: Vec<Layer>, wanted: &[String], option: &str, findings: &mut Findings) -> Vec<Layer> {
+/// Returns the layers that the user named: by a name of `stated`, which stands for each of its swept values, or by a
+/// swept name.
+fn chosen(
+    stated: &[Layer],
+    layers: Vec<Layer>,
+    wanted: &[String],
+    option: &str,
+    findings: &mut Findings,
+) -> Vec<Layer> {
+    // Each stated layer has as many swept ones, next to each other.
+    let each = (layers.len() / stated.len()).max(1);
+    let names = |index: usize, layer: &Layer| [stated[index / each].name.clone(), layer.name.clone()];
     for name in wanted {
-        if !layers.iter().any(|layer| layer.name == *name) {
+        let is_it = |(index, layer): (usize, &Layer)| names(index, layer).contains(name);
+        if !layers.iter().enumerate().any(is_it) {
             let expected = one_of(name, layers.iter().map(|layer| layer.name.as_str()));
             findings.add(&Place::whole(option), "", format!("{name:?}"), expected);
         }
     }
+    let is_wanted = |index: usize, layer: &Layer| names(index, layer).iter().any(|name| wanted.contains(name));
     layers
         .into_iter()
-        .filter(|layer| wanted.is_empty() || wanted.contains(&layer.name))
+        .enumerate()
+        .filter(|(index, layer)| wanted.is_empty() || is_wanted(*index, layer))
+        .map(|(_, layer)| layer)
         .collect()
 }
 

@@ -3,6 +3,7 @@
 //! - **Reproducible.** Nothing in a result file depends on the clock, the host's speed or the number of threads: the
 //!   same
 //!   program with the same options writes the same bytes.
+//! - **Tolerant.** A reader ignores fields that it does not know, which later versions may add.
 //! - **Atomic.** A file is written under another name and then renamed.
 
 use std::collections::BTreeMap;
@@ -12,7 +13,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::document;
+use crate::experiment::bad_scale;
 use crate::file::{self, WriteError};
+use crate::shipped::{is_experiment, is_machine};
 use crate::stats::{Samples, Summary};
 
 /// The schema that this program writes and reads.
@@ -20,7 +24,6 @@ pub const SCHEMA: &str = "holdfast.results/1";
 
 /// Results of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Results {
     /// The schema, [`SCHEMA`].
     pub schema: String,
@@ -54,7 +57,6 @@ pub struct Results {
 
 /// A measured guest in a case with a variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Case {
     /// Name of the case.
     pub case: String,
@@ -109,7 +111,6 @@ pub struct Case {
 /// Windows of virtual time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on
 /// their own work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ConvoyTimes {
     /// Start of the first window, in nanoseconds of virtual time since power-on.
     pub since_ns: u64,
@@ -119,7 +120,6 @@ pub struct ConvoyTimes {
 
 /// A published figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PublishedFigure {
     /// Arithmetic mean.
     pub mean: f64,
@@ -135,7 +135,6 @@ pub struct PublishedFigure {
 
 /// A guest that is not measured, in a case with a variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Background {
     /// Name of the case.
     pub case: String,
@@ -151,7 +150,6 @@ pub struct Background {
 
 /// A run that failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct FailedRun {
     /// Name of the case.
     pub case: String,
@@ -208,9 +206,15 @@ pub enum ReadError {
     Malformed(PathBuf, serde_json::Error),
     /// The file has another schema, named here if the file states it.
     Foreign(PathBuf, Option<String>),
+    /// The file is something else, as its text shows.
+    Other(PathBuf, &'static str),
     /// The file contradicts itself.
     Inconsistent(PathBuf, String),
 }
+
+/// What a reader expects.
+const EXPECTED: &str =
+    "expected a results file with \"schema\": \"holdfast.results/1\", as `holdfast run --out DIR` writes it";
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -237,12 +241,9 @@ impl fmt::Display for ReadError {
                     None => "no schema".to_owned(),
                     Some(schema) => format!("\"schema\": {schema}{}", made_by(schema)),
                 };
-                write!(
-                    f,
-                    "{}: found {found}, expected a results file with \"schema\": \"{SCHEMA}\", as `holdfast run --out DIR` writes it",
-                    path.display()
-                )
+                write!(f, "{}: found {found}, {EXPECTED}", path.display())
             }
+            ReadError::Other(path, what) => write!(f, "{}: found {what}, {EXPECTED}", path.display()),
             ReadError::Inconsistent(path, what) => write!(f, "{}: {what}", path.display()),
         }
     }
@@ -284,7 +285,9 @@ pub fn read(path: &Path) -> Result<Results, ReadError> {
 /// # Errors
 /// As [`read`].
 pub fn parse(path: &Path, text: &str) -> Result<Results, ReadError> {
+    let is_json = text.trim_start().is_empty() || text.trim_start().starts_with(['{', '[', '"']);
     let malformed = |error: serde_json::Error| match error.classify() {
+        _ if !is_json => ReadError::Other(path.to_owned(), kind_of(text)),
         serde_json::error::Category::Eof => ReadError::Truncated(path.to_owned(), error),
         _ => ReadError::Malformed(path.to_owned(), error),
     };
@@ -302,13 +305,21 @@ pub fn parse(path: &Path, text: &str) -> Result<Results, ReadError> {
     }
 }
 
+/// Returns what a `text` that is no JSON object is.
+fn kind_of(text: &str) -> &'static str {
+    match document::parse("", text) {
+        Ok(table) if is_machine(&table) => "a machine profile",
+        Ok(table) if is_experiment(&table) => "an experiment, which `holdfast run` runs",
+        Ok(_) => "a TOML file",
+        Err(_) if text.trim_start().starts_with('<') => "a page, perhaps one of `holdfast report`",
+        Err(_) => "some other text",
+    }
+}
+
 /// What a well-formed file can still get wrong.
 fn contradiction(results: &Results) -> Option<String> {
-    if !(results.scale > 0.0 && results.scale <= 1.0) {
-        return Some(format!(
-            "scale: found {}, expected a number above 0, up to 1",
-            results.scale
-        ));
+    if let Some((found, expected)) = bad_scale(results.scale) {
+        return Some(format!("scale: found {found}, expected {expected}"));
     }
     let beside = results.background.iter();
     let beside = beside.flat_map(|beside| {

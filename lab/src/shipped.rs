@@ -1,6 +1,7 @@
 //! The experiments and machine profiles that are part of the program.
 
-use crate::diagnostic::{Place, Problem, Problems};
+use crate::diagnostic::{Place, Problem, Problems, one_of};
+use crate::document::{self, Table};
 use crate::profile::MachineProfile;
 
 /// A file that is part of the program.
@@ -45,6 +46,17 @@ pub fn find(files: &'static [Shipped], name: &str) -> Option<&'static Shipped> {
     files.iter().find(|file| file.name == name)
 }
 
+/// Returns whether `document` is meant as a machine profile.
+pub fn is_machine(document: &Table) -> bool {
+    let has = |name: &str| document.entries.iter().any(|(key, _)| key == name);
+    has("costs") && has("topology")
+}
+
+/// Returns whether `document` is meant as an experiment.
+pub(crate) fn is_experiment(document: &Table) -> bool {
+    document.entries.iter().any(|(key, _)| key == "metric")
+}
+
 /// The profile of an experiment that names no profile.
 pub fn default_machine() -> MachineProfile {
     let shipped = find(MACHINES, DEFAULT_MACHINE).expect("the default machine is shipped");
@@ -65,18 +77,21 @@ pub(crate) fn machine(
     }
     let wrong = |found: String| {
         let known: Vec<&str> = MACHINES.iter().map(|machine| machine.name).collect();
-        let expected = crate::diagnostic::one_of(name, known.iter().copied());
+        let expected = one_of(name, known.iter().copied());
         Problem {
             place: place.clone(),
             key: "machine.profile".to_owned(),
             found,
-            expected: format!("{expected}, or a TOML file"),
+            expected: format!("a TOML file, or {expected}"),
         }
     };
-    if !name.ends_with(".toml") {
+    if !name.ends_with(".toml") && !name.contains('/') {
         return Err(wrong(format!("{name:?}")).into());
     }
     let text = read(name).map_err(|error| wrong(format!("{name:?} ({error})")))?;
+    if document::parse(name, &text).is_ok_and(|document| is_experiment(&document)) {
+        return Err(wrong(format!("the experiment {name:?}")).into());
+    }
     MachineProfile::parse(name, &text)
 }
 

@@ -142,7 +142,7 @@ impl Slot<'_> {
     /// # Errors
     /// Returns the description of the accepted values if `value` is none of them.
     pub fn set(self, value: &Value, range: Range) -> Result<(), String> {
-        let expected = self.kind(range);
+        let expected = self.limits(value, range).unwrap_or_else(|| self.kind(range));
         let whole = whole_number(value, range);
         let done = match self {
             Slot::Flag(slot) => put(slot, flag(value)),
@@ -174,6 +174,36 @@ impl Slot<'_> {
             Slot::Nodes(slot) => put(slot, nodes(value)),
         };
         if done { Ok(()) } else { Err(expected) }
+    }
+
+    /// Returns the limits of a `value` of the right form, which must then be out of range.
+    fn limits(&self, value: &Value, (min, max): Range) -> Option<String> {
+        let whole = |low: f64, high: f64| match value {
+            Value::Integer(_) => Some(format!("a whole number from {} to {}", min.max(low), max.min(high))),
+            _ => None,
+        };
+        let in_unit = |units: &[&str], limits: &str| match value {
+            Value::Text(text) => amount::number_and_unit(text)
+                .filter(|(_, unit)| units.contains(unit))
+                .map(|_| limits.to_owned()),
+            Value::Integer(_) if units.contains(&"") => Some(limits.to_owned()),
+            _ => None,
+        };
+        match self {
+            Slot::U32(_) | Slot::OptionalU32(_) => whole(0.0, f64::from(u32::MAX)),
+            Slot::I8(_) => whole(f64::from(i8::MIN), f64::from(i8::MAX)),
+            Slot::U64(_) => whole(0.0, i64::MAX as f64),
+            Slot::Nanos(_) | Slot::OptionalNanos(_) => {
+                in_unit(&["", "ps", "ns", "us", "ms", "s"], "0 to 2^64 ns (584 years)")
+            }
+            Slot::NanosOrNever(_) => in_unit(
+                &["", "ps", "ns", "us", "ms", "s"],
+                "more than 0, up to 2^64 ns (584 years), or \"auto\"",
+            ),
+            Slot::Hertz(_) => in_unit(&["MHz", "GHz"], "1 MHz to 100 GHz"),
+            Slot::Amount(_) => in_unit(&["ps", "ns", "us", "ms", "s", "cycles"], "0 to 1 s"),
+            _ => None,
+        }
     }
 
     /// Changes the value. Returns `false` for a choice, which can change other parameters too.

@@ -8,7 +8,8 @@ use holdfast_lab::{file, report, results};
 
 use crate::Done;
 use crate::args::ReportArgs;
-use crate::output::{self, say};
+use crate::output::{self, note};
+use crate::refused::Refused;
 
 /// Writes a page about a result file.
 pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
@@ -18,11 +19,14 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
     }
     let path = match &args.out {
         Some(path) => path.clone(),
+        None if args.results.as_os_str() == file::STANDARD_INPUT => {
+            return Err(Refused::instead("results from standard input", "--out or --svg with them").into());
+        }
         None => args.results.with_extension("html"),
     };
     output::check(Some(&path))?;
     file::write(&path, report::html(&results).as_bytes())?;
-    say!(
+    note!(
         "report: {} (open it in any browser; it needs no network)",
         path.display()
     );
@@ -47,7 +51,7 @@ fn draw(args: &ReportArgs, results: &Results, folder: &Path) -> anyhow::Result<D
         let path = folder.join(drawing.name).with_extension("svg");
         output::check(Some(&path))?;
         file::write(&path, drawing.svg.as_bytes())?;
-        say!("drawing: {}", path.display());
+        note!("drawing: {}", path.display());
     }
     Ok(Done::Whole)
 }

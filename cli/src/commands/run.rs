@@ -12,7 +12,7 @@ use holdfast_lab::results::{Results, path_in};
 use crate::Done;
 use crate::args::{Format, RunArgs, VERSION};
 use crate::experiment;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 
 /// Runs an experiment and prints its results.
 pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
@@ -30,7 +30,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
                 say!("error: not deterministic: {difference}");
                 done = Done::Failed;
             }
-            None if again.complete() => say!("deterministic: {} runs gave the same twice", plan.runs()),
+            None if again.complete() => note!("deterministic: {} runs gave the same twice", plan.runs()),
             None => {
                 say!("incomplete: interrupted before all runs were repeated");
                 done = Done::Interrupted;
@@ -43,10 +43,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
 
 /// Writes `results` to `folder` and prints them. An error of one does not prevent the other.
 pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: Format) -> anyhow::Result<()> {
-    let written = folder.map(|folder| results.write(folder)).transpose();
-    if let Ok(Some(path)) = &written {
-        say!("results: {}", path.display());
-    }
+    let written = folder.map(|folder| output::keep(results, folder)).transpose();
     match format {
         Format::Json => output::raw(&results.to_json())?,
         Format::Table => print(plan, results)?,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::Done;
 use crate::args::{Format, TraceArgs, VERSION};
 use crate::experiment;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use crate::signal;
 
 /// Schema of the description of a recording.
@@ -74,7 +74,7 @@ pub fn trace(args: &TraceArgs) -> anyhow::Result<Done> {
             plan.experiment.name, plan.cells[0].case, plan.cells[0].variant
         );
         file::write(path, trace::svg(&title, &traced.timeline).as_bytes())?;
-        say!("drawing: {}", path.display());
+        note!("drawing: {}", path.display());
     }
     let said = said(&plan, &traced, path.display().to_string(), bytes.len());
     explain(&said, &plan, &traced);
@@ -121,7 +121,7 @@ fn explain(said: &Said<'_>, plan: &Plan, traced: &Traced) {
         Reason::Convoy(vm) | Reason::Interval(vm) => format!(" (guest {})", traced.timeline.vms[vm]),
         _ => String::new(),
     };
-    say!(
+    note!(
         "{}: case {}, variant {}, seed {}, scale {}",
         said.experiment,
         said.case,
@@ -130,12 +130,12 @@ fn explain(said: &Said<'_>, plan: &Plan, traced: &Traced) {
         said.scale
     );
     if plan.cells.len() > 1 {
-        say!(
+        note!(
             "(the first of {} cells; choose another by --case and --variant)",
             plan.cells.len()
         );
     }
-    say!(
+    note!(
         "recorded from {} to {}, {}{whose}; the run ends at {}",
         milliseconds(said.from_ns),
         milliseconds(said.to_ns),
@@ -143,9 +143,9 @@ fn explain(said: &Said<'_>, plan: &Plan, traced: &Traced) {
         milliseconds(said.run_ends_ns)
     );
     if said.truncated {
-        say!("the recording ends early: more happened than a browser can show (shorter: --for)");
+        note!("the recording ends early: more happened than a browser can show (shorter: --for)");
     }
-    say!(
+    note!(
         "timeline: {} ({:.1} MB); open https://ui.perfetto.dev and drop the file there: it stays on this machine",
         said.file,
         said.bytes as f64 / 1e6

@@ -9,7 +9,7 @@ use super::run::finish;
 use crate::Done;
 use crate::args::{Against, Format, ValidateArgs};
 use crate::experiment;
-use crate::output::{self, dash, number, optional, say};
+use crate::output::{self, dash, number, optional};
 use crate::refused::Refused;
 
 /// Compares predictions with published figures.
@@ -46,11 +46,8 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
             worse => done = worse,
         }
         if let Some(folder) = &args.out {
-            match results.write(folder) {
-                Ok(path) => say!("results: {}", path.display()),
-                // The predictions are shown nevertheless.
-                Err(error) => written = Err(error),
-            }
+            // After an error the predictions are shown nevertheless.
+            written = written.and(output::keep(&results, folder));
         }
         let complete = results.complete;
         all.push(results);

@@ -84,9 +84,14 @@ impl Running {
     /// Waits until the program handles Ctrl-C.
     pub fn until_it_listens(&self) {
         const SIGINT: u32 = 2;
-        self.until("catching SIGINT", || {
+        self.until_it_handles(SIGINT);
+    }
+
+    /// Waits until the program handles `signal`.
+    pub fn until_it_handles(&self, signal: u32) {
+        self.until("catching the signal", || {
             let caught = u64::from_str_radix(&self.status("SigCgt:"), 16).expect("hexadecimal");
-            caught & (1 << (SIGINT - 1)) != 0
+            caught & (1 << (signal - 1)) != 0
         });
     }
 
@@ -99,8 +104,13 @@ impl Running {
 
     /// Sends Ctrl-C.
     pub fn interrupt(&self) {
+        self.send("INT");
+    }
+
+    /// Sends the signal called `name`.
+    pub fn send(&self, name: &str) {
         let killed = Command::new("kill")
-            .args(["-s", "INT", &self.0.id().to_string()])
+            .args(["-s", name, &self.0.id().to_string()])
             .status();
         assert!(killed.expect("kill is there").success());
     }

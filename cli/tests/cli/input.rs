@@ -41,7 +41,7 @@ fn a_bad_experiment_is_located() {
         (
             "vcpus = 4",
             "affinity = \"0-99\"",
-            "mine.toml:8: vm.build.affinity: found pCPU 16, expected pCPUs from 0 to 15",
+            "mine.toml:8: vm.build.affinity: found pCPU 16 and 83 more, expected pCPUs from 0 to 15",
         ),
         (
             "vcpus",
@@ -178,15 +178,15 @@ fn bad_usage_is_told() {
     for (arguments, expected) in [
         (
             &["run", "kernbench-overcomit"][..],
-            "found \"kernbench-overcomit\", expected one of kernbench-overcommit",
+            "found \"kernbench-overcomit\", expected a TOML file, or one of kernbench-overcommit",
         ),
         (
             &["run", "kernbench-overcomit"],
             "did you mean \"kernbench-overcommit\"?",
         ),
-        (&["run", ""], "found \"\", expected one of "),
+        (&["run", ""], "found \"\", expected a TOML file, or one of "),
         (&["run", "."], ".: cannot read it: Is a directory"),
-        (&["run", "/dev/zero"], "/dev/zero: cannot read it: more than 16 MiB"),
+        (&["run", "/dev/zero"], "/dev/zero: cannot read it: it is no text"),
         (&["run", "missing.toml"], "missing.toml: cannot read it"),
         (
             &["run", "--case", "4x"],
@@ -257,7 +257,10 @@ fn bad_usage_is_told() {
             "found a pattern, expected it only with --format table",
         ),
         (&["compare", "missing.json"], "missing.json: cannot read it"),
-        (&["explain", "nothing"], "found \"nothing\", expected one of"),
+        (
+            &["explain", "nothing"],
+            "found \"nothing\", expected a TOML file, or one of",
+        ),
         (&["explain", "missing.json"], "missing.json: cannot read it"),
         (&["explain", "."], ".: cannot read it: Is a directory"),
         (&[], "Usage"),

@@ -1,8 +1,10 @@
-//! Ctrl-C: it ends every command at once, and finished work is kept.
+//! Ctrl-C, SIGTERM and SIGHUP: each ends every command at once, and finished work is kept.
 
 use std::time::Duration;
 
-use crate::command::{Ran, start};
+use std::process::Command;
+
+use crate::command::{Ran, Running, start};
 
 /// Far more time than a command takes to end on a busy machine, and far less than the runs that it leaves out.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -47,4 +49,65 @@ fn a_single_long_run_ends_within_it() {
     let file = file.display().to_string();
     interrupted(&["trace", "kernel-build-contention", "--scale", "1", "--out", &file], 1);
     assert!(!std::path::Path::new(&file).exists());
+}
+
+/// Much work, of which some is done when the signal comes.
+const MUCH: &[&str] = &[
+    "run", "--seeds", "100000", "--scale", "0.002", "--case", "1x", "--jobs", "1", "--out",
+];
+
+#[test]
+fn each_signal_that_ends_programs_keeps_what_is_done() {
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().display().to_string();
+        let running = start(&[MUCH, &[folder.as_str()]].concat());
+        running.until_it_handles(number);
+        running.send(name);
+        let (ran, took) = running.end();
+        assert!(took < AT_ONCE, "{name} took {took:?}");
+        assert_eq!(ran.status, 128 + number as i32, "{name}: {}", ran.err);
+        let kept = std::fs::read_to_string(format!("{folder}/kernbench-overcommit.results.json")).expect(name);
+        assert!(kept.contains("\"complete\": false"), "{name}");
+    }
+}
+
+#[test]
+fn a_program_under_nohup_outlives_its_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = "trap '' HUP; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_holdfast")])
+        .args(MUCH)
+        .arg(folder.path());
+    let running = Running::new(&mut command);
+    running.until_it_handles(15);
+    running.send("HUP");
+    std::thread::sleep(Duration::from_millis(300));
+    running.send("TERM");
+    let (ran, _) = running.end();
+    assert_eq!(ran.status, 128 + 15, "SIGTERM was the first that counts: {}", ran.err);
+}
+
+#[test]
+fn a_cell_of_hundreds_of_vcpus_is_left_at_once() {
+    // Executed spins of 448 vCPUs: between two ticks of the guests lies more than a minute.
+    let running = start(&[
+        "run",
+        "lock-crossover",
+        "--case",
+        "448-2x-448",
+        "--seeds",
+        "1",
+        "--no-skip",
+        "--jobs",
+        "1",
+    ]);
+    running.until_it_listens();
+    std::thread::sleep(Duration::from_secs(5));
+    running.interrupt();
+    let (ran, took) = running.end();
+    assert!(took < AT_ONCE, "took {took:?}");
+    assert_eq!(ran.status, 130, "{}", ran.err);
 }

@@ -1,8 +1,10 @@
 //! The command from the user's view: exit status, standard output, standard error, files.
 
+mod bad_inputs;
 mod command;
 
 mod compared;
+mod first_hour;
 mod host_results;
 mod hostile;
 mod input;

@@ -207,6 +207,32 @@ fn unknown<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, prefix: &st
     }
 }
 
+/// The groups, guests, tasks and costs whose key a path names.
+pub(crate) struct Items(Vec<Item>, bool);
+
+impl Items {
+    /// Returns the items that `path` names; none for an unknown path.
+    pub(crate) fn of(path: &str, names: &Names) -> Items {
+        let (items, exact) = names.resolve(path).unwrap_or_default();
+        Items(items, exact)
+    }
+
+    /// Returns whether both name the same items with the same precedence.
+    pub(crate) fn is_same(&self, other: &Items) -> bool {
+        !self.0.is_empty() && self.1 == other.1 && self.0 == other.0
+    }
+
+    /// Returns whether every item of `other` is among these.
+    pub(crate) fn includes(&self, other: &Items) -> bool {
+        !other.0.is_empty() && other.0.iter().all(|item| self.0.contains(item))
+    }
+
+    /// Returns whether some item is in both.
+    pub(crate) fn meets(&self, other: &Items) -> bool {
+        other.0.iter().any(|item| self.0.contains(item))
+    }
+}
+
 /// The effective values. Later layers replace earlier ones. Within a layer a path that names its guest takes precedence
 /// over a path with `*`.
 #[derive(Clone, Debug, Default)]

@@ -62,7 +62,7 @@ fn what_is_no_result_file_is_named() {
          writes it"
     );
     assert!(complaint(&whole.replace("results/1", "results/2")).contains("found \"schema\": \"holdfast.results/2\""));
-    assert!(complaint(&whole.replace("\"complete\"", "\"finished\"")).contains("unknown field `finished`"));
+    assert!(complaint(&whole.replace("\"complete\"", "\"finished\"")).contains("missing field `complete`"));
     assert!(
         complaint(&whole.replacen("22.0", "-22.0", 1)).contains("found the sample -22, expected a positive number")
     );
@@ -76,6 +76,17 @@ fn what_is_no_result_file_is_named() {
     );
     let missing = results::read(Path::new("no/such/file")).expect_err("no file");
     assert!(matches!(missing, ReadError::Io(..)));
+}
+
+#[test]
+fn fields_of_later_versions_are_ignored() {
+    let mut later: serde_json::Value = serde_json::from_str(&results().to_json()).expect("JSON");
+    later["new"] = 1.into();
+    for place in ["/cases/0", "/cases/2/published", "/cases/2/convoys/2"] {
+        later.pointer_mut(place).unwrap_or_else(|| panic!("{place}"))["new"] = "x".into();
+    }
+    let read = results::parse(Path::new("r.json"), &later.to_string()).expect("a whole file");
+    assert_eq!(read, results());
 }
 
 #[test]

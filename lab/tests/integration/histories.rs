@@ -1,10 +1,10 @@
 //! The pinned histories of all shipped experiments, whole (all cases and variants) with one seed at a small scale.
 //!
 //! - **No shipped experiment fails.** Every run of every cell ends with a result.
-//! - **Pinned by version.** `histories/VERSION.txt` has the hash of each run's history. A change of any event of any run
-//!   changes its hash.
-//! - **Build profiles agree.** Each profile compares with the same table: `cargo test -p holdfast-lab --test integration
-//!   histories`, and the same with `--release`.
+//! - **Pinned by version.** `histories/VERSION.txt` has the hash of each run's history. A change of any event of any
+//!   run changes its hash.
+//! - **Build profiles agree.** Each profile compares with the same table: `cargo test -p holdfast-lab --test
+//!   integration histories`, and the same with `--release`.
 
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;

@@ -108,6 +108,11 @@ impl Engine {
             self.end.failure = Some(Failure::Deadlock(self.describe_all()));
             return;
         };
+        // Not only now and then: with hundreds of vCPUs that spin, a tick can take a minute.
+        if call_off.load(Ordering::Relaxed) {
+            self.end.failure = Some(Failure::CalledOff);
+            return;
+        }
         self.books.stats.events += 1;
         self.clock.now = time;
         match source {
@@ -119,9 +124,6 @@ impl Engine {
             }
             Source::Watchdog => {
                 self.clock.clear_watchdog();
-                if call_off.load(Ordering::Relaxed) {
-                    self.end.failure = Some(Failure::CalledOff);
-                }
                 self.watch();
             }
             Source::Timed { slot, event } => {

@@ -304,3 +304,23 @@ impl Vcpu {
         step.out.push(Command::InjectNmi { vcpu: self.id });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_non_maskable_interrupt_waits_behind_the_one_that_is_handled() {
+        for (nmi_blocked, most) in [(false, 2), (true, 1)] {
+            let mut pending = PendingEvents {
+                nmi_blocked,
+                ..PendingEvents::default()
+            };
+            for sent in 1..4 {
+                pending.add_nmi();
+                assert_eq!(pending.nmis, most.min(sent), "blocked {nmi_blocked}");
+                assert_eq!(pending.has_nmi(), !nmi_blocked);
+            }
+        }
+    }
+}

@@ -175,6 +175,64 @@ fn x2apic_sends_with_one_write() {
 }
 
 #[test]
+fn a_cluster_of_x2apic_holds_sixteen_vcpus() {
+    let enable = Op::Exit(Exit::WriteMsr {
+        msr: msr::APIC_BASE,
+        value: 0xfee0_0c00,
+    });
+    let enable_first = Op::Exit(Exit::WriteMsr {
+        msr: msr::APIC_BASE,
+        value: 0xfee0_0d00,
+    });
+    let svr = Op::Exit(Exit::WriteMsr {
+        msr: msr::X2APIC_BASE + 0xf,
+        value: 0x1ff,
+    });
+    // The destination, and its vCPUs of 40. The last cluster has only eight, and others have none.
+    let cases: [(u64, &[usize]); 5] = [
+        (0x1_8001, &[16, 31]),
+        (0x0_8002, &[1, 15]),
+        (0x2_ff80, &[39]),
+        (0x3_ffff, &[]),
+        (0xffff_ffff >> 1, &[]),
+    ];
+    for (destination, expected) in cases {
+        let mut world = World::new(&HostConfig::default(), &places(1, 2, 1));
+        let icr = Op::Exit(Exit::WriteMsr {
+            msr: msr::X2APIC_ICR,
+            value: destination << 32 | u64::from(reg::ICR_LOGICAL) | 0x42,
+        });
+        let sender = vec![enable_first, svr, Op::Interrupts(true), Op::Compute(200 * MS), icr];
+        let mut guests = vec![Guest::script(sender)];
+        guests.extend((1..40).map(|_| Guest::script(vec![enable, svr, Op::Interrupts(true), Op::Exit(Exit::Hlt)])));
+        let mut affinity = vec![vec![1]; 40];
+        affinity[0] = vec![0];
+        world.add_vm(&VmConfig::default(), &affinity, guests);
+        world.start();
+        world.run_until(1_000 * MS);
+        let receivers: Vec<usize> = (0..40)
+            .filter(|&vcpu| !world.guests[vcpu].injected.is_empty())
+            .collect();
+        assert_eq!(receivers, expected, "{destination:#x}");
+    }
+}
+
+#[test]
+fn every_init_resets_but_its_deassertion() {
+    for (flags, resets) in [
+        (0, true),
+        (reg::ICR_ASSERT, true),
+        (reg::ICR_ASSERT | reg::ICR_LEVEL, true),
+        (reg::ICR_LEVEL, false),
+    ] {
+        let init = apic(reg::ICR_LOW, flags | reg::DeliveryMode::Init.bits());
+        let world = send(&[apic(reg::ICR_HIGH, 2 << 24), init], |_| boot());
+        let inits: Vec<u32> = world.guests.iter().map(|guest| guest.inits).collect();
+        assert_eq!(inits, [0, 0, u32::from(resets), 0], "{flags:#x}");
+    }
+}
+
+#[test]
 fn timers_fire_when_they_should() {
     let divide_by_1 = apic(reg::TIMER_DIVIDE, 0xb);
     let tsc = |ns: u64| ns * 2_930 / 1_000;

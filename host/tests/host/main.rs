@@ -14,6 +14,7 @@ mod iommu;
 mod lapic;
 mod migration;
 mod pv;
+mod restored;
 mod rig;
 mod spin;
 mod storm;

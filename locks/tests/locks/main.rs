@@ -7,5 +7,6 @@ mod hosted;
 mod queued;
 mod races;
 mod scenes;
+mod sharing;
 mod steps;
 mod threads;

@@ -111,6 +111,52 @@ fn what_hardware_has_taken_is_not_ended_unseen() {
     assert!(!lapic.can_end_unseen(false), "the I/O APIC waits for the end of 0x52");
 }
 
+#[test]
+fn an_error_is_reported_once() {
+    let mut lapic = enabled();
+    lapic.receive_error();
+    lapic.write(reg::ESR, 0, 0, &BASE);
+    lapic.write(reg::ESR, 0, 0, &BASE);
+    assert_eq!(lapic.read(reg::ESR, 0), 0);
+}
+
+#[test]
+fn the_divider_changes_only_a_count_that_runs() {
+    let mut lapic = enabled();
+    lapic.write(reg::TIMER_DIVIDE, 11, 0, &BASE);
+    lapic.write(reg::TIMER_INITIAL, 1_000, 0, &BASE);
+    assert_eq!(lapic.write(reg::TIMER_DIVIDE, 0, 300, &BASE), Action::Timer);
+    assert_eq!(lapic.timer.deadline, Some(2_300));
+    lapic.timer_expired(2_300);
+    assert_eq!(lapic.write(reg::TIMER_DIVIDE, 11, 3_000, &BASE), Action::None);
+    assert_eq!(lapic.timer.deadline, None, "the count is over");
+    lapic.write(reg::LVT_TIMER, reg::LVT_TIMER_TSC_DEADLINE | 0x40, 0, &BASE);
+    lapic.write_tsc_deadline(20_000, 4_000, &BASE);
+    assert_eq!(lapic.write(reg::TIMER_DIVIDE, 0, 5_000, &BASE), Action::None);
+    assert_eq!(lapic.timer.deadline, Some(10_000), "a deadline is no count");
+}
+
+#[test]
+fn only_an_end_that_changes_nothing_else_goes_unseen() {
+    let taken = |level| {
+        let mut lapic = enabled();
+        lapic.accept(0x51, level);
+        lapic.take(0x51);
+        lapic
+    };
+    assert!(!enabled().can_end_unseen(false), "no interrupt is in service");
+    assert!(taken(false).can_end_unseen(false));
+    assert!(!taken(true).can_end_unseen(false), "the I/O APIC waits");
+    for next in [0x31, 0x61] {
+        let mut lapic = taken(false);
+        lapic.accept(next, false);
+        assert!(!lapic.can_end_unseen(false), "{next:#x} is requested");
+    }
+    let mut lapic = taken(false);
+    lapic.ended();
+    assert!(!lapic.can_end_unseen(false), "it has ended");
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Accept(u8),

@@ -1,0 +1,157 @@
+//! Which CPUs take a hybrid lock past its queue, and for how long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use holdfast_locks::conformance::Job;
+use holdfast_locks::{Budget, CpuId, Event, HybridPvQspin, Paravirt, Platform, UnfairPvQspin};
+
+use crate::explore::{Random, RandomWalk};
+use crate::scenes::{Checked, job};
+use crate::steps::{Machine, Setup, StepCpu};
+
+const PENDING: u32 = 0x100;
+const QUEUE: u32 = 0xffff_0000;
+
+fn machine(setup: Setup, seed: u64) -> std::rc::Rc<Machine> {
+    let chooser = RandomWalk {
+        random: Random(seed),
+        stride: 3,
+    };
+    Machine::new(setup, Box::new(chooser))
+}
+
+fn wait_for(cpu: &StepCpu, lock: &Checked, until: impl Fn(u32) -> bool) {
+    let _ = cpu.wait_until(&lock.word, Budget::UNBOUNDED, Relaxed, until);
+}
+
+/// What the last holder of a lock knew.
+#[derive(Default)]
+struct Seen {
+    /// How often the lock had been taken.
+    taken: AtomicU32,
+    /// How often the queue had been overtaken.
+    thefts: AtomicU32,
+    /// The last acquisition that had overtaken it.
+    theft: AtomicU32,
+    /// The acquisition since which only the head of the queue may take the lock, or 0.
+    barred: AtomicU32,
+}
+
+/// Takes `lock` several times. Every second time that this CPU overtakes the queue, [`Paravirt::overtook`] forbids
+/// further overtaking. Returns how often it overtook a queue that had been overtaken, and that it knew as such.
+fn takes(cpu: &StepCpu, lock: &Checked, seen: &Seen) -> u32 {
+    let (mut own, mut again) = (0, 0);
+    for _ in 0..6 {
+        let begun = seen.taken.load(Relaxed);
+        lock.with::<HybridPvQspin>(cpu, || {
+            let taken = seen.taken.fetch_add(1, Relaxed) + 1;
+            // Only the holder counts thefts, so a new one is its own.
+            let thefts = cpu.recorder().count(Event::PvLockStealing) as u32;
+            if seen.thefts.swap(thefts, Relaxed) == thefts {
+                seen.theft.store(0, Relaxed);
+                seen.barred.store(0, Relaxed);
+                return;
+            }
+            // A CPU that read the word before may come in between.
+            let barred = seen.barred.load(Relaxed);
+            assert!(
+                barred == 0 || begun < barred,
+                "the queue is overtaken although it must not be"
+            );
+            let theft = seen.theft.swap(taken, Relaxed);
+            again += u32::from(theft != 0 && begun >= theft);
+            own += 1;
+            if own % 2 == 0 {
+                seen.barred.store(taken, Relaxed);
+                assert_ne!(cpu.load(&lock.word, Relaxed) & PENDING, 0);
+            }
+        });
+    }
+    again
+}
+
+#[test]
+fn a_queue_is_overtaken_until_the_platform_says_no() {
+    let again = Arc::new(AtomicU32::new(0));
+    for seed in 0..400 {
+        let (lock, seen) = (Checked::new(0), Arc::new(Seen::default()));
+        let each = |number| {
+            let (lock, seen, again) = (Arc::clone(&lock), Arc::clone(&seen), Arc::clone(&again));
+            let body = move |cpu: &StepCpu| {
+                again.fetch_add(takes(cpu, &lock, &seen), Relaxed);
+            };
+            (CpuId(number), job(body))
+        };
+        let jobs: Vec<(CpuId, Job<StepCpu>)> = (0..4).map(each).collect();
+        // A head that spins alone gives up no bar.
+        let setup = Setup {
+            threshold: Budget::UNBOUNDED.0,
+            ..Setup::hosted(4)
+        };
+        machine(setup, seed).run(jobs).expect("no deadlock");
+    }
+    assert!(again.load(Relaxed) > 0, "no CPU overtakes a queue again");
+}
+
+#[test]
+fn the_unfair_lock_never_bars_newcomers() {
+    for seed in 0..200 {
+        let lock = Checked::new(0);
+        let each = |number| {
+            let lock = Arc::clone(&lock);
+            let body = move |cpu: &StepCpu| {
+                for _ in 0..6 {
+                    lock.with::<UnfairPvQspin>(cpu, || assert_eq!(cpu.load(&lock.word, Relaxed) & PENDING, 0));
+                }
+            };
+            (CpuId(number), job(body))
+        };
+        machine(Setup::hosted(4), seed)
+            .run((0..4).map(each).collect())
+            .expect("no deadlock");
+    }
+}
+
+/// CPU 0 holds the lock until each of the others queues, one after another. `threshold`: iterations before a waiter
+/// halts.
+fn all_queue(threshold: u32, waiters: u32, seed: u64) {
+    let lock = Checked::new(0);
+    let turn = Checked::new(0);
+    let (held, turns) = (Arc::clone(&lock), Arc::clone(&turn));
+    let holder = job(move |cpu| {
+        held.with::<HybridPvQspin>(cpu, || {
+            for waiter in 1..=waiters {
+                let before = cpu.load(&held.word, Relaxed) & QUEUE;
+                // Only a head that spins keeps newcomers from competing.
+                wait_for(cpu, &held, |now| before == 0 || now & PENDING != 0);
+                cpu.store(&turns.word, waiter, Relaxed);
+                wait_for(cpu, &held, |now| now & QUEUE != before);
+            }
+        });
+    });
+    let waiter = |number| {
+        let (lock, turn) = (Arc::clone(&lock), Arc::clone(&turn));
+        let body = move |cpu: &StepCpu| {
+            wait_for(cpu, &turn, |now| now >= number);
+            lock.with::<HybridPvQspin>(cpu, || ());
+        };
+        (CpuId(number), job(body))
+    };
+    let mut jobs = vec![(CpuId(0), holder)];
+    jobs.extend((1..=waiters).map(waiter));
+    let setup = Setup {
+        threshold,
+        steps_max: 100_000,
+        ..Setup::new(waiters + 1)
+    };
+    machine(setup, seed).run(jobs).expect("no CPU waits outside the queue");
+}
+
+#[test]
+fn a_newcomer_queues_if_there_is_no_queue_or_its_head_spins() {
+    for seed in 0..50 {
+        all_queue(1, 1, seed);
+        all_queue(u32::MAX, 3, seed);
+    }
+}

@@ -327,6 +327,36 @@ mod tests {
     }
 
     #[test]
+    fn pauses_at_the_longest_distance_are_still_a_loop() {
+        // A distance of exactly the gap or threshold, of all pauses and of only the first two.
+        for limit in [PLE, filter(7, 10)] {
+            let mut detector = entered(limit);
+            assert!((1..100).any(|k| detector.pause(true, Time(k * 10))), "{limit:?}");
+            for (period, exits) in [(10, true), (11, false)] {
+                let mut detector = entered(limit);
+                detector.pause(true, Time(10));
+                let passes = detector.pauses_before_exit(true, Time(20), Picos(period));
+                assert_eq!(passes != u64::MAX, exits, "{limit:?}, every {period} ps");
+            }
+        }
+    }
+
+    #[test]
+    fn the_window_and_the_count_are_exact() {
+        // The loop begins at 10 and its window ends at 110.
+        let mut detector = entered(PLE);
+        assert_eq!(detector.pauses_before_exit(true, Time(10), Picos(10)), 11);
+        detector.pause(true, Time(10));
+        assert_eq!(detector.pauses_before_exit(true, Time(20), Picos(9)), 11);
+        let mut detector = entered(filter(7, 10));
+        assert_eq!(detector.pauses_before_exit(true, Time(10), Picos(10)), 8);
+        detector.pause(true, Time(10));
+        assert_eq!(detector.pauses_before_exit(true, Time(20), Picos(10)), 7);
+        // The next pause is too late and reloads the counter.
+        assert_eq!(detector.pauses_before_exit(true, Time(21), Picos(10)), 8);
+    }
+
+    #[test]
     fn a_limit_takes_effect_at_the_next_entry() {
         let mut detector = entered(filter(2, 0));
         detector.set(filter(5, 0));

@@ -212,3 +212,20 @@ pub struct Profile {
     /// Intel's APIC virtualization, or `None` if the CPU model has none. The hypervisor decides whether to use it.
     pub apicv: Option<ApicvModel>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pcpus_are_numbered_thread_first_then_core_then_socket() {
+        let topology = Topology {
+            sockets: 3,
+            cores: 4,
+            threads: 2,
+        };
+        assert_eq!(topology.pcpus(), 24);
+        let sockets: Vec<u32> = (0..24).map(|pcpu| topology.socket_of(pcpu)).collect();
+        assert_eq!(sockets, [[0; 8], [1; 8], [2; 8]].concat());
+    }
+}

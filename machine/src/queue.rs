@@ -289,6 +289,23 @@ mod tests {
     }
 
     #[test]
+    fn a_key_holds_its_time_and_tie() {
+        let key = Key::new(Time(u64::MAX - 5), 127, (1 << NUMBER_BITS) - 3);
+        assert_eq!((key.time(), key.tie()), (Time(u64::MAX - 5), (1 << NUMBER_BITS) - 3));
+    }
+
+    #[test]
+    fn clearing_a_slot_beyond_the_tree_changes_nothing() {
+        let mut queue = EventQueue::new();
+        let key = Key::new(Time(5), 0, 0);
+        queue.set(1, key);
+        for slot in [2, 3, 100] {
+            queue.clear(slot);
+        }
+        assert_eq!((queue.first(), queue.second()), (Some((key, 1)), None));
+    }
+
+    #[test]
     fn equal_times_are_ordered_by_class_then_tie() {
         let mut queue = EventQueue::new();
         queue.set(7, Key::new(Time(5), 1, 0));

@@ -63,4 +63,14 @@ mod tests {
             prop_assert_eq!(spin.loads_before(Time(at), inclusive), counted);
         }
     }
+    #[test]
+    fn the_last_load_is_one_period_before_the_one_that_never_comes() {
+        let spin = |loads| Spin {
+            next: Time(10),
+            period: Picos(3),
+            loads,
+        };
+        assert_eq!((spin(1).last(), spin(5).last()), (Time(10), Time(22)));
+        assert_eq!(spin(u64::MAX).last(), Time::NEVER);
+    }
 }

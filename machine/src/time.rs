@@ -89,3 +89,33 @@ impl Sub for Picos {
         Picos(self.0 - other.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_convert_by_thousands_and_round_as_documented() {
+        assert_eq!(Time(2_999).nanos(), 2);
+        assert_eq!((Time::from_nanos(7), Picos::from_nanos(7)), (Time(7_000), Picos(7_000)));
+        assert_eq!(Time::from_nanos(u64::MAX), Time::NEVER);
+        // Three cycles of a clock with 7 GHz are 428.57 ps, of one with 2 GHz 1500 ps.
+        assert_eq!(Picos::from_cycles(3, 7_000_000_000), Picos(429));
+        assert_eq!(Picos::from_cycles(1, 3_000_000_000), Picos(333));
+        assert_eq!(Picos::from_cycles(3, 2_000_000_000), Picos(1_500));
+        assert_eq!(Picos(7).halved(), Picos(3));
+    }
+
+    #[test]
+    fn sums_saturate() {
+        let mut time = Time(5);
+        time += Picos(7);
+        assert_eq!((time, time.since(Time(5))), (Time(12), Picos(7)));
+        assert_eq!(Time(5) + Picos(u64::MAX), Time::NEVER);
+        let mut span = Picos(5) + Picos(7);
+        span += Picos(3);
+        assert_eq!((span, span - Picos(4)), (Picos(15), Picos(11)));
+        assert_eq!(Picos(3).times(4), Picos(12));
+        assert_eq!(Picos(3).times(u64::MAX), Picos(u64::MAX));
+    }
+}

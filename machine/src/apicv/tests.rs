@@ -90,6 +90,111 @@ fn a_unicast_notifies_where_the_target_runs_and_arrives_without_exits() {
 }
 
 #[test]
+fn without_register_virtualization_only_three_registers_are_virtual() {
+    let ram = vm();
+    let whole = control(0).secondary;
+    for secondary in [whole, whole & !vmcs::APIC_REGISTER_VIRTUALIZATION] {
+        let mut vmcs = control(0);
+        vmcs.secondary = secondary;
+        let all = secondary == whole;
+        for offset in (0..0x400).step_by(4) {
+            let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+            let is_register = offset % 16 == 0 && all;
+            let reads = offset == reg::TPR || is_register && vmcs::is_virtualized_read(offset);
+            let stored = apic.get(offset);
+            let expected = if reads {
+                Ok(stored)
+            } else {
+                Err(Exit::Access { offset, write: false })
+            };
+            assert_eq!(apic.read(offset), expected, "{offset:#x}");
+            let writes = matches!(offset, reg::TPR | reg::EOI | reg::ICR_LOW)
+                || is_register && vmcs::is_virtualized_write(offset);
+            let exit = WriteOutcome::Exit(Exit::Access { offset, write: true });
+            assert_eq!(apic.write(offset, 0x1234) != exit, writes, "{offset:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_value_is_stored_and_read_back() {
+    let ram = vm();
+    let mut vmcs = control(0);
+    let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+    apic.write(reg::TPR, 0x1_2347);
+    assert_eq!((apic.read(reg::TPR), apic.get(reg::PPR)), (Ok(0x47), 0x47));
+    let exit = WriteOutcome::Exit(Exit::Write { offset: reg::LVT_TIMER });
+    assert_eq!(apic.write(reg::LVT_TIMER, 0x51), exit);
+    assert_eq!(apic.read(reg::LVT_TIMER), Ok(0x51));
+    assert_eq!(
+        apic.write_icr(0x0000_0001_0000_000f),
+        WriteOutcome::Exit(Exit::Write { offset: reg::ICR_LOW })
+    );
+    assert_eq!(apic.read_msr(reg::ICR_LOW), Some(0x0000_0001_0000_000f));
+    assert_eq!(apic.read_msr(reg::TPR), Some(0x47));
+    assert_eq!(apic.read_msr(reg::TIMER_CURRENT), None);
+}
+
+#[test]
+fn wrmsr_is_virtualized_for_four_registers_and_values_that_fit() {
+    let cases = [
+        (reg::TPR, 0xff, true),
+        (reg::TPR, 0x100, false),
+        (reg::EOI, 0, true),
+        (reg::EOI, 1, false),
+        (reg::SELF_IPI, 0xff, true),
+        (reg::SELF_IPI, 0x100, false),
+        (reg::ICR_LOW, u64::MAX, true),
+        (reg::SVR, 0x1ff, false),
+    ];
+    for (offset, value, by_hardware) in cases {
+        let (ram, mut vmcs) = (vm(), control(0));
+        let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+        assert_eq!(
+            apic.write_msr(offset, value).is_some(),
+            by_hardware,
+            "{offset:#x} {value:#x}"
+        );
+    }
+}
+
+#[test]
+fn a_self_ipi_needs_a_legal_vector() {
+    for (value, legal) in [(0x10, true), (0xff, true), (0x0f, false), (0x110, false)] {
+        let (ram, mut vmcs) = (vm(), control(0));
+        let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+        let outcome = apic.write_self_ipi(value);
+        assert_eq!(outcome == WriteOutcome::Evaluate, legal, "{value:#x}");
+        assert_eq!(has(&ram, 0, reg::IRR, value as u8), legal, "{value:#x}");
+        // The lowest legal vector can be sent by ICR, too.
+        let low = reg::ICR_SHORTHAND_SELF | value & 0xff;
+        let (ram, mut vmcs) = (vm(), control(0));
+        let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+        let sent = apic.write(reg::ICR_LOW, low) == WriteOutcome::Evaluate;
+        assert_eq!(sent, value & 0xff >= 0x10, "{value:#x}");
+    }
+}
+
+#[test]
+fn an_entry_computes_the_priority_from_the_page() {
+    let ram = vm();
+    let mut vmcs = control(0);
+    let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
+    apic.set(reg::TPR, 0xffff_ff35);
+    apic.enter();
+    assert_eq!(apic.get(reg::PPR), 0x35);
+    apic.self_ipi(0x47);
+    assert_eq!(apic.take(), 0x47);
+    assert_eq!(apic.get(reg::PPR), 0x40);
+    apic.set(reg::TPR, 0x4f);
+    apic.enter();
+    assert_eq!(apic.get(reg::PPR), 0x4f, "of equal classes the task's");
+    apic.set(reg::TPR, 0x3f);
+    apic.enter();
+    assert_eq!(apic.get(reg::PPR), 0x40);
+}
+
+#[test]
 fn a_suppressed_notification_stays_posted() {
     let ram = vm();
     ram.set32(descriptor(1) + posted::CONTROL, Control::SN as u32);

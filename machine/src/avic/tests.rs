@@ -219,6 +219,101 @@ fn x2apic_mode_needs_no_logical_table() {
 }
 
 #[test]
+fn x2apic_mode_needs_hardware_and_control() {
+    let ram = vm(1);
+    for (x2avic, mode) in [
+        (false, 0),
+        (true, 0),
+        (false, vmcb::X2APIC_MODE),
+        (true, vmcb::X2APIC_MODE),
+    ] {
+        let mut vmcb = control(0, 0);
+        vmcb.write32(vmcb::INT_CTL, vmcb::AVIC_ENABLE | mode);
+        let hardware = AvicHardware {
+            x2avic,
+            ..AvicHardware::default()
+        };
+        let avic = Avic::new(&ram, &vmcb, hardware).expect("it is on");
+        assert_eq!(avic.is_x2apic(), x2avic && mode != 0);
+    }
+}
+
+#[test]
+fn wrmsr_takes_values_that_fit_to_registers_that_can_be_written() {
+    let cases = [
+        (reg::TPR, 0xffff_ffff, true),
+        (reg::TPR, 0x1_0000_0000, false),
+        (reg::SVR, 0x1ff, true),
+        (reg::EOI, 0, true),
+        (reg::EOI, 1, false),
+        (reg::ESR, 0, true),
+        (reg::ESR, 1, false),
+        (reg::PPR, 0, false),
+        (reg::IRR, 0, false),
+        (reg::ICR_HIGH, 0, false),
+    ];
+    for (offset, value, accepted) in cases {
+        assert_eq!(accepts_wrmsr(offset, value), accepted, "{offset:#x} {value:#x}");
+    }
+}
+
+#[test]
+fn icr_is_read_whole_and_other_registers_are_not() {
+    let ram = vm(1);
+    let vmcb = control(0, 0);
+    let avic = avic(&ram, &vmcb);
+    avic.write_icr(0x0102_0304_0000_0051);
+    assert_eq!(avic.read_msr(reg::ICR_LOW), Some(0x0102_0304_0000_0051));
+    avic.write(reg::TPR, 0x43);
+    assert_eq!(avic.read_msr(reg::TPR), Some(0x43));
+    assert_eq!(avic.read_msr(reg::TIMER_CURRENT), None);
+    assert_eq!(
+        avic.write(reg::ICR_LOW, 0x61),
+        WriteOutcome::Send(0x0102_0304_0000_0061)
+    );
+}
+
+#[test]
+fn an_ipi_says_whom_it_names() {
+    let ram = vm(4);
+    let vmcb = control(1, 3);
+    let avic = avic(&ram, &vmcb);
+    let named = |icr| {
+        let targets = avic.resolve(icr).expect("legal");
+        let ids: Vec<u32> = targets.others().collect();
+        let posted = avic.post(&targets, |_| {});
+        assert_eq!(
+            (posted.targets, posted.evaluate),
+            (targets.count(), targets.include_sender())
+        );
+        (targets.vector(), targets.include_sender(), ids, targets.count())
+    };
+    assert_eq!(named(to(2, 0x51)), (0x51, false, vec![2], 1));
+    assert_eq!(named(to(0xff, 0x52)), (0x52, true, vec![0, 2, 3], 4));
+    let others = u64::from(reg::ICR_SHORTHAND_OTHERS) | 0x53;
+    assert_eq!(named(others), (0x53, false, vec![0, 2, 3], 3));
+    let itself = u64::from(reg::ICR_SHORTHAND_SELF) | 0x54;
+    assert_eq!(named(itself), (0x54, true, vec![], 1));
+}
+
+#[test]
+fn the_register_of_the_processor_priority_follows() {
+    let ram = vm(1);
+    let vmcb = control(0, 0);
+    let avic = avic(&ram, &vmcb);
+    avic.write(reg::TPR, 0x47);
+    assert_eq!(avic.read(reg::PPR), Ok(0x47));
+    send(&ram, 0, 0x61 | u64::from(reg::ICR_SHORTHAND_SELF));
+    avic.take(0x61);
+    assert_eq!(avic.read(reg::PPR), Ok(0x60));
+    avic.write(reg::TPR, 0x6f);
+    assert_eq!(avic.read(reg::PPR), Ok(0x6f), "of equal classes the task's");
+    avic.write(reg::EOI, 0);
+    avic.write(reg::TPR, 0x13);
+    assert_eq!(avic.read(reg::PPR), Ok(0x13));
+}
+
+#[test]
 fn level_interrupts_end_in_software() {
     let ram = vm(1);
     let vmcb = control(0, 0);

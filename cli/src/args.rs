@@ -64,6 +64,10 @@ pub enum Command {
     Trace(TraceArgs),
     /// Compare predictions with published figures, or with measurements on this machine
     Validate(ValidateArgs),
+    /// Print a script that completes this command's words in a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages of this command and its subcommands
+    Man(ManArgs),
     /// Commands that run on the real machine.
     #[command(flatten)]
     RealHost(RealHostCommand),
@@ -87,6 +91,8 @@ pub enum KeysFormat {
     Table,
     /// The page docs/reference.md.
     Markdown,
+    /// Exactly one JSON document.
+    Json,
 }
 
 /// Changes to an experiment's size and keys.
@@ -148,6 +154,9 @@ pub struct PlanArgs {
     pub no_skip: bool,
     #[command(flatten)]
     pub jobs: JobsArgs,
+    /// Start more than 10000 runs without a question
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// The number of threads.
@@ -161,7 +170,7 @@ pub struct JobsArgs {
 impl PlanArgs {
     /// Returns whether any of these arguments was given.
     pub fn is_given(&self) -> bool {
-        self.options() != Options::default() || self.jobs.jobs.is_some()
+        self.options() != Options::default() || self.jobs.jobs.is_some() || self.yes
     }
 
     /// Returns the options of a plan that stand for these arguments.
@@ -233,6 +242,21 @@ pub struct KeysArgs {
     /// Format of the list
     #[arg(long, value_enum, default_value_t)]
     pub format: KeysFormat,
+}
+
+/// Arguments of `holdfast completions`.
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `holdfast man`.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// The folder for holdfast.1, holdfast-run.1 and so on, as in ~/.local/share/man/man1
+    pub folder: PathBuf,
 }
 
 /// Arguments of `holdfast explain`.

@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod explain;
+pub mod generated;
 pub mod keys;
 pub mod list;
 #[cfg(feature = "real-host")]

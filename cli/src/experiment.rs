@@ -1,6 +1,6 @@
 //! Finds, plans and runs the experiment that the user names.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IsTerminal as _};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use holdfast_lab::run::{self, Execution, Outcomes, Runner};
 use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES, Shipped};
 
 use crate::args::VERSION;
-use crate::output::note;
+use crate::output::{note, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
 use crate::signal;
@@ -82,6 +82,26 @@ pub fn plan(target: &str, options: &Options) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
+/// Number of runs that start without a question.
+const RUNS_UNASKED: usize = 10_000;
+
+/// Asks whether `plan` shall start, if it has very many runs. `yes`: the user has said so before.
+pub fn confirm(plan: &Plan, yes: bool) -> anyhow::Result<()> {
+    let runs = plan.runs();
+    if yes || runs <= RUNS_UNASKED {
+        return Ok(());
+    }
+    let mut answer = String::new();
+    if io::stdin().is_terminal() && io::stderr().is_terminal() {
+        say!("{} has {runs} runs. Start them? [y/N]", plan.experiment.name);
+        io::stdin().read_line(&mut answer)?;
+    }
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Refused::instead(format!("{runs} runs"), format!("at most {RUNS_UNASKED}, or --yes")).into()),
+    }
+}
+
 /// Runs `plan` in virtual time, with progress; Ctrl-C ends it early.
 pub fn execute(plan: &Plan, jobs: NonZeroUsize) -> anyhow::Result<Outcomes> {
     execute_by(&run::simulate, plan, jobs)
@@ -91,22 +111,19 @@ pub fn execute(plan: &Plan, jobs: NonZeroUsize) -> anyhow::Result<Outcomes> {
 pub fn execute_by(runner: Runner<'_>, plan: &Plan, jobs: NonZeroUsize) -> anyhow::Result<Outcomes> {
     let call_off = signal::call_off()?;
     let bar = Bar::of(plan);
-    let outcomes = run::run(
-        plan,
-        Execution {
-            runner,
-            jobs,
-            call_off,
-            progress: &|done| bar.step(done),
-        },
-    );
-    bar.finish();
-    Ok(outcomes)
+    let execution = Execution {
+        runner,
+        jobs,
+        call_off,
+        progress: &|done| bar.step(done),
+    };
+    Ok(bar.while_beating(|| run::run(plan, execution)))
 }
 
-/// Plans and runs `target`.
-pub fn results(target: &str, options: &Options, jobs: NonZeroUsize) -> anyhow::Result<Results> {
+/// Plans and runs `target`. `yes`: however many runs it has.
+pub fn results(target: &str, options: &Options, jobs: NonZeroUsize, yes: bool) -> anyhow::Result<Results> {
     let plan = plan(target, options)?;
+    confirm(&plan, yes)?;
     let outcomes = execute(&plan, jobs)?;
     Ok(collect::results(&plan, &outcomes, target, VERSION))
 }

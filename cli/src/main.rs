@@ -69,6 +69,8 @@ fn command(command: &Command) -> anyhow::Result<Done> {
         Command::Report(args) => commands::report::report(args),
         Command::Trace(args) => commands::trace::trace(args),
         Command::Validate(args) => commands::validate::validate(args),
+        Command::Completions(args) => commands::generated::completions(args),
+        Command::Man(args) => commands::generated::man(args),
         Command::RealHost(command) => commands::real_host::run(command),
     }
 }

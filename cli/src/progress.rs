@@ -5,7 +5,8 @@ use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_lab::plan::Plan;
@@ -92,9 +93,39 @@ impl Bar {
             Shown::Plain(plain) => {
                 let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
                 let elapsed = plain.begun.elapsed();
+                plain.last = (done, total, message.clone().into_owned());
                 if let Some(line) = plain.line(elapsed, done, total, &message) {
                     say!("{line}");
                 }
+            }
+        }
+    }
+
+    /// Does `work`, which reports its steps, and removes the bar. Long steps get lines of progress too.
+    pub fn while_beating<T>(&self, work: impl FnOnce() -> T) -> T {
+        let (ended, wait) = mpsc::channel::<()>();
+        let done = thread::scope(|scope| {
+            scope.spawn(move || {
+                while wait.recv_timeout(BEAT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    self.beat();
+                }
+            });
+            let done = work();
+            drop(ended);
+            done
+        });
+        self.finish();
+        done
+    }
+
+    /// Prints the last step again, if a line is due.
+    fn beat(&self) {
+        if let Shown::Plain(plain) = &self.shown {
+            let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
+            let elapsed = plain.begun.elapsed();
+            let (done, total, message) = plain.last.clone();
+            if let Some(line) = plain.line(elapsed, done, total, &message) {
+                say!("{line}");
             }
         }
     }
@@ -123,7 +154,12 @@ struct Plain {
     what: &'static str,
     begun: Instant,
     next: Duration,
+    /// The last step: how many are done, of how many, and which.
+    last: (u64, u64, String),
 }
+
+/// Time between two looks whether a line is due.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// Time before the first line.
 const FIRST: Duration = Duration::from_secs(10);
@@ -134,6 +170,7 @@ impl Plain {
             what,
             begun: Instant::now(),
             next: FIRST,
+            last: (0, 0, String::new()),
         }
     }
 

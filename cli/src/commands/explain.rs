@@ -96,7 +96,8 @@ fn load(args: &ExplainArgs) -> anyhow::Result<(Results, Done)> {
         }
         return Ok((results::read(Path::new(&args.results))?, Done::Whole));
     }
-    let results = experiment::results(&args.results, &args.plan.options(), args.plan.jobs.count())?;
+    let plan = &args.plan;
+    let results = experiment::results(&args.results, &plan.options(), plan.jobs.count(), plan.yes)?;
     let done = finish(&results);
     Ok((results, done))
 }

@@ -1,11 +1,29 @@
 //! `holdfast keys`.
 
 use holdfast_lab::keys::{self, KEYS};
+use serde::Serialize;
 
 use crate::Done;
 use crate::args::{KeysArgs, KeysFormat};
 use crate::output;
 use crate::refused::Refused;
+
+/// A key in the JSON document.
+#[derive(Serialize)]
+struct Entry {
+    key: String,
+    takes: String,
+    default: String,
+    unit: &'static str,
+    about: String,
+}
+
+/// The keys as JSON.
+#[derive(Serialize)]
+struct List {
+    schema: &'static str,
+    keys: Vec<Entry>,
+}
 
 /// Lists the keys that an experiment can set.
 pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
@@ -28,6 +46,9 @@ pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
             .as_ref()
             .is_none_or(|pattern| path.contains(pattern.as_str()))
     };
+    if args.format == KeysFormat::Json {
+        return json(&wanted);
+    }
     for key in KEYS.iter().filter(|key| wanted(key.path)) {
         let described = key.describe();
         let unit = if key.unit.is_empty() {
@@ -49,5 +70,33 @@ pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
             output::line(&format!("{path}\n    {doc}"))?;
         }
     }
+    Ok(Done::Whole)
+}
+
+/// Prints the `wanted` keys as JSON.
+fn json(wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Done> {
+    let costs = KEYS.iter().filter(|key| key.path.starts_with("machine.costs."));
+    let cost = costs.map(|key| key.describe()).next();
+    let keys = KEYS.iter().filter(|key| wanted(key.path)).map(|key| {
+        let described = key.describe();
+        Entry {
+            key: key.path.to_owned(),
+            takes: described.kind,
+            default: described.default,
+            unit: key.unit,
+            about: key.doc(),
+        }
+    });
+    let costs = keys::costs().map(|(name, about)| Entry {
+        key: format!("machine.costs.{name}"),
+        takes: cost.as_ref().map_or_else(String::new, |cost| cost.kind.clone()),
+        default: cost.as_ref().map_or_else(String::new, |cost| cost.default.clone()),
+        unit: "",
+        about,
+    });
+    output::json(&List {
+        schema: "holdfast.keys/1",
+        keys: keys.chain(costs.filter(|entry| wanted(&entry.key))).collect(),
+    })?;
     Ok(Done::Whole)
 }

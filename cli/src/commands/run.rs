@@ -17,6 +17,7 @@ use crate::output::{self, note, say};
 /// Runs an experiment and prints its results.
 pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
     let plan = experiment::plan(&args.experiment, &args.plan.options())?;
+    experiment::confirm(&plan, args.plan.yes)?;
     let kept = args.results.out.as_deref();
     output::check(kept.map(|folder| path_in(folder, &plan.experiment.name)).as_deref())?;
     let jobs = args.plan.jobs.count();

@@ -40,7 +40,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     let mut done = Done::Whole;
     let mut written = Ok(());
     for name in names {
-        let results = experiment::results(name, &options, args.jobs.count())?;
+        let results = experiment::results(name, &options, args.jobs.count(), true)?;
         match finish(&results) {
             Done::Whole => {}
             worse => done = worse,

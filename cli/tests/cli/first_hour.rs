@@ -204,3 +204,67 @@ fn a_case_stands_for_each_of_its_swept_values() {
         ran.out
     );
 }
+
+#[test]
+fn very_many_runs_are_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("none"), "").expect("writable");
+    let ran = with_input(
+        folder.path(),
+        &["run", "--seeds", "10001", "--case", "1x", "--variant", "ticket"],
+        "none",
+    );
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(
+        ran.err.contains("found 10001 runs, expected at most 10000, or --yes"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn shells_and_man_know_every_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = holdfast(&["completions", shell]);
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+        assert!(
+            ran.out.contains("kernbench") || ran.out.contains("check-determinism"),
+            "{shell}"
+        );
+    }
+    let ran = holdfast_in(folder.path(), &["man", "pages"]);
+    assert_eq!((ran.status, ran.out.as_str()), (0, ""), "{}", ran.err);
+    for (page, words) in [
+        ("holdfast", "holdfast\\-run(1)"),
+        ("holdfast-run", "check\\-determinism"),
+        ("holdfast-kvm", "KVM"),
+    ] {
+        let text = fs::read_to_string(folder.path().join(format!("pages/{page}.1"))).expect(page);
+        assert!(text.contains(words), "{page}: {text}");
+    }
+}
+
+#[test]
+fn keys_are_listed_as_json() {
+    let ran = holdfast(&["keys", "--format", "json", "halt_poll"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let list = ran.json();
+    assert_eq!(list["schema"], "holdfast.keys/1");
+    let keys = list["keys"].as_array().expect("a list");
+    let grow = keys
+        .iter()
+        .find(|key| key["key"] == "host.halt_poll_grow")
+        .expect("it is there");
+    assert_eq!(grow["default"], "2");
+    assert!(
+        keys.iter()
+            .all(|key| key["key"].as_str().expect("text").contains("halt_poll"))
+    );
+    let all = holdfast(&["keys", "--format", "json"]).json();
+    let all = all["keys"].as_array().expect("a list");
+    assert!(
+        all.iter()
+            .any(|key| key["key"] == "machine.costs.pause" && key["takes"] != "")
+    );
+}

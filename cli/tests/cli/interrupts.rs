@@ -29,7 +29,7 @@ fn a_run_keeps_the_runs_that_are_done() {
     // This is far more work than can be done before the signal comes.
     let ran = interrupted(
         &[
-            "run", "--seeds", "100000", "--scale", "0.002", "--case", "1x", "--format", "json", "--jobs", "1",
+            "run", "--yes", "--seeds", "100000", "--scale", "0.002", "--case", "1x", "--format", "json", "--jobs", "1",
         ],
         1,
     );
@@ -53,7 +53,7 @@ fn a_single_long_run_ends_within_it() {
 
 /// Much work, of which some is done when the signal comes.
 const MUCH: &[&str] = &[
-    "run", "--seeds", "100000", "--scale", "0.002", "--case", "1x", "--jobs", "1", "--out",
+    "run", "--yes", "--seeds", "100000", "--scale", "0.002", "--case", "1x", "--jobs", "1", "--out",
 ];
 
 #[test]

@@ -5,7 +5,7 @@ use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Start, Touch};
 use holdfast_locks::LockKind;
 use holdfast_sim::Outcome;
 
-use crate::machine::{Setup, counter, run};
+use crate::machine::{Setup, counter, lead, run};
 
 const ALL: [MmapLock; 4] = [
     MmapLock::Sleeping,
@@ -105,4 +105,63 @@ fn threads_share_page_tables_only_where_their_mappings_are_adjacent() {
     let contended = |maps| counter(&threads(&with(MmapLock::PerVma), maps), "lock.page_table.contended");
     assert_eq!(contended(false), 0, "each thread's heap has a table of its own");
     assert!(contended(true) > 0, "four mappings of 16 pages lie in one table");
+}
+
+#[test]
+fn a_cpu_that_uses_other_tables_is_not_called_for_old_ones() {
+    // Three processes move between two CPUs, where each runs in turn with the others.
+    let (processes, unmaps) = (3, 100);
+    let setup = Setup {
+        vcpus: 2,
+        ..Setup::default()
+    };
+    let outcome = run(&setup, move |os, start| {
+        if start.role == 0 {
+            return lead(os, processes);
+        }
+        for _ in 0..unmaps {
+            os.map(PAGES);
+            os.user_touching(500_000, Touch::anonymous(PAGES));
+            os.unmap(PAGES);
+        }
+    });
+    let shootdowns = counter(&outcome, "guest.shootdowns");
+    assert!(
+        shootdowns < u64::from(processes * unmaps) / 10,
+        "{shootdowns} shootdowns of single-threaded processes"
+    );
+}
+
+/// Runs three threads that fault, next to one that maps and unmaps for a while. Returns how often a thread looked at the
+/// queue of the address space's lock. `tail`: rounds of faults after the last change.
+fn looks(tail: u32) -> u64 {
+    let outcome = run(&with(MmapLock::Sleeping), move |os, start| {
+        if start.role == 0 {
+            os.wait_for_cpus();
+            os.begin();
+            for argument in 0..4 {
+                os.fork(Fork::Share, Start::new(1, argument));
+            }
+            while os.wait().is_some() {}
+            return os.done(None);
+        }
+        let changes = start.argument == 0;
+        for _ in 0..if changes { ROUNDS } else { ROUNDS + tail } {
+            if changes {
+                os.map(PAGES);
+            }
+            os.user_touching(5_000, Touch::anonymous(PAGES));
+            if changes {
+                os.unmap(PAGES);
+            }
+        }
+    });
+    counter(&outcome, "lock.rwsem_wait.acquired")
+}
+
+#[test]
+fn readers_do_not_look_at_a_queue_that_has_become_empty() {
+    let (short, long) = (looks(40), looks(400));
+    assert!(short > u64::from(ROUNDS), "{short} looks: too little contention");
+    assert_eq!(long, short, "faults after the last change wait for nothing");
 }

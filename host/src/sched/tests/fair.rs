@@ -2,6 +2,7 @@
 
 use super::super::config::{SchedConfig, SchedulerKind};
 use super::super::fault::Fault;
+use super::super::policy::Departure;
 use super::rig::{ALL, Habit, Rig};
 use super::*;
 
@@ -325,4 +326,52 @@ fn who_sleeps_ahead_of_its_due_is_delayed() {
         rig.ran(napper) <= rig.now / 2 + 10 * MS,
         "a napper has no advantage over a hog"
     );
+}
+
+#[test]
+fn lag_is_kept_within_its_limit_on_either_side() {
+    let bench = &mut Bench::new(&config(SchedulerKind::Eevdf612, 1000), 1, 1);
+    bench.threads(ROOT, 2);
+    let task = bench.sched.add_thread(weight::NICE_0, ROOT, None);
+    let hierarchy = &mut bench.sched.hierarchy;
+    let Rules::Eevdf(eevdf) = hierarchy.policy else {
+        panic!("not an eevdf")
+    };
+    let (queue, entity) = (hierarchy.root(0), bench.sched.threads[task].entity);
+    let limit = eevdf.lag_limit(hierarchy.entities[entity].weight);
+    let average = hierarchy.average(queue);
+    for (behind, lag) in [
+        (limit / 2, limit / 2),
+        (3 * limit, limit),
+        (-limit / 2, -limit / 2),
+        (-3 * limit, -limit),
+    ] {
+        hierarchy.entities[entity].vruntime = average.wrapping_sub(behind as u64);
+        assert_eq!(eevdf.lag(hierarchy, queue, entity), lag);
+    }
+}
+
+#[test]
+fn a_delayed_thread_leaves_with_its_debt_and_without_its_credit() {
+    for (zero, behind, kept) in [
+        (true, MS as i64, 0),
+        (true, -(MS as i64), -(MS as i64)),
+        (false, MS as i64, MS as i64),
+    ] {
+        let mut config = config(SchedulerKind::Eevdf612, 1000);
+        config.sched.features.delay_zero = zero;
+        let mut bench = Bench::new(&config, 1, 1);
+        bench.threads(ROOT, 2);
+        let task = bench.sched.add_thread(weight::NICE_0, ROOT, None);
+        let hierarchy = &mut bench.sched.hierarchy;
+        let Rules::Eevdf(eevdf) = hierarchy.policy else {
+            panic!("not an eevdf")
+        };
+        let (queue, entity) = (hierarchy.root(0), bench.sched.threads[task].entity);
+        hierarchy.entities[entity].vruntime = hierarchy.average(queue).wrapping_sub(behind as u64);
+        hierarchy.entities[entity].delayed = true;
+        assert!(eevdf.leave(hierarchy, queue, entity, Departure::Final));
+        assert_eq!(hierarchy.entities[entity].vlag, kept, "{behind} ns behind");
+        assert!(!hierarchy.entities[entity].delayed);
+    }
 }

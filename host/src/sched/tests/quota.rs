@@ -81,6 +81,45 @@ fn a_parents_quota_binds_its_children() {
     }
 }
 
+/// Asserts that each pCPU counts the threads that could run on it, and no throttled thread.
+fn check_counts(sched: &Scheduler) {
+    for pcpu in 0..sched.queues.len() as u32 {
+        let counted = (0..sched.threads.len() as u32)
+            .map(TaskId)
+            .filter(|&task| sched.threads[task].pcpu == pcpu && sched.is_runnable(task) && !sched.is_throttled(task));
+        assert_eq!(sched.nr_running(pcpu) as usize, counted.count(), "pcpu {pcpu}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
+
+    /// Groups at any depth, with and without quotas, whose periods end at different times.
+    #[test]
+    fn a_throttled_thread_counts_at_no_level(
+        levels in proptest::collection::vec(proptest::option::of((1u64..40, 1u64..4)), 1..5), pcpus in 1u32..3,
+        threads in proptest::collection::vec((0usize..4, any::<bool>()), 1..6),
+    ) {
+        for kind in quota_kinds() {
+            let mut rig = Rig::new(kind, pcpus, 1000);
+            rig.watch = Some(check_counts);
+            let mut groups = Vec::new();
+            for quota in &levels {
+                let group = rig.sched.add_group(groups.last().copied(), 1024).expect("a group");
+                if let &Some((quota, periods)) = quota {
+                    rig.sched.set_quota(group, quota * MS, periods * 40 * MS);
+                }
+                groups.push(group);
+            }
+            for &(level, naps) in &threads {
+                let nap = Habit { busy: 3 * MS, sleep: 7 * MS };
+                rig.add(0, groups[level % groups.len()], None, if naps { nap } else { Habit::HOG });
+            }
+            rig.run_until(1_000 * MS);
+        }
+    }
+}
+
 #[test]
 fn a_throttled_thread_is_no_target() {
     let mut rig = Rig::new(SchedulerKind::Cfs33, 1, 1000);

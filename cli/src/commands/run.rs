@@ -7,7 +7,7 @@ use holdfast_lab::compare;
 use holdfast_lab::determinism::first_difference;
 use holdfast_lab::display::{self, verdict};
 use holdfast_lab::plan::Plan;
-use holdfast_lab::results::{Results, path_in};
+use holdfast_lab::results::{FailedRun, Results, path_in};
 
 use crate::Done;
 use crate::args::{Format, RunArgs, VERSION};
@@ -52,12 +52,23 @@ pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: Forma
     Ok(written.map(drop)?)
 }
 
-/// Reports failed runs, with the commands that replay them.
+/// Reports failed runs: for each cell the first, with the command that replays it, and the other seeds.
 pub fn say_failures(results: &Results) {
-    for failed in &results.failures {
+    let of_one_cell = |a: &FailedRun, b: &FailedRun| (&a.case, &a.variant) == (&b.case, &b.variant);
+    for cell in results.failures.chunk_by(of_one_cell) {
+        let Some((failed, others)) = cell.split_first() else {
+            continue;
+        };
         let (case, variant, seed) = (&failed.case, &failed.variant, failed.seed);
         say!("error: case {case}, variant {variant}, seed {seed}: {}", failed.error);
         say!("replay with version {}: {}", results.version, failed.replay);
+        if !others.is_empty() {
+            let seeds: Vec<String> = others.iter().map(|failed| failed.seed.to_string()).collect();
+            say!(
+                "case {case}, variant {variant} failed with these seeds too: {}",
+                seeds.join(", ")
+            );
+        }
     }
 }
 

@@ -184,3 +184,29 @@ fn a_full_disk_leaves_nothing_behind_and_the_results_are_shown() {
     assert_eq!(fs::read_dir(folder.path().join("here")).expect("a folder").count(), 0);
     assert!(String::from_utf8_lossy(&output.stdout).contains("| 1x   | ticket  | build |"));
 }
+
+#[test]
+fn failures_of_one_cell_are_folded() {
+    let ran = holdfast(&[
+        "run",
+        "--seeds",
+        "3",
+        "--scale",
+        "0.002",
+        "--case",
+        "1x",
+        "--set",
+        "limit=1 us",
+    ]);
+    assert_eq!(ran.status, 1);
+    assert_eq!(
+        ran.err.matches("error: case 1x").count(),
+        2,
+        "one for each variant: {}",
+        ran.err
+    );
+    for variant in ["ticket", "pv-ticket"] {
+        let others = format!("case 1x, variant {variant} failed with these seeds too: 2, 3\n");
+        assert!(ran.err.contains(&others), "{}", ran.err);
+    }
+}

@@ -8,7 +8,9 @@ fn an_unknown_base_profile_is_answered_with_the_known_ones() {
     let ran = holdfast(&["calibrate", "--base", "xeon-x5571"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));
     assert!(
-        ran.err.contains("found \"xeon-x5571\", expected one of ") && ran.err.contains("did you mean \"xeon-x5570\"?"),
+        ran.err
+            .contains("found \"xeon-x5571\", expected a TOML file, or one of ")
+            && ran.err.contains("did you mean \"xeon-x5570\"?"),
         "{}",
         ran.err
     );

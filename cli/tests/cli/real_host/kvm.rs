@@ -59,7 +59,8 @@ fn an_experiment_for_kvm_is_checked_before_kvm_is_asked_for() {
     let ran = holdfast(&["kvm", "run", "no-such-experiment"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));
     assert!(
-        ran.err.contains("found \"no-such-experiment\", expected one of"),
+        ran.err
+            .contains("found \"no-such-experiment\", expected a TOML file, or one of"),
         "{}",
         ran.err
     );

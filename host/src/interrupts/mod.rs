@@ -138,6 +138,17 @@ impl InterruptWing {
         apicv::running::sync(&self.memory(), vcpu, self.guests.planted.posting);
     }
 
+    /// Requests the evaluation of interrupts that hardware posted for `vcpu`, whose LAPIC is emulated by now: their
+    /// sender had not been switched yet.
+    pub(crate) fn collect_late_posts(&mut self, vcpu: VcpuId) {
+        let hardware = &self.guests.vcpus[vcpu].virtualization;
+        if hardware.is_posted() && !hardware.is_active() {
+            self.sync(vcpu);
+            self.guests.vcpus[vcpu].apic.expect_requests();
+            self.guests.request_event(vcpu);
+        }
+    }
+
     /// Switches APIC virtualization of `vcpu`, outside guest mode on `pcpu`, on or off as the inhibit reasons demand
     /// (`kvm_vcpu_update_apicv`).
     pub(crate) fn update(&mut self, vcpu: VcpuId, pcpu: u32) {

@@ -18,6 +18,7 @@ impl VcpuWing {
         if apic_update {
             self.interrupts.update(vcpu, step.pcpu);
         }
+        self.interrupts.collect_late_posts(vcpu);
         // With hardware virtualization an EOI takes no exit, and IRR changes without the host.
         let at = &self.guests.vcpus[vcpu];
         let looks = (at.requests.event || at.window) && !at.virtualization.is_active();

@@ -1,6 +1,7 @@
 //! Live migration: what is saved on one host goes on on another.
 
-use holdfast_host::{HostConfig, MpState, Nanos, RestoreError, SavedVcpu, VcpuId, VmConfig, VmId};
+use holdfast_abi::lapic as reg;
+use holdfast_host::{Host, HostConfig, Inhibit, MpState, Nanos, RestoreError, SavedVcpu, VcpuId, VmConfig, VmId};
 use proptest::prelude::*;
 
 use crate::halt::{HLT, kick};
@@ -147,4 +148,34 @@ fn foreign_state_is_checked() {
     assert_eq!(restore(&mut world, 0, &good), Ok(()));
     world.start();
     assert_eq!(restore(&mut world, 0, &good), Err(RestoreError::Started));
+}
+
+/// Returns a host whose VM has `vcpus` vCPUs, and what is saved of them.
+fn host(config: &HostConfig, vcpus: u32) -> (Host, Vec<SavedVcpu>) {
+    let mut host = Host::new(config, &places(1, 2, 1)).expect("a valid host");
+    host.add_vm(&VmConfig::default(), vcpus, &[]).expect("a valid vm");
+    let saved = (0..vcpus).map(|vcpu| host.save_vcpu(VcpuId(vcpu), Nanos(0))).collect();
+    (host, saved)
+}
+
+/// AVIC's logical table has 8 bits for an index, and an entry for each logical ID.
+#[test]
+fn logical_ids_that_avics_table_cannot_hold_inhibit_it() {
+    let mut config = HostConfig::default();
+    crate::hardware::Part::X2Avic.configure(&mut config);
+    for (named, aliased) in [
+        (&[(0, 1), (255, 2)][..], false),
+        (&[(0, 1), (256, 2)], true),
+        (&[(0, 1), (255, 1)], true),
+    ] {
+        let (mut host, saved) = host(&config, 257);
+        for &(vcpu, ldr) in named {
+            let mut saved = saved[vcpu as usize];
+            saved.lapic[(reg::LDR / 16) as usize] = ldr << 24;
+            host.restore_vcpu(VcpuId(vcpu), &saved, Nanos(0))
+                .expect("a legal state");
+        }
+        let inhibits = host.apic_inhibits(VmId(0)).expect("avic is used");
+        assert_eq!(inhibits.has(Inhibit::LogicalIdAliased), aliased, "{named:?}");
+    }
 }

@@ -157,6 +157,31 @@ fn only_an_end_that_changes_nothing_else_goes_unseen() {
     assert!(!lapic.can_end_unseen(false), "it has ended");
 }
 
+#[test]
+fn a_lapic_is_loaded_as_it_was_saved() {
+    for mode in [0, msr::APIC_BASE_X2APIC] {
+        let mut from = enabled();
+        assert!(from.set_base(0x1000_0000 | msr::APIC_BASE_ENABLE | mode));
+        from.accept(0x31, false);
+        from.receive_error();
+        let (mut page, base, errors) = (from.page(), from.base, from.errors);
+        if mode != 0 {
+            // A saved ID is not believed in x2APIC mode.
+            (page[reg::ID as usize / 16], page[reg::LDR as usize / 16]) = (77, 77);
+        }
+        let mut to = enabled();
+        to.accept(0x91, false);
+        to.take(0x91);
+        assert_eq!(to.deliverable(), None);
+        to.load(&page, base, errors);
+        assert_eq!((to.page(), to.base, to.errors), (from.page(), base, errors));
+        assert_eq!(to.deliverable(), Some(0x31));
+        to.take(0x31);
+        to.load(&enabled().page(), base, errors);
+        assert!(!to.can_end_unseen(false), "what was taken before is unknown");
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Accept(u8),

@@ -168,3 +168,27 @@ fn a_period_that_fills_nothing_shows() {
     let got = by_period(&mut rig, &[task], 5);
     assert!(got[2..].iter().all(|&got| got == 0), "{got:?}");
 }
+
+/// A child runs out of its quota and gets it back while its parent has none: it returns to its parent's queue, and the
+/// levels above count nothing until the parent runs again.
+#[test]
+fn a_child_may_be_filled_while_its_parent_is_throttled() {
+    for kind in quota_kinds() {
+        let mut rig = Rig::new(kind, 2, 1000);
+        rig.watch = Some(Scheduler::check);
+        let parent = rig.sched.add_group(None, 1024).expect("a group");
+        let child = rig.sched.add_group(Some(parent), 1024).expect("a group");
+        rig.sched.set_quota(parent, 30 * MS, PERIOD);
+        rig.sched.set_quota(child, 6 * MS, 20 * MS);
+        let limited: Vec<TaskId> = (0..2).map(|_| rig.add(0, child, None, Habit::HOG)).collect();
+        let sibling = rig.add(0, parent, Some(0), Habit::HOG);
+        for round in 1..200 {
+            rig.run_until(round * 5 * MS);
+            let throttled = |task| rig.sched.is_throttled(task);
+            let all = limited.iter().chain([&sibling]);
+            let runnable = all.filter(|&&task| !throttled(task)).count() as u32;
+            let counted: u32 = (0..2).map(|pcpu| rig.sched.nr_running(pcpu)).sum();
+            assert_eq!(counted, runnable, "{kind:?} at {}", rig.now);
+        }
+    }
+}

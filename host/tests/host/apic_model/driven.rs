@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{ioapic, msr, posted};
 use holdfast_host::{
-    ApicRegisters, Command, Event, Exit, GuestState, HostConfig, HostInterrupt, Inhibits, PcpuId, Run, VcpuId,
-    VmConfig, VmId,
+    ApicRegisters, Command, Event, Exit, GuestState, HostConfig, HostInterrupt, Inhibits, Nanos, PcpuId, Run,
+    SavedVcpu, VcpuId, VmConfig, VmId,
 };
 
 use super::{Act, Delivers, FIRST_VM, Fault, Setup, Taken, VCPUS};
@@ -47,6 +47,11 @@ drives!(Driven);
 
 impl Driven {
     pub fn new(setup: Setup, fault: Fault) -> Driven {
+        Driven::restored(setup, fault, &[])
+    }
+
+    /// Returns a host to which vCPUs have migrated with the state in `saved`.
+    pub fn restored(setup: Setup, fault: Fault, saved: &[SavedVcpu]) -> Driven {
         let mut config = HostConfig {
             vector_hashing: setup.vector_hashing,
             ..HostConfig::default()
@@ -70,6 +75,11 @@ impl Driven {
             guests: vec![Guest::default(); VCPUS as usize],
             coming: VecDeque::new(),
         };
+        for (vcpu, saved) in (0..).zip(saved) {
+            let restored = this.host.restore_vcpu(VcpuId(vcpu), saved, Nanos(0));
+            restored.expect("a state that was saved");
+            this.guests[vcpu as usize].state = saved.guest;
+        }
         let out = this.start_host();
         this.apply_commands(&out);
         this.deliver_all();
@@ -242,7 +252,7 @@ impl Driven {
     }
 
     /// Delivers all signals, and takes the exits of open interrupt windows, until there are none.
-    fn deliver_all(&mut self) {
+    pub fn deliver_all(&mut self) {
         loop {
             if let Some(coming) = self.coming.pop_front() {
                 self.arrive(coming);
@@ -258,6 +268,17 @@ impl Driven {
         }
     }
 
+    /// Delivers the IPIs that are in flight to `pcpu`, ahead of all other signals.
+    pub fn deliver_to(&mut self, pcpu: u32) {
+        let (first, rest) = self
+            .coming
+            .drain(..)
+            .partition(|coming| matches!(coming, Coming::Ipi(to) if *to == pcpu));
+        self.coming = rest;
+        let first: VecDeque<Coming> = first;
+        first.into_iter().for_each(|coming| self.arrive(coming));
+    }
+
     fn arrive(&mut self, coming: Coming) {
         match coming {
             Coming::Ipi(_) if self.fault == Fault::LostKick => {}
@@ -268,8 +289,14 @@ impl Driven {
                 self.interrupt(to, HostInterrupt::PostedWakeup);
             }
             Coming::ByHardware(Signal::Notification(to, vector)) => {
-                if !self.sleeps(to) && self.hardware(to).notified(vector) {
+                if self.sleeps(to) {
+                    return;
+                }
+                if self.hardware(to).notified(vector) {
                     self.evaluate(to);
+                } else {
+                    // An interrupt like any other while APICv is off.
+                    self.interrupt(to, HostInterrupt::Call);
                 }
             }
         }
@@ -297,7 +324,7 @@ impl Driven {
     }
 
     /// Performs the act of `vcpu`, which runs.
-    fn act(&mut self, vcpu: u32, act: Act) {
+    pub fn act(&mut self, vcpu: u32, act: Act) {
         let guest = &mut self.guests[vcpu as usize];
         match act {
             Act::Page { offset: reg::EOI, .. } if self.fault == Fault::LostEoi => {}

@@ -115,7 +115,7 @@ fn send(shape: Shape, vcpu: u32, low: u32, destination: u32, program: &mut Vec<A
 
 fn act(shape: Shape, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
     let vcpu = bytes.below(VCPUS);
-    match bytes.byte() % 32 {
+    match bytes.byte() % 40 {
         0..7 => {
             let shorthand = if bytes.byte() < 40 { bytes.below(4) << 18 } else { 0 };
             let low = bytes.interrupt() | shorthand;
@@ -191,6 +191,11 @@ fn act(shape: Shape, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
             });
             recover(shape, vcpu, bytes, program);
         }
+        32..35 => {
+            let other = bytes.byte() < 128;
+            rename(vcpu, other, program);
+        }
+        35..40 => level(shape, vcpu, bytes, program),
         _ => {
             let offset = OFFSETS[usize::from(bytes.byte()) % OFFSETS.len()];
             let value = match (shape, bytes.byte()) {
@@ -213,6 +218,47 @@ fn act(shape: Shape, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
             recover(shape, vcpu, bytes, program);
         }
     }
+}
+
+/// Gives the LAPIC of `vcpu` another ID, which switches hardware off in xAPIC mode, or its own.
+fn rename(vcpu: u32, other: bool, program: &mut Vec<Act>) {
+    let id = if other { 9 } else { vcpu % FIRST_VM };
+    program.push(Act::Page {
+        vcpu,
+        offset: 0x20,
+        value: id << 24,
+    });
+}
+
+/// A level-triggered interrupt from its line to its end. Hardware may be switched between any two steps, by a neighbor
+/// of the receiver.
+fn level(shape: Shape, vcpu: u32, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
+    let (vm, first, members) = match vcpu {
+        0..FIRST_VM => (0, 0, FIRST_VM),
+        _ => (1, FIRST_VM, VCPUS - FIRST_VM),
+    };
+    let (pin, index, switches) = (bytes.below(3), bytes.below(members), bytes.byte());
+    let (to, neighbor) = (first + index, first + (index + 1) % members);
+    let low = 1 << 15 | u32::from(bytes.vector());
+    for (register, value) in [(17 + 2 * pin, index << 24), (16 + 2 * pin, low)] {
+        program.push(Act::Ioapic { vcpu, register, value });
+    }
+    let line = |level| Act::Line { vm, pin, level };
+    let enable = Act::Interrupts {
+        vcpu: to,
+        enabled: true,
+    };
+    for (step, act) in [line(true), enable, enable, line(false), enable]
+        .into_iter()
+        .enumerate()
+    {
+        rename(neighbor, switches >> step & 1 != 0, program);
+        if step == 2 || step == 4 {
+            write(shape, to, 0xb0, 0, program);
+        }
+        program.push(act);
+    }
+    rename(neighbor, false, program);
 }
 
 /// Adds a few acts, and mostly also writes that enable the LAPIC of `vcpu` again.

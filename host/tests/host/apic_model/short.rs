@@ -1,10 +1,13 @@
 //! Short programs of what random ones seldom come to. What a guest does to the place, mode and IDs of its LAPICs
 //! switches hardware off, and on again where KVM does; the interrupts are the same all along.
 
-use holdfast_abi::{lapic as reg, msr};
-use holdfast_host::Inhibit;
+use std::collections::BTreeSet;
 
-use super::{Act, Delivers, Driven, Fault, Reference, Setup, agree};
+use holdfast_abi::{lapic as reg, msr};
+use holdfast_host::{ApicRegisters, Inhibit, Nanos, SavedVcpu, VcpuId};
+use proptest::prelude::*;
+
+use super::{Act, Delivers, Driven, Fault, Reference, Setup, Taken, agree};
 use crate::hardware::{PARTS, Part};
 
 const HOME: u64 = msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE;
@@ -260,6 +263,96 @@ fn a_level_keeps_its_end_wherever_hardware_is_switched() {
                 "{at}: the second end has reached the I/O APIC"
             );
         }
+    }
+}
+
+#[test]
+fn what_hardware_still_sends_to_a_lapic_that_is_emulated_already_is_taken() {
+    for part in &PARTS[1..] {
+        let mut both = Both::new(*part);
+        both.run(&[interrupts(1, true)]);
+        let driven = &mut both.driven;
+        driven.act(2, switch(false)[0]);
+        driven.deliver_to(1);
+        assert!(!driven.is_virtualized(1) && driven.is_virtualized(0), "{part:?}");
+        ipi(0, 1, 0x41).into_iter().for_each(|act| driven.act(0, act));
+        driven.deliver_all();
+        assert!(!driven.is_virtualized(0));
+        assert_eq!(driven.taken()[1], [Taken::Vector(0x41)], "{part:?}");
+    }
+}
+
+#[test]
+fn a_deassertion_of_init_does_nothing() {
+    for part in PARTS {
+        let mut both = Both::new(part);
+        let [high, _] = ipi(0, 1, 0);
+        for (low, resets) in [(0x8500, 0), (0x500, 1), (0xc500, 1), (0x4500, 1)] {
+            assert_eq!(
+                both.run(&[high, page(0, reg::ICR_LOW, low)]),
+                resets,
+                "{part:?}: {low:#x}"
+            );
+            both.run(&init(0, 1)[2..]);
+        }
+    }
+}
+
+fn vectors() -> impl Strategy<Value = BTreeSet<u8>> {
+    proptest::collection::btree_set(16u8..=255, 0..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// What is pending, in service and level-triggered on a host with any part goes on as that on any other: it is
+    /// taken in the same order, and the ends of the same interrupts go to the I/O APIC.
+    #[test]
+    fn a_lapic_goes_on_on_another_part(
+        from in prop::sample::select(&PARTS[..]), to in prop::sample::select(&PARTS[..]),
+        requested in vectors(), serving in vectors(), levels in vectors(), task in any::<u8>(),
+    ) {
+        let source = Both::new(from);
+        let registers = source.driven.host.apic_page(VcpuId(1)).clone();
+        for (field, vectors) in [(reg::IRR, &requested), (reg::ISR, &serving), (reg::TMR, &levels)] {
+            vectors.iter().for_each(|&vector| { registers.insert(field, vector); });
+        }
+        registers.store(reg::TPR, u32::from(task));
+        let mut saved: Vec<SavedVcpu> =
+            (0..3).map(|vcpu| source.driven.host.save_vcpu(VcpuId(vcpu), Nanos(0))).collect();
+        saved[1].guest.interrupts_enabled = true;
+        saved[1].guest.cr8 = task >> 4;
+        let setup = Setup { part: to, ..Setup::default() };
+        let mut driven = Driven::restored(setup, Fault::None, &saved);
+        prop_assert_eq!(driven.is_virtualized(1), to != Part::None);
+        // Vectors in IRR that are not in the page were posted.
+        let [irr, isr, tmr] = driven.registers(1);
+        prop_assert_eq!(&tmr, &levels.iter().copied().collect::<Vec<_>>());
+        let (mut pending, mut serving) = (requested, serving);
+        let mut expected = Vec::new();
+        let class = |serving: &BTreeSet<u8>| serving.last().map_or(0, |vector| vector >> 4);
+        let mut take = |pending: &mut BTreeSet<u8>, serving: &mut BTreeSet<u8>| {
+            let vector = pending.last().copied().filter(|vector| vector >> 4 > class(serving).max(task >> 4));
+            if let Some(vector) = vector {
+                pending.remove(&vector);
+                serving.insert(vector);
+                expected.push(Taken::Vector(vector));
+            }
+        };
+        take(&mut pending, &mut serving);
+        prop_assert_eq!(irr, pending.iter().copied().collect::<Vec<_>>());
+        prop_assert_eq!(isr, serving.iter().copied().collect::<Vec<_>>());
+        if let Some(control) = driven.host.vmcs(VcpuId(1)) {
+            let exits: BTreeSet<u8> = (0..=255).filter(|&vector| control.exits_at_eoi(vector)).collect();
+            prop_assert_eq!(exits, levels);
+        }
+        for _ in 0..30 {
+            serving.pop_last();
+            take(&mut pending, &mut serving);
+            driven.perform(page(1, reg::EOI, 0));
+            driven.perform(interrupts(1, true));
+        }
+        prop_assert_eq!(&driven.taken()[1], &expected);
     }
 }
 

@@ -155,3 +155,32 @@ fn a_newcomer_queues_if_there_is_no_queue_or_its_head_spins() {
         all_queue(u32::MAX, 3, seed);
     }
 }
+
+#[test]
+fn a_newcomer_stays_out_of_a_queue_whose_head_has_halted() {
+    for seed in 0..50 {
+        let (lock, turn) = (Checked::new(0), Checked::new(0));
+        let (held, turns) = (Arc::clone(&lock), Arc::clone(&turn));
+        let holder = job(move |cpu| {
+            held.with::<HybridPvQspin>(cpu, || {
+                cpu.store(&turns.word, 1, Relaxed);
+                wait_for(cpu, &held, |now| now & 0xff == 3);
+                let queue = cpu.load(&held.word, Relaxed) & QUEUE;
+                cpu.store(&turns.word, 2, Relaxed);
+                (0..100).for_each(|_| cpu.relax());
+                assert_eq!(cpu.load(&held.word, Relaxed) & QUEUE, queue, "the newcomer queues");
+            });
+        });
+        let waiter = |number| {
+            let (lock, turn) = (Arc::clone(&lock), Arc::clone(&turn));
+            let body = move |cpu: &StepCpu| {
+                wait_for(cpu, &turn, |now| now >= number);
+                lock.with::<HybridPvQspin>(cpu, || ());
+            };
+            (CpuId(number), job(body))
+        };
+        machine(Setup::new(3), seed)
+            .run(vec![(CpuId(0), holder), waiter(1), waiter(2)])
+            .expect("no deadlock");
+    }
+}

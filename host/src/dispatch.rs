@@ -132,8 +132,9 @@ impl Host {
         });
     }
 
-    /// Runs the polling loops to which this step has given a reason to end: they see it in memory.
-    pub(crate) fn end_polls(&mut self, now: Nanos, out: &mut Vec<Command>) {
+    /// Runs the polling loops to which this step has given a reason to end, but not that of `except`: they see it in
+    /// memory.
+    pub(crate) fn end_polls(&mut self, except: Option<PcpuId>, now: Nanos, out: &mut Vec<Command>) {
         let next = |host: &mut Host| {
             host.wing
                 .guests
@@ -142,8 +143,9 @@ impl Host {
                 .or_else(|| host.wing.threads.sched.poll_ends.pop())
         };
         while let Some(pcpu) = next(self) {
-            if self.poll_until(PcpuId(pcpu)).is_some() {
-                self.finish(&mut Step::new(now, PcpuId(pcpu), out));
+            let pcpu = PcpuId(pcpu);
+            if Some(pcpu) != except && self.poll_until(pcpu).is_some() {
+                self.finish(&mut Step::new(now, pcpu, out));
             }
         }
     }

@@ -63,7 +63,7 @@ impl Host {
                 if self.poll_until(pcpu).is_some() {
                     self.finish(&mut step);
                 }
-                return self.end_polls(now, out);
+                return self.end_polls(None, now, out);
             }
             Event::VcpuRuns { vcpu, .. } => {
                 let Some(Run::Task(task)) = doing else {
@@ -78,8 +78,10 @@ impl Host {
                 self.task_event(task, event, &mut step);
             }
         }
+        // Loops that poll see what the event has changed before the executing pCPU goes on.
+        self.end_polls(Some(pcpu), now, step.out);
         self.finish(&mut step);
-        self.end_polls(now, out);
+        self.end_polls(None, now, out);
     }
 
     /// Lets the thread of `vcpu` run on `only` from now on, or anywhere.

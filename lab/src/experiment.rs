@@ -5,6 +5,7 @@ use crate::document::{self, Node, Reader, Table, Value, join};
 use crate::draft::{TASKS_MAX, VMS_MAX};
 use crate::groups::GROUPS_MAX;
 use crate::keys::{Names, Setting};
+use crate::scale::bad_scale;
 
 /// Metric of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,21 +165,6 @@ impl Experiment {
         findings
             .conclude(experiment)
             .map(|experiment| experiment.expect("an experiment without problems is whole"))
-    }
-}
-
-/// Smallest scale. Below it no workload has anything left to do.
-const SCALE_MIN: f64 = 1e-9;
-
-/// Returns what was found and what was expected, if `scale` cannot be a scale.
-pub(crate) fn bad_scale(scale: f64) -> Option<(String, &'static str)> {
-    match scale {
-        scale if !(scale > 0.0 && scale <= 1.0) => Some((scale.to_string(), "a number above 0, up to 1")),
-        scale if scale < SCALE_MIN => {
-            let expected = "at least 1e-9: a smaller share leaves nothing to do";
-            Some((format!("{scale:e}"), expected))
-        }
-        _ => None,
     }
 }
 

@@ -24,6 +24,7 @@ pub mod replay;
 pub mod report;
 pub mod results;
 pub mod run;
+mod scale;
 pub mod shipped;
 pub mod slot;
 pub mod stats;

@@ -12,11 +12,12 @@ use holdfast_sim::Config;
 use crate::diagnostic::{Findings, KeyFindings, Place, Problems, one_of};
 use crate::document::{Node, Value};
 use crate::draft::{Draft, DraftVm, new_task};
-use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep, bad_scale};
+use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep};
 use crate::file;
 use crate::groups::DraftGroup;
 use crate::keys::{Effective, Setting};
 use crate::profile::MachineProfile;
+use crate::scale::bad_scale;
 use crate::shipped;
 
 /// The user's changes to an experiment.

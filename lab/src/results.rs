@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::document;
-use crate::experiment::bad_scale;
 use crate::file::{self, WriteError};
+use crate::scale::bad_scale;
 use crate::shipped::{is_experiment, is_machine};
 use crate::stats::{Samples, Summary};
 

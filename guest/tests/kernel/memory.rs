@@ -132,8 +132,8 @@ fn a_cpu_that_uses_other_tables_is_not_called_for_old_ones() {
     );
 }
 
-/// Runs three threads that fault, next to one that maps and unmaps for a while. Returns how often a thread looked at
-/// the queue of the address space's lock. `tail`: rounds of faults after the last change.
+/// Runs three threads that fault, next to one that maps and unmaps for a while. Returns how often a thread looked
+/// at the queue of the address space's lock. `tail`: rounds of faults after the last change.
 fn looks(tail: u32) -> u64 {
     let outcome = run(&with(MmapLock::Sleeping), move |os, start| {
         if start.role == 0 {

@@ -60,8 +60,12 @@ fn shootdowns_end_although_cpus_are_preempted() {
                 .map(|(_, ps)| ps)
                 .sum::<u64>()
         };
-        assert_eq!(waited(&alone), 0);
-        assert!(waited(&next_to_hogs) > 0, "no CPU waited for a preempted CPU's answer");
+        // A CPU that has just gone idle has to wake up for the call, but nothing preempts it.
+        let (alone, next_to_hogs) = (waited(&alone), waited(&next_to_hogs));
+        assert!(
+            next_to_hogs > 100_000 && alone < next_to_hogs / 1000,
+            "ps behind preempted CPUs: {alone} alone, {next_to_hogs} next to hogs"
+        );
     }
 }
 

@@ -70,6 +70,11 @@ pub(super) fn check(
             );
         }
     }
+    renamed(set, &items, [cases, variants])
+}
+
+/// Returns remarks on cases and variants that set a key of `set` too.
+fn renamed(set: &[Setting], items: &dyn Fn(&str) -> Items, [cases, variants]: [&[Layer]; 2]) -> Vec<String> {
     let mut remarks = Vec::new();
     for setting in set {
         let ours = items(&setting.path);

@@ -7,7 +7,7 @@ use crate::everywhere::{run_seed, run_variant};
 /// The experiments at small scale: name, case, vCPUs, scale.
 const SMALL: &[(&str, &str, u64, f64)] = &[
     ("avic-hackbench", "2-vcpus", 2, 0.0005),
-    ("avic-hackbench", "4-vcpus", 4, 0.0005),
+    ("avic-hackbench", "4-vcpus", 4, 0.002),
     ("avic-tar", "4-vcpus", 4, 0.005),
     ("avic-netperf", "1-vcpu", 1, 0.001),
 ];

@@ -17,11 +17,12 @@ use crate::cpus::pcpu::Activity;
 use crate::flows::flow::Handle;
 
 impl Engine {
-    /// An interrupt with `vector`, one of the two vectors of posted interrupts, sets out for `pcpu`.
-    pub fn send_notification(&mut self, pcpu: PcpuId, vector: u8) {
+    /// An interrupt with `vector`, one of the two vectors of posted interrupts, sets out for `pcpu` when `delay` has
+    /// passed.
+    pub fn send_notification(&mut self, pcpu: PcpuId, vector: u8, delay: Picos) {
         let model = self.hardware.apic.apicv;
         let processing = model.map_or(Picos::ZERO, |model| model.processing);
-        let after = self.hardware.costs.ipi_latency + processing;
+        let after = delay + self.hardware.costs.ipi_latency + processing;
         self.clock.plan_after(TimedEvent::Notification(pcpu, vector), after);
     }
 
@@ -91,10 +92,11 @@ impl Handle {
             WriteOutcome::Posted(notification) => {
                 let notified = notification.is_some();
                 engine.emit(&Happened::IpiPosted { vcpu, notified });
+                let spent = model.register + model.ipi;
                 if let Some(notification) = notification {
-                    engine.send_notification(PcpuId(notification.destination), notification.vector);
+                    engine.send_notification(PcpuId(notification.destination), notification.vector, spent);
                 }
-                self.spend(Cause::VirtualApic, model.register + model.ipi);
+                self.spend(Cause::VirtualApic, spent);
                 return true;
             }
             WriteOutcome::Exit(ApicvExit::Access { .. }) => return false,

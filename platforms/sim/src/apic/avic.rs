@@ -5,8 +5,8 @@
 
 use holdfast_abi::msr;
 use holdfast_host::{Event, Exit, PcpuId, Run};
-use holdfast_machine::AvicModel;
 use holdfast_machine::avic::{Targets, WriteOutcome, accepts_wrmsr};
+use holdfast_machine::{AvicModel, Picos};
 
 use crate::books::cause::Cause;
 use crate::books::happened::Happened;
@@ -16,11 +16,11 @@ use crate::cpus::pcpu::Activity;
 use crate::flows::flow::Handle;
 
 impl Engine {
-    /// A doorbell for `pcpu` sets out.
-    pub fn send_doorbell(&mut self, pcpu: PcpuId) {
+    /// A doorbell for `pcpu` sets out when `delay` has passed.
+    pub fn send_doorbell(&mut self, pcpu: PcpuId, delay: Picos) {
         if let Some(model) = self.hardware.apic.avic {
             self.clock
-                .plan_after(TimedEvent::Doorbell(pcpu), model.doorbell_latency);
+                .plan_after(TimedEvent::Doorbell(pcpu), delay + model.doorbell_latency);
         }
     }
 

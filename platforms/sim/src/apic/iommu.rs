@@ -2,6 +2,7 @@
 //! rings a doorbell or the host.
 
 use holdfast_host::{Host, HostInterrupt, PcpuId, VmId};
+use holdfast_machine::Picos;
 use holdfast_machine::iommu::{Delivery, Iommu, Notice};
 
 use crate::books::happened::Happened;
@@ -24,16 +25,16 @@ impl Engine {
         });
         match delivery {
             Delivery::Host { vector, destination } => {
-                self.send_ipi(PcpuId(destination), HostInterrupt::Device(vector));
+                self.send_ipi(PcpuId(destination), HostInterrupt::Device(vector), Picos::ZERO);
             }
             Delivery::Guest {
                 notice: Notice::Doorbell(host_id),
                 ..
-            } => self.send_doorbell(PcpuId(host_id)),
+            } => self.send_doorbell(PcpuId(host_id), Picos::ZERO),
             Delivery::Guest {
                 notice: Notice::Log { interrupt: true },
                 ..
-            } => self.send_ipi(LOG_PCPU, HostInterrupt::GaLog),
+            } => self.send_ipi(LOG_PCPU, HostInterrupt::GaLog, Picos::ZERO),
             Delivery::Guest { .. } | Delivery::Blocked => {}
         }
     }

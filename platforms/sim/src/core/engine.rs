@@ -4,6 +4,7 @@
 //! it serves. What happens reaches the books by [`Engine::emit`] only.
 
 use holdfast_host::{Command, Host, HostInterrupt, IdVec, Nanos, PcpuId, VcpuId, VmId};
+use holdfast_machine::Picos;
 
 use crate::books::fold::Books;
 use crate::books::happened::{Happened, View};
@@ -124,9 +125,9 @@ impl Engine {
         &self.vms[self.vcpus[vcpu].vm]
     }
 
-    /// `interrupt` sets out for `pcpu`.
-    pub fn send_ipi(&mut self, pcpu: PcpuId, interrupt: HostInterrupt) {
+    /// `interrupt` sets out for `pcpu` when `delay` has passed.
+    pub fn send_ipi(&mut self, pcpu: PcpuId, interrupt: HostInterrupt, delay: Picos) {
         let event = TimedEvent::Interrupt(pcpu, interrupt);
-        self.clock.plan_after(event, self.hardware.costs.ipi_latency);
+        self.clock.plan_after(event, delay + self.hardware.costs.ipi_latency);
     }
 }

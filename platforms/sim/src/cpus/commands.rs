@@ -14,35 +14,40 @@ impl Engine {
         self.pcpus[pcpu].activity = Activity::Host;
         self.emit(&Happened::HostRuns { pcpu, executes: true });
         let commands = self.with_host(|host, now, commands| host.handle(event, now, commands));
-        self.apply_commands(commands);
+        self.apply_commands(pcpu, commands);
     }
 
     /// Starts the host.
     pub fn start_host(&mut self) {
         let commands = self.with_host(|host, now, commands| host.start(now, commands));
-        self.apply_commands(commands);
+        self.apply_commands(PcpuId(0), commands);
     }
 
-    fn apply_commands(&mut self, mut commands: Vec<Command>) {
+    /// Applies what the host did in one step on `pcpu`. Work takes time: each command has its effect when the work that
+    /// was charged before it is done.
+    fn apply_commands(&mut self, pcpu: PcpuId, mut commands: Vec<Command>) {
         for command in commands.drain(..) {
-            self.apply(command);
+            self.apply(pcpu, command);
         }
         self.reuse_commands(commands);
     }
 
     #[inline]
-    fn apply(&mut self, command: Command) {
+    fn apply(&mut self, executing: PcpuId, command: Command) {
+        let delay = self.pcpus[executing].charged;
         match command {
             Command::Charge { pcpu, cost, count } => {
                 self.pcpus[pcpu].charged += self.hardware.cost(cost).times(u64::from(count));
             }
-            Command::Run { pcpu, run } => self.schedule_run(pcpu, run),
+            Command::Run { pcpu, run } if pcpu == executing => self.schedule_run(pcpu, run, Picos::ZERO),
+            // A polling loop sees what the executing pCPU has done.
+            Command::Run { pcpu, run } => self.schedule_run(pcpu, run, delay),
             Command::Timer { pcpu, at } => {
                 self.clock.set_timer(pcpu, at.map(|at: Nanos| Time::from_nanos(at.0)));
             }
             Command::Ipi { from, to } => {
                 self.emit(&Happened::HostIpiSent { from, to });
-                self.send_ipi(to, HostInterrupt::Reschedule);
+                self.send_ipi(to, HostInterrupt::Reschedule, delay);
             }
             Command::InjectNmi { vcpu } => {
                 self.cannot(vcpu, "takes an NMI, for which no simulated kernel has a handler")
@@ -53,8 +58,8 @@ impl Engine {
             Command::Init { vcpu } => self.init(vcpu),
             // The image knows the entry point of its other CPUs.
             Command::Startup { .. } => {}
-            Command::Doorbell { to } => self.send_doorbell(to),
-            Command::Notify { to, vector, .. } => self.send_notification(to, vector),
+            Command::Doorbell { to } => self.send_doorbell(to, delay),
+            Command::Notify { to, vector, .. } => self.send_notification(to, vector, delay),
             Command::Reply { vcpu, value } => self.vcpus[vcpu].replies.value = value,
             Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu].replies.cpuid = value,
             Command::Fault { vcpu } => self.vcpus[vcpu].replies.fault = true,
@@ -118,8 +123,8 @@ impl Engine {
         self.emit(&Happened::StateChanged { vcpu, before });
     }
 
-    /// The host has chosen what `pcpu` does next: `run`, after the work that was charged.
-    fn schedule_run(&mut self, pcpu: PcpuId, run: Run) {
+    /// The host has chosen what `pcpu` does next: `run`, when `delay` and then the work that was charged have passed.
+    fn schedule_run(&mut self, pcpu: PcpuId, run: Run, delay: Picos) {
         let task = match run {
             Run::Task(task) => Some(task),
             _ => None,
@@ -146,6 +151,6 @@ impl Engine {
         this.next = run;
         self.emit(&Happened::Chosen { pcpu, run });
         let charged = std::mem::replace(&mut self.pcpus[pcpu].charged, Picos::ZERO);
-        self.clock.set_activity(pcpu, self.clock.now + charged);
+        self.clock.set_activity(pcpu, self.clock.now + delay + charged);
     }
 }

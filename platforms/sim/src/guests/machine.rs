@@ -10,6 +10,7 @@ use core::cell::Cell;
 use holdfast_guest::{Machine, Report, Threads};
 use holdfast_host::{HostInterrupt, PcpuId, VmId};
 use holdfast_locks::CpuId;
+use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
 use crate::core::engine::Engine;
@@ -213,7 +214,9 @@ impl Threads<SimContext> for SimMachine {
         let send = self.handle.engine().hardware.costs.ipi_send;
         self.handle.work(send);
         self.handle.order();
-        self.handle.engine().send_ipi(PcpuId(target.0), HostInterrupt::Call);
+        self.handle
+            .engine()
+            .send_ipi(PcpuId(target.0), HostInterrupt::Call, Picos::ZERO);
     }
 
     fn idle(&self) {

@@ -230,7 +230,7 @@ unsafe impl Platform for SimThread {
                     waits = engine.hardware.costs.ipi_latency
                         + engine.hardware.costs.host_interrupt
                         + engine.hardware.costs.transfer_socket;
-                    engine.send_ipi(PcpuId(other), HostInterrupt::Call);
+                    engine.send_ipi(PcpuId(other), HostInterrupt::Call, Picos::ZERO);
                 }
             }
             self.here().handle.work(waits);

@@ -11,6 +11,7 @@ mod faults;
 mod image;
 mod interrupts;
 mod iommu;
+mod latency;
 mod lines;
 mod locks;
 mod many;

@@ -1,0 +1,159 @@
+//! The costs on an interrupt's way delay it: host code has its effects when it has run, not when it begins.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+
+use holdfast_abi::lapic;
+use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
+use holdfast_locks::{CpuId, Paravirt};
+use holdfast_machine::{Costs, Picos};
+use holdfast_sim::{Config, SimMachine, run_images};
+
+use crate::apicv::apicv_config;
+use crate::avic::avic_config;
+use crate::image::config;
+
+const VECTOR: u8 = 0x40;
+const CALLS: u32 = 20;
+/// How much dearer an operation gets.
+const MORE_NS: u64 = 10_000;
+const MORE: Picos = Picos::from_nanos(MORE_NS);
+
+/// What vCPU 0 does while it is called.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Called {
+    Computes,
+    Halts,
+}
+
+/// vCPU 1 calls vCPU 0 by IPI and waits until the call has been taken.
+struct Calls {
+    machine: SimMachine,
+    called: Called,
+    sent_ns: Cell<Option<u64>>,
+    /// Sum of the times from a call's begin until its handler begins.
+    waited_ns: Rc<Cell<u64>>,
+}
+
+impl GuestImage for Calls {
+    fn boot(&self, number: CpuId) -> ! {
+        let cpu = self.machine.cpu();
+        cpu.executing(Mode::Kernel);
+        cpu.apic_write(lapic::SVR, lapic::SVR_ENABLE | 0xff);
+        if number.0 == 0 {
+            self.machine.report(Report::Begin);
+            loop {
+                cpu.irq_enable();
+                match self.called {
+                    Called::Computes => cpu.compute(1_000_000_000),
+                    Called::Halts => cpu.halt_unmasked(),
+                }
+            }
+        }
+        for _ in 0..CALLS {
+            // Long enough for the other vCPU to halt and its pCPU to idle.
+            cpu.compute(400_000);
+            cpu.apic_write(lapic::ICR_HIGH, 0);
+            self.sent_ns.set(Some(cpu.now_ns()));
+            cpu.apic_write(lapic::ICR_LOW, lapic::ICR_ASSERT | u32::from(VECTOR));
+            while self.sent_ns.get().is_some() {
+                cpu.compute(500);
+            }
+        }
+        self.machine.report(Report::Done { operations: None });
+        loop {
+            cpu.compute(1_000_000_000);
+        }
+    }
+
+    fn interrupt(&self, _: u8) {
+        let cpu = self.machine.cpu();
+        if let Some(sent) = self.sent_ns.take() {
+            self.waited_ns.set(self.waited_ns.get() + cpu.now_ns() - sent);
+        }
+        cpu.apic_write(lapic::EOI, 0);
+    }
+}
+
+/// The mean time of a call in nanoseconds.
+fn call_ns(config: &Config, called: Called) -> u64 {
+    let waited_ns = Rc::new(Cell::new(0));
+    let outcome = run_images(config, &AtomicBool::new(false), |_, machine| {
+        Box::new(Calls {
+            machine,
+            called,
+            sent_ns: Cell::new(None),
+            waited_ns: waited_ns.clone(),
+        })
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    waited_ns.get() / u64::from(CALLS)
+}
+
+type CostOf = fn(&mut Costs) -> &mut Picos;
+
+/// Asserts that each of `costs`, `MORE` dearer, delays a call by that much as often as it says.
+fn assert_delays(config: &Config, called: Called, costs: &[(&str, u64, CostOf)]) {
+    let base = call_ns(config, called);
+    let found = costs.iter().map(|&(name, _, cost)| {
+        let mut dearer = config.clone();
+        *cost(&mut dearer.machine.costs) += MORE;
+        let more = call_ns(&dearer, called).saturating_sub(base);
+        (name, (more + 500) / MORE_NS)
+    });
+    let expected: Vec<_> = costs.iter().map(|&(name, times, _)| (name, times)).collect();
+    assert_eq!(found.collect::<Vec<_>>(), expected, "{called:?}");
+}
+
+#[test]
+fn an_ipi_leaves_when_the_senders_exit_was_handled() {
+    let sent: &[(&str, u64, CostOf)] = &[
+        // The receiver exits too.
+        ("exit_hardware", 2, |costs| &mut costs.exit_hardware),
+        ("exit_software", 2, |costs| &mut costs.exit_software),
+        ("apic_deliver", 1, |costs| &mut costs.apic_deliver),
+        ("ipi_send", 1, |costs| &mut costs.ipi_send),
+        ("ipi_latency", 1, |costs| &mut costs.ipi_latency),
+        ("host_interrupt", 1, |costs| &mut costs.host_interrupt),
+        ("inject", 1, |costs| &mut costs.inject),
+        ("guest_interrupt", 1, |costs| &mut costs.guest_interrupt),
+    ];
+    assert_delays(&config(2, 2, 0, 1), Called::Computes, sent);
+}
+
+#[test]
+fn a_wakeup_ipi_leaves_when_its_sender_has_woken_the_thread() {
+    let sent: &[(&str, u64, CostOf)] = &[
+        // The receiver is entered, and does not exit.
+        ("exit_hardware", 1, |costs| &mut costs.exit_hardware),
+        ("exit_software", 1, |costs| &mut costs.exit_software),
+        ("apic_deliver", 1, |costs| &mut costs.apic_deliver),
+        ("wake", 1, |costs| &mut costs.wake),
+        ("ipi_send", 1, |costs| &mut costs.ipi_send),
+        ("ipi_latency", 1, |costs| &mut costs.ipi_latency),
+        ("idle_exit", 1, |costs| &mut costs.idle_exit),
+        ("context_switch", 1, |costs| &mut costs.context_switch),
+        ("inject", 1, |costs| &mut costs.inject),
+    ];
+    assert_delays(&config(2, 2, 0, 1), Called::Halts, sent);
+}
+
+#[test]
+fn hardware_that_sends_ipis_spares_the_exits_only() {
+    let spared: &[(&str, u64, CostOf)] = &[
+        ("exit_hardware", 0, |costs| &mut costs.exit_hardware),
+        ("exit_software", 0, |costs| &mut costs.exit_software),
+        ("guest_interrupt", 1, |costs| &mut costs.guest_interrupt),
+    ];
+    assert_delays(&avic_config(2, 2, 0, 1), Called::Computes, spared);
+    assert_delays(&apicv_config(true, 2, 2, 0, 1), Called::Computes, spared);
+    let mut slower = apicv_config(true, 2, 2, 0, 1);
+    let base = call_ns(&slower, Called::Computes);
+    slower.machine.apicv.as_mut().expect("the machine has APICv").ipi += MORE;
+    let more = call_ns(&slower, Called::Computes) - base;
+    assert!(
+        (10_000..11_500).contains(&more),
+        "10 us more for an IPI delay it by {more} ns"
+    );
+}

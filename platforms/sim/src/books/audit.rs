@@ -125,7 +125,7 @@ impl Audit {
 
     /// Enters what `happened`.
     ///
-    /// Inlined where it is called, as [`Books::observe`](crate::books::fold::Books::observe).
+    /// Inlined where it is called, as `Books::observe` is.
     #[inline(always)]
     pub fn observe(&mut self, view: &View<'_>, happened: &Happened<'_>) {
         match *happened {

@@ -43,7 +43,7 @@ fn addressed(exit: &Exit, destination: u32) -> Option<(Vec<u32>, Option<u8>)> {
 impl Recorder {
     /// Draws what `happened`.
     ///
-    /// Inlined where it is called, as [`Books::observe`](crate::books::fold::Books::observe).
+    /// Inlined where it is called, as `Books::observe` is.
     #[inline(always)]
     pub fn observe(&mut self, view: &View<'_>, happened: &Happened<'_>) {
         let now = view.now;

@@ -1,10 +1,10 @@
 //! Serializes a lock by its name (for serde's `with`), where parameters travel to another program.
 
-use alloc::string::String;
+use core::fmt;
 
 use holdfast_locks::LockKind;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serializer};
+use serde::de::{Error, Visitor};
+use serde::{Deserializer, Serializer};
 
 /// Writes the lock's name.
 ///
@@ -19,6 +19,20 @@ pub fn serialize<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok,
 /// # Errors
 /// Fails if no lock has that name, or if the deserializer fails.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LockKind, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    name.parse().map_err(D::Error::custom)
+    deserializer.deserialize_str(Name)
+}
+
+/// Visits the name where it lies, without an allocation: a kernel decodes its parameters before it has a heap.
+struct Name;
+
+impl Visitor<'_> for Name {
+    type Value = LockKind;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a lock")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<LockKind, E> {
+        name.parse().map_err(E::custom)
+    }
 }

@@ -72,6 +72,9 @@ static void out_of_time(int signal)
     int length = snprintf(line, sizeof line, "hangs after %ld steps\n", atomic_load(&progress));
     if (write(STDERR_FILENO, line, (size_t)length) < 0)
         _exit(4);
+    /* The first process ends its children too: one may hang before it has a watchdog, in its handler of the fork. */
+    if (getpid() == getpgrp())
+        kill(0, SIGKILL);
     _exit(3);
 }
 
@@ -334,6 +337,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
     const struct rlimit no_core = { 0, 0 };
     setrlimit(RLIMIT_CORE, &no_core);
+    setpgid(0, 0);
     watch(60);
     if (strcmp(name, "cancel") == 0)
         cancel();

@@ -4,7 +4,7 @@
 use holdfast_kvm::{Contention, Feature, Host, Options, Task, Vm, VmReport};
 use holdfast_locks::LockKind;
 
-use crate::lost::run_or_once_more;
+use crate::lost::{is_emulated, run_or_once_more};
 use crate::quiet::is_quiet;
 
 fn contend(vcpus: u32, contention: Contention, change: impl FnOnce(Vm) -> Vm) -> VmReport {
@@ -69,24 +69,26 @@ fn more_vcpus_than_cpus_make_ticket_locks_collapse_and_paravirtual_ones_not() {
     if !is_quiet("ticket locks collapse under overcommit, paravirtual ones do not") {
         return;
     }
-    let [[_, _, ticket, _, _], [.., pv_ticket], [_, _, pv_qspin, _, _]] =
+    let [[_, _, ticket, _, _], [_, _, pv_ticket, _, _], [_, _, pv_qspin, _, _]] =
         [LockKind::Ticket, LockKind::PvTicket, LockKind::PvQspin].map(|lock| per_second(lock, 2 * cpus));
     let [_, _, fits, _, _] = per_second(LockKind::Ticket, cpus);
     if !is_quiet("ticket locks collapse under overcommit, paravirtual ones do not") {
         return;
     }
     println!("ticket {fits:.0}/s, overcommitted {ticket:.0}/s; pv-ticket {pv_ticket:.0}/s, pv-qspin {pv_qspin:.0}/s");
-    // The effects are factors of 10 to 100, so a factor of a few proves them. pv-ticket is different where exits are
-    // expensive: 2^15 PAUSEs last longer than a time slice of an emulated host. There it collapses in some runs too,
-    // but not in its best one.
+    // The effects are factors of 10 to 100, so a factor of a few proves them.
     assert!(
         ticket * 5.0 < fits,
         "ticket: {ticket:.0}/s overcommitted, {fits:.0}/s not"
     );
-    assert!(
-        pv_ticket > ticket * 2.0,
-        "pv-ticket {pv_ticket:.0}/s, ticket {ticket:.0}/s"
-    );
+    // 2^15 PAUSEs last longer than a time slice of an emulated host, so pv-ticket collapses there too, in some series in
+    // each of its runs.
+    if !is_emulated() {
+        assert!(
+            pv_ticket > ticket * 2.0,
+            "pv-ticket {pv_ticket:.0}/s, ticket {ticket:.0}/s"
+        );
+    }
     assert!(
         pv_qspin > ticket * 3.0,
         "pv-qspin {pv_qspin:.0}/s, ticket {ticket:.0}/s"

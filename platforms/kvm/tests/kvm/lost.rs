@@ -11,7 +11,7 @@ use holdfast_kvm::{Error, Options, Report, Vm, run};
 const LOST_MAX: u32 = 3;
 
 /// Returns whether QEMU emulates the host that executes this.
-fn is_emulated() -> bool {
+pub fn is_emulated() -> bool {
     let found = __cpuid(0x4000_0000);
     [found.ebx, found.ecx, found.edx].map(u32::to_le_bytes).concat() == b"TCGTCGTCGTCG"
 }

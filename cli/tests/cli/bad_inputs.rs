@@ -5,18 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::command::{Ran, holdfast_in};
+use crate::input::EXPERIMENT;
 
 const TABLE: &str = include_str!("bad-inputs.txt");
-
-const EXPERIMENT: &str = r#"name = "mine"
-title = "one guest"
-metric = "elapsed"
-
-[[vm]]
-name = "build"
-workload = "kernbench"
-vcpus = 4
-"#;
 
 /// Fewest entries of the table.
 const ENTRIES_MIN: usize = 150;

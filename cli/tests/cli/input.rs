@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::command::{holdfast, holdfast_in};
 
-const EXPERIMENT: &str = r#"name = "mine"
+/// A valid experiment, for inputs that change it.
+pub const EXPERIMENT: &str = r#"name = "mine"
 title = "one guest"
 metric = "elapsed"
 

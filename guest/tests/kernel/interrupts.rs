@@ -5,7 +5,7 @@ use holdfast_host::{PvFaults, VmConfig};
 use holdfast_locks::CpuId;
 use holdfast_sim::{Failure, Outcome};
 
-use crate::machine::{Setup, counter, run, try_run};
+use crate::machine::{Setup, counter, lead_forked, run, try_run};
 
 /// Every method of sending, by name.
 fn ways() -> Vec<(&'static str, ApicOptions, VmConfig)> {
@@ -125,13 +125,7 @@ fn shoot(seed: u64, host: VmConfig, faults: PvFaults) -> Result<Outcome, Failure
     };
     try_run(&setup, move |os, start| {
         if start.role == 0 {
-            os.wait_for_cpus();
-            os.begin();
-            for argument in 0..3 {
-                os.fork(Fork::Share, Start::new(1, argument));
-            }
-            while os.wait().is_some() {}
-            return os.done(None);
+            return lead_forked(os, 3, Fork::Share);
         }
         let mut random = seed ^ u64::from(start.argument) << 32;
         for _ in 0..300 {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-use holdfast_guest::{Config as Kernel, Limits, Machine, Os, Program, Start};
+use holdfast_guest::{Config as Kernel, Fork, Limits, Machine, Os, Program, Start};
 use holdfast_host::{HostConfig, PvFaults, VmConfig};
 use holdfast_machine::{Costs, Picos, Profile, Topology};
 use holdfast_sim::{Config, Failure, Outcome, SimMachine, Vm, run_images};
@@ -170,10 +170,15 @@ pub fn counter(outcome: &Outcome, name: &str) -> u64 {
 
 /// Runs the first task of a program: starts `count` processes of role 1, waits for them, and reports.
 pub fn lead(os: &Os<SimMachine>, count: u32) {
+    lead_forked(os, count, Fork::Copy { vmas: 4 });
+}
+
+/// As [`lead`], with processes or threads made by `fork`.
+pub fn lead_forked(os: &Os<SimMachine>, count: u32, fork: Fork) {
     os.wait_for_cpus();
     os.begin();
     for argument in 0..count {
-        os.fork(holdfast_guest::Fork::Copy { vmas: 4 }, Start::new(1, argument));
+        os.fork(fork, Start::new(1, argument));
     }
     for _ in 0..count {
         assert!(os.wait().is_some(), "a child was lost");

@@ -5,7 +5,7 @@ use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Start, Touch};
 use holdfast_locks::LockKind;
 use holdfast_sim::Outcome;
 
-use crate::machine::{Setup, counter, lead, run};
+use crate::machine::{Setup, counter, lead, lead_forked, run};
 
 const ALL: [MmapLock; 4] = [
     MmapLock::Sleeping,
@@ -20,13 +20,7 @@ const PAGES: u32 = 16;
 fn threads(setup: &Setup, maps: bool) -> Outcome {
     run(setup, move |os, start| {
         if start.role == 0 {
-            os.wait_for_cpus();
-            os.begin();
-            for argument in 0..4 {
-                os.fork(Fork::Share, Start::new(1, argument));
-            }
-            while os.wait().is_some() {}
-            return os.done(None);
+            return lead_forked(os, 4, Fork::Share);
         }
         for _ in 0..ROUNDS {
             if maps {
@@ -137,13 +131,7 @@ fn a_cpu_that_uses_other_tables_is_not_called_for_old_ones() {
 fn looks(tail: u32) -> u64 {
     let outcome = run(&with(MmapLock::Sleeping), move |os, start| {
         if start.role == 0 {
-            os.wait_for_cpus();
-            os.begin();
-            for argument in 0..4 {
-                os.fork(Fork::Share, Start::new(1, argument));
-            }
-            while os.wait().is_some() {}
-            return os.done(None);
+            return lead_forked(os, 4, Fork::Share);
         }
         let changes = start.argument == 0;
         for _ in 0..if changes { ROUNDS } else { ROUNDS + tail } {

@@ -6,19 +6,13 @@ use std::rc::Rc;
 use holdfast_guest::{Config, Fork, Start, Touch};
 use holdfast_locks::LockKind;
 
-use crate::machine::{Setup, counter, run};
+use crate::machine::{Setup, counter, lead_forked, run};
 
 /// Runs threads of one address space, each of which unmaps memory repeatedly.
 fn threads(setup: &Setup, rounds: u32) -> holdfast_sim::Outcome {
     run(setup, move |os, start| {
         if start.role == 0 {
-            os.wait_for_cpus();
-            os.begin();
-            for argument in 0..3 {
-                os.fork(Fork::Share, Start::new(1, argument));
-            }
-            while os.wait().is_some() {}
-            return os.done(None);
+            return lead_forked(os, 3, Fork::Share);
         }
         for _ in 0..rounds {
             os.user_touching(40_000, Touch::anonymous(8));

@@ -113,6 +113,16 @@ fn the_unfair_lock_never_bars_newcomers() {
     }
 }
 
+/// CPU `number`, which takes the lock when `turn` has come to it.
+fn waiter(lock: &Arc<Checked>, turn: &Arc<Checked>, number: u32) -> (CpuId, Job<StepCpu>) {
+    let (lock, turn) = (Arc::clone(lock), Arc::clone(turn));
+    let body = move |cpu: &StepCpu| {
+        wait_for(cpu, &turn, |now| now >= number);
+        lock.with::<HybridPvQspin>(cpu, || ());
+    };
+    (CpuId(number), job(body))
+}
+
 /// CPU 0 holds the lock until each of the others queues, one after another. `threshold`: iterations before a waiter
 /// halts.
 fn all_queue(threshold: u32, waiters: u32, seed: u64) {
@@ -130,16 +140,8 @@ fn all_queue(threshold: u32, waiters: u32, seed: u64) {
             }
         });
     });
-    let waiter = |number| {
-        let (lock, turn) = (Arc::clone(&lock), Arc::clone(&turn));
-        let body = move |cpu: &StepCpu| {
-            wait_for(cpu, &turn, |now| now >= number);
-            lock.with::<HybridPvQspin>(cpu, || ());
-        };
-        (CpuId(number), job(body))
-    };
     let mut jobs = vec![(CpuId(0), holder)];
-    jobs.extend((1..=waiters).map(waiter));
+    jobs.extend((1..=waiters).map(|number| waiter(&lock, &turn, number)));
     let setup = Setup {
         threshold,
         steps_max: 100_000,
@@ -171,16 +173,12 @@ fn a_newcomer_stays_out_of_a_queue_whose_head_has_halted() {
                 assert_eq!(cpu.load(&held.word, Relaxed) & QUEUE, queue, "the newcomer queues");
             });
         });
-        let waiter = |number| {
-            let (lock, turn) = (Arc::clone(&lock), Arc::clone(&turn));
-            let body = move |cpu: &StepCpu| {
-                wait_for(cpu, &turn, |now| now >= number);
-                lock.with::<HybridPvQspin>(cpu, || ());
-            };
-            (CpuId(number), job(body))
-        };
         machine(Setup::new(3), seed)
-            .run(vec![(CpuId(0), holder), waiter(1), waiter(2)])
+            .run(vec![
+                (CpuId(0), holder),
+                waiter(&lock, &turn, 1),
+                waiter(&lock, &turn, 2),
+            ])
             .expect("no deadlock");
     }
 }

@@ -1,6 +1,6 @@
 //! Interrupts between CPUs by all methods of Linux, the paravirtual EOI word, and TLBs that the host flushes.
 
-use holdfast_guest::{ApicOptions, Callees, Config, Fork, Function, Limits, Start, Touch};
+use holdfast_guest::{ApicOptions, Callees, Config, Fork, Function, Limits, Touch};
 use holdfast_host::{PvFaults, VmConfig};
 use holdfast_locks::CpuId;
 use holdfast_sim::{Failure, Outcome};

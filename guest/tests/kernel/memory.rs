@@ -1,7 +1,7 @@
 //! The lock of an address space, and the locks of page tables: which threads wait when others touch, map and free
 //! memory.
 
-use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Start, Touch};
+use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Touch};
 use holdfast_locks::LockKind;
 use holdfast_sim::Outcome;
 

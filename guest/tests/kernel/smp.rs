@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use holdfast_guest::{Config, Fork, Start, Touch};
+use holdfast_guest::{Config, Fork, Touch};
 use holdfast_locks::LockKind;
 
 use crate::machine::{Setup, counter, lead_forked, run};

@@ -115,7 +115,8 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
             sd: row.sd,
             runs: row.runs,
             source: row.source.clone(),
-            calibrate: row.calibrate,
+            calibrate: row.calibrate.is_some(),
+            fitted: row.calibrate.clone(),
         });
     let vms = || done.iter().map(|(_, outcome)| &outcome.vms[vm]);
     // A real host does not know where the time went and has no history. Zeros would look like measurements.

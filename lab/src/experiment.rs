@@ -103,8 +103,8 @@ pub struct Published {
     pub runs: Option<u32>,
     /// The publication and the place in it.
     pub source: String,
-    /// Whether the workload's parameters were calibrated on this row, so that it is not a prediction.
-    pub calibrate: bool,
+    /// The workload's parameters that were calibrated on this row, separated by "; ". Such a row is not a prediction.
+    pub calibrate: Option<String>,
 }
 
 /// An experiment.
@@ -454,7 +454,7 @@ fn published(reader: &mut Reader<'_, '_>, metric: Option<Metric>, unit: Option<&
         let (mean, sd) = (inner.number("mean"), inner.optional_number("sd"));
         let runs = inner.whole("runs", 1, u32::MAX);
         let (unit, source) = (inner.text("unit"), inner.text("source"));
-        let calibrate = inner.flag("calibrate");
+        let calibrate = inner.optional_text("calibrate").map(str::to_owned);
         let unit_place = inner.place_of("unit");
         if let Some(unit) = unit.filter(|unit| *unit != expected_unit) {
             let found = format!("{unit:?}");

@@ -131,6 +131,9 @@ pub struct PublishedFigure {
     pub source: String,
     /// Whether the workload's parameters were calibrated on this row, so that it is not a prediction.
     pub calibrate: bool,
+    /// The parameters that were calibrated on it, separated by "; ".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fitted: Option<String>,
 }
 
 /// A guest that is not measured, in a case with a variant.

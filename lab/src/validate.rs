@@ -1,12 +1,14 @@
 //! Comparison of predictions with published figures.
 
-use serde::Serialize;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
 
 use crate::results::{Case, Results};
 use crate::stats::{self, Moments, Verdict};
 
 /// A published figure and its prediction.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Name of the experiment.
     pub experiment: String,
@@ -37,22 +39,34 @@ pub struct Row {
     pub calibrate: bool,
 }
 
-/// Agreement of a prediction with the published order of two variants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+impl Row {
+    /// Returns the factor, at least 1, between the predicted and the published level.
+    pub fn miss(&self) -> Option<f64> {
+        self.ratio.map(factor)
+    }
+}
+
+/// Returns `ratio` or its reciprocal, whichever is at least 1.
+fn factor(ratio: f64) -> f64 {
+    ratio.max(ratio.recip())
+}
+
+/// Agreement of a prediction with the published order of two variants. The worst comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// The prediction has the published order.
-    Right,
-    /// The order is right, but the predicted difference is less than [`SLIGHT`] of the published difference.
-    Slight,
-    /// A difference is published, but the runs do not prove one.
-    Unproven,
     /// The opposite order, or a difference where none is published.
     Wrong,
+    /// A difference is published, but the runs do not prove one.
+    Unproven,
+    /// The order is right, but the predicted difference is less than [`SLIGHT`] of the published difference.
+    Slight,
+    /// The prediction has the published order.
+    Right,
 }
 
 /// Two variants of a case.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OrderRow {
     /// Name of the experiment.
     pub experiment: String,
@@ -72,15 +86,84 @@ pub struct OrderRow {
     pub order: Order,
 }
 
+impl OrderRow {
+    /// Returns the factor, at least 1, between the predicted and the published effect.
+    pub fn miss(&self) -> f64 {
+        factor(self.predicted_ratio / self.published_ratio)
+    }
+
+    /// Returns whether the published effect is large.
+    pub fn is_large(&self) -> bool {
+        factor(self.published_ratio) > LARGE
+    }
+
+    /// Returns whether direction and size of the effect are right.
+    pub fn is_sized(&self) -> bool {
+        self.order >= Order::Slight && self.miss() <= SIZE
+    }
+}
+
 /// Comparison of predictions with published figures.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
     /// The schema, `holdfast.validation/1`.
-    pub schema: &'static str,
-    /// The figures.
+    pub schema: String,
+    /// The figures, the largest misses first and those calibrated on last.
     pub rows: Vec<Row>,
-    /// The orders of variants.
+    /// The orders of variants, the worst first.
     pub orders: Vec<OrderRow>,
+    /// The parameters that were calibrated on published rows, each with its experiment.
+    pub fitted: BTreeSet<(String, String)>,
+}
+
+/// How good the predictions of a [`Validation`] are, as counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Pairs of variants.
+    pub orders: usize,
+    /// Pairs in the right order.
+    pub ordered: usize,
+    /// Pairs in the right order whose effect is within [`SIZE`] of the published one.
+    pub sized: usize,
+    /// Pairs with a large published effect.
+    pub large: usize,
+    /// Large effects in the right direction.
+    pub large_ordered: usize,
+    /// Large effects in the right direction and within [`SIZE`].
+    pub large_sized: usize,
+    /// Figures that were not calibrated on.
+    pub levels: usize,
+    /// Median factor between predicted and published level, over these figures.
+    pub level: Option<f64>,
+    /// Figures whose published spread says whether they are met.
+    pub spreads: usize,
+    /// Those within the spread.
+    pub inside: usize,
+    /// Figures that were calibrated on.
+    pub calibrated: usize,
+}
+
+impl Validation {
+    /// Counts what is right.
+    pub fn summary(&self) -> Summary {
+        let orders = |of: fn(&OrderRow) -> bool| self.orders.iter().filter(|row| of(row)).count();
+        let levels = || self.rows.iter().filter(|row| !row.calibrate);
+        let misses: Vec<f64> = levels().filter_map(Row::miss).collect();
+        let spreads = || levels().filter(|row| row.spread_below_mean);
+        Summary {
+            orders: self.orders.len(),
+            ordered: orders(|row| row.order >= Order::Slight),
+            sized: orders(OrderRow::is_sized),
+            large: orders(OrderRow::is_large),
+            large_ordered: orders(|row| row.is_large() && row.order >= Order::Slight),
+            large_sized: orders(|row| row.is_large() && row.is_sized()),
+            levels: levels().count(),
+            level: stats::Summary::of(&misses).map(|summary| summary.median),
+            spreads: spreads().count(),
+            inside: spreads().filter(|row| row.inside_spread == Some(true)).count(),
+            calibrated: self.rows.len() - levels().count(),
+        }
+    }
 }
 
 /// Schema of a validation.
@@ -93,16 +176,31 @@ pub const TIE: f64 = 0.02;
 /// the wrong size.
 pub const SLIGHT: f64 = 0.25;
 
+/// Largest factor between a predicted and a published effect of the same size.
+pub const SIZE: f64 = 1.5;
+
+/// Published effects above this factor are large.
+pub const LARGE: f64 = 1.5;
+
 /// Compares predictions with published figures.
 pub fn validate(all: &[Results]) -> Validation {
     let mut validation = Validation {
-        schema: SCHEMA,
+        schema: SCHEMA.to_owned(),
         rows: Vec::new(),
         orders: Vec::new(),
+        fitted: BTreeSet::new(),
     };
     for results in all {
         for case in &results.cases {
             validation.rows.extend(row(&results.experiment, case));
+            let fitted = case
+                .published
+                .as_ref()
+                .and_then(|published| published.fitted.as_deref());
+            let parameters = fitted.into_iter().flat_map(|text| text.split("; "));
+            validation
+                .fitted
+                .extend(parameters.map(|parameter| (results.experiment.clone(), parameter.to_owned())));
         }
         for (index, a) in results.cases.iter().enumerate() {
             for b in &results.cases[index + 1..] {
@@ -112,6 +210,12 @@ pub fn validate(all: &[Results]) -> Validation {
             }
         }
     }
+    let level = |row: &Row| row.miss().unwrap_or(f64::INFINITY);
+    let worst_first = |a: f64, b: f64| b.total_cmp(&a);
+    let by_level = |a: &Row, b: &Row| a.calibrate.cmp(&b.calibrate).then(worst_first(level(a), level(b)));
+    validation.rows.sort_by(by_level);
+    let by_order = |a: &OrderRow, b: &OrderRow| a.order.cmp(&b.order).then(worst_first(a.miss(), b.miss()));
+    validation.orders.sort_by(by_order);
     validation
 }
 
@@ -227,5 +331,90 @@ mod tests {
             let judged = judge((published, published_ratio(published)), (predicted, ratio));
             assert_eq!(judged, expected, "{published:?} {predicted:?} {ratio}");
         }
+    }
+
+    fn pair(order: Order, published_ratio: f64, predicted_ratio: f64) -> OrderRow {
+        let text = String::new;
+        OrderRow {
+            experiment: text(),
+            case: text(),
+            vm: text(),
+            variant_a: text(),
+            variant_b: text(),
+            published_ratio,
+            predicted_ratio,
+            order,
+        }
+    }
+
+    fn level(ratio: Option<f64>, calibrate: bool) -> Row {
+        let text = String::new;
+        Row {
+            experiment: text(),
+            case: text(),
+            variant: text(),
+            vm: text(),
+            unit: text(),
+            predicted: ratio,
+            predicted_sd: None,
+            published: 1.0,
+            published_sd: Some(0.5),
+            ratio,
+            inside_spread: ratio.map(|ratio| (ratio - 1.0).abs() <= 0.5),
+            spread_below_mean: true,
+            calibrate,
+        }
+    }
+
+    #[test]
+    fn a_size_counts_only_in_the_right_order_and_either_way() {
+        // Published, predicted, and whether the size is right.
+        for (order, published, predicted, sized) in [
+            (Order::Right, 2.0, 3.0, true),
+            (Order::Right, 2.0, 3.01, false),
+            (Order::Slight, 0.5, 0.75, true),
+            (Order::Slight, 0.5, 0.76, false),
+            (Order::Unproven, 2.0, 2.0, false),
+            (Order::Wrong, 1.1, 0.9, false),
+        ] {
+            let row = pair(order, published, predicted);
+            assert_eq!(row.is_sized(), sized, "{order:?} {published} {predicted}");
+            assert_eq!(row.is_large(), published != 1.1, "{published}");
+        }
+    }
+
+    #[test]
+    fn a_summary_counts_predictions_and_no_calibrated_rows() {
+        let validation = Validation {
+            schema: SCHEMA.to_owned(),
+            rows: vec![
+                level(Some(0.5), false),
+                level(Some(4.0), false),
+                level(Some(1.25), false),
+                level(None, false),
+                level(Some(9.0), true),
+            ],
+            orders: vec![
+                pair(Order::Right, 2.0, 2.0),
+                pair(Order::Right, 1.2, 1.2),
+                pair(Order::Slight, 0.2, 0.9),
+                pair(Order::Wrong, 3.0, 0.3),
+            ],
+            fitted: BTreeSet::new(),
+        };
+        let expected = Summary {
+            orders: 4,
+            ordered: 3,
+            sized: 2,
+            large: 3,
+            large_ordered: 2,
+            large_sized: 1,
+            levels: 4,
+            level: Some(2.0),
+            spreads: 4,
+            inside: 2,
+            calibrated: 1,
+        };
+        assert_eq!(validation.summary(), expected);
     }
 }

@@ -3,7 +3,7 @@
 use holdfast_lab::plan::Options;
 use holdfast_lab::results::path_in;
 use holdfast_lab::shipped::{self, EXPERIMENTS};
-use holdfast_lab::validate::{self, Order, Validation};
+use holdfast_lab::validate::{self, LARGE, Order, SIZE, Validation};
 
 use super::run::finish;
 use crate::Done;
@@ -58,7 +58,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     let validation = validate::validate(&all);
     match args.format {
         Format::Json => output::json(&validation)?,
-        Format::Table => print(&validation)?,
+        Format::Table => output::line(&shown(&validation))?,
     }
     written?;
     Ok(done)
@@ -87,9 +87,52 @@ fn check_options(args: &ValidateArgs) -> Result<(), Refused> {
     }
 }
 
-fn print(validation: &Validation) -> anyhow::Result<()> {
-    let header = "experiment | case | variant | guest | unit | predicted | sd | published | sd | ratio | inside";
-    let mut table = output::table(header.split(" | "), 5);
+/// Returns the tables, the misses first, and what they show.
+fn shown(validation: &Validation) -> String {
+    [
+        summary(validation),
+        "Orders of variants, the worst first:".to_owned(),
+        orders(validation),
+        "*Size*: the predicted effect over the published one.\n*Not proven*: the 95 % confidence interval of the \
+         prediction includes no difference."
+            .to_owned(),
+        "Levels, the largest misses first:".to_owned(),
+        levels(validation),
+        "*Inside*: within one published standard deviation of the published mean.\nBrackets: that deviation is not below \
+         the mean, so the check is weak."
+            .to_owned(),
+    ]
+    .join("\n\n")
+}
+
+fn orders(validation: &Validation) -> String {
+    let header = "experiment | case | guest | A | B | order | published B/A | predicted B/A | size";
+    let mut table = output::table(header.split(" | "), 6);
+    for row in &validation.orders {
+        table.add_row([
+            row.experiment.clone(),
+            row.case.clone(),
+            row.vm.clone(),
+            row.variant_a.clone(),
+            row.variant_b.clone(),
+            match row.order {
+                Order::Right => "right",
+                Order::Slight => "right, but slight",
+                Order::Unproven => "not proven",
+                Order::Wrong => "WRONG",
+            }
+            .to_owned(),
+            format!("{:.3}", row.published_ratio),
+            format!("{:.3}", row.predicted_ratio),
+            format!("{:.2}", row.predicted_ratio / row.published_ratio),
+        ]);
+    }
+    table.to_string()
+}
+
+fn levels(validation: &Validation) -> String {
+    let header = "experiment | case | variant | guest | unit | inside | published | sd | predicted | sd | ratio";
+    let mut table = output::table(header.split(" | "), 6);
     for row in &validation.rows {
         let inside = match (row.calibrate, row.inside_spread) {
             (true, _) => "calibrated",
@@ -104,55 +147,69 @@ fn print(validation: &Validation) -> anyhow::Result<()> {
             row.variant.clone(),
             row.vm.clone(),
             row.unit.clone(),
-            optional(row.predicted),
-            optional(row.predicted_sd),
+            inside.to_owned(),
             number(row.published),
             optional(row.published_sd),
+            optional(row.predicted),
+            optional(row.predicted_sd),
             dash(row.ratio, |ratio| format!("{ratio:.2}")),
-            inside.to_owned(),
         ]);
     }
-    output::line(&table.to_string())?;
-    output::line(
-        "\nInside: within one published standard deviation of the published mean. Brackets: that deviation is not below the \
-         mean, so the check is weak.\n",
-    )?;
-    let header = "experiment | case | guest | A | B | published B/A | predicted B/A | order";
-    let mut table = output::table(header.split(" | "), 5);
-    for row in &validation.orders {
-        table.add_row([
-            row.experiment.clone(),
-            row.case.clone(),
-            row.vm.clone(),
-            row.variant_a.clone(),
-            row.variant_b.clone(),
-            format!("{:.3}", row.published_ratio),
-            format!("{:.3}", row.predicted_ratio),
-            match row.order {
-                Order::Right => "right".to_owned(),
-                Order::Slight => "right, but slight".to_owned(),
-                Order::Unproven => "not proven".to_owned(),
-                Order::Wrong => "WRONG".to_owned(),
-            },
-        ]);
-    }
-    output::line(&table.to_string())?;
-    output::line(&summary(validation))
+    table.to_string()
 }
 
 fn summary(validation: &Validation) -> String {
-    let checkable = || {
+    let of = validation.summary();
+    [
+        format!(
+            "- {} of {} orders of variants are right; of these, {} have a size within {SIZE} times the published one.",
+            of.ordered, of.orders, of.sized
+        ),
+        format!(
+            "- {} of the published effects are larger than {LARGE} times: {} orders right, {} of them in size too.",
+            of.large, of.large_ordered, of.large_sized
+        ),
+        format!(
+            "- {} predicted levels differ from the published ones by {} times in the median.\n- {} of {} levels with a \
+             useful published standard deviation are within it.",
+            of.levels,
+            dash(of.level, |level| format!("{level:.2}")),
+            of.inside,
+            of.spreads
+        ),
+        format!(
+            "- {} parameters were calibrated on {} further rows.",
+            validation.fitted.len(),
+            of.calibrated
+        ),
+    ]
+    .into_iter()
+    .chain(
         validation
-            .rows
+            .fitted
             .iter()
-            .filter(|row| !row.calibrate && row.spread_below_mean)
-    };
-    let inside = checkable().filter(|row| row.inside_spread == Some(true)).count();
-    let right = validation.orders.iter().filter(|row| row.order == Order::Right).count();
-    format!(
-        "\n{inside} of {} predictions are within a published standard deviation that is below its mean. {right} of {} orders \
-         of variants are right in direction and size.",
-        checkable().count(),
-        validation.orders.len()
+            .map(|(experiment, parameter)| format!("  - {experiment}: {parameter}")),
     )
+    .collect::<Vec<_>>()
+    .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_shows_what_its_figures_are() {
+        let read = |name: &str| {
+            let path = format!("{}/../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+        };
+        let validation: Validation = serde_json::from_str(&read("validation.json")).expect("a validation");
+        assert_eq!(validation.schema, validate::SCHEMA);
+        assert!(
+            read("validation.md").contains(&shown(&validation)),
+            "docs/validation.md is not what `holdfast validate` prints for docs/validation.json:\n{}",
+            shown(&validation)
+        );
+    }
 }

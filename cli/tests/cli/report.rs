@@ -38,7 +38,7 @@ vm = "build"
 mean = 60
 sd = 70
 unit = "s"
-calibrate = true
+calibrate = "pace"
 source = "<a href=javascript:alert(1)>"
 "#;
 

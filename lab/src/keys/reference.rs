@@ -163,9 +163,9 @@ applies to the guests that run this workload.
 `[[sweeps]]` has `key`, `values` and optionally `of = \"cases\"` (the default) or `\"variants\"`. Each case (or
 variant) runs with each value, and is called `CASE key=value`.
 
-`[[published]]` has `case`, `variant`, `vm`, `mean`, `unit`, `source`, and optionally `sd`, `runs` and `calibrate =
-true`. Only rows marked *calibrate* are used to calibrate a workload. All other rows are compared with the
-predictions.
+`[[published]]` has `case`, `variant`, `vm`, `mean`, `unit`, `source`, and optionally `sd`, `runs` and `calibrate`.
+`calibrate` names the parameters of a workload that are calibrated on this row, separated by `; `. No other row is
+used to calibrate. All other rows are compared with the predictions.
 ";
 
 #[cfg(test)]

@@ -81,8 +81,8 @@ fn more_vcpus_than_cpus_make_ticket_locks_collapse_and_paravirtual_ones_not() {
         ticket * 5.0 < fits,
         "ticket: {ticket:.0}/s overcommitted, {fits:.0}/s not"
     );
-    // 2^15 PAUSEs last longer than a time slice of an emulated host, so pv-ticket collapses there too, in some series in
-    // each of its runs.
+    // 2^15 PAUSEs last longer than a time slice of an emulated host, so pv-ticket collapses there too, in some series
+    // in each run.
     if !is_emulated() {
         assert!(
             pv_ticket > ticket * 2.0,

@@ -29,15 +29,14 @@ pub enum Allocation {
 /// (`M_TRIM_THRESHOLD`).
 const KEPT_PAGES: u32 = 32;
 
+/// Pages of a chunk, 256 KiB. For each record a thread allocates a chunk, copies into it and frees it.
+const CHUNK_PAGES: u32 = 64;
+
 /// Parameters of ebizzy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ebizzy {
     /// Number of threads (`ebizzy -t`). `None` is one for each vCPU.
     pub threads: Option<u32>,
-    /// Pages of a chunk. For each record a thread allocates a chunk, copies into it and frees it.
-    ///
-    /// Default 64: 256 KiB.
-    pub pages: u32,
     /// Source of the chunks.
     pub allocation: Allocation,
     /// Records over all threads, at scale 1.
@@ -50,7 +49,6 @@ impl Default for Ebizzy {
     fn default() -> Self {
         Ebizzy {
             threads: None,
-            pages: 64,
             allocation: Allocation::Heap,
             records: 100_000,
         }
@@ -89,21 +87,18 @@ impl Searches {
     fn search<M: Machine>(&self, os: &Os<M>, number: u32) {
         let mut times = Stream::new(os.seed("ebizzy.record"), number);
         StartLine::FIRST.wait(os);
-        let pages = self.parameters.pages;
-        let beyond = pages.saturating_sub(KEPT_PAGES);
+        let beyond = CHUNK_PAGES - KEPT_PAGES;
         while self.records.take() {
             let time = times.time(RECORD_NS, RECORD_SIGMA);
             match self.parameters.allocation {
                 Allocation::Heap => {
                     os.user_touching(time, Touch::anonymous(beyond));
-                    if beyond > 0 {
-                        os.discard(beyond);
-                    }
+                    os.discard(beyond);
                 }
                 Allocation::Mapping => {
-                    os.map(pages);
-                    os.user_touching(time, Touch::anonymous(pages));
-                    os.unmap(pages);
+                    os.map(CHUNK_PAGES);
+                    os.user_touching(time, Touch::anonymous(CHUNK_PAGES));
+                    os.unmap(CHUNK_PAGES);
                 }
             }
         }

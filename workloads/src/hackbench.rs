@@ -46,10 +46,6 @@ pub struct Hackbench {
     ///
     /// Default 100 000 (`-l 100000`).
     pub loops: u32,
-    /// Size of a message's content (`hackbench -s`).
-    ///
-    /// Default 100.
-    pub bytes: u32,
     /// Whether the tasks are threads of one process instead of processes (`hackbench -T`).
     ///
     /// Default false.
@@ -63,7 +59,6 @@ impl Default for Hackbench {
             groups: 10,
             pairs: 20,
             loops: 100_000,
-            bytes: 100,
             threads: false,
         }
     }
@@ -73,6 +68,8 @@ impl Default for Hackbench {
 /// and a half of it. Calibrated: the vanilla rows of avic-hackbench (2 vCPUs 273.76 s, 4 vCPUs 190.21 s) have the same
 /// relative error, one below and one above, at that experiment's scale and seeds.
 const USER_NS: u64 = 170;
+/// Size of a message's content (`hackbench -s`, by default).
+const MESSAGE_BYTES: u32 = 100;
 /// Mappings of the program: its own segments, the C library, stack, heap. [E]
 const VMAS: u32 = 16;
 /// The pipe in which tasks report that they are ready.
@@ -149,11 +146,7 @@ impl Messaging {
 
     fn sender<M: Machine>(&self, os: &Os<M>, number: u32) {
         let Hackbench {
-            channel,
-            pairs,
-            loops,
-            bytes,
-            ..
+            channel, pairs, loops, ..
         } = self.parameters;
         let first = number / pairs * pairs;
         let mut times = Stream::new(os.seed("hackbench.sender"), number);
@@ -161,7 +154,7 @@ impl Messaging {
         for _ in 0..loops {
             for receiver in first..first + pairs {
                 match channel {
-                    Channel::Pipes => os.write_pipe(PIPES + receiver, bytes),
+                    Channel::Pipes => os.write_pipe(PIPES + receiver, MESSAGE_BYTES),
                     Channel::Sockets => os.send(SOCKETS + 2 * receiver + 1, number),
                 }
                 os.user(around(&mut times, USER_NS));
@@ -197,7 +190,7 @@ impl Messaging {
     fn receive<M: Machine>(&self, os: &Os<M>, number: u32) {
         match self.parameters.channel {
             Channel::Pipes => {
-                let mut left = self.parameters.bytes;
+                let mut left = MESSAGE_BYTES;
                 while left > 0 {
                     let got = os.read_pipe(PIPES + number, left);
                     assert_ne!(got, Some(0), "a pipe ends before its last message");
@@ -238,7 +231,6 @@ impl Load for Hackbench {
         let mut parameters = self.clone();
         parameters.groups = parameters.groups.max(1);
         parameters.pairs = parameters.pairs.max(1);
-        parameters.bytes = parameters.bytes.clamp(1, 4096);
         Box::new(Messaging {
             receiving: AtomicU32::new(parameters.receivers()),
             sent: AtomicU64::new(0),

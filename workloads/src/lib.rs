@@ -41,7 +41,7 @@ pub use holdfast_guest::{Config as KernelConfig, Format, MmapLock, OwnerSpinning
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;
 pub use netperf::Netperf;
-pub use pgbench::{Pgbench, Script};
+pub use pgbench::Pgbench;
 pub use startup::Startup;
 pub use stream::stream_seed;
 pub use tar::Tar;

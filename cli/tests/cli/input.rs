@@ -139,11 +139,11 @@ fn a_bad_pause_window_is_located() {
             "mine.toml:11: machine.pause_filter_count: found a key that does not apply here, expected an AMD CPU",
         ),
         (
-            "[machine]\nvendor = \"amd\"\npause_filter_count = 65536",
+            "[machine]\nprofile = \"epyc-rome\"\npause_filter_count = 65536",
             "mine.toml:12: machine.pause_filter_count: found 65536, expected a whole number from 1 to 65535",
         ),
         (
-            "[machine]\nvendor = \"amd\"\npause_filter_threshold = \"65536 cycles\"",
+            "[machine]\nprofile = \"epyc-rome\"\npause_filter_threshold = \"65536 cycles\"",
             "mine.toml:12: machine.pause_filter_threshold: found 65536 cycles, expected 0 to 65535 cycles",
         ),
         (

@@ -91,10 +91,10 @@ impl Key {
         match self.path.split('.').collect::<Vec<_>>()[..] {
             ["vm", _, workload, _] => format!("a guest with workload = \"{workload}\""),
             ["machine", key] if key.starts_with("ple") => {
-                "an Intel CPU (machine.vendor = \"intel\"); an AMD CPU has the machine.pause_filter keys".to_owned()
+                "an Intel CPU; an AMD CPU has the machine.pause_filter keys".to_owned()
             }
             ["machine", key] if key.starts_with("pause_filter") => {
-                "an AMD CPU (machine.vendor = \"amd\"); an Intel CPU has the machine.ple keys".to_owned()
+                "an AMD CPU; an Intel CPU has the machine.ple keys".to_owned()
             }
             ["vm", _, "vcpu_quota" | "vcpu_period"] => "a guest with cgroup = \"own-with-vcpu-groups\"".to_owned(),
             ["vm", _, "shares" | "quota" | "period"] => {

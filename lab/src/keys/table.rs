@@ -41,7 +41,7 @@ use std::sync::LazyLock;
 
 use super::{Key, Target};
 use crate::profile::{PCPUS_MAX, PauseDetection};
-use crate::slot::{Slot, choices};
+use crate::slot::Slot;
 
 /// All keys, in the order in which they are set.
 pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
@@ -111,11 +111,6 @@ macro_rules! pauses {
     };
 }
 
-choices!(PauseDetection {
-    "intel" => PauseDetection::Ple { .. } => PauseDetection::intel(false),
-    "amd" => PauseDetection::Filter { .. } => PauseDetection::amd(false),
-});
-
 /// A parameter of a host task.
 macro_rules! task {
     ($($parameter:tt)+) => { parameter!(HostTask, Task, $($parameter)+) };
@@ -136,7 +131,6 @@ static MACHINE: &[Key] = &[
     key("machine.cores", machine!(U32, topology.cores)).range(1.0, PCPUS_MAX as f64),
     key("machine.threads", machine!(U32, topology.threads)).range(1.0, 8.0),
     key("machine.frequency", machine!(Hertz, frequency_hz)),
-    key("machine.vendor", machine!(Choice, pauses)).note("A vendor other than the profile's gets KVM's defaults."),
     key("machine.ple", pauses!(Ple, Flag, enabled)),
     key("machine.ple_gap", pauses!(Ple, Amount, gap)),
     key("machine.ple_window", pauses!(Ple, Amount, window)),

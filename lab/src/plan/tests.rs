@@ -300,19 +300,19 @@ fn pause_windows_that_cannot_work_are_refused() {
             "host.pause_window.max: found 4000, expected 4096 (the window that it starts from)",
         ),
         (
-            "[machine]\nvendor = \"amd\"\n[host]\npause_window.max = 70000",
+            "[machine]\nprofile = \"epyc-rome\"\n[host]\npause_window.max = 70000",
             "host.pause_window.max: found 70000, expected 3000 (the window that it starts from) to 65535",
         ),
         (
-            "[machine]\nvendor = \"amd\"\npause_filter_count = 0",
+            "[machine]\nprofile = \"epyc-rome\"\npause_filter_count = 0",
             "machine.pause_filter_count: found 0, expected a whole number from 1 to 65535",
         ),
         (
-            "[machine]\nvendor = \"amd\"\npause_filter_threshold = \"1 ms\"",
+            "[machine]\nprofile = \"epyc-rome\"\npause_filter_threshold = \"1 ms\"",
             "machine.pause_filter_threshold: found 1 ms, expected 0 to 65535 cycles",
         ),
         (
-            "[machine]\nvendor = \"amd\"\nple = true",
+            "[machine]\nprofile = \"epyc-rome\"\nple = true",
             "machine.ple: found a key that does not apply here, expected an Intel CPU",
         ),
         (

@@ -13,8 +13,6 @@ const USER_NS: u64 = 203_000;
 impl Disk {
     /// Does job `number` of `user`'s list.
     pub(super) fn job<M: Machine>(&self, os: &Os<M>, user: u32, number: u32, job: Job) {
-        // With lists of 2^12 jobs and more, a user's last jobs share streams with the next user's first ones, which
-        // does no harm.
         let mut time = Stream::new(os.seed("aim7.time"), user << 12 ^ number);
         let user_ns = time.time(USER_NS, SIGMA);
         let (directory, file, copy) = (self.directory_of(user), self.file_of(user, 0), self.file_of(user, 1));

@@ -27,18 +27,14 @@ pub struct Aim7 {
     ///
     /// Default 2000.
     pub users: u32,
-    /// Jobs on each user's list, at scale 1.
+    /// Jobs on each user's list, at most the 100 of the mix.
     ///
-    /// Default 100. After the 100 jobs of the mix a new list starts.
+    /// Default 100.
     pub jobs: u32,
     /// File system of the disks.
     ///
     /// Default [`Format::Xfs`].
     pub format: Format,
-    /// Number of RAM disks. Each has a file system of its own.
-    ///
-    /// The users are divided among them. Default 2, an estimate: the published run does not say.
-    pub disks: u32,
 }
 
 impl Default for Aim7 {
@@ -47,10 +43,13 @@ impl Default for Aim7 {
             users: 2_000,
             jobs: 100,
             format: Format::Xfs,
-            disks: 2,
         }
     }
 }
+
+/// RAM disks, each with a file system of its own, among which the users are divided. An estimate: the published run
+/// does not say.
+const DISKS: u32 = 2;
 
 /// The roles of tasks.
 mod role {
@@ -67,36 +66,34 @@ pub(crate) struct Disk {
 
 impl Disk {
     pub(crate) fn new(parameters: &Aim7) -> Self {
-        let mut parameters = parameters.clone();
-        parameters.disks = parameters.disks.clamp(1, parameters.users.max(1));
         Disk {
-            parameters,
+            parameters: parameters.clone(),
             completed: AtomicU64::new(0),
         }
     }
 
     /// Users of the fullest disk.
     fn users_of_disk(&self) -> u32 {
-        self.parameters.users.div_ceil(self.parameters.disks)
+        self.parameters.users.div_ceil(DISKS)
     }
 
     fn disk_of(&self, user: u32) -> u32 {
-        user % self.parameters.disks
+        user % DISKS
     }
 
     /// The directory that the user works in.
     fn directory_of(&self, user: u32) -> FileId {
-        self.on_disk_of(user, user / self.parameters.disks % DIRECTORIES_OF_DISK)
+        self.on_disk_of(user, user / DISKS % DIRECTORIES_OF_DISK)
     }
 
     /// File `row` of the user's disk. Of all files, file `i` is on volume `i` modulo the number of volumes.
     fn on_disk_of(&self, user: u32, row: u32) -> FileId {
-        FileId(row * self.parameters.disks + self.disk_of(user))
+        FileId(row * DISKS + self.disk_of(user))
     }
 
     /// The user's file `number`, on its disk.
     fn file_of(&self, user: u32, number: u32) -> FileId {
-        let row = DIRECTORIES_OF_DISK + number * self.users_of_disk() + user / self.parameters.disks;
+        let row = DIRECTORIES_OF_DISK + number * self.users_of_disk() + user / DISKS;
         self.on_disk_of(user, row)
     }
 
@@ -117,8 +114,7 @@ impl Disk {
     fn user<M: Machine>(&self, os: &Os<M>, user: u32) {
         StartLine::FIRST.wait(os);
         let mut order = Stream::new(os.seed("aim7.order"), user);
-        let lists = core::iter::repeat_with(|| deck(&mut order)).flatten();
-        for (number, job) in (0..self.parameters.jobs).zip(lists) {
+        for (number, job) in (0..self.parameters.jobs).zip(deck(&mut order)) {
             self.job(os, user, number, job);
             self.completed.fetch_add(1, Relaxed);
         }
@@ -127,8 +123,8 @@ impl Disk {
     fn needs(&self) -> Limits {
         Limits {
             tasks: 1 + self.parameters.users,
-            files: self.parameters.disks * (DIRECTORIES_OF_DISK + FILES_OF_USER * self.users_of_disk()),
-            volumes: self.parameters.disks,
+            files: DISKS * (DIRECTORIES_OF_DISK + FILES_OF_USER * self.users_of_disk()),
+            volumes: DISKS,
             format: self.parameters.format,
             semaphore_arrays: 1,
             semaphores: 1,
@@ -169,14 +165,13 @@ mod tests {
 
     #[test]
     fn each_user_has_files_of_its_own_on_its_own_disk() {
-        for (users, disks) in [(1, 1), (7, 3), (20, 8), (3, 8)] {
+        for users in [1, 2, 7, 20] {
             let disk = Disk::new(&Aim7 {
                 users,
-                disks,
                 ..Aim7::default()
             });
             let limits = disk.needs();
-            let mut seen: BTreeSet<u32> = (0..disk.parameters.disks * DIRECTORIES_OF_DISK).collect();
+            let mut seen: BTreeSet<u32> = (0..DISKS * DIRECTORIES_OF_DISK).collect();
             for user in 0..users {
                 let directory = disk.directory_of(user);
                 for number in 0..FILES_OF_USER {

@@ -56,7 +56,7 @@ impl<M: Machine> Messaging<M> {
     fn accept(&self, os: &Os<M>, connection: u32, worker: u32, times: &mut Stream) {
         let mut arrived = Vec::new();
         os.read_stream(Self::broker_end(connection), mix::BUFFER_BYTES, &mut arrived);
-        let queue = &self.queues[(connection % self.parameters.queues) as usize];
+        let queue = &self.queues[(connection % self.parameters.queues()) as usize];
         for number in arrived {
             os.user(self.time(times, Step::Accept));
             let place = self.allocate(os, worker);
@@ -80,7 +80,7 @@ impl<M: Machine> Messaging<M> {
     /// Writes a buffer of messages to consumer `connection`. Returns `true` if there may be more.
     fn deliver(&self, os: &Os<M>, connection: u32, work: &mut Work, times: &mut Stream) -> bool {
         let consumer = connection - self.parameters.producers;
-        let queue = &self.queues[(consumer % self.parameters.queues) as usize];
+        let queue = &self.queues[(consumer % self.parameters.queues()) as usize];
         let wire_bytes = mix::wire_bytes(self.parameters.payload);
         let most = (mix::BUFFER_BYTES / wire_bytes).max(1) as usize;
         let mut is_empty = false;

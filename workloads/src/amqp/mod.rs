@@ -40,12 +40,6 @@ pub struct Amqp {
     ///
     /// Default 4, as above.
     pub consumers: u32,
-    /// Number of queues, at most as many as producers or consumers.
-    ///
-    /// Each client uses one. Default 4: each producer has a queue and a consumer of its own. Uncertain.
-    pub queues: u32,
-    /// Worker threads of the broker (`erl +S`). `None` is one more than the number of vCPUs, as in Qpid.
-    pub workers: Option<u32>,
     /// Size of a message's content.
     ///
     /// Default 8 bytes.
@@ -61,8 +55,6 @@ impl Default for Amqp {
         Amqp {
             producers: 4,
             consumers: 4,
-            queues: 4,
-            workers: None,
             payload: 8,
             messages: 1_000_000,
         }
@@ -140,6 +132,11 @@ impl<M: Machine> Messaging<M> {
 }
 
 impl Amqp {
+    /// Number of queues: each producer has a queue and a consumer of its own, if there are as many of both. Uncertain.
+    fn queues(&self) -> u32 {
+        self.producers.min(self.consumers)
+    }
+
     /// How many messages producer `number` makes: an equal share, apart from the remainder.
     fn share(&self, number: u32) -> u64 {
         part(self.messages, number, self.producers)
@@ -147,14 +144,15 @@ impl Amqp {
 
     /// How many messages consumer `number` takes of those that enter its queue.
     fn quota(&self, number: u32) -> u64 {
-        let queue = number % self.queues;
-        let of_queue = |client: &u32| client % self.queues == queue;
+        let queues = self.queues();
+        let queue = number % queues;
+        let of_queue = |client: &u32| client % queues == queue;
         let messages = (0..self.producers)
             .filter(of_queue)
             .map(|client| self.share(client))
             .sum();
         let consumers = (0..self.consumers).filter(of_queue).count() as u32;
-        part(messages, number / self.queues, consumers)
+        part(messages, number / queues, consumers)
     }
 }
 
@@ -173,13 +171,13 @@ impl Load for Amqp {
         let mut parameters = self.clone();
         parameters.producers = parameters.producers.max(1);
         parameters.consumers = parameters.consumers.max(1);
-        let most = parameters.producers.min(parameters.consumers);
-        parameters.queues = parameters.queues.clamp(1, most);
-        let workers = parameters.workers.unwrap_or(cpus + 1).max(1);
+        // As in Qpid.
+        let workers = cpus + 1;
+        let queues = parameters.queues();
         let (producers, consumers) = (parameters.producers, parameters.consumers);
         let quotas: Box<[u64]> = (0..consumers).map(|consumer| parameters.quota(consumer)).collect();
         let waiting = |queue: u32| {
-            let of_queue = (0..consumers).filter(move |consumer| consumer % parameters.queues == queue);
+            let of_queue = (0..consumers).filter(move |consumer| consumer % queues == queue);
             of_queue
                 .filter(|consumer| quotas[*consumer as usize] > 0)
                 .map(|consumer| producers + consumer)
@@ -195,7 +193,7 @@ impl Load for Amqp {
         };
         Box::new(Messaging {
             workers,
-            queues: (0..parameters.queues)
+            queues: (0..queues)
                 .map(|queue| UserMutex::new(Queue::new(producers, waiting(queue))))
                 .collect(),
             connections: (0..producers)
@@ -244,11 +242,10 @@ mod tests {
 
     #[test]
     fn what_is_made_is_taken() {
-        for (producers, consumers, queues, messages) in [(4, 4, 4, 1_000), (5, 3, 2, 17), (1, 6, 1, 4), (3, 3, 3, 10)] {
+        for (producers, consumers, messages) in [(4, 4, 1_000), (5, 3, 17), (1, 6, 4), (3, 3, 10)] {
             let test = Amqp {
                 producers,
                 consumers,
-                queues,
                 messages,
                 ..Amqp::default()
             };

@@ -1,6 +1,6 @@
 //! A backend: executes one client's statements.
 
-use holdfast_guest::{FileId, Machine, Os};
+use holdfast_guest::{Machine, Os};
 
 use super::Database;
 use super::client::backend_end;
@@ -11,7 +11,6 @@ use crate::stream::Stream;
 /// The random streams of a backend.
 struct Streams {
     times: Stream,
-    rows: Stream,
     pages: Stream,
 }
 
@@ -21,59 +20,36 @@ impl<M: Machine> Database<M> {
         let stream = |purpose| Stream::new(os.seed(purpose), number);
         let mut streams = Streams {
             times: stream("pgbench.user-time"),
-            rows: stream("pgbench.rows"),
             pages: stream("pgbench.pages"),
         };
         let socket = backend_end(number);
-        let mut branch = None;
         loop {
             let statement = os.receive(socket);
             if statement == statement::TERMINATE {
                 return;
             }
-            self.execute(os, number, statement, &mut streams, &mut branch);
+            self.execute(os, number, statement, &mut streams);
             os.send(socket, statement);
         }
     }
 
-    fn execute(&self, os: &Os<M>, backend: u32, statement: u32, streams: &mut Streams, branch: &mut Option<usize>) {
-        let parameters = &self.parameters;
-        let mean = parameters.backend_ns * mix::weight(parameters.script, statement) / 100;
-        let time = streams.times.time(mean, mix::TIME_SPREAD);
+    fn execute(&self, os: &Os<M>, backend: u32, statement: u32, streams: &mut Streams) {
+        let time = streams.times.time(mix::BACKEND_NS, mix::TIME_SPREAD);
         // Parsing and planning take half of the time, execution the other half. [E]
         os.user(time / 2);
         self.with(os, backend, lock::INVALIDATION, Hold::Shared, 0);
-        match statement {
-            statement::BEGIN => {}
-            statement::END => self.commit(os, backend, branch),
-            _ => self.access(os, backend, statement, streams, branch),
-        }
+        self.access(os, backend, statement, &mut streams.pages);
         os.user(time - time / 2);
     }
 
-    /// Executes a statement that looks up a row, and possibly changes it.
-    fn access(&self, os: &Os<M>, backend: u32, statement: u32, streams: &mut Streams, branch: &mut Option<usize>) {
+    /// Looks up a row.
+    fn access(&self, os: &Os<M>, backend: u32, statement: u32, pages: &mut Stream) {
         for _ in 0..mix::SNAPSHOTS {
             self.with(os, backend, lock::PROC_ARRAY, Hold::Shared, held::SNAPSHOT_NS);
         }
         self.lock_relations(os, backend, statement);
         for level in 0..mix::BUFFERS {
-            self.read_buffer(os, backend, statement, level, &mut streams.pages);
-        }
-        if statement == statement::UPDATE_ACCOUNT {
-            // The transaction gets its number with its first change.
-            self.with(os, backend, lock::XID, Hold::Exclusive, held::COMMIT_NS);
-        }
-        if statement == statement::UPDATE_BRANCH {
-            let row = streams.rows.below(self.parameters.scale_factor.max(1)) as usize;
-            self.take_row(os, backend, row);
-            *branch = Some(row);
-        }
-        if statement != statement::SELECT {
-            let page = self.content_lock(&mut streams.pages, mix::BUFFERS);
-            self.take(os, backend, page, Hold::Exclusive);
-            self.insert_record(os, backend);
-            self.release(os, page);
+            self.read_buffer(os, backend, statement, level, pages);
         }
         // A lookup outside a transaction is a transaction of its own, which releases its locks here.
         self.lock_relations(os, backend, statement);
@@ -122,42 +98,5 @@ impl<M: Machine> Database<M> {
             lock::CONTENTS_COUNT as u32 - 32
         };
         lock::CONTENTS + 16 + pages.below(spread) as usize
-    }
-
-    /// Inserts one record in the log, and returns its number.
-    fn insert_record(&self, os: &Os<M>, backend: u32) -> u64 {
-        self.take(os, backend, lock::LOG_INSERT, Hold::Exclusive);
-        os.user(held::LOG_RECORD_NS);
-        let inserted = {
-            let mut log = self.log.lock(os);
-            log.inserted += 1;
-            log.inserted
-        };
-        self.release(os, lock::LOG_INSERT);
-        inserted
-    }
-
-    fn commit(&self, os: &Os<M>, backend: u32, branch: &mut Option<usize>) {
-        let record = self.insert_record(os, backend);
-        if self.parameters.flush_ns > 0 {
-            self.flush(os, backend, record);
-        }
-        self.with(os, backend, lock::STATUS, Hold::Exclusive, held::COMMIT_NS);
-        self.with(os, backend, lock::PROC_ARRAY, Hold::Exclusive, held::COMMIT_NS);
-        if let Some(row) = branch.take() {
-            self.release_row(os, row);
-        }
-    }
-
-    /// Makes the log durable up to `record`. The backend that gets the lock flushes for all that wait (group commit).
-    fn flush(&self, os: &Os<M>, backend: u32, record: u64) {
-        self.take(os, backend, lock::LOG_WRITE, Hold::Exclusive);
-        let log = *self.log.lock(os);
-        if log.flushed < record {
-            os.write(FileId(0), 1);
-            os.sleep(self.parameters.flush_ns);
-            self.log.lock(os).flushed = log.inserted;
-        }
-        self.release(os, lock::LOG_WRITE);
     }
 }

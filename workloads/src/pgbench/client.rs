@@ -3,7 +3,7 @@
 use holdfast_guest::{Machine, Os};
 
 use super::Database;
-use super::mix::{statement, statements};
+use super::mix::statement;
 
 /// The client's socket of connection `number`.
 pub(super) fn client_end(number: u32) -> u32 {
@@ -24,13 +24,11 @@ impl<M: Machine> Database<M> {
         let socket = client_end(number);
         self.start_line().wait(os);
         while self.transactions.take() {
-            for &statement in statements(self.parameters.script) {
-                os.user(CLIENT_NS / 2);
-                os.send(socket, statement);
-                os.poll(socket);
-                os.receive(socket);
-                os.user(CLIENT_NS / 2);
-            }
+            os.user(CLIENT_NS / 2);
+            os.send(socket, statement::SELECT);
+            os.poll(socket);
+            os.receive(socket);
+            os.user(CLIENT_NS / 2);
         }
         os.send(socket, statement::TERMINATE);
     }

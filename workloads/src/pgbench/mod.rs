@@ -1,21 +1,22 @@
 //! pgbench: PostgreSQL's benchmark, clients and server in one guest, connected by local sockets.
 //!
-//! The server has the structure of PostgreSQL 9.1: a process per client, lightweight locks in shared memory on top of
-//! spinlocks and SysV semaphores, one insertion lock for the log, a group flush at commit, and row locks that are held
-//! until the end of a transaction.
+//! The server has the structure of PostgreSQL 9.1: a process per client, and lightweight locks in shared memory on top
+//! of spinlocks and SysV semaphores.
+//!
+//! The script is `-S`, one SELECT a transaction. The published run does not name it, but 53 000 transactions a second
+//! on 8 cores are 150 µs of CPU time each. That is far less than the seven statements of the default script take in
+//! PostgreSQL 9.1, and about the time of one lookup. Uncertain.
 
 mod backend;
 mod client;
 mod lwlock;
 mod mix;
-mod row;
 
 use alloc::boxed::Box;
 
-use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start, UserLock};
+use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
 
 use lwlock::LwLock;
-use row::Row;
 use serde::{Deserialize, Serialize};
 
 use crate::start::{Remaining, StartLine};
@@ -28,49 +29,17 @@ pub struct Pgbench {
     ///
     /// Default 8.
     pub clients: u32,
-    /// Script that the clients run.
-    ///
-    /// Default [`Script::SelectOnly`]: the published run does not name it, but 53 000 transactions a second on 8 cores
-    /// are 150 µs of CPU time each. That is far less than seven statements take in PostgreSQL 9.1, and about the time
-    /// of one lookup. Uncertain.
-    pub script: Script,
-    /// Rows in the branches table (`pgbench -s`).
-    ///
-    /// There are 10 times as many tellers and 100 000 times as many accounts. Default 100, an estimate: the published
-    /// `shared_buffers` of 2 GB hold up to about 130.
-    pub scale_factor: u32,
     /// Transactions over all clients, at scale 1.
     ///
     /// Default 20 000.
     pub transactions: u64,
-    /// Mean user time of the backend for each statement, without lightweight locks. Calibrated.
-    ///
-    /// With the default of 109 µs one client of [`Script::SelectOnly`] makes 7 600 transactions a second on the x5570
-    /// profile. [`Script::TpcB`] needs another value.
-    pub backend_ns: u64,
-    /// The time of a flush of the log, nanoseconds. 0: commits do not wait for it (`synchronous_commit = off`, or
-    /// `fsync = off`). Default 0. Only [`Script::TpcB`] commits changes.
-    pub flush_ns: u64,
-}
-
-/// pgbench's built-in scripts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Script {
-    /// The default script: seven statements a transaction.
-    TpcB,
-    /// `-S`: one SELECT a transaction.
-    SelectOnly,
 }
 
 impl Default for Pgbench {
     fn default() -> Self {
         Pgbench {
             clients: 8,
-            script: Script::SelectOnly,
-            scale_factor: 100,
             transactions: 20_000,
-            backend_ns: 109_000,
-            flush_ns: 0,
         }
     }
 }
@@ -89,18 +58,7 @@ const SEMAPHORES_PER_ARRAY: u32 = 16;
 pub(crate) struct Database<M: Machine> {
     parameters: Pgbench,
     locks: Box<[LwLock<M>]>,
-    /// One per row of the branches table, for which transactions contend.
-    branches: Box<[UserLock<Row, M>]>,
-    /// How many records of the log are inserted, and flushed.
-    log: UserLock<Log, M>,
     transactions: Remaining,
-}
-
-/// The log's ends, in records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Log {
-    inserted: u64,
-    flushed: u64,
 }
 
 impl<M: Machine> Database<M> {
@@ -147,8 +105,6 @@ impl Load for Pgbench {
         Box::new(Database {
             parameters: self.clone(),
             locks: (0..mix::lock::COUNT).map(|_| LwLock::new()).collect(),
-            branches: (0..self.scale_factor.max(1)).map(|_| UserLock::default()).collect(),
-            log: UserLock::default(),
             transactions: Remaining::new(self.transactions),
         })
     }
@@ -159,7 +115,6 @@ impl<M: Machine> Program<M> for Database<M> {
         let clients = self.parameters.clients;
         Limits {
             tasks: 1 + 2 * clients,
-            files: 1,
             sockets: 2 * clients,
             semaphore_arrays: self.start_line().array + 1,
             semaphores: SEMAPHORES_PER_ARRAY,

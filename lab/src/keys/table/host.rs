@@ -48,8 +48,8 @@ pub(super) static GUESTS: &[Key] = &[
     key("host.halt_poll_grow_start", host!(Nanos, halt_poll_grow_start_ns)),
     key("host.halt_poll_shrink", host!(U64, halt_poll_shrink)).range(0.0, 1000.0),
     key("host.pause_exit", host!(Choice, pause)).note(
-        "It sets the keys host.yield.ipi_aware, host.pause_window and host.amd; these then refine it, in \
-         whatever order the file has them.",
+        "It sets the keys host.yield.ipi_aware and host.pause_window, which then refine it, in whatever order the \
+         file has them.",
     ),
     key("host.yield.ipi_aware", host!(Flag, pause.filters.ipi_aware)),
     key("host.pause_window.grow", host!(U32, pause.window.grow)).range(0.0, 4_294_967_295.0),
@@ -57,5 +57,4 @@ pub(super) static GUESTS: &[Key] = &[
     key("host.pause_window.max", host!(OptionalU32, pause.window.max))
         .range(1.0, 4_294_967_295.0)
         .unit("cycles, or PAUSEs on AMD"),
-    key("host.amd.filter_threshold", host!(Flag, pause.filter_threshold)),
 ];

@@ -1,6 +1,6 @@
 //! Keys of workloads.
 
-use holdfast_workloads::{Allocation, Channel, Format, Reach, Script, Workload};
+use holdfast_workloads::{Allocation, Channel, Format, Reach, Workload};
 
 use super::key;
 use crate::keys::{Key, Target};
@@ -9,11 +9,6 @@ use crate::slot::{Choice, Slot, choices};
 choices!(Allocation {
     "heap" => Allocation::Heap,
     "mapping" => Allocation::Mapping,
-});
-
-choices!(Script {
-    "tpc-b" => Script::TpcB,
-    "select-only" => Script::SelectOnly,
 });
 
 choices!(Format {
@@ -76,29 +71,19 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.kernbench.unit_tools", workload!(Kernbench, U32, unit_tools)).range(3.0, 7.0),
     key("vm.*.kernbench.repeat", workload!(Kernbench, Flag, repeat)),
     key("vm.*.pgbench.clients", workload!(Pgbench, U32, clients)).range(1.0, 1e4),
-    key("vm.*.pgbench.script", workload!(Pgbench, Choice, script)).note("\"select-only\" is `pgbench -S`."),
-    key("vm.*.pgbench.scale_factor", workload!(Pgbench, U32, scale_factor)).range(1.0, 1e5),
     key("vm.*.pgbench.transactions", workload!(Pgbench, U64, transactions)).range(1.0, 1e12),
-    key("vm.*.pgbench.backend_time", workload!(Pgbench, Nanos, backend_ns)),
     key("vm.*.aim7.users", workload!(Aim7, U32, users)).range(1.0, 1e4),
-    key("vm.*.aim7.jobs", workload!(Aim7, U32, jobs)).range(1.0, 4095.0),
     key("vm.*.aim7.file_system", workload!(Aim7, Choice, format))
         .note("\"plain\" has one journal lock and no other locks of its own."),
-    key("vm.*.aim7.disks", workload!(Aim7, U32, disks)).range(1.0, 256.0),
     key("vm.*.amqp.producers", workload!(Amqp, U32, producers)).range(1.0, 1e4),
     key("vm.*.amqp.consumers", workload!(Amqp, U32, consumers)).range(1.0, 1e4),
-    key("vm.*.amqp.queues", workload!(Amqp, U32, queues)).range(1.0, 1e4),
-    key("vm.*.amqp.workers", workload!(Amqp, OptionalU32, workers)).range(1.0, 1e4),
     key("vm.*.amqp.payload", workload!(Amqp, U32, payload))
         .range(0.0, 4096.0)
         .unit("bytes"),
-    key("vm.*.amqp.messages", workload!(Amqp, U64, messages)).range(1.0, 4e9),
-    key("vm.*.boot.devices", workload!(Startup, U32, devices)).range(1.0, 1e6),
     key("vm.*.ipi.reach", workload!(Ipi, Choice, reach)),
     key("vm.*.ipi.busy", workload!(Ipi, Flag, busy)),
     key("vm.*.ipi.calls", workload!(Ipi, U64, calls)).range(1.0, 1e9),
     key("vm.*.ebizzy.threads", workload!(Ebizzy, OptionalU32, threads)).range(1.0, 1e4),
-    key("vm.*.ebizzy.pages", workload!(Ebizzy, U32, pages)).range(1.0, 1e5),
     key("vm.*.ebizzy.allocation", workload!(Ebizzy, Choice, allocation)).note(
         "\"heap\" (`ebizzy -M`) is the C library's heap, which keeps 32 pages and gives back the rest \
          (`madvise`). \"mapping\" (`ebizzy -m`) maps and unmaps each chunk.",
@@ -107,12 +92,7 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.hackbench.channel", workload!(Hackbench, Choice, channel)).note("\"pipes\" is `hackbench -p`."),
     key("vm.*.hackbench.groups", workload!(Hackbench, U32, groups)).range(1.0, 1000.0),
     key("vm.*.hackbench.pairs", workload!(Hackbench, U32, pairs)).range(1.0, 1000.0),
-    key("vm.*.hackbench.loops", workload!(Hackbench, U32, loops)).range(1.0, 4e9),
-    key("vm.*.hackbench.bytes", workload!(Hackbench, U32, bytes))
-        .range(1.0, 4096.0)
-        .unit("bytes"),
     key("vm.*.hackbench.threads", workload!(Hackbench, Flag, threads)),
-    key("vm.*.tar.files", workload!(Tar, U32, files)).range(1.0, 4e9),
     key("vm.*.tar.file_system", workload!(Tar, Choice, format))
         .note("\"plain\" has one journal lock and no other locks of its own."),
     key("vm.*.netperf.transactions", workload!(Netperf, U64, transactions)).range(1.0, 1e15),

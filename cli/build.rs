@@ -1,7 +1,11 @@
 //! The program's version with the commit that it was built from: a failed run can only be replayed by the same source.
 
-use std::path::Path;
+use std::fs;
+use std::hash::Hasher as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 /// Whatever can change how a run goes.
 const SOURCES: [&str; 11] = [
@@ -18,7 +22,19 @@ const SOURCES: [&str; 11] = [
     "workloads",
 ];
 
+/// The sources that the outcome of a run depends on, for a given configuration.
+const ENGINE: [&str; 7] = [
+    "abi/src",
+    "guest/src",
+    "host/src",
+    "locks/src",
+    "machine/src",
+    "platforms/sim/src",
+    "workloads/src",
+];
+
 fn main() {
+    println!("cargo::rustc-env=HOLDFAST_BUILD={:032x}", engine());
     for source in SOURCES {
         println!("cargo::rerun-if-changed=../{source}");
     }
@@ -39,6 +55,37 @@ fn main() {
         }
     };
     println!("cargo::rustc-env=HOLDFAST_VERSION={version}");
+}
+
+/// Returns a hash of the sources that the outcome of a run depends on, and of the versions of all libraries.
+fn engine() -> u128 {
+    println!("cargo::rerun-if-changed=../Cargo.lock");
+    let mut paths = Vec::new();
+    ENGINE
+        .iter()
+        .for_each(|folder| list(&Path::new("..").join(folder), &mut paths));
+    paths.sort_unstable();
+    // An archive can lack the lock file.
+    paths.push(Path::new("../Cargo.lock").to_owned());
+    let mut hasher = SipHasher13::new();
+    for path in paths {
+        let bytes = fs::read(&path).unwrap_or_default();
+        hasher.write(path.to_string_lossy().as_bytes());
+        hasher.write(&(bytes.len() as u64).to_le_bytes());
+        hasher.write(&bytes);
+    }
+    hasher.finish128().as_u128()
+}
+
+/// Appends the files in `folder` and below it.
+fn list(folder: &Path, paths: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => list(&path, paths),
+            false => paths.push(path),
+        }
+    }
 }
 
 fn git(arguments: &[&str]) -> Option<String> {

@@ -5,6 +5,7 @@ mod real_host;
 #[cfg(not(feature = "real-host"))]
 #[path = "args/without_real_host.rs"]
 mod real_host;
+mod units;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -12,11 +13,19 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast_lab::plan::Options;
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
+use holdfast_lab::units::Build;
 
 pub use real_host::*;
+pub use units::*;
 
 /// Version with the commit.
 pub const VERSION: &str = env!("HOLDFAST_VERSION");
+
+/// This program, as records of units name it.
+pub const BUILD: Build = Build {
+    id: env!("HOLDFAST_BUILD"),
+    version: VERSION,
+};
 
 /// Locks, vCPU scheduling and interrupt delivery for virtual machines that share too few CPUs: runs experiments in
 /// virtual time and shows where the time went.
@@ -48,6 +57,10 @@ Start with:
 pub enum Command {
     /// Run an experiment: cases × variants × seeds
     Run(RunArgs),
+    /// List the units of an experiment, one for each run, for several processes or machines to run
+    Plan(PlanCommandArgs),
+    /// Merge the records of units into the results that one run gives
+    Merge(MergeArgs),
     /// List the shipped experiments and machine profiles
     List(ListArgs),
     /// Print a shipped experiment or machine profile, ready to copy and edit
@@ -217,6 +230,8 @@ pub struct RunArgs {
     /// Run everything twice and report the first difference
     #[arg(long)]
     pub check_determinism: bool,
+    #[command(flatten)]
+    pub units: UnitArgs,
 }
 
 /// Arguments of `holdfast list`.

@@ -5,6 +5,8 @@ pub mod explain;
 pub mod generated;
 pub mod keys;
 pub mod list;
+pub mod merge;
+pub mod plan;
 #[cfg(feature = "real-host")]
 pub mod real_host;
 #[cfg(not(feature = "real-host"))]
@@ -14,4 +16,5 @@ pub mod report;
 pub mod run;
 pub mod show;
 pub mod trace;
+pub mod units;
 pub mod validate;

@@ -61,6 +61,8 @@ fn main() -> ExitCode {
 fn command(command: &Command) -> anyhow::Result<Done> {
     match command {
         Command::Run(args) => commands::run::run(args),
+        Command::Plan(args) => commands::plan::plan(args),
+        Command::Merge(args) => commands::merge::merge(args),
         Command::List(args) => commands::list::list(args),
         Command::Show(args) => commands::show::show(args),
         Command::Keys(args) => commands::keys::keys(args),

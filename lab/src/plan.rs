@@ -3,11 +3,13 @@
 mod hardware;
 mod overwritten;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use holdfast_sim::Config;
+use serde::{Deserialize, Serialize};
 
 use crate::diagnostic::{Findings, KeyFindings, Place, Problems, one_of};
 use crate::document::{Node, Value};
@@ -15,13 +17,13 @@ use crate::draft::{Draft, DraftVm, new_task};
 use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep};
 use crate::file;
 use crate::groups::DraftGroup;
-use crate::keys::{Effective, Setting};
+use crate::keys::{Effective, Parameters, Setting, resolved};
 use crate::profile::MachineProfile;
 use crate::scale::bad_scale;
 use crate::shipped;
 
 /// The user's changes to an experiment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// Number of runs of each cell, or `None` for the experiment's.
     pub seeds: Option<u32>,
@@ -65,6 +67,8 @@ pub struct Cell {
     pub variant: String,
     /// Configuration of the machine and everything on it; the seed is set later.
     pub config: Config,
+    /// The values of all keys.
+    pub parameters: Parameters,
 }
 
 /// A plan of runs.
@@ -80,6 +84,8 @@ pub struct Plan {
     pub scale: f64,
     /// The user's changes.
     pub options: Options,
+    /// Texts of the machine profiles that were read from files, by their paths.
+    pub files: BTreeMap<PathBuf, String>,
     /// What the user should know about the changes.
     pub remarks: Vec<String>,
     /// For each cell, whether the options leave its set-up as it is in the file.
@@ -89,13 +95,24 @@ pub struct Plan {
 /// Limit on the runs of one plan.
 pub const RUNS_MAX: usize = 1_000_000;
 
+/// A function that returns the text of a file.
+pub type ReadFile<'r> = &'r dyn Fn(&Path) -> io::Result<String>;
+
 impl Plan {
     /// Expands `experiment` with `options`. Machine profiles that are not shipped are read from files: those that the
     /// experiment names relative to its folder, those of `options` relative to the working folder.
     ///
     /// # Errors
     /// All mistakes in the settings, or in a machine that they describe.
-    pub fn new(mut experiment: Experiment, options: &Options) -> Result<Plan, Problems> {
+    pub fn new(experiment: Experiment, options: &Options) -> Result<Plan, Problems> {
+        Plan::with_files(experiment, options, &|path| file::read_text(path, file::TEXT_BYTES_MAX))
+    }
+
+    /// Expands `experiment` with `options`, as [`Plan::new`] does. `read` returns the text of a machine profile.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn with_files(mut experiment: Experiment, options: &Options, read: ReadFile<'_>) -> Result<Plan, Problems> {
         let mut findings = Findings::default();
         let set = settings(&options.set, &mut findings);
         let named = experiment.sweeps.len();
@@ -125,6 +142,8 @@ impl Plan {
         let mut remarks = overwritten::check(&experiment, &options.sweep, &set, [&cases, &variants], &mut findings);
         let mut builder = Builder {
             experiment: &experiment,
+            read,
+            files: BTreeMap::new(),
             profiles: BTreeMap::new(),
             findings: &mut findings,
         };
@@ -132,17 +151,19 @@ impl Plan {
         let mut as_stated = Vec::new();
         for case in &cases {
             for variant in variants.iter().filter(|variant| case.admits(&variant.name)) {
-                if let Some(mut config) = builder.cell(case, variant, &set, scale) {
+                if let Some((mut config, parameters)) = builder.cell(case, variant, &set, scale) {
                     as_stated.push(set.is_empty() || builder.is_as_stated(case, variant, scale, &config));
                     config.execute_spins = options.no_skip;
                     cells.push(Cell {
                         case: case.name.clone(),
                         variant: variant.name.clone(),
                         config,
+                        parameters,
                     });
                 }
             }
         }
+        let files = builder.files;
         if cells.is_empty() && findings.count() == 0 {
             let found = "no cell: the chosen cases are not run with the chosen variants";
             findings.add(
@@ -178,6 +199,7 @@ impl Plan {
             seeds,
             scale,
             options: options.clone(),
+            files,
             remarks,
             as_stated,
         })
@@ -186,6 +208,12 @@ impl Plan {
     /// Returns the number of runs.
     pub fn runs(&self) -> usize {
         self.cells.len() * self.seeds.len()
+    }
+
+    /// Returns the cell and the seed of the run at `index`: seed by seed, cells in the plan's order.
+    pub fn at(&self, index: usize) -> (&Cell, u64) {
+        let cells = self.cells.len();
+        (&self.cells[index % cells], self.seeds[index / cells])
     }
 
     /// Returns the published figure of `vm` in a cell, unless the options change the cell's set-up.
@@ -201,12 +229,15 @@ impl Plan {
 /// Builds configurations. Each machine profile is read once.
 struct Builder<'e> {
     experiment: &'e Experiment,
+    read: ReadFile<'e>,
+    /// Texts of the machine profiles that were read.
+    files: BTreeMap<PathBuf, String>,
     profiles: BTreeMap<PathBuf, Option<MachineProfile>>,
     findings: &'e mut Findings,
 }
 
 impl Builder<'_> {
-    fn cell(&mut self, case: &Layer, variant: &Layer, set: &[Setting], scale: f64) -> Option<Config> {
+    fn cell(&mut self, case: &Layer, variant: &Layer, set: &[Setting], scale: f64) -> Option<(Config, Parameters)> {
         let experiment = self.experiment;
         let names = &experiment.names;
         let mut effective = Effective::default();
@@ -237,7 +268,8 @@ impl Builder<'_> {
                 findings.add(&key, "a workload without operations to count", expected);
             }
         }
-        draft.build(scale, &mut findings)
+        let parameters = resolved(&mut draft);
+        draft.build(scale, &mut findings).map(|config| (config, parameters))
     }
 
     /// Returns whether `config` is the set-up that the experiment's file states. The time limit is no part of it.
@@ -245,12 +277,14 @@ impl Builder<'_> {
         let mut findings = Findings::default();
         let mut builder = Builder {
             experiment: self.experiment,
+            read: self.read,
+            files: BTreeMap::new(),
             profiles: std::mem::take(&mut self.profiles),
             findings: &mut findings,
         };
         let stated = builder.cell(case, variant, &[], scale);
         self.profiles = builder.profiles;
-        stated.is_some_and(|stated| {
+        stated.is_some_and(|(stated, _)| {
             let stated = Config {
                 limit_ns: config.limit_ns,
                 ..stated
@@ -276,8 +310,11 @@ impl Builder<'_> {
         if let Some(known) = self.profiles.get(&path) {
             return known.clone();
         }
-        let read = |_: &str| -> io::Result<String> { file::read_text(&path, file::TEXT_BYTES_MAX) };
-        let profile = match shipped::machine(name, &setting.node.place, &read) {
+        let text = RefCell::new(None);
+        let read = |_: &str| -> io::Result<String> { Ok(text.borrow_mut().insert((self.read)(&path)?).clone()) };
+        let profile = shipped::machine(name, &setting.node.place, &read);
+        self.files.extend(text.into_inner().map(|text| (path.clone(), text)));
+        let profile = match profile {
             Ok(profile) => Some(profile),
             Err(problems) => {
                 self.findings.extend(problems);

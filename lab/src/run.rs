@@ -10,6 +10,7 @@ use std::thread;
 
 use holdfast_sim::{Config, Outcome};
 
+use crate::meter::{Cost, Meter};
 use crate::plan::{Cell, Plan};
 
 /// The simulator, as a [`Runner`].
@@ -26,12 +27,15 @@ pub enum RunError {
     Failure(Failure),
     /// An assertion of the program failed, which is a bug.
     Panicked(String),
+    /// The run failed earlier, and its record has this message.
+    Recorded(String),
 }
 
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RunError::Failure(failure) => write!(f, "{failure}"),
+            RunError::Recorded(message) => f.write_str(message),
             RunError::Panicked(message) => write!(f, "internal error, please report it: {message}"),
         }
     }
@@ -74,6 +78,20 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
+    /// Returns the outcomes in `slots`, as many as `plan` has runs: seed by seed, cells in the plan's order.
+    pub fn new(plan: &Plan, slots: Vec<Option<Result<Outcome, RunError>>>) -> Outcomes {
+        assert_eq!(
+            slots.len(),
+            plan.runs(),
+            "one slot for each run of {}",
+            plan.experiment.name
+        );
+        Outcomes {
+            seeds: plan.seeds.len(),
+            slots,
+        }
+    }
+
     /// Returns the outcome of `cell` with the seed at `seed`, or `None` if the run was called off.
     pub fn get(&self, cell: usize, seed: usize) -> Option<&Result<Outcome, RunError>> {
         let cells = self.slots.len().checked_div(self.seeds)?;
@@ -88,42 +106,69 @@ impl Outcomes {
 
 /// Runs `plan` seed by seed over all cells, so that an interrupted run leaves a smaller complete experiment.
 pub fn run(plan: &Plan, execution: Execution<'_>) -> Outcomes {
-    let total = plan.runs();
-    let slots: Vec<OnceLock<Result<Outcome, RunError>>> = (0..total).map(|_| OnceLock::new()).collect();
+    let slots: Vec<OnceLock<Result<Outcome, RunError>>> = (0..plan.runs()).map(|_| OnceLock::new()).collect();
+    let all: Vec<usize> = (0..slots.len()).collect();
+    each(plan, &all, execution, &|_| false, &|ended| {
+        let _ = slots[ended.index].set(ended.outcome);
+    });
+    Outcomes::new(plan, slots.into_iter().map(OnceLock::into_inner).collect())
+}
+
+/// The end of one run, with what it cost.
+#[derive(Debug)]
+pub struct Ended {
+    /// Index of the run: seed by seed, cells in the plan's order.
+    pub index: usize,
+    /// Outcome of the run.
+    pub outcome: Result<Outcome, RunError>,
+    /// What the run cost this machine.
+    pub cost: Cost,
+}
+
+/// Runs those runs of `plan` whose indices are in `chosen`, in that order, without those for which `is_done` returns
+/// true just before their start. Gives each to `end`, from the thread that ran it.
+pub fn each(
+    plan: &Plan,
+    chosen: &[usize],
+    execution: Execution<'_>,
+    is_done: &(dyn Fn(usize) -> bool + Sync),
+    end: &(dyn Fn(Ended) + Sync),
+) {
+    let total = chosen.len();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let threads = execution.jobs.get().min(total.max(1));
     let work = || {
         while !execution.call_off.load(Ordering::Relaxed) {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= total {
+            let Some(&index) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
+            };
+            if is_done(index) {
+                done.fetch_add(1, Ordering::Relaxed);
+                continue;
             }
-            let cell = &plan.cells[index % plan.cells.len()];
-            let seed = plan.seeds[index / plan.cells.len()];
+            let (cell, seed) = plan.at(index);
+            let meter = Meter::start(threads == 1);
             let Some(outcome) = one(cell, seed, execution) else {
                 break;
             };
-            let outcome = slots[index].get_or_init(|| outcome);
+            let cost = meter.stop();
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             (execution.progress)(Progress {
                 cell,
                 seed,
-                outcome,
+                outcome: &outcome,
                 done,
                 total,
             });
+            end(Ended { index, outcome, cost });
         }
     };
     thread::scope(|scope| {
-        let others = execution.jobs.get().min(total.max(1)) - 1;
-        for _ in 0..others {
+        for _ in 1..threads {
             scope.spawn(work);
         }
         work();
     });
-    Outcomes {
-        seeds: plan.seeds.len(),
-        slots: slots.into_iter().map(OnceLock::into_inner).collect(),
-    }
 }
 
 /// Runs one cell with one seed. Returns `None` if it was called off.

@@ -11,17 +11,28 @@ use holdfast_lab::results::{FailedRun, Results, path_in};
 
 use crate::Done;
 use crate::args::{Format, RunArgs, VERSION};
+use crate::commands::units;
 use crate::experiment;
 use crate::output::{self, note, say};
+use crate::refused::Refused;
 
 /// Runs an experiment and prints its results.
 pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
+    if args.units.units.is_some() || args.units.shard.is_some() {
+        return units::records(args);
+    }
+    if args.check_determinism && args.units.cache.is_some() {
+        return Err(Refused::misplaced("--check-determinism", "runs that are not taken from --cache").into());
+    }
     let plan = experiment::plan(&args.experiment, &args.plan.options())?;
     experiment::confirm(&plan, args.plan.yes)?;
     let kept = args.results.out.as_deref();
     output::check(kept.map(|folder| path_in(folder, &plan.experiment.name)).as_deref())?;
     let jobs = args.plan.jobs.count();
-    let outcomes = experiment::execute(&plan, jobs)?;
+    let outcomes = match &args.units.cache {
+        Some(folder) => units::execute(&plan, args, folder)?,
+        None => experiment::execute(&plan, jobs)?,
+    };
     let results = collect::results(&plan, &outcomes, &args.experiment, VERSION);
     let mut done = finish(&results);
     if args.check_determinism && results.complete {

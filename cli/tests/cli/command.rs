@@ -115,6 +115,12 @@ impl Running {
         assert!(killed.expect("kill is there").success());
     }
 
+    /// Ends the program at once, as a crash of its machine does.
+    pub fn kill(mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it has ended");
+    }
+
     /// Waits for the end. Returns the program's outputs and the time that it took.
     pub fn end(self) -> (Ran, Duration) {
         let begun = Instant::now();

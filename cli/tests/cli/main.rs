@@ -21,5 +21,7 @@ mod terminal;
 #[cfg(target_os = "linux")]
 mod testhost;
 mod trace;
+#[cfg(target_os = "linux")]
+mod units;
 #[cfg(not(feature = "real-host"))]
 mod without_real_host;

@@ -6,6 +6,7 @@
 //!   keys that refine it.
 
 mod reference;
+mod resolved;
 mod table;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ use crate::profile::MachineProfile;
 use crate::slot::{Range, Slot};
 
 pub use reference::{Described, markdown};
+pub use resolved::Parameters;
+pub(crate) use resolved::resolved;
 pub use table::KEYS;
 
 use holdfast_machine::Costs;

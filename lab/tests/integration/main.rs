@@ -14,4 +14,5 @@ mod mutations;
 mod prose;
 mod runs;
 mod schedulers;
+mod units;
 mod walls;

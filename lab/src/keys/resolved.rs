@@ -1,0 +1,43 @@
+//! The values of all keys in one configuration.
+
+use std::collections::BTreeMap;
+
+use holdfast_machine::Costs;
+use serde_json::Value;
+
+use super::{Item, KEYS, Target, slot};
+use crate::draft::Draft;
+
+/// The value of each key that applies, by its path.
+pub type Parameters = BTreeMap<String, Value>;
+
+/// Returns the values of all keys that apply to `draft`. A path has `*` where all groups, guests or tasks that have the
+/// key agree in its value, and a name elsewhere.
+pub(crate) fn resolved(draft: &mut Draft) -> Parameters {
+    let mut parameters = Parameters::new();
+    for (key, entry) in KEYS.iter().enumerate() {
+        let names: Vec<String> = match entry.target {
+            Target::Group(_) => draft.groups.iter().map(|group| group.name.clone()).collect(),
+            Target::Vm(_) => draft.vms.iter().map(|vm| vm.name.clone()).collect(),
+            Target::Task(_) => draft.tasks.iter().map(|task| task.name.clone()).collect(),
+            Target::Cost => Costs::COSTS.iter().map(|name| (*name).to_owned()).collect(),
+            Target::Machine(_) | Target::Host(_) | Target::Run(_) => vec![String::new()],
+        };
+        let values = names.into_iter().enumerate().filter_map(|(instance, name)| {
+            let shown = slot(draft, Item { key, instance })?.show();
+            // The value as a user writes it is JSON, except a name with an escaped character.
+            let value = serde_json::from_str(&shown).unwrap_or(Value::String(shown));
+            Some((name, value))
+        });
+        let values: Vec<(String, Value)> = values.collect();
+        let Some((_, first)) = values.first() else { continue };
+        if !matches!(entry.target, Target::Cost) && values.iter().all(|(_, value)| value == first) {
+            parameters.insert(entry.path.to_owned(), first.clone());
+            continue;
+        }
+        for (name, value) in values {
+            parameters.insert(entry.path.replacen('*', &name, 1), value);
+        }
+    }
+    parameters
+}

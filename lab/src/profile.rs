@@ -6,12 +6,14 @@
 
 mod apicv;
 mod avic;
+mod idle;
 
 use holdfast_host::PauseControls;
 use holdfast_machine::{Costs, PauseHardware, Picos, Profile, Topology};
 
 pub use apicv::ApicvProfile;
 pub use avic::AvicProfile;
+pub use idle::IdleProfile;
 
 use crate::amount::{Amount, Unit};
 use crate::diagnostic::{Findings, Place, Problems};
@@ -47,6 +49,8 @@ pub struct MachineProfile {
     pub apicv: Option<ApicvProfile>,
     /// All costs.
     pub costs: StatedCosts,
+    /// Idle states of a pCPU, in order of depth. Empty if `idle_exit` is the whole way out of every idle state.
+    pub idle_states: Vec<IdleProfile>,
 }
 
 /// Detection of pause loops, by vendor.
@@ -174,6 +178,7 @@ impl MachineProfile {
             topology: self.topology,
             frequency_hz: self.frequency_hz,
             costs: Costs::from_costs(|name| self.costs.picos(name, self.frequency_hz))?,
+            idle_states: idle::build(&self.idle_states, self.frequency_hz)?,
             pause_hardware: self.pauses.hardware(),
             avic: match &self.avic {
                 Some(avic) => Some(avic.build(self.frequency_hz)?),
@@ -213,6 +218,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     let costs = section(&mut reader, "costs", start, |reader| {
         StatedCosts::read(reader, Costs::COSTS)
     });
+    let idle_states = idle::read(&mut reader);
     reader.finish();
     Some(MachineProfile {
         name: name?.to_owned(),
@@ -223,6 +229,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
         avic: avic?,
         apicv: apicv?,
         costs: costs?,
+        idle_states: idle_states?,
     })
 }
 

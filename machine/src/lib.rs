@@ -18,7 +18,7 @@ mod time;
 
 pub use lines::{Access, Charge, LineId, Lines};
 pub use pause::{PauseDetector, PauseHardware, PauseLimit};
-pub use profile::{ApicvModel, AvicModel, Costs, Profile, Topology};
+pub use profile::{ApicvModel, AvicModel, Costs, IdleState, Profile, Topology, idle_exit_latency};
 pub use queue::{EventQueue, Key};
 pub use spin::Spin;
 pub use time::{Picos, Time};

@@ -129,8 +129,11 @@ costs! {
         pub sched_yield: Picos,
         /// Lookup of a futex: hash of its key, its bucket and the bucket's lock.
         pub futex: Picos,
-        /// Wakeup of a thread: its placement on a run queue. The IPI is not included.
+        /// Wakeup of a thread, by code and data in the caches: its placement on a run queue. The IPI is not included.
         pub wake: Picos,
+        /// Time that a wakeup takes longer if the pCPU's caches have lost the scheduler's code and data. Guests and
+        /// tasks displace them: it is at most the time for which those ran there since its last wakeup.
+        pub wake_cold: Picos,
         /// Direct cost of a context switch.
         pub context_switch: Picos,
         /// Indirect cost of a context switch: the time in which the incoming thread refills its caches.
@@ -145,7 +148,8 @@ costs! {
         pub pv_eoi: Picos,
         /// Flush of a guest's address translations at a VM entry.
         pub tlb_flush: Picos,
-        /// Exit from a pCPU's idle state.
+        /// Way out of the host's idle loop. The exit from the idle state is not included, unless the profile states
+        /// no idle states.
         pub idle_exit: Picos,
         /// Return to the VMM's process and back into the kernel, beyond the costs of every exit.
         pub userspace_exit: Picos,
@@ -194,6 +198,23 @@ costs! {
     }
 }
 
+/// An idle state of a pCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleState {
+    /// Time from an interrupt to the first instruction.
+    pub exit: Picos,
+    /// Shortest idle time for which the kernel enters the state.
+    pub residency: Picos,
+}
+
+/// Returns how long a pCPU takes to leave its idle state after `idle` without work. The kernel's governor is taken to
+/// predict well: it has chosen the deepest of `states` for which the time was long enough. `states` are in order of
+/// depth.
+pub fn idle_exit_latency(states: &[IdleState], idle: Picos) -> Picos {
+    let chosen = states.iter().rev().find(|state| state.residency <= idle);
+    chosen.map_or(Picos::ZERO, |state| state.exit)
+}
+
 /// A machine profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
@@ -205,6 +226,8 @@ pub struct Profile {
     pub frequency_hz: u64,
     /// Costs of the machine's operations.
     pub costs: Costs,
+    /// Idle states of a pCPU, in order of depth. It polls until the first of them.
+    pub idle_states: Vec<IdleState>,
     /// The pause-loop detector, or `None` if the CPU model has none or it is off. The hypervisor sets its limits.
     pub pause_hardware: Option<PauseHardware>,
     /// AMD's APIC virtualization, or `None` if the CPU model has none. The hypervisor decides whether to use it.
@@ -216,6 +239,19 @@ pub struct Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pcpu_sinks_as_deep_as_its_idle_time_is_worth() {
+        let us = |us: u64| Picos::from_nanos(1_000 * us);
+        let state = |exit, residency| IdleState {
+            exit: us(exit),
+            residency: us(residency),
+        };
+        let states = [state(2, 2), state(10, 20), state(133, 600)];
+        let exits = [0, 1, 2, 19, 20, 599, 600, 1_000_000].map(|idle| idle_exit_latency(&states, us(idle)));
+        assert_eq!(exits, [0, 0, 2, 2, 10, 10, 133, 133].map(us));
+        assert_eq!(idle_exit_latency(&[], us(1_000)), Picos::ZERO);
+    }
 
     #[test]
     fn pcpus_are_numbered_thread_first_then_core_then_socket() {

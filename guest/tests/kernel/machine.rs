@@ -99,6 +99,7 @@ fn profile(cores: u32, cache_refill_ns: u64) -> Profile {
         topology,
         frequency_hz: 3_000_000_000,
         costs,
+        idle_states: Vec::new(),
         pause_hardware: None,
         avic: None,
         apicv: None,

@@ -52,8 +52,22 @@ pub fn build(base: &MachineProfile, parameters: &[Parameter], machine: &Machine)
             };
         }
     }
+    join(&mut profile);
     parameters.iter().for_each(|parameter| put(&mut profile, parameter));
     profile
+}
+
+/// Joins the shares of a wakeup that small benchmarks see as one sum: `wake` includes its cold share, and `idle_exit`
+/// the exit from the idle state.
+pub fn join(profile: &mut MachineProfile) {
+    profile.idle_states.clear();
+    if let Some(cost) = profile.costs.by_name("wake_cold") {
+        *cost = Cost {
+            amount: nanos(0.0),
+            source: "part of wake".to_owned(),
+            uncertain: false,
+        };
+    }
 }
 
 /// Sets the cost of `parameter` in `profile`, as measured.

@@ -26,9 +26,16 @@ fn cost(profile: &MachineProfile, name: &str) -> f64 {
 /// Nanoseconds, times a factor, in hidden profiles for a cost that is 0 in the base profile.
 const UNIT_NS: f64 = 100.0;
 
+/// Returns the profile from which a calibration starts.
+fn base() -> MachineProfile {
+    let mut profile = shipped::default_machine();
+    super::profile::join(&mut profile);
+    profile
+}
+
 /// Returns the base profile with each cost in `names` multiplied by its factor.
 fn hidden(names: &[&'static str], factors: &[f64]) -> MachineProfile {
-    let mut profile = shipped::default_machine();
+    let mut profile = base();
     for (&name, factor) in names.iter().zip(factors) {
         let base = cost(&profile, name);
         let ns = if base > 0.0 { base } else { UNIT_NS } * factor;
@@ -77,7 +84,7 @@ proptest! {
     ) {
         let names = names(&system::COSTS);
         let hidden = hidden(&names, &factors);
-        let mut found = shipped::default_machine();
+        let mut found = base();
         let parameters = system::divide(&mut found, &host(), &programs(&hidden), &system::COSTS);
         prop_assert_eq!(parameters.len(), names.len());
         prop_assert_eq!(differ(&hidden, &found, &names), Vec::<&str>::new());
@@ -89,7 +96,7 @@ proptest! {
     ) {
         let names = names(&guest::COSTS);
         let hidden = hidden(&names, &factors);
-        let mut found = shipped::default_machine();
+        let mut found = base();
         let parameters = guest::refine(&mut found, &host(), &guests(&hidden), &guest::COSTS);
         prop_assert_eq!(parameters.len(), names.len());
         prop_assert_eq!(differ(&hidden, &found, &names), Vec::<&str>::new());
@@ -114,7 +121,7 @@ fn a_benchmark_that_determines_another_ones_cost_is_found_out() {
     let found = guests(&hidden);
     // The pairs are hypercall and MSR, PAUSE and line, the kernel's code and its interrupts.
     for (one, other) in [(7, 8), (4, 5)] {
-        let mut profile = shipped::default_machine();
+        let mut profile = base();
         guest::refine(&mut profile, &host(), &found, &swapped(&guest::COSTS, one, other));
         let names = names(&guest::COSTS);
         assert_ne!(
@@ -127,7 +134,7 @@ fn a_benchmark_that_determines_another_ones_cost_is_found_out() {
 
 #[test]
 fn a_figure_that_is_ten_times_too_large_is_found_out() {
-    let hidden = shipped::default_machine();
+    let hidden = base();
     for (index, (micro, _)) in system::COSTS.into_iter().enumerate() {
         let mut measured = programs(&hidden);
         let figure = measured.get_mut(&micro).expect("all were measured");
@@ -145,7 +152,7 @@ fn a_figure_that_is_ten_times_too_large_is_found_out() {
 
 #[test]
 fn what_does_not_run_or_does_not_matter_leaves_the_profile_as_it_was() {
-    let before = shipped::default_machine();
+    let before = base();
     let found = programs(&before);
     for answer in [None, Sampled::of(vec![1000.0])] {
         let mut profile = before.clone();
@@ -165,7 +172,7 @@ fn kicking_a_sleeper_comes_out_without_being_asked() {
             1.0, 1.0, 2.0, 1.0, 1.0, 2.0, 3.0, 2.0, 2.0, 1.5, 2.0, 3.0, 2.0, 2.0, 2.0,
         ],
     );
-    let mut profile = shipped::default_machine();
+    let mut profile = base();
     let found = guests(&hidden);
     guest::refine(&mut profile, &host(), &found, &guest::COSTS);
     let closure = guest::closure(&profile, &host(), &found);

@@ -1,6 +1,6 @@
 //! Steps of the host, and what its commands do to the machine.
 
-use holdfast_host::{Command, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
+use holdfast_host::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, VcpuId, VcpuState};
 use holdfast_machine::{Picos, Time};
 
 use crate::books::happened::Happened;
@@ -37,7 +37,12 @@ impl Engine {
         let delay = self.pcpus[executing].charged;
         match command {
             Command::Charge { pcpu, cost, count } => {
-                self.pcpus[pcpu].charged += self.hardware.cost(cost).times(u64::from(count));
+                let time = match cost {
+                    Cost::Wake => self.wake_time(pcpu),
+                    Cost::IdleExit => self.idle_exit(pcpu),
+                    _ => self.hardware.cost(cost).times(u64::from(count)),
+                };
+                self.pcpus[pcpu].charged += time;
             }
             Command::Run { pcpu, run } if pcpu == executing => self.schedule_run(pcpu, run, Picos::ZERO),
             // A polling loop sees what the executing pCPU has done.
@@ -87,6 +92,17 @@ impl Engine {
             Command::Resample { .. } => {}
             Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu),
         }
+    }
+
+    /// The time that `pcpu` needs to wake a thread now.
+    pub fn wake_time(&mut self, pcpu: PcpuId) -> Picos {
+        let costs = &self.hardware.costs;
+        costs.wake + self.pcpus[pcpu].caches.warm_up(costs.wake_cold)
+    }
+
+    /// The time that `pcpu`, which an interrupt reaches now, needs to leave the idle loop.
+    pub fn idle_exit(&self, pcpu: PcpuId) -> Picos {
+        self.hardware.idle_exit(self.clock.now.since(self.pcpus[pcpu].since))
     }
 
     /// The machine cannot do what the host wants from `vcpu`.

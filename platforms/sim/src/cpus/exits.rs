@@ -84,7 +84,8 @@ impl Engine {
             }
             activity @ (Activity::Idle | Activity::Poll) if is_call => {
                 if activity == Activity::Idle {
-                    self.pcpus[pcpu].charged += self.hardware.costs.idle_exit;
+                    let leaving = self.idle_exit(pcpu);
+                    self.pcpus[pcpu].charged += leaving;
                 }
                 self.call_handler(pcpu, Interrupted::Other);
             }

@@ -1,7 +1,7 @@
 //! The machine's CPU model: costs, pause-loop exiting, APIC virtualization.
 
 use holdfast_host::{Cost, Exit, PauseControls};
-use holdfast_machine::{Costs, PauseHardware, PauseLimit, Picos, Profile};
+use holdfast_machine::{Costs, IdleState, PauseHardware, PauseLimit, Picos, Profile, idle_exit_latency};
 
 use crate::apic::hardware::ApicHardware;
 use crate::books::cause::Cause;
@@ -11,6 +11,8 @@ use crate::books::cause::Cause;
 pub struct Hardware {
     /// The cost of everything.
     pub costs: Costs,
+    /// Idle states of a pCPU, in order of depth.
+    idle_states: Vec<IdleState>,
     /// APIC virtualization.
     pub apic: ApicHardware,
     /// What detects pause loops.
@@ -24,6 +26,7 @@ impl Hardware {
     pub fn new(machine: &Profile) -> Hardware {
         Hardware {
             costs: machine.costs.clone(),
+            idle_states: machine.idle_states.clone(),
             apic: ApicHardware {
                 avic: machine.avic,
                 apicv: machine.apicv,
@@ -62,6 +65,11 @@ impl Hardware {
             Cost::UserspaceExit => costs.userspace_exit,
             Cost::Doorbell | Cost::ApicvExit | Cost::AvicExit => self.apic.cost(cost),
         }
+    }
+
+    /// The time that a pCPU needs to leave the idle loop in which it was for `idle`.
+    pub fn idle_exit(&self, idle: Picos) -> Picos {
+        self.costs.idle_exit + idle_exit_latency(&self.idle_states, idle)
     }
 
     /// The pause-loop controls in the machine's units. The CPU ignores controls that it does not have.

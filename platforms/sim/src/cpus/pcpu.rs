@@ -87,12 +87,21 @@ pub struct WarmCaches {
     ran: Picos,
     /// Threads displaced a short while ago, each with `ran` at that time: some of their lines are still there.
     displaced: Vec<(Run, Picos)>,
+    /// `ran` at the last wakeup of a thread, whose code and data are the host's.
+    woke: Option<Picos>,
 }
 
 impl WarmCaches {
     /// The thread that ran last ran for another `span`.
     pub fn ran(&mut self, span: Picos) {
         self.ran += span;
+    }
+
+    /// The host wakes a thread. Returns the time that it needs to fetch the lines for that again, which is `all` for
+    /// all of them, and at most the time for which guests and tasks ran since the last wakeup.
+    pub fn warm_up(&mut self, all: Picos) -> Picos {
+        let before = self.woke.replace(self.ran);
+        before.map_or(all, |before| (self.ran - before).min(all))
     }
 
     /// `thread` runs from now on. Returns the time that it needs to fetch its lines again, which is `all` for all of
@@ -156,6 +165,20 @@ impl Pcpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wakeup_soon_after_another_finds_its_lines() {
+        let all = Picos::from_nanos(5_000);
+        let mut caches = WarmCaches::default();
+        let mut warm_up = |ran| {
+            caches.ran(Picos::from_nanos(ran));
+            caches.warm_up(all)
+        };
+        assert_eq!(
+            [1_000, 0, 2_000, 9_000].map(&mut warm_up),
+            [all, Picos::ZERO, Picos::from_nanos(2_000), all]
+        );
+    }
 
     #[test]
     fn a_thread_loses_no_more_than_others_could_fetch() {

@@ -279,8 +279,9 @@ impl Thread for SimThread {
         self.system_call(|| {
             self.look_up();
             if let Some(sleeper) = self.process().take(self.key(word)) {
-                let wake = self.cost(|costs| costs.wake);
-                self.here().handle.work(wake);
+                let handle = self.here().handle;
+                let pcpu = handle.engine().current().pcpu.expect("a flow executes in its guest");
+                handle.work(handle.engine().wake_time(pcpu));
                 Threads::wake(&self.machine, sleeper);
             }
         });

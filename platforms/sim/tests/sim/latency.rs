@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
 use holdfast_locks::{CpuId, Paravirt};
-use holdfast_machine::{Costs, Picos};
+use holdfast_machine::{Costs, IdleState, Picos};
 use holdfast_sim::{Config, SimMachine, run_images};
 
 use crate::apicv::apicv_config;
@@ -27,12 +27,14 @@ enum Called {
     Halts,
 }
 
-/// vCPU 1 calls vCPU 0 by IPI and waits until the call has been taken.
+/// vCPU 1 calls all other vCPUs by IPI and waits until they have taken the call.
 struct Calls {
     machine: SimMachine,
     called: Called,
-    sent_ns: Cell<Option<u64>>,
-    /// Sum of the times from a call's begin until its handler begins.
+    sent_ns: Cell<u64>,
+    /// vCPUs that have not taken the call yet.
+    missing: Cell<u32>,
+    /// Sum of the times from a call's begin until its last handler begins.
     waited_ns: Rc<Cell<u64>>,
 }
 
@@ -41,8 +43,10 @@ impl GuestImage for Calls {
         let cpu = self.machine.cpu();
         cpu.executing(Mode::Kernel);
         cpu.apic_write(lapic::SVR, lapic::SVR_ENABLE | 0xff);
-        if number.0 == 0 {
-            self.machine.report(Report::Begin);
+        if number.0 != 1 {
+            if number.0 == 0 {
+                self.machine.report(Report::Begin);
+            }
             loop {
                 cpu.irq_enable();
                 match self.called {
@@ -55,9 +59,12 @@ impl GuestImage for Calls {
             // Long enough for the other vCPU to halt and its pCPU to idle.
             cpu.compute(400_000);
             cpu.apic_write(lapic::ICR_HIGH, 0);
-            self.sent_ns.set(Some(cpu.now_ns()));
-            cpu.apic_write(lapic::ICR_LOW, lapic::ICR_ASSERT | u32::from(VECTOR));
-            while self.sent_ns.get().is_some() {
+            self.sent_ns.set(cpu.now_ns());
+            let others = self.machine.cpus() - 1;
+            self.missing.set(others);
+            let to = if others > 1 { lapic::ICR_SHORTHAND_OTHERS } else { 0 };
+            cpu.apic_write(lapic::ICR_LOW, lapic::ICR_ASSERT | to | u32::from(VECTOR));
+            while self.missing.get() > 0 {
                 cpu.compute(500);
             }
         }
@@ -69,8 +76,10 @@ impl GuestImage for Calls {
 
     fn interrupt(&self, _: u8) {
         let cpu = self.machine.cpu();
-        if let Some(sent) = self.sent_ns.take() {
-            self.waited_ns.set(self.waited_ns.get() + cpu.now_ns() - sent);
+        self.missing.set(self.missing.get() - 1);
+        if self.missing.get() == 0 {
+            self.waited_ns
+                .set(self.waited_ns.get() + cpu.now_ns() - self.sent_ns.get());
         }
         cpu.apic_write(lapic::EOI, 0);
     }
@@ -83,7 +92,8 @@ fn call_ns(config: &Config, called: Called) -> u64 {
         Box::new(Calls {
             machine,
             called,
-            sent_ns: Cell::new(None),
+            sent_ns: Cell::new(0),
+            missing: Cell::new(0),
             waited_ns: waited_ns.clone(),
         })
     });
@@ -130,6 +140,7 @@ fn a_wakeup_ipi_leaves_when_its_sender_has_woken_the_thread() {
         ("exit_software", 1, |costs| &mut costs.exit_software),
         ("apic_deliver", 1, |costs| &mut costs.apic_deliver),
         ("wake", 1, |costs| &mut costs.wake),
+        ("wake_cold", 1, |costs| &mut costs.wake_cold),
         ("ipi_send", 1, |costs| &mut costs.ipi_send),
         ("ipi_latency", 1, |costs| &mut costs.ipi_latency),
         ("idle_exit", 1, |costs| &mut costs.idle_exit),
@@ -137,6 +148,56 @@ fn a_wakeup_ipi_leaves_when_its_sender_has_woken_the_thread() {
         ("inject", 1, |costs| &mut costs.inject),
     ];
     assert_delays(&config(2, 2, 0, 1), Called::Halts, sent);
+}
+
+#[test]
+fn a_broadcast_pays_for_each_target_what_each_target_takes() {
+    let sent: &[(&str, u64, CostOf)] = &[
+        ("exit_software", 1, |costs| &mut costs.exit_software),
+        ("wake", 5, |costs| &mut costs.wake),
+        // The first wakeup has brought the scheduler's code and data into the caches.
+        ("wake_cold", 1, |costs| &mut costs.wake_cold),
+        ("ipi_send", 5, |costs| &mut costs.ipi_send),
+        ("ipi_latency", 1, |costs| &mut costs.ipi_latency),
+        ("idle_exit", 1, |costs| &mut costs.idle_exit),
+        ("context_switch", 1, |costs| &mut costs.context_switch),
+    ];
+    assert_delays(&config(6, 6, 0, 1), Called::Halts, sent);
+}
+
+#[test]
+fn a_wakeup_pays_for_the_idle_state_that_its_target_had_time_to_reach() {
+    // The target is idle for somewhat less than the caller's 400 us.
+    let state = |exit_ns, residency_ns| IdleState {
+        exit: Picos::from_nanos(exit_ns),
+        residency: Picos::from_nanos(residency_ns),
+    };
+    let (shallow, reached, deep) = (state(0, 1_000), state(2_000, 300_000), state(4_000, 500_000));
+    let call = |idle_states: [IdleState; 3]| {
+        let mut config = config(2, 2, 0, 1);
+        config.machine.idle_states = idle_states.into();
+        call_ns(&config, Called::Halts)
+    };
+    let base = call([shallow, reached, deep]);
+    let dearer = |state: IdleState| IdleState {
+        exit: state.exit + MORE,
+        ..state
+    };
+    assert_eq!(
+        call([dearer(shallow), reached, deep]),
+        base,
+        "the state is left for a deeper one"
+    );
+    assert_eq!(
+        call([shallow, reached, dearer(deep)]),
+        base,
+        "the idle time was too short"
+    );
+    let more = call([shallow, dearer(reached), deep]) - base;
+    assert!(
+        (9_500..10_500).contains(&more),
+        "10 us more for the exit delay by {more} ns"
+    );
 }
 
 #[test]

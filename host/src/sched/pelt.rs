@@ -103,6 +103,19 @@ mod tests {
     }
 
     #[test]
+    fn only_the_first_arrival_counts_with_the_whole_weight() {
+        let mut tracked = Tracked::default();
+        tracked.arrive(1 << 25, 1024);
+        assert_eq!(tracked.load(), 1024);
+        // Its average is 0 after a long sleep, and halves in a short one that starts at power-on.
+        tracked.arrive(1 << 40, 1024);
+        assert_eq!(tracked.load(), 0);
+        let mut early = Tracked::steady(300);
+        early.arrive(1 << 25, 1024);
+        assert_eq!(early.load(), 150);
+    }
+
+    #[test]
     fn steps_and_jumps_agree() {
         let (mut steps, mut jump) = (Tracked::steady(300), Tracked::steady(300));
         (1..=400).for_each(|step| steps.advance(step * 250_000, 1024));

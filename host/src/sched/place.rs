@@ -120,10 +120,7 @@ impl Scheduler {
         let prev_added = self.hierarchy.effective_load(thread.group, prev, 0, weight);
         let this_side = 100 * power(prev) * (this_load as i64 + this_added);
         let prev_side = (100 + (imbalance_pct as i64 - 100) / 2) * power(waker) * (load as i64 + prev_added);
-        if this_side <= prev_side {
-            return true;
-        }
-        this_load <= load && this_load + load <= self.load_per_task(waker)
+        this_side <= prev_side
     }
 
     /// Returns an idle pCPU near `target`, as far as the search goes.

@@ -171,16 +171,40 @@ mod tests {
 
     #[test]
     fn missed_ticks_decay_like_ticks_without_load() {
-        for ticks in [1, 2, 7, 30] {
-            let (mut stepped, mut jumped) = (RunQueue::default(), RunQueue::default());
-            for queue in [&mut stepped, &mut jumped] {
-                (1..100).for_each(|tick| queue.update_load(tick, 4096));
+        for missed in (1..120).chain([200, 700, 1_024, 5_000]) {
+            let loaded = RunQueue {
+                load: [1 << 20; LOAD_INDICES],
+                ..RunQueue::default()
+            };
+            let (mut jump, mut steps) = (loaded.clone(), loaded);
+            jump.update_load(missed, 3_000);
+            (1..missed).for_each(|tick| steps.update_load(tick, 0));
+            steps.update_load(missed, 3_000);
+            for (index, (jump, steps)) in jump.load.into_iter().zip(steps.load).enumerate() {
+                // Each tick rounds down.
+                let rounding = 1 << index;
+                assert!(
+                    jump.abs_diff(steps) <= rounding,
+                    "{missed} ticks, index {index}: {jump} {steps}"
+                );
             }
-            (100..100 + ticks).for_each(|tick| stepped.update_load(tick, 0));
-            jumped.update_load(99 + ticks, 0);
-            for (a, b) in stepped.load.iter().zip(jumped.load) {
-                assert!(a.abs_diff(b) <= 16, "{ticks} ticks: {stepped:?} {jumped:?}");
-            }
+        }
+    }
+
+    #[test]
+    fn partners_are_counted_when_they_change_and_forgotten_by_halves() {
+        let mut wakes = Wakes::default();
+        for (task, tick, flips) in [
+            (1, 0, 1),
+            (1, 1, 1),
+            (2, 2, 2),
+            (1, 100, 3),
+            (1, 101, 1),
+            (2, 201, 2),
+            (2, 202, 1),
+        ] {
+            wakes.record(TaskId(task), tick, 100);
+            assert_eq!(wakes.flips, flips, "tick {tick}");
         }
     }
 }

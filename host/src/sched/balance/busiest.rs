@@ -228,3 +228,76 @@ impl Scheduler {
         busiest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(avg_load: u64) -> Stats {
+        Stats {
+            avg_load,
+            ..Stats::default()
+        }
+    }
+
+    #[test]
+    fn an_idle_pcpu_pulls_unless_the_others_are_as_idle() {
+        // Idle pCPUs here and there, and threads there on two pCPUs.
+        for (here, there, threads, pulls) in [
+            (1, 1, 2, false),
+            (2, 1, 2, false),
+            (3, 1, 2, true),
+            (1, 1, 3, true),
+            (3, 1, 3, true),
+        ] {
+            let local = Stats {
+                idle_pcpus: here,
+                ..load(100)
+            };
+            let busiest = Stats {
+                idle_pcpus: there,
+                nr_running: threads,
+                pcpus: 2,
+                ..load(300)
+            };
+            let found = Scheduler::worth_pulling(&local, &busiest, 200, Idleness::Idle, 125);
+            assert_eq!(found, pulls, "{here} and {there} idle, {threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_busy_pcpu_pulls_beyond_the_percentage_only() {
+        for (here, there, average, pulls) in [
+            (100, 125, 110, false),
+            (100, 126, 110, true),
+            (100, 300, 100, false),
+            (300, 300, 400, false),
+            (301, 300, 400, false),
+        ] {
+            let found = Scheduler::worth_pulling(&load(here), &load(there), average, Idleness::Busy, 125);
+            assert_eq!(found, pulls, "{here}, {there}, {average}");
+        }
+    }
+
+    #[test]
+    fn uneven_and_overfull_groups_are_relieved_whatever_the_average() {
+        let full = |has_capacity| Stats {
+            has_capacity,
+            ..load(300)
+        };
+        for (local, busiest, idle, pulls) in [
+            (true, false, Idleness::NewlyIdle, true),
+            (true, true, Idleness::NewlyIdle, false),
+            (false, false, Idleness::NewlyIdle, false),
+            (true, false, Idleness::Busy, false),
+        ] {
+            let found = Scheduler::worth_pulling(&full(local), &full(busiest), 300, idle, 125);
+            assert_eq!(found, pulls, "{local}, {busiest}, {idle:?}");
+        }
+        let uneven = Stats {
+            uneven: true,
+            ..load(0)
+        };
+        assert!(Scheduler::worth_pulling(&load(300), &uneven, 300, Idleness::Busy, 125));
+    }
+}

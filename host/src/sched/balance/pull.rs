@@ -120,7 +120,7 @@ impl Scheduler {
         group.queues[pcpu as usize].is_some_and(|queue| self.hierarchy.queues[queue].quota.throttles > 0)
     }
 
-    fn is_cache_hot(&self, task: TaskId, pcpu: u32) -> bool {
+    pub(in super::super) fn is_cache_hot(&self, task: TaskId, pcpu: u32) -> bool {
         let id = self.threads[task].entity;
         let entity = &self.hierarchy.entities[id];
         let queue = &self.hierarchy.queues[entity.queue];

@@ -2,6 +2,8 @@
 
 mod fair;
 mod favor;
+mod loads;
+mod placement;
 mod quota;
 mod random;
 mod rig;

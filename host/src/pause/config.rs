@@ -291,3 +291,27 @@ impl PauseHandling {
         found.map(|(name, _)| *name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preset_has_the_first_name_of_its_values() {
+        for (name, preset) in PauseHandling::PRESETS {
+            let first = match name {
+                "linux-2.6.37" => "sleep-100us",
+                "linux-3.0" | "linux-3.3" => "directed-yield-2011",
+                "linux-4.12" => "linux-3.18",
+                "linux-6.6" => "linux-5.4",
+                name => name,
+            };
+            assert_eq!(preset.preset(), Some(first), "{name}");
+        }
+        let changed = PauseHandling {
+            kick_yields: true,
+            ..PauseHandling::NONE
+        };
+        assert_eq!(changed.preset(), None);
+    }
+}

@@ -323,4 +323,27 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn each_reason_alone_ends_a_wait() {
+        // Whether it ends a halt, the wait for an INIT, and the wait for a SIPI.
+        type Reason = (fn(&mut Vcpu), [bool; 3]);
+        let reasons: [Reason; 6] = [
+            (|_| (), [false, false, false]),
+            (|vcpu| vcpu.pv_unhalted = true, [true, false, false]),
+            (|vcpu| vcpu.pending.init = true, [true, true, true]),
+            (|vcpu| vcpu.pending.nmis = 1, [true, false, false]),
+            (|vcpu| vcpu.pending.sipi = Some(7), [false, false, true]),
+            (|vcpu| vcpu.guest.interrupts_enabled = true, [false, false, false]),
+        ];
+        for (index, (happens, ends)) in reasons.into_iter().enumerate() {
+            let waits = [MpState::Halted, MpState::Uninitialized, MpState::InitReceived];
+            for (mp_state, ends) in waits.into_iter().zip(ends) {
+                let mut vcpu = Vcpu::new(VcpuId(0), VmId(0), 0, TaskId(0));
+                vcpu.mp_state = mp_state;
+                happens(&mut vcpu);
+                assert_eq!(vcpu.wake_condition(), ends, "reason {index}, {mp_state:?}");
+            }
+        }
+    }
 }

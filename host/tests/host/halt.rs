@@ -244,6 +244,22 @@ fn polling_shrinks_after_a_long_halt() {
 }
 
 #[test]
+fn polling_ends_when_it_shrinks_below_its_first_length() {
+    // Halts of 15 us grow the polling time 0, 10, 20 us. Long halts halve it: 10 us, and 5 us would be too short.
+    let mut first = vec![];
+    for wait in [15 * US, 15 * US, MS, MS, MS, MS] {
+        first.extend([Op::Compute(wait), kick(1)]);
+    }
+    let second = [HLT, mark()].repeat(6);
+    let mut world = pair(&polling(200 * US), first, second);
+    world.run_until(20 * MS);
+    assert_eq!(world.guests[1].replies.len(), 6);
+    let vm = holdfast_host::VmId(0);
+    assert_eq!(world.counter(vm, "halt_attempted_poll"), 3);
+    assert_eq!(world.counter(vm, "halt_poll_fail_ns"), 40 * US);
+}
+
+#[test]
 fn polling_stops_when_another_thread_wants_the_pcpu() {
     // A first halt of 60 µs teaches the host to poll; in the second a task on the same pCPU wakes meanwhile.
     let config = HostConfig {

@@ -358,3 +358,45 @@ fn the_current_count_runs_down() {
     };
     assert!((1_450_000..1_500_000).contains(&count), "{count}");
 }
+
+#[test]
+fn x2apic_registers_are_read_by_msr_and_all_else_faults() {
+    let read = |offset: u32| {
+        Op::Exit(Exit::ReadMsr {
+            msr: msr::X2APIC_BASE + offset / reg::STRIDE,
+        })
+    };
+    let write = |msr, value| Op::Exit(Exit::WriteMsr { msr, value });
+    let registers = [
+        (reg::ID, 1),
+        (reg::VERSION, 0x0005_0014),
+        (reg::TPR, 0x30),
+        (reg::PPR, 0x30),
+        (reg::LDR, 2),
+        (reg::SVR, 0x1ff),
+        (reg::ISR, 0),
+        (reg::IRR + 7 * reg::STRIDE, 0),
+        (reg::LVT_TIMER, 0x1_0041),
+        (reg::TIMER_INITIAL, 0),
+        (reg::TIMER_DIVIDE, 0xb),
+    ];
+    let absent = [0x10, 0x40, reg::EOI, 0xe0, 0x290, 0x2f0, 0x3a0, 0x3d0, 0x3f0];
+    let mut ops = vec![read(reg::ID), write(msr::APIC_BASE, 0xfee0_0c00)];
+    ops.push(write(msr::X2APIC_BASE + reg::ICR_LOW / reg::STRIDE, 5 << 32 | 0x41));
+    for (offset, value) in registers {
+        if matches!(offset, reg::TPR | reg::SVR | reg::LVT_TIMER | reg::TIMER_DIVIDE) {
+            ops.push(write(msr::X2APIC_BASE + offset / reg::STRIDE, value));
+        }
+    }
+    ops.extend(registers.map(|(offset, _)| read(offset)));
+    ops.push(read(reg::ICR_LOW));
+    ops.extend(absent.map(read));
+    let mut world = World::new(&HostConfig::default(), &places(1, 2, 1));
+    world.add_vm(&VmConfig::default(), &[], vec![Guest::hog(), Guest::script(ops)]);
+    world.start();
+    world.run_until(10 * MS);
+    let mut expected = registers.map(|(_, value)| value).to_vec();
+    expected.push(5 << 32 | 0x41);
+    assert_eq!(world.guests[1].replies, expected);
+    assert_eq!(world.guests[1].faults as usize, 1 + absent.len());
+}

@@ -1,7 +1,9 @@
 //! Live migration: what is saved on one host goes on on another.
 
 use holdfast_abi::lapic as reg;
-use holdfast_host::{Host, HostConfig, Inhibit, MpState, Nanos, RestoreError, SavedVcpu, VcpuId, VmConfig, VmId};
+use holdfast_host::{
+    Host, HostConfig, Inhibit, MpState, Nanos, PendingEvents, RestoreError, SavedVcpu, VcpuId, VmConfig, VmId,
+};
 use proptest::prelude::*;
 
 use crate::halt::{HLT, kick};
@@ -144,6 +146,19 @@ fn foreign_state_is_checked() {
         restore(&mut world, 0, &bad_steal),
         Err(RestoreError::BadStealTime(0x1003))
     );
+    for (nmis, undelivered, legal) in [(2, Some(16), true), (3, None, false), (0, Some(15), false)] {
+        let pending = PendingEvents {
+            nmis,
+            undelivered,
+            ..good.pending
+        };
+        let expected = if legal {
+            Ok(())
+        } else {
+            Err(RestoreError::BadPending(pending))
+        };
+        assert_eq!(restore(&mut world, 0, &SavedVcpu { pending, ..good }), expected);
+    }
     assert_eq!(restore(&mut world, 9, &good), Err(RestoreError::UnknownVcpu(VcpuId(9))));
     assert_eq!(restore(&mut world, 0, &good), Ok(()));
     world.start();

@@ -1,8 +1,8 @@
 //! Saved state: a round trip changes nothing, and a restored vCPU continues as if it had never stopped.
 
-use holdfast_abi::{lapic as reg, msr};
+use holdfast_abi::{hypercall, lapic as reg, msr};
 use holdfast_host::{
-    Exit, GuestState, HostConfig, MpState, Nanos, PendingEvents, SavedTimer, SavedVcpu, VcpuId, VmConfig,
+    Exit, GuestState, HostConfig, MpState, Nanos, PendingEvents, SavedTimer, SavedVcpu, VcpuId, VmConfig, VmId,
 };
 use proptest::prelude::*;
 
@@ -190,5 +190,49 @@ fn a_vcpu_beyond_the_logical_table_still_gets_its_logical_interrupts() {
         };
         let receivers: Vec<u32> = (0..300).filter(requested).collect();
         assert_eq!(receivers, [named]);
+    }
+}
+
+#[test]
+fn a_halt_that_was_carried_over_counts_from_then_on() {
+    // Its end 15 us after the restoration is that of a short halt, so the next halt polls.
+    let config = HostConfig {
+        halt_poll_ns: 200_000,
+        ..HostConfig::default()
+    };
+    let mut world = World::new(&config, &places(1, 2, 1));
+    let kick = Op::Exit(Exit::Hypercall {
+        number: hypercall::KICK_CPU,
+        arguments: [0, 1, 0, 0],
+    });
+    let guests = vec![
+        Guest::script(vec![Op::Compute(15_000), kick]),
+        Guest::script(vec![Op::Exit(Exit::Hlt)]),
+    ];
+    world.add_vm(&offers(), &[vec![0], vec![1]], guests);
+    let mut saved = world.host.save_vcpu(VcpuId(1), NOW);
+    saved.mp_state = MpState::Halted;
+    world.host.restore_vcpu(VcpuId(1), &saved, NOW).expect("a legal state");
+    world.now = NOW.0;
+    world.start();
+    world.run_until(NOW.0 + MS);
+    assert_eq!(world.counter(VmId(0), "halt_attempted_poll"), 1);
+}
+
+#[test]
+fn a_vector_that_the_guest_state_names_is_not_injected_twice() {
+    // The events have it already.
+    for pending in [None, Some(0x61)] {
+        let mut world = world();
+        let mut saved = world.host.save_vcpu(VcpuId(0), NOW);
+        saved.guest.interrupts_enabled = true;
+        saved.guest.undelivered = Some(0x51);
+        saved.pending.undelivered = pending;
+        world.host.restore_vcpu(VcpuId(0), &saved, NOW).expect("a legal state");
+        let restored = world.host.save_vcpu(VcpuId(0), NOW);
+        assert_eq!(
+            (restored.guest.undelivered, restored.pending.undelivered),
+            (None, pending)
+        );
     }
 }

@@ -1,0 +1,148 @@
+//! The probe's records.
+
+use crate::hooks::{HOOKS, Kind};
+
+/// An entry of a hooked function.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    pub kind: Kind,
+    /// Instructions that the CPU has executed in kernel mode.
+    pub kernel: u64,
+    /// The first argument: the lock.
+    pub first: u64,
+    /// The return address.
+    pub caller: u64,
+}
+
+/// One measured operation on one CPU.
+#[derive(Debug, Default)]
+pub struct Run {
+    pub operation: String,
+    pub cpu: u32,
+    pub iterations: u64,
+    /// Instructions in kernel mode, and all.
+    pub kernel: u64,
+    pub instructions: u64,
+    /// Calls on the run's CPU, with the begin of each iteration, in `kernel` instructions.
+    pub calls: Vec<Call>,
+    pub begins: Vec<u64>,
+    /// Offsets of the variables of each CPU.
+    pub offsets: Vec<u64>,
+}
+
+const SIZE: usize = 48;
+const MARK: u32 = 0xffff_ffff;
+const PER_CPU: u32 = 0xffff_fffe;
+const BEGIN: u64 = 0;
+const END: u64 = 1;
+
+/// Splits `bytes`, the probe's output, into operations. Calls between operations are dropped.
+pub fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
+    let (mut runs, mut offsets, mut open) = (Vec::new(), Vec::new(), None::<(Run, u64, u64)>);
+    let (records, rest) = bytes.as_chunks::<SIZE>();
+    if !rest.is_empty() {
+        return Err(format!("{} bytes: expected records of {SIZE} bytes", bytes.len()));
+    }
+    for (index, record) in records.iter().enumerate() {
+        let word = |at: usize| u64::from_le_bytes(record[8 * at..8 * at + 8].try_into().expect("8 bytes"));
+        let (kernel, user, first, caller) = (word(0), word(1), word(2), word(4));
+        let (cpu, hook) = (word(5) as u32, (word(5) >> 32) as u32);
+        match hook {
+            PER_CPU if cpu == 0 => offsets = vec![first],
+            PER_CPU => offsets.push(first),
+            MARK if caller & 3 == BEGIN => {
+                let run = Run {
+                    operation: name(&record[16..32]),
+                    cpu,
+                    iterations: caller >> 2,
+                    begins: vec![kernel],
+                    offsets: offsets.clone(),
+                    ..Run::default()
+                };
+                open = Some((run, kernel, user));
+            }
+            MARK if caller & 3 == END => {
+                let (mut run, kernel_before, user_before) = open
+                    .take()
+                    .ok_or_else(|| format!("record {index}: the end of an operation that did not begin"))?;
+                run.kernel = kernel - kernel_before;
+                run.instructions = run.kernel + (user - user_before);
+                runs.push(run);
+            }
+            MARK => {
+                if let Some((run, ..)) = &mut open {
+                    run.begins.push(kernel);
+                }
+            }
+            _ => {
+                let (_, kind) = HOOKS
+                    .get(hook as usize)
+                    .ok_or_else(|| format!("record {index}: hook {hook}: expected less than {}", HOOKS.len()))?;
+                if let Some((run, ..)) = open.as_mut().filter(|(run, ..)| run.cpu == cpu) {
+                    run.calls.push(Call {
+                        kind: *kind,
+                        kernel,
+                        first,
+                        caller,
+                    });
+                }
+            }
+        }
+    }
+    Ok(runs)
+}
+
+fn name(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn record(counts: [u64; 2], first: [u64; 2], caller: u64, cpu: u32, hook: u32) -> Vec<u8> {
+        let words = [
+            counts[0],
+            counts[1],
+            first[0],
+            first[1],
+            caller,
+            u64::from(hook) << 32 | u64::from(cpu),
+        ];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    pub fn mark(counts: [u64; 2], name: &[u8; 8], kind: u64, count: u64) -> Vec<u8> {
+        record(counts, [u64::from_le_bytes(*name), 0], count << 2 | kind, 0, MARK)
+    }
+
+    #[test]
+    fn calls_belong_to_the_operation_and_cpu_that_made_them() {
+        let bytes = [
+            record([50, 0], [1, 0], 0, 0, 0),
+            record([0, 0], [0x1000, 0], 0, 0, PER_CPU),
+            mark([100, 10], b"fork\0\0\0\0", BEGIN, 3),
+            record([150, 10], [7, 0], 9, 0, 0),
+            record([900, 10], [8, 0], 9, 1, 0),
+            mark([200, 30], b"fork\0\0\0\0", END, 3),
+        ]
+        .concat();
+        let runs = runs(&bytes).expect("records");
+        assert_eq!(runs.len(), 1);
+        let run = &runs[0];
+        assert_eq!((run.operation.as_str(), run.iterations), ("fork", 3));
+        assert_eq!((run.kernel, run.instructions), (100, 120));
+        assert_eq!(run.calls.iter().map(|call| call.first).collect::<Vec<_>>(), [7]);
+        assert_eq!(run.offsets, [0x1000]);
+    }
+
+    #[test]
+    fn damaged_records_are_refused() {
+        let end = mark([1, 1], b"fork\0\0\0\0", END, 1);
+        assert_eq!(runs(&end[1..]).unwrap_err(), "47 bytes: expected records of 48 bytes");
+        assert!(runs(&end).unwrap_err().contains("did not begin"));
+        let unknown = record([1, 1], [0, 0], 0, 0, 1_000);
+        assert!(runs(&unknown).unwrap_err().contains("hook 1000"));
+    }
+}

@@ -1,0 +1,296 @@
+/* The first process of a measured kernel: carries out operations one at a time, between marks that the probe reads.
+ *
+ * Each pass is a process of its own on a CPU of its own, with a directory, files and pipes of its own. So a lock whose
+ * address is met in several passes is shared by them, and a lock met in one pass is that process's or that object's.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BEGIN, END, ITERATION, SYMBOLS };
+#define PAGE 4096
+
+/* The probe hooks this function's address, and reads its arguments. */
+__attribute__((noinline, section(".mark"))) void mark(long kind, const void *text, long count)
+{
+    __asm__ volatile("" : : "r"(kind), "r"(text), "r"(count) : "memory");
+}
+
+static char directory[64], file[96], other[96];
+static int descriptor, pipes[4], sockets[2];
+static char page[PAGE], *memory;
+static long at;
+static uint32_t *word;
+static pid_t partner;
+static int cpu;
+
+static void check(int is_right, const char *what)
+{
+    if (is_right)
+        return;
+    printf("@@failed %s: %m\n", what);
+    reboot(RB_POWER_OFF);
+}
+static void no_work(void) {}
+static void nothing(void) { for (volatile int i = 0; i < 20000; i++) {} }
+
+static void end_of_child(void) { _exit(0); }
+static void fork_exit_wait(void)
+{
+    pid_t child = fork();
+    if (child == 0)
+        end_of_child();
+    check(child > 0 && waitpid(child, NULL, 0) == child, "fork");
+}
+static void exec_program(void)
+{
+    pid_t child = vfork();
+    if (child == 0) {
+        char *arguments[] = { "quit", NULL };
+        execve("/init", arguments, NULL);
+        _exit(1);
+    }
+    int status;
+    check(child > 0 && waitpid(child, &status, 0) == child && status == 0, "exec");
+}
+
+#define FAULTS 4096
+static void begin_anonymous(void)
+{
+    memory = mmap(NULL, FAULTS * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check(memory != MAP_FAILED && madvise(memory, FAULTS * PAGE, MADV_NOHUGEPAGE) == 0, "mmap");
+    at = 0;
+}
+static void anonymous_fault(void) { memory[at++ * PAGE] = 1; }
+static void end_anonymous(void) { munmap(memory, FAULTS * PAGE); }
+
+#define AROUND 16
+#define FILE_FAULTS 512
+static void begin_file(void)
+{
+    descriptor = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    for (int i = 0; i < FILE_FAULTS * AROUND; i++)
+        check(write(descriptor, page, PAGE) == PAGE, "write a file");
+    memory = mmap(NULL, FILE_FAULTS * AROUND * PAGE, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    check(memory != MAP_FAILED, "mmap a file");
+    at = 0;
+}
+static void file_fault(void) { (void)*(volatile char *)(memory + at++ * AROUND * PAGE); }
+static void end_file(void) { munmap(memory, FILE_FAULTS * AROUND * PAGE); close(descriptor); unlink(other); }
+
+/* A page that a child shares is copied when the parent writes it. */
+static void begin_copy(void)
+{
+    begin_anonymous();
+    for (int i = 0; i < FAULTS; i++)
+        memory[i * PAGE] = 1;
+    partner = fork();
+    if (partner == 0) {
+        pause();
+        _exit(0);
+    }
+    usleep(20000);
+}
+static void end_partner(void) { kill(partner, SIGKILL); waitpid(partner, NULL, 0); }
+static void end_copy(void) { end_partner(); end_anonymous(); }
+
+static void map_unmap(void)
+{
+    char *mapped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check(mapped != MAP_FAILED, "mmap");
+    *mapped = 1;
+    munmap(mapped, PAGE);
+}
+static void begin_discard(void) { memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+static void touch_discard(void) { *memory = 1; madvise(memory, PAGE, MADV_DONTNEED); }
+static void end_discard(void) { munmap(memory, PAGE); }
+
+static void open_close(void) { int opened = open(file, O_RDONLY); check(opened >= 0, "open"); close(opened); }
+static void dup_close(void) { close(dup(descriptor)); }
+static void stat_file(void) { struct stat status; check(stat(file, &status) == 0, "stat"); }
+static void begin_open(void) { descriptor = open(file, O_RDWR); check(descriptor >= 0, "open"); }
+static void end_open(void) { close(descriptor); }
+static void read_page(void) { check(pread(descriptor, page, PAGE, 0) == PAGE, "read"); }
+static void overwrite_page(void) { check(pwrite(descriptor, page, PAGE, 0) == PAGE, "write"); }
+static void begin_append(void) { descriptor = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600); }
+static void append_page(void) { check(write(descriptor, page, PAGE) == PAGE, "append"); }
+static void end_append(void) { close(descriptor); unlink(other); }
+static void create_unlink(void)
+{
+    int created = open(other, O_RDWR | O_CREAT | O_EXCL, 0600);
+    check(created >= 0, "create");
+    close(created);
+    unlink(other);
+}
+
+static void begin_pipe(void) { check(pipe(pipes) == 0 && pipe(pipes + 2) == 0, "pipe"); }
+static void end_pipe(void) { for (int i = 0; i < 4; i++) close(pipes[i]); }
+static void pipe_write_read(void)
+{
+    check(write(pipes[1], page, 64) == 64 && read(pipes[0], page, 64) == 64, "pipe");
+}
+static void begin_echo(void)
+{
+    begin_pipe();
+    partner = fork();
+    if (partner == 0)
+        while (read(pipes[0], page, 64) == 64 && write(pipes[3], page, 64) == 64) {}
+}
+static void pipe_round_trip(void)
+{
+    check(write(pipes[1], page, 64) == 64 && read(pipes[2], page, 64) == 64, "echo");
+}
+static void end_echo(void) { end_partner(); end_pipe(); }
+
+static void begin_socket(void) { check(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair"); }
+static void end_socket(void) { close(sockets[0]); close(sockets[1]); }
+static void socket_message(void)
+{
+    check(write(sockets[0], page, 100) == 100 && read(sockets[1], page, 100) == 100, "socket");
+}
+
+static void begin_word(void)
+{
+    word = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(word != MAP_FAILED, "mmap");
+    *word = 0;
+}
+static long futex(int operation, uint32_t value) { return syscall(SYS_futex, word, operation, value, NULL, NULL, 0); }
+static void futex_wake(void) { futex(FUTEX_WAKE, 1); }
+/* Passes a turn back and forth. */
+static void take_turn(uint32_t mine)
+{
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) != mine)
+        futex(FUTEX_WAIT, !mine);
+}
+static void give_turn(uint32_t next) { __atomic_store_n(word, next, __ATOMIC_SEQ_CST); futex(FUTEX_WAKE, 1); }
+static void begin_turns(void)
+{
+    begin_word();
+    partner = fork();
+    if (partner == 0)
+        for (;;) {
+            take_turn(1);
+            give_turn(0);
+        }
+}
+static void futex_round_trip(void) { give_turn(1); take_turn(0); }
+static void end_turns(void) { end_partner(); munmap(word, PAGE); }
+
+/* Names have at most 16 characters. */
+static const struct { char name[16]; long iterations; void (*begin)(void), (*step)(void), (*end)(void); } operations[] = {
+    { "user", 2000, no_work, nothing, no_work },
+    { "fork", 300, no_work, fork_exit_wait, no_work },
+    { "exec", 200, no_work, exec_program, no_work },
+    { "anonymous_fault", FAULTS, begin_anonymous, anonymous_fault, end_anonymous },
+    { "copy_fault", FAULTS, begin_copy, anonymous_fault, end_copy },
+    { "file_fault", FILE_FAULTS, begin_file, file_fault, end_file },
+    { "map_unmap", 1000, no_work, map_unmap, no_work },
+    { "touch_discard", 1000, begin_discard, touch_discard, end_discard },
+    { "open_close", 2000, no_work, open_close, no_work },
+    { "dup_close", 4000, begin_open, dup_close, end_open },
+    { "stat", 4000, no_work, stat_file, no_work },
+    { "read_page", 4000, begin_open, read_page, end_open },
+    { "overwrite_page", 4000, begin_open, overwrite_page, end_open },
+    { "append_page", 2000, begin_append, append_page, end_append },
+    { "create_unlink", 1000, no_work, create_unlink, no_work },
+    { "pipe", 4000, begin_pipe, pipe_write_read, end_pipe },
+    { "pipe_wake", 1000, begin_echo, pipe_round_trip, end_echo },
+    { "socket", 2000, begin_socket, socket_message, end_socket },
+    { "futex_wake", 4000, begin_word, futex_wake, no_work },
+    { "futex_turn", 1000, begin_turns, futex_round_trip, end_turns },
+};
+
+static void run_pass(int pass, int passes)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(pass % passes, &set);
+    cpu = pass % passes;
+    check(sched_setaffinity(0, sizeof set, &set) == 0, "affinity");
+    snprintf(directory, sizeof directory, "/tmp/pass%d", pass);
+    check(mkdir(directory, 0700) == 0, "mkdir");
+    snprintf(file, sizeof file, "%s/file", directory);
+    snprintf(other, sizeof other, "%s/other", directory);
+    int created = open(file, O_RDWR | O_CREAT, 0600);
+    check(write(created, page, PAGE) == PAGE, "write");
+    close(created);
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+        int is_fault = strstr(operations[i].name, "fault") != NULL;
+        operations[i].begin();
+        for (int warm = 0; warm < (is_fault ? 64 : 100); warm++)
+            operations[i].step();
+        long iterations = operations[i].iterations - (is_fault ? 64 : 0);
+        /* What the kernel puts off (RCU callbacks, kworkers) belongs to the operation that caused it. */
+        usleep(40000);
+        mark(BEGIN, operations[i].name, iterations);
+        for (long n = 0; n < iterations; n++) {
+            operations[i].step();
+            mark(ITERATION, operations[i].name, n);
+        }
+        usleep(40000);
+        mark(END, operations[i].name, iterations);
+        operations[i].end();
+    }
+}
+
+/* Hands the kernel's symbols to the probe. */
+static void give_symbols(void)
+{
+    size_t size = 32 << 20, length = 0;
+    char *text = malloc(size);
+    int from = open("/proc/kallsyms", O_RDONLY);
+    ssize_t got;
+    check(from >= 0, "kallsyms");
+    while ((got = read(from, text + length, size - length)) > 0)
+        length += got;
+    mark(SYMBOLS, text, length);
+}
+
+int main(int count, char **arguments)
+{
+    if (count >= 1 && !strcmp(arguments[0], "quit"))
+        return 0;
+    mount("proc", "/proc", "proc", 0, NULL);
+    mount("dev", "/dev", "devtmpfs", 0, NULL);
+    mkdir("/tmp", 0777);
+    check(mount("tmp", "/tmp", "tmpfs", 0, NULL) == 0, "mount");
+    int console = open("/dev/console", O_RDWR);
+    dup2(console, 0), dup2(console, 1), dup2(console, 2);
+    setvbuf(stdout, NULL, _IONBF, 0);
+    const char *what = getenv("measure");
+    if (!what || !strcmp(what, "symbols"))
+        give_symbols();
+    else {
+        int passes = atoi(what);
+        /* The kernel finishes its own start. */
+        sleep(5);
+        for (int pass = 0; pass < passes; pass++) {
+            pid_t child = fork();
+            if (child == 0) {
+                run_pass(pass, passes);
+                _exit(0);
+            }
+            int status;
+            waitpid(child, &status, 0);
+            check(status == 0, "a pass");
+        }
+    }
+    printf("@@end\n");
+    sync();
+    reboot(RB_POWER_OFF);
+}

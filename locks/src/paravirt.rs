@@ -60,8 +60,8 @@ pub unsafe trait Paravirt: Interrupts {
         Sharing::LINUX
     }
     /// Called when the caller has just taken a hybrid lock past its queue, and holds it. If it returns `true`, no other
-    /// CPU may overtake the head of the queue until the head has held the lock. This bounds overtaking even while the
-    /// head does not run.
+    /// CPU may overtake the head of the queue until the head has held the lock, or has spun in vain for
+    /// [`Paravirt::spin_threshold`] with overtaking blocked. This bounds overtaking even while the head does not run.
     #[inline]
     fn overtook(&self) -> bool {
         false

@@ -227,3 +227,35 @@ fn lock_spinning<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, mine: u16) {
     cpu.irq_restore(enabled);
     cpu.recorder().blocked(clock(cpu).saturating_sub(start));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_ticket_of_a_queue_that_is_too_long_is_surplus() {
+        for head in [0, 2 * 5, 0xfffe] {
+            for (distance, surplus) in [(2, false), (QUEUE_MAX, false), (QUEUE_MAX + 2, true)] {
+                let mine = distance.wrapping_add(head);
+                for (drawn_after, last) in [(2, true), (2 * 2, false)] {
+                    let word = u32::from(mine.wrapping_add(drawn_after)) << 16 | u32::from(head);
+                    assert_eq!(
+                        is_surplus(word, mine),
+                        surplus && last,
+                        "{head:#x} {distance:#x} {drawn_after}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_its_waiters_a_word_is_free_or_held() {
+        for head in [0u16, 0x10, 0xfffe] {
+            for (waiters, held) in [(0, 0), (1, 2), (2, 2), (700, 2)] {
+                let word = |tail: u16| u32::from(head.wrapping_add(tail)) << 16 | u32::from(head);
+                assert_eq!(alone(word(waiters * 2)), word(held), "{head:#x} {waiters}");
+            }
+        }
+    }
+}

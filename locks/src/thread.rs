@@ -238,6 +238,8 @@ impl Default for Turns {
 mod tests {
     extern crate std;
 
+    use std::vec::Vec;
+
     use super::*;
     use crate::platform::Word;
     use crate::solo::{Solo, SoloWord};
@@ -302,6 +304,31 @@ mod tests {
                     "{iteration} of {budget}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_clock_is_read_less_often_as_long_as_that_takes_a_small_part_of_a_turn() {
+        // A turn of 1 ms; a sixteenth of it is 62.5 us. The numbers of acquisitions between readings of the clock.
+        let short = [1, 2, 4, 8, 16, 32, 64, 64, 64];
+        let long = [1, 2, 4, 8, 16, 32, 1, 2, 4];
+        for (acquisition, expected) in [(100, short), (2_000, long)] {
+            let turns = Turns::new();
+            let (mut now, mut read_at) = (0, Vec::new());
+            while read_at.len() < 10 {
+                let mut read = false;
+                let stop = turns.overtook(|| {
+                    read = true;
+                    (1_000_000, now)
+                });
+                assert!(!stop, "a turn ends after {now} ns");
+                if read {
+                    read_at.push(now / acquisition);
+                }
+                now += acquisition;
+            }
+            let gaps: Vec<u64> = read_at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            assert_eq!(gaps, expected, "acquisitions of {acquisition} ns");
         }
     }
 

@@ -4,6 +4,7 @@
 mod contract;
 mod explore;
 mod hosted;
+mod overtaking;
 mod queued;
 mod races;
 mod scenes;

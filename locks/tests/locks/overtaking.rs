@@ -1,0 +1,120 @@
+//! Bounded overtaking: under a fair scheduler no waiter is overtaken forever, also with more CPUs than a word has bits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use holdfast_locks::{
+    Budget, CnaQspin, CpuId, ExchangeQspin, LockKind, NumerousQspin, PvTicket, Qspin, RawLock, Ticket, Wide,
+    for_each_lock_kind,
+};
+
+use crate::scenes::{Checked, for_each_kind, job};
+use crate::steps::{Chooser, Machine, Setup, StepCpu};
+
+/// A fair scheduler: each CPU takes one step in its turn.
+struct InTurn(u32);
+
+impl Chooser for InTurn {
+    fn choose(&mut self, options: &[u32]) -> u32 {
+        let later = options.iter().filter(|&&cpu| cpu > self.0).min();
+        self.0 = *later.or(options.iter().min()).expect("a CPU that can take a step");
+        self.0
+    }
+}
+
+/// Lets each CPU take a lock `times` times. Returns the largest number of acquisitions by other CPUs between a call of
+/// `lock` and its return.
+fn passed_over<L: RawLock<StepCpu> + 'static>(setup: Setup, times: u32) -> u32 {
+    let lock = Checked::new(0);
+    let (served, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let each = |number| {
+        let (lock, served, most) = (Arc::clone(&lock), Arc::clone(&served), Arc::clone(&most));
+        let body = move |cpu: &StepCpu| {
+            for _ in 0..times {
+                let begun = served.load(Relaxed);
+                lock.with::<L>(cpu, || {
+                    most.fetch_max(served.fetch_add(1, Relaxed) - begun, Relaxed);
+                });
+            }
+        };
+        (CpuId(number), job(body))
+    };
+    Machine::new(setup, Box::new(InTurn(0)))
+        .run((0..setup.cpus).map(each).collect())
+        .expect("no deadlock");
+    most.load(Relaxed)
+}
+
+/// Checks the bound of a lock that lets a waiter be passed over `turns` times by each other CPU, and by two CPUs more
+/// that come between the call and the arrival in the queue.
+fn bounded<L: RawLock<StepCpu> + 'static>(name: &str, turns: u32, numa_nodes: u32) {
+    for cpus in [2, 3, 5, 33, 40] {
+        for threshold in [1, Budget::UNBOUNDED.0] {
+            for setup in [Setup::new(cpus), Setup::hosted(cpus)] {
+                let setup = Setup {
+                    threshold,
+                    numa_nodes,
+                    ..setup
+                };
+                let found = passed_over::<L>(setup, 4 * turns);
+                let hosted = setup.hosted;
+                assert!(
+                    found <= turns * cpus + 2,
+                    "{name}, {cpus} CPUs, {threshold}, hosted {hosted}: {found}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_fair_lock_bounds_overtaking() {
+    fn queues(kind: LockKind) -> bool {
+        use LockKind::{CnaQspin, PreemptableTicket, PvTicket, Qspin, Ticket};
+        matches!(kind, Ticket | PvTicket | Qspin | CnaQspin | PreemptableTicket)
+    }
+    fn once<L: RawLock<StepCpu> + 'static>(name: &str) {
+        bounded::<L>(name, 1, 1);
+    }
+    fn shared(kind: LockKind) -> bool {
+        matches!(kind, LockKind::PvQspin | LockKind::HybridPvQspin)
+    }
+    fn few_times<L: RawLock<StepCpu> + 'static>(name: &str) {
+        bounded::<L>(name, 3, 1);
+    }
+    for_each_lock_kind!(for_each_kind queues, once);
+    for_each_lock_kind!(for_each_kind shared, few_times);
+    once::<Qspin<Wide>>("qspin, wide");
+    once::<ExchangeQspin>("exchange-qspin");
+    once::<NumerousQspin>("numerous-qspin");
+    bounded::<CnaQspin<10_000, 0>>("cna-qspin, two nodes", 1, 2);
+}
+
+/// CPU 0 holds the lock as the owner of the first of `tickets` tickets, and releases it for each of them. The other
+/// CPUs come when the queue is as long as that.
+fn crowded<L: RawLock<StepCpu> + 'static>(tickets: u32, step: u32) {
+    let lock = Checked::new(tickets * step << 16);
+    let held = Arc::clone(&lock);
+    let mut jobs = vec![(
+        CpuId(0),
+        job(move |cpu| {
+            (0..200).for_each(|_| holdfast_locks::Platform::relax(cpu));
+            (0..tickets).for_each(|_| L::unlock(cpu, &held.word));
+        }),
+    )];
+    jobs.extend((1..5).map(|number| {
+        let lock = Arc::clone(&lock);
+        (CpuId(number), job(move |cpu| lock.with::<L>(cpu, || ())))
+    }));
+    let setup = Setup {
+        steps_max: 20_000_000,
+        ..Setup::new(5)
+    };
+    Machine::new(setup, Box::new(InTurn(0))).run(jobs).expect("no deadlock");
+}
+
+#[test]
+fn a_ticket_too_many_is_given_back_and_drawn_again() {
+    crowded::<Ticket>(1 << 15, 1);
+    crowded::<PvTicket>(24_576, 2);
+}

@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_device_is_written_to_and_stays_one() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir_in(env!("OUT_DIR")).expect("a folder");
         let (full, null) = (folder.path().join("full"), folder.path().join("null"));
         symlink("/dev/full", &full).expect("writable");
         symlink("/dev/null", &null).expect("writable");
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_was_there_is_kept_under_the_next_free_name() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir_in(env!("OUT_DIR")).expect("a folder");
         let path = folder.path().join("a.results.json");
         assert_eq!(keep(&path, b"one").expect("nothing to keep"), None);
         for (text, kept) in [
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_link_stays_one_and_its_file_keeps_its_permissions() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir_in(env!("OUT_DIR")).expect("a folder");
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&file, "old").expect("writable");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("ours");
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_new_file_has_the_permissions_of_any_other() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir_in(env!("OUT_DIR")).expect("a folder");
         fs::write(folder.path().join("other"), "x").expect("writable");
         write(&folder.path().join("ours"), b"x").expect("writable");
         let mode = |name: &str| fs::metadata(folder.path().join(name)).expect("there").mode();
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_check_finds_what_stands_in_the_way_and_makes_nothing() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir_in(env!("OUT_DIR")).expect("a folder");
         fs::write(folder.path().join("file"), "x").expect("writable");
         check(&folder.path().join("new/er/file")).expect("folders can be made");
         check(&folder.path().join("file")).expect("it is replaced");

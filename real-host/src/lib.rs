@@ -12,3 +12,11 @@ pub mod machine;
 pub mod tracing;
 pub mod validate;
 mod work;
+
+/// Returns a new folder for a test, which is removed when it is dropped. It is next to the test's program, because
+/// `TMPDIR` may name anything.
+#[cfg(test)]
+fn scratch() -> tempfile::TempDir {
+    let program = std::env::current_exe().expect("Linux knows it");
+    tempfile::tempdir_in(program.parent().expect("it is in a folder")).expect("cargo has just written there")
+}

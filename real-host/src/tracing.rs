@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_with_what_to_do() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = crate::scratch();
         let error = Recording::begin(folder.path()).expect_err("no tracefs");
         let said = error.to_string();
         assert!(said.contains("mount -t tracefs"), "{said}");

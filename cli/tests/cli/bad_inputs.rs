@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::command::{Ran, holdfast_in};
+use crate::command::{Ran, holdfast_in, scratch};
 use crate::input::EXPERIMENT;
 
 const TABLE: &str = include_str!("bad-inputs.txt");
@@ -114,7 +114,7 @@ fn complaint(entry: &Entry<'_>, ran: &Ran) -> Option<String> {
 
 #[test]
 fn every_bad_input_is_refused_as_what_it_is() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let entries = entries();
     assert!(entries.len() >= ENTRIES_MIN, "{} entries", entries.len());
     let mut complaints = Vec::new();

@@ -23,6 +23,8 @@ pub fn holdfast_in<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Ran {
     let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
         .current_dir(folder)
         .args(arguments)
+        // The width of help texts.
+        .env_remove("COLUMNS")
         .output();
     Ran::of(output.expect("the command starts"))
 }
@@ -54,6 +56,11 @@ pub fn skipped(what: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {what}").expect("standard error");
 }
 
+/// Returns a new folder, which is removed when it is dropped. It is not in `TMPDIR`, which may name anything.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("cargo has made the folder above")
+}
+
 /// A running program.
 #[derive(Debug)]
 pub struct Running(Child);
@@ -73,7 +80,7 @@ impl Running {
     }
 
     /// Waits until `ready` returns true.
-    fn until(&self, what: &str, ready: impl Fn() -> bool) {
+    pub fn until(&self, what: &str, ready: impl Fn() -> bool) {
         let begun = Instant::now();
         while !ready() {
             assert!(begun.elapsed() < Duration::from_secs(60), "{what} does not happen");
@@ -129,7 +136,23 @@ impl Running {
     }
 }
 
+/// Returns a command that runs `program` with the default actions of the signals that end programs. The process that
+/// started the tests may ignore them, as `nohup` does, and programs inherit that.
+pub fn with_default_signals(program: &str) -> Command {
+    // SIGHUP, SIGINT and SIGTERM.
+    const THAT_END: u64 = 1 << 0 | 1 << 1 | 1 << 14;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    if ignored.unwrap_or(0) & THAT_END == 0 {
+        return Command::new(program);
+    }
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,TERM", program]);
+    command
+}
+
 /// Starts `holdfast ARGUMENTS`.
 pub fn start<S: AsRef<OsStr>>(arguments: &[S]) -> Running {
-    Running::new(Command::new(env!("CARGO_BIN_EXE_holdfast")).args(arguments))
+    Running::new(with_default_signals(env!("CARGO_BIN_EXE_holdfast")).args(arguments))
 }

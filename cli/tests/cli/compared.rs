@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::command::holdfast_in;
+use crate::command::{holdfast_in, scratch};
 
 #[test]
 fn results_can_be_compared_and_explained() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let run = |out: &str, first_seed: &str| {
         let arguments = [
             "run",

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{Ran, holdfast, holdfast_in};
+use crate::command::{Ran, holdfast, holdfast_in, scratch};
 
 /// The smallest run.
 const SMALL: &[&str] = &[
@@ -39,7 +39,7 @@ fn experiment(name: &str) -> String {
 
 #[test]
 fn a_path_in_an_option_is_relative_to_the_working_folder() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     fs::create_dir(folder.path().join("below")).expect("writable");
     fs::write(
         folder.path().join("below/mine.toml"),
@@ -57,7 +57,7 @@ fn a_path_in_an_option_is_relative_to_the_working_folder() {
 
 #[test]
 fn a_dash_is_standard_input() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     fs::write(folder.path().join("mine.toml"), experiment("kernbench-overcommit")).expect("writable");
     let arguments = [SMALL, &["-", "--format", "json"]].concat();
     let ran = with_input(folder.path(), &arguments, "mine.toml");
@@ -85,7 +85,7 @@ fn a_dash_is_standard_input() {
 
 #[test]
 fn earlier_results_are_kept() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let (now, earlier) = (
         "kernbench-overcommit.results.json",
         "kernbench-overcommit.results.1.json",
@@ -108,7 +108,7 @@ fn earlier_results_are_kept() {
 
 #[test]
 fn a_quiet_run_prints_results_and_errors_only() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let ran = small(
         folder.path(),
         &["--quiet", "--out", ".", "--check-determinism", "--set", "host.hz=250"],
@@ -141,7 +141,7 @@ fn nothing_is_colored() {
 
 #[test]
 fn changed_cells_do_not_stand_next_to_published_figures() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let published = |more: &[&str]| {
         let ran = small(folder.path(), &[more, &["--format", "json"]].concat());
         assert_eq!(ran.status, 0, "{}", ran.err);
@@ -172,7 +172,7 @@ fn changed_cells_do_not_stand_next_to_published_figures() {
 
 #[test]
 fn a_case_stands_for_each_of_its_swept_values() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let cases = |more: &[&str]| {
         let ran = small(
             folder.path(),
@@ -207,7 +207,7 @@ fn a_case_stands_for_each_of_its_swept_values() {
 
 #[test]
 fn very_many_runs_are_asked_for() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     fs::write(folder.path().join("none"), "").expect("writable");
     let ran = with_input(
         folder.path(),
@@ -224,7 +224,7 @@ fn very_many_runs_are_asked_for() {
 
 #[test]
 fn shells_and_man_know_every_command() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     for shell in ["bash", "zsh", "fish"] {
         let ran = holdfast(&["completions", shell]);
         assert_eq!((ran.status, ran.err.as_str()), (0, ""));

@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use crate::command::holdfast_in;
+use crate::command::{holdfast_in, scratch};
 
 /// Two variants of `lock-crossover`, measured on the KVM of the test host.
 const REAL_HOST: &str = include_str!("../../../lab/tests/integration/real-host.json");
 
 #[test]
 fn what_a_real_host_cannot_know_is_not_said() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     fs::write(folder.path().join("kvm.json"), REAL_HOST).expect("writable");
     let explained = holdfast_in(folder.path(), &["explain", "kvm.json"]);
     assert_eq!((explained.status, explained.err.as_str()), (0, ""));
@@ -46,7 +46,7 @@ fn what_a_real_host_cannot_know_is_not_said() {
 
 #[test]
 fn what_is_no_results_of_ours_is_called_what_it_is() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     fs::write(
         folder.path().join("threads.json"),
         "{\"schema\": \"holdfast.reality/1\"}",

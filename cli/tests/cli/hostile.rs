@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::command::{holdfast, holdfast_in};
+use crate::command::{holdfast, holdfast_in, scratch};
 
 const EXPERIMENT: &str = r#"name = "NAME"
 title = "one guest"
@@ -19,7 +19,7 @@ name = "CASE"
 
 #[test]
 fn an_experiments_name_leads_to_no_other_folder() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     for name in ["../../escaped", "/escaped", "a/b", ".", "", "\\u001b[2J", "..\\\\x"] {
         fs::write(folder.path().join("mine.toml"), EXPERIMENT.replace("NAME", name)).expect("writable");
         let ran = holdfast_in(folder.path(), &["run", "mine.toml", "--out", "in/here"]);
@@ -40,7 +40,7 @@ fn an_experiments_name_leads_to_no_other_folder() {
 
 #[test]
 fn a_cases_name_is_one_that_can_be_shown() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     for name in ["", "a\\tb", "\\u0007"] {
         let text = EXPERIMENT.replace("NAME", "mine").replace("CASE", name);
         fs::write(folder.path().join("mine.toml"), text).expect("writable");
@@ -63,7 +63,7 @@ fn changed(folder: &Path, change: impl Fn(&str) -> String) {
 
 #[test]
 fn damaged_results_are_refused_by_all_that_read_them() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     for (from, to) in [
         ("\"scale\": 0.02", "\"scale\": NaN"),
         ("\"scale\": 0.02", "\"scale\": 1e999"),
@@ -95,7 +95,7 @@ fn damaged_results_are_refused_by_all_that_read_them() {
 
 #[test]
 fn results_are_known_by_what_is_in_them() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     changed(folder.path(), str::to_owned);
     fs::rename(folder.path().join("bad.json"), folder.path().join("results")).expect("ours");
     assert_eq!(holdfast_in(folder.path(), &["explain", "results"]).status, 0);
@@ -115,7 +115,7 @@ fn results_are_known_by_what_is_in_them() {
 
 #[test]
 fn output_that_cannot_be_written_is_refused_before_the_work() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     fs::write(folder.path().join("file"), "precious").expect("writable");
     fs::create_dir(folder.path().join("taken.toml")).expect("writable");
     changed(folder.path(), str::to_owned);
@@ -140,7 +140,7 @@ fn output_that_cannot_be_written_is_refused_before_the_work() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_device_named_as_output_stays_one() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     changed(folder.path(), str::to_owned);
     let link = folder.path().join("full");
     std::os::unix::fs::symlink("/dev/full", &link).expect("writable");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::command::{holdfast, holdfast_in};
+use crate::command::{holdfast, holdfast_in, scratch};
 
 /// A valid experiment, for inputs that change it.
 pub const EXPERIMENT: &str = r#"name = "mine"
@@ -17,7 +17,7 @@ vcpus = 4
 
 /// Runs an experiment file with `from` replaced by `to`. Returns the messages.
 fn complaint(from: &str, to: &str) -> String {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let text = EXPERIMENT.replacen(from, to, 1);
     assert_ne!(text, EXPERIMENT, "{from:?} is in the text");
     fs::write(folder.path().join("mine.toml"), text).expect("writable");
@@ -274,7 +274,7 @@ fn bad_usage_is_told() {
 
 #[test]
 fn a_machine_file_is_found_beside_its_experiment() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let below = folder.path().join("below");
     fs::create_dir(&below).expect("writable");
     let machine = holdfast(&["show", "generic-x86"]).out.replacen("gap = {", "gop = {", 1);

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use std::process::Command;
-
-use crate::command::{Ran, Running, start};
+use crate::command::{Ran, Running, scratch, start, with_default_signals};
 
 /// Far more time than a command takes to end on a busy machine, and far less than the runs that it leaves out.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -44,7 +42,7 @@ fn a_single_long_run_ends_within_it() {
     for command in ["run", "explain", "validate"] {
         interrupted(&[command, "kernel-build-contention", "--scale", "1", "--jobs", "1"], 1);
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let file = folder.path().join("never.pftrace");
     let file = file.display().to_string();
     interrupted(&["trace", "kernel-build-contention", "--scale", "1", "--out", &file], 1);
@@ -59,7 +57,7 @@ const MUCH: &[&str] = &[
 #[test]
 fn each_signal_that_ends_programs_keeps_what_is_done() {
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = scratch();
         let folder = folder.path().display().to_string();
         let running = start(&[MUCH, &[folder.as_str()]].concat());
         running.until_it_handles(number);
@@ -74,9 +72,9 @@ fn each_signal_that_ends_programs_keeps_what_is_done() {
 
 #[test]
 fn a_program_under_nohup_outlives_its_terminal() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let script = "trap '' HUP; exec \"$0\" \"$@\"";
-    let mut command = Command::new("sh");
+    let mut command = with_default_signals("sh");
     command
         .args(["-c", script, env!("CARGO_BIN_EXE_holdfast")])
         .args(MUCH)

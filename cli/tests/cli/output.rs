@@ -4,6 +4,8 @@ use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 
+use crate::command::scratch;
+
 #[test]
 fn a_reader_that_leaves_is_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
@@ -59,7 +61,7 @@ fn full() -> std::fs::File {
 #[test]
 fn remarks_that_nobody_hears_cost_no_results() {
     let run = |stderr: Stdio, target: &str| {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = scratch();
         let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
             .current_dir(folder.path())
             .args([

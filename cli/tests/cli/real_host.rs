@@ -7,7 +7,7 @@ mod kvm;
 
 use std::fs;
 
-use crate::command::{holdfast, holdfast_in};
+use crate::command::{holdfast, holdfast_in, scratch};
 
 #[test]
 fn bad_usage_is_told() {
@@ -26,7 +26,7 @@ fn bad_usage_is_told() {
 
 #[test]
 fn output_that_cannot_be_written_is_refused_before_the_work() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     fs::write(folder.path().join("file"), "precious").expect("writable");
     fs::create_dir(folder.path().join("taken.toml")).expect("writable");
     for arguments in [

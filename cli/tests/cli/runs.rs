@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::command::{holdfast, holdfast_in};
+use crate::command::{holdfast, holdfast_in, scratch};
 
 /// Arguments of the smallest run.
 const SMALL: &[&str] = &["--seeds", "2", "--scale", "0.002", "--case", "1x"];
@@ -99,7 +99,7 @@ fn a_failed_run_has_status_1_and_one_command_to_replay_it() {
 
 #[test]
 fn results_are_written_and_the_table_shows_them() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let ran = holdfast_in(folder.path(), &with(&["run"], &["--out", "made/here"]));
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert!(ran.out.contains("| 1x   | ticket    | build |"), "{}", ran.out);
@@ -123,7 +123,7 @@ fn results_are_written_and_the_table_shows_them() {
 
 #[test]
 fn an_unwritable_folder_is_told_before_anything_is_run() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     fs::write(folder.path().join("taken"), "x").expect("writable");
     let ran = holdfast_in(
         folder.path(),
@@ -162,7 +162,7 @@ fn validate_shows_every_published_figure() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_leaves_nothing_behind_and_the_results_are_shown() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     // A process that ignores SIGXFSZ gets an error at its file size limit, as on a full disk.
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
     let binary = env!("CARGO_BIN_EXE_holdfast");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::command::{holdfast, holdfast_in};
+use crate::command::{holdfast, holdfast_in, scratch};
 
 #[test]
 fn what_is_listed_can_be_shown() {
@@ -58,7 +58,7 @@ fn what_is_listed_can_be_shown() {
 
 #[test]
 fn a_shown_experiment_is_a_valid_file() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let text = holdfast(&["show", "kernbench-overcommit"]).out;
     fs::write(folder.path().join("copy.toml"), text).expect("writable");
     // Only the case is refused, since everything before it is valid.

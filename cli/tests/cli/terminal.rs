@@ -2,17 +2,18 @@
 
 use std::process::Command;
 
-use crate::command::{holdfast, skipped};
+use crate::command::{holdfast, scratch, skipped};
 
 /// Returns the bytes that a run sends to a terminal called `term`, or `None` if no program that makes terminals is
 /// installed.
 fn sent(term: &str) -> Option<String> {
-    let binary = env!("CARGO_BIN_EXE_holdfast");
-    let command =
-        format!("{binary} run --seeds 2 --scale 0.002 --case 1x --out $OUT >/dev/null; printf 'status %s' $?");
-    let folder = tempfile::tempdir().expect("a folder");
+    let command = "\"$HOLDFAST\" run --seeds 2 --scale 0.002 --case 1x --out \"$OUT\" >/dev/null; \
+                   printf 'status %s' $?";
+    let folder = scratch();
     let output = Command::new("script")
-        .args(["-qec", &command, "/dev/null"])
+        .args(["-qec", command, "/dev/null"])
+        .env("SHELL", "/bin/sh")
+        .env("HOLDFAST", env!("CARGO_BIN_EXE_holdfast"))
         .env("TERM", term)
         .env("OUT", folder.path())
         .output();

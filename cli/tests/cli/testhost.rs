@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::command::{Ran, Running};
+use crate::command::{Ran, Running, scratch, with_default_signals};
 
 /// Programs of the system that the scripts use.
 const TOOLS: [&str; 22] = [
@@ -19,7 +19,7 @@ struct Machine(tempfile::TempDir);
 
 impl Machine {
     fn new() -> Machine {
-        let machine = Machine(tempfile::tempdir().expect("a folder"));
+        let machine = Machine(scratch());
         for folder in ["bin", "tmp"] {
             fs::create_dir(machine.path().join(folder)).expect("writable");
         }
@@ -69,7 +69,7 @@ impl Machine {
     /// Runs `testhost/run COMMAND` on the machine.
     fn command(&self) -> Command {
         let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../platforms/kvm/testhost/run");
-        let mut command = Command::new("/bin/sh");
+        let mut command = with_default_signals("/bin/sh");
         command
             .args([run, "--timeout", "60", "echo", "hello"])
             .env_clear()
@@ -146,12 +146,11 @@ fn an_interruption_ends_the_emulator_at_once_and_leaves_nothing() {
     let machine = Machine::new().with_cache();
     let (begun, ended) = (machine.path().join("begun"), machine.path().join("ended"));
     let (begun_at, ended_at) = (begun.display(), ended.display());
-    let emulator = format!("trap 'echo >{ended_at}; exit' TERM\necho >{begun_at}\nwhile :; do sleep 0.05; done");
+    let emulator =
+        format!("trap 'echo >\"{ended_at}\"; exit' TERM\necho >\"{begun_at}\"\nwhile :; do sleep 0.05; done");
     let machine = machine.with("qemu-system-x86_64", &emulator);
     let running = Running::new(&mut machine.command());
-    while !begun.exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    running.until("starting the emulator", || begun.exists());
     running.interrupt();
     let (ran, took) = running.end();
     assert_eq!(ran.status, 130, "{}", ran.err);

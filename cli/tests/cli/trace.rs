@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{holdfast, holdfast_in, skipped};
+use crate::command::{holdfast, holdfast_in, scratch, skipped};
 
 const SMALL: &[&str] = &["trace", "--scale", "0.002", "--case", "2x", "--variant", "pv-ticket"];
 
@@ -31,7 +31,7 @@ fn decoded(trace: &Path) -> Option<serde_json::Value> {
 
 #[test]
 fn the_format_is_perfettos_own() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let ran = holdfast_in(
         folder.path(),
         &with(&["--out", "made/here.pftrace", "--format", "json"]),
@@ -55,7 +55,7 @@ fn the_format_is_perfettos_own() {
 
 #[test]
 fn a_recorded_run_is_the_same_run() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let record = |name: &str, more: &[&str]| {
         let ran = holdfast_in(
             folder.path(),
@@ -92,7 +92,7 @@ fn a_recorded_run_is_the_same_run() {
 
 #[test]
 fn without_a_name_the_file_has_a_plain_one() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let text = "name = \"a b<c>\"\ntitle = \"t\"\nmetric = \"elapsed\"\n\n[[vm]]\nname = \"g\"\nworkload = \"kernbench\"\n\n[[cases]]\nname = \"x/y\"\n";
     fs::write(folder.path().join("mine.toml"), text).expect("writable");
     let ran = holdfast_in(
@@ -107,7 +107,7 @@ fn without_a_name_the_file_has_a_plain_one() {
 #[test]
 fn bad_input_is_told() {
     let complaint = |arguments: &[&str]| {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = scratch();
         let ran = holdfast_in(folder.path(), arguments);
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{}", ran.err);
         assert_eq!(
@@ -144,7 +144,7 @@ fn bad_input_is_told() {
 
 #[test]
 fn a_failed_run_is_recorded_up_to_its_failure() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let ran = holdfast_in(
         folder.path(),
         &with(&["--set", "limit=40 ms", "--out", "f.pftrace", "--format", "json"]),

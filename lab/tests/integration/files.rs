@@ -12,7 +12,7 @@ use crate::fake::results;
 
 #[test]
 fn what_is_written_is_read_back() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let written = results();
     let path = written.write(&folder.path().join("new")).expect("a writable folder");
     assert_eq!(
@@ -24,7 +24,7 @@ fn what_is_written_is_read_back() {
 
 #[test]
 fn a_failed_write_leaves_nothing_and_spoils_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     // A folder has the name of the file, so the last step fails.
     fs::create_dir_all(folder.path().join("fake.results.json/in the way")).expect("a writable folder");
     let error = results()

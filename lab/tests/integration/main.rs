@@ -3,6 +3,7 @@
 mod fake;
 
 mod avic;
+mod book;
 mod directed_yield;
 mod documents;
 mod everywhere;

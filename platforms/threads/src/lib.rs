@@ -26,6 +26,11 @@
 //! # Ok::<(), holdfast_threads::ClaimError>(())
 //! ```
 
+/// The code of the tutorial, which is compiled and run as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tutorial/embed-a-lock.md")]
+struct Tutorial;
+
 mod cpu;
 mod exit;
 mod fork;

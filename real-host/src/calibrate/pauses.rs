@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     fn host(files: &[(&str, &str)]) -> PauseDetection {
-        let root = tempfile::tempdir().expect("a folder");
+        let root = crate::scratch();
         for (path, text) in files {
             let path = root.path().join("sys/module").join(path);
             fs::create_dir_all(path.parent().expect("a folder")).expect("writable");

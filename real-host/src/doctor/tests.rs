@@ -50,7 +50,7 @@ const PATHS: [&str; 38] = [
 
 /// Returns the findings for a machine with these files.
 fn found(files: &[(&str, &[u8])], probe: Option<&Probe>) -> Report {
-    let root = tempfile::tempdir().expect("a folder");
+    let root = crate::scratch();
     for (path, contents) in files {
         let path = root.path().join(path.trim_start_matches('/'));
         let folder = path.parent().expect("a folder above each file");

@@ -1,7 +1,7 @@
 //! `holdfast calibrate` and `holdfast validate --against threads`: bad input. Tests cannot check the
 //! measured figures.
 
-use crate::command::{holdfast, holdfast_in};
+use crate::command::{holdfast, holdfast_in, scratch};
 
 #[test]
 fn an_unknown_base_profile_is_answered_with_the_known_ones() {
@@ -18,7 +18,7 @@ fn an_unknown_base_profile_is_answered_with_the_known_ones() {
 
 #[test]
 fn a_profile_that_cannot_be_read_or_is_wrong_is_located() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let ran = holdfast_in(folder.path(), &["calibrate", "--base", "mine.toml"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));
     assert!(ran.err.contains("mine.toml: cannot read it"), "{}", ran.err);

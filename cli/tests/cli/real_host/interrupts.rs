@@ -1,5 +1,8 @@
 //! Ctrl-C during measurements.
 
+use std::thread::available_parallelism;
+
+use crate::command::{scratch, skipped};
 use crate::interrupts::interrupted;
 
 #[test]
@@ -33,7 +36,11 @@ fn a_benchmark_keeps_its_tables_though_its_threads_stand_in_a_queue() {
 
 #[test]
 fn a_calibration_is_whole_or_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
+    if available_parallelism().map_or(1, usize::from) < 2 {
+        skipped("an interrupted calibration: it needs two CPUs");
+        return;
+    }
+    let folder = scratch();
     let file = folder.path().join("here.toml");
     let out = file.display().to_string();
     let ran = interrupted(&["calibrate", "--samples", "100000", "--out", &out], 4);
@@ -43,7 +50,7 @@ fn a_calibration_is_whole_or_nothing() {
 
 #[test]
 fn a_comparison_with_threads_keeps_its_rows() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let out = folder.path().display().to_string();
     let ran = interrupted(
         &[

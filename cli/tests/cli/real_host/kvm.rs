@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::command::{Ran, holdfast, holdfast_in, skipped};
+use crate::command::{Ran, holdfast, holdfast_in, scratch, skipped};
 
 #[test]
 fn the_doctor_looks_at_another_machines_files() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let parameters = folder.path().join("sys/module/kvm_amd/parameters");
     fs::create_dir_all(&parameters).expect("writable");
     fs::write(parameters.join("pause_filter_count"), "0\n").expect("writable");
@@ -75,7 +75,7 @@ fn an_experiment_for_kvm_is_checked_before_kvm_is_asked_for() {
 
 #[test]
 fn a_kernel_that_cannot_be_booted_is_bad_input() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let refused = |kernel: &str, expected: &str| {
         let ran = holdfast_in(
             folder.path(),

@@ -6,7 +6,7 @@
  * one that stays fast when threads outnumber CPUs. The library has no other kind: four bytes leave no room to record
  * which kind a lock is.
  *
- * Link with libholdfast.a and -lpthread -ldl -lm. Linux only.
+ * Link with the flags of `pkg-config --libs holdfast`, or with libholdfast.a and -lpthread -ldl -lm. Linux only.
  *
  *   - A zeroed lock is unlocked. It needs no destructor: the memory of an unlocked lock may be reused or freed at once.
  *     The next holder may free it, too, even if the previous holder has not yet returned from holdfast_lock_unlock.

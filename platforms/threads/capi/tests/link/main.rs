@@ -61,6 +61,11 @@ fn succeed(command: &mut Command) -> String {
     String::from_utf8_lossy(stdout).into_owned()
 }
 
+/// Returns a new folder, which is removed when it is dropped. It is not in `TMPDIR`, which may name anything.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("cargo has made the folder above")
+}
+
 fn compiler() -> Command {
     Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
 }
@@ -95,7 +100,7 @@ fn a_c_program_finds_every_promise_kept() {
     if !has_compiler() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let program = folder.path().join("lock");
     compile("lock.c", &program, &[], &[library()]);
     assert_eq!(succeed(&mut Command::new(program)), "all kept\n");
@@ -130,7 +135,7 @@ fn a_c_lock_behaves_in_every_circumstance() {
     if !has_compiler() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let program = folder.path().join("circumstances");
     compile("circumstances.c", &program, &[], &[library()]);
     keep_every_promise(&program, &[]);
@@ -144,7 +149,7 @@ fn a_c_lock_behaves_in_a_static_program() {
     if !has_compiler() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let (source, empty) = (folder.path().join("empty.c"), folder.path().join("empty"));
     std::fs::write(&source, "int main(void) { return 0; }\n").expect("a file");
     let linked = compiler().arg("-static").arg(source).arg("-o").arg(empty).output();
@@ -164,7 +169,7 @@ fn other_locks_run_through_every_circumstance() {
     if !has_compiler() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let peer: [(&str, &str, &[&Path]); 3] = [
         ("pthread mutex", "-DPTHREAD", &[]),
         ("std::sync::Mutex", "-DPEER=std", &[peers()]),
@@ -188,9 +193,72 @@ fn a_plugin_with_the_library_can_be_unloaded() {
     if !has_compiler() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = scratch();
     let (plugin, host) = (folder.path().join("plugin.so"), folder.path().join("host"));
     compile("plugin.c", &plugin, &["-shared", "-fPIC"], &[library()]);
     compile("host.c", &host, &[], &[]);
     assert_eq!(succeed(Command::new(host).arg(plugin)), "all kept\n");
+}
+
+/// Returns the output of `pkg-config ARGUMENTS holdfast` for the library that is installed below `prefix`.
+fn pkg_config(prefix: &Path, arguments: &[&str]) -> std::io::Result<Vec<String>> {
+    let mut command = Command::new("pkg-config");
+    command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let output = command.args(arguments).arg("holdfast").output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Spaces of a path are escaped.
+    let flags = String::from_utf8_lossy(&output.stdout).replace("\\ ", "\0");
+    Ok(flags.split_whitespace().map(|flag| flag.replace('\0', " ")).collect())
+}
+
+/// Installs the library, and compiles the C program of the tutorial with the flags of pkg-config, in both ways.
+#[test]
+fn an_installed_library_exports_its_functions_only_and_serves_the_tutorial() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = scratch();
+    let (prefix, source) = (folder.path().join("prefix"), folder.path().join("count.c"));
+    let mut install = Command::new(here().join("install"));
+    install.arg(&prefix).env("CARGO_NET_OFFLINE", "true");
+    succeed(install.env(
+        "CARGO_TARGET_DIR",
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("static"),
+    ));
+
+    let shared = prefix.join("lib/libholdfast.so");
+    let exported = succeed(Command::new("nm").args(["-D", "--defined-only"]).arg(&shared));
+    let mut exported: Vec<&str> = exported
+        .lines()
+        .filter_map(|line| line.split(' ').next_back())
+        .collect();
+    exported.sort_unstable();
+    let functions = ["init", "lock", "trylock", "unlock"].map(|name| format!("holdfast_lock_{name}"));
+    assert_eq!(exported, functions);
+    let bytes = std::fs::metadata(&shared).expect("it is installed").len();
+    println!("the shared library has {bytes} bytes");
+    assert!(bytes < 1 << 20, "{bytes} bytes");
+
+    let tutorial =
+        std::fs::read_to_string(here().join("../../../docs/tutorial/embed-a-lock.md")).expect("the document");
+    let (_, program) = tutorial.split_once("```c\n").expect("a C program");
+    let (program, _) = program.split_once("```").expect("the end of the program");
+    std::fs::write(&source, program).expect("writable");
+    let program = folder.path().join("count");
+    let Ok(flags) = pkg_config(&prefix, &["--cflags", "--libs"]) else {
+        println!("SKIPPED: there is no pkg-config");
+        return;
+    };
+    let mut cc = compiler();
+    succeed(cc.arg(&source).args(flags).args(["-pthread", "-o"]).arg(&program));
+    let count = succeed(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
+    assert_eq!(count, "8000\n");
+    // Without the shared library the same name is the static one.
+    for name in ["libholdfast.so", "libholdfast.so.0"] {
+        std::fs::remove_file(prefix.join("lib").join(name)).expect("it is installed");
+    }
+    let flags = pkg_config(&prefix, &["--static", "--cflags", "--libs"]).expect("as above");
+    let mut cc = compiler();
+    succeed(cc.arg(&source).args(flags).args(["-pthread", "-o"]).arg(&program));
+    assert_eq!(succeed(&mut Command::new(&program)), "8000\n");
 }

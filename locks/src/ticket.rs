@@ -134,10 +134,10 @@ mod tests {
 
     #[test]
     fn only_the_last_ticket_of_a_queue_that_is_too_long_is_surplus() {
-        for head in [0, 1 * 5, 0xfffe] {
+        for head in [0, 5, 0xfffe] {
             for (distance, surplus) in [(1, false), (QUEUE_MAX, false), (QUEUE_MAX + 1, true)] {
                 let mine = distance.wrapping_add(head);
-                for (drawn_after, last) in [(1, true), (2 * 1, false)] {
+                for (drawn_after, last) in [(1, true), (2, false)] {
                     let word = u32::from(mine.wrapping_add(drawn_after)) << 16 | u32::from(head);
                     assert_eq!(
                         is_surplus(word, mine),
@@ -154,7 +154,7 @@ mod tests {
         for head in [0u16, 0x10, 0xfffe] {
             for (waiters, held) in [(0, 0), (1, 1), (2, 1), (700, 1)] {
                 let word = |tail: u16| u32::from(head.wrapping_add(tail)) << 16 | u32::from(head);
-                assert_eq!(alone(word(waiters * 1)), word(held), "{head:#x} {waiters}");
+                assert_eq!(alone(word(waiters)), word(held), "{head:#x} {waiters}");
             }
         }
     }

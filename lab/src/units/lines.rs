@@ -13,11 +13,14 @@ pub(super) enum Line {
     Record(Box<Record>),
 }
 
+/// A line with its place, or what is wrong with it.
+pub(super) type Read = (Place, Result<Line, Problem>);
+
 /// Reads the lines of the file at `path`, each with its number, or what is wrong with it. `-` is standard input.
 ///
 /// # Errors
 /// If the file cannot be read, or is no such file at all.
-pub(super) fn read(path: &Path) -> Result<Vec<(Place, Result<Line, Problem>)>, Problem> {
+pub(super) fn read(path: &Path) -> Result<Vec<Read>, Problem> {
     let name = path.to_string_lossy();
     let problem = |place: Place, (found, expected): (String, String)| Problem {
         place,

@@ -93,7 +93,7 @@ fn every_fair_lock_bounds_overtaking() {
 /// CPU 0 holds the lock as the owner of the first of `tickets` tickets, and releases it for each of them. The other
 /// CPUs come when the queue is as long as that.
 fn crowded<L: RawLock<StepCpu> + 'static>(tickets: u32, step: u32) {
-    let lock = Checked::new(tickets * step << 16);
+    let lock = Checked::new((tickets * step) << 16);
     let held = Arc::clone(&lock);
     let mut jobs = vec![(
         CpuId(0),

@@ -67,7 +67,6 @@ fn every_workload_runs_to_its_end() {
         Workload::Pgbench(Pgbench {
             clients: 4,
             transactions: 100,
-            ..Pgbench::default()
         }),
         Workload::Aim7(Aim7 {
             users: 4,

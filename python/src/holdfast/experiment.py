@@ -1,0 +1,168 @@
+"""Experiments: read, changed, checked, run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
+
+from ._command import Command
+from .plan import Plan, Unit
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from .results import Results
+
+
+def experiment(source: str | os.PathLike[str] | Mapping[str, Any], *, command: Command | None = None) -> Experiment:
+    """Returns an experiment: a shipped one by its name, a TOML file by its path, TOML text, or a mapping."""
+    command = command or Command.find()
+    if isinstance(source, Mapping):
+        return Experiment(tomli_w.dumps(dict(source)), "-", command)
+    text = os.fspath(source)
+    if "\n" in text:
+        return Experiment(text, "-", command)
+    if text.endswith(".toml") or isinstance(source, os.PathLike):
+        return Experiment(Path(text).read_text(encoding="utf-8"), text, command)
+    return Experiment(command.run(["show", text]), text, command)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment with changes. Each method that changes it returns a new one."""
+
+    text: str = field(repr=False)
+    """The TOML text without the changes."""
+    target: str
+    """Its name, its file, or `-` for text without a file."""
+    command: Command = field(repr=False)
+    seeds: int | None = None
+    scale: float | None = None
+    first_seed: int | None = None
+    cases: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
+    sweeps: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+
+    def sized(
+        self, *, seeds: int | None = None, scale: float | None = None, first_seed: int | None = None
+    ) -> Experiment:
+        """Sets the runs of each cell, and the share of the full-size work."""
+        return dataclasses.replace(
+            self,
+            seeds=self.seeds if seeds is None else seeds,
+            scale=self.scale if scale is None else scale,
+            first_seed=self.first_seed if first_seed is None else first_seed,
+        )
+
+    def only(self, *, case: str | Sequence[str] = (), variant: str | Sequence[str] = ()) -> Experiment:
+        """Selects cases and variants."""
+        return dataclasses.replace(self, cases=self.cases + _names(case), variants=self.variants + _names(variant))
+
+    def set(self, keys: Mapping[str, Any] | None = None, /, **guest: Any) -> Experiment:
+        """Sets keys for all cells: `.set({"host.hz": 250}, lock="tas")`. A keyword is a key of all guests."""
+        return dataclasses.replace(self, settings=self.settings + tuple(_keys(keys, guest).items()))
+
+    def sweep(self, keys: Mapping[str, Sequence[Any]] | None = None, /, **guest: Sequence[Any]) -> Experiment:
+        """Runs each case with each of several values: `.sweep(lock=["tas", "ticket"], vcpus=[8, 16])`."""
+        added = tuple((key, tuple(values)) for key, values in _keys(keys, guest).items())
+        return dataclasses.replace(self, sweeps=self.sweeps + added)
+
+    def arguments(self) -> list[str]:
+        """Returns the arguments of the command that stand for the changes."""
+        words: list[str] = []
+        amounts: dict[str, float | None] = {
+            "--seeds": self.seeds,
+            "--scale": self.scale,
+            "--first-seed": self.first_seed,
+        }
+        for option, amount in amounts.items():
+            if amount is not None:
+                words += [option, str(amount)]
+        for option, names in (("--case", self.cases), ("--variant", self.variants)):
+            for name in names:
+                words += [option, name]
+        for key, value in self.settings:
+            words += ["--set", f"{key}={_value(value)}"]
+        for key, values in self.sweeps:
+            words += ["--sweep", f"{key}={','.join(_value(value) for value in values)}"]
+        return words
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the definition as a mapping, with the changes."""
+        whole = tomllib.loads(self.text)
+        for key, value in (("seeds", self.seeds), ("scale", self.scale)):
+            if value is not None:
+                whole[key] = value
+        if self.settings:
+            # The layer of the variants is the uppermost one.
+            for variant in whole.setdefault("variants", [{"name": "default"}]):
+                variant["set"] = {**variant.get("set", {}), **dict(self.settings)}
+        if self.sweeps:
+            sweeps = [{"key": key, "values": list(values)} for key, values in self.sweeps]
+            whole["sweeps"] = whole.get("sweeps", []) + sweeps
+        return whole
+
+    def to_toml(self) -> str:
+        """Returns the definition as TOML: the text itself if nothing was changed."""
+        if self == dataclasses.replace(self, seeds=None, scale=None, settings=(), sweeps=()):
+            return self.text
+        return str(tomli_w.dumps(self.to_dict()))
+
+    def check(self) -> None:
+        """Raises HoldfastError with all mistakes, each at its file, line and key."""
+        self.plan()
+
+    def plan(self, *, cache: str | os.PathLike[str] | None = None) -> Plan:
+        """Returns the units. A `cache` predicts their cost.
+
+        Raises HoldfastError with all mistakes.
+        """
+        arguments = ["plan", self.target, *self.arguments(), "--format", "jsonl"]
+        if cache is not None:
+            arguments += ["--cache", os.fspath(cache)]
+        lines = self.command.run(arguments, self.text if self.target == "-" else None).splitlines()
+        return Plan(self.command, lines[0], [Unit.of(line) for line in lines[1:]])
+
+    def run(
+        self,
+        executor: Any = None,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        chunks: int | None = None,
+        jobs: int | None = None,
+        retries: int = 2,
+        progress: Callable[[int, int], None] | None = None,
+        command: str | None = None,
+    ) -> Results:
+        """Runs all units and returns the results. `Plan.run` describes the arguments."""
+        plan = self.plan(cache=cache)
+        return plan.run(
+            executor, cache=cache, chunks=chunks, jobs=jobs, retries=retries, progress=progress, command=command
+        )
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _keys(keys: Mapping[str, Any] | None, guest: Mapping[str, Any]) -> dict[str, Any]:
+    return {**(keys or {}), **{f"guest.{name}": value for name, value in guest.items()}}
+
+
+def _value(value: Any) -> str:
+    """Returns a value as an option takes it."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)

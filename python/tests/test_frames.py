@@ -1,0 +1,105 @@
+"""Frames have what the JSON has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+
+def test_samples_equal_the_document(results: holdfast.Results) -> None:
+    pytest.importorskip("pandas")
+    frame = results.to_pandas()
+    assert len(frame) == 8
+    for case in results.document["cases"]:
+        rows = frame[(frame.case == case["case"]) & (frame.variant == case["variant"]) & (frame.vm == case["vm"])]
+        assert list(rows["value"]) == case["samples"]
+        assert list(rows["seed"]) == case["seeds"]
+        assert list(rows["history_hash"]) == case["history_hashes"]
+        assert list(rows["work_share"]) == case["work_shares"]
+    assert frame.attrs["unit"] == "s" and frame.attrs["version"] == results.document["version"]
+    # The swept key is a column, under the name that all its guests share.
+    assert set(frame["vm.*.spin_threshold"]) == {1024, 2048}
+    assert "vm.*.lock" in frame.columns
+
+
+def test_lost_time_and_counters_equal_the_document(results: holdfast.Results) -> None:
+    pytest.importorskip("pandas")
+    for table, name, value, key in [("lost_time", "cause", "share", "lost_time"), ("counters", "counter", "mean", "counters")]:
+        frame = results.to_pandas(table)
+        for case in results.document["cases"]:
+            rows = frame[(frame.case == case["case"]) & (frame.variant == case["variant"]) & (frame.vm == case["vm"])]
+            assert dict(zip(rows[name], rows[value], strict=True)) == case[key]
+    shares = results.to_pandas("lost_time").groupby(["case", "variant", "vm"])["share"].sum()
+    assert ((shares - 1).abs() < 1e-9).all()
+    assert len(results.to_pandas("costs")) == 8
+
+
+def test_polars_and_xarray_have_the_same_values(results: holdfast.Results) -> None:
+    pytest.importorskip("polars")
+    pytest.importorskip("xarray")
+    frame = results.to_pandas()
+    assert results.to_polars()["value"].to_list() == list(frame["value"])
+    data = results.to_xarray()
+    for row in results.samples():
+        at = data["value"].sel(case=row["case"], variant=row["variant"], vm=row["vm"], seed=row["seed"])
+        assert float(at) == row["value"]
+    assert data["value"].attrs["units"] == "s" and data.attrs["experiment"] == "kernbench-overcommit"
+
+
+def test_parquet_has_the_same_rows(results: holdfast.Results, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for table in ("samples", "lost_time", "counters", "costs"):
+        results.to_parquet(tmp_path / "t.parquet", table)
+        read = parquet.read_table(tmp_path / "t.parquet")
+        assert json.dumps(read.to_pylist()) == json.dumps(results._rows(table, False))
+        assert read.schema.metadata[b"holdfast.experiment"] == b"kernbench-overcommit"
+
+
+def test_a_written_file_is_read_again(results: holdfast.Results, tmp_path: Path) -> None:
+    path = results.write(tmp_path)
+    again = holdfast.read(path)
+    assert again.text == results.text
+    assert [row["value"] for row in again.samples()] == [row["value"] for row in results.samples()]
+
+
+def test_comparison_and_explanation_are_the_command_s(results: holdfast.Results) -> None:
+    compared = results.compare()
+    assert len(compared.rows) == 2
+    assert compared.document["schema"].startswith("holdfast.comparison/")
+    assert results.compare(results).rows
+    assert results.explain()["schema"].startswith("holdfast.explanation/")
+
+
+def test_html_is_escaped_and_whole(results: holdfast.Results) -> None:
+    text = results._repr_html_()
+    assert text.count("<tr>") == 1 + len(results.document["cases"])
+    assert "<th>" in results.compare()._repr_html_()
+    document = dict(results.document, title="<script>")
+    assert "<script>" not in holdfast.Results(json.dumps(document), results.command)._repr_html_()
+
+
+def test_pictures(results: holdfast.Results, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for picture in (results.plot.samples(), results.plot.lost_time(), results.plot.curve("vm.*.spin_threshold", log=True)):
+        assert "<svg" in picture._repr_html_()
+        picture.save(tmp_path / "picture.pdf")
+    with pytest.raises(KeyError, match="vm\\.\\*\\.spin_threshold"):
+        results.plot.curve("host.hz")
+
+
+def test_interactive_charts_have_every_sample(results: holdfast.Results) -> None:
+    pytest.importorskip("altair")
+    chart = results.plot.interactive().to_dict()
+    [data] = chart["datasets"].values()
+    assert sorted(row["value"] for row in data) == sorted(row["value"] for row in results.samples())
+
+
+def test_student_s_quantiles() -> None:
+    from holdfast.pictures import _student
+
+    for count, quantile in [(2, 12.706), (5, 2.776), (16, 2.131), (31, 2.042), (121, 1.980)]:
+        assert abs(_student(count) - quantile) < 2e-3

@@ -143,7 +143,7 @@ pub struct Work<'w> {
     pub damaged: &'w (dyn Fn(&Problem) + Sync),
 }
 
-/// Number of units that [`run`] finished.
+/// Number of units that [`run()`] finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
     /// Units that were run.

@@ -361,7 +361,7 @@ pub struct CompareArgs {
 /// Arguments of `holdfast validate`.
 #[derive(Args, Debug)]
 pub struct ValidateArgs {
-    /// Validate only these shipped experiments
+    /// Validate only these shipped experiments; with --against linux-sched, only these scenarios
     #[arg(conflicts_with = "profile")]
     pub experiments: Vec<String>,
     /// What predictions are compared with
@@ -382,6 +382,10 @@ pub struct ValidateArgs {
     /// With --against threads or kvm: lengths of the critical section in nanoseconds
     #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub sections: Vec<u64>,
+    /// With --against linux-sched: play the scenarios again on these kernels of Debian, as in --measure 6.1,6.18, instead of
+    /// using the recorded figures. It needs Debian's packages and a checkout's root folder.
+    #[arg(long, value_name = "SERIES,SERIES", value_delimiter = ',')]
+    pub measure: Vec<String>,
     /// Share of the full-size work [default: each experiment's]
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub scale: Option<f64>,
@@ -405,4 +409,6 @@ pub enum Against {
     Threads,
     /// The locks in guests on this machine's KVM.
     Kvm,
+    /// The schedulers of stock Linux kernels: recorded figures, or an emulated machine (--measure).
+    LinuxSched,
 }

@@ -112,8 +112,9 @@ impl Host {
                 self.wing.threads.sched.yield_current(step.pcpu);
                 self.reschedule(step);
             }
-            Event::TaskWakes { task: other, .. } => {
+            Event::TaskWakes { task: other, .. } | Event::TaskWakesSync { task: other, .. } => {
                 self.wing.threads.check_plain(other);
+                step.sync = matches!(event, Event::TaskWakesSync { .. });
                 self.wing.threads.wake_task(other, step);
             }
             Event::TaskStarts { task: other, .. } => {

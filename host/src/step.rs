@@ -10,6 +10,8 @@ pub(crate) struct Step<'a> {
     pub(crate) now: u64,
     /// The pCPU that executes the step.
     pub(crate) pcpu: u32,
+    /// What it wakes, it wakes just before it sleeps (`WF_SYNC`).
+    pub(crate) sync: bool,
     pub(crate) out: &'a mut Vec<Command>,
 }
 
@@ -18,6 +20,7 @@ impl<'a> Step<'a> {
         Step {
             now: now.0,
             pcpu: pcpu.0,
+            sync: false,
             out,
         }
     }

@@ -311,7 +311,7 @@ impl Draft {
     fn check_favor(&self, findings: &mut KeyFindings<'_>) {
         let sched = &self.host.sched;
         if sched.favor.rule != YieldFavor::None && !sched.is_eevdf() {
-            let expected = "none, or host.scheduler = \"eevdf-6.6\" or \"eevdf-6.12\"";
+            let expected = "none, or host.scheduler = \"eevdf-6.6\" or later";
             findings.add("host.yield.favor", sched.favor.rule.name(), expected);
         }
     }

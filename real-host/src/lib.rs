@@ -9,6 +9,7 @@ mod hammer;
 pub mod kvm;
 pub mod linux;
 pub mod machine;
+pub mod scheduler;
 pub mod tracing;
 pub mod validate;
 mod work;

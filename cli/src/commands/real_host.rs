@@ -4,12 +4,14 @@ mod bench;
 mod calibrate;
 mod kvm;
 mod predictions;
+mod scheduler;
 mod worker;
 
 use crate::Done;
 use crate::args::RealHostCommand;
 
 pub use predictions::validate;
+pub use scheduler::validate as validate_scheduler;
 
 /// Runs `command`.
 pub fn run(command: &RealHostCommand) -> anyhow::Result<Done> {

@@ -18,6 +18,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     match args.against {
         Against::Published => {}
         Against::Threads | Against::Kvm => return super::real_host::validate(args),
+        Against::LinuxSched => return super::real_host::validate_scheduler(args),
     }
     let mut names: Vec<&str> = args.experiments.iter().map(String::as_str).collect();
     if names.is_empty() {
@@ -66,23 +67,29 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
 
 /// Refuses options that have no effect.
 fn check_options(args: &ValidateArgs) -> Result<(), Refused> {
-    let of_real_host = [
-        ("--profile", args.profile.is_some()),
-        ("--locks", !args.locks.is_empty()),
-        ("--contenders", !args.contenders.is_empty()),
-        ("--sections", !args.sections.is_empty()),
+    let locks = "--against threads or kvm";
+    let simulated = "--against published";
+    let all = [
+        ("--profile", args.profile.is_some(), locks),
+        ("--locks", !args.locks.is_empty(), locks),
+        ("--contenders", !args.contenders.is_empty(), locks),
+        ("--sections", !args.sections.is_empty(), locks),
+        ("an experiment", !args.experiments.is_empty(), simulated),
+        ("--scale", args.scale.is_some(), simulated),
+        ("--jobs", args.jobs.jobs.is_some(), simulated),
+        ("--measure", !args.measure.is_empty(), "--against linux-sched"),
+        ("--seeds", args.seeds.is_some(), "--against published, threads or kvm"),
     ];
-    let of_published = [
-        ("an experiment", !args.experiments.is_empty()),
-        ("--scale", args.scale.is_some()),
-        ("--jobs", args.jobs.jobs.is_some()),
-    ];
-    let (idle, with) = match args.against {
-        Against::Published => (&of_real_host[..], "--against threads or kvm"),
-        Against::Threads | Against::Kvm => (&of_published[..], "--against published"),
+    let has_effect = |option: &str, with: &str| match args.against {
+        Against::Published => with == simulated || option == "--seeds",
+        Against::Threads | Against::Kvm => with == locks || option == "--seeds",
+        Against::LinuxSched => option == "--measure" || option == "an experiment",
     };
-    match idle.iter().find(|(_, given)| *given) {
-        Some((option, _)) => Err(Refused::misplaced(option, with)),
+    match all
+        .iter()
+        .find(|(option, given, with)| *given && !has_effect(option, with))
+    {
+        Some((option, _, with)) => Err(Refused::misplaced(option, with)),
         None => Ok(()),
     }
 }

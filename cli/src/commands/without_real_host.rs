@@ -14,6 +14,11 @@ pub fn validate(_: &ValidateArgs) -> anyhow::Result<Done> {
     Err(not_built())
 }
 
+/// Refuses `holdfast validate --against linux-sched`.
+pub fn validate_scheduler(_: &ValidateArgs) -> anyhow::Result<Done> {
+    Err(not_built())
+}
+
 fn not_built() -> anyhow::Error {
     Refused::NotBuilt(std::env::args_os().skip(1).collect()).into()
 }

@@ -53,6 +53,14 @@ pub enum Event {
         /// The other task.
         task: TaskId,
     },
+    /// The same of a task that is about to sleep (`WF_SYNC`): `task` may as well have its pCPU. A write to a pipe is such
+    /// a wakeup.
+    TaskWakesSync {
+        /// The pCPU concerned.
+        pcpu: PcpuId,
+        /// The other task.
+        task: TaskId,
+    },
     /// The task that runs on `pcpu` creates `task`, which starts on the idlest pCPU, for the first time or again after
     /// its end. If `task` has not ended yet, it starts when it has.
     TaskStarts {
@@ -143,6 +151,7 @@ impl Event {
             | Event::TaskYields { pcpu }
             | Event::TaskGivesWay { pcpu }
             | Event::TaskWakes { pcpu, .. }
+            | Event::TaskWakesSync { pcpu, .. }
             | Event::TaskStarts { pcpu, .. }
             | Event::TaskExecutes { pcpu }
             | Event::TaskEnds { pcpu }

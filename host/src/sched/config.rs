@@ -16,20 +16,29 @@ pub enum SchedulerKind {
     Cfs33,
     /// CFS of Linux 4.12: load tracked per entity, bounded search for idle pCPUs.
     Cfs412,
+    /// CFS of Linux 6.1: the last-level cache's utilization bounds that search.
+    Cfs61,
     /// Earliest eligible virtual deadline first, as in Linux 6.6. Directed yield has no effect.
     Eevdf66,
     /// EEVDF of Linux 6.12 with its stable fixes: delayed dequeue, and directed yield has an effect again.
     Eevdf612,
+    /// EEVDF of Linux 6.18: a base slice of 0.7 ms.
+    Eevdf618,
+    /// EEVDF of Linux 7.3: a thread that yields forfeits the rest of its slice.
+    Eevdf73,
 }
 
 impl SchedulerKind {
     /// Every scheduler, the oldest kernel first.
-    pub const ALL: [SchedulerKind; 5] = [
+    pub const ALL: [SchedulerKind; 8] = [
         SchedulerKind::Cfs2637,
         SchedulerKind::Cfs33,
         SchedulerKind::Cfs412,
+        SchedulerKind::Cfs61,
         SchedulerKind::Eevdf66,
         SchedulerKind::Eevdf612,
+        SchedulerKind::Eevdf618,
+        SchedulerKind::Eevdf73,
     ];
 
     /// Returns the scheduler's name in experiments.
@@ -38,8 +47,11 @@ impl SchedulerKind {
             SchedulerKind::Cfs2637 => "cfs-2.6.37",
             SchedulerKind::Cfs33 => "cfs-3.3",
             SchedulerKind::Cfs412 => "cfs-4.12",
+            SchedulerKind::Cfs61 => "cfs-6.1",
             SchedulerKind::Eevdf66 => "eevdf-6.6",
             SchedulerKind::Eevdf612 => "eevdf-6.12",
+            SchedulerKind::Eevdf618 => "eevdf-6.18",
+            SchedulerKind::Eevdf73 => "eevdf-7.3",
         }
     }
 }
@@ -104,6 +116,8 @@ pub struct Features {
     pub wake_idle: bool,
     /// The average idle time of a pCPU bounds its search for an idle one (4.12 and later).
     pub bounded_scan: bool,
+    /// The utilization of the last-level cache's pCPUs bounds that search instead (SIS_UTIL, 6.0 and later).
+    pub scan_by_utilization: bool,
     /// A pCPU that falls idle searches for work only if some pCPU has more than one thread (3.19 and later).
     pub overload_gate: bool,
     /// Slices of bandwidth expire with their period (until 5.3).
@@ -158,6 +172,10 @@ pub struct BalanceConfig {
     /// The interval is as many milliseconds as the domain has pCPUs, up to twice that. `false`: the level's own
     /// parameters.
     pub intervals_by_span: bool,
+    /// Linux 5.10 and later: what is pulled is at most half the difference of two loads, a thread of more load moves only
+    /// after failed passes, and a busy pCPU's interval is one tick shorter. So the intervals are no multiples of each
+    /// other.
+    pub halves_differences: bool,
     /// Threads that one balancing pass looks at (`sched_nr_migrate`).
     pub nr_migrate: u32,
     /// A thread that ran less than this long ago counts as cache-hot (`sched_migration_cost_ns`).
@@ -217,8 +235,11 @@ impl SchedConfig {
             SchedulerKind::Cfs2637 => SchedConfig::linux_2_6_37(),
             SchedulerKind::Cfs33 => SchedConfig::linux_3_3(),
             SchedulerKind::Cfs412 => SchedConfig::linux_4_12(),
+            SchedulerKind::Cfs61 => SchedConfig::linux_6_1(),
             SchedulerKind::Eevdf66 => SchedConfig::linux_6_6(),
             SchedulerKind::Eevdf612 => SchedConfig::linux_6_12(),
+            SchedulerKind::Eevdf618 => SchedConfig::linux_6_18(),
+            SchedulerKind::Eevdf73 => SchedConfig::linux_7_3(),
         }
     }
 
@@ -269,6 +290,7 @@ impl SchedConfig {
                 numa: level([8, 32], 32, 125, 2, [3, 2]),
                 sockets_are_nodes: true,
                 intervals_by_span: false,
+                halves_differences: false,
                 nr_migrate: 32,
                 migration_cost_ns: 500_000,
             },
@@ -299,16 +321,37 @@ impl SchedConfig {
         }
     }
 
-    fn linux_6_6() -> SchedConfig {
+    fn linux_6_1() -> SchedConfig {
         let before = SchedConfig::linux_4_12();
+        SchedConfig {
+            kind: SchedulerKind::Cfs61,
+            features: Features {
+                // The average itself replaces loads with history (5.x).
+                lb_bias: false,
+                wake_idle: true,
+                bandwidth_expires: false,
+                scan_by_utilization: true,
+                ..before.features
+            },
+            balance: BalanceConfig {
+                smt: level([2, 4], 16, 110, 0, [0, 0]),
+                cache: level([8, 16], 16, 117, 1, [0, 0]),
+                package: level([8, 16], 16, 117, 1, [0, 0]),
+                numa: level([8, 16], 16, 117, 2, [0, 0]),
+                halves_differences: true,
+                ..before.balance
+            },
+            ..before
+        }
+    }
+
+    fn linux_6_6() -> SchedConfig {
+        let before = SchedConfig::linux_6_1();
         SchedConfig {
             kind: SchedulerKind::Eevdf66,
             features: Features {
-                // The average itself replaces loads with history (5.x). Last buddies ended with CFS.
-                lb_bias: false,
+                // Last buddies ended with CFS.
                 last_buddy: false,
-                wake_idle: true,
-                bandwidth_expires: false,
                 place_lag: true,
                 run_to_parity: true,
                 ..before.features
@@ -329,6 +372,22 @@ impl SchedConfig {
                 ..before.features
             },
             ..before
+        }
+    }
+
+    fn linux_6_18() -> SchedConfig {
+        SchedConfig {
+            kind: SchedulerKind::Eevdf618,
+            base_slice_ns: 700_000,
+            ..SchedConfig::linux_6_12()
+        }
+    }
+
+    fn linux_7_3() -> SchedConfig {
+        SchedConfig {
+            kind: SchedulerKind::Eevdf73,
+            yields: YieldRule::Forfeit,
+            ..SchedConfig::linux_6_18()
         }
     }
 
@@ -371,7 +430,10 @@ impl SchedConfig {
 
     /// Returns whether the scheduler is EEVDF.
     pub fn is_eevdf(&self) -> bool {
-        matches!(self.kind, SchedulerKind::Eevdf66 | SchedulerKind::Eevdf612)
+        match self.kind {
+            SchedulerKind::Cfs2637 | SchedulerKind::Cfs33 | SchedulerKind::Cfs412 | SchedulerKind::Cfs61 => false,
+            SchedulerKind::Eevdf66 | SchedulerKind::Eevdf612 | SchedulerKind::Eevdf618 | SchedulerKind::Eevdf73 => true,
+        }
     }
 
     /// Returns the period in which every runnable thread gets its turn, if there are few. Nanoseconds.

@@ -62,22 +62,26 @@ impl Eevdf {
         let at = &on.queues[queue];
         let all = on.averaged(queue);
         let curr = curr.filter(|&curr| on.entities[curr].on_rq);
-        let mut best = None;
-        if let Some(curr) = curr.filter(|&curr| all.reaches(on.entities[curr].vruntime)) {
-            if self.protects(on, curr) {
-                return Some(curr);
-            }
-            best = Some(curr);
+        let eligible = curr.filter(|&curr| all.reaches(on.entities[curr].vruntime));
+        if let Some(curr) = eligible.filter(|&curr| self.protects(on, curr)) {
+            return Some(curr);
         }
+        let mut best = None;
         // In the order of virtual runtimes the eligible entities come first.
         for (vruntime, id) in at.timeline.iter() {
             if !all.reaches(vruntime) {
                 break;
             }
             let sooner = |best: EntityId| before(on.entities[id].deadline, on.entities[best].deadline);
-            if best.is_none_or(sooner) {
+            if Some(id) != curr && best.is_none_or(sooner) {
                 best = Some(id);
             }
+        }
+        // `pick_eevdf`: the running entity gives way to another with the same deadline.
+        if let Some(curr) = eligible
+            && best.is_none_or(|best| before(on.entities[curr].deadline, on.entities[best].deadline))
+        {
+            best = Some(curr);
         }
         best.or(at.timeline.leftmost()).or(curr)
     }

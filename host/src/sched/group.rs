@@ -220,6 +220,13 @@ impl Hierarchy {
         }
     }
 
+    /// Returns the contribution of a thread's entity to the load of its pCPU (`task_h_load`).
+    pub(crate) fn hierarchical_task_load(&self, entity: EntityId) -> u64 {
+        let queue = self.entities[entity].queue;
+        let above = self.hierarchical_load(queue);
+        mul_div(above, self.entity_load(entity), self.queue_load(queue) + 1)
+    }
+
     /// Returns the load of `queue` for balancing: the present load, or the tracked one.
     pub(crate) fn queue_load(&self, queue: QueueId) -> u64 {
         let at = &self.queues[queue];

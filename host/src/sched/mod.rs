@@ -73,6 +73,8 @@ pub(crate) struct Scheduler {
     pub(crate) favored: bool,
     migration_cost_ns: u64,
     nr_migrate: u32,
+    /// See [`BalanceConfig`](config::BalanceConfig).
+    halves_differences: bool,
     hz: u64,
     hierarchy: Hierarchy,
     topology: Topology,
@@ -82,6 +84,8 @@ pub(crate) struct Scheduler {
     idle: Mask,
     /// Last-level caches that may have a completely idle core.
     idle_cores: Mask,
+    /// For each last-level cache the number of pCPUs that a search for an idle one examines (`nr_idle_scan`).
+    idle_scans: Vec<u64>,
     /// When a busy pCPU next asks an idle one to balance for all idle ones. Ticks since power-on.
     next_idle_balance: u64,
     /// Polling pCPUs whose queues have grown. They are examined before the step ends.
@@ -95,6 +99,7 @@ impl Scheduler {
         let sched = &config.sched;
         let topology = Topology::new(places, &sched.balance)?;
         let pcpus = places.len();
+        let caches = places.iter().map(|place| place.socket as usize + 1).max().unwrap_or(0);
         let rules = Rules::new(sched, pcpus as u32, 1_000_000_000 / u64::from(config.hz));
         let queue = RunQueue {
             avg_idle: 2 * sched.balance.migration_cost_ns,
@@ -106,13 +111,15 @@ impl Scheduler {
             favored: false,
             migration_cost_ns: sched.balance.migration_cost_ns,
             nr_migrate: sched.balance.nr_migrate,
+            halves_differences: sched.balance.halves_differences,
             hz: u64::from(config.hz),
             hierarchy: Hierarchy::new(pcpus as u32, rules, sched),
             topology,
             queues: IdVec::filled(queue, pcpus),
             threads: IdVec::new(),
             idle: Mask::new(pcpus),
-            idle_cores: Mask::new(places.iter().map(|place| place.socket as usize + 1).max().unwrap_or(0)),
+            idle_cores: Mask::new(caches),
+            idle_scans: vec![0; caches],
             next_idle_balance: 0,
             poll_ends: Vec::new(),
             excluded: Vec::new(),

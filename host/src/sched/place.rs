@@ -30,8 +30,10 @@ impl Scheduler {
     }
 
     /// Returns the pCPU on which `task`, woken from `waker`, shall run (`select_task_rq`).
-    pub(super) fn place_woken(&mut self, task: TaskId, waker: u32) -> u32 {
-        let pcpu = self.prefer_woken(task, waker);
+    ///
+    /// `sync`: the waker is about to sleep.
+    pub(super) fn place_woken(&mut self, task: TaskId, waker: u32, sync: bool) -> u32 {
+        let pcpu = self.prefer_woken(task, waker, sync);
         if self.threads[task].may_run_on(pcpu) {
             pcpu
         } else {
@@ -39,7 +41,7 @@ impl Scheduler {
         }
     }
 
-    fn prefer_woken(&mut self, task: TaskId, waker: u32) -> u32 {
+    fn prefer_woken(&mut self, task: TaskId, waker: u32, sync: bool) -> u32 {
         let thread = &self.threads[task];
         let prev = thread.pcpu;
         if thread.is_pinned() {
@@ -52,7 +54,7 @@ impl Scheduler {
                 None if waker == prev => 100,
                 None => return prev,
             };
-            let target = if waker == prev || self.wake_affine(task, waker, prev, pct) {
+            let target = if waker == prev || self.wake_affine(task, waker, prev, pct, sync) {
                 waker
             } else {
                 prev
@@ -87,24 +89,38 @@ impl Scheduler {
     }
 
     /// Returns whether `waker` is as good a place for `task` as `prev`.
-    fn wake_affine(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64) -> bool {
+    fn wake_affine(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64, sync: bool) -> bool {
         if self.features.wake_idle {
-            self.wake_affine_idle(task, waker, prev, imbalance_pct)
+            self.wake_affine_idle(task, waker, prev, imbalance_pct, sync)
         } else {
             self.wake_affine_load(task, waker, prev, imbalance_pct)
         }
     }
 
     /// 4.14 and later: compares idleness first, then loads with `task` on either pCPU.
-    fn wake_affine_idle(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64) -> bool {
+    ///
+    /// `sync`: the waker is about to sleep. If it is alone on its pCPU, that pCPU is good, and otherwise its load does not
+    /// count (`wake_affine_idle`, `wake_affine_weight`).
+    fn wake_affine_idle(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64, sync: bool) -> bool {
         if self.is_idle(waker) && self.topology.share_cache(waker, prev) {
             return !self.is_idle(prev);
         }
+        if sync && self.nr_running(waker) == 1 {
+            return true;
+        }
+        let mut here = self.load(waker);
+        if sync && let Some(curr) = self.rq(waker).curr {
+            let leaves = self.hierarchy.hierarchical_task_load(self.threads[curr].entity);
+            if leaves > here {
+                return true;
+            }
+            here -= leaves;
+        }
         let moved = self.hierarchy.entity_load(self.threads[task].entity);
         let power = |pcpu: u32| self.topology.power[pcpu as usize];
-        let this_side = 100 * power(prev) * (self.load(waker) + moved);
+        let this_side = 100 * power(prev) * (here + moved);
         let prev_side = (100 + (imbalance_pct - 100) / 2) * power(waker) * self.load(prev).saturating_sub(moved);
-        this_side < prev_side
+        this_side < prev_side + u64::from(sync)
     }
 
     /// Until 4.13: compares loads, with the effect of groups.

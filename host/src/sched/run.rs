@@ -62,7 +62,7 @@ impl Scheduler {
             return true;
         }
         self.hierarchy.make_relative(self.threads[task].entity);
-        let pcpu = self.place_woken(task, step.pcpu);
+        let pcpu = self.place_woken(task, step.pcpu, step.sync);
         if pcpu != self.threads[task].pcpu {
             self.rehome(task, pcpu);
         }
@@ -246,6 +246,7 @@ impl Scheduler {
     pub(crate) fn schedule(&mut self, pcpu: u32, step: &mut Step<'_>) -> Option<TaskId> {
         let now = self.now();
         let prev = self.rq(pcpu).curr;
+        self.note_busy(pcpu);
         self.rq_mut(pcpu).need_resched = false;
         if let Some(prev) = prev {
             self.hierarchy.put(self.threads[prev].entity);

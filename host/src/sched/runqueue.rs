@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::favor_config::FavorRecord;
 use super::ids::EntityId;
 use super::mask::Mask;
+use super::pelt::Tracked;
 use crate::boundary::{GroupId, TaskId};
 
 /// Length of the load history.
@@ -40,6 +41,8 @@ pub(crate) struct RunQueue {
     pub(crate) idle_begin: u64,
     /// Average cost of a search for an idle pCPU on its behalf. Nanoseconds.
     pub(crate) avg_scan: u64,
+    /// Its utilization, if it bounds the search for idle pCPUs: 1024 while a thread runs.
+    pub(crate) busy: Tracked,
     /// The record of its last directed yields.
     pub(crate) favors: FavorRecord,
 }

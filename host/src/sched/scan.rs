@@ -2,6 +2,8 @@
 //! by the average idle time of the searching pCPU.
 
 use super::Scheduler;
+use super::topology::POWER;
+use super::weight::mul_div;
 use crate::boundary::TaskId;
 
 /// Estimated cost of examining one pCPU in the bounded search, in nanoseconds. The kernel measures it.
@@ -36,6 +38,36 @@ impl Scheduler {
         }
     }
 
+    /// Updates the utilization of `pcpu` before it runs another thread, or none.
+    pub(super) fn note_busy(&mut self, pcpu: u32) {
+        if self.features.scan_by_utilization {
+            let now = self.now();
+            let queue = self.rq_mut(pcpu);
+            let load = if queue.curr.is_some() { POWER } else { 0 };
+            queue.busy.advance(now, load);
+        }
+    }
+
+    /// Sets how many pCPUs a search for an idle one examines, when a pass balances the last-level cache of `pcpu`
+    /// (`update_idle_cpu_scan`): all if the cache's pCPUs are idle, and none from 85 % utilization on.
+    pub(super) fn update_idle_scan(&mut self, pcpu: u32, level: usize) {
+        if !self.features.scan_by_utilization || level + 1 != self.topology.cache_levels[pcpu as usize] {
+            return;
+        }
+        let now = self.now();
+        let span = self.topology.span_of(pcpu, level);
+        let busy = span.pcpus.iter().map(|&at| {
+            let mut busy = self.rq(at).busy;
+            busy.advance(now, if self.rq(at).curr.is_some() { POWER } else { 0 });
+            busy.load()
+        });
+        let (sum, count, pct) = (busy.sum::<u64>(), span.pcpus.len() as u64, span.config.imbalance_pct);
+        let each = sum / count;
+        let taken = mul_div(each * each, pct * pct, 10_000 * POWER).min(POWER);
+        let cache = self.topology.cache[pcpu as usize] as usize;
+        self.idle_scans[cache] = (POWER - taken) * count / POWER;
+    }
+
     /// Returns a completely idle core, if there are cores of several threads and one of them may be idle.
     fn idle_core(&mut self, task: TaskId, target: u32) -> Option<u32> {
         let cache = self.topology.cache[target as usize];
@@ -58,6 +90,9 @@ impl Scheduler {
 
     /// Returns any idle pCPU that shares the last-level cache, among as many as `waker` has time to examine.
     fn idle_of_cache(&mut self, task: TaskId, target: u32, waker: u32) -> Option<u32> {
+        if self.features.scan_by_utilization {
+            return self.idle_by_utilization(task, target);
+        }
         let (span, group) = self.topology.position(target)?;
         let pcpus = &span.pcpus;
         let here = &span.groups[group];
@@ -86,6 +121,19 @@ impl Scheduler {
         let queue = self.rq_mut(waker);
         queue.avg_scan = queue.avg_scan - queue.avg_scan / 8 + cost / 8;
         found
+    }
+
+    /// Returns any idle pCPU that shares the last-level cache, among as many as its utilization allows
+    /// (`select_idle_cpu`).
+    fn idle_by_utilization(&self, task: TaskId, target: u32) -> Option<u32> {
+        let (span, _) = self.topology.position(target)?;
+        let start = span.pcpus.iter().position(|&pcpu| pcpu == target)? + 1;
+        let most = self.idle_scans[self.topology.cache[target as usize] as usize];
+        let order = (0..span.pcpus.len()).map(|step| span.pcpus[(start + step) % span.pcpus.len()]);
+        let mut allowed = order
+            .filter(|&pcpu| self.threads[task].may_run_on(pcpu))
+            .take(most as usize);
+        allowed.find(|&pcpu| self.is_idle(pcpu))
     }
 
     /// Returns an idle thread of the core.

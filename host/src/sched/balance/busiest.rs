@@ -88,6 +88,12 @@ impl Scheduler {
         }
     }
 
+    /// Returns whether `pcpu` balances its domain number `level` for its group.
+    pub(super) fn balances(&self, pcpu: u32, level: usize) -> bool {
+        let domain = &self.topology.domains[pcpu as usize][level];
+        self.is_responsible(pcpu, self.topology.spans[domain.span].group(domain.group))
+    }
+
     /// Returns whether `pcpu` balances for its group. The first idle pCPU does, or the first pCPU if none is idle.
     fn is_responsible(&self, pcpu: u32, group: &[u32]) -> bool {
         let first_idle = group.iter().find(|&&at| self.is_idle(at));
@@ -153,6 +159,12 @@ impl Scheduler {
 
     /// Returns how much load to pull so that neither side ends above the average.
     fn imbalance(&self, pcpu: u32, local: &Stats, busiest: &Stats, average: u64) -> u64 {
+        if self.halves_differences {
+            // `calculate_imbalance` of 5.5 and later.
+            let out = busiest.avg_load.saturating_sub(average) * busiest.power;
+            let into = average.saturating_sub(local.avg_load) * local.power;
+            return out.min(into) / POWER;
+        }
         let mut per_task = busiest.load_per_task();
         if busiest.uneven {
             per_task = per_task.min(average);

@@ -97,10 +97,8 @@ impl Scheduler {
         let mut next = tick + 60 * self.hz;
         let longest = (self.hz * u64::from(self.pcpus()) / 10).max(1);
         for level in 0..self.topology.domains[pcpu as usize].len() {
+            let mut interval = self.interval(pcpu, level, idle).min(longest);
             let domain = &self.topology.domains[pcpu as usize][level];
-            let busy_factor = self.topology.spans[domain.span].config.busy_factor;
-            let factor = if idle == Idleness::Idle { 1 } else { busy_factor };
-            let interval = self.ticks(domain.interval_ms * factor).min(longest);
             let due = domain.last_balance + interval;
             let mut mine = true;
             if tick >= due {
@@ -110,6 +108,9 @@ impl Scheduler {
                     Some(false) => {}
                 }
                 self.topology.domains[pcpu as usize][level].last_balance = tick;
+                if self.halves_differences {
+                    interval = self.interval(pcpu, level, idle).min(longest);
+                }
             }
             next = next.min(self.topology.domains[pcpu as usize][level].last_balance + interval);
             if !mine {
@@ -117,6 +118,21 @@ impl Scheduler {
             }
         }
         self.rq_mut(pcpu).next_balance = next;
+    }
+
+    /// Returns the ticks between two passes of `pcpu` over its domain number `level` (`get_sd_balance_interval`).
+    fn interval(&self, pcpu: u32, level: usize, idle: Idleness) -> u64 {
+        let domain = &self.topology.domains[pcpu as usize][level];
+        if idle == Idleness::Idle {
+            return self.ticks(domain.interval_ms);
+        }
+        let busy_factor = self.topology.spans[domain.span].config.busy_factor;
+        let ticks = self.ticks(domain.interval_ms * busy_factor);
+        if self.halves_differences {
+            (ticks - 1).max(1)
+        } else {
+            ticks
+        }
     }
 
     /// Searches for a thread to pull to `pcpu`, which has nothing to run. Skipped if `pcpu` is usually idle for a short
@@ -142,6 +158,9 @@ impl Scheduler {
     fn balance_domain(&mut self, pcpu: u32, level: usize, idle: Idleness, step: &mut Step<'_>) -> Option<bool> {
         step.charge(Cost::Balance, 1);
         self.excluded.clear();
+        if idle != Idleness::NewlyIdle && self.balances(pcpu, level) {
+            self.update_idle_scan(pcpu, level);
+        }
         loop {
             let (from, imbalance) = match self.find_busiest(pcpu, level, idle) {
                 Verdict::NotMine => return None,

@@ -80,8 +80,11 @@ impl Scheduler {
             }
             pull.looks -= 1;
             let weight = self.hierarchy.entity_load(id);
-            // A thread stays if moving it overshoots by more than half of its weight.
-            if (weight / 2) as i64 > left {
+            // A thread stays if moving it overshoots by more than half of its weight. Since 5.10: if it overshoots at
+            // all, which each failed pass allows more of (`shr_bound`).
+            let failed = self.topology.domains[pull.to as usize][pull.level].failed;
+            let counts = weight >> if self.halves_differences { failed.min(63) } else { 1 };
+            if counts as i64 > left {
                 pull.all_pinned = false;
                 continue;
             }

@@ -4,6 +4,7 @@ mod fair;
 mod favor;
 mod loads;
 mod placement;
+mod played;
 mod quota;
 mod random;
 mod rig;

@@ -8,7 +8,7 @@ use super::*;
 use crate::timers::Timer;
 
 /// All kinds of schedulers.
-pub(super) const ALL: [SchedulerKind; 5] = SchedulerKind::ALL;
+pub(super) const ALL: [SchedulerKind; 8] = SchedulerKind::ALL;
 
 /// What a thread does, forever.
 #[derive(Clone, Copy, Debug)]

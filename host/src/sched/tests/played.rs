@@ -1,0 +1,99 @@
+//! What real kernels did that played the same threads (docs/validation-scheduler.md).
+
+use super::rig::{Habit, Rig};
+use super::*;
+
+/// Returns the least and the greatest share of a pCPU that one of `hogs` had from one second to `seconds`.
+fn shares(kind: SchedulerKind, pcpus: u32, hogs: u32, seconds: u64) -> (f64, f64) {
+    let mut rig = Rig::new(kind, pcpus, 250);
+    let tasks: Vec<TaskId> = (0..hogs).map(|_| rig.add(0, GroupId(0), None, Habit::HOG)).collect();
+    rig.run_until(1_000 * MS);
+    let before: Vec<u64> = tasks.iter().map(|&task| rig.ran(task)).collect();
+    rig.run_until(seconds * 1_000 * MS);
+    let shares = tasks
+        .iter()
+        .zip(before)
+        .map(|(&task, before)| (rig.ran(task) - before) as f64);
+    let all: Vec<f64> = shares.map(|ran| ran / ((seconds - 1) * 1_000 * MS) as f64).collect();
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    (least, all.iter().copied().fold(0.0, f64::max))
+}
+
+#[test]
+fn balancing_passes_do_not_move_threads_round_in_a_circle() {
+    // All pCPUs have aligned ticks. With intervals that are multiples of each other all of them balance at the same
+    // tick, and each pulls the thread that another one has just pulled: one thread keeps a pCPU for itself.
+    for (pcpus, hogs) in [(4, 6), (4, 7), (4, 5), (8, 12)] {
+        let (least, most) = shares(SchedulerKind::Cfs61, pcpus, hogs, 11);
+        let due = f64::from(pcpus) / f64::from(hogs);
+        let fair = least > 0.8 * due && most < 1.2 * due;
+        assert!(fair, "{hogs} hogs on {pcpus} pCPUs have from {least} to {most}");
+    }
+}
+
+#[test]
+fn of_equal_deadlines_that_of_the_waiting_thread_wins() {
+    for kind in [SchedulerKind::Eevdf66, SchedulerKind::Eevdf612, SchedulerKind::Eevdf73] {
+        let mut rig = Rig::new(kind, 1, 250);
+        (0..2).for_each(|_| {
+            rig.add(0, GroupId(0), None, Habit::HOG);
+        });
+        let mut last = None;
+        let mut same = 0;
+        // Each slice ends at the first tick after it is spent. The ticks are longer than the slices.
+        for tick in 10..200u64 {
+            rig.run_until(tick * 4 * MS + MS);
+            let current = rig.sched.current(0);
+            same += u32::from(current == last);
+            last = current;
+        }
+        assert_eq!(same, 0, "{kind:?}: a thread kept its pCPU for a second tick");
+    }
+}
+
+#[test]
+fn a_search_for_an_idle_pcpu_stops_where_few_are_idle() {
+    let limits = |kind, hogs| {
+        let mut rig = Rig::new(kind, 4, 250);
+        (0..hogs).for_each(|pcpu| {
+            rig.add(0, GroupId(0), Some(pcpu), Habit::HOG);
+        });
+        rig.run_until(1_000 * MS);
+        rig.sched.idle_scans[0]
+    };
+    // By `update_idle_cpu_scan`: 4 (1 - 1.17² u²) pCPUs at a utilization of u, rounded down.
+    for (hogs, expected) in [(1, 3), (2, 2), (3, 0), (4, 0)] {
+        assert_eq!(
+            limits(SchedulerKind::Cfs61, hogs),
+            expected,
+            "{hogs} of 4 pCPUs are busy"
+        );
+    }
+    assert_eq!(
+        limits(SchedulerKind::Cfs412, 1),
+        0,
+        "4.12 does not look at the utilization"
+    );
+}
+
+#[test]
+fn a_thread_woken_by_one_that_is_about_to_sleep_gets_its_pcpu() {
+    let place = |sync: bool| {
+        let mut rig = Rig::new(SchedulerKind::Cfs61, 4, 250);
+        let nap = Habit {
+            busy: MS,
+            sleep: 1_000 * MS,
+        };
+        let waker = rig.add(0, GroupId(0), Some(0), Habit::HOG);
+        let sleeper = rig.add(0, GroupId(0), None, nap);
+        rig.run_until(100 * MS);
+        // Another thread keeps the sleeper's last pCPU busy.
+        let last = rig.sched.threads[sleeper].pcpu;
+        let busy = rig.add(0, GroupId(0), Some(last), Habit::HOG);
+        rig.run_until(300 * MS);
+        assert!(last != 0 && rig.sched.current(last) == Some(busy) && rig.sched.current(0) == Some(waker));
+        rig.sched.place_woken(sleeper, 0, sync)
+    };
+    assert_eq!(place(true), 0);
+    assert_ne!(place(false), 0);
+}

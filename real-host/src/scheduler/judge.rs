@@ -1,0 +1,214 @@
+//! Judges the host scheduler's figures by a real kernel's.
+
+use std::collections::BTreeMap;
+
+use holdfast_host::SchedulerKind;
+use serde::{Deserialize, Serialize};
+
+use super::figures::{Figures, GroupFigures, figures};
+use super::play::{PlayError, play};
+use super::scenario::Scenario;
+
+/// Goal for the median share of a CPU. Percentage points.
+pub const SHARE_POINTS: f64 = 2.0;
+/// Goal for the median slice.
+pub const SLICE: f64 = 0.10;
+/// Goal for wake-to-run, p50 and p99.
+pub const WAKE: f64 = 0.25;
+/// A difference in wake-to-run that is not judged. The emulated CPUs take turns of up to 30 µs, so one of four sees an
+/// interrupt from another up to 90 µs late. Microseconds.
+pub const WAKE_US: f64 = 90.0;
+/// Fewest slices or wakeups of which a percentile is judged.
+const ENOUGH: u64 = 50;
+
+/// Figures of all scenarios under one real kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The kernel's version, as in "6.1".
+    pub version: String,
+    /// The kernel's release (`uname -r`).
+    pub release: String,
+    /// The emulator.
+    pub emulator: String,
+    /// Figures of each scenario.
+    pub figures: Vec<Figures>,
+}
+
+/// A real kernel that the repository has a record of.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    /// Its version.
+    pub version: &'static str,
+    /// The scheduler that stands for it.
+    pub scheduler: SchedulerKind,
+    /// Its record, as JSON.
+    pub record: Option<&'static str>,
+}
+
+/// The kernels, the oldest first.
+pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        version: "6.1",
+        scheduler: SchedulerKind::Cfs61,
+        record: None,
+    },
+    Kernel {
+        version: "6.12",
+        scheduler: SchedulerKind::Eevdf612,
+        record: None,
+    },
+    Kernel {
+        version: "6.18",
+        scheduler: SchedulerKind::Eevdf618,
+        record: None,
+    },
+    Kernel {
+        version: "7.3",
+        scheduler: SchedulerKind::Eevdf73,
+        record: None,
+    },
+];
+
+impl Kernel {
+    /// Returns the kernel's record.
+    ///
+    /// # Panics
+    /// If the record that the repository has is damaged. A test reads all of them.
+    pub fn record(&self) -> Option<Record> {
+        let read = |text| serde_json::from_str(text).unwrap_or_else(|error| panic!("Linux {}: {error}", self.version));
+        self.record.map(read)
+    }
+}
+
+/// Threads that do the same, under both schedulers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Their figures under the real kernel.
+    pub linux: GroupFigures,
+    /// Their figures under the host scheduler.
+    pub holdfast: GroupFigures,
+    /// Whether each figure that is judged is within its goal.
+    pub within: BTreeMap<&'static str, bool>,
+}
+
+/// Judgement of the host scheduler by one kernel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judgement {
+    /// The kernel's version.
+    pub kernel: String,
+    /// Its release.
+    pub release: String,
+    /// The scheduler that stands for it.
+    pub scheduler: &'static str,
+    /// Rows, in the order of the scenarios.
+    pub rows: Vec<Row>,
+    /// Recorded scenarios that are not the present ones, and present ones that are not recorded.
+    pub missing: Vec<String>,
+}
+
+impl Judgement {
+    /// Returns how many figures called `name` are within their goal, and how many are judged.
+    pub fn count(&self, name: &str) -> (usize, usize) {
+        let judged: Vec<bool> = self
+            .rows
+            .iter()
+            .filter_map(|row| row.within.get(name).copied())
+            .collect();
+        (judged.iter().filter(|&&within| within).count(), judged.len())
+    }
+}
+
+/// The host scheduler's figures for a kernel that has not been measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The kernel's version.
+    pub kernel: &'static str,
+    /// The scheduler that stands for it.
+    pub scheduler: &'static str,
+    /// Figures of each scenario.
+    pub figures: Vec<Figures>,
+}
+
+/// Plays `scenarios` under the scheduler that stands for `kernel`.
+///
+/// # Errors
+/// If the scheduler cannot play a scenario.
+pub fn predict(kernel: &Kernel, scenarios: &[Scenario]) -> Result<Prediction, PlayError> {
+    let of = |scenario: &Scenario| Ok(figures(scenario, &play(scenario, kernel.scheduler)?));
+    Ok(Prediction {
+        kernel: kernel.version,
+        scheduler: kernel.scheduler.name(),
+        figures: scenarios.iter().map(of).collect::<Result<_, _>>()?,
+    })
+}
+
+/// Plays `scenarios` under `scheduler` and judges the figures by `record`.
+///
+/// # Errors
+/// If the scheduler cannot play a scenario.
+pub fn judge(record: &Record, scheduler: SchedulerKind, scenarios: &[Scenario]) -> Result<Judgement, PlayError> {
+    let mut rows = Vec::new();
+    let mut missing = Vec::new();
+    for scenario in scenarios {
+        let Some(linux) = record.figures.iter().find(|figures| figures.scenario == scenario.name) else {
+            missing.push(scenario.name.clone());
+            continue;
+        };
+        let ours = figures(scenario, &play(scenario, scheduler)?);
+        for holdfast in ours.threads {
+            match linux.threads.iter().find(|linux| linux.name == holdfast.name) {
+                Some(linux) => rows.push(row(scenario, linux.clone(), holdfast)),
+                None => missing.push(format!("{}: {}", scenario.name, holdfast.name)),
+            }
+        }
+    }
+    Ok(Judgement {
+        kernel: record.version.clone(),
+        release: record.release.clone(),
+        scheduler: scheduler.name(),
+        rows,
+        missing,
+    })
+}
+
+fn row(scenario: &Scenario, linux: GroupFigures, holdfast: GroupFigures) -> Row {
+    let mut within = BTreeMap::new();
+    let points = (linux.share[1] - holdfast.share[1]).abs();
+    within.insert("share", points <= SHARE_POINTS);
+    if linux.slices.min(holdfast.slices) >= ENOUGH {
+        within.insert("slice", near(linux.slice_ms[1], holdfast.slice_ms[1], SLICE, 0.0));
+        if let (Some(real), Some(ours)) = (linux.wake_us, holdfast.wake_us) {
+            within.insert("wake p50", near(real[0], ours[0], WAKE, WAKE_US));
+            within.insert("wake p99", near(real[1], ours[1], WAKE, WAKE_US));
+        }
+    }
+    Row {
+        scenario: scenario.name.clone(),
+        linux,
+        holdfast,
+        within,
+    }
+}
+
+/// Returns whether `ours` differs from `real` by at most `share` of it, or by at most `least`.
+fn near(real: f64, ours: f64, share: f64, least: f64) -> bool {
+    (real - ours).abs() <= (share * real).max(least)
+}
+
+/// Returns `record` as JSON with a line for each scenario.
+///
+/// # Errors
+/// If a figure is not a number.
+pub fn to_json(record: &Record) -> Result<String, serde_json::Error> {
+    let lines: Result<Vec<String>, _> = record.figures.iter().map(serde_json::to_string).collect();
+    Ok(format!(
+        "{{\n\"version\": {},\n\"release\": {},\n\"emulator\": {},\n\"figures\": [\n{}\n]\n}}\n",
+        serde_json::to_string(&record.version)?,
+        serde_json::to_string(&record.release)?,
+        serde_json::to_string(&record.emulator)?,
+        lines?.join(",\n")
+    ))
+}

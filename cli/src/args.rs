@@ -382,8 +382,8 @@ pub struct ValidateArgs {
     /// With --against threads or kvm: lengths of the critical section in nanoseconds
     #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub sections: Vec<u64>,
-    /// With --against linux-sched: play the scenarios again on these kernels of Debian, as in --measure 6.1,6.18, instead of
-    /// using the recorded figures. It needs Debian's packages and a checkout's root folder.
+    /// With --against linux-sched: play the scenarios again on these kernels of Debian, as in --measure 6.1,6.18,
+    /// instead of using the recorded figures. It needs Debian's packages and a checkout's root folder.
     #[arg(long, value_name = "SERIES,SERIES", value_delimiter = ',')]
     pub measure: Vec<String>,
     /// Share of the full-size work [default: each experiment's]

@@ -4,8 +4,8 @@
 //! but the time it takes (`platforms/kvm/testhost/schedule`). Its tracepoints and the commands of
 //! [`holdfast_host::Host`] become the same [`events`](Event), from which the same code makes the [`figures`].
 //!
-//! **One source**: the scheduler is the simulator's, driven through the host's step function. The driver ([`play`]) only
-//! plays the threads, and delays what they do by the costs of the emulated machine.
+//! **One source**: the scheduler is the simulator's, driven through the host's step function. The driver ([`play`])
+//! only plays the threads, and delays what they do by the costs of the emulated machine.
 
 pub mod figures;
 pub mod judge;

@@ -1,4 +1,4 @@
-/* The first process of a kernel whose scheduler is recorded: plays the scenarios of /plan and prints the kernel's trace.
+/* The first process of a kernel whose scheduler is recorded: plays the scenarios of /plan and prints the trace.
  *
  * Lines of the plan (`holdfast_real_host::scheduler::Scenario::plan` writes them):
  *   scenario NAME MILLISECONDS
@@ -57,8 +57,8 @@ static void say(const char *format, ...) {
     put(line, (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
 }
 
-/* Makes the emulator's CPUs take turns of at most 122 us divided by their number. A turn ends with the next timer of any
- * device; the clock's interrupt is masked, since no driver of it is loaded. With long turns a thread notices late that
+/* Makes the emulator's CPUs take turns of at most 122 us divided by their number. A turn ends with the next timer of
+ * any device; the clock's interrupt is masked, since no driver of it is loaded. With long turns a thread notices late that
  * it has computed. */
 static void shorten_turns(void) {
     outb(CLOCK_A, CLOCK), outb(CLOCK_8192_HZ, CLOCK + 1);

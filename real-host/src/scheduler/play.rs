@@ -1,7 +1,7 @@
 //! The host scheduler plays a scenario: [`Host`] is driven in virtual time, and its commands become [`Event`]s.
 //!
-//! The threads compute and sleep for the times that the real kernel's player draws, from the same streams. They begin on
-//! the same CPUs as there, dealt to the CPUs in turn: so the host scheduler places new threads.
+//! The threads compute and sleep for the times that the real kernel's player draws, from the same streams. They begin
+//! on the same CPUs as there, dealt to the CPUs in turn: so the host scheduler places new threads.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -62,7 +62,7 @@ fn a_woken_thread_comes_to_its_waker_only_if_it_is_less_crowded_there() {
             let task = bench.sleeper(0, None);
             let expected = if load < least { 0 } else { 2 };
             assert_eq!(
-                bench.sched.place_woken(task, 2),
+                bench.sched.place_woken(task, 2, false),
                 expected,
                 "{load} by idleness {wake_idle}"
             );
@@ -78,7 +78,7 @@ fn an_idle_waker_attracts_from_a_busy_pcpu_of_its_cache() {
             bench.busy(0, weight::NICE_0);
         }
         let task = bench.sleeper(0, None);
-        assert_eq!(bench.sched.place_woken(task, 1), expected, "busy {busy}");
+        assert_eq!(bench.sched.place_woken(task, 1, false), expected, "busy {busy}");
     }
 }
 
@@ -104,7 +104,7 @@ fn a_thread_that_wakes_many_keeps_them_away() {
         bench.sched.threads[task].wakes.flips = woken;
         let expected = u32::from(stays);
         assert_eq!(
-            bench.sched.place_woken(task, 0),
+            bench.sched.place_woken(task, 0, false),
             expected,
             "{waker} and {woken}, {wide}"
         );
@@ -126,7 +126,7 @@ fn a_search_examines_as_many_pcpus_as_idle_time_pays_for() {
             (queue.avg_idle, queue.avg_scan) = (51_200, avg_scan);
             let expected = if distance < most { idle } else { 2 };
             assert_eq!(
-                bench.sched.place_woken(task, 2),
+                bench.sched.place_woken(task, 2, false),
                 expected,
                 "{avg_scan} ns, {distance} away"
             );
@@ -157,7 +157,7 @@ fn a_search_prefers_idle_pcpus_by_what_they_share() {
         bench.sched.idle_cores.set(0, idle_core);
         let affinity = allowed.map(|pcpus| mask(&bench, pcpus));
         let task = bench.sleeper(0, affinity);
-        assert_eq!(bench.sched.place_woken(task, 0), expected, "{busy:?}");
+        assert_eq!(bench.sched.place_woken(task, 0, false), expected, "{busy:?}");
         let searched = busy.contains(&0) && expected < 4;
         assert_eq!(bench.sched.idle_cores.has(0), idle_core && !searched, "{busy:?}");
     }
@@ -189,7 +189,7 @@ fn until_4_11_idle_cores_come_before_idle_siblings() {
         });
         let affinity = allowed.map(|pcpus| mask(&bench, pcpus));
         let task = bench.sleeper(0, affinity);
-        assert_eq!(bench.sched.place_woken(task, 0), expected, "{busy:?}");
+        assert_eq!(bench.sched.place_woken(task, 0, false), expected, "{busy:?}");
     }
 }
 

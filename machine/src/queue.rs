@@ -306,6 +306,12 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "slot 268435456 of the event queue is not below 2^28")]
+    fn a_slot_that_no_key_has_room_for_is_refused() {
+        EventQueue::new().set(1 << NUMBER_BITS, Key::new(Time(5), 0, 0));
+    }
+
+    #[test]
     fn equal_times_are_ordered_by_class_then_tie() {
         let mut queue = EventQueue::new();
         queue.set(7, Key::new(Time(5), 1, 0));

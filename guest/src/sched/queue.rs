@@ -169,11 +169,11 @@ mod tests {
     #[test]
     fn least_virtual_run_time_first_then_first_come() {
         let mut queue = RunQueue::new(TaskId(0));
-        for (id, vruntime) in [(1, 30), (2, 10), (3, 20), (4, 10)] {
+        for (id, vruntime) in [(1, 30), (4, 10), (3, 20), (2, 10), (5, 10)] {
             queue.insert(TaskId(id), vruntime);
         }
         let order: Vec<u32> = core::iter::from_fn(|| queue.take_first()).map(|id| id.0).collect();
-        assert_eq!(order, [2, 4, 3, 1]);
+        assert_eq!(order, [4, 2, 5, 3, 1]);
     }
 
     #[test]

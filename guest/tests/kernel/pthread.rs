@@ -8,7 +8,7 @@ use holdfast_guest::{Events, UserCondition, UserMutex};
 use holdfast_sim::SimMachine;
 
 use crate::ipc::setups;
-use crate::machine::{counter, lead, run};
+use crate::machine::{Setup, counter, lead, run};
 
 type Mutex<T> = Rc<UserMutex<T, SimMachine>>;
 
@@ -84,6 +84,39 @@ fn a_bounded_buffer_loses_no_item_and_forgets_no_waiter() {
             );
         }
     }
+}
+
+#[test]
+fn both_ends_of_a_connection_read_what_the_other_wrote() {
+    run(&Setup::default(), |os, start| {
+        if start.role == 0 {
+            return lead(os, 1);
+        }
+        let mut items = Vec::new();
+        for (from, to, burst) in [
+            (0, 1, [1, 2, 3]),
+            (1, 0, [4, 5, 6]),
+            (3, 2, [7, 8, 9]),
+            (2, 3, [10, 11, 12]),
+        ] {
+            assert_eq!(os.write_stream(from, &burst, 100), 3);
+            assert_eq!(
+                os.read_stream(from, 1_000, &mut items),
+                0,
+                "{from} reads what it wrote itself"
+            );
+            assert_eq!(os.read_stream(to, 1_000, &mut items), 3);
+            assert_eq!(items, burst);
+            items.clear();
+        }
+        // The buffer of one direction holds 124928 bytes in segments of whole items up to 16000, and the other is free.
+        assert_eq!(os.write_stream(0, &[0; 200], 1_000), 124);
+        assert_eq!(os.write_stream(0, &[0; 200], 1_000), 0);
+        assert_eq!(os.write_stream(1, &[0; 50], 1_000), 50);
+        // Whole segments are read until the limit is reached: one of 16 items, two, and the rest.
+        let read = [1, 16_001, 1_000_000].map(|limit| os.read_stream(1, limit, &mut items));
+        assert_eq!(read, [16, 32, 76]);
+    });
 }
 
 #[test]

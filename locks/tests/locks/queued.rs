@@ -261,6 +261,11 @@ fn the_fifth_level_of_nesting_waits_without_a_node() {
 
 /// CPU 0 holds the lock until CPUs 1 to `cpus` - 1 wait for it, in this order. Returns the order of the holders.
 fn order_of_service<L: RawLock<StepCpu> + 'static>(cpus: u32, numa_nodes: u32) -> Vec<u32> {
+    order_with_masked::<L>(cpus, numa_nodes, None)
+}
+
+/// The same with interrupts masked on CPU `masked`, which so waits urgently.
+fn order_with_masked<L: RawLock<StepCpu> + 'static>(cpus: u32, numa_nodes: u32, masked: Option<u32>) -> Vec<u32> {
     let lock = Checked::new(0);
     let order = Arc::new(Mutex::new(Vec::new()));
     let gate = Checked::new(0);
@@ -269,6 +274,9 @@ fn order_of_service<L: RawLock<StepCpu> + 'static>(cpus: u32, numa_nodes: u32) -
         let body = move |cpu: &StepCpu| {
             if number > 0 {
                 let _ = cpu.wait_until(&gate.word, Budget::UNBOUNDED, Relaxed, |open| open >= number);
+            }
+            if masked == Some(number) {
+                cpu.irq_save();
             }
             lock.with::<L>(cpu, || {
                 order.lock().unwrap().push(number);
@@ -309,6 +317,15 @@ fn waiters_of_the_holders_node_go_first() {
     assert_eq!(
         order_of_service::<CnaQspin<{ u32::MAX }, 0>>(8, 1),
         [0, 1, 2, 3, 4, 5, 6, 7]
+    );
+}
+
+#[test]
+fn an_urgent_waiter_keeps_its_place_and_then_prefers_its_own_node() {
+    // CPU 3 is on the other node than CPU 2, the first head.
+    assert_eq!(
+        order_with_masked::<CnaQspin<{ u32::MAX }, 0>>(8, 2, Some(3)),
+        [0, 1, 2, 3, 5, 7, 4, 6]
     );
 }
 
@@ -372,24 +389,30 @@ fn waiters_halt_at_once_behind_a_preempted_cpu_and_miss_no_kick() {
     assert!(early > 300, "{early} early halts in 300 runs");
 }
 
-#[test]
-fn two_contenders_of_the_native_lock_need_no_node() {
+fn two_contend<L: RawLock<StepCpu> + 'static>(waiting: u32) {
     let machine = run_in_turn(2, {
         let lock = Checked::new(0);
         let waiter = Arc::clone(&lock);
         let holder = job(move |cpu| {
-            lock.with::<Qspin>(cpu, || {
-                let _ = cpu.wait_until(&lock.word, Budget::UNBOUNDED, Relaxed, |now| now == 0x101);
+            lock.with::<L>(cpu, || {
+                let _ = cpu.wait_until(&lock.word, Budget::UNBOUNDED, Relaxed, move |now| now == waiting);
             });
         });
         let waiter = job(move |cpu| {
             let _ = cpu.wait_until(&waiter.word, Budget::UNBOUNDED, Relaxed, |now| now == 1);
-            waiter.with::<Qspin>(cpu, || assert_eq!(cpu.load(&waiter.word, Relaxed), 1));
+            waiter.with::<L>(cpu, || assert_eq!(cpu.load(&waiter.word, Relaxed), 1));
         });
         vec![(CpuId(0), holder), (CpuId(1), waiter)]
     });
     assert_eq!(machine.stats.count(Event::LockPending), 1);
     assert_eq!(machine.stats.count(Event::LockSlowpath), 0);
+}
+
+#[test]
+fn two_contenders_need_no_node() {
+    two_contend::<Qspin>(0x101);
+    two_contend::<Qspin<Wide>>(0x101);
+    two_contend::<ExchangeQspin>(0x101);
 }
 
 #[test]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{Budget, CpuId, Event, HybridPvQspin, Paravirt, Platform, UnfairPvQspin};
+use holdfast_locks::{Budget, CpuId, Event, HybridPvQspin, Paravirt, Platform, RawLock, UnfairPvQspin, Wide};
 
 use crate::explore::{Random, RandomWalk};
 use crate::scenes::{Checked, job};
-use crate::steps::{Machine, Setup, StepCpu};
+use crate::steps::{Chooser, Machine, Setup, StepCpu};
 
 const PENDING: u32 = 0x100;
 const QUEUE: u32 = 0xffff_0000;
@@ -114,11 +114,15 @@ fn the_unfair_lock_never_bars_newcomers() {
 }
 
 /// CPU `number`, which takes the lock when `turn` has come to it.
-fn waiter(lock: &Arc<Checked>, turn: &Arc<Checked>, number: u32) -> (CpuId, Job<StepCpu>) {
+fn waiter<L: RawLock<StepCpu> + 'static>(
+    lock: &Arc<Checked>,
+    turn: &Arc<Checked>,
+    number: u32,
+) -> (CpuId, Job<StepCpu>) {
     let (lock, turn) = (Arc::clone(lock), Arc::clone(turn));
     let body = move |cpu: &StepCpu| {
         wait_for(cpu, &turn, |now| now >= number);
-        lock.with::<HybridPvQspin>(cpu, || ());
+        lock.with::<L>(cpu, || ());
     };
     (CpuId(number), job(body))
 }
@@ -141,7 +145,7 @@ fn all_queue(threshold: u32, waiters: u32, seed: u64) {
         });
     });
     let mut jobs = vec![(CpuId(0), holder)];
-    jobs.extend((1..=waiters).map(|number| waiter(&lock, &turn, number)));
+    jobs.extend((1..=waiters).map(|number| waiter::<HybridPvQspin>(&lock, &turn, number)));
     let setup = Setup {
         threshold,
         steps_max: 100_000,
@@ -158,27 +162,46 @@ fn a_newcomer_queues_if_there_is_no_queue_or_its_head_spins() {
     }
 }
 
-#[test]
-fn a_newcomer_stays_out_of_a_queue_whose_head_has_halted() {
+/// A random schedule in which no halt ends without a reason.
+struct Calm(RandomWalk);
+
+impl Chooser for Calm {
+    fn choose(&mut self, options: &[u32]) -> u32 {
+        self.0.choose(options)
+    }
+}
+
+/// CPU 1 heads the queue and halts. Then CPU 2 comes, and must compete. `queue` is the mask of the queue.
+fn stays_out<L: RawLock<StepCpu> + 'static>(queue: u32) {
     for seed in 0..50 {
         let (lock, turn) = (Checked::new(0), Checked::new(0));
         let (held, turns) = (Arc::clone(&lock), Arc::clone(&turn));
         let holder = job(move |cpu| {
-            held.with::<HybridPvQspin>(cpu, || {
+            held.with::<L>(cpu, || {
                 cpu.store(&turns.word, 1, Relaxed);
                 wait_for(cpu, &held, |now| now & 0xff == 3);
-                let queue = cpu.load(&held.word, Relaxed) & QUEUE;
+                let before = cpu.load(&held.word, Relaxed) & queue;
                 cpu.store(&turns.word, 2, Relaxed);
                 (0..100).for_each(|_| cpu.relax());
-                assert_eq!(cpu.load(&held.word, Relaxed) & QUEUE, queue, "the newcomer queues");
+                assert_eq!(cpu.load(&held.word, Relaxed) & queue, before, "the newcomer queues");
             });
         });
-        machine(Setup::new(3), seed)
+        let chooser = Calm(RandomWalk {
+            random: Random(seed),
+            stride: 3,
+        });
+        Machine::new(Setup::new(3), Box::new(chooser))
             .run(vec![
                 (CpuId(0), holder),
-                waiter(&lock, &turn, 1),
-                waiter(&lock, &turn, 2),
+                waiter::<L>(&lock, &turn, 1),
+                waiter::<L>(&lock, &turn, 2),
             ])
             .expect("no deadlock");
     }
+}
+
+#[test]
+fn a_newcomer_stays_out_of_a_queue_whose_head_has_halted() {
+    stays_out::<HybridPvQspin>(QUEUE);
+    stays_out::<HybridPvQspin<Wide>>(0xffff_fe00);
 }

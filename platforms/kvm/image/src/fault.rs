@@ -8,13 +8,16 @@ use holdfast_protocol::Fault;
 
 use crate::cpu::KvmCpu;
 use crate::instructions::{cli, stop};
-use crate::ring;
+use crate::{hostile, ring};
 
 /// An address that is not mapped.
 const UNMAPPED: usize = 1 << 40;
 
-/// Commits `fault` on CPU 0. The other CPUs return.
+/// Commits `fault` on CPU 0. The other CPUs return, unless the guest is hostile.
 pub(crate) fn commit(cpu: &KvmCpu, fault: Fault) {
+    if let Fault::Hostile { seed } = fault {
+        hostile::begin(cpu, seed);
+    }
     if cpu.block().number.get() != 0 {
         return;
     }
@@ -26,6 +29,7 @@ pub(crate) fn commit(cpu: &KvmCpu, fault: Fault) {
         Fault::Halt => stop(),
         Fault::Ring => ring::corrupt(),
         Fault::Port => crate::instructions::outb(0x70, 0),
+        Fault::Hostile { .. } => unreachable!("a hostile guest has begun above"),
     }
 }
 
@@ -44,7 +48,7 @@ fn hang() -> ! {
 }
 
 #[inline(never)]
-fn triple_fault() -> ! {
+pub(crate) fn triple_fault() -> ! {
     let nothing = [0u8; 10];
     // SAFETY: without gates neither the exception nor the double fault after it can be delivered. The VMM ends the
     // guest.

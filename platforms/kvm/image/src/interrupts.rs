@@ -10,8 +10,8 @@ use holdfast_guest::GuestImage;
 use holdfast_protocol::Crash;
 
 use crate::instructions::{cr2, stop};
-use crate::ring;
 use crate::tables::STUB_BYTES;
+use crate::{hostile, ring};
 
 /// The stubs, one for each vector. A stub pushes the vector, and before it an error code of 0 if the CPU pushes none.
 /// The CPU pushes one for vectors 8, 10 to 14, 17, 21, 29 and 30 (SDM volume 3, table 7-1).
@@ -140,6 +140,7 @@ pub(crate) fn image() -> Option<&'static dyn GuestImage> {
 extern "sysv64" fn interrupt(vector: u32) {
     match image() {
         Some(image) => image.interrupt(vector as u8),
+        None if hostile::is_active() => {}
         None => panic!("interrupt with vector {vector}, and no kernel to handle it"),
     }
 }
@@ -156,8 +157,11 @@ struct ExceptionFrame {
     ss: u64,
 }
 
-/// Handles an exception. The guest cannot continue after any of them.
+/// Handles an exception. Only a hostile guest continues after any of them.
 extern "sysv64" fn exception(frame: *const ExceptionFrame, rbp: u64) -> ! {
+    if hostile::is_active() {
+        hostile::act_on();
+    }
     // SAFETY: the entry passes its stack pointer, at which the CPU and the stub have pushed such a frame.
     let frame = unsafe { &*frame };
     ring::crashed(Crash {

@@ -24,6 +24,7 @@ mod context;
 mod cpu;
 mod fault;
 mod heap;
+mod hostile;
 mod hypervisor;
 mod instructions;
 mod interrupts;

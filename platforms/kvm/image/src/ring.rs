@@ -97,6 +97,17 @@ pub(crate) fn corrupt() {
     outb(DOORBELL, 0);
 }
 
+/// Writes `bytes` after the last record and claims that `claimed` more bytes are written, for tests of the VMM.
+pub(crate) fn overwrite(claimed: u64, bytes: &[u8]) {
+    in_turn(|ring| {
+        // ORDERING: as in `push`.
+        let written = ring.written.load(Relaxed);
+        ring.copy(written, bytes);
+        ring.written.store(written.wrapping_add(claimed), Release);
+    });
+    outb(DOORBELL, 0);
+}
+
 fn last_words(message: String, crash: Option<Crash>) {
     cli();
     // The CPU that holds `BUSY` may be the one that fails, so the flag is cleared.

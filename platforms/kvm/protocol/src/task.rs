@@ -107,4 +107,9 @@ pub enum Fault {
     Ring,
     /// The guest writes to an I/O port without a device.
     Port,
+    /// All CPUs of the guest do random things that no correct guest does, and possibly come to an end.
+    Hostile {
+        /// Seed of the random numbers.
+        seed: u64,
+    },
 }

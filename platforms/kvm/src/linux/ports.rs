@@ -199,5 +199,24 @@ mod tests {
             }
             prop_assert!(lock(&ports.reported).len() <= 3 * MESSAGE_BYTES_MAX as usize);
         }
+
+        #[test]
+        fn no_access_to_any_port_is_kept_without_limit(accesses in proptest::collection::vec((
+            prop_oneof![any::<u16>(), SERIAL..SERIAL + 8, Just(REPORT), Just(START_LINE)],
+            any::<bool>(),
+            proptest::collection::vec(any::<u8>(), 0..4096),
+        ), 0..60)) {
+            let (ports, mut messages) = (Ports::default(), Vec::new());
+            for (port, is_output, mut data) in accesses {
+                if !is_output {
+                    ports.input(port, &mut data);
+                } else if ports.output(port, &data) && ports.drain(&mut messages).is_err() {
+                    break;
+                }
+            }
+            prop_assert!(lock(&ports.console).tail.len() <= CONSOLE_BYTES);
+            prop_assert!(lock(&ports.reported).len() <= 3 * MESSAGE_BYTES_MAX as usize);
+            prop_assert!(ports.console().iter().all(|line| is_harmless(line)));
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 mod contention;
 mod faults;
+mod hostile;
 mod kernel;
 mod linux;
 mod lost;

@@ -24,7 +24,8 @@ pub enum SchedulerKind {
     Eevdf612,
     /// EEVDF of Linux 6.18: a base slice of 0.7 ms.
     Eevdf618,
-    /// EEVDF of Linux 7.3: a thread that yields forfeits the rest of its slice.
+    /// EEVDF of Linux 7.3: a thread that yields forfeits the rest of its slice. Missing are the timer that ends slices
+    /// between ticks, and the weight of groups there (docs/validation-scheduler.md).
     Eevdf73,
 }
 

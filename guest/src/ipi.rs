@@ -2,6 +2,8 @@
 //!
 //! - **Exactly the named CPUs**: each CPU of the set gets the vector once, and no other CPU gets it.
 
+use core::iter;
+
 use holdfast_abi::{hypercall, lapic};
 use holdfast_locks::{CpuId, Interrupts};
 
@@ -28,7 +30,7 @@ fn method<M: Machine>(on: &ThisCpu<'_, M>) -> Method {
         Method::Unicast
     } else if system.chosen.get().assists.ipis {
         Method::Hypercall
-    } else if !is_x2apic && is_flat(system.cpu_count()) {
+    } else if is_flat_mode(on) {
         Method::Flat
     } else if is_x2apic && system.config.apic.cluster {
         Method::Cluster
@@ -37,11 +39,22 @@ fn method<M: Machine>(on: &ThisCpu<'_, M>) -> Method {
     }
 }
 
+/// Returns `true` in the xAPIC's flat model, in which a destination is a mask of CPUs.
+fn is_flat_mode<M: Machine>(on: &ThisCpu<'_, M>) -> bool {
+    !on.local.apic.x2apic.is_set() && is_flat(on.system.cpu_count())
+}
+
 /// Sends `vector` to CPU `target`, whose APIC ID is its number.
+///
+/// Linux's flat driver sends to one CPU as to several (`default_send_IPI_single`), which PV IPIs replace by their
+/// hypercall. The drivers of physical xAPIC and x2APIC write the ICR, with PV IPIs as without.
 pub(crate) fn send<M: Machine>(on: &ThisCpu<'_, M>, target: CpuId, vector: u8) {
     if let Some(threads) = on.system.machine.threads() {
         assert_eq!(vector, CALL_VECTOR, "only call interrupts are this kernel's to send");
         return threads.call(target);
+    }
+    if is_flat_mode(on) && method(on) == Method::Hypercall {
+        return by_hypercall(on, iter::once(target), vector);
     }
     command(on, target.0, u32::from(vector) | lapic::ICR_SHORTHAND_NONE);
 }
@@ -69,7 +82,7 @@ pub(crate) fn send_many<M: Machine>(on: &ThisCpu<'_, M>, targets: &CpuMask, vect
         return;
     }
     match method(on) {
-        Method::Hypercall => by_hypercall(on, targets, vector),
+        Method::Hypercall => by_hypercall(on, targets.iter(), vector),
         Method::Cluster => by_cluster(on, targets, vector),
         Method::Flat => {
             let bits = targets.iter().fold(0, |bits, target| bits | 1 << target.0);
@@ -85,7 +98,7 @@ fn is_all_others<M: Machine>(on: &ThisCpu<'_, M>, targets: &CpuMask) -> bool {
 }
 
 /// `__send_ipi_mask` of Linux's KVM guest.
-fn by_hypercall<M: Machine>(on: &ThisCpu<'_, M>, targets: &CpuMask, vector: u8) {
+fn by_hypercall<M: Machine>(on: &ThisCpu<'_, M>, targets: impl Iterator<Item = CpuId>, vector: u8) {
     let enabled = on.cpu.irq_save();
     let call = |window: Window| {
         let arguments = [
@@ -101,7 +114,7 @@ fn by_hypercall<M: Machine>(on: &ThisCpu<'_, M>, targets: &CpuMask, vector: u8) 
         );
     };
     let mut window = Window::EMPTY;
-    for target in targets.iter() {
+    for target in targets {
         if let Some(full) = window.add(target.0) {
             call(full);
         }

@@ -9,14 +9,14 @@ mod avic;
 mod idle;
 
 use holdfast_host::PauseControls;
-use holdfast_machine::{Costs, PauseHardware, Picos, Profile, Topology};
+use holdfast_machine::{Costs, CpuModel, PauseHardware, Picos, Profile, Topology};
 
 pub use apicv::ApicvProfile;
 pub use avic::AvicProfile;
 pub use idle::IdleProfile;
 
 use crate::amount::{Amount, Unit};
-use crate::diagnostic::{Findings, Place, Problems};
+use crate::diagnostic::{Findings, Place, Problems, one_of};
 use crate::document::{self, Reader, Table};
 
 /// A cost as stated in a profile.
@@ -37,15 +37,17 @@ pub struct MachineProfile {
     pub name: String,
     /// Description in one line.
     pub title: String,
+    /// CPU model, which decides about APIC virtualization.
+    pub cpu: &'static CpuModel,
     /// Sockets, cores, threads.
     pub topology: Topology,
     /// Clock of the cores and of the time-stamp counter. Costs in cycles follow it.
     pub frequency_hz: u64,
     /// Detection of pause loops: Intel's pause-loop exiting or AMD's pause filter.
     pub pauses: PauseDetection,
-    /// AMD's interrupt controller for guests, if the CPU model has it.
+    /// Costs of AMD's interrupt controller for guests, on a CPU model that has it.
     pub avic: Option<AvicProfile>,
-    /// Intel's APIC virtualization, if the CPU model has it.
+    /// Costs of Intel's APIC virtualization, on a CPU model that has it.
     pub apicv: Option<ApicvProfile>,
     /// All costs.
     pub costs: StatedCosts,
@@ -180,13 +182,13 @@ impl MachineProfile {
             costs: Costs::from_costs(|name| self.costs.picos(name, self.frequency_hz))?,
             idle_states: idle::build(&self.idle_states, self.frequency_hz)?,
             pause_hardware: self.pauses.hardware(),
-            avic: match &self.avic {
-                Some(avic) => Some(avic.build(self.frequency_hz)?),
-                None => None,
+            avic: match (&self.avic, self.cpu.avic) {
+                (Some(avic), Some(features)) => Some(avic.build(features, self.frequency_hz)?),
+                _ => None,
             },
-            apicv: match &self.apicv {
-                Some(apicv) => Some(apicv.build(self.frequency_hz)?),
-                None => None,
+            apicv: match (&self.apicv, self.cpu.apicv) {
+                (Some(apicv), Some(features)) => Some(apicv.build(features, self.frequency_hz)?),
+                _ => None,
             },
         })
     }
@@ -196,6 +198,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     let mut reader = Reader::new(document, start.clone(), findings);
     let name = reader.shown_name("name");
     let title = reader.text("title");
+    let cpu = read_cpu(&mut reader);
     let topology = section(&mut reader, "topology", start, |reader| {
         let mut count = |key| match reader.whole(key, 1, PCPUS_MAX) {
             None if !reader.has(key) => {
@@ -223,6 +226,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     Some(MachineProfile {
         name: name?.to_owned(),
         title: title?.to_owned(),
+        cpu: cpu?,
         topology: topology?,
         frequency_hz: frequency_hz?,
         pauses: pauses?,
@@ -231,6 +235,23 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
         costs: costs?,
         idle_states: idle_states?,
     })
+}
+
+/// Reads `cpu`. A profile may leave it out. Returns `None` after a mistake in it.
+fn read_cpu(reader: &mut Reader<'_, '_>) -> Option<&'static CpuModel> {
+    if !reader.has("cpu") {
+        return Some(CpuModel::UNLISTED);
+    }
+    let name = reader.text("cpu")?;
+    let found = CpuModel::by_name(name);
+    if found.is_none() {
+        let place = reader.place_of("cpu");
+        let names = CpuModel::ALL.iter().map(|model| model.name);
+        reader
+            .findings()
+            .add(&place, "cpu", format!("{name:?}"), one_of(name, names));
+    }
+    found
 }
 
 /// Reads `[ple]` of an Intel CPU or `[pause_filter]` of an AMD CPU, each value with its source.

@@ -1,5 +1,7 @@
 //! Parameters that keys set: their kinds, how values are read into them, and how they are shown.
 
+use holdfast_machine::CpuModel;
+
 use crate::amount::{self, Amount, show_nanos};
 use crate::diagnostic::one_of;
 use crate::document::{Node, Value};
@@ -38,6 +40,20 @@ macro_rules! choices {
     };
 }
 pub(crate) use choices;
+
+impl Choice for &'static CpuModel {
+    fn names(&self) -> Vec<&'static str> {
+        CpuModel::ALL.iter().map(|model| model.name).collect()
+    }
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn choose(&mut self, name: &str) -> bool {
+        let found = CpuModel::by_name(name);
+        *self = found.unwrap_or(self);
+        found.is_some()
+    }
+}
 
 /// Sets of pCPUs: one for each vCPU, or one for all.
 #[derive(Clone, Debug, PartialEq, Eq)]

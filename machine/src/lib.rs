@@ -6,6 +6,7 @@
 
 pub mod apicv;
 pub mod avic;
+mod cpu_model;
 pub mod iommu;
 mod lines;
 mod pause;
@@ -16,6 +17,7 @@ mod ram;
 mod spin;
 mod time;
 
+pub use cpu_model::{ApicvFeatures, AvicFeatures, CpuModel};
 pub use lines::{Access, Charge, LineId, Lines};
 pub use pause::{PauseDetector, PauseHardware, PauseLimit};
 pub use profile::{ApicvModel, AvicModel, Costs, IdleState, Profile, Topology, idle_exit_latency};

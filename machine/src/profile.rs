@@ -117,6 +117,9 @@ costs! {
         pub host_interrupt: Picos,
         /// Handler of the scheduler tick, beyond `host_interrupt`.
         pub tick: Picos,
+        /// Longest time by which a timer's interrupt reaches the host late: host code masks interrupts now and then.
+        /// Each delay is drawn evenly up to this. Without it, slices of equal length end at the same tick forever.
+        pub timer_delay: Picos,
         /// Write of the pCPU's timer.
         pub timer_program: Picos,
         /// Time that the sender of a host IPI is busy.

@@ -113,6 +113,19 @@ fn one_exit_calls_all_others_by_hypercall_shorthand_or_flat_destination() {
     assert_eq!(counter(&pv, "pv_ipis_sent"), ROUNDS * 39);
 }
 
+#[test]
+fn a_single_cpu_is_called_by_hypercall_in_flat_mode_only() {
+    let pv_sent = |way: &str, vcpus: u32| {
+        let (_, apic, host) = ways().into_iter().find(|(name, ..)| *name == way).expect("a way");
+        counter(&calls(vcpus, apic, host), "pv_ipis_sent")
+    };
+    assert_eq!(pv_sent("pv ipis", 4), ROUNDS * 3, "x2APIC: the calls of all others");
+    assert_eq!(pv_sent("pv ipis and xapic", 10), ROUNDS * 9, "physical xAPIC");
+    // Reschedule interrupts go the same way.
+    let flat = pv_sent("pv ipis and xapic", 4);
+    assert!(flat >= ROUNDS * (1 + 3), "flat xAPIC: {flat}");
+}
+
 /// Runs three threads that unmap in turn, next to a guest that burns the pCPUs.
 fn shoot(seed: u64, host: VmConfig, faults: PvFaults) -> Result<Outcome, Failure> {
     let setup = Setup {

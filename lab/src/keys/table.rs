@@ -130,6 +130,7 @@ static MACHINE: &[Key] = &[
     key("machine.sockets", machine!(U32, topology.sockets)).range(1.0, PCPUS_MAX as f64),
     key("machine.cores", machine!(U32, topology.cores)).range(1.0, PCPUS_MAX as f64),
     key("machine.threads", machine!(U32, topology.threads)).range(1.0, 8.0),
+    key("machine.cpu", machine!(Choice, cpu)).note("The costs stay the profile's."),
     key("machine.frequency", machine!(Hertz, frequency_hz)),
     key("machine.ple", pauses!(Ple, Flag, enabled)),
     key("machine.ple_gap", pauses!(Ple, Amount, gap)),

@@ -434,9 +434,13 @@ fn hardware_that_the_machine_lacks_is_not_silently_left_out() {
         ("xeon-x5570", "host.apicv=true", "APICv"),
         ("carrizo-4", "host.apicv=true", "APICv"),
         ("xeon-x5570", "host.ipiv=true", "IPI virtualization"),
+        ("xeon-x5570", "machine.ple=true", "PLE"),
+        // Its CPU has APICv, and hardware sends IPIs only from Sapphire Rapids on.
+        ("generic-x86", "host.ipiv=true", "IPI virtualization"),
+        ("generic-x86", "host.avic=\"on\"", "AVIC"),
     ] {
         let complaint = with(machine, set).expect_err("the part has it not");
-        let said = format!("{what}, which machine \"{machine}\" has not");
+        let said = format!("{what}, which machine \"{machine}\" (CPU model ");
         assert!(complaint.contains(&said) && complaint.contains(set), "{complaint}");
     }
     for (machine, set) in [
@@ -444,7 +448,9 @@ fn hardware_that_the_machine_lacks_is_not_silently_left_out() {
         ("xeon-x5570", "host.avic=\"off\""),
         ("xeon-x5570", "host.ipiv=false"),
         ("carrizo-4", "host.avic=\"on\""),
-        ("generic-x86", "host.ipiv=true"),
+        ("generic-x86", "host.apicv=true"),
+        ("epyc-rome", "host.avic=\"on\""),
+        ("broadwell-2x14", "host.apicv=true"),
     ] {
         assert!(with(machine, set).is_ok(), "{machine}: {set}");
     }

@@ -5,7 +5,7 @@ use std::fs;
 
 use holdfast_lab::amount::{Amount, Unit};
 use holdfast_lab::profile::{Cost, MachineProfile, PauseDetection};
-use holdfast_machine::{Costs, Topology};
+use holdfast_machine::{Costs, CpuModel, Topology};
 use holdfast_peers::clock;
 
 use super::calibration::Calibration;
@@ -40,6 +40,7 @@ pub fn build(base: &MachineProfile, parameters: &[Parameter], machine: &Machine)
         machine.cpus
     );
     profile.topology = topology(machine.cpus as u32);
+    profile.cpu = CpuModel::UNLISTED;
     profile.frequency_hz = (1e9 / clock::ns_per_tick()).round() as u64;
     // Copied costs were measured or estimated in cycles of another clock. They keep their time, not their cycles.
     for name in Costs::COSTS {

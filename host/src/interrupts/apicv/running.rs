@@ -54,6 +54,7 @@ impl InterruptWing {
         let at = &self.guests.vcpus[vcpu];
         let Some(apicv) = at.virtualization.apicv() else { return };
         let wanted = self.wants_hardware(vcpu);
+        let sends = self.config.apicv.sends();
         let by_mode = if at.apic.is_x2apic() {
             vmcs::VIRTUALIZE_X2APIC
         } else {
@@ -72,7 +73,9 @@ impl InterruptWing {
         if let Some(apicv) = at.virtualization.apicv_mut() {
             apicv.active = wanted;
             let mut control = apicv.vmcs.get();
+            control.pin = if wanted { vmcs::PIN_POSTED_INTERRUPTS } else { 0 };
             control.secondary = secondary;
+            control.tertiary = if wanted && sends { vmcs::IPI_VIRTUALIZATION } else { 0 };
             // Level-triggered interrupts may have been accepted, or restored, while the LAPIC was emulated.
             control.eoi_exit = level_triggered(at.apic.registers());
             apicv.vmcs.set(control);

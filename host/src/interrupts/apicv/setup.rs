@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::AtomicU64;
 
+use holdfast_abi::Vmcs;
 use holdfast_abi::posted::{Control, NOTIFICATION_VECTOR, PidPointer};
-use holdfast_abi::{Vmcs, vmcs};
 
 use super::posting::{Descriptor, PostingFaults};
 use super::state::{VcpuApicv, VmApicv};
@@ -17,7 +17,6 @@ use crate::interrupts::{InterruptWing, VcpuApic, VmApic};
 impl InterruptWing {
     /// Gives `vm`, which has just been added, APICv.
     pub(crate) fn apicv_init_vm(&mut self, vm: VmId) {
-        let config = self.config.apicv;
         let vcpus: Vec<VcpuId> = self.guests.vcpus_of(vm).collect();
         let pids: Vec<PidPointer> = vcpus
             .iter()
@@ -26,8 +25,6 @@ impl InterruptWing {
         let last = u16::try_from(pids.len() - 1).unwrap_or(u16::MAX);
         for vcpu in vcpus {
             let control = Vmcs {
-                pin: vmcs::PIN_POSTED_INTERRUPTS,
-                tertiary: if config.sends() { vmcs::IPI_VIRTUALIZATION } else { 0 },
                 virtual_apic_page: memory::page_address(vcpu),
                 descriptor: memory::descriptor_address(vcpu),
                 notification_vector: NOTIFICATION_VECTOR,

@@ -439,7 +439,13 @@ impl Delivers for Driven {
     }
 
     fn is_virtualized(&self, vcpu: u32) -> bool {
-        self.hardware(vcpu).is_on()
+        let on = self.hardware(vcpu).is_on();
+        if let Some(control) = self.host.vmcs(VcpuId(vcpu)) {
+            // A notification is an ordinary interrupt for a guest whose LAPIC is emulated: it exits.
+            assert_eq!(control.processes_posted(), on, "posted interrupts of vcpu {vcpu}");
+            assert!(on || !control.sends_ipis(), "IPIs of vcpu {vcpu}");
+        }
+        on
     }
 }
 

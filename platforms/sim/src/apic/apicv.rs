@@ -36,7 +36,9 @@ impl Engine {
             Activity::Guest(cpu) if self.vcpus[cpu].native => {}
             Activity::Guest(vcpu) => {
                 if !self.is_notified(vcpu, vector) {
-                    return;
+                    // APICv of the vCPU is off: the vector is an interrupt like any other, and the host has no work
+                    // for it.
+                    return self.interrupt(pcpu, HostInterrupt::Device(vector));
                 }
                 self.emit(&Happened::Notified { vcpu });
                 if let Some(vector) = self.take_from_hardware(vcpu) {

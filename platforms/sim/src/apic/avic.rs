@@ -127,22 +127,28 @@ impl Handle {
                 return true;
             }
         };
-        self.spend(Cause::VirtualApic, model.ipi.times(u64::from(targets.count())));
-        self.order();
         self.pend(model, &targets)
     }
 
-    /// Pends an IPI for `targets` and rings the doorbells. Returns `false` if AVIC has been switched off meanwhile.
+    /// Pends an IPI for `targets` and rings the doorbells, one target after another: each doorbell sets out when the
+    /// hardware is done with its target. Returns `false` if AVIC has been switched off meanwhile.
+    ///
+    /// All requests are set when the first one is. A target that is entered meanwhile takes its interrupt early.
     fn pend(&self, model: AvicModel, targets: &Targets) -> bool {
+        // Without a target the hardware has nothing to do.
+        let first = u64::from(targets.count().min(1));
+        let others = u64::from(targets.count()) - first;
+        self.spend(Cause::VirtualApic, model.ipi.times(first));
+        self.order();
         let engine = self.engine();
         let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
         let mut doorbells = 0;
         let clock = &mut engine.clock;
-        let latency = model.doorbell_latency;
         let outcome = apic.with_avic(&engine.host, vcpu, |avic| {
             avic.post(targets, |host_id| {
-                doorbells += 1;
+                let latency = model.doorbell_latency + model.ipi.times(doorbells);
                 clock.plan_after(TimedEvent::Doorbell(PcpuId(host_id)), latency);
+                doorbells += 1;
             })
         });
         let Some(outcome) = outcome else { return false };
@@ -152,6 +158,7 @@ impl Handle {
             doorbells,
             exits: outcome.exit.is_some(),
         });
+        self.spend(Cause::VirtualApic, model.ipi.times(others));
         if let Some(exit) = outcome.exit {
             self.exit(Exit::AvicIncompleteIpi(exit));
         }

@@ -48,7 +48,8 @@ impl Engine {
             // A polling loop sees what the executing pCPU has done.
             Command::Run { pcpu, run } => self.schedule_run(pcpu, run, delay),
             Command::Timer { pcpu, at } => {
-                self.clock.set_timer(pcpu, at.map(|at: Nanos| Time::from_nanos(at.0)));
+                let late = |at: Nanos| Time::from_nanos(at.0) + self.hardware.timer_delay(pcpu, at);
+                self.clock.set_timer(pcpu, at.map(late));
             }
             Command::Ipi { from, to } => {
                 self.emit(&Happened::HostIpiSent { from, to });

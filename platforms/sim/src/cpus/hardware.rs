@@ -1,6 +1,6 @@
 //! The machine's CPU model: costs, pause-loop exiting, APIC virtualization.
 
-use holdfast_host::{Cost, Exit, PauseControls};
+use holdfast_host::{Cost, Exit, Nanos, PauseControls, PcpuId};
 use holdfast_machine::{Costs, IdleState, PauseHardware, PauseLimit, Picos, Profile, idle_exit_latency};
 
 use crate::apic::hardware::ApicHardware;
@@ -19,11 +19,13 @@ pub struct Hardware {
     pause: Option<PauseHardware>,
     /// Frequency of clock and time-stamp counter.
     frequency_hz: u64,
+    /// Seed of the delays of timers.
+    seed: u64,
 }
 
 impl Hardware {
-    /// The CPU model of `machine`.
-    pub fn new(machine: &Profile) -> Hardware {
+    /// The CPU model of `machine`. Random delays follow from `seed`.
+    pub fn new(machine: &Profile, seed: u64) -> Hardware {
         Hardware {
             costs: machine.costs.clone(),
             idle_states: machine.idle_states.clone(),
@@ -33,6 +35,7 @@ impl Hardware {
             },
             pause: machine.pause_hardware,
             frequency_hz: machine.frequency_hz,
+            seed,
         }
     }
 
@@ -70,6 +73,21 @@ impl Hardware {
     /// The time that a pCPU needs to leave the idle loop in which it was for `idle`.
     pub fn idle_exit(&self, idle: Picos) -> Picos {
         self.costs.idle_exit + idle_exit_latency(&self.idle_states, idle)
+    }
+
+    /// The time by which the timer of `pcpu` that is set to `at` is late. It depends on nothing else, so it does not
+    /// change when the timer is set again.
+    pub fn timer_delay(&self, pcpu: PcpuId, at: Nanos) -> Picos {
+        let longest = self.costs.timer_delay.0;
+        if longest == 0 {
+            return Picos::ZERO;
+        }
+        // The finalizer of splitmix64.
+        let mut mixed = self.seed ^ at.0 ^ u64::from(pcpu.0 + 1) << 48;
+        for factor in [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb] {
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(factor);
+        }
+        Picos((mixed ^ mixed >> 31) % (longest + 1))
     }
 
     /// The pause-loop controls in the machine's units. The CPU ignores controls that it does not have.
@@ -118,5 +136,42 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         Exit::Pause => Cause::ExitPause,
         Exit::Userspace => Cause::HostOverhead,
         Exit::Shutdown => Cause::Off,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_are_late_by_delays_that_the_seed_decides() {
+        let delays = |seed: u64, pcpu: u32, longest_ns: u64| -> Vec<u64> {
+            let costs = Costs {
+                timer_delay: Picos::from_nanos(longest_ns),
+                ..Costs::default()
+            };
+            let apic = ApicHardware {
+                avic: None,
+                apicv: None,
+            };
+            let hardware = Hardware {
+                costs,
+                idle_states: Vec::new(),
+                apic,
+                pause: None,
+                frequency_hz: 1,
+                seed,
+            };
+            let ticks = (1..=1_000).map(|tick| Nanos(tick * 1_000_000));
+            ticks.map(|at| hardware.timer_delay(PcpuId(pcpu), at).0).collect()
+        };
+        let drawn = delays(1, 0, 10_000);
+        assert!(drawn.iter().all(|&delay| delay <= 10_000_000));
+        let mean = drawn.iter().sum::<u64>() / 1_000;
+        assert!((4_500_000..5_500_000).contains(&mean), "mean of {mean} ps");
+        assert_eq!(delays(1, 0, 10_000), drawn);
+        assert_ne!(delays(1, 1, 10_000), drawn, "pCPUs are late independently");
+        assert_ne!(delays(2, 0, 10_000), drawn);
+        assert_eq!(delays(1, 0, 0), [0; 1_000]);
     }
 }

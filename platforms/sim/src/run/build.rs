@@ -47,7 +47,7 @@ pub fn build(
     let mut engine = Box::new(Engine::new(
         Clock::new(topology.pcpus()),
         memory,
-        Hardware::new(&config.machine),
+        Hardware::new(&config.machine, config.seed),
         vcpus,
         vms,
         host,

@@ -100,6 +100,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         spin_candidate: ns(50),
         host_interrupt: ns(300),
         tick: ns(500),
+        timer_delay: ns(0),
         timer_program: ns(100),
         ipi_send: ns(200),
         ipi_latency: ns(500),

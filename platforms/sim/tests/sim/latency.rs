@@ -34,8 +34,8 @@ struct Calls {
     sent_ns: Cell<u64>,
     /// vCPUs that have not taken the call yet.
     missing: Cell<u32>,
-    /// Sum of the times from a call's begin until its last handler begins.
-    waited_ns: Rc<Cell<u64>>,
+    /// Sums of the times from a call's begin until its first and its last handler begin.
+    waited_ns: Rc<[Cell<u64>; 2]>,
 }
 
 impl GuestImage for Calls {
@@ -76,18 +76,28 @@ impl GuestImage for Calls {
 
     fn interrupt(&self, _: u8) {
         let cpu = self.machine.cpu();
+        let [first, last] = &*self.waited_ns;
+        let waited = cpu.now_ns() - self.sent_ns.get();
+        if self.missing.get() + 1 == self.machine.cpus() {
+            first.set(first.get() + waited);
+        }
         self.missing.set(self.missing.get() - 1);
         if self.missing.get() == 0 {
-            self.waited_ns
-                .set(self.waited_ns.get() + cpu.now_ns() - self.sent_ns.get());
+            last.set(last.get() + waited);
         }
         cpu.apic_write(lapic::EOI, 0);
     }
 }
 
-/// The mean time of a call in nanoseconds.
+/// The mean time of a call in nanoseconds, until the last vCPU has taken it.
 fn call_ns(config: &Config, called: Called) -> u64 {
-    let waited_ns = Rc::new(Cell::new(0));
+    let [_, last] = calls_ns(config, called);
+    last
+}
+
+/// The mean times of a call in nanoseconds, until the first and until the last vCPU has taken it.
+fn calls_ns(config: &Config, called: Called) -> [u64; 2] {
+    let waited_ns = Rc::new([const { Cell::new(0) }; 2]);
     let outcome = run_images(config, &AtomicBool::new(false), |_, machine| {
         Box::new(Calls {
             machine,
@@ -98,7 +108,7 @@ fn call_ns(config: &Config, called: Called) -> u64 {
         })
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
-    waited_ns.get() / u64::from(CALLS)
+    [0, 1].map(|index| waited_ns[index].get() / u64::from(CALLS))
 }
 
 type CostOf = fn(&mut Costs) -> &mut Picos;
@@ -163,6 +173,20 @@ fn a_broadcast_pays_for_each_target_what_each_target_takes() {
         ("context_switch", 1, |costs| &mut costs.context_switch),
     ];
     assert_delays(&config(6, 6, 0, 1), Called::Halts, sent);
+}
+
+#[test]
+fn hardware_serves_the_targets_of_a_broadcast_one_after_another() {
+    let base = calls_ns(&avic_config(6, 6, 0, 1), Called::Computes);
+    let mut slower = avic_config(6, 6, 0, 1);
+    slower.machine.avic.as_mut().expect("the machine has AVIC").ipi += MORE;
+    let slow = calls_ns(&slower, Called::Computes);
+    let more = [0, 1].map(|index| (slow[index] - base[index] + MORE_NS / 2) / MORE_NS);
+    assert_eq!(
+        more,
+        [1, 5],
+        "times that the first and the last of 5 targets wait longer"
+    );
 }
 
 #[test]

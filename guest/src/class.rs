@@ -1,5 +1,7 @@
 //! Lock classes, as lockdep groups locks, and the kernel's event counters.
 
+use serde::{Deserialize, Serialize};
+
 /// Declares an enumeration whose members have names for the results.
 macro_rules! named {
     ($(#[$meta:meta])* $type:ident { $($(#[doc = $doc:literal])+ $member:ident = $name:literal,)+ }) => {
@@ -30,6 +32,7 @@ pub(crate) use named;
 
 named! {
     /// What a spinlock protects. The names are those of Linux.
+    #[derive(Serialize, Deserialize)]
     LockClass {
         /// `rq->lock`: a CPU's run queue.
         RunQueue = "rq",
@@ -102,6 +105,20 @@ named! {
         Futex = "futex_hash",
         /// `eventpoll.lock`: the ready streams, and the waiting tasks.
         Epoll = "eventpoll",
+        /// `per_cpu_pages.lock`: a CPU's free pages (Linux 6.0 and later).
+        PageList = "page_list",
+        /// `pidmap_lock`: the numbers of processes.
+        Pid = "pidmap",
+        /// `css_set_lock` and others of control groups.
+        Cgroup = "cgroup",
+        /// `pgd_lock`: the list of all page directories.
+        Pgd = "pgd",
+        /// The locks of the random number generator.
+        Random = "random",
+        /// RCU's nodes.
+        Rcu = "rcu",
+        /// A lock of a measured kernel without a class of its own here.
+        Other = "other",
     }
 }
 

@@ -1,7 +1,11 @@
 //! The kernel's parameters, and what the kernel finds at boot that the host does for it.
 
+use alloc::boxed::Box;
+
 use holdfast_locks::LockKind;
 use serde::{Deserialize, Serialize};
+
+use crate::profile::KernelProfile;
 
 /// The kernel's parameters: its configuration and its command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +45,9 @@ pub struct Config {
     /// How the kernel uses its APIC. The default is Linux up to 5.3 in a KVM guest: x2APIC mode, and one command for
     /// each CPU.
     pub apic: ApicOptions,
+    /// The measured kernel whose work and spinlocks the operations execute. `None`: this kernel's own, estimated for
+    /// Linux 3.3.
+    pub profile: Option<Box<KernelProfile>>,
 }
 
 impl Config {
@@ -63,6 +70,7 @@ impl Default for Config {
             ttwu_queue: true,
             wake_wide: false,
             apic: ApicOptions::default(),
+            profile: None,
         }
     }
 }

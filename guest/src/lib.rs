@@ -5,10 +5,11 @@
 //!
 //! # Layers
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
-//! - values: `costs`, `class`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, and the machine's interface
-//!   (`machine`);
+//! - values: `costs`, `class`, `profile`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, and the machine's
+//!   interface (`machine`);
 //! - one CPU: `apic`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
-//! - spinlocks (`sync`), and what is under them: `smp`, `task`, `tlb`, `pages`, `driver`;
+//! - spinlocks (`sync`), and what is under them: `smp`, `task`, `tlb`, `pages`, `measured`,
+//!   `driver`;
 //! - `sched`, and on it `wait`, `time`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
 //! - `mm`, then `fs`, `ipc` and `net`, then `process`;
@@ -39,6 +40,7 @@ mod local;
 pub mod lock_name;
 mod machine;
 mod mask;
+mod measured;
 pub mod micro;
 mod mm;
 mod mutex;
@@ -47,6 +49,7 @@ mod numa;
 mod os;
 mod pages;
 mod process;
+mod profile;
 mod program;
 mod pthread;
 mod report;
@@ -73,6 +76,7 @@ pub use machine::{Cpu, GuestImage, Machine, Mode, Report, Threads};
 pub use net::DriverQueue;
 pub use os::{Os, Touch};
 pub use process::{Executable, Exited, Fork};
+pub use profile::{KernelProfile, LockProfile, Operation, OperationProfile, Scope};
 pub use program::Program;
 pub use pthread::{UserCondition, UserMutex, UserMutexGuard};
 pub use smp::{Callees, Function};

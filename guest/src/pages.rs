@@ -20,6 +20,8 @@ pub(crate) struct Memory<M: Machine> {
     /// tables (128 MiB) apart share one.
     tables: Box<[SpinLock<(), M>]>,
     cpus: CpuTable<PageLists>,
+    /// Whether a measured kernel's rows have the locks of single pages and objects.
+    is_measured: bool,
 }
 
 const TABLE_LOCKS: u32 = 64;
@@ -52,13 +54,14 @@ pub(crate) fn batches(count: u32, size: u32) -> impl Iterator<Item = u32> {
 }
 
 impl<M: Machine> Memory<M> {
-    pub(crate) fn new(nodes: u32, cpus: u32) -> Self {
+    pub(crate) fn new(nodes: u32, cpus: u32, is_measured: bool) -> Self {
         let node = |_| Node {
             zone: SpinLock::new(LockClass::Zone, ()),
             lru: SpinLock::new(LockClass::Lru, ()),
             slab: SpinLock::new(LockClass::Slab, ()),
         };
         Memory {
+            is_measured,
             nodes: (0..nodes).map(node).collect(),
             tables: (0..TABLE_LOCKS)
                 .map(|_| SpinLock::new(LockClass::PageTable, ()))
@@ -81,8 +84,22 @@ impl<M: Machine> Memory<M> {
         &self.nodes[on.system.numa.nodes[on.id] as usize]
     }
 
+    /// The caller's node's lock of `class`, if that is a lock of nodes.
+    pub(crate) fn lock_of(&self, on: &ThisCpu<'_, M>, class: LockClass) -> Option<&SpinLock<(), M>> {
+        let node = self.node(on);
+        match class {
+            LockClass::Zone => Some(&node.zone),
+            LockClass::Lru => Some(&node.lru),
+            LockClass::Slab => Some(&node.slab),
+            _ => None,
+        }
+    }
+
     /// Takes one page (`get_page_from_freelist`, order 0).
     pub(crate) fn take_page(&self, on: &ThisCpu<'_, M>) {
+        if self.is_measured {
+            return;
+        }
         let enabled = on.cpu.irq_save();
         let free = &self.cpus[on.id].free;
         if free.get() == 0 {
@@ -111,7 +128,7 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn lru_add(&self, on: &ThisCpu<'_, M>) {
         let added = &self.cpus[on.id].lru_added;
         added.add(1);
-        if added.get() < costs::LRU_BATCH {
+        if self.is_measured || added.get() < costs::LRU_BATCH {
             return;
         }
         added.set(0);
@@ -132,6 +149,9 @@ impl<M: Machine> Memory<M> {
 
     /// Allocates or frees `count` slab objects.
     pub(crate) fn slab(&self, on: &ThisCpu<'_, M>, count: u32) {
+        if self.is_measured {
+            return;
+        }
         on.work(costs::SLAB_LOCAL * u64::from(count));
         let objects = &self.cpus[on.id].objects;
         objects.add(count);

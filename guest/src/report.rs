@@ -29,6 +29,9 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
         all_acquired += acquired;
         all_contended += contended;
     }
+    if let Some(held) = kernel.sched.measured.held_ns() {
+        counter("lock.measured_held_ns".into(), held);
+    }
     counter("lock.acquired".into(), all_acquired);
     counter("lock.contended".into(), all_contended);
     counter("guest.numa_nodes".into(), u64::from(system.numa.count));

@@ -54,14 +54,20 @@ impl<T, M: Machine> SpinLock<T, M> {
     /// Takes the lock. Interrupts must be masked if an interrupt handler takes it, too.
     #[inline]
     pub(crate) fn lock<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> SpinGuard<'a, T, M> {
-        self.acquire(on, false)
+        self.acquire(on, false, self.class)
     }
 
     /// Masks interrupts and takes the lock (`spin_lock_irqsave`).
     #[inline]
     pub(crate) fn lock_irq<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> SpinGuard<'a, T, M> {
         let enable = on.cpu.irq_save();
-        self.acquire(on, enable)
+        self.acquire(on, enable, self.class)
+    }
+
+    /// [`SpinLock::lock`] for a lock that stands for one of `class`, with interrupts masked if `masks`.
+    pub(crate) fn lock_as<'a>(&'a self, on: &'a ThisCpu<'a, M>, class: LockClass, masks: bool) -> SpinGuard<'a, T, M> {
+        let enable = masks && on.cpu.irq_save();
+        self.acquire(on, enable, class)
     }
 
     /// Takes the lock, works for `ns` nanoseconds, and releases it.
@@ -77,13 +83,13 @@ impl<T, M: Machine> SpinLock<T, M> {
     }
 
     #[inline]
-    fn acquire<'a>(&'a self, on: &'a ThisCpu<'a, M>, enable: bool) -> SpinGuard<'a, T, M> {
+    fn acquire<'a>(&'a self, on: &'a ThisCpu<'a, M>, enable: bool, class: LockClass) -> SpinGuard<'a, T, M> {
         on.local.preempt_count.add(1);
         let before = on.cpu.contentions();
         self.lock.lock(on.system.chosen.get().lock, &on.cpu);
         on.cpu.lock_acquired(self.lock.word());
-        on.cpu.lock_class(self.lock.word(), self.class);
-        on.local.count_lock(self.class, on.cpu.contentions() != before);
+        on.cpu.lock_class(self.lock.word(), class);
+        on.local.count_lock(class, on.cpu.contentions() != before);
         SpinGuard { lock: self, on, enable }
     }
 

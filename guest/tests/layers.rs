@@ -9,6 +9,7 @@ const LAYERS: &[&str] = &[
     // Values and the machine's interface.
     "costs",
     "class",
+    "profile",
     "local",
     "lock_name",
     "config",
@@ -27,6 +28,7 @@ const LAYERS: &[&str] = &[
     "task",
     "tlb",
     "pages",
+    "measured",
     "driver",
     // Scheduling, and waiting for other tasks and CPUs.
     "sched",

@@ -17,6 +17,7 @@ pub mod experiment;
 pub mod explain;
 pub mod file;
 pub mod groups;
+pub mod kernel;
 pub mod keys;
 pub mod meter;
 pub mod plan;

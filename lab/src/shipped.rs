@@ -35,6 +35,9 @@ pub static EXPERIMENTS: &[Shipped] = shipped!(
 /// All shipped machine profiles.
 pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "broadwell-2x14", "carrizo-4", "epyc-rome", "generic-x86");
 
+/// All shipped profiles of measured kernels.
+pub static KERNELS: &[Shipped] = shipped!("kernels": "linux-6.1", "linux-6.12", "linux-6.18", "linux-7.3");
+
 /// The profile of an experiment that names no profile.
 pub const DEFAULT_MACHINE: &str = "generic-x86";
 

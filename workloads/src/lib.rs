@@ -38,6 +38,7 @@ pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::micro::{self, Micro};
 pub use holdfast_guest::{Config as KernelConfig, Format, MmapLock, OwnerSpinning, lock_name};
+pub use holdfast_guest::{KernelProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;
 pub use netperf::Netperf;

@@ -1,9 +1,13 @@
 //! Changing files and directories.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::commit::Change;
 use super::files::{FileId, FileSystem, walk};
+use super::volume::Volume;
 use crate::costs;
 use crate::machine::Machine;
+use crate::measured::Step;
 use crate::pages::batches;
 use crate::sched::Scheduler;
 use crate::time::queue_callback;
@@ -15,11 +19,15 @@ impl<M: Machine> FileSystem<M> {
         file.mutex.lock(sched);
         let on = sched.on_cpu();
         for _ in 0..pages {
+            if self.execute(&on, Step::APPEND_PAGE, id) {
+                file.cached.fetch_add(1, Relaxed);
+                continue;
+            }
             on.work(costs::WRITE_PAGE);
             on.sched.memory.take_page(&on);
             {
-                let mut cached = file.cache.lock_irq(&on);
-                *cached += 1;
+                let _cache = file.cache.lock_irq(&on);
+                file.cached.fetch_add(1, Relaxed);
                 on.work(costs::PAGE_CACHE_INSERT);
             }
             on.sched.memory.lru_add(&on);
@@ -31,15 +39,25 @@ impl<M: Machine> FileSystem<M> {
     pub(crate) fn overwrite(&self, sched: &Scheduler<M>, id: FileId, pages: u32) {
         let file = self.get(id);
         file.mutex.lock(sched);
-        sched.on_cpu().work(costs::WRITE_PAGE * u64::from(pages));
+        let on = sched.on_cpu();
+        for _ in 0..pages {
+            if !on.measured(Step::OVERWRITE_PAGE, |_| None) {
+                on.work(costs::WRITE_PAGE);
+            }
+        }
         self.finish_write(sched, id);
     }
 
     /// Ends a write: changes the inode, and releases the file's mutex, which the caller holds.
     fn finish_write(&self, sched: &Scheduler<M>, id: FileId) {
-        self.change(sched, id, Change::Write);
+        let is_whole = self.is_measured_whole(sched, id);
+        if !is_whole {
+            self.change(sched, id, Change::Write);
+        }
         let (on, file) = (sched.on_cpu(), self.get(id));
-        file.inode.hold(&on, costs::INODE);
+        if !is_whole {
+            file.inode.hold(&on, costs::INODE);
+        }
         file.mutex.unlock(&on);
     }
 
@@ -61,11 +79,27 @@ impl<M: Machine> FileSystem<M> {
         self.volume(id).0.force(sched);
     }
 
+    /// Returns `true` if a measured kernel's rows have everything that changes of `id` take: its volume is a plain one,
+    /// as the tmpfs of the measurement.
+    fn is_measured_whole(&self, sched: &Scheduler<M>, id: FileId) -> bool {
+        sched.measured.is_on() && matches!(self.volume(id).0, Volume::Plain(_))
+    }
+
     /// Changes a directory: file system work, and the name under the directory's lock.
     fn change_directory(&self, sched: &Scheduler<M>, directory: FileId, id: FileId, change: Change) {
+        let owner = directory;
         let (directory, file) = (self.get(directory), self.get(id));
         directory.mutex.lock(sched);
         let on = sched.on_cpu();
+        let step = if change == Change::Create {
+            Step::CREATE
+        } else {
+            Step::UNLINK
+        };
+        if self.is_measured_whole(sched, owner) && self.execute(&on, step, owner) {
+            directory.mutex.unlock(&on);
+            return;
+        }
         on.sched.memory.slab(&on, 4);
         on.work(costs::CREATE);
         {
@@ -81,19 +115,33 @@ impl<M: Machine> FileSystem<M> {
 
     /// Creates and opens a file.
     pub(crate) fn create(&self, sched: &Scheduler<M>, directory: FileId, id: FileId, depth: u32) {
-        walk(&sched.on_cpu(), depth, costs::OPEN);
+        let is_whole = self.is_measured_whole(sched, directory);
+        if !is_whole {
+            walk(&sched.on_cpu(), depth, costs::OPEN);
+        }
         self.change_directory(sched, directory, id, Change::Create);
-        self.change_descriptors(&sched.on_cpu());
+        if !is_whole {
+            self.change_descriptors(&sched.on_cpu());
+        }
     }
 
     /// Removes a name and, with it, the file and its cached pages.
     pub(crate) fn unlink(&self, sched: &Scheduler<M>, directory: FileId, id: FileId, depth: u32) {
-        walk(&sched.on_cpu(), depth, 0);
+        let is_whole = self.is_measured_whole(sched, directory);
+        if !is_whole {
+            walk(&sched.on_cpu(), depth, 0);
+        }
         self.change_directory(sched, directory, id, Change::Remove);
         let file = self.get(id);
         let on = sched.on_cpu();
+        if is_whole && file.cached.load(Relaxed) == 0 {
+            return queue_callback(&on);
+        }
         self.unused_names.hold(&on, costs::DENTRY_LRU);
-        let cached = core::mem::take(&mut *file.cache.lock_irq(&on));
+        let cached = {
+            let _cache = file.cache.lock_irq(&on);
+            file.cached.swap(0, Relaxed)
+        };
         for batch in batches(cached, costs::LRU_BATCH) {
             file.cache.hold_irq(&on, costs::PAGE_CACHE_INSERT * u64::from(batch));
             on.sched.memory.release_batch(&on, batch);

@@ -1,6 +1,7 @@
 //! The files and what they share, and the calls that do not change them.
 
 use alloc::boxed::Box;
+use core::sync::atomic::AtomicU32;
 
 use super::commit::Change;
 use super::volume::Volume;
@@ -9,6 +10,7 @@ use crate::costs;
 use crate::ids::TaskTable;
 use crate::limits::Limits;
 use crate::machine::Machine;
+use crate::measured::Step;
 use crate::mutex::Mutex;
 use crate::sched::{OnCpu, Scheduler};
 use crate::sync::SpinLock;
@@ -24,8 +26,10 @@ pub(super) struct File<M: Machine> {
     pub(super) dentry: SpinLock<(), M>,
     /// Linux's `i_lock`.
     pub(super) inode: SpinLock<(), M>,
-    /// `tree_lock`. The value counts pages.
-    pub(super) cache: SpinLock<u32, M>,
+    /// Linux's `tree_lock`.
+    pub(super) cache: SpinLock<(), M>,
+    /// Pages in the page cache.
+    pub(super) cached: AtomicU32,
     /// Linux's `i_mutex`.
     pub(super) mutex: Mutex<M>,
     /// Linux's `i_mmap_mutex`.
@@ -49,7 +53,8 @@ impl<M: Machine> FileSystem<M> {
         let file = |_| File {
             dentry: SpinLock::new(LockClass::Dentry, ()),
             inode: SpinLock::new(LockClass::Inode, ()),
-            cache: SpinLock::new(LockClass::PageCache, 0),
+            cache: SpinLock::new(LockClass::PageCache, ()),
+            cached: AtomicU32::new(0),
             mutex: Mutex::new(),
             mappings: Mutex::new(),
         };
@@ -78,6 +83,19 @@ impl<M: Machine> FileSystem<M> {
         volume.change(sched, number, change);
     }
 
+    /// Executes `step` on file `id` as a measured kernel does. Returns `false` if the kernel is not a measured one.
+    pub(super) fn execute<'a>(&'a self, on: &'a OnCpu<'a, M>, step: Step, id: FileId) -> bool {
+        let file = self.get(id);
+        on.measured(step, |class| match class {
+            LockClass::Dentry => Some(&file.dentry),
+            LockClass::Inode => Some(&file.inode),
+            LockClass::PageCache => Some(&file.cache),
+            LockClass::InodeList => Some(&self.inodes),
+            LockClass::Files => Some(&self.descriptors[on.current()]),
+            _ => None,
+        })
+    }
+
     /// Adds or removes a descriptor of the caller's task, or all of them.
     pub(crate) fn change_descriptors(&self, on: &OnCpu<'_, M>) {
         self.descriptors[on.current()].hold(on, costs::DESCRIPTOR);
@@ -90,6 +108,10 @@ impl<M: Machine> FileSystem<M> {
 
     /// Opens an existing file.
     pub(crate) fn open(&self, on: &OnCpu<'_, M>, id: FileId, depth: u32) {
+        if self.execute(on, Step::OPEN, id) {
+            on.local.count(Event::Lookups);
+            return;
+        }
         walk(on, depth, costs::OPEN);
         on.sched.memory.slab(on, 2);
         self.reference(on, id);
@@ -111,6 +133,10 @@ impl<M: Machine> FileSystem<M> {
     }
 
     pub(crate) fn stat(&self, on: &OnCpu<'_, M>, id: FileId, depth: u32) {
+        if self.execute(on, Step::STAT, id) {
+            on.local.count(Event::Lookups);
+            return;
+        }
         walk(on, depth, costs::STAT);
         on.sched.memory.slab(on, 1);
         self.reference(on, id);
@@ -118,6 +144,9 @@ impl<M: Machine> FileSystem<M> {
     }
 
     pub(crate) fn close(&self, on: &OnCpu<'_, M>, id: FileId) {
+        if self.execute(on, Step::CLOSE, id) {
+            return queue_callback(on);
+        }
         self.change_descriptors(on);
         on.work(costs::CLOSE);
         self.reference(on, id);
@@ -127,6 +156,12 @@ impl<M: Machine> FileSystem<M> {
 
     /// Reads `pages` pages that are in the page cache: under RCU, without a lock.
     pub(crate) fn read(&self, on: &OnCpu<'_, M>, pages: u32) {
+        if on.sched.measured.is_on() {
+            for _ in 0..pages {
+                on.measured(Step::READ_PAGE, |_| None);
+            }
+            return;
+        }
         on.work(costs::READ + costs::READ_PAGE * u64::from(pages));
     }
 

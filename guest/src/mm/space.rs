@@ -10,6 +10,7 @@ use crate::costs;
 use crate::ids::{TaskId, TaskTable};
 use crate::local::Local32;
 use crate::machine::Machine;
+use crate::measured::Step;
 use crate::pages::batches;
 use crate::sched::{OnCpu, Scheduler, cond_resched};
 use crate::sync::{SpinLock, WordOf};
@@ -118,6 +119,24 @@ impl<M: Machine> Spaces<M> {
             Fault::CopyOnWrite => costs::COPY_PAGE,
             Fault::File => 0,
         };
+        let step = match kind {
+            Fault::Anonymous => Step::ANONYMOUS_FAULT,
+            Fault::CopyOnWrite => Step::COPY_FAULT,
+            Fault::File => Step::FILE_FAULT,
+        };
+        let table = self.table_lock(&on);
+        if on.measured(step, |class| (class == LockClass::PageTable).then_some(table)) {
+            let mapped = &space.mapped;
+            let count = if kind == Fault::File {
+                &mapped.file
+            } else {
+                &mapped.anonymous
+            };
+            count.fetch_add(1, Relaxed);
+            space.lock.assert_unchanged(sched);
+            space.lock.unlock_after_fault(sched, mapping);
+            return;
+        }
         on.work(costs::FAULT + work);
         if kind != Fault::File {
             on.sched.memory.take_page(&on);
@@ -156,7 +175,9 @@ impl<M: Machine> Spaces<M> {
         let source = self.get(parent);
         source.lock.begin_change(sched);
         let on = sched.on_cpu();
-        on.work(costs::FORK_PER_VMA * u64::from(vmas));
+        if !sched.measured.is_on() {
+            on.work(costs::FORK_PER_VMA * u64::from(vmas));
+        }
         on.sched.memory.slab(&on, vmas);
         let anonymous = source.mapped.anonymous.load(Relaxed);
         for batch in batches(anonymous, costs::PTES_PER_TABLE) {
@@ -178,7 +199,9 @@ impl<M: Machine> Spaces<M> {
         let space = self.get(sched.on_cpu().space());
         space.lock.begin_change(sched);
         let on = sched.on_cpu();
-        on.work(costs::MAP_ANONYMOUS);
+        if !on.measured(Step::MAP, |_| None) {
+            on.work(costs::MAP_ANONYMOUS);
+        }
         sched.memory.slab(&on, 1);
         self.get(on.current()).mapped_pages.set(count);
         space.lock.end_change();
@@ -191,11 +214,16 @@ impl<M: Machine> Spaces<M> {
         let space = self.get(owner);
         space.lock.begin_change(sched);
         let on = sched.on_cpu();
-        on.work(costs::UNMAP_ANONYMOUS);
+        let table = self.table_lock(&on);
+        // The rows are those of a mapping of one page, whose page they free, too.
+        let first = on.measured(Step::UNMAP, |class| (class == LockClass::PageTable).then_some(table));
+        if !first {
+            on.work(costs::UNMAP_ANONYMOUS);
+        }
         sched.memory.slab(&on, 1);
         space.lock.end_change();
         let is_downgraded = space.lock.downgrade_to_free(&on);
-        self.give_back(sched, owner, count);
+        self.give_back(sched, owner, count, u32::from(first));
         let on = sched.on_cpu();
         self.get(on.current()).mapped_pages.set(0);
         if is_downgraded {
@@ -211,16 +239,18 @@ impl<M: Machine> Spaces<M> {
         let space = self.get(owner);
         space.lock.semaphore.read(sched);
         sched.on_cpu().work(costs::MADVISE);
-        self.give_back(sched, owner, count);
+        self.give_back(sched, owner, count, 0);
         space.lock.semaphore.read_unlock(&sched.on_cpu());
     }
 
-    fn give_back(&self, sched: &Scheduler<M>, owner: TaskId, count: u32) {
+    /// Frees `count` pages, of which the locks of the first `done` are taken already.
+    fn give_back(&self, sched: &Scheduler<M>, owner: TaskId, count: u32, done: u32) {
         let anonymous = &self.get(owner).mapped.anonymous;
         let count = count.min(anonymous.load(Relaxed));
-        self.zap(sched, count);
+        let rest = count.saturating_sub(done);
+        self.zap(sched, rest);
         sched.flush_space(owner);
-        self.free(sched, count);
+        self.free(sched, rest);
         anonymous.fetch_sub(count, Relaxed);
     }
 

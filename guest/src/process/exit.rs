@@ -7,6 +7,7 @@ use crate::costs;
 use crate::ids::TaskId;
 use crate::limits::Start;
 use crate::machine::Machine;
+use crate::measured::Step;
 use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::task::state;
 use crate::time::queue_callback;
@@ -26,7 +27,10 @@ impl<M: Machine> Processes<M> {
         let on = sched.on_cpu();
         let id = on.current();
         let process = &self.slots[id];
-        on.work(costs::EXIT);
+        let is_measured = on.measured(Step::EXIT, |_| None);
+        if !is_measured {
+            on.work(costs::EXIT);
+        }
         let children = process.children.get();
         if children != 0 {
             on.system
@@ -38,7 +42,9 @@ impl<M: Machine> Processes<M> {
         }
         let on = sched.on_cpu();
         process.release_parent(&on);
-        self.files.change_descriptors(&on);
+        if !is_measured {
+            self.files.change_descriptors(&on);
+        }
         sched.memory.slab(&on, 8);
         queue_callback(&on);
         self.notify_parent(&on, id);
@@ -72,7 +78,9 @@ impl<M: Machine> Processes<M> {
         loop {
             let on = sched.on_cpu();
             let process = &self.slots[on.current()];
-            on.work(costs::WAIT);
+            if !sched.measured.is_on() {
+                on.work(costs::WAIT);
+            }
             process.child_exit.prepare(&on, state::INTERRUPTIBLE);
             on.current_task().signal_pending.set(0);
             if process.dead_children.get() != TaskId::NONE.0 {
@@ -91,6 +99,7 @@ impl<M: Machine> Processes<M> {
 
     /// Reaps the first dead child of the caller's task.
     fn reap(&self, on: &OnCpu<'_, M>) -> Exited {
+        on.measured(Step::REAP, |_| None);
         let parent = &self.slots[on.current()];
         let (exited, is_last) = {
             let mut list = self.list.lock_irq(on);

@@ -7,6 +7,7 @@ use crate::cpu::idle_task;
 use crate::ids::TaskId;
 use crate::limits::Start;
 use crate::machine::Machine;
+use crate::measured::Step;
 use crate::sched::{self, OnCpu, Scheduler};
 use holdfast_locks::CpuId;
 
@@ -33,7 +34,9 @@ impl<M: Machine> Processes<M> {
         let id = self.take_slot(&on, parent);
         let child = &self.slots[id];
         self.prepare(&on, id, parent, start);
-        on.work(if how == Fork::Borrow { costs::VFORK } else { costs::FORK });
+        if !on.measured(Step::FORK, |_| None) {
+            on.work(if how == Fork::Borrow { costs::VFORK } else { costs::FORK });
+        }
         sched.memory.slab(&on, 8);
         sched.memory.take_page(&on);
         sched.memory.take_page(&on);

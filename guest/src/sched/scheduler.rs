@@ -8,14 +8,15 @@ use holdfast_locks::{CpuId, OsqTable};
 
 use super::queue::CpuQueue;
 use crate::apic;
-use crate::class::Event;
+use crate::class::{Event, LockClass};
 use crate::cpu::{System, ThisCpu};
 use crate::ids::{CpuTable, TaskId};
 use crate::ipi;
 use crate::machine::Machine;
+use crate::measured::{Measured, Step};
 use crate::pages::Memory;
 use crate::smp::Calls;
-use crate::sync::WordOf;
+use crate::sync::{SpinLock, WordOf};
 use crate::task::{Task, Tasks};
 use crate::tlb::Tlbs;
 
@@ -27,6 +28,7 @@ pub(crate) struct Scheduler<M: Machine> {
     pub(crate) calls: Calls<M>,
     /// Free pages and slabs, which all layers above allocate.
     pub(crate) memory: Memory<M>,
+    pub(crate) measured: Measured<M>,
     /// The CPUs' nodes in queues of tasks that spin for sleeping locks.
     pub(crate) spinners: OsqTable<WordOf<M>>,
     pub(crate) queues: CpuTable<CpuQueue<M>>,
@@ -58,7 +60,8 @@ impl<M: Machine> Scheduler<M> {
         let cpus = system.cpu_count();
         Scheduler {
             tasks: Tasks::new(slots, |id| Task::new(id, cpus)),
-            memory: Memory::new(system.numa.count, cpus),
+            memory: Memory::new(system.numa.count, cpus, system.config.profile.is_some()),
+            measured: Measured::new(system.config.profile.as_deref(), system.numa.count, cpus, slots),
             tlbs: Tlbs::new(cpus, slots),
             calls: Calls::new(cpus),
             spinners: OsqTable::new(cpus as usize),
@@ -113,6 +116,12 @@ impl<'k, M: Machine> Deref for OnCpu<'k, M> {
 }
 
 impl<'k, M: Machine> OnCpu<'k, M> {
+    /// Executes `step` as a measured kernel does: [`Measured::execute`].
+    #[inline]
+    pub(crate) fn measured<'a>(&'a self, step: Step, pick: impl Fn(LockClass) -> Option<&'a SpinLock<(), M>>) -> bool {
+        self.sched.measured.execute(self, step, &self.sched.memory, pick)
+    }
+
     /// What the scheduler has of this CPU.
     #[inline(always)]
     pub(crate) fn queue(&self) -> &'k CpuQueue<M> {

@@ -11,6 +11,7 @@ mod explained;
 mod files;
 mod histories;
 mod house;
+mod kernels;
 mod mutations;
 mod prose;
 mod runs;

@@ -95,6 +95,11 @@ pub(super) static GUEST: &[Key] = &[
          writers spin for a running writer (3.16). \"downgrading\": page faults run while unmapping flushes \
          TLBs (4.20). \"per-vma\": page faults lock their mapping instead (6.4).",
     ),
+    key("vm.*.kernel", vm!(Choice, boot.kernel.profile)).note(
+        "\"estimated\" is Linux 3.3 as estimated. The others are measured (docs/kernels.md): faults, mmap, munmap, \
+         files, fork, exit and wait do the work and take the spinlocks of that kernel. Other keys, such as \
+         mmap_lock, stay as set.",
+    ),
     key("vm.*.ttwu_queue", vm!(Flag, boot.kernel.ttwu_queue)),
     key("vm.*.wake_wide", vm!(Flag, boot.kernel.wake_wide)),
     key("vm.*.pv_unhalt", vm!(Flag, host.pv_unhalt)),

@@ -1,0 +1,273 @@
+//! Profiles of measured kernels: read from TOML, in instructions; executed by guests, in time (`docs/kernels.md`).
+
+use holdfast_workloads::{KernelProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
+
+use crate::diagnostic::{Findings, Place, Problems};
+use crate::document::{self, Reader, Table};
+use crate::shipped::{KERNELS, find};
+use crate::slot::Choice;
+
+/// Time of an instruction of kernel code: one per cycle on a Xeon X5570, the CPU that all times of the guest kernel are
+/// for. Page fault and open+close of Linux 6.1 then take 1.1 and 2.2 µs (lmbench on this CPU class: 0.5-1.2 and 1.5-2.5
+/// µs).
+const PS_PER_INSTRUCTION: f64 = 341.0;
+
+/// The version of the files' form.
+const SCHEMA: u32 = 1;
+
+/// Classes of locks that the guest's statistics do not tell apart.
+const WITHOUT_CLASS: &[&str] = &["other", "percpu_allocator", "percpu_counter", "pipe", "timer_base"];
+
+/// The most instructions or acquisitions of an operation.
+const MOST: f64 = 1e9;
+
+/// A row of a file.
+struct Row {
+    class: LockClass,
+    scope: Scope,
+    count: f64,
+    own: f64,
+    under: Option<LockClass>,
+}
+
+/// A measured kernel as in its file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredKernel {
+    /// Linux's version, for example "6.1.0-50-cloud-amd64".
+    pub release: String,
+    /// What guests execute.
+    pub profile: KernelProfile,
+    /// Instructions, spinlocks and instructions held of each operation, in the order of [`Operation::ALL`].
+    pub totals: Vec<[f64; 3]>,
+}
+
+impl MeasuredKernel {
+    /// Reads a kernel profile.
+    ///
+    /// # Errors
+    /// All mistakes in the file, each with its line, key, and what was found and expected.
+    pub fn parse(file: &str, text: &str) -> Result<MeasuredKernel, Problems> {
+        let document = document::parse(file, text)?;
+        let mut findings = Findings::default();
+        let mut reader = Reader::new(&document, Place::new(&file.into(), 1), &mut findings);
+        reader.whole("schema", SCHEMA, SCHEMA);
+        let (series, release) = (reader.text("series"), reader.text("release"));
+        for key in ["background", "operation"] {
+            if !reader.has(key) {
+                reader.missing(key, "a table");
+            }
+        }
+        reader.optional_table("background");
+        let operations = reader.optional_table("operation");
+        reader.finish();
+        let mut profiles = Vec::new();
+        let mut totals = Vec::new();
+        if let Some((table, place)) = operations {
+            for operation in Operation::ALL {
+                let name = operation.name();
+                let mut reader = Reader::new(table, place.clone(), &mut findings);
+                let Some((table, place)) = reader.optional_table(name) else {
+                    if !reader.has(name) {
+                        reader.missing(name, "the table of this operation");
+                    }
+                    continue;
+                };
+                let (profile, total) = read_operation(table, place, &mut findings);
+                profiles.push(profile);
+                totals.push(total);
+            }
+        }
+        findings.conclude(MeasuredKernel {
+            release: release.unwrap_or_default().to_owned(),
+            profile: KernelProfile {
+                name: format!("linux-{}", series.unwrap_or_default()),
+                operations: profiles,
+            },
+            totals,
+        })
+    }
+}
+
+fn read_operation(table: &Table, place: &Place, findings: &mut Findings) -> (OperationProfile, [f64; 3]) {
+    let mut reader = Reader::new(table, place.clone(), findings);
+    let mut number = |key| within(&mut reader, key);
+    let total = [number("instructions"), number("spinlocks"), number("held")];
+    number("kernel");
+    for key in [
+        "mutexes",
+        "mutex_waits",
+        "rwlocks",
+        "rwsem_reads",
+        "rwsem_writes",
+        "vma_reads",
+        "wakeups",
+        "switches",
+        "reschedule_ipis",
+        "call_ipis",
+    ] {
+        reader.optional_number(key);
+    }
+    let mut rows = Vec::new();
+    for (table, place) in reader.tables("locks") {
+        rows.extend(read_row(table, place, reader.findings()));
+    }
+    reader.finish();
+    let held: f64 = rows.iter().map(|row| row.count * row.own).sum();
+    let profile = OperationProfile {
+        work_ps: picos((total[0] - held).max(0.0)),
+        locks: rows.iter().map(|row| lock(row, &rows)).collect(),
+    };
+    (profile, total)
+}
+
+fn picos(instructions: f64) -> u64 {
+    (instructions * PS_PER_INSTRUCTION) as u64
+}
+
+fn lock(row: &Row, rows: &[Row]) -> LockProfile {
+    let outer = |class| {
+        rows.iter()
+            .position(|other| other.under.is_none() && other.class == class)
+    };
+    LockProfile {
+        class: row.class,
+        scope: row.scope,
+        per_million: (row.count * 1e6) as u64,
+        own_ps: picos(row.own),
+        under: row.under.and_then(outer).map(|index| index as u32),
+    }
+}
+
+fn read_row(table: &Table, place: &Place, findings: &mut Findings) -> Option<Row> {
+    let mut reader = Reader::new(table, place.clone(), findings);
+    let class = reader.text("class").and_then(|text| class(&mut reader, "class", text));
+    let scopes: Vec<(&str, Scope)> = Scope::ALL.iter().map(|scope| (scope.name(), *scope)).collect();
+    let scope = reader
+        .text("scope")
+        .and_then(|text| reader.choose("scope", text, &scopes));
+    reader.text("site");
+    let (count, own) = (within(&mut reader, "count"), within(&mut reader, "own"));
+    within(&mut reader, "hold");
+    let under = reader
+        .optional_text("under")
+        .and_then(|text| class_of(&mut reader, text));
+    reader.finish();
+    Some(Row {
+        class: class?,
+        scope: scope?,
+        count,
+        own,
+        under,
+    })
+}
+
+fn class_of(reader: &mut Reader<'_, '_>, text: &str) -> Option<LockClass> {
+    class(reader, "under", text)
+}
+
+fn class(reader: &mut Reader<'_, '_>, key: &'static str, text: &str) -> Option<LockClass> {
+    let mut classes: Vec<(&str, LockClass)> = LockClass::ALL.iter().map(|class| (class.name(), *class)).collect();
+    classes.extend(WITHOUT_CLASS.iter().map(|name| (*name, LockClass::Other)));
+    reader.choose(key, text, &classes)
+}
+
+/// Reads a number from 0 to [`MOST`].
+fn within(reader: &mut Reader<'_, '_>, key: &'static str) -> f64 {
+    let Some(number) = reader.number(key) else { return 0.0 };
+    if !(0.0..=MOST).contains(&number) {
+        let place = reader.place_of(key);
+        reader
+            .findings()
+            .add(&place, key, number.to_string(), format!("a number from 0 to {MOST:e}"));
+    }
+    number
+}
+
+/// The name of the guest kernel whose costs are estimates.
+const ESTIMATED: &str = "estimated";
+
+/// The kernel that a guest executes.
+impl Choice for Option<Box<KernelProfile>> {
+    fn names(&self) -> Vec<&'static str> {
+        std::iter::once(ESTIMATED)
+            .chain(KERNELS.iter().map(|file| file.name))
+            .collect()
+    }
+
+    fn name(&self) -> &'static str {
+        let shipped = self.as_ref().and_then(|profile| find(KERNELS, &profile.name));
+        shipped.map_or(ESTIMATED, |file| file.name)
+    }
+
+    fn choose(&mut self, name: &str) -> bool {
+        if name == ESTIMATED {
+            *self = None;
+            return true;
+        }
+        let Some(file) = find(KERNELS, name) else { return false };
+        let kernel = MeasuredKernel::parse(file.file, file.text).expect("a test parses every shipped kernel");
+        *self = Some(Box::new(kernel.profile));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_kernel_is_read_and_has_its_name() {
+        for file in KERNELS {
+            let kernel = MeasuredKernel::parse(file.file, file.text).unwrap_or_else(|problems| panic!("{problems}"));
+            assert_eq!(kernel.profile.name, file.name);
+            assert!(kernel.profile.operations.iter().all(|operation| operation.work_ps > 0));
+            let mut chosen = None;
+            assert!(Choice::choose(&mut chosen, file.name));
+            assert_eq!(Choice::name(&chosen), file.name);
+        }
+        assert!(!Choice::choose(&mut None::<Box<KernelProfile>>, "linux-2.4"));
+    }
+
+    #[test]
+    fn rows_add_up_to_the_totals_of_their_operation() {
+        for file in KERNELS {
+            let kernel = MeasuredKernel::parse(file.file, file.text).expect("a kernel");
+            for (operation, totals) in kernel.profile.operations.iter().zip(&kernel.totals) {
+                let count: u64 = operation.locks.iter().map(|lock| lock.per_million).sum();
+                let difference = (count as f64 / 1e6 - totals[1]).abs();
+                assert!(
+                    difference < 0.01 * totals[1] + 0.01,
+                    "{}: {count} millionths for {totals:?}",
+                    file.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_are_reported_with_line_key_found_and_expected() {
+        let text = find(KERNELS, "linux-6.1").expect("shipped").text;
+        for (good, bad, expected) in [
+            ("schema = 1", "schema = 2", ["schema", "2"]),
+            ("series = \"6.1\"", "series = 6.1", ["series", "a string"]),
+            (
+                "[operation.stat]",
+                "[operation.state]",
+                ["stat", "the table of this operation"],
+            ),
+            ("class = \"files\"", "class = \"file\"", ["\"file\"", "files"]),
+            ("scope = \"node\"", "scope = \"nodes\"", ["\"nodes\"", "node"]),
+            ("count = 1.0000", "count = -1.0", ["count", "from 0 to"]),
+            ("own = 370", "owned = 370", ["owned", "own"]),
+        ] {
+            assert!(text.contains(good), "{good}");
+            let problems = MeasuredKernel::parse("k.toml", &text.replacen(good, bad, 1))
+                .expect_err(bad)
+                .to_string();
+            for part in expected {
+                assert!(problems.contains(part), "{bad}: {problems}");
+            }
+            assert!(problems.contains("k.toml:"), "{problems}");
+        }
+    }
+}

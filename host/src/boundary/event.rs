@@ -53,8 +53,8 @@ pub enum Event {
         /// The other task.
         task: TaskId,
     },
-    /// The same of a task that is about to sleep (`WF_SYNC`): `task` may as well have its pCPU. A write to a pipe is such
-    /// a wakeup.
+    /// The same of a task that is about to sleep (`WF_SYNC`): `task` may as well have its pCPU. A write to a pipe is
+    /// such a wakeup.
     TaskWakesSync {
         /// The pCPU concerned.
         pcpu: PcpuId,

@@ -173,9 +173,9 @@ pub struct BalanceConfig {
     /// The interval is as many milliseconds as the domain has pCPUs, up to twice that. `false`: the level's own
     /// parameters.
     pub intervals_by_span: bool,
-    /// Linux 5.10 and later: what is pulled is at most half the difference of two loads, a thread of more load moves only
-    /// after failed passes, and a busy pCPU's interval is one tick shorter. So the intervals are no multiples of each
-    /// other.
+    /// Linux 5.10 and later: what is pulled is at most half the difference of two loads, a thread of more load moves
+    /// only after failed passes, and a busy pCPU's interval is one tick shorter. So the intervals are no multiples of
+    /// each other.
     pub halves_differences: bool,
     /// Threads that one balancing pass looks at (`sched_nr_migrate`).
     pub nr_migrate: u32,

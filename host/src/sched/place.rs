@@ -99,8 +99,8 @@ impl Scheduler {
 
     /// 4.14 and later: compares idleness first, then loads with `task` on either pCPU.
     ///
-    /// `sync`: the waker is about to sleep. If it is alone on its pCPU, that pCPU is good, and otherwise its load does not
-    /// count (`wake_affine_idle`, `wake_affine_weight`).
+    /// `sync`: the waker is about to sleep. If it is alone on its pCPU, that pCPU is good, and otherwise its load does
+    /// not count (`wake_affine_idle`, `wake_affine_weight`).
     fn wake_affine_idle(&self, task: TaskId, waker: u32, prev: u32, imbalance_pct: u64, sync: bool) -> bool {
         if self.is_idle(waker) && self.topology.share_cache(waker, prev) {
             return !self.is_idle(prev);

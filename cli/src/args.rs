@@ -162,6 +162,9 @@ pub struct PlanArgs {
     /// Run each case with each of several values of a key, as in --sweep guest.spin_threshold=1024,32768
     #[arg(long, value_name = "KEY=V1,V2")]
     pub sweep: Vec<String>,
+    /// Run each variant with each of several values of a key, as in --sweep-variants vm.*.lock=ticket,qspin
+    #[arg(long, value_name = "KEY=V1,V2")]
+    pub sweep_variants: Vec<String>,
     /// Execute every iteration of every spin instead of skipping it: slow, with exactly the same history
     #[arg(long)]
     pub no_skip: bool,
@@ -190,6 +193,7 @@ impl PlanArgs {
     pub fn options(&self) -> Options {
         Options {
             sweep: self.sweep.clone(),
+            sweep_variants: self.sweep_variants.clone(),
             no_skip: self.no_skip,
             ..self.selection.options()
         }
@@ -287,6 +291,9 @@ pub struct ExplainArgs {
     /// Show all counters
     #[arg(long)]
     pub counters: bool,
+    /// Show each run, to choose the seed of a trace
+    #[arg(long)]
+    pub by_seed: bool,
     /// Format of the explanation
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,

@@ -1,5 +1,7 @@
 //! Makes results of the outcomes of runs.
 
+mod total;
+
 use std::collections::BTreeMap;
 
 use holdfast_host::HostConfig;
@@ -17,6 +19,7 @@ use crate::stats::Summary;
 /// file.
 pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) -> Results {
     let mut cases = Vec::new();
+    let mut totals = Vec::new();
     let mut background = Vec::new();
     let mut failures = Vec::new();
     for (index, cell) in plan.cells.iter().enumerate() {
@@ -41,6 +44,7 @@ pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) ->
                 replay: replay::one(plan, target, cell, *seed),
             });
         }
+        totals.extend(total::totals(plan, cell, &done));
         for (vm, config) in cell.config.vms.iter().enumerate() {
             if config.measured {
                 cases.push(case(plan, cell, vm, &done));
@@ -67,6 +71,7 @@ pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) ->
         command: replay::all(plan, target),
         complete: outcomes.complete(),
         cases,
+        totals,
         background,
         failures,
     }

@@ -2,8 +2,8 @@
 
 use crate::compare::Row;
 use crate::explain::{Convoys, HostFigures};
-use crate::results::Case;
-use crate::stats::{Method, Verdict};
+use crate::results::{Case, Total};
+use crate::stats::{Method, Summary, Verdict};
 
 /// Returns `value` with four significant digits, or with all digits before its point if these are more.
 pub fn number(value: f64) -> String {
@@ -50,6 +50,35 @@ pub fn result_heads(metric: &str, unit: &str) -> [String; 10] {
     ]
     .map(str::to_owned)
 }
+
+/// Column heads of totals over identical guests. The first three columns are text.
+pub const TOTAL_HEADS: [&str; 7] = [
+    "case",
+    "variant",
+    "guests",
+    "together",
+    "sd",
+    "unit",
+    "smallest / largest",
+];
+
+/// Returns the row of `total` in a table of totals.
+pub fn total_row(total: &Total) -> [String; 7] {
+    let evenness = Summary::of(&total.evenness).map(|summary| summary.mean);
+    [
+        total.case.clone(),
+        total.variant.clone(),
+        format!("{} x {}", total.guests, total.vm),
+        optional(total.mean),
+        optional(total.sd),
+        total.unit.clone(),
+        optional(evenness),
+    ]
+}
+
+/// Explanation of totals.
+pub const TOTALS_NOTE: &str = "Together: the sum of the guests' throughputs, or the time until the last guest was done. \
+                               Smallest / largest: of the guests' own figures, 1 if all got the same.";
 
 /// Returns the row of `case` in a table of results.
 pub fn result_row(case: &Case) -> [String; 10] {

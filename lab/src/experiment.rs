@@ -4,7 +4,7 @@ use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Node, Reader, Table, Value, join};
 use crate::draft::{TASKS_MAX, VMS_MAX};
 use crate::groups::GROUPS_MAX;
-use crate::keys::{Names, Setting};
+use crate::keys::{Family, Names, Setting};
 use crate::scale::bad_scale;
 
 /// Metric of an experiment.
@@ -132,6 +132,8 @@ pub struct Experiment {
     pub seeds: u32,
     /// Share of the full-size work.
     pub scale: f64,
+    /// CPU time of all runs in seconds, as measured on [`crate::shipped::MEASURED_ON`].
+    pub cpu_seconds: Option<f64>,
     /// Names of guests and tasks.
     pub names: Names,
     /// Settings of the file itself.
@@ -216,6 +218,8 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
         reader.findings().add(&scale_place, "scale", found, expected);
     }
 
+    let cpu_seconds = reader.optional_number("cpu_seconds");
+
     let mut names = Names::default();
     let mut base = Vec::new();
     if let Some(limit) = reader.optional("limit") {
@@ -229,9 +233,9 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
             flatten(table, section, &mut base);
         }
     }
-    names.vms = instances(&mut reader, "vm", VMS_MAX, &mut base);
-    names.groups = instances(&mut reader, "group", GROUPS_MAX, &mut base);
-    names.tasks = instances(&mut reader, "task", TASKS_MAX, &mut base);
+    (names.vms, names.families) = instances(&mut reader, "vm", VMS_MAX, &mut base);
+    (names.groups, _) = instances(&mut reader, "group", GROUPS_MAX, &mut base);
+    (names.tasks, _) = instances(&mut reader, "task", TASKS_MAX, &mut base);
     if names.vms.is_empty() && !reader.has("vm") {
         reader.missing("vm", "at least one guest, as [[vm]]");
     }
@@ -258,6 +262,7 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
         better: better?,
         seeds,
         scale,
+        cpu_seconds,
         names,
         base,
         cases,
@@ -281,10 +286,17 @@ fn flatten(table: &Table, prefix: &str, settings: &mut Vec<Setting>) {
     }
 }
 
-/// Returns the names of the guests, groups or tasks under `key`, and adds their settings to `base`.
-fn instances(reader: &mut Reader<'_, '_>, key: &'static str, max: usize, base: &mut Vec<Setting>) -> Vec<String> {
+/// Returns the names of the guests, groups or tasks under `key`, and adds their settings to `base`. Also returns the
+/// guests that are identical by their `count`.
+fn instances(
+    reader: &mut Reader<'_, '_>,
+    key: &'static str,
+    max: usize,
+    base: &mut Vec<Setting>,
+) -> (Vec<String>, Vec<Family>) {
     let tables = reader.tables(key);
     let mut names: Vec<String> = Vec::new();
+    let mut families: Vec<Family> = Vec::new();
     if let Some((_, place)) = tables.get(max) {
         reader.findings().add(
             place,
@@ -292,7 +304,7 @@ fn instances(reader: &mut Reader<'_, '_>, key: &'static str, max: usize, base: &
             format!("{} of them", tables.len()),
             format!("at most {max}"),
         );
-        return names;
+        return (names, families);
     }
     for (index, (table, _)) in tables.into_iter().enumerate() {
         let path = format!("{key}.{index}");
@@ -306,7 +318,13 @@ fn instances(reader: &mut Reader<'_, '_>, key: &'static str, max: usize, base: &
             Some(Node {
                 value: Value::Text(name),
                 ..
-            }) if is_name(name) && !names.contains(name) && (key, name.as_str()) != ("group", "root") => name.clone(),
+            }) if is_name(name)
+                && !names.contains(name)
+                && !families.iter().any(|family| family.name == *name)
+                && (key, name.as_str()) != ("group", "root") =>
+            {
+                name.clone()
+            }
             Some(node) => {
                 let expected = "a name of its own: letters, digits, - and _, not only digits, and no group \"root\"";
                 reader
@@ -318,10 +336,41 @@ fn instances(reader: &mut Reader<'_, '_>, key: &'static str, max: usize, base: &
         // Part of the structure; everything else is a setting.
         let mut rest = table.clone();
         rest.entries.retain(|(name, _)| name != "name");
-        flatten(&rest, &path, base);
-        names.push(name);
+        let count = rest.entries.iter().position(|(name, _)| key == "vm" && name == "count");
+        let Some(count) = count.map(|count| rest.entries.remove(count).1) else {
+            // Guests with a count move the numbers of those that follow.
+            flatten(&rest, &format!("{key}.{}", names.len()), base);
+            names.push(name);
+            continue;
+        };
+        let copies = match count.value {
+            Value::Integer(copies) => usize::try_from(copies)
+                .ok()
+                .filter(|copies| (1..=max - names.len()).contains(copies)),
+            _ => None,
+        };
+        let members = (1..=copies.unwrap_or(0)).map(|number| format!("{name}-{number}"));
+        let members: Vec<String> = members.collect();
+        if copies.is_none() || members.iter().any(|member| names.contains(member)) {
+            let expected = format!(
+                "1 to {} guests, and no other guest named {name}-1 and so on",
+                max - names.len()
+            );
+            reader
+                .findings()
+                .add(&count.place, format!("{path}.count"), count.value.to_string(), expected);
+            continue;
+        }
+        flatten(&rest, &format!("{key}.{name}"), base);
+        let first = names.len();
+        families.push(Family {
+            name,
+            first,
+            count: members.len(),
+        });
+        names.extend(members);
     }
-    names
+    (names, families)
 }
 
 fn is_name(name: &str) -> bool {

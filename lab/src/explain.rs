@@ -1,11 +1,17 @@
 //! Explains where the time went, and whether a convoy took it.
 
+mod locks;
+mod seeds;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::results::{Case, Results};
 use crate::stats::Summary;
+
+pub use locks::LockRow;
+pub use seeds::{SeedRow, worth_a_trace};
 
 /// Convoys in the runs of one cell.
 ///
@@ -117,8 +123,12 @@ pub struct Row {
     pub lost_time: Vec<(String, f64)>,
     /// Counters, as means over the runs.
     pub counters: Vec<(String, f64)>,
+    /// The guest kernel's spinlocks, the most waited for first.
+    pub locks: Vec<LockRow>,
     /// Convoys; null for a guest that is not measured, and on a real host.
     pub convoys: Option<Convoys>,
+    /// The runs, one for each seed; empty for a guest that is not measured, and on a real host.
+    pub seeds: Vec<SeedRow>,
     /// Figures of a real host; null in the simulator.
     pub host_figures: Option<HostFigures>,
 }
@@ -137,7 +147,9 @@ impl Row {
             host_figures: HostFigures::of(counters).filter(|_| lost_time.is_empty()),
             lost_time,
             counters: counters.iter().map(|(name, value)| (name.clone(), *value)).collect(),
+            locks: locks::of(counters),
             convoys: None,
+            seeds: Vec::new(),
         }
     }
 }
@@ -222,6 +234,7 @@ pub fn explain(results: &Results) -> Explanation {
             rows.push(Row {
                 measured: true,
                 convoys: Convoys::of(case),
+                seeds: seeds::of(case),
                 ..Row::new(names, &case.lost_time, &case.counters)
             });
         }

@@ -33,8 +33,10 @@ pub struct Options {
     pub scale: Option<f64>,
     /// Keys set for all cells, as `key=value`.
     pub set: Vec<String>,
-    /// Keys swept over, as `key=value,value`.
+    /// Keys swept over, as `key=value,value`: each case runs with each value.
     pub sweep: Vec<String>,
+    /// Keys swept over, as `key=value,value`: each variant runs with each value.
+    pub sweep_variants: Vec<String>,
     /// The cases to run; all if empty.
     pub cases: Vec<String>,
     /// The variants to run; all if empty.
@@ -51,6 +53,7 @@ impl Default for Options {
             scale: None,
             set: Vec::new(),
             sweep: Vec::new(),
+            sweep_variants: Vec::new(),
             cases: Vec::new(),
             variants: Vec::new(),
             no_skip: false,
@@ -116,9 +119,10 @@ impl Plan {
         let mut findings = Findings::default();
         let set = settings(&options.set, &mut findings);
         let named = experiment.sweeps.len();
-        experiment
-            .sweeps
-            .extend(options.sweep.iter().filter_map(|text| sweep(text, &mut findings)));
+        for (axis, texts) in [(Axis::Cases, &options.sweep), (Axis::Variants, &options.sweep_variants)] {
+            let sweeps = texts.iter().filter_map(|text| sweep(text, axis, &mut findings));
+            experiment.sweeps.extend(sweeps);
+        }
         let (seeds, scale) = amounts(&experiment, options, &mut findings);
         let sweeps = &experiment.sweeps;
         let cases = expand(&experiment.cases, sweeps, Axis::Cases);
@@ -139,7 +143,7 @@ impl Plan {
             return findings.conclude(()).map(|()| unreachable!("a problem was added"));
         }
         check_admitted(&experiment, &mut findings);
-        let mut remarks = overwritten::check(&experiment, &options.sweep, &set, [&cases, &variants], &mut findings);
+        let mut remarks = overwritten::check(&experiment, named, &set, [&cases, &variants], &mut findings);
         let mut builder = Builder {
             experiment: &experiment,
             read,
@@ -342,9 +346,12 @@ fn settings(texts: &[String], findings: &mut Findings) -> Vec<Setting> {
     settings
 }
 
-/// Reads `--sweep key=value,value` as a sweep of cases.
-fn sweep(text: &str, findings: &mut Findings) -> Option<Sweep> {
-    let option = format!("--sweep {text}");
+/// Reads `--sweep key=value,value`, or `--sweep-variants`, as a sweep over `axis`.
+fn sweep(text: &str, axis: Axis, findings: &mut Findings) -> Option<Sweep> {
+    let option = match axis {
+        Axis::Cases => format!("--sweep {text}"),
+        Axis::Variants => format!("--sweep-variants {text}"),
+    };
     let parsed = text
         .split_once('=')
         .filter(|(key, values)| !key.trim().is_empty() && !values.trim().is_empty());
@@ -359,7 +366,7 @@ fn sweep(text: &str, findings: &mut Findings) -> Option<Sweep> {
     Some(Sweep {
         key: key.trim().to_owned(),
         values,
-        axis: Axis::Cases,
+        axis,
     })
 }
 

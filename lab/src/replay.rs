@@ -47,7 +47,11 @@ fn begin(plan: &Plan, target: &str, seeds: usize, first: u64) -> Vec<String> {
 }
 
 fn finish(mut words: Vec<String>, options: &Options) -> String {
-    for (option, values) in [("--set", &options.set), ("--sweep", &options.sweep)] {
+    for (option, values) in [
+        ("--set", &options.set),
+        ("--sweep", &options.sweep),
+        ("--sweep-variants", &options.sweep_variants),
+    ] {
         for value in values {
             words.extend([option.to_owned(), value.clone()]);
         }

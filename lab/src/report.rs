@@ -12,7 +12,10 @@ mod share;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::compare;
-use crate::display::{HOST_FIGURES, convoys_note, host_figures, number, percent, result_heads, result_row, verdict};
+use crate::display::{
+    HOST_FIGURES, TOTAL_HEADS, TOTALS_NOTE, convoys_note, host_figures, number, percent, result_heads, result_row,
+    total_row, verdict,
+};
 use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
 use crate::results::Results;
 
@@ -58,6 +61,7 @@ pub fn html(results: &Results) -> String {
                     (summary(results))
                     (chart::charts(results))
                     (table(results))
+                    (totals(results))
                     @if explanation.of_real_host {
                         (threads_of_vcpus(&explanation))
                     } @else {
@@ -137,6 +141,18 @@ fn table(results: &Results) -> Markup {
                     "Elapsed times are full-size equivalents: measured time / " (results.scale) ". "
                 }
                 (convoys_note(results.are_of_real_host()))
+            }
+        }
+    }
+}
+
+fn totals(results: &Results) -> Markup {
+    html! {
+        @if !results.totals.is_empty() {
+            section {
+                h2 { "Identical guests together" }
+                (grid("totals", &TOTAL_HEADS.map(str::to_owned), results.totals.iter().map(|total| total_row(total).to_vec()), 3))
+                p class="note" { (TOTALS_NOTE) }
             }
         }
     }

@@ -49,6 +49,9 @@ pub struct Results {
     pub complete: bool,
     /// Cells: case × variant × measured guest.
     pub cases: Vec<Case>,
+    /// Identical guests together; empty in files of older versions.
+    #[serde(default)]
+    pub totals: Vec<Total>,
     /// Guests that are not measured.
     pub background: Vec<Background>,
     /// Runs that failed.
@@ -134,6 +137,29 @@ pub struct PublishedFigure {
     /// The parameters that were calibrated on it, separated by "; ".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted: Option<String>,
+}
+
+/// The guests of one `[[vm]]` with a `count`, together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Total {
+    /// Name of the case.
+    pub case: String,
+    /// Name of the variant.
+    pub variant: String,
+    /// Common name of the guests.
+    pub vm: String,
+    /// Number of guests.
+    pub guests: usize,
+    /// Unit of the samples.
+    pub unit: String,
+    /// For each run the sum of the guests' throughputs, or the time until the last guest was done.
+    pub samples: Vec<f64>,
+    /// Arithmetic mean of the samples; null without any.
+    pub mean: Option<f64>,
+    /// Sample standard deviation; null for fewer than two samples.
+    pub sd: Option<f64>,
+    /// For each run, the smallest sample of a guest divided by the largest: 1 if all got the same.
+    pub evenness: Vec<f64>,
 }
 
 /// A guest that is not measured, in a case with a variant.

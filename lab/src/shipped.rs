@@ -38,6 +38,9 @@ pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "nehalem-ex
 /// All shipped profiles of measured kernels.
 pub static KERNELS: &[Shipped] = shipped!("kernels": "linux-6.1", "linux-6.12", "linux-6.18", "linux-7.3");
 
+/// The CPU of the experiments' `cpu_seconds`.
+pub const MEASURED_ON: &str = "one CPU of an Intel Xeon server";
+
 /// The profile of an experiment that names no profile.
 pub const DEFAULT_MACHINE: &str = "generic-x86";
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use comfy_table::CellAlignment;
-use holdfast_lab::display::{HOST_FIGURES, host_figures};
-use holdfast_lab::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
+use holdfast_lab::display::{HOST_FIGURES, host_figures, number};
+use holdfast_lab::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row, worth_a_trace};
 use holdfast_lab::results::{self, Results};
 
 use super::run::finish;
@@ -43,6 +43,10 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
         } else {
             output::line(&shares(&rows))?;
             output::line(&counters(&rows, &KEY_COUNTERS, args.counters))?;
+            output::line(&locks(&rows))?;
+            if args.by_seed {
+                output::line(&seeds(&rows))?;
+            }
         }
     }
     if explanation.of_real_host {
@@ -131,12 +135,71 @@ fn counters(rows: &[&Row], chosen: &[&str], all: bool) -> String {
     format!("\n{table}")
 }
 
+/// Number of lock classes that the table shows.
+const LOCKS_MAX: usize = 8;
+
+/// Returns the table of the locks that were waited for most.
+fn locks(rows: &[&Row]) -> String {
+    let mut classes: Vec<(&str, f64)> = Vec::new();
+    for lock in rows
+        .iter()
+        .flat_map(|row| &row.locks)
+        .filter(|lock| lock.contended > 0.0)
+    {
+        match classes.iter_mut().find(|(class, _)| *class == lock.class) {
+            Some((_, most)) => *most = most.max(lock.contended),
+            None => classes.push((&lock.class, lock.contended)),
+        }
+    }
+    classes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    classes.truncate(LOCKS_MAX);
+    if classes.is_empty() {
+        return String::new();
+    }
+    let classes = classes.iter().map(|(class, _)| *class);
+    let table = by_guest("waits per run, of acquisitions", rows, classes, |class, row| {
+        let lock = row.locks.iter().find(|lock| lock.class == class);
+        dash(lock.filter(|lock| lock.acquired > 0.0), |lock| {
+            format!(
+                "{} ({} %)",
+                number(lock.contended),
+                percent(lock.contended / lock.acquired)
+            )
+        })
+    });
+    format!("\n{table}")
+}
+
+/// Returns the table of the runs, with the seed that is worth a trace marked.
+fn seeds(rows: &[&Row]) -> String {
+    let header = "variant | guest | seed | result | convoys, % | spun per work | longest stall, ms";
+    let mut table = output::table(header.split(" | "), 2);
+    for row in rows {
+        let marked = worth_a_trace(&row.seeds);
+        for run in &row.seeds {
+            table.add_row([
+                row.variant.clone(),
+                row.vm.clone(),
+                format!("{}{}", if marked == Some(run.seed) { "* " } else { "" }, run.seed),
+                number(run.sample),
+                format!("{:.0}", run.convoy_share * 100.0),
+                format!("{:.2}", run.spun_per_work),
+                format!("{:.1}", run.stall_ns as f64 / 1e6),
+            ]);
+        }
+    }
+    format!(
+        "\n{table}\n* The seed to trace first: `holdfast trace EXPERIMENT --case CASE --variant VARIANT --seed SEED`"
+    )
+}
+
 fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
     let milliseconds = |ns: u64| format!("{:.1}", ns as f64 / 1e6);
     output::line("\nConvoys\n")?;
-    let header = "case | variant | guest | convoys | share of run, % | spun per work | stalls, ms | verdict";
+    let header =
+        "case | variant | guest | convoys | share of run, % | spun per work | stalls, ms | trace seed | verdict";
     let mut table = output::table(header.split(" | "), 3);
-    if let Some(verdict) = table.column_mut(7) {
+    if let Some(verdict) = table.column_mut(8) {
         verdict.set_cell_alignment(CellAlignment::Left);
     }
     let three = |values: [String; 3]| values.join(" / ");
@@ -150,6 +213,7 @@ fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
             three(found.shares.map(|share| format!("{:.0}", share * 100.0))),
             three(found.spun_per_work.map(|ratio| format!("{ratio:.2}"))),
             three(found.stalls_ns.map(milliseconds)),
+            dash(worth_a_trace(&row.seeds), |seed| seed.to_string()),
             found.verdict().to_owned(),
         ]);
     }
@@ -163,6 +227,7 @@ fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
     output::line(&format!(
         "\nMinimum / median / maximum over the runs. Convoy: a time in which the guest's vCPUs spin longer behind vCPUs that are \
          not running than they work.\nSpun per work: the same ratio over the whole run. Stall: a time in which no vCPU of the \
-         guest works or runs with a lock. The host's scheduling period is {period} ms."
+         guest works or runs with a lock. The host's scheduling period is {period} ms. Trace seed: the run that shows most of \
+         it; `--by-seed` shows all."
     ))
 }

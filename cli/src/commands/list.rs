@@ -2,7 +2,7 @@
 
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::profile::MachineProfile;
-use holdfast_lab::shipped::{EXPERIMENTS, MACHINES};
+use holdfast_lab::shipped::{EXPERIMENTS, MACHINES, MEASURED_ON};
 use serde::Serialize;
 
 use crate::Done;
@@ -14,6 +14,9 @@ struct Entry {
     name: String,
     title: String,
     source: Option<String>,
+    /// CPU time of all runs, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_seconds: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -32,9 +35,18 @@ pub fn list(args: &ListArgs) -> anyhow::Result<Done> {
     };
     for shipped in EXPERIMENTS {
         let Experiment {
-            name, title, source, ..
+            name,
+            title,
+            source,
+            cpu_seconds,
+            ..
         } = Experiment::parse(shipped.file, shipped.text)?;
-        list.experiments.push(Entry { name, title, source });
+        list.experiments.push(Entry {
+            name,
+            title,
+            source,
+            cpu_seconds,
+        });
     }
     for shipped in MACHINES {
         let MachineProfile { name, title, .. } = MachineProfile::parse(shipped.file, shipped.text)?;
@@ -42,6 +54,7 @@ pub fn list(args: &ListArgs) -> anyhow::Result<Done> {
             name,
             title,
             source: None,
+            cpu_seconds: None,
         });
     }
     if args.format == Format::Json {
@@ -52,6 +65,9 @@ pub fn list(args: &ListArgs) -> anyhow::Result<Done> {
         output::line(&format!("{heading}:"))?;
         for entry in entries {
             output::line(&format!("  {}\n      {}", entry.name, entry.title))?;
+            if let Some(seconds) = entry.cpu_seconds {
+                output::line(&format!("      about {seconds} s of CPU time on {MEASURED_ON}"))?;
+            }
             if let Some(source) = &entry.source {
                 output::line(&format!("      {source}"))?;
             }

@@ -114,6 +114,13 @@ pub fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
         table.add_row(display::result_row(case));
     }
     output::line(&table.to_string())?;
+    if !results.totals.is_empty() {
+        let mut table = output::table(display::TOTAL_HEADS, 3);
+        for total in &results.totals {
+            table.add_row(display::total_row(total));
+        }
+        output::line(&format!("\n{table}\n{}", display::TOTALS_NOTE))?;
+    }
     let mut notes = String::new();
     if results
         .cases

@@ -133,8 +133,21 @@ pub struct Names {
     pub groups: Vec<String>,
     /// Names of the guests.
     pub vms: Vec<String>,
+    /// Identical guests among `vms`.
+    pub families: Vec<Family>,
     /// Names of the host tasks.
     pub tasks: Vec<String>,
+}
+
+/// Guests that one `[[vm]]` with a `count` stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// The name in the file. A path with it names all of them.
+    pub name: String,
+    /// Index of the first guest.
+    pub first: usize,
+    /// Number of guests.
+    pub count: usize,
 }
 
 impl Names {
@@ -162,7 +175,14 @@ impl Names {
                 continue;
             };
             let (instance, rest) = rest.split_once('.').unwrap_or((rest, ""));
-            let (instances, exact) = instances(prefix, instance, names)?;
+            let family = self
+                .families
+                .iter()
+                .find(|family| prefix == "vm" && family.name == instance);
+            let (instances, exact) = match family {
+                Some(family) => ((family.first..family.first + family.count).collect(), true),
+                None => instances(prefix, instance, names)?,
+            };
             let pattern = format!("{prefix}.*.{rest}");
             let key = position(&pattern)?;
             return Ok((

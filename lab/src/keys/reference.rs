@@ -137,6 +137,7 @@ names file, line and key, what was found and what was expected.
 | `better` | `lower` or `higher` | by the metric | Which direction is better. |
 | `seeds` | a whole number | `5` | Runs of each cell. `--seeds` overrides it. |
 | `scale` | a number above 0, up to 1 | `1` | Share of the full-size work. `--scale` overrides it. |
+| `cpu_seconds` | a number | none | CPU time that all runs took once. `holdfast list` shows it. |
 
 With `scale` below 1 each workload does that share of its work. Elapsed times are divided by the scale, so that they
 compare with published figures. Throughput is a rate and is not divided. In a small run the beginning and the end
@@ -151,6 +152,9 @@ profile into a file next to the experiment. Costs in cycles follow the frequency
 `[machine]`, `[host]`, `[[group]]`, `[[vm]]` and `[[task]]` set the keys below. `[guest]` sets keys of all guests at
 once. Each `[[group]]`, `[[vm]]` and `[[task]]` has a `name`. A `[[group]]` is a task group of the host. Other
 groups, guests and tasks name it as their `parent`.
+
+`[[vm]]` with `count = 3` and the name `web` stands for three identical guests `web-1` to `web-3`. A path with `web`
+names all of them, one with `web-2` only that guest. Results have each guest, and their totals.
 
 `[[cases]]` and `[[variants]]` have a `name`, optionally a `title`, and `set`, a table of keys by path: `set = {
 \"vm.*.lock\" = \"pv-ticket\" }`. A path names a group, guest or task by its name or by its number from 0, or all of

@@ -9,12 +9,12 @@ use crate::keys::{Items, Setting};
 /// Number of names that a remark lists.
 const NAMES_MAX: usize = 3;
 
-/// Checks the sweeps of `experiment`, those of `options` included, and the settings `set` of options against each other
-/// and against the chosen cases and variants. Returns remarks on cases and variants whose names no longer say what is
-/// run.
+/// Checks the sweeps of `experiment`, of which the first `stated` are its file's and the others options, and the
+/// settings `set` of options against each other and against the chosen cases and variants. Returns remarks on cases and
+/// variants whose names no longer say what is run.
 pub(super) fn check(
     experiment: &Experiment,
-    options: &[String],
+    stated: usize,
     set: &[Setting],
     [cases, variants]: [&[Layer]; 2],
     findings: &mut Findings,
@@ -49,9 +49,18 @@ pub(super) fn check(
             findings.add(place, &sweep.key, found, "a key that only the sweep sets");
         }
         // A sweep of the file is its author's choice.
-        let is_option = index + options.len() >= experiment.sweeps.len();
-        if is_option && sweep.axis == Axis::Cases {
-            let over: Vec<&str> = overwriting(variants, |path| items(path).includes(&swept));
+        if index >= stated {
+            // A variant swept over sets the key itself. What counts is what its file says.
+            let of_file: Vec<Layer> = match sweep.axis {
+                Axis::Cases => variants.to_vec(),
+                Axis::Variants => experiment
+                    .variants
+                    .iter()
+                    .filter(|layer| is_chosen(layer, variants))
+                    .cloned()
+                    .collect(),
+            };
+            let over: Vec<&str> = overwriting(&of_file, |path| items(path).includes(&swept));
             if !over.is_empty() {
                 let found = format!("a key that the variants {} set themselves", listed(&over));
                 let expected = "a key that no variant sets, or other variants (--variant)";
@@ -71,6 +80,15 @@ pub(super) fn check(
         }
     }
     renamed(set, &items, [cases, variants])
+}
+
+/// Returns whether `layer` of the file, or one of its swept values, is among the `chosen` layers.
+fn is_chosen(layer: &Layer, chosen: &[Layer]) -> bool {
+    let is_of_it = |name: &str| {
+        name.strip_prefix(&layer.name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    };
+    chosen.iter().any(|chosen| is_of_it(&chosen.name))
 }
 
 /// Returns remarks on cases and variants that set a key of `set` too.

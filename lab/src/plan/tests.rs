@@ -455,3 +455,105 @@ fn hardware_that_the_machine_lacks_is_not_silently_left_out() {
         assert!(with(machine, set).is_ok(), "{machine}: {set}");
     }
 }
+
+/// [`SMALL`] with three identical guests that build.
+fn three() -> String {
+    SMALL.replacen("name = \"build\"", "name = \"build\"\ncount = 3", 1)
+}
+
+#[test]
+fn a_count_stands_for_as_many_identical_guests() {
+    let text = three();
+    let planned = plan(&text);
+    let config = &planned.cells[1].config;
+    let names: Vec<&str> = config.vms.iter().map(|vm| vm.name.as_str()).collect();
+    assert_eq!(names, ["build-1", "build-2", "build-3", "noise"]);
+    let by_hand =
+        ["build-1", "build-2", "build-3"].map(|name| format!("[[vm]]\nname = \"{name}\"\nworkload = \"kernbench\"\n"));
+    let written = SMALL.replacen(
+        "[[vm]]\nname = \"build\"\nworkload = \"kernbench\"\n",
+        &by_hand.concat(),
+        1,
+    );
+    let written = plan(&written);
+    for (counted, written) in planned.cells.iter().zip(&written.cells) {
+        assert_eq!(format!("{:?}", counted.config), format!("{:?}", written.config));
+    }
+}
+
+#[test]
+fn a_path_names_all_identical_guests_or_one() {
+    let options = Options {
+        set: vec!["vm.build.vcpus=3".to_owned(), "vm.build-2.hz=250".to_owned()],
+        ..Options::default()
+    };
+    let planned = plan_with(&three(), &options).expect("valid options");
+    let vms = &planned.cells[0].config.vms;
+    assert_eq!(vms.iter().map(|vm| vm.vcpus).collect::<Vec<_>>(), [3, 3, 3, 2]);
+    assert_eq!(
+        vms.iter().map(|vm| vm.boot.kernel.hz).collect::<Vec<_>>(),
+        [1000, 250, 1000, 1000]
+    );
+}
+
+#[test]
+fn impossible_counts_are_refused_once() {
+    for (count, found) in [
+        ("0", "found 0"),
+        ("-1", "found -1"),
+        ("\"two\"", "found \"two\""),
+        ("100000", "found 100000"),
+    ] {
+        let complaint = complaint(&three().replacen("count = 3", &format!("count = {count}"), 1));
+        assert!(
+            complaint.starts_with("small.toml:12: vm.0.count: ") && complaint.contains(found),
+            "{complaint}"
+        );
+    }
+    let wrong = complaint(&three().replacen("count = 3", "count = 3\nlock = \"tickt\"", 1));
+    assert_eq!(wrong.lines().count(), 1, "{wrong}");
+    assert!(
+        wrong.starts_with("small.toml:13: vm.build.lock: found \"tickt\""),
+        "{wrong}"
+    );
+    let twice = complaint(&three().replacen("name = \"noise\"", "name = \"build\"", 1));
+    assert!(twice.contains("expected a name of its own"), "{twice}");
+}
+
+#[test]
+fn sweeps_of_options_can_multiply_variants() {
+    let swept = |text: &str, sweep: &str, variants: &[&str]| {
+        let options = Options {
+            sweep_variants: vec![sweep.to_owned()],
+            variants: variants.iter().map(|name| (*name).to_owned()).collect(),
+            ..Options::default()
+        };
+        plan_with(text, &options).map_err(|problems| problems.to_string())
+    };
+    let planned = swept(SMALL, "host.hz=100,250", &[]).expect("a valid sweep");
+    let cells: Vec<(&str, u32)> = planned
+        .cells
+        .iter()
+        .map(|cell| (cell.variant.as_str(), cell.config.host.hz))
+        .collect();
+    let expected = [
+        ("ticket hz=100", 100),
+        ("ticket hz=250", 250),
+        ("pv hz=100", 100),
+        ("pv hz=250", 250),
+    ];
+    assert_eq!(cells, expected);
+    let alone = SMALL.split("[[variants]]").next().expect("a text");
+    let planned = swept(alone, "vm.*.lock=tas,qspin", &[]).expect("a valid sweep");
+    let variants: Vec<&str> = planned.cells.iter().map(|cell| cell.variant.as_str()).collect();
+    assert_eq!(variants, ["lock=tas", "lock=qspin"]);
+    assert!(
+        swept(SMALL, "vm.*.lock=tas,qspin", &["ticket"]).is_ok(),
+        "the variant sets no lock"
+    );
+    let lost = swept(SMALL, "vm.noise.lock=tas,qspin", &[]).expect_err("a variant sets it");
+    assert!(
+        lost.contains("--sweep-variants vm.noise.lock=tas,qspin") && lost.contains("the variants pv set"),
+        "{lost}"
+    );
+}

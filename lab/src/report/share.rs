@@ -238,7 +238,9 @@ mod tests {
                 .map(|cause| (cause.name().to_owned(), share))
                 .collect(),
             counters: Vec::new(),
+            locks: Vec::new(),
             convoys: None,
+            seeds: Vec::new(),
             host_figures: None,
         };
         let sum: f64 = parts(&row).iter().map(|part| part.share).sum();

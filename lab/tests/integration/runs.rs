@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_lab::collect;
 use holdfast_lab::determinism;
-use holdfast_lab::plan::Options;
+use holdfast_lab::experiment::Experiment;
+use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::run::{self, Execution};
 use holdfast_sim::{CallOff, Config, Failure, Outcome};
-use holdfast_workloads::Workload;
+use holdfast_workloads::{Hog, Workload};
 
 use crate::fake::{elapsed_ns, execute, plan, results, simulate};
 
@@ -177,4 +178,83 @@ fn the_first_difference_is_named() {
     );
     assert!(differs(&|outcome| outcome.history_hash ^= 1).contains("history hash"));
     assert!(differs(&|outcome| outcome.end_ns += 1).contains("end of the run, ns: 6000000000, then 6000000001"));
+}
+
+#[test]
+fn totals_are_those_of_the_guests() {
+    const TEXT: &str = "name = \"twins\"\ntitle = \"identical guests\"\nseeds = 2\nmetric = METRIC\n[[vm]]\nname = \"web\"\n\
+                        count = 3\nvcpus = 2\nworkload = WORKLOAD\n[[vm]]\nname = \"noise\"\nworkload = \"hog\"\n";
+    for (metric, workload, scale) in [("elapsed", "kernbench", 0.0005), ("throughput", "ebizzy", 0.002)] {
+        let text = TEXT
+            .replace("METRIC", &format!("{metric:?}"))
+            .replace("WORKLOAD", &format!("{workload:?}"));
+        let experiment = Experiment::parse("twins.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+        let options = Options {
+            scale: Some(scale),
+            ..Options::default()
+        };
+        let plan = Plan::new(experiment, &options).unwrap_or_else(|problems| panic!("{problems}"));
+        let call_off = CallOff::new(false);
+        let execution = Execution {
+            runner: &run::simulate,
+            jobs: NonZeroUsize::MIN,
+            call_off: &call_off,
+            progress: &|_| {},
+        };
+        let results = collect::results(&plan, &run::run(&plan, execution), "twins.toml", "0");
+        let [total] = results.totals.as_slice() else {
+            panic!("{:?}", results.totals)
+        };
+        assert_eq!((total.vm.as_str(), total.guests, results.cases.len()), ("web", 3, 3));
+        for (index, sample) in total.samples.iter().enumerate() {
+            let each: Vec<f64> = results.cases.iter().map(|case| case.samples[index]).collect();
+            let expected = match metric {
+                "elapsed" => each.iter().copied().fold(0.0, f64::max),
+                _ => each.iter().sum(),
+            };
+            assert!(
+                (sample - expected).abs() < 1e-9 * expected,
+                "{metric}: {sample}, {each:?}"
+            );
+            assert!((0.0..=1.0).contains(&total.evenness[index]));
+        }
+    }
+}
+
+#[test]
+fn a_run_under_way_is_left_at_the_request_and_not_at_its_end() {
+    // The first cell ends soon, and its end calls the work off. The other one would fail at its limit.
+    const TEXT: &str = "name = \"left\"\ntitle = \"one short, one long\"\nmetric = \"elapsed\"\nlimit = \"1000 s\"\n[[vm]]\n\
+                        workload = \"kernbench\"\n[[cases]]\nname = \"short\"\n[[cases]]\nname = \"long\"\n\
+                        set = { \"vm.0.vcpus\" = 8 }\n";
+    let experiment = Experiment::parse("left.toml", TEXT).unwrap_or_else(|problems| panic!("{problems}"));
+    let options = Options {
+        seeds: Some(1),
+        scale: Some(0.0005),
+        ..Options::default()
+    };
+    let plan = Plan::new(experiment, &options).unwrap_or_else(|problems| panic!("{problems}"));
+    let call_off = CallOff::new(false);
+    let execution = Execution {
+        runner: &|config, call_off| {
+            // Work without end, which fails at the limit in virtual time.
+            let mut config = config.clone();
+            if config.vms[0].vcpus == 8 {
+                config.vms[0].boot.workload = Workload::Hog(Hog::default());
+            }
+            run::simulate(&config, call_off)
+        },
+        jobs: NonZeroUsize::new(2).expect("not 0"),
+        call_off: &call_off,
+        progress: &|ended| {
+            assert_eq!(ended.cell.case, "short", "the long run ended: {:?}", ended.outcome);
+            call_off.store(true, Ordering::Relaxed);
+        },
+    };
+    let outcomes = run::run(&plan, execution);
+    assert!(outcomes.get(0, 0).is_some_and(Result::is_ok), "the short run is kept");
+    assert!(
+        outcomes.get(1, 0).is_none(),
+        "the long run is left, not failed at its limit"
+    );
 }

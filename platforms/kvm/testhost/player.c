@@ -58,8 +58,8 @@ static void say(const char *format, ...) {
 }
 
 /* Makes the emulator's CPUs take turns of at most 122 us divided by their number. A turn ends with the next timer of
- * any device; the clock's interrupt is masked, since no driver of it is loaded. With long turns a thread notices late that
- * it has computed. */
+ * any device; the clock's interrupt is masked, since no driver of it is loaded. With long turns a thread notices late
+ * that it has computed. */
 static void shorten_turns(void) {
     outb(CLOCK_A, CLOCK), outb(CLOCK_8192_HZ, CLOCK + 1);
     outb(CLOCK_B, CLOCK), outb(CLOCK_PERIODIC, CLOCK + 1);

@@ -31,7 +31,7 @@ pub struct Scenario {
     /// Control groups below the root group.
     #[serde(default)]
     pub groups: Vec<Group>,
-    /// Threads.
+    /// The threads of the scenario.
     pub threads: Vec<Threads>,
 }
 
@@ -41,7 +41,7 @@ pub struct Scenario {
 pub struct Group {
     /// Its name.
     pub name: String,
-    /// `cpu.weight`.
+    /// The value of `cpu.weight`.
     #[serde(default = "default_weight")]
     pub weight: u32,
     /// The quota of `cpu.max`; 0 is none.

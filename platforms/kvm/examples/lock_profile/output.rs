@@ -27,7 +27,7 @@ pub fn profile(head: [&str; 3], background: &Tally, tallies: &[Tally], scopes: &
     put(
         out,
         format_args!(
-            "# Instructions of one operation, on QEMU {emulator}, one CPU. docs/kernels.md explains the keys.\n"
+            "# Instructions of one operation, on QEMU {emulator}, one CPU.\n# docs/kernels.md explains the keys.\n"
         ),
     );
     put(

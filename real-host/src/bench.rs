@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub use report::{Contended, ContendedRow, Origin, Overtaking, Report, SCHEMA, Uncontended, UncontendedRow, Waits};
-pub use rows::{Table, tables};
+pub use rows::{Table, noise, tables};
 pub use settings::Settings;
 
 use contended::{Cell, Clock};

@@ -35,6 +35,16 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
             }
         }
     }
+    if let Some(spread) = bench::noise(&report) {
+        let load = report
+            .machine
+            .load_before
+            .map_or_else(String::new, |load| format!(", load average {load} before"));
+        say!(
+            "warning: the rounds of a typical row differ by {spread:.0} %{load}: other work has probably disturbed the \
+             benchmark; repeat it on an idle machine, or with more --rounds"
+        );
+    }
     if !report.complete {
         let tables = usize::from(report.uncontended.is_some()) + report.contended.len();
         let all = 1 + report.settings.threads.len() * report.settings.sections_ns.len();

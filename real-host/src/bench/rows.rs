@@ -24,7 +24,7 @@ pub fn tables(report: &Report) -> Vec<Table> {
 /// Smallest typical spread of the rounds, in percent, that is reported.
 const NOISY: f64 = 15.0;
 
-/// Returns the range of the rounds of a typical row, in percent of their median, if it is large: other work has probably
+/// Returns the range of a typical row's rounds, in percent of their median, if it is large: other work has probably
 /// disturbed the benchmark.
 pub fn noise(report: &Report) -> Option<f64> {
     let alone = report.uncontended.iter().flat_map(|table| &table.rows);

@@ -18,14 +18,14 @@ const NAME_MAX: usize = 10;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its name.
+    /// The group's name.
     pub name: String,
     /// What it shows.
     pub about: String,
     /// CPUs of the machine.
     #[serde(default = "four")]
     pub cpus: u32,
-    /// Length from the common start. Milliseconds.
+    /// Length from the common start, in milliseconds.
     #[serde(default = "two_seconds")]
     pub ms: u32,
     /// Control groups below the root group.
@@ -39,7 +39,7 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// Its name.
+    /// The group's name.
     pub name: String,
     /// The value of `cpu.weight`.
     #[serde(default = "default_weight")]

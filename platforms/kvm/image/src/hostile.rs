@@ -1,7 +1,7 @@
 //! A guest that does what no correct guest does, chosen at random, for tests of the VMM.
 //!
-//! Exceptions do not end it: the next act follows. A guest ends itself after some acts, in a random way. One seed in four
-//! makes a guest that reports without limit and otherwise does what a correct guest does.
+//! Exceptions do not end it: the next act follows. A guest ends itself after some acts, in a random way. One seed in
+//! four makes a guest that reports without limit and otherwise does what a correct guest does.
 
 #![expect(unsafe_code, reason = "deliberate faults")]
 

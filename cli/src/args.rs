@@ -5,6 +5,7 @@ mod real_host;
 #[cfg(not(feature = "real-host"))]
 #[path = "args/without_real_host.rs"]
 mod real_host;
+mod submit;
 mod units;
 
 use std::num::NonZeroUsize;
@@ -16,6 +17,7 @@ use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
 use holdfast_lab::units::Build;
 
 pub use real_host::*;
+pub use submit::*;
 pub use units::*;
 
 /// Version with the commit.
@@ -61,6 +63,8 @@ pub enum Command {
     Plan(PlanCommandArgs),
     /// Merge the records of units into the results that one run gives
     Merge(MergeArgs),
+    /// Give the units of an experiment to an engine: processes, Slurm, HyperQueue, Kubernetes
+    Submit(SubmitArgs),
     /// List the shipped experiments and machine profiles
     List(ListArgs),
     /// Print a shipped experiment or machine profile, ready to copy and edit
@@ -94,6 +98,18 @@ pub enum Format {
     Table,
     /// Exactly one JSON document.
     Json,
+}
+
+/// Format of results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ResultFormat {
+    /// Tables of text.
+    #[default]
+    Table,
+    /// Exactly one JSON document.
+    Json,
+    /// One line for each sample.
+    Csv,
 }
 
 /// Format of the list of keys.
@@ -215,7 +231,7 @@ impl JobsArgs {
 pub struct ResultArgs {
     /// Format of the results on standard output
     #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    pub format: ResultFormat,
     /// Write the results to DIR/EXPERIMENT.results.json; other results there are kept as EXPERIMENT.results.1.json
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -313,6 +329,9 @@ pub struct ReportArgs {
     /// Draw only cases whose names start with START; can be given several times
     #[arg(long, value_name = "START", requires = "svg")]
     pub case: Vec<String>,
+    /// Write tidy tables as CSV files to this folder, instead of the page: samples, lost time, counters
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "svg"])]
+    pub csv: Option<PathBuf>,
 }
 
 /// Arguments of `holdfast trace`.

@@ -63,6 +63,7 @@ fn command(command: &Command) -> anyhow::Result<Done> {
         Command::Run(args) => commands::run::run(args),
         Command::Plan(args) => commands::plan::plan(args),
         Command::Merge(args) => commands::merge::merge(args),
+        Command::Submit(args) => commands::submit::submit(args),
         Command::List(args) => commands::list::list(args),
         Command::Show(args) => commands::show::show(args),
         Command::Keys(args) => commands::keys::keys(args),

@@ -30,6 +30,7 @@ mod scale;
 pub mod shipped;
 pub mod slot;
 pub mod stats;
+pub mod tidy;
 pub mod trace;
 pub mod units;
 pub mod validate;

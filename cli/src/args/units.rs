@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
 use holdfast_lab::units::Shard;
 
-use super::{Format, PlanArgs};
+use super::{PlanArgs, ResultFormat};
 
 /// The units that one process runs.
 #[derive(Args, Debug)]
@@ -61,16 +61,19 @@ pub enum MergeFormat {
     Table,
     /// Exactly one JSON document, as `holdfast run` prints it.
     Json,
+    /// One line for each sample.
+    Csv,
     /// The records, in the order of the plan.
     Jsonl,
 }
 
 impl MergeFormat {
     /// Returns the format of results, or `None` for records.
-    pub fn of_results(self) -> Option<Format> {
+    pub fn of_results(self) -> Option<ResultFormat> {
         match self {
-            MergeFormat::Table => Some(Format::Table),
-            MergeFormat::Json => Some(Format::Json),
+            MergeFormat::Table => Some(ResultFormat::Table),
+            MergeFormat::Json => Some(ResultFormat::Json),
+            MergeFormat::Csv => Some(ResultFormat::Csv),
             MergeFormat::Jsonl => None,
         }
     }

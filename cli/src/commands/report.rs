@@ -4,6 +4,7 @@ use std::path::Path;
 
 use holdfast_lab::diagnostic::{Place, Problem, Problems};
 use holdfast_lab::results::Results;
+use holdfast_lab::tidy::Tidy;
 use holdfast_lab::{file, report, results};
 
 use crate::Done;
@@ -17,10 +18,13 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
     if let Some(folder) = &args.svg {
         return draw(args, &results, folder);
     }
+    if let Some(folder) = &args.csv {
+        return tables(&results, folder);
+    }
     let path = match &args.out {
         Some(path) => path.clone(),
         None if args.results.as_os_str() == file::STANDARD_INPUT => {
-            return Err(Refused::instead("results from standard input", "--out or --svg with them").into());
+            return Err(Refused::instead("results from standard input", "--out, --svg or --csv with them").into());
         }
         None => args.results.with_extension("html"),
     };
@@ -30,6 +34,17 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
         "report: {} (open it in any browser; it needs no network)",
         path.display()
     );
+    Ok(Done::Whole)
+}
+
+/// Writes the tidy tables.
+fn tables(results: &Results, folder: &Path) -> anyhow::Result<Done> {
+    for table in Tidy::ALL {
+        let path = folder.join(format!("{}.{}.csv", results.experiment, table.name()));
+        output::check(Some(&path))?;
+        file::write(&path, table.csv(results).as_bytes())?;
+        note!("table: {}", path.display());
+    }
     Ok(Done::Whole)
 }
 

@@ -8,9 +8,10 @@ use holdfast_lab::determinism::first_difference;
 use holdfast_lab::display::{self, verdict};
 use holdfast_lab::plan::Plan;
 use holdfast_lab::results::{FailedRun, Results, path_in};
+use holdfast_lab::tidy::Tidy;
 
 use crate::Done;
-use crate::args::{Format, RunArgs, VERSION};
+use crate::args::{ResultFormat, RunArgs, VERSION};
 use crate::commands::units;
 use crate::experiment;
 use crate::output::{self, note, say};
@@ -54,11 +55,12 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
 }
 
 /// Writes `results` to `folder` and prints them. An error of one does not prevent the other.
-pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: Format) -> anyhow::Result<()> {
+pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: ResultFormat) -> anyhow::Result<()> {
     let written = folder.map(|folder| output::keep(results, folder)).transpose();
     match format {
-        Format::Json => output::raw(&results.to_json())?,
-        Format::Table => print(plan, results)?,
+        ResultFormat::Json => output::raw(&results.to_json())?,
+        ResultFormat::Csv => output::raw(&Tidy::Samples.csv(results))?,
+        ResultFormat::Table => print(plan, results)?,
     }
     Ok(written.map(drop)?)
 }

@@ -13,7 +13,7 @@ use holdfast_lab::run::{self, Execution, Outcomes};
 use holdfast_lab::units::{self, Cache, Finished, Id, Selection, Shard, Units, Work};
 
 use crate::Done;
-use crate::args::{BUILD, Format, RunArgs};
+use crate::args::{BUILD, ResultFormat, RunArgs};
 use crate::experiment;
 use crate::output::{note, say};
 use crate::progress::Bar;
@@ -102,7 +102,7 @@ fn selection(args: &RunArgs) -> anyhow::Result<Selection> {
     if args.check_determinism {
         return Err(Refused::misplaced("--check-determinism", "a run of all units without --cache").into());
     }
-    if args.results.format != Format::Table {
+    if args.results.format != ResultFormat::Table {
         return Err(Refused::instead(
             "--format",
             "it only for results: units give records, one line of JSON each",

@@ -17,6 +17,8 @@ mod report;
 mod runs;
 mod shipped;
 #[cfg(target_os = "linux")]
+mod submit;
+#[cfg(target_os = "linux")]
 mod terminal;
 #[cfg(target_os = "linux")]
 mod testhost;

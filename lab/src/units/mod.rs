@@ -10,6 +10,7 @@
 //!   writers can share a folder, over NFS too.
 
 mod cache;
+mod engines;
 mod header;
 mod lines;
 mod merge;
@@ -30,6 +31,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use crate::plan::Plan;
 
 pub use cache::Cache;
+pub use engines::Job;
 pub use header::{Header, PLAN_SCHEMA, UNIT_SCHEMA, Unit};
 pub use merge::{Inputs, Merged, Rules, inputs, merge};
 pub use record::{RECORD_SCHEMA, Record};

@@ -1,0 +1,52 @@
+//! Arguments of `holdfast submit`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
+
+use super::PlanArgs;
+
+/// An engine that runs the shards of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// Processes on this machine.
+    Local,
+    /// A Slurm array, by sbatch.
+    Slurm,
+    /// A HyperQueue job, by hq.
+    Hyperqueue,
+    /// An indexed Kubernetes Job, by kubectl.
+    Kubernetes,
+}
+
+/// Arguments of `holdfast submit`.
+#[derive(Args, Debug)]
+pub struct SubmitArgs {
+    /// A shipped experiment (`holdfast list`), or a TOML file
+    #[arg(default_value = DEFAULT_EXPERIMENT)]
+    pub experiment: String,
+    #[command(flatten)]
+    pub plan: PlanArgs,
+    /// The engine
+    #[arg(long, value_enum)]
+    pub engine: Engine,
+    /// Folder that all machines see under this path: plan, cache, logs, and results
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Number of shards, which are divided by predicted cost [default: one for each CPU, or for each unit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub shards: Option<u32>,
+    /// Print what would be submitted, and submit nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Container image with the command, for Kubernetes
+    #[arg(long, value_name = "IMAGE", default_value = "holdfast:latest")]
+    pub image: String,
+    /// Persistent volume claim that holds --out, for Kubernetes
+    #[arg(long, value_name = "NAME", default_value = "holdfast")]
+    pub claim: String,
+    /// Path of the command on the machines [default: this command's]
+    #[arg(long, value_name = "PATH")]
+    pub program: Option<String>,
+}

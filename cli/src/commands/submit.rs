@@ -1,0 +1,240 @@
+//! `holdfast submit`.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use holdfast_lab::file;
+use holdfast_lab::replay::quoted;
+use holdfast_lab::units::{Cache, Header, Job, Unit, Units};
+
+use crate::Done;
+use crate::args::{BUILD, Engine, MergeArgs, MergeFormat, SubmitArgs};
+use crate::commands::merge::merge;
+use crate::experiment;
+use crate::output::{self, note, say};
+use crate::progress::Bar;
+use crate::refused::{Refused, Skipped};
+use crate::signal;
+
+/// Files of a submitted plan.
+struct Files {
+    plan: PathBuf,
+    cache: PathBuf,
+    job: PathBuf,
+    results: PathBuf,
+}
+
+/// Gives the units of an experiment to an engine.
+pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
+    let plan = experiment::plan(&args.experiment, &args.plan.options())?;
+    experiment::confirm(&plan, args.plan.yes)?;
+    let units = Units::new(plan, &args.experiment, BUILD);
+    let folder = std::path::absolute(&args.out).context("cannot find the working folder")?;
+    let name = units.plan.experiment.name.clone();
+    let extension = match args.engine {
+        Engine::Local => "sh",
+        Engine::Slurm => "sbatch",
+        Engine::Hyperqueue => "hq.toml",
+        Engine::Kubernetes => "kubernetes.json",
+    };
+    let files = Files {
+        plan: folder.join(format!("{name}.plan.jsonl")),
+        cache: folder.join("cache"),
+        job: folder.join(format!("{name}.{extension}")),
+        results: folder.clone(),
+    };
+    let left = plan_lines(&units, &files);
+    let cpus = thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let default = if args.engine == Engine::Local {
+        cpus
+    } else {
+        left.units as u32
+    };
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let job = Job {
+        name,
+        program: args.program.clone().unwrap_or_else(|| program.display().to_string()),
+        plan: files.plan.display().to_string(),
+        cache: files.cache.display().to_string(),
+        logs: folder.join("logs").display().to_string(),
+        shards: args.shards.unwrap_or(default).clamp(1, (left.units as u32).max(1)),
+        jobs: args.plan.jobs.jobs.unwrap_or(1),
+    };
+    let text = match args.engine {
+        Engine::Local => local_script(&job),
+        Engine::Slurm => job.slurm(),
+        Engine::Hyperqueue => job.hyperqueue(),
+        Engine::Kubernetes => job.kubernetes(&args.image, &args.claim, &folder.display().to_string()),
+    };
+    if args.dry_run {
+        output::raw(&text)?;
+        return Ok(Done::Whole);
+    }
+    Cache::open(&files.cache).map_err(Refused::Unwritable)?;
+    fs::create_dir_all(&job.logs).with_context(|| format!("cannot make {}", job.logs))?;
+    file::write(&files.plan, left.text.as_bytes())?;
+    file::write(&files.job, text.as_bytes())?;
+    if left.units == 0 {
+        note!("all {} units are in the cache", units.ids.len());
+        return collect(&files);
+    }
+    match args.engine {
+        Engine::Local => local(&job, &units, &files),
+        Engine::Slurm => give(&["sbatch"], &files),
+        Engine::Hyperqueue => give(&["hq", "job", "submit-file"], &files),
+        Engine::Kubernetes => give(&["kubectl", "apply", "-f"], &files),
+    }
+}
+
+/// The lines of the units to run.
+struct Left {
+    text: String,
+    units: usize,
+}
+
+/// Returns the plan with its units that are not in the cache.
+fn plan_lines(units: &Units, files: &Files) -> Left {
+    let cache = Cache::at(&files.cache);
+    let cells = units.plan.cells.len();
+    let predicted: Vec<Option<f64>> = units.ids[..cells].iter().map(|id| cache.predicted_s(*id)).collect();
+    let mut left = Left {
+        text: Header::of(units).line(),
+        units: 0,
+    };
+    for (index, _) in units.ids.iter().enumerate().filter(|(_, id)| !cache.has(**id)) {
+        let unit = Unit {
+            predicted_s: predicted[index % cells],
+            ..Unit::of(units, index)
+        };
+        left.text.push_str(&unit.line());
+        left.units += 1;
+    }
+    left
+}
+
+/// Merges the cache into results, and prints them.
+fn collect(files: &Files) -> anyhow::Result<Done> {
+    merge(&MergeArgs {
+        inputs: vec![files.plan.clone(), files.cache.clone()],
+        format: MergeFormat::Table,
+        out: Some(files.results.clone()),
+        missing: None,
+        mixed_builds: false,
+        skip_damaged: false,
+    })
+}
+
+/// Submits the job's file, and says how to go on.
+fn give(words: &[&str], files: &Files) -> anyhow::Result<Done> {
+    let status = match Command::new(words[0]).args(&words[1..]).arg(&files.job).status() {
+        Ok(status) => status,
+        Err(error) => {
+            let lack = Skipped {
+                what: words.join(" "),
+                lack: format!("cannot start it: {error}; the job is in {}", files.job.display()),
+            };
+            return Err(lack.into());
+        }
+    };
+    let shown = |path: &Path| quoted(&path.display().to_string());
+    note!(
+        "what is done so far, and the results at the end:\n  holdfast merge {} {} --out {}",
+        shown(&files.plan),
+        shown(&files.cache),
+        shown(&files.results)
+    );
+    Ok(if status.success() { Done::Whole } else { Done::Failed })
+}
+
+/// The commands of the local engine, for --dry-run.
+fn local_script(job: &Job) -> String {
+    let line = |number: u32| -> String {
+        let words = job.words(&format!("{number}/{}", job.shards));
+        words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ") + " > /dev/null &\n"
+    };
+    let lines: String = (1..=job.shards).map(line).collect();
+    format!("#!/bin/sh\n{lines}wait\n")
+}
+
+/// How often a shard of a lost process begins again.
+const RETRIES: u32 = 3;
+
+/// Time between two looks at the processes.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs the shards as processes of this machine, as many at a time as it has CPUs. Merges their records.
+fn local(job: &Job, units: &Units, files: &Files) -> anyhow::Result<Done> {
+    let call_off = signal::call_off()?;
+    let at_once = thread::available_parallelism()
+        .map_or(1, |count| count.get())
+        .div_ceil(job.jobs as usize);
+    let mut waiting: Vec<(u32, u32)> = (1..=job.shards).rev().map(|number| (number, 0)).collect();
+    let mut running: Vec<(u32, u32, Child)> = Vec::new();
+    let cache = Cache::at(&files.cache);
+    let bar = Bar::counted("units");
+    let mut failed = false;
+    let mut looks = 0_u32;
+    while !waiting.is_empty() || !running.is_empty() {
+        if call_off.load(Ordering::Relaxed) {
+            // The processes got Ctrl-C too; another signal is passed on by ending them. Their records are in the cache.
+            for (_, _, child) in &mut running {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            say!("incomplete: interrupted; the same command resumes");
+            return Ok(Done::Interrupted);
+        }
+        while running.len() < at_once.max(1) {
+            let Some((number, tries)) = waiting.pop() else { break };
+            running.push((number, tries, start(job, number)?));
+        }
+        let mut still = Vec::new();
+        for (number, tries, mut child) in running {
+            match child.try_wait()? {
+                None => still.push((number, tries, child)),
+                Some(status) if is_lost(status) && tries < RETRIES => {
+                    note!("shard {number} of {} was lost ({status}), and begins again", job.shards);
+                    waiting.push((number, tries + 1));
+                }
+                Some(status) => failed |= !status.success(),
+            }
+        }
+        running = still;
+        // To count the records takes longer than to look at the processes.
+        if looks.is_multiple_of(10) {
+            let done = units.ids.iter().filter(|id| cache.has(**id)).count();
+            bar.at(done as u64, units.ids.len() as u64, job.name.clone());
+        }
+        looks += 1;
+        thread::sleep(LOOK);
+    }
+    bar.finish();
+    let done = collect(files)?;
+    Ok(if failed { Done::Failed } else { done })
+}
+
+/// Returns whether a process ended without a decision of its own.
+fn is_lost(status: ExitStatus) -> bool {
+    !matches!(status.code(), Some(0..=2))
+}
+
+/// Starts the process of a shard. Its messages go to a file.
+fn start(job: &Job, number: u32) -> anyhow::Result<Child> {
+    let path = Path::new(&job.logs).join(format!("{}.{number}.log", job.name));
+    let mut log = fs::OpenOptions::new().create(true).append(true).open(&path)?;
+    writeln!(log, "shard {number} of {}", job.shards)?;
+    let words = job.words(&format!("{number}/{}", job.shards));
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    command.spawn().with_context(|| format!("cannot start {}", words[0]))
+}

@@ -1,10 +1,14 @@
 //! Reads an experiment file: head, layers of settings, published figures.
 
+mod instances;
+
+use instances::instances;
+
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Node, Reader, Table, Value, join};
 use crate::draft::{TASKS_MAX, VMS_MAX};
 use crate::groups::GROUPS_MAX;
-use crate::keys::{Family, Names, Setting};
+use crate::keys::{Names, Setting};
 use crate::scale::bad_scale;
 
 /// Metric of an experiment.
@@ -284,98 +288,6 @@ fn flatten(table: &Table, prefix: &str, settings: &mut Vec<Setting>) {
             }),
         }
     }
-}
-
-/// Returns the names of the guests, groups or tasks under `key`, and adds their settings to `base`. Also returns the
-/// guests that are identical by their `count`.
-fn instances(
-    reader: &mut Reader<'_, '_>,
-    key: &'static str,
-    max: usize,
-    base: &mut Vec<Setting>,
-) -> (Vec<String>, Vec<Family>) {
-    let tables = reader.tables(key);
-    let mut names: Vec<String> = Vec::new();
-    let mut families: Vec<Family> = Vec::new();
-    if let Some((_, place)) = tables.get(max) {
-        reader.findings().add(
-            place,
-            key,
-            format!("{} of them", tables.len()),
-            format!("at most {max}"),
-        );
-        return (names, families);
-    }
-    for (index, (table, _)) in tables.into_iter().enumerate() {
-        let path = format!("{key}.{index}");
-        let name = table
-            .entries
-            .iter()
-            .find(|(name, _)| name == "name")
-            .map(|(_, node)| node);
-        let name = match name {
-            None => key.to_owned() + &index.to_string(),
-            Some(Node {
-                value: Value::Text(name),
-                ..
-            }) if is_name(name)
-                && !names.contains(name)
-                && !families.iter().any(|family| family.name == *name)
-                && (key, name.as_str()) != ("group", "root") =>
-            {
-                name.clone()
-            }
-            Some(node) => {
-                let expected = "a name of its own: letters, digits, - and _, not only digits, and no group \"root\"";
-                reader
-                    .findings()
-                    .add(&node.place, format!("{path}.name"), node.value.to_string(), expected);
-                continue;
-            }
-        };
-        // Part of the structure; everything else is a setting.
-        let mut rest = table.clone();
-        rest.entries.retain(|(name, _)| name != "name");
-        let count = rest.entries.iter().position(|(name, _)| key == "vm" && name == "count");
-        let Some(count) = count.map(|count| rest.entries.remove(count).1) else {
-            // Guests with a count move the numbers of those that follow.
-            flatten(&rest, &format!("{key}.{}", names.len()), base);
-            names.push(name);
-            continue;
-        };
-        let copies = match count.value {
-            Value::Integer(copies) => usize::try_from(copies)
-                .ok()
-                .filter(|copies| (1..=max - names.len()).contains(copies)),
-            _ => None,
-        };
-        let members = (1..=copies.unwrap_or(0)).map(|number| format!("{name}-{number}"));
-        let members: Vec<String> = members.collect();
-        if copies.is_none() || members.iter().any(|member| names.contains(member)) {
-            let expected = format!(
-                "1 to {} guests, and no other guest named {name}-1 and so on",
-                max - names.len()
-            );
-            reader
-                .findings()
-                .add(&count.place, format!("{path}.count"), count.value.to_string(), expected);
-            continue;
-        }
-        flatten(&rest, &format!("{key}.{name}"), base);
-        let first = names.len();
-        families.push(Family {
-            name,
-            first,
-            count: members.len(),
-        });
-        names.extend(members);
-    }
-    (names, families)
-}
-
-fn is_name(name: &str) -> bool {
-    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-    plain && !name.is_empty() && !name.chars().all(|c| c.is_ascii_digit())
 }
 
 fn layers(reader: &mut Reader<'_, '_>, key: &'static str) -> Vec<Layer> {

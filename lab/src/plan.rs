@@ -1,26 +1,23 @@
 //! A plan of runs: cases × variants as configurations, and the seeds of each.
 
+mod builder;
 mod hardware;
 mod overwritten;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use builder::Builder;
 use holdfast_sim::Config;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnostic::{Findings, KeyFindings, Place, Problems, one_of};
+use crate::diagnostic::{Findings, Place, Problems, one_of};
 use crate::document::{Node, Value};
-use crate::draft::{Draft, DraftVm, new_task};
-use crate::experiment::{Axis, Experiment, Layer, Metric, Published, SEEDS_MAX, Sweep};
+use crate::experiment::{Axis, Experiment, Layer, Published, SEEDS_MAX, Sweep};
 use crate::file;
-use crate::groups::DraftGroup;
-use crate::keys::{Effective, Parameters, Setting, resolved};
-use crate::profile::MachineProfile;
+use crate::keys::{Parameters, Setting};
 use crate::scale::bad_scale;
-use crate::shipped;
 
 /// The user's changes to an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -144,13 +141,7 @@ impl Plan {
         }
         check_admitted(&experiment, &mut findings);
         let mut remarks = overwritten::check(&experiment, named, &set, [&cases, &variants], &mut findings);
-        let mut builder = Builder {
-            experiment: &experiment,
-            read,
-            files: BTreeMap::new(),
-            profiles: BTreeMap::new(),
-            findings: &mut findings,
-        };
+        let mut builder = Builder::new(&experiment, read, &mut findings);
         let mut cells = Vec::new();
         let mut as_stated = Vec::new();
         for case in &cases {
@@ -183,20 +174,7 @@ impl Plan {
             check_published(&experiment, &cases, &variants, &mut findings);
         }
         findings.conclude(())?;
-        let figures = experiment.published.iter().map(|(row, _)| row);
-        let hidden = figures.filter(|row| {
-            let named = |cell: &Cell| cell.case == row.case && cell.variant == row.variant;
-            cells
-                .iter()
-                .zip(&as_stated)
-                .any(|(cell, as_stated)| named(cell) && !as_stated)
-        });
-        match hidden.count() {
-            0 => {}
-            count => remarks.push(format!(
-                "{count} published figures are left out: --set changes the set-up that they were measured on"
-            )),
-        }
+        remarks.extend(hidden_figures(&experiment, &cells, &as_stated));
         Ok(Plan {
             experiment,
             cells,
@@ -230,104 +208,14 @@ impl Plan {
     }
 }
 
-/// Builds configurations. Each machine profile is read once.
-struct Builder<'e> {
-    experiment: &'e Experiment,
-    read: ReadFile<'e>,
-    /// Texts of the machine profiles that were read.
-    files: BTreeMap<PathBuf, String>,
-    profiles: BTreeMap<PathBuf, Option<MachineProfile>>,
-    findings: &'e mut Findings,
-}
-
-impl Builder<'_> {
-    fn cell(&mut self, case: &Layer, variant: &Layer, set: &[Setting], scale: f64) -> Option<(Config, Parameters)> {
-        let experiment = self.experiment;
-        let names = &experiment.names;
-        let mut effective = Effective::default();
-        for layer in [&experiment.base, &case.settings, &variant.settings, set] {
-            effective.layer(layer, names, self.findings);
-        }
-        let mut draft = Draft {
-            groups: names.groups.iter().map(|name| DraftGroup::new(name)).collect(),
-            vms: names.vms.iter().map(|name| DraftVm::new(name)).collect(),
-            tasks: names.tasks.iter().map(|name| new_task(name)).collect(),
-            ..Draft::new(self.profile(effective.profile())?)
-        };
-        let before = self.findings.count();
-        effective.apply(&mut draft, self.findings);
-        if self.findings.count() > before {
-            // What several keys together get wrong may follow from a key that could not be set.
-            return None;
-        }
-        hardware::check(&draft, &|path| effective.set_at(path, names), self.findings);
-        let file = Place::whole(&experiment.file);
-        let place = |path: &str| effective.place(path, names, &file);
-        let mut findings = KeyFindings::new(&place, self.findings);
-        if experiment.metric == Metric::Throughput {
-            let uncounted = |vm: &&DraftVm| vm.is_measured() && !vm.boot.workload.counts_operations();
-            for vm in draft.vms.iter().filter(uncounted) {
-                let key = format!("vm.{}.workload", vm.name);
-                let expected = "pgbench or aim7, or metric = \"elapsed\"";
-                findings.add(&key, "a workload without operations to count", expected);
-            }
-        }
-        let parameters = resolved(&mut draft);
-        draft.build(scale, &mut findings).map(|config| (config, parameters))
-    }
-
-    /// Returns whether `config` is the set-up that the experiment's file states. The time limit is no part of it.
-    fn is_as_stated(&mut self, case: &Layer, variant: &Layer, scale: f64, config: &Config) -> bool {
-        let mut findings = Findings::default();
-        let mut builder = Builder {
-            experiment: self.experiment,
-            read: self.read,
-            files: BTreeMap::new(),
-            profiles: std::mem::take(&mut self.profiles),
-            findings: &mut findings,
-        };
-        let stated = builder.cell(case, variant, &[], scale);
-        self.profiles = builder.profiles;
-        stated.is_some_and(|(stated, _)| {
-            let stated = Config {
-                limit_ns: config.limit_ns,
-                ..stated
-            };
-            format!("{stated:?}") == format!("{config:?}")
-        })
-    }
-
-    fn profile(&mut self, setting: Option<&Setting>) -> Option<MachineProfile> {
-        let Some(setting) = setting else {
-            return Some(shipped::default_machine());
-        };
-        let Value::Text(name) = &setting.node.value else {
-            let found = setting.node.value.to_string();
-            self.findings
-                .add(&setting.node.place, &setting.path, found, "a machine profile's name");
-            return None;
-        };
-        // A path in an option is the user's, relative to the working folder.
-        let above = Path::new(&self.experiment.file).parent();
-        let folder = above.filter(|_| setting.node.place.line > 0).unwrap_or(Path::new(""));
-        let path = folder.join(name);
-        if let Some(known) = self.profiles.get(&path) {
-            return known.clone();
-        }
-        let text = RefCell::new(None);
-        let read = |_: &str| -> io::Result<String> { Ok(text.borrow_mut().insert((self.read)(&path)?).clone()) };
-        let profile = shipped::machine(name, &setting.node.place, &read);
-        self.files.extend(text.into_inner().map(|text| (path.clone(), text)));
-        let profile = match profile {
-            Ok(profile) => Some(profile),
-            Err(problems) => {
-                self.findings.extend(problems);
-                None
-            }
-        };
-        self.profiles.insert(path, profile.clone());
-        profile
-    }
+/// Returns how many published figures the options hide, if any, since they change what the figures were measured on.
+fn hidden_figures(experiment: &Experiment, cells: &[Cell], as_stated: &[bool]) -> Option<String> {
+    let changed = || cells.iter().zip(as_stated).filter(|(_, as_stated)| !**as_stated);
+    let named = |row: &Published| changed().any(|(cell, _)| cell.case == row.case && cell.variant == row.variant);
+    let hidden = experiment.published.iter().filter(|(row, _)| named(row)).count();
+    (hidden > 0).then(|| {
+        format!("{hidden} published figures are left out: --set changes the set-up that they were measured on")
+    })
 }
 
 /// Reads `--set key=value` as settings.

@@ -4,6 +4,7 @@ use holdfast_machine::PauseHardware;
 use holdfast_workloads::Workload;
 
 use super::*;
+use crate::shipped;
 
 const SMALL: &str = r#"
 name = "small"

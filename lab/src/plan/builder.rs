@@ -1,0 +1,132 @@
+//! Builds the configuration of each cell of a plan.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use holdfast_sim::Config;
+
+use super::{ReadFile, hardware};
+use crate::diagnostic::{Findings, KeyFindings, Place};
+use crate::document::Value;
+use crate::draft::{Draft, DraftVm, new_task};
+use crate::experiment::{Experiment, Layer, Metric};
+use crate::groups::DraftGroup;
+use crate::keys::{Effective, Parameters, Setting, resolved};
+use crate::profile::MachineProfile;
+use crate::shipped;
+
+/// Builds configurations. Each machine profile is read once.
+pub(super) struct Builder<'e> {
+    experiment: &'e Experiment,
+    read: ReadFile<'e>,
+    /// Texts of the machine profiles that were read.
+    pub(super) files: BTreeMap<PathBuf, String>,
+    profiles: BTreeMap<PathBuf, Option<MachineProfile>>,
+    findings: &'e mut Findings,
+}
+
+impl<'e> Builder<'e> {
+    pub(super) fn new(experiment: &'e Experiment, read: ReadFile<'e>, findings: &'e mut Findings) -> Builder<'e> {
+        Builder {
+            experiment,
+            read,
+            files: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+            findings,
+        }
+    }
+
+    /// Returns the configuration of a cell, and the value of every key; `None` if there are mistakes.
+    pub(super) fn cell(
+        &mut self,
+        case: &Layer,
+        variant: &Layer,
+        set: &[Setting],
+        scale: f64,
+    ) -> Option<(Config, Parameters)> {
+        let experiment = self.experiment;
+        let names = &experiment.names;
+        let mut effective = Effective::default();
+        for layer in [&experiment.base, &case.settings, &variant.settings, set] {
+            effective.layer(layer, names, self.findings);
+        }
+        let mut draft = Draft {
+            groups: names.groups.iter().map(|name| DraftGroup::new(name)).collect(),
+            vms: names.vms.iter().map(|name| DraftVm::new(name)).collect(),
+            tasks: names.tasks.iter().map(|name| new_task(name)).collect(),
+            ..Draft::new(self.profile(effective.profile())?)
+        };
+        let before = self.findings.count();
+        effective.apply(&mut draft, self.findings);
+        if self.findings.count() > before {
+            // What several keys together get wrong may follow from a key that could not be set.
+            return None;
+        }
+        hardware::check(&draft, &|path| effective.set_at(path, names), self.findings);
+        let file = Place::whole(&experiment.file);
+        let place = |path: &str| effective.place(path, names, &file);
+        let mut findings = KeyFindings::new(&place, self.findings);
+        if experiment.metric == Metric::Throughput {
+            let uncounted = |vm: &&DraftVm| vm.is_measured() && !vm.boot.workload.counts_operations();
+            for vm in draft.vms.iter().filter(uncounted) {
+                let key = format!("vm.{}.workload", vm.name);
+                let expected = "pgbench or aim7, or metric = \"elapsed\"";
+                findings.add(&key, "a workload without operations to count", expected);
+            }
+        }
+        let parameters = resolved(&mut draft);
+        draft.build(scale, &mut findings).map(|config| (config, parameters))
+    }
+
+    /// Returns whether `config` is the set-up that the experiment's file states. The time limit is no part of it.
+    pub(super) fn is_as_stated(&mut self, case: &Layer, variant: &Layer, scale: f64, config: &Config) -> bool {
+        let mut findings = Findings::default();
+        let mut builder = Builder {
+            profiles: std::mem::take(&mut self.profiles),
+            ..Builder::new(self.experiment, self.read, &mut findings)
+        };
+        let stated = builder.cell(case, variant, &[], scale);
+        self.profiles = builder.profiles;
+        stated.is_some_and(|(stated, _)| {
+            let stated = Config {
+                limit_ns: config.limit_ns,
+                ..stated
+            };
+            format!("{stated:?}") == format!("{config:?}")
+        })
+    }
+
+    fn profile(&mut self, setting: Option<&Setting>) -> Option<MachineProfile> {
+        let Some(setting) = setting else {
+            return Some(shipped::default_machine());
+        };
+        let Value::Text(name) = &setting.node.value else {
+            let found = setting.node.value.to_string();
+            self.findings
+                .add(&setting.node.place, &setting.path, found, "a machine profile's name");
+            return None;
+        };
+        // A path in an option is the user's, relative to the working folder.
+        let above = Path::new(&self.experiment.file).parent();
+        let folder = above.filter(|_| setting.node.place.line > 0).unwrap_or(Path::new(""));
+        let path = folder.join(name);
+        if let Some(known) = self.profiles.get(&path) {
+            return known.clone();
+        }
+        let text = RefCell::new(None);
+        let read = |_: &str| -> io::Result<String> { Ok(text.borrow_mut().insert((self.read)(&path)?).clone()) };
+        let profile = shipped::machine(name, &setting.node.place, &read);
+        self.files.extend(text.into_inner().map(|text| (path.clone(), text)));
+        let profile = match profile {
+            Ok(profile) => Some(profile),
+            Err(problems) => {
+                self.findings.extend(problems);
+                None
+            }
+        };
+        self.profiles.insert(path, profile.clone());
+        profile
+    }
+}

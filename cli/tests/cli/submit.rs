@@ -37,7 +37,7 @@ fn a_lost_process_begins_again() {
     // The first process of a shard kills itself.
     let program = folder.path().join("program");
     let script = format!(
-        "#!/bin/sh\nmkdir {0}/killed 2>/dev/null && kill -9 $$\nexec '{1}' \"$@\"\n",
+        "#!/bin/sh\nmkdir '{0}/killed' 2>/dev/null && kill -9 $$\nexec '{1}' \"$@\"\n",
         folder.path().display(),
         env!("CARGO_BIN_EXE_holdfast")
     );

@@ -225,9 +225,9 @@ fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
         .map(|found| found.period_ns);
     let period = milliseconds(periods.max().unwrap_or_default());
     output::line(&format!(
-        "\nMinimum / median / maximum over the runs. Convoy: a time in which the guest's vCPUs spin longer behind vCPUs that are \
-         not running than they work.\nSpun per work: the same ratio over the whole run. Stall: a time in which no vCPU of the \
-         guest works or runs with a lock. The host's scheduling period is {period} ms. Trace seed: the run that shows most of \
-         it; `--by-seed` shows all."
+        "\nMinimum / median / maximum over the runs. Convoy: a time in which the guest's vCPUs spin longer behind \
+         vCPUs that are not running than they work.\nSpun per work: the same ratio over the whole run. Stall: a time in \
+         which no vCPU of the guest works or runs with a lock. The host's scheduling period is {period} ms. Trace seed: \
+         the run that shows most of it; `--by-seed` shows all."
     ))
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use holdfast_lab::diagnostic::{Problem, Problems};
 use holdfast_lab::file::WriteError;
 use holdfast_lab::plan::Plan;
-use holdfast_lab::run::{self, Execution, Outcomes};
+use holdfast_lab::run::{self, Execution, Outcomes, Progress};
 use holdfast_lab::units::{self, Cache, Finished, Id, Selection, Shard, Units, Work};
 
 use crate::Done;
@@ -25,17 +25,8 @@ pub fn execute(plan: &Plan, args: &RunArgs, folder: &Path) -> anyhow::Result<Out
     let cache = Cache::open(folder).map_err(Refused::Unwritable)?;
     let units = Units::new(plan.clone(), &args.experiment, BUILD);
     let bar = Bar::of(plan);
-    let work = Work {
-        units: &units,
-        cache: Some(&cache),
-        execution: Execution {
-            runner: &run::simulate,
-            jobs: args.plan.jobs.count(),
-            call_off: signal::call_off()?,
-            progress: &|done| bar.step(done),
-        },
-        damaged: &damaged,
-    };
+    let progress = |done: Progress<'_>| bar.step(done);
+    let work = work(args, &units, Some(&cache), &progress)?;
     let (outcomes, finished) = bar.while_beating(|| units::outcomes(work))?;
     say_finished(finished);
     Ok(outcomes)
@@ -59,17 +50,8 @@ pub fn records(args: &RunArgs) -> anyhow::Result<Done> {
     let chosen: Vec<usize> = selection.chosen.iter().copied().filter(is_left).collect();
     let bar = Bar::counted("units");
     bar.at(0, chosen.len() as u64, selection.header.experiment.clone());
-    let work = Work {
-        units: &selection.units,
-        cache: cache.as_ref(),
-        execution: Execution {
-            runner: &run::simulate,
-            jobs: args.plan.jobs.count(),
-            call_off: signal::call_off()?,
-            progress: &|done| bar.step(done),
-        },
-        damaged: &damaged,
-    };
+    let progress = |done: Progress<'_>| bar.step(done);
+    let work = work(args, &selection.units, cache.as_ref(), &progress)?;
     let failures = Mutex::new(0_usize);
     let finished = bar.while_beating(|| {
         units::run(&chosen, work, &|_, record| {
@@ -181,6 +163,26 @@ impl Output {
             error,
         })
     }
+}
+
+/// Returns what runs `units` in virtual time.
+fn work<'w>(
+    args: &RunArgs,
+    units: &'w Units,
+    cache: Option<&'w Cache>,
+    progress: &'w (dyn Fn(Progress<'_>) + Sync),
+) -> anyhow::Result<Work<'w>> {
+    Ok(Work {
+        units,
+        cache,
+        execution: Execution {
+            runner: &run::simulate,
+            jobs: args.plan.jobs.count(),
+            call_off: signal::call_off()?,
+            progress,
+        },
+        damaged: &damaged,
+    })
 }
 
 /// Reports a damaged record.

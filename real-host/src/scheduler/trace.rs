@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::scenario::Scenario;
 use super::{Event, LEFT_OUT_NS, Thread, What};
+use crate::tracing::nanos;
 
 /// Largest share of the CPUs' time that threads outside a scenario may take. Kernel threads take about 0.001.
 const OTHERS_MAX: f64 = 0.02;
@@ -256,19 +257,6 @@ fn thread_named(comm: &str, scenario: &Scenario) -> Option<Thread> {
     let of = scenario.threads.iter().position(|threads| threads.name == name)?;
     let index = index.parse().ok().filter(|&index| index < scenario.threads[of].count)?;
     Some(Thread { of, index })
-}
-
-/// Returns `SECONDS.FRACTION` in nanoseconds.
-fn nanos(text: &str) -> Option<u64> {
-    let (seconds, fraction) = text.split_once('.')?;
-    let digits = u32::try_from(fraction.len())
-        .ok()
-        .filter(|digits| (1..=9).contains(digits))?;
-    let fraction: u64 = fraction.parse().ok()?;
-    let seconds: u64 = seconds.parse().ok()?;
-    seconds
-        .checked_mul(1_000_000_000)?
-        .checked_add(fraction * 10u64.pow(9 - digits))
 }
 
 #[cfg(test)]

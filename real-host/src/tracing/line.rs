@@ -73,7 +73,7 @@ fn thread(head: &str) -> Option<u32> {
 }
 
 /// Returns `SECONDS.FRACTION` in nanoseconds.
-fn nanos(text: &str) -> Option<u64> {
+pub fn nanos(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.')?;
     let digits = u32::try_from(fraction.len())
         .ok()

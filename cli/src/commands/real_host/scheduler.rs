@@ -134,8 +134,8 @@ fn show(judgement: &Judgement) -> anyhow::Result<()> {
         format!("{within} of {judged}")
     };
     output::line(&format!(
-        "\nwithin the goals: median share (within {SHARE_POINTS} points) {}, median slice ({:.0} %) {}, wake to run ({:.0} % or \
-         {WAKE_US} us) p50 {}, p99 {}",
+        "\nwithin the goals: median share (within {SHARE_POINTS} points) {}, median slice ({:.0} %) {}, \
+         wake to run ({:.0} % or {WAKE_US} us) p50 {}, p99 {}",
         count("share"),
         100.0 * SLICE,
         count("slice"),

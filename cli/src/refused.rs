@@ -24,6 +24,9 @@ pub enum Refused {
     Unreadable(String, io::Error),
     /// A file cannot be written, as a check before the work shows.
     Unwritable(WriteError),
+    /// Parts of a plan cannot be carried out on this host, each in a line.
+    #[cfg(feature = "real-host")]
+    OnThisHost(Vec<String>),
     /// A kernel cannot be booted.
     #[cfg(feature = "real-host")]
     Unbootable(String),
@@ -58,6 +61,11 @@ impl fmt::Display for Refused {
             Refused::Instead { found, expected } => write!(f, "found {found}, expected {expected}"),
             Refused::Unreadable(name, error) => write!(f, "{name}: cannot read it: {error}"),
             Refused::Unwritable(error) => error.fmt(f),
+            #[cfg(feature = "real-host")]
+            Refused::OnThisHost(faults) => {
+                f.write_str("a real KVM cannot carry this out:")?;
+                faults.iter().try_for_each(|fault| write!(f, "\n  - {fault}"))
+            }
             #[cfg(feature = "real-host")]
             Refused::Unbootable(why) => f.write_str(why),
             #[cfg(not(feature = "real-host"))]

@@ -2,7 +2,9 @@
 //!
 //! [`Runs::run`] serves as a [`Runner`](holdfast_lab::run::Runner), as the simulator does, so plans and results have
 //! the same form. The parts of a configuration that describe the machine and the host's kernel have no effect here:
-//! [`remarks`] lists them.
+//! [`remarks`] lists them, and [`check`] refuses what would change nothing.
+
+mod keys;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -11,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use holdfast_host::VmConfig;
+use holdfast_host::{VmConfig, VmGroup};
 use holdfast_kvm::{Error, Feature, Host, Linux, Options, Report, Task, Vm, VmReport, run};
 use holdfast_lab::plan::Plan;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, VmOutcome};
@@ -108,8 +110,7 @@ pub(super) fn attempt(
     limit: Duration,
     call_off: &CallOff,
 ) -> Result<Report, Failed> {
-    let vms: Result<Vec<Vm>, Failure> = config.vms.iter().map(|vm| describe(linux, config, vm)).collect();
-    let vms = vms.map_err(|failure| Failed { failure, lasting: true })?;
+    let vms = describe_all(linux, config).map_err(|failure| Failed { failure, lasting: true })?;
     let options = Options {
         limit,
         call_off: Some(call_off),
@@ -118,14 +119,25 @@ pub(super) fn attempt(
     Ok(run(&vms, &options)?)
 }
 
+fn describe_all(linux: Option<&Linux>, config: &Config) -> Result<Vec<Vm>, Failure> {
+    config.vms.iter().map(|vm| describe(linux, config, vm)).collect()
+}
+
+/// Checks that this host carries out what `plan` says of its guests, and that no two of its cells are the same guests
+/// here.
+///
+/// # Errors
+/// One line for each key that cannot be honored, and for each two cells that only other keys tell apart.
+pub fn check(plan: &Plan, linux: Option<&Linux>) -> Result<(), Vec<String>> {
+    keys::check(plan, linux, |config| told(linux, config))
+}
+
+/// Returns all that the VMM is told of the guests of `config`. Guests that it would refuse give nothing.
+fn told(linux: Option<&Linux>, config: &Config) -> Option<String> {
+    describe_all(linux, config).ok().map(|vms| format!("{vms:?}"))
+}
+
 fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
-    if vm.bare_metal {
-        let what = format!(
-            "{} has `bare_metal`, but this host's own kernel has the machine",
-            vm.name
-        );
-        return Err(Failure::Invalid(what));
-    }
     // pCPUs beyond this host's CPUs are mapped to the existing CPUs in turn.
     let most = config.machine.topology.pcpus().min(cpus());
     let pins = |vcpu: usize| {
@@ -145,6 +157,10 @@ fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Re
     if vm.host.realtime_hint {
         here = here.realtime();
     }
+    if vm.host.split_irqchip {
+        here = here.split_irqchip();
+    }
+    here = here.nice(vm.host.nice).proximity_domains(vm.domains.clone());
     if let Some(ns) = vm.host.halt_poll_cap_ns {
         here = here.halt_poll_ns(u32::try_from(ns).unwrap_or(u32::MAX));
     }
@@ -256,11 +272,8 @@ pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
             "{pcpus} pCPUs: this process may use {here}, to which the vCPUs are assigned in turn"
         ));
     }
-    if cells().any(|config| !config.groups.is_empty() || config.vms.iter().any(|vm| vm.group.is_some())) {
-        remarks.push("task groups and their shares and quotas".to_owned());
-    }
-    if cells().any(|config| !config.tasks.is_empty()) {
-        remarks.push("host tasks outside guests".to_owned());
+    if cells().any(|config| config.vms.iter().any(|vm| vm.host.group != VmGroup::Root)) {
+        remarks.push("cgroup: the VMM makes no task groups".to_owned());
     }
     remarks
 }

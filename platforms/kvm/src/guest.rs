@@ -5,7 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use holdfast_protocol::{Clock, Orders, Task};
-use kvm_bindings::{KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, kvm_enable_cap, kvm_userspace_memory_region};
+use kvm_bindings::{
+    KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, KVM_CAP_SPLIT_IRQCHIP, kvm_enable_cap,
+    kvm_userspace_memory_region,
+};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestAddress, GuestMemoryBackend};
 
@@ -23,6 +26,9 @@ use crate::vm::{Payload, Vm};
 
 /// Address of the task state of Intel hosts without unrestricted guests: three pages below the BIOS, as in QEMU.
 const TSS_ADDRESS: usize = 0xfffb_d000;
+
+/// Number of pins of the I/O APIC that user space would emulate. KVM reserves as many routes.
+const IOAPIC_PINS: u64 = 24;
 
 /// A running VM.
 pub(crate) struct Guest {
@@ -53,8 +59,13 @@ impl Guest {
         let fd = host.kvm.create_vm().map_err(refused("create the vm"))?;
         fd.set_tss_address(TSS_ADDRESS)
             .map_err(refused("set the address of the task state"))?;
-        fd.create_irq_chip()
-            .map_err(refused("create the interrupt controller"))?;
+        if vm.split_irqchip {
+            enable(&fd, KVM_CAP_SPLIT_IRQCHIP, IOAPIC_PINS)
+                .map_err(refused("keep only the local apics in the kernel"))?;
+        } else {
+            fd.create_irq_chip()
+                .map_err(refused("create the interrupt controller"))?;
+        }
         let memory = Memory::map(&vm.name, vm.memory_bytes)?;
         register_memory(&fd, &memory).map_err(refused("register its memory"))?;
         if let Some(ns) = vm.halt_poll_ns {
@@ -155,11 +166,19 @@ fn check(host: &Host, vm: &Vm) -> Result<(), Error> {
             allowed,
         });
     }
-    if vm.pins.len() > vm.vcpus as usize {
-        return Err(Error::Invalid {
+    let invalid = |what: String| {
+        Err(Error::Invalid {
             vm: vm.name.clone(),
-            what: format!("pcpus given for {} vcpus, but it has {}", vm.pins.len(), vm.vcpus),
-        });
+            what,
+        })
+    };
+    for (what, count) in [("pcpus", vm.pins.len()), ("proximity domains", vm.domains.len())] {
+        if count > vm.vcpus as usize {
+            return invalid(format!("{what} given for {count} vcpus, but it has {}", vm.vcpus));
+        }
+    }
+    if vm.split_irqchip && matches!(vm.payload, Payload::Linux(_)) {
+        return invalid("a stock Linux needs the interrupt controllers of the kernel".to_owned());
     }
     Ok(())
 }
@@ -228,6 +247,7 @@ fn load_image(
         clock,
         seed: vm.seed,
         guest: number,
+        domains: vm.domains.clone(),
         task: task.clone(),
     })
 }

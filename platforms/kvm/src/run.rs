@@ -17,7 +17,7 @@ use crate::linux::Ports;
 use crate::report::Report;
 use crate::state::GuestState;
 use crate::system::Host;
-use crate::vcpu::{Exit, interrupt, pin_to, prepare_signal};
+use crate::vcpu::{Exit, interrupt, pin_to, prepare_signal, set_nice};
 use crate::vm::Vm;
 
 /// The options of a run.
@@ -177,6 +177,12 @@ impl Session {
                 format!("{}: pin vcpu {number} to {pins:?}", guest.vm.name),
                 error,
             ));
+        }
+        if guest.vm.nice != 0
+            && let Err(error) = set_nice(guest.vm.nice)
+        {
+            let tried = format!("{}: set nice {} of vcpu {number}", guest.vm.name, guest.vm.nice);
+            return self.fail(Error::host(tried, error));
         }
         guest.lock().report.vcpus[number as usize].thread = thread_id().unwrap_or(0);
         while !self.stop.load(Ordering::Acquire) {

@@ -239,3 +239,15 @@ pub fn pin_to(pcpus: &[u32]) -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// Sets the nice level of the calling thread.
+///
+/// # Errors
+/// Returns an error if the level is below the present one and this process lacks `CAP_SYS_NICE`.
+pub(crate) fn set_nice(level: i8) -> io::Result<()> {
+    // SAFETY: the call takes plain numbers. On Linux 0 means the calling thread, not the process.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, level.into()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -51,6 +51,9 @@ pub struct Vm {
     pub(crate) measured: bool,
     pub(crate) seed: u64,
     pub(crate) halt_poll_ns: Option<u32>,
+    pub(crate) nice: i8,
+    pub(crate) split_irqchip: bool,
+    pub(crate) domains: Vec<u32>,
     pub(crate) payload: Payload,
 }
 
@@ -86,6 +89,9 @@ impl Vm {
             measured: true,
             seed: 1,
             halt_poll_ns: None,
+            nice: 0,
+            split_irqchip: false,
+            domains: Vec::new(),
             payload,
         }
     }
@@ -137,6 +143,31 @@ impl Vm {
     #[must_use]
     pub fn halt_poll_ns(mut self, ns: u32) -> Vm {
         self.halt_poll_ns = Some(ns);
+        self
+    }
+
+    /// Sets the nice level of the threads of the vCPUs, -20 to 19. Default: 0, which leaves them as this process is.
+    ///
+    /// A level below this process's own needs `CAP_SYS_NICE`.
+    #[must_use]
+    pub fn nice(mut self, level: i8) -> Vm {
+        self.nice = level;
+        self
+    }
+
+    /// Keeps only the LAPICs in the kernel (`KVM_CAP_SPLIT_IRQCHIP`), without PIC and I/O APIC. A stock Linux needs
+    /// these two.
+    #[must_use]
+    pub fn split_irqchip(mut self) -> Vm {
+        self.split_irqchip = true;
+        self
+    }
+
+    /// Sets the proximity domain of each vCPU, which the image's kernel reads as from the firmware's table. Default: no
+    /// table, so that all vCPUs are on one NUMA node. The memory stays where the host puts it.
+    #[must_use]
+    pub fn proximity_domains(mut self, domains: Vec<u32>) -> Vm {
+        self.domains = domains;
         self
     }
 

@@ -100,6 +100,7 @@ fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
         kept.map(|folder| results::path_in(folder, &plan.experiment.name))
             .as_deref(),
     )?;
+    here::check(&plan, linux.as_ref()).map_err(Refused::OnThisHost)?;
     usable(&runs)?;
     say!("on a real host these do not apply:");
     for remark in here::remarks(&plan, linux.as_ref()) {

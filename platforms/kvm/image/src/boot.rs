@@ -77,6 +77,8 @@ fn prepare(block: &'static PerCpu) -> &'static Plan {
         seed: orders.seed,
         guest: orders.guest,
         spin_threshold: spin_threshold(&orders.task),
+        halts_behind_preempted: matches!(&orders.task, Task::Kernel(boot) if boot.wait_early_preempted),
+        domains: orders.domains,
         hypervisor: Hypervisor::discover(),
         time,
         pace: pace::measure(|| time.now(&block.clock)),

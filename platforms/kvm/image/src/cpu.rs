@@ -150,6 +150,10 @@ unsafe impl Paravirt for KvmCpu {
         self.steal_time(cpu).preempted.load(Relaxed) & StealTime::PREEMPTED != 0
     }
     #[inline]
+    fn halts_behind_preempted(&self) -> bool {
+        self.shared().halts_behind_preempted
+    }
+    #[inline]
     fn waiting(&self) -> &WaitTable<KvmWord, KvmAddress> {
         &self.shared().waiting
     }

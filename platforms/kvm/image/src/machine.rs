@@ -37,6 +37,10 @@ unsafe impl Machine for KvmMachine {
         KvmCpu::current()
     }
 
+    fn proximity_domain(&self, apic_id: u32) -> Option<u32> {
+        self.shared.domains.get(apic_id as usize).copied()
+    }
+
     fn new_context(&self, body: Box<dyn FnOnce()>) -> Context {
         Context::new(body as Body)
     }

@@ -5,6 +5,7 @@
     reason = "found through GS; shared between CPUs where its fields can be"
 )]
 
+use alloc::vec::Vec;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
@@ -78,6 +79,9 @@ pub(crate) struct Shared {
     pub(crate) seed: u64,
     pub(crate) guest: u32,
     pub(crate) spin_threshold: u32,
+    pub(crate) halts_behind_preempted: bool,
+    /// The proximity domain of each CPU, or nothing.
+    pub(crate) domains: Vec<u32>,
     pub(crate) hypervisor: Hypervisor,
     pub(crate) time: Time,
     /// Initial pace of each CPU.

@@ -1,5 +1,7 @@
 //! The orders of the guest image.
 
+use alloc::vec::Vec;
+
 use holdfast_locks::LockKind;
 use holdfast_workloads::{Boot, Micro};
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,8 @@ pub struct Orders {
     pub seed: u64,
     /// This guest's number in its run. It distinguishes the random streams of guests with the same seed.
     pub guest: u32,
+    /// The proximity domain of each CPU, as in the firmware's table (ACPI SRAT). Empty if there is no table.
+    pub domains: Vec<u32>,
     /// The task.
     pub task: Task,
 }

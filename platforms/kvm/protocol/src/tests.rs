@@ -1,4 +1,5 @@
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use proptest::prelude::*;
@@ -15,6 +16,7 @@ fn orders_survive_the_journey() {
             clock: Clock::Tsc { khz: 2_500_000 },
             seed: 7,
             guest: 1,
+            domains: vec![0, 0, 1],
             task: Task::Kernel(holdfast_workloads::Boot {
                 kernel: holdfast_workloads::KernelConfig {
                     lock: holdfast_locks::LockKind::HybridPvQspin,

@@ -93,3 +93,31 @@ fn memory_mapped_apics_do_where_x2apic_is_withheld() {
     let report = boot(2, LockKind::PvTicket, calls(500), |vm| vm.without(Feature::X2apic));
     assert_eq!(report.vms[0].operations, Some(500));
 }
+
+#[test]
+#[ignore = "needs a real KVM"]
+fn a_guest_without_pic_finds_its_numa_nodes_and_runs_at_its_nice_level() {
+    let report = boot(4, LockKind::CnaQspin, calls(1_500), |vm| {
+        vm.split_irqchip().nice(5).proximity_domains(vec![0, 0, 7, 7])
+    });
+    let vm = &report.vms[0];
+    assert_eq!(vm.operations, Some(1_500));
+    assert_eq!(vm.counters.get("guest.numa_nodes"), Some(&2), "{:?}", vm.counters);
+}
+
+#[test]
+#[ignore = "needs a real KVM"]
+fn waiters_that_halt_behind_preempted_vcpus_are_all_woken() {
+    let boot = Boot {
+        kernel: KernelConfig {
+            lock: LockKind::PvQspin,
+            ..KernelConfig::default()
+        },
+        wait_early_preempted: true,
+        workload: calls(1_500),
+        ..Boot::default()
+    };
+    let vm = Vm::new("vm1", 6, Task::Kernel(boot)).pinned((0..6).map(|vcpu| vec![vcpu % 2]).collect());
+    let report = run_or_once_more(&[vm], &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.vms[0].operations, Some(1_500));
+}

@@ -1,0 +1,176 @@
+use holdfast_lab::experiment::Experiment;
+use holdfast_lab::keys::{KEYS, Key};
+use holdfast_lab::plan::Options;
+use serde_json::Value;
+
+use super::*;
+use crate::kvm::{check, told};
+
+/// What becomes of another value of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// The VMM is told something else.
+    Honored,
+    /// The plan is refused, and the key is named.
+    Refused,
+    /// The guests stay the same. This host decides it.
+    Meaningless,
+}
+
+/// Keys of guests that are refused.
+const REFUSED: &[&str] = &[
+    "bare_metal",
+    "netperf.transactions",
+    "nic",
+    "parent",
+    "preempted_flag",
+    "quota",
+    "shares",
+    "starts_cpus",
+    "vcpu_quota",
+];
+
+/// Keys of guests that only divide CPU time among task groups, which the VMM does not make.
+const OF_GROUPS: &[&str] = &["cgroup", "period", "vcpu_period"];
+
+/// Keys of the machine that say which pCPUs there are, and so to which of this host's CPUs the vCPUs are pinned.
+const TOPOLOGY: &[&str] = &["machine.sockets", "machine.cores", "machine.threads"];
+
+fn plan(set: &[String], sweep: &[String]) -> Plan {
+    let text = "name = \"all-keys\"\ntitle = \"Any key\"\nmetric = \"elapsed\"\n\
+                [machine]\nprofile = \"generic-x86\"\n[[group]]\nname = \"other\"\n[[group]]\nname = \"above\"\n[[vm]]\nname = \"guest\"\nvcpus = 2\n\
+                workload = \"contend\"\n[[vm]]\nname = \"rest\"\nworkload = \"contend\"\n\
+                [[task]]\nname = \"noise\"\n";
+    let needs = |word: &str| set.iter().chain(sweep).any(|change| change.contains(word));
+    let without = |text: String, part: &str, word: &str| if needs(word) { text } else { text.replace(part, "") };
+    let text = without(
+        text.to_owned(),
+        "[[group]]\nname = \"other\"\n[[group]]\nname = \"above\"\n",
+        "other",
+    );
+    let text = without(text, "[[task]]\nname = \"noise\"\n", "task.");
+    let experiment = Experiment::parse("all-keys.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+    let options = Options {
+        set: set.to_vec(),
+        sweep_variants: sweep.to_vec(),
+        ..Options::default()
+    };
+    Plan::new(experiment, &options).unwrap_or_else(|problems| panic!("{set:?}: {problems}"))
+}
+
+/// Returns a value of `key` other than `value`.
+fn other_value(key: &Key, value: &Value) -> String {
+    let described = key.describe();
+    match key.path {
+        "vm.*.affinity" => return "[[0], [0]]".to_owned(),
+        "vm.*.numa" => return "[0, 1]".to_owned(),
+        // A factor of 1 is refused.
+        "host.pause_window.grow" | "host.pause_window.shrink" => return "2".to_owned(),
+        "host.pause_window.max" => return "9000".to_owned(),
+        "vm.*.measured" => return "false".to_owned(),
+        "vm.*.workload" => return "\"pgbench\"".to_owned(),
+        "vm.*.vcpus" => return "3".to_owned(),
+        "group.*.parent" => return "\"above\"".to_owned(),
+        "vm.*.parent" | "task.*.parent" => return "\"other\"".to_owned(),
+        "task.*.affinity" => return "[0]".to_owned(),
+        "machine.profile" => return "\"xeon-x5570\"".to_owned(),
+        "machine.cpu" => return "\"haswell-ep\"".to_owned(),
+        _ => {}
+    }
+    let kind = described.kind.as_str();
+    if let Some(names) = kind.strip_prefix("one of ") {
+        let mut names = names.split(", ");
+        let other = names.find(|name| Some(*name) != value.as_str());
+        return format!("\"{}\"", other.expect("a choice has two values"));
+    }
+    match (value, kind) {
+        (Value::Bool(flag), _) => (!flag).to_string(),
+        (Value::Number(number), _) => match number.as_f64().expect("a number") {
+            share if share.fract() != 0.0 => "0.5".to_owned(),
+            whole => (whole + 1.0).to_string(),
+        },
+        (_, kind) if kind.contains("frequency") => "\"1500 MHz\"".to_owned(),
+        (_, kind) if kind.contains("time") && key.path.starts_with("machine.") => "\"50 ns\"".to_owned(),
+        (_, kind) if kind.contains("time") => "\"7 ms\"".to_owned(),
+        _ => "7".to_owned(),
+    }
+}
+
+/// Returns what becomes of `key` if only it has another value.
+fn effect(key: &Key) -> Effect {
+    let parts: Vec<&str> = key.path.split('.').collect();
+    let mut common = Vec::new();
+    match parts[..] {
+        ["vm", _, workload, _] => common.push(format!("vm.guest.workload=\"{workload}\"")),
+        ["vm", _, "shares" | "quota" | "period" | "vcpu_quota" | "vcpu_period"] => {
+            common.push("vm.guest.cgroup=\"own-with-vcpu-groups\"".to_owned());
+        }
+        ["host", "yield", "favor" | "lag_credit"] => common.push("host.scheduler=\"eevdf-6.6\"".to_owned()),
+        ["host", "avic" | "x2avic"] => {
+            common.extend(["machine.profile=\"carrizo-4\"", "machine.cpu=\"zen4\""].map(str::to_owned));
+        }
+        ["host", "ipiv"] => common.push("machine.cpu=\"sapphire-rapids\"".to_owned()),
+        ["machine", name] if name.starts_with("pause_filter") => {
+            common.push("machine.profile=\"epyc-rome\"".to_owned());
+        }
+        _ => {}
+    }
+    let name = match parts[0] {
+        "group" => "other",
+        "task" => "noise",
+        "machine" => "exit_hardware",
+        _ => "guest",
+    };
+    let path = key.path.replacen('*', name, 1);
+    let before = plan(&common, &[]);
+    let parameters = &before.cells[0].parameters;
+    let value = parameters.get(&path).or_else(|| parameters.get(key.path));
+    let value = value.unwrap_or(&Value::Null);
+    let changed = [common, vec![format!("{path}={}", other_value(key, value))]].concat();
+    let after = plan(&changed, &[]);
+    assert!(*parameters != after.cells[0].parameters, "{path} has another value");
+    let guests = |plan: &Plan| told(None, &plan.cells[0].config).expect("guests that can be described");
+    match check(&after, None) {
+        Err(faults) => {
+            let named = ["vm.guest.", "group.", "task."]
+                .iter()
+                .any(|start| faults[0].starts_with(start));
+            assert!(named, "{path}: {faults:?}");
+            Effect::Refused
+        }
+        Ok(()) if guests(&before) != guests(&after) => Effect::Honored,
+        Ok(()) => Effect::Meaningless,
+    }
+}
+
+#[test]
+fn every_key_is_honored_or_refused_or_decided_by_this_host() {
+    let mut faults = Vec::new();
+    for key in KEYS.iter().filter(|key| !TOPOLOGY.contains(&key.path)) {
+        let expected = match key.path.split_once(".*.") {
+            Some(("vm", name)) if REFUSED.contains(&name) => Effect::Refused,
+            Some(("vm", name)) if OF_GROUPS.contains(&name) => Effect::Meaningless,
+            Some(("vm", _)) => Effect::Honored,
+            Some(("group" | "task", _)) => Effect::Refused,
+            _ => Effect::Meaningless,
+        };
+        let found = effect(key);
+        if found != expected {
+            faults.push(format!("{}: {found:?} instead of {expected:?}", key.path));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn variants_that_only_this_host_tells_apart_are_refused() {
+    let sweep = |change: &str| check(&plan(&[], &[change.to_owned()]), None);
+    let refused = sweep("host.halt_poll=0,\"200 us\"").expect_err("two variants are the same guests here");
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(
+        refused[0].contains("differ only in what this host decides itself: host.halt_poll"),
+        "{refused:?}"
+    );
+    assert_eq!(sweep("vm.guest.nice=0,5"), Ok(()));
+    assert_eq!(sweep("vm.guest.wait_early_preempted=true,false"), Ok(()));
+}

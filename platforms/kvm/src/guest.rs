@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use holdfast_protocol::{Clock, Orders, Task};
+use holdfast_protocol::{Clock, Heap, Orders, Task};
 use kvm_bindings::{
     KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, KVM_CAP_SPLIT_IRQCHIP, kvm_enable_cap,
     kvm_userspace_memory_region,
@@ -241,9 +241,11 @@ fn load_image(
         _ => Clock::Kvm,
     };
     memory.write_orders(&Orders {
+        heap: Heap {
+            begin: taken.heap(),
+            end: memory.end(),
+        },
         cpus: vm.vcpus,
-        heap: taken.heap(),
-        memory: memory.end(),
         clock,
         seed: vm.seed,
         guest: number,

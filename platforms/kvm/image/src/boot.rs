@@ -11,7 +11,7 @@ use holdfast_abi::{cpuid, msr};
 use holdfast_guest::Cpu;
 use holdfast_locks::{CpuId, NodeTable, Paravirt, WaitTable};
 use holdfast_protocol::layout::{ORDERS, ORDERS_BYTES};
-use holdfast_protocol::{Message, Orders, Task, decode};
+use holdfast_protocol::{Message, Orders, Task, decode, heap_in};
 
 use crate::clock::{Record, Time};
 use crate::cpu::KvmCpu;
@@ -52,22 +52,28 @@ pub unsafe extern "sysv64" fn main(number: u32) -> ! {
     run(&KvmCpu::current(), plan)
 }
 
-fn orders() -> Orders {
+/// Returns the encoded orders.
+fn orders() -> &'static [u8] {
     let length = core::ptr::with_exposed_provenance::<u32>(ORDERS as usize);
     // SAFETY: the VMM has mapped the orders' page, and written the length before it started this CPU.
     let length = (unsafe { length.read_volatile() } as usize).min(ORDERS_BYTES as usize - 4);
     // SAFETY: as above; nothing writes to the page after that.
-    let bytes = unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(ORDERS as usize + 4), length) };
-    match decode(bytes) {
-        Some(orders) => orders,
-        None => panic!("cannot decode orders of {length} bytes: vmm and image have different versions"),
-    }
+    unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(ORDERS as usize + 4), length) }
 }
 
 fn prepare(block: &'static PerCpu) -> &'static Plan {
-    let orders = orders();
-    // SAFETY: the range is mapped memory that the VMM has reserved for the heap, and nothing was allocated before.
-    unsafe { heap::begin(orders.heap as usize, orders.memory as usize) };
+    let bytes = orders();
+    let unread = || -> ! {
+        let length = bytes.len();
+        panic!("cannot decode orders of {length} bytes: vmm and image have different versions")
+    };
+    let Some(heap) = heap_in(bytes) else { unread() };
+    // SAFETY: the range is mapped memory that the VMM has reserved for the heap, and nothing was allocated before:
+    // `heap_in` takes no memory.
+    unsafe { heap::begin(heap.begin as usize, heap.end as usize) };
+    let Some(orders) = decode::<Orders>(bytes) else {
+        unread()
+    };
     tables::fill_gates(interrupts::stubs());
     let time = Time::start(orders.clock, &block.clock);
     let cpus = orders.cpus as usize;

@@ -16,7 +16,7 @@ mod task;
 pub use linux::{Hammer, KernelPath};
 pub use message::{Contended, Crash, Message};
 pub use ring::{Corrupt, RING_HEADER_BYTES, RingPosition, record_bytes};
-pub use task::{Clock, Contention, Fault, Orders, Task};
+pub use task::{Clock, Contention, Fault, Heap, Orders, Task, heap_in};
 
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};

@@ -9,12 +9,10 @@ use serde::{Deserialize, Serialize};
 /// The orders that an image reads when it boots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Orders {
+    /// Where the heap is. It comes first, since the image reads it before it can decode what follows: see [`heap_in`].
+    pub heap: Heap,
     /// Number of CPUs. Their numbers, from 0, are their APIC IDs.
     pub cpus: u32,
-    /// Address of the first byte of the heap.
-    pub heap: u64,
-    /// Address after the last byte of memory.
-    pub memory: u64,
     /// The clock that the guest reads.
     pub clock: Clock,
     /// Seed of the random streams.
@@ -25,6 +23,21 @@ pub struct Orders {
     pub domains: Vec<u32>,
     /// The task.
     pub task: Task,
+}
+
+/// The range of addresses that the guest's heap takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heap {
+    /// Address of the first byte.
+    pub begin: u64,
+    /// Address after the last byte, which is the end of memory.
+    pub end: u64,
+}
+
+/// Returns the heap that encoded [`Orders`] name, without an allocation: the rest of the orders has sequences, and
+/// decoding these takes a heap. Returns `None` if `bytes` begin with no heap.
+pub fn heap_in(bytes: &[u8]) -> Option<Heap> {
+    postcard::take_from_bytes(bytes).ok().map(|(heap, _)| heap)
 }
 
 /// The clock that a guest reads.

@@ -10,9 +10,11 @@ use super::*;
 fn orders_survive_the_journey() {
     for workload in holdfast_workloads::Workload::all() {
         let orders = Orders {
+            heap: Heap {
+                begin: 0x40_0000,
+                end: 1 << 30,
+            },
             cpus: 3,
-            heap: 0x40_0000,
-            memory: 1 << 30,
             clock: Clock::Tsc { khz: 2_500_000 },
             seed: 7,
             guest: 1,
@@ -26,7 +28,9 @@ fn orders_survive_the_journey() {
                 ..holdfast_workloads::Boot::default()
             }),
         };
-        assert_eq!(decode(&encode(&orders)), Some(orders));
+        let bytes = encode(&orders);
+        assert_eq!(heap_in(&bytes), Some(orders.heap));
+        assert_eq!(decode(&bytes), Some(orders));
     }
 }
 
@@ -43,6 +47,7 @@ proptest! {
     fn no_bytes_make_decoding_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode::<Message>(&bytes);
         let _ = decode::<Orders>(&bytes);
+        let _ = heap_in(&bytes);
     }
 
     #[test]

@@ -82,6 +82,18 @@ fn has_compiler() -> bool {
     !missing
 }
 
+/// Returns whether programs can be linked statically. Prints a message if they cannot.
+fn links_statically(folder: &Path) -> bool {
+    let (source, empty) = (folder.join("empty.c"), folder.join("empty"));
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("a file");
+    let linked = compiler().arg("-static").arg(source).arg("-o").arg(empty).output();
+    let linked = linked.is_ok_and(|linked| linked.status.success());
+    if !linked {
+        println!("SKIPPED: there is no static C library");
+    }
+    linked
+}
+
 /// Compiles one C file of this folder.
 #[track_caller]
 fn compile(source: &str, into: &Path, arguments: &[&str], libraries: &[&Path]) {
@@ -150,11 +162,7 @@ fn a_c_lock_behaves_in_a_static_program() {
         return;
     }
     let folder = scratch();
-    let (source, empty) = (folder.path().join("empty.c"), folder.path().join("empty"));
-    std::fs::write(&source, "int main(void) { return 0; }\n").expect("a file");
-    let linked = compiler().arg("-static").arg(source).arg("-o").arg(empty).output();
-    if !linked.is_ok_and(|linked| linked.status.success()) {
-        println!("SKIPPED: there is no static C library");
+    if !links_statically(folder.path()) {
         return;
     }
     let program = folder.path().join("circumstances");
@@ -162,27 +170,71 @@ fn a_c_lock_behaves_in_a_static_program() {
     keep_every_promise(&program, &[]);
 }
 
-/// The same program with the locks that programs compare with. They are not ours, so the test only reports them
-/// (`--nocapture`); `docs/programs.md` shows the report.
+/// The locks that programs compare with: what they are called, the flag that compiles `circumstances.c` with them, and
+/// whether they are in the library of [`peers`].
+const PEERS: &[(&str, &str, bool)] = &[
+    ("pthread mutex", "-DPTHREAD", false),
+    ("std::sync::Mutex", "-DPEER=std", true),
+    ("parking_lot::RawMutex", "-DPEER=parking_lot", true),
+];
+
+/// Compiles `circumstances.c` with another lock, and returns the program.
+fn compile_peer(folder: &Path, flag: &str, linked: bool, more: &[&str]) -> PathBuf {
+    let program = folder.join("circumstances");
+    let libraries: &[&Path] = if linked { &[peers()] } else { &[] };
+    compile("circumstances.c", &program, &[&[flag], more].concat(), libraries);
+    program
+}
+
+/// Runs `program` through a circumstance, and returns the last line that it says.
+fn report(program: &Path, circumstance: &str, settings: &[(&str, &str)]) -> String {
+    let mut run = Command::new(program);
+    let ran = run.arg(circumstance).envs(settings.iter().copied()).output();
+    let ran = ran.expect("it starts");
+    let said = String::from_utf8_lossy(if ran.status.success() { &ran.stdout } else { &ran.stderr });
+    said.lines().last().unwrap_or_default().to_owned()
+}
+
+/// The same program with other locks. They are not ours, so the test only reports them (`--nocapture`);
+/// `docs/programs.md` shows the report.
 #[test]
 fn other_locks_run_through_every_circumstance() {
     if !has_compiler() {
         return;
     }
     let folder = scratch();
-    let peer: [(&str, &str, &[&Path]); 3] = [
-        ("pthread mutex", "-DPTHREAD", &[]),
-        ("std::sync::Mutex", "-DPEER=std", &[peers()]),
-        ("parking_lot::RawMutex", "-DPEER=parking_lot", &[peers()]),
-    ];
-    for (name, flag, libraries) in peer {
-        let program = folder.path().join("circumstances");
-        compile("circumstances.c", &program, &[flag], libraries);
-        for &circumstance in CIRCUMSTANCES {
-            let ran = Command::new(&program).arg(circumstance).output().expect("it starts");
-            let said = String::from_utf8_lossy(if ran.status.success() { &ran.stdout } else { &ran.stderr });
-            println!("{name}, {circumstance}: {}", said.lines().last().unwrap_or_default());
+    for &(name, flag, linked) in PEERS {
+        let program = compile_peer(folder.path(), flag, linked, &[]);
+        report_all(name, &program, &[]);
+    }
+}
+
+/// The rest of that report: without restartable sequences, in static programs, and 20 runs of the circumstance that a
+/// few runs do not judge.
+#[test]
+#[ignore = "takes minutes, and judges locks that are not ours"]
+fn other_locks_without_rseq_in_static_programs_and_in_many_forks() {
+    let folder = scratch();
+    let is_static = links_statically(folder.path());
+    for &(name, flag, linked) in PEERS {
+        let program = compile_peer(folder.path(), flag, linked, &[]);
+        report_all(
+            &format!("{name} without rseq"),
+            &program,
+            &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
+        );
+        let hung = (0..20).filter(|_| report(&program, "fork", &[]) != "kept").count();
+        println!("{name}, fork: {hung} of 20 runs hung");
+        if is_static {
+            let program = compile_peer(folder.path(), flag, linked, &["-static"]);
+            report_all(&format!("{name} in a static program"), &program, &[]);
         }
+    }
+}
+
+fn report_all(name: &str, program: &Path, settings: &[(&str, &str)]) {
+    for &circumstance in CIRCUMSTANCES {
+        println!("{name}, {circumstance}: {}", report(program, circumstance, settings));
     }
 }
 

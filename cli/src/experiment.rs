@@ -117,7 +117,7 @@ pub fn execute_by(runner: Runner<'_>, plan: &Plan, jobs: NonZeroUsize) -> anyhow
         call_off,
         progress: &|done| bar.step(done),
     };
-    Ok(bar.while_beating(|| run::run(plan, execution)))
+    Ok(bar.while_beating(call_off, || run::run(plan, execution)))
 }
 
 /// Plans and runs `target`. `yes`: however many runs it has.

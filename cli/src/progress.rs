@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_lab::plan::Plan;
-use holdfast_lab::run::Progress;
+use holdfast_lab::run::{CallOff, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::{is_quiet, say};
@@ -30,7 +30,7 @@ enum Shown {
 impl Bar {
     /// Creates the progress of work that is counted in `what`.
     pub fn counted(what: &'static str) -> Bar {
-        let style = format!("{{bar:30}} {{pos}}/{{len}} {what}  {{elapsed}} (about {{eta}} left)  {{msg}}");
+        let style = format!("{{bar:30}} {{pos}}/{{len}} {what}  {{elapsed}} (about {{eta}} left)  {{msg}}{{prefix}}");
         Bar::new(what, &style)
     }
 
@@ -101,13 +101,14 @@ impl Bar {
         }
     }
 
-    /// Does `work`, which reports its steps, and removes the bar. Long steps get lines of progress too.
-    pub fn while_beating<T>(&self, work: impl FnOnce() -> T) -> T {
+    /// Does `work`, which reports its steps, and removes the bar. Long steps get lines of progress too, with the
+    /// virtual time that the runs of `call_off` have simulated.
+    pub fn while_beating<T>(&self, call_off: &CallOff, work: impl FnOnce() -> T) -> T {
         let (ended, wait) = mpsc::channel::<()>();
         let done = thread::scope(|scope| {
             scope.spawn(move || {
                 while wait.recv_timeout(BEAT) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    self.beat();
+                    self.beat(call_off.passed_ns());
                 }
             });
             let done = work();
@@ -118,14 +119,19 @@ impl Bar {
         done
     }
 
-    /// Prints the last step again, if a line is due.
-    fn beat(&self) {
-        if let Shown::Plain(plain) = &self.shown {
-            let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
-            let elapsed = plain.begun.elapsed();
-            let (done, total, message) = plain.last.clone();
-            if let Some(line) = plain.line(elapsed, done, total, &message) {
-                say!("{line}");
+    /// Shows the virtual time that has passed, on a plain line with the last step if a line is due.
+    fn beat(&self, passed_ns: u64) {
+        let passed = passed(passed_ns);
+        match &self.shown {
+            Shown::Nothing => {}
+            Shown::Drawn(bar) => bar.set_prefix(passed),
+            Shown::Plain(plain) => {
+                let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
+                let elapsed = plain.begun.elapsed();
+                let (done, total, message) = plain.last.clone();
+                if let Some(line) = plain.line(elapsed, done, total, &message) {
+                    say!("{line}{passed}");
+                }
             }
         }
     }
@@ -195,6 +201,14 @@ impl Plain {
     }
 }
 
+/// Returns what a line of progress says of `passed_ns` nanoseconds of virtual time: nothing below a second.
+fn passed(passed_ns: u64) -> String {
+    match passed_ns / 1_000_000_000 {
+        0 => String::new(),
+        passed => format!(", {passed} s of virtual time"),
+    }
+}
+
 /// Returns whole seconds, minutes or hours.
 fn seconds(span: Duration) -> String {
     match span.as_secs() {
@@ -245,5 +259,10 @@ mod tests {
         assert_eq!(plain.line(Duration::from_secs(9), 0, 0, "kicks"), None);
         let line = plain.line(Duration::from_secs(200), 0, 0, "kicks");
         assert_eq!(line.as_deref(), Some("calibrating: kicks, 3 min"));
+    }
+    #[test]
+    fn virtual_time_is_shown_once_a_second_has_passed() {
+        assert_eq!(passed(999_999_999), "");
+        assert_eq!(passed(61_500_000_000), ", 61 s of virtual time");
     }
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
 use anyhow::Context as _;
@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 
 use crate::output::say;
 
-static CALL_OFF: CallOff = AtomicBool::new(false);
+static CALL_OFF: CallOff = CallOff::new();
 
 /// The signal that called the work off.
 static SIGNAL: AtomicU8 = AtomicU8::new(SIGINT as u8);
@@ -43,7 +43,7 @@ pub fn call_off() -> anyhow::Result<&'static CallOff> {
 
 /// Handles `signal`.
 fn called(signal: i32) {
-    if !CALL_OFF.swap(true, Ordering::Relaxed) {
+    if CALL_OFF.call() {
         SIGNAL.store(signal as u8, Ordering::Relaxed);
         say!("\ninterrupted: keeping what is finished (press Ctrl-C again to stop at once)");
         return;

@@ -138,7 +138,7 @@ pub fn each(
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let threads = execution.jobs.get().min(total.max(1));
     let work = || {
-        while !execution.call_off.load(Ordering::Relaxed) {
+        while !execution.call_off.is_called() {
             let Some(&index) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };

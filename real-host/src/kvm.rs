@@ -113,7 +113,7 @@ pub(super) fn attempt(
     let vms = describe_all(linux, config).map_err(|failure| Failed { failure, lasting: true })?;
     let options = Options {
         limit,
-        call_off: Some(call_off),
+        call_off: Some(call_off.flag()),
         ..Options::default()
     };
     Ok(run(&vms, &options)?)

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -181,7 +180,7 @@ fn local(job: &Job, units: &Units, files: &Files) -> anyhow::Result<Done> {
     let mut failed = false;
     let mut looks = 0_u32;
     while !waiting.is_empty() || !running.is_empty() {
-        if call_off.load(Ordering::Relaxed) {
+        if call_off.is_called() {
             // The processes got Ctrl-C too; another signal is passed on by ending them. Their records are in the cache.
             for (_, _, child) in &mut running {
                 let _ = child.kill();

@@ -27,7 +27,7 @@ pub fn execute(plan: &Plan, args: &RunArgs, folder: &Path) -> anyhow::Result<Out
     let bar = Bar::of(plan);
     let progress = |done: Progress<'_>| bar.step(done);
     let work = work(args, &units, Some(&cache), &progress)?;
-    let (outcomes, finished) = bar.while_beating(|| units::outcomes(work))?;
+    let (outcomes, finished) = bar.while_beating(work.execution.call_off, || units::outcomes(work))?;
     say_finished(finished);
     Ok(outcomes)
 }
@@ -53,7 +53,7 @@ pub fn records(args: &RunArgs) -> anyhow::Result<Done> {
     let progress = |done: Progress<'_>| bar.step(done);
     let work = work(args, &selection.units, cache.as_ref(), &progress)?;
     let failures = Mutex::new(0_usize);
-    let finished = bar.while_beating(|| {
+    let finished = bar.while_beating(work.execution.call_off, || {
         units::run(&chosen, work, &|_, record| {
             *failures.lock().unwrap_or_else(PoisonError::into_inner) += usize::from(record.failure.is_some());
             output.line(&record.line())

@@ -1,12 +1,11 @@
 //! A machine for small programs.
 
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 
 use holdfast_guest::{Config as Kernel, Fork, Limits, Machine, Os, Program, Start};
 use holdfast_host::{HostConfig, PvFaults, VmConfig};
 use holdfast_machine::{Costs, Picos, Profile, Topology};
-use holdfast_sim::{Config, Failure, Outcome, SimMachine, Vm, run_images};
+use holdfast_sim::{CallOff, Config, Failure, Outcome, SimMachine, Vm, run_images};
 use holdfast_workloads::{Boot, Hog, Workload};
 
 /// The body of every task, called with the kernel and what the task was started with.
@@ -143,7 +142,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         limit_ns: 100_000_000_000,
     };
     let body: Body = Rc::new(body);
-    run_images(&config, &AtomicBool::new(false), |vm, machine| {
+    run_images(&config, &CallOff::new(), |vm, machine| {
         if vm.name != "program" {
             return holdfast_workloads::image(machine, &vm.boot);
         }

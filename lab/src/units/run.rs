@@ -182,7 +182,7 @@ pub fn run(
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .get_or_insert(error);
-            work.execution.call_off.store(true, Ordering::Relaxed);
+            work.execution.call_off.call();
         }
     };
     let is_done = |index: usize| match work

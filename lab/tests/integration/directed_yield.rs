@@ -18,7 +18,7 @@ fn play(name: &str, options: &Options) -> Results {
 fn play_text(name: &str, text: &str, options: &Options) -> Results {
     let experiment = Experiment::parse(name, text).expect("a valid experiment");
     let plan = Plan::new(experiment, options).expect("a valid plan");
-    let call_off = CallOff::new(false);
+    let call_off = CallOff::new();
     let execution = Execution {
         runner: &holdfast_sim::run,
         jobs: NonZeroUsize::MIN,

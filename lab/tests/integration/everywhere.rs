@@ -52,7 +52,7 @@ fn run_options(name: &str, case: &str, variants: &[&str], scale: f64, set: &[&st
     let plan = plan(name, options);
     let mut config = plan.cells[0].config.clone();
     config.seed = seed;
-    holdfast_sim::run(&config, &CallOff::new(false)).unwrap_or_else(|failure| panic!("{name} {set:?}: {failure}"))
+    holdfast_sim::run(&config, &CallOff::new()).unwrap_or_else(|failure| panic!("{name} {set:?}: {failure}"))
 }
 
 #[test]

@@ -123,7 +123,7 @@ pub fn execute(plan: &Plan, runner: Runner<'_>, jobs: usize) -> Outcomes {
         Execution {
             runner,
             jobs,
-            call_off: &CallOff::new(false),
+            call_off: &CallOff::new(),
             progress: &|_| {},
         },
     )

@@ -48,7 +48,7 @@ fn rows(shipped: &Shipped, scale: f64, failures: &mut String) -> Vec<String> {
     let execution = Execution {
         runner: &run::simulate,
         jobs: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-        call_off: &CallOff::new(false),
+        call_off: &CallOff::new(),
         progress: &|_| {},
     };
     let results = collect::results(&plan, &run::run(&plan, execution), shipped.name, "test");

@@ -1,13 +1,11 @@
 //! The guest against the kernels that it executes: acquisitions and held time of each operation, simulated and
 //! measured. `-- --nocapture kernels` prints the table.
 
-use std::sync::atomic::AtomicBool;
-
 use holdfast_guest::{FileId, Fork, Limits, Machine, MmapLock, Operation, Os, Program, Start, Touch};
 use holdfast_host::{HostConfig, VmConfig};
 use holdfast_lab::kernel::MeasuredKernel;
 use holdfast_lab::shipped::{self, KERNELS};
-use holdfast_sim::{Config, Outcome, Vm, run_images};
+use holdfast_sim::{CallOff, Config, Outcome, Vm, run_images};
 use holdfast_workloads::{Boot, KernelConfig, Workload};
 
 const DIRECTORY: FileId = FileId(0);
@@ -105,7 +103,7 @@ fn run(kernel: &MeasuredKernel, operation: Operation, times: u32) -> Outcome {
         execute_spins: false,
         limit_ns: 100_000_000_000,
     };
-    run_images(&config, &AtomicBool::new(false), |vm, machine| {
+    run_images(&config, &CallOff::new(), |vm, machine| {
         holdfast_guest::image(machine, vm.boot.kernel.clone(), Box::new(Repeated { operation, times }))
     })
     .unwrap_or_else(|failure| panic!("{failure}"))

@@ -106,10 +106,10 @@ fn a_failed_run_costs_only_itself_and_says_how_to_replay_it() {
 #[test]
 fn calling_off_keeps_what_is_done() {
     let plan = plan(&Options::default());
-    let call_off = CallOff::new(false);
+    let call_off = CallOff::new();
     let stops = |config: &Config, call_off: &CallOff| {
         if config.seed == 2 {
-            call_off.store(true, Ordering::Relaxed);
+            call_off.call();
             return Err(Failure::CalledOff);
         }
         simulate(config, call_off)
@@ -194,7 +194,7 @@ fn totals_are_those_of_the_guests() {
             ..Options::default()
         };
         let plan = Plan::new(experiment, &options).unwrap_or_else(|problems| panic!("{problems}"));
-        let call_off = CallOff::new(false);
+        let call_off = CallOff::new();
         let execution = Execution {
             runner: &run::simulate,
             jobs: NonZeroUsize::MIN,
@@ -234,7 +234,7 @@ fn a_run_under_way_is_left_at_the_request_and_not_at_its_end() {
         ..Options::default()
     };
     let plan = Plan::new(experiment, &options).unwrap_or_else(|problems| panic!("{problems}"));
-    let call_off = CallOff::new(false);
+    let call_off = CallOff::new();
     let execution = Execution {
         runner: &|config, call_off| {
             // Work without end, which fails at the limit in virtual time.
@@ -248,7 +248,7 @@ fn a_run_under_way_is_left_at_the_request_and_not_at_its_end() {
         call_off: &call_off,
         progress: &|ended| {
             assert_eq!(ended.cell.case, "short", "the long run ended: {:?}", ended.outcome);
-            call_off.store(true, Ordering::Relaxed);
+            call_off.call();
         },
     };
     let outcomes = run::run(&plan, execution);
@@ -257,4 +257,28 @@ fn a_run_under_way_is_left_at_the_request_and_not_at_its_end() {
         outcomes.get(1, 0).is_none(),
         "the long run is left, not failed at its limit"
     );
+}
+
+#[test]
+fn runs_tell_how_much_virtual_time_has_passed() {
+    const TEXT: &str = "name = \"long\"\ntitle = \"two seconds\"\nmetric = \"elapsed\"\n[[vm]]\n\
+                        workload = \"kernbench\"\n";
+    let experiment = Experiment::parse("long.toml", TEXT).unwrap_or_else(|problems| panic!("{problems}"));
+    let options = Options {
+        scale: Some(0.01),
+        ..Options::default()
+    };
+    let plan = Plan::new(experiment, &options).unwrap_or_else(|problems| panic!("{problems}"));
+    let call_off = CallOff::new();
+    let mut passed_ns = 0;
+    for seed in 1..3 {
+        let config = Config {
+            seed,
+            ..plan.cells[0].config.clone()
+        };
+        let outcome = run::simulate(&config, &call_off).unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(outcome.end_ns > 1_000_000_000, "too short: {} ns", outcome.end_ns);
+        passed_ns += outcome.end_ns / 500_000_000 * 500_000_000;
+        assert_eq!(call_off.passed_ns(), passed_ns);
+    }
 }

@@ -23,7 +23,7 @@ fn play(set: &[&str]) -> Outcome {
     let plan = Plan::new(experiment, &options).expect("a valid plan");
     let mut config = plan.cells[0].config.clone();
     config.seed = 1;
-    let outcome = holdfast_sim::run(&config, &CallOff::new(false));
+    let outcome = holdfast_sim::run(&config, &CallOff::new());
     let outcome = outcome.unwrap_or_else(|failure| panic!("{set:?}: {failure}"));
     for vm in &outcome.vms {
         assert_eq!(

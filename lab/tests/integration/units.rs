@@ -62,7 +62,7 @@ fn ran(units: &Units, chosen: &[usize], cache: Option<&Cache>, runner: Runner<'_
         execution: Execution {
             runner,
             jobs: NonZeroUsize::new(2).expect("two"),
-            call_off: &CallOff::new(false),
+            call_off: &CallOff::new(),
             progress: &|_| {},
         },
         damaged: &|_| {},

@@ -5,13 +5,13 @@
 use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::Ordering::*;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use holdfast_guest::{Cpu, GuestImage, Machine, Report};
 use holdfast_locks::{BootLock, CpuId, LockKind, Platform, Word};
 use holdfast_machine::{EventQueue, Key, Time};
-use holdfast_sim::{Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
+use holdfast_sim::{CallOff, Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
 
 #[path = "../tests/sim/image.rs"]
 #[allow(dead_code)]
@@ -45,8 +45,7 @@ impl<F: Fn(&SimCpu)> GuestImage for Guest<F> {
 
 fn run<F: Fn(&SimCpu) + 'static>(config: &Config, program: F) -> Outcome {
     let program = Rc::new(program);
-    let never = AtomicBool::new(false);
-    let outcome = run_images(config, &never, |vm, machine| {
+    let outcome = run_images(config, &CallOff::new(), |vm, machine| {
         Box::new(Guest {
             machine,
             program: program.clone(),

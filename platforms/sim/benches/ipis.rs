@@ -3,10 +3,8 @@
 //! its targets alone.
 #![allow(missing_docs)]
 
-use std::sync::atomic::AtomicBool;
-
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use holdfast_sim::{Config, Outcome, run};
+use holdfast_sim::{CallOff, Config, Outcome, run};
 use holdfast_workloads::{Ipi, Reach, Workload};
 
 #[path = "../tests/sim/apicv.rs"]
@@ -62,7 +60,7 @@ fn config(change: Change, vcpus: u32, reach: Reach, busy: bool, calls: u64) -> C
 }
 
 fn play(config: &Config) -> Outcome {
-    let outcome = run(config, &AtomicBool::new(false));
+    let outcome = run(config, &CallOff::new());
     outcome.unwrap_or_else(|failure| panic!("{failure}"))
 }
 

@@ -3,11 +3,10 @@
 
 use std::hint::black_box;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 
 use holdfast_guest::{GuestImage, Machine, Report};
 use holdfast_locks::CpuId;
-use holdfast_sim::{Config, SimMachine, run, run_images};
+use holdfast_sim::{CallOff, Config, SimMachine, run, run_images};
 use holdfast_workloads::{Boot, Hog, Workload};
 
 #[path = "../tests/sim/image.rs"]
@@ -84,7 +83,7 @@ fn vcpus(pcpus: u32, vms: u32, each: u32) {
 }
 
 fn run_watching(config: &Config) -> &'static str {
-    match run(config, &AtomicBool::new(false)) {
+    match run(config, &CallOff::new()) {
         Err(holdfast_sim::Failure::Limit(_)) => "ran to its limit",
         Err(_) => "failed",
         Ok(_) => "ended",
@@ -107,7 +106,7 @@ fn main() {
         return;
     }
     let config = image::config(1, 1, 0, 1);
-    let outcome = run_images(&config, &AtomicBool::new(false), |_, machine| {
+    let outcome = run_images(&config, &CallOff::new(), |_, machine| {
         Box::new(Blocked {
             machine,
             flows: 100_000,

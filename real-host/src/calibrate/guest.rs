@@ -4,13 +4,12 @@
 //! simulator, and one after another each of them determines the one cost that those before it have left open.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use holdfast_kvm::{Options, Task, Vm, run};
 use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::shipped;
-use holdfast_sim::{Config, run_images};
+use holdfast_sim::{CallOff, Config, run_images};
 pub use holdfast_workloads::Micro;
 use holdfast_workloads::micro::{MEDIAN, QUARTER, THREE_QUARTERS, micro as image};
 
@@ -141,7 +140,7 @@ fn call(host: &Host) -> Result<Sampled, Lost> {
     let mut samples = Vec::new();
     if let Some(config) = kernel::config(&shipped::default_machine(), host) {
         for _ in 0..CALL_RUNS {
-            match attempt(None, &config, LIMIT, &AtomicBool::new(false)) {
+            match attempt(None, &config, LIMIT, &CallOff::new()) {
                 Ok(report) => samples.extend(kernel::time(&outcome(report))),
                 Err(Failed { failure, lasting }) => {
                     lost.why = failure.to_string();
@@ -183,11 +182,11 @@ pub fn simulated(bench: Bench, samples: u32, profile: &MachineProfile, host: &Ho
         Bench::Bare(micro) => {
             let config = config(micro, profile, host)?;
             let guest = |_: &holdfast_sim::Vm, machine| image(machine, micro, samples);
-            let outcome = run_images(&config, &AtomicBool::new(false), guest).ok()?;
+            let outcome = run_images(&config, &CallOff::new(), guest).ok()?;
             sampled(samples, &outcome.vms[0].counters)
         }
         Bench::Call => {
-            let outcome = holdfast_sim::run(&kernel::config(profile, host)?, &AtomicBool::new(false)).ok()?;
+            let outcome = holdfast_sim::run(&kernel::config(profile, host)?, &CallOff::new()).ok()?;
             Sampled::of(vec![kernel::time(&outcome)?])
         }
     }

@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use holdfast_lab::profile::MachineProfile;
 use holdfast_locks::Budget;
 use holdfast_peers::affinity;
-use holdfast_sim::{Config, SimThread, SimWord, Vm, Waits, run_threads};
+use holdfast_sim::{CallOff, Config, SimThread, SimWord, Vm, Waits, run_threads};
 use holdfast_threads::{ThisThread, ThreadWord};
 
 use super::host::Host;
@@ -98,7 +97,7 @@ pub fn there(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) 
             thread.done(None);
         }
     };
-    run_threads(&config, &AtomicBool::new(false), &affinities, waits(), body).ok()?;
+    run_threads(&config, &CallOff::new(), &affinities, waits(), body).ok()?;
     Some(out.take())
 }
 

@@ -27,7 +27,7 @@ fn attempts(failed: impl Fn() -> Failed + Sync) -> (usize, usize, bool) {
     let execution = Execution {
         runner: &|_, _| runs.attempt(attempt),
         jobs: NonZeroUsize::MIN,
-        call_off: &CallOff::new(false),
+        call_off: &CallOff::new(),
         progress: &|done| assert!(matches!(done.outcome, Err(RunError::Failure(_)))),
     };
     let outcomes = holdfast_lab::run::run(&plan, execution);

@@ -5,7 +5,6 @@
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -21,7 +20,7 @@ const GRACE: Duration = Duration::from_millis(300);
 
 /// Returns `Break` if Ctrl-C has set `call_off`.
 pub fn check(call_off: &CallOff) -> ControlFlow<()> {
-    if call_off.load(Ordering::Relaxed) {
+    if call_off.is_called() {
         ControlFlow::Break(())
     } else {
         ControlFlow::Continue(())

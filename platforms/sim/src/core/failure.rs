@@ -1,12 +1,52 @@
-//! Why a run ends before its guests are done.
+//! Why a run ends before its guests are done, and how others end it.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdfast_machine::Time;
 
-/// Set by another thread to end a run early.
-pub type CallOff = AtomicBool;
+/// What runs share with other threads: these can end the runs early, and read how much virtual time has passed.
+#[derive(Debug, Default)]
+pub struct CallOff {
+    called: AtomicBool,
+    passed_ns: AtomicU64,
+}
+
+impl CallOff {
+    /// Nothing is called off, and no time has passed.
+    pub const fn new() -> CallOff {
+        CallOff {
+            called: AtomicBool::new(false),
+            passed_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Ends the runs at their next event. Returns whether this is the first call.
+    pub fn call(&self) -> bool {
+        !self.called.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns whether the runs are called off.
+    pub fn is_called(&self) -> bool {
+        self.called.load(Ordering::Relaxed)
+    }
+
+    /// Returns the flag that ends the runs, for guests that are not simulated.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.called
+    }
+
+    /// A run has simulated another `span_ns` nanoseconds.
+    pub(crate) fn pass(&self, span_ns: u64) {
+        self.passed_ns.fetch_add(span_ns, Ordering::Relaxed);
+    }
+
+    /// Returns the virtual time that all runs together have simulated, in nanoseconds. A run counts in whole half
+    /// seconds.
+    pub fn passed_ns(&self) -> u64 {
+        self.passed_ns.load(Ordering::Relaxed)
+    }
+}
 
 /// Why a run did not finish. The message names the vCPUs and what they wait for.
 #[derive(Clone, Debug, PartialEq)]

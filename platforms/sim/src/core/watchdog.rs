@@ -6,7 +6,7 @@ use holdfast_host::{VcpuState, VmId};
 use holdfast_machine::Time;
 
 use crate::core::engine::Engine;
-use crate::core::failure::Failure;
+use crate::core::failure::{CallOff, Failure};
 use crate::cpus::vcpu::Vcpu;
 
 /// Virtual time between two checks, in nanoseconds.
@@ -22,8 +22,9 @@ impl Engine {
         self.clock.set_watchdog(at);
     }
 
-    /// Checks that the run still makes progress.
-    pub fn watch(&mut self) {
+    /// Checks that the run still makes progress, and tells others how far it is.
+    pub fn watch(&mut self, call_off: &CallOff) {
+        call_off.pass(INTERVAL_NS);
         if self.end.failure.is_some() {
             return;
         }

@@ -10,7 +10,6 @@
 #![expect(unsafe_code, reason = "the loop switches to flows, which execute the guest's kernel")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 
 use holdfast_guest::GuestImage;
 use holdfast_host::{HostInterrupt, PcpuId, VcpuId};
@@ -109,7 +108,7 @@ impl Engine {
             return;
         };
         // Not only now and then: with hundreds of vCPUs that spin, a tick can take a minute.
-        if call_off.load(Ordering::Relaxed) {
+        if call_off.is_called() {
             self.end.failure = Some(Failure::CalledOff);
             return;
         }
@@ -124,7 +123,7 @@ impl Engine {
             }
             Source::Watchdog => {
                 self.clock.clear_watchdog();
-                self.watch();
+                self.watch(call_off);
             }
             Source::Timed { slot, event } => {
                 self.clock.finish(slot);

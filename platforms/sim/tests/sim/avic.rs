@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
@@ -11,7 +10,7 @@ use holdfast_host::{AvicConfig, AvicEnable};
 use holdfast_locks::{CpuId, Paravirt, Platform};
 use holdfast_machine::avic::AvicHardware;
 use holdfast_machine::{AvicModel, Picos};
-use holdfast_sim::{Config, Failure, Outcome, SimCpu, SimMachine, run_images};
+use holdfast_sim::{CallOff, Config, Failure, Outcome, SimCpu, SimMachine, run_images};
 
 use crate::image::{Random, config};
 
@@ -167,7 +166,7 @@ pub fn storm(config: &Config, rounds: u32, wait: Wait) -> Result<Outcome, Failur
 }
 
 fn asked(config: &Config, rounds: u32, wait: Wait, askers: u32) -> Result<Outcome, Failure> {
-    run_images(config, &AtomicBool::new(false), |vm, machine| {
+    run_images(config, &CallOff::new(), |vm, machine| {
         let pairs = 2 * vm.vcpus * vm.vcpus;
         Box::new(Storm {
             machine,

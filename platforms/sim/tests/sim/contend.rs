@@ -1,9 +1,7 @@
 //! Contending tasks of the guest kernel: every lock serves them all.
 
-use std::sync::atomic::AtomicBool;
-
 use holdfast_locks::LockKind;
-use holdfast_sim::{Outcome, run};
+use holdfast_sim::{CallOff, Outcome, run};
 use holdfast_workloads::{Contend, Workload};
 
 use crate::image::config;
@@ -17,7 +15,7 @@ fn play(kind: LockKind, seed: u64) -> Outcome {
         calls: 500,
         ..Contend::default()
     });
-    run(&config, &AtomicBool::new(false)).unwrap_or_else(|failure| panic!("{kind} seed {seed}: {failure}"))
+    run(&config, &CallOff::new()).unwrap_or_else(|failure| panic!("{kind} seed {seed}: {failure}"))
 }
 
 /// The workload itself asserts that the driver counted as many calls as were begun.
@@ -48,7 +46,7 @@ fn a_span_ends_the_run_and_every_call_that_was_begun_counts() {
             span_ns: Some(span_ns),
             ..Contend::default()
         });
-        let outcome = run(&config, &AtomicBool::new(false)).unwrap_or_else(|failure| panic!("{kind}: {failure}"));
+        let outcome = run(&config, &CallOff::new()).unwrap_or_else(|failure| panic!("{kind}: {failure}"));
         let vm = &outcome.vms[0];
         (vm.operations.unwrap_or(0), vm.elapsed_ns.unwrap_or(0))
     };

@@ -3,13 +3,12 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
 use holdfast_locks::{CpuId, Paravirt};
 use holdfast_machine::{Costs, PauseHardware, Picos, Profile, Topology};
-use holdfast_sim::{Config, Failure, HostTask, Outcome, SimCpu, SimMachine, Vm, run_images};
+use holdfast_sim::{CallOff, Config, Failure, HostTask, Outcome, SimCpu, SimMachine, Vm, run_images};
 
 pub const TIMER_VECTOR: u8 = 0xef;
 
@@ -194,7 +193,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
 
 /// Runs `program` on each vCPU.
 pub fn run_program(config: &Config, program: &Program, on_timer: &Program, timer_ns: u32) -> Result<Outcome, Failure> {
-    run_images(config, &AtomicBool::new(false), |_, machine| {
+    run_images(config, &CallOff::new(), |_, machine| {
         Box::new(Bare::new(machine, program.clone(), on_timer.clone(), timer_ns))
     })
 }

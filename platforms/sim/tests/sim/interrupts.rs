@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
 use holdfast_locks::{Budget, CpuId, Interrupts, Paravirt, Platform, Word};
-use holdfast_sim::{Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
+use holdfast_sim::{CallOff, Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
 
 use crate::avic::avic_config;
 use crate::image::{Random, coarsen, config};
@@ -151,7 +151,7 @@ fn play(mut config: Config, called: Called, calls: u32) -> (Outcome, Rc<Seen>) {
     let vcpus = config.vms[0].vcpus;
     config.vms[0].affinity = (0..vcpus).map(|vcpu| vec![vcpu]).collect();
     let seen = Rc::new(Seen::default());
-    let outcome = run_images(&config, &AtomicBool::new(false), |_, machine| {
+    let outcome = run_images(&config, &CallOff::new(), |_, machine| {
         Box::new(Calls {
             machine,
             called,

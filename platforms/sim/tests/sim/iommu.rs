@@ -1,9 +1,7 @@
 //! A guest's own network device: interrupts through the IOMMU straight into it, wherever it runs.
 
-use std::sync::atomic::AtomicBool;
-
 use holdfast_host::Nic;
-use holdfast_sim::{Audited, Config, Failure, Journey, Move, Outcome, run_migrating};
+use holdfast_sim::{Audited, CallOff, Config, Failure, Journey, Move, Outcome, run_migrating};
 use holdfast_workloads::{Boot, KernelConfig, Netperf, Workload};
 
 use crate::avic::{avic_config, counter};
@@ -40,7 +38,7 @@ fn moved(config: &Config) -> Result<(Outcome, Audited), Failure> {
         moves: moves.collect(),
         ..Journey::default()
     };
-    run_migrating(config, &AtomicBool::new(false), &journey, |vm, machine| {
+    run_migrating(config, &CallOff::new(), &journey, |vm, machine| {
         holdfast_workloads::image(machine, &vm.boot)
     })
 }

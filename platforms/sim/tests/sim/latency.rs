@@ -2,13 +2,12 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
 use holdfast_locks::{CpuId, Paravirt};
 use holdfast_machine::{Costs, IdleState, Picos};
-use holdfast_sim::{Config, SimMachine, run_images};
+use holdfast_sim::{CallOff, Config, SimMachine, run_images};
 
 use crate::apicv::apicv_config;
 use crate::avic::avic_config;
@@ -98,7 +97,7 @@ fn call_ns(config: &Config, called: Called) -> u64 {
 /// The mean times of a call in nanoseconds, until the first and until the last vCPU has taken it.
 fn calls_ns(config: &Config, called: Called) -> [u64; 2] {
     let waited_ns = Rc::new([const { Cell::new(0) }; 2]);
-    let outcome = run_images(config, &AtomicBool::new(false), |_, machine| {
+    let outcome = run_images(config, &CallOff::new(), |_, machine| {
         Box::new(Calls {
             machine,
             called,

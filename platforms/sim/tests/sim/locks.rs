@@ -3,13 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
 use holdfast_locks::conformance::{self, Job, World};
 use holdfast_locks::{CpuId, LockKind, Paravirt, Platform};
-use holdfast_sim::{SimCpu, SimMachine, run_images};
+use holdfast_sim::{CallOff, SimCpu, SimMachine, run_images};
 
 use crate::image::config;
 
@@ -44,7 +43,7 @@ impl World for Virtual {
         config.vms[0].boot.spin_threshold = 200;
         let jobs = Rc::new(RefCell::new(jobs));
         let left = Rc::new(Cell::new(jobs.borrow().len()));
-        let outcome = run_images(&config, &AtomicBool::new(false), |_, machine| {
+        let outcome = run_images(&config, &CallOff::new(), |_, machine| {
             Box::new(Jobs {
                 machine,
                 jobs: jobs.clone(),

@@ -3,12 +3,11 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
 use holdfast_locks::{CpuId, Narrow, NumerousQspin, Paravirt, Qspin, RawLock, Wide, Word};
 use holdfast_machine::Topology;
-use holdfast_sim::{Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
+use holdfast_sim::{CallOff, Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
 
 use crate::image::config;
 
@@ -63,7 +62,7 @@ fn crowd<L: RawLock<SimCpu> + 'static>(vcpus: u32) -> Outcome {
     };
     // The host's own work is not tested here.
     config.host.hz = 10;
-    let outcome = run_images(&config, &AtomicBool::new(false), |_, machine| {
+    let outcome = run_images(&config, &CallOff::new(), |_, machine| {
         Box::new(Crowd::<L> {
             machine,
             word: SimWord::new(0),

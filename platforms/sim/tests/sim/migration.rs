@@ -1,11 +1,11 @@
 //! Live migration under hackbench: every interrupt that a LAPIC accepts is taken once, whatever delivers it and
 //! wherever its vCPU moves, and planted faults are found.
 
-use std::sync::atomic::AtomicBool;
-
 use holdfast_locks::LockKind;
 use holdfast_machine::AvicModel;
-use holdfast_sim::{Audited, Config, Failure, Fate, Journey, Migration, MigrationFaults, Move, Outcome, run_migrating};
+use holdfast_sim::{
+    Audited, CallOff, Config, Failure, Fate, Journey, Migration, MigrationFaults, Move, Outcome, run_migrating,
+};
 use holdfast_workloads::{Boot, Hackbench, KernelConfig, Workload};
 
 use crate::apicv::apicv_config;
@@ -68,7 +68,7 @@ fn journey(count: usize, faults: MigrationFaults, seed: u64) -> Journey {
 }
 
 fn travel(config: &Config, journey: &Journey) -> Result<(Outcome, Audited), Failure> {
-    run_migrating(config, &AtomicBool::new(false), journey, |vm, machine| {
+    run_migrating(config, &CallOff::new(), journey, |vm, machine| {
         holdfast_workloads::image(machine, &vm.boot)
     })
 }

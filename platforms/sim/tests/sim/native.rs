@@ -1,11 +1,9 @@
 //! A bare-metal kernel, next to a guest that runs the same workload.
 
-use std::sync::atomic::AtomicBool;
-
 use holdfast_host::AvicEnable;
 use holdfast_locks::LockKind;
 use holdfast_machine::{AvicModel, Picos};
-use holdfast_sim::{Config, Failure, Outcome, Vm, run};
+use holdfast_sim::{CallOff, Config, Failure, Outcome, Vm, run};
 use holdfast_workloads::{Boot, Kernbench, KernelConfig, Workload};
 
 use crate::image::{coarsen, config};
@@ -44,7 +42,7 @@ fn both(seed: u64) -> Config {
 }
 
 fn play(config: &Config) -> Outcome {
-    run(config, &AtomicBool::new(false)).unwrap_or_else(|failure| panic!("seed {}: {failure}", config.seed))
+    run(config, &CallOff::new()).unwrap_or_else(|failure| panic!("seed {}: {failure}", config.seed))
 }
 
 #[test]
@@ -142,6 +140,6 @@ fn what_was_meant_for_a_vcpu_does_nothing_to_a_kernel_that_has_its_pcpu_by_then(
 fn one_kernel_has_the_machine() {
     let mut config = both(0);
     config.vms[1].bare_metal = true;
-    let failure = run(&config, &AtomicBool::new(false)).expect_err("two kernels on one machine");
+    let failure = run(&config, &CallOff::new()).expect_err("two kernels on one machine");
     assert!(matches!(failure, Failure::Invalid(_)), "{failure}");
 }

@@ -1,12 +1,11 @@
 //! NUMA: the firmware's table, the nodes that the guest finds in it, and their effect.
 
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use holdfast_guest::{Cpu, Machine};
 use holdfast_locks::{BootLock, CpuId, LockKind, Numa, Platform, Word};
-use holdfast_sim::{Config, Failure, Outcome, SimCpu, SimWord, run_images};
+use holdfast_sim::{CallOff, Config, Failure, Outcome, SimCpu, SimWord, run_images};
 
 use crate::image::{Bare, Program, config, run_program};
 
@@ -51,7 +50,7 @@ fn the_firmware_tells_what_the_guest_was_given() {
             ..pinned()
         };
         let nothing: Program = Rc::new(|_: &SimCpu| {});
-        let outcome = run_images(&config, &AtomicBool::new(false), |_, machine| {
+        let outcome = run_images(&config, &CallOff::new(), |_, machine| {
             assert_eq!(machine.proximity_domain(3), expected);
             assert_eq!(machine.proximity_domain(VCPUS), None, "no such CPU");
             Box::new(Bare::new(machine, nothing.clone(), nothing.clone(), 0))

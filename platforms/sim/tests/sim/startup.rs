@@ -1,8 +1,6 @@
 //! CPUs that their guest starts, by INIT and SIPI.
 
-use std::sync::atomic::AtomicBool;
-
-use holdfast_sim::{Config, Outcome, run};
+use holdfast_sim::{CallOff, Config, Outcome, run};
 use holdfast_workloads::{Boot, Kernbench, Workload};
 
 use crate::image::config;
@@ -24,7 +22,7 @@ fn build(vcpus: u32, waits_for_sipi: bool) -> Config {
 }
 
 fn play(config: &Config) -> Outcome {
-    run(config, &AtomicBool::new(false)).unwrap_or_else(|failure| panic!("{failure}"))
+    run(config, &CallOff::new()).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 #[test]

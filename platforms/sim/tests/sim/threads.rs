@@ -2,14 +2,13 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use holdfast_host::{SchedConfig, SchedulerKind};
 use holdfast_locks::thread::Thread;
 use holdfast_locks::{BootLock, CpuId, LockKind, Paravirt, Platform, Word};
 use holdfast_machine::{Costs, Picos};
-use holdfast_sim::{Config, Failure, Outcome, SimThread, SimWord, Waits, run_threads};
+use holdfast_sim::{CallOff, Config, Failure, Outcome, SimThread, SimWord, Waits, run_threads};
 
 use crate::image::{coarsen, config};
 
@@ -39,7 +38,7 @@ struct Seen {
 /// Runs threads on the pCPUs of `affinities` to the end.
 #[track_caller]
 fn play(config: &Config, affinities: &[Vec<u32>], body: impl Fn(&SimThread) + 'static) -> Outcome {
-    let outcome = run_threads(config, &AtomicBool::new(false), affinities, Waits::default(), body);
+    let outcome = run_threads(config, &CallOff::new(), affinities, Waits::default(), body);
     outcome.unwrap_or_else(|failure| panic!("{affinities:?}: {failure}"))
 }
 
@@ -72,7 +71,7 @@ fn contend(
         }
     };
     let affinities: Vec<Vec<u32>> = (0..threads).map(|thread| vec![thread % PCPUS]).collect();
-    let outcome = run_threads(config, &AtomicBool::new(false), &affinities, Waits::default(), body);
+    let outcome = run_threads(config, &CallOff::new(), &affinities, Waits::default(), body);
     (outcome, seen)
 }
 

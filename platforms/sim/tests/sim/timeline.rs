@@ -1,11 +1,9 @@
 //! A timeline has everything that happened, once, and recording it does not change the history.
 
-use std::sync::atomic::AtomicBool;
-
 use holdfast_locks::LockKind;
 use holdfast_machine::Time;
 use holdfast_sim::timeline::{Behind, Doing, Happening, Place, Span, Thread, Timeline, Window};
-use holdfast_sim::{Cause, Config, Outcome, record_images};
+use holdfast_sim::{CallOff, Cause, Config, Outcome, record_images};
 
 use crate::exactness::program;
 use crate::image::{Bare, config, profile, run_program};
@@ -25,7 +23,7 @@ fn scene(seed: u64) -> Config {
 
 fn recorded(kind: LockKind, seed: u64, window: Window) -> (Outcome, Timeline) {
     let (program, on_timer) = program(kind, seed, 400);
-    let (outcome, timeline) = record_images(&scene(seed), &AtomicBool::new(false), window, |_, machine| {
+    let (outcome, timeline) = record_images(&scene(seed), &CallOff::new(), window, |_, machine| {
         Box::new(Bare::new(machine, program.clone(), on_timer.clone(), TIMER_NS))
     })
     .expect("a machine that can be built");
@@ -274,7 +272,7 @@ fn throttled(seed: u64) -> (Outcome, Timeline) {
         period_ns: 3_000_000,
     });
     let (program, on_timer) = program(LockKind::Ticket, seed, 4_000);
-    let (outcome, timeline) = record_images(&config, &AtomicBool::new(false), WHOLE, |_, machine| {
+    let (outcome, timeline) = record_images(&config, &CallOff::new(), WHOLE, |_, machine| {
         Box::new(Bare::new(machine, program.clone(), on_timer.clone(), TIMER_NS))
     })
     .expect("a machine that can be built");

@@ -2,14 +2,13 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode};
 use holdfast_host::PauseControls;
 use holdfast_locks::{CpuId, Interrupts, Paravirt, Platform, Word};
 use holdfast_machine::{PauseHardware, Picos};
-use holdfast_sim::{Config, HostTask, SimMachine, SimWord, run_images};
+use holdfast_sim::{CallOff, Config, HostTask, SimMachine, SimWord, run_images};
 
 use super::algorithm::Algorithm;
 use super::cpu::{Dice, Fault, Tortured};
@@ -274,7 +273,7 @@ pub fn run(algorithm: Algorithm, seed: u64, fault: Fault) -> Result<Report, Stri
     let counts = Rc::new(Counts::default());
     let timer_ns = 2_000 + random.next(200_000) as u32;
     let rounds = 8 + random.next(u64::from(400 / vcpus)) as u32;
-    let outcome = run_images(&config, &AtomicBool::new(false), |_, machine| {
+    let outcome = run_images(&config, &CallOff::new(), |_, machine| {
         Box::new(Storm {
             machine,
             algorithm,

@@ -44,11 +44,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cli", &["lab", "real-host"]),
 ];
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn read(path: &str) -> String {
+pub fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
@@ -108,7 +108,7 @@ fn what_the_architecture_names_exists() {
 }
 
 /// The code spans of `text` with the text that follows each, up to the next.
-fn code_spans(text: &str) -> Vec<(&str, &str)> {
+pub fn code_spans(text: &str) -> Vec<(&str, &str)> {
     let parts: Vec<&str> = text.split('`').skip(1).collect();
     let pairs = parts.chunks(2);
     pairs
@@ -124,7 +124,7 @@ fn is_path(span: &str) -> bool {
 }
 
 /// The paths that `text` names, with lists in braces written out.
-fn named_paths(text: &str) -> Vec<String> {
+pub fn named_paths(text: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for (span, _) in code_spans(text).into_iter().filter(|(span, _)| is_path(span)) {
         match span
@@ -141,7 +141,7 @@ fn named_paths(text: &str) -> Vec<String> {
 }
 
 /// The pairs of a file and an item in it that `text` names: "`path` `item`".
-fn named_items(text: &str) -> Vec<(&str, &str)> {
+pub fn named_items(text: &str) -> Vec<(&str, &str)> {
     let spans = code_spans(text);
     let follows = |between: &str| !between.is_empty() && between.trim().is_empty();
     let pairs = spans.windows(2).filter(|pair| {
@@ -152,7 +152,7 @@ fn named_items(text: &str) -> Vec<(&str, &str)> {
 }
 
 /// Whether the Rust source `source` defines `item`: a function, a type or a trait; `Type::method` needs both.
-fn defines(source: &str, item: &str) -> bool {
+pub fn defines(source: &str, item: &str) -> bool {
     let defined = |name: &str| {
         let keywords = ["fn", "struct", "enum", "trait", "type", "impl"];
         keywords.iter().any(|keyword| {

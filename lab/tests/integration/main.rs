@@ -4,6 +4,7 @@ mod fake;
 
 mod avic;
 mod book;
+mod coverage;
 mod directed_yield;
 mod documents;
 mod everywhere;

@@ -33,6 +33,12 @@ impl Topology {
     pub fn socket_of(&self, pcpu: u32) -> u32 {
         pcpu / (self.cores * self.threads)
     }
+
+    /// Returns the other threads of the core of `pcpu`.
+    pub fn siblings_of(&self, pcpu: u32) -> impl Iterator<Item = u32> + use<> {
+        let first = pcpu - pcpu % self.threads;
+        (first..first + self.threads).filter(move |&other| other != pcpu)
+    }
 }
 
 /// Defines the costs of a part of the machine once: the fields with their documentation, their names for the readers of
@@ -156,6 +162,11 @@ costs! {
         pub idle_exit: Picos,
         /// Return to the VMM's process and back into the kernel, beyond the costs of every exit.
         pub userspace_exit: Picos,
+        /// Time by which a microsecond of computing takes longer for each other thread of the core that computes.
+        pub smt_computing: Picos,
+        /// Time by which a microsecond of computing takes longer for each other thread of the core that spins with
+        /// PAUSE.
+        pub smt_pausing: Picos,
     }
 }
 
@@ -266,5 +277,9 @@ mod tests {
         assert_eq!(topology.pcpus(), 24);
         let sockets: Vec<u32> = (0..24).map(|pcpu| topology.socket_of(pcpu)).collect();
         assert_eq!(sockets, [[0; 8], [1; 8], [2; 8]].concat());
+        let siblings: Vec<Vec<u32>> = (8..11).map(|pcpu| topology.siblings_of(pcpu).collect()).collect();
+        assert_eq!(siblings, [[9], [8], [11]]);
+        let alone = Topology { threads: 1, ..topology };
+        assert_eq!(alone.siblings_of(5).count(), 0);
     }
 }

@@ -38,9 +38,13 @@ impl Engine {
         match command {
             Command::Charge { pcpu, cost, count } => {
                 let time = match cost {
-                    Cost::Wake => self.wake_time(pcpu),
+                    // No computing: the hardware is on its way out of an idle state.
                     Cost::IdleExit => self.idle_exit(pcpu),
-                    _ => self.hardware.cost(cost).times(u64::from(count)),
+                    Cost::Wake => {
+                        let wake = self.wake_time(pcpu);
+                        self.stretched(pcpu, wake)
+                    }
+                    _ => self.stretched(pcpu, self.hardware.cost(cost).times(u64::from(count))),
                 };
                 self.pcpus[pcpu].charged += time;
             }

@@ -2,13 +2,14 @@
 //! after the host's work: it enters a guest, runs a task, polls, or idles.
 
 use holdfast_host::{Event, Exit, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId};
-use holdfast_machine::{Picos, Time};
+use holdfast_machine::Picos;
 
 use crate::books::cause::Cause;
 use crate::books::happened::Happened;
 use crate::core::engine::Engine;
 use crate::cpus::hardware::exit_cause;
 use crate::cpus::pcpu::{Activity, Handler, Interrupted};
+use crate::cpus::siblings::{computed, stretch};
 use crate::cpus::vcpu::Mode;
 
 impl Engine {
@@ -75,8 +76,7 @@ impl Engine {
             Activity::Guest(cpu) if self.vcpus[cpu].native => self.interrupt_native(pcpu, interrupt),
             Activity::Guest(vcpu) => self.interrupt_vcpu(pcpu, vcpu, interrupt),
             Activity::Task(task) => {
-                let ran = self.pcpus[pcpu].stop(self.clock.now);
-                self.tasks.ran(task, ran);
+                self.stop_task(pcpu, task);
                 if is_call {
                     return self.call_handler(pcpu, Interrupted::Other);
                 }
@@ -171,6 +171,22 @@ impl Engine {
         }
     }
 
+    /// `pcpu` runs `task`, for `span` of computing if nothing comes in between.
+    pub fn run_task(&mut self, pcpu: PcpuId, task: TaskId, span: Picos) {
+        let slowdown = self.slowdown(pcpu);
+        self.pcpus[pcpu].activity = Activity::Task(task);
+        self.pcpus[pcpu].slowdown = slowdown;
+        let end = self.clock.now + (span + stretch(span, slowdown));
+        self.clock.set_activity(pcpu, end);
+    }
+
+    /// `task`, which runs on `pcpu`, is interrupted.
+    pub fn stop_task(&mut self, pcpu: PcpuId, task: TaskId) {
+        let this = &mut self.pcpus[pcpu];
+        let ran = this.stop(self.clock.now);
+        self.tasks.ran(task, computed(ran, this.slowdown));
+    }
+
     fn begin_task(&mut self, pcpu: PcpuId, task: TaskId) {
         if let Some(thread) = self.tasks.native_thread(task) {
             return self.enter_thread(pcpu, thread);
@@ -178,10 +194,9 @@ impl Engine {
         if self.tasks.is_network_thread(task) {
             return self.run_network_thread(pcpu, task);
         }
-        self.pcpus[pcpu].activity = Activity::Task(task);
-        let task = self.tasks.all.get(&task);
-        let end = task.map_or(Time::NEVER, |task| self.clock.now + task.remaining);
-        self.clock.set_activity(pcpu, end);
+        let known = self.tasks.all.get(&task);
+        let span = known.map_or(Picos(u64::MAX), |task| task.remaining);
+        self.run_task(pcpu, task, span);
     }
 
     /// `vcpu` enters its guest on `pcpu`: with the vector `inject`, and with the wish for an exit when interrupts can

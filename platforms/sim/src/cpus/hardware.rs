@@ -1,7 +1,7 @@
 //! The machine's CPU model: costs, pause-loop exiting, APIC virtualization.
 
 use holdfast_host::{Cost, Exit, Nanos, PauseControls, PcpuId};
-use holdfast_machine::{Costs, IdleState, PauseHardware, PauseLimit, Picos, Profile, idle_exit_latency};
+use holdfast_machine::{Costs, IdleState, PauseHardware, PauseLimit, Picos, Profile, Topology, idle_exit_latency};
 
 use crate::apic::hardware::ApicHardware;
 use crate::books::cause::Cause;
@@ -11,6 +11,8 @@ use crate::books::cause::Cause;
 pub struct Hardware {
     /// The cost of everything.
     pub costs: Costs,
+    /// Sockets, cores and threads.
+    pub topology: Topology,
     /// Idle states of a pCPU, in order of depth.
     idle_states: Vec<IdleState>,
     /// APIC virtualization.
@@ -28,6 +30,7 @@ impl Hardware {
     pub fn new(machine: &Profile, seed: u64) -> Hardware {
         Hardware {
             costs: machine.costs.clone(),
+            topology: machine.topology,
             idle_states: machine.idle_states.clone(),
             apic: ApicHardware {
                 avic: machine.avic,
@@ -37,6 +40,12 @@ impl Hardware {
             frequency_hz: machine.frequency_hz,
             seed,
         }
+    }
+
+    /// Whether cores have several threads.
+    #[inline]
+    pub fn has_siblings(&self) -> bool {
+        self.topology.threads > 1
     }
 
     /// The time that `cost` takes on this machine.
@@ -154,8 +163,14 @@ mod tests {
                 avic: None,
                 apicv: None,
             };
+            let topology = Topology {
+                sockets: 1,
+                cores: 2,
+                threads: 1,
+            };
             let hardware = Hardware {
                 costs,
+                topology,
                 idle_states: Vec::new(),
                 apic,
                 pause: None,

@@ -4,5 +4,6 @@ pub mod commands;
 pub mod exits;
 pub mod hardware;
 pub mod pcpu;
+pub mod siblings;
 pub mod time;
 pub mod vcpu;

@@ -138,6 +138,8 @@ pub struct Pcpu {
     pub caches: WarmCaches,
     /// The start of the guest or task that runs.
     pub since: Time,
+    /// Time by which a microsecond of the task that runs takes longer.
+    pub slowdown: Picos,
 }
 
 impl Pcpu {
@@ -151,6 +153,7 @@ impl Pcpu {
             handler: Handler::None,
             caches: WarmCaches::default(),
             since: Time(0),
+            slowdown: Picos::ZERO,
         }
     }
 

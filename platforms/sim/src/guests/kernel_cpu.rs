@@ -11,6 +11,7 @@ use holdfast_locks::{CpuId, Interrupts};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
+use crate::cpus::siblings::SLICE;
 use crate::guests::cpu::SimCpu;
 use crate::memory::records::{PV_EOI_BASE, PV_EOI_STRIDE, STEAL_TIME_BASE};
 use crate::memory::word::SimWord;
@@ -24,13 +25,11 @@ unsafe impl Cpu for SimCpu {
     #[inline]
     fn compute(&self, ns: u64) {
         let engine = self.engine();
-        self.handle
-            .work(Picos::from_nanos(ns) + engine.hardware.costs.guest_code);
-        let engine = self.engine();
-        let this = &engine.vcpus[engine.flows.current];
-        if this.flow.clock.0 - engine.clock.now.0 > AHEAD_PS {
-            self.handle.order();
+        let span = Picos::from_nanos(ns) + engine.hardware.costs.guest_code;
+        if engine.hardware.has_siblings() {
+            return self.compute_beside(span);
         }
+        self.spend_computing(span);
     }
 
     #[inline]
@@ -223,6 +222,28 @@ unsafe impl Cpu for SimCpu {
 }
 
 impl SimCpu {
+    /// Computes for `span`, which takes `span`.
+    #[inline]
+    fn spend_computing(&self, span: Picos) {
+        self.handle.work(span);
+        let engine = self.engine();
+        let this = &engine.vcpus[engine.flows.current];
+        if this.flow.clock.0 - engine.clock.now.0 > AHEAD_PS {
+            self.handle.order();
+        }
+    }
+
+    /// Computes for `span` next to the other threads of the core.
+    fn compute_beside(&self, mut span: Picos) {
+        while span != Picos::ZERO {
+            let slice = span.min(SLICE);
+            let engine = self.engine();
+            let pcpu = engine.vcpus[engine.flows.current].last_pcpu;
+            self.spend_computing(engine.stretched(pcpu, slice));
+            span = span - slice;
+        }
+    }
+
     fn reply(&self) -> u64 {
         self.engine().current().replies.value
     }

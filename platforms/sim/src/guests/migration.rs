@@ -126,8 +126,7 @@ impl Engine {
             return;
         };
         if let Activity::Task(task) = self.pcpus[by].activity {
-            let ran = self.pcpus[by].stop(self.clock.now);
-            self.tasks.ran(task, ran);
+            self.stop_task(by, task);
         }
         let event = Event::Affinity {
             pcpu: by,

@@ -14,7 +14,6 @@ use holdfast_machine::Picos;
 use crate::core::clock::TimedEvent;
 use crate::core::engine::Engine;
 use crate::core::failure::Failure;
-use crate::cpus::pcpu::Activity;
 use crate::flows::flow::Handle;
 use crate::guests::tasks::Task;
 
@@ -111,7 +110,7 @@ impl Engine {
     pub fn run_network_thread(&mut self, pcpu: PcpuId, task: TaskId) {
         let left = self.tasks.all.get(&task).map_or(Picos::ZERO, |task| task.remaining);
         if left > Picos::ZERO {
-            return self.work_in_thread(pcpu, task, left);
+            return self.run_task(pcpu, task, left);
         }
         let Some(nic) = self.tasks.networks.iter().position(|network| network.has(task)) else {
             return;
@@ -138,7 +137,7 @@ impl Engine {
                 if let Some(task) = self.tasks.all.get_mut(&task) {
                     task.remaining = span;
                 }
-                return self.work_in_thread(pcpu, task, span);
+                return self.run_task(pcpu, task, span);
             }
             Action::WakeOther => Event::TaskWakes { pcpu, task: other },
             Action::Signal => Event::Msi {
@@ -183,11 +182,6 @@ impl Engine {
                 }
             }
         }
-    }
-
-    fn work_in_thread(&mut self, pcpu: PcpuId, task: TaskId, span: Picos) {
-        self.pcpus[pcpu].activity = Activity::Task(task);
-        self.clock.set_activity(pcpu, self.clock.now + span);
     }
 }
 

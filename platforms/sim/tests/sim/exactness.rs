@@ -104,6 +104,10 @@ fn play(kind: LockKind, seed: u64, pauses: Option<PauseHardware>, execute_spins:
     let mut config = config(pcpus, vcpus, random.next(4) as u32, seed);
     config.machine = profile(pcpus, pauses);
     watch_pauses(&mut config, pauses, &mut Random(seed ^ 0x9a));
+    if seed % 4 > 1 {
+        // Pairs of pCPUs share a core.
+        config.machine.topology.threads = 2;
+    }
     if seed % 2 == 1 {
         // Events of equal times can hide faults: make many.
         coarsen(&mut config.machine.costs);

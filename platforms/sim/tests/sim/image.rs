@@ -117,6 +117,8 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         tlb_flush: ns(150),
         idle_exit: ns(1000),
         userspace_exit: ns(1500),
+        smt_computing: ns(700),
+        smt_pausing: ns(100),
     };
     let topology = Topology {
         sockets: if cores.is_multiple_of(2) { 2 } else { 1 },

@@ -20,6 +20,7 @@ mod native;
 mod numa;
 mod pause;
 mod refill;
+mod siblings;
 mod startup;
 mod threads;
 mod timeline;

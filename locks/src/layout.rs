@@ -69,6 +69,12 @@ pub trait Layout: sealed::Sealed {
         (CpuId((code >> 2) - 1), code as usize % NODES_PER_CPU)
     }
 
+    /// Returns whether a CPU stands in the queue. Ordering: Relaxed.
+    fn has_queue<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; the answer may be out of date whatever the ordering.
+        cpu.load(word, Relaxed) & Self::TAIL_MASK != 0
+    }
+
     /// Replaces the tail by `code` and returns the previous tail. Ordering: AcqRel.
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32;
 }
@@ -92,6 +98,12 @@ pub struct Narrow;
 
 impl Layout for Narrow {
     const TAIL_SHIFT: u32 = 16;
+
+    #[inline]
+    fn has_queue<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+        // ORDERING: Relaxed; as in the trait.
+        cpu.load_high16(word, Relaxed) != 0
+    }
 
     #[inline]
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {

@@ -82,6 +82,14 @@ pub unsafe trait Platform {
     fn load_low16(&self, word: &Self::Word, order: Ordering) -> u16 {
         self.load(word, order) as u16
     }
+    /// Loads bits 16-31.
+    ///
+    /// On a platform with machine code of its own this does not read the bytes of a store to bits 0-15 that is still
+    /// under way, so it need not wait for that store.
+    #[inline]
+    fn load_high16(&self, word: &Self::Word, order: Ordering) -> u16 {
+        (self.load(word, order) >> 16) as u16
+    }
     /// Stores `value` to `word`.
     fn store(&self, word: &Self::Word, value: u32, order: Ordering);
     /// Stores to bits 0-7 and keeps the other bits, which other CPUs may be changing.

@@ -61,7 +61,7 @@ pub struct PvQueued<T, L = Narrow, S = AllSteps>(PhantomData<(T, L, S)>);
 impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> for PvQueued<T, L, S> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
-        if let Err(seen) = T::fast_path(cpu, word) {
+        if let Err(seen) = T::fast_path::<P, L>(cpu, word) {
             // On a platform whose heads compete on equal terms the lock should stay with running CPUs for a while. So
             // if the fast path failed only because CPUs queue, the caller tries again at once.
             let eager = T::WAITS && T::sharing(cpu).head.0 > 0;

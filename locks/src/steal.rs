@@ -2,9 +2,9 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::layout::{LOCKED, LOCKED_MASK, PENDING};
+use crate::layout::{LOCKED, LOCKED_MASK, Layout, PENDING};
 use crate::paravirt::Paravirt;
-use crate::platform::Platform;
+use crate::platform::{Budget, Platform};
 use crate::qspin;
 use crate::sharing::Sharing;
 
@@ -31,7 +31,7 @@ pub trait Stealing: sealed::Sealed {
 
     /// Executes the first try of `lock`. Returns the word that it found, as `Err` if the lock was not taken.
     #[inline]
-    fn fast_path<P: Platform>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
+    fn fast_path<P: Paravirt, L: Layout>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
         // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
         cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed)
     }
@@ -84,6 +84,22 @@ impl Stealing for Hybrid {
         cpu.sharing()
     }
 
+    /// Where a head competes on equal terms, the first try has to keep exclusion and nothing else. So it exchanges the
+    /// byte that the last unlock has stored: the whole word cannot be read before that store has left the store buffer.
+    /// Between the look at the queue and the exchange a queue may form. The caller then overtakes it once.
+    #[inline]
+    fn fast_path<P: Paravirt, L: Layout>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
+        if cpu.sharing().head == Budget(0) {
+            // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
+            return cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed);
+        }
+        if L::has_queue(cpu, word) || !take(cpu, word) {
+            // ORDERING: Relaxed; a hint what to try next.
+            return Err(cpu.load(word, Relaxed));
+        }
+        Ok(0)
+    }
+
     fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
         let must_queue = |now: u32| now <= LOCKED_MASK || now & PENDING != 0;
         let patience = cpu.sharing().newcomer;
@@ -111,7 +127,7 @@ impl Stealing for Unfair {
     const LISTS_AGAIN: bool = true;
 
     #[inline]
-    fn fast_path<P: Platform>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
+    fn fast_path<P: Paravirt, L: Layout>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
         if take(cpu, word) { Ok(0) } else { Err(LOCKED) }
     }
 

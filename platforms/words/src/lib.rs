@@ -153,7 +153,7 @@ impl Word {
         load = load, store = store, swap = swap, compare_exchange = compare_exchange);
     accesses!(u16, low16, "word", ":x", reg, "ax";
         load = load_low16, store = store_low16, swap = swap_low16, compare_exchange = compare_exchange_low16);
-    accesses!(u16, high16, "word", ":x", reg, "ax"; swap = swap_high16);
+    accesses!(u16, high16, "word", ":x", reg, "ax"; load = load_high16, swap = swap_high16);
     accesses!(u8, low8, "byte", "", reg_byte, "al";
         store = store_low8, swap = swap_low8, compare_exchange = compare_exchange_low8);
     accesses!(u8, byte1, "byte", "", reg_byte, "al"; store = store_byte1);

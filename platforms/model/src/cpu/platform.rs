@@ -41,6 +41,10 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
         self.load(word, order) as u16
     }
     #[track_caller]
+    fn load_high16(&self, word: &ModelWord<C>, order: Ordering) -> u16 {
+        (self.load(word, order) >> 16) as u16
+    }
+    #[track_caller]
     fn store(&self, word: &ModelWord<C>, value: u32, order: Ordering) {
         let changed = word.atomic.store(value, self.order(Role::Store, order));
         self.note(Action::Store(word.number, value));

@@ -33,6 +33,9 @@ impl Word {
     pub(crate) fn load_low16(&self, order: Ordering) -> u16 {
         self.0.load(order) as u16
     }
+    pub(crate) fn load_high16(&self, order: Ordering) -> u16 {
+        (self.0.load(order) >> 16) as u16
+    }
     pub(crate) fn store(&self, value: u32, order: Ordering) {
         self.0.store(value, order);
     }

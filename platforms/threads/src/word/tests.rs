@@ -27,6 +27,7 @@ enum Operation {
     FetchOr(u32),
     FetchAnd(u32),
     LoadLow16,
+    LoadHigh16,
 }
 
 /// Returns the result of a comparison as a number.
@@ -77,6 +78,7 @@ macro_rules! apply {
             Operation::FetchOr(bits) => word.fetch_or(bits, AcqRel).into(),
             Operation::FetchAnd(bits) => word.fetch_and(bits, AcqRel).into(),
             Operation::LoadLow16 => word.load_low16(Acquire).into(),
+            Operation::LoadHigh16 => word.load_high16(Acquire).into(),
         };
         (returned, word.load(Acquire))
     }};
@@ -106,6 +108,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         word().prop_map(Operation::FetchOr),
         word().prop_map(Operation::FetchAnd),
         Just(Operation::LoadLow16),
+        Just(Operation::LoadHigh16),
     ]
 }
 

@@ -153,14 +153,14 @@ pub fn verdict(row: &Row) -> String {
     } else {
         ""
     };
-    let judgement = match (comparison.verdict, row.better) {
+    let judgment = match (comparison.verdict, row.better) {
         (Verdict::Identical, _) => return "identical, sample by sample".to_owned(),
         (Verdict::TooFewSamples, _) => "one sample proves nothing",
         (Verdict::NoDifferenceProven, _) => "no difference proven",
         (_, Some(true)) => "better",
         (_, _) => "worse",
     };
-    format!("x {}{interval}: {judgement}{paired}", ratio(comparison.ratio))
+    format!("x {}{interval}: {judgment}{paired}", ratio(comparison.ratio))
 }
 
 /// Returns a ratio with three decimals, or only a bound if it is very small or large.

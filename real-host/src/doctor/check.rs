@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Judgement of a finding.
+/// Judgment of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -37,7 +37,7 @@ pub struct Check {
     pub name: &'static str,
     /// The state that was found.
     pub found: String,
-    /// Judgement of that state.
+    /// Judgment of that state.
     pub verdict: Verdict,
     /// Consequence for guests that share CPUs, if any.
     pub means: Option<String>,

@@ -94,9 +94,9 @@ pub struct Row {
     pub within: BTreeMap<&'static str, bool>,
 }
 
-/// Judgement of the host scheduler by one kernel.
+/// Judgment of the host scheduler by one kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Judgement {
+pub struct Judgment {
     /// The kernel's version.
     pub kernel: String,
     /// Its release.
@@ -109,7 +109,7 @@ pub struct Judgement {
     pub missing: Vec<String>,
 }
 
-impl Judgement {
+impl Judgment {
     /// Returns how many figures called `name` are within their goal, and how many are judged.
     pub fn count(&self, name: &str) -> (usize, usize) {
         let judged: Vec<bool> = self
@@ -149,7 +149,7 @@ pub fn predict(kernel: &Kernel, scenarios: &[Scenario]) -> Result<Prediction, Pl
 ///
 /// # Errors
 /// If the scheduler cannot play a scenario.
-pub fn judge(record: &Record, scheduler: SchedulerKind, scenarios: &[Scenario]) -> Result<Judgement, PlayError> {
+pub fn judge(record: &Record, scheduler: SchedulerKind, scenarios: &[Scenario]) -> Result<Judgment, PlayError> {
     let mut rows = Vec::new();
     let mut missing = Vec::new();
     for scenario in scenarios {
@@ -165,7 +165,7 @@ pub fn judge(record: &Record, scheduler: SchedulerKind, scenarios: &[Scenario]) 
             }
         }
     }
-    Ok(Judgement {
+    Ok(Judgment {
         kernel: record.version.clone(),
         release: record.release.clone(),
         scheduler: scheduler.name(),
@@ -243,9 +243,9 @@ mod tests {
         let scenarios = shipped();
         for kernel in KERNELS.iter().filter(|kernel| kernel.version != "7.3") {
             let Some(record) = kernel.record() else { continue };
-            let judgement = judge(&record, kernel.scheduler, &scenarios).expect("played");
+            let judgment = judge(&record, kernel.scheduler, &scenarios).expect("played");
             for (name, least) in [("share", 0.6), ("slice", 0.6), ("wake p50", 0.7), ("wake p99", 0.5)] {
-                let (within, judged) = judgement.count(name);
+                let (within, judged) = judgment.count(name);
                 let enough = within as f64 >= least * judged as f64;
                 assert!(enough && judged > 0, "{}: {name}: {within} of {judged}", kernel.version);
             }

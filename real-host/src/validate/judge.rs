@@ -58,9 +58,9 @@ pub struct Topology {
     pub pairs_right: u32,
 }
 
-/// Judgement of all predictions.
+/// Judgment of all predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Judgement {
+pub struct Judgment {
     /// Rows, one for each lock in each topology.
     pub rows: Vec<Row>,
     /// Summaries, one for each topology.
@@ -77,7 +77,7 @@ pub const GOAL: f64 = 1.5;
 const EQUAL: f64 = 1.1;
 
 /// Judges `rows`.
-pub fn judge(rows: Vec<Row>) -> Judgement {
+pub fn judge(rows: Vec<Row>) -> Judgment {
     let mut topologies: Vec<Topology> = Vec::new();
     for row in &rows {
         let known = |topology: &Topology| (topology.threads, topology.section_ns) == (row.threads, row.section_ns);
@@ -87,7 +87,7 @@ pub fn judge(rows: Vec<Row>) -> Judgement {
         }
     }
     let median = median(rows.iter());
-    Judgement {
+    Judgment {
         goal_reached: median.is_some_and(|median| median <= GOAL.ln()),
         median_log_ratio: median,
         topologies,
@@ -165,14 +165,14 @@ mod tests {
             row("b", 2.0, &[115.0, 130.0, 140.0]),
             row("c", 9.0, &[10.0, 11.0, 12.0]),
         ];
-        let judgement = judge(rows);
-        let topology = &judgement.topologies[0];
+        let judgment = judge(rows);
+        let topology = &judgment.topologies[0];
         assert_eq!(
             (topology.pairs, topology.pairs_right),
             (2, 0),
             "a and b overlap; c was predicted fastest"
         );
-        assert!(!judgement.goal_reached);
+        assert!(!judgment.goal_reached);
     }
 
     #[test]
@@ -182,9 +182,9 @@ mod tests {
             row("b", 1000.0, &[100.0]),
             row("c", 67.0, &[100.0]),
         ];
-        let judgement = judge(rows);
-        assert!(judgement.goal_reached, "{:?}", judgement.median_log_ratio);
-        assert!((judgement.median_log_ratio.unwrap_or(0.0) - (100.0f64 / 67.0).ln()).abs() < 1e-9);
+        let judgment = judge(rows);
+        assert!(judgment.goal_reached, "{:?}", judgment.median_log_ratio);
+        assert!((judgment.median_log_ratio.unwrap_or(0.0) - (100.0f64 / 67.0).ln()).abs() < 1e-9);
     }
 
     proptest! {

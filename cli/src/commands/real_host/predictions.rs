@@ -9,7 +9,7 @@ use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::run::Failure;
 use holdfast_real_host::calibrate::{self, Calibration, Host};
 use holdfast_real_host::machine::Machine;
-use holdfast_real_host::validate::judge::{GOAL, Judgement, Row, judge};
+use holdfast_real_host::validate::judge::{GOAL, Judgment, Row, judge};
 use holdfast_real_host::validate::{LockKind, Settings, guests, threads};
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ struct Report<'r> {
     seconds: f64,
     complete: bool,
     #[serde(flatten)]
-    judgement: &'r Judgement,
+    judgment: &'r Judgment,
 }
 
 /// Runs the locks on host threads, or in guests, and in the simulator.
@@ -72,7 +72,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     let profile = profile.unwrap_or(&base);
     let (rows, failure) = compare(args, &locks, profile, &host)?;
     let complete = worker::check(signal::call_off()?).is_continue();
-    let judgement = judge(rows);
+    let judgment = judge(rows);
     let report = Report {
         schema: "holdfast.reality/1",
         against,
@@ -82,7 +82,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
         profile: profile.name.clone(),
         seconds: begun.elapsed().as_secs_f64(),
         complete,
-        judgement: &judgement,
+        judgment: &judgment,
     };
     let text = serde_json::to_string_pretty(&report)?;
     let written = path.map(|path| file::write(&path, text.as_bytes()).map(|()| path));
@@ -97,22 +97,22 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
                 super::calibrate::show(calibration)?;
                 output::line("")?;
             }
-            show(&judgement)?;
+            show(&judgment)?;
         }
     }
-    warn(&judgement.rows);
+    warn(&judgment.rows);
     written?;
     if !complete {
         say!(
             "incomplete: interrupted before all was compared: {} rows are kept",
-            judgement.rows.len()
+            judgment.rows.len()
         );
         return Ok(Done::Interrupted);
     }
     if let Some(failure) = &failure {
         say!("error: a measurement failed, and repeating it does not help: {failure}");
     }
-    let failed = failure.is_some() || judgement.rows.iter().any(|row| row.predicted.is_none());
+    let failed = failure.is_some() || judgment.rows.iter().any(|row| row.predicted.is_none());
     Ok(if failed { Done::Failed } else { Done::Whole })
 }
 
@@ -173,10 +173,10 @@ fn lock(name: &str) -> Result<LockKind, Refused> {
         .map_err(|_| Refused::among(name, LockKind::ALL.iter().map(|kind| kind.name())))
 }
 
-fn show(judgement: &Judgement) -> anyhow::Result<()> {
+fn show(judgment: &Judgment) -> anyhow::Result<()> {
     let header = "threads or vCPUs | section, ns | lock | measured, 1/s | range | predicted, 1/s | ratio | log ratio";
     let mut table = output::table(header.split(" | "), 3);
-    for row in &judgement.rows {
+    for row in &judgment.rows {
         let range = row
             .samples
             .iter()
@@ -198,7 +198,7 @@ fn show(judgement: &Judgement) -> anyhow::Result<()> {
     output::line(&table.to_string())?;
     let header = "threads or vCPUs | section, ns | median |log ratio| | pairs that differ | in the right order";
     let mut table = output::table(header.split(" | "), 2);
-    for topology in &judgement.topologies {
+    for topology in &judgment.topologies {
         table.add_row([
             topology.threads.to_string(),
             topology.section_ns.to_string(),
@@ -208,8 +208,8 @@ fn show(judgement: &Judgement) -> anyhow::Result<()> {
         ]);
     }
     output::line(&format!("\n{table}"))?;
-    let median = dash(judgement.median_log_ratio, |log| format!("{log:.2}"));
-    let verdict = if judgement.goal_reached { "reached" } else { "MISSED" };
+    let median = dash(judgment.median_log_ratio, |log| format!("{log:.2}"));
+    let verdict = if judgment.goal_reached { "reached" } else { "MISSED" };
     output::line(&format!(
         "\nmedian |log ratio| over all rows: {median}; the goal of ln {GOAL} = {:.2} is {verdict}",
         GOAL.ln()

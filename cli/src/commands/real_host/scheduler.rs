@@ -4,7 +4,7 @@ use std::path::Path;
 
 use holdfast_lab::file;
 use holdfast_real_host::scheduler::judge::{
-    Judgement, KERNELS, Kernel, Prediction, Record, SHARE_POINTS, SLICE, WAKE, WAKE_US, judge, predict, to_json,
+    Judgment, KERNELS, Kernel, Prediction, Record, SHARE_POINTS, SLICE, WAKE, WAKE_US, judge, predict, to_json,
 };
 use holdfast_real_host::scheduler::measure::{MeasureError, measure};
 use holdfast_real_host::scheduler::{GroupFigures, Scenario, scenario};
@@ -19,7 +19,7 @@ use crate::refused::Refused;
 #[derive(Serialize)]
 struct Report<'j> {
     schema: &'static str,
-    kernels: &'j [Judgement],
+    kernels: &'j [Judgment],
     /// Figures for kernels that have not been measured.
     predictions: &'j [Prediction],
 }
@@ -28,9 +28,9 @@ struct Report<'j> {
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     let scenarios = chosen(&args.experiments)?;
     let mut done = Done::Whole;
-    let mut judgements = Vec::new();
+    let mut judgments = Vec::new();
     for (kernel, record) in records(args, &scenarios, &mut done)? {
-        judgements.push(judge(&record, kernel.scheduler, &scenarios)?);
+        judgments.push(judge(&record, kernel.scheduler, &scenarios)?);
     }
     let mut predictions = Vec::new();
     if args.measure.is_empty() {
@@ -41,11 +41,11 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     match args.format {
         Format::Json => output::json(&Report {
             schema: "holdfast.scheduler/1",
-            kernels: &judgements,
+            kernels: &judgments,
             predictions: &predictions,
         })?,
         Format::Table => {
-            judgements.iter().try_for_each(show)?;
+            judgments.iter().try_for_each(show)?;
             predictions.iter().try_for_each(show_prediction)?;
         }
     }
@@ -104,14 +104,14 @@ fn keep(path: Option<&Path>, record: &Record) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(judgement: &Judgement) -> anyhow::Result<()> {
+fn show(judgment: &Judgment) -> anyhow::Result<()> {
     output::line(&format!(
         "Linux {} ({}), compared with {}\n",
-        judgement.kernel, judgement.release, judgement.scheduler
+        judgment.kernel, judgment.release, judgment.scheduler
     ))?;
     let header = ["scenario", "threads", "of"];
     let mut table = output::table(header.into_iter().chain(COLUMNS).chain(["outside the goal"]), 3);
-    for row in &judgement.rows {
+    for row in &judgment.rows {
         let outside: Vec<&str> = row
             .within
             .iter()
@@ -130,7 +130,7 @@ fn show(judgement: &Judgement) -> anyhow::Result<()> {
     }
     output::line(&table.to_string())?;
     let count = |name| {
-        let (within, judged) = judgement.count(name);
+        let (within, judged) = judgment.count(name);
         format!("{within} of {judged}")
     };
     output::line(&format!(
@@ -143,8 +143,8 @@ fn show(judgement: &Judgement) -> anyhow::Result<()> {
         count("wake p50"),
         count("wake p99"),
     ))?;
-    if !judgement.missing.is_empty() {
-        output::line(&format!("no figures of the kernel: {}", judgement.missing.join(", ")))?;
+    if !judgment.missing.is_empty() {
+        output::line(&format!("no figures of the kernel: {}", judgment.missing.join(", ")))?;
     }
     output::line("")
 }

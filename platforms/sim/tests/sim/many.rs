@@ -88,13 +88,13 @@ fn a_few_hundred_cpus_queue_in_every_layout() {
 
 /// The most CPUs that the narrow layout can name: CPU numbers plus one fit in 14 bits.
 #[test]
-#[cfg_attr(debug_assertions, ignore = "slow without optimisation: cargo test --release")]
+#[cfg_attr(debug_assertions, ignore = "slow without optimization: cargo test --release")]
 fn a_word_for_fewer_than_16384_cpus_names_16383() {
     crowd::<Qspin<Narrow>>(16_383);
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "slow without optimisation: cargo test --release")]
+#[cfg_attr(debug_assertions, ignore = "slow without optimization: cargo test --release")]
 fn words_for_more_cpus_name_16384_and_beyond() {
     crowd::<Qspin<Wide>>(16_384);
     crowd::<NumerousQspin>(16_384);

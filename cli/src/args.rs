@@ -65,6 +65,8 @@ pub enum Command {
     Merge(MergeArgs),
     /// Give the units of an experiment to an engine: processes, Slurm, HyperQueue, Kubernetes
     Submit(SubmitArgs),
+    /// Show the progress of submitted units, and when they will be done
+    Status(StatusArgs),
     /// List the shipped experiments and machine profiles
     List(ListArgs),
     /// Print a shipped experiment or machine profile, ready to copy and edit

@@ -15,6 +15,7 @@ pub mod real_host;
 pub mod report;
 pub mod run;
 pub mod show;
+pub mod status;
 pub mod submit;
 pub mod trace;
 pub mod units;

@@ -64,6 +64,7 @@ fn command(command: &Command) -> anyhow::Result<Done> {
         Command::Plan(args) => commands::plan::plan(args),
         Command::Merge(args) => commands::merge::merge(args),
         Command::Submit(args) => commands::submit::submit(args),
+        Command::Status(args) => commands::status::status(args),
         Command::List(args) => commands::list::list(args),
         Command::Show(args) => commands::show::show(args),
         Command::Keys(args) => commands::keys::keys(args),

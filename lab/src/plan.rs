@@ -4,7 +4,7 @@ mod builder;
 mod hardware;
 mod overwritten;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -95,6 +95,9 @@ pub struct Plan {
 /// Limit on the runs of one plan.
 pub const RUNS_MAX: usize = 1_000_000;
 
+/// Names of a cell's case and variant.
+pub type CellName<'n> = (&'n str, &'n str);
+
 /// A function that returns the text of a file.
 pub type ReadFile<'r> = &'r dyn Fn(&Path) -> io::Result<String>;
 
@@ -105,14 +108,21 @@ impl Plan {
     /// # Errors
     /// All mistakes in the settings, or in a machine that they describe.
     pub fn new(experiment: Experiment, options: &Options) -> Result<Plan, Problems> {
-        Plan::with_files(experiment, options, &|path| file::read_text(path, file::TEXT_BYTES_MAX))
+        let read = |path: &Path| file::read_text(path, file::TEXT_BYTES_MAX);
+        Plan::of_cells(experiment, options, &read, None)
     }
 
-    /// Expands `experiment` with `options`, as [`Plan::new`] does. `read` returns the text of a machine profile.
+    /// Expands `experiment` with `options`, as [`Plan::new`] does. `read` returns the text of a machine profile. Only
+    /// the cells of `wanted`, by case and variant, are made; `None` is all cells.
     ///
     /// # Errors
-    /// As [`Plan::new`].
-    pub fn with_files(mut experiment: Experiment, options: &Options, read: ReadFile<'_>) -> Result<Plan, Problems> {
+    /// As [`Plan::new`], without mistakes in cells that are not made.
+    pub fn of_cells(
+        mut experiment: Experiment,
+        options: &Options,
+        read: ReadFile<'_>,
+        wanted: Option<&BTreeSet<CellName<'_>>>,
+    ) -> Result<Plan, Problems> {
         let mut findings = Findings::default();
         let set = settings(&options.set, &mut findings);
         let named = experiment.sweeps.len();
@@ -145,7 +155,10 @@ impl Plan {
         let mut cells = Vec::new();
         let mut as_stated = Vec::new();
         for case in &cases {
-            for variant in variants.iter().filter(|variant| case.admits(&variant.name)) {
+            let is_wanted =
+                |variant: &&Layer| wanted.is_none_or(|names| names.contains(&(&*case.name, &*variant.name)));
+            let admitted = variants.iter().filter(|variant| case.admits(&variant.name));
+            for variant in admitted.filter(is_wanted) {
                 if let Some((mut config, parameters)) = builder.cell(case, variant, &set, scale) {
                     as_stated.push(set.is_empty() || builder.is_as_stated(case, variant, scale, &config));
                     config.execute_spins = options.no_skip;
@@ -159,7 +172,7 @@ impl Plan {
             }
         }
         let files = builder.files;
-        if cells.is_empty() && findings.count() == 0 {
+        if cells.is_empty() && wanted.is_none() && findings.count() == 0 {
             let found = "no cell: the chosen cases are not run with the chosen variants";
             findings.add(
                 &place,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
 
-use super::PlanArgs;
+use super::{Format, PlanArgs};
 
 /// An engine that runs the shards of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,7 +34,8 @@ pub struct SubmitArgs {
     /// Folder that all machines see under this path: plan, cache, logs, and results
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Number of shards, which are divided by predicted cost [default: one for each CPU, or for each unit]
+    /// Number of shards, which are divided by predicted cost [default: 8 for each CPU of this machine; for clusters,
+    /// one for each minute of predicted CPU time up to 1000, or 200 without predictions]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub shards: Option<u32>,
     /// Print what would be submitted, and submit nothing
@@ -49,4 +50,15 @@ pub struct SubmitArgs {
     /// Path of the command on the machines [default: this command's]
     #[arg(long, value_name = "PATH")]
     pub program: Option<String>,
+}
+
+/// Arguments of `holdfast status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// The folder that `holdfast submit` got as --out
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// Format of the progress
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
 }

@@ -5,12 +5,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use holdfast_lab::file;
+use holdfast_lab::keys::Parameters;
 use holdfast_lab::replay::quoted;
-use holdfast_lab::units::{Cache, Header, Job, Unit, Units};
+use holdfast_lab::units::{self, Cache, Header, Job, Unit, Units};
 
 use crate::Done;
 use crate::args::{BUILD, Engine, MergeArgs, MergeFormat, SubmitArgs};
@@ -49,12 +50,10 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
         results: folder.clone(),
     };
     let left = plan_lines(&units, &files);
-    let cpus = thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    let default = if args.engine == Engine::Local {
-        cpus
-    } else {
-        left.units as u32
-    };
+    let shards = args.shards.unwrap_or_else(|| match args.engine {
+        Engine::Local => SHARDS_PER_CPU * thread::available_parallelism().map_or(1, |count| count.get() as u32),
+        _ => units::shards(&left.costs),
+    });
     let program = std::env::current_exe().context("cannot find this program")?;
     let job = Job {
         name,
@@ -62,7 +61,7 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
         plan: files.plan.display().to_string(),
         cache: files.cache.display().to_string(),
         logs: folder.join("logs").display().to_string(),
-        shards: args.shards.unwrap_or(default).clamp(1, (left.units as u32).max(1)),
+        shards: shards.clamp(1, (left.costs.len() as u32).max(1)),
         jobs: args.plan.jobs.jobs.unwrap_or(1),
     };
     let text = match args.engine {
@@ -79,7 +78,7 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
     fs::create_dir_all(&job.logs).with_context(|| format!("cannot make {}", job.logs))?;
     file::write(&files.plan, left.text.as_bytes())?;
     file::write(&files.job, text.as_bytes())?;
-    if left.units == 0 {
+    if left.costs.is_empty() {
         note!("all {} units are in the cache", units.ids.len());
         return collect(&files);
     }
@@ -94,7 +93,8 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
 /// The lines of the units to run.
 struct Left {
     text: String,
-    units: usize,
+    /// Their predicted CPU times in seconds.
+    costs: Vec<Option<f64>>,
 }
 
 /// Returns the plan with its units that are not in the cache.
@@ -104,15 +104,17 @@ fn plan_lines(units: &Units, files: &Files) -> Left {
     let predicted: Vec<Option<f64>> = units.ids[..cells].iter().map(|id| cache.predicted_s(*id)).collect();
     let mut left = Left {
         text: Header::of(units).line(),
-        units: 0,
+        costs: Vec::new(),
     };
     for (index, _) in units.ids.iter().enumerate().filter(|(_, id)| !cache.has(**id)) {
         let unit = Unit {
             predicted_s: predicted[index % cells],
+            // Every task reads all lines, and makes the cells of its own from the plan.
+            parameters: Parameters::default(),
             ..Unit::of(units, index)
         };
         left.text.push_str(&unit.line());
-        left.units += 1;
+        left.costs.push(unit.predicted_s);
     }
     left
 }
@@ -161,6 +163,9 @@ fn local_script(job: &Job) -> String {
     format!("#!/bin/sh\n{lines}wait\n")
 }
 
+/// Shards for each CPU of this machine. The last ones to end are then short, also without predicted costs.
+const SHARDS_PER_CPU: u32 = 8;
+
 /// How often a shard of a lost process begins again.
 const RETRIES: u32 = 3;
 
@@ -178,7 +183,7 @@ fn local(job: &Job, units: &Units, files: &Files) -> anyhow::Result<Done> {
     let cache = Cache::at(&files.cache);
     let bar = Bar::counted("units");
     let mut failed = false;
-    let mut looks = 0_u32;
+    let mut next_count = Instant::now();
     while !waiting.is_empty() || !running.is_empty() {
         if call_off.is_called() {
             // The processes got Ctrl-C too; another signal is passed on by ending them. Their records are in the cache.
@@ -205,12 +210,13 @@ fn local(job: &Job, units: &Units, files: &Files) -> anyhow::Result<Done> {
             }
         }
         running = still;
-        // To count the records takes longer than to look at the processes.
-        if looks.is_multiple_of(10) {
+        // To count many records takes long: at most a hundredth of the time.
+        let begun = Instant::now();
+        if begun >= next_count {
             let done = units.ids.iter().filter(|id| cache.has(**id)).count();
             bar.at(done as u64, units.ids.len() as u64, job.name.clone());
+            next_count = begun + (begun.elapsed() * 100).max(Duration::from_secs(1));
         }
-        looks += 1;
         thread::sleep(LOOK);
     }
     bar.finish();

@@ -25,6 +25,16 @@ fn the_local_engine_gives_the_bytes_of_one_run_and_resumes() {
     let results = folder.path().join("shared/kernbench-overcommit.results.json");
     let expected = one_run(folder.path());
     assert_eq!(fs::read_to_string(&results).expect("results"), expected);
+    let status = holdfast_in(folder.path(), &["status", "shared", "--format", "json"]);
+    let status: serde_json::Value = serde_json::from_str(&status.out).expect("JSON");
+    assert_eq!((&status[0]["done"], &status[0]["units"]), (&6.into(), &6.into()));
+    assert!(
+        holdfast_in(folder.path(), &["status", "shared"])
+            .out
+            .contains("| kernbench-overcommit |     6 |")
+    );
+    let none = holdfast_in(folder.path(), &["status", "."]);
+    assert!(none.status == 2 && none.err.contains("no plan in ."), "{}", none.err);
     fs::remove_file(&results).expect("ours");
     let again = submit(folder.path(), &arguments);
     assert!(again.err.contains("all 6 units are in the cache"), "{}", again.err);

@@ -7,6 +7,34 @@ use serde_json::json;
 
 use crate::replay::quoted;
 
+/// Returns how many shards a cluster gets for units of these predicted CPU times in seconds.
+pub fn shards(costs: &[Option<f64>]) -> u32 {
+    /// CPU time of a shard in seconds. A cluster takes up to a second to start a task, and a lost one is done again.
+    const SHARD_S: f64 = 60.0;
+    /// Slurm's default limit on the tasks of an array is 1000 (`MaxArraySize`, slurm.conf(5)).
+    const SHARDS_MAX: f64 = 1000.0;
+    /// Without predictions: enough for most partitions, and few enough for short units.
+    const SHARDS_UNPREDICTED: f64 = 200.0;
+    let known: Vec<f64> = costs.iter().filter_map(|cost| *cost).collect();
+    let shards = if known.is_empty() {
+        SHARDS_UNPREDICTED
+    } else {
+        let mean = known.iter().sum::<f64>() / known.len() as f64;
+        (mean * costs.len() as f64 / SHARD_S).ceil().min(SHARDS_MAX)
+    };
+    shards.clamp(1.0, costs.len().max(1) as f64) as u32
+}
+
+/// End of a script for Slurm. A process that was killed, as for lack of memory, or that crashed begins again, up to
+/// three times. SIGTERM is no loss: Slurm sends it to a task that is canceled or out of time.
+const REQUEUE: &str = "\
+status=$?
+case $status in
+134|135|137|139) [ \"${SLURM_RESTART_COUNT:-0}\" -lt 3 ] && scontrol requeue \"$SLURM_JOB_ID\" ;;
+esac
+exit $status
+";
+
 /// Shards of a plan for an engine. All paths are absolute, and the same on every machine.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -70,7 +98,8 @@ impl Job {
         ] {
             let _ = writeln!(script, "#SBATCH {option}");
         }
-        let _ = writeln!(script, "exec {} > /dev/null", self.shell("$SLURM_ARRAY_TASK_ID"));
+        let _ = writeln!(script, "{} > /dev/null", self.shell("$SLURM_ARRAY_TASK_ID"));
+        script.push_str(REQUEUE);
         script
     }
 

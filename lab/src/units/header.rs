@@ -1,7 +1,7 @@
 //! A plan in a file: one line for the plan itself, from which every process makes the same plan again, and one line for
 //! each unit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::{Id, Units, hash};
 use crate::diagnostic::Problems;
 use crate::experiment::Experiment;
 use crate::keys::Parameters;
-use crate::plan::{Options, Plan};
+use crate::plan::{CellName, Options, Plan};
 
 /// Schema of the line for a plan.
 pub const PLAN_SCHEMA: &str = "holdfast.plan/1";
@@ -85,21 +85,17 @@ impl Header {
         format!("{:032x}", hash(&parts))
     }
 
-    /// Makes the plan again. `cells`: names of the cases and variants to make, or `None` for all.
+    /// Makes the plan again, with all cells or only those of `wanted`.
     ///
     /// # Errors
     /// All mistakes in the experiment or in the options, as another build may find them.
-    pub fn plan(&self, cells: Option<(Vec<String>, Vec<String>)>) -> Result<Plan, Problems> {
+    pub fn plan(&self, wanted: Option<&BTreeSet<CellName<'_>>>) -> Result<Plan, Problems> {
         let experiment = Experiment::parse(&self.file, &self.definition)?;
-        let mut options = self.options.clone();
-        if let Some((cases, variants)) = cells {
-            (options.cases, options.variants) = (cases, variants);
-        }
         let read = |path: &Path| {
             let text = self.files.get(path.to_string_lossy().as_ref());
             text.cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
         };
-        Plan::with_files(experiment, &options, &read)
+        Plan::of_cells(experiment, &self.options, &read, wanted)
     }
 
     /// Returns the line, with its line break.
@@ -129,8 +125,8 @@ pub struct Unit {
     /// Whether the cache has a record of this unit.
     #[serde(default)]
     pub cached: bool,
-    /// The values of all keys.
-    #[serde(default)]
+    /// The values of all keys, if the line states them. They follow from the plan.
+    #[serde(default, skip_serializing_if = "Parameters::is_empty")]
     pub parameters: Parameters,
 }
 

@@ -18,6 +18,7 @@ mod record;
 mod resume;
 mod run;
 mod shard;
+mod status;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,13 +32,14 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use crate::plan::Plan;
 
 pub use cache::Cache;
-pub use engines::Job;
+pub use engines::{Job, shards};
 pub use header::{Header, PLAN_SCHEMA, UNIT_SCHEMA, Unit};
 pub use merge::{Inputs, Merged, Rules, inputs, merge};
 pub use record::{RECORD_SCHEMA, Record};
 pub use resume::{Resumed, resume};
 pub use run::{Finished, Selection, Work, load, outcomes, run};
 pub use shard::Shard;
+pub use status::{Status, status};
 
 /// The program that runs units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

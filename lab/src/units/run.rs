@@ -11,7 +11,7 @@ use super::lines::{self, Line};
 use super::{Build, Cache, Header, Id, Record, Shard, Unit, Units};
 use crate::diagnostic::{Place, Problem, Problems};
 use crate::file::WriteError;
-use crate::plan::Plan;
+use crate::plan::CellName;
 use crate::run::{self, Ended, Execution, Outcomes, RunError};
 
 /// The units that one process runs.
@@ -87,47 +87,27 @@ pub fn load(path: &Path, build: Build, shard: Option<Shard>) -> Result<Selection
     if !problems.is_empty() {
         return Err(Problems(problems));
     }
-    let units = units(&header, &listed, build)?;
-    let known = |unit: &Unit| units.of(unit.id).first().copied();
-    let foreign = listed.iter().filter(|(_, unit)| known(unit).is_none());
-    let problems: Vec<Problem> = foreign
-        .map(|(place, unit)| {
-            problem(
-                place,
-                &format!("the unit {}", unit.id),
-                "a unit of the plan in this file",
-            )
-        })
-        .collect();
+    // The shard is chosen before cells are made: a process makes only the cells that it runs. Those of a large plan
+    // would take longer than a few short units.
+    let costs: Vec<(Id, Option<f64>)> = listed.iter().map(|(_, unit)| (unit.id, unit.predicted_s)).collect();
+    let positions = shard.map_or_else(|| (0..costs.len()).collect(), |shard| shard.select(&costs));
+    let mine: Vec<&(Place, Unit)> = positions.iter().map(|position| &listed[*position]).collect();
+    let wanted: BTreeSet<CellName<'_>> = mine.iter().map(|(_, unit)| (&*unit.case, &*unit.variant)).collect();
+    let units = Units::new(header.plan(Some(&wanted))?, &header.target, build);
+    let mut chosen = Vec::new();
+    for (place, unit) in mine {
+        match units.of(unit.id).first() {
+            Some(index) => chosen.push(*index),
+            None => {
+                let found = format!("the unit {}", unit.id);
+                problems.push(problem(place, &found, "a unit of the plan in this file"));
+            }
+        }
+    }
     if !problems.is_empty() {
         return Err(Problems(problems));
     }
-    let costs: Vec<(Id, Option<f64>)> = listed.iter().map(|(_, unit)| (unit.id, unit.predicted_s)).collect();
-    let positions = shard.map_or_else(|| (0..costs.len()).collect(), |shard| shard.select(&costs));
-    let chosen = positions.into_iter().filter_map(|position| known(&listed[position].1));
-    Ok(Selection {
-        chosen: chosen.collect(),
-        units,
-        header,
-    })
-}
-
-/// Makes those cells of the plan that `listed` units need. To make all cells would take longer than to run a few units
-/// of a large plan.
-fn units(header: &Header, listed: &[(Place, Unit)], build: Build) -> Result<Units, Problems> {
-    let names = |name: fn(&Unit) -> &String| -> Vec<String> {
-        let names: BTreeSet<&String> = listed.iter().map(|(_, unit)| name(unit)).collect();
-        names.into_iter().cloned().collect()
-    };
-    let of = |plan: Plan| Units::new(plan, &header.target, build);
-    let some = header.plan(Some((names(|unit| &unit.case), names(|unit| &unit.variant))));
-    if let Ok(some) = some.map(of)
-        && listed.iter().all(|(_, unit)| !some.of(unit.id).is_empty())
-    {
-        return Ok(some);
-    }
-    // Options for the whole plan can contradict a part of it.
-    header.plan(None).map(of)
+    Ok(Selection { header, units, chosen })
 }
 
 /// How units are run.

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
 
 use holdfast_lab::collect;
 use holdfast_lab::file::WriteError;
@@ -33,7 +34,7 @@ fn fake_units(build: Build) -> Units {
     Units::new(plan(&Options::default()), "fake.toml", build)
 }
 
-/// Runs as [`simulate`] does; one unit of twelve fails.
+/// Runs as [`simulate`] does; two units of twelve fail.
 fn flawed(config: &Config, call_off: &CallOff) -> Result<holdfast_sim::Outcome, Failure> {
     match (config.seed, elapsed_ns(config) > 10_000_000_000) {
         (2, true) if !config.vms[1].measured => Err(Failure::LostKick("vcpu 3".to_owned())),
@@ -329,6 +330,20 @@ fn a_plan_in_a_file_is_the_same_plan() {
         .collect();
     assert_eq!(ids, units.ids[4..8]);
     assert_eq!(selection.header, Header::of(&units));
+    // A shard makes only the cells of its own units.
+    let shard = Shard { number: 1, count: 4 };
+    let one = units::load(&path, BUILD, Some(shard)).expect("sound");
+    assert_eq!((one.chosen.len(), one.units.plan.cells.len()), (1, 1));
+    assert_eq!(one.header, selection.header);
+    let unknown = Unit {
+        case: "unknown".to_owned(),
+        id: Unit::of(&units, 0).id,
+        ..Unit::of(&units, 4)
+    };
+    fs::write(&path, Header::of(&units).line() + &unknown.line()).expect("writable");
+    let refused = units::load(&path, BUILD, None).expect_err("no such cell").to_string();
+    assert!(refused.contains(":2: found the unit"), "{refused}");
+    fs::write(&path, Header::of(&units).line() + &lines).expect("writable");
     let refused = units::load(&path, OTHER, None).expect_err("another build").to_string();
     assert!(refused.contains("found a plan of the build one (1), expected one of this program's build another (2)"));
     fs::write(&path, Header::of(&units).line().replacen("quiet", "quite", 1)).expect("writable");
@@ -337,6 +352,57 @@ fn a_plan_in_a_file_is_the_same_plan() {
         refused.contains("plan.jsonl:1: found a plan that does not match its hash"),
         "{refused}"
     );
+}
+
+#[test]
+fn progress_is_what_the_cache_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let units = fake_units(BUILD);
+    let path = folder.path().join("fake.plan.jsonl");
+    // Two units had records when the plan was submitted.
+    let predicted_s = |index: usize| (index >= 8).then_some(2.0);
+    let line = |index: usize| {
+        let unit = Unit::of(&units, index);
+        Unit {
+            predicted_s: predicted_s(index),
+            ..unit
+        }
+        .line()
+    };
+    let lines: String = (2..12).map(line).collect();
+    fs::write(&path, Header::of(&units).line() + &lines).expect("writable");
+    let cache = Cache::open(&folder.path().join("cache")).expect("a cache");
+    let now = || SystemTime::now() + Duration::from_secs(60);
+    let begun = units::status(&path, &cache, now()).expect("a plan");
+    assert_eq!(
+        (begun.units, begun.done, begun.left_cpu_s, begun.left_s),
+        (12, 2, None, None)
+    );
+    let all: Vec<usize> = (0..12).collect();
+    ran(&units, &all[..8], Some(&cache), &flawed);
+    let half = units::status(&path, &cache, now()).expect("a plan");
+    assert_eq!((half.done, half.failed), (8, 2));
+    assert_eq!(half.left_cpu_s, Some(8.0), "four units of 2 s");
+    assert!(half.left_s.is_some() && half.at_once.is_some(), "{half:?}");
+    // A damaged record is no progress.
+    fs::write(cache.path(units.ids[3]), "{").expect("writable");
+    assert_eq!(units::status(&path, &cache, now()).expect("a plan").done, 7);
+    ran(&units, &all, Some(&cache), &flawed);
+    let whole = units::status(&path, &cache, now()).expect("a plan");
+    assert_eq!((whole.done, whole.left_cpu_s, whole.left_s), (12, Some(0.0), Some(0.0)));
+}
+
+#[test]
+fn shards_last_a_minute_but_are_no_more_than_units() {
+    let costs = |count: usize, cost: Option<f64>| vec![cost; count];
+    assert_eq!(units::shards(&costs(10_000, Some(0.1))), 17);
+    assert_eq!(units::shards(&costs(10_000, Some(600.0))), 1000);
+    assert_eq!(units::shards(&costs(30, Some(600.0))), 30);
+    assert_eq!(units::shards(&costs(10_000, None)), 200);
+    assert_eq!(units::shards(&[]), 1);
+    // Units without a prediction count as average ones.
+    let mixed = [costs(60, Some(1.0)), costs(60, None)].concat();
+    assert_eq!(units::shards(&mixed), 2);
 }
 
 #[test]

@@ -228,6 +228,26 @@ impl JobsArgs {
     }
 }
 
+/// Seeds that are added as they are needed.
+#[derive(Args, Debug)]
+pub struct AdaptiveArgs {
+    /// Add seeds to each cell until the 95 % confidence interval of its mean reaches at most this much above it, as in
+    /// --until-ci 5%
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub until_ci: Option<f64>,
+    /// Seeds of a cell at most [default: 10 times --seeds]
+    #[arg(long, value_name = "N", requires = "until_ci", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds_max: Option<u32>,
+}
+
+/// Reads a share as in `5%`.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.trim().parse().ok());
+    number
+        .filter(|percent| (0.01..=100.0).contains(percent))
+        .ok_or_else(|| "expected a percentage from 0.01% to 100%, as in 5%".to_owned())
+}
+
 /// What becomes of the results of a run.
 #[derive(Args, Debug)]
 pub struct ResultArgs {
@@ -247,6 +267,8 @@ pub struct RunArgs {
     pub experiment: String,
     #[command(flatten)]
     pub plan: PlanArgs,
+    #[command(flatten)]
+    pub adaptive: AdaptiveArgs,
     #[command(flatten)]
     pub results: ResultArgs,
     /// Run everything twice and report the first difference

@@ -11,7 +11,7 @@ use holdfast_lab::experiment::Experiment;
 use holdfast_lab::file;
 use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::results::Results;
-use holdfast_lab::run::{self, Execution, Outcomes, Runner};
+use holdfast_lab::run::{self, Execution, Outcomes, Runner, Slots};
 use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES, Shipped};
 
 use crate::args::VERSION;
@@ -118,6 +118,20 @@ pub fn execute_by(runner: Runner<'_>, plan: &Plan, jobs: NonZeroUsize) -> anyhow
         progress: &|done| bar.step(done),
     };
     Ok(bar.while_beating(call_off, || run::run(plan, execution)))
+}
+
+/// Runs some runs of `plan` in virtual time, as [`execute`] runs all. Puts their outcomes into `slots`.
+pub fn execute_some(plan: &Plan, chosen: &[usize], jobs: NonZeroUsize, slots: &Slots) -> anyhow::Result<()> {
+    let call_off = signal::call_off()?;
+    let bar = Bar::counted("runs");
+    let execution = Execution {
+        runner: &run::simulate,
+        jobs,
+        call_off,
+        progress: &|done| bar.step(done),
+    };
+    bar.while_beating(call_off, || run::fill(plan, chosen, execution, slots));
+    Ok(())
 }
 
 /// Plans and runs `target`. `yes`: however many runs it has.

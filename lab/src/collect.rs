@@ -78,7 +78,7 @@ pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) ->
 }
 
 /// Returns the metric's value in its unit.
-fn sample(plan: &Plan, vm: &VmOutcome) -> Option<f64> {
+pub(crate) fn sample(plan: &Plan, vm: &VmOutcome) -> Option<f64> {
     let seconds = vm.elapsed_ns.filter(|elapsed| *elapsed > 0)? as f64 / 1e9;
     match plan.experiment.metric {
         Metric::Elapsed => Some(seconds / plan.scale),

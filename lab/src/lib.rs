@@ -5,6 +5,7 @@
 //! are written, read, [compared](compare) and [explained](explain).
 #![forbid(unsafe_code)]
 
+pub mod adaptive;
 pub mod amount;
 pub mod collect;
 pub mod compare;

@@ -12,6 +12,7 @@ use builder::Builder;
 use holdfast_sim::Config;
 use serde::{Deserialize, Serialize};
 
+use crate::adaptive::Adaptive;
 use crate::diagnostic::{Findings, Place, Problems, one_of};
 use crate::document::{Node, Value};
 use crate::experiment::{Axis, Experiment, Layer, Published, SEEDS_MAX, Sweep};
@@ -40,6 +41,9 @@ pub struct Options {
     pub variants: Vec<String>,
     /// Executes every iteration of every spin.
     pub no_skip: bool,
+    /// Adds seeds to each cell as it needs them. The plan then has all seeds that a cell may get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<Adaptive>,
 }
 
 impl Default for Options {
@@ -54,6 +58,7 @@ impl Default for Options {
             cases: Vec::new(),
             variants: Vec::new(),
             no_skip: false,
+            adaptive: None,
         }
     }
 }
@@ -213,11 +218,13 @@ impl Plan {
 
     /// Returns the published figure of `vm` in a cell, unless the options change the cell's set-up.
     pub fn published(&self, case: &str, variant: &str, vm: &str) -> Option<&Published> {
+        let rows = self.experiment.published.iter().map(|(row, _)| row);
+        let row = rows
+            .into_iter()
+            .find(|row| row.case == case && row.variant == variant && row.vm == vm)?;
         let named = |cell: &Cell| cell.case == case && cell.variant == variant;
         let cell = self.cells.iter().position(named)?;
-        let rows = self.experiment.published.iter().map(|(row, _)| row);
-        rows.into_iter()
-            .find(|row| self.as_stated[cell] && row.case == case && row.variant == variant && row.vm == vm)
+        self.as_stated[cell].then_some(row)
     }
 }
 
@@ -272,7 +279,8 @@ fn sweep(text: &str, axis: Axis, findings: &mut Findings) -> Option<Sweep> {
 }
 
 fn amounts(experiment: &Experiment, options: &Options, findings: &mut Findings) -> (Vec<u64>, f64) {
-    let count = options.seeds.unwrap_or(experiment.seeds);
+    let stated = options.seeds.unwrap_or(experiment.seeds);
+    let count = options.adaptive.map_or(stated, |adaptive| adaptive.seeds_max);
     if !(1..=SEEDS_MAX).contains(&count) {
         findings.add(
             &Place::whole("--seeds"),

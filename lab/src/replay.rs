@@ -6,7 +6,16 @@ use crate::plan::{Cell, Options, Plan};
 pub fn all(plan: &Plan, target: &str) -> String {
     let options = &plan.options;
     let first = plan.seeds.first().copied().unwrap_or(options.first_seed);
-    let mut words = begin(plan, target, plan.seeds.len(), first);
+    let seeds = match options.adaptive {
+        Some(_) => options.seeds.unwrap_or(plan.experiment.seeds) as usize,
+        None => plan.seeds.len(),
+    };
+    let mut words = begin(plan, target, seeds, first);
+    if let Some(adaptive) = options.adaptive {
+        let share = format!("{}%", adaptive.percent);
+        let most = adaptive.seeds_max.to_string();
+        words.extend(["--until-ci".to_owned(), share, "--seeds-max".to_owned(), most]);
+    }
     for case in &options.cases {
         words.extend(["--case".to_owned(), case.clone()]);
     }

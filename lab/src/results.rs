@@ -6,7 +6,7 @@
 //! - **Tolerant.** A reader ignores fields that it does not know, which later versions may add.
 //! - **Atomic.** A file is written under another name and then renamed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -359,15 +359,14 @@ fn contradiction(results: &Results) -> Option<String> {
     if let Some(name) = beside.chain([&results.experiment]).find_map(|name| unprintable(name)) {
         return Some(name);
     }
-    let mut seen = Vec::new();
+    let mut seen = BTreeSet::new();
     for case in &results.cases {
-        if seen.contains(&case.id()) {
+        if !seen.insert(case.id()) {
             let (name, variant, vm) = case.id();
             return Some(format!(
                 "case {name:?} / {variant:?} / {vm:?}: found twice, expected once"
             ));
         }
-        seen.push(case.id());
         if let Some(what) = contradiction_in(case) {
             let (name, variant, vm) = case.id();
             return Some(format!("case {name:?} / {variant:?} / {vm:?}: {what}"));

@@ -73,8 +73,18 @@ pub struct Execution<'r> {
 #[derive(Debug)]
 pub struct Outcomes {
     seeds: usize,
-    /// Seed by seed, cells in the plan's order; `None` for a run that was called off.
+    /// Seed by seed, cells in the plan's order; `None` for a run that was called off, or that is not wanted.
     slots: Vec<Option<Result<Outcome, RunError>>>,
+    /// Number of seeds of each cell.
+    wanted: Vec<usize>,
+}
+
+/// A place for the outcome of each run: seed by seed, cells in the plan's order.
+pub type Slots = Vec<OnceLock<Result<Outcome, RunError>>>;
+
+/// Returns empty slots for all runs of `plan`.
+pub fn slots(plan: &Plan) -> Slots {
+    (0..plan.runs()).map(|_| OnceLock::new()).collect()
 }
 
 impl Outcomes {
@@ -89,6 +99,17 @@ impl Outcomes {
         Outcomes {
             seeds: plan.seeds.len(),
             slots,
+            wanted: vec![plan.seeds.len(); plan.cells.len()],
+        }
+    }
+
+    /// Returns the outcomes in `slots`, without those after the seeds of `plan`. Of each cell so many seeds are
+    /// `wanted`.
+    pub fn of_some(plan: &Plan, slots: Slots, wanted: Vec<usize>) -> Outcomes {
+        let slots = slots.into_iter().take(plan.runs()).map(OnceLock::into_inner);
+        Outcomes {
+            wanted,
+            ..Outcomes::new(plan, slots.collect())
         }
     }
 
@@ -98,20 +119,27 @@ impl Outcomes {
         self.slots.get(seed * cells + cell)?.as_ref()
     }
 
-    /// Returns whether every run ended, with success or failure.
+    /// Returns whether every wanted run ended, with success or failure.
     pub fn complete(&self) -> bool {
-        self.slots.iter().all(Option::is_some)
+        let ended = |(cell, seeds): (usize, &usize)| (0..*seeds).all(|seed| self.get(cell, seed).is_some());
+        self.wanted.iter().enumerate().all(ended)
     }
 }
 
 /// Runs `plan` seed by seed over all cells, so that an interrupted run leaves a smaller complete experiment.
 pub fn run(plan: &Plan, execution: Execution<'_>) -> Outcomes {
-    let slots: Vec<OnceLock<Result<Outcome, RunError>>> = (0..plan.runs()).map(|_| OnceLock::new()).collect();
+    let slots = slots(plan);
     let all: Vec<usize> = (0..slots.len()).collect();
-    each(plan, &all, execution, &|_| false, &|ended| {
+    fill(plan, &all, execution, &slots);
+    Outcomes::new(plan, slots.into_iter().map(OnceLock::into_inner).collect())
+}
+
+/// Runs those runs of `plan` whose indices are in `chosen`, and puts their outcomes into `slots`. The slot of a run
+/// that was called off stays empty.
+pub fn fill(plan: &Plan, chosen: &[usize], execution: Execution<'_>, slots: &Slots) {
+    each(plan, chosen, execution, &|_| false, &|ended| {
         let _ = slots[ended.index].set(ended.outcome);
     });
-    Outcomes::new(plan, slots.into_iter().map(OnceLock::into_inner).collect())
 }
 
 /// The end of one run, with what it cost.

@@ -54,6 +54,41 @@ fn moments(samples: &[f64]) -> (f64, Option<f64>) {
     (mean, (samples.len() > 1).then(|| (squares / (count - 1.0)).sqrt()))
 }
 
+/// Geometric mean of a set of samples. Ratios of two of them are what [`compare`] compares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Center {
+    /// Geometric mean.
+    pub mean: f64,
+    /// 95 % confidence interval of it, by Student's t on logarithms; `None` for one sample.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Center {
+    /// Returns the geometric mean of `samples`, or `None` if there are none, or one is not positive.
+    pub fn of(samples: &[f64]) -> Option<Center> {
+        if !usable(samples) {
+            return None;
+        }
+        let logs = moments_of(&logarithms(samples));
+        let reach = logs
+            .sd
+            .map(|sd| quantile(logs.count - 1.0, CONFIDENCE) * sd / logs.count.sqrt());
+        Some(Center {
+            mean: logs.mean.exp(),
+            interval: reach.map(|reach| ((logs.mean - reach).exp(), (logs.mean + reach).exp())),
+        })
+    }
+}
+
+/// Returns whether there are samples, and all are positive.
+fn usable(samples: &[f64]) -> bool {
+    !samples.is_empty() && samples.iter().all(|sample| *sample > 0.0 && sample.is_finite())
+}
+
+fn logarithms(samples: &[f64]) -> Vec<f64> {
+    samples.iter().map(|sample| sample.ln()).collect()
+}
+
 /// Method of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -85,7 +120,7 @@ pub enum Verdict {
 pub struct Comparison {
     /// Geometric mean of B over that of A.
     pub ratio: f64,
-    /// 95 % confidence interval of that ratio.
+    /// Confidence interval of that ratio, at 95 % for all comparisons that were made together.
     pub interval: Option<(f64, f64)>,
     /// Mean of B over mean of A.
     pub ratio_of_means: f64,
@@ -111,15 +146,18 @@ pub struct Samples<'a> {
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Compares `b` with `a`. Returns `None` if a side has no sample, or a sample that is not positive.
+/// Compares `b` with `a` at 95 % confidence. Returns `None` if a side has no sample, or a sample that is not positive.
 pub fn compare(a: Samples<'_>, b: Samples<'_>) -> Option<Comparison> {
-    let usable =
-        |samples: &[f64]| !samples.is_empty() && samples.iter().all(|sample| *sample > 0.0 && sample.is_finite());
+    compare_among(1, a, b)
+}
+
+/// Compares as [`compare`] does, as one of `count` comparisons: with 95 % confidence all of their intervals together
+/// contain the true ratios (Bonferroni's correction).
+pub fn compare_among(count: usize, a: Samples<'_>, b: Samples<'_>) -> Option<Comparison> {
     if !usable(a.values) || !usable(b.values) {
         return None;
     }
-    let log = |samples: &[f64]| samples.iter().map(|sample| sample.ln()).collect::<Vec<f64>>();
-    let (log_a, log_b) = (log(a.values), log(b.values));
+    let (log_a, log_b) = (logarithms(a.values), logarithms(b.values));
     let same_seeds = a.seeds == b.seeds;
     let paired = same_seeds && a.paired && b.paired;
     let (ratio, error, freedom) = if paired {
@@ -128,7 +166,7 @@ pub fn compare(a: Samples<'_>, b: Samples<'_>) -> Option<Comparison> {
         welch(moments_of(&log_a), moments_of(&log_b))
     };
     let interval = error.map(|error| {
-        let reach = quantile(freedom) * error;
+        let reach = quantile(freedom, 1.0 - (1.0 - CONFIDENCE) / count.max(1) as f64) * error;
         ((ratio - reach).exp(), (ratio + reach).exp())
     });
     let verdict = match interval {
@@ -197,7 +235,7 @@ fn welch(a: Moments, b: Moments) -> (f64, Option<f64>, f64) {
 /// Compares published means, whose samples are not known.
 pub fn compare_published(a: Moments, b: Moments) -> Verdict {
     let (difference, error, freedom) = welch(a, b);
-    match error.map(|error| quantile(freedom) * error) {
+    match error.map(|error| quantile(freedom, CONFIDENCE) * error) {
         None => Verdict::TooFewSamples,
         Some(reach) if difference > reach => Verdict::Higher,
         Some(reach) if -difference > reach => Verdict::Lower,
@@ -206,11 +244,11 @@ pub fn compare_published(a: Moments, b: Moments) -> Verdict {
 }
 
 /// Returns a two-sided quantile of Student's t.
-fn quantile(freedom: f64) -> f64 {
+fn quantile(freedom: f64, confidence: f64) -> f64 {
     // Less than one degree of freedom (variances near zero) counts as one, which gives the widest interval.
     let student =
         StudentsT::new(0.0, 1.0, freedom.max(1.0)).expect("a positive scale and at least one degree of freedom");
-    student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE))
+    student.inverse_cdf(f64::midpoint(1.0, confidence))
 }
 
 #[cfg(test)]
@@ -297,9 +335,9 @@ mod tests {
     fn quantiles_match_the_tables() {
         for (freedom, expected) in [(1.0, 12.706), (4.0, 2.776), (18.0, 2.101), (1000.0, 1.962)] {
             assert!(
-                (quantile(freedom) - expected).abs() < 1e-3,
+                (quantile(freedom, CONFIDENCE) - expected).abs() < 1e-3,
                 "{freedom}: {}",
-                quantile(freedom)
+                quantile(freedom, CONFIDENCE)
             );
         }
     }

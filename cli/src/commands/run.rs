@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use holdfast_lab::adaptive::{self, Adaptive, BUDGET};
 use holdfast_lab::collect;
 use holdfast_lab::compare;
 use holdfast_lab::determinism::first_difference;
 use holdfast_lab::display::{self, verdict};
-use holdfast_lab::plan::Plan;
+use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::results::{FailedRun, Results, path_in};
+use holdfast_lab::run::{Outcomes, Slots};
 use holdfast_lab::tidy::Tidy;
 
 use crate::Done;
@@ -25,14 +27,21 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
     if args.check_determinism && args.units.cache.is_some() {
         return Err(Refused::misplaced("--check-determinism", "runs that are not taken from --cache").into());
     }
-    let plan = experiment::plan(&args.experiment, &args.plan.options())?;
+    if args.check_determinism && args.adaptive.until_ci.is_some() {
+        return Err(Refused::misplaced("--check-determinism", "a run without --until-ci").into());
+    }
+    let plan = experiment::plan(&args.experiment, &options(args)?)?;
     experiment::confirm(&plan, args.plan.yes)?;
     let kept = args.results.out.as_deref();
     output::check(kept.map(|folder| path_in(folder, &plan.experiment.name)).as_deref())?;
     let jobs = args.plan.jobs.count();
-    let outcomes = match &args.units.cache {
-        Some(folder) => units::execute(&plan, args, folder)?,
-        None => experiment::execute(&plan, jobs)?,
+    let (plan, outcomes) = match (&args.units.cache, plan.options.adaptive) {
+        (cache, Some(adaptive)) => adaptively(&plan, adaptive, args, cache.as_deref())?,
+        (Some(folder), None) => units::execute(plan, args, folder)?,
+        (None, None) => {
+            let outcomes = experiment::execute(&plan, jobs)?;
+            (plan, outcomes)
+        }
     };
     let results = collect::results(&plan, &outcomes, &args.experiment, VERSION);
     let mut done = finish(&results);
@@ -52,6 +61,54 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
     }
     show(&plan, &results, args.results.out.as_deref(), args.results.format)?;
     Ok(done)
+}
+
+/// Returns the options of the plan, with the budget of adaptive runs.
+fn options(args: &RunArgs) -> anyhow::Result<Options> {
+    let options = args.plan.options();
+    let Some(percent) = args.adaptive.until_ci else {
+        return Ok(options);
+    };
+    let first = match options.seeds {
+        Some(seeds) => seeds,
+        None => experiment::load(&args.experiment)?.seeds,
+    };
+    let seeds_max = args.adaptive.seeds_max.unwrap_or_else(|| first.saturating_mul(BUDGET));
+    Ok(Options {
+        adaptive: Some(Adaptive { percent, seeds_max }),
+        ..options
+    })
+}
+
+/// Runs `plan` in rounds, and says which cells spent the budget.
+fn adaptively(
+    plan: &Plan,
+    adaptive: Adaptive,
+    args: &RunArgs,
+    cache: Option<&Path>,
+) -> anyhow::Result<(Plan, Outcomes)> {
+    let adapted = match cache {
+        Some(folder) => units::execute_adaptively(plan, adaptive, args, folder)?,
+        None => {
+            let round =
+                |chosen: &[usize], slots: &Slots| experiment::execute_some(plan, chosen, args.plan.jobs.count(), slots);
+            adaptive::run(plan, adaptive, round)?
+        }
+    };
+    let wide = adapted.wide.iter().map(|cell| &adapted.plan.cells[*cell]);
+    let names: Vec<String> = wide.map(|cell| format!("{} / {}", cell.case, cell.variant)).collect();
+    if !names.is_empty() && adapted.outcomes.complete() {
+        let shown = names[..names.len().min(3)].join("; ");
+        let more = if names.len() > 3 { "; and more" } else { "" };
+        note!(
+            "remark: {} of {} cells have wider intervals than {} % after {} seeds: {shown}{more}",
+            names.len(),
+            adapted.plan.cells.len(),
+            adaptive.percent,
+            adaptive.seeds_max
+        );
+    }
+    Ok((adapted.plan, adapted.outcomes))
 }
 
 /// Writes `results` to `folder` and prints them. An error of one does not prevent the other.

@@ -6,10 +6,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use holdfast_lab::adaptive::{self, Adapted, Adaptive};
 use holdfast_lab::diagnostic::{Problem, Problems};
 use holdfast_lab::file::WriteError;
 use holdfast_lab::plan::Plan;
-use holdfast_lab::run::{self, Execution, Outcomes, Progress};
+use holdfast_lab::run::{self, Execution, Outcomes, Progress, Slots};
 use holdfast_lab::units::{self, Cache, Finished, Id, Selection, Shard, Units, Work};
 
 use crate::Done;
@@ -20,16 +21,35 @@ use crate::progress::Bar;
 use crate::refused::Refused;
 use crate::signal;
 
-/// Runs a plan with a cache, as [`experiment::execute`] does without.
-pub fn execute(plan: &Plan, args: &RunArgs, folder: &Path) -> anyhow::Result<Outcomes> {
+/// Runs rounds of a plan with a cache.
+pub fn execute_adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, folder: &Path) -> anyhow::Result<Adapted> {
     let cache = Cache::open(folder).map_err(Refused::Unwritable)?;
     let units = Units::new(plan.clone(), &args.experiment, BUILD);
-    let bar = Bar::of(plan);
+    let bar = Bar::counted("runs");
+    let progress = |done: Progress<'_>| bar.step(done);
+    let work = work(args, &units, Some(&cache), &progress)?;
+    let mut sum = Finished::default();
+    let round = |chosen: &[usize], slots: &Slots| -> Result<(), WriteError> {
+        let finished = units::fill(chosen, work, slots)?;
+        sum.ran += finished.ran;
+        sum.cached += finished.cached;
+        Ok(())
+    };
+    let adapted = bar.while_beating(work.execution.call_off, || adaptive::run(plan, adaptive, round))?;
+    say_finished(sum);
+    Ok(adapted)
+}
+
+/// Runs a plan with a cache, as [`experiment::execute`] does without.
+pub fn execute(plan: Plan, args: &RunArgs, folder: &Path) -> anyhow::Result<(Plan, Outcomes)> {
+    let cache = Cache::open(folder).map_err(Refused::Unwritable)?;
+    let units = Units::new(plan, &args.experiment, BUILD);
+    let bar = Bar::of(&units.plan);
     let progress = |done: Progress<'_>| bar.step(done);
     let work = work(args, &units, Some(&cache), &progress)?;
     let (outcomes, finished) = bar.while_beating(work.execution.call_off, || units::outcomes(work))?;
     say_finished(finished);
-    Ok(outcomes)
+    Ok((units.plan, outcomes))
 }
 
 /// Runs a shard, or the units of a file, and writes their records.
@@ -83,6 +103,9 @@ pub fn records(args: &RunArgs) -> anyhow::Result<Done> {
 fn selection(args: &RunArgs) -> anyhow::Result<Selection> {
     if args.check_determinism {
         return Err(Refused::misplaced("--check-determinism", "a run of all units without --cache").into());
+    }
+    if args.adaptive.until_ci.is_some() {
+        return Err(Refused::misplaced("--until-ci", "a run of all units, also with --cache").into());
     }
     if args.results.format != ResultFormat::Table {
         return Err(Refused::instead(

@@ -252,6 +252,32 @@ fn an_interrupted_sweep_resumes_from_its_cache() {
 }
 
 #[test]
+fn added_seeds_come_from_the_cache_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = [
+        "run",
+        "--scale",
+        "0.001",
+        "--case",
+        "1x",
+        "--format",
+        "json",
+        "--until-ci",
+        "4%",
+        "--seeds-max",
+        "8",
+    ];
+    let plain = done(folder.path(), &run);
+    let cached = [&run[..], &["--cache", "kept"]].concat();
+    assert_eq!(done(folder.path(), &cached).out, plain.out);
+    let again = done(folder.path(), &cached);
+    assert!(again.err.contains("0 units run"), "{}", again.err);
+    assert_eq!(again.out, plain.out);
+    let results: serde_json::Value = serde_json::from_str(&plain.out).expect("JSON");
+    assert_eq!(results["complete"], true);
+}
+
+#[test]
 fn misuse_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = done(folder.path(), &with(&["plan"], &["--format", "jsonl"])).out;
@@ -260,6 +286,12 @@ fn misuse_is_refused() {
     fs::write(folder.path().join("foreign.jsonl"), foreign).expect("writable");
     let cases: &[(&[&str], &str)] = &[
         (&["run", "--shard", "3/2"], "expected K/N"),
+        (&["run", "--until-ci", "5"], "expected a percentage"),
+        (&["run", "--until-ci", "5%", "--shard", "1/2"], "found --until-ci"),
+        (
+            &["run", "--until-ci", "5%", "--check-determinism"],
+            "found --check-determinism",
+        ),
         (&["run", "--shard", "0/2"], "expected K/N"),
         (&["run", "boot-64", "--units", "plan.jsonl"], "cannot be used with"),
         (&["run", "--units", "plan.jsonl", "--seeds", "3"], "--units has its own"),

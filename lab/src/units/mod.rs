@@ -37,7 +37,7 @@ pub use header::{Header, PLAN_SCHEMA, UNIT_SCHEMA, Unit};
 pub use merge::{Inputs, Merged, Rules, inputs, merge};
 pub use record::{RECORD_SCHEMA, Record};
 pub use resume::{Resumed, resume};
-pub use run::{Finished, Selection, Work, load, outcomes, run};
+pub use run::{Finished, Selection, Work, fill, load, outcomes, run};
 pub use shard::Shard;
 pub use status::{Status, status};
 

@@ -5,14 +5,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use holdfast_sim::Outcome;
-
 use super::lines::{self, Line};
 use super::{Build, Cache, Header, Id, Record, Shard, Unit, Units};
 use crate::diagnostic::{Place, Problem, Problems};
 use crate::file::WriteError;
 use crate::plan::CellName;
-use crate::run::{self, Ended, Execution, Outcomes, RunError};
+use crate::run::{self, Ended, Execution, Outcomes, Slots};
 
 /// The units that one process runs.
 #[derive(Debug)]
@@ -221,17 +219,26 @@ fn cached_record(units: &Units, index: usize, cache: &Cache, damaged: &(dyn Fn(&
 /// # Errors
 /// If the cache cannot be written.
 pub fn outcomes(work: Work<'_>) -> Result<(Outcomes, Finished), WriteError> {
-    let units = work.units;
-    let slots: Vec<OnceLock<Result<Outcome, RunError>>> = units.ids.iter().map(|_| OnceLock::new()).collect();
+    let plan = &work.units.plan;
+    let slots = run::slots(plan);
     let all: Vec<usize> = (0..slots.len()).collect();
-    let finished = run(&all, work, &|index, record| {
+    let finished = fill(&all, work, &slots)?;
+    let slots = slots.into_iter().map(OnceLock::into_inner).collect();
+    Ok((Outcomes::new(plan, slots), finished))
+}
+
+/// Runs the `chosen` units, or takes them from the cache. Puts their outcomes, and those of equal units, into `slots`.
+///
+/// # Errors
+/// If the cache cannot be written.
+pub fn fill(chosen: &[usize], work: Work<'_>, slots: &Slots) -> Result<Finished, WriteError> {
+    let units = work.units;
+    run(chosen, work, &|index, record| {
         let outcome = record.outcome(&units.plan.at(index).0.config);
         let outcome = outcome.expect("a record of a run, or a sound one of the cache");
         for twin in units.of(record.id) {
             let _ = slots[*twin].set(outcome.clone());
         }
         Ok(())
-    })?;
-    let slots = slots.into_iter().map(OnceLock::into_inner).collect();
-    Ok((Outcomes::new(&units.plan, slots), finished))
+    })
 }

@@ -2,6 +2,7 @@
 
 mod fake;
 
+mod adaptive;
 mod avic;
 mod book;
 mod coverage;

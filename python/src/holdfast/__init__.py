@@ -12,6 +12,7 @@ from ._command import Command, HoldfastError, Problem
 from .experiment import Experiment, experiment
 from .plan import Plan, Record, Unit
 from .results import Comparison, Results, read
+from .trace import Trace
 
 __all__ = [
     "Command",
@@ -22,6 +23,7 @@ __all__ = [
     "Problem",
     "Record",
     "Results",
+    "Trace",
     "Unit",
     "experiment",
     "read",

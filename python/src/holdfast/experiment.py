@@ -15,6 +15,7 @@ import tomli_w
 
 from ._command import Command
 from .plan import Plan, Unit
+from .trace import Trace
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -134,6 +135,45 @@ class Experiment:
             arguments += ["--cache", os.fspath(cache)]
         lines = self.command.run(arguments, self.text if self.target == "-" else None).splitlines()
         return Plan(self.command, lines[0], [Unit.of(line) for line in lines[1:]])
+
+    def better(self) -> str:
+        """Returns which values of the metric are better: `lower` or `higher`."""
+        stated = self.to_dict()
+        default = "lower" if stated.get("metric", "elapsed") == "elapsed" else "higher"
+        return str(stated.get("better", default))
+
+    def search(self, space: Callable[[Any], dict[str, Any]], **arguments: Any) -> Any:
+        """Searches for the best settings with Optuna. `holdfast.search.search` describes the arguments."""
+        from .search import search
+
+        return search(self, space, **arguments)
+
+    def trace(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        case: str | None = None,
+        variant: str | None = None,
+        seed: int = 1,
+        begin: str | None = None,
+        span: str | None = None,
+    ) -> Trace:
+        """Records the timeline of one run in the file `path`.
+
+        `begin` and `span` are times as in `"1.5 s"`; without them 60 ms from just before the first convoy, if there is
+        one. A sweep has no timeline: set its keys.
+        """
+        if self.sweeps:
+            raise ValueError("found a sweep, expected one run: use set() instead of sweep()")
+        words = ["trace", self.target, "--seed", str(seed), "--out", os.fspath(path), "--format", "json"]
+        options = {"--case": case, "--variant": variant, "--from": begin, "--for": span, "--scale": self.scale}
+        for option, value in options.items():
+            if value is not None:
+                words += [option, str(value)]
+        for key, value in self.settings:
+            words += ["--set", f"{key}={_value(value)}"]
+        printed = self.command.run(words, self.text if self.target == "-" else None)
+        return Trace(Path(path), json.loads(printed))
 
     def run(
         self,

@@ -136,6 +136,27 @@ class Pictures:
         axes.legend(frameon=False)
         return Picture(figure)
 
+    def heat_map(self, down: str, across: str, *, case: str | None = None, variant: str | None = None) -> Picture:
+        """The mean over two swept keys of one guest, one cell for each pair of values."""
+        frame = self.results.to_pandas()
+        for key in (down, across):
+            if key not in frame.columns:
+                known = sorted({name for cell in self.results.varied().values() for name in cell})
+                raise KeyError(f"found {key!r}, expected a key that varies: {', '.join(known) or 'none here'}")
+        for column, name in (("case", case), ("variant", variant)):
+            if name is not None:
+                frame = frame[frame[column].str.startswith(name)]
+        grid = frame.pivot_table(index=down, columns=across, values="value", aggfunc="mean", sort=False)
+        figure, axes = self._axes(1.2 + 0.8 * len(grid.columns), 1.2 + 0.4 * len(grid.index))
+        image = axes.imshow(grid.to_numpy(), aspect="auto", cmap="cividis")
+        axes.set_xticks(range(len(grid.columns)), [str(value) for value in grid.columns])
+        axes.set_yticks(range(len(grid.index)), [str(value) for value in grid.index])
+        axes.set_xlabel(across)
+        axes.set_ylabel(down)
+        axes.spines[:].set_visible(False)
+        figure.colorbar(image, label=f"{frame['metric'].iloc[0]}, {frame['unit'].iloc[0]}")
+        return Picture(figure)
+
     def interactive(self) -> Any:
         """Every sample as an Altair chart: tooltips with seed and convoys, and a legend that selects variants."""
         import altair

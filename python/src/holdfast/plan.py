@@ -34,12 +34,13 @@ class Unit:
     cached: bool = False
     """Whether the cache has its record."""
     line: str = field(default="", repr=False, compare=False)
-    """The unit as the command writes and reads it."""
+    """The unit as the command reads it, without the parameters: workers take these from the plan."""
 
     @staticmethod
     def of(line: str) -> Unit:
         """Reads a line of a plan."""
         unit = json.loads(line)
+        lean = {key: value for key, value in unit.items() if key != "parameters"}
         return Unit(
             id=unit["id"],
             case=unit["case"],
@@ -48,7 +49,7 @@ class Unit:
             parameters=unit["parameters"],
             predicted_s=unit["predicted_s"],
             cached=unit["cached"],
-            line=line,
+            line=json.dumps(lean, separators=(",", ":")),
         )
 
 

@@ -214,9 +214,16 @@ class Results:
             )
             return document
 
-    def compare(self, other: Results | None = None, *, baseline: str | None = None) -> Comparison:
-        """Compares with other results, or the variants among each other, with the command's confidence intervals."""
+    def compare(
+        self, other: Results | None = None, *, baseline: str | None = None, along: str | None = None
+    ) -> Comparison:
+        """Compares with other results, or the variants among each other, with the command's confidence intervals.
+
+        `along` is a swept key: its values are compared with the first one, and the intervals are corrected for the number
+        of comparisons.
+        """
         words = ["compare"] + (["--baseline", baseline] if baseline is not None else [])
+        words += ["--along", along] if along is not None else []
         return Comparison(self._ask(words, [] if other is None else [other]))
 
     def explain(self) -> dict[str, Any]:

@@ -403,6 +403,10 @@ pub struct CompareArgs {
     /// The variant that the others of A are compared with [default: its first]
     #[arg(long, value_name = "VARIANT", conflicts_with = "b")]
     pub baseline: Option<String>,
+    /// Compare the values of this swept key with its first one, as in --along host.hz; intervals are corrected for the
+    /// number of comparisons
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["b", "baseline"])]
+    pub along: Option<String>,
     /// Format of the comparison
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,

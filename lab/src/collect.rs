@@ -162,6 +162,7 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         history_hashes: simulated()
             .map(|(_, outcome)| format!("{:016x}", outcome.history_hash))
             .collect(),
+        swept: cell.swept.clone(),
     }
 }
 

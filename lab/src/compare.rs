@@ -84,6 +84,13 @@ pub enum CompareError {
         /// The names that exist.
         known: String,
     },
+    /// The requested key was not swept.
+    UnknownKey {
+        /// The requested key.
+        found: String,
+        /// The keys that were swept.
+        known: String,
+    },
 }
 
 impl fmt::Display for CompareError {
@@ -96,6 +103,7 @@ impl fmt::Display for CompareError {
                 )
             }
             CompareError::OtherUnit(what) => write!(f, "{what}"),
+            CompareError::UnknownKey { found, known } => write!(f, "key: found {found:?}, expected {known}"),
             CompareError::UnknownVariant { found, known } => write!(f, "baseline: found {found:?}, expected {known}"),
         }
     }

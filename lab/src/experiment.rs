@@ -10,6 +10,7 @@ use crate::draft::{TASKS_MAX, VMS_MAX};
 use crate::groups::GROUPS_MAX;
 use crate::keys::{Names, Setting};
 use crate::scale::bad_scale;
+use crate::swept::Swept;
 
 /// Metric of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub struct Layer {
     pub title: Option<String>,
     /// The settings of this layer.
     pub settings: Vec<Setting>,
+    /// The swept values among them.
+    pub swept: Vec<Swept>,
     /// For a case: the variants that it is run with, or `None` for all.
     pub variants: Option<Vec<Node>>,
 }
@@ -325,6 +328,7 @@ fn layers(reader: &mut Reader<'_, '_>, key: &'static str) -> Vec<Layer> {
             name,
             title,
             settings,
+            swept: Vec::new(),
             variants,
         });
     }
@@ -333,6 +337,7 @@ fn layers(reader: &mut Reader<'_, '_>, key: &'static str) -> Vec<Layer> {
             name: "default".to_owned(),
             title: None,
             settings: Vec::new(),
+            swept: Vec::new(),
             variants: None,
         });
     }

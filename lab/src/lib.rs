@@ -31,6 +31,8 @@ mod scale;
 pub mod shipped;
 pub mod slot;
 pub mod stats;
+pub mod sweep;
+pub mod swept;
 pub mod tidy;
 pub mod trace;
 pub mod units;

@@ -19,6 +19,7 @@ use crate::experiment::{Axis, Experiment, Layer, Published, SEEDS_MAX, Sweep};
 use crate::file;
 use crate::keys::{Parameters, Setting};
 use crate::scale::bad_scale;
+use crate::swept::Swept;
 
 /// The user's changes to an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,6 +75,8 @@ pub struct Cell {
     pub config: Config,
     /// The values of all keys.
     pub parameters: Parameters,
+    /// The values of the swept keys.
+    pub swept: Vec<Swept>,
 }
 
 /// A plan of runs.
@@ -172,6 +175,7 @@ impl Plan {
                         variant: variant.name.clone(),
                         config,
                         parameters,
+                        swept: case.swept.iter().chain(&variant.swept).cloned().collect(),
                     });
                 }
             }
@@ -330,10 +334,15 @@ fn expand(layers: &[Layer], sweeps: &[Sweep], axis: Axis) -> Vec<Layer> {
                 };
                 let step = format!("{label}={shown}");
                 layer.name = if layer.name == "default" {
-                    step
+                    step.clone()
                 } else {
                     format!("{} {step}", layer.name)
                 };
+                layer.swept.push(Swept {
+                    key: sweep.key.clone(),
+                    value: shown,
+                    step,
+                });
                 layer.settings.push(Setting {
                     path: sweep.key.clone(),
                     node: value.clone(),

@@ -8,6 +8,7 @@
 mod chart;
 mod drawing;
 mod share;
+mod sweep;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -58,17 +59,18 @@ pub fn html(results: &Results) -> String {
                 }
                 main {
                     (warnings(results))
-                    (summary(results))
-                    (chart::charts(results))
-                    (table(results))
-                    (totals(results))
-                    @if explanation.of_real_host {
-                        (threads_of_vcpus(&explanation))
+                    @if crate::sweep::keys(results).is_empty() {
+                        (cells(results, &explanation))
                     } @else {
-                        (share::bars(&explanation))
-                        (convoys(&explanation))
+                        (sweep::sections(results))
+                        section {
+                            h2 { "Every cell" }
+                            details {
+                                summary { "Samples, tables, lost time, convoys and counters of each cell" }
+                                (cells(results, &explanation))
+                            }
+                        }
                     }
-                    (counters(&explanation))
                     (definition(results))
                     (provenance(results))
                 }
@@ -76,6 +78,23 @@ pub fn html(results: &Results) -> String {
         }
     };
     page.into_string()
+}
+
+/// Renders what there is about each cell.
+fn cells(results: &Results, explanation: &Explanation) -> Markup {
+    html! {
+        (summary(results))
+        (chart::charts(results))
+        (table(results))
+        (totals(results))
+        @if explanation.of_real_host {
+            (threads_of_vcpus(explanation))
+        } @else {
+            (share::bars(explanation))
+            (convoys(explanation))
+        }
+        (counters(explanation))
+    }
 }
 
 fn warnings(results: &Results) -> Markup {

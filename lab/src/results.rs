@@ -18,6 +18,7 @@ use crate::file::{self, WriteError};
 use crate::scale::bad_scale;
 use crate::shipped::{is_experiment, is_machine};
 use crate::stats::{Samples, Summary};
+use crate::swept::Swept;
 
 /// The schema that this program writes and reads.
 pub const SCHEMA: &str = "holdfast.results/1";
@@ -109,6 +110,9 @@ pub struct Case {
     pub history_hash: String,
     /// Hash over the history of each sample.
     pub history_hashes: Vec<String>,
+    /// The values of the swept keys, which are steps of the case's and the variant's names; absent without a sweep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub swept: Vec<Swept>,
 }
 
 /// Windows of virtual time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on

@@ -3,14 +3,18 @@
 use holdfast_lab::compare;
 use holdfast_lab::display::verdict;
 use holdfast_lab::results;
+use holdfast_lab::sweep::{self, Along};
 
 use crate::Done;
 use crate::args::{CompareArgs, Format};
-use crate::output::{self, optional, say};
+use crate::output::{self, dash, optional, say};
 
 /// Compares two result files, or the variants of one.
 pub fn compare(args: &CompareArgs) -> anyhow::Result<Done> {
     let a = results::read(&args.a)?;
+    if let Some(key) = &args.along {
+        return along(&sweep::along(&a, key)?, args.format);
+    }
     let compared = match &args.b {
         Some(b) => compare::files(&a, &results::read(b)?)?,
         None => compare::variants(&a, args.baseline.as_deref())?,
@@ -46,5 +50,38 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<Done> {
             }
         }
     }
+    Ok(Done::Whole)
+}
+
+/// Prints what the values of a swept key buy.
+fn along(along: &Along, format: Format) -> anyhow::Result<Done> {
+    if format == Format::Json {
+        output::json(along)?;
+        return Ok(Done::Whole);
+    }
+    let heads = "case | variant | guest | from | to | mean | mean | unit | change, % | interval, % | better";
+    let mut table = output::table(heads.split(" | "), 5);
+    let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
+    for row in &along.rows {
+        let interval = row.comparison.and_then(|comparison| comparison.interval);
+        table.add_row([
+            row.case.clone(),
+            row.variant.clone(),
+            row.vm.clone(),
+            row.from.clone(),
+            row.to.clone(),
+            optional(row.mean_from),
+            optional(row.mean_to),
+            row.unit.clone(),
+            dash(row.change_percent, |change| format!("{change:+.1}")),
+            dash(interval, |(low, high)| format!("{} to {}", percent(low), percent(high))),
+            dash(row.better, |better| if better { "yes" } else { "no, worse" }.to_owned()),
+        ]);
+    }
+    output::line(&table.to_string())?;
+    output::line(&format!(
+        "\nMeans are geometric. With 95 % confidence all {} intervals hold together. A dash: neither is proven.",
+        along.comparisons
+    ))?;
     Ok(Done::Whole)
 }

@@ -28,11 +28,12 @@ impl Axis {
             let published = case.published.as_ref().map(|published| published.mean);
             case.samples.iter().copied().chain(case.mean).chain(published).collect()
         };
-        let all: Vec<f64> = cases
-            .iter()
-            .flat_map(figures)
-            .filter(|value| *value > 0.0 && value.is_finite())
-            .collect();
+        Axis::over(cases.iter().flat_map(figures))
+    }
+
+    /// Creates an axis for the positive ones of `values`; `None` without any.
+    pub(super) fn over(values: impl Iterator<Item = f64>) -> Option<Axis> {
+        let all: Vec<f64> = values.filter(|value| *value > 0.0 && value.is_finite()).collect();
         let low = all.iter().copied().reduce(f64::min)?;
         let high = all.iter().copied().reduce(f64::max)?;
         let logarithmic = high / low > WIDE;
@@ -44,7 +45,7 @@ impl Axis {
     }
 
     /// Returns the position of `value`, 0 to 100. Values outside the axis are at its edge.
-    fn at(&self, value: f64) -> f64 {
+    pub(super) fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
         } else {
@@ -55,7 +56,7 @@ impl Axis {
     }
 
     /// Returns round values along the axis.
-    fn ticks(&self) -> Vec<f64> {
+    pub(super) fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let decades =
                 (self.low.log10().floor() as i32..=self.high.log10().ceil() as i32).map(|power| 10_f64.powi(power));
@@ -79,7 +80,7 @@ impl Axis {
 }
 
 /// Returns `value` as a coordinate.
-fn share(value: f64) -> String {
+pub(super) fn share(value: f64) -> String {
     format!("{value:.3}%")
 }
 
@@ -230,7 +231,7 @@ fn anchor(at: f64) -> &'static str {
     }
 }
 
-fn tick_text(tick: f64) -> String {
+pub(super) fn tick_text(tick: f64) -> String {
     if (1e-3..1e6).contains(&tick) || tick == 0.0 {
         let text = format!("{tick:.3}");
         return text.trim_end_matches('0').trim_end_matches('.').to_owned();

@@ -18,5 +18,6 @@ mod mutations;
 mod prose;
 mod runs;
 mod schedulers;
+mod sweep;
 mod units;
 mod walls;

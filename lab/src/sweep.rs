@@ -1,0 +1,243 @@
+//! Results of a sweep: curves over a swept key, and what its values buy.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::compare::CompareError;
+use crate::diagnostic::one_of;
+use crate::results::{Case, Results, Total};
+use crate::stats::{Center, Comparison, Samples, Verdict, compare_among};
+use crate::swept::Swept;
+
+/// What was measured in one cell: a guest, or identical guests together.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure<'r> {
+    /// The guest, or the first of identical ones.
+    pub case: &'r Case,
+    /// All of the identical guests.
+    total: Option<&'r Total>,
+}
+
+impl<'r> Figure<'r> {
+    /// Returns the name of the guest or of the guests.
+    pub fn vm(&self) -> String {
+        match self.total {
+            Some(total) => format!("{} x {}", total.guests, total.vm),
+            None => self.case.vm.clone(),
+        }
+    }
+
+    /// Returns the samples with their seeds.
+    pub fn samples(&self) -> Samples<'r> {
+        let samples = self.case.samples();
+        match self.total {
+            Some(total) => Samples {
+                values: &total.samples,
+                ..samples
+            },
+            None => samples,
+        }
+    }
+
+    /// Returns the geometric mean of the samples with its interval.
+    pub fn center(&self) -> Option<Center> {
+        Center::of(self.samples().values)
+    }
+}
+
+/// Returns what was measured in all cells. Identical guests are together.
+pub fn figures(results: &Results) -> Vec<Figure<'_>> {
+    let totals: HashMap<(&str, &str, &str), &Total> = results
+        .totals
+        .iter()
+        .map(|total| ((&*total.case, &*total.variant, &*total.vm), total))
+        .collect();
+    let figure = |case: &'_ Case| -> Option<(Option<&Total>, bool)> {
+        let member = case.vm.rsplit_once('-').and_then(|(family, number)| {
+            let total = totals.get(&(&*case.case, &*case.variant, family))?;
+            let number: usize = number.parse().ok()?;
+            (1..=total.guests).contains(&number).then_some((*total, number))
+        });
+        match member {
+            None => Some((None, true)),
+            Some((total, number)) => Some((Some(total), number == 1)),
+        }
+    };
+    let all = results.cases.iter().filter_map(|case| {
+        let (total, first) = figure(case)?;
+        first.then_some(Figure { case, total })
+    });
+    all.collect()
+}
+
+/// Returns the swept keys, in their order.
+pub fn keys(results: &Results) -> Vec<&str> {
+    let mut keys: Vec<&str> = Vec::new();
+    for swept in results.cases.iter().flat_map(|case| &case.swept) {
+        if !keys.contains(&&*swept.key) {
+            keys.push(&swept.key);
+        }
+    }
+    keys
+}
+
+/// A group of cells that differ in swept keys only.
+#[derive(Clone, Debug)]
+pub struct Group<'r> {
+    /// Name of the case, without the values of these keys.
+    pub case: String,
+    /// Name of the variant, without the values of these keys.
+    pub variant: String,
+    /// Name of the guest.
+    pub vm: String,
+    /// The cells in the order of the results, each with its values of the keys.
+    pub cells: Vec<(Vec<&'r str>, Figure<'r>)>,
+}
+
+impl<'r> Group<'r> {
+    /// Returns the values of the key at `index`, in their order.
+    pub fn values(&self, index: usize) -> Vec<&'r str> {
+        let mut values: Vec<&str> = Vec::new();
+        for (at, _) in &self.cells {
+            if !values.contains(&at[index]) {
+                values.push(at[index]);
+            }
+        }
+        values
+    }
+
+    /// Returns the names of the group in one line.
+    pub fn name(&self) -> String {
+        let names = [&*self.case, &*self.variant, &*self.vm];
+        let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
+        names.join(" / ")
+    }
+}
+
+/// Returns the cells of `results` in groups that differ in `keys` only. Cells without one of the keys are left out.
+pub fn groups<'r>(results: &'r Results, keys: &[&str]) -> Vec<Group<'r>> {
+    let mut groups: Vec<Group<'r>> = Vec::new();
+    let mut known: HashMap<(String, String, String), usize> = HashMap::new();
+    for figure in figures(results) {
+        let step = |key: &&str| figure.case.swept.iter().find(|swept| swept.key == *key);
+        let Some(steps) = keys.iter().map(step).collect::<Option<Vec<&Swept>>>() else {
+            continue;
+        };
+        let without = |name: &str| {
+            steps
+                .iter()
+                .fold(name.to_owned(), |name, step| step.removed_from(&name))
+        };
+        let names = (without(&figure.case.case), without(&figure.case.variant), figure.vm());
+        let at = steps.iter().map(|step| step.value.as_str()).collect();
+        let index = *known.entry(names.clone()).or_insert_with(|| {
+            let (case, variant, vm) = names;
+            groups.push(Group {
+                case,
+                variant,
+                vm,
+                cells: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        groups[index].cells.push((at, figure));
+    }
+    groups
+}
+
+/// What a value of a swept key buys, next to the first value.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bought {
+    /// Name of the case, without the key's value.
+    pub case: String,
+    /// Name of the variant, without the key's value.
+    pub variant: String,
+    /// Name of the guest.
+    pub vm: String,
+    /// The first value.
+    pub from: String,
+    /// The other value.
+    pub to: String,
+    /// Unit of the means.
+    pub unit: String,
+    /// Geometric mean with the first value.
+    pub mean_from: Option<f64>,
+    /// Geometric mean with the other value.
+    pub mean_to: Option<f64>,
+    /// Size of the difference: change of the geometric mean in percent.
+    pub change_percent: Option<f64>,
+    /// Whether it is proven, with an interval that holds for all rows together; null if a side has no samples.
+    pub comparison: Option<Comparison>,
+    /// Whether the other value is proven better (`true`), proven worse (`false`), or neither.
+    pub better: Option<bool>,
+}
+
+/// The values of a swept key, next to its first one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Along {
+    /// The schema, `holdfast.sweep/1`.
+    pub schema: &'static str,
+    /// The key.
+    pub key: String,
+    /// Number of comparisons that the intervals are corrected for.
+    pub comparisons: usize,
+    /// The comparisons.
+    pub rows: Vec<Bought>,
+}
+
+/// Schema of a comparison along a swept key.
+pub const SCHEMA: &str = "holdfast.sweep/1";
+
+/// Compares the values of the swept `key` with its first one. All intervals together hold with 95 % confidence.
+///
+/// # Errors
+/// If the results have no such sweep.
+pub fn along(results: &Results, key: &str) -> Result<Along, CompareError> {
+    let known = keys(results);
+    if !known.contains(&key) {
+        let known = match known.is_empty() {
+            true => "results of a sweep; these have no swept key".to_owned(),
+            false => one_of(key, known),
+        };
+        return Err(CompareError::UnknownKey {
+            found: key.to_owned(),
+            known,
+        });
+    }
+    let groups = groups(results, &[key]);
+    let comparisons = groups.iter().map(|group| group.cells.len().saturating_sub(1)).sum();
+    let mut rows = Vec::new();
+    for group in &groups {
+        let Some(((from, first), others)) = group.cells.split_first() else {
+            continue;
+        };
+        for (to, other) in others {
+            let comparison = compare_among(comparisons, first.samples(), other.samples());
+            let lower_is_better = first.case.better == "lower";
+            rows.push(Bought {
+                case: group.case.clone(),
+                variant: group.variant.clone(),
+                vm: group.vm.clone(),
+                from: from[0].to_owned(),
+                to: to[0].to_owned(),
+                unit: first.case.unit.clone(),
+                mean_from: first.center().map(|center| center.mean),
+                mean_to: other.center().map(|center| center.mean),
+                change_percent: comparison.map(|comparison| (comparison.ratio - 1.0) * 100.0),
+                comparison,
+                better: comparison.and_then(|comparison| match comparison.verdict {
+                    Verdict::Lower => Some(lower_is_better),
+                    Verdict::Higher => Some(!lower_is_better),
+                    Verdict::Identical | Verdict::NoDifferenceProven | Verdict::TooFewSamples => None,
+                }),
+            });
+        }
+    }
+    Ok(Along {
+        schema: SCHEMA,
+        key: key.to_owned(),
+        comparisons,
+        rows,
+    })
+}

@@ -33,7 +33,7 @@ def test_a_search_finds_what_a_sweep_finds(one: holdfast.Experiment, tmp_path: P
     found = {trial.params["threshold"]: trial.value for trial in study.trials}
     # The same seeds, so the same samples.
     assert found == pytest.approx(means)
-    assert study.best_params["threshold"] == min(means, key=lambda value: means[value])
+    assert means[study.best_params["threshold"]] == min(means.values())
 
 
 def test_a_bad_trial_is_pruned_after_the_first_seeds(one: holdfast.Experiment, tmp_path: Path) -> None:
@@ -41,8 +41,7 @@ def test_a_bad_trial_is_pruned_after_the_first_seeds(one: holdfast.Experiment, t
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     pruner = optuna.pruners.ThresholdPruner(upper=0.0)
     study = optuna.create_study(direction="minimize", pruner=pruner)
-    with pytest.raises(ValueError, match="no trials are completed"):
-        one.search(lambda _: {"host.hz": 250}, trials=1, seeds=8, first=2, study=study, cache=tmp_path).best_value
+    one.search(lambda _: {"host.hz": 250}, trials=1, seeds=8, first=2, study=study, cache=tmp_path)
     [trial] = study.trials
     assert trial.state == optuna.trial.TrialState.PRUNED and trial.user_attrs["seeds"] == 2
     assert len(list(tmp_path.glob("*/*/*.json"))) == 2

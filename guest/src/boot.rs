@@ -134,14 +134,10 @@ pub fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
     let native = match asked {
         LockKind::PvTicket => LockKind::Ticket,
         LockKind::PvQspin | LockKind::HybridPvQspin => LockKind::Qspin,
+        LockKind::WatchingQspin => LockKind::ExchangeQspin,
         // An unfair lock stays unfair where the host cannot kick.
-        LockKind::UnfairPvQspin => {
-            return if environment.pv_unhalt {
-                asked
-            } else {
-                LockKind::UnfairQspin
-            };
-        }
+        LockKind::UnfairPvQspin if !environment.pv_unhalt => return LockKind::UnfairQspin,
+        LockKind::UnfairWatchingQspin if !environment.pv_unhalt => return LockKind::SimpleUnfairQspin,
         other => return other,
     };
     match select(environment) {
@@ -310,7 +306,7 @@ mod tests {
                 },
             );
             assert_eq!(with, kind, "the host offers all that {kind} needs");
-            let is_paravirtual = kind.halts();
+            let is_paravirtual = kind.kicks();
             assert_eq!(
                 without != kind,
                 is_paravirtual,

@@ -37,7 +37,7 @@ const BOTH: u16 = (LOCKED | WAITING) as u16;
 
 /// A queued lock with an exchange for two contenders, kept for comparison with [`Qspin`](crate::Qspin).
 ///
-/// It is an API for embedders and experiments: no [`LockKind`](crate::LockKind) names it. For fewer than 16384 CPUs.
+/// For fewer than 16384 CPUs.
 ///
 /// ```
 /// use holdfast_locks::{ExchangeQspin, Nodes, SpinLock};

@@ -18,12 +18,14 @@ use crate::pv_ticket::PvTicket;
 use crate::qspin::Qspin;
 use crate::queue::{Nodes, Numa};
 use crate::raw::RawLock;
+use crate::simple_unfair_qspin::SimpleUnfairQspin;
 use crate::steal::Stealing;
 use crate::steps::Steps;
 use crate::tas::Tas;
 use crate::ticket::Ticket;
 use crate::ttas::Ttas;
 use crate::unfair_qspin::UnfairQspin;
+use crate::watching_qspin::Watching;
 
 /// A [`RawLock`] that guarantees mutual exclusion.
 ///
@@ -55,5 +57,9 @@ unsafe impl<P: Nodes> Exclusive<P> for ExchangeQspin {}
 // SAFETY: **Exclusion** of `numerous_qspin`: the locked byte leaves 0 only by an exchange. A CPU whose exchange took
 // the lock past its queue releases it before its call returns.
 unsafe impl<P: Nodes> Exclusive<P> for NumerousQspin {}
+// SAFETY: **Exclusion** of `simple_unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
+unsafe impl<P: Nodes> Exclusive<P> for SimpleUnfairQspin {}
+// SAFETY: **Exclusion** of `watching_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
+unsafe impl<P: Nodes + Paravirt, T: Stealing> Exclusive<P> for Watching<T> {}
 // SAFETY: **Exclusion** of `preemptable_ticket`: only a CPU that has exchanged hold bit 0 for 1 holds the lock.
 unsafe impl<P: Platform, const SHIFT: u32> Exclusive<P> for PreemptableTicket<SHIFT> {}

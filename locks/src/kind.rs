@@ -37,6 +37,11 @@ macro_rules! for_each_lock_kind {
             hybrid_pv_qspin: HybridPvQspin = "hybrid-pv-qspin",
             cna_qspin: CnaQspin = "cna-qspin",
             preemptable_ticket: PreemptableTicket = "preemptable-ticket",
+            exchange_qspin: ExchangeQspin = "exchange-qspin",
+            numerous_qspin: NumerousQspin = "numerous-qspin",
+            simple_unfair_qspin: SimpleUnfairQspin = "simple-unfair-qspin",
+            watching_qspin: WatchingQspin = "watching-qspin",
+            unfair_watching_qspin: UnfairWatchingQspin = "unfair-watching-qspin",
         }
     };
 }
@@ -90,13 +95,19 @@ pub(crate) use match_kind;
 impl LockKind {
     /// Returns whether waiters are always served in the order of their arrival.
     pub const fn is_fifo(self) -> bool {
-        matches!(self, LockKind::Ticket | LockKind::PvTicket | LockKind::Qspin)
+        use LockKind::{PvTicket, Qspin, Ticket, WatchingQspin};
+        matches!(self, Ticket | PvTicket | Qspin | WatchingQspin)
     }
 
     /// Returns whether a waiter halts once it has spun for long enough, and the unlocker kicks it.
     pub const fn halts(self) -> bool {
         use LockKind::{HybridPvQspin, PvQspin, PvTicket, UnfairPvQspin};
         matches!(self, PvTicket | PvQspin | UnfairPvQspin | HybridPvQspin)
+    }
+
+    /// Returns whether a CPU kicks others, which needs a host: because they have halted, or because they seem absent.
+    pub const fn kicks(self) -> bool {
+        self.halts() || matches!(self, LockKind::WatchingQspin | LockKind::UnfairWatchingQspin)
     }
 
     /// Returns whether the word holds tickets, which wrap: bits 0-15 are the ticket being served, bits 16-31 the next
@@ -246,7 +257,8 @@ mod tests {
         assert_eq!(
             UnknownLock.to_string(),
             "no such lock; expected one of tas, ttas, ticket, pv-ticket, qspin, pv-qspin, unfair-qspin, \
-             unfair-pv-qspin, hybrid-pv-qspin, cna-qspin, preemptable-ticket"
+             unfair-pv-qspin, hybrid-pv-qspin, cna-qspin, preemptable-ticket, exchange-qspin, numerous-qspin, \
+             simple-unfair-qspin, watching-qspin, unfair-watching-qspin"
         );
     }
 }

@@ -13,10 +13,13 @@
 //! | [`PvTicket`] | arrival | spins, then halts | [`Paravirt`] |
 //! | [`Qspin`] | arrival | spins on a node | [`Nodes`] |
 //! | [`UnfairQspin`] | arrival, but any CPU may overtake | spins on a node | [`Nodes`] |
+//! | [`SimpleUnfairQspin`] | arrival, but newcomers may overtake | spins on a node | [`Nodes`] |
 //! | [`CnaQspin`] | the holder's NUMA node first | spins on a node | [`Numa`] |
 //! | [`PvQspin`] | arrival, but a newcomer may overtake once | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
 //! | [`HybridPvQspin`] | as above, or free competition while the head of the queue is halted | likewise | likewise |
 //! | [`UnfairPvQspin`] | arrival, but any CPU may overtake | likewise | likewise |
+//! | [`WatchingQspin`] | arrival | spins on a node, kicks absent CPUs | [`Nodes`], [`Paravirt`] |
+//! | [`UnfairWatchingQspin`] | arrival, but newcomers may overtake | likewise | likewise |
 //! | [`ExchangeQspin`] | arrival, except between the first two contenders | spins on a node | [`Nodes`] |
 //! | [`NumerousQspin`] | arrival, on up to 4194303 CPUs | spins on a node | [`Nodes`] |
 //!
@@ -24,8 +27,6 @@
 //! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
 //!   Linux does.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
-//! - [`ExchangeQspin`] and [`NumerousQspin`] have no kind: they are proposed variants of [`Qspin`], kept for
-//!   comparison.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 #![no_std]
 
@@ -53,6 +54,7 @@ mod queue;
 mod raw;
 mod select;
 mod sharing;
+mod simple_unfair_qspin;
 #[cfg(test)]
 mod solo;
 mod stats;
@@ -64,6 +66,7 @@ pub mod thread;
 mod ticket;
 mod ttas;
 mod unfair_qspin;
+mod watching_qspin;
 mod words;
 
 pub use backoff::{Backoff, Exponential, NoBackoff};
@@ -85,10 +88,12 @@ pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
 pub use raw::RawLock;
 pub use select::{Environment, Selection, select};
 pub use sharing::Sharing;
+pub use simple_unfair_qspin::SimpleUnfairQspin;
 pub use stats::{BUCKETS, Event, LockStats, Recorder, bucket};
-pub use steal::{Hybrid, StealOnce, Stealing, Unfair};
+pub use steal::{Fair, Hybrid, StealOnce, Stealing, Unfair};
 pub use steps::{AllSteps, Steps};
 pub use tas::Tas;
 pub use ticket::Ticket;
 pub use ttas::Ttas;
 pub use unfair_qspin::UnfairQspin;
+pub use watching_qspin::{UnfairWatchingQspin, Watching, WatchingQspin};

@@ -25,8 +25,6 @@ use crate::steal::take;
 /// A queued lock for fewer than 4194304 CPUs, kept for comparison with [`Qspin`](crate::Qspin) and its layout
 /// [`Wide`](crate::Wide).
 ///
-/// It is an API for embedders and experiments: no [`LockKind`](crate::LockKind) names it.
-///
 /// ```
 /// use holdfast_locks::{Nodes, NumerousQspin, SpinLock};
 ///

@@ -18,12 +18,14 @@ use crate::platform::{CpuId, Line, Platform, Word, wait_for};
 pub struct Node<W> {
     /// The code of the successor, or 0.
     pub(crate) next: W,
-    /// Not 0 once the predecessor has handed over. In CNA: 1, or the code of the last waiter of the secondary queue.
+    /// Not 0 once the predecessor has handed over. In watching locks: 1 then, and before an even number, the question
+    /// of the head. In CNA: 1, or the code of the last waiter of the secondary queue.
     pub(crate) locked: W,
     /// In paravirtual locks: the state of the waiter (see `pv_wait`). In the unfair lock: how often the waiter tries to
-    /// steal, as a mask.
+    /// steal, as a mask. In watching locks: the question of the head that was answered last.
     pub(crate) state: W,
-    /// In the unfair lock: the code of the predecessor. In CNA: the time since when the secondary queue waits.
+    /// In unfair and watching locks: the code of the predecessor. In CNA: the time since when the secondary queue
+    /// waits.
     pub(crate) extra: W,
     /// In CNA: the NUMA node that the waiter counts as.
     pub(crate) numa: W,

@@ -66,6 +66,12 @@ events! {
     PvWaitHead = "pv_wait_head",
     /// PV queued: halts behind the head.
     PvWaitNode = "pv_wait_node",
+    /// PV queued, watching: kicks of the holder's CPU by the head of the queue. Not in Linux.
+    PvKickHolder = "pv_kick_holder",
+    /// PV queued, watching: kicks of the head's CPU by the waiter behind it. Not in Linux.
+    PvKickHead = "pv_kick_head",
+    /// PV queued, watching: kicks of the next waiter's CPU by the head. Not in Linux.
+    PvKickNext = "pv_kick_next",
     /// Queued: acquisitions through the pending bit.
     LockPending = "lock_pending",
     /// Queued: acquisitions through the queue.
@@ -147,6 +153,11 @@ impl LockStats {
     /// Returns the number of those waits by length; see [`bucket`].
     pub fn histogram(&self) -> [u64; BUCKETS] {
         core::array::from_fn(|index| self.histogram[index].load(Relaxed))
+    }
+
+    /// Returns the number of those waits in each bucket that has any, by the bucket's number.
+    pub fn blocked_by_bucket(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.histogram().into_iter().enumerate().filter(|(_, count)| *count > 0)
     }
 
     /// Returns every counter under its published name. Three counters of the queued locks are quotients, rounded down,

@@ -10,6 +10,7 @@ use crate::sharing::Sharing;
 
 mod sealed {
     pub trait Sealed {}
+    impl Sealed for super::Fair {}
     impl Sealed for super::StealOnce {}
     impl Sealed for super::Hybrid {}
     impl Sealed for super::Unfair {}
@@ -59,6 +60,20 @@ pub(crate) fn take<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
     cpu.compare_exchange_low8(word, 0, LOCKED as u8, Acquire, Relaxed)
         .is_ok()
+}
+
+/// No CPU takes the lock past its queue.
+#[derive(Debug)]
+pub struct Fair;
+
+impl Stealing for Fair {
+    const HEAD_BLOCKS: bool = false;
+    const WAITS: bool = false;
+    const LISTS_AGAIN: bool = false;
+
+    fn may_steal(word: u32) -> bool {
+        word == 0
+    }
 }
 
 /// A newcomer tries once before it queues.

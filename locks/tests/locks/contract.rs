@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_locks::conformance::{check, exclusion, nested_interrupt, no_lost_kick};
 use holdfast_locks::{
-    CnaQspin, CpuId, ExchangeQspin, Exclusive, NumerousQspin, PreemptableTicket, PvQspin, Qspin, SpinLock, Ticket,
-    UnfairQspin, Wide,
+    CnaQspin, CpuId, Exclusive, PreemptableTicket, PvQspin, Qspin, SpinLock, Ticket, UnfairQspin, Wide,
 };
 use holdfast_locks::{LockKind, Platform};
 
@@ -44,8 +43,6 @@ fn variants_conform_on_threads() {
     conforms::<UnfairQspin<Wide>>();
     conforms::<CnaQspin<100_000, 0>>();
     conforms::<PreemptableTicket<0>>();
-    conforms::<ExchangeQspin>();
-    conforms::<NumerousQspin>();
 }
 
 #[test]

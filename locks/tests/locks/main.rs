@@ -11,3 +11,4 @@ mod scenes;
 mod sharing;
 mod steps;
 mod threads;
+mod watching;

@@ -40,15 +40,14 @@ fn no_lost_kick_or_handover_in_any_schedule() {
         every_schedule(Setup::new(3), 2, || contention::<L>(3, 0)).expect(name);
     }
     /// A waiter for `Tas` tries again without waiting on the word: a schedule that never switches to the holder never
-    /// ends.
+    /// ends. Waiters of the watching locks look around without end: `watching` searches as far as time allows.
     fn waits(kind: LockKind) -> bool {
-        kind != LockKind::Tas
+        kind != LockKind::Tas && (kind.halts() || !kind.kicks())
     }
     for_each_lock_kind!(for_each_kind waits, every);
     let three = Setup::new(3);
     every_schedule(three, 3, || contention::<Qspin>(3, 0)).expect("no schedule hangs");
     every_schedule(three, 3, || contention::<ExchangeQspin>(3, 0)).expect("no schedule hangs");
-    every_schedule(three, 2, || contention::<NumerousQspin>(3, 0)).expect("no schedule hangs");
 }
 
 #[test]
@@ -66,8 +65,6 @@ fn random_schedules_of_more_cpus_pass() {
         }
     }
     for_each_lock_kind!(for_each_kind any, random);
-    random::<ExchangeQspin>("exchange-qspin");
-    random::<NumerousQspin>("numerous-qspin");
     random_on::<CnaQspin<1_000_000, 0>>(2, "cna-qspin");
     random_on::<CnaQspin<50_000, 0>>(2, "cna-qspin, flushing");
 }

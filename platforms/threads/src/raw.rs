@@ -3,8 +3,8 @@
 #![expect(unsafe_code, reason = "implements traits on whose exclusion memory safety rests")]
 
 use holdfast_locks::{
-    CnaQspin, Exclusive, HybridPvQspin, PreemptableTicket, PvQspin, PvTicket, Qspin, RawLock, Tas, Ticket, Ttas,
-    UnfairPvQspin, UnfairQspin,
+    CnaQspin, ExchangeQspin, Exclusive, HybridPvQspin, NumerousQspin, PreemptableTicket, PvQspin, PvTicket, Qspin,
+    RawLock, SimpleUnfairQspin, Tas, Ticket, Ttas, UnfairPvQspin, UnfairQspin, UnfairWatchingQspin, WatchingQspin,
 };
 
 use crate::cpu::{ThisThread, ThreadWord};
@@ -115,6 +115,16 @@ macro_rules! for_each_raw_lock {
             RawHybrid = HybridPvQspin;
             /// Queued lock that is handed to waiters on the holder's NUMA node first. Waiters spin.
             RawCnaQspin = CnaQspin;
+            /// Queued lock whose first waiter waits without a node. Waiters spin.
+            RawExchangeQspin = ExchangeQspin;
+            /// Queued lock for fewer than 4194304 CPUs. Waiters spin.
+            RawNumerousQspin = NumerousQspin;
+            /// Queued lock that a newcomer may take past the queue. Waiters spin.
+            RawSimpleUnfairQspin = SimpleUnfairQspin;
+            /// Queued lock whose waiters kick threads that seem absent. Waiters spin: threads gain nothing by it.
+            RawWatchingQspin = WatchingQspin;
+            /// The same, and a newcomer may take it past the queue.
+            RawUnfairWatchingQspin = UnfairWatchingQspin;
         }
     };
 }

@@ -80,7 +80,10 @@ pub(super) static GUEST: &[Key] = &[
          since 4.2, and \"pv-qspin\" for guests from 4.2 to 4.4. Then waiters may steal the lock: on arrival since \
          4.5, and since 4.15 only as \"hybrid-pv-qspin\" does. \"tas\" is what a guest of 4.2 and later takes \
          without PV locks (`virt_spin_lock`). In no kernel: \"ttas\", \"cna-qspin\" (proposed 2019 to 2021), \
-         \"preemptable-ticket\" (a paper of 2013), \"unfair-qspin\" and \"unfair-pv-qspin\" (proposed 2014).",
+         \"preemptable-ticket\" (a paper of 2013). Proposed in 2014, before the merge: \"exchange-qspin\" (the queued \
+         lock of version 5), \"watching-qspin\" (its PV form: waiters kick absent CPUs), \"simple-unfair-qspin\" \
+         (stealing on arrival), \"unfair-watching-qspin\" (both), \"numerous-qspin\" (its word for 16384 CPUs and \
+         more), \"unfair-qspin\" and \"unfair-pv-qspin\" (later versions).",
     ),
     key("vm.*.hz", vm!(U32, boot.kernel.hz))
         .range(10.0, 10_000.0)

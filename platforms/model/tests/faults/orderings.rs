@@ -235,6 +235,13 @@ static UNFOUND: &[Unfound] = &[
         reason: RACING_STORES,
     },
     Unfound {
+        file: "watching_qspin.rs",
+        line: "let next = cpu.load(&me.node.next, Acquire);",
+        role: Role::Load,
+        to: Some(Relaxed),
+        reason: "a question that a new waiter overwrites costs a kick only; and racing stores as below",
+    },
+    Unfound {
         file: "osq.rs",
         line: "let previous = cpu.load(&me.prev, Acquire);",
         role: Role::Load,

@@ -1,5 +1,4 @@
-//! Algorithms without a kind of their own: other layouts of the word, other parameters, and the locks kept for
-//! comparison.
+//! Algorithms without a kind of their own: other layouts of the word, and other parameters.
 
 /// Defines the tests of a variant: one for each scenario, with its bounds.
 macro_rules! suite {
@@ -21,26 +20,6 @@ suite! { wide_qspin: "qspin (wide)", Qspin<Wide>:
     two_cpus = ALL,
     two_cpus_twice = few(4),
     three_cpus = few(3),
-}
-
-suite! { exchange_qspin: "exchange-qspin", ExchangeQspin:
-    two_cpus = ALL,
-    two_cpus_twice = few(4),
-    three_cpus = few(3),
-    four_cpus = few(0),
-    try_lock = ALL,
-    freed_at_once = ALL,
-    interrupted_waiter = ALL,
-}
-
-suite! { numerous_qspin: "numerous-qspin", NumerousQspin:
-    two_cpus = ALL,
-    two_cpus_twice = few(4),
-    three_cpus = few(2),
-    four_cpus = few(0),
-    try_lock = ALL,
-    freed_at_once = ALL,
-    interrupted_waiter = few(4),
 }
 
 // Every head sorts its queue.

@@ -99,13 +99,7 @@ macro_rules! tests {
 for_each_lock_kind!(tests);
 
 #[test]
-fn exchange_qspin() {
-    keeps_its_promises::<ExchangeQspin>("exchange-qspin");
-}
-
-#[test]
 fn words_for_many_cpus() {
-    keeps_its_promises::<NumerousQspin>("numerous-qspin");
     keeps_its_promises::<Qspin<Wide>>("qspin (wide)");
 }
 

@@ -230,6 +230,11 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
         RawCnaQspin: 1, 14;
         RawUnfairQspin: 1, 14;
         RawPreemptableTicket: 1, 24;
+        RawExchangeQspin: 1, 14;
+        RawNumerousQspin: 1, 14;
+        RawSimpleUnfairQspin: 1, 14;
+        RawWatchingQspin: 1, 14;
+        RawUnfairWatchingQspin: 1, 14;
         RawPvTicket: announced, 38;
         RawPvQspin: announced, 26;
         RawUnfairPvQspin: announced, 26;

@@ -32,7 +32,7 @@ impl Algorithm {
 /// In which order a kind serves its waiters.
 const fn order(kind: LockKind) -> Order {
     match kind {
-        LockKind::PvQspin | LockKind::UnfairPvQspin => Order::Queue,
+        LockKind::PvQspin | LockKind::UnfairPvQspin | LockKind::SimpleUnfairQspin => Order::Queue,
         _ if kind.is_fifo() => Order::Arrival,
         _ => Order::Any,
     }
@@ -46,8 +46,6 @@ macro_rules! algorithms {
             Algorithm::of::<Qspin<Wide>>("qspin (wide)", Order::Arrival),
             Algorithm::of::<PvQspin<Wide>>("pv-qspin (wide)", Order::Queue),
             Algorithm::of::<CnaQspin<20_000, 1>>("cna-qspin (20 us)", Order::Any),
-            Algorithm::of::<ExchangeQspin>("exchange-qspin", Order::Any),
-            Algorithm::of::<NumerousQspin>("numerous-qspin", Order::Any),
         ];
     };
 }

@@ -183,6 +183,10 @@ pub struct PlanArgs {
     /// Run each variant with each of several values of a key, as in --sweep-variants vm.*.lock=ticket,qspin
     #[arg(long, value_name = "KEY=V1,V2")]
     pub sweep_variants: Vec<String>,
+    /// Migrate all guests live after every TIME, as --set host.migration.every=TIME does; fails if an interrupt is
+    /// lost or doubled
+    #[arg(long, value_name = "TIME")]
+    pub migrate: Option<String>,
     /// Execute every iteration of every spin instead of skipping it: slow, with exactly the same history
     #[arg(long)]
     pub no_skip: bool,
@@ -209,11 +213,17 @@ impl PlanArgs {
 
     /// Returns the options of a plan that stand for these arguments.
     pub fn options(&self) -> Options {
+        let mut options = self.selection.options();
+        options.set.extend(
+            self.migrate
+                .iter()
+                .map(|every| format!("host.migration.every=\"{every}\"")),
+        );
         Options {
             sweep: self.sweep.clone(),
             sweep_variants: self.sweep_variants.clone(),
             no_skip: self.no_skip,
-            ..self.selection.options()
+            ..options
         }
     }
 }

@@ -3,9 +3,9 @@
 
 use std::slice;
 
-use holdfast_host::{HostConfig, VmGroup, YieldFavor};
+use holdfast_host::{HostConfig, Nic, VmGroup, YieldFavor};
 use holdfast_machine::Topology;
-use holdfast_sim::{Config, HostTask, Vm};
+use holdfast_sim::{Config, HostTask, Migration, Vm};
 use holdfast_workloads::Boot;
 
 use crate::diagnostic::KeyFindings;
@@ -23,6 +23,8 @@ pub const TOTAL_VCPUS_MAX: u32 = 4096;
 pub const TASKS_MAX: usize = 1024;
 /// Default virtual time after which an unfinished run is a failure.
 const LIMIT_NS: u64 = 100_000 * 1_000_000_000;
+/// Default time for which a live migration stops the guests (QEMU `downtime-limit`).
+const DOWNTIME_NS: u64 = 300_000_000;
 
 /// A guest while keys are being set.
 #[derive(Clone, Debug)]
@@ -70,6 +72,12 @@ pub struct Draft {
     pub tasks: Vec<HostTask>,
     /// Virtual time after which an unfinished run fails.
     pub limit_ns: u64,
+    /// Time for which all guests run between two live migrations to another host of the same kind.
+    ///
+    /// `None` never migrates them.
+    pub migrate_every_ns: Option<u64>,
+    /// Time for which a live migration stops all guests.
+    pub migrate_downtime_ns: u64,
 }
 
 impl DraftVm {
@@ -177,6 +185,8 @@ impl Draft {
             vms: Vec::new(),
             tasks: Vec::new(),
             limit_ns: LIMIT_NS,
+            migrate_every_ns: None,
+            migrate_downtime_ns: DOWNTIME_NS,
         }
     }
 
@@ -190,6 +200,7 @@ impl Draft {
         self.check_pauses(findings);
         self.check_favor(findings);
         self.check_groups(findings);
+        self.check_migration(findings);
         if findings.count() == before {
             self.check_numa(findings);
         }
@@ -218,7 +229,22 @@ impl Draft {
             seed: 0,
             execute_spins: false,
             limit_ns: self.limit_ns,
+            migration: self.migrate_every_ns.map(|after_ns| Migration {
+                after_ns,
+                downtime_ns: self.migrate_downtime_ns,
+            }),
         })
+    }
+
+    fn check_migration(&self, findings: &mut KeyFindings<'_>) {
+        let Some(every) = self.migrate_every_ns else { return };
+        if every == 0 {
+            findings.add("host.migration.every", "0", "time for the guests to run");
+        }
+        if self.vms.iter().any(|vm| vm.bare_metal || vm.host.nic == Nic::Assigned) {
+            let expected = "guests without assigned devices, and no bare-metal kernel: those cannot migrate";
+            findings.add("host.migration.every", every.to_string(), expected);
+        }
     }
 
     fn check_counts(&self, findings: &mut KeyFindings<'_>) {

@@ -32,7 +32,8 @@ fn what_is_listed_can_be_shown() {
             "ipi-bench",
             "ebizzy-tlb",
             "ebizzy-wait-early",
-            "linux-pvspin"
+            "linux-pvspin",
+            "live-migration"
         ]
     );
     assert_eq!(

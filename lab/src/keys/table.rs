@@ -116,7 +116,19 @@ macro_rules! task {
     ($($parameter:tt)+) => { parameter!(HostTask, Task, $($parameter)+) };
 }
 
-static RUN: &[Key] = &[key("limit", parameter!(Draft, Run, Nanos, limit_ns))];
+static RUN: &[Key] = &[
+    key("limit", parameter!(Draft, Run, Nanos, limit_ns)),
+    key(
+        "host.migration.every",
+        parameter!(Draft, Run, OptionalNanos, migrate_every_ns),
+    )
+    .note("\"auto\" never does. All interrupts are audited: a lost or doubled one fails the run."),
+    key(
+        "host.migration.downtime",
+        parameter!(Draft, Run, Nanos, migrate_downtime_ns),
+    )
+    .note("The guests' memory is not copied."),
+];
 
 static MACHINE: &[Key] = &[
     key(

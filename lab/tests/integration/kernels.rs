@@ -102,6 +102,7 @@ fn run(kernel: &MeasuredKernel, operation: Operation, times: u32) -> Outcome {
         seed: 1,
         execute_spins: false,
         limit_ns: 100_000_000_000,
+        migration: None,
     };
     run_images(&config, &CallOff::new(), |vm, machine| {
         holdfast_guest::image(machine, vm.boot.kernel.clone(), Box::new(Repeated { operation, times }))

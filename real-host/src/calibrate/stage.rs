@@ -72,6 +72,7 @@ pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
         seed: 1,
         execute_spins: false,
         limit_ns: 60_000_000_000,
+        migration: None,
     })
 }
 

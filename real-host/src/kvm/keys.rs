@@ -128,6 +128,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             }
         }
     }
+    if config.migration.is_some() {
+        found.push(("host.migration.every".to_owned(), "the VMM migrates no guest"));
+    }
     found.extend(
         config
             .groups

@@ -48,11 +48,20 @@ pub struct Move {
 pub struct Journey {
     /// Migrations, one after another.
     pub migrations: Vec<Migration>,
+    /// The migration that follows the last of these, again and again.
+    pub then_every: Option<Migration>,
     /// Moves, one after another.
     pub moves: Vec<Move>,
     /// Faults planted by tests.
     #[doc(hidden)]
     pub faults: MigrationFaults,
+}
+
+impl Journey {
+    /// Returns whether there is any migration.
+    pub fn migrates(&self) -> bool {
+        !self.migrations.is_empty() || self.then_every.is_some()
+    }
 }
 
 /// Steps that a migration leaves out, for tests that must detect this.
@@ -71,6 +80,8 @@ pub struct MigrationFaults {
 #[derive(Debug)]
 pub struct Migrations {
     planned: VecDeque<Migration>,
+    /// The migration that follows the planned ones, again and again.
+    then_every: Option<Migration>,
     moves: VecDeque<Move>,
     /// A host like the first one, at power-on.
     fresh: Host,
@@ -88,6 +99,7 @@ impl Migrations {
     pub fn new(journey: &Journey, fresh: Host) -> Migrations {
         Migrations {
             planned: journey.migrations.iter().copied().collect(),
+            then_every: journey.then_every,
             moves: journey.moves.iter().copied().collect(),
             fresh,
             stopped: false,
@@ -96,13 +108,18 @@ impl Migrations {
             faults: journey.faults,
         }
     }
+
+    /// Returns the next migration.
+    fn next(&self) -> Option<Migration> {
+        self.planned.front().copied().or(self.then_every)
+    }
 }
 
 impl Engine {
     /// Enters the next migration as an event.
     pub fn plan_migration(&mut self) {
-        let next = self.migrations.as_mut().and_then(|all| all.planned.front());
-        if let Some(&Migration { after_ns, .. }) = next {
+        let next = self.migrations.as_ref().and_then(|all| all.next());
+        if let Some(Migration { after_ns, .. }) = next {
             self.plan_in(TimedEvent::Stop, after_ns);
         }
     }
@@ -149,9 +166,10 @@ impl Engine {
         let Some(mut migrations) = self.migrations.take() else {
             return;
         };
-        let Some(Migration { downtime_ns, .. }) = migrations.planned.pop_front() else {
+        let Some(Migration { downtime_ns, .. }) = migrations.next() else {
             return;
         };
+        migrations.planned.pop_front();
         let faults = migrations.faults;
         self.emit(&Happened::GuestsStopped);
         for pcpu in self.pcpus.ids() {

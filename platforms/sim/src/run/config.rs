@@ -2,6 +2,8 @@
 
 use holdfast_machine::Profile;
 
+use crate::guests::migration::Migration;
+
 /// A machine and everything that runs on it.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -21,6 +23,8 @@ pub struct Config {
     pub execute_spins: bool,
     /// Virtual time after which an unfinished run is a failure.
     pub limit_ns: u64,
+    /// A live migration of all guests, again and again, with all interrupts audited. `None` if there is none.
+    pub migration: Option<Migration>,
 }
 
 /// A task group of the host (cgroup of the cpu controller).

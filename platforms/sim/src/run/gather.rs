@@ -63,6 +63,8 @@ fn counters(engine: &Engine, id: VmId) -> BTreeMap<String, u64> {
     counters.insert("cpu_time_ns".to_owned(), ran_ns);
     counters.insert("cpu_permille".to_owned(), permille as u64);
     add(&mut counters, vm.locks.stats.iter().filter(|(_, value)| *value > 0));
+    let blocked = vm.locks.stats.blocked_by_bucket();
+    counters.extend(blocked.map(|(bucket, count)| (format!("histo_blocked.{bucket}"), count)));
     if vm.report.begun.is_some() {
         counters.insert("measured_exits".to_owned(), book.exits.iter().sum());
         let by_cause = Cause::ALL.into_iter().zip(book.exits).filter(|(_, count)| *count > 0);
@@ -72,6 +74,9 @@ fn counters(engine: &Engine, id: VmId) -> BTreeMap<String, u64> {
     counters.insert("preempted_waiting_for_lock".to_owned(), book.losses.preempted_waiting);
     if is_guest {
         add_hardware_counters(&mut counters, engine, id, vm);
+    }
+    if let Some(migrations) = &engine.migrations {
+        counters.insert("migrations".to_owned(), migrations.done);
     }
     add(&mut counters, book.yields.counters());
     let now = Nanos(engine.clock.now.nanos());

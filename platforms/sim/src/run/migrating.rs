@@ -4,6 +4,7 @@ use holdfast_guest::GuestImage;
 use holdfast_host::Nic;
 
 use crate::books::audit::{Audit, Fate};
+use crate::core::engine::Engine;
 use crate::core::failure::{CallOff, Failure};
 use crate::guests::machine::SimMachine;
 use crate::guests::migration::{Journey, Migrations};
@@ -34,12 +35,35 @@ pub fn run_migrating(
     journey: &Journey,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<(Outcome, Audited), Failure> {
+    let mut engine = prepare(config, journey, image)?;
+    let outcome = crate::run::execute(&mut engine, config, call_off)?;
+    let (Some(audit), Some(migrations)) = (&engine.books.audit, &engine.migrations) else {
+        unreachable!("`prepare` has set both")
+    };
+    let audited = Audited {
+        migrations: migrations.done,
+        sent: migrations.sent,
+        moves: audit.moves,
+        by_vector: audit.by_vector(),
+    };
+    Ok((outcome, audited))
+}
+
+/// Builds the machine of a run with live migrations and moves, in which all interrupts are audited.
+///
+/// # Errors
+/// [`Failure::Invalid`] if a guest cannot migrate, and the errors of a build.
+pub(super) fn prepare(
+    config: &Config,
+    journey: &Journey,
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<Box<Engine>, Failure> {
     if config.vms.iter().any(|vm| vm.bare_metal) {
         let what = "the bare-metal kernel cannot migrate".to_owned();
         return Err(Failure::Invalid(what));
     }
     let assigned = config.vms.iter().any(|vm| vm.host.nic == Nic::Assigned);
-    if assigned && !journey.migrations.is_empty() {
+    if assigned && journey.migrates() {
         let what = "a guest with an assigned device cannot migrate".to_owned();
         return Err(Failure::Invalid(what));
     }
@@ -50,15 +74,5 @@ pub fn run_migrating(
     engine.migrations = Some(Box::new(Migrations::new(journey, engine.host.clone())));
     engine.plan_migration();
     engine.plan_move();
-    let outcome = crate::run::execute(&mut engine, &config, call_off)?;
-    let (Some(audit), Some(migrations)) = (&engine.books.audit, &engine.migrations) else {
-        unreachable!("both were set above")
-    };
-    let audited = Audited {
-        migrations: migrations.done,
-        sent: migrations.sent,
-        moves: audit.moves,
-        by_vector: audit.by_vector(),
-    };
-    Ok((outcome, audited))
+    Ok(engine)
 }

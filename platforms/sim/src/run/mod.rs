@@ -15,6 +15,7 @@ use crate::core::engine::Engine;
 use crate::core::failure::{CallOff, Failure};
 use crate::flows::play::play;
 use crate::guests::machine::SimMachine;
+use crate::guests::migration::Journey;
 use crate::guests::process::{Body, Image, Process, Waits};
 use crate::guests::thread::SimThread;
 use build::build;
@@ -41,7 +42,7 @@ pub fn run_images(
     call_off: &CallOff,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<Outcome, Failure> {
-    execute(&mut *build(config, image)?, config, call_off)
+    execute(&mut *start(config, image)?, config, call_off)
 }
 
 /// Runs one program on the machine of `config`, without a guest. It has as many threads as `affinities` has entries;
@@ -94,7 +95,7 @@ pub fn record_images(
     window: Window,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<(Result<Outcome, Failure>, Timeline), Failure> {
-    let mut engine = build(config, image)?;
+    let mut engine = start(config, image)?;
     let names = config.tasks.iter().map(|task| task.name.clone());
     let tasks = engine.tasks.all.keys().map(|task| task.0).zip(names).collect();
     let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), tasks);
@@ -103,6 +104,21 @@ pub fn record_images(
     let (books, view) = engine.books_and_view();
     let timeline = books.take_timeline(&view, outcome.is_ok());
     Ok((outcome, timeline))
+}
+
+/// Builds the machine of `config`, with its live migrations.
+fn start(
+    config: &Config,
+    image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
+) -> Result<Box<Engine>, Failure> {
+    if config.migration.is_none() {
+        return build(config, image);
+    }
+    let journey = Journey {
+        then_every: config.migration,
+        ..Journey::default()
+    };
+    migrating::prepare(config, &journey, image)
 }
 
 pub(crate) fn execute(engine: &mut Engine, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {

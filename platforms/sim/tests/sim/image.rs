@@ -190,6 +190,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         seed,
         execute_spins: false,
         limit_ns: 100_000_000_000,
+        migration: None,
     }
 }
 

@@ -64,6 +64,7 @@ fn journey(count: usize, faults: MigrationFaults, seed: u64) -> Journey {
         migrations,
         moves: moves.collect(),
         faults,
+        ..Journey::default()
     }
 }
 
@@ -160,6 +161,28 @@ fn a_host_id_of_before_the_move_is_found() {
     };
     let failure = found(stale, MigrationFaults::default());
     assert!(matches!(failure, Failure::LostInterrupt(_)), "{failure}");
+}
+
+/// A configuration that migrates its guests again and again does so until the workload ends.
+#[test]
+fn a_run_migrates_again_and_again() {
+    let every = Migration {
+        after_ns: 500_000,
+        downtime_ns: 100_000,
+    };
+    let config = Config {
+        migration: Some(every),
+        ..hackbench(avic(5), 100)
+    };
+    let outcome = holdfast_sim::run(&config, &CallOff::new()).unwrap_or_else(|failure| panic!("{failure}"));
+    let period = every.after_ns + every.downtime_ns;
+    let migrations = counter(&outcome, "migrations");
+    assert!(migrations > 20, "{migrations}");
+    assert!(
+        migrations <= outcome.end_ns / period,
+        "{migrations} in {} ns",
+        outcome.end_ns
+    );
 }
 
 #[test]

@@ -149,6 +149,8 @@ pub(crate) struct CpuState {
     pub(crate) acquired: [Local; LockClass::COUNT],
     /// Those that had to wait.
     pub(crate) contended: [Local; LockClass::COUNT],
+    /// Nanoseconds of these waits, by class.
+    pub(crate) waited: [Local; LockClass::COUNT],
     /// How many times each [`Event`] happened on this CPU.
     pub(crate) events: [Local; Event::COUNT],
 }
@@ -170,6 +172,7 @@ impl CpuState {
             spent: core::array::from_fn(|_| Local::default()),
             acquired: core::array::from_fn(|_| Local::default()),
             contended: core::array::from_fn(|_| Local::default()),
+            waited: core::array::from_fn(|_| Local::default()),
             events: core::array::from_fn(|_| Local::default()),
         }
     }
@@ -186,10 +189,11 @@ impl CpuState {
     }
 
     #[inline(always)]
-    pub(crate) fn count_lock(&self, class: LockClass, contended: bool) {
+    pub(crate) fn count_lock(&self, class: LockClass, waited_ns: Option<u64>) {
         self.acquired[class as usize].add(1);
-        if contended {
+        if let Some(ns) = waited_ns {
             self.contended[class as usize].add(1);
+            self.waited[class as usize].add(ns);
         }
     }
 }

@@ -115,6 +115,11 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
     fn contentions(&self) -> u64 {
         0
     }
+    /// Returns a clock in nanoseconds by which the waits for locks are measured. Always 0 on machines where reading it
+    /// would cost time that is measured.
+    fn lock_clock_ns(&self) -> u64 {
+        0
+    }
     /// Tracepoint: the caller waits for `target` to answer an IPI.
     fn ipi_wait_begin(&self, target: CpuId);
     /// Tracepoint: `target` has answered.

@@ -25,6 +25,10 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
         if acquired > 0 {
             counter(format!("lock.{}.acquired", class.name()), acquired);
             counter(format!("lock.{}.contended", class.name()), contended);
+            let waited: u64 = system.cpus.iter().map(|cpu| cpu.waited[class as usize].get()).sum();
+            if waited > 0 {
+                counter(format!("lock.{}.waited_ns", class.name()), waited);
+            }
         }
         all_acquired += acquired;
         all_contended += contended;

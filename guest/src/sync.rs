@@ -85,11 +85,13 @@ impl<T, M: Machine> SpinLock<T, M> {
     #[inline]
     fn acquire<'a>(&'a self, on: &'a ThisCpu<'a, M>, enable: bool, class: LockClass) -> SpinGuard<'a, T, M> {
         on.local.preempt_count.add(1);
-        let before = on.cpu.contentions();
+        let (before, begun) = (on.cpu.contentions(), on.cpu.lock_clock_ns());
         self.lock.lock(on.system.chosen.get().lock, &on.cpu);
         on.cpu.lock_acquired(self.lock.word());
         on.cpu.lock_class(self.lock.word(), class);
-        on.local.count_lock(class, on.cpu.contentions() != before);
+        let contended = on.cpu.contentions() != before;
+        let waited = contended.then(|| on.cpu.lock_clock_ns().saturating_sub(begun));
+        on.local.count_lock(class, waited);
         SpinGuard { lock: self, on, enable }
     }
 

@@ -1,5 +1,6 @@
 //! Explains where the time went, and whether a convoy took it.
 
+mod blocked;
 mod locks;
 mod seeds;
 
@@ -10,6 +11,7 @@ use serde::Serialize;
 use crate::results::{Case, Results};
 use crate::stats::Summary;
 
+pub use blocked::BlockedRow;
 pub use locks::LockRow;
 pub use seeds::{SeedRow, worth_a_trace};
 
@@ -125,6 +127,8 @@ pub struct Row {
     pub counters: Vec<(String, f64)>,
     /// The guest kernel's spinlocks, the most waited for first.
     pub locks: Vec<LockRow>,
+    /// For how long waiters for spinlocks were halted, the shortest times first.
+    pub blocked: Vec<BlockedRow>,
     /// Convoys; null for a guest that is not measured, and on a real host.
     pub convoys: Option<Convoys>,
     /// The runs, one for each seed; empty for a guest that is not measured, and on a real host.
@@ -148,6 +152,7 @@ impl Row {
             lost_time,
             counters: counters.iter().map(|(name, value)| (name.clone(), *value)).collect(),
             locks: locks::of(counters),
+            blocked: blocked::of(counters),
             convoys: None,
             seeds: Vec::new(),
         }

@@ -93,6 +93,7 @@ fn cells(results: &Results, explanation: &Explanation) -> Markup {
             (share::bars(explanation))
             (convoys(explanation))
         }
+        (blocked(explanation))
         (counters(explanation))
     }
 }
@@ -260,6 +261,37 @@ fn convoys(explanation: &Explanation) -> Markup {
                 "A convoy is a period in which the guest's vCPUs spin behind vCPUs that are not running for longer than they work. \
                  Spun per work: the same ratio over the whole run. Stall: a period in which no vCPU of the guest works or runs \
                  with a lock held."
+            }
+        }
+    }
+}
+
+/// Renders the histogram of the times for which waiters were halted for a lock, if any halted.
+fn blocked(explanation: &Explanation) -> Markup {
+    let rows: Vec<&Row> = explanation.rows.iter().filter(|row| !row.blocked.is_empty()).collect();
+    let mut buckets: Vec<u64> = rows
+        .iter()
+        .flat_map(|row| &row.blocked)
+        .map(|row| row.from_ns)
+        .collect();
+    buckets.sort_unstable();
+    buckets.dedup();
+    let heads = std::iter::once("from, ns".to_owned());
+    let heads: Vec<String> = heads.chain(rows.iter().map(|row| label(row))).collect();
+    let halts = |row: &Row, from_ns: u64| {
+        let bucket = row.blocked.iter().find(|bucket| bucket.from_ns == from_ns);
+        bucket.map_or_else(|| "-".to_owned(), |bucket| number(bucket.halts))
+    };
+    let lines = buckets.iter().map(|&from_ns| {
+        let cells = rows.iter().map(|row| halts(row, from_ns));
+        std::iter::once(from_ns.to_string()).chain(cells).collect()
+    });
+    html! {
+        @if !buckets.is_empty() {
+            section {
+                h2 { "Halted for a spinlock" }
+                (grid("Halts per run by their length: mean of the runs at this scale", &heads, lines, 1))
+                p class="note" { "Each line reaches up to twice its time. The last line of 31 has no end." }
             }
         }
     }

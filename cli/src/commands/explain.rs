@@ -40,10 +40,12 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
         if explanation.of_real_host {
             output::line(&accounts(&rows))?;
             output::line(&counters(&rows, &KEY_HOST_COUNTERS, args.counters))?;
+            output::line(&blocked(&rows))?;
         } else {
             output::line(&shares(&rows))?;
             output::line(&counters(&rows, &KEY_COUNTERS, args.counters))?;
             output::line(&locks(&rows))?;
+            output::line(&blocked(&rows))?;
             if args.by_seed {
                 output::line(&seeds(&rows))?;
             }
@@ -157,16 +159,42 @@ fn locks(rows: &[&Row]) -> String {
         return String::new();
     }
     let classes = classes.iter().map(|(class, _)| *class);
-    let table = by_guest("waits per run, of acquisitions", rows, classes, |class, row| {
+    let table = by_guest("waits per run, of acquisitions, time", rows, classes, |class, row| {
         let lock = row.locks.iter().find(|lock| lock.class == class);
         dash(lock.filter(|lock| lock.acquired > 0.0), |lock| {
             format!(
-                "{} ({} %)",
+                "{} ({} %, {} ms)",
                 number(lock.contended),
-                percent(lock.contended / lock.acquired)
+                percent(lock.contended / lock.acquired),
+                number(lock.waited_ns / 1e6)
             )
         })
     });
+    format!("\n{table}")
+}
+
+/// Returns the histogram of the times for which waiters were halted for a lock, or nothing if none halted.
+fn blocked(rows: &[&Row]) -> String {
+    let mut buckets: Vec<u64> = rows
+        .iter()
+        .flat_map(|row| &row.blocked)
+        .map(|row| row.from_ns)
+        .collect();
+    buckets.sort_unstable();
+    buckets.dedup();
+    if buckets.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = buckets.iter().map(u64::to_string).collect();
+    let table = by_guest(
+        "halted for a lock, from ns",
+        rows,
+        names.iter().map(String::as_str),
+        |name, row| {
+            let bucket = row.blocked.iter().find(|bucket| bucket.from_ns.to_string() == name);
+            dash(bucket, |bucket| number(bucket.halts))
+        },
+    );
     format!("\n{table}")
 }
 

@@ -1,4 +1,4 @@
-//! How often each of a guest's locks was waited for.
+//! How often each of a guest's locks was waited for, and for how long.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,8 @@ pub struct LockRow {
     pub acquired: f64,
     /// Acquisitions that had to wait, as a mean over the runs.
     pub contended: f64,
+    /// Nanoseconds that these waited, spinning or halted, as a mean over the runs. 0 if it is not known.
+    pub waited_ns: f64,
 }
 
 /// Returns the classes that `counters` have, the most waited for first.
@@ -24,6 +26,7 @@ pub(super) fn of(counters: &BTreeMap<String, f64>) -> Vec<LockRow> {
             class: class.to_owned(),
             acquired: *acquired,
             contended: *contended,
+            waited_ns: *counters.get(&format!("lock.{class}.waited_ns")).unwrap_or(&0.0),
         })
     };
     let mut rows: Vec<LockRow> = counters.iter().filter_map(class).collect();

@@ -239,6 +239,7 @@ mod tests {
                 .collect(),
             counters: Vec::new(),
             locks: Vec::new(),
+            blocked: Vec::new(),
             convoys: None,
             seeds: Vec::new(),
             host_figures: None,

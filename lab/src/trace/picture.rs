@@ -285,6 +285,9 @@ impl Artist<'_> {
             } => format!("woken by {} with vector {vector:#x}", self.vcpu(by)),
             Happening::Ipi { to, vector } => format!("IPI {vector:#x} to {}", self.vcpu(to)),
             Happening::TakesIpi { from, vector } => format!("takes IPI {vector:#x} of {}", self.vcpu(from)),
+            Happening::Doorbells(1) => "rings a doorbell".to_owned(),
+            Happening::Doorbells(count) => format!("rings {count} doorbells"),
+            Happening::DoorbellMissed => "a doorbell finds it out of guest mode".to_owned(),
             Happening::Yield { to, done, to_holder } => format!(
                 "{} to {}{}",
                 if done { "yields" } else { "tries to yield" },

@@ -189,6 +189,17 @@ fn a_guest_on_two_nodes_sees_two() {
     assert_eq!(nodes(&one.vms[0]), Some(1));
 }
 
+#[test]
+fn a_build_meets_at_the_locks_of_its_file_system() {
+    let lists = |format: &str| {
+        let set = [format!("vm.build.kernbench.file_system={format}")];
+        let outcome = run("kernbench-overcommit", "1x", 0.001, &set.each_ref().map(String::as_str));
+        outcome.vms[0].counters.get("lock.j_list_lock.acquired").copied()
+    };
+    assert!(lists("ext4") > Some(20), "{:?}", lists("ext4"));
+    assert_eq!(lists("plain"), None);
+}
+
 /// Returns the share of spinlocks in the guest's CPU time, as perf in the guest would show it: spinning, and
 /// transfers of the locks' lines.
 fn lock_share(outcome: &Outcome) -> f64 {

@@ -11,7 +11,7 @@ mod unit;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use holdfast_guest::{Limits, Machine, Os, Program, Start, UserLock};
+use holdfast_guest::{Format, Limits, Machine, Os, Program, Start, UserLock};
 
 use mix::{Mix, files};
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,10 @@ pub struct Kernbench {
     pub unit_tools: u32,
     /// The guest builds again and again, so that the other guests stay loaded. The first build is the result.
     pub repeat: bool,
+    /// File system of the disk with sources and results.
+    ///
+    /// Default plain, with which the user times of the published builds were calibrated.
+    pub format: Format,
 }
 
 impl Default for Kernbench {
@@ -63,6 +67,7 @@ impl Default for Kernbench {
             unit_faults: mix::UNIT_FAULTS,
             unit_tools: mix::TOOLS_MIN,
             repeat: false,
+            format: Format::Plain,
         }
     }
 }
@@ -87,6 +92,7 @@ pub(crate) struct Build<M: Machine> {
     mix: Mix,
     jobs: u32,
     repeat: bool,
+    format: Format,
     /// Pipes that no compilation uses.
     pipes: UserLock<Vec<u32>, M>,
 }
@@ -102,6 +108,7 @@ impl Load for Kernbench {
             mix: Mix::new(self),
             jobs,
             repeat: self.repeat,
+            format: self.format,
             pipes: UserLock::new((1..=jobs).rev().collect()),
         })
     }
@@ -114,6 +121,7 @@ impl<M: Machine> Program<M> for Build<M> {
         Limits {
             tasks,
             files: files::COUNT,
+            format: self.format,
             pipes: self.jobs + 1,
             ..Limits::default()
         }

@@ -4,11 +4,12 @@
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use core::sync::atomic::Ordering::Relaxed;
 
 use holdfast_guest::{Machine, Report};
-use holdfast_locks::{Event, Paravirt};
+use holdfast_locks::{BUCKETS, Event, Paravirt};
 use holdfast_protocol::Message;
 
 use crate::context::{Body, Context, switch_contexts};
@@ -87,6 +88,11 @@ pub(crate) fn report_counters(shared: &Shared) {
     }
     let blocked = cpus().map(|cpu| cpu.lock_stats.time_blocked_ns()).sum();
     counter("time_blocked".to_owned(), blocked);
+    let histograms = || cpus().map(|cpu| cpu.lock_stats.histogram());
+    for bucket in 0..BUCKETS {
+        let halts = histograms().map(|histogram| histogram[bucket]).sum();
+        counter(format!("histo_blocked.{bucket}"), halts);
+    }
     // ORDERING: Relaxed; the counters are statistics.
     counter(
         "guest.kicks".to_owned(),

@@ -248,6 +248,10 @@ pub enum Happening {
         /// The vector.
         vector: u8,
     },
+    /// Its AVIC rang so many doorbells for the IPI that it sent.
+    Doorbells(u64),
+    /// A doorbell for it found its pCPU out of guest mode, and had no effect.
+    DoorbellMissed,
     /// It tried to yield to this vCPU.
     Yield {
         /// The target.

@@ -52,6 +52,11 @@ unsafe impl Cpu for SimCpu {
         self.engine().current().announced.contentions
     }
 
+    #[inline]
+    fn lock_clock_ns(&self) -> u64 {
+        self.engine().current().flow.clock.nanos()
+    }
+
     fn cpuid(&self, leaf: u32) -> [u32; 4] {
         let engine = self.engine();
         if engine.vcpus[engine.flows.current].native {

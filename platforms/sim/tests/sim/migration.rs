@@ -13,7 +13,7 @@ use crate::avic::{avic_config, counter, part};
 use crate::image::{Random, config};
 
 /// hackbench in a guest of 4 vCPUs, on 4 pCPUs that it shares with three others.
-fn hackbench(mut config: Config, loops: u32) -> Config {
+pub fn hackbench(mut config: Config, loops: u32) -> Config {
     config.vms[0].boot = Boot {
         kernel: KernelConfig {
             lock: LockKind::PvQspin,

@@ -5,8 +5,10 @@ use holdfast_machine::Time;
 use holdfast_sim::timeline::{Behind, Doing, Happening, Place, Span, Thread, Timeline, Window};
 use holdfast_sim::{CallOff, Cause, Config, Outcome, record_images};
 
+use crate::avic::{avic_config, counter};
 use crate::exactness::program;
 use crate::image::{Bare, config, profile, run_program};
+use crate::migration::hackbench;
 
 const WHOLE: Window = Window {
     from_ns: 0,
@@ -228,6 +230,33 @@ fn chains_have_a_beginning_and_an_end() {
             .count();
     }
     assert!(woken > 0, "no kick woke anybody");
+}
+
+/// Under AVIC an IPI takes no exit, or one that says only that some target does not run. The timeline names the sender
+/// in both cases.
+#[test]
+fn ipis_under_avic_have_senders_doorbells_and_wakeups() {
+    let config = hackbench(avic_config(4, 4, 3, 1), 200);
+    let (outcome, timeline) = holdfast_sim::record(&config, &CallOff::new(), WHOLE).expect("a machine");
+    let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    let happenings = || timeline.moments.iter().map(|moment| moment.what);
+    let rung: u64 = happenings()
+        .map(|what| {
+            if let Happening::Doorbells(count) = what {
+                count
+            } else {
+                0
+            }
+        })
+        .sum();
+    assert_eq!(rung, counter(&outcome, "avic_doorbells_by_hardware"));
+    let missed = happenings().filter(|what| *what == Happening::DoorbellMissed).count() as u64;
+    assert_eq!(missed, counter(&outcome, "avic_doorbells_in_vain"));
+    let count = |wanted: fn(Happening) -> bool| happenings().filter(|what| wanted(*what)).count();
+    let sent = count(|what| matches!(what, Happening::Ipi { .. })) as u64;
+    assert!(rung > 0 && sent >= rung, "{sent} IPIs, {rung} doorbells");
+    assert!(count(|what| matches!(what, Happening::TakesIpi { .. })) > 0);
+    assert!(count(|what| matches!(what, Happening::Woken { vector: Some(_), .. })) > 0);
 }
 
 #[test]

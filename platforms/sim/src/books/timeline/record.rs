@@ -30,6 +30,8 @@ struct Sent {
     vector: Option<u8>,
     flow: u64,
     at: Time,
+    /// Hardware has set the request, and the sender exits so that the host wakes the target.
+    exits: bool,
 }
 
 /// The tracks of a pCPU.
@@ -238,12 +240,15 @@ impl Recorder {
             vector,
             flow,
             at,
+            exits: false,
         });
     }
 
-    /// `vcpu` was woken: by the kick or IPI that was sent to it at the same time, if there was one.
+    /// `vcpu` was woken: by the kick or IPI that was sent to it at the same time, or by an IPI that hardware left to
+    /// the host, if there was one.
     fn woken(&mut self, at: Time, vcpu: VcpuId) {
-        let Some(index) = self.sent.iter().rposition(|sent| (sent.to, sent.at) == (vcpu, at)) else {
+        let wakes = |sent: &Sent| sent.to == vcpu && (sent.at == at || sent.exits);
+        let Some(index) = self.sent.iter().rposition(wakes) else {
             return;
         };
         let Sent { from, vector, flow, .. } = self.sent[index];

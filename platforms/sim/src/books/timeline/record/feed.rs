@@ -3,6 +3,7 @@
 use holdfast_abi::{hypercall, lapic, msr};
 use holdfast_host::{Exit, PcpuId, Run, VcpuId, VcpuState};
 use holdfast_machine::LineId;
+use holdfast_machine::avic::Targets;
 
 use super::*;
 use crate::books::blame::{Culprit, LockRecord};
@@ -64,6 +65,15 @@ impl Recorder {
             Happened::ExitHandled => self.exit_handled(now),
             Happened::StateChanged { vcpu, before } => self.state_changed(view, vcpu, before),
             Happened::DirectedYield { from, to, done } => self.yielded(view, from, to, done),
+            Happened::IpiPended {
+                vcpu,
+                targets,
+                doorbells,
+                exits,
+            } => self.pended(view, vcpu, targets, doorbells, exits),
+            Happened::DoorbellMissed { vcpu } => {
+                self.moment(now, Track::Vcpu(vcpu.0), Happening::DoorbellMissed, None);
+            }
             Happened::LockNamed { line, class } => {
                 self.classes.insert(line, class);
             }
@@ -189,6 +199,21 @@ impl Recorder {
         };
         for number in targets.into_iter().filter(|number| *number < vm.vcpus) {
             self.send(view.now, vcpu, vm.vcpu(number), vector);
+        }
+    }
+
+    /// AVIC has set the requests of an IPI in the pages of `targets`, whatever its destination is written as.
+    #[cold]
+    fn pended(&mut self, view: &View<'_>, from: VcpuId, targets: &Targets, doorbells: u64, exits: bool) {
+        let vm = &view.vms[view.vm_of(from)];
+        for number in targets.others().filter(|number| *number < vm.vcpus) {
+            self.send(view.now, from, vm.vcpu(number), Some(targets.vector()));
+            if let Some(sent) = self.sent.last_mut() {
+                sent.exits = exits;
+            }
+        }
+        if doorbells > 0 {
+            self.moment(view.now, Track::Vcpu(from.0), Happening::Doorbells(doorbells), None);
         }
     }
 

@@ -6,7 +6,7 @@ use holdfast_guest::{Config as Kernel, Fork, Limits, Machine, Os, Program, Start
 use holdfast_host::{HostConfig, PvFaults, VmConfig};
 use holdfast_machine::{Costs, Picos, Profile, Topology};
 use holdfast_sim::{CallOff, Config, Failure, Outcome, SimMachine, Vm, run_images};
-use holdfast_workloads::{Boot, Hog, Workload};
+use holdfast_workloads::{Boot, Hog, Netperf, Workload};
 
 /// The body of every task, called with the kernel and what the task was started with.
 pub type Body = Rc<dyn Fn(&Os<SimMachine>, Start)>;
@@ -41,6 +41,10 @@ pub struct Setup {
     pub seed: u64,
     /// The time that a thread loses to cold caches when it gets a pCPU. The host delays its entry to the guest by that.
     pub cache_refill_ns: u64,
+    /// Operations of the machine itself take no time. What is left is the kernel's own work.
+    pub is_free: bool,
+    /// The guest has a network device. A server on the host answers each message with its number.
+    pub network: bool,
     pub limits: Limits,
 }
 
@@ -66,31 +70,37 @@ impl Default for Setup {
             hogs: 0,
             seed: 1,
             cache_refill_ns: 0,
+            is_free: false,
+            network: false,
             limits,
         }
     }
 }
 
-fn profile(cores: u32, cache_refill_ns: u64) -> Profile {
+fn profile(setup: &Setup) -> Profile {
     let ns = Picos::from_nanos;
-    let costs = Costs {
-        load_hit: ns(1),
-        rmw_hit: ns(7),
-        pause: ns(3),
-        transfer_socket: ns(40),
-        guest_interrupt: ns(200),
-        exit_hardware: ns(400),
-        exit_software: ns(300),
-        msr: ns(200),
-        ipi_latency: ns(500),
-        wake: ns(700),
-        context_switch: ns(1000),
-        cache_refill: ns(cache_refill_ns),
-        ..Costs::default()
+    let costs = if setup.is_free {
+        Costs::default()
+    } else {
+        Costs {
+            load_hit: ns(1),
+            rmw_hit: ns(7),
+            pause: ns(3),
+            transfer_socket: ns(40),
+            guest_interrupt: ns(200),
+            exit_hardware: ns(400),
+            exit_software: ns(300),
+            msr: ns(200),
+            ipi_latency: ns(500),
+            wake: ns(700),
+            context_switch: ns(1000),
+            cache_refill: ns(setup.cache_refill_ns),
+            ..Costs::default()
+        }
     };
     let topology = Topology {
         sockets: 1,
-        cores,
+        cores: setup.pcpus,
         threads: 1,
     };
     Profile {
@@ -125,14 +135,19 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         measured,
         bare_metal: false,
     };
-    let mut vms = vec![vm("program", setup.vcpus, Workload::Idle, true)];
+    let workload = if setup.network {
+        Workload::Netperf(Netperf::default())
+    } else {
+        Workload::Idle
+    };
+    let mut vms = vec![vm("program", setup.vcpus, workload, true)];
     if setup.hogs > 0 {
         vms.push(vm("hogs", setup.hogs, Workload::Hog(Hog::default()), false));
     }
     let mut host = HostConfig::linux_3_3();
     host.planted.pv = setup.faults;
     let config = Config {
-        machine: profile(setup.pcpus, setup.cache_refill_ns),
+        machine: profile(setup),
         host,
         groups: Vec::new(),
         vms,

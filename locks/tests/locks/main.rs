@@ -9,6 +9,8 @@ mod queued;
 mod races;
 mod scenes;
 mod sharing;
+mod spinners;
+mod spinning;
 mod steps;
 mod threads;
 mod watching;

@@ -131,6 +131,10 @@ struct CpuState {
     interrupts: RefCell<VecDeque<Job<StepCpu>>>,
     halts: Cell<u32>,
     spins: Cell<u32>,
+    /// The iterations of each bounded wait in vain since the last halt.
+    waits: RefCell<Vec<u32>>,
+    /// The same for each halt: those between it and the one before.
+    halted_after: RefCell<Vec<Vec<u32>>>,
     /// Whether another CPU has called `settle`: a compare-store must compare again.
     compare_again: Cell<bool>,
     /// Whether the next halt ends by itself.
@@ -166,6 +170,8 @@ impl Machine {
             interrupts: RefCell::default(),
             halts: Cell::new(0),
             spins: Cell::new(0),
+            waits: RefCell::default(),
+            halted_after: RefCell::default(),
             compare_again: Cell::new(false),
             bounded: Cell::new(false),
             overtakes: Cell::new(0),
@@ -186,6 +192,16 @@ impl Machine {
     /// Returns how often `cpu` has halted.
     pub fn halts(&self, cpu: u32) -> u32 {
         self.cpus[cpu as usize].halts.get()
+    }
+
+    /// Returns the iterations of each bounded wait in vain of `cpu` since its last halt.
+    pub fn waits(&self, cpu: u32) -> Vec<u32> {
+        self.cpus[cpu as usize].waits.borrow().clone()
+    }
+
+    /// Returns for each halt of `cpu` the iterations of the waits in vain between it and the halt before.
+    pub fn halted_after(&self, cpu: u32) -> Vec<Vec<u32>> {
+        self.cpus[cpu as usize].halted_after.borrow().clone()
     }
 
     fn can_step(&self, cpu: u32) -> bool {

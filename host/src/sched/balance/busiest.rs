@@ -244,6 +244,8 @@ impl Scheduler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boundary::PcpuPlace;
+    use crate::config::HostConfig;
 
     fn load(avg_load: u64) -> Stats {
         Stats {
@@ -311,5 +313,121 @@ mod tests {
             ..load(0)
         };
         assert!(Scheduler::worth_pulling(&load(300), &uneven, 300, Idleness::Busy, 125));
+    }
+
+    /// A group of `nr_running` threads on `capacity` pCPUs of `power` together: its loads per capacity and per thread.
+    fn group(avg_load: u64, per_task: u64, nr_running: u64, capacity: u64, power: u64) -> Stats {
+        Stats {
+            weighted_load: per_task * nr_running,
+            nr_running,
+            capacity,
+            power,
+            ..load(avg_load)
+        }
+    }
+
+    fn scheduler(halves_differences: bool) -> Scheduler {
+        let place = |core| PcpuPlace {
+            socket: 0,
+            core,
+            thread: 0,
+        };
+        let mut sched = Scheduler::new(&HostConfig::linux_3_3(), &[place(0), place(1)]).expect("a valid scheduler");
+        sched.halves_differences = halves_differences;
+        sched
+    }
+
+    #[test]
+    fn a_pull_leaves_neither_side_beyond_the_average() {
+        // Loads of a group here and there, and the average. Weights of 1024 make a thread's load a round number.
+        let here = |avg_load, power| group(avg_load, 0, 0, 1, power);
+        for (classic, halving, local, busiest, average) in [
+            // Both sides come to the average.
+            (2_048, 2_048, here(0, POWER), group(4_096, 1_024, 4, 1, POWER), 2_048),
+            (
+                1_280,
+                1_280,
+                here(1_536, POWER),
+                group(4_096, 1_024, 4, 1, POWER),
+                2_816,
+            ),
+            // One side does first.
+            (1_200, 1_200, here(800, POWER), group(4_096, 1_024, 4, 1, POWER), 2_000),
+            (1_096, 1_096, here(0, POWER), group(4_096, 1_024, 4, 1, POWER), 3_000),
+            // A larger side takes or gives more.
+            (
+                2_000,
+                2_000,
+                here(0, 2 * POWER),
+                group(4_096, 1_024, 4, 1, POWER),
+                1_000,
+            ),
+            (
+                1_096,
+                1_096,
+                here(0, POWER),
+                group(2_048, 1_024, 4, 2, 2 * POWER),
+                1_500,
+            ),
+            // No more than the threads above the capacity.
+            (1_024, 2_048, here(0, POWER), group(4_096, 1_024, 4, 3, POWER), 2_048),
+            (
+                1_024,
+                1_096,
+                here(0, POWER),
+                group(2_048, 1_024, 4, 3, 2 * POWER),
+                1_500,
+            ),
+        ] {
+            for (halves, expected) in [(false, classic), (true, halving)] {
+                let found = scheduler(halves).imbalance(0, &local, &busiest, average);
+                assert_eq!(
+                    found, expected,
+                    "{local:?} from {busiest:?}, average {average}, {halves}"
+                );
+            }
+        }
+        // Pinned threads may make a group uneven. Then its capacity says nothing.
+        let uneven = Stats {
+            uneven: true,
+            ..group(4_096, 1_024, 4, 3, POWER)
+        };
+        assert_eq!(scheduler(false).imbalance(0, &here(0, POWER), &uneven, 2_048), 2_048);
+        // A group below the average gives a thread if that gains capacity, and nothing since 5.5.
+        let below = group(1_000, 500, 2, 1, POWER);
+        assert_eq!(scheduler(false).imbalance(0, &here(100, POWER), &below, 1_500), 500);
+        assert_eq!(scheduler(true).imbalance(0, &here(100, POWER), &below, 1_500), 0);
+    }
+
+    #[test]
+    fn less_than_a_thread_moves_only_as_a_whole_thread_that_gains_capacity() {
+        for (expected, local, busiest) in [
+            // The difference is at least two threads, or one if the threads here are lighter.
+            (1_200, group(0, 0, 0, 1, POWER), group(1_200, 1_200, 1, 1, POWER)),
+            (0, group(1, 0, 0, 1, POWER), group(1_200, 1_200, 1, 1, POWER)),
+            (1_024, group(2_047, 512, 1, 1, POWER), group(2_048, 1_024, 2, 2, POWER)),
+            (1_024, group(2_048, 512, 1, 1, POWER), group(2_048, 1_024, 2, 2, POWER)),
+            (0, group(2_049, 512, 1, 1, POWER), group(2_048, 1_024, 2, 2, POWER)),
+            (600, group(448, 600, 1, 1, POWER), group(1_048, 600, 2, 2, POWER)),
+            (0, group(449, 600, 1, 1, POWER), group(1_048, 600, 2, 2, POWER)),
+            // Half of the capacity here would do nothing, and the thread is not needed there.
+            (
+                1_050,
+                group(1_100, 2_048, 1, 2, 2 * POWER),
+                group(2_100, 1_050, 2, 1, POWER),
+            ),
+            // It is needed there just as much.
+            (
+                0,
+                group(1_100, 2_048, 1, 2, 2 * POWER),
+                group(1_050, 1_050, 1, 1, POWER),
+            ),
+            // What is here has enough to do.
+            (0, group(2_048, 2_048, 1, 1, POWER), group(2_100, 1_050, 2, 1, POWER)),
+        ] {
+            let per_task = busiest.load_per_task();
+            let found = scheduler(false).small_imbalance(0, &local, &busiest, per_task);
+            assert_eq!(found, expected, "{local:?} from {busiest:?}");
+        }
     }
 }

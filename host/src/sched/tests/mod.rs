@@ -8,6 +8,7 @@ mod played;
 mod quota;
 mod random;
 mod rig;
+mod shares;
 
 use proptest::prelude::*;
 

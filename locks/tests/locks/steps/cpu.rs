@@ -83,6 +83,8 @@ impl StepCpu {
 
     fn halt(&self, why: Blocked) {
         self.state().halts.set(self.state().halts.get() + 1);
+        let waits = self.state().waits.take();
+        self.state().halted_after.borrow_mut().push(waits);
         let spurious = self.machine.chooser.borrow_mut().spurious();
         let bounded = self.state().bounded.take();
         if !spurious {
@@ -230,6 +232,7 @@ unsafe impl Platform for StepCpu {
                 self.block(Blocked::Word(word, value));
                 self.take_interrupts();
             } else if spins == budget.0.min(2) {
+                self.state().waits.borrow_mut().push(budget.0);
                 // A longer spin would only repeat this step. A CPU that spins in vain repeatedly lets other CPUs run
                 // first.
                 let spins = &self.state().spins;

@@ -1,0 +1,97 @@
+//! How long waiters spin: before they halt, and between two attempts to take a lock past its queue.
+
+use std::sync::Arc;
+
+use holdfast_locks::{CpuId, LockKind, Platform, RawLock, UnfairQspin, for_each_lock_kind};
+
+use crate::explore::{Random, RandomWalk};
+use crate::scenes::{Checked, for_each_kind, job};
+use crate::steps::{Chooser, Machine, Setup, StepCpu};
+
+/// A random schedule in which no halt ends without a reason.
+struct Calm(RandomWalk);
+
+impl Chooser for Calm {
+    fn choose(&mut self, options: &[u32]) -> u32 {
+        self.0.choose(options)
+    }
+}
+
+/// Lets CPU 0 hold a lock for `steps` steps while the others come one after another, `apart` steps each.
+fn wait_for_holder<L: RawLock<StepCpu> + 'static>(setup: Setup, steps: u32, apart: u32) -> std::rc::Rc<Machine> {
+    let lock = Checked::new(0);
+    let jobs = (0..setup.cpus).map(|number| {
+        let lock = Arc::clone(&lock);
+        let body = move |cpu: &StepCpu| {
+            (0..number * apart).for_each(|_| cpu.relax());
+            lock.with::<L>(cpu, || {
+                if number == 0 {
+                    (0..steps).for_each(|_| cpu.relax());
+                }
+            });
+        };
+        (CpuId(number), job(body))
+    });
+    // All CPUs advance at about the same speed.
+    let walk = RandomWalk {
+        random: Random(7),
+        stride: 1,
+    };
+    let machine = Machine::new(setup, Box::new(Calm(walk)));
+    machine.run(jobs.collect()).expect("no deadlock");
+    machine
+}
+
+#[test]
+fn a_waiter_halts_after_as_many_iterations_as_the_threshold() {
+    fn check<L: RawLock<StepCpu> + 'static>(name: &str) {
+        for threshold in [1, 100, 256, 257, 5_000, 100_000] {
+            let setup = Setup {
+                threshold,
+                ..Setup::new(2)
+            };
+            let machine = wait_for_holder::<L>(setup, 4_000, 20);
+            let halts = machine.halted_after(1);
+            let first: u32 = halts.first().expect("a halt of the waiter").iter().sum();
+            assert_eq!(first, threshold, "{name}: {halts:?}");
+        }
+    }
+    for_each_lock_kind!(for_each_kind LockKind::halts, check);
+}
+
+#[test]
+fn no_waiter_halts_below_an_unbounded_threshold() {
+    fn check<L: RawLock<StepCpu> + 'static>(name: &str) {
+        let setup = Setup {
+            threshold: u32::MAX,
+            ..Setup::new(4)
+        };
+        let machine = wait_for_holder::<L>(setup, 2_000, 20);
+        assert!((0..4).all(|cpu| machine.halts(cpu) == 0), "{name}");
+    }
+    for_each_lock_kind!(for_each_kind LockKind::halts, check);
+}
+
+#[test]
+fn a_waiter_tries_the_less_often_the_farther_it_is_from_the_head() {
+    let machine = wait_for_holder::<UnfairQspin>(Setup::new(5), 3_000, 60);
+    // CPU 1 is the head of the queue, whose wait has no bound.
+    let between: Vec<Vec<u32>> = (2..5).map(|cpu| machine.waits(cpu)).collect();
+    for (place, waits) in between.iter().enumerate() {
+        let most = *waits.iter().max().expect("a wait in vain");
+        let least = *waits.iter().min().expect("a wait in vain");
+        // 8 iterations behind the head, and twice as many behind each waiter, as soon as that one has found its place.
+        assert_eq!(
+            (most, least >= 8),
+            (8 << place, true),
+            "{place} behind the second: {waits:?}"
+        );
+    }
+}
+
+#[test]
+fn the_time_between_two_attempts_has_a_limit() {
+    let machine = wait_for_holder::<UnfairQspin>(Setup::new(14), 12_000, 60);
+    let most = (1..14).flat_map(|cpu| machine.waits(cpu)).max();
+    assert_eq!(most, Some(1_024));
+}

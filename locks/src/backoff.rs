@@ -51,3 +51,32 @@ fn jitter(cpu: u32, attempt: u32) -> u32 {
     let mixed = (u64::from(cpu) << 32 | u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::solo::{Solo, relaxed};
+
+    #[test]
+    fn a_wait_doubles_with_each_attempt_up_to_its_limit() {
+        for attempt in 0..64 {
+            let before = relaxed();
+            Exponential::<256>::wait(&Solo, attempt);
+            let (waited, most) = (relaxed() - before, 256 >> 8u32.saturating_sub(attempt));
+            assert!(
+                waited > most / 2 - u32::from(most > 1) && waited <= most,
+                "{waited} at attempt {attempt}"
+            );
+        }
+    }
+
+    #[test]
+    fn cpus_and_attempts_wait_for_different_times() {
+        let mut times: alloc::vec::Vec<u32> = (0..8)
+            .flat_map(|cpu| (0..8).map(move |attempt| jitter(cpu, attempt) % 512))
+            .collect();
+        times.sort_unstable();
+        times.dedup();
+        assert!(times.len() > 50, "{} of 64 are different", times.len());
+    }
+}

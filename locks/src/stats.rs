@@ -235,4 +235,15 @@ mod tests {
             assert!(Event::ALL[..index].iter().all(|other| other.name() != event.name()));
         }
     }
+
+    #[test]
+    fn blocked_times_add_up() {
+        let stats = LockStats::new();
+        for ns in [5, 700, 90_000] {
+            Recorder::blocked(&stats, ns);
+        }
+        assert_eq!(stats.time_blocked_ns(), 90_705);
+        assert_eq!(stats.histogram().iter().sum::<u64>(), 3);
+        assert!(stats.iter().any(|published| published == ("time_blocked", 90_705)));
+    }
 }

@@ -294,6 +294,28 @@ fn communication_costs_the_sum_of_its_parts() {
     rows.iter().for_each(Row::check);
 }
 
+#[test]
+fn a_program_costs_the_sum_of_its_parts() {
+    // A program with two libraries: four mappings of each of three files. The address space before has the same, with
+    // ten pages, which go back to the lists that the new ones come from.
+    let (mappings, pages) = (12.0, 10.0);
+    let (link, walk) = (250.0, PATH + 3.0 * NAME + 700.0 + 2.0 * OBJECT + 2.0 * 30.0);
+    let program = Executable {
+        file: FileId(2),
+        library_first: FileId(4),
+        libraries: 2,
+        pages: 10,
+    };
+    let rows = rows! { Plain:
+        "exec",
+            SYSCALL + 20.0 + walk + 140_000.0 + 12.0 * OBJECT + mappings * (OBJECT + link)
+                + pages * (25.0 + LRU + 40.0) + 100.0 + mappings * (1_500.0 + OBJECT + link)
+                + pages * (650.0 + 350.0 + 40.0 + ENTRY + LRU) + 2.0 * REFILL,
+            [dentry 2.0, page_table 11.0, lru 1.0 + 10.0 / 14.0, slab 2.0], move |os| os.exec(&program);
+    };
+    rows.iter().for_each(Row::check);
+}
+
 fn fork(how: Fork) -> Operation {
     operation(move |os| {
         os.fork(how, Start::new(1, 0));

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_locks::conformance::{check, exclusion, nested_interrupt, no_lost_kick};
+use holdfast_locks::conformance::{World, check, exclusion, nested_interrupt, no_lost_kick};
 use holdfast_locks::{
-    CnaQspin, CpuId, Exclusive, PreemptableTicket, PvQspin, Qspin, SpinLock, Ticket, UnfairQspin, Wide,
+    BootLock, Budget, CnaQspin, CpuId, Exclusive, PreemptableTicket, PvQspin, Qspin, SpinLock, Ticket, UnfairQspin,
+    Wide,
 };
 use holdfast_locks::{LockKind, Platform};
 
 use crate::explore::StepWorld;
-use crate::scenes::{job, run_in_turn};
-use crate::steps::{Setup, StepCpu};
+use crate::scenes::{Checked, job, run_in_turn};
+use crate::steps::{Setup, StepCpu, StepWord};
 use crate::threads::{HostCpu, ThreadWorld};
 
 #[test]
@@ -68,4 +69,57 @@ fn interrupts_stay_masked_until_the_lock_is_released() {
         assert_eq!(after.load(Relaxed), 1, "restoring interrupts takes what is pending");
     });
     run_in_turn(1, vec![(CpuId(0), holder)]);
+}
+
+/// Lets CPU 0 hold a lock of `kind` while CPU 1 waits for it, and checks what the lock says of itself.
+fn says_what_it_is(kind: LockKind) {
+    let (lock, turn) = (Arc::new(BootLock::<StepWord>::new()), Checked::new(0));
+    let (waited_for, called) = (Arc::clone(&lock), Arc::clone(&turn));
+    let holder = job(move |cpu| {
+        assert!(
+            !lock.is_locked(kind, cpu) && !lock.is_contended(kind, cpu),
+            "{kind}: a new lock"
+        );
+        lock.lock(kind, cpu);
+        assert!(
+            lock.is_locked(kind, cpu) && !lock.is_contended(kind, cpu),
+            "{kind}: held"
+        );
+        assert!(!lock.try_lock(kind, cpu), "{kind}: taken twice");
+        let held = cpu.load(lock.word(), Relaxed);
+        cpu.store(&turn.word, 1, Relaxed);
+        (0..500).for_each(|_| cpu.relax());
+        let shows_waiters = !matches!(kind, LockKind::Tas | LockKind::Ttas);
+        assert_eq!(lock.is_contended(kind, cpu), shows_waiters, "{kind}: with a waiter");
+        assert!(lock.is_locked(kind, cpu), "{kind}: held, with a waiter");
+        for alone in cpu.machine.alone(cpu.load(lock.word(), Relaxed)) {
+            assert_eq!(alone, held, "{kind}: the word of the holder without waiters");
+        }
+        lock.unlock(kind, cpu);
+        let _ = cpu.wait_until(&turn.word, Budget::UNBOUNDED, Relaxed, |now| now == 2);
+        assert!(
+            !lock.is_locked(kind, cpu) && !lock.is_contended(kind, cpu),
+            "{kind}: released"
+        );
+        let free = cpu.load(lock.word(), Relaxed);
+        assert!(
+            cpu.machine.alone(free).iter().all(|&alone| alone == free),
+            "{kind}: free"
+        );
+        assert!(lock.try_lock(kind, cpu), "{kind}: free, and not taken");
+        lock.unlock(kind, cpu);
+    });
+    let waiter = job(move |cpu: &StepCpu| {
+        let _ = cpu.wait_until(&called.word, Budget::UNBOUNDED, Relaxed, |now| now == 1);
+        assert!(!waited_for.try_lock(kind, cpu), "{kind}: two holders");
+        waited_for.lock(kind, cpu);
+        waited_for.unlock(kind, cpu);
+        cpu.store(&called.word, 2, Relaxed);
+    });
+    StepWorld::new(Setup::new(2)).run(vec![(CpuId(0), holder), (CpuId(1), waiter)]);
+}
+
+#[test]
+fn a_lock_says_whether_it_is_held_and_whether_a_cpu_waits() {
+    LockKind::ALL.iter().copied().for_each(says_what_it_is);
 }

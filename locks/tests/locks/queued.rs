@@ -373,6 +373,7 @@ fn waiters_halt_at_once_behind_a_preempted_cpu_and_miss_no_kick() {
         let setup = Setup {
             threshold: Budget::UNBOUNDED.0,
             preempted: true,
+            halts_behind: true,
             ..Setup::new(4)
         };
         let machine = Machine::new(setup, Box::new(chooser));

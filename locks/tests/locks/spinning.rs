@@ -1,8 +1,11 @@
 //! How long waiters spin: before they halt, and between two attempts to take a lock past its queue.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use holdfast_locks::{CpuId, LockKind, Platform, RawLock, UnfairQspin, for_each_lock_kind};
+use holdfast_locks::{
+    Budget, CpuId, LockKind, Platform, PvQspin, RawLock, UnfairPvQspin, UnfairQspin, for_each_lock_kind,
+};
 
 use crate::explore::{Random, RandomWalk};
 use crate::scenes::{Checked, for_each_kind, job};
@@ -94,4 +97,64 @@ fn the_time_between_two_attempts_has_a_limit() {
     let machine = wait_for_holder::<UnfairQspin>(Setup::new(14), 12_000, 60);
     let most = (1..14).flat_map(|cpu| machine.waits(cpu)).max();
     assert_eq!(most, Some(1_024));
+}
+
+/// Prefers CPU 2 to CPU 0, and that to CPU 1.
+struct LastFirst;
+
+impl Chooser for LastFirst {
+    fn choose(&mut self, options: &[u32]) -> u32 {
+        let rank = |cpu: &&u32| [1, 0, 2][**cpu as usize];
+        *options.iter().max_by_key(rank).expect("a CPU that can take a step")
+    }
+}
+
+/// Lets CPU 1 head the queue and CPU 2 come behind it at once. Returns for how many iterations CPU 2 spins before it
+/// halts.
+fn behind_the_head<L: RawLock<StepCpu> + 'static>(setup: Setup) -> u32 {
+    let (lock, turn) = (Checked::new(0), Checked::new(0));
+    let jobs = (0..3).map(|number| {
+        let (lock, turn) = (Arc::clone(&lock), Arc::clone(&turn));
+        let body = move |cpu: &StepCpu| {
+            let wait = |least| {
+                let _ = cpu.wait_until(&turn.word, Budget::UNBOUNDED, Relaxed, |now| now >= least);
+            };
+            wait(number);
+            lock.with::<L>(cpu, || {
+                if number == 0 {
+                    cpu.store(&turn.word, 1, Relaxed);
+                    let _ = cpu.wait_until(&lock.word, Budget::UNBOUNDED, Relaxed, |now| now >> 16 != 0);
+                    cpu.store(&turn.word, 2, Relaxed);
+                    (0..4_000).for_each(|_| cpu.relax());
+                }
+            });
+        };
+        (CpuId(number), job(body))
+    });
+    let machine = Machine::new(setup, Box::new(LastFirst));
+    machine.run(jobs.collect()).expect("no deadlock");
+    machine.halted_after(2)[0].iter().sum()
+}
+
+#[test]
+fn a_waiter_spins_as_long_as_the_one_before_it_may_soon_have_the_lock() {
+    for threshold in [1, 100, 256] {
+        for (preempted, halts_behind) in [(false, false), (true, false), (false, true), (true, true)] {
+            let setup = Setup {
+                threshold,
+                preempted,
+                halts_behind,
+                ..Setup::new(3)
+            };
+            let expected = if preempted && halts_behind { 0 } else { threshold };
+            let spun = [
+                behind_the_head::<PvQspin>(setup),
+                behind_the_head::<UnfairPvQspin>(setup),
+            ];
+            assert_eq!(
+                spun, [expected; 2],
+                "{threshold}, preempted {preempted}, {halts_behind}"
+            );
+        }
+    }
 }

@@ -83,8 +83,10 @@ pub struct Setup {
     pub hosted: bool,
     /// What `settle` does.
     pub settling: Settling,
-    /// Whether every CPU seems preempted, and waiters behind a preempted CPU halt.
+    /// Whether every CPU seems preempted.
     pub preempted: bool,
+    /// Whether waiters behind a preempted CPU halt.
+    pub halts_behind: bool,
 }
 
 impl Setup {
@@ -97,6 +99,7 @@ impl Setup {
             hosted: false,
             settling: Settling::Waits,
             preempted: false,
+            halts_behind: false,
         }
     }
 
@@ -145,7 +148,12 @@ struct CpuState {
     contending: RefCell<Vec<usize>>,
     /// The keys of the locks in which this CPU may have left a trace, innermost last.
     waiting: RefCell<Vec<usize>>,
+    /// The last function by which this CPU said what a word would be without its waiters.
+    alone: Cell<Option<Alone>>,
 }
+
+/// Returns what a word would be without its waiters.
+type Alone = fn(u32) -> u32;
 
 /// The state that the CPUs share.
 pub struct Machine {
@@ -177,6 +185,7 @@ impl Machine {
             overtakes: Cell::new(0),
             contending: RefCell::default(),
             waiting: RefCell::default(),
+            alone: Cell::new(None),
         };
         Rc::new(Machine {
             setup,
@@ -192,6 +201,14 @@ impl Machine {
     /// Returns how often `cpu` has halted.
     pub fn halts(&self, cpu: u32) -> u32 {
         self.cpus[cpu as usize].halts.get()
+    }
+
+    /// Returns what each waiter says that `word` would be without its waiters.
+    pub fn alone(&self, word: u32) -> Vec<u32> {
+        self.cpus
+            .iter()
+            .filter_map(|cpu| Some(cpu.alone.get()?(word)))
+            .collect()
     }
 
     /// Returns the iterations of each bounded wait in vain of `cpu` since its last halt.

@@ -232,3 +232,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_arbitration_priority_is_the_tasks_only_above_the_class_in_service() {
+    // SDM volume 3, "Arbitration Priority Register": task priority, highest requested, highest in service.
+    for (task, requested, in_service, expected) in [
+        (0x35, None, None, 0x35),
+        (0x35, Some(0x3f), None, 0x35),
+        (0x35, Some(0x41), None, 0x40),
+        (0x35, None, Some(0x31), 0x30),
+        (0x45, Some(0x3f), Some(0x31), 0x45),
+        (0x45, Some(0x51), Some(0x41), 0x50),
+        (0x65, None, Some(0xc1), 0x40),
+        (0x05, None, None, 0x00),
+    ] {
+        let mut lapic = enabled();
+        lapic.write(reg::TPR, task, 0, &BASE);
+        for (at, vector) in [(reg::IRR, requested), (reg::ISR, in_service)] {
+            if let Some(vector) = vector {
+                lapic.page.insert(at, vector);
+            }
+        }
+        assert_eq!(
+            lapic.arbitration_priority(),
+            expected,
+            "{task:#x}, {requested:x?}, {in_service:x?}"
+        );
+    }
+}

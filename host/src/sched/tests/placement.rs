@@ -241,3 +241,21 @@ fn a_thread_is_cache_hot_for_half_a_millisecond_and_while_it_is_preferred() {
         assert_eq!(found, hot, "{ago} ns ago, {mark:?}, {destination_busy}");
     }
 }
+
+#[test]
+fn a_pcpu_is_idle_if_nothing_runs_there_and_nothing_is_about_to() {
+    let mut bench = bench(&cores(2), |_| {});
+    assert!(bench.sched.is_idle(0) && bench.sched.is_idle(1));
+    let only = mask(&bench, &[0]);
+    let task = bench.sched.add_thread(weight::NICE_0, ROOT, Some(only));
+    bench.on(1, |sched, step| sched.start_thread(task, step));
+    assert!(!bench.sched.is_idle(0), "a thread waits");
+    bench.schedule(0);
+    assert!(!bench.sched.is_idle(0), "it runs");
+    bench.on(0, |sched, _| sched.sleep(0));
+    assert!(!bench.sched.is_idle(0), "it is still there");
+    bench.schedule(0);
+    assert!(bench.sched.is_idle(0), "it sleeps");
+    bench.sched.rq_mut(0).wake_list.push(task);
+    assert!(!bench.sched.is_idle(0), "it was woken");
+}

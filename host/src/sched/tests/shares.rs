@@ -71,3 +71,25 @@ fn a_group_that_leaves_a_pcpu_weighs_all_its_shares_on_the_others() {
         assert!(alone > 980.0, "{kind:?}: {alone} of 1024 on the only pcpu");
     }
 }
+
+#[test]
+fn a_new_weight_leaves_the_lag_of_a_group_that_waits_for_threads() {
+    let config = HostConfig {
+        sched: SchedConfig::of(SchedulerKind::Eevdf612),
+        ..HostConfig::default()
+    };
+    let mut bench = Bench::new(&config, 1, 1);
+    let group = bench.sched.add_group(None, 1024).expect("a group");
+    let hierarchy = &mut bench.sched.hierarchy;
+    let queue = hierarchy.queue_of(group, 0);
+    let id = hierarchy.queues[queue].entity.expect("an entity of the group");
+    for (old, lag) in [(512, -3_000), (64, 5_000)] {
+        let entity = &mut hierarchy.entities[id];
+        (entity.weight, entity.vlag) = (old, lag);
+        assert!(!entity.on_rq);
+        hierarchy.update_shares(queue);
+        let entity = &hierarchy.entities[id];
+        assert_eq!(entity.weight, MIN_SHARES, "without load");
+        assert_eq!(entity.vlag * MIN_SHARES as i64, lag * old as i64);
+    }
+}

@@ -14,7 +14,7 @@ use super::{Blocked, CpuState, Machine, SPINS_MAX, Settling, StepAddress, StepWo
 /// A CPU of a [`Machine`], inside its coroutine.
 pub struct StepCpu {
     pub(super) id: CpuId,
-    pub(super) machine: Rc<Machine>,
+    pub machine: Rc<Machine>,
     pub(super) yielder: *const Yielder<(), ()>,
 }
 
@@ -203,6 +203,7 @@ unsafe impl Platform for StepCpu {
     }
     fn wait_begins(&self, lock: &StepWord, alone: fn(u32) -> u32) {
         self.state().waiting.borrow_mut().push(self.key(lock));
+        self.state().alone.set(Some(alone));
         let word = alone(lock.0.load(SC));
         assert_eq!((alone(word), alone(0)), (word, 0), "a waiter is left in {word:#x}");
     }
@@ -304,7 +305,7 @@ unsafe impl Paravirt for StepCpu {
         self.machine.setup.preempted
     }
     fn halts_behind_preempted(&self) -> bool {
-        self.machine.setup.preempted
+        self.machine.setup.halts_behind
     }
     fn waiting(&self) -> &WaitTable<StepWord, StepAddress> {
         &self.machine.waiting
@@ -329,6 +330,10 @@ unsafe impl Paravirt for StepCpu {
         self.machine.setup.hosted && overtakes.get().is_multiple_of(2)
     }
     fn nap(&self) {
+        assert!(
+            self.machine.setup.hosted,
+            "a head that does not compete on equal terms naps"
+        );
         self.block(Blocked::Spinning);
     }
     fn now_ns(&self) -> u64 {

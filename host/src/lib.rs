@@ -47,7 +47,9 @@ pub use interrupts::lapic::{ApicRegisters, RegisterPage, SavedTimer};
 pub use interrupts::memory::HostMemory;
 pub use interrupts::{Inhibit, Inhibits, apicv, avic};
 pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
-pub use sched::config::{BalanceConfig, DomainConfig, Features, SchedConfig, SchedulerKind, ShareRule, YieldRule};
+pub use sched::config::{
+    BalanceConfig, DomainConfig, Features, Preempt, SchedConfig, SchedulerKind, ShareRule, YieldRule,
+};
 pub use sched::favor_config::{FavorConfig, YieldFavor};
 pub use sched::{GROUP_DEPTH_MAX, Throttling};
 pub use vcpu::migration::{RestoreError, SavedVcpu};

@@ -139,6 +139,10 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         better: plan.experiment.better.name().to_owned(),
         seeds: done.iter().map(|(seed, _)| *seed).collect(),
         samples,
+        lengths_ns: done
+            .iter()
+            .filter_map(|(_, outcome)| sample(plan, &outcome.vms[vm]).and(outcome.vms[vm].elapsed_ns))
+            .collect(),
         mean: summary.map(|summary| summary.mean),
         sd: summary.and_then(|summary| summary.sd),
         median: summary.map(|summary| summary.median),

@@ -1,6 +1,7 @@
 //! Explains where the time went, and whether a convoy took it.
 
 mod blocked;
+mod halts;
 mod locks;
 mod seeds;
 
@@ -12,6 +13,7 @@ use crate::results::{Case, Results};
 use crate::stats::Summary;
 
 pub use blocked::BlockedRow;
+pub use halts::Halts;
 pub use locks::LockRow;
 pub use seeds::{SeedRow, worth_a_trace};
 
@@ -131,6 +133,8 @@ pub struct Row {
     pub blocked: Vec<BlockedRow>,
     /// Convoys; null for a guest that is not measured, and on a real host.
     pub convoys: Option<Convoys>,
+    /// Time halted for locks; null for a guest that is not measured, and on a real host.
+    pub halts: Option<Halts>,
     /// The runs, one for each seed; empty for a guest that is not measured, and on a real host.
     pub seeds: Vec<SeedRow>,
     /// Figures of a real host; null in the simulator.
@@ -154,6 +158,7 @@ impl Row {
             locks: locks::of(counters),
             blocked: blocked::of(counters),
             convoys: None,
+            halts: None,
             seeds: Vec::new(),
         }
     }
@@ -239,6 +244,7 @@ pub fn explain(results: &Results) -> Explanation {
             rows.push(Row {
                 measured: true,
                 convoys: Convoys::of(case),
+                halts: Halts::of(&case.lost_time),
                 seeds: seeds::of(case),
                 ..Row::new(names, &case.lost_time, &case.counters)
             });

@@ -13,6 +13,7 @@ pub mod determinism;
 pub mod diagnostic;
 pub mod display;
 pub mod document;
+pub mod doubts;
 pub mod draft;
 pub mod experiment;
 pub mod explain;

@@ -17,6 +17,7 @@ use crate::display::{
     HOST_FIGURES, TOTAL_HEADS, TOTALS_NOTE, convoys_note, host_figures, number, percent, result_heads, result_row,
     total_row, verdict,
 };
+use crate::doubts;
 use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
 use crate::results::Results;
 
@@ -59,6 +60,7 @@ pub fn html(results: &Results) -> String {
                 }
                 main {
                     (warnings(results))
+                    (doubts(results))
                     @if crate::sweep::keys(results).is_empty() {
                         (cells(results, &explanation))
                     } @else {
@@ -108,6 +110,18 @@ fn warnings(results: &Results) -> Markup {
                     p { "Case " (failed.case) ", variant " (failed.variant) ", seed " (failed.seed) " failed: " (failed.error) }
                     pre { (failed.replay) }
                 }
+            }
+        }
+    }
+}
+
+fn doubts(results: &Results) -> Markup {
+    let doubts = doubts::doubts(results);
+    html! {
+        @if !doubts.is_empty() {
+            section class="warning" aria-label="Little proof" {
+                h2 { "Little proof" }
+                @for doubt in &doubts { p { (doubt) "." } }
             }
         }
     }

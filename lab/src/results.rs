@@ -78,6 +78,10 @@ pub struct Case {
     pub seeds: Vec<u64>,
     /// The samples themselves.
     pub samples: Vec<f64>,
+    /// Length of each sample's measured interval in nanoseconds of virtual time, at this scale. Empty in files of older
+    /// versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lengths_ns: Vec<u64>,
     /// Arithmetic mean of the samples; null without any.
     pub mean: Option<f64>,
     /// Sample standard deviation; null for fewer than two samples.

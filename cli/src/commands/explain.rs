@@ -7,7 +7,7 @@ use holdfast_lab::display::{HOST_FIGURES, host_figures, number};
 use holdfast_lab::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row, worth_a_trace};
 use holdfast_lab::results::{self, Results};
 
-use super::run::finish;
+use super::run::{finish, warn};
 use crate::Done;
 use crate::args::{ExplainArgs, Format};
 use crate::experiment;
@@ -58,6 +58,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
         )?;
     } else {
         convoys(&explanation)?;
+        halts(&explanation)?;
     }
     Ok(done)
 }
@@ -100,7 +101,9 @@ fn load(args: &ExplainArgs) -> anyhow::Result<(Results, Done)> {
             let options = "options of a run together with a result file";
             return Err(Refused::misplaced(options, "an experiment, which is then run").into());
         }
-        return Ok((results::read(Path::new(&args.results))?, Done::Whole));
+        let results = results::read(Path::new(&args.results))?;
+        warn(&results);
+        return Ok((results, Done::Whole));
     }
     let plan = &args.plan;
     let results = experiment::results(&args.results, &plan.options(), plan.jobs.count(), plan.yes)?;
@@ -219,6 +222,35 @@ fn seeds(rows: &[&Row]) -> String {
     format!(
         "\n{table}\n* The seed to trace first: `holdfast trace EXPERIMENT --case CASE --variant VARIANT --seed SEED`"
     )
+}
+
+/// Prints the table of halts for locks, if some guest has any.
+fn halts(explanation: &Explanation) -> anyhow::Result<()> {
+    let found = explanation.rows.iter().filter_map(|row| Some((row, row.halts?)));
+    let found: Vec<_> = found.filter(|(_, halts)| halts.share > 0.0).collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    let header = "case | variant | guest | halted, % | halted per work | woken, % | verdict";
+    let mut table = output::table(header.split(" | "), 3);
+    if let Some(verdict) = table.column_mut(6) {
+        verdict.set_cell_alignment(CellAlignment::Left);
+    }
+    for (row, halts) in found {
+        table.add_row([
+            row.case.clone(),
+            row.variant.clone(),
+            row.vm.clone(),
+            percent(halts.share),
+            format!("{:.2}", halts.per_work),
+            percent(halts.woken_share),
+            halts.verdict().to_owned(),
+        ]);
+    }
+    output::line(&format!(
+        "\nHalted for locks\n\n{table}\n\nHalted: from HLT until a lock's holder kicks. The pCPU is free for other \
+         vCPUs meanwhile. Woken: from a kick or another wakeup until the vCPU has a pCPU."
+    ))
 }
 
 fn convoys(explanation: &Explanation) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use holdfast_lab::collect;
 use holdfast_lab::compare;
 use holdfast_lab::determinism::first_difference;
 use holdfast_lab::display::{self, verdict};
+use holdfast_lab::doubts::doubts;
 use holdfast_lab::plan::{Options, Plan};
 use holdfast_lab::results::{FailedRun, Results, path_in};
 use holdfast_lab::run::{Outcomes, Slots};
@@ -142,6 +143,13 @@ pub fn say_failures(results: &Results) {
     }
 }
 
+/// Says what speaks against relying on `results`.
+pub fn warn(results: &Results) {
+    for doubt in doubts(results) {
+        note!("warning: {doubt}");
+    }
+}
+
 /// Reports the end of the runs: failures, and whether runs are missing.
 pub fn finish(results: &Results) -> Done {
     say_failures(results);
@@ -150,6 +158,7 @@ pub fn finish(results: &Results) -> Done {
         let all = results.cases.len() * results.seeds.len();
         say!("incomplete: interrupted before all runs were done: {done} of {all} samples are kept");
     }
+    warn(results);
     match (results.complete, results.failures.is_empty()) {
         (false, _) => Done::Interrupted,
         (true, false) => Done::Failed,

@@ -79,6 +79,23 @@ impl YieldRule {
     }
 }
 
+/// When the host's kernel takes the pCPU away from a running thread (boot option `preempt`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preempt {
+    /// User code and guests are interrupted at once, kernel code never.
+    None,
+    /// As before. Kernel code is interrupted at certain places.
+    #[default]
+    Voluntary,
+    /// As before. Kernel code is interrupted anywhere. Threads of vCPUs execute little of it, so these three models are
+    /// the same here.
+    Full,
+    /// `lazy` (6.13; since 7.0 the only other model than `full`): threads of fair scheduling interrupt each other only
+    /// at the tick or where the running one enters the kernel anyway. No IPI is sent for it. An idle pCPU, a directed
+    /// yield, balancing and changed affinities do not wait.
+    Lazy,
+}
+
 /// How a group's shares are divided among pCPUs (docs/spec/host.md, "Weights and groups").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareRule {
@@ -207,6 +224,8 @@ pub struct SchedConfig {
     pub bandwidth_slice_ns: u64,
     /// What `sched_yield` does.
     pub yields: YieldRule,
+    /// The preemption model of the kernel.
+    pub preempt: Preempt,
     /// The effect of a directed yield on virtual times, in addition to its marks.
     pub favor: FavorConfig,
     /// The scheduler features.
@@ -271,6 +290,7 @@ impl SchedConfig {
             shares: ShareRule::Window,
             bandwidth_slice_ns: 5_000_000,
             yields: YieldRule::Whole,
+            preempt: Preempt::Voluntary,
             favor: FavorConfig::NONE,
             features: Features {
                 gentle_fair_sleepers: true,

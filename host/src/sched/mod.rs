@@ -47,7 +47,7 @@ mod tests;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use config::Features;
+use config::{Features, Preempt};
 use entity::{Entity, EntityKind, Group};
 use favor_config::FavorConfig;
 use hierarchy::Hierarchy;
@@ -68,6 +68,7 @@ use crate::ids::IdVec;
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     features: Features,
+    preempt: Preempt,
     favor: FavorConfig,
     /// The last directed yield moved virtual times.
     pub(crate) favored: bool,
@@ -107,6 +108,7 @@ impl Scheduler {
         };
         Ok(Scheduler {
             features: sched.features,
+            preempt: sched.preempt,
             favor: sched.favor,
             favored: false,
             migration_cost_ns: sched.balance.migration_cost_ns,

@@ -1,5 +1,6 @@
 //! The life of a thread: starting, sleeping, waking, picking, ticks and interrupts from other pCPUs.
 
+use super::config::Preempt;
 use super::entity::Mark;
 use super::policy::{Arrival, Departure};
 use super::runqueue::ThreadState;
@@ -11,12 +12,26 @@ impl Scheduler {
     /// Makes `pcpu` reschedule as soon as it can.
     pub(super) fn resched(&mut self, pcpu: u32, step: &mut Step<'_>) {
         let queue = self.rq_mut(pcpu);
-        if queue.need_resched {
+        if queue.need_resched && !queue.lazily {
             return;
         }
         queue.need_resched = true;
+        queue.lazily = false;
         if pcpu != step.pcpu {
             step.ipi(pcpu);
+        }
+    }
+
+    /// Makes `pcpu` reschedule in favor of a thread of fair scheduling (`resched_curr_lazy`). Under lazy preemption a
+    /// pCPU that runs a thread does so at its next exit or tick, and gets no IPI.
+    fn resched_fair(&mut self, pcpu: u32, step: &mut Step<'_>) {
+        if self.preempt != Preempt::Lazy || pcpu == step.pcpu || self.rq(pcpu).curr.is_none() {
+            return self.resched(pcpu, step);
+        }
+        let queue = self.rq_mut(pcpu);
+        if !queue.need_resched {
+            queue.need_resched = true;
+            queue.lazily = true;
         }
     }
 
@@ -165,7 +180,7 @@ impl Scheduler {
     pub(super) fn resched_overdue(&mut self, step: &mut Step<'_>) {
         while let Some(pcpu) = self.hierarchy.overdue.pop() {
             if self.rq(pcpu).curr.is_some() {
-                self.resched(pcpu, step);
+                self.resched_fair(pcpu, step);
             }
         }
     }
@@ -183,7 +198,8 @@ impl Scheduler {
             self.hierarchy.mark(woken, Mark::Next);
             marked = true;
         }
-        if self.rq(pcpu).need_resched || !self.features.wakeup_preemption {
+        let queue = self.rq(pcpu);
+        if queue.need_resched && !queue.lazily || !self.features.wakeup_preemption {
             return;
         }
         let (at, woken_at) = self.hierarchy.siblings(curr, woken);
@@ -195,7 +211,7 @@ impl Scheduler {
         if !marked {
             self.hierarchy.mark(woken_at, Mark::Next);
         }
-        self.resched(pcpu, step);
+        self.resched_fair(pcpu, step);
         let at_is_running_thread = at == curr && self.hierarchy.entities[curr].on_rq;
         if self.features.last_buddy && crowded && at_is_running_thread {
             self.hierarchy.mark(curr, Mark::Last);

@@ -17,6 +17,8 @@ pub(crate) struct RunQueue {
     /// The running thread. `None`: idle.
     pub(crate) curr: Option<TaskId>,
     pub(crate) need_resched: bool,
+    /// It was not interrupted for `need_resched`, and need not be before its next tick or exit.
+    pub(crate) lazily: bool,
     /// Threads that other pCPUs woke and left to this one to enqueue.
     pub(crate) wake_list: Vec<TaskId>,
     /// The present load, and averages over 2, 4, 8 and 16 ticks.

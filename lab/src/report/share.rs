@@ -241,6 +241,7 @@ mod tests {
             locks: Vec::new(),
             blocked: Vec::new(),
             convoys: None,
+            halts: None,
             seeds: Vec::new(),
             host_figures: None,
         };

@@ -2,6 +2,7 @@
 
 use holdfast_lab::compare::{self, CompareError};
 use holdfast_lab::display;
+use holdfast_lab::doubts::doubts;
 use holdfast_lab::explain;
 use holdfast_lab::report;
 use holdfast_lab::results::{self, Results};
@@ -91,6 +92,67 @@ fn convoys_are_counted_run_by_run() {
         .map(|(cause, _)| cause.as_str())
         .collect();
     assert_eq!(causes, ["useful", "spin_preempted_waiter", "idle"]);
+}
+
+#[test]
+fn halts_for_locks_have_a_verdict() {
+    let mut results = results();
+    let verdicts = [(0.0, 0.0), (0.01, 0.0), (0.1, 0.0), (0.1, 0.2), (0.5, 0.0)].map(|(halted, woken)| {
+        let case = &mut results.cases[0];
+        case.lost_time = [
+            ("useful", 0.2),
+            ("critical_section", 0.05),
+            ("halted_for_lock", halted),
+            ("wake_latency", woken),
+        ]
+        .map(|(cause, share)| (cause.to_owned(), share))
+        .into();
+        let halts = explain::explain(&results).rows[0].halts.expect("a simulated guest");
+        assert_eq!(halts.share, halted);
+        assert!((halts.per_work - halted / 0.25).abs() < 1e-9);
+        halts.verdict()
+    });
+    assert_eq!(
+        verdicts,
+        [
+            "hardly halts for locks",
+            "halts for locks",
+            "loses time halted for locks",
+            "loses time halted for locks, and more until it runs after a wakeup",
+            "is halted for locks longer than it works",
+        ]
+    );
+    let measured = fake::results_of(&fake::measure);
+    assert!(explain::explain(&measured).rows.iter().all(|row| row.halts.is_none()));
+}
+
+#[test]
+fn runs_that_are_too_short_or_too_few_are_named() {
+    let mut results = results();
+    assert_eq!(
+        doubts(&results),
+        [""; 0],
+        "three runs of ten seconds that hardly differ"
+    );
+    // Ten periods of 24 ms are long enough.
+    results.cases[2].lengths_ns = vec![240_000_000; 3];
+    assert_eq!(doubts(&results), [""; 0]);
+    results.cases[2].lengths_ns[1] = 43_000_000;
+    results.cases[3].lengths_ns[0] = 239_999_999;
+    let case = &mut results.cases[1];
+    (case.min, case.max) = (Some(3.0), Some(6.9));
+    assert_eq!(
+        doubts(&results),
+        [
+            "runs of 2 of 4 cells are shorter than 10 periods of the host's scheduler: loud / ticket / build lasted 43 \
+             ms, a period is 24 ms. Use a larger --scale",
+            "samples of 1 of 4 cells differ twofold or more: 3 samples of quiet / tas / build by 2.3 times. Use more \
+             --seeds, or a larger --scale",
+        ]
+    );
+    // Five samples show their spread.
+    results.cases[1].samples = vec![5.0; 5];
+    assert_eq!(doubts(&results).len(), 1);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod histories;
 mod house;
 mod kernels;
 mod mutations;
+mod preemption;
 mod prose;
 mod runs;
 mod schedulers;

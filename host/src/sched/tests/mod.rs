@@ -2,6 +2,7 @@
 
 mod fair;
 mod favor;
+mod lazy;
 mod loads;
 mod placement;
 mod played;

@@ -1,6 +1,6 @@
 //! Keys of the host's scheduler and of its task groups.
 
-use holdfast_host::{SchedConfig, SchedulerKind, YieldFavor, YieldRule};
+use holdfast_host::{Preempt, SchedConfig, SchedulerKind, YieldFavor, YieldRule};
 
 use super::key;
 use crate::keys::{Key, Target};
@@ -29,6 +29,13 @@ choices!(YieldRule {
     "forfeit" => YieldRule::Forfeit,
 });
 
+choices!(Preempt {
+    "none" => Preempt::None,
+    "voluntary" => Preempt::Voluntary,
+    "full" => Preempt::Full,
+    "lazy" => Preempt::Lazy,
+});
+
 choices!(YieldFavor {
     "none" => YieldFavor::None,
     "debooster-v1" => YieldFavor::DeboosterV1,
@@ -52,6 +59,11 @@ pub(super) static SCHED: &[Key] = &[
          \"own-group-compat\" is the same with `sched_compat_yield`. \"whole\" acts on all levels (CFS) or on \
          the deadline (EEVDF). \"forfeit\" (EEVDF, 6.19) ends an eligible thread's slice as if it had been \
          used.",
+    ),
+    key("host.preempt", host!(Choice, sched.preempt)).note(
+        "Under \"lazy\" (Linux 6.13; since 7.0 there are only \"full\" and \"lazy\") a vCPU that an IPI, a timer or a \
+         device wakes on a busy pCPU waits for the running thread's next exit or tick. The other three treat vCPUs \
+         alike. host.scheduler leaves it \"voluntary\".",
     ),
     key(
         "host.features.gentle_fair_sleepers",

@@ -1,0 +1,88 @@
+//! Lazy preemption: which pCPUs are interrupted at once, and which go on until their next exit or tick.
+
+use super::super::config::Preempt;
+use super::*;
+
+const ALL: [Preempt; 4] = [Preempt::None, Preempt::Voluntary, Preempt::Full, Preempt::Lazy];
+
+/// Two pCPUs, each with a hog that has run for 40 ms, and a thread that has slept on the second one since its start.
+/// Under EEVDF and CFS alike the sleeper then precedes the hog.
+fn bench(preempt: Preempt, kind: SchedulerKind) -> (Bench, TaskId) {
+    let mut config = HostConfig::default();
+    config.sched = SchedConfig::of(kind);
+    config.sched.preempt = preempt;
+    let mut bench = Bench::new(&config, 1, 2);
+    let mut pinned = |pcpu: usize| {
+        let mut mask = Mask::new(2);
+        mask.set(pcpu as u32, true);
+        let task = bench.sched.add_thread(weight::NICE_0, ROOT, Some(mask));
+        bench.on(0, |sched, step| sched.start_thread(task, step));
+        task
+    };
+    let (_, sleeper) = (pinned(0), pinned(1));
+    bench.schedule(0);
+    assert_eq!(bench.schedule(1), Some(sleeper));
+    bench.now += 1_000;
+    bench.on(1, |sched, _| sched.sleep(1));
+    bench.schedule(1);
+    (bench, sleeper)
+}
+
+/// Lets a hog run on pCPU 1 for 40 ms.
+fn add_hog(bench: &mut Bench) {
+    let mut mask = Mask::new(2);
+    mask.set(1, true);
+    let hog = bench.sched.add_thread(weight::NICE_0, ROOT, Some(mask));
+    bench.on(0, |sched, step| sched.start_thread(hog, step));
+    assert_eq!(bench.schedule(1), Some(hog));
+    for _ in 0..10 {
+        bench.now += 4 * MS;
+        bench.on(1, |sched, step| sched.tick(1, step));
+    }
+}
+
+/// Acts on pCPU 0. Returns the number of IPIs that this sends to pCPU 1.
+fn ipis(bench: &mut Bench, act: impl FnOnce(&mut Scheduler, &mut Step<'_>)) -> usize {
+    bench.out.clear();
+    bench.on(0, act);
+    let to_one = |command: &&Command| matches!(command, Command::Ipi { to: PcpuId(1), .. });
+    bench.out.iter().filter(to_one).count()
+}
+
+#[test]
+fn a_wakeup_interrupts_a_busy_pcpu_unless_preemption_is_lazy() {
+    for kind in [SchedulerKind::Cfs412, SchedulerKind::Eevdf612] {
+        for preempt in ALL {
+            let (mut bench, sleeper) = bench(preempt, kind);
+            add_hog(&mut bench);
+            let sent = ipis(&mut bench, |sched, step| assert!(sched.wake(sleeper, step)));
+            assert_eq!(sent, usize::from(preempt != Preempt::Lazy), "{preempt:?} {kind:?}");
+            // The next exit or tick there finds the request.
+            assert!(bench.sched.need_resched(1), "{preempt:?} {kind:?}");
+            assert_eq!(bench.schedule(1), Some(sleeper));
+            assert!(!bench.sched.need_resched(1));
+        }
+    }
+}
+
+#[test]
+fn an_idle_pcpu_is_interrupted_whatever_the_preemption() {
+    for preempt in ALL {
+        let (mut bench, sleeper) = bench(preempt, SchedulerKind::Eevdf612);
+        let sent = ipis(&mut bench, |sched, step| assert!(sched.wake(sleeper, step)));
+        assert_eq!(sent, 1, "{preempt:?}");
+    }
+}
+
+#[test]
+fn what_cannot_wait_interrupts_a_pcpu_that_was_asked_lazily() {
+    let (mut bench, sleeper) = bench(Preempt::Lazy, SchedulerKind::Eevdf612);
+    add_hog(&mut bench);
+    assert_eq!(ipis(&mut bench, |sched, step| assert!(sched.wake(sleeper, step))), 0);
+    assert_eq!(ipis(&mut bench, |sched, step| sched.resched(1, step)), 1);
+    assert_eq!(
+        ipis(&mut bench, |sched, step| sched.resched(1, step)),
+        0,
+        "it was asked"
+    );
+}

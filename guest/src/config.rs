@@ -42,6 +42,11 @@ pub struct Config {
     /// Whether tasks that wake many others leave them on the CPUs where they slept (`wake_wide`, Linux 3.12 and later,
     /// here as of 4.3).
     pub wake_wide: bool,
+    /// Whether the guest's memory is fresh: each page that it uses for the first time is an exit, in which the host
+    /// gives it the page. Otherwise earlier runs have touched all memory.
+    ///
+    /// Anonymous pages count. Freed pages are used again before fresh ones.
+    pub fresh_memory: bool,
     /// How the kernel uses its APIC. The default is Linux up to 5.3 in a KVM guest: x2APIC mode, and one command for
     /// each CPU.
     pub apic: ApicOptions,
@@ -69,6 +74,7 @@ impl Default for Config {
             mmap_lock: MmapLock::Sleeping,
             ttwu_queue: true,
             wake_wide: false,
+            fresh_memory: false,
             apic: ApicOptions::default(),
             profile: None,
         }

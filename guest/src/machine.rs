@@ -52,6 +52,9 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
         let _ = (port, value);
     }
 
+    /// Touches a page of memory that was never touched before. Real hardware needs no announcement.
+    fn first_touch(&self) {}
+
     /// The steal-time record of `cpu`. The host uses it once its MSR is written.
     fn steal_time(&self, cpu: CpuId) -> &StealTime;
     /// The guest-physical address of the steal-time record of `cpu`, for the MSR.

@@ -1,6 +1,8 @@
 //! The page allocator with its per-CPU lists, the LRU lists with their per-CPU batches, and slabs.
 
 use alloc::boxed::Box;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
 
 use holdfast_locks::Interrupts;
 
@@ -9,7 +11,7 @@ use crate::costs;
 use crate::cpu::ThisCpu;
 use crate::ids::CpuTable;
 use crate::local::Local32;
-use crate::machine::Machine;
+use crate::machine::{Cpu, Machine};
 use crate::sync::SpinLock;
 
 /// The free pages of the nodes and of the CPUs. A page goes back to the node of the CPU that frees it, where nearly all
@@ -20,8 +22,15 @@ pub(crate) struct Memory<M: Machine> {
     /// tables (128 MiB) apart share one.
     tables: Box<[SpinLock<(), M>]>,
     cpus: CpuTable<PageLists>,
+    used: Used,
     /// Whether a measured kernel's rows have the locks of single pages and objects.
     is_measured: bool,
+}
+
+/// Anonymous pages in use. Freed pages are used again first, so only a new peak touches a page for the first time.
+struct Used {
+    now: AtomicU32,
+    peak: AtomicU32,
 }
 
 const TABLE_LOCKS: u32 = 64;
@@ -54,7 +63,7 @@ pub(crate) fn batches(count: u32, size: u32) -> impl Iterator<Item = u32> {
 }
 
 impl<M: Machine> Memory<M> {
-    pub(crate) fn new(nodes: u32, cpus: u32, is_measured: bool) -> Self {
+    pub(crate) fn new(nodes: u32, cpus: u32, is_measured: bool, is_fresh: bool) -> Self {
         let node = |_| Node {
             zone: SpinLock::new(LockClass::Zone, ()),
             lru: SpinLock::new(LockClass::Lru, ()),
@@ -62,6 +71,10 @@ impl<M: Machine> Memory<M> {
         };
         Memory {
             is_measured,
+            used: Used {
+                now: AtomicU32::new(0),
+                peak: AtomicU32::new(if is_fresh { 0 } else { u32::MAX }),
+            },
             nodes: (0..nodes).map(node).collect(),
             tables: (0..TABLE_LOCKS)
                 .map(|_| SpinLock::new(LockClass::PageTable, ()))
@@ -93,6 +106,21 @@ impl<M: Machine> Memory<M> {
             LockClass::Slab => Some(&node.slab),
             _ => None,
         }
+    }
+
+    /// Writes to an anonymous page that was just taken.
+    pub(crate) fn touch(&self, on: &ThisCpu<'_, M>) {
+        // ORDERING: Relaxed: counts.
+        let used = self.used.now.fetch_add(1, Relaxed) + 1;
+        if self.used.peak.fetch_max(used, Relaxed) < used {
+            on.cpu.first_touch();
+        }
+    }
+
+    /// Forgets `count` anonymous pages that are freed.
+    pub(crate) fn forget(&self, count: u32) {
+        // ORDERING: as above.
+        self.used.now.fetch_sub(count, Relaxed);
     }
 
     /// Takes one page (`get_page_from_freelist`, order 0).

@@ -167,6 +167,14 @@ costs! {
         /// Time by which a microsecond of computing takes longer for each other thread of the core that spins with
         /// PAUSE.
         pub smt_pausing: Picos,
+        /// Handler of a nested page fault: the host gives a guest a page that the guest touches for the first time. The
+        /// costs of every exit are not included.
+        pub nested_fault: Picos,
+        /// Time by which a microsecond of user code takes longer in a guest: at each TLB miss the CPU walks the host's
+        /// page tables too.
+        pub nested_walks: Picos,
+        /// Time by which user code takes longer in a guest because its TLB was emptied, until the TLB is full again.
+        pub nested_refill: Picos,
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Netperf {
 
 /// User time of a transaction. Calibrated: with the emulated local APIC on the carrizo-4 profile, 1 vCPU makes 21 624
 /// transactions a second. Most of it represents what the estimates of TCP, vhost and wakeups on both sides leave out.
-const USER_NS: u64 = 6_150;
+const USER_NS: u64 = 5_800;
 
 impl Default for Netperf {
     fn default() -> Self {

@@ -124,6 +124,10 @@ impl<M: Machine> Spaces<M> {
             Fault::CopyOnWrite => Step::COPY_FAULT,
             Fault::File => Step::FILE_FAULT,
         };
+        if kind != Fault::File {
+            on.sched.memory.touch(&on);
+        }
+        let on = sched.on_cpu();
         let table = self.table_lock(&on);
         if on.measured(step, |class| (class == LockClass::PageTable).then_some(table)) {
             let mapped = &space.mapped;
@@ -251,6 +255,7 @@ impl<M: Machine> Spaces<M> {
         self.zap(sched, rest);
         sched.flush_space(owner);
         self.free(sched, rest);
+        sched.memory.forget(count);
         anonymous.fetch_sub(count, Relaxed);
     }
 
@@ -263,6 +268,7 @@ impl<M: Machine> Spaces<M> {
         self.zap(sched, anonymous + mapped.file.swap(0, Relaxed));
         sched.flush_space(owner);
         self.free(sched, anonymous);
+        sched.memory.forget(anonymous);
         sched.memory.give_pages(&sched.on_cpu(), mapped.tables.swap(0, Relaxed));
     }
 

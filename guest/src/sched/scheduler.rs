@@ -60,7 +60,12 @@ impl<M: Machine> Scheduler<M> {
         let cpus = system.cpu_count();
         Scheduler {
             tasks: Tasks::new(slots, |id| Task::new(id, cpus)),
-            memory: Memory::new(system.numa.count, cpus, system.config.profile.is_some()),
+            memory: Memory::new(
+                system.numa.count,
+                cpus,
+                system.config.profile.is_some(),
+                system.config.fresh_memory,
+            ),
             measured: Measured::new(system.config.profile.as_deref(), system.numa.count, cpus, slots),
             tlbs: Tlbs::new(cpus, slots),
             calls: Calls::new(cpus),

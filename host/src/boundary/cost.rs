@@ -45,6 +45,8 @@ pub enum Cost {
     StealTime,
     /// Writing or reading the PV EOI word.
     PvEoi,
+    /// Giving the guest a page at a nested page fault.
+    NestedFault,
     /// Leaving the idle state.
     IdleExit,
     /// The way to the VMM's process and back, in addition to the exit itself.

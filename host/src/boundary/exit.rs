@@ -40,6 +40,8 @@ pub enum Exit {
         /// The register EAX.
         leaf: u32,
     },
+    /// EPT violation or nested page fault: the guest touches memory for which the host has no page yet.
+    NestedFault,
     /// RDMSR. Answered by [`Command::Reply`] or [`Command::Fault`].
     ReadMsr {
         /// The register ECX.

@@ -50,7 +50,7 @@ const LINE_BYTES: u64 = 64;
 /// User time of a message in all programs, without its content, for an undisturbed CPU of the costs' class. Calibrated:
 /// with ticket locks and no pause-loop exiting, alone on the nehalem-ex profile, 4 vCPUs carry 223 801 messages of 8
 /// bytes a second.
-const MESSAGE_NS: u64 = 15_500;
+const MESSAGE_NS: u64 = 15_070;
 
 /// Returns the mean user time of `step` for a message of `payload` bytes. It consists of the step's
 /// share, the copies of the content, and the transfers of the content's cache lines.

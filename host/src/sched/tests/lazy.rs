@@ -5,21 +5,28 @@ use super::*;
 
 const ALL: [Preempt; 4] = [Preempt::None, Preempt::Voluntary, Preempt::Full, Preempt::Lazy];
 
-/// Two pCPUs, each with a hog that has run for 40 ms, and a thread that has slept on the second one since its start.
-/// Under EEVDF and CFS alike the sleeper then precedes the hog.
+fn only(pcpu: u32) -> Option<Mask> {
+    let mut mask = Mask::new(2);
+    mask.set(pcpu, true);
+    Some(mask)
+}
+
+/// Two pCPUs. A thread runs on the first one, and a thread sleeps whose pCPU is the second one.
 fn bench(preempt: Preempt, kind: SchedulerKind) -> (Bench, TaskId) {
-    let mut config = HostConfig::default();
-    config.sched = SchedConfig::of(kind);
-    config.sched.preempt = preempt;
+    let config = HostConfig {
+        sched: SchedConfig {
+            preempt,
+            ..SchedConfig::of(kind)
+        },
+        ..HostConfig::default()
+    };
     let mut bench = Bench::new(&config, 1, 2);
-    let mut pinned = |pcpu: usize| {
-        let mut mask = Mask::new(2);
-        mask.set(pcpu as u32, true);
-        let task = bench.sched.add_thread(weight::NICE_0, ROOT, Some(mask));
+    let mut start = |pcpu| {
+        let task = bench.sched.add_thread(weight::NICE_0, ROOT, only(pcpu));
         bench.on(0, |sched, step| sched.start_thread(task, step));
         task
     };
-    let (_, sleeper) = (pinned(0), pinned(1));
+    let (_, sleeper) = (start(0), start(1));
     bench.schedule(0);
     assert_eq!(bench.schedule(1), Some(sleeper));
     bench.now += 1_000;
@@ -30,9 +37,7 @@ fn bench(preempt: Preempt, kind: SchedulerKind) -> (Bench, TaskId) {
 
 /// Lets a hog run on pCPU 1 for 40 ms.
 fn add_hog(bench: &mut Bench) {
-    let mut mask = Mask::new(2);
-    mask.set(1, true);
-    let hog = bench.sched.add_thread(weight::NICE_0, ROOT, Some(mask));
+    let hog = bench.sched.add_thread(weight::NICE_0, ROOT, only(1));
     bench.on(0, |sched, step| sched.start_thread(hog, step));
     assert_eq!(bench.schedule(1), Some(hog));
     for _ in 0..10 {

@@ -109,6 +109,7 @@ pub(super) static GUEST: &[Key] = &[
          files, fork, exit and wait do the work and take the spinlocks of that kernel. Other keys, such as \
          mmap_lock, stay as set.",
     ),
+    key("vm.*.fresh_memory", vm!(Flag, boot.kernel.fresh_memory)),
     key("vm.*.ttwu_queue", vm!(Flag, boot.kernel.ttwu_queue)),
     key("vm.*.wake_wide", vm!(Flag, boot.kernel.wake_wide)),
     key("vm.*.pv_unhalt", vm!(Flag, host.pv_unhalt)),

@@ -79,6 +79,8 @@ causes! {
     HostOverhead => "host_overhead",
     /// Powered off.
     Off => "off",
+    /// Exit for a nested page fault: first touch of a page.
+    ExitNestedFault => "exit_nested_fault",
 }
 
 #[cfg(test)]

@@ -216,6 +216,9 @@ impl Engine {
         });
         self.vm_of(vcpu).memory.finish_torn_exchange(self.vcpus[vcpu].number);
         self.check_translations(vcpu);
+        if self.vcpus[vcpu].last_pcpu != pcpu {
+            self.tlb_emptied(vcpu);
+        }
         let now = self.clock.now;
         let this = &mut self.vcpus[vcpu];
         this.last_pcpu = pcpu;

@@ -73,6 +73,7 @@ impl Hardware {
             Cost::VcpuLoad => costs.vcpu_load,
             Cost::StealTime => costs.steal_time,
             Cost::PvEoi => costs.pv_eoi,
+            Cost::NestedFault => costs.nested_fault,
             Cost::IdleExit => costs.idle_exit,
             Cost::UserspaceExit => costs.userspace_exit,
             Cost::Doorbell | Cost::ApicvExit | Cost::AvicExit => self.apic.cost(cost),
@@ -143,6 +144,7 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         | Exit::MmioWrite { .. }
         | Exit::MmioRead { .. } => Cause::ExitApic,
         Exit::Pause => Cause::ExitPause,
+        Exit::NestedFault => Cause::ExitNestedFault,
         Exit::Userspace => Cause::HostOverhead,
         Exit::Shutdown => Cause::Off,
     }

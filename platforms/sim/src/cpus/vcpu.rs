@@ -41,6 +41,8 @@ pub struct FlowState {
     pub pending: PendingTime,
     /// The flow has executed something since the vCPU's last INIT.
     pub has_begun: bool,
+    /// Time by which its user code will take longer until the TLB is full again.
+    pub tlb_refill: Picos,
 }
 
 /// Waiting on a word, and pause loops.
@@ -145,6 +147,7 @@ impl Vcpu {
                 remaining: Picos::ZERO,
                 pending: PendingTime::NONE,
                 has_begun: false,
+                tlb_refill: Picos::ZERO,
             },
             spin: SpinState::default(),
             interrupts: InterruptState::default(),

@@ -26,6 +26,7 @@ unsafe impl Cpu for SimCpu {
     fn compute(&self, ns: u64) {
         let engine = self.engine();
         let span = Picos::from_nanos(ns) + engine.hardware.costs.guest_code;
+        let span = engine.with_walks(engine.flows.current, span);
         if engine.hardware.has_siblings() {
             return self.compute_beside(span);
         }
@@ -102,6 +103,13 @@ unsafe impl Cpu for SimCpu {
             arguments,
         });
         self.reply() as i64
+    }
+
+    fn first_touch(&self) {
+        let engine = self.engine();
+        if !engine.vcpus[engine.flows.current].native {
+            self.handle.exit(Exit::NestedFault);
+        }
     }
 
     fn port_write(&self, port: u16, value: u32) {

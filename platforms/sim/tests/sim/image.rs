@@ -119,6 +119,9 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         userspace_exit: ns(1500),
         smt_computing: ns(700),
         smt_pausing: ns(100),
+        nested_fault: ns(800),
+        nested_walks: ns(0),
+        nested_refill: ns(0),
     };
     let topology = Topology {
         sockets: if cores.is_multiple_of(2) { 2 } else { 1 },

@@ -17,6 +17,7 @@ mod locks;
 mod many;
 mod migration;
 mod native;
+mod nested;
 mod numa;
 mod pause;
 mod refill;

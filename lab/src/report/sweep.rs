@@ -225,7 +225,7 @@ fn maps(results: &Results, keys: [&str; 2]) -> Markup {
                 h2 { (metric(group)) " over " (keys[0]) " and " (keys[1]) }
                 p class="note" {
                     b { (group.name()) } ". " (better(group)) " Geometric means with their 95 % confidence intervals. The \
-                    darker a cell, the larger its mean."
+                    stronger the color of a cell, the larger its mean."
                 }
                 (map(group, keys))
             }

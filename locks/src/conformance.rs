@@ -12,6 +12,10 @@
     reason = "jobs change threads on platforms whose words may be shared between threads"
 )]
 
+mod rwlock;
+
+pub use rwlock::{check_rwlock, readers_and_writers, readers_together, waiting_writer};
+
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

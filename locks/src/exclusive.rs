@@ -18,13 +18,13 @@ use crate::pv_ticket::PvTicket;
 use crate::qspin::Qspin;
 use crate::queue::{Nodes, Numa};
 use crate::raw::RawLock;
-use crate::simple_unfair_qspin::SimpleUnfairQspin;
+use crate::simple_unfair_qspin::OnArrival;
 use crate::steal::Stealing;
 use crate::steps::Steps;
 use crate::tas::Tas;
 use crate::ticket::Ticket;
 use crate::ttas::Ttas;
-use crate::unfair_qspin::UnfairQspin;
+use crate::unfair_qspin::{FromWithin, UnfairQueued};
 use crate::watching_qspin::Watching;
 
 /// A [`RawLock`] that guarantees mutual exclusion.
@@ -49,7 +49,7 @@ unsafe impl<P: Nodes, L: PendingLayout> Exclusive<P> for Qspin<L> {}
 // SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Exclusive<P> for PvQueued<T, L, S> {}
 // SAFETY: **Exclusion** of `unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
-unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQspin<L> {}
+unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQueued<FromWithin<L>> {}
 // SAFETY: **Exclusion** of `qspin`: reordering the queue leaves it with one head at a time.
 unsafe impl<P: Numa, const T: u32, const S: u32> Exclusive<P> for CnaQspin<T, S> {}
 // SAFETY: **Exclusion** of `exchange_qspin`: the lock byte leaves 0 only by an exchange that returns 0.
@@ -58,7 +58,7 @@ unsafe impl<P: Nodes> Exclusive<P> for ExchangeQspin {}
 // the lock past its queue releases it before its call returns.
 unsafe impl<P: Nodes> Exclusive<P> for NumerousQspin {}
 // SAFETY: **Exclusion** of `simple_unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
-unsafe impl<P: Nodes> Exclusive<P> for SimpleUnfairQspin {}
+unsafe impl<P: Nodes> Exclusive<P> for UnfairQueued<OnArrival> {}
 // SAFETY: **Exclusion** of `watching_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes + Paravirt, T: Stealing> Exclusive<P> for Watching<T> {}
 // SAFETY: **Exclusion** of `preemptable_ticket`: only a CPU that has exchanged hold bit 0 for 1 holds the lock.

@@ -26,6 +26,7 @@
 //! - [`SpinLock`] protects data with one of these locks and returns guards.
 //! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
 //!   Linux does.
+//! - [`Qrwlock`] is a reader-writer lock, and [`Condvar`] a condition variable, over any of these locks.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 #![no_std]
@@ -34,6 +35,7 @@ extern crate alloc;
 
 mod backoff;
 mod cna_qspin;
+mod condvar;
 pub mod conformance;
 mod exchange_qspin;
 mod exclusive;
@@ -49,6 +51,7 @@ mod preemptable_ticket;
 mod pv_qspin;
 mod pv_ticket;
 mod pv_wait;
+mod qrwlock;
 mod qspin;
 mod queue;
 mod raw;
@@ -71,6 +74,7 @@ mod words;
 
 pub use backoff::{Backoff, Exponential, NoBackoff};
 pub use cna_qspin::CnaQspin;
+pub use condvar::{Condvar, CondvarSlot, CondvarTable};
 pub use exchange_qspin::ExchangeQspin;
 pub use exclusive::Exclusive;
 pub use guard::{Guard, IrqGuard, SpinLock};
@@ -83,6 +87,7 @@ pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word};
 pub use preemptable_ticket::PreemptableTicket;
 pub use pv_qspin::{HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin};
 pub use pv_ticket::PvTicket;
+pub use qrwlock::Qrwlock;
 pub use qspin::Qspin;
 pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
 pub use raw::RawLock;

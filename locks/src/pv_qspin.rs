@@ -35,8 +35,9 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use crate::layout::{LOCKED, Layout, Narrow, PendingLayout};
+use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PendingLayout};
 use crate::paravirt::{Paravirt, kick};
+use crate::platform::Budget;
 use crate::pv_wait::{self, HALTED, HASHED, LISTED, RUNNING};
 use crate::qspin::{Flavor, Turn, is_contended, lock_queued};
 use crate::queue::{Nodes, Waiter};
@@ -98,6 +99,18 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
     #[inline]
     fn is_contended(cpu: &P, word: &P::Word) -> bool {
         is_contended(cpu, word)
+    }
+}
+
+impl<T: Stealing, L: PendingLayout, S: Steps> PvQueued<T, L, S> {
+    /// Takes the lock past its queue, without ever queueing: waits for at most `patience` iterations until the lock
+    /// is free, then competes as a newcomer. Returns whether the caller now holds the lock.
+    ///
+    /// It is meant for a waiter that must not queue, for example because its time is limited.
+    pub fn steal<P: Nodes + Paravirt>(cpu: &P, word: &P::Word, patience: Budget) -> bool {
+        // ORDERING: Relaxed; only a hint when to try.
+        let _ = cpu.wait_until(word, patience, Relaxed, |now| now & LOCKED_MASK == 0);
+        <Self as Flavor<P>>::try_lock(cpu, word)
     }
 }
 

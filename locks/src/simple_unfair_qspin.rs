@@ -8,51 +8,23 @@
 //! - **Exclusion**: the locked byte goes from 0 to 1 only by an exchange that returns 0.
 //! - Waiters become the head in order of arrival. The head competes with newcomers and may be overtaken without limit.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
-use crate::layout::{LOCKED, LOCKED_MASK, Narrow};
+use crate::layout::{LOCKED, Narrow};
 use crate::platform::{Platform, wait_for};
-use crate::qspin::{Flavor, is_contended, lock_queued};
+use crate::qspin::Flavor;
 use crate::queue::{Nodes, Waiter};
-use crate::raw::RawLock;
 use crate::steal::{Stealing, Unfair, take};
+use crate::unfair_qspin::UnfairQueued;
 
 /// A queued lock whose waiters spin, and that newcomers may take past the queue. For fewer than 16384 CPUs.
+pub type SimpleUnfairQspin = UnfairQueued<OnArrival>;
+
+/// The flavor of [`SimpleUnfairQspin`]: a CPU tries once, when it arrives, and then keeps its place in the queue.
 #[derive(Debug)]
-pub struct SimpleUnfairQspin;
+pub struct OnArrival;
 
-impl<P: Nodes> RawLock<P> for SimpleUnfairQspin {
-    #[inline]
-    fn lock(cpu: &P, word: &P::Word) {
-        if !take(cpu, word) {
-            lock_queued::<P, Self>(cpu, word);
-        }
-    }
-
-    #[inline]
-    fn try_lock(cpu: &P, word: &P::Word) -> bool {
-        Unfair::try_lock(cpu, word)
-    }
-
-    #[inline]
-    fn unlock(cpu: &P, word: &P::Word) {
-        // ORDERING: Release; pairs with the Acquire in `take`.
-        cpu.store_low8(word, 0, Release);
-    }
-
-    #[inline]
-    fn is_locked(cpu: &P, word: &P::Word) -> bool {
-        // ORDERING: Relaxed; the answer is out of date whatever the ordering.
-        cpu.load(word, Relaxed) & LOCKED_MASK != 0
-    }
-
-    #[inline]
-    fn is_contended(cpu: &P, word: &P::Word) -> bool {
-        is_contended(cpu, word)
-    }
-}
-
-impl<P: Nodes> Flavor<P> for SimpleUnfairQspin {
+impl<P: Nodes> Flavor<P> for OnArrival {
     type Layout = Narrow;
 
     fn try_lock(cpu: &P, word: &P::Word) -> bool {

@@ -33,8 +33,7 @@ pub trait Stealing: sealed::Sealed {
     /// Executes the first try of `lock`. Returns the word that it found, as `Err` if the lock was not taken.
     #[inline]
     fn fast_path<P: Paravirt, L: Layout>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
-        // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
-        cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed)
+        take_idle(cpu, word)
     }
     /// Implements the lock's `try_lock`.
     fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {
@@ -53,6 +52,13 @@ pub trait Stealing: sealed::Sealed {
         // ORDERING: Relaxed; the exchange decides.
         Self::may_steal(cpu.load(word, Relaxed)) && take(cpu, word)
     }
+}
+
+/// Takes the lock if no CPU holds it or waits for it. Returns the word that it found, as `Err` if that was not 0.
+#[inline]
+fn take_idle<P: Platform>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
+    // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
+    cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed)
 }
 
 /// Takes the lock if its locked byte is 0, whatever the rest of the word. Returns whether the lock was taken.
@@ -105,8 +111,7 @@ impl Stealing for Hybrid {
     #[inline]
     fn fast_path<P: Paravirt, L: Layout>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
         if cpu.sharing().head == Budget(0) {
-            // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
-            return cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed);
+            return take_idle(cpu, word);
         }
         if L::has_queue(cpu, word) || !take(cpu, word) {
             // ORDERING: Relaxed; a hint what to try next.

@@ -54,7 +54,8 @@ pub unsafe trait Steps {
     /// The new holder acquires what earlier critical sections wrote.
     const LOCK_ACQUIRE: bool = true;
     /// An optimistic spinner that leaves its queue checks whether it has become the head meanwhile. Without this it
-    /// tries forever.
+    /// tries forever. Likewise a waiter for a condition whose time is up checks whether it has been notified. Without
+    /// this a notification is lost.
     const LEAVE_RECHECK: bool = true;
     /// An optimistic spinner that leaves its queue links its neighbors. Without this the spinners behind it never
     /// become the head.
@@ -62,6 +63,14 @@ pub unsafe trait Steps {
     /// An optimistic spinner removes its successor from its node by an exchange. Without this the successor may leave
     /// meanwhile.
     const TAKE_SUCCESSOR: bool = true;
+    /// A CPU that waits for a condition joins the list of waiters before it unlocks the mutex. Without this a
+    /// notification in between is lost.
+    const ENLIST_FIRST: bool = true;
+    /// A waiter that a broadcast has woken wakes the next one. Without this only the first ones wake.
+    const PASS_ON: bool = true;
+    /// The head of a reader-writer lock's queue blocks newcomers. Without this readers may overtake a writer without
+    /// end.
+    const BLOCK: bool = true;
 }
 
 /// Every step: the default of all locks.

@@ -28,14 +28,17 @@ const MASK_MIN: u32 = 7;
 const MASK_MAX: u32 = 1023;
 
 /// A queued lock whose waiters spin and that any CPU may take past the queue.
-#[derive(Debug)]
-pub struct UnfairQspin<L = Narrow>(PhantomData<L>);
+pub type UnfairQspin<L = Narrow> = UnfairQueued<FromWithin<L>>;
 
-impl<P: Nodes, L: Layout> RawLock<P> for UnfairQspin<L> {
+/// A queued lock whose waiters spin and that newcomers may take past the queue. `F` decides what the waiters may do.
+#[derive(Debug)]
+pub struct UnfairQueued<F>(PhantomData<F>);
+
+impl<P: Nodes, F: Flavor<P>> RawLock<P> for UnfairQueued<F> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         if !take(cpu, word) {
-            lock_queued::<P, Self>(cpu, word);
+            lock_queued::<P, F>(cpu, word);
         }
     }
 
@@ -63,7 +66,11 @@ impl<P: Nodes, L: Layout> RawLock<P> for UnfairQspin<L> {
     }
 }
 
-impl<P: Nodes, L: Layout> Flavor<P> for UnfairQspin<L> {
+/// The flavor of [`UnfairQspin`]: waiters take the lock from within the queue, too.
+#[derive(Debug)]
+pub struct FromWithin<L>(PhantomData<L>);
+
+impl<P: Nodes, L: Layout> Flavor<P> for FromWithin<L> {
     type Layout = L;
 
     fn try_lock(cpu: &P, word: &P::Word) -> bool {

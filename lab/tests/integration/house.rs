@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const EDGES: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("locks", &[]),
+    ("holdfast", &["locks", "threads"]),
     ("machine", &["abi"]),
     ("guest", &["abi", "locks"]),
     ("workloads", &["guest", "locks"]),

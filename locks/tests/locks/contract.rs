@@ -71,6 +71,30 @@ fn interrupts_stay_masked_until_the_lock_is_released() {
     run_in_turn(1, vec![(CpuId(0), holder)]);
 }
 
+#[test]
+fn a_lock_with_data_says_what_its_word_says() {
+    let (lock, turn) = (Arc::new(SpinLock::<u32, Ticket, StepWord>::new(0)), Checked::new(0));
+    let (waited_for, called) = (Arc::clone(&lock), Arc::clone(&turn));
+    let holder = job(move |cpu| {
+        let says = || (lock.is_locked(cpu), lock.is_contended(cpu));
+        assert_eq!(says(), (false, false), "free");
+        let guard = lock.lock(cpu);
+        assert_eq!(says(), (true, false), "held");
+        cpu.store(&turn.word, 1, Relaxed);
+        (0..500).for_each(|_| cpu.relax());
+        assert_eq!(says(), (true, true), "waited for");
+        drop(guard);
+        let _ = cpu.wait_until(&turn.word, Budget::UNBOUNDED, Relaxed, |now| now == 2);
+        assert_eq!(says(), (false, false), "released");
+    });
+    let waiter = job(move |cpu| {
+        let _ = cpu.wait_until(&called.word, Budget::UNBOUNDED, Relaxed, |now| now == 1);
+        drop(waited_for.lock(cpu));
+        cpu.store(&called.word, 2, Relaxed);
+    });
+    StepWorld::new(Setup::new(2)).run(vec![(CpuId(0), holder), (CpuId(1), waiter)]);
+}
+
 /// Lets CPU 0 hold a lock of `kind` while CPU 1 waits for it, and checks what the lock says of itself.
 fn says_what_it_is(kind: LockKind) {
     let (lock, turn) = (Arc::new(BootLock::<StepWord>::new()), Checked::new(0));

@@ -3,6 +3,7 @@
 
 mod contract;
 mod explore;
+mod histories;
 mod hosted;
 mod overtaking;
 mod queued;

@@ -6,18 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use holdfast_locks::{Budget, CnaQspin, CpuId, LockKind, PvTicket, Qspin, RawLock, Ticket, Wide, for_each_lock_kind};
 
 use crate::scenes::{Checked, for_each_kind, job};
-use crate::steps::{Chooser, Machine, Setup, StepCpu};
-
-/// A fair scheduler: each CPU takes one step in its turn.
-struct InTurn(u32);
-
-impl Chooser for InTurn {
-    fn choose(&mut self, options: &[u32]) -> u32 {
-        let later = options.iter().filter(|&&cpu| cpu > self.0).min();
-        self.0 = *later.or(options.iter().min()).expect("a CPU that can take a step");
-        self.0
-    }
-}
+use crate::steps::{InTurn, Machine, Setup, StepCpu};
 
 /// Lets each CPU take a lock `times` times. Returns the largest number of acquisitions by other CPUs between a call of
 /// `lock` and its return.

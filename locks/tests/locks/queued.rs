@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
 use holdfast_locks::{
     AllSteps, Budget, CnaQspin, CpuId, Event, ExchangeQspin, Exclusive, Exponential, HybridPvQspin, Interrupts,
-    LockKind, Narrow, Numerous, NumerousQspin, Paravirt, Platform, PreemptableTicket, PvQspin, Qspin, RawLock, Steps,
-    Tas, Ttas, UnfairPvQspin, UnfairQspin, Wide, for_each_lock_kind,
+    LockKind, Narrow, Numerous, NumerousQspin, Paravirt, Platform, PreemptableTicket, PvQspin, Qspin, RawLock,
+    SimpleUnfairQspin, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, UnfairWatchingQspin, WatchingQspin, Wide,
+    for_each_lock_kind,
 };
 
 use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};
@@ -198,8 +199,9 @@ fn first_and_highest_cpu_queue_together() {
     far_apart::<PvQspin<Wide>>(20_000);
 }
 
-/// CPU 0 waits for a lock, is interrupted and waits for another, and so on, five levels deep; CPU 1 holds them all.
-fn five_levels<L: RawLock<StepCpu> + 'static>() -> std::rc::Rc<Machine> {
+/// CPU 0 waits for a lock, is interrupted and waits for another, and so on, five levels deep; CPU 1 holds them all, for
+/// `pauses` more pauses.
+fn five_levels<L: RawLock<StepCpu> + 'static>(pauses: u32) -> std::rc::Rc<Machine> {
     const LEVELS: usize = 5;
     let locks: Arc<[_]> = (0..LEVELS).map(|_| Checked::new(0)).collect();
     fn descend<L: RawLock<StepCpu> + 'static>(cpu: &StepCpu, locks: &Arc<[Arc<Checked>]>, level: usize) {
@@ -216,7 +218,7 @@ fn five_levels<L: RawLock<StepCpu> + 'static>() -> std::rc::Rc<Machine> {
             let locks = Arc::clone(&held);
             cpu.interrupt(CpuId(0), job(move |cpu| descend::<L>(cpu, &locks, level)));
         }
-        (0..50).for_each(|_| cpu.relax());
+        (0..pauses).for_each(|_| cpu.relax());
         for lock in held.iter().rev() {
             L::unlock(cpu, &lock.word);
         }
@@ -237,23 +239,34 @@ fn five_levels<L: RawLock<StepCpu> + 'static>() -> std::rc::Rc<Machine> {
     machine
 }
 
+fn waits_at_five_levels<L: RawLock<StepCpu> + 'static>(name: &str) {
+    let machine = five_levels::<L>(50);
+    let count = |event| machine.stats.count(event);
+    let nested = [
+        Event::LockUseNode2,
+        Event::LockUseNode3,
+        Event::LockUseNode4,
+        Event::LockNoNode,
+    ]
+    .map(count);
+    assert_eq!(nested, [1, 1, 1, 1], "{name}");
+    // The waiter looks at the word, and tries no exchange as long as the lock is held.
+    let longer = five_levels::<L>(5_050).steps() - machine.steps();
+    assert!(
+        (5_000..5_500).contains(&longer),
+        "{name}: {longer} steps in 5000 pauses"
+    );
+}
+
 #[test]
 fn the_fifth_level_of_nesting_waits_without_a_node() {
-    for machine in [
-        five_levels::<PvQspin>(),
-        five_levels::<HybridPvQspin>(),
-        five_levels::<UnfairQspin>(),
-    ] {
-        let count = |event| machine.stats.count(event);
-        let nested = [
-            Event::LockUseNode2,
-            Event::LockUseNode3,
-            Event::LockUseNode4,
-            Event::LockNoNode,
-        ]
-        .map(count);
-        assert_eq!(nested, [1, 1, 1, 1]);
-    }
+    waits_at_five_levels::<PvQspin>("pv-qspin");
+    waits_at_five_levels::<HybridPvQspin>("hybrid-pv-qspin");
+    waits_at_five_levels::<UnfairPvQspin>("unfair-pv-qspin");
+    waits_at_five_levels::<UnfairQspin>("unfair-qspin");
+    waits_at_five_levels::<SimpleUnfairQspin>("simple-unfair-qspin");
+    waits_at_five_levels::<WatchingQspin>("watching-qspin");
+    waits_at_five_levels::<UnfairWatchingQspin>("unfair-watching-qspin");
 }
 
 /// CPU 0 holds the lock until CPUs 1 to `cpus` - 1 wait for it, in this order. Returns the order of the holders.

@@ -51,6 +51,17 @@ pub trait Chooser {
     }
 }
 
+/// A fair scheduler: each CPU takes one step in its turn.
+pub struct InTurn(pub u32);
+
+impl Chooser for InTurn {
+    fn choose(&mut self, options: &[u32]) -> u32 {
+        let later = options.iter().filter(|&&cpu| cpu > self.0).min();
+        self.0 = *later.or(options.iter().min()).expect("a CPU that can take a step");
+        self.0
+    }
+}
+
 /// The number of bounded waits in vain after which a CPU lets other CPUs run: a schedule that starves them tests
 /// nothing.
 const SPINS_MAX: u32 = 6;
@@ -196,6 +207,11 @@ impl Machine {
             chooser: RefCell::new(chooser),
             steps: Cell::new(0),
         })
+    }
+
+    /// Returns the number of steps of all CPUs.
+    pub fn steps(&self) -> u64 {
+        self.steps.get()
     }
 
     /// Returns how often `cpu` has halted.

@@ -14,18 +14,7 @@ use holdfast_locks::{
 
 use crate::explore::every_schedule;
 use crate::scenes::{Checked, contention, job};
-use crate::steps::{Chooser, Machine, Setup, StepCpu};
-
-/// Each CPU takes one step in its turn.
-struct InTurn(u32);
-
-impl Chooser for InTurn {
-    fn choose(&mut self, options: &[u32]) -> u32 {
-        let later = options.iter().filter(|&&cpu| cpu > self.0).min();
-        self.0 = *later.or(options.iter().min()).expect("a CPU that can take a step");
-        self.0
-    }
-}
+use crate::steps::{InTurn, Machine, Setup, StepCpu};
 
 /// Waits until the tail of the queue is CPU `last`.
 fn queued(cpu: &StepCpu, lock: &Checked, last: u32) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use holdfast_locks::conformance::{Job, World};
-use holdfast_locks::{CpuId, NodeTable, WaitTable};
+use holdfast_locks::{CpuId, NodeTable, Sharing, WaitTable};
 
 use crate::checker::{Atomic, Checker};
 use crate::cpu::Cpu;
@@ -33,6 +33,8 @@ pub struct Setup {
     pub compare_stores: bool,
     /// The number of NUMA nodes: the node of a CPU is its number modulo this.
     pub numa_nodes: u32,
+    /// How hybrid locks are shared between their queue and newcomers.
+    pub sharing: Sharing,
     /// How often the conformance suite repeats its attempts.
     pub rounds: u32,
     /// The treatment of the orderings in the locks' source.
@@ -51,6 +53,7 @@ impl Setup {
             kick_orders: true,
             compare_stores: false,
             numa_nodes: 1,
+            sharing: Sharing::LINUX,
             rounds: 1,
             orderings: Orderings::AsWritten,
         }

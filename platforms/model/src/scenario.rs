@@ -1,5 +1,8 @@
 //! Small programs over a lock, with assertions that must hold in every execution.
 
+mod condvars;
+mod rwlocks;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,6 +13,9 @@ use crate::checker::{Cell, Checker};
 use crate::cpu::Cpu;
 use crate::machine::{Machine, Setup};
 use crate::word::ModelWord;
+
+pub use condvars::{broadcast, impatient_waiter, turns, two_mutexes};
+pub use rwlocks::{downgraded_writer, queue_behind, readers_and_writers, waiting_writer};
 
 type Jobs<C> = Vec<(CpuId, Job<Cpu<C>>)>;
 

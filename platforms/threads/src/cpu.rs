@@ -41,6 +41,15 @@ impl Word<u32> for ThreadWord {
 #[repr(transparent)]
 pub struct ThreadAddress(word::Address);
 
+impl ThreadAddress {
+    /// The word that holds 0.
+    #[expect(
+        clippy::declare_interior_mutable_const,
+        reason = "each use makes a new word, as an initializer of statics and fields"
+    )]
+    pub const ZERO: ThreadAddress = ThreadAddress(word::Address::new(0));
+}
+
 impl Word<usize> for ThreadAddress {
     fn new(value: usize) -> Self {
         ThreadAddress(word::Address::new(value))
@@ -88,7 +97,7 @@ unsafe impl Platform for ThisThread {
     fn settle(&self) -> bool {
         let needed = word::settle();
         if self.is_unsettled() {
-            park::bound_next_halt();
+            park::bound_next_halt(park::GLANCE);
         }
         needed
     }

@@ -31,6 +31,7 @@
 #[doc = include_str!("../../../docs/tutorial/embed-a-lock.md")]
 struct Tutorial;
 
+mod condvar;
 mod cpu;
 mod exit;
 mod fork;
@@ -38,12 +39,16 @@ mod loaded;
 mod numa;
 mod park;
 mod raw;
+mod rwlock;
 mod slot;
 mod spin;
+mod timed;
 mod word;
 
+pub use condvar::RawCondvar;
 pub use cpu::{ThisThread, ThreadAddress, ThreadWord};
 pub use raw::*;
+pub use rwlock::RawQueuedRwLock;
 pub use slot::{CPUS_MAX, ClaimError, claim};
 pub use spin::{SPIN_THRESHOLD_DEFAULT, TURN_DEFAULT, set_spin_threshold, set_turn, spin_threshold, turn};
 pub use word::has_restartable_sequences;

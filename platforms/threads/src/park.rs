@@ -21,23 +21,23 @@ static PARKERS: [Parker<ThreadWord>; CPUS_MAX as usize] =
     [const { Parker::from_word(ThreadWord::ZERO) }; CPUS_MAX as usize];
 
 /// The longest halt of a thread whose announcement may be overwritten.
-const GLANCE: Duration = Duration::from_millis(5);
+pub(crate) const GLANCE: Duration = Duration::from_millis(5);
 
 thread_local! {
-    /// Whether the next halt must end by itself.
-    static BOUNDED: Cell<bool> = const { Cell::new(false) };
+    /// After what time the next halt must end by itself.
+    static BOUND: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
-/// Bounds the next halt of the calling thread.
-pub(crate) fn bound_next_halt() {
-    BOUNDED.set(true);
+/// Bounds the next halt of the calling thread by `time`, or by an earlier bound.
+pub(crate) fn bound_next_halt(time: Duration) {
+    BOUND.set(Some(BOUND.get().map_or(time, |bound| bound.min(time))));
 }
 
 /// Sleeps until the next [`kick`] of `cpu`, which is the calling thread. May return earlier, for example after a signal
 /// handler.
 pub(crate) fn halt(thread: &ThisThread, cpu: CpuId) {
     PARKERS[cpu.0 as usize].halt(thread);
-    BOUNDED.set(false);
+    BOUND.set(None);
 }
 
 /// Ends the halt of `cpu`, or makes its next halt return at once.
@@ -72,11 +72,10 @@ pub(crate) fn sleep(time: Duration) {
 /// Sleeps while `word` holds `value`. May return earlier.
 pub(crate) fn wait(word: &ThreadWord, value: u32) {
     let word = ptr::from_ref(word).cast();
-    if BOUNDED.get() {
-        futex(word, libc::FUTEX_WAIT, value, &raw const BOUND);
-    } else {
-        futex(word, libc::FUTEX_WAIT, value, ptr::null());
-    }
+    match BOUND.get().map(timespec) {
+        Some(bound) => futex(word, libc::FUTEX_WAIT, value, &raw const bound),
+        None => futex(word, libc::FUTEX_WAIT, value, ptr::null()),
+    };
 }
 
 /// Sleeps while `word` holds `value`, for at most `time`. May return earlier.
@@ -101,8 +100,6 @@ pub(crate) fn is_readable(word: *const ThreadWord) -> bool {
     // The kernel compares the value, whatever it is, and does not sleep.
     futex(word.cast(), libc::FUTEX_WAIT, 0, &AT_ONCE) != libc::EFAULT
 }
-
-static BOUND: libc::timespec = timespec(GLANCE);
 
 const fn timespec(time: Duration) -> libc::timespec {
     let seconds = time.as_secs();

@@ -2,12 +2,15 @@
 
 #![expect(unsafe_code, reason = "implements traits on whose exclusion memory safety rests")]
 
+use std::time::{Duration, Instant};
+
 use holdfast_locks::{
     CnaQspin, ExchangeQspin, Exclusive, HybridPvQspin, NumerousQspin, PreemptableTicket, PvQspin, PvTicket, Qspin,
     RawLock, SimpleUnfairQspin, Tas, Ticket, Ttas, UnfairPvQspin, UnfairQspin, UnfairWatchingQspin, WatchingQspin,
 };
 
 use crate::cpu::{ThisThread, ThreadWord};
+use crate::timed;
 
 /// Compiles only for an algorithm that keeps **Exclusion**: no other may become a raw lock.
 const fn assert_exclusive<L: Exclusive<ThisThread>>() {}
@@ -23,42 +26,13 @@ macro_rules! raw_locks {
         const _: () = {
             assert_exclusive::<$algorithm>();
             assert!(size_of::<$raw>() == 4);
-            assert!(size_of::<lock_api::Mutex<$raw, ()>>() == 4);
             assert!(size_of::<lock_api_04::Mutex<$raw, ()>>() == 4);
         };
 
         // SAFETY: **Exclusion** of `$algorithm`, asserted above. Neither the guard nor the library keeps the address of
         // a lock for which no thread waits: such a lock may be moved or dropped while held.
-        unsafe impl lock_api::RawMutex for $raw {
-            const INIT: Self = $raw(ThreadWord::ZERO);
-
-            type Guard = lock_api::GuardNoSend;
-
-            #[inline]
-            fn lock(&self) -> Self::Guard {
-                <$algorithm>::lock(&ThisThread::new(), &self.0);
-                lock_api::GuardNoSend::new()
-            }
-
-            #[inline]
-            fn try_lock(&self) -> Option<Self::Guard> {
-                <$algorithm>::try_lock(&ThisThread::new(), &self.0).then(lock_api::GuardNoSend::new)
-            }
-
-            #[inline]
-            unsafe fn unlock(&self, _guard: Self::Guard) {
-                <$algorithm>::unlock(&ThisThread::new(), &self.0);
-            }
-
-            #[inline]
-            fn is_locked(&self) -> bool {
-                <$algorithm>::is_locked(&ThisThread::new(), &self.0)
-            }
-        }
-
-        // SAFETY: as above, since this is the same lock. Its guards are `!Send`, too.
         unsafe impl lock_api_04::RawMutex for $raw {
-            const INIT: Self = <$raw as lock_api::RawMutex>::INIT;
+            const INIT: Self = $raw(ThreadWord::ZERO);
 
             type GuardMarker = lock_api_04::GuardNoSend;
 
@@ -79,7 +53,37 @@ macro_rules! raw_locks {
 
             #[inline]
             fn is_locked(&self) -> bool {
-                lock_api::RawMutex::is_locked(self)
+                <$algorithm>::is_locked(&ThisThread::new(), &self.0)
+            }
+        }
+
+        // SAFETY: as above, since this is the same lock. Its guards are `!Send`, too.
+        #[cfg(feature = "lock_api_05")]
+        unsafe impl lock_api::RawMutex for $raw {
+            const INIT: Self = <$raw as lock_api_04::RawMutex>::INIT;
+
+            type Guard = lock_api::GuardNoSend;
+
+            #[inline]
+            fn lock(&self) -> Self::Guard {
+                lock_api_04::RawMutex::lock(self);
+                lock_api::GuardNoSend::new()
+            }
+
+            #[inline]
+            fn try_lock(&self) -> Option<Self::Guard> {
+                lock_api_04::RawMutex::try_lock(self).then(lock_api::GuardNoSend::new)
+            }
+
+            #[inline]
+            unsafe fn unlock(&self, _guard: Self::Guard) {
+                // SAFETY: the caller holds the lock.
+                unsafe { lock_api_04::RawMutex::unlock(self) };
+            }
+
+            #[inline]
+            fn is_locked(&self) -> bool {
+                lock_api_04::RawMutex::is_locked(self)
             }
         }
     )+};
@@ -130,3 +134,38 @@ macro_rules! for_each_raw_lock {
 }
 
 for_each_raw_lock!(raw_locks);
+
+impl RawHybrid {
+    pub(crate) fn word(&self) -> &ThreadWord {
+        &self.0
+    }
+}
+
+// SAFETY: a lock taken before the timeout was taken as by `lock`.
+unsafe impl lock_api_04::RawMutexTimed for RawHybrid {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    fn try_lock_for(&self, timeout: Duration) -> bool {
+        lock_api_04::RawMutex::try_lock(self) || timed::lock_until(&self.0, timed::after(timeout))
+    }
+
+    fn try_lock_until(&self, timeout: Instant) -> bool {
+        lock_api_04::RawMutex::try_lock(self) || timed::lock_until(&self.0, Some(timeout))
+    }
+}
+
+// SAFETY: as above.
+#[cfg(feature = "lock_api_05")]
+unsafe impl lock_api::RawMutexTimed for RawHybrid {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    fn try_lock_for(&self, timeout: Duration) -> Option<Self::Guard> {
+        lock_api_04::RawMutexTimed::try_lock_for(self, timeout).then(lock_api::GuardNoSend::new)
+    }
+
+    fn try_lock_until(&self, timeout: Instant) -> Option<Self::Guard> {
+        lock_api_04::RawMutexTimed::try_lock_until(self, timeout).then(lock_api::GuardNoSend::new)
+    }
+}

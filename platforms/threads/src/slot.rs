@@ -227,6 +227,8 @@ mod tests {
         TAKEN.iter().for_each(|bits| bits.store(u64::MAX, Relaxed));
         TAKEN[0].store(u64::MAX - 1, Relaxed);
         crate::for_each_raw_lock!(count_without_numbers);
+        TAKEN[0].store(u64::MAX, Relaxed);
+        crate::condvar::tests::take_turns(|| assert_eq!(super::numbered(), None));
         TAKEN.iter().for_each(|bits| bits.store(0, Relaxed));
     }
 }

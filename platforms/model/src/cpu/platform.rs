@@ -5,7 +5,7 @@
 use std::panic::Location;
 use std::sync::atomic::Ordering;
 
-use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable};
+use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable};
 
 use super::{BYTE1, Cpu, HIGH16, LOW8, LOW16, narrow};
 use crate::checker::{Atomic, Checker, Rmw};
@@ -300,6 +300,12 @@ unsafe impl<C: Checker> Paravirt for Cpu<C> {
     }
     fn spin_threshold(&self) -> Budget {
         Budget(self.machine.setup.spin_threshold)
+    }
+    fn sharing(&self) -> Sharing {
+        self.machine.setup.sharing
+    }
+    fn overtook(&self) -> bool {
+        self.chance()
     }
     /// Returns the number of readings so far, so that equal executions read equal times.
     fn now_ns(&self) -> u64 {

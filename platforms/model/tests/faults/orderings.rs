@@ -95,6 +95,49 @@ fn spinners<const IMPATIENT: u32>(cpus: u32, rounds: u32, preemptions: usize) ->
     trial
 }
 
+fn broadcast(cpus: u32, preemptions: usize) -> Trial {
+    Trial::new(cpus, preemptions, |setup| {
+        Box::new(scenario::broadcast::<Loom, Tas, AllSteps>(setup))
+    })
+}
+
+fn impatient_waiter() -> Trial {
+    Trial::new(3, 2, |setup| {
+        Box::new(scenario::impatient_waiter::<Loom, Tas, AllSteps>(setup))
+    })
+}
+
+/// Two CPUs, of which the first `rounds` write.
+fn readers_and_writers(writers: u32) -> Trial {
+    let mut trial = Trial::new(2, 3, |setup| {
+        Box::new(scenario::readers_and_writers::<Loom, Tas, AllSteps>(
+            setup,
+            setup.rounds,
+            1,
+        ))
+    });
+    trial.setup.rounds = writers;
+    trial
+}
+
+fn queue_behind(writer: bool) -> Trial {
+    let body: fn(&Setup) -> Body = if writer {
+        |setup| Box::new(scenario::queue_behind::<Loom, Tas, AllSteps>(setup, true, 1))
+    } else {
+        |setup| Box::new(scenario::queue_behind::<Loom, Tas, AllSteps>(setup, false, 1))
+    };
+    Trial::new(3, 2, body)
+}
+
+fn downgraded_writer(others_write: bool) -> Trial {
+    let body: fn(&Setup) -> Body = if others_write {
+        |setup| Box::new(scenario::downgraded_writer::<Loom, Tas, AllSteps>(setup, true))
+    } else {
+        |setup| Box::new(scenario::downgraded_writer::<Loom, Tas, AllSteps>(setup, false))
+    };
+    Trial::new(2, 3, body)
+}
+
 fn equal_tickets<L: Lock<Loom>>() -> Trial {
     Trial::new(3, 2, |setup| Box::new(scenario::equal_tickets::<Loom, L>(setup)))
 }
@@ -406,6 +449,13 @@ orderings! {
     of_cna_qspin: ["cna_qspin.rs"] => [
         once::<CnaQspin<1_000_000, 0>>(6), nodes::<CnaQspin<1_000_000, 0>>(4, 1), nodes::<CnaQspin<0, 0>>(4, 1),
     ];
+    of_condvar: ["condvar.rs"] => [
+        broadcast(2, 3), broadcast(3, 2), impatient_waiter(),
+    ];
+    of_qrwlock: ["qrwlock.rs"] => [
+        readers_and_writers(1), readers_and_writers(2), queue_behind(false), queue_behind(true), downgraded_writer(false),
+        downgraded_writer(true),
+    ];
     of_osq: ["osq.rs"] => [spinners::<0>(2, 2, 2), spinners::<0b10>(3, 1, 2)];
 }
 
@@ -440,7 +490,8 @@ fn every_file_with_orderings_is_checked() {
     for file in files {
         let file = file.expect("an entry").file_name().into_string().expect("a plain name");
         // The conformance suite has no lock. The halt of threads needs a futex, which no checker has.
-        if matches!(file.as_str(), "conformance.rs" | "thread.rs") || !code(&file).iter().any(|line| has_ordering(line))
+        if matches!(file.as_str(), "conformance" | "conformance.rs" | "thread.rs")
+            || !code(&file).iter().any(|line| has_ordering(line))
         {
             continue;
         }

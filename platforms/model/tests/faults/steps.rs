@@ -35,6 +35,9 @@ without! {
     NoLeaveRecheck: LEAVE_RECHECK,
     NoRelink: LEAVE_RELINK,
     LinkLeftInPlace: TAKE_SUCCESSOR,
+    LateEnlisting: ENLIST_FIRST,
+    NoPassing: PASS_ON,
+    NoBlock: BLOCK,
 }
 
 /// Returns whether a checker finds an error.
@@ -101,6 +104,35 @@ fn shuttle_spinners<S: Steps + 'static>() -> bool {
         let body = scenario::optimistic_spinners::<Shuttle, S>(&Setup::new(4), 2, impatient);
         fails::<Shuttle>(&SCHEDULES, body)
     })
+}
+fn loom_condvar<S: Steps + 'static>() -> bool {
+    fails::<Loom>(&few(2), scenario::broadcast::<Loom, Tas, S>(&Setup::new(3)))
+        || fails::<Loom>(&few(2), scenario::impatient_waiter::<Loom, Tas, S>(&Setup::new(3)))
+}
+fn shuttle_condvar<S: Steps + 'static>() -> bool {
+    fails::<Shuttle>(&SCHEDULES, scenario::broadcast::<Shuttle, HybridPvQspin, S>(&odd(4)))
+        || fails::<Shuttle>(
+            &SCHEDULES,
+            scenario::impatient_waiter::<Shuttle, HybridPvQspin, S>(&odd(3)),
+        )
+}
+fn loom_rwlock<S: Steps + 'static>() -> bool {
+    let setup = Setup::new(2);
+    [1, 2].into_iter().any(|writers| {
+        fails::<Loom>(
+            &few(3),
+            scenario::readers_and_writers::<Loom, Tas, S>(&setup, writers, 1),
+        )
+    }) || fails::<Loom>(&few(2), scenario::waiting_writer::<Loom, Tas, S>(&setup))
+}
+fn shuttle_rwlock<S: Steps + 'static>() -> bool {
+    fails::<Shuttle>(
+        &SCHEDULES,
+        scenario::readers_and_writers::<Shuttle, HybridPvQspin, S>(&Setup::new(3), 2, 2),
+    ) || fails::<Shuttle>(
+        &SCHEDULES,
+        scenario::waiting_writer::<Shuttle, HybridPvQspin, S>(&Setup::new(2)),
+    )
 }
 fn not_asked() -> bool {
     false
@@ -195,6 +227,33 @@ static FAULTS: &[Fault] = faults! {
     "osq" "successor taken by exchange":
         loom_spinners::<LinkLeftInPlace> => true,
         shuttle_spinners::<LinkLeftInPlace> => true;
+    "condvar" "in the list before the mutex is free":
+        loom_condvar::<LateEnlisting> => true,
+        shuttle_condvar::<LateEnlisting> => true;
+    "condvar" "kick":
+        loom_condvar::<NoKick> => true,
+        shuttle_condvar::<NoKick> => true;
+    "condvar" "next waiter woken by the one before":
+        loom_condvar::<NoPassing> => true,
+        shuttle_condvar::<NoPassing> => true;
+    "condvar" "leaver looks whether it was notified":
+        loom_condvar::<NoLeaveRecheck> => true,
+        not_asked => false;
+    "qrwlock" "re-check after the announcement":
+        loom_rwlock::<NoRecheck> => true,
+        shuttle_rwlock::<NoRecheck> => true;
+    "qrwlock" "kick":
+        loom_rwlock::<NoKick> => true,
+        shuttle_rwlock::<NoKick> => true;
+    "qrwlock" "newcomers blocked":
+        loom_rwlock::<NoBlock> => true,
+        shuttle_rwlock::<NoBlock> => true;
+    "qrwlock" "release of the unlock":
+        loom_rwlock::<NoRelease> => true,
+        not_asked => false;
+    "qrwlock" "acquire of the lock":
+        loom_rwlock::<NoAcquire> => true,
+        not_asked => false;
 };
 
 fn word(found: bool) -> &'static str {

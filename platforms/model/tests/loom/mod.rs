@@ -1,8 +1,10 @@
 //! Tests whether the locks' orderings are sufficient: few CPUs, and every execution or all with few preemptions.
 
 mod cna_qspin;
+mod condvar;
 mod kinds;
 mod osq;
+mod qrwlock;
 mod variants;
 
 use holdfast_locks::RawLock;

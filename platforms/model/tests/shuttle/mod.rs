@@ -113,6 +113,79 @@ fn optimistic_spinners() {
     }
 }
 
+#[test]
+fn condition_variables() {
+    type Mutex = HybridPvQspin;
+    for search in searches() {
+        let holds = |what: &str, body: Box<dyn Fn() + Send + Sync>| holds::<Shuttle>("condvar", what, search, body);
+        holds(
+            "broadcast to 4",
+            Box::new(scenario::broadcast::<Shuttle, Mutex, AllSteps>(&odd(5))),
+        );
+        for cpus in [2, 3] {
+            holds(
+                &format!("{cpus} CPUs in turn"),
+                Box::new(scenario::turns::<Shuttle, Mutex, AllSteps>(&odd(cpus), 3)),
+            );
+        }
+        holds(
+            "impatient waiter",
+            Box::new(scenario::impatient_waiter::<Shuttle, Mutex, AllSteps>(&odd(3))),
+        );
+        holds(
+            "two mutexes",
+            Box::new(scenario::two_mutexes::<Shuttle, Mutex, AllSteps>(&odd(3))),
+        );
+    }
+}
+
+#[test]
+fn reader_writer_locks() {
+    type Queue = HybridPvQspin;
+    let equal = |cpus| Setup {
+        sharing: holdfast_locks::thread::SHARING,
+        ..odd(cpus)
+    };
+    for search in searches() {
+        let holds = |what: &str, body: Box<dyn Fn() + Send + Sync>| holds::<Shuttle>("qrwlock", what, search, body);
+        for (setup, kind) in [(odd(5), "Linux"), (equal(5), "threads")] {
+            for writers in [1, 3] {
+                holds(
+                    &format!("{writers} writers of 5, as on {kind}"),
+                    Box::new(scenario::readers_and_writers::<Shuttle, Queue, AllSteps>(
+                        &setup, writers, 2,
+                    )),
+                );
+                for holder_writes in [false, true] {
+                    holds(
+                        &format!("queue with {writers} writers, as on {kind}"),
+                        Box::new(scenario::queue_behind::<Shuttle, Queue, AllSteps>(
+                            &setup,
+                            holder_writes,
+                            writers,
+                        )),
+                    );
+                }
+            }
+            for others_write in [false, true] {
+                holds(
+                    "downgrade",
+                    Box::new(scenario::downgraded_writer::<Shuttle, Queue, AllSteps>(
+                        &setup,
+                        others_write,
+                    )),
+                );
+            }
+            holds(
+                "waiting writer",
+                Box::new(scenario::waiting_writer::<Shuttle, Queue, AllSteps>(&setup)),
+            );
+            let body = move || conformance::check_rwlock::<Queue, _>(&ModelWorld::<Shuttle>::new(&setup));
+            holds("conformance", Box::new(body));
+        }
+    }
+}
+
 /// Either way of choosing schedules finds a lock that does not exclude.
 #[test]
 fn both_searches_see_a_lock_that_does_not_exclude() {

@@ -1,7 +1,7 @@
 //! The conformance suite of `holdfast-locks` on threads.
 
 use holdfast_locks::conformance::{self, Job, World};
-use holdfast_locks::{CpuId, LockKind, Platform};
+use holdfast_locks::{CpuId, HybridPvQspin, LockKind, Platform};
 use holdfast_threads::{ThisThread, claim};
 
 /// Threads that are CPUs 0 to `cpus` - 1 of this process. Only one world may run at a time, because the numbers belong
@@ -40,6 +40,12 @@ fn two_busy_threads_find_every_property_kept() {
     for &kind in LockKind::ALL {
         conformance::check(&Threads { cpus: 2, rounds: 200 }, kind);
     }
+}
+
+#[test]
+fn the_reader_writer_lock_keeps_every_property() {
+    conformance::check_rwlock::<HybridPvQspin, _>(&Threads { cpus: 2, rounds: 400 });
+    conformance::check_rwlock::<HybridPvQspin, _>(&Threads { cpus: 8, rounds: 100 });
 }
 
 /// Runs more threads than CPUs. There are few rounds, because a waiter that only spins waits for the end of time

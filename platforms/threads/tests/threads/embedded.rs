@@ -49,14 +49,3 @@ fn versions_exclude_each_other() {
     }
     assert!(lock_api::RawMutex::try_lock(&lock).is_some());
 }
-
-/// Checks that the README shows the example, which is compiled with the tests.
-#[test]
-fn the_readme_shows_the_example() {
-    let example = include_str!("../../examples/counter.rs");
-    let (_, shown) = example.split_once("\n\n").expect("a header, then code");
-    assert!(
-        include_str!("../../../../README.md").contains(&format!("```rust\n{shown}```\n")),
-        "README.md does not show examples/counter.rs"
-    );
-}

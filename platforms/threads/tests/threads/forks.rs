@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdfast_threads::*;
 use lock_api::RawMutex;
+use lock_api_04::RawRwLock;
 
 /// The time after which a child that hangs is killed.
 const PATIENCE_S: libc::c_uint = 20;
@@ -77,6 +78,50 @@ macro_rules! each_is_used_by_a_child {
     ($($(#[$doc:meta])* $raw:ident = $algorithm:ty;)+) => {
         $(a_child_uses_a_lock::<$raw>(stringify!($raw));)+
     };
+}
+
+/// As above: of the two waiters one is the head of the queue, which has written its number into the lock.
+#[test]
+fn a_child_uses_a_reader_writer_lock_that_its_parent_held() {
+    let _turn = crate::numbers();
+    static LOCK: RawQueuedRwLock = <RawQueuedRwLock as RawRwLock>::INIT;
+    let write = |times| {
+        for _ in 0..times {
+            LOCK.lock_exclusive();
+            // SAFETY: just locked.
+            unsafe { LOCK.unlock_exclusive() };
+        }
+    };
+    let read = |times| {
+        for _ in 0..times {
+            LOCK.lock_shared();
+            // SAFETY: just locked.
+            unsafe { LOCK.unlock_shared() };
+        }
+    };
+    crate::on_threads([|| {
+        LOCK.lock_exclusive();
+        thread::scope(|scope| {
+            let waiters = [scope.spawn(|| read(1)), scope.spawn(|| write(1))];
+            // Long enough for both to wait.
+            thread::sleep(Duration::from_millis(5));
+            let status = status_of_child(|| {
+                // SAFETY: locked above, by the thread that forked.
+                unsafe { LOCK.unlock_exclusive() };
+                thread::scope(|scope| {
+                    scope.spawn(|| read(500));
+                    scope.spawn(|| write(500));
+                });
+                !LOCK.is_locked() && LOCK.try_lock_exclusive()
+            });
+            assert_eq!(status, 0, "the child fails (1), or hangs and is killed (14)");
+            // SAFETY: locked above.
+            unsafe { LOCK.unlock_exclusive() };
+            for waiter in waiters {
+                waiter.join().expect("the parent's waiters go on");
+            }
+        });
+    }]);
 }
 
 #[test]

@@ -1,0 +1,20 @@
+//! Tests of the types as programs use them. At most two threads are busy at a time.
+
+mod condvar;
+mod documents;
+mod mutex;
+mod once;
+mod poison;
+mod rwlock;
+
+use std::thread;
+
+/// Runs `work` on `count` threads at the same time.
+fn on_threads(count: usize, work: impl Fn(usize) + Sync) {
+    thread::scope(|scope| {
+        for number in 0..count {
+            let work = &work;
+            scope.spawn(move || work(number));
+        }
+    });
+}

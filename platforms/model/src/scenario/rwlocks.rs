@@ -1,0 +1,186 @@
+//! Small programs over a reader-writer lock.
+
+use std::sync::Arc;
+
+use holdfast_locks::conformance::Job;
+use holdfast_locks::{CpuId, Qrwlock, RawLock, Steps};
+
+use crate::checker::{Cell, Checker};
+use crate::cpu::Cpu;
+use crate::machine::{Machine, Setup};
+use crate::word::ModelWord;
+
+/// A lock and the memory that it protects. `Q` is the kind of the queue's lock.
+struct Guarded<C: Checker, Q, S> {
+    lock: Qrwlock<ModelWord<C>, Q, S>,
+    data: C::Cell,
+}
+
+impl<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static> Guarded<C, Q, S> {
+    fn new() -> Arc<Self> {
+        Arc::new(Guarded {
+            lock: Qrwlock::new(),
+            data: C::Cell::new(0),
+        })
+    }
+
+    fn read(&self, cpu: &Cpu<C>) -> u32 {
+        self.lock.lock_shared(cpu);
+        let data = self.data.get();
+        self.lock.unlock_shared(cpu);
+        data
+    }
+
+    fn write(&self, cpu: &Cpu<C>) {
+        self.lock.lock_exclusive(cpu);
+        self.data.update(|count| count + 1);
+        self.lock.unlock_exclusive(cpu);
+    }
+}
+
+fn job<C: Checker>(cpu: u32, body: impl FnOnce(&Cpu<C>) + Send + 'static) -> (CpuId, Job<Cpu<C>>) {
+    (CpuId(cpu), Job::new(body))
+}
+
+/// Each CPU takes the lock `rounds` times: the first `writers` CPUs to write, the others to read.
+pub fn readers_and_writers<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
+    setup: &Setup,
+    writers: u32,
+    rounds: u32,
+) -> impl Fn() + Send + Sync + use<C, Q, S> {
+    let setup = setup.clone();
+    move || {
+        let guarded = Guarded::<C, Q, S>::new();
+        let each = |number| {
+            let guarded = Arc::clone(&guarded);
+            job(number, move |cpu: &Cpu<C>| {
+                for _ in 0..rounds {
+                    if number < writers {
+                        guarded.write(cpu);
+                    } else {
+                        guarded.read(cpu);
+                    }
+                }
+            })
+        };
+        let machine = Machine::new(&setup);
+        machine.run((0..setup.cpus).map(each).collect());
+        assert_eq!(guarded.data.get(), writers * rounds, "updates under the lock were lost");
+        assert!(
+            !guarded.lock.is_locked(&Cpu::inspector(machine)),
+            "a lock that no CPU holds is taken"
+        );
+    }
+}
+
+/// CPU 0 holds the lock, as a writer or as a reader, before the others start: so they queue.
+pub fn queue_behind<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
+    setup: &Setup,
+    holder_writes: bool,
+    writers: u32,
+) -> impl Fn() + Send + Sync + use<C, Q, S> {
+    let setup = setup.clone();
+    move || {
+        let guarded = Guarded::<C, Q, S>::new();
+        let holder = Arc::clone(&guarded);
+        let mut jobs = vec![job(0, move |cpu: &Cpu<C>| {
+            if holder_writes {
+                holder.data.update(|count| count + 1);
+                holder.lock.unlock_exclusive(cpu);
+            } else {
+                holder.data.get();
+                holder.lock.unlock_shared(cpu);
+            }
+        })];
+        jobs.extend((1..setup.cpus).map(|number| {
+            let guarded = Arc::clone(&guarded);
+            job(number, move |cpu: &Cpu<C>| {
+                if number <= writers {
+                    guarded.write(cpu);
+                } else {
+                    guarded.read(cpu);
+                }
+            })
+        }));
+        let take = |cpu: &Cpu<C>| {
+            if holder_writes {
+                guarded.lock.lock_exclusive(cpu);
+            } else {
+                guarded.lock.lock_shared(cpu);
+            }
+        };
+        Machine::new(&setup).run_after(take, jobs);
+        assert_eq!(
+            guarded.data.get(),
+            writers + u32::from(holder_writes),
+            "updates under the lock were lost"
+        );
+    }
+}
+
+/// A writer becomes a reader, and still reads what it wrote. All other CPUs write, or read and try.
+pub fn downgraded_writer<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
+    setup: &Setup,
+    others_write: bool,
+) -> impl Fn() + Send + Sync + use<C, Q, S> {
+    let setup = setup.clone();
+    move || {
+        let guarded = Guarded::<C, Q, S>::new();
+        let writer = Arc::clone(&guarded);
+        let mut jobs = vec![job(0, move |cpu: &Cpu<C>| {
+            writer.lock.lock_exclusive(cpu);
+            writer.data.update(|count| count + 1);
+            let written = writer.data.get();
+            writer.lock.downgrade(cpu);
+            assert_eq!(writer.data.get(), written, "another writer came in between");
+            writer.lock.unlock_shared(cpu);
+        })];
+        jobs.extend((1..setup.cpus).map(|number| {
+            let guarded = Arc::clone(&guarded);
+            job(number, move |cpu: &Cpu<C>| {
+                if others_write {
+                    if guarded.lock.try_lock_exclusive(cpu) {
+                        guarded.data.update(|count| count + 1);
+                        guarded.lock.unlock_exclusive(cpu);
+                    }
+                    guarded.write(cpu);
+                } else {
+                    if guarded.lock.try_lock_shared(cpu) {
+                        guarded.data.get();
+                        guarded.lock.unlock_shared(cpu);
+                    }
+                    guarded.read(cpu);
+                }
+            })
+        }));
+        Machine::new(&setup).run(jobs);
+    }
+}
+
+/// A reader holds the lock and tries to take it once more, again and again, until a waiting writer prevents that. If
+/// readers could overtake the writer without end, this would make no progress.
+pub fn waiting_writer<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
+    setup: &Setup,
+) -> impl Fn() + Send + Sync + use<C, Q, S> {
+    let setup = Setup {
+        cpus: 2,
+        ..setup.clone()
+    };
+    move || {
+        let guarded = Guarded::<C, Q, S>::new();
+        let [reader, writer] = [(); 2].map(|()| Arc::clone(&guarded));
+        let jobs = vec![
+            job(0, move |cpu: &Cpu<C>| {
+                while reader.lock.try_lock_shared(cpu) {
+                    reader.lock.unlock_shared(cpu);
+                    holdfast_locks::Platform::relax(cpu);
+                }
+                reader.data.get();
+                reader.lock.unlock_shared(cpu);
+            }),
+            job(1, move |cpu: &Cpu<C>| writer.write(cpu)),
+        ];
+        Machine::new(&setup).run_after(|cpu| guarded.lock.lock_shared(cpu), jobs);
+        assert_eq!(guarded.data.get(), 1);
+    }
+}

@@ -1,0 +1,136 @@
+//! The condition variable of threads.
+
+#![expect(unsafe_code, reason = "unlocks a mutex for which the caller vouches")]
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Instant;
+
+use holdfast_locks::{Condvar, CondvarSlot, CondvarTable, HybridPvQspin};
+
+use crate::cpu::{ThisThread, ThreadAddress, ThreadWord};
+use crate::park;
+use crate::raw::RawHybrid;
+use crate::slot::CPUS_MAX;
+
+/// The places of all threads in lists of waiters. Memory that is zero takes up room only once it is used.
+static TABLE: CondvarTable<ThreadWord, ThreadAddress> = {
+    static SLOTS: [CondvarSlot<ThreadWord, ThreadAddress>; CPUS_MAX as usize] = [const {
+        CondvarSlot::from_words(
+            ThreadWord::ZERO,
+            ThreadWord::ZERO,
+            ThreadWord::ZERO,
+            ThreadAddress::ZERO,
+        )
+    }; CPUS_MAX as usize];
+    CondvarTable::from_static(&SLOTS)
+};
+
+/// A condition variable for threads that hold a [`RawHybrid`]. It takes 12 bytes.
+///
+/// A broadcast wakes two threads for each CPU. Each of them wakes the next one, at the latest when it has got its lock.
+#[derive(Debug)]
+pub struct RawCondvar(Condvar<ThreadWord, HybridPvQspin>);
+
+impl RawCondvar {
+    /// Makes a condition variable for which no thread waits.
+    pub const fn new() -> Self {
+        RawCondvar(Condvar::from_words(
+            ThreadWord::ZERO,
+            ThreadWord::ZERO,
+            ThreadWord::ZERO,
+        ))
+    }
+
+    /// Unlocks `mutex` and waits until the calling thread is notified or `deadline` has passed, then locks `mutex`
+    /// again. Returns `false` if the thread was not notified. May return `true` for no reason.
+    ///
+    /// # Safety
+    /// The calling thread must hold `mutex`. What the mutex protects must not be borrowed.
+    pub unsafe fn wait(&self, mutex: &RawHybrid, deadline: Option<Instant>) -> bool {
+        let expired = || {
+            let Some(deadline) = deadline else { return false };
+            let left = deadline.saturating_duration_since(Instant::now());
+            park::bound_next_halt(left);
+            left.is_zero()
+        };
+        self.0
+            .wait::<_, HybridPvQspin>(&ThisThread::new(), &TABLE, mutex.word(), expired)
+    }
+
+    /// Notifies the thread that has waited for longest. Returns `false` if no thread waits.
+    #[inline]
+    pub fn notify_one(&self) -> bool {
+        self.0.notify_one(&ThisThread::new(), &TABLE)
+    }
+
+    /// Notifies all waiting threads. Returns how many there were.
+    #[inline]
+    pub fn notify_all(&self) -> u32 {
+        self.0.notify_all(&ThisThread::new(), &TABLE, at_once())
+    }
+}
+
+/// Returns how many threads a broadcast wakes at once: two for each CPU that this process may use, so that a CPU finds
+/// the next one awake. Later changes of quota or affinity go unnoticed.
+fn at_once() -> u32 {
+    /// The number, or 0 before it is known.
+    static AT_ONCE: AtomicU32 = AtomicU32::new(0);
+    // ORDERING: Relaxed, both; threads that find 0 at the same time find out the same.
+    match AT_ONCE.load(Relaxed) {
+        0 => {
+            let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+            AT_ONCE.store(2 * cpus, Relaxed);
+            2 * cpus
+        }
+        known => known,
+    }
+}
+
+impl Default for RawCondvar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use lock_api_04::{RawMutex, RawRwLock};
+
+    use super::*;
+    use crate::RawQueuedRwLock;
+
+    /// Two threads take turns by a condition variable, and share a reader-writer lock. Each calls `at_end`.
+    pub(crate) fn take_turns(at_end: impl Fn() + Sync) {
+        const TURNS: u32 = 50;
+        let (mutex, changed) = (RawHybrid::INIT, RawCondvar::new());
+        let (lock, turn) = (RawQueuedRwLock::INIT, AtomicU32::new(0));
+        let (mutex, changed, lock, turn, at_end) = (&mutex, &changed, &lock, &turn, &at_end);
+        thread::scope(|scope| {
+            for number in 0..2 {
+                scope.spawn(move || {
+                    for _ in 0..TURNS {
+                        mutex.lock();
+                        while turn.load(Relaxed) % 2 != number {
+                            // SAFETY: locked above.
+                            unsafe { changed.wait(mutex, None) };
+                        }
+                        lock.lock_exclusive();
+                        turn.fetch_add(1, Relaxed);
+                        // SAFETY: locked above.
+                        unsafe { lock.unlock_exclusive() };
+                        // SAFETY: locked above.
+                        unsafe { mutex.unlock() };
+                        changed.notify_all();
+                        lock.lock_shared();
+                        // SAFETY: locked above.
+                        unsafe { lock.unlock_shared() };
+                    }
+                    at_end();
+                });
+            }
+        });
+        assert_eq!(turn.load(Relaxed), 2 * TURNS);
+    }
+}

@@ -209,13 +209,7 @@ impl<M: Machine> Bench<M> {
                 parts.push(now - last);
                 last = now;
             }
-            parts.sort_unstable();
-            // The mean of the pieces that took little more than the median. With the median itself, the resolution of
-            // the clock would count thousands of times.
-            let longest = parts[parts.len() / 2] * 11 / 10;
-            let usual = &parts[..parts.partition_point(|&part| part <= longest)];
-            let undisturbed = usual.iter().sum::<u64>() * parts.len() as u64 / usual.len() as u64;
-            (last - begin).saturating_sub(undisturbed) * 1000
+            (last - begin).saturating_sub(undisturbed(&mut parts)) * 1000
         };
         let sample = |_| {
             compute_to_next();
@@ -282,12 +276,27 @@ impl<M: Machine> Bench<M> {
 
     fn report(&self, mut samples: Vec<u64>) {
         samples.sort_unstable();
-        let last = samples.len().saturating_sub(1);
+        let last = samples.len() - 1;
         for (name, quarters) in [(QUARTER, 1), (MEDIAN, 2), (THREE_QUARTERS, 3)] {
-            let value = samples.get((last * quarters + 2) / 4).copied().unwrap_or(0);
-            self.machine.report(Report::Counter(name.to_string(), value));
+            self.machine
+                .report(Report::Counter(name.to_string(), samples[rank(last, quarters)]));
         }
     }
+}
+
+/// Returns the index nearest to `quarters` quarters of the way from 0 to `last`.
+fn rank(last: usize, quarters: usize) -> usize {
+    (last * quarters + 2) / 4
+}
+
+/// Returns the time that the pieces of a computation would have taken if each took the usual time. That is the mean of
+/// the pieces that took little more than the median. With the median itself, the resolution of the clock would count
+/// thousands of times.
+fn undisturbed(parts: &mut [u64]) -> u64 {
+    parts.sort_unstable();
+    let longest = parts[parts.len() / 2] * 11 / 10;
+    let usual = &parts[..parts.partition_point(|&part| part <= longest)];
+    usual.iter().sum::<u64>() * parts.len() as u64 / usual.len() as u64
 }
 
 /// Switches x2APIC mode on, which every KVM offers, as kernels do.
@@ -323,5 +332,28 @@ impl<M: Machine> GuestImage for Bench<M> {
     fn interrupt(&self, vector: u8) {
         assert_eq!(vector, VECTOR, "vector {vector:#x} was delivered but not sent");
         end_interrupt(&self.machine.cpu());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_are_the_nearest_samples() {
+        let ranks = |samples: usize| [1, 2, 3].map(|quarters| rank(samples - 1, quarters));
+        assert_eq!(ranks(1), [0, 0, 0]);
+        assert_eq!(ranks(3), [1, 1, 2]);
+        assert_eq!(ranks(4), [1, 2, 2]);
+        assert_eq!(ranks(5), [1, 2, 3]);
+        assert_eq!(ranks(101), [25, 50, 75]);
+    }
+
+    #[test]
+    fn pieces_far_beyond_the_median_count_as_the_usual_ones() {
+        // 110 is the longest usual piece. The mean of the four usual ones is 103.
+        assert_eq!(undisturbed(&mut [900, 100, 110, 102, 5000, 100]), 618);
+        assert_eq!(undisturbed(&mut [100, 111, 100]), 300);
+        assert_eq!(undisturbed(&mut [7]), 7);
     }
 }

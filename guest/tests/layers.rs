@@ -16,6 +16,7 @@ const LAYERS: &[&str] = &[
     "limits",
     "ids",
     "mask",
+    "pcid",
     "machine",
     "numa",
     // One CPU.

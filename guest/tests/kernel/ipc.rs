@@ -9,8 +9,8 @@ use holdfast_sim::SimMachine;
 use crate::machine::{Setup, counter, lead, run};
 
 /// Setups with and without CPUs that another guest takes away. Wakeups are on this CPU, on idle neighbors, without the
-/// hand-over as before 3.0, and where the tasks slept.
-pub fn setups() -> [Setup; 6] {
+/// hand-over as before 3.0, and where the tasks slept. The last one is no guest: the host wakes the tasks.
+pub fn setups() -> [Setup; 7] {
     let (near, far) = (
         Setup::default(),
         Setup {
@@ -43,6 +43,11 @@ pub fn setups() -> [Setup; 6] {
                 wake_wide: true,
                 ..Config::default()
             },
+            ..near.clone()
+        },
+        Setup {
+            hogs: 2,
+            bare_metal: true,
             ..near
         },
     ]
@@ -52,7 +57,11 @@ pub fn setups() -> [Setup; 6] {
 fn writers_of_one_file_take_turns() {
     // There are more tasks than CPUs, so the waiters for the file must give their CPU up, and be woken.
     for setup in setups() {
-        let setup = Setup { vcpus: 2, ..setup };
+        let setup = Setup {
+            pcpus: if setup.bare_metal { 2 } else { setup.pcpus },
+            vcpus: 2,
+            ..setup
+        };
         let outcome = run(&setup, |os, start| {
             if start.role == 0 {
                 return lead(os, 8);

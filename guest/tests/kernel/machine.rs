@@ -43,6 +43,8 @@ pub struct Setup {
     pub cache_refill_ns: u64,
     /// Operations of the machine itself take no time. What is left is the kernel's own work.
     pub is_free: bool,
+    /// There is no guest: the kernel runs on the machine itself, whose scheduler runs its tasks as threads.
+    pub bare_metal: bool,
     /// The guest has a network device. A server on the host answers each message with its number.
     pub network: bool,
     pub limits: Limits,
@@ -71,6 +73,7 @@ impl Default for Setup {
             seed: 1,
             cache_refill_ns: 0,
             is_free: false,
+            bare_metal: false,
             network: false,
             limits,
         }
@@ -109,6 +112,7 @@ fn profile(setup: &Setup) -> Profile {
         frequency_hz: 3_000_000_000,
         costs,
         idle_states: Vec::new(),
+        pcid: false,
         pause_hardware: None,
         avic: None,
         apicv: None,
@@ -133,7 +137,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
             ..Boot::default()
         },
         measured,
-        bare_metal: false,
+        bare_metal: measured && setup.bare_metal,
     };
     let workload = if setup.network {
         Workload::Netperf(Netperf::default())

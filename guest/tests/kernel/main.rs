@@ -2,15 +2,20 @@
 #![allow(missing_docs)]
 
 mod disks;
+
 mod interrupts;
 mod ipc;
 mod machine;
 mod measured;
+mod meetings;
 mod memory;
+mod micro;
 mod mutex;
 mod network;
 mod operations;
+mod placement;
 mod processes;
 mod pthread;
 mod scheduling;
+mod sleeping;
 mod smp;

@@ -18,17 +18,22 @@ const PAGES: u32 = 16;
 
 /// Runs four threads of one address space. Each maps, touches and unmaps memory, or touches its heap and frees that.
 fn threads(setup: &Setup, maps: bool) -> Outcome {
+    threads_with(setup, maps, PAGES)
+}
+
+/// As [`threads`], with mappings of `pages` pages.
+fn threads_with(setup: &Setup, maps: bool, pages: u32) -> Outcome {
     run(setup, move |os, start| {
         if start.role == 0 {
             return lead_forked(os, 4, Fork::Share);
         }
         for _ in 0..ROUNDS {
             if maps {
-                os.map(PAGES);
+                os.map(pages);
             }
             os.user_touching(20_000, Touch::anonymous(PAGES));
             if maps {
-                os.unmap(PAGES);
+                os.unmap(pages);
             } else {
                 os.discard(PAGES);
             }
@@ -99,6 +104,13 @@ fn threads_share_page_tables_only_where_their_mappings_are_adjacent() {
     let contended = |maps| counter(&threads(&with(MmapLock::PerVma), maps), "lock.page_table.contended");
     assert_eq!(contended(false), 0, "each thread's heap has a table of its own");
     assert!(contended(true) > 0, "four mappings of 16 pages lie in one table");
+    // A table has 512 entries.
+    let apart = threads_with(&with(MmapLock::PerVma), true, 512);
+    assert_eq!(
+        counter(&apart, "lock.page_table.contended"),
+        0,
+        "each mapping has a table of its own"
+    );
 }
 
 #[test]

@@ -174,7 +174,8 @@ fn files_cost_the_sum_of_their_parts() {
         "open of a missing file", SYSCALL + PATH + 3.0 * NAME + OBJECT + REFILL / 16.0,
             [slab 1.0 / 16.0], |os| os.open_missing(3);
         // Two objects and one: 17 are taken until the next refill, in 11 steps.
-        "open and close", close + SYSCALL + PATH + 3.0 * NAME + 700.0 + 2.0 * OBJECT + 30.0 + 50.0 + REFILL * 2.0 / 11.0,
+        "open and close",
+            close + SYSCALL + PATH + 3.0 * NAME + 700.0 + 2.0 * OBJECT + 30.0 + 50.0 + REFILL * 2.0 / 11.0,
             [dentry 2.0, files 2.0, slab 2.0 / 11.0], |os| { os.open(FILE, 3); os.close(FILE); };
         "read", SYSCALL + 300.0 + 3.0 * 800.0, [], |os| os.read(3);
         "write", SYSCALL + 3.0 * (1_600.0 + PAGE + 120.0 + LRU) + 300.0 + 50.0,
@@ -282,7 +283,8 @@ fn communication_costs_the_sum_of_its_parts() {
             |os| { os.open_pipe(0, 1); os.write_pipe(0, 2_048); os.read_pipe(0, 2_048); };
         "socket", message, [unix_state 1.0, sk_receive_queue 2.0, wait_queue 1.0, slab 0.25],
             |os| { os.send(0, 1); os.receive(1); };
-        "poll", message + SYSCALL + 500.0 + 2.0 * 40.0, [unix_state 1.0, sk_receive_queue 3.0, wait_queue 3.0, slab 0.25],
+        "poll", message + SYSCALL + 500.0 + 2.0 * 40.0,
+            [unix_state 1.0, sk_receive_queue 3.0, wait_queue 3.0, slab 0.25],
             |os| { os.send(0, 1); os.poll(1); os.receive(1); };
         "stream", message + 2.0 * 30.0 + 2.0 * 1_000.0 * 0.18,
             [unix_state 1.0, sk_receive_queue 4.0, wait_queue 2.0, slab 0.25],

@@ -174,6 +174,24 @@ fn an_edge_interrupts_once_and_only_while_unmasked() {
 }
 
 #[test]
+fn a_narrow_store_to_the_ioapic_writes_the_low_bits_and_a_wide_one_nothing() {
+    // Bit 16 masks the pin.
+    let value = 0x1_0061;
+    for (bytes, delivered) in [(1, 1), (2, 1), (4, 0), (8, 0)] {
+        let [select, _] = pin_register(ioapic::REDIRECTION + 2 * 5, 0);
+        let window = Op::Exit(Exit::MmioWrite {
+            address: ioapic::ADDRESS + u64::from(ioapic::WINDOW),
+            value,
+            bytes,
+        });
+        let mut world = world(&HostConfig::default(), &[select, window]);
+        line(&mut world, 5, true);
+        assert_eq!(counts(&world), [delivered, 0, 0, 0], "{bytes} bytes");
+        assert!(world.guests[0].injected.iter().all(|&vector| vector == 0x61));
+    }
+}
+
+#[test]
 fn a_level_interrupts_again_at_its_end_until_it_falls() {
     let level = 0x61 | ioapic::ENTRY_LEVEL as u32;
     let mut world = world(

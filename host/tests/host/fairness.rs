@@ -1,6 +1,6 @@
 //! Who gets how much of the CPUs: shares by weight, groups, no starvation, conservation of time.
 
-use holdfast_host::{HostConfig, TaskConfig, TickPhase, VmConfig, VmGroup};
+use holdfast_host::{Host, HostConfig, Nanos, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 use proptest::prelude::*;
 
 use crate::world::{Guest, MS, World, places};
@@ -212,4 +212,44 @@ proptest! {
             prop_assert!((got / due - 1.0).abs() < 0.06, "nice {}: {} instead of {}", nice, got, due);
         }
     }
+}
+
+/// A guest with a quota for each vCPU's group, and one for all of them.
+fn limited(quota_ns: u64, vcpu_quota_ns: u64, period_ns: u64) -> VmConfig {
+    let quota = |quota_ns| Some(Quota { quota_ns, period_ns });
+    VmConfig {
+        group: VmGroup::OwnWithVcpuGroups { shares: 1024 },
+        quota: quota(quota_ns),
+        vcpu_quota: quota(vcpu_quota_ns),
+        ..VmConfig::default()
+    }
+}
+
+#[test]
+fn the_throttling_of_a_guest_is_the_sum_over_its_groups() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 3, 1));
+    let other = world.add_vm(&VmConfig::default(), &[vec![2]], vec![Guest::hog()]);
+    let config = limited(200 * MS, 40 * MS, 100 * MS);
+    let vm = world.add_vm(&config, &[vec![0], vec![1]], vec![Guest::hog(), Guest::hog()]);
+    world.start();
+    world.run_until(SECOND);
+    let all = world.host.vm_throttling(vm, Nanos(world.now)).expect("a quota");
+    // Three groups have periods. Two of them are throttled in each, for 60 of 100 ms.
+    assert!((28..=31).contains(&all.periods), "{all:?}");
+    assert!((18..=20).contains(&all.throttled_periods), "{all:?}");
+    let throttled = all.throttled_ns as f64 / (2 * SECOND) as f64;
+    assert!((throttled - 0.6).abs() < 0.05, "{all:?}");
+    assert_eq!(world.host.vm_throttling(other, Nanos(world.now)), None);
+}
+
+#[test]
+fn a_quota_is_at_least_a_millisecond_and_at_most_all_pcpus() {
+    let accepts = |quota, period| {
+        let mut host = Host::new(&HostConfig::default(), &places(1, 2, 1)).expect("a host");
+        host.add_vm(&limited(quota, quota, period), 2, &[]).is_ok()
+    };
+    assert!(accepts(MS, MS) && accepts(2 * MS, MS) && accepts(2 * SECOND, SECOND));
+    assert!(!accepts(MS - 1, MS), "less than a millisecond");
+    assert!(!accepts(2 * MS + 1, MS), "more than two pCPUs");
+    assert!(!accepts(MS, MS - 1) && !accepts(MS, SECOND + 1), "the period");
 }

@@ -337,3 +337,32 @@ fn the_host_flushes_only_for_guests_that_it_told_so() {
         assert!(flushes.len() > 2 && flushes.iter().all(|&flush| flush == offered));
     }
 }
+
+#[test]
+fn an_ipi_by_hypercall_finds_the_ids_that_guests_gave_their_apics() {
+    for renamed in [false, true] {
+        let mut world = World::new(&quiet(PvFaults::default()), &places(1, 2, 1));
+        let id = if renamed { 0x10 } else { 1 };
+        let receiver = vec![
+            apic(reg::SVR, 0x1ff),
+            apic(reg::ID, id << 24),
+            Op::Interrupts(true),
+            Op::Compute(MS),
+        ];
+        let sender = vec![
+            apic(reg::SVR, 0x1ff),
+            Op::Compute(MS / 2),
+            ipis(1, 0, u64::from(id), 0x61),
+            ipis(1, 0, u64::from(id + 1), 0x62),
+        ];
+        world.add_vm(
+            &offers(),
+            &[vec![0], vec![1]],
+            vec![Guest::script(sender), Guest::script(receiver)],
+        );
+        world.start();
+        world.run_until(2 * MS);
+        assert_eq!(world.guests[1].injected, [0x61], "id {id}");
+        assert_eq!(world.counter(VM, "pv_ipis_sent"), 1);
+    }
+}

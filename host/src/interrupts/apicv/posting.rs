@@ -178,3 +178,6 @@ impl<M: Memory> Descriptor<'_, M> {
         highest
     }
 }
+
+#[cfg(test)]
+mod tests;

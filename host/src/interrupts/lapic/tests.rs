@@ -260,3 +260,29 @@ fn the_arbitration_priority_is_the_tasks_only_above_the_class_in_service() {
         );
     }
 }
+
+#[test]
+fn the_deadline_register_keeps_its_value_until_it_expires_and_only_in_its_mode() {
+    let mut lapic = enabled();
+    assert_eq!(lapic.tsc_deadline(), 0);
+    lapic.write_tsc_deadline(5_000, 0, &BASE);
+    assert_eq!(lapic.timer.deadline, None, "the register is ignored in other modes");
+    lapic.write(reg::LVT_TIMER, reg::LVT_TIMER_TSC_DEADLINE | 0x40, 0, &BASE);
+    // The counter has 2 GHz.
+    assert_eq!(BASE.tsc(1_000), 2_000);
+    lapic.write_tsc_deadline(5_000, 100, &BASE);
+    assert_eq!((lapic.tsc_deadline(), lapic.timer.deadline), (5_000, Some(2_500)));
+    lapic.write_tsc_deadline(5_001, 100, &BASE);
+    assert_eq!(lapic.timer.deadline, Some(2_501), "rounded up");
+    lapic.write_tsc_deadline(10, 100, &BASE);
+    assert_eq!(
+        lapic.timer.deadline,
+        Some(100),
+        "a deadline in the past expires at once"
+    );
+    assert_eq!(lapic.timer_expired(100), Some(0x40));
+    assert_eq!((lapic.tsc_deadline(), lapic.timer.deadline), (0, None));
+    lapic.write_tsc_deadline(5_000, 100, &BASE);
+    lapic.write_tsc_deadline(0, 100, &BASE);
+    assert_eq!((lapic.tsc_deadline(), lapic.timer.deadline), (0, None));
+}

@@ -1,0 +1,109 @@
+//! What ends a sleep, and in which order.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Start, Touch};
+
+use crate::machine::{Setup, counter, lead, lead_forked, run};
+
+/// A millisecond in nanoseconds.
+const MS: u64 = 1_000_000;
+
+#[test]
+fn a_pending_signal_does_not_end_an_uninterruptible_sleep() {
+    for bare_metal in [false, true] {
+        let setup = Setup {
+            bare_metal,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, |os, start| match (start.role, start.argument) {
+            (0, _) => {
+                os.wait_for_cpus();
+                os.begin();
+                os.open_pipe(0, 1);
+                os.handle_child_signals();
+                os.fork(Fork::Copy { vmas: 1 }, Start::new(1, 0));
+                os.fork(Fork::Copy { vmas: 1 }, Start::new(1, 1));
+                // One child is dead when the pipe is full.
+                os.sleep(MS);
+                os.write_pipe(0, 100_000);
+                while os.wait().is_some() {}
+                os.done(None);
+            }
+            (_, 0) => {}
+            _ => {
+                os.sleep(50 * MS);
+                let mut left = 100_000;
+                while left > 0 {
+                    left -= os.read_pipe(0, 4096).expect("no signal is handled");
+                }
+            }
+        });
+        let busy = counter(&outcome, "guest.system_ns");
+        assert!(busy < 2 * MS, "{busy} ns of work while the pipe was full for 50 ms");
+    }
+}
+
+#[test]
+fn timers_of_the_same_time_expire_in_the_order_in_which_they_were_set() {
+    const TASKS: u32 = 6;
+    let (order, at) = (Rc::new(RefCell::new(Vec::new())), 100 * MS);
+    let noted = order.clone();
+    let setup = Setup {
+        pcpus: 1,
+        vcpus: 1,
+        ..Setup::default()
+    };
+    run(&setup, move |os, start| match start.argument {
+        _ if start.role == 0 => lead(os, TASKS + 1),
+        // The others sleep for so long that they run before this task, with equal claims.
+        TASKS => os.user(200 * MS),
+        task => {
+            // The tasks with high numbers set their timers first.
+            os.sleep(u64::from(2 + TASKS - task) * 5 * MS);
+            os.sleep(at - os.now());
+            noted.borrow_mut().push(task);
+        }
+    });
+    assert_eq!(*order.borrow(), [5, 4, 3, 2, 1, 0]);
+}
+
+#[test]
+fn a_waiting_writer_spins_for_a_writer_and_sleeps_for_readers() {
+    // The first thread frees its pages as a reader, for much longer than it was a writer.
+    let busy = |mmap_lock| {
+        let kernel = Config {
+            mmap_lock,
+            owner_spinning: OwnerSpinning::Queued,
+            ..Config::default()
+        };
+        let setup = Setup {
+            kernel,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, |os, start| match (start.role, start.argument) {
+            (0, _) => lead_forked(os, 2, Fork::Share),
+            (_, 0) => {
+                os.map(4000);
+                os.user_touching(0, Touch::anonymous(4000));
+                os.user(100 * MS - os.now());
+                os.unmap(4000);
+            }
+            _ => {
+                os.user(100 * MS - os.now() + 2_000);
+                os.map(1);
+            }
+        });
+        counter(&outcome, "guest.system_ns")
+    };
+    let [sleeping, spinning, downgrading] = [MmapLock::Sleeping, MmapLock::Spinning, MmapLock::Downgrading].map(busy);
+    assert!(
+        spinning > sleeping + MS / 4,
+        "{spinning} ns spinning, {sleeping} ns asleep"
+    );
+    assert!(
+        downgrading < sleeping + MS / 50,
+        "{downgrading} ns for readers, {sleeping} ns asleep"
+    );
+}

@@ -7,6 +7,10 @@
 pub const BASIC: u32 = 0;
 /// The leaf with family, APIC ID (EBX bits 31:24) and feature bits.
 pub const FEATURES: u32 = 1;
+/// ECX of [`FEATURES`]: MONITOR and MWAIT exist.
+pub const MONITOR: u32 = 1 << 3;
+/// ECX of [`FEATURES`]: the TLB tells address spaces apart (process-context identifiers).
+pub const PCID: u32 = 1 << 17;
 /// ECX of [`FEATURES`]: the LAPIC has an x2APIC mode.
 pub const X2APIC: u32 = 1 << 21;
 /// ECX of [`FEATURES`]: the LAPIC timer has a TSC-deadline mode.

@@ -86,8 +86,9 @@ pub fn dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
 }
 
 /// Creates a table in Markdown. The first `texts` columns are text, the others numbers.
-pub fn table<'h>(header: impl IntoIterator<Item = &'h str>, texts: usize) -> Table {
+pub fn table(header: impl IntoIterator<Item = impl Into<String>>, texts: usize) -> Table {
     let mut table = Table::new();
+    let header: Vec<String> = header.into_iter().map(Into::into).collect();
     table.load_style(ASCII_MARKDOWN).set_header(header);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_cell_alignment(if index < texts {

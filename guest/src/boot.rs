@@ -1,14 +1,14 @@
 //! Booting: the host's features, the choice of the lock, each CPU's start, and the idle loop.
 
 use alloc::boxed::Box;
-use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
 use holdfast_abi::{cpuid, msr};
-use holdfast_locks::{CpuId, Environment, LockKind, Paravirt, Platform, Selection, select};
+use holdfast_locks::{Budget, CpuId, Environment, LockKind, Paravirt, Platform, Selection, select};
 
 use crate::class::Event;
-use crate::config::{Assists, Config};
-use crate::cpu::{Chosen, ThisCpu};
+use crate::config::{Assists, Config, Idle};
+use crate::cpu::{Chosen, IdleWait, ThisCpu, WATCHED};
 use crate::handle::{KernelRef, OwnedKernel};
 use crate::ids::TaskId;
 use crate::kernel::Kernel;
@@ -84,6 +84,10 @@ impl<M: Machine> GuestImage for Image<M> {
 /// The features that the hypervisor offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Features {
+    /// The CPU has process-context identifiers.
+    pcid: bool,
+    /// The CPU has MONITOR and MWAIT.
+    monitor: bool,
     /// There is a hypervisor.
     hypervisor: bool,
     /// EAX of the feature leaf. 0 unless the hypervisor is KVM.
@@ -94,14 +98,20 @@ struct Features {
 
 impl Features {
     fn read<M: Machine>(on: &ThisCpu<'_, M>) -> Features {
-        if on.cpu.cpuid(cpuid::FEATURES)[2] & cpuid::HYPERVISOR == 0 {
-            return Features::default();
+        let basic = on.cpu.cpuid(cpuid::FEATURES)[2];
+        let cpu = Features {
+            pcid: basic & cpuid::PCID != 0,
+            monitor: basic & cpuid::MONITOR != 0,
+            ..Features::default()
+        };
+        if basic & cpuid::HYPERVISOR == 0 {
+            return cpu;
         }
         let signature = on.cpu.cpuid(cpuid::HYPERVISOR_BASE);
         if signature[1..] != cpuid::KVM_SIGNATURE {
             return Features {
                 hypervisor: true,
-                ..Features::default()
+                ..cpu
             };
         }
         let leaf = on.cpu.cpuid(cpuid::KVM_FEATURES);
@@ -109,6 +119,7 @@ impl Features {
             hypervisor: true,
             kvm: leaf[0],
             hints: leaf[3],
+            ..cpu
         }
     }
 
@@ -117,10 +128,12 @@ impl Features {
     }
 
     /// The assists of the host that a kernel of `cpus` CPUs uses: `pv_sched_yield_supported`, `pv_tlb_flush_supported`
-    /// and `pv_ipi_supported`. Deliberately missing: MWAIT in guests, which would forbid the first two.
+    /// and `pv_ipi_supported`. A guest with MWAIT takes its vCPUs to have a CPU each and uses neither of the first two.
     fn assists(self, cpus: u32) -> Assists {
-        let knows_preempted =
-            self.offers(cpuid::KVM_FEATURE_STEAL_TIME) && self.hints & cpuid::KVM_HINTS_REALTIME == 0 && cpus > 1;
+        let knows_preempted = self.offers(cpuid::KVM_FEATURE_STEAL_TIME)
+            && self.hints & cpuid::KVM_HINTS_REALTIME == 0
+            && cpus > 1
+            && !self.monitor;
         Assists {
             yields: knows_preempted && self.offers(cpuid::KVM_FEATURE_PV_SCHED_YIELD),
             flushes: knows_preempted && self.offers(cpuid::KVM_FEATURE_PV_TLB_FLUSH),
@@ -164,8 +177,17 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     on.cpu.join_node(system.numa.nodes[on.id]);
     if on.id == CpuId(0) {
         let lock = choose_lock(system.config.lock, environment(on));
-        let assists = Features::read(on).assists(system.cpu_count());
-        system.chosen.set(Chosen { lock, assists });
+        let features = Features::read(on);
+        system.chosen.set(Chosen {
+            lock,
+            assists: features.assists(system.cpu_count()),
+            pcids: features.pcid && system.config.uses_pcids(),
+            idle: match system.config.idle {
+                Idle::Poll => IdleWait::Poll,
+                Idle::Halt if features.monitor => IdleWait::Monitor,
+                Idle::Halt => IdleWait::Halt,
+            },
+        });
         // ORDERING: Release pairs with the Acquire of the CPUs that wait for it below.
         on.cpu.store(&kernel.booted, 1, Release);
     } else {
@@ -232,15 +254,46 @@ fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
         on.execute(Mode::Idle);
         // Checked with interrupts masked. `sti; hlt` is one step, so an IPI that sets the flag ends the halt.
         while on.local.need_resched.get() == 0 {
-            kernel.time.enter_idle(&on);
-            on.local.count(Event::Halts);
-            on.cpu.halt_unmasked();
+            match on.system.chosen.get().idle {
+                IdleWait::Halt => {
+                    kernel.time.enter_idle(&on);
+                    on.local.count(Event::Halts);
+                    on.cpu.halt_unmasked();
+                }
+                wait => watch(kernel, &on, wait),
+            }
         }
         on.execute(Mode::Kernel);
         kernel.time.leave_idle(&on);
         on.cpu.irq_enable();
         sched::schedule(&kernel.sched);
     }
+}
+
+/// Waits for a write to this CPU's word, or an interrupt, and does what the reschedule IPI would have done. Interrupts
+/// are masked.
+fn watch<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, wait: IdleWait) {
+    let word = &on.system.idle_words[on.id];
+    if wait == IdleWait::Monitor {
+        kernel.time.enter_idle(on);
+        on.local.count(Event::Halts);
+    }
+    // ORDERING: SeqCst, see `send_reschedule`.
+    on.cpu.swap(word, WATCHED, SeqCst);
+    if on.local.need_resched.get() == 0 && !sched::has_ipi_work(on) {
+        // A handler that comes here or later writes the word (`interrupt::handle`).
+        on.cpu.irq_enable();
+        if wait == IdleWait::Monitor {
+            on.cpu.monitor_wait(word, WATCHED);
+        } else {
+            let _ = on
+                .cpu
+                .wait_until(word, Budget::UNBOUNDED, Acquire, |value| value != WATCHED);
+        }
+        on.cpu.irq_disable();
+    }
+    on.cpu.swap(word, 0, SeqCst);
+    interrupt::woken_by_word(kernel, on);
 }
 
 #[cfg(test)]
@@ -260,7 +313,7 @@ mod tests {
         let whole = Features {
             hypervisor: true,
             kvm: cpuid::KVM_FEATURE_PV_SCHED_YIELD | cpuid::KVM_FEATURE_STEAL_TIME,
-            hints: 0,
+            ..Features::default()
         };
         assert!(whole.assists(2).yields);
         assert!(!whole.assists(1).yields);
@@ -268,6 +321,8 @@ mod tests {
         assert!(!without(cpuid::KVM_FEATURE_STEAL_TIME, 0));
         assert!(!without(cpuid::KVM_FEATURE_PV_SCHED_YIELD, 0));
         assert!(!without(whole.kvm, cpuid::KVM_HINTS_REALTIME));
+        let monitor = Features { monitor: true, ..whole };
+        assert!(!monitor.assists(2).yields);
     }
 
     #[test]
@@ -276,7 +331,7 @@ mod tests {
             let features = Features {
                 hypervisor: true,
                 kvm: kvm | cpuid::KVM_FEATURE_STEAL_TIME,
-                hints: 0,
+                ..Features::default()
             };
             let Assists { yields, flushes, ipis } = features.assists(2);
             [yields, flushes, ipis]
@@ -288,7 +343,7 @@ mod tests {
         let alone = Features {
             hypervisor: true,
             kvm: u32::MAX,
-            hints: 0,
+            ..Features::default()
         }
         .assists(1);
         assert_eq!(alone, Assists::default());

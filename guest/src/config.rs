@@ -42,6 +42,12 @@ pub struct Config {
     /// Whether tasks that wake many others leave them on the CPUs where they slept (`wake_wide`, Linux 3.12 and later,
     /// here as of 4.3).
     pub wake_wide: bool,
+    /// Whether the kernel uses process-context identifiers where the CPU has them (Linux 4.14 and later): the TLB then
+    /// keeps translations of the last six address spaces. `"auto"`: a measured kernel does, and the estimated one, that
+    /// is Linux 3.3, does not.
+    pub pcid: Option<bool>,
+    /// How an idle CPU waits for work (boot option `idle`).
+    pub idle: Idle,
     /// Whether the guest's memory is fresh: each page that it uses for the first time is an exit, in which the host
     /// gives it the page. Otherwise earlier runs have touched all memory.
     ///
@@ -60,6 +66,11 @@ impl Config {
     pub(crate) fn tick_ns(&self) -> u64 {
         1_000_000_000 / u64::from(self.hz)
     }
+
+    /// Whether the kernel uses process-context identifiers where the CPU has them.
+    pub(crate) fn uses_pcids(&self) -> bool {
+        self.pcid.unwrap_or(self.profile.is_some())
+    }
 }
 
 impl Default for Config {
@@ -74,6 +85,8 @@ impl Default for Config {
             mmap_lock: MmapLock::Sleeping,
             ttwu_queue: true,
             wake_wide: false,
+            pcid: None,
+            idle: Idle::default(),
             fresh_memory: false,
             apic: ApicOptions::default(),
             profile: None,
@@ -111,6 +124,16 @@ pub enum MmapLock {
     /// As before, but page faults lock their own mapping instead (6.4, 0bff0aaea03e). Each thread's memory is a mapping
     /// of its own here. Linux would merge adjacent mappings.
     PerVma,
+}
+
+/// How an idle CPU waits for work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Idle {
+    /// By HLT. If the CPU offers MWAIT, by MWAIT on a word that wakers write instead of sending an IPI.
+    #[default]
+    Halt,
+    /// In a loop that reads such a word (`idle=poll`). The tick goes on.
+    Poll,
 }
 
 /// How the kernel uses its APIC.

@@ -7,7 +7,7 @@ use alloc::string::String;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Acquire;
 
-use holdfast_locks::{Budget, CpuId, LockKind, Paravirt, Platform};
+use holdfast_locks::{Budget, CpuId, LockKind, Paravirt, Platform, Word};
 
 use crate::apic::LocalApic;
 use crate::class::{Event, LockClass};
@@ -30,6 +30,8 @@ pub(crate) struct System<M: Machine> {
     /// Whether the kernel checks for preempted vCPUs: its CPUs have registered their steal-time records, and it has
     /// paravirtual locks. Each CPU sets it at its start, all of them to the same value.
     pub(crate) sees_preempted: Cell<bool>,
+    /// The word of each CPU for [`IdleWait::Monitor`] and [`IdleWait::Poll`]: [`WATCHED`], or 0.
+    pub(crate) idle_words: CpuTable<<M::Cpu as Platform>::Word>,
 }
 
 /// What the kernel chose at boot, by the features that the host offers.
@@ -38,7 +40,25 @@ pub(crate) struct Chosen {
     /// The algorithm of every spinlock.
     pub(crate) lock: LockKind,
     pub(crate) assists: Assists,
+    /// Whether it uses process-context identifiers.
+    pub(crate) pcids: bool,
+    /// How its idle CPUs wait.
+    pub(crate) idle: IdleWait,
 }
+
+/// How an idle CPU waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdleWait {
+    /// By HLT, for an interrupt.
+    Halt,
+    /// By MWAIT, for an interrupt or a write to its word.
+    Monitor,
+    /// In a loop, for a write to its word.
+    Poll,
+}
+
+/// Value of the word of an idle CPU that needs no interrupt as long as it waits (`TIF_POLLING_NRFLAG`).
+pub(crate) const WATCHED: u32 = 1;
 
 impl<M: Machine> System<M> {
     pub(crate) fn new(machine: M, config: Config) -> Self {
@@ -50,8 +70,11 @@ impl<M: Machine> System<M> {
             chosen: Cell::new(Chosen {
                 lock: config.lock,
                 assists: Assists::default(),
+                pcids: false,
+                idle: IdleWait::Halt,
             }),
             sees_preempted: Cell::new(false),
+            idle_words: CpuTable::new(cpus, |_| <M::Cpu as Platform>::Word::new(0)),
             machine,
             config,
         }

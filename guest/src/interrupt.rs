@@ -1,7 +1,12 @@
 //! Interrupt entry, dispatch and exit.
 
+use core::sync::atomic::Ordering::Release;
+
+use holdfast_locks::Platform;
+
 use crate::apic;
 use crate::costs;
+use crate::cpu::IdleWait;
 use crate::kernel::Kernel;
 use crate::machine::{Cpu, Machine, Mode};
 use crate::sched::{self, OnCpu};
@@ -30,11 +35,23 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
     if on.local.interrupts.get() == 0 {
         softirq(kernel, &on, vector);
     }
+    if from_idle && on.system.chosen.get().idle != IdleWait::Halt {
+        // The interrupt ends MWAIT, and the polling loop must see what the handler wants.
+        on.cpu.store(&on.system.idle_words[on.id], 0, Release);
+    }
     if from_user {
         return_to_user(kernel);
     } else if from_idle {
         on.execute(Mode::Idle);
     }
+}
+
+/// Does the work of the reschedule IPI on an idle CPU that was woken without one. Interrupts are masked.
+pub(crate) fn woken_by_word<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
+    on.execute(Mode::Kernel);
+    sched::reschedule_ipi(on);
+    softirq(kernel, on, apic::RESCHEDULE_VECTOR);
+    on.execute(Mode::Idle);
 }
 
 /// Does `call` of another CPU.

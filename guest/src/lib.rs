@@ -5,8 +5,8 @@
 //!
 //! # Layers
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
-//! - values: `costs`, `class`, `profile`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, and the machine's
-//!   interface (`machine`);
+//! - values: `costs`, `class`, `profile`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`, and the
+//!   machine's interface (`machine`);
 //! - one CPU: `apic`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
 //! - spinlocks (`sync`), and what is under them: `smp`, `task`, `tlb`, `pages`, `measured`,
 //!   `driver`;
@@ -48,6 +48,7 @@ mod net;
 mod numa;
 mod os;
 mod pages;
+mod pcid;
 mod process;
 mod profile;
 mod program;
@@ -67,7 +68,7 @@ mod wait;
 
 pub use boot::{choose_lock, image};
 pub use class::LockClass;
-pub use config::{ApicOptions, Config, MmapLock, OwnerSpinning};
+pub use config::{ApicOptions, Config, Idle, MmapLock, OwnerSpinning};
 pub use fs::FileId;
 pub use ids::TaskId;
 pub use ipc::Events;
@@ -75,6 +76,7 @@ pub use limits::{Format, Limits, Start};
 pub use machine::{Cpu, GuestImage, Machine, Mode, Report, Threads};
 pub use net::DriverQueue;
 pub use os::{Os, Touch};
+pub use pcid::Pcid;
 pub use process::{Executable, Exited, Fork};
 pub use profile::{KernelProfile, LockProfile, Operation, OperationProfile, Scope};
 pub use program::Program;

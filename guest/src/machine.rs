@@ -13,9 +13,10 @@ use alloc::string::String;
 use core::sync::atomic::Ordering;
 
 use holdfast_abi::StealTime;
-use holdfast_locks::{CpuId, Interrupts, Nodes, Numa, Paravirt};
+use holdfast_locks::{Budget, CpuId, Interrupts, Nodes, Numa, Paravirt};
 
 use crate::class::LockClass;
+use crate::pcid::Pcid;
 
 /// One virtual CPU of the machine, for the code that runs on it. A value is valid until the caller blocks or is
 /// preempted by the guest's scheduler. After that the caller must call [`Machine::cpu`] again.
@@ -84,12 +85,19 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
         false
     }
 
-    /// Loads the tables of address space `space` (CR3), which empties this CPU's TLB. Like [`Cpu::flush_tlb`], it does
-    /// nothing on machines where user code has no address spaces of its own.
-    fn load_tables(&self, space: u32) {
-        let _ = space;
+    /// Waits until `word` is not `value`, or for an interrupt, without a pause loop (MONITOR and MWAIT). Interrupts are
+    /// enabled, and may be taken meanwhile. The caller's handlers change the word.
+    fn monitor_wait(&self, word: &Self::Word, value: u32) {
+        let _ = self.wait_until(word, Budget::UNBOUNDED, Ordering::Acquire, |found| found != value);
     }
-    /// Flushes this CPU's TLB.
+
+    /// Loads the tables of address space `space` under `pcid` (CR3). What this CPU's TLB has under that identifier is
+    /// lost unless `pcid` keeps it. Like [`Cpu::flush_tlb`], it does nothing on machines where user code has no address
+    /// spaces of its own.
+    fn load_tables(&self, space: u32, pcid: Pcid) {
+        let _ = (space, pcid);
+    }
+    /// Flushes what this CPU's TLB has of the loaded tables.
     fn flush_tlb(&self) {}
     /// Tracepoint: translations were removed from the tables of `space`. Returns a number for [`Cpu::tables_flushed`].
     fn tables_changed(&self, space: u32) -> u64 {

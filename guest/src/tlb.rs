@@ -16,6 +16,7 @@ use crate::ids::{CpuTable, LocalId, TaskId, TaskTable};
 use crate::local::Local32;
 use crate::machine::{Cpu, Machine};
 use crate::mask::CpuMask;
+use crate::pcid::{Identifiers, Pcid, Version};
 use crate::smp::{Call, Calls};
 use crate::sync::WordOf;
 
@@ -31,12 +32,19 @@ struct Loaded {
     active: LocalId<TaskId>,
     /// Not 0: lazy mode. No user code runs in that address space now, so the CPU can simply drop its tables.
     lazy: Local32,
+    /// The address spaces whose translations its TLB keeps, if this kernel uses process-context identifiers.
+    identifiers: Identifiers,
 }
 
 /// What each task's slot has for address spaces.
 struct Space<M: Machine> {
     /// The address space that this task uses: its own slot's or, for threads and after vfork, another task's.
     used: LocalId<TaskId>,
+    /// Number of address spaces that this slot has had.
+    context: Local32,
+    /// Number of flushes of this slot's address space (`tlb_gen`). Counted if this kernel uses process-context
+    /// identifiers.
+    flushes: WordOf<M>,
     /// The CPUs whose TLB may hold translations of this slot's address space, 32 a word (`mm_cpumask`).
     holders: Box<[WordOf<M>]>,
 }
@@ -47,9 +55,12 @@ impl<M: Machine> Tlbs<M> {
             cpus: CpuTable::new(cpus, |cpu| Loaded {
                 active: LocalId::new(idle_task(cpu)),
                 lazy: Local32::new(1),
+                identifiers: Identifiers::new(),
             }),
             spaces: TaskTable::new(tasks, |id| Space {
                 used: LocalId::new(id),
+                context: Local32::new(1),
+                flushes: WordOf::<M>::new(0),
                 holders: (0..cpus.div_ceil(32)).map(|_| WordOf::<M>::new(0)).collect(),
             }),
         }
@@ -61,9 +72,13 @@ impl<M: Machine> Tlbs<M> {
         self.spaces[task].used.get()
     }
 
-    /// Makes `task` use the address space `space`. The tables are loaded at the next switch or [`Tlbs::load`].
+    /// Makes `task` use the address space `space`, its own slot's being a new one. The tables are loaded at the next
+    /// switch or [`Tlbs::load`].
     pub(crate) fn set_space(&self, task: TaskId, space: TaskId) {
         self.spaces[task].used.set(space);
+        if task == space {
+            self.spaces[task].context.add(1);
+        }
     }
 
     fn is_idle(&self, task: TaskId) -> bool {
@@ -101,8 +116,18 @@ impl<M: Machine> Tlbs<M> {
     /// again, if the host supports that. All other CPUs do at once.
     pub(crate) fn flush_space(&self, on: &ThisCpu<'_, M>, calls: &Calls<M>, space: TaskId) {
         let change = on.cpu.tables_changed(space.0);
+        let uses_pcids = on.system.chosen.get().pcids;
+        let mut flushes = 0;
+        if uses_pcids {
+            // ORDERING: SeqCst: CPUs that are not among the holders below load the tables later, and then find this
+            // number.
+            flushes = on.cpu.fetch_add(&self.spaces[space].flushes, 1, SeqCst).wrapping_add(1);
+        }
         if self.has_loaded(on.id, space) {
             flush(on);
+            if uses_pcids {
+                self.cpus[on.id].identifiers.flushed(flushes);
+            }
         }
         let mut targets = self.holders(on, space);
         targets.remove(on.id);
@@ -129,7 +154,12 @@ impl<M: Machine> Tlbs<M> {
             // The idle task's address space maps nothing.
             let kernel = idle_task(on.id);
             loaded.active.set(kernel);
-            on.cpu.load_tables(kernel.0);
+            on.cpu.load_tables(kernel.0, self.identify(on, kernel));
+        } else if on.system.chosen.get().pcids {
+            // Read before the flush: a later change may not be part of it.
+            let flushes = on.cpu.load(&self.spaces[space].flushes, SeqCst);
+            flush(on);
+            loaded.identifiers.flushed(flushes);
         } else {
             flush(on);
         }
@@ -164,7 +194,20 @@ impl<M: Machine> Tlbs<M> {
         loaded.active.set(space);
         let (word, bit) = self.mark(on, space);
         on.cpu.fetch_or(word, bit, SeqCst);
-        on.cpu.load_tables(space.0);
+        on.cpu.load_tables(space.0, self.identify(on, space));
+    }
+
+    /// The identifier under which this CPU loads the tables of `space`. The CPU must be one of its holders.
+    fn identify(&self, on: &ThisCpu<'_, M>, space: TaskId) -> Pcid {
+        if !on.system.chosen.get().pcids {
+            return Pcid::NONE;
+        }
+        let at = &self.spaces[space];
+        self.cpus[on.id].identifiers.choose(Version {
+            space,
+            context: at.context.get(),
+            flushes: on.cpu.load(&at.flushes, SeqCst),
+        })
     }
 }
 

@@ -56,6 +56,8 @@ pub struct HostConfig {
     pub avic: AvicConfig,
     /// Intel's APIC virtualization.
     pub apicv: ApicvConfig,
+    /// The CPU has process-context identifiers, and so have vCPUs.
+    pub pcid: bool,
     /// Enables the tracepoint of LAPICs ([`Command::AcceptIrq`](crate::Command::AcceptIrq)).
     pub traces_interrupts: bool,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
@@ -85,6 +87,7 @@ impl HostConfig {
             vector_hashing: false,
             avic: AvicConfig::default(),
             apicv: ApicvConfig::default(),
+            pcid: false,
             traces_interrupts: false,
             tsc_hz: 2_930_000_000,
             min_timer_period_ns: 500_000,
@@ -165,6 +168,11 @@ pub struct VmConfig {
     pub split_irqchip: bool,
     /// Destinations of 15 bits in MSIs (`KVM_FEATURE_MSI_EXT_DEST_ID`, since 5.12, uncertain).
     pub msi_ext_dest_id: bool,
+    /// Whether the guest's HLT, MWAIT and PAUSE do not exit (QEMU `-overcommit cpu-pm=on`, KVM_CAP_X86_DISABLE_EXITS).
+    ///
+    /// An idle vCPU keeps its pCPU, and pause loops are not seen. The guest is not offered PV_UNHALT: what halts could
+    /// not be kicked. The guest is offered MWAIT, and takes no part in directed yields and flushes by the host.
+    pub cpu_pm: bool,
     /// Whether the host says that vCPUs are never preempted for long (KVM_HINTS_REALTIME).
     pub realtime_hint: bool,
     /// Nice level of the vCPU threads, -20 to 19.
@@ -189,6 +197,14 @@ pub struct VmConfig {
     pub halt_poll_cap_ns: Option<u64>,
 }
 
+impl VmConfig {
+    /// Whether waiters for locks may halt and be kicked. Where HLT does not exit, KVM withdraws the feature
+    /// (`kvm_update_cpuid_runtime`).
+    pub(crate) fn offers_unhalt(&self) -> bool {
+        self.pv_unhalt && !self.cpu_pm
+    }
+}
+
 impl Default for VmConfig {
     fn default() -> VmConfig {
         VmConfig {
@@ -202,6 +218,7 @@ impl Default for VmConfig {
             waits_for_sipi: false,
             split_irqchip: false,
             msi_ext_dest_id: false,
+            cpu_pm: false,
             realtime_hint: false,
             nice: 0,
             group: VmGroup::Root,

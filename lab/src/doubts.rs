@@ -41,8 +41,8 @@ fn short_runs(results: &Results) -> Option<String> {
     let (case, length) = short.iter().min_by_key(|(_, length)| *length)?;
     let milliseconds = |ns: u64| format!("{:.0} ms", ns as f64 / 1e6);
     Some(format!(
-        "runs of {} of {} cells are shorter than {PERIODS_MIN} periods of the host's scheduler: {} lasted {}, a period is {}. \
-         Use a larger --scale",
+        "runs of {} of {} cells are shorter than {PERIODS_MIN} periods of the host's scheduler: {} lasted {}, \
+         a period is {}. Use a larger --scale",
         short.len(),
         results.cases.len(),
         name(case),
@@ -61,8 +61,8 @@ fn few_seeds(results: &Results) -> Option<String> {
     let order = |(index, (_, ratio)): &(usize, &(&Case, f64))| (ratio.to_bits(), Reverse(*index));
     let (_, (case, ratio)) = differing.iter().enumerate().max_by_key(order)?;
     Some(format!(
-        "samples of {} of {} cells differ twofold or more: {} samples of {} by {ratio:.1} times. Use more --seeds, or a \
-         larger --scale",
+        "samples of {} of {} cells differ twofold or more: {} samples of {} by {ratio:.1} times. Use more --seeds, \
+         or a larger --scale",
         differing.len(),
         results.cases.len(),
         case.samples.len(),

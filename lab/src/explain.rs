@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::results::{Case, Results};
 use crate::stats::Summary;
 
-pub use blocked::BlockedRow;
+pub use blocked::{BlockedRow, blocked_lines};
 pub use halts::Halts;
 pub use locks::LockRow;
 pub use seeds::{SeedRow, worth_a_trace};

@@ -181,6 +181,7 @@ impl MachineProfile {
             frequency_hz: self.frequency_hz,
             costs: Costs::from_costs(|name| self.costs.picos(name, self.frequency_hz))?,
             idle_states: idle::build(&self.idle_states, self.frequency_hz)?,
+            pcid: self.cpu.pcid,
             pause_hardware: self.pauses.hardware(),
             avic: match (&self.avic, self.cpu.avic) {
                 (Some(avic), Some(features)) => Some(avic.build(features, self.frequency_hz)?),

@@ -283,28 +283,19 @@ fn convoys(explanation: &Explanation) -> Markup {
 /// Renders the histogram of the times for which waiters were halted for a lock, if any halted.
 fn blocked(explanation: &Explanation) -> Markup {
     let rows: Vec<&Row> = explanation.rows.iter().filter(|row| !row.blocked.is_empty()).collect();
-    let mut buckets: Vec<u64> = rows
-        .iter()
-        .flat_map(|row| &row.blocked)
-        .map(|row| row.from_ns)
-        .collect();
-    buckets.sort_unstable();
-    buckets.dedup();
+    let lines = explain::blocked_lines(&rows);
     let heads = std::iter::once("from, ns".to_owned());
     let heads: Vec<String> = heads.chain(rows.iter().map(|row| label(row))).collect();
-    let halts = |row: &Row, from_ns: u64| {
-        let bucket = row.blocked.iter().find(|bucket| bucket.from_ns == from_ns);
-        bucket.map_or_else(|| "-".to_owned(), |bucket| number(bucket.halts))
-    };
-    let lines = buckets.iter().map(|&from_ns| {
-        let cells = rows.iter().map(|row| halts(row, from_ns));
+    let cell = |halts: &Option<f64>| halts.map_or_else(|| "-".to_owned(), number);
+    let shown = lines.iter().map(|(from_ns, halts)| {
+        let cells = halts.iter().map(cell);
         std::iter::once(from_ns.to_string()).chain(cells).collect()
     });
     html! {
-        @if !buckets.is_empty() {
+        @if !lines.is_empty() {
             section {
                 h2 { "Halted for a spinlock" }
-                (grid("Halts per run by their length: mean of the runs at this scale", &heads, lines, 1))
+                (grid("Halts per run by their length: mean of the runs at this scale", &heads, shown, 1))
                 p class="note" { "Each line reaches up to twice its time. The last line of 31 has no end." }
             }
         }

@@ -28,6 +28,8 @@ pub struct CpuModel {
     pub year: u16,
     /// Detection of pause loops.
     pub pauses: Option<PauseHardware>,
+    /// Whether its TLB tells address spaces apart (process-context identifiers).
+    pub pcid: bool,
     /// AVIC, or `None` if the model lacks it.
     pub avic: Option<AvicFeatures>,
     /// APICv: register virtualization, virtual-interrupt delivery and posted interrupts. `None` if the model lacks it.
@@ -72,7 +74,8 @@ impl CpuModel {
     }
 }
 
-/// An Intel CPU. `apicv`: whether it has IPI virtualization too. Only Nehalem-EP has no pause-loop exiting.
+/// An Intel CPU. `apicv`: whether it has IPI virtualization too. Only Nehalem-EP has no pause-loop exiting, and only
+/// Nehalem has no process-context identifiers.
 const fn intel(name: &'static str, year: u16, apicv: Option<bool>) -> CpuModel {
     CpuModel {
         name,
@@ -81,6 +84,7 @@ const fn intel(name: &'static str, year: u16, apicv: Option<bool>) -> CpuModel {
             2009 => None,
             _ => Some(PauseHardware::Ple),
         },
+        pcid: year > 2010,
         avic: None,
         apicv: match apicv {
             Some(ipiv) => Some(ApicvFeatures { ipiv }),
@@ -89,12 +93,14 @@ const fn intel(name: &'static str, year: u16, apicv: Option<bool>) -> CpuModel {
     }
 }
 
-/// An AMD CPU. `avic`: its family, and whether it has x2AVIC and erratum 1235.
+/// An AMD CPU. `avic`: its family, and whether it has x2AVIC and erratum 1235. Process-context identifiers came with
+/// Zen 3.
 const fn amd(name: &'static str, year: u16, avic: Option<(u32, bool, bool)>) -> CpuModel {
     CpuModel {
         name,
         year,
         pauses: Some(PauseHardware::Filter),
+        pcid: year > 2020,
         avic: match avic {
             Some((family, x2avic, erratum_1235)) => Some(AvicFeatures {
                 family,
@@ -132,9 +138,10 @@ mod tests {
             };
             let avic = model.avic.map(|avic| avic.hardware);
             let row = format!(
-                "| `{}` | {} | {pauses} | {} | {} | {} | {} |",
+                "| `{}` | {} | {pauses} | {} | {} | {} | {} | {} |",
                 model.name,
                 model.year,
+                yes(model.pcid),
                 yes(model.apicv.is_some()),
                 yes(model.apicv.is_some_and(|apicv| apicv.ipiv)),
                 match avic {

@@ -175,6 +175,9 @@ costs! {
         pub nested_walks: Picos,
         /// Time by which user code takes longer in a guest because its TLB was emptied, until the TLB is full again.
         pub nested_refill: Picos,
+        /// Time by which a microsecond of user code takes longer in a guest whose memory is on another node: the misses
+        /// of its caches wait for the link between the sockets.
+        pub remote_memory: Picos,
     }
 }
 
@@ -250,6 +253,8 @@ pub struct Profile {
     pub costs: Costs,
     /// Idle states of a pCPU, in order of depth. It polls until the first of them.
     pub idle_states: Vec<IdleState>,
+    /// Whether the CPU's TLB tells address spaces apart (process-context identifiers).
+    pub pcid: bool,
     /// The pause-loop detector, or `None` if the CPU model has none or it is off. The hypervisor sets its limits.
     pub pause_hardware: Option<PauseHardware>,
     /// AMD's APIC virtualization, or `None` if the CPU model has none. The hypervisor decides whether to use it.

@@ -90,6 +90,8 @@ impl Calls {
         os.report("ipi_sender_moved", moved);
         report_latency(os, after_ns);
         os.done(Some(operations));
+        // The other vCPUs go on until the end of the run, which may have other measured guests.
+        while os.wait().is_some() {}
     }
 
     fn call_once<M: Machine>(&self, os: &Os<M>, round: u64, after_ns: &mut Vec<u64>) {

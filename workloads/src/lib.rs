@@ -1,5 +1,5 @@
-//! Programs that use a guest kernel's services: kernel build, PostgreSQL, AIM7, message broker, hackbench, unpacking an
-//! archive, booting, network requests, IPIs, page faults, CPU hogs, and tasks that contend for one lock.
+//! Programs that use a guest kernel's services: kernel build, PostgreSQL, AIM7, dbench, message broker, hackbench,
+//! unpacking an archive, booting, network requests, IPIs, page faults, CPU hogs, and tasks that contend for one lock.
 //!
 //! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that
 //! differ in a lock do the same work. **No machine**: a program uses system calls and its own time, nothing below.
@@ -16,6 +16,7 @@ mod aim7;
 mod amqp;
 mod boot;
 mod contend;
+mod dbench;
 mod ebizzy;
 mod hackbench;
 mod hog;
@@ -33,11 +34,12 @@ pub use aim7::Aim7;
 pub use amqp::Amqp;
 pub use boot::Boot;
 pub use contend::Contend;
+pub use dbench::Dbench;
 pub use ebizzy::{Allocation, Ebizzy};
 pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::micro::{self, Micro};
-pub use holdfast_guest::{Config as KernelConfig, Format, MmapLock, OwnerSpinning, lock_name};
+pub use holdfast_guest::{Config as KernelConfig, Format, Idle, MmapLock, OwnerSpinning, lock_name};
 pub use holdfast_guest::{KernelProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;

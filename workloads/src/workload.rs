@@ -86,6 +86,8 @@ workloads! {
     Pgbench = "pgbench",
     /// AIM7's disk mix.
     Aim7 = "aim7",
+    /// A file server's clients.
+    Dbench = "dbench",
     /// A message broker with its performance test.
     Amqp = "amqp",
     /// Groups of senders and receivers.
@@ -106,10 +108,10 @@ impl Workload {
 
     /// Returns `true` if the program counts operations, so that it has a throughput.
     pub const fn counts_operations(&self) -> bool {
-        use Workload::{Aim7, Amqp, Contend, Ebizzy, Ipi, Netperf, Pgbench};
+        use Workload::{Aim7, Amqp, Contend, Dbench, Ebizzy, Ipi, Netperf, Pgbench};
         matches!(
             self,
-            Aim7(_) | Amqp(_) | Contend(_) | Ebizzy(_) | Ipi(_) | Netperf(_) | Pgbench(_)
+            Aim7(_) | Amqp(_) | Contend(_) | Dbench(_) | Ebizzy(_) | Ipi(_) | Netperf(_) | Pgbench(_)
         )
     }
 

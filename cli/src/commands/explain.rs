@@ -68,6 +68,11 @@ const NOT_KNOWN: &str = "\
 Not known: how much of the time was work, critical sections or spinning; which vCPU held or wanted a lock when it lost its CPU;
 whether there was a convoy. A real host cannot see these. `holdfast run` of the same experiment shows them for simulated guests.";
 
+/// Returns the heads of a table's columns, a guest's each.
+fn heads(rows: &[&Row]) -> impl Iterator<Item = String> {
+    rows.iter().map(|row| format!("{} {}", row.variant, row.vm))
+}
+
 /// Returns a table with the guests as columns. Each line has a name and its `cell` for each guest.
 /// `corner`: head of the names.
 fn by_guest<'n>(
@@ -76,8 +81,7 @@ fn by_guest<'n>(
     names: impl IntoIterator<Item = &'n str>,
     cell: impl Fn(&str, &Row) -> String,
 ) -> String {
-    let heads: Vec<String> = rows.iter().map(|row| format!("{} {}", row.variant, row.vm)).collect();
-    let mut table = output::table(std::iter::once(corner).chain(heads.iter().map(String::as_str)), 1);
+    let mut table = output::table(std::iter::once(corner.to_owned()).chain(heads(rows)), 1);
     for name in names {
         let cells = rows.iter().map(|row| cell(name, row));
         table.add_row(std::iter::once(name.to_owned()).chain(cells));
@@ -178,26 +182,18 @@ fn locks(rows: &[&Row]) -> String {
 
 /// Returns the histogram of the times for which waiters were halted for a lock, or nothing if none halted.
 fn blocked(rows: &[&Row]) -> String {
-    let mut buckets: Vec<u64> = rows
-        .iter()
-        .flat_map(|row| &row.blocked)
-        .map(|row| row.from_ns)
-        .collect();
-    buckets.sort_unstable();
-    buckets.dedup();
-    if buckets.is_empty() {
+    let lines = explain::blocked_lines(rows);
+    if lines.is_empty() {
         return String::new();
     }
-    let names: Vec<String> = buckets.iter().map(u64::to_string).collect();
-    let table = by_guest(
-        "halted for a lock, from ns",
-        rows,
-        names.iter().map(String::as_str),
-        |name, row| {
-            let bucket = row.blocked.iter().find(|bucket| bucket.from_ns.to_string() == name);
-            dash(bucket, |bucket| number(bucket.halts))
-        },
+    let mut table = output::table(
+        std::iter::once("halted for a lock, from ns".to_owned()).chain(heads(rows)),
+        1,
     );
+    for (from_ns, halts) in lines {
+        let cells = halts.into_iter().map(|halts| dash(halts, number));
+        table.add_row(std::iter::once(from_ns.to_string()).chain(cells));
+    }
     format!("\n{table}")
 }
 

@@ -33,7 +33,8 @@ fn what_is_listed_can_be_shown() {
             "ebizzy-tlb",
             "ebizzy-wait-early",
             "linux-pvspin",
-            "live-migration"
+            "live-migration",
+            "dbench-overcommit"
         ]
     );
     assert_eq!(

@@ -21,7 +21,7 @@ pub(crate) use balance::balance_others;
 pub(crate) use hosted::sleep as sleep_hosted;
 pub(crate) use scheduler::{OnCpu, Scheduler, TaskHooks, WakeHint};
 pub(crate) use tick::{idle_helper, tick, wants_balance};
-pub(crate) use wake::reschedule_ipi;
+pub(crate) use wake::{has_ipi_work, reschedule_ipi};
 
 use holdfast_locks::CpuId;
 

@@ -62,7 +62,12 @@ fn is_affine<M: Machine>(on: &OnCpu<'_, M>, previous: CpuId, hint: WakeHint) -> 
         .load_of(on.id)
         .saturating_sub(u32::from(hint == WakeHint::Sync));
     let there = on.system.load_of(previous);
-    here == 0 || 100 * (here + 1) <= IMBALANCE * (there + 1)
+    here == 0 || !exceeds(here + 1, there + 1)
+}
+
+/// Returns `true` if load `one` is so much higher than `other` that a task is better placed at the other.
+fn exceeds(one: u32, other: u32) -> bool {
+    100 * one > IMBALANCE * other
 }
 
 /// `select_idle_sibling`: returns `target` if it is idle, else an idle CPU of the same cache, else `target`.
@@ -89,14 +94,20 @@ pub(super) fn idlest<M: Machine>(on: &OnCpu<'_, M>) -> CpuId {
     let load = |cpu| on.system.load_of(cpu);
     let others = on.system.others(on.id).filter(|&cpu| on.system.is_online(cpu));
     match others.min_by_key(|&cpu| load(cpu)) {
-        Some(best) if 100 * load(on.id) > IMBALANCE * load(best) => best,
+        Some(best) if exceeds(load(on.id), load(best)) => best,
         _ => on.id,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::many_to_many;
+    use super::{exceeds, many_to_many};
+
+    #[test]
+    fn a_load_counts_as_higher_from_an_eighth_on() {
+        assert!(exceeds(1, 0) && exceeds(2, 1) && exceeds(9, 8) && exceeds(226, 201));
+        assert!(!exceeds(0, 0) && !exceeds(1, 1) && !exceeds(10, 9) && !exceeds(112, 100) && !exceeds(1, 2));
+    }
 
     #[test]
     fn only_tasks_that_both_wake_many_are_left_where_they_slept() {

@@ -3,13 +3,14 @@
 use alloc::boxed::Box;
 use core::cell::OnceCell;
 use core::ops::Deref;
+use core::sync::atomic::Ordering::SeqCst;
 
-use holdfast_locks::{CpuId, OsqTable};
+use holdfast_locks::{CpuId, OsqTable, Platform};
 
 use super::queue::CpuQueue;
 use crate::apic;
 use crate::class::{Event, LockClass};
-use crate::cpu::{System, ThisCpu};
+use crate::cpu::{IdleWait, System, ThisCpu, WATCHED};
 use crate::ids::{CpuTable, TaskId};
 use crate::ipi;
 use crate::machine::Machine;
@@ -163,8 +164,17 @@ impl<'k, M: Machine> OnCpu<'k, M> {
         }
     }
 
-    /// Sends CPU `target` the reschedule IPI.
+    /// Sends CPU `target` the reschedule IPI. An idle CPU that watches its word is woken by a write to it
+    /// (`set_nr_if_polling`).
     pub(crate) fn send_reschedule(&self, target: CpuId) {
+        if self.system.chosen.get().idle != IdleWait::Halt {
+            let word = &self.system.idle_words[target];
+            // ORDERING: SeqCst: either this finds the CPU watching, or the CPU begins to watch after what it is woken
+            // for was written, and finds that.
+            if self.cpu.compare_exchange(word, WATCHED, 0, SeqCst, SeqCst).is_ok() {
+                return;
+            }
+        }
         self.local.count(Event::RescheduleIpis);
         ipi::send(self, target, apic::RESCHEDULE_VECTOR);
     }

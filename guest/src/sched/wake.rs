@@ -1,6 +1,6 @@
 //! Waking tasks (`try_to_wake_up`).
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use holdfast_locks::{CpuId, Platform};
 
@@ -126,6 +126,12 @@ pub(crate) fn reschedule_ipi<M: Machine>(on: &OnCpu<'_, M>) {
         link = on.task(id).wake_next.get();
         activate_locked(on, on.id, &mut queue, id);
     }
+}
+
+/// Whether another CPU has left this CPU something to do for which it would send the reschedule IPI.
+pub(crate) fn has_ipi_work<M: Machine>(on: &OnCpu<'_, M>) -> bool {
+    // ORDERING: SeqCst: after this CPU began to watch its word, see `send_reschedule`.
+    on.cpu.load(&on.queue().wake_list, SeqCst) != 0 || on.queue().balance_kick.get() != 0
 }
 
 /// Preempts the task that runs on `cpu` if `woken` has a smaller virtual run time by enough (`check_preempt_wakeup`).

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::config::{PauseControls, PauseExit, WindowRule};
+use super::config::{PauseControls, PauseExit};
 use crate::boundary::{Command, VcpuId};
 use crate::step::Step;
 use crate::vcpu::wing::VcpuWing;
@@ -25,8 +25,13 @@ impl VcpuWing {
     pub(crate) fn set_pause_controls(&mut self, out: &mut Vec<Command>) {
         let controls = self.base_controls();
         let window = window_of(controls);
-        for vcpu in self.guests.vcpus.iter_mut() {
+        let guests = &mut self.guests;
+        for vcpu in guests.vcpus.iter_mut() {
             vcpu.pause_window = window;
+            let controls = match guests.vms[vcpu.vm].config.cpu_pm {
+                true => PauseControls::Off,
+                false => controls,
+            };
             let vcpu = vcpu.id;
             out.push(Command::PauseControls { vcpu, controls });
         }
@@ -113,13 +118,6 @@ fn shrunk(window: u32, shrink: u32, base: u32) -> u32 {
         step => window.saturating_sub(step),
     };
     shrunk.max(base)
-}
-
-impl WindowRule {
-    /// Returns whether the window ever moves.
-    pub fn moves(&self) -> bool {
-        self.grow > 0
-    }
 }
 
 #[cfg(test)]

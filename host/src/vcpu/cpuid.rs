@@ -21,7 +21,9 @@ impl VcpuWing {
             cpuid::FEATURES => {
                 let logical = vm.vcpus.min(255) << 16;
                 let x2apic = if offers_x2apic { cpuid::X2APIC } else { 0 };
-                let ecx = x2apic | cpuid::TSC_DEADLINE | cpuid::HYPERVISOR;
+                let pcid = if self.config.pcid { cpuid::PCID } else { 0 };
+                let monitor = if vm.config.cpu_pm { cpuid::MONITOR } else { 0 };
+                let ecx = x2apic | pcid | monitor | cpuid::TSC_DEADLINE | cpuid::HYPERVISOR;
                 let edx = cpuid::TSC | cpuid::MSR | cpuid::APIC;
                 [0, (at.index & 0xff) << 24 | logical, ecx, edx]
             }
@@ -32,7 +34,7 @@ impl VcpuWing {
             }
             cpuid::KVM_FEATURES => {
                 let bit = |offered: bool, feature: u32| if offered { feature } else { 0 };
-                let features = bit(vm.config.pv_unhalt, cpuid::KVM_FEATURE_PV_UNHALT)
+                let features = bit(vm.config.offers_unhalt(), cpuid::KVM_FEATURE_PV_UNHALT)
                     | bit(vm.config.pv_sched_yield, cpuid::KVM_FEATURE_PV_SCHED_YIELD)
                     | bit(vm.config.pv_send_ipi, cpuid::KVM_FEATURE_PV_SEND_IPI)
                     | bit(vm.config.pv_eoi, cpuid::KVM_FEATURE_PV_EOI)

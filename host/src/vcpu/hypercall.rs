@@ -16,7 +16,7 @@ impl VcpuWing {
         let at = &mut self.guests.vcpus[vcpu];
         at.counters.hypercalls += 1;
         let offered = match number {
-            hypercall::KICK_CPU => offers.pv_unhalt,
+            hypercall::KICK_CPU => offers.offers_unhalt(),
             hypercall::SCHED_YIELD => offers.pv_sched_yield,
             hypercall::SEND_IPI => offers.pv_send_ipi,
             _ => false,

@@ -402,6 +402,41 @@ fn cpuid_offers_what_the_vm_is_offered() {
     }
 }
 
+#[test]
+fn a_vm_that_keeps_its_halts_gets_mwait_and_no_kicks() {
+    let ecx_and_features = |cpu_pm, pcid| {
+        let config = HostConfig {
+            pcid,
+            ..HostConfig::default()
+        };
+        let mut world = World::new(&config, &places(1, 1, 1));
+        let vm = VmConfig {
+            cpu_pm,
+            ..VmConfig::default()
+        };
+        let leaves = [cpuid::FEATURES, cpuid::KVM_FEATURES];
+        let script = leaves.map(|leaf| Op::Exit(Exit::Cpuid { leaf })).to_vec();
+        world.add_vm(&vm, &[], vec![Guest::script(script)]);
+        world.trace = Some(Vec::new());
+        world.start();
+        world.run_until(MS);
+        let trace = world.trace.take().expect("a trace");
+        let replies: Vec<[u32; 4]> = trace
+            .iter()
+            .filter_map(|(_, command)| match command {
+                holdfast_host::Command::ReplyCpuid { value, .. } => Some(*value),
+                _ => None,
+            })
+            .collect();
+        (replies[0][2], replies[1][0])
+    };
+    let (ecx, features) = ecx_and_features(false, false);
+    let kicks = cpuid::KVM_FEATURE_PV_UNHALT;
+    assert_ne!(features & kicks, 0);
+    assert_eq!(ecx_and_features(true, false), (ecx | cpuid::MONITOR, features & !kicks));
+    assert_eq!(ecx_and_features(false, true), (ecx | cpuid::PCID, features));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

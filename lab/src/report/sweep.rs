@@ -138,7 +138,9 @@ fn curve(groups: &[&Group<'_>]) -> Markup {
                             y1=(y(low)) y2=(y(high)) {}
                     }
                     circle class=(line_class(index)) cx=(share(x(value))) cy=(y(center.mean)) r="4" {
-                        title { (group.variant) ", " (value) ": " (with_interval(*center, &group.cells[0].1.case.unit)) }
+                        title {
+                            (group.variant) ", " (value) ": " (with_interval(*center, &group.cells[0].1.case.unit))
+                        }
                     }
                 }
             }
@@ -224,8 +226,8 @@ fn maps(results: &Results, keys: [&str; 2]) -> Markup {
             section {
                 h2 { (metric(group)) " over " (keys[0]) " and " (keys[1]) }
                 p class="note" {
-                    b { (group.name()) } ". " (better(group)) " Geometric means with their 95 % confidence intervals. The \
-                    stronger the color of a cell, the larger its mean."
+                    b { (group.name()) } ". " (better(group)) " Geometric means with their 95 % confidence intervals. \
+                    The stronger the color of a cell, the larger its mean."
                 }
                 (map(group, keys))
             }
@@ -302,8 +304,8 @@ fn bought(along: &Along) -> Markup {
                 (table)
             }
             p class="note" {
-                "Change of the geometric mean is the size of a difference; whether it is proven is another question. Intervals \
-                 are corrected for " (along.comparisons) " comparisons: with 95 % confidence all of them hold together."
+                "Change of the geometric mean is the size of a difference; whether it is proven is another question. \
+                 Intervals are corrected for " (along.comparisons) " comparisons: with 95 % confidence all of them hold together."
             }
         }
     }

@@ -1,11 +1,14 @@
-//! The pinned histories of all shipped experiments, whole (all cases and variants) with one seed at a small scale.
+//! The pinned histories of all shipped experiments, whole (all cases and variants) with one seed at a small scale, and
+//! of `histories/settings.toml`, which has settings that no shipped experiment has.
 //!
 //! - **No shipped experiment fails.** Every run of every cell ends with a result.
 //! - **Pinned by version.** `histories/VERSION.txt` has the hash of each run's history. A change of any event of any
 //!   run changes its hash.
+//! - **Every setting matters.** Each variant of `settings.toml` has another history than the first one in some case.
 //! - **Build profiles agree.** Each profile compares with the same table: `cargo test -p holdfast-lab --test
 //!   integration histories`, and the same with `--release`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -28,7 +31,15 @@ const SCALES: &[(&str, f64)] = &[
     ("boot-64", 0.05),
     ("kernel-build-contention", 0.0005),
     ("linux-pvspin", 0.002),
+    ("settings", 0.01),
 ];
+
+/// Many settings, each in three mixtures of workloads.
+const SETTINGS: Shipped = Shipped {
+    name: "settings",
+    file: "settings.toml",
+    text: include_str!("histories/settings.toml"),
+};
 
 /// Number of differing rows that a failure shows.
 const SHOWN: usize = 10;
@@ -71,7 +82,7 @@ fn rows(shipped: &Shipped, scale: f64, failures: &mut String) -> Vec<String> {
 /// Returns the rows of all shipped experiments, and the failed runs with the commands that repeat them.
 fn all_rows() -> (String, String) {
     let (mut table, mut failures) = (String::new(), String::new());
-    for shipped in EXPERIMENTS {
+    for shipped in EXPERIMENTS.iter().chain([&SETTINGS]) {
         let scale = SCALES.iter().find(|(name, _)| *name == shipped.name);
         let scale = scale.map_or(SCALE, |(_, scale)| *scale);
         let _ = writeln!(table, "# {} --seeds 1 --scale {scale}", shipped.name);
@@ -104,10 +115,16 @@ fn differences(pinned: &str, found: &str) -> Option<String> {
     Some(text)
 }
 
-#[test]
-fn every_shipped_experiment_runs_whole_with_its_pinned_histories() {
+/// Returns the name of the pinned table, below the folder of this crate, and its path.
+fn table() -> (String, PathBuf) {
     let file = format!("tests/integration/histories/{}.txt", env!("CARGO_PKG_VERSION"));
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(&file);
+    (file, path)
+}
+
+#[test]
+fn every_shipped_experiment_runs_whole_with_its_pinned_histories() {
+    let (file, path) = table();
     let (found, failures) = all_rows();
     assert!(failures.is_empty(), "shipped experiments fail:\n{failures}");
     if std::env::var_os(WRITE).is_some() {
@@ -120,6 +137,24 @@ fn every_shipped_experiment_runs_whole_with_its_pinned_histories() {
              cargo test -p holdfast-lab --test integration histories"
         );
     }
+}
+
+#[test]
+fn every_setting_matters() {
+    let pinned = std::fs::read_to_string(table().1).expect("the pinned table");
+    let mut histories: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+    for row in pinned.lines().filter_map(|row| row.strip_prefix("settings | ")) {
+        if let [case, variant, hash] = row.split(" | ").collect::<Vec<_>>()[..] {
+            histories.entry(variant).or_default().insert(case, hash);
+        }
+    }
+    let plain = histories.remove("plain").expect("the settings have a plain variant");
+    let idle: Vec<&str> = histories
+        .iter()
+        .filter(|(_, found)| **found == plain)
+        .map(|(name, _)| *name)
+        .collect();
+    assert_eq!(idle, [""; 0], "settings that change no history");
 }
 
 #[test]

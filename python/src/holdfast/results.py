@@ -219,8 +219,8 @@ class Results:
     ) -> Comparison:
         """Compares with other results, or the variants among each other, with the command's confidence intervals.
 
-        `along` is a swept key: its values are compared with the first one, and the intervals are corrected for the number
-        of comparisons.
+        `along` is a swept key: its values are compared with the first one, and the intervals are corrected for the
+        number of comparisons.
         """
         words = ["compare"] + (["--baseline", baseline] if baseline is not None else [])
         words += ["--along", along] if along is not None else []

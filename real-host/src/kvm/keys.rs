@@ -84,6 +84,7 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             preempted_flag,
             waits_for_sipi,
             split_irqchip,
+            cpu_pm,
             realtime_hint: _,
             nice: _,
             group,
@@ -102,6 +103,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         }
         if waits_for_sipi {
             refuse("starts_cpus", "the VMM starts all CPUs of a guest at once");
+        }
+        if cpu_pm {
+            refuse("cpu_pm", "the VMM leaves HLT, MWAIT and PAUSE to KVM");
         }
         if nic != Nic::Vhost {
             refuse("nic", NETWORK);

@@ -2,7 +2,7 @@
 
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
-use holdfast_workloads::{MmapLock, OwnerSpinning};
+use holdfast_workloads::{Idle, MmapLock, OwnerSpinning};
 
 use super::key;
 use crate::draft::VCPUS_MAX;
@@ -37,6 +37,11 @@ choices!(MmapLock {
     "spinning" => MmapLock::Spinning,
     "downgrading" => MmapLock::Downgrading,
     "per-vma" => MmapLock::PerVma,
+});
+
+choices!(Idle {
+    "halt" => Idle::Halt,
+    "poll" => Idle::Poll,
 });
 
 choices!(VmGroup {
@@ -109,6 +114,11 @@ pub(super) static GUEST: &[Key] = &[
          files, fork, exit and wait do the work and take the spinlocks of that kernel. Other keys, such as \
          mmap_lock, stay as set.",
     ),
+    key("vm.*.pcid", vm!(OptionalFlag, boot.kernel.pcid)),
+    key("vm.*.idle", vm!(Choice, boot.kernel.idle)).note(
+        "\"halt\" is HLT, or MWAIT where the host leaves that to the guest (cpu_pm). \"poll\" is the boot option \
+         idle=poll.",
+    ),
     key("vm.*.fresh_memory", vm!(Flag, boot.kernel.fresh_memory)),
     key("vm.*.ttwu_queue", vm!(Flag, boot.kernel.ttwu_queue)),
     key("vm.*.wake_wide", vm!(Flag, boot.kernel.wake_wide)),
@@ -116,6 +126,7 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.pv_sched_yield", vm!(Flag, host.pv_sched_yield)),
     key("vm.*.steal_time", vm!(Flag, host.steal_time)),
     key("vm.*.preempted_flag", vm!(Flag, host.preempted_flag)),
+    key("vm.*.cpu_pm", vm!(Flag, host.cpu_pm)),
     key("vm.*.realtime_hint", vm!(Flag, host.realtime_hint)),
     key("vm.*.nice", vm!(I8, host.nice)).range(-20.0, 19.0),
     key("vm.*.cgroup", vm!(Choice, host.group)).note(

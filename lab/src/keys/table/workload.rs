@@ -77,6 +77,10 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.aim7.users", workload!(Aim7, U32, users)).range(1.0, 1e4),
     key("vm.*.aim7.file_system", workload!(Aim7, Choice, format))
         .note("\"plain\" has one journal lock and no other locks of its own."),
+    key("vm.*.dbench.clients", workload!(Dbench, OptionalU32, clients)).range(1.0, 1e4),
+    key("vm.*.dbench.megabytes", workload!(Dbench, U64, megabytes)).range(1.0, 1e9),
+    key("vm.*.dbench.file_system", workload!(Dbench, Choice, format))
+        .note("\"plain\" has one journal lock and no other locks of its own."),
     key("vm.*.amqp.producers", workload!(Amqp, U32, producers)).range(1.0, 1e4),
     key("vm.*.amqp.consumers", workload!(Amqp, U32, consumers)).range(1.0, 1e4),
     key("vm.*.amqp.payload", workload!(Amqp, U32, payload))

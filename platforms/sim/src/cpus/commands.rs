@@ -133,7 +133,7 @@ impl Engine {
         let is_asked = memory.update_steal_time(number, address, steal);
         let flushes = is_asked && flush && memory.host_flushes();
         if flushes {
-            self.flush_tlb(vcpu);
+            self.empty_tlb(vcpu);
             self.pcpus[pcpu].charged += self.hardware.costs.tlb_flush;
         }
     }

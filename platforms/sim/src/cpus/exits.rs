@@ -96,6 +96,12 @@ impl Engine {
     /// `interrupt` reaches `pcpu`, where `vcpu` is in guest mode.
     fn interrupt_vcpu(&mut self, pcpu: PcpuId, vcpu: VcpuId, interrupt: HostInterrupt) {
         self.suspend(vcpu);
+        // The pCPU wakes up for the interrupt. It sleeps again when the guest is entered.
+        if let Some(since) = &mut self.vcpus[vcpu].spin.asleep {
+            let slept = self.clock.now.since(*since);
+            *since = self.clock.now;
+            self.pcpus[pcpu].charged += self.hardware.wake_up(slept);
+        }
         self.emit(&Happened::Exited {
             vcpu,
             cause: Cause::ExitInterrupt,
@@ -217,10 +223,12 @@ impl Engine {
         self.vm_of(vcpu).memory.finish_torn_exchange(self.vcpus[vcpu].number);
         self.check_translations(vcpu);
         if self.vcpus[vcpu].last_pcpu != pcpu {
-            self.tlb_emptied(vcpu);
+            self.empty_tlb(vcpu);
         }
         let now = self.clock.now;
+        let socket = self.hardware.topology.socket_of(pcpu.0) as usize;
         let this = &mut self.vcpus[vcpu];
+        this.memory.delay = this.memory.delays[socket];
         this.last_pcpu = pcpu;
         this.flow.has_begun = true;
         this.interrupts.window = window;

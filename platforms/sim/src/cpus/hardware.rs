@@ -85,6 +85,11 @@ impl Hardware {
         self.costs.idle_exit + idle_exit_latency(&self.idle_states, idle)
     }
 
+    /// The time that a pCPU needs to leave the idle state in which it was for `slept`.
+    pub fn wake_up(&self, slept: Picos) -> Picos {
+        idle_exit_latency(&self.idle_states, slept)
+    }
+
     /// The time by which the timer of `pcpu` that is set to `at` is late. It depends on nothing else, so it does not
     /// change when the timer is set again.
     pub fn timer_delay(&self, pcpu: PcpuId, at: Nanos) -> Picos {

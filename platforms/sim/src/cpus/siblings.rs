@@ -56,6 +56,7 @@ impl Engine {
         match self.pcpus[pcpu].activity {
             Activity::Idle => Load::Nothing,
             Activity::Poll => Load::Pausing,
+            Activity::Guest(vcpu) if self.vcpus[vcpu].spin.asleep.is_some() => Load::Nothing,
             Activity::Guest(vcpu) if self.vcpus[vcpu].spin.waiting => Load::Pausing,
             Activity::Guest(_) | Activity::Host | Activity::Task(_) => Load::Computing,
         }

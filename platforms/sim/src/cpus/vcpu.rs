@@ -41,8 +41,17 @@ pub struct FlowState {
     pub pending: PendingTime,
     /// The flow has executed something since the vCPU's last INIT.
     pub has_begun: bool,
-    /// Time by which its user code will take longer until the TLB is full again.
-    pub tlb_refill: Picos,
+}
+
+/// The way of user code to memory.
+#[derive(Debug, Default)]
+pub struct UserMemory {
+    /// What the TLB holds.
+    pub tlb: Tlb,
+    /// Time by which a microsecond of user code takes longer on each socket because its memory is on others.
+    pub delays: Box<[Picos]>,
+    /// The same on the pCPU on which the vCPU is.
+    pub delay: Picos,
 }
 
 /// Waiting on a word, and pause loops.
@@ -58,6 +67,8 @@ pub struct SpinState {
     pub pauses: PauseDetector,
     /// The PAUSE that exited is not executed again.
     pub skip_pause: bool,
+    /// It is in MWAIT since then, and its pCPU sleeps.
+    pub asleep: Option<Time>,
 }
 
 /// Registers and requests around interrupts.
@@ -124,8 +135,8 @@ pub struct Vcpu {
     pub interrupts: InterruptState,
     /// The host's answers to the last exit.
     pub replies: Replies,
-    /// What its TLB holds.
-    pub tlb: Option<Tlb>,
+    /// Its user code's way to memory.
+    pub memory: UserMemory,
     /// What the guest has announced of its own doing.
     pub announced: Announced,
 }
@@ -147,12 +158,11 @@ impl Vcpu {
                 remaining: Picos::ZERO,
                 pending: PendingTime::NONE,
                 has_begun: false,
-                tlb_refill: Picos::ZERO,
             },
             spin: SpinState::default(),
             interrupts: InterruptState::default(),
             replies: Replies::default(),
-            tlb: None,
+            memory: UserMemory::default(),
             announced: Announced {
                 mode: Mode::Kernel,
                 contending: None,

@@ -14,7 +14,7 @@
 
 use holdfast_guest::GuestImage;
 use holdfast_host::{Exit, VcpuId};
-use holdfast_machine::Picos;
+use holdfast_machine::{Picos, Time};
 
 use crate::books::cause::Cause;
 use crate::books::happened::Happened;
@@ -150,7 +150,11 @@ impl Handle {
         };
         let this = engine.current();
         let vm = this.vm;
+        let slept = this.spin.asleep.take();
         let aside = this.set_aside(now);
+        if let Some(since) = slept {
+            self.wake_up(since);
+        }
         self.spend(Cause::InterruptEntry, cost);
         let Some(image) = &self.engine().vms[vm].image else {
             unreachable!("vm {} runs and has no kernel", vm.0)
@@ -169,6 +173,13 @@ impl Handle {
         engine.vcpus[vcpu].take_up(aside);
         engine.emit(&Happened::Waits { vcpu });
         self.end_interrupt();
+    }
+
+    /// The pCPU, which slept in MWAIT since `since`, wakes up.
+    pub fn wake_up(&self, since: Time) {
+        let engine = self.engine();
+        let slept = engine.current().flow.clock.since(since);
+        self.spend(Cause::Idle, engine.hardware.wake_up(slept));
     }
 
     /// IRET, by a flow whose turn it is. An interrupt that waited for it comes now, before the rest of what was

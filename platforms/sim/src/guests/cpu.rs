@@ -37,6 +37,14 @@ impl SimCpu {
     pub(super) fn vm(&self) -> &Vm {
         &self.engine().vms[self.vm]
     }
+
+    /// Ends the run if HLT does not exit here. The kernel finds MWAIT then, and no locks that halt.
+    fn check_halt(&self) {
+        if self.vm().settings.cpu_pm {
+            let what = format_args!("cpu {} halts, and HLT does not exit", self.number);
+            self.engine().end.invalid(what);
+        }
+    }
 }
 
 fn exchange<T: Copy + PartialEq>(found: T, current: T, new: T) -> (Option<T>, Result<T, T>) {
@@ -264,10 +272,12 @@ unsafe impl Paravirt for SimCpu {
     type Recorder = LockStats;
 
     fn halt_masked(&self) {
+        self.check_halt();
         self.handle.exit(Exit::Hlt);
     }
 
     fn halt_unmasked(&self) {
+        self.check_halt();
         // STI's shadow reaches to the end of HLT: no interrupt comes between the two, not even while the flow waits
         // for its turn. Such an interrupt would use up the kick that ends the halt.
         self.handle.order();

@@ -5,9 +5,9 @@
 use core::sync::atomic::Ordering;
 
 use holdfast_abi::{StealTime, msr::PV_EOI_BIT};
-use holdfast_guest::{Cpu, LockClass, Mode};
+use holdfast_guest::{Cpu, LockClass, Mode, Pcid};
 use holdfast_host::Exit;
-use holdfast_locks::{CpuId, Interrupts};
+use holdfast_locks::{Budget, CpuId, Interrupts};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
@@ -112,6 +112,18 @@ unsafe impl Cpu for SimCpu {
         }
     }
 
+    fn monitor_wait(&self, word: &SimWord, value: u32) {
+        // The pCPU sleeps, so its clock is the machine's when it begins.
+        self.handle.order();
+        let this = self.engine().current();
+        this.spin.asleep = Some(this.flow.clock);
+        // No PAUSE of such a guest exits.
+        let _ = self.handle.wait(word, Budget::UNBOUNDED, |found| found != value);
+        if let Some(since) = self.engine().current().spin.asleep.take() {
+            self.handle.wake_up(since);
+        }
+    }
+
     fn port_write(&self, port: u16, value: u32) {
         if !self.handle.ring_nic(port) {
             self.handle.exit(Exit::PortWrite { port, value });
@@ -161,9 +173,9 @@ unsafe impl Cpu for SimCpu {
     }
 
     #[inline]
-    fn load_tables(&self, space: u32) {
+    fn load_tables(&self, space: u32, pcid: Pcid) {
         let engine = self.engine();
-        engine.load_tables(engine.flows.current, space);
+        engine.load_tables(engine.flows.current, space, pcid);
     }
 
     #[inline]

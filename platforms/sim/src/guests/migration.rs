@@ -184,7 +184,7 @@ impl Engine {
             if let Err(error) = host.restore_vcpu(vcpu, &saved, resumes) {
                 self.end.invalid(error);
             }
-            self.flush_tlb(vcpu);
+            self.empty_tlb(vcpu);
             self.set_state(vcpu, VcpuState::Userspace);
         }
         let before = std::mem::replace(&mut self.host, host);

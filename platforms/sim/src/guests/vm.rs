@@ -23,6 +23,8 @@ pub struct Settings {
     pub spin_threshold: u32,
     /// A waiter in a queue halts behind a preempted one.
     pub wait_early_preempted: bool,
+    /// HLT, MWAIT and PAUSE do not exit.
+    pub cpu_pm: bool,
     /// The firmware's proximity domain of each vCPU; empty if the firmware has no such table.
     pub domains: Box<[u32]>,
 }

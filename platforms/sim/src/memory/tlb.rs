@@ -1,8 +1,13 @@
 //! What the guests' TLBs may still hold. `translations.rs` checks that no stale translation is used.
 //!
 //! A TLB is as full as it can be: when its vCPU loads a space's tables or flushes, it holds everything that the tables
-//! say at that time. Guests announce when they take translations away, and from when on they rely on no CPU using them
+//! say at that time. What it has under a process-context identifier stays until it is flushed: a second level of 512
+//! entries has room for four working sets such as a compiler's, one of 1536 entries for six (docs/spec/costs.md, Nested
+//! page tables). Guests announce when they take translations away, and from when on they rely on no CPU using them
 //! ([`Cpu`](holdfast_guest::Cpu)).
+
+use holdfast_guest::Pcid;
+use holdfast_machine::Picos;
 
 /// The address spaces of a guest.
 #[derive(Debug, Default)]
@@ -16,13 +21,38 @@ struct Space {
     flushed: u64,
 }
 
-/// The tables that a vCPU's TLB was filled from.
+/// The tables that a TLB was filled from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tlb {
+pub struct Filled {
     /// The address space.
     pub space: u32,
     /// Number of changes that the tables had gone through.
     pub changes: u64,
+}
+
+/// What a vCPU's TLB holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tlb {
+    /// What it has under each process-context identifier.
+    pub held: [Held; Pcid::COUNT],
+    /// The identifier of the loaded tables.
+    pub loaded: usize,
+}
+
+/// What a TLB has under one process-context identifier.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held {
+    /// The tables that it was filled from. `None` before the first load.
+    pub filled: Option<Filled>,
+    /// Time by which user code with these tables will take longer until the TLB is full again.
+    pub refill: Picos,
+}
+
+impl Tlb {
+    /// What it has of the loaded tables.
+    pub fn current(&mut self) -> &mut Held {
+        &mut self.held[self.loaded]
+    }
 }
 
 impl Spaces {
@@ -47,16 +77,24 @@ impl Spaces {
     }
 
     /// A TLB that is filled from the tables of `space` now.
-    pub fn fill(&mut self, space: u32) -> Tlb {
+    pub fn fill(&mut self, space: u32) -> Filled {
         let changes = self.at(space).changes;
-        Tlb { space, changes }
+        Filled { space, changes }
     }
 
-    /// The change that `tlb` lacks and that the guest relies on, if there is one.
+    /// Empties `held`, so that it fills again from the tables as they are now. User code then takes `refill` longer.
+    pub fn empty(&mut self, held: &mut Held, refill: Picos) {
+        if let Some(filled) = &mut held.filled {
+            *filled = self.fill(filled.space);
+            held.refill = refill;
+        }
+    }
+
+    /// The change that `filled` lacks and that the guest relies on, if there is one.
     #[inline]
-    pub fn missing_change(&self, tlb: Tlb) -> Option<u64> {
+    pub fn missing_change(&self, filled: Filled) -> Option<u64> {
         // The space is in the table because its tables have been loaded.
-        let flushed = self.0[tlb.space as usize].flushed;
-        (tlb.changes < flushed).then_some(flushed)
+        let flushed = self.0[filled.space as usize].flushed;
+        (filled.changes < flushed).then_some(flushed)
     }
 }

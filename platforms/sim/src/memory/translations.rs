@@ -5,6 +5,7 @@
 //! has, and a TLB that was emptied, is part of the costs. Kernels map their memory by large pages, so their code has
 //! few misses, and pays nothing. Nor do the bare-metal kernel and threads of a program.
 
+use holdfast_guest::Pcid;
 use holdfast_host::{VcpuId, VmId};
 use holdfast_machine::Picos;
 
@@ -12,20 +13,47 @@ use crate::core::engine::Engine;
 use crate::core::failure::Failure;
 use crate::cpus::siblings::stretch;
 use crate::cpus::vcpu::Mode;
-use crate::memory::tlb::Tlb;
+use crate::memory::tlb::Held;
 
 impl Engine {
-    /// `vcpu` loads the tables of `space`.
-    pub fn load_tables(&mut self, vcpu: VcpuId, space: u32) {
+    /// `vcpu` loads the tables of `space` under `pcid`. If it keeps what the TLB has under that identifier and that is
+    /// of another space, user code uses wrong translations.
+    pub fn load_tables(&mut self, vcpu: VcpuId, space: u32, pcid: Pcid) {
         let this = &mut self.vcpus[vcpu];
-        this.tlb = Some(self.vms[this.vm].spaces.fill(space));
-        self.tlb_emptied(vcpu);
+        this.memory.tlb.loaded = pcid.number;
+        if !pcid.keeps {
+            *this.memory.tlb.current() = Held {
+                filled: Some(self.vms[this.vm].spaces.fill(space)),
+                refill: self.hardware.costs.nested_refill,
+            };
+            return;
+        }
+        let held = this.memory.tlb.current().filled;
+        if held.is_none_or(|filled| filled.space != space) {
+            self.end.fail(|| {
+                let had = held.map_or("nothing".to_owned(), |filled| format!("address space {}", filled.space));
+                Failure::StaleTranslation(format!(
+                    "vcpu {} keeps translations for address space {space}, and its TLB has {had}",
+                    vcpu.0
+                ))
+            });
+        }
     }
 
-    /// The TLB of `vcpu` is emptied, by its kernel or by the host.
+    /// The kernel of `vcpu` flushes what the TLB has of the loaded tables.
     pub fn flush_tlb(&mut self, vcpu: VcpuId) {
-        if let Some(Tlb { space, .. }) = self.vcpus[vcpu].tlb {
-            self.load_tables(vcpu, space);
+        let this = &mut self.vcpus[vcpu];
+        self.vms[this.vm]
+            .spaces
+            .empty(this.memory.tlb.current(), self.hardware.costs.nested_refill);
+    }
+
+    /// The whole TLB of `vcpu` is emptied: by the host, or because the vCPU is on another pCPU.
+    pub fn empty_tlb(&mut self, vcpu: VcpuId) {
+        let this = &mut self.vcpus[vcpu];
+        let spaces = &mut self.vms[this.vm].spaces;
+        for held in &mut this.memory.tlb.held {
+            spaces.empty(held, self.hardware.costs.nested_refill);
         }
     }
 
@@ -43,14 +71,15 @@ impl Engine {
     #[inline]
     pub fn check_translations(&mut self, vcpu: VcpuId) {
         let this = &self.vcpus[vcpu];
-        let (Mode::User, Some(tlb)) = (this.announced.mode, this.tlb) else {
+        let (Mode::User, Some(filled)) = (this.announced.mode, this.memory.tlb.held[this.memory.tlb.loaded].filled)
+        else {
             return;
         };
-        if let Some(change) = self.vms[this.vm].spaces.missing_change(tlb) {
+        if let Some(change) = self.vms[this.vm].spaces.missing_change(filled) {
             self.end.fail(|| {
                 Failure::StaleTranslation(format!(
                     "vcpu {} uses address space {} as it was before change {change}, which its kernel relies on",
-                    vcpu.0, tlb.space
+                    vcpu.0, filled.space
                 ))
             });
         }
@@ -64,13 +93,9 @@ impl Engine {
         if this.native || this.announced.mode != Mode::User {
             return span;
         }
-        let refill = this.flow.tlb_refill.min(span);
-        this.flow.tlb_refill = this.flow.tlb_refill - refill;
-        span + stretch(span, self.hardware.costs.nested_walks) + refill
-    }
-
-    /// The TLB of `vcpu` was emptied.
-    pub fn tlb_emptied(&mut self, vcpu: VcpuId) {
-        self.vcpus[vcpu].flow.tlb_refill = self.hardware.costs.nested_refill;
+        let held = this.memory.tlb.current();
+        let refill = held.refill.min(span);
+        held.refill = held.refill - refill;
+        span + stretch(span, self.hardware.costs.nested_walks + this.memory.delay) + refill
     }
 }

@@ -22,6 +22,7 @@ use crate::guests::net::Network;
 use crate::guests::tasks::{HostTasks, Task};
 use crate::guests::vm::{LockTables, Progress, Settings, Vm};
 use crate::memory::lines::Memory;
+use crate::memory::nodes::delays;
 use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;
 use crate::run::config::{Config, Vm as VmConfig};
@@ -77,7 +78,7 @@ fn group_of(groups: &Groups<'_>, name: &Option<String>) -> Result<Option<GroupId
 /// Adds the guests to the host, and makes records of them and of the bare-metal kernel.
 fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Tables, Failure> {
     let mut vms = IdVec::new();
-    let mut vcpus = IdVec::new();
+    let mut vcpus: IdVec<VcpuId, Vcpu> = IdVec::new();
     for vm in in_order(config) {
         if !vm.domains.is_empty() && vm.domains.len() != vm.vcpus as usize {
             let (domains, vcpus, name) = (vm.domains.len(), vm.vcpus, &vm.name);
@@ -109,6 +110,13 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
             .add_vm(&wanted, vm.vcpus, &vm.affinity)
             .map_err(|error| invalid(&error))?;
         assert_eq!(known, id, "host and engine number the guests differently");
+        // The host has checked the pCPUs.
+        let machine = &config.machine;
+        let remote = machine.costs.remote_memory;
+        let delays = delays(&machine.topology, remote, vm.vcpus, &vm.affinity, &vm.domains);
+        for (number, delays) in (vms[id].first_vcpu.0..).zip(delays) {
+            vcpus[VcpuId(number)].memory.delays = delays;
+        }
     }
     Ok((vms, vcpus))
 }
@@ -143,9 +151,10 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
     Ok(HostTasks { all, networks, native })
 }
 
-/// The host's configuration, with the CPU model's APIC virtualization as CPUID reports it.
+/// The host's configuration, with the CPU model's features as CPUID reports it.
 fn host_config(config: &Config) -> holdfast_host::HostConfig {
     let mut host = config.host.clone();
+    host.pcid = config.machine.pcid;
     if let Some(part) = config.machine.avic {
         let x2avic = if part.hardware.x2avic { cpuid::SVM_X2AVIC } else { 0 };
         host.avic.part = SvmPart {
@@ -258,6 +267,7 @@ fn new_vm(config: &VmConfig, first_vcpu: VcpuId, seed: u64, faults: PvFaults) ->
             seed,
             spin_threshold: config.boot.spin_threshold,
             wait_early_preempted: config.boot.wait_early_preempted,
+            cpu_pm: config.host.cpu_pm,
             domains: config.domains.clone().into(),
         },
         memory: SharedMemory::new(vcpus, faults),

@@ -122,6 +122,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         nested_fault: ns(800),
         nested_walks: ns(0),
         nested_refill: ns(0),
+        remote_memory: ns(0),
     };
     let topology = Topology {
         sockets: if cores.is_multiple_of(2) { 2 } else { 1 },
@@ -143,6 +144,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         frequency_hz: 2_930_000_000,
         costs,
         idle_states: Vec::new(),
+        pcid: false,
         pause_hardware,
         avic: None,
         apicv: None,

@@ -8,6 +8,7 @@ mod exactness;
 #[cfg(target_os = "linux")]
 mod examples;
 mod faults;
+mod idle;
 mod image;
 mod interrupts;
 mod iommu;

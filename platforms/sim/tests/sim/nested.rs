@@ -1,4 +1,5 @@
-//! Nested page tables: a guest pays for walks, refills and first touches; the machine's own kernel pays for none.
+//! Nested page tables and memory of other nodes: a guest pays for walks, refills, first touches and the way to another
+//! socket; the machine's own kernel pays for none.
 
 use std::collections::BTreeMap;
 
@@ -47,10 +48,22 @@ fn a_dearer_walk_never_makes_a_guest_faster() {
     for cost in [
         (|costs| &mut costs.nested_walks) as fn(&mut Costs) -> &mut Picos,
         |costs| &mut costs.nested_refill,
+        |costs| &mut costs.remote_memory,
     ] {
         let taken = [0, 50, 200, 800].map(|ns| elapsed_ns(&with(build(false), cost, ns)));
         assert!(taken.is_sorted_by(|a, b| a < b), "{taken:?}");
     }
+}
+
+#[test]
+fn a_guest_that_stays_on_one_socket_has_all_memory_there() {
+    let near = |remote| {
+        let mut config = with(build(false), |costs| &mut costs.remote_memory, remote);
+        let socket = config.machine.topology.pcpus() / config.machine.topology.sockets;
+        config.vms[0].affinity = vec![(0..socket).collect(); config.vms[0].vcpus as usize];
+        play(&config).history_hash
+    };
+    assert_eq!(near(0), near(800));
 }
 
 #[test]
@@ -87,6 +100,7 @@ fn the_machines_own_kernel_walks_one_set_of_tables() {
         let costs = &mut config.machine.costs;
         costs.nested_walks = Picos::from_nanos(500);
         costs.nested_refill = Picos::from_nanos(10_000);
+        costs.remote_memory = Picos::from_nanos(500);
         costs.nested_fault = Picos::from_nanos(50_000);
         config.vms[0].boot.kernel.fresh_memory = true;
         config
@@ -127,4 +141,52 @@ fn a_dearer_first_touch_delays_a_fresh_guest() {
         elapsed_ns(&config)
     };
     assert!(fresh(20_000) > fresh(0));
+}
+
+/// The build in a guest whose kernel and CPU have process-context identifiers or not.
+fn identified(kernel: bool, cpu: bool) -> Config {
+    let mut config = with(build(false), |costs| &mut costs.nested_refill, 20_000);
+    config.machine.pcid = cpu;
+    config.vms[0].boot.kernel.pcid = Some(kernel);
+    config
+}
+
+#[test]
+fn process_context_identifiers_save_refills_at_switches() {
+    let useful = |config: &Config| play(config).vms[0].lost_time_ps["useful"] as f64;
+    let mut free = identified(false, false);
+    free.machine.costs.nested_refill = Picos::ZERO;
+    let (none, without, with) = (
+        useful(&free),
+        useful(&identified(false, false)),
+        useful(&identified(true, true)),
+    );
+    assert!(without - none > 1.5 * (with - none), "{none}, {with} with, {without}");
+    // New address spaces are still filled.
+    assert!(with > 1.003 * none, "{none}, {with}");
+}
+
+#[test]
+fn identifiers_need_a_kernel_and_a_cpu_that_have_them() {
+    let history = |kernel, cpu| play(&identified(kernel, cpu)).history_hash;
+    let without = history(false, false);
+    assert_eq!(history(true, false), without);
+    assert_ne!(history(true, true), without);
+}
+
+#[test]
+fn identifiers_leave_no_stale_translation() {
+    // Threads that unmap, and preempted vCPUs whose flushes are left to the host. A stale use would end the run.
+    for flushes in [false, true] {
+        let mut config = identified(true, true);
+        config.vms[0].boot.workload = Workload::Ebizzy(Ebizzy {
+            threads: Some(9),
+            ..Ebizzy::default()
+        });
+        config.vms[0].host.pv_tlb_flush = flushes;
+        config.vms.push(config.vms[0].clone());
+        config.vms[1].name = "other".to_owned();
+        let outcome = play(&config);
+        assert!(outcome.vms[0].counters["guest.shootdowns"] > 100);
+    }
 }

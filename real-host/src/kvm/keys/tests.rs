@@ -20,6 +20,7 @@ enum Effect {
 /// Keys of guests that are refused.
 const REFUSED: &[&str] = &[
     "bare_metal",
+    "cpu_pm",
     "netperf.transactions",
     "nic",
     "parent",
@@ -68,6 +69,7 @@ fn other_value(key: &Key, value: &Value) -> String {
         "host.pause_window.grow" | "host.pause_window.shrink" => return "2".to_owned(),
         "host.pause_window.max" => return "9000".to_owned(),
         "vm.*.measured" => return "false".to_owned(),
+        "vm.*.pcid" => return "true".to_owned(),
         "vm.*.workload" => return "\"pgbench\"".to_owned(),
         "vm.*.vcpus" => return "3".to_owned(),
         "group.*.parent" => return "\"above\"".to_owned(),

@@ -66,12 +66,12 @@ impl Machine {
         self
     }
 
-    /// Runs `testhost/run COMMAND` on the machine.
+    /// Runs `testhost/run` on the machine with two lines of commands.
     fn command(&self) -> Command {
         let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../platforms/kvm/testhost/run");
         let mut command = with_default_signals("/bin/sh");
         command
-            .args([run, "--timeout", "60", "echo", "hello"])
+            .args([run, "--timeout", "60", "echo hello\necho world"])
             .env_clear()
             .env("PATH", self.path().join("bin"))
             .env("TMPDIR", self.path().join("tmp"))
@@ -87,7 +87,7 @@ impl Machine {
         let ran = self.run();
         assert_eq!((ran.status, ran.out.as_str()), (77, ""), "{}", ran.err);
         assert!(ran.err.contains(&format!("SKIPPED: {why}")), "{why}: {}", ran.err);
-        let counted = "SKIPPED: 1 command, for which there is no test host";
+        let counted = "SKIPPED: 2 commands, for which there is no test host";
         assert!(ran.err.contains(counted), "{}", ran.err);
         assert_eq!(fs::read_dir(self.path().join("tmp")).expect("a folder").count(), 0);
     }
@@ -135,10 +135,39 @@ fn a_cache_without_a_kernel_is_no_reason_to_skip() {
 
 #[test]
 fn what_the_host_says_is_passed_on_with_its_status() {
-    let says = "echo noise; echo @@begin 2 cpus; echo hello; echo @@end 3";
+    let says = "echo noise; echo @@begin 2 cpus; echo hello; echo @@done 1 3; printf world; echo @@done 2 0";
     let machine = Machine::new().with_cache().with("qemu-system-x86_64", says);
     let ran = machine.run();
-    assert_eq!((ran.status, ran.out.as_str()), (3, "hello\n"), "{}", ran.err);
+    assert_eq!((ran.status, ran.out.as_str()), (3, "hello\nworld\n"), "{}", ran.err);
+    assert!(ran.err.contains("test host: 2 cpus"), "{}", ran.err);
+}
+
+#[test]
+fn a_lost_host_goes_on_with_the_line_that_was_not_finished() {
+    // The host is lost in line 1 twice, and in line 2 twice.
+    let says = r#"
+        tries=$(cat "$HOLDFAST_TESTHOST/tries" 2>/dev/null)
+        echo "$tries." >"$HOLDFAST_TESTHOST/tries"
+        echo @@begin 2 cpus
+        case "$* $tries" in
+        *first=1\ . | *first=1\ ) echo lost in 1 ;;
+        *first=1\ ..) echo hello; echo @@done 1 3; echo lost in 2 ;;
+        *first=2\ ...) echo lost in 2 ;;
+        *first=2\ ....) echo world; echo @@done 2 0 ;;
+        esac"#;
+    let ran = Machine::new().with_cache().with("qemu-system-x86_64", says).run();
+    assert_eq!((ran.status, ran.out.as_str()), (3, "hello\nworld\n"), "{}", ran.err);
+    assert!(ran.err.contains("try 2 of 'echo hello' did not finish"), "{}", ran.err);
+    assert!(ran.err.contains("test host: 4 retries"), "{}", ran.err);
+}
+
+#[test]
+fn a_line_that_loses_the_host_four_times_is_named() {
+    let says = "echo @@begin 2 cpus; case $* in *first=1*) echo hello; echo @@done 1 0 ;; esac; echo panic";
+    let ran = Machine::new().with_cache().with("qemu-system-x86_64", says).run();
+    assert_eq!((ran.status, ran.out.as_str()), (124, "hello\n"), "{}", ran.err);
+    assert!(ran.err.contains("try 4 of 'echo world' did not finish"), "{}", ran.err);
+    assert!(ran.err.contains("\npanic\n"), "{}", ran.err);
 }
 
 #[test]

@@ -11,6 +11,7 @@
 //! assert_eq!(count.into_inner().unwrap(), 1);
 //! ```
 
+mod common;
 mod condvar;
 mod flag;
 mod mutex;

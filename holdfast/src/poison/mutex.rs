@@ -1,10 +1,9 @@
 //! A mutex with poisoning.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use super::common::{access, poisoning};
 use super::flag::{Flag, OnPanic};
 use super::{LockResult, TryLockResult};
 
@@ -34,24 +33,7 @@ pub struct Mutex<T: ?Sized> {
     inner: crate::Mutex<T>,
 }
 
-impl<T> Mutex<T> {
-    /// Makes an unlocked mutex. Usable in a `static`.
-    pub const fn new(value: T) -> Self {
-        Mutex {
-            flag: Flag::new(),
-            inner: crate::Mutex::new(value),
-        }
-    }
-
-    /// Consumes the mutex and returns the data.
-    ///
-    /// # Errors
-    /// If the mutex is poisoned. The error has the data.
-    pub fn into_inner(self) -> LockResult<T> {
-        let value = self.inner.into_inner();
-        self.flag.check(value)
-    }
-}
+poisoning!(Mutex);
 
 impl<T: ?Sized> Mutex<T> {
     /// Waits until the calling thread holds the lock.
@@ -80,34 +62,6 @@ impl<T: ?Sized> Mutex<T> {
     pub fn try_lock_for(&self, timeout: Duration) -> TryLockResult<MutexGuard<'_, T>> {
         let guard = self.inner.try_lock_for(timeout);
         self.flag.check_tried(guard.map(|guard| MutexGuard::new(self, guard)))
-    }
-
-    /// Returns whether the mutex is poisoned.
-    pub fn is_poisoned(&self) -> bool {
-        self.flag.is_set()
-    }
-
-    /// Removes the poison: the caller has put the data in order.
-    pub fn clear_poison(&self) {
-        self.flag.clear();
-    }
-
-    /// Returns the data. An exclusive borrow needs no locking.
-    ///
-    /// # Errors
-    /// If the mutex is poisoned. The error has the data.
-    pub fn get_mut(&mut self) -> LockResult<&mut T> {
-        self.flag.check(self.inner.get_mut())
-    }
-}
-
-// After a panic the data cannot be used without notice: that is what the poison is for.
-impl<T: ?Sized> UnwindSafe for Mutex<T> {}
-impl<T: ?Sized> RefUnwindSafe for Mutex<T> {}
-
-impl<T> From<T> for Mutex<T> {
-    fn from(value: T) -> Self {
-        Mutex::new(value)
     }
 }
 
@@ -149,30 +103,4 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
     }
 }
 
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&**self, f)
-    }
-}
+access!(mut MutexGuard);

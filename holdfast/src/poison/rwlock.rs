@@ -1,9 +1,8 @@
 //! A reader-writer lock with poisoning.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use super::common::{access, poisoning};
 use super::flag::{Flag, OnPanic};
 use super::{LockResult, TryLockResult};
 
@@ -24,24 +23,7 @@ pub struct RwLock<T: ?Sized> {
     inner: crate::RwLock<T>,
 }
 
-impl<T> RwLock<T> {
-    /// Makes an unlocked lock. Usable in a `static`.
-    pub const fn new(value: T) -> Self {
-        RwLock {
-            flag: Flag::new(),
-            inner: crate::RwLock::new(value),
-        }
-    }
-
-    /// Consumes the lock and returns the data.
-    ///
-    /// # Errors
-    /// If the lock is poisoned. The error has the data.
-    pub fn into_inner(self) -> LockResult<T> {
-        let value = self.inner.into_inner();
-        self.flag.check(value)
-    }
-}
+poisoning!(RwLock);
 
 impl<T: ?Sized> RwLock<T> {
     /// Waits until the calling thread may read.
@@ -50,7 +32,8 @@ impl<T: ?Sized> RwLock<T> {
     /// If the lock is poisoned. The error has the guard.
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        self.flag.check(RwLockReadGuard(self.inner.read()))
+        let inner = self.inner.read();
+        self.flag.check(RwLockReadGuard { inner })
     }
 
     /// Takes the lock for reading if that needs no waiting.
@@ -59,7 +42,8 @@ impl<T: ?Sized> RwLock<T> {
     /// If the lock was not taken, or is poisoned.
     #[inline]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
-        self.flag.check_tried(self.inner.try_read().map(RwLockReadGuard))
+        let inner = self.inner.try_read();
+        self.flag.check_tried(inner.map(|inner| RwLockReadGuard { inner }))
     }
 
     /// Waits until the calling thread may write.
@@ -88,34 +72,6 @@ impl<T: ?Sized> RwLock<T> {
             inner,
         }
     }
-
-    /// Returns whether the lock is poisoned.
-    pub fn is_poisoned(&self) -> bool {
-        self.flag.is_set()
-    }
-
-    /// Removes the poison: the caller has put the data in order.
-    pub fn clear_poison(&self) {
-        self.flag.clear();
-    }
-
-    /// Returns the data. An exclusive borrow needs no locking.
-    ///
-    /// # Errors
-    /// If the lock is poisoned. The error has the data.
-    pub fn get_mut(&mut self) -> LockResult<&mut T> {
-        self.flag.check(self.inner.get_mut())
-    }
-}
-
-// After a panic the data cannot be used without notice: that is what the poison is for.
-impl<T: ?Sized> UnwindSafe for RwLock<T> {}
-impl<T: ?Sized> RefUnwindSafe for RwLock<T> {}
-
-impl<T> From<T> for RwLock<T> {
-    fn from(value: T) -> Self {
-        RwLock::new(value)
-    }
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
@@ -131,22 +87,11 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
 
 /// Access to the data of a [`RwLock`] for reading. A panic with this guard does not poison: it has changed nothing.
 #[must_use = "the lock is released as soon as the guard is dropped"]
-pub struct RwLockReadGuard<'a, T: ?Sized>(crate::RwLockReadGuard<'a, T>);
-
-impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
+pub struct RwLockReadGuard<'a, T: ?Sized> {
+    inner: crate::RwLockReadGuard<'a, T>,
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
+access!(RwLockReadGuard);
 
 /// Access to the data of a [`RwLock`] for writing.
 #[must_use = "the lock is released as soon as the guard is dropped"]
@@ -159,28 +104,9 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     /// Goes on reading, and lets others read. No writer comes in between.
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T> {
-        RwLockReadGuard(crate::RwLockWriteGuard::downgrade(guard.inner))
+        let inner = crate::RwLockWriteGuard::downgrade(guard.inner);
+        RwLockReadGuard { inner }
     }
 }
 
-impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
+access!(mut RwLockWriteGuard);

@@ -71,11 +71,7 @@ pub(crate) struct Contenders {
 
 impl Contenders {
     fn first<M: Machine>(&self, os: &Os<M>) {
-        os.wait_for_cpus();
-        for argument in 0..self.tasks {
-            os.fork(Fork::Share, Start::new(role::CONTENDER, argument));
-        }
-        StartLine::FIRST.start(os, self.tasks);
+        StartLine::FIRST.launch(os, Fork::Share, role::CONTENDER, self.tasks);
         if let Some(span_ns) = self.parameters.span_ns {
             os.sleep(span_ns);
             self.calls.clear();

@@ -117,11 +117,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     fn first<M: Machine>(&self, os: &Os<M>) {
-        os.wait_for_cpus();
-        for client in 0..self.clients {
-            os.fork(Fork::Copy { vmas: VMAS }, Start::new(role::CLIENT, client));
-        }
-        StartLine::FIRST.start(os, self.clients);
+        StartLine::FIRST.launch(os, Fork::Copy { vmas: VMAS }, role::CLIENT, self.clients);
         while os.wait().is_some() {}
         os.done(Some(self.bytes.load(Relaxed) / MEGABYTE));
     }

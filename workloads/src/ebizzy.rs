@@ -75,11 +75,7 @@ pub(crate) struct Searches {
 
 impl Searches {
     fn first<M: Machine>(&self, os: &Os<M>) {
-        os.wait_for_cpus();
-        for argument in 0..self.threads {
-            os.fork(Fork::Share, Start::new(role::THREAD, argument));
-        }
-        StartLine::FIRST.start(os, self.threads);
+        StartLine::FIRST.launch(os, Fork::Share, role::THREAD, self.threads);
         while os.wait().is_some() {}
         os.done(Some(self.parameters.records));
     }

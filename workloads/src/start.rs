@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use holdfast_guest::{Machine, Os};
+use holdfast_guest::{Fork, Machine, Os, Start};
 
 /// A SysV semaphore at which tasks wait for the start of the measurement.
 #[derive(Clone, Copy)]
@@ -21,6 +21,15 @@ impl StartLine {
     /// Sleeps until the start.
     pub(crate) fn wait<M: Machine>(self, os: &Os<M>) {
         os.semaphore_down(self.array, 0);
+    }
+
+    /// On the first task, makes `tasks` tasks in `role`, which wait here, and starts them.
+    pub(crate) fn launch<M: Machine>(self, os: &Os<M>, how: Fork, role: u32, tasks: u32) {
+        os.wait_for_cpus();
+        for number in 0..tasks {
+            os.fork(how, Start::new(role, number));
+        }
+        self.start(os, tasks);
     }
 
     /// Waits until all tasks have arrived, begins the measurement, and lets `tasks` tasks start.

@@ -368,7 +368,7 @@ fn the_preempted_flag_is_set_in_a_halt() {
 #[test]
 fn cpuid_offers_what_the_vm_is_offered() {
     for (pv_unhalt, steal_time, hint) in [(true, true, false), (false, true, true), (false, false, false)] {
-        let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+        let world = World::new(&HostConfig::default(), &places(1, 1, 1));
         let vm = VmConfig {
             pv_unhalt,
             steal_time,
@@ -376,30 +376,28 @@ fn cpuid_offers_what_the_vm_is_offered() {
             ..VmConfig::default()
         };
         let leaves = [cpuid::HYPERVISOR_BASE, cpuid::KVM_FEATURES, 0x1234];
-        world.add_vm(
-            &vm,
-            &[],
-            vec![Guest::script(
-                leaves.map(|leaf| Op::Exit(Exit::Cpuid { leaf })).to_vec(),
-            )],
-        );
-        world.trace = Some(Vec::new());
-        world.start();
-        world.run_until(MS);
-        let trace = world.trace.take().expect("a trace");
-        let replies: Vec<[u32; 4]> = trace
-            .iter()
-            .filter_map(|(_, command)| match command {
-                holdfast_host::Command::ReplyCpuid { value, .. } => Some(*value),
-                _ => None,
-            })
-            .collect();
+        let replies = cpuid_replies(world, &vm, leaves);
         let [ebx, ecx, edx] = cpuid::KVM_SIGNATURE;
         assert_eq!(replies[0], [cpuid::KVM_FEATURES, ebx, ecx, edx]);
         let features = u32::from(pv_unhalt) << 7 | u32::from(steal_time) << 5;
         assert_eq!(replies[1], [features, 0, 0, u32::from(hint)]);
         assert_eq!(replies[2], [0; 4]);
     }
+}
+
+/// What a vCPU of `vm` reads from `leaves`: EAX, EBX, ECX, EDX.
+fn cpuid_replies<const N: usize>(mut world: World, vm: &VmConfig, leaves: [u32; N]) -> Vec<[u32; 4]> {
+    let script = leaves.map(|leaf| Op::Exit(Exit::Cpuid { leaf })).to_vec();
+    world.add_vm(vm, &[], vec![Guest::script(script)]);
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(MS);
+    let trace = world.trace.take().expect("a trace");
+    let replies = trace.iter().filter_map(|(_, command)| match command {
+        holdfast_host::Command::ReplyCpuid { value, .. } => Some(*value),
+        _ => None,
+    });
+    replies.collect()
 }
 
 #[test]
@@ -409,25 +407,13 @@ fn a_vm_that_keeps_its_halts_gets_mwait_and_no_kicks() {
             pcid,
             ..HostConfig::default()
         };
-        let mut world = World::new(&config, &places(1, 1, 1));
+        let world = World::new(&config, &places(1, 1, 1));
         let vm = VmConfig {
             cpu_pm,
             ..VmConfig::default()
         };
         let leaves = [cpuid::FEATURES, cpuid::KVM_FEATURES];
-        let script = leaves.map(|leaf| Op::Exit(Exit::Cpuid { leaf })).to_vec();
-        world.add_vm(&vm, &[], vec![Guest::script(script)]);
-        world.trace = Some(Vec::new());
-        world.start();
-        world.run_until(MS);
-        let trace = world.trace.take().expect("a trace");
-        let replies: Vec<[u32; 4]> = trace
-            .iter()
-            .filter_map(|(_, command)| match command {
-                holdfast_host::Command::ReplyCpuid { value, .. } => Some(*value),
-                _ => None,
-            })
-            .collect();
+        let replies = cpuid_replies(world, &vm, leaves);
         (replies[0][2], replies[1][0])
     };
     let (ecx, features) = ecx_and_features(false, false);

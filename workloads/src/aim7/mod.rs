@@ -98,12 +98,8 @@ impl Disk {
     }
 
     fn first<M: Machine>(&self, os: &Os<M>) {
-        os.wait_for_cpus();
         let users = self.parameters.users;
-        for user in 0..users {
-            os.fork(Fork::Copy { vmas: VMAS }, Start::new(role::USER, user));
-        }
-        StartLine::FIRST.start(os, users);
+        StartLine::FIRST.launch(os, Fork::Copy { vmas: VMAS }, role::USER, users);
         while os.wait().is_some() {}
         let completed = self.completed.load(Relaxed);
         let given = u64::from(users) * u64::from(self.parameters.jobs);

@@ -97,13 +97,18 @@ fn links_statically(folder: &Path) -> bool {
 /// Compiles one C file of this folder.
 #[track_caller]
 fn compile(source: &str, into: &Path, arguments: &[&str], libraries: &[&Path]) {
-    let mut cc = compiler();
+    compile_by(compiler(), source, into, arguments, libraries, LIBRARIES);
+}
+
+/// As [`compile`], by the compiler `cc`, and with the libraries `system` of the C library.
+#[track_caller]
+fn compile_by(mut cc: Command, source: &str, into: &Path, arguments: &[&str], libraries: &[&Path], system: &[&str]) {
     cc.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"])
         .args(arguments);
     cc.arg("-I").arg(here().join("include"));
     cc.arg(here().join("tests/link").join(source))
         .args(libraries)
-        .args(LIBRARIES);
+        .args(system);
     succeed(cc.arg("-o").arg(into));
 }
 
@@ -168,6 +173,47 @@ fn a_c_lock_behaves_in_a_static_program() {
     let program = folder.path().join("circumstances");
     compile("circumstances.c", &program, &["-static"], &[library()]);
     keep_every_promise(&program, &[]);
+}
+
+const MUSL: &str = "x86_64-unknown-linux-musl";
+
+/// Returns Rust's own libraries for musl. Prints a message if they or the compiler for C are missing.
+fn rust_for_musl() -> Option<PathBuf> {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let libraries = succeed(rustc.args(["--print", "target-libdir", "--target", MUSL]));
+    let libraries = Path::new(libraries.trim()).join("self-contained");
+    let has_compiler = Command::new("musl-gcc").arg("--version").output().is_ok();
+    if libraries.exists() && has_compiler {
+        return Some(libraries);
+    }
+    println!("SKIPPED: there is no musl-gcc, or no standard library of Rust for musl");
+    None
+}
+
+/// Another C library: its own threads and locks, no restartable sequences, no `dlsym` that finds anything.
+#[test]
+fn a_c_lock_behaves_with_musl() {
+    let Some(rust) = rust_for_musl() else { return };
+    let (folder, musl) = (scratch(), build(&["--lib", "--target", MUSL], "libholdfast.a"));
+    // The headers of the kernel, which musl-gcc does not look for. Rust's unwinder instead of the compiler's, which
+    // needs glibc.
+    let headers = [
+        "-idirafter",
+        "/usr/include",
+        "-idirafter",
+        "/usr/include/x86_64-linux-gnu",
+    ];
+    let arguments = [&["-static", "-nodefaultlibs"], headers.as_slice()].concat();
+    let libraries = [musl.as_path(), &rust.join("libunwind.a")];
+    for (source, expected) in [("lock.c", Some("all kept\n")), ("circumstances.c", None)] {
+        let program = folder.path().join("program");
+        let cc = Command::new("musl-gcc");
+        compile_by(cc, source, &program, &arguments, &libraries, &["-lc", "-lgcc"]);
+        match expected {
+            Some(expected) => assert_eq!(succeed(&mut Command::new(program)), expected),
+            None => keep_every_promise(&program, &[]),
+        }
+    }
 }
 
 /// The locks that programs compare with: what they are called, the flag that compiles `circumstances.c` with them, and

@@ -1,6 +1,6 @@
 //! Results of a sweep: curves over a swept key, and what its values buy.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
@@ -173,6 +173,64 @@ pub struct Bought {
     pub better: Option<bool>,
 }
 
+/// A line over a swept key.
+#[derive(Clone, Debug, Serialize)]
+pub struct Curve {
+    /// Name of the case, without the key's value.
+    pub case: String,
+    /// Name of the variant, without the key's value.
+    pub variant: String,
+    /// Name of the guest.
+    pub vm: String,
+    /// The metric.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Which values are better: `lower` or `higher`.
+    pub better: String,
+    /// The values of the other swept keys.
+    pub others: BTreeMap<String, String>,
+    /// The points, in the order of the key's values.
+    pub points: Vec<Point>,
+}
+
+/// A point of a line.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// The key's value.
+    pub value: String,
+    /// Geometric mean; null without samples.
+    pub mean: Option<f64>,
+    /// 95 % confidence interval of the mean, of this point alone; null with one sample.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Curve {
+    /// Returns the line of a group over `key`.
+    fn of(group: &Group<'_>, key: &str) -> Option<Curve> {
+        let first = group.cells.first()?.1.case;
+        let others = first.swept.iter().filter(|step| step.key != key);
+        let point = |(at, figure): &(Vec<&str>, Figure<'_>)| {
+            let center = figure.center();
+            Point {
+                value: at[0].to_owned(),
+                mean: center.map(|center| center.mean),
+                interval: center.and_then(|center| center.interval),
+            }
+        };
+        Some(Curve {
+            case: group.case.clone(),
+            variant: group.variant.clone(),
+            vm: group.vm.clone(),
+            metric: first.metric.clone(),
+            unit: first.unit.clone(),
+            better: first.better.clone(),
+            others: others.map(|step| (step.key.clone(), step.value.clone())).collect(),
+            points: group.cells.iter().map(point).collect(),
+        })
+    }
+}
+
 /// The values of a swept key, next to its first one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Along {
@@ -184,6 +242,8 @@ pub struct Along {
     pub comparisons: usize,
     /// The comparisons.
     pub rows: Vec<Bought>,
+    /// The lines over the key.
+    pub curves: Vec<Curve>,
 }
 
 /// Schema of a comparison along a swept key.
@@ -239,5 +299,6 @@ pub fn along(results: &Results, key: &str) -> Result<Along, CompareError> {
         key: key.to_owned(),
         comparisons,
         rows,
+        curves: groups.iter().filter_map(|group| Curve::of(group, key)).collect(),
     })
 }

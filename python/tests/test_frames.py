@@ -77,7 +77,8 @@ def test_comparison_and_explanation_are_the_command_s(results: holdfast.Results)
 def test_html_is_escaped_and_whole(results: holdfast.Results) -> None:
     text = results._repr_html_()
     assert text.count("<tr>") == 1 + len(results.document["cases"])
-    assert "<th>" in results.compare()._repr_html_()
+    compared = results.compare()._repr_html_()
+    assert "95 % interval" in compared and "{" not in compared, "no column is a dict"
     document = dict(results.document, title="<script>")
     assert "<script>" not in holdfast.Results(json.dumps(document), results.command)._repr_html_()
 
@@ -87,8 +88,52 @@ def test_pictures(results: holdfast.Results, tmp_path: Path) -> None:
     for picture in (results.plot.samples(), results.plot.lost_time(), results.plot.curve("vm.*.spin_threshold", log=True)):
         assert "<svg" in picture._repr_html_()
         picture.save(tmp_path / "picture.pdf")
-    with pytest.raises(KeyError, match="vm\\.\\*\\.spin_threshold"):
+    with pytest.raises(KeyError, match="guest.spin_threshold"):
         results.plot.curve("host.hz")
+
+
+@pytest.fixture(scope="module")
+def grid() -> holdfast.Results:
+    base = holdfast.experiment("kernbench-overcommit").sized(seeds=2, scale=0.001).only(case=["1x", "2x"])
+    return base.sweep({"host.hz": [250, 100]}, spin_threshold=[4096, 1024]).run()
+
+
+def test_curves_have_a_line_for_each_case_variant_and_guest(grid: holdfast.Results) -> None:
+    pytest.importorskip("matplotlib")
+    document = grid.compare(along="host.hz").document
+    drawn = grid.plot.curve("host.hz").figure.axes[0].containers
+    assert len(drawn) == len(document["curves"]) == 2 * 2 * 2
+    for line, curve in zip(drawn, document["curves"], strict=True):
+        points = {point["value"]: point for point in curve["points"]}
+        xs, ys = line.lines[0].get_data()
+        assert list(xs) == [100, 250], "from left to right"
+        assert list(ys) == [points["100"]["mean"], points["250"]["mean"]]
+        assert {"guest.spin_threshold"} == set(curve["others"])
+
+
+def test_a_heat_map_is_of_one_guest(grid: holdfast.Results) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ValueError, match="expected one guest"):
+        grid.plot.heat_map("host.hz", "guest.spin_threshold")
+    picture = grid.plot.heat_map("host.hz", "vm.*.spin_threshold", case="2x", variant="ticket")
+    [image] = picture.figure.axes[0].images
+    curves = grid.compare(along="guest.spin_threshold").document["curves"]
+    curves = [line for line in curves if line["case"].startswith("2x") and line["variant"] == "ticket"]
+    assert image.get_array().tolist() == [[point["mean"] for point in line["points"]] for line in curves]
+    with pytest.raises(KeyError, match="guest.spin_threshold"):
+        grid.plot.heat_map("host.slice", "host.hz")
+
+
+def test_no_two_labels_of_a_picture_overlap(grid: holdfast.Results) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    for picture in (grid.plot.samples(), grid.plot.lost_time(), grid.plot.curve("host.hz")):
+        FigureCanvasAgg(picture.figure).draw()
+        for axis in (picture.figure.axes[0].xaxis, picture.figure.axes[0].yaxis):
+            labels = [label for label in axis.get_ticklabels() if label.get_text() and label.get_rotation() == 0]
+            boxes = [label.get_window_extent() for label in labels]
+            assert not any(box.overlaps(other) for box, other in zip(boxes, boxes[1:]))
 
 
 def test_interactive_charts_have_every_sample(results: holdfast.Results) -> None:
@@ -96,10 +141,3 @@ def test_interactive_charts_have_every_sample(results: holdfast.Results) -> None
     chart = results.plot.interactive().to_dict()
     [data] = chart["datasets"].values()
     assert sorted(row["value"] for row in data) == sorted(row["value"] for row in results.samples())
-
-
-def test_student_s_quantiles() -> None:
-    from holdfast.pictures import _student
-
-    for count, quantile in [(2, 12.706), (5, 2.776), (16, 2.131), (31, 2.042), (121, 1.980)]:
-        assert abs(_student(count) - quantile) < 2e-3

@@ -6,12 +6,14 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::chart::{self, Axis};
-use super::share;
+use super::{share, sweep};
 use crate::explain::{self, Row};
 use crate::results::{Case, Results};
 
 /// Width in pixels of a drawing, of its labels and of its plots.
-const WIDTH: u32 = 960;
+pub(super) const WIDTH: u32 = 960;
+/// Distance in pixels from the edges.
+pub(super) const MARGIN: f64 = 14.0;
 pub(crate) const LABELS: u32 = 290;
 pub(crate) const PLOT: u32 = WIDTH - LABELS - 20;
 /// Height in pixels of a bar with its distance to the next.
@@ -21,7 +23,7 @@ const LEGEND: u32 = 20;
 /// Styles of a drawing in addition to the page's.
 const STYLE: &str = "text { fill: var(--ink); font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; } \
                      .title { font-size: 16px; font-weight: 600; } .soft, .axis text { fill: var(--soft); font-size: 12px; } \
-                     .paper { fill: var(--paper); } .case { font-weight: 600; }";
+                     .paper { fill: var(--paper); } .case { font-weight: 600; } .small { font-size: 11px; }";
 
 /// An SVG file.
 #[derive(Clone, Debug)]
@@ -66,11 +68,12 @@ pub fn drawings(results: &Results, cases: &[String]) -> Vec<Drawing> {
             svg: bars(results, &rows),
         });
     }
+    drawings.extend(sweep::drawing(results, wanted));
     drawings
 }
 
 /// Returns a name that every file system accepts.
-fn name(experiment: &str, what: &str) -> String {
+pub(super) fn name(experiment: &str, what: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "-_".contains(c) {
             c

@@ -1,5 +1,8 @@
 //! Sweeps: curves over one swept key, a heat map over two, and what each value buys.
 
+mod drawn;
+mod map;
+
 use maud::{Markup, html};
 
 use super::chart::{Axis, share, tick_text};
@@ -9,14 +12,20 @@ use crate::results::Results;
 use crate::stats::{Center, Verdict};
 use crate::sweep::{self, Along, Bought, Figure, Group};
 
+pub(super) use drawn::drawing;
+
 /// Height of a chart in pixels, and of its plot between the two.
 const HEIGHT: f64 = 250.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 220.0;
+/// Width in pixels of a chart on a phone, and the least width on other screens.
+const PHONE: f64 = 250.0;
+const SCREEN: f64 = 590.0;
+/// Distance in pixels between the marks of two lines at one value, and of all lines together at most.
+const APART: f64 = 6.0;
+const APART_MAX: f64 = 30.0;
 /// Lines of one chart that can be told apart: colors, each solid and dashed.
 const LINES_MAX: usize = 12;
-/// Labels below a chart that a phone has room for.
-const LABELS_MAX: usize = 7;
 /// Rows of a table that is shown without a click.
 const ROWS_MAX: usize = 24;
 
@@ -27,7 +36,7 @@ pub(super) fn sections(results: &Results) -> Markup {
         @if keys.len() == 1 {
             (curves(results, keys[0]))
         } @else if let [first, second, ..] = keys[..] {
-            (maps(results, [first, second]))
+            (map::maps(results, [first, second]))
         }
         @for key in keys {
             @if let Ok(along) = sweep::along(results, key) { (bought(&along)) }
@@ -35,11 +44,10 @@ pub(super) fn sections(results: &Results) -> Markup {
     }
 }
 
-/// Renders charts over `key`: one for each case and guest, with a line for each variant.
-fn curves(results: &Results, key: &str) -> Markup {
-    let groups = sweep::groups(results, &[key]);
+/// Returns the charts over `key`: one for each case and guest, with a line for each variant.
+fn charts<'g, 'r>(groups: &'g [Group<'r>]) -> Vec<Vec<&'g Group<'r>>> {
     let mut charts: Vec<Vec<&Group<'_>>> = Vec::new();
-    for group in &groups {
+    for group in groups {
         let same = |chart: &&mut Vec<&Group<'_>>| {
             chart.len() < LINES_MAX && (&chart[0].case, &chart[0].vm) == (&group.case, &group.vm)
         };
@@ -48,8 +56,14 @@ fn curves(results: &Results, key: &str) -> Markup {
             None => charts.push(vec![group]),
         }
     }
+    charts
+}
+
+/// Renders the charts over `key`.
+fn curves(results: &Results, key: &str) -> Markup {
+    let groups = sweep::groups(results, &[key]);
     html! {
-        @for chart in &charts {
+        @for chart in &charts(&groups) {
             section {
                 h2 { (metric(chart[0])) " over " (key) }
                 p class="note" {
@@ -75,20 +89,49 @@ fn better(group: &Group<'_>) -> String {
 }
 
 fn curve(groups: &[&Group<'_>]) -> Markup {
-    let centers = |group: &&Group<'_>| -> Vec<f64> {
-        let figures = group.cells.iter().filter_map(|(_, figure)| figure.center());
-        let ends = |center: Center| {
-            [
-                Some(center.mean),
-                center.interval.map(|it| it.0),
-                center.interval.map(|it| it.1),
-            ]
-        };
-        figures.flat_map(ends).flatten().collect()
-    };
-    let Some(axis) = Axis::over(groups.iter().flat_map(centers)) else {
+    let Some((marks, logarithmic)) = plot(groups) else {
         return html! { p { "No samples." } };
     };
+    html! {
+        @if groups.len() > 1 {
+            ul class="legend" {
+                @for (index, group) in groups.iter().enumerate() {
+                    li { svg width="34" height="18" aria-hidden="true" { (sample_of(index)) } (group.variant) }
+                }
+            }
+        }
+        svg class="plot curve" height=(HEIGHT) role="img" aria-label=(spoken(groups)) { (marks) }
+        @if logarithmic { p class="note" { "The vertical axis is logarithmic." } }
+    }
+}
+
+/// Renders a piece of a line for the legend, 34 pixels wide and 18 high.
+fn sample_of(index: usize) -> Markup {
+    html! {
+        line class=(line_class(index)) x1="2" x2="32" y1="9" y2="9" {}
+        circle class=(line_class(index)) cx="17" cy="9" r="4" {}
+    }
+}
+
+fn spoken(groups: &[&Group<'_>]) -> String {
+    let words: Vec<String> = groups.iter().map(|group| in_words(group)).collect();
+    words.join("; ")
+}
+
+/// Renders the axes and lines of a chart, and returns whether the vertical axis is logarithmic. `None` without samples.
+fn plot(groups: &[&Group<'_>]) -> Option<(Markup, bool)> {
+    let ends = |center: Center| {
+        [
+            Some(center.mean),
+            center.interval.map(|it| it.0),
+            center.interval.map(|it| it.1),
+        ]
+    };
+    let centers = |group: &&Group<'_>| -> Vec<f64> {
+        let figures = group.cells.iter().filter_map(|(_, figure)| figure.center());
+        figures.flat_map(ends).flatten().collect()
+    };
+    let axis = Axis::over(groups.iter().flat_map(centers))?;
     let mut values: Vec<&str> = Vec::new();
     for value in groups.iter().flat_map(|group| group.values(0)) {
         if !values.contains(&value) {
@@ -98,36 +141,26 @@ fn curve(groups: &[&Group<'_>]) -> Markup {
     let places = places(&values);
     let x = |value: &str| places[values.iter().position(|known| *known == value).unwrap_or(0)];
     let y = |value: f64| BOTTOM - axis.at(value) / 100.0 * (BOTTOM - TOP);
-    let words: Vec<String> = groups.iter().map(|group| in_words(group)).collect();
-    let every = values.len().div_ceil(LABELS_MAX);
-    html! {
-        @if groups.len() > 1 {
-            ul class="legend" {
-                @for (index, group) in groups.iter().enumerate() {
-                    li {
-                        svg width="34" height="18" aria-hidden="true" {
-                            line class=(line_class(index)) x1="2" x2="32" y1="9" y2="9" {}
-                            circle class=(line_class(index)) cx="17" cy="9" r="4" {}
-                        }
-                        (group.variant)
-                    }
+    let (on_phones, on_screens) = (labels(&values, &places, PHONE), labels(&values, &places, SCREEN));
+    // Lines that agree must not hide each other.
+    let apart = APART.min(APART_MAX / groups.len() as f64);
+    let aside = |index: usize| (index as f64 - (groups.len() - 1) as f64 / 2.0) * apart;
+    let marks = html! {
+        g class="axis" {
+            @for tick in axis.ticks() {
+                line class="grid" x1="0" x2="100%" y1=(y(tick)) y2=(y(tick)) {}
+                text x="-8" y=(y(tick) + 4.0) text-anchor="end" { (tick_text(tick)) }
+            }
+            @for (index, value) in values.iter().enumerate() {
+                @if on_screens[index] || on_phones[index] {
+                    text class=[(!on_phones[index]).then_some("roomy")] x=(share(places[index])) y=(HEIGHT - 8.0)
+                        text-anchor="middle" { (value) }
                 }
             }
         }
-        svg class="plot curve" height=(HEIGHT) role="img" aria-label=(words.join("; ")) {
-            g class="axis" {
-                @for tick in axis.ticks() {
-                    line class="grid" x1="0" x2="100%" y1=(y(tick)) y2=(y(tick)) {}
-                    text x="-8" y=(y(tick) + 4.0) text-anchor="end" { (tick_text(tick)) }
-                }
-                @for (index, value) in values.iter().enumerate() {
-                    @if index % every == 0 {
-                        text x=(share(places[index])) y=(HEIGHT - 8.0) text-anchor="middle" { (value) }
-                    }
-                }
-            }
-            @for (index, group) in groups.iter().enumerate() {
-                @let points = points(group);
+        @for (index, group) in groups.iter().enumerate() {
+            @let points = points(group, x);
+            g transform=(format!("translate({:.1} 0)", aside(index))) {
                 @for pair in points.windows(2) {
                     line class=(line_class(index)) x1=(share(x(pair[0].0))) y1=(y(pair[0].1.mean))
                         x2=(share(x(pair[1].0))) y2=(y(pair[1].1.mean)) {}
@@ -145,14 +178,35 @@ fn curve(groups: &[&Group<'_>]) -> Markup {
                 }
             }
         }
-        @if axis.logarithmic { p class="note" { "The vertical axis is logarithmic." } }
-    }
+    };
+    Some((marks, axis.logarithmic))
 }
 
-/// Returns the points of a line, those with samples.
-fn points<'r>(group: &Group<'r>) -> Vec<(&'r str, Center)> {
+/// Returns which of `values` are labeled in a chart of `width` pixels: the first, the last, and those between that have
+/// room.
+fn labels(values: &[&str], places: &[f64], width: f64) -> Vec<bool> {
+    /// Width of a letter, and distance between labels, in pixels.
+    const LETTER: f64 = 7.0;
+    const GAP: f64 = 8.0;
+    let half = |index: usize| values[index].chars().count() as f64 * LETTER / 2.0;
+    let middle = |index: usize| places[index] / 100.0 * width;
+    let mut shown: Vec<usize> = Vec::new();
+    let last = values.len().saturating_sub(1);
+    for index in [0, last].into_iter().chain(1..last) {
+        let is_free = |other: &usize| (middle(index) - middle(*other)).abs() >= half(index) + half(*other) + GAP;
+        if index < values.len() && shown.iter().all(is_free) {
+            shown.push(index);
+        }
+    }
+    (0..values.len()).map(|index| shown.contains(&index)).collect()
+}
+
+/// Returns the points of a line, those with samples, from left to right.
+fn points<'r>(group: &Group<'r>, x: impl Fn(&str) -> f64) -> Vec<(&'r str, Center)> {
     let point = |(at, figure): &(Vec<&'r str>, Figure<'r>)| Some((at[0], figure.center()?));
-    group.cells.iter().filter_map(point).collect()
+    let mut points: Vec<(&str, Center)> = group.cells.iter().filter_map(point).collect();
+    points.sort_by(|a, b| x(a.0).total_cmp(&x(b.0)));
+    points
 }
 
 fn line_class(index: usize) -> String {
@@ -162,9 +216,11 @@ fn line_class(index: usize) -> String {
 
 fn in_words(group: &Group<'_>) -> String {
     let unit = &group.cells[0].1.case.unit;
-    let points = points(group);
-    let points: Vec<String> = points
+    let points = group
+        .cells
         .iter()
+        .filter_map(|(at, figure)| Some((at[0], figure.center()?)));
+    let points: Vec<String> = points
         .map(|(value, center)| format!("{value}: {}", spoken_number(center.mean, unit)))
         .collect();
     format!("{}: {}", group.name(), points.join(", "))
@@ -218,74 +274,6 @@ fn places(values: &[&str]) -> Vec<f64> {
     along.into_iter().map(place).collect()
 }
 
-/// Renders a heat map over two keys for each case, variant and guest. Values of further keys are in the names.
-fn maps(results: &Results, keys: [&str; 2]) -> Markup {
-    let groups = sweep::groups(results, &keys);
-    html! {
-        @for group in &groups {
-            section {
-                h2 { (metric(group)) " over " (keys[0]) " and " (keys[1]) }
-                p class="note" {
-                    b { (group.name()) } ". " (better(group)) " Geometric means with their 95 % confidence intervals. \
-                    The stronger the color of a cell, the larger its mean."
-                }
-                (map(group, keys))
-            }
-        }
-    }
-}
-
-fn map(group: &Group<'_>, keys: [&str; 2]) -> Markup {
-    // The key with fewer values has the columns.
-    let all = [group.values(0), group.values(1)];
-    let (down, across) = if all[0].len() < all[1].len() { (1, 0) } else { (0, 1) };
-    let centers = group.cells.iter().filter_map(|(_, figure)| figure.center());
-    let means: Vec<f64> = centers.map(|center| center.mean).collect();
-    let low = means.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let heat = |mean: f64| {
-        if high > low {
-            (mean / low).ln() / (high / low).ln()
-        } else {
-            0.0
-        }
-    };
-    let at = |row: &str, column: &str| {
-        let cell = group
-            .cells
-            .iter()
-            .find(|(at, _)| at[down] == row && at[across] == column);
-        cell.and_then(|(_, figure)| figure.center())
-    };
-    html! {
-        div class="scroll" tabindex="0" role="region" aria-label=(group.name()) {
-            table class="heat" {
-                caption { (keys[down]) " down, " (keys[across]) " across" }
-                thead { tr { th {} @for column in &all[across] { th scope="col" class="number" { (column) } } } }
-                tbody {
-                    @for row in &all[down] {
-                        tr {
-                            th scope="row" class="number" { (row) }
-                            @for column in &all[across] {
-                                @if let Some(center) = at(row, column) {
-                                    td class="number" style=(format!("--heat: {:.0}%", heat(center.mean) * 60.0)) {
-                                        (number(center.mean))
-                                        @if let Some((low, high)) = center.interval {
-                                            br; small { (number(low)) " – " (number(high)) }
-                                        }
-                                    }
-                                } @else {
-                                    td class="number" { "-" }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// Renders what each value of a key buys.
 fn bought(along: &Along) -> Markup {
     let heads = ["cells", "value", "mean", "change, %", "interval, %", "proven"].map(str::to_owned);
@@ -295,11 +283,12 @@ fn bought(along: &Along) -> Markup {
         along.rows.iter().map(|row| bought_row(row).to_vec()),
         1,
     );
+    let proven = along.rows.iter().filter(|row| row.better.is_some()).count();
     html! {
         section {
             h2 { "What " (along.key) " buys" }
             @if along.rows.len() > ROWS_MAX {
-                details { summary { (along.rows.len()) " comparisons" } (table) }
+                details { summary { (along.rows.len()) " comparisons, of which " (proven) " are proven" } (table) }
             } @else {
                 (table)
             }
@@ -353,5 +342,15 @@ mod tests {
         assert!((logarithmic[1] - (4.0 + 92.0 / 3.0)).abs() < 1e-9, "{logarithmic:?}");
         assert_eq!(places(&["0", "10", "100000"]), [4.0, 50.0, 96.0], "zero");
         assert_eq!(places(&["8"]), [50.0]);
+    }
+
+    #[test]
+    fn labels_do_not_touch_each_other() {
+        let values = ["64", "1024", "16384", "65536", "131072"];
+        let shown = |width: f64| labels(&values, &places(&values), width);
+        assert_eq!(shown(SCREEN), [true; 5]);
+        assert_eq!(shown(PHONE), [true, true, true, false, true], "the last two are close");
+        assert_eq!(labels(&["8"], &[50.0], PHONE), [true]);
+        assert!(labels(&[], &[], PHONE).is_empty());
     }
 }

@@ -143,6 +143,87 @@ fn pages_of_sweeps_have_curves_or_heat_maps_and_no_row_for_each_cell() {
 }
 
 #[test]
+fn curves_have_the_means_and_intervals_of_the_page() {
+    let results = swept(&["host.hz=250,100,1000", "guest.vcpus=2,4"], &[]);
+    let along = sweep::along(&results, "host.hz").expect("it is swept");
+    let groups = sweep::groups(&results, &["host.hz"]);
+    assert_eq!(along.curves.len(), groups.len());
+    for (curve, group) in along.curves.iter().zip(&groups) {
+        assert_eq!(
+            (&curve.case, &curve.variant, &curve.vm),
+            (&group.case, &group.variant, &group.vm)
+        );
+        for (point, (at, figure)) in curve.points.iter().zip(&group.cells) {
+            let center = figure.center().expect("samples");
+            assert_eq!(point.value, at[0]);
+            assert_eq!((point.mean, point.interval), (Some(center.mean), center.interval));
+            let other = figure.case.swept.iter().filter(|step| step.key != "host.hz");
+            assert!(
+                other
+                    .clone()
+                    .all(|step| curve.others.get(&step.key) == Some(&step.value))
+            );
+            assert_eq!((curve.others.len(), other.count()), (1, 1));
+        }
+    }
+}
+
+#[test]
+fn lines_run_from_left_to_right_whatever_the_order_of_the_values() {
+    let page = report::html(&swept(&["host.hz=250,1000,100"], &[]));
+    let lines = page.split("<line class=\"s0\"").skip(1);
+    let mut pieces = 0;
+    for line in lines {
+        let at = |name: &str| -> Option<f64> {
+            let (_, rest) = line.split_once(&format!(" {name}=\""))?;
+            rest.split_once("%\"")?.0.parse().ok()
+        };
+        // Lines of the legend have pixels, not percent.
+        if let (Some(from), Some(to)) = (at("x1"), at("x2")) {
+            assert!(from < to, "{from} {to}");
+            pieces += 1;
+        }
+    }
+    assert_eq!(pieces, 4, "two pieces of a line in each of two charts");
+}
+
+#[test]
+fn small_differences_have_weak_colors() {
+    let strongest = |ratio: f64| {
+        let mut results = swept(&["host.hz=250,100,1000", "guest.vcpus=2,4"], &[]);
+        for (index, case) in results.cases.iter_mut().enumerate() {
+            case.samples.fill(if index % 5 == 0 { 100.0 * ratio } else { 100.0 });
+        }
+        results.totals.clear();
+        let page = report::html(&results);
+        let heats = page.split("--heat: ").skip(1).filter_map(|rest| rest.split_once('%'));
+        let heats = heats.map(|(heat, _)| heat.parse::<f64>().expect("a number"));
+        heats.fold(0.0, f64::max)
+    };
+    assert_eq!((strongest(1.0), strongest(1.01)), (0.0, 5.0));
+    assert_eq!((strongest(1.1), strongest(9.0)), (50.0, 50.0));
+}
+
+#[test]
+fn drawings_of_sweeps_have_the_curves_or_the_heat_maps() {
+    let drawn = |results: &Results, cases: &[String]| -> Option<String> {
+        let mut all = report::drawings(results, cases).into_iter();
+        all.find(|drawing| drawing.name.ends_with("-sweep"))
+            .map(|drawing| drawing.svg)
+    };
+    let one = swept(&["host.hz=250,100,1000"], &[]);
+    let svg = drawn(&one, &[]).expect("it is a sweep");
+    // Each of two charts has two lines of three points; each line has one in the legend too.
+    assert_eq!(svg.matches("<circle").count(), 2 * (2 * 3 + 2), "{svg}");
+    let first = one.cases[0].case.split(' ').next().expect("a name").to_owned();
+    let half = drawn(&one, &[first]).expect("a case");
+    assert_eq!(half.matches("<circle").count(), 2 * 3 + 2, "one case");
+    let two = drawn(&swept(&["host.hz=250,100,1000", "guest.vcpus=2,4"], &[]), &[]).expect("it is a sweep");
+    assert_eq!(two.matches("<rect class=\"heat\"").count(), 24);
+    assert!(drawn(&fake::results(), &[]).is_none(), "no sweep");
+}
+
+#[test]
 fn results_without_a_sweep_are_as_before() {
     assert!(!fake::results().to_json().contains("swept"));
     let results = swept(&["host.hz=250,100"], &[]);

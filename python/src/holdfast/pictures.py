@@ -8,6 +8,7 @@ without a server. (Plotly would add several megabytes of JavaScript to each note
 from __future__ import annotations
 
 import io
+import math
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .results import Results
 
+GRAYS = {"other causes": "#b8b8b8", "idle": "#e6e6e6", "off": "#f2f2f2"}
+"""Colors of causes that are no loss, or many."""
 COLORS = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#bab0ac"]
 """Colors of variants and causes, which readers with a color vision deficiency can tell apart in this order."""
 
@@ -71,7 +74,9 @@ class Pictures:
                 axes.hlines(case["mean"], at - step / 3, at + step / 3, color=color, linewidth=2)
             if case["published"] is not None:
                 axes.plot([at], [case["published"]["mean"]], "D", color="black", fillstyle="none", markersize=6)
-        axes.set_xticks(range(len(names)), names)
+        # Names of swept cells are long: below each other they would overlap.
+        long = max(map(len, names), default=0) > 10
+        axes.set_xticks(range(len(names)), names, **({"rotation": 30, "ha": "right"} if long else {}))
         axes.set_ylabel(f"{cases[0]['metric']}, {cases[0]['unit']}" if cases else "")
         if log:
             axes.set_yscale("log")
@@ -86,21 +91,24 @@ class Pictures:
         return Picture(figure)
 
     def lost_time(self, *, most: int = 8) -> Picture:
-        """Where the vCPUs' time went: one bar for each guest, with the `most` largest causes."""
+        """Where the vCPUs' time went: one bar for each guest, with the `most` largest causes; idle time is the last."""
         rows = self.results.lost_time()
         totals: dict[str, float] = {}
         for row in rows:
             totals[row["cause"]] = totals.get(row["cause"], 0.0) + row["share"]
-        largest = sorted(totals, key=lambda cause: -totals[cause])[:most]
+        idle = [cause for cause in ("idle", "off") if totals.get(cause)]
+        causes = sorted(totals, key=lambda cause: (cause != "useful", -totals[cause]))
+        largest = [cause for cause in causes if cause not in idle][:most]
         bars = list(dict.fromkeys((row["case"], row["variant"], row["vm"]) for row in rows))
         figure, axes = self._axes(8.0, 0.35 * len(bars) + 1.4)
         left = [0.0] * len(bars)
-        for number, cause in enumerate([*largest, "other causes"]):
+        shown = [*largest, *idle]
+        for number, cause in enumerate([*largest, "other causes", *idle]):
             share = [0.0] * len(bars)
             for row in rows:
-                if (row["cause"] if row["cause"] in largest else "other causes") == cause:
+                if (row["cause"] if row["cause"] in shown else "other causes") == cause:
                     share[bars.index((row["case"], row["variant"], row["vm"]))] += row["share"]
-            color = COLORS[number] if number < len(COLORS) - 1 else "#dddddd"
+            color = GRAYS.get(cause) or COLORS[number % len(COLORS)]
             axes.barh(range(len(bars)), share, left=left, color=color, label=cause.replace("_", " "))
             left = [before + width for before, width in zip(left, share, strict=True)]
         axes.set_yticks(range(len(bars)), [" / ".join(bar) for bar in bars])
@@ -110,51 +118,108 @@ class Pictures:
         figure.legend(loc="outside right center", frameon=False, fontsize="small")
         return Picture(figure)
 
-    def curve(self, key: str, *, log: bool = False) -> Picture:
-        """The mean over a swept key with a 95 % interval of Student's t, one line for each variant and guest."""
-        import pandas
+    def _curves(self, key: str) -> list[dict[str, Any]]:
+        """Returns the lines over a swept key, as the command computes them: geometric means with 95 % intervals."""
+        swept = list(dict.fromkeys(step["key"] for case in self.results.document["cases"] for step in case.get("swept", [])))
+        # A key of all guests has another name in frames.
+        named = {_column(name): name for name in swept} | {name: name for name in swept}
+        if key not in named:
+            raise KeyError(f"found {key!r}, expected a swept key: {', '.join(swept) or 'none here'}")
+        curves: list[dict[str, Any]] = self.results.compare(along=named[key]).document["curves"]
+        return curves
 
-        frame = self.results.to_pandas()
-        if key not in frame.columns:
-            known = sorted({name for cell in self.results.varied().values() for name in cell})
-            raise KeyError(f"found {key!r}, expected a key that varies: {', '.join(known) or 'none here'}")
-        frame["at"] = pandas.to_numeric(frame[key], errors="coerce")
-        if frame["at"].isna().any():
-            frame["at"] = frame[key].astype(str)
-        figure, axes = self._axes(6.0, 3.6)
-        for number, ((variant, vm), line) in enumerate(frame.groupby(["variant", "vm"], sort=False)):
-            values = line.groupby("at", sort=False)["value"].agg(["mean", "sem", "count"])
-            half = [error * _student(int(count)) for error, count in zip(values["sem"].fillna(0), values["count"])]
-            color = COLORS[number % len(COLORS)]
+    def curve(self, key: str, *, log: bool = False) -> Picture:
+        """Geometric means over a swept key with their 95 % intervals, one line for each case, variant and guest."""
+        curves = self._curves(key)
+        figure, axes = self._axes(6.4, 3.8)
+        values = list(dict.fromkeys(point["value"] for line in curves for point in line["points"]))
+        places = _places(values)
+        names = [[line["case"], line["variant"], line["vm"]] for line in curves]
+        # Parts of names that all lines share say nothing.
+        told = [part for part in range(3) if len({name[part] for name in names}) > 1]
+        for number, line in enumerate(curves):
+            points = [point for point in line["points"] if point["mean"] is not None]
+            points.sort(key=lambda point: places[point["value"]])
+            reach = [point["interval"] or (point["mean"], point["mean"]) for point in points]
             axes.errorbar(
-                values.index, values["mean"], yerr=half, fmt="o-", color=color, capsize=3, label=f"{variant}, {vm}"
+                [places[point["value"]] for point in points],
+                [point["mean"] for point in points],
+                yerr=[
+                    [point["mean"] - low for point, (low, _) in zip(points, reach, strict=True)],
+                    [high - point["mean"] for point, (_, high) in zip(points, reach, strict=True)],
+                ],
+                fmt=("o-", "s--", "^:")[number // len(COLORS) % 3],
+                color=COLORS[number % len(COLORS)],
+                capsize=3,
+                label=", ".join(names[number][part] for part in told if names[number][part]),
             )
         axes.set_xlabel(key)
-        axes.set_ylabel(f"{frame['metric'].iloc[0]}, {frame['unit'].iloc[0]}")
+        axes.set_ylabel(f"{curves[0]['metric']}, {curves[0]['unit']}")
+        axes.set_ylim(bottom=0)
         if log:
             axes.set_xscale("log", base=2)
-        axes.legend(frameon=False)
+        if log or not _are_numbers(values):
+            axes.set_xticks([places[value] for value in values], values)
+            axes.minorticks_off()
+        if told:
+            figure.legend(loc="outside upper left", frameon=False, fontsize="small", ncols=2)
         return Picture(figure)
 
-    def heat_map(self, down: str, across: str, *, case: str | None = None, variant: str | None = None) -> Picture:
-        """The mean over two swept keys of one guest, one cell for each pair of values."""
-        frame = self.results.to_pandas()
-        for key in (down, across):
-            if key not in frame.columns:
-                known = sorted({name for cell in self.results.varied().values() for name in cell})
-                raise KeyError(f"found {key!r}, expected a key that varies: {', '.join(known) or 'none here'}")
-        for column, name in (("case", case), ("variant", variant)):
-            if name is not None:
-                frame = frame[frame[column].str.startswith(name)]
-        grid = frame.pivot_table(index=down, columns=across, values="value", aggfunc="mean", sort=False)
-        figure, axes = self._axes(1.2 + 0.8 * len(grid.columns), 1.2 + 0.4 * len(grid.index))
-        image = axes.imshow(grid.to_numpy(), aspect="auto", cmap="cividis")
-        axes.set_xticks(range(len(grid.columns)), [str(value) for value in grid.columns])
-        axes.set_yticks(range(len(grid.index)), [str(value) for value in grid.index])
+    def heat_map(
+        self,
+        down: str,
+        across: str,
+        *,
+        case: str | None = None,
+        variant: str | None = None,
+        vm: str | None = None,
+    ) -> Picture:
+        """The geometric mean over two swept keys of one guest, one cell for each pair of values.
+
+        `case`, `variant` and `vm` choose the guest: a case by the beginning of its name.
+        """
+        curves = self._curves(across)
+        [(row_key, _)] = [(key, value) for key, value in curves[0]["others"].items() if down in (key, _column(key))] or [
+            (None, None)
+        ]
+        if row_key is None:
+            raise KeyError(f"found {down!r}, expected another swept key: {', '.join(curves[0]['others']) or 'none here'}")
+        chosen = [
+            line
+            for line in curves
+            if (case is None or line["case"].startswith(case))
+            and (variant is None or line["variant"].startswith(variant))
+            and (vm is None or line["vm"] == vm)
+        ]
+        rows: dict[str, dict[str, Any]] = {}
+        for line in chosen:
+            value = line["others"][row_key]
+            if value in rows:
+                both = " and ".join(f"{it['case']} / {it['variant']} / {it['vm']}" for it in (rows[value], line))
+                raise ValueError(f"found {both}, expected one guest: choose it by case=, variant= or vm=")
+            rows[value] = line
+        if not rows:
+            raise ValueError(f"found no guest of case={case!r}, variant={variant!r}, vm={vm!r}")
+        columns = list(dict.fromkeys(point["value"] for line in rows.values() for point in line["points"]))
+        grid = [
+            [next((it["mean"] for it in line["points"] if it["value"] == column), None) for column in columns]
+            for line in rows.values()
+        ]
+        numbers = [[math.nan if mean is None else mean for mean in means] for means in grid]
+        figure, axes = self._axes(1.8 + 0.9 * len(columns), 1.4 + 0.45 * len(rows))
+        image = axes.imshow(numbers, aspect="auto", cmap="cividis")
+        low, high = image.get_clim()
+        for index, means in enumerate(numbers):
+            for at, mean in enumerate(means):
+                dark = high > low and (mean - low) / (high - low) < 0.5
+                axes.text(at, index, f"{mean:.4g}", ha="center", va="center", color="white" if dark else "black")
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), list(rows))
         axes.set_xlabel(across)
         axes.set_ylabel(down)
         axes.spines[:].set_visible(False)
-        figure.colorbar(image, label=f"{frame['metric'].iloc[0]}, {frame['unit'].iloc[0]}")
+        first = next(iter(rows.values()))
+        figure.colorbar(image, label=f"{first['metric']}, {first['unit']}")
         return Picture(figure)
 
     def interactive(self) -> Any:
@@ -179,11 +244,20 @@ class Pictures:
         )
 
 
-def _student(count: int) -> float:
-    """Returns the 97.5 % quantile of Student's t for a mean of `count` values."""
-    table = [0.0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145]
-    freedom = count - 1
-    if freedom < 1:
-        return 0.0
-    # Beyond the table the expansion of Cornish and Fisher is exact to three digits.
-    return table[freedom] if freedom < len(table) else 1.95996 + 2.37227 / freedom + 2.82250 / freedom**2
+def _column(key: str) -> str:
+    """Returns the name of a swept key in frames."""
+    return f"vm.*.{key.removeprefix('guest.')}" if key.startswith("guest.") else key
+
+
+def _are_numbers(values: list[str]) -> bool:
+    try:
+        return all(math.isfinite(float(value)) for value in values)
+    except ValueError:
+        return False
+
+
+def _places(values: list[str]) -> dict[str, float]:
+    """Returns where each value is on an axis: at its number, or one after the other if some are no numbers."""
+    if _are_numbers(values):
+        return {value: float(value) for value in values}
+    return {value: float(index) for index, value in enumerate(values)}

@@ -43,7 +43,7 @@ class Comparison:
         return pandas.json_normalize(self.rows)
 
     def _repr_html_(self) -> str:
-        return _table(self.rows)
+        return _table([_flat(row) for row in self.rows])
 
 
 @dataclass(frozen=True)
@@ -267,6 +267,17 @@ def _at(values: list[Any], index: int) -> Any:
     return values[index] if index < len(values) else None
 
 
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row with its comparison as ratio, interval and verdict."""
+    shown = {key.replace("_", " "): value for key, value in row.items() if key != "comparison"}
+    compared = row.get("comparison") or {}
+    interval = compared.get("interval")
+    shown["ratio"] = compared.get("ratio")
+    shown["95 % interval"] = interval and f"{interval[0]:.3f} to {interval[1]:.3f}"
+    shown["verdict"] = str(compared.get("verdict", "no samples")).replace("-", " ")
+    return shown
+
+
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     """Returns rows as an HTML table."""
     if not rows:
@@ -277,6 +288,12 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
             return f"{value:.4g}"
         return "–" if value is None else html.escape(str(value))
 
-    heads = "".join(f"<th>{html.escape(key)}</th>" for key in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{shown(row.get(key))}</td>" for key in rows[0]) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+    def cell(tag: str, key: str, text: str) -> str:
+        numbers = all(isinstance(row.get(key), int | float | None) for row in rows)
+        side = "right" if numbers else "left"
+        return f'<{tag} style="text-align:{side};padding:.2em .7em;white-space:nowrap">{text}</{tag}>'
+
+    heads = "".join(cell("th", key, html.escape(key)) for key in rows[0])
+    body = "".join("<tr>" + "".join(cell("td", key, shown(row.get(key))) for key in rows[0]) + "</tr>" for row in rows)
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="max-width:100%;overflow-x:auto">{table}</div>'

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.search import constraints_of
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +58,41 @@ def test_constraints_are_kept_with_the_trial(one: holdfast.Experiment) -> None:
         seeds=2,
         constraints=lambda results: [results.document["cases"][0]["max"] - 1.0],
     )
-    from holdfast.search import constraints_of
-
     assert all(math.isfinite(constraints_of(trial)[0]) for trial in study.trials)
     assert study.direction == optuna.study.StudyDirection.MINIMIZE
+
+
+def test_the_best_trial_keeps_the_constraints(one: holdfast.Experiment, tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    values = [100, 1000]
+    swept = one.sized(seeds=2).sweep({"host.hz": values}).run(cache=tmp_path)
+    means = {value: case["mean"] for value, case in zip(values, swept.document["cases"], strict=True)}
+    slow = max(values, key=lambda value: means[value])
+    middle = sum(means.values()) / 2
+    assert min(means.values()) < middle < max(means.values())
+    sampler = {} if hasattr(optuna.Trial, "set_constraint") else {"constraints_func": constraints_of}
+    for study in (None, optuna.create_study(sampler=optuna.samplers.TPESampler(seed=1, n_startup_trials=2, **sampler))):
+        study = one.search(
+            lambda trial: {"host.hz": trial.suggest_categorical("hz", values)},
+            trials=8,
+            seeds=2,
+            # The faster setting is not allowed.
+            constraints=lambda results: [middle - results.document["cases"][0]["mean"]],
+            study=study,
+            cache=tmp_path,
+        )
+        tried = {trial.params["hz"] for trial in study.trials}
+        assert tried == set(values), "the forbidden setting was tried too"
+        assert study.best_params == {"hz": slow}
+
+
+def test_a_search_with_constraints_gives_no_warnings(one: holdfast.Experiment, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        warnings.simplefilter("error", DeprecationWarning)
+        one.search(lambda _: {"host.hz": 250}, trials=1, seeds=2, constraints=lambda _: [0.0], cache=tmp_path)
 
 
 def test_a_timeline_is_a_file_with_a_description(one: holdfast.Experiment, tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ def search(
 
     `space` gets a trial and returns keys with values, as `Experiment.set` takes them. `seeds`: those of a trial that is
     not pruned; the rounds have `first` seeds, twice as many, and so on. `constraints` returns numbers that must not be
-    positive. `study`: one of the caller's, with `direction` and sampler; `constraints_of` is for its sampler.
+    positive; `study.best_trial` then is the best trial that keeps them. `study`: one of the caller's, with `direction`
+    and sampler. Before Optuna 5 its sampler needs `constraints_func=constraints_of` for constraints.
     `executor` and `jobs` are those of `Experiment.run`. `cache` keeps the runs, also for the next search.
     """
     import optuna
@@ -59,9 +60,12 @@ def search(
         rounds.append(min(2 * rounds[-1], seeds))
     if study is None:
         better = experiment.better()
+        # Since Optuna 5 a trial has its constraints itself, and samplers complain about the function.
+        by_sampler = constraints is not None and not hasattr(optuna.Trial, "set_constraint")
+        options: dict[str, Any] = {"constraints_func": constraints_of} if by_sampler else {}
         study = optuna.create_study(
             direction="minimize" if better == "lower" else "maximize",
-            sampler=optuna.samplers.TPESampler(seed=0, constraints_func=constraints_of if constraints else None),
+            sampler=optuna.samplers.TPESampler(seed=0, **options),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
         )
 
@@ -71,22 +75,36 @@ def search(
         def run(trial: Any) -> float:
             chosen = experiment.set(space(trial))
             value = math.nan
-            for count in rounds:
-                results = chosen.sized(seeds=count).run(executor, cache=kept, jobs=jobs)
-                trial.set_user_attr("seeds", count)
-                if results.failures:
-                    trial.set_user_attr("failure", results.failures[0]["error"])
-                    raise optuna.TrialPruned()
-                value = objective(results)
+            amounts: list[float] = []
+            try:
+                for count in rounds:
+                    results = chosen.sized(seeds=count).run(executor, cache=kept, jobs=jobs)
+                    trial.set_user_attr("seeds", count)
+                    if results.failures:
+                        trial.set_user_attr("failure", results.failures[0]["error"])
+                        amounts = [math.inf]
+                        raise optuna.TrialPruned()
+                    value = objective(results)
+                    if constraints is not None:
+                        amounts = [float(amount) for amount in constraints(results)]
+                    trial.report(value, step=count)
+                    if count < rounds[-1] and trial.should_prune():
+                        raise optuna.TrialPruned()
+            finally:
                 if constraints is not None:
-                    trial.set_user_attr(CONSTRAINTS, [float(amount) for amount in constraints(results)])
-                trial.report(value, step=count)
-                if count < rounds[-1] and trial.should_prune():
-                    raise optuna.TrialPruned()
+                    _constrain(trial, amounts)
             return value
 
         study.optimize(run, n_trials=trials)
     return study
+
+
+def _constrain(trial: Any, amounts: list[float]) -> None:
+    """Keeps the constraints of the last round with the trial. Optuna takes them once."""
+    trial.set_user_attr(CONSTRAINTS, amounts)
+    if hasattr(trial, "set_constraint"):
+        for number, amount in enumerate(amounts):
+            trial.set_constraint(f"constraint {number}", amount)
 
 
 def constraints_of(trial: Any) -> Sequence[float]:

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IsTerminal as _};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use holdfast_lab::adaptive::{Adaptive, BUDGET};
 use holdfast_lab::collect;
 use holdfast_lab::diagnostic::one_of;
 use holdfast_lab::document;
@@ -14,7 +15,7 @@ use holdfast_lab::results::Results;
 use holdfast_lab::run::{self, Execution, Outcomes, Runner, Slots};
 use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES, Shipped};
 
-use crate::args::VERSION;
+use crate::args::{AdaptiveArgs, PlanArgs, VERSION};
 use crate::output::{note, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
@@ -80,6 +81,23 @@ pub fn plan(target: &str, options: &Options) -> anyhow::Result<Plan> {
         note!("remark: {remark}");
     }
     Ok(plan)
+}
+
+/// Returns the options of the plan for `target`, with the budget of adaptive runs.
+pub fn options(target: &str, plan: &PlanArgs, adaptive: &AdaptiveArgs) -> anyhow::Result<Options> {
+    let options = plan.options();
+    let Some(percent) = adaptive.until_ci else {
+        return Ok(options);
+    };
+    let first = match options.seeds {
+        Some(seeds) => seeds,
+        None => load(target)?.seeds,
+    };
+    let seeds_max = adaptive.seeds_max.unwrap_or_else(|| first.saturating_mul(BUDGET));
+    Ok(Options {
+        adaptive: Some(Adaptive { percent, seeds_max }),
+        ..options
+    })
 }
 
 /// Number of runs that start without a question.

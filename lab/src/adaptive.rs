@@ -5,11 +5,14 @@
 //! - **Optimistic.** To stop as soon as an interval is narrow prefers samples that happen to agree. The interval covers
 //!   the true mean somewhat less often than 95 % of the time.
 
+use std::convert::Infallible;
+
+use holdfast_sim::Outcome;
 use serde::{Deserialize, Serialize};
 
 use crate::collect::sample;
 use crate::plan::Plan;
-use crate::run::{Outcomes, Slots, slots};
+use crate::run::{Outcomes, RunError, Slots, slots};
 use crate::stats::Center;
 
 /// When the runs of a cell end.
@@ -85,6 +88,39 @@ pub fn run<E>(
     plan.seeds.truncate(wanted.iter().copied().max().unwrap_or(0));
     let outcomes = Outcomes::of_some(&plan, slots, wanted);
     Ok(Adapted { plan, outcomes, wide })
+}
+
+/// Rounds as far as outcomes are known.
+#[derive(Debug)]
+pub struct Round {
+    /// Indices of the runs of all rounds so far, and of the next one.
+    pub runs: Vec<usize>,
+    /// Indices of those without an outcome. The rounds are done if there is none.
+    pub missing: Vec<usize>,
+    /// What the known outcomes give.
+    pub adapted: Adapted,
+}
+
+/// Returns the rounds of `plan`, of whose runs `outcome` returns the outcomes that are known. Processes that know the
+/// same outcomes get the same round, so any of them can run a part of it.
+pub fn round(
+    plan: &Plan,
+    adaptive: Adaptive,
+    mut outcome: impl FnMut(usize) -> Option<Result<Outcome, RunError>>,
+) -> Round {
+    let (mut runs, mut missing) = (Vec::new(), Vec::new());
+    let known = |chosen: &[usize], slots: &Slots| -> Result<(), Infallible> {
+        for index in chosen {
+            runs.push(*index);
+            match outcome(*index) {
+                Some(outcome) => drop(slots[*index].set(outcome)),
+                None => missing.push(*index),
+            }
+        }
+        Ok(())
+    };
+    let adapted = run(plan, adaptive, known).unwrap_or_else(|never| match never {});
+    Round { runs, missing, adapted }
 }
 
 /// Returns how far the intervals of the measured guests of a cell reach above their means, at most: a share. `None`

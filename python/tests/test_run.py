@@ -42,6 +42,16 @@ def test_a_cache_saves_all_runs(small: holdfast.Experiment, expected: str, tmp_p
     assert again.costs() == first.costs() or sorted(map(str, again.costs())) == sorted(map(str, first.costs()))
 
 
+def test_seeds_are_added_until_intervals_are_narrow(small: holdfast.Experiment, tmp_path: Path) -> None:
+    adaptive = small.sized(until_ci=1, seeds_max=12)
+    expected = small.command.run(["run", adaptive.target, *adaptive.arguments(), "--format", "json"])
+    with ThreadPoolExecutor(2) as pool:
+        results = adaptive.run(pool, cache=tmp_path)
+    assert results.text == expected
+    assert len(results.samples()) > len(small.run(cache=tmp_path).samples()) and len(results.records) > 8
+    assert adaptive.run().text == expected, "without a cache"
+
+
 class Flaky(Executor):
     """An executor whose first two tasks are lost."""
 

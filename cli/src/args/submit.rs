@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
 
-use super::{Format, PlanArgs};
+use super::{AdaptiveArgs, Format, PlanArgs};
 
 /// An engine that runs the shards of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -16,6 +16,8 @@ pub enum Engine {
     Slurm,
     /// A HyperQueue job, by hq.
     Hyperqueue,
+    /// Tasks of Dask, by a script for python3 that needs the package distributed.
+    Dask,
     /// An indexed Kubernetes Job, by kubectl.
     Kubernetes,
 }
@@ -28,6 +30,8 @@ pub struct SubmitArgs {
     pub experiment: String,
     #[command(flatten)]
     pub plan: PlanArgs,
+    #[command(flatten)]
+    pub adaptive: AdaptiveArgs,
     /// The engine
     #[arg(long, value_enum)]
     pub engine: Engine,

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
 use holdfast_lab::units::Shard;
 
-use super::{PlanArgs, ResultFormat};
+use super::{AdaptiveArgs, PlanArgs, ResultFormat};
 
 /// The units that one process runs.
 #[derive(Args, Debug)]
@@ -42,6 +42,8 @@ pub struct PlanCommandArgs {
     pub experiment: String,
     #[command(flatten)]
     pub plan: PlanArgs,
+    #[command(flatten)]
+    pub adaptive: AdaptiveArgs,
     /// Predict the cost of units from the records in DIR, and mark units whose records are there
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,

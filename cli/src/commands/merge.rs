@@ -29,15 +29,16 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<Done> {
     let plan = &merged.units.plan;
     let folder = args.out.as_deref();
     output::check(folder.map(|folder| path_in(folder, &plan.experiment.name)).as_deref())?;
-    let missing = merged.missing();
+    let gathered = merged.gather();
+    let missing = &gathered.missing;
     if let Some(file) = &args.missing {
-        write_missing(&merged, &missing, file)?;
+        write_missing(&merged, missing, file)?;
     }
     let version = merged.version(args.mixed_builds);
-    let results = collect::results(plan, &merged.outcomes(), &merged.units.target, &version);
+    let results = collect::results(&gathered.plan, &gathered.outcomes, &merged.units.target, &version);
     say_failures(&results);
     match args.format.of_results() {
-        Some(format) => show(plan, &results, folder, format)?,
+        Some(format) => show(&gathered.plan, &results, folder, format)?,
         None => {
             records(&merged)?;
             folder.map(|folder| output::keep(&results, folder)).transpose()?;
@@ -46,7 +47,7 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<Done> {
     if !missing.is_empty() {
         let names: Vec<String> = missing.iter().take(3).map(|index| merged.units.name(*index)).collect();
         let more = if missing.len() > names.len() { "; and more" } else { "" };
-        let (count, all) = (missing.len(), merged.units.ids.len());
+        let (count, all) = (missing.len(), gathered.needed);
         say!(
             "incomplete: {count} of {all} units have no record: {}{more}",
             names.join("; ")

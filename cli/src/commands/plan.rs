@@ -1,6 +1,6 @@
 //! `holdfast plan`.
 
-use holdfast_lab::units::{Cache, Header, Unit, Units};
+use holdfast_lab::units::{self, Cache, Header, Needed, Unit, Units};
 
 use crate::Done;
 use crate::args::{BUILD, PlanCommandArgs, PlanFormat};
@@ -9,33 +9,32 @@ use crate::output::{self, dash, number};
 
 /// Lists the units of an experiment.
 pub fn plan(args: &PlanCommandArgs) -> anyhow::Result<Done> {
-    let plan = experiment::plan(&args.experiment, &args.plan.options())?;
+    let options = experiment::options(&args.experiment, &args.plan, &args.adaptive)?;
+    let plan = experiment::plan(&args.experiment, &options)?;
     let units = Units::new(plan, &args.experiment, BUILD);
     let cache = args.cache.as_deref().map(Cache::at);
+    let needed = units::needed(&units, cache.as_ref());
+    let listed = if args.missing { &needed.missing } else { &needed.all };
     match args.format {
-        PlanFormat::Jsonl => lines(&units, cache.as_ref(), args.missing)?,
-        PlanFormat::Table => table(&units, cache.as_ref(), args.missing)?,
+        PlanFormat::Jsonl => lines(&units, cache.as_ref(), listed)?,
+        PlanFormat::Table => table(&units, cache.as_ref(), &needed, args.missing)?,
     }
     Ok(Done::Whole)
 }
 
-/// Prints the line of the plan, and one for each unit, or only for those that are not in `cache`.
-fn lines(units: &Units, cache: Option<&Cache>, only_missing: bool) -> anyhow::Result<()> {
+/// Prints the line of the plan, and one for each of the `listed` units.
+fn lines(units: &Units, cache: Option<&Cache>, listed: &[usize]) -> anyhow::Result<()> {
     let cells = units.plan.cells.len();
     let predicted: Vec<Option<f64>> = match cache {
         Some(cache) => units.ids[..cells].iter().map(|id| cache.predicted_s(*id)).collect(),
         None => vec![None; cells],
     };
     let mut text = Header::of(units).line();
-    for (index, id) in units.ids.iter().enumerate() {
-        let cached = cache.is_some_and(|cache| cache.has(*id));
-        if cached && only_missing {
-            continue;
-        }
+    for index in listed {
         let unit = Unit {
             predicted_s: predicted[index % cells],
-            cached,
-            ..Unit::of(units, index)
+            cached: cache.is_some_and(|cache| cache.has(units.ids[*index])),
+            ..Unit::of(units, *index)
         };
         text.push_str(&unit.line());
         if text.len() > 1 << 20 {
@@ -47,35 +46,35 @@ fn lines(units: &Units, cache: Option<&Cache>, only_missing: bool) -> anyhow::Re
 }
 
 /// Prints a row for each cell.
-fn table(units: &Units, cache: Option<&Cache>, only_missing: bool) -> anyhow::Result<()> {
+fn table(units: &Units, cache: Option<&Cache>, needed: &Needed, only_missing: bool) -> anyhow::Result<()> {
     let plan = &units.plan;
     let cells = plan.cells.len();
     let mut table = output::table(
         "case | variant | units | cached | CPU time of a unit, s".split(" | "),
         2,
     );
-    let mut left = 0;
-    for (index, cell) in plan.cells.iter().enumerate() {
-        let ids = units.ids.iter().skip(index).step_by(cells);
-        let cached = cache.map_or(0, |cache| ids.filter(|id| cache.has(**id)).count());
-        left += plan.seeds.len() - cached;
-        if only_missing && cached == plan.seeds.len() {
+    let mut counts = vec![(0_usize, 0_usize); cells];
+    needed.all.iter().for_each(|index| counts[index % cells].0 += 1);
+    needed.missing.iter().for_each(|index| counts[index % cells].1 += 1);
+    for (index, (cell, (count, missing))) in plan.cells.iter().zip(counts).enumerate() {
+        if only_missing && missing == 0 {
             continue;
         }
         let predicted = cache.and_then(|cache| cache.predicted_s(units.ids[index]));
         table.add_row([
             cell.case.clone(),
             cell.variant.clone(),
-            plan.seeds.len().to_string(),
-            cached.to_string(),
+            count.to_string(),
+            (count - missing).to_string(),
             dash(predicted, number),
         ]);
     }
     output::line(&table.to_string())?;
     output::line(&format!(
-        "\n{}: {} units, {left} to run, scale {}, build {}",
+        "\n{}: {} units, {} to run, scale {}, build {}",
         plan.experiment.name,
-        plan.runs(),
+        needed.all.len(),
+        needed.missing.len(),
         plan.scale,
         BUILD.id
     ))

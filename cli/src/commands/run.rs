@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use holdfast_lab::adaptive::{self, Adaptive, BUDGET};
+use holdfast_lab::adaptive::{self, Adaptive};
 use holdfast_lab::collect;
 use holdfast_lab::compare;
 use holdfast_lab::determinism::first_difference;
 use holdfast_lab::display::{self, verdict};
 use holdfast_lab::doubts::doubts;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::plan::Plan;
 use holdfast_lab::results::{FailedRun, Results, path_in};
 use holdfast_lab::run::{Outcomes, Slots};
 use holdfast_lab::tidy::Tidy;
@@ -31,7 +31,10 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
     if args.check_determinism && args.adaptive.until_ci.is_some() {
         return Err(Refused::misplaced("--check-determinism", "a run without --until-ci").into());
     }
-    let plan = experiment::plan(&args.experiment, &options(args)?)?;
+    let plan = experiment::plan(
+        &args.experiment,
+        &experiment::options(&args.experiment, &args.plan, &args.adaptive)?,
+    )?;
     experiment::confirm(&plan, args.plan.yes)?;
     let kept = args.results.out.as_deref();
     output::check(kept.map(|folder| path_in(folder, &plan.experiment.name)).as_deref())?;
@@ -62,23 +65,6 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
     }
     show(&plan, &results, args.results.out.as_deref(), args.results.format)?;
     Ok(done)
-}
-
-/// Returns the options of the plan, with the budget of adaptive runs.
-fn options(args: &RunArgs) -> anyhow::Result<Options> {
-    let options = args.plan.options();
-    let Some(percent) = args.adaptive.until_ci else {
-        return Ok(options);
-    };
-    let first = match options.seeds {
-        Some(seeds) => seeds,
-        None => experiment::load(&args.experiment)?.seeds,
-    };
-    let seeds_max = args.adaptive.seeds_max.unwrap_or_else(|| first.saturating_mul(BUDGET));
-    Ok(Options {
-        adaptive: Some(Adaptive { percent, seeds_max }),
-        ..options
-    })
 }
 
 /// Runs `plan` in rounds, and says which cells spent the budget.

@@ -32,7 +32,8 @@ struct Files {
 
 /// Gives the units of an experiment to an engine.
 pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
-    let plan = experiment::plan(&args.experiment, &args.plan.options())?;
+    let options = experiment::options(&args.experiment, &args.plan, &args.adaptive)?;
+    let plan = experiment::plan(&args.experiment, &options)?;
     experiment::confirm(&plan, args.plan.yes)?;
     let units = Units::new(plan, &args.experiment, BUILD);
     let folder = std::path::absolute(&args.out).context("cannot find the working folder")?;
@@ -41,6 +42,7 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
         Engine::Local => "sh",
         Engine::Slurm => "sbatch",
         Engine::Hyperqueue => "hq.toml",
+        Engine::Dask => "dask.py",
         Engine::Kubernetes => "kubernetes.json",
     };
     let files = Files {
@@ -49,13 +51,53 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
         job: folder.join(format!("{name}.{extension}")),
         results: folder.clone(),
     };
-    let left = plan_lines(&units, &files);
+    let mut before = Vec::new();
+    loop {
+        let needed = units::needed(&units, Some(&Cache::at(&files.cache)));
+        let left = plan_lines(&units, &needed.missing, &files);
+        let job = job(args, name.clone(), &left, &files, &folder)?;
+        let text = text(args, &job, &folder);
+        if args.dry_run {
+            output::raw(&text)?;
+            return Ok(Done::Whole);
+        }
+        Cache::open(&files.cache).map_err(Refused::Unwritable)?;
+        fs::create_dir_all(&job.logs).with_context(|| format!("cannot make {}", job.logs))?;
+        file::write(&files.plan, left.text.as_bytes())?;
+        file::write(&files.job, text.as_bytes())?;
+        // Units that a round left without a record would be left by the next one too.
+        if needed.missing.is_empty() || needed.missing == before {
+            if before.is_empty() {
+                note!("all {} units are in the cache", needed.all.len());
+            }
+            return collect(&files);
+        }
+        let done = match args.engine {
+            Engine::Local => local(&job, &units, &needed.missing, &files)?,
+            Engine::Slurm => return give(args, &["sbatch"], &files),
+            Engine::Hyperqueue => return give(args, &["hq", "job", "submit-file"], &files),
+            Engine::Dask => dask(&files)?,
+            Engine::Kubernetes => return give(args, &["kubectl", "apply", "-f"], &files),
+        };
+        if done == Done::Interrupted {
+            return Ok(done);
+        }
+        if units.plan.options.adaptive.is_none() {
+            let collected = collect(&files)?;
+            return Ok(if done == Done::Whole { collected } else { done });
+        }
+        before = needed.missing;
+    }
+}
+
+/// Returns the job for the units that are left.
+fn job(args: &SubmitArgs, name: String, left: &Left, files: &Files, folder: &Path) -> anyhow::Result<Job> {
     let shards = args.shards.unwrap_or_else(|| match args.engine {
         Engine::Local => SHARDS_PER_CPU * thread::available_parallelism().map_or(1, |count| count.get() as u32),
         _ => units::shards(&left.costs),
     });
     let program = std::env::current_exe().context("cannot find this program")?;
-    let job = Job {
+    Ok(Job {
         name,
         program: args.program.clone().unwrap_or_else(|| program.display().to_string()),
         plan: files.plan.display().to_string(),
@@ -63,30 +105,17 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
         logs: folder.join("logs").display().to_string(),
         shards: shards.clamp(1, (left.costs.len() as u32).max(1)),
         jobs: args.plan.jobs.jobs.unwrap_or(1),
-    };
-    let text = match args.engine {
-        Engine::Local => local_script(&job),
+    })
+}
+
+/// Returns what is submitted.
+fn text(args: &SubmitArgs, job: &Job, folder: &Path) -> String {
+    match args.engine {
+        Engine::Local => local_script(job),
         Engine::Slurm => job.slurm(),
         Engine::Hyperqueue => job.hyperqueue(),
+        Engine::Dask => job.dask(),
         Engine::Kubernetes => job.kubernetes(&args.image, &args.claim, &folder.display().to_string()),
-    };
-    if args.dry_run {
-        output::raw(&text)?;
-        return Ok(Done::Whole);
-    }
-    Cache::open(&files.cache).map_err(Refused::Unwritable)?;
-    fs::create_dir_all(&job.logs).with_context(|| format!("cannot make {}", job.logs))?;
-    file::write(&files.plan, left.text.as_bytes())?;
-    file::write(&files.job, text.as_bytes())?;
-    if left.costs.is_empty() {
-        note!("all {} units are in the cache", units.ids.len());
-        return collect(&files);
-    }
-    match args.engine {
-        Engine::Local => local(&job, &units, &files),
-        Engine::Slurm => give(&["sbatch"], &files),
-        Engine::Hyperqueue => give(&["hq", "job", "submit-file"], &files),
-        Engine::Kubernetes => give(&["kubectl", "apply", "-f"], &files),
     }
 }
 
@@ -97,8 +126,8 @@ struct Left {
     costs: Vec<Option<f64>>,
 }
 
-/// Returns the plan with its units that are not in the cache.
-fn plan_lines(units: &Units, files: &Files) -> Left {
+/// Returns the plan with its `missing` units.
+fn plan_lines(units: &Units, missing: &[usize], files: &Files) -> Left {
     let cache = Cache::at(&files.cache);
     let cells = units.plan.cells.len();
     let predicted: Vec<Option<f64>> = units.ids[..cells].iter().map(|id| cache.predicted_s(*id)).collect();
@@ -106,12 +135,12 @@ fn plan_lines(units: &Units, files: &Files) -> Left {
         text: Header::of(units).line(),
         costs: Vec::new(),
     };
-    for (index, _) in units.ids.iter().enumerate().filter(|(_, id)| !cache.has(**id)) {
+    for index in missing {
         let unit = Unit {
             predicted_s: predicted[index % cells],
             // Every task reads all lines, and makes the cells of its own from the plan.
             parameters: Parameters::default(),
-            ..Unit::of(units, index)
+            ..Unit::of(units, *index)
         };
         left.text.push_str(&unit.line());
         left.costs.push(unit.predicted_s);
@@ -131,25 +160,45 @@ fn collect(files: &Files) -> anyhow::Result<Done> {
     })
 }
 
-/// Submits the job's file, and says how to go on.
-fn give(words: &[&str], files: &Files) -> anyhow::Result<Done> {
-    let status = match Command::new(words[0]).args(&words[1..]).arg(&files.job).status() {
-        Ok(status) => status,
-        Err(error) => {
+/// Starts a program with the job's file.
+fn start_with(words: &[&str], files: &Files) -> anyhow::Result<ExitStatus> {
+    Command::new(words[0])
+        .args(&words[1..])
+        .arg(&files.job)
+        .status()
+        .map_err(|error| {
             let lack = Skipped {
                 what: words.join(" "),
                 lack: format!("cannot start it: {error}; the job is in {}", files.job.display()),
             };
-            return Err(lack.into());
-        }
-    };
+            lack.into()
+        })
+}
+
+/// Submits the job's file, and says how to go on.
+fn give(args: &SubmitArgs, words: &[&str], files: &Files) -> anyhow::Result<Done> {
+    let status = start_with(words, files)?;
     let shown = |path: &Path| quoted(&path.display().to_string());
+    if args.adaptive.until_ci.is_some() {
+        note!("when these units are done, the same command submits the next round, or prints the results");
+    }
     note!(
         "what is done so far, and the results at the end:\n  holdfast merge {} {} --out {}",
         shown(&files.plan),
         shown(&files.cache),
         shown(&files.results)
     );
+    Ok(if status.success() { Done::Whole } else { Done::Failed })
+}
+
+/// Runs the job's file in Python, until Dask has done its tasks.
+fn dask(files: &Files) -> anyhow::Result<Done> {
+    let call_off = signal::call_off()?;
+    let status = start_with(&["python3"], files)?;
+    if call_off.is_called() {
+        say!("incomplete: interrupted; the same command resumes");
+        return Ok(Done::Interrupted);
+    }
     Ok(if status.success() { Done::Whole } else { Done::Failed })
 }
 
@@ -172,8 +221,8 @@ const RETRIES: u32 = 3;
 /// Time between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs the shards as processes of this machine, as many at a time as it has CPUs. Merges their records.
-fn local(job: &Job, units: &Units, files: &Files) -> anyhow::Result<Done> {
+/// Runs the shards of the `missing` units as processes of this machine, as many at a time as it has CPUs.
+fn local(job: &Job, units: &Units, missing: &[usize], files: &Files) -> anyhow::Result<Done> {
     let call_off = signal::call_off()?;
     let at_once = thread::available_parallelism()
         .map_or(1, |count| count.get())
@@ -213,15 +262,14 @@ fn local(job: &Job, units: &Units, files: &Files) -> anyhow::Result<Done> {
         // To count many records takes long: at most a hundredth of the time.
         let begun = Instant::now();
         if begun >= next_count {
-            let done = units.ids.iter().filter(|id| cache.has(**id)).count();
-            bar.at(done as u64, units.ids.len() as u64, job.name.clone());
+            let done = missing.iter().filter(|index| cache.has(units.ids[**index])).count();
+            bar.at(done as u64, missing.len() as u64, job.name.clone());
             next_count = begun + (begun.elapsed() * 100).max(Duration::from_secs(1));
         }
         thread::sleep(LOOK);
     }
     bar.finish();
-    let done = collect(files)?;
-    Ok(if failed { Done::Failed } else { done })
+    Ok(if failed { Done::Failed } else { Done::Whole })
 }
 
 /// Returns whether a process ended without a decision of its own.

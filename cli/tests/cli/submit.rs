@@ -82,6 +82,54 @@ fn a_lost_process_begins_again() {
 }
 
 #[test]
+fn rounds_of_the_local_engine_give_the_bytes_of_one_adaptive_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let adaptive = ["--until-ci", "1%", "--seeds-max", "12"];
+    let ran = submit(
+        folder.path(),
+        &[
+            &["--engine", "local", "--shards", "3", "--out", "shared"],
+            &adaptive[..],
+        ]
+        .concat(),
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let expected = holdfast_in(
+        folder.path(),
+        &[&["run", "--format", "json"], SWEEP, &adaptive].concat(),
+    )
+    .out;
+    let results = folder.path().join("shared/kernbench-overcommit.results.json");
+    assert_eq!(fs::read_to_string(results).expect("results"), expected);
+    let document: serde_json::Value = serde_json::from_str(&expected).expect("JSON");
+    let seeds = document["cases"][0]["samples"].as_array().expect("a list").len();
+    assert!(seeds > 3, "there is a second round: {seeds} seeds");
+
+    // The same by hand, as any engine can: plan a round, run it, until no unit is left.
+    let plan = |more: &[&str]| holdfast_in(folder.path(), &[&["plan"], SWEEP, &adaptive, more].concat());
+    let mut rounds = 0;
+    loop {
+        let round = plan(&["--cache", "mine", "--missing", "--format", "jsonl"]).out;
+        fs::write(folder.path().join("round.jsonl"), &round).expect("writable");
+        let merge = ["merge", "round.jsonl", "mine", "--format", "json"];
+        fs::create_dir_all(folder.path().join("mine")).expect("writable");
+        let merged = holdfast_in(folder.path(), &merge);
+        if round.lines().count() == 1 {
+            assert_eq!((merged.status, merged.out), (0, expected));
+            break;
+        }
+        assert_eq!(merged.status, 1, "not all rounds are done");
+        assert!(merged.err.contains("have no record"), "{}", merged.err);
+        let ran = holdfast_in(folder.path(), &["run", "--units", "round.jsonl", "--cache", "mine"]);
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        rounds += 1;
+    }
+    assert!(rounds > 1, "{rounds}");
+    let table = plan(&["--cache", "mine", "--missing"]).out;
+    assert!(table.contains(" 0 to run"), "{table}");
+}
+
+#[test]
 fn a_dry_run_prints_the_job_and_does_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let dry = |engine: &str| {
@@ -123,6 +171,18 @@ fn a_dry_run_prints_the_job_and_does_nothing() {
     let line = line.as_str().expect("text");
     assert!(line.contains(r#"--shard "$((JOB_COMPLETION_INDEX + 1))/4""#), "{line}");
     // Each line for a shell is one that a shell accepts.
+    let dask = dry("dask");
+    assert!(
+        dask.contains(r#""--shard","@SHARD@/4""#) && dask.contains("range(1, 4 + 1)"),
+        "{dask}"
+    );
+    match Command::new("python3")
+        .args(["-c", "import ast, sys; ast.parse(sys.argv[1])", &dask])
+        .status()
+    {
+        Ok(status) => assert!(status.success(), "{dask}"),
+        Err(_) => skipped("the script for Dask was not parsed: no python3"),
+    }
     for text in [slurm.as_str(), line, &dry("local")] {
         let checked = Command::new("sh").args(["-n", "-c", text]).status();
         assert!(checked.expect("sh is there").success(), "{text}");

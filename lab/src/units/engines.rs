@@ -1,5 +1,5 @@
-//! What engines run: a Slurm array script, a HyperQueue job file, a Kubernetes manifest. Each runs the shards of a
-//! plan's file, with one cache that all tasks see.
+//! What engines run: a Slurm array script, a HyperQueue job file, a script for Dask, a Kubernetes manifest. Each runs
+//! the shards of a plan's file, with one cache that all tasks see.
 
 use std::fmt::Write as _;
 
@@ -122,6 +122,42 @@ impl Job {
             );
         }
         file
+    }
+
+    /// Returns a Python script that gives the shards to Dask.
+    pub fn dask(&self) -> String {
+        const NUMBER: &str = "@SHARD@";
+        let words = json!(self.words(&format!("{NUMBER}/{}", self.shards)));
+        let log = json!(format!("{}/{}.{NUMBER}.log", self.logs, self.name));
+        let shards = self.shards;
+        format!(
+            r#"#!/usr/bin/env python3
+"""Runs the shards as tasks of Dask: of the cluster whose scheduler DASK_SCHEDULER_ADDRESS names, or of this machine."""
+import subprocess
+import sys
+
+from distributed import Client
+
+WORDS = {words}
+LOG = {log}
+
+
+def run(number):
+    """Runs a shard, and returns its exit status. A process that was killed raises, so that Dask tries it again."""
+    words = [word.replace("{NUMBER}", str(number)) for word in WORDS]
+    with open(LOG.replace("{NUMBER}", str(number)), "a") as log:
+        status = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log).returncode
+    if not 0 <= status < 128:
+        raise RuntimeError(f"shard {{number}}: exit status {{status}}")
+    return status
+
+
+if __name__ == "__main__":
+    with Client() as client:
+        tasks = client.map(run, range(1, {shards} + 1), retries=3, pure=False)
+        sys.exit(max(client.gather(tasks)))
+"#
+        )
     }
 
     /// Returns an indexed Job for Kubernetes, as JSON. `claim` is the volume that all paths are on, mounted at `mount`.

@@ -7,7 +7,9 @@ use holdfast_sim::Outcome;
 
 use super::lines::{self, Line};
 use super::{Build, Cache, Header, Id, Record, Units};
+use crate::adaptive;
 use crate::diagnostic::{Place, Problem, Problems};
+use crate::plan::Plan;
 use crate::run::{Outcomes, RunError};
 
 /// What a merge tolerates.
@@ -217,21 +219,44 @@ pub fn merge(inputs: Inputs, build: Build, rules: Rules) -> Result<Merged, Probl
     })
 }
 
-impl Merged {
-    /// Returns the outcomes of the plan.
-    pub fn outcomes(&self) -> Outcomes {
-        let outcome = |(index, record): (usize, &Option<Record>)| -> Option<Result<Outcome, RunError>> {
-            let config = &self.units.plan.at(index).0.config;
-            Some(record.as_ref()?.outcome(config).expect("checked when it was merged"))
-        };
-        let slots = self.records.iter().enumerate().map(outcome);
-        Outcomes::new(&self.units.plan, slots.collect())
-    }
+/// What merged records give.
+#[derive(Debug)]
+pub struct Gathered {
+    /// The plan, with those seeds that at least one cell needs.
+    pub plan: Plan,
+    /// The outcomes.
+    pub outcomes: Outcomes,
+    /// Number of units that are needed.
+    pub needed: usize,
+    /// Indices of those without a record.
+    pub missing: Vec<usize>,
+}
 
-    /// Returns the indices of the units without a record.
-    pub fn missing(&self) -> Vec<usize> {
-        let missing = |(index, record): (usize, &Option<Record>)| record.is_none().then_some(index);
-        self.records.iter().enumerate().filter_map(missing).collect()
+impl Merged {
+    /// Returns the outcomes of the plan: of all its units, or of those that the rounds of `--until-ci` need.
+    pub fn gather(&self) -> Gathered {
+        let plan = &self.units.plan;
+        let outcome = |index: usize| -> Option<Result<Outcome, RunError>> {
+            let record = self.records[index].as_ref()?;
+            let checked = record.outcome(&plan.at(index).0.config);
+            Some(checked.expect("checked when it was merged"))
+        };
+        if let Some(adaptive) = plan.options.adaptive {
+            let round = adaptive::round(plan, adaptive, outcome);
+            return Gathered {
+                plan: round.adapted.plan,
+                outcomes: round.adapted.outcomes,
+                needed: round.runs.len(),
+                missing: round.missing,
+            };
+        }
+        let all = 0..self.records.len();
+        Gathered {
+            plan: plan.clone(),
+            outcomes: Outcomes::new(plan, all.clone().map(outcome).collect()),
+            needed: all.len(),
+            missing: all.filter(|index| self.records[*index].is_none()).collect(),
+        }
     }
 
     /// Returns the version that the merged results state: this program's, as one run would, unless other builds ran

@@ -34,10 +34,10 @@ use crate::plan::Plan;
 pub use cache::Cache;
 pub use engines::{Job, shards};
 pub use header::{Header, PLAN_SCHEMA, UNIT_SCHEMA, Unit};
-pub use merge::{Inputs, Merged, Rules, inputs, merge};
+pub use merge::{Gathered, Inputs, Merged, Rules, inputs, merge};
 pub use record::{RECORD_SCHEMA, Record};
 pub use resume::{Resumed, resume};
-pub use run::{Finished, Selection, Work, fill, load, outcomes, run};
+pub use run::{Finished, Needed, Selection, Work, fill, load, needed, outcomes, run};
 pub use shard::Shard;
 pub use status::{Status, status};
 

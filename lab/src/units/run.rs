@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::lines::{self, Line};
 use super::{Build, Cache, Header, Id, Record, Shard, Unit, Units};
+use crate::adaptive;
 use crate::diagnostic::{Place, Problem, Problems};
 use crate::file::WriteError;
 use crate::plan::CellName;
@@ -106,6 +107,37 @@ pub fn load(path: &Path, build: Build, shard: Option<Shard>) -> Result<Selection
         return Err(Problems(problems));
     }
     Ok(Selection { header, units, chosen })
+}
+
+/// The units that a plan needs, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needed {
+    /// Indices of the units: all of them; or with `--until-ci` those of the rounds so far, and of the next one.
+    pub all: Vec<usize>,
+    /// Indices of those without a record in the cache.
+    pub missing: Vec<usize>,
+}
+
+/// Returns the units that the plan of `units` needs, with the records in `cache`.
+pub fn needed(units: &Units, cache: Option<&Cache>) -> Needed {
+    let Some(adaptive) = units.plan.options.adaptive else {
+        let all: Vec<usize> = (0..units.ids.len()).collect();
+        let is_missing = |index: &usize| !cache.is_some_and(|cache| cache.has(units.ids[*index]));
+        return Needed {
+            missing: all.iter().copied().filter(is_missing).collect(),
+            all,
+        };
+    };
+    // A damaged record is none: its unit is run again.
+    let outcome = |index: usize| {
+        let record = cached_record(units, index, cache?, &|_| {})?;
+        record.outcome(&units.plan.at(index).0.config).ok()
+    };
+    let round = adaptive::round(&units.plan, adaptive, outcome);
+    Needed {
+        all: round.runs,
+        missing: round.missing,
+    }
 }
 
 /// How units are run.

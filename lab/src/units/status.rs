@@ -14,7 +14,7 @@ use crate::diagnostic::{Place, Problem, Problems};
 pub struct Status {
     /// Name of the experiment.
     pub experiment: String,
-    /// Number of all units.
+    /// Number of all units; with `--until-ci` of those in the round that was submitted last.
     pub units: usize,
     /// Units with a record, also those that had one when the plan was submitted.
     pub done: usize,
@@ -85,10 +85,15 @@ pub fn status(path: &Path, cache: &Cache, now: SystemTime) -> Result<Status, Pro
     let last = seen.iter().map(|it| it.ended).max();
     let elapsed_s = elapsed_s(&seen, last.filter(|_| left.is_empty()).unwrap_or(now));
     let wall_s: f64 = seen.iter().map(|it| it.wall_s).sum();
+    // The plan of a round of --until-ci has more units than the round may ever need.
+    let units = match header.options.adaptive {
+        Some(_) => listed.len(),
+        None => header.units,
+    };
     Ok(Status {
         experiment: header.experiment,
-        units: header.units,
-        done: header.units.saturating_sub(left.len()),
+        units,
+        done: units.saturating_sub(left.len()),
         failed,
         left_cpu_s,
         at_once: elapsed_s.map(|elapsed| wall_s / elapsed),

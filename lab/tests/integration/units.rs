@@ -98,13 +98,14 @@ fn files(folder: &Path, build: Build, parts: &[Vec<String>]) -> Vec<PathBuf> {
 fn merged(paths: &[PathBuf], build: Build, rules: Rules) -> Result<(String, usize), String> {
     let inputs = units::inputs(paths, rules).map_err(|problems| problems.to_string())?;
     let merged = units::merge(inputs, build, rules).map_err(|problems| problems.to_string())?;
+    let gathered = merged.gather();
     let results = collect::results(
-        &merged.units.plan,
-        &merged.outcomes(),
+        &gathered.plan,
+        &gathered.outcomes,
         "fake.toml",
         &merged.version(rules.mixed_builds),
     );
-    Ok((results.to_json(), merged.missing().len()))
+    Ok((results.to_json(), gathered.missing.len()))
 }
 
 proptest! {

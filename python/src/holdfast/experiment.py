@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,20 +52,34 @@ class Experiment:
     seeds: int | None = None
     scale: float | None = None
     first_seed: int | None = None
+    until_ci: float | None = None
+    seeds_max: int | None = None
     cases: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     settings: tuple[tuple[str, Any], ...] = ()
     sweeps: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
     def sized(
-        self, *, seeds: int | None = None, scale: float | None = None, first_seed: int | None = None
+        self,
+        *,
+        seeds: int | None = None,
+        scale: float | None = None,
+        first_seed: int | None = None,
+        until_ci: float | None = None,
+        seeds_max: int | None = None,
     ) -> Experiment:
-        """Sets the runs of each cell, and the share of the full-size work."""
+        """Sets the runs of each cell, and the share of the full-size work.
+
+        `until_ci=5` adds seeds to each cell until the 95 % confidence interval of its mean reaches at most 5 % above it,
+        or `seeds_max` are spent.
+        """
         return dataclasses.replace(
             self,
             seeds=self.seeds if seeds is None else seeds,
             scale=self.scale if scale is None else scale,
             first_seed=self.first_seed if first_seed is None else first_seed,
+            until_ci=self.until_ci if until_ci is None else until_ci,
+            seeds_max=self.seeds_max if seeds_max is None else seeds_max,
         )
 
     def only(self, *, case: str | Sequence[str] = (), variant: str | Sequence[str] = ()) -> Experiment:
@@ -87,10 +102,13 @@ class Experiment:
             "--seeds": self.seeds,
             "--scale": self.scale,
             "--first-seed": self.first_seed,
+            "--seeds-max": self.seeds_max,
         }
         for option, amount in amounts.items():
             if amount is not None:
                 words += [option, str(amount)]
+        if self.until_ci is not None:
+            words += ["--until-ci", f"{self.until_ci}%"]
         for option, names in (("--case", self.cases), ("--variant", self.variants)):
             for name in names:
                 words += [option, name]
@@ -127,6 +145,8 @@ class Experiment:
 
     def plan(self, *, cache: str | os.PathLike[str] | None = None) -> Plan:
         """Returns the units. A `cache` predicts their cost.
+
+        With `until_ci` these are the units of the rounds so far, as the cache has them, and of the next one.
 
         Raises HoldfastError with all mistakes.
         """
@@ -186,11 +206,31 @@ class Experiment:
         progress: Callable[[int, int], None] | None = None,
         command: str | None = None,
     ) -> Results:
-        """Runs all units and returns the results. `Plan.run` describes the arguments."""
-        plan = self.plan(cache=cache)
-        return plan.run(
-            executor, cache=cache, chunks=chunks, jobs=jobs, retries=retries, progress=progress, command=command
-        )
+        """Runs all units and returns the results. `Plan.run` describes the arguments.
+
+        With `until_ci` it runs round after round, and `progress` counts within each. Workers on other machines then
+        need a `cache`.
+        """
+        arguments: dict[str, Any] = {
+            "chunks": chunks,
+            "jobs": jobs,
+            "retries": retries,
+            "progress": progress,
+            "command": command,
+        }
+        if self.until_ci is None:
+            return self.plan(cache=cache).run(executor, cache=cache, **arguments)
+        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+            kept = folder if cache is None else cache
+            before: list[Unit] = []
+            while True:
+                plan = self.plan(cache=kept)
+                left = [unit for unit in plan.units if not unit.cached]
+                # Units that a round left without a record would be left by the next one too.
+                if not left or left == before:
+                    return plan.run(cache=kept, command=command)
+                dataclasses.replace(plan, units=left).records(executor, cache=kept, **arguments)
+                before = left
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -135,6 +135,23 @@ class Plan:
         time in one task; with an executor 1. `retries`: how often a chunk of a lost worker is tried again. `progress` is
         called with the number of finished units and of all units. `command`: path of the command on the workers.
         """
+        texts = self.records(
+            executor, cache=cache, chunks=chunks, jobs=jobs, retries=retries, progress=progress, command=command
+        )
+        return self.merge(texts)
+
+    def records(
+        self,
+        executor: Any = None,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        chunks: int | None = None,
+        jobs: int | None = None,
+        retries: int = 2,
+        progress: Callable[[int, int], None] | None = None,
+        command: str | None = None,
+    ) -> list[str]:
+        """Runs all units and returns texts of their records, which `merge` takes. `run` describes the arguments."""
         folder = None if cache is None else os.fspath(Path(cache).absolute())
         path = command or self.command.path
         if executor is None:
@@ -142,10 +159,9 @@ class Plan:
             texts = [work(path, self.header, [unit.line for unit in self.units], runs, folder)]
             if progress is not None:
                 progress(len(self.units), len(self.units))
-        else:
-            tasks = chunks or max(1, min(len(self.units), 8 * _workers(executor)))
-            texts = self._spread(_as_executor(executor), tasks, path, folder, jobs or 1, retries, progress)
-        return self.merge(text for text in texts)
+            return texts
+        tasks = chunks or max(1, min(len(self.units), 8 * _workers(executor)))
+        return self._spread(_as_executor(executor), tasks, path, folder, jobs or 1, retries, progress)
 
     def _spread(
         self,

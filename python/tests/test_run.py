@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -105,6 +106,17 @@ def test_dask_and_a_killed_worker(small: holdfast.Experiment, expected: str, tmp
         killer.start()
         assert larger.run(client, chunks=40, cache=tmp_path / "cache").text == plain.text
         killer.join()
+
+
+def test_submit_gives_the_shards_to_dask(
+    small: holdfast.Experiment, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    where = ["--engine", "dask", "--shards", "3", "--out", str(tmp_path)]
+    small.command.run(["submit", small.target, *small.arguments(), *where])
+    assert (tmp_path / "kernbench-overcommit.results.json").read_text(encoding="utf-8") == expected
+    assert len(list((tmp_path / "logs").iterdir())) == 3
 
 
 def test_mistakes_have_a_place() -> None:

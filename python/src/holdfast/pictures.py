@@ -207,11 +207,14 @@ class Pictures:
         ]
         numbers = [[math.nan if mean is None else mean for mean in means] for means in grid]
         figure, axes = self._axes(1.8 + 0.9 * len(columns), 1.4 + 0.45 * len(rows))
-        image = axes.imshow(numbers, aspect="auto", cmap="cividis")
-        low, high = image.get_clim()
+        known = [mean for means in numbers for mean in means if not math.isnan(mean)]
+        low = min(known, default=1.0)
+        # Small differences must not look like large ones.
+        high = max([*known, 1.1 * low])
+        image = axes.imshow(numbers, aspect="auto", cmap="cividis", vmin=low, vmax=high)
         for index, means in enumerate(numbers):
             for at, mean in enumerate(means):
-                dark = high > low and (mean - low) / (high - low) < 0.5
+                dark = (mean - low) / (high - low) < 0.5
                 axes.text(at, index, f"{mean:.4g}", ha="center", va="center", color="white" if dark else "black")
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), list(rows))

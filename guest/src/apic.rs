@@ -38,6 +38,11 @@ pub(crate) struct LocalApic {
     pv_eoi: Local32,
 }
 
+/// Returns the logical destination register of one of at most eight CPUs in the flat model: a bit of its own.
+fn flat_id(id: CpuId) -> u32 {
+    1 << (24 + id.0)
+}
+
 impl LocalApic {
     pub(crate) const fn new() -> Self {
         LocalApic {
@@ -56,7 +61,7 @@ impl LocalApic {
         }
         if !self.x2apic.is_set() && is_flat(cpus) {
             self.write(cpu, lapic::DFR, lapic::DFR_FLAT);
-            self.write(cpu, lapic::LDR, 1 << (24 + id.0));
+            self.write(cpu, lapic::LDR, flat_id(id));
         }
         self.write(cpu, lapic::SVR, lapic::SVR_ENABLE | SPURIOUS_VECTOR);
         self.write(cpu, lapic::TPR, 0);
@@ -156,4 +161,22 @@ impl LocalApic {
 /// Returns `true` if xAPIC CPUs have logical IDs in the flat model (`apic_flat`, as opposed to `apic_physflat`).
 pub(crate) fn is_flat(cpus: u32) -> bool {
     cpus <= FLAT_CPUS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_the_flat_model_each_cpu_has_a_bit_of_the_upper_byte() {
+        assert!(is_flat(8));
+        assert!(!is_flat(9), "the logical destination register has eight bits");
+        let mut all = 0;
+        for cpu in 0..8 {
+            let id = flat_id(CpuId(cpu));
+            assert_eq!((id.count_ones(), all & id), (1, 0), "CPU {cpu}");
+            all |= id;
+        }
+        assert_eq!(all, 0xff00_0000);
+    }
 }

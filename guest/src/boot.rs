@@ -98,7 +98,12 @@ struct Features {
 
 impl Features {
     fn read<M: Machine>(on: &ThisCpu<'_, M>) -> Features {
-        let basic = on.cpu.cpuid(cpuid::FEATURES)[2];
+        Features::of(|leaf| on.cpu.cpuid(leaf))
+    }
+
+    /// Returns what EAX to EDX of the leaves say.
+    fn of(leaf: impl Fn(u32) -> [u32; 4]) -> Features {
+        let basic = leaf(cpuid::FEATURES)[2];
         let cpu = Features {
             pcid: basic & cpuid::PCID != 0,
             monitor: basic & cpuid::MONITOR != 0,
@@ -107,19 +112,33 @@ impl Features {
         if basic & cpuid::HYPERVISOR == 0 {
             return cpu;
         }
-        let signature = on.cpu.cpuid(cpuid::HYPERVISOR_BASE);
+        let signature = leaf(cpuid::HYPERVISOR_BASE);
         if signature[1..] != cpuid::KVM_SIGNATURE {
             return Features {
                 hypervisor: true,
                 ..cpu
             };
         }
-        let leaf = on.cpu.cpuid(cpuid::KVM_FEATURES);
+        let [kvm, _, _, hints] = leaf(cpuid::KVM_FEATURES);
         Features {
             hypervisor: true,
-            kvm: leaf[0],
-            hints: leaf[3],
+            kvm,
+            hints,
             ..cpu
+        }
+    }
+
+    /// Returns what a kernel of `cpus` CPUs chooses, apart from the lock.
+    fn choose(self, lock: LockKind, config: &Config, cpus: u32) -> Chosen {
+        Chosen {
+            lock,
+            assists: self.assists(cpus),
+            pcids: self.pcid && config.uses_pcids(),
+            idle: match config.idle {
+                Idle::Poll => IdleWait::Poll,
+                Idle::Halt if self.monitor => IdleWait::Monitor,
+                Idle::Halt => IdleWait::Halt,
+            },
         }
     }
 
@@ -178,16 +197,9 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     if on.id == CpuId(0) {
         let lock = choose_lock(system.config.lock, environment(on));
         let features = Features::read(on);
-        system.chosen.set(Chosen {
-            lock,
-            assists: features.assists(system.cpu_count()),
-            pcids: features.pcid && system.config.uses_pcids(),
-            idle: match system.config.idle {
-                Idle::Poll => IdleWait::Poll,
-                Idle::Halt if features.monitor => IdleWait::Monitor,
-                Idle::Halt => IdleWait::Halt,
-            },
-        });
+        system
+            .chosen
+            .set(features.choose(lock, &system.config, system.cpu_count()));
         // ORDERING: Release pairs with the Acquire of the CPUs that wait for it below.
         on.cpu.store(&kernel.booted, 1, Release);
     } else {
@@ -347,6 +359,66 @@ mod tests {
         }
         .assists(1);
         assert_eq!(alone, Assists::default());
+    }
+
+    #[test]
+    fn each_feature_is_a_bit_of_its_own() {
+        let read = |basic: u32, signature: [u32; 3]| {
+            Features::of(|leaf| match leaf {
+                cpuid::FEATURES => [0, 0, basic, 0],
+                cpuid::HYPERVISOR_BASE => [cpuid::KVM_FEATURES, signature[0], signature[1], signature[2]],
+                cpuid::KVM_FEATURES => [5, 6, 7, 8],
+                _ => [0; 4],
+            })
+        };
+        let none = Features::default();
+        let other = !(cpuid::PCID | cpuid::MONITOR | cpuid::HYPERVISOR);
+        assert_eq!(read(0, cpuid::KVM_SIGNATURE), none);
+        assert_eq!(read(other, cpuid::KVM_SIGNATURE), none);
+        let pcid = Features { pcid: true, ..none };
+        assert_eq!(read(cpuid::PCID, cpuid::KVM_SIGNATURE), pcid);
+        let monitor = Features { monitor: true, ..none };
+        assert_eq!(read(cpuid::MONITOR, cpuid::KVM_SIGNATURE), monitor);
+        let unknown = Features {
+            hypervisor: true,
+            ..none
+        };
+        assert_eq!(read(cpuid::HYPERVISOR, [1, 2, 3]), unknown);
+        let kvm = Features {
+            kvm: 5,
+            hints: 8,
+            ..unknown
+        };
+        assert_eq!(read(cpuid::HYPERVISOR, cpuid::KVM_SIGNATURE), kvm);
+    }
+
+    #[test]
+    fn contexts_and_idle_waits_need_the_cpu_and_the_wish() {
+        for (pcid, wanted) in [(false, false), (false, true), (true, false), (true, true)] {
+            let features = Features {
+                pcid,
+                ..Features::default()
+            };
+            let config = Config {
+                pcid: Some(wanted),
+                ..Config::default()
+            };
+            assert_eq!(features.choose(LockKind::Ticket, &config, 2).pcids, pcid && wanted);
+        }
+        let idle = |monitor, idle| {
+            let features = Features {
+                monitor,
+                ..Features::default()
+            };
+            let config = Config {
+                idle,
+                ..Config::default()
+            };
+            features.choose(LockKind::Ticket, &config, 2).idle
+        };
+        assert_eq!(idle(false, Idle::Halt), IdleWait::Halt);
+        assert_eq!(idle(true, Idle::Halt), IdleWait::Monitor);
+        assert_eq!(idle(true, Idle::Poll), IdleWait::Poll);
     }
 
     #[test]

@@ -327,3 +327,28 @@ fn rows(locks: &[LockProfile], without: &[(LockClass, u64, u64)], count: &mut us
     }
     rows
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_nested_in_those_that_kernels_take_before_it() {
+        // A sleeper's queue before its state before its CPU's queue (`wake_up`, `try_to_wake_up`); memory from a cache
+        // of objects through the lists of pages to the zone; a timer's base innermost.
+        let inwards = [
+            LockClass::Other,
+            LockClass::WaitQueue,
+            LockClass::TaskWake,
+            LockClass::RunQueue,
+            LockClass::Slab,
+            LockClass::Lru,
+            LockClass::PageList,
+            LockClass::Zone,
+            LockClass::TimerBase,
+        ];
+        assert!(inwards.is_sorted_by(|outer, inner| rank(*outer) < rank(*inner)));
+        let ranked = LockClass::ALL.iter().filter(|class| rank(**class) > 0);
+        assert_eq!(ranked.count(), inwards.len() - 1, "a ranked class is not listed here");
+    }
+}

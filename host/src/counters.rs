@@ -142,3 +142,20 @@ impl Counters {
         self.ioapic_set_irq += u64::from(origin == Origin::Pin);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_accepted_interrupt_counts_once_and_by_its_origin() {
+        let mut counters = Counters::default();
+        let origins = [Origin::Vcpu(0), Origin::Pin, Origin::Msi, Origin::Pin];
+        let expected = [(1, 0, 0), (2, 0, 1), (3, 1, 1), (4, 1, 2)];
+        for (origin, expected) in origins.into_iter().zip(expected) {
+            counters.count_accepted(origin);
+            let found = (counters.apic_accept_irq, counters.msi_set_irq, counters.ioapic_set_irq);
+            assert_eq!(found, expected, "{origin:?}");
+        }
+    }
+}

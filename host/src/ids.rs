@@ -169,8 +169,10 @@ mod tests {
     #[test]
     fn rows_are_found_by_the_id_that_push_returned() {
         let mut table: IdVec<VcpuId, char> = IdVec::new();
+        assert!(table.is_empty());
         let ids = ['a', 'b', 'c'].map(|row| table.push(row));
         assert_eq!(ids.map(|id| table[id]), ['a', 'b', 'c']);
+        assert!(!table.is_empty());
         assert_eq!(table.get(table.next_id()), None);
         assert!(table.ids().eq(ids));
         table[ids[1]] = 'x';

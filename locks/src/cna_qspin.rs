@@ -21,7 +21,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::{LOCKED, LOCKED_MASK, Narrow, PENDING};
-use crate::platform::{Budget, wait_for};
+use crate::platform::{Budget, CpuId, wait_for};
 use crate::qspin::{Flavor, Qspin, is_contended, is_locked, lock_slow, try_lock};
 use crate::queue::{Node, Numa, Waiter};
 use crate::raw::RawLock;
@@ -213,13 +213,50 @@ fn move_next<P: Numa>(cpu: &P, me: &Waiter<'_, P::Word>) -> bool {
 fn draw<P: Numa, const BITS: u32>(cpu: &P) -> bool {
     let state = &cpu.nodes().of(cpu.cpu()).random;
     // ORDERING: Relaxed, both; only this CPU uses it. If an interrupt draws in between, a number is repeated.
-    let mut random = match cpu.load(state, Relaxed) {
-        0 => cpu.cpu().0.wrapping_mul(0x9e37_79b9) | 1,
+    let random = following(match cpu.load(state, Relaxed) {
+        0 => first(cpu.cpu()),
         state => state,
-    };
+    });
+    cpu.store(state, random, Relaxed);
+    random & ((1 << BITS) - 1) == 0
+}
+
+/// Returns the number from which the stream of `cpu` begins. It is never 0.
+fn first(cpu: CpuId) -> u32 {
+    cpu.0.wrapping_mul(0x9e37_79b9) | 1
+}
+
+fn following(mut random: u32) -> u32 {
     random ^= random << 13;
     random ^= random >> 17;
     random ^= random << 5;
-    cpu.store(state, random, Relaxed);
-    random & ((1 << BITS) - 1) == 0
+    random
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn random_numbers_are_those_of_the_published_generator() {
+        // Marsaglia, "Xorshift RNGs", Journal of Statistical Software 8 (14), 2003: shifts of 13, 17 and 5, from 1.
+        let published = [270_369, 67_634_689, 2_647_435_461, 307_599_695, 2_398_689_233];
+        let mut random = first(CpuId(0));
+        for number in published {
+            random = following(random);
+            assert_eq!(random, number);
+        }
+    }
+
+    #[test]
+    fn each_cpu_has_a_stream_of_its_own() {
+        let streams: BTreeSet<u32> = (0..1024).map(|cpu| first(CpuId(cpu))).collect();
+        assert!(!streams.contains(&0), "a stream from 0 stays at 0");
+        // The lowest bit is set, so CPUs whose numbers differ only there may share a stream.
+        assert!(streams.len() >= 1000, "{} streams", streams.len());
+    }
 }

@@ -73,8 +73,8 @@ impl<M: Machine> FileSystem<M> {
 
     /// The volume that `id` is on, and the file's number there.
     pub(super) fn volume(&self, id: FileId) -> (&Volume<M>, u32) {
-        let volumes = self.volumes.len() as u32;
-        (&self.volumes[(id.0 % volumes) as usize], id.0 / volumes)
+        let (volume, number) = place(id, self.volumes.len() as u32);
+        (&self.volumes[volume as usize], number)
     }
 
     /// Makes the volume of `id` carry out `change`.
@@ -181,4 +181,27 @@ impl<M: Machine> FileSystem<M> {
 pub(super) fn walk<M: Machine>(on: &OnCpu<'_, M>, depth: u32, extra: u64) {
     on.local.count(Event::Lookups);
     on.work(costs::PATH_START + costs::PATH_COMPONENT * u64::from(depth) + extra);
+}
+
+/// Returns the volume that `id` is on, of `volumes`, and the file's number there.
+fn place(id: FileId, volumes: u32) -> (u32, u32) {
+    (id.0 % volumes, id.0 / volumes)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn files_fill_their_volumes_evenly_and_without_gaps() {
+        for volumes in 1..5 {
+            let placed: BTreeSet<(u32, u32)> = (0..volumes * 7).map(|id| place(FileId(id), volumes)).collect();
+            let all: BTreeSet<(u32, u32)> = (0..volumes)
+                .flat_map(|at| (0..7).map(move |number| (at, number)))
+                .collect();
+            assert_eq!(placed, all, "{volumes} volumes");
+        }
+    }
 }

@@ -23,7 +23,7 @@ pub(crate) fn idle_balance<'a, M: Machine>(
     on: &'a OnCpu<'a, M>,
     queue: SpinGuard<'a, RunQueue, M>,
 ) -> SpinGuard<'a, RunQueue, M> {
-    if queue.average_idle < MIGRATION_COST {
+    if queue.idles_briefly() {
         return queue;
     }
     drop(queue);

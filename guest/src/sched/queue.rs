@@ -87,6 +87,11 @@ impl RunQueue {
         self.current == self.idle
     }
 
+    /// Returns `true` if the CPU is usually idle for less time than it takes to move a task.
+    pub(crate) fn idles_briefly(&self) -> bool {
+        self.average_idle < MIGRATION_COST
+    }
+
     /// Returns `true` if no task waits for the CPU.
     pub(crate) fn none_ready(&self) -> bool {
         self.ready.is_empty()
@@ -174,6 +179,16 @@ mod tests {
         }
         let order: Vec<u32> = core::iter::from_fn(|| queue.take_first()).map(|id| id.0).collect();
         assert_eq!(order, [4, 2, 5, 3, 1]);
+    }
+
+    #[test]
+    fn a_cpu_that_idles_for_less_than_a_move_costs_keeps_off() {
+        let mut queue = RunQueue::new(TaskId(0));
+        assert!(!queue.idles_briefly(), "at first a CPU is taken to idle for long");
+        for (average, brief) in [(0, true), (MIGRATION_COST - 1, true), (MIGRATION_COST, false)] {
+            queue.average_idle = average;
+            assert_eq!(queue.idles_briefly(), brief, "{average} ns");
+        }
     }
 
     #[test]

@@ -16,16 +16,19 @@ pub(crate) fn tick<M: Machine>(on: &OnCpu<'_, M>) {
         return;
     }
     let task = on.task(queue.current);
-    let cpus = on.system.cpu_count();
-    let (ran, due) = (task.run_time.get() - task.picked_at.get(), slice(cpus, queue.load));
-    if ran > due {
+    let ran = task.run_time.get() - task.picked_at.get();
+    let first = queue.first_vruntime().unwrap_or(u64::MAX);
+    let ahead = task.vruntime.get().saturating_sub(first);
+    if is_turn_over(on.system.cpu_count(), queue.load, ran, ahead) {
         on.ask_to_reschedule(on.id);
-    } else if ran >= MIN_GRANULARITY * scale(cpus) {
-        let first = queue.first_vruntime().unwrap_or(u64::MAX);
-        if task.vruntime.get().saturating_sub(first) > due {
-            on.ask_to_reschedule(on.id);
-        }
     }
+}
+
+/// Returns `true` if one of `tasks` tasks that has run for `ran` nanoseconds must yield. Its virtual run time is
+/// `ahead` of the next task's (`check_preempt_tick`).
+fn is_turn_over(cpus: u32, tasks: u32, ran: u64, ahead: u64) -> bool {
+    let due = slice(cpus, tasks);
+    ran > due || ran >= MIN_GRANULARITY * scale(cpus) && ahead > due
 }
 
 /// Nanoseconds between two balancings of an idle CPU (`balance_interval` of a CPU domain in 3.3).
@@ -56,4 +59,23 @@ pub(crate) fn idle_helper<M: Machine>(on: &OnCpu<'_, M>) -> Option<CpuId> {
         system.load_of(*cpu) == 0 && system.is_online(*cpu) && on.sched.queues[*cpu].balance_kick.get() == 0
     };
     system.others(on.id).find(helps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_ends_after_the_slice_or_if_the_task_is_a_slice_ahead() {
+        for cpus in [1, 4, 8] {
+            let due = slice(cpus, 2);
+            let least = MIN_GRANULARITY * scale(cpus);
+            assert!(least < due);
+            assert!(!is_turn_over(cpus, 2, due, due), "a whole slice belongs to the task");
+            assert!(is_turn_over(cpus, 2, due + 1, 0), "the slice is over");
+            assert!(is_turn_over(cpus, 2, least, due + 1), "too far ahead");
+            assert!(!is_turn_over(cpus, 2, least, due), "not too far ahead");
+            assert!(!is_turn_over(cpus, 2, least - 1, due + 1), "no turn is that short");
+        }
+    }
 }

@@ -8,6 +8,9 @@ use holdfast_sim::SimMachine;
 
 use crate::machine::{Setup, counter, lead, run};
 
+/// A millisecond in nanoseconds.
+const MS: u64 = 1_000_000;
+
 /// Setups with and without CPUs that another guest takes away. Wakeups are on this CPU, on idle neighbors, without the
 /// hand-over as before 3.0, and where the tasks slept. The last one is no guest: the host wakes the tasks.
 pub fn setups() -> [Setup; 7] {
@@ -303,4 +306,41 @@ fn a_user_lock_excludes_even_preempted_holders() {
         });
         let _ = total;
     }
+}
+
+#[test]
+fn a_pipe_without_sleepers_is_read_without_its_wait_queue() {
+    const PAGE: u32 = 4096;
+    const PAGES: u32 = 8;
+    let locks = |rounds: u32| {
+        let outcome = run(&Setup::default(), move |os, start| {
+            if start.role == 0 {
+                os.wait_for_cpus();
+                os.begin();
+                os.open_pipe(0, 1);
+                os.fork(Fork::Copy { vmas: 1 }, Start::new(1, 0));
+                // The reader sleeps now.
+                os.sleep(5 * MS);
+                os.write_pipe(0, PAGE);
+                for _ in 0..rounds {
+                    os.sleep(5 * MS);
+                    os.write_pipe(0, PAGES * PAGE);
+                    os.sleep(5 * MS);
+                }
+                while os.wait().is_some() {}
+                return os.done(None);
+            }
+            os.read_pipe(0, PAGE).expect("no signal");
+            for _ in 0..rounds {
+                os.sleep(10 * MS);
+                for _ in 0..PAGES {
+                    assert_eq!(os.read_pipe(0, PAGE), Some(PAGE), "the page is there");
+                }
+            }
+        });
+        counter(&outcome, "lock.wait_queue.acquired")
+    };
+    let (few, many) = (locks(2), locks(12));
+    // The writer looks for readers once in each round.
+    assert_eq!(many - few, 10, "{few} in 2 rounds, {many} in 12");
 }

@@ -14,7 +14,7 @@ const FOLDER: FileId = FileId(0);
 type Row = (LockClass, Scope, u64, u64, Option<u32>);
 
 /// The rows of all operations but those below: some taken more than once in an operation, some rarely, some nested.
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 7] = [
     (LockClass::Other, Scope::Process, 2_500_000, 300, None),
     (LockClass::Slab, Scope::Node, 1_250_000, 100, Some(0)),
     (LockClass::Cgroup, Scope::Global, 250_000, 1_000, None),
@@ -22,6 +22,8 @@ const ROWS: [Row; 6] = [
     // Of a lower rank than the lock that it is nested in.
     (LockClass::PageList, Scope::Cpu, 3_000_000, 70, Some(3)),
     (LockClass::Rcu, Scope::Shared, 125_000, 500, None),
+    // Of the class that it is nested in: another lock, or the CPU would wait for itself.
+    (LockClass::Cgroup, Scope::Global, 250_000, 40, Some(2)),
 ];
 /// A fault's row, which is also in the rows of an operation with a fault.
 const FAULT: [Row; 1] = [(LockClass::PageTable, Scope::Process, 1_000_000, 80, None)];

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Start, Touch};
+use holdfast_guest::{Config, FileId, Fork, MmapLock, OwnerSpinning, Start, Touch};
 
 use crate::machine::{Setup, counter, lead, lead_forked, run};
 
@@ -106,4 +106,50 @@ fn a_waiting_writer_spins_for_a_writer_and_sleeps_for_readers() {
         downgrading < sleeping + MS / 50,
         "{downgrading} ns for readers, {sleeping} ns asleep"
     );
+}
+
+/// A guest with one CPU.
+fn alone() -> Setup {
+    Setup {
+        pcpus: 1,
+        vcpus: 1,
+        ..Setup::default()
+    }
+}
+
+#[test]
+fn timers_between_two_ticks_are_not_ticks() {
+    let outcome = run(&alone(), |os, start| match (start.role, start.argument) {
+        (0, _) => lead(os, 2),
+        (_, 0) => os.user(100 * MS),
+        _ => (0..500).for_each(|_| os.sleep(MS / 10)),
+    });
+    let elapsed = outcome.vms[0].elapsed_ns.expect("measured");
+    let ticks = counter(&outcome, "guest.ticks");
+    // A thousand in a second, and some before the measured interval.
+    assert!(
+        (90..=elapsed / MS + 20).contains(&ticks),
+        "{ticks} ticks in {elapsed} ns"
+    );
+}
+
+#[test]
+fn an_idle_cpu_ticks_until_its_callbacks_have_run() {
+    let ticks = |callback: bool| {
+        let outcome = run(&alone(), move |os, _| {
+            os.begin();
+            for _ in 0..20 {
+                if callback {
+                    os.create(FileId(0), FileId(3), 3);
+                    os.unlink(FileId(0), FileId(3), 3);
+                }
+                os.sleep(20 * MS);
+            }
+            os.done(None);
+        });
+        counter(&outcome, "guest.ticks")
+    };
+    // A grace period of three ticks, in each of which the CPU is idle.
+    let (with, without) = (ticks(true), ticks(false));
+    assert!(with >= without + 20 * 2, "{with} ticks, {without} without callbacks");
 }

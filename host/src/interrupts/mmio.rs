@@ -100,3 +100,18 @@ fn ioapic_offset(address: u64) -> Option<u32> {
     let offset = address.checked_sub(ioapic::ADDRESS)?;
     (offset < ioapic::SIZE).then_some(offset as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_the_io_apic_ends_before_the_next_address() {
+        for offset in [0, 0x10, 0xff] {
+            assert_eq!(ioapic_offset(0xfec0_0000 + offset), Some(offset as u32));
+        }
+        for elsewhere in [0, 0xfebf_ffff, 0xfec0_0100, 0xfee0_0000, u64::MAX] {
+            assert_eq!(ioapic_offset(elsewhere), None, "{elsewhere:#x}");
+        }
+    }
+}

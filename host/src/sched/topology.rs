@@ -243,7 +243,7 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::config::SchedConfig;
+    use crate::sched::config::{SchedConfig, SchedulerKind};
 
     fn places(sockets: u32, cores: u32, threads: u32) -> Vec<PcpuPlace> {
         let mut places = Vec::new();
@@ -276,6 +276,17 @@ mod tests {
         assert_eq!(core.pcpus, [8, 9]);
         assert_eq!(topology.domains[9][0].group, 1);
         assert_eq!(topology.power[9], 589);
+    }
+
+    #[test]
+    fn intervals_by_span_grow_with_the_pcpus_of_a_span() {
+        let later = SchedConfig::of(SchedulerKind::Cfs412).balance;
+        let topology = Topology::new(&places(2, 4, 2), &later).expect("a valid topology");
+        for span in &topology.spans {
+            let pcpus = span.pcpus.len() as u64;
+            let intervals = (span.config.min_interval_ms, span.config.max_interval_ms);
+            assert_eq!(intervals, (pcpus, 2 * pcpus), "{:?}", span.pcpus);
+        }
     }
 
     #[test]

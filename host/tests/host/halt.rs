@@ -126,6 +126,25 @@ fn hypercalls_are_answered_as_kvm_does() {
 }
 
 #[test]
+fn a_yield_by_hypercall_is_for_guests_that_are_offered_it() {
+    for (offered, expected) in [(true, 0), (false, hypercall::ENOSYS)] {
+        let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+        let vm = VmConfig {
+            pv_sched_yield: offered,
+            ..VmConfig::default()
+        };
+        let call = Op::Exit(Exit::Hypercall {
+            number: hypercall::SCHED_YIELD,
+            arguments: [0; 4],
+        });
+        world.add_vm(&vm, &[], vec![Guest::script(vec![call])]);
+        world.start();
+        world.run_until(MS);
+        assert_eq!(world.guests[0].replies, [expected as u64], "offered: {offered}");
+    }
+}
+
+#[test]
 fn an_interrupt_does_not_end_a_halt_with_interrupts_masked() {
     let ipi = [
         Op::Compute(MS),
@@ -389,6 +408,20 @@ fn cpuid_offers_what_the_vm_is_offered() {
 fn cpuid_replies<const N: usize>(mut world: World, vm: &VmConfig, leaves: [u32; N]) -> Vec<[u32; 4]> {
     let script = leaves.map(|leaf| Op::Exit(Exit::Cpuid { leaf })).to_vec();
     world.add_vm(vm, &[], vec![Guest::script(script)]);
+    all_cpuid_replies(world)
+}
+
+/// Returns what vCPU 1 of 3 finds at `leaves`.
+fn cpuid_of_the_second(config: &HostConfig, vm: &VmConfig, leaves: &[u32]) -> Vec<[u32; 4]> {
+    let mut world = World::new(config, &places(1, 3, 1));
+    let script = leaves.iter().map(|&leaf| Op::Exit(Exit::Cpuid { leaf })).collect();
+    let guests = vec![Guest::script(vec![]), Guest::script(script), Guest::script(vec![])];
+    world.add_vm(vm, &[vec![0], vec![1], vec![2]], guests);
+    all_cpuid_replies(world)
+}
+
+/// Runs `world`, and returns what its guests read by CPUID.
+fn all_cpuid_replies(mut world: World) -> Vec<[u32; 4]> {
     world.trace = Some(Vec::new());
     world.start();
     world.run_until(MS);
@@ -398,6 +431,60 @@ fn cpuid_replies<const N: usize>(mut world: World, vm: &VmConfig, leaves: [u32; 
         _ => None,
     });
     replies.collect()
+}
+
+#[test]
+fn cpuid_names_the_host_the_cpu_and_its_features() {
+    let leaves = [0, 1, 0xb];
+    let found = cpuid_of_the_second(&HostConfig::default(), &VmConfig::default(), &leaves);
+    let name: Vec<u8> = [1, 3, 2]
+        .iter()
+        .flat_map(|&register: &usize| found[0][register].to_le_bytes())
+        .collect();
+    assert_eq!((found[0][0], name.as_slice()), (0xb, b"HoldfastHost".as_slice()));
+    let [eax, ebx, ecx, edx] = found[1];
+    assert_eq!((eax, ebx >> 24, ebx >> 16 & 0xff, ebx & 0xffff), (0, 1, 3, 0));
+    // TSC deadline timer and hypervisor; MSRs, TSC and APIC (SDM volume 2, CPUID).
+    assert_eq!(ecx & !cpuid::X2APIC, 1 << 24 | 1 << 31);
+    assert_eq!(edx, 1 << 4 | 1 << 5 | 1 << 9);
+    assert_eq!(found[2], [0, 0, 0, 1], "the x2APIC ID");
+}
+
+#[test]
+fn each_paravirtual_feature_has_a_bit_of_its_own() {
+    /// The number of a bit, and what offers its feature.
+    type Offer = (u32, fn(&mut VmConfig));
+    let none = || VmConfig {
+        pv_unhalt: false,
+        steal_time: false,
+        pv_eoi: false,
+        pv_send_ipi: false,
+        pv_sched_yield: false,
+        pv_tlb_flush: false,
+        msi_ext_dest_id: false,
+        ..VmConfig::default()
+    };
+    let features = |offer: fn(&mut VmConfig)| {
+        let mut vm = none();
+        offer(&mut vm);
+        cpuid_of_the_second(&HostConfig::default(), &vm, &[cpuid::KVM_FEATURES])[0]
+    };
+    // The numbers of the bits are those of Linux (`Documentation/virt/kvm/x86/cpuid.rst`).
+    let bits: [Offer; 6] = [
+        (6, |vm| vm.pv_eoi = true),
+        (7, |vm| vm.pv_unhalt = true),
+        (11, |vm| vm.pv_send_ipi = true),
+        (13, |vm| vm.pv_sched_yield = true),
+        (15, |vm| vm.msi_ext_dest_id = true),
+        (5, |vm| vm.steal_time = true),
+    ];
+    assert_eq!(features(|_| {}), [0; 4]);
+    for (bit, offer) in bits {
+        assert_eq!(features(offer), [1 << bit, 0, 0, 0], "bit {bit}");
+    }
+    // A flush on request uses the steal-time record.
+    let flush = |vm: &mut VmConfig| (vm.steal_time, vm.pv_tlb_flush) = (true, true);
+    assert_eq!(features(flush), [1 << 5 | 1 << 9, 0, 0, 0]);
 }
 
 #[test]

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use holdfast_locks::{AllSteps, CpuId, Event, Platform, PvTicket, RawLock, Steps};
+use holdfast_locks::{AllSteps, CpuId, Event, Platform, PreemptableTicket, PvTicket, RawLock, Steps, Ticket};
 
 use crate::explore::{Random, RandomWalk, every_schedule, random_schedules};
 use crate::scenes::{Checked, contention, equal_tickets, interrupted_waiter, job, run_in_turn};
-use crate::steps::{Machine, Setup};
+use crate::steps::{InTurn, Machine, Setup, StepCpu};
 
 /// Defines a set of steps with one left out.
 macro_rules! without {
@@ -104,6 +104,19 @@ fn flag_is_cleared_by_the_next_lone_locker() {
         0,
         "an unlocker scanned although no CPU waited"
     );
+    assert_eq!(machine.contentions(0), 0, "the lock was free");
+}
+
+#[test]
+fn a_wait_for_a_holder_is_reported_as_contention() {
+    fn reported<L: RawLock<StepCpu> + 'static>() -> u32 {
+        let machine = Machine::new(Setup::new(2), Box::new(InTurn(0)));
+        machine.run(contention::<L>(2, 0)).expect("no deadlock");
+        machine.contentions(0) + machine.contentions(1)
+    }
+    assert_eq!(reported::<PvTicket>(), 1);
+    assert_eq!(reported::<Ticket>(), 1);
+    assert_eq!(reported::<PreemptableTicket>(), 1);
 }
 
 #[test]

@@ -157,6 +157,8 @@ struct CpuState {
     overtakes: Cell<u32>,
     /// The keys of the locks that this CPU waits for, innermost last.
     contending: RefCell<Vec<usize>>,
+    /// How many waits were reported as contention.
+    contentions: Cell<u32>,
     /// The keys of the locks in which this CPU may have left a trace, innermost last.
     waiting: RefCell<Vec<usize>>,
     /// The last function by which this CPU said what a word would be without its waiters.
@@ -195,6 +197,7 @@ impl Machine {
             bounded: Cell::new(false),
             overtakes: Cell::new(0),
             contending: RefCell::default(),
+            contentions: Cell::new(0),
             waiting: RefCell::default(),
             alone: Cell::new(None),
         };
@@ -217,6 +220,11 @@ impl Machine {
     /// Returns how often `cpu` has halted.
     pub fn halts(&self, cpu: u32) -> u32 {
         self.cpus[cpu as usize].halts.get()
+    }
+
+    /// Returns how often `cpu` has reported a wait for a holder.
+    pub fn contentions(&self, cpu: u32) -> u32 {
+        self.cpus[cpu as usize].contentions.get()
     }
 
     /// Returns what each waiter says that `word` would be without its waiters.

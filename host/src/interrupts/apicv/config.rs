@@ -45,3 +45,25 @@ impl ApicvConfig {
         self.is_used() && self.ipiv && self.part.ipiv
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hardware_sends_ipis_if_the_cpu_can_and_the_host_wants_it() {
+        for bits in 0..16 {
+            let bit = |number: u32| bits >> number & 1 == 1;
+            let config = ApicvConfig {
+                enable: bit(0),
+                ipiv: bit(1),
+                part: VmxPart {
+                    apicv: bit(2),
+                    ipiv: bit(3),
+                },
+            };
+            assert_eq!(config.is_used(), bit(0) && bit(2), "{config:?}");
+            assert_eq!(config.sends(), bits == 15, "{config:?}");
+        }
+    }
+}

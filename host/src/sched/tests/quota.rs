@@ -81,8 +81,12 @@ fn a_parents_quota_binds_its_children() {
     }
 }
 
-/// Asserts that each pCPU counts the threads that could run on it, and no throttled thread.
+/// Asserts that each pCPU counts the threads that could run on it, and no throttled thread. Asserts that the scheduler
+/// knows how many pCPUs have two such threads or more.
 fn check_counts(sched: &Scheduler) {
+    let pcpus = 0..sched.queues.len() as u32;
+    let crowded = pcpus.filter(|&pcpu| sched.nr_running(pcpu) >= 2).count();
+    assert_eq!(sched.hierarchy.crowded_pcpus as usize, crowded, "crowded pcpus");
     for pcpu in 0..sched.queues.len() as u32 {
         let counted = (0..sched.threads.len() as u32)
             .map(TaskId)
@@ -133,6 +137,21 @@ fn a_throttled_thread_is_no_target() {
     assert!(!rig.on(0, |sched, step| sched.yield_to(0, limited, step)));
     let counts = rig.sched.throttling(group, rig.now).expect("a quota");
     assert!(counts.throttled_ns > 50 * MS, "{counts:?}");
+}
+
+#[test]
+fn each_period_ends_once() {
+    for kind in quota_kinds() {
+        let mut rig = Rig::new(kind, 1, 1000);
+        let group = rig.sched.add_group(None, 1024).expect("a group");
+        rig.sched.set_quota(group, 10 * MS, PERIOD);
+        rig.add(0, group, None, Habit::HOG);
+        for ended in 1..10 {
+            rig.run_until(ended * PERIOD + PERIOD / 2);
+            let counts = rig.sched.throttling(group, rig.now).expect("a quota");
+            assert_eq!((counts.periods, counts.throttled_periods), (ended, ended), "{kind:?}");
+        }
+    }
 }
 
 #[test]

@@ -195,6 +195,7 @@ unsafe impl Platform for StepCpu {
         self.step();
     }
     fn contention_begin(&self, lock: &StepWord) {
+        self.state().contentions.set(self.state().contentions.get() + 1);
         self.state().contending.borrow_mut().push(self.key(lock));
     }
     fn contention_end(&self, lock: &StepWord) {

@@ -126,6 +126,15 @@ def test_a_heat_map_is_of_one_guest(grid: holdfast.Results) -> None:
         grid.plot.heat_map("host.slice", "host.hz")
 
 
+def test_wide_intervals_have_a_logarithmic_axis(grid: holdfast.Results) -> None:
+    pytest.importorskip("matplotlib")
+    # Intervals of two seeds are wide, and would hide the means on another axis.
+    axes = grid.plot.curve("host.hz").figure.axes[0]
+    curves = grid.compare(along="host.hz").document["curves"]
+    ends = [end for line in curves for point in line["points"] for end in point["interval"]]
+    assert max(ends) > 12 * min(ends) and axes.get_yscale() == "log"
+
+
 def test_no_two_labels_of_a_picture_overlap(grid: holdfast.Results) -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -142,4 +151,8 @@ def test_interactive_charts_have_every_sample(results: holdfast.Results) -> None
     pytest.importorskip("altair")
     chart = results.plot.interactive().to_dict()
     [data] = chart["datasets"].values()
+    cases = list(dict.fromkeys(case["case"] for case in results.document["cases"]))
+    variants = list(dict.fromkeys(case["variant"] for case in results.document["cases"]))
+    orders = [chart["encoding"][channel]["sort"] for channel in ("x", "xOffset", "color")]
+    assert orders == [cases, variants, variants], "the order of the document"
     assert sorted(row["value"] for row in data) == sorted(row["value"] for row in results.samples())

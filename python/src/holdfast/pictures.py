@@ -155,7 +155,12 @@ class Pictures:
             )
         axes.set_xlabel(key)
         axes.set_ylabel(f"{curves[0]['metric']}, {curves[0]['unit']}")
-        axes.set_ylim(bottom=0)
+        ends = [end for line in curves for point in line["points"] for end in point["interval"] or ()]
+        # As on the command's page: what differs twelvefold has a logarithmic axis.
+        if ends and max(ends) > 12 * min(ends):
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
         if log:
             axes.set_xscale("log", base=2)
         if log or not _are_numbers(values):
@@ -230,16 +235,18 @@ class Pictures:
         import altair
 
         frame = self.results.to_pandas()
+        # Altair would sort by letters: 1024 before 64, and colors unlike those of the other pictures.
+        cases, variants = list(dict.fromkeys(frame["case"])), list(dict.fromkeys(frame["variant"]))
         frame.columns = [name.replace(".", "_").replace("*", "all") for name in frame.columns]
         picked = altair.selection_point(fields=["variant"], bind="legend")
         chart = altair.Chart(frame, title=self.results.document["experiment"], width=altair.Step(40))
         return (
             chart.mark_circle(size=60)
             .encode(
-                x=altair.X("case:N", title=None),
-                xOffset="variant:N",
+                x=altair.X("case:N", title=None, sort=cases),
+                xOffset=altair.XOffset("variant:N", sort=variants),
                 y=altair.Y("value:Q", title=f"{frame['metric'].iloc[0]}, {frame['unit'].iloc[0]}"),
-                color=altair.Color("variant:N", scale=altair.Scale(range=COLORS)),
+                color=altair.Color("variant:N", sort=variants, scale=altair.Scale(range=COLORS)),
                 opacity=altair.condition(picked, altair.value(0.8), altair.value(0.1)),
                 tooltip=["case", "variant", "vm", "seed", "value", "work_share", "convoy_share"],
             )

@@ -425,7 +425,8 @@ pub struct CompareArgs {
 /// Arguments of `holdfast validate`.
 #[derive(Args, Debug)]
 pub struct ValidateArgs {
-    /// Validate only these shipped experiments; with --against linux-sched, only these scenarios
+    /// Validate only these shipped experiments [default: all with published figures]; with --against linux-sched, only
+    /// these scenarios
     #[arg(conflicts_with = "profile")]
     pub experiments: Vec<String>,
     /// What predictions are compared with

@@ -2,6 +2,7 @@
 
 use crate::diagnostic::{Place, Problem, Problems, one_of};
 use crate::document::{self, Table};
+use crate::experiment::Experiment;
 use crate::profile::MachineProfile;
 
 /// A file that is part of the program.
@@ -51,6 +52,18 @@ pub const DEFAULT_EXPERIMENT: &str = "kernbench-overcommit";
 /// Returns the shipped file called `name`.
 pub fn find(files: &'static [Shipped], name: &str) -> Option<&'static Shipped> {
     files.iter().find(|file| file.name == name)
+}
+
+/// Returns the names of the shipped experiments that have published figures.
+pub fn published() -> Vec<&'static str> {
+    let has_figures = |shipped: &&Shipped| {
+        Experiment::parse(shipped.file, shipped.text).is_ok_and(|experiment| !experiment.published.is_empty())
+    };
+    EXPERIMENTS
+        .iter()
+        .filter(has_figures)
+        .map(|shipped| shipped.name)
+        .collect()
 }
 
 /// Returns whether `document` is meant as a machine profile.
@@ -134,6 +147,14 @@ mod tests {
             assert_eq!(profile.name, shipped.name);
             assert!(profile.build().is_some());
         }
+    }
+
+    #[test]
+    fn published_figures_are_found_by_experiment() {
+        let names = published();
+        assert!(names.contains(&"kernbench-overcommit") && !names.contains(&"lock-crossover"));
+        let with_rows = |shipped: &&Shipped| shipped.text.contains("\n[[published]]\n");
+        assert_eq!(names.len(), EXPERIMENTS.iter().filter(with_rows).count());
     }
 
     // docs/spec/costs.md, "Atomics, PAUSE and locks", Westmere-EX: ticket 27.0 ns, qspinlock 27.4 ns, one task.

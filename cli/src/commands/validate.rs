@@ -21,11 +21,18 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
         Against::LinuxSched => return super::real_host::validate_scheduler(args),
     }
     let mut names: Vec<&str> = args.experiments.iter().map(String::as_str).collect();
+    let published = shipped::published();
     if names.is_empty() {
-        names = experiment::names(EXPERIMENTS).collect();
+        names.clone_from(&published);
     }
-    if let Some(name) = names.iter().find(|name| shipped::find(EXPERIMENTS, name).is_none()) {
-        return Err(Refused::among(name, experiment::names(EXPERIMENTS)).into());
+    for name in &names {
+        if shipped::find(EXPERIMENTS, name).is_none() {
+            return Err(Refused::among(name, experiment::names(EXPERIMENTS)).into());
+        }
+        if !published.contains(name) {
+            let instead = format!("an experiment with published figures; `holdfast run {name}` predicts its own");
+            return Err(Refused::instead(format!("{name:?}"), instead).into());
+        }
     }
     if let Some(folder) = &args.out {
         for name in &names {

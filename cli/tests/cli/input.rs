@@ -238,6 +238,10 @@ fn bad_usage_is_told() {
             "found \"generic-x86\", expected one of kernbench-overcommit",
         ),
         (
+            &["validate", "boot-64"],
+            "found \"boot-64\", expected an experiment with published figures; `holdfast run boot-64` predicts",
+        ),
+        (
             &["validate", "--locks", "ticket"],
             "found --locks, expected it only with --against",
         ),

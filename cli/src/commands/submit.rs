@@ -94,7 +94,7 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
 fn job(args: &SubmitArgs, name: String, left: &Left, files: &Files, folder: &Path) -> anyhow::Result<Job> {
     let shards = args.shards.unwrap_or_else(|| match args.engine {
         Engine::Local => SHARDS_PER_CPU * thread::available_parallelism().map_or(1, |count| count.get() as u32),
-        _ => units::shards(&left.costs),
+        _ => units::shards(&left.costs, left.expected),
     });
     let program = std::env::current_exe().context("cannot find this program")?;
     Ok(Job {
@@ -124,6 +124,8 @@ struct Left {
     text: String,
     /// Their predicted CPU times in seconds.
     costs: Vec<Option<f64>>,
+    /// The time of a unit of which no record says it.
+    expected: Option<f64>,
 }
 
 /// Returns the plan with its `missing` units.
@@ -134,6 +136,7 @@ fn plan_lines(units: &Units, missing: &[usize], files: &Files) -> Left {
     let mut left = Left {
         text: Header::of(units).line(),
         costs: Vec::new(),
+        expected: units::expected_s(&units.plan),
     };
     for index in missing {
         let unit = Unit {

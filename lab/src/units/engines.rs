@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
+use crate::plan::Plan;
 use crate::replay::quoted;
 
-/// Returns how many shards a cluster gets for units of these predicted CPU times in seconds.
-pub fn shards(costs: &[Option<f64>]) -> u32 {
+/// Returns how many shards a cluster gets for units of these predicted CPU times in seconds. `expected`: the time of a
+/// unit if none is predicted.
+pub fn shards(costs: &[Option<f64>], expected: Option<f64>) -> u32 {
     /// CPU time of a shard in seconds. A cluster takes up to a second to start a task, and a lost one is done again.
     const SHARD_S: f64 = 60.0;
     /// Slurm's default limit on the tasks of an array is 1000 (`MaxArraySize`, slurm.conf(5)).
@@ -16,13 +18,22 @@ pub fn shards(costs: &[Option<f64>]) -> u32 {
     /// Without predictions: enough for most partitions, and few enough for short units.
     const SHARDS_UNPREDICTED: f64 = 200.0;
     let known: Vec<f64> = costs.iter().filter_map(|cost| *cost).collect();
-    let shards = if known.is_empty() {
-        SHARDS_UNPREDICTED
-    } else {
-        let mean = known.iter().sum::<f64>() / known.len() as f64;
-        (mean * costs.len() as f64 / SHARD_S).ceil().min(SHARDS_MAX)
-    };
+    let mean = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
+    let shards = mean.or(expected).map_or(SHARDS_UNPREDICTED, |unit| {
+        (unit * costs.len() as f64 / SHARD_S).ceil().min(SHARDS_MAX)
+    });
     shards.clamp(1.0, costs.len().max(1) as f64) as u32
+}
+
+/// Returns the CPU time in seconds of a unit of `plan`, as far as its experiment states one (`cpu_seconds`).
+pub fn expected_s(plan: &Plan) -> Option<f64> {
+    let experiment = &plan.experiment;
+    let swept: usize = experiment.sweeps.iter().map(|sweep| sweep.values.len()).product();
+    let cells = experiment.cases.len() * experiment.variants.len() * swept;
+    let units = (cells * experiment.seeds as usize).max(1) as f64;
+    experiment
+        .cpu_seconds
+        .map(|all| all / units * plan.scale / experiment.scale)
 }
 
 /// End of a script for Slurm. A process that was killed, as for lack of memory, or that crashed begins again, up to
@@ -136,7 +147,14 @@ impl Job {
 import subprocess
 import sys
 
+import dask.config
 from distributed import Client
+
+# A cluster on this machine would take up to a tenth of a CPU to watch itself.
+dask.config.update_defaults({{"distributed": {{
+    "admin": {{"tick": {{"interval": "1s"}}, "system-monitor": {{"interval": "10s"}}}},
+    "worker": {{"profile": {{"enabled": False}}}},
+}}}})
 
 WORDS = {words}
 LOG = {log}

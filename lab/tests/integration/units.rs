@@ -396,14 +396,17 @@ fn progress_is_what_the_cache_has() {
 #[test]
 fn shards_last_a_minute_but_are_no_more_than_units() {
     let costs = |count: usize, cost: Option<f64>| vec![cost; count];
-    assert_eq!(units::shards(&costs(10_000, Some(0.1))), 17);
-    assert_eq!(units::shards(&costs(10_000, Some(600.0))), 1000);
-    assert_eq!(units::shards(&costs(30, Some(600.0))), 30);
-    assert_eq!(units::shards(&costs(10_000, None)), 200);
-    assert_eq!(units::shards(&[]), 1);
+    assert_eq!(units::shards(&costs(10_000, Some(0.1)), None), 17);
+    assert_eq!(units::shards(&costs(10_000, Some(600.0)), None), 1000);
+    assert_eq!(units::shards(&costs(30, Some(600.0)), None), 30);
+    assert_eq!(units::shards(&costs(10_000, None), None), 200);
+    assert_eq!(units::shards(&[], None), 1);
     // Units without a prediction count as average ones.
     let mixed = [costs(60, Some(1.0)), costs(60, None)].concat();
-    assert_eq!(units::shards(&mixed), 2);
+    assert_eq!(units::shards(&mixed, None), 2);
+    // Of what the experiment states, if no record is there.
+    assert_eq!(units::shards(&costs(10_000, None), Some(0.1)), 17);
+    assert_eq!(units::shards(&mixed, Some(0.1)), 2);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod affinity;
 mod apic_model;
 mod balance;
+mod cpuid;
 mod devices;
 mod fairness;
 mod halt;

@@ -2,6 +2,7 @@
 
 mod fair;
 mod favor;
+mod kernels;
 mod lazy;
 mod loads;
 mod placement;

@@ -177,6 +177,8 @@ pub struct Machine {
     pub stats: LockStats,
     chooser: RefCell<Box<dyn Chooser>>,
     steps: Cell<u64>,
+    /// The addresses of the words that were asked for their key, in order.
+    keyed: RefCell<Vec<usize>>,
 }
 
 type Flow = Coroutine<(), (), ()>;
@@ -209,6 +211,7 @@ impl Machine {
             stats: LockStats::new(),
             chooser: RefCell::new(chooser),
             steps: Cell::new(0),
+            keyed: RefCell::default(),
         })
     }
 

@@ -104,8 +104,16 @@ unsafe impl Platform for StepCpu {
     fn cpu(&self) -> CpuId {
         self.id
     }
+    /// Numbers the words in the order of their first use: addresses differ by process, and with them the collisions in
+    /// hash tables.
     fn key(&self, word: &StepWord) -> usize {
-        std::ptr::from_ref(word).addr()
+        let address = std::ptr::from_ref(word).addr();
+        let mut keyed = self.machine.keyed.borrow_mut();
+        let index = keyed.iter().position(|&known| known == address).unwrap_or_else(|| {
+            keyed.push(address);
+            keyed.len() - 1
+        });
+        (index + 1) * size_of::<StepWord>()
     }
     fn load(&self, word: &StepWord, _: Ordering) -> u32 {
         self.step();

@@ -8,10 +8,10 @@ use holdfast_host::HostConfig;
 use holdfast_machine::Topology;
 use holdfast_sim::{Outcome, VmOutcome};
 
-use crate::experiment::{Metric, rate_seconds};
+use crate::experiment::{Metric, Published, Quantity, rate_seconds};
 use crate::plan::{Cell, Plan};
 use crate::replay;
-use crate::results::{Background, Case, ConvoyTimes, FailedRun, PublishedFigure, Results, SCHEMA};
+use crate::results::{Background, Case, ConvoyTimes, FailedRun, OtherFigure, PublishedFigure, Results, SCHEMA};
 use crate::run::Outcomes;
 use crate::stats::Summary;
 
@@ -113,16 +113,9 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         .filter_map(|(_, outcome)| sample(plan, &outcome.vms[vm]))
         .collect();
     let summary = Summary::of(&samples);
-    let published = plan
+    let (metric, others): (Vec<_>, Vec<_>) = plan
         .published(&cell.case, &cell.variant, name)
-        .map(|row| PublishedFigure {
-            mean: row.mean,
-            sd: row.sd,
-            runs: row.runs,
-            source: row.source.clone(),
-            calibrate: row.calibrate.is_some(),
-            fitted: row.calibrate.clone(),
-        });
+        .partition(|row| row.of == Quantity::Metric);
     let vms = || done.iter().map(|(_, outcome)| &outcome.vms[vm]);
     // A real host does not know where the time went and has no history. Zeros would look like measurements.
     let simulated = || {
@@ -148,7 +141,15 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         median: summary.map(|summary| summary.median),
         min: summary.map(|summary| summary.min),
         max: summary.map(|summary| summary.max),
-        published,
+        published: metric.first().map(|row| figure(row)),
+        also_published: others
+            .into_iter()
+            .map(|row| OtherFigure {
+                of: row.of,
+                published: figure(row),
+                samples: vms().filter_map(|vm| percent_of(row.of, vm)).collect(),
+            })
+            .collect(),
         work_shares: simulated_vms().map(|vm| share(vm, &WORK)).collect(),
         preempted_spin_shares: simulated_vms().map(|vm| share(vm, &PREEMPTED_SPIN)).collect(),
         convoys: simulated()
@@ -167,6 +168,30 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
             .map(|(_, outcome)| format!("{:016x}", outcome.history_hash))
             .collect(),
         swept: cell.swept.clone(),
+    }
+}
+
+fn figure(row: &Published) -> PublishedFigure {
+    PublishedFigure {
+        mean: row.mean,
+        sd: row.sd,
+        runs: row.runs,
+        source: row.source.clone(),
+        calibrate: row.calibrate.is_some(),
+        fitted: row.calibrate.clone(),
+    }
+}
+
+/// Returns the quantity of a run in percent, or `None` for the metric and for what a real host does not know.
+fn percent_of(quantity: Quantity, vm: &VmOutcome) -> Option<f64> {
+    match quantity {
+        Quantity::Metric => None,
+        Quantity::Spinning => {
+            let spinning = share(vm, &RUNNING_SPIN) + share(vm, &PREEMPTED_SPIN);
+            let on_pcpus = 1.0 - share(vm, &WITHOUT_PCPU);
+            (!vm.lost_time_ps.is_empty() && on_pcpus > 0.0).then(|| 100.0 * spinning / on_pcpus)
+        }
+        Quantity::CpuTime => Some(*vm.counters.get("cpu_permille")? as f64 / 10.0),
     }
 }
 
@@ -199,6 +224,18 @@ const PREEMPTED_SPIN: [&str; 4] = [
     "spin_preempted_waiter",
     "spin_throttled_holder",
     "spin_throttled_waiter",
+];
+
+/// The simulator's cause that counts as spinning behind a vCPU that runs.
+const RUNNING_SPIN: [&str; 1] = ["spin_running_holder"];
+/// The simulator's causes that pass without a pCPU.
+const WITHOUT_PCPU: [&str; 6] = [
+    "halted_for_lock",
+    "idle",
+    "off",
+    "runnable",
+    "throttled",
+    "wake_latency",
 ];
 
 /// Returns the share of `causes` in a guest's vCPU time, or 0 if there is no time.

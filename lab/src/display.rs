@@ -2,7 +2,7 @@
 
 use crate::compare::Row;
 use crate::explain::{Convoys, HostFigures};
-use crate::results::{Case, Total};
+use crate::results::{Case, Results, Total};
 use crate::stats::{Method, Summary, Verdict};
 
 /// Returns `value` with four significant digits, or with all digits before its point if these are more.
@@ -111,6 +111,22 @@ pub fn result_row(case: &Case) -> [String; 10] {
         case.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}")),
         convoys,
     ]
+}
+
+/// Returns a line for each published figure of another quantity than the metric.
+pub fn also_published(results: &Results) -> Vec<String> {
+    let lines = results.cases.iter().flat_map(|case| {
+        case.also_published.iter().map(|other| {
+            let predicted = optional(Summary::of(&other.samples).map(|summary| summary.mean));
+            let (case, variant, vm) = case.id();
+            let published = number(other.published.mean);
+            format!(
+                "{case} / {variant} / {vm}: {} {predicted} %, published {published} %",
+                other.of.name()
+            )
+        })
+    });
+    lines.collect()
 }
 
 /// Returns the note below a table of results: what the column of convoys counts, or why it is empty.

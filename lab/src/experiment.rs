@@ -1,8 +1,11 @@
 //! Reads an experiment file: head, layers of settings, published figures.
 
 mod instances;
+mod published;
 
 use instances::instances;
+use published::published;
+pub use published::{Published, Quantity};
 
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Node, Reader, Table, Value, join};
@@ -91,27 +94,6 @@ pub struct Sweep {
     pub values: Vec<Node>,
     /// The axis that it multiplies.
     pub axis: Axis,
-}
-
-/// A published figure.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Published {
-    /// Name of the case.
-    pub case: String,
-    /// Name of the variant.
-    pub variant: String,
-    /// Name of the guest.
-    pub vm: String,
-    /// Mean, in the experiment's unit.
-    pub mean: f64,
-    /// Standard deviation, if published.
-    pub sd: Option<f64>,
-    /// Number of runs, if published.
-    pub runs: Option<u32>,
-    /// The publication and the place in it.
-    pub source: String,
-    /// The workload's parameters that were calibrated on this row, separated by "; ". Such a row is not a prediction.
-    pub calibrate: Option<String>,
 }
 
 /// An experiment.
@@ -406,53 +388,4 @@ fn sweeps(reader: &mut Reader<'_, '_>) -> Vec<Sweep> {
         }
     }
     sweeps
-}
-
-fn published(reader: &mut Reader<'_, '_>, metric: Option<Metric>, unit: Option<&str>) -> Vec<(Published, Place)> {
-    let expected_unit = unit.unwrap_or(match metric {
-        Some(Metric::Throughput) => "1/s",
-        _ => "s",
-    });
-    let mut published = Vec::new();
-    for (table, place) in reader.tables("published") {
-        let mut inner = Reader::new(table, place.clone(), reader.findings());
-        let (case, variant, vm) = (inner.text("case"), inner.text("variant"), inner.text("vm"));
-        let (mean, sd) = (inner.number("mean"), inner.optional_number("sd"));
-        let runs = inner.whole("runs", 1, u32::MAX);
-        let (unit, source) = (inner.text("unit"), inner.text("source"));
-        let calibrate = inner.optional_text("calibrate").map(str::to_owned);
-        let unit_place = inner.place_of("unit");
-        if let Some(unit) = unit.filter(|unit| *unit != expected_unit) {
-            let found = format!("{unit:?}");
-            inner.findings().add(
-                &unit_place,
-                join(&table.path, "unit"),
-                found,
-                format!("{expected_unit:?}"),
-            );
-        }
-        for (key, value, least) in [("mean", mean, f64::MIN_POSITIVE), ("sd", sd, 0.0)] {
-            if let Some(value) = value.filter(|value| *value < least) {
-                inner
-                    .findings()
-                    .add(place, join(&table.path, key), value.to_string(), "a positive number");
-            }
-        }
-        inner.finish();
-        if let (Some(case), Some(variant), Some(vm), Some(mean), Some(source)) = (case, variant, vm, mean, source) {
-            let (case, variant, vm) = (case.to_owned(), variant.to_owned(), vm.to_owned());
-            let row = Published {
-                case,
-                variant,
-                vm,
-                mean,
-                sd,
-                runs,
-                source: source.to_owned(),
-                calibrate,
-            };
-            published.push((row, place.clone()));
-        }
-    }
-    published
 }

@@ -220,15 +220,13 @@ impl Plan {
         (&self.cells[index % cells], self.seeds[index / cells])
     }
 
-    /// Returns the published figure of `vm` in a cell, unless the options change the cell's set-up.
-    pub fn published(&self, case: &str, variant: &str, vm: &str) -> Option<&Published> {
-        let rows = self.experiment.published.iter().map(|(row, _)| row);
-        let row = rows
-            .into_iter()
-            .find(|row| row.case == case && row.variant == variant && row.vm == vm)?;
+    /// Returns the published figures of `vm` in a cell, or none if the options change the cell's set-up.
+    pub fn published(&self, case: &str, variant: &str, vm: &str) -> impl Iterator<Item = &Published> {
         let named = |cell: &Cell| cell.case == case && cell.variant == variant;
-        let cell = self.cells.iter().position(named)?;
-        self.as_stated[cell].then_some(row)
+        let cell = self.cells.iter().position(named);
+        let as_stated = cell.is_some_and(|cell| self.as_stated[cell]);
+        let rows = self.experiment.published.iter().map(|(row, _)| row);
+        rows.filter(move |row| as_stated && row.case == case && row.variant == variant && row.vm == vm)
     }
 }
 
@@ -399,7 +397,7 @@ fn check_admitted(experiment: &Experiment, findings: &mut Findings) {
 }
 
 fn check_published(experiment: &Experiment, cases: &[Layer], variants: &[Layer], findings: &mut Findings) {
-    let mut seen: Vec<(&str, &str, &str)> = Vec::new();
+    let mut seen = Vec::new();
     for (row, place) in &experiment.published {
         let known = |name: &str, layers: &[Layer]| layers.iter().any(|layer| layer.name == name);
         let vms = &experiment.names.vms;
@@ -425,10 +423,10 @@ fn check_published(experiment: &Experiment, cases: &[Layer], variants: &[Layer],
             let expected = one_of(&row.vm, vms.iter().map(String::as_str));
             findings.add(place, "published.vm", format!("{:?}", row.vm), expected);
         }
-        let cell = (row.case.as_str(), row.variant.as_str(), row.vm.as_str());
+        let cell = (row.case.as_str(), row.variant.as_str(), row.vm.as_str(), row.of);
         if seen.contains(&cell) {
-            let found = format!("{} / {} / {} twice", row.case, row.variant, row.vm);
-            findings.add(place, "published", found, "one row for each cell");
+            let found = format!("{} of {} / {} / {} twice", row.of.name(), row.case, row.variant, row.vm);
+            findings.add(place, "published", found, "one row for each cell and quantity");
         }
         seen.push(cell);
     }

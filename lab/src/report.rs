@@ -14,8 +14,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::compare;
 use crate::display::{
-    HOST_FIGURES, TOTAL_HEADS, TOTALS_NOTE, convoys_note, host_figures, number, percent, result_heads, result_row,
-    total_row, verdict,
+    HOST_FIGURES, TOTAL_HEADS, TOTALS_NOTE, also_published, convoys_note, host_figures, number, percent, result_heads,
+    result_row, total_row, verdict,
 };
 use crate::doubts;
 use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
@@ -168,6 +168,9 @@ fn table(results: &Results) -> Markup {
                     cases.map(|case| result_row(case).to_vec()),
                     3,
                 ))
+            }
+            @for line in also_published(results) {
+                p { (line) }
             }
             p class="note" {
                 @if calibrated { "* Not a prediction: the workload was calibrated on this figure. " }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::document;
+use crate::experiment::Quantity;
 use crate::file::{self, WriteError};
 use crate::scale::bad_scale;
 use crate::shipped::{is_experiment, is_machine};
@@ -94,6 +95,9 @@ pub struct Case {
     pub max: Option<f64>,
     /// Published figure of this cell, if any.
     pub published: Option<PublishedFigure>,
+    /// Other published figures of this cell, beside what each run says of the same quantity.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_published: Vec<OtherFigure>,
     /// Share of the vCPUs' time that each sample spent working, in critical sections or outside. Empty for a real host,
     /// as are all figures that only the simulator knows.
     pub work_shares: Vec<f64>,
@@ -145,6 +149,18 @@ pub struct PublishedFigure {
     /// The parameters that were calibrated on it, separated by "; ".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted: Option<String>,
+}
+
+/// A published figure of another quantity than the metric, in percent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OtherFigure {
+    /// The quantity.
+    pub of: Quantity,
+    /// The published figure.
+    #[serde(flatten)]
+    pub published: PublishedFigure,
+    /// The quantity in each run.
+    pub samples: Vec<f64>,
 }
 
 /// The guests of one `[[vm]]` with a `count`, together.
@@ -418,7 +434,9 @@ fn contradiction_in(case: &Case) -> Option<String> {
     if let Some(sample) = case.samples.iter().find(|sample| !positive(**sample)) {
         return Some(format!("found the sample {sample}, expected a positive number"));
     }
-    if let Some(published) = case.published.as_ref().filter(|published| !positive(published.mean)) {
+    let others = case.also_published.iter().map(|other| &other.published);
+    let mut published = case.published.iter().chain(others);
+    if let Some(published) = published.find(|published| !positive(published.mean)) {
         return Some(format!(
             "published.mean: found {}, expected a positive number",
             published.mean

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::results::{Case, Results};
+use crate::results::{Case, PublishedFigure, Results};
 use crate::stats::{self, Moments, Verdict};
 
 /// A published figure and its prediction.
@@ -192,7 +192,7 @@ pub fn validate(all: &[Results]) -> Validation {
     };
     for results in all {
         for case in &results.cases {
-            validation.rows.extend(row(&results.experiment, case));
+            validation.rows.extend(rows(&results.experiment, case));
             let fitted = case
                 .published
                 .as_ref()
@@ -219,26 +219,35 @@ pub fn validate(all: &[Results]) -> Validation {
     validation
 }
 
-fn row(experiment: &str, case: &Case) -> Option<Row> {
-    let published = case.published.as_ref()?;
-    Some(Row {
+/// Returns a row for each published figure of `case`.
+fn rows(experiment: &str, case: &Case) -> Vec<Row> {
+    let metric = case.published.iter().map(|published| {
+        let (mean, sd) = (case.mean, case.sd);
+        (case.unit.clone(), published, mean, sd)
+    });
+    let others = case.also_published.iter().map(|other| {
+        let summary = stats::Summary::of(&other.samples);
+        let (mean, sd) = (summary.map(|of| of.mean), summary.and_then(|of| of.sd));
+        (format!("% {}", other.of.name()), &other.published, mean, sd)
+    });
+    let row = |(unit, published, predicted, predicted_sd): (String, &PublishedFigure, Option<f64>, Option<f64>)| Row {
         experiment: experiment.to_owned(),
         case: case.case.clone(),
         variant: case.variant.clone(),
         vm: case.vm.clone(),
-        unit: case.unit.clone(),
-        predicted: case.mean,
-        predicted_sd: case.sd,
+        unit,
+        predicted,
+        predicted_sd,
         published: published.mean,
         published_sd: published.sd,
-        ratio: case.ratio(),
-        inside_spread: case
-            .mean
+        ratio: predicted.map(|mean| mean / published.mean),
+        inside_spread: predicted
             .zip(published.sd)
             .map(|(mean, sd)| (mean - published.mean).abs() <= sd),
         spread_below_mean: published.sd.is_some_and(|sd| sd < published.mean),
         calibrate: published.calibrate,
-    })
+    };
+    metric.chain(others).map(row).collect()
 }
 
 fn order(experiment: &str, a: &Case, b: &Case) -> Option<OrderRow> {

@@ -176,6 +176,9 @@ pub fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
         output::line(&format!("\n{table}\n{}", display::TOTALS_NOTE))?;
     }
     let mut notes = String::new();
+    for line in display::also_published(results) {
+        notes.push_str(&format!("\n{line}"));
+    }
     if results
         .cases
         .iter()

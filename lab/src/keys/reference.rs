@@ -166,7 +166,9 @@ applies to the guests that run this workload.
 `[[sweeps]]` has `key`, `values` and optionally `of = \"cases\"` (the default) or `\"variants\"`. Each case (or
 variant) runs with each value, and is called `CASE key=value`.
 
-`[[published]]` has `case`, `variant`, `vm`, `mean`, `unit`, `source`, and optionally `sd`, `runs` and `calibrate`.
+`[[published]]` has `case`, `variant`, `vm`, `mean`, `unit`, `source`, and optionally `of`, `sd`, `runs` and
+`calibrate`. `of` is `metric` (the default), `spinning`, the share of the guest's time on pCPUs in which it spins for
+a lock, or `cpu-time`, the pCPUs that it has on average, of one. The last two are in `%`.
 `calibrate` names the parameters of a workload that are calibrated on this row, separated by `; `. No other row is
 used to calibrate. All other rows are compared with the predictions.
 ";

@@ -17,6 +17,7 @@ mod kernels;
 mod mutations;
 mod preemption;
 mod prose;
+mod published;
 mod runs;
 mod schedulers;
 mod sweep;

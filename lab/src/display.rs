@@ -179,6 +179,16 @@ pub fn verdict(row: &Row) -> String {
     format!("x {}{interval}: {judgment}{paired}", ratio(comparison.ratio))
 }
 
+/// Returns an interval of ratios as changes in percent, or only a bound for an end that is very far.
+pub fn changes((low, high): (f64, f64)) -> String {
+    let change = |ratio: f64| match ratio {
+        ratio if ratio < 0.001 => "<-99.9".to_owned(),
+        ratio if ratio > 11.0 => ">+1000".to_owned(),
+        ratio => format!("{:+.1}", (ratio - 1.0) * 100.0),
+    };
+    format!("{} to {}", change(low), change(high))
+}
+
 /// Returns a ratio with three decimals, or only a bound if it is very small or large.
 fn ratio(value: f64) -> String {
     match value {
@@ -199,5 +209,17 @@ mod tests {
             .to_vec();
         assert_eq!(shown, ["0", "0.001235", "1.000", "38.10", "778.6", "2399", "51994"]);
         assert_eq!([1e300, -1e-300].map(number), ["1.000e300", "-1.000e-300"]);
+    }
+
+    #[test]
+    fn intervals_of_two_samples_show_no_millions_of_percent() {
+        let shown = [(0.9, 1.1), (0.001, 11.0), (0.000_9, 11.1), (1e-9, 272_746.0)].map(changes);
+        let expected = [
+            "-10.0 to +10.0",
+            "-99.9 to +1000.0",
+            "<-99.9 to >+1000",
+            "<-99.9 to >+1000",
+        ];
+        assert_eq!(shown, expected);
     }
 }

@@ -1,7 +1,7 @@
 //! `holdfast compare`.
 
 use holdfast_lab::compare;
-use holdfast_lab::display::verdict;
+use holdfast_lab::display::{changes, verdict};
 use holdfast_lab::results;
 use holdfast_lab::sweep::{self, Along};
 
@@ -61,7 +61,6 @@ fn along(along: &Along, format: Format) -> anyhow::Result<Done> {
     }
     let heads = "case | variant | guest | from | to | mean | mean | unit | change, % | interval, % | better";
     let mut table = output::table(heads.split(" | "), 5);
-    let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
     for row in &along.rows {
         let interval = row.comparison.and_then(|comparison| comparison.interval);
         table.add_row([
@@ -74,7 +73,7 @@ fn along(along: &Along, format: Format) -> anyhow::Result<Done> {
             optional(row.mean_to),
             row.unit.clone(),
             dash(row.change_percent, |change| format!("{change:+.1}")),
-            dash(interval, |(low, high)| format!("{} to {}", percent(low), percent(high))),
+            dash(interval, changes),
             dash(row.better, |better| if better { "yes" } else { "no, worse" }.to_owned()),
         ]);
     }

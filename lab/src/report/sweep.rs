@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::chart::{Axis, share, tick_text};
 use super::{grid, spoken_number};
-use crate::display::number;
+use crate::display::{changes, number};
 use crate::results::Results;
 use crate::stats::{Center, Verdict};
 use crate::sweep::{self, Along, Bought, Figure, Group};
@@ -304,7 +304,6 @@ fn bought_row(row: &Bought) -> [String; 6] {
     let names = [&*row.case, &*row.variant, &*row.vm];
     let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
     let mean = |mean: Option<f64>| mean.map_or_else(|| "-".to_owned(), number);
-    let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
     let interval = row.comparison.and_then(|comparison| comparison.interval);
     let proven = match (row.comparison.map(|comparison| comparison.verdict), row.better) {
         (None, _) => "no samples",
@@ -320,10 +319,7 @@ fn bought_row(row: &Bought) -> [String; 6] {
         format!("{} → {} {}", mean(row.mean_from), mean(row.mean_to), row.unit),
         row.change_percent
             .map_or_else(|| "-".to_owned(), |change| format!("{change:+.1}")),
-        interval.map_or_else(
-            || "-".to_owned(),
-            |(low, high)| format!("{} to {}", percent(low), percent(high)),
-        ),
+        interval.map_or_else(|| "-".to_owned(), changes),
         proven.to_owned(),
     ]
 }

@@ -1,8 +1,8 @@
 //! Text of a guest, made harmless for terminals and reports.
 
 /// Returns `text` without control characters, for a terminal or a report: at most `most` bytes of it, then the number
-/// of bytes that were cut. Characters that cannot be seen and invalid UTF-8 are escaped. `line_break` replaces the end
-/// of a line.
+/// of bytes that were cut. Characters that cannot be seen and invalid UTF-8 are escaped. So is U+FFFD: a reader takes
+/// it for a byte that was lost here. `line_break` replaces the end of a line.
 pub(crate) fn printable(text: &[u8], line_break: &str, most: usize) -> String {
     let mut shown = String::new();
     let mut read = 0;
@@ -25,6 +25,7 @@ fn escaped(c: char, line_break: &str) -> String {
         '\n' => line_break.to_owned(),
         // `escape_debug` escapes these for literals.
         '\'' | '"' | '\\' => c.into(),
+        char::REPLACEMENT_CHARACTER => c.escape_unicode().collect(),
         _ => c.escape_debug().collect(),
     }
 }

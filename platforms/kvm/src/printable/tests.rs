@@ -22,6 +22,7 @@ fn plain_text_stays_and_the_rest_is_escaped() {
     assert_eq!(printable(b"\x1b[2J\ta\r\n\x00", "\\n", 100), "\\u{1b}[2J\\ta\\r\\n\\0");
     assert_eq!(printable(b"a\xff\xc3(\nb", "\n  | ", 100), "a\\xff\\xc3(\n  | b");
     assert_eq!(printable("\u{202e}\u{9b}".as_bytes(), "", 100), "\\u{202e}\\u{9b}");
+    assert_eq!(printable("\u{fffd}".as_bytes(), "", 100), "\\u{fffd}");
     assert_eq!(printable(b"0123456789", "", 4), "0123... (6 more bytes)");
 }
 

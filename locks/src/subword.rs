@@ -89,6 +89,15 @@ mod tests {
     }
 
     #[test]
+    fn the_default_compare_store_is_an_exchange_and_leaves_nothing_to_settle() {
+        let word = SoloWord::new(0x1234_5601);
+        assert_eq!(Solo.compare_store_low8(&word, 2, 7, AcqRel), Err(1));
+        assert_eq!(Solo.compare_store_low16(&word, 0x5601, 7, AcqRel), Ok(()));
+        assert_eq!(Solo.load(&word, Relaxed), 0x1234_0007);
+        assert!(!Solo.settle() && !Solo.is_unsettled());
+    }
+
+    #[test]
     fn what_was_there_is_returned() {
         for before in WORDS {
             let word = || SoloWord::new(before);

@@ -41,6 +41,15 @@ impl Chooser for RandomWalk {
     }
 }
 
+/// A random schedule in which no halt ends without a reason.
+pub struct Calm(pub RandomWalk);
+
+impl Chooser for Calm {
+    fn choose(&mut self, options: &[u32]) -> u32 {
+        self.0.choose(options)
+    }
+}
+
 /// The decisions of one run, and how many alternatives each had.
 #[derive(Default)]
 struct Path {

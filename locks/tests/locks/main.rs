@@ -1,6 +1,7 @@
 //! The locks on two platforms: `steps` executes interleavings one by one on a single thread, `threads` uses host
 //! threads.
 
+mod conditions;
 mod contract;
 mod explore;
 mod histories;
@@ -8,6 +9,7 @@ mod hosted;
 mod overtaking;
 mod queued;
 mod races;
+mod readers;
 mod scenes;
 mod sharing;
 mod spinners;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_locks::{Budget, CnaQspin, CpuId, LockKind, PvTicket, Qspin, RawLock, Ticket, Wide, for_each_lock_kind};
 
-use crate::scenes::{Checked, for_each_kind, job};
+use crate::explore::{Random, RandomWalk};
+use crate::scenes::{Checked, for_each_kind, job, rounds};
 use crate::steps::{InTurn, Machine, Setup, StepCpu};
 
 /// Lets each CPU take a lock `times` times. Returns the largest number of acquisitions by other CPUs between a call of
@@ -72,6 +73,42 @@ fn every_fair_lock_bounds_overtaking() {
     for_each_lock_kind!(for_each_kind shared, few_times);
     once::<Qspin<Wide>>("qspin, wide");
     bounded::<CnaQspin<10_000, 0>>("cna-qspin, two nodes", 1, 2);
+}
+
+/// Returns whether some schedule lets a CPU that waits overtake one that has begun to wait earlier.
+fn overtakes<L: RawLock<StepCpu> + 'static>() -> bool {
+    (0..400).any(|seed| {
+        let setup = Setup {
+            numa_nodes: 2,
+            preempted: seed % 2 == 0,
+            ..Setup::hosted(5)
+        };
+        let chooser = RandomWalk {
+            random: Random(seed),
+            stride: 1 + seed % 4,
+        };
+        let machine = Machine::new(setup, Box::new(chooser));
+        machine.run(rounds::<L>(5, 4)).expect("no deadlock");
+        machine.overtaken() > 0
+    })
+}
+
+#[test]
+fn locks_that_serve_waiters_in_order_of_arrival_say_so() {
+    fn shows(kind: LockKind) -> bool {
+        use LockKind::{CnaQspin, NumerousQspin, PreemptableTicket, PvQspin};
+        use LockKind::{SimpleUnfairQspin, UnfairPvQspin, UnfairWatchingQspin};
+        // These do not promise the order of arrival. But they leave it only for CPUs that have not waited, behind
+        // preempted CPUs, or among more CPUs.
+        let rarely = [CnaQspin, NumerousQspin, PreemptableTicket, PvQspin];
+        let for_newcomers = [SimpleUnfairQspin, UnfairPvQspin, UnfairWatchingQspin];
+        !rarely.contains(&kind) && !for_newcomers.contains(&kind)
+    }
+    fn truly<L: RawLock<StepCpu> + 'static>(name: &str) {
+        let kind: LockKind = name.parse().expect("a kind");
+        assert_eq!(kind.is_fifo(), !overtakes::<L>(), "{name}");
+    }
+    for_each_lock_kind!(for_each_kind shows, truly);
 }
 
 /// CPU 0 holds the lock as the owner of the first of `tickets` tickets, and releases it for each of them. The other

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use holdfast_locks::conformance::Job;
 use holdfast_locks::{Budget, CpuId, Event, HybridPvQspin, Paravirt, Platform, RawLock, UnfairPvQspin, Wide};
 
-use crate::explore::{Random, RandomWalk};
+use crate::explore::{Calm, Random, RandomWalk};
 use crate::scenes::{Checked, job};
-use crate::steps::{Chooser, Machine, Setup, StepCpu};
+use crate::steps::{Machine, Setup, StepCpu};
 
 const PENDING: u32 = 0x100;
 const QUEUE: u32 = 0xffff_0000;
@@ -159,15 +159,6 @@ fn a_newcomer_queues_if_there_is_no_queue_or_its_head_spins() {
     for seed in 0..50 {
         all_queue(1, 1, seed);
         all_queue(u32::MAX, 3, seed);
-    }
-}
-
-/// A random schedule in which no halt ends without a reason.
-struct Calm(RandomWalk);
-
-impl Chooser for Calm {
-    fn choose(&mut self, options: &[u32]) -> u32 {
-        self.0.choose(options)
     }
 }
 

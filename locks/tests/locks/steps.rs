@@ -144,6 +144,8 @@ struct CpuState {
     in_nmi: Cell<bool>,
     interrupts: RefCell<VecDeque<Job<StepCpu>>>,
     halts: Cell<u32>,
+    /// The number of kicks that this CPU has sent.
+    kicks: Cell<u32>,
     spins: Cell<u32>,
     /// The iterations of each bounded wait in vain since the last halt.
     waits: RefCell<Vec<u32>>,
@@ -179,6 +181,10 @@ pub struct Machine {
     steps: Cell<u64>,
     /// The addresses of the words that were asked for their key, in order.
     keyed: RefCell<Vec<usize>>,
+    /// The CPUs that wait for a holder, in the order in which they began.
+    queue: RefCell<Vec<u32>>,
+    /// How many waits have ended before one that had begun earlier.
+    overtaken: Cell<u32>,
 }
 
 type Flow = Coroutine<(), (), ()>;
@@ -192,6 +198,7 @@ impl Machine {
             in_nmi: Cell::new(false),
             interrupts: RefCell::default(),
             halts: Cell::new(0),
+            kicks: Cell::new(0),
             spins: Cell::new(0),
             waits: RefCell::default(),
             halted_after: RefCell::default(),
@@ -212,6 +219,8 @@ impl Machine {
             chooser: RefCell::new(chooser),
             steps: Cell::new(0),
             keyed: RefCell::default(),
+            queue: RefCell::default(),
+            overtaken: Cell::new(0),
         })
     }
 
@@ -223,6 +232,16 @@ impl Machine {
     /// Returns how often `cpu` has halted.
     pub fn halts(&self, cpu: u32) -> u32 {
         self.cpus[cpu as usize].halts.get()
+    }
+
+    /// Returns how many kicks `cpu` has sent.
+    pub fn kicks(&self, cpu: u32) -> u32 {
+        self.cpus[cpu as usize].kicks.get()
+    }
+
+    /// Returns how many waits for a holder have ended before one that had begun earlier.
+    pub fn overtaken(&self) -> u32 {
+        self.overtaken.get()
     }
 
     /// Returns how often `cpu` has reported a wait for a holder.

@@ -205,10 +205,16 @@ unsafe impl Platform for StepCpu {
     fn contention_begin(&self, lock: &StepWord) {
         self.state().contentions.set(self.state().contentions.get() + 1);
         self.state().contending.borrow_mut().push(self.key(lock));
+        self.machine.queue.borrow_mut().push(self.id.0);
     }
     fn contention_end(&self, lock: &StepWord) {
         let begun = self.state().contending.borrow_mut().pop();
         assert_eq!(begun, Some(self.key(lock)), "the end of a wait that has not begun");
+        let mut queue = self.machine.queue.borrow_mut();
+        let place = queue.iter().rposition(|&cpu| cpu == self.id.0).expect("begun");
+        queue.remove(place);
+        let overtakes = u32::from(place > 0);
+        self.machine.overtaken.set(self.machine.overtaken.get() + overtakes);
     }
     fn wait_begins(&self, lock: &StepWord, alone: fn(u32) -> u32) {
         self.state().waiting.borrow_mut().push(self.key(lock));
@@ -308,6 +314,7 @@ unsafe impl Paravirt for StepCpu {
     }
     fn kick(&self, cpu: CpuId) {
         self.step();
+        self.state().kicks.set(self.state().kicks.get() + 1);
         self.machine.cpus[cpu.0 as usize].kicked.set(true);
     }
     fn is_preempted(&self, _: CpuId) -> bool {

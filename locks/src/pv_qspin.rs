@@ -118,9 +118,9 @@ impl<T: Stealing, L: PendingLayout, S: Steps> PvQueued<T, L, S> {
 #[inline]
 fn stolen<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) {
     cpu.recorder().add(Event::PvLockStealing, 1);
-    if T::WAITS && cpu.overtook() {
-        // There is still a queue: there was one, and no CPU can leave it while this CPU holds the lock. Its head will
-        // clear the pending bit when it takes the lock.
+    // The queue may have ended before this CPU took the lock. If there still is one, no CPU can leave it while this CPU
+    // holds the lock. Its head will clear the pending bit when it takes the lock: without a queue no CPU would.
+    if T::WAITS && cpu.overtook() && L::has_queue(cpu, word) {
         L::set_pending(cpu, word);
     }
 }

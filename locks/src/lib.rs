@@ -27,6 +27,7 @@
 //! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
 //!   Linux does.
 //! - [`Qrwlock`] is a reader-writer lock, and [`Condvar`] a condition variable, over any of these locks.
+//!   [`RequeueCondvar`] is one over the kernel's queues of sleepers.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 #![no_std]
@@ -55,6 +56,7 @@ mod qrwlock;
 mod qspin;
 mod queue;
 mod raw;
+mod requeue;
 mod select;
 mod sharing;
 mod simple_unfair_qspin;
@@ -91,6 +93,7 @@ pub use qrwlock::Qrwlock;
 pub use qspin::Qspin;
 pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
 pub use raw::RawLock;
+pub use requeue::{Futexes, RequeueCondvar};
 pub use select::{Environment, Selection, select};
 pub use sharing::Sharing;
 pub use simple_unfair_qspin::SimpleUnfairQspin;

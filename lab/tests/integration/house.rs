@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("platforms/words", &[]),
     ("platforms/threads", &["locks", "words"]),
-    ("platforms/threads/capi", &["locks", "threads"]),
+    ("platforms/threads/capi", &["threads"]),
     ("platforms/threads/peers", &[]),
     ("platforms/model", &["abi", "host", "locks", "machine"]),
     ("platforms/kvm", &["abi", "locks", "protocol", "workloads"]),

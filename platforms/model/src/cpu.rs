@@ -9,6 +9,7 @@
 //!   kick, and nothing else. Interrupts order nothing.
 //! - **Sub-word operations are one step** on the whole word, as on a machine that has them.
 
+mod futexes;
 mod platform;
 
 use std::cell::Cell as StdCell;

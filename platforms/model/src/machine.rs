@@ -90,6 +90,10 @@ pub struct Machine<C: Checker> {
     pub(crate) waiting: WaitTable<ModelWord<C>, ModelWord<C>>,
     /// The number of changes of words, kicks and interrupts. A CPU that sees no increase waits in vain.
     pub(crate) progress: AtomicU64,
+    /// The sleepers in the kernel's queues: the key of a word and a CPU, in order of arrival.
+    pub(crate) sleepers: Mutex<Vec<(usize, CpuId)>>,
+    /// A modeled word that each operation on the queues changes: the operations have a total order.
+    pub(crate) queues: C::Atomic,
 }
 
 impl<C: Checker> std::fmt::Debug for Machine<C> {
@@ -119,6 +123,8 @@ impl<C: Checker> Machine<C> {
             nodes: NodeTable::new(setup.cpus as usize),
             waiting: WaitTable::new(setup.cpus as usize),
             progress: AtomicU64::new(0),
+            sleepers: Mutex::default(),
+            queues: C::Atomic::new(0),
             setup: setup.clone(),
         })
     }

@@ -1,6 +1,7 @@
 //! Small programs over a lock, with assertions that must hold in every execution.
 
 mod condvars;
+mod requeues;
 mod rwlocks;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::machine::{Machine, Setup};
 use crate::word::ModelWord;
 
 pub use condvars::{broadcast, impatient_waiter, turns, two_mutexes};
+pub use requeues::{requeued_broadcast, requeued_impatience, requeued_turns};
 pub use rwlocks::{downgraded_writer, queue_behind, readers_and_writers, waiting_writer};
 
 type Jobs<C> = Vec<(CpuId, Job<Cpu<C>>)>;
@@ -71,8 +73,14 @@ pub fn contention<C: Checker, L: RawLock<Cpu<C>> + 'static>(
             job(cpu, move |cpu| (0..rounds).for_each(|_| lock.with::<L>(cpu, || ())))
         };
         let jobs: Jobs<C> = (0..setup.cpus).map(each).collect();
-        Machine::new(&setup).run(jobs);
+        let machine = Machine::new(&setup);
+        machine.run(jobs);
         assert_eq!(lock.data.get(), rounds * setup.cpus, "updates under the lock were lost");
+        let is_locked = L::is_locked(&Cpu::inspector(machine), &lock.word);
+        assert!(
+            !is_locked,
+            "a lock that no CPU holds or waits for cannot be taken without waiting"
+        );
     }
 }
 

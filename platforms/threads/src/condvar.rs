@@ -1,9 +1,13 @@
 //! The condition variable of threads.
 
-#![expect(unsafe_code, reason = "unlocks a mutex for which the caller vouches")]
+#![expect(
+    unsafe_code,
+    reason = "unlocks a mutex for which the caller vouches; the C library's cancellation"
+)]
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use std::ffi::c_int;
 use std::thread;
 use std::time::Instant;
 
@@ -74,18 +78,34 @@ impl RawCondvar {
 
 /// Returns how many threads a broadcast wakes at once: two for each CPU that this process may use, so that a CPU finds
 /// the next one awake. Later changes of quota or affinity go unnoticed.
-fn at_once() -> u32 {
+pub(crate) fn at_once() -> u32 {
     /// The number, or 0 before it is known.
     static AT_ONCE: AtomicU32 = AtomicU32::new(0);
     // ORDERING: Relaxed, both; threads that find 0 at the same time find out the same.
     match AT_ONCE.load(Relaxed) {
         0 => {
-            let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+            let cpus = without_cancellation(|| thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32));
             AT_ONCE.store(2 * cpus, Relaxed);
             2 * cpus
         }
         known => known,
     }
+}
+
+/// Calls `look`, whose functions of the C library may be cancellation points.
+fn without_cancellation<R>(look: impl FnOnce() -> R) -> R {
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    }
+    // Linux: `PTHREAD_CANCEL_DISABLE`.
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: `before` is a local variable.
+    unsafe { pthread_setcancelstate(DISABLE, &mut before) };
+    let result = look();
+    // SAFETY: as above. The value is one that the function has returned.
+    unsafe { pthread_setcancelstate(before, &mut 0) };
+    result
 }
 
 impl Default for RawCondvar {

@@ -163,7 +163,7 @@ type Waiting = WaitTable<ThreadWord, ThreadAddress>;
 /// The table of halted threads. Made when a thread first halts, and never freed.
 static WAITING: AtomicPtr<Waiting> = AtomicPtr::new(ptr::null_mut());
 
-fn waiting() -> &'static Waiting {
+pub(crate) fn waiting() -> &'static Waiting {
     made_waiting().unwrap_or_else(make_waiting)
 }
 

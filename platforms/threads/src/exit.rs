@@ -21,7 +21,7 @@ pub(crate) fn give_back_at_exit(cpu: CpuId) -> bool {
 
 /// Returns the key of the destructor, which is made once. A child of a process that forks meanwhile makes its own: no
 /// thread waits for another one here.
-fn key() -> Option<libc::pthread_key_t> {
+pub(crate) fn key() -> Option<libc::pthread_key_t> {
     /// The key + 1, or 0 if there is none yet.
     static KEY: AtomicU64 = AtomicU64::new(0);
     // ORDERING: Acquire, here and below; pairs with the Release of the thread that made the key.

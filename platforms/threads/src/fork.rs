@@ -25,7 +25,7 @@
 use core::mem;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -52,6 +52,15 @@ static RECORDS: [Record; CPUS_MAX as usize] = [const {
 
 /// The number of threads that fork. The gate is closed while it is not 0.
 static FORKING: AtomicU32 = AtomicU32::new(0);
+
+/// The number of forks between this process and the first one.
+static GENERATION: AtomicU8 = AtomicU8::new(0);
+
+/// Returns the number of forks, modulo 256, between this process and the one that loaded the code.
+pub(crate) fn generation() -> u8 {
+    // ORDERING: Relaxed; it changes while the process has one thread.
+    GENERATION.load(Relaxed)
+}
 
 /// How long a waiter stays at the closed gate. A program whose handlers were registered earlier may need this thread to
 /// go on: then it hangs for so long, but not forever.
@@ -135,6 +144,8 @@ extern "C" fn in_child() {
     }
     cpu::abandon_waiting(&this);
     slot::abandon_all_but(mine);
+    // ORDERING: Relaxed; only this thread exists.
+    GENERATION.fetch_add(1, Relaxed);
     FORKS.set(false);
     // ORDERING: Relaxed; only this thread exists.
     FORKING.store(0, Relaxed);

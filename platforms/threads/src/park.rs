@@ -58,15 +58,16 @@ pub(crate) fn sleep(time: Duration) {
     }
     let time = timespec(time);
     // SAFETY: the kernel only reads `time`. It accepts null for the remaining time.
-    unsafe {
+    let sleep = || unsafe {
         libc::syscall(
             libc::SYS_clock_nanosleep,
             libc::CLOCK_MONOTONIC,
             0,
             &raw const time,
             ptr::null_mut::<libc::timespec>(),
-        );
-    }
+        )
+    };
+    let _ = keep_errno(sleep);
 }
 
 /// Sleeps while `word` holds `value`. May return earlier.
@@ -113,12 +114,44 @@ const fn timespec(time: Duration) -> libc::timespec {
     }
 }
 
+/// Sleeps while `word` holds `value`, for at most `time`. Returns whether the caller was woken: `true` also if it was
+/// moved to another queue before.
+pub(crate) fn sleep_on(word: &ThreadWord, value: u32, time: Option<Duration>) -> bool {
+    let (word, time) = (ptr::from_ref(word).cast(), time.map(timespec));
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    futex(word, libc::FUTEX_WAIT, value, time) == 0
+}
+
+/// Wakes up to `count` threads that sleep at the address `key`.
+pub(crate) fn wake_at(key: usize, count: u32) {
+    let count = count.min(i32::MAX as u32);
+    futex(ptr::without_provenance(key), libc::FUTEX_WAKE, count, ptr::null());
+}
+
+/// Wakes up to `count` threads that sleep on `word`, and moves the others to the address `key`, if `word` holds
+/// `value`. Returns whether it did.
+pub(crate) fn requeue(word: &ThreadWord, value: u32, count: u32, key: usize) -> bool {
+    // SAFETY: the kernel only reads `word`. Of `key` it uses the address.
+    let requeue = || unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            ptr::from_ref(word),
+            libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG,
+            count.min(i32::MAX as u32),
+            i32::MAX as usize,
+            key,
+            value,
+        )
+    };
+    keep_errno(requeue) != Err(libc::EAGAIN)
+}
+
 /// Waits while `word` holds `value`, or wakes up to `value` waiters. A wait may end for no reason. Returns the
 /// error number, or 0.
 fn futex(word: *const u32, operation: i32, value: u32, timeout: *const libc::timespec) -> i32 {
-    // SAFETY: the kernel only reads `word` and `timeout`, and reports an error if it cannot. All callers but
-    // `is_readable` pass words that outlive the call.
-    let result = unsafe {
+    // SAFETY: the kernel only reads `word` and `timeout`, and reports an error if it cannot. Callers pass words that
+    // outlive the call, or do not mind the error.
+    let call = || unsafe {
         libc::syscall(
             libc::SYS_futex,
             word,
@@ -127,9 +160,20 @@ fn futex(word: *const u32, operation: i32, value: u32, timeout: *const libc::tim
             timeout,
         )
     };
-    if result < 0 {
-        std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-    } else {
-        0
-    }
+    keep_errno(call).err().unwrap_or(0)
+}
+
+/// Makes a system call, and keeps the caller's `errno`: C programs look at it after they have unlocked a mutex. Returns
+/// the error number as `Err`.
+fn keep_errno(call: impl FnOnce() -> libc::c_long) -> Result<(), i32> {
+    // SAFETY: the function has no preconditions.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: the C library returns the address of this thread's variable, here and below.
+    let before = unsafe { errno.read() };
+    let failed = call() < 0;
+    // SAFETY: as above.
+    let error = unsafe { errno.read() };
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
+    if failed { Err(error) } else { Ok(()) }
 }

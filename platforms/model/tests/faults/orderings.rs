@@ -101,6 +101,11 @@ fn broadcast(cpus: u32, preemptions: usize) -> Trial {
     })
 }
 
+fn requeued_broadcast(cpus: u32, preemptions: usize) -> Trial {
+    Trial::new(cpus, preemptions, |setup| {
+        Box::new(scenario::requeued_broadcast::<Loom, Tas, AllSteps>(setup, true))
+    })
+}
 fn impatient_waiter() -> Trial {
     Trial::new(3, 2, |setup| {
         Box::new(scenario::impatient_waiter::<Loom, Tas, AllSteps>(setup))
@@ -452,6 +457,7 @@ orderings! {
     of_condvar: ["condvar.rs"] => [
         broadcast(2, 3), broadcast(3, 2), impatient_waiter(),
     ];
+    of_requeue: ["requeue.rs"] => [requeued_broadcast(2, 3), requeued_broadcast(3, 2)];
     of_qrwlock: ["qrwlock.rs"] => [
         readers_and_writers(1), readers_and_writers(2), queue_behind(false), queue_behind(true), downgraded_writer(false),
         downgraded_writer(true),

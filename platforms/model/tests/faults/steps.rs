@@ -116,6 +116,23 @@ fn shuttle_condvar<S: Steps + 'static>() -> bool {
             scenario::impatient_waiter::<Shuttle, HybridPvQspin, S>(&odd(3)),
         )
 }
+fn loom_requeue<S: Steps + 'static>() -> bool {
+    [false, true].into_iter().any(|destroys| {
+        fails::<Loom>(
+            &few(2),
+            scenario::requeued_broadcast::<Loom, Tas, S>(&Setup::new(3), destroys),
+        )
+    })
+}
+fn shuttle_requeue<S: Steps + 'static>() -> bool {
+    [false, true].into_iter().any(|destroys| {
+        let body = scenario::requeued_broadcast::<Shuttle, HybridPvQspin, S>(&Setup::new(4), destroys);
+        fails::<Shuttle>(&SCHEDULES, body)
+    }) || fails::<Shuttle>(
+        &SCHEDULES,
+        scenario::requeued_turns::<Shuttle, HybridPvQspin, S>(&Setup::new(2), 3),
+    )
+}
 fn loom_rwlock<S: Steps + 'static>() -> bool {
     let setup = Setup::new(2);
     [1, 2].into_iter().any(|writers| {
@@ -239,6 +256,18 @@ static FAULTS: &[Fault] = faults! {
     "condvar" "leaver looks whether it was notified":
         loom_condvar::<NoLeaveRecheck> => true,
         not_asked => false;
+    "requeue" "sequence read before the mutex is free":
+        loom_requeue::<LateEnlisting> => true,
+        shuttle_requeue::<LateEnlisting> => true;
+    "requeue" "wakeup of a notification":
+        not_asked => false,
+        shuttle_requeue::<NoKick> => true;
+    "requeue" "next waiter woken by the one before":
+        loom_requeue::<NoPassing> => true,
+        shuttle_requeue::<NoPassing> => true;
+    "requeue" "last waiter wakes the destroyer":
+        loom_requeue::<NoLeaveRecheck> => true,
+        shuttle_requeue::<NoLeaveRecheck> => true;
     "qrwlock" "re-check after the announcement":
         loom_rwlock::<NoRecheck> => true,
         shuttle_rwlock::<NoRecheck> => true;

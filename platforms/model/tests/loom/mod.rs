@@ -5,6 +5,7 @@ mod condvar;
 mod kinds;
 mod osq;
 mod qrwlock;
+mod requeue;
 mod variants;
 
 use holdfast_locks::RawLock;

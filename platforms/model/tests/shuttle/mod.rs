@@ -140,6 +140,33 @@ fn condition_variables() {
 }
 
 #[test]
+fn condition_variables_over_queues_of_the_kernel() {
+    type Mutex = HybridPvQspin;
+    for search in searches() {
+        let holds = |what: &str, body: Box<dyn Fn() + Send + Sync>| holds::<Shuttle>("requeue", what, search, body);
+        for destroys in [false, true] {
+            holds(
+                "broadcast to 4",
+                Box::new(scenario::requeued_broadcast::<Shuttle, Mutex, AllSteps>(
+                    &odd(5),
+                    destroys,
+                )),
+            );
+        }
+        for cpus in [2, 4] {
+            holds(
+                &format!("{cpus} CPUs in turn"),
+                Box::new(scenario::requeued_turns::<Shuttle, Mutex, AllSteps>(&odd(cpus), 3)),
+            );
+        }
+        holds(
+            "impatient waiter",
+            Box::new(scenario::requeued_impatience::<Shuttle, Mutex, AllSteps>(&odd(3))),
+        );
+    }
+}
+
+#[test]
 fn reader_writer_locks() {
     type Queue = HybridPvQspin;
     let equal = |cpus| Setup {

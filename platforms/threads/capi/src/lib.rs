@@ -1,62 +1,47 @@
 //! The functions that `include/holdfast.h` declares.
 //!
-//! The lock is [`HybridPvQspin`]: of all kinds it alone stays fast when threads outnumber CPUs. A choice of kinds at
-//! initialization would cost a branch in each operation and bits of the word, which the queue needs.
+//! The lock is the hybrid queued lock: of all kinds it alone stays fast when threads outnumber CPUs. A choice of kinds
+//! at initialization would cost a branch in each operation and bits of the word, which the queue needs.
 //!
 //! **No unwinding**: a panic in an `extern "C"` function aborts the process.
 
 #![expect(unsafe_code, reason = "functions that C calls, on memory that C owns")]
 
-use holdfast_locks::{HybridPvQspin, RawLock};
-use holdfast_threads::{ThisThread, ThreadWord};
+use std::time::{Duration, Instant};
 
-/// The lock, `holdfast_lock_t` in C.
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct Lock(ThreadWord);
+mod cond;
+mod lock;
+mod rwlock;
 
-const _: () = assert!(size_of::<Lock>() == 4 && align_of::<Lock>() == 4);
+pub use cond::*;
+pub use lock::*;
+pub use rwlock::*;
 
-/// Initializes an unlocked lock.
-///
-/// # Safety
-/// `lock` must point to 4 bytes, aligned to 4, that only this call accesses.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn holdfast_lock_init(lock: *mut Lock) {
-    // SAFETY: the caller promises that only this call accesses the memory.
-    unsafe { lock.write(Lock(ThreadWord::ZERO)) };
+/// Returns the moment that `deadline` of CLOCK_MONOTONIC denotes, or `None` if it is too far away to matter. A
+/// time that is not normalized has passed.
+fn moment(deadline: libc::timespec) -> Option<Instant> {
+    let nanoseconds = u32::try_from(deadline.tv_nsec)
+        .ok()
+        .filter(|&part| part < 1_000_000_000);
+    let (Ok(seconds), Some(nanoseconds)) = (u64::try_from(deadline.tv_sec), nanoseconds) else {
+        return Some(Instant::now());
+    };
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a local variable. The clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    Instant::now().checked_add(Duration::new(seconds, nanoseconds).saturating_sub(now))
 }
 
-/// Waits until the calling thread holds the lock.
+/// Takes a lock before `deadline`. Returns whether it is taken.
 ///
 /// # Safety
-/// `lock` must point to a lock, whose memory must stay valid until the call returns.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn holdfast_lock_lock(lock: *const Lock) {
-    // SAFETY: the caller promises that it is a lock. Other threads access it only through this library, atomically.
-    let lock = unsafe { &*lock };
-    <HybridPvQspin>::lock(&ThisThread::new(), &lock.0);
-}
-
-/// Takes the lock if that needs no waiting. Returns whether the lock was taken.
-///
-/// # Safety
-/// As for [`holdfast_lock_lock`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn holdfast_lock_trylock(lock: *const Lock) -> bool {
-    // SAFETY: as in `holdfast_lock_lock`.
-    let lock = unsafe { &*lock };
-    <HybridPvQspin>::try_lock(&ThisThread::new(), &lock.0)
-}
-
-/// Releases the lock.
-///
-/// # Safety
-/// `lock` must point to a lock that the calling thread holds. Its memory must stay valid until the lock is released.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn holdfast_lock_unlock(lock: *const Lock) {
-    // SAFETY: as in `holdfast_lock_lock`. Once the lock is released its memory may be freed, and is not accessed any
-    // more: **Word untouched after release**. (A reference to a type with interior mutability may outlive its memory.)
-    let lock = unsafe { &*lock };
-    <HybridPvQspin>::unlock(&ThisThread::new(), &lock.0);
+/// `deadline` must point to a time.
+unsafe fn before(
+    deadline: *const libc::timespec,
+    try_lock: impl FnOnce() -> bool,
+    until: impl FnOnce(Option<Instant>) -> bool,
+) -> bool {
+    // SAFETY: the caller promises that it is a time.
+    try_lock() || until(moment(unsafe { deadline.read() }))
 }

@@ -18,7 +18,7 @@
 
 use core::arch::asm;
 use core::ffi::CStr;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 
 use holdfast_words::Word;
@@ -30,10 +30,13 @@ use crate::loaded::keep_loaded;
 const UNKNOWN: isize = 1;
 /// The process has no restartable sequences.
 const NONE: isize = 2;
-/// Bits that are 0 in the distance of an area, which is aligned, but not in the two values above.
+/// A thread looks the area up. Until it is known, unlocks are exchanges: the thread itself may need one, since the
+/// functions of the C library that it calls may lock (`malloc` in a program that replaces it).
+const LOOKING: isize = 3;
+/// Bits that are 0 in the distance of an area, which is aligned, but not in the values above.
 const NOT_AN_AREA: isize = 3;
 
-/// The area's distance from the thread pointer, or one of the two values above.
+/// The area's distance from the thread pointer, or one of the values above.
 static AREA: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
 /// The size in bytes of the first version of the area, which has all fields used here.
@@ -52,14 +55,17 @@ fn area() -> Option<isize> {
 
 #[cold]
 fn look() -> Option<isize> {
+    // ORDERING: Relaxed; on failure Acquire, as in `area`. **One answer**: only one thread looks. Otherwise one might
+    // compare and store while another does not settle.
+    if let Err(known) = AREA.compare_exchange(UNKNOWN, LOOKING, Relaxed, Acquire) {
+        return (known & NOT_AN_AREA == 0).then_some(known);
+    }
     let found = find().unwrap_or(NONE);
-    // ORDERING: Release; pairs with the Acquire in `area`. Acquire on failure, as there. **One answer**: if several
-    // threads look at the same time the first one decides. Otherwise one might compare and store while another does not
-    // settle.
-    let area = AREA
-        .compare_exchange(UNKNOWN, found, Release, Acquire)
-        .map_or_else(|other| other, |_| found);
-    (area != NONE).then_some(area)
+    // A waiter that finds no area here has announced itself before, by a locked instruction. So a thread that finds the
+    // area afterwards compares with the announcement: by **Total store order** the waiter need not settle.
+    // ORDERING: SeqCst; includes the Release that pairs with the Acquire in `area`.
+    AREA.store(found, SeqCst);
+    (found != NONE).then_some(found)
 }
 
 fn find() -> Option<isize> {

@@ -2,8 +2,9 @@
  * A lock in the circumstances of real programs: cancelled threads, forks, late sandboxes, many threads.
  *
  * Run with the name of a circumstance. Prints "kept", or what was lost, and fails. A watchdog ends a run that hangs.
- * With -DPTHREAD the lock is a pthread mutex, with -DPEER=std or parking_lot the mutex of that Rust library, for
- * comparison.
+ * With -DTIMED threads wait with a deadline first, with -DRWLOCK the lock is a reader-writer lock, and with -DCOND it
+ * is made of a lock and a condition variable. With -DPTHREAD it is a pthread mutex, with -DPEER=std or parking_lot the
+ * mutex of that Rust library, for comparison.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,6 +43,76 @@ void JOIN(PEER, release)(void);
 static void acquire(lock_t *lock) { (void)lock, JOIN(PEER, acquire)(); }
 static bool try_acquire(lock_t *lock) { return (void)lock, JOIN(PEER, try_acquire)(); }
 static void release(lock_t *lock) { (void)lock, JOIN(PEER, release)(); }
+#elif defined TIMED
+#include <holdfast.h>
+typedef holdfast_lock_t lock_t;
+#define LOCK_INIT HOLDFAST_LOCK_INIT
+static void acquire(lock_t *lock)
+{
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_nsec = (deadline.tv_nsec + 3000000) % 1000000000;
+    deadline.tv_sec += deadline.tv_nsec < 3000000;
+    /* Threads with deadlines are served in no order. */
+    if (!holdfast_lock_timedlock(lock, &deadline))
+        holdfast_lock_lock(lock);
+}
+static bool try_acquire(lock_t *lock) { return holdfast_lock_trylock(lock); }
+static void release(lock_t *lock) { holdfast_lock_unlock(lock); }
+#elif defined RWLOCK
+#include <holdfast.h>
+typedef holdfast_rwlock_t lock_t;
+#define LOCK_INIT HOLDFAST_RWLOCK_INIT
+static void acquire(lock_t *lock) { holdfast_rwlock_wrlock(lock); }
+static bool try_acquire(lock_t *lock) { return holdfast_rwlock_trywrlock(lock); }
+/* The writer becomes a reader, and reads once more. */
+static void release(lock_t *lock)
+{
+    holdfast_rwlock_downgrade(lock);
+    holdfast_rwlock_rdunlock(lock);
+    holdfast_rwlock_rdlock(lock);
+    holdfast_rwlock_rdunlock(lock);
+}
+#elif defined COND
+#include <holdfast.h>
+typedef struct {
+    holdfast_lock_t inner;
+    holdfast_cond_t freed;
+    bool held;
+    unsigned releases;
+} lock_t;
+#define LOCK_INIT { HOLDFAST_LOCK_INIT, HOLDFAST_COND_INIT, false, 0 }
+static void acquire_inner(lock_t *lock)
+{
+    holdfast_lock_lock(&lock->inner);
+    while (lock->held)
+        holdfast_cond_wait(&lock->freed, &lock->inner);
+}
+static void acquire(lock_t *lock)
+{
+    acquire_inner(lock);
+    lock->held = true;
+    holdfast_lock_unlock(&lock->inner);
+}
+static bool try_acquire(lock_t *lock)
+{
+    holdfast_lock_lock(&lock->inner);
+    bool taken = !lock->held;
+    lock->held = true;
+    holdfast_lock_unlock(&lock->inner);
+    return taken;
+}
+static void release(lock_t *lock)
+{
+    holdfast_lock_lock(&lock->inner);
+    lock->held = false;
+    bool all = lock->releases++ % 256 == 0;
+    holdfast_lock_unlock(&lock->inner);
+    if (all)
+        holdfast_cond_broadcast(&lock->freed);
+    else
+        holdfast_cond_signal(&lock->freed);
+}
 #else
 #include <holdfast.h>
 typedef holdfast_lock_t lock_t;
@@ -147,8 +218,18 @@ static void cancel(void)
 }
 
 /* Forks with the lock held, as pthread_atfork's manual advises, while other threads wait for it. */
+#ifdef COND
+/* No other thread may hold the inner lock. */
+static void acquire_it(void) { acquire_inner(&lock); }
+static void release_it(void)
+{
+    holdfast_lock_unlock(&lock.inner);
+    holdfast_cond_signal(&lock.freed);
+}
+#else
 static void acquire_it(void) { acquire(&lock); }
 static void release_it(void) { release(&lock); }
+#endif
 
 static void *use_a_few_times(void *unused)
 {

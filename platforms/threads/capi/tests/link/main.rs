@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
+mod cpp;
+
 /// The libraries with which a C program must link besides this one, as the header says.
 const LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm"];
 
@@ -160,6 +162,32 @@ fn a_c_lock_behaves_in_every_circumstance() {
     keep_every_promise(&program, &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]);
 }
 
+/// The same circumstances for waits with deadlines, the reader-writer lock and the condition variable.
+#[test]
+fn the_other_types_for_c_behave_in_every_circumstance() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = scratch();
+    for flag in ["-DTIMED", "-DRWLOCK", "-DCOND"] {
+        println!("{flag}");
+        let program = folder.path().join("circumstances");
+        compile("circumstances.c", &program, &[flag], &[library()]);
+        keep_every_promise(&program, &[]);
+    }
+}
+
+#[test]
+fn the_other_types_for_c_keep_every_promise() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = scratch();
+    let program = folder.path().join("types");
+    compile("types.c", &program, &[], &[library()]);
+    assert_eq!(succeed(&mut Command::new(program)), "all kept\n");
+}
+
 /// A program that is linked statically, C library included, finds no `dlsym` that works.
 #[test]
 fn a_c_lock_behaves_in_a_static_program() {
@@ -298,6 +326,18 @@ fn a_plugin_with_the_library_can_be_unloaded() {
     assert_eq!(succeed(Command::new(host).arg(plugin)), "all kept\n");
 }
 
+/// Returns the names of the functions that the header declares, in order.
+fn declared() -> Vec<String> {
+    let header = std::fs::read_to_string(here().join("include/holdfast.h")).expect("the header");
+    let declarations = header
+        .lines()
+        .filter(|line| line.starts_with("void ") || line.starts_with("bool "));
+    let name = |line: &str| line.split([' ', '(']).nth(1).expect("a function's name").to_owned();
+    let mut names: Vec<String> = declarations.map(name).collect();
+    names.sort_unstable();
+    names
+}
+
 /// Returns the output of `pkg-config ARGUMENTS holdfast` for the library that is installed below `prefix`.
 fn pkg_config(prefix: &Path, arguments: &[&str]) -> std::io::Result<Vec<String>> {
     let mut command = Command::new("pkg-config");
@@ -309,6 +349,16 @@ fn pkg_config(prefix: &Path, arguments: &[&str]) -> std::io::Result<Vec<String>>
     Ok(flags.split_whitespace().map(|flag| flag.replace('\0', " ")).collect())
 }
 
+/// Installs the library below `prefix`.
+fn install(prefix: &Path) {
+    let mut install = Command::new(here().join("install"));
+    install.arg(prefix).env("CARGO_NET_OFFLINE", "true");
+    succeed(install.env(
+        "CARGO_TARGET_DIR",
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("static"),
+    ));
+}
+
 /// Installs the library, and compiles the C program of the tutorial with the flags of pkg-config, in both ways.
 #[test]
 fn an_installed_library_exports_its_functions_only_and_serves_the_tutorial() {
@@ -317,12 +367,7 @@ fn an_installed_library_exports_its_functions_only_and_serves_the_tutorial() {
     }
     let folder = scratch();
     let (prefix, source) = (folder.path().join("prefix"), folder.path().join("count.c"));
-    let mut install = Command::new(here().join("install"));
-    install.arg(&prefix).env("CARGO_NET_OFFLINE", "true");
-    succeed(install.env(
-        "CARGO_TARGET_DIR",
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join("static"),
-    ));
+    install(&prefix);
 
     let shared = prefix.join("lib/libholdfast.so");
     let exported = succeed(Command::new("nm").args(["-D", "--defined-only"]).arg(&shared));
@@ -331,8 +376,7 @@ fn an_installed_library_exports_its_functions_only_and_serves_the_tutorial() {
         .filter_map(|line| line.split(' ').next_back())
         .collect();
     exported.sort_unstable();
-    let functions = ["init", "lock", "trylock", "unlock"].map(|name| format!("holdfast_lock_{name}"));
-    assert_eq!(exported, functions);
+    assert_eq!(exported, declared());
     let bytes = std::fs::metadata(&shared).expect("it is installed").len();
     println!("the shared library has {bytes} bytes");
     assert!(bytes < 1 << 20, "{bytes} bytes");

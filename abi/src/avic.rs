@@ -3,7 +3,7 @@
 //! ```text
 //! physical APIC ID table entry     63 V  62 IsRunning  51:12 backing page  11:0 host APIC ID
 //! logical APIC ID table entry      31 V  7:0 guest physical APIC ID
-//! INCOMPLETE_IPI  EXITINFO1        63:32 ICR high  31:0 ICR low      EXITINFO2  63:32 id  8:0 index
+//! INCOMPLETE_IPI  EXITINFO1        63:32 ICR high  31:0 ICR low      EXITINFO2  63:32 id  11:0 index
 //! NOACCEL         EXITINFO1        32 write  11:4 register           EXITINFO2  7:0 vector (EOI)
 //! ```
 //!
@@ -18,6 +18,8 @@ pub const LOGICAL_ENTRIES: u32 = 60;
 pub const PHYSICAL_MAX: u32 = 254;
 /// Highest physical APIC ID under x2AVIC without extended tables.
 pub const X2_PHYSICAL_MAX: u32 = 511;
+/// Highest physical APIC ID under x2AVIC with extended tables, of 8 pages.
+pub const EXTENDED_PHYSICAL_MAX: u32 = 4095;
 
 /// An entry of the physical APIC ID table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -157,11 +159,11 @@ pub struct IncompleteIpi {
 }
 
 impl IncompleteIpi {
-    /// Returns the exit for `icr` with `failure` at entry `index` (0 to 511) of the searched table.
+    /// Returns the exit for `icr` with `failure` at entry `index` (0 to 4095) of the searched table.
     pub const fn new(icr: u64, failure: IpiFailure, index: u32) -> IncompleteIpi {
         IncompleteIpi {
             info1: icr,
-            info2: (failure as u64) << 32 | (index & 0x1ff) as u64,
+            info2: (failure as u64) << 32 | (index & 0xfff) as u64,
         }
     }
 
@@ -182,7 +184,7 @@ impl IncompleteIpi {
 
     /// Returns the index of the table entry that failed. Its meaning for a multicast is uncertain.
     pub const fn index(self) -> u32 {
-        self.info2 as u32 & 0x1ff
+        self.info2 as u32 & 0xfff
     }
 }
 
@@ -253,9 +255,9 @@ pub struct GaTag(pub u32);
 
 impl GaTag {
     /// Width of the vCPU's number in bits. KVM has used 8, 9 and 12.
-    const VCPU_BITS: u32 = 9;
+    const VCPU_BITS: u32 = 12;
 
-    /// Returns the tag of vCPU `vcpu` (0 to 511) of the VM with number `vm`.
+    /// Returns the tag of vCPU `vcpu` (0 to 4095) of the VM with number `vm`.
     pub const fn new(vm: u32, vcpu: u32) -> GaTag {
         GaTag(vm << GaTag::VCPU_BITS | vcpu & ((1 << GaTag::VCPU_BITS) - 1))
     }
@@ -326,8 +328,8 @@ mod tests {
 
     #[test]
     fn tags_keep_vm_and_vcpu_apart() {
-        let tag = GaTag::new(0x12345, 0x1ff);
-        assert_eq!((tag.vm(), tag.vcpu()), (0x12345, 0x1ff));
-        assert_eq!(GaTag::new(1, 0).0, 0x200);
+        let tag = GaTag::new(0x12345, 0xfff);
+        assert_eq!((tag.vm(), tag.vcpu()), (0x12345, 0xfff));
+        assert_eq!(GaTag::new(1, 0).0, 0x1000);
     }
 }

@@ -57,3 +57,5 @@ pub const SVM_NESTED_PAGING: u32 = 1 << 0;
 pub const SVM_AVIC: u32 = 1 << 13;
 /// EDX of AMD's leaf 0x8000_000a: AVIC in x2APIC mode.
 pub const SVM_X2AVIC: u32 = 1 << 18;
+/// EDX of AMD's leaf 0x8000_000a: the idle HLT intercept.
+pub const SVM_IDLE_HLT: u32 = 1 << 30;

@@ -9,6 +9,10 @@ use crate::avic::PAGE_ADDRESS;
 pub const INTERCEPT_CR: u32 = 0x00;
 /// [`INTERCEPT_CR`] bit: writes to CR8, the task priority.
 pub const INTERCEPT_CR8_WRITE: u32 = 1 << 24;
+/// Offset of the intercepts of vector 5 (Linux, `INTERCEPT_IDLE_HLT`).
+pub const INTERCEPT_MORE: u32 = 0x14;
+/// [`INTERCEPT_MORE`] bit: HLT exits only if no virtual interrupt is pending.
+pub const INTERCEPT_IDLE_HLT: u32 = 1 << 6;
 /// Offset of the virtual interrupt control word.
 pub const INT_CTL: u32 = 0x60;
 /// Offset of AVIC's APIC BAR: the guest-physical address of the LAPIC page.
@@ -93,6 +97,12 @@ impl Vmcb {
         let index = (offset / 4) as usize;
         self.words[index] = value as u32;
         self.words[index + 1] = (value >> 32) as u32;
+    }
+
+    /// Returns whether HLT exits only if no virtual interrupt is pending.
+    #[inline]
+    pub const fn has_idle_hlt(&self) -> bool {
+        self.read32(INTERCEPT_MORE) & INTERCEPT_IDLE_HLT != 0
     }
 
     /// Returns whether AVIC is on.

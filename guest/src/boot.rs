@@ -79,6 +79,10 @@ impl<M: Machine> GuestImage for Image<M> {
     fn interrupt(&self, vector: u8) {
         interrupt::handle(&self.kernel, vector);
     }
+
+    fn nmi(&self) {
+        interrupt::handle_nmi(&self.kernel);
+    }
 }
 
 /// The features that the hypervisor offers.

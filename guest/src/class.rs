@@ -141,6 +141,8 @@ named! {
         RescheduleIpis = "reschedule_ipis",
         /// Call-function IPIs sent.
         CallIpis = "call_ipis",
+        /// Non-maskable interrupts sent.
+        Nmis = "nmis",
         /// Directed yields after calls to several CPUs.
         SchedYields = "pv_sched_yields",
         /// Ends of interrupts through the paravirtual EOI word instead of the APIC register.

@@ -58,6 +58,11 @@ pub(crate) const IDLE: u64 = 500;
 /// The work of an interrupt handler itself (accounting, `irq_enter`, `irq_exit`). [E]
 pub(crate) const IPI_HANDLER: u64 = 150;
 
+/// The work of an NMI handler itself, without what it was sent for. [E]
+pub(crate) const NMI_HANDLER: u64 = 500;
+/// Unwinding one stack into the buffer of a backtrace (`nmi_cpu_backtrace`), without the console. [E]
+pub(crate) const BACKTRACE: u64 = 20_000;
+
 // ---- calls to other CPUs ----
 
 /// Queueing a call on another CPU, under its queue's lock. [E]

@@ -3,8 +3,12 @@
 
 use crate::class::LockClass;
 use crate::cpu::ThisCpu;
-use crate::machine::Machine;
+use crate::machine::{Cpu, Machine};
 use crate::sync::SpinLock;
+
+/// Ports of the PCI configuration space, mechanism 1 (PCI Local Bus Specification 3.0, section 3.2.2.3.2).
+const CONFIGURATION_ADDRESS: u16 = 0xcf8;
+const CONFIGURATION_DATA: u16 = 0xcfc;
 
 /// A driver. The value counts its calls.
 pub(crate) struct Driver<M: Machine>(SpinLock<u64, M>);
@@ -20,5 +24,14 @@ impl<M: Machine> Driver<M> {
         on.work(held_ns);
         *calls += 1;
         *calls - 1
+    }
+
+    /// Reads or writes a register in the PCI configuration space under the lock: an access to the address port and one
+    /// to the data port, each of which leaves the guest.
+    pub(crate) fn access_configuration(&self, on: &ThisCpu<'_, M>, register: u32) {
+        let mut calls = self.0.lock(on);
+        on.cpu.port_write(CONFIGURATION_ADDRESS, 1 << 31 | register);
+        on.cpu.port_write(CONFIGURATION_DATA, 0);
+        *calls += 1;
     }
 }

@@ -46,6 +46,20 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
     }
 }
 
+/// Handles a non-maskable interrupt on the stack of the interrupted flow, which may be a handler. It takes no lock and
+/// schedules nothing.
+pub(crate) fn handle_nmi<M: Machine>(kernel: &Kernel<M>) {
+    let on = kernel.sched.on_cpu();
+    let interrupted = [Mode::User, Mode::Idle].into_iter().find(|&mode| on.local.is_in(mode));
+    if interrupted.is_some() {
+        on.execute(Mode::Kernel);
+    }
+    kernel.sched.calls.answer_nmi(&on);
+    if let Some(mode) = interrupted {
+        on.execute(mode);
+    }
+}
+
 /// Does the work of the reschedule IPI on an idle CPU that was woken without one. Interrupts are masked.
 pub(crate) fn woken_by_word<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     on.execute(Mode::Kernel);

@@ -8,7 +8,7 @@
 //! - values: `costs`, `class`, `profile`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`, and the
 //!   machine's interface (`machine`);
 //! - one CPU: `apic`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
-//! - spinlocks (`sync`), and what is under them: `smp`, `task`, `tlb`, `pages`, `measured`,
+//! - spinlocks (`sync`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`,
 //!   `driver`;
 //! - `sched`, and on it `wait`, `time`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
@@ -45,6 +45,7 @@ pub mod micro;
 mod mm;
 mod mutex;
 mod net;
+mod nmi;
 mod numa;
 mod os;
 mod pages;

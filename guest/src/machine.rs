@@ -266,4 +266,7 @@ pub trait GuestImage {
     }
     /// Handles `vector`, on the stack of the interrupted flow. Interrupts are masked, and enabled again on return.
     fn interrupt(&self, vector: u8);
+    /// Handles a non-maskable interrupt, on the stack of the interrupted flow. Interrupts are masked; on return they
+    /// are as before.
+    fn nmi(&self) {}
 }

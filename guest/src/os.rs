@@ -345,6 +345,11 @@ impl<M: Machine> Os<M> {
         self.kernel.drivers[driver as usize].call(&self.syscall(), held_ns)
     }
 
+    /// Accesses `register` in the PCI configuration space through `driver`, under its spinlock.
+    pub fn access_configuration(&self, driver: u32, register: u32) {
+        self.kernel.drivers[driver as usize].access_configuration(&self.syscall(), register);
+    }
+
     // ---- other CPUs ----
 
     /// Makes `callees` execute `function` in an interrupt handler, and waits until all have (`smp_call_function_many`).
@@ -354,6 +359,12 @@ impl<M: Machine> Os<M> {
             .sched
             .calls
             .execute(&self.syscall(), callees, function, after_ns);
+    }
+
+    /// Makes all other CPUs print a backtrace, by non-maskable interrupts, and waits until all have
+    /// (`trigger_all_cpu_backtrace`). Appends for each, in the order of the CPUs, how many nanoseconds that took.
+    pub fn backtrace(&self, after_ns: &mut Vec<u64>) {
+        self.kernel.sched.calls.backtrace(&self.syscall(), after_ns);
     }
 
     // ---- the machine ----

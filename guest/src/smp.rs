@@ -57,7 +57,9 @@ struct CpuCalls<M: Machine> {
     queue: SpinLock<VecDeque<(Call, CpuId)>, M>,
     /// For each CPU: 1 until it has answered this CPU's call.
     unanswered: CpuTable<WordOf<M>>,
-    /// When this CPU last executed a [`Function`], in nanoseconds.
+    /// The CPU that wants a backtrace of this CPU, plus 1. 0: none does.
+    tracer: WordOf<M>,
+    /// When this CPU last executed a [`Function`] or printed a backtrace, in nanoseconds.
     executed_at: Local,
 }
 
@@ -67,9 +69,30 @@ impl<M: Machine> Calls<M> {
             cpus: CpuTable::new(cpus, |_| CpuCalls {
                 queue: SpinLock::new(LockClass::CallQueue, VecDeque::new()),
                 unanswered: CpuTable::new(cpus, |_| WordOf::<M>::new(0)),
+                tracer: WordOf::<M>::new(0),
                 executed_at: Local::new(0),
             }),
         }
+    }
+
+    /// Returns the word that is 1 until `target` has answered `caller`.
+    pub(crate) fn unanswered(&self, caller: CpuId, target: CpuId) -> &WordOf<M> {
+        &self.cpus[caller].unanswered[target]
+    }
+
+    /// Returns the word with the CPU that wants a backtrace of `target`.
+    pub(crate) fn tracer(&self, target: CpuId) -> &WordOf<M> {
+        &self.cpus[target].tracer
+    }
+
+    /// Returns when `cpu` last did what it was called for, in nanoseconds.
+    pub(crate) fn executed_at(&self, cpu: CpuId) -> u64 {
+        self.cpus[cpu].executed_at.get()
+    }
+
+    /// Notes that the caller's CPU has done now what it was called for.
+    pub(crate) fn note_executed(&self, on: &ThisCpu<'_, M>) {
+        self.cpus[on.id].executed_at.set(on.now());
     }
 
     /// Makes `callees` execute `function`, and waits until all have. Appends for each, in the order of the CPUs, how
@@ -95,8 +118,7 @@ impl<M: Machine> Calls<M> {
         } else {
             self.call_many(on, &targets, call);
         }
-        let executed = |cpu: CpuId| self.cpus[cpu].executed_at.get();
-        after_ns.extend(targets.iter().map(|cpu| executed(cpu).saturating_sub(begun)));
+        after_ns.extend(targets.iter().map(|cpu| self.executed_at(cpu).saturating_sub(begun)));
     }
 
     /// Makes each of `targets` do `call`, and waits until all have. The set must not contain the caller's CPU.
@@ -136,7 +158,7 @@ impl<M: Machine> Calls<M> {
     }
 
     /// Waits until `target` has done the call of the caller's CPU.
-    fn wait_for(&self, on: &ThisCpu<'_, M>, target: CpuId) {
+    pub(crate) fn wait_for(&self, on: &ThisCpu<'_, M>, target: CpuId) {
         let answer = &self.cpus[on.id].unanswered[target];
         on.cpu.ipi_wait_begin(target);
         // ORDERING: the wait's Acquire pairs with the Release in `answer`: what the call did is done.
@@ -156,7 +178,7 @@ impl<M: Machine> Calls<M> {
             let Some((call, from)) = next else { return };
             act(call);
             if let Call::Execute(_) = call {
-                here.executed_at.set(on.now());
+                self.note_executed(on);
             }
             // ORDERING: Release pairs with the Acquire in `wait_for`.
             on.cpu.store(&self.cpus[from].unanswered[on.id], 0, Release);

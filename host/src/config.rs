@@ -54,10 +54,16 @@ pub struct HostConfig {
     pub vector_hashing: bool,
     /// AMD's virtual interrupt controller.
     pub avic: AvicConfig,
+    /// Whether HLT exits only if no virtual interrupt is pending, on CPUs that can do so and for guests under AVIC (the
+    /// idle HLT intercept, 6.13, uncertain).
+    pub idle_hlt: bool,
     /// Intel's APIC virtualization.
     pub apicv: ApicvConfig,
     /// The CPU has process-context identifiers, and so have vCPUs.
     pub pcid: bool,
+    /// The locks of the run queues are waited for, and their lines move between pCPUs. `false`: work on a run queue
+    /// takes its own time only, however many pCPUs do it at once.
+    pub contended_runqueues: bool,
     /// Enables the tracepoint of LAPICs ([`Command::AcceptIrq`](crate::Command::AcceptIrq)).
     pub traces_interrupts: bool,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
@@ -86,8 +92,10 @@ impl HostConfig {
             pause_controls: PauseControls::INTEL,
             vector_hashing: false,
             avic: AvicConfig::default(),
+            idle_hlt: false,
             apicv: ApicvConfig::default(),
             pcid: false,
+            contended_runqueues: false,
             traces_interrupts: false,
             tsc_hz: 2_930_000_000,
             min_timer_period_ns: 500_000,
@@ -189,6 +197,18 @@ pub struct VmConfig {
     pub memory_bytes: u64,
     /// The guest's network device.
     pub nic: Nic,
+    /// Whether the guest's memory is encrypted (SEV). AVIC is then off for it. Encryption has no other effect here.
+    pub sev: bool,
+    /// Whether the timer chip (PIT) in the kernel reinjects interrupts that the guest has missed, as QEMU's default is.
+    ///
+    /// It needs exits for the ends of edge-triggered interrupts, so AVIC is then off (5.6). With a split irqchip there
+    /// is no such chip.
+    pub pit_reinject: bool,
+    /// Time for which the VMM's device model works on an access to a device that it emulates. Nanoseconds.
+    ///
+    /// Default 900 ns, an estimate: half of what is left of an access to the PCI configuration space (4 us) without its
+    /// two exits.
+    pub device_ns: u64,
     /// Further inhibit reasons that hold from the start.
     pub apic_inhibits: Inhibits,
     /// Longest halt polling for this guest (KVM_CAP_HALT_POLL).
@@ -227,6 +247,9 @@ impl Default for VmConfig {
             vcpu_quota: None,
             memory_bytes: 4 << 30,
             nic: Nic::default(),
+            sev: false,
+            pit_reinject: false,
+            device_ns: 900,
             apic_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,
         }

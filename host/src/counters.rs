@@ -74,6 +74,8 @@ counters! {
     directed_yield_successful,
     /// Directed yields done that also moved virtual times (not in KVM).
     directed_yield_favored,
+    /// Directed yields done to a thread that was preempted in the VMM's user space (not in KVM).
+    directed_yield_userspace,
     /// Preemptions of the thread that the guest could see in its steal-time record.
     preemption_reported,
     /// Preemptions of the thread that the guest could not see.

@@ -27,7 +27,8 @@ impl Host {
         // The kernel of a voluntary task counts the switch to it as its own time.
         let kind = next.map(|task| self.wing.threads.kind(task));
         if kind != Some(ThreadKind::Voluntary) {
-            step.charge(Cost::ContextSwitch, 1);
+            let sched = &self.wing.threads.sched;
+            sched.charge_locked(Cost::ContextSwitch, pcpu.0, pcpu.0, step);
         }
         if let Some(ThreadKind::Vcpu(vcpu)) = kind {
             self.wing.load(vcpu, step);

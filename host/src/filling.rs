@@ -7,6 +7,7 @@ use crate::config::{Quota, TaskConfig, VmConfig, VmGroup};
 use crate::error::{ConfigError, in_range};
 use crate::guests::Vm;
 use crate::host::Host;
+use crate::interrupts::{Inhibit, Inhibits};
 use crate::sched::{Mask, weight};
 use crate::threads::ThreadKind;
 use crate::vcpu::{Activity, MpState, Vcpu};
@@ -95,7 +96,7 @@ impl Host {
             first,
             vcpus,
             groups: groups.map(GroupId).collect(),
-            inhibits: vm.apic_inhibits,
+            inhibits: inhibits(vm),
             ..Vm::default()
         });
         self.wing.interrupts.init_vm(id);
@@ -192,4 +193,16 @@ impl Host {
         let all = affinity.is_empty() || mask.count() == pcpus;
         Ok((!all).then_some(mask))
     }
+}
+
+/// Returns the inhibit reasons that `vm` has from the start: those of its configuration, and those of its devices.
+fn inhibits(vm: &VmConfig) -> Inhibits {
+    let mut inhibits = vm.apic_inhibits;
+    if vm.sev {
+        inhibits.set(Inhibit::Sev, true);
+    }
+    if vm.pit_reinject && !vm.split_irqchip {
+        inhibits.set(Inhibit::PitReinject, true);
+    }
+    inhibits
 }

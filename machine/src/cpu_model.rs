@@ -17,6 +17,8 @@ pub struct AvicFeatures {
 pub struct ApicvFeatures {
     /// Whether hardware can send IPIs (IPI virtualization).
     pub ipiv: bool,
+    /// Whether the IOMMU can post the interrupts of devices (VT-d posted interrupts).
+    pub vtd_posting: bool,
 }
 
 /// A CPU model.
@@ -58,13 +60,13 @@ impl CpuModel {
         intel("clearwater-forest", 2026, Some(true)),
         amd("bulldozer", 2011, None),
         amd("piledriver", 2012, None),
-        amd("carrizo", 2015, Some((0x15, false, false))),
-        amd("zen1", 2017, Some((0x17, false, true))),
-        amd("zen2", 2019, Some((0x17, false, true))),
-        amd("zen3", 2021, Some((0x19, false, false))),
-        amd("zen4", 2022, Some((0x19, true, false))),
-        amd("zen5", 2024, Some((0x1a, true, false))),
-        amd("zen6", 2026, Some((0x1a, true, false))),
+        amd("carrizo", 2015, Some((0x15, AVIC))),
+        amd("zen1", 2017, Some((0x17, AVIC_1235))),
+        amd("zen2", 2019, Some((0x17, AVIC_1235))),
+        amd("zen3", 2021, Some((0x19, AVIC))),
+        amd("zen4", 2022, Some((0x19, X2AVIC))),
+        amd("zen5", 2024, Some((0x1a, IDLE_HLT))),
+        amd("zen6", 2026, Some((0x1a, EXTENDED))),
     ];
 
     /// Returns the model called `name`.
@@ -75,7 +77,7 @@ impl CpuModel {
 }
 
 /// An Intel CPU. `apicv`: whether it has IPI virtualization too. Only Nehalem-EP has no pause-loop exiting, and only
-/// Nehalem has no process-context identifiers.
+/// Nehalem has no process-context identifiers. VT-d posts interrupts from Broadwell-EP (2016) on.
 const fn intel(name: &'static str, year: u16, apicv: Option<bool>) -> CpuModel {
     CpuModel {
         name,
@@ -87,25 +89,45 @@ const fn intel(name: &'static str, year: u16, apicv: Option<bool>) -> CpuModel {
         pcid: year > 2010,
         avic: None,
         apicv: match apicv {
-            Some(ipiv) => Some(ApicvFeatures { ipiv }),
+            Some(ipiv) => Some(ApicvFeatures {
+                ipiv,
+                vtd_posting: year >= 2016,
+            }),
             None => None,
         },
     }
 }
 
-/// An AMD CPU. `avic`: its family, and whether it has x2AVIC and erratum 1235. Process-context identifiers came with
-/// Zen 3.
-const fn amd(name: &'static str, year: u16, avic: Option<(u32, bool, bool)>) -> CpuModel {
+/// The first AVIC.
+const AVIC: AvicHardware = AvicHardware {
+    x2avic: false,
+    erratum_1235: false,
+    extended_tables: false,
+    idle_hlt: false,
+};
+const AVIC_1235: AvicHardware = AvicHardware {
+    erratum_1235: true,
+    ..AVIC
+};
+const X2AVIC: AvicHardware = AvicHardware { x2avic: true, ..AVIC };
+const IDLE_HLT: AvicHardware = AvicHardware {
+    idle_hlt: true,
+    ..X2AVIC
+};
+const EXTENDED: AvicHardware = AvicHardware {
+    extended_tables: true,
+    ..IDLE_HLT
+};
+
+/// An AMD CPU. `avic`: its family and its AVIC. Process-context identifiers came with Zen 3.
+const fn amd(name: &'static str, year: u16, avic: Option<(u32, AvicHardware)>) -> CpuModel {
     CpuModel {
         name,
         year,
         pauses: Some(PauseHardware::Filter),
         pcid: year > 2020,
         avic: match avic {
-            Some((family, x2avic, erratum_1235)) => Some(AvicFeatures {
-                family,
-                hardware: AvicHardware { x2avic, erratum_1235 },
-            }),
+            Some((family, hardware)) => Some(AvicFeatures { family, hardware }),
             None => None,
         },
         apicv: None,
@@ -138,11 +160,12 @@ mod tests {
             };
             let avic = model.avic.map(|avic| avic.hardware);
             let row = format!(
-                "| `{}` | {} | {pauses} | {} | {} | {} | {} | {} |",
+                "| `{}` | {} | {pauses} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 model.name,
                 model.year,
                 yes(model.pcid),
                 yes(model.apicv.is_some()),
+                yes(model.apicv.is_some_and(|apicv| apicv.vtd_posting)),
                 yes(model.apicv.is_some_and(|apicv| apicv.ipiv)),
                 match avic {
                     Some(avic) if avic.erratum_1235 => "erratum 1235",
@@ -150,6 +173,8 @@ mod tests {
                     None => "-",
                 },
                 yes(avic.is_some_and(|avic| avic.x2avic)),
+                yes(avic.is_some_and(|avic| avic.idle_hlt)),
+                yes(avic.is_some_and(|avic| avic.extended_tables)),
             );
             assert!(page.contains(&row), "docs/spec/interrupts.md lacks {row}");
         }

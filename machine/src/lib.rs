@@ -16,6 +16,7 @@ mod queue;
 mod ram;
 mod spin;
 mod time;
+pub mod vtd;
 
 pub use cpu_model::{ApicvFeatures, AvicFeatures, CpuModel};
 pub use lines::{Access, Charge, LineId, Lines};

@@ -1,6 +1,6 @@
-//! Interrupts between CPUs, one call after another: to the caller's own CPU, to one other, to all others, and to all
-//! others with handlers that take one lock. The kernel module of KVM's PV-IPI and IPI-virtualization patches measures
-//! the same (Linux commit 4180bf1b655a).
+//! Interrupts between CPUs, one call after another: to the caller's own CPU, to one other, to all others, to all others
+//! with handlers that take one lock, and to all others by NMI. The kernel module of KVM's PV-IPI and IPI-virtualization
+//! patches measures the same, without the last (Linux commit 4180bf1b655a).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,13 +23,15 @@ pub enum Reach {
     Broadcast,
     /// All other CPUs, with handlers that take one spinlock.
     BroadcastLock,
+    /// All other CPUs, by non-maskable interrupts: a backtrace of each.
+    Backtrace,
 }
 
 /// Parameters of the calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipi {
-    /// Which CPUs each call reaches: the caller's own, one other, all others, or all others whose handlers take one
-    /// spinlock.
+    /// Which CPUs each call reaches: the caller's own, one other, all others, all others whose handlers take one
+    /// spinlock, or all others by non-maskable interrupts for a backtrace.
     pub reach: Reach,
     /// Whether the other vCPUs compute in user mode. Otherwise they are halted.
     pub busy: bool,
@@ -100,6 +102,7 @@ impl Calls {
             Reach::Itself => os.call_cpus(Callees::Itself, plain, after_ns),
             Reach::Broadcast => os.call_cpus(Callees::Others, plain, after_ns),
             Reach::BroadcastLock => os.call_cpus(Callees::Others, Function { driver: Some((0, 0)) }, after_ns),
+            Reach::Backtrace => os.backtrace(after_ns),
             Reach::Unicast if self.cpus == 1 => os.call_cpus(Callees::Itself, plain, after_ns),
             Reach::Unicast => {
                 let others = u64::from(self.cpus - 1);

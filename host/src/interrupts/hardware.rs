@@ -97,7 +97,10 @@ impl Host {
         let hardware = &self.wing.guests.vcpus[vcpu].virtualization;
         let avic = hardware.avic().is_some_and(|avic| avic.active.get());
         let apicv = hardware.apicv().is_some_and(|apicv| apicv.active);
-        let passes = if avic {
+        // In x2APIC mode without x2AVIC all accesses are the host's ("hybrid").
+        let passes = if avic && !self.wing.config.avic.uses_x2avic() {
+            false
+        } else if avic {
             let own = matches!(offset, reg::RRD | reg::LVT_TIMER | reg::SELF_IPI);
             !(own || write && matches!(offset, reg::ID | reg::LDR))
         } else if apicv && write {
@@ -107,6 +110,21 @@ impl Host {
             apicv && !matches!(offset, reg::EOI | reg::SELF_IPI)
         };
         (passes && !absent).then_some(offset)
+    }
+
+    /// Returns whether the guest's LAPIC page is mapped for hardware that virtualizes it. It is not for a vCPU in
+    /// x2APIC mode under AVIC: an access is one to an address without a device (`kvm_inhibit_apic_access_page`).
+    ///
+    /// # Panics
+    /// If there is no such vCPU.
+    pub fn maps_apic_page(&self, vcpu: VcpuId) -> bool {
+        let at = &self.wing.guests.vcpus[vcpu];
+        at.virtualization.avic().is_none() || !at.apic.is_x2apic()
+    }
+
+    /// Returns whether the machine's IOMMU is Intel's, with posted interrupts. Otherwise it is AMD's.
+    pub fn has_vtd(&self) -> bool {
+        self.wing.config.apicv.posts_devices()
     }
 
     /// Returns why hardware does not virtualize the LAPICs of `vm`, or `None` if the host uses no such hardware for it.

@@ -31,7 +31,7 @@ impl InterruptWing {
     /// table.
     fn ids_inhibit(&self, vm: VmId) -> [(Inhibit, bool); 4] {
         let this = &self.guests.vms[vm];
-        let hidden = this.apic.avic().is_some() && !self.config.avic.uses_x2avic();
+        let hidden = !self.offers_x2apic(vm);
         [
             (Inhibit::LogicalIdAliased, self.rebuild_logical_table(vm)),
             (Inhibit::PhysicalIdAliased, this.renamed > 0 && self.is_aliased(vm)),

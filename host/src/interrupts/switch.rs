@@ -61,8 +61,9 @@ impl InterruptWing {
     }
 
     /// Returns whether the vCPUs of `vm` can be in x2APIC mode. They cannot while AVIC without x2AVIC virtualizes
-    /// LAPICs.
+    /// LAPICs, unless it is hybrid.
     pub(crate) fn offers_x2apic(&self, vm: VmId) -> bool {
-        self.guests.vms[vm].apic.avic().is_none() || self.config.avic.uses_x2avic()
+        let avic = &self.config.avic;
+        self.guests.vms[vm].apic.avic().is_none() || avic.uses_x2avic() || avic.is_hybrid()
     }
 }

@@ -19,6 +19,7 @@ mod bandwidth;
 mod buddy;
 mod cfs;
 pub(crate) mod config;
+mod contend;
 mod eevdf;
 mod entity;
 mod fault;
@@ -70,6 +71,8 @@ pub(crate) struct Scheduler {
     features: Features,
     preempt: Preempt,
     favor: FavorConfig,
+    /// See [`HostConfig::contended_runqueues`].
+    contended: bool,
     /// The last directed yield moved virtual times.
     pub(crate) favored: bool,
     migration_cost_ns: u64,
@@ -110,6 +113,7 @@ impl Scheduler {
             features: sched.features,
             preempt: sched.preempt,
             favor: sched.favor,
+            contended: config.contended_runqueues,
             favored: false,
             migration_cost_ns: sched.balance.migration_cost_ns,
             nr_migrate: sched.balance.nr_migrate,

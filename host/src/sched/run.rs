@@ -63,9 +63,7 @@ impl Scheduler {
         if self.threads[task].state != ThreadState::Sleeping {
             return false;
         }
-        if !self.threads[task].voluntary {
-            step.charge(Cost::Wake, 1);
-        }
+        let voluntary = self.threads[task].voluntary;
         if self.features.wake_wide
             && let Some(waker) = self.rq(step.pcpu).curr
         {
@@ -73,6 +71,10 @@ impl Scheduler {
             self.threads[waker].wakes.record(task, tick, hz);
         }
         if self.hierarchy.entities[self.threads[task].entity].delayed {
+            if !voluntary {
+                let pcpu = self.threads[task].pcpu;
+                self.charge_locked(Cost::Wake, pcpu, pcpu, step);
+            }
             self.wake_in_place(task, step);
             return true;
         }
@@ -81,7 +83,14 @@ impl Scheduler {
         if pcpu != self.threads[task].pcpu {
             self.rehome(task, pcpu);
         }
-        if self.features.ttwu_queue && !self.topology.share_cache(step.pcpu, pcpu) {
+        let by_ipi = self.features.ttwu_queue && !self.topology.share_cache(step.pcpu, pcpu);
+        match (voluntary, by_ipi) {
+            (true, _) => {}
+            // The target takes its own lock.
+            (false, true) => step.charge(Cost::Wake, 1),
+            (false, false) => self.charge_locked(Cost::Wake, pcpu, pcpu, step),
+        }
+        if by_ipi {
             self.threads[task].state = ThreadState::Waking;
             let list = &mut self.rq_mut(pcpu).wake_list;
             list.push(task);

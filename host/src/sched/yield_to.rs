@@ -14,9 +14,13 @@ impl Scheduler {
     /// call [`Scheduler::schedule`]. Returns `false` if the target runs, is not runnable or is throttled, or the
     /// scheduler has no directed yield.
     pub(crate) fn yield_to(&mut self, pcpu: u32, target: TaskId, step: &mut Step<'_>) -> bool {
+        if !self.features.yield_to {
+            return false;
+        }
+        self.charge_yield_attempt(pcpu, self.threads[target].pcpu, step);
         let to = &self.threads[target];
         let waits = !to.on_cpu && to.state == ThreadState::Runnable;
-        if !waits || !self.features.yield_to || self.hierarchy.is_throttled(to.entity) {
+        if !waits || self.hierarchy.is_throttled(to.entity) {
             return false;
         }
         let (there, entity) = (to.pcpu, to.entity);

@@ -15,6 +15,8 @@ pub enum Part {
     None,
     /// AVIC; x2APIC is not offered.
     Avic,
+    /// AVIC; x2APIC is offered, and emulated but for the delivery of interrupts.
+    Hybrid,
     /// AVIC, in x2APIC mode too.
     X2Avic,
     /// Virtual-interrupt delivery and posted interrupts.
@@ -23,7 +25,14 @@ pub enum Part {
     Ipiv,
 }
 
-pub const PARTS: [Part; 5] = [Part::None, Part::Avic, Part::X2Avic, Part::Apicv, Part::Ipiv];
+pub const PARTS: [Part; 6] = [
+    Part::None,
+    Part::Avic,
+    Part::X2Avic,
+    Part::Apicv,
+    Part::Ipiv,
+    Part::Hybrid,
+];
 
 impl Part {
     /// A host on such a part, which uses what it has.
@@ -33,9 +42,11 @@ impl Part {
             let x2avic = self == Part::X2Avic;
             config.avic.enable = holdfast_host::AvicEnable::On;
             config.avic.x2avic = x2avic;
+            config.avic.hybrid = self == Part::Hybrid;
             config.avic.part = SvmPart {
                 features: SVM_AVIC | SVM_NESTED_PAGING | if x2avic { SVM_X2AVIC } else { 0 },
                 family: 0x15,
+                extended_tables: false,
             };
         }
         if self.is_intel() {
@@ -43,12 +54,13 @@ impl Part {
             config.apicv.part = VmxPart {
                 apicv: true,
                 ipiv: self == Part::Ipiv,
+                vtd_posting: true,
             };
         }
     }
 
     pub fn is_amd(self) -> bool {
-        matches!(self, Part::Avic | Part::X2Avic)
+        matches!(self, Part::Avic | Part::Hybrid | Part::X2Avic)
     }
 
     pub fn is_intel(self) -> bool {
@@ -59,7 +71,7 @@ impl Part {
     pub fn hardware(self) -> AvicHardware {
         AvicHardware {
             x2avic: self == Part::X2Avic,
-            erratum_1235: false,
+            ..AvicHardware::default()
         }
     }
 }
@@ -138,6 +150,8 @@ impl<'h> Guest<'h> {
     /// Stores to the LAPIC's page. Returns the exit, if there is one.
     pub fn write(&self, offset: u32, value: u32, signals: &mut Vec<Signal>) -> Option<Exit> {
         let in_page = |is_x2apic: bool| !is_x2apic;
+        let mapped = self.host.maps_apic_page(self.vcpu);
+        let in_page = |is_x2apic| mapped && in_page(is_x2apic);
         if let Some(Some(written)) = self.avic(|avic| in_page(avic.is_x2apic()).then(|| avic.write(offset, value))) {
             return self.after_avic(written, offset, value, signals);
         }
@@ -151,7 +165,8 @@ impl<'h> Guest<'h> {
 
     /// Loads from the LAPIC's page. Returns the value or the exit.
     pub fn read(&self, offset: u32) -> Result<u32, Exit> {
-        if let Some(Some(read)) = self.avic(|avic| (!avic.is_x2apic()).then(|| avic.read(offset))) {
+        let mapped = self.host.maps_apic_page(self.vcpu);
+        if let Some(Some(read)) = self.avic(|avic| (mapped && !avic.is_x2apic()).then(|| avic.read(offset))) {
             let value = 0;
             return read.map_err(|exit| Exit::AvicNoAccel { exit, offset, value });
         }

@@ -4,7 +4,7 @@
 //! Whether they get the right ones in the right order, `apic_model` says. `docs/fuzzing.md` has the commands.
 
 use holdfast_abi::{lapic, msr};
-use holdfast_host::{Event, Exit, HostConfig, Inhibit, PcpuId, VmConfig, VmId};
+use holdfast_host::{AvicDriver, Event, Exit, HostConfig, Inhibit, PcpuId, VmConfig, VmId};
 use proptest::prelude::*;
 
 use crate::apic_model::Fault;
@@ -30,10 +30,11 @@ struct Hostility {
 impl Hostility {
     fn new(seed: u64, fault: Fault) -> Hostility {
         let mut random = Rng(seed);
-        let part = PARTS[1 + random.below(4) as usize];
+        let part = PARTS[1 + random.below(5) as usize];
         let mut config = HostConfig::default();
         part.configure(&mut config);
         config.avic.part.family = if random.below(2) == 0 { 0x15 } else { 0x17 };
+        config.avic.driver = [AvicDriver::Now, AvicDriver::Linux4_7][random.below(2) as usize];
         fault.configure(&mut config);
         config.vector_hashing = random.below(2) == 0;
         config.halt_poll_ns = random.below(2) * 50_000;

@@ -1,6 +1,6 @@
 //! Checks for features that the host should use and the machine lacks.
 
-use holdfast_host::AvicEnable;
+use holdfast_host::{AvicDriver, AvicEnable};
 use holdfast_machine::{CpuModel, PauseHardware};
 
 use crate::diagnostic::{Findings, Place};
@@ -47,6 +47,20 @@ pub(super) fn check(draft: &Draft, asked: &dyn Fn(&str) -> Option<Place>, findin
             with(|model| model.apicv.is_some_and(|apicv| apicv.ipiv)),
         ),
         (
+            "host.idle_hlt",
+            host.idle_hlt && avic.is_none_or(|avic| !avic.hardware.idle_hlt),
+            "the idle HLT intercept",
+            "false",
+            with(|model| model.avic.is_some_and(|avic| avic.hardware.idle_hlt)),
+        ),
+        (
+            "host.vtd_posting",
+            host.apicv.vtd_posting && apicv.is_none_or(|apicv| !apicv.vtd_posting),
+            "VT-d posted interrupts",
+            "false",
+            with(|model| model.apicv.is_some_and(|apicv| apicv.vtd_posting)),
+        ),
+        (
             "machine.ple",
             machine.pauses.enabled() && machine.cpu.year > 0 && machine.cpu.pauses.is_none(),
             "PLE",
@@ -61,6 +75,18 @@ pub(super) fn check(draft: &Draft, asked: &dyn Fn(&str) -> Option<Place>, findin
             let expected =
                 format!("{expected}, or a CPU model with it (machine.cpu: {models}) and a profile with its costs");
             findings.add(&place, key, found, expected);
+        }
+    }
+    let later = [
+        ("host.avic", host.avic.enable == AvicEnable::Auto, "on, off"),
+        ("host.x2avic", host.avic.x2avic, "false"),
+        ("host.avic_hybrid", host.avic.hybrid, "false"),
+    ];
+    for (key, wanted, expected) in later {
+        let lacks = wanted && host.avic.driver == AvicDriver::Linux4_7;
+        if let Some(place) = asked(key).filter(|_| lacks) {
+            let found = "a feature that host.avic_driver \"linux-4.7\" does not know".to_owned();
+            findings.add(&place, key, found, expected.to_owned());
         }
     }
 }

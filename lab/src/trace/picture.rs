@@ -287,6 +287,7 @@ impl Artist<'_> {
             Happening::TakesIpi { from, vector } => format!("takes IPI {vector:#x} of {}", self.vcpu(from)),
             Happening::Doorbells(1) => "rings a doorbell".to_owned(),
             Happening::Doorbells(count) => format!("rings {count} doorbells"),
+            Happening::HostRings(to) => format!("doorbell of pCPU {to}"),
             Happening::DoorbellMissed => "a doorbell finds it out of guest mode".to_owned(),
             Happening::Yield { to, done, to_holder } => format!(
                 "{} to {}{}",

@@ -99,6 +99,29 @@ fn avic_that_is_silently_not_active_is_noticed() {
 }
 
 #[test]
+fn the_driver_of_4_7_rings_for_each_timer_interrupt() {
+    // Software delivers the timer's interrupts, on the pCPU of their vCPU. The present driver needs no doorbell there.
+    let run = |driver| run_variant("avic-hackbench", "2-vcpus", "avic", 0.0005, &[driver]);
+    let (now, first) = (run("host.avic_driver=now"), run("host.avic_driver=linux-4.7"));
+    assert_eq!(count(&now, "avic_doorbell"), 0);
+    assert!(count(&first, "avic_doorbell") > 0);
+    assert_eq!(count(&now, "hackbench.messages"), count(&first, "hackbench.messages"));
+}
+
+#[test]
+fn the_driver_of_4_7_leaves_the_interrupts_of_devices_to_the_host() {
+    let outcome = run_variant(
+        "avic-netperf",
+        "1-vcpu",
+        "assigned-avic",
+        0.001,
+        &["host.avic_driver=linux-4.7"],
+    );
+    assert_eq!(count(&outcome, "iommu_posted"), 0);
+    assert!(count(&outcome, "iommu_by_host") >= count(&outcome, "netperf.transactions"));
+}
+
+#[test]
 fn an_idle_cpu_that_stops_its_tick_writes_the_timer_twice() {
     // netperf's guest halts once for each transaction. Under AVIC there remain the exits for the halt, for the
     // device's doorbell, and for the tick that stops and starts again.
@@ -129,6 +152,68 @@ fn an_assigned_device_takes_no_exit_under_avic() {
     let by_host = run("assigned");
     assert!(count(&by_host, "iommu_by_host") >= transactions);
     assert_eq!(count(&by_host, "iommu_posted"), 0);
+}
+
+#[test]
+fn an_assigned_device_takes_no_exit_with_posted_interrupts_of_vtd() {
+    let run = |vtd| {
+        let sets = ["machine.profile=broadwell-2x14", "host.apicv=true", vtd];
+        run_variant("avic-netperf", "1-vcpu", "assigned", 0.001, &sets)
+    };
+    let (posted, by_host) = (run("host.vtd_posting=true"), run("host.vtd_posting=false"));
+    let transactions = count(&posted, "netperf.transactions");
+    assert!(count(&posted, "iommu_posted") >= transactions);
+    assert_eq!(count(&posted, "iommu_by_host"), 0);
+    assert_eq!(count(&posted, "irq_injections"), 0);
+    // A sleeping vCPU is woken by the vector in its descriptor.
+    assert!(count(&posted, "posted_wakeups") > 0 && count(&posted, "iommu_notified") > 0);
+    assert_eq!(count(&by_host, "iommu_posted"), 0);
+    assert!(count(&by_host, "iommu_by_host") >= transactions);
+}
+
+#[test]
+fn hybrid_avic_keeps_x2apic_and_delivers_by_hardware() {
+    let run = |hybrid| run_variant("avic-hackbench", "2-vcpus", "avic", 0.0005, &[hybrid]);
+    let (hybrid, plain) = (run("host.avic_hybrid=true"), run("host.avic_hybrid=false"));
+    assert!(count(&hybrid, "avic_interrupts") > 0);
+    assert_eq!((count(&hybrid, "irq_injections"), count(&hybrid, "avic_ipis")), (0, 0));
+    // Sending and ending an interrupt are exits for MSRs, which hardware without x2AVIC does not handle.
+    assert!(exits(&hybrid, "msr") > 0 && exits(&plain, "msr") == 0);
+    assert!(count(&hybrid, "avic_doorbell") > 0);
+}
+
+#[test]
+fn a_halt_with_an_interrupt_pending_does_not_exit_under_the_idle_hlt_intercept() {
+    let sets = |idle| ["machine.cpu=zen5", idle];
+    let run = |idle| run_variant("avic-hackbench", "4-vcpus", "avic", 0.002, &sets(idle));
+    let (idle, plain) = (run("host.idle_hlt=true"), run("host.idle_hlt=false"));
+    assert_eq!(count(&plain, "avic_halts_without_exit"), 0);
+    assert!(count(&idle, "avic_halts_without_exit") > 0);
+}
+
+#[test]
+fn what_needs_exits_for_ends_of_interrupts_or_encrypts_memory_keeps_avic_off() {
+    let run = |sets: &[&str]| run_variant("avic-hackbench", "2-vcpus", "avic", 0.0005, sets);
+    for cause in ["vm.guest.sev=true", "vm.guest.pit_reinject=true"] {
+        let outcome = run(&[cause]);
+        assert_eq!(count(&outcome, "avic_interrupts"), 0, "{cause}");
+        assert!(count(&outcome, "irq_injections") > 0, "{cause}");
+    }
+    // A split irqchip has no timer chip in the kernel.
+    let split = run(&["vm.guest.pit_reinject=true", "vm.guest.split_irqchip=true"]);
+    assert!(count(&split, "avic_interrupts") > 0);
+}
+
+#[test]
+fn a_backtrace_by_nmi_reaches_vcpus_that_mask_interrupts_and_takes_each_once() {
+    for variant in ["avic", "pv-ipi", "ipi-virtualization"] {
+        let sets = ["vm.guest.ipi.reach=backtrace", "vm.guest.ipi.calls=200"];
+        let outcome = run_variant("ipi-bench", "unicast-running", variant, 1.0, &sets);
+        let sent = count(&outcome, "guest.nmis");
+        assert!(sent >= 200, "{variant}");
+        assert_eq!(count(&outcome, "nmi_injections"), sent, "{variant}");
+        assert_eq!(outcome.vms[0].operations, Some(sent), "{variant}: each answers");
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ use holdfast_lab::run::{self, Execution};
 use holdfast_lab::{collect, shipped};
 use holdfast_sim::CallOff;
 
+use crate::everywhere::run_variant;
+
 fn play(name: &str, options: &Options) -> Results {
     let file = shipped::find(shipped::EXPERIMENTS, name).expect("it is shipped");
     play_text(name, file.text, options)
@@ -78,6 +80,40 @@ fn sleeping_behind_a_running_holder_makes_a_boot_many_times_slower() {
     };
     assert!(elapsed("sleep-100us") > 4.0 * elapsed("none"));
     assert!(elapsed("directed-yield") < 2.0 * elapsed("none"));
+}
+
+#[test]
+fn yields_of_a_large_guest_wait_for_the_locks_of_run_queues() {
+    // A pause exit of 2.6.39 takes two locks for each candidate, and the exits of all vCPUs look at the same ones.
+    let per_exit = |vcpus: &str| {
+        let sets = ["host.contended_runqueues=true", vcpus];
+        let outcome = run_variant("boot-64", "64", "directed-yield", 0.02, &sets);
+        let exits = outcome.vms[0].counters["pause_exits"];
+        outcome.engine["run_queue_wait_ns"] as f64 / exits as f64
+    };
+    let (small, large) = (per_exit("vm.guest.vcpus=8"), per_exit("vm.guest.vcpus=64"));
+    assert!(large > 2.0 * small, "{small} ns, {large} ns");
+    let free = run_variant("boot-64", "64", "directed-yield", 0.02, &[]);
+    assert_eq!(free.engine["run_queue_wait_ns"], 0);
+}
+
+#[test]
+fn who_is_preempted_in_the_vmm_is_yielded_to_by_the_handler_of_2011_and_not_by_that_of_3_10() {
+    // 8 vCPUs on 4 pCPUs. Each access to the configuration space goes to user space, where the holder of its lock can
+    // be preempted.
+    let yields = |handler: &str| {
+        let slow = "vm.guest.device_time=\"100 us\"";
+        let small = ["machine.sockets=1", "machine.cores=4", "vm.guest.vcpus=8"];
+        let sets = [&small[..], &["vm.guest.boot.exits=true", slow, handler]].concat();
+        let outcome = run_variant("boot-64", "64", "directed-yield", 0.02, &sets);
+        let count = |name: &str| outcome.vms[0].counters[name];
+        assert!(count("userspace_exits") > 1000, "each access takes two");
+        (count("directed_yield_userspace"), count("directed_yield_successful"))
+    };
+    let (of_2011, all) = yields("host.pause_exit=directed-yield-2011");
+    assert!(of_2011 > 0 && of_2011 < all, "{of_2011} of {all}");
+    let (later, all) = yields("host.pause_exit=linux-3.10");
+    assert!(later == 0 && all > 0, "{later} of {all}");
 }
 
 /// **FIFO** is asserted by the broker itself, message by message.

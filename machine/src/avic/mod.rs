@@ -31,6 +31,10 @@ pub struct AvicHardware {
     pub x2avic: bool,
     /// Whether the model has erratum 1235 (family 17h): a sender may act on a stale IsRunning bit.
     pub erratum_1235: bool,
+    /// Whether tables under x2AVIC have 4096 entries instead of 512.
+    pub extended_tables: bool,
+    /// Whether HLT can exit only if no virtual interrupt is pending.
+    pub idle_hlt: bool,
 }
 
 /// AVIC of one vCPU, as its VMCB configures it.

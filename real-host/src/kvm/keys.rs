@@ -95,6 +95,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             halt_poll_cap_ns: _,
             // No keys of an experiment set these.
             msi_ext_dest_id: _,
+            device_ns: _,
+            sev,
+            pit_reinject: _,
             memory_bytes: _,
             apic_inhibits: _,
         } = vm.host;
@@ -104,11 +107,17 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         if waits_for_sipi {
             refuse("starts_cpus", "the VMM starts all CPUs of a guest at once");
         }
+        if sev {
+            refuse("sev", "the VMM starts no encrypted guests");
+        }
         if cpu_pm {
             refuse("cpu_pm", "the VMM leaves HLT, MWAIT and PAUSE to KVM");
         }
         if nic != Nic::Vhost {
             refuse("nic", NETWORK);
+        }
+        if matches!(&vm.boot.workload, Workload::Startup(boot) if boot.exits) {
+            refuse("boot.exits", "the VMM emulates no PCI configuration space");
         }
         if matches!(vm.boot.workload, Workload::Netperf(_)) {
             refuse("workload", NETWORK);

@@ -12,6 +12,7 @@
 
 mod config;
 mod deliver;
+mod devices;
 mod exits;
 pub mod posting;
 pub(super) mod running;

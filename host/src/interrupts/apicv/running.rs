@@ -65,7 +65,11 @@ impl InterruptWing {
         if apicv.active == wanted && apicv.vmcs.get().secondary == secondary {
             return;
         }
+        if wanted && !apicv.active {
+            self.vtd_activate(vcpu);
+        }
         if !wanted {
+            self.vtd_deactivate(vcpu);
             // Posted interrupts are not read any more after the switch.
             self.sync(vcpu);
         }

@@ -1,7 +1,7 @@
 //! Whether the CPU has AVIC, and whether the host uses it (docs/spec/interrupts.md, "AVIC tables" and "AVIC
 //! activation").
 
-use holdfast_abi::cpuid;
+use holdfast_abi::{avic, cpuid};
 
 /// KVM's module parameter `avic`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,20 @@ pub enum AvicEnable {
     Auto,
 }
 
+/// The version of KVM's driver for AVIC (docs/spec/interrupts.md, "AVIC drivers").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AvicDriver {
+    /// The driver as merged in 4.7, and as posted before in "PART1 RFC v4".
+    ///
+    /// It tests IsRunning where the present one tests whether the vCPU is in guest mode, rings the doorbell of its own
+    /// pCPU too, drops an IPI that has an invalid target, does not know erratum 1235, and leaves the interrupts of
+    /// devices to the host.
+    Linux4_7,
+    /// The driver of 2026.
+    #[default]
+    Now,
+}
+
 /// The features of an AMD CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SvmPart {
@@ -22,10 +36,12 @@ pub struct SvmPart {
     pub features: u32,
     /// The family of CPUID leaf 1, with the extended family added.
     pub family: u32,
+    /// AVIC's tables under x2AVIC have 4096 entries instead of 512 (ECX of that leaf; uncertain).
+    pub extended_tables: bool,
 }
 
 /// The use of AVIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AvicConfig {
     /// Whether the host uses AVIC, if the CPU has it (kvm_amd `avic`).
     pub enable: AvicEnable,
@@ -33,25 +49,15 @@ pub struct AvicConfig {
     ///
     /// [`AvicEnable::Auto`] implies it.
     pub x2avic: bool,
+    /// Whether x2APIC is offered on a CPU without x2AVIC ("hybrid", 6.0). A vCPU in x2APIC mode then leaves the guest
+    /// for each access to its LAPIC, and interrupts reach it by doorbell.
+    ///
+    /// Without it a guest under AVIC without x2AVIC is not offered x2APIC.
+    pub hybrid: bool,
+    /// Version of the driver for AVIC.
+    pub driver: AvicDriver,
     /// The CPU it runs on.
     pub part: SvmPart,
-    /// On CPUs with erratum 1235, hardware never sees IsRunning set (`enable_ipiv=0`). `false` shows the effect of the
-    /// erratum.
-    pub works_around_1235: bool,
-    /// Software sends an IPI whose target hardware does not find. 4.7 dropped such an IPI for all its targets.
-    pub sends_to_invalid: bool,
-}
-
-impl Default for AvicConfig {
-    fn default() -> AvicConfig {
-        AvicConfig {
-            enable: AvicEnable::Off,
-            x2avic: false,
-            part: SvmPart::default(),
-            works_around_1235: true,
-            sends_to_invalid: true,
-        }
-    }
 }
 
 impl AvicConfig {
@@ -65,18 +71,36 @@ impl AvicConfig {
         match self.enable {
             AvicEnable::Off => false,
             AvicEnable::On => able,
-            AvicEnable::Auto => able && self.part.family >= 0x19 && self.has(cpuid::SVM_X2AVIC),
+            AvicEnable::Auto => {
+                self.driver == AvicDriver::Now && able && self.part.family >= 0x19 && self.has(cpuid::SVM_X2AVIC)
+            }
         }
     }
 
-    /// Returns whether x2AVIC is used.
+    /// Returns whether x2AVIC is used. The driver of 4.7 does not know it.
     pub fn uses_x2avic(&self) -> bool {
-        self.is_used() && self.has(cpuid::SVM_X2AVIC) && (self.x2avic || self.enable == AvicEnable::Auto)
+        let asked = self.x2avic || self.enable == AvicEnable::Auto;
+        self.is_used() && self.has(cpuid::SVM_X2AVIC) && asked && self.driver == AvicDriver::Now
     }
 
-    /// Returns whether hardware may see IsRunning set.
+    /// Returns whether vCPUs may be in x2APIC mode while AVIC, which has no such mode, delivers their interrupts.
+    pub(crate) fn is_hybrid(&self) -> bool {
+        self.hybrid && self.driver == AvicDriver::Now && !self.uses_x2avic()
+    }
+
+    /// Returns the highest APIC ID that the tables can have.
+    pub(crate) fn max_id(&self) -> u32 {
+        match (self.uses_x2avic(), self.part.extended_tables) {
+            (false, _) => avic::PHYSICAL_MAX,
+            (true, false) => avic::X2_PHYSICAL_MAX,
+            (true, true) => avic::EXTENDED_PHYSICAL_MAX,
+        }
+    }
+
+    /// Returns whether hardware may see IsRunning set (`enable_ipiv`). It may not on CPUs with erratum 1235, which the
+    /// driver of 4.7 does not know.
     pub(crate) fn ipiv(&self) -> bool {
         let affected = matches!(self.part.family, 0x17 | 0x18);
-        !(affected && self.works_around_1235)
+        !(affected && self.driver == AvicDriver::Now)
     }
 }

@@ -20,7 +20,9 @@ impl InterruptWing {
     /// Notifies `vcpu` of an interrupt in its IRR. Hardware found it not running.
     pub(crate) fn avic_complete(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = &self.guests.vcpus[vcpu];
-        let notice = handshake::complete(at, Some(step.pcpu), self.guests.planted.avic);
+        let memory = self.memory();
+        let tables = self.avic_tables(&memory, vcpu);
+        let notice = handshake::complete(&tables, at, Some(step.pcpu));
         self.notify(vcpu, notice, step);
     }
 
@@ -36,7 +38,7 @@ impl InterruptWing {
                 step.charge(Cost::Doorbell, 1);
                 step.out.push(Command::Doorbell { to: PcpuId(pcpu) });
             }
-            Notice::Here => {}
+            Notice::Unneeded => {}
             Notice::Wake => {
                 self.wake_up(vcpu, step);
             }

@@ -3,6 +3,7 @@
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure, Unaccelerated, is_trap};
 use holdfast_abi::lapic as reg;
 
+use super::AvicDriver;
 use crate::boundary::{Cost, VcpuId};
 use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
@@ -24,8 +25,8 @@ impl InterruptWing {
             }
             Some(IpiFailure::InvalidTarget) => {
                 counters.avic_incomplete_ipi_2 += 1;
-                // One bad bit has aborted the whole multicast.
-                if self.config.avic.sends_to_invalid {
+                // One bad bit has aborted the whole multicast. 4.7 does not send it again.
+                if self.config.avic.driver == AvicDriver::Now {
                     self.resend(vcpu, exit, step);
                 }
             }

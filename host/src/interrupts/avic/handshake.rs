@@ -4,7 +4,7 @@
 //! | sender | then | vCPU | then |
 //! |---|---|---|---|
 //! | hardware: IRR | IsRunning: doorbell or exit ([`complete`]) | IsRunning = 0 ([`Tables::blocking`]) | reads IRR |
-//! | [`deliver`]: IRR = 1 | reads mode: doorbell or wakeup | mode = in guest ([`enter`]) | VMRUN evaluates IRR |
+//! | [`deliver`]: IRR = 1 | reads mode: doorbell or wakeup (4.7: IsRunning) | mode = in guest ([`enter`]) | VMRUN evaluates IRR |
 //! | wakes a sleeping vCPU | | records that it sleeps | reads IRR |
 //! | request, [`kick`] | claims the exit | mode = in guest ([`enter`]) | reads requests |
 //!
@@ -19,6 +19,8 @@
 
 use holdfast_abi::avic::PhysicalEntry;
 use holdfast_abi::{Memory, avic, lapic as reg};
+
+use super::AvicDriver;
 
 /// The state of a vCPU that others read without a lock.
 pub trait Presence {
@@ -45,8 +47,9 @@ pub enum Notice {
     Kick,
     /// Ring the doorbell of this pCPU.
     Doorbell(u32),
-    /// No notification: it is on the caller's own pCPU, whose next VMRUN evaluates IRR.
-    Here,
+    /// No notification: the next VMRUN evaluates IRR. The vCPU is on the caller's own pCPU, or has been loaded since
+    /// hardware found it not running.
+    Unneeded,
     /// Wake its thread, if it sleeps.
     Wake,
 }
@@ -65,7 +68,7 @@ pub struct AvicFaults {
     pub load_ignores_blocking: bool,
     /// [`Tables::load`] leaves the host APIC ID of the previous pCPU.
     pub stale_host_id: bool,
-    /// [`complete`] reads whether AVIC is active before it reads mode.
+    /// [`deliver`] reads whether AVIC is active before it reads mode.
     pub active_before_mode: bool,
     /// [`enter`] does not look at requests after the mode is set.
     pub entry_without_look: bool,
@@ -100,6 +103,8 @@ pub struct Tables<'m, M> {
     pub entry: u64,
     /// Hardware may see IsRunning set (`enable_ipiv`). Off where erratum 1235 would make it act on a stale bit.
     pub ipiv: bool,
+    /// What software tests before it notifies: mode, or IsRunning.
+    pub driver: AvicDriver,
     /// Planted faults.
     #[doc(hidden)]
     pub faults: AvicFaults,
@@ -184,15 +189,42 @@ pub fn deliver<M: Memory>(
     if !tables.faults.sender_without_fence {
         tables.memory.fence();
     }
-    complete(presence, here, tables.faults)
+    match tables.driver {
+        AvicDriver::Linux4_7 => by_running(tables, presence, true),
+        AvicDriver::Now => by_mode(presence, here, tables.faults),
+    }
 }
 
-/// Returns how to notify a vCPU of an interrupt that is in its IRR. The sender has fenced since it set IRR.
+/// Returns how to notify a vCPU of an interrupt that is in its IRR, and that hardware found not running.
+pub fn complete<M: Memory>(tables: &Tables<'_, M>, presence: &impl Presence, here: Option<u32>) -> Notice {
+    match tables.driver {
+        AvicDriver::Linux4_7 => by_running(tables, presence, false),
+        AvicDriver::Now => by_mode(presence, here, tables.faults),
+    }
+}
+
+/// Returns how the driver of 4.7 notifies a vCPU of an interrupt that is in its IRR (`avic_vcpu_is_running`): it
+/// `rings` while IsRunning is set, or relies on the VMRUN that follows. The sender has fenced since it set IRR.
+///
+/// IsRunning is also set while the vCPU handles an exit. A doorbell is lost there, and the next VMRUN evaluates IRR.
+fn by_running<M: Memory>(tables: &Tables<'_, M>, presence: &impl Presence, rings: bool) -> Notice {
+    // Pairs with the fences of `blocking` and of `deactivate`, which clear IsRunning and then read IRR.
+    let is_running = tables.read().is_running();
+    match presence.cpu() {
+        _ if !presence.is_active() => Notice::Kick,
+        Some(cpu) if is_running && rings => Notice::Doorbell(cpu),
+        Some(_) if is_running => Notice::Unneeded,
+        _ => Notice::Wake,
+    }
+}
+
+/// Returns how the present driver notifies a vCPU of an interrupt that is in its IRR. The sender has fenced since it
+/// set IRR.
 ///
 /// Mode is read first, as in KVM: a vCPU changes `apicv_active` before it sets mode, so a sender that finds it in guest
 /// mode also finds the right value. Under the model checker the other order loses nothing either, provided that
 /// [`deactivate`] fences.
-pub fn complete(presence: &impl Presence, here: Option<u32>, faults: AvicFaults) -> Notice {
+fn by_mode(presence: &impl Presence, here: Option<u32>, faults: AvicFaults) -> Notice {
     let early = faults.active_before_mode.then(|| presence.is_active());
     let in_guest = presence.is_in_guest();
     let active = early.unwrap_or_else(|| presence.is_active());
@@ -203,7 +235,7 @@ pub fn complete(presence: &impl Presence, here: Option<u32>, faults: AvicFaults)
         return Notice::Wake;
     }
     match presence.cpu() {
-        cpu if cpu == here => Notice::Here,
+        cpu if cpu == here => Notice::Unneeded,
         Some(cpu) => Notice::Doorbell(cpu),
         None => Notice::Wake,
     }

@@ -11,10 +11,13 @@
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
 
+use holdfast_abi::Memory;
 use holdfast_abi::avic::GaTag;
 use holdfast_abi::iommu::{GA_LOG_ENTRIES, RemapEntry};
 use holdfast_abi::lapic::DeliveryMode;
+use holdfast_abi::vtd::Irte;
 
+use super::AvicDriver;
 use super::devices::Device;
 use super::remap::{self, Remap, Woken};
 use crate::boundary::{Cost, VcpuId, VmId};
@@ -42,17 +45,26 @@ impl InterruptWing {
         }
         self.iommu.devices.push(record);
         self.iommu.table.extend([AtomicU64::new(0), AtomicU64::new(0)]);
-        let memory = self.memory();
-        self.remap(&memory, device).write(self.by_host(device));
+        self.route_by_host(device);
         Ok(device as u16)
     }
 
-    /// Returns the entry of `device` that targets the host. Devices are spread over the pCPUs, as irqbalance does it.
-    fn by_host(&self, device: usize) -> RemapEntry {
-        RemapEntry::legacy(
-            FIRST_VECTOR + device as u8,
-            (device % self.threads.sched.pcpus() as usize) as u32,
-        )
+    /// Makes the interrupt of `device` go to the host. Devices are spread over the pCPUs, as irqbalance does it.
+    pub(in crate::interrupts) fn route_by_host(&self, device: usize) {
+        let vector = FIRST_VECTOR + device as u8;
+        let pcpu = (device % self.threads.sched.pcpus() as usize) as u32;
+        if self.config.apicv.posts_devices() {
+            self.write_irte(device, Irte::remapped(vector, pcpu));
+        } else {
+            let memory = self.memory();
+            self.remap(&memory, device).write(RemapEntry::legacy(vector, pcpu));
+        }
+    }
+
+    /// Writes the entry of `device` in the table of Intel's IOMMU.
+    pub(in crate::interrupts) fn write_irte(&self, device: usize, entry: Irte) {
+        let address = memory::IOMMU.entry(device as u16);
+        self.memory().store128(address, [entry.low, entry.high]);
     }
 
     fn remap<'h>(&self, memory: &'h HostMemory<'h>, device: usize) -> Remap<'h, HostMemory<'h>> {
@@ -64,7 +76,7 @@ impl InterruptWing {
     }
 
     /// Returns the devices whose interrupts the IOMMU delivers into the page of `vcpu`.
-    fn posted_to(&self, vcpu: VcpuId) -> impl Iterator<Item = usize> {
+    pub(in crate::interrupts) fn posted_to(&self, vcpu: VcpuId) -> impl Iterator<Item = usize> {
         let is_posted = move |device: &Device| matches!(device, Device::Guest { posted, .. } if *posted == Some(vcpu));
         let devices = self.iommu.devices.iter().enumerate();
         devices
@@ -97,17 +109,13 @@ impl InterruptWing {
     /// Lets the IOMMU deliver the interrupts for `vcpu` alone without the host. AVIC of `vcpu`, which is outside guest
     /// mode on `pcpu`, was switched on (`avic_set_pi_irte_mode`, `amd_iommu_activate_guest_mode`).
     pub(super) fn iommu_activate(&mut self, vcpu: VcpuId, pcpu: u32) {
+        // In 4.7 the IOMMU delivers nothing: that came with the second part of the series, in 4.9.
+        if self.config.avic.driver == AvicDriver::Linux4_7 {
+            return;
+        }
         let (vm, index) = (self.guests.vcpus[vcpu].vm, self.guests.vcpus[vcpu].index);
         for device in 0..self.iommu.devices.len() {
-            let Device::Guest {
-                vm: of, address, data, ..
-            } = self.iommu.devices[device]
-            else {
-                continue;
-            };
-            let extended = self.guests.vms[vm].config.msi_ext_dest_id;
-            let message = Message::of_msi(address, data, extended).filter(|_| of == vm);
-            let Some(message) = message.filter(|message| self.can_post(vm, index, message)) else {
+            let Some(message) = self.message_for(vcpu, device) else {
                 continue;
             };
             self.set_posted(device, Some(vcpu));
@@ -118,8 +126,22 @@ impl InterruptWing {
         }
     }
 
+    /// Returns the message of `device`, if it is for `vcpu` alone and of a kind that an IOMMU can deliver alone.
+    pub(in crate::interrupts) fn message_for(&self, vcpu: VcpuId, device: usize) -> Option<Message> {
+        let (vm, index) = (self.guests.vcpus[vcpu].vm, self.guests.vcpus[vcpu].index);
+        let Device::Guest {
+            vm: of, address, data, ..
+        } = self.iommu.devices[device]
+        else {
+            return None;
+        };
+        let extended = self.guests.vms[vm].config.msi_ext_dest_id;
+        let message = Message::of_msi(address, data, extended).filter(|_| of == vm);
+        message.filter(|message| self.can_post(vm, index, message))
+    }
+
     /// Returns whether `message` is for the vCPU with `index` alone, and of a kind that the IOMMU can deliver into its
-    /// page.
+    /// page or post.
     fn can_post(&self, vm: VmId, index: u32, message: &Message) -> bool {
         message.mode == DeliveryMode::Fixed
             && !message.level
@@ -127,7 +149,7 @@ impl InterruptWing {
             && self.only_recipient(vm, message) == Some(index)
     }
 
-    fn set_posted(&mut self, device: usize, vcpu: Option<VcpuId>) {
+    pub(in crate::interrupts) fn set_posted(&mut self, device: usize, vcpu: Option<VcpuId>) {
         if let Device::Guest { posted, .. } = &mut self.iommu.devices[device] {
             *posted = vcpu;
         }
@@ -139,8 +161,7 @@ impl InterruptWing {
         let devices: Vec<usize> = self.posted_to(vcpu).collect();
         for device in devices {
             self.set_posted(device, None);
-            let memory = self.memory();
-            self.remap(&memory, device).write(self.by_host(device));
+            self.route_by_host(device);
         }
     }
 

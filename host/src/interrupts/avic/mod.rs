@@ -20,6 +20,6 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use config::{AvicConfig, AvicEnable, SvmPart};
+pub use config::{AvicConfig, AvicDriver, AvicEnable, SvmPart};
 pub(crate) use devices::{Device, Iommu};
 pub(crate) use state::{VcpuAvic, VmAvic};

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Release;
 
-use holdfast_abi::avic::{PHYSICAL_MAX, PhysicalEntry, X2_PHYSICAL_MAX};
-use holdfast_abi::{Vmcb, vmcb};
+use holdfast_abi::avic::PhysicalEntry;
+use holdfast_abi::{Vmcb, cpuid, vmcb};
 
 use super::handshake::Tables;
 use super::state::{VcpuAvic, VmAvic};
@@ -20,11 +20,7 @@ impl InterruptWing {
         let config = self.config.avic;
         let this = &mut self.guests.vms[vm];
         let vcpus = this.vcpus;
-        let max = if config.uses_x2avic() {
-            X2_PHYSICAL_MAX
-        } else {
-            PHYSICAL_MAX
-        };
+        let max = config.max_id();
         this.inhibits.set(Inhibit::PhysicalIdTooBig, vcpus - 1 > max);
         this.apic = VmApic::Avic(VmAvic::new(vm.0 + 1, vcpus));
         let ids: Vec<VcpuId> = self.guests.vcpus_of(vm).collect();
@@ -40,6 +36,9 @@ impl InterruptWing {
         let physical = memory::physical_table_address(vm) | u64::from(max_index);
         control.write64(vmcb::AVIC_PHYSICAL_TABLE, physical);
         control.write64(vmcb::AVIC_APIC_BAR, holdfast_abi::msr::APIC_BASE_ADDRESS);
+        if self.config.idle_hlt && self.config.avic.part.features & cpuid::SVM_IDLE_HLT != 0 {
+            control.write32(vmcb::INTERCEPT_MORE, vmcb::INTERCEPT_IDLE_HLT);
+        }
         let at = &mut self.guests.vcpus[vcpu];
         at.virtualization = VcpuApic::Avic(Box::new(VcpuAvic {
             vmcb: control,
@@ -64,6 +63,7 @@ impl InterruptWing {
             page: memory::page_address(vcpu),
             entry: memory::physical_table_address(at.vm) + u64::from(at.index) * PhysicalEntry::BYTES,
             ipiv: self.config.avic.ipiv(),
+            driver: self.config.avic.driver,
             faults: self.guests.planted.avic,
         }
     }

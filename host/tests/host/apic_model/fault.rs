@@ -3,7 +3,7 @@
 
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure};
 use holdfast_abi::lapic as reg;
-use holdfast_host::{Exit, HostConfig};
+use holdfast_host::{AvicDriver, Exit, HostConfig};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Fault {
     pub fn configure(self, config: &mut HostConfig) {
         match self {
             Fault::RunningWhileBlocked => config.planted.avic.running_while_blocked = true,
-            Fault::IgnoresInvalidTarget => config.avic.sends_to_invalid = false,
+            Fault::IgnoresInvalidTarget => config.avic.driver = AvicDriver::Linux4_7,
             Fault::BlockKeepsVector => config.planted.posting.block_keeps_vector = true,
             Fault::BlockSuppresses => config.planted.posting.block_suppresses = true,
             _ => {}

@@ -39,6 +39,7 @@ pub(super) static HOST: &[Key] = &[
         "With \"aligned\" they coincide: `skew_tick=0`, the kernel's default. With \"half-skewed\" they are \
          spread over half a period (`skew_tick=1`), with \"spread\" over a whole one.",
     ),
+    key("host.contended_runqueues", host!(Flag, contended_runqueues)),
 ];
 
 /// Halt polling and pause exits.

@@ -1,6 +1,6 @@
 //! Keys of interrupts: how guests use their APICs, what the host offers them, and which hardware assists.
 
-use holdfast_host::{AvicEnable, Nic};
+use holdfast_host::{AvicDriver, AvicEnable, Nic};
 
 use super::key;
 use crate::keys::{Key, Target};
@@ -17,6 +17,11 @@ choices!(AvicEnable {
     "auto" => AvicEnable::Auto,
 });
 
+choices!(AvicDriver {
+    "linux-4.7" => AvicDriver::Linux4_7,
+    "now" => AvicDriver::Now,
+});
+
 /// A guest's interrupts, startup and network device.
 pub(super) static INTERRUPTS: &[Key] = &[
     key("vm.*.nox2apic", vm!(Flag, boot.kernel.apic.nox2apic)),
@@ -27,6 +32,9 @@ pub(super) static INTERRUPTS: &[Key] = &[
     key("vm.*.pv_tlb_flush", vm!(Flag, host.pv_tlb_flush)),
     key("vm.*.starts_cpus", vm!(Flag, host.waits_for_sipi)),
     key("vm.*.split_irqchip", vm!(Flag, host.split_irqchip)),
+    key("vm.*.pit_reinject", vm!(Flag, host.pit_reinject)),
+    key("vm.*.sev", vm!(Flag, host.sev)),
+    key("vm.*.device_time", vm!(Nanos, host.device_ns)),
     key("vm.*.nic", vm!(Choice, host.nic)).note(
         "\"vhost\" is the host's software: vhost, tap and bridge. \"assigned\" is hardware with virtio queues \
          (vDPA): the guest rings it without an exit, and its interrupts go through the IOMMU.",
@@ -36,7 +44,15 @@ pub(super) static INTERRUPTS: &[Key] = &[
 /// Hardware that delivers interrupts to guests: AVIC (AMD) and APICv (Intel).
 pub(super) static HARDWARE: &[Key] = &[
     key("host.avic", host!(Choice, avic.enable)).note("\"auto\" uses it on Zen 4 and later, with x2AVIC."),
+    key("host.avic_driver", host!(Choice, avic.driver)).note(
+        "\"linux-4.7\" is the driver as merged in 4.7 and posted before in RFC v4: it tests IsRunning instead of guest mode, \
+         rings the doorbell of its own pCPU too, drops an IPI with an invalid target, does not know erratum 1235, and \
+         leaves the interrupts of devices to the host.",
+    ),
     key("host.x2avic", host!(Flag, avic.x2avic)),
+    key("host.avic_hybrid", host!(Flag, avic.hybrid)),
+    key("host.idle_hlt", host!(Flag, idle_hlt)),
     key("host.apicv", host!(Flag, apicv.enable)),
     key("host.ipiv", host!(Flag, apicv.ipiv)),
+    key("host.vtd_posting", host!(Flag, apicv.vtd_posting)),
 ];

@@ -22,6 +22,7 @@ choices!(Reach {
     "unicast" => Reach::Unicast,
     "broadcast" => Reach::Broadcast,
     "broadcast-lock" => Reach::BroadcastLock,
+    "backtrace" => Reach::Backtrace,
 });
 
 choices!(Channel {
@@ -86,6 +87,7 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.amqp.payload", workload!(Amqp, U32, payload))
         .range(0.0, 4096.0)
         .unit("bytes"),
+    key("vm.*.boot.exits", workload!(Startup, Flag, exits)),
     key("vm.*.ipi.reach", workload!(Ipi, Choice, reach)),
     key("vm.*.ipi.busy", workload!(Ipi, Flag, busy)),
     key("vm.*.ipi.calls", workload!(Ipi, U64, calls)).range(1.0, 1e9),

@@ -169,6 +169,8 @@ fn hardware_that_the_machine_lacks_is_not_silently_left_out() {
         ("carrizo-4", "host.apicv=true", "APICv"),
         ("xeon-x5570", "host.ipiv=true", "IPI virtualization"),
         ("xeon-x5570", "machine.ple=true", "PLE"),
+        ("epyc-rome", "host.idle_hlt=true", "the idle HLT intercept"),
+        ("epyc-rome", "host.vtd_posting=true", "VT-d posted interrupts"),
         // Its CPU has APICv, and hardware sends IPIs only from Sapphire Rapids on.
         ("generic-x86", "host.ipiv=true", "IPI virtualization"),
         ("generic-x86", "host.avic=\"on\"", "AVIC"),
@@ -188,4 +190,29 @@ fn hardware_that_the_machine_lacks_is_not_silently_left_out() {
     ] {
         assert!(with(machine, set).is_ok(), "{machine}: {set}");
     }
+}
+
+#[test]
+fn features_of_later_drivers_are_not_silently_left_out() {
+    let with = |set: &[&str]| {
+        let options = Options {
+            set: set.iter().map(|&set| set.to_owned()).collect(),
+            ..Options::default()
+        };
+        plan_with(SMALL, &options).map_err(|problems| problems.to_string())
+    };
+    let base = [
+        "machine.profile=\"epyc-rome\"",
+        "machine.cpu=\"zen4\"",
+        "host.avic_driver=\"linux-4.7\"",
+    ];
+    for later in ["host.avic=\"auto\"", "host.x2avic=true"] {
+        let complaint = with(&[&base[..], &[later]].concat()).expect_err("4.7 does not know it");
+        assert!(
+            complaint.contains("host.avic_driver \"linux-4.7\" does not know"),
+            "{complaint}"
+        );
+        assert!(with(&[&base[..2], &[later]].concat()).is_ok(), "{later}");
+    }
+    assert!(with(&[&base[..], &["host.avic=\"on\""]].concat()).is_ok());
 }

@@ -20,6 +20,7 @@ use ::loom::sync::atomic::AtomicU32;
 use ::loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use holdfast_abi::avic::{IpiFailure, PhysicalEntry};
 use holdfast_abi::{Memory, Vmcb, lapic, vmcb};
+use holdfast_host::AvicDriver;
 use holdfast_host::avic::handshake::{self, AvicFaults, Notice, Presence, Tables};
 use holdfast_machine::avic::{Avic, AvicHardware};
 
@@ -76,6 +77,8 @@ pub struct AvicScenario {
     pub erratum_1235: bool,
     /// Whether the hypervisor sets IsRunning for the hardware.
     pub ipiv: bool,
+    /// The hypervisor's driver.
+    pub driver: AvicDriver,
     /// The faults of the hypervisor.
     pub faults: AvicFaults,
     /// Whether the hardware omits its fence. No CPU model does. It shows what the search would report of one.
@@ -99,6 +102,7 @@ impl AvicScenario {
             waiting,
             erratum_1235: false,
             ipiv: true,
+            driver: AvicDriver::Now,
             faults: AvicFaults::default(),
             hardware_without_fence: false,
             sleep_without_fence: false,
@@ -213,6 +217,7 @@ impl World {
             page: PAGE,
             entry: TABLE,
             ipiv: self.scenario.ipiv,
+            driver: self.scenario.driver,
             faults: self.scenario.faults,
         }
     }
@@ -253,7 +258,7 @@ impl World {
             Notice::Wake => {
                 self.waiter.wake();
             }
-            Notice::Here => {}
+            Notice::Unneeded => {}
         }
     }
 
@@ -267,7 +272,7 @@ impl World {
         let targets = avic.resolve(u64::from(vector)).expect("the vCPU is in the table");
         let exit = avic.post(&targets, |host_id| self.ring(host_id)).exit?;
         assert_eq!(exit.id(), IpiFailure::TargetNotRunning as u32);
-        Some(handshake::complete(self, None, self.scenario.faults))
+        Some(handshake::complete(&self.tables(), self, None))
     }
 
     fn ring(&self, pcpu: u32) {

@@ -1,5 +1,6 @@
 //! No interrupt is lost under AVIC, and each step that prevents it is necessary.
 
+use holdfast_host::AvicDriver;
 use holdfast_model::{AvicScenario, Bounds, Sender, Waiting};
 
 use crate::support::{ALL, BOUNDED, loses_interrupts, loses_nothing};
@@ -50,6 +51,34 @@ fn faulty(senders: &[Sender], waiting: Waiting, plant: impl FnOnce(&mut AvicScen
     let mut scenario = AvicScenario::new(senders, waiting);
     plant(&mut scenario);
     scenario
+}
+
+#[test]
+fn no_interrupt_is_lost_by_the_driver_of_4_7() {
+    let by_running = |scenario: &mut AvicScenario| scenario.driver = AvicDriver::Linux4_7;
+    for sender in [Hardware, Software] {
+        for waiting in [Halts, Spins, SpinsAndMoves, Deactivates] {
+            let scenario = faulty(&[sender], waiting, by_running);
+            holds(&format!("4.7, {sender:?}, {waiting:?}"), &scenario, &ALL);
+        }
+    }
+    let both = faulty(&[Hardware, Software], Halts, by_running);
+    holds("4.7, both senders", &both, &BOUNDED);
+}
+
+#[test]
+fn the_driver_of_4_7_rests_on_an_exact_running_bit_and_the_fence_before_it() {
+    // A sender by software rings instead of waking, too.
+    let set = faulty(&[Software], Halts, |scenario| {
+        scenario.driver = AvicDriver::Linux4_7;
+        scenario.faults.running_while_blocked = true;
+    });
+    loses("4.7, running while blocked", &set);
+    let unfenced = faulty(&[Software], Halts, |scenario| {
+        scenario.driver = AvicDriver::Linux4_7;
+        scenario.faults.sender_without_fence = true;
+    });
+    loses("4.7, sender without fence", &unfenced);
 }
 
 #[test]

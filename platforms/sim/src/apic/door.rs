@@ -153,6 +153,21 @@ impl Handle {
         }
     }
 
+    /// HLT of the executing vCPU with interrupts enabled: under the idle HLT intercept it does not exit if an interrupt
+    /// is pending, which the vCPU takes now. Returns whether that is so.
+    pub fn takes_instead_of_halt(&self) -> bool {
+        let engine = self.engine();
+        let vcpu = engine.flows.current;
+        let (apic, host) = (&engine.hardware.apic, &engine.host);
+        let by_idle_hlt = !engine.vcpus[vcpu].native && host.vmcb(vcpu).is_some_and(|vmcb| vmcb.has_idle_hlt());
+        if !by_idle_hlt || apic.pending(host, vcpu).is_none() {
+            return false;
+        }
+        engine.emit(&Happened::HaltSkipped { vcpu });
+        self.take_pending();
+        true
+    }
+
     /// Takes the vector that is pending in hardware, if it can be taken.
     pub fn take_pending(&self) {
         self.order();

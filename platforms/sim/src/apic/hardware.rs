@@ -60,7 +60,9 @@ impl ApicHardware {
         if let Some(model) = self.avic
             && let Some(vmcb) = host.vmcb(vcpu).filter(|vmcb| vmcb.has_avic())
         {
-            return Some((Virtualization::Avic(model), mode(vmcb.has_x2avic())));
+            let mode = mode(vmcb.has_x2avic());
+            return (mode == ApicMode::Msrs || host.maps_apic_page(vcpu))
+                .then_some((Virtualization::Avic(model), mode));
         }
         let model = self.apicv?;
         let control = host.vmcs(vcpu).filter(|control| control.delivers_interrupts())?;

@@ -2,8 +2,8 @@
 //! rings a doorbell or the host.
 
 use holdfast_host::{Host, HostInterrupt, PcpuId, VmId};
-use holdfast_machine::Picos;
 use holdfast_machine::iommu::{Delivery, Iommu, Notice};
+use holdfast_machine::{Picos, vtd};
 
 use crate::books::happened::Happened;
 use crate::core::engine::Engine;
@@ -16,7 +16,10 @@ impl Engine {
     pub fn device_signals(&mut self, device: u16, vm: Option<VmId>) {
         let delivery = {
             let memory = self.host.memory();
-            Iommu::new(&memory, Host::IOMMU).deliver(device)
+            match self.host.has_vtd() {
+                true => vtd::deliver(&memory, Host::IOMMU.table, device),
+                false => Iommu::new(&memory, Host::IOMMU).deliver(device),
+            }
         };
         self.emit(&Happened::DeviceSignaled {
             device,
@@ -35,7 +38,11 @@ impl Engine {
                 notice: Notice::Log { interrupt: true },
                 ..
             } => self.send_ipi(LOG_PCPU, HostInterrupt::GaLog, Picos::ZERO),
-            Delivery::Guest { .. } | Delivery::Blocked => {}
+            Delivery::Posted {
+                notification: Some(sent),
+                ..
+            } => self.send_notification(PcpuId(sent.destination), sent.vector, Picos::ZERO),
+            Delivery::Posted { .. } | Delivery::Guest { .. } | Delivery::Blocked => {}
         }
     }
 }

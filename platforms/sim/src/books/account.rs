@@ -103,7 +103,7 @@ impl Account {
             VcpuState::Throttled => Cause::Throttled,
             VcpuState::Woken => Cause::WakeLatency,
             VcpuState::PauseSleep => Cause::ExitPause,
-            // No device of a simulated guest is emulated in user space.
+            // The VMM's device model works for the guest.
             VcpuState::Userspace => Cause::HostOverhead,
             VcpuState::Dead => Cause::Off,
         };

@@ -17,11 +17,13 @@ pub struct EngineStats {
     pub host_steps: u64,
     /// Lock acquisitions that guests announced.
     pub acquisitions: u64,
+    /// Nanoseconds spent for locks of run queues before the work under them.
+    pub run_queue_wait_ns: u64,
 }
 
 impl EngineStats {
     /// Names and values.
-    pub fn counters(&self) -> [(&'static str, u64); 6] {
+    pub fn counters(&self) -> [(&'static str, u64); 7] {
         [
             ("operations", self.operations),
             ("switches", self.switches),
@@ -29,6 +31,7 @@ impl EngineStats {
             ("events", self.events),
             ("host_steps", self.host_steps),
             ("acquisitions", self.acquisitions),
+            ("run_queue_wait_ns", self.run_queue_wait_ns),
         ]
     }
 }
@@ -48,13 +51,15 @@ pub struct ApicCounts {
     pub signals: u64,
     /// Doorbells, from hardware or software, that found their pCPU out of guest mode.
     pub doorbells_missed: u64,
+    /// HLTs without an exit, since an interrupt was pending.
+    pub halts_skipped: u64,
     /// Notifications taken in guest mode.
     pub notified: u64,
 }
 
 impl ApicCounts {
     /// Names and values for a guest with AVIC.
-    pub fn of_avic(&self) -> [(&'static str, u64); 6] {
+    pub fn of_avic(&self) -> [(&'static str, u64); 7] {
         [
             ("avic_accesses", self.accesses),
             ("avic_ipis", self.ipis),
@@ -62,6 +67,7 @@ impl ApicCounts {
             ("avic_interrupts", self.interrupts),
             ("avic_doorbells_by_hardware", self.signals),
             ("avic_doorbells_in_vain", self.doorbells_missed),
+            ("avic_halts_without_exit", self.halts_skipped),
         ]
     }
 
@@ -88,6 +94,8 @@ pub struct IommuCounts {
     doorbells: u64,
     /// Of these, interrupts that it logged.
     logged: u64,
+    /// Of these, interrupts for which it sent a notification (VT-d).
+    notified: u64,
 }
 
 impl IommuCounts {
@@ -96,6 +104,10 @@ impl IommuCounts {
         match delivery {
             Delivery::Blocked => {}
             Delivery::Host { .. } => self.by_host += 1,
+            Delivery::Posted { notification, .. } => {
+                self.posted += 1;
+                self.notified += u64::from(notification.is_some());
+            }
             Delivery::Guest { notice, .. } => {
                 self.posted += 1;
                 match notice {
@@ -108,12 +120,13 @@ impl IommuCounts {
     }
 
     /// Names and values.
-    pub fn counters(&self) -> [(&'static str, u64); 4] {
+    pub fn counters(&self) -> [(&'static str, u64); 5] {
         [
             ("iommu_by_host", self.by_host),
             ("iommu_posted", self.posted),
             ("iommu_doorbells", self.doorbells),
             ("iommu_logged", self.logged),
+            ("iommu_notified", self.notified),
         ]
     }
 }

@@ -225,6 +225,7 @@ impl Books {
             }
             Happened::Taken { vcpu, .. } => self.guests[view.vm_of(vcpu)].apic.interrupts += 1,
             Happened::ApicAccessed { vcpu } => self.guests[view.vm_of(vcpu)].apic.accesses += 1,
+            Happened::HaltSkipped { vcpu } => self.guests[view.vm_of(vcpu)].apic.halts_skipped += 1,
             Happened::IpiSent { vcpu } => self.guests[view.vm_of(vcpu)].apic.ipis += 1,
             Happened::IpiPended {
                 vcpu, doorbells, exits, ..

@@ -97,6 +97,8 @@ pub enum Happened<'a> {
         offset: Option<u32>,
         value: u32,
     },
+    /// HLT of `vcpu` did not exit, since an interrupt was pending.
+    HaltSkipped { vcpu: VcpuId },
     /// Hardware executed an access of `vcpu` to its LAPIC without an exit.
     ApicAccessed { vcpu: VcpuId },
     /// Hardware begins to send an IPI of `vcpu`.
@@ -110,6 +112,8 @@ pub enum Happened<'a> {
     },
     /// APICv posted the IPI in the ICR of `vcpu`, with a notification if `notified`.
     IpiPosted { vcpu: VcpuId, notified: bool },
+    /// Host software on `from` rang AVIC's doorbell of `to`, or notified it of posted interrupts.
+    HostRang { from: PcpuId, to: PcpuId },
     /// A doorbell for `vcpu` found its pCPU out of guest mode.
     DoorbellMissed { vcpu: VcpuId },
     /// `vcpu` took a notification of posted interrupts in guest mode.

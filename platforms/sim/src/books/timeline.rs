@@ -250,6 +250,8 @@ pub enum Happening {
     },
     /// Its AVIC rang so many doorbells for the IPI that it sent.
     Doorbells(u64),
+    /// Host software on it rang the doorbell of this pCPU, or sent it a notification of posted interrupts.
+    HostRings(u32),
     /// A doorbell for it found its pCPU out of guest mode, and had no effect.
     DoorbellMissed,
     /// It tried to yield to this vCPU.

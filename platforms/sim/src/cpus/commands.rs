@@ -6,6 +6,7 @@ use holdfast_machine::{Picos, Time};
 use crate::books::happened::Happened;
 use crate::core::engine::Engine;
 use crate::cpus::pcpu::Activity;
+use crate::cpus::runqueues::{self, Taker};
 
 impl Engine {
     /// The host handles `event`, which happened on `pcpu`. The pCPU executes host code from now until its next `Run`.
@@ -48,6 +49,7 @@ impl Engine {
                 };
                 self.pcpus[pcpu].charged += time;
             }
+            Command::LockQueues { pcpu, queues, cost } => self.lock_queues(pcpu, queues, cost),
             Command::Run { pcpu, run } if pcpu == executing => self.schedule_run(pcpu, run, Picos::ZERO),
             // A polling loop sees what the executing pCPU has done.
             Command::Run { pcpu, run } => self.schedule_run(pcpu, run, delay),
@@ -59,17 +61,21 @@ impl Engine {
                 self.emit(&Happened::HostIpiSent { from, to });
                 self.send_ipi(to, HostInterrupt::Reschedule, delay);
             }
-            Command::InjectNmi { vcpu } => {
-                self.cannot(vcpu, "takes an NMI, for which no simulated kernel has a handler")
-            }
+            Command::InjectNmi { vcpu } => self.vcpus[vcpu].interrupts.nmi = true,
             Command::SetCr8 { vcpu, value } => self.vcpus[vcpu].interrupts.cr8 = value,
             // No simulated kernel writes CR8.
             Command::InterceptCr8 { .. } => {}
             Command::Init { vcpu } => self.init(vcpu),
             // The image knows the entry point of its other CPUs.
             Command::Startup { .. } => {}
-            Command::Doorbell { to } => self.send_doorbell(to, delay),
-            Command::Notify { to, vector, .. } => self.send_notification(to, vector, delay),
+            Command::Doorbell { to } => {
+                self.emit(&Happened::HostRang { from: executing, to });
+                self.send_doorbell(to, delay);
+            }
+            Command::Notify { to, vector, .. } => {
+                self.emit(&Happened::HostRang { from: executing, to });
+                self.send_notification(to, vector, delay);
+            }
             Command::Reply { vcpu, value } => self.vcpus[vcpu].replies.value = value,
             Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu].replies.cpuid = value,
             Command::Fault { vcpu } => self.vcpus[vcpu].replies.fault = true,
@@ -97,6 +103,19 @@ impl Engine {
             Command::Resample { .. } => {}
             Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu),
         }
+    }
+
+    /// `pcpu` takes the locks of run queues for work of `cost`, after what it was charged before.
+    fn lock_queues(&mut self, pcpu: PcpuId, queues: [PcpuId; 2], cost: Cost) {
+        let (now, before) = (self.clock.now, self.pcpus[pcpu].charged);
+        let work = self.stretched(pcpu, self.hardware.cost(cost));
+        let hardware = &self.hardware;
+        let transfer = |from: PcpuId, to: PcpuId| hardware.transfer(from, to);
+        let from = now + before;
+        let by = Taker { pcpu, now, from, work };
+        let spent = runqueues::take(&mut self.pcpus, |pcpu| &mut pcpu.run_queue, by, queues, transfer);
+        self.pcpus[pcpu].charged += spent;
+        self.books.stats.run_queue_wait_ns += spent.0 / 1000;
     }
 
     /// The time that `pcpu` needs to wake a thread now.
@@ -144,6 +163,22 @@ impl Engine {
         self.emit(&Happened::StateChanged { vcpu, before });
     }
 
+    /// The host has chosen `run` for `pcpu`. A vCPU's thread that is preempted in the VMM's user space is a preempted
+    /// vCPU in the books, although the host does not count it as one.
+    fn vmm_chosen(&mut self, pcpu: PcpuId, run: Run) {
+        let of = |engine: &Engine, run| match run {
+            Run::Task(task) => engine.tasks.vcpu_in_vmm(task),
+            _ => None,
+        };
+        let (before, now) = (of(self, self.pcpus[pcpu].next), of(self, run));
+        if let Some(vcpu) = before.filter(|_| before != now) {
+            self.set_state(vcpu, VcpuState::Preempted);
+        }
+        if let Some(vcpu) = now.filter(|&vcpu| self.vcpus[vcpu].state == VcpuState::Preempted) {
+            self.set_state(vcpu, VcpuState::Userspace);
+        }
+    }
+
     /// The host has chosen what `pcpu` does next: `run`, when `delay` and then the work that was charged have passed.
     fn schedule_run(&mut self, pcpu: PcpuId, run: Run, delay: Picos) {
         let task = match run {
@@ -159,10 +194,12 @@ impl Engine {
         let thread = match (run, &self.tasks.native) {
             (Run::Guest { vcpu, .. }, _) => Some(Run::Poll(vcpu)),
             (Run::Task(task), Some(native)) if native.thread_of(task).is_some() => Some(Run::Task(native.task_of(0))),
-            (Run::Task(_), _) => Some(run),
+            // The vCPU's own thread, in the VMM.
+            (Run::Task(task), _) => Some(self.tasks.vcpu_in_vmm(task).map_or(run, Run::Poll)),
             (Run::Poll(_) | Run::Idle, _) => None,
         };
         self.native_chosen(pcpu, task);
+        self.vmm_chosen(pcpu, run);
         let refill = self.hardware.costs.cache_refill;
         let this = &mut self.pcpus[pcpu];
         if let Some(thread) = thread {

@@ -11,6 +11,7 @@ use crate::cpus::hardware::exit_cause;
 use crate::cpus::pcpu::{Activity, Handler, Interrupted};
 use crate::cpus::siblings::{computed, stretch};
 use crate::cpus::vcpu::Mode;
+use crate::guests::tasks::DeviceWork;
 
 impl Engine {
     /// The flow of `vcpu`, which executes, leaves its guest.
@@ -35,6 +36,11 @@ impl Engine {
             cause,
             exit: Some(&exit),
         });
+        if exit == Exit::Userspace {
+            let remaining = self.vm_of(vcpu).settings.device;
+            let work = DeviceWork { vcpu, remaining };
+            self.tasks.in_vmm.insert(self.host.thread(vcpu), work);
+        }
         self.host_exit(pcpu, vcpu, exit, self.hardware.costs.exit_hardware);
         self.emit(&Happened::ExitHandled);
     }
@@ -127,6 +133,9 @@ impl Engine {
                 let now = self.clock.now;
                 self.pcpus[pcpu].stop(now);
                 self.pcpus[pcpu].since = now;
+                if let Some(work) = self.tasks.in_vmm.remove(&id) {
+                    return self.step_host(pcpu, Event::VcpuRuns { pcpu, vcpu: work.vcpu });
+                }
                 let is_network_thread = self.tasks.is_network_thread(id);
                 let mut until = None;
                 if let Some(task) = self.tasks.all.get_mut(&id) {
@@ -200,8 +209,9 @@ impl Engine {
         if self.tasks.is_network_thread(task) {
             return self.run_network_thread(pcpu, task);
         }
-        let known = self.tasks.all.get(&task);
-        let span = known.map_or(Picos(u64::MAX), |task| task.remaining);
+        let in_vmm = self.tasks.in_vmm.get(&task).map(|work| work.remaining);
+        let ordinary = self.tasks.all.get(&task).map(|task| task.remaining);
+        let span = in_vmm.or(ordinary).unwrap_or(Picos(u64::MAX));
         self.run_task(pcpu, task, span);
     }
 

@@ -4,6 +4,7 @@ pub mod commands;
 pub mod exits;
 pub mod hardware;
 pub mod pcpu;
+pub mod runqueues;
 pub mod siblings;
 pub mod time;
 pub mod vcpu;

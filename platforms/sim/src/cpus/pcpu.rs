@@ -3,6 +3,8 @@
 use holdfast_host::{HostInterrupt, Run, TaskId, VcpuId};
 use holdfast_machine::{Picos, Time};
 
+use crate::cpus::runqueues::QueueLock;
+
 /// What a pCPU does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
@@ -140,6 +142,8 @@ pub struct Pcpu {
     pub since: Time,
     /// Time by which a microsecond of the task that runs takes longer.
     pub slowdown: Picos,
+    /// The lock of its run queue.
+    pub run_queue: QueueLock,
 }
 
 impl Pcpu {
@@ -154,6 +158,7 @@ impl Pcpu {
             caches: WarmCaches::default(),
             since: Time(0),
             slowdown: Picos::ZERO,
+            run_queue: QueueLock::default(),
         }
     }
 

@@ -78,12 +78,22 @@ pub struct InterruptState {
     pub enabled: bool,
     /// A vector that the flow takes as soon as it continues.
     pub vector: Option<u8>,
+    /// A non-maskable interrupt that the flow takes as soon as it continues.
+    pub nmi: bool,
     /// The host wants an exit as soon as interrupts can be taken.
     pub window: bool,
     /// CR8, the task priority.
     pub cr8: u8,
     /// Address of the PV EOI word whose bit the host has set, which the next exit takes back.
     pub pv_eoi: Option<u64>,
+}
+
+impl InterruptState {
+    /// Whether the flow takes an interrupt as soon as it continues.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.vector.is_some() || self.nmi
+    }
 }
 
 /// The host's answers to the last exit.
@@ -279,16 +289,15 @@ impl Vcpu {
 
     /// The time of the flow's next step: `now` if it is to take an interrupt.
     pub fn next_step(&self, now: Time) -> Time {
-        if self.interrupts.vector.is_some() {
-            now
-        } else {
-            self.flow.clock
-        }
+        if self.interrupts.is_due() { now } else { self.flow.clock }
     }
 }
 
 /// Whether a vCPU in `state` has a pCPU.
 #[inline]
 pub fn is_running(state: VcpuState) -> bool {
-    matches!(state, VcpuState::InGuest | VcpuState::HandlingExit)
+    matches!(
+        state,
+        VcpuState::InGuest | VcpuState::HandlingExit | VcpuState::Userspace
+    )
 }

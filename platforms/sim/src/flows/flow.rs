@@ -116,7 +116,7 @@ impl Handle {
         let engine = self.engine();
         let vcpu = engine.flows.current;
         let this = &engine.vcpus[vcpu];
-        if this.interrupts.vector.is_none() && this.flow.clock == engine.clock.now {
+        if !this.interrupts.is_due() && this.flow.clock == engine.clock.now {
             engine.use_pending_time(vcpu);
             return;
         }
@@ -130,6 +130,11 @@ impl Handle {
             let vcpu = engine.flows.current;
             if let Some(vector) = engine.vcpus[vcpu].interrupts.vector.take() {
                 self.take_interrupt(vector);
+                continue;
+            }
+            // Its handler masks interrupts, so a vector that came with it is taken before.
+            if std::mem::take(&mut engine.vcpus[vcpu].interrupts.nmi) {
+                self.take_nmi();
                 continue;
             }
             if self.my_turn() {
@@ -148,9 +153,22 @@ impl Handle {
         } else {
             engine.hardware.costs.guest_interrupt
         };
-        let this = engine.current();
+        let slept = engine.current().spin.asleep.take();
+        self.handle(now, slept, cost, |image| {
+            if vector == PREEMPT {
+                image.preempt();
+            } else {
+                image.interrupt(vector);
+            }
+        });
+        self.end_interrupt();
+    }
+
+    /// Runs a handler of the guest's kernel on top of what the flow did up to `now`. If the flow slept in MWAIT since
+    /// `slept`, its pCPU wakes up first.
+    fn handle(&self, now: Time, slept: Option<Time>, cost: Picos, handler: impl FnOnce(&dyn GuestImage)) {
+        let this = self.engine().current();
         let vm = this.vm;
-        let slept = this.spin.asleep.take();
         let aside = this.set_aside(now);
         if let Some(since) = slept {
             self.wake_up(since);
@@ -161,18 +179,30 @@ impl Handle {
         };
         let image: *const dyn GuestImage = &**image;
         // SAFETY: the image is boxed, set before the run, dropped after it, and not changed in between.
-        let image = unsafe { &*image };
-        if vector == PREEMPT {
-            image.preempt();
-        } else {
-            image.interrupt(vector);
-        }
+        handler(unsafe { &*image });
         self.order();
         let engine = self.engine();
         let vcpu = engine.flows.current;
         engine.vcpus[vcpu].take_up(aside);
         engine.emit(&Happened::Waits { vcpu });
-        self.end_interrupt();
+    }
+
+    /// Takes a non-maskable interrupt, also with interrupts masked. Its IRET exits: the host holds back further ones
+    /// until then. As after other handlers, the caller's loop goes on, not a frame on top of this one.
+    fn take_nmi(&self) {
+        let engine = self.engine();
+        let (now, cost) = (engine.clock.now, engine.hardware.costs.guest_interrupt);
+        // The flow may have gone on since it was entered: in the handler of a vector that came with it.
+        let vcpu = engine.flows.current;
+        engine.use_pending_time(vcpu);
+        engine.emit(&Happened::Waited { vcpu });
+        let this = engine.current();
+        let (enabled, slept) = (this.interrupts.enabled, this.spin.asleep.take());
+        self.handle(now, slept, cost, |image| image.nmi());
+        let engine = self.engine();
+        engine.current().interrupts.enabled = enabled;
+        engine.flows.exit = Some(Exit::Iret);
+        self.switch_to(None);
     }
 
     /// The pCPU, which slept in MWAIT since `since`, wakes up.

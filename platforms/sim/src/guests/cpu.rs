@@ -285,7 +285,9 @@ unsafe impl Paravirt for SimCpu {
         engine.vcpus[engine.flows.current].interrupts.enabled = true;
         let vcpu = engine.flows.current;
         engine.emit(&Happened::InterruptsEnabled { vcpu });
-        self.handle.leave(Exit::Hlt);
+        if !self.handle.takes_instead_of_halt() {
+            self.handle.leave(Exit::Hlt);
+        }
         self.irq_save();
     }
 

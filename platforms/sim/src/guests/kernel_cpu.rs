@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
-use holdfast_abi::{StealTime, msr::PV_EOI_BIT};
+use holdfast_abi::{StealTime, msr::PV_EOI_BIT, virtio};
 use holdfast_guest::{Cpu, LockClass, Mode, Pcid};
 use holdfast_host::Exit;
 use holdfast_locks::{Budget, CpuId, Interrupts};
@@ -125,9 +125,17 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn port_write(&self, port: u16, value: u32) {
-        if !self.handle.ring_nic(port) {
-            self.handle.exit(Exit::PortWrite { port, value });
+        if self.handle.ring_nic(port) {
+            return;
         }
+        let engine = self.engine();
+        // The host kernel has the doorbell of a network device. All other ports are the VMM's.
+        let exit = match port {
+            virtio::NOTIFY_PORT => Exit::PortWrite { port, value },
+            _ if engine.vcpus[engine.flows.current].native => return,
+            _ => Exit::Userspace,
+        };
+        self.handle.exit(exit);
     }
 
     fn steal_time(&self, cpu: CpuId) -> &StealTime {

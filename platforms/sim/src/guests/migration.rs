@@ -176,6 +176,8 @@ impl Engine {
             self.stop_pcpu(pcpu, faults);
         }
         self.clock.forget_signals();
+        // The VMM completes what its device models do for a vCPU before it saves the vCPU.
+        self.tasks.in_vmm.clear();
         let resumes = Nanos((self.clock.now + Picos::from_nanos(downtime_ns)).nanos());
         let mut host = migrations.fresh.clone();
         host.continue_counters(&self.host);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_host::{TaskId, VmId};
+use holdfast_host::{TaskId, VcpuId, VmId};
 use holdfast_machine::Picos;
 
 use crate::guests::native::Native;
@@ -19,11 +19,22 @@ pub struct Task {
     pub remaining: Picos,
 }
 
+/// A vCPU's thread out of `KVM_RUN`, in the user space of the VMM: its device model handles an access of the guest.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceWork {
+    /// The vCPU that made the access.
+    pub vcpu: VcpuId,
+    /// CPU time until the access is done.
+    pub remaining: Picos,
+}
+
 /// Host tasks other than vCPUs.
 #[derive(Debug)]
 pub struct HostTasks {
     /// Tasks that compute and sleep, the threads of network devices included.
     pub all: BTreeMap<TaskId, Task>,
+    /// vCPU threads in the VMM's user space.
+    pub in_vmm: BTreeMap<TaskId, DeviceWork>,
     /// The guests' network devices.
     pub networks: Vec<Network>,
     /// The bare-metal kernel, if there is one: its threads are host tasks.
@@ -33,9 +44,16 @@ pub struct HostTasks {
 impl HostTasks {
     /// `task` ran for `ran` and is interrupted.
     pub fn ran(&mut self, task: TaskId, ran: Picos) {
-        if let Some(task) = self.all.get_mut(&task) {
-            task.remaining = Picos(task.remaining.0.saturating_sub(ran.0));
+        let ordinary = self.all.get_mut(&task).map(|task| &mut task.remaining);
+        let in_vmm = self.in_vmm.get_mut(&task).map(|work| &mut work.remaining);
+        if let Some(remaining) = ordinary.or(in_vmm) {
+            *remaining = Picos(remaining.0.saturating_sub(ran.0));
         }
+    }
+
+    /// The vCPU whose thread `task` is, if it is in the VMM's user space.
+    pub fn vcpu_in_vmm(&self, task: TaskId) -> Option<VcpuId> {
+        self.in_vmm.get(&task).map(|work| work.vcpu)
     }
 
     /// Whether `task` is a thread of a network device.

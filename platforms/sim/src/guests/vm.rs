@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use holdfast_guest::GuestImage;
 use holdfast_host::VcpuId;
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
-use holdfast_machine::Time;
+use holdfast_machine::{Picos, Time};
 
 use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;
@@ -23,6 +23,8 @@ pub struct Settings {
     pub spin_threshold: u32,
     /// A waiter in a queue halts behind a preempted one.
     pub wait_early_preempted: bool,
+    /// Time that the VMM's device model works on an access.
+    pub device: Picos,
     /// HLT, MWAIT and PAUSE do not exit.
     pub cpu_pm: bool,
     /// The firmware's proximity domain of each vCPU; empty if the firmware has no such table.

@@ -148,7 +148,12 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
         let remaining = busy.unwrap_or(Picos(u64::MAX));
         all.insert(id, Task { busy, sleep, remaining });
     }
-    Ok(HostTasks { all, networks, native })
+    Ok(HostTasks {
+        all,
+        in_vmm: BTreeMap::new(),
+        networks,
+        native,
+    })
 }
 
 /// The host's configuration, with the CPU model's features as CPUID reports it.
@@ -156,16 +161,20 @@ fn host_config(config: &Config) -> holdfast_host::HostConfig {
     let mut host = config.host.clone();
     host.pcid = config.machine.pcid;
     if let Some(part) = config.machine.avic {
-        let x2avic = if part.hardware.x2avic { cpuid::SVM_X2AVIC } else { 0 };
+        let has = |feature, has| if has { feature } else { 0 };
+        let x2avic = has(cpuid::SVM_X2AVIC, part.hardware.x2avic);
+        let idle_hlt = has(cpuid::SVM_IDLE_HLT, part.hardware.idle_hlt);
         host.avic.part = SvmPart {
-            features: cpuid::SVM_NESTED_PAGING | cpuid::SVM_AVIC | x2avic,
+            features: cpuid::SVM_NESTED_PAGING | cpuid::SVM_AVIC | x2avic | idle_hlt,
             family: part.family,
+            extended_tables: part.hardware.extended_tables,
         };
     }
     if let Some(part) = config.machine.apicv {
         host.apicv.part = VmxPart {
             apicv: true,
             ipiv: part.ipiv,
+            vtd_posting: part.vtd_posting,
         };
     }
     host
@@ -267,6 +276,7 @@ fn new_vm(config: &VmConfig, first_vcpu: VcpuId, seed: u64, faults: PvFaults) ->
             seed,
             spin_threshold: config.boot.spin_threshold,
             wait_early_preempted: config.boot.wait_early_preempted,
+            device: Picos::from_nanos(config.host.device_ns),
             cpu_pm: config.host.cpu_pm,
             domains: config.domains.clone().into(),
         },

@@ -11,6 +11,7 @@ use crate::image::config;
 pub fn part(ipiv: bool) -> ApicvModel {
     ApicvModel {
         ipiv,
+        vtd_posting: true,
         register: Picos::from_nanos(10),
         ipi: Picos::from_nanos(50),
         processing: Picos::from_nanos(100),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
-use holdfast_host::{AvicConfig, AvicEnable};
+use holdfast_host::{AvicConfig, AvicDriver, AvicEnable};
 use holdfast_locks::{CpuId, Paravirt, Platform};
 use holdfast_machine::avic::AvicHardware;
 use holdfast_machine::{AvicModel, Picos};
@@ -248,11 +248,23 @@ fn erratum_1235_loses_ipis_and_the_workaround_none() {
         });
         let outcome = asked(&config, 200, Wait::Halt, 1).expect("enable_ipiv=0 loses nothing");
         assert_eq!(counter(&outcome, "avic_ipis_without_exit"), 0, "all exit");
-        config.host.avic.works_around_1235 = false;
+        config.host.avic.driver = AvicDriver::Linux4_7;
         assert!(asked(&config, 200, Wait::Halt, 1).is_err(), "seed {seed}");
         let part = config.machine.avic.as_mut().expect("it has AVIC");
         part.hardware.erratum_1235 = false;
         assert!(asked(&config, 200, Wait::Halt, 1).is_ok(), "a part without the erratum");
+    }
+}
+
+#[test]
+fn the_driver_of_4_7_loses_no_ipi() {
+    for seed in 0..6 {
+        let mut config = avic_config(2 + seed as u32 % 3, 5, seed as u32 % 4, seed);
+        config.host.halt_poll_ns = seed % 2 * 200_000;
+        config.host.avic.driver = AvicDriver::Linux4_7;
+        let outcome = storm(&config, 60, Wait::Either).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        let (taken, sent) = (counter(&outcome, "avic_interrupts"), counter(&outcome, "avic_ipis"));
+        assert_eq!(taken, sent, "seed {seed}");
     }
 }
 

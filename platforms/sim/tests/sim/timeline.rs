@@ -1,10 +1,12 @@
 //! A timeline has everything that happened, once, and recording it does not change the history.
 
+use holdfast_host::AvicDriver;
 use holdfast_locks::LockKind;
 use holdfast_machine::Time;
 use holdfast_sim::timeline::{Behind, Doing, Happening, Place, Span, Thread, Timeline, Window};
 use holdfast_sim::{CallOff, Cause, Config, Outcome, record_images};
 
+use crate::apicv::apicv_config;
 use crate::avic::{avic_config, counter};
 use crate::exactness::program;
 use crate::image::{Bare, config, profile, run_program};
@@ -257,6 +259,39 @@ fn ipis_under_avic_have_senders_doorbells_and_wakeups() {
     assert!(rung > 0 && sent >= rung, "{sent} IPIs, {rung} doorbells");
     assert!(count(|what| matches!(what, Happening::TakesIpi { .. })) > 0);
     assert!(count(|what| matches!(what, Happening::Woken { vector: Some(_), .. })) > 0);
+}
+
+#[test]
+fn ipis_that_apicv_posts_have_senders_receivers_and_wakeups() {
+    let config = hackbench(apicv_config(true, 4, 4, 3, 1), 200);
+    let (outcome, timeline) = holdfast_sim::record(&config, &CallOff::new(), WHOLE).expect("a machine");
+    let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    let count = |wanted: fn(Happening) -> bool| timeline.moments.iter().filter(|at| wanted(at.what)).count() as u64;
+    let sent = count(|what| matches!(what, Happening::Ipi { .. }));
+    assert_eq!(sent, counter(&outcome, "apicv_ipis_without_exit"), "hardware sends all");
+    assert!(sent > 0);
+    // What is posted twice before it is taken is taken once.
+    let taken = count(|what| matches!(what, Happening::TakesIpi { .. }));
+    assert!(taken > sent / 2 && taken <= sent, "{taken} of {sent}");
+    assert!(count(|what| matches!(what, Happening::Woken { vector: Some(_), .. })) > 0);
+}
+
+#[test]
+fn doorbells_and_notifications_of_software_are_drawn() {
+    let rung = |config: &Config| {
+        let (outcome, timeline) = holdfast_sim::record(config, &CallOff::new(), WHOLE).expect("a machine");
+        let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}"));
+        let rings = timeline.moments.iter();
+        let rings = rings.filter(|at| matches!(at.what, Happening::HostRings(_)));
+        (rings.count() as u64, outcome)
+    };
+    let mut avic = hackbench(avic_config(4, 4, 3, 1), 200);
+    avic.host.avic.driver = AvicDriver::Linux4_7;
+    let (rings, outcome) = rung(&avic);
+    assert!(rings > 0 && rings == counter(&outcome, "avic_doorbell"), "{rings}");
+    // Without IPI virtualization software posts, and notifies.
+    let (rings, outcome) = rung(&hackbench(apicv_config(false, 4, 4, 3, 1), 200));
+    assert!(rings > 0 && counter(&outcome, "apicv_ipis_without_exit") == 0);
 }
 
 #[test]

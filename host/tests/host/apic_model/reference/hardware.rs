@@ -63,8 +63,10 @@ impl Reference {
         }
         let vector = low as u8;
         let found = match self.setup.part {
-            Part::Avic | Part::X2Avic if vector < 16 => return Sent::Dropped,
-            Part::Avic | Part::X2Avic => self.found_in_tables(at, low, destination),
+            // Without x2AVIC the writes of x2APIC's ICR exit.
+            Part::Hybrid if self.apics[at].mode == Mode::X2Apic => return Sent::BySoftware,
+            Part::Avic | Part::Hybrid | Part::X2Avic if vector < 16 => return Sent::Dropped,
+            Part::Avic | Part::Hybrid | Part::X2Avic => self.found_in_tables(at, low, destination),
             _ if vector < 16 => None,
             part => {
                 let plain = low & (3 << 18 | 1 << 11) == 0 && part == Part::Ipiv;

@@ -1,7 +1,7 @@
 //! How the recorder draws what happens.
 
 use holdfast_abi::{hypercall, lapic, msr};
-use holdfast_host::{Exit, PcpuId, Run, VcpuId, VcpuState};
+use holdfast_host::{ApicRegisters, Exit, PcpuId, Run, VcpuId, VcpuState};
 use holdfast_machine::LineId;
 use holdfast_machine::avic::Targets;
 
@@ -71,6 +71,10 @@ impl Recorder {
                 doorbells,
                 exits,
             } => self.pended(view, vcpu, targets, doorbells, exits),
+            Happened::IpiPosted { vcpu, .. } => self.posted(view, vcpu),
+            Happened::HostRang { from, to } => {
+                self.moment(now, Track::Pcpu(from.0), Happening::HostRings(to.0), None);
+            }
             Happened::DoorbellMissed { vcpu } => {
                 self.moment(now, Track::Vcpu(vcpu.0), Happening::DoorbellMissed, None);
             }
@@ -214,6 +218,23 @@ impl Recorder {
         }
         if doorbells > 0 {
             self.moment(view.now, Track::Vcpu(from.0), Happening::Doorbells(doorbells), None);
+        }
+    }
+
+    /// APICv has posted the IPI in the ICR of `from`. In xAPIC mode the target is in the highest byte of ICR high, in
+    /// x2APIC mode, whose IDs are below 2^24 here, in the whole.
+    #[cold]
+    fn posted(&mut self, view: &View<'_>, from: VcpuId) {
+        let page = view.host.apic_page(from);
+        let (low, high) = (page.load(lapic::ICR_LOW), page.load(lapic::ICR_HIGH));
+        let number = if high >> 24 == 0 { high } else { high >> 24 };
+        let vm = &view.vms[view.vm_of(from)];
+        if number < vm.vcpus {
+            self.send(view.now, from, vm.vcpu(number), Some(low as u8));
+            if let Some(sent) = self.sent.last_mut() {
+                // A sleeping target is woken by the notification, later.
+                sent.exits = true;
+            }
         }
     }
 

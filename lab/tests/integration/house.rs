@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("platforms/threads", &["locks", "words"]),
     ("platforms/threads/capi", &["threads"]),
     ("platforms/threads/peers", &[]),
+    ("platforms/threads/preload", &["threads"]),
     ("platforms/model", &["abi", "host", "locks", "machine"]),
     ("platforms/kvm", &["abi", "locks", "protocol", "workloads"]),
     ("platforms/kvm/protocol", &["locks", "workloads"]),

@@ -1,0 +1,40 @@
+//! Takes the place of pthread mutexes and condition variables in programs that are not compiled for it:
+//!
+//! ```text
+//! cargo build --release -p holdfast-preload
+//! LD_PRELOAD=$PWD/target/release/libholdfast_preload.so program
+//! ```
+//!
+//! - **Normal, default and adaptive mutexes** become hybrid locks, whose word is the first of the 40 bytes. All others
+//!   (recursive, error-checking, robust, with priority inheritance or protection, shared by processes) stay those of
+//!   the C library. The kind word of each mutex decides that at each call. Initializers are the C library's.
+//! - **Condition variables** become those of `RawRequeueCondvar`, for mutexes of every kind. Those that processes share
+//!   stay those of the C library, and then only work with mutexes that do: `EINVAL` otherwise. Waits are cancellation
+//!   points.
+//! - **No allocation** in a lock call, since the program's own `malloc` may lock mutexes: what waits need is made when
+//!   the library is loaded.
+//!
+//! The layouts are those of glibc on 64-bit Linux since 2.25. On other systems the library has no functions, so it
+//! changes nothing. A program that unlocks a mutex which is not locked is ended with a message, and a debugger sees no
+//! owner.
+
+#![cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+#![expect(unsafe_code, reason = "functions that C calls, on memory that C owns")]
+
+#[cfg(not(panic = "unwind"))]
+compile_error!("a cancelled thread unwinds through this library: build it with panic = \"unwind\"");
+
+mod cond;
+mod layout;
+mod mutex;
+mod real;
+
+extern "C" fn prepare() {
+    holdfast_threads::prepare();
+}
+
+/// Calls [`prepare`] when the library is loaded, before the program runs.
+// SAFETY: the section holds addresses of functions without arguments, and this is one.
+#[used]
+#[unsafe(link_section = ".init_array.00101")]
+static AT_LOAD: extern "C" fn() = prepare;

@@ -1,0 +1,153 @@
+//! Programs run with the library in front of the C library, and without it.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the path of the library.
+fn library() -> &'static Path {
+    static LIBRARY: LazyLock<PathBuf> = LazyLock::new(build);
+    &LIBRARY
+}
+
+/// Builds the library, which `cargo test` does not do, in a target directory of its own: another build with other flags
+/// may run at the same time.
+fn build() -> PathBuf {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args([
+        "build",
+        "--locked",
+        "--offline",
+        "--lib",
+        "--message-format=json-render-diagnostics",
+    ]);
+    cargo.arg("--manifest-path").arg(here().join("Cargo.toml"));
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
+    let messages = succeed(cargo.arg("--target-dir").arg(target));
+    let library = messages
+        .split('"')
+        .find(|text| text.ends_with("libholdfast_preload.so"));
+    library
+        .unwrap_or_else(|| panic!("cargo has built no library:\n{messages}"))
+        .into()
+}
+
+#[track_caller]
+fn succeed(command: &mut Command) -> String {
+    let ran = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    assert!(
+        ran.status.success(),
+        "{command:?}: {}\n{}",
+        ran.status,
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
+/// Returns a new folder, which is removed when it is dropped. It is not in `TMPDIR`, which may name anything.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("cargo has made the folder above")
+}
+
+/// Returns whether there is `program`. Prints a message if there is none.
+fn has(program: &str) -> bool {
+    let there = Command::new(program).arg("--version").output();
+    let missing = there.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    if missing {
+        println!("SKIPPED: there is no {program}");
+    }
+    !missing
+}
+
+/// Compiles a C file. Returns `None`, and prints a message, if there is no compiler.
+fn compile(source: &Path, arguments: &[&str], folder: &Path) -> Option<PathBuf> {
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    if !has(&cc) {
+        return None;
+    }
+    let program = folder.join("program");
+    let mut cc = Command::new(cc);
+    cc.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .args(arguments);
+    succeed(cc.arg(source).arg("-o").arg(&program));
+    Some(program)
+}
+
+fn under(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", library());
+    command
+}
+
+#[test]
+fn mutexes_of_every_type_behave_as_in_the_c_library() {
+    let folder = scratch();
+    let Some(program) = compile(&here().join("tests/preload/types.c"), &[], folder.path()) else {
+        return;
+    };
+    assert_eq!(
+        succeed(&mut Command::new(&program)),
+        "all kept\n",
+        "the C library itself"
+    );
+    assert_eq!(succeed(under(&program).arg("replaced")), "all kept\n");
+    let mut without = under(&program);
+    without.arg("replaced").env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+    assert_eq!(succeed(&mut without), "all kept\n");
+}
+
+#[test]
+fn a_crowd_shares_queues_and_forks() {
+    let folder = scratch();
+    let Some(program) = compile(&here().join("tests/preload/crowd.c"), &[], folder.path()) else {
+        return;
+    };
+    assert_eq!(succeed(&mut under(&program)), "all kept\n");
+}
+
+/// The circumstances of the C library's lock, for the mutex that takes its place.
+#[test]
+fn a_replaced_mutex_behaves_in_every_circumstance() {
+    let folder = scratch();
+    let source = here().join("../capi/tests/link/circumstances.c");
+    let Some(program) = compile(&source, &["-DPTHREAD"], folder.path()) else {
+        return;
+    };
+    let circumstances = [
+        "signals",
+        "cancel",
+        "fork",
+        "exec",
+        "storm",
+        "quota",
+        "sandbox-eperm",
+        "sandbox-enosys",
+    ];
+    for circumstance in circumstances {
+        let said = succeed(under(&program).arg(circumstance));
+        println!("{circumstance}: {said}");
+        assert!(
+            said == "kept\n" || said.starts_with("SKIPPED"),
+            "{circumstance}: {said}"
+        );
+    }
+}
+
+#[test]
+fn python_runs_threads_pools_and_processes() {
+    if !has("python3") {
+        return;
+    }
+    let mut python = under(Path::new("python3"));
+    assert_eq!(
+        succeed(python.arg(here().join("tests/preload/threads.py"))),
+        "all kept\n"
+    );
+}

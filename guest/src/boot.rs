@@ -168,7 +168,7 @@ impl Features {
 /// Chooses the lock. Native and unfair locks are used as asked for. For paravirtual locks [`select`] decides.
 pub fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
     let native = match asked {
-        LockKind::PvTicket => LockKind::Ticket,
+        LockKind::PvTicket | LockKind::TailPvTicket => LockKind::Ticket,
         LockKind::PvQspin | LockKind::HybridPvQspin => LockKind::Qspin,
         LockKind::WatchingQspin => LockKind::ExchangeQspin,
         // An unfair lock stays unfair where the host cannot kick.

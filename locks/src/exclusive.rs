@@ -21,6 +21,7 @@ use crate::raw::RawLock;
 use crate::simple_unfair_qspin::OnArrival;
 use crate::steal::Stealing;
 use crate::steps::Steps;
+use crate::tail_pv_ticket::TailPvTicket;
 use crate::tas::Tas;
 use crate::ticket::Ticket;
 use crate::ttas::Ttas;
@@ -44,6 +45,8 @@ unsafe impl<P: Platform> Exclusive<P> for Ticket {}
 // SAFETY: **Exclusion** of `ticket`: halting only delays a waiter. If `S` leaves steps out, the unsafe implementation
 // of `Steps` answers for the consequences.
 unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}
+// SAFETY: **Exclusion** of `ticket`, as above. What an unlock does after its release changes only the flag.
+unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for TailPvTicket<S> {}
 // SAFETY: **Exclusion** of `qspin`: there are three ways to set the locked byte, and they exclude each other.
 unsafe impl<P: Nodes, L: PendingLayout> Exclusive<P> for Qspin<L> {}
 // SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0.

@@ -42,6 +42,7 @@ macro_rules! for_each_lock_kind {
             simple_unfair_qspin: SimpleUnfairQspin = "simple-unfair-qspin",
             watching_qspin: WatchingQspin = "watching-qspin",
             unfair_watching_qspin: UnfairWatchingQspin = "unfair-watching-qspin",
+            tail_pv_ticket: TailPvTicket = "tail-pv-ticket",
         }
     };
 }
@@ -95,14 +96,14 @@ pub(crate) use match_kind;
 impl LockKind {
     /// Returns whether waiters are always served in the order of their arrival.
     pub const fn is_fifo(self) -> bool {
-        use LockKind::{PvTicket, Qspin, Ticket, WatchingQspin};
-        matches!(self, Ticket | PvTicket | Qspin | WatchingQspin)
+        use LockKind::{PvTicket, Qspin, TailPvTicket, Ticket, WatchingQspin};
+        matches!(self, Ticket | PvTicket | TailPvTicket | Qspin | WatchingQspin)
     }
 
     /// Returns whether a waiter halts once it has spun for long enough, and the unlocker kicks it.
     pub const fn halts(self) -> bool {
-        use LockKind::{HybridPvQspin, PvQspin, PvTicket, UnfairPvQspin};
-        matches!(self, PvTicket | PvQspin | UnfairPvQspin | HybridPvQspin)
+        use LockKind::{HybridPvQspin, PvQspin, PvTicket, TailPvTicket, UnfairPvQspin};
+        matches!(self, PvTicket | TailPvTicket | PvQspin | UnfairPvQspin | HybridPvQspin)
     }
 
     /// Returns whether a CPU kicks others, which needs a host: because they have halted, or because they seem absent.
@@ -111,12 +112,16 @@ impl LockKind {
     }
 
     /// Returns whether the word holds tickets, which wrap: bits 0-15 are the ticket being served, bits 16-31 the next
-    /// one to draw. In some of these locks bit 0 is a flag and tickets advance by 2.
+    /// one to draw. In some of these locks bit 0 or bit 16 is a flag and tickets advance by 2.
     pub const fn draws_tickets(self) -> bool {
-        matches!(
-            self,
-            LockKind::Ticket | LockKind::PvTicket | LockKind::PreemptableTicket
-        )
+        use LockKind::{PreemptableTicket, PvTicket, TailPvTicket, Ticket};
+        matches!(self, Ticket | PvTicket | TailPvTicket | PreemptableTicket)
+    }
+
+    /// Returns whether no unlock accesses the word after it has released the lock, so that the next holder may free the
+    /// lock at once.
+    pub const fn may_be_freed_at_once(self) -> bool {
+        !matches!(self, LockKind::TailPvTicket)
     }
 }
 
@@ -211,7 +216,7 @@ impl<W> BootLock<W> {
     }
 
     /// Releases the lock, which this CPU must hold: otherwise the lock no longer excludes. The next holder may free the
-    /// lock before this call returns.
+    /// lock before this call returns, if its kind [may be freed at once](LockKind::may_be_freed_at_once).
     #[inline]
     pub fn unlock<P>(&self, kind: LockKind, cpu: &P)
     where
@@ -258,7 +263,7 @@ mod tests {
             UnknownLock.to_string(),
             "no such lock; expected one of tas, ttas, ticket, pv-ticket, qspin, pv-qspin, unfair-qspin, \
              unfair-pv-qspin, hybrid-pv-qspin, cna-qspin, preemptable-ticket, exchange-qspin, numerous-qspin, \
-             simple-unfair-qspin, watching-qspin, unfair-watching-qspin"
+             simple-unfair-qspin, watching-qspin, unfair-watching-qspin, tail-pv-ticket"
         );
     }
 }

@@ -10,7 +10,7 @@
 //! | [`Tas`], [`Ttas`] | none | spins on the word | [`Platform`] |
 //! | [`Ticket`] | arrival | spins on the word | [`Platform`] |
 //! | [`PreemptableTicket`] | arrival, unless waiters are preempted | spins on the word | [`Platform`] |
-//! | [`PvTicket`] | arrival | spins, then halts | [`Paravirt`] |
+//! | [`PvTicket`], [`TailPvTicket`] | arrival | spins, then halts | [`Paravirt`] |
 //! | [`Qspin`] | arrival | spins on a node | [`Nodes`] |
 //! | [`UnfairQspin`] | arrival, but any CPU may overtake | spins on a node | [`Nodes`] |
 //! | [`SimpleUnfairQspin`] | arrival, but newcomers may overtake | spins on a node | [`Nodes`] |
@@ -66,6 +66,7 @@ mod stats;
 mod steal;
 mod steps;
 mod subword;
+mod tail_pv_ticket;
 mod tas;
 pub mod thread;
 mod ticket;
@@ -100,6 +101,7 @@ pub use simple_unfair_qspin::SimpleUnfairQspin;
 pub use stats::{BUCKETS, Event, LockStats, Recorder, bucket};
 pub use steal::{Fair, Hybrid, StealOnce, Stealing, Unfair};
 pub use steps::{AllSteps, Steps};
+pub use tail_pv_ticket::TailPvTicket;
 pub use tas::Tas;
 pub use ticket::Ticket;
 pub use ttas::Ttas;

@@ -8,8 +8,8 @@
 //! +----------------+---------------+-+
 //! ```
 //!
-//! Tickets advance by 2, which leaves bit 0 of the head for the slow-path flag. So in Linux since 4.0; before, the flag
-//! was in the tail, and unlock had to access the word after releasing the lock.
+//! Tickets advance by 2, which leaves bit 0 of the head for the slow-path flag. So in Linux since 4.0; the form before,
+//! with the flag in the tail, is [`tail_pv_ticket`](crate::tail_pv_ticket). Both wait by the same code.
 //!
 //! - **One waiter per ticket**, **Exclusion**: as for [`ticket`](crate::ticket); the flag is ignored. Of the 32768
 //!   tickets at most 24576 are used by the queue.
@@ -32,22 +32,40 @@ use crate::raw::RawLock;
 use crate::stats::{Event, Recorder};
 use crate::steps::{AllSteps, Steps, unless_omitted};
 
-const SLOW: u16 = 1;
-const INC: u16 = 2;
-const TAIL_INC: u32 = (INC as u32) << 16;
+/// The slow-path flag, in the half of the word that [`Form`] says.
+pub(crate) const SLOW: u16 = 1;
+pub(crate) const INC: u16 = 2;
+pub(crate) const TAIL_INC: u32 = (INC as u32) << 16;
 /// The longest queue, times [`INC`]: three quarters of the tickets. (More than half, because an experiment has 16384
 /// CPUs in one queue.)
 const QUEUE_MAX: u16 = 24_576 * INC;
 
-/// Returns head without the flag: the ticket being served.
+/// Returns head without a flag: the ticket being served.
 #[inline]
-const fn serving(word: u32) -> u16 {
+pub(crate) const fn serving(word: u32) -> u16 {
     word as u16 & !SLOW
 }
 
-#[inline]
-const fn tail(word: u32) -> u16 {
-    (word >> 16) as u16
+/// Where the slow-path flag is, and what follows from it for a waiter.
+pub(crate) trait Form {
+    /// The flag's bit.
+    const FLAG: u32;
+    /// An unlocker stores the head without looking at the flag, which it may overwrite. A new holder clears the flag.
+    const BLIND_UNLOCK: bool;
+
+    /// Returns tail without the flag: the next ticket to draw.
+    #[inline]
+    fn tail(word: u32) -> u16 {
+        ((word & !Self::FLAG) >> 16) as u16
+    }
+}
+
+/// The flag is in the head.
+enum HeadFlag {}
+
+impl Form for HeadFlag {
+    const FLAG: u32 = SLOW as u32;
+    const BLIND_UNLOCK: bool = true;
 }
 
 /// A ticket lock whose waiters halt and are kicked. First come, first served. `S` plants faults in tests.
@@ -61,8 +79,8 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
         // The head may be newer than the draw, which is harmless: it never passes a ticket whose owner waits.
         let drawn = cpu.fetch_add_high16(word, INC, unless_omitted(S::LOCK_ACQUIRE, Acquire));
         // The flag is part of this comparison on purpose: the slow path clears it.
-        if drawn as u16 != tail(drawn) {
-            lock_slow::<P, S>(cpu, word, drawn);
+        if drawn as u16 != HeadFlag::tail(drawn) {
+            lock_slow::<P, S, HeadFlag>(cpu, word, drawn);
         }
     }
 
@@ -72,7 +90,7 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
         let seen = cpu.load(word, Relaxed);
         let taken = seen.wrapping_add(TAIL_INC) & !u32::from(SLOW);
         // ORDERING: Acquire, as in `lock`. Relaxed on failure: nothing was taken.
-        serving(seen) == tail(seen) && cpu.compare_exchange(word, seen, taken, Acquire, Relaxed).is_ok()
+        serving(seen) == HeadFlag::tail(seen) && cpu.compare_exchange(word, seen, taken, Acquire, Relaxed).is_ok()
     }
 
     #[inline]
@@ -115,22 +133,23 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
     fn is_locked(cpu: &P, word: &P::Word) -> bool {
         // ORDERING: Relaxed; the answer is out of date whatever the ordering.
         let seen = cpu.load(word, Relaxed);
-        serving(seen) != tail(seen)
+        serving(seen) != HeadFlag::tail(seen)
     }
 
     #[inline]
     fn is_contended(cpu: &P, word: &P::Word) -> bool {
         // ORDERING: Relaxed; the answer is out of date whatever the ordering.
         let seen = cpu.load(word, Relaxed);
-        tail(seen).wrapping_sub(serving(seen)) > INC
+        HeadFlag::tail(seen).wrapping_sub(serving(seen)) > INC
     }
 }
 
+/// Waits for the ticket that `drawn`, the word before the draw, names.
 #[cold]
-fn lock_slow<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, drawn: u32) {
-    let mut mine = tail(drawn);
+pub(crate) fn lock_slow<P: Paravirt, S: Steps, F: Form>(cpu: &P, word: &P::Word, drawn: u32) {
+    let mut mine = F::tail(drawn);
     let contended = serving(drawn) != mine;
-    cpu.wait_begins(word, alone);
+    cpu.wait_begins(word, alone::<F>);
     if contended {
         cpu.contention_begin(word);
     }
@@ -139,16 +158,16 @@ fn lock_slow<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, drawn: u32) {
     let seen = loop {
         let threshold = cpu.spin_threshold();
         match cpu.wait_until(word, threshold, acquire, |value| {
-            serving(value) == mine || is_surplus(value, mine)
+            serving(value) == mine || is_surplus::<F>(value, mine)
         }) {
             Ok(value) if serving(value) == mine => break value,
-            Ok(value) => mine = wait_outside(cpu, word, value).unwrap_or(mine),
+            Ok(value) => mine = wait_outside::<P, F>(cpu, word, value).unwrap_or(mine),
             // Another waiter may have drawn a ticket meanwhile. Once it gives its ticket back, this waiter must.
             Err(value) if is_too_far(value, mine) => {}
-            Err(_) => lock_spinning::<P, S>(cpu, word, mine),
+            Err(_) => lock_spinning::<P, S, F>(cpu, word, mine),
         }
     };
-    if seen as u16 & SLOW != 0 {
+    if F::BLIND_UNLOCK && seen & F::FLAG != 0 {
         clear_flag(cpu, word, mine);
     }
     cpu.wait_ends();
@@ -158,8 +177,8 @@ fn lock_slow<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, drawn: u32) {
 }
 
 /// Returns the word without waiters: held if it was held, otherwise free.
-fn alone(word: u32) -> u32 {
-    let held = if serving(word) == tail(word) { 0 } else { INC };
+fn alone<F: Form>(word: u32) -> u32 {
+    let held = if serving(word) == F::tail(word) { 0 } else { INC };
     u32::from(serving(word).wrapping_add(held)) << 16 | u32::from(serving(word))
 }
 
@@ -170,23 +189,23 @@ fn is_too_far(word: u32, mine: u16) -> bool {
 
 /// Returns whether the owner of `mine` must and can give its ticket back: the queue is too long, and no ticket was
 /// drawn after this one.
-fn is_surplus(word: u32, mine: u16) -> bool {
-    is_too_far(word, mine) && tail(word) == mine.wrapping_add(INC)
+fn is_surplus<F: Form>(word: u32, mine: u16) -> bool {
+    is_too_far(word, mine) && F::tail(word) == mine.wrapping_add(INC)
 }
 
 /// Gives back the caller's ticket, the last one that was drawn according to `seen`, waits until the queue is shorter,
 /// and draws another one. Returns it, or `None` if the queue has changed meanwhile, so that the caller keeps its
 /// ticket.
 #[cold]
-fn wait_outside<P: Platform>(cpu: &P, word: &P::Word, seen: u32) -> Option<u16> {
+fn wait_outside<P: Platform, F: Form>(cpu: &P, word: &P::Word, seen: u32) -> Option<u16> {
     // ORDERING: Relaxed, all but the last; a ticket is only a place in the order.
     cpu.compare_exchange(word, seen, seen.wrapping_sub(TAIL_INC), Relaxed, Relaxed)
         .ok()?;
     wait_for(cpu, word, Relaxed, |value| {
-        tail(value).wrapping_sub(serving(value)) < QUEUE_MAX
+        F::tail(value).wrapping_sub(serving(value)) < QUEUE_MAX
     });
     // ORDERING: Relaxed; the caller waits for its ticket and acquires then.
-    Some(tail(cpu.fetch_add_high16(word, INC, Relaxed)))
+    Some(F::tail(cpu.fetch_add_high16(word, INC, Relaxed)))
 }
 
 /// Clears the flag if the caller, which holds the lock, is the last in line. If others wait the flag must stay: one of
@@ -199,7 +218,7 @@ fn clear_flag<P: Platform>(cpu: &P, word: &P::Word, mine: u16) {
 }
 
 /// Halts until ticket `mine` is served. May return earlier. Linux: `kvm_lock_spinning`.
-fn lock_spinning<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, mine: u16) {
+fn lock_spinning<P: Paravirt, S: Steps, F: Form>(cpu: &P, word: &P::Word, mine: u16) {
     if cpu.in_nmi() {
         // The record may belong to the lock that this NMI interrupted.
         return;
@@ -211,14 +230,14 @@ fn lock_spinning<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, mine: u16) {
     cpu.recorder().add(Event::TakenSlow, 1);
     // ORDERING: Release; pairs with the Acquire fence in `unlock`: an unlocker that sees the flag sees record and bit.
     let announce = unless_omitted(S::ANNOUNCE_RELEASE, Release);
-    cpu.fetch_or(word, SLOW.into(), announce);
-    let settled = cpu.settle();
+    cpu.fetch_or(word, F::FLAG, announce);
+    let settled = F::BLIND_UNLOCK && cpu.settle();
     // ORDERING: Relaxed; coherence with the announcement above, on the same word, is what **No lost kick** needs.
     // The Acquire load of the outer loop takes the lock.
     let seen = cpu.load(word, Relaxed);
     if S::RECHECK && serving(seen) == mine {
         cpu.recorder().add(Event::TakenSlowPickup, 1);
-    } else if settled && seen as u16 & SLOW == 0 {
+    } else if settled && seen & F::FLAG == 0 {
         // An unlocker has overwritten the flag without seeing it. The line moves, so the waiter spins again.
     } else {
         halt::<P, S>(cpu, enabled);
@@ -240,7 +259,7 @@ mod tests {
                 for (drawn_after, last) in [(2, true), (4, false)] {
                     let word = u32::from(mine.wrapping_add(drawn_after)) << 16 | u32::from(head);
                     assert_eq!(
-                        is_surplus(word, mine),
+                        is_surplus::<HeadFlag>(word, mine),
                         surplus && last,
                         "{head:#x} {distance:#x} {drawn_after}"
                     );
@@ -254,7 +273,7 @@ mod tests {
         for head in [0u16, 0x10, 0xfffe] {
             for (waiters, held) in [(0, 0), (1, 2), (2, 2), (700, 2)] {
                 let word = |tail: u16| u32::from(head.wrapping_add(tail)) << 16 | u32::from(head);
-                assert_eq!(alone(word(waiters * 2)), word(held), "{head:#x} {waiters}");
+                assert_eq!(alone::<HeadFlag>(word(waiters * 2)), word(held), "{head:#x} {waiters}");
             }
         }
     }

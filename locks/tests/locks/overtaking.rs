@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_locks::{Budget, CnaQspin, CpuId, LockKind, PvTicket, Qspin, RawLock, Ticket, Wide, for_each_lock_kind};
+use holdfast_locks::{
+    Budget, CnaQspin, CpuId, LockKind, PvTicket, Qspin, RawLock, TailPvTicket, Ticket, Wide, for_each_lock_kind,
+};
 
 use crate::explore::{Random, RandomWalk};
 use crate::scenes::{Checked, for_each_kind, job, rounds};
@@ -138,4 +140,5 @@ fn crowded<L: RawLock<StepCpu> + 'static>(tickets: u32, step: u32) {
 fn a_ticket_too_many_is_given_back_and_drawn_again() {
     crowded::<Ticket>(1 << 15, 1);
     crowded::<PvTicket>(24_576, 2);
+    crowded::<TailPvTicket>(24_576, 2);
 }

@@ -8,7 +8,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use holdfast_locks::{AllSteps, CpuId, Event, Platform, PreemptableTicket, PvTicket, RawLock, Steps, Ticket};
+use holdfast_locks::{
+    AllSteps, CpuId, Event, Platform, PreemptableTicket, PvTicket, RawLock, Steps, TailPvTicket, Ticket,
+};
 
 use crate::explore::{Random, RandomWalk, every_schedule, random_schedules};
 use crate::scenes::{Checked, contention, equal_tickets, interrupted_waiter, job, run_in_turn};
@@ -35,16 +37,21 @@ fn no_lost_kick_between_registration_and_unlock() {
     let runs = every_schedule(Setup::new(2), 8, || contention::<PvTicket>(2, 0)).expect("no schedule hangs");
     assert!(runs > 1000, "only {runs} schedules");
     every_schedule(Setup::new(3), 3, || contention::<PvTicket>(3, 0)).expect("no schedule hangs");
+    let runs = every_schedule(Setup::new(2), 6, || contention::<TailPvTicket>(2, 0)).expect("no schedule hangs");
+    assert!(runs > 1000, "only {runs} schedules");
+    every_schedule(Setup::new(3), 3, || contention::<TailPvTicket>(3, 0)).expect("no schedule hangs");
 }
 
 #[test]
 fn without_the_recheck_a_kick_is_lost() {
     every_schedule(Setup::new(2), 2, || contention::<PvTicket<NoRecheck>>(2, 0)).expect_err("the waiter sleeps on");
+    every_schedule(Setup::new(2), 2, || contention::<TailPvTicket<NoRecheck>>(2, 0)).expect_err("the waiter sleeps on");
 }
 
 #[test]
 fn without_the_kick_the_waiter_sleeps_on() {
     every_schedule(Setup::new(2), 1, || contention::<PvTicket<NoKick>>(2, 0)).expect_err("no CPU wakes the waiter");
+    every_schedule(Setup::new(2), 1, || contention::<TailPvTicket<NoKick>>(2, 0)).expect_err("no CPU wakes the waiter");
 }
 
 #[test]
@@ -82,6 +89,47 @@ fn the_carry_of_a_wrapping_head_stays_out_of_the_tail() {
         contention::<PvTicket<CarryIntoTail>>(3, 0xfffe_fffe)
     })
     .expect_err("a ticket is served that no CPU drew");
+    for initial in [0xfffe_fffe, 0xfffc_fffc, 0xffff_fffe] {
+        every_schedule(Setup::new(3), 2, || contention::<TailPvTicket>(3, initial)).expect("no ticket is lost");
+    }
+    // Here the carry takes the flag's bit first, and a ticket only if the flag is set.
+    every_schedule(Setup::new(3), 3, || {
+        contention::<TailPvTicket<CarryIntoTail>>(3, 0xfffe_fffe)
+    })
+    .expect_err("a ticket is served that no CPU drew");
+}
+
+#[test]
+fn the_flag_in_the_tail_is_cleared_by_the_last_unlocker_and_kept_for_waiters() {
+    let lock = Checked::new(0x0009_0008);
+    let word = Arc::clone(&lock);
+    let machine = run_in_turn(
+        1,
+        vec![(
+            CpuId(0),
+            job(move |cpu| {
+                type Lock = TailPvTicket<AllSteps>;
+                let is = |what: u32| assert_eq!(cpu.load(&word.word, Relaxed), what);
+                assert!(!Lock::is_locked(cpu, &word.word));
+                word.with::<Lock>(cpu, || is(0x000b_0008));
+                is(0x000a_000a);
+                assert!(Lock::try_lock(cpu, &word.word));
+                cpu.fetch_or(&word.word, 1 << 16, Relaxed);
+                assert!(!Lock::try_lock(cpu, &word.word));
+                // A ticket is drawn: its owner may have halted.
+                cpu.fetch_add(&word.word, 2 << 16, Relaxed);
+                Lock::unlock(cpu, &word.word);
+                is(0x000f_000c);
+                Lock::unlock(cpu, &word.word);
+                is(0x000e_000e);
+            }),
+        )],
+    );
+    assert_eq!(
+        machine.stats.count(Event::ReleasedSlow),
+        1,
+        "only a waiter is looked for"
+    );
 }
 
 #[test]

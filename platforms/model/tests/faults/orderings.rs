@@ -430,6 +430,9 @@ orderings! {
     of_pv_ticket: ["pv_ticket.rs", "paravirt.rs"] => [
         once::<PvTicket>(6), twice::<PvTicket>(2), try_lock::<PvTicket>(), equal_tickets::<PvTicket>(),
     ];
+    of_tail_pv_ticket: ["tail_pv_ticket.rs"] => [
+        once::<TailPvTicket>(6), twice::<TailPvTicket>(2), try_lock::<TailPvTicket>(),
+    ];
     of_qspin: ["qspin.rs", "queue.rs"] => [
         once::<Qspin>(6), try_lock::<Qspin>(), queue::<Qspin>(3, 2), queue::<Qspin>(4, 1), queue::<Qspin>(4, 2),
     ];

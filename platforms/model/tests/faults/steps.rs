@@ -199,6 +199,27 @@ static FAULTS: &[Fault] = faults! {
     "pv-ticket" "acquire of the lock":
         loom_twice::<PvTicket<NoAcquire>> => true,
         not_asked => false;
+    "tail-pv-ticket" "re-check after the announcement":
+        loom_twice::<TailPvTicket<NoRecheck>> => true,
+        shuttle_twice::<TailPvTicket<NoRecheck>> => true;
+    "tail-pv-ticket" "release of the announcement":
+        loom_twice::<TailPvTicket<NoAnnounce>> => true,
+        not_asked => false;
+    "tail-pv-ticket" "acquire before the scan":
+        loom_twice::<TailPvTicket<NoLookup>> => true,
+        not_asked => false;
+    "tail-pv-ticket" "kick":
+        loom_twice::<TailPvTicket<NoKick>> => true,
+        shuttle_twice::<TailPvTicket<NoKick>> => true;
+    "tail-pv-ticket" "carry kept out of the tail":
+        loom_wrap::<TailPvTicket<CarryIntoTail>> => true,
+        shuttle_wrap::<TailPvTicket<CarryIntoTail>> => true;
+    "tail-pv-ticket" "release of the unlock":
+        loom_twice::<TailPvTicket<NoRelease>> => true,
+        not_asked => false;
+    "tail-pv-ticket" "acquire of the lock":
+        loom_twice::<TailPvTicket<NoAcquire>> => true,
+        not_asked => false;
     "pv-qspin" "look at what the exchange for 3 returns":
         loom_twice::<Pv<NoRecheck>> => true,
         shuttle_twice::<Pv<NoRecheck>> => true;

@@ -9,7 +9,7 @@ mod requeue;
 mod variants;
 
 use holdfast_locks::RawLock;
-use holdfast_model::{Bounds, Cpu, Loom, Setup, scenario};
+use holdfast_model::{Bounds, Checker as _, Cpu, Loom, Setup, scenario};
 
 use crate::support::holds;
 
@@ -51,6 +51,13 @@ fn try_lock<L: Lock>(name: &str, bounds: Bounds) {
 fn freed_at_once<L: Lock>(name: &str, bounds: Bounds) {
     let body = scenario::freed_at_once::<Loom, L>(&Setup::new(2));
     holds::<Loom>(name, "freed at once", bounds, body);
+}
+
+/// Asserts that the hazard of a lock whose unlock accesses the word after the release is real, and found.
+fn touched_after_release<L: Lock>(name: &str) {
+    let body = scenario::freed_at_once::<Loom, L>(&Setup::new(2));
+    let failure = Loom::explore(&ALL, body).expect_err(name);
+    assert!(failure.message.contains("Causality violation"), "{name}: {failure}");
 }
 
 fn interrupted_waiter<L: Lock>(name: &str, bounds: Bounds) {

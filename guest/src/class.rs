@@ -55,7 +55,7 @@ named! {
         PageTable = "page_table",
         /// SLUB's `kmem_cache_node.list_lock`.
         Slab = "slab",
-        /// `tasklist_lock`, a reader-writer lock in Linux, of which only the writers are modeled.
+        /// `tasklist_lock`, a reader-writer lock.
         TaskList = "tasklist",
         /// Linux's `sighand->siglock`.
         Signal = "siglock",
@@ -73,7 +73,7 @@ named! {
         PageCache = "tree_lock",
         /// The only lock of a plain file system.
         Journal = "journal",
-        /// ext4's `j_state_lock`, as its writers take it.
+        /// ext4's `j_state_lock`, a reader-writer lock.
         JournalState = "j_state_lock",
         /// ext4's `j_list_lock`: the buffers of a journal.
         JournalList = "j_list_lock",

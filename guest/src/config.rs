@@ -35,6 +35,11 @@ pub struct Config {
     /// The default is that of the published experiments' kernels up to 3.14: its waiters sleep, and unmapping excludes
     /// page faults until the end.
     pub mmap_lock: MmapLock,
+    /// Whether readers take the kernel's reader-writer locks: `tasklist_lock`, jbd2's `j_state_lock`, and XFS's
+    /// `xc_ctx_lock`.
+    ///
+    /// Otherwise only writers exclude each other, and a reader costs the transfers of the lock's cache line.
+    pub rwlocks: bool,
     /// Whether a wakeup for a CPU with another cache is handed over to that CPU by IPI (`TTWU_QUEUE`, Linux 3.0 and
     /// later). Before, the waker itself takes the run-queue lock of the CPU where the task slept, and then that of the
     /// CPU where the task goes.
@@ -83,6 +88,7 @@ impl Default for Config {
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
             mmap_lock: MmapLock::Sleeping,
+            rwlocks: false,
             ttwu_queue: true,
             wake_wide: false,
             pcid: None,

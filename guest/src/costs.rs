@@ -262,6 +262,8 @@ pub(crate) mod xfs {
     pub(crate) const GROUPS: u32 = 4;
     /// Forcing the log, without its items. [E]
     pub(crate) const PUSH: u64 = 8_000;
+    /// Moving one item to the list that is pushed, under `xc_ctx_lock`. [E]
+    pub(crate) const CONTEXT_ITEM: u64 = 30;
     /// Writing one item to the log on a RAM disk. [E]
     pub(crate) const PUSH_ITEM: u64 = 400;
     /// The most different items in a push. [E]

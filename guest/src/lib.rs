@@ -55,6 +55,7 @@ mod profile;
 mod program;
 mod pthread;
 mod report;
+mod rwlock;
 mod rwsem;
 mod sched;
 mod semaphore;

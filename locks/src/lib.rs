@@ -26,8 +26,8 @@
 //! - [`SpinLock`] protects data with one of these locks and returns guards.
 //! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
 //!   Linux does.
-//! - [`Qrwlock`] is a reader-writer lock, and [`Condvar`] a condition variable, over any of these locks.
-//!   [`RequeueCondvar`] is one over the kernel's queues of sleepers.
+//! - [`Qrwlock`] is a reader-writer lock ([`BootRwlock`] if its kind is chosen at run time), and [`Condvar`] a condition
+//!   variable, over any of these locks. [`RequeueCondvar`] is one over the kernel's queues of sleepers.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 #![no_std]
@@ -90,7 +90,7 @@ pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word};
 pub use preemptable_ticket::PreemptableTicket;
 pub use pv_qspin::{HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin};
 pub use pv_ticket::PvTicket;
-pub use qrwlock::Qrwlock;
+pub use qrwlock::{BootRwlock, Qrwlock};
 pub use qspin::Qspin;
 pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
 pub use raw::RawLock;

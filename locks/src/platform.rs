@@ -262,6 +262,10 @@ pub unsafe trait Platform {
     /// of arrival, this is called in that order.
     #[inline(always)]
     fn contention_begin(&self, _lock: &Self::Word) {}
+    /// Tracepoint: the caller is the head of the queue of a reader-writer lock from now on (`is_head`), or no longer.
+    /// `queue` is the queue's word.
+    #[inline(always)]
+    fn heads(&self, _queue: &Self::Word, _is_head: bool) {}
     /// Tracepoint: the wait that began with [`Platform::contention_begin`] has ended, and the caller holds the lock.
     #[inline(always)]
     fn contention_end(&self, _lock: &Self::Word) {}

@@ -28,9 +28,11 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::kind::{LockKind, match_kind, with_algorithm};
 use crate::layout::{Layout, Narrow};
 use crate::paravirt::{Paravirt, halt_while};
-use crate::platform::{Budget, CpuId, Word};
+use crate::platform::{Budget, CpuId, Platform, Word};
+use crate::queue::{Nodes, Numa};
 use crate::raw::RawLock;
 use crate::steps::{AllSteps, Steps, unless_omitted};
 
@@ -129,16 +131,12 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         // ORDERING: Acquire; pairs with the Release in `unlock_exclusive` and `downgrade`.
         let before = cpu.fetch_add(&self.state, READER, unless_omitted(S::LOCK_ACQUIRE, Acquire));
         if before & !(READERS & !TOO_MANY) != 0 {
-            self.lock_shared_slow(cpu, before);
+            self.lock_shared_slow(cpu, before, |wish| self.queue::<P, Q>(cpu, wish, true));
         }
     }
 
     #[cold]
-    fn lock_shared_slow<P>(&self, cpu: &P, before: u32)
-    where
-        P: Paravirt<Word = W>,
-        Q: RawLock<P>,
-    {
+    fn lock_shared_slow<P: Paravirt<Word = W>>(&self, cpu: &P, before: u32, queue: impl FnOnce(Wish)) {
         if before & (WRITER | BLOCKED | TOO_MANY) == 0 {
             // The rest is the number of a head that does not block newcomers.
             return;
@@ -147,7 +145,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         assert!(before & TOO_MANY == 0, "cannot lock: 32767 readers hold the lock");
         let sharing = cpu.sharing();
         if sharing.head.0 == 0 || !self.steal_shared(cpu, sharing.newcomer) {
-            self.queue(cpu, SHARED);
+            queue(SHARED);
         }
     }
 
@@ -188,19 +186,15 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         // ORDERING: Acquire; pairs with the Release in `unlock_exclusive` and `unlock_shared`. Relaxed on failure:
         // nothing was taken.
         if cpu.compare_exchange(&self.state, 0, WRITER, acquire, Relaxed).is_err() {
-            self.lock_exclusive_slow(cpu);
+            self.lock_exclusive_slow(cpu, |wish| self.queue::<P, Q>(cpu, wish, true));
         }
     }
 
     #[cold]
-    fn lock_exclusive_slow<P>(&self, cpu: &P)
-    where
-        P: Paravirt<Word = W>,
-        Q: RawLock<P>,
-    {
+    fn lock_exclusive_slow<P: Paravirt<Word = W>>(&self, cpu: &P, queue: impl FnOnce(Wish)) {
         let sharing = cpu.sharing();
         if sharing.head.0 == 0 || !self.steal_exclusive(cpu, sharing.newcomer) {
-            self.queue(cpu, EXCLUSIVE);
+            queue(EXCLUSIVE);
         }
     }
 
@@ -280,21 +274,25 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         cpu.load(&self.state, Relaxed) & WRITER != 0
     }
 
-    /// Queues and waits until `wish` is granted.
-    fn queue<P>(&self, cpu: &P, wish: Wish)
+    /// Queues and waits until `wish` is granted. `K` is the kind of the queue. The head halts after a while if `halts`.
+    fn queue<P, K>(&self, cpu: &P, wish: Wish, halts: bool)
     where
         P: Paravirt<Word = W>,
-        Q: RawLock<P>,
+        K: RawLock<P>,
     {
-        Q::lock(cpu, &self.queue);
+        K::lock(cpu, &self.queue);
         // A head that has vanished leaves the queue to the next CPU.
         cpu.wait_begins(&self.queue, |_| 0);
-        self.wait_at_head(cpu, wish);
+        cpu.heads(&self.queue, true);
+        cpu.contention_begin(&self.state);
+        self.wait_at_head(cpu, wish, halts);
+        cpu.contention_end(&self.state);
+        cpu.heads(&self.queue, false);
         cpu.wait_ends();
-        Q::unlock(cpu, &self.queue);
+        K::unlock(cpu, &self.queue);
     }
 
-    fn wait_at_head<P: Paravirt<Word = W>>(&self, cpu: &P, wish: Wish) {
+    fn wait_at_head<P: Paravirt<Word = W>>(&self, cpu: &P, wish: Wish, halts: bool) {
         let shares = cpu.sharing().head;
         let mut waits = if shares.0 == 0 { EQUAL_WAITS } else { 0 };
         loop {
@@ -303,7 +301,11 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
                 // ORDERING: Relaxed; the bit only keeps CPUs from taking the lock.
                 cpu.fetch_or(&self.state, BLOCKED, Relaxed);
             }
-            let budget = if equal { shares } else { cpu.spin_threshold() };
+            let budget = match (equal, halts) {
+                (true, _) => shares,
+                (false, true) => cpu.spin_threshold(),
+                (false, false) => Budget::UNBOUNDED,
+            };
             match self.compete(cpu, wish, budget) {
                 Ok(()) => return,
                 // Only readers hold the lock.
@@ -389,6 +391,80 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
 impl<W, Q, S> fmt::Debug for Qrwlock<W, Q, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Qrwlock").finish_non_exhaustive()
+    }
+}
+
+/// A [`Qrwlock`] whose queue's kind is an argument of each call: a kernel chooses it once, at boot.
+///
+/// As in Linux, the head of the queue spins until it has the lock, also in guests. Waiters behind it wait as the kind
+/// does. All calls for one lock must be given the same [`LockKind`], or waiters may overtake each other; readers and
+/// writers exclude each other in any case.
+#[derive(Debug)]
+pub struct BootRwlock<W>(Qrwlock<W, ()>);
+
+impl<W> BootRwlock<W> {
+    /// Makes an unlocked lock.
+    pub fn new() -> Self
+    where
+        W: Word<u32>,
+    {
+        BootRwlock(Qrwlock::new())
+    }
+
+    /// Returns the word of the state, by which tracepoints name a lock. The caller must not write it.
+    pub fn word(&self) -> &W {
+        self.0.word()
+    }
+
+    /// Waits until this CPU holds the lock together with other readers.
+    ///
+    /// # Panics
+    /// If 32767 readers hold the lock.
+    #[inline]
+    pub fn lock_shared<P>(&self, kind: LockKind, cpu: &P)
+    where
+        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+    {
+        // ORDERING: Acquire; as in `Qrwlock::lock_shared`.
+        let before = cpu.fetch_add(&self.0.state, READER, Acquire);
+        if before & !(READERS & !TOO_MANY) != 0 {
+            let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false));
+            self.0.lock_shared_slow(cpu, before, queue);
+        }
+    }
+
+    /// Releases the lock, which this CPU must hold as a reader.
+    #[inline]
+    pub fn unlock_shared<P: Paravirt<Word = W>>(&self, cpu: &P) {
+        self.0.unlock_shared(cpu);
+    }
+
+    /// Waits until this CPU alone holds the lock.
+    #[inline]
+    pub fn lock_exclusive<P>(&self, kind: LockKind, cpu: &P)
+    where
+        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+    {
+        // ORDERING: Acquire; as in `Qrwlock::lock_exclusive`. Relaxed on failure: nothing was taken.
+        if cpu
+            .compare_exchange(&self.0.state, 0, WRITER, Acquire, Relaxed)
+            .is_err()
+        {
+            let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false));
+            self.0.lock_exclusive_slow(cpu, queue);
+        }
+    }
+
+    /// Releases the lock, which this CPU must hold as the writer.
+    #[inline]
+    pub fn unlock_exclusive<P: Paravirt<Word = W>>(&self, cpu: &P) {
+        self.0.unlock_exclusive(cpu);
+    }
+}
+
+impl<W: Word<u32>> Default for BootRwlock<W> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -6,11 +6,15 @@
 //! **No lost commit**: a change is part of the transaction that is open when the change is made. A commit closes the
 //! open transaction before it writes, and is marked done after it has written.
 
-use crate::class::LockClass;
+use core::sync::atomic::Ordering::Relaxed;
+
+use holdfast_locks::{Platform, Word};
+
 use crate::costs;
 use crate::machine::Machine;
-use crate::sched::{Scheduler, WakeHint};
-use crate::sync::SpinLock;
+use crate::rwlock::RwLock;
+use crate::sched::{OnCpu, Scheduler, WakeHint};
+use crate::sync::WordOf;
 use crate::task::state;
 use crate::wait::WaitQueue;
 
@@ -31,12 +35,15 @@ pub(super) enum Change {
 
 /// The commits of one journal.
 pub(super) struct Commits<M: Machine> {
-    state: SpinLock<State, M>,
+    state: RwLock<State, M>,
+    /// Changes that readers of the state have added to the open transaction.
+    joined: WordOf<M>,
     /// The tasks that wait for the commit in progress.
     done: WaitQueue<M>,
 }
 
-struct State {
+/// The state of a journal.
+pub(super) struct State {
     /// The open transaction, from 1.
     open: u64,
     /// The last transaction that is written.
@@ -47,8 +54,8 @@ struct State {
 }
 
 impl<M: Machine> Commits<M> {
-    /// Makes a journal whose state is under a lock of `class`.
-    pub(super) fn new(class: LockClass) -> Self {
+    /// Makes a journal whose state is under the lock that `new_lock` makes.
+    pub(super) fn new(new_lock: impl FnOnce(State) -> RwLock<State, M>) -> Self {
         let state = State {
             open: 1,
             committed: 0,
@@ -56,25 +63,38 @@ impl<M: Machine> Commits<M> {
             changes: 0,
         };
         Commits {
-            state: SpinLock::new(class, state),
+            state: new_lock(state),
+            joined: WordOf::<M>::new(0),
             done: WaitQueue::new(),
         }
+    }
+
+    /// Joins the open transaction as a reader of its state, and runs `join`. Returns `false` if readers take no part in
+    /// this kernel: then the caller [adds](Self::add) its changes.
+    pub(super) fn join(&self, on: &OnCpu<'_, M>, changes: u32, join: impl FnOnce()) -> bool {
+        let Some(_state) = self.state.read(on) else {
+            return false;
+        };
+        join();
+        // ORDERING: Relaxed; only a count.
+        on.cpu.fetch_add(&self.joined, changes, Relaxed);
+        true
     }
 
     /// Counts `changes` in the open transaction, under the journal's state lock.
     pub(super) fn add(&self, sched: &Scheduler<M>, changes: u32) {
         let on = sched.on_cpu();
-        let mut state = self.state.lock(&on);
+        let mut state = self.state.write(&on);
         state.changes += changes;
         on.work(costs::JOURNAL_STATE);
     }
 
     /// Returns when all changes made before are written. `write` writes the given number of changes.
     pub(super) fn force(&self, sched: &Scheduler<M>, write: impl Fn(&Scheduler<M>, u32)) {
-        let wanted = self.state.lock(&sched.on_cpu()).open;
+        let wanted = self.state.write(&sched.on_cpu()).open;
         loop {
             let on = sched.on_cpu();
-            let mut state = self.state.lock(&on);
+            let mut state = self.state.write(&on);
             on.work(costs::JOURNAL_STATE);
             if state.committed >= wanted {
                 return;
@@ -85,7 +105,11 @@ impl<M: Machine> Commits<M> {
             } else {
                 state.is_committing = true;
                 state.open += 1;
-                let changes = core::mem::take(&mut state.changes);
+                let mut changes = core::mem::take(&mut state.changes);
+                if self.state.is_shared(&on) {
+                    // ORDERING: Relaxed; only a count.
+                    changes += on.cpu.swap(&self.joined, 0, Relaxed);
+                }
                 drop(state);
                 write(sched, changes);
                 self.end(sched);
@@ -96,14 +120,14 @@ impl<M: Machine> Commits<M> {
     /// Sleeps until the commit in progress is done.
     fn wait(&self, sched: &Scheduler<M>, wanted: u64) {
         self.done.sleep_unless(sched, state::UNINTERRUPTIBLE, |on| {
-            let state = self.state.lock(on);
+            let state = self.state.write(on);
             !state.is_committing || state.committed >= wanted
         });
     }
 
     fn end(&self, sched: &Scheduler<M>) {
         let on = sched.on_cpu();
-        let mut state = self.state.lock(&on);
+        let mut state = self.state.write(&on);
         on.work(costs::JOURNAL_STATE);
         state.committed = state.open - 1;
         state.is_committing = false;

@@ -14,16 +14,17 @@ use crate::class::LockClass;
 use crate::costs::ext4 as costs;
 use crate::machine::Machine;
 use crate::mutex::Mutex;
+use crate::rwlock::RwLock;
 use crate::sched::{Scheduler, cond_resched};
 use crate::sync::{SpinLock, WordOf};
 
 /// One mounted ext4.
 pub(super) struct Ext4<M: Machine> {
-    /// `j_state_lock` as its readers take it: a reader-writer lock, whose cache line they move.
+    /// `j_state_lock` as its readers take it where they take no part in it: they move its cache line.
     state_readers: WordOf<M>,
     /// The running transaction's counts of handles, updates and credits.
     updates: WordOf<M>,
-    /// `j_state_lock` as its writers take it, with the commits.
+    /// `j_state_lock`, with the commits.
     commits: Commits<M>,
     /// Linux's `j_list_lock`.
     list: SpinLock<(), M>,
@@ -39,7 +40,7 @@ impl<M: Machine> Ext4<M> {
         Ext4 {
             state_readers: WordOf::<M>::new(0),
             updates: WordOf::<M>::new(0),
-            commits: Commits::new(LockClass::JournalState),
+            commits: Commits::new(|state| RwLock::new(LockClass::JournalState, state)),
             list: SpinLock::new(LockClass::JournalList, ()),
             groups: (0..costs::GROUPS).map(group).collect(),
             orphans: Mutex::new(),
@@ -91,15 +92,23 @@ impl<M: Machine> Ext4<M> {
         let on = sched.on_cpu();
         on.work(costs::HANDLE);
         // ORDERING: Relaxed, all: the counts are never used. Only the transfers of their cache lines matter.
-        on.cpu.fetch_add(&self.state_readers, 1, Relaxed);
-        on.cpu.fetch_add(&self.updates, 1, Relaxed);
-        on.cpu.fetch_add(&self.state_readers, 1, Relaxed);
+        let join = || on.cpu.fetch_add(&self.updates, 1, Relaxed);
+        let has_joined = self.commits.join(&on, buffers, || {
+            join();
+        });
+        if !has_joined {
+            on.cpu.fetch_add(&self.state_readers, 1, Relaxed);
+            join();
+            on.cpu.fetch_add(&self.state_readers, 1, Relaxed);
+        }
         for _ in 0..buffers {
             on.work(costs::BUFFER);
             self.file_buffer(sched);
         }
         on.cpu.fetch_add(&self.updates, 1, Relaxed);
-        self.commits.add(sched, buffers);
+        if !has_joined {
+            self.commits.add(sched, buffers);
+        }
     }
 
     fn file_buffer(&self, sched: &Scheduler<M>) {

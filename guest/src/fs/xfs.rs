@@ -11,8 +11,11 @@ use holdfast_locks::{Platform, Word};
 
 use super::commit::{Change, Commits};
 use crate::class::LockClass;
+use crate::config::MmapLock;
 use crate::costs::xfs as costs;
 use crate::machine::Machine;
+use crate::rwlock::RwLock;
+use crate::rwsem::RwSemaphore;
 use crate::sched::{Scheduler, cond_resched};
 use crate::semaphore::Semaphore;
 use crate::sync::{SpinLock, WordOf};
@@ -21,7 +24,9 @@ use crate::sync::{SpinLock, WordOf};
 pub(super) struct Xfs<M: Machine> {
     /// The log's grant heads.
     grant: WordOf<M>,
-    /// `xc_ctx_lock` as its readers take it: a reader-writer semaphore, whose cache line they move.
+    /// `xc_ctx_lock`: a commit reads it, and a push that switches to a new list writes it.
+    context: RwSemaphore<M>,
+    /// `xc_ctx_lock` as its readers take it where they take no part in it: they move its cache line.
     context_readers: WordOf<M>,
     /// Linux's `xc_cil_lock`.
     cil: SpinLock<(), M>,
@@ -46,10 +51,11 @@ impl<M: Machine> Xfs<M> {
         };
         Xfs {
             grant: WordOf::<M>::new(0),
+            context: RwSemaphore::new(),
             context_readers: WordOf::<M>::new(0),
             cil: SpinLock::new(LockClass::Cil, ()),
             ail: SpinLock::new(LockClass::Ail, ()),
-            commits: Commits::new(LockClass::Iclog),
+            commits: Commits::new(|state| RwLock::without_readers(LockClass::Iclog, state)),
             groups: (0..costs::GROUPS).map(group).collect(),
         }
     }
@@ -74,8 +80,16 @@ impl<M: Machine> Xfs<M> {
     /// Returns when all changes made so far are in the log.
     pub(super) fn force(&self, sched: &Scheduler<M>) {
         self.commits.force(sched, |sched, items| {
+            let items = items.min(costs::PUSH_ITEMS_MAX);
+            if sched.system.config.rwlocks {
+                let spins = sched.system.config.mmap_lock >= MmapLock::Spinning;
+                self.context.write(sched, spins);
+                let on = sched.on_cpu();
+                on.work(costs::CONTEXT_ITEM * u64::from(items));
+                self.context.write_unlock(&on);
+            }
             sched.on_cpu().work(costs::PUSH);
-            for _ in 0..items.min(costs::PUSH_ITEMS_MAX) {
+            for _ in 0..items {
                 sched.on_cpu().work(costs::PUSH_ITEM);
                 cond_resched(sched);
             }
@@ -98,9 +112,19 @@ impl<M: Machine> Xfs<M> {
         }
         let on = sched.on_cpu();
         on.work(costs::COMMIT);
-        on.cpu.fetch_add(&self.context_readers, 1, Relaxed);
+        let shares = on.system.config.rwlocks;
+        if shares {
+            self.context.read(sched);
+        } else {
+            on.cpu.fetch_add(&self.context_readers, 1, Relaxed);
+        }
+        let on = sched.on_cpu();
         self.cil.hold(&on, costs::CIL_HELD);
-        on.cpu.fetch_add(&self.context_readers, 1, Relaxed);
+        if shares {
+            self.context.read_unlock(&on);
+        } else {
+            on.cpu.fetch_add(&self.context_readers, 1, Relaxed);
+        }
         if let Some(header) = header {
             header.up(&on);
         }

@@ -57,7 +57,7 @@ impl<M: Machine> Processes<M> {
         let process = &self.slots[id];
         let parent_id = process.parent.get();
         let (parent, parent_task) = (&self.slots[parent_id], on.task(parent_id));
-        let _list = self.list.lock_irq(on);
+        let _list = self.list.write_irq(on);
         on.work(costs::EXIT_NOTIFY);
         process.sibling.set(TaskId(parent.dead_children.get()));
         parent.dead_children.set(id.0);
@@ -83,7 +83,11 @@ impl<M: Machine> Processes<M> {
             }
             process.child_exit.prepare(&on, state::INTERRUPTIBLE);
             on.current_task().signal_pending.set(0);
-            if process.dead_children.get() != TaskId::NONE.0 {
+            let has_dead_child = {
+                let _list = self.list.read(&on);
+                process.dead_children.get() != TaskId::NONE.0
+            };
+            if has_dead_child {
                 process.child_exit.finish(&on);
                 return Some(self.reap(&on));
             }
@@ -102,7 +106,7 @@ impl<M: Machine> Processes<M> {
         on.measured(Step::REAP, |_| None);
         let parent = &self.slots[on.current()];
         let (exited, is_last) = {
-            let mut list = self.list.lock_irq(on);
+            let mut list = self.list.write_irq(on);
             on.work(costs::REAP);
             let id = TaskId(parent.dead_children.get());
             let child = &self.slots[id];

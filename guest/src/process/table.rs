@@ -11,8 +11,8 @@ use crate::limits::{Limits, Start};
 use crate::local::{Local32, Shared32};
 use crate::machine::Machine;
 use crate::mm::Spaces;
+use crate::rwlock::RwLock;
 use crate::sched::OnCpu;
-use crate::sync::SpinLock;
 use crate::wait::{Completion, WaitQueue};
 
 /// A program to execute.
@@ -34,7 +34,7 @@ pub(crate) struct Processes<M: Machine> {
     pub(crate) files: FileSystem<M>,
     pub(super) slots: TaskTable<Process<M>>,
     /// Linux's `tasklist_lock`.
-    pub(super) list: SpinLock<FreeSlots, M>,
+    pub(super) list: RwLock<FreeSlots, M>,
 }
 
 /// The slots that are free.
@@ -118,7 +118,7 @@ impl<M: Machine> Processes<M> {
             spaces: Spaces::new(tasks),
             files: FileSystem::new(limits, tasks),
             slots,
-            list: SpinLock::new(LockClass::TaskList, FreeSlots { first, room }),
+            list: RwLock::new(LockClass::TaskList, FreeSlots { first, room }),
         }
     }
 
@@ -129,7 +129,7 @@ impl<M: Machine> Processes<M> {
 
     /// Takes a free slot for a child of `parent`. Stops the machine if there is none.
     pub(super) fn take_slot(&self, on: &OnCpu<'_, M>, parent: TaskId) -> TaskId {
-        let mut list = self.list.lock_irq(on);
+        let mut list = self.list.write_irq(on);
         on.work(costs::TASK_LINK);
         let id = list.first;
         if id == TaskId::NONE || list.room == 0 {
@@ -154,7 +154,7 @@ impl<M: Machine> Processes<M> {
     pub(super) fn free_task(&self, on: &OnCpu<'_, M>, id: TaskId) {
         on.sched.memory.give_pages(on, 2);
         on.sched.memory.slab(on, 4);
-        let mut list = self.list.lock_irq(on);
+        let mut list = self.list.write_irq(on);
         self.slots[id].sibling.set(list.first);
         list.first = id;
     }

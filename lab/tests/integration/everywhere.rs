@@ -72,6 +72,35 @@ fn every_lock_works_everywhere() {
     }
 }
 
+/// A build on ext4 or XFS, with readers that exclude writers and without.
+#[test]
+fn readers_take_part_in_reader_writer_locks_if_asked_to() {
+    let build = |format: &str, lock: &str, rwlocks: bool| {
+        let set = [
+            format!("vm.0.kernbench.file_system={format}"),
+            format!("vm.0.lock={lock}"),
+            format!("vm.0.rwlocks={rwlocks}"),
+        ];
+        run("kernbench-overcommit", "2x", 0.001, &set.each_ref().map(String::as_str))
+    };
+    for lock in ["ticket", "pv-qspin", "hybrid-pv-qspin"] {
+        let of = |outcome: &Outcome, name: &str| outcome.vms[0].counters.get(name).copied().unwrap_or(0);
+        let (alone, shared) = (build("ext4", lock, false), build("ext4", lock, true));
+        for outcome in [&alone, &shared] {
+            assert!(outcome.vms[0].elapsed_ns.is_some_and(|elapsed| elapsed > 0), "{lock}");
+        }
+        let waits = of(&shared, "guest.forks");
+        let readers = of(&shared, "lock.tasklist.acquired") - of(&alone, "lock.tasklist.acquired");
+        assert!(
+            readers >= waits,
+            "{lock}: each child is waited for by a reader: {readers} of {waits}"
+        );
+        assert!(of(&shared, "lock.j_state_lock.acquired") > 0, "{lock}");
+        let xfs = build("xfs", lock, true);
+        assert!(xfs.vms[0].elapsed_ns.is_some_and(|elapsed| elapsed > 0), "{lock}");
+    }
+}
+
 /// Runs hackbench in two groups of six pairs, `loops` messages from each sender to each receiver.
 fn hackbench(case: &str, loops: u32, set: &[&str]) -> Outcome {
     let small = ["vm.0.hackbench.groups=2", "vm.0.hackbench.pairs=6"];

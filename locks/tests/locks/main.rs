@@ -10,6 +10,7 @@ mod overtaking;
 mod queued;
 mod races;
 mod readers;
+mod rwlocks;
 mod scenes;
 mod sharing;
 mod spinners;

@@ -105,6 +105,7 @@ pub(super) static GUEST: &[Key] = &[
          \"preemption-aware\" also stops while the host says that the owner's vCPU is preempted (4.10); it \
          needs pv_unhalt. Versions are uncertain by one release.",
     ),
+    key("vm.*.rwlocks", vm!(Flag, boot.kernel.rwlocks)),
     key("vm.*.mmap_lock", vm!(Choice, boot.kernel.mmap_lock)).note(
         "\"sleeping\": waiters sleep, and unmapping holds it to the end (until Linux 3.15). \"spinning\": \
          writers spin for a running writer (3.16). \"downgrading\": page faults run while unmapping flushes \

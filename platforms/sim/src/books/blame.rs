@@ -93,6 +93,8 @@ impl Mark {
 pub struct LockRecord {
     /// The vCPU that holds the lock.
     pub holder: Option<VcpuId>,
+    /// vCPUs that hold it together with this one, as readers.
+    pub sharers: Vec<VcpuId>,
     /// The contention, if a vCPU has ever waited.
     pub contention: Option<Box<Contention>>,
 }
@@ -107,6 +109,26 @@ pub struct Contention {
 }
 
 impl LockRecord {
+    /// `vcpu` holds the lock from now on, with those that hold it already.
+    #[inline]
+    pub fn acquired(&mut self, vcpu: VcpuId) {
+        if self.holder.is_some_and(|other| other != vcpu) {
+            self.sharers.push(vcpu);
+        } else {
+            self.holder = Some(vcpu);
+        }
+    }
+
+    /// `vcpu` no longer holds the lock.
+    #[inline]
+    pub fn released(&mut self, vcpu: VcpuId) {
+        if self.holder == Some(vcpu) {
+            self.holder = self.sharers.pop();
+        } else {
+            self.sharers.retain(|&other| other != vcpu);
+        }
+    }
+
     /// The contention; starts it at `now` if no vCPU has waited before.
     pub fn contended(&mut self, now: Time) -> &mut Contention {
         self.contention.get_or_insert_with(|| {
@@ -129,6 +151,17 @@ impl LockRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_has_a_holder_until_its_last_reader_leaves() {
+        let mut lock = LockRecord::default();
+        [3, 5, 7].map(VcpuId).into_iter().for_each(|vcpu| lock.acquired(vcpu));
+        for (leaves, left) in [(5, Some(3)), (3, Some(7)), (7, None)] {
+            lock.released(VcpuId(leaves));
+            assert_eq!(lock.holder, left.map(VcpuId));
+        }
+        assert!(lock.sharers.is_empty());
+    }
 
     #[test]
     fn a_wait_divides_by_culprit_and_loses_nothing() {

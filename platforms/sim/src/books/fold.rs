@@ -126,9 +126,9 @@ impl Books {
                 self.locks.contention_ended(view, &mut self.timeline, vcpu, line);
             }
             Happened::LockAcquired { vcpu, line } => {
-                self.locks.set_holder(view, &mut self.timeline, line, Some(vcpu));
+                self.locks.acquired(view, &mut self.timeline, line, vcpu);
             }
-            Happened::LockReleased { line } => self.locks.set_holder(view, &mut self.timeline, line, None),
+            Happened::LockReleased { vcpu, line } => self.locks.released(view, &mut self.timeline, line, vcpu),
             _ => {}
         }
     }

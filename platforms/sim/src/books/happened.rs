@@ -136,7 +136,7 @@ pub enum Happened<'a> {
     /// `vcpu` holds the lock in `line`.
     LockAcquired { vcpu: VcpuId, line: LineId },
     /// The lock in `line` is free.
-    LockReleased { line: LineId },
+    LockReleased { vcpu: VcpuId, line: LineId },
     /// The lock in `line` protects `class`.
     LockNamed { line: LineId, class: LockClass },
     /// `from` tried to yield to `to`; `done` if the scheduler took it up.

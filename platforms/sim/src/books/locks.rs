@@ -25,6 +25,13 @@ impl LockBook {
         self.records.get(line.0 as usize)?.holder
     }
 
+    /// A vCPU that holds the lock in `line`: of several readers one that does not run, if there is one.
+    fn slowest_holder(&self, view: &View<'_>, line: LineId) -> Option<VcpuId> {
+        let lock = self.records.get(line.0 as usize)?;
+        let absent = lock.sharers.iter().find(|&&reader| !view.vcpu(reader).is_running());
+        absent.copied().or(lock.holder)
+    }
+
     /// The first vCPU in line for the lock in `line`.
     pub fn first_waiter(&self, line: LineId) -> Option<VcpuId> {
         self.contention(line)?.waiters.first().copied()
@@ -64,11 +71,22 @@ impl LockBook {
         self.refresh_held(view, timeline, vcpu, CHAIN_DEPTH);
     }
 
-    /// `holder` holds the lock in `line` from now on; `None` if it is free.
+    /// `vcpu` holds the lock in `line` from now on.
     #[inline]
-    pub fn set_holder(&mut self, view: &View<'_>, timeline: Timeline<'_>, line: LineId, holder: Option<VcpuId>) {
+    pub fn acquired(&mut self, view: &View<'_>, timeline: Timeline<'_>, line: LineId, vcpu: VcpuId) {
+        self.held(view, timeline, line, |lock| lock.acquired(vcpu));
+    }
+
+    /// `vcpu` no longer holds the lock in `line`.
+    #[inline]
+    pub fn released(&mut self, view: &View<'_>, timeline: Timeline<'_>, line: LineId, vcpu: VcpuId) {
+        self.held(view, timeline, line, |lock| lock.released(vcpu));
+    }
+
+    #[inline]
+    fn held(&mut self, view: &View<'_>, timeline: Timeline<'_>, line: LineId, change: impl FnOnce(&mut LockRecord)) {
         let lock = self.record(line);
-        lock.holder = holder;
+        change(lock);
         if lock.has_waiters() {
             self.refresh(&{ *view }, timeline, line, CHAIN_DEPTH);
         }
@@ -116,7 +134,7 @@ impl LockBook {
     }
 
     fn culprit(&self, view: &View<'_>, line: LineId) -> Culprit {
-        let Some(holder) = self.holder(line) else {
+        let Some(holder) = self.slowest_holder(view, line) else {
             return match self.first_waiter(line) {
                 Some(waiter) if view.vcpu(waiter).is_throttled() => Culprit::ThrottledWaiter,
                 Some(waiter) if !view.vcpu(waiter).is_running() => Culprit::PreemptedWaiter,

@@ -81,6 +81,6 @@ impl Engine {
         if let Some(index) = held.iter().rposition(|&other| other == line) {
             held.remove(index);
         }
-        self.emit(&Happened::LockReleased { line });
+        self.emit(&Happened::LockReleased { vcpu, line });
     }
 }

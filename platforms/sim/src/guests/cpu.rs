@@ -223,6 +223,16 @@ unsafe impl Platform for SimCpu {
         engine.contention_begins(engine.flows.current, line);
     }
 
+    fn heads(&self, queue: &SimWord, is_head: bool) {
+        let engine = self.engine();
+        let line = queue.line_in(&mut engine.memory);
+        if is_head {
+            engine.lock_acquired(engine.flows.current, line);
+        } else {
+            engine.lock_released(engine.flows.current, line);
+        }
+    }
+
     fn contention_end(&self, lock: &SimWord) {
         let engine = self.engine();
         let line = lock.line_in(&mut engine.memory);

@@ -1,0 +1,165 @@
+//! The kernel's reader-writer spinlocks (`rwlock_t`): readers share, and writers exclude everyone.
+//!
+//! They queue, as in Linux since 3.16 (`qrwlock`); the queue is a spinlock of the kernel's kind. Two forms: with
+//! [`Config::rwlocks`](crate::Config::rwlocks), that lock. Without, only writers exclude each other, and a reader costs
+//! what the caller charges for it.
+//!
+//! **Exclusion**: the value is reachable only through a [`WriteGuard`], and a guard exists only while its CPU is the
+//! only holder. **No sleep**: as for a [`SpinLock`](crate::sync::SpinLock).
+
+#![expect(unsafe_code, reason = "a reader-writer lock lends its value to the CPU that writes")]
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+use holdfast_locks::{BootLock, BootRwlock, Interrupts};
+
+use crate::class::LockClass;
+use crate::cpu::ThisCpu;
+use crate::machine::{Cpu, Machine};
+use crate::sync::WordOf;
+
+/// A value behind a reader-writer lock.
+pub(crate) struct RwLock<T, M: Machine> {
+    lock: BootRwlock<WordOf<M>>,
+    /// The lock of a kernel in which readers do not take part.
+    writers: BootLock<WordOf<M>>,
+    class: LockClass,
+    /// It is a reader-writer lock in Linux.
+    shares: bool,
+    value: UnsafeCell<T>,
+}
+
+/// The writer's access to the value. Dropping it releases the lock.
+pub(crate) struct WriteGuard<'a, T, M: Machine> {
+    lock: &'a RwLock<T, M>,
+    on: &'a ThisCpu<'a, M>,
+    /// Whether the release enables interrupts again.
+    enable: bool,
+}
+
+/// A reader's hold. Dropping it releases the lock.
+pub(crate) struct ReadGuard<'a, T, M: Machine> {
+    lock: &'a RwLock<T, M>,
+    on: &'a ThisCpu<'a, M>,
+}
+
+impl<T, M: Machine> RwLock<T, M> {
+    pub(crate) fn new(class: LockClass, value: T) -> Self {
+        Self::with(class, value, true)
+    }
+
+    /// Makes a lock that is a spinlock in Linux: it has no readers.
+    pub(crate) fn without_readers(class: LockClass, value: T) -> Self {
+        Self::with(class, value, false)
+    }
+
+    fn with(class: LockClass, value: T, shares: bool) -> Self {
+        RwLock {
+            lock: BootRwlock::new(),
+            writers: BootLock::new(),
+            class,
+            shares,
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Returns whether readers exclude writers in this kernel.
+    pub(crate) fn is_shared(&self, on: &ThisCpu<'_, M>) -> bool {
+        self.shares && on.system.config.rwlocks
+    }
+
+    /// Takes the lock for writing (`write_lock`).
+    pub(crate) fn write<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> WriteGuard<'a, T, M> {
+        self.write_as(on, false)
+    }
+
+    /// Masks interrupts and takes the lock for writing (`write_lock_irq`).
+    pub(crate) fn write_irq<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> WriteGuard<'a, T, M> {
+        let enable = on.cpu.irq_save();
+        self.write_as(on, enable)
+    }
+
+    fn write_as<'a>(&'a self, on: &'a ThisCpu<'a, M>, enable: bool) -> WriteGuard<'a, T, M> {
+        let is_shared = self.is_shared(on);
+        self.acquire(on, |kind| {
+            if is_shared {
+                self.lock.lock_exclusive(kind, &on.cpu);
+            } else {
+                self.writers.lock(kind, &on.cpu);
+            }
+        });
+        WriteGuard { lock: self, on, enable }
+    }
+
+    /// Takes the lock for reading (`read_lock`). Returns `None` if readers take no part.
+    pub(crate) fn read<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> Option<ReadGuard<'a, T, M>> {
+        if !self.is_shared(on) {
+            return None;
+        }
+        self.acquire(on, |kind| self.lock.lock_shared(kind, &on.cpu));
+        Some(ReadGuard { lock: self, on })
+    }
+
+    /// Returns the word that names the lock.
+    fn word(&self, on: &ThisCpu<'_, M>) -> &WordOf<M> {
+        if self.is_shared(on) {
+            self.lock.word()
+        } else {
+            self.writers.word()
+        }
+    }
+
+    fn acquire(&self, on: &ThisCpu<'_, M>, take: impl FnOnce(holdfast_locks::LockKind)) {
+        on.local.preempt_count.add(1);
+        let (before, begun) = (on.cpu.contentions(), on.cpu.lock_clock_ns());
+        take(on.system.chosen.get().lock);
+        on.cpu.lock_acquired(self.word(on));
+        on.cpu.lock_class(self.word(on), self.class);
+        let contended = on.cpu.contentions() != before;
+        let waited = contended.then(|| on.cpu.lock_clock_ns().saturating_sub(begun));
+        on.local.count_lock(self.class, waited);
+    }
+}
+
+impl<T, M: Machine> Deref for WriteGuard<'_, T, M> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: **Exclusion**: this guard's CPU is the lock's only holder. Only `write_as` makes a guard, after it has
+        // taken the lock exclusively. No reader has access to the value.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T, M: Machine> DerefMut for WriteGuard<'_, T, M> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`. The guard is borrowed mutably, so this is the only reference.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T, M: Machine> Drop for WriteGuard<'_, T, M> {
+    fn drop(&mut self) {
+        let (lock, on) = (self.lock, self.on);
+        on.cpu.lock_released(lock.word(on));
+        if lock.is_shared(on) {
+            lock.lock.unlock_exclusive(&on.cpu);
+        } else {
+            lock.writers.unlock(on.system.chosen.get().lock, &on.cpu);
+        }
+        on.local.preempt_count.sub(1);
+        if self.enable {
+            on.cpu.irq_restore(true);
+        }
+    }
+}
+
+impl<T, M: Machine> Drop for ReadGuard<'_, T, M> {
+    fn drop(&mut self) {
+        let on = self.on;
+        on.cpu.lock_released(self.lock.lock.word());
+        self.lock.lock.unlock_shared(&on.cpu);
+        on.local.preempt_count.sub(1);
+    }
+}

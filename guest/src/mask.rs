@@ -5,7 +5,7 @@ use core::iter;
 use holdfast_locks::CpuId;
 
 /// The most CPUs in a set.
-pub(crate) const CPUS_MAX: u32 = 1024;
+pub(crate) const CPUS_MAX: u32 = 4096;
 const WORDS: usize = CPUS_MAX as usize / 32;
 
 /// A set of CPUs, iterated in ascending order.
@@ -68,11 +68,14 @@ mod tests {
     fn a_set_contains_what_was_inserted_and_not_removed() {
         let mut mask = CpuMask::EMPTY;
         assert!(mask.is_empty());
-        for cpu in [1023, 0, 31, 32, 700] {
+        for cpu in [CPUS_MAX - 1, 0, 31, 32, 700] {
             mask.insert(CpuId(cpu));
         }
         mask.remove(CpuId(31));
-        assert_eq!(mask.iter().map(|cpu| cpu.0).collect::<Vec<_>>(), [0, 32, 700, 1023]);
+        assert_eq!(
+            mask.iter().map(|cpu| cpu.0).collect::<Vec<_>>(),
+            [0, 32, 700, CPUS_MAX - 1]
+        );
         assert_eq!(mask.count(), 4);
         assert_eq!(CpuMask::first(33).count(), 33);
     }

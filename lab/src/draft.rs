@@ -15,10 +15,11 @@ use crate::slot::{Affinity, Choice, VirtualNodes};
 
 /// Limit on the guests of one host.
 pub const VMS_MAX: usize = 256;
-/// Limit on the vCPUs of one guest, as KVM has it on x86 (KVM_MAX_VCPUS). Beyond 254 vCPUs they need x2APIC IDs.
-pub const VCPUS_MAX: u32 = 1024;
+/// Limit on the vCPUs of one guest, as KVM has it on x86 (KVM_MAX_VCPUS, at most 4096 since Linux 6.7, uncertain).
+/// Beyond 254 vCPUs they need x2APIC IDs.
+pub const VCPUS_MAX: u32 = 4096;
 /// Limit on the vCPUs of all guests together.
-pub const TOTAL_VCPUS_MAX: u32 = 4096;
+pub const TOTAL_VCPUS_MAX: u32 = 8192;
 /// Limit on the host tasks.
 pub const TASKS_MAX: usize = 1024;
 /// Default virtual time after which an unfinished run is a failure.

@@ -31,6 +31,9 @@ pub const APIC_BASE_ADDRESS: u64 = 0xfee0_0000;
 pub const STEAL_TIME: u32 = 0x4b56_4d03;
 /// `MSR_KVM_PV_EOI_EN`: the guest-physical address of the EOI word in bits 63:2, zero in bit 1, enable in bit 0.
 pub const PV_EOI: u32 = 0x4b56_4d04;
+/// `MSR_KVM_POLL_CONTROL`: 1 in bit 0 lets the host poll when this vCPU halts; a guest that polls itself writes 0. The
+/// other bits are zeros.
+pub const POLL_CONTROL: u32 = 0x4b56_4d05;
 
 /// [`STEAL_TIME`] bit: the record is registered.
 pub const STEAL_TIME_ENABLE: u64 = 1;

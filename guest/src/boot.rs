@@ -16,7 +16,7 @@ use crate::machine::{Cpu, GuestImage, Machine, Mode};
 use crate::os::Os;
 use crate::program::Program;
 use crate::sched::{OnCpu, TaskHooks};
-use crate::{costs, interrupt, sched};
+use crate::{costs, haltpoll, interrupt, sched};
 
 /// Makes a kernel with its program, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, config: Config, program: Box<dyn Program<M>>) -> Box<dyn GuestImage> {
@@ -140,8 +140,9 @@ impl Features {
             pcids: self.pcid && config.uses_pcids(),
             idle: match config.idle {
                 Idle::Poll => IdleWait::Poll,
-                Idle::Halt if self.monitor => IdleWait::Monitor,
-                Idle::Halt => IdleWait::Halt,
+                Idle::Halt | Idle::HaltPoll if self.monitor => IdleWait::Monitor,
+                Idle::HaltPoll if self.offers(cpuid::KVM_FEATURE_POLL_CONTROL) => IdleWait::HaltPoll,
+                Idle::Halt | Idle::HaltPoll => IdleWait::Halt,
             },
         }
     }
@@ -232,6 +233,9 @@ fn register_with_host<M: Machine>(on: &ThisCpu<'_, M>) {
     {
         on.local.apic.enable_pv_eoi(&on.cpu, address);
     }
+    if on.system.chosen.get().idle == IdleWait::HaltPoll {
+        on.cpu.wrmsr(msr::POLL_CONTROL, 0);
+    }
     if features.offers(cpuid::KVM_FEATURE_STEAL_TIME) {
         let address = on.cpu.steal_time_address(on.id);
         on.cpu.wrmsr(msr::STEAL_TIME, address | msr::STEAL_TIME_ENABLE);
@@ -271,12 +275,23 @@ fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
         // Checked with interrupts masked. `sti; hlt` is one step, so an IPI that sets the flag ends the halt.
         while on.local.need_resched.get() == 0 {
             match on.system.chosen.get().idle {
-                IdleWait::Halt => {
-                    kernel.time.enter_idle(&on);
-                    on.local.count(Event::Halts);
-                    on.cpu.halt_unmasked();
+                IdleWait::Halt => halt(kernel, &on),
+                IdleWait::HaltPoll => {
+                    let governor = &on.local.halt_poll;
+                    match governor.poll_ns() {
+                        0 => {
+                            let since = on.now();
+                            halt(kernel, &on);
+                            governor.halted(on.now().saturating_sub(since));
+                        }
+                        limit_ns => {
+                            let until = on.now() + limit_ns;
+                            watch(kernel, &on, IdleWait::HaltPoll, until);
+                            governor.polled(on.now() >= until);
+                        }
+                    }
                 }
-                wait => watch(kernel, &on, wait),
+                wait => watch(kernel, &on, wait, u64::MAX),
             }
         }
         on.execute(Mode::Kernel);
@@ -286,9 +301,16 @@ fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
     }
 }
 
-/// Waits for a write to this CPU's word, or an interrupt, and does what the reschedule IPI would have done. Interrupts
-/// are masked.
-fn watch<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, wait: IdleWait) {
+/// Halts until an interrupt. Interrupts are masked.
+fn halt<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
+    kernel.time.enter_idle(on);
+    on.local.count(Event::Halts);
+    on.cpu.halt_unmasked();
+}
+
+/// Waits for a write to this CPU's word, or an interrupt, and does what the reschedule IPI would have done. A loop that
+/// polls ends at `until`, in nanoseconds. Interrupts are masked.
+fn watch<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, wait: IdleWait, until: u64) {
     let word = &on.system.idle_words[on.id];
     if wait == IdleWait::Monitor {
         kernel.time.enter_idle(on);
@@ -302,9 +324,13 @@ fn watch<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, wait: IdleWait) {
         if wait == IdleWait::Monitor {
             on.cpu.monitor_wait(word, WATCHED);
         } else {
-            let _ = on
-                .cpu
-                .wait_until(word, Budget::UNBOUNDED, Acquire, |value| value != WATCHED);
+            let is_over = |value| value != WATCHED;
+            let budget = if until == u64::MAX {
+                Budget::UNBOUNDED
+            } else {
+                haltpoll::LOOK_AT_CLOCK
+            };
+            while on.cpu.wait_until(word, budget, Acquire, is_over).is_err() && on.now() < until {}
         }
         on.cpu.irq_disable();
     }

@@ -12,6 +12,7 @@ use holdfast_locks::{Budget, CpuId, LockKind, Paravirt, Platform, Word};
 use crate::apic::LocalApic;
 use crate::class::{Event, LockClass};
 use crate::config::{Assists, Config};
+use crate::haltpoll::HaltPoll;
 use crate::ids::{CpuTable, LocalId, TaskId};
 use crate::local::{Local, Local32, Shared32};
 use crate::machine::{Cpu, Machine, Mode, Report};
@@ -55,6 +56,8 @@ pub(crate) enum IdleWait {
     Monitor,
     /// In a loop, for a write to its word.
     Poll,
+    /// In such a loop for a while, then by HLT.
+    HaltPoll,
 }
 
 /// Value of the word of an idle CPU that needs no interrupt as long as it waits (`TIF_POLLING_NRFLAG`).
@@ -176,6 +179,8 @@ pub(crate) struct CpuState {
     pub(crate) waited: [Local; LockClass::COUNT],
     /// How many times each [`Event`] happened on this CPU.
     pub(crate) events: [Local; Event::COUNT],
+    /// For how long it polls when it is idle, if it does.
+    pub(crate) halt_poll: HaltPoll,
 }
 
 impl CpuState {
@@ -197,6 +202,7 @@ impl CpuState {
             contended: core::array::from_fn(|_| Local::default()),
             waited: core::array::from_fn(|_| Local::default()),
             events: core::array::from_fn(|_| Local::default()),
+            halt_poll: HaltPoll::default(),
         }
     }
 

@@ -29,6 +29,7 @@ mod costs;
 mod cpu;
 mod driver;
 mod fs;
+mod haltpoll;
 mod handle;
 mod ids;
 mod interrupt;

@@ -159,6 +159,8 @@ pub struct VmConfig {
     pub pv_send_ipi: bool,
     /// Whether the host offers the end of an interrupt by a bit in memory (KVM_FEATURE_PV_EOI, 3.6).
     pub pv_eoi: bool,
+    /// Whether the host lets the guest switch off its halt polling (KVM_FEATURE_POLL_CONTROL, 5.3, uncertain).
+    pub poll_control: bool,
     /// Whether the host offers to flush the TLBs of preempted vCPUs (KVM_FEATURE_PV_TLB_FLUSH, 4.16). It needs the
     /// steal-time record with its preempted flag.
     pub pv_tlb_flush: bool,
@@ -232,6 +234,7 @@ impl Default for VmConfig {
             pv_sched_yield: false,
             pv_send_ipi: false,
             pv_eoi: false,
+            poll_control: false,
             pv_tlb_flush: false,
             steal_time: true,
             preempted_flag: true,

@@ -185,7 +185,7 @@ fn contending(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
 }
 
 /// Returns the offers to a guest, with their features.
-fn features(offers: &mut VmConfig) -> [(&mut bool, Feature); 6] {
+fn features(offers: &mut VmConfig) -> [(&mut bool, Feature); 7] {
     [
         (&mut offers.pv_unhalt, Feature::PvUnhalt),
         (&mut offers.steal_time, Feature::StealTime),
@@ -193,6 +193,7 @@ fn features(offers: &mut VmConfig) -> [(&mut bool, Feature); 6] {
         (&mut offers.pv_send_ipi, Feature::PvSendIpi),
         (&mut offers.pv_eoi, Feature::PvEoi),
         (&mut offers.pv_tlb_flush, Feature::PvTlbFlush),
+        (&mut offers.poll_control, Feature::PollControl),
     ]
 }
 

@@ -39,6 +39,7 @@ impl VcpuWing {
                     | bit(vm.config.pv_send_ipi, cpuid::KVM_FEATURE_PV_SEND_IPI)
                     | bit(vm.config.pv_eoi, cpuid::KVM_FEATURE_PV_EOI)
                     | bit(vm.config.pv_tlb_flush, cpuid::KVM_FEATURE_PV_TLB_FLUSH)
+                    | bit(vm.config.poll_control, cpuid::KVM_FEATURE_POLL_CONTROL)
                     | bit(vm.config.msi_ext_dest_id, cpuid::KVM_FEATURE_MSI_EXT_DEST_ID)
                     | bit(vm.config.steal_time, cpuid::KVM_FEATURE_STEAL_TIME);
                 [features, 0, 0, bit(vm.config.realtime_hint, cpuid::KVM_HINTS_REALTIME)]

@@ -30,8 +30,20 @@ impl VcpuWing {
 
     /// Returns the longest time that `vcpu` may poll.
     fn halt_poll_cap(&self, vcpu: VcpuId) -> u64 {
+        if self.guests.vcpus[vcpu].halt.guest_polls {
+            return 0;
+        }
         let own = self.guests.vm_of(vcpu).config.halt_poll_cap_ns;
         own.unwrap_or(self.config.halt_poll_ns)
+    }
+
+    /// Handles a write to `MSR_KVM_POLL_CONTROL`. Returns `false` if it faults.
+    pub(crate) fn control_polling(&mut self, vcpu: VcpuId, value: u64) -> bool {
+        let legal = self.guests.vm_of(vcpu).config.poll_control && value <= 1;
+        if legal {
+            self.guests.vcpus[vcpu].halt.guest_polls = value == 0;
+        }
+        legal
     }
 
     /// Runs the polling loop of `vcpu` once.

@@ -55,6 +55,7 @@ impl VcpuWing {
         at.window = false;
         at.steal.msr = 0;
         at.pv_eoi = PvEoi::default();
+        at.halt.guest_polls = false;
         (at.mp_state, at.activity) = if at.apic.is_bootstrap() {
             (MpState::Runnable, Activity::Run)
         } else {

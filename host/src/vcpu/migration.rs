@@ -37,6 +37,8 @@ pub struct SavedVcpu {
     pub steal_time_msr: u64,
     /// The MSR of PV EOI.
     pub pv_eoi_msr: u64,
+    /// The MSR of halt polling: 1 unless the guest polls itself.
+    pub poll_control_msr: u64,
     /// The vCPU was in guest mode with bit 0 of the PV EOI word set. [`GuestState::pv_eoi`] then says whether it still
     /// was.
     pub pv_eoi_pending: bool,
@@ -57,6 +59,8 @@ pub enum RestoreError {
     BadStealTime(u64),
     /// The VM is not offered PV EOI, or the word is unaligned or not in memory.
     BadPvEoi(u64),
+    /// The MSR of halt polling is neither 0 nor 1, or it is 0 and the VM is not offered it.
+    BadPollControl(u64),
 }
 
 impl fmt::Display for RestoreError {
@@ -73,6 +77,9 @@ impl fmt::Display for RestoreError {
             ),
             RestoreError::BadStealTime(value) => {
                 write!(f, "steal-time msr {value:#x}: not offered, or reserved bits set")
+            }
+            RestoreError::BadPollControl(value) => {
+                write!(f, "poll-control msr {value:#x}: not offered, or reserved bits set")
             }
             RestoreError::BadPvEoi(value) => {
                 write!(
@@ -101,6 +108,7 @@ impl Guests {
             timer: at.apic.save_timer(now.0),
             steal_time_msr: at.steal.msr,
             pv_eoi_msr: at.pv_eoi.msr,
+            poll_control_msr: at.halt.poll_control_msr(),
             pv_eoi_pending: at.pv_eoi.pending,
         }
     }
@@ -140,6 +148,9 @@ impl VcpuWing {
         });
         if saved.pv_eoi_msr != 0 && !self.interrupts.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
             return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
+        }
+        if saved.poll_control_msr != 1 && !self.control_polling(vcpu, saved.poll_control_msr) {
+            return Err(RestoreError::BadPollControl(saved.poll_control_msr));
         }
         let at = &mut self.guests.vcpus[vcpu];
         at.guest = saved.guest;

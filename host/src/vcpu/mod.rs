@@ -121,6 +121,15 @@ pub(crate) struct HaltPoll {
     pub(crate) since: u64,
     /// When its polling ended without a wakeup.
     pub(crate) blocked_at: Option<u64>,
+    /// The guest polls itself: the host must not.
+    pub(crate) guest_polls: bool,
+}
+
+impl HaltPoll {
+    /// Returns the value of the MSR.
+    pub(crate) fn poll_control_msr(&self) -> u64 {
+        u64::from(!self.guest_polls)
+    }
 }
 
 /// The steal-time record.

@@ -25,6 +25,7 @@ impl VcpuWing {
             msr::TSC_DEADLINE => Some(at.apic.tsc_deadline()),
             msr::STEAL_TIME if vm.config.steal_time => Some(at.steal.msr),
             msr::PV_EOI if vm.config.pv_eoi => Some(at.pv_eoi.msr),
+            msr::POLL_CONTROL if vm.config.poll_control => Some(at.halt.poll_control_msr()),
             msr::X2APIC_BASE..=msr::X2APIC_LAST if at.apic.is_x2apic() => match msr {
                 msr::X2APIC_ICR => Some(at.apic.icr()),
                 _ => {
@@ -58,6 +59,7 @@ impl VcpuWing {
             }
             msr::STEAL_TIME => self.register_steal_time(vcpu, value),
             msr::PV_EOI => self.interrupts.register_pv_eoi(vcpu, value),
+            msr::POLL_CONTROL => self.control_polling(vcpu, value),
             msr::X2APIC_BASE..=msr::X2APIC_LAST if self.guests.vcpus[vcpu].apic.is_x2apic() => {
                 self.write_x2apic(vcpu, msr, value, step)
             }

@@ -207,6 +207,49 @@ fn polling_grows_with_short_halts_and_then_catches_kicks() {
     assert!(world.counter(vm, "halt_wakeup") <= 10);
 }
 
+/// A guest that polls itself switches the host's polling off, if it is offered that. Other values fault and change
+/// nothing.
+#[test]
+fn the_host_does_not_poll_for_a_guest_that_does() {
+    let run = |offered: bool, value: u64| {
+        let write = Op::Exit(Exit::WriteMsr {
+            msr: msr::POLL_CONTROL,
+            value,
+        });
+        let ring: Vec<Op> = [write]
+            .into_iter()
+            .chain((0..100).flat_map(|_| [HLT, kick(1)]))
+            .collect();
+        let other = (0..100).flat_map(|_| [Op::Compute(30 * US), kick(0), HLT]).collect();
+        let mut world = World::new(&polling(200 * US), &places(1, 2, 1));
+        let config = VmConfig {
+            poll_control: offered,
+            ..VmConfig::default()
+        };
+        world.add_vm(
+            &config,
+            &[vec![0], vec![1]],
+            vec![Guest::script(ring), Guest::script(other)],
+        );
+        world.start();
+        world.run_until(50 * MS);
+        (
+            world.save(0).poll_control_msr,
+            world.counter(holdfast_host::VmId(0), "halt_attempted_poll"),
+        )
+    };
+    let (msr, both) = run(true, 1);
+    assert!(msr == 1 && both > 100, "{both} polls of both vCPUs");
+    let (msr, one) = run(true, 0);
+    assert!(
+        msr == 0 && one < both / 2 + 10,
+        "{one} polls of the other vCPU, {both} of both"
+    );
+    for (offered, value) in [(false, 0), (true, 2), (true, u64::MAX)] {
+        assert_eq!(run(offered, value), (1, both), "offered {offered}, value {value:#x}");
+    }
+}
+
 #[test]
 fn a_polling_vcpu_sees_a_kick_at_once() {
     // The first halt teaches the host to poll; the second is kicked after 300 µs, and ends then and not at a tick.

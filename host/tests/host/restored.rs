@@ -62,6 +62,7 @@ proptest! {
         (mode, cpl, cr8, interrupts_enabled) in (0usize..3, 0u8..4, 0u8..16, any::<bool>()),
         timer in (proptest::option::of(0u64..1 << 40), 0u64..1 << 40, any::<u64>()),
         steal_time_msr in prop_oneof![Just(0u64), Just(0x4001), Just(0x8000)],
+        poll_control_msr in Just(1u64),
         pv_eoi_msr in prop_oneof![Just(0u64), Just(0x2005), Just(0x2004)],
     ) {
         let modes = [0, msr::APIC_BASE_ENABLE, msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC];
@@ -81,6 +82,7 @@ proptest! {
             timer: SavedTimer { expires_in_ns: timer.0, period_ns: timer.1, tsc_deadline: timer.2 },
             steal_time_msr,
             pv_eoi_msr,
+            poll_control_msr,
             pv_eoi_pending: false,
         };
         let mut world = world();

@@ -101,6 +101,49 @@ fn readers_take_part_in_reader_writer_locks_if_asked_to() {
     }
 }
 
+#[test]
+fn a_guest_that_polls_switches_the_host_s_polling_off() {
+    let messages = |idle: &str, offered: bool| {
+        let set = [
+            "host.halt_poll=200 us".to_owned(),
+            format!("vm.amqp.idle={idle}"),
+            format!("vm.amqp.poll_control={offered}"),
+        ];
+        let outcome = run("amqp-directed-yield", "1x", 0.02, &set.each_ref().map(String::as_str));
+        let amqp = outcome.vms.iter().find(|vm| vm.name == "amqp").expect("a guest");
+        let of = |name: &str| amqp.counters.get(name).copied().unwrap_or(0);
+        (of("halt_attempted_poll"), of("guest.idle_halts"))
+    };
+    let (host_polls, halts) = messages("halt", true);
+    let (none, fewer_halts) = messages("haltpoll", true);
+    assert!(
+        host_polls > 0 && none == 0,
+        "the host polls {host_polls} and {none} times"
+    );
+    assert!(fewer_halts < halts / 2, "{fewer_halts} halts instead of {halts}");
+    assert_eq!(
+        messages("haltpoll", false),
+        messages("halt", false),
+        "not offered, not done"
+    );
+}
+
+/// A guest of 2048 vCPUs, more than the words of a lock's narrow layout had to name here before, and more than pCPUs.
+#[test]
+fn a_guest_of_2048_vcpus_works() {
+    let set = [
+        "machine.sockets=32",
+        "machine.cores=32",
+        "vm.contenders.vcpus=2048",
+        "vm.neighbour.vcpus=1",
+        "vm.contenders.contend.tasks=64",
+    ];
+    let outcome = run_options("lock-crossover", "8-1x-8", &["pv-qspin"], 0.002, &set, 1);
+    let vm = &outcome.vms[0];
+    assert_eq!(vm.operations, Some(400), "all calls are made");
+    assert_eq!(vm.vcpu_time_ps, outcome.end_ns * 1000 * 2048, "of 2048 vCPUs");
+}
+
 /// Runs hackbench in two groups of six pairs, `loops` messages from each sender to each receiver.
 fn hackbench(case: &str, loops: u32, set: &[&str]) -> Outcome {
     let small = ["vm.0.hackbench.groups=2", "vm.0.hackbench.pairs=6"];

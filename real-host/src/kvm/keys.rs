@@ -80,6 +80,7 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             pv_send_ipi: _,
             pv_eoi: _,
             pv_tlb_flush: _,
+            poll_control: _,
             steal_time,
             preempted_flag,
             waits_for_sipi,

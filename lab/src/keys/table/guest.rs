@@ -42,6 +42,7 @@ choices!(MmapLock {
 choices!(Idle {
     "halt" => Idle::Halt,
     "poll" => Idle::Poll,
+    "haltpoll" => Idle::HaltPoll,
 });
 
 choices!(VmGroup {
@@ -119,7 +120,7 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.pcid", vm!(OptionalFlag, boot.kernel.pcid)),
     key("vm.*.idle", vm!(Choice, boot.kernel.idle)).note(
         "\"halt\" is HLT, or MWAIT where the host leaves that to the guest (cpu_pm). \"poll\" is the boot option \
-         idle=poll.",
+         idle=poll. \"haltpoll\" polls for up to 200 us and then halts (poll_control).",
     ),
     key("vm.*.fresh_memory", vm!(Flag, boot.kernel.fresh_memory)),
     key("vm.*.ttwu_queue", vm!(Flag, boot.kernel.ttwu_queue)),
@@ -128,6 +129,7 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.pv_sched_yield", vm!(Flag, host.pv_sched_yield)),
     key("vm.*.steal_time", vm!(Flag, host.steal_time)),
     key("vm.*.preempted_flag", vm!(Flag, host.preempted_flag)),
+    key("vm.*.poll_control", vm!(Flag, host.poll_control)),
     key("vm.*.cpu_pm", vm!(Flag, host.cpu_pm)),
     key("vm.*.realtime_hint", vm!(Flag, host.realtime_hint)),
     key("vm.*.nice", vm!(I8, host.nice)).range(-20.0, 19.0),

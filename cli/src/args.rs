@@ -155,16 +155,21 @@ pub struct SelectionArgs {
     /// Run only this variant; can be given several times
     #[arg(long, value_name = "NAME")]
     pub variant: Vec<String>,
+    /// Count from this moment of virtual time on, as --set zero_at=TIME does; KVM guests count from their boot
+    #[arg(long, value_name = "TIME")]
+    pub zero_at: Option<String>,
 }
 
 impl SelectionArgs {
     /// Returns the options of a plan that stand for these arguments.
     pub fn options(&self) -> Options {
+        let mut set = self.changes.set.clone();
+        set.extend(self.zero_at.iter().map(|at| format!("zero_at=\"{at}\"")));
         Options {
             seeds: self.seeds,
             first_seed: self.first_seed,
             scale: self.changes.scale,
-            set: self.changes.set.clone(),
+            set,
             cases: self.case.clone(),
             variants: self.variant.clone(),
             ..Options::default()

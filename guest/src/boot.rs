@@ -72,6 +72,12 @@ impl<M: Machine> GuestImage for Image<M> {
         idle(kernel)
     }
 
+    fn zero_statistics(&self) {
+        for cpu in self.kernel.sched.system.cpus.iter() {
+            cpu.zero_statistics();
+        }
+    }
+
     fn preempt(&self) {
         interrupt::preempt(&self.kernel);
     }
@@ -225,7 +231,8 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     }
 }
 
-/// Registers what this CPU shares with the host: the paravirtual EOI word, and the steal-time record.
+/// Registers what this CPU shares with the host: the paravirtual EOI word, and the steal-time record. Switches off the
+/// host's halt polling if this kernel polls itself.
 fn register_with_host<M: Machine>(on: &ThisCpu<'_, M>) {
     let features = Features::read(on);
     if features.offers(cpuid::KVM_FEATURE_PV_EOI)

@@ -140,8 +140,8 @@ pub enum Idle {
     Halt,
     /// In a loop that reads such a word (`idle=poll`). The tick goes on.
     Poll,
-    /// In such a loop for up to 200 µs, then by HLT (cpuidle's haltpoll, 5.4). The time grows while waits are short. The
-    /// kernel asks the host not to poll; where the host does not offer that, this is [`Idle::Halt`].
+    /// In such a loop for up to 200 µs, then by HLT (cpuidle's haltpoll, 5.4). The time grows while waits are short.
+    /// The kernel asks the host not to poll; where the host does not offer that, this is [`Idle::Halt`].
     HaltPoll,
 }
 

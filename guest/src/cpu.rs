@@ -225,6 +225,13 @@ impl CpuState {
             self.waited[class as usize].add(ns);
         }
     }
+
+    /// Sets the counters of events and of locks by class to zero.
+    pub(crate) fn zero_statistics(&self) {
+        let locks = [&self.acquired, &self.contended, &self.waited];
+        locks.into_iter().flatten().for_each(|counter| counter.set(0));
+        self.events.iter().for_each(|counter| counter.set(0));
+    }
 }
 
 /// The CPU that executes the caller, with its own state.

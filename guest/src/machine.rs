@@ -269,4 +269,7 @@ pub trait GuestImage {
     /// Handles a non-maskable interrupt, on the stack of the interrupted flow. Interrupts are masked; on return they
     /// are as before.
     fn nmi(&self) {}
+    /// Sets the kernel's counters to zero, from outside of its flows: events, and locks by class. Times stay. A machine
+    /// whose CPUs run meanwhile must not call it.
+    fn zero_statistics(&self) {}
 }

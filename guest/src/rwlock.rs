@@ -126,8 +126,8 @@ impl<T, M: Machine> Deref for WriteGuard<'_, T, M> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: **Exclusion**: this guard's CPU is the lock's only holder. Only `write_as` makes a guard, after it has
-        // taken the lock exclusively. No reader has access to the value.
+        // SAFETY: **Exclusion**: this guard's CPU is the lock's only holder. Only `write_as` makes a guard, after it
+        // has taken the lock exclusively. No reader has access to the value.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -79,6 +79,14 @@ pub struct Draft {
     pub migrate_every_ns: Option<u64>,
     /// Time for which a live migration stops all guests.
     pub migrate_downtime_ns: u64,
+    /// Live migration transfers KVM's MP_STATE and not the flag of a latched kick, as a VMM that forgets it.
+    ///
+    /// A kick taken before the halt is lost.
+    pub migrate_mp_state_only: bool,
+    /// Virtual time from which statistics count, as after a write to Linux's `zero_stats`.
+    ///
+    /// `None` counts from power-on.
+    pub zero_at_ns: Option<u64>,
 }
 
 impl DraftVm {
@@ -188,6 +196,8 @@ impl Draft {
             limit_ns: LIMIT_NS,
             migrate_every_ns: None,
             migrate_downtime_ns: DOWNTIME_NS,
+            migrate_mp_state_only: false,
+            zero_at_ns: None,
         }
     }
 
@@ -233,7 +243,9 @@ impl Draft {
             migration: self.migrate_every_ns.map(|after_ns| Migration {
                 after_ns,
                 downtime_ns: self.migrate_downtime_ns,
+                mp_state_only: self.migrate_mp_state_only,
             }),
+            zero_at_ns: self.zero_at_ns,
         })
     }
 

@@ -150,6 +150,14 @@ impl LockStats {
         self.time_blocked.load(Relaxed)
     }
 
+    /// Sets all counters to zero, as Linux does at a write to `zero_stats` or `.reset_counts`. A wait that lasts counts
+    /// when it ends.
+    pub fn zero(&self) {
+        // ORDERING: Relaxed; statistics order nothing.
+        let all = self.counters.iter().chain(&self.histogram).chain([&self.time_blocked]);
+        all.for_each(|counter| counter.store(0, Relaxed));
+    }
+
     /// Returns the number of those waits by length; see [`bucket`].
     pub fn histogram(&self) -> [u64; BUCKETS] {
         core::array::from_fn(|index| self.histogram[index].load(Relaxed))
@@ -245,5 +253,9 @@ mod tests {
         assert_eq!(stats.time_blocked_ns(), 90_705);
         assert_eq!(stats.histogram().iter().sum::<u64>(), 3);
         assert!(stats.iter().any(|published| published == ("time_blocked", 90_705)));
+        stats.add(Event::TakenSlow, 3);
+        stats.zero();
+        assert!(stats.iter().all(|(_, count)| count == 0));
+        assert_eq!(stats.blocked_by_bucket().count(), 0);
     }
 }

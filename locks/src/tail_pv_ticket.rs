@@ -15,10 +15,10 @@
 //!   and then reads the flag. All are accesses of one word, and those that write are read-modify-writes, so one comes
 //!   first. If the flag does, the unlocker's load sees it. If the new head does, the waiter's second look sees it.
 //!   Only an unlocker clears the flag, by an exchange that succeeds only if no ticket is waited for.
-//! - **Word touched after release**: the load of the flag, and the exchange that clears it, come when the lock is already
-//!   free. If the next holder frees the lock's memory, they access what the memory has become, and the exchange can
-//!   clear a bit of it. Linux 4.0 moved the flag into the head for this (commit d6abfdb20223). **So a lock of this kind
-//!   must outlive the unlocks of all its holders**, not only their critical sections.
+//! - **Word touched after release**: the load of the flag, and the exchange that clears it, come when the lock is
+//!   already free. If the next holder frees the lock's memory, they access what the memory has become, and the
+//!   exchange can clear a bit of it. Linux 4.0 moved the flag into the head for this (commit d6abfdb20223). **So a
+//!   lock of this kind must outlive the unlocks of all its holders**, not only their critical sections.
 //!
 //! The CPU that releases last clears the flag at once, where the form of 4.0 leaves that to the next holder.
 
@@ -81,8 +81,8 @@ impl<P: Paravirt, S: Steps> RawLock<P> for TailPvTicket<S> {
         // ORDERING: Release; pairs with the Acquire of the next ticket's owner.
         cpu.fetch_add(word, step, unless_omitted(S::UNLOCK_RELEASE, Release));
         // From here on the lock is another CPU's: **Word touched after release**.
-        // ORDERING: Relaxed; coherence with the addition above, on the same word, is what **No lost kick** needs. On x86
-        // that is a locked instruction, so that this load cannot pass it.
+        // ORDERING: Relaxed; coherence with the addition above, on the same word, is what **No lost kick** needs. On
+        // x86 that is a locked instruction, so that this load cannot pass it.
         if cpu.load_high16(word, Relaxed) & SLOW != 0 {
             unlock_slow::<P, S>(cpu, word, key, before);
         }

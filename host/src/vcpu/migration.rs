@@ -44,6 +44,20 @@ pub struct SavedVcpu {
     pub pv_eoi_pending: bool,
 }
 
+impl SavedVcpu {
+    /// Forgets the latched kick, except for what `mp_state` can say of it: what a VMM transfers that saves the states
+    /// of KVM's interface and no flag. KVM_GET_MP_STATE calls a halted vCPU with a latched kick runnable. A kick taken
+    /// before the halt is lost. Returns `true` if one was.
+    pub fn forget_kick(&mut self) -> bool {
+        let latched = core::mem::take(&mut self.pv_unhalted);
+        let halted = self.mp_state == MpState::Halted;
+        if latched && halted {
+            self.mp_state = MpState::Runnable;
+        }
+        latched && !halted
+    }
+}
+
 /// Why a vCPU's state cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreError {

@@ -1,9 +1,7 @@
 //! Live migration: what is saved on one host goes on on another.
 
 use holdfast_abi::lapic as reg;
-use holdfast_host::{
-    Host, HostConfig, Inhibit, MpState, Nanos, PendingEvents, RestoreError, SavedVcpu, VcpuId, VmConfig, VmId,
-};
+use holdfast_host::{Host, HostConfig, Inhibit, Nanos, PendingEvents, RestoreError, SavedVcpu, VcpuId, VmConfig, VmId};
 use proptest::prelude::*;
 
 use crate::halt::{HLT, kick};
@@ -84,15 +82,9 @@ proptest! {
 ///
 /// A halted vCPU with a latched kick reads as runnable, so its HLT returns. A kick latched *before* HLT is lost.
 fn through_mp_state(saved: &SavedVcpu) -> SavedVcpu {
-    SavedVcpu {
-        mp_state: if saved.pv_unhalted {
-            MpState::Runnable
-        } else {
-            saved.mp_state
-        },
-        pv_unhalted: false,
-        ..*saved
-    }
+    let mut saved = *saved;
+    saved.forget_kick();
+    saved
 }
 
 /// What KVM_GET_MP_STATE cannot say: a kick that came just before HLT. Somewhere in the ring's life is a moment at

@@ -128,6 +128,15 @@ static RUN: &[Key] = &[
         parameter!(Draft, Run, Nanos, migrate_downtime_ns),
     )
     .note("The guests' memory is not copied."),
+    key(
+        "host.migration.mp_state_only",
+        parameter!(Draft, Run, Flag, migrate_mp_state_only),
+    ),
+    key("zero_at", parameter!(Draft, Run, OptionalNanos, zero_at_ns)).note(
+        "Locks' counters, the histogram of blocked time, lock classes, the guest kernel's events, exits, and the \
+         host's counters are zeroed then. Times and lost time are those of the whole run, and a wait counts when it \
+         ends.",
+    ),
 ];
 
 static MACHINE: &[Key] = &[

@@ -26,9 +26,31 @@ pub struct GuestBook {
     pub apic: ApicCounts,
     /// What the IOMMU did with its devices' interrupts.
     pub iommu: IommuCounts,
+    /// The host's counters when the statistics were zeroed, by name; empty if they were not.
+    host_before: Vec<(&'static str, u64)>,
 }
 
 impl GuestBook {
+    /// Counts from now on. `host` are the host's counters of the guest.
+    pub fn zero(&mut self, host: Vec<(&'static str, u64)>) {
+        self.exits = [0; Cause::ALL.len()];
+        self.losses = LockLosses::default();
+        self.yields = YieldCounts::default();
+        self.apic = ApicCounts::default();
+        self.iommu = IommuCounts::default();
+        self.host_before = host;
+    }
+
+    /// How far the host's counter `name`, which is `value` now, has counted since the statistics were zeroed. What is
+    /// no count but the largest value so far stays.
+    pub fn counted(&self, name: &str, value: u64) -> u64 {
+        let before = self.host_before.iter().find(|(other, _)| *other == name);
+        match before {
+            Some((_, before)) if !name.ends_with("_max") => value - before,
+            _ => value,
+        }
+    }
+
     /// A vCPU of the guest worked from `start` on for `span`, in user mode if `user`.
     #[inline]
     pub fn worked(&mut self, start: Time, span: Picos, user: bool) {

@@ -28,6 +28,8 @@ pub enum TimedEvent {
     Stop,
     /// All guests continue on the other host.
     Resume,
+    /// All statistics are zeroed.
+    Zero,
     /// The next miss of the vCPUs that spin on this line.
     Miss(LineId),
 }

@@ -130,4 +130,23 @@ impl Engine {
         let event = TimedEvent::Interrupt(pcpu, interrupt);
         self.clock.plan_after(event, delay + self.hardware.costs.ipi_latency);
     }
+
+    /// Plans to zero all statistics `at_ns` nanoseconds from now, as a write to `zero_stats` does.
+    pub fn plan_zero(&mut self, at_ns: u64) {
+        self.clock.plan_after(TimedEvent::Zero, Picos::from_nanos(at_ns));
+    }
+
+    /// Zeroes the counters of guests, locks and books, and notes those of the host. Times are left alone: their parts
+    /// sum to the whole run.
+    pub fn zero_statistics(&mut self) {
+        for id in self.vms.ids() {
+            let vm = &self.vms[id];
+            if let Some(image) = &vm.image {
+                image.zero_statistics();
+            }
+            vm.locks.stats.zero();
+            let host = self.host.counters(id).collect();
+            self.books.guests[id].zero(host);
+        }
+    }
 }

@@ -146,6 +146,7 @@ impl Engine {
             TimedEvent::Move => self.move_vcpu(),
             TimedEvent::Stop => self.stop_guests(),
             TimedEvent::Resume => self.resume_guests(),
+            TimedEvent::Zero => self.zero_statistics(),
             TimedEvent::Miss(_) => unreachable!("a miss is played as part of a turn"),
         }
     }

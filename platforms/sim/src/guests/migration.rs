@@ -30,6 +30,8 @@ pub struct Migration {
     pub after_ns: u64,
     /// How long the guests are stopped, in nanoseconds.
     pub downtime_ns: u64,
+    /// Of a latched kick only what MP_STATE can say arrives.
+    pub mp_state_only: bool,
 }
 
 /// A move of a vCPU to another pCPU of its host, as by libvirt's vcpupin.
@@ -91,6 +93,8 @@ pub struct Migrations {
     pub done: u64,
     /// Number of vCPUs that were sent to another pCPU.
     pub sent: u64,
+    /// Number of latched kicks that did not arrive.
+    pub kicks_lost: u64,
     faults: MigrationFaults,
 }
 
@@ -105,6 +109,7 @@ impl Migrations {
             stopped: false,
             done: 0,
             sent: 0,
+            kicks_lost: 0,
             faults: journey.faults,
         }
     }
@@ -166,7 +171,12 @@ impl Engine {
         let Some(mut migrations) = self.migrations.take() else {
             return;
         };
-        let Some(Migration { downtime_ns, .. }) = migrations.next() else {
+        let Some(Migration {
+            downtime_ns,
+            mp_state_only,
+            ..
+        }) = migrations.next()
+        else {
             return;
         };
         migrations.planned.pop_front();
@@ -182,7 +192,10 @@ impl Engine {
         let mut host = migrations.fresh.clone();
         host.continue_counters(&self.host);
         for vcpu in self.vcpus.ids() {
-            let saved = self.save(vcpu, faults);
+            let mut saved = self.save(vcpu, faults);
+            if mp_state_only && saved.forget_kick() {
+                migrations.kicks_lost += 1;
+            }
             if let Err(error) = host.restore_vcpu(vcpu, &saved, resumes) {
                 self.end.invalid(error);
             }

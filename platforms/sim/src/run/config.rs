@@ -25,6 +25,8 @@ pub struct Config {
     pub limit_ns: u64,
     /// A live migration of all guests, again and again, with all interrupts audited. `None` if there is none.
     pub migration: Option<Migration>,
+    /// Virtual time at which all statistics are zeroed. `None` never zeroes them.
+    pub zero_at_ns: Option<u64>,
 }
 
 /// A task group of the host (cgroup of the cpu controller).

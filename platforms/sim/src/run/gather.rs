@@ -17,7 +17,7 @@ pub fn gather(engine: &mut Engine, config: &Config) -> Outcome {
     let mut gathered = engine.vms.ids().zip(in_order(config)).collect::<Vec<_>>();
     // Into the order of the configuration.
     gathered.sort_by_key(|(_, vm)| config.vms.iter().position(|other| std::ptr::eq(*vm, other)));
-    let vms = gathered.iter().map(|&(vm, _)| gather_vm(engine, vm)).collect();
+    let vms = gathered.iter().map(|&(vm, _)| gather_vm(engine, config, vm)).collect();
     Outcome {
         vms,
         end_ns: engine.clock.now.nanos(),
@@ -26,7 +26,7 @@ pub fn gather(engine: &mut Engine, config: &Config) -> Outcome {
     }
 }
 
-fn gather_vm(engine: &Engine, id: VmId) -> VmOutcome {
+fn gather_vm(engine: &Engine, config: &Config, id: VmId) -> VmOutcome {
     let (vm, book) = (&engine.vms[id], &engine.books.guests[id]);
     let mut lost_time_ps: BTreeMap<&'static str, u64> = BTreeMap::new();
     for vcpu in vm.vcpu_ids() {
@@ -42,7 +42,7 @@ fn gather_vm(engine: &Engine, id: VmId) -> VmOutcome {
         name: vm.name.clone(),
         elapsed_ns: elapsed.filter(|_| vm.measured),
         operations: report.operations.filter(|_| vm.measured),
-        counters: counters(engine, id),
+        counters: counters(engine, config, id),
         lost_time_ps,
         vcpu_time_ps: engine.clock.now.0 * u64::from(vm.vcpus),
         longest_stall_ns: book.work.longest_stall.0 / 1000,
@@ -51,12 +51,16 @@ fn gather_vm(engine: &Engine, id: VmId) -> VmOutcome {
 }
 
 /// All counters of guest `id`: those that it reported, and those of its locks, the host and the machine.
-fn counters(engine: &Engine, id: VmId) -> BTreeMap<String, u64> {
+fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64> {
     let (vm, book) = (&engine.vms[id], &engine.books.guests[id]);
     let mut counters = vm.report.counters.clone();
     let is_guest = engine.tasks.native.as_ref().is_none_or(|native| native.vm != id);
     if is_guest {
-        add(&mut counters, engine.host.counters(id));
+        let host = engine.host.counters(id);
+        add(
+            &mut counters,
+            host.map(|(name, value)| (name, book.counted(name, value))),
+        );
     }
     let ran_ns = cpu_time_ns(engine, id);
     let permille = u128::from(ran_ns) * 1_000_000 / u128::from(engine.clock.now.0.max(1));
@@ -77,6 +81,9 @@ fn counters(engine: &Engine, id: VmId) -> BTreeMap<String, u64> {
     }
     if let Some(migrations) = &engine.migrations {
         counters.insert("migrations".to_owned(), migrations.done);
+        if config.migration.is_some_and(|migration| migration.mp_state_only) {
+            counters.insert("migration_kicks_lost".to_owned(), migrations.kicks_lost);
+        }
     }
     add(&mut counters, book.yields.counters());
     let now = Nanos(engine.clock.now.nanos());

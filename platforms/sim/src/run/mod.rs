@@ -123,6 +123,9 @@ fn start(
 
 pub(crate) fn execute(engine: &mut Engine, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
     engine.power_on();
+    if let Some(at_ns) = config.zero_at_ns {
+        engine.plan_zero(at_ns);
+    }
     engine.set_watchdog();
     play(engine, call_off);
     match engine.books.failure().or(engine.end.failure.as_ref()) {

@@ -196,6 +196,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         execute_spins: false,
         limit_ns: 100_000_000_000,
         migration: None,
+        zero_at_ns: None,
     }
 }
 

@@ -53,6 +53,7 @@ fn journey(count: usize, faults: MigrationFaults, seed: u64) -> Journey {
     let migrations = (0..count).map(|_| Migration {
         after_ns: 1 + random.next(600_000),
         downtime_ns: random.next(200_000),
+        mp_state_only: false,
     });
     let migrations = migrations.collect();
     let moves = (0..count).map(|_| Move {
@@ -169,6 +170,7 @@ fn a_run_migrates_again_and_again() {
     let every = Migration {
         after_ns: 500_000,
         downtime_ns: 100_000,
+        mp_state_only: false,
     };
     let config = Config {
         migration: Some(every),

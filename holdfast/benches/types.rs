@@ -1,5 +1,6 @@
-//! The types next to those of `std` and `parking_lot`: `cargo bench -p holdfast`. Arguments may be a number of rounds
-//! and a part of the names of rows: `-- 31 condvar`.
+//! The types next to those of `std` and `parking_lot`: `cargo bench -p holdfast`. Arguments may be a number of rounds,
+//! a part of the names of rows, and a file for the raw figures: `-- 31 condvar raw=runs.csv`. The table and that file
+//! name the machine, its load and the commit.
 //!
 //! All libraries are measured in the same run, round-robin, so that a disturbance hits all alike. Figures are medians
 //! over rounds, in nanoseconds. A round of one thread alone takes the least of 50 short samples. The last column is the
@@ -217,6 +218,58 @@ fn mutex_together<L: Library, const THREADS: usize>() -> f64 {
     })
 }
 
+/// [`mutex_together`] next to two threads that only compute.
+fn mutex_beside_hogs<L: Library, const THREADS: usize>() -> f64 {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    section();
+                }
+            });
+        }
+        let figure = mutex_together::<L, THREADS>();
+        stop.store(true, Relaxed);
+        figure
+    })
+}
+
+/// The public collapse `lock-bench 32 2 10000 100` (parking_lot's issue 437): threads add to two numbers, each of them
+/// 10 000 times. Returns nanoseconds for each of its rounds.
+fn two_locks<L: Library, const THREADS: usize>() -> f64 {
+    let (locks, start) = ([L::mutex(), L::mutex()], Barrier::new(THREADS + 1));
+    let mut begun = None;
+    thread::scope(|scope| {
+        for thread in 0..THREADS as u64 {
+            let (locks, start) = (&locks, &start);
+            scope.spawn(move || {
+                let mut random = thread + 1;
+                start.wait();
+                for _ in 0..10_000 {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    L::with(&locks[random as usize % 2], |number| *number += 1);
+                }
+            });
+        }
+        start.wait();
+        begun = Some(Instant::now());
+    });
+    begun.expect("set above").elapsed().as_nanos() as f64
+}
+
+/// The public collapse of parking_lot's pull request 419: multiplications inside and outside of the lock, `WORK` each.
+fn iterations<L: Library, const THREADS: usize, const WORK: u64>() -> f64 {
+    let mutex = L::mutex();
+    let multiply = |number: &mut u64| (0..WORK).for_each(|_| *number = black_box(number.wrapping_mul(0x9e37_79b9) + 1));
+    together(THREADS, |call| {
+        L::with(&mutex, multiply);
+        multiply(&mut { call });
+    })
+}
+
 fn readers<L: Library, const THREADS: usize, const PERCENT: u64>() -> f64 {
     let lock = L::rwlock();
     together(THREADS, |call| {
@@ -308,6 +361,32 @@ fn median(values: &[f64]) -> f64 {
     values[values.len() / 2]
 }
 
+/// Returns what the figures depend on, one fact in each line.
+fn circumstances() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let model = read("/proc/cpuinfo");
+    let model = model
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .unwrap_or("");
+    let git = std::process::Command::new("git")
+        .args(["rev-parse", "--short", "HEAD"])
+        .output();
+    let commit = git.map_or_else(
+        |_| String::new(),
+        |git| String::from_utf8_lossy(&git.stdout).into_owned(),
+    );
+    let cpus = thread::available_parallelism().map_or(0, usize::from);
+    let (kernel, load) = (read("/proc/sys/kernel/osrelease"), read("/proc/loadavg"));
+    let model = model.trim_matches([' ', '\t', ':']);
+    format!(
+        "machine: {model}, {cpus} CPUs, Linux {}\nload: {}\ncommit: {}\n",
+        kernel.trim(),
+        load.trim(),
+        commit.trim()
+    )
+}
+
 fn main() {
     // Cargo passes `--bench`.
     let arguments: Vec<String> = std::env::args()
@@ -318,11 +397,18 @@ fn main() {
         .iter()
         .find_map(|argument| argument.parse().ok())
         .unwrap_or(11);
-    let part = arguments.iter().find(|argument| argument.parse::<usize>().is_err());
+    let raw = arguments.iter().find_map(|argument| argument.strip_prefix("raw="));
+    let is_part = |argument: &&String| argument.parse::<usize>().is_err() && !argument.starts_with("raw=");
+    let part = arguments.iter().find(is_part);
     let rows = rows! {
         "mutex, 1 thread": mutex_alone;
         "mutex, 2 threads": mutex_together, 2;
         "mutex, 4 threads": mutex_together, 4;
+        "mutex, 16 threads": mutex_together, 16;
+        "mutex, 64 threads": mutex_together, 64;
+        "mutex, 4 threads beside 2 hogs": mutex_beside_hogs, 4;
+        "mutex, 32 threads, 2 locks, 10000 additions each": two_locks, 32;
+        "mutex, 18 threads, 5 iterations in and out": iterations, 18, 5;
         "rwlock, read, 1 thread": read_alone;
         "rwlock, write, 1 thread": write_alone;
         "rwlock, 100 % readers, 2 threads": readers, 2, 100;
@@ -335,7 +421,10 @@ fn main() {
         "condvar, broadcast to 8": broadcast;
         "once, done": once_done;
     };
-    println!("| {rounds} rounds, ns | std | parking_lot | holdfast | ratio |");
+    let circumstances = circumstances();
+    let mut runs: String = circumstances.lines().map(|line| format!("# {line}\n")).collect();
+    runs += "row,round,std_ns,parking_lot_ns,holdfast_ns\n";
+    println!("{circumstances}\n| {rounds} rounds, ns | std | parking_lot | holdfast | ratio |");
     println!("|---|---|---|---|---|");
     for row in rows
         .iter()
@@ -348,6 +437,10 @@ fn main() {
             }
         }
         let [std, parking_lot, ours] = &figures;
+        for round in 0..rounds {
+            let [std, parking_lot, ours] = [std[round], parking_lot[round], ours[round]];
+            runs += &format!("\"{}\",{round},{std:.1},{parking_lot:.1},{ours:.1}\n", row.name);
+        }
         let ratios: Vec<f64> = (0..rounds)
             .map(|round| ours[round] / std[round].min(parking_lot[round]))
             .collect();
@@ -357,5 +450,11 @@ fn main() {
             row.name,
             median(&ratios)
         );
+    }
+    if let Some(path) = raw
+        && let Err(error) = std::fs::write(path, runs)
+    {
+        eprintln!("cannot write the raw figures to {path}: {error}");
+        std::process::exit(1);
     }
 }

@@ -118,9 +118,17 @@ impl<T: Stealing, L: PendingLayout, S: Steps> PvQueued<T, L, S> {
 #[inline]
 fn stolen<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) {
     cpu.recorder().add(Event::PvLockStealing, 1);
-    // The queue may have ended before this CPU took the lock. If there still is one, no CPU can leave it while this CPU
-    // holds the lock. Its head will clear the pending bit when it takes the lock: without a queue no CPU would.
-    if T::WAITS && cpu.overtook() && L::has_queue(cpu, word) {
+    if T::WAITS && cpu.overtook() {
+        block_stealing::<P, L>(cpu, word);
+    }
+}
+
+/// Blocks stealing for the head of the queue, if there still is one: it may have ended before this CPU took the lock.
+/// No CPU can leave it while this CPU holds the lock, and its head will clear the pending bit when it takes the lock.
+/// Without a queue no CPU would.
+#[cold]
+fn block_stealing<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word) {
+    if L::has_queue(cpu, word) {
         L::set_pending(cpu, word);
     }
 }

@@ -238,6 +238,6 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
         RawPvTicket: announced, 38;
         RawPvQspin: announced, 26;
         RawUnfairPvQspin: announced, 26;
-        RawHybrid: announced, 26;
+        RawHybrid: announced, 28;
     }
 }

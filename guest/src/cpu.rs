@@ -177,6 +177,8 @@ pub(crate) struct CpuState {
     pub(crate) contended: [Local; LockClass::COUNT],
     /// Nanoseconds of these waits, by class.
     pub(crate) waited: [Local; LockClass::COUNT],
+    /// Nanoseconds that the other acquisitions took.
+    pub(crate) at_once: Local,
     /// How many times each [`Event`] happened on this CPU.
     pub(crate) events: [Local; Event::COUNT],
     /// For how long it polls when it is idle, if it does.
@@ -201,6 +203,7 @@ impl CpuState {
             acquired: core::array::from_fn(|_| Local::default()),
             contended: core::array::from_fn(|_| Local::default()),
             waited: core::array::from_fn(|_| Local::default()),
+            at_once: Local::default(),
             events: core::array::from_fn(|_| Local::default()),
             halt_poll: HaltPoll::default(),
         }
@@ -218,11 +221,13 @@ impl CpuState {
     }
 
     #[inline(always)]
-    pub(crate) fn count_lock(&self, class: LockClass, waited_ns: Option<u64>) {
+    pub(crate) fn count_lock(&self, class: LockClass, contended: bool, ns: u64) {
         self.acquired[class as usize].add(1);
-        if let Some(ns) = waited_ns {
+        if contended {
             self.contended[class as usize].add(1);
             self.waited[class as usize].add(ns);
+        } else {
+            self.at_once.add(ns);
         }
     }
 

@@ -36,6 +36,10 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
     if let Some(held) = kernel.sched.measured.held_ns() {
         counter("lock.measured_held_ns".into(), held);
     }
+    let at_once: u64 = system.cpus.iter().map(|cpu| cpu.at_once.get()).sum();
+    if at_once > 0 {
+        counter("lock.at_once_ns".into(), at_once);
+    }
     counter("lock.acquired".into(), all_acquired);
     counter("lock.contended".into(), all_contended);
     counter("guest.numa_nodes".into(), u64::from(system.numa.count));

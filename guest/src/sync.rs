@@ -90,8 +90,8 @@ impl<T, M: Machine> SpinLock<T, M> {
         on.cpu.lock_acquired(self.lock.word());
         on.cpu.lock_class(self.lock.word(), class);
         let contended = on.cpu.contentions() != before;
-        let waited = contended.then(|| on.cpu.lock_clock_ns().saturating_sub(begun));
-        on.local.count_lock(class, waited);
+        let taken = on.cpu.lock_clock_ns().saturating_sub(begun);
+        on.local.count_lock(class, contended, taken);
         SpinGuard { lock: self, on, enable }
     }
 

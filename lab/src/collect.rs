@@ -186,10 +186,12 @@ fn figure(row: &Published) -> PublishedFigure {
 fn percent_of(quantity: Quantity, vm: &VmOutcome) -> Option<f64> {
     match quantity {
         Quantity::Metric => None,
-        Quantity::Spinning => {
+        Quantity::TakingLocks => {
             let spinning = share(vm, &RUNNING_SPIN) + share(vm, &PREEMPTED_SPIN);
+            let at_once =
+                *vm.counters.get("lock.at_once_ns").unwrap_or(&0) as f64 * 1e3 / vm.vcpu_time_ps.max(1) as f64;
             let on_pcpus = 1.0 - share(vm, &WITHOUT_PCPU);
-            (!vm.lost_time_ps.is_empty() && on_pcpus > 0.0).then(|| 100.0 * spinning / on_pcpus)
+            (!vm.lost_time_ps.is_empty() && on_pcpus > 0.0).then(|| 100.0 * (spinning + at_once) / on_pcpus)
         }
         Quantity::CpuTime => Some(*vm.counters.get("cpu_permille")? as f64 / 10.0),
     }

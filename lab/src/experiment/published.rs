@@ -12,22 +12,22 @@ use crate::document::{Reader, join};
 pub enum Quantity {
     /// The experiment's metric, in its unit.
     Metric,
-    /// Share of the guest's time on pCPUs in which it spins for a lock, in percent (as a profiler in the guest sees
-    /// it).
-    Spinning,
+    /// Share of the guest's time on pCPUs in which it takes spinlocks, in percent: what a profiler in the guest sees in
+    /// the lock functions. That includes locks that are free.
+    TakingLocks,
     /// pCPUs that the guest has on average over the whole run, in percent of one.
     CpuTime,
 }
 
 impl Quantity {
     /// All quantities.
-    pub const ALL: [Quantity; 3] = [Quantity::Metric, Quantity::Spinning, Quantity::CpuTime];
+    pub const ALL: [Quantity; 3] = [Quantity::Metric, Quantity::TakingLocks, Quantity::CpuTime];
 
     /// Returns its name in files.
     pub const fn name(self) -> &'static str {
         match self {
             Quantity::Metric => "metric",
-            Quantity::Spinning => "spinning",
+            Quantity::TakingLocks => "taking-locks",
             Quantity::CpuTime => "cpu-time",
         }
     }

@@ -167,8 +167,9 @@ applies to the guests that run this workload.
 variant) runs with each value, and is called `CASE key=value`.
 
 `[[published]]` has `case`, `variant`, `vm`, `mean`, `unit`, `source`, and optionally `of`, `sd`, `runs` and
-`calibrate`. `of` is `metric` (the default), `spinning`, the share of the guest's time on pCPUs in which it spins for
-a lock, or `cpu-time`, the pCPUs that it has on average, of one. The last two are in `%`.
+`calibrate`. `of` is `metric` (the default), `taking-locks`, the share of the guest's time on pCPUs in which it takes
+spinlocks (free ones included, as a profiler in the guest sees it), or `cpu-time`, the pCPUs that it has on average,
+of one. The last two are in `%`.
 `calibrate` names the parameters of a workload that are calibrated on this row, separated by `; `. No other row is
 used to calibrate. All other rows are compared with the predictions.
 ";
